@@ -1,0 +1,209 @@
+# Tersegrad: build, check, install. `make help` lists what can be made; docs are in README.md.
+#
+# Sources are found by wildcard, so a new codec, subcommand or test is a new file and nothing here. Everything made lies
+# in build/. Each variant (sanitizers, clang, fuzzing, other machines) is the same tree again under build/NAME.
+
+.DEFAULT_GOAL := all
+.SUFFIXES:
+.SECONDARY:
+.DELETE_ON_ERROR:
+.PHONY: FORCE
+# As many jobs as processors, unless the user said -j.
+ifeq ($(MAKELEVEL),0)
+MAKEFLAGS += -j$(shell nproc)
+endif
+
+# ---- What the user may set -------------------------------------------------------------------------------------------
+
+ifeq ($(origin CC),default)
+CC := gcc
+endif
+CLANG ?= clang
+WERROR ?= -Werror
+PREFIX ?= /usr/local
+BINDIR ?= $(PREFIX)/bin
+LIBDIR ?= $(PREFIX)/lib
+INCLUDEDIR ?= $(PREFIX)/include
+DATADIR ?= $(PREFIX)/share
+FUZZ_SECONDS ?= 60
+# Which groups of tests `make check` runs; empty means all. Their names: scripts/check.sh --list.
+ONLY ?=
+# V=1 shows the commands. CFLAGS and LDFLAGS are appended to ours.
+
+# ---- Sources and flags -----------------------------------------------------------------------------------------------
+
+VERSION := $(shell sed -n 's/^\#define TG_VERSION_TEXT "\(.*\)"/\1/p' include/tersegrad.h)
+SONAME := libtersegrad.so.$(firstword $(subst ., ,$(VERSION)))
+
+sources = $(sort $(wildcard $(addsuffix .c,$1)))
+LIBRARY := $(call sources,src/* src/*/* src/*/*/*)
+COMMAND := $(call sources,cli/* cli/*/*)
+# Every file of these four folders is a program of its own, but for the replaying main() of the fuzz targets.
+UNIT := $(call sources,tests/unit/*)
+LAWS := $(call sources,tests/laws/*)
+PAPERS := $(call sources,tests/papers/*)
+FUZZ := $(filter-out tests/fuzz/replay.c,$(call sources,tests/fuzz/*))
+# What several tests share.
+SUPPORT := $(call sources,tests/support/*)
+
+# Bytes must be equal everywhere: no contraction, and never fast-math. -fno-math-errno makes sqrtf one instruction, so
+# that the library needs no libm.
+INCLUDES := -Iinclude -Isrc -isystem third_party/xxhash
+PREPROCESS := -std=c11 -D_POSIX_C_SOURCE=200809L $(INCLUDES)
+WARNINGS := -Wall -Wextra -Wpedantic -Wconversion
+COMPILE := $(PREPROCESS) $(WARNINGS) -ffp-contract=off -fno-math-errno -fvisibility=hidden -fPIC
+TEST_INCLUDES := -I. -Icli -Itests/support
+
+Q := $(if $(V),,@)
+remember = @mkdir -p $(@D) && echo '$1' | cmp -s - $@ || echo '$1' >$@
+say = $(if $(V),,@printf '%-4s %s\n' '$1' '$(patsubst build/%,%,$2)')
+
+# ---- Variants --------------------------------------------------------------------------------------------------------
+
+# $(call variant,NAME,FOLDER,COMPILER,compile flags,link flags): objects, library, command and test programs, and the
+# targets NAME, NAME-unit, NAME-laws, NAME-papers and NAME-fuzz.
+define variant
+.PHONY: $1 $1-unit $1-laws $1-papers $1-fuzz
+$1: $(if $(COMMAND),$2/tersegrad)
+$1-unit: $(UNIT:%.c=$2/%)
+$1-laws: $(LAWS:%.c=$2/%)
+$1-papers: $(PAPERS:%.c=$2/%)
+$1-fuzz: $(FUZZ:%.c=$2/%)
+
+# Other flags than last time: compile everything again. Other sources: link again.
+$2/flags: FORCE
+	$$(call remember,$3 $(COMPILE) $4 $(WERROR) $(CFLAGS))
+$2/sources: FORCE
+	$$(call remember,$(LIBRARY) $(COMMAND))
+
+$2/obj/tests/%.o: FOLDERS := $(TEST_INCLUDES)
+$2/obj/%.o: %.c $2/flags
+	$$(call say,CC,$$@)
+	$$(Q)mkdir -p $$(@D)
+	$$(Q)$3 $(COMPILE) $$(FOLDERS) $4 $(WERROR) $(CFLAGS) -MMD -MP -c -o $$@ $$<
+
+$2/libtersegrad.a: $(LIBRARY:%.c=$2/obj/%.o) $2/sources
+	$$(call say,AR,$$@)
+	$$(Q)rm -f $$@ && $(or $6,$(AR)) rcs $$@ $$(filter %.o,$$^)
+
+# The command without its main(), for the command itself and for tests.
+$2/obj/command.a: $(patsubst %.c,$2/obj/%.o,$(filter-out cli/main.c,$(COMMAND))) $2/sources
+	$$(Q)rm -f $$@ && $(or $6,$(AR)) rcs $$@ $$(filter %.o,$$^)
+
+$2/tersegrad: $2/obj/cli/main.o $2/obj/command.a $2/libtersegrad.a
+	$$(call say,LD,$$@)
+	$$(Q)$3 $5 $(CFLAGS) $(LDFLAGS) -o $$@ $$^ -lm
+
+# Test programs see hidden symbols and the command's functions: they link the archives.
+$2/tests/unit/%: LIBRARIES := -lcmocka
+$2/tests/fuzz/%: FUZZER := $(if $(findstring fuzzer,$4),-fsanitize=fuzzer)
+$(if $(findstring fuzzer,$4),,$(FUZZ:%.c=$2/%): $2/obj/tests/fuzz/replay.o)
+$2/tests/%: $2/obj/tests/%.o $(SUPPORT:%.c=$2/obj/%.o) $2/obj/command.a $2/libtersegrad.a
+	$$(call say,LD,$$@)
+	$$(Q)mkdir -p $$(@D)
+	$$(Q)$3 $5 $$(FUZZER) $(CFLAGS) $(LDFLAGS) -o $$@ $$^ $$(LIBRARIES) -lm
+
+-include $(patsubst %.c,$2/obj/%.d,$(LIBRARY) $(COMMAND) $(SUPPORT) $(UNIT) $(LAWS) $(PAPERS) $(FUZZ))
+endef
+
+SANITIZE := -fsanitize=address,undefined,float-cast-overflow -fno-sanitize-recover=all
+DEBUG := -O1 -g -fno-omit-frame-pointer
+
+# gcc for s390 computes float in double under -std=c11, unless told not to.
+S390 := -fexcess-precision=fast
+NATIVE := $(if $(filter s390%,$(shell $(CC) -dumpmachine 2>/dev/null)),$(S390))
+
+$(eval $(call variant,release,build,$(CC),-O2 $(NATIVE)))
+$(eval $(call variant,clang,build/clang,$(CLANG),-O2))
+$(eval $(call variant,asan,build/asan,$(CC),$(DEBUG) $(NATIVE) $(SANITIZE),$(SANITIZE)))
+$(eval $(call variant,libfuzzer,build/fuzz,$(CLANG),$(DEBUG) -fsanitize=fuzzer-no-link $(SANITIZE),$(SANITIZE)))
+$(eval $(call variant,aarch64,build/aarch64,aarch64-linux-gnu-gcc,-O2,-static,aarch64-linux-gnu-ar))
+$(eval $(call variant,s390x,build/s390x,s390x-linux-gnu-gcc,-O2 $(S390),-static,s390x-linux-gnu-ar))
+
+# ---- Products --------------------------------------------------------------------------------------------------------
+
+.PHONY: all clean help install
+all: release build/libtersegrad.a build/libtersegrad.so
+
+build/libtersegrad.so.$(VERSION): $(LIBRARY:%.c=build/obj/%.o) build/sources
+	$(call say,LD,$@)
+	$(Q)$(CC) -shared -Wl,-soname,$(SONAME) -Wl,-z,defs -Wl,--as-needed $(CFLAGS) $(LDFLAGS) -o $@ $(filter %.o,$^)
+
+build/libtersegrad.so: build/libtersegrad.so.$(VERSION)
+	$(Q)ln -sf $(<F) build/$(SONAME)
+	$(Q)ln -sf $(SONAME) $@
+
+# Makes plausible gradients for the demonstration and the tests.
+build/gradient: build/obj/scripts/gradient.o
+	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ -lm
+
+clean:
+	rm -rf build
+
+# ---- Install ---------------------------------------------------------------------------------------------------------
+
+# The templates are filled in here and not when building, because PREFIX may differ from one call to the next.
+CMAKEDIR := $(LIBDIR)/cmake/tersegrad
+fill = sed -e 's|@VERSION@|$(VERSION)|g' -e 's|@PREFIX@|$(PREFIX)|g' -e 's|@LIBDIR@|$(LIBDIR)|g' \
+           -e 's|@INCLUDEDIR@|$(INCLUDEDIR)|g' -e 's|@SONAME@|$(SONAME)|g' \
+           -e "s|@LIBDIR_TO_INCLUDEDIR@|$$(realpath -ms --relative-to=$(LIBDIR) $(INCLUDEDIR))|g" $1 >$2
+
+install: all
+	$(Q)install -d $(addprefix $(DESTDIR),$(BINDIR) $(LIBDIR)/pkgconfig $(CMAKEDIR) $(INCLUDEDIR) \
+	    $(DATADIR)/man/man1 $(DATADIR)/bash-completion/completions)
+	$(Q)install -m 755 build/tersegrad $(DESTDIR)$(BINDIR)/tersegrad
+	$(Q)install -m 644 include/tersegrad.h $(DESTDIR)$(INCLUDEDIR)/tersegrad.h
+	$(Q)install -m 644 build/libtersegrad.a $(DESTDIR)$(LIBDIR)/libtersegrad.a
+	$(Q)install -m 755 build/libtersegrad.so.$(VERSION) $(DESTDIR)$(LIBDIR)/libtersegrad.so.$(VERSION)
+	$(Q)ln -sf libtersegrad.so.$(VERSION) $(DESTDIR)$(LIBDIR)/$(SONAME)
+	$(Q)ln -sf $(SONAME) $(DESTDIR)$(LIBDIR)/libtersegrad.so
+	$(Q)$(call fill,packaging/tersegrad.pc.in,$(DESTDIR)$(LIBDIR)/pkgconfig/tersegrad.pc)
+	$(Q)$(call fill,packaging/tersegrad-config.cmake.in,$(DESTDIR)$(CMAKEDIR)/tersegrad-config.cmake)
+	$(Q)$(call fill,packaging/tersegrad-config-version.cmake.in,$(DESTDIR)$(CMAKEDIR)/tersegrad-config-version.cmake)
+	$(Q)install -m 644 share/tersegrad.1 $(DESTDIR)$(DATADIR)/man/man1/tersegrad.1
+	$(Q)install -m 644 share/tersegrad.bash $(DESTDIR)$(DATADIR)/bash-completion/completions/tersegrad
+	@echo 'installed tersegrad $(VERSION) in $(DESTDIR)$(PREFIX)'
+
+# ---- Demonstration, checks, fuzzing ----------------------------------------------------------------------------------
+
+# These set up what they need first. scripts/check.sh then comes back to this Makefile to build what each group of tests
+# needs, so that what cannot be installed or built is one line of the report and not the end of it.
+.PHONY: demo check check-all check-foreign fuzz
+demo:
+	@scripts/setup.sh build
+	@$(MAKE) --no-print-directory -s release build/gradient
+	@scripts/demo.sh build/tersegrad
+
+check:
+	@scripts/setup.sh build && scripts/setup.sh --try check python
+	@MAKE='$(MAKE)' scripts/check.sh $(or $(ONLY),check)
+check-all:
+	@scripts/setup.sh build && scripts/setup.sh --try check python
+	@LAWS=--all MAKE='$(MAKE)' scripts/check.sh $(or $(ONLY),check)
+check-foreign:
+	@scripts/setup.sh build && scripts/setup.sh --try foreign
+	@MAKE='$(MAKE)' scripts/check.sh foreign
+
+fuzz:
+	@scripts/setup.sh build fuzz
+	@$(MAKE) --no-print-directory -s libfuzzer-fuzz
+	@scripts/fuzz.sh $(FUZZ_SECONDS) $(notdir $(FUZZ:.c=))
+
+# The flags for tools that read our sources: clang-tidy, cppcheck.
+.PHONY: print-flags
+print-flags:
+	@echo $(PREPROCESS)
+
+help:
+	@sed -n '/^##/s/^## \{0,1\}//p' $(firstword $(MAKEFILE_LIST))
+
+##   make                build/tersegrad and build/libtersegrad.{so,a}
+##   make demo           set up, then compress a gradient in several ways and show a table
+##   make check          set up, then run every test; ONLY="unit cli" picks groups
+##   make check-all      the same, with the full product of the laws instead of a seeded subset
+##   make check-foreign  golden frames and laws on aarch64 and big-endian s390x, under qemu-user
+##   make fuzz           each fuzz target for FUZZ_SECONDS=60
+##   make install        honours PREFIX, DESTDIR, BINDIR, LIBDIR, INCLUDEDIR, DATADIR
+##   make clean          remove build/
+##   Variants: release clang asan libfuzzer aarch64 s390x, each also with -unit -laws -papers -fuzz appended.
+##   Settings: CC, CLANG, CFLAGS, LDFLAGS, WERROR= (warnings stay warnings), V=1 (show commands).

@@ -1,0 +1,403 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * tersegrad.h - make the gradients of distributed training small.
+ *
+ * A vector of floats goes in, a small checksummed frame comes out, and any machine turns that frame back into the same
+ * bits. The header climbs: read part 1 to 4 and you can write a correct program; parts 5 and 6 are for training loops.
+ *
+ *     1  Status and errors            how anything can fail, and how it says so
+ *     2  Tensors, specs, codecs       what is compressed, and how that is written down
+ *     3  Devices and codec handles    where the work is done, and all the memory it will ever need
+ *     4  Encode, verify, decode       one vector <-> one frame
+ *     5  Feedback                     what compression left out is sent later
+ *     6  Stability                    when feedback would run away
+ *
+ * The shortest useful program (every call returns a tg_status that must be looked at):
+ *
+ *     tg_spec_parse("qsgd:levels=7,bucket=512", &spec, &error);
+ *     tg_device_open("cpu", NULL, &device, &error);
+ *     tg_codec_create(device, &spec, count, &codec, &error);
+ *     frame = malloc(tg_frame_bound(codec, count));
+ *     tg_encode(codec, &gradient, &options, frame, tg_frame_bound(codec, count), &report, &error);
+ *     ... send report.bytes bytes ...
+ *     tg_decode_add(device, frames, peers, 1.0f, 0, &sum, &error);
+ *
+ * Contract of every function here:
+ *  - The caller owns all buffers. Handles are made by _create or _open and given back by _free; _free(NULL) is legal.
+ *  - Nothing allocates after _create; nothing prints, exits, reads the environment or keeps global state.
+ *  - On any status but TG_OK the outputs are as they were before the call. The exceptions are named where they occur.
+ *  - A `tg_error *` may be NULL. Given, it receives one sentence that names the thing, the value and what to do.
+ *  - A handle serves one call at a time. Different handles may be used from different threads, and any number of
+ *    handles may share one device.
+ *  - The same spec, draw, input and residual give the same bytes on every device and every machine.
+ */
+#ifndef TERSEGRAD_H
+#define TERSEGRAD_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define TG_VERSION_MAJOR 0
+#define TG_VERSION_MINOR 1
+#define TG_VERSION_PATCH 0
+#define TG_VERSION_TEXT "0.1.0"
+
+#if defined(__GNUC__)
+#define TG_API __attribute__((visibility("default")))
+#define TG_MUST_CHECK __attribute__((warn_unused_result))
+#else
+#define TG_API
+#define TG_MUST_CHECK
+#endif
+
+/* The version of the library that is running, "0.1.0"; TG_VERSION_TEXT is the one that was compiled against. */
+TG_API const char *tg_version(void);
+
+/* ================================================================================================================
+ * 1  Status and errors
+ * ================================================================================================================ */
+
+typedef enum tg_status {
+    TG_OK = 0,
+    TG_INVALID_ARGUMENT,   /* a null pointer, a length or a number that the function cannot take */
+    TG_INVALID_SPEC,       /* a spec text or spec fields that no codec accepts */
+    TG_UNKNOWN_CODEC,      /* a codec name or a frame's codec number that this library does not have */
+    TG_UNKNOWN_DEVICE,     /* a device name that this library does not have, or this machine cannot run */
+    TG_UNKNOWN_VERSION,    /* a frame of a format version that this library does not read */
+    TG_OUT_OF_MEMORY,      /* only from _create, _open and _parse */
+    TG_BUFFER_TOO_SMALL,   /* the frame buffer is smaller than tg_frame_bound says it must be */
+    TG_SHAPE_MISMATCH,     /* counts that ought to be equal are not */
+    TG_NOT_A_FRAME,        /* the magic number is missing */
+    TG_TRUNCATED,          /* the bytes end before the frame does, or go on after it */
+    TG_CHECKSUM_MISMATCH,  /* the bytes are not those that were written */
+    TG_CORRUPT,            /* the checksum holds or is absent, but the contents break a rule of the format */
+    TG_NONFINITE,          /* an infinity or a NaN in the input */
+    TG_UNSTABLE,           /* error feedback over this codec would diverge; see part 6 */
+    TG_STATUS_COUNT
+} tg_status;
+
+/* A few words for a status: "checksum mismatch". Never NULL, for any value. */
+TG_API const char *tg_status_text(tg_status status);
+
+/* Where a function leaves its sentence. Empty when it succeeded. */
+typedef struct tg_error {
+    char message[256];
+} tg_error;
+
+/* ================================================================================================================
+ * 2  Tensors, specs, codecs
+ * ================================================================================================================ */
+
+typedef enum tg_dtype {
+    TG_FLOAT32 = 0,
+    TG_FLOAT16 = 1,
+    TG_BFLOAT16 = 2
+} tg_dtype;
+
+/* Bytes of one element; 0 for a value that is not a tg_dtype. */
+TG_API size_t tg_dtype_size(tg_dtype dtype);
+
+/* A flat vector in memory that the device can reach (host memory for "cpu"). No alignment beyond the element's own is
+ * needed. Functions that take a `const tg_tensor *` as input only read `data`; as output they write it. */
+typedef struct tg_tensor {
+    void *data;
+    uint64_t count;
+    tg_dtype dtype;
+} tg_tensor;
+
+/* The most elements one tensor may have. */
+#define TG_MAX_COUNT UINT32_C(0xffffffff)
+
+/* Which codec, with which parameters: twelve bytes of plain data, the same that a frame's header carries. Make one with
+ * tg_spec_parse; compare with memcmp; copy freely. docs/format.md says what each field holds. */
+typedef struct tg_spec {
+    uint8_t codec;
+    uint8_t choices;
+    uint16_t levels;
+    uint32_t bucket;
+    uint32_t amount;
+} tg_spec;
+
+/* Text to spec: "name" or "name:key=value,key=value". Keys that are left out take their defaults. Examples:
+ *
+ *     none                                              the vector as it is
+ *     fp16                                              rounded to nearest even; overflow saturates and is counted
+ *     qsgd:levels=7,bucket=512,norm=max,coding=packed   4 bits an element
+ *     terngrad:clip=2.5                                 -1, 0, +1 times the bucket's largest magnitude
+ *     topk:density=0.001                                the largest thousandth, as float32
+ *     topk:k=1000,values=levels,levels=7                top-k, then quantised
+ *
+ * Refuses unknown names and keys, keys given twice, values out of range and keys that another key makes meaningless,
+ * and names the key, the value and the range. */
+TG_API TG_MUST_CHECK tg_status tg_spec_parse(const char *text, tg_spec *spec, tg_error *error);
+
+/* Spec to text, every parameter written out; parsing the text gives the same twelve bytes. Room enough: TG_SPEC_TEXT. */
+#define TG_SPEC_TEXT 192
+TG_API TG_MUST_CHECK tg_status tg_spec_print(const tg_spec *spec, char *text, size_t capacity, tg_error *error);
+
+/* How many elements a sparsifier aims at for a vector of this count: max(1, floor(density * count)), or k, never more
+ * than count, and 0 for an empty vector. Exact integer arithmetic. For other codecs, count. */
+TG_API uint64_t tg_spec_selected(const tg_spec *spec, uint64_t count);
+
+/* One parameter of a codec, for help texts and forms. */
+typedef struct tg_parameter_info {
+    const char *name;     /* "levels" */
+    const char *range;    /* "1...32767", "l2|max" */
+    char standard[24];    /* the default, as text; "" where there is none */
+    const char *summary;  /* one line */
+} tg_parameter_info;
+
+#define TG_MAX_PARAMETERS 8
+typedef struct tg_codec_info {
+    uint8_t id;
+    bool sparse;            /* sends chosen elements, with their indices */
+    bool unbiased;          /* the expectation of what is decoded is the input */
+    const char *name;       /* "qsgd" */
+    const char *summary;    /* one line */
+    size_t parameter_count;
+    tg_parameter_info parameters[TG_MAX_PARAMETERS];
+} tg_codec_info;
+
+/* The table of codecs: ask for index 0, 1, ... until the answer is not TG_OK. */
+TG_API TG_MUST_CHECK tg_status tg_codec_list(size_t index, tg_codec_info *info);
+
+/* ================================================================================================================
+ * 3  Devices and codec handles
+ * ================================================================================================================ */
+
+/* Where the work is done. "cpu" picks the fastest kernels this machine can run; "cpu/scalar" is the plain C definition
+ * that all others must equal byte for byte. `stream` is for devices that have streams and NULL for the others. */
+typedef struct tg_device tg_device;
+TG_API TG_MUST_CHECK tg_status tg_device_open(const char *name, void *stream, tg_device **device, tg_error *error);
+TG_API void tg_device_free(tg_device *device);
+
+/* The kernels that were picked, as a name that tg_device_open takes: "cpu/scalar". */
+TG_API const char *tg_device_name(const tg_device *device);
+
+/* The devices that this machine can run: ask for index 0, 1, ... until NULL. */
+TG_API const char *tg_device_list(size_t index);
+
+/* A codec with the workspace for vectors of up to max_count elements. It must not outlive its device. */
+typedef struct tg_codec tg_codec;
+TG_API TG_MUST_CHECK tg_status tg_codec_create(tg_device *device, const tg_spec *spec, uint64_t max_count,
+                                               tg_codec **codec, tg_error *error);
+TG_API void tg_codec_free(tg_codec *codec);
+TG_API const tg_spec *tg_codec_spec(const tg_codec *codec);
+
+/* ================================================================================================================
+ * 4  Encode, verify, decode
+ * ================================================================================================================ */
+
+/* The identity of the random numbers of one encode call. Every element's number is a function of these four and of the
+ * element's index: give each (step, tensor, rank) of a run its own, and runs can be repeated to the bit. An element
+ * gets 16 random bits, which leaves a bias of at most 2^-17 of a level. */
+typedef struct tg_draw {
+    uint64_t seed;
+    uint64_t step;
+    uint32_t tensor;
+    uint32_t rank;
+} tg_draw;
+
+/* What to do about infinities and NaN in the input (also those that arise where input and residual are added). */
+typedef enum tg_nonfinite {
+    TG_NONFINITE_REJECT = 0, /* look first: TG_NONFINITE names the first index; frame and residual are untouched */
+    TG_NONFINITE_ZERO,       /* drop it: as if that element of the input were 0, and count it in the report */
+    TG_NONFINITE_TRUST       /* do not look first. One that turns up still gives TG_NONFINITE and no frame; the frame
+                                buffer may then hold anything, and the residual is put back to rounding */
+} tg_nonfinite;
+
+/* All zero is the default: seed 0, reject, with checksum. */
+typedef struct tg_encode_options {
+    tg_draw draw;
+    tg_nonfinite nonfinite;
+    bool no_checksum;
+} tg_encode_options;
+
+typedef struct tg_encode_report {
+    size_t bytes;       /* of the finished frame */
+    uint64_t selected;  /* elements sent: the sparsifiers' number, else count */
+    uint64_t saturated; /* values limited to the largest float16 or bfloat16 */
+    uint64_t dropped;   /* non-finite values that TG_NONFINITE_ZERO took out */
+} tg_encode_report;
+
+/* The most bytes a frame of `count` elements can take; the buffer must have them, so that no encoder ever checks for
+ * room. 0 if count is more than the handle was made for. */
+TG_API size_t tg_frame_bound(const tg_codec *codec, uint64_t count);
+
+/* One vector to one frame. `options` and `report` may be NULL. */
+TG_API TG_MUST_CHECK tg_status tg_encode(tg_codec *codec, const tg_tensor *input, const tg_encode_options *options,
+                                         void *frame, size_t capacity, tg_encode_report *report, tg_error *error);
+
+/* A frame as it lies in memory, from a peer that may be broken or hostile. */
+typedef struct tg_frame {
+    const void *data;
+    size_t size;
+} tg_frame;
+
+typedef struct tg_frame_info {
+    tg_spec spec;
+    tg_dtype dtype;    /* of the vector that was encoded */
+    uint64_t count;
+    uint64_t bytes;    /* header and payload */
+    tg_draw draw;
+    unsigned version;
+    unsigned layout;   /* how levels are coded: 0 packed, 1 Elias sparse, 2 Elias dense, 3 entropy */
+    bool has_checksum;
+} tg_frame_info;
+
+/* The word for tg_frame_info.layout: "packed". Never NULL. */
+TG_API const char *tg_layout_text(unsigned layout);
+
+/* Read and check the header alone: cheap, and no promise about the payload. */
+TG_API TG_MUST_CHECK tg_status tg_frame_read(tg_frame frame, tg_frame_info *info, tg_error *error);
+
+/* Check everything: header, checksum, every rule of the format. `info` may be NULL. */
+TG_API TG_MUST_CHECK tg_status tg_frame_verify(tg_device *device, tg_frame frame, tg_frame_info *info,
+                                               tg_error *error);
+
+/* What a frame spends its bytes on, for reports and benchmarks: verifies, then counts. */
+typedef struct tg_frame_parts {
+    uint64_t selected;    /* elements sent */
+    uint64_t scale_bytes; /* scales of buckets */
+    uint64_t index_bytes; /* a sparsifier's indices, with their directory */
+    uint64_t value_bytes; /* everything else: values, or levels with their tables */
+    double level_entropy; /* bits: the Shannon entropy of the levels times their number; 0 for codecs without levels */
+} tg_frame_parts;
+TG_API TG_MUST_CHECK tg_status tg_frame_measure(tg_device *device, tg_frame frame, tg_frame_parts *parts,
+                                                tg_error *error);
+
+/* For `flags`: the caller has had TG_OK from tg_frame_verify for these very bytes, so they are not verified again.
+ * Memory is safe even where that is untrue, but then a bad frame may leave a part of its values in the output. */
+#define TG_VERIFIED 1u
+
+/* Frames to vector, in one pass over the output, which must have the frames' count and may have any dtype:
+ *
+ *     tg_decode      out  =       weight * v0 + weight * v1 + ...
+ *     tg_decode_add  out  = out + weight * v0 + weight * v1 + ...
+ *
+ * in the order given, each product and sum rounded to float32; a 16-bit output is narrowed once, at the end, to nearest
+ * even, limited to the largest finite value. Every frame is verified before anything is written, and one bad frame
+ * leaves the output untouched; the error names it by its place. Frames may differ in codec. Any number of frames may
+ * be given for a float32 output, and up to TG_MAX_NARROW_FRAMES for a 16-bit one (sum in float32 beyond that). */
+#define TG_MAX_NARROW_FRAMES 16
+TG_API TG_MUST_CHECK tg_status tg_decode(tg_device *device, const tg_frame *frames, size_t frame_count, float weight,
+                                         unsigned flags, const tg_tensor *out, tg_error *error);
+TG_API TG_MUST_CHECK tg_status tg_decode_add(tg_device *device, const tg_frame *frames, size_t frame_count,
+                                             float weight, unsigned flags, const tg_tensor *out, tg_error *error);
+
+/* ================================================================================================================
+ * 5  Feedback
+ * ================================================================================================================
+ *
+ * What a codec leaves out of one step is kept, in float32, and added to the next. With residual h, gradient g, codec C:
+ *
+ *     u = g + alpha * h          is compressed and sent
+ *     h = (beta * h + g) - sent  remains
+ *
+ *   none   alpha = 0, beta = 0 with nothing kept; tg_encode does the same
+ *   ef     alpha = beta = 1: classical error feedback; then h = u - sent
+ *   ecq    alpha and beta of the ECQ-SGD paper
+ *   dgc    momentum correction for sparsifiers: m = momentum * m + clip(g), h = h + m, send C(h); what was sent leaves
+ *          h, and m is cleared there. clip limits the L2 norm of g; 0 means no clipping
+ */
+
+typedef enum tg_feedback_kind {
+    TG_FEEDBACK_NONE = 0,
+    TG_FEEDBACK_EF,
+    TG_FEEDBACK_ECQ,
+    TG_FEEDBACK_DGC
+} tg_feedback_kind;
+
+typedef struct tg_feedback_spec {
+    tg_feedback_kind kind;
+    float alpha;    /* 0 ... 1 */
+    float beta;     /* 0 ... 1 */
+    float momentum; /* 0 ... 1, below 1 */
+    float clip;     /* 0 (off) ... 1000000 */
+} tg_feedback_spec;
+
+/* "none", "ef", "ecq:alpha=0.2,beta=0.9", "dgc:momentum=0.9,clip=1". Up to nine decimals. Printing gives the canonical
+ * text, and parsing that gives the same spec. */
+TG_API TG_MUST_CHECK tg_status tg_feedback_parse(const char *text, tg_feedback_spec *spec, tg_error *error);
+TG_API TG_MUST_CHECK tg_status tg_feedback_print(const tg_feedback_spec *spec, char *text, size_t capacity,
+                                                 tg_error *error);
+
+/* The residual of one tensor on one rank, all zero at first, for use with one codec spec. An `ef` or `ecq` pairing with
+ * an L2 quantiser whose residual would diverge (lambda >= 1, see part 6) is refused with TG_UNSTABLE unless `insist`. `dgc`
+ * is for sparsifiers only. It must not outlive its device. */
+typedef struct tg_feedback tg_feedback;
+TG_API TG_MUST_CHECK tg_status tg_feedback_create(tg_device *device, const tg_feedback_spec *spec,
+                                                  const tg_spec *codec, uint64_t count, bool insist,
+                                                  tg_feedback **feedback, tg_error *error);
+TG_API void tg_feedback_free(tg_feedback *feedback);
+
+/* The residual itself, `count` floats, and dgc's momentum or NULL: to be read for a checkpoint, and written to restore
+ * one. They belong to the handle. */
+TG_API float *tg_feedback_residual(tg_feedback *feedback);
+TG_API float *tg_feedback_momentum(tg_feedback *feedback);
+
+/* Compensate, encode and update the residual in one go. As tg_encode otherwise; on an error the residual is exactly as
+ * it was (to rounding, under TG_NONFINITE_TRUST). */
+TG_API TG_MUST_CHECK tg_status tg_encode_with_feedback(tg_codec *codec, tg_feedback *feedback,
+                                                       const tg_tensor *gradient, const tg_encode_options *options,
+                                                       void *frame, size_t capacity, tg_encode_report *report,
+                                                       tg_error *error);
+
+/* The same in three steps, with the same bytes, for whoever needs u: compensate writes u to a float32 tensor and changes
+ * nothing else; the caller encodes u; update takes the frame and the same gradient, and moves the residual on. The
+ * gradient and u must be finite. */
+TG_API TG_MUST_CHECK tg_status tg_feedback_compensate(tg_feedback *feedback, const tg_tensor *gradient,
+                                                      const tg_tensor *u, tg_error *error);
+TG_API TG_MUST_CHECK tg_status tg_feedback_update(tg_feedback *feedback, const tg_tensor *gradient, tg_frame frame,
+                                                  tg_error *error);
+
+/* A frame that was sent but not applied goes back: h = h + sent, wholly where `applied` is NULL, else only at the indices
+ * that are not among the `applied_count` increasing ones in `applied`. After an `ef` step returned wholly, h is u again
+ * (to the bit for sparsifiers with fp32 values). Momentum that dgc cleared stays cleared. */
+TG_API TG_MUST_CHECK tg_status tg_feedback_return(tg_feedback *feedback, tg_frame frame, const uint32_t *applied,
+                                                  size_t applied_count, tg_error *error);
+
+/* Forget everything: residual, momentum, statistics. */
+TG_API void tg_feedback_reset(tg_feedback *feedback);
+
+/* How the residual behaves. A healthy one settles: its norm stays within a few times the gradient's divided by the density, and
+ * growth hovers about 1. One that diverges shows growth above 1 step after step. */
+typedef struct tg_stats {
+    uint64_t steps;          /* encode calls that succeeded */
+    uint64_t bytes;          /* of their frames */
+    uint64_t saturated;      /* summed over them, as in the report */
+    uint64_t dropped;
+    double gradient_norm;    /* L2, of the last gradient */
+    double residual_norm;    /* L2, after the last step */
+    double residual_peak;    /* the largest residual_norm so far */
+    double residual_growth;  /* mean ratio of a step's residual_norm to the one before, over about the last 32 steps; 0
+                                before the second step */
+} tg_stats;
+TG_API TG_MUST_CHECK tg_status tg_feedback_stats(const tg_feedback *feedback, tg_stats *stats, tg_error *error);
+
+/* ================================================================================================================
+ * 6  Stability
+ * ================================================================================================================
+ *
+ * A codec with E|C(u) - u|^2 <= gamma |u|^2 keeps the residual bounded under (alpha, beta) if
+ * lambda = alpha^2 gamma + (beta - alpha)^2 < 1. The condition is sufficient, not necessary. For L2 quantisers gamma is
+ * close to what happens, and plain error feedback with gamma > 1 does diverge; for max-norm quantisers it is a worst case far
+ * from what data give, so there it is information.
+ */
+typedef struct tg_stability {
+    double gamma;  /* the bound on the codec's relative squared error, for vectors of this count */
+    double lambda; /* alpha^2 gamma + (beta - alpha)^2; 0 for feedback none, and momentum is not considered */
+    bool binding;  /* lambda >= 1 over an L2 quantiser: tg_feedback_create refuses unless the caller insists */
+} tg_stability;
+TG_API TG_MUST_CHECK tg_status tg_stability_of(const tg_spec *codec, const tg_feedback_spec *feedback, uint64_t count,
+                                               tg_stability *stability, tg_error *error);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

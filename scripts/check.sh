@@ -1,0 +1,248 @@
+#!/usr/bin/env bash
+# Runs groups of tests, says what came of each, and ends with the sum: `N passed, M failed, K skipped`.
+#
+#   scripts/check.sh GROUP...    names of groups, or `check` or `foreign` for the two lists below
+#   scripts/check.sh --list      the names
+#
+# What a group prints goes to build/check/GROUP.log. A skip names its reason; with CI=true one whose reason is that
+# something is not installed is a failure. LAWS=--all runs the full product of the laws. MAKE is the make to build with.
+set -u
+cd "$(dirname "$0")/.." || exit 1
+: "${MAKE:=make}" "${LAWS:=--subset}"
+export CMOCKA_MESSAGE_OUTPUT=stdout LC_ALL=C
+logs=build/check
+pytest='.venv/bin/python -m pytest -q -rs -p no:cacheprovider'
+limit=900 # seconds for any one program
+
+# ---- The groups: name, what must be installed, what make builds first, the command -----------------------------------
+
+# The long ones first, so that the processors are busy to the end.
+groups_check() {
+    group sanitizers cmocka.h      "asan-unit asan-laws asan-fuzz" with_sanitizers
+    group tidy      clang-tidy     ""              tally tidy tests/tidy.sh
+    group laws      gcc            release-laws    programs build laws "$LAWS"
+    group unit      cmocka.h       release-unit    programs build unit
+    group papers    gcc            release-papers  programs build papers
+    group golden    gcc            release         script tests/golden/run.sh build/tersegrad
+    group reference .venv          all             tally pytest $pytest reference
+    group cli       gcc            release         script tests/cli/run.sh build/tersegrad
+    group clang     "clang cmocka.h" "clang clang-unit" with_clang
+    group valgrind  valgrind       "release build/gradient" script tests/valgrind.sh build/tersegrad
+    group cppcheck  cppcheck       ""              tally cppcheck tests/cppcheck.sh
+    group install   "cmake pkg-config" all         script tests/install.sh
+    group symbols   readelf        all             script tests/symbols.sh
+    group header    clang          ""              script tests/header.sh
+    group shell     shellcheck     ""              script tests/shell.sh
+    group layering  bash           ""              script tests/layering.sh
+    group runner    bash           ""              script tests/runner.sh
+    group example   gcc            all             script tests/example.sh
+}
+
+groups_foreign() {
+    group aarch64   "aarch64-linux-gnu-gcc qemu-aarch64" "aarch64 aarch64-laws" with_qemu aarch64
+    group s390x     "s390x-linux-gnu-gcc qemu-s390x"     "s390x s390x-laws"     with_qemu s390x
+}
+
+# programs FOLDER KIND [ARGUMENT] [PREFIX...]: every program of tests/KIND as FOLDER has built it.
+programs() {
+    local folder=$1 kind=$2 argument=${3:-} source name found=0
+    for source in tests/"$kind"/*.c; do
+        [ -e "$source" ] || break
+        found=1
+        name=$(basename "$source" .c)
+        tally "$kind/$name" "${@:4}" "$folder/tests/$kind/$name" ${argument:+"$argument"}
+    done
+    [ "$found" -eq 1 ] || absent "tests/$kind has no programs"
+}
+
+script() {
+    if [ -e "$1" ]; then
+        tally "$(basename "$1" .sh)" "$@"
+    else
+        absent "there is no $1"
+    fi
+}
+
+with_sanitizers() {
+    programs build/asan unit
+    programs build/asan laws --subset
+    replay build/asan
+}
+
+# Every fuzz target over its corpus.
+replay() {
+    local source name
+    for source in tests/fuzz/*.c; do
+        name=$(basename "$source" .c)
+        [ "$name" = replay ] || tally "fuzz/$name" "$1/tests/fuzz/$name" tests/fuzz/corpus/"$name"/*
+    done
+}
+
+# Another compiler must give the same bytes.
+with_clang() {
+    programs build/clang unit
+    script tests/golden/run.sh build/clang/tersegrad
+}
+
+with_qemu() {
+    script tests/golden/run.sh "qemu-$1" "build/$1/tersegrad"
+    programs "build/$1" laws --subset "qemu-$1"
+}
+
+# ---- Running one group -----------------------------------------------------------------------------------------------
+
+# tally LABEL COMMAND...: runs it and adds what it reports to the group's numbers.
+tally() {
+    local label=$1 output status passed failed skipped reasons
+    output=$(mktemp)
+    shift
+    echo "== $label: $*"
+    timeout "$limit" "$@" >"$output" 2>&1
+    status=$?
+    cat "$output"
+    read -r passed failed skipped reasons < <(awk -f scripts/tally.awk "$output")
+    if [ "$status" -ne 0 ] && [ "$failed" -eq 0 ]; then
+        echo "FAIL $label: exit status $status$([ "$status" -eq 124 ] && echo ", no end after $limit s")"
+        failed=1
+    elif [ $((passed + failed + skipped)) -eq 0 ]; then
+        echo "FAIL $label: it did not say how many tests it ran"
+        failed=1
+    elif [ "$skipped" -gt 0 ] && [ "$reasons" -eq 0 ]; then
+        echo "FAIL $label: it skipped tests without a reason"
+        failed=$((failed + 1))
+    fi
+    sed -nE "s,^(skip|SKIPPED)[: ] *,$label: ,p" "$output" >>"$logs/$group.skips"
+    echo "$passed $failed $skipped" >>"$logs/$group.counts"
+    rm -f "$output"
+}
+
+# absent REASON: one skip.
+absent() {
+    echo "skip: $1"
+    echo "$group: $1" >>"$logs/$group.skips"
+    echo "0 0 1" >>"$logs/$group.counts"
+}
+
+sum() {
+    awk '{ p += $1; f += $2; s += $3 } END { print p + 0, f + 0, s + 0 }' "$@"
+}
+
+seconds_since() {
+    awk -v a="$1" -v b="$EPOCHREALTIME" 'BEGIN { printf "%.1f", b - a }'
+}
+
+# run GROUP: in a process of its own; prints its line at the end.
+run() {
+    local group=$1 start=$EPOCHREALTIME passed failed skipped word=ok text
+    ${runs[$group]} >>"$logs/$group.log" 2>&1
+    report "$group" "$(seconds_since "$start")"
+}
+
+report() {
+    local passed failed skipped word=ok text
+    read -r passed failed skipped < <(sum "$logs/$1.counts")
+    text="$passed passed"
+    [ "$skipped" -eq 0 ] || text+=", $skipped skipped"
+    [ "$failed" -eq 0 ] || { text+=", $failed failed" word=FAIL; }
+    [ "$passed" -gt 0 ] || [ "$failed" -gt 0 ] || word=skip
+    printf '%-4s  %-10s  %-36s %6s s\n' "$word" "$1" "$text" "$2"
+}
+
+# What failed, by name, and how the log ends.
+show_failure() {
+    printf '\n---- %s\n' "$1"
+    grep -E '^(FAIL|FAILED|\[  FAILED  \] [^0-9])|: (error|warning): ' "$1" | sort -u | head -n 20
+    echo ...
+    tail -n 20 "$1"
+}
+
+# installed NAME: a command, a header, or the virtual environment.
+installed() {
+    case $1 in
+    *.h) [ -e "/usr/include/$1" ] ;;
+    .venv) [ -e .venv/requirements.txt ] ;;
+    *) command -v "$1" >/dev/null ;;
+    esac
+}
+
+# ---- All of them -----------------------------------------------------------------------------------------------------
+
+names=()
+declare -A needs builds runs
+group() {
+    names+=("$1")
+    needs[$1]=$2 builds[$1]=$3 runs[$1]="${*:4}"
+}
+
+choose() {
+    local name
+    groups_check
+    groups_foreign
+    case "$*" in
+    --list) printf '%s\n' "${names[@]}"; exit ;;
+    check) names=(); groups_check ;;
+    foreign) names=(); groups_foreign ;;
+    *)
+        names=("$@")
+        for name in "$@"; do
+            [ -n "${runs[$name]:-}" ] || { echo "check: no group '$name'; see scripts/check.sh --list" >&2; exit 2; }
+        done
+        ;;
+    esac
+}
+
+build() {
+    $MAKE --no-print-directory -s "$@"
+}
+
+# Builds what the group needs; false if it cannot be run.
+prepare() {
+    local group=$1 need missing=""
+    for need in ${needs[$group]}; do
+        installed "$need" || missing+=" $need"
+    done
+    if [ -n "$missing" ]; then
+        absent "${missing# } not installed" >"$logs/$group.log"
+    elif [ -n "${builds[$group]}" ] && ! build ${builds[$group]} >"$logs/$group.log" 2>&1; then
+        echo "0 1 0" >"$logs/$group.counts"
+        echo "FAIL $group: does not build" >>"$logs/$group.log"
+    else
+        return 0
+    fi
+    report "$group" 0.0
+    return 1
+}
+
+choose "$@"
+rm -rf "$logs"
+mkdir -p "$logs"
+start=$EPOCHREALTIME
+ready=()
+echo "building what the tests need"
+for name in "${names[@]}"; do
+    prepare "$name" && ready+=("$name")
+done
+echo "built in $(seconds_since "$start") s; testing"
+for name in ${ready[@]+"${ready[@]}"}; do
+    while [ "$(jobs -rp | wc -l)" -ge "$(nproc)" ]; do
+        wait -n
+    done
+    run "$name" &
+done
+wait
+
+for name in "${names[@]}"; do
+    [ "$(sum "$logs/$name.counts" | cut -d' ' -f2)" -eq 0 ] || show_failure "$logs/$name.log"
+done
+if compgen -G "$logs/*.skips" >/dev/null && [ -n "$(cat "$logs"/*.skips)" ]; then
+    printf '\nskipped:\n'
+    sed 's/^/  /' "$logs"/*.skips
+    unready=$(grep -c 'not installed' <(cat "$logs"/*.skips))
+    if [ "${CI:-}" = true ] && [ "$unready" -gt 0 ]; then
+        echo "CI=true: $unready skipped because something is not installed count as failed"
+        echo "0 $unready -$unready" >"$logs/not-installed.counts"
+    fi
+fi
+read -r passed failed skipped < <(sum "$logs"/*.counts)
+printf '\n%d passed, %d failed, %d skipped\n' "$passed" "$failed" "$skipped"
+[ "$failed" -eq 0 ]

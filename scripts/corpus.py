@@ -1,0 +1,116 @@
+#!/usr/bin/env python3
+"""Writes the seeds of the fuzz targets: scripts/corpus.py [COMMAND]
+
+Small frames of every codec, made by the command, and small inputs of the other targets go to tests/fuzz/corpus. Its own
+files (seed-*) are written anew; inputs that a fuzzer found stay. Run it when the format or the table of codecs changes.
+"""
+import itertools
+import json
+import math
+import pathlib
+import random
+import struct
+import subprocess
+import sys
+import tempfile
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+CORPUS = ROOT / "tests" / "fuzz" / "corpus"
+COMMAND = sys.argv[1] if len(sys.argv) > 1 else str(ROOT / "build" / "tersegrad")
+
+# Values worth trying for parameters that are numbers; the first is the one that combinations use.
+NUMBERS = {
+    "levels": ["7", "1", "300"], "bucket": ["64", "0"], "clip": ["2.5", "0"],
+    "density": ["0.05", "1"], "k": ["10"],
+}  # fmt: skip
+
+
+def save(target, name, data):
+    path = CORPUS / target / f"seed-{name}"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(data)
+
+
+def gradient(count):
+    """Heavy-tailed values, an eighth of them zero."""
+    draw = random.Random(count)
+    return [0.0 if i % 8 == 3 else draw.gauss(0, 1e-2) * math.exp(draw.gauss(0, 0.8)) for i in range(count)]
+
+
+def npy(descr, values, version=1):
+    header = "{'descr': '%s', 'fortran_order': False, 'shape': (%d,), }" % (descr, len(values))
+    length = "<H" if version == 1 else "<I"
+    start = 8 + struct.calcsize(length)
+    header += " " * (-(start + len(header) + 1) % 64) + "\n"
+    code = {"2": "e", "4": "f", "8": "d"}[descr[-1]]
+    data = struct.pack(f"{descr[0]}{len(values)}{code}", *values)
+    return b"\x93NUMPY" + bytes([version, 0]) + struct.pack(length, len(header)) + header.encode() + data
+
+
+def specs(codec, seen):
+    """The codec alone; and, for the first codec with such parameters, each value of each and each pair of words."""
+    name, choices = codec["name"], {}
+    for parameter in codec["parameters"]:
+        words = parameter["range"].split("|")
+        choices[parameter["name"]] = words if len(words) > 1 else NUMBERS[parameter["name"]]
+    yield name
+    if tuple(choices) in seen:
+        return
+    seen.add(tuple(choices))
+    for key, values in choices.items():
+        for value in values:
+            yield f"{name}:{key}={value}"
+    words = {key: values for key, values in choices.items() if key not in NUMBERS}
+    for (one, ones), (other, others) in itertools.combinations(words.items(), 2):
+        for first, second in itertools.product(ones, others):
+            yield f"{name}:{one}={first},{other}={second}"
+
+
+def encode(spec, data, folder, *options):
+    """The frame, or None where the library refuses the spec."""
+    source, frame = folder / "in.npy", folder / "out.tg"
+    source.write_bytes(data)
+    done = subprocess.run([COMMAND, "encode", *options, spec, source, frame], capture_output=True, check=False)
+    return frame.read_bytes() if done.returncode == 0 else None
+
+
+def file_name(spec):
+    return spec.replace(":", "-").replace(",", "-").replace("=", "_")
+
+
+def main():
+    codecs = json.loads(subprocess.run([COMMAND, "codecs", "--json"], capture_output=True, check=True).stdout)["codecs"]
+    for old in CORPUS.glob("*/seed-*"):
+        old.unlink()
+    with tempfile.TemporaryDirectory() as name:
+        folder, seen = pathlib.Path(name), set()
+        for index, codec in enumerate(codecs):
+            for spec in specs(codec, seen):
+                frame = encode(spec, npy("<f4", gradient(70)), folder)
+                if frame is None:
+                    continue
+                save("decode", file_name(spec), frame)
+                save("spec", file_name(spec), spec.encode())
+            # More than one group, chunk of lanes and segment; no elements; sixteen bits; no checksum.
+            save("decode", codec["name"] + "-long", encode(codec["name"], npy("<f4", gradient(700)), folder))
+            save("decode", codec["name"] + "-empty", encode(codec["name"], npy("<f4", []), folder))
+            save("decode", codec["name"] + "-half",
+                 encode(codec["name"], npy("<f2", gradient(40)), folder, "--no-checksum"))  # fmt: skip
+            # codec, eight parameters, options, draw, least count, then the elements: see tests/fuzz/roundtrip.c
+            for options, least in ((0, 0), (32, 200), (64, 248), (96, 0)):
+                head = bytes([index] + [0] * 8 + [options, index, least])
+                save("roundtrip", f"{codec['name']}-{options}", head + struct.pack("<40f", *gradient(40)))
+        for number in range(1, 5):
+            head = bytes([3] + [number] * 5 + [0] * 3 + [3 * number, 0, 2])
+            save("roundtrip", f"parameters-{number}", head + struct.pack("<5f", 1, -2.5, math.inf, 1e-42, math.nan))
+    for text in ("none", "ef", "ecq:alpha=0.2,beta=0.9", "dgc:momentum=0.9,clip=1", "dgc", "qsgd:levels=", "topk:k=1,k=2",
+                 "qsgd:levels=99999"):  # fmt: skip
+        save("spec", "feedback-" + file_name(text), text.encode())
+    for descr, version in itertools.product(("<f2", "<f4", ">f4", "<f8", ">f8"), (1, 2, 3)):
+        save("npy", f"{descr[1:]}{'le' if descr[0] == '<' else 'be'}-{version}", npy(descr, gradient(5), version))
+    save("npy", "shape", npy("<f4", gradient(6)).replace(b"(6,), }  ", b"(2, 3), }"))
+    files = [path for path in CORPUS.glob("*/*") if path.is_file()]
+    print(f"{len(files)} files, {sum(path.stat().st_size for path in files)} bytes in {CORPUS.relative_to(ROOT)}")
+
+
+main()

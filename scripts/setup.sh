@@ -1,0 +1,153 @@
+#!/usr/bin/env bash
+# Installs what is missing on a Debian machine; silent and quick where nothing is.
+#
+#   scripts/setup.sh [--try] COMPONENT...     components: build check python fuzz foreign
+#
+# --try: what cannot be installed is a message and no failure; the tests that need it are then skipped by name.
+# SETUP_DRY_RUN=1 prints what would be installed and installs nothing.
+set -u
+cd "$(dirname "$0")/.." || exit 1
+
+missing=()   # Debian packages
+problem=0
+
+# need COMMAND PACKAGE...: the packages are needed where the command is absent.
+need() {
+    command -v "$1" >/dev/null || missing+=("${@:2}")
+}
+
+# need_file GLOB PACKAGE...: libraries and headers leave no command behind.
+need_file() {
+    compgen -G "$1" >/dev/null || missing+=("${@:2}")
+}
+
+# clang's sanitizer and fuzzer run-times come in a package that carries clang's version.
+need_clang() {
+    local version
+    need clang clang
+    version=$(readlink -f "$(command -v clang)" | sed -n 's|.*/llvm-\([0-9]*\)/.*|\1|p')
+    if [ -z "$version" ]; then
+        missing+=(libclang-rt-dev) # the version is known once apt knows its packages: see `resolve`
+    else
+        need_file "/usr/lib/llvm-$version/lib/clang/*/lib/linux/libclang_rt.fuzzer-*.a" "libclang-rt-$version-dev"
+    fi
+}
+
+need_c() {
+    need gcc gcc libc6-dev
+    need_file '/usr/include/stdio.h' libc6-dev
+    need make make
+}
+
+need_python() {
+    if [ -x .venv/bin/python ] && cmp -s scripts/requirements.txt .venv/requirements.txt; then
+        return
+    fi
+    venv=1
+    if ! command -v python3 >/dev/null; then
+        missing+=(python3 python3-venv)
+    elif ! python3 -c 'import ensurepip, venv' 2>/dev/null; then
+        missing+=(python3-venv)
+    fi
+}
+
+# gcc-NAME-linux-gnu recommends the libc that it needs; we take no recommendations, so both are named.
+need_foreign() {
+    need qemu-s390x qemu-user
+    need s390x-linux-gnu-gcc gcc-s390x-linux-gnu libc6-dev-s390x-cross
+    need_file '/usr/s390x-linux-gnu/lib/libc.a' libc6-dev-s390x-cross
+    if [ "$(uname -m)" != aarch64 ]; then
+        need aarch64-linux-gnu-gcc gcc-aarch64-linux-gnu libc6-dev-arm64-cross
+        need_file '/usr/aarch64-linux-gnu/lib/libc.a' libc6-dev-arm64-cross
+    fi
+}
+
+# complain MESSAGE: to stderr, and remembered for the exit status.
+complain() {
+    echo "setup: $*" >&2
+    problem=1
+}
+
+# Replaces libclang-rt-dev by the package for the clang that apt would install.
+resolve() {
+    local i version
+    for i in "${!missing[@]}"; do
+        if [ "${missing[i]}" = libclang-rt-dev ]; then
+            version=$(apt-cache depends clang | sed -n 's/.*Depends: clang-\([0-9]*\)$/\1/p')
+            missing[i]=libclang-rt-${version}-dev
+        fi
+    done
+}
+
+install_packages() {
+    local as_root=() log
+    mapfile -t missing < <(printf '%s\n' "${missing[@]}" | awk '!seen[$0]++')
+    if [ -n "${SETUP_DRY_RUN:-}" ]; then
+        echo "would install: ${missing[*]}"
+        return
+    fi
+    if ! command -v apt-get >/dev/null; then
+        complain "not installed: ${missing[*]} (Debian names). There is no apt-get here; please install them by hand."
+        return
+    fi
+    if [ "$(id -u)" -ne 0 ]; then
+        if ! command -v sudo >/dev/null; then
+            complain "not installed: ${missing[*]}. Installing needs root: apt-get install ${missing[*]}"
+            return
+        fi
+        as_root=(sudo)
+    fi
+    log=$(mktemp)
+    as_root+=(env DEBIAN_FRONTEND=noninteractive)
+    if "${as_root[@]}" apt-get -qq update >"$log" 2>&1 && resolve && echo "installing: ${missing[*]}" &&
+        "${as_root[@]}" apt-get install -y --no-install-recommends "${missing[@]}" >"$log" 2>&1; then
+        :
+    else
+        tail -n 15 "$log" >&2
+        complain "could not install: ${missing[*]}"
+    fi
+    rm -f "$log"
+}
+
+install_venv() {
+    if [ -n "${SETUP_DRY_RUN:-}" ]; then
+        echo "would install: $(sed -n 's/^\([a-z].*\)$/\1/p' scripts/requirements.txt | tr '\n' ' ')into .venv"
+        return
+    fi
+    echo "installing: numpy, xxhash, pytest into .venv"
+    rm -rf .venv
+    if python3 -m venv .venv && .venv/bin/pip -qq --disable-pip-version-check install -r scripts/requirements.txt; then
+        cp scripts/requirements.txt .venv/requirements.txt
+    else
+        complain "could not make .venv with the packages of scripts/requirements.txt"
+    fi
+}
+
+try=0
+venv=0
+for component in "$@"; do
+    case $component in
+    --try) try=1 ;;
+    build) need_c ;;
+    check)
+        need_clang
+        need clang-tidy clang-tidy
+        need cppcheck cppcheck
+        need shellcheck shellcheck
+        need valgrind valgrind
+        need cmake cmake
+        need pkg-config pkg-config
+        need_file '/usr/include/cmocka.h' libcmocka-dev
+        ;;
+    python) need_python ;;
+    fuzz) need_clang ;;
+    foreign) need_foreign ;;
+    *)
+        echo "setup: unknown component '$component'; known: build check python fuzz foreign" >&2
+        exit 2
+        ;;
+    esac
+done
+[ ${#missing[@]} -eq 0 ] || install_packages
+[ "$venv" -eq 0 ] || install_venv
+[ "$problem" -eq 0 ] || [ "$try" -eq 1 ]

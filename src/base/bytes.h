@@ -1,0 +1,111 @@
+/* Little-endian integers and floats on any machine, and the one checked cursor through which every wire integer is read. */
+#ifndef TG_BASE_BYTES_H
+#define TG_BASE_BYTES_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+static inline uint16_t tg_load16(const void *p)
+{
+    const uint8_t *b = p;
+    return (uint16_t)(b[0] | (unsigned)b[1] << 8);
+}
+
+static inline uint32_t tg_load32(const void *p)
+{
+    const uint8_t *b = p;
+    return (uint32_t)b[0] | (uint32_t)b[1] << 8 | (uint32_t)b[2] << 16 | (uint32_t)b[3] << 24;
+}
+
+static inline uint64_t tg_load64(const void *p)
+{
+    const uint8_t *b = p;
+    return (uint64_t)tg_load32(b) | (uint64_t)tg_load32(b + 4) << 32;
+}
+
+static inline void tg_store16(void *p, uint16_t v)
+{
+    uint8_t *b = p;
+    b[0] = (uint8_t)v;
+    b[1] = (uint8_t)(v >> 8);
+}
+
+static inline void tg_store32(void *p, uint32_t v)
+{
+    uint8_t *b = p;
+    b[0] = (uint8_t)v;
+    b[1] = (uint8_t)(v >> 8);
+    b[2] = (uint8_t)(v >> 16);
+    b[3] = (uint8_t)(v >> 24);
+}
+
+static inline void tg_store64(void *p, uint64_t v)
+{
+    tg_store32(p, (uint32_t)v);
+    tg_store32((uint8_t *)p + 4, (uint32_t)(v >> 32));
+}
+
+static inline uint32_t tg_float_bits(float x)
+{
+    uint32_t bits;
+    memcpy(&bits, &x, sizeof bits);
+    return bits;
+}
+
+static inline float tg_bits_float(uint32_t bits)
+{
+    float x;
+    memcpy(&x, &bits, sizeof x);
+    return x;
+}
+
+static inline float tg_load_float(const void *p) { return tg_bits_float(tg_load32(p)); }
+static inline void tg_store_float(void *p, float x) { tg_store32(p, tg_float_bits(x)); }
+
+/* A window on bytes from outside. Every read is checked; after the first that does not fit, `short_read` stays set, reads
+ * give zeros, and takes give NULL. */
+typedef struct tg_cursor {
+    const uint8_t *at;
+    size_t left;
+    bool short_read;
+} tg_cursor;
+
+static inline tg_cursor tg_cursor_over(const void *data, size_t size)
+{
+    return (tg_cursor){.at = data, .left = size, .short_read = false};
+}
+
+/* `size` bytes as they lie, or NULL. A size of more than SIZE_MAX is asked for as uint64_t so that it cannot wrap. */
+static inline const uint8_t *tg_cursor_take(tg_cursor *c, uint64_t size)
+{
+    if (c->short_read || size > c->left) {
+        c->short_read = true;
+        return NULL;
+    }
+    const uint8_t *bytes = c->at;
+    c->at += (size_t)size;
+    c->left -= (size_t)size;
+    return bytes;
+}
+
+static inline uint8_t tg_cursor_u8(tg_cursor *c)
+{
+    const uint8_t *p = tg_cursor_take(c, 1);
+    return p ? *p : 0;
+}
+
+static inline uint16_t tg_cursor_u16(tg_cursor *c)
+{
+    const uint8_t *p = tg_cursor_take(c, 2);
+    return p ? tg_load16(p) : 0;
+}
+
+static inline uint32_t tg_cursor_u32(tg_cursor *c)
+{
+    const uint8_t *p = tg_cursor_take(c, 4);
+    return p ? tg_load32(p) : 0;
+}
+
+#endif

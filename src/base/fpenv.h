@@ -1,0 +1,37 @@
+/* The floating-point mode that equal bytes need: round to nearest, subnormals kept. A host program may run with flush-to-zero
+ * set (PyTorch offers it), so every entry point that computes enters this mode and leaves it as it found it. */
+#ifndef TG_BASE_FPENV_H
+#define TG_BASE_FPENV_H
+
+#include <stdint.h>
+
+#if defined(__SSE2__)
+#include <xmmintrin.h>
+typedef unsigned tg_fp_mode;
+static inline tg_fp_mode tg_fp_enter(void)
+{
+    tg_fp_mode before = _mm_getcsr();
+    _mm_setcsr((before & ~0xe040u) | 0x1f80u); /* nearest, no FTZ, no DAZ, exceptions masked */
+    return before;
+}
+static inline void tg_fp_leave(tg_fp_mode before) { _mm_setcsr(before); }
+
+#elif defined(__aarch64__)
+typedef uint64_t tg_fp_mode;
+static inline tg_fp_mode tg_fp_enter(void)
+{
+    tg_fp_mode before;
+    __asm__ volatile("mrs %0, fpcr" : "=r"(before));
+    tg_fp_mode wanted = before & ~(UINT64_C(7) << 22 | UINT64_C(0x9f00)); /* RMode, FZ, trap enables */
+    __asm__ volatile("msr fpcr, %0" : : "r"(wanted));
+    return before;
+}
+static inline void tg_fp_leave(tg_fp_mode before) { __asm__ volatile("msr fpcr, %0" : : "r"(before)); }
+
+#else
+typedef int tg_fp_mode;
+static inline tg_fp_mode tg_fp_enter(void) { return 0; }
+static inline void tg_fp_leave(tg_fp_mode before) { (void)before; }
+#endif
+
+#endif

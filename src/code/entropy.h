@@ -1,0 +1,72 @@
+/* The entropy layout: rANS over the digits of quantised levels, with interleaved states, in chunks. A plan holds the
+ * probabilities and shape that all chunks of a vector share. The caller splits low bits off. docs/format.md, 4.3. */
+#ifndef TG_CODE_ENTROPY_H
+#define TG_CODE_ENTROPY_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define TG_ENTROPY_SYMBOLS 256u  /* most symbols a plan can have */
+#define TG_ENTROPY_LANES 32u     /* most lanes */
+#define TG_ENTROPY_STATE 65536u  /* lowest value of a lane's state, and its value once all symbols are decoded */
+
+/* Most bytes of a frequency table: omega(f + 1) is at most 16 + (f - 255) / 256 bits, and 256 frequencies sum to at
+ * most 2^16, hence 4097 bits. */
+#define TG_ENTROPY_TABLE_MAX 513u
+
+typedef struct tg_entropy_plan {
+    unsigned table_log;  /* M: frequencies sum to 2^M */
+    unsigned tuple;      /* t: digits in a symbol, 1 or 2 */
+    unsigned lane_log;   /* 2 or 5 */
+    unsigned chunk_log;  /* c: elements in a chunk, 16 to 31 */
+    unsigned alphabet;   /* A: a digit is below it; at most 256, and 16 for pairs */
+    unsigned symbols;    /* A^t */
+    unsigned zero_digit; /* digit of level zero, which completes the last pairs */
+    uint32_t frequency[TG_ENTROPY_SYMBOLS];
+    uint32_t start[TG_ENTROPY_SYMBOLS]; /* sum of the frequencies before it */
+    uint8_t guess[257];  /* the symbol of slot 0, 1/256, 2/256 ... of the way, between which a search is left */
+} tg_entropy_plan;
+
+/* The encoder's choice for n digits, from integers alone and so the same on every machine. */
+void tg_entropy_plan_make(tg_entropy_plan *plan, const uint8_t *digits, size_t n, unsigned alphabet,
+                          unsigned zero_digit);
+
+/* The frequency table on the wire; at most TG_ENTROPY_TABLE_MAX bytes. Write returns its end. */
+size_t tg_entropy_table_size(const tg_entropy_plan *plan);
+uint8_t *tg_entropy_table_write(const tg_entropy_plan *plan, uint8_t *out);
+
+/* Completes a plan whose table_log, tuple, lane_log, chunk_log, alphabet and zero_digit the caller has filled in and
+ * checked. False when the table breaks a rule. */
+bool tg_entropy_table_read(tg_entropy_plan *plan, const uint8_t *in, size_t size);
+
+/* Most bytes that a chunk of so many elements can take, whatever the plan. */
+size_t tg_entropy_chunk_bound(size_t elements);
+
+/* Writes one chunk, digits that the plan was made for, and returns its end. Uses all of out[0 .. capacity) as it works.
+ * With capacity of tg_entropy_chunk_bound(elements) it always fits; with less it may not, and then NULL is returned. */
+uint8_t *tg_entropy_write(const tg_entropy_plan *plan, const uint8_t *digits, size_t elements, uint8_t *out,
+                          size_t capacity);
+
+/* Reads one chunk's stream, which may hold anything, piece by piece. The plan must outlive it. */
+typedef struct tg_entropy_reader {
+    const tg_entropy_plan *plan;
+    const uint8_t *word; /* next unread word */
+    size_t words;        /* unread words */
+    size_t elements;     /* in the chunk */
+    size_t delivered;    /* of these */
+    bool broken;
+    uint32_t state[TG_ENTROPY_LANES];
+} tg_entropy_reader;
+
+/* False when the stream cannot be one: too short for its states, half a word, a state out of range. */
+bool tg_entropy_open(tg_entropy_reader *reader, const tg_entropy_plan *plan, const uint8_t *in, size_t size,
+                     size_t elements);
+
+/* The next `count` digits; a multiple of 32 except in the last call. False when words or elements run out. */
+bool tg_entropy_next(tg_entropy_reader *reader, size_t count, uint8_t *digits);
+
+/* True when all elements were delivered, all words used, and all states are back at their lowest. */
+bool tg_entropy_done(const tg_entropy_reader *reader);
+
+#endif

@@ -1,0 +1,226 @@
+/* How the entropy layout is set up for a vector: the encoder's choice of pairs, probabilities, lanes and chunks, and
+ * the frequency table on the wire. Every choice is made with integers, so that every machine writes the same bytes. */
+#include "base/bits.h"
+#include "code/bit_tools.h"
+#include "code/elias.h"
+#include "code/entropy.h"
+
+#include <string.h>
+
+typedef struct histogram {
+    uint64_t count[TG_ENTROPY_SYMBOLS];
+    uint64_t total;
+    unsigned symbols;
+} histogram;
+
+/* Four tables in turn: with one, runs of the same digit would wait for the last increment to be stored. */
+static void count_digits(histogram *h, const uint8_t *digits, size_t n, unsigned alphabet)
+{
+    uint32_t part[4][TG_ENTROPY_SYMBOLS] = {{0}};
+    size_t i = 0;
+    for (; n - i >= 4; i += 4)
+        for (unsigned k = 0; k < 4; k++)
+            part[k][digits[i + k]]++;
+    for (; i < n; i++)
+        part[0][digits[i]]++;
+    h->symbols = alphabet;
+    h->total = n;
+    for (unsigned s = 0; s < TG_ENTROPY_SYMBOLS; s++)
+        h->count[s] = (uint64_t)part[0][s] + part[1][s] + part[2][s] + part[3][s];
+}
+
+static void count_pairs(histogram *h, const uint8_t *digits, size_t n, unsigned alphabet, unsigned zero_digit)
+{
+    memset(h->count, 0, sizeof h->count);
+    h->symbols = alphabet * alphabet;
+    h->total = 0;
+    for (size_t run = 0; run < n; run += 32, h->total += 16) {
+        for (size_t a = run; a < run + 16; a++) {
+            unsigned first = a < n ? digits[a] : zero_digit;
+            unsigned second = a + 16 < n ? digits[a + 16] : zero_digit;
+            h->count[first + alphabet * second]++;
+        }
+    }
+}
+
+/* Index of the largest count; the lowest wins a tie. */
+static unsigned most_frequent(const uint64_t *count, unsigned symbols)
+{
+    unsigned best = 0;
+    for (unsigned s = 1; s < symbols; s++)
+        if (count[s] > count[best])
+            best = s;
+    return best;
+}
+
+static unsigned largest_frequency(const uint32_t *frequency, unsigned symbols)
+{
+    unsigned best = 0;
+    for (unsigned s = 1; s < symbols; s++)
+        if (frequency[s] > frequency[best])
+            best = s;
+    return best;
+}
+
+/* Rounds shares of the total to units of 2^-table_log, none to zero, and makes them sum to one: what is missing goes to
+ * the most frequent symbol, what is too much is taken one by one from the largest. */
+static void share_out(const histogram *h, unsigned table_log, uint32_t *frequency)
+{
+    const uint32_t whole = UINT32_C(1) << table_log;
+    uint32_t sum = 0;
+    for (unsigned s = 0; s < h->symbols; s++) {
+        frequency[s] = 0;
+        if (h->count[s] > 0) {
+            frequency[s] = (uint32_t)(((h->count[s] << table_log) + h->total / 2) / h->total);
+            if (frequency[s] == 0)
+                frequency[s] = 1;
+        }
+        sum += frequency[s];
+    }
+    if (sum < whole)
+        frequency[most_frequent(h->count, h->symbols)] += whole - sum;
+    for (; sum > whole; sum--)
+        frequency[largest_frequency(frequency, h->symbols)]--;
+}
+
+/* floor of log2(f) in units of 2^-16, by repeated squaring; exact for powers of two. */
+static uint32_t log2_fixed(uint32_t f)
+{
+    const unsigned whole = tg_bit_length(f) - 1;
+    uint64_t x = (uint64_t)f << (31 - whole); /* f / 2^whole, in [1, 2), with 31 bits of fraction */
+    uint32_t result = whole;
+    for (unsigned bit = 0; bit < 16; bit++) {
+        x = x * x >> 31;
+        result <<= 1;
+        if (x >> 32) {
+            result |= 1;
+            x >>= 1;
+        }
+    }
+    return result;
+}
+
+/* Length of all streams together, in units of 2^-16 bits. */
+static uint64_t stream_cost(const histogram *h, unsigned table_log, const uint32_t *frequency)
+{
+    uint64_t cost = 0;
+    for (unsigned s = 0; s < h->symbols; s++)
+        if (h->count[s] > 0)
+            cost += h->count[s] * ((table_log << 16) - log2_fixed(frequency[s]));
+    return cost;
+}
+
+/* Fills frequency with the chosen table and returns the cost of the streams. */
+static uint64_t choose_table(tg_entropy_plan *plan, const histogram *h)
+{
+    static const unsigned choices[3] = {12, 14, 16};
+    uint64_t cost[3], best = UINT64_MAX;
+    for (unsigned i = 0; i < 3; i++) {
+        share_out(h, choices[i], plan->frequency);
+        cost[i] = stream_cost(h, choices[i], plan->frequency);
+        if (cost[i] < best)
+            best = cost[i];
+    }
+    unsigned chosen = 0;
+    while (cost[chosen] * 200 > best * 201)
+        chosen++;
+    plan->table_log = choices[chosen];
+    share_out(h, plan->table_log, plan->frequency);
+    return cost[chosen];
+}
+
+/* The smallest chunk that is expected to take 32 KiB: bits << c >= n << 18, without the overflow. */
+static unsigned choose_chunk(uint64_t bits, uint64_t n)
+{
+    for (unsigned c = 16; c < 31; c++) {
+        uint64_t needed = c < 18 ? n << (18 - c) : (n + (UINT64_C(1) << (c - 18)) - 1) >> (c - 18);
+        if (bits >= needed)
+            return c;
+    }
+    return 31;
+}
+
+/* Fills in what follows from the frequencies. */
+static void index_symbols(tg_entropy_plan *plan)
+{
+    uint32_t sum = 0;
+    for (unsigned s = 0; s < plan->symbols; s++) {
+        plan->start[s] = sum;
+        sum += plan->frequency[s];
+    }
+    unsigned symbol = 0;
+    for (uint32_t i = 0; i <= 256; i++) {
+        const uint32_t slot = i << (plan->table_log - 8);
+        while (symbol + 1 < plan->symbols && plan->start[symbol + 1] <= slot)
+            symbol++;
+        plan->guess[i] = (uint8_t)symbol;
+    }
+}
+
+/* The rules, which docs/numerics.md states too, as they decide what bytes are written:
+ *
+ * 1. Pairs (t = 2) when n >= 2^18, A <= 16, and the most frequent digit makes up at most 7/8 of all; else t = 1.
+ * 2. Symbols are counted over the whole vector, as if it were one chunk. (Chunks are whole runs of 32 elements, so this
+ *    is also the sum over chunks.)
+ * 3. For a given M a symbol that occurs gets f = max(1, (count * 2^M + total // 2) // total), one that does not gets 0.
+ *    When these sum to less than 2^M, the most frequent symbol gets the difference; when to more, one is taken from
+ *    the largest f, again and again. The lowest symbol wins a tie.
+ * 4. The cost of M is the sum over symbols of count * (M * 2^16 - log2(f)), log2 in units of 2^-16 and rounded down.
+ *    M is the first of 12, 14, 16 whose cost is at most 201/200 of the lowest of the three: smaller tables are faster.
+ * 5. With bits = cost // 2^16: 32 lanes when bits >= 32768, where their states cost little, else 4.
+ * 6. c is the smallest of 16 to 31 with bits * 2^c >= n * 2^18, that is, with 32 KiB in a chunk on average; else 31. */
+void tg_entropy_plan_make(tg_entropy_plan *plan, const uint8_t *digits, size_t n, unsigned alphabet,
+                          unsigned zero_digit)
+{
+    histogram h;
+    memset(plan, 0, sizeof *plan);
+    plan->alphabet = alphabet;
+    plan->zero_digit = zero_digit;
+    plan->tuple = 1;
+    count_digits(&h, digits, n, alphabet);
+    if (n == 0) /* nothing will be written with this plan, but let it be a sound one */
+        h.total = h.count[zero_digit] = 1;
+    if (n >= 1u << 18 && alphabet <= 16 && h.count[most_frequent(h.count, alphabet)] * 8 <= (uint64_t)n * 7) {
+        plan->tuple = 2;
+        count_pairs(&h, digits, n, alphabet, zero_digit);
+    }
+    plan->symbols = h.symbols;
+    const uint64_t bits = choose_table(plan, &h) >> 16;
+    plan->lane_log = bits >= 4096 * 8 ? 5 : 2;
+    plan->chunk_log = choose_chunk(bits, n);
+    index_symbols(plan);
+}
+
+size_t tg_entropy_table_size(const tg_entropy_plan *plan)
+{
+    size_t bits = 0;
+    for (unsigned s = 0; s < plan->symbols; s++)
+        bits += tg_omega_length((uint64_t)plan->frequency[s] + 1);
+    return (bits + 7) / 8;
+}
+
+uint8_t *tg_entropy_table_write(const tg_entropy_plan *plan, uint8_t *out)
+{
+    tg_bit_writer w = tg_bit_writer_at(out);
+    for (unsigned s = 0; s < plan->symbols; s++)
+        tg_omega_write(&w, (uint64_t)plan->frequency[s] + 1);
+    return tg_bits_finish(&w);
+}
+
+bool tg_entropy_table_read(tg_entropy_plan *plan, const uint8_t *in, size_t size)
+{
+    tg_bit_reader r = tg_bit_reader_at(in, size);
+    uint32_t unassigned = UINT32_C(1) << plan->table_log;
+    plan->symbols = plan->tuple == 2 ? plan->alphabet * plan->alphabet : plan->alphabet;
+    for (unsigned s = 0; s < plan->symbols; s++) {
+        uint64_t frequency_plus_one;
+        if (!tg_omega_read(&r, &frequency_plus_one) || frequency_plus_one - 1 > unassigned)
+            return false;
+        plan->frequency[s] = (uint32_t)(frequency_plus_one - 1);
+        unassigned -= plan->frequency[s];
+    }
+    if (unassigned != 0 || !tg_bits_at_end(&r))
+        return false;
+    index_symbols(plan);
+    return true;
+}

@@ -1,0 +1,262 @@
+/* The index streams of one segment of a sparse vector: choosing the smallest mode, writing it, and a checked reader
+ * that decodes a block of positions at a time so that a caller can stop anywhere. */
+#include "code/indices.h"
+
+#include "code/bit_tools.h"
+#include "code/elias.h"
+
+#include <string.h>
+
+unsigned tg_segment_log(uint64_t count, uint64_t selected)
+{
+    unsigned g = 12;
+    while (g < 30 && (selected == 0 || selected << g < count << 12))
+        g++;
+    return g;
+}
+
+size_t tg_index_bound(size_t length)
+{
+    return length / 8 + (length % 8 != 0);
+}
+
+/* The gaps of the block that starts at index j; returns their number. */
+static unsigned take_gaps(const uint32_t *indices, size_t m, uint32_t base, size_t j, uint32_t *gaps)
+{
+    const unsigned r = m - j < TG_RICE_BLOCK ? (unsigned)(m - j) : TG_RICE_BLOCK;
+    gaps[0] = j == 0 ? indices[0] - base : indices[j] - indices[j - 1] - 1;
+    for (unsigned i = 1; i < r; i++)
+        gaps[i] = indices[j + i] - indices[j + i - 1] - 1;
+    return r;
+}
+
+static size_t count_blocks(size_t m)
+{
+    return m / TG_RICE_BLOCK + (m % TG_RICE_BLOCK != 0);
+}
+
+/* What each mode would take, in bytes, and where the Rice mode's quotients would start. */
+typedef struct index_costs {
+    uint64_t rice, elias, quotients_at;
+} index_costs;
+
+/* Leaves the Rice parameters at `parameters`, one for each block, where the Rice mode wants them. */
+static index_costs weigh_modes(const uint32_t *indices, size_t m, uint32_t base, uint8_t *parameters)
+{
+    uint32_t gaps[TG_RICE_BLOCK];
+    uint64_t low_bytes = 0, quotient_bits = 0, elias_bits = 0;
+    for (size_t j = 0; j < m; j += TG_RICE_BLOCK) {
+        const unsigned r = take_gaps(indices, m, base, j, gaps);
+        uint64_t bits;
+        const unsigned parameter = tg_rice_choose(gaps, r, &bits);
+        parameters[j / TG_RICE_BLOCK] = (uint8_t)parameter;
+        low_bytes += tg_rice_low_size(r, parameter);
+        quotient_bits += bits;
+        for (unsigned i = 0; i < r; i++)
+            elias_bits += tg_omega_length((uint64_t)gaps[i] + 1);
+    }
+    const uint64_t quotients_at = count_blocks(m) + low_bytes;
+    return (index_costs){
+        .rice = quotients_at + (quotient_bits + 7) / 8,
+        .elias = (elias_bits + 7) / 8,
+        .quotients_at = quotients_at,
+    };
+}
+
+static uint8_t *write_rice(const uint32_t *indices, size_t m, uint32_t base, size_t quotients_at, uint8_t *out)
+{
+    uint32_t gaps[TG_RICE_BLOCK];
+    uint8_t *low = out + count_blocks(m);
+    tg_bit_writer quotients = tg_bit_writer_at(out + quotients_at);
+    for (size_t j = 0; j < m; j += TG_RICE_BLOCK) {
+        const unsigned r = take_gaps(indices, m, base, j, gaps);
+        low = tg_rice_write(gaps, r, out[j / TG_RICE_BLOCK], low, &quotients);
+    }
+    return tg_bits_finish(&quotients);
+}
+
+static uint8_t *write_elias(const uint32_t *indices, size_t m, uint32_t base, uint8_t *out)
+{
+    tg_bit_writer w = tg_bit_writer_at(out);
+    uint64_t following = base;
+    for (size_t j = 0; j < m; j++) {
+        tg_omega_write(&w, indices[j] - following + 1);
+        following = (uint64_t)indices[j] + 1;
+    }
+    return tg_bits_finish(&w);
+}
+
+static uint8_t *write_bitmap(const uint32_t *indices, size_t m, uint32_t base, uint32_t length, uint8_t *out)
+{
+    memset(out, 0, tg_index_bound(length));
+    for (size_t j = 0; j < m; j++) {
+        const uint32_t position = indices[j] - base;
+        out[position >> 3] = (uint8_t)(out[position >> 3] | 1u << (position & 7));
+    }
+    return out + tg_index_bound(length);
+}
+
+uint8_t *tg_index_write(const uint32_t *indices, size_t m, uint32_t base, uint32_t length, uint8_t *out,
+                        unsigned *mode)
+{
+    *mode = TG_INDEX_RICE;
+    if (m == 0)
+        return out;
+    /* The parameters fit any mode's bytes: there are no more of them than a bitmap has bytes. */
+    const index_costs costs = weigh_modes(indices, m, base, out);
+    const uint64_t bitmap = tg_index_bound(length);
+    if (costs.rice <= costs.elias && costs.rice <= bitmap)
+        return write_rice(indices, m, base, (size_t)costs.quotients_at, out);
+    *mode = costs.elias <= bitmap ? TG_INDEX_ELIAS : TG_INDEX_BITMAP;
+    return *mode == TG_INDEX_ELIAS ? write_elias(indices, m, base, out) : write_bitmap(indices, m, base, length, out);
+}
+
+/* Checks the parameters and finds the low bits and the quotients. */
+static bool open_rice(tg_index_reader *reader, const uint8_t *in, size_t size)
+{
+    const size_t blocks = count_blocks(reader->count);
+    if (blocks > size)
+        return false;
+    size_t left = size - blocks;
+    for (size_t i = 0; i < blocks; i++) {
+        const size_t before = i * TG_RICE_BLOCK;
+        const unsigned r = reader->count - before < TG_RICE_BLOCK ? (unsigned)(reader->count - before) : TG_RICE_BLOCK;
+        if (in[i] > TG_RICE_PARAMETER_MAX || tg_rice_low_size(r, in[i]) > left)
+            return false;
+        left -= tg_rice_low_size(r, in[i]);
+    }
+    reader->parameters = in;
+    reader->low_bits = in + blocks;
+    reader->bits = tg_bit_reader_at(in + (size - left), left);
+    return reader->count <= reader->bits.size; /* a quotient is a bit at least */
+}
+
+/* A bitmap is checked as a whole, so that reading it cannot fail. */
+static bool open_bitmap(tg_index_reader *reader, const uint8_t *in, size_t size)
+{
+    if (size != tg_index_bound(reader->length))
+        return false;
+    const unsigned used = reader->length % 8;
+    if (used != 0 && in[size - 1] >> used != 0)
+        return false;
+    size_t listed = 0;
+    for (size_t i = 0; i < size; i++)
+        for (unsigned byte = in[i]; byte != 0; byte &= byte - 1)
+            listed++;
+    reader->bits = tg_bit_reader_at(in, size);
+    return listed == reader->count;
+}
+
+bool tg_index_open(tg_index_reader *reader, unsigned mode, const uint8_t *in, size_t size, size_t m, uint32_t length)
+{
+    memset(reader, 0, sizeof *reader);
+    reader->mode = mode;
+    reader->count = m;
+    reader->length = length;
+    bool sound = false;
+    if (m == 0)
+        sound = mode == TG_INDEX_RICE && size == 0;
+    else if (m > length)
+        sound = false;
+    else if (mode == TG_INDEX_RICE)
+        sound = open_rice(reader, in, size);
+    else if (mode == TG_INDEX_BITMAP)
+        sound = open_bitmap(reader, in, size);
+    else if (mode == TG_INDEX_ELIAS) {
+        reader->bits = tg_bit_reader_at(in, size);
+        sound = m <= reader->bits.size;
+    }
+    reader->broken = !sound;
+    return sound;
+}
+
+/* Turns the gaps in reader->block into positions. */
+static bool place_block(tg_index_reader *reader)
+{
+    uint64_t following = reader->following; /* at most length, so no sum wraps */
+    for (unsigned i = 0; i < reader->block_size; i++) {
+        const uint64_t position = following + reader->block[i];
+        if (position >= reader->length)
+            return false;
+        reader->block[i] = (uint32_t)position;
+        following = position + 1;
+    }
+    reader->following = following;
+    return true;
+}
+
+static bool read_rice_block(tg_index_reader *reader)
+{
+    const unsigned parameter = reader->parameters[reader->decoded / TG_RICE_BLOCK];
+    const uint8_t *low = reader->low_bits;
+    reader->low_bits += tg_rice_low_size(reader->block_size, parameter);
+    return tg_rice_read(low, reader->block_size, parameter, &reader->bits, reader->length - 1, reader->block) &&
+           place_block(reader);
+}
+
+static bool read_elias_block(tg_index_reader *reader)
+{
+    for (unsigned i = 0; i < reader->block_size; i++) {
+        uint64_t gap_plus_one;
+        if (!tg_omega_read(&reader->bits, &gap_plus_one) || gap_plus_one > reader->length)
+            return false;
+        reader->block[i] = (uint32_t)(gap_plus_one - 1);
+    }
+    return place_block(reader);
+}
+
+static bool read_bitmap_block(tg_index_reader *reader)
+{
+    for (unsigned i = 0; i < reader->block_size; i++) {
+        uint64_t bits;
+        while ((bits = tg_bits_peek(&reader->bits)) == 0)
+            if (!tg_bits_skip(&reader->bits, 57))
+                return false;
+        const unsigned zeros = tg_trailing_zeros(bits);
+        reader->block[i] = (uint32_t)(reader->bits.position + zeros);
+        tg_bits_skip(&reader->bits, zeros + 1);
+    }
+    return true;
+}
+
+/* Decodes up to 256 more positions. */
+static bool read_block(tg_index_reader *reader)
+{
+    const size_t left = reader->count - reader->decoded;
+    reader->block_size = left < TG_RICE_BLOCK ? (unsigned)left : TG_RICE_BLOCK;
+    bool sound = reader->mode == TG_INDEX_RICE    ? read_rice_block(reader)
+                 : reader->mode == TG_INDEX_ELIAS ? read_elias_block(reader)
+                                                  : read_bitmap_block(reader);
+    reader->decoded += reader->block_size;
+    return sound;
+}
+
+bool tg_index_next(tg_index_reader *reader, uint32_t limit, size_t room, uint32_t *positions, size_t *got)
+{
+    *got = 0;
+    if (reader->broken)
+        return false;
+    while (*got < room) {
+        if (reader->delivered == reader->decoded) {
+            if (reader->decoded == reader->count)
+                break;
+            if (!read_block(reader)) {
+                reader->broken = true;
+                return false;
+            }
+        }
+        const uint32_t position = reader->block[reader->delivered % TG_RICE_BLOCK];
+        if (position >= limit)
+            break;
+        positions[(*got)++] = position;
+        reader->delivered++;
+    }
+    return true;
+}
+
+bool tg_index_done(const tg_index_reader *reader)
+{
+    if (reader->broken || reader->delivered != reader->count)
+        return false;
+    return reader->count == 0 || reader->mode == TG_INDEX_BITMAP || tg_bits_at_end(&reader->bits);
+}

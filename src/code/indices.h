@@ -1,0 +1,49 @@
+/* The index streams of sparse vectors: the increasing positions selected in one segment, as Rice coded gaps, Elias
+ * coded gaps, or a bitmap, whichever is smallest. docs/format.md, 6. */
+#ifndef TG_CODE_INDICES_H
+#define TG_CODE_INDICES_H
+
+#include "base/bits.h"
+#include "code/rice.h"
+
+enum { TG_INDEX_RICE = 0, TG_INDEX_ELIAS = 1, TG_INDEX_BITMAP = 2 }; /* as in the directory */
+
+/* The encoder's g, segments of 2^g elements, such that one holds 4096 to 8191 of the selected indices on average, or
+ * all of them. count and selected are below 2^32. */
+unsigned tg_segment_log(uint64_t count, uint64_t selected);
+
+/* Most bytes that a segment of so many elements can take: a bitmap's, as the smallest mode is used. */
+size_t tg_index_bound(size_t length);
+
+/* Writes the m increasing positions indices[j] - base, all below length, in the smallest mode; returns the end. Uses no
+ * more than tg_index_bound(length) bytes at `out`. Without positions: mode 0 and no bytes. */
+uint8_t *tg_index_write(const uint32_t *indices, size_t m, uint32_t base, uint32_t length, uint8_t *out,
+                        unsigned *mode);
+
+/* Reads one segment's stream, which may hold anything, piece by piece. */
+typedef struct tg_index_reader {
+    unsigned mode;
+    bool broken;
+    uint32_t length;           /* of the segment */
+    size_t count;              /* positions in the stream */
+    size_t decoded;            /* of these */
+    size_t delivered;          /* of the decoded ones */
+    uint64_t following;        /* the last decoded position plus one */
+    tg_bit_reader bits;        /* Rice: the quotients; Elias, bitmap: everything */
+    const uint8_t *parameters; /* Rice: of each block */
+    const uint8_t *low_bits;   /* Rice: of the next block */
+    uint32_t block[TG_RICE_BLOCK]; /* the last decoded positions */
+    unsigned block_size;
+} tg_index_reader;
+
+/* `size` bytes at `in` are to hold m positions below length. False when they cannot. */
+bool tg_index_open(tg_index_reader *reader, unsigned mode, const uint8_t *in, size_t size, size_t m, uint32_t length);
+
+/* Delivers the next positions that are below `limit`, at most `room` of them, and their number in *got. Positions at or
+ * above the limit stay for a later call. False when the stream breaks a rule: then the positions are of no use. */
+bool tg_index_next(tg_index_reader *reader, uint32_t limit, size_t room, uint32_t *positions, size_t *got);
+
+/* True when all m positions were delivered and the stream holds nothing more. */
+bool tg_index_done(const tg_index_reader *reader);
+
+#endif

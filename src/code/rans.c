@@ -1,0 +1,161 @@
+/* The rANS streams of the entropy layout: one chunk written or read with a plan. States are 32 bits wide and move 16
+ * bits at a time, so every symbol writes or reads at most one word. */
+#include "base/bytes.h"
+#include "code/entropy.h"
+
+#define RUN 32u /* elements that pairs are formed in: the first 16 with the last 16 */
+
+static size_t count_symbols(const tg_entropy_plan *plan, size_t elements)
+{
+    return plan->tuple == 2 ? elements / RUN * (RUN / 2) + (elements % RUN ? RUN / 2 : 0) : elements;
+}
+
+size_t tg_entropy_chunk_bound(size_t elements)
+{
+    /* A word for each element; up to 16 more for the pairs that complete a short run. */
+    return sizeof(uint32_t) * TG_ENTROPY_LANES + 2 * elements + 2 * (RUN / 2);
+}
+
+static unsigned symbol_at(const tg_entropy_plan *plan, const uint8_t *digits, size_t elements, size_t y)
+{
+    if (plan->tuple == 1)
+        return digits[y];
+    const size_t a = RUN * (y / (RUN / 2)) + y % (RUN / 2), b = a + RUN / 2;
+    const unsigned first = a < elements ? digits[a] : plan->zero_digit;
+    const unsigned second = b < elements ? digits[b] : plan->zero_digit;
+    return first + plan->alphabet * second;
+}
+
+uint8_t *tg_entropy_write(const tg_entropy_plan *plan, const uint8_t *digits, size_t elements, uint8_t *out,
+                          size_t capacity)
+{
+    const unsigned lanes = 1u << plan->lane_log, table_log = plan->table_log;
+    uint32_t state[TG_ENTROPY_LANES];
+    size_t left = capacity; /* the stream grows downwards: what is written first is read last */
+    for (unsigned lane = 0; lane < lanes; lane++)
+        state[lane] = TG_ENTROPY_STATE;
+    for (size_t y = count_symbols(plan, elements); y-- > 0;) {
+        const unsigned symbol = symbol_at(plan, digits, elements, y);
+        const uint32_t frequency = plan->frequency[symbol];
+        uint32_t x = state[y & (lanes - 1)];
+        if (x >= (uint64_t)frequency << (32 - table_log)) {
+            if (left < 2)
+                return NULL;
+            left -= 2;
+            tg_store16(out + left, (uint16_t)x);
+            x >>= 16;
+        }
+        state[y & (lanes - 1)] = (x / frequency << table_log) + x % frequency + plan->start[symbol];
+    }
+    if (left < 4 * (size_t)lanes)
+        return NULL;
+    for (unsigned lane = lanes; lane-- > 0;) {
+        left -= 4;
+        tg_store32(out + left, state[lane]);
+    }
+    memmove(out, out + left, capacity - left);
+    return out + (capacity - left);
+}
+
+bool tg_entropy_open(tg_entropy_reader *reader, const tg_entropy_plan *plan, const uint8_t *in, size_t size,
+                     size_t elements)
+{
+    const unsigned lanes = 1u << plan->lane_log;
+    tg_cursor c = tg_cursor_over(in, size);
+    *reader = (tg_entropy_reader){.plan = plan, .elements = elements};
+    for (unsigned lane = 0; lane < lanes; lane++) {
+        reader->state[lane] = tg_cursor_u32(&c); /* zero, and so refused, when there is none */
+        if (reader->state[lane] < TG_ENTROPY_STATE)
+            reader->broken = true;
+    }
+    if (c.left % 2 != 0)
+        reader->broken = true;
+    reader->word = c.at;
+    reader->words = c.left / 2;
+    return !reader->broken;
+}
+
+/* The last symbol that starts at or before the slot. (Of several with the same start only the last is not empty.) */
+static unsigned find_symbol(const tg_entropy_plan *plan, uint32_t slot)
+{
+    const uint32_t place = slot >> (plan->table_log - 8);
+    unsigned low = plan->guess[place], high = plan->guess[place + 1];
+    while (low < high) {
+        unsigned middle = (low + high + 1) / 2;
+        if (plan->start[middle] <= slot)
+            low = middle;
+        else
+            high = middle - 1;
+    }
+    return low;
+}
+
+/* Decodes symbol y. False when it needs a word and there is none. */
+static bool next_symbol(tg_entropy_reader *reader, size_t y, unsigned *symbol)
+{
+    const tg_entropy_plan *plan = reader->plan;
+    uint32_t *state = &reader->state[y & ((1u << plan->lane_log) - 1)];
+    const uint32_t slot = *state & ((1u << plan->table_log) - 1);
+    *symbol = find_symbol(plan, slot);
+    /* As states are at least 2^16 >= 2^M, this is never zero, and one word brings it back to 2^16 or more. */
+    uint32_t x = plan->frequency[*symbol] * (*state >> plan->table_log) + slot - plan->start[*symbol];
+    if (x < TG_ENTROPY_STATE) {
+        if (reader->words == 0)
+            return false;
+        x = x << 16 | tg_load16(reader->word);
+        reader->word += 2;
+        reader->words--;
+    }
+    *state = x;
+    return true;
+}
+
+static bool next_singles(tg_entropy_reader *reader, size_t count, uint8_t *digits)
+{
+    for (size_t i = 0; i < count; i++) {
+        unsigned symbol;
+        if (!next_symbol(reader, reader->delivered + i, &symbol))
+            return false;
+        digits[i] = (uint8_t)symbol;
+    }
+    return true;
+}
+
+static bool next_pairs(tg_entropy_reader *reader, size_t count, uint8_t *digits)
+{
+    const unsigned alphabet = reader->plan->alphabet;
+    size_t y = reader->delivered / 2; /* `delivered` is a multiple of 32 here */
+    for (size_t run = 0; run < count; run += RUN) {
+        for (size_t a = run; a < run + RUN / 2; a++, y++) {
+            unsigned symbol;
+            if (!next_symbol(reader, y, &symbol))
+                return false;
+            if (a < count)
+                digits[a] = (uint8_t)(symbol % alphabet);
+            if (a + RUN / 2 < count)
+                digits[a + RUN / 2] = (uint8_t)(symbol / alphabet);
+        }
+    }
+    return true;
+}
+
+bool tg_entropy_next(tg_entropy_reader *reader, size_t count, uint8_t *digits)
+{
+    const size_t left = reader->elements - reader->delivered;
+    if (reader->broken || count > left || (count % RUN != 0 && count != left))
+        return false;
+    bool sound = (reader->plan->tuple == 2 ? next_pairs : next_singles)(reader, count, digits);
+    reader->broken = !sound;
+    reader->delivered += count;
+    return sound;
+}
+
+bool tg_entropy_done(const tg_entropy_reader *reader)
+{
+    if (reader->broken || reader->delivered != reader->elements || reader->words != 0)
+        return false;
+    for (unsigned lane = 0; lane < 1u << reader->plan->lane_log; lane++)
+        if (reader->state[lane] != TG_ENTROPY_STATE)
+            return false;
+    return true;
+}

@@ -1,0 +1,76 @@
+/* What a codec is to the rest of the library: one row of a table. The row's functions turn a source of values into a payload,
+ * and walk a payload block by block. Adding a codec is one file that defines a row, and one line in table.c. */
+#ifndef TG_CODEC_CODEC_H
+#define TG_CODEC_CODEC_H
+
+#include "codec/parameters.h"
+#include "kernels/kernels.h"
+#include "kernels/source.h"
+
+/* One encode call on its way through a codec. */
+typedef struct tg_job {
+    const tg_kernels *kernels;
+    const tg_spec *spec;
+    tg_source source;
+    tg_draw draw;
+    bool check_finite;   /* nobody has looked for non-finite values: report them where they turn up */
+    void *workspace;     /* as many bytes as the row's `workspace` asked for, aligned for any type */
+    float *sent;         /* if not NULL, receives what the decoder will see, `count` values */
+
+    uint8_t *payload;    /* room for the row's `bound` */
+    size_t payload_size; /* out */
+    unsigned layout;     /* out */
+    uint64_t selected;   /* out */
+    uint64_t saturated;  /* out */
+    uint64_t dropped;    /* out */
+    double gradient_square, residual_square; /* out, with feedback: for the statistics */
+} tg_job;
+
+/* A payload from outside, with the header's fields that it needs. */
+typedef struct tg_payload {
+    const tg_spec *spec;
+    tg_dtype dtype;
+    unsigned layout;
+    uint64_t count;
+    const uint8_t *bytes;
+    size_t size;
+} tg_payload;
+
+/* What to do with the values that a reader comes to. */
+typedef enum tg_read_mode {
+    TG_READ_CHECK, /* nothing: only see whether the payload keeps the rules */
+    TG_READ_SET,   /* out = weight * value; a sparse reader leaves elements that are not listed alone */
+    TG_READ_ADD    /* out = out + weight * value */
+} tg_read_mode;
+
+typedef struct tg_reader tg_reader; /* codec/reader.h */
+
+typedef struct tg_codec_row {
+    uint8_t id;
+    bool sparse, unbiased;
+    const char *name, *summary;
+    const tg_parameter *const *parameters; /* NULL ends */
+    tg_spec standard;                      /* the defaults */
+
+    size_t (*bound)(const tg_spec *spec, uint64_t count);     /* most bytes of a payload */
+    size_t (*workspace)(const tg_spec *spec, uint64_t count); /* bytes an encode call needs */
+    tg_status (*encode)(tg_job *job); /* TG_OK or TG_NONFINITE, and then the residual is put back */
+
+    /* open prepares the reader and checks what can be checked at once; read takes the next n elements, in blocks of TG_BLOCK
+     * but for the last; done says whether the payload ended well. Each is false for a payload that breaks a rule. */
+    bool (*open)(tg_reader *reader, const tg_payload *payload);
+    bool (*read)(tg_reader *reader, size_t n, tg_read_mode mode, float weight, float *out);
+    bool (*done)(const tg_reader *reader);
+
+    /* A bound on E|C(u) - u|^2 / |u|^2 for vectors of this count; docs/numerics.md derives them. */
+    double (*gamma)(const tg_spec *spec, uint64_t count);
+} tg_codec_row;
+
+/* The row of a spec's codec, or NULL. */
+const tg_codec_row *tg_codec_row_of(uint8_t id);
+const tg_codec_row *tg_codec_row_at(size_t index);
+
+/* TG_OK if the spec is one that tg_spec_parse could have made. */
+tg_status tg_spec_check(const tg_spec *spec, tg_error *error);
+
+#endif

@@ -1,0 +1,25 @@
+/* The encoding loop of codecs that send something for every element: read a block, encode it, take what was sent off the
+ * residual, all while the block is in the cache. */
+#ifndef TG_CODEC_DENSE_H
+#define TG_CODEC_DENSE_H
+
+#include "codec/codec.h"
+
+/* At the start of every dense codec's workspace. */
+typedef struct tg_dense_scratch {
+    tg_source_block block;
+    float sent[TG_BLOCK];
+    uint16_t codes[TG_BLOCK];
+} tg_dense_scratch;
+
+typedef struct tg_dense_steps {
+    /* Encodes elements first … first + n - 1 into the payload; fills `sent` with what the decoder will see unless it is NULL.
+     * False if a value is not finite; then nothing of the block counts. */
+    bool (*block)(tg_job *job, const void *shape, uint64_t first, size_t n, const float *u, float *sent);
+    /* What was sent for a block that has been encoded already. */
+    void (*replay)(tg_job *job, const void *shape, uint64_t first, size_t n, float *sent);
+} tg_dense_steps;
+
+tg_status tg_dense_encode(tg_job *job, const tg_dense_steps *steps, const void *shape);
+
+#endif

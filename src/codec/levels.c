@@ -1,0 +1,196 @@
+/* Encoding levels: scales and codes in one pass where buckets lie within blocks, in two where they do not. */
+#include "codec/levels.h"
+
+#include <string.h>
+
+#include "base/bytes.h"
+
+tg_levels_shape tg_levels_shape_of(const tg_spec *spec, uint64_t count)
+{
+    return (tg_levels_shape){.count = count,
+                             .levels = spec->levels,
+                             .bucket = spec->bucket,
+                             .max_norm = spec->choices & TG_CHOICE_NORM_MAX,
+                             .affine = spec->choices & TG_CHOICE_MINMAX,
+                             .coding = tg_spec_coding(spec)};
+}
+
+unsigned tg_code_width(uint32_t levels)
+{
+    unsigned width = 1;
+    while (UINT32_C(1) << width < 2 * levels + 1)
+        width++;
+    return width;
+}
+
+uint64_t tg_bucket_count(uint64_t count, uint32_t bucket)
+{
+    if (count == 0)
+        return 0;
+    return bucket == 0 ? 1 : (count - 1) / bucket + 1;
+}
+
+static size_t scale_bytes(const tg_levels_shape *shape) { return shape->affine ? 8 : 4; }
+
+static size_t scales_size(const tg_levels_shape *shape)
+{
+    return (size_t)tg_bucket_count(shape->count, shape->bucket) * scale_bytes(shape);
+}
+
+static void store_scale(const tg_levels_shape *shape, uint8_t *scales, uint64_t bucket, tg_scale scale)
+{
+    uint8_t *at = scales + bucket * scale_bytes(shape);
+    if (shape->affine) {
+        tg_store_float(at, scale.centre);
+        at += 4;
+    }
+    tg_store_float(at, scale.radius);
+}
+
+static tg_quantiser load_quantiser(const tg_levels_shape *shape, const uint8_t *scales, uint64_t bucket)
+{
+    const uint8_t *at = scales + bucket * scale_bytes(shape);
+    tg_scale scale = {.centre = shape->affine ? tg_load_float(at) : 0, .radius = tg_load_float(at + scale_bytes(shape) - 4)};
+    return tg_quantiser_of(shape, scale);
+}
+
+/* Whether every bucket lies within one block, so that its scale can be found while the block is in the cache. */
+static bool nested(const tg_levels_shape *shape)
+{
+    return shape->bucket != 0 && TG_BLOCK % shape->bucket == 0;
+}
+
+static uint16_t *all_codes(const tg_job *job) { return (uint16_t *)((tg_dense_scratch *)job->workspace + 1); }
+
+size_t tg_levels_workspace(const tg_levels_shape *shape)
+{
+    size_t size = sizeof(tg_dense_scratch);
+    if (shape->coding != TG_CODING_PACKED)
+        size += (size_t)shape->count * sizeof(uint16_t) + tg_levels_code_workspace(shape);
+    return size;
+}
+
+size_t tg_levels_bound(const tg_levels_shape *shape) { return scales_size(shape) + tg_levels_code_bound(shape); }
+
+/* Elements of the bucket that holds `index`, from there to its end or to `end`. */
+static uint64_t bucket_end(const tg_levels_shape *shape, uint64_t index, uint64_t end)
+{
+    if (shape->bucket == 0)
+        return end;
+    uint64_t next = (index / shape->bucket + 1) * shape->bucket;
+    return next < end ? next : end;
+}
+
+static uint64_t bucket_of(const tg_levels_shape *shape, uint64_t index)
+{
+    return shape->bucket == 0 ? 0 : index / shape->bucket;
+}
+
+static bool encode_block(tg_job *job, const void *of, uint64_t first, size_t n, const float *u, float *sent)
+{
+    const tg_levels_shape *shape = of;
+    const tg_kernels *k = job->kernels;
+    const tg_key key = tg_key_of(&job->draw, TG_FOR_ROUNDING);
+    uint16_t *codes = shape->coding == TG_CODING_PACKED ? ((tg_dense_scratch *)job->workspace)->codes
+                                                        : all_codes(job) + first;
+    for (uint64_t at = first; at < first + n;) {
+        uint64_t end = bucket_end(shape, at, first + n), bucket = bucket_of(shape, at), offset = at - first;
+        size_t here = (size_t)(end - at);
+        if (nested(shape)) {
+            tg_scale scale;
+            if (!tg_bucket_scale(job, shape, at, here, u + offset, &scale))
+                return false;
+            store_scale(shape, job->payload, bucket, scale);
+        }
+        tg_quantiser q = load_quantiser(shape, job->payload, bucket);
+        k->quantise(&q, u + offset, here, (uint32_t)at, key, codes + offset);
+        if (sent)
+            k->dequantise(&q, codes + offset, here, sent + offset);
+        at = end;
+    }
+    if (shape->coding == TG_CODING_PACKED) {
+        unsigned width = tg_code_width(shape->levels);
+        k->pack(codes, n, width, job->payload + scales_size(shape) + first / 8 * width);
+    }
+    return true;
+}
+
+static void replay_block(tg_job *job, const void *of, uint64_t first, size_t n, float *sent)
+{
+    const tg_levels_shape *shape = of;
+    const tg_kernels *k = job->kernels;
+    uint16_t *codes = ((tg_dense_scratch *)job->workspace)->codes;
+    unsigned width = tg_code_width(shape->levels);
+    if (shape->coding == TG_CODING_PACKED)
+        k->unpack(job->payload + scales_size(shape) + first / 8 * width, n, width, codes);
+    else
+        memcpy(codes, all_codes(job) + first, n * sizeof *codes);
+    for (uint64_t at = first; at < first + n;) {
+        uint64_t end = bucket_end(shape, at, first + n);
+        tg_quantiser q = load_quantiser(shape, job->payload, bucket_of(shape, at));
+        k->dequantise(&q, codes + (at - first), (size_t)(end - at), sent + (at - first));
+        at = end;
+    }
+}
+
+/* Scales of buckets that do not lie within blocks, in a pass of its own. */
+static bool measure(tg_job *job, const tg_levels_shape *shape)
+{
+    for (uint64_t at = 0; at < shape->count;) {
+        uint64_t end = bucket_end(shape, at, shape->count);
+        tg_scale scale;
+        if (!tg_bucket_scale(job, shape, at, end - at, NULL, &scale))
+            return false;
+        store_scale(shape, job->payload, bucket_of(shape, at), scale);
+        at = end;
+    }
+    return true;
+}
+
+tg_status tg_levels_encode(tg_job *job, const tg_levels_shape *shape)
+{
+    static const tg_dense_steps steps = {encode_block, replay_block};
+    job->layout = TG_LAYOUT_PACKED;
+    if (!nested(shape) && !measure(job, shape))
+        return TG_NONFINITE;
+    tg_status status = tg_dense_encode(job, &steps, shape);
+    if (status != TG_OK)
+        return status;
+    uint8_t *codes = job->payload + scales_size(shape), *end;
+    if (shape->coding == TG_CODING_PACKED)
+        end = codes + tg_packed_size(shape->count, tg_code_width(shape->levels));
+    else
+        end = tg_levels_code(job, shape, all_codes(job), codes);
+    job->payload_size = (size_t)(end - job->payload);
+    return TG_OK;
+}
+
+/* ---- bounds on the relative squared error ---- */
+
+double tg_gamma_l2(double bucket, double levels)
+{
+    double by_size = bucket / (levels * levels), by_root = __builtin_sqrt(bucket) / levels;
+    return by_size < by_root ? by_size : by_root;
+}
+
+/* The largest of c p (1 - p) / (1 + c p^2), c = (bucket - 1) / levels^2: one element at the maximum, the others equal. */
+double tg_gamma_max(double bucket, double levels)
+{
+    double c = (bucket - 1) / (levels * levels);
+    return c > 0 ? (__builtin_sqrt(1 + c) - 1) / 2 : 0;
+}
+
+double tg_levels_gamma(const tg_levels_shape *shape)
+{
+    if (shape->count == 0)
+        return 0;
+    double bucket = (double)(shape->bucket == 0 || shape->bucket > shape->count ? shape->count : shape->bucket);
+    if (!shape->max_norm)
+        return tg_gamma_l2(bucket, shape->levels);
+    double gamma = tg_gamma_max(bucket, shape->levels);
+    if (shape->affine) { /* zero need not be a level: all others at zero, half a level off */
+        double off_grid = bucket / (8.0 * shape->levels * shape->levels);
+        gamma = off_grid > gamma ? off_grid : gamma;
+    }
+    return gamma;
+}

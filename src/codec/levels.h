@@ -1,0 +1,57 @@
+/* Quantised levels: the payload that qsgd, terngrad and sparsifiers with values=levels share (docs/format.md, 4). */
+#ifndef TG_CODEC_LEVELS_H
+#define TG_CODEC_LEVELS_H
+
+#include "codec/codec.h"
+#include "codec/dense.h"
+
+/* Layouts, as the header numbers them. */
+enum { TG_LAYOUT_PACKED = 0, TG_LAYOUT_ELIAS_SPARSE = 1, TG_LAYOUT_ELIAS_DENSE = 2, TG_LAYOUT_ENTROPY = 3, TG_LAYOUTS = 4 };
+
+typedef struct tg_levels_shape {
+    uint64_t count;
+    uint32_t levels, bucket;
+    uint32_t clip; /* thousandths of a standard deviation; 0 = none */
+    bool max_norm, affine;
+    tg_coding coding;
+} tg_levels_shape;
+
+/* The shape that the fields norm, range, coding, levels and bucket of a spec describe. */
+tg_levels_shape tg_levels_shape_of(const tg_spec *spec, uint64_t count);
+
+/* Bits of a packed code: the least w with 2^w >= 2 * levels + 1. */
+unsigned tg_code_width(uint32_t levels);
+/* Bits of a code that the entropy layout sends as they are. */
+static inline unsigned tg_low_bits(unsigned width) { return width > 8 ? width - 8 : 0; }
+static inline uint64_t tg_packed_size(uint64_t count, unsigned width) { return (count * width + 7) / 8; }
+uint64_t tg_bucket_count(uint64_t count, uint32_t bucket);
+
+size_t tg_levels_bound(const tg_levels_shape *shape);
+size_t tg_levels_workspace(const tg_levels_shape *shape);
+/* Encodes job->source (shape->count elements) to job->payload. */
+tg_status tg_levels_encode(tg_job *job, const tg_levels_shape *shape);
+
+/* Chooses the layout among those that the shape's coding allows, and writes all codes at `out`; returns the end. Works in the
+ * tg_levels_code_workspace bytes that lie behind the codes. */
+uint8_t *tg_levels_code(tg_job *job, const tg_levels_shape *shape, uint16_t *codes, uint8_t *out);
+size_t tg_levels_code_bound(const tg_levels_shape *shape);
+size_t tg_levels_code_workspace(const tg_levels_shape *shape);
+
+/* One bucket's scale. */
+typedef struct tg_scale {
+    float centre, radius;
+} tg_scale;
+
+tg_quantiser tg_quantiser_of(const tg_levels_shape *shape, tg_scale scale);
+/* The scale of the n elements from `start`, which are read from job->source unless `u` has them. False if one is not finite. */
+bool tg_bucket_scale(tg_job *job, const tg_levels_shape *shape, uint64_t start, uint64_t n, const float *u,
+                     tg_scale *scale);
+/* Mean magnitude likewise. */
+bool tg_bucket_mean(tg_job *job, uint64_t start, uint64_t n, const float *u, float *mean);
+
+/* Gamma of the quantisers: docs/numerics.md. */
+double tg_gamma_l2(double bucket, double levels);
+double tg_gamma_max(double bucket, double levels);
+double tg_levels_gamma(const tg_levels_shape *shape);
+
+#endif

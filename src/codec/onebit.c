@@ -1,0 +1,135 @@
+/* `onebit`: the sign, times the bucket's mean magnitude (Seide et al. 2014; Karimireddy et al. 2019). Biased: use it with feedback. */
+#include "base/bytes.h"
+#include "codec/dense.h"
+#include "codec/levels.h"
+#include "codec/reader.h"
+#include "codec/table.h"
+
+static size_t bound(const tg_spec *spec, uint64_t count)
+{
+    return (size_t)(tg_bucket_count(count, spec->bucket) * 4 + tg_packed_size(count, 1));
+}
+
+static size_t workspace(const tg_spec *spec, uint64_t count)
+{
+    (void)spec;
+    (void)count;
+    return sizeof(tg_dense_scratch);
+}
+
+static uint64_t bucket_size(const tg_spec *spec, uint64_t count)
+{
+    return spec->bucket == 0 || spec->bucket > count ? count : spec->bucket;
+}
+
+static bool nested(const tg_spec *spec) { return spec->bucket != 0 && TG_BLOCK % spec->bucket == 0; }
+
+/* Code 1 is +mean, code 0 is -mean. */
+static void values_of(const uint8_t *means, uint64_t bucket, uint64_t first, size_t n, const uint16_t *codes,
+                      float *values)
+{
+    for (size_t i = 0; i < n; i++) {
+        float mean = tg_load_float(means + (first + i) / bucket * 4);
+        values[i] = codes[i] ? mean : -mean;
+    }
+}
+
+static bool encode_block(tg_job *job, const void *shape, uint64_t first, size_t n, const float *u, float *sent)
+{
+    (void)shape;
+    const uint64_t count = job->source.count, bucket = bucket_size(job->spec, count);
+    uint16_t *codes = ((tg_dense_scratch *)job->workspace)->codes;
+    for (uint64_t at = first; nested(job->spec) && at < first + n; at += bucket) {
+        float mean;
+        uint64_t left = first + n - at;
+        if (!tg_bucket_mean(job, at, left < bucket ? left : bucket, u + (at - first), &mean))
+            return false;
+        tg_store_float(job->payload + at / bucket * 4, mean);
+    }
+    for (size_t i = 0; i < n; i++)
+        codes[i] = tg_float_bits(u[i]) >> 31 == 0;
+    job->kernels->pack(codes, n, 1, job->payload + tg_bucket_count(count, job->spec->bucket) * 4 + first / 8);
+    if (sent)
+        values_of(job->payload, bucket, first, n, codes, sent);
+    return true;
+}
+
+static void replay_block(tg_job *job, const void *shape, uint64_t first, size_t n, float *sent)
+{
+    (void)shape;
+    const uint64_t count = job->source.count;
+    uint16_t *codes = ((tg_dense_scratch *)job->workspace)->codes;
+    job->kernels->unpack(job->payload + tg_bucket_count(count, job->spec->bucket) * 4 + first / 8, n, 1, codes);
+    values_of(job->payload, bucket_size(job->spec, count), first, n, codes, sent);
+}
+
+static tg_status encode(tg_job *job)
+{
+    static const tg_dense_steps steps = {encode_block, replay_block};
+    const uint64_t count = job->source.count, bucket = bucket_size(job->spec, count);
+    for (uint64_t at = 0; !nested(job->spec) && at < count; at += bucket) {
+        float mean;
+        if (!tg_bucket_mean(job, at, count - at < bucket ? count - at : bucket, NULL, &mean))
+            return TG_NONFINITE;
+        tg_store_float(job->payload + at / bucket * 4, mean);
+    }
+    job->payload_size = bound(job->spec, count);
+    return tg_dense_encode(job, &steps, NULL);
+}
+
+/* The levels reader's fields serve: scales are the means, codes the signs. */
+static bool open(tg_reader *reader, const tg_payload *payload)
+{
+    tg_levels_reader *r = &reader->levels;
+    tg_cursor c = tg_cursor_over(payload->bytes, payload->size);
+    uint64_t buckets = tg_bucket_count(payload->count, payload->spec->bucket);
+    r->scale_bytes = 4 * buckets;
+    r->scales = tg_cursor_take(&c, r->scale_bytes);
+    r->codes = tg_cursor_take(&c, tg_packed_size(payload->count, 1));
+    r->shape = (tg_levels_shape){.count = payload->count, .bucket = (uint32_t)bucket_size(payload->spec, payload->count)};
+    r->position = 0;
+    if (!r->scales || !r->codes || c.left != 0)
+        return false;
+    for (uint64_t b = 0; b < buckets; b++)
+        if (tg_load32(r->scales + 4 * b) >= TG_INFINITY_BITS)
+            return false;
+    unsigned used = (unsigned)(payload->count % 8);
+    return used == 0 || r->codes[payload->count / 8] >> used == 0;
+}
+
+static bool read(tg_reader *reader, size_t n, tg_read_mode mode, float weight, float *out)
+{
+    tg_levels_reader *r = &reader->levels;
+    uint16_t codes[TG_BLOCK];
+    float values[TG_BLOCK];
+    reader->kernels->unpack(r->codes + r->position / 8, n, 1, codes);
+    values_of(r->scales, r->shape.bucket, r->position, n, codes, values);
+    tg_deliver(reader->kernels, values, n, mode, weight, out);
+    r->position += n;
+    return true;
+}
+
+static bool done(const tg_reader *reader) { return reader->levels.position == reader->levels.shape.count; }
+
+/* |x - sign(x) mean|^2 = |x|^2 - |x|_1^2 / d, and |x|_1 >= |x|_2. */
+static double gamma_of(const tg_spec *spec, uint64_t count)
+{
+    return count == 0 ? 0 : 1 - 1 / (double)bucket_size(spec, count);
+}
+
+static const tg_parameter *const parameters[] = {&tg_parameter_bucket, NULL};
+
+const tg_codec_row tg_codec_onebit = {
+    .id = 5,
+    .name = "onebit",
+    .summary = "the sign, times the bucket's mean magnitude; for use with feedback",
+    .parameters = parameters,
+    .standard = {.codec = 5, .bucket = 512},
+    .bound = bound,
+    .workspace = workspace,
+    .encode = encode,
+    .open = open,
+    .read = read,
+    .done = done,
+    .gamma = gamma_of,
+};

@@ -1,0 +1,85 @@
+/* The state of walking one payload: which of these parts is in use depends on the codec. A reader lives on the stack of a decode
+ * call, so it is kept small. */
+#ifndef TG_CODEC_READER_H
+#define TG_CODEC_READER_H
+
+#include "code/elias.h"
+#include "code/entropy.h"
+#include "code/indices.h"
+#include "codec/codec.h"
+#include "codec/levels.h"
+
+/* Levels: scales, and codes in one of four layouts. */
+typedef struct tg_levels_reader {
+    const tg_kernels *kernels;
+    tg_levels_shape shape;
+    unsigned width, low, layout;
+    uint64_t position;
+    const uint8_t *scales;
+    const uint8_t *codes;     /* packed codes, or the entropy layout's low bits */
+    const uint8_t *directory; /* lengths of the chunks still to come */
+    const uint8_t *stream;    /* where the next chunk starts */
+    uint64_t chunk, chunk_end; /* elements of a chunk; where the open one ends */
+    uint64_t scale_bytes;
+    uint64_t *histogram;      /* if not NULL, counts the codes that go by, from histogram_first on */
+    uint32_t histogram_first;
+    union {
+        tg_elias_reader elias;
+        struct {
+            tg_entropy_plan plan;
+            tg_entropy_reader reader;
+        } entropy;
+    } open;
+} tg_levels_reader;
+
+typedef struct tg_plain_reader {
+    tg_dtype dtype;
+    const uint8_t *next;
+} tg_plain_reader;
+
+typedef struct tg_sparse_reader {
+    uint64_t count, position;
+    uint64_t segment, segment_end; /* elements of a segment; where the open one ends */
+    const uint8_t *directory;      /* entries of the segments still to come */
+    const uint8_t *stream;
+    uint64_t index_bytes, selected;
+    tg_index_reader indices;
+    bool any_open;
+    tg_values values;
+    tg_plain_reader plain;
+    float ahead[TG_GROUP];         /* levels are decoded a group at a time and handed out from here */
+    size_t ahead_at, ahead_count;
+} tg_sparse_reader;
+
+/* Bins of a reader's histogram of codes. */
+#define TG_HISTOGRAM 4096u
+
+struct tg_reader {
+    const tg_kernels *kernels;
+    const tg_codec_row *row;
+    bool walk; /* set by open: the rules cannot be checked without reading every element */
+    tg_levels_reader levels;
+    tg_plain_reader plain;
+    tg_sparse_reader sparse;
+};
+
+/* Opens levels that fill all of `bytes`; walk is set where only reading everything shows whether the rules are kept. */
+bool tg_levels_open(tg_levels_reader *reader, const tg_kernels *kernels, const tg_levels_shape *shape, unsigned layout,
+                    const uint8_t *bytes, size_t size, bool *walk);
+/* The next n values, in multiples of TG_GROUP but for the last call. */
+bool tg_levels_read(tg_levels_reader *reader, size_t n, float *values);
+bool tg_levels_done(const tg_levels_reader *reader);
+
+/* Read and done of a row whose payload is levels. */
+bool tg_levels_row_read(tg_reader *reader, size_t n, tg_read_mode mode, float weight, float *out);
+bool tg_levels_row_done(const tg_reader *reader);
+
+/* Plain values: opens `count` values of a dtype that fill all of `bytes`. */
+bool tg_plain_open(tg_plain_reader *reader, tg_dtype dtype, uint64_t count, const uint8_t *bytes, size_t size);
+/* The next n <= TG_BLOCK; false if one is not finite. */
+bool tg_plain_read(tg_plain_reader *reader, const tg_kernels *kernels, size_t n, float *values);
+
+/* Hands a block of values on, as the mode says. */
+void tg_deliver(const tg_kernels *kernels, const float *values, size_t n, tg_read_mode mode, float weight, float *out);
+
+#endif

@@ -1,0 +1,187 @@
+/* Scales of buckets: L2 norm, largest magnitude, least-and-largest, mean magnitude, each defined for every finite input, however
+ * large or small. */
+#include <float.h>
+
+#include "base/bytes.h"
+#include "base/numeric.h"
+#include "codec/levels.h"
+#include "kernels/sums.h"
+
+/* The elements of one bucket, in pieces of a block: from memory, or computed from the job's source. */
+typedef struct pieces {
+    tg_job *job;
+    uint64_t start, n;
+    const float *u;
+} pieces;
+
+static const float *piece_at(const pieces *p, uint64_t offset, size_t *n)
+{
+    *n = tg_block_size(p->n, offset);
+    if (p->u)
+        return p->u + offset;
+    tg_source_block *block = &((tg_dense_scratch *)p->job->workspace)->block;
+    (void)tg_source_read(&p->job->source, p->job->kernels, p->start + offset, *n, block);
+    return block->u;
+}
+
+static double sum(const pieces *p, tg_sum_of what, float scale1, float scale2)
+{
+    tg_tree_sum tree = {.blocks = 0};
+    for (uint64_t offset = 0; offset < p->n; offset += TG_BLOCK) {
+        size_t n;
+        const float *values = piece_at(p, offset, &n);
+        tg_tree_add(&tree, (double)p->job->kernels->block_sum(what, values, n, scale1, scale2));
+    }
+    return tg_tree_total(&tree);
+}
+
+static uint32_t largest_magnitude(const pieces *p)
+{
+    uint32_t largest = 0;
+    for (uint64_t offset = 0; offset < p->n; offset += TG_BLOCK) {
+        size_t n;
+        const float *values = piece_at(p, offset, &n);
+        uint32_t here = p->job->kernels->max_magnitude(values, n);
+        largest = here > largest ? here : largest;
+    }
+    return largest;
+}
+
+/* The e with 2^e <= x < 2^(e+1), x > 0 given as bits. */
+static int exponent_of(uint32_t bits)
+{
+    int exponent = (int)(bits >> 23) - 127;
+    if (exponent == -127) {
+        exponent = -150;
+        for (; bits; bits >>= 1)
+            exponent++;
+    }
+    return exponent;
+}
+
+static float power_of_two(int exponent) { return tg_bits_float((uint32_t)(exponent + 127) << 23); }
+
+static bool is_finite(double x) { return x - x == 0; }
+
+static float limited_to_float(double x) { return x < (double)FLT_MAX ? (float)x : FLT_MAX; }
+
+/* A sum of squares or magnitudes; where float32 lanes could not hold it, every value is brought near 1 by a power of two first.
+ * `exponent` is that power, 0 as a rule. False if a value is not finite. */
+static bool safe_sum(const pieces *p, tg_sum_of what, double *total, int *exponent)
+{
+    *exponent = 0;
+    *total = sum(p, what, 1, 1);
+    if (is_finite(*total) && (*total >= 0x1p-80 || what == TG_SUM_OF_MAGNITUDES))
+        return true;
+    uint32_t largest = largest_magnitude(p);
+    if (largest >= TG_INFINITY_BITS)
+        return false;
+    *total = 0;
+    if (largest == 0)
+        return true;
+    int e = exponent_of(largest), half = e / 2;
+    *exponent = e;
+    *total = sum(p, what, power_of_two(-half), power_of_two(half - e));
+    return true;
+}
+
+static double scale_by(double x, int exponent)
+{
+    for (; exponent > 0; exponent--)
+        x *= 2;
+    for (; exponent < 0; exponent++)
+        x *= 0.5;
+    return x;
+}
+
+static bool l2_norm(const pieces *p, float *norm)
+{
+    double total;
+    int exponent;
+    if (!safe_sum(p, TG_SUM_OF_SQUARES, &total, &exponent))
+        return false;
+    *norm = limited_to_float(scale_by(tg_sqrt(total), exponent));
+    return true;
+}
+
+bool tg_bucket_mean(tg_job *job, uint64_t start, uint64_t n, const float *u, float *mean)
+{
+    pieces p = {job, start, n, u};
+    double total;
+    int exponent;
+    if (!safe_sum(&p, TG_SUM_OF_MAGNITUDES, &total, &exponent))
+        return false;
+    *mean = limited_to_float(scale_by(total / (double)n, exponent));
+    return true;
+}
+
+static bool max_norm(const pieces *p, float *norm)
+{
+    uint32_t largest = largest_magnitude(p);
+    *norm = tg_bits_float(largest);
+    return largest < TG_INFINITY_BITS;
+}
+
+/* Clips to `thousandths` of the standard deviation; a bucket whose values are all equal has none and is not clipped. */
+static float clipped(const pieces *p, float radius, uint32_t thousandths)
+{
+    double squares = sum(p, TG_SUM_OF_SQUARES, 1, 1), mean = sum(p, TG_SUM_OF_VALUES, 1, 1) / (double)p->n;
+    double variance = squares / (double)p->n - mean * mean;
+    if (!(squares >= 0x1p-80) || !is_finite(variance) || !(variance > 0))
+        return radius;
+    double limit = tg_sqrt(variance) * (double)thousandths / 1000;
+    return limit > 0 && limit < (double)radius ? (float)limit : radius;
+}
+
+/* Centre and half width between the least and the largest value. */
+static bool between_extremes(const pieces *p, tg_scale *scale)
+{
+    float least = 0, largest = 0;
+    if (largest_magnitude(p) >= TG_INFINITY_BITS)
+        return false;
+    for (uint64_t offset = 0; offset < p->n; offset += TG_BLOCK) {
+        size_t n;
+        const float *values = piece_at(p, offset, &n);
+        float low, high;
+        p->job->kernels->extremes(values, n, &low, &high);
+        least = offset == 0 || low < least ? low : least;
+        largest = offset == 0 || high > largest ? high : largest;
+    }
+    float width = largest - least;
+    scale->centre = width <= FLT_MAX ? least + width * 0.5f : least * 0.5f + largest * 0.5f;
+    float above = largest - scale->centre, below = scale->centre - least;
+    scale->radius = above > below ? above : below;
+    return true;
+}
+
+bool tg_bucket_scale(tg_job *job, const tg_levels_shape *shape, uint64_t start, uint64_t n, const float *u,
+                     tg_scale *scale)
+{
+    pieces p = {job, start, n, u};
+    scale->centre = 0;
+    if (shape->affine)
+        return between_extremes(&p, scale);
+    if (!shape->max_norm)
+        return l2_norm(&p, &scale->radius);
+    if (!max_norm(&p, &scale->radius))
+        return false;
+    if (shape->clip > 0)
+        scale->radius = clipped(&p, scale->radius, shape->clip);
+    return true;
+}
+
+tg_quantiser tg_quantiser_of(const tg_levels_shape *shape, tg_scale scale)
+{
+    const float levels = (float)shape->levels;
+    tg_quantiser q = {.centre = scale.centre, .radius = scale.radius, .lift = 1, .levels = shape->levels,
+                      .affine = shape->affine};
+    if (!(scale.radius > 0))
+        return q;
+    if (scale.radius < 0x1p-64f)
+        q.lift = 0x1p64f; /* else levels * 2^16 / radius could overflow */
+    q.gain = levels * 0x1p16f / (scale.radius * q.lift);
+    q.unit = scale.radius / levels;
+    if ((double)q.unit * (double)levels < (double)scale.radius)
+        q.unit = tg_bits_float(tg_float_bits(q.unit) + 1);
+    return q;
+}

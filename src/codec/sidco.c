@@ -1,0 +1,34 @@
+/* `sidco`: a threshold from an exponential distribution fitted in stages. Each stage keeps a quarter of what the one before kept:
+ * where a tail is exponential, the magnitudes above a threshold exceed it by their mean times a logarithm (Abdelmoniem et al. 2021). */
+#include "base/bytes.h"
+#include "base/numeric.h"
+#include "codec/moments.h"
+#include "codec/sparse.h"
+
+static tg_cut select_exponential(tg_selection *s)
+{
+    size_t n = tg_sample_fixed(s);
+    double share = tg_share(s), threshold = 0;
+    while (n > 0) {
+        /* The mean excess of those that passed the last threshold; the sample is compacted as it shrinks. */
+        for (size_t i = 0; i < n; i++)
+            s->sample[i] = (float)((double)tg_bits_float(tg_float_bits(s->sample[i]) & TG_MAGNITUDE_MASK) - threshold);
+        double mean = tg_sample_sum(s, TG_SUM_OF_VALUES, n) / (double)n;
+        double stage = share < 0.25 ? 0.25 : share, step = mean * -tg_log(stage);
+        size_t kept = 0;
+        for (size_t i = 0; i < n; i++)
+            if ((double)s->sample[i] > step)
+                s->sample[kept++] = (float)((double)s->sample[i] + threshold);
+        threshold += step;
+        if (share >= 0.25)
+            break;
+        share /= 0.25;
+        n = kept;
+    }
+    float guess = (float)threshold;
+    return tg_select_by_threshold(s, &guess, 1, false);
+}
+
+static const tg_selector selector = {.select = select_exponential, .sample_size = tg_fixed_sample_size};
+
+TG_SPARSE_ROW(tg_codec_sidco, 21, "sidco", "about k largest: threshold from an exponential tail fitted in stages");

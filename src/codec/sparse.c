@@ -1,0 +1,216 @@
+/* Encoding a sparse vector: select, collect, code the values and the indices, put the residual right. */
+#include "codec/sparse.h"
+
+#include <string.h>
+
+#include "base/bytes.h"
+#include "codec/levels.h"
+
+const tg_parameter *const tg_sparse_parameters[] = {&tg_parameter_density, &tg_parameter_k,     &tg_parameter_values,
+                                                    &tg_parameter_levels,  &tg_parameter_bucket, &tg_parameter_norm,
+                                                    &tg_parameter_range,   &tg_parameter_coding, NULL};
+
+enum { HEAD = 8, ENTRY = 8 }; /* bytes of the payload's head and of a directory entry */
+
+size_t tg_fixed_sample_size(uint64_t count) { return (size_t)(count < TG_SAMPLE ? count : TG_SAMPLE); }
+
+/* The most elements that can be selected. */
+static uint64_t most_selected(const tg_spec *spec, uint64_t count, const tg_selector *selector)
+{
+    uint64_t wanted = tg_spec_selected(spec, count), most = selector->exact ? wanted : 4 * wanted / 3;
+    return most < count ? most : count;
+}
+
+static tg_dtype values_dtype(tg_values values)
+{
+    return values == TG_VALUES_FP16 ? TG_FLOAT16 : values == TG_VALUES_BF16 ? TG_BFLOAT16 : TG_FLOAT32;
+}
+
+/* What the workspace holds, in this order. */
+typedef struct workspace_layout {
+    size_t block, keys, sample, indices, values, sent, levels, size;
+} workspace_layout;
+
+static workspace_layout layout_of(const tg_spec *spec, uint64_t count, const tg_selector *selector)
+{
+    const size_t most = (size_t)most_selected(spec, count, selector);
+    tg_levels_shape shape = tg_levels_shape_of(spec, most);
+    workspace_layout at = {.block = 0};
+    at.keys = at.block + sizeof(tg_source_block);
+    at.sample = at.keys + TG_BLOCK * sizeof(uint32_t);
+    at.indices = at.sample + (selector->sample_size ? selector->sample_size(count) : 0) * sizeof(float);
+    at.values = at.indices + most * sizeof(uint32_t);
+    at.sent = at.values + most * sizeof(float);
+    at.levels = (at.sent + most * sizeof(float) + 15) / 16 * 16;
+    at.size = at.levels + (tg_spec_values(spec) == TG_VALUES_LEVELS ? tg_levels_workspace(&shape) : 0);
+    return at;
+}
+
+size_t tg_sparse_workspace(const tg_spec *spec, uint64_t count, const tg_selector *selector)
+{
+    return layout_of(spec, count, selector).size;
+}
+
+size_t tg_sparse_bound(const tg_spec *spec, uint64_t count, const tg_selector *selector)
+{
+    const uint64_t most = most_selected(spec, count, selector);
+    /* Segments are shortest, so most numerous, when most elements are selected; each ends in at most one byte of padding. */
+    uint64_t segments = count == 0 ? 0 : ((count - 1) >> tg_segment_log(count, most)) + 1;
+    uint64_t bound = HEAD + segments * (ENTRY + 1) + count / 8;
+    if (tg_spec_values(spec) == TG_VALUES_LEVELS) {
+        tg_levels_shape shape = tg_levels_shape_of(spec, most);
+        return (size_t)bound + tg_levels_bound(&shape);
+    }
+    return (size_t)(bound + most * tg_dtype_size(values_dtype(tg_spec_values(spec))));
+}
+
+/* The list of selected elements. */
+typedef struct selected {
+    uint32_t *indices;
+    float *values, *sent;
+    size_t count;
+} selected;
+
+/* One pass: lists the selected elements in order, and moves every element's rest into the residual. */
+static void collect(tg_selection *s, tg_cut cut, selected *list)
+{
+    tg_job *job = s->job;
+    const tg_kernels *k = job->kernels;
+    const uint64_t count = job->source.count;
+    for (uint64_t first = 0; first < count; first += TG_BLOCK) {
+        size_t n = tg_block_size(count, first);
+        job->dropped += tg_source_read(&job->source, k, first, n, s->block);
+        if (s->by_random_key)
+            k->random_keys(tg_key_of(&job->draw, TG_FOR_SELECTION), (uint32_t)first, n, s->keys);
+        else
+            k->magnitude_keys(s->block->u, n, s->keys);
+        for (size_t i = 0; i < n; i++) {
+            bool tie = s->keys[i] == cut.above && cut.ties > 0;
+            cut.ties -= tie;
+            if (tie || s->keys[i] > cut.above) {
+                list->indices[list->count] = (uint32_t)(first + i);
+                list->values[list->count++] = s->block->u[i];
+            }
+        }
+        if (job->source.residual) {
+            tg_source_commit(&job->source, k, first, n, s->block, NULL);
+            job->gradient_square += (double)k->block_sum(TG_SUM_OF_SQUARES, s->block->push, n, 1, 1);
+            job->residual_square += (double)k->block_sum(TG_SUM_OF_SQUARES, s->block->rest, n, 1, 1);
+        }
+    }
+}
+
+/* Directory and index streams; returns the end. */
+static uint8_t *write_indices(const selected *list, uint64_t count, uint8_t *payload)
+{
+    const unsigned log = tg_segment_log(count, list->count);
+    tg_store32(payload, (uint32_t)list->count);
+    tg_store32(payload + 4, log);
+    if (count == 0)
+        return payload + HEAD;
+    const uint64_t segments = ((count - 1) >> log) + 1;
+    uint8_t *entry = payload + HEAD, *at = entry + ENTRY * segments;
+    size_t from = 0;
+    for (uint64_t segment = 0; segment < segments; segment++, entry += ENTRY) {
+        uint64_t base = segment << log, length = count - base < UINT64_C(1) << log ? count - base : UINT64_C(1) << log;
+        size_t to = from;
+        while (to < list->count && list->indices[to] < base + length)
+            to++;
+        unsigned mode;
+        uint8_t *end = tg_index_write(list->indices + from, to - from, (uint32_t)base, (uint32_t)length, at, &mode);
+        tg_store32(entry, (uint32_t)(to - from));
+        tg_store32(entry + 4, mode << 30 | (uint32_t)(end - at));
+        at = end;
+        from = to;
+    }
+    return at;
+}
+
+/* The values; fills list->sent with what the decoder will see; returns the end. */
+static uint8_t *write_values(tg_job *job, const selected *list, void *levels_workspace, uint8_t *at)
+{
+    const tg_values values = tg_spec_values(job->spec);
+    if (values == TG_VALUES_LEVELS) {
+        tg_levels_shape shape = tg_levels_shape_of(job->spec, list->count);
+        tg_job inner = {.kernels = job->kernels,
+                        .spec = job->spec,
+                        .source = {.gradient = list->values, .dtype = TG_FLOAT32, .count = list->count},
+                        .draw = job->draw,
+                        .workspace = levels_workspace,
+                        .sent = list->sent,
+                        .payload = at};
+        (void)tg_levels_encode(&inner, &shape); /* the values are finite: it cannot fail */
+        job->layout = inner.layout;
+        return at + inner.payload_size;
+    }
+    const tg_dtype dtype = values_dtype(values);
+    for (size_t first = 0; first < list->count; first += TG_BLOCK) {
+        size_t n = tg_block_size(list->count, first);
+        uint8_t *wire = at + first * tg_dtype_size(dtype);
+        job->saturated += job->kernels->store(dtype, list->values + first, n, wire);
+        job->kernels->load(dtype, wire, n, list->sent + first);
+    }
+    return at + list->count * tg_dtype_size(dtype);
+}
+
+/* Takes what was sent off the residual, which holds every element's rest. */
+static void settle(tg_job *job, const selected *list)
+{
+    for (size_t j = 0; j < list->count; j++) {
+        float *residual = &job->source.residual[list->indices[j]];
+        double before = (double)*residual;
+        *residual -= list->sent[j];
+        job->residual_square += (double)*residual * (double)*residual - before * before;
+        if (job->source.momentum)
+            job->source.momentum[list->indices[j]] = 0;
+    }
+    if (job->residual_square < 0) /* the difference of two nearly equal sums */
+        job->residual_square = 0;
+}
+
+tg_status tg_sparse_encode(tg_job *job, const tg_selector *selector)
+{
+    const workspace_layout at = layout_of(job->spec, job->source.count, selector);
+    char *base = job->workspace;
+    tg_selection s = {.job = job,
+                      .wanted = tg_spec_selected(job->spec, job->source.count),
+                      .by_random_key = selector->by_random_key,
+                      .block = (tg_source_block *)(base + at.block),
+                      .keys = (uint32_t *)(base + at.keys),
+                      .sample = (float *)(base + at.sample)};
+    selected list = {.indices = (uint32_t *)(base + at.indices),
+                     .values = (float *)(base + at.values),
+                     .sent = (float *)(base + at.sent)};
+    job->layout = 0;
+    if (job->source.count > 0) {
+        tg_cut cut = selector->select(&s);
+        /* A selector that did not look at every magnitude has not noticed a bad one; look before it is in the residual. */
+        if (job->check_finite && !s.seen_all)
+            s.nonfinite = tg_source_first_nonfinite(&job->source, job->kernels, s.block) < job->source.count;
+        if (job->check_finite && s.nonfinite)
+            return TG_NONFINITE;
+        collect(&s, cut, &list);
+    }
+    uint8_t *values = write_indices(&list, job->source.count, job->payload);
+    uint8_t *end = write_values(job, &list, base + at.levels, values);
+    job->payload_size = (size_t)(end - job->payload);
+    job->selected = list.count;
+    if (job->source.residual)
+        settle(job, &list);
+    return TG_OK;
+}
+
+double tg_sparse_gamma(const tg_spec *spec, uint64_t count, const tg_selector *selector)
+{
+    if (count == 0)
+        return 0;
+    uint64_t k = tg_spec_selected(spec, count);
+    double share = (double)(selector->exact ? k : (2 * k + 2) / 3) / (double)count;
+    double of_values = tg_spec_values(spec) == TG_VALUES_FP16 ? 0x1p-22 : tg_spec_values(spec) == TG_VALUES_BF16 ? 0x1p-16 : 0;
+    if (tg_spec_values(spec) == TG_VALUES_LEVELS) {
+        tg_levels_shape shape = tg_levels_shape_of(spec, most_selected(spec, count, selector));
+        of_values = tg_levels_gamma(&shape);
+    }
+    /* |u - C(u)|^2 is what was left out, at most (1 - k/d) |u|^2, and the error of what was sent, at most `of_values` |u|^2. */
+    return 1 - share + of_values;
+}

@@ -1,0 +1,53 @@
+/* What all sparsifiers share: the payload of indices and values (docs/format.md, 6), and the pass that collects the selected
+ * elements and updates the residual. A sparsifier is a selector and a row. */
+#ifndef TG_CODEC_SPARSE_H
+#define TG_CODEC_SPARSE_H
+
+#include "codec/reader.h"
+#include "codec/select.h"
+#include "codec/table.h"
+
+typedef struct tg_selector {
+    tg_cut (*select)(tg_selection *selection);
+    bool by_random_key;
+    bool exact;                               /* selects k, never more */
+    size_t (*sample_size)(uint64_t count);    /* floats of selection->sample; NULL for none */
+} tg_selector;
+
+size_t tg_sparse_bound(const tg_spec *spec, uint64_t count, const tg_selector *selector);
+size_t tg_sparse_workspace(const tg_spec *spec, uint64_t count, const tg_selector *selector);
+tg_status tg_sparse_encode(tg_job *job, const tg_selector *selector);
+
+bool tg_sparse_open(tg_reader *reader, const tg_payload *payload);
+bool tg_sparse_read(tg_reader *reader, size_t n, tg_read_mode mode, float weight, float *out);
+bool tg_sparse_done(const tg_reader *reader);
+
+/* 1 - k/d, k being the fewest elements that the selector may send, and the error of narrow values added. */
+double tg_sparse_gamma(const tg_spec *spec, uint64_t count, const tg_selector *selector);
+
+extern const tg_parameter *const tg_sparse_parameters[];
+size_t tg_fixed_sample_size(uint64_t count);
+
+/* Defines the functions of a row and the row itself from a `static const tg_selector selector`. */
+#define TG_SPARSE_ROW(row_name, row_id, row_text, row_summary)                                                              \
+    static size_t bound(const tg_spec *spec, uint64_t count) { return tg_sparse_bound(spec, count, &selector); }           \
+    static size_t workspace(const tg_spec *spec, uint64_t count) { return tg_sparse_workspace(spec, count, &selector); }   \
+    static tg_status encode(tg_job *job) { return tg_sparse_encode(job, &selector); }                                      \
+    static double gamma_of(const tg_spec *spec, uint64_t count) { return tg_sparse_gamma(spec, count, &selector); }        \
+    const tg_codec_row row_name = {                                                                                        \
+        .id = (row_id),                                                                                                    \
+        .sparse = true,                                                                                                    \
+        .name = (row_text),                                                                                                \
+        .summary = (row_summary),                                                                                          \
+        .parameters = tg_sparse_parameters,                                                                                \
+        .standard = {.codec = (row_id), .choices = TG_CHOICE_NORM_MAX, .levels = 7, .bucket = 512, .amount = 10000000},    \
+        .bound = bound,                                                                                                    \
+        .workspace = workspace,                                                                                            \
+        .encode = encode,                                                                                                  \
+        .open = tg_sparse_open,                                                                                            \
+        .read = tg_sparse_read,                                                                                            \
+        .done = tg_sparse_done,                                                                                            \
+        .gamma = gamma_of,                                                                                                 \
+    }
+
+#endif

@@ -1,0 +1,263 @@
+/* Spec texts: `name:key=value,…` to twelve bytes and back, by the codec's own list of parameters. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/decimal.h"
+#include "base/status.h"
+#include "codec/codec.h"
+
+_Static_assert(sizeof(tg_spec) == 12, "a spec is compared with memcmp and has no padding");
+
+static bool is_density(const tg_parameter *p) { return p == &tg_parameter_density; }
+static bool is_k(const tg_parameter *p) { return p == &tg_parameter_k; }
+
+static uint64_t get(const tg_parameter *p, const tg_spec *spec)
+{
+    switch (p->field) {
+    case TG_FIELD_CHOICES: return (uint64_t)(spec->choices & p->mask) >> p->shift;
+    case TG_FIELD_LEVELS: return spec->levels;
+    case TG_FIELD_BUCKET: return spec->bucket;
+    default: return spec->amount;
+    }
+}
+
+static void set(const tg_parameter *p, tg_spec *spec, uint64_t value)
+{
+    switch (p->field) {
+    case TG_FIELD_CHOICES:
+        spec->choices = (uint8_t)((spec->choices & ~p->mask) | (uint8_t)(value << p->shift));
+        break;
+    case TG_FIELD_LEVELS: spec->levels = (uint16_t)value; break;
+    case TG_FIELD_BUCKET: spec->bucket = (uint32_t)value; break;
+    default:
+        spec->amount = (uint32_t)value;
+        spec->choices = (uint8_t)(is_k(p) ? spec->choices | TG_CHOICE_BY_K : spec->choices & ~TG_CHOICE_BY_K);
+    }
+}
+
+/* Whether the parameter means anything in this spec. */
+static bool applies(const tg_codec_row *row, const tg_parameter *p, const tg_spec *spec)
+{
+    if (row->sparse && p->of_levels && tg_spec_values(spec) != TG_VALUES_LEVELS)
+        return false;
+    if (p == &tg_parameter_norm)
+        return !(spec->choices & TG_CHOICE_MINMAX);
+    if (is_density(p) || is_k(p))
+        return is_k(p) == !!(spec->choices & TG_CHOICE_BY_K);
+    return true;
+}
+
+static bool in_range(const tg_parameter *p, uint64_t value)
+{
+    return (value >= p->least && value <= p->most) || (p->zero_too && value == 0);
+}
+
+/* The spec with every field that does not apply at its fixed place: zero, but norm is `max` under minmax. */
+static tg_spec canonical(const tg_codec_row *row, const tg_spec *spec)
+{
+    tg_spec clean = {.codec = row->id};
+    for (const tg_parameter *const *p = row->parameters; *p; p++)
+        if (applies(row, *p, spec))
+            set(*p, &clean, get(*p, spec));
+    if (clean.choices & TG_CHOICE_MINMAX)
+        clean.choices |= TG_CHOICE_NORM_MAX;
+    return clean;
+}
+
+tg_status tg_spec_check(const tg_spec *spec, tg_error *error)
+{
+    const tg_codec_row *row = tg_codec_row_of(spec->codec);
+    if (!row)
+        return tg_fail(error, TG_UNKNOWN_CODEC, "codec number %u is unknown to tersegrad %s", spec->codec,
+                       TG_VERSION_TEXT);
+    for (const tg_parameter *const *p = row->parameters; *p; p++)
+        if (!(*p)->words && applies(row, *p, spec) && !in_range(*p, get(*p, spec)))
+            return tg_fail(error, TG_INVALID_SPEC, "%s: field %s is %" PRIu64 ", out of its range", row->name, (*p)->name,
+                           get(*p, spec));
+    tg_spec clean = canonical(row, spec);
+    if (memcmp(&clean, spec, sizeof clean) != 0)
+        return tg_fail(error, TG_INVALID_SPEC, "%s: a field that this codec does not use is not zero", row->name);
+    return TG_OK;
+}
+
+/* ---- text to spec ---- */
+
+typedef struct slice {
+    const char *text;
+    int length;
+} slice;
+
+static bool equals(slice s, const char *word)
+{
+    return strlen(word) == (size_t)s.length && memcmp(s.text, word, (size_t)s.length) == 0;
+}
+
+/* Cuts `rest` at the first `mark`; what was before it is returned and `rest` goes on behind it, or ends. */
+static slice cut(const char **rest, char mark)
+{
+    const char *end = strchr(*rest, mark);
+    slice s = {*rest, (int)(end ? end - *rest : (ptrdiff_t)strlen(*rest))};
+    *rest = end ? end + 1 : *rest + s.length;
+    return s;
+}
+
+static bool parse_value(const tg_parameter *p, slice value, uint64_t *number)
+{
+    if (p->words) {
+        for (*number = 0; p->words[*number]; ++*number)
+            if (equals(value, p->words[*number]))
+                return true;
+        return false;
+    }
+    uint64_t billionths, grain = p->grain ? p->grain : TG_BILLION;
+    if (!tg_decimal_parse(value.text, (size_t)value.length, &billionths) || billionths % grain != 0)
+        return false;
+    *number = billionths / grain;
+    return in_range(p, *number);
+}
+
+static tg_status unknown_name(slice name, tg_error *error)
+{
+    char known[160] = "";
+    for (size_t i = 0; tg_codec_row_at(i); i++) {
+        size_t used = strlen(known);
+        (void)snprintf(known + used, sizeof known - used, "%s%s", i ? ", " : "", tg_codec_row_at(i)->name);
+    }
+    return tg_fail(error, TG_UNKNOWN_CODEC, "unknown codec '%.*s'; there are %s", name.length > 40 ? 40 : name.length,
+                   name.text, known);
+}
+
+static tg_status unknown_key(const tg_codec_row *row, slice key, tg_error *error)
+{
+    char known[120] = "";
+    for (const tg_parameter *const *p = row->parameters; *p; p++) {
+        size_t used = strlen(known);
+        (void)snprintf(known + used, sizeof known - used, "%s%s", used ? ", " : "", (*p)->name);
+    }
+    return tg_fail(error, TG_INVALID_SPEC, "%s has no parameter '%.*s'%s%s", row->name,
+                   key.length > 40 ? 40 : key.length, key.text, known[0] ? "; it has " : "", known);
+}
+
+tg_status tg_spec_parse(const char *text, tg_spec *spec, tg_error *error)
+{
+    if (!text || !spec)
+        return tg_fail(error, TG_INVALID_ARGUMENT, "tg_spec_parse needs a text and a place for the spec");
+    const char *rest = text;
+    bool has_parameters = strchr(text, ':') != NULL;
+    slice name = cut(&rest, ':');
+    const tg_codec_row *row = NULL;
+    for (size_t i = 0; !row && tg_codec_row_at(i); i++)
+        if (equals(name, tg_codec_row_at(i)->name))
+            row = tg_codec_row_at(i);
+    if (!row)
+        return unknown_name(name, error);
+    if (has_parameters && *rest == '\0')
+        return tg_fail(error, TG_INVALID_SPEC, "%s: nothing follows the ':'; write key=value or leave it out", text);
+
+    tg_spec result = row->standard;
+    unsigned given = 0; /* bit i: the i-th parameter of the row was written */
+    for (bool more = has_parameters; more;) {
+        more = strchr(rest, ',') != NULL;
+        slice item = cut(&rest, ','), key = {item.text, 0};
+        while (key.length < item.length && item.text[key.length] != '=')
+            key.length++;
+        unsigned index = 0;
+        while (row->parameters[index] && !equals(key, row->parameters[index]->name))
+            index++;
+        const tg_parameter *p = row->parameters[index];
+        if (!p)
+            return unknown_key(row, key, error);
+        slice value = {item.text + key.length + 1, item.length - key.length - 1};
+        uint64_t number;
+        if (value.length < 0)
+            return tg_fail(error, TG_INVALID_SPEC, "%s: %s has no value; write %s=%s", row->name, p->name, p->name,
+                           p->range);
+        if (given & 1u << index)
+            return tg_fail(error, TG_INVALID_SPEC, "%s: %s is given twice", row->name, p->name);
+        if (!parse_value(p, value, &number))
+            return tg_fail(error, TG_INVALID_SPEC, "%s: %s=%.*s is out of range; it takes %s", row->name, p->name,
+                           value.length > 40 ? 40 : value.length, value.text, p->range);
+        given |= 1u << index;
+        set(p, &result, number);
+    }
+    for (unsigned index = 0; row->parameters[index]; index++) {
+        const tg_parameter *p = row->parameters[index];
+        if (!(given & 1u << index) || applies(row, p, &result))
+            continue;
+        if (is_density(p) || is_k(p))
+            return tg_fail(error, TG_INVALID_SPEC, "%s: density and k exclude each other; give one", row->name);
+        if (p == &tg_parameter_norm && (!row->sparse || tg_spec_values(&result) == TG_VALUES_LEVELS)) {
+            if (result.choices & TG_CHOICE_NORM_MAX)
+                continue;
+            return tg_fail(error, TG_INVALID_SPEC, "%s: norm=l2 goes with range=symmetric only", row->name);
+        }
+        return tg_fail(error, TG_INVALID_SPEC, "%s: %s means something only with values=levels", row->name, p->name);
+    }
+    *spec = canonical(row, &result);
+    return tg_succeed(error);
+}
+
+/* ---- spec to text ---- */
+
+static size_t print_value(const tg_parameter *p, uint64_t value, char text[24])
+{
+    if (p->words)
+        return (size_t)snprintf(text, 24, "%s", p->words[value]);
+    return tg_decimal_print(value * (p->grain ? p->grain : TG_BILLION), text);
+}
+
+tg_status tg_spec_print(const tg_spec *spec, char *text, size_t capacity, tg_error *error)
+{
+    if (!spec || !text)
+        return tg_fail(error, TG_INVALID_ARGUMENT, "tg_spec_print needs a spec and a place for the text");
+    tg_status status = tg_spec_check(spec, error);
+    if (status != TG_OK)
+        return status;
+    const tg_codec_row *row = tg_codec_row_of(spec->codec);
+    char whole[TG_SPEC_TEXT];
+    size_t used = (size_t)snprintf(whole, sizeof whole, "%s", row->name);
+    char mark = ':';
+    for (const tg_parameter *const *p = row->parameters; *p; p++) {
+        if (!applies(row, *p, spec))
+            continue;
+        char value[24];
+        (void)print_value(*p, get(*p, spec), value);
+        used += (size_t)snprintf(whole + used, sizeof whole - used, "%c%s=%s", mark, (*p)->name, value);
+        mark = ',';
+    }
+    if (used >= capacity)
+        return tg_fail(error, TG_BUFFER_TOO_SMALL, "the spec's text takes %zu bytes and there is room for %zu", used + 1,
+                       capacity);
+    memcpy(text, whole, used + 1);
+    return tg_succeed(error);
+}
+
+uint64_t tg_spec_selected(const tg_spec *spec, uint64_t count)
+{
+    const tg_codec_row *row = spec ? tg_codec_row_of(spec->codec) : NULL;
+    if (!row || !row->sparse || count == 0)
+        return count;
+    uint64_t wanted = spec->amount;
+    if (!(spec->choices & TG_CHOICE_BY_K)) /* at most 10^9 * 2^32: fits */
+        wanted = (count < TG_MAX_COUNT ? count : TG_MAX_COUNT) * spec->amount / TG_BILLION;
+    return wanted < 1 ? 1 : wanted > count ? count : wanted;
+}
+
+/* ---- the table, for help texts and forms ---- */
+
+tg_status tg_codec_list(size_t index, tg_codec_info *info)
+{
+    const tg_codec_row *row = tg_codec_row_at(index);
+    if (!row || !info)
+        return TG_INVALID_ARGUMENT;
+    *info = (tg_codec_info){
+        .id = row->id, .sparse = row->sparse, .unbiased = row->unbiased, .name = row->name, .summary = row->summary};
+    for (const tg_parameter *const *p = row->parameters; *p; p++) {
+        tg_parameter_info *parameter = &info->parameters[info->parameter_count++];
+        *parameter = (tg_parameter_info){.name = (*p)->name, .range = (*p)->range, .summary = (*p)->summary};
+        if (!is_k(*p)) /* density has the default of the two */
+            (void)print_value(*p, get(*p, &row->standard), parameter->standard);
+    }
+    return TG_OK;
+}

@@ -1,0 +1,164 @@
+/* Feedback step by step: compensate, then (the caller encodes), update; and return, which takes back what was not applied. */
+#include <inttypes.h>
+#include <string.h>
+
+#include "base/bytes.h"
+#include "base/fpenv.h"
+#include "base/status.h"
+#include "feedback/feedback.h"
+#include "frame/decode.h"
+#include "frame/encode.h"
+
+static tg_status check(tg_feedback *f, const tg_tensor *gradient, tg_error *error)
+{
+    if (!f)
+        return tg_fail(error, TG_INVALID_ARGUMENT, "a feedback is needed");
+    tg_status status = tg_tensor_check(gradient, "the gradient", error);
+    if (status == TG_OK && gradient->count != f->count)
+        return tg_fail(error, TG_SHAPE_MISMATCH, "the gradient has %" PRIu64 " elements and the residual %" PRIu64,
+                       gradient->count, f->count);
+    return status;
+}
+
+static tg_status check_finite(const tg_feedback *f, const tg_source *source, tg_source_block *block, tg_error *error)
+{
+    uint64_t bad = tg_source_first_nonfinite(source, f->kernels, block);
+    if (bad < source->count)
+        return tg_fail(error, TG_NONFINITE, "element %" PRIu64 " of the gradient, or its sum with the residual, is not finite",
+                       bad);
+    return TG_OK;
+}
+
+static tg_status compensate(tg_feedback *f, const tg_tensor *gradient, const tg_tensor *u, tg_error *error)
+{
+    tg_source source = tg_feedback_source(f, gradient);
+    tg_source_block block;
+    tg_status status = check_finite(f, &source, &block, error);
+    if (status != TG_OK)
+        return status;
+    for (uint64_t first = 0; first < f->count; first += TG_BLOCK) {
+        size_t n = tg_block_size(f->count, first);
+        (void)tg_source_read(&source, f->kernels, first, n, &block);
+        memcpy((float *)u->data + first, block.u, n * sizeof(float));
+    }
+    return tg_succeed(error);
+}
+
+tg_status tg_feedback_compensate(tg_feedback *feedback, const tg_tensor *gradient, const tg_tensor *u, tg_error *error)
+{
+    tg_status status = check(feedback, gradient, error);
+    if (status == TG_OK)
+        status = tg_tensor_check(u, "u", error);
+    if (status != TG_OK)
+        return status;
+    if (u->dtype != TG_FLOAT32 || u->count != feedback->count)
+        return tg_fail(error, TG_SHAPE_MISMATCH, "u must be float32 and have the residual's %" PRIu64 " elements",
+                       feedback->count);
+    tg_fp_mode before = tg_fp_enter();
+    status = compensate(feedback, gradient, u, error);
+    tg_fp_leave(before);
+    return status;
+}
+
+/* Checks a frame for this residual and opens it. */
+static tg_status open_frame(tg_feedback *f, tg_frame frame, tg_frame_info *info, tg_reader *reader, tg_error *error)
+{
+    tg_status status = tg_frame_check(f->kernels, frame, info, error);
+    if (status != TG_OK)
+        return status;
+    if (info->count != f->count)
+        return tg_fail(error, TG_SHAPE_MISMATCH, "the frame has %" PRIu64 " elements and the residual %" PRIu64, info->count,
+                       f->count);
+    if (!tg_frame_open(reader, f->kernels, frame, info)) /* cannot be: it was just checked */
+        return tg_fail(error, TG_CORRUPT, "the frame changed while it was read");
+    return TG_OK;
+}
+
+/* Decoded values are never NaN, so a NaN marks the elements that a sparse frame does not list. */
+static const uint32_t not_sent = UINT32_C(0x7fc00000);
+
+static void read_sent(tg_reader *reader, size_t n, float *sent)
+{
+    for (size_t i = 0; i < n; i++)
+        sent[i] = tg_bits_float(not_sent);
+    (void)tg_frame_next(reader, n, TG_READ_SET, 1, sent); /* the frame was checked: it cannot fail */
+}
+
+static bool was_sent(float sent) { return tg_float_bits(sent) != not_sent; }
+
+static tg_status update(tg_feedback *f, const tg_tensor *gradient, tg_frame frame, tg_error *error)
+{
+    tg_source source = tg_feedback_source(f, gradient);
+    tg_source_block block;
+    tg_frame_info info;
+    tg_reader reader;
+    tg_status status = check_finite(f, &source, &block, error);
+    if (status == TG_OK)
+        status = open_frame(f, frame, &info, &reader, error);
+    if (status != TG_OK || f->spec.kind == TG_FEEDBACK_NONE)
+        return status;
+    for (uint64_t first = 0; first < f->count; first += TG_BLOCK) {
+        float sent[TG_BLOCK];
+        size_t n = tg_block_size(f->count, first);
+        (void)tg_source_read(&source, f->kernels, first, n, &block);
+        read_sent(&reader, n, sent);
+        for (size_t i = 0; i < n; i++) {
+            if (f->momentum && was_sent(sent[i]))
+                block.push[i] = 0;
+            if (!was_sent(sent[i]))
+                sent[i] = 0;
+        }
+        tg_source_commit(&source, f->kernels, first, n, &block, sent);
+    }
+    return tg_succeed(error);
+}
+
+tg_status tg_feedback_update(tg_feedback *feedback, const tg_tensor *gradient, tg_frame frame, tg_error *error)
+{
+    tg_status status = check(feedback, gradient, error);
+    if (status != TG_OK)
+        return status;
+    tg_fp_mode before = tg_fp_enter();
+    status = update(feedback, gradient, frame, error);
+    tg_fp_leave(before);
+    return status;
+}
+
+static tg_status give_back(tg_feedback *f, tg_frame frame, const uint32_t *applied, size_t applied_count,
+                           tg_error *error)
+{
+    tg_frame_info info;
+    tg_reader reader;
+    for (size_t i = 1; applied && i < applied_count; i++)
+        if (applied[i] <= applied[i - 1])
+            return tg_fail(error, TG_INVALID_ARGUMENT, "the applied indices must increase: %" PRIu32 " follows %" PRIu32,
+                           applied[i], applied[i - 1]);
+    tg_status status = open_frame(f, frame, &info, &reader, error);
+    if (status != TG_OK)
+        return status;
+    size_t next = 0; /* in applied */
+    for (uint64_t first = 0; first < f->count; first += TG_BLOCK) {
+        float sent[TG_BLOCK];
+        size_t n = tg_block_size(f->count, first);
+        read_sent(&reader, n, sent);
+        for (; applied && next < applied_count && applied[next] < first + n; next++)
+            sent[applied[next] - first] = tg_bits_float(not_sent);
+        for (size_t i = 0; i < n; i++)
+            if (was_sent(sent[i]))
+                f->residual[first + i] += sent[i];
+    }
+    return tg_succeed(error);
+}
+
+tg_status tg_feedback_return(tg_feedback *feedback, tg_frame frame, const uint32_t *applied, size_t applied_count,
+                             tg_error *error)
+{
+    if (!feedback)
+        return tg_fail(error, TG_INVALID_ARGUMENT, "tg_feedback_return needs a feedback");
+    if (feedback->spec.kind == TG_FEEDBACK_NONE)
+        return tg_fail(error, TG_INVALID_ARGUMENT, "feedback none keeps nothing, so nothing can be returned to it");
+    tg_fp_mode before = tg_fp_enter();
+    tg_status status = give_back(feedback, frame, applied, applied_count, error);
+    tg_fp_leave(before);
+    return status;
+}

@@ -1,0 +1,173 @@
+/* Making a residual, encoding with it, and keeping its statistics. */
+#include "feedback/feedback.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/fpenv.h"
+#include "base/numeric.h"
+#include "base/status.h"
+#include "frame/encode.h"
+#include "frame/traits.h"
+#include "kernels/sums.h"
+
+static float *zeros(uint64_t count) { return calloc(count ? (size_t)count : 1, sizeof(float)); }
+
+tg_status tg_feedback_create(tg_device *device, const tg_feedback_spec *spec, const tg_spec *codec, uint64_t count,
+                             bool insist, tg_feedback **feedback, tg_error *error)
+{
+    if (!device || !spec || !codec || !feedback)
+        return tg_fail(error, TG_INVALID_ARGUMENT, "tg_feedback_create needs a device, both specs and a place for the handle");
+    tg_stability stability;
+    tg_status status = tg_stability_of(codec, spec, count, &stability, error);
+    if (status != TG_OK)
+        return status;
+    tg_traits traits;
+    status = tg_traits_of(codec, count, &traits, error);
+    if (status != TG_OK)
+        return status;
+    if (spec->kind == TG_FEEDBACK_DGC && !traits.sparse)
+        return tg_fail(error, TG_INVALID_SPEC,
+                       "dgc clears momentum where an element was sent, so it needs a sparsifier; %s sends all", traits.name);
+    if (stability.binding && !insist)
+        return tg_fail(error, TG_UNSTABLE,
+                       "this feedback over %s with the L2 norm would diverge: lambda = %.4g is not below 1 (gamma = %.4g); use "
+                       "more levels, smaller buckets, norm=max, or ecq with a smaller alpha",
+                       traits.name, stability.lambda, stability.gamma);
+    tg_feedback *made = malloc(sizeof *made);
+    float *residual = zeros(count), *momentum = spec->kind == TG_FEEDBACK_DGC ? zeros(count) : NULL;
+    if (!made || !residual || (spec->kind == TG_FEEDBACK_DGC && !momentum)) {
+        free(made);
+        free(residual);
+        free(momentum);
+        return tg_fail(error, TG_OUT_OF_MEMORY, "no memory for a residual of %" PRIu64 " elements", count);
+    }
+    *made = (tg_feedback){.kernels = device->kernels,
+                          .spec = *spec,
+                          .codec = *codec,
+                          .count = count,
+                          .residual = residual,
+                          .momentum = momentum};
+    *feedback = made;
+    return tg_succeed(error);
+}
+
+void tg_feedback_free(tg_feedback *feedback)
+{
+    if (feedback) {
+        free(feedback->residual);
+        free(feedback->momentum);
+    }
+    free(feedback);
+}
+
+float *tg_feedback_residual(tg_feedback *feedback) { return feedback ? feedback->residual : NULL; }
+
+float *tg_feedback_momentum(tg_feedback *feedback) { return feedback ? feedback->momentum : NULL; }
+
+void tg_feedback_reset(tg_feedback *feedback)
+{
+    if (!feedback)
+        return;
+    memset(feedback->residual, 0, (size_t)feedback->count * sizeof(float));
+    if (feedback->momentum)
+        memset(feedback->momentum, 0, (size_t)feedback->count * sizeof(float));
+    feedback->stats = (tg_stats){.steps = 0};
+}
+
+/* DGC's local clipping: the gradient is scaled so that its norm does not exceed `clip`. */
+static float clip_factor(const tg_feedback *f, const tg_tensor *gradient)
+{
+    if (!(f->spec.clip > 0))
+        return 1;
+    tg_tree_sum tree = {.blocks = 0};
+    for (uint64_t first = 0; first < gradient->count; first += TG_BLOCK) {
+        float values[TG_BLOCK];
+        size_t n = tg_block_size(gradient->count, first);
+        f->kernels->widen(gradient->dtype, (const char *)gradient->data + first * tg_dtype_size(gradient->dtype), n, values);
+        for (size_t i = 0; i < n; i++) /* what is not finite is dropped or refused later; here it must not spoil the norm */
+            if (f->kernels->first_nonfinite(&values[i], 1) == 0)
+                values[i] = 0;
+        tg_tree_add(&tree, (double)f->kernels->block_sum(TG_SUM_OF_SQUARES, values, n, 1, 1));
+    }
+    double norm = tg_sqrt(tg_tree_total(&tree));
+    return norm > (double)f->spec.clip ? (float)((double)f->spec.clip / norm) : 1;
+}
+
+tg_source tg_feedback_source(const tg_feedback *f, const tg_tensor *gradient)
+{
+    tg_source source = {.gradient = gradient->data, .dtype = gradient->dtype, .count = gradient->count};
+    if (f->spec.kind == TG_FEEDBACK_NONE)
+        return source;
+    source.residual = f->residual;
+    source.alpha = f->spec.alpha;
+    source.beta = f->spec.beta;
+    if (f->momentum) {
+        source.momentum = f->momentum;
+        source.momentum_factor = f->spec.momentum;
+        source.clip_factor = clip_factor(f, gradient);
+    }
+    return source;
+}
+
+/* A step has been made: what remains is this large. */
+static void note_step(tg_feedback *f, const tg_encode_report *report, const tg_encode_norms *norms)
+{
+    tg_stats *s = &f->stats;
+    double before = s->residual_norm;
+    s->steps++;
+    s->bytes += report->bytes;
+    s->saturated += report->saturated;
+    s->dropped += report->dropped;
+    s->gradient_norm = tg_sqrt(norms->gradient_square);
+    s->residual_norm = tg_sqrt(norms->residual_square);
+    s->residual_peak = s->residual_norm > s->residual_peak ? s->residual_norm : s->residual_peak;
+    if (s->steps > 1 && before > 0) {
+        double ratio = s->residual_norm / before, window = s->steps - 1 < 32 ? (double)(s->steps - 1) : 32;
+        s->residual_growth += (ratio - s->residual_growth) / window;
+    }
+}
+
+static tg_status encode(tg_codec *codec, tg_feedback *f, const tg_tensor *gradient, const tg_encode_options *options,
+                        void *frame, size_t capacity, tg_encode_report *report, tg_error *error)
+{
+    tg_source source = tg_feedback_source(f, gradient);
+    tg_encode_report made;
+    tg_encode_norms norms;
+    tg_status status = tg_encode_source(codec, &source, options, frame, capacity, &made, &norms, error);
+    if (status != TG_OK)
+        return status;
+    note_step(f, &made, &norms);
+    if (report)
+        *report = made;
+    return TG_OK;
+}
+
+tg_status tg_encode_with_feedback(tg_codec *codec, tg_feedback *feedback, const tg_tensor *gradient,
+                                  const tg_encode_options *options, void *frame, size_t capacity,
+                                  tg_encode_report *report, tg_error *error)
+{
+    if (!codec || !feedback)
+        return tg_fail(error, TG_INVALID_ARGUMENT, "tg_encode_with_feedback needs a codec and a feedback");
+    tg_status status = tg_tensor_check(gradient, "the gradient", error);
+    if (status != TG_OK)
+        return status;
+    if (gradient->count != feedback->count)
+        return tg_fail(error, TG_SHAPE_MISMATCH, "the gradient has %" PRIu64 " elements and the residual %" PRIu64,
+                       gradient->count, feedback->count);
+    if (memcmp(tg_codec_spec(codec), &feedback->codec, sizeof feedback->codec) != 0)
+        return tg_fail(error, TG_INVALID_ARGUMENT, "the feedback was made for another codec spec than this codec's");
+    tg_fp_mode before = tg_fp_enter();
+    status = encode(codec, feedback, gradient, options, frame, capacity, report, error);
+    tg_fp_leave(before);
+    return status;
+}
+
+tg_status tg_feedback_stats(const tg_feedback *feedback, tg_stats *stats, tg_error *error)
+{
+    if (!feedback || !stats)
+        return tg_fail(error, TG_INVALID_ARGUMENT, "tg_feedback_stats needs a feedback and a place for the answer");
+    *stats = feedback->stats;
+    return tg_succeed(error);
+}

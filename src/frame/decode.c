@@ -1,0 +1,152 @@
+/* Verifying frames and turning them back into vectors. */
+#include "frame/decode.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+#include "base/fpenv.h"
+#include "base/status.h"
+#include "frame/checksum.h"
+#include "frame/device.h"
+#include "frame/encode.h"
+#include "frame/header.h"
+
+bool tg_frame_open(tg_reader *reader, const tg_kernels *kernels, tg_frame frame, const tg_frame_info *info)
+{
+    memset(reader, 0, sizeof *reader);
+    reader->kernels = kernels;
+    reader->row = tg_codec_row_of(info->spec.codec);
+    tg_payload payload = tg_frame_payload(frame, info);
+    return reader->row->open(reader, &payload);
+}
+
+static bool walk(tg_reader *reader, uint64_t count)
+{
+    for (uint64_t first = 0; first < count; first += TG_BLOCK)
+        if (!tg_frame_next(reader, tg_block_size(count, first), TG_READ_CHECK, 0, NULL))
+            return false;
+    return reader->row->done(reader);
+}
+
+tg_status tg_frame_check(const tg_kernels *kernels, tg_frame frame, tg_frame_info *info, tg_error *error)
+{
+    tg_status status = tg_frame_read(frame, info, error);
+    if (status != TG_OK)
+        return status;
+    if (info->has_checksum) {
+        const uint8_t *bytes = frame.data;
+        uint32_t computed = tg_checksum(bytes, bytes + TG_HEADER_SIZE, frame.size - TG_HEADER_SIZE);
+        if (computed != tg_header_checksum(bytes))
+            return tg_fail(error, TG_CHECKSUM_MISMATCH,
+                           "the checksum is %08" PRIx32 " and the bytes give %08" PRIx32 ": the frame was damaged",
+                           tg_header_checksum(bytes), computed);
+    }
+    tg_reader reader;
+    if (!tg_frame_open(&reader, kernels, frame, info) || (reader.walk && !walk(&reader, info->count)))
+        return tg_fail(error, TG_CORRUPT, "the payload of this %s frame breaks a rule of the format",
+                       tg_codec_row_of(info->spec.codec)->name);
+    return tg_succeed(error);
+}
+
+tg_status tg_frame_verify(tg_device *device, tg_frame frame, tg_frame_info *info, tg_error *error)
+{
+    if (!device)
+        return tg_fail(error, TG_INVALID_ARGUMENT, "tg_frame_verify needs a device");
+    tg_frame_info read;
+    tg_fp_mode before = tg_fp_enter();
+    tg_status status = tg_frame_check(device->kernels, frame, &read, error);
+    tg_fp_leave(before);
+    if (status == TG_OK && info)
+        *info = read;
+    return status;
+}
+
+/* Checks every frame before anything is written. */
+static tg_status check_frames(const tg_kernels *kernels, const tg_frame *frames, size_t frame_count, unsigned flags,
+                              uint64_t count, tg_error *error)
+{
+    for (size_t i = 0; i < frame_count; i++) {
+        tg_frame_info info;
+        tg_error why = {""};
+        tg_status status = flags & TG_VERIFIED ? tg_frame_read(frames[i], &info, &why)
+                                               : tg_frame_check(kernels, frames[i], &info, &why);
+        if (status != TG_OK)
+            return tg_fail(error, status, "frame %zu: %s", i, why.message);
+        if (info.count != count)
+            return tg_fail(error, TG_SHAPE_MISMATCH, "frame %zu has %" PRIu64 " elements and the output %" PRIu64, i,
+                           info.count, count);
+    }
+    return TG_OK;
+}
+
+/* Adds up to TG_MAX_NARROW_FRAMES frames in one pass; `fresh`: the first one sets the output. */
+static tg_status add_batch(const tg_kernels *k, const tg_frame *frames, size_t frame_count, float weight, bool fresh,
+                           const tg_tensor *out, tg_error *error)
+{
+    tg_reader readers[TG_MAX_NARROW_FRAMES];
+    tg_frame_info infos[TG_MAX_NARROW_FRAMES];
+    for (size_t i = 0; i < frame_count; i++)
+        if (tg_frame_read(frames[i], &infos[i], error) != TG_OK || !tg_frame_open(&readers[i], k, frames[i], &infos[i]))
+            return tg_fail(error, TG_CORRUPT, "a frame that was called verified breaks a rule of the format");
+    float narrow_sum[TG_BLOCK];
+    for (uint64_t first = 0; first < out->count; first += TG_BLOCK) {
+        size_t n = tg_block_size(out->count, first);
+        char *elements = (char *)out->data + first * tg_dtype_size(out->dtype);
+        float *sum = narrow_sum;
+        if (out->dtype == TG_FLOAT32)
+            sum = (float *)out->data + first;
+        else if (!fresh)
+            k->widen(out->dtype, elements, n, sum);
+        if (fresh && (frame_count == 0 || readers[0].row->sparse))
+            memset(sum, 0, n * sizeof *sum);
+        for (size_t i = 0; i < frame_count; i++)
+            if (!tg_frame_next(&readers[i], n, fresh && i == 0 ? TG_READ_SET : TG_READ_ADD, weight, sum))
+                return tg_fail(error, TG_CORRUPT, "a frame that was called verified breaks a rule of the format");
+        if (out->dtype != TG_FLOAT32)
+            (void)k->narrow(out->dtype, sum, n, elements);
+    }
+    return TG_OK;
+}
+
+static tg_status decode(tg_device *device, const tg_frame *frames, size_t frame_count, float weight, unsigned flags,
+                        bool fresh, const tg_tensor *out, tg_error *error)
+{
+    if (!device || (!frames && frame_count > 0))
+        return tg_fail(error, TG_INVALID_ARGUMENT, "decoding needs a device and frames");
+    tg_status status = tg_tensor_check(out, "the output", error);
+    if (status != TG_OK)
+        return status;
+    if (weight - weight != 0)
+        return tg_fail(error, TG_INVALID_ARGUMENT, "the weight %g is not finite", (double)weight);
+    if (flags & ~TG_VERIFIED)
+        return tg_fail(error, TG_INVALID_ARGUMENT, "unknown flags %#x", flags);
+    if (out->dtype != TG_FLOAT32 && frame_count > TG_MAX_NARROW_FRAMES)
+        return tg_fail(error, TG_INVALID_ARGUMENT,
+                       "%zu frames are too many for a 16-bit output: the limit is %d; sum into float32", frame_count,
+                       TG_MAX_NARROW_FRAMES);
+    status = check_frames(device->kernels, frames, frame_count, flags, out->count, error);
+    for (size_t done = 0; status == TG_OK && (done < frame_count || (fresh && done == 0));) {
+        size_t n = frame_count - done < TG_MAX_NARROW_FRAMES ? frame_count - done : TG_MAX_NARROW_FRAMES;
+        status = add_batch(device->kernels, frames + done, n, weight, fresh && done == 0, out, error);
+        done += n ? n : 1;
+    }
+    return status == TG_OK ? tg_succeed(error) : status;
+}
+
+tg_status tg_decode(tg_device *device, const tg_frame *frames, size_t frame_count, float weight, unsigned flags,
+                    const tg_tensor *out, tg_error *error)
+{
+    tg_fp_mode before = tg_fp_enter();
+    tg_status status = decode(device, frames, frame_count, weight, flags, true, out, error);
+    tg_fp_leave(before);
+    return status;
+}
+
+tg_status tg_decode_add(tg_device *device, const tg_frame *frames, size_t frame_count, float weight, unsigned flags,
+                        const tg_tensor *out, tg_error *error)
+{
+    tg_fp_mode before = tg_fp_enter();
+    tg_status status = decode(device, frames, frame_count, weight, flags, false, out, error);
+    tg_fp_leave(before);
+    return status;
+}

@@ -1,0 +1,147 @@
+/* Codec handles, and a vector to a frame. */
+#include "frame/encode.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+
+#include "base/fpenv.h"
+#include "base/status.h"
+#include "frame/checksum.h"
+#include "frame/device.h"
+#include "frame/header.h"
+
+struct tg_codec {
+    tg_device *device;
+    tg_spec spec;
+    const tg_codec_row *row;
+    uint64_t max_count;
+    void *workspace;
+};
+
+tg_status tg_codec_create(tg_device *device, const tg_spec *spec, uint64_t max_count, tg_codec **codec, tg_error *error)
+{
+    if (!device || !spec || !codec)
+        return tg_fail(error, TG_INVALID_ARGUMENT, "tg_codec_create needs a device, a spec and a place for the codec");
+    tg_status status = tg_spec_check(spec, error);
+    if (status != TG_OK)
+        return status;
+    if (max_count > TG_MAX_COUNT)
+        return tg_fail(error, TG_INVALID_ARGUMENT, "a tensor of %" PRIu64 " elements is too large: the limit is %" PRIu32,
+                       max_count, TG_MAX_COUNT);
+    const tg_codec_row *row = tg_codec_row_of(spec->codec);
+    tg_codec *made = malloc(sizeof *made);
+    void *workspace = malloc(row->workspace(spec, max_count));
+    if (!made || !workspace) {
+        free(made);
+        free(workspace);
+        return tg_fail(error, TG_OUT_OF_MEMORY, "no memory for the %zu bytes of workspace of %s for %" PRIu64 " elements",
+                       row->workspace(spec, max_count), row->name, max_count);
+    }
+    *made = (tg_codec){.device = device, .spec = *spec, .row = row, .max_count = max_count, .workspace = workspace};
+    *codec = made;
+    return tg_succeed(error);
+}
+
+void tg_codec_free(tg_codec *codec)
+{
+    if (codec)
+        free(codec->workspace);
+    free(codec);
+}
+
+const tg_spec *tg_codec_spec(const tg_codec *codec) { return codec ? &codec->spec : NULL; }
+
+tg_device *tg_codec_device(const tg_codec *codec) { return codec->device; }
+
+size_t tg_frame_bound(const tg_codec *codec, uint64_t count)
+{
+    if (!codec || count > codec->max_count)
+        return 0;
+    return TG_HEADER_SIZE + codec->row->bound(&codec->spec, count);
+}
+
+tg_status tg_tensor_check(const tg_tensor *tensor, const char *what, tg_error *error)
+{
+    if (!tensor || (!tensor->data && tensor->count > 0))
+        return tg_fail(error, TG_INVALID_ARGUMENT, "%s has no data", what);
+    if (tg_dtype_size(tensor->dtype) == 0)
+        return tg_fail(error, TG_INVALID_ARGUMENT, "%s has dtype %d, which is none", what, (int)tensor->dtype);
+    return TG_OK;
+}
+
+static tg_status nonfinite_at(uint64_t index, tg_error *error)
+{
+    return tg_fail(error, TG_NONFINITE,
+                   "element %" PRIu64 " is not finite; mend the input, or choose the policy that drops such values", index);
+}
+
+/* The block that looking for non-finite values works in: every codec's workspace starts with one. */
+static tg_source_block *scratch_block(tg_codec *codec) { return codec->workspace; }
+
+tg_status tg_encode_source(tg_codec *codec, const tg_source *source, const tg_encode_options *options, void *frame,
+                           size_t capacity, tg_encode_report *report, tg_encode_norms *norms, tg_error *error)
+{
+    const tg_encode_options defaults = {.nonfinite = TG_NONFINITE_REJECT};
+    options = options ? options : &defaults;
+    const tg_kernels *kernels = codec->device->kernels;
+    if (source->count > codec->max_count)
+        return tg_fail(error, TG_SHAPE_MISMATCH, "the tensor has %" PRIu64 " elements; the codec was made for up to %" PRIu64,
+                       source->count, codec->max_count);
+    if (!frame || capacity < tg_frame_bound(codec, source->count))
+        return tg_fail(error, TG_BUFFER_TOO_SMALL, "the frame's buffer has %zu bytes; tg_frame_bound asks for %zu",
+                       frame ? capacity : 0, tg_frame_bound(codec, source->count));
+    if ((unsigned)options->nonfinite > TG_NONFINITE_TRUST)
+        return tg_fail(error, TG_INVALID_ARGUMENT, "non-finite policy %d is none", (int)options->nonfinite);
+
+    /* A residual that beta = 0 has wiped could not be put back: look first. */
+    const bool trust = options->nonfinite == TG_NONFINITE_TRUST && !(source->residual && source->beta == 0);
+    tg_job job = {.kernels = kernels,
+                  .spec = &codec->spec,
+                  .source = *source,
+                  .draw = options->draw,
+                  .check_finite = trust,
+                  .workspace = codec->workspace,
+                  .payload = (uint8_t *)frame + TG_HEADER_SIZE};
+    job.source.drop_nonfinite = options->nonfinite == TG_NONFINITE_ZERO;
+    if (!trust && !job.source.drop_nonfinite) {
+        uint64_t bad = tg_source_first_nonfinite(source, kernels, scratch_block(codec));
+        if (bad < source->count)
+            return nonfinite_at(bad, error);
+    }
+    if (codec->row->encode(&job) != TG_OK)
+        return nonfinite_at(tg_source_first_nonfinite(source, kernels, scratch_block(codec)), error);
+
+    tg_frame_info info = {.spec = codec->spec,
+                          .dtype = source->dtype,
+                          .count = source->count,
+                          .bytes = TG_HEADER_SIZE + job.payload_size,
+                          .draw = options->draw,
+                          .layout = job.layout,
+                          .has_checksum = !options->no_checksum};
+    tg_header_write(&info, frame);
+    if (info.has_checksum)
+        tg_header_set_checksum(frame, tg_checksum(frame, job.payload, job.payload_size));
+    if (report)
+        *report = (tg_encode_report){.bytes = (size_t)info.bytes,
+                                     .selected = job.selected,
+                                     .saturated = job.saturated,
+                                     .dropped = job.dropped};
+    if (norms)
+        *norms = (tg_encode_norms){job.gradient_square, job.residual_square};
+    return tg_succeed(error);
+}
+
+tg_status tg_encode(tg_codec *codec, const tg_tensor *input, const tg_encode_options *options, void *frame, size_t capacity,
+                    tg_encode_report *report, tg_error *error)
+{
+    if (!codec)
+        return tg_fail(error, TG_INVALID_ARGUMENT, "tg_encode needs a codec");
+    tg_status status = tg_tensor_check(input, "the input", error);
+    if (status != TG_OK)
+        return status;
+    tg_source source = {.gradient = input->data, .dtype = input->dtype, .count = input->count};
+    tg_fp_mode before = tg_fp_enter();
+    status = tg_encode_source(codec, &source, options, frame, capacity, report, NULL, error);
+    tg_fp_leave(before);
+    return status;
+}

@@ -1,0 +1,67 @@
+/* What a frame spends its bytes on, and the entropy of its levels. */
+#include <string.h>
+
+#include "base/fpenv.h"
+#include "base/numeric.h"
+#include "base/status.h"
+#include "frame/decode.h"
+#include "frame/device.h"
+#include "frame/header.h"
+
+/* Reads all of a frame that has been verified, counting the codes from `first` on. */
+static void count_codes(const tg_kernels *kernels, tg_frame frame, const tg_frame_info *info, uint32_t first,
+                        uint64_t *bins)
+{
+    tg_reader reader;
+    memset(bins, 0, TG_HISTOGRAM * sizeof *bins);
+    if (!tg_frame_open(&reader, kernels, frame, info))
+        return;
+    reader.levels.histogram = bins;
+    reader.levels.histogram_first = first;
+    for (uint64_t at = 0; at < info->count; at += TG_BLOCK)
+        if (!tg_frame_next(&reader, tg_block_size(info->count, at), TG_READ_CHECK, 0, NULL))
+            return;
+}
+
+/* Total bits of the levels at their own entropy, a slice of the histogram at a time so that any number of levels fits. */
+static double entropy_of(const tg_kernels *kernels, tg_frame frame, const tg_frame_info *info, uint32_t levels, uint64_t n)
+{
+    double bits = 0;
+    for (uint32_t first = 0; first <= 2 * levels; first += TG_HISTOGRAM) {
+        uint64_t bins[TG_HISTOGRAM];
+        count_codes(kernels, frame, info, first, bins);
+        for (unsigned i = 0; i < TG_HISTOGRAM; i++)
+            if (bins[i] > 0)
+                bits += (double)bins[i] * tg_log2((double)n / (double)bins[i]);
+    }
+    return bits;
+}
+
+static tg_status measure(tg_device *device, tg_frame frame, tg_frame_parts *parts, tg_error *error)
+{
+    tg_frame_info info;
+    tg_status status = tg_frame_check(device->kernels, frame, &info, error);
+    if (status != TG_OK)
+        return status;
+    tg_reader reader;
+    if (!tg_frame_open(&reader, device->kernels, frame, &info)) /* cannot be: it was just checked */
+        return tg_fail(error, TG_CORRUPT, "the frame changed while it was measured");
+    *parts = (tg_frame_parts){.selected = reader.row->sparse ? reader.sparse.selected : info.count,
+                              .scale_bytes = reader.levels.scale_bytes,
+                              .index_bytes = reader.sparse.index_bytes};
+    parts->value_bytes = info.bytes - TG_HEADER_SIZE - parts->scale_bytes - parts->index_bytes;
+    if (reader.levels.width > 0 && reader.levels.shape.count > 0)
+        parts->level_entropy =
+            entropy_of(device->kernels, frame, &info, reader.levels.shape.levels, reader.levels.shape.count);
+    return tg_succeed(error);
+}
+
+tg_status tg_frame_measure(tg_device *device, tg_frame frame, tg_frame_parts *parts, tg_error *error)
+{
+    if (!device || !parts)
+        return tg_fail(error, TG_INVALID_ARGUMENT, "tg_frame_measure needs a device and a place for the answer");
+    tg_fp_mode before = tg_fp_enter();
+    tg_status status = measure(device, frame, parts, error);
+    tg_fp_leave(before);
+    return status;
+}

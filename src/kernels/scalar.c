@@ -1,0 +1,276 @@
+/* The definition of every kernel, in plain C, one element at a time. Nothing here may be contracted, reassociated or computed in
+ * another precision: the build passes -ffp-contract=off, and the checks below refuse what would break that. */
+#include "kernels/kernels.h"
+
+#include <float.h>
+
+#include "base/float16.h"
+#include "base/lanes.h"
+
+#if FLT_EVAL_METHOD != 0 && FLT_EVAL_METHOD != 16
+#error "float arithmetic must be done in float: build for SSE2 or another FPU without excess precision"
+#endif
+#ifdef __FAST_MATH__
+#error "-ffast-math changes the bytes on the wire"
+#endif
+
+/* ---- element types ---- */
+
+static void widen(tg_dtype dtype, const void *elements, size_t n, float *values)
+{
+    const uint16_t *halves = elements;
+    if (dtype == TG_FLOAT32)
+        memcpy(values, elements, n * sizeof(float));
+    else
+        for (size_t i = 0; i < n; i++)
+            values[i] = dtype == TG_FLOAT16 ? tg_widen_float16(halves[i]) : tg_widen_bfloat16(halves[i]);
+}
+
+static uint16_t narrow_one(tg_dtype dtype, float value, uint64_t *limited)
+{
+    bool saturated = false;
+    uint16_t bits = dtype == TG_FLOAT16 ? tg_narrow_float16(value, &saturated) : tg_narrow_bfloat16(value, &saturated);
+    *limited += saturated;
+    return bits;
+}
+
+static uint64_t narrow(tg_dtype dtype, const float *values, size_t n, void *elements)
+{
+    uint16_t *halves = elements;
+    uint64_t limited = 0;
+    if (dtype == TG_FLOAT32)
+        memmove(elements, values, n * sizeof(float));
+    else
+        for (size_t i = 0; i < n; i++)
+            halves[i] = narrow_one(dtype, values[i], &limited);
+    return limited;
+}
+
+static void load(tg_dtype dtype, const uint8_t *wire, size_t n, float *values)
+{
+    for (size_t i = 0; i < n; i++)
+        values[i] = dtype == TG_FLOAT32   ? tg_load_float(wire + 4 * i)
+                    : dtype == TG_FLOAT16 ? tg_widen_float16(tg_load16(wire + 2 * i))
+                                          : tg_widen_bfloat16(tg_load16(wire + 2 * i));
+}
+
+static uint64_t store(tg_dtype dtype, const float *values, size_t n, uint8_t *wire)
+{
+    uint64_t limited = 0;
+    for (size_t i = 0; i < n; i++) {
+        if (dtype == TG_FLOAT32)
+            tg_store_float(wire + 4 * i, values[i]);
+        else
+            tg_store16(wire + 2 * i, narrow_one(dtype, values[i], &limited));
+    }
+    return limited;
+}
+
+static size_t first_nonfinite(const float *values, size_t n)
+{
+    size_t i = 0;
+    while (i < n && (tg_float_bits(values[i]) & TG_MAGNITUDE_MASK) < TG_INFINITY_BITS)
+        i++;
+    return i;
+}
+
+/* ---- sums and feedback ---- */
+
+static void compensate(const float *push, const float *residual, float alpha, float beta, size_t n, float *u,
+                       float *rest)
+{
+    for (size_t i = 0; i < n; i++) {
+        float h = residual[i];
+        u[i] = push[i] + alpha * h;
+        rest[i] = push[i] + beta * h;
+    }
+}
+
+static void subtract(const float *rest, const float *sent, size_t n, float *residual)
+{
+    for (size_t i = 0; i < n; i++)
+        residual[i] = rest[i] - sent[i];
+}
+
+static void add_scaled(const float *values, float weight, size_t n, float *sum)
+{
+    for (size_t i = 0; i < n; i++)
+        sum[i] = sum[i] + weight * values[i];
+}
+
+static void set_scaled(const float *values, float weight, size_t n, float *result)
+{
+    for (size_t i = 0; i < n; i++)
+        result[i] = weight * values[i];
+}
+
+/* ---- what scales are made of ---- */
+
+static uint32_t max_magnitude(const float *values, size_t n)
+{
+    uint32_t largest = 0;
+    for (size_t i = 0; i < n; i++) {
+        uint32_t magnitude = tg_float_bits(values[i]) & TG_MAGNITUDE_MASK;
+        largest = magnitude > largest ? magnitude : largest;
+    }
+    return largest;
+}
+
+/* Orders finite floats as integers, -0 below +0, so that the extremes do not depend on the order of looking. */
+static int32_t order_of(float x)
+{
+    int32_t bits = (int32_t)tg_float_bits(x);
+    return bits < 0 ? -(int32_t)((uint32_t)bits & TG_MAGNITUDE_MASK) - 1 : bits;
+}
+
+static void extremes(const float *values, size_t n, float *least, float *largest)
+{
+    *least = *largest = values[0];
+    for (size_t i = 1; i < n; i++) {
+        if (order_of(values[i]) < order_of(*least))
+            *least = values[i];
+        if (order_of(values[i]) > order_of(*largest))
+            *largest = values[i];
+    }
+}
+
+static float block_sum(tg_sum_of what, const float *values, size_t n, float scale1, float scale2)
+{
+    float lanes[TG_LANES] = {0};
+    for (size_t i = 0; i < n; i++) {
+        float x = values[i] * scale1 * scale2;
+        if (what == TG_SUM_OF_MAGNITUDES)
+            x = tg_bits_float(tg_float_bits(x) & TG_MAGNITUDE_MASK);
+        else if (what == TG_SUM_OF_SQUARES)
+            x = x * x;
+        lanes[i % TG_LANES] += x;
+    }
+    for (unsigned half = TG_LANES / 2; half > 0; half /= 2)
+        for (unsigned lane = 0; lane < half; lane++)
+            lanes[lane] += lanes[lane + half];
+    return lanes[0];
+}
+
+/* ---- quantisation ---- */
+
+/* To the nearest integer, ties to even, for |x| < 2^31. Adding and taking away 2^23 rounds what has a fraction. */
+static int32_t round_to_even(float x)
+{
+    float magnitude = tg_bits_float(tg_float_bits(x) & TG_MAGNITUDE_MASK);
+    if (magnitude < 0x1p23f)
+        magnitude = (magnitude + 0x1p23f) - 0x1p23f;
+    int32_t integer = (int32_t)magnitude;
+    return x < 0 ? -integer : integer;
+}
+
+static void quantise(const tg_quantiser *q, const float *values, size_t n, uint32_t first, tg_key key, uint16_t *codes)
+{
+    const float limit = (float)q->levels * 0x1p16f;
+    const uint32_t offset = q->levels << 16;
+    for (size_t i = 0; i < n; i++) {
+        float position = (values[i] - q->centre) * q->lift * q->gain;
+        position = position > -limit ? position : -limit;
+        position = position < limit ? position : limit;
+        uint32_t fixed = (uint32_t)round_to_even(position) + offset; /* not negative: position >= -limit */
+        codes[i] = (uint16_t)((fixed + tg_random16(key, first + (uint32_t)i)) >> 16);
+    }
+}
+
+/* Only what lies strictly beyond the bound changes, so a zero keeps its sign. */
+static float limit_to(float x, float bound)
+{
+    x = bound < x ? bound : x;
+    return -bound > x ? -bound : x;
+}
+
+static void dequantise(const tg_quantiser *q, const uint16_t *codes, size_t n, float *values)
+{
+    const uint32_t top = 2 * q->levels;
+    for (size_t i = 0; i < n; i++) {
+        uint32_t code = codes[i] < top ? codes[i] : top;
+        float value = limit_to((float)((int32_t)code - (int32_t)q->levels) * q->unit, q->radius);
+        values[i] = q->affine ? limit_to(q->centre + value, FLT_MAX) : value;
+    }
+}
+
+static void pack(const uint16_t *codes, size_t n, unsigned width, uint8_t *packed)
+{
+    uint32_t group[TG_GROUP];
+    for (size_t done = 0; done < n; done += TG_GROUP) {
+        size_t here = n - done < TG_GROUP ? n - done : TG_GROUP;
+        for (size_t i = 0; i < here; i++)
+            group[i] = codes[done + i];
+        if (here == TG_GROUP)
+            tg_lanes_pack(group, TG_LANES, width, packed + done / 8 * width);
+        else
+            (void)tg_tail_pack(group, here, width, packed + done / 8 * width);
+    }
+}
+
+static void unpack(const uint8_t *packed, size_t n, unsigned width, uint16_t *codes)
+{
+    uint32_t group[TG_GROUP];
+    for (size_t done = 0; done < n; done += TG_GROUP) {
+        size_t here = n - done < TG_GROUP ? n - done : TG_GROUP;
+        if (here == TG_GROUP)
+            tg_lanes_unpack(packed + done / 8 * width, TG_LANES, width, group);
+        else
+            tg_tail_unpack(packed + done / 8 * width, here, width, group);
+        for (size_t i = 0; i < here; i++)
+            codes[done + i] = (uint16_t)group[i];
+    }
+}
+
+/* ---- selection ---- */
+
+static void magnitude_keys(const float *values, size_t n, uint32_t *keys)
+{
+    for (size_t i = 0; i < n; i++)
+        keys[i] = tg_float_bits(values[i]) & TG_MAGNITUDE_MASK;
+}
+
+static void random_keys(tg_key key, uint32_t first, size_t n, uint32_t *keys)
+{
+    for (size_t i = 0; i < n; i++)
+        keys[i] = tg_hash(key, first + (uint32_t)i) >> 1;
+}
+
+static void key_histogram(const uint32_t *keys, size_t n, unsigned prefix_shift, uint32_t prefix, unsigned shift,
+                          uint32_t mask, uint64_t *bins)
+{
+    for (size_t i = 0; i < n; i++)
+        if (keys[i] >> prefix_shift == prefix)
+            bins[keys[i] >> shift & mask]++;
+}
+
+static uint64_t count_at_least(const uint32_t *keys, size_t n, uint32_t least)
+{
+    uint64_t count = 0;
+    for (size_t i = 0; i < n; i++)
+        count += keys[i] >= least;
+    return count;
+}
+
+const tg_kernels tg_kernels_scalar = {
+    .name = "cpu/scalar",
+    .widen = widen,
+    .narrow = narrow,
+    .load = load,
+    .store = store,
+    .first_nonfinite = first_nonfinite,
+    .compensate = compensate,
+    .subtract = subtract,
+    .add_scaled = add_scaled,
+    .set_scaled = set_scaled,
+    .max_magnitude = max_magnitude,
+    .extremes = extremes,
+    .block_sum = block_sum,
+    .quantise = quantise,
+    .dequantise = dequantise,
+    .pack = pack,
+    .unpack = unpack,
+    .magnitude_keys = magnitude_keys,
+    .random_keys = random_keys,
+    .key_histogram = key_histogram,
+    .count_at_least = count_at_least,
+};

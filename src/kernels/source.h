@@ -1,0 +1,47 @@
+/* Where an encoder's values come from: a gradient of any dtype, alone or together with a residual (and DGC's momentum). Values
+ * are computed block by block as they are needed, so that compensation costs no pass of its own:
+ *
+ *     push = gradient                                   or  momentum * m + clip * gradient
+ *     u    = push + alpha * residual                    what is encoded
+ *     rest = push + beta * residual                     what remains, before the part that is sent is taken off
+ */
+#ifndef TG_KERNELS_SOURCE_H
+#define TG_KERNELS_SOURCE_H
+
+#include "kernels/kernels.h"
+
+typedef struct tg_source {
+    const void *gradient;
+    tg_dtype dtype;
+    uint64_t count;
+    float *residual;           /* NULL: no feedback, u is the gradient */
+    float alpha, beta;
+    float *momentum;           /* NULL but for DGC */
+    float momentum_factor, clip_factor;
+    bool drop_nonfinite;       /* take elements whose gradient, u or rest is not finite as if the gradient were 0 */
+} tg_source;
+
+/* One block of a source. */
+typedef struct tg_source_block {
+    float push[TG_BLOCK];
+    float u[TG_BLOCK];
+    float rest[TG_BLOCK];
+} tg_source_block;
+
+/* Computes the block that starts at element `first`, n <= TG_BLOCK. Without feedback only u is filled. Returns how many
+ * elements were dropped as not finite. */
+size_t tg_source_read(const tg_source *source, const tg_kernels *kernels, uint64_t first, size_t n,
+                      tg_source_block *block);
+
+/* Commits a block to the residual and the momentum: the residual becomes rest - sent (rest where sent is NULL). */
+void tg_source_commit(const tg_source *source, const tg_kernels *kernels, uint64_t first, size_t n,
+                      const tg_source_block *block, const float *sent);
+
+/* Undoes a commit to rounding, where beta is not 0 and there is no momentum. `block` is scratch. */
+void tg_source_undo(const tg_source *source, const tg_kernels *kernels, uint64_t first, size_t n, const float *sent,
+                    tg_source_block *block);
+
+/* Index of the first element whose gradient, u or rest is not finite; count if all are. */
+uint64_t tg_source_first_nonfinite(const tg_source *source, const tg_kernels *kernels, tg_source_block *block);
+
+#endif
