@@ -1,0 +1,199 @@
+/* `tersegrad bench`: how long the codecs take, how small the frames are and what is lost. */
+#include "bench.h"
+
+#include "commands.h"
+#include "json_writer.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct bench_settings {
+    uint64_t count;
+    const char *distribution;
+    struct text_list codecs;
+    const char *device;
+    bool feedback;
+    int nonfinite;
+    double seconds;
+    bool devices;
+    bool json;
+};
+
+static bool make_vectors(struct bench *bench, const char *command, struct message *message)
+{
+    size_t place = 0;
+    for (size_t i = 0; i < bench->gradient_count; i++)
+        if (!vector_create(&bench->gradients[i], bench->count, place++, message))
+            return false;
+    return vector_create(&bench->accumulator, bench->count, place, message) &&
+           vector_create(&bench->copy, bench->count, place + 1, message) &&
+           vector_create(&bench->sum, bench->count, place + 2, message) &&
+           fill_gradients(bench->distribution, bench->gradients, bench->gradient_count, bench->count, command, message);
+}
+
+static void free_vectors(struct bench *bench)
+{
+    for (size_t i = 0; i < bench->gradient_count; i++)
+        vector_free(&bench->gradients[i]);
+    vector_free(&bench->accumulator);
+    vector_free(&bench->copy);
+    vector_free(&bench->sum);
+}
+
+static bool run_rows(struct bench *bench, const struct spec_list *specs, struct bench_row *rows,
+                     struct message *message)
+{
+    progress_start(&bench->progress, "measuring");
+    bench->row_count = specs->count;
+    bool is_done = true;
+    bench_time_floors(bench);
+    for (size_t i = 0; i < specs->count && is_done; i++) {
+        bench->rows_done = i;
+        rows[i].spec = &specs->items[i];
+        is_done = bench_row_run(bench, &rows[i], message);
+    }
+    progress_end(&bench->progress);
+    return is_done;
+}
+
+static bool run_all(struct bench *bench, const struct spec_list *specs, bool as_json, const char *command,
+                    struct message *message)
+{
+    struct bench_row *rows = calloc(specs->count, sizeof *rows);
+    if (!rows)
+        return fail(message, "no memory for %zu rows", specs->count);
+    bool is_done = make_vectors(bench, command, message) && run_rows(bench, specs, rows, message);
+    if (is_done && as_json)
+        bench_print_json(bench, rows, specs->count);
+    else if (is_done)
+        bench_print_text(bench, rows, specs->count);
+    free_vectors(bench);
+    free(rows);
+    return is_done;
+}
+
+/* Whatever is wrong with the options shows here, before anything runs. */
+static int run_with(const struct command *command, const struct bench_settings *settings, struct spec_list *specs)
+{
+    struct message message;
+    if (!spec_list_fill(specs, &settings->codecs, &message)) {
+        complain(command->name, "%s", message.text);
+        fputs("Try 'tersegrad codecs'.\n", stderr);
+        return EXIT_USAGE;
+    }
+    struct bench bench = {
+        .distribution = settings->distribution,
+        .count = (size_t)settings->count,
+        .feedback = settings->feedback,
+        .nonfinite = (tg_nonfinite)settings->nonfinite,
+        .seconds = settings->seconds,
+        .gradient_count = settings->feedback ? BENCH_GRADIENTS : 1,
+    };
+    for (int i = 0; i < FLOOR_COUNT; i++)
+        bench.floors_ms[i] = INFINITY;
+    tg_error error = {""};
+    tg_status status = tg_device_open(settings->device, NULL, &bench.device, &error);
+    if (status != TG_OK) {
+        complain(command->name, "%s", library_message(status, &error));
+        return status == TG_UNKNOWN_DEVICE ? EXIT_USAGE : EXIT_FAILED;
+    }
+    int exit_code = EXIT_DONE;
+    if (!run_all(&bench, specs, settings->json, command->name, &message)) {
+        complain(command->name, "%s", message.text);
+        exit_code = EXIT_FAILED;
+    }
+    tg_device_free(bench.device);
+    return exit_code;
+}
+
+static int print_devices(bool as_json)
+{
+    if (!as_json) {
+        for (size_t i = 0; tg_device_list(i); i++)
+            puts(tg_device_list(i));
+        return EXIT_DONE;
+    }
+    struct json_writer json = json_writer_on(stdout);
+    json_open_object(&json, NULL);
+    json_open_array(&json, "devices");
+    for (size_t i = 0; tg_device_list(i); i++)
+        json_put_text(&json, NULL, tg_device_list(i));
+    json_close_array(&json);
+    json_close_object(&json);
+    return EXIT_DONE;
+}
+
+static bool ends_with(const char *text, const char *end)
+{
+    size_t length = strlen(text), end_length = strlen(end);
+    return length >= end_length && strcmp(text + length - end_length, end) == 0;
+}
+
+static int run_bench(const struct command *command, int argc, char **argv)
+{
+    struct bench_settings settings = {
+        .count = 1000000, .distribution = "gaussian", .device = "cpu", .seconds = 0.2};
+    const char *operands[OPERANDS_MAX];
+    int exit_code;
+    if (!options_parse(command, argc, argv, &settings, operands, &exit_code))
+        return exit_code;
+    if (settings.devices)
+        return print_devices(settings.json);
+    if (!is_distribution(settings.distribution) && !ends_with(settings.distribution, ".npy")) {
+        complain(command->name, "--distribution takes " DISTRIBUTION_NAMES " or a FILE.npy, not '%s'",
+                 settings.distribution);
+        return EXIT_USAGE;
+    }
+    struct spec_list *specs = malloc(sizeof *specs);
+    if (!specs) {
+        complain(command->name, "no memory");
+        return EXIT_FAILED;
+    }
+    exit_code = run_with(command, &settings, specs);
+    free(specs);
+    return exit_code;
+}
+
+static const struct option bench_options[] = {
+    {.name = "-n", .kind = OPTION_NUMBER, .value = "COUNT", .low = 1, .high = TG_MAX_COUNT,
+     .summary = "elements of the vector (default 1000000)", .offset = offsetof(struct bench_settings, count)},
+    {.name = "--distribution", .kind = OPTION_TEXT, .value = "NAME",
+     .summary = DISTRIBUTION_NAMES ",\nor FILE.npy, cut or repeated to COUNT (default gaussian)",
+     .offset = offsetof(struct bench_settings, distribution)},
+    {.name = "--codec", .kind = OPTION_LIST, .value = "SPEC",
+     .summary = "a codec to measure; may be given again (default: all, and some variants)",
+     .offset = offsetof(struct bench_settings, codecs)},
+    {.name = "--device", .kind = OPTION_TEXT, .value = "NAME",
+     .summary = "where to run; --devices lists them (default cpu)", .offset = offsetof(struct bench_settings, device)},
+    {.name = "--devices", .kind = OPTION_FLAG, .summary = "print the names of the devices and nothing else",
+     .offset = offsetof(struct bench_settings, devices)},
+    {.name = "--feedback", .kind = OPTION_FLAG,
+     .summary = "encode with error feedback, in one pass; four gradients take turns",
+     .offset = offsetof(struct bench_settings, feedback)},
+    {.name = "--nonfinite", .kind = OPTION_CHOICE, .value = "reject|zero|trust", .choices = nonfinite_choices,
+     .summary = "what encoding does about infinities and NaN (default reject)",
+     .offset = offsetof(struct bench_settings, nonfinite)},
+    {.name = "--seconds", .kind = OPTION_REAL, .value = "S", .real_low = 0, .real_high = 3600,
+     .summary = "time for each row, at least three rounds (default 0.2)",
+     .offset = offsetof(struct bench_settings, seconds)},
+    OPTION_JSON(struct bench_settings),
+    {0},
+};
+
+const struct command bench_command = {
+    .name = "bench",
+    .summary = "time the codecs against what the memory allows",
+    .description =
+        "Times encode, verify and decode-add of each codec in one process, by turns with five floors: a read-only\n"
+        "sum, a scale in place, e += g in place, a non-temporal copy and memcpy, each over a vector of COUNT\n"
+        "floats. Every figure is a minimum. Encoding is held against the read (with feedback: against e += g),\n"
+        "decode-add against the scale. The limit is the Shannon entropy of the levels plus the scales; for\n"
+        "sparsifiers log2 C(d,k) plus the values. The error is |decoded - x|^2 / |x|^2 of one encode.",
+    .options = bench_options,
+    .examples = "  tersegrad bench\n"
+                "  tersegrad bench -n 25600000 --codec topk:density=0.01 --feedback\n"
+                "  tersegrad bench --distribution mixture --codec qsgd:levels=7 --codec qsgd:levels=127 --json",
+    .run = run_bench,
+};

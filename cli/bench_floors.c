@@ -1,0 +1,136 @@
+/* Loops that do nothing but move memory; see bench_floors.h. They are written with vectors by hand so that no compiler
+ * option slows them down: a slow ruler would flatter whatever is measured with it. Past the caches the width of the
+ * vectors does not matter, inside them it does, so x86 gets a second copy for AVX2. */
+#include "bench_floors.h"
+
+#include <string.h>
+
+#ifdef __SSE2__
+#include <emmintrin.h>
+#endif
+
+const char *const floor_names[FLOOR_COUNT] = {"read", "scale", "accumulate", "copy", "memcpy"};
+const unsigned floor_bytes[FLOOR_COUNT] = {4, 8, 12, 8, 8};
+
+/* Where sums go, so that the compiler must compute them. */
+static volatile float sink;
+
+typedef float narrow_vector __attribute__((vector_size(16), may_alias));
+typedef float wide_vector __attribute__((vector_size(32), may_alias));
+
+/* Eight accumulators hide the latency of the addition. The tail, shorter than one block, is done in single floats. */
+#define DEFINE_LOOPS(NAME, TARGET, VECTOR)                                                                             \
+    TARGET static float read_##NAME(const float *x, size_t count)                                                      \
+    {                                                                                                                  \
+        enum { WIDTH = sizeof(VECTOR) / sizeof(float) };                                                               \
+        const VECTOR *v = (const VECTOR *)x;                                                                           \
+        VECTOR a = {0}, b = {0}, c = {0}, d = {0}, e = {0}, f = {0}, g = {0}, h = {0};                                 \
+        size_t blocks = count / (8 * WIDTH);                                                                           \
+        for (size_t i = 0; i < blocks; i++, v += 8) {                                                                  \
+            a += v[0];                                                                                                 \
+            b += v[1];                                                                                                 \
+            c += v[2];                                                                                                 \
+            d += v[3];                                                                                                 \
+            e += v[4];                                                                                                 \
+            f += v[5];                                                                                                 \
+            g += v[6];                                                                                                 \
+            h += v[7];                                                                                                 \
+        }                                                                                                              \
+        a += b + c + d + e + f + g + h;                                                                                \
+        float sum = 0;                                                                                                 \
+        for (size_t i = 0; i < WIDTH; i++)                                                                             \
+            sum += a[i];                                                                                               \
+        for (size_t i = blocks * 8 * WIDTH; i < count; i++)                                                            \
+            sum += x[i];                                                                                               \
+        return sum;                                                                                                    \
+    }                                                                                                                  \
+                                                                                                                       \
+    TARGET static void scale_##NAME(float *x, float factor, size_t count)                                              \
+    {                                                                                                                  \
+        enum { WIDTH = sizeof(VECTOR) / sizeof(float) };                                                               \
+        VECTOR *v = (VECTOR *)x;                                                                                       \
+        size_t blocks = count / (4 * WIDTH);                                                                           \
+        for (size_t i = 0; i < blocks; i++, v += 4) {                                                                  \
+            VECTOR a = v[0] * factor, b = v[1] * factor, c = v[2] * factor, d = v[3] * factor;                         \
+            v[0] = a;                                                                                                  \
+            v[1] = b;                                                                                                  \
+            v[2] = c;                                                                                                  \
+            v[3] = d;                                                                                                  \
+        }                                                                                                              \
+        for (size_t i = blocks * 4 * WIDTH; i < count; i++)                                                            \
+            x[i] *= factor;                                                                                            \
+    }                                                                                                                  \
+                                                                                                                       \
+    TARGET static void accumulate_##NAME(float *restrict x, const float *restrict y, size_t count)                     \
+    {                                                                                                                  \
+        enum { WIDTH = sizeof(VECTOR) / sizeof(float) };                                                               \
+        VECTOR *v = (VECTOR *)x;                                                                                       \
+        const VECTOR *w = (const VECTOR *)y;                                                                           \
+        size_t blocks = count / (4 * WIDTH);                                                                           \
+        for (size_t i = 0; i < blocks; i++, v += 4, w += 4) {                                                          \
+            VECTOR a = v[0] + w[0], b = v[1] + w[1], c = v[2] + w[2], d = v[3] + w[3];                                 \
+            v[0] = a;                                                                                                  \
+            v[1] = b;                                                                                                  \
+            v[2] = c;                                                                                                  \
+            v[3] = d;                                                                                                  \
+        }                                                                                                              \
+        for (size_t i = blocks * 4 * WIDTH; i < count; i++)                                                            \
+            x[i] += y[i];                                                                                              \
+    }
+
+DEFINE_LOOPS(narrow, , narrow_vector)
+#if defined(__x86_64__)
+DEFINE_LOOPS(wide, __attribute__((target("avx2"))), wide_vector)
+#define WIDE(call_wide, call_narrow) (__builtin_cpu_supports("avx2") ? call_wide : call_narrow)
+#else
+#define WIDE(call_wide, call_narrow) (call_narrow)
+#endif
+
+static void copy_past_caches(float *restrict to, const float *restrict from, size_t count)
+{
+    size_t done = 0;
+#ifdef __SSE2__
+    for (; done + 16 <= count; done += 16) {
+        const __m128i *in = (const __m128i *)(const void *)(from + done);
+        __m128i *out = (__m128i *)(void *)(to + done);
+        __m128i a = _mm_load_si128(in), b = _mm_load_si128(in + 1);
+        __m128i c = _mm_load_si128(in + 2), d = _mm_load_si128(in + 3);
+        _mm_stream_si128(out, a);
+        _mm_stream_si128(out + 1, b);
+        _mm_stream_si128(out + 2, c);
+        _mm_stream_si128(out + 3, d);
+    }
+    _mm_sfence();
+#endif
+    for (; done < count; done++)
+        to[done] = from[done];
+}
+
+void floor_run(const struct floor_vectors *vectors, enum floor_kind kind)
+{
+    /* Doubling and halving by turns: the values stay as they are, neither overflowing nor becoming subnormal. */
+    static float factor = 2.0f;
+    size_t count = vectors->count;
+    switch (kind) {
+    case FLOOR_READ:
+        sink = WIDE(read_wide(vectors->gradient, count), read_narrow(vectors->gradient, count));
+        break;
+    case FLOOR_SCALE:
+        WIDE(scale_wide(vectors->accumulator, factor, count), scale_narrow(vectors->accumulator, factor, count));
+        factor = 1.0f / factor;
+        break;
+    case FLOOR_ACCUMULATE:
+        WIDE(accumulate_wide(vectors->accumulator, vectors->gradient, count),
+             accumulate_narrow(vectors->accumulator, vectors->gradient, count));
+        break;
+    case FLOOR_COPY:
+        copy_past_caches(vectors->copy, vectors->gradient, count);
+        break;
+    case FLOOR_MEMCPY:
+        memcpy(vectors->copy, vectors->gradient, count * sizeof(float));
+        break;
+    case FLOOR_COUNT:
+        break;
+    }
+    sink = vectors->copy[0];
+}

@@ -1,0 +1,190 @@
+/* One row of the benchmark: a codec, timed in rounds with the floors in between. */
+#include "bench.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define LEAST_ROUNDS 3
+#define WARM_UP_STEPS 8 /* so that a residual is there; the frame of the last one is measured */
+
+/* What one row needs while it runs. */
+struct row_work {
+    tg_codec *codec;
+    tg_feedback *feedback; /* or NULL */
+    void *bytes;
+    size_t capacity;
+    tg_frame frame;        /* the latest */
+    uint64_t step;
+    size_t repeats;        /* of short work, so that the clock's grain does not show */
+};
+
+static tg_status encode_next(const struct bench *bench, struct row_work *work, tg_error *error)
+{
+    const tg_encode_options options = {.draw.step = work->step, .nonfinite = bench->nonfinite};
+    const tg_tensor gradient = {
+        .data = bench->gradients[work->step % bench->gradient_count].values,
+        .count = bench->count,
+        .dtype = TG_FLOAT32,
+    };
+    tg_encode_report report;
+    tg_status status =
+        work->feedback ? tg_encode_with_feedback(work->codec, work->feedback, &gradient, &options, work->bytes,
+                                                 work->capacity, &report, error)
+                       : tg_encode(work->codec, &gradient, &options, work->bytes, work->capacity, &report, error);
+    if (status == TG_OK) {
+        work->frame = (tg_frame){work->bytes, report.bytes};
+        work->step++;
+    }
+    return status;
+}
+
+static void keep_minimum(double *best, uint64_t started_ns, size_t repeats)
+{
+    double ms = (double)(clock_ns() - started_ns) * 1e-6 / (double)repeats;
+    if (ms < *best)
+        *best = ms;
+}
+
+static size_t repeats_for(const struct bench *bench)
+{
+    return bench->count >= 65536 ? 1 : 65536 / bench->count;
+}
+
+static void time_floor(struct bench *bench, enum floor_kind kind, size_t repeats)
+{
+    const struct floor_vectors vectors = {bench->gradients[0].values, bench->accumulator.values, bench->copy.values,
+                                          bench->count};
+    uint64_t started = clock_ns();
+    for (size_t i = 0; i < repeats; i++)
+        floor_run(&vectors, kind);
+    keep_minimum(&bench->floors_ms[kind], started, repeats);
+}
+
+void bench_time_floors(struct bench *bench)
+{
+    for (int round = 0; round < LEAST_ROUNDS; round++)
+        for (int kind = 0; kind < FLOOR_COUNT; kind++)
+            time_floor(bench, (enum floor_kind)kind, repeats_for(bench));
+}
+
+static tg_status time_encode(struct bench *bench, struct row_work *work, struct bench_row *row, tg_error *error)
+{
+    tg_status status = TG_OK;
+    uint64_t started = clock_ns();
+    for (size_t i = 0; i < work->repeats && status == TG_OK; i++)
+        status = encode_next(bench, work, error);
+    keep_minimum(&row->encode_ms, started, work->repeats);
+    return status;
+}
+
+static tg_status time_verify(struct bench *bench, struct row_work *work, struct bench_row *row, tg_error *error)
+{
+    tg_status status = TG_OK;
+    uint64_t started = clock_ns();
+    for (size_t i = 0; i < work->repeats && status == TG_OK; i++)
+        status = tg_frame_verify(bench->device, work->frame, NULL, error);
+    keep_minimum(&row->verify_ms, started, work->repeats);
+    return status;
+}
+
+static tg_status time_decode_add(struct bench *bench, struct row_work *work, struct bench_row *row, tg_error *error)
+{
+    const tg_tensor sum = {bench->sum.values, bench->count, TG_FLOAT32};
+    tg_status status = TG_OK;
+    uint64_t started = clock_ns();
+    for (size_t i = 0; i < work->repeats && status == TG_OK; i++)
+        status = tg_decode_add(bench->device, &work->frame, 1, 1.0f, TG_VERIFIED, &sum, error);
+    keep_minimum(&row->decode_add_ms, started, work->repeats);
+    return status;
+}
+
+/* Every operation once, each beside the floor that it is held against. */
+static tg_status run_round(struct bench *bench, struct row_work *work, struct bench_row *row, tg_error *error)
+{
+    time_floor(bench, FLOOR_READ, work->repeats);
+    time_floor(bench, FLOOR_ACCUMULATE, work->repeats);
+    tg_status status = time_encode(bench, work, row, error);
+    if (status == TG_OK)
+        status = time_verify(bench, work, row, error);
+    time_floor(bench, FLOOR_SCALE, work->repeats);
+    if (status == TG_OK)
+        status = time_decode_add(bench, work, row, error);
+    time_floor(bench, FLOOR_COPY, work->repeats);
+    time_floor(bench, FLOOR_MEMCPY, work->repeats);
+    return status;
+}
+
+static tg_status prepare(struct bench *bench, struct row_work *work, const struct bench_row *row, tg_error *error)
+{
+    tg_status status = tg_codec_create(bench->device, &row->spec->spec, bench->count, &work->codec, error);
+    if (status == TG_OK && bench->feedback) {
+        tg_feedback_spec ef;
+        status = tg_feedback_parse("ef", &ef, error);
+        if (status == TG_OK)
+            status = tg_feedback_create(bench->device, &ef, &row->spec->spec, bench->count, false, &work->feedback,
+                                        error);
+    }
+    if (status != TG_OK)
+        return status;
+    work->capacity = tg_frame_bound(work->codec, bench->count);
+    work->bytes = malloc(work->capacity);
+    if (!work->bytes)
+        return TG_OUT_OF_MEMORY;
+    memset(work->bytes, 0, work->capacity);
+    work->repeats = repeats_for(bench);
+    return TG_OK;
+}
+
+/* One encode without feedback, for the error; with feedback, the frame after the warm-up gives the sizes. */
+static tg_status measure_plain(struct bench *bench, struct bench_row *row, tg_error *error)
+{
+    const tg_tensor gradient = {bench->gradients[0].values, bench->count, TG_FLOAT32};
+    const tg_encode_options options = {.nonfinite = bench->nonfinite};
+    return measure_once(bench->device, row->spec, &gradient, &options, bench->sum.values, &row->measurement, error);
+}
+
+static tg_status warm_up(struct bench *bench, struct row_work *work, struct bench_row *row, tg_error *error)
+{
+    tg_status status = TG_OK;
+    for (int i = 0; i < (work->feedback ? WARM_UP_STEPS : 1) && status == TG_OK; i++)
+        status = encode_next(bench, work, error);
+    if (status == TG_OK && work->feedback)
+        status = measure_frame(bench->device, row->spec, work->frame, bench->count, &row->measurement, error);
+    return status;
+}
+
+static void show_progress(struct bench *bench, const struct bench_row *row, double elapsed)
+{
+    double share = bench->seconds > 0 && elapsed < bench->seconds ? elapsed / bench->seconds : 1;
+    progress_update(&bench->progress, ((double)bench->rows_done + share) / (double)bench->row_count, row->spec->label);
+}
+
+bool bench_row_run(struct bench *bench, struct bench_row *row, struct message *message)
+{
+    row->encode_ms = row->verify_ms = row->decode_add_ms = INFINITY;
+    tg_error error = {""};
+    struct row_work work = {0};
+    tg_status status = measure_plain(bench, row, &error);
+    if (status == TG_OK)
+        status = prepare(bench, &work, row, &error);
+    if (status == TG_UNSTABLE) {
+        snprintf(row->refusal, sizeof row->refusal, "%s", library_message(status, &error));
+        status = TG_OK;
+    } else if (status == TG_OK) {
+        status = warm_up(bench, &work, row, &error);
+        uint64_t started = clock_ns();
+        for (int round = 0; status == TG_OK; round++) {
+            double elapsed = (double)(clock_ns() - started) * 1e-9;
+            if (round >= LEAST_ROUNDS && elapsed >= bench->seconds)
+                break;
+            show_progress(bench, row, elapsed);
+            status = run_round(bench, &work, row, &error);
+        }
+    }
+    free(work.bytes);
+    tg_feedback_free(work.feedback);
+    tg_codec_free(work.codec);
+    return status == TG_OK || fail(message, "%s: %s", row->spec->label, library_message(status, &error));
+}

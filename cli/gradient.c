@@ -1,0 +1,60 @@
+/* .npy bytes to a tensor; see gradient.h. */
+#include "gradient.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+
+static bool unpack(struct file_bytes *file, const char *name, bool as_float32, struct gradient *gradient,
+                   struct message *message)
+{
+    struct npy npy;
+    struct message reason;
+    if (!npy_parse(file->bytes, file->size, &npy, &reason))
+        return fail(message, "cannot read '%s': %s", name, reason.text);
+    if (npy.count > TG_MAX_COUNT)
+        return fail(message, "cannot read '%s': it has %" PRIu64 " elements, and one vector may have %" PRIu32, name,
+                    npy.count, TG_MAX_COUNT);
+    if (npy.type == NPY_F2 && as_float32) {
+        size_t needed = (size_t)npy.count * 4 > file->size ? (size_t)npy.count * 4 : file->size;
+        uint8_t *larger = realloc(file->bytes, needed);
+        if (!larger)
+            return fail(message, "cannot read '%s': no memory for %zu bytes", name, needed);
+        file->bytes = larger;
+    }
+    gradient->file_type = npy.type;
+    gradient->tensor.dtype = npy_unpack(file->bytes, &npy, as_float32) == NPY_F2 ? TG_FLOAT16 : TG_FLOAT32;
+    gradient->tensor.count = npy.count;
+    gradient->tensor.data = file->bytes;
+    gradient->storage = file->bytes;
+    return true;
+}
+
+bool gradient_from_bytes(struct file_bytes *file, const char *name, bool as_float32, struct gradient *gradient,
+                         struct message *message)
+{
+    *gradient = (struct gradient){0};
+    bool is_unpacked = unpack(file, name, as_float32, gradient, message);
+    if (!is_unpacked)
+        free(file->bytes);
+    *file = (struct file_bytes){0};
+    return is_unpacked;
+}
+
+bool gradient_load(const char *path, bool as_float32, struct gradient *gradient, struct message *message)
+{
+    struct file_bytes file;
+    return read_file(path, &file, message) &&
+           gradient_from_bytes(&file, is_standard_stream(path) ? "standard input" : path, as_float32, gradient, message);
+}
+
+void gradient_warn(const struct gradient *gradient, const char *command, const char *path)
+{
+    if (gradient->file_type == NPY_F8)
+        warn(command, "'%s' holds float64; it was narrowed to float32", path);
+}
+
+void gradient_free(struct gradient *gradient)
+{
+    free(gradient->storage);
+    *gradient = (struct gradient){0};
+}

@@ -1,0 +1,123 @@
+/* See layout.h. */
+#include "layout.h"
+
+#include "files.h"
+#include "json_reader.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* Writes "64x32x3x3" and checks that the product is the count. */
+static bool read_shape(const struct json_document *document, const struct json_node *shape, struct layer *layer,
+                       struct message *message)
+{
+    layer->shape[0] = '\0';
+    if (!shape)
+        return true;
+    if (shape->type != JSON_ARRAY)
+        return fail(message, "layer '%s' has a shape that is not an array", layer->name);
+    uint64_t product = 1;
+    size_t used = 0;
+    for (size_t at = shape->child; at; at = document->nodes[at].next) {
+        uint64_t length;
+        if (!json_get_unsigned(&document->nodes[at], &length))
+            return fail(message, "layer '%s' has a shape with something else than whole numbers", layer->name);
+        product = length != 0 && product > UINT64_MAX / length ? UINT64_MAX : product * length;
+        int more = snprintf(layer->shape + used, sizeof layer->shape - used, "%s%" PRIu64, used ? "x" : "", length);
+        used = used + (size_t)more < sizeof layer->shape ? used + (size_t)more : sizeof layer->shape - 1;
+    }
+    if (product != layer->count)
+        return fail(message, "layer '%s' has the shape %s, which is not its count %" PRIu64, layer->name, layer->shape,
+                    layer->count);
+    return true;
+}
+
+static bool read_layer(const struct json_document *document, const struct json_node *node, uint64_t elements,
+                       struct layer *layer, struct message *message)
+{
+    if (!json_get_text(json_member(document, node, "name"), layer->name, sizeof layer->name) ||
+        !json_get_unsigned(json_member(document, node, "offset"), &layer->offset) ||
+        !json_get_unsigned(json_member(document, node, "count"), &layer->count))
+        return fail(message, "every layer needs a name (of up to %zu bytes), an offset and a count",
+                    sizeof layer->name - 1);
+    if (layer->offset > elements || layer->count > elements - layer->offset)
+        return fail(message, "layer '%s' goes from %" PRIu64 " for %" PRIu64 " elements, but the gradient has %" PRIu64,
+                    layer->name, layer->offset, layer->count, elements);
+    return read_shape(document, json_member(document, node, "shape"), layer, message);
+}
+
+static bool read_layers(const struct json_document *document, uint64_t elements, struct layout *layout,
+                        struct message *message)
+{
+    const struct json_node *nodes = document->nodes;
+    if (nodes[0].type != JSON_ARRAY)
+        return fail(message, "it is not an array of layers");
+    size_t count = 0;
+    for (size_t at = nodes[0].child; at; at = nodes[at].next)
+        count++;
+    layout->layers = calloc(count ? count : 1, sizeof *layout->layers);
+    if (!layout->layers)
+        return fail(message, "no memory for its %zu layers", count);
+    for (size_t at = nodes[0].child; at; at = nodes[at].next)
+        if (!read_layer(document, &nodes[at], elements, &layout->layers[layout->count++], message))
+            return false;
+    return true;
+}
+
+bool layout_parse(const char *text, size_t size, uint64_t elements, struct layout *layout, struct message *message)
+{
+    *layout = (struct layout){0};
+    struct json_document document;
+    bool is_read =
+        json_parse(text, size, &document, message) && read_layers(&document, elements, layout, message);
+    json_free(&document);
+    if (!is_read)
+        layout_free(layout);
+    return is_read;
+}
+
+bool layout_load(const char *path, uint64_t elements, struct layout *layout, struct message *message)
+{
+    *layout = (struct layout){0};
+    struct file_bytes file;
+    if (!read_file(path, &file, message))
+        return false;
+    struct message reason;
+    bool is_read = layout_parse((const char *)file.bytes, file.size, elements, layout, &reason);
+    free(file.bytes);
+    return is_read || fail(message, "cannot use the layout '%s': %s", path, reason.text);
+}
+
+void layout_free(struct layout *layout)
+{
+    free(layout->layers);
+    *layout = (struct layout){0};
+}
+
+char *layout_find(const char *gradient_path)
+{
+    static const char from[] = ".npy", to[] = ".layout.json";
+    size_t length = strlen(gradient_path);
+    if (length < sizeof from || strcmp(gradient_path + length - (sizeof from - 1), from) != 0)
+        return NULL;
+    size_t stem = length - (sizeof from - 1);
+    char *path = malloc(stem + sizeof to);
+    if (!path)
+        return NULL;
+    memcpy(path, gradient_path, stem);
+    strcpy(path + stem, to);
+    if (access(path, R_OK) == 0)
+        return path;
+    while (stem > 0 && path[stem - 1] != '-' && path[stem - 1] != '/')
+        stem--;
+    if (stem > 1 && path[stem - 1] == '-') {
+        strcpy(path + stem - 1, to);
+        if (access(path, R_OK) == 0)
+            return path;
+    }
+    free(path);
+    return NULL;
+}

@@ -1,0 +1,35 @@
+/* How the command speaks about failures: a helper leaves one sentence in a struct message and returns false; the
+ * subcommand prints it once, on stderr, behind its own name. */
+#ifndef CLI_MESSAGE_H
+#define CLI_MESSAGE_H
+
+#include "tersegrad.h"
+
+#include <stdbool.h>
+
+#if defined(__GNUC__)
+#define PRINTF_LIKE(text, first) __attribute__((format(printf, text, first)))
+#else
+#define PRINTF_LIKE(text, first)
+#endif
+
+/* The exit codes of the command. */
+enum { EXIT_DONE = 0, EXIT_FAILED = 1, EXIT_USAGE = 2 };
+
+struct message {
+    char text[768];
+};
+
+/* Writes the sentence and returns false, so that a helper can end with `return fail(message, ...)`. */
+bool fail(struct message *message, const char *format, ...) PRINTF_LIKE(2, 3);
+
+/* "tersegrad COMMAND: ..." and a newline on stderr. `command` may be NULL before one is known. */
+void complain(const char *command, const char *format, ...) PRINTF_LIKE(2, 3);
+
+/* The same for what is worth knowing but does not stop the work: "tersegrad COMMAND: warning: ...". */
+void warn(const char *command, const char *format, ...) PRINTF_LIKE(2, 3);
+
+/* The library's sentence, with the option that helps where there is one; or the status in words where it left none. */
+const char *library_message(tg_status status, tg_error *error);
+
+#endif

@@ -1,0 +1,43 @@
+/* NumPy's .npy files, as https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html describes them: versions
+ * 1 to 3, C order, both byte orders, float16, float32 and float64. */
+#ifndef CLI_NPY_H
+#define CLI_NPY_H
+
+#include "message.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum npy_type { NPY_F2 = 2, NPY_F4 = 4, NPY_F8 = 8 }; /* each is the size of one element */
+
+struct npy {
+    enum npy_type type;
+    bool big_endian;
+    unsigned dimensions;
+    uint64_t count;      /* elements: the product of the shape */
+    size_t data_offset;  /* where they start; all of them are there, and nothing follows them */
+};
+
+/* The first bytes of every .npy file. */
+bool npy_has_magic(const uint8_t *bytes, size_t size);
+
+/* Reads the header and checks that the data agree with it. Safe on any bytes. */
+bool npy_parse(const uint8_t *bytes, size_t size, struct npy *npy, struct message *message);
+
+/* Moves the elements to the front of `bytes` (which must be aligned as malloc does), in this machine's byte order.
+ * float64 is narrowed to float32 (overflow gives an infinity); with `widen`, float16 becomes float32, and `bytes` must
+ * have room for 4 * count. Returns the type that results. */
+enum npy_type npy_unpack(uint8_t *bytes, const struct npy *npy, bool widen);
+
+/* The way back: this machine's byte order to little-endian, in place. */
+void npy_pack(void *values, uint64_t count, enum npy_type type);
+
+/* The header, version 1.0, of a flat little-endian vector. Returns its length, a multiple of 64. */
+#define NPY_HEADER_MAX 128
+size_t npy_write_header(enum npy_type type, uint64_t count, char header[NPY_HEADER_MAX]);
+
+/* float16 to float32, exactly. */
+float half_to_float(uint16_t half);
+
+#endif

@@ -1,0 +1,224 @@
+/* The table-driven option parser; see options.h. */
+#include "options.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Edit distance between two short texts; anything longer than a line counts as far away. */
+static size_t edit_distance(const char *a, const char *b)
+{
+    enum { LONGEST = 40 };
+    size_t a_length = strlen(a), b_length = strlen(b);
+    if (a_length > LONGEST || b_length > LONGEST)
+        return SIZE_MAX;
+    size_t row[LONGEST + 1];
+    for (size_t j = 0; j <= b_length; j++)
+        row[j] = j;
+    for (size_t i = 1; i <= a_length; i++) {
+        size_t diagonal = row[0];
+        row[0] = i;
+        for (size_t j = 1; j <= b_length; j++) {
+            size_t above = row[j];
+            size_t replaced = diagonal + (a[i - 1] != b[j - 1]);
+            size_t best = above < row[j - 1] ? above + 1 : row[j - 1] + 1;
+            row[j] = replaced < best ? replaced : best;
+            diagonal = above;
+        }
+    }
+    return row[b_length];
+}
+
+const char *nearest_text(const char *typed, const char *const *texts)
+{
+    const char *best = NULL;
+    size_t best_distance = SIZE_MAX;
+    for (; *texts; texts++) {
+        bool is_start = strlen(typed) >= 3 && strncmp(typed, *texts, strlen(typed)) == 0;
+        size_t distance = is_start ? 0 : edit_distance(typed, *texts);
+        if (distance < best_distance) {
+            best_distance = distance;
+            best = *texts;
+        }
+    }
+    /* Two slips in a word of six letters still look like that word; in a word of three they do not. */
+    return best && best_distance <= 2 && best_distance * 3 <= strlen(best) ? best : NULL;
+}
+
+static void join_choices(const char *const *choices, char *text, size_t capacity)
+{
+    size_t used = 0;
+    text[0] = '\0';
+    for (size_t i = 0; choices[i] && used < capacity; i++)
+        used += (size_t)snprintf(text + used, capacity - used, "%s%s", i ? "|" : "", choices[i]);
+}
+
+static bool read_number(const struct option *option, const char *text, uint64_t *number, struct message *message)
+{
+    char *end;
+    errno = 0;
+    uint64_t value = strtoull(text, &end, 10);
+    bool digits_only = text[0] >= '0' && text[0] <= '9' && *end == '\0';
+    if (!digits_only || errno == ERANGE || value < option->low || value > option->high)
+        return fail(message, "%s takes a whole number from %" PRIu64 " to %" PRIu64 ", not '%s'", option->name,
+                    option->low, option->high, text);
+    *number = value;
+    return true;
+}
+
+static bool read_real(const struct option *option, const char *text, double *real, struct message *message)
+{
+    char *end;
+    double value = strtod(text, &end);
+    bool is_plain = text[0] != '\0' && strspn(text, "0123456789.eE+-") == strlen(text) && *end == '\0';
+    if (!is_plain || !(value >= option->real_low && value <= option->real_high))
+        return fail(message, "%s takes a number from %g to %g, not '%s'", option->name, option->real_low,
+                    option->real_high, text);
+    *real = value;
+    return true;
+}
+
+static bool read_choice(const struct option *option, const char *text, int *choice, struct message *message)
+{
+    for (int i = 0; option->choices[i]; i++) {
+        if (strcmp(option->choices[i], text) == 0) {
+            *choice = i;
+            return true;
+        }
+    }
+    char all[160];
+    join_choices(option->choices, all, sizeof all);
+    return fail(message, "%s takes one of %s, not '%s'", option->name, all, text);
+}
+
+static bool store_value(const struct option *option, const char *text, void *settings, struct message *message)
+{
+    void *field = (char *)settings + option->offset;
+    switch (option->kind) {
+    case OPTION_FLAG:
+        *(bool *)field = true;
+        return true;
+    case OPTION_TEXT:
+        *(const char **)field = text;
+        return true;
+    case OPTION_LIST: {
+        struct text_list *list = field;
+        if (list->count == TEXT_LIST_MAX)
+            return fail(message, "%s may be given at most %d times", option->name, TEXT_LIST_MAX);
+        list->items[list->count++] = text;
+        return true;
+    }
+    case OPTION_NUMBER:
+        return read_number(option, text, field, message);
+    case OPTION_REAL:
+        return read_real(option, text, field, message);
+    case OPTION_CHOICE:
+        return read_choice(option, text, field, message);
+    }
+    return false;
+}
+
+static const struct option *find_option(const struct command *command, const char *text, size_t length)
+{
+    for (const struct option *option = command->options; option->name; option++)
+        if (strlen(option->name) == length && strncmp(option->name, text, length) == 0)
+            return option;
+    return NULL;
+}
+
+static bool refuse_unknown(const struct command *command, const char *text, size_t length, struct message *message)
+{
+    enum { MOST = 32 };
+    const char *names[MOST];
+    size_t count = 0;
+    for (const struct option *option = command->options; option->name && count < MOST - 2; option++)
+        names[count++] = option->name;
+    names[count++] = "--help";
+    names[count] = NULL;
+
+    char typed[64];
+    snprintf(typed, sizeof typed, "%.*s", (int)(length < sizeof typed ? length : sizeof typed - 1), text);
+    const char *near = length > 2 ? nearest_text(typed, names) : NULL;
+    if (near)
+        return fail(message, "there is no option '%s'; did you mean '%s'?", typed, near);
+    return fail(message, "there is no option '%s'", typed);
+}
+
+/* Reads the option at argv[*at] and moves *at past it. */
+static bool read_option(const struct command *command, int argc, char **argv, int *at, void *settings,
+                        struct message *message)
+{
+    const char *text = argv[(*at)++];
+    bool is_long = text[1] == '-';
+    size_t length = is_long ? strcspn(text, "=") : 2;
+    const struct option *option = find_option(command, text, length);
+    if (!option)
+        return refuse_unknown(command, text, is_long ? length : strlen(text), message);
+
+    const char *attached = text[length] ? text + length + (is_long ? 1 : 0) : NULL;
+    if (option->kind == OPTION_FLAG) {
+        if (attached)
+            return fail(message, "%s takes no value, but '%s' was given", option->name, attached);
+        return store_value(option, "", settings, message);
+    }
+    if (attached)
+        return store_value(option, attached, settings, message);
+    if (*at == argc)
+        return fail(message, "%s needs a value: %s %s", option->name, option->name, option->value);
+    return store_value(option, argv[(*at)++], settings, message);
+}
+
+static bool read_arguments(const struct command *command, int argc, char **argv, void *settings,
+                           const char **operands, struct message *message)
+{
+    size_t wanted = 0, found = 0;
+    while (wanted < OPERANDS_MAX && command->operands[wanted])
+        wanted++;
+    bool options_over = false;
+    for (int at = 0; at < argc;) {
+        const char *text = argv[at];
+        if (!options_over && strcmp(text, "--") == 0) {
+            options_over = true;
+            at++;
+        } else if (!options_over && text[0] == '-' && text[1] != '\0') {
+            if (!read_option(command, argc, argv, &at, settings, message))
+                return false;
+        } else if (found == wanted) {
+            return fail(message, "'%s' is one argument too many", text);
+        } else {
+            operands[found++] = text;
+            at++;
+        }
+    }
+    if (found < wanted)
+        return fail(message, "%s is missing", command->operands[found]);
+    return true;
+}
+
+static bool asks_for_help(int argc, char **argv)
+{
+    for (int i = 0; i < argc && strcmp(argv[i], "--") != 0; i++)
+        if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0)
+            return true;
+    return false;
+}
+
+bool options_parse(const struct command *command, int argc, char **argv, void *settings,
+                   const char *operands[OPERANDS_MAX], int *exit_code)
+{
+    if (asks_for_help(argc, argv)) {
+        print_command_help(command);
+        *exit_code = EXIT_DONE;
+        return false;
+    }
+    struct message message;
+    if (!read_arguments(command, argc, argv, settings, operands, &message)) {
+        complain(command->name, "%s", message.text);
+        fprintf(stderr, "Try 'tersegrad %s --help'.\n", command->name);
+        *exit_code = EXIT_USAGE;
+        return false;
+    }
+    return true;
+}

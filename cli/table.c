@@ -1,0 +1,96 @@
+/* Aligned columns; see table.h. */
+#include "table.h"
+
+#include "terminal.h"
+
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+void table_start(struct table *table, const char *alignment)
+{
+    *table = (struct table){.alignment = alignment, .columns = strlen(alignment)};
+}
+
+void table_cell(struct table *table, const char *format, ...)
+{
+    if (table->count == table->capacity) {
+        size_t capacity = table->capacity * 2 + 64;
+        char **cells = realloc(table->cells, capacity * sizeof *cells);
+        if (!cells) {
+            table->out_of_memory = true;
+            return;
+        }
+        table->cells = cells;
+        table->capacity = capacity;
+    }
+    va_list arguments, again;
+    va_start(arguments, format);
+    va_copy(again, arguments);
+    int length = vsnprintf(NULL, 0, format, arguments);
+    va_end(arguments);
+    char *cell = malloc((size_t)length + 1);
+    if (cell)
+        vsnprintf(cell, (size_t)length + 1, format, again);
+    else
+        table->out_of_memory = true;
+    va_end(again);
+    table->cells[table->count++] = cell;
+}
+
+static size_t column_width(const struct table *table, size_t column)
+{
+    size_t widest = 0;
+    for (size_t i = column; i < table->count; i += table->columns) {
+        size_t width = table->cells[i] ? text_width(table->cells[i]) : 0;
+        widest = width > widest ? width : widest;
+    }
+    return widest;
+}
+
+void table_end(struct table *table, FILE *out)
+{
+    enum { MOST_COLUMNS = 16 };
+    size_t widths[MOST_COLUMNS];
+    for (size_t column = 0; column < table->columns; column++)
+        widths[column] = column_width(table, column);
+
+    for (size_t i = 0; i < table->count; i++) {
+        size_t column = i % table->columns;
+        const char *text = table->cells[i] ? table->cells[i] : "";
+        size_t pad = widths[column] - text_width(text);
+        bool is_right = table->alignment[column] == 'r', is_last = column + 1 == table->columns;
+        if (i < table->columns)
+            fputs(colour_on(out, COLOUR_HEADING), out);
+        if (text[0] || !is_last)
+            fprintf(out, "  %*s", is_right ? (int)pad : 0, "");
+        print_clean(out, text);
+        if (i < table->columns)
+            fputs(colour_off(out), out);
+        if (is_last)
+            fputc('\n', out);
+        else if (!is_right)
+            fprintf(out, "%*s", (int)pad, "");
+    }
+    if (table->out_of_memory)
+        complain(NULL, "there was no memory for the whole table");
+    for (size_t i = 0; i < table->count; i++)
+        free(table->cells[i]);
+    free(table->cells);
+    *table = (struct table){0};
+}
+
+const char *grouped(uint64_t number, char text[GROUPED_MAX])
+{
+    char digits[GROUPED_MAX];
+    int length = snprintf(digits, sizeof digits, "%" PRIu64, number);
+    char *out = text;
+    for (int i = 0; i < length; i++) {
+        if (i > 0 && (length - i) % 3 == 0)
+            *out++ = ' ';
+        *out++ = digits[i];
+    }
+    *out = '\0';
+    return text;
+}

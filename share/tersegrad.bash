@@ -1,0 +1,76 @@
+# bash completion for tersegrad. Source it, or put it into bash-completion's completions directory as `tersegrad`.
+
+_tersegrad_files() {
+    # Files with one of the given endings, and directories.
+    local ending
+    for ending in "$@"; do
+        mapfile -t -O "${#COMPREPLY[@]}" COMPREPLY < <(compgen -f -X "!*$ending" -- "$current")
+    done
+    mapfile -t -O "${#COMPREPLY[@]}" COMPREPLY < <(compgen -d -S / -- "$current")
+}
+
+_tersegrad_words() {
+    mapfile -t COMPREPLY < <(compgen -W "$1" -- "$current")
+}
+
+_tersegrad_codecs() {
+    _tersegrad_words "$(tersegrad codecs --names 2>/dev/null)"
+}
+
+_tersegrad() {
+    local current=${COMP_WORDS[COMP_CWORD]} previous=${COMP_WORDS[COMP_CWORD - 1]} command=${COMP_WORDS[1]}
+    local commands="codecs encode decode inspect bench help"
+    COMPREPLY=()
+    if [ "$COMP_CWORD" -eq 1 ]; then
+        _tersegrad_words "$commands --help --version"
+        return
+    fi
+
+    # What follows an option that takes a value.
+    case $previous in
+    --nonfinite) _tersegrad_words "reject zero trust"; return ;;
+    --dtype) _tersegrad_words "f4 f2"; return ;;
+    --codec) _tersegrad_codecs; return ;;
+    --device) _tersegrad_words "cpu $(tersegrad bench --devices 2>/dev/null)"; return ;;
+    --layout) _tersegrad_files .json; return ;;
+    --distribution)
+        _tersegrad_words "gaussian laplace student uniform mixture"
+        _tersegrad_files .npy
+        return
+        ;;
+    --seed | --step | --tensor | --rank | --density | --seconds | -n) return ;;
+    esac
+
+    if [[ $current == -* ]]; then
+        case $command in
+        codecs) _tersegrad_words "--names --json --help" ;;
+        encode) _tersegrad_words "--seed --step --tensor --rank --nonfinite --no-checksum --json --help" ;;
+        decode) _tersegrad_words "--dtype --json --help" ;;
+        inspect) _tersegrad_words "--density --layout --json --help" ;;
+        bench)
+            _tersegrad_words "-n --distribution --codec --device --devices --feedback --nonfinite --seconds --json --help"
+            ;;
+        esac
+        return
+    fi
+
+    # Which argument this is: options and their values do not count.
+    local place=1 word i
+    for ((i = 2; i < COMP_CWORD; i++)); do
+        word=${COMP_WORDS[i]}
+        case $word in
+        --seed | --step | --tensor | --rank | --nonfinite | --dtype | --density | --layout) ((i++)) ;;
+        -?*) ;;
+        *) ((place++)) ;;
+        esac
+    done
+    case $command-$place in
+    encode-1) _tersegrad_codecs ;;
+    encode-2 | decode-2) _tersegrad_files .npy ;;
+    encode-3 | decode-1) _tersegrad_files .tg ;;
+    inspect-1) _tersegrad_files .npy .tg ;;
+    help-1) _tersegrad_words "$commands" ;;
+    esac
+}
+
+complete -o filenames -F _tersegrad tersegrad
