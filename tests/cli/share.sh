@@ -1,0 +1,39 @@
+# The completion offers what the command has; the man page is well formed and names every command and option.
+. "$TOOLS/lib.sh"
+command -v bash >/dev/null || { echo "there is no bash here"; exit 77; }
+cat >complete.bash <<'END'
+. "$SHARE/tersegrad.bash"
+offer() {
+    COMP_WORDS=(tersegrad "$@")
+    COMP_CWORD=$#
+    COMPREPLY=()
+    _tersegrad
+    echo "$* -> ${COMPREPLY[*]}"
+}
+touch a.npy b.tg c.layout.json
+offer ''
+offer e
+offer encode --s
+offer encode --nonfinite ''
+offer encode q
+offer encode qsgd ''
+offer encode qsgd a.npy ''
+offer decode ''
+offer decode --dtype ''
+offer inspect ''
+offer inspect --layout ''
+offer bench --distribution g
+offer bench --codec top
+offer help d
+END
+bash complete.bash
+echo "# every option of every help is offered, and in the man page"
+for command in codecs encode decode inspect bench; do
+    for option in $(tersegrad $command --help | sed -n 's/^  \(--*[a-z-]*\).*/\1/p'); do
+        grep -q -- "$option" "$SHARE/tersegrad.bash" || echo "completion lacks $command $option"
+        grep -q -- "$(echo "$option" | sed 's/-/\\\\-/g')" "$SHARE/tersegrad.1" || echo "man page lacks $command $option"
+    done
+done
+if command -v groff >/dev/null; then
+    groff -man -ww -Tutf8 "$SHARE/tersegrad.1" 2>&1 >/dev/null
+fi

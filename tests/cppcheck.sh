@@ -1,0 +1,12 @@
+#!/usr/bin/env bash
+# cppcheck over the library and the command: one test for each file.
+set -u
+cd "$(dirname "$0")/.." || exit 1
+. tests/report.sh
+checks=('--enable=warning,portability,performance' --inline-suppr --error-exitcode=1 --quiet --std=c11 --library=posix
+    -Iinclude -Isrc -D__GNUC__ -D__x86_64__)
+
+for source in src/*/*.c cli/*.c; do
+    expect "$source" cppcheck "${checks[@]}" "$source"
+done
+finish

@@ -1,0 +1,135 @@
+/* Any bytes as a frame. The payload's length and the checksum are put right first, so that mutations reach the decoders. Every device
+ * must agree with cpu/scalar on the verdict and on each bit, and a refused frame must change nothing. */
+#include "frame/checksum.h"
+#include "tests/fuzz/fuzz.h"
+
+enum { HEADER = 64, FLAGS_AT = 6, COUNT_AT = 24, PAYLOAD_AT = 32, CHECKSUM_AT = 60 };
+#define COUNT_MAX (UINT64_C(1) << 18) /* a small frame may stand for very many zeros; larger ones only cost time */
+
+static void put(uint8_t *at, uint64_t value, unsigned bytes)
+{
+    for (unsigned i = 0; i < bytes; i++)
+        at[i] = (uint8_t)(value >> (8 * i));
+}
+
+static uint64_t get(const uint8_t *at, unsigned bytes)
+{
+    uint64_t value = 0;
+    for (unsigned i = 0; i < bytes; i++)
+        value |= (uint64_t)at[i] << (8 * i);
+    return value;
+}
+
+static void repair(uint8_t *frame, size_t size)
+{
+    put(frame + PAYLOAD_AT, size - HEADER, 8);
+    put(frame + CHECKSUM_AT, 0, 4);
+    if (frame[FLAGS_AT] & 1)
+        put(frame + CHECKSUM_AT, tg_checksum(frame, frame + HEADER, size - HEADER), 4);
+}
+
+/* Decodes to this dtype; the caller frees. A frame that is refused must leave the output as it was. */
+static uint8_t *decode(tg_device *device, tg_frame frame, uint64_t count, tg_dtype dtype, unsigned flags,
+                       tg_status verdict)
+{
+    const size_t size = (size_t)count * tg_dtype_size(dtype);
+    uint8_t *values = exact_buffer(size, 0xa5);
+    const tg_tensor out = {values, count, dtype};
+    tg_error error;
+    const tg_status status = tg_decode(device, &frame, 1, 1.0f, flags, &out, &error);
+    if (flags & TG_VERIFIED && verdict != TG_OK)
+        return values; /* the caller lied: memory must be safe, and that is all */
+    REQUIRE(status == verdict, "decode says %s, verify said %s", tg_status_text(status), tg_status_text(verdict));
+    if (status != TG_OK)
+        for (size_t i = 0; i < size; i++)
+            REQUIRE(values[i] == 0xa5, "a refused frame wrote byte %zu", i);
+    return values;
+}
+
+/* Adding to zeros gives what decoding gives, but for the sign of zeros. */
+static void check_add(tg_device *device, tg_frame frame, uint64_t count, const uint8_t *decoded)
+{
+    float *sum = exact_buffer((size_t)count * sizeof *sum, 0);
+    const tg_tensor out = {sum, count, TG_FLOAT32};
+    tg_error error;
+    REQUIRE(tg_decode_add(device, &frame, 1, 1.0f, 0, &out, &error) == TG_OK, "%s", error.message);
+    for (uint64_t i = 0; i < count; i++) {
+        float value;
+        memcpy(&value, decoded + i * sizeof value, sizeof value);
+        REQUIRE(sum[i] == value, "element %llu: added %g, decoded %g", (unsigned long long)i, (double)sum[i],
+                (double)value);
+    }
+    free(sum);
+}
+
+/* A frame given back to a residual: all of it or nothing. */
+static void check_return(tg_device *device, tg_frame frame, const tg_frame_info *info, tg_status verdict)
+{
+    const tg_feedback_spec spec = {.kind = TG_FEEDBACK_EF, .alpha = 1, .beta = 1};
+    tg_feedback *feedback;
+    tg_error error;
+    REQUIRE(tg_feedback_create(device, &spec, &info->spec, info->count, true, &feedback, &error) == TG_OK, "%s",
+            error.message);
+    const tg_status status = tg_feedback_return(feedback, frame, NULL, 0, &error);
+    REQUIRE(status == verdict, "return says %s, verify said %s", tg_status_text(status), tg_status_text(verdict));
+    if (status != TG_OK)
+        for (uint64_t i = 0; i < info->count; i++)
+            REQUIRE(tg_feedback_residual(feedback)[i] == 0, "a refused frame reached the residual");
+    tg_feedback_free(feedback);
+}
+
+static void compare_devices(tg_frame frame, const tg_frame_info *header)
+{
+    static const tg_dtype dtypes[] = {TG_FLOAT32, TG_FLOAT16, TG_BFLOAT16};
+    tg_device *devices[FUZZ_DEVICES_MAX];
+    const size_t device_count = open_devices(devices);
+    const uint64_t count = header->count;
+
+    tg_error error;
+    const tg_status verdict = tg_frame_verify(devices[0], frame, NULL, &error);
+    REQUIRE((verdict == TG_OK) == (error.message[0] == 0), "%s with the message '%s'", tg_status_text(verdict),
+            error.message);
+    tg_frame_parts parts;
+    const tg_status measured = tg_frame_measure(devices[0], frame, &parts, &error);
+    REQUIRE(measured == verdict, "measure says %s, verify %s", tg_status_text(measured), tg_status_text(verdict));
+    if (verdict == TG_OK) {
+        REQUIRE(parts.selected <= count, "more elements than there are");
+        REQUIRE(parts.scale_bytes + parts.index_bytes + parts.value_bytes == frame.size - HEADER, "parts do not add up");
+    }
+    check_return(devices[0], frame, header, verdict);
+
+    for (size_t t = 0; t < sizeof dtypes / sizeof *dtypes; t++) {
+        const size_t size = (size_t)count * tg_dtype_size(dtypes[t]);
+        uint8_t *expected = decode(devices[0], frame, count, dtypes[t], 0, verdict);
+        if (verdict == TG_OK && dtypes[t] == TG_FLOAT32)
+            check_add(devices[0], frame, count, expected);
+        for (size_t d = 0; d < device_count; d++) {
+            const tg_status opinion = tg_frame_verify(devices[d], frame, NULL, NULL);
+            REQUIRE(opinion == verdict, "%s says %s, not %s", tg_device_name(devices[d]), tg_status_text(opinion),
+                    tg_status_text(verdict));
+            for (unsigned flags = 0; flags <= TG_VERIFIED; flags++) {
+                uint8_t *values = decode(devices[d], frame, count, dtypes[t], flags, verdict);
+                REQUIRE(verdict != TG_OK || memcmp(values, expected, size) == 0, "%s decodes other bits",
+                        tg_device_name(devices[d]));
+                free(values);
+            }
+        }
+        free(expected);
+    }
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    uint8_t *bytes = exact_buffer(size, 0);
+    memcpy(bytes, data, size);
+    const tg_frame frame = {bytes, size};
+    tg_frame_info header;
+    if (size >= HEADER)
+        repair(bytes, size);
+    if (size < HEADER)
+        REQUIRE(tg_frame_read(frame, &header, NULL) != TG_OK, "a frame shorter than its header");
+    else if (get(bytes + COUNT_AT, 8) <= COUNT_MAX && tg_frame_read(frame, &header, NULL) == TG_OK)
+        compare_devices(frame, &header);
+    free(bytes);
+    return 0;
+}

@@ -1,0 +1,51 @@
+/* Any bytes as a .npy file. What is accepted has exactly its data behind the header, unpacks within its memory, and what is written
+ * from it parses again. */
+#include "npy.h"
+#include "tests/fuzz/fuzz.h"
+
+/* Unpacks a copy that has exactly the room the contract asks for. */
+static enum npy_type unpack(const uint8_t *data, size_t size, const struct npy *npy, bool widen)
+{
+    const size_t room = widen && npy->type == NPY_F2 && (size_t)npy->count * 4 > size ? (size_t)npy->count * 4 : size;
+    uint8_t *bytes = exact_buffer(room, 0xa5);
+    memcpy(bytes, data, size);
+    const enum npy_type type = npy_unpack(bytes, npy, widen);
+    REQUIRE(type == NPY_F4 || (type == NPY_F2 && npy->type == NPY_F2 && !widen), "unpacked to %d bytes", (int)type);
+    free(bytes);
+    return type;
+}
+
+static void check_header(enum npy_type type, uint64_t count)
+{
+    char header[NPY_HEADER_MAX];
+    const size_t length = npy_write_header(type, count, header);
+    REQUIRE(length <= sizeof header && length % 64 == 0, "a header of %zu bytes", length);
+    const size_t size = length + (size_t)count * type;
+    uint8_t *file = exact_buffer(size, 0);
+    memcpy(file, header, length);
+    struct npy again;
+    struct message message;
+    REQUIRE(npy_parse(file, size, &again, &message), "our own file: %s", message.text);
+    REQUIRE(again.type == type && again.count == count && !again.big_endian && again.dimensions == 1 &&
+                again.data_offset == length,
+            "our own file reads as another");
+    free(file);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    struct npy npy;
+    struct message message = {{0}};
+    if (!npy_parse(data, size, &npy, &message)) {
+        REQUIRE(message.text[0] != 0, "refused without a reason");
+        return 0;
+    }
+    REQUIRE(npy_has_magic(data, size), "accepted without the magic");
+    REQUIRE(npy.type == NPY_F2 || npy.type == NPY_F4 || npy.type == NPY_F8, "type %d", (int)npy.type);
+    REQUIRE(npy.data_offset <= size && (size - npy.data_offset) / npy.type == npy.count &&
+                (size - npy.data_offset) % npy.type == 0,
+            "%zu bytes of data", size - npy.data_offset);
+    check_header(unpack(data, size, &npy, false), npy.count);
+    check_header(unpack(data, size, &npy, true), npy.count);
+    return 0;
+}

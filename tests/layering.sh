@@ -1,0 +1,74 @@
+#!/usr/bin/env bash
+# Who may include whom: the table of docs/architecture.md, checked against every #include of src/ and cli/.
+set -u
+cd "$(dirname "$0")/.." || exit 1
+. tests/report.sh
+
+# Besides itself, its own folder and libc. Every layer may use base and the public header.
+declare -A may=(
+    [base]=""
+    [code]="base"
+    [kernels]="base"
+    [codec]="base kernels code"
+    [frame]="base codec"
+    [feedback]="base frame kernels"
+)
+libc=" assert complex ctype errno fenv float inttypes iso646 limits locale math setjmp signal stdalign stdarg stdatomic
+ stdbool stddef stdint stdio stdlib stdnoreturn string tgmath threads time uchar wchar wctype "
+
+# allowed FILE HEADER KIND: may this file include it? KIND is < or ".
+allowed() {
+    local file=$1 header=$2 kind=$3 folder=${1#src/} target
+    case $header in
+    tersegrad.h) return 0 ;;
+    xxhash.h) [ "$file" = src/frame/checksum.c ]; return ;;
+    esac
+    case $file in
+    cli/*) [ "$kind" = '<' ] || [ -e "$root/cli/$header" ]; return ;;
+    esac
+    folder=${folder%%/*}
+    if [ "$kind" = '<' ]; then
+        case $header in
+        xmmintrin.h | immintrin.h | arm_neon.h) [ "$folder" = kernels ] || [ "$folder" = base ] ;; # the compiler's own
+        *) [[ $libc == *" ${header%.h} "* || $libc == *$'\n'" ${header%.h} "* ]] ;;
+        esac
+        return
+    fi
+    case $header in
+    */*) target=${header%%/*} ;;
+    *) target=$folder ;;
+    esac
+    [ "$target" = "$folder" ] || [[ " ${may[$folder]-} " == *" $target "* ]]
+}
+
+# violations ROOT: one line for each #include that is not allowed.
+violations() {
+    local root=$1 file line
+    while IFS=: read -r file line; do
+        file=${file#"$root"/}
+        [[ $line =~ ^[[:space:]]*#[[:space:]]*include[[:space:]]*([<\"])([^>\"]+) ]] || continue
+        allowed "$file" "${BASH_REMATCH[2]}" "${BASH_REMATCH[1]}" || echo "$file may not include ${BASH_REMATCH[2]}"
+    done < <(grep -rHE '^[[:space:]]*#[[:space:]]*include' --include='*.[ch]' "$root/src" "$root/cli" 2>/dev/null)
+}
+
+for folder in src/*/; do
+    folder=$(basename "$folder")
+    [ -n "${may[$folder]+known}" ] || fail "src/$folder is not in the table"
+done
+bad=$(violations .)
+if [ -z "$bad" ]; then
+    pass "every #include stays within its layer ($(find src cli -name '*.[ch]' | wc -l) files)"
+else
+    while read -r line; do fail "$line"; done <<<"$bad"
+fi
+
+# A check that cannot fail checks nothing: a tree with one sin of each kind.
+wrong=$(mktemp -d)
+trap 'rm -rf "$wrong"' EXIT
+mkdir -p "$wrong"/src/{base,code,frame} "$wrong/cli"
+echo '#include "codec/codec.h"' >"$wrong/src/base/up.h"
+echo '#include <zlib.h>' >"$wrong/src/code/library.c"
+echo '#include <xxhash.h>' >"$wrong/src/frame/verify.c"
+echo '#include "frame/checksum.h"' >"$wrong/cli/encode.c"
+expect "finds what is not allowed" test "$(violations "$wrong" | wc -l)" -eq 4
+finish

@@ -1,0 +1,212 @@
+/* Counting, data, and handles for the law tests. */
+#include "support.h"
+
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static unsigned passed, failed, skipped;
+static bool expectation_failed;
+static char expectation[400];
+
+static void print_failure(const char *text)
+{
+    if (failed <= 10)
+        printf("FAIL %s\n", text);
+}
+
+bool check(bool held, const char *format, ...)
+{
+    if (held) {
+        passed++;
+        return true;
+    }
+    failed++;
+    char text[400];
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(text, sizeof text, format, arguments);
+    va_end(arguments);
+    print_failure(text);
+    return false;
+}
+
+void expect(bool held, const char *format, ...)
+{
+    if (held || expectation_failed)
+        return;
+    expectation_failed = true;
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(expectation, sizeof expectation, format, arguments);
+    va_end(arguments);
+}
+
+void check_all(const char *format, ...)
+{
+    char name[200], text[640];
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(name, sizeof name, format, arguments);
+    va_end(arguments);
+    snprintf(text, sizeof text, "%s: %s", name, expectation);
+    check(!expectation_failed, "%s", text);
+    expectation_failed = false;
+}
+
+void skip(const char *reason)
+{
+    skipped++;
+    printf("skip: %s\n", reason);
+}
+
+int finish(void)
+{
+    printf("%u passed, %u failed, %u skipped\n", passed, failed, skipped);
+    return failed > 0;
+}
+
+uint64_t next_random(generator *g)
+{
+    uint64_t z = g->state += UINT64_C(0x9e3779b97f4a7c15);
+    z = (z ^ (z >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
+    z = (z ^ (z >> 27)) * UINT64_C(0x94d049bb133111eb);
+    return z ^ (z >> 31);
+}
+
+double next_uniform(generator *g) { return ((double)(next_random(g) >> 12) + 0.5) / 4503599627370496.0; }
+
+static double next_gaussian(generator *g)
+{
+    return sqrt(-2 * log(next_uniform(g))) * cos(6.283185307179586 * next_uniform(g));
+}
+
+const char *const shape_names[SHAPES] = {"gaussian", "layered", "signs", "constant", "zeros", "tiny", "huge", "grid"};
+
+static double value(shape s, generator *g, uint64_t index)
+{
+    switch (s) {
+    case GAUSSIAN: return next_gaussian(g);
+    case LAYERED: {
+        static const double scales[] = {1, 1e-3, 0, 1e-6, 30, 1e-2, 0, 1e-9};
+        return next_gaussian(g) * scales[index / 37 % 8];
+    }
+    case SIGNS: return next_random(g) & 1 ? 1 : -1;
+    case CONSTANT: return 0.7;
+    case TINY: return next_gaussian(g) * 1e-39;
+    case HUGE_ONES: return (next_uniform(g) * 2 - 1) * 3.4e38;
+    case GRID: return ((double)(next_random(g) % 2047) - 1023) / 1024;
+    default: return 0;
+    }
+}
+
+static uint16_t half_bits(double x, tg_dtype dtype)
+{
+    /* Through the command's own element type would test the library with itself; truncation is good enough for test data. */
+    float narrow = (float)x;
+    uint32_t bits;
+    memcpy(&bits, &narrow, sizeof bits);
+    if (dtype == TG_BFLOAT16)
+        return (uint16_t)(bits >> 16);
+    double magnitude = fabs(x) > 60000 ? 60000 : fabs(x);
+    int exponent;
+    double fraction = frexp(magnitude, &exponent); /* in [0.5, 1) */
+    uint32_t half = 0;
+    if (exponent > -14)
+        half = (uint32_t)(exponent + 14) << 10 | ((uint32_t)(fraction * 2048) & 0x3ff);
+    else
+        half = (uint32_t)ldexp(magnitude, 24);
+    return (uint16_t)(half | (bits >> 16 & 0x8000));
+}
+
+void fill(shape s, uint64_t seed, tg_tensor *t)
+{
+    generator g = {seed * 1000003 + (uint64_t)s};
+    for (uint64_t i = 0; i < t->count; i++) {
+        double x = value(s, &g, i);
+        if (t->dtype == TG_FLOAT32)
+            ((float *)t->data)[i] = (float)x;
+        else
+            ((uint16_t *)t->data)[i] = half_bits(x, t->dtype);
+    }
+}
+
+float element(const tg_tensor *t, uint64_t i)
+{
+    if (t->dtype == TG_FLOAT32)
+        return ((float *)t->data)[i];
+    uint16_t half = ((uint16_t *)t->data)[i];
+    if (t->dtype == TG_BFLOAT16) {
+        uint32_t bits = (uint32_t)half << 16;
+        float x;
+        memcpy(&x, &bits, sizeof x);
+        return x;
+    }
+    int exponent = half >> 10 & 31;
+    double magnitude = exponent ? ldexp(1024 + (half & 0x3ff), exponent - 25) : ldexp(half & 0x3ff, -24);
+    return (float)(half & 0x8000 ? -magnitude : magnitude);
+}
+
+enum { ROOM = 128 }; /* bytes before the data, so that a drop finds its block */
+
+tg_tensor make_tensor(uint64_t count, tg_dtype dtype, size_t offset)
+{
+    size_t size = tg_dtype_size(dtype), lead = ROOM + offset * size;
+    char *block = malloc(lead + (size_t)count * size + 1);
+    if (!block)
+        abort();
+    tg_tensor t = {.data = block + lead, .count = count, .dtype = dtype};
+    memcpy(block + lead - sizeof lead, &lead, sizeof lead);
+    return t;
+}
+
+void drop(tg_tensor *t)
+{
+    size_t lead;
+    memcpy(&lead, (char *)t->data - sizeof lead, sizeof lead);
+    free((char *)t->data - lead);
+}
+
+const uint64_t *lengths(bool all)
+{
+    static const uint64_t some[] = {0,   1,   2,   3,   15,  16,  17,   31,   32,   33,   63,   64,   65,
+                                    100, 255, 256, 257, 511, 512, 513,  1000, 1023, 1024, 1025, 4097, 9001, UINT64_MAX};
+    static const uint64_t large[] = {4095, 4096, 4097, 9001, 65535, 65536, 65537, 100003, 262147, 300007, 1000003};
+    static uint64_t every[1026 + sizeof large / sizeof large[0] + 1];
+    if (!all)
+        return some;
+    size_t n = 0;
+    for (uint64_t length = 0; length <= 1025; length++)
+        every[n++] = length;
+    for (size_t i = 0; i < sizeof large / sizeof large[0]; i++)
+        every[n++] = large[i];
+    every[n] = UINT64_MAX;
+    return every;
+}
+
+tg_device *open_device(const char *name)
+{
+    tg_device *device;
+    tg_error error;
+    if (tg_device_open(name, NULL, &device, &error) != TG_OK) {
+        printf("FAIL cannot open %s: %s\n", name, error.message);
+        exit(1);
+    }
+    return device;
+}
+
+tg_codec *make_codec(tg_device *device, const char *text, uint64_t count)
+{
+    tg_spec spec;
+    tg_codec *codec;
+    tg_error error;
+    if (tg_spec_parse(text, &spec, &error) != TG_OK || tg_codec_create(device, &spec, count, &codec, &error) != TG_OK) {
+        printf("FAIL cannot make %s: %s\n", text, error.message);
+        exit(1);
+    }
+    return codec;
+}
+
+bool wants_all(int argc, char **argv) { return argc > 1 && strcmp(argv[1], "--all") == 0; }

@@ -1,0 +1,67 @@
+/* What the law tests share: counting, data, and a list of specs made from the codec table, so that a new codec is tested without a
+ * line here. */
+#ifndef TESTS_SUPPORT_H
+#define TESTS_SUPPORT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "tersegrad.h"
+
+/* ---- counting ---- */
+
+/* One test; `what` names it. Failures are printed, at most ten of them in full. Returns `held`. */
+bool check(bool held, const char *format, ...) __attribute__((format(printf, 2, 3)));
+void skip(const char *reason);
+/* Prints the closing line; returns the exit status. */
+int finish(void);
+/* A test within a test: the first failure is kept and decides the next `check_all`. */
+void expect(bool held, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/* Turns all `expect` since the last call into one test. */
+void check_all(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
+/* ---- numbers ---- */
+
+typedef struct generator {
+    uint64_t state;
+} generator;
+uint64_t next_random(generator *g);
+double next_uniform(generator *g); /* in (0, 1) */
+
+typedef enum shape {
+    GAUSSIAN,
+    LAYERED,   /* runs of very different scale, and runs of zeros */
+    SIGNS,     /* +1 and -1 */
+    CONSTANT,
+    ZEROS,
+    TINY,      /* subnormal and barely normal */
+    HUGE_ONES, /* near the largest finite number */
+    GRID,      /* multiples of 2^-10 below 1 */
+    SHAPES
+} shape;
+extern const char *const shape_names[SHAPES];
+/* Fills a tensor of any dtype. */
+void fill(shape s, uint64_t seed, tg_tensor *tensor);
+/* An element as float. */
+float element(const tg_tensor *tensor, uint64_t index);
+
+/* A tensor whose data starts `offset` elements behind an aligned address, with room for guards; free with drop. */
+tg_tensor make_tensor(uint64_t count, tg_dtype dtype, size_t offset);
+void drop(tg_tensor *tensor);
+
+/* ---- specs ---- */
+
+/* Every codec's default, each parameter varied on its own, and crossings that share code paths. NULL ends. */
+const char *const *all_specs(void);
+
+/* The lengths that laws are tried at: 0…1025 and some large odd ones with `all`, else a selection. Ends with UINT64_MAX. */
+const uint64_t *lengths(bool all);
+
+/* ---- shorthand that ends the program with a message where the library fails ---- */
+
+tg_device *open_device(const char *name);
+tg_codec *make_codec(tg_device *device, const char *spec, uint64_t count);
+bool wants_all(int argc, char **argv);
+
+#endif
