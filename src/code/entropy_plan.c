@@ -186,7 +186,7 @@ void tg_entropy_plan_make(tg_entropy_plan *plan, const uint8_t *digits, size_t n
     }
     plan->symbols = h.symbols;
     const uint64_t bits = choose_table(plan, &h) >> 16;
-    plan->lane_log = bits >= 4096 * 8 ? 5 : 2;
+    plan->lane_log = bits >= 16384 * 8 ? 5 : 2;
     plan->chunk_log = choose_chunk(bits, n);
     index_symbols(plan);
 }

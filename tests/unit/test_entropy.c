@@ -179,9 +179,9 @@ static void test_plan_choices(void **state)
     assert_int_equal(plan.frequency[0], 1024);
     assert_int_equal(plan.chunk_log, 17);
     assert_int_equal(plan.lane_log, 5);
-    tg_entropy_plan_make(&plan, digits, 16384, 4, 1); /* 4096 bytes */
+    tg_entropy_plan_make(&plan, digits, 65536, 4, 1); /* 16384 bytes */
     assert_int_equal(plan.lane_log, 5);
-    tg_entropy_plan_make(&plan, digits, 16380, 4, 1);
+    tg_entropy_plan_make(&plan, digits, 65532, 4, 1);
     assert_int_equal(plan.lane_log, 2);
 
     /* A digit of probability 2^-13 needs a finer table than 2^-12; of 2^-15 the finest. */
