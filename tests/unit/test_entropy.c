@@ -411,7 +411,7 @@ static void test_bytes_never_change(void **state)
         {16, 1, 2, UINT64_C(0x38043a6394d3afe1), UINT64_C(0x37338ed6c3786754)},
         {3, 5000, 1, UINT64_C(0x9dfbc64bce84dd2b), UINT64_C(0xde29171dcdcb1576)},
         {255, 1, 1, UINT64_C(0x8ece2b672d8ad166), UINT64_C(0x474e67a7262a61d1)},
-        {256, 40, 1, UINT64_C(0x90c28a0183cdfe1f), UINT64_C(0x2dcbeb597cf8397f)},
+        {256, 40, 1, UINT64_C(0x90c28a0183cdfe1f), UINT64_C(0x4fbb77366705c945)},
     };
     for (size_t i = 0; i < sizeof golden / sizeof *golden; i++) {
         uint64_t seed = 5 + i;
