@@ -52,6 +52,9 @@ INCLUDES := -Iinclude -Isrc -isystem third_party/xxhash
 PREPROCESS := -std=c11 -D_POSIX_C_SOURCE=200809L $(INCLUDES)
 WARNINGS := -Wall -Wextra -Wpedantic -Wconversion
 COMPILE := $(PREPROCESS) $(WARNINGS) -ffp-contract=off -fno-math-errno -fvisibility=hidden -fPIC
+# Files that use an instruction set lie in a folder named for it; src/kernels/registry.c asks the machine before it calls them.
+AVX2 := -mavx2 -mbmi -mbmi2 -mf16c -mpopcnt
+AVX512 := $(AVX2) -mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx512vbmi2
 TEST_INCLUDES := -I. -Icli -Itests/support
 
 Q := $(if $(V),,@)
@@ -77,10 +80,12 @@ $2/sources: FORCE
 	$$(call remember,$(LIBRARY) $(COMMAND))
 
 $2/obj/tests/%.o: FOLDERS := $(TEST_INCLUDES)
+$2/obj/src/kernels/avx2/%.o: MACHINE := $(if $(findstring x86_64,$(shell $3 -dumpmachine 2>/dev/null)),$(AVX2))
+$2/obj/src/kernels/avx512/%.o: MACHINE := $(if $(findstring x86_64,$(shell $3 -dumpmachine 2>/dev/null)),$(AVX512))
 $2/obj/%.o: %.c $2/flags
 	$$(call say,CC,$$@)
 	$$(Q)mkdir -p $$(@D)
-	$$(Q)$3 $(COMPILE) $$(FOLDERS) $4 $(WERROR) $(CFLAGS) -MMD -MP -c -o $$@ $$<
+	$$(Q)$3 $(COMPILE) $$(FOLDERS) $$(MACHINE) $4 $(WERROR) $(CFLAGS) -MMD -MP -c -o $$@ $$<
 
 $2/libtersegrad.a: $(LIBRARY:%.c=$2/obj/%.o) $2/sources
 	$$(call say,AR,$$@)

@@ -140,8 +140,8 @@ const struct command decode_command = {
     .name = "decode",
     .summary = "turn a frame back into a .npy vector",
     .operands = {"IN.tg", "OUT.npy"},
-    .description = "Checks the frame IN.tg, decodes it and writes a flat vector to OUT.npy. A frame that is damaged is\n"
-                   "refused, and nothing is written. '-' is stdin or stdout.",
+    .description = "Checks the frame IN.tg, decodes it and writes a flat vector to OUT.npy. A frame that is damaged\n"
+                   "is refused, and nothing is written. '-' is stdin or stdout.",
     .options = decode_options,
     .examples = "  tersegrad decode gradient.tg restored.npy\n"
                 "  tersegrad decode --dtype f2 gradient.tg restored.npy\n"

@@ -149,7 +149,8 @@ static const struct option encode_options[] = {
     {.name = "--rank", .kind = OPTION_NUMBER, .value = "N", .high = UINT32_MAX,
      .summary = "rank of the sender, likewise (default 0)", .offset = offsetof(struct encode_settings, rank)},
     {.name = "--nonfinite", .kind = OPTION_CHOICE, .value = "reject|zero|trust", .choices = nonfinite_choices,
-     .summary = "infinities and NaN: refuse the vector, put zeros there,\nor do not look for them first (default reject)",
+     .summary = "infinities and NaN: refuse the vector, put zeros there,\n"
+                "or do not look for them first (default reject)",
      .offset = offsetof(struct encode_settings, nonfinite)},
     {.name = "--no-checksum", .kind = OPTION_FLAG, .summary = "leave the checksum out of the frame",
      .offset = offsetof(struct encode_settings, no_checksum)},
@@ -161,8 +162,8 @@ const struct command encode_command = {
     .name = "encode",
     .summary = "compress a .npy vector into a frame",
     .operands = {"SPEC", "IN.npy", "OUT.tg"},
-    .description = "Compresses the floats of IN.npy (float16, float32; float64 is narrowed) with the codec SPEC and writes\n"
-                   "one frame to OUT.tg. Any shape is taken as one flat vector. '-' is stdin or stdout.",
+    .description = "Compresses the floats of IN.npy (float16, float32; float64 is narrowed) with the codec SPEC and\n"
+                   "writes one frame to OUT.tg. Any shape is taken as one flat vector. '-' is stdin or stdout.",
     .options = encode_options,
     .examples = "  tersegrad encode qsgd:levels=7,bucket=512 gradient.npy gradient.tg\n"
                 "  tersegrad encode topk:density=0.01 --json gradient.npy gradient.tg\n"

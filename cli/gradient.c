@@ -43,8 +43,8 @@ bool gradient_from_bytes(struct file_bytes *file, const char *name, bool as_floa
 bool gradient_load(const char *path, bool as_float32, struct gradient *gradient, struct message *message)
 {
     struct file_bytes file;
-    return read_file(path, &file, message) &&
-           gradient_from_bytes(&file, is_standard_stream(path) ? "standard input" : path, as_float32, gradient, message);
+    const char *name = is_standard_stream(path) ? "standard input" : path;
+    return read_file(path, &file, message) && gradient_from_bytes(&file, name, as_float32, gradient, message);
 }
 
 void gradient_warn(const struct gradient *gradient, const char *command, const char *path)

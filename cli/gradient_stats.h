@@ -12,7 +12,7 @@ struct moments {
     double mean;
     double std;      /* of the population: divided by the number, not by one less */
     double max_abs;
-    double kurtosis; /* the fourth central moment over the variance squared; 3 for a Gaussian, NaN where all are equal */
+    double kurtosis; /* the fourth central moment over the variance squared: 3 for a Gaussian; NaN if all are equal */
     double energy;   /* the sum of squares */
 };
 void measure_moments(const float *values, size_t count, struct moments *moments);

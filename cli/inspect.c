@@ -35,7 +35,8 @@ static const struct option inspect_options[] = {
      .summary = "gradient: the share of elements for the top-k figures (default 0.01)",
      .offset = offsetof(struct inspect_settings, density)},
     {.name = "--layout", .kind = OPTION_TEXT, .value = "FILE",
-     .summary = "gradient: its layers (default: for NAME.npy NAME.layout.json,\nfor NAME-SUFFIX.npy also NAME.layout.json)",
+     .summary = "gradient: its layers (default: for NAME.npy NAME.layout.json,\n"
+                "for NAME-SUFFIX.npy also NAME.layout.json)",
      .offset = offsetof(struct inspect_settings, layout)},
     OPTION_JSON(struct inspect_settings),
     {0},

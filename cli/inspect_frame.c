@@ -156,8 +156,8 @@ static void print_text(const struct frame_view *view, const char *path)
     print_sizes(view);
     if (view->has_info) {
         printf("  layout    %s\n", tg_layout_text(info->layout));
-        printf("  draw      seed %" PRIu64 ", step %" PRIu64 ", tensor %" PRIu32 ", rank %" PRIu32 "\n", info->draw.seed,
-               info->draw.step, info->draw.tensor, info->draw.rank);
+        printf("  draw      seed %" PRIu64 ", step %" PRIu64 ", tensor %" PRIu32 ", rank %" PRIu32 "\n",
+               info->draw.seed, info->draw.step, info->draw.tensor, info->draw.rank);
         printf("  version   %u\n", info->version);
         printf("  checksum  %s\n", !info->has_checksum ? "none" : checksum_holds(view) ? "holds" : "does not hold");
     }

@@ -1,4 +1,5 @@
-/* The layers of a flat gradient, from a .layout.json: [{"name": ..., "shape": [...], "offset": ..., "count": ...}, ...] */
+/* The layers of a flat gradient, from a .layout.json:
+ * [{"name": ..., "shape": [...], "offset": ..., "count": ...}, ...] */
 #ifndef CLI_LAYOUT_H
 #define CLI_LAYOUT_H
 
@@ -23,8 +24,8 @@ bool layout_load(const char *path, uint64_t elements, struct layout *layout, str
 bool layout_parse(const char *text, size_t size, uint64_t elements, struct layout *layout, struct message *message);
 void layout_free(struct layout *layout);
 
-/* The layout that belongs to X.npy: X.layout.json, or with X = NAME-SUFFIX, NAME.layout.json. From malloc; NULL where no
- * such file exists. */
+/* The layout that belongs to X.npy: X.layout.json, or with X = NAME-SUFFIX, NAME.layout.json. From malloc; NULL where
+ * no such file exists. */
 char *layout_find(const char *gradient_path);
 
 #endif

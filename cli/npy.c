@@ -193,7 +193,8 @@ static bool parse_dictionary(struct cursor *c, struct npy *npy, struct message *
     if (seen != 7)
         return fail(message, "its header lacks descr, fortran_order or shape");
     if (fortran && npy->dimensions > 1)
-        return fail(message, "it is in Fortran order, and only C order can be read: save numpy.ascontiguousarray(array)");
+        return fail(message, "it is in Fortran order, and only C order can be read: save "
+                             "numpy.ascontiguousarray(array)");
     return true;
 }
 
@@ -226,8 +227,8 @@ bool npy_parse(const uint8_t *bytes, size_t size, struct npy *npy, struct messag
         return false;
     size_t data_size = size - found.data_offset;
     if (found.count > data_size / found.type)
-        return fail(message, "it is cut short: its header announces %" PRIu64 " elements of %d bytes, but %zu bytes follow",
-                    found.count, (int)found.type, data_size);
+        return fail(message, "it is cut short: its header announces %" PRIu64 " elements of %d bytes, but %zu bytes "
+                             "follow", found.count, (int)found.type, data_size);
     if (found.count * found.type != data_size)
         return fail(message, "it goes on for %zu bytes after its %" PRIu64 " elements; a file must hold one array",
                     data_size - (size_t)found.count * found.type, found.count);
@@ -238,8 +239,8 @@ bool npy_parse(const uint8_t *bytes, size_t size, struct npy *npy, struct messag
 size_t npy_write_header(enum npy_type type, uint64_t count, char header[NPY_HEADER_MAX])
 {
     char dictionary[NPY_HEADER_MAX];
-    int used = snprintf(dictionary, sizeof dictionary, "{'descr': '<f%d', 'fortran_order': False, 'shape': (%" PRIu64 ",), }",
-                        (int)type, count);
+    int used = snprintf(dictionary, sizeof dictionary,
+                        "{'descr': '<f%d', 'fortran_order': False, 'shape': (%" PRIu64 ",), }", (int)type, count);
     const size_t start = MAGIC_SIZE + 4;
     /* Spaces and a newline, so that the data begin on a multiple of 64. */
     size_t total = (start + (size_t)used + 1 + 63) / 64 * 64;

@@ -1,5 +1,5 @@
-/* NumPy's .npy files, as https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html describes them: versions
- * 1 to 3, C order, both byte orders, float16, float32 and float64. */
+/* NumPy's .npy files, as https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html describes them:
+ * versions 1 to 3, C order, both byte orders, float16, float32 and float64. */
 #ifndef CLI_NPY_H
 #define CLI_NPY_H
 

@@ -95,13 +95,13 @@ void suits_advise(struct suits *suits, const struct moments *moments, const stru
     if (!(moments->energy > 0))
         return;
     if (layer_spread >= 10)
-        advise(suits, "The layers' scales differ by a factor of %.3g: keep buckets small, so that each has its own scale.",
+        advise(suits, "The layers' scales differ by a factor of %.3g: keep buckets small, so that each has its own.",
                layer_spread);
     if (moments->kurtosis >= 10)
         advise(suits, "Heavy tails (kurtosis %.4g, a Gaussian has 3): sparsifiers and entropy coding gain most here.",
                moments->kurtosis);
     if (zeros >= 0.2)
-        advise(suits, "%.3g %% of the elements are exact zeros, which entropy coding and sparsifiers send for next to nothing.",
+        advise(suits, "%.3g %% of the elements are exact zeros: entropy coding and sparsifiers hardly pay for them.",
                zeros * 100);
     double kept = 100 * (1 - share->ratio);
     advise(suits, "The largest %.3g %% of the elements carry %.3g %% of the energy%s.", share->density * 100, kept,

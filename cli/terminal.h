@@ -1,4 +1,4 @@
-/* What depends on a terminal being there: colours, its width, the progress bar; and bars drawn with block characters. */
+/* What depends on a terminal being there: colours, its width, the progress bar; and bars of block characters. */
 #ifndef CLI_TERMINAL_H
 #define CLI_TERMINAL_H
 

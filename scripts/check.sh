@@ -96,7 +96,7 @@ tally() {
     local label=$1 output status passed failed skipped reasons
     output=$(mktemp)
     shift
-    echo "== $label: $*"
+    echo "== $label: ${*:1:3}"
     timeout "$limit" "$@" >"$output" 2>&1
     status=$?
     cat "$output"

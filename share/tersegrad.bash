@@ -48,7 +48,8 @@ _tersegrad() {
         decode) _tersegrad_words "--dtype --json --help" ;;
         inspect) _tersegrad_words "--density --layout --json --help" ;;
         bench)
-            _tersegrad_words "-n --distribution --codec --device --devices --feedback --nonfinite --seconds --json --help"
+            _tersegrad_words "-n --distribution --codec --device --devices --feedback --nonfinite --seconds
+                --json --help"
             ;;
         esac
         return

@@ -38,7 +38,7 @@ expect "compiles with pkg-config" gcc -o "$work/shared" "$work/consumer.c" "${fl
 expect "runs with the shared library" env LD_LIBRARY_PATH="$prefix/lib" "$work/shared"
 expect "is linked with it" sh -c "readelf -d '$work/shared' | grep -q 'libtersegrad.so.0'"
 expect "compiles with the static library" gcc -o "$work/static" "$work/consumer.c" \
-    "$(pkg-config --cflags tersegrad)" "$prefix/lib/libtersegrad.a"
+    "-I$(pkg-config --variable=includedir tersegrad)" "$prefix/lib/libtersegrad.a"
 expect "runs with the static library" "$work/static"
 version=$(sed -n 's/^#define TG_VERSION_TEXT "\(.*\)"/\1/p' include/tersegrad.h)
 expect "pkg-config knows the version" test "$(pkg-config --modversion tersegrad)" = "$version"

@@ -5,6 +5,6 @@ cd "$(dirname "$0")/.." || exit 1
 . tests/report.sh
 
 for script in .ci/run scripts/*.sh tests/*.sh tests/*/*.sh; do
-    [ ! -e "$script" ] || expect "$script" shellcheck --severity=warning -x "$script"
+    [ ! -e "$script" ] || expect "$script" shellcheck --shell=bash --severity=warning -x "$script"
 done
 finish

@@ -7,7 +7,7 @@ shared=build/libtersegrad.so static=build/libtersegrad.a
 major=$(sed -n 's/^#define TG_VERSION_MAJOR //p' include/tersegrad.h)
 
 # The name before the first parenthesis of each declaration that TG_API opens.
-declared=$(tr '\n' ' ' <include/tersegrad.h | grep -oE 'TG_API[^;(]*\(' | grep -oE '[a-z0-9_]+ *\($' | tr -d ' (' |
+declared=$(grep -v '^#' include/tersegrad.h | tr '\n' ' ' | grep -oE 'TG_API[^;(]*\(' | grep -oE '[a-z0-9_]+ *\($' | tr -d ' (' |
     sort -u)
 exported=$(nm -D --defined-only "$shared" | awk '{ print $3 }' | sort -u)
 for name in $(comm -23 <(echo "$declared") <(echo "$exported")); do

@@ -93,6 +93,9 @@ typedef struct tg_kernels {
 } tg_kernels;
 
 extern const tg_kernels tg_kernels_scalar;
+#if defined(__x86_64__)
+extern const tg_kernels tg_kernels_avx2;
+#endif
 
 /* The tables this machine can run, best first; NULL ends. */
 const tg_kernels *tg_kernels_at(size_t index);

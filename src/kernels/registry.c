@@ -1,8 +1,30 @@
-/* Which kernel tables there are. A table that needs an instruction set is listed only where the machine has it. */
+/* Which kernel tables there are, best first. A table that needs an instruction set is listed only where the machine has it. */
 #include "kernels/kernels.h"
+
+static bool always(void) { return true; }
+
+#if defined(__x86_64__)
+static bool has_avx2(void)
+{
+    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("bmi") && __builtin_cpu_supports("bmi2") &&
+           __builtin_cpu_supports("f16c") && __builtin_cpu_supports("popcnt");
+}
+#endif
+
+static const struct {
+    const tg_kernels *kernels;
+    bool (*runs_here)(void);
+} tables[] = {
+#if defined(__x86_64__)
+    {&tg_kernels_avx2, has_avx2},
+#endif
+    {&tg_kernels_scalar, always},
+};
 
 const tg_kernels *tg_kernels_at(size_t index)
 {
-    static const tg_kernels *const tables[] = {&tg_kernels_scalar};
-    return index < sizeof tables / sizeof tables[0] ? tables[index] : NULL;
+    for (size_t i = 0; i < sizeof tables / sizeof tables[0]; i++)
+        if (tables[i].runs_here() && index-- == 0)
+            return tables[i].kernels;
+    return NULL;
 }

@@ -1,6 +1,6 @@
 /* The definition of every kernel, in plain C, one element at a time. Nothing here may be contracted, reassociated or computed in
  * another precision: the build passes -ffp-contract=off, and the checks below refuse what would break that. */
-#include "kernels/kernels.h"
+#include "kernels/scalar.h"
 
 #include <float.h>
 
@@ -16,7 +16,7 @@
 
 /* ---- element types ---- */
 
-static void widen(tg_dtype dtype, const void *elements, size_t n, float *values)
+void tg_scalar_widen(tg_dtype dtype, const void *elements, size_t n, float *values)
 {
     const uint16_t *halves = elements;
     if (dtype == TG_FLOAT32)
@@ -34,7 +34,7 @@ static uint16_t narrow_one(tg_dtype dtype, float value, uint64_t *limited)
     return bits;
 }
 
-static uint64_t narrow(tg_dtype dtype, const float *values, size_t n, void *elements)
+uint64_t tg_scalar_narrow(tg_dtype dtype, const float *values, size_t n, void *elements)
 {
     uint16_t *halves = elements;
     uint64_t limited = 0;
@@ -46,7 +46,7 @@ static uint64_t narrow(tg_dtype dtype, const float *values, size_t n, void *elem
     return limited;
 }
 
-static void load(tg_dtype dtype, const uint8_t *wire, size_t n, float *values)
+void tg_scalar_load(tg_dtype dtype, const uint8_t *wire, size_t n, float *values)
 {
     for (size_t i = 0; i < n; i++)
         values[i] = dtype == TG_FLOAT32   ? tg_load_float(wire + 4 * i)
@@ -54,7 +54,7 @@ static void load(tg_dtype dtype, const uint8_t *wire, size_t n, float *values)
                                           : tg_widen_bfloat16(tg_load16(wire + 2 * i));
 }
 
-static uint64_t store(tg_dtype dtype, const float *values, size_t n, uint8_t *wire)
+uint64_t tg_scalar_store(tg_dtype dtype, const float *values, size_t n, uint8_t *wire)
 {
     uint64_t limited = 0;
     for (size_t i = 0; i < n; i++) {
@@ -66,7 +66,7 @@ static uint64_t store(tg_dtype dtype, const float *values, size_t n, uint8_t *wi
     return limited;
 }
 
-static size_t first_nonfinite(const float *values, size_t n)
+size_t tg_scalar_first_nonfinite(const float *values, size_t n)
 {
     size_t i = 0;
     while (i < n && (tg_float_bits(values[i]) & TG_MAGNITUDE_MASK) < TG_INFINITY_BITS)
@@ -76,7 +76,7 @@ static size_t first_nonfinite(const float *values, size_t n)
 
 /* ---- sums and feedback ---- */
 
-static void compensate(const float *push, const float *residual, float alpha, float beta, size_t n, float *u,
+void tg_scalar_compensate(const float *push, const float *residual, float alpha, float beta, size_t n, float *u,
                        float *rest)
 {
     for (size_t i = 0; i < n; i++) {
@@ -86,19 +86,19 @@ static void compensate(const float *push, const float *residual, float alpha, fl
     }
 }
 
-static void subtract(const float *rest, const float *sent, size_t n, float *residual)
+void tg_scalar_subtract(const float *rest, const float *sent, size_t n, float *residual)
 {
     for (size_t i = 0; i < n; i++)
         residual[i] = rest[i] - sent[i];
 }
 
-static void add_scaled(const float *values, float weight, size_t n, float *sum)
+void tg_scalar_add_scaled(const float *values, float weight, size_t n, float *sum)
 {
     for (size_t i = 0; i < n; i++)
         sum[i] = sum[i] + weight * values[i];
 }
 
-static void set_scaled(const float *values, float weight, size_t n, float *result)
+void tg_scalar_set_scaled(const float *values, float weight, size_t n, float *result)
 {
     for (size_t i = 0; i < n; i++)
         result[i] = weight * values[i];
@@ -106,7 +106,7 @@ static void set_scaled(const float *values, float weight, size_t n, float *resul
 
 /* ---- what scales are made of ---- */
 
-static uint32_t max_magnitude(const float *values, size_t n)
+uint32_t tg_scalar_max_magnitude(const float *values, size_t n)
 {
     uint32_t largest = 0;
     for (size_t i = 0; i < n; i++) {
@@ -123,7 +123,7 @@ static int32_t order_of(float x)
     return bits < 0 ? -(int32_t)((uint32_t)bits & TG_MAGNITUDE_MASK) - 1 : bits;
 }
 
-static void extremes(const float *values, size_t n, float *least, float *largest)
+void tg_scalar_extremes(const float *values, size_t n, float *least, float *largest)
 {
     *least = *largest = values[0];
     for (size_t i = 1; i < n; i++) {
@@ -134,7 +134,7 @@ static void extremes(const float *values, size_t n, float *least, float *largest
     }
 }
 
-static float block_sum(tg_sum_of what, const float *values, size_t n, float scale1, float scale2)
+float tg_scalar_block_sum(tg_sum_of what, const float *values, size_t n, float scale1, float scale2)
 {
     float lanes[TG_LANES] = {0};
     for (size_t i = 0; i < n; i++) {
@@ -163,7 +163,7 @@ static int32_t round_to_even(float x)
     return x < 0 ? -integer : integer;
 }
 
-static void quantise(const tg_quantiser *q, const float *values, size_t n, uint32_t first, tg_key key, uint16_t *codes)
+void tg_scalar_quantise(const tg_quantiser *q, const float *values, size_t n, uint32_t first, tg_key key, uint16_t *codes)
 {
     const float limit = (float)q->levels * 0x1p16f;
     const uint32_t offset = q->levels << 16;
@@ -183,7 +183,7 @@ static float limit_to(float x, float bound)
     return -bound > x ? -bound : x;
 }
 
-static void dequantise(const tg_quantiser *q, const uint16_t *codes, size_t n, float *values)
+void tg_scalar_dequantise(const tg_quantiser *q, const uint16_t *codes, size_t n, float *values)
 {
     const uint32_t top = 2 * q->levels;
     for (size_t i = 0; i < n; i++) {
@@ -193,7 +193,7 @@ static void dequantise(const tg_quantiser *q, const uint16_t *codes, size_t n, f
     }
 }
 
-static void pack(const uint16_t *codes, size_t n, unsigned width, uint8_t *packed)
+void tg_scalar_pack(const uint16_t *codes, size_t n, unsigned width, uint8_t *packed)
 {
     uint32_t group[TG_GROUP];
     for (size_t done = 0; done < n; done += TG_GROUP) {
@@ -207,7 +207,7 @@ static void pack(const uint16_t *codes, size_t n, unsigned width, uint8_t *packe
     }
 }
 
-static void unpack(const uint8_t *packed, size_t n, unsigned width, uint16_t *codes)
+void tg_scalar_unpack(const uint8_t *packed, size_t n, unsigned width, uint16_t *codes)
 {
     uint32_t group[TG_GROUP];
     for (size_t done = 0; done < n; done += TG_GROUP) {
@@ -223,19 +223,19 @@ static void unpack(const uint8_t *packed, size_t n, unsigned width, uint16_t *co
 
 /* ---- selection ---- */
 
-static void magnitude_keys(const float *values, size_t n, uint32_t *keys)
+void tg_scalar_magnitude_keys(const float *values, size_t n, uint32_t *keys)
 {
     for (size_t i = 0; i < n; i++)
         keys[i] = tg_float_bits(values[i]) & TG_MAGNITUDE_MASK;
 }
 
-static void random_keys(tg_key key, uint32_t first, size_t n, uint32_t *keys)
+void tg_scalar_random_keys(tg_key key, uint32_t first, size_t n, uint32_t *keys)
 {
     for (size_t i = 0; i < n; i++)
         keys[i] = tg_hash(key, first + (uint32_t)i) >> 1;
 }
 
-static void key_histogram(const uint32_t *keys, size_t n, unsigned prefix_shift, uint32_t prefix, unsigned shift,
+void tg_scalar_key_histogram(const uint32_t *keys, size_t n, unsigned prefix_shift, uint32_t prefix, unsigned shift,
                           uint32_t mask, uint64_t *bins)
 {
     for (size_t i = 0; i < n; i++)
@@ -243,7 +243,7 @@ static void key_histogram(const uint32_t *keys, size_t n, unsigned prefix_shift,
             bins[keys[i] >> shift & mask]++;
 }
 
-static uint64_t count_at_least(const uint32_t *keys, size_t n, uint32_t least)
+uint64_t tg_scalar_count_at_least(const uint32_t *keys, size_t n, uint32_t least)
 {
     uint64_t count = 0;
     for (size_t i = 0; i < n; i++)
@@ -253,24 +253,24 @@ static uint64_t count_at_least(const uint32_t *keys, size_t n, uint32_t least)
 
 const tg_kernels tg_kernels_scalar = {
     .name = "cpu/scalar",
-    .widen = widen,
-    .narrow = narrow,
-    .load = load,
-    .store = store,
-    .first_nonfinite = first_nonfinite,
-    .compensate = compensate,
-    .subtract = subtract,
-    .add_scaled = add_scaled,
-    .set_scaled = set_scaled,
-    .max_magnitude = max_magnitude,
-    .extremes = extremes,
-    .block_sum = block_sum,
-    .quantise = quantise,
-    .dequantise = dequantise,
-    .pack = pack,
-    .unpack = unpack,
-    .magnitude_keys = magnitude_keys,
-    .random_keys = random_keys,
-    .key_histogram = key_histogram,
-    .count_at_least = count_at_least,
+    .widen = tg_scalar_widen,
+    .narrow = tg_scalar_narrow,
+    .load = tg_scalar_load,
+    .store = tg_scalar_store,
+    .first_nonfinite = tg_scalar_first_nonfinite,
+    .compensate = tg_scalar_compensate,
+    .subtract = tg_scalar_subtract,
+    .add_scaled = tg_scalar_add_scaled,
+    .set_scaled = tg_scalar_set_scaled,
+    .max_magnitude = tg_scalar_max_magnitude,
+    .extremes = tg_scalar_extremes,
+    .block_sum = tg_scalar_block_sum,
+    .quantise = tg_scalar_quantise,
+    .dequantise = tg_scalar_dequantise,
+    .pack = tg_scalar_pack,
+    .unpack = tg_scalar_unpack,
+    .magnitude_keys = tg_scalar_magnitude_keys,
+    .random_keys = tg_scalar_random_keys,
+    .key_histogram = tg_scalar_key_histogram,
+    .count_at_least = tg_scalar_count_at_least,
 };

@@ -31,7 +31,8 @@ echo "# every option of every help is offered, and in the man page"
 for command in codecs encode decode inspect bench; do
     for option in $(tersegrad $command --help | sed -n 's/^  \(--*[a-z-]*\).*/\1/p'); do
         grep -q -- "$option" "$SHARE/tersegrad.bash" || echo "completion lacks $command $option"
-        grep -q -- "$(echo "$option" | sed 's/-/\\\\-/g')" "$SHARE/tersegrad.1" || echo "man page lacks $command $option"
+        escaped=$(echo "$option" | sed 's/-/\\\\-/g')
+        grep -q -- "$escaped" "$SHARE/tersegrad.1" || echo "man page lacks $command $option"
     done
 done
 if command -v groff >/dev/null; then
