@@ -52,9 +52,16 @@ INCLUDES := -Iinclude -Isrc -isystem third_party/xxhash
 PREPROCESS := -std=c11 -D_POSIX_C_SOURCE=200809L $(INCLUDES)
 WARNINGS := -Wall -Wextra -Wpedantic -Wconversion
 COMPILE := $(PREPROCESS) $(WARNINGS) -ffp-contract=off -fno-math-errno -fvisibility=hidden -fPIC
-# Files that use an instruction set lie in a folder named for it; src/kernels/registry.c asks the machine before it calls them.
+# Files that use an instruction set lie in a folder named for it; src/kernels/registry.c asks the machine before it calls
+# them. On another machine they compile to nothing.
+MACHINE := $(shell $(CC) -dumpmachine 2>/dev/null)
+ifneq ($(filter x86_64%,$(MACHINE)),)
 AVX2 := -mavx2 -mbmi -mbmi2 -mf16c -mpopcnt
 AVX512 := $(AVX2) -mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx512vbmi2
+endif
+# gcc for s390 computes float in double under -std=c11, unless told not to.
+S390 := -fexcess-precision=fast
+NATIVE := $(if $(filter s390%,$(MACHINE)),$(S390))
 TEST_INCLUDES := -I. -Icli -Itests/support
 
 Q := $(if $(V),,@)
@@ -63,11 +70,11 @@ say = $(if $(V),,@printf '%-4s %s\n' '$1' '$(patsubst build/%,%,$2)')
 
 # ---- Variants --------------------------------------------------------------------------------------------------------
 
-# $(call variant,NAME,FOLDER,COMPILER,compile flags,link flags): objects, library, command and test programs, and the
-# targets NAME, NAME-unit, NAME-laws, NAME-papers and NAME-fuzz.
+# $(call variant,NAME,FOLDER,COMPILER,compile flags,link flags,archiver of another machine): objects, library, command
+# and test programs, and the targets NAME, NAME-unit, NAME-laws, NAME-papers and NAME-fuzz.
 define variant
 .PHONY: $1 $1-unit $1-laws $1-papers $1-fuzz
-$1: $(if $(COMMAND),$2/tersegrad)
+$1: $2/tersegrad
 $1-unit: $(UNIT:%.c=$2/%)
 $1-laws: $(LAWS:%.c=$2/%)
 $1-papers: $(PAPERS:%.c=$2/%)
@@ -80,12 +87,12 @@ $2/sources: FORCE
 	$$(call remember,$(LIBRARY) $(COMMAND))
 
 $2/obj/tests/%.o: FOLDERS := $(TEST_INCLUDES)
-$2/obj/src/kernels/avx2/%.o: MACHINE := $(if $(findstring x86_64,$(shell $3 -dumpmachine 2>/dev/null)),$(AVX2))
-$2/obj/src/kernels/avx512/%.o: MACHINE := $(if $(findstring x86_64,$(shell $3 -dumpmachine 2>/dev/null)),$(AVX512))
+$2/obj/src/kernels/avx2/%.o: INSTRUCTIONS := $(if $6,,$(AVX2))
+$2/obj/src/kernels/avx512/%.o: INSTRUCTIONS := $(if $6,,$(AVX512))
 $2/obj/%.o: %.c $2/flags
 	$$(call say,CC,$$@)
 	$$(Q)mkdir -p $$(@D)
-	$$(Q)$3 $(COMPILE) $$(FOLDERS) $$(MACHINE) $4 $(WERROR) $(CFLAGS) -MMD -MP -c -o $$@ $$<
+	$$(Q)$3 $(COMPILE) $$(FOLDERS) $$(INSTRUCTIONS) $4 $(WERROR) $(CFLAGS) -MMD -MP -c -o $$@ $$<
 
 $2/libtersegrad.a: $(LIBRARY:%.c=$2/obj/%.o) $2/sources
 	$$(call say,AR,$$@)
@@ -113,10 +120,6 @@ endef
 
 SANITIZE := -fsanitize=address,undefined,float-cast-overflow -fno-sanitize-recover=all
 DEBUG := -O1 -g -fno-omit-frame-pointer
-
-# gcc for s390 computes float in double under -std=c11, unless told not to.
-S390 := -fexcess-precision=fast
-NATIVE := $(if $(filter s390%,$(shell $(CC) -dumpmachine 2>/dev/null)),$(S390))
 
 $(eval $(call variant,release,build,$(CC),-O2 $(NATIVE)))
 $(eval $(call variant,clang,build/clang,$(CLANG),-O2))
@@ -194,10 +197,9 @@ fuzz:
 	@$(MAKE) --no-print-directory -s libfuzzer-fuzz
 	@scripts/fuzz.sh $(FUZZ_SECONDS) $(notdir $(FUZZ:.c=))
 
-# The flags for tools that read our sources: clang-tidy, cppcheck.
-.PHONY: print-flags
-print-flags:
-	@echo $(PREPROCESS)
+# Flags for tools that read our sources: make print-PREPROCESS, print-AVX2.
+print-%:
+	@echo $($*)
 
 help:
 	@sed -n '/^##/s/^## \{0,1\}//p' $(firstword $(MAKEFILE_LIST))

@@ -77,7 +77,7 @@ static bool run_all(struct bench *bench, const struct spec_list *specs, bool as_
 /* Whatever is wrong with the options shows here, before anything runs. */
 static int run_with(const struct command *command, const struct bench_settings *settings, struct spec_list *specs)
 {
-    struct message message;
+    struct message message = {""};
     if (!spec_list_fill(specs, &settings->codecs, &message)) {
         complain(command->name, "%s", message.text);
         fputs("Try 'tersegrad codecs'.\n", stderr);

@@ -32,7 +32,7 @@ struct bench_row {
     char refusal[sizeof(tg_error)];             /* why feedback was refused; "" where there is a result */
 };
 
-/* A few rounds of the floors alone, so that each has a figure whatever the rows do. */
+/* The floors alone, for as long as a row takes, so that each has a good figure whatever the rows do. */
 void bench_time_floors(struct bench *bench);
 
 /* Measures one row. A pairing that the library calls unstable is an answer, not a failure. */

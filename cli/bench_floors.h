@@ -25,7 +25,10 @@ struct floor_vectors {
     size_t count;
 };
 
-/* Does one floor's work, once. */
-void floor_run(const struct floor_vectors *vectors, enum floor_kind kind);
+/* In how many ways this machine can do a floor's work; the fastest one is the floor. */
+unsigned floor_ways(enum floor_kind kind);
+
+/* Does a floor's work once, in one of the ways. */
+void floor_run(const struct floor_vectors *vectors, enum floor_kind kind, unsigned way);
 
 #endif

@@ -18,6 +18,14 @@ static bool has_result(const struct bench_row *row)
 
 /* ---- for people ---- */
 
+static void add_ms(struct table *table, double ms)
+{
+    if (ms >= 0.01)
+        table_cell(table, "%.4f", ms);
+    else
+        table_cell(table, "%.2e", ms);
+}
+
 static void print_floors(const struct bench *bench)
 {
     struct table table;
@@ -27,7 +35,7 @@ static void print_floors(const struct bench *bench)
     table_cell(&table, "GB/s");
     for (int i = 0; i < FLOOR_COUNT; i++) {
         table_cell(&table, "%s", floor_names[i]);
-        table_cell(&table, "%.4f", bench->floors_ms[i]);
+        add_ms(&table, bench->floors_ms[i]);
         table_cell(&table, "%.1f", (double)bench->count * floor_bytes[i] / bench->floors_ms[i] * 1e-6);
     }
     table_end(&table, stdout);
@@ -43,11 +51,11 @@ static void add_row(struct table *table, const struct bench *bench, const struct
         return;
     }
     const struct measurement *measured = &row->measurement;
-    table_cell(table, "%.4f", row->encode_ms);
+    add_ms(table, row->encode_ms);
     table_cell(table, "%.2f", row->encode_ms / bench->floors_ms[bench_encode_floor(bench)]);
-    table_cell(table, "%.4f", row->decode_add_ms);
+    add_ms(table, row->decode_add_ms);
     table_cell(table, "%.2f", row->decode_add_ms / bench->floors_ms[FLOOR_SCALE]);
-    table_cell(table, "%.4f", row->verify_ms);
+    add_ms(table, row->verify_ms);
     table_cell(table, "%.4f", measured->bits_per_element);
     table_cell(table, "%.4f", measured->limit_bits_per_element);
     if (isfinite(measured->relative_error))

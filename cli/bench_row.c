@@ -56,15 +56,18 @@ static void time_floor(struct bench *bench, enum floor_kind kind, size_t repeats
 {
     const struct floor_vectors vectors = {bench->gradients[0].values, bench->accumulator.values, bench->copy.values,
                                           bench->count};
-    uint64_t started = clock_ns();
-    for (size_t i = 0; i < repeats; i++)
-        floor_run(&vectors, kind);
-    keep_minimum(&bench->floors_ms[kind], started, repeats);
+    for (unsigned way = 0; way < floor_ways(kind); way++) {
+        uint64_t started = clock_ns();
+        for (size_t i = 0; i < repeats; i++)
+            floor_run(&vectors, kind, way);
+        keep_minimum(&bench->floors_ms[kind], started, repeats);
+    }
 }
 
 void bench_time_floors(struct bench *bench)
 {
-    for (int round = 0; round < LEAST_ROUNDS; round++)
+    uint64_t started = clock_ns();
+    for (int round = 0; round < LEAST_ROUNDS || (double)(clock_ns() - started) * 1e-9 < bench->seconds; round++)
         for (int kind = 0; kind < FLOOR_COUNT; kind++)
             time_floor(bench, (enum floor_kind)kind, repeats_for(bench));
 }

@@ -118,7 +118,7 @@ static int run_decode(const struct command *command, int argc, char **argv)
         complain(command->name, "--json prints on stdout, where OUT.npy '-' goes too; give a file name");
         return EXIT_USAGE;
     }
-    struct message message;
+    struct message message = {""};
     if (!decode_file(&settings, operands[0], operands[1], &message)) {
         complain(command->name, "%s", message.text);
         return EXIT_FAILED;

@@ -127,7 +127,7 @@ static int run_encode(const struct command *command, int argc, char **argv)
         complain(command->name, "--json prints on stdout, where OUT.tg '-' goes too; give a file name");
         return EXIT_USAGE;
     }
-    struct message message;
+    struct message message = {""};
     if (!encode_file(command, &settings, &spec, operands[1], operands[2], &message)) {
         complain(command->name, "%s", message.text);
         return EXIT_FAILED;

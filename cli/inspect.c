@@ -15,7 +15,7 @@ static int run_inspect(const struct command *command, int argc, char **argv)
     if (!options_parse(command, argc, argv, &settings, operands, &exit_code))
         return exit_code;
     struct file_bytes file;
-    struct message message;
+    struct message message = {""};
     if (!read_file(operands[0], &file, &message)) {
         complain(command->name, "%s", message.text);
         return EXIT_FAILED;

@@ -68,7 +68,7 @@ int inspect_gradient(const struct command *command, const struct inspect_setting
                      struct file_bytes *file)
 {
     struct gradient gradient;
-    struct message message;
+    struct message message = {""};
     if (!gradient_from_bytes(file, path, true, &gradient, &message)) {
         complain(command->name, "%s", message.text);
         return EXIT_FAILED;

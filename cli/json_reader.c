@@ -141,7 +141,7 @@ static bool read_items(struct reader *r, bool is_object, unsigned depth, size_t 
         return true;
     size_t last = 0;
     for (;;) {
-        size_t item, key = 0;
+        size_t item = 0, key = 0;
         if (is_object && (!read_text(r, &key) || !(take(r, ':') || wrong(r, "a ':' was expected"))))
             return false;
         if (!read_value(r, depth + 1, &item))
@@ -188,7 +188,7 @@ bool json_parse(const char *text, size_t size, struct json_document *document, s
 {
     *document = (struct json_document){0};
     struct reader reader = {text, text, text + size, document, message};
-    size_t root;
+    size_t root = 0;
     if (!read_value(&reader, 0, &root))
         return false;
     skip_space(&reader);

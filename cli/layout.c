@@ -85,7 +85,7 @@ bool layout_load(const char *path, uint64_t elements, struct layout *layout, str
     struct file_bytes file;
     if (!read_file(path, &file, message))
         return false;
-    struct message reason;
+    struct message reason = {""};
     bool is_read = layout_parse((const char *)file.bytes, file.size, elements, layout, &reason);
     free(file.bytes);
     return is_read || fail(message, "cannot use the layout '%s': %s", path, reason.text);

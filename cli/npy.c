@@ -221,7 +221,7 @@ bool npy_parse(const uint8_t *bytes, size_t size, struct npy *npy, struct messag
     if (length > size - start)
         return fail(message, "it ends within its header");
 
-    struct npy found = {.data_offset = start + length};
+    struct npy found = {.type = NPY_F4, .data_offset = start + length};
     struct cursor cursor = {(const char *)bytes + start, (const char *)bytes + start + length};
     if (!parse_dictionary(&cursor, &found, message))
         return false;

@@ -213,7 +213,7 @@ bool options_parse(const struct command *command, int argc, char **argv, void *s
         *exit_code = EXIT_DONE;
         return false;
     }
-    struct message message;
+    struct message message = {""};
     if (!read_arguments(command, argc, argv, settings, operands, &message)) {
         complain(command->name, "%s", message.text);
         fprintf(stderr, "Try 'tersegrad %s --help'.\n", command->name);

@@ -52,12 +52,11 @@ static size_t column_width(const struct table *table, size_t column)
 void table_end(struct table *table, FILE *out)
 {
     enum { MOST_COLUMNS = 16 };
-    size_t widths[MOST_COLUMNS];
+    size_t widths[MOST_COLUMNS] = {0};
     for (size_t column = 0; column < table->columns; column++)
         widths[column] = column_width(table, column);
 
-    for (size_t i = 0; i < table->count; i++) {
-        size_t column = i % table->columns;
+    for (size_t i = 0, column = 0; i < table->count; i++, column = column + 1 < table->columns ? column + 1 : 0) {
         const char *text = table->cells[i] ? table->cells[i] : "";
         size_t pad = widths[column] - text_width(text);
         bool is_right = table->alignment[column] == 'r', is_last = column + 1 == table->columns;

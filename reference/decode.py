@@ -187,10 +187,12 @@ def level_values(r: Reader, n: int, s: int, minmax: bool, bucket: int, layout: i
         q = np.minimum(codes, 2 * s).astype(np.int32) - s
     r.end("levels")
 
-    unit = radius / np.float32(s)
-    short = unit.astype(np.float64) * s < radius  # 24 + 15 bits: exact in double
+    lift = np.where(radius < np.float32(2.0**-64), np.float32(2.0**64), np.float32(1))
+    lifted = radius * lift
+    unit = lifted / np.float32(s)
+    short = unit.astype(np.float64) * s < lifted  # 24 + 15 bits: exact in double
     unit = np.where(short, np.nextafter(unit, np.float32(np.inf)), unit)
-    v = q.astype(np.float32) * per_element(unit, n, bucket)
+    v = q.astype(np.float32) * per_element(unit, n, bucket) / per_element(lift, n, bucket)
     limit = per_element(radius, n, bucket)
     # Comparisons, not minimum and maximum: those may turn a -0 into +0 where the limit is 0.
     v = np.where(v > limit, limit, np.where(v < -limit, -limit, v))

@@ -4,15 +4,11 @@ set -u
 cd "$(dirname "$0")/.." || exit 1
 . tests/report.sh
 
-# Besides itself, its own folder and libc. Every layer may use base and the public header.
-declare -A may=(
-    [base]=""
-    [code]="base"
-    [kernels]="base"
-    [codec]="base kernels code"
-    [frame]="base codec"
-    [feedback]="base frame kernels"
-)
+# The last column of the document's table; besides, every layer may use its own folder, base, the public header and libc.
+declare -A may
+while IFS='|' read -r _ folder _ allowed _; do
+    [[ $folder =~ src/([a-z]+)/ ]] && may[${BASH_REMATCH[1]}]="base ${allowed//,/}"
+done < <(grep '^| `src/' docs/architecture.md)
 libc=" assert complex ctype errno fenv float inttypes iso646 limits locale math setjmp signal stdalign stdarg stdatomic
  stdbool stddef stdint stdio stdlib stdnoreturn string tgmath threads time uchar wchar wctype "
 

@@ -3,9 +3,21 @@
 set -u
 cd "$(dirname "$0")/.." || exit 1
 . tests/report.sh
-read -ra flags < <(make --no-print-directory -s print-flags)
 
-for source in src/*/*.c cli/*.c; do
-    expect "$source" clang-tidy --quiet --warnings-as-errors='*' "$source" -- "${flags[@]}"
-done
+# flags NAME: a variable of the Makefile, as an array of that name.
+flags() {
+    read -ra "${1?}" < <(make --no-print-directory -s "print-$1")
+}
+flags PREPROCESS
+flags AVX2
+flags AVX512
+
+while read -r source; do
+    case $source in
+    */avx2/*) instructions=("${AVX2[@]}") ;;
+    */avx512/*) instructions=("${AVX512[@]}") ;;
+    *) instructions=() ;;
+    esac
+    expect "$source" clang-tidy --quiet --warnings-as-errors='*' "$source" -- "${PREPROCESS[@]}" "${instructions[@]}"
+done < <(find src cli -name '*.c' | sort)
 finish

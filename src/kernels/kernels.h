@@ -37,9 +37,10 @@ typedef enum tg_sum_of {
 typedef struct tg_quantiser {
     float centre;
     float radius;
-    float lift;   /* a power of two that keeps `gain` finite for tiny radii; 1 for ordinary ones */
+    float lift;   /* a power of two that keeps `gain` finite and `unit` precise for tiny radii; 1 for ordinary ones */
+    float drop;   /* 1 / lift */
     float gain;   /* levels * 2^16 / (radius * lift); 0 for radius 0 */
-    float unit;   /* value of one level, rounded so that levels * unit >= radius */
+    float unit;   /* lift times the value of one level, rounded so that levels * unit >= radius * lift */
     uint32_t levels;
     bool affine;  /* add the centre back */
 } tg_quantiser;

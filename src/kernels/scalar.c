@@ -188,7 +188,7 @@ void tg_scalar_dequantise(const tg_quantiser *q, const uint16_t *codes, size_t n
     const uint32_t top = 2 * q->levels;
     for (size_t i = 0; i < n; i++) {
         uint32_t code = codes[i] < top ? codes[i] : top;
-        float value = limit_to((float)((int32_t)code - (int32_t)q->levels) * q->unit, q->radius);
+        float value = limit_to((float)((int32_t)code - (int32_t)q->levels) * q->unit * q->drop, q->radius);
         values[i] = q->affine ? limit_to(q->centre + value, FLT_MAX) : value;
     }
 }

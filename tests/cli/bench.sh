@@ -22,7 +22,8 @@ json '[r["limit_bits_per_element"] <= r["bits_per_element"] for r in j["rows"]]'
 json '[round(r["relative_error"], 4) for r in j["rows"]]' <out.json
 echo "# with feedback; an unstable pairing is a row with an error"
 bench -n 5000 --feedback --codec qsgd --codec qsgd:norm=l2,levels=1
-json '[abs(r["encode_x_floor"] * j["floors_ms"]["accumulate"] / r["encode_ms"] - 1) < 1e-9 for r in j["rows"][:1]]' <out.json
+json '[abs(r["encode_x_floor"] * j["floors_ms"]["accumulate"] / r["encode_ms"] - 1) < 1e-9 for r in j["rows"][:1]]' \
+    <out.json
 json '[(r["feedback"], r["bytes"], "error" in r, r["encode_ms"] is None) for r in j["rows"]]' <out.json
 echo "# distributions"
 for distribution in gaussian laplace student uniform mixture; do
@@ -48,7 +49,7 @@ print({r["codec"].split(":")[0] for r in rows} == set(names), len(rows) == len({
 END
 echo "# for people"
 tersegrad bench -n 1000 --seconds 0 --codec qsgd --device cpu/scalar |
-    sed 's/[0-9]\.[0-9]*/N/g; s/[0-9][0-9]*N/N/g; s/  */ /g'
+    sed 's/[0-9][0-9]*\.[0-9]*\(e-[0-9]*\)*/N/g; s/  */ /g'
 tersegrad bench -n 1000 --seconds 0 --feedback --codec qsgd:norm=l2,levels=1 | tail -n 3 | cut -c 1-60
 tersegrad bench --devices | grep -x cpu/scalar
 tersegrad bench --devices --json | json '"cpu/scalar" in j["devices"]'

@@ -36,5 +36,5 @@ for command in codecs encode decode inspect bench; do
     done
 done
 if command -v groff >/dev/null; then
-    groff -man -ww -Tutf8 "$SHARE/tersegrad.1" 2>&1 >/dev/null
+    groff -man -ww -Tutf8 "$SHARE/tersegrad.1" >/dev/null
 fi
