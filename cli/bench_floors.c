@@ -50,9 +50,12 @@ typedef float wide_vector __attribute__((vector_size(32), may_alias));
     {                                                                                                                  \
         enum { WIDTH = sizeof(VECTOR) / sizeof(float) };                                                               \
         VECTOR *v = (VECTOR *)x;                                                                                       \
+        VECTOR by = {0};                                                                                               \
+        for (size_t i = 0; i < WIDTH; i++)                                                                             \
+            by[i] = factor;                                                                                            \
         size_t blocks = count / (4 * WIDTH);                                                                           \
         for (size_t i = 0; i < blocks; i++, v += 4) {                                                                  \
-            VECTOR a = v[0] * factor, b = v[1] * factor, c = v[2] * factor, d = v[3] * factor;                         \
+            VECTOR a = v[0] * by, b = v[1] * by, c = v[2] * by, d = v[3] * by;                                         \
             v[0] = a;                                                                                                  \
             v[1] = b;                                                                                                  \
             v[2] = c;                                                                                                  \

@@ -4,10 +4,18 @@
 static bool always(void) { return true; }
 
 #if defined(__x86_64__)
+#include <cpuid.h>
+
+static bool has_f16c(void) /* clang does not let __builtin_cpu_supports ask for it */
+{
+    unsigned a, b, c, d;
+    return __get_cpuid(1, &a, &b, &c, &d) && c & bit_F16C;
+}
+
 static bool has_avx2(void)
 {
     return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("bmi") && __builtin_cpu_supports("bmi2") &&
-           __builtin_cpu_supports("f16c") && __builtin_cpu_supports("popcnt");
+           __builtin_cpu_supports("popcnt") && has_f16c();
 }
 #endif
 
