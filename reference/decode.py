@@ -286,9 +286,11 @@ def elias_dense(stream: BitStream, q: np.ndarray, s: int) -> None:
 
 
 # ---- 4.3 Entropy -----------------------------------------------------------------------------------------------------
-def entropy_table(stream: BitStream, symbols: int, bits: int) -> tuple[bytes, list[int], list[int]]:
+def entropy_table(stream: BitStream, symbols: int, bits: int, mirrored: bool) -> tuple[bytes, list[int], list[int]]:
     """For each slot its symbol (at most 256 of them, so a byte), the symbol's frequency, and slot - start."""
-    freqs = [stream.omega() - 1 for _ in range(symbols)]
+    freqs = [stream.omega() - 1 for _ in range(symbols // 2 + 1 if mirrored else symbols)]
+    if mirrored:
+        freqs += freqs[-2::-1]
     stream.end()
     require(sum(freqs) == 1 << bits, "frequencies do not add up")
     f = np.array(freqs)
@@ -330,11 +332,13 @@ def entropy_codes(r: Reader, n: int, s: int) -> np.ndarray:
     digits = (2 * s >> low) + 1  # A
     bits, t, log_lanes, log_chunk = (r.byte("entropy fields") for _ in range(4))
     require(bits in (12, 14, 16), f"probability bits {bits} out of range")
+    mirrored, t = bool(t & 0x80), t & 0x7F
+    require(not mirrored or (t == 1 and digits % 2 == 1), "a table of pairs or of an even alphabet cannot be mirrored")
     require(t == 1 or (t == 2 and digits <= 16), f"{t} digits in a symbol out of range")
     require(log_lanes in (2, 5), f"log2 of lanes {log_lanes} out of range")
     require(16 <= log_chunk <= 31, f"log2 of chunk {log_chunk} out of range")
     table_size = int(r.array("<u2", 1, "entropy fields")[0])
-    table = entropy_table(BitStream(r.take(table_size, "frequency table")), digits**t, bits)
+    table = entropy_table(BitStream(r.take(table_size, "frequency table")), digits**t, bits, mirrored)
     chunk = 1 << log_chunk
     directory = r.array("<u4", ceil_div(n, chunk), "directory").tolist()
     codes = packed(r, n, low)

@@ -158,10 +158,11 @@ def level_values(q, s, scales, bucket):
     out = []
     for i, x in enumerate(q):
         c, radius = scales[i // bucket if bucket else 0]
-        unit = f32(radius / s)
-        if unit * s < radius:
+        lift = 2.0**64 if radius < 2.0**-64 else 1.0
+        unit = f32(radius * lift / s)
+        if unit * s < radius * lift:
             unit = float(np.nextafter(np.float32(unit), np.float32(np.inf)))
-        v = min(max(f32(x * unit), -radius), radius)
+        v = min(max(f32(f32(x * unit) / lift), -radius), radius)
         value = v if c is None else f32(c + v)
         out.append(min(max(value, -F32_MAX), F32_MAX))
     return np.array(out, np.float32)

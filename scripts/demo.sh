@@ -10,7 +10,7 @@ build/gradient "$count" "$work/gradient.npy"
 
 # show COMMAND...: the command line as one would type it, then what it prints.
 show() {
-    printf '\n$ %s\n' "${*/#$command/tersegrad}"
+    printf '\n$ %s\n' "${*/#$command/tersegrad}" | fold -s -w 110
     "$@"
 }
 

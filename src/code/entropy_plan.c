@@ -62,11 +62,9 @@ static unsigned largest_frequency(const uint32_t *frequency, unsigned symbols)
     return best;
 }
 
-/* Rounds shares of the total to units of 2^-table_log, none to zero, and makes them sum to one: what is missing goes to
- * the most frequent symbol, what is too much is taken one by one from the largest. */
-static void share_out(const histogram *h, unsigned table_log, uint32_t *frequency)
+/* Rounds shares of the total to units of 2^-table_log, none to zero; returns their sum. */
+static uint32_t round_shares(const histogram *h, unsigned table_log, uint32_t *frequency)
 {
-    const uint32_t whole = UINT32_C(1) << table_log;
     uint32_t sum = 0;
     for (unsigned s = 0; s < h->symbols; s++) {
         frequency[s] = 0;
@@ -77,10 +75,31 @@ static void share_out(const histogram *h, unsigned table_log, uint32_t *frequenc
         }
         sum += frequency[s];
     }
+    return sum;
+}
+
+/* Makes the rounded shares sum to one: what is missing goes to the most frequent symbol, what is too much is taken one by
+ * one from the largest. */
+static bool share_out(const histogram *h, unsigned table_log, uint32_t *frequency)
+{
+    const uint32_t whole = UINT32_C(1) << table_log;
+    uint32_t sum = round_shares(h, table_log, frequency);
     if (sum < whole)
         frequency[most_frequent(h->count, h->symbols)] += whole - sum;
     for (; sum > whole; sum--)
         frequency[largest_frequency(frequency, h->symbols)]--;
+    return true;
+}
+
+/* The same for a histogram that is its own mirror image: the difference is the middle symbol's. False if it cannot bear it. */
+static bool share_out_mirrored(const histogram *h, unsigned table_log, uint32_t *frequency)
+{
+    const uint32_t whole = UINT32_C(1) << table_log, sum = round_shares(h, table_log, frequency);
+    uint32_t *middle = &frequency[h->symbols / 2];
+    if (sum > whole && *middle <= sum - whole)
+        return false;
+    *middle += whole - sum; /* wraps where it is to shrink */
+    return true;
 }
 
 /* floor of log2(f) in units of 2^-16, by repeated squaring; exact for powers of two. */
@@ -110,23 +129,49 @@ static uint64_t stream_cost(const histogram *h, unsigned table_log, const uint32
     return cost;
 }
 
-/* Fills frequency with the chosen table and returns the cost of the streams. */
-static uint64_t choose_table(tg_entropy_plan *plan, const histogram *h)
+/* Fills frequency with the chosen table for `shares` and returns the cost of the streams; UINT64_MAX if there is none. */
+static uint64_t choose_table(tg_entropy_plan *plan, const histogram *h, const histogram *shares,
+                             bool (*share)(const histogram *, unsigned, uint32_t *))
 {
     static const unsigned choices[3] = {12, 14, 16};
-    uint64_t cost[3], best = UINT64_MAX;
+    const uint64_t none = UINT64_MAX / 256; /* can be multiplied below */
+    uint64_t cost[3], best = none;
     for (unsigned i = 0; i < 3; i++) {
-        share_out(h, choices[i], plan->frequency);
-        cost[i] = stream_cost(h, choices[i], plan->frequency);
+        cost[i] = share(shares, choices[i], plan->frequency) ? stream_cost(h, choices[i], plan->frequency) : none;
         if (cost[i] < best)
             best = cost[i];
     }
     unsigned chosen = 0;
-    while (cost[chosen] * 200 > best * 201)
+    while (chosen < 2 && cost[chosen] * 200 > best * 201)
         chosen++;
     plan->table_log = choices[chosen];
-    share_out(h, plan->table_log, plan->frequency);
-    return cost[chosen];
+    return share(shares, plan->table_log, plan->frequency) ? cost[chosen] : UINT64_MAX;
+}
+
+static void mirror(histogram *h)
+{
+    for (unsigned low = 0, high = h->symbols - 1; low <= high; low++, high--)
+        h->count[low] = h->count[high] = h->count[low] + h->count[high];
+    h->total *= 2;
+}
+
+static uint64_t table_cost(const tg_entropy_plan *plan) { return (uint64_t)tg_entropy_table_size(plan) * 8 << 16; }
+
+/* Takes one table for both sides of zero where that, with its table, is smaller. Returns the cost of the streams. */
+static uint64_t choose_side(tg_entropy_plan *plan, const histogram *h)
+{
+    const uint64_t cost = choose_table(plan, h, h, share_out);
+    if (plan->tuple != 1 || plan->alphabet % 2 == 0 || plan->zero_digit != plan->alphabet / 2)
+        return cost;
+    tg_entropy_plan other = *plan;
+    histogram both = *h;
+    mirror(&both);
+    other.mirrored = true;
+    const uint64_t mirrored = choose_table(&other, h, &both, share_out_mirrored);
+    if (mirrored == UINT64_MAX || mirrored + table_cost(&other) >= cost + table_cost(plan))
+        return cost;
+    *plan = other;
+    return mirrored;
 }
 
 /* The smallest chunk that is expected to take 32 KiB: bits << c >= n << 18, without the overflow. */
@@ -167,8 +212,11 @@ static void index_symbols(tg_entropy_plan *plan)
  *    the largest f, again and again. The lowest symbol wins a tie.
  * 4. The cost of M is the sum over symbols of count * (M * 2^16 - log2(f)), log2 in units of 2^-16 and rounded down.
  *    M is the first of 12, 14, 16 whose cost is at most 201/200 of the lowest of the three: smaller tables are faster.
- * 5. With bits = cost // 2^16: 32 lanes when bits >= 32768, where their states cost little, else 4.
- * 6. c is the smallest of 16 to 31 with bits * 2^c >= n * 2^18, that is, with 32 KiB in a chunk on average; else 31. */
+ * 5. With t = 1 and zero in the middle of the digits the same is done with the counts of both sides added up, the difference to 2^M
+ *    going to the middle; where streams and table together are then smaller (in units of 2^-16 bits, the table in whole
+ *    bytes), the table is sent for one side only.
+ * 6. With bits = cost // 2^16: 32 lanes when bits >= 131072, where their states cost little, else 4.
+ * 7. c is the smallest of 16 to 31 with bits * 2^c >= n * 2^18, that is, with 32 KiB in a chunk on average; else 31. */
 void tg_entropy_plan_make(tg_entropy_plan *plan, const uint8_t *digits, size_t n, unsigned alphabet,
                           unsigned zero_digit)
 {
@@ -185,16 +233,22 @@ void tg_entropy_plan_make(tg_entropy_plan *plan, const uint8_t *digits, size_t n
         count_pairs(&h, digits, n, alphabet, zero_digit);
     }
     plan->symbols = h.symbols;
-    const uint64_t bits = choose_table(plan, &h) >> 16;
+    const uint64_t bits = choose_side(plan, &h) >> 16;
     plan->lane_log = bits >= 16384 * 8 ? 5 : 2;
     plan->chunk_log = choose_chunk(bits, n);
     index_symbols(plan);
 }
 
+/* How many symbols the table lists: the first of them. */
+static unsigned listed(const tg_entropy_plan *plan)
+{
+    return plan->mirrored ? plan->symbols / 2 + 1 : plan->symbols;
+}
+
 size_t tg_entropy_table_size(const tg_entropy_plan *plan)
 {
     size_t bits = 0;
-    for (unsigned s = 0; s < plan->symbols; s++)
+    for (unsigned s = 0; s < listed(plan); s++)
         bits += tg_omega_length((uint64_t)plan->frequency[s] + 1);
     return (bits + 7) / 8;
 }
@@ -202,7 +256,7 @@ size_t tg_entropy_table_size(const tg_entropy_plan *plan)
 uint8_t *tg_entropy_table_write(const tg_entropy_plan *plan, uint8_t *out)
 {
     tg_bit_writer w = tg_bit_writer_at(out);
-    for (unsigned s = 0; s < plan->symbols; s++)
+    for (unsigned s = 0; s < listed(plan); s++)
         tg_omega_write(&w, (uint64_t)plan->frequency[s] + 1);
     return tg_bits_finish(&w);
 }
@@ -212,12 +266,13 @@ bool tg_entropy_table_read(tg_entropy_plan *plan, const uint8_t *in, size_t size
     tg_bit_reader r = tg_bit_reader_at(in, size);
     uint32_t unassigned = UINT32_C(1) << plan->table_log;
     plan->symbols = plan->tuple == 2 ? plan->alphabet * plan->alphabet : plan->alphabet;
-    for (unsigned s = 0; s < plan->symbols; s++) {
+    for (unsigned s = 0; s < listed(plan); s++) {
+        const unsigned image = plan->mirrored ? plan->symbols - 1 - s : s;
         uint64_t frequency_plus_one;
-        if (!tg_omega_read(&r, &frequency_plus_one) || frequency_plus_one - 1 > unassigned)
+        if (!tg_omega_read(&r, &frequency_plus_one) || frequency_plus_one - 1 > unassigned / (image == s ? 1 : 2))
             return false;
-        plan->frequency[s] = (uint32_t)(frequency_plus_one - 1);
-        unassigned -= plan->frequency[s];
+        plan->frequency[s] = plan->frequency[image] = (uint32_t)(frequency_plus_one - 1);
+        unassigned -= plan->frequency[s] * (image == s ? 1 : 2);
     }
     if (unassigned != 0 || !tg_bits_at_end(&r))
         return false;

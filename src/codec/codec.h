@@ -23,7 +23,6 @@ typedef struct tg_job {
     uint64_t selected;   /* out */
     uint64_t saturated;  /* out */
     uint64_t dropped;    /* out */
-    double gradient_square, residual_square; /* out, with feedback: for the statistics */
 } tg_job;
 
 /* A payload from outside, with the header's fields that it needs. */

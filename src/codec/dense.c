@@ -23,16 +23,15 @@ tg_status tg_dense_encode(tg_job *job, const tg_dense_steps *steps, const void *
         size_t n = tg_block_size(job->source.count, first);
         job->dropped += tg_source_read(&job->source, k, first, n, block);
         float *sent = job->sent ? job->sent + first : feedback ? scratch->sent : NULL;
-        if (!steps->block(job, shape, first, n, block->u, sent)) {
+        /* Codecs meet every u, but with alpha different from beta the rest may overflow where u does not. */
+        bool sound = !job->check_finite || !feedback || job->source.alpha == job->source.beta ||
+                     k->first_nonfinite(block->rest, n) == n;
+        if (!sound || !steps->block(job, shape, first, n, block->u, sent)) {
             undo(job, steps, shape, first);
             return TG_NONFINITE;
         }
-        if (feedback) {
+        if (feedback)
             tg_source_commit(&job->source, k, first, n, block, sent);
-            job->gradient_square += (double)k->block_sum(TG_SUM_OF_SQUARES, block->push, n, 1, 1);
-            job->residual_square +=
-                (double)k->block_sum(TG_SUM_OF_SQUARES, job->source.residual + first, n, 1, 1);
-        }
     }
     job->selected = job->source.count;
     return TG_OK;

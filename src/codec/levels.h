@@ -8,6 +8,9 @@
 /* Layouts, as the header numbers them. */
 enum { TG_LAYOUT_PACKED = 0, TG_LAYOUT_ELIAS_SPARSE = 1, TG_LAYOUT_ELIAS_DENSE = 2, TG_LAYOUT_ENTROPY = 3, TG_LAYOUTS = 4 };
 
+/* In the entropy layout's byte for t: the frequency table lists one side of zero. */
+#define TG_ENTROPY_MIRRORED 0x80u
+
 typedef struct tg_levels_shape {
     uint64_t count;
     uint32_t levels, bucket;

@@ -113,7 +113,7 @@ static uint8_t *write_entropy(tg_job *job, const tg_levels_shape *shape, const u
     tg_entropy_plan_make(&plan, work->digits, (size_t)shape->count, (2 * shape->levels >> low) + 1,
                          shape->levels >> low);
     out[0] = (uint8_t)plan.table_log;
-    out[1] = (uint8_t)plan.tuple;
+    out[1] = (uint8_t)(plan.tuple | (plan.mirrored ? TG_ENTROPY_MIRRORED : 0));
     out[2] = (uint8_t)plan.lane_log;
     out[3] = (uint8_t)plan.chunk_log;
     tg_store16(out + 4, (uint16_t)tg_entropy_table_size(&plan));

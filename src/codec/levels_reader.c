@@ -54,7 +54,9 @@ static bool open_entropy(tg_levels_reader *r, tg_cursor *c)
 {
     tg_entropy_plan *plan = &r->open.entropy.plan;
     plan->table_log = tg_cursor_u8(c);
-    plan->tuple = tg_cursor_u8(c);
+    const unsigned tuple = tg_cursor_u8(c);
+    plan->tuple = tuple & ~TG_ENTROPY_MIRRORED;
+    plan->mirrored = tuple & TG_ENTROPY_MIRRORED;
     plan->lane_log = tg_cursor_u8(c);
     plan->chunk_log = tg_cursor_u8(c);
     plan->alphabet = (2 * r->shape.levels >> r->low) + 1;
@@ -64,6 +66,8 @@ static bool open_entropy(tg_levels_reader *r, tg_cursor *c)
     if (!table || (plan->table_log != 12 && plan->table_log != 14 && plan->table_log != 16))
         return false;
     if (plan->tuple != 1 && !(plan->tuple == 2 && plan->alphabet <= 16))
+        return false;
+    if (plan->mirrored && (plan->tuple != 1 || plan->alphabet % 2 == 0))
         return false;
     if ((plan->lane_log != 2 && plan->lane_log != 5) || plan->chunk_log < 16 || plan->chunk_log > 31)
         return false;

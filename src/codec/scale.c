@@ -122,12 +122,13 @@ static bool max_norm(const pieces *p, float *norm)
     return largest < TG_INFINITY_BITS;
 }
 
-/* Clips to `thousandths` of the standard deviation; a bucket whose values are all equal has none and is not clipped. */
+/* Clips to `thousandths` of the standard deviation; a bucket whose values are all equal, up to the rounding of these sums, has none and
+ * is not clipped. */
 static float clipped(const pieces *p, float radius, uint32_t thousandths)
 {
     double squares = sum(p, TG_SUM_OF_SQUARES, 1, 1), mean = sum(p, TG_SUM_OF_VALUES, 1, 1) / (double)p->n;
     double variance = squares / (double)p->n - mean * mean;
-    if (!(squares >= 0x1p-80) || !is_finite(variance) || !(variance > 0))
+    if (!(squares >= 0x1p-80) || !is_finite(variance) || !(variance > 0x1p-16 * squares / (double)p->n))
         return radius;
     double limit = tg_sqrt(variance) * (double)thousandths / 1000;
     return limit > 0 && limit < (double)radius ? (float)limit : radius;

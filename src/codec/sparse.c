@@ -92,11 +92,8 @@ static void collect(tg_selection *s, tg_cut cut, selected *list)
                 list->values[list->count++] = s->block->u[i];
             }
         }
-        if (job->source.residual) {
+        if (job->source.residual)
             tg_source_commit(&job->source, k, first, n, s->block, NULL);
-            job->gradient_square += (double)k->block_sum(TG_SUM_OF_SQUARES, s->block->push, n, 1, 1);
-            job->residual_square += (double)k->block_sum(TG_SUM_OF_SQUARES, s->block->rest, n, 1, 1);
-        }
     }
 }
 
@@ -157,15 +154,10 @@ static uint8_t *write_values(tg_job *job, const selected *list, void *levels_wor
 static void settle(tg_job *job, const selected *list)
 {
     for (size_t j = 0; j < list->count; j++) {
-        float *residual = &job->source.residual[list->indices[j]];
-        double before = (double)*residual;
-        *residual -= list->sent[j];
-        job->residual_square += (double)*residual * (double)*residual - before * before;
+        job->source.residual[list->indices[j]] -= list->sent[j];
         if (job->source.momentum)
             job->source.momentum[list->indices[j]] = 0;
     }
-    if (job->residual_square < 0) /* the difference of two nearly equal sums */
-        job->residual_square = 0;
 }
 
 tg_status tg_sparse_encode(tg_job *job, const tg_selector *selector)
@@ -184,8 +176,9 @@ tg_status tg_sparse_encode(tg_job *job, const tg_selector *selector)
     job->layout = 0;
     if (job->source.count > 0) {
         tg_cut cut = selector->select(&s);
-        /* A selector that did not look at every magnitude has not noticed a bad one; look before it is in the residual. */
-        if (job->check_finite && !s.seen_all)
+        /* A selector that did not look at every magnitude has not noticed a bad one, and with alpha different from beta the rest
+         * may overflow where u does not; look before it is in the residual. */
+        if (job->check_finite && (!s.seen_all || job->source.alpha != job->source.beta))
             s.nonfinite = tg_source_first_nonfinite(&job->source, job->kernels, s.block) < job->source.count;
         if (job->check_finite && s.nonfinite)
             return TG_NONFINITE;

@@ -91,7 +91,7 @@ static tg_status update(tg_feedback *f, const tg_tensor *gradient, tg_frame fram
     tg_source source = tg_feedback_source(f, gradient);
     tg_source_block block;
     tg_frame_info info;
-    tg_reader reader;
+    tg_reader reader = {.row = NULL};
     tg_status status = check_finite(f, &source, &block, error);
     if (status == TG_OK)
         status = open_frame(f, frame, &info, &reader, error);
@@ -128,7 +128,7 @@ static tg_status give_back(tg_feedback *f, tg_frame frame, const uint32_t *appli
                            tg_error *error)
 {
     tg_frame_info info;
-    tg_reader reader;
+    tg_reader reader = {.row = NULL};
     for (size_t i = 1; applied && i < applied_count; i++)
         if (applied[i] <= applied[i - 1])
             return tg_fail(error, TG_INVALID_ARGUMENT, "the applied indices must increase: %" PRIu32 " follows %" PRIu32,

@@ -76,22 +76,39 @@ void tg_feedback_reset(tg_feedback *feedback)
     feedback->stats = (tg_stats){.steps = 0};
 }
 
-/* DGC's local clipping: the gradient is scaled so that its norm does not exceed `clip`. */
+/* The finite values of one block of a gradient; what is not finite is dropped or refused later, and must not spoil the norm. */
+static size_t finite_block(const tg_feedback *f, const tg_tensor *gradient, uint64_t first, float *values)
+{
+    size_t n = tg_block_size(gradient->count, first);
+    f->kernels->widen(gradient->dtype, (const char *)gradient->data + first * tg_dtype_size(gradient->dtype), n, values);
+    for (size_t i = 0; i < n; i++)
+        if (!(values[i] - values[i] == 0))
+            values[i] = 0;
+    return n;
+}
+
+/* DGC's local clipping: the gradient is scaled so that its norm does not exceed `clip`. Where float32 lanes cannot hold the squares, they
+ * are added in double, one after the other. */
 static float clip_factor(const tg_feedback *f, const tg_tensor *gradient)
 {
     if (!(f->spec.clip > 0))
         return 1;
+    float values[TG_BLOCK];
     tg_tree_sum tree = {.blocks = 0};
     for (uint64_t first = 0; first < gradient->count; first += TG_BLOCK) {
-        float values[TG_BLOCK];
-        size_t n = tg_block_size(gradient->count, first);
-        f->kernels->widen(gradient->dtype, (const char *)gradient->data + first * tg_dtype_size(gradient->dtype), n, values);
-        for (size_t i = 0; i < n; i++) /* what is not finite is dropped or refused later; here it must not spoil the norm */
-            if (f->kernels->first_nonfinite(&values[i], 1) == 0)
-                values[i] = 0;
+        size_t n = finite_block(f, gradient, first, values);
         tg_tree_add(&tree, (double)f->kernels->block_sum(TG_SUM_OF_SQUARES, values, n, 1, 1));
     }
-    double norm = tg_sqrt(tg_tree_total(&tree));
+    double squares = tg_tree_total(&tree);
+    if (!(squares - squares == 0)) {
+        squares = 0;
+        for (uint64_t first = 0; first < gradient->count; first += TG_BLOCK) {
+            size_t n = finite_block(f, gradient, first, values);
+            for (size_t i = 0; i < n; i++)
+                squares += (double)values[i] * (double)values[i];
+        }
+    }
+    double norm = tg_sqrt(squares);
     return norm > (double)f->spec.clip ? (float)((double)f->spec.clip / norm) : 1;
 }
 
@@ -111,8 +128,27 @@ tg_source tg_feedback_source(const tg_feedback *f, const tg_tensor *gradient)
     return source;
 }
 
+/* L2 norm for the statistics, which must cost next to nothing: of more than 2^20 elements only the first 64 of each block count. What
+ * is not finite was dropped and does not count. */
+static double norm_of(const tg_kernels *k, const tg_tensor *tensor)
+{
+    const uint64_t count = tensor->count;
+    double sum = 0, counted = 0;
+    for (uint64_t first = 0; first < count; first += TG_BLOCK) {
+        float values[TG_BLOCK];
+        size_t n = tg_block_size(count, first);
+        n = count > 1u << 20 && n > 64 ? 64 : n;
+        k->widen(tensor->dtype, (const char *)tensor->data + first * tg_dtype_size(tensor->dtype), n, values);
+        for (size_t i = 0; i < n; i++)
+            if (values[i] - values[i] == 0)
+                sum += (double)values[i] * (double)values[i];
+        counted += (double)n;
+    }
+    return count == 0 ? 0 : tg_sqrt(sum * ((double)count / counted));
+}
+
 /* A step has been made: what remains is this large. */
-static void note_step(tg_feedback *f, const tg_encode_report *report, const tg_encode_norms *norms)
+static void note_step(tg_feedback *f, const tg_tensor *gradient, const tg_encode_report *report)
 {
     tg_stats *s = &f->stats;
     double before = s->residual_norm;
@@ -120,8 +156,8 @@ static void note_step(tg_feedback *f, const tg_encode_report *report, const tg_e
     s->bytes += report->bytes;
     s->saturated += report->saturated;
     s->dropped += report->dropped;
-    s->gradient_norm = tg_sqrt(norms->gradient_square);
-    s->residual_norm = tg_sqrt(norms->residual_square);
+    s->gradient_norm = norm_of(f->kernels, gradient);
+    s->residual_norm = norm_of(f->kernels, &(tg_tensor){f->residual, f->count, TG_FLOAT32});
     s->residual_peak = s->residual_norm > s->residual_peak ? s->residual_norm : s->residual_peak;
     if (s->steps > 1 && before > 0) {
         double ratio = s->residual_norm / before, window = s->steps - 1 < 32 ? (double)(s->steps - 1) : 32;
@@ -134,11 +170,10 @@ static tg_status encode(tg_codec *codec, tg_feedback *f, const tg_tensor *gradie
 {
     tg_source source = tg_feedback_source(f, gradient);
     tg_encode_report made;
-    tg_encode_norms norms;
-    tg_status status = tg_encode_source(codec, &source, options, frame, capacity, &made, &norms, error);
+    tg_status status = tg_encode_source(codec, &source, options, frame, capacity, &made, error);
     if (status != TG_OK)
         return status;
-    note_step(f, &made, &norms);
+    note_step(f, gradient, &made);
     if (report)
         *report = made;
     return TG_OK;

@@ -130,7 +130,7 @@ tg_status tg_feedback_print(const tg_feedback_spec *spec, char *text, size_t cap
     size_t used = (size_t)snprintf(whole, sizeof whole, "%s", k->name);
     for (size_t i = 0; i < k->number_count; i++) {
         /* The shortest decimal that parses to the same float, among those of 1 to 9 digits after the point. */
-        char value[24];
+        char value[24] = "";
         double exact = (double)field_value(spec, &k->numbers[i]);
         for (uint64_t grain = TG_BILLION; grain > 0; grain /= 10) {
             uint64_t rounded = (uint64_t)(exact * 1e9 / (double)grain + 0.5) * grain;

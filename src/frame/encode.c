@@ -79,7 +79,7 @@ static tg_status nonfinite_at(uint64_t index, tg_error *error)
 static tg_source_block *scratch_block(tg_codec *codec) { return codec->workspace; }
 
 tg_status tg_encode_source(tg_codec *codec, const tg_source *source, const tg_encode_options *options, void *frame,
-                           size_t capacity, tg_encode_report *report, tg_encode_norms *norms, tg_error *error)
+                           size_t capacity, tg_encode_report *report, tg_error *error)
 {
     const tg_encode_options defaults = {.nonfinite = TG_NONFINITE_REJECT};
     options = options ? options : &defaults;
@@ -126,8 +126,6 @@ tg_status tg_encode_source(tg_codec *codec, const tg_source *source, const tg_en
                                      .selected = job.selected,
                                      .saturated = job.saturated,
                                      .dropped = job.dropped};
-    if (norms)
-        *norms = (tg_encode_norms){job.gradient_square, job.residual_square};
     return tg_succeed(error);
 }
 
@@ -141,7 +139,7 @@ tg_status tg_encode(tg_codec *codec, const tg_tensor *input, const tg_encode_opt
         return status;
     tg_source source = {.gradient = input->data, .dtype = input->dtype, .count = input->count};
     tg_fp_mode before = tg_fp_enter();
-    status = tg_encode_source(codec, &source, options, frame, capacity, report, NULL, error);
+    status = tg_encode_source(codec, &source, options, frame, capacity, report, error);
     tg_fp_leave(before);
     return status;
 }

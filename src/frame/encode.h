@@ -4,14 +4,9 @@
 
 #include "codec/codec.h"
 
-/* What a call with feedback learns on its way. */
-typedef struct tg_encode_norms {
-    double gradient_square, residual_square;
-} tg_encode_norms;
-
-/* `norms` may be NULL. The caller has entered the floating-point mode. */
+/* The caller has entered the floating-point mode. */
 tg_status tg_encode_source(tg_codec *codec, const tg_source *source, const tg_encode_options *options, void *frame,
-                           size_t capacity, tg_encode_report *report, tg_encode_norms *norms, tg_error *error);
+                           size_t capacity, tg_encode_report *report, tg_error *error);
 
 /* TG_OK if the tensor can be read or written. */
 tg_status tg_tensor_check(const tg_tensor *tensor, const char *what, tg_error *error);

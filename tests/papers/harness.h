@@ -268,6 +268,41 @@ static inline tg_frame_info info_of(const coder *c)
     return info;
 }
 
+/* ---- feedback ---- */
+
+static inline tg_feedback_spec parse_feedback(const char *how)
+{
+    tg_feedback_spec spec;
+    tg_error error;
+    must(tg_feedback_parse(how, &spec, &error), &error);
+    return spec;
+}
+
+static inline tg_feedback *open_feedback(const coder *c, const char *how, bool insist)
+{
+    tg_feedback_spec spec = parse_feedback(how);
+    tg_feedback *feedback;
+    tg_error error;
+    must(tg_feedback_create(c->device, &spec, &c->spec, c->count, insist, &feedback, &error), &error);
+    return feedback;
+}
+
+static inline void encode_step(coder *c, tg_feedback *feedback, const float *gradient, uint64_t step, uint32_t rank)
+{
+    tg_tensor input = tensor_of(gradient, c->count);
+    tg_encode_options options = {.draw = {.seed = 4, .step = step, .rank = rank}, .no_checksum = true};
+    tg_error error;
+    must(tg_encode_with_feedback(c->codec, feedback, &input, &options, c->frame, c->capacity, &c->report, &error), &error);
+}
+
+static inline tg_stats stats_of(const tg_feedback *feedback)
+{
+    tg_stats stats;
+    tg_error error;
+    must(tg_feedback_stats(feedback, &stats, &error), &error);
+    return stats;
+}
+
 /* ---- real gradients ---- */
 
 /* The flat vector of a float32 .npy file, or NULL where there is none. */
