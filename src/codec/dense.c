@@ -3,37 +3,80 @@
 
 #include <string.h>
 
-/* Blocks before `end` are committed already; puts the residual back to rounding. */
+/* Elements before `end` are committed already; puts the residual back to rounding. */
 static void undo(tg_job *job, const tg_dense_steps *steps, const void *shape, uint64_t end)
 {
     tg_dense_scratch *scratch = job->workspace;
     for (uint64_t first = 0; job->source.residual && first < end; first += TG_BLOCK) {
-        steps->replay(job, shape, first, TG_BLOCK, scratch->sent);
-        tg_source_undo(&job->source, job->kernels, first, TG_BLOCK, scratch->sent, &scratch->block);
+        size_t n = tg_block_size(end, first);
+        steps->replay(job, shape, first, n, scratch->sent);
+        tg_source_undo(&job->source, job->kernels, first, n, scratch->sent, &scratch->block);
     }
 }
 
-tg_status tg_dense_encode(tg_job *job, const tg_dense_steps *steps, const void *shape)
+/* The gradient of one block as float32: where it lies, or widened. */
+static const float *gradient_at(tg_job *job, uint64_t first, size_t n)
 {
-    const tg_kernels *k = job->kernels;
+    const tg_source *source = &job->source;
+    if (source->dtype == TG_FLOAT32)
+        return (const float *)source->gradient + first;
+    float *wide = ((tg_dense_scratch *)job->workspace)->block.push;
+    job->kernels->widen(source->dtype, (const char *)source->gradient + first * tg_dtype_size(source->dtype), n, wide);
+    return wide;
+}
+
+static bool compose(tg_job *job, const tg_dense_steps *steps, const void *shape, uint64_t first, size_t n)
+{
     tg_dense_scratch *scratch = job->workspace;
-    tg_source_block *block = &scratch->block;
     const bool feedback = job->source.residual != NULL;
-    for (uint64_t first = 0; first < job->source.count; first += TG_BLOCK) {
-        size_t n = tg_block_size(job->source.count, first);
-        job->dropped += tg_source_read(&job->source, k, first, n, block);
-        float *sent = job->sent ? job->sent + first : feedback ? scratch->sent : NULL;
-        if (!steps->block(job, shape, first, n, block->u, sent)) {
-            undo(job, steps, shape, first);
-            return TG_NONFINITE;
-        }
-        if (feedback) {
-            tg_source_commit(&job->source, k, first, n, block, sent);
-            job->gradient_square += (double)k->block_sum(TG_SUM_OF_SQUARES, block->push, n, 1, 1);
-            job->residual_square +=
-                (double)k->block_sum(TG_SUM_OF_SQUARES, job->source.residual + first, n, 1, 1);
-        }
+    size_t dropped = tg_source_read(&job->source, job->kernels, first, n, &scratch->block);
+    float *sent = job->sent ? job->sent + first : feedback ? scratch->sent : NULL;
+    if (!steps->block(job, shape, first, n, scratch->block.u, sent))
+        return false;
+    if (feedback)
+        tg_source_commit(&job->source, job->kernels, first, n, &scratch->block, sent);
+    job->dropped += dropped;
+    return true;
+}
+
+/* The statistics are not on the wire: of a long vector every sixteenth block stands for all. */
+static void note_block(tg_job *job, uint64_t first, size_t n)
+{
+    enum { LONG = 65536, SHARE = 16 };
+    const tg_kernels *k = job->kernels;
+    const uint64_t count = job->source.count, block = first / TG_BLOCK;
+    if (!job->source.residual || (count > LONG && block % SHARE != 0))
+        return;
+    double weight = 1;
+    if (count > LONG) {
+        uint64_t sampled = ((count - 1) / TG_BLOCK / SHARE + 1) * TG_BLOCK;
+        weight = (double)count / (double)(sampled < count ? sampled : count);
     }
-    job->selected = job->source.count;
+    float *push = ((tg_dense_scratch *)job->workspace)->block.push;
+    k->widen(job->source.dtype, (const char *)job->source.gradient + first * tg_dtype_size(job->source.dtype), n, push);
+    job->gradient_square += weight * (double)k->block_sum(TG_SUM_OF_SQUARES, push, n, 1, 1);
+    job->residual_square += weight * (double)k->block_sum(TG_SUM_OF_SQUARES, job->source.residual + first, n, 1, 1);
+}
+
+tg_status tg_dense_encode(tg_job *job, const tg_dense_steps *steps, const void *shape, size_t unit)
+{
+    const uint64_t count = job->source.count;
+    for (uint64_t first = 0; first < count; first += TG_BLOCK) {
+        const size_t n = tg_block_size(count, first);
+        const float *gradient = steps->fused && !job->sent && n == TG_BLOCK ? gradient_at(job, first, n) : NULL;
+        for (size_t done = 0; done < n;) {
+            size_t here = gradient ? steps->fused(job, shape, first + done, n - done, gradient + done) : 0;
+            if (here == 0) {
+                here = gradient ? unit : n;
+                if (!compose(job, steps, shape, first + done, here)) {
+                    undo(job, steps, shape, first + done);
+                    return TG_NONFINITE;
+                }
+            }
+            done += here;
+        }
+        note_block(job, first, n);
+    }
+    job->selected = count;
     return TG_OK;
 }

@@ -65,7 +65,7 @@ static void replay_block(tg_job *job, const void *shape, uint64_t first, size_t 
 
 static tg_status encode(tg_job *job)
 {
-    static const tg_dense_steps steps = {encode_block, replay_block};
+    static const tg_dense_steps steps = {NULL, encode_block, replay_block};
     const uint64_t count = job->source.count, bucket = bucket_size(job->spec, count);
     for (uint64_t at = 0; !nested(job->spec) && at < count; at += bucket) {
         float mean;
@@ -74,7 +74,7 @@ static tg_status encode(tg_job *job)
         tg_store_float(job->payload + at / bucket * 4, mean);
     }
     job->payload_size = bound(job->spec, count);
-    return tg_dense_encode(job, &steps, NULL);
+    return tg_dense_encode(job, &steps, NULL, TG_BLOCK);
 }
 
 /* The levels reader's fields serve: scales are the means, codes the signs. */
