@@ -58,16 +58,27 @@ static void note_block(tg_job *job, uint64_t first, size_t n)
     job->residual_square += weight * (double)k->block_sum(TG_SUM_OF_SQUARES, job->source.residual + first, n, 1, 1);
 }
 
-tg_status tg_dense_encode(tg_job *job, const tg_dense_steps *steps, const void *shape, size_t unit)
+/* Digests the chunks that are complete, now that elements before `end` are written. */
+static void digest_block(tg_job *job, const tg_dense_steps *steps, uint64_t end)
+{
+    tg_digests *d = &job->digests;
+    if (!d->of || steps->bits == 0)
+        return;
+    for (uint64_t written = steps->start + end * steps->bits / 8; (d->to + 1) * TG_CHUNK <= written; d->to++)
+        d->of[d->to] = job->kernels->digest(job->payload + d->to * TG_CHUNK, TG_CHUNK);
+}
+
+tg_status tg_dense_encode(tg_job *job, const tg_dense_steps *steps, const void *shape)
 {
     const uint64_t count = job->source.count;
+    job->digests.from = job->digests.to = (steps->start + TG_CHUNK - 1) / TG_CHUNK;
     for (uint64_t first = 0; first < count; first += TG_BLOCK) {
         const size_t n = tg_block_size(count, first);
         const float *gradient = steps->fused && !job->sent && n == TG_BLOCK ? gradient_at(job, first, n) : NULL;
         for (size_t done = 0; done < n;) {
             size_t here = gradient ? steps->fused(job, shape, first + done, n - done, gradient + done) : 0;
             if (here == 0) {
-                here = gradient ? unit : n;
+                here = gradient ? steps->unit : n;
                 if (!compose(job, steps, shape, first + done, here)) {
                     undo(job, steps, shape, first + done);
                     return TG_NONFINITE;
@@ -76,6 +87,7 @@ tg_status tg_dense_encode(tg_job *job, const tg_dense_steps *steps, const void *
             done += here;
         }
         note_block(job, first, n);
+        digest_block(job, steps, first + n);
     }
     job->selected = count;
     return TG_OK;

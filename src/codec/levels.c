@@ -188,11 +188,16 @@ static bool measure(tg_job *job, const tg_levels_shape *shape)
 
 tg_status tg_levels_encode(tg_job *job, const tg_levels_shape *shape)
 {
-    const tg_dense_steps steps = {fusible(job, shape) ? fuse_block : NULL, encode_block, replay_block};
+    const tg_dense_steps steps = {.fused = fusible(job, shape) ? fuse_block : NULL,
+                                  .block = encode_block,
+                                  .replay = replay_block,
+                                  .unit = fused_unit(shape),
+                                  .start = scales_size(shape),
+                                  .bits = shape->coding == TG_CODING_PACKED ? tg_code_width(shape->levels) : 0};
     job->layout = TG_LAYOUT_PACKED;
     if (!nested(shape) && !measure(job, shape))
         return TG_NONFINITE;
-    tg_status status = tg_dense_encode(job, &steps, shape, fused_unit(shape));
+    tg_status status = tg_dense_encode(job, &steps, shape);
     if (status != TG_OK)
         return status;
     uint8_t *codes = job->payload + scales_size(shape), *end;

@@ -65,7 +65,6 @@ static void replay_block(tg_job *job, const void *shape, uint64_t first, size_t 
 
 static tg_status encode(tg_job *job)
 {
-    static const tg_dense_steps steps = {NULL, encode_block, replay_block};
     const uint64_t count = job->source.count, bucket = bucket_size(job->spec, count);
     for (uint64_t at = 0; !nested(job->spec) && at < count; at += bucket) {
         float mean;
@@ -74,7 +73,11 @@ static tg_status encode(tg_job *job)
         tg_store_float(job->payload + at / bucket * 4, mean);
     }
     job->payload_size = bound(job->spec, count);
-    return tg_dense_encode(job, &steps, NULL, TG_BLOCK);
+    const tg_dense_steps steps = {.block = encode_block,
+                                  .replay = replay_block,
+                                  .start = (size_t)tg_bucket_count(count, job->spec->bucket) * 4,
+                                  .bits = 1};
+    return tg_dense_encode(job, &steps, NULL);
 }
 
 /* The levels reader's fields serve: scales are the means, codes the signs. */

@@ -34,9 +34,10 @@ static void replay_block(tg_job *job, const void *shape, uint64_t first, size_t 
 
 tg_status tg_plain_encode(tg_job *job, tg_dtype wire)
 {
-    static const tg_dense_steps steps = {NULL, encode_block, replay_block};
+    const tg_dense_steps steps = {
+        .block = encode_block, .replay = replay_block, .bits = 8 * (unsigned)tg_dtype_size(wire)};
     job->payload_size = (size_t)job->source.count * tg_dtype_size(wire);
-    return tg_dense_encode(job, &steps, &wire, TG_BLOCK);
+    return tg_dense_encode(job, &steps, &wire);
 }
 
 bool tg_plain_open(tg_plain_reader *reader, tg_dtype dtype, uint64_t count, const uint8_t *bytes, size_t size)

@@ -35,7 +35,7 @@ tg_status tg_frame_check(const tg_kernels *kernels, tg_frame frame, tg_frame_inf
         return status;
     if (info->has_checksum) {
         const uint8_t *bytes = frame.data;
-        uint32_t computed = tg_checksum(bytes, bytes + TG_HEADER_SIZE, frame.size - TG_HEADER_SIZE);
+        uint32_t computed = tg_checksum(kernels, bytes, bytes + TG_HEADER_SIZE, frame.size - TG_HEADER_SIZE, NULL);
         if (computed != tg_header_checksum(bytes))
             return tg_fail(error, TG_CHECKSUM_MISMATCH,
                            "the checksum is %08" PRIx32 " and the bytes give %08" PRIx32 ": the frame was damaged",

@@ -118,6 +118,9 @@ typedef struct tg_kernels {
                           uint32_t mask, uint64_t *bins);
     uint64_t (*count_at_least)(const uint32_t *keys, size_t n, uint32_t least);
 
+    /* XXH3_64bits, of any number of bytes. */
+    uint64_t (*digest)(const uint8_t *bytes, size_t n);
+
     /* Several of the above in one go, while the values are in the first-level cache; NULL where a table has none, and then the
      * caller composes. Each gives the same bytes as the composition. */
 

@@ -27,6 +27,7 @@ const tg_kernels tg_kernels_avx2 = {
     .random_keys = tg_scalar_random_keys,
     .key_histogram = tg_scalar_key_histogram,
     .count_at_least = tg_scalar_count_at_least,
+    .digest = tg_avx2_digest,
     .encode_levels = tg_avx2_encode_levels,
 };
 
