@@ -4,7 +4,7 @@
 #define XXH_INLINE_ALL
 #include "xxhash.h"
 
-#include "kernels/avx2/levels.h"
+#include "kernels/avx2/avx2.h"
 
 uint64_t tg_avx2_digest(const uint8_t *bytes, size_t n) { return XXH3_64bits(bytes, n); }
 

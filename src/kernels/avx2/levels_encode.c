@@ -8,7 +8,7 @@
 #if defined(__AVX2__)
 
 #include "base/numeric.h"
-#include "kernels/avx2/levels.h"
+#include "kernels/avx2/avx2.h"
 #include "kernels/quantiser.h"
 
 enum { ROWS = 32, PAIRS = ROWS / 2, AHEAD = 4096 };
@@ -186,40 +186,16 @@ static void (*const encoders[4][2][2])(const unit *) = {ROW(two), ROW(four), ROW
 
 /* ---- scales ---- */
 
-static uint32_t largest_magnitude(const float *x, size_t n)
-{
-    const __m256i mask = _mm256_set1_epi32((int)TG_MAGNITUDE_MASK);
-    __m256i a = _mm256_setzero_si256(), b = a, c = a, d = a;
-    for (size_t i = 0; i < n; i += 32) {
-        a = _mm256_max_epu32(a, _mm256_and_si256(tg_load_bits(x + i), mask));
-        b = _mm256_max_epu32(b, _mm256_and_si256(tg_load_bits(x + i + 8), mask));
-        c = _mm256_max_epu32(c, _mm256_and_si256(tg_load_bits(x + i + 16), mask));
-        d = _mm256_max_epu32(d, _mm256_and_si256(tg_load_bits(x + i + 24), mask));
-    }
-    return tg_largest_of(_mm256_max_epu32(_mm256_max_epu32(a, b), _mm256_max_epu32(c, d)));
-}
-
-static float square_sum(const float *x, size_t n)
-{
-    __m256 low = _mm256_setzero_ps(), high = low;
-    for (size_t i = 0; i < n; i += 16) {
-        __m256 a = _mm256_loadu_ps(x + i), b = _mm256_loadu_ps(x + i + 8);
-        low = _mm256_add_ps(low, _mm256_mul_ps(a, a));
-        high = _mm256_add_ps(high, _mm256_mul_ps(b, b));
-    }
-    return tg_sum_of_lanes(low, high);
-}
-
 /* False where the value needs care. */
 TG_INLINE bool radius_of(tg_norm norm, const float *x, size_t n, const uint8_t *stored, float *radius)
 {
     if (norm == TG_NORM_MAX) {
-        uint32_t bits = largest_magnitude(x, n);
+        uint32_t bits = tg_avx2_max_magnitude(x, n);
         *radius = tg_bits_float(bits);
         return bits < TG_INFINITY_BITS;
     }
     if (norm == TG_NORM_L2) {
-        float sum = square_sum(x, n);
+        float sum = tg_avx2_block_sum(TG_SUM_OF_SQUARES, x, n, 1, 1);
         *radius = (float)tg_sqrt((double)sum);
         return sum >= 0x1p-80f && tg_float_bits(sum) < TG_INFINITY_BITS;
     }
@@ -274,7 +250,7 @@ size_t tg_avx2_encode_levels(const tg_levels_encoding *e, size_t n)
             if (e->beta != e->alpha) {
                 add_residual(e->gradient + t.at, e->residual + t.at, e->beta, step, rest);
                 t.rest = rest;
-                if (largest_magnitude(rest, step) >= TG_INFINITY_BITS)
+                if (tg_avx2_max_magnitude(rest, step) >= TG_INFINITY_BITS)
                     break;
             }
         }
