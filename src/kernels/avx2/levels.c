@@ -52,12 +52,13 @@ TG_INLINE __m256 limit_to(__m256 x, __m256 bound)
 void tg_avx2_dequantise(const tg_quantiser *q, const uint16_t *codes, size_t n, float *values)
 {
     const __m256i top = _mm256_set1_epi32((int)(2 * q->levels)), levels = _mm256_set1_epi32((int)q->levels);
-    const __m256 unit = _mm256_set1_ps(q->unit), radius = _mm256_set1_ps(q->radius), centre = _mm256_set1_ps(q->centre);
+    const __m256 unit = _mm256_set1_ps(q->unit), drop = _mm256_set1_ps(q->drop), radius = _mm256_set1_ps(q->radius), centre = _mm256_set1_ps(q->centre);
     size_t i = 0;
     for (; i + 8 <= n; i += 8) {
         __m256i code = _mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)(const void *)(codes + i)));
         code = _mm256_sub_epi32(_mm256_min_epu32(code, top), levels);
-        __m256 x = limit_to(_mm256_mul_ps(_mm256_cvtepi32_ps(code), unit), radius);
+        __m256 x = _mm256_mul_ps(_mm256_mul_ps(_mm256_cvtepi32_ps(code), unit), drop);
+        x = limit_to(x, radius);
         if (q->affine)
             x = limit_to(_mm256_add_ps(centre, x), _mm256_set1_ps(FLT_MAX));
         _mm256_storeu_ps(values + i, x);
