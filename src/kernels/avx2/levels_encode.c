@@ -55,12 +55,13 @@ TG_INLINE void keep_rest(const group *g, size_t at, unsigned pair, __m256i drawn
     _mm256_storeu_ps(g->residual + at, _mm256_sub_ps(_mm256_loadu_ps(g->rest + at), sent));
 }
 
-/* Levels of rows 2 * pair and 2 * pair + 1, lanes 8 * half to 8 * half + 7: signed, in the upper halves; what is below is noise. */
-TG_INLINE void draw_pair(const group *g, variant v, unsigned pair, unsigned half, __m256i *even, __m256i *odd)
+/* Levels of rows 2 * pair and 2 * pair + 1, where pair = start + more and g->counter is that of `start`; lanes 8 * half to 8 * half + 7: signed, in the upper halves; what is below is noise. */
+TG_INLINE void draw_pair(const group *g, variant v, unsigned start, unsigned more, unsigned half, __m256i *even, __m256i *odd)
 {
-    size_t at = pair * 32 + half * 8;
+    const unsigned pair = start + more;
+    const size_t at = pair * 32 + half * 8;
     __m256 gain = _mm256_broadcast_ss(g->gain + pair);
-    __m256i x = _mm256_add_epi32(g->counter, _mm256_set1_epi32((int)(16 * pair + 8 * half)));
+    __m256i x = _mm256_add_epi32(g->counter, _mm256_set1_epi32((int)(16 * more + 8 * half)));
     x = tg_hash_before_last(x, g->key_high);
     __m256i high = _mm256_srli_epi32(x, 16), low = _mm256_and_si256(_mm256_xor_si256(x, high), _mm256_set1_epi32(0xffff));
     *even = _mm256_add_epi32(position_of(g, v, at, gain), low);
@@ -95,8 +96,8 @@ TG_INLINE __m256i pack_word(const group *g, variant v, unsigned pair, unsigned h
     TG_UNROLL
     for (unsigned row = 0; row < half_rows; row += 2) {
         __m256i a, b, c, d;
-        draw_pair(g, v, pair + row / 2, half, &a, &b);
-        draw_pair(g, v, pair + (row + half_rows) / 2, half, &c, &d);
+        draw_pair(g, v, pair, row / 2, half, &a, &b);
+        draw_pair(g, v, pair, (row + half_rows) / 2, half, &c, &d);
         __m256i even = side_by_side(a, c), odd = side_by_side(b, d);
         if (row > 0)
             even = _mm256_slli_epi16(even, (int)(row * v.width));
@@ -107,26 +108,29 @@ TG_INLINE __m256i pack_word(const group *g, variant v, unsigned pair, unsigned h
     return _mm256_add_epi16(word, _mm256_set1_epi16((short)offset));
 }
 
-TG_INLINE void encode_group(const group *g, variant v, unsigned width, uint8_t *packed)
+TG_INLINE void encode_group(group *g, variant v, unsigned width, uint8_t *packed)
 {
     if (v.width) {
         const unsigned pairs = 16 / v.width; /* of rows in a word */
-        for (unsigned word = 0; word < v.width; word++)
-            TG_UNROLL
-            for (unsigned half = 0; half < 2; half++)
-                tg_store_bits(packed + 64 * word + 32 * half, pack_word(g, v, word * pairs, half));
+        for (unsigned word = 0; word < v.width; word++) {
+            tg_store_bits(packed + 64 * word, pack_word(g, v, word * pairs, 0));
+            tg_store_bits(packed + 64 * word + 32, pack_word(g, v, word * pairs, 1));
+            g->counter = _mm256_add_epi32(g->counter, _mm256_set1_epi32((int)(16 * pairs)));
+        }
         return;
     }
     uint32_t codes[TG_GROUP];
     __m256i levels = _mm256_set1_epi32((int)g->levels);
-    for (unsigned pair = 0; pair < PAIRS; pair++)
+    for (unsigned pair = 0; pair < PAIRS; pair++) {
         TG_UNROLL
         for (unsigned half = 0; half < 2; half++) {
             __m256i even, odd;
-            draw_pair(g, v, pair, half, &even, &odd);
+            draw_pair(g, v, pair, 0, half, &even, &odd);
             tg_store_bits(codes + pair * 32 + half * 8, _mm256_add_epi32(_mm256_srai_epi32(even, 16), levels));
             tg_store_bits(codes + pair * 32 + half * 8 + 16, _mm256_add_epi32(_mm256_srai_epi32(odd, 16), levels));
         }
+        g->counter = _mm256_add_epi32(g->counter, _mm256_set1_epi32(16));
+    }
     tg_avx2_pack_group(codes, width, packed);
 }
 
@@ -140,20 +144,27 @@ typedef struct unit {
     float gain[TG_BLOCK / TG_FUSED_BUCKET], value[TG_BLOCK / TG_FUSED_BUCKET], radius[TG_BLOCK / TG_FUSED_BUCKET];
 } unit;
 
+TG_INLINE void spread(float x, size_t n, float *to)
+{
+    for (size_t i = 0; i < n; i++)
+        to[i] = x;
+}
+
 TG_INLINE void encode_unit(const unit *t, variant v)
 {
     const tg_levels_encoding *e = t->encoding;
-    for (size_t done = 0; done < t->n; done += TG_GROUP) {
-        float gain[PAIRS], value[PAIRS], radius[PAIRS];
-        for (unsigned pair = 0; pair < PAIRS; pair++) {
-            size_t bucket = (done + pair * 32) / e->bucket;
-            gain[pair] = t->gain[bucket];
-            if (v.feedback) {
-                value[pair] = t->value[bucket];
-                radius[pair] = t->radius[bucket];
-            }
-        }
+    const size_t stretch = e->bucket < TG_GROUP ? e->bucket / 32 : PAIRS; /* pairs of rows with one scale */
+    float gain[PAIRS], value[PAIRS], radius[PAIRS];
+    for (size_t done = 0, bucket = 0; done < t->n; done += TG_GROUP) {
         size_t at = t->at + done;
+        if (done == 0 || e->bucket < TG_GROUP) /* else all groups of a unit lie in one bucket */
+            for (size_t pair = 0; pair < PAIRS; pair += stretch, bucket++) {
+                spread(t->gain[bucket], stretch, gain + pair);
+                if (v.feedback) {
+                    spread(t->value[bucket], stretch, value + pair);
+                    spread(t->radius[bucket], stretch, radius + pair);
+                }
+            }
         group g = {.u = t->u + done,
                    .ahead = {e->gradient + at, v.feedback ? e->residual + at : NULL},
                    .gain = gain,
