@@ -11,15 +11,19 @@
 #include "kernels/avx2/avx2.h"
 #include "kernels/quantiser.h"
 
-enum { ROWS = 32, PAIRS = ROWS / 2, AHEAD = 4096 };
+/* Elements whose scales are found before they are quantised: enough to hide latencies, few enough for the first-level cache together
+ * with what is prefetched meanwhile, which is as much again. */
+enum { PAIRS = 16, UNIT = 2048, UNIT_WITH_FEEDBACK = 1024 };
 
 /* What the rows of one group need. */
 typedef struct group {
     const float *u;
     const float *rest;       /* with feedback */
     float *residual;
-    const float *ahead[2];   /* what to prefetch, a group later: gradient, and residual */
-    const float *gain, *unit, *radius; /* one for each pair of rows */
+    const float *ahead[2];   /* gradient and residual, to be prefetched this many bytes further on */
+    size_t reach;
+    const float *gain, *unit, *radius; /* of the bucket that the group starts in, and those that follow */
+    unsigned bucket_shift;             /* pair >> bucket_shift: the bucket of a pair of rows */
     __m256i counter, key_high;
     uint32_t levels;
 } group;
@@ -46,35 +50,34 @@ TG_INLINE __m256i position_of(const group *g, variant v, size_t at, __m256 gain)
 }
 
 /* residual = rest - sent, the level being in the upper half of `drawn`. */
-TG_INLINE void keep_rest(const group *g, size_t at, unsigned pair, __m256i drawn)
+TG_INLINE void keep_rest(const group *g, size_t at, size_t bucket, __m256i drawn)
 {
-    __m256 unit = _mm256_broadcast_ss(g->unit + pair), radius = _mm256_broadcast_ss(g->radius + pair);
+    __m256 unit = _mm256_broadcast_ss(g->unit + bucket), radius = _mm256_broadcast_ss(g->radius + bucket);
     __m256 sent = _mm256_mul_ps(_mm256_cvtepi32_ps(_mm256_srai_epi32(drawn, 16)), unit);
     sent = _mm256_min_ps(radius, sent);
     sent = _mm256_max_ps(_mm256_xor_ps(radius, _mm256_set1_ps(-0.0f)), sent);
     _mm256_storeu_ps(g->residual + at, _mm256_sub_ps(_mm256_loadu_ps(g->rest + at), sent));
 }
 
-/* Levels of rows 2 * pair and 2 * pair + 1, where pair = start + more and g->counter is that of `start`; lanes 8 * half to 8 * half + 7: signed, in the upper halves; what is below is noise. */
-TG_INLINE void draw_pair(const group *g, variant v, unsigned start, unsigned more, unsigned half, __m256i *even, __m256i *odd)
+/* Levels of rows 2 * pair and 2 * pair + 1, lanes 8 * half to 8 * half + 7: signed, in the upper halves; what is below is noise. */
+TG_INLINE void draw_pair(const group *g, variant v, unsigned pair, unsigned half, __m256i *even, __m256i *odd)
 {
-    const unsigned pair = start + more;
-    const size_t at = pair * 32 + half * 8;
-    __m256 gain = _mm256_broadcast_ss(g->gain + pair);
-    __m256i x = _mm256_add_epi32(g->counter, _mm256_set1_epi32((int)(16 * more + 8 * half)));
+    const size_t at = pair * 32 + half * 8, bucket = pair >> g->bucket_shift;
+    __m256 gain = _mm256_broadcast_ss(g->gain + bucket);
+    __m256i x = _mm256_add_epi32(g->counter, tg_load_bits(tg_counting + 16 * pair + 8 * half));
     x = tg_hash_before_last(x, g->key_high);
     __m256i high = _mm256_srli_epi32(x, 16), low = _mm256_and_si256(_mm256_xor_si256(x, high), _mm256_set1_epi32(0xffff));
     *even = _mm256_add_epi32(position_of(g, v, at, gain), low);
     *odd = _mm256_add_epi32(position_of(g, v, at + 16, gain), high);
     if (v.feedback) {
-        keep_rest(g, at, pair, *even);
-        keep_rest(g, at + 16, pair, *odd);
+        keep_rest(g, at, bucket, *even);
+        keep_rest(g, at + 16, bucket, *odd);
     }
     if (v.feedback) {
-        tg_prefetch(g->ahead[half] + pair * 32, AHEAD);
-        tg_prefetch(g->ahead[half] + pair * 32 + 16, AHEAD);
+        tg_prefetch(g->ahead[half] + pair * 32, g->reach);
+        tg_prefetch(g->ahead[half] + pair * 32 + 16, g->reach);
     } else {
-        tg_prefetch(g->ahead[0] + pair * 32 + 16 * half, AHEAD);
+        tg_prefetch(g->ahead[0] + pair * 32 + 16 * half, g->reach);
     }
 }
 
@@ -96,8 +99,8 @@ TG_INLINE __m256i pack_word(const group *g, variant v, unsigned pair, unsigned h
     TG_UNROLL
     for (unsigned row = 0; row < half_rows; row += 2) {
         __m256i a, b, c, d;
-        draw_pair(g, v, pair, row / 2, half, &a, &b);
-        draw_pair(g, v, pair, (row + half_rows) / 2, half, &c, &d);
+        draw_pair(g, v, pair + row / 2, half, &a, &b);
+        draw_pair(g, v, pair + (row + half_rows) / 2, half, &c, &d);
         __m256i even = side_by_side(a, c), odd = side_by_side(b, d);
         if (row > 0)
             even = _mm256_slli_epi16(even, (int)(row * v.width));
@@ -108,74 +111,61 @@ TG_INLINE __m256i pack_word(const group *g, variant v, unsigned pair, unsigned h
     return _mm256_add_epi16(word, _mm256_set1_epi16((short)offset));
 }
 
-TG_INLINE void encode_group(group *g, variant v, unsigned width, uint8_t *packed)
+TG_INLINE void encode_group(const group *g, variant v, unsigned width, uint8_t *packed)
 {
     if (v.width) {
         const unsigned pairs = 16 / v.width; /* of rows in a word */
         for (unsigned word = 0; word < v.width; word++) {
             tg_store_bits(packed + 64 * word, pack_word(g, v, word * pairs, 0));
             tg_store_bits(packed + 64 * word + 32, pack_word(g, v, word * pairs, 1));
-            g->counter = _mm256_add_epi32(g->counter, _mm256_set1_epi32((int)(16 * pairs)));
         }
         return;
     }
     uint32_t codes[TG_GROUP];
     __m256i levels = _mm256_set1_epi32((int)g->levels);
-    for (unsigned pair = 0; pair < PAIRS; pair++) {
+    for (unsigned pair = 0; pair < PAIRS; pair++)
         TG_UNROLL
         for (unsigned half = 0; half < 2; half++) {
             __m256i even, odd;
-            draw_pair(g, v, pair, 0, half, &even, &odd);
+            draw_pair(g, v, pair, half, &even, &odd);
             tg_store_bits(codes + pair * 32 + half * 8, _mm256_add_epi32(_mm256_srai_epi32(even, 16), levels));
             tg_store_bits(codes + pair * 32 + half * 8 + 16, _mm256_add_epi32(_mm256_srai_epi32(odd, 16), levels));
         }
-        g->counter = _mm256_add_epi32(g->counter, _mm256_set1_epi32(16));
-    }
     tg_avx2_pack_group(codes, width, packed);
 }
 
 /* ---- one unit: whole buckets that are whole groups ---- */
+
+enum { MOST = UNIT / TG_FUSED_BUCKET }; /* buckets */
 
 typedef struct unit {
     const tg_levels_encoding *encoding;
     size_t at, n;
     const float *u, *rest;
     uint8_t *scales, *packed;
-    float gain[TG_BLOCK / TG_FUSED_BUCKET], value[TG_BLOCK / TG_FUSED_BUCKET], radius[TG_BLOCK / TG_FUSED_BUCKET];
+    float gain[MOST], value[MOST], radius[MOST];
 } unit;
-
-TG_INLINE void spread(float x, size_t n, float *to)
-{
-    for (size_t i = 0; i < n; i++)
-        to[i] = x;
-}
 
 TG_INLINE void encode_unit(const unit *t, variant v)
 {
     const tg_levels_encoding *e = t->encoding;
-    const size_t stretch = e->bucket < TG_GROUP ? e->bucket / 32 : PAIRS; /* pairs of rows with one scale */
-    float gain[PAIRS], value[PAIRS], radius[PAIRS];
-    for (size_t done = 0, bucket = 0; done < t->n; done += TG_GROUP) {
-        size_t at = t->at + done;
-        if (done == 0 || e->bucket < TG_GROUP) /* else all groups of a unit lie in one bucket */
-            for (size_t pair = 0; pair < PAIRS; pair += stretch, bucket++) {
-                spread(t->gain[bucket], stretch, gain + pair);
-                if (v.feedback) {
-                    spread(t->value[bucket], stretch, value + pair);
-                    spread(t->radius[bucket], stretch, radius + pair);
-                }
-            }
-        group g = {.u = t->u + done,
-                   .ahead = {e->gradient + at, v.feedback ? e->residual + at : NULL},
-                   .gain = gain,
-                   .counter = tg_count_from((e->first + (uint32_t)at) / 2 + e->key.low),
-                   .key_high = _mm256_set1_epi32((int)e->key.high),
-                   .levels = e->levels};
+    group g = {.reach = (v.feedback ? UNIT_WITH_FEEDBACK : UNIT) * sizeof(float),
+               .key_high = _mm256_set1_epi32((int)e->key.high),
+               .levels = e->levels};
+    while (e->bucket >> g.bucket_shift > 32 && g.bucket_shift < 4)
+        g.bucket_shift++;
+    for (size_t done = 0; done < t->n; done += TG_GROUP) {
+        const size_t at = t->at + done, bucket = e->bucket < t->n ? done / e->bucket : 0;
+        g.u = t->u + done;
+        g.ahead[0] = e->gradient + at;
+        g.counter = _mm256_set1_epi32((int)((e->first + (uint32_t)at) / 2 + e->key.low));
+        g.gain = t->gain + bucket;
         if (v.feedback) {
             g.rest = t->rest + done;
             g.residual = e->residual + at;
-            g.unit = value;
-            g.radius = radius;
+            g.ahead[1] = e->residual + at;
+            g.unit = t->value + bucket;
+            g.radius = t->radius + bucket;
         }
         encode_group(&g, v, e->width, t->packed + done / 8 * e->width);
     }
@@ -214,22 +204,24 @@ TG_INLINE bool radius_of(tg_norm norm, const float *x, size_t n, const uint8_t *
     return true;
 }
 
-static bool find_scales(unit *t, tg_norm norm)
+/* Scales of the unit's buckets, up to the first that needs care; returns the elements of those found. */
+TG_INLINE size_t find_scales(unit *t, tg_norm norm)
 {
     const tg_levels_encoding *e = t->encoding;
-    for (size_t b = 0; b * e->bucket < t->n; b++) {
+    size_t done = 0;
+    for (size_t b = 0; done < t->n; b++, done += e->bucket) {
         float radius;
-        if (!radius_of(norm, t->u + b * e->bucket, e->bucket, t->scales + 4 * b, &radius))
-            return false;
+        if (!radius_of(norm, t->u + done, e->bucket, t->scales + 4 * b, &radius))
+            break;
         if (!(radius >= TG_LIFT_BELOW) && radius != 0)
-            return false;
+            break;
         t->radius[b] = radius;
         t->gain[b] = radius > 0 ? tg_level_gain(e->levels, radius) : 0;
         if (e->residual)
             t->value[b] = radius > 0 ? tg_level_unit(e->levels, radius) : 0;
         tg_store_float(t->scales + 4 * b, radius);
     }
-    return true;
+    return done < t->n ? done / TG_GROUP * TG_GROUP : t->n;
 }
 
 /* u = gradient + alpha * residual, and the same for rest with beta. */
@@ -242,32 +234,45 @@ static void add_residual(const float *gradient, const float *residual, float fac
     }
 }
 
+static size_t find_scales_of(unit *t)
+{
+    switch (t->encoding->norm) {
+    case TG_NORM_MAX: return find_scales(t, TG_NORM_MAX);
+    case TG_NORM_L2: return find_scales(t, TG_NORM_L2);
+    default: return find_scales(t, TG_NORM_GIVEN);
+    }
+}
+
 size_t tg_avx2_encode_levels(const tg_levels_encoding *e, size_t n)
 {
-    const size_t step = e->norm != TG_NORM_GIVEN && e->bucket > TG_GROUP ? e->bucket : TG_GROUP;
+    const size_t least = e->residual ? UNIT_WITH_FEEDBACK : UNIT;
+    const size_t step = e->norm != TG_NORM_GIVEN && e->bucket > least ? e->bucket : least;
     const unsigned row = e->width == 2 ? 0 : e->width == 4 ? 1 : e->width == 8 ? 2 : 3;
     /* A largest magnitude, or a norm computed from it, is off by so little that a position rounds to the last level all the same: by
      * 2^-24 of 2^23 at most for 127 levels and the maximum, by 3 * 2^-24 of 2^21 for 31 levels and the L2 norm. */
     const bool limit = e->exceeds || e->levels > (e->norm == TG_NORM_MAX ? 127 : 31);
     float u[TG_BLOCK], rest[TG_BLOCK];
     unit t = {.encoding = e};
-    for (t.at = 0, t.n = step; t.at < n; t.at += step) {
+    for (t.at = 0; t.at < n; t.at += t.n) {
+        const size_t here = n - t.at < step ? n - t.at : step;
         t.u = e->gradient + t.at;
         t.scales = e->scales + t.at / e->bucket * 4;
         t.packed = e->packed + t.at / 8 * e->width;
         if (e->residual) {
-            add_residual(e->gradient + t.at, e->residual + t.at, e->alpha, step, u);
+            add_residual(e->gradient + t.at, e->residual + t.at, e->alpha, here, u);
             t.u = t.rest = u;
             if (e->beta != e->alpha) {
-                add_residual(e->gradient + t.at, e->residual + t.at, e->beta, step, rest);
+                add_residual(e->gradient + t.at, e->residual + t.at, e->beta, here, rest);
                 t.rest = rest;
-                if (tg_avx2_max_magnitude(rest, step) >= TG_INFINITY_BITS)
+                if (tg_avx2_max_magnitude(rest, here) >= TG_INFINITY_BITS)
                     break;
             }
         }
-        if (!find_scales(&t, e->norm))
-            break;
+        t.n = here;
+        t.n = find_scales_of(&t);
         encoders[row][limit][e->residual != NULL](&t);
+        if (t.n < here)
+            return t.at + t.n;
     }
     return t.at;
 }

@@ -51,6 +51,9 @@ TG_INLINE __m256i tg_hash_before_last(__m256i x, __m256i key_high)
     return _mm256_mullo_epi32(x, _mm256_set1_epi32((int)0x846ca68bu));
 }
 
+/* 0, 1, 2, ...: the counters of a group's rows. */
+extern const uint32_t tg_counting[TG_GROUP / 2];
+
 TG_INLINE __m256i tg_count_from(uint32_t first)
 {
     return _mm256_add_epi32(_mm256_set1_epi32((int)first), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
