@@ -86,7 +86,7 @@ TG_INLINE void draw_pair(const group *g, variant v, unsigned pair, unsigned half
 /* Two rows' levels as 16-bit numbers: `first` in the lower halves. */
 TG_INLINE __m256i side_by_side(__m256i first, __m256i second)
 {
-    return _mm256_blend_epi16(_mm256_srli_epi32(first, 16), second, 0xaa);
+    return _mm256_blend_epi16(_mm256_srai_epi32(first, 16), second, 0xaa);
 }
 
 /* Widths 2, 4, 8: a word holds 32 / width rows, and each half of it 16 / width. Both halves are added up at once in 16-bit arithmetic; levels
