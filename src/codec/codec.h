@@ -70,6 +70,9 @@ typedef struct tg_codec_row {
     bool (*open)(tg_reader *reader, const tg_payload *payload);
     bool (*read)(tg_reader *reader, size_t n, tg_read_mode mode, float weight, float *out);
     bool (*done)(const tg_reader *reader);
+    /* What `read` would read of the next block of TG_BLOCK elements, if it is packed levels that the fused kernel takes; false if not,
+     * for every block of this reader. NULL: never. The caller moves reader->levels.position on. */
+    bool (*packed)(const tg_reader *reader, tg_levels_decoding *next);
 
     /* A bound on E|C(u) - u|^2 / |u|^2 for vectors of this count; docs/numerics.md derives them. */
     double (*gamma)(const tg_spec *spec, uint64_t count);

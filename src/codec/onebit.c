@@ -28,9 +28,11 @@ static bool nested(const tg_spec *spec) { return spec->bucket != 0 && TG_BLOCK %
 static void values_of(const uint8_t *means, uint64_t bucket, uint64_t first, size_t n, const uint16_t *codes,
                       float *values)
 {
-    for (size_t i = 0; i < n; i++) {
-        float mean = tg_load_float(means + (first + i) / bucket * 4);
-        values[i] = codes[i] ? mean : -mean;
+    for (size_t i = 0; i < n;) {
+        uint64_t at = (first + i) / bucket, left = (at + 1) * bucket - (first + i);
+        const float mean = tg_load_float(means + at * 4), either[2] = {-mean, mean};
+        for (size_t end = left < n - i ? i + (size_t)left : n; i < end; i++)
+            values[i] = either[codes[i]];
     }
 }
 
@@ -112,6 +114,19 @@ static bool read(tg_reader *reader, size_t n, tg_read_mode mode, float weight, f
     return true;
 }
 
+static bool packed(const tg_reader *reader, tg_levels_decoding *next)
+{
+    const tg_levels_reader *r = &reader->levels;
+    const bool one = r->shape.bucket >= r->shape.count; /* the whole vector */
+    if (!tg_blocks_fit(one ? 0 : r->shape.bucket, &next->bucket) || next->bucket < TG_GROUP)
+        return false;
+    next->levels = 0;
+    next->width = 1;
+    next->scales = r->scales + r->position / r->shape.bucket * 4;
+    next->packed = r->codes + r->position / 8;
+    return true;
+}
+
 static bool done(const tg_reader *reader) { return reader->levels.position == reader->levels.shape.count; }
 
 /* |x - sign(x) mean|^2 = |x|^2 - |x|_1^2 / d, and |x|_1 >= |x|_2. */
@@ -134,5 +149,6 @@ const tg_codec_row tg_codec_onebit = {
     .open = open,
     .read = read,
     .done = done,
+    .packed = packed,
     .gamma = gamma_of,
 };

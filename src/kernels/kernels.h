@@ -68,6 +68,15 @@ typedef struct tg_levels_encoding {
     uint8_t *packed;    /* the run's codes, on the wire */
 } tg_levels_encoding;
 
+/* A run of packed levels within one block, or of signs: width 1, where code 1 is the radius and code 0 its negative. */
+typedef struct tg_levels_decoding {
+    uint32_t levels;
+    unsigned width;
+    uint32_t bucket;       /* as above; TG_GROUP at least for signs */
+    const uint8_t *scales; /* on the wire, and sound */
+    const uint8_t *packed;
+} tg_levels_decoding;
+
 /* Rows of a random vector: draws are shared by elements i and i + 16. */
 #define TG_FUSED_BUCKET 32u
 
@@ -128,6 +137,9 @@ typedef struct tg_kernels {
      * how many elements were done, a multiple of TG_GROUP and of the bucket: it stops before a bucket that is not finite or whose
      * scale needs care (tiny, or out of the range of a plain sum), and the caller composes that one. */
     size_t (*encode_levels)(const tg_levels_encoding *encoding, size_t n);
+
+    /* out = out + weight * values of each frame in turn, n a multiple of TG_GROUP and of the buckets; `set`: the first frame sets. */
+    void (*decode_levels)(const tg_levels_decoding *frames, size_t frame_count, size_t n, bool set, float weight, float *out);
 } tg_kernels;
 
 extern const tg_kernels tg_kernels_scalar;

@@ -35,6 +35,7 @@ const tg_kernels tg_kernels_avx2 = {
     .count_at_least = tg_avx2_count_at_least,
     .digest = tg_avx2_digest,
     .encode_levels = tg_avx2_encode_levels,
+    .decode_levels = tg_avx2_decode_levels,
 };
 
 #endif
