@@ -29,9 +29,14 @@ static bool compose(tg_job *job, const tg_dense_steps *steps, const void *shape,
 {
     tg_dense_scratch *scratch = job->workspace;
     const bool feedback = job->source.residual != NULL;
-    size_t dropped = tg_source_read(&job->source, job->kernels, first, n, &scratch->block);
+    const float *u = scratch->block.u;
+    size_t dropped = 0;
+    if (!feedback && job->source.dtype == TG_FLOAT32 && !job->source.drop_nonfinite)
+        u = (const float *)job->source.gradient + first; /* as it lies */
+    else
+        dropped = tg_source_read(&job->source, job->kernels, first, n, &scratch->block);
     float *sent = job->sent ? job->sent + first : feedback ? scratch->sent : NULL;
-    if (!steps->block(job, shape, first, n, scratch->block.u, sent))
+    if (!steps->block(job, shape, first, n, u, sent))
         return false;
     if (feedback)
         tg_source_commit(&job->source, job->kernels, first, n, &scratch->block, sent);

@@ -36,6 +36,12 @@ static void values_of(const uint8_t *means, uint64_t bucket, uint64_t first, siz
     }
 }
 
+/* Whether the kernels for signs take whole blocks. */
+static bool blocks_fit(uint32_t bucket, uint32_t *within_block)
+{
+    return tg_blocks_fit(bucket, within_block) && *within_block >= TG_GROUP;
+}
+
 static bool encode_block(tg_job *job, const void *shape, uint64_t first, size_t n, const float *u, float *sent)
 {
     (void)shape;
@@ -48,9 +54,18 @@ static bool encode_block(tg_job *job, const void *shape, uint64_t first, size_t 
             return false;
         tg_store_float(job->payload + at / bucket * 4, mean);
     }
+    const tg_kernels *k = job->kernels;
+    uint8_t *packed = job->payload + tg_bucket_count(count, job->spec->bucket) * 4 + first / 8;
+    tg_levels_decoding run = {.width = 1, .scales = job->payload + first / bucket * 4, .packed = packed};
+    if (k->pack_signs && n == TG_BLOCK && blocks_fit(job->spec->bucket, &run.bucket)) {
+        k->pack_signs(u, n, packed);
+        if (sent)
+            k->decode_levels(&run, 1, n, true, 1, sent);
+        return true;
+    }
     for (size_t i = 0; i < n; i++)
         codes[i] = tg_float_bits(u[i]) >> 31 == 0;
-    job->kernels->pack(codes, n, 1, job->payload + tg_bucket_count(count, job->spec->bucket) * 4 + first / 8);
+    k->pack(codes, n, 1, packed);
     if (sent)
         values_of(job->payload, bucket, first, n, codes, sent);
     return true;
@@ -118,7 +133,7 @@ static bool packed(const tg_reader *reader, tg_levels_decoding *next)
 {
     const tg_levels_reader *r = &reader->levels;
     const bool one = r->shape.bucket >= r->shape.count; /* the whole vector */
-    if (!tg_blocks_fit(one ? 0 : r->shape.bucket, &next->bucket) || next->bucket < TG_GROUP)
+    if (!blocks_fit(one ? 0 : r->shape.bucket, &next->bucket))
         return false;
     next->levels = 0;
     next->width = 1;

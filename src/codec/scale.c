@@ -20,8 +20,11 @@ static const float *piece_at(const pieces *p, uint64_t offset, size_t *n)
     *n = tg_block_size(p->n, offset);
     if (p->u)
         return p->u + offset;
+    const tg_source *source = &p->job->source;
+    if (!source->residual && source->dtype == TG_FLOAT32 && !source->drop_nonfinite)
+        return (const float *)source->gradient + p->start + offset;
     tg_source_block *block = &((tg_dense_scratch *)p->job->workspace)->block;
-    (void)tg_source_read(&p->job->source, p->job->kernels, p->start + offset, *n, block);
+    (void)tg_source_read(source, p->job->kernels, p->start + offset, *n, block);
     return block->u;
 }
 

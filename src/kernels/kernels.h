@@ -138,6 +138,13 @@ typedef struct tg_kernels {
      * scale needs care (tiny, or out of the range of a plain sum), and the caller composes that one. */
     size_t (*encode_levels)(const tg_levels_encoding *encoding, size_t n);
 
+    /* Codes of signs, 1 for +: n a multiple of TG_GROUP. */
+    void (*pack_signs)(const float *values, size_t n, uint8_t *packed);
+
+    /* Whether gradient + alpha * residual and gradient + beta * residual are finite in all n elements, of any number; residual may be
+     * NULL. */
+    bool (*all_finite)(const float *gradient, const float *residual, float alpha, float beta, size_t n);
+
     /* out = out + weight * values of each frame in turn, n a multiple of TG_GROUP and of the buckets; `set`: the first frame sets. */
     void (*decode_levels)(const tg_levels_decoding *frames, size_t frame_count, size_t n, bool set, float weight, float *out);
 } tg_kernels;

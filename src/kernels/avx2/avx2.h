@@ -23,11 +23,14 @@ void tg_avx2_magnitude_keys(const float *values, size_t n, uint32_t *keys);
 void tg_avx2_random_keys(tg_key key, uint32_t first, size_t n, uint32_t *keys);
 uint64_t tg_avx2_count_at_least(const uint32_t *keys, size_t n, uint32_t least);
 
+bool tg_avx2_all_finite(const float *gradient, const float *residual, float alpha, float beta, size_t n);
+
 /* levels.c */
 void tg_avx2_quantise(const tg_quantiser *q, const float *values, size_t n, uint32_t first, tg_key key, uint16_t *codes);
 void tg_avx2_dequantise(const tg_quantiser *q, const uint16_t *codes, size_t n, float *values);
 
 /* pack.c; the last two take one whole group. */
+void tg_avx2_pack_signs(const float *values, size_t n, uint8_t *packed);
 void tg_avx2_pack(const uint16_t *codes, size_t n, unsigned width, uint8_t *packed);
 void tg_avx2_unpack(const uint8_t *packed, size_t n, unsigned width, uint16_t *codes);
 void tg_avx2_pack_group(const uint32_t *codes, unsigned width, uint8_t *packed);

@@ -50,6 +50,20 @@ void tg_avx2_unpack_group(const uint8_t *packed, unsigned width, uint32_t *codes
     }
 }
 
+void tg_avx2_pack_signs(const float *values, size_t n, uint8_t *packed)
+{
+    const __m256i sign = _mm256_set1_epi32((int)0x80000000u);
+    for (size_t done = 0; done < n; done += TG_GROUP, packed += TG_GROUP / 8) {
+        __m256i a = _mm256_setzero_si256(), b = a;
+        for (unsigned row = 0; row < 32; row++, values += 16) {
+            a = _mm256_or_si256(_mm256_srli_epi32(a, 1), _mm256_and_si256(tg_load_bits(values), sign));
+            b = _mm256_or_si256(_mm256_srli_epi32(b, 1), _mm256_and_si256(tg_load_bits(values + 8), sign));
+        }
+        tg_store_bits(packed, _mm256_xor_si256(a, _mm256_set1_epi32(-1)));
+        tg_store_bits(packed + 32, _mm256_xor_si256(b, _mm256_set1_epi32(-1)));
+    }
+}
+
 void tg_avx2_pack(const uint16_t *codes, size_t n, unsigned width, uint8_t *packed)
 {
     uint32_t group[TG_GROUP];

@@ -37,6 +37,29 @@ uint32_t tg_avx2_max_magnitude(const float *values, size_t n)
     return left > most ? left : most;
 }
 
+bool tg_avx2_all_finite(const float *gradient, const float *residual, float alpha, float beta, size_t n)
+{
+    /* x - x is zero for what is finite and NaN for the rest; NaN stays in a sum. */
+    const __m256 a = _mm256_set1_ps(alpha), b = _mm256_set1_ps(beta);
+    __m256 sum = _mm256_setzero_ps();
+    size_t i = 0;
+    for (; i + 8 <= n; i += 8) {
+        __m256 u = _mm256_loadu_ps(gradient + i);
+        if (residual) {
+            __m256 h = _mm256_loadu_ps(residual + i), rest = _mm256_add_ps(u, _mm256_mul_ps(b, h));
+            u = _mm256_add_ps(u, _mm256_mul_ps(a, h));
+            sum = _mm256_add_ps(sum, _mm256_sub_ps(rest, rest));
+        }
+        sum = _mm256_add_ps(sum, _mm256_sub_ps(u, u));
+    }
+    bool finite = _mm256_movemask_ps(_mm256_cmp_ps(sum, sum, _CMP_UNORD_Q)) == 0;
+    for (; i < n; i++) {
+        float h = residual ? residual[i] : 0, u = gradient[i] + alpha * h, rest = gradient[i] + beta * h;
+        finite = finite && u - u == 0 && rest - rest == 0;
+    }
+    return finite;
+}
+
 /* Finite floats in order as signed integers, -0 below +0; its own inverse. */
 TG_INLINE __m256i order_of(__m256i bits)
 {

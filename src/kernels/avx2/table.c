@@ -35,6 +35,8 @@ const tg_kernels tg_kernels_avx2 = {
     .count_at_least = tg_avx2_count_at_least,
     .digest = tg_avx2_digest,
     .encode_levels = tg_avx2_encode_levels,
+    .pack_signs = tg_avx2_pack_signs,
+    .all_finite = tg_avx2_all_finite,
     .decode_levels = tg_avx2_decode_levels,
 };
 
