@@ -3,6 +3,12 @@
 
 #include <string.h>
 
+size_t tg_dense_unit(uint32_t bucket)
+{
+    enum { COMFORTABLE = 1024 };
+    return bucket > COMFORTABLE && TG_BLOCK % bucket == 0 ? bucket : COMFORTABLE;
+}
+
 /* Elements before `end` are committed already; puts the residual back to rounding. */
 static void undo(tg_job *job, const tg_dense_steps *steps, const void *shape, uint64_t end)
 {
@@ -83,7 +89,7 @@ tg_status tg_dense_encode(tg_job *job, const tg_dense_steps *steps, const void *
         for (size_t done = 0; done < n;) {
             size_t here = gradient ? steps->fused(job, shape, first + done, n - done, gradient + done) : 0;
             if (here == 0) {
-                here = gradient ? steps->unit : n;
+                here = steps->unit < n - done ? steps->unit : n - done;
                 if (!compose(job, steps, shape, first + done, here)) {
                     undo(job, steps, shape, first + done);
                     return TG_NONFINITE;

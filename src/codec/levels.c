@@ -115,12 +115,6 @@ static bool encode_block(tg_job *job, const void *of, uint64_t first, size_t n, 
     return true;
 }
 
-/* Elements that one call of the fused kernel takes at least. */
-static size_t fused_unit(const tg_levels_shape *shape)
-{
-    return nested(shape) && shape->bucket > TG_GROUP ? shape->bucket : TG_GROUP;
-}
-
 /* What encode_block and the residual's update do, where the table has a kernel for it. */
 static size_t fuse_block(tg_job *job, const void *of, uint64_t first, size_t n, const float *gradient)
 {
@@ -191,7 +185,7 @@ tg_status tg_levels_encode(tg_job *job, const tg_levels_shape *shape)
     const tg_dense_steps steps = {.fused = fusible(job, shape) ? fuse_block : NULL,
                                   .block = encode_block,
                                   .replay = replay_block,
-                                  .unit = fused_unit(shape),
+                                  .unit = tg_dense_unit(shape->bucket),
                                   .start = scales_size(shape),
                                   .bits = shape->coding == TG_CODING_PACKED ? tg_code_width(shape->levels) : 0};
     job->layout = TG_LAYOUT_PACKED;

@@ -57,7 +57,7 @@ static bool encode_block(tg_job *job, const void *shape, uint64_t first, size_t 
     const tg_kernels *k = job->kernels;
     uint8_t *packed = job->payload + tg_bucket_count(count, job->spec->bucket) * 4 + first / 8;
     tg_levels_decoding run = {.width = 1, .scales = job->payload + first / bucket * 4, .packed = packed};
-    if (k->pack_signs && n == TG_BLOCK && blocks_fit(job->spec->bucket, &run.bucket)) {
+    if (k->pack_signs && n % TG_GROUP == 0 && blocks_fit(job->spec->bucket, &run.bucket)) {
         k->pack_signs(u, n, packed);
         if (sent)
             k->decode_levels(&run, 1, n, true, 1, sent);
@@ -92,6 +92,7 @@ static tg_status encode(tg_job *job)
     job->payload_size = bound(job->spec, count);
     const tg_dense_steps steps = {.block = encode_block,
                                   .replay = replay_block,
+                                  .unit = tg_dense_unit(job->spec->bucket),
                                   .start = (size_t)tg_bucket_count(count, job->spec->bucket) * 4,
                                   .bits = 1};
     return tg_dense_encode(job, &steps, NULL);

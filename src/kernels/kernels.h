@@ -145,6 +145,10 @@ typedef struct tg_kernels {
      * NULL. */
     bool (*all_finite)(const float *gradient, const float *residual, float alpha, float beta, size_t n);
 
+    /* out = weight * values (`set`) or out + weight * values, of values on the wire; a NULL out: only look. False if one is not finite; out
+     * then has whatever. */
+    bool (*decode_plain)(tg_dtype dtype, const uint8_t *wire, size_t n, bool set, float weight, float *out);
+
     /* out = out + weight * values of each frame in turn, n a multiple of TG_GROUP and of the buckets; `set`: the first frame sets. */
     void (*decode_levels)(const tg_levels_decoding *frames, size_t frame_count, size_t n, bool set, float weight, float *out);
 } tg_kernels;

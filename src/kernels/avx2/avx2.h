@@ -9,6 +9,7 @@ void tg_avx2_widen(tg_dtype dtype, const void *elements, size_t n, float *values
 uint64_t tg_avx2_narrow(tg_dtype dtype, const float *values, size_t n, void *elements);
 void tg_avx2_load(tg_dtype dtype, const uint8_t *wire, size_t n, float *values);
 uint64_t tg_avx2_store(tg_dtype dtype, const float *values, size_t n, uint8_t *wire);
+bool tg_avx2_decode_plain(tg_dtype dtype, const uint8_t *wire, size_t n, bool set, float weight, float *out);
 void tg_avx2_compensate(const float *push, const float *residual, float alpha, float beta, size_t n, float *u, float *rest);
 void tg_avx2_subtract(const float *rest, const float *sent, size_t n, float *residual);
 void tg_avx2_add_scaled(const float *values, float weight, size_t n, float *sum);

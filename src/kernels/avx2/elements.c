@@ -50,6 +50,54 @@ void tg_avx2_widen(tg_dtype dtype, const void *elements, size_t n, float *values
     tg_avx2_load(dtype, elements, n, values);
 }
 
+/* Eight values from the wire, the same bits as tg_load but for NaN. */
+TG_INLINE __m256 eight_from(tg_dtype dtype, const uint8_t *wire)
+{
+    if (dtype == TG_FLOAT32)
+        return _mm256_loadu_ps((const float *)(const void *)wire);
+    __m128i halves = _mm_loadu_si128((const __m128i *)(const void *)wire);
+    if (dtype == TG_FLOAT16)
+        return _mm256_cvtph_ps(halves);
+    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(halves), 16));
+}
+
+TG_INLINE bool decode_all(tg_dtype dtype, const uint8_t *wire, size_t n, bool set, float weight, float *out)
+{
+    enum { AHEAD = 4096 };
+    const size_t size = dtype == TG_FLOAT32 ? 4 : 2;
+    const __m256 w = _mm256_set1_ps(weight);
+    __m256i largest = _mm256_setzero_si256();
+    size_t i = 0;
+    for (; i + 16 <= n; i += 16) {
+        __m256 x = eight_from(dtype, wire + i * size), y = eight_from(dtype, wire + (i + 8) * size);
+        __m256i a = tg_bits_of(tg_magnitude_of(x)), b = tg_bits_of(tg_magnitude_of(y));
+        largest = _mm256_max_epu32(largest, _mm256_max_epu32(a, b));
+        if (!out)
+            continue;
+        tg_prefetch(out + i, AHEAD);
+        x = _mm256_mul_ps(w, x);
+        y = _mm256_mul_ps(w, y);
+        _mm256_storeu_ps(out + i, set ? x : _mm256_add_ps(_mm256_loadu_ps(out + i), x));
+        _mm256_storeu_ps(out + i + 8, set ? y : _mm256_add_ps(_mm256_loadu_ps(out + i + 8), y));
+    }
+    float last[16];
+    tg_scalar_load(dtype, wire + i * size, n - i, last);
+    if (out && set)
+        tg_scalar_set_scaled(last, weight, n - i, out + i);
+    else if (out)
+        tg_scalar_add_scaled(last, weight, n - i, out + i);
+    return tg_largest_of(largest) < TG_INFINITY_BITS && tg_scalar_first_nonfinite(last, n - i) == n - i;
+}
+
+bool tg_avx2_decode_plain(tg_dtype dtype, const uint8_t *wire, size_t n, bool set, float weight, float *out)
+{
+    switch (dtype) {
+    case TG_FLOAT16: return set ? decode_all(TG_FLOAT16, wire, n, true, weight, out) : decode_all(TG_FLOAT16, wire, n, false, weight, out);
+    case TG_BFLOAT16: return set ? decode_all(TG_BFLOAT16, wire, n, true, weight, out) : decode_all(TG_BFLOAT16, wire, n, false, weight, out);
+    default: return set ? decode_all(TG_FLOAT32, wire, n, true, weight, out) : decode_all(TG_FLOAT32, wire, n, false, weight, out);
+    }
+}
+
 /* Magnitudes above this are limited, or NaN. */
 #define FLOAT16_FITS 0x477fefff
 #define BFLOAT16_FITS 0x7f7f7fff
@@ -80,6 +128,7 @@ TG_INLINE uint64_t narrow_all(tg_dtype dtype, const float *values, size_t n, uin
     for (; i + 16 <= n; i += 16) {
         __m256 a = _mm256_loadu_ps(values + i), b = _mm256_loadu_ps(values + i + 8);
         __m256i x = tg_bits_of(tg_magnitude_of(a)), y = tg_bits_of(tg_magnitude_of(b));
+        tg_prefetch(values + i, 4096);
         __m256i large = _mm256_cmpgt_epi32(_mm256_max_epu32(x, y), fits);
         if (_mm256_testz_si256(large, large))
             tg_store_bits(wire + 2 * i, narrow_sixteen(dtype, a, b));

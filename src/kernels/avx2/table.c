@@ -37,6 +37,7 @@ const tg_kernels tg_kernels_avx2 = {
     .encode_levels = tg_avx2_encode_levels,
     .pack_signs = tg_avx2_pack_signs,
     .all_finite = tg_avx2_all_finite,
+    .decode_plain = tg_avx2_decode_plain,
     .decode_levels = tg_avx2_decode_levels,
 };
 
