@@ -5,7 +5,7 @@
 
 size_t tg_dense_unit(uint32_t bucket)
 {
-    enum { COMFORTABLE = 1024 };
+    enum { COMFORTABLE = 512 };
     return bucket > COMFORTABLE && TG_BLOCK % bucket == 0 ? bucket : COMFORTABLE;
 }
 
@@ -37,10 +37,14 @@ static bool compose(tg_job *job, const tg_dense_steps *steps, const void *shape,
     const bool feedback = job->source.residual != NULL;
     const float *u = scratch->block.u;
     size_t dropped = 0;
-    if (!feedback && job->source.dtype == TG_FLOAT32 && !job->source.drop_nonfinite)
-        u = (const float *)job->source.gradient + first; /* as it lies */
-    else
+    const float *as_it_lies = (const float *)job->source.gradient + first;
+    if (job->source.dtype != TG_FLOAT32 || job->source.drop_nonfinite)
         dropped = tg_source_read(&job->source, job->kernels, first, n, &scratch->block);
+    else if (feedback)
+        job->kernels->compensate(as_it_lies, job->source.residual + first, job->source.alpha, job->source.beta, n,
+                                 scratch->block.u, scratch->block.rest);
+    else
+        u = as_it_lies;
     float *sent = job->sent ? job->sent + first : feedback ? scratch->sent : NULL;
     if (!steps->block(job, shape, first, n, u, sent))
         return false;
@@ -65,6 +69,9 @@ static void note_block(tg_job *job, uint64_t first, size_t n)
     }
     float *push = ((tg_dense_scratch *)job->workspace)->block.push;
     k->widen(job->source.dtype, (const char *)job->source.gradient + first * tg_dtype_size(job->source.dtype), n, push);
+    if (job->source.drop_nonfinite)
+        for (size_t i = k->first_nonfinite(push, n); i < n; i += k->first_nonfinite(push + i, n - i))
+            push[i] = 0;
     job->gradient_square += weight * (double)k->block_sum(TG_SUM_OF_SQUARES, push, n, 1, 1);
     job->residual_square += weight * (double)k->block_sum(TG_SUM_OF_SQUARES, job->source.residual + first, n, 1, 1);
 }

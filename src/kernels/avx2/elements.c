@@ -161,6 +161,8 @@ void tg_avx2_compensate(const float *push, const float *residual, float alpha, f
     size_t i = 0;
     for (; i + 8 <= n; i += 8) {
         __m256 p = _mm256_loadu_ps(push + i), h = _mm256_loadu_ps(residual + i);
+        tg_prefetch(push + i, 4096);
+        tg_prefetch(residual + i, 4096);
         _mm256_storeu_ps(u + i, _mm256_add_ps(p, _mm256_mul_ps(a, h)));
         _mm256_storeu_ps(rest + i, _mm256_add_ps(p, _mm256_mul_ps(b, h)));
     }
