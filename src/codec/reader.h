@@ -73,6 +73,11 @@ bool tg_levels_done(const tg_levels_reader *reader);
 /* Read and done of a row whose payload is levels. */
 bool tg_levels_row_read(tg_reader *reader, size_t n, tg_read_mode mode, float weight, float *out);
 bool tg_levels_row_done(const tg_reader *reader);
+bool tg_levels_row_packed(const tg_reader *reader, tg_levels_decoding *next);
+
+/* Whether every block of TG_BLOCK elements consists of whole buckets, or lies within one. `within_block` receives how many elements of a
+ * block share a scale. */
+bool tg_blocks_fit(uint32_t bucket, uint32_t *within_block);
 
 /* Plain values: opens `count` values of a dtype that fill all of `bytes`. */
 bool tg_plain_open(tg_plain_reader *reader, tg_dtype dtype, uint64_t count, const uint8_t *bytes, size_t size);

@@ -35,7 +35,7 @@ tg_status tg_frame_check(const tg_kernels *kernels, tg_frame frame, tg_frame_inf
         return status;
     if (info->has_checksum) {
         const uint8_t *bytes = frame.data;
-        uint32_t computed = tg_checksum(bytes, bytes + TG_HEADER_SIZE, frame.size - TG_HEADER_SIZE);
+        uint32_t computed = tg_checksum(kernels, bytes, bytes + TG_HEADER_SIZE, frame.size - TG_HEADER_SIZE, NULL);
         if (computed != tg_header_checksum(bytes))
             return tg_fail(error, TG_CHECKSUM_MISMATCH,
                            "the checksum is %08" PRIx32 " and the bytes give %08" PRIx32 ": the frame was damaged",
@@ -79,6 +79,21 @@ static tg_status check_frames(const tg_kernels *kernels, const tg_frame *frames,
     return TG_OK;
 }
 
+/* The next block of all frames with the fused kernel, if all of them are packed levels. */
+static bool add_packed(const tg_kernels *k, tg_reader *readers, size_t frame_count, size_t n, bool set, float weight, float *sum)
+{
+    tg_levels_decoding next[TG_MAX_NARROW_FRAMES];
+    if (!k->decode_levels || n != TG_BLOCK || frame_count == 0)
+        return false;
+    for (size_t i = 0; i < frame_count; i++)
+        if (!readers[i].row->packed || !readers[i].row->packed(&readers[i], &next[i]))
+            return false;
+    k->decode_levels(next, frame_count, n, set, weight, sum);
+    for (size_t i = 0; i < frame_count; i++)
+        readers[i].levels.position += n;
+    return true;
+}
+
 /* Adds up to TG_MAX_NARROW_FRAMES frames in one pass; `fresh`: the first one sets the output. */
 static tg_status add_batch(const tg_kernels *k, const tg_frame *frames, size_t frame_count, float weight, bool fresh,
                            const tg_tensor *out, tg_error *error)
@@ -99,7 +114,8 @@ static tg_status add_batch(const tg_kernels *k, const tg_frame *frames, size_t f
             k->widen(out->dtype, elements, n, sum);
         if (fresh && (frame_count == 0 || readers[0].row->sparse))
             memset(sum, 0, n * sizeof *sum);
-        for (size_t i = 0; i < frame_count; i++)
+        const bool fused = add_packed(k, readers, frame_count, n, fresh, weight, sum);
+        for (size_t i = 0; !fused && i < frame_count; i++)
             if (!tg_frame_next(&readers[i], n, fresh && i == 0 ? TG_READ_SET : TG_READ_ADD, weight, sum))
                 return tg_fail(error, TG_CORRUPT, "a frame that was called verified breaks a rule of the format");
         if (out->dtype != TG_FLOAT32)
