@@ -1,0 +1,82 @@
+/* A small sample of the vector that tells where to set the threshold of the one pass. It is no part of what is selected, so its
+ * places and its arithmetic are free: one run of 16 elements somewhere in each equal part of the vector. */
+#include <string.h>
+
+#include "base/bytes.h"
+#include "base/numeric.h"
+#include "codec/nth.h"
+#include "codec/onepass.h"
+
+enum { RUN = 16, RUNS = 4096, SHARE = 16, AHEAD = 16 };
+
+size_t tg_pilot_size(uint64_t count)
+{
+    uint64_t runs = count / (SHARE * RUN);
+    return RUN * (size_t)(runs < RUNS ? runs : RUNS);
+}
+
+static uint64_t start_of(uint64_t run, uint64_t runs, uint64_t count)
+{
+    /* A hash, not a stride: a vector may repeat itself. */
+    uint64_t part = count / runs, place = (run * UINT64_C(0x9e3779b97f4a7c15)) >> 32;
+    return run * part + (place * ((part - RUN) / RUN + 1) >> 32) * RUN;
+}
+
+static void fill(tg_onepass *o, float *sample, uint64_t runs)
+{
+    tg_selection *s = o->selection;
+    const tg_source *source = &o->source;
+    const size_t size = tg_dtype_size(source->dtype);
+    for (uint64_t run = 0; run < runs + AHEAD; run++) {
+        if (run < runs) {
+            const uint64_t start = start_of(run, runs, source->count);
+            __builtin_prefetch((const char *)source->gradient + start * size);
+            if (source->residual)
+                __builtin_prefetch(source->residual + start);
+        }
+        if (run >= AHEAD) {
+            (void)tg_source_read(source, s->job->kernels, start_of(run - AHEAD, runs, source->count), RUN, s->block);
+            memcpy(sample + (run - AHEAD) * RUN, s->block->u, RUN * sizeof(float));
+        }
+    }
+}
+
+/* Variance of how many of the sample have at least this key, by how much the runs differ: neighbours are alike in many vectors. */
+static double variance_of_count(const float *sample, uint64_t runs, uint32_t key)
+{
+    uint64_t sum = 0, squares = 0;
+    for (uint64_t run = 0; run < runs; run++) {
+        uint32_t here = 0;
+        for (size_t i = 0; i < RUN; i++)
+            here += (tg_float_bits(sample[run * RUN + i]) & TG_MAGNITUDE_MASK) >= key;
+        sum += here;
+        squares += here * here;
+    }
+    return (double)squares - (double)sum * (double)sum / (double)runs;
+}
+
+static uint32_t key_at(const float *sample, size_t n, double rank, tg_selection *s)
+{
+    if (rank > (double)n)
+        return 0;
+    return tg_nth_of_array(sample, n, rank < 1 ? 1 : (uint64_t)rank, (tg_band){0, TG_INFINITY_BITS}, s->keys, TG_BLOCK).above;
+}
+
+uint32_t tg_pilot_key(tg_onepass *o, bool wider)
+{
+    tg_selection *s = o->selection;
+    const uint64_t count = s->job->source.count;
+    const size_t n = tg_pilot_size(count);
+    float *sample = (float *)o->pilot;
+    fill(o, sample, n / RUN);
+    double rank = (double)o->reach / (double)count * (double)n;
+    double margin = 4 * tg_sqrt(rank) + 4;
+    uint32_t key = key_at(sample, n, rank + margin, s);
+    double clustered = 4 * tg_sqrt(variance_of_count(sample, n / RUN, key)) + 4;
+    if (clustered > margin * 1.25 || wider) {
+        margin = wider ? 2 * clustered + rank / 2 : clustered;
+        key = key_at(sample, n, rank + margin, s);
+    }
+    o->high = rank > margin + 1 ? key_at(sample, n, rank - margin, s) + 1 : TG_INFINITY_BITS;
+    return key;
+}

@@ -1,0 +1,10 @@
+/* Selection in one pass, for AVX2. */
+#ifndef TG_KERNELS_AVX2_COLLECT_H
+#define TG_KERNELS_AVX2_COLLECT_H
+
+#include "kernels/kernels.h"
+
+size_t tg_avx2_sift(tg_candidates *list, const float *gradient, float *residual, float factor, uint32_t first, size_t n);
+void tg_avx2_winnow(tg_candidates *list, uint32_t above, uint64_t ties, float *residual);
+
+#endif
