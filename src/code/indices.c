@@ -20,13 +20,20 @@ size_t tg_index_bound(size_t length)
     return length / 8 + (length % 8 != 0);
 }
 
-/* The gaps of the block that starts at index j; returns their number. */
-static unsigned take_gaps(const uint32_t *indices, size_t m, uint32_t base, size_t j, uint32_t *gaps)
+/* The gaps of the block that starts at index j, and zeros behind the last one; returns their number. */
+static unsigned take_gaps(const uint32_t *restrict indices, size_t m, uint32_t base, size_t j, uint32_t *restrict gaps)
 {
-    const unsigned r = m - j < TG_RICE_BLOCK ? (unsigned)(m - j) : TG_RICE_BLOCK;
-    gaps[0] = j == 0 ? indices[0] - base : indices[j] - indices[j - 1] - 1;
+    const uint32_t *at = indices + j;
+    gaps[0] = j == 0 ? at[0] - base : at[0] - at[-1] - 1;
+    if (m - j >= TG_RICE_BLOCK) {
+        for (unsigned i = 1; i < TG_RICE_BLOCK; i++)
+            gaps[i] = at[i] - at[i - 1] - 1;
+        return TG_RICE_BLOCK;
+    }
+    const unsigned r = (unsigned)(m - j);
     for (unsigned i = 1; i < r; i++)
-        gaps[i] = indices[j + i] - indices[j + i - 1] - 1;
+        gaps[i] = at[i] - at[i - 1] - 1;
+    memset(gaps + r, 0, (TG_RICE_BLOCK - r) * sizeof *gaps);
     return r;
 }
 
@@ -52,8 +59,7 @@ static index_costs weigh_modes(const uint32_t *indices, size_t m, uint32_t base,
         parameters[j / TG_RICE_BLOCK] = (uint8_t)parameter;
         low_bytes += tg_rice_low_size(r, parameter);
         quotient_bits += bits;
-        for (unsigned i = 0; i < r; i++)
-            elias_bits += tg_omega_length((uint64_t)gaps[i] + 1);
+        elias_bits += tg_gaps_omega_bits(gaps, r);
     }
     const uint64_t quotients_at = count_blocks(m) + low_bytes;
     return (index_costs){
@@ -190,8 +196,7 @@ static bool read_rice_block(tg_index_reader *reader)
     const unsigned parameter = reader->parameters[reader->decoded / TG_RICE_BLOCK];
     const uint8_t *low = reader->low_bits;
     reader->low_bits += tg_rice_low_size(reader->block_size, parameter);
-    return tg_rice_read(low, reader->block_size, parameter, &reader->bits, reader->length - 1, reader->block) &&
-           place_block(reader);
+    return tg_rice_read(low, reader->block_size, parameter, &reader->bits, reader->length, &reader->following, reader->block);
 }
 
 static bool read_elias_block(tg_index_reader *reader)
@@ -231,6 +236,17 @@ static bool read_block(tg_index_reader *reader)
     return sound;
 }
 
+/* How many of n increasing positions are below a limit. */
+static size_t count_below(const uint32_t *positions, size_t n, uint32_t limit)
+{
+    if (n > 0 && positions[n - 1] < limit)
+        return n;
+    size_t below = 0;
+    while (below < n && positions[below] < limit)
+        below++;
+    return below;
+}
+
 bool tg_index_next(tg_index_reader *reader, uint32_t limit, size_t room, uint32_t *positions, size_t *got)
 {
     *got = 0;
@@ -245,11 +261,14 @@ bool tg_index_next(tg_index_reader *reader, uint32_t limit, size_t room, uint32_
                 return false;
             }
         }
-        const uint32_t position = reader->block[reader->delivered % TG_RICE_BLOCK];
-        if (position >= limit)
+        const uint32_t *next = reader->block + reader->delivered % TG_RICE_BLOCK;
+        const size_t waiting = reader->decoded - reader->delivered, fits = waiting < room - *got ? waiting : room - *got;
+        const size_t here = count_below(next, fits, limit);
+        memcpy(positions + *got, next, here * sizeof *next);
+        reader->delivered += here;
+        *got += here;
+        if (here < fits)
             break;
-        positions[(*got)++] = position;
-        reader->delivered++;
     }
     return true;
 }

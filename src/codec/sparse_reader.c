@@ -84,24 +84,51 @@ static bool next_values(tg_reader *reader, size_t n, float *values)
     return true;
 }
 
-bool tg_sparse_read(tg_reader *reader, size_t n, tg_read_mode mode, float weight, float *out)
+/* Sets or adds n values at positions that are far apart: the memory is asked for all of them before the first is used. */
+static void scatter(const uint32_t *positions, const float *values, size_t n, tg_read_mode mode, float weight, float *out)
+{
+    for (size_t j = 0; j < n; j++)
+        __builtin_prefetch(&out[positions[j]], 1);
+    if (mode == TG_READ_SET)
+        for (size_t j = 0; j < n; j++)
+            out[positions[j]] = weight * values[j];
+    else
+        for (size_t j = 0; j < n; j++)
+            out[positions[j]] = out[positions[j]] + weight * values[j];
+}
+
+/* The next n elements, all in the open segment. */
+static bool read_within(tg_reader *reader, size_t n, tg_read_mode mode, float weight, float *out)
 {
     tg_sparse_reader *r = &reader->sparse;
-    if (r->position == r->segment_end && !next_segment(r))
-        return false;
-    /* Blocks do not cross segments: both are powers of two, and a segment is at least a block. */
     const uint32_t in_segment = (uint32_t)(r->position & (r->segment - 1)), limit = in_segment + (uint32_t)n;
     uint32_t positions[TG_GROUP];
     float values[TG_GROUP];
     for (size_t got = TG_GROUP; got == TG_GROUP;) {
         if (!tg_index_next(&r->indices, limit, TG_GROUP, positions, &got) || !next_values(reader, got, values))
             return false;
-        for (size_t j = 0; mode != TG_READ_CHECK && j < got; j++) {
-            float *target = &out[positions[j] - in_segment];
-            *target = mode == TG_READ_SET ? weight * values[j] : *target + weight * values[j];
-        }
+        for (size_t j = 0; mode != TG_READ_CHECK && in_segment > 0 && j < got; j++)
+            positions[j] -= in_segment;
+        if (mode != TG_READ_CHECK)
+            scatter(positions, values, got, mode, weight, out);
     }
     r->position += n;
+    return true;
+}
+
+bool tg_sparse_read(tg_reader *reader, size_t n, tg_read_mode mode, float weight, float *out)
+{
+    tg_sparse_reader *r = &reader->sparse;
+    while (n > 0) {
+        if (r->position == r->segment_end && !next_segment(r))
+            return false;
+        const uint64_t left = r->segment_end - r->position;
+        const size_t here = n < left ? n : (size_t)left;
+        if (!read_within(reader, here, mode, weight, out))
+            return false;
+        n -= here;
+        out = out ? out + here : NULL;
+    }
     return true;
 }
 
