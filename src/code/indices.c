@@ -20,23 +20,6 @@ size_t tg_index_bound(size_t length)
     return length / 8 + (length % 8 != 0);
 }
 
-/* The gaps of the block that starts at index j, and zeros behind the last one; returns their number. */
-static unsigned take_gaps(const uint32_t *restrict indices, size_t m, uint32_t base, size_t j, uint32_t *restrict gaps)
-{
-    const uint32_t *at = indices + j;
-    gaps[0] = j == 0 ? at[0] - base : at[0] - at[-1] - 1;
-    if (m - j >= TG_RICE_BLOCK) {
-        for (unsigned i = 1; i < TG_RICE_BLOCK; i++)
-            gaps[i] = at[i] - at[i - 1] - 1;
-        return TG_RICE_BLOCK;
-    }
-    const unsigned r = (unsigned)(m - j);
-    for (unsigned i = 1; i < r; i++)
-        gaps[i] = at[i] - at[i - 1] - 1;
-    memset(gaps + r, 0, (TG_RICE_BLOCK - r) * sizeof *gaps);
-    return r;
-}
-
 static size_t count_blocks(size_t m)
 {
     return m / TG_RICE_BLOCK + (m % TG_RICE_BLOCK != 0);
@@ -53,7 +36,7 @@ static index_costs weigh_modes(const uint32_t *indices, size_t m, uint32_t base,
     uint32_t gaps[TG_RICE_BLOCK];
     uint64_t low_bytes = 0, quotient_bits = 0, elias_bits = 0;
     for (size_t j = 0; j < m; j += TG_RICE_BLOCK) {
-        const unsigned r = take_gaps(indices, m, base, j, gaps);
+        const unsigned r = tg_gaps_take(indices, m, base, j, gaps);
         uint64_t bits;
         const unsigned parameter = tg_rice_choose(gaps, r, &bits);
         parameters[j / TG_RICE_BLOCK] = (uint8_t)parameter;
@@ -75,7 +58,7 @@ static uint8_t *write_rice(const uint32_t *indices, size_t m, uint32_t base, siz
     uint8_t *low = out + count_blocks(m);
     tg_bit_writer quotients = tg_bit_writer_at(out + quotients_at);
     for (size_t j = 0; j < m; j += TG_RICE_BLOCK) {
-        const unsigned r = take_gaps(indices, m, base, j, gaps);
+        const unsigned r = tg_gaps_take(indices, m, base, j, gaps);
         low = tg_rice_write(gaps, r, out[j / TG_RICE_BLOCK], low, &quotients);
     }
     return tg_bits_finish(&quotients);

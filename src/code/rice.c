@@ -25,6 +25,20 @@ static inline void store(uint32_t *p, quad q) { memcpy(p, &q, sizeof q); }
 
 static inline uint64_t total(quad q) { return (uint64_t)q[0] + q[1] + q[2] + q[3]; }
 
+unsigned tg_gaps_take(const uint32_t *indices, size_t m, uint32_t base, size_t j, uint32_t *gaps)
+{
+    const uint32_t *at = indices + j;
+    const unsigned r = m - j < TG_RICE_BLOCK ? (unsigned)(m - j) : TG_RICE_BLOCK;
+    unsigned i = 1;
+    gaps[0] = j == 0 ? at[0] - base : at[0] - at[-1] - 1;
+    for (; i + QUAD <= r; i += QUAD)
+        store(gaps + i, load(at + i) - load(at + i - 1) - 1);
+    for (; i < r; i++)
+        gaps[i] = at[i] - at[i - 1] - 1;
+    memset(gaps + r, 0, (TG_RICE_BLOCK - r) * sizeof *gaps);
+    return r;
+}
+
 /* ---- costs ---- */
 
 static uint64_t sum_of_quotients(const uint32_t *gaps, unsigned parameter)
@@ -112,10 +126,21 @@ static void pack_block(const uint32_t *gaps, unsigned parameter, uint8_t *out)
 static uint8_t *pack_short(const uint32_t *gaps, unsigned r, unsigned parameter, uint8_t *out)
 {
     const uint32_t mask = (UINT32_C(1) << parameter) - 1;
-    tg_bit_writer w = tg_bit_writer_at(out);
-    for (unsigned j = 0; j < r; j++)
-        tg_bits_put(&w, gaps[j] & mask, parameter);
-    return tg_bits_finish(&w);
+    uint64_t pending = 0;
+    unsigned used = 0;
+    for (unsigned j = 0; j < r; j++) {
+        pending |= (uint64_t)(gaps[j] & mask) << used;
+        used += parameter;
+        if (used >= 32) {
+            tg_store32(out, (uint32_t)pending);
+            out += 4;
+            pending >>= 32;
+            used -= 32;
+        }
+    }
+    for (unsigned left = 0; left < used; left += 8, pending >>= 8)
+        *out++ = (uint8_t)pending;
+    return out;
 }
 
 static void put_quotients(tg_bit_writer *w, const uint32_t *gaps, unsigned r, unsigned parameter)

@@ -7,7 +7,11 @@
 #define TG_RICE_BLOCK 256u /* gaps that share a parameter */
 #define TG_RICE_PARAMETER_MAX 30u
 
-/* All functions take a whole block of gaps, of which the first r count (1 to 256) and the others are zero; the gaps add up to
+/* The gaps of the block that starts at place j of m increasing indices, the first of which counts from base; zeros behind the
+ * last one. Returns how many there are. */
+unsigned tg_gaps_take(const uint32_t *indices, size_t m, uint32_t base, size_t j, uint32_t *gaps);
+
+/* The functions below take a whole block of gaps, of which the first r count (1 to 256) and the others are zero; the gaps add up to
  * less than 2^32, and those to be written are below 2^30 each. */
 
 /* The parameter for a block: the lowest of those that give the fewest bits, not counting padding. *quotient_bits is what the

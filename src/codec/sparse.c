@@ -112,6 +112,23 @@ static void commit(tg_selection *s)
     }
 }
 
+/* The first place from `from` on whose index is `limit` or more. */
+static size_t first_from(const selected *list, size_t from, uint64_t limit)
+{
+    size_t step = 1;
+    while (from + step < list->count && list->indices[from + step] < limit)
+        step *= 2;
+    size_t to = from + step < list->count ? from + step : list->count;
+    while (from < to) {
+        size_t middle = from + (to - from) / 2;
+        if (list->indices[middle] < limit)
+            from = middle + 1;
+        else
+            to = middle;
+    }
+    return from;
+}
+
 /* Directory and index streams; returns the end. */
 static uint8_t *write_indices(const selected *list, uint64_t count, uint8_t *payload)
 {
@@ -125,9 +142,7 @@ static uint8_t *write_indices(const selected *list, uint64_t count, uint8_t *pay
     size_t from = 0;
     for (uint64_t segment = 0; segment < segments; segment++, entry += ENTRY) {
         uint64_t base = segment << log, length = count - base < UINT64_C(1) << log ? count - base : UINT64_C(1) << log;
-        size_t to = from;
-        while (to < list->count && list->indices[to] < base + length)
-            to++;
+        const size_t to = first_from(list, from, base + length);
         unsigned mode;
         uint8_t *end = tg_index_write(list->indices + from, to - from, (uint32_t)base, (uint32_t)length, at, &mode);
         tg_store32(entry, (uint32_t)(to - from));
