@@ -111,7 +111,7 @@ static bool collect(tg_onepass *o, uint32_t least)
     if (rest_is_u(&o->source))
         o->residual = is_fused(&o->source) ? TG_RESIDUAL_IS_TAKEN : TG_RESIDUAL_IS_REST;
     o->list.least = o->lowest = least;
-    o->list.many = 30 * o->reach > count;
+    o->list.share = (float)o->reach / (float)count;
     if (!is_fused(&o->source))
         o->selection->job->dropped = 0; /* they are met again */
     for (uint64_t first = 0; first < count; first += TG_BLOCK)

@@ -50,7 +50,7 @@ typedef struct tg_candidates {
     float *values;
     size_t count, room;
     uint32_t least; /* elements with this key or a larger one are candidates */
-    bool many;      /* more than about one element in thirty is expected to be one: only a matter of speed */
+    float share;    /* how many of all elements are expected to be: only a matter of speed */
     bool nonfinite; /* set where a value was not finite */
 } tg_candidates;
 
