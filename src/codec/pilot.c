@@ -7,7 +7,9 @@
 #include "codec/nth.h"
 #include "codec/onepass.h"
 
-enum { RUN = 16, RUNS = 4096, SHARE = 16, AHEAD = 16 };
+enum { RUN = 16, RUNS = 2048, SHARE = 16, BATCH = 32 };
+/* Standard deviations that the threshold is set too low by: one step in a thousand has to be collected twice. */
+static const double caution = 3.2;
 
 size_t tg_pilot_size(uint64_t count)
 {
@@ -15,29 +17,34 @@ size_t tg_pilot_size(uint64_t count)
     return RUN * (size_t)(runs < RUNS ? runs : RUNS);
 }
 
-static uint64_t start_of(uint64_t run, uint64_t runs, uint64_t count)
+/* Reads a batch of runs, asking the memory for all of them first. */
+static void read_batch(tg_onepass *o, const uint64_t *starts, size_t runs, float *sample)
 {
-    /* A hash, not a stride: a vector may repeat itself. */
-    uint64_t part = count / runs, place = (run * UINT64_C(0x9e3779b97f4a7c15)) >> 32;
-    return run * part + (place * ((part - RUN) / RUN + 1) >> 32) * RUN;
+    const tg_source *source = &o->source;
+    tg_source_block *block = o->selection->block;
+    for (size_t run = 0; run < runs; run++) {
+        __builtin_prefetch((const char *)source->gradient + starts[run] * tg_dtype_size(source->dtype));
+        if (source->residual)
+            __builtin_prefetch(source->residual + starts[run]);
+    }
+    for (size_t run = 0; run < runs; run++) {
+        (void)tg_source_read(source, o->selection->job->kernels, starts[run], RUN, block);
+        memcpy(sample + run * RUN, block->u, RUN * sizeof(float));
+    }
 }
 
-static void fill(tg_onepass *o, float *sample, uint64_t runs)
+static void fill(tg_onepass *o, float *sample, size_t runs)
 {
-    tg_selection *s = o->selection;
-    const tg_source *source = &o->source;
-    const size_t size = tg_dtype_size(source->dtype);
-    for (uint64_t run = 0; run < runs + AHEAD; run++) {
-        if (run < runs) {
-            const uint64_t start = start_of(run, runs, source->count);
-            __builtin_prefetch((const char *)source->gradient + start * size);
-            if (source->residual)
-                __builtin_prefetch(source->residual + start);
+    const uint64_t part = o->source.count / runs, places = (part - RUN) / RUN + 1;
+    for (size_t run = 0; run < runs; run += BATCH) {
+        uint64_t starts[BATCH];
+        const size_t here = runs - run < BATCH ? runs - run : BATCH;
+        for (size_t i = 0; i < here; i++) {
+            /* A hash, not a stride: a vector may repeat itself. */
+            const uint64_t draw = (run + i) * UINT64_C(0x9e3779b97f4a7c15) >> 32;
+            starts[i] = (run + i) * part + (draw * places >> 32) * RUN;
         }
-        if (run >= AHEAD) {
-            (void)tg_source_read(source, s->job->kernels, start_of(run - AHEAD, runs, source->count), RUN, s->block);
-            memcpy(sample + (run - AHEAD) * RUN, s->block->u, RUN * sizeof(float));
-        }
+        read_batch(o, starts, here, sample + run * RUN);
     }
 }
 
@@ -70,9 +77,9 @@ uint32_t tg_pilot_key(tg_onepass *o, bool wider)
     float *sample = (float *)o->pilot;
     fill(o, sample, n / RUN);
     double rank = (double)o->reach / (double)count * (double)n;
-    double margin = 4 * tg_sqrt(rank) + 4;
+    double margin = caution * tg_sqrt(rank) + 4;
     uint32_t key = key_at(sample, n, rank + margin, s);
-    double clustered = 4 * tg_sqrt(variance_of_count(sample, n / RUN, key)) + 4;
+    double clustered = caution * tg_sqrt(variance_of_count(sample, n / RUN, key)) + 4;
     if (clustered > margin * 1.25 || wider) {
         margin = wider ? 2 * clustered + rank / 2 : clustered;
         key = key_at(sample, n, rank + margin, s);

@@ -207,8 +207,12 @@ static void measure(tg_selection *s)
     uint64_t seen = 0;
     for (uint64_t first = 0; first < count; first += stride) {
         size_t n = tg_block_size(count, first);
-        (void)tg_source_read(&gradient, k, first, n, s->block);
-        job->gradient_square += (double)k->block_sum(TG_SUM_OF_SQUARES, s->block->u, n, 1, 1);
+        const float *values = (const float *)job->source.gradient + first;
+        if (job->source.dtype != TG_FLOAT32 || job->source.drop_nonfinite) {
+            (void)tg_source_read(&gradient, k, first, n, s->block);
+            values = s->block->u;
+        }
+        job->gradient_square += (double)k->block_sum(TG_SUM_OF_SQUARES, values, n, 1, 1);
         job->residual_square += (double)k->block_sum(TG_SUM_OF_SQUARES, job->source.residual + first, n, 1, 1);
         seen += n;
     }
