@@ -108,3 +108,18 @@ tg_cut tg_nth_of_array(const float *values, size_t n, uint64_t rank, tg_band ban
     }
     return (tg_cut){.above = low, .ties = rank};
 }
+
+tg_cut tg_nth_of_keys(const uint32_t *keys, size_t n, uint64_t rank, tg_band band)
+{
+    uint32_t low = band.low, high = band.high;
+    while (high > low) {
+        const window w = window_over(low, high);
+        uint32_t bins[BINS] = {0};
+        histogram_between(keys, n, low, high, w, bins);
+        const uint32_t bin = find_bin(bins, &rank);
+        low = w.low + (bin << w.shift);
+        const uint32_t end = low + ((UINT32_C(1) << w.shift) - 1);
+        high = end < high ? end : high;
+    }
+    return (tg_cut){.above = low, .ties = rank};
+}

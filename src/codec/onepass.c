@@ -53,11 +53,19 @@ static void put_back(tg_onepass *o)
     o->list.count = 0;
 }
 
+/* The cut that takes exactly `rank` of the list. */
 static tg_cut cut_at(tg_onepass *o, uint64_t rank)
 {
     const tg_candidates *list = &o->list;
-    return tg_nth_of_array(list->values, list->count, rank, (tg_band){o->lowest, o->high}, o->pilot,
-                           tg_pilot_size(o->selection->job->source.count));
+    /* The key is most likely below `high`, where few are: those are singled out, in the list's unused room. */
+    uint32_t *keys = list->indices + list->count;
+    const size_t room = list->room - list->count;
+    const size_t below = o->selection->job->kernels->keys_below(list->values, list->count, o->high, keys, room);
+    const uint64_t above = list->count - below;
+    if (below <= room && rank > above)
+        return tg_nth_of_keys(keys, below, rank - above, (tg_band){o->lowest, o->high});
+    return tg_nth_of_array(list->values, list->count, rank, (tg_band){o->lowest, TG_INFINITY_BITS}, o->pilot,
+                           tg_pilot_size(o->source.count));
 }
 
 /* The list is full: all but the largest are let go, and the threshold rises above the least of those that stay, for among equal keys the first
@@ -190,7 +198,7 @@ tg_status tg_onepass_select(tg_onepass *o, const tg_guesses *guesses)
     tg_cut cut;
     o->source = o->selection->job->source;
     for (int attempt = 0;; attempt++) {
-        if (!collect(o, attempt < 2 ? tg_pilot_key(o, attempt > 0) : 0)) {
+        if (!collect(o, attempt < 2 ? tg_pilot_key(o, guesses, attempt > 0) : 0)) {
             undo(o);
             return TG_NONFINITE;
         }

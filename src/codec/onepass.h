@@ -38,8 +38,9 @@ bool tg_onepass_suits(const tg_selection *selection);
 /* Selects as tg_select would. TG_NONFINITE if a value is not finite; then the residual is put back to rounding. */
 tg_status tg_onepass_select(tg_onepass *onepass, const tg_guesses *guesses);
 
-/* pilot.c: the key that about `reach` elements of the vector have or exceed, lowered by what chance can do to a sample, so that
- * with near certainty at least as many do; *high is likewise too high. `wider` allows for more than chance. 0 if it cannot be told. */
-uint32_t tg_pilot_key(tg_onepass *onepass, bool wider);
+/* pilot.c: the threshold to collect from. The key that about `reach` elements of the vector have or exceed, lowered by what chance can
+ * do to a sample, so that with near certainty at least as many do, and o->high likewise too high; or a guess that is nearly
+ * certain to be taken. `wider` allows for more than chance. 0 if it cannot be told. */
+uint32_t tg_pilot_key(tg_onepass *onepass, const tg_guesses *guesses, bool wider);
 
 #endif

@@ -48,18 +48,24 @@ static void fill(tg_onepass *o, float *sample, size_t runs)
     }
 }
 
-/* Variance of how many of the sample have at least this key, by how much the runs differ: neighbours are alike in many vectors. */
-static double variance_of_count(const float *sample, uint64_t runs, uint32_t key)
+/* How many of the sample have at least a key, and the standard deviation of that number, by how much the runs differ: neighbours are
+ * alike in many vectors. */
+typedef struct estimate {
+    double count, deviation;
+} estimate;
+
+static estimate count_from(const float *sample, size_t runs, uint32_t key)
 {
     uint64_t sum = 0, squares = 0;
-    for (uint64_t run = 0; run < runs; run++) {
+    for (size_t run = 0; run < runs; run++) {
         uint32_t here = 0;
         for (size_t i = 0; i < RUN; i++)
             here += (tg_float_bits(sample[run * RUN + i]) & TG_MAGNITUDE_MASK) >= key;
         sum += here;
         squares += here * here;
     }
-    return (double)squares - (double)sum * (double)sum / (double)runs;
+    const double variance = (double)squares - (double)sum * (double)sum / (double)runs;
+    return (estimate){(double)sum, tg_sqrt(variance > 0 ? variance : 0)};
 }
 
 static uint32_t key_at(const float *sample, size_t n, double rank, tg_selection *s)
@@ -69,21 +75,35 @@ static uint32_t key_at(const float *sample, size_t n, double rank, tg_selection 
     return tg_nth_of_array(sample, n, rank < 1 ? 1 : (uint64_t)rank, (tg_band){0, TG_INFINITY_BITS}, s->keys, TG_BLOCK).above;
 }
 
-uint32_t tg_pilot_key(tg_onepass *o, bool wider)
+uint32_t tg_pilot_key(tg_onepass *o, const tg_guesses *guesses, bool wider)
 {
     tg_selection *s = o->selection;
-    const uint64_t count = s->job->source.count;
-    const size_t n = tg_pilot_size(count);
+    const size_t n = tg_pilot_size(o->source.count), runs = n / RUN;
+    const double share = (double)n / (double)o->source.count;
     float *sample = (float *)o->pilot;
-    fill(o, sample, n / RUN);
-    double rank = (double)o->reach / (double)count * (double)n;
+    o->high = TG_INFINITY_BITS;
+    if (o->reach >= o->source.count)
+        return 0;
+    fill(o, sample, runs);
+    /* A guess that will do needs nothing below it. */
+    for (size_t i = 0; i < guesses->count && !wider; i++) {
+        const uint32_t key = tg_float_bits(guesses->values[i]);
+        if (key == 0 || key >= TG_INFINITY_BITS)
+            continue;
+        const estimate e = count_from(sample, runs, key);
+        if (e.count - caution * e.deviation - 1 > share * (double)tg_fewest(s->wanted) &&
+            e.count < share * (double)tg_most(s->wanted))
+            return key;
+    }
+    const double rank = share * (double)o->reach;
     double margin = caution * tg_sqrt(rank) + 4;
     uint32_t key = key_at(sample, n, rank + margin, s);
-    double clustered = caution * tg_sqrt(variance_of_count(sample, n / RUN, key)) + 4;
+    const double clustered = caution * count_from(sample, runs, key).deviation + 4;
     if (clustered > margin * 1.25 || wider) {
         margin = wider ? 2 * clustered + rank / 2 : clustered;
         key = key_at(sample, n, rank + margin, s);
     }
-    o->high = rank > margin + 1 ? key_at(sample, n, rank - margin, s) + 1 : TG_INFINITY_BITS;
+    if (rank > margin + 1)
+        o->high = key_at(sample, n, rank - margin, s) + 1;
     return key;
 }

@@ -111,6 +111,8 @@ typedef struct tg_kernels {
      * candidate. Stops early where room runs short or before a group of elements of which one is not finite; returns how many
      * elements were done. */
     size_t (*sift)(tg_candidates *list, const float *gradient, float *residual, float factor, uint32_t first, size_t n);
+    /* How many of n values have a key below `bound`; those keys, in order, or more than `room` if they have no room. */
+    size_t (*keys_below)(const float *values, size_t n, uint32_t bound, uint32_t *keys, size_t room);
     /* Keeps the candidates whose key is above `above` and the first `ties` of those that equal it. With a residual, the
      * values of the others are stored there at their indices. */
     void (*winnow)(tg_candidates *list, uint32_t above, uint64_t ties, float *residual);

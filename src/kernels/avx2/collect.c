@@ -12,11 +12,6 @@ enum { STEP = 64, HALF = 32, LANES = 8 };
 
 #define INLINE static inline __attribute__((always_inline))
 
-INLINE __m256i key_of(__m256 u)
-{
-    return _mm256_and_si256(_mm256_castps_si256(u), _mm256_set1_epi32((int)TG_MAGNITUDE_MASK));
-}
-
 INLINE __m256 compute(const float *gradient, const float *residual, __m256 factor)
 {
     __m256 x = _mm256_loadu_ps(gradient);
@@ -42,7 +37,7 @@ INLINE bool sift_half(const float *gradient, float *residual, __m256 factor, __m
     const __m256 x1 = compute(gradient + 8, residual ? residual + 8 : NULL, factor);
     const __m256 x2 = compute(gradient + 16, residual ? residual + 16 : NULL, factor);
     const __m256 x3 = compute(gradient + 24, residual ? residual + 24 : NULL, factor);
-    const __m256i k0 = key_of(x0), k1 = key_of(x1), k2 = key_of(x2), k3 = key_of(x3);
+    const __m256i k0 = tg_key_lanes(x0), k1 = tg_key_lanes(x1), k2 = tg_key_lanes(x2), k3 = tg_key_lanes(x3);
     const __m256i largest = _mm256_max_epi32(_mm256_max_epi32(k0, k1), _mm256_max_epi32(k2, k3));
     if (any_set(_mm256_cmpgt_epi32(largest, _mm256_set1_epi32((int)TG_MAX_FINITE_BITS))))
         return false;
@@ -164,55 +159,6 @@ size_t tg_avx2_sift(tg_candidates *list, const float *gradient, float *residual,
     if (n - done >= STEP || list->nonfinite)
         return done;
     return done + sift_rest(list, gradient + done, residual ? residual + done : NULL, factor, first + (uint32_t)done, n - done);
-}
-
-/* The lowest bits of a mask, as many as `most` says. */
-static unsigned first_bits(unsigned mask, uint64_t most)
-{
-    unsigned taken = 0;
-    for (; mask && most > 0; mask &= mask - 1, most--)
-        taken |= mask & -mask;
-    return taken;
-}
-
-void tg_avx2_winnow(tg_candidates *list, uint32_t above, uint64_t ties, float *residual)
-{
-    const __m256i bound = _mm256_set1_epi32((int)above);
-    size_t kept = 0, i = 0;
-    for (; i + LANES <= list->count; i += LANES) {
-        const __m256 values = _mm256_loadu_ps(list->values + i);
-        const __m256i indices = _mm256_loadu_si256((const __m256i *)(const void *)(list->indices + i)), keys = key_of(values);
-        unsigned winners = (unsigned)_mm256_movemask_ps(_mm256_castsi256_ps(_mm256_cmpgt_epi32(keys, bound)));
-        const unsigned equal = (unsigned)_mm256_movemask_ps(_mm256_castsi256_ps(_mm256_cmpeq_epi32(keys, bound)));
-        if (equal && ties > 0) {
-            const unsigned taken = first_bits(equal, ties);
-            ties -= (unsigned)__builtin_popcount(taken);
-            winners |= taken;
-        }
-        if (residual)
-            for (unsigned losers = ~winners & 0xff; losers; losers &= losers - 1) {
-                const size_t j = i + (size_t)__builtin_ctz(losers);
-                residual[list->indices[j]] = list->values[j];
-            }
-        /* Written over what has been read already: kept <= i. */
-        const __m256i lanes = tg_lanes_of(winners);
-        _mm256_storeu_ps(list->values + kept, _mm256_permutevar8x32_ps(values, lanes));
-        _mm256_storeu_si256((__m256i *)(void *)(list->indices + kept), _mm256_permutevar8x32_epi32(indices, lanes));
-        kept += (size_t)__builtin_popcount(winners);
-    }
-    for (; i < list->count; i++) {
-        const uint32_t key = tg_float_bits(list->values[i]) & TG_MAGNITUDE_MASK, index = list->indices[i];
-        const float value = list->values[i];
-        const bool tie = key == above && ties > 0;
-        ties -= tie;
-        if (key > above || tie) {
-            list->indices[kept] = index;
-            list->values[kept++] = value;
-        } else if (residual) {
-            residual[index] = value;
-        }
-    }
-    list->count = kept;
 }
 
 #endif

@@ -28,6 +28,7 @@ const tg_kernels tg_kernels_avx2 = {
     .key_histogram = tg_scalar_key_histogram,
     .count_at_least = tg_scalar_count_at_least,
     .sift = tg_avx2_sift,
+    .keys_below = tg_avx2_keys_below,
     .winnow = tg_avx2_winnow,
 };
 
