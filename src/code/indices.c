@@ -37,8 +37,9 @@ static index_costs weigh_modes(const uint32_t *indices, size_t m, uint32_t base,
     uint64_t low_bytes = 0, quotient_bits = 0, elias_bits = 0;
     for (size_t j = 0; j < m; j += TG_RICE_BLOCK) {
         const unsigned r = tg_gaps_take(indices, m, base, j, gaps);
+        const uint64_t sum = (uint64_t)(indices[j + r - 1] - indices[j]) - (r - 1) + gaps[0];
         uint64_t bits;
-        const unsigned parameter = tg_rice_choose(gaps, r, &bits);
+        const unsigned parameter = tg_rice_choose(gaps, r, sum, &bits);
         parameters[j / TG_RICE_BLOCK] = (uint8_t)parameter;
         low_bytes += tg_rice_low_size(r, parameter);
         quotient_bits += bits;

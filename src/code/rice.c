@@ -51,11 +51,11 @@ static uint64_t sum_of_quotients(const uint32_t *gaps, unsigned parameter)
     return total(a + b);
 }
 
-unsigned tg_rice_choose(const uint32_t *gaps, unsigned r, uint64_t *quotient_bits)
+unsigned tg_rice_choose(const uint32_t *gaps, unsigned r, uint64_t sum, uint64_t *quotient_bits)
 {
     /* Each step up costs r bits of low bits and saves bits of quotients, never more than the step before saved. So from
      * any start the minimum is downhill; near the mean it is close. */
-    const uint64_t mean = sum_of_quotients(gaps, 0) / r;
+    const uint64_t mean = sum / r;
     unsigned parameter = mean < 2 ? 0 : tg_bit_length(mean) - 1;
     parameter = parameter < TG_RICE_PARAMETER_MAX ? parameter : TG_RICE_PARAMETER_MAX;
     uint64_t quotients = sum_of_quotients(gaps, parameter);
@@ -77,23 +77,37 @@ unsigned tg_rice_choose(const uint32_t *gaps, unsigned r, uint64_t *quotient_bit
     return parameter;
 }
 
-/* omega(m) takes as many bits as m has digits, and 1 more from 2 on, 2 more from 4, 3 from 16, 1 from 256, 4 from 65536. */
-uint64_t tg_gaps_omega_bits(const uint32_t *gaps, unsigned r)
+/* omega(m) takes as many bits as m has digits, and 1 more from 2 on, 2 more from 4, 3 from 16, 1 from 256, 4 from 65536. `large`: a gap
+ * above 65534 may be there. */
+static inline uint64_t omega_bits(const uint32_t *gaps, bool large)
 {
-    quad digits = {0}, more = {0};
+    quad bits = {0}, more = {0};
     for (unsigned j = 0; j < TG_RICE_BLOCK; j += QUAD) {
         quad m = load(gaps + j) + 1;
         /* The exponent of a float; without the second digit nothing rounds up to a power of two. */
         float_quad f = __builtin_convertvector((signed_quad)(m & ~(m >> 1)), float_quad);
         quad exponent;
         memcpy(&exponent, &f, sizeof exponent);
-        exponent = (exponent >> 23) - 127;
-        digits += exponent;
-        const signed_quad e = (signed_quad)exponent;
-        more -= (quad)(e > 0) + 2 * (quad)(e > 1) + 3 * (quad)(e > 3) + (quad)(e > 7) + 4 * (quad)(e > 15);
+        bits += exponent >> 23;
+        /* Comparisons give -1 where they hold. */
+        const signed_quad n = (signed_quad)m;
+        quad few = (quad)(n > 15);
+        more += few + few + few + (quad)(n > 255) + (quad)(n > 1);
+        few = (quad)(n > 3);
+        more += few + few;
+        if (large)
+            more += (quad)(n > 65535) << 2;
     }
+    return total(bits) - UINT64_C(127) * TG_RICE_BLOCK + total(-more);
+}
+
+uint64_t tg_gaps_omega_bits(const uint32_t *gaps, unsigned r)
+{
+    quad any = {0};
+    for (unsigned j = 0; j < TG_RICE_BLOCK; j += QUAD)
+        any |= load(gaps + j);
     /* Each has one digit more than its exponent; the gaps past the end are zeros and take one bit. */
-    return total(digits) + total(more) + r;
+    return r + (total(any) > 65000 ? omega_bits(gaps, true) : omega_bits(gaps, false));
 }
 
 /* ---- writing ---- */

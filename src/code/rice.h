@@ -14,9 +14,9 @@ unsigned tg_gaps_take(const uint32_t *indices, size_t m, uint32_t base, size_t j
 /* The functions below take a whole block of gaps, of which the first r count (1 to 256) and the others are zero; the gaps add up to
  * less than 2^32, and those to be written are below 2^30 each. */
 
-/* The parameter for a block: the lowest of those that give the fewest bits, not counting padding. *quotient_bits is what the
+/* The parameter for a block whose gaps add up to `sum`: the lowest of those that give the fewest bits, not counting padding. *quotient_bits is what the
  * quotients then take in unary. */
-unsigned tg_rice_choose(const uint32_t *gaps, unsigned r, uint64_t *quotient_bits);
+unsigned tg_rice_choose(const uint32_t *gaps, unsigned r, uint64_t sum, uint64_t *quotient_bits);
 
 /* Bits that omega(gap + 1) takes for all gaps of a block: the other mode, for comparison. */
 uint64_t tg_gaps_omega_bits(const uint32_t *gaps, unsigned r);

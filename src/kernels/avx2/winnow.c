@@ -56,7 +56,7 @@ static inline void put_aside(stash *losers, float *residual, __m256i indices, __
     _mm256_storeu_ps(losers->values + before, _mm256_permutevar8x32_ps(values, lanes));
     losers->count += (size_t)__builtin_popcount(mask);
     for (size_t j = before; j < losers->count; j++)
-        __builtin_prefetch(&residual[losers->indices[j]], 1);
+        _mm_prefetch((const char *)&residual[losers->indices[j]], _MM_HINT_T1);
     if (losers->count >= STASH)
         empty(losers, residual);
 }
