@@ -122,9 +122,14 @@ static bool collect(tg_onepass *o, uint32_t least)
     o->list.share = (float)o->reach / (float)count;
     if (!is_fused(&o->source))
         o->selection->job->dropped = 0; /* they are met again */
-    for (uint64_t first = 0; first < count; first += TG_BLOCK)
-        if (!sift_block(o, first, tg_block_size(count, first)))
+    for (uint64_t first = 0; first < count; first += TG_BLOCK) {
+        const size_t n = tg_block_size(count, first);
+        if (!sift_block(o, first, n))
             return false;
+        if (o->residual == TG_RESIDUAL_IS_TAKEN && first % o->stride == 0) /* while it is in the cache */
+            o->gradient_square += (double)o->selection->job->kernels->block_sum(TG_SUM_OF_SQUARES,
+                                                                               (const float *)o->source.gradient + first, n, 1, 1);
+    }
     return true;
 }
 

@@ -23,6 +23,8 @@ typedef struct tg_onepass {
     uint64_t committed;  /* elements whose residual is written */
     uint32_t high;       /* the key of rank `reach` is expected to be below this one */
     bool pruned;
+    uint64_t stride;        /* blocks that start at multiples of this are measured on the way, */
+    double gradient_square; /* if u is taken from the residual: the squares of their gradients */
 } tg_onepass;
 
 /* Elements of a selection's list and of its pilot sample, for vectors that are long enough; else 0. */

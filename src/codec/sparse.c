@@ -75,6 +75,7 @@ typedef struct selected {
     float *values, *sent; /* `sent` is `values` where those are sent as they are */
     size_t count;
     tg_residual_state residual;
+    double gradient_square; /* of the measured blocks; 0: not known */
 } selected;
 
 /* Lists the selected elements in order. */
@@ -196,23 +197,25 @@ static void settle(tg_job *job, const selected *list)
         job->source.momentum[list->indices[j]] = 0;
 }
 
-/* The squared norms of gradient and residual, from every sixteenth block where there are many. */
-static void measure(tg_selection *s)
+/* Norms are taken from every sixteenth block where there are many. */
+static uint64_t measured_stride(uint64_t count) { return count > 16 * TG_BLOCK ? 16 * TG_BLOCK : TG_BLOCK; }
+
+/* The squared norms of gradient and residual. */
+static void measure(tg_selection *s, const selected *list)
 {
     tg_job *job = s->job;
     const tg_kernels *k = job->kernels;
-    const uint64_t count = job->source.count, stride = count > 16 * TG_BLOCK ? 16 * TG_BLOCK : TG_BLOCK;
+    const uint64_t count = job->source.count, stride = measured_stride(count);
     tg_source gradient = job->source;
     gradient.residual = gradient.momentum = NULL;
+    job->gradient_square = list->gradient_square;
     uint64_t seen = 0;
     for (uint64_t first = 0; first < count; first += stride) {
         size_t n = tg_block_size(count, first);
-        const float *values = (const float *)job->source.gradient + first;
-        if (job->source.dtype != TG_FLOAT32 || job->source.drop_nonfinite) {
+        if (list->gradient_square == 0) {
             (void)tg_source_read(&gradient, k, first, n, s->block);
-            values = s->block->u;
+            job->gradient_square += (double)k->block_sum(TG_SUM_OF_SQUARES, s->block->u, n, 1, 1);
         }
-        job->gradient_square += (double)k->block_sum(TG_SUM_OF_SQUARES, values, n, 1, 1);
         job->residual_square += (double)k->block_sum(TG_SUM_OF_SQUARES, job->source.residual + first, n, 1, 1);
         seen += n;
     }
@@ -240,10 +243,12 @@ static tg_status select_in_one_pass(tg_selection *s, const tg_guesses *guesses, 
     tg_onepass o = {.selection = s,
                     .list = {.indices = list->indices, .values = list->values, .room = room},
                     .reach = tg_onepass_reach(s->wanted, selector->exact),
-                    .pilot = pilot};
+                    .pilot = pilot,
+                    .stride = measured_stride(s->job->source.count)};
     tg_status status = tg_onepass_select(&o, guesses);
     list->count = o.list.count;
     list->residual = o.residual;
+    list->gradient_square = o.gradient_square;
     return status;
 }
 
@@ -278,7 +283,7 @@ tg_status tg_sparse_encode(tg_job *job, const tg_selector *selector)
     job->selected = list.count;
     if (job->source.residual && job->source.count > 0) {
         settle(job, &list);
-        measure(&s);
+        measure(&s, &list);
     }
     return TG_OK;
 }

@@ -8,7 +8,7 @@
 #include "kernels/avx2/left_pack.h"
 
 /* Elements that are sifted at once: a mask of 64 bits says which are candidates. */
-enum { STEP = 64, HALF = 32, LANES = 8 };
+enum { STEP = 64, HALF = 32, LANES = 8, AHEAD = 512 };
 
 #define INLINE static inline __attribute__((always_inline))
 
@@ -99,6 +99,12 @@ INLINE size_t sift_steps(tg_candidates *list, const float *gradient, float *resi
     for (; done + STEP <= n && count + TG_SIFT_SLACK <= list->room; done += STEP) {
         const float *g = gradient + done, *u = residual ? scratch : g;
         float *h = residual ? residual + done : NULL;
+        if (sure < 0) /* so much is done for each step that the machine does not look far enough ahead by itself */
+            for (int i = 0; i < STEP; i += 16) {
+                _mm_prefetch((const char *)(g + AHEAD + i), _MM_HINT_T0);
+                if (h)
+                    _mm_prefetch((const char *)(h + AHEAD + i), _MM_HINT_T0);
+            }
         uint32_t low, high;
         if (!sift_half(g, h, factors, below, scratch, &low)) {
             list->nonfinite = true;
