@@ -51,6 +51,10 @@ typedef struct tg_sparse_reader {
     size_t ahead_at, ahead_count;
 } tg_sparse_reader;
 
+/* Sparse rows read any number of elements at once, in multiples of TG_BLOCK but for the last call. So many are worth a call, and the
+ * part of a vector that several frames are added to stays in the cache. */
+#define TG_SPARSE_STEP (64u * TG_BLOCK)
+
 /* Bins of a reader's histogram of codes. */
 #define TG_HISTOGRAM 4096u
 

@@ -20,10 +20,16 @@ bool tg_frame_open(tg_reader *reader, const tg_kernels *kernels, tg_frame frame,
     return reader->row->open(reader, &payload);
 }
 
+static size_t step_size(uint64_t count, uint64_t first, uint64_t step)
+{
+    return (size_t)(count - first < step ? count - first : step);
+}
+
 static bool walk(tg_reader *reader, uint64_t count)
 {
-    for (uint64_t first = 0; first < count; first += TG_BLOCK)
-        if (!tg_frame_next(reader, tg_block_size(count, first), TG_READ_CHECK, 0, NULL))
+    const uint64_t step = reader->row->sparse ? TG_SPARSE_STEP : TG_BLOCK;
+    for (uint64_t first = 0; first < count; first += step)
+        if (!tg_frame_next(reader, step_size(count, first, step), TG_READ_CHECK, 0, NULL))
             return false;
     return reader->row->done(reader);
 }
@@ -103,9 +109,13 @@ static tg_status add_batch(const tg_kernels *k, const tg_frame *frames, size_t f
     for (size_t i = 0; i < frame_count; i++)
         if (tg_frame_read(frames[i], &infos[i], error) != TG_OK || !tg_frame_open(&readers[i], k, frames[i], &infos[i]))
             return tg_fail(error, TG_CORRUPT, "a frame that was called verified breaks a rule of the format");
+    bool all_sparse = frame_count > 0;
+    for (size_t i = 0; i < frame_count; i++)
+        all_sparse = all_sparse && readers[i].row->sparse;
     float narrow_sum[TG_BLOCK];
-    for (uint64_t first = 0; first < out->count; first += TG_BLOCK) {
-        size_t n = tg_block_size(out->count, first);
+    const uint64_t step = all_sparse && out->dtype == TG_FLOAT32 ? TG_SPARSE_STEP : TG_BLOCK;
+    for (uint64_t first = 0; first < out->count; first += step) {
+        size_t n = step_size(out->count, first, step);
         char *elements = (char *)out->data + first * tg_dtype_size(out->dtype);
         float *sum = narrow_sum;
         if (out->dtype == TG_FLOAT32)

@@ -80,6 +80,19 @@ typedef struct tg_levels_decoding {
 /* Rows of a random vector: draws are shared by elements i and i + 16. */
 #define TG_FUSED_BUCKET 32u
 
+/* The elements of largest key met so far, in the order of their indices, with room for more. */
+typedef struct tg_candidates {
+    uint32_t *indices;
+    float *values;
+    size_t count, room;
+    uint32_t least; /* elements with this key or a larger one are candidates */
+    float share;    /* how many of all elements are expected to be: only a matter of speed */
+    bool nonfinite; /* set where a value was not finite */
+} tg_candidates;
+
+/* Sifting stops while there is still room for so many candidates. */
+#define TG_SIFT_SLACK 256u
+
 typedef struct tg_kernels {
     const char *name; /* "cpu/scalar" */
 
@@ -151,6 +164,19 @@ typedef struct tg_kernels {
 
     /* out = out + weight * values of each frame in turn, n a multiple of TG_GROUP and of the buckets; `set`: the first frame sets. */
     void (*decode_levels)(const tg_levels_decoding *frames, size_t frame_count, size_t n, bool set, float weight, float *out);
+
+    /* Selection in one pass (codec/onepass.h). NULL where there is nothing faster than the functions above.
+     *
+     * sift appends those of n elements, for any n, that are candidates; element i has index first + i and the value u =
+     * gradient, or with a residual u = gradient + factor * residual; then the residual becomes u, and 0 where u is a
+     * candidate. Stops early where room runs short or before a group of elements of which one is not finite; returns how many
+     * elements were done. */
+    size_t (*sift)(tg_candidates *list, const float *gradient, float *residual, float factor, uint32_t first, size_t n);
+    /* How many of n values have a key below `bound`; those keys, in order, or more than `room` if they have no room. */
+    size_t (*keys_below)(const float *values, size_t n, uint32_t bound, uint32_t *keys, size_t room);
+    /* Keeps the candidates whose key is above `above` and the first `ties` of those that equal it. With a residual, the
+     * values of the others are stored there at their indices. */
+    void (*winnow)(tg_candidates *list, uint32_t above, uint64_t ties, float *residual);
 } tg_kernels;
 
 extern const tg_kernels tg_kernels_scalar;

@@ -1,6 +1,7 @@
 /* Kernels for x86-64 with AVX2, F16C and BMI. The build compiles the files of this folder for those instructions; nothing else may call into
  * them before registry.c has found that the machine has them. */
 #include "kernels/avx2/avx2.h"
+#include "kernels/avx2/collect.h"
 #include "kernels/avx2/vector.h"
 #include "kernels/scalar.h"
 
@@ -39,6 +40,9 @@ const tg_kernels tg_kernels_avx2 = {
     .all_finite = tg_avx2_all_finite,
     .decode_plain = tg_avx2_decode_plain,
     .decode_levels = tg_avx2_decode_levels,
+    .sift = tg_avx2_sift,
+    .keys_below = tg_avx2_keys_below,
+    .winnow = tg_avx2_winnow,
 };
 
 #endif
