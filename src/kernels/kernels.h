@@ -6,6 +6,7 @@
 #include <stdbool.h>
 
 #include "base/random.h"
+#include "base/rans.h"
 #include "tersegrad.h"
 
 /* Work is done in blocks of this many elements, which fit the first-level cache; sums that reach the wire have this shape too
@@ -91,6 +92,9 @@ typedef struct tg_kernels {
     void (*key_histogram)(const uint32_t *keys, size_t n, unsigned prefix_shift, uint32_t prefix, unsigned shift,
                           uint32_t mask, uint64_t *bins);
     uint64_t (*count_at_least)(const uint32_t *keys, size_t n, uint32_t least);
+
+    /* For the entropy coder; NULL where there is nothing faster than its own loop. */
+    const tg_rans_engine *rans;
 } tg_kernels;
 
 extern const tg_kernels tg_kernels_scalar;

@@ -1,5 +1,6 @@
 /* Kernels for x86-64 with AVX2, F16C and BMI. The build compiles the files of this folder for those instructions; nothing else may call into
  * them before registry.c has found that the machine has them. */
+#include "kernels/avx2/rans.h"
 #include "kernels/scalar.h"
 
 #if defined(__AVX2__)
@@ -26,6 +27,7 @@ const tg_kernels tg_kernels_avx2 = {
     .random_keys = tg_scalar_random_keys,
     .key_histogram = tg_scalar_key_histogram,
     .count_at_least = tg_scalar_count_at_least,
+    .rans = &tg_rans_avx2,
 };
 
 #endif
