@@ -145,7 +145,7 @@ static bool read_codes(tg_levels_reader *r, size_t n, uint16_t *codes)
         return true;
     }
     uint8_t digits[TG_BLOCK];
-    if (!tg_entropy_next(&r->open.entropy.reader, n, digits))
+    if (!tg_entropy_next(&r->open.entropy.reader, n, digits, NULL))
         return false;
     if (r->low > 0)
         k->unpack(r->codes + r->position / 8 * r->low, n, r->low, codes);

@@ -6,6 +6,7 @@
 #include <stdbool.h>
 
 #include "base/random.h"
+#include "base/rans.h"
 #include "tersegrad.h"
 
 /* Work is done in blocks of this many elements, which fit the first-level cache; sums that reach the wire have this shape too
@@ -177,6 +178,9 @@ typedef struct tg_kernels {
     /* Keeps the candidates whose key is above `above` and the first `ties` of those that equal it. With a residual, the
      * values of the others are stored there at their indices. */
     void (*winnow)(tg_candidates *list, uint32_t above, uint64_t ties, float *residual);
+
+    /* For the entropy coder; NULL where there is nothing faster than its own loop. */
+    const tg_rans_engine *rans;
 } tg_kernels;
 
 extern const tg_kernels tg_kernels_scalar;

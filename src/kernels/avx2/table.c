@@ -2,6 +2,7 @@
  * them before registry.c has found that the machine has them. */
 #include "kernels/avx2/avx2.h"
 #include "kernels/avx2/collect.h"
+#include "kernels/avx2/rans.h"
 #include "kernels/avx2/vector.h"
 #include "kernels/scalar.h"
 
@@ -43,6 +44,7 @@ const tg_kernels tg_kernels_avx2 = {
     .sift = tg_avx2_sift,
     .keys_below = tg_avx2_keys_below,
     .winnow = tg_avx2_winnow,
+    .rans = &tg_rans_avx2,
 };
 
 #endif
