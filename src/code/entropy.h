@@ -7,6 +7,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/rans.h"
+
 #define TG_ENTROPY_SYMBOLS 256u  /* most symbols a plan can have */
 #define TG_ENTROPY_LANES 32u     /* most lanes */
 #define TG_ENTROPY_STATE 65536u  /* lowest value of a lane's state, and its value once all symbols are decoded */
@@ -45,9 +47,10 @@ bool tg_entropy_table_read(tg_entropy_plan *plan, const uint8_t *in, size_t size
 size_t tg_entropy_chunk_bound(size_t elements);
 
 /* Writes one chunk, digits that the plan was made for, and returns its end. Uses all of out[0 .. capacity) as it works.
- * With capacity of tg_entropy_chunk_bound(elements) it always fits; with less it may not, and then NULL is returned. */
+ * With capacity of tg_entropy_chunk_bound(elements) it always fits; with less it may not, and then NULL is returned. The
+ * engine may be NULL, and changes no byte. */
 uint8_t *tg_entropy_write(const tg_entropy_plan *plan, const uint8_t *digits, size_t elements, uint8_t *out,
-                          size_t capacity);
+                          size_t capacity, const tg_rans_engine *engine);
 
 /* Reads one chunk's stream, which may hold anything, piece by piece. The plan must outlive it. */
 typedef struct tg_entropy_reader {
@@ -64,8 +67,17 @@ typedef struct tg_entropy_reader {
 bool tg_entropy_open(tg_entropy_reader *reader, const tg_entropy_plan *plan, const uint8_t *in, size_t size,
                      size_t elements);
 
-/* The next `count` digits; a multiple of 32 except in the last call. False when words or elements run out. */
-bool tg_entropy_next(tg_entropy_reader *reader, size_t count, uint8_t *digits);
+/* What an engine decodes with: a table that is worth making for a few thousand digits and more. False if the plan has another
+ * shape than the engine's. */
+typedef struct tg_entropy_slots {
+    const tg_rans_engine *engine;
+    uint32_t slot[TG_RANS_SLOTS];
+} tg_entropy_slots;
+bool tg_entropy_slots_make(tg_entropy_slots *slots, const tg_entropy_plan *plan, const tg_rans_engine *engine);
+
+/* The next `count` digits; a multiple of 32 except in the last call. False when words or elements run out. `slots` may be
+ * NULL, and changes no digit. */
+bool tg_entropy_next(tg_entropy_reader *reader, size_t count, uint8_t *digits, const tg_entropy_slots *slots);
 
 /* True when all elements were delivered, all words used, and all states are back at their lowest. */
 bool tg_entropy_done(const tg_entropy_reader *reader);

@@ -13,34 +13,56 @@ typedef struct histogram {
     unsigned symbols;
 } histogram;
 
-/* Four tables in turn: with one, runs of the same digit would wait for the last increment to be stored. */
+/* Several tables in turn: with one, runs of the same symbol would wait for the last increment to be stored. */
+enum { TABLES = 4 };
+typedef uint32_t counters[TABLES][TG_ENTROPY_SYMBOLS];
+
+static void add_up(histogram *h, counters part, unsigned symbols, uint64_t total)
+{
+    h->symbols = symbols;
+    h->total = total;
+    memset(h->count, 0, sizeof h->count);
+    for (unsigned k = 0; k < TABLES; k++)
+        for (unsigned s = 0; s < symbols; s++)
+            h->count[s] += part[k][s];
+}
+
 static void count_digits(histogram *h, const uint8_t *digits, size_t n, unsigned alphabet)
 {
-    uint32_t part[4][TG_ENTROPY_SYMBOLS] = {{0}};
-    size_t i = 0;
-    for (; n - i >= 4; i += 4)
-        for (unsigned k = 0; k < 4; k++)
-            part[k][digits[i + k]]++;
-    for (; i < n; i++)
-        part[0][digits[i]]++;
-    h->symbols = alphabet;
-    h->total = n;
-    for (unsigned s = 0; s < TG_ENTROPY_SYMBOLS; s++)
-        h->count[s] = (uint64_t)part[0][s] + part[1][s] + part[2][s] + part[3][s];
+    counters part = {{0}};
+    for (size_t i = 0; i < n; i++)
+        part[i % TABLES][digits[i]]++;
+    add_up(h, part, alphabet, n);
 }
 
 static void count_pairs(histogram *h, const uint8_t *digits, size_t n, unsigned alphabet, unsigned zero_digit)
 {
-    memset(h->count, 0, sizeof h->count);
-    h->symbols = alphabet * alphabet;
-    h->total = 0;
-    for (size_t run = 0; run < n; run += 32, h->total += 16) {
-        for (size_t a = run; a < run + 16; a++) {
-            unsigned first = a < n ? digits[a] : zero_digit;
-            unsigned second = a + 16 < n ? digits[a + 16] : zero_digit;
-            h->count[first + alphabet * second]++;
-        }
+    counters part = {{0}};
+    size_t run = 0;
+    for (; n - run >= 32; run += 32) {
+        const uint8_t *first = digits + run, *second = first + 16;
+        for (unsigned i = 0; i < 16; i++)
+            part[i % TABLES][first[i] + alphabet * second[i]]++;
     }
+    for (size_t a = run; run < n && a < run + 16; a++) {
+        unsigned first = a < n ? digits[a] : zero_digit;
+        unsigned second = a + 16 < n ? digits[a + 16] : zero_digit;
+        part[0][first + alphabet * second]++;
+    }
+    add_up(h, part, alphabet * alphabet, (n + 31) / 32 * 16);
+}
+
+/* The digits' histogram from that of their pairs: every pair has two, and what completed the last run goes off again. */
+static void digits_of_pairs(histogram *digits, const histogram *pairs, size_t n, unsigned alphabet, unsigned zero_digit)
+{
+    memset(digits->count, 0, sizeof digits->count);
+    digits->symbols = alphabet;
+    digits->total = n;
+    for (unsigned s = 0; s < pairs->symbols; s++) {
+        digits->count[s % alphabet] += pairs->count[s];
+        digits->count[s / alphabet] += pairs->count[s];
+    }
+    digits->count[zero_digit] -= 2 * pairs->total - n;
 }
 
 /* Index of the largest count; the lowest wins a tie. */
@@ -225,13 +247,19 @@ void tg_entropy_plan_make(tg_entropy_plan *plan, const uint8_t *digits, size_t n
     plan->alphabet = alphabet;
     plan->zero_digit = zero_digit;
     plan->tuple = 1;
-    count_digits(&h, digits, n, alphabet);
+    if (n >= 1u << 18 && alphabet <= 16) {
+        histogram pairs;
+        count_pairs(&pairs, digits, n, alphabet, zero_digit);
+        digits_of_pairs(&h, &pairs, n, alphabet, zero_digit);
+        if (h.count[most_frequent(h.count, alphabet)] * 8 <= (uint64_t)n * 7) {
+            plan->tuple = 2;
+            h = pairs;
+        }
+    } else {
+        count_digits(&h, digits, n, alphabet);
+    }
     if (n == 0) /* nothing will be written with this plan, but let it be a sound one */
         h.total = h.count[zero_digit] = 1;
-    if (n >= 1u << 18 && alphabet <= 16 && h.count[most_frequent(h.count, alphabet)] * 8 <= (uint64_t)n * 7) {
-        plan->tuple = 2;
-        count_pairs(&h, digits, n, alphabet, zero_digit);
-    }
     plan->symbols = h.symbols;
     const uint64_t bits = choose_side(plan, &h) >> 16;
     plan->lane_log = bits >= 16384 * 8 ? 5 : 2;

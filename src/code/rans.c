@@ -26,15 +26,58 @@ static unsigned symbol_at(const tg_entropy_plan *plan, const uint8_t *digits, si
     return first + plan->alphabet * second;
 }
 
+/* Whether an engine can run this plan: 32 lanes, 12 bits, and no symbol that has all the probability. */
+static bool fits_engine(const tg_entropy_plan *plan)
+{
+    bool fits = plan->lane_log == 5 && plan->table_log == TG_RANS_LOG;
+    for (unsigned s = 0; fits && s < plan->symbols; s++)
+        fits = plan->frequency[s] < TG_RANS_SLOTS;
+    return fits;
+}
+
+/* Symbols of whole steps, from `first` on, a multiple of 32. */
+static const uint8_t *step_symbols(const tg_entropy_plan *plan, const uint8_t *digits, size_t first, size_t count,
+                                   uint8_t *symbols)
+{
+    if (plan->tuple == 1)
+        return digits + first;
+    for (size_t row = 0; row < count; row += RUN / 2) {
+        const uint8_t *low = digits + 2 * (first + row), *high = low + RUN / 2;
+        for (size_t i = 0; i < RUN / 2; i++)
+            symbols[row + i] = (uint8_t)(low[i] + plan->alphabet * high[i]);
+    }
+    return symbols;
+}
+
+/* Encodes the symbols before `y`, which is a multiple of 32 of elements that are all there, and returns where their words start. */
+static uint8_t *encode_steps(const tg_entropy_plan *plan, const tg_rans_engine *engine, const uint8_t *digits, size_t y,
+                             uint32_t *state, uint8_t *end)
+{
+    enum { PIECE = 1024 };
+    uint32_t model[TG_ENTROPY_SYMBOLS];
+    uint8_t symbols[PIECE];
+    for (unsigned s = 0; s < plan->symbols; s++)
+        model[s] = plan->frequency[s] | plan->start[s] << 16;
+    while (y > 0) {
+        size_t count = y % PIECE ? y % PIECE : PIECE;
+        y -= count;
+        end = engine->encode(model, state, step_symbols(plan, digits, y, count, symbols), count / TG_RANS_LANES, end);
+    }
+    return end;
+}
+
 uint8_t *tg_entropy_write(const tg_entropy_plan *plan, const uint8_t *digits, size_t elements, uint8_t *out,
-                          size_t capacity)
+                          size_t capacity, const tg_rans_engine *engine)
 {
     const unsigned lanes = 1u << plan->lane_log, table_log = plan->table_log;
     uint32_t state[TG_ENTROPY_LANES];
     size_t left = capacity; /* the stream grows downwards: what is written first is read last */
+    size_t stepwise = 0;    /* symbols that the engine takes; it does not check for room */
+    if (engine && capacity >= tg_entropy_chunk_bound(elements) && fits_engine(plan))
+        stepwise = (plan->tuple == 2 ? elements / RUN * (RUN / 2) : elements) / TG_RANS_LANES * TG_RANS_LANES;
     for (unsigned lane = 0; lane < lanes; lane++)
         state[lane] = TG_ENTROPY_STATE;
-    for (size_t y = count_symbols(plan, elements); y-- > 0;) {
+    for (size_t y = count_symbols(plan, elements); y-- > stepwise;) {
         const unsigned symbol = symbol_at(plan, digits, elements, y);
         const uint32_t frequency = plan->frequency[symbol];
         uint32_t x = state[y & (lanes - 1)];
@@ -47,6 +90,8 @@ uint8_t *tg_entropy_write(const tg_entropy_plan *plan, const uint8_t *digits, si
         }
         state[y & (lanes - 1)] = (x / frequency << table_log) + x % frequency + plan->start[symbol];
     }
+    if (stepwise > 0)
+        left = (size_t)(encode_steps(plan, engine, digits, stepwise, state, out + left) - out);
     if (left < 4 * (size_t)lanes)
         return NULL;
     for (unsigned lane = lanes; lane-- > 0;) {
@@ -55,6 +100,48 @@ uint8_t *tg_entropy_write(const tg_entropy_plan *plan, const uint8_t *digits, si
     }
     memmove(out, out + left, capacity - left);
     return out + (capacity - left);
+}
+
+bool tg_entropy_slots_make(tg_entropy_slots *slots, const tg_entropy_plan *plan, const tg_rans_engine *engine)
+{
+    if (!engine || !fits_engine(plan))
+        return false;
+    slots->engine = engine;
+    for (unsigned s = 0; s < plan->symbols; s++) {
+        /* Both digits of a pair in a byte: there are no more than 16 of each. */
+        const uint32_t symbol = plan->tuple == 2 ? s % plan->alphabet | s / plan->alphabet << 4 : s;
+        for (uint32_t i = 0; i < plan->frequency[s]; i++)
+            slots->slot[plan->start[s] + i] = plan->frequency[s] | i << 12 | symbol << 24;
+    }
+    return true;
+}
+
+/* As many of `count` digits as the engine can, a multiple of 32; the caller goes on from there. */
+static size_t decode_steps(tg_entropy_reader *reader, const tg_entropy_slots *slots, size_t count, uint8_t *digits)
+{
+    enum { PIECE = 1024 };
+    const unsigned tuple = reader->plan->tuple;
+    size_t y = reader->delivered / tuple, symbols = count / tuple / TG_RANS_LANES * TG_RANS_LANES, done = 0;
+    if (y % TG_RANS_LANES != 0)
+        return 0;
+    while (done < symbols) {
+        uint8_t piece[PIECE];
+        size_t here = symbols - done < PIECE ? symbols - done : PIECE;
+        uint8_t *to = tuple == 1 ? digits + done : piece;
+        size_t steps = slots->engine->decode(slots->slot, reader->state, &reader->word, &reader->words,
+                                             here / TG_RANS_LANES, to);
+        for (size_t row = 0; tuple == 2 && row < steps * TG_RANS_LANES; row += RUN / 2) {
+            uint8_t *low = digits + 2 * (done + row), *high = low + RUN / 2;
+            for (size_t i = 0; i < RUN / 2; i++) {
+                low[i] = piece[row + i] & 15;
+                high[i] = piece[row + i] >> 4;
+            }
+        }
+        done += steps * TG_RANS_LANES;
+        if (steps < here / TG_RANS_LANES)
+            break;
+    }
+    return done * tuple;
 }
 
 bool tg_entropy_open(tg_entropy_reader *reader, const tg_entropy_plan *plan, const uint8_t *in, size_t size,
@@ -139,11 +226,17 @@ static bool next_pairs(tg_entropy_reader *reader, size_t count, uint8_t *digits)
     return true;
 }
 
-bool tg_entropy_next(tg_entropy_reader *reader, size_t count, uint8_t *digits)
+bool tg_entropy_next(tg_entropy_reader *reader, size_t count, uint8_t *digits, const tg_entropy_slots *slots)
 {
     const size_t left = reader->elements - reader->delivered;
     if (reader->broken || count > left || (count % RUN != 0 && count != left))
         return false;
+    if (slots) {
+        size_t done = decode_steps(reader, slots, count / RUN * RUN, digits);
+        reader->delivered += done;
+        digits += done;
+        count -= done;
+    }
     bool sound = (reader->plan->tuple == 2 ? next_pairs : next_singles)(reader, count, digits);
     reader->broken = !sound;
     reader->delivered += count;

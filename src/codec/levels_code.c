@@ -123,7 +123,7 @@ static uint8_t *write_entropy(tg_job *job, const tg_levels_shape *shape, const u
     at = write_low_bits(job, shape, codes, low, at);
     for (uint64_t first = 0; first < shape->count; first += chunk, entry += 4) {
         size_t n = (size_t)(shape->count - first < chunk ? shape->count - first : chunk);
-        uint8_t *end = tg_entropy_write(&plan, work->digits + first, n, at, tg_entropy_chunk_bound(n));
+        uint8_t *end = tg_entropy_write(&plan, work->digits + first, n, at, tg_entropy_chunk_bound(n), job->kernels->rans);
         tg_store32(entry, (uint32_t)(end - at));
         at = end;
     }

@@ -145,7 +145,7 @@ static bool read_codes(tg_levels_reader *r, size_t n, uint16_t *codes)
         return true;
     }
     uint8_t digits[TG_BLOCK];
-    if (!tg_entropy_next(&r->open.entropy.reader, n, digits))
+    if (!tg_entropy_next(&r->open.entropy.reader, n, digits, NULL))
         return false;
     if (r->low > 0)
         k->unpack(r->codes + r->position / 8 * r->low, n, r->low, codes);
@@ -207,6 +207,25 @@ bool tg_levels_row_read(tg_reader *reader, size_t n, tg_read_mode mode, float we
     if (!tg_levels_read(&reader->levels, n, values))
         return false;
     tg_deliver(reader->kernels, values, n, mode, weight, out);
+    return true;
+}
+
+bool tg_blocks_fit(uint32_t bucket, uint32_t *within_block)
+{
+    const bool whole = bucket != 0 && TG_BLOCK % bucket == 0;
+    *within_block = whole ? bucket : TG_BLOCK;
+    return whole ? bucket % TG_FUSED_BUCKET == 0 : bucket % TG_BLOCK == 0;
+}
+
+bool tg_levels_row_packed(const tg_reader *reader, tg_levels_decoding *next)
+{
+    const tg_levels_reader *r = &reader->levels;
+    if (r->layout != TG_LAYOUT_PACKED || r->shape.affine || r->histogram || !tg_blocks_fit(r->shape.bucket, &next->bucket))
+        return false;
+    next->levels = r->shape.levels;
+    next->width = r->width;
+    next->scales = r->scales + (r->shape.bucket ? r->position / r->shape.bucket * 4 : 0);
+    next->packed = r->codes + r->position / 8 * r->width;
     return true;
 }
 

@@ -248,7 +248,7 @@ static uint64_t check_chunk(const tg_entropy_plan *plan, const uint8_t *digits, 
 {
     const size_t capacity = tg_entropy_chunk_bound(n);
     uint8_t *out = malloc(capacity), *back = malloc(n + 1);
-    uint8_t *end = tg_entropy_write(plan, digits, n, out, capacity);
+    uint8_t *end = tg_entropy_write(plan, digits, n, out, capacity, NULL);
     assert_non_null(end);
     *size = (size_t)(end - out);
     const uint64_t print = fingerprint(out, *size);
@@ -258,18 +258,18 @@ static uint64_t check_chunk(const tg_entropy_plan *plan, const uint8_t *digits, 
     for (size_t done = 0; done < n;) {
         const size_t step = n - done < piece ? n - done : piece;
         assert_false(tg_entropy_done(&reader));
-        assert_true(tg_entropy_next(&reader, step, back + done));
+        assert_true(tg_entropy_next(&reader, step, back + done, NULL));
         done += step;
     }
     assert_true(tg_entropy_done(&reader));
-    assert_false(tg_entropy_next(&reader, 1, back));
+    assert_false(tg_entropy_next(&reader, 1, back, NULL));
     assert_memory_equal(back, digits, n);
     /* Exactly enough room will do; less will not. */
-    assert_ptr_equal(tg_entropy_write(plan, digits, n, out, *size), out + *size);
+    assert_ptr_equal(tg_entropy_write(plan, digits, n, out, *size, NULL), out + *size);
     assert_true(fingerprint(out, *size) == print);
     for (size_t room = *size; room > 0; room -= 1 + room / 2) {
         uint8_t *narrow = malloc(room - 1);
-        assert_null(tg_entropy_write(plan, digits, n, narrow, room - 1));
+        assert_null(tg_entropy_write(plan, digits, n, narrow, room - 1, NULL));
         free(narrow);
     }
     free(copy);
@@ -347,7 +347,7 @@ static size_t coded_size(const uint8_t *digits, size_t n, unsigned alphabet, uin
     const size_t chunk = (size_t)1 << plan.chunk_log;
     for (size_t at = 0; at < n; at += chunk) {
         const size_t count = n - at < chunk ? n - at : chunk;
-        total += 4 + (size_t)(tg_entropy_write(&plan, digits + at, count, out, tg_entropy_chunk_bound(count)) - out);
+        total += 4 + (size_t)(tg_entropy_write(&plan, digits + at, count, out, tg_entropy_chunk_bound(count), NULL) - out);
     }
     return total;
 }
@@ -453,10 +453,10 @@ static bool accepts(const tg_entropy_plan *plan, const uint8_t *bytes, size_t si
     tg_entropy_reader reader;
     bool sound = tg_entropy_open(&reader, plan, copy, size, n);
     if (!sound)
-        assert_false(tg_entropy_next(&reader, n, digits));
+        assert_false(tg_entropy_next(&reader, n, digits, NULL));
     for (size_t done = 0; sound && done < n;) {
         const size_t step = n - done < piece ? n - done : piece;
-        sound = tg_entropy_next(&reader, step, digits + done);
+        sound = tg_entropy_next(&reader, step, digits + done, NULL);
         for (size_t i = done; sound && i < done + step; i++)
             assert_in_range(digits[i], 0, plan->alphabet - 1);
         done += step;
@@ -464,7 +464,7 @@ static bool accepts(const tg_entropy_plan *plan, const uint8_t *bytes, size_t si
     assert_true(sound || !tg_entropy_done(&reader));
     sound = sound && tg_entropy_done(&reader);
     if (sound && (plan->tuple == 1 || n % 32 == 0)) {
-        assert_ptr_equal(tg_entropy_write(plan, digits, n, again, sizeof again), again + size);
+        assert_ptr_equal(tg_entropy_write(plan, digits, n, again, sizeof again, NULL), again + size);
         assert_memory_equal(again, bytes, size);
     }
     free(copy);
@@ -482,7 +482,7 @@ static void test_refused_streams(void **state)
         const size_t n = 1 + draw_below(&seed, sizeof digits);
         for (size_t i = 0; i < n; i++)
             digits[i] = (uint8_t)draw_below(&seed, alphabet);
-        const size_t size = (size_t)(tg_entropy_write(&plan, digits, n, bytes, sizeof bytes) - bytes);
+        const size_t size = (size_t)(tg_entropy_write(&plan, digits, n, bytes, sizeof bytes, NULL) - bytes);
         tg_entropy_reader reader;
         assert_true(accepts(&plan, bytes, size, n, 1024));
         for (size_t cut = 0; cut < size; cut++)
@@ -500,8 +500,8 @@ static void test_refused_streams(void **state)
         }
         assert_true(tg_entropy_open(&reader, &plan, bytes, size, n)); /* pieces must be whole runs */
         if (n > 1)
-            assert_false(tg_entropy_next(&reader, n > 33 ? 33 : 1, digits));
-        assert_false(tg_entropy_next(&reader, n + 1, digits));
+            assert_false(tg_entropy_next(&reader, n > 33 ? 33 : 1, digits, NULL));
+        assert_false(tg_entropy_next(&reader, n + 1, digits, NULL));
     }
 }
 
@@ -556,7 +556,7 @@ static void test_damaged_streams(void **state)
         const size_t n = draw_below(&seed, sizeof digits);
         for (size_t i = 0; i < n; i++)
             digits[i] = (uint8_t)draw_below(&seed, alphabet);
-        const size_t size = (size_t)(tg_entropy_write(&plan, digits, n, bytes, sizeof bytes) - bytes);
+        const size_t size = (size_t)(tg_entropy_write(&plan, digits, n, bytes, sizeof bytes, NULL) - bytes);
         for (unsigned times = 0; times < 100; times++) {
             size_t damaged_size = size;
             uint8_t *damaged = damaged_copy(bytes, &damaged_size, &seed);
