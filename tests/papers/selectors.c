@@ -175,7 +175,7 @@ static void real_vectors(int argc, char **argv)
 
 /* ---- residuals ---- */
 
-enum { RESIDUAL = 10000, STEPS = 400 };
+enum { RESIDUAL = 20000, STEPS = 400 };
 
 typedef void gradient_source(void *data, unsigned step, float *gradient);
 
@@ -186,7 +186,7 @@ static void with_feedback(const char *name, const char *selector, gradient_sourc
     tg_error error;
     float *gradient = floats(RESIDUAL);
     counts count = {.selections = 0};
-    for (size_t d = 0; d < 3; d++) { /* at 0.0001 k would be 1 */
+    for (size_t d = 0; d < 3; d++) { /* at 0.0001 k would be 2 */
         coder c = coder_open(text("%s:density=%s", selector, densities[d]), RESIDUAL);
         tg_feedback *feedback;
         must(tg_feedback_create(c.device, &ef, &c.spec, RESIDUAL, false, &feedback, &error), &error);
