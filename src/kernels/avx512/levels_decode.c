@@ -29,21 +29,33 @@ TG_INLINE v_floats table_of(const tg_levels_decoding *d, unsigned width, float r
 
 TG_INLINE void deliver(bool set, float *to, v_floats x) { v_store(to, set ? x : _mm512_add_ps(v_load(to), x)); }
 
-/* Widths 1, 2, 4, where the rows of a word lie in one bucket. */
-TG_INLINE void decode_group(const tg_levels_decoding *d, unsigned width, bool set, bool prefetch, float weight, float *out)
+/* Widths 1, 2, 4, where the rows of a word lie in one bucket. Up to four frames at once: storing the sum once for all of them is what
+ * counts. */
+TG_INLINE void decode_group(const tg_levels_decoding *d, unsigned frames, unsigned width, bool set, bool prefetch, float weight,
+                            float *out)
 {
     const unsigned rows = 32 / width;
-    v_floats table = table_of(d, width, tg_load_float(d->scales), weight);
+    v_floats table[4] = {v_float(0)};
+    v_ints bits[4] = {v_int(0)};
     for (unsigned word = 0; word < width; word++) {
         float *to = out + word * rows * 16;
-        if (word > 0 && d->bucket < TG_GROUP)
-            table = table_of(d, width, tg_load_float(d->scales + word * rows * 16 / d->bucket * 4), weight);
-        v_ints bits = v_load_bits(d->packed + 64 * word);
+        TG_UNROLL
+        for (unsigned f = 0; f < frames; f++) {
+            bits[f] = v_load_bits(d[f].packed + 64 * word);
+            if (word == 0 || d[f].bucket < TG_GROUP)
+                table[f] = table_of(&d[f], width, tg_load_float(d[f].scales + word * rows * 16 / d[f].bucket * 4), weight);
+        }
         TG_UNROLL
         for (unsigned row = 0; row < rows; row++) {
             if (prefetch)
                 tg_prefetch(to + 16 * row, AHEAD);
-            deliver(set, to + 16 * row, _mm512_permutexvar_ps(row > 0 ? v_shift_right(bits, row * width) : bits, table));
+            v_floats sum = set ? v_float(0) : v_load(to + 16 * row);
+            TG_UNROLL
+            for (unsigned f = 0; f < frames; f++) {
+                v_floats x = _mm512_permutexvar_ps(row > 0 ? v_shift_right(bits[f], row * width) : bits[f], table[f]);
+                sum = set && f == 0 ? x : _mm512_add_ps(sum, x);
+            }
+            v_store(to + 16 * row, sum);
         }
     }
 }
@@ -67,31 +79,60 @@ TG_INLINE void decode_bytes(const tg_levels_decoding *d, bool set, bool prefetch
     }
 }
 
-TG_INLINE void decode_part(const tg_levels_decoding *d, bool set, bool prefetch, float weight, float *out)
+/* Whether the rows of a word lie in one bucket, and what a code adds can be looked up. */
+static bool by_lookup(const tg_levels_decoding *d)
 {
-    if (d->width == 4 && d->bucket >= 128)
-        decode_group(d, 4, set, prefetch, weight, out);
-    else if (d->width == 2 && d->bucket >= 256)
-        decode_group(d, 2, set, prefetch, weight, out);
-    else if (d->width == 1)
-        decode_group(d, 1, set, prefetch, weight, out);
-    else if (d->width == 8 && d->bucket >= TG_GROUP)
-        decode_bytes(d, set, prefetch, weight, out);
+    return (d->width == 4 && d->bucket >= 128) || (d->width == 2 && d->bucket >= 256) || d->width == 1;
+}
+
+TG_INLINE void decode_alike(const tg_levels_decoding *d, unsigned frames, bool set, bool prefetch, float weight, float *out)
+{
+    if (d->width == 4)
+        decode_group(d, frames, 4, set, prefetch, weight, out);
+    else if (d->width == 2)
+        decode_group(d, frames, 2, set, prefetch, weight, out);
     else
+        decode_group(d, frames, 1, set, prefetch, weight, out);
+}
+
+/* One group of the next frame, or of the next four if they are alike; returns how many. */
+TG_INLINE size_t decode_next(const tg_levels_decoding *d, size_t left, bool set, bool prefetch, float weight, float *out)
+{
+    if (by_lookup(d)) {
+        unsigned alike = 1;
+        while (alike < 4 && alike < left && d[alike].width == d->width && by_lookup(&d[alike]))
+            alike++;
+        if (alike == 4) {
+            decode_alike(d, 4, set, prefetch, weight, out);
+            return 4;
+        }
+        if (alike >= 2) {
+            decode_alike(d, 2, set, prefetch, weight, out);
+            return 2;
+        }
+        decode_alike(d, 1, set, prefetch, weight, out);
+    } else if (d->width == 8 && d->bucket >= TG_GROUP) {
+        decode_bytes(d, set, prefetch, weight, out);
+    } else {
         tg_avx2_decode_levels(d, 1, TG_GROUP, set, weight, out);
+    }
+    return 1;
 }
 
 void tg_avx512_decode_levels(const tg_levels_decoding *frames, size_t frame_count, size_t n, bool set, float weight, float *out)
 {
     for (size_t done = 0; done < n; done += TG_GROUP)
-        for (size_t f = 0; f < frame_count; f++) {
-            tg_levels_decoding d = frames[f]; /* from this group on */
-            d.scales += d.bucket < n ? (uint32_t)done / d.bucket * 4 : 0;
-            d.packed += done / 8 * d.width;
+        for (size_t f = 0; f < frame_count;) {
+            tg_levels_decoding next[4] = {{.width = 0}}; /* from this group on */
+            for (size_t i = 0; i < 4 && f + i < frame_count; i++) {
+                next[i] = frames[f + i];
+                next[i].scales += next[i].bucket < n ? (uint32_t)done / next[i].bucket * 4 : 0;
+                next[i].packed += done / 8 * next[i].width;
+            }
             if (set && f == 0)
-                decode_part(&d, true, true, weight, out + done);
+                f += decode_next(next, frame_count - f, true, true, weight, out + done);
             else
-                decode_part(&d, false, f == 0, weight, out + done);
+                f += decode_next(next, frame_count - f, false, f == 0, weight, out + done);
         }
 }
 
