@@ -366,8 +366,7 @@ TG_API TG_MUST_CHECK tg_status tg_feedback_return(tg_feedback *feedback, tg_fram
 TG_API void tg_feedback_reset(tg_feedback *feedback);
 
 /* How the residual behaves. A healthy one settles: its norm stays within a few times the gradient's divided by the density, and
- * growth hovers about 1. One that diverges shows growth above 1 step after step. For vectors of more than 65536 elements the norms of
- * dense codecs are estimated from every sixteenth block of 4096. */
+ * growth hovers about 1. One that diverges shows growth above 1 step after step. */
 typedef struct tg_stats {
     uint64_t steps;          /* encode calls that succeeded */
     uint64_t bytes;          /* of their frames */
