@@ -71,10 +71,7 @@ static void digest_block(tg_job *job, const tg_dense_steps *steps, uint64_t end)
 tg_status tg_dense_encode(tg_job *job, const tg_dense_steps *steps, const void *shape)
 {
     const uint64_t count = job->source.count;
-    /* A fused kernel notices a bad u by its scale, but not a bad rest (see compose). */
-    const bool fusible = steps->fused && !job->sent &&
-                         !((job->check_finite || job->source.drop_nonfinite) && job->source.residual &&
-                           job->source.alpha != job->source.beta);
+    const bool fusible = steps->fused && !job->sent; /* a fused kernel stops before what is not finite, be it u or rest */
     job->digests.from = job->digests.to = (steps->start + TG_CHUNK - 1) / TG_CHUNK;
     for (uint64_t first = 0; first < count; first += TG_BLOCK) {
         const size_t n = tg_block_size(count, first);

@@ -186,6 +186,7 @@ typedef struct tg_kernels {
 extern const tg_kernels tg_kernels_scalar;
 #if defined(__x86_64__)
 extern const tg_kernels tg_kernels_avx2;
+extern const tg_kernels tg_kernels_avx512;
 #endif
 
 /* The tables this machine can run, best first; NULL ends. */

@@ -17,6 +17,12 @@ static bool has_avx2(void)
     return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("bmi") && __builtin_cpu_supports("bmi2") &&
            __builtin_cpu_supports("popcnt") && has_f16c();
 }
+
+static bool has_avx512(void)
+{
+    return has_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+           __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512vbmi2");
+}
 #endif
 
 static const struct {
@@ -24,6 +30,7 @@ static const struct {
     bool (*runs_here)(void);
 } tables[] = {
 #if defined(__x86_64__)
+    {&tg_kernels_avx512, has_avx512},
     {&tg_kernels_avx2, has_avx2},
 #endif
     {&tg_kernels_scalar, always},

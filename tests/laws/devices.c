@@ -75,12 +75,12 @@ static void step(outcome *o, const tg_tensor *input, const tg_encode_options *op
 static void compare_sums(tg_device *device, tg_device *scalar, const outcome *o, tg_dtype dtype, uint64_t count, generator *g)
 {
     static const float weights[] = {1, 0.25f, -1, 0.3f, 0, 1e30f};
-    tg_frame frames[3];
-    for (int i = 0; i < 3; i++)
+    tg_frame frames[7];
+    for (int i = 0; i < 7; i++)
         frames[i] = (tg_frame){o->frame, o->report.bytes};
     tg_tensor a = make_tensor(count, dtype, next_random(g) % 4), b = make_tensor(count, dtype, 0);
     for (int fresh = 0; fresh < 2; fresh++) {
-        size_t n = 1 + next_random(g) % 3;
+        size_t n = 1 + next_random(g) % 7;
         float weight = weights[next_random(g) % 6];
         fill(GAUSSIAN, count, &a);
         fill(GAUSSIAN, count, &b);

@@ -91,11 +91,11 @@ TG_INLINE bool decode_all(tg_dtype dtype, const uint8_t *wire, size_t n, bool se
 
 bool tg_avx2_decode_plain(tg_dtype dtype, const uint8_t *wire, size_t n, bool set, float weight, float *out)
 {
-    switch (dtype) {
-    case TG_FLOAT16: return set ? decode_all(TG_FLOAT16, wire, n, true, weight, out) : decode_all(TG_FLOAT16, wire, n, false, weight, out);
-    case TG_BFLOAT16: return set ? decode_all(TG_BFLOAT16, wire, n, true, weight, out) : decode_all(TG_BFLOAT16, wire, n, false, weight, out);
-    default: return set ? decode_all(TG_FLOAT32, wire, n, true, weight, out) : decode_all(TG_FLOAT32, wire, n, false, weight, out);
-    }
+    if (dtype == TG_FLOAT16)
+        return set ? decode_all(TG_FLOAT16, wire, n, true, weight, out) : decode_all(TG_FLOAT16, wire, n, false, weight, out);
+    if (dtype == TG_BFLOAT16)
+        return set ? decode_all(TG_BFLOAT16, wire, n, true, weight, out) : decode_all(TG_BFLOAT16, wire, n, false, weight, out);
+    return set ? decode_all(TG_FLOAT32, wire, n, true, weight, out) : decode_all(TG_FLOAT32, wire, n, false, weight, out);
 }
 
 /* Magnitudes above this are limited, or NaN. */

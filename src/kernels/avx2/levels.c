@@ -52,7 +52,8 @@ TG_INLINE __m256 limit_to(__m256 x, __m256 bound)
 void tg_avx2_dequantise(const tg_quantiser *q, const uint16_t *codes, size_t n, float *values)
 {
     const __m256i top = _mm256_set1_epi32((int)(2 * q->levels)), levels = _mm256_set1_epi32((int)q->levels);
-    const __m256 unit = _mm256_set1_ps(q->unit), drop = _mm256_set1_ps(q->drop), radius = _mm256_set1_ps(q->radius), centre = _mm256_set1_ps(q->centre);
+    const __m256 unit = _mm256_set1_ps(q->unit), drop = _mm256_set1_ps(q->drop);
+    const __m256 radius = _mm256_set1_ps(q->radius), centre = _mm256_set1_ps(q->centre);
     size_t i = 0;
     for (; i + 8 <= n; i += 8) {
         __m256i code = _mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)(const void *)(codes + i)));

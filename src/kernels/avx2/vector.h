@@ -2,10 +2,12 @@
 #ifndef TG_KERNELS_AVX2_VECTOR_H
 #define TG_KERNELS_AVX2_VECTOR_H
 
-#include <immintrin.h>
-
 #include "base/bytes.h"
 #include "kernels/kernels.h"
+
+#if defined(__AVX2__) /* else this folder is compiled to nothing */
+
+#include <immintrin.h>
 
 #define TG_INLINE static inline __attribute__((always_inline))
 #if defined(__clang__)
@@ -59,4 +61,5 @@ TG_INLINE __m256i tg_count_from(uint32_t first)
     return _mm256_add_epi32(_mm256_set1_epi32((int)first), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
 }
 
+#endif
 #endif

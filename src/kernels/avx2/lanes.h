@@ -1,0 +1,38 @@
+/* Vectors of eight, by the names that code for any size of vector uses. */
+#ifndef TG_KERNELS_AVX2_LANES_H
+#define TG_KERNELS_AVX2_LANES_H
+
+#include "kernels/avx2/vector.h"
+
+enum { V_LANES = 8 };
+typedef __m256 v_floats;
+typedef __m256i v_ints;
+
+TG_INLINE v_floats v_load(const float *p) { return _mm256_loadu_ps(p); }
+TG_INLINE v_floats v_broadcast(const float *p) { return _mm256_set1_ps(*p); }
+TG_INLINE v_floats v_float(float x) { return _mm256_set1_ps(x); }
+TG_INLINE v_floats v_mul(v_floats a, v_floats b) { return _mm256_mul_ps(a, b); }
+TG_INLINE v_floats v_sub(v_floats a, v_floats b) { return _mm256_sub_ps(a, b); }
+TG_INLINE v_floats v_min(v_floats a, v_floats b) { return _mm256_min_ps(a, b); }
+TG_INLINE v_floats v_max(v_floats a, v_floats b) { return _mm256_max_ps(a, b); }
+TG_INLINE v_ints v_round(v_floats x) { return _mm256_cvtps_epi32(x); }
+TG_INLINE v_floats v_convert(v_ints x) { return _mm256_cvtepi32_ps(x); }
+TG_INLINE v_ints v_int(int x) { return _mm256_set1_epi32(x); }
+TG_INLINE v_ints v_int16(short x) { return _mm256_set1_epi16(x); }
+TG_INLINE v_ints v_add(v_ints a, v_ints b) { return _mm256_add_epi32(a, b); }
+TG_INLINE v_ints v_add16(v_ints a, v_ints b) { return _mm256_add_epi16(a, b); }
+TG_INLINE void v_store(float *p, v_floats x) { _mm256_storeu_ps(p, x); }
+TG_INLINE v_ints v_load_bits(const void *p) { return _mm256_loadu_si256((const __m256i *)p); }
+TG_INLINE void v_store_bits(void *p, v_ints x) { _mm256_storeu_si256((__m256i *)p, x); }
+TG_INLINE v_ints v_shift_right(v_ints x, unsigned by) { return _mm256_srli_epi32(x, (int)by); }
+TG_INLINE v_ints v_shift_left16(v_ints x, unsigned by) { return _mm256_slli_epi16(x, (int)by); }
+/* The upper halves as signed numbers. */
+TG_INLINE v_ints v_upper(v_ints x) { return _mm256_srai_epi32(x, 16); }
+TG_INLINE v_floats v_negative(v_floats x) { return _mm256_xor_ps(x, _mm256_set1_ps(-0.0f)); }
+/* The lower halves of a ^ b. */
+TG_INLINE v_ints v_xor_lower(v_ints a, v_ints b) { return _mm256_and_si256(_mm256_xor_si256(a, b), _mm256_set1_epi32(0xffff)); }
+/* Lower halves of the first, upper halves of the second. */
+TG_INLINE v_ints v_blend16(v_ints low, v_ints high) { return _mm256_blend_epi16(low, high, 0xaa); }
+TG_INLINE v_ints v_hash_before_last(v_ints x, v_ints key_high) { return tg_hash_before_last(x, key_high); }
+
+#endif

@@ -1,0 +1,25 @@
+/* The fused encoder's units: whole buckets that are whole groups, whose scales are found before they are quantised. */
+#ifndef TG_KERNELS_AVX2_LEVELS_UNIT_H
+#define TG_KERNELS_AVX2_LEVELS_UNIT_H
+
+#include "kernels/kernels.h"
+
+/* Elements of a unit, unless a bucket is longer: enough to hide latencies, few enough for the first-level cache together with what is
+ * prefetched meanwhile, which is as much again. */
+enum { TG_UNIT = 2048, TG_UNIT_WITH_FEEDBACK = 1024, TG_UNIT_BUCKETS = TG_UNIT / TG_FUSED_BUCKET };
+
+typedef struct tg_unit {
+    const tg_levels_encoding *encoding;
+    size_t at, n; /* of its run */
+    const float *u, *rest;
+    uint8_t *scales, *packed;
+    float gain[TG_UNIT_BUCKETS], value[TG_UNIT_BUCKETS], radius[TG_UNIT_BUCKETS];
+} tg_unit;
+
+/* Quantise, pack and keep the rest, by width (2, 4, 8, any), whether positions must be limited, and whether there is feedback. */
+typedef void (*const tg_unit_encoders[4][2][2])(const tg_unit *unit);
+
+/* tg_kernels.encode_levels with these. */
+size_t tg_avx2_encode_units(const tg_levels_encoding *encoding, size_t n, const tg_unit_encoders encoders);
+
+#endif

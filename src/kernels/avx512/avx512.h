@@ -1,0 +1,11 @@
+/* The AVX-512 kernels by name. */
+#ifndef TG_KERNELS_AVX512_AVX512_H
+#define TG_KERNELS_AVX512_AVX512_H
+
+#include "kernels/kernels.h"
+
+size_t tg_avx512_encode_levels(const tg_levels_encoding *encoding, size_t n);
+void tg_avx512_decode_levels(const tg_levels_decoding *frames, size_t frame_count, size_t n, bool set, float weight, float *out);
+uint64_t tg_avx512_digest(const uint8_t *bytes, size_t n);
+
+#endif

@@ -1,0 +1,50 @@
+/* Vectors of sixteen, by the names that code for any size of vector uses: a row of a group is one of them. */
+#ifndef TG_KERNELS_AVX512_LANES_H
+#define TG_KERNELS_AVX512_LANES_H
+
+#include "kernels/avx2/vector.h"
+
+enum { V_LANES = 16 };
+typedef __m512 v_floats;
+typedef __m512i v_ints;
+
+TG_INLINE v_floats v_load(const float *p) { return _mm512_loadu_ps(p); }
+TG_INLINE v_floats v_broadcast(const float *p) { return _mm512_set1_ps(*p); }
+TG_INLINE v_floats v_float(float x) { return _mm512_set1_ps(x); }
+TG_INLINE v_floats v_mul(v_floats a, v_floats b) { return _mm512_mul_ps(a, b); }
+TG_INLINE v_floats v_sub(v_floats a, v_floats b) { return _mm512_sub_ps(a, b); }
+TG_INLINE v_floats v_min(v_floats a, v_floats b) { return _mm512_min_ps(a, b); }
+TG_INLINE v_floats v_max(v_floats a, v_floats b) { return _mm512_max_ps(a, b); }
+TG_INLINE v_ints v_round(v_floats x) { return _mm512_cvtps_epi32(x); }
+TG_INLINE v_floats v_convert(v_ints x) { return _mm512_cvtepi32_ps(x); }
+TG_INLINE v_ints v_int(int x) { return _mm512_set1_epi32(x); }
+TG_INLINE v_ints v_int16(short x) { return _mm512_set1_epi16(x); }
+TG_INLINE v_ints v_add(v_ints a, v_ints b) { return _mm512_add_epi32(a, b); }
+TG_INLINE v_ints v_add16(v_ints a, v_ints b) { return _mm512_add_epi16(a, b); }
+TG_INLINE void v_store(float *p, v_floats x) { _mm512_storeu_ps(p, x); }
+TG_INLINE v_ints v_load_bits(const void *p) { return _mm512_loadu_si512(p); }
+TG_INLINE void v_store_bits(void *p, v_ints x) { _mm512_storeu_si512(p, x); }
+/* Compilers do not agree on whether the count of a shift is signed. */
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wsign-conversion"
+TG_INLINE v_ints v_shift_right(v_ints x, unsigned by) { return _mm512_srli_epi32(x, by); }
+TG_INLINE v_ints v_shift_left16(v_ints x, unsigned by) { return _mm512_slli_epi16(x, by); }
+#pragma GCC diagnostic pop
+/* The upper halves as signed numbers. */
+TG_INLINE v_ints v_upper(v_ints x) { return _mm512_srai_epi32(x, 16); }
+TG_INLINE v_floats v_negative(v_floats x) { return _mm512_xor_ps(x, _mm512_set1_ps(-0.0f)); }
+/* The lower halves of a ^ b: one operation on three. */
+TG_INLINE v_ints v_xor_lower(v_ints a, v_ints b) { return _mm512_ternarylogic_epi32(a, b, _mm512_set1_epi32(0xffff), 0x28); }
+/* Lower halves of the first, upper halves of the second. */
+TG_INLINE v_ints v_blend16(v_ints low, v_ints high) { return _mm512_mask_blend_epi16(0xaaaaaaaa, low, high); }
+/* tg_hash but for the last step, as in avx2/vector.h. */
+TG_INLINE v_ints v_hash_before_last(v_ints x, v_ints key_high)
+{
+    x = _mm512_xor_si512(x, _mm512_srli_epi32(x, 16));
+    x = _mm512_mullo_epi32(x, _mm512_set1_epi32(0x7feb352d));
+    x = _mm512_xor_si512(x, key_high);
+    x = _mm512_xor_si512(x, _mm512_srli_epi32(x, 15));
+    return _mm512_mullo_epi32(x, _mm512_set1_epi32((int)0x846ca68bu));
+}
+
+#endif
