@@ -51,7 +51,7 @@ static tg_cut radix_select(tg_selection *s, uint64_t rank)
         prefix = prefix << digits[i].bits | bin;
         prefix_shift = digits[i].shift;
     }
-    return (tg_cut){.above = prefix, .ties = left};
+    return (tg_cut){.above = prefix, .ties = left, .taken = rank};
 }
 
 static tg_cut select_exact(void *data)
@@ -77,7 +77,7 @@ static uint64_t count_vector(void *data, uint32_t key)
 bool tg_search_threshold(const tg_inquiry *q, const tg_guesses *guesses, tg_cut *cut)
 {
     const uint64_t fewest = tg_fewest(q->wanted), most = tg_most(q->wanted);
-    *cut = (tg_cut){.above = 0, .ties = UINT64_MAX};
+    *cut = (tg_cut){.above = 0, .ties = UINT64_MAX, .taken = q->total};
     if (q->total <= most)
         return true;
     /* Keys from `low` let too many pass, keys from `high` too few. */
@@ -94,7 +94,7 @@ bool tg_search_threshold(const tg_inquiry *q, const tg_guesses *guesses, tg_cut 
         if (passing == TG_NOT_KNOWN)
             return false;
         if (passing >= fewest && passing <= most) {
-            *cut = (tg_cut){.above = key - 1, .ties = 0};
+            *cut = (tg_cut){.above = key - 1, .ties = 0, .taken = passing};
             return true;
         }
         if (passing > most) {
@@ -108,7 +108,7 @@ bool tg_search_threshold(const tg_inquiry *q, const tg_guesses *guesses, tg_cut 
             passing_high = passing;
         }
     }
-    *cut = (tg_cut){.above = low, .ties = q->wanted - passing_high};
+    *cut = (tg_cut){.above = low, .ties = q->wanted - passing_high, .taken = q->wanted};
     return true;
 }
 

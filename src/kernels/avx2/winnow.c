@@ -36,9 +36,9 @@ size_t tg_avx2_keys_below(const float *values, size_t n, uint32_t bound, uint32_
 
 /* Losers on their way to the residual: they lie far apart, so the memory is asked for many before the first is stored. */
 typedef struct stash {
+    size_t count;
     uint32_t indices[STASH + LANES];
     float values[STASH + LANES];
-    size_t count;
 } stash;
 
 static void empty(stash *losers, float *residual)
@@ -70,44 +70,45 @@ static unsigned first_bits(unsigned mask, uint64_t most)
     return taken;
 }
 
-void tg_avx2_winnow(tg_candidates *list, uint32_t above, uint64_t ties, float *residual)
+size_t tg_avx2_winnow(const uint32_t *indices, const float *values, size_t n, uint32_t above, uint64_t *ties, float *residual,
+                      uint32_t *kept_indices, float *kept_values)
 {
     const __m256i bound = _mm256_set1_epi32((int)above);
-    stash losers = {.count = 0};
+    stash losers;
+    losers.count = 0;
     size_t kept = 0, i = 0;
-    for (; i + LANES <= list->count; i += LANES) {
-        const __m256 values = _mm256_loadu_ps(list->values + i);
-        const __m256i indices = _mm256_loadu_si256((const __m256i *)(const void *)(list->indices + i));
-        const __m256i keys = tg_key_lanes(values);
-        unsigned winners = lanes_set(_mm256_cmpgt_epi32(keys, bound));
-        const unsigned equal = lanes_set(_mm256_cmpeq_epi32(keys, bound));
-        if (equal && ties > 0) {
-            const unsigned taken = first_bits(equal, ties);
-            ties -= (unsigned)__builtin_popcount(taken);
+    for (; i + LANES <= n; i += LANES) {
+        const __m256 value = _mm256_loadu_ps(values + i);
+        const __m256i index = _mm256_loadu_si256((const __m256i *)(const void *)(indices + i)), key = tg_key_lanes(value);
+        unsigned winners = lanes_set(_mm256_cmpgt_epi32(key, bound));
+        const unsigned equal = lanes_set(_mm256_cmpeq_epi32(key, bound));
+        if (equal && *ties > 0) {
+            const unsigned taken = first_bits(equal, *ties);
+            *ties -= (unsigned)__builtin_popcount(taken);
             winners |= taken;
         }
         if (residual && winners != 0xff)
-            put_aside(&losers, residual, indices, values, ~winners & 0xff);
-        /* Written over what has been read already: kept <= i. */
+            put_aside(&losers, residual, index, value, ~winners & 0xff);
+        /* Written over what has been read already, at most. */
         const __m256i lanes = tg_lanes_of(winners);
-        _mm256_storeu_ps(list->values + kept, _mm256_permutevar8x32_ps(values, lanes));
-        store_indices(list->indices + kept, _mm256_permutevar8x32_epi32(indices, lanes));
+        _mm256_storeu_ps(kept_values + kept, _mm256_permutevar8x32_ps(value, lanes));
+        store_indices(kept_indices + kept, _mm256_permutevar8x32_epi32(index, lanes));
         kept += (size_t)__builtin_popcount(winners);
     }
     empty(&losers, residual);
-    for (; i < list->count; i++) {
-        const uint32_t key = tg_float_bits(list->values[i]) & TG_MAGNITUDE_MASK, index = list->indices[i];
-        const float value = list->values[i];
-        const bool tie = key == above && ties > 0;
-        ties -= tie;
+    for (; i < n; i++) {
+        const uint32_t index = indices[i], key = tg_float_bits(values[i]) & TG_MAGNITUDE_MASK;
+        const float value = values[i];
+        const bool tie = key == above && *ties > 0;
+        *ties -= tie;
         if (key > above || tie) {
-            list->indices[kept] = index;
-            list->values[kept++] = value;
+            kept_indices[kept] = index;
+            kept_values[kept++] = value;
         } else if (residual) {
             residual[index] = value;
         }
     }
-    list->count = kept;
+    return kept;
 }
 
 #endif
