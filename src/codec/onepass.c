@@ -127,10 +127,9 @@ static bool collect(tg_onepass *o, uint32_t least)
     o->list.share = (float)o->reach / (float)count;
     if (!is_fused(&o->source))
         o->selection->job->dropped = 0; /* they are met again */
-    for (uint64_t first = 0; first < count; first += TG_BLOCK) {
+    for (uint64_t first = 0; first < count; first += TG_BLOCK)
         if (!sift_block(o, first, tg_block_size(count, first)))
             return false;
-    }
     return true;
 }
 

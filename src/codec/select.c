@@ -122,6 +122,8 @@ tg_cut tg_select(tg_selection *s, const tg_guesses *guesses)
     return cut;
 }
 
+/* ---- samples ---- */
+
 static size_t read_run(tg_selection *s, uint64_t start, size_t filled)
 {
     uint64_t left = s->job->source.count - start;
@@ -135,33 +137,55 @@ static size_t sample_all(tg_selection *s)
 {
     const uint64_t count = s->job->source.count;
     size_t filled = 0;
-    for (uint64_t start = 0; start < count; start += TG_SAMPLE_RUN)
-        filled = read_run(s, start, filled);
+    for (uint64_t start = 0; start < count; start += TG_BLOCK) {
+        size_t n = tg_block_size(count, start);
+        (void)tg_source_read(&s->job->source, s->job->kernels, start, n, s->block);
+        memcpy(s->sample + filled, s->block->u, n * sizeof(float));
+        filled += n;
+    }
     return filled;
+}
+
+/* Where run j of `runs` starts. */
+typedef uint64_t run_start(const tg_selection *s, uint64_t run, uint64_t runs);
+
+/* Reads runs, asking the memory for many of them before the first is used. */
+static size_t sample_runs(tg_selection *s, uint64_t runs, run_start *start_of)
+{
+    enum { BATCH = 32 };
+    size_t filled = 0;
+    for (uint64_t run = 0; run < runs; run += BATCH) {
+        uint64_t starts[BATCH];
+        const size_t here = runs - run < BATCH ? (size_t)(runs - run) : BATCH;
+        for (size_t i = 0; i < here; i++) {
+            starts[i] = start_of(s, run + i, runs);
+            tg_source_prefetch(&s->job->source, starts[i]);
+        }
+        for (size_t i = 0; i < here; i++)
+            filled = read_run(s, starts[i], filled);
+    }
+    return filled;
+}
+
+static uint64_t fixed_start(const tg_selection *s, uint64_t run, uint64_t runs)
+{
+    return run * s->job->source.count / runs / TG_SAMPLE_RUN * TG_SAMPLE_RUN;
 }
 
 size_t tg_sample_fixed(tg_selection *s)
 {
-    const uint64_t count = s->job->source.count;
-    if (count <= TG_SAMPLE)
-        return sample_all(s);
-    size_t filled = 0;
-    for (uint64_t run = 0; run < TG_SAMPLE_RUNS; run++)
-        filled = read_run(s, run * count / TG_SAMPLE_RUNS / TG_SAMPLE_RUN * TG_SAMPLE_RUN, filled);
-    return filled;
+    return s->job->source.count <= TG_SAMPLE ? sample_all(s) : sample_runs(s, TG_SAMPLE_RUNS, fixed_start);
+}
+
+static uint64_t random_start(const tg_selection *s, uint64_t run, uint64_t runs)
+{
+    const uint64_t count = s->job->source.count, start = run * count / runs, end = (run + 1) * count / runs;
+    const uint64_t places = end - start >= TG_SAMPLE_RUN ? end - start - TG_SAMPLE_RUN + 1 : 1;
+    return start + tg_hash(tg_key_of(&s->job->draw, TG_FOR_SAMPLING), (uint32_t)run) % places;
 }
 
 size_t tg_sample_random(tg_selection *s, uint64_t size)
 {
-    const uint64_t count = s->job->source.count, runs = (size + TG_SAMPLE_RUN - 1) / TG_SAMPLE_RUN;
-    const tg_key key = tg_key_of(&s->job->draw, TG_FOR_SAMPLING);
-    if (runs * TG_SAMPLE_RUN >= count)
-        return sample_all(s);
-    size_t filled = 0;
-    for (uint64_t run = 0; run < runs; run++) {
-        uint64_t start = run * count / runs, end = (run + 1) * count / runs;
-        uint64_t places = end - start >= TG_SAMPLE_RUN ? end - start - TG_SAMPLE_RUN + 1 : 1;
-        filled = read_run(s, start + tg_hash(key, (uint32_t)run) % places, filled);
-    }
-    return filled;
+    const uint64_t runs = (size + TG_SAMPLE_RUN - 1) / TG_SAMPLE_RUN;
+    return runs * TG_SAMPLE_RUN >= s->job->source.count ? sample_all(s) : sample_runs(s, runs, random_start);
 }
