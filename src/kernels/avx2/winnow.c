@@ -6,7 +6,7 @@
 #include "base/bytes.h"
 #include "kernels/avx2/left_pack.h"
 
-enum { LANES = 8, STASH = 256 };
+enum { LANES = 8, STASH = 128 };
 
 static inline unsigned lanes_set(__m256i lanes) { return (unsigned)_mm256_movemask_ps(_mm256_castsi256_ps(lanes)); }
 
@@ -34,31 +34,32 @@ size_t tg_avx2_keys_below(const float *values, size_t n, uint32_t bound, uint32_
     return found;
 }
 
-/* Losers on their way to the residual: they lie far apart, so the memory is asked for many before the first is stored. */
+/* Losers on their way to the residual. They lie far apart, so the memory is asked for a stash of them while the next one fills. */
 typedef struct stash {
     size_t count;
     uint32_t indices[STASH + LANES];
     float values[STASH + LANES];
 } stash;
 
-static void empty(stash *losers, float *residual)
+static void ask_for(const stash *losers, const float *residual)
+{
+    for (size_t j = 0; j < losers->count; j++)
+        _mm_prefetch((const char *)&residual[losers->indices[j]], _MM_HINT_T1);
+}
+
+static void put_back(stash *losers, float *residual)
 {
     for (size_t j = 0; j < losers->count; j++)
         residual[losers->indices[j]] = losers->values[j];
     losers->count = 0;
 }
 
-static inline void put_aside(stash *losers, float *residual, __m256i indices, __m256 values, unsigned mask)
+static inline void put_aside(stash *losers, __m256i indices, __m256 values, unsigned mask)
 {
     const __m256i lanes = tg_lanes_of(mask);
-    const size_t before = losers->count;
-    store_indices(losers->indices + before, _mm256_permutevar8x32_epi32(indices, lanes));
-    _mm256_storeu_ps(losers->values + before, _mm256_permutevar8x32_ps(values, lanes));
+    store_indices(losers->indices + losers->count, _mm256_permutevar8x32_epi32(indices, lanes));
+    _mm256_storeu_ps(losers->values + losers->count, _mm256_permutevar8x32_ps(values, lanes));
     losers->count += (size_t)__builtin_popcount(mask);
-    for (size_t j = before; j < losers->count; j++)
-        _mm_prefetch((const char *)&residual[losers->indices[j]], _MM_HINT_T1);
-    if (losers->count >= STASH)
-        empty(losers, residual);
 }
 
 /* The lowest bits of a mask, as many as `most` says. */
@@ -74,8 +75,9 @@ size_t tg_avx2_winnow(const uint32_t *indices, const float *values, size_t n, ui
                       uint32_t *kept_indices, float *kept_values)
 {
     const __m256i bound = _mm256_set1_epi32((int)above);
-    stash losers;
-    losers.count = 0;
+    stash stashes[2];
+    stashes[0].count = stashes[1].count = 0;
+    unsigned turn = 0;
     size_t kept = 0, i = 0;
     for (; i + LANES <= n; i += LANES) {
         const __m256 value = _mm256_loadu_ps(values + i);
@@ -87,15 +89,23 @@ size_t tg_avx2_winnow(const uint32_t *indices, const float *values, size_t n, ui
             *ties -= (unsigned)__builtin_popcount(taken);
             winners |= taken;
         }
-        if (residual && winners != 0xff)
-            put_aside(&losers, residual, index, value, ~winners & 0xff);
+        if (residual) {
+            put_aside(&stashes[turn], index, value, ~winners & 0xff);
+            if (stashes[turn].count >= STASH) {
+                ask_for(&stashes[turn], residual);
+                turn ^= 1;
+                put_back(&stashes[turn], residual);
+            }
+        }
         /* Written over what has been read already, at most. */
         const __m256i lanes = tg_lanes_of(winners);
         _mm256_storeu_ps(kept_values + kept, _mm256_permutevar8x32_ps(value, lanes));
         store_indices(kept_indices + kept, _mm256_permutevar8x32_epi32(index, lanes));
         kept += (size_t)__builtin_popcount(winners);
     }
-    empty(&losers, residual);
+    ask_for(&stashes[turn], residual);
+    put_back(&stashes[turn ^ 1], residual);
+    put_back(&stashes[turn], residual);
     for (; i < n; i++) {
         const uint32_t index = indices[i], key = tg_float_bits(values[i]) & TG_MAGNITUDE_MASK;
         const float value = values[i];
