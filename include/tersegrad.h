@@ -372,7 +372,7 @@ typedef struct tg_stats {
     uint64_t bytes;          /* of their frames */
     uint64_t saturated;      /* summed over them, as in the report */
     uint64_t dropped;
-    double gradient_norm;    /* L2, of the last gradient; beyond 2^20 elements both norms are estimates, from 1/64 of them */
+    double gradient_norm;    /* L2, of the last gradient; beyond 2^20 elements both norms are estimates, from 1/256 of them */
     double residual_norm;    /* L2, after the last step */
     double residual_peak;    /* the largest residual_norm so far */
     double residual_growth;  /* mean ratio of a step's residual_norm to the one before, over about the last 32 steps; 0

@@ -84,6 +84,7 @@ static size_t keys_between(const float *values, size_t n, uint32_t low, uint32_t
 
 tg_cut tg_nth_of_array(const float *values, size_t n, uint64_t rank, tg_band band, uint32_t *scratch, size_t room)
 {
+    const uint64_t taken = rank;
     uint32_t low = band.low, high = TG_MAGNITUDE_MASK;
     window w = window_over(low, band.high > low ? band.high : high);
     bool whole = true;     /* nothing is known yet, and the last bin goes on to the largest key */
@@ -106,11 +107,12 @@ tg_cut tg_nth_of_array(const float *values, size_t n, uint64_t rank, tg_band ban
         w = window_over(low, high);
         whole = false;
     }
-    return (tg_cut){.above = low, .ties = rank};
+    return (tg_cut){.above = low, .ties = rank, .taken = taken};
 }
 
 tg_cut tg_nth_of_keys(const uint32_t *keys, size_t n, uint64_t rank, tg_band band)
 {
+    const uint64_t taken = rank;
     uint32_t low = band.low, high = band.high;
     while (high > low) {
         const window w = window_over(low, high);
@@ -121,5 +123,5 @@ tg_cut tg_nth_of_keys(const uint32_t *keys, size_t n, uint64_t rank, tg_band ban
         const uint32_t end = low + ((UINT32_C(1) << w.shift) - 1);
         high = end < high ? end : high;
     }
-    return (tg_cut){.above = low, .ties = rank};
+    return (tg_cut){.above = low, .ties = rank, .taken = taken};
 }

@@ -39,7 +39,7 @@ static bool rest_is_u(const tg_source *source)
     return source->residual && !source->momentum && source->alpha == source->beta;
 }
 
-static float *taken_residual(const tg_onepass *o)
+float *tg_onepass_losers(const tg_onepass *o)
 {
     return o->residual == TG_RESIDUAL_IS_TAKEN ? o->selection->job->source.residual : NULL;
 }
@@ -47,7 +47,7 @@ static float *taken_residual(const tg_onepass *o)
 /* All candidates go back to the residual that they were taken from. */
 static void put_back(tg_onepass *o)
 {
-    float *residual = taken_residual(o);
+    float *residual = tg_onepass_losers(o);
     for (size_t j = 0; residual && j < o->list.count; j++)
         residual[o->list.indices[j]] = o->list.values[j];
     o->list.count = 0;
@@ -62,8 +62,11 @@ static tg_cut cut_at(tg_onepass *o, uint64_t rank)
     const size_t room = list->room - list->count;
     const size_t below = o->selection->job->kernels->keys_below(list->values, list->count, o->high, keys, room);
     const uint64_t above = list->count - below;
-    if (below <= room && rank > above)
-        return tg_nth_of_keys(keys, below, rank - above, (tg_band){o->lowest, o->high});
+    if (below <= room && rank > above) {
+        tg_cut cut = tg_nth_of_keys(keys, below, rank - above, (tg_band){o->lowest, o->high});
+        cut.taken += above;
+        return cut;
+    }
     return tg_nth_of_array(list->values, list->count, rank, (tg_band){o->lowest, TG_INFINITY_BITS}, o->pilot,
                            tg_pilot_size(o->source.count));
 }
@@ -72,10 +75,12 @@ static tg_cut cut_at(tg_onepass *o, uint64_t rank)
  * win. */
 static void prune(tg_onepass *o)
 {
-    const tg_cut cut = cut_at(o, o->reach);
-    o->selection->job->kernels->winnow(&o->list, cut.above, cut.ties, taken_residual(o));
+    tg_candidates *list = &o->list;
+    tg_cut cut = cut_at(o, o->reach);
+    list->count = o->selection->job->kernels->winnow(list->indices, list->values, list->count, cut.above, &cut.ties,
+                                                     tg_onepass_losers(o), list->indices, list->values);
     o->lowest = cut.above;
-    o->list.least = cut.above + 1;
+    list->least = cut.above + 1;
     o->pruned = true;
 }
 
@@ -122,10 +127,9 @@ static bool collect(tg_onepass *o, uint32_t least)
     o->list.share = (float)o->reach / (float)count;
     if (!is_fused(&o->source))
         o->selection->job->dropped = 0; /* they are met again */
-    for (uint64_t first = 0; first < count; first += TG_BLOCK) {
+    for (uint64_t first = 0; first < count; first += TG_BLOCK)
         if (!sift_block(o, first, tg_block_size(count, first)))
             return false;
-    }
     return true;
 }
 
@@ -195,19 +199,14 @@ static bool find_cut(tg_onepass *o, const tg_guesses *guesses, tg_cut *cut)
 
 tg_status tg_onepass_select(tg_onepass *o, const tg_guesses *guesses)
 {
-    const tg_kernels *k = o->selection->job->kernels;
-    tg_cut cut;
     o->source = o->selection->job->source;
     for (int attempt = 0;; attempt++) {
         if (!collect(o, attempt < 2 ? tg_pilot_key(o, guesses, attempt > 0) : 0)) {
             undo(o);
             return TG_NONFINITE;
         }
-        if (find_cut(o, guesses, &cut))
-            break;
+        if (find_cut(o, guesses, &o->cut))
+            return TG_OK;
         start_again(o);
     }
-    if (o->pruned || cut.above >= o->list.least)
-        k->winnow(&o->list, cut.above, cut.ties, taken_residual(o));
-    return TG_OK;
 }

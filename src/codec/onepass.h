@@ -15,7 +15,8 @@ typedef enum tg_residual_state {
 typedef struct tg_onepass {
     tg_selection *selection;
     tg_source source;    /* where u is read from at present: a residual that has been written holds it */
-    tg_candidates list;  /* in the end, the selected elements */
+    tg_candidates list;
+    tg_cut cut;          /* in the end: which of the list are selected */
     uint32_t lowest;     /* no key in the list is below this one */
     uint64_t reach;      /* the list must contain the so many largest */
     tg_residual_state residual;
@@ -35,8 +36,11 @@ uint64_t tg_onepass_reach(uint64_t wanted, bool exact);
 /* Whether this device, source and selection go this way. */
 bool tg_onepass_suits(const tg_selection *selection);
 
-/* Selects as tg_select would. TG_NONFINITE if a value is not finite; then the residual is put back to rounding. */
+/* Selects as tg_select would, and leaves a list of candidates and the cut through it. TG_NONFINITE if a value is not finite; then the residual is put back to rounding. */
 tg_status tg_onepass_select(tg_onepass *onepass, const tg_guesses *guesses);
+
+/* The residual that candidates were taken from, to which those not selected must go back; NULL if they are still there. */
+float *tg_onepass_losers(const tg_onepass *onepass);
 
 /* pilot.c: the threshold to collect from. The key that about `reach` elements of the vector have or exceed, lowered by what chance can
  * do to a sample, so that with near certainty at least as many do, and o->high likewise too high; or a guess that is nearly

@@ -17,25 +17,10 @@ size_t tg_pilot_size(uint64_t count)
     return RUN * (size_t)(runs < RUNS ? runs : RUNS);
 }
 
-/* Reads a batch of runs, asking the memory for all of them first. */
-static void read_batch(tg_onepass *o, const uint64_t *starts, size_t runs, float *sample)
-{
-    const tg_source *source = &o->source;
-    tg_source_block *block = o->selection->block;
-    for (size_t run = 0; run < runs; run++) {
-        __builtin_prefetch((const char *)source->gradient + starts[run] * tg_dtype_size(source->dtype));
-        if (source->residual)
-            __builtin_prefetch(source->residual + starts[run]);
-    }
-    for (size_t run = 0; run < runs; run++) {
-        (void)tg_source_read(source, o->selection->job->kernels, starts[run], RUN, block);
-        memcpy(sample + run * RUN, block->u, RUN * sizeof(float));
-    }
-}
-
 static void fill(tg_onepass *o, float *sample, size_t runs)
 {
     const uint64_t part = o->source.count / runs, places = (part - RUN) / RUN + 1;
+    tg_source_block *block = o->selection->block;
     for (size_t run = 0; run < runs; run += BATCH) {
         uint64_t starts[BATCH];
         const size_t here = runs - run < BATCH ? runs - run : BATCH;
@@ -43,8 +28,12 @@ static void fill(tg_onepass *o, float *sample, size_t runs)
             /* A hash, not a stride: a vector may repeat itself. */
             const uint64_t draw = (run + i) * UINT64_C(0x9e3779b97f4a7c15) >> 32;
             starts[i] = (run + i) * part + (draw * places >> 32) * RUN;
+            tg_source_prefetch(&o->source, starts[i]);
         }
-        read_batch(o, starts, here, sample + run * RUN);
+        for (size_t i = 0; i < here; i++) {
+            (void)tg_source_read(&o->source, o->selection->job->kernels, starts[i], RUN, block);
+            memcpy(sample + (run + i) * RUN, block->u, RUN * sizeof(float));
+        }
     }
 }
 

@@ -51,7 +51,7 @@ static tg_cut radix_select(tg_selection *s, uint64_t rank)
         prefix = prefix << digits[i].bits | bin;
         prefix_shift = digits[i].shift;
     }
-    return (tg_cut){.above = prefix, .ties = left};
+    return (tg_cut){.above = prefix, .ties = left, .taken = rank};
 }
 
 static tg_cut select_exact(void *data)
@@ -77,7 +77,7 @@ static uint64_t count_vector(void *data, uint32_t key)
 bool tg_search_threshold(const tg_inquiry *q, const tg_guesses *guesses, tg_cut *cut)
 {
     const uint64_t fewest = tg_fewest(q->wanted), most = tg_most(q->wanted);
-    *cut = (tg_cut){.above = 0, .ties = UINT64_MAX};
+    *cut = (tg_cut){.above = 0, .ties = UINT64_MAX, .taken = q->total};
     if (q->total <= most)
         return true;
     /* Keys from `low` let too many pass, keys from `high` too few. */
@@ -94,7 +94,7 @@ bool tg_search_threshold(const tg_inquiry *q, const tg_guesses *guesses, tg_cut 
         if (passing == TG_NOT_KNOWN)
             return false;
         if (passing >= fewest && passing <= most) {
-            *cut = (tg_cut){.above = key - 1, .ties = 0};
+            *cut = (tg_cut){.above = key - 1, .ties = 0, .taken = passing};
             return true;
         }
         if (passing > most) {
@@ -108,7 +108,7 @@ bool tg_search_threshold(const tg_inquiry *q, const tg_guesses *guesses, tg_cut 
             passing_high = passing;
         }
     }
-    *cut = (tg_cut){.above = low, .ties = q->wanted - passing_high};
+    *cut = (tg_cut){.above = low, .ties = q->wanted - passing_high, .taken = q->wanted};
     return true;
 }
 
@@ -121,6 +121,8 @@ tg_cut tg_select(tg_selection *s, const tg_guesses *guesses)
     (void)tg_search_threshold(&inquiry, guesses, &cut); /* false where a value is not finite: the caller looks at that */
     return cut;
 }
+
+/* ---- samples ---- */
 
 static size_t read_run(tg_selection *s, uint64_t start, size_t filled)
 {
@@ -135,33 +137,55 @@ static size_t sample_all(tg_selection *s)
 {
     const uint64_t count = s->job->source.count;
     size_t filled = 0;
-    for (uint64_t start = 0; start < count; start += TG_SAMPLE_RUN)
-        filled = read_run(s, start, filled);
+    for (uint64_t start = 0; start < count; start += TG_BLOCK) {
+        size_t n = tg_block_size(count, start);
+        (void)tg_source_read(&s->job->source, s->job->kernels, start, n, s->block);
+        memcpy(s->sample + filled, s->block->u, n * sizeof(float));
+        filled += n;
+    }
     return filled;
+}
+
+/* Where run j of `runs` starts. */
+typedef uint64_t run_start(const tg_selection *s, uint64_t run, uint64_t runs);
+
+/* Reads runs, asking the memory for many of them before the first is used. */
+static size_t sample_runs(tg_selection *s, uint64_t runs, run_start *start_of)
+{
+    enum { BATCH = 32 };
+    size_t filled = 0;
+    for (uint64_t run = 0; run < runs; run += BATCH) {
+        uint64_t starts[BATCH];
+        const size_t here = runs - run < BATCH ? (size_t)(runs - run) : BATCH;
+        for (size_t i = 0; i < here; i++) {
+            starts[i] = start_of(s, run + i, runs);
+            tg_source_prefetch(&s->job->source, starts[i]);
+        }
+        for (size_t i = 0; i < here; i++)
+            filled = read_run(s, starts[i], filled);
+    }
+    return filled;
+}
+
+static uint64_t fixed_start(const tg_selection *s, uint64_t run, uint64_t runs)
+{
+    return run * s->job->source.count / runs / TG_SAMPLE_RUN * TG_SAMPLE_RUN;
 }
 
 size_t tg_sample_fixed(tg_selection *s)
 {
-    const uint64_t count = s->job->source.count;
-    if (count <= TG_SAMPLE)
-        return sample_all(s);
-    size_t filled = 0;
-    for (uint64_t run = 0; run < TG_SAMPLE_RUNS; run++)
-        filled = read_run(s, run * count / TG_SAMPLE_RUNS / TG_SAMPLE_RUN * TG_SAMPLE_RUN, filled);
-    return filled;
+    return s->job->source.count <= TG_SAMPLE ? sample_all(s) : sample_runs(s, TG_SAMPLE_RUNS, fixed_start);
+}
+
+static uint64_t random_start(const tg_selection *s, uint64_t run, uint64_t runs)
+{
+    const uint64_t count = s->job->source.count, start = run * count / runs, end = (run + 1) * count / runs;
+    const uint64_t places = end - start >= TG_SAMPLE_RUN ? end - start - TG_SAMPLE_RUN + 1 : 1;
+    return start + tg_hash(tg_key_of(&s->job->draw, TG_FOR_SAMPLING), (uint32_t)run) % places;
 }
 
 size_t tg_sample_random(tg_selection *s, uint64_t size)
 {
-    const uint64_t count = s->job->source.count, runs = (size + TG_SAMPLE_RUN - 1) / TG_SAMPLE_RUN;
-    const tg_key key = tg_key_of(&s->job->draw, TG_FOR_SAMPLING);
-    if (runs * TG_SAMPLE_RUN >= count)
-        return sample_all(s);
-    size_t filled = 0;
-    for (uint64_t run = 0; run < runs; run++) {
-        uint64_t start = run * count / runs, end = (run + 1) * count / runs;
-        uint64_t places = end - start >= TG_SAMPLE_RUN ? end - start - TG_SAMPLE_RUN + 1 : 1;
-        filled = read_run(s, start + tg_hash(key, (uint32_t)run) % places, filled);
-    }
-    return filled;
+    const uint64_t runs = (size + TG_SAMPLE_RUN - 1) / TG_SAMPLE_RUN;
+    return runs * TG_SAMPLE_RUN >= s->job->source.count ? sample_all(s) : sample_runs(s, runs, random_start);
 }

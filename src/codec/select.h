@@ -9,6 +9,7 @@
 typedef struct tg_cut {
     uint32_t above;
     uint64_t ties;
+    uint64_t taken; /* how many that makes */
 } tg_cut;
 
 /* Thresholds are guessed from a fixed sample of the vector, never from all of it: 4096 runs of 16 elements, run j starting at

@@ -69,11 +69,15 @@ size_t tg_sparse_bound(const tg_spec *spec, uint64_t count, const tg_selector *s
     return (size_t)(bound + most * tg_dtype_size(values_dtype(tg_spec_values(spec))));
 }
 
-/* The list of selected elements. */
+/* The list of selected elements, at first with others among them. */
 typedef struct selected {
     uint32_t *indices;
     float *values, *sent; /* `sent` is `values` where those are sent as they are */
-    size_t count;
+    size_t offered;       /* entries that the list starts with */
+    size_t count;         /* of those, the selected ones that have been moved to the front */
+    tg_cut cut;
+    bool winnowed;        /* all that are offered are selected */
+    float *losers;        /* if not NULL, where the values of the others belong */
     tg_residual_state residual;
 } selected;
 
@@ -94,8 +98,8 @@ static void list_selected(tg_selection *s, tg_cut cut, selected *list)
             bool tie = s->keys[i] == cut.above && cut.ties > 0;
             cut.ties -= tie;
             if (tie || s->keys[i] > cut.above) {
-                list->indices[list->count] = (uint32_t)(first + i);
-                list->values[list->count++] = s->block->u[i];
+                list->indices[list->offered] = (uint32_t)(first + i);
+                list->values[list->offered++] = s->block->u[i];
             }
         }
     }
@@ -116,9 +120,9 @@ static void commit(tg_selection *s)
 static size_t first_from(const selected *list, size_t from, uint64_t limit)
 {
     size_t step = 1;
-    while (from + step < list->count && list->indices[from + step] < limit)
+    while (from + step < list->offered && list->indices[from + step] < limit)
         step *= 2;
-    size_t to = from + step < list->count ? from + step : list->count;
+    size_t to = from + step < list->offered ? from + step : list->offered;
     while (from < to) {
         size_t middle = from + (to - from) / 2;
         if (list->indices[middle] < limit)
@@ -129,26 +133,38 @@ static size_t first_from(const selected *list, size_t from, uint64_t limit)
     return from;
 }
 
-/* Directory and index streams; returns the end. */
-static uint8_t *write_indices(const selected *list, uint64_t count, uint8_t *payload)
+/* Moves the selected ones of those offered from `from` to `to` to the front. */
+static void winnow(const tg_kernels *k, selected *list, size_t from, size_t to)
 {
-    const unsigned log = tg_segment_log(count, list->count);
-    tg_store32(payload, (uint32_t)list->count);
+    if (list->winnowed)
+        list->count = to;
+    else
+        list->count += k->winnow(list->indices + from, list->values + from, to - from, list->cut.above, &list->cut.ties,
+                                 list->losers, list->indices + list->count, list->values + list->count);
+}
+
+/* Directory and index streams; returns the end. The list is winnowed segment by segment, while it is in the cache. */
+static uint8_t *write_indices(const tg_kernels *k, selected *list, uint64_t count, uint8_t *payload)
+{
+    const unsigned log = tg_segment_log(count, list->cut.taken);
+    tg_store32(payload, (uint32_t)list->cut.taken);
     tg_store32(payload + 4, log);
     if (count == 0)
         return payload + HEAD;
     const uint64_t segments = ((count - 1) >> log) + 1;
     uint8_t *entry = payload + HEAD, *at = entry + ENTRY * segments;
-    size_t from = 0;
+    size_t next = 0;
     for (uint64_t segment = 0; segment < segments; segment++, entry += ENTRY) {
         uint64_t base = segment << log, length = count - base < UINT64_C(1) << log ? count - base : UINT64_C(1) << log;
-        const size_t to = first_from(list, from, base + length);
+        const size_t before = list->count, to = first_from(list, next, base + length);
+        winnow(k, list, next, to);
+        next = to;
         unsigned mode;
-        uint8_t *end = tg_index_write(list->indices + from, to - from, (uint32_t)base, (uint32_t)length, at, &mode);
-        tg_store32(entry, (uint32_t)(to - from));
+        const size_t m = list->count - before;
+        uint8_t *end = tg_index_write(list->indices + before, m, (uint32_t)base, (uint32_t)length, at, &mode);
+        tg_store32(entry, (uint32_t)m);
         tg_store32(entry + 4, mode << 30 | (uint32_t)(end - at));
         at = end;
-        from = to;
     }
     return at;
 }
@@ -207,6 +223,8 @@ static tg_status select_composed(tg_selection *s, const tg_guesses *guesses, sel
     if (job->check_finite && s->nonfinite)
         return TG_NONFINITE;
     list_selected(s, cut, list);
+    list->winnowed = true;
+    list->cut.taken = list->offered;
     return TG_OK;
 }
 
@@ -218,7 +236,10 @@ static tg_status select_in_one_pass(tg_selection *s, const tg_guesses *guesses, 
                     .reach = tg_onepass_reach(s->wanted, selector->exact),
                     .pilot = pilot};
     tg_status status = tg_onepass_select(&o, guesses);
-    list->count = o.list.count;
+    list->offered = o.list.count;
+    list->cut = o.cut;
+    list->winnowed = o.cut.taken == o.list.count;
+    list->losers = tg_onepass_losers(&o);
     list->residual = o.residual;
     return status;
 }
@@ -252,7 +273,7 @@ tg_status tg_sparse_encode(tg_job *job, const tg_selector *selector)
             list.residual = TG_RESIDUAL_IS_REST;
         }
     }
-    uint8_t *values = write_indices(&list, job->source.count, job->payload);
+    uint8_t *values = write_indices(job->kernels, &list, job->source.count, job->payload);
     uint8_t *end = write_values(job, &list, base + at.levels, values);
     job->payload_size = (size_t)(end - job->payload);
     job->selected = list.count;

@@ -128,20 +128,47 @@ tg_source tg_feedback_source(const tg_feedback *f, const tg_tensor *gradient)
     return source;
 }
 
-/* L2 norm for the statistics, which must cost next to nothing: of more than 2^20 elements only the first 64 of each block count. What
- * is not finite was dropped and does not count. */
+/* Sum of the squares of n values; what is not finite was dropped and does not count. */
+static double squares_of(const tg_kernels *k, const float *values, size_t n)
+{
+    const float quick = k->block_sum(TG_SUM_OF_SQUARES, values, n, 1, 1);
+    if (quick >= 0x1p-80f && quick - quick == 0)
+        return (double)quick;
+    double sum = 0; /* too small or too large for float32, or not finite */
+    for (size_t i = 0; i < n; i++)
+        if (values[i] - values[i] == 0)
+            sum += (double)values[i] * (double)values[i];
+    return sum;
+}
+
+/* Asks the memory for n elements that are soon to be read: they are too far from each other for it to guess. */
+static void ask_for(const tg_tensor *tensor, uint64_t first, size_t n)
+{
+    const char *at = (const char *)tensor->data + first * tg_dtype_size(tensor->dtype);
+    for (size_t offset = 0; offset < n * tg_dtype_size(tensor->dtype); offset += 64)
+        __builtin_prefetch(at + offset, 0, 2);
+}
+
+/* L2 norm for the statistics, which must cost next to nothing: of more than 2^20 elements only the first 16 of each block count. */
 static double norm_of(const tg_kernels *k, const tg_tensor *tensor)
 {
+    enum { SAMPLE = 16, AHEAD = 16 };
     const uint64_t count = tensor->count;
     double sum = 0, counted = 0;
     for (uint64_t first = 0; first < count; first += TG_BLOCK) {
-        float values[TG_BLOCK];
+        float wide[TG_BLOCK];
+        const float *values = (const float *)tensor->data + first;
         size_t n = tg_block_size(count, first);
-        n = count > 1u << 20 && n > 64 ? 64 : n;
-        k->widen(tensor->dtype, (const char *)tensor->data + first * tg_dtype_size(tensor->dtype), n, values);
-        for (size_t i = 0; i < n; i++)
-            if (values[i] - values[i] == 0)
-                sum += (double)values[i] * (double)values[i];
+        if (count > 1u << 20 && n > SAMPLE) {
+            n = SAMPLE;
+            if (count - first > (AHEAD + 1) * TG_BLOCK)
+                ask_for(tensor, first + AHEAD * TG_BLOCK, n);
+        }
+        if (tensor->dtype != TG_FLOAT32) {
+            k->widen(tensor->dtype, (const char *)tensor->data + first * tg_dtype_size(tensor->dtype), n, wide);
+            values = wide;
+        }
+        sum += squares_of(k, values, n);
         counted += (double)n;
     }
     return count == 0 ? 0 : tg_sqrt(sum * ((double)count / counted));

@@ -175,9 +175,11 @@ typedef struct tg_kernels {
     size_t (*sift)(tg_candidates *list, const float *gradient, float *residual, float factor, uint32_t first, size_t n);
     /* How many of n values have a key below `bound`; those keys, in order, or more than `room` if they have no room. */
     size_t (*keys_below)(const float *values, size_t n, uint32_t bound, uint32_t *keys, size_t room);
-    /* Keeps the candidates whose key is above `above` and the first `ties` of those that equal it. With a residual, the
-     * values of the others are stored there at their indices. */
-    void (*winnow)(tg_candidates *list, uint32_t above, uint64_t ties, float *residual);
+    /* Of n candidates, keeps those whose key is above `above` and the first *ties of those that equal it, which are taken off
+     * *ties; returns how many. With a residual, the values of the others are stored there at their indices. The kept ones may
+     * replace the candidates, or others before them. */
+    size_t (*winnow)(const uint32_t *indices, const float *values, size_t n, uint32_t above, uint64_t *ties, float *residual,
+                     uint32_t *kept_indices, float *kept_values);
 
     /* For the entropy coder; NULL where there is nothing faster than its own loop. */
     const tg_rans_engine *rans;

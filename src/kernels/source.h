@@ -33,6 +33,16 @@ typedef struct tg_source_block {
 size_t tg_source_read(const tg_source *source, const tg_kernels *kernels, uint64_t first, size_t n,
                       tg_source_block *block);
 
+/* Asks the memory for the element at `index`, which will be read soon. */
+static inline void tg_source_prefetch(const tg_source *source, uint64_t index)
+{
+    __builtin_prefetch((const char *)source->gradient + index * tg_dtype_size(source->dtype));
+    if (source->residual)
+        __builtin_prefetch(source->residual + index);
+    if (source->momentum)
+        __builtin_prefetch(source->momentum + index);
+}
+
 /* Commits a block to the residual and the momentum: the residual becomes rest - sent (rest where sent is NULL). */
 void tg_source_commit(const tg_source *source, const tg_kernels *kernels, uint64_t first, size_t n,
                       const tg_source_block *block, const float *sent);

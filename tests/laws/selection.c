@@ -220,7 +220,7 @@ int main(int argc, char **argv)
                     uint64_t draw = next_random(&g);
                     snprintf(spec, sizeof spec, "%s:%s", info.name, amounts[all ? trial % AMOUNTS : (int)(draw % AMOUNTS)]);
                     uint64_t count = counts[all ? trial / AMOUNTS : (int)((draw >> 8) % (COUNTS - 1))];
-                    devices_agree(device, spec, feedbacks[f], count, all ? 20 : 8, draw >> 20);
+                    devices_agree(device, spec, feedbacks[f], count, 8, draw >> 20);
                     check_all("%s %s %s, %d elements", device, spec, feedbacks[f] ? feedbacks[f] : "none", (int)count);
                 }
                 snprintf(spec, sizeof spec, "%s:density=0.02", info.name);

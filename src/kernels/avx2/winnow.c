@@ -6,7 +6,7 @@
 #include "base/bytes.h"
 #include "kernels/avx2/left_pack.h"
 
-enum { LANES = 8, STASH = 256 };
+enum { LANES = 8, STASH = 128 };
 
 static inline unsigned lanes_set(__m256i lanes) { return (unsigned)_mm256_movemask_ps(_mm256_castsi256_ps(lanes)); }
 
@@ -34,31 +34,32 @@ size_t tg_avx2_keys_below(const float *values, size_t n, uint32_t bound, uint32_
     return found;
 }
 
-/* Losers on their way to the residual: they lie far apart, so the memory is asked for many before the first is stored. */
+/* Losers on their way to the residual. They lie far apart, so the memory is asked for a stash of them while the next one fills. */
 typedef struct stash {
+    size_t count;
     uint32_t indices[STASH + LANES];
     float values[STASH + LANES];
-    size_t count;
 } stash;
 
-static void empty(stash *losers, float *residual)
+static void ask_for(const stash *losers, const float *residual)
+{
+    for (size_t j = 0; j < losers->count; j++)
+        _mm_prefetch((const char *)&residual[losers->indices[j]], _MM_HINT_T1);
+}
+
+static void put_back(stash *losers, float *residual)
 {
     for (size_t j = 0; j < losers->count; j++)
         residual[losers->indices[j]] = losers->values[j];
     losers->count = 0;
 }
 
-static inline void put_aside(stash *losers, float *residual, __m256i indices, __m256 values, unsigned mask)
+static inline void put_aside(stash *losers, __m256i indices, __m256 values, unsigned mask)
 {
     const __m256i lanes = tg_lanes_of(mask);
-    const size_t before = losers->count;
-    store_indices(losers->indices + before, _mm256_permutevar8x32_epi32(indices, lanes));
-    _mm256_storeu_ps(losers->values + before, _mm256_permutevar8x32_ps(values, lanes));
+    store_indices(losers->indices + losers->count, _mm256_permutevar8x32_epi32(indices, lanes));
+    _mm256_storeu_ps(losers->values + losers->count, _mm256_permutevar8x32_ps(values, lanes));
     losers->count += (size_t)__builtin_popcount(mask);
-    for (size_t j = before; j < losers->count; j++)
-        _mm_prefetch((const char *)&residual[losers->indices[j]], _MM_HINT_T1);
-    if (losers->count >= STASH)
-        empty(losers, residual);
 }
 
 /* The lowest bits of a mask, as many as `most` says. */
@@ -70,44 +71,54 @@ static unsigned first_bits(unsigned mask, uint64_t most)
     return taken;
 }
 
-void tg_avx2_winnow(tg_candidates *list, uint32_t above, uint64_t ties, float *residual)
+size_t tg_avx2_winnow(const uint32_t *indices, const float *values, size_t n, uint32_t above, uint64_t *ties, float *residual,
+                      uint32_t *kept_indices, float *kept_values)
 {
     const __m256i bound = _mm256_set1_epi32((int)above);
-    stash losers = {.count = 0};
+    stash stashes[2];
+    stashes[0].count = stashes[1].count = 0;
+    unsigned turn = 0;
     size_t kept = 0, i = 0;
-    for (; i + LANES <= list->count; i += LANES) {
-        const __m256 values = _mm256_loadu_ps(list->values + i);
-        const __m256i indices = _mm256_loadu_si256((const __m256i *)(const void *)(list->indices + i));
-        const __m256i keys = tg_key_lanes(values);
-        unsigned winners = lanes_set(_mm256_cmpgt_epi32(keys, bound));
-        const unsigned equal = lanes_set(_mm256_cmpeq_epi32(keys, bound));
-        if (equal && ties > 0) {
-            const unsigned taken = first_bits(equal, ties);
-            ties -= (unsigned)__builtin_popcount(taken);
+    for (; i + LANES <= n; i += LANES) {
+        const __m256 value = _mm256_loadu_ps(values + i);
+        const __m256i index = _mm256_loadu_si256((const __m256i *)(const void *)(indices + i)), key = tg_key_lanes(value);
+        unsigned winners = lanes_set(_mm256_cmpgt_epi32(key, bound));
+        const unsigned equal = lanes_set(_mm256_cmpeq_epi32(key, bound));
+        if (equal && *ties > 0) {
+            const unsigned taken = first_bits(equal, *ties);
+            *ties -= (unsigned)__builtin_popcount(taken);
             winners |= taken;
         }
-        if (residual && winners != 0xff)
-            put_aside(&losers, residual, indices, values, ~winners & 0xff);
-        /* Written over what has been read already: kept <= i. */
+        if (residual) {
+            put_aside(&stashes[turn], index, value, ~winners & 0xff);
+            if (stashes[turn].count >= STASH) {
+                ask_for(&stashes[turn], residual);
+                turn ^= 1;
+                put_back(&stashes[turn], residual);
+            }
+        }
+        /* Written over what has been read already, at most. */
         const __m256i lanes = tg_lanes_of(winners);
-        _mm256_storeu_ps(list->values + kept, _mm256_permutevar8x32_ps(values, lanes));
-        store_indices(list->indices + kept, _mm256_permutevar8x32_epi32(indices, lanes));
+        _mm256_storeu_ps(kept_values + kept, _mm256_permutevar8x32_ps(value, lanes));
+        store_indices(kept_indices + kept, _mm256_permutevar8x32_epi32(index, lanes));
         kept += (size_t)__builtin_popcount(winners);
     }
-    empty(&losers, residual);
-    for (; i < list->count; i++) {
-        const uint32_t key = tg_float_bits(list->values[i]) & TG_MAGNITUDE_MASK, index = list->indices[i];
-        const float value = list->values[i];
-        const bool tie = key == above && ties > 0;
-        ties -= tie;
+    ask_for(&stashes[turn], residual);
+    put_back(&stashes[turn ^ 1], residual);
+    put_back(&stashes[turn], residual);
+    for (; i < n; i++) {
+        const uint32_t index = indices[i], key = tg_float_bits(values[i]) & TG_MAGNITUDE_MASK;
+        const float value = values[i];
+        const bool tie = key == above && *ties > 0;
+        *ties -= tie;
         if (key > above || tie) {
-            list->indices[kept] = index;
-            list->values[kept++] = value;
+            kept_indices[kept] = index;
+            kept_values[kept++] = value;
         } else if (residual) {
             residual[index] = value;
         }
     }
-    list->count = kept;
+    return kept;
 }
 
 #endif
