@@ -25,7 +25,7 @@ groups_check() {
     group papers    gcc            release-papers  programs build papers
     group golden    gcc            release         script tests/golden/run.sh build/tersegrad
     group reference .venv          all             tally pytest $pytest reference
-    group cli       gcc            release         script tests/cli/run.sh build/tersegrad
+    group cli       python3        release         script tests/cli/run.sh build/tersegrad
     group clang     "clang cmocka.h" "clang clang-unit" with_clang
     group valgrind  valgrind       "release build/gradient" script tests/valgrind.sh build/tersegrad
     group cppcheck  cppcheck       ""              script tests/cppcheck.sh
