@@ -20,16 +20,6 @@ size_t tg_index_bound(size_t length)
     return length / 8 + (length % 8 != 0);
 }
 
-/* The gaps of the block that starts at index j; returns their number. */
-static unsigned take_gaps(const uint32_t *indices, size_t m, uint32_t base, size_t j, uint32_t *gaps)
-{
-    const unsigned r = m - j < TG_RICE_BLOCK ? (unsigned)(m - j) : TG_RICE_BLOCK;
-    gaps[0] = j == 0 ? indices[0] - base : indices[j] - indices[j - 1] - 1;
-    for (unsigned i = 1; i < r; i++)
-        gaps[i] = indices[j + i] - indices[j + i - 1] - 1;
-    return r;
-}
-
 static size_t count_blocks(size_t m)
 {
     return m / TG_RICE_BLOCK + (m % TG_RICE_BLOCK != 0);
@@ -46,14 +36,14 @@ static index_costs weigh_modes(const uint32_t *indices, size_t m, uint32_t base,
     uint32_t gaps[TG_RICE_BLOCK];
     uint64_t low_bytes = 0, quotient_bits = 0, elias_bits = 0;
     for (size_t j = 0; j < m; j += TG_RICE_BLOCK) {
-        const unsigned r = take_gaps(indices, m, base, j, gaps);
+        const unsigned r = tg_gaps_take(indices, m, base, j, gaps);
+        const uint64_t sum = (uint64_t)(indices[j + r - 1] - indices[j]) - (r - 1) + gaps[0];
         uint64_t bits;
-        const unsigned parameter = tg_rice_choose(gaps, r, &bits);
+        const unsigned parameter = tg_rice_choose(gaps, r, sum, &bits);
         parameters[j / TG_RICE_BLOCK] = (uint8_t)parameter;
         low_bytes += tg_rice_low_size(r, parameter);
         quotient_bits += bits;
-        for (unsigned i = 0; i < r; i++)
-            elias_bits += tg_omega_length((uint64_t)gaps[i] + 1);
+        elias_bits += tg_gaps_omega_bits(gaps, r);
     }
     const uint64_t quotients_at = count_blocks(m) + low_bytes;
     return (index_costs){
@@ -69,7 +59,7 @@ static uint8_t *write_rice(const uint32_t *indices, size_t m, uint32_t base, siz
     uint8_t *low = out + count_blocks(m);
     tg_bit_writer quotients = tg_bit_writer_at(out + quotients_at);
     for (size_t j = 0; j < m; j += TG_RICE_BLOCK) {
-        const unsigned r = take_gaps(indices, m, base, j, gaps);
+        const unsigned r = tg_gaps_take(indices, m, base, j, gaps);
         low = tg_rice_write(gaps, r, out[j / TG_RICE_BLOCK], low, &quotients);
     }
     return tg_bits_finish(&quotients);
@@ -190,8 +180,7 @@ static bool read_rice_block(tg_index_reader *reader)
     const unsigned parameter = reader->parameters[reader->decoded / TG_RICE_BLOCK];
     const uint8_t *low = reader->low_bits;
     reader->low_bits += tg_rice_low_size(reader->block_size, parameter);
-    return tg_rice_read(low, reader->block_size, parameter, &reader->bits, reader->length - 1, reader->block) &&
-           place_block(reader);
+    return tg_rice_read(low, reader->block_size, parameter, &reader->bits, reader->length, &reader->following, reader->block);
 }
 
 static bool read_elias_block(tg_index_reader *reader)
@@ -231,6 +220,17 @@ static bool read_block(tg_index_reader *reader)
     return sound;
 }
 
+/* How many of n increasing positions are below a limit. */
+static size_t count_below(const uint32_t *positions, size_t n, uint32_t limit)
+{
+    if (n > 0 && positions[n - 1] < limit)
+        return n;
+    size_t below = 0;
+    while (below < n && positions[below] < limit)
+        below++;
+    return below;
+}
+
 bool tg_index_next(tg_index_reader *reader, uint32_t limit, size_t room, uint32_t *positions, size_t *got)
 {
     *got = 0;
@@ -245,11 +245,14 @@ bool tg_index_next(tg_index_reader *reader, uint32_t limit, size_t room, uint32_
                 return false;
             }
         }
-        const uint32_t position = reader->block[reader->delivered % TG_RICE_BLOCK];
-        if (position >= limit)
+        const uint32_t *next = reader->block + reader->delivered % TG_RICE_BLOCK;
+        const size_t waiting = reader->decoded - reader->delivered, fits = waiting < room - *got ? waiting : room - *got;
+        const size_t here = count_below(next, fits, limit);
+        memcpy(positions + *got, next, here * sizeof *next);
+        reader->delivered += here;
+        *got += here;
+        if (here < fits)
             break;
-        positions[(*got)++] = position;
-        reader->delivered++;
     }
     return true;
 }

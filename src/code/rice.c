@@ -1,34 +1,74 @@
-/* Rice coding of a block of gaps: low bits in lanes, so that a vector unit can unpack them, and quotients in unary. */
+/* Rice coding of a block of gaps: low bits in lanes, four of which are one vector here, and quotients in unary. */
 #include "code/rice.h"
 
+#include <string.h>
+
+#include "base/bytes.h"
 #include "base/lanes.h"
 #include "code/bit_tools.h"
 
-#define LANES 8u /* a whole block is 8 lanes of 32 rows */
+/* The compiler's own vectors: what the machine lacks it does with integers. */
+typedef uint32_t quad __attribute__((vector_size(16)));
+typedef int32_t signed_quad __attribute__((vector_size(16)));
+typedef float float_quad __attribute__((vector_size(16)));
 
-static uint64_t sum_of_quotients(const uint32_t *gaps, unsigned r, unsigned parameter)
+enum { LANES = 8, QUAD = 4, ROWS = 32 }; /* a whole block is 8 lanes of 32 rows */
+
+static inline quad load(const uint32_t *p)
 {
-    uint64_t sum = 0;
-    for (unsigned j = 0; j < r; j++)
-        sum += gaps[j] >> parameter;
-    return sum;
+    quad q;
+    memcpy(&q, p, sizeof q);
+    return q;
 }
 
-unsigned tg_rice_choose(const uint32_t *gaps, unsigned r, uint64_t *quotient_bits)
+static inline void store(uint32_t *p, quad q) { memcpy(p, &q, sizeof q); }
+
+static inline uint64_t total(quad q) { return (uint64_t)q[0] + q[1] + q[2] + q[3]; }
+
+unsigned tg_gaps_take(const uint32_t *indices, size_t m, uint32_t base, size_t j, uint32_t *gaps)
+{
+    const uint32_t *at = indices + j;
+    const unsigned r = m - j < TG_RICE_BLOCK ? (unsigned)(m - j) : TG_RICE_BLOCK;
+    unsigned i = 1;
+    gaps[0] = j == 0 ? at[0] - base : at[0] - at[-1] - 1;
+    for (; i + QUAD <= r; i += QUAD)
+        store(gaps + i, load(at + i) - load(at + i - 1) - 1);
+    for (; i < r; i++)
+        gaps[i] = at[i] - at[i - 1] - 1;
+    memset(gaps + r, 0, (TG_RICE_BLOCK - r) * sizeof *gaps);
+    return r;
+}
+
+/* ---- costs ---- */
+
+static uint64_t sum_of_quotients(const uint32_t *gaps, unsigned parameter)
+{
+    quad a = {0}, b = {0};
+    for (unsigned j = 0; j < TG_RICE_BLOCK; j += 2 * QUAD) {
+        a += load(gaps + j) >> parameter;
+        b += load(gaps + j + QUAD) >> parameter;
+    }
+    return total(a + b);
+}
+
+unsigned tg_rice_choose(const uint32_t *gaps, unsigned r, uint64_t sum, uint64_t *quotient_bits)
 {
     /* Each step up costs r bits of low bits and saves bits of quotients, never more than the step before saved. So from
      * any start the minimum is downhill; near the mean it is close. */
-    const uint64_t mean = sum_of_quotients(gaps, r, 0) / r;
+    const uint64_t mean = sum / r;
     unsigned parameter = mean < 2 ? 0 : tg_bit_length(mean) - 1;
-    uint64_t quotients = sum_of_quotients(gaps, r, parameter);
+    parameter = parameter < TG_RICE_PARAMETER_MAX ? parameter : TG_RICE_PARAMETER_MAX;
+    uint64_t quotients = sum_of_quotients(gaps, parameter);
+    bool lowered = false;
     for (; parameter > 0; parameter--) {
-        uint64_t below = sum_of_quotients(gaps, r, parameter - 1);
+        uint64_t below = sum_of_quotients(gaps, parameter - 1);
         if (below > quotients + r)
             break;
         quotients = below;
+        lowered = true;
     }
-    for (; parameter < TG_RICE_PARAMETER_MAX; parameter++) {
-        uint64_t above = sum_of_quotients(gaps, r, parameter + 1);
+    for (; !lowered && parameter < TG_RICE_PARAMETER_MAX; parameter++) {
+        uint64_t above = sum_of_quotients(gaps, parameter + 1);
         if (above + r >= quotients)
             break;
         quotients = above;
@@ -37,58 +77,195 @@ unsigned tg_rice_choose(const uint32_t *gaps, unsigned r, uint64_t *quotient_bit
     return parameter;
 }
 
-size_t tg_rice_low_size(unsigned r, unsigned parameter)
+/* omega(m) takes as many bits as m has digits, and 1 more from 2 on, 2 more from 4, 3 from 16, 1 from 256, 4 from 65536. `large`: a gap
+ * above 65534 may be there. */
+static inline uint64_t omega_bits(const uint32_t *gaps, bool large)
 {
-    return ((size_t)r * parameter + 7) / 8;
+    quad bits = {0}, more = {0};
+    for (unsigned j = 0; j < TG_RICE_BLOCK; j += QUAD) {
+        quad m = load(gaps + j) + 1;
+        /* The exponent of a float; without the second digit nothing rounds up to a power of two. */
+        float_quad f = __builtin_convertvector((signed_quad)(m & ~(m >> 1)), float_quad);
+        quad exponent;
+        memcpy(&exponent, &f, sizeof exponent);
+        bits += exponent >> 23;
+        /* Comparisons give -1 where they hold. */
+        const signed_quad n = (signed_quad)m;
+        quad few = (quad)(n > 15);
+        more += few + few + few + (quad)(n > 255) + (quad)(n > 1);
+        few = (quad)(n > 3);
+        more += few + few;
+        if (large)
+            more += (quad)(n > 65535) << 2;
+    }
+    return total(bits) - UINT64_C(127) * TG_RICE_BLOCK + total(-more);
 }
 
-static void put_unary(tg_bit_writer *w, uint32_t zeros)
+uint64_t tg_gaps_omega_bits(const uint32_t *gaps, unsigned r)
 {
-    for (; zeros >= 32; zeros -= 32)
-        tg_bits_put(w, 0, 32);
-    tg_bits_put(w, UINT32_C(1) << zeros, zeros + 1);
+    quad any = {0};
+    for (unsigned j = 0; j < TG_RICE_BLOCK; j += QUAD)
+        any |= load(gaps + j);
+    /* Each has one digit more than its exponent; the gaps past the end are zeros and take one bit. */
+    return r + (total(any) > 65000 ? omega_bits(gaps, true) : omega_bits(gaps, false));
+}
+
+/* ---- writing ---- */
+
+static void pack_block(const uint32_t *gaps, unsigned parameter, uint8_t *out)
+{
+    const uint32_t mask = (UINT32_C(1) << parameter) - 1;
+    uint32_t words[LANES * TG_RICE_PARAMETER_MAX];
+    quad left = {0}, right = {0};
+    unsigned shift = 0, filled = 0;
+    for (unsigned row = 0; row < ROWS; row++) {
+        const quad a = load(gaps + LANES * row) & mask, b = load(gaps + LANES * row + QUAD) & mask;
+        left |= a << shift;
+        right |= b << shift;
+        shift += parameter;
+        if (shift >= 32) {
+            store(words + filled, left);
+            store(words + filled + QUAD, right);
+            filled += LANES;
+            shift -= 32;
+            left = a >> (parameter - shift);
+            right = b >> (parameter - shift);
+        }
+    }
+    for (unsigned i = 0; i < filled; i++)
+        tg_store32(out + (size_t)4 * i, words[i]);
+}
+
+/* The plain stream of a short block. */
+static uint8_t *pack_short(const uint32_t *gaps, unsigned r, unsigned parameter, uint8_t *out)
+{
+    const uint32_t mask = (UINT32_C(1) << parameter) - 1;
+    uint64_t pending = 0;
+    unsigned used = 0;
+    for (unsigned j = 0; j < r; j++) {
+        pending |= (uint64_t)(gaps[j] & mask) << used;
+        used += parameter;
+        if (used >= 32) {
+            tg_store32(out, (uint32_t)pending);
+            out += 4;
+            pending >>= 32;
+            used -= 32;
+        }
+    }
+    for (unsigned left = 0; left < used; left += 8, pending >>= 8)
+        *out++ = (uint8_t)pending;
+    return out;
+}
+
+static void put_quotients(tg_bit_writer *w, const uint32_t *gaps, unsigned r, unsigned parameter)
+{
+    uint64_t pending = w->pending, used = w->pending_count;
+    uint8_t *out = w->out;
+    for (unsigned j = 0; j < r; j++) {
+        used += gaps[j] >> parameter;
+        while (used >= 64) {
+            tg_store64(out, pending);
+            out += 8;
+            pending = 0;
+            used -= 64;
+        }
+        pending |= UINT64_C(1) << used++;
+    }
+    for (; used >= 8; used -= 8, pending >>= 8)
+        *out++ = (uint8_t)pending;
+    *w = (tg_bit_writer){.out = out, .pending = pending, .pending_count = (unsigned)used};
 }
 
 uint8_t *tg_rice_write(const uint32_t *gaps, unsigned r, unsigned parameter, uint8_t *out, tg_bit_writer *quotients)
 {
-    uint32_t low[TG_RICE_BLOCK];
-    for (unsigned j = 0; j < r; j++) {
-        low[j] = gaps[j] & ((UINT32_C(1) << parameter) - 1);
-        put_unary(quotients, gaps[j] >> parameter);
-    }
+    put_quotients(quotients, gaps, r, parameter);
     if (r < TG_RICE_BLOCK)
-        return tg_tail_pack(low, r, parameter, out);
-    tg_lanes_pack(low, LANES, parameter, out);
+        return pack_short(gaps, r, parameter, out);
+    pack_block(gaps, parameter, out);
     return out + tg_rice_low_size(r, parameter);
 }
 
-/* The zeros before the next one bit. False when there is none, or more than `largest` zeros. */
-static bool get_unary(tg_bit_reader *r, uint64_t largest, uint64_t *zeros)
+/* ---- reading ---- */
+
+static void unpack_block(const uint8_t *in, unsigned parameter, uint32_t *low)
 {
-    uint64_t bits, passed = 0;
-    for (; (bits = tg_bits_peek(r)) == 0; passed += 57)
-        if (!tg_bits_skip(r, 57))
-            return false;
-    *zeros = passed + tg_trailing_zeros(bits);
-    return *zeros <= largest && tg_bits_skip(r, tg_trailing_zeros(bits) + 1);
+    const uint32_t mask = (UINT32_C(1) << parameter) - 1;
+    uint32_t words[LANES * (TG_RICE_PARAMETER_MAX + 1)];
+    for (unsigned i = 0; i < LANES * parameter; i++)
+        words[i] = tg_load32(in + (size_t)4 * i);
+    memset(words + LANES * parameter, 0, LANES * sizeof *words); /* looked at after the last row, for nothing */
+    const uint32_t *next = words;
+    quad left = load(next), right = load(next + QUAD);
+    unsigned shift = 0;
+    for (unsigned row = 0; row < ROWS; row++) {
+        quad a = left >> shift, b = right >> shift;
+        shift += parameter;
+        if (shift >= 32) {
+            next += LANES;
+            left = load(next);
+            right = load(next + QUAD);
+            shift -= 32;
+            a |= left << (parameter - shift);
+            b |= right << (parameter - shift);
+        }
+        store(low + LANES * row, a & mask);
+        store(low + LANES * row + QUAD, b & mask);
+    }
 }
 
-bool tg_rice_read(const uint8_t *low, unsigned r, unsigned parameter, tg_bit_reader *quotients, uint32_t largest,
-                  uint32_t *gaps)
+/* False where padding is not zero. */
+static bool unpack_short(const uint8_t *in, unsigned r, unsigned parameter, uint32_t *low)
 {
-    if (r < TG_RICE_BLOCK) {
-        const unsigned used = r * parameter % 8;
-        if (used != 0 && low[tg_rice_low_size(r, parameter) - 1] >> used != 0)
-            return false;
-        tg_tail_unpack(low, r, parameter, gaps);
-    } else {
-        tg_lanes_unpack(low, LANES, parameter, gaps);
-    }
-    for (unsigned j = 0; j < r; j++) {
-        uint64_t quotient;
-        if (!get_unary(quotients, largest >> parameter, &quotient))
-            return false;
-        gaps[j] |= (uint32_t)quotient << parameter;
-    }
+    const unsigned used = r * parameter % 8;
+    if (used != 0 && in[tg_rice_low_size(r, parameter) - 1] >> used != 0)
+        return false;
+    tg_tail_unpack(in, r, parameter, low);
     return true;
+}
+
+/* Eight bytes from `byte` on, zeros past the end. */
+static inline uint64_t word_at(const tg_bit_reader *r, uint64_t byte)
+{
+    const uint64_t left = (r->size >> 3) - byte;
+    if (left >= 8)
+        return tg_load64(r->in + byte);
+    uint64_t word = 0;
+    for (unsigned i = 0; i < left; i++)
+        word |= (uint64_t)r->in[byte + i] << (8 * i);
+    return word;
+}
+
+bool tg_rice_read(const uint8_t *low_bits, unsigned r, unsigned parameter, tg_bit_reader *quotients, uint32_t length,
+                  uint64_t *following, uint32_t *positions)
+{
+    uint32_t low[TG_RICE_BLOCK];
+    if (r == TG_RICE_BLOCK)
+        unpack_block(low_bits, parameter, low);
+    else if (!unpack_short(low_bits, r, parameter, low))
+        return false;
+
+    /* With j ones before it, a one that is p places behind the start says that p - j zeros came so far in this block. */
+    const uint64_t start = quotients->position, bytes = quotients->size >> 3;
+    const uint64_t longest = (uint64_t)(length >> parameter) + TG_RICE_BLOCK; /* of all the block's quotients together */
+    uint64_t origin = start, byte = start >> 3, word = word_at(quotients, byte) >> (start & 7);
+    uint64_t base = *following, last = 0;
+    unsigned j = 0, at = 0;
+    for (;;) {
+        for (uint64_t zeros = origin - start - j; word != 0 && j < r; word &= word - 1, j++, zeros--) {
+            at = tg_trailing_zeros(word);
+            base += low[j];
+            last = base++ + ((zeros + at) << parameter);
+            positions[j] = (uint32_t)last;
+        }
+        if (j == r)
+            break;
+        byte += 8;
+        if (byte >= bytes || origin - start > longest)
+            return false;
+        origin = byte << 3;
+        word = word_at(quotients, byte);
+    }
+    quotients->position = origin + at + 1;
+    *following = last + 1;
+    return last < length;
 }

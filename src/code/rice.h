@@ -7,19 +7,30 @@
 #define TG_RICE_BLOCK 256u /* gaps that share a parameter */
 #define TG_RICE_PARAMETER_MAX 30u
 
-/* The parameter for a block of r gaps (1 to 256, each below 2^30): the lowest of those that give the fewest bits, not
- * counting padding. *quotient_bits is what the quotients then take in unary. */
-unsigned tg_rice_choose(const uint32_t *gaps, unsigned r, uint64_t *quotient_bits);
+/* The gaps of the block that starts at place j of m increasing indices, the first of which counts from base; zeros behind the
+ * last one. Returns how many there are. */
+unsigned tg_gaps_take(const uint32_t *indices, size_t m, uint32_t base, size_t j, uint32_t *gaps);
+
+/* The functions below take a whole block of gaps, of which the first r count (1 to 256) and the others are zero; the gaps add up to
+ * less than 2^32, and those to be written are below 2^30 each. */
+
+/* The parameter for a block whose gaps add up to `sum`: the lowest of those that give the fewest bits, not counting padding. *quotient_bits is what the
+ * quotients then take in unary. */
+unsigned tg_rice_choose(const uint32_t *gaps, unsigned r, uint64_t sum, uint64_t *quotient_bits);
+
+/* Bits that omega(gap + 1) takes for all gaps of a block: the other mode, for comparison. */
+uint64_t tg_gaps_omega_bits(const uint32_t *gaps, unsigned r);
 
 /* Bytes of the low bits of a block. */
-size_t tg_rice_low_size(unsigned r, unsigned parameter);
+static inline size_t tg_rice_low_size(unsigned r, unsigned parameter) { return ((size_t)r * parameter + 7) / 8; }
 
 /* Writes a block: its low bits at `out`, whose end is returned, and its quotients to the stream all blocks share. */
 uint8_t *tg_rice_write(const uint32_t *gaps, unsigned r, unsigned parameter, uint8_t *out, tg_bit_writer *quotients);
 
-/* Reads a block, whose tg_rice_low_size() bytes of low bits lie at `low`. False on padding that is not zero, on
- * quotients that end early, and on one whose gap must be above `largest`; the low bits can still make a gap larger. */
-bool tg_rice_read(const uint8_t *low, unsigned r, unsigned parameter, tg_bit_reader *quotients, uint32_t largest,
-                  uint32_t *gaps);
+/* Reads a block, whose tg_rice_low_size() bytes of low bits lie at `low`, and turns its gaps into positions: the first gap counts
+ * from *following, which is left at the last position plus one. False on padding that is not zero, on quotients that end
+ * early, and on a position of `length` or more. */
+bool tg_rice_read(const uint8_t *low, unsigned r, unsigned parameter, tg_bit_reader *quotients, uint32_t length,
+                  uint64_t *following, uint32_t *positions);
 
 #endif

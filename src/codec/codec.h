@@ -7,6 +7,14 @@
 #include "kernels/kernels.h"
 #include "kernels/source.h"
 
+/* The checksum's digests of a payload's chunks (docs/format.md, 2). A codec may fill in those from `from` to `to` while their bytes are
+ * in the cache; the frame's encoder does the others. */
+#define TG_CHUNK 4096u
+typedef struct tg_digests {
+    uint64_t *of; /* room for every chunk of the payload; NULL: there is no checksum */
+    size_t from, to;
+} tg_digests;
+
 /* One encode call on its way through a codec. */
 typedef struct tg_job {
     const tg_kernels *kernels;
@@ -19,6 +27,7 @@ typedef struct tg_job {
 
     uint8_t *payload;    /* room for the row's `bound` */
     size_t payload_size; /* out */
+    tg_digests digests;  /* out */
     unsigned layout;     /* out */
     uint64_t selected;   /* out */
     uint64_t saturated;  /* out */
@@ -56,10 +65,13 @@ typedef struct tg_codec_row {
     tg_status (*encode)(tg_job *job); /* TG_OK or TG_NONFINITE, and then the residual is put back */
 
     /* open prepares the reader and checks what can be checked at once; read takes the next n elements, in blocks of TG_BLOCK
-     * but for the last; done says whether the payload ended well. Each is false for a payload that breaks a rule. */
+     * but for the last, a sparse row also in multiples of it; done says whether the payload ended well. Each is false for a payload that breaks a rule. */
     bool (*open)(tg_reader *reader, const tg_payload *payload);
     bool (*read)(tg_reader *reader, size_t n, tg_read_mode mode, float weight, float *out);
     bool (*done)(const tg_reader *reader);
+    /* What `read` would read of the next block of TG_BLOCK elements, if it is packed levels that the fused kernel takes; false if not,
+     * for every block of this reader. NULL: never. The caller moves reader->levels.position on. */
+    bool (*packed)(const tg_reader *reader, tg_levels_decoding *next);
 
     /* A bound on E|C(u) - u|^2 / |u|^2 for vectors of this count; docs/numerics.md derives them. */
     double (*gamma)(const tg_spec *spec, uint64_t count);

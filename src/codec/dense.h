@@ -13,12 +13,23 @@ typedef struct tg_dense_scratch {
 } tg_dense_scratch;
 
 typedef struct tg_dense_steps {
+    /* Encodes elements first … first + n - 1, which lie within one block, with a fused kernel, residual and all; returns how many it has
+     * done (0: none). May be NULL. `gradient` has the values. */
+    size_t (*fused)(tg_job *job, const void *shape, uint64_t first, size_t n, const float *gradient);
     /* Encodes elements first … first + n - 1 into the payload; fills `sent` with what the decoder will see unless it is NULL.
      * False if a value is not finite; then nothing of the block counts. */
     bool (*block)(tg_job *job, const void *shape, uint64_t first, size_t n, const float *u, float *sent);
     /* What was sent for a block that has been encoded already. */
     void (*replay)(tg_job *job, const void *shape, uint64_t first, size_t n, float *sent);
+    /* Elements that are composed at once, so few that what they need stays in the first-level cache: tg_dense_unit. */
+    size_t unit;
+    /* Where the elements' bits start in the payload, and how many each takes; 0 bits where they are not written block by block. */
+    size_t start;
+    unsigned bits;
 } tg_dense_steps;
+
+/* At least a bucket, where buckets lie within blocks; else as suits the cache. */
+size_t tg_dense_unit(uint32_t bucket);
 
 tg_status tg_dense_encode(tg_job *job, const tg_dense_steps *steps, const void *shape);
 

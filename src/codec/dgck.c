@@ -1,5 +1,7 @@
 /* `dgck`: the threshold is the k-th largest in proportion of a random one per cent; where too many pass it, the k largest are
  * taken exactly (Lin et al. 2018). */
+#include "base/bytes.h"
+#include "codec/nth.h"
 #include "codec/sparse.h"
 
 static size_t sample_size(uint64_t count)
@@ -11,15 +13,15 @@ static size_t sample_size(uint64_t count)
     return (size_t)(size < count ? size : count) + TG_SAMPLE_RUN;
 }
 
-static tg_cut select_by_sample(tg_selection *s)
+static tg_guesses guess_by_sample(tg_selection *s)
 {
     const uint64_t count = s->job->source.count;
     size_t n = tg_sample_random(s, sample_size(count) - TG_SAMPLE_RUN);
     uint64_t rank = (s->wanted * n + count / 2) / count;
-    float guess = tg_nth_magnitude(s->job->kernels, s->sample, n, rank < 1 ? 1 : rank, s->keys);
-    return tg_select_by_threshold(s, &guess, 1, true);
+    tg_cut cut = tg_nth_of_array(s->sample, n, rank < 1 ? 1 : rank, (tg_band){0, TG_INFINITY_BITS}, s->keys, TG_BLOCK);
+    return (tg_guesses){.values = {tg_bits_float(cut.above)}, .count = 1, .exact_if_many = true};
 }
 
-static const tg_selector selector = {.select = select_by_sample, .sample_size = sample_size};
+static const tg_selector selector = {.guess = guess_by_sample, .sample_size = sample_size};
 
 TG_SPARSE_ROW(tg_codec_dgck, 19, "dgck", "about k largest: threshold from a random sample of 1 %");

@@ -115,6 +115,39 @@ static bool encode_block(tg_job *job, const void *of, uint64_t first, size_t n, 
     return true;
 }
 
+/* What encode_block and the residual's update do, where the table has a kernel for it. */
+static size_t fuse_block(tg_job *job, const void *of, uint64_t first, size_t n, const float *gradient)
+{
+    const tg_levels_shape *shape = of;
+    const tg_source *source = &job->source;
+    const bool given = !nested(shape);
+    tg_levels_encoding e = {.gradient = gradient,
+                            .residual = source->residual ? source->residual + first : NULL,
+                            .alpha = source->alpha,
+                            .beta = source->beta,
+                            .norm = given ? TG_NORM_GIVEN : shape->max_norm ? TG_NORM_MAX : TG_NORM_L2,
+                            .exceeds = shape->clip > 0,
+                            .levels = shape->levels,
+                            .width = tg_code_width(shape->levels),
+                            .bucket = given ? (uint32_t)n : shape->bucket,
+                            .first = (uint32_t)first,
+                            .key = tg_key_of(&job->draw, TG_FOR_ROUNDING)};
+    e.scales = job->payload + bucket_of(shape, first) * 4;
+    e.packed = job->payload + scales_size(shape) + first / 8 * e.width;
+    return job->kernels->encode_levels(&e, n);
+}
+
+/* Whether fuse_block can take whole blocks: packed symmetric levels; and where scales are known beforehand, blocks within buckets
+ * and nobody to look out for non-finite values on the way. */
+static bool fusible(const tg_job *job, const tg_levels_shape *shape)
+{
+    if (!job->kernels->encode_levels || shape->coding != TG_CODING_PACKED || shape->affine || job->source.momentum)
+        return false;
+    if (nested(shape))
+        return shape->bucket % TG_FUSED_BUCKET == 0 && shape->clip == 0;
+    return shape->bucket % TG_BLOCK == 0 && !job->source.drop_nonfinite;
+}
+
 static void replay_block(tg_job *job, const void *of, uint64_t first, size_t n, float *sent)
 {
     const tg_levels_shape *shape = of;
@@ -149,7 +182,12 @@ static bool measure(tg_job *job, const tg_levels_shape *shape)
 
 tg_status tg_levels_encode(tg_job *job, const tg_levels_shape *shape)
 {
-    static const tg_dense_steps steps = {encode_block, replay_block};
+    const tg_dense_steps steps = {.fused = fusible(job, shape) ? fuse_block : NULL,
+                                  .block = encode_block,
+                                  .replay = replay_block,
+                                  .unit = tg_dense_unit(shape->bucket),
+                                  .start = scales_size(shape),
+                                  .bits = shape->coding == TG_CODING_PACKED ? tg_code_width(shape->levels) : 0};
     job->layout = TG_LAYOUT_PACKED;
     if (!nested(shape) && !measure(job, shape))
         return TG_NONFINITE;

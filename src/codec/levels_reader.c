@@ -210,4 +210,23 @@ bool tg_levels_row_read(tg_reader *reader, size_t n, tg_read_mode mode, float we
     return true;
 }
 
+bool tg_blocks_fit(uint32_t bucket, uint32_t *within_block)
+{
+    const bool whole = bucket != 0 && TG_BLOCK % bucket == 0;
+    *within_block = whole ? bucket : TG_BLOCK;
+    return whole ? bucket % TG_FUSED_BUCKET == 0 : bucket % TG_BLOCK == 0;
+}
+
+bool tg_levels_row_packed(const tg_reader *reader, tg_levels_decoding *next)
+{
+    const tg_levels_reader *r = &reader->levels;
+    if (r->layout != TG_LAYOUT_PACKED || r->shape.affine || r->histogram || !tg_blocks_fit(r->shape.bucket, &next->bucket))
+        return false;
+    next->levels = r->shape.levels;
+    next->width = r->width;
+    next->scales = r->scales + (r->shape.bucket ? r->position / r->shape.bucket * 4 : 0);
+    next->packed = r->codes + r->position / 8 * r->width;
+    return true;
+}
+
 bool tg_levels_row_done(const tg_reader *reader) { return tg_levels_done(&reader->levels); }

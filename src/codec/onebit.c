@@ -28,10 +28,18 @@ static bool nested(const tg_spec *spec) { return spec->bucket != 0 && TG_BLOCK %
 static void values_of(const uint8_t *means, uint64_t bucket, uint64_t first, size_t n, const uint16_t *codes,
                       float *values)
 {
-    for (size_t i = 0; i < n; i++) {
-        float mean = tg_load_float(means + (first + i) / bucket * 4);
-        values[i] = codes[i] ? mean : -mean;
+    for (size_t i = 0; i < n;) {
+        uint64_t at = (first + i) / bucket, left = (at + 1) * bucket - (first + i);
+        const float mean = tg_load_float(means + at * 4), either[2] = {-mean, mean};
+        for (size_t end = left < n - i ? i + (size_t)left : n; i < end; i++)
+            values[i] = either[codes[i]];
     }
+}
+
+/* Whether the kernels for signs take whole blocks. */
+static bool blocks_fit(uint32_t bucket, uint32_t *within_block)
+{
+    return tg_blocks_fit(bucket, within_block) && *within_block >= TG_GROUP;
 }
 
 static bool encode_block(tg_job *job, const void *shape, uint64_t first, size_t n, const float *u, float *sent)
@@ -46,9 +54,18 @@ static bool encode_block(tg_job *job, const void *shape, uint64_t first, size_t 
             return false;
         tg_store_float(job->payload + at / bucket * 4, mean);
     }
+    const tg_kernels *k = job->kernels;
+    uint8_t *packed = job->payload + tg_bucket_count(count, job->spec->bucket) * 4 + first / 8;
+    tg_levels_decoding run = {.width = 1, .scales = job->payload + first / bucket * 4, .packed = packed};
+    if (k->pack_signs && n % TG_GROUP == 0 && blocks_fit(job->spec->bucket, &run.bucket)) {
+        k->pack_signs(u, n, packed);
+        if (sent)
+            k->decode_levels(&run, 1, n, true, 1, sent);
+        return true;
+    }
     for (size_t i = 0; i < n; i++)
         codes[i] = tg_float_bits(u[i]) >> 31 == 0;
-    job->kernels->pack(codes, n, 1, job->payload + tg_bucket_count(count, job->spec->bucket) * 4 + first / 8);
+    k->pack(codes, n, 1, packed);
     if (sent)
         values_of(job->payload, bucket, first, n, codes, sent);
     return true;
@@ -65,7 +82,6 @@ static void replay_block(tg_job *job, const void *shape, uint64_t first, size_t 
 
 static tg_status encode(tg_job *job)
 {
-    static const tg_dense_steps steps = {encode_block, replay_block};
     const uint64_t count = job->source.count, bucket = bucket_size(job->spec, count);
     for (uint64_t at = 0; !nested(job->spec) && at < count; at += bucket) {
         float mean;
@@ -74,6 +90,11 @@ static tg_status encode(tg_job *job)
         tg_store_float(job->payload + at / bucket * 4, mean);
     }
     job->payload_size = bound(job->spec, count);
+    const tg_dense_steps steps = {.block = encode_block,
+                                  .replay = replay_block,
+                                  .unit = tg_dense_unit(job->spec->bucket),
+                                  .start = (size_t)tg_bucket_count(count, job->spec->bucket) * 4,
+                                  .bits = 1};
     return tg_dense_encode(job, &steps, NULL);
 }
 
@@ -109,6 +130,19 @@ static bool read(tg_reader *reader, size_t n, tg_read_mode mode, float weight, f
     return true;
 }
 
+static bool packed(const tg_reader *reader, tg_levels_decoding *next)
+{
+    const tg_levels_reader *r = &reader->levels;
+    const bool one = r->shape.bucket >= r->shape.count; /* the whole vector */
+    if (!blocks_fit(one ? 0 : r->shape.bucket, &next->bucket))
+        return false;
+    next->levels = 0;
+    next->width = 1;
+    next->scales = r->scales + r->position / r->shape.bucket * 4;
+    next->packed = r->codes + r->position / 8;
+    return true;
+}
+
 static bool done(const tg_reader *reader) { return reader->levels.position == reader->levels.shape.count; }
 
 /* |x - sign(x) mean|^2 = |x|^2 - |x|_1^2 / d, and |x|_1 >= |x|_2. */
@@ -131,5 +165,6 @@ const tg_codec_row tg_codec_onebit = {
     .open = open,
     .read = read,
     .done = done,
+    .packed = packed,
     .gamma = gamma_of,
 };

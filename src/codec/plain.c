@@ -34,7 +34,8 @@ static void replay_block(tg_job *job, const void *shape, uint64_t first, size_t 
 
 tg_status tg_plain_encode(tg_job *job, tg_dtype wire)
 {
-    static const tg_dense_steps steps = {encode_block, replay_block};
+    const tg_dense_steps steps = {
+        .block = encode_block, .replay = replay_block, .unit = tg_dense_unit(0), .bits = 8 * (unsigned)tg_dtype_size(wire)};
     job->payload_size = (size_t)job->source.count * tg_dtype_size(wire);
     return tg_dense_encode(job, &steps, &wire);
 }
@@ -69,6 +70,13 @@ bool tg_plain_row_open(tg_reader *reader, const tg_payload *payload, tg_dtype wi
 
 bool tg_plain_row_read(tg_reader *reader, size_t n, tg_read_mode mode, float weight, float *out)
 {
+    const tg_kernels *k = reader->kernels;
+    if (k->decode_plain) {
+        tg_plain_reader *r = &reader->plain;
+        const uint8_t *wire = r->next;
+        r->next += n * tg_dtype_size(r->dtype);
+        return k->decode_plain(r->dtype, wire, n, mode == TG_READ_SET, weight, mode == TG_READ_CHECK ? NULL : out);
+    }
     float values[TG_BLOCK];
     if (!tg_plain_read(&reader->plain, reader->kernels, n, values))
         return false;

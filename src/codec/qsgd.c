@@ -50,5 +50,6 @@ const tg_codec_row tg_codec_qsgd = {
     .open = open,
     .read = tg_levels_row_read,
     .done = tg_levels_row_done,
+    .packed = tg_levels_row_packed,
     .gamma = gamma_of,
 };

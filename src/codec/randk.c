@@ -2,6 +2,6 @@
  * random number for each index; the draw's identity decides them. */
 #include "codec/sparse.h"
 
-static const tg_selector selector = {.select = tg_select_exact, .by_random_key = true, .exact = true};
+static const tg_selector selector = {.by_random_key = true, .exact = true};
 
 TG_SPARSE_ROW(tg_codec_randk, 17, "randk", "k elements chosen at random");

@@ -51,6 +51,10 @@ typedef struct tg_sparse_reader {
     size_t ahead_at, ahead_count;
 } tg_sparse_reader;
 
+/* Sparse rows read any number of elements at once, in multiples of TG_BLOCK but for the last call. So many are worth a call, and the
+ * part of a vector that several frames are added to stays in the cache. */
+#define TG_SPARSE_STEP (64u * TG_BLOCK)
+
 /* Bins of a reader's histogram of codes. */
 #define TG_HISTOGRAM 4096u
 
@@ -73,6 +77,11 @@ bool tg_levels_done(const tg_levels_reader *reader);
 /* Read and done of a row whose payload is levels. */
 bool tg_levels_row_read(tg_reader *reader, size_t n, tg_read_mode mode, float weight, float *out);
 bool tg_levels_row_done(const tg_reader *reader);
+bool tg_levels_row_packed(const tg_reader *reader, tg_levels_decoding *next);
+
+/* Whether every block of TG_BLOCK elements consists of whole buckets, or lies within one. `within_block` receives how many elements of a
+ * block share a scale. */
+bool tg_blocks_fit(uint32_t bucket, uint32_t *within_block);
 
 /* Plain values: opens `count` values of a dtype that fill all of `bytes`. */
 bool tg_plain_open(tg_plain_reader *reader, tg_dtype dtype, uint64_t count, const uint8_t *bytes, size_t size);

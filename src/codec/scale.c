@@ -5,6 +5,7 @@
 #include "base/bytes.h"
 #include "base/numeric.h"
 #include "codec/levels.h"
+#include "kernels/quantiser.h"
 #include "kernels/sums.h"
 
 /* The elements of one bucket, in pieces of a block: from memory, or computed from the job's source. */
@@ -19,8 +20,11 @@ static const float *piece_at(const pieces *p, uint64_t offset, size_t *n)
     *n = tg_block_size(p->n, offset);
     if (p->u)
         return p->u + offset;
+    const tg_source *source = &p->job->source;
+    if (!source->residual && source->dtype == TG_FLOAT32 && !source->drop_nonfinite)
+        return (const float *)source->gradient + p->start + offset;
     tg_source_block *block = &((tg_dense_scratch *)p->job->workspace)->block;
-    (void)tg_source_read(&p->job->source, p->job->kernels, p->start + offset, *n, block);
+    (void)tg_source_read(source, p->job->kernels, p->start + offset, *n, block);
     return block->u;
 }
 
@@ -173,19 +177,5 @@ bool tg_bucket_scale(tg_job *job, const tg_levels_shape *shape, uint64_t start, 
 
 tg_quantiser tg_quantiser_of(const tg_levels_shape *shape, tg_scale scale)
 {
-    const float levels = (float)shape->levels;
-    tg_quantiser q = {.centre = scale.centre, .radius = scale.radius, .lift = 1, .drop = 1, .levels = shape->levels,
-                      .affine = shape->affine};
-    if (!(scale.radius > 0))
-        return q;
-    if (scale.radius < 0x1p-64f) { /* else levels * 2^16 / radius could overflow, and radius / levels be a coarse subnormal */
-        q.lift = 0x1p64f;
-        q.drop = 0x1p-64f;
-    }
-    const float lifted = scale.radius * q.lift;
-    q.gain = levels * 0x1p16f / lifted;
-    q.unit = lifted / levels;
-    if ((double)q.unit * (double)levels < (double)lifted)
-        q.unit = tg_bits_float(tg_float_bits(q.unit) + 1);
-    return q;
+    return tg_quantiser_from(shape->levels, scale.centre, scale.radius, shape->affine);
 }

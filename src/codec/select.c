@@ -25,29 +25,8 @@ typedef struct digit {
 } digit;
 static const digit digits[] = {{20, 11}, {10, 10}, {0, 10}};
 
-typedef void histogram_pass(void *data, unsigned prefix_shift, uint32_t prefix, digit d, uint64_t *bins);
-
-/* Finds the key of the rank-th largest, and how many of that key are among the first `rank`. */
-static tg_cut radix_select(histogram_pass *pass, void *data, uint64_t rank)
+static void histogram_of_vector(tg_selection *s, unsigned prefix_shift, uint32_t prefix, digit d, uint64_t *bins)
 {
-    uint32_t prefix = 0;
-    unsigned prefix_shift = 31;
-    uint64_t left = rank;
-    for (unsigned i = 0; i < 3; i++) {
-        uint64_t bins[1u << 11] = {0};
-        pass(data, prefix_shift, prefix, digits[i], bins);
-        uint32_t bin = (1u << digits[i].bits) - 1;
-        while (bin > 0 && bins[bin] < left)
-            left -= bins[bin--];
-        prefix = prefix << digits[i].bits | bin;
-        prefix_shift = digits[i].shift;
-    }
-    return (tg_cut){.above = prefix, .ties = left};
-}
-
-static void pass_over_vector(void *data, unsigned prefix_shift, uint32_t prefix, digit d, uint64_t *bins)
-{
-    tg_selection *s = data;
     const uint64_t count = s->job->source.count;
     for (uint64_t first = 0; first < count; first += TG_BLOCK) {
         size_t n = tg_block_size(count, first);
@@ -57,33 +36,33 @@ static void pass_over_vector(void *data, unsigned prefix_shift, uint32_t prefix,
     s->seen_all = !s->by_random_key;
 }
 
-tg_cut tg_select_exact(tg_selection *s) { return radix_select(pass_over_vector, s, s->wanted); }
-
-typedef struct array {
-    const tg_kernels *kernels;
-    const float *values;
-    size_t n;
-    uint32_t *keys;
-} array;
-
-static void pass_over_array(void *data, unsigned prefix_shift, uint32_t prefix, digit d, uint64_t *bins)
+/* Finds the key of the rank-th largest, and how many of that key are among the first `rank`. */
+static tg_cut radix_select(tg_selection *s, uint64_t rank)
 {
-    const array *a = data;
-    for (size_t first = 0; first < a->n; first += TG_BLOCK) {
-        size_t n = tg_block_size(a->n, first);
-        a->kernels->magnitude_keys(a->values + first, n, a->keys);
-        a->kernels->key_histogram(a->keys, n, prefix_shift, prefix, d.shift, (1u << d.bits) - 1, bins);
+    uint32_t prefix = 0;
+    unsigned prefix_shift = 31;
+    uint64_t left = rank;
+    for (unsigned i = 0; i < 3; i++) {
+        uint64_t bins[1u << 11] = {0};
+        histogram_of_vector(s, prefix_shift, prefix, digits[i], bins);
+        uint32_t bin = (1u << digits[i].bits) - 1;
+        while (bin > 0 && bins[bin] < left)
+            left -= bins[bin--];
+        prefix = prefix << digits[i].bits | bin;
+        prefix_shift = digits[i].shift;
     }
+    return (tg_cut){.above = prefix, .ties = left};
 }
 
-float tg_nth_magnitude(const tg_kernels *kernels, const float *values, size_t n, uint64_t rank, uint32_t *keys)
+static tg_cut select_exact(void *data)
 {
-    array a = {kernels, values, n, keys};
-    return tg_bits_float(radix_select(pass_over_array, &a, rank).above);
+    tg_selection *s = data;
+    return radix_select(s, s->wanted);
 }
 
-uint64_t tg_select_count(tg_selection *s, uint32_t key)
+static uint64_t count_vector(void *data, uint32_t key)
 {
+    tg_selection *s = data;
     const uint64_t count = s->job->source.count;
     uint64_t passing = 0;
     for (uint64_t first = 0; first < count; first += TG_BLOCK) {
@@ -92,40 +71,55 @@ uint64_t tg_select_count(tg_selection *s, uint32_t key)
         passing += s->job->kernels->count_at_least(s->keys, n, key);
     }
     s->seen_all = !s->by_random_key;
-    return passing;
+    return s->nonfinite ? TG_NOT_KNOWN : passing;
 }
 
-tg_cut tg_select_by_threshold(tg_selection *s, const float *guesses, size_t guess_count, bool exact_if_many)
+bool tg_search_threshold(const tg_inquiry *q, const tg_guesses *guesses, tg_cut *cut)
 {
-    const uint64_t k = s->wanted, fewest = (2 * k + 2) / 3, most = 4 * k / 3;
-    const tg_cut all = {.above = 0, .ties = UINT64_MAX};
-    if (s->job->source.count <= most)
-        return all;
+    const uint64_t fewest = tg_fewest(q->wanted), most = tg_most(q->wanted);
+    *cut = (tg_cut){.above = 0, .ties = UINT64_MAX};
+    if (q->total <= most)
+        return true;
     /* Keys from `low` let too many pass, keys from `high` too few. */
     uint32_t low = 0, high = TG_INFINITY_BITS;
     uint64_t passing_high = 0;
     for (size_t i = 0; high - low > 1; i++) {
         uint32_t key = low + (high - low) / 2;
-        if (i < guess_count) {
-            key = tg_float_bits(guesses[i]);
+        if (i < guesses->count) {
+            key = tg_float_bits(guesses->values[i]);
             if (key <= low || key >= high) /* also NaN, infinity and negative numbers */
                 continue;
         }
-        uint64_t passing = tg_select_count(s, key);
-        if (s->nonfinite)
-            return all;
-        if (passing >= fewest && passing <= most)
-            return (tg_cut){.above = key - 1, .ties = 0};
+        uint64_t passing = q->count(q->data, key);
+        if (passing == TG_NOT_KNOWN)
+            return false;
+        if (passing >= fewest && passing <= most) {
+            *cut = (tg_cut){.above = key - 1, .ties = 0};
+            return true;
+        }
         if (passing > most) {
-            if (i < guess_count && exact_if_many)
-                return tg_select_exact(s);
+            if (i < guesses->count && guesses->exact_if_many) {
+                *cut = q->exact(q->data);
+                return true;
+            }
             low = key;
         } else {
             high = key;
             passing_high = passing;
         }
     }
-    return (tg_cut){.above = low, .ties = k - passing_high};
+    *cut = (tg_cut){.above = low, .ties = q->wanted - passing_high};
+    return true;
+}
+
+tg_cut tg_select(tg_selection *s, const tg_guesses *guesses)
+{
+    if (guesses->count == 0)
+        return select_exact(s);
+    const tg_inquiry inquiry = {s, s->wanted, s->job->source.count, count_vector, select_exact};
+    tg_cut cut;
+    (void)tg_search_threshold(&inquiry, guesses, &cut); /* false where a value is not finite: the caller looks at that */
+    return cut;
 }
 
 static size_t read_run(tg_selection *s, uint64_t start, size_t filled)

@@ -29,23 +29,38 @@ typedef struct tg_selection {
     float *sample;
 } tg_selection;
 
-/* Exactly `wanted` elements. */
-tg_cut tg_select_exact(tg_selection *selection);
+/* The thresholds that a selector tries before it bisects. */
+#define TG_GUESSES 5u
+typedef struct tg_guesses {
+    float values[TG_GUESSES];
+    size_t count;
+    bool exact_if_many; /* a guess that lets too many pass is followed by an exact selection */
+} tg_guesses;
 
-/* Elements with at least this key. */
-uint64_t tg_select_count(tg_selection *selection, uint32_t key);
+/* How many elements a threshold selector may take. */
+static inline uint64_t tg_fewest(uint64_t wanted) { return (2 * wanted + 2) / 3; }
+static inline uint64_t tg_most(uint64_t wanted) { return 4 * wanted / 3; }
 
-/* Tries the guesses in order, then bisects, until between ceil(2k/3) and floor(4k/3) elements pass; where a group of equal keys
- * straddles that, it is cut by index so that exactly k do. `exact_if_many`: a guess that lets too many pass is followed by an
- * exact selection instead. */
-tg_cut tg_select_by_threshold(tg_selection *selection, const float *guesses, size_t guess_count, bool exact_if_many);
+/* What a search for a threshold asks: how many elements have at least a key, and which cut takes exactly `wanted`. */
+#define TG_NOT_KNOWN UINT64_MAX
+typedef struct tg_inquiry {
+    void *data;
+    uint64_t wanted, total;
+    uint64_t (*count)(void *data, uint32_t key); /* TG_NOT_KNOWN ends the search */
+    tg_cut (*exact)(void *data);
+} tg_inquiry;
+
+/* Tries the guesses in order, then bisects, until between tg_fewest and tg_most elements pass; where a group of equal keys
+ * straddles that, it is cut by index so that exactly `wanted` do. False if a count was not known. */
+bool tg_search_threshold(const tg_inquiry *inquiry, const tg_guesses *guesses, tg_cut *cut);
+
+/* Selects by going over the vector as often as it takes: exactly `wanted` elements, or with guesses about as many. */
+tg_cut tg_select(tg_selection *selection, const tg_guesses *guesses);
 
 /* Fills selection->sample with u at the fixed sample; returns its size. */
 size_t tg_sample_fixed(tg_selection *selection);
 /* The same with `size` elements in runs of 16 at places drawn at random, one run in each equal part of the vector. */
 size_t tg_sample_random(tg_selection *selection, uint64_t size);
 
-/* The rank-th largest magnitude (rank from 1) of n values, exactly. */
-float tg_nth_magnitude(const tg_kernels *kernels, const float *values, size_t n, uint64_t rank, uint32_t *keys);
 
 #endif

@@ -5,7 +5,7 @@
 #include "codec/moments.h"
 #include "codec/sparse.h"
 
-static tg_cut select_exponential(tg_selection *s)
+static tg_guesses guess_exponential(tg_selection *s)
 {
     size_t n = tg_sample_fixed(s);
     double share = tg_share(s), threshold = 0;
@@ -25,10 +25,9 @@ static tg_cut select_exponential(tg_selection *s)
         share /= 0.25;
         n = kept;
     }
-    float guess = (float)threshold;
-    return tg_select_by_threshold(s, &guess, 1, false);
+    return (tg_guesses){.values = {(float)threshold}, .count = 1};
 }
 
-static const tg_selector selector = {.select = select_exponential, .sample_size = tg_fixed_sample_size};
+static const tg_selector selector = {.guess = guess_exponential, .sample_size = tg_fixed_sample_size};
 
 TG_SPARSE_ROW(tg_codec_sidco, 21, "sidco", "about k largest: threshold from an exponential tail fitted in stages");

@@ -5,6 +5,7 @@
 
 #include "base/bytes.h"
 #include "codec/levels.h"
+#include "codec/onepass.h"
 
 const tg_parameter *const tg_sparse_parameters[] = {&tg_parameter_density, &tg_parameter_k,     &tg_parameter_values,
                                                     &tg_parameter_levels,  &tg_parameter_bucket, &tg_parameter_norm,
@@ -26,22 +27,26 @@ static tg_dtype values_dtype(tg_values values)
     return values == TG_VALUES_FP16 ? TG_FLOAT16 : values == TG_VALUES_BF16 ? TG_BFLOAT16 : TG_FLOAT32;
 }
 
-/* What the workspace holds, in this order. */
+/* What the workspace holds, in this order. Lists have room for candidates, of which the selected ones stay. */
 typedef struct workspace_layout {
-    size_t block, keys, sample, indices, values, sent, levels, size;
+    size_t block, keys, sample, pilot, indices, values, sent, levels, size, room;
 } workspace_layout;
 
 static workspace_layout layout_of(const tg_spec *spec, uint64_t count, const tg_selector *selector)
 {
     const size_t most = (size_t)most_selected(spec, count, selector);
+    const bool one_pass = !selector->by_random_key;
+    const size_t candidates = tg_onepass_room(count, tg_onepass_reach(tg_spec_selected(spec, count), selector->exact));
     tg_levels_shape shape = tg_levels_shape_of(spec, most);
-    workspace_layout at = {.block = 0};
+    workspace_layout at = {.room = one_pass && candidates > most ? candidates : most};
     at.keys = at.block + sizeof(tg_source_block);
     at.sample = at.keys + TG_BLOCK * sizeof(uint32_t);
-    at.indices = at.sample + (selector->sample_size ? selector->sample_size(count) : 0) * sizeof(float);
-    at.values = at.indices + most * sizeof(uint32_t);
-    at.sent = at.values + most * sizeof(float);
-    at.levels = (at.sent + most * sizeof(float) + 15) / 16 * 16;
+    at.pilot = at.sample + (selector->sample_size ? selector->sample_size(count) : 0) * sizeof(float);
+    at.indices = at.pilot + (one_pass ? tg_pilot_size(count) : 0) * sizeof(uint32_t);
+    at.values = at.indices + at.room * sizeof(uint32_t);
+    at.sent = at.values + at.room * sizeof(float);
+    at.levels = at.sent + (tg_spec_values(spec) == TG_VALUES_FP32 ? 0 : most) * sizeof(float);
+    at.levels = (at.levels + 15) / 16 * 16;
     at.size = at.levels + (tg_spec_values(spec) == TG_VALUES_LEVELS ? tg_levels_workspace(&shape) : 0);
     return at;
 }
@@ -67,12 +72,13 @@ size_t tg_sparse_bound(const tg_spec *spec, uint64_t count, const tg_selector *s
 /* The list of selected elements. */
 typedef struct selected {
     uint32_t *indices;
-    float *values, *sent;
+    float *values, *sent; /* `sent` is `values` where those are sent as they are */
     size_t count;
+    tg_residual_state residual;
 } selected;
 
-/* One pass: lists the selected elements in order, and moves every element's rest into the residual. */
-static void collect(tg_selection *s, tg_cut cut, selected *list)
+/* Lists the selected elements in order. */
+static void list_selected(tg_selection *s, tg_cut cut, selected *list)
 {
     tg_job *job = s->job;
     const tg_kernels *k = job->kernels;
@@ -92,9 +98,35 @@ static void collect(tg_selection *s, tg_cut cut, selected *list)
                 list->values[list->count++] = s->block->u[i];
             }
         }
-        if (job->source.residual)
-            tg_source_commit(&job->source, k, first, n, s->block, NULL);
     }
+}
+
+/* Moves every element's rest into the residual. */
+static void commit(tg_selection *s)
+{
+    tg_job *job = s->job;
+    for (uint64_t first = 0; first < job->source.count; first += TG_BLOCK) {
+        size_t n = tg_block_size(job->source.count, first);
+        (void)tg_source_read(&job->source, job->kernels, first, n, s->block);
+        tg_source_commit(&job->source, job->kernels, first, n, s->block, NULL);
+    }
+}
+
+/* The first place from `from` on whose index is `limit` or more. */
+static size_t first_from(const selected *list, size_t from, uint64_t limit)
+{
+    size_t step = 1;
+    while (from + step < list->count && list->indices[from + step] < limit)
+        step *= 2;
+    size_t to = from + step < list->count ? from + step : list->count;
+    while (from < to) {
+        size_t middle = from + (to - from) / 2;
+        if (list->indices[middle] < limit)
+            from = middle + 1;
+        else
+            to = middle;
+    }
+    return from;
 }
 
 /* Directory and index streams; returns the end. */
@@ -110,9 +142,7 @@ static uint8_t *write_indices(const selected *list, uint64_t count, uint8_t *pay
     size_t from = 0;
     for (uint64_t segment = 0; segment < segments; segment++, entry += ENTRY) {
         uint64_t base = segment << log, length = count - base < UINT64_C(1) << log ? count - base : UINT64_C(1) << log;
-        size_t to = from;
-        while (to < list->count && list->indices[to] < base + length)
-            to++;
+        const size_t to = first_from(list, from, base + length);
         unsigned mode;
         uint8_t *end = tg_index_write(list->indices + from, to - from, (uint32_t)base, (uint32_t)length, at, &mode);
         tg_store32(entry, (uint32_t)(to - from));
@@ -141,23 +171,56 @@ static uint8_t *write_values(tg_job *job, const selected *list, void *levels_wor
         return at + inner.payload_size;
     }
     const tg_dtype dtype = values_dtype(values);
+    const bool as_is = list->sent == list->values;
     for (size_t first = 0; first < list->count; first += TG_BLOCK) {
         size_t n = tg_block_size(list->count, first);
         uint8_t *wire = at + first * tg_dtype_size(dtype);
         job->saturated += job->kernels->store(dtype, list->values + first, n, wire);
-        job->kernels->load(dtype, wire, n, list->sent + first);
+        if (!as_is)
+            job->kernels->load(dtype, wire, n, list->sent + first);
     }
     return at + list->count * tg_dtype_size(dtype);
 }
 
-/* Takes what was sent off the residual, which holds every element's rest. */
+/* Takes what was sent off the residual. */
 static void settle(tg_job *job, const selected *list)
 {
-    for (size_t j = 0; j < list->count; j++) {
-        job->source.residual[list->indices[j]] -= list->sent[j];
-        if (job->source.momentum)
-            job->source.momentum[list->indices[j]] = 0;
-    }
+    float *residual = job->source.residual;
+    if (list->residual == TG_RESIDUAL_IS_REST)
+        for (size_t j = 0; j < list->count; j++)
+            residual[list->indices[j]] -= list->sent[j];
+    else if (list->sent != list->values)
+        for (size_t j = 0; j < list->count; j++)
+            residual[list->indices[j]] = list->values[j] - list->sent[j];
+    for (size_t j = 0; job->source.momentum && j < list->count; j++)
+        job->source.momentum[list->indices[j]] = 0;
+}
+
+/* Selects over and over the vector, and lists what was selected. */
+static tg_status select_composed(tg_selection *s, const tg_guesses *guesses, selected *list)
+{
+    tg_job *job = s->job;
+    tg_cut cut = tg_select(s, guesses);
+    /* A selector that did not look at every magnitude has not noticed a bad one; look before it is in the residual. */
+    if (job->check_finite && !s->seen_all)
+        s->nonfinite = tg_source_first_nonfinite(&job->source, job->kernels, s->block) < job->source.count;
+    if (job->check_finite && s->nonfinite)
+        return TG_NONFINITE;
+    list_selected(s, cut, list);
+    return TG_OK;
+}
+
+static tg_status select_in_one_pass(tg_selection *s, const tg_guesses *guesses, const tg_selector *selector, size_t room,
+                                    uint32_t *pilot, selected *list)
+{
+    tg_onepass o = {.selection = s,
+                    .list = {.indices = list->indices, .values = list->values, .room = room},
+                    .reach = tg_onepass_reach(s->wanted, selector->exact),
+                    .pilot = pilot};
+    tg_status status = tg_onepass_select(&o, guesses);
+    list->count = o.list.count;
+    list->residual = o.residual;
+    return status;
 }
 
 tg_status tg_sparse_encode(tg_job *job, const tg_selector *selector)
@@ -170,19 +233,24 @@ tg_status tg_sparse_encode(tg_job *job, const tg_selector *selector)
                       .block = (tg_source_block *)(base + at.block),
                       .keys = (uint32_t *)(base + at.keys),
                       .sample = (float *)(base + at.sample)};
-    selected list = {.indices = (uint32_t *)(base + at.indices),
-                     .values = (float *)(base + at.values),
-                     .sent = (float *)(base + at.sent)};
+    selected list = {.indices = (uint32_t *)(base + at.indices), .values = (float *)(base + at.values)};
+    list.sent = tg_spec_values(job->spec) == TG_VALUES_FP32 ? list.values : (float *)(base + at.sent);
     job->layout = 0;
     if (job->source.count > 0) {
-        tg_cut cut = selector->select(&s);
-        /* A selector that did not look at every magnitude has not noticed a bad one, and with alpha different from beta the rest
-         * may overflow where u does not; look before it is in the residual. */
-        if (job->check_finite && (!s.seen_all || job->source.alpha != job->source.beta))
-            s.nonfinite = tg_source_first_nonfinite(&job->source, job->kernels, s.block) < job->source.count;
-        if (job->check_finite && s.nonfinite)
-            return TG_NONFINITE;
-        collect(&s, cut, &list);
+        const tg_guesses guesses = selector->guess ? selector->guess(&s) : (tg_guesses){.count = 0};
+        tg_status status = tg_onepass_suits(&s) ? select_in_one_pass(&s, &guesses, selector, at.room,
+                                                                    (uint32_t *)(base + at.pilot), &list)
+                                                : select_composed(&s, &guesses, &list);
+        if (status != TG_OK)
+            return status;
+        if (job->source.residual && list.residual == TG_RESIDUAL_UNTOUCHED) {
+            /* With alpha different from beta the rest may overflow where u does not. */
+            if (job->check_finite && job->source.alpha != job->source.beta &&
+                tg_source_first_nonfinite(&job->source, job->kernels, s.block) < job->source.count)
+                return TG_NONFINITE;
+            commit(&s);
+            list.residual = TG_RESIDUAL_IS_REST;
+        }
     }
     uint8_t *values = write_indices(&list, job->source.count, job->payload);
     uint8_t *end = write_values(job, &list, base + at.levels, values);

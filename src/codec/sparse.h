@@ -8,7 +8,7 @@
 #include "codec/table.h"
 
 typedef struct tg_selector {
-    tg_cut (*select)(tg_selection *selection);
+    tg_guesses (*guess)(tg_selection *selection); /* NULL: exactly k are wanted, nothing is guessed */
     bool by_random_key;
     bool exact;                               /* selects k, never more */
     size_t (*sample_size)(uint64_t count);    /* floats of selection->sample; NULL for none */

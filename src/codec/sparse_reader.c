@@ -84,24 +84,58 @@ static bool next_values(tg_reader *reader, size_t n, float *values)
     return true;
 }
 
+/* Sets or adds n values at positions that are far apart. */
+static void scatter(const uint32_t *positions, const float *values, size_t n, tg_read_mode mode, float weight, float *out)
+{
+    if (mode == TG_READ_SET)
+        for (size_t j = 0; j < n; j++)
+            out[positions[j]] = weight * values[j];
+    else
+        for (size_t j = 0; j < n; j++)
+            out[positions[j]] = out[positions[j]] + weight * values[j];
+}
+
+/* The next n elements, all in the open segment, in pieces: while one piece is added, the memory of the next is on its way. */
+static bool read_within(tg_reader *reader, size_t n, tg_read_mode mode, float weight, float *out)
+{
+    enum { PIECE = 128 };
+    tg_sparse_reader *r = &reader->sparse;
+    const uint32_t in_segment = (uint32_t)(r->position & (r->segment - 1)), limit = in_segment + (uint32_t)n;
+    uint32_t positions[2][PIECE];
+    float values[2][PIECE];
+    size_t waiting = 0, got = PIECE;
+    for (unsigned turn = 0; got == PIECE; turn ^= 1, waiting = got) {
+        uint32_t *here = positions[turn];
+        if (!tg_index_next(&r->indices, limit, PIECE, here, &got))
+            return false;
+        for (size_t j = 0; mode != TG_READ_CHECK && j < got; j++) {
+            here[j] -= in_segment;
+            __builtin_prefetch(&out[here[j]], 0, 2);
+        }
+        if (!next_values(reader, got, values[turn]))
+            return false;
+        if (mode != TG_READ_CHECK)
+            scatter(positions[turn ^ 1], values[turn ^ 1], waiting, mode, weight, out);
+        if (got < PIECE && mode != TG_READ_CHECK)
+            scatter(here, values[turn], got, mode, weight, out);
+    }
+    r->position += n;
+    return true;
+}
+
 bool tg_sparse_read(tg_reader *reader, size_t n, tg_read_mode mode, float weight, float *out)
 {
     tg_sparse_reader *r = &reader->sparse;
-    if (r->position == r->segment_end && !next_segment(r))
-        return false;
-    /* Blocks do not cross segments: both are powers of two, and a segment is at least a block. */
-    const uint32_t in_segment = (uint32_t)(r->position & (r->segment - 1)), limit = in_segment + (uint32_t)n;
-    uint32_t positions[TG_GROUP];
-    float values[TG_GROUP];
-    for (size_t got = TG_GROUP; got == TG_GROUP;) {
-        if (!tg_index_next(&r->indices, limit, TG_GROUP, positions, &got) || !next_values(reader, got, values))
+    while (n > 0) {
+        if (r->position == r->segment_end && !next_segment(r))
             return false;
-        for (size_t j = 0; mode != TG_READ_CHECK && j < got; j++) {
-            float *target = &out[positions[j] - in_segment];
-            *target = mode == TG_READ_SET ? weight * values[j] : *target + weight * values[j];
-        }
+        const uint64_t left = r->segment_end - r->position;
+        const size_t here = n < left ? n : (size_t)left;
+        if (!read_within(reader, here, mode, weight, out))
+            return false;
+        n -= here;
+        out = out ? out + here : NULL;
     }
-    r->position += n;
     return true;
 }
 

@@ -5,7 +5,7 @@
 #include "codec/moments.h"
 #include "codec/sparse.h"
 
-static tg_cut select_trimmed(tg_selection *s)
+static tg_guesses guess_trimmed(tg_selection *s)
 {
     size_t n = tg_sample_fixed(s);
     double mean = tg_sample_sum(s, TG_SUM_OF_MAGNITUDES, n) / (double)n;
@@ -14,12 +14,12 @@ static tg_cut select_trimmed(tg_selection *s)
         uint32_t here = s->job->kernels->max_magnitude(s->sample + first, tg_block_size(n, first));
         largest = here > largest ? here : largest;
     }
-    float guesses[5];
+    tg_guesses guesses = {.count = 5};
     for (int step = 0; step < 5; step++)
-        guesses[step] = (float)(mean + (4 - step) / 5.0 * ((double)tg_bits_float(largest) - mean));
-    return tg_select_by_threshold(s, guesses, 5, false);
+        guesses.values[step] = (float)(mean + (4 - step) / 5.0 * ((double)tg_bits_float(largest) - mean));
+    return guesses;
 }
 
-static const tg_selector selector = {.select = select_trimmed, .sample_size = tg_fixed_sample_size};
+static const tg_selector selector = {.guess = guess_trimmed, .sample_size = tg_fixed_sample_size};
 
 TG_SPARSE_ROW(tg_codec_trimk, 20, "trimk", "about k largest: threshold between mean and maximum, lowered step by step");

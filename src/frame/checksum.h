@@ -2,10 +2,10 @@
 #ifndef TG_FRAME_CHECKSUM_H
 #define TG_FRAME_CHECKSUM_H
 
-#include <stddef.h>
-#include <stdint.h>
+#include "codec/codec.h"
 
-/* Of a header, whose checksum field is taken as zero, and its payload. */
-uint32_t tg_checksum(const uint8_t header[64], const uint8_t *payload, size_t size);
+/* Of a header, whose checksum field is taken as zero, and its payload. `known` has digests that were made before; it may be NULL. */
+uint32_t tg_checksum(const tg_kernels *kernels, const uint8_t header[64], const uint8_t *payload, size_t size,
+                     const tg_digests *known);
 
 #endif

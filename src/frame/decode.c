@@ -20,10 +20,16 @@ bool tg_frame_open(tg_reader *reader, const tg_kernels *kernels, tg_frame frame,
     return reader->row->open(reader, &payload);
 }
 
+static size_t step_size(uint64_t count, uint64_t first, uint64_t step)
+{
+    return (size_t)(count - first < step ? count - first : step);
+}
+
 static bool walk(tg_reader *reader, uint64_t count)
 {
-    for (uint64_t first = 0; first < count; first += TG_BLOCK)
-        if (!tg_frame_next(reader, tg_block_size(count, first), TG_READ_CHECK, 0, NULL))
+    const uint64_t step = reader->row->sparse ? TG_SPARSE_STEP : TG_BLOCK;
+    for (uint64_t first = 0; first < count; first += step)
+        if (!tg_frame_next(reader, step_size(count, first, step), TG_READ_CHECK, 0, NULL))
             return false;
     return reader->row->done(reader);
 }
@@ -35,7 +41,7 @@ tg_status tg_frame_check(const tg_kernels *kernels, tg_frame frame, tg_frame_inf
         return status;
     if (info->has_checksum) {
         const uint8_t *bytes = frame.data;
-        uint32_t computed = tg_checksum(bytes, bytes + TG_HEADER_SIZE, frame.size - TG_HEADER_SIZE);
+        uint32_t computed = tg_checksum(kernels, bytes, bytes + TG_HEADER_SIZE, frame.size - TG_HEADER_SIZE, NULL);
         if (computed != tg_header_checksum(bytes))
             return tg_fail(error, TG_CHECKSUM_MISMATCH,
                            "the checksum is %08" PRIx32 " and the bytes give %08" PRIx32 ": the frame was damaged",
@@ -79,6 +85,21 @@ static tg_status check_frames(const tg_kernels *kernels, const tg_frame *frames,
     return TG_OK;
 }
 
+/* The next block of all frames with the fused kernel, if all of them are packed levels. */
+static bool add_packed(const tg_kernels *k, tg_reader *readers, size_t frame_count, size_t n, bool set, float weight, float *sum)
+{
+    tg_levels_decoding next[TG_MAX_NARROW_FRAMES];
+    if (!k->decode_levels || n != TG_BLOCK || frame_count == 0)
+        return false;
+    for (size_t i = 0; i < frame_count; i++)
+        if (!readers[i].row->packed || !readers[i].row->packed(&readers[i], &next[i]))
+            return false;
+    k->decode_levels(next, frame_count, n, set, weight, sum);
+    for (size_t i = 0; i < frame_count; i++)
+        readers[i].levels.position += n;
+    return true;
+}
+
 /* Adds up to TG_MAX_NARROW_FRAMES frames in one pass; `fresh`: the first one sets the output. */
 static tg_status add_batch(const tg_kernels *k, const tg_frame *frames, size_t frame_count, float weight, bool fresh,
                            const tg_tensor *out, tg_error *error)
@@ -88,9 +109,13 @@ static tg_status add_batch(const tg_kernels *k, const tg_frame *frames, size_t f
     for (size_t i = 0; i < frame_count; i++)
         if (tg_frame_read(frames[i], &infos[i], error) != TG_OK || !tg_frame_open(&readers[i], k, frames[i], &infos[i]))
             return tg_fail(error, TG_CORRUPT, "a frame that was called verified breaks a rule of the format");
+    bool all_sparse = frame_count > 0;
+    for (size_t i = 0; i < frame_count; i++)
+        all_sparse = all_sparse && readers[i].row->sparse;
     float narrow_sum[TG_BLOCK];
-    for (uint64_t first = 0; first < out->count; first += TG_BLOCK) {
-        size_t n = tg_block_size(out->count, first);
+    const uint64_t step = all_sparse && out->dtype == TG_FLOAT32 ? TG_SPARSE_STEP : TG_BLOCK;
+    for (uint64_t first = 0; first < out->count; first += step) {
+        size_t n = step_size(out->count, first, step);
         char *elements = (char *)out->data + first * tg_dtype_size(out->dtype);
         float *sum = narrow_sum;
         if (out->dtype == TG_FLOAT32)
@@ -99,7 +124,8 @@ static tg_status add_batch(const tg_kernels *k, const tg_frame *frames, size_t f
             k->widen(out->dtype, elements, n, sum);
         if (fresh && (frame_count == 0 || readers[0].row->sparse))
             memset(sum, 0, n * sizeof *sum);
-        for (size_t i = 0; i < frame_count; i++)
+        const bool fused = add_packed(k, readers, frame_count, n, fresh, weight, sum);
+        for (size_t i = 0; !fused && i < frame_count; i++)
             if (!tg_frame_next(&readers[i], n, fresh && i == 0 ? TG_READ_SET : TG_READ_ADD, weight, sum))
                 return tg_fail(error, TG_CORRUPT, "a frame that was called verified breaks a rule of the format");
         if (out->dtype != TG_FLOAT32)

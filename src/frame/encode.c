@@ -16,6 +16,7 @@ struct tg_codec {
     const tg_codec_row *row;
     uint64_t max_count;
     void *workspace;
+    uint64_t *digests; /* one for each chunk of the largest payload */
 };
 
 tg_status tg_codec_create(tg_device *device, const tg_spec *spec, uint64_t max_count, tg_codec **codec, tg_error *error)
@@ -31,21 +32,30 @@ tg_status tg_codec_create(tg_device *device, const tg_spec *spec, uint64_t max_c
     const tg_codec_row *row = tg_codec_row_of(spec->codec);
     tg_codec *made = malloc(sizeof *made);
     void *workspace = malloc(row->workspace(spec, max_count));
-    if (!made || !workspace) {
+    uint64_t *digests = malloc((row->bound(spec, max_count) / TG_CHUNK + 1) * sizeof *digests);
+    if (!made || !workspace || !digests) {
         free(made);
         free(workspace);
+        free(digests);
         return tg_fail(error, TG_OUT_OF_MEMORY, "no memory for the %zu bytes of workspace of %s for %" PRIu64 " elements",
                        row->workspace(spec, max_count), row->name, max_count);
     }
-    *made = (tg_codec){.device = device, .spec = *spec, .row = row, .max_count = max_count, .workspace = workspace};
+    *made = (tg_codec){.device = device,
+                       .spec = *spec,
+                       .row = row,
+                       .max_count = max_count,
+                       .workspace = workspace,
+                       .digests = digests};
     *codec = made;
     return tg_succeed(error);
 }
 
 void tg_codec_free(tg_codec *codec)
 {
-    if (codec)
+    if (codec) {
         free(codec->workspace);
+        free(codec->digests);
+    }
     free(codec);
 }
 
@@ -101,7 +111,8 @@ tg_status tg_encode_source(tg_codec *codec, const tg_source *source, const tg_en
                   .draw = options->draw,
                   .check_finite = trust,
                   .workspace = codec->workspace,
-                  .payload = (uint8_t *)frame + TG_HEADER_SIZE};
+                  .payload = (uint8_t *)frame + TG_HEADER_SIZE,
+                  .digests.of = options->no_checksum ? NULL : codec->digests};
     job.source.drop_nonfinite = options->nonfinite == TG_NONFINITE_ZERO;
     if (!trust && !job.source.drop_nonfinite) {
         uint64_t bad = tg_source_first_nonfinite(source, kernels, scratch_block(codec));
@@ -120,7 +131,7 @@ tg_status tg_encode_source(tg_codec *codec, const tg_source *source, const tg_en
                           .has_checksum = !options->no_checksum};
     tg_header_write(&info, frame);
     if (info.has_checksum)
-        tg_header_set_checksum(frame, tg_checksum(frame, job.payload, job.payload_size));
+        tg_header_set_checksum(frame, tg_checksum(kernels, frame, job.payload, job.payload_size, &job.digests));
     if (report)
         *report = (tg_encode_report){.bytes = (size_t)info.bytes,
                                      .selected = job.selected,

@@ -46,6 +46,54 @@ typedef struct tg_quantiser {
     bool affine;  /* add the centre back */
 } tg_quantiser;
 
+/* Where the scale of a bucket comes from. */
+typedef enum tg_norm {
+    TG_NORM_L2,
+    TG_NORM_MAX,
+    TG_NORM_GIVEN /* it has been stored already */
+} tg_norm;
+
+/* A run of packed symmetric levels within one block, on its way from values to the wire. */
+typedef struct tg_levels_encoding {
+    const float *gradient;
+    float *residual;    /* NULL: no feedback */
+    float alpha, beta;
+    tg_norm norm;
+    bool exceeds;       /* a value may lie outside its radius by more than rounding */
+    uint32_t levels;
+    unsigned width;     /* of a code */
+    uint32_t bucket;    /* divides the run, and is a multiple of TG_FUSED_BUCKET */
+    uint32_t first;     /* index of the first element: a multiple of TG_GROUP */
+    tg_key key;
+    uint8_t *scales;    /* of the run's buckets, on the wire */
+    uint8_t *packed;    /* the run's codes, on the wire */
+} tg_levels_encoding;
+
+/* A run of packed levels within one block, or of signs: width 1, where code 1 is the radius and code 0 its negative. */
+typedef struct tg_levels_decoding {
+    uint32_t levels;
+    unsigned width;
+    uint32_t bucket;       /* as above; TG_GROUP at least for signs */
+    const uint8_t *scales; /* on the wire, and sound */
+    const uint8_t *packed;
+} tg_levels_decoding;
+
+/* Rows of a random vector: draws are shared by elements i and i + 16. */
+#define TG_FUSED_BUCKET 32u
+
+/* The elements of largest key met so far, in the order of their indices, with room for more. */
+typedef struct tg_candidates {
+    uint32_t *indices;
+    float *values;
+    size_t count, room;
+    uint32_t least; /* elements with this key or a larger one are candidates */
+    float share;    /* how many of all elements are expected to be: only a matter of speed */
+    bool nonfinite; /* set where a value was not finite */
+} tg_candidates;
+
+/* Sifting stops while there is still room for so many candidates. */
+#define TG_SIFT_SLACK 256u
+
 typedef struct tg_kernels {
     const char *name; /* "cpu/scalar" */
 
@@ -92,6 +140,44 @@ typedef struct tg_kernels {
     void (*key_histogram)(const uint32_t *keys, size_t n, unsigned prefix_shift, uint32_t prefix, unsigned shift,
                           uint32_t mask, uint64_t *bins);
     uint64_t (*count_at_least)(const uint32_t *keys, size_t n, uint32_t least);
+
+    /* XXH3_64bits, of any number of bytes. */
+    uint64_t (*digest)(const uint8_t *bytes, size_t n);
+
+    /* Several of the above in one go, while the values are in the first-level cache; NULL where a table has none, and then the
+     * caller composes. Each gives the same bytes as the composition. */
+
+    /* Scales, codes, packing, and with feedback the new residual, of n elements, a multiple of TG_GROUP and of the bucket. Returns
+     * how many elements were done, a multiple of TG_GROUP and of the bucket: it stops before a bucket that is not finite or whose
+     * scale needs care (tiny, or out of the range of a plain sum), and the caller composes that one. */
+    size_t (*encode_levels)(const tg_levels_encoding *encoding, size_t n);
+
+    /* Codes of signs, 1 for +: n a multiple of TG_GROUP. */
+    void (*pack_signs)(const float *values, size_t n, uint8_t *packed);
+
+    /* Whether gradient + alpha * residual and gradient + beta * residual are finite in all n elements, of any number; residual may be
+     * NULL. */
+    bool (*all_finite)(const float *gradient, const float *residual, float alpha, float beta, size_t n);
+
+    /* out = weight * values (`set`) or out + weight * values, of values on the wire; a NULL out: only look. False if one is not finite; out
+     * then has whatever. */
+    bool (*decode_plain)(tg_dtype dtype, const uint8_t *wire, size_t n, bool set, float weight, float *out);
+
+    /* out = out + weight * values of each frame in turn, n a multiple of TG_GROUP and of the buckets; `set`: the first frame sets. */
+    void (*decode_levels)(const tg_levels_decoding *frames, size_t frame_count, size_t n, bool set, float weight, float *out);
+
+    /* Selection in one pass (codec/onepass.h). NULL where there is nothing faster than the functions above.
+     *
+     * sift appends those of n elements, for any n, that are candidates; element i has index first + i and the value u =
+     * gradient, or with a residual u = gradient + factor * residual; then the residual becomes u, and 0 where u is a
+     * candidate. Stops early where room runs short or before a group of elements of which one is not finite; returns how many
+     * elements were done. */
+    size_t (*sift)(tg_candidates *list, const float *gradient, float *residual, float factor, uint32_t first, size_t n);
+    /* How many of n values have a key below `bound`; those keys, in order, or more than `room` if they have no room. */
+    size_t (*keys_below)(const float *values, size_t n, uint32_t bound, uint32_t *keys, size_t room);
+    /* Keeps the candidates whose key is above `above` and the first `ties` of those that equal it. With a residual, the
+     * values of the others are stored there at their indices. */
+    void (*winnow)(tg_candidates *list, uint32_t above, uint64_t ties, float *residual);
 
     /* For the entropy coder; NULL where there is nothing faster than its own loop. */
     const tg_rans_engine *rans;

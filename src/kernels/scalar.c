@@ -273,4 +273,5 @@ const tg_kernels tg_kernels_scalar = {
     .random_keys = tg_scalar_random_keys,
     .key_histogram = tg_scalar_key_histogram,
     .count_at_least = tg_scalar_count_at_least,
+    .digest = tg_scalar_digest,
 };

@@ -91,6 +91,9 @@ uint64_t tg_source_first_nonfinite(const tg_source *s, const tg_kernels *k, tg_s
     as_is.drop_nonfinite = false;
     for (uint64_t first = 0; first < s->count; first += TG_BLOCK) {
         size_t n = tg_block_size(s->count, first);
+        if (k->all_finite && s->dtype == TG_FLOAT32 && !s->momentum &&
+            k->all_finite(element_at(s, first), s->residual ? s->residual + first : NULL, s->alpha, s->beta, n))
+            continue;
         (void)tg_source_read(&as_is, k, first, n, b);
         size_t bad = k->first_nonfinite(b->u, n);
         if (s->residual) {

@@ -64,10 +64,11 @@ static bool choose_spec(struct input *input, tg_spec *spec)
     return tg_spec_parse(text, spec, NULL) == TG_OK;
 }
 
-/* How many elements at least: mostly few, for speed, but now and then enough for a codec's second chunk or segment. */
+/* How many elements at least: mostly few, for speed, but now and then enough for a codec's second block or chunk. */
 static size_t least_count(unsigned choice)
 {
-    return choice < 248 ? choice * 4 : (choice - 247) * (size_t)9000;
+    static const size_t large[] = {70000, 8200, 5000, 2000};
+    return choice < 252 ? choice * 4 : large[choice - 252];
 }
 
 /* The rest of the input, repeated until there are enough elements. The caller frees `data`. */

@@ -305,10 +305,10 @@ static inline tg_stats stats_of(const tg_feedback *feedback)
 
 /* ---- real gradients ---- */
 
-/* The flat vector of a float32 .npy file, or NULL where there is none. */
+/* The flat vector of a little-endian float32 .npy file, or NULL where there is none. */
 static inline float *load_npy(const char *path, size_t *count)
 {
-    unsigned char head[10];
+    unsigned char head[10], bytes[4];
     FILE *file = fopen(path, "rb");
     if (!file)
         return NULL;
@@ -316,9 +316,16 @@ static inline float *load_npy(const char *path, size_t *count)
     if (fread(head, 1, sizeof head, file) == sizeof head && memcmp(head, "\x93NUMPY\x01", 7) == 0 &&
         fseek(file, 0, SEEK_END) == 0) {
         long start = 10 + head[8] + 256L * head[9], end = ftell(file);
-        *count = (size_t)(end - start) / sizeof(float);
+        size_t i = 0;
+        *count = (size_t)(end - start) / sizeof bytes;
         values = floats(*count);
-        if (fseek(file, start, SEEK_SET) != 0 || fread(values, sizeof(float), *count, file) != *count) {
+        if (fseek(file, start, SEEK_SET) == 0) {
+            for (; i < *count && fread(bytes, 1, sizeof bytes, file) == sizeof bytes; i++) {
+                uint32_t bits = bytes[0] | (uint32_t)bytes[1] << 8 | (uint32_t)bytes[2] << 16 | (uint32_t)bytes[3] << 24;
+                memcpy(&values[i], &bits, sizeof bits);
+            }
+        }
+        if (i < *count) {
             free(values);
             values = NULL;
         }

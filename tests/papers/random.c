@@ -216,6 +216,45 @@ static void streams(void)
     chances(above, places, PLACES);
 }
 
+/* ---- very many draws ---- */
+
+static int by_value(const void *a, const void *b)
+{
+    uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+    return (x > y) - (x < y);
+}
+
+/* No piece of a stream comes again in another, as would happen if draws only chose where in one long stream to begin: 64 decisions in a
+ * row, half way between two levels, starting at any multiple of 32. Two of these two million are equal by chance once in ten
+ * million programs; streams that were windows of one of 2^32 numbers would share some dozens. */
+static void repeats(void)
+{
+    enum { DRAWS = 1 << 14, D = 4096, WINDOWS = D / 32 - 1 };
+    static float v[D + 1], out[D + 1];
+    uint64_t *window = memory((size_t)DRAWS * WINDOWS, sizeof *window);
+    coder c = coder_open("qsgd:levels=1,norm=max,bucket=0", D + 1);
+    for (size_t i = 0; i <= D; i++)
+        v[i] = i < D ? 0.5f : 1;
+    for (uint32_t draw = 0; draw < DRAWS; draw++) {
+        encode_drawn(&c, v, (tg_draw){.seed = 1, .step = draw / 16, .tensor = draw / 4 % 4, .rank = draw % 4});
+        decode(&c, out);
+        uint64_t last = 0;
+        for (size_t i = 0; i < D; i++) {
+            last = last >> 1 | (uint64_t)(out[i] == 1) << 63;
+            if (i % 32 == 31 && i > 32)
+                window[(size_t)draw * WINDOWS + i / 32 - 1] = last;
+        }
+    }
+    qsort(window, (size_t)DRAWS * WINDOWS, sizeof *window, by_value);
+    size_t equal = 0;
+    for (size_t i = 1; i < (size_t)DRAWS * WINDOWS; i++)
+        equal += window[i] == window[i - 1];
+    (void)check(equal == 0, "no draw repeats a piece of another", "%zu of %d windows of 64 decisions in %d draws, expected 0", equal,
+                DRAWS * WINDOWS, DRAWS);
+    free(window);
+    coder_close(&c);
+}
+
 /* ---- what independence is for ---- */
 
 /* The mean of P frames of one vector errs by 1/P of one frame's square error, whichever part of the draw tells them apart. */
@@ -297,6 +336,7 @@ static void selections(void)
 int main(void)
 {
     streams();
+    repeats();
     averages();
     selections();
     return finish();

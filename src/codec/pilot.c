@@ -1,0 +1,109 @@
+/* A small sample of the vector that tells where to set the threshold of the one pass. It is no part of what is selected, so its
+ * places and its arithmetic are free: one run of 16 elements somewhere in each equal part of the vector. */
+#include <string.h>
+
+#include "base/bytes.h"
+#include "base/numeric.h"
+#include "codec/nth.h"
+#include "codec/onepass.h"
+
+enum { RUN = 16, RUNS = 2048, SHARE = 16, BATCH = 32 };
+/* Standard deviations that the threshold is set too low by: one step in a thousand has to be collected twice. */
+static const double caution = 3.2;
+
+size_t tg_pilot_size(uint64_t count)
+{
+    uint64_t runs = count / (SHARE * RUN);
+    return RUN * (size_t)(runs < RUNS ? runs : RUNS);
+}
+
+/* Reads a batch of runs, asking the memory for all of them first. */
+static void read_batch(tg_onepass *o, const uint64_t *starts, size_t runs, float *sample)
+{
+    const tg_source *source = &o->source;
+    tg_source_block *block = o->selection->block;
+    for (size_t run = 0; run < runs; run++) {
+        __builtin_prefetch((const char *)source->gradient + starts[run] * tg_dtype_size(source->dtype));
+        if (source->residual)
+            __builtin_prefetch(source->residual + starts[run]);
+    }
+    for (size_t run = 0; run < runs; run++) {
+        (void)tg_source_read(source, o->selection->job->kernels, starts[run], RUN, block);
+        memcpy(sample + run * RUN, block->u, RUN * sizeof(float));
+    }
+}
+
+static void fill(tg_onepass *o, float *sample, size_t runs)
+{
+    const uint64_t part = o->source.count / runs, places = (part - RUN) / RUN + 1;
+    for (size_t run = 0; run < runs; run += BATCH) {
+        uint64_t starts[BATCH];
+        const size_t here = runs - run < BATCH ? runs - run : BATCH;
+        for (size_t i = 0; i < here; i++) {
+            /* A hash, not a stride: a vector may repeat itself. */
+            const uint64_t draw = (run + i) * UINT64_C(0x9e3779b97f4a7c15) >> 32;
+            starts[i] = (run + i) * part + (draw * places >> 32) * RUN;
+        }
+        read_batch(o, starts, here, sample + run * RUN);
+    }
+}
+
+/* How many of the sample have at least a key, and the standard deviation of that number, by how much the runs differ: neighbours are
+ * alike in many vectors. */
+typedef struct estimate {
+    double count, deviation;
+} estimate;
+
+static estimate count_from(const float *sample, size_t runs, uint32_t key)
+{
+    uint64_t sum = 0, squares = 0;
+    for (size_t run = 0; run < runs; run++) {
+        uint32_t here = 0;
+        for (size_t i = 0; i < RUN; i++)
+            here += (tg_float_bits(sample[run * RUN + i]) & TG_MAGNITUDE_MASK) >= key;
+        sum += here;
+        squares += here * here;
+    }
+    const double variance = (double)squares - (double)sum * (double)sum / (double)runs;
+    return (estimate){(double)sum, tg_sqrt(variance > 0 ? variance : 0)};
+}
+
+static uint32_t key_at(const float *sample, size_t n, double rank, tg_selection *s)
+{
+    if (rank > (double)n)
+        return 0;
+    return tg_nth_of_array(sample, n, rank < 1 ? 1 : (uint64_t)rank, (tg_band){0, TG_INFINITY_BITS}, s->keys, TG_BLOCK).above;
+}
+
+uint32_t tg_pilot_key(tg_onepass *o, const tg_guesses *guesses, bool wider)
+{
+    tg_selection *s = o->selection;
+    const size_t n = tg_pilot_size(o->source.count), runs = n / RUN;
+    const double share = (double)n / (double)o->source.count;
+    float *sample = (float *)o->pilot;
+    o->high = TG_INFINITY_BITS;
+    if (o->reach >= o->source.count)
+        return 0;
+    fill(o, sample, runs);
+    /* A guess that will do needs nothing below it. */
+    for (size_t i = 0; i < guesses->count && !wider; i++) {
+        const uint32_t key = tg_float_bits(guesses->values[i]);
+        if (key == 0 || key >= TG_INFINITY_BITS)
+            continue;
+        const estimate e = count_from(sample, runs, key);
+        if (e.count - caution * e.deviation - 1 > share * (double)tg_fewest(s->wanted) &&
+            e.count < share * (double)tg_most(s->wanted))
+            return key;
+    }
+    const double rank = share * (double)o->reach;
+    double margin = caution * tg_sqrt(rank) + 4;
+    uint32_t key = key_at(sample, n, rank + margin, s);
+    const double clustered = caution * count_from(sample, runs, key).deviation + 4;
+    if (clustered > margin * 1.25 || wider) {
+        margin = wider ? 2 * clustered + rank / 2 : clustered;
+        key = key_at(sample, n, rank + margin, s);
+    }
+    if (rank > margin + 1)
+        o->high = key_at(sample, n, rank - margin, s) + 1;
+    return key;
+}

@@ -1,0 +1,11 @@
+/* Selection in one pass, for AVX2. */
+#ifndef TG_KERNELS_AVX2_COLLECT_H
+#define TG_KERNELS_AVX2_COLLECT_H
+
+#include "kernels/kernels.h"
+
+size_t tg_avx2_sift(tg_candidates *list, const float *gradient, float *residual, float factor, uint32_t first, size_t n);
+size_t tg_avx2_keys_below(const float *values, size_t n, uint32_t bound, uint32_t *keys, size_t room);
+void tg_avx2_winnow(tg_candidates *list, uint32_t above, uint64_t ties, float *residual);
+
+#endif

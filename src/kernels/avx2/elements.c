@@ -1,0 +1,200 @@
+/* Element types and feedback, eight at a time. What is rare (NaN, saturation) and what is left over goes through the definition. */
+#include "kernels/avx2/vector.h"
+
+#if defined(__AVX2__)
+
+#include "kernels/avx2/avx2.h"
+#include "kernels/scalar.h"
+
+/* ---- 16-bit floats ---- */
+
+static void widen_float16(const uint8_t *halves, size_t n, float *values)
+{
+    const __m256i exponent = _mm256_set1_epi16(0x7c00);
+    size_t i = 0;
+    for (; i + 16 <= n; i += 16) {
+        __m256i h = tg_load_bits(halves + 2 * i);
+        __m256i special = _mm256_cmpeq_epi16(_mm256_and_si256(h, exponent), exponent);
+        if (!_mm256_testz_si256(special, special)) { /* the instruction would change signalling NaN */
+            tg_scalar_load(TG_FLOAT16, halves + 2 * i, 16, values + i);
+            continue;
+        }
+        _mm256_storeu_ps(values + i, _mm256_cvtph_ps(_mm256_castsi256_si128(h)));
+        _mm256_storeu_ps(values + i + 8, _mm256_cvtph_ps(_mm256_extracti128_si256(h, 1)));
+    }
+    tg_scalar_load(TG_FLOAT16, halves + 2 * i, n - i, values + i);
+}
+
+static void widen_bfloat16(const uint8_t *halves, size_t n, float *values)
+{
+    size_t i = 0;
+    for (; i + 8 <= n; i += 8) {
+        __m128i h = _mm_loadu_si128((const __m128i *)(const void *)(halves + 2 * i));
+        tg_store_bits(values + i, _mm256_slli_epi32(_mm256_cvtepu16_epi32(h), 16));
+    }
+    tg_scalar_load(TG_BFLOAT16, halves + 2 * i, n - i, values + i);
+}
+
+void tg_avx2_load(tg_dtype dtype, const uint8_t *wire, size_t n, float *values)
+{
+    if (dtype == TG_FLOAT32)
+        memcpy(values, wire, n * sizeof(float));
+    else if (dtype == TG_FLOAT16)
+        widen_float16(wire, n, values);
+    else
+        widen_bfloat16(wire, n, values);
+}
+
+void tg_avx2_widen(tg_dtype dtype, const void *elements, size_t n, float *values)
+{
+    tg_avx2_load(dtype, elements, n, values);
+}
+
+/* Eight values from the wire, the same bits as tg_load but for NaN. */
+TG_INLINE __m256 eight_from(tg_dtype dtype, const uint8_t *wire)
+{
+    if (dtype == TG_FLOAT32)
+        return _mm256_loadu_ps((const float *)(const void *)wire);
+    __m128i halves = _mm_loadu_si128((const __m128i *)(const void *)wire);
+    if (dtype == TG_FLOAT16)
+        return _mm256_cvtph_ps(halves);
+    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(halves), 16));
+}
+
+TG_INLINE bool decode_all(tg_dtype dtype, const uint8_t *wire, size_t n, bool set, float weight, float *out)
+{
+    enum { AHEAD = 4096 };
+    const size_t size = dtype == TG_FLOAT32 ? 4 : 2;
+    const __m256 w = _mm256_set1_ps(weight);
+    __m256i largest = _mm256_setzero_si256();
+    size_t i = 0;
+    for (; i + 16 <= n; i += 16) {
+        __m256 x = eight_from(dtype, wire + i * size), y = eight_from(dtype, wire + (i + 8) * size);
+        __m256i a = tg_bits_of(tg_magnitude_of(x)), b = tg_bits_of(tg_magnitude_of(y));
+        largest = _mm256_max_epu32(largest, _mm256_max_epu32(a, b));
+        if (!out)
+            continue;
+        tg_prefetch(out + i, AHEAD);
+        x = _mm256_mul_ps(w, x);
+        y = _mm256_mul_ps(w, y);
+        _mm256_storeu_ps(out + i, set ? x : _mm256_add_ps(_mm256_loadu_ps(out + i), x));
+        _mm256_storeu_ps(out + i + 8, set ? y : _mm256_add_ps(_mm256_loadu_ps(out + i + 8), y));
+    }
+    float last[16];
+    tg_scalar_load(dtype, wire + i * size, n - i, last);
+    if (out && set)
+        tg_scalar_set_scaled(last, weight, n - i, out + i);
+    else if (out)
+        tg_scalar_add_scaled(last, weight, n - i, out + i);
+    return tg_largest_of(largest) < TG_INFINITY_BITS && tg_scalar_first_nonfinite(last, n - i) == n - i;
+}
+
+bool tg_avx2_decode_plain(tg_dtype dtype, const uint8_t *wire, size_t n, bool set, float weight, float *out)
+{
+    switch (dtype) {
+    case TG_FLOAT16: return set ? decode_all(TG_FLOAT16, wire, n, true, weight, out) : decode_all(TG_FLOAT16, wire, n, false, weight, out);
+    case TG_BFLOAT16: return set ? decode_all(TG_BFLOAT16, wire, n, true, weight, out) : decode_all(TG_BFLOAT16, wire, n, false, weight, out);
+    default: return set ? decode_all(TG_FLOAT32, wire, n, true, weight, out) : decode_all(TG_FLOAT32, wire, n, false, weight, out);
+    }
+}
+
+/* Magnitudes above this are limited, or NaN. */
+#define FLOAT16_FITS 0x477fefff
+#define BFLOAT16_FITS 0x7f7f7fff
+
+TG_INLINE __m256i narrow_eight(tg_dtype dtype, __m256 x)
+{
+    if (dtype == TG_FLOAT16)
+        return _mm256_castsi128_si256(_mm256_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT));
+    __m256i bits = tg_bits_of(x);
+    __m256i odd = _mm256_and_si256(_mm256_srli_epi32(bits, 16), _mm256_set1_epi32(1));
+    bits = _mm256_add_epi32(bits, _mm256_add_epi32(odd, _mm256_set1_epi32(0x7fff)));
+    return _mm256_srli_epi32(bits, 16);
+}
+
+TG_INLINE __m256i narrow_sixteen(tg_dtype dtype, __m256 a, __m256 b)
+{
+    __m256i x = narrow_eight(dtype, a), y = narrow_eight(dtype, b);
+    if (dtype == TG_FLOAT16)
+        return _mm256_inserti128_si256(x, _mm256_castsi256_si128(y), 1);
+    return _mm256_permute4x64_epi64(_mm256_packus_epi32(x, y), 0xd8);
+}
+
+TG_INLINE uint64_t narrow_all(tg_dtype dtype, const float *values, size_t n, uint8_t *wire)
+{
+    const __m256i fits = _mm256_set1_epi32(dtype == TG_FLOAT16 ? FLOAT16_FITS : BFLOAT16_FITS);
+    uint64_t limited = 0;
+    size_t i = 0;
+    for (; i + 16 <= n; i += 16) {
+        __m256 a = _mm256_loadu_ps(values + i), b = _mm256_loadu_ps(values + i + 8);
+        __m256i x = tg_bits_of(tg_magnitude_of(a)), y = tg_bits_of(tg_magnitude_of(b));
+        tg_prefetch(values + i, 4096);
+        __m256i large = _mm256_cmpgt_epi32(_mm256_max_epu32(x, y), fits);
+        if (_mm256_testz_si256(large, large))
+            tg_store_bits(wire + 2 * i, narrow_sixteen(dtype, a, b));
+        else
+            limited += tg_scalar_store(dtype, values + i, 16, wire + 2 * i);
+    }
+    return limited + tg_scalar_store(dtype, values + i, n - i, wire + 2 * i);
+}
+
+uint64_t tg_avx2_store(tg_dtype dtype, const float *values, size_t n, uint8_t *wire)
+{
+    if (dtype == TG_FLOAT16)
+        return narrow_all(TG_FLOAT16, values, n, wire);
+    if (dtype == TG_BFLOAT16)
+        return narrow_all(TG_BFLOAT16, values, n, wire);
+    memmove(wire, values, n * sizeof(float));
+    return 0;
+}
+
+uint64_t tg_avx2_narrow(tg_dtype dtype, const float *values, size_t n, void *elements)
+{
+    return tg_avx2_store(dtype, values, n, elements);
+}
+
+/* ---- feedback and sums of vectors ---- */
+
+void tg_avx2_compensate(const float *push, const float *residual, float alpha, float beta, size_t n, float *u, float *rest)
+{
+    const __m256 a = _mm256_set1_ps(alpha), b = _mm256_set1_ps(beta);
+    size_t i = 0;
+    for (; i + 8 <= n; i += 8) {
+        __m256 p = _mm256_loadu_ps(push + i), h = _mm256_loadu_ps(residual + i);
+        tg_prefetch(push + i, 4096);
+        tg_prefetch(residual + i, 4096);
+        _mm256_storeu_ps(u + i, _mm256_add_ps(p, _mm256_mul_ps(a, h)));
+        _mm256_storeu_ps(rest + i, _mm256_add_ps(p, _mm256_mul_ps(b, h)));
+    }
+    tg_scalar_compensate(push + i, residual + i, alpha, beta, n - i, u + i, rest + i);
+}
+
+void tg_avx2_subtract(const float *rest, const float *sent, size_t n, float *residual)
+{
+    size_t i = 0;
+    for (; i + 8 <= n; i += 8)
+        _mm256_storeu_ps(residual + i, _mm256_sub_ps(_mm256_loadu_ps(rest + i), _mm256_loadu_ps(sent + i)));
+    tg_scalar_subtract(rest + i, sent + i, n - i, residual + i);
+}
+
+void tg_avx2_add_scaled(const float *values, float weight, size_t n, float *sum)
+{
+    const __m256 w = _mm256_set1_ps(weight);
+    size_t i = 0;
+    for (; i + 8 <= n; i += 8) {
+        __m256 part = _mm256_mul_ps(w, _mm256_loadu_ps(values + i));
+        _mm256_storeu_ps(sum + i, _mm256_add_ps(_mm256_loadu_ps(sum + i), part));
+    }
+    tg_scalar_add_scaled(values + i, weight, n - i, sum + i);
+}
+
+void tg_avx2_set_scaled(const float *values, float weight, size_t n, float *result)
+{
+    const __m256 w = _mm256_set1_ps(weight);
+    size_t i = 0;
+    for (; i + 8 <= n; i += 8)
+        _mm256_storeu_ps(result + i, _mm256_mul_ps(w, _mm256_loadu_ps(values + i)));
+    tg_scalar_set_scaled(values + i, weight, n - i, result + i);
+}
+
+#endif
