@@ -64,9 +64,9 @@ typedef struct tg_codec_row {
     size_t (*workspace)(const tg_spec *spec, uint64_t count); /* bytes an encode call needs */
     tg_status (*encode)(tg_job *job); /* TG_OK or TG_NONFINITE, and then the residual is put back */
 
-    /* open prepares the reader and checks what can be checked at once; read takes the next n elements, in blocks of TG_BLOCK
-     * but for the last, a sparse row also in multiples of it; done says whether the payload ended well. Each is false for a
-     * payload that breaks a rule. */
+    /* open prepares the reader and checks what can be checked at once; read takes the next n elements, a multiple of TG_BLOCK but for
+     * the last call, and no more than the reader's step; done says whether the payload ended well. Each is false for a payload that
+     * breaks a rule. */
     bool (*open)(tg_reader *reader, const tg_payload *payload);
     bool (*read)(tg_reader *reader, size_t n, tg_read_mode mode, float weight, float *out);
     bool (*done)(const tg_reader *reader);

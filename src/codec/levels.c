@@ -1,8 +1,6 @@
 /* Encoding levels: scales and codes in one pass where buckets lie within blocks, in two where they do not. */
 #include "codec/levels.h"
 
-#include <string.h>
-
 #include "base/bytes.h"
 
 tg_levels_shape tg_levels_shape_of(const tg_spec *spec, uint64_t count)
@@ -60,17 +58,23 @@ static bool nested(const tg_levels_shape *shape)
     return shape->bucket != 0 && TG_BLOCK % shape->bucket == 0;
 }
 
-static uint16_t *all_codes(const tg_job *job) { return (uint16_t *)((tg_dense_scratch *)job->workspace + 1); }
-
 size_t tg_levels_workspace(const tg_levels_shape *shape)
 {
     size_t size = sizeof(tg_dense_scratch);
     if (shape->coding != TG_CODING_PACKED)
-        size += (size_t)shape->count * sizeof(uint16_t) + tg_levels_code_workspace(shape);
+        size += tg_levels_code_workspace(shape);
     return size;
 }
 
 size_t tg_levels_bound(const tg_levels_shape *shape) { return scales_size(shape) + tg_levels_code_bound(shape); }
+
+/* Where codes are packed as they are made: in their place on the wire, or where another layout is made of them. */
+static uint8_t *packed_codes(const tg_job *job, const tg_levels_shape *shape)
+{
+    if (shape->coding == TG_CODING_PACKED)
+        return job->payload + scales_size(shape);
+    return (uint8_t *)((tg_dense_scratch *)job->workspace + 1);
+}
 
 /* Elements of the bucket that holds `index`, from there to its end or to `end`. */
 static uint64_t bucket_end(const tg_levels_shape *shape, uint64_t index, uint64_t end)
@@ -91,8 +95,8 @@ static bool encode_block(tg_job *job, const void *of, uint64_t first, size_t n, 
     const tg_levels_shape *shape = of;
     const tg_kernels *k = job->kernels;
     const tg_key key = tg_key_of(&job->draw, TG_FOR_ROUNDING);
-    uint16_t *codes = shape->coding == TG_CODING_PACKED ? ((tg_dense_scratch *)job->workspace)->codes
-                                                        : all_codes(job) + first;
+    const unsigned width = tg_code_width(shape->levels);
+    uint16_t *codes = ((tg_dense_scratch *)job->workspace)->codes;
     for (uint64_t at = first; at < first + n;) {
         uint64_t end = bucket_end(shape, at, first + n), bucket = bucket_of(shape, at), offset = at - first;
         size_t here = (size_t)(end - at);
@@ -108,10 +112,7 @@ static bool encode_block(tg_job *job, const void *of, uint64_t first, size_t n, 
             k->dequantise(&q, codes + offset, here, sent + offset);
         at = end;
     }
-    if (shape->coding == TG_CODING_PACKED) {
-        unsigned width = tg_code_width(shape->levels);
-        k->pack(codes, n, width, job->payload + scales_size(shape) + first / 8 * width);
-    }
+    k->pack(codes, n, width, packed_codes(job, shape) + first / 8 * width);
     return true;
 }
 
@@ -133,15 +134,15 @@ static size_t fuse_block(tg_job *job, const void *of, uint64_t first, size_t n, 
                             .first = (uint32_t)first,
                             .key = tg_key_of(&job->draw, TG_FOR_ROUNDING)};
     e.scales = job->payload + bucket_of(shape, first) * 4;
-    e.packed = job->payload + scales_size(shape) + first / 8 * e.width;
+    e.packed = packed_codes(job, shape) + first / 8 * e.width;
     return job->kernels->encode_levels(&e, n);
 }
 
-/* Whether fuse_block can take whole blocks: packed symmetric levels; and where scales are known beforehand, blocks within buckets
+/* Whether fuse_block can take whole blocks: symmetric levels; and where scales are known beforehand, blocks within buckets
  * and nobody to look out for non-finite values on the way. */
 static bool fusible(const tg_job *job, const tg_levels_shape *shape)
 {
-    if (!job->kernels->encode_levels || shape->coding != TG_CODING_PACKED || shape->affine || job->source.momentum)
+    if (!job->kernels->encode_levels || shape->affine || job->source.momentum)
         return false;
     if (nested(shape))
         return shape->bucket % TG_FUSED_BUCKET == 0 && shape->clip == 0;
@@ -154,10 +155,7 @@ static void replay_block(tg_job *job, const void *of, uint64_t first, size_t n, 
     const tg_kernels *k = job->kernels;
     uint16_t *codes = ((tg_dense_scratch *)job->workspace)->codes;
     unsigned width = tg_code_width(shape->levels);
-    if (shape->coding == TG_CODING_PACKED)
-        k->unpack(job->payload + scales_size(shape) + first / 8 * width, n, width, codes);
-    else
-        memcpy(codes, all_codes(job) + first, n * sizeof *codes);
+    k->unpack(packed_codes(job, shape) + first / 8 * width, n, width, codes);
     for (uint64_t at = first; at < first + n;) {
         uint64_t end = bucket_end(shape, at, first + n);
         tg_quantiser q = load_quantiser(shape, job->payload, bucket_of(shape, at));
@@ -198,7 +196,7 @@ tg_status tg_levels_encode(tg_job *job, const tg_levels_shape *shape)
     if (shape->coding == TG_CODING_PACKED)
         end = codes + tg_packed_size(shape->count, tg_code_width(shape->levels));
     else
-        end = tg_levels_code(job, shape, all_codes(job), codes);
+        end = tg_levels_code(job, shape, packed_codes(job, shape), codes);
     job->payload_size = (size_t)(end - job->payload);
     return TG_OK;
 }

@@ -34,9 +34,9 @@ size_t tg_levels_workspace(const tg_levels_shape *shape);
 /* Encodes job->source (shape->count elements) to job->payload. */
 tg_status tg_levels_encode(tg_job *job, const tg_levels_shape *shape);
 
-/* Chooses the layout among those that the shape's coding allows, and writes all codes at `out`; returns the end. Works in the
- * tg_levels_code_workspace bytes that lie behind the codes. */
-uint8_t *tg_levels_code(tg_job *job, const tg_levels_shape *shape, uint16_t *codes, uint8_t *out);
+/* Chooses the layout among those that the shape's coding allows, and writes all codes at `out`; returns the end. The packed codes are
+ * the first of tg_levels_code_workspace bytes, and it works in the rest of them. */
+uint8_t *tg_levels_code(tg_job *job, const tg_levels_shape *shape, uint8_t *packed, uint8_t *out);
 size_t tg_levels_code_bound(const tg_levels_shape *shape);
 size_t tg_levels_code_workspace(const tg_levels_shape *shape);
 

@@ -1,4 +1,4 @@
-/* From codes to bits: packed, Elias or entropy coded, whichever the spec asks for or is smallest. Lengths are compared exactly and
+/* From packed codes to other bits: Elias or entropy coded, whichever the spec asks for or is smallest. Lengths are compared exactly and
  * the lowest layout number wins a tie. */
 #include <string.h>
 
@@ -9,9 +9,16 @@
 
 /* What tg_levels_code works in. */
 typedef struct workspace {
-    int16_t *levels; /* one Elias chunk */
-    uint8_t *digits; /* all of them */
+    const uint8_t *packed; /* all codes, as they were made */
+    int16_t *levels;       /* one Elias chunk */
+    uint8_t *digits;       /* all of them */
 } workspace;
+
+/* Bytes of the packed codes, and what comes behind them is aligned. */
+static size_t packed_room(const tg_levels_shape *shape)
+{
+    return (size_t)(tg_packed_size(shape->count, tg_code_width(shape->levels)) + 15) / 16 * 16;
+}
 
 static uint64_t chunks_of(uint64_t count, uint64_t chunk) { return (count + chunk - 1) / chunk; }
 
@@ -27,7 +34,7 @@ static bool may_use_elias(const tg_levels_shape *shape)
 
 size_t tg_levels_code_workspace(const tg_levels_shape *shape)
 {
-    return TG_ELIAS_CHUNK * sizeof(int16_t) + (may_use_entropy(shape) ? (size_t)shape->count : 0);
+    return packed_room(shape) + TG_ELIAS_CHUNK * sizeof(int16_t) + (may_use_entropy(shape) ? (size_t)shape->count : 0);
 }
 
 size_t tg_levels_code_bound(const tg_levels_shape *shape)
@@ -48,34 +55,45 @@ size_t tg_levels_code_bound(const tg_levels_shape *shape)
     return (size_t)bound;
 }
 
-static const int16_t *chunk_levels(const tg_levels_shape *shape, const uint16_t *codes, uint64_t first, size_t *n,
-                                   workspace *work)
+/* The codes of the block that starts at `first`, in the job's scratch. */
+static const uint16_t *block_codes(tg_job *job, const tg_levels_shape *shape, const workspace *work, uint64_t first, size_t n)
+{
+    const unsigned width = tg_code_width(shape->levels);
+    uint16_t *codes = ((tg_dense_scratch *)job->workspace)->codes;
+    job->kernels->unpack(work->packed + first / 8 * width, n, width, codes);
+    return codes;
+}
+
+static const int16_t *chunk_levels(tg_job *job, const tg_levels_shape *shape, uint64_t first, size_t *n, workspace *work)
 {
     uint64_t left = shape->count - first;
     *n = left < TG_ELIAS_CHUNK ? (size_t)left : TG_ELIAS_CHUNK;
-    for (size_t i = 0; i < *n; i++)
-        work->levels[i] = (int16_t)((int32_t)codes[first + i] - (int32_t)shape->levels);
+    for (size_t done = 0; done < *n; done += TG_BLOCK) {
+        size_t here = tg_block_size(*n, done);
+        const uint16_t *codes = block_codes(job, shape, work, first + done, here);
+        for (size_t i = 0; i < here; i++)
+            work->levels[done + i] = (int16_t)((int32_t)codes[i] - (int32_t)shape->levels);
+    }
     return work->levels;
 }
 
-static uint64_t elias_size(const tg_levels_shape *shape, const uint16_t *codes, int layout, workspace *work)
+static uint64_t elias_size(tg_job *job, const tg_levels_shape *shape, int layout, workspace *work)
 {
     uint64_t size = 0;
     for (uint64_t first = 0; first < shape->count; first += TG_ELIAS_CHUNK) {
         size_t n;
-        const int16_t *levels = chunk_levels(shape, codes, first, &n, work);
+        const int16_t *levels = chunk_levels(job, shape, first, &n, work);
         size += 4 + (tg_elias_bits(layout, levels, n) + 7) / 8;
     }
     return size;
 }
 
-static uint8_t *write_elias(const tg_levels_shape *shape, const uint16_t *codes, int layout, workspace *work,
-                            uint8_t *out)
+static uint8_t *write_elias(tg_job *job, const tg_levels_shape *shape, int layout, workspace *work, uint8_t *out)
 {
     uint8_t *entry = out, *at = out + 4 * chunks_of(shape->count, TG_ELIAS_CHUNK);
     for (uint64_t first = 0; first < shape->count; first += TG_ELIAS_CHUNK, entry += 4) {
         size_t n;
-        const int16_t *levels = chunk_levels(shape, codes, first, &n, work);
+        const int16_t *levels = chunk_levels(job, shape, first, &n, work);
         uint8_t *end = tg_elias_write(layout, levels, n, at);
         tg_store32(entry, (uint32_t)(end - at));
         at = end;
@@ -83,32 +101,31 @@ static uint8_t *write_elias(const tg_levels_shape *shape, const uint16_t *codes,
     return at;
 }
 
-static uint8_t *write_packed(const tg_kernels *k, const uint16_t *codes, uint64_t count, unsigned width, uint8_t *out)
+/* Splits all codes into digits and low bits, which are packed at `out`; returns their end. */
+static uint8_t *split_codes(tg_job *job, const tg_levels_shape *shape, unsigned low, workspace *work, uint8_t *out)
 {
-    for (uint64_t first = 0; first < count; first += TG_BLOCK)
-        k->pack(codes + first, tg_block_size(count, first), width, out + first / 8 * width);
-    return out + tg_packed_size(count, width);
-}
-
-static uint8_t *write_low_bits(tg_job *job, const tg_levels_shape *shape, const uint16_t *codes, unsigned low,
-                               uint8_t *out)
-{
-    uint16_t *block = ((tg_dense_scratch *)job->workspace)->codes;
-    for (uint64_t first = 0; low > 0 && first < shape->count; first += TG_BLOCK) {
+    uint16_t *codes = ((tg_dense_scratch *)job->workspace)->codes;
+    for (uint64_t first = 0; first < shape->count; first += TG_BLOCK) {
         size_t n = tg_block_size(shape->count, first);
+        (void)block_codes(job, shape, work, first, n);
         for (size_t i = 0; i < n; i++)
-            block[i] = (uint16_t)(codes[first + i] & ((1u << low) - 1));
-        job->kernels->pack(block, n, low, out + first / 8 * low);
+            work->digits[first + i] = (uint8_t)(codes[i] >> low);
+        if (low == 0)
+            continue;
+        for (size_t i = 0; i < n; i++)
+            codes[i] = (uint16_t)(codes[i] & ((1u << low) - 1));
+        job->kernels->pack(codes, n, low, out + first / 8 * low);
     }
     return out + tg_packed_size(shape->count, low);
 }
 
-static uint8_t *write_entropy(tg_job *job, const tg_levels_shape *shape, const uint16_t *codes, workspace *work,
-                              uint8_t *out)
+static uint8_t *write_entropy(tg_job *job, const tg_levels_shape *shape, workspace *work, uint8_t *out)
 {
     const unsigned low = tg_low_bits(tg_code_width(shape->levels));
-    for (uint64_t i = 0; i < shape->count; i++)
-        work->digits[i] = (uint8_t)(codes[i] >> low);
+    const size_t low_bytes = (size_t)tg_packed_size(shape->count, low);
+    /* The low bits lie behind the table and the directory, whose sizes the digits decide; they wait where no stream will be yet. */
+    uint8_t *waiting = out + tg_levels_code_bound(shape) - low_bytes;
+    (void)split_codes(job, shape, low, work, waiting);
     tg_entropy_plan plan;
     tg_entropy_plan_make(&plan, work->digits, (size_t)shape->count, (2 * shape->levels >> low) + 1,
                          shape->levels >> low);
@@ -120,7 +137,8 @@ static uint8_t *write_entropy(tg_job *job, const tg_levels_shape *shape, const u
     uint8_t *entry = tg_entropy_table_write(&plan, out + 6);
     const uint64_t chunk = UINT64_C(1) << plan.chunk_log;
     uint8_t *at = entry + 4 * chunks_of(shape->count, chunk);
-    at = write_low_bits(job, shape, codes, low, at);
+    memmove(at, waiting, low_bytes);
+    at += low_bytes;
     for (uint64_t first = 0; first < shape->count; first += chunk, entry += 4) {
         size_t n = (size_t)(shape->count - first < chunk ? shape->count - first : chunk);
         uint8_t *end = tg_entropy_write(&plan, work->digits + first, n, at, tg_entropy_chunk_bound(n), job->kernels->rans);
@@ -130,7 +148,7 @@ static uint8_t *write_entropy(tg_job *job, const tg_levels_shape *shape, const u
     return at;
 }
 
-uint8_t *tg_levels_code(tg_job *job, const tg_levels_shape *shape, uint16_t *codes, uint8_t *out)
+uint8_t *tg_levels_code(tg_job *job, const tg_levels_shape *shape, uint8_t *packed, uint8_t *out)
 {
     if (shape->count == 0) {
         job->layout = shape->coding == TG_CODING_ELIAS     ? TG_LAYOUT_ELIAS_SPARSE
@@ -138,7 +156,7 @@ uint8_t *tg_levels_code(tg_job *job, const tg_levels_shape *shape, uint16_t *cod
                                                            : TG_LAYOUT_PACKED;
         return out;
     }
-    workspace work = {.levels = (int16_t *)(codes + shape->count)};
+    workspace work = {.packed = packed, .levels = (int16_t *)(void *)(packed + packed_room(shape))};
     work.digits = (uint8_t *)(work.levels + TG_ELIAS_CHUNK);
 
     uint64_t size[TG_LAYOUTS];
@@ -146,12 +164,12 @@ uint8_t *tg_levels_code(tg_job *job, const tg_levels_shape *shape, uint16_t *cod
     if (shape->coding == TG_CODING_AUTO)
         size[TG_LAYOUT_PACKED] = tg_packed_size(shape->count, tg_code_width(shape->levels));
     if (may_use_elias(shape)) {
-        size[TG_LAYOUT_ELIAS_SPARSE] = elias_size(shape, codes, TG_ELIAS_SPARSE, &work);
-        size[TG_LAYOUT_ELIAS_DENSE] = elias_size(shape, codes, TG_ELIAS_DENSE, &work);
+        size[TG_LAYOUT_ELIAS_SPARSE] = elias_size(job, shape, TG_ELIAS_SPARSE, &work);
+        size[TG_LAYOUT_ELIAS_DENSE] = elias_size(job, shape, TG_ELIAS_DENSE, &work);
     }
     uint8_t *entropy_end = out;
     if (may_use_entropy(shape)) { /* its exact length is known only once it is written */
-        entropy_end = write_entropy(job, shape, codes, &work, out);
+        entropy_end = write_entropy(job, shape, &work, out);
         size[TG_LAYOUT_ENTROPY] = (uint64_t)(entropy_end - out);
     }
     unsigned best = 0;
@@ -159,9 +177,8 @@ uint8_t *tg_levels_code(tg_job *job, const tg_levels_shape *shape, uint16_t *cod
         best = size[layout] < size[best] ? layout : best;
     job->layout = best;
     switch (best) {
-    case TG_LAYOUT_PACKED:
-        return write_packed(job->kernels, codes, shape->count, tg_code_width(shape->levels), out);
+    case TG_LAYOUT_PACKED: memcpy(out, packed, size[TG_LAYOUT_PACKED]); return out + size[TG_LAYOUT_PACKED];
     case TG_LAYOUT_ENTROPY: return entropy_end;
-    default: return write_elias(shape, codes, (int)best, &work, out);
+    default: return write_elias(job, shape, (int)best, &work, out);
     }
 }

@@ -92,6 +92,7 @@ bool tg_levels_open(tg_levels_reader *r, const tg_kernels *kernels, const tg_lev
     r->position = 0;
     r->chunk = r->chunk_end = 0;
     r->histogram = NULL;
+    r->slots = NULL;
     *walk = false;
     tg_cursor c = tg_cursor_over(bytes, size);
     if (shape->count == 0)
@@ -145,7 +146,7 @@ static bool read_codes(tg_levels_reader *r, size_t n, uint16_t *codes)
         return true;
     }
     uint8_t digits[TG_BLOCK];
-    if (!tg_entropy_next(&r->open.entropy.reader, n, digits, NULL))
+    if (!tg_entropy_next(&r->open.entropy.reader, n, digits, r->slots))
         return false;
     if (r->low > 0)
         k->unpack(r->codes + r->position / 8 * r->low, n, r->low, codes);
@@ -201,13 +202,42 @@ bool tg_levels_done(const tg_levels_reader *r)
 
 /* ---- as a codec's row ---- */
 
+bool tg_levels_row_open(tg_reader *reader, const tg_levels_shape *shape, const tg_payload *payload)
+{
+    if (payload->layout == TG_LAYOUT_ENTROPY)
+        reader->step = TG_ENTROPY_STEP;
+    return tg_levels_open(&reader->levels, reader->kernels, shape, payload->layout, payload->bytes, payload->size,
+                          &reader->walk);
+}
+
+static bool read_blocks(tg_reader *reader, size_t n, tg_read_mode mode, float weight, float *out)
+{
+    for (size_t done = 0; done < n; done += TG_BLOCK) {
+        float values[TG_BLOCK];
+        size_t here = tg_block_size(n, done);
+        if (!tg_levels_read(&reader->levels, here, values))
+            return false;
+        tg_deliver(reader->kernels, values, here, mode, weight, out ? out + done : NULL);
+    }
+    return true;
+}
+
+/* Many entropy coded digits, for which a table is worth making. */
+static bool read_with_slots(tg_reader *reader, size_t n, tg_read_mode mode, float weight, float *out)
+{
+    tg_entropy_slots slots;
+    tg_levels_reader *r = &reader->levels;
+    if (tg_entropy_slots_make(&slots, &r->open.entropy.plan, reader->kernels->rans))
+        r->slots = &slots;
+    bool sound = read_blocks(reader, n, mode, weight, out);
+    r->slots = NULL;
+    return sound;
+}
+
 bool tg_levels_row_read(tg_reader *reader, size_t n, tg_read_mode mode, float weight, float *out)
 {
-    float values[TG_BLOCK];
-    if (!tg_levels_read(&reader->levels, n, values))
-        return false;
-    tg_deliver(reader->kernels, values, n, mode, weight, out);
-    return true;
+    bool many = reader->levels.layout == TG_LAYOUT_ENTROPY && n > TG_BLOCK;
+    return (many ? read_with_slots : read_blocks)(reader, n, mode, weight, out);
 }
 
 bool tg_blocks_fit(uint32_t bucket, uint32_t *within_block)

@@ -21,6 +21,7 @@ typedef struct tg_levels_reader {
     const uint8_t *stream;    /* where the next chunk starts */
     uint64_t chunk, chunk_end; /* elements of a chunk; where the open one ends */
     uint64_t scale_bytes;
+    const tg_entropy_slots *slots; /* for the present call, where many digits are read */
     uint64_t *histogram;      /* if not NULL, counts the codes that go by, from histogram_first on */
     uint32_t histogram_first;
     union {
@@ -51,9 +52,10 @@ typedef struct tg_sparse_reader {
     size_t ahead_at, ahead_count;
 } tg_sparse_reader;
 
-/* Sparse rows read any number of elements at once, in multiples of TG_BLOCK but for the last call. So many are worth a call, and the
- * part of a vector that several frames are added to stays in the cache. */
+/* Some readers take many blocks at once, multiples of TG_BLOCK but for the last call: sparse ones any number, entropy coded levels up to
+ * a chunk. So many are worth a call, and the part of a vector that several frames are added to stays in the cache. */
 #define TG_SPARSE_STEP (64u * TG_BLOCK)
+#define TG_ENTROPY_STEP (16u * TG_BLOCK)
 
 /* Bins of a reader's histogram of codes. */
 #define TG_HISTOGRAM 4096u
@@ -61,6 +63,7 @@ typedef struct tg_sparse_reader {
 struct tg_reader {
     const tg_kernels *kernels;
     const tg_codec_row *row;
+    uint64_t step; /* the most elements of a call of read: TG_BLOCK, unless open allows more */
     bool walk; /* set by open: the rules cannot be checked without reading every element */
     tg_levels_reader levels;
     tg_plain_reader plain;
@@ -74,7 +77,8 @@ bool tg_levels_open(tg_levels_reader *reader, const tg_kernels *kernels, const t
 bool tg_levels_read(tg_levels_reader *reader, size_t n, float *values);
 bool tg_levels_done(const tg_levels_reader *reader);
 
-/* Read and done of a row whose payload is levels. */
+/* Open, read and done of a row whose payload is levels. */
+bool tg_levels_row_open(tg_reader *reader, const tg_levels_shape *shape, const tg_payload *payload);
 bool tg_levels_row_read(tg_reader *reader, size_t n, tg_read_mode mode, float weight, float *out);
 bool tg_levels_row_done(const tg_reader *reader);
 bool tg_levels_row_packed(const tg_reader *reader, tg_levels_decoding *next);

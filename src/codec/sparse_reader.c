@@ -33,6 +33,7 @@ bool tg_sparse_open(tg_reader *reader, const tg_payload *payload)
     uint64_t selected = tg_cursor_u32(&c);
     uint32_t shape = tg_cursor_u32(&c); /* the segment's log in the low byte, the rest zero */
     reader->walk = true;
+    reader->step = TG_SPARSE_STEP;
     if (c.short_read || shape < 12 || shape > 30 || selected > payload->count)
         return false;
     *r = (tg_sparse_reader){.count = payload->count, .segment = UINT64_C(1) << shape, .selected = selected,

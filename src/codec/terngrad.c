@@ -35,8 +35,7 @@ static tg_status encode(tg_job *job)
 static bool open(tg_reader *reader, const tg_payload *payload)
 {
     tg_levels_shape shape = shape_of(payload->spec, payload->count);
-    return tg_levels_open(&reader->levels, reader->kernels, &shape, payload->layout, payload->bytes, payload->size,
-                          &reader->walk);
+    return tg_levels_row_open(reader, &shape, payload);
 }
 
 static double gamma_of(const tg_spec *spec, uint64_t count)

@@ -16,6 +16,7 @@ bool tg_frame_open(tg_reader *reader, const tg_kernels *kernels, tg_frame frame,
     memset(reader, 0, sizeof *reader);
     reader->kernels = kernels;
     reader->row = tg_codec_row_of(info->spec.codec);
+    reader->step = TG_BLOCK;
     tg_payload payload = tg_frame_payload(frame, info);
     return reader->row->open(reader, &payload);
 }
@@ -27,9 +28,8 @@ static size_t step_size(uint64_t count, uint64_t first, uint64_t step)
 
 static bool walk(tg_reader *reader, uint64_t count)
 {
-    const uint64_t step = reader->row->sparse ? TG_SPARSE_STEP : TG_BLOCK;
-    for (uint64_t first = 0; first < count; first += step)
-        if (!tg_frame_next(reader, step_size(count, first, step), TG_READ_CHECK, 0, NULL))
+    for (uint64_t first = 0; first < count; first += reader->step)
+        if (!tg_frame_next(reader, step_size(count, first, reader->step), TG_READ_CHECK, 0, NULL))
             return false;
     return reader->row->done(reader);
 }
@@ -109,11 +109,10 @@ static tg_status add_batch(const tg_kernels *k, const tg_frame *frames, size_t f
     for (size_t i = 0; i < frame_count; i++)
         if (tg_frame_read(frames[i], &infos[i], error) != TG_OK || !tg_frame_open(&readers[i], k, frames[i], &infos[i]))
             return tg_fail(error, TG_CORRUPT, "a frame that was called verified breaks a rule of the format");
-    bool all_sparse = frame_count > 0;
-    for (size_t i = 0; i < frame_count; i++)
-        all_sparse = all_sparse && readers[i].row->sparse;
     float narrow_sum[TG_BLOCK];
-    const uint64_t step = all_sparse && out->dtype == TG_FLOAT32 ? TG_SPARSE_STEP : TG_BLOCK;
+    uint64_t step = frame_count > 0 && out->dtype == TG_FLOAT32 ? readers[0].step : TG_BLOCK;
+    for (size_t i = 0; i < frame_count; i++)
+        step = readers[i].step < step ? readers[i].step : step;
     for (uint64_t first = 0; first < out->count; first += step) {
         size_t n = step_size(out->count, first, step);
         char *elements = (char *)out->data + first * tg_dtype_size(out->dtype);

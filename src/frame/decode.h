@@ -10,7 +10,7 @@ tg_status tg_frame_check(const tg_kernels *kernels, tg_frame frame, tg_frame_inf
 /* Opens a frame whose header has been read to `info`, which must live as long as the reader. */
 bool tg_frame_open(tg_reader *reader, const tg_kernels *kernels, tg_frame frame, const tg_frame_info *info);
 
-/* The next n elements, in blocks of TG_BLOCK but for the last. False if the payload breaks a rule. */
+/* The next n elements, a multiple of TG_BLOCK but for the last, and no more than the reader's step. False if the payload breaks a rule. */
 static inline bool tg_frame_next(tg_reader *reader, size_t n, tg_read_mode mode, float weight, float *out)
 {
     return reader->row->read(reader, n, mode, weight, out);
