@@ -121,8 +121,8 @@ endef
 SANITIZE := -fsanitize=address,undefined,float-cast-overflow -fno-sanitize-recover=all
 DEBUG := -O1 -g -fno-omit-frame-pointer
 
-$(eval $(call variant,release,build,$(CC),-O2 $(NATIVE)))
-$(eval $(call variant,clang,build/clang,$(CLANG),-O2))
+$(eval $(call variant,release,build,$(CC),-O3 $(NATIVE)))
+$(eval $(call variant,clang,build/clang,$(CLANG),-O3))
 $(eval $(call variant,asan,build/asan,$(CC),$(DEBUG) $(NATIVE) $(SANITIZE),$(SANITIZE)))
 $(eval $(call variant,libfuzzer,build/fuzz,$(CLANG),$(DEBUG) -fsanitize=fuzzer-no-link $(SANITIZE),$(SANITIZE)))
 $(eval $(call variant,aarch64,build/aarch64,aarch64-linux-gnu-gcc,-O2,-static,aarch64-linux-gnu-ar))

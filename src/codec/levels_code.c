@@ -107,9 +107,10 @@ static uint8_t *split_codes(tg_job *job, const tg_levels_shape *shape, unsigned 
     uint16_t *codes = ((tg_dense_scratch *)job->workspace)->codes;
     for (uint64_t first = 0; first < shape->count; first += TG_BLOCK) {
         size_t n = tg_block_size(shape->count, first);
+        uint8_t *restrict digits = work->digits + first; /* bytes may be anything's: say that they are not the codes' */
         (void)block_codes(job, shape, work, first, n);
         for (size_t i = 0; i < n; i++)
-            work->digits[first + i] = (uint8_t)(codes[i] >> low);
+            digits[i] = (uint8_t)(codes[i] >> low);
         if (low == 0)
             continue;
         for (size_t i = 0; i < n; i++)
