@@ -16,8 +16,7 @@ typedef struct group {
     const float *u;
     const float *rest;       /* with feedback */
     float *residual;
-    const float *ahead[2];   /* gradient and residual, to be prefetched this many bytes further on */
-    size_t reach;
+    const float *ahead[2];   /* gradient and residual, to be prefetched further on */
     const float *gain, *unit, *radius; /* of the bucket that the group starts in, and those that follow */
     unsigned bucket_shift;             /* pair >> bucket_shift: the bucket of a pair of rows */
     v_ints counter, key_high;
@@ -60,7 +59,7 @@ TG_INLINE void prefetch_pair(const group *g, variant v, unsigned pair, unsigned 
 {
     for (unsigned stream = 0; stream < (v.feedback ? 2 : 1); stream++)
         for (unsigned row = part; row < 2; row += V_PARTS)
-            tg_prefetch(g->ahead[stream] + pair * 32 + row * 16, g->reach);
+            tg_prefetch(g->ahead[stream] + pair * 32 + row * 16, TG_UNIT_AHEAD);
 }
 
 /* Levels of rows 2 * pair and 2 * pair + 1, lanes from V_LANES * part on: signed, in the upper halves; what is below is noise. */
@@ -139,8 +138,7 @@ TG_INLINE void encode_group(const group *g, variant v, unsigned width, uint8_t *
 TG_INLINE void encode_unit(const tg_unit *t, variant v)
 {
     const tg_levels_encoding *e = t->encoding;
-    group g = {.reach = (v.feedback ? TG_UNIT_WITH_FEEDBACK : TG_UNIT) * sizeof(float),
-               .key_high = v_int((int)e->key.high),
+    group g = {.key_high = v_int((int)e->key.high),
                .levels = e->levels};
     while (e->bucket >> g.bucket_shift > 32 && g.bucket_shift < 4)
         g.bucket_shift++;

@@ -66,8 +66,7 @@ static size_t find_scales_of(tg_unit *t)
 
 size_t tg_avx2_encode_units(const tg_levels_encoding *e, size_t n, const tg_unit_encoders encoders)
 {
-    const size_t least = e->residual ? TG_UNIT_WITH_FEEDBACK : TG_UNIT;
-    const size_t step = e->norm != TG_NORM_GIVEN && e->bucket > least ? e->bucket : least;
+    const size_t step = e->norm != TG_NORM_GIVEN && e->bucket > TG_UNIT ? e->bucket : TG_UNIT;
     const unsigned row = e->width == 2 ? 0 : e->width == 4 ? 1 : e->width == 8 ? 2 : 3;
     /* A largest magnitude, or a norm computed from it, is off by so little that a position rounds to the last level all the same: by
      * 2^-24 of 2^23 at most for 127 levels and the maximum, by 3 * 2^-24 of 2^21 for 31 levels and the L2 norm. */
