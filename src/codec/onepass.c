@@ -133,14 +133,16 @@ static bool collect(tg_onepass *o, uint32_t least)
     return true;
 }
 
-/* The threshold was too high: whatever was collected goes back, and u is to be read from where it is now. */
+/* The threshold was too high: whatever was collected goes back, and u is to be read from where it is now. A residual that holds u is
+ * collected from like a gradient to which nothing is added: u + 0 * u is u, to the bit. */
 static void start_again(tg_onepass *o)
 {
     put_back(o);
-    if (rest_is_u(&o->source)) {
-        o->residual = TG_RESIDUAL_IS_REST;
-        o->source = (tg_source){.gradient = o->source.residual, .dtype = TG_FLOAT32, .count = o->source.count};
-    }
+    if (rest_is_u(&o->source))
+        o->source = (tg_source){.gradient = o->source.residual,
+                                .dtype = TG_FLOAT32,
+                                .count = o->source.count,
+                                .residual = o->source.residual};
     o->pruned = false;
 }
 

@@ -89,7 +89,7 @@ uint32_t tg_pilot_key(tg_onepass *o, const tg_guesses *guesses, bool wider)
     uint32_t key = key_at(sample, n, rank + margin, s);
     const double clustered = caution * count_from(sample, runs, key).deviation + 4;
     if (clustered > margin * 1.25 || wider) {
-        margin = wider ? 2 * clustered + rank / 2 : clustered;
+        margin = wider ? 2 * clustered + rank / 8 : clustered;
         key = key_at(sample, n, rank + margin, s);
     }
     if (rank > margin + 1)

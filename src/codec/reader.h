@@ -53,8 +53,10 @@ typedef struct tg_sparse_reader {
 } tg_sparse_reader;
 
 /* Some readers take many blocks at once, multiples of TG_BLOCK but for the last call: sparse ones any number, entropy coded levels up to
- * a chunk. So many are worth a call, and the part of a vector that several frames are added to stays in the cache. */
+ * a chunk. So many are worth a call, and the part of a vector that several frames are added to stays in the cache. The longer step is
+ * for sparse frames where nothing is gained by that. */
 #define TG_SPARSE_STEP (64u * TG_BLOCK)
+#define TG_LONG_SPARSE_STEP (1024u * TG_BLOCK)
 #define TG_ENTROPY_STEP (16u * TG_BLOCK)
 
 /* Bins of a reader's histogram of codes. */

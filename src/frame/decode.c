@@ -28,8 +28,9 @@ static size_t step_size(uint64_t count, uint64_t first, uint64_t step)
 
 static bool walk(tg_reader *reader, uint64_t count)
 {
-    for (uint64_t first = 0; first < count; first += reader->step)
-        if (!tg_frame_next(reader, step_size(count, first, reader->step), TG_READ_CHECK, 0, NULL))
+    const uint64_t step = reader->row->sparse ? TG_LONG_SPARSE_STEP : reader->step;
+    for (uint64_t first = 0; first < count; first += step)
+        if (!tg_frame_next(reader, step_size(count, first, step), TG_READ_CHECK, 0, NULL))
             return false;
     return reader->row->done(reader);
 }
@@ -113,6 +114,8 @@ static tg_status add_batch(const tg_kernels *k, const tg_frame *frames, size_t f
     uint64_t step = frame_count > 0 && out->dtype == TG_FLOAT32 ? readers[0].step : TG_BLOCK;
     for (size_t i = 0; i < frame_count; i++)
         step = readers[i].step < step ? readers[i].step : step;
+    if (frame_count == 1 && readers[0].row->sparse && !fresh && out->dtype == TG_FLOAT32)
+        step = TG_LONG_SPARSE_STEP;
     for (uint64_t first = 0; first < out->count; first += step) {
         size_t n = step_size(out->count, first, step);
         char *elements = (char *)out->data + first * tg_dtype_size(out->dtype);
