@@ -53,11 +53,13 @@ PREPROCESS := -std=c11 -D_POSIX_C_SOURCE=200809L $(INCLUDES)
 WARNINGS := -Wall -Wextra -Wpedantic -Wconversion
 COMPILE := $(PREPROCESS) $(WARNINGS) -ffp-contract=off -fno-math-errno -fvisibility=hidden -fPIC
 # Files that use an instruction set lie in a folder named for it; src/kernels/registry.c asks the machine before it calls
-# them. On another machine they compile to nothing.
-MACHINE := $(shell $(CC) -dumpmachine 2>/dev/null)
-ifneq ($(filter x86_64%,$(MACHINE)),)
+# them. For another kind of machine they are not compiled.
 AVX2 := -mavx2 -mbmi -mbmi2 -mf16c -mpopcnt
 AVX512 := $(AVX2) -mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx512vbmi2
+PORTABLE := $(filter-out src/kernels/avx2/% src/kernels/avx512/%,$(LIBRARY))
+MACHINE := $(shell $(CC) -dumpmachine 2>/dev/null)
+ifeq ($(filter x86_64%,$(MACHINE)),)
+LIBRARY := $(PORTABLE)
 endif
 # gcc for s390 computes float in double under -std=c11, unless told not to.
 S390 := -fexcess-precision=fast
@@ -87,14 +89,14 @@ $2/sources: FORCE
 	$$(call remember,$(LIBRARY) $(COMMAND))
 
 $2/obj/tests/%.o: FOLDERS := $(TEST_INCLUDES)
-$2/obj/src/kernels/avx2/%.o: INSTRUCTIONS := $(if $6,,$(AVX2))
-$2/obj/src/kernels/avx512/%.o: INSTRUCTIONS := $(if $6,,$(AVX512))
+$2/obj/src/kernels/avx2/%.o: INSTRUCTIONS := $(AVX2)
+$2/obj/src/kernels/avx512/%.o: INSTRUCTIONS := $(AVX512)
 $2/obj/%.o: %.c $2/flags
 	$$(call say,CC,$$@)
 	$$(Q)mkdir -p $$(@D)
 	$$(Q)$3 $(COMPILE) $$(FOLDERS) $$(INSTRUCTIONS) $4 $(WERROR) $(CFLAGS) -MMD -MP -c -o $$@ $$<
 
-$2/libtersegrad.a: $(LIBRARY:%.c=$2/obj/%.o) $2/sources
+$2/libtersegrad.a: $(patsubst %.c,$2/obj/%.o,$(if $6,$(PORTABLE),$(LIBRARY))) $2/sources
 	$$(call say,AR,$$@)
 	$$(Q)rm -f $$@ && $(or $6,$(AR)) rcs $$@ $$(filter %.o,$$^)
 

@@ -13,7 +13,7 @@ bool tg_frame_open(tg_reader *reader, const tg_kernels *kernels, tg_frame frame,
 /* The next n elements, a multiple of TG_BLOCK but for the last, and no more than the reader's step. False if the payload breaks a rule. */
 static inline bool tg_frame_next(tg_reader *reader, size_t n, tg_read_mode mode, float weight, float *out)
 {
-    return reader->row->read(reader, n, mode, weight, out);
+    return reader->row && reader->row->read(reader, n, mode, weight, out);
 }
 
 #endif

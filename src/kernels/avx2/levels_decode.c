@@ -97,8 +97,8 @@ TG_INLINE void decode_by_lookup(const part *p, unsigned width, bool set)
     }
 }
 
-/* Any width: codes to floats by arithmetic. */
-TG_INLINE void decode_rows(const part *p, bool set, const uint32_t *codes, const uint8_t *bytes)
+/* Any width: codes to floats by arithmetic. Without codes, the width is 8 and they are taken from the wire. */
+TG_INLINE void decode_rows(const part *p, bool set, const uint32_t *codes)
 {
     const __m256i mask = _mm256_set1_epi32(0xff);
     const size_t stretch = p->bucket < TG_GROUP ? p->bucket : TG_GROUP;
@@ -114,11 +114,11 @@ TG_INLINE void decode_rows(const part *p, bool set, const uint32_t *codes, const
             TG_UNROLL
             for (unsigned half = 0; half < 2; half++) {
                 __m256i code;
-                if (bytes) /* width 8: row r is byte r % 4 of word r / 4 */
-                    code = _mm256_and_si256(_mm256_srl_epi32(tg_load_bits(bytes + at / 64 * 64 + 32 * half),
-                                                             _mm_cvtsi32_si128((int)(at / 16 % 4 * 8))), mask);
-                else
+                if (codes)
                     code = tg_load_bits(codes + at + 8 * half);
+                else /* row r is byte r % 4 of word r / 4 */
+                    code = _mm256_and_si256(_mm256_srl_epi32(tg_load_bits(p->packed + at / 64 * 64 + 32 * half),
+                                                             _mm_cvtsi32_si128((int)(at / 16 % 4 * 8))), mask);
                 __m256 x = _mm256_mul_ps(_mm256_sub_ps(_mm256_cvtepi32_ps(code), levels), unit);
                 if (lifted)
                     x = _mm256_mul_ps(x, drop);
@@ -139,10 +139,10 @@ TG_INLINE void decode_part(const part *p, bool set)
     else if (p->width == 4 && p->bucket >= 128)
         decode_by_lookup(p, 4, set);
     else if (p->width == 8) {
-        decode_rows(p, set, NULL, p->packed);
+        decode_rows(p, set, NULL);
     } else {
         tg_avx2_unpack_group(p->packed, p->width, codes);
-        decode_rows(p, set, codes, NULL);
+        decode_rows(p, set, codes);
     }
 }
 
