@@ -120,12 +120,12 @@ bool tg_entropy_slots_make(tg_entropy_slots *slots, const tg_entropy_plan *plan,
 static size_t decode_steps(tg_entropy_reader *reader, const tg_entropy_slots *slots, size_t count, uint8_t *digits)
 {
     enum { PIECE = 1024 };
+    uint8_t piece[PIECE] = {0};
     const unsigned tuple = reader->plan->tuple;
     size_t y = reader->delivered / tuple, symbols = count / tuple / TG_RANS_LANES * TG_RANS_LANES, done = 0;
     if (y % TG_RANS_LANES != 0)
         return 0;
     while (done < symbols) {
-        uint8_t piece[PIECE];
         size_t here = symbols - done < PIECE ? symbols - done : PIECE;
         uint8_t *to = tuple == 1 ? digits + done : piece;
         size_t steps = slots->engine->decode(slots->slot, reader->state, &reader->word, &reader->words,

@@ -190,10 +190,9 @@ uint8_t *tg_rice_write(const uint32_t *gaps, unsigned r, unsigned parameter, uin
 static void unpack_block(const uint8_t *in, unsigned parameter, uint32_t *low)
 {
     const uint32_t mask = (UINT32_C(1) << parameter) - 1;
-    uint32_t words[LANES * (TG_RICE_PARAMETER_MAX + 1)];
+    uint32_t words[LANES * (TG_RICE_PARAMETER_MAX + 1)] = {0}; /* a row more is looked at after the last one, for nothing */
     for (unsigned i = 0; i < LANES * parameter; i++)
         words[i] = tg_load32(in + (size_t)4 * i);
-    memset(words + LANES * parameter, 0, LANES * sizeof *words); /* looked at after the last row, for nothing */
     const uint32_t *next = words;
     quad left = load(next), right = load(next + QUAD);
     unsigned shift = 0;
