@@ -256,7 +256,8 @@ TG_API const char *tg_layout_text(unsigned layout);
 /* Read and check the header alone: cheap, and no promise about the payload. */
 TG_API TG_MUST_CHECK tg_status tg_frame_read(tg_frame frame, tg_frame_info *info, tg_error *error);
 
-/* Check everything: header, checksum, every rule of the format. `info` may be NULL. */
+/* Check everything: header, checksum, every rule of the format. `info` may be NULL. May take as long as decoding info->count elements: where
+ * the count is known, compare it first with what tg_frame_read says. */
 TG_API TG_MUST_CHECK tg_status tg_frame_verify(tg_device *device, tg_frame frame, tg_frame_info *info,
                                                tg_error *error);
 

@@ -28,7 +28,19 @@ static inline tg_fp_mode tg_fp_enter(void)
 }
 static inline void tg_fp_leave(tg_fp_mode before) { __asm__ volatile("msr fpcr, %0" : : "r"(before)); }
 
+#elif defined(__s390x__)
+typedef uint32_t tg_fp_mode;
+static inline tg_fp_mode tg_fp_enter(void)
+{
+    tg_fp_mode before;
+    __asm__ volatile("efpc %0" : "=r"(before));
+    __asm__ volatile("sfpc %0" : : "r"(before & ~UINT32_C(0xf8000007))); /* traps, rounding mode; subnormals are always kept */
+    return before;
+}
+static inline void tg_fp_leave(tg_fp_mode before) { __asm__ volatile("sfpc %0" : : "r"(before)); }
+
 #else
+/* Not known how: the caller must not have changed the mode. (fesetround would do it, but is not in libc.) */
 typedef int tg_fp_mode;
 static inline tg_fp_mode tg_fp_enter(void) { return 0; }
 static inline void tg_fp_leave(tg_fp_mode before) { (void)before; }
