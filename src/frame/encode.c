@@ -61,8 +61,6 @@ void tg_codec_free(tg_codec *codec)
 
 const tg_spec *tg_codec_spec(const tg_codec *codec) { return codec ? &codec->spec : NULL; }
 
-tg_device *tg_codec_device(const tg_codec *codec) { return codec->device; }
-
 size_t tg_frame_bound(const tg_codec *codec, uint64_t count)
 {
     if (!codec || count > codec->max_count)

@@ -11,7 +11,4 @@ tg_status tg_encode_source(tg_codec *codec, const tg_source *source, const tg_en
 /* TG_OK if the tensor can be read or written. */
 tg_status tg_tensor_check(const tg_tensor *tensor, const char *what, tg_error *error);
 
-/* The device that the codec was made for. */
-tg_device *tg_codec_device(const tg_codec *codec);
-
 #endif
