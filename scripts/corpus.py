@@ -109,6 +109,12 @@ def main():
     for descr, version in itertools.product(("<f2", "<f4", ">f4", "<f8", ">f8"), (1, 2, 3)):
         save("npy", f"{descr[1:]}{'le' if descr[0] == '<' else 'be'}-{version}", npy(descr, gradient(5), version))
     save("npy", "shape", npy("<f4", gradient(6)).replace(b"(6,), }  ", b"(2, 3), }"))
+    # algorithm (and 2 for a saved state), exchange, forged checksums, bytes cut, edits of three bytes: see tests/fuzz/message.c
+    draw = random.Random(4)
+    for what, exchange, forged in itertools.product((0, 1, 2, 3), (0, 1, 2, 3, 5), (0, 1)):
+        edits = bytes(draw.choice((draw.randrange(256), 1, 0)) for _ in range(3 * draw.randrange(4)))
+        head = bytes([what, exchange, forged, draw.choice((0, 0, 1, 64))])
+        save("message", f"{what}-{exchange}-{forged}", head + edits)
     files = [path for path in CORPUS.glob("*/*") if path.is_file()]
     print(f"{len(files)} files, {sum(path.stat().st_size for path in files)} bytes in {CORPUS.relative_to(ROOT)}")
 
