@@ -214,10 +214,10 @@ demo:
 	@scripts/demo.sh build/tersegrad
 
 check:
-	@scripts/setup.sh build && scripts/setup.sh --try check python
+	@scripts/setup.sh build && scripts/setup.sh --try check mpi python
 	@MAKE='$(MAKE)' scripts/check.sh $(or $(ONLY),check)
 check-all:
-	@scripts/setup.sh build && scripts/setup.sh --try check python
+	@scripts/setup.sh build && scripts/setup.sh --try check mpi python
 	@LAWS=--all MAKE='$(MAKE)' scripts/check.sh $(or $(ONLY),check)
 check-foreign:
 	@scripts/setup.sh build && scripts/setup.sh --try foreign
