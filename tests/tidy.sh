@@ -16,6 +16,13 @@ while read -r source; do
     case $source in
     */avx2/*) instructions=("${AVX2[@]}") ;;
     */avx512/*) instructions=("${AVX512[@]}") ;;
+    */mpi/*)
+        if ! command -v mpicc.openmpi >/dev/null; then
+            skip "$source: mpicc.openmpi is not installed"
+            continue
+        fi
+        read -ra instructions < <(mpicc.openmpi --showme:compile)
+        ;;
     *) instructions=() ;;
     esac
     expect "$source" clang-tidy --quiet --warnings-as-errors='*' "$source" -- "${PREPROCESS[@]}" "${instructions[@]}"

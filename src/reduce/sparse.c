@@ -333,7 +333,7 @@ void tg_sparse_undo(tg_reduction *r, size_t index)
     const uint32_t tensor = r->plan->pieces[index].tensor;
     const tg_list *sent = &r->sparse[tensor].sent;
     if (r->reducer->tensors[tensor].feedback)
-        give_back(r->reducer->tensors[tensor].feedback, sent->indices, sent->values, sent->count, NULL, 0);
+        give_back(r->reducer->tensors[tensor].feedback, sent->indices, sent->values, sent->count, sent->indices, 0); /* none was applied */
 }
 
 /* ---- what it keeps ---- */
