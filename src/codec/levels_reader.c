@@ -206,6 +206,8 @@ bool tg_levels_row_open(tg_reader *reader, const tg_levels_shape *shape, const t
 {
     if (payload->layout == TG_LAYOUT_ENTROPY)
         reader->step = TG_ENTROPY_STEP;
+    if (payload->layout != TG_LAYOUT_PACKED)
+        reader->grain = 0;
     return tg_levels_open(&reader->levels, reader->kernels, shape, payload->layout, payload->bytes, payload->size,
                           &reader->walk);
 }
@@ -259,4 +261,9 @@ bool tg_levels_row_packed(const tg_reader *reader, tg_levels_decoding *next)
     return true;
 }
 
-bool tg_levels_row_done(const tg_reader *reader) { return tg_levels_done(&reader->levels); }
+bool tg_levels_row_done(const tg_reader *reader)
+{
+    return reader->levels.layout == TG_LAYOUT_PACKED || tg_levels_done(&reader->levels);
+}
+
+void tg_levels_row_seek(tg_reader *reader, uint64_t first) { reader->levels.position = first; }

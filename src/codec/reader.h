@@ -5,9 +5,9 @@
 
 #include "code/elias.h"
 #include "code/entropy.h"
-#include "code/indices.h"
 #include "codec/codec.h"
 #include "codec/levels.h"
+#include "codec/positions.h"
 
 /* Levels: scales, and codes in one of four layouts. */
 typedef struct tg_levels_reader {
@@ -39,16 +39,10 @@ typedef struct tg_plain_reader {
 } tg_plain_reader;
 
 typedef struct tg_sparse_reader {
-    uint64_t count, position;
-    uint64_t segment, segment_end; /* elements of a segment; where the open one ends */
-    const uint8_t *directory;      /* entries of the segments still to come */
-    const uint8_t *stream;
-    uint64_t index_bytes, selected;
-    tg_index_reader indices;
-    bool any_open;
+    tg_positions_reader positions;
     tg_values values;
     tg_plain_reader plain;
-    float ahead[TG_GROUP];         /* levels are decoded a group at a time and handed out from here */
+    float ahead[TG_GROUP]; /* levels are decoded a group at a time and handed out from here */
     size_t ahead_at, ahead_count;
 } tg_sparse_reader;
 
@@ -65,7 +59,8 @@ typedef struct tg_sparse_reader {
 struct tg_reader {
     const tg_kernels *kernels;
     const tg_codec_row *row;
-    uint64_t step; /* the most elements of a call of read: TG_BLOCK, unless open allows more */
+    uint64_t step;  /* the most elements of a call of read: TG_BLOCK, unless open allows more */
+    uint64_t grain; /* reading can start at multiples of this power of two: TG_BLOCK, unless open says otherwise; 0: only at the start */
     bool walk; /* set by open: the rules cannot be checked without reading every element */
     tg_levels_reader levels;
     tg_plain_reader plain;
@@ -83,6 +78,7 @@ bool tg_levels_done(const tg_levels_reader *reader);
 bool tg_levels_row_open(tg_reader *reader, const tg_levels_shape *shape, const tg_payload *payload);
 bool tg_levels_row_read(tg_reader *reader, size_t n, tg_read_mode mode, float weight, float *out);
 bool tg_levels_row_done(const tg_reader *reader);
+void tg_levels_row_seek(tg_reader *reader, uint64_t first);
 bool tg_levels_row_packed(const tg_reader *reader, tg_levels_decoding *next);
 
 /* Whether every block of TG_BLOCK elements consists of whole buckets, or lies within one. `within_block` receives how many elements of a

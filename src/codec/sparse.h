@@ -15,12 +15,13 @@ typedef struct tg_selector {
 } tg_selector;
 
 size_t tg_sparse_bound(const tg_spec *spec, uint64_t count, const tg_selector *selector);
-size_t tg_sparse_workspace(const tg_spec *spec, uint64_t count, const tg_selector *selector);
+size_t tg_sparse_workspace(const tg_spec *spec, uint64_t count, unsigned threads, const tg_selector *selector);
 tg_status tg_sparse_encode(tg_job *job, const tg_selector *selector);
 
 bool tg_sparse_open(tg_reader *reader, const tg_payload *payload);
 bool tg_sparse_read(tg_reader *reader, size_t n, tg_read_mode mode, float weight, float *out);
 bool tg_sparse_done(const tg_reader *reader);
+void tg_sparse_seek(tg_reader *reader, uint64_t first);
 
 /* 1 - k/d, k being the fewest elements that the selector may send, and the error of narrow values added. */
 double tg_sparse_gamma(const tg_spec *spec, uint64_t count, const tg_selector *selector);
@@ -31,7 +32,10 @@ size_t tg_fixed_sample_size(uint64_t count);
 /* Defines the functions of a row and the row itself from a `static const tg_selector selector`. */
 #define TG_SPARSE_ROW(row_name, row_id, row_text, row_summary)                                                              \
     static size_t bound(const tg_spec *spec, uint64_t count) { return tg_sparse_bound(spec, count, &selector); }           \
-    static size_t workspace(const tg_spec *spec, uint64_t count) { return tg_sparse_workspace(spec, count, &selector); }   \
+    static size_t workspace(const tg_spec *spec, uint64_t count, unsigned threads)                                         \
+    {                                                                                                                      \
+        return tg_sparse_workspace(spec, count, threads, &selector);                                                       \
+    }                                                                                                                      \
     static tg_status encode(tg_job *job) { return tg_sparse_encode(job, &selector); }                                      \
     static double gamma_of(const tg_spec *spec, uint64_t count) { return tg_sparse_gamma(spec, count, &selector); }        \
     const tg_codec_row row_name = {                                                                                        \
@@ -47,6 +51,7 @@ size_t tg_fixed_sample_size(uint64_t count);
         .open = tg_sparse_open,                                                                                            \
         .read = tg_sparse_read,                                                                                            \
         .done = tg_sparse_done,                                                                                            \
+        .seek = tg_sparse_seek,                                                                                            \
         .gamma = gamma_of,                                                                                                 \
     }
 

@@ -5,7 +5,7 @@
 #include "codec/reader.h"
 
 /* Header, checksum and every rule of the format. */
-tg_status tg_frame_check(const tg_kernels *kernels, tg_frame frame, tg_frame_info *info, tg_error *error);
+tg_status tg_frame_check(const tg_device *device, tg_frame frame, tg_frame_info *info, tg_error *error);
 
 /* Opens a frame whose header has been read to `info`, which must live as long as the reader. */
 bool tg_frame_open(tg_reader *reader, const tg_kernels *kernels, tg_frame frame, const tg_frame_info *info);

@@ -31,14 +31,15 @@ tg_status tg_codec_create(tg_device *device, const tg_spec *spec, uint64_t max_c
                        max_count, TG_MAX_COUNT);
     const tg_codec_row *row = tg_codec_row_of(spec->codec);
     tg_codec *made = malloc(sizeof *made);
-    void *workspace = malloc(row->workspace(spec, max_count));
+    const size_t workspace_size = row->workspace(spec, max_count, tg_pool_threads(device->pool));
+    void *workspace = malloc(workspace_size ? workspace_size : 1);
     uint64_t *digests = malloc((row->bound(spec, max_count) / TG_CHUNK + 1) * sizeof *digests);
     if (!made || !workspace || !digests) {
         free(made);
         free(workspace);
         free(digests);
         return tg_fail(error, TG_OUT_OF_MEMORY, "no memory for the %zu bytes of workspace of %s for %" PRIu64 " elements",
-                       row->workspace(spec, max_count), row->name, max_count);
+                       workspace_size, row->name, max_count);
     }
     *made = (tg_codec){.device = device,
                        .spec = *spec,
@@ -83,15 +84,13 @@ static tg_status nonfinite_at(uint64_t index, tg_error *error)
                    "element %" PRIu64 " is not finite; mend the input, or choose the policy that drops such values", index);
 }
 
-/* The block that looking for non-finite values works in: every codec's workspace starts with one. */
-static tg_source_block *scratch_block(tg_codec *codec) { return codec->workspace; }
-
 tg_status tg_encode_source(tg_codec *codec, const tg_source *source, const tg_encode_options *options, void *frame,
                            size_t capacity, tg_encode_report *report, tg_error *error)
 {
     const tg_encode_options defaults = {.nonfinite = TG_NONFINITE_REJECT};
     options = options ? options : &defaults;
     const tg_kernels *kernels = codec->device->kernels;
+    tg_pool *pool = codec->device->pool;
     if (source->count > codec->max_count)
         return tg_fail(error, TG_SHAPE_MISMATCH, "the tensor has %" PRIu64 " elements; the codec was made for up to %" PRIu64,
                        source->count, codec->max_count);
@@ -104,6 +103,7 @@ tg_status tg_encode_source(tg_codec *codec, const tg_source *source, const tg_en
     /* A residual that beta = 0 has wiped could not be put back: look first. */
     const bool trust = options->nonfinite == TG_NONFINITE_TRUST && !(source->residual && source->beta == 0);
     tg_job job = {.kernels = kernels,
+                  .pool = pool,
                   .spec = &codec->spec,
                   .source = *source,
                   .draw = options->draw,
@@ -113,12 +113,12 @@ tg_status tg_encode_source(tg_codec *codec, const tg_source *source, const tg_en
                   .digests.of = options->no_checksum ? NULL : codec->digests};
     job.source.drop_nonfinite = options->nonfinite == TG_NONFINITE_ZERO;
     if (!trust && !job.source.drop_nonfinite) {
-        uint64_t bad = tg_source_first_nonfinite(source, kernels, scratch_block(codec));
+        uint64_t bad = tg_source_first_nonfinite(source, kernels, pool);
         if (bad < source->count)
             return nonfinite_at(bad, error);
     }
     if (codec->row->encode(&job) != TG_OK)
-        return nonfinite_at(tg_source_first_nonfinite(source, kernels, scratch_block(codec)), error);
+        return nonfinite_at(tg_source_first_nonfinite(source, kernels, pool), error);
 
     tg_frame_info info = {.spec = codec->spec,
                           .dtype = source->dtype,
@@ -129,7 +129,7 @@ tg_status tg_encode_source(tg_codec *codec, const tg_source *source, const tg_en
                           .has_checksum = !options->no_checksum};
     tg_header_write(&info, frame);
     if (info.has_checksum)
-        tg_header_set_checksum(frame, tg_checksum(kernels, frame, job.payload, job.payload_size, &job.digests));
+        tg_header_set_checksum(frame, tg_checksum(kernels, pool, frame, job.payload, job.payload_size, &job.digests));
     if (report)
         *report = (tg_encode_report){.bytes = (size_t)info.bytes,
                                      .selected = job.selected,
