@@ -51,7 +51,7 @@ SUPPORT := $(call sources,tests/support/*)
 INCLUDES := -Iinclude -Isrc -isystem third_party/xxhash
 PREPROCESS := -std=c11 -D_POSIX_C_SOURCE=200809L $(INCLUDES)
 WARNINGS := -Wall -Wextra -Wpedantic -Wconversion
-COMPILE := $(PREPROCESS) $(WARNINGS) -ffp-contract=off -fno-math-errno -fvisibility=hidden -fPIC
+COMPILE := $(PREPROCESS) $(WARNINGS) -ffp-contract=off -fno-math-errno -fvisibility=hidden -fPIC -pthread
 # Files that use an instruction set lie in a folder named for it; src/kernels/registry.c asks the machine before it calls
 # them. For another kind of machine they are not compiled.
 AVX2 := -mavx2 -mbmi -mbmi2 -mf16c -mpopcnt
@@ -106,7 +106,7 @@ $2/obj/command.a: $(patsubst %.c,$2/obj/%.o,$(filter-out cli/main.c,$(COMMAND)))
 
 $2/tersegrad: $2/obj/cli/main.o $2/obj/command.a $2/libtersegrad.a
 	$$(call say,LD,$$@)
-	$$(Q)$3 $5 $(CFLAGS) $(LDFLAGS) -o $$@ $$^ -lm
+	$$(Q)$3 $5 -pthread $(CFLAGS) $(LDFLAGS) -o $$@ $$^ -lm
 
 # Test programs see hidden symbols and the command's functions: they link the archives.
 $2/tests/unit/%: LIBRARIES := -lcmocka
@@ -115,7 +115,7 @@ $(if $(findstring fuzzer,$4),,$(FUZZ:%.c=$2/%): $2/obj/tests/fuzz/replay.o)
 $2/tests/%: $2/obj/tests/%.o $(SUPPORT:%.c=$2/obj/%.o) $2/obj/command.a $2/libtersegrad.a
 	$$(call say,LD,$$@)
 	$$(Q)mkdir -p $$(@D)
-	$$(Q)$3 $5 $$(FUZZER) $(CFLAGS) $(LDFLAGS) -o $$@ $$^ $$(LIBRARIES) -lm
+	$$(Q)$3 $5 -pthread $$(FUZZER) $(CFLAGS) $(LDFLAGS) -o $$@ $$^ $$(LIBRARIES) -lm
 
 -include $(patsubst %.c,$2/obj/%.d,$(LIBRARY) $(COMMAND) $(SUPPORT) $(UNIT) $(LAWS) $(PAPERS) $(FUZZ))
 endef
@@ -126,6 +126,7 @@ DEBUG := -O1 -g -fno-omit-frame-pointer
 $(eval $(call variant,release,build,$(CC),-O3 $(NATIVE)))
 $(eval $(call variant,clang,build/clang,$(CLANG),-O3))
 $(eval $(call variant,asan,build/asan,$(CC),$(DEBUG) $(NATIVE) $(SANITIZE),$(SANITIZE)))
+$(eval $(call variant,tsan,build/tsan,$(CC),-O2 -g $(NATIVE) -fsanitize=thread,-fsanitize=thread))
 $(eval $(call variant,libfuzzer,build/fuzz,$(CLANG),$(DEBUG) -fsanitize=fuzzer-no-link $(SANITIZE),$(SANITIZE)))
 $(eval $(call variant,aarch64,build/aarch64,aarch64-linux-gnu-gcc,-O2,-static,aarch64-linux-gnu-ar))
 $(eval $(call variant,s390x,build/s390x,s390x-linux-gnu-gcc,-O2 $(S390),-static,s390x-linux-gnu-ar))
@@ -137,7 +138,7 @@ all: release build/libtersegrad.a build/libtersegrad.so
 
 build/libtersegrad.so.$(VERSION): $(LIBRARY:%.c=build/obj/%.o) build/sources
 	$(call say,LD,$@)
-	$(Q)$(CC) -shared -Wl,-soname,$(SONAME) -Wl,-z,defs -Wl,--as-needed $(CFLAGS) $(LDFLAGS) -o $@ $(filter %.o,$^)
+	$(Q)$(CC) -shared -Wl,-soname,$(SONAME) -Wl,-z,defs -Wl,--as-needed -pthread $(CFLAGS) $(LDFLAGS) -o $@ $(filter %.o,$^)
 
 build/libtersegrad.so: build/libtersegrad.so.$(VERSION)
 	$(Q)ln -sf $(<F) build/$(SONAME)
@@ -214,5 +215,5 @@ help:
 ##   make fuzz           each fuzz target for FUZZ_SECONDS=60
 ##   make install        honours PREFIX, DESTDIR, BINDIR, LIBDIR, INCLUDEDIR, DATADIR
 ##   make clean          remove build/
-##   Variants: release clang asan libfuzzer aarch64 s390x, each also with -unit -laws -papers -fuzz appended.
+##   Variants: release clang asan tsan libfuzzer aarch64 s390x, each also with -unit -laws -papers -fuzz appended.
 ##   Settings: CC, CLANG, CFLAGS, LDFLAGS, WERROR= (warnings stay warnings), V=1 (show commands).

@@ -19,6 +19,7 @@ limit=900 # seconds for any one program
 # The long ones first, so that the processors are busy to the end.
 groups_check() {
     group sanitizers cmocka.h      "asan-unit asan-laws asan-fuzz" with_sanitizers
+    group tsan      gcc            build/tsan/tests/laws/threads with_tsan
     group tidy      clang-tidy     ""              script tests/tidy.sh
     group laws      gcc            release-laws    programs build laws "$LAWS"
     group unit      cmocka.h       release-unit    programs build unit
@@ -60,6 +61,11 @@ with_sanitizers() {
     programs build/asan unit
     programs build/asan laws --subset
     replay build/asan
+}
+
+# Threads that step on each other's toes are found by watching them, not by comparing bytes.
+with_tsan() {
+    tally laws/threads env TSAN_OPTIONS=halt_on_error=1 build/tsan/tests/laws/threads
 }
 
 # Every fuzz target over its corpus.

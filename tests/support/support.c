@@ -83,7 +83,8 @@ static double next_gaussian(generator *g)
     return sqrt(-2 * log(next_uniform(g))) * cos(6.283185307179586 * next_uniform(g));
 }
 
-const char *const shape_names[SHAPES] = {"gaussian", "layered", "signs", "constant", "zeros", "tiny", "huge", "grid"};
+const char *const shape_names[ALL_SHAPES] = {"gaussian", "layered", "signs", "constant", "zeros",
+                                             "tiny",     "huge",    "grid",  "sorted",   "one layer"};
 
 static double value(shape s, generator *g, uint64_t index)
 {
@@ -97,6 +98,8 @@ static double value(shape s, generator *g, uint64_t index)
     case CONSTANT: return 0.7;
     case TINY: return next_gaussian(g) * 1e-39;
     case HUGE_ONES: return (next_uniform(g) * 2 - 1) * 3.4e38;
+    case SORTED: return 1 + (double)index * 0x1p-12;
+    case ONE_LAYER: return next_gaussian(g) * (index % 100000 / 20000 == 3 ? 100 : 1e-4);
     case GRID: return ((double)(next_random(g) % 2047) - 1023) / 1024;
     default: return 0;
     }

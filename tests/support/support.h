@@ -38,9 +38,12 @@ typedef enum shape {
     TINY,      /* subnormal and barely normal */
     HUGE_ONES, /* near the largest finite number */
     GRID,      /* multiples of 2^-10 below 1 */
-    SHAPES
+    SHAPES,    /* so many that laws go through; the following are for laws of long vectors */
+    SORTED = SHAPES, /* from the smallest to the largest */
+    ONE_LAYER, /* a run of large values among tiny ones */
+    ALL_SHAPES
 } shape;
-extern const char *const shape_names[SHAPES];
+extern const char *const shape_names[ALL_SHAPES];
 /* Fills a tensor of any dtype. */
 void fill(shape s, uint64_t seed, tg_tensor *tensor);
 /* An element as float. */
