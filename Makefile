@@ -90,6 +90,7 @@ $2/sources: FORCE
 
 $2/obj/tests/%.o: FOLDERS := $(TEST_INCLUDES)
 $2/obj/src/kernels/avx2/%.o: INSTRUCTIONS := $(AVX2)
+$2/obj/cli/bench_compare.o: share/compare.py
 $2/obj/src/kernels/avx512/%.o: INSTRUCTIONS := $(AVX512)
 $2/obj/%.o: %.c $2/flags
 	$$(call say,CC,$$@)
@@ -147,6 +148,15 @@ build/libtersegrad.so: build/libtersegrad.so.$(VERSION)
 # Makes plausible gradients for the demonstration and the tests.
 build/gradient: build/obj/scripts/gradient.o
 	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ -lm
+
+# Counts the instructions of the hot operations: recorded by `make instructions`, compared by `make check`.
+build/bench/instructions: build/obj/bench/instructions.o build/libtersegrad.a
+	$(call say,LD,$@)
+	$(Q)mkdir -p $(@D)
+	$(Q)$(CC) -pthread $(CFLAGS) $(LDFLAGS) -o $@ $^ -lm
+.PHONY: instructions
+instructions: build/bench/instructions
+	@bench/instructions.sh --record $< $(CC)
 
 clean:
 	rm -rf build
@@ -213,6 +223,7 @@ help:
 ##   make check-all      the same, with the full product of the laws instead of a seeded subset
 ##   make check-foreign  golden frames and laws on aarch64 and big-endian s390x, under qemu-user
 ##   make fuzz           each fuzz target for FUZZ_SECONDS=60
+##   make instructions   record anew how many instructions the hot operations take (bench/instructions.txt)
 ##   make install        honours PREFIX, DESTDIR, BINDIR, LIBDIR, INCLUDEDIR, DATADIR
 ##   make clean          remove build/
 ##   Variants: release clang asan tsan libfuzzer aarch64 s390x, each also with -unit -laws -papers -fuzz appended.

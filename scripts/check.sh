@@ -29,6 +29,7 @@ groups_check() {
     group cli       python3        release         script tests/cli/run.sh build/tersegrad
     group clang     "clang cmocka.h" "clang clang-unit" with_clang
     group valgrind  valgrind       "release build/gradient" script tests/valgrind.sh build/tersegrad
+    group instructions valgrind  build/bench/instructions script bench/instructions.sh build/bench/instructions "${CC:-gcc}"
     group cppcheck  cppcheck       ""              script tests/cppcheck.sh
     group install   "cmake pkg-config" all         script tests/install.sh
     group symbols   readelf        all             script tests/symbols.sh
