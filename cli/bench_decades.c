@@ -41,7 +41,7 @@ static void print_text(const struct bench *bench, const struct decade *decades, 
                     table_cell(&table, "%s", "");
                     continue;
                 }
-                const struct bench_row *row = &decades[d].rows[i < row_count ? i : 0];
+                const struct bench_row *row = &decades[d].rows[i < row_count ? i : 0]; /* there is one at least */
                 double ms = i == row_count ? decades[d].read_ms : add ? row->decode_add_ms : row->encode_ms;
                 table_cell(&table, "%.3f", ns_each(ms, decades[d].count));
             }
@@ -86,7 +86,12 @@ bool bench_run_decades(struct bench *bench, const struct spec_list *specs, bool 
         struct decade *decade = &decades[decade_count++];
         decade->count = bench->count = count;
         decade->rows = calloc(specs->count, sizeof *decade->rows);
-        is_done = decade->rows ? bench_measure(bench, specs, decade->rows, message) : fail(message, "no memory");
+        if (!decade->rows) {
+            decade_count--;
+            is_done = fail(message, "no memory for %zu rows", specs->count);
+            break;
+        }
+        is_done = bench_measure(bench, specs, decade->rows, message);
         decade->read_ms = bench->floors_ms[FLOOR_READ];
     }
     if (is_done && decade_count == 0)
