@@ -13,6 +13,7 @@ export CMOCKA_MESSAGE_OUTPUT=stdout LC_ALL=C
 logs=build/check
 pytest='.venv/bin/python -m pytest -q -rs -p no:cacheprovider'
 limit=900 # seconds for any one program
+[ "$LAWS" != --all ] || limit=3600
 
 # ---- The groups: name, what must be installed, what make builds first, the command -----------------------------------
 
@@ -21,7 +22,7 @@ groups_check() {
     group sanitizers cmocka.h      "asan-unit asan-laws asan-fuzz" with_sanitizers
     group tsan      gcc            build/tsan/tests/laws/threads with_tsan
     group tidy      clang-tidy     ""              script tests/tidy.sh
-    group laws      gcc            release-laws    programs build laws "$LAWS"
+    [ "$LAWS" = --all ] && groups_laws || group laws gcc release-laws programs build laws "$LAWS"
     group unit      cmocka.h       release-unit    programs build unit
     group papers    gcc            release-papers  programs build papers
     group golden    gcc            release         script tests/golden/run.sh build/tersegrad
@@ -38,6 +39,15 @@ groups_check() {
     group layering  bash           ""              script tests/layering.sh
     group runner    bash           ""              script tests/runner.sh
     group example   gcc            all             script tests/example.sh
+}
+
+# The laws one by one: in full they take long, and side by side they are done sooner.
+groups_laws() {
+    local source name
+    for source in tests/laws/*.c; do
+        name=$(basename "$source" .c)
+        group "laws-$name" gcc "build/tests/laws/$name" tally "laws/$name" "build/tests/laws/$name" "$LAWS"
+    done
 }
 
 groups_foreign() {
@@ -179,8 +189,10 @@ choose() {
     local name
     groups_check
     groups_foreign
+    groups_laws
+    group laws gcc release-laws programs build laws "$LAWS"
     case "$*" in
-    --list) printf '%s\n' "${names[@]}"; exit ;;
+    --list) printf '%s\n' "${names[@]}" | sort -u; exit ;;
     check) names=(); groups_check ;;
     foreign) names=(); groups_foreign ;;
     *)

@@ -6,6 +6,9 @@
 # in between. What is not installed is a line that says so.
 import sys
 import time
+import warnings
+
+warnings.simplefilter("ignore")
 
 COUNT, SECONDS, THREADS = int(sys.argv[1]), float(sys.argv[2]), int(sys.argv[3])
 
@@ -71,19 +74,28 @@ def with_torch(torch, x):
 
 def with_piquant(piquant, x):
     import torch
-    context = piquant.Context(THREADS) if hasattr(piquant, "Context") else None
-    t = torch.from_numpy(x)
-    scale, zero = (context or piquant).compute_quant_params_torch(t, dtype=torch.quint4x2)
-    quantize = (context or piquant).quantize_torch
-    line("pypiquant 4 bits", minimum(lambda: quantize(t, scale=scale, zero_point=zero, dtype=torch.quint4x2)), "R", 4,
-         "one scale, which is not timed")
+    import piquant.torch
+    context, t = piquant.Context(THREADS), torch.from_numpy(x)
+
+    def quantise(dtype, rounding):
+        scale, zero = piquant.torch.compute_quant_params(t, dtype=dtype, ctx=context)
+        return piquant.torch.quantize(t, scale=scale, zero_point=zero, dtype=dtype, round_mode=rounding, ctx=context)
+
+    for bits, dtype in ((4, torch.quint4x2), (8, torch.quint8)):
+        for rounding in ("nearest", "stochastic"):
+            line("pypiquant %d bits, %s" % (bits, rounding), minimum(lambda: quantise(dtype, rounding)), "R", bits, "one scale for all")
 
 
 def with_hivemind(hivemind, x):
     import torch
-    from hivemind.compression import Uniform8BitQuantization
-    codec, t = Uniform8BitQuantization(), torch.from_numpy(x)
-    line("hivemind 8 bits", minimum(lambda: codec.compress(t)), "R", 8)
+    from hivemind.compression import BlockwiseQuantization, CompressionInfo, Uniform8BitQuantization
+    t = torch.from_numpy(x)
+    info = CompressionInfo.from_tensor(t)
+    for codec in (Uniform8BitQuantization, BlockwiseQuantization):
+        try:
+            line("hivemind %s" % codec.__name__, minimum(lambda: codec().compress(t, info)), "R", 8)
+        except Exception as error:
+            absent("hivemind %s" % codec.__name__, "R", error)
 
 
 def with_zstandard(zstandard, x):
