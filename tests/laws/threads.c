@@ -17,6 +17,11 @@
 #else
 #define WATCHED false
 #endif
+#if defined(__SANITIZE_ADDRESS__)
+#define SLOW true
+#else
+#define SLOW WATCHED
+#endif
 
 enum { MOST_DEVICES = 16 };
 
@@ -351,8 +356,10 @@ static void forked(const char *name)
     }
     int status = 1;
     expect(child > 0 && waitpid(child, &status, 0) == child && status == 0, "the child ends with status %#x", (unsigned)status);
+    free(parent.frame);
     call(&parent);
     expect(!parent.failed, "the parent goes on");
+    free(parent.frame);
     tg_device_free(parent.device);
     drop(&parent.input);
     check_all("%s after fork", name);
@@ -430,11 +437,11 @@ int main(int argc, char **argv)
         if (!WATCHED)
             forked(name);
     }
-    seeded_cases(WATCHED ? 16 : all ? 1000 : 200);
+    seeded_cases(WATCHED ? 16 : SLOW ? 60 : all ? 1000 : 200);
     spoilt_cases();
     if (!WATCHED)
         many_steps(grown, grown_count, false);
-    if (!WATCHED && !all)
+    if (!SLOW && !all)
         many_steps(grown, 2, true);
     if (all) {
         all_cases();
