@@ -83,7 +83,7 @@ static double next_gaussian(generator *g)
     return sqrt(-2 * log(next_uniform(g))) * cos(6.283185307179586 * next_uniform(g));
 }
 
-const char *const shape_names[SHAPES] = {"gaussian", "layered", "signs", "constant", "zeros", "tiny", "huge", "grid"};
+const char *const shape_names[SHAPES] = {"gaussian", "layered", "signs", "constant", "zeros", "tiny", "huge", "grid", "scattered"};
 
 static double value(shape s, generator *g, uint64_t index)
 {
@@ -98,6 +98,7 @@ static double value(shape s, generator *g, uint64_t index)
     case TINY: return next_gaussian(g) * 1e-39;
     case HUGE_ONES: return (next_uniform(g) * 2 - 1) * 3.4e38;
     case GRID: return ((double)(next_random(g) % 2047) - 1023) / 1024;
+    case SCATTERED: return next_random(g) % 40 == 0 ? next_gaussian(g) : 0;
     default: return 0;
     }
 }

@@ -38,6 +38,7 @@ typedef enum shape {
     TINY,      /* subnormal and barely normal */
     HUGE_ONES, /* near the largest finite number */
     GRID,      /* multiples of 2^-10 below 1 */
+    SCATTERED, /* one in forty is not zero */
     SHAPES
 } shape;
 extern const char *const shape_names[SHAPES];
