@@ -20,6 +20,8 @@ TG_INLINE v_floats v_convert(v_ints x) { return _mm256_cvtepi32_ps(x); }
 TG_INLINE v_ints v_int(int x) { return _mm256_set1_epi32(x); }
 TG_INLINE v_ints v_int16(short x) { return _mm256_set1_epi16(x); }
 TG_INLINE v_ints v_add(v_ints a, v_ints b) { return _mm256_add_epi32(a, b); }
+TG_INLINE v_ints v_xor(v_ints a, v_ints b) { return _mm256_xor_si256(a, b); }
+TG_INLINE v_ints v_mul_low(v_ints a, v_ints b) { return _mm256_mullo_epi32(a, b); }
 TG_INLINE v_ints v_add16(v_ints a, v_ints b) { return _mm256_add_epi16(a, b); }
 TG_INLINE void v_store(float *p, v_floats x) { _mm256_storeu_ps(p, x); }
 TG_INLINE v_ints v_load_bits(const void *p) { return _mm256_loadu_si256((const __m256i *)p); }
