@@ -20,7 +20,4 @@ typedef struct tg_unit {
 /* Quantise, pack and keep the rest, by width (2, 4, 8, any), whether positions must be limited, and whether there is feedback. */
 typedef void (*const tg_unit_encoders[4][2][2])(const tg_unit *unit);
 
-/* tg_kernels.encode_levels with these. */
-size_t tg_avx2_encode_units(const tg_levels_encoding *encoding, size_t n, const tg_unit_encoders encoders);
-
 #endif

@@ -2,6 +2,7 @@
 #ifndef TG_KERNELS_AVX512_LANES_H
 #define TG_KERNELS_AVX512_LANES_H
 
+#include "kernels/avx2/avx2.h"
 #include "kernels/avx2/vector.h"
 
 enum { V_LANES = 16 };
@@ -12,6 +13,7 @@ TG_INLINE v_floats v_load(const float *p) { return _mm512_loadu_ps(p); }
 TG_INLINE v_floats v_broadcast(const float *p) { return _mm512_set1_ps(*p); }
 TG_INLINE v_floats v_float(float x) { return _mm512_set1_ps(x); }
 TG_INLINE v_floats v_mul(v_floats a, v_floats b) { return _mm512_mul_ps(a, b); }
+TG_INLINE v_floats v_plus(v_floats a, v_floats b) { return _mm512_add_ps(a, b); }
 TG_INLINE v_floats v_sub(v_floats a, v_floats b) { return _mm512_sub_ps(a, b); }
 TG_INLINE v_floats v_min(v_floats a, v_floats b) { return _mm512_min_ps(a, b); }
 TG_INLINE v_floats v_max(v_floats a, v_floats b) { return _mm512_max_ps(a, b); }
@@ -46,5 +48,13 @@ TG_INLINE v_ints v_hash_before_last(v_ints x, v_ints key_high)
     x = _mm512_xor_si512(x, _mm512_srli_epi32(x, 15));
     return _mm512_mullo_epi32(x, _mm512_set1_epi32((int)0x846ca68bu));
 }
+
+/* What is done for many vectors at once. */
+TG_INLINE uint32_t v_max_magnitude(const float *values, size_t n) { return tg_avx2_max_magnitude(values, n); }
+TG_INLINE float v_block_sum(tg_sum_of what, const float *values, size_t n, float scale1, float scale2)
+{
+    return tg_avx2_block_sum(what, values, n, scale1, scale2);
+}
+TG_INLINE void v_pack_group(const uint32_t *codes, unsigned width, uint8_t *packed) { tg_avx2_pack_group(codes, width, packed); }
 
 #endif

@@ -1,10 +1,9 @@
-/* The fused encoder's way through a run: unit by unit, compensate, find the scales, and hand over to the rows. */
-#include "kernels/avx2/vector.h"
-
-#if defined(__AVX2__)
+/* The fused encoder's way through a run: unit by unit, compensate, find the scales, and hand over to the rows. For vectors of any size,
+ * as levels_rows.h is. */
+#ifndef TG_KERNELS_AVX2_LEVELS_UNITS_H
+#define TG_KERNELS_AVX2_LEVELS_UNITS_H
 
 #include "base/numeric.h"
-#include "kernels/avx2/avx2.h"
 #include "kernels/avx2/levels_unit.h"
 #include "kernels/quantiser.h"
 
@@ -12,12 +11,12 @@
 TG_INLINE bool radius_of(tg_norm norm, const float *x, size_t n, const uint8_t *stored, float *radius)
 {
     if (norm == TG_NORM_MAX) {
-        uint32_t bits = tg_avx2_max_magnitude(x, n);
+        uint32_t bits = v_max_magnitude(x, n);
         *radius = tg_bits_float(bits);
         return bits < TG_INFINITY_BITS;
     }
     if (norm == TG_NORM_L2) {
-        float sum = tg_avx2_block_sum(TG_SUM_OF_SQUARES, x, n, 1, 1);
+        float sum = v_block_sum(TG_SUM_OF_SQUARES, x, n, 1, 1);
         *radius = (float)tg_sqrt((double)sum);
         return sum >= 0x1p-80f && tg_float_bits(sum) < TG_INFINITY_BITS;
     }
@@ -48,11 +47,9 @@ TG_INLINE size_t find_scales(tg_unit *t, tg_norm norm)
 /* u = gradient + alpha * residual, and the same for rest with beta. */
 static void add_residual(const float *gradient, const float *residual, float factor, size_t n, float *sum)
 {
-    const __m256 f = _mm256_set1_ps(factor);
-    for (size_t i = 0; i < n; i += 8) {
-        __m256 h = _mm256_mul_ps(f, _mm256_loadu_ps(residual + i));
-        _mm256_storeu_ps(sum + i, _mm256_add_ps(_mm256_loadu_ps(gradient + i), h));
-    }
+    const v_floats f = v_float(factor);
+    for (size_t i = 0; i < n; i += V_LANES)
+        v_store(sum + i, v_plus(v_load(gradient + i), v_mul(f, v_load(residual + i))));
 }
 
 static size_t find_scales_of(tg_unit *t)
@@ -64,7 +61,8 @@ static size_t find_scales_of(tg_unit *t)
     }
 }
 
-size_t tg_avx2_encode_units(const tg_levels_encoding *e, size_t n, const tg_unit_encoders encoders)
+/* tg_kernels.encode_levels with these. */
+TG_INLINE size_t encode_units(const tg_levels_encoding *e, size_t n, const tg_unit_encoders encoders)
 {
     const size_t step = e->norm != TG_NORM_GIVEN && e->bucket > TG_UNIT ? e->bucket : TG_UNIT;
     const unsigned row = e->width == 2 ? 0 : e->width == 4 ? 1 : e->width == 8 ? 2 : 3;
@@ -84,7 +82,7 @@ size_t tg_avx2_encode_units(const tg_levels_encoding *e, size_t n, const tg_unit
             if (e->beta != e->alpha) {
                 add_residual(e->gradient + t.at, e->residual + t.at, e->beta, here, rest);
                 t.rest = rest;
-                if (tg_avx2_max_magnitude(rest, here) >= TG_INFINITY_BITS)
+                if (v_max_magnitude(rest, here) >= TG_INFINITY_BITS)
                     break;
             }
         }
