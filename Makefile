@@ -89,7 +89,7 @@ $2/flags: FORCE
 $2/sources: FORCE
 	$$(call remember,$(call library_of,$(or $6,$(MACHINE))) $(COMMAND))
 
-$2/obj/tests/%.o: FOLDERS := $(TEST_INCLUDES)
+$2/obj/tests/%.o: FOLDERS := $(TEST_INCLUDES) $(if $6,-Itests/foreign)
 $2/obj/src/kernels/avx2/%.o: INSTRUCTIONS := $(AVX2)
 $2/obj/src/kernels/avx512/%.o: INSTRUCTIONS := $(AVX512)
 $2/obj/%.o: %.c $2/flags
@@ -110,7 +110,7 @@ $2/tersegrad: $2/obj/cli/main.o $2/obj/command.a $2/libtersegrad.a
 	$$(Q)$3 $5 $(CFLAGS) $(LDFLAGS) -o $$@ $$^ -lm
 
 # Test programs see hidden symbols and the command's functions: they link the archives.
-$2/tests/unit/%: LIBRARIES := -lcmocka
+$2/tests/unit/%: LIBRARIES := $(if $6,,-lcmocka)
 $2/tests/fuzz/%: FUZZER := $(if $(findstring fuzzer,$4),-fsanitize=fuzzer)
 $(if $(findstring fuzzer,$4),,$(FUZZ:%.c=$2/%): $2/obj/tests/fuzz/replay.o)
 $2/tests/%: $2/obj/tests/%.o $(SUPPORT:%.c=$2/obj/%.o) $2/obj/command.a $2/libtersegrad.a
@@ -129,6 +129,7 @@ $(eval $(call variant,clang,build/clang,$(CLANG),-O3))
 $(eval $(call variant,asan,build/asan,$(CC),$(DEBUG) $(NATIVE) $(SANITIZE),$(SANITIZE)))
 $(eval $(call variant,libfuzzer,build/fuzz,$(CLANG),$(DEBUG) -fsanitize=fuzzer-no-link $(SANITIZE),$(SANITIZE)))
 $(eval $(call variant,aarch64,build/aarch64,aarch64-linux-gnu-gcc,-O2,-static,aarch64-linux-gnu-ar))
+$(eval $(call variant,aarch64-clang,build/aarch64-clang,$(CLANG) --target=aarch64-linux-gnu,-O2,-static,aarch64-linux-gnu-ar))
 $(eval $(call variant,s390x,build/s390x,s390x-linux-gnu-gcc,-O2 $(S390),-static,s390x-linux-gnu-ar))
 
 # ---- Products --------------------------------------------------------------------------------------------------------
@@ -211,9 +212,9 @@ help:
 ##   make demo           set up, then compress a gradient in several ways and show a table
 ##   make check          set up, then run every test; ONLY="unit cli" picks groups
 ##   make check-all      the same, with the full product of the laws instead of a seeded subset
-##   make check-foreign  golden frames and laws on aarch64 and big-endian s390x, under qemu-user
+##   make check-foreign  golden frames, unit tests and laws on aarch64 and big-endian s390x, under qemu-user
 ##   make fuzz           each fuzz target for FUZZ_SECONDS=60
 ##   make install        honours PREFIX, DESTDIR, BINDIR, LIBDIR, INCLUDEDIR, DATADIR
 ##   make clean          remove build/
-##   Variants: release clang asan libfuzzer aarch64 s390x, each also with -unit -laws -papers -fuzz appended.
+##   Variants: release clang asan libfuzzer aarch64 aarch64-clang s390x, each also with -unit -laws -papers -fuzz appended.
 ##   Settings: CC, CLANG, CFLAGS, LDFLAGS, WERROR= (warnings stay warnings), V=1 (show commands).
