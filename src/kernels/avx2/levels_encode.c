@@ -8,6 +8,11 @@
 #include "kernels/avx2/levels_rows.h"
 #include "kernels/avx2/levels_units.h"
 
+size_t tg_avx2_encode_units(const tg_levels_encoding *encoding, size_t n, const tg_unit_encoders with)
+{
+    return encode_units(encoding, n, with);
+}
+
 size_t tg_avx2_encode_levels(const tg_levels_encoding *encoding, size_t n) { return encode_units(encoding, n, encoders); }
 
 #endif

@@ -5,9 +5,10 @@
 #include "kernels/kernels.h"
 
 /* Elements of a unit, unless a bucket is longer. Larger ones would hide more latency, but measure worse (1024: +15 %, 2048: +28 % of an
- * encode from memory): the first-level cache is small, and shared where two threads share a core. The same for how far ahead to prefetch,
- * in bytes (2048 and 8192: +10 to 15 %). */
-enum { TG_UNIT = TG_GROUP, TG_UNIT_BUCKETS = TG_UNIT / TG_FUSED_BUCKET, TG_UNIT_AHEAD = 4096 };
+ * encode from memory): the first-level cache is small, and shared where two threads share a core. And how far ahead to prefetch, in bytes:
+ * with feedback there are twice as many lines on their way, and 4096 measures 40 % worse than 2560 to 3072, which is worse still than
+ * nothing at all; without, 2048 measures 25 % worse. */
+enum { TG_UNIT = TG_GROUP, TG_UNIT_BUCKETS = TG_UNIT / TG_FUSED_BUCKET, TG_UNIT_AHEAD = 4096, TG_UNIT_AHEAD_FEEDBACK = 3072 };
 
 typedef struct tg_unit {
     const tg_levels_encoding *encoding;
@@ -19,5 +20,8 @@ typedef struct tg_unit {
 
 /* Quantise, pack and keep the rest, by width (2, 4, 8, any), whether positions must be limited, and whether there is feedback. */
 typedef void (*const tg_unit_encoders[4][2][2])(const tg_unit *unit);
+
+/* tg_kernels.encode_levels with these. */
+size_t tg_avx2_encode_units(const tg_levels_encoding *encoding, size_t n, const tg_unit_encoders encoders);
 
 #endif

@@ -3,7 +3,7 @@
 #define TG_KERNELS_AVX2_VECTOR_H
 
 #include "base/bytes.h"
-#include "kernels/kernels.h"
+#include "kernels/avx2/avx2.h"
 #include "kernels/wide/inline.h"
 
 #if defined(__AVX2__) /* else this folder is compiled to nothing */
@@ -43,6 +43,9 @@ TG_INLINE __m256i tg_hash_before_last(__m256i x, __m256i key_high)
     x = _mm256_xor_si256(x, _mm256_srli_epi32(x, 15));
     return _mm256_mullo_epi32(x, _mm256_set1_epi32((int)0x846ca68bu));
 }
+
+/* By the name that code for any size of vector uses. */
+TG_INLINE void v_pack_group(const uint32_t *codes, unsigned width, uint8_t *packed) { tg_avx2_pack_group(codes, width, packed); }
 
 TG_INLINE __m256i tg_count_from(uint32_t first)
 {

@@ -6,7 +6,6 @@
 #include "kernels/avx2/lanes.h"
 #include "kernels/avx2/left_pack.h"
 
-TG_INLINE v_ints v_keys(v_floats x) { return tg_key_lanes(x); }
 /* A bit for each lane. */
 TG_INLINE unsigned v_mask(v_ints x) { return (unsigned)_mm256_movemask_ps(_mm256_castsi256_ps(x)); }
 TG_INLINE unsigned v_greater(v_ints a, v_ints b) { return v_mask(_mm256_cmpgt_epi32(a, b)); }

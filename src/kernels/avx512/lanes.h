@@ -2,7 +2,6 @@
 #ifndef TG_KERNELS_AVX512_LANES_H
 #define TG_KERNELS_AVX512_LANES_H
 
-#include "kernels/avx2/avx2.h"
 #include "kernels/avx2/vector.h"
 
 enum { V_LANES = 16 };
@@ -13,7 +12,6 @@ TG_INLINE v_floats v_load(const float *p) { return _mm512_loadu_ps(p); }
 TG_INLINE v_floats v_broadcast(const float *p) { return _mm512_set1_ps(*p); }
 TG_INLINE v_floats v_float(float x) { return _mm512_set1_ps(x); }
 TG_INLINE v_floats v_mul(v_floats a, v_floats b) { return _mm512_mul_ps(a, b); }
-TG_INLINE v_floats v_plus(v_floats a, v_floats b) { return _mm512_add_ps(a, b); }
 TG_INLINE v_floats v_sub(v_floats a, v_floats b) { return _mm512_sub_ps(a, b); }
 TG_INLINE v_floats v_min(v_floats a, v_floats b) { return _mm512_min_ps(a, b); }
 TG_INLINE v_floats v_max(v_floats a, v_floats b) { return _mm512_max_ps(a, b); }
@@ -22,6 +20,8 @@ TG_INLINE v_floats v_convert(v_ints x) { return _mm512_cvtepi32_ps(x); }
 TG_INLINE v_ints v_int(int x) { return _mm512_set1_epi32(x); }
 TG_INLINE v_ints v_int16(short x) { return _mm512_set1_epi16(x); }
 TG_INLINE v_ints v_add(v_ints a, v_ints b) { return _mm512_add_epi32(a, b); }
+TG_INLINE v_ints v_xor(v_ints a, v_ints b) { return _mm512_xor_si512(a, b); }
+TG_INLINE v_ints v_mul_low(v_ints a, v_ints b) { return _mm512_mullo_epi32(a, b); }
 TG_INLINE v_ints v_add16(v_ints a, v_ints b) { return _mm512_add_epi16(a, b); }
 TG_INLINE void v_store(float *p, v_floats x) { _mm512_storeu_ps(p, x); }
 TG_INLINE v_ints v_load_bits(const void *p) { return _mm512_loadu_si512(p); }
@@ -48,13 +48,5 @@ TG_INLINE v_ints v_hash_before_last(v_ints x, v_ints key_high)
     x = _mm512_xor_si512(x, _mm512_srli_epi32(x, 15));
     return _mm512_mullo_epi32(x, _mm512_set1_epi32((int)0x846ca68bu));
 }
-
-/* What is done for many vectors at once. */
-TG_INLINE uint32_t v_max_magnitude(const float *values, size_t n) { return tg_avx2_max_magnitude(values, n); }
-TG_INLINE float v_block_sum(tg_sum_of what, const float *values, size_t n, float scale1, float scale2)
-{
-    return tg_avx2_block_sum(what, values, n, scale1, scale2);
-}
-TG_INLINE void v_pack_group(const uint32_t *codes, unsigned width, uint8_t *packed) { tg_avx2_pack_group(codes, width, packed); }
 
 #endif

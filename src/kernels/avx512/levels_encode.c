@@ -5,8 +5,7 @@
 
 #include "kernels/avx512/lanes.h"
 #include "kernels/avx2/levels_rows.h"
-#include "kernels/avx2/levels_units.h"
 
-size_t tg_avx512_encode_levels(const tg_levels_encoding *encoding, size_t n) { return encode_units(encoding, n, encoders); }
+size_t tg_avx512_encode_levels(const tg_levels_encoding *encoding, size_t n) { return tg_avx2_encode_units(encoding, n, encoders); }
 
 #endif

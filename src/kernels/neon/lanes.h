@@ -44,6 +44,10 @@ TG_INLINE v_ints v_add(v_ints a, v_ints b) { return vaddq_u32(a, b); }
 TG_INLINE v_ints v_and(v_ints a, v_ints b) { return vandq_u32(a, b); }
 TG_INLINE v_ints v_or(v_ints a, v_ints b) { return vorrq_u32(a, b); }
 TG_INLINE v_ints v_xor(v_ints a, v_ints b) { return veorq_u32(a, b); }
+TG_INLINE v_ints v_xor3(v_ints a, v_ints b, v_ints c) { return veorq_u32(veorq_u32(a, c), b); }
+TG_INLINE v_ints v_mul_low(v_ints a, v_ints b) { return vmulq_u32(a, b); }
+TG_INLINE v_ints v_larger(v_ints a, v_ints b) { return vmaxq_u32(a, b); }
+TG_INLINE uint32_t v_largest(v_ints x) { return vmaxvq_u32(x); }
 TG_INLINE v_ints v_add16(v_ints a, v_ints b)
 {
     return vreinterpretq_u32_u16(vaddq_u16(vreinterpretq_u16_u32(a), vreinterpretq_u16_u32(b)));
@@ -85,12 +89,22 @@ TG_INLINE v_ints v_count_from(uint32_t first)
     return vaddq_u32(vdupq_n_u32(first), vld1q_u32(lanes));
 }
 
-/* What is done for many vectors at once. */
-TG_INLINE uint32_t v_max_magnitude(const float *values, size_t n) { return tg_neon_max_magnitude(values, n); }
-TG_INLINE float v_block_sum(tg_sum_of what, const float *values, size_t n, float scale1, float scale2)
+/* The published tree over a row: l and l + 8, then 4, 2, 1. */
+TG_INLINE float v_sum_of_lanes(const v_floats row[4])
 {
-    return tg_neon_block_sum(what, values, n, scale1, scale2);
+    const v_floats four = vaddq_f32(vaddq_f32(row[0], row[2]), vaddq_f32(row[1], row[3]));
+    const float32x2_t two = vadd_f32(vget_low_f32(four), vget_high_f32(four));
+    return vget_lane_f32(two, 0) + vget_lane_f32(two, 1);
 }
+
+/* tg_prefetch; x86 wants to have computed x first. */
+TG_INLINE void v_prefetch_after(v_ints x, const void *p, size_t bytes)
+{
+    (void)x;
+    tg_prefetch(p, bytes);
+}
+
+TG_INLINE uint32_t v_max_magnitude(const float *values, size_t n) { return tg_neon_max_magnitude(values, n); }
 TG_INLINE void v_pack_group(const uint32_t *codes, unsigned width, uint8_t *packed) { tg_neon_pack_group(codes, width, packed); }
 
 #endif

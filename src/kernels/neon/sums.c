@@ -101,7 +101,7 @@ TG_INLINE v_floats term(tg_sum_of what, bool scaled, const float *values, v_floa
 TG_INLINE float sum_of(tg_sum_of what, bool scaled, const float *values, size_t n, float scale1, float scale2)
 {
     const v_floats s1 = v_float(scale1), s2 = v_float(scale2);
-    v_floats a = v_float(0), b = a, c = a, d = a; /* lanes 0 … 3, 4 … 7, 8 … 11, 12 … 15 */
+    v_floats lanes[4] = {v_float(0), v_float(0), v_float(0), v_float(0)};
     float last[TG_LANES] = {0};
     for (size_t i = 0; i < n; i += TG_LANES) {
         const float *row = values + i;
@@ -109,14 +109,11 @@ TG_INLINE float sum_of(tg_sum_of what, bool scaled, const float *values, size_t 
             memcpy(last, row, (n - i) * sizeof(float));
             row = last;
         }
-        a = v_plus(a, term(what, scaled, row, s1, s2));
-        b = v_plus(b, term(what, scaled, row + 4, s1, s2));
-        c = v_plus(c, term(what, scaled, row + 8, s1, s2));
-        d = v_plus(d, term(what, scaled, row + 12, s1, s2));
+        TG_UNROLL
+        for (unsigned part = 0; part < 4; part++)
+            lanes[part] = v_plus(lanes[part], term(what, scaled, row + part * V_LANES, s1, s2));
     }
-    const v_floats four = v_plus(v_plus(a, c), v_plus(b, d)); /* l and l + 8, then 4 */
-    const float32x2_t two = vadd_f32(vget_low_f32(four), vget_high_f32(four));
-    return vget_lane_f32(two, 0) + vget_lane_f32(two, 1);
+    return v_sum_of_lanes(lanes);
 }
 
 float tg_neon_block_sum(tg_sum_of what, const float *values, size_t n, float scale1, float scale2)
