@@ -53,6 +53,11 @@ TG_INLINE v_floats v_negative(v_floats x) { return _mm256_xor_ps(x, _mm256_set1_
 TG_INLINE v_ints v_xor_lower(v_ints a, v_ints b) { return _mm256_and_si256(_mm256_xor_si256(a, b), _mm256_set1_epi32(0xffff)); }
 /* Lower halves of the first, upper halves of the second. */
 TG_INLINE v_ints v_blend16(v_ints low, v_ints high) { return _mm256_blend_epi16(low, high, 0xaa); }
-TG_INLINE v_ints v_hash_before_last(v_ints x, v_ints key_high) { return tg_hash_before_last(x, key_high); }
+/* tg_prefetch, but not before x has been computed: compilers like to ask for many lines at once, and memory does not (docs/performance.md). */
+TG_INLINE void v_prefetch_after(v_ints x, const void *p, size_t bytes)
+{
+    __asm__ volatile("prefetcht0 %0" : : "m"(*(const char *)((uintptr_t)p + bytes)), "v"(x));
+}
+TG_INLINE v_ints v_xor3(v_ints a, v_ints b, v_ints c) { return v_xor(v_xor(a, c), b); }
 
 #endif

@@ -19,13 +19,15 @@ typedef struct group {
     const float *gradient;   /* to be prefetched further on */
     const float *gain, *unit, *radius; /* of the bucket that the group starts in, and those that follow */
     unsigned bucket_shift;             /* pair >> bucket_shift: the bucket of a pair of rows */
-    v_ints counter, key_high;
+    v_ints counter, mixed_key;
     uint32_t levels;
 } group;
 
 /* What a bucket's values are quantised by, in every lane. */
 typedef struct scale {
-    v_floats gain, unit, most, least;
+    v_floats gain;
+    v_floats unit, most, least; /* with feedback */
+    v_floats sent;              /* the same as values of levels 0 … 7, -8 … -1, where they are few enough to be looked up */
 } scale;
 
 /* Which variant: constants wherever it is used. */
@@ -37,17 +39,27 @@ typedef struct variant {
 
 /* ---- two rows, as many lanes as a vector has ---- */
 
-/* tg_hash but for its last step, of several vectors of counters. */
-TG_INLINE void v_hash_several(v_ints x[CHAINS], v_ints key_high)
+/* tg_hash but for its last step, of several vectors of counters. The key meets x before x ^= x >> 15, which may as well come first if the
+ * key has gone through it by itself. */
+TG_INLINE void hash_several(v_ints x[CHAINS], v_ints mixed_key)
 {
 #define EACH(OPERATION) TG_UNROLL for (unsigned i = 0; i < CHAINS; i++) x[i] = OPERATION
     EACH(v_xor(x[i], v_shift_right(x[i], 16)));
     EACH(v_mul_low(x[i], v_int(0x7feb352d)));
-    EACH(v_xor(x[i], key_high));
-    EACH(v_xor(x[i], v_shift_right(x[i], 15)));
+    EACH(v_xor3(x[i], v_shift_right(x[i], 15), mixed_key));
     EACH(v_mul_low(x[i], v_int((int)0x846ca68bu)));
 #undef EACH
 }
+
+/* What the decoder will see for levels. */
+TG_INLINE v_floats value_of(const scale *s, v_floats levels)
+{
+    return v_max(s->least, v_min(s->most, v_mul(levels, s->unit)));
+}
+
+#ifdef V_LOOKUP
+TG_INLINE bool looked_up(variant v) { return v.width == 2 || v.width == 4; }
+#endif
 
 /* The scale of the bucket that a pair of rows lies in. */
 TG_INLINE scale scale_at(const group *g, variant v, unsigned pair)
@@ -59,6 +71,10 @@ TG_INLINE scale scale_at(const group *g, variant v, unsigned pair)
         s.most = v_broadcast(g->radius + bucket);
         s.least = v_negative(s.most);
     }
+#ifdef V_LOOKUP
+    if (v.feedback && looked_up(v))
+        s.sent = value_of(&s, v_convert(v_signed_nibbles()));
+#endif
     return s;
 }
 
@@ -75,20 +91,26 @@ TG_INLINE v_ints position_of(const group *g, variant v, size_t at, const scale *
 }
 
 /* residual = rest - sent, the level being in the upper half of `drawn`. */
-TG_INLINE void keep_rest(const group *g, size_t at, const scale *s, v_ints drawn)
+TG_INLINE void keep_rest(const group *g, variant v, size_t at, const scale *s, v_ints drawn)
 {
-    v_floats sent = v_mul(v_convert(v_upper(drawn)), s->unit);
-    sent = v_max(s->least, v_min(s->most, sent));
+    (void)v;
+    const v_ints level = v_upper(drawn);
+#ifdef V_LOOKUP
+    const v_floats sent = looked_up(v) ? v_look_up(s->sent, level) : value_of(s, v_convert(level));
+#else
+    const v_floats sent = value_of(s, v_convert(level));
+#endif
     v_store(g->residual + at, v_sub(v_load(g->rest + at), sent));
 }
 
 /* A row is a cache line, and a pair of rows is drawn in V_PARTS parts. */
-TG_INLINE void prefetch_rows(const group *g, variant v, unsigned pair, unsigned part)
+TG_INLINE void prefetch_rows(const group *g, variant v, unsigned pair, unsigned part, v_ints drawn)
 {
-    for (unsigned row = 2 * pair + part; row < 2 * pair + 2; row += V_PARTS) {
-        tg_prefetch(g->gradient + 16 * row, v.feedback ? TG_UNIT_AHEAD_FEEDBACK : TG_UNIT_AHEAD);
+    TG_UNROLL
+    for (unsigned row = part; row < 2; row += V_PARTS) {
+        v_prefetch_after(drawn, g->gradient + 32 * pair + 16 * row, v.feedback ? TG_UNIT_AHEAD_FEEDBACK : TG_UNIT_AHEAD);
         if (v.feedback)
-            tg_prefetch(g->residual + 16 * row, TG_UNIT_AHEAD_FEEDBACK);
+            v_prefetch_after(drawn, g->residual + 32 * pair + 16 * row, TG_UNIT_AHEAD_FEEDBACK);
     }
 }
 
@@ -99,7 +121,7 @@ TG_INLINE void hash_pairs(const group *g, unsigned pair, unsigned part, v_ints x
     TG_UNROLL
     for (unsigned i = 0; i < CHAINS; i++)
         x[i] = v_add(g->counter, v_load_bits(tg_counting + 16 * (pair + i) + V_LANES * part));
-    v_hash_several(x, g->key_high);
+    hash_several(x, g->mixed_key);
 }
 
 /* Levels of rows 2 * pair and 2 * pair + 1, lanes from V_LANES * part on: signed, in the upper halves; what is below is noise. */
@@ -109,10 +131,10 @@ TG_INLINE void draw_pair(const group *g, variant v, unsigned pair, unsigned part
     v_ints high = v_shift_right(hash, 16), low = v_xor_lower(hash, high);
     *even = v_add(position_of(g, v, at, s), low);
     *odd = v_add(position_of(g, v, at + 16, s), high);
-    prefetch_rows(g, v, pair, part);
+    prefetch_rows(g, v, pair, part, *even);
     if (v.feedback) {
-        keep_rest(g, at, s, *even);
-        keep_rest(g, at + 16, s, *odd);
+        keep_rest(g, v, at, s, *even);
+        keep_rest(g, v, at + 16, s, *odd);
     }
 }
 
@@ -204,8 +226,7 @@ TG_INLINE void encode_group(const group *g, variant v, unsigned width, uint8_t *
 TG_INLINE void encode_unit(const tg_unit *t, variant v)
 {
     const tg_levels_encoding *e = t->encoding;
-    group g = {.key_high = v_int((int)e->key.high),
-               .levels = e->levels};
+    group g = {.mixed_key = v_int((int)(e->key.high ^ e->key.high >> 15)), .levels = e->levels};
     while (e->bucket >> g.bucket_shift > 32 && g.bucket_shift < 4)
         g.bucket_shift++;
     for (size_t done = 0; done < t->n; done += TG_GROUP) {

@@ -15,6 +15,7 @@ typedef struct tg_unit {
     size_t at, n; /* of its run */
     const float *u, *rest;
     uint8_t *scales, *packed;
+    bool exceeds; /* a position lies beyond the last level */
     float gain[TG_UNIT_BUCKETS], value[TG_UNIT_BUCKETS], radius[TG_UNIT_BUCKETS];
 } tg_unit;
 

@@ -40,10 +40,12 @@ TG_INLINE uint32_t stage_max(const float *gradient, const float *residual, float
     return v_largest(most[0]);
 }
 
-TG_INLINE float stage_squares(const float *gradient, const float *residual, float factor, size_t n, float *sum)
+/* The largest magnitude, too: it costs nothing, as the sums wait for each other. */
+TG_INLINE float stage_squares(const float *gradient, const float *residual, float factor, size_t n, float *sum, float *largest)
 {
     const v_floats f = v_float(factor);
     v_floats lanes[ROW_PARTS];
+    v_ints most = v_int(0);
     TG_UNROLL
     for (unsigned part = 0; part < ROW_PARTS; part++)
         lanes[part] = v_float(0);
@@ -52,8 +54,10 @@ TG_INLINE float stage_squares(const float *gradient, const float *residual, floa
         for (unsigned part = 0; part < ROW_PARTS; part++) {
             v_floats x = staged(gradient, residual, f, i + part * V_LANES, sum);
             lanes[part] = v_plus(lanes[part], v_mul(x, x));
+            most = v_larger(most, v_keys(x));
         }
     }
+    *largest = tg_bits_float(v_largest(most));
     return v_sum_of_lanes(lanes);
 }
 
@@ -66,7 +70,7 @@ TG_INLINE void stage_values(const float *gradient, const float *residual, float 
 
 /* False where the value needs care. */
 TG_INLINE bool stage_bucket(const tg_levels_encoding *e, tg_norm norm, const float *gradient, const float *residual, size_t n,
-                            const uint8_t *stored, float *u, float *radius)
+                            const uint8_t *stored, float *u, float *radius, float *largest)
 {
     if (norm == TG_NORM_MAX) {
         const uint32_t bits = stage_max(gradient, residual, e->alpha, n, u);
@@ -74,7 +78,7 @@ TG_INLINE bool stage_bucket(const tg_levels_encoding *e, tg_norm norm, const flo
         return bits < TG_INFINITY_BITS;
     }
     if (norm == TG_NORM_L2) {
-        const float sum = stage_squares(gradient, residual, e->alpha, n, u);
+        const float sum = stage_squares(gradient, residual, e->alpha, n, u, largest);
         *radius = (float)tg_sqrt((double)sum);
         return sum >= 0x1p-80f && tg_float_bits(sum) < TG_INFINITY_BITS;
     }
@@ -90,14 +94,15 @@ TG_INLINE void stage_as(tg_unit *t, tg_norm norm, bool feedback, float *u)
     const size_t bucket = e->bucket < t->n ? e->bucket : t->n;
     size_t done = 0;
     for (size_t b = 0; done < t->n; b++, done += bucket) {
-        float radius;
+        float radius, largest = 0;
         if (!stage_bucket(e, norm, e->gradient + t->at + done, feedback ? e->residual + t->at + done : NULL, bucket,
-                          t->scales + 4 * b, u + done, &radius))
+                          t->scales + 4 * b, u + done, &radius, &largest))
             break;
         if (!(radius >= TG_LIFT_BELOW) && radius != 0)
             break;
         t->radius[b] = radius;
         t->gain[b] = radius > 0 ? tg_level_gain(e->levels, radius) : 0;
+        t->exceeds = t->exceeds || largest * t->gain[b] > (float)e->levels * 0x1p16f;
         if (feedback)
             t->value[b] = radius > 0 ? tg_level_unit(e->levels, radius) : 0;
         tg_store_float(t->scales + 4 * b, radius);
@@ -122,9 +127,9 @@ TG_INLINE size_t encode_units(const tg_levels_encoding *e, size_t n, const tg_un
     /* What is packed at once has one scale; else the variant for any width, which looks after every pair of rows, takes it. */
     const bool small = e->bucket < (e->width == 2 ? 256 : 128);
     const unsigned row = small ? 3 : e->width == 2 ? 0 : e->width == 4 ? 1 : e->width == 8 ? 2 : 3;
-    /* A largest magnitude, or a norm computed from it, is off by so little that a position rounds to the last level all the same: by
-     * 2^-24 of 2^23 at most for 127 levels and the maximum, by 3 * 2^-24 of 2^21 for 31 levels and the L2 norm. */
-    const bool limit = e->exceeds || e->levels > (e->norm == TG_NORM_MAX ? 127 : 31);
+    /* A largest magnitude is off by so little that a position rounds to the last level all the same: by 2^-24 of 2^23 at most for 127
+     * levels. Whether a norm is less than it should be is found out for each unit. */
+    const bool limit = e->exceeds || (e->norm != TG_NORM_L2 && e->levels > (e->norm == TG_NORM_MAX ? 127 : 31));
     float u[TG_BLOCK], rest[TG_BLOCK];
     tg_unit t = {.encoding = e};
     for (t.at = 0; t.at < n; t.at += t.n) {
@@ -140,8 +145,9 @@ TG_INLINE size_t encode_units(const tg_levels_encoding *e, size_t n, const tg_un
                 break;
         }
         t.n = here;
+        t.exceeds = false;
         stage(&t, u);
-        encoders[row][limit][e->residual != NULL](&t);
+        encoders[row][limit || t.exceeds][e->residual != NULL](&t);
         if (t.n < here)
             return t.at + t.n;
     }
