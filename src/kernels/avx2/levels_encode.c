@@ -8,9 +8,10 @@
 #include "kernels/avx2/levels_rows.h"
 #include "kernels/avx2/levels_units.h"
 
-size_t tg_avx2_encode_units(const tg_levels_encoding *encoding, size_t n, const tg_unit_encoders with)
+/* With the rows of another instruction set. */
+size_t tg_avx2_encode_units(const tg_levels_encoding *encoding, size_t n, const tg_unit_encoders encoders)
 {
-    return encode_units(encoding, n, with);
+    return encode_units(encoding, n, encoders);
 }
 
 size_t tg_avx2_encode_levels(const tg_levels_encoding *encoding, size_t n) { return encode_units(encoding, n, encoders); }
