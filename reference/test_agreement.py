@@ -114,6 +114,8 @@ def data(shape: str, count: int, seed: int) -> np.ndarray:
         x[rng.random(count) < 0.2] = 0
     elif shape == "signs":
         x = np.sign(x)
+    elif shape == "scattered":
+        x[rng.random(count) >= 0.02] = 0
     elif shape == "clustered":
         x *= np.where(np.arange(count) // 700 % 5 == 0, 10.0, 1e-3)
     return x.astype(np.float32)
@@ -132,7 +134,7 @@ def assert_same(frame: bytes, ours: np.ndarray | None) -> None:
 @pytest.mark.parametrize("text", SPECS)
 def test_whole_frames(library: Library, text: str) -> None:
     for seed, count in enumerate([0, 1, 2, 17, 511, 512, 513, 1000, 4096, 5001, 70001]):
-        for shape in ("gaussian", "layered", "signs", "clustered"):
+        for shape in ("gaussian", "layered", "signs", "clustered", "scattered"):
             frame = library.encode(text, data(shape, count, seed), step=seed, checksum=seed % 4 != 0)
             assert_same(frame, library.decode(frame, count))
 
@@ -165,8 +167,8 @@ def with_checksum(frame: bytearray) -> bytes:
 @pytest.mark.parametrize("text", SPECS)
 def test_damaged_frames(library: Library, text: str) -> None:
     rng = np.random.default_rng(len(text))
-    for count in (1, 40, 1300, 5000):
-        whole = library.encode(text, data("layered" if count == 1300 else "gaussian", count, count))
+    for count in (1, 40, 1300, 2000, 5000):
+        whole = library.encode(text, data({1300: "layered", 2000: "scattered"}.get(count, "gaussian"), count, count))
         for _ in range(60):
             frame = bytearray(whole)
             for _ in range(rng.integers(1, 4)):

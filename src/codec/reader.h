@@ -4,32 +4,42 @@
 #define TG_CODEC_READER_H
 
 #include "code/elias.h"
-#include "code/entropy.h"
 #include "codec/codec.h"
+#include "codec/entropy_codes.h"
 #include "codec/levels.h"
 #include "codec/positions.h"
 
-/* Levels: scales, and codes in one of four layouts. */
+/* Chunks of Elias codes. */
+typedef struct tg_elias_chunks {
+    const uint8_t *directory; /* lengths of the chunks still to come */
+    const uint8_t *stream;    /* where the next chunk starts */
+    uint64_t chunk_end;       /* where the open one ends */
+    tg_elias_reader reader;
+} tg_elias_chunks;
+
+/* Levels that are not zero, and where they are. */
+typedef struct tg_listed_levels {
+    tg_positions_reader positions;
+    tg_entropy_codes codes;
+    uint16_t ahead[TG_GROUP]; /* codes are decoded a group at a time and handed out from here */
+    size_t ahead_at, ahead_count;
+} tg_listed_levels;
+
+/* Levels: scales, and codes in one of five layouts. */
 typedef struct tg_levels_reader {
     const tg_kernels *kernels;
     tg_levels_shape shape;
-    unsigned width, low, layout;
+    unsigned width, layout;
     uint64_t position;
     const uint8_t *scales;
-    const uint8_t *codes;     /* packed codes, or the entropy layout's low bits */
-    const uint8_t *directory; /* lengths of the chunks still to come */
-    const uint8_t *stream;    /* where the next chunk starts */
-    uint64_t chunk, chunk_end; /* elements of a chunk; where the open one ends */
+    const uint8_t *codes; /* packed */
     uint64_t scale_bytes;
-    const tg_entropy_slots *slots; /* for the present call, where many digits are read */
-    uint64_t *histogram;      /* if not NULL, counts the codes that go by, from histogram_first on */
+    uint64_t *histogram;  /* if not NULL, counts the codes that go by, from histogram_first on */
     uint32_t histogram_first;
     union {
-        tg_elias_reader elias;
-        struct {
-            tg_entropy_plan plan;
-            tg_entropy_reader reader;
-        } entropy;
+        tg_elias_chunks elias;
+        tg_entropy_codes entropy;
+        tg_listed_levels listed;
     } open;
 } tg_levels_reader;
 
