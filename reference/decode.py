@@ -74,8 +74,8 @@ HEADER = struct.Struct("<4s6BH3I4Q2I")
 NONE, FP16, BF16, QSGD, TERNGRAD, ONEBIT = range(6)
 SPARSIFIERS = range(16, 22)  # topk, randk, gaussiank, dgck, trimk, sidco
 AS_FP32, AS_FP16, AS_BF16, AS_LEVELS = range(4)  # the choice `values`
-PACKED, ELIAS_SPARSE, ELIAS_DENSE, ENTROPY, ENTROPY_SPARSE = range(5)  # the layouts
-LAYOUTS_OF_CODING = ((PACKED,), (ELIAS_SPARSE, ELIAS_DENSE), (ENTROPY, ENTROPY_SPARSE), range(5))
+PACKED, ELIAS_SPARSE, ELIAS_DENSE, ENTROPY, ENTROPY_SPARSE, PREFIX = range(6)  # the layouts
+LAYOUTS_OF_CODING = ((PACKED,), (ELIAS_SPARSE, ELIAS_DENSE), (ENTROPY, ENTROPY_SPARSE, PREFIX), range(6))
 LEVEL_FIELDS = ("norm", "range", "coding", "levels", "bucket")
 SPEC_FIELDS = LEVEL_FIELDS + ("values", "amount_kind", "amount")
 
@@ -118,7 +118,7 @@ def read_header(frame: bytes) -> Header:
     require(version == 0, f"unknown version {version}")
     require(dtype <= 2, f"unknown dtype {dtype}")
     require(flags <= 1, f"unknown flags {flags:#x}")
-    require(layout <= ENTROPY_SPARSE, f"unknown layout {layout}")
+    require(layout <= PREFIX, f"unknown layout {layout}")
     require(codec <= ONEBIT or codec in SPARSIFIERS, f"unknown codec {codec}")
     require(choices < 128, "bit 7 of choices is set")
     h = Header(dtype, flags, layout, codec, choices & 1, choices >> 1 & 1, choices >> 2 & 3, choices >> 4 & 3,
@@ -185,7 +185,11 @@ def level_values(r: Reader, n: int, s: int, minmax: bool, bucket: int, layout: i
     elif layout == ENTROPY_SPARSE:
         q = entropy_sparse_levels(r, n, s)
     else:
-        codes = packed(r, n, code_width(2 * s + 1)) if layout == PACKED else entropy_codes(r, n, s, 2 * s + 1)
+        if layout == ENTROPY:
+            codes = entropy_codes(r, n, s, 2 * s + 1)
+        else:
+            w = code_width(2 * s + 1)
+            codes = packed(r if layout == PACKED else Reader(prefix_bytes(r, n, w)), n, w)
         q = np.minimum(codes, 2 * s).astype(np.int32) - s
     r.end("levels")
 
@@ -374,6 +378,51 @@ def entropy_sparse_levels(r: Reader, n: int, s: int) -> np.ndarray:
         codes = np.minimum(entropy_codes(r, len(index), s, 2 * s), 2 * s - 1).astype(np.int32)
         q[index] = codes - s + (codes >= s)
     return q
+
+
+# ---- 4.5 Prefix ------------------------------------------------------------------------------------------------------
+def prefix_table(lengths: list[int]) -> tuple[np.ndarray, np.ndarray]:
+    """For each 12 bits, the first of them lowest, the byte that they start with and the length of its code."""
+    require(max(lengths) <= 12, "a code of more than 12 bits")
+    require(sum(2 ** (12 - length) for length in lengths if length) == 1 << 12, "an incomplete code")
+    value, length_of = np.zeros(1 << 12, np.uint8), np.zeros(1 << 12, np.int64)
+    code, last = -1, 0
+    for length, byte in sorted((length, byte) for byte, length in enumerate(lengths) if length):
+        code, last = code + 1 << length - last if last else 0, length
+        low = int(f"{code:0{length}b}"[::-1], 2)
+        value[low :: 1 << length], length_of[low :: 1 << length] = byte, length
+    return value, length_of
+
+
+def prefix_stream(raw: memoryview, n: int, value: np.ndarray, length: np.ndarray) -> np.ndarray:
+    """Where a code would end is known for every bit; the codes are those that follow one another from the first bit on."""
+    bits = np.concatenate((unpack_bits(raw), np.zeros(12, np.uint8)))
+    ahead = sum(bits[i : len(bits) - 12 + i].astype(np.int64) << i for i in range(12))  # the next 12 bits from each place on
+    steps, places, at = length[ahead].tolist(), [], 0
+    try:
+        for _ in range(n):
+            places.append(at)
+            at += steps[at]
+    except IndexError:
+        raise Refused("a stream is too short") from None
+    require(at <= len(steps), "a stream is too short")
+    require(len(steps) - at < 8, "a stream is too long")
+    require(not bits[at:].any(), "a stream is padded with ones")
+    return value[ahead[places]] if n else np.zeros(0, np.uint8)
+
+
+def prefix_bytes(r: Reader, n: int, w: int) -> bytes:
+    require(w in (2, 4, 8), f"codes of {w} bits have no prefix layout")
+    total, chunk = ceil_div(n * w, 8), 1 << 17
+    halves = np.frombuffer(r.take(128, "the code"), np.uint8)
+    table = prefix_table(np.stack((halves & 15, halves >> 4), axis=1).reshape(-1).tolist())
+    directory = r.array("<u2", 8 * ceil_div(total, chunk), "directory").reshape(-1, 8).tolist()
+    out = np.zeros(total, np.uint8)
+    for i, sizes in enumerate(directory):
+        part = out[i * chunk : (i + 1) * chunk]  # a view
+        for s, size in enumerate(sizes):
+            part[s::8] = prefix_stream(r.take(size, "a stream"), len(part[s::8]), *table)
+    return out.tobytes()
 
 
 # ---- 5. One bit ------------------------------------------------------------------------------------------------------

@@ -148,11 +148,20 @@ def test_halves(library: Library) -> None:
 
 def test_pairs_of_digits(library: Library) -> None:
     """From 2^18 elements on, small levels are coded in pairs."""
-    for levels, norm in ((7, "max"), (7, "l2"), (1, "max")):
+    for levels, norm in ((3, "max"), (2, "max")):  # those of 2, 4 and 8 bits have a prefix code
         values = data("gaussian", (1 << 18) + 77, levels)
         frame = library.encode(f"qsgd:levels={levels},norm={norm},coding=entropy", values)
         assert frame[64 + 4 * -(-values.size // 512) + 1] == 2, "the test wants pairs and has none"
         assert_same(frame, library.decode(frame, values.size))
+
+
+def test_prefix_codes(library: Library) -> None:
+    for text in ("qsgd:levels=7", "qsgd:levels=7,norm=l2", "qsgd:levels=127,bucket=0", "terngrad:bucket=100", "qsgd:levels=5,range=minmax"):
+        for count in (1 << 18, (1 << 18) + 77, 1 << 20):
+            values = data("gaussian", count, count % 100)
+            frame = library.encode(f"{text}{',' if ':' in text else ':'}coding=entropy", values)
+            assert frame[7] == 5, "the test wants a prefix code and has none"
+            assert_same(frame, library.decode(frame, values.size))
 
 
 def with_checksum(frame: bytearray) -> bytes:

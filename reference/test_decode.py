@@ -184,6 +184,40 @@ def entropy_sparse(q, s, g=12, mode=0, **options):
     return sparse_payload(len(q), g, segments, entropy(codes, s, values=2 * s, **options) if codes else b"")
 
 
+def flat_lengths(values):
+    """A complete code for at least two values, as short as can be."""
+    m = len(values)
+    short = 2 ** m.bit_length() - m  # so many need only m.bit_length() - 1 bits
+    return {v: m.bit_length() - (i < short) for i, v in enumerate(sorted(values))}
+
+
+def skewed_lengths(values):
+    """Lengths 1, 2, 3 … and 12 for what is left over, with a flat tree below 1111."""
+    values = sorted(values)
+    out = {v: i + 1 for i, v in enumerate(values[:4])}
+    return {**out, **{v: 4 + n for v, n in flat_lengths(values[4:]).items()}} if len(values) > 5 else flat_lengths(values)
+
+
+def prefix_codes(lengths):
+    codes, code, last = {}, -1, 0
+    for length, value in sorted((n, v) for v, n in lengths.items()):
+        code, last = code + 1 << length - last if last else 0, length
+        codes[value] = [int(bit) for bit in f"{code:0{length}b}"]
+    return codes
+
+
+def prefix(raw, lengths=None, **change):
+    lengths = lengths or flat_lengths(set(raw) | {0, 1})
+    codes = prefix_codes(lengths)
+    nibbles = [lengths.get(v, 0) for v in range(256)]
+    out = bytes(nibbles[2 * i] | nibbles[2 * i + 1] << 4 for i in range(128))
+    streams = []
+    for at in range(0, len(raw), 1 << 17):
+        chunk = raw[at : at + (1 << 17)]
+        streams += [to_bytes([bit for v in chunk[s::8] for bit in codes[v]]) for s in range(8)]
+    return out + b"".join(struct.pack("<H", len(x)) for x in streams) + b"".join(streams)
+
+
 def level_values(q, s, scales, bucket):
     """The values, one scalar at a time, in doubles rounded to float32 after each operation."""
     out = []
@@ -288,7 +322,7 @@ def test_header_fields():
 
 @pytest.mark.parametrize("over, why", [
     (dict(magic=b"TGRE"), "magic"), (dict(version=1), "version"), (dict(dtype=3), "dtype"), (dict(flags=3), "flags"),
-    (dict(layout=5), "layout"), (dict(layout=1), "layout"), (dict(codec=6), "codec"), (dict(codec=15), "codec"),
+    (dict(layout=6), "layout"), (dict(layout=1), "layout"), (dict(codec=6), "codec"), (dict(codec=15), "codec"),
     (dict(codec=22), "codec"), (dict(choice=128), "bit 7"), (dict(choice=1), "norm"), (dict(choice=2), "range"),
     (dict(choice=4), "coding"), (dict(choice=16), "values"), (dict(choice=64), "amount_kind"),
     (dict(levels=1), "levels"),
@@ -585,6 +619,68 @@ def test_entropy_sparse_refusals():
     payload[low_at] = 0b111111
     data = sparse_payload(3, 12, [(2, [0, 1, 2], b"\7")], bytes(payload))
     same(decode(frame(QSGD, 3, struct.pack("<f", 1.0) + data, layout=4, choice=8, levels=257))[1], [1, 1, 1])
+
+
+# ---- 4.5 prefix ----
+
+
+def test_prefix_codes():
+    assert prefix_codes({5: 1, 3: 3, 9: 3, 7: 2}) == {5: [0], 7: [1, 0], 3: [1, 1, 0], 9: [1, 1, 1]}
+    assert sum(2.0**-n for n in flat_lengths(range(200)).values()) == sum(2.0**-n for n in skewed_lengths(range(200)).values()) == 1
+
+
+@pytest.mark.parametrize("n", [1, 3, 8, 511, 512, 700, 9001])
+@pytest.mark.parametrize("s", [1, 4, 7, 64, 127])
+def test_prefix(s, n):
+    q, w = random_levels(n, s, seed=n), width(s)
+    raw, scales = pack([x + s for x in q], w), random_scales(n, 64, n % 2 == 1)
+    for lengths in (flat_lengths(set(raw) | {0, 1}), flat_lengths(range(256)), skewed_lengths(range(256))):
+        data = frame(QSGD, n, scale_bytes(scales) + prefix(raw, lengths), layout=5, levels=s, bucket=64,
+                     choice=choices(norm=MAX, range_=n % 2, coding=2))
+        same(decode(data)[1], level_values(q, s, scales, 64))
+
+
+def test_prefix_chunks():
+    q = random_levels((1 << 17) + 1000, 64)
+    raw = pack([x + 64 for x in q], 8)
+    same(decode(frame(QSGD, len(q), struct.pack("<f", 64.0) + prefix(raw), layout=5, choice=8, levels=64))[1], q)
+
+
+def test_prefix_refusals():
+    q, s = random_levels(100, 7), 7
+    raw = pack([x + s for x in q], 4)
+    good = prefix(raw, flat_lengths(range(256)))
+
+    def check(payload, why=None, levels=7, n=100):
+        refused(frame(QSGD, n, struct.pack("<f", 1.0) + payload, layout=5, choice=8, levels=levels), why)
+
+    decode(frame(QSGD, 100, struct.pack("<f", 1.0) + good, layout=5, choice=8, levels=7))
+    for cut in range(len(good)):
+        check(good[:cut])
+    check(good + b"\0", "too many")
+    check(good, "no prefix layout", levels=15)
+    check(good, "no prefix layout", levels=300)
+    check(b"\x87" + good[1:], "incomplete")
+    check(b"\x97" + good[1:], "incomplete")
+    check(b"\xd8" + good[1:], "more than 12")
+    check(bytes(128) + good[128:], "incomplete")
+    sizes = struct.unpack("<8H", good[128:144])
+    longer = struct.pack("<8H", *sizes[:7], sizes[7] + 1)
+    check(good[:128] + longer + good[144:] + b"\0", "long")
+    check(good[:128] + struct.pack("<8H", sizes[0] - 1, sizes[1] + 1, *sizes[2:]) + good[144:], "short")
+    check(prefix(raw, flat_lengths(range(200))), n=92)  # another number of bytes
+    odd = prefix(raw[:49], flat_lengths(range(200)))  # codes of 7 or 8 bits: streams that end within a byte
+    ends = np.cumsum(struct.unpack("<8H", odd[128:144])) + 143
+    for end in ends.tolist():
+        if odd[end] < 128:
+            check(odd[:end] + bytes([odd[end] | 128]) + odd[end + 1 :], "ones", n=98)
+            break
+    else:
+        raise AssertionError("no stream ends within a byte")
+    # padding of the packed layout: 99 codes of 4 bits leave half a byte
+    spare = pack([x + s for x in q[:99]], 4)
+    decode(frame(QSGD, 99, struct.pack("<f", 1.0) + prefix(spare), layout=5, choice=8, levels=7))
+    check(prefix(spare[:-1] + bytes([spare[-1] | 16])), "padding", n=99)
 
 
 # ---- 5. one bit ----

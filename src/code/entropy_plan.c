@@ -179,30 +179,13 @@ static bool share_out_grouped(const histogram *h, unsigned table_log, uint32_t *
     return true;
 }
 
-/* floor of log2(f) in units of 2^-16, by repeated squaring; exact for powers of two. */
-static uint32_t log2_fixed(uint32_t f)
-{
-    const unsigned whole = tg_bit_length(f) - 1;
-    uint64_t x = (uint64_t)f << (31 - whole); /* f / 2^whole, in [1, 2), with 31 bits of fraction */
-    uint32_t result = whole;
-    for (unsigned bit = 0; bit < 16; bit++) {
-        x = x * x >> 31;
-        result <<= 1;
-        if (x >> 32) {
-            result |= 1;
-            x >>= 1;
-        }
-    }
-    return result;
-}
-
 /* Length of all streams together, in units of 2^-16 bits. */
 static uint64_t stream_cost(const histogram *h, unsigned table_log, const uint32_t *frequency)
 {
     uint64_t cost = 0;
     for (unsigned s = 0; s < h->symbols; s++)
         if (h->count[s] > 0)
-            cost += h->count[s] * ((table_log << 16) - log2_fixed(frequency[s]));
+            cost += h->count[s] * ((table_log << 16) - tg_log2_fixed(frequency[s]));
     return cost;
 }
 

@@ -45,11 +45,11 @@ typedef struct tg_entropy_codes {
 } tg_entropy_codes;
 
 /* `count` codes, not none, that fill all that the cursor has left. */
-bool tg_entropy_codes_open(tg_entropy_codes *codes, const tg_kernels *kernels, tg_cursor *c, uint64_t count, uint32_t values);
+bool tg_entropy_codes_open(tg_entropy_codes *r, const tg_kernels *kernels, tg_cursor *c, uint64_t count, uint32_t values);
 /* The next n, in multiples of TG_GROUP but for the last call, and at most TG_BLOCK. Codes with low bits may be too large by less than
  * 2^low. */
-bool tg_entropy_codes_next(tg_entropy_codes *codes, size_t n, uint16_t *out);
-bool tg_entropy_codes_done(const tg_entropy_codes *codes);
+bool tg_entropy_codes_next(tg_entropy_codes *r, size_t n, uint16_t *codes);
+bool tg_entropy_codes_done(const tg_entropy_codes *r);
 
 /* The directory's lengths, one for each of `chunks`, must add up to the bytes that are left. */
 bool tg_directory_adds_up(const tg_cursor *c, const uint8_t *directory, uint64_t chunks);

@@ -6,7 +6,8 @@
 #include "codec/dense.h"
 
 /* Layouts, as the header numbers them. */
-enum { TG_LAYOUT_PACKED = 0, TG_LAYOUT_ELIAS_SPARSE = 1, TG_LAYOUT_ELIAS_DENSE = 2, TG_LAYOUT_ENTROPY = 3, TG_LAYOUT_ENTROPY_SPARSE = 4, TG_LAYOUTS = 5 };
+enum { TG_LAYOUT_PACKED = 0, TG_LAYOUT_ELIAS_SPARSE = 1, TG_LAYOUT_ELIAS_DENSE = 2, TG_LAYOUT_ENTROPY = 3, TG_LAYOUT_ENTROPY_SPARSE = 4,
+       TG_LAYOUT_PREFIX = 5, TG_LAYOUTS = 6 };
 
 typedef struct tg_levels_shape {
     uint64_t count;

@@ -4,6 +4,7 @@
 
 #include "codec/entropy_codes.h"
 #include "codec/positions.h"
+#include "codec/prefix_choice.h"
 
 /* Listing is tried where at most so many levels are not zero. */
 static size_t most_listed(uint64_t count) { return (size_t)(count / 16); }
@@ -22,7 +23,9 @@ typedef struct workspace {
 
 size_t tg_levels_entropy_workspace(const tg_levels_shape *shape)
 {
-    return most_listed(shape->count) * (sizeof(uint32_t) + sizeof(uint16_t) + 1) + (size_t)shape->count;
+    const size_t size = most_listed(shape->count) * (sizeof(uint32_t) + sizeof(uint16_t) + 1) + (size_t)shape->count;
+    const size_t room = tg_prefix_workspace(shape->count, tg_code_width(shape->levels));
+    return size > room ? size : room;
 }
 
 static workspace workspace_at(const tg_levels_shape *shape, const uint8_t *packed, void *memory)
@@ -39,7 +42,8 @@ size_t tg_levels_entropy_bound(const tg_levels_shape *shape)
 {
     const size_t most = most_listed(shape->count), dense = tg_entropy_codes_bound(shape->count, all_values(shape));
     const size_t sparse = tg_positions_bound(shape->count, most) + tg_entropy_codes_bound(most, listed_values(shape));
-    return dense > sparse ? dense : sparse;
+    const size_t prefix = tg_prefix_bound(shape->count, tg_code_width(shape->levels)), larger = dense > sparse ? dense : sparse;
+    return prefix > larger ? prefix : larger;
 }
 
 static void take_digits(const uint16_t *restrict codes, size_t n, unsigned low, uint8_t *restrict digits)
@@ -132,6 +136,12 @@ static tg_entropy_plan plan_for(const uint8_t *digits, size_t n, uint32_t values
 uint8_t *tg_levels_entropy_write(tg_job *job, const tg_levels_shape *shape, const uint8_t *packed, void *memory, uint8_t *out,
                                  unsigned *layout)
 {
+    const unsigned width = tg_code_width(shape->levels);
+    uint8_t *prefix_end = tg_prefix_try(packed, shape->count, width, (uint8_t)(2 * shape->levels), memory, out);
+    if (prefix_end) {
+        *layout = TG_LAYOUT_PREFIX;
+        return prefix_end;
+    }
     workspace work = workspace_at(shape, packed, memory);
     split_digits(job, shape, tg_code_split_of(all_values(shape)).low, &work);
     const tg_entropy_plan dense = plan_for(work.digits, (size_t)shape->count, all_values(shape));

@@ -33,17 +33,6 @@ static bool open_elias(tg_levels_reader *r, tg_cursor *c)
     return elias->directory && tg_directory_adds_up(c, elias->directory, chunks);
 }
 
-/* Where no level is listed, none follows. */
-static bool open_sparse(tg_levels_reader *r, tg_cursor *c)
-{
-    tg_listed_levels *listed = &r->open.listed;
-    listed->ahead_at = listed->ahead_count = 0;
-    if (!tg_positions_open(&listed->positions, c, r->shape.count))
-        return false;
-    const uint64_t n = listed->positions.listed;
-    return n == 0 ? c->left == 0 : tg_entropy_codes_open(&listed->codes, r->kernels, c, n, 2 * r->shape.levels);
-}
-
 bool tg_levels_open(tg_levels_reader *r, const tg_kernels *kernels, const tg_levels_shape *shape, unsigned layout,
                     const uint8_t *bytes, size_t size, bool *walk)
 {
@@ -69,7 +58,9 @@ bool tg_levels_open(tg_levels_reader *r, const tg_kernels *kernels, const tg_lev
     *walk = true;
     switch (layout) {
     case TG_LAYOUT_ENTROPY: return tg_entropy_codes_open(&r->open.entropy, kernels, &c, shape->count, 2 * shape->levels + 1);
-    case TG_LAYOUT_ENTROPY_SPARSE: return open_sparse(r, &c);
+    case TG_LAYOUT_ENTROPY_SPARSE: return tg_listed_open(&r->open.listed, kernels, &c, shape->count, shape->levels);
+    case TG_LAYOUT_PREFIX:
+        return tg_prefix_suits(r->width) && tg_prefix_codes_open(&r->open.prefix, &c, tg_packed_size(shape->count, r->width));
     default: return open_elias(r, &c);
     }
 }
@@ -99,43 +90,20 @@ static bool read_elias(tg_levels_reader *r, size_t n, uint16_t *codes)
     return true;
 }
 
-/* The code of the next level that is not zero. Those have no code for zero, and one that is too large is read as the largest. */
-static bool next_listed(tg_levels_reader *r, uint16_t *code)
+/* The next n codes as the packed layout has them, which has room for a block of bytes. */
+static bool read_packed(tg_levels_reader *r, size_t n, uint8_t *packed)
 {
-    tg_listed_levels *listed = &r->open.listed;
-    const uint32_t levels = r->shape.levels;
-    if (listed->ahead_at == listed->ahead_count) {
-        const uint64_t left = listed->codes.count - listed->codes.position;
-        listed->ahead_at = 0;
-        listed->ahead_count = left < TG_GROUP ? (size_t)left : TG_GROUP;
-        if (left == 0 || !tg_entropy_codes_next(&listed->codes, listed->ahead_count, listed->ahead))
-            return false;
-    }
-    const uint32_t next = listed->ahead[listed->ahead_at++];
-    *code = (uint16_t)(next < levels ? next : next < 2 * levels ? next + 1 : 2 * levels);
-    return true;
+    const size_t size = (size_t)tg_packed_size(n, r->width);
+    return tg_prefix_codes_next(&r->open.prefix, size, packed) &&
+           (n % TG_GROUP == 0 || tg_padding_is_zero(packed, n, r->width));
 }
 
-static bool read_sparse(tg_levels_reader *r, size_t n, uint16_t *codes)
+static bool read_prefix(tg_levels_reader *r, size_t n, uint16_t *codes)
 {
-    enum { PIECE = 128 };
-    tg_positions_reader *positions = &r->open.listed.positions;
-    for (size_t i = 0; i < n; i++)
-        codes[i] = (uint16_t)r->shape.levels;
-    for (size_t done = 0, here; done < n; done += here) {
-        uint32_t base, limit, places[PIECE];
-        size_t got = PIECE;
-        if (!tg_positions_within(positions, n - done, &here, &base, &limit))
-            return false;
-        while (got == PIECE) {
-            if (!tg_index_next(&positions->indices, limit, PIECE, places, &got))
-                return false;
-            for (size_t j = 0; j < got; j++)
-                if (!next_listed(r, &codes[done + (places[j] - base)]))
-                    return false;
-        }
-        positions->position += here;
-    }
+    uint8_t packed[TG_BLOCK];
+    if (!read_packed(r, n, packed))
+        return false;
+    r->kernels->unpack(packed, n, r->width, codes);
     return true;
 }
 
@@ -144,7 +112,8 @@ static bool read_codes(tg_levels_reader *r, size_t n, uint16_t *codes)
     switch (r->layout) {
     case TG_LAYOUT_PACKED: r->kernels->unpack(r->codes + r->position / 8 * r->width, n, r->width, codes); return true;
     case TG_LAYOUT_ENTROPY: return tg_entropy_codes_next(&r->open.entropy, n, codes);
-    case TG_LAYOUT_ENTROPY_SPARSE: return read_sparse(r, n, codes);
+    case TG_LAYOUT_ENTROPY_SPARSE: return tg_listed_next(&r->open.listed, n, codes);
+    case TG_LAYOUT_PREFIX: return read_prefix(r, n, codes);
     default: return read_elias(r, n, codes);
     }
 }
@@ -189,11 +158,10 @@ bool tg_levels_done(const tg_levels_reader *r)
         return false;
     if (r->shape.count == 0 || r->layout == TG_LAYOUT_PACKED)
         return true;
-    const tg_listed_levels *listed = &r->open.listed;
     switch (r->layout) {
     case TG_LAYOUT_ENTROPY: return tg_entropy_codes_done(&r->open.entropy);
-    case TG_LAYOUT_ENTROPY_SPARSE:
-        return tg_positions_done(&listed->positions) && (listed->positions.listed == 0 || tg_entropy_codes_done(&listed->codes));
+    case TG_LAYOUT_ENTROPY_SPARSE: return tg_listed_done(&r->open.listed);
+    case TG_LAYOUT_PREFIX: return tg_prefix_codes_done(&r->open.prefix);
     default: return tg_elias_done(&r->open.elias.reader);
     }
 }
@@ -204,6 +172,8 @@ bool tg_levels_row_open(tg_reader *reader, const tg_levels_shape *shape, const t
 {
     if (payload->layout == TG_LAYOUT_ENTROPY)
         reader->step = TG_ENTROPY_STEP;
+    if (payload->layout == TG_LAYOUT_PREFIX)
+        reader->step = TG_PREFIX_STEP;
     if (payload->layout != TG_LAYOUT_PACKED)
         reader->grain = 0;
     return tg_levels_open(&reader->levels, reader->kernels, shape, payload->layout, payload->bytes, payload->size,
@@ -234,12 +204,6 @@ static bool read_with_slots(tg_reader *reader, size_t n, tg_read_mode mode, floa
     return sound;
 }
 
-bool tg_levels_row_read(tg_reader *reader, size_t n, tg_read_mode mode, float weight, float *out)
-{
-    bool many = reader->levels.layout == TG_LAYOUT_ENTROPY && n > TG_BLOCK;
-    return (many ? read_with_slots : read_blocks)(reader, n, mode, weight, out);
-}
-
 bool tg_blocks_fit(uint32_t bucket, uint32_t *within_block)
 {
     const bool whole = bucket != 0 && TG_BLOCK % bucket == 0;
@@ -247,16 +211,66 @@ bool tg_blocks_fit(uint32_t bucket, uint32_t *within_block)
     return whole ? bucket % TG_FUSED_BUCKET == 0 : bucket % TG_BLOCK == 0;
 }
 
-bool tg_levels_row_packed(const tg_reader *reader, tg_levels_decoding *next)
+/* The next block of packed codes for the fused kernel; false if it does not take them, for every block of this reader. */
+static bool packed_block(const tg_levels_reader *r, const uint8_t *packed, tg_levels_decoding *next)
 {
-    const tg_levels_reader *r = &reader->levels;
-    if (r->layout != TG_LAYOUT_PACKED || r->shape.affine || r->histogram || !tg_blocks_fit(r->shape.bucket, &next->bucket))
+    if (r->shape.affine || !tg_blocks_fit(r->shape.bucket, &next->bucket))
         return false;
     next->levels = r->shape.levels;
     next->width = r->width;
     next->scales = r->scales + (r->shape.bucket ? r->position / r->shape.bucket * 4 : 0);
-    next->packed = r->codes + r->position / 8 * r->width;
+    next->packed = packed;
     return true;
+}
+
+/* Prefix coded bytes are packed codes again, for which there may be a kernel. Several blocks at a time: the kernel is limited by memory,
+ * which is at its best in long runs. */
+enum { RUN = 8 * TG_BLOCK };
+
+static bool read_prefix_run(tg_reader *reader, size_t n, tg_read_mode mode, float weight, float *out)
+{
+    tg_levels_reader *r = &reader->levels;
+    tg_levels_decoding next;
+    uint8_t packed[RUN];
+    const bool fused = reader->kernels->decode_levels && n % TG_BLOCK == 0 && packed_block(r, packed, &next);
+    if (r->histogram || (mode != TG_READ_CHECK && !fused))
+        return read_blocks(reader, n, mode, weight, out);
+    if (!read_packed(r, n, packed))
+        return false;
+    for (size_t done = 0; mode != TG_READ_CHECK && done < n; done += TG_BLOCK) {
+        (void)packed_block(r, packed + done / 8 * r->width, &next);
+        reader->kernels->decode_levels(&next, 1, TG_BLOCK, mode == TG_READ_SET, weight, out + done);
+        r->position += TG_BLOCK;
+    }
+    r->position += mode == TG_READ_CHECK ? n : 0;
+    return true;
+}
+
+static bool read_prefix_runs(tg_reader *reader, size_t n, tg_read_mode mode, float weight, float *out)
+{
+    tg_prefix_slots slots;
+    tg_prefix_codes *codes = &reader->levels.open.prefix;
+    tg_prefix_slots_make(&slots, &codes->code);
+    codes->slots = &slots;
+    bool sound = true;
+    for (size_t done = 0; sound && done < n; done += RUN)
+        sound = read_prefix_run(reader, n - done < RUN ? n - done : RUN, mode, weight, out ? out + done : NULL);
+    codes->slots = NULL;
+    return sound;
+}
+
+bool tg_levels_row_read(tg_reader *reader, size_t n, tg_read_mode mode, float weight, float *out)
+{
+    if (reader->levels.layout == TG_LAYOUT_PREFIX)
+        return read_prefix_runs(reader, n, mode, weight, out);
+    bool many = reader->levels.layout == TG_LAYOUT_ENTROPY && n > TG_BLOCK;
+    return (many ? read_with_slots : read_blocks)(reader, n, mode, weight, out);
+}
+
+bool tg_levels_row_packed(const tg_reader *reader, tg_levels_decoding *next)
+{
+    const tg_levels_reader *r = &reader->levels;
+    return r->layout == TG_LAYOUT_PACKED && !r->histogram && packed_block(r, r->codes + r->position / 8 * r->width, next);
 }
 
 bool tg_levels_row_done(const tg_reader *reader)

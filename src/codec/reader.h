@@ -5,9 +5,9 @@
 
 #include "code/elias.h"
 #include "codec/codec.h"
-#include "codec/entropy_codes.h"
 #include "codec/levels.h"
-#include "codec/positions.h"
+#include "codec/listed_levels.h"
+#include "codec/prefix_codes.h"
 
 /* Chunks of Elias codes. */
 typedef struct tg_elias_chunks {
@@ -17,15 +17,7 @@ typedef struct tg_elias_chunks {
     tg_elias_reader reader;
 } tg_elias_chunks;
 
-/* Levels that are not zero, and where they are. */
-typedef struct tg_listed_levels {
-    tg_positions_reader positions;
-    tg_entropy_codes codes;
-    uint16_t ahead[TG_GROUP]; /* codes are decoded a group at a time and handed out from here */
-    size_t ahead_at, ahead_count;
-} tg_listed_levels;
-
-/* Levels: scales, and codes in one of five layouts. */
+/* Levels: scales, and codes in one of six layouts. */
 typedef struct tg_levels_reader {
     const tg_kernels *kernels;
     tg_levels_shape shape;
@@ -40,6 +32,7 @@ typedef struct tg_levels_reader {
         tg_elias_chunks elias;
         tg_entropy_codes entropy;
         tg_listed_levels listed;
+        tg_prefix_codes prefix;
     } open;
 } tg_levels_reader;
 
@@ -62,6 +55,7 @@ typedef struct tg_sparse_reader {
 #define TG_SPARSE_STEP (64u * TG_BLOCK)
 #define TG_LONG_SPARSE_STEP (1024u * TG_BLOCK)
 #define TG_ENTROPY_STEP (16u * TG_BLOCK)
+#define TG_PREFIX_STEP (64u * TG_BLOCK)
 
 /* Bins of a reader's histogram of codes. */
 #define TG_HISTOGRAM 4096u
