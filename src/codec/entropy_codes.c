@@ -3,6 +3,8 @@
 
 #include <string.h>
 
+#include "codec/streams.h"
+
 /* In the byte for t: the frequency table is about one side of zero; it lists one frequency for a run of symbols. */
 #define MIRRORED 0x80u
 #define GROUPED 0x40u
@@ -35,17 +37,30 @@ uint8_t *tg_entropy_head_write(const tg_entropy_plan *plan, uint8_t *out)
     return tg_entropy_table_write(plan, out + 6);
 }
 
-uint8_t *tg_entropy_streams_write(const tg_kernels *kernels, const tg_entropy_plan *plan, const uint8_t *digits, uint64_t count,
-                                  uint8_t *directory, uint8_t *at)
+typedef struct digit_streams {
+    const tg_kernels *kernels;
+    const tg_entropy_plan *plan;
+    const uint8_t *digits;
+    uint64_t count;
+    uint8_t *directory;
+} digit_streams;
+
+static uint8_t *write_chunk(void *of, uint64_t chunk, uint8_t *at)
 {
-    const uint64_t chunk = UINT64_C(1) << plan->chunk_log;
-    for (uint64_t first = 0; first < count; first += chunk, directory += 4) {
-        const size_t n = (size_t)(count - first < chunk ? count - first : chunk);
-        uint8_t *end = tg_entropy_write(plan, digits + first, n, at, tg_entropy_chunk_bound(n), kernels->rans);
-        tg_store32(directory, (uint32_t)(end - at));
-        at = end;
-    }
-    return at;
+    const digit_streams *s = of;
+    const uint64_t first = chunk << s->plan->chunk_log, left = s->count - first, whole = UINT64_C(1) << s->plan->chunk_log;
+    const size_t n = (size_t)(left < whole ? left : whole);
+    uint8_t *end = tg_entropy_write(s->plan, s->digits + first, n, at, tg_entropy_chunk_bound(n), s->kernels->rans);
+    tg_store32(s->directory + 4 * chunk, (uint32_t)(end - at));
+    return end;
+}
+
+uint8_t *tg_entropy_streams_write(const tg_kernels *kernels, tg_pool *pool, const tg_entropy_plan *plan, const uint8_t *digits,
+                                  uint64_t count, uint8_t *directory, uint8_t *at)
+{
+    digit_streams s = {kernels, plan, digits, count, directory};
+    return tg_streams_write(pool, tg_entropy_chunks(plan, count), tg_entropy_chunk_bound((size_t)1 << plan->chunk_log), write_chunk, &s,
+                            at);
 }
 
 bool tg_padding_is_zero(const uint8_t *packed, uint64_t count, unsigned width)
@@ -90,6 +105,7 @@ bool tg_entropy_codes_open(tg_entropy_codes *r, const tg_kernels *kernels, tg_cu
     r->position = r->chunk_end = 0;
     r->low = split.low;
     r->slots = NULL;
+    r->any_open = false;
     r->plan.alphabet = split.alphabet;
     r->plan.zero_digit = split.zero_digit;
     if (!read_head(&r->plan, c))
@@ -106,8 +122,9 @@ bool tg_entropy_codes_open(tg_entropy_codes *r, const tg_kernels *kernels, tg_cu
 /* Ends the chunk that is open and opens the next. */
 static bool next_chunk(tg_entropy_codes *r)
 {
-    if (r->position > 0 && !tg_entropy_done(&r->reader))
+    if (r->any_open && !tg_entropy_done(&r->reader))
         return false;
+    r->any_open = true;
     const uint64_t left = r->count - r->position, n = left < r->chunk ? left : r->chunk;
     const uint32_t size = tg_load32(r->directory);
     const uint8_t *stream = r->stream;
@@ -132,4 +149,11 @@ bool tg_entropy_codes_next(tg_entropy_codes *r, size_t n, uint16_t *codes)
     return true;
 }
 
-bool tg_entropy_codes_done(const tg_entropy_codes *r) { return r->position == r->count && tg_entropy_done(&r->reader); }
+bool tg_entropy_codes_done(const tg_entropy_codes *r) { return r->position == r->chunk_end && tg_entropy_done(&r->reader); }
+
+void tg_entropy_codes_seek(tg_entropy_codes *r, uint64_t first)
+{
+    for (; r->position < first; r->position += r->chunk, r->directory += 4)
+        r->stream += tg_load32(r->directory);
+    r->chunk_end = r->position;
+}

@@ -4,6 +4,7 @@
 #define TG_CODEC_ENTROPY_CODES_H
 
 #include "base/bytes.h"
+#include "base/pool.h"
 #include "code/entropy.h"
 #include "kernels/kernels.h"
 
@@ -27,7 +28,7 @@ static inline uint64_t tg_entropy_chunks(const tg_entropy_plan *plan, uint64_t c
     return (count + (UINT64_C(1) << plan->chunk_log) - 1) >> plan->chunk_log;
 }
 /* Fills in the directory and writes the streams of all digits at `at`; returns their end. */
-uint8_t *tg_entropy_streams_write(const tg_kernels *kernels, const tg_entropy_plan *plan, const uint8_t *digits, uint64_t count,
+uint8_t *tg_entropy_streams_write(const tg_kernels *kernels, tg_pool *pool, const tg_entropy_plan *plan, const uint8_t *digits, uint64_t count,
                                   uint8_t *directory, uint8_t *at);
 
 /* Reads what may be anything. */
@@ -42,6 +43,7 @@ typedef struct tg_entropy_codes {
     const tg_entropy_slots *slots; /* for the present call, where many digits are read; else NULL */
     tg_entropy_plan plan;
     tg_entropy_reader reader;
+    bool any_open;
 } tg_entropy_codes;
 
 /* `count` codes, not none, that fill all that the cursor has left. */
@@ -49,7 +51,10 @@ bool tg_entropy_codes_open(tg_entropy_codes *r, const tg_kernels *kernels, tg_cu
 /* The next n, in multiples of TG_GROUP but for the last call, and at most TG_BLOCK. Codes with low bits may be too large by less than
  * 2^low. */
 bool tg_entropy_codes_next(tg_entropy_codes *r, size_t n, uint16_t *codes);
+/* Whether what was read, to the end of a chunk, ended well. */
 bool tg_entropy_codes_done(const tg_entropy_codes *r);
+/* Moves a reader that has just been opened on to the chunk that starts at `first`. */
+void tg_entropy_codes_seek(tg_entropy_codes *r, uint64_t first);
 
 /* The directory's lengths, one for each of `chunks`, must add up to the bytes that are left. */
 bool tg_directory_adds_up(const tg_cursor *c, const uint8_t *directory, uint64_t chunks);

@@ -62,10 +62,7 @@ static bool nested(const tg_levels_shape *shape)
 
 size_t tg_levels_workspace(const tg_levels_shape *shape)
 {
-    size_t size = sizeof(tg_dense_scratch);
-    if (shape->coding != TG_CODING_PACKED)
-        size += tg_levels_code_workspace(shape);
-    return size;
+    return shape->coding == TG_CODING_PACKED ? 0 : tg_levels_code_workspace(shape);
 }
 
 size_t tg_levels_bound(const tg_levels_shape *shape) { return scales_size(shape) + tg_levels_code_bound(shape); }
@@ -75,7 +72,7 @@ static uint8_t *packed_codes(const tg_job *job, const tg_levels_shape *shape)
 {
     if (shape->coding == TG_CODING_PACKED)
         return job->payload + scales_size(shape);
-    return (uint8_t *)((tg_dense_scratch *)job->workspace + 1);
+    return job->workspace;
 }
 
 /* Elements of the bucket that holds `index`, from there to its end or to `end`. */

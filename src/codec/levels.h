@@ -35,8 +35,8 @@ tg_status tg_levels_encode(tg_job *job, const tg_levels_shape *shape);
 uint8_t *tg_levels_code(tg_job *job, const tg_levels_shape *shape, uint8_t *packed, uint8_t *out);
 size_t tg_levels_code_bound(const tg_levels_shape *shape);
 size_t tg_levels_code_workspace(const tg_levels_shape *shape);
-/* The n packed codes from `first` on, within a block, unpacked to the job's scratch. */
-uint16_t *tg_packed_block(tg_job *job, const tg_levels_shape *shape, const uint8_t *packed, uint64_t first, size_t n);
+/* The n packed codes from `first` on, within a block, unpacked. */
+void tg_packed_block(const tg_job *job, const tg_levels_shape *shape, const uint8_t *packed, uint64_t first, size_t n, uint16_t *codes);
 
 /* One bucket's scale. */
 typedef struct tg_scale {

@@ -52,12 +52,10 @@ size_t tg_levels_code_bound(const tg_levels_shape *shape)
     return (size_t)bound;
 }
 
-uint16_t *tg_packed_block(tg_job *job, const tg_levels_shape *shape, const uint8_t *packed, uint64_t first, size_t n)
+void tg_packed_block(const tg_job *job, const tg_levels_shape *shape, const uint8_t *packed, uint64_t first, size_t n, uint16_t *codes)
 {
     const unsigned width = tg_code_width(shape->levels);
-    uint16_t *codes = ((tg_dense_scratch *)job->workspace)->codes;
     job->kernels->unpack(packed + first / 8 * width, n, width, codes);
-    return codes;
 }
 
 static const int16_t *chunk_levels(tg_job *job, const tg_levels_shape *shape, uint64_t first, size_t *n, workspace *work)
@@ -66,7 +64,8 @@ static const int16_t *chunk_levels(tg_job *job, const tg_levels_shape *shape, ui
     *n = left < TG_ELIAS_CHUNK ? (size_t)left : TG_ELIAS_CHUNK;
     for (size_t done = 0; done < *n; done += TG_BLOCK) {
         size_t here = tg_block_size(*n, done);
-        const uint16_t *codes = tg_packed_block(job, shape, work->packed, first + done, here);
+        uint16_t codes[TG_BLOCK];
+        tg_packed_block(job, shape, work->packed, first + done, here, codes);
         for (size_t i = 0; i < here; i++)
             work->levels[done + i] = (int16_t)((int32_t)codes[i] - (int32_t)shape->levels);
     }

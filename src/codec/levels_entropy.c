@@ -5,6 +5,7 @@
 #include "codec/entropy_codes.h"
 #include "codec/positions.h"
 #include "codec/prefix_choice.h"
+#include "kernels/ranges.h"
 
 /* Listing is tried where at most so many levels are not zero. */
 static size_t most_listed(uint64_t count) { return (size_t)(count / 16); }
@@ -23,9 +24,7 @@ typedef struct workspace {
 
 size_t tg_levels_entropy_workspace(const tg_levels_shape *shape)
 {
-    const size_t size = most_listed(shape->count) * (sizeof(uint32_t) + sizeof(uint16_t) + 1) + (size_t)shape->count;
-    const size_t room = tg_prefix_workspace(shape->count, tg_code_width(shape->levels));
-    return size > room ? size : room;
+    return most_listed(shape->count) * (sizeof(uint32_t) + sizeof(uint16_t) + 1) + (size_t)shape->count;
 }
 
 static workspace workspace_at(const tg_levels_shape *shape, const uint8_t *packed, void *memory)
@@ -62,12 +61,35 @@ static void put_low_bits(const tg_kernels *k, uint16_t *codes, size_t n, unsigne
 
 /* ---- all levels ---- */
 
-static void split_digits(tg_job *job, const tg_levels_shape *shape, unsigned low, workspace *work)
+/* Splitting all codes, for all threads: their digits, or their low bits. */
+typedef struct splitting {
+    const tg_job *job;
+    const tg_levels_shape *shape;
+    const workspace *work;
+    unsigned low;
+    uint8_t *low_bits; /* where they are packed; NULL: digits are taken */
+    tg_ranges ranges;
+} splitting;
+
+static void split_range(void *of, size_t part)
 {
-    for (uint64_t first = 0; first < shape->count; first += TG_BLOCK) {
-        const size_t n = tg_block_size(shape->count, first);
-        take_digits(tg_packed_block(job, shape, work->packed, first, n), n, low, work->digits + first);
+    const splitting *s = of;
+    const uint64_t end = tg_range_end(&s->ranges, part);
+    for (uint64_t first = tg_range_first(&s->ranges, part); first < end; first += TG_BLOCK) {
+        uint16_t codes[TG_BLOCK];
+        const size_t n = tg_block_size(end, first);
+        tg_packed_block(s->job, s->shape, s->work->packed, first, n, codes);
+        if (s->low_bits)
+            put_low_bits(s->job->kernels, codes, n, s->low, s->low_bits + first / 8 * s->low);
+        else
+            take_digits(codes, n, s->low, s->work->digits + first);
     }
+}
+
+static void split_codes(const tg_job *job, const tg_levels_shape *shape, const workspace *work, unsigned low, uint8_t *low_bits)
+{
+    splitting s = {job, shape, work, low, low_bits, tg_ranges_of(job->pool, shape->count, TG_BLOCK)};
+    tg_parallel(job->pool, s.ranges.parts, split_range, &s);
 }
 
 static uint8_t *write_dense(tg_job *job, const tg_levels_shape *shape, const workspace *work, const tg_entropy_plan *plan,
@@ -75,12 +97,10 @@ static uint8_t *write_dense(tg_job *job, const tg_levels_shape *shape, const wor
 {
     const unsigned low = tg_code_split_of(all_values(shape)).low;
     uint8_t *directory = tg_entropy_head_write(plan, out), *at = directory + 4 * tg_entropy_chunks(plan, shape->count);
-    for (uint64_t first = 0; low > 0 && first < shape->count; first += TG_BLOCK) {
-        const size_t n = tg_block_size(shape->count, first);
-        put_low_bits(job->kernels, tg_packed_block(job, shape, work->packed, first, n), n, low, at + first / 8 * low);
-    }
+    if (low > 0)
+        split_codes(job, shape, work, low, at);
     at += tg_packed_size(shape->count, low);
-    return tg_entropy_streams_write(job->kernels, plan, work->digits, shape->count, directory, at);
+    return tg_entropy_streams_write(job->kernels, job->pool, plan, work->digits, shape->count, directory, at);
 }
 
 /* ---- those that are not zero ---- */
@@ -92,7 +112,8 @@ static bool list_levels(tg_job *job, const tg_levels_shape *shape, workspace *wo
     work->listed = 0;
     for (uint64_t first = 0; first < shape->count; first += TG_BLOCK) {
         const size_t n = tg_block_size(shape->count, first);
-        const uint16_t *codes = tg_packed_block(job, shape, work->packed, first, n);
+        uint16_t codes[TG_BLOCK];
+        tg_packed_block(job, shape, work->packed, first, n, codes);
         for (size_t i = 0; i < n; i++) {
             if (codes[i] == shape->levels)
                 continue;
@@ -122,7 +143,7 @@ static uint8_t *write_sparse(tg_job *job, const tg_levels_shape *shape, const wo
         put_low_bits(job->kernels, codes, n, low, at + first / 8 * low);
     }
     at += tg_packed_size(work->listed, low);
-    return tg_entropy_streams_write(job->kernels, plan, work->listed_digits, work->listed, directory, at);
+    return tg_entropy_streams_write(job->kernels, job->pool, plan, work->listed_digits, work->listed, directory, at);
 }
 
 static tg_entropy_plan plan_for(const uint8_t *digits, size_t n, uint32_t values)
@@ -137,13 +158,13 @@ uint8_t *tg_levels_entropy_write(tg_job *job, const tg_levels_shape *shape, cons
                                  unsigned *layout)
 {
     const unsigned width = tg_code_width(shape->levels);
-    uint8_t *prefix_end = tg_prefix_try(packed, shape->count, width, (uint8_t)(2 * shape->levels), memory, out);
+    uint8_t *prefix_end = tg_prefix_try(job->pool, packed, shape->count, width, (uint8_t)(2 * shape->levels), out);
     if (prefix_end) {
         *layout = TG_LAYOUT_PREFIX;
         return prefix_end;
     }
     workspace work = workspace_at(shape, packed, memory);
-    split_digits(job, shape, tg_code_split_of(all_values(shape)).low, &work);
+    split_codes(job, shape, &work, tg_code_split_of(all_values(shape)).low, NULL);
     const tg_entropy_plan dense = plan_for(work.digits, (size_t)shape->count, all_values(shape));
     *layout = TG_LAYOUT_ENTROPY;
     if (shape->count - dense.zeros > most_listed(shape->count) || !list_levels(job, shape, &work))

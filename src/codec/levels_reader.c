@@ -30,6 +30,7 @@ static bool open_elias(tg_levels_reader *r, tg_cursor *c)
     elias->directory = tg_cursor_take(c, 4 * chunks);
     elias->stream = c->at;
     elias->chunk_end = 0;
+    elias->any_open = false;
     return elias->directory && tg_directory_adds_up(c, elias->directory, chunks);
 }
 
@@ -69,8 +70,9 @@ bool tg_levels_open(tg_levels_reader *r, const tg_kernels *kernels, const tg_lev
 static bool next_elias_chunk(tg_levels_reader *r)
 {
     tg_elias_chunks *elias = &r->open.elias;
-    if (r->position > 0 && !tg_elias_done(&elias->reader))
+    if (elias->any_open && !tg_elias_done(&elias->reader))
         return false;
+    elias->any_open = true;
     const uint64_t left = r->shape.count - r->position, n = left < TG_ELIAS_CHUNK ? left : TG_ELIAS_CHUNK;
     const uint32_t size = tg_load32(elias->directory);
     tg_elias_open(&elias->reader, (int)r->layout, elias->stream, size, (size_t)n, r->shape.levels);
@@ -152,13 +154,11 @@ bool tg_levels_read(tg_levels_reader *r, size_t n, float *values)
     return true;
 }
 
-bool tg_levels_done(const tg_levels_reader *r)
+/* Whether the chunk that was read last ended well. */
+static bool chunk_is_done(const tg_levels_reader *r)
 {
-    if (r->position != r->shape.count)
-        return false;
-    if (r->shape.count == 0 || r->layout == TG_LAYOUT_PACKED)
-        return true;
     switch (r->layout) {
+    case TG_LAYOUT_PACKED: return true;
     case TG_LAYOUT_ENTROPY: return tg_entropy_codes_done(&r->open.entropy);
     case TG_LAYOUT_ENTROPY_SPARSE: return tg_listed_done(&r->open.listed);
     case TG_LAYOUT_PREFIX: return tg_prefix_codes_done(&r->open.prefix);
@@ -166,7 +166,24 @@ bool tg_levels_done(const tg_levels_reader *r)
     }
 }
 
+bool tg_levels_done(const tg_levels_reader *r)
+{
+    return r->position == r->shape.count && (r->shape.count == 0 || chunk_is_done(r));
+}
+
 /* ---- as a codec's row ---- */
+
+/* The elements of a chunk. */
+static uint64_t grain_of(const tg_levels_reader *r)
+{
+    switch (r->layout) {
+    case TG_LAYOUT_PACKED: return TG_BLOCK;
+    case TG_LAYOUT_ENTROPY: return r->open.entropy.chunk;
+    case TG_LAYOUT_ENTROPY_SPARSE: return 0;
+    case TG_LAYOUT_PREFIX: return TG_PREFIX_CHUNK / r->width * 8;
+    default: return TG_ELIAS_CHUNK;
+    }
+}
 
 bool tg_levels_row_open(tg_reader *reader, const tg_levels_shape *shape, const tg_payload *payload)
 {
@@ -174,10 +191,11 @@ bool tg_levels_row_open(tg_reader *reader, const tg_levels_shape *shape, const t
         reader->step = TG_ENTROPY_STEP;
     if (payload->layout == TG_LAYOUT_PREFIX)
         reader->step = TG_PREFIX_STEP;
-    if (payload->layout != TG_LAYOUT_PACKED)
-        reader->grain = 0;
-    return tg_levels_open(&reader->levels, reader->kernels, shape, payload->layout, payload->bytes, payload->size,
-                          &reader->walk);
+    if (!tg_levels_open(&reader->levels, reader->kernels, shape, payload->layout, payload->bytes, payload->size, &reader->walk))
+        return false;
+    if (shape->count > 0)
+        reader->grain = grain_of(&reader->levels);
+    return true;
 }
 
 static bool read_blocks(tg_reader *reader, size_t n, tg_read_mode mode, float weight, float *out)
@@ -273,9 +291,24 @@ bool tg_levels_row_packed(const tg_reader *reader, tg_levels_decoding *next)
     return r->layout == TG_LAYOUT_PACKED && !r->histogram && packed_block(r, r->codes + r->position / 8 * r->width, next);
 }
 
-bool tg_levels_row_done(const tg_reader *reader)
+bool tg_levels_row_done(const tg_reader *reader) { return reader->levels.shape.count == 0 || chunk_is_done(&reader->levels); }
+
+static void seek_elias(tg_elias_chunks *elias, uint64_t first)
 {
-    return reader->levels.layout == TG_LAYOUT_PACKED || tg_levels_done(&reader->levels);
+    for (uint64_t at = 0; at < first; at += TG_ELIAS_CHUNK, elias->directory += 4)
+        elias->stream += tg_load32(elias->directory);
+    elias->chunk_end = first;
 }
 
-void tg_levels_row_seek(tg_reader *reader, uint64_t first) { reader->levels.position = first; }
+void tg_levels_row_seek(tg_reader *reader, uint64_t first)
+{
+    tg_levels_reader *r = &reader->levels;
+    r->position = first;
+    switch (r->layout) {
+    case TG_LAYOUT_ENTROPY: tg_entropy_codes_seek(&r->open.entropy, first); break;
+    case TG_LAYOUT_PREFIX: tg_prefix_codes_seek(&r->open.prefix, first / 8 * r->width); break;
+    case TG_LAYOUT_ELIAS_SPARSE:
+    case TG_LAYOUT_ELIAS_DENSE: seek_elias(&r->open.elias, first); break;
+    default: break;
+    }
+}

@@ -3,7 +3,10 @@
  * are written. */
 #include "codec/prefix_choice.h"
 
+#include <stdatomic.h>
+
 #include "codec/prefix_codes.h"
+#include "kernels/ranges.h"
 
 enum {
     SAMPLED = 1 << 19,      /* bytes; fewer are all counted */
@@ -22,8 +25,6 @@ size_t tg_prefix_bound(uint64_t count, unsigned width)
 {
     return may_be_prefix(count, width) ? tg_prefix_codes_bound(packed_size(count, width)) : 0;
 }
-
-size_t tg_prefix_workspace(uint64_t count, unsigned width) { return may_be_prefix(count, width) ? TG_PREFIX_ROOM : 0; }
 
 typedef struct range {
     uint8_t least, largest;
@@ -66,12 +67,40 @@ typedef struct choice {
     uint64_t bits; /* that all bytes are expected to take */
 } choice;
 
+/* Counting bytes, for all threads. */
+typedef struct counting {
+    const uint8_t *packed;
+    tg_ranges ranges;
+    unsigned every;
+    atomic_uint_fast64_t bins[TG_PREFIX_SYMBOLS], counted;
+} counting;
+
+static void count_range(void *of, size_t part)
+{
+    counting *c = of;
+    const uint64_t first = tg_range_first(&c->ranges, part);
+    tg_byte_histogram met = {0};
+    atomic_fetch_add(&c->counted, tg_bytes_count(c->packed + first, (size_t)(tg_range_end(&c->ranges, part) - first), c->every, met));
+    for (unsigned s = 0; s < TG_PREFIX_SYMBOLS; s++)
+        atomic_fetch_add(&c->bins[s], met[s]);
+}
+
+/* As tg_bytes_count; ranges are whole turns of `every` parts. */
+static uint64_t count_bytes(tg_pool *pool, const uint8_t *packed, uint64_t bytes, unsigned every, uint64_t *met)
+{
+    counting c = {.packed = packed, .every = every, .ranges = tg_ranges_of(pool, bytes, EVERY * PART)};
+    tg_parallel(pool, c.ranges.parts, count_range, &c);
+    for (unsigned s = 0; s < TG_PREFIX_SYMBOLS; s++)
+        met[s] = c.bins[s];
+    return c.counted;
+}
+
 /* Makes a code from the first of every `every` parts; it has the bytes of codes in `all` even where it does not meet them. False if it
  * is too long for what there is to say. */
-static bool make_code(const uint8_t *packed, uint64_t bytes, unsigned width, unsigned every, range all, choice *chosen)
+static bool make_code(tg_pool *pool, const uint8_t *packed, uint64_t bytes, unsigned width, unsigned every, range all, choice *chosen)
 {
     tg_byte_histogram met = {0}, coded;
-    const uint64_t counted = tg_bytes_count(packed, (size_t)bytes, every, met);
+    const uint64_t counted = count_bytes(pool, packed, bytes, every, met);
     unsigned kinds = 0;
     for (unsigned s = 0; s < TG_PREFIX_SYMBOLS; s++) {
         coded[s] = met[s] == 0 && every > 1 && within(all, s, width) ? 1 : met[s];
@@ -85,19 +114,19 @@ static bool make_code(const uint8_t *packed, uint64_t bytes, unsigned width, uns
     return ((bits + 8 * TG_PREFIX_TABLE) << 16) <= entropy + entropy / WORTH;
 }
 
-uint8_t *tg_prefix_try(const uint8_t *packed, uint64_t count, unsigned width, uint8_t most, uint8_t *room, uint8_t *out)
+uint8_t *tg_prefix_try(tg_pool *pool, const uint8_t *packed, uint64_t count, unsigned width, uint8_t most, uint8_t *out)
 {
     const uint64_t bytes = packed_size(count, width);
     choice chosen;
     if (!may_be_prefix(count, width))
         return NULL;
-    if (bytes >= SAMPLED && make_code(packed, bytes, width, EVERY, range_of(packed, bytes, width, most), &chosen)) {
-        uint8_t *end = tg_prefix_codes_write(&chosen.code, packed, bytes, room, out);
+    if (bytes >= SAMPLED && make_code(pool, packed, bytes, width, EVERY, range_of(packed, bytes, width, most), &chosen)) {
+        uint8_t *end = tg_prefix_codes_write(&chosen.code, pool, packed, bytes, out);
         const uint64_t bits = 8 * (uint64_t)(end - out), off = bits > chosen.bits ? bits - chosen.bits : chosen.bits - bits;
         if (off <= chosen.bits / AS_EXPECTED)
             return end;
     }
-    if (!make_code(packed, bytes, width, 1, (range){0, 0}, &chosen))
+    if (!make_code(pool, packed, bytes, width, 1, (range){0, 0}, &chosen))
         return NULL;
-    return tg_prefix_codes_write(&chosen.code, packed, bytes, room, out);
+    return tg_prefix_codes_write(&chosen.code, pool, packed, bytes, out);
 }

@@ -14,6 +14,7 @@ typedef struct tg_elias_chunks {
     const uint8_t *directory; /* lengths of the chunks still to come */
     const uint8_t *stream;    /* where the next chunk starts */
     uint64_t chunk_end;       /* where the open one ends */
+    bool any_open;
     tg_elias_reader reader;
 } tg_elias_chunks;
 

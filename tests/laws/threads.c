@@ -245,6 +245,24 @@ static void spoilt_cases(void)
     }
 }
 
+/* Levels in every layout, of several chunks each. */
+static void coded_cases(void)
+{
+    static const char *const specs[] = {"qsgd:coding=entropy", "qsgd:levels=5,coding=entropy", "qsgd:levels=127,norm=l2,coding=entropy",
+                                        "qsgd:levels=1000,coding=entropy", "terngrad:coding=entropy", "qsgd:coding=elias",
+                                        "qsgd:levels=1,norm=l2,bucket=0,coding=auto", "topk:density=0.5,values=levels,coding=entropy"};
+    generator g = {11};
+    for (size_t i = 0; i < sizeof specs / sizeof specs[0]; i++) {
+        setting s = draw(&g, specs[i], true);
+        s.shape = i % 3 == 2 ? SCATTERED : GAUSSIAN;
+        s.count = i % 2 ? 266305 : 540677;
+        s.nonfinite = TG_NONFINITE_REJECT;
+        s.steps = 1;
+        run(&s);
+        describe(&s);
+    }
+}
+
 /* Every codec, dtype, shape and feedback, short and long. */
 static void all_cases(void)
 {
@@ -439,6 +457,7 @@ int main(int argc, char **argv)
     }
     seeded_cases(WATCHED ? 16 : SLOW ? 60 : all ? 1000 : 200);
     spoilt_cases();
+    coded_cases();
     if (!WATCHED)
         many_steps(grown, grown_count, false);
     if (!SLOW && !all)
