@@ -11,6 +11,8 @@ flags() {
 flags PREPROCESS
 flags AVX2
 flags AVX512
+# NEON is read as on the machine that has it, with that machine's libc.
+neon=(--target=aarch64-linux-gnu -isystem /usr/aarch64-linux-gnu/include)
 
 while read -r source; do
     case $source in
@@ -22,6 +24,10 @@ while read -r source; do
             continue
         fi
         read -ra instructions < <(mpicc.openmpi --showme:compile)
+        ;;
+    */neon/*)
+        instructions=("${neon[@]}")
+        [ "$(uname -m)" = aarch64 ] || [ -e "${neon[-1]}/stdio.h" ] || { skip "$source: libc6-dev-arm64-cross not installed"; continue; }
         ;;
     *) instructions=() ;;
     esac
