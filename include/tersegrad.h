@@ -246,7 +246,7 @@ typedef struct tg_frame_info {
     uint64_t bytes;    /* header and payload */
     tg_draw draw;
     unsigned version;
-    unsigned layout;   /* how levels are coded: 0 packed, 1 Elias sparse, 2 Elias dense, 3 entropy */
+    unsigned layout;   /* how levels are coded: 0 packed, 1 Elias sparse, 2 Elias dense, 3 entropy, 4 entropy sparse, 5 prefix */
     bool has_checksum;
 } tg_frame_info;
 

@@ -39,8 +39,9 @@ groups_check() {
 }
 
 groups_foreign() {
-    group aarch64   "aarch64-linux-gnu-gcc qemu-aarch64" "aarch64 aarch64-laws" with_qemu aarch64
-    group s390x     "s390x-linux-gnu-gcc qemu-s390x"     "s390x s390x-laws"     with_qemu s390x
+    group aarch64   "aarch64-linux-gnu-gcc qemu-aarch64" "aarch64 aarch64-unit aarch64-laws" with_qemu aarch64
+    group s390x     "s390x-linux-gnu-gcc qemu-s390x"     "s390x s390x-unit s390x-laws"       with_qemu s390x
+    group arm-clang "clang aarch64-linux-gnu-gcc qemu-aarch64" "aarch64-clang aarch64-clang-laws" with_clang_and_qemu
 }
 
 # programs FOLDER KIND [ARGUMENT] [PREFIX...]: every program of tests/KIND as FOLDER has built it.
@@ -79,7 +80,17 @@ with_clang() {
 
 with_qemu() {
     script tests/golden/run.sh "qemu-$1" "build/$1/tersegrad"
+    programs "build/$1" unit "" "qemu-$1"
     programs "build/$1" laws --subset "qemu-$1"
+}
+
+# What depends on how a compiler takes the intrinsics.
+with_clang_and_qemu() {
+    local law
+    script tests/golden/run.sh qemu-aarch64 build/aarch64-clang/tersegrad
+    for law in kernels sifting devices; do
+        tally "laws/$law" qemu-aarch64 "build/aarch64-clang/tests/laws/$law" --subset
+    done
 }
 
 # ---- Running one group -----------------------------------------------------------------------------------------------

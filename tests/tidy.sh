@@ -11,11 +11,17 @@ flags() {
 flags PREPROCESS
 flags AVX2
 flags AVX512
+# NEON is read as on the machine that has it, with that machine's libc.
+neon=(--target=aarch64-linux-gnu -isystem /usr/aarch64-linux-gnu/include)
 
 while read -r source; do
     case $source in
     */avx2/*) instructions=("${AVX2[@]}") ;;
     */avx512/*) instructions=("${AVX512[@]}") ;;
+    */neon/*)
+        instructions=("${neon[@]}")
+        [ "$(uname -m)" = aarch64 ] || [ -e "${neon[-1]}/stdio.h" ] || { skip "$source: libc6-dev-arm64-cross not installed"; continue; }
+        ;;
     *) instructions=() ;;
     esac
     expect "$source" clang-tidy --quiet --warnings-as-errors='*' "$source" -- "${PREPROCESS[@]}" "${instructions[@]}"

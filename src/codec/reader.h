@@ -4,32 +4,35 @@
 #define TG_CODEC_READER_H
 
 #include "code/elias.h"
-#include "code/entropy.h"
-#include "code/indices.h"
 #include "codec/codec.h"
 #include "codec/levels.h"
+#include "codec/listed_levels.h"
+#include "codec/prefix_codes.h"
 
-/* Levels: scales, and codes in one of four layouts. */
+/* Chunks of Elias codes. */
+typedef struct tg_elias_chunks {
+    const uint8_t *directory; /* lengths of the chunks still to come */
+    const uint8_t *stream;    /* where the next chunk starts */
+    uint64_t chunk_end;       /* where the open one ends */
+    tg_elias_reader reader;
+} tg_elias_chunks;
+
+/* Levels: scales, and codes in one of six layouts. */
 typedef struct tg_levels_reader {
     const tg_kernels *kernels;
     tg_levels_shape shape;
-    unsigned width, low, layout;
+    unsigned width, layout;
     uint64_t position;
     const uint8_t *scales;
-    const uint8_t *codes;     /* packed codes, or the entropy layout's low bits */
-    const uint8_t *directory; /* lengths of the chunks still to come */
-    const uint8_t *stream;    /* where the next chunk starts */
-    uint64_t chunk, chunk_end; /* elements of a chunk; where the open one ends */
+    const uint8_t *codes; /* packed */
     uint64_t scale_bytes;
-    const tg_entropy_slots *slots; /* for the present call, where many digits are read */
-    uint64_t *histogram;      /* if not NULL, counts the codes that go by, from histogram_first on */
+    uint64_t *histogram;  /* if not NULL, counts the codes that go by, from histogram_first on */
     uint32_t histogram_first;
     union {
-        tg_elias_reader elias;
-        struct {
-            tg_entropy_plan plan;
-            tg_entropy_reader reader;
-        } entropy;
+        tg_elias_chunks elias;
+        tg_entropy_codes entropy;
+        tg_listed_levels listed;
+        tg_prefix_codes prefix;
     } open;
 } tg_levels_reader;
 
@@ -39,16 +42,10 @@ typedef struct tg_plain_reader {
 } tg_plain_reader;
 
 typedef struct tg_sparse_reader {
-    uint64_t count, position;
-    uint64_t segment, segment_end; /* elements of a segment; where the open one ends */
-    const uint8_t *directory;      /* entries of the segments still to come */
-    const uint8_t *stream;
-    uint64_t index_bytes, selected;
-    tg_index_reader indices;
-    bool any_open;
+    tg_positions_reader positions;
     tg_values values;
     tg_plain_reader plain;
-    float ahead[TG_GROUP];         /* levels are decoded a group at a time and handed out from here */
+    float ahead[TG_GROUP]; /* levels are decoded a group at a time and handed out from here */
     size_t ahead_at, ahead_count;
 } tg_sparse_reader;
 
@@ -58,6 +55,7 @@ typedef struct tg_sparse_reader {
 #define TG_SPARSE_STEP (64u * TG_BLOCK)
 #define TG_LONG_SPARSE_STEP (1024u * TG_BLOCK)
 #define TG_ENTROPY_STEP (16u * TG_BLOCK)
+#define TG_PREFIX_STEP (64u * TG_BLOCK)
 
 /* Bins of a reader's histogram of codes. */
 #define TG_HISTOGRAM 4096u

@@ -11,8 +11,6 @@ const tg_parameter *const tg_sparse_parameters[] = {&tg_parameter_density, &tg_p
                                                     &tg_parameter_levels,  &tg_parameter_bucket, &tg_parameter_norm,
                                                     &tg_parameter_range,   &tg_parameter_coding, NULL};
 
-enum { HEAD = 8, ENTRY = 8 }; /* bytes of the payload's head and of a directory entry */
-
 size_t tg_fixed_sample_size(uint64_t count) { return (size_t)(count < TG_SAMPLE ? count : TG_SAMPLE); }
 
 /* The most elements that can be selected. */
@@ -59,14 +57,12 @@ size_t tg_sparse_workspace(const tg_spec *spec, uint64_t count, const tg_selecto
 size_t tg_sparse_bound(const tg_spec *spec, uint64_t count, const tg_selector *selector)
 {
     const uint64_t most = most_selected(spec, count, selector);
-    /* Segments are shortest, so most numerous, when most elements are selected; each ends in at most one byte of padding. */
-    uint64_t segments = count == 0 ? 0 : ((count - 1) >> tg_segment_log(count, most)) + 1;
-    uint64_t bound = HEAD + segments * (ENTRY + 1) + count / 8;
+    const size_t bound = tg_positions_bound(count, most);
     if (tg_spec_values(spec) == TG_VALUES_LEVELS) {
         tg_levels_shape shape = tg_levels_shape_of(spec, most);
-        return (size_t)bound + tg_levels_bound(&shape);
+        return bound + tg_levels_bound(&shape);
     }
-    return (size_t)(bound + most * tg_dtype_size(values_dtype(tg_spec_values(spec))));
+    return bound + (size_t)most * tg_dtype_size(values_dtype(tg_spec_values(spec)));
 }
 
 /* The list of selected elements, at first with others among them. */
@@ -146,27 +142,14 @@ static void winnow(const tg_kernels *k, selected *list, size_t from, size_t to)
 /* Directory and index streams; returns the end. The list is winnowed segment by segment, while it is in the cache. */
 static uint8_t *write_indices(const tg_kernels *k, selected *list, uint64_t count, uint8_t *payload)
 {
-    const unsigned log = tg_segment_log(count, list->cut.taken);
-    tg_store32(payload, (uint32_t)list->cut.taken);
-    tg_store32(payload + 4, log);
-    if (count == 0)
-        return payload + HEAD;
-    const uint64_t segments = ((count - 1) >> log) + 1;
-    uint8_t *entry = payload + HEAD, *at = entry + ENTRY * segments;
-    size_t next = 0;
-    for (uint64_t segment = 0; segment < segments; segment++, entry += ENTRY) {
-        uint64_t base = segment << log, length = count - base < UINT64_C(1) << log ? count - base : UINT64_C(1) << log;
-        const size_t before = list->count, to = first_from(list, next, base + length);
+    tg_positions_writer w = tg_positions_begin(count, list->cut.taken, payload);
+    for (size_t next = 0; w.next < count;) {
+        const size_t before = list->count, to = first_from(list, next, tg_positions_limit(&w));
         winnow(k, list, next, to);
         next = to;
-        unsigned mode;
-        const size_t m = list->count - before;
-        uint8_t *end = tg_index_write(list->indices + before, m, (uint32_t)base, (uint32_t)length, at, &mode);
-        tg_store32(entry, (uint32_t)m);
-        tg_store32(entry + 4, mode << 30 | (uint32_t)(end - at));
-        at = end;
+        tg_positions_put(&w, list->indices + before, list->count - before);
     }
-    return at;
+    return w.at;
 }
 
 /* The values; fills list->sent with what the decoder will see; returns the end. */

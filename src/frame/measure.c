@@ -46,9 +46,9 @@ static tg_status measure(tg_device *device, tg_frame frame, tg_frame_parts *part
     tg_reader reader;
     if (!tg_frame_open(&reader, device->kernels, frame, &info)) /* cannot be: it was just checked */
         return tg_fail(error, TG_CORRUPT, "the frame changed while it was measured");
-    *parts = (tg_frame_parts){.selected = reader.row->sparse ? reader.sparse.selected : info.count,
+    *parts = (tg_frame_parts){.selected = reader.row->sparse ? reader.sparse.positions.listed : info.count,
                               .scale_bytes = reader.levels.scale_bytes,
-                              .index_bytes = reader.sparse.index_bytes};
+                              .index_bytes = reader.sparse.positions.bytes};
     parts->value_bytes = info.bytes - TG_HEADER_SIZE - parts->scale_bytes - parts->index_bytes;
     if (reader.levels.width > 0 && reader.levels.shape.count > 0)
         parts->level_entropy =

@@ -28,6 +28,9 @@ typedef struct generator {
 } generator;
 uint64_t next_random(generator *g);
 double next_uniform(generator *g); /* in (0, 1) */
+/* Of mean 0 and variance 1: a sum of eight uniform numbers, within 4.9. Logarithms and cosines would take longer than what is tested,
+ * above all on an emulated machine. */
+double next_gaussian(generator *g);
 
 typedef enum shape {
     GAUSSIAN,
@@ -38,6 +41,7 @@ typedef enum shape {
     TINY,      /* subnormal and barely normal */
     HUGE_ONES, /* near the largest finite number */
     GRID,      /* multiples of 2^-10 below 1 */
+    SCATTERED, /* one in forty is not zero */
     SHAPES
 } shape;
 extern const char *const shape_names[SHAPES];

@@ -6,8 +6,8 @@
 #ifndef TG_KERNELS_AVX2_LEVELS_ROWS_H
 #define TG_KERNELS_AVX2_LEVELS_ROWS_H
 
-#include "kernels/avx2/avx2.h"
 #include "kernels/avx2/levels_unit.h"
+#include "kernels/wide/counting.h"
 
 enum { V_PARTS = TG_LANES / V_LANES, PAIRS = 16, CHAINS = 4 };
 
@@ -218,7 +218,7 @@ TG_INLINE void encode_group(const group *g, variant v, unsigned width, uint8_t *
                 v_store_bits(codes + (pair + i) * 32 + part * V_LANES + 16, v_add(v_upper(odd), levels));
             }
         }
-    tg_avx2_pack_group(codes, width, packed);
+    v_pack_group(codes, width, packed);
 }
 
 /* ---- one unit ---- */

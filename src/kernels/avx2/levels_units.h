@@ -1,58 +1,71 @@
-/* The fused encoder's way through a run: unit by unit, compensate, find the scales, and hand over to the rows. */
-#include "kernels/avx2/vector.h"
-
-#if defined(__AVX2__)
+/* The fused encoder's way through a run: unit by unit, compensate, find the scales, and hand over to the rows. For vectors of any size,
+ * as levels_rows.h is. */
+#ifndef TG_KERNELS_AVX2_LEVELS_UNITS_H
+#define TG_KERNELS_AVX2_LEVELS_UNITS_H
 
 #include "base/numeric.h"
-#include "kernels/avx2/avx2.h"
 #include "kernels/avx2/levels_unit.h"
 #include "kernels/quantiser.h"
 
 /* ---- staging: u, and what a scale is made of, in one go over a bucket ---- */
 
+enum { ROW_PARTS = TG_LANES / V_LANES };
+
 /* u = gradient + factor * residual, which goes to `sum`; or the gradient itself. */
-TG_INLINE __m256 eight_of(const float *gradient, const float *residual, __m256 factor, size_t i, float *sum)
+TG_INLINE v_floats staged(const float *gradient, const float *residual, v_floats factor, size_t i, float *sum)
 {
-    __m256 x = _mm256_loadu_ps(gradient + i);
+    v_floats x = v_load(gradient + i);
     if (residual) {
-        x = _mm256_add_ps(x, _mm256_mul_ps(factor, _mm256_loadu_ps(residual + i)));
-        _mm256_storeu_ps(sum + i, x);
+        x = v_plus(x, v_mul(factor, v_load(residual + i)));
+        v_store(sum + i, x);
     }
     return x;
 }
 
 TG_INLINE uint32_t stage_max(const float *gradient, const float *residual, float factor, size_t n, float *sum)
 {
-    const __m256 f = _mm256_set1_ps(factor);
-    const __m256i mask = _mm256_set1_epi32((int)TG_MAGNITUDE_MASK);
-    __m256i a = _mm256_setzero_si256(), b = a;
-    for (size_t i = 0; i < n; i += 16) {
-        a = _mm256_max_epu32(a, _mm256_and_si256(mask, tg_bits_of(eight_of(gradient, residual, f, i, sum))));
-        b = _mm256_max_epu32(b, _mm256_and_si256(mask, tg_bits_of(eight_of(gradient, residual, f, i + 8, sum))));
+    const v_floats f = v_float(factor);
+    v_ints most[ROW_PARTS];
+    TG_UNROLL
+    for (unsigned part = 0; part < ROW_PARTS; part++)
+        most[part] = v_int(0);
+    for (size_t i = 0; i < n; i += TG_LANES) {
+        TG_UNROLL
+        for (unsigned part = 0; part < ROW_PARTS; part++)
+            most[part] = v_larger(most[part], v_keys(staged(gradient, residual, f, i + part * V_LANES, sum)));
     }
-    return tg_largest_of(_mm256_max_epu32(a, b));
+    TG_UNROLL
+    for (unsigned part = 1; part < ROW_PARTS; part++)
+        most[0] = v_larger(most[0], most[part]);
+    return v_largest(most[0]);
 }
 
 /* The largest magnitude, too: it costs nothing, as the sums wait for each other. */
 TG_INLINE float stage_squares(const float *gradient, const float *residual, float factor, size_t n, float *sum, float *largest)
 {
-    const __m256 f = _mm256_set1_ps(factor);
-    __m256 low = _mm256_setzero_ps(), high = low, most = low;
-    for (size_t i = 0; i < n; i += 16) {
-        __m256 x = eight_of(gradient, residual, f, i, sum), y = eight_of(gradient, residual, f, i + 8, sum);
-        low = _mm256_add_ps(low, _mm256_mul_ps(x, x));
-        high = _mm256_add_ps(high, _mm256_mul_ps(y, y));
-        most = _mm256_max_ps(most, _mm256_max_ps(tg_magnitude_of(x), tg_magnitude_of(y)));
+    const v_floats f = v_float(factor);
+    v_floats lanes[ROW_PARTS];
+    v_ints most = v_int(0);
+    TG_UNROLL
+    for (unsigned part = 0; part < ROW_PARTS; part++)
+        lanes[part] = v_float(0);
+    for (size_t i = 0; i < n; i += TG_LANES) {
+        TG_UNROLL
+        for (unsigned part = 0; part < ROW_PARTS; part++) {
+            v_floats x = staged(gradient, residual, f, i + part * V_LANES, sum);
+            lanes[part] = v_plus(lanes[part], v_mul(x, x));
+            most = v_larger(most, v_keys(x));
+        }
     }
-    *largest = tg_bits_float(tg_largest_of(tg_bits_of(most)));
-    return tg_sum_of_lanes(low, high);
+    *largest = tg_bits_float(v_largest(most));
+    return v_sum_of_lanes(lanes);
 }
 
 TG_INLINE void stage_values(const float *gradient, const float *residual, float factor, size_t n, float *sum)
 {
-    const __m256 f = _mm256_set1_ps(factor);
-    for (size_t i = 0; residual && i < n; i += 8)
-        (void)eight_of(gradient, residual, f, i, sum);
+    const v_floats f = v_float(factor);
+    for (size_t i = 0; residual && i < n; i += V_LANES)
+        (void)staged(gradient, residual, f, i, sum);
 }
 
 /* False where the value needs care. */
@@ -107,7 +120,8 @@ static void stage(tg_unit *t, float *u)
     }
 }
 
-size_t tg_avx2_encode_units(const tg_levels_encoding *e, size_t n, const tg_unit_encoders encoders)
+/* tg_kernels.encode_levels with these. */
+TG_INLINE size_t encode_units(const tg_levels_encoding *e, size_t n, const tg_unit_encoders encoders)
 {
     const size_t step = e->norm != TG_NORM_GIVEN && e->bucket > TG_UNIT ? e->bucket : TG_UNIT;
     /* What is packed at once has one scale; else the variant for any width, which looks after every pair of rows, takes it. */
@@ -127,7 +141,7 @@ size_t tg_avx2_encode_units(const tg_levels_encoding *e, size_t n, const tg_unit
         if (e->residual && e->beta != e->alpha) {
             stage_values(e->gradient + t.at, e->residual + t.at, e->beta, here, rest);
             t.rest = rest;
-            if (tg_avx2_max_magnitude(rest, here) >= TG_INFINITY_BITS)
+            if (v_max_magnitude(rest, here) >= TG_INFINITY_BITS)
                 break;
         }
         t.n = here;
