@@ -118,11 +118,15 @@ unsigned conform(tg_transport *transport, tg_error *problem)
 
 /* ---- whole reductions ---- */
 
-static uint64_t mix(uint64_t digest, const void *data, size_t size)
+/* By value, so that it is the same on machines that store numbers the other way round. */
+static uint64_t mix(uint64_t digest, const tg_tensor *tensor)
 {
-    const unsigned char *bytes = data;
-    for (size_t i = 0; i < size; i++)
-        digest = (digest ^ bytes[i]) * UINT64_C(0x100000001b3);
+    for (uint64_t i = 0; i < tensor->count; i++) {
+        const float value = element(tensor, i);
+        uint32_t bits;
+        memcpy(&bits, &value, sizeof bits);
+        digest = (digest ^ bits) * UINT64_C(0x100000001b3);
+    }
     return digest;
 }
 
@@ -153,7 +157,7 @@ uint64_t reduce_over(tg_transport *transport, const char *device_name, tg_error 
                 fill(GAUSSIAN, 100 * step + rank, &gradients[0]);
                 fill(GAUSSIAN, 100 * step + rank + 50, &gradients[1]);
                 status = tg_reduce(reducer, transport, gradients, step, problem);
-                digest = mix(mix(digest, gradients[0].data, LARGE * sizeof(float)), gradients[1].data, SMALL * 2);
+                digest = mix(mix(digest, &gradients[0]), &gradients[1]);
             }
             tg_reducer_free(reducer);
         }
