@@ -36,8 +36,10 @@ VERSION := $(shell sed -n 's/^\#define TG_VERSION_TEXT "\(.*\)"/\1/p' include/te
 SONAME := libtersegrad.so.$(firstword $(subst ., ,$(VERSION)))
 
 sources = $(sort $(wildcard $(addsuffix .c,$1)))
-LIBRARY := $(call sources,src/* src/*/* src/*/*/*)
-COMMAND := $(call sources,cli/* cli/*/*)
+TRAIN := $(call sources,src/train/*)
+LIBRARY := $(filter-out $(TRAIN),$(call sources,src/* src/*/* src/*/*/*))
+# What `tersegrad train` runs belongs to the command: the library needs libc alone.
+COMMAND := $(TRAIN) $(call sources,cli/* cli/*/*)
 # Every file of these four folders is a program of its own, but for the replaying main() of the fuzz targets.
 UNIT := $(call sources,tests/unit/*)
 LAWS := $(call sources,tests/laws/*)
@@ -65,6 +67,11 @@ endif
 S390 := -fexcess-precision=fast
 NATIVE := $(if $(filter s390%,$(MACHINE)),$(S390))
 TEST_INCLUDES := -I. -Icli -Itests/support
+# Gzipped data need zlib when building; without it they are refused with a sentence. BLAS is looked for when `train` runs. A program for
+# another machine has neither.
+ZLIB ?= $(shell echo '\#include <zlib.h>' | $(CC) -E -x c - >/dev/null 2>&1 && echo yes)
+COMMAND_FLAGS := $(if $(filter yes,$(ZLIB)),-DTRAIN_HAS_ZLIB) -DTRAIN_HAS_DLOPEN
+COMMAND_LIBRARIES := $(if $(filter yes,$(ZLIB)),-lz) -lm
 
 Q := $(if $(V),,@)
 remember = @mkdir -p $(@D) && echo '$1' | cmp -s - $@ || echo '$1' >$@
@@ -84,11 +91,12 @@ $1-fuzz: $(FUZZ:%.c=$2/%)
 
 # Other flags than last time: compile everything again. Other sources: link again.
 $2/flags: FORCE
-	$$(call remember,$3 $(COMPILE) $4 $(WERROR) $(CFLAGS))
+	$$(call remember,$3 $(COMPILE) $4 $(WERROR) $(CFLAGS) $(if $6,,$(COMMAND_FLAGS)))
 $2/sources: FORCE
 	$$(call remember,$(LIBRARY) $(COMMAND))
 
 $2/obj/tests/%.o: FOLDERS := $(TEST_INCLUDES)
+$2/obj/src/train/%.o: FOLDERS := $(if $6,,$(COMMAND_FLAGS))
 $2/obj/src/kernels/avx2/%.o: INSTRUCTIONS := $(AVX2)
 $2/obj/src/kernels/avx512/%.o: INSTRUCTIONS := $(AVX512)
 $2/obj/%.o: %.c $2/flags
@@ -106,7 +114,7 @@ $2/obj/command.a: $(patsubst %.c,$2/obj/%.o,$(filter-out cli/main.c,$(COMMAND)))
 
 $2/tersegrad: $2/obj/cli/main.o $2/obj/command.a $2/libtersegrad.a
 	$$(call say,LD,$$@)
-	$$(Q)$3 $5 $(CFLAGS) $(LDFLAGS) -o $$@ $$^ -lm
+	$$(Q)$3 $5 $(CFLAGS) $(LDFLAGS) -o $$@ $$^ $(if $6,-lm,$(COMMAND_LIBRARIES))
 
 # Test programs see hidden symbols and the command's functions: they link the archives.
 $2/tests/unit/%: LIBRARIES := -lcmocka
@@ -115,7 +123,7 @@ $(if $(findstring fuzzer,$4),,$(FUZZ:%.c=$2/%): $2/obj/tests/fuzz/replay.o)
 $2/tests/%: $2/obj/tests/%.o $(SUPPORT:%.c=$2/obj/%.o) $2/obj/command.a $2/libtersegrad.a
 	$$(call say,LD,$$@)
 	$$(Q)mkdir -p $$(@D)
-	$$(Q)$3 $5 $$(FUZZER) $(CFLAGS) $(LDFLAGS) -o $$@ $$^ $$(LIBRARIES) -lm
+	$$(Q)$3 $5 $$(FUZZER) $(CFLAGS) $(LDFLAGS) -o $$@ $$^ $$(LIBRARIES) $(if $6,-lm,$(COMMAND_LIBRARIES))
 
 -include $(patsubst %.c,$2/obj/%.d,$(LIBRARY) $(COMMAND) $(SUPPORT) $(UNIT) $(LAWS) $(PAPERS) $(FUZZ))
 endef
