@@ -15,6 +15,7 @@ struct npy {
     enum npy_type type;
     bool big_endian;
     unsigned dimensions;
+    uint64_t first;      /* the first length of the shape; 1 where it has none */
     uint64_t count;      /* elements: the product of the shape */
     size_t data_offset;  /* where they start; all of them are there, and nothing follows them */
 };
