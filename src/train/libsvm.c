@@ -122,6 +122,16 @@ static bool take_real(struct line_reader *reader, float *value)
     return true;
 }
 
+/* A whole word that is a number; where it is not, the reader stays at its beginning. */
+static bool take_real_word(struct line_reader *reader, float *value)
+{
+    const char *start = reader->at;
+    if (take_real(reader, value) && (reader->at == reader->end || is_blank(*reader->at)))
+        return true;
+    reader->at = start;
+    return false;
+}
+
 static bool take_index(struct line_reader *reader, uint32_t *index)
 {
     uint64_t value = 0;
@@ -157,7 +167,7 @@ static bool take_entry(struct line_reader *reader, struct sparse_rows *rows, int
     if ((int64_t)index <= *last)
         return fail(reader->message, "%s:%" PRIu64 ": index %" PRIu32 " comes after index %" PRId64 "; they must increase", reader->name,
                     reader->line, index + 1, *last + 1);
-    if (!take_real(reader, &value) || (reader->at < reader->end && !is_blank(*reader->at)))
+    if (!take_real_word(reader, &value))
         return refuse(reader, "a value must be a finite number");
     if (!entry_room(rows))
         return no_memory(reader);
@@ -176,7 +186,7 @@ static bool take_line(struct line_reader *reader, struct sparse_rows *rows)
     if (reader->at == reader->end)
         return true; /* nothing there, or only a comment */
     float label;
-    if (!take_real(reader, &label) || (reader->at < reader->end && !is_blank(*reader->at)))
+    if (!take_real_word(reader, &label))
         return refuse(reader, "a line must begin with a label, a finite number");
     if (!row_room(rows))
         return no_memory(reader);
