@@ -188,15 +188,15 @@ install: all
 # needs, so that what cannot be installed or built is one line of the report and not the end of it.
 .PHONY: demo check check-all check-foreign fuzz
 demo:
-	@scripts/setup.sh build
+	@scripts/setup.sh build && scripts/setup.sh --try train
 	@$(MAKE) --no-print-directory -s release build/gradient
 	@scripts/demo.sh build/tersegrad
 
 check:
-	@scripts/setup.sh build && scripts/setup.sh --try check python
+	@scripts/setup.sh build && scripts/setup.sh --try train check browser python
 	@MAKE='$(MAKE)' scripts/check.sh $(or $(ONLY),check)
 check-all:
-	@scripts/setup.sh build && scripts/setup.sh --try check python
+	@scripts/setup.sh build && scripts/setup.sh --try train check browser python
 	@LAWS=--all MAKE='$(MAKE)' scripts/check.sh $(or $(ONLY),check)
 check-foreign:
 	@scripts/setup.sh build && scripts/setup.sh --try foreign

@@ -72,7 +72,7 @@ static bool run_settings(const struct command *command, const struct train_optio
 static int run_train(const struct command *command, int argc, char **argv)
 {
     struct train_options options = {
-        .data = "synthetic:rows=20000,features=64,classes=10",
+        .data = "synthetic:rows=20000,features=64,classes=10,spread=6",
         .device = "cpu",
         .workers = 4,
         .batch = 32,
@@ -115,7 +115,7 @@ static const struct option train_option_table[] = {
      .summary = "syn-256|syn-512|syn-1024|syn-20k; synthetic:rows=,test=,features=,noise=,\n"
                 "classes=,clusters=,spread=; a directory with MNIST's or CIFAR-10's files;\n"
                 "a LIBSVM file (FILE.t is its test set); X.npy,Y.npy[,XTEST.npy,YTEST.npy]\n"
-                "(default synthetic:rows=20000,features=64,classes=10)"},
+                "(default synthetic:rows=20000,features=64,classes=10,spread=6)"},
     {.name = "--model", .kind = OPTION_TEXT, .value = "MODEL", AT(model),
      .summary = "linear[:bias], logistic[:bias], softmax, mlp:SIZE,SIZE,...\n(default: what suits the data)"},
     {.name = "--workers", .kind = OPTION_NUMBER, .value = "N", .low = 1, .high = TRAIN_MOST_WORKERS, AT(workers),

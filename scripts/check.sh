@@ -27,6 +27,7 @@ groups_check() {
     group reference .venv          all             tally pytest $pytest reference
     group cli       python3        release         script tests/cli/run.sh build/tersegrad
     group clang     "clang cmocka.h" "clang clang-unit" with_clang
+    group report    chromium       release         script tests/report_page.sh build/tersegrad
     group valgrind  valgrind       "release build/gradient" script tests/valgrind.sh build/tersegrad
     group cppcheck  cppcheck       ""              script tests/cppcheck.sh
     group install   "cmake pkg-config" all         script tests/install.sh
