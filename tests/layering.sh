@@ -10,7 +10,7 @@ while IFS='|' read -r _ folder _ allowed _; do
     [[ $folder =~ src/([a-z]+)/ ]] && may[${BASH_REMATCH[1]}]="base ${allowed//,/}"
 done < <(grep '^| `src/' docs/architecture.md)
 libc=" assert complex ctype errno fenv float inttypes iso646 limits locale math setjmp signal stdalign stdarg stdatomic
- stdbool stddef stdint stdio stdlib stdnoreturn string tgmath threads time uchar wchar wctype "
+ stdbool stddef stdint stdio stdlib stdnoreturn string tgmath threads time uchar wchar wctype pthread dlfcn "
 
 # allowed FILE HEADER KIND: may this file include it? KIND is < or ".
 allowed() {

@@ -60,15 +60,14 @@ tg_status tg_feedback_compensate(tg_feedback *feedback, const tg_tensor *gradien
     return status;
 }
 
-/* Checks a frame for this residual and opens it. */
-static tg_status open_frame(tg_feedback *f, tg_frame frame, tg_frame_info *info, tg_reader *reader, tg_error *error)
+/* Checks a frame for so many elements of this residual and opens it. */
+static tg_status open_frame(tg_feedback *f, tg_frame frame, uint64_t count, tg_frame_info *info, tg_reader *reader, tg_error *error)
 {
     tg_status status = tg_frame_check(f->kernels, frame, info, error);
     if (status != TG_OK)
         return status;
-    if (info->count != f->count)
-        return tg_fail(error, TG_SHAPE_MISMATCH, "the frame has %" PRIu64 " elements and the residual %" PRIu64, info->count,
-                       f->count);
+    if (info->count != count)
+        return tg_fail(error, TG_SHAPE_MISMATCH, "the frame has %" PRIu64 " elements and the residual %" PRIu64, info->count, count);
     if (!tg_frame_open(reader, f->kernels, frame, info)) /* cannot be: it was just checked */
         return tg_fail(error, TG_CORRUPT, "the frame changed while it was read");
     return TG_OK;
@@ -94,7 +93,7 @@ static tg_status update(tg_feedback *f, const tg_tensor *gradient, tg_frame fram
     tg_reader reader = {.row = NULL};
     tg_status status = check_finite(f, &source, &block, error);
     if (status == TG_OK)
-        status = open_frame(f, frame, &info, &reader, error);
+        status = open_frame(f, frame, f->count, &info, &reader, error);
     if (status != TG_OK || f->spec.kind == TG_FEEDBACK_NONE)
         return status;
     for (uint64_t first = 0; first < f->count; first += TG_BLOCK) {
@@ -124,8 +123,9 @@ tg_status tg_feedback_update(tg_feedback *feedback, const tg_tensor *gradient, t
     return status;
 }
 
-static tg_status give_back(tg_feedback *f, tg_frame frame, const uint32_t *applied, size_t applied_count,
-                           tg_error *error)
+/* To the `count` elements of the residual from `start` on; `applied` counts from there too. */
+static tg_status give_back(tg_feedback *f, tg_frame frame, uint64_t start, uint64_t count, const uint32_t *applied,
+                           size_t applied_count, tg_error *error)
 {
     tg_frame_info info;
     tg_reader reader = {.row = NULL};
@@ -133,19 +133,20 @@ static tg_status give_back(tg_feedback *f, tg_frame frame, const uint32_t *appli
         if (applied[i] <= applied[i - 1])
             return tg_fail(error, TG_INVALID_ARGUMENT, "the applied indices must increase: %" PRIu32 " follows %" PRIu32,
                            applied[i], applied[i - 1]);
-    tg_status status = open_frame(f, frame, &info, &reader, error);
+    tg_status status = open_frame(f, frame, count, &info, &reader, error);
     if (status != TG_OK)
         return status;
+    float *residual = f->residual + start;
     size_t next = 0; /* in applied */
-    for (uint64_t first = 0; first < f->count; first += TG_BLOCK) {
+    for (uint64_t first = 0; first < count; first += TG_BLOCK) {
         float sent[TG_BLOCK];
-        size_t n = tg_block_size(f->count, first);
+        size_t n = tg_block_size(count, first);
         read_sent(&reader, n, sent);
         for (; applied && next < applied_count && applied[next] < first + n; next++)
             sent[applied[next] - first] = tg_bits_float(not_sent);
         for (size_t i = 0; i < n; i++)
             if (was_sent(sent[i]))
-                f->residual[first + i] += sent[i];
+                residual[first + i] += sent[i];
     }
     return tg_succeed(error);
 }
@@ -158,7 +159,18 @@ tg_status tg_feedback_return(tg_feedback *feedback, tg_frame frame, const uint32
     if (feedback->spec.kind == TG_FEEDBACK_NONE)
         return tg_fail(error, TG_INVALID_ARGUMENT, "feedback none keeps nothing, so nothing can be returned to it");
     tg_fp_mode before = tg_fp_enter();
-    tg_status status = give_back(feedback, frame, applied, applied_count, error);
+    tg_status status = give_back(feedback, frame, 0, feedback->count, applied, applied_count, error);
     tg_fp_leave(before);
     return status;
+}
+
+tg_status tg_feedback_return_piece(tg_feedback *feedback, tg_frame frame, uint64_t first, tg_error *error)
+{
+    tg_frame_info info;
+    if (feedback->spec.kind == TG_FEEDBACK_NONE)
+        return tg_succeed(error);
+    tg_status status = tg_frame_read(frame, &info, error);
+    if (status == TG_OK && info.count > feedback->count - first)
+        return tg_fail(error, TG_SHAPE_MISMATCH, "the frame does not fit the residual");
+    return status == TG_OK ? give_back(feedback, frame, first, info.count, NULL, 0, error) : status;
 }

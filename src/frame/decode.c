@@ -115,8 +115,14 @@ static bool add_packed(const tg_kernels *k, tg_reader *readers, size_t frame_cou
     return true;
 }
 
-/* Adds up to TG_MAX_NARROW_FRAMES frames in one pass; `fresh`: the first one sets the output. */
-static tg_status add_batch(const tg_kernels *k, const tg_frame *frames, size_t frame_count, float weight, bool fresh,
+static void scale_in_place(const tg_kernels *k, float scale, size_t n, float *values)
+{
+    for (size_t first = 0; first < n; first += TG_BLOCK)
+        k->set_scaled(values + first, scale, tg_block_size(n, first), values + first);
+}
+
+/* Adds up to TG_MAX_NARROW_FRAMES frames in one pass; `fresh`: the first one sets the output. The sum is scaled at the end. */
+static tg_status add_batch(const tg_kernels *k, const tg_frame *frames, size_t frame_count, float weight, bool fresh, float scale,
                            const tg_tensor *out, tg_error *error)
 {
     tg_reader readers[TG_MAX_NARROW_FRAMES];
@@ -128,7 +134,7 @@ static tg_status add_batch(const tg_kernels *k, const tg_frame *frames, size_t f
     uint64_t step = frame_count > 0 && out->dtype == TG_FLOAT32 ? readers[0].step : TG_BLOCK;
     for (size_t i = 0; i < frame_count; i++)
         step = readers[i].step < step ? readers[i].step : step;
-    if (frame_count == 1 && readers[0].row->sparse && !fresh && out->dtype == TG_FLOAT32)
+    if (frame_count == 1 && readers[0].row->sparse && !fresh && scale == 1 && out->dtype == TG_FLOAT32)
         step = TG_LONG_SPARSE_STEP;
     for (uint64_t first = 0; first < out->count; first += step) {
         size_t n = step_size(out->count, first, step);
@@ -144,10 +150,39 @@ static tg_status add_batch(const tg_kernels *k, const tg_frame *frames, size_t f
         for (size_t i = 0; !fused && i < frame_count; i++)
             if (!tg_frame_next(&readers[i], n, fresh && i == 0 ? TG_READ_SET : TG_READ_ADD, weight, sum))
                 return tg_fail(error, TG_CORRUPT, "a frame that was called verified breaks a rule of the format");
+        if (scale != 1)
+            scale_in_place(k, scale, n, sum);
         if (out->dtype != TG_FLOAT32)
             (void)k->narrow(out->dtype, sum, n, elements);
     }
     return TG_OK;
+}
+
+/* Any number of frames, in batches. */
+static tg_status add_all(const tg_kernels *k, const tg_frame *frames, size_t frame_count, float weight, bool fresh, float scale,
+                         const tg_tensor *out, tg_error *error)
+{
+    tg_status status = TG_OK;
+    for (size_t done = 0; status == TG_OK && (done < frame_count || (fresh && done == 0));) {
+        size_t n = frame_count - done < TG_MAX_NARROW_FRAMES ? frame_count - done : TG_MAX_NARROW_FRAMES;
+        const bool last = done + n == frame_count;
+        status = add_batch(k, frames + done, n, weight, fresh && done == 0, last ? scale : 1, out, error);
+        done += n ? n : 1;
+    }
+    return status;
+}
+
+tg_status tg_decode_mean(const tg_kernels *kernels, const tg_frame *frames, size_t frame_count, float scale, float *wide,
+                         const tg_tensor *out, tg_error *error)
+{
+    if (out->dtype == TG_FLOAT32 || frame_count <= TG_MAX_NARROW_FRAMES)
+        return add_all(kernels, frames, frame_count, 1, true, scale, out, error);
+    const tg_tensor sum = {wide, out->count, TG_FLOAT32};
+    tg_status status = add_all(kernels, frames, frame_count, 1, true, scale, &sum, error);
+    for (uint64_t first = 0; status == TG_OK && first < out->count; first += TG_BLOCK)
+        (void)kernels->narrow(out->dtype, wide + first, tg_block_size(out->count, first),
+                              (char *)out->data + first * tg_dtype_size(out->dtype));
+    return status;
 }
 
 static tg_status decode(tg_device *device, const tg_frame *frames, size_t frame_count, float weight, unsigned flags,
@@ -167,11 +202,8 @@ static tg_status decode(tg_device *device, const tg_frame *frames, size_t frame_
                        "%zu frames are too many for a 16-bit output: the limit is %d; sum into float32", frame_count,
                        TG_MAX_NARROW_FRAMES);
     status = check_frames(device->kernels, frames, frame_count, flags, out->count, error);
-    for (size_t done = 0; status == TG_OK && (done < frame_count || (fresh && done == 0));) {
-        size_t n = frame_count - done < TG_MAX_NARROW_FRAMES ? frame_count - done : TG_MAX_NARROW_FRAMES;
-        status = add_batch(device->kernels, frames + done, n, weight, fresh && done == 0, out, error);
-        done += n ? n : 1;
-    }
+    if (status == TG_OK)
+        status = add_all(device->kernels, frames, frame_count, weight, fresh, 1, out, error);
     return status == TG_OK ? tg_succeed(error) : status;
 }
 

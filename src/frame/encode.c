@@ -13,9 +13,11 @@
 struct tg_codec {
     tg_device *device;
     tg_spec spec;
+    tg_spec largest; /* what the memory was made for */
     const tg_codec_row *row;
     uint64_t max_count;
     void *workspace;
+    size_t workspace_size;
     uint64_t *digests; /* one for each chunk of the largest payload */
 };
 
@@ -42,9 +44,11 @@ tg_status tg_codec_create(tg_device *device, const tg_spec *spec, uint64_t max_c
     }
     *made = (tg_codec){.device = device,
                        .spec = *spec,
+                       .largest = *spec,
                        .row = row,
                        .max_count = max_count,
                        .workspace = workspace,
+                       .workspace_size = row->workspace(spec, max_count),
                        .digests = digests};
     *codec = made;
     return tg_succeed(error);
@@ -60,6 +64,17 @@ void tg_codec_free(tg_codec *codec)
 }
 
 const tg_spec *tg_codec_spec(const tg_codec *codec) { return codec ? &codec->spec : NULL; }
+
+bool tg_codec_retune(tg_codec *codec, uint32_t amount)
+{
+    tg_spec other = codec->spec;
+    other.amount = amount;
+    if (codec->row->workspace(&other, codec->max_count) > codec->workspace_size ||
+        codec->row->bound(&other, codec->max_count) > codec->row->bound(&codec->largest, codec->max_count))
+        return false;
+    codec->spec = other;
+    return true;
+}
 
 size_t tg_frame_bound(const tg_codec *codec, uint64_t count)
 {

@@ -11,4 +11,7 @@ tg_status tg_encode_source(tg_codec *codec, const tg_source *source, const tg_en
 /* TG_OK if the tensor can be read or written. */
 tg_status tg_tensor_check(const tg_tensor *tensor, const char *what, tg_error *error);
 
+/* The same codec for another density or k, no larger than the one it was made with; false if it is larger. */
+bool tg_codec_retune(tg_codec *codec, uint32_t amount);
+
 #endif

@@ -1,6 +1,6 @@
 # `tersegrad train`: what it prints, the rules that its figures keep, and that the same run gives the same weights.
 . "$TOOLS/lib.sh"
-small="--data synthetic:rows=2000,test=200,features=20,classes=4 --model mlp:16 --steps 60 --workers 3"
+small="--data synthetic:rows=2000,test=200,features=20,classes=4,spread=8 --model mlp:16 --steps 60 --workers 3"
 train() {
     tersegrad train "$@" --json 2>err.txt >out.json
     echo "-> $?"
@@ -14,7 +14,7 @@ json '[(r["codec"], r["feedback"], r["algorithm"], r["world"], r["transport"], r
 json 'all(r["final_loss"] < 1 and 0.7 < r["accuracy"] <= 1 and r["distance_to_optimum"] is None for r in j["runs"])' <out.json
 json 'all(min(r["stages"].values()) >= 0 for r in j["runs"])' <out.json
 json 'len({r["weights_hash"] for r in j["runs"]}) == 3 and {len(r["weights_hash"]) for r in j["runs"]}' <out.json
-echo "# bytes: 20*16 + 16 + 16*4 + 4 = 404 parameters, 4 tensors, 60 steps; a ring sends 2/3 of them twice"
+echo "# bytes: 20*16 + 16 + 16*4 + 4 = 404 parameters, 4 tensors, 60 steps; a ring sends 2/3 of them twice, as 4 bytes each"
 json '[r["dense_bytes"] == 60 * 404 * 4 * 4 // 3 for r in j["runs"]]' <out.json
 json '[r["bytes_sent"] < j["runs"][0]["bytes_sent"] for r in j["runs"]]' <out.json
 json '[r["ratio"] < q["ratio"] for r, q in zip(j["runs"], j["runs"][1:])]' <out.json
@@ -42,7 +42,7 @@ echo "# every schedule, warm-up, small tensors, densities; each changes the resu
 for options in "--schedule linear" "--schedule cosine" "--schedule step" "--momentum 0.9" "--weight-decay 0.01" "--warmup 10" \
     "--min-size 100" "--density-schedule 0:0.5,30:0.1" "--density-schedule dgc:10" "--batch 8" "--epochs 2" "--reduce gather" "--lr 0.2"; do
     [ "${options#--epochs}" = "$options" ] && set -- --steps 60 || set --
-    train --data synthetic:rows=2000,test=200,features=20,classes=4 --model mlp:16 --workers 3 "$@" --codec topk:density=0.05 $options
+    train --data synthetic:rows=2000,test=200,features=20,classes=4,spread=8 --model mlp:16 --workers 3 "$@" --codec topk:density=0.05 $options
     python3 -c 'import json, sys
 one, two = (json.load(open(name))["runs"] for name in ("first.json", "out.json"))
 print(sys.argv[1], two[0]["steps"], "same" if one[2]["weights_hash"] == two[0]["weights_hash"] else "other")' "$options"

@@ -1,0 +1,143 @@
+/* What travels how: which spec and codec a tensor has in a step, where it may be cut, and which algorithm suits. */
+#include <inttypes.h>
+#include <string.h>
+
+#include "base/status.h"
+#include "codec/codec.h"
+#include "frame/encode.h"
+#include "reduce/reducer.h"
+
+enum {
+    CHUNK = 1 << 20,            /* elements of a message: half a megabyte at 4 bits */
+    LARGEST_GRAIN = 1 << 22,    /* a bucket that does not fit blocks may make cuts this coarse */
+    SMALL_VOLUME = 256 << 10,   /* bytes that a rank may receive before volume matters more than another round */
+};
+
+static uint32_t amount_at(const tg_reducer *r, const tg_reducing_tensor *t, uint64_t step)
+{
+    uint32_t amount = t->spec.amount;
+    if (t->sparse && !(t->spec.choices & TG_CHOICE_BY_K))
+        for (size_t i = 0; i < r->options.schedule_count && r->options.schedule[i].from_step <= step; i++)
+            amount = r->amounts[i];
+    return amount;
+}
+
+tg_spec tg_spec_in(const tg_reduction *reduction, uint32_t tensor)
+{
+    const tg_reducing_tensor *t = &reduction->reducer->tensors[tensor];
+    if (reduction->dense)
+        return *tg_codec_spec(reduction->reducer->plain);
+    tg_spec spec = t->spec;
+    spec.amount = amount_at(reduction->reducer, t, reduction->step);
+    return spec;
+}
+
+tg_codec *tg_codec_in(tg_reduction *reduction, uint32_t tensor)
+{
+    tg_reducer *r = reduction->reducer;
+    tg_codec *codec = reduction->dense ? r->plain : r->codecs[r->tensors[tensor].codec];
+    (void)tg_codec_retune(codec, tg_spec_in(reduction, tensor).amount); /* it was made for the largest */
+    return codec;
+}
+
+size_t tg_frame_room(const tg_reducer *r, bool dense, uint32_t tensor, uint64_t count)
+{
+    return tg_frame_bound(dense ? r->plain : r->codecs[r->tensors[tensor].codec], count);
+}
+
+/* ---- cutting ---- */
+
+static uint64_t common_multiple(uint64_t a, uint64_t b)
+{
+    uint64_t x = a, y = b;
+    while (y > 0) {
+        const uint64_t rest = x % y;
+        x = y;
+        y = rest;
+    }
+    return a / x * b;
+}
+
+/* Where a tensor may be cut so that what is sent does not depend on it: whole blocks, whole buckets. A sparsifier chooses among all elements,
+ * and a bucket of 0 is the whole vector. */
+static uint64_t grain_of(const tg_reducing_tensor *t)
+{
+    if (t->sparse)
+        return 0;
+    const tg_codec_row *row = tg_codec_row_of(t->spec.codec);
+    bool has_buckets = false;
+    for (size_t i = 0; row->parameters[i]; i++)
+        has_buckets = has_buckets || row->parameters[i] == &tg_parameter_bucket;
+    if (!has_buckets)
+        return TG_BLOCK;
+    const uint64_t grain = t->spec.bucket == 0 ? 0 : common_multiple(TG_BLOCK, t->spec.bucket);
+    return grain <= LARGEST_GRAIN ? grain : 0;
+}
+
+static bool make_plan(tg_reducer *r, bool dense, tg_plan *plan)
+{
+    tg_plan_tensor *tensors = malloc((r->tensor_count + 1) * sizeof *tensors);
+    for (size_t i = 0; tensors && i < r->tensor_count; i++)
+        tensors[i] = (tg_plan_tensor){.count = r->tensors[i].given.count, .grain = dense ? TG_BLOCK : grain_of(&r->tensors[i])};
+    const bool made = tensors && tg_plan_make(tensors, r->tensor_count, r->options.chunk, 1, &r->pool, plan);
+    free(tensors);
+    return made;
+}
+
+/* ---- codecs ---- */
+
+/* The spec that a tensor's codec is made for: the largest density it will have. */
+static tg_spec largest_spec(const tg_reducer *r, const tg_reducing_tensor *t)
+{
+    tg_spec spec = t->spec;
+    if (t->sparse && !(spec.choices & TG_CHOICE_BY_K))
+        for (size_t i = 0; i < r->options.schedule_count; i++)
+            spec.amount = r->amounts[i] > spec.amount ? r->amounts[i] : spec.amount;
+    return spec;
+}
+
+/* One codec for all tensors of a spec, with room for the largest piece of any. */
+static tg_status make_codecs(tg_reducer *r, tg_error *error)
+{
+    for (size_t i = 0; i < r->tensor_count; i++) {
+        const tg_spec spec = r->tensors[i].spec, largest = largest_spec(r, &r->tensors[i]);
+        size_t first = 0; /* the first tensor with this spec */
+        while (memcmp(&r->tensors[first].spec, &spec, sizeof spec) != 0)
+            first++;
+        if (first < i) {
+            r->tensors[i].codec = r->tensors[first].codec;
+            continue;
+        }
+        uint64_t most = 0;
+        for (size_t p = 0; p < r->coded.piece_count; p++)
+            if (memcmp(&r->tensors[r->coded.pieces[p].tensor].spec, &spec, sizeof spec) == 0 && r->coded.pieces[p].count > most)
+                most = r->coded.pieces[p].count;
+        tg_status status = tg_codec_create(r->device, &largest, most, &r->codecs[r->codec_count], error);
+        if (status != TG_OK)
+            return status;
+        r->tensors[i].codec = r->codec_count++;
+    }
+    tg_spec none;
+    tg_status status = tg_spec_parse("none", &none, error);
+    return status == TG_OK ? tg_codec_create(r->device, &none, r->dense.largest, &r->plain, error) : status;
+}
+
+/* ---- the choice ---- */
+
+static tg_algorithm choose(const tg_reducer *r)
+{
+    if (r->options.algorithm != TG_AUTO)
+        return r->options.algorithm;
+    return TG_GATHER;
+}
+
+tg_status tg_reducer_lay_out(tg_reducer *r, tg_error *error)
+{
+    if (r->options.chunk == 0)
+        r->options.chunk = CHUNK;
+    r->algorithm = r->stats.algorithm = choose(r);
+    r->functions = &tg_gather;
+    if (!make_plan(r, false, &r->coded) || (r->options.warmup > 0 && !make_plan(r, true, &r->dense)))
+        return tg_fail(error, TG_OUT_OF_MEMORY, "no memory for the plan of %zu tensors", r->tensor_count);
+    return make_codecs(r, error);
+}
