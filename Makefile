@@ -151,7 +151,7 @@ build/libtersegrad.so: build/libtersegrad.so.$(VERSION)
 	$(Q)ln -sf $(<F) build/$(SONAME)
 	$(Q)ln -sf $(SONAME) $@
 
-# Makes plausible gradients for the demonstration and the tests.
+# Makes plausible gradients for the tests.
 build/gradient: build/obj/scripts/gradient.o
 	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ -lm
 
@@ -189,8 +189,8 @@ install: all
 .PHONY: demo check check-all check-foreign fuzz
 demo:
 	@scripts/setup.sh build && scripts/setup.sh --try train
-	@$(MAKE) --no-print-directory -s release build/gradient
-	@scripts/demo.sh build/tersegrad
+	@$(MAKE) --no-print-directory -s release
+	@scripts/demo.sh build/tersegrad $(DATA)
 
 check:
 	@scripts/setup.sh build && scripts/setup.sh --try train check browser python
@@ -215,7 +215,7 @@ help:
 	@sed -n '/^##/s/^## \{0,1\}//p' $(firstword $(MAKEFILE_LIST))
 
 ##   make                build/tersegrad and build/libtersegrad.{so,a}
-##   make demo           set up, then compress a gradient in several ways and show a table
+##   make demo           set up, then train with several codecs and show a table; DATA=DIR for data of your own
 ##   make check          set up, then run every test; ONLY="unit cli" picks groups
 ##   make check-all      the same, with the full product of the laws instead of a seeded subset
 ##   make check-foreign  golden frames and laws on aarch64 and big-endian s390x, under qemu-user

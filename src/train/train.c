@@ -49,7 +49,7 @@ static void fill_report(const struct task *task, const tg_transport *transport, 
     report->parameters = task->model.parameters;
     report->on_test_rows = task->data.test_rows > 0;
     snprintf(report->blas, sizeof report->blas, "%s", blas_name());
-    snprintf(report->data, sizeof report->data, "%.63s", task->settings->data);
+    snprintf(report->data, sizeof report->data, "%.255s", task->settings->data);
     describe_model(&task->model, report->model, sizeof report->model);
 }
 

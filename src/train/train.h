@@ -89,7 +89,7 @@ struct train_result {
 
 struct train_report {
     const char *transport;
-    char device[64], blas[16], data[64], model[256];
+    char device[64], blas[16], data[256], model[256];
     uint32_t world;
     uint64_t train_rows, test_rows, parameters;
     uint32_t features, classes;
