@@ -154,7 +154,7 @@ void chart_draw_lines(FILE *out, const struct chart_lines *chart)
     struct axis y = axis_over(chart->log_y ? y_low : y_low < 0 ? y_low : 0, y_high, chart->log_y, BOTTOM, TOP);
     x.is_bytes = chart->x_is_bytes;
     draw_axes(out, &x, &y, chart->x_label, chart->y_label);
-    struct line_end ends[CHART_MOST_SERIES];
+    struct line_end ends[CHART_MOST_SERIES] = {{0}};
     size_t end_count = 0;
     for (size_t s = 0; s < chart->series_count && s < CHART_MOST_SERIES; s++) {
         const struct chart_series *series = &chart->series[s];

@@ -52,8 +52,9 @@ static size_t log_ticks(const struct axis *axis, size_t most, double *ticks)
 {
     static const double few[] = {1, 2, 5}, fewer[] = {1, 1.5, 2, 3, 4, 5, 7};
     double decades = axis->high - axis->low;
-    const double *factors = decades < 0.7 ? fewer : few;
-    size_t factor_count = decades < 0.7 ? 7 : decades < 2.2 ? 3 : 1;
+    bool is_narrow = decades < 0.7;
+    const double *factors = is_narrow ? fewer : few;
+    size_t factor_count = is_narrow ? sizeof fewer / sizeof *fewer : decades < 2.2 ? sizeof few / sizeof *few : 1;
     int stride = decades > (double)most ? (int)ceil(decades / (double)most) : 1;
     size_t count = 0;
     for (int power = (int)floor(axis->low); power <= (int)ceil(axis->high); power++) {

@@ -79,7 +79,7 @@ static bool fill_dgc_schedule(const char *text, struct train_settings *settings,
     if (*text < '0' || *text > '9' || *end || steps < 1 || steps > UINT64_C(1) << 40)
         return fail(message, "--density-schedule dgc:STEPS takes a whole number of steps, not '%s'", text);
     for (size_t i = 0; i < sizeof densities / sizeof *densities; i++)
-        settings->changes[settings->change_count++] = (tg_density_change){i * steps, densities[i]};
+        settings->changes[settings->change_count++] = (tg_density_change){.from_step = i * steps, .density = densities[i]};
     return true;
 }
 

@@ -9,6 +9,7 @@
 set -u
 cd "$(dirname "$0")/.." || exit 1
 : "${MAKE:=make}" "${LAWS:=--subset}"
+[ "$LAWS" = --all ] && KILLS=50 || KILLS=5
 export CMOCKA_MESSAGE_OUTPUT=stdout LC_ALL=C
 logs=build/check
 pytest='.venv/bin/python -m pytest -q -rs -p no:cacheprovider'
@@ -27,6 +28,8 @@ groups_check() {
     group reference .venv          all             tally pytest $pytest reference
     group cli       python3        release         script tests/cli/run.sh build/tersegrad
     group clang     "clang cmocka.h" "clang clang-unit" with_clang
+    group claims    .venv          release         tally pytest $pytest tests/claims
+    group kill      bash           release         script tests/kill.sh build/tersegrad "$KILLS"
     group report    chromium       release         script tests/report_page.sh build/tersegrad
     group valgrind  valgrind       "release build/gradient" script tests/valgrind.sh build/tersegrad
     group cppcheck  cppcheck       ""              script tests/cppcheck.sh

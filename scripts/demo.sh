@@ -7,10 +7,10 @@ cd "$(dirname "$0")/.."
 command=$1
 data=${2:-synthetic:rows=40000,features=200,classes=10,clusters=6,spread=6}
 mkdir -p build/demo
-arguments=(train --data "$data" --model mlp:256,128 --workers 4 --batch 32 --lr 0.2 --schedule cosine --steps 800
+arguments=(train --data "$data" --model "mlp:256,128" --workers 4 --batch 32 --lr 0.2 --schedule cosine --steps 800
     --codec none --feedback none
-    --codec qsgd:levels=4,norm=l2,bucket=512 --feedback none
-    --codec qsgd:levels=4,norm=l2,bucket=512 --feedback ecq:alpha=0.2,beta=0.9
+    --codec "qsgd:levels=4,norm=l2,bucket=512" --feedback none
+    --codec "qsgd:levels=4,norm=l2,bucket=512" --feedback "ecq:alpha=0.2,beta=0.9"
     --codec topk:density=0.01 --feedback ef
     --codec gaussiank:density=0.01 --feedback ef
     --report build/demo/report.html)

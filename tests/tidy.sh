@@ -11,11 +11,13 @@ flags() {
 flags PREPROCESS
 flags AVX2
 flags AVX512
+flags COMMAND_FLAGS
 
 while read -r source; do
     case $source in
     */avx2/*) instructions=("${AVX2[@]}") ;;
     */avx512/*) instructions=("${AVX512[@]}") ;;
+    src/train/*) instructions=("${COMMAND_FLAGS[@]}") ;;
     *) instructions=() ;;
     esac
     expect "$source" clang-tidy --quiet --warnings-as-errors='*' "$source" -- "${PREPROCESS[@]}" "${instructions[@]}"

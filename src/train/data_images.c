@@ -102,7 +102,7 @@ static bool load_idx(const char *directory, const char *name, struct content *co
 static bool load_pair(const char *directory, const char *const names[2], struct images *images, struct message *message)
 {
     struct part *part = &images->parts[images->part_count++];
-    struct idx pixels, labels;
+    struct idx pixels = {0}, labels = {0};
     if (!load_idx(directory, names[0], &part->images, &pixels, message) || !load_idx(directory, names[1], &part->labels, &labels, message))
         return false;
     if (labels.row_bytes != 1 || pixels.rows != labels.rows)

@@ -77,14 +77,14 @@ static bool load(const char *path, float **values, struct npy *npy, struct messa
 
 static bool load_pair(const char *x, const char *y, struct arrays *arrays, struct pair *pair, struct message *message)
 {
-    struct npy features, targets;
+    struct npy features = {0}, targets = {0};
     if (!load(x, &pair->features, &features, message) || !load(y, &pair->targets, &targets, message))
         return false;
     if (features.dimensions < 2)
         return fail(message, "'%s' has %u dimensions; features need two or more, the first for the rows", x, features.dimensions);
     if (targets.count != features.first)
         return fail(message, "'%s' has %" PRIu64 " rows and '%s' has %" PRIu64 " targets", x, features.first, y, targets.count);
-    if (features.count == 0)
+    if (features.count == 0 || features.first == 0)
         return fail(message, "'%s' is empty", x);
     uint64_t width = features.count / features.first;
     if (width > UINT32_MAX / 2 || (arrays->features && arrays->features != width))
@@ -98,7 +98,7 @@ static bool load_pair(const char *x, const char *y, struct arrays *arrays, struc
 static uint32_t find_classes(struct arrays *arrays)
 {
     uint64_t first = arrays->pairs[0].rows, second = arrays->pairs[1].rows;
-    float *all = malloc((first + second) * sizeof *all);
+    float *all = malloc((first + second + 1) * sizeof *all);
     if (!all)
         return 0;
     memcpy(all, arrays->pairs[0].targets, first * sizeof *all);

@@ -56,7 +56,7 @@ static double softmax(const float *out, uint32_t classes, float target, float *d
     uint32_t best = 0, wanted = (uint32_t)target;
     for (uint32_t i = 1; i < classes; i++)
         best = out[i] > out[best] ? i : best;
-    double sum = 0;
+    double sum = 0; /* at least 1, for the best of them */
     for (uint32_t i = 0; i < classes; i++) {
         delta[i] = expf(out[i] - out[best]);
         sum += (double)delta[i];
@@ -65,7 +65,7 @@ static double softmax(const float *out, uint32_t classes, float target, float *d
         delta[i] = (float)((double)delta[i] / sum);
     delta[wanted] -= 1;
     *is_correct = best == wanted;
-    return log(sum) - ((double)out[wanted] - (double)out[best]);
+    return log(sum > 0 ? sum : 1) - ((double)out[wanted] - (double)out[best]);
 }
 
 static struct model_score score_rows(const struct model *model, struct model_work *work, uint64_t rows, float *deltas)

@@ -80,7 +80,7 @@ struct shared_bytes *team_share(const struct team *team, const void *bytes, size
             shared->parts[i] = (tg_state){at, (size_t)sizes[i]};
             at += sizes[i];
         }
-        if (size > 0)
+        if (size > 0 && places[team->rank])
             memcpy(places[team->rank], bytes, size);
         is_done = exchange_known(team, bytes, size, to_first, places, capacities, message);
     }

@@ -133,8 +133,10 @@ static bool train_local(const struct train_settings *settings, const struct trai
         return false;
     }
     struct rank *ranks = calloc(world, sizeof *ranks);
-    bool is_well = ranks || fail(message, "no memory for %" PRIu32 " workers", world);
-    if (is_well && tg_transport_local(world, transports, &error) != TG_OK)
+    bool is_well = ranks != NULL;
+    if (!ranks)
+        fail(message, "no memory for %" PRIu32 " workers", world);
+    else if (tg_transport_local(world, transports, &error) != TG_OK)
         is_well = fail(message, "%s", error.message);
     if (is_well) {
         fill_report(&task, transports[0], report);
