@@ -72,6 +72,7 @@ size_t tg_sparse_bound(const tg_spec *spec, uint64_t count, const tg_selector *s
 /* The list of selected elements, at first with others among them. */
 typedef struct selected {
     uint32_t *indices;
+    uint32_t origin;      /* the index of the vector's first element */
     float *values, *sent; /* `sent` is `values` where those are sent as they are */
     size_t offered;       /* entries that the list starts with */
     size_t count;         /* of those, the selected ones that have been moved to the front */
@@ -156,12 +157,12 @@ static uint8_t *write_indices(const tg_kernels *k, selected *list, uint64_t coun
     size_t next = 0;
     for (uint64_t segment = 0; segment < segments; segment++, entry += ENTRY) {
         uint64_t base = segment << log, length = count - base < UINT64_C(1) << log ? count - base : UINT64_C(1) << log;
-        const size_t before = list->count, to = first_from(list, next, base + length);
+        const size_t before = list->count, to = first_from(list, next, list->origin + base + length);
         winnow(k, list, next, to);
         next = to;
         unsigned mode;
         const size_t m = list->count - before;
-        uint8_t *end = tg_index_write(list->indices + before, m, (uint32_t)base, (uint32_t)length, at, &mode);
+        uint8_t *end = tg_index_write(list->indices + before, m, list->origin + (uint32_t)base, (uint32_t)length, at, &mode);
         tg_store32(entry, (uint32_t)m);
         tg_store32(entry + 4, mode << 30 | (uint32_t)(end - at));
         at = end;
@@ -280,6 +281,17 @@ tg_status tg_sparse_encode(tg_job *job, const tg_selector *selector)
     if (job->source.residual)
         settle(job, &list);
     return TG_OK;
+}
+
+void tg_sparse_encode_list(tg_job *job, uint32_t origin, uint32_t *indices, float *values, size_t n)
+{
+    selected list = {.indices = indices, .origin = origin, .values = values, .offered = n, .cut.taken = n, .winnowed = true};
+    list.sent = tg_spec_values(job->spec) == TG_VALUES_FP32 ? values : job->sent;
+    job->layout = 0;
+    uint8_t *at = write_indices(job->kernels, &list, job->source.count, job->payload);
+    uint8_t *end = write_values(job, &list, job->workspace, at);
+    job->payload_size = (size_t)(end - job->payload);
+    job->selected = n;
 }
 
 double tg_sparse_gamma(const tg_spec *spec, uint64_t count, const tg_selector *selector)

@@ -140,6 +140,26 @@ bool tg_sparse_read(tg_reader *reader, size_t n, tg_read_mode mode, float weight
     return true;
 }
 
+bool tg_sparse_list(tg_reader *reader, uint32_t origin, uint32_t *indices, float *values)
+{
+    enum { PIECE = 128 };
+    tg_sparse_reader *r = &reader->sparse;
+    while (r->position < r->count) {
+        if (!next_segment(r))
+            return false;
+        const uint32_t base = origin + (uint32_t)r->position;
+        for (size_t got = PIECE; got == PIECE; indices += got, values = values ? values + got : NULL) {
+            if (!tg_index_next(&r->indices, (uint32_t)(r->segment_end - r->position), PIECE, indices, &got) ||
+                (values && !next_values(reader, got, values)))
+                return false;
+            for (size_t j = 0; j < got; j++)
+                indices[j] += base;
+        }
+        r->position = r->segment_end;
+    }
+    return true;
+}
+
 bool tg_sparse_done(const tg_reader *reader)
 {
     const tg_sparse_reader *r = &reader->sparse;

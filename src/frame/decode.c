@@ -6,6 +6,7 @@
 
 #include "base/fpenv.h"
 #include "base/status.h"
+#include "codec/sparse.h"
 #include "frame/checksum.h"
 #include "frame/device.h"
 #include "frame/encode.h"
@@ -183,6 +184,16 @@ tg_status tg_decode_mean(const tg_kernels *kernels, const tg_frame *frames, size
         (void)kernels->narrow(out->dtype, wide + first, tg_block_size(out->count, first),
                               (char *)out->data + first * tg_dtype_size(out->dtype));
     return status;
+}
+
+size_t tg_frame_list(const tg_kernels *kernels, tg_frame frame, uint64_t first, uint32_t *indices, float *values)
+{
+    tg_frame_info info;
+    tg_reader reader;
+    if (tg_frame_read(frame, &info, NULL) != TG_OK || !tg_frame_open(&reader, kernels, frame, &info) || !reader.row->sparse ||
+        !tg_sparse_list(&reader, (uint32_t)first, indices, values))
+        return 0; /* cannot be: it was checked */
+    return (size_t)reader.sparse.selected;
 }
 
 static tg_status decode(tg_device *device, const tg_frame *frames, size_t frame_count, float weight, unsigned flags,

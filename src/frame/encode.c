@@ -6,6 +6,7 @@
 
 #include "base/fpenv.h"
 #include "base/status.h"
+#include "codec/sparse.h"
 #include "frame/checksum.h"
 #include "frame/device.h"
 #include "frame/header.h"
@@ -34,7 +35,8 @@ tg_status tg_codec_create(tg_device *device, const tg_spec *spec, uint64_t max_c
     const tg_codec_row *row = tg_codec_row_of(spec->codec);
     tg_codec *made = malloc(sizeof *made);
     void *workspace = malloc(row->workspace(spec, max_count));
-    uint64_t *digests = malloc((row->bound(spec, max_count) / TG_CHUNK + 1) * sizeof *digests);
+    /* A list of selected elements may have up to twice the segments that a bound of its count allows for, at 9 bytes. */
+    uint64_t *digests = malloc((row->bound(spec, max_count) / TG_CHUNK + (size_t)(max_count >> 21) + 2) * sizeof *digests);
     if (!made || !workspace || !digests) {
         free(made);
         free(workspace);
@@ -101,6 +103,43 @@ static tg_status nonfinite_at(uint64_t index, tg_error *error)
 /* The block that looking for non-finite values works in: every codec's workspace starts with one. */
 static tg_source_block *scratch_block(tg_codec *codec) { return codec->workspace; }
 
+/* Header, checksum and report of a job that is done. */
+static void finish(const tg_codec *codec, const tg_job *job, const tg_encode_options *options, void *frame, tg_encode_report *report)
+{
+    const tg_kernels *kernels = codec->device->kernels;
+    tg_frame_info info = {.spec = codec->spec,
+                          .dtype = job->source.dtype,
+                          .count = job->source.count,
+                          .bytes = TG_HEADER_SIZE + job->payload_size,
+                          .draw = options->draw,
+                          .layout = job->layout,
+                          .has_checksum = !options->no_checksum};
+    tg_header_write(&info, frame);
+    if (info.has_checksum)
+        tg_header_set_checksum(frame, tg_checksum(kernels, frame, job->payload, job->payload_size, &job->digests));
+    if (report)
+        *report = (tg_encode_report){.bytes = (size_t)info.bytes,
+                                     .selected = job->selected,
+                                     .saturated = job->saturated,
+                                     .dropped = job->dropped};
+}
+
+void tg_encode_list(tg_codec *codec, const tg_list *list, uint64_t first, uint64_t count, const tg_draw *draw, float *sent, void *frame,
+                    tg_encode_report *report)
+{
+    const tg_encode_options options = {.draw = *draw};
+    tg_job job = {.kernels = codec->device->kernels,
+                  .spec = &codec->spec,
+                  .source = {.dtype = TG_FLOAT32, .count = count},
+                  .draw = *draw,
+                  .workspace = codec->workspace,
+                  .sent = sent,
+                  .payload = (uint8_t *)frame + TG_HEADER_SIZE,
+                  .digests.of = codec->digests};
+    tg_sparse_encode_list(&job, (uint32_t)first, list->indices, list->values, list->count);
+    finish(codec, &job, &options, frame, report);
+}
+
 tg_status tg_encode_source(tg_codec *codec, const tg_source *source, const tg_encode_options *options, void *frame,
                            size_t capacity, tg_encode_report *report, tg_error *error)
 {
@@ -135,21 +174,7 @@ tg_status tg_encode_source(tg_codec *codec, const tg_source *source, const tg_en
     if (codec->row->encode(&job) != TG_OK)
         return nonfinite_at(tg_source_first_nonfinite(source, kernels, scratch_block(codec)), error);
 
-    tg_frame_info info = {.spec = codec->spec,
-                          .dtype = source->dtype,
-                          .count = source->count,
-                          .bytes = TG_HEADER_SIZE + job.payload_size,
-                          .draw = options->draw,
-                          .layout = job.layout,
-                          .has_checksum = !options->no_checksum};
-    tg_header_write(&info, frame);
-    if (info.has_checksum)
-        tg_header_set_checksum(frame, tg_checksum(kernels, frame, job.payload, job.payload_size, &job.digests));
-    if (report)
-        *report = (tg_encode_report){.bytes = (size_t)info.bytes,
-                                     .selected = job.selected,
-                                     .saturated = job.saturated,
-                                     .dropped = job.dropped};
+    finish(codec, &job, options, frame, report);
     return tg_succeed(error);
 }
 

@@ -5,7 +5,7 @@
 #include "frame/decode.h"
 #include "reduce/reducer.h"
 
-static tg_frame *frames_of(const tg_reduction *r, size_t piece) { return r->frames.frames + piece * r->reducer->world; }
+static tg_frame *frames_of(const tg_reduction *r, size_t piece) { return r->taken + piece * r->reducer->world; }
 
 static void send(tg_reduction *r, size_t number)
 {
@@ -13,13 +13,16 @@ static void send(tg_reduction *r, size_t number)
     tg_leg *leg = &r->parcels[number];
     const tg_parcel *parcel = &r->plan->parcels[number];
     size_t at = TG_MESSAGE_HEADER;
-    for (size_t i = 0; r->verdict.status == TG_OK && i < parcel->count; i++) {
-        size_t size = 0;
-        if (tg_piece_encode(r, parcel->first + i, leg->out + at, leg->out_capacity - at, &size))
-            frames_of(r, parcel->first + i)[reducer->rank] = (tg_frame){leg->out + at, size};
-        at += size;
+    for (size_t i = parcel->first; !tg_reduction_lost(r) && i < parcel->first + parcel->count; i++) {
+        const tg_piece *piece = &r->plan->pieces[i];
+        tg_encode_report report;
+        if (!tg_piece_encode(r, piece, tg_codec_in(r, piece->tensor), (uint32_t)i, leg->out + at, leg->out_capacity - at, &report))
+            break;
+        tg_piece_note(r, piece, &report);
+        frames_of(r, i)[reducer->rank] = (tg_frame){leg->out + at, report.bytes};
+        at += report.bytes;
     }
-    const bool whole = r->verdict.status == TG_OK;
+    const bool whole = !tg_reduction_lost(r);
     tg_leg_seal(r, leg, whole ? (uint32_t)parcel->count : 0, 0, leg->out);
     tg_leg_send_all(reducer, leg, whole ? at : TG_MESSAGE_HEADER);
 }
@@ -31,27 +34,23 @@ static void take_from(tg_reduction *r, size_t number, uint32_t peer)
     tg_cursor extra, frames;
     if (!tg_leg_open(r, &r->parcels[number], peer, &message, &extra, &frames))
         return;
-    for (size_t i = 0; i < parcel->count; i++) {
-        const tg_piece *piece = &r->plan->pieces[parcel->first + i];
-        const tg_spec spec = tg_spec_in(r, piece->tensor);
-        tg_frame frame;
-        if (!tg_message_frame(&frames, &frame)) {
-            tg_reduction_fail(r, TG_SKIPPED, "rank %u got a message from rank %u that ends before the frame of tensor '%.60s'",
-                              r->reducer->rank, peer, r->reducer->names[piece->tensor]);
+    for (size_t i = parcel->first; i < parcel->first + parcel->count; i++) {
+        const tg_piece *piece = &r->plan->pieces[i];
+        const tg_due due = {.tensor = piece->tensor,
+                            .spec = tg_spec_in(r, piece->tensor),
+                            .dtype = r->gradients[piece->tensor].dtype,
+                            .count = piece->count,
+                            .draw = (uint32_t)i};
+        if (!tg_piece_take(r, peer, &frames, &due, &frames_of(r, i)[peer]))
             return;
-        }
-        if (!tg_piece_check(r, peer, frame, piece->tensor, &spec, piece->count, (uint32_t)(parcel->first + i)))
-            return;
-        frames_of(r, parcel->first + i)[peer] = frame;
     }
-    if (frames.left > 0 || message.frames != parcel->count || message.extra > 0)
-        tg_reduction_fail(r, TG_SKIPPED, "rank %u got a message from rank %u with more in it than is due", r->reducer->rank, peer);
+    tg_leg_close(r, peer, &message, (uint32_t)parcel->count, &extra, &frames);
 }
 
 static void take(tg_reduction *r, size_t number)
 {
     for (uint32_t peer = 0; peer < r->reducer->world; peer++)
-        if (peer != r->reducer->rank)
+        if (peer != r->reducer->rank && !tg_reduction_lost(r))
             take_from(r, number, peer);
 }
 

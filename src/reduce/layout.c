@@ -10,6 +10,7 @@
 enum {
     CHUNK = 1 << 20,            /* elements of a message: half a megabyte at 4 bits */
     LARGEST_GRAIN = 1 << 22,    /* a bucket that does not fit blocks may make cuts this coarse */
+    SMALLEST_BALANCED = 1 << 16, /* elements of a sparse tensor that is worth cutting */
     SMALL_VOLUME = 256 << 10,   /* bytes that a rank may receive before volume matters more than another round */
 };
 
@@ -42,7 +43,11 @@ tg_codec *tg_codec_in(tg_reduction *reduction, uint32_t tensor)
 
 size_t tg_frame_room(const tg_reducer *r, bool dense, uint32_t tensor, uint64_t count)
 {
-    return tg_frame_bound(dense ? r->plain : r->codecs[r->tensors[tensor].codec], count);
+    const tg_reducing_tensor *t = &r->tensors[tensor];
+    if (dense)
+        return tg_frame_bound(r->plain, count);
+    /* A part's list may have up to twice the segments that the bound of a whole allows for, at 9 bytes for every 8192 elements. */
+    return tg_frame_bound(r->codecs[t->codec], count) + (t->sparse ? (size_t)(t->most / 512) + 32 : 0);
 }
 
 /* ---- cutting ---- */
@@ -74,12 +79,26 @@ static uint64_t grain_of(const tg_reducing_tensor *t)
     return grain <= LARGEST_GRAIN ? grain : 0;
 }
 
+/* Sparse tensors that are large enough to have a part of them summed by every rank. */
+static bool is_balanced(const tg_reducer *r, const tg_reducing_tensor *t)
+{
+    return r->functions->has_results && t->sparse && t->given.count >= SMALLEST_BALANCED && t->given.count >= 64 * (uint64_t)r->world;
+}
+
+bool tg_piece_is_sparse(const tg_reduction *reduction, const tg_piece *piece)
+{
+    return !reduction->dense && reduction->reducer->tensors[piece->tensor].sparse;
+}
+
 static bool make_plan(tg_reducer *r, bool dense, tg_plan *plan)
 {
     tg_plan_tensor *tensors = malloc((r->tensor_count + 1) * sizeof *tensors);
     for (size_t i = 0; tensors && i < r->tensor_count; i++)
-        tensors[i] = (tg_plan_tensor){.count = r->tensors[i].given.count, .grain = dense ? TG_BLOCK : grain_of(&r->tensors[i])};
-    const bool made = tensors && tg_plan_make(tensors, r->tensor_count, r->options.chunk, 1, &r->pool, plan);
+        tensors[i] = (tg_plan_tensor){.count = r->tensors[i].given.count,
+                                      .grain = dense ? TG_BLOCK : grain_of(&r->tensors[i]),
+                                      .balanced = !dense && is_balanced(r, &r->tensors[i])};
+    const uint32_t owners = r->functions->has_results ? r->world : 1;
+    const bool made = tensors && tg_plan_make(tensors, r->tensor_count, r->options.chunk, owners, &r->pool, plan);
     free(tensors);
     return made;
 }
@@ -117,18 +136,32 @@ static tg_status make_codecs(tg_reducer *r, tg_error *error)
             return status;
         r->tensors[i].codec = r->codec_count++;
     }
-    tg_spec none;
-    tg_status status = tg_spec_parse("none", &none, error);
-    return status == TG_OK ? tg_codec_create(r->device, &none, r->dense.largest, &r->plain, error) : status;
+    const tg_spec none = {.codec = 0};
+    const uint64_t largest = r->functions->has_results && r->coded.largest > r->dense.largest ? r->coded.largest : r->dense.largest;
+    return tg_codec_create(r->device, &none, largest, &r->plain, error);
 }
 
 /* ---- the choice ---- */
 
+/* About how many bytes a rank's frames of a step take. */
+static uint64_t volume(const tg_reducer *r)
+{
+    uint64_t bytes = 0;
+    for (size_t i = 0; i < r->tensor_count; i++) {
+        const tg_reducing_tensor *t = &r->tensors[i];
+        const uint64_t count = t->given.count, bits = t->spec.codec == 0 ? 8 * tg_dtype_size(t->given.dtype) : 8;
+        bytes += t->sparse ? 5 * tg_spec_selected(&t->spec, count) : bits * count / 8;
+    }
+    return bytes;
+}
+
+/* gather receives (world - 1) times a rank's volume V, shard about 2 V in one more round. So gather where there is next to nothing to be
+ * saved, in volume or because it is small. */
 static tg_algorithm choose(const tg_reducer *r)
 {
     if (r->options.algorithm != TG_AUTO)
         return r->options.algorithm;
-    return TG_GATHER;
+    return r->world <= 2 || (r->world - 1) * volume(r) <= SMALL_VOLUME ? TG_GATHER : TG_SHARD;
 }
 
 tg_status tg_reducer_lay_out(tg_reducer *r, tg_error *error)
@@ -136,7 +169,13 @@ tg_status tg_reducer_lay_out(tg_reducer *r, tg_error *error)
     if (r->options.chunk == 0)
         r->options.chunk = CHUNK;
     r->algorithm = r->stats.algorithm = choose(r);
-    r->functions = &tg_gather;
+    r->functions = r->algorithm == TG_SHARD ? &tg_shard : &tg_gather;
+    for (size_t i = 0; i < r->tensor_count; i++) { /* a threshold selector may take a third more than it aims at */
+        const tg_spec largest = largest_spec(r, &r->tensors[i]);
+        const uint64_t count = r->tensors[i].given.count, most = tg_spec_selected(&largest, count) * 4 / 3 + 1;
+        r->tensors[i].most = most < count ? most : count;
+        r->tensors[i].largest = largest.amount;
+    }
     if (!make_plan(r, false, &r->coded) || (r->options.warmup > 0 && !make_plan(r, true, &r->dense)))
         return tg_fail(error, TG_OUT_OF_MEMORY, "no memory for the plan of %zu tensors", r->tensor_count);
     return make_codecs(r, error);

@@ -41,15 +41,52 @@ static void make_leg(tg_reducer *r, tg_leg *leg, tg_message_kind kind, uint32_t 
     give_room(r, leg, room, in);
 }
 
-/* Most bytes of the frames that one rank sends of a parcel of a plan; 0 where the plan is shorter. */
-static size_t parcel_room(const tg_reducer *r, const tg_plan *plan, size_t parcel)
+/* Most bytes of the frames of a parcel that `owner` is sent, or sends as a result; 0 where the plan is shorter. */
+static size_t parcel_room(const tg_reducer *r, const tg_plan *plan, size_t parcel, uint32_t owner)
 {
     size_t room = 0;
     for (size_t i = 0; parcel < plan->parcel_count && i < plan->parcels[parcel].count; i++) {
         const tg_piece *piece = &plan->pieces[plan->parcels[parcel].first + i];
-        room += tg_frame_room(r, plan == &r->dense, piece->tensor, piece->count);
+        if (tg_goes_to(piece, owner))
+            room += tg_frame_room(r, plan == &r->dense, piece->tensor, piece->count);
+        if (r->functions->has_results) /* proposals for a balanced piece's borders */
+            room += 4 * (size_t)r->world;
     }
     return room;
+}
+
+static size_t message_room(const tg_reducer *r, size_t parcel, uint32_t owner)
+{
+    const size_t coded = parcel_room(r, &r->coded, parcel, owner), dense = parcel_room(r, &r->dense, parcel, owner);
+    return TG_MESSAGE_HEADER + (coded > dense ? coded : dense);
+}
+
+/* gather: everybody's frames to everybody. */
+static void make_gather_leg(tg_reducer *r, tg_reduction *reduction, size_t p, size_t *in)
+{
+    make_leg(r, &reduction->parcels[p], TG_MESSAGE_GRADIENTS, (uint32_t)p, message_room(r, p, 0), in);
+}
+
+/* shard: to each owner its parts, and from each owner its results. */
+static void make_shard_legs(tg_reducer *r, tg_reduction *reduction, size_t p, size_t *in)
+{
+    tg_leg *parts = &reduction->parcels[p], *results = &reduction->results[p];
+    prepare(r, parts, TG_MESSAGE_PARTS, TG_ALL_TO_ALL, (uint32_t)p);
+    parts->places = tg_pool_take(&r->pool, r->world + (uint64_t)1, sizeof *parts->places);
+    size_t out = 0;
+    for (uint32_t peer = 0; parts->places && peer < r->world; peer++) {
+        parts->places[peer] = out;
+        out += message_room(r, p, peer);
+        parts->places[peer + 1] = out;
+        in[peer] = message_room(r, p, r->rank);
+    }
+    if (!r->pool.failed)
+        give_room(r, parts, out, in);
+    prepare(r, results, TG_MESSAGE_RESULTS, TG_ALL_GATHER, (uint32_t)p);
+    for (uint32_t peer = 0; peer < r->world; peer++)
+        in[peer] = message_room(r, p, peer);
+    if (!r->pool.failed)
+        give_room(r, results, in[r->rank], in);
 }
 
 bool tg_legs_make(tg_reducer *r, tg_reduction *reduction)
@@ -57,7 +94,9 @@ bool tg_legs_make(tg_reducer *r, tg_reduction *reduction)
     size_t *in = malloc(r->world * sizeof *in);
     const size_t parcels = r->coded.parcel_count > r->dense.parcel_count ? r->coded.parcel_count : r->dense.parcel_count;
     reduction->parcels = tg_pool_take(&r->pool, parcels, sizeof *reduction->parcels);
+    reduction->results = tg_pool_take(&r->pool, r->functions->has_results ? parcels : 0, sizeof *reduction->results);
     if (!in || r->pool.failed) {
+        r->pool.failed = true;
         free(in);
         return false;
     }
@@ -65,8 +104,10 @@ bool tg_legs_make(tg_reducer *r, tg_reduction *reduction)
     make_leg(r, &reduction->greeting_verdict, TG_MESSAGE_VERDICT, 0, TG_MESSAGE_HEADER + TG_VERDICT_BYTES, in);
     make_leg(r, &reduction->verdicts, TG_MESSAGE_VERDICT, 1, TG_MESSAGE_HEADER + TG_VERDICT_BYTES, in);
     for (size_t p = 0; p < parcels && !r->pool.failed; p++) {
-        const size_t coded = parcel_room(r, &r->coded, p), dense = parcel_room(r, &r->dense, p);
-        make_leg(r, &reduction->parcels[p], TG_MESSAGE_GRADIENTS, (uint32_t)p, TG_MESSAGE_HEADER + (coded > dense ? coded : dense), in);
+        if (r->functions->has_results)
+            make_shard_legs(r, reduction, p, in);
+        else
+            make_gather_leg(r, reduction, p, in);
     }
     free(in);
     return !r->pool.failed;
@@ -91,7 +132,7 @@ void tg_leg_seal(tg_reduction *r, const tg_leg *leg, uint32_t frames, uint32_t e
                                 .frames = frames,
                                 .layout = reducer->layout,
                                 .extra = extra,
-                                .abstain = r->verdict.status != TG_OK && leg->kind != TG_MESSAGE_VERDICT &&
+                                .abstain = tg_reduction_lost(r) && leg->kind != TG_MESSAGE_VERDICT &&
                                            leg->kind != TG_MESSAGE_GREETING};
     tg_message_seal(reducer->kernels, &message, bytes);
 }
@@ -113,4 +154,10 @@ bool tg_leg_open(tg_reduction *r, tg_leg *leg, uint32_t peer, tg_message *messag
     else if (message->abstain)
         r->doomed = true;
     return status == TG_OK && !message->abstain;
+}
+
+void tg_leg_close(tg_reduction *r, uint32_t peer, const tg_message *message, uint32_t due, const tg_cursor *extra, const tg_cursor *frames)
+{
+    if (frames->left > 0 || extra->left > 0 || message->frames != due)
+        tg_reduction_fail(r, TG_SKIPPED, "rank %u got a message from rank %u with more in it than is due", r->reducer->rank, peer);
 }

@@ -57,9 +57,13 @@ static void reset(tg_reduction *r, uint64_t step)
         if (reducer->functions->has_results)
             reset_leg(&r->results[i]);
     }
-    memset(r->frames.frames, 0, r->plan->piece_count * r->frames.per_piece * sizeof *r->frames.frames);
-    if (reducer->functions->has_results)
-        memset(r->summed.frames, 0, r->plan->piece_count * r->summed.per_piece * sizeof *r->summed.frames);
+    const size_t frames = r->plan->piece_count * reducer->world * sizeof(tg_frame);
+    memset(r->taken, 0, frames);
+    if (reducer->functions->has_results) {
+        memset(r->sent, 0, frames);
+        memset(r->summed, 0, frames);
+        tg_sparse_reset(r);
+    }
     memset(r->reports, 0, reducer->tensor_count * sizeof *r->reports);
 }
 
@@ -143,9 +147,8 @@ static void go_alone(tg_reduction *r)
     const tg_algorithm_functions *f = r->reducer->functions;
     for (size_t i = 0; i < r->plan->parcel_count; i++) {
         (void)make_parcel(r);
-        if (r->verdict.status == TG_OK)
-            f->take(r, i);
-        if (f->has_results && r->verdict.status == TG_OK)
+        f->take(r, i);
+        if (f->has_results)
             f->take_results(r, i);
     }
     r->outcome = r->verdict;
@@ -234,19 +237,16 @@ static tg_leg *leg_of(tg_reduction *r, const tg_exchange *exchange)
 static tg_status feed(tg_reduction *r, tg_leg *leg, tg_error *error)
 {
     const tg_algorithm_functions *f = r->reducer->functions;
-    const bool sound = r->verdict.status == TG_OK; /* else this rank only keeps step */
     switch (leg->kind) {
     case TG_MESSAGE_GREETING: take_greetings(r); break;
     case TG_MESSAGE_VERDICT: return take_verdicts(r, leg, error);
     case TG_MESSAGE_RESULTS:
         r->results_fed++;
-        if (sound)
-            f->take_results(r, leg->number);
+        f->take_results(r, leg->number);
         break;
     default:
         r->parcels_fed++;
-        if (sound || f->has_results) /* results must be sent, if only to abstain */
-            f->take(r, leg->number);
+        f->take(r, leg->number);
     }
     return TG_OK;
 }

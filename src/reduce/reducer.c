@@ -131,8 +131,12 @@ static bool make_reduction(tg_reducer *r, tg_reduction *reduction)
     reduction->gradients = tg_pool_take(&r->pool, r->tensor_count, sizeof *reduction->gradients);
     reduction->clips = tg_pool_take(&r->pool, r->tensor_count, sizeof *reduction->clips);
     reduction->reports = tg_pool_take(&r->pool, r->tensor_count, sizeof *reduction->reports);
-    reduction->frames.per_piece = r->world;
-    reduction->frames.frames = tg_pool_take(&r->pool, pieces * r->world, sizeof *reduction->frames.frames);
+    reduction->taken = tg_pool_take(&r->pool, pieces * r->world, sizeof *reduction->taken);
+    if (r->functions->has_results) {
+        reduction->sent = tg_pool_take(&r->pool, pieces * r->world, sizeof *reduction->sent);
+        reduction->summed = tg_pool_take(&r->pool, pieces * r->world, sizeof *reduction->summed);
+        (void)tg_sparse_make_steps(r, reduction);
+    }
     reduction->queue_room = 2 * parcels + 3;
     reduction->queue = tg_pool_take(&r->pool, reduction->queue_room, sizeof(tg_exchange *));
     return !r->pool.failed && tg_legs_make(r, reduction);
@@ -143,7 +147,7 @@ static tg_status fill_in(tg_reducer *r, const tg_reducer_tensor *tensors, const 
     keep_options(r, options);
     r->tensors = tg_pool_take(&r->pool, r->tensor_count, sizeof *r->tensors);
     r->names = tg_pool_take(&r->pool, r->tensor_count, sizeof *r->names);
-    r->codecs = tg_pool_take(&r->pool, r->tensor_count, sizeof(tg_codec *));
+    r->codecs = tg_pool_take(&r->pool, 2 * (uint64_t)r->tensor_count, sizeof(tg_codec *));
     r->greeting = tg_pool_take(&r->pool, TG_GREETING_MOST, 1);
     tg_status status = r->pool.failed ? tg_fail(error, TG_OUT_OF_MEMORY, "no memory for a list of %zu tensors", r->tensor_count) : TG_OK;
     for (size_t i = 0; status == TG_OK && i < r->tensor_count; i++)
@@ -153,6 +157,10 @@ static tg_status fill_in(tg_reducer *r, const tg_reducer_tensor *tensors, const 
     if (status != TG_OK)
         return status;
     r->wide = tg_pool_take(&r->pool, r->coded.largest > r->dense.largest ? r->coded.largest : r->dense.largest, sizeof *r->wide);
+    if (r->functions->has_results)
+        status = tg_shard_make(r, error);
+    if (status != TG_OK)
+        return status;
     r->reductions = tg_pool_take(&r->pool, r->options.depth, sizeof *r->reductions);
     for (uint32_t i = 0; !r->pool.failed && i < r->options.depth; i++)
         (void)make_reduction(r, &r->reductions[i]);
@@ -202,6 +210,8 @@ void tg_reducer_free(tg_reducer *reducer)
         tg_feedback_free(reducer->tensors[i].feedback);
     for (size_t i = 0; reducer->codecs && i < reducer->codec_count; i++)
         tg_codec_free(reducer->codecs[i]);
+    for (size_t i = 0; reducer->second && i < reducer->coded.piece_count; i++)
+        tg_feedback_free(reducer->second[i]);
     tg_codec_free(reducer->plain);
     tg_pool_free(&reducer->pool);
     free(reducer);

@@ -6,6 +6,7 @@
 
 #include "feedback/feedback.h"
 #include "frame/device.h"
+#include "frame/encode.h"
 #include "reduce/greeting.h"
 #include "reduce/message.h"
 #include "reduce/plan.h"
@@ -22,7 +23,8 @@ typedef struct tg_leg {
     void **receive;
     size_t *capacity;
     size_t *received;
-    uint8_t *out;         /* what `send` points into; behind each other, one message or one for each rank */
+    uint8_t *out;         /* what `send` points into */
+    size_t *places;       /* all-to-all: where in `out` the message to each rank starts; one more for the end */
     size_t out_capacity;
 } tg_leg;
 
@@ -32,13 +34,18 @@ typedef struct tg_reducing_tensor {
     bool sparse;
     size_t codec;            /* in the reducer's list */
     tg_feedback *feedback;   /* NULL: none */
+    uint64_t most;           /* sparse: the most elements that are ever selected */
+    uint32_t largest;        /* the spec's amount, at its largest */
+    size_t select;           /* sparse, under shard: the codec that selects, with values as they are */
+    uint32_t *borders;       /* balanced: where parts begin, world + 1 of them for each of `depth` reductions */
 } tg_reducing_tensor;
 
-/* Frames of a reduction that have been checked, or made here: of each piece, `per_piece` of them. */
-typedef struct tg_frame_table {
-    tg_frame *frames;
-    uint32_t per_piece;
-} tg_frame_table;
+/* What one reduction keeps of a sparse tensor under shard. */
+typedef struct tg_sparse_step {
+    tg_list sent;           /* what this rank selected, and what others see of it */
+    tg_list result;         /* what this rank's part came to, and what is left of it after encoding */
+    uint64_t *border_sums;  /* of all ranks' proposals for later steps */
+} tg_sparse_step;
 
 typedef struct tg_algorithm_functions tg_algorithm_functions;
 
@@ -60,8 +67,10 @@ struct tg_reduction {
     tg_leg greeting, greeting_verdict, verdicts;
     tg_leg *parcels, *results;
     size_t parcels_handed, parcels_fed, results_handed, results_fed;
-    tg_frame_table frames;  /* gather: of every rank. shard: own ones, to each owner */
-    tg_frame_table summed;  /* shard: results, of the owners */
+    tg_frame *sent;         /* this rank's frames, of [piece * world + owner]; under gather the owner is 0 */
+    tg_frame *taken;        /* [piece * world + rank]: what is to be summed here */
+    tg_frame *summed;       /* [piece * world + owner]: results, under shard */
+    tg_sparse_step *sparse; /* of each tensor, under shard */
     tg_exchange **queue;    /* drive.c: started and not fed, oldest first; places count on, modulo its room */
     size_t queue_room, queue_from, queue_to;
 };
@@ -87,14 +96,25 @@ struct tg_reducer {
     uint64_t layout;            /* digest of the greeting */
     bool greeted;
     float *wide;                /* the largest piece, as float32 */
+    void *narrow;               /* shard: and in 16 bits */
+    uint8_t **ends;             /* shard: where each owner's message ends, and its frames, while it is written */
+    uint32_t *frame_counts;
+    tg_feedback **second;       /* shard: residuals of the second encoding, of the pieces owned here */
+    float *sums;                /* shard: of a sparse part, and zero between uses; with a bit for each element that is in it */
+    uint64_t *touched;
+    tg_list scratch, chosen;    /* shard: as long as all ranks' selections together, and as one's */
+    uint32_t *keys;             /* shard: to select among all of these */
+    size_t key_room;
+    uint8_t *whole;             /* shard: a sparse frame of a whole tensor */
+    size_t whole_capacity;
     uint64_t begun;             /* reductions */
     tg_reduction *reductions;   /* `depth` of them */
     tg_reducer_stats stats;
     double residual_before;     /* norm, for its growth */
 };
 
-/* What gather and shard do differently. All work on one parcel of a reduction that has not failed so far, but apply and undo, which are the
- * end of all of it. What goes wrong is recorded with tg_reduction_fail. */
+/* What gather and shard do differently: with one parcel of a reduction, which may be lost already, and then this rank only keeps step; and
+ * at the end of all of it. What goes wrong is recorded with tg_reduction_fail. */
 struct tg_algorithm_functions {
     tg_algorithm algorithm;
     bool has_results;
@@ -108,7 +128,7 @@ struct tg_algorithm_functions {
     /* What was sent goes back into the residuals. */
     void (*undo)(tg_reduction *reduction);
 };
-extern const tg_algorithm_functions tg_gather;
+extern const tg_algorithm_functions tg_gather, tg_shard;
 
 static inline double tg_seconds(void)
 {
@@ -125,6 +145,10 @@ tg_spec tg_spec_in(const tg_reduction *reduction, uint32_t tensor);
 tg_codec *tg_codec_in(tg_reduction *reduction, uint32_t tensor);
 /* Most bytes of a frame of `count` elements of this tensor. */
 size_t tg_frame_room(const tg_reducer *reducer, bool dense, uint32_t tensor, uint64_t count);
+/* Whether the elements of this piece are selected: under shard such pieces go another way. */
+bool tg_piece_is_sparse(const tg_reduction *reduction, const tg_piece *piece);
+/* Whether `owner` sums something of this piece. */
+static inline bool tg_goes_to(const tg_piece *piece, uint32_t owner) { return piece->owner == TG_EVERY_OWNER || piece->owner == owner; }
 /* Codecs, plans and the algorithm, from tensors and options. */
 tg_status tg_reducer_lay_out(tg_reducer *reducer, tg_error *error);
 
@@ -139,21 +163,78 @@ void tg_leg_seal(tg_reduction *reduction, const tg_leg *leg, uint32_t frames, ui
 /* Opens what came from `peer`; what is wrong is recorded, and then the answer is false; also where the peer abstains. */
 bool tg_leg_open(tg_reduction *reduction, tg_leg *leg, uint32_t peer, tg_message *message, tg_cursor *extra, tg_cursor *frames);
 
+/* After everything has been taken out of a message: nothing may be left. */
+void tg_leg_close(tg_reduction *reduction, uint32_t peer, const tg_message *message, uint32_t due, const tg_cursor *extra,
+                  const tg_cursor *frames);
+
 /* ---- pieces.c: frames of pieces ---- */
 
-/* The number of a frame's draws: of a piece, and of a part of it. */
+/* The draws of a frame are numbered by its piece, and of a piece that is cut further by its part; those of results have this bit too. */
 #define TG_RESULT_DRAW UINT32_C(0x80000000)
+tg_draw tg_draw_of(const tg_reduction *reduction, uint32_t rank, uint32_t number);
+tg_nonfinite tg_policy_of(const tg_reducer *reducer);
 
 /* The part of the gradient that a piece is. */
 tg_tensor tg_piece_of(const tg_reduction *reduction, const tg_piece *piece);
-/* Compresses a piece of the gradient, with its feedback; false if it was not finite, which is recorded. */
-bool tg_piece_encode(tg_reduction *reduction, size_t piece, uint8_t *frame, size_t capacity, size_t *size);
-/* Checks a frame that came from `peer`: everything about it, and that it is the one that is due. What is wrong is recorded. */
-bool tg_piece_check(tg_reduction *reduction, uint32_t peer, tg_frame frame, uint32_t tensor, const tg_spec *spec, uint64_t count,
-                    uint32_t draw);
+/* shard: the number of the draws of an owner's part of a piece. */
+static inline uint32_t tg_part_draw(const tg_reduction *r, size_t piece, uint32_t owner)
+{
+    return (uint32_t)(piece * r->reducer->world + owner) & ~TG_RESULT_DRAW;
+}
+/* Compresses a piece of the gradient, with its feedback and the given codec; false if it was not finite, which is recorded. */
+bool tg_piece_encode(tg_reduction *reduction, const tg_piece *piece, tg_codec *codec, uint32_t draw, uint8_t *frame, size_t capacity,
+                     tg_encode_report *report);
+/* Adds what encoding a piece came to, and after the last piece of a tensor brings its statistics up to date. */
+void tg_piece_note(tg_reduction *reduction, const tg_piece *piece, const tg_encode_report *report);
+/* Something about a tensor's values makes the step impossible. */
+void tg_piece_fail(tg_reduction *reduction, uint32_t tensor, const char *what, tg_status status, const tg_error *why);
+
+/* What a frame must be. */
+typedef struct tg_due {
+    uint32_t tensor;
+    tg_spec spec;
+    tg_dtype dtype;
+    uint64_t count;
+    uint64_t most; /* elements that it may list, if it is sparse; 0: any number */
+    uint32_t draw;
+} tg_due;
+/* Takes the next frame from `peer` off its message and checks everything about it. What is wrong is recorded. */
+bool tg_piece_take(tg_reduction *reduction, uint32_t peer, tg_cursor *frames, const tg_due *due, tg_frame *frame);
+
+/* ---- shard.c ---- */
+
+/* What shard keeps besides: residuals of the second encoding, and what sparse pieces need. */
+tg_status tg_shard_make(tg_reducer *reducer, tg_error *error);
+
+/* ---- sparse.c: sparse pieces under shard ---- */
+
+tg_status tg_sparse_make(tg_reducer *reducer, tg_error *error);
+bool tg_sparse_make_steps(tg_reducer *reducer, tg_reduction *reduction);
+void tg_sparse_reset(tg_reduction *reduction);
+/* The elements that an owner sums. */
+typedef struct tg_part {
+    uint64_t first, count;
+} tg_part;
+tg_part tg_part_of(const tg_reduction *reduction, const tg_piece *piece, uint32_t owner);
+/* Selects, cuts the selection at the borders, and appends to each owner's message, whose ends are moved on. */
+void tg_sparse_send(tg_reduction *reduction, size_t piece);
+/* Sums this rank's part, selects again, and appends the result. */
+void tg_sparse_sum(tg_reduction *reduction, size_t piece, uint8_t **end);
+/* Whether the next frame holds all of a part instead of chosen elements. */
+bool tg_travels_dense(const tg_cursor *frames);
+/* Bytes of proposals in a message of results, and writing and reading them. */
+uint32_t tg_borders_size(const tg_reduction *reduction, const tg_parcel *parcel);
+void tg_borders_write(const tg_reduction *reduction, const tg_parcel *parcel, uint8_t *extra);
+bool tg_borders_read(tg_reduction *reduction, const tg_parcel *parcel, tg_cursor *extra);
+/* The mean, into the gradient, and residuals; then, when all is done with the old ones, new borders. */
+void tg_sparse_apply(tg_reduction *reduction, size_t piece);
+void tg_borders_move(tg_reduction *reduction);
+void tg_sparse_undo(tg_reduction *reduction, size_t piece);
 
 /* ---- machine.c ---- */
 
+/* This step will not be applied: something is wrong here, or another rank has said so. */
+static inline bool tg_reduction_lost(const tg_reduction *reduction) { return reduction->verdict.status != TG_OK || reduction->doomed; }
 /* Something makes this step impossible; the first one counts. `text` is a format. */
 __attribute__((format(printf, 3, 4))) void tg_reduction_fail(tg_reduction *reduction, tg_status status, const char *text, ...);
 

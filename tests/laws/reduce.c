@@ -53,5 +53,8 @@ int main(int argc, char **argv)
     every_spec(all, TG_GATHER, 1);
     every_spec(all, TG_GATHER, 3);
     every_spec(all, TG_GATHER, 4);
+    every_spec(all, TG_SHARD, 1);
+    every_spec(all, TG_SHARD, 3);
+    every_spec(all, TG_SHARD, 4);
     return finish();
 }
