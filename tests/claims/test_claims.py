@@ -26,7 +26,7 @@ def train(*arguments, runs=()):
 
 @pytest.mark.parametrize("features, beta", [(256, 0.9), (512, 0.99), (1024, 0.99)])
 def test_ecq_ends_nearer_the_optimum_than_qsgd(features, beta):
-    """Seen over two seeds: QSGD at 1.6 to 3.2 times the dense distance, ECQ at 1.05 to 1.3 times."""
+    """Seen over two seeds: QSGD at 1.8, 2.4 and 3.6 times the dense distance, ECQ at 1.17, 1.19 and 1.45 times."""
     alpha = 0.2 if features < 1024 else 0.15  # lambda = alpha^2 sqrt(d)/s + (beta - alpha)^2 must stay below 1
     runs = [("none", "none"), (QSGD, "none"), (QSGD, f"ecq:alpha={alpha},beta={beta}")]
     distances = np.zeros(3)
@@ -36,7 +36,7 @@ def test_ecq_ends_nearer_the_optimum_than_qsgd(features, beta):
         distances += [result["distance_to_optimum"] for result in results]
     dense, qsgd, ecq = distances / 2
     assert ecq < 0.85 * qsgd
-    assert ecq < 1.5 * dense
+    assert ecq < 1.75 * dense
 
 
 def test_plain_feedback_diverges_where_it_is_refused():
@@ -121,11 +121,11 @@ def test_qsvrg_reaches_the_optimum_that_sgd_hovers_about(tmp_path):
 
 
 def test_sparsifiers_with_feedback_keep_the_accuracy():
-    """Density 0.01, a network of 60 K parameters: seen within 0.6 points of dense; Rand-k without feedback 15 points below."""
+    """Density 0.01, a network of 60 K parameters: seen within 0.2 points of dense; Rand-k without feedback 57 points below."""
     runs = [("none", "none"), ("topk:density=0.01", "ef"), ("gaussiank:density=0.01", "ef"), ("randk:density=0.01", "none")]
     dense, topk, gaussiank, randk = train("--data", "synthetic:rows=20000,features=100,classes=10,clusters=4,spread=6", "--model",
                                           "mlp:256,128", "--steps", 600, "--lr", 0.2, runs=runs)  # fmt: skip
     for run in (topk, gaussiank):
-        assert run["accuracy"] > dense["accuracy"] - 0.02
+        assert run["accuracy"] > dense["accuracy"] - 0.01
         assert run["ratio"] > 65
-    assert randk["accuracy"] < dense["accuracy"] - 0.05
+    assert randk["accuracy"] < dense["accuracy"] - 0.2
