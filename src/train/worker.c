@@ -14,7 +14,8 @@ bool worker_fails(struct worker *worker, tg_status status, const tg_error *error
     } else if (status == TG_EXCHANGE) {
         worker->failure = FAILED_LOST;
     }
-    return fail(&worker->message, "%s", error->message[0] ? error->message : tg_status_text(status));
+    return fail(&worker->message, "%s%s", error->message[0] ? error->message : tg_status_text(status),
+                status == TG_UNSTABLE ? " (--insist runs it all the same)" : "");
 }
 
 bool worker_agrees(struct worker *worker, bool well)
