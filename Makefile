@@ -36,14 +36,15 @@ VERSION := $(shell sed -n 's/^\#define TG_VERSION_TEXT "\(.*\)"/\1/p' include/te
 SONAME := libtersegrad.so.$(firstword $(subst ., ,$(VERSION)))
 
 sources = $(sort $(wildcard $(addsuffix .c,$1)))
+# What includes mpi.h is a module of its own, see below. What `tersegrad train` runs belongs to the command: the library needs libc alone.
 TRAIN := $(call sources,src/train/*)
-LIBRARY := $(filter-out $(TRAIN),$(call sources,src/* src/*/* src/*/*/*))
-# What `tersegrad train` runs belongs to the command: the library needs libc alone.
+LIBRARY := $(filter-out src/transport/mpi/% $(TRAIN),$(call sources,src/* src/*/* src/*/*/*))
 COMMAND := $(TRAIN) $(call sources,cli/* cli/*/*)
-# Every file of these four folders is a program of its own, but for the replaying main() of the fuzz targets.
+# Every file of these five folders is a program of its own, but for the replaying main() of the fuzz targets.
 UNIT := $(call sources,tests/unit/*)
 LAWS := $(call sources,tests/laws/*)
 PAPERS := $(call sources,tests/papers/*)
+RANKS := $(call sources,tests/mpi/*)
 FUZZ := $(filter-out tests/fuzz/replay.c,$(call sources,tests/fuzz/*))
 # What several tests share.
 SUPPORT := $(call sources,tests/support/*)
@@ -73,6 +74,12 @@ ZLIB ?= $(shell echo '\#include <zlib.h>' | $(CC) -E -x c - >/dev/null 2>&1 && e
 COMMAND_FLAGS := $(if $(filter yes,$(ZLIB)),-DTRAIN_HAS_ZLIB) -DTRAIN_HAS_DLOPEN
 COMMAND_LIBRARIES := $(if $(filter yes,$(ZLIB)),-lz) -lm
 
+# One module for each MPI that is here, compiled by its own mpicc: openmpi, mpich.
+flavour = $(firstword $(shell command -v mpicc.$1 2>/dev/null) $(shell mpicc $2 >/dev/null 2>&1 && command -v mpicc))
+OPENMPI_CC ?= $(call flavour,openmpi,--showme:version)
+MPICH_CC ?= $(call flavour,mpich,-link_info)
+MODULES := $(if $(OPENMPI_CC),build/mpi-openmpi.so) $(if $(MPICH_CC),build/mpi-mpich.so)
+
 Q := $(if $(V),,@)
 remember = @mkdir -p $(@D) && echo '$1' | cmp -s - $@ || echo '$1' >$@
 say = $(if $(V),,@printf '%-4s %s\n' '$1' '$(patsubst build/%,%,$2)')
@@ -80,13 +87,14 @@ say = $(if $(V),,@printf '%-4s %s\n' '$1' '$(patsubst build/%,%,$2)')
 # ---- Variants --------------------------------------------------------------------------------------------------------
 
 # $(call variant,NAME,FOLDER,COMPILER,compile flags,link flags,archiver of another machine): objects, library, command
-# and test programs, and the targets NAME, NAME-unit, NAME-laws, NAME-papers and NAME-fuzz.
+# and test programs, and the targets NAME, NAME-unit, NAME-laws, NAME-papers, NAME-ranks and NAME-fuzz.
 define variant
-.PHONY: $1 $1-unit $1-laws $1-papers $1-fuzz
+.PHONY: $1 $1-unit $1-laws $1-papers $1-ranks $1-fuzz
 $1: $2/tersegrad
 $1-unit: $(UNIT:%.c=$2/%)
 $1-laws: $(LAWS:%.c=$2/%)
 $1-papers: $(PAPERS:%.c=$2/%)
+$1-ranks: $(RANKS:%.c=$2/%)
 $1-fuzz: $(FUZZ:%.c=$2/%)
 
 # Other flags than last time: compile everything again. Other sources: link again.
@@ -125,7 +133,7 @@ $2/tests/%: $2/obj/tests/%.o $(SUPPORT:%.c=$2/obj/%.o) $2/obj/command.a $2/libte
 	$$(Q)mkdir -p $$(@D)
 	$$(Q)$3 $5 $$(FUZZER) $(CFLAGS) $(LDFLAGS) -o $$@ $$^ $$(LIBRARIES) $(if $6,-lm,$(COMMAND_LIBRARIES))
 
--include $(patsubst %.c,$2/obj/%.d,$(LIBRARY) $(COMMAND) $(SUPPORT) $(UNIT) $(LAWS) $(PAPERS) $(FUZZ))
+-include $(patsubst %.c,$2/obj/%.d,$(LIBRARY) $(COMMAND) $(SUPPORT) $(UNIT) $(LAWS) $(PAPERS) $(RANKS) $(FUZZ))
 endef
 
 SANITIZE := -fsanitize=address,undefined,float-cast-overflow -fno-sanitize-recover=all
@@ -141,7 +149,7 @@ $(eval $(call variant,s390x,build/s390x,s390x-linux-gnu-gcc,-O2 $(S390),-static,
 # ---- Products --------------------------------------------------------------------------------------------------------
 
 .PHONY: all clean help install
-all: release build/libtersegrad.a build/libtersegrad.so
+all: release build/libtersegrad.a build/libtersegrad.so $(MODULES)
 
 build/libtersegrad.so.$(VERSION): $(LIBRARY:%.c=build/obj/%.o) build/sources
 	$(call say,LD,$@)
@@ -150,6 +158,13 @@ build/libtersegrad.so.$(VERSION): $(LIBRARY:%.c=build/obj/%.o) build/sources
 build/libtersegrad.so: build/libtersegrad.so.$(VERSION)
 	$(Q)ln -sf $(<F) build/$(SONAME)
 	$(Q)ln -sf $(SONAME) $@
+
+build/mpi-openmpi.so: MPICC = $(OPENMPI_CC)
+build/mpi-mpich.so: MPICC = $(MPICH_CC)
+build/mpi-%.so: src/transport/mpi/module.c src/base/status.c src/transport/mpi_module.h src/transport/transport.h include/tersegrad.h build/flags
+	$(call say,MPI,$@)
+	$(Q)$(MPICC) $(PREPROCESS) $(filter-out -Wpedantic,$(WARNINGS)) -fvisibility=hidden -fPIC -O2 $(WERROR) $(CFLAGS) -shared $(LDFLAGS) -o $@ \
+	    $(filter %.c,$^)
 
 # Makes plausible gradients for the tests.
 build/gradient: build/obj/scripts/gradient.o
@@ -167,12 +182,13 @@ fill = sed -e 's|@VERSION@|$(VERSION)|g' -e 's|@PREFIX@|$(PREFIX)|g' -e 's|@LIBD
            -e "s|@LIBDIR_TO_INCLUDEDIR@|$$(realpath -ms --relative-to=$(LIBDIR) $(INCLUDEDIR))|g" $1 >$2
 
 install: all
-	$(Q)install -d $(addprefix $(DESTDIR),$(BINDIR) $(LIBDIR)/pkgconfig $(CMAKEDIR) $(INCLUDEDIR) \
+	$(Q)install -d $(addprefix $(DESTDIR),$(BINDIR) $(LIBDIR)/pkgconfig $(LIBDIR)/tersegrad $(CMAKEDIR) $(INCLUDEDIR) \
 	    $(DATADIR)/man/man1 $(DATADIR)/bash-completion/completions)
 	$(Q)install -m 755 build/tersegrad $(DESTDIR)$(BINDIR)/tersegrad
 	$(Q)install -m 644 include/tersegrad.h $(DESTDIR)$(INCLUDEDIR)/tersegrad.h
 	$(Q)install -m 644 build/libtersegrad.a $(DESTDIR)$(LIBDIR)/libtersegrad.a
 	$(Q)install -m 755 build/libtersegrad.so.$(VERSION) $(DESTDIR)$(LIBDIR)/libtersegrad.so.$(VERSION)
+	$(Q)$(if $(strip $(MODULES)),install -m 755 $(MODULES) $(DESTDIR)$(LIBDIR)/tersegrad/)
 	$(Q)ln -sf libtersegrad.so.$(VERSION) $(DESTDIR)$(LIBDIR)/$(SONAME)
 	$(Q)ln -sf $(SONAME) $(DESTDIR)$(LIBDIR)/libtersegrad.so
 	$(Q)$(call fill,packaging/tersegrad.pc.in,$(DESTDIR)$(LIBDIR)/pkgconfig/tersegrad.pc)
@@ -222,5 +238,5 @@ help:
 ##   make fuzz           each fuzz target for FUZZ_SECONDS=60
 ##   make install        honours PREFIX, DESTDIR, BINDIR, LIBDIR, INCLUDEDIR, DATADIR
 ##   make clean          remove build/
-##   Variants: release clang asan libfuzzer aarch64 s390x, each also with -unit -laws -papers -fuzz appended.
+##   Variants: release clang asan libfuzzer aarch64 s390x, each also with -unit -laws -papers -ranks -fuzz appended.
 ##   Settings: CC, CLANG, CFLAGS, LDFLAGS, WERROR= (warnings stay warnings), V=1 (show commands).

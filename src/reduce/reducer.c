@@ -90,7 +90,19 @@ static tg_status keep_tensor(tg_reducer *r, const tg_reducer_tensor *given, size
 
 /* ---- greeting ---- */
 
-static void write_greeting(tg_reducer *r)
+/* What must be the same on every rank for the next step: how many were made, and where sparse parts begin. */
+static uint64_t history(const tg_reducer *r)
+{
+    uint64_t digest = r->begun;
+    for (size_t i = 0; i < r->tensor_count; i++) {
+        const uint64_t borders = r->tensors[i].borders ? r->options.depth * ((uint64_t)r->world + 1) : 0;
+        for (uint64_t j = 0; j < borders; j++)
+            digest = (digest ^ r->tensors[i].borders[j]) * UINT64_C(0x9e3779b97f4a7c15);
+    }
+    return digest;
+}
+
+void tg_reducer_greet(tg_reducer *r)
 {
     const tg_reducer_options *o = &r->options;
     const struct {
@@ -99,7 +111,7 @@ static void write_greeting(tg_reducer *r)
     } numbers[] = {{TG_GREETING_ALGORITHM, (uint64_t)r->algorithm}, {TG_GREETING_NONFINITE, (uint64_t)o->nonfinite},
                    {TG_GREETING_SEED, o->seed},                     {TG_GREETING_MIN_SIZE, o->min_size},
                    {TG_GREETING_WARMUP, o->warmup},                 {TG_GREETING_DEPTH, o->depth},
-                   {TG_GREETING_CHUNK, o->chunk},                   {TG_GREETING_STATE, r->begun}};
+                   {TG_GREETING_CHUNK, o->chunk},                   {TG_GREETING_STATE, history(r)}};
     uint8_t bytes[8];
     r->greeting_size = tg_greeting_begin(r->greeting, (uint32_t)r->tensor_count);
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
@@ -119,6 +131,7 @@ static void write_greeting(tg_reducer *r)
     for (size_t i = 0; i < r->tensor_count; i++)
         tg_greeting_tensor(r->kernels, r->greeting, (uint32_t)i, &r->tensors[i].given);
     r->layout = r->kernels->digest(r->greeting, r->greeting_size);
+    r->greeted = false;
 }
 
 /* ---- all together ---- */
@@ -167,7 +180,7 @@ static tg_status fill_in(tg_reducer *r, const tg_reducer_tensor *tensors, const 
     if (r->pool.failed)
         return tg_fail(error, TG_OUT_OF_MEMORY, "no memory for the messages of %zu tensors and %u ranks, beyond %" PRIu64 " bytes",
                        r->tensor_count, r->world, r->pool.bytes);
-    write_greeting(r);
+    tg_reducer_greet(r);
     return tg_succeed(error);
 }
 

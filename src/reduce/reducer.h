@@ -137,6 +137,11 @@ static inline double tg_seconds(void)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
+/* ---- reducer.c ---- */
+
+/* Writes the greeting anew, to be sent with the next reduction. */
+void tg_reducer_greet(tg_reducer *reducer);
+
 /* ---- layout.c: what travels how ---- */
 
 /* The spec of a tensor's frames in a reduction. */
@@ -229,6 +234,7 @@ bool tg_borders_read(tg_reduction *reduction, const tg_parcel *parcel, tg_cursor
 /* The mean, into the gradient, and residuals; then, when all is done with the old ones, new borders. */
 void tg_sparse_apply(tg_reduction *reduction, size_t piece);
 void tg_borders_move(tg_reduction *reduction);
+void tg_borders_reset(tg_reducer *reducer);
 void tg_sparse_undo(tg_reduction *reduction, size_t piece);
 
 /* ---- machine.c ---- */

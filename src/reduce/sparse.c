@@ -270,6 +270,16 @@ void tg_borders_move(tg_reduction *r)
     }
 }
 
+void tg_borders_reset(tg_reducer *r)
+{
+    for (size_t i = 0; i < r->tensor_count; i++) {
+        tg_reducing_tensor *t = &r->tensors[i];
+        for (uint64_t slot = 0; t->borders && slot < r->options.depth; slot++)
+            for (uint32_t owner = 0; owner <= r->world; owner++)
+                t->borders[slot * ((uint64_t)r->world + 1) + owner] = (uint32_t)(t->given.count * owner / r->world);
+    }
+}
+
 /* ---- the end ---- */
 
 /* Adds back those of the first n entries of a selection that are not among the m applied indices. */
@@ -378,9 +388,6 @@ tg_status tg_sparse_make(tg_reducer *r, tg_error *error)
         const uint64_t all = t->most * r->world < t->given.count ? t->most * r->world : t->given.count;
         together = all > together ? all : together;
         t->borders = tg_pool_take(&r->pool, r->options.depth * ((uint64_t)r->world + 1), sizeof *t->borders);
-        for (uint64_t slot = 0; t->borders && slot < r->options.depth; slot++)
-            for (uint32_t owner = 0; owner <= r->world; owner++)
-                t->borders[slot * ((uint64_t)r->world + 1) + owner] = (uint32_t)(t->given.count * owner / r->world);
     }
     r->whole = tg_pool_take(&r->pool, r->whole_capacity, 1);
     r->sums = tg_pool_take(&r->pool, longest, sizeof *r->sums);
@@ -391,5 +398,6 @@ tg_status tg_sparse_make(tg_reducer *r, tg_error *error)
     r->keys = tg_pool_take(&r->pool, together, sizeof *r->keys);
     if (status == TG_OK && r->pool.failed)
         return tg_fail(error, TG_OUT_OF_MEMORY, "no memory to sum sparse tensors of up to %" PRIu64 " elements", longest);
+    tg_borders_reset(r);
     return status;
 }
