@@ -4,6 +4,7 @@
 #include "commands.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -50,10 +51,22 @@ static bool close_log(FILE *log, const char *path, struct message *message)
     return fail(message, "cannot write the log '%s': %s", path, errno ? strerror(errno) : "write error");
 }
 
+/* A page that cannot be written must not cost a night of training. */
+static bool can_write_beside(const char *path, struct message *message)
+{
+    const char *slash = strrchr(path, '/');
+    char folder[4096];
+    snprintf(folder, sizeof folder, "%.*s", slash ? (int)(slash - path) + 1 : 1, slash ? path : ".");
+    return access(folder, W_OK) == 0 || fail(message, "cannot write '%s': %s", path, strerror(errno));
+}
+
 static bool run_settings(const struct command *command, const struct train_options *options, const struct train_settings *settings,
                          struct train_report *report, bool *speaks, struct message *message)
 {
     struct train_live live = {.settings = settings, .command = command->name};
+    *report = (struct train_report){0};
+    if (options->report && is_first_process() && !can_write_beside(options->report, message))
+        return false;
     if (options->log && is_first_process()) {
         live.log = fopen(options->log, settings->resume ? "a" : "w");
         if (!live.log)
@@ -69,6 +82,48 @@ static bool run_settings(const struct command *command, const struct train_optio
     return is_well && (!*speaks || show_results(options, settings, report, message));
 }
 
+/* Wrong usage is the same on every rank of a job: the first says so, and the others are silent until it is past. Returns what stderr was. */
+static int quieten(void)
+{
+    if (is_first_process())
+        return -1;
+    int kept = dup(STDERR_FILENO), nowhere = open("/dev/null", O_WRONLY);
+    if (nowhere >= 0) {
+        dup2(nowhere, STDERR_FILENO);
+        close(nowhere);
+    }
+    return kept;
+}
+
+static void speak_again(int *kept)
+{
+    if (*kept >= 0) {
+        dup2(*kept, STDERR_FILENO);
+        close(*kept);
+    }
+    *kept = -1;
+}
+
+static int refuse(const struct command *command, const struct message *message)
+{
+    complain(command->name, "%s", message->text);
+    fprintf(stderr, "Try 'tersegrad %s --help'.\n", command->name);
+    return EXIT_USAGE;
+}
+
+static int run_and_tell(const struct command *command, const struct train_options *options, const struct train_settings *settings,
+                        struct train_report *report, int *kept)
+{
+    struct message message = {""};
+    bool speaks = true;
+    speak_again(kept);
+    bool is_well = run_settings(command, options, settings, report, &speaks, &message);
+    if (!is_well && speaks && is_first_process())
+        complain(command->name, "%s", message.text);
+    train_report_free(report);
+    return is_well ? EXIT_DONE : EXIT_FAILED;
+}
+
 static int run_train(const struct command *command, int argc, char **argv)
 {
     struct train_options options = {
@@ -79,33 +134,25 @@ static int run_train(const struct command *command, int argc, char **argv)
         .seed = 1,
         .every = 100,
     };
-    /* Wrong usage is the same on every rank of a job: one of them says so. */
-    if (!is_first_process() && !freopen("/dev/null", "w", stderr))
-        return EXIT_FAILED;
     const char *operands[OPERANDS_MAX];
-    int exit_code;
-    if (!options_parse(command, argc, argv, &options, operands, &exit_code))
-        return exit_code;
     struct message message = {""};
     struct train_settings *settings = malloc(sizeof *settings);
     struct train_report *report = malloc(sizeof *report);
-    bool speaks = true;
-    exit_code = EXIT_FAILED;
-    if (!settings || !report) {
+    int exit_code = EXIT_FAILED;
+    int kept = quieten();
+    if (!settings || !report)
         complain(command->name, "no memory");
-    } else if (!train_settings_fill(&options, settings, &message) || !train_check(settings, &message)) {
-        complain(command->name, "%s", message.text);
-        fprintf(stderr, "Try 'tersegrad %s --help'.\n", command->name);
-        exit_code = EXIT_USAGE;
-    } else {
-        bool is_well = run_settings(command, &options, settings, report, &speaks, &message);
-        if (!is_well && speaks)
-            complain(command->name, "%s", message.text);
-        train_report_free(report);
-        exit_code = is_well ? EXIT_DONE : EXIT_FAILED;
-    }
+    else if (!options_parse(command, argc, argv, &options, operands, &exit_code))
+        ; /* it has said why */
+    else if (!train_settings_fill(&options, settings, &message) || !train_check(settings, &message))
+        exit_code = refuse(command, &message);
+    else
+        exit_code = run_and_tell(command, &options, settings, report, &kept);
     free(settings);
     free(report);
+    /* The launcher kills all ranks as soon as one has failed: time for the first to say why. */
+    if (exit_code == EXIT_USAGE && !is_first_process())
+        sleep(2);
     return exit_code;
 }
 

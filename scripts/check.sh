@@ -30,6 +30,7 @@ groups_check() {
     group clang     "clang cmocka.h" "clang clang-unit" with_clang
     group claims    .venv          release         tally pytest $pytest tests/claims
     group kill      bash           release         script tests/kill.sh build/tersegrad "$KILLS"
+    group trainmpi  pgrep          all             script tests/train_mpi.sh build/tersegrad
     group report    chromium       release         script tests/report_page.sh build/tersegrad
     group valgrind  valgrind       "release build/gradient" script tests/valgrind.sh build/tersegrad
     group cppcheck  cppcheck       ""              script tests/cppcheck.sh

@@ -1,5 +1,6 @@
 /* Makes the ranks: threads of this process, or this process as one rank of an MPI job. See train.h. */
 #include "blas.h"
+#include "watch.h"
 #include "worker.h"
 
 #include <inttypes.h>
@@ -153,17 +154,39 @@ static bool train_local(const struct train_settings *settings, const struct trai
     return is_well;
 }
 
+/* The word comes before the end: a launcher kills all ranks as soon as one has failed, and abort ends this one as well. */
+static void end_job(const struct worker *worker, const struct train_observer *observer, struct message *message)
+{
+    const struct team *team = &worker->team;
+    const bool together = worker->failure == FAILED_TOGETHER;
+    fail(message, "rank %" PRIu32 ": %s", together ? worker->culprit : team->rank, worker->message.text);
+    if ((!together || worker->culprit == team->rank) && observer && observer->on_failure)
+        observer->on_failure(observer->context, message->text);
+    struct message ignored;
+    if (together) {
+        shared_bytes_free(team_share(team, "", 0, false, &ignored)); /* nobody leaves before it is said */
+        return;
+    }
+    watch_end();
+    tg_transport_abort(team->transport, 1);
+}
+
 static bool train_mpi(const struct train_settings *settings, const struct train_observer *observer, struct train_report *report,
                       bool *speaks, struct message *message)
 {
     tg_transport *transport;
     tg_error error = {""};
+    if (!watch_begin(message))
+        return false;
     tg_status status = tg_transport_mpi(settings->mpi, &transport, &error);
-    if (status != TG_OK)
+    if (status != TG_OK) {
+        watch_end();
         return fail(message, "%s", error.message[0] ? error.message : tg_status_text(status));
-    struct task task;
+    }
+    struct task task = {0};
     struct rank *rank = calloc(1, sizeof *rank);
     if (!rank) {
+        watch_end();
         tg_transport_abort(transport, 1);
         return fail(message, "no memory");
     }
@@ -174,19 +197,16 @@ static bool train_mpi(const struct train_settings *settings, const struct train_
                             : fail(&rank->worker.message, "%" PRIu32 " ranks are more than %d", world, TRAIN_MOST_WORKERS);
     if (rank->is_prepared && rank->worker.report)
         fill_report(&task, transport, report);
-    bool is_well = run_rank(rank);
-    const struct worker *worker = &rank->worker;
-    *speaks = is_well ? worker->team.rank == 0 : worker->failure != FAILED_TOGETHER || worker->culprit == worker->team.rank;
+    if (!watch_team(&rank->worker.team, &rank->worker.message))
+        rank->worker.failure = FAILED_LOST;
+    else
+        (void)run_rank(rank);
+    bool is_well = rank->is_well;
+    *speaks = is_well && rank->worker.team.rank == 0;
     if (!is_well)
-        fail(message, "rank %" PRIu32 ": %s", worker->failure == FAILED_TOGETHER ? worker->culprit : worker->team.rank, worker->message.text);
+        end_job(&rank->worker, observer, message);
     dataset_close(&task.data);
-    if (!is_well && worker->failure != FAILED_TOGETHER) {
-        /* This ends the process as well, so the word comes first. */
-        if (observer && observer->on_failure)
-            observer->on_failure(observer->context, message->text);
-        *speaks = false;
-        tg_transport_abort(transport, 1);
-    }
+    watch_end();
     tg_transport_free(transport);
     free(rank);
     return is_well;

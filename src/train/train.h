@@ -114,14 +114,14 @@ struct train_observer { /* any of these may be NULL */
     void *context;
     void (*on_step)(void *context, const struct train_progress *progress);
     void (*on_end)(void *context, size_t run, const struct train_result *result);
-    void (*on_failure)(void *context, const char *message); /* of any rank that ends an MPI job; `train` may not return after it */
+    void (*on_failure)(void *context, const char *message); /* of the rank of an MPI job that knows why it ends */
 };
 
 /* Whether the texts in the settings can be right at all: the model's, a synthetic data set's, the device's. */
 bool train_check(const struct train_settings *settings, struct message *message);
 
-/* Runs everything. `*speaks` says whether this process is the one that prints: the report if all went well (rank 0), else the message
- * (the lowest rank that has one). The report must be freed in any case. */
+/* Runs everything. `*speaks` says whether this process is the one that prints: the report if all went well, else the message. In an MPI
+ * job that is rank 0 and a report alone; failures have been told to on_failure. The report must be freed in any case. */
 bool train(const struct train_settings *settings, const struct train_observer *observer, struct train_report *report, bool *speaks,
            struct message *message);
 void train_report_free(struct train_report *report);
