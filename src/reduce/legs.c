@@ -101,8 +101,8 @@ bool tg_legs_make(tg_reducer *r, tg_reduction *reduction)
         return false;
     }
     make_leg(r, &reduction->greeting, TG_MESSAGE_GREETING, 0, TG_MESSAGE_HEADER + TG_GREETING_MOST, in);
-    make_leg(r, &reduction->greeting_verdict, TG_MESSAGE_VERDICT, 0, TG_MESSAGE_HEADER + TG_VERDICT_BYTES, in);
-    make_leg(r, &reduction->verdicts, TG_MESSAGE_VERDICT, 1, TG_MESSAGE_HEADER + TG_VERDICT_BYTES, in);
+    make_leg(r, &reduction->greeting_verdict, TG_MESSAGE_VERDICT, TG_VERDICT_ON_GREETING, TG_MESSAGE_HEADER + TG_VERDICT_BYTES, in);
+    make_leg(r, &reduction->verdicts, TG_MESSAGE_VERDICT, TG_VERDICT_ON_STEP, TG_MESSAGE_HEADER + TG_VERDICT_BYTES, in);
     for (size_t p = 0; p < parcels && !r->pool.failed; p++) {
         if (r->functions->has_results)
             make_shard_legs(r, reduction, p, in);

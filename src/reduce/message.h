@@ -46,6 +46,9 @@ typedef struct tg_verdict {
     char text[TG_VERDICT_TEXT];
 } tg_verdict;
 
+/* The numbers of verdicts' messages. */
+enum { TG_VERDICT_ON_GREETING = 0, TG_VERDICT_ON_STEP = 1 };
+
 #define TG_VERDICT_BYTES (4u + TG_VERDICT_TEXT)
 /* To and from the extra part of a verdict's message; writing returns the bytes used. */
 uint32_t tg_verdict_write(const tg_verdict *verdict, uint8_t *extra);

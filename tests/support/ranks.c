@@ -71,7 +71,7 @@ void run_ranks(const rank_case *what, tg_transport **given, void (*body)(rank_st
     }
     for (uint32_t rank = 0; rank < what->world; rank++) {
         cases[rank].body = body;
-        open_rank(&cases[rank].state, what, rank, transports[rank]);
+        open_rank(&cases[rank].state, what->odd && rank == what->odd_rank ? what->odd : what, rank, transports[rank]);
         cases[rank].state.extra = extra;
     }
     for (uint32_t rank = 0; rank < what->world; rank++)

@@ -13,13 +13,16 @@ typedef struct tensor_case {
     tg_dtype dtype;
 } tensor_case;
 
-typedef struct rank_case {
+typedef struct rank_case rank_case;
+struct rank_case {
     uint32_t world;
     const tensor_case *tensors; /* an entry without a name ends */
     tg_reducer_options options;
     shape shape;
     uint64_t steps;
-} rank_case;
+    const rank_case *odd; /* if not NULL, what the rank `odd_rank` does instead */
+    uint32_t odd_rank;
+};
 
 /* What a rank knows while it runs. */
 typedef struct rank_state {
