@@ -31,6 +31,7 @@ struct train_live {
     const struct train_settings *settings;
     struct progress progress;
     bool is_shown; /* there is a progress bar for this run */
+    char label[40]; /* of the bar: short, so that the figures have room on a line of 80 */
     size_t run;
     uint64_t start_ns, spoken_ns;
     FILE *log;

@@ -34,8 +34,8 @@ static void describe(const struct train_progress *progress, char *text, size_t c
     char bytes[BYTES_TEXT];
     int used = snprintf(text, capacity, "loss %.4g", progress->point ? progress->point->loss : progress->loss);
     if (progress->point && isfinite(progress->point->accuracy))
-        used += snprintf(text + used, capacity - (size_t)used, "  accuracy %.1f %%", 100 * progress->point->accuracy);
-    snprintf(text + used, capacity - (size_t)used, "  sent %s  %.1fx", bytes_text((double)progress->bytes_sent, bytes), progress->ratio);
+        used += snprintf(text + used, capacity - (size_t)used, "  %.1f %% right", 100 * progress->point->accuracy);
+    snprintf(text + used, capacity - (size_t)used, "  %s  %.1fx", bytes_text((double)progress->bytes_sent, bytes), progress->ratio);
 }
 
 static void show(struct train_live *live, const struct train_progress *progress)
@@ -46,7 +46,10 @@ static void show(struct train_live *live, const struct train_progress *progress)
         live->run = progress->run;
         live->is_shown = true;
         live->start_ns = live->spoken_ns = now;
-        progress_start(&live->progress, live->settings->runs[live->run].codec_text);
+        const char *codec = live->settings->runs[live->run].codec_text;
+        snprintf(live->label, sizeof live->label, "%zu/%zu %.*s", live->run + 1, live->settings->run_count,
+                 (int)(strcspn(codec, ":") < 16 ? strcspn(codec, ":") : 16), codec);
+        progress_start(&live->progress, live->label);
     }
     describe(progress, text, sizeof text);
     progress_update(&live->progress, (double)progress->step / (double)progress->steps, text);

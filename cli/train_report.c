@@ -192,7 +192,7 @@ static void put_histogram(FILE *out, const struct train_result *run, const char 
     char title[128], summary[256];
     fill_shares(&run->early, early);
     fill_shares(&run->late, late);
-    snprintf(title, sizeof title, "%s: gradient at step %" PRIu64 " (dashed) and %" PRIu64, name, run->early.step, run->late.step);
+    snprintf(title, sizeof title, "%.39s: gradient at step %" PRIu64 " (dashed) and %" PRIu64, name, run->early.step, run->late.step);
     snprintf(summary, sizeof summary, "Share of the elements of rank 0's gradient by magnitude, on a logarithmic axis, early and late in the "
                                       "run%s.", isfinite(run->late.threshold) ? ", with the smallest magnitude that the codec selects of it" : "");
     chart_draw_histogram(out, &(struct chart_histogram){
