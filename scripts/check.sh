@@ -19,7 +19,7 @@ limit=900 # seconds for any one program
 
 # The long ones first, so that the processors are busy to the end.
 groups_check() {
-    group sanitizers cmocka.h      "asan-unit asan-laws asan-fuzz" with_sanitizers
+    group sanitizers cmocka.h      "asan asan-unit asan-laws asan-fuzz" with_sanitizers
     group tidy      clang-tidy     ""              script tests/tidy.sh
     group laws      gcc            release-laws    programs build laws "$LAWS"
     group unit      cmocka.h       release-unit    programs build unit
@@ -64,6 +64,7 @@ script() {
 with_sanitizers() {
     programs build/asan unit
     programs build/asan laws --subset
+    script tests/cli/run.sh build/asan/tersegrad train_data train_usage train_faults
     replay build/asan
 }
 
