@@ -12,25 +12,34 @@ ranks=3
 small=(--data "synthetic:rows=2000,test=200,features=20,classes=4" --model "mlp:16" --steps 60 --momentum 0.9)
 codecs=(--codec none --codec qsgd:levels=7 --codec topk:density=0.05 --codec gaussiank:density=0.05)
 
-# launch MPI ARGUMENT...: under that mpirun, as root and on few cores too
-launch() {
+# run_with MPI ARGUMENT...: that mpirun, as root and on few cores too
+run_with() {
     local mpi=$1 options=()
     shift
     if [ "$mpi" = openmpi ]; then
         options=(--oversubscribe)
         [ "$(id -u)" -ne 0 ] || options+=(--allow-run-as-root)
     fi
-    timeout 60 "mpirun.$mpi" "${options[@]}" -np $ranks "$command" train "$@"
+    timeout 60 "mpirun.$mpi" "${options[@]}" "$@"
+}
+# launch MPI ARGUMENT...: all ranks alike
+launch() {
+    run_with "$1" -np $ranks "$command" train "${@:2}"
+}
+# unlike MPI ARGUMENT...: two ranks, of which the second has further arguments
+unlike() {
+    run_with "$1" -np 1 "$command" train "${small[@]}" : -np 1 "$command" train "${small[@]}" "${@:2}"
 }
 hashes() {
     sed -n 's/.*"weights_hash": "\(.*\)".*/\1/p'
 }
 
-# complains MPI NAME PATTERN ARGUMENT...: fails, and one rank alone says why
+# complains MPI NAME PATTERN [unlike] ARGUMENT...: fails, and one rank alone says why
 complains() {
-    local mpi=$1 name=$2 pattern=$3
+    local mpi=$1 name=$2 pattern=$3 how=launch
     shift 3
-    if launch "$mpi" "$@" >out 2>err; then
+    [ "$1" != unlike ] || { how=unlike && shift; }
+    if $how "$mpi" "$@" >out 2>err; then
         fail "$mpi, $name: it went well"
     elif [ "$(grep -c '^tersegrad train:' err)" -ne 1 ]; then
         fail "$mpi, $name: not one rank that speaks"
@@ -99,6 +108,8 @@ for mpi in openmpi mpich; do
     complains $mpi "no such checkpoint" "cannot open 'missing.ckpt'" "${small[@]}" --resume missing.ckpt
     complains $mpi "unstable feedback" "would diverge" --data syn-256 --codec qsgd:levels=1,norm=l2,bucket=0 --feedback ef
     complains $mpi "a gradient that is not finite" "tensor 'weight'" --data overflow.txt --model linear --batch 2 --codec none
+    complains $mpi "ranks of other codecs" "rank 0 has --codec none, and rank 1 has --codec qsgd" unlike --codec qsgd --codec qsgd --codec qsgd
+    complains $mpi "ranks of other steps" "rank 0 has --steps 60, and rank 1 has --steps 70" unlike --steps 70
     dies $mpi
 done
 finish

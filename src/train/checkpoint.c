@@ -1,6 +1,7 @@
 /* The file of a checkpoint: what it was made with, the state of every run that has begun, a digest. It is written beside its place and
  * moved there when it is safely on the disk, so that a kill at any moment leaves the old one or the new one. */
 #include "read.h"
+#include "settings_text.h"
 #include "worker.h"
 
 #include <errno.h>
@@ -17,28 +18,6 @@
 static const uint64_t version = UINT64_C(0x0102030400000001);
 
 /* ---- what it was made with ---- */
-
-struct setting {
-    const char *name;
-    char value[512];
-};
-enum { SETTING_COUNT = 5 };
-
-static void describe(const struct task *task, struct setting settings[SETTING_COUNT])
-{
-    const struct train_settings *from = task->settings;
-    size_t at = 0;
-    settings[at].name = "--data";
-    snprintf(settings[at++].value, sizeof settings->value, "%s", from->data);
-    settings[at].name = "--model";
-    snprintf(settings[at++].value, sizeof settings->value, "%s", from->model ? from->model : "");
-    settings[at].name = "--batch";
-    snprintf(settings[at++].value, sizeof settings->value, "%" PRIu64, from->batch);
-    settings[at].name = "--seed";
-    snprintf(settings[at++].value, sizeof settings->value, "%" PRIu64, from->seed);
-    settings[at].name = "--algorithm";
-    snprintf(settings[at++].value, sizeof settings->value, "%s", from->algorithm == ALGORITHM_QSVRG ? "qsvrg" : "sgd");
-}
 
 static void put_text(struct blob *blob, const char *text)
 {
@@ -59,21 +38,25 @@ static bool expect_text(struct worker *worker, struct blob_reader *reader, const
 
 /* ---- writing ---- */
 
+/* The settings that last, codecs and feedback among them; then the state of each run. */
 static void compose(const struct worker *worker, struct blob *blob)
 {
     const struct train_settings *from = worker->task->settings;
-    struct setting settings[SETTING_COUNT];
-    describe(worker->task, settings);
+    struct setting *settings = malloc(SETTINGS_MOST * sizeof *settings);
+    if (!settings) {
+        blob->out_of_memory = true;
+        return;
+    }
+    size_t count = settings_list(from, settings);
     blob_put(blob, MAGIC, sizeof MAGIC);
     blob_put_number(blob, version);
-    for (size_t i = 0; i < SETTING_COUNT; i++)
-        put_text(blob, settings[i].value);
     blob_put_number(blob, from->run_count);
-    for (size_t i = 0; i < from->run_count; i++) {
-        put_text(blob, from->runs[i].codec_text);
-        put_text(blob, from->runs[i].feedback_text);
+    for (size_t i = 0; i < count; i++)
+        if (settings[i].is_lasting)
+            put_text(blob, settings[i].value);
+    free(settings);
+    for (size_t i = 0; i < from->run_count; i++)
         blob_put_block(blob, worker->saved[i].bytes, worker->saved[i].size);
-    }
     blob_put_number(blob, digest_bytes(blob->bytes, blob->size));
 }
 
@@ -197,6 +180,19 @@ static bool load(struct worker *worker, struct content *content)
     return true;
 }
 
+static bool expect_settings(struct worker *worker, struct blob_reader *reader)
+{
+    struct setting *settings = malloc(SETTINGS_MOST * sizeof *settings);
+    if (!settings)
+        return fail(&worker->message, "no memory");
+    size_t count = settings_list(worker->task->settings, settings);
+    bool is_same = true;
+    for (size_t i = 0; i < count && is_same; i++)
+        is_same = !settings[i].is_lasting || expect_text(worker, reader, settings[i].name, settings[i].value);
+    free(settings);
+    return is_same;
+}
+
 /* On every rank, from the bytes that rank 0 has read. */
 static bool parse(struct worker *worker, const tg_state *bytes, tg_state saved[TRAIN_MOST_RUNS])
 {
@@ -205,20 +201,13 @@ static bool parse(struct worker *worker, const tg_state *bytes, tg_state saved[T
     struct blob_reader reader = {start + sizeof MAGIC, start + bytes->size, false};
     if (blob_get_number(&reader) != version)
         return fail(&worker->message, "'%s' is of another version, or from a machine of another byte order", from->resume);
-    struct setting settings[SETTING_COUNT];
-    describe(worker->task, settings);
-    for (size_t i = 0; i < SETTING_COUNT; i++)
-        if (!expect_text(worker, &reader, settings[i].name, settings[i].value))
-            return false;
     uint64_t runs = blob_get_number(&reader);
     if (runs != from->run_count)
         return fail(&worker->message, "'%s' holds %" PRIu64 " runs, and %zu codecs are given", from->resume, runs, from->run_count);
-    for (size_t i = 0; i < from->run_count; i++) {
-        if (!expect_text(worker, &reader, "--codec", from->runs[i].codec_text) ||
-            !expect_text(worker, &reader, "--feedback", from->runs[i].feedback_text))
-            return false;
+    if (!expect_settings(worker, &reader))
+        return false;
+    for (size_t i = 0; i < from->run_count; i++)
         saved[i].data = blob_get_block(&reader, &saved[i].size);
-    }
     if (reader.is_bad || reader.at != reader.end)
         return fail(&worker->message, "'%s' is damaged: its parts do not fit its length", from->resume);
     return true;

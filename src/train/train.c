@@ -1,5 +1,6 @@
 /* Makes the ranks: threads of this process, or this process as one rank of an MPI job. See train.h. */
 #include "blas.h"
+#include "settings_text.h"
 #include "watch.h"
 #include "worker.h"
 
@@ -63,10 +64,19 @@ struct rank {
     pthread_t thread;
 };
 
+static bool starts_alike(struct worker *worker)
+{
+    enum verdict verdict = settings_agree(&worker->team, worker->task->settings, &worker->message);
+    worker->failure = verdict == TEAM_LOST ? FAILED_LOST : FAILED_TOGETHER;
+    worker->culprit = 0;
+    return verdict == TEAM_WELL;
+}
+
 static bool run_rank(struct rank *rank)
 {
     struct worker *worker = &rank->worker;
-    rank->is_well = worker_agrees(worker, rank->is_prepared) && worker_run(worker);
+    worker->failure = FAILED_LOST;
+    rank->is_well = worker_agrees(worker, rank->is_prepared) && starts_alike(worker) && worker_run(worker);
     return rank->is_well;
 }
 
