@@ -166,6 +166,18 @@ build/mpi-%.so: src/transport/mpi/module.c src/base/status.c src/transport/mpi_m
 	$(Q)$(MPICC) $(PREPROCESS) $(filter-out -Wpedantic,$(WARNINGS)) -fvisibility=hidden -fPIC -O2 $(WERROR) $(CFLAGS) -shared $(LDFLAGS) -o $@ \
 	    $(filter %.c,$^)
 
+# Times of whole reductions, and of what they are compared with.
+.PHONY: bench
+bench: all build/bench/reduce $(if $(OPENMPI_CC),build/bench/dense-openmpi) $(if $(MPICH_CC),build/bench/dense-mpich)
+build/bench/reduce: build/obj/bench/reduce.o build/libtersegrad.a
+	$(call say,LD,$@)
+	$(Q)mkdir -p $(@D) && $(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ -lm
+build/bench/dense-openmpi: MPICC = $(OPENMPI_CC)
+build/bench/dense-mpich: MPICC = $(MPICH_CC)
+build/bench/dense-%: bench/dense_mpi.c
+	$(call say,MPI,$@)
+	$(Q)mkdir -p $(@D) && $(MPICC) -std=gnu11 -O2 $(CFLAGS) -o $@ $<
+
 # Makes plausible gradients for the tests.
 build/gradient: build/obj/scripts/gradient.o
 	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ -lm
@@ -209,10 +221,10 @@ demo:
 	@scripts/demo.sh build/tersegrad $(DATA)
 
 check:
-	@scripts/setup.sh build && scripts/setup.sh --try train check browser python
+	@scripts/setup.sh build && scripts/setup.sh --try train check mpi browser python
 	@MAKE='$(MAKE)' scripts/check.sh $(or $(ONLY),check)
 check-all:
-	@scripts/setup.sh build && scripts/setup.sh --try train check browser python
+	@scripts/setup.sh build && scripts/setup.sh --try train check mpi browser python
 	@LAWS=--all MAKE='$(MAKE)' scripts/check.sh $(or $(ONLY),check)
 check-foreign:
 	@scripts/setup.sh build && scripts/setup.sh --try foreign

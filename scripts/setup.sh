@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Installs what is missing on a Debian machine; silent and quick where nothing is.
 #
-#   scripts/setup.sh [--try] COMPONENT...     components: build train check browser python fuzz foreign
+#   scripts/setup.sh [--try] COMPONENT...     components: build train check mpi browser python fuzz foreign
 #
 # --try: what cannot be installed is a message and no failure; the tests that need it are then skipped by name.
 # SETUP_DRY_RUN=1 prints what would be installed and installs nothing.
@@ -147,11 +147,16 @@ for component in "$@"; do
         need pkg-config pkg-config
         need_file '/usr/include/cmocka.h' libcmocka-dev
         ;;
+    mpi)
+        need mpicc.openmpi openmpi-bin libopenmpi-dev
+        need mpirun.openmpi openmpi-bin
+        need mpicc.mpich mpich libmpich-dev
+        ;;
     python) need_python ;;
     fuzz) need_clang ;;
     foreign) need_foreign ;;
     *)
-        echo "setup: unknown component '$component'; known: build train check browser python fuzz foreign" >&2
+        echo "setup: unknown component '$component'; known: build train check mpi browser python fuzz foreign" >&2
         exit 2
         ;;
     esac

@@ -18,6 +18,13 @@ while read -r source; do
     */avx2/*) instructions=("${AVX2[@]}") ;;
     */avx512/*) instructions=("${AVX512[@]}") ;;
     src/train/*) instructions=("${COMMAND_FLAGS[@]}") ;;
+    */mpi/*)
+        if ! command -v mpicc.openmpi >/dev/null; then
+            skip "$source: mpicc.openmpi is not installed"
+            continue
+        fi
+        read -ra instructions < <(mpicc.openmpi --showme:compile)
+        ;;
     *) instructions=() ;;
     esac
     expect "$source" clang-tidy --quiet --warnings-as-errors='*' "$source" -- "${PREPROCESS[@]}" "${instructions[@]}"

@@ -225,10 +225,11 @@ static tg_status take_verdicts(tg_reduction *r, tg_leg *leg, tg_error *error)
 /* The leg that an exchange belongs to, if it was handed out and has not been fed; they are fed in order. */
 static tg_leg *leg_of(tg_reduction *r, const tg_exchange *exchange)
 {
-    tg_leg *candidates[] = {&r->greeting, &r->greeting_verdict, &r->verdicts,
-                            r->parcels_fed < r->parcels_handed ? &r->parcels[r->parcels_fed] : NULL,
-                            r->results_fed < r->results_handed ? &r->results[r->results_fed] : NULL};
-    for (size_t i = 0; i < sizeof candidates / sizeof *candidates; i++)
+    enum { CANDIDATES = 5 };
+    tg_leg *candidates[CANDIDATES] = {&r->greeting, &r->greeting_verdict, &r->verdicts,
+                                      r->parcels_fed < r->parcels_handed ? &r->parcels[r->parcels_fed] : NULL,
+                                      r->results_fed < r->results_handed ? &r->results[r->results_fed] : NULL};
+    for (size_t i = 0; i < CANDIDATES; i++)
         if (candidates[i] && &candidates[i]->exchange == exchange && candidates[i]->handed && !candidates[i]->fed)
             return candidates[i];
     return NULL;

@@ -33,7 +33,7 @@ void tg_message_seal(const tg_kernels *kernels, const tg_message *message, uint8
 
 /* Reads a message and compares it with what is expected of this rank at this point (all fields but abstain, frames and extra). On TG_OK,
  * `extra` and `frames` are cursors over the two parts. The sentence says what is wrong, without naming the rank. */
-tg_status tg_message_open(const tg_kernels *kernels, const void *bytes, size_t size, const tg_message *expected, tg_message *message,
+tg_status tg_message_open(const tg_kernels *kernels, const void *data, size_t size, const tg_message *expected, tg_message *message,
                           tg_cursor *extra, tg_cursor *frames, tg_error *error);
 
 /* The next frame: as many bytes as its header says; false if they are not there. */

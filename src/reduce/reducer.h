@@ -222,9 +222,9 @@ typedef struct tg_part {
 } tg_part;
 tg_part tg_part_of(const tg_reduction *reduction, const tg_piece *piece, uint32_t owner);
 /* Selects, cuts the selection at the borders, and appends to each owner's message, whose ends are moved on. */
-void tg_sparse_send(tg_reduction *reduction, size_t piece);
+void tg_sparse_send(tg_reduction *reduction, size_t index);
 /* Sums this rank's part, selects again, and appends the result. */
-void tg_sparse_sum(tg_reduction *reduction, size_t piece, uint8_t **end);
+void tg_sparse_sum(tg_reduction *reduction, size_t index, uint8_t **end);
 /* Whether the next frame holds all of a part instead of chosen elements. */
 bool tg_travels_dense(const tg_cursor *frames);
 /* Bytes of proposals in a message of results, and writing and reading them. */
@@ -232,10 +232,10 @@ uint32_t tg_borders_size(const tg_reduction *reduction, const tg_parcel *parcel)
 void tg_borders_write(const tg_reduction *reduction, const tg_parcel *parcel, uint8_t *extra);
 bool tg_borders_read(tg_reduction *reduction, const tg_parcel *parcel, tg_cursor *extra);
 /* The mean, into the gradient, and residuals; then, when all is done with the old ones, new borders. */
-void tg_sparse_apply(tg_reduction *reduction, size_t piece);
+void tg_sparse_apply(tg_reduction *reduction, size_t index);
 void tg_borders_move(tg_reduction *reduction);
 void tg_borders_reset(tg_reducer *reducer);
-void tg_sparse_undo(tg_reduction *reduction, size_t piece);
+void tg_sparse_undo(tg_reduction *reduction, size_t index);
 
 /* ---- machine.c ---- */
 

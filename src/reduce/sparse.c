@@ -9,7 +9,10 @@
 #include "frame/decode.h"
 #include "reduce/reducer.h"
 
-enum { BORDERS_EVERY = 16 }; /* steps: selections move slowly */
+enum {
+    BORDERS_EVERY = 16, /* steps: selections move slowly */
+    AHEAD = 24          /* elements that memory is asked for before their turn */
+};
 
 static uint32_t *borders_of(const tg_reduction *r, const tg_reducing_tensor *t)
 {
@@ -86,6 +89,7 @@ static void sum_part(tg_reduction *r, size_t index, const tg_part *part)
     for (uint32_t rank = 0; rank < reducer->world; rank++) {
         const size_t n = tg_frame_list(reducer->kernels, r->taken[index * reducer->world + rank], 0, all->indices, all->values);
         for (size_t j = 0; j < n; j++) {
+            __builtin_prefetch(&reducer->sums[all->indices[j + AHEAD < n ? j + AHEAD : j]], 1); /* they are far apart */
             reducer->sums[all->indices[j]] += all->values[j];
             reducer->touched[all->indices[j] / 64] |= UINT64_C(1) << all->indices[j] % 64;
         }
@@ -287,6 +291,7 @@ static void give_back(tg_feedback *feedback, const uint32_t *indices, const floa
 {
     size_t next = 0;
     for (size_t j = 0; j < n; j++) {
+        __builtin_prefetch(&feedback->residual[indices[j + AHEAD < n ? j + AHEAD : j]], 1);
         while (next < m && applied[next] < indices[j])
             next++;
         if (next == m || applied[next] != indices[j])
@@ -328,7 +333,7 @@ void tg_sparse_undo(tg_reduction *r, size_t index)
     const uint32_t tensor = r->plan->pieces[index].tensor;
     const tg_list *sent = &r->sparse[tensor].sent;
     if (r->reducer->tensors[tensor].feedback)
-        give_back(r->reducer->tensors[tensor].feedback, sent->indices, sent->values, sent->count, NULL, 0);
+        give_back(r->reducer->tensors[tensor].feedback, sent->indices, sent->values, sent->count, sent->indices, 0); /* none was applied */
 }
 
 /* ---- what it keeps ---- */

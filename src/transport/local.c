@@ -174,9 +174,12 @@ static tg_status wait_for(tg_transport *transport, tg_exchange *exchange, double
     const struct timespec until = after(timeout);
     (void)pthread_mutex_lock(&me->group->lock);
     post *p = find(me, exchange);
-    tg_status status = p ? wait_until(me, p, timeout > 0 ? &until : NULL, error)
-                         : tg_fail(error, TG_INVALID_ARGUMENT, "this exchange was not started, or has been waited for");
-    if (status == TG_OK)
+    tg_status status = TG_INVALID_ARGUMENT;
+    if (p)
+        status = wait_until(me, p, timeout > 0 ? &until : NULL, error);
+    else
+        (void)tg_fail(error, status, "this exchange was not started, or has been waited for");
+    if (p && status == TG_OK)
         p->exchange = NULL;
     else
         settle(me);

@@ -75,8 +75,9 @@ static bool complain(mpi_transport *t, int code, const char *what)
 /* Posts the next segment of one direction with one rank. */
 static bool post(mpi_transport *t, flight *f, uint32_t place)
 {
-    const uint32_t world = t->base.world, peer = place % world;
+    const uint32_t world = t->base.world;
     const bool receiving = place < world;
+    const uint32_t peer = receiving ? place : place - world;
     const size_t whole = receiving ? f->exchange->capacity[peer] : f->exchange->send_size[peer], left = whole - f->moved[place];
     const int size = (int)(left < t->segment ? left : t->segment);
     if (receiving)
@@ -96,7 +97,7 @@ static bool launch(mpi_transport *t, tg_exchange *exchange, uint64_t number)
     for (uint32_t place = 0; place < 2 * world; place++) {
         f->requests[place] = MPI_REQUEST_NULL;
         f->moved[place] = 0;
-        if (place % world != t->base.rank && !post(t, f, place))
+        if (place != t->base.rank && place != world + t->base.rank && !post(t, f, place))
             return false;
     }
     return true;
@@ -105,7 +106,7 @@ static bool launch(mpi_transport *t, tg_exchange *exchange, uint64_t number)
 /* A segment is through: the next, or the end of this direction. */
 static bool advance(mpi_transport *t, flight *f, uint32_t place, const MPI_Status *status)
 {
-    const uint32_t world = t->base.world, peer = place % world;
+    const uint32_t world = t->base.world, peer = place < world ? place : place - world;
     int size = 0;
     if (place < world) {
         if (!complain(t, MPI_Get_count(status, MPI_BYTE, &size), "receiving"))
