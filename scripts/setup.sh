@@ -143,6 +143,7 @@ for component in "$@"; do
         need cppcheck cppcheck
         need shellcheck shellcheck
         need valgrind valgrind
+        need pgrep procps
         need cmake cmake
         need pkg-config pkg-config
         need_file '/usr/include/cmocka.h' libcmocka-dev
