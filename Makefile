@@ -38,7 +38,7 @@ SONAME := libtersegrad.so.$(firstword $(subst ., ,$(VERSION)))
 sources = $(sort $(wildcard $(addsuffix .c,$1)))
 # What includes mpi.h is a module of its own, see below. What `tersegrad train` runs belongs to the command: the library needs libc alone.
 TRAIN := $(call sources,src/train/*)
-LIBRARY := $(filter-out src/transport/mpi/% $(TRAIN),$(call sources,src/* src/*/* src/*/*/*))
+SOURCES := $(filter-out src/transport/mpi/% $(TRAIN),$(call sources,src/* src/*/* src/*/*/*))
 COMMAND := $(TRAIN) $(call sources,cli/* cli/*/*)
 # Every file of these five folders is a program of its own, but for the replaying main() of the fuzz targets.
 UNIT := $(call sources,tests/unit/*)
@@ -54,16 +54,17 @@ SUPPORT := $(call sources,tests/support/*)
 INCLUDES := -Iinclude -Isrc -isystem third_party/xxhash
 PREPROCESS := -std=c11 -D_POSIX_C_SOURCE=200809L $(INCLUDES)
 WARNINGS := -Wall -Wextra -Wpedantic -Wconversion
-COMPILE := $(PREPROCESS) $(WARNINGS) -ffp-contract=off -fno-math-errno -fvisibility=hidden -fPIC
+COMPILE := $(PREPROCESS) $(WARNINGS) -ffp-contract=off -fno-math-errno -fvisibility=hidden -fPIC -pthread
 # Files that use an instruction set lie in a folder named for it; src/kernels/registry.c asks the machine before it calls
-# them. For another kind of machine they are not compiled.
+# them. For another kind of machine they are not compiled: $(call library_of,aarch64-linux-gnu) is what is.
 AVX2 := -mavx2 -mbmi -mbmi2 -mf16c -mpopcnt
 AVX512 := $(AVX2) -mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx512vbmi2
-PORTABLE := $(filter-out src/kernels/avx2/% src/kernels/avx512/%,$(LIBRARY))
+KERNELS_x86_64 := avx2 avx512
+KERNELS_aarch64 := neon
+kernels_not_of = $(filter-out $(KERNELS_$(firstword $(subst -, ,$1))),$(KERNELS_x86_64) $(KERNELS_aarch64))
+library_of = $(filter-out $(patsubst %,src/kernels/%/%,$(kernels_not_of)),$(SOURCES))
 MACHINE := $(shell $(CC) -dumpmachine 2>/dev/null)
-ifeq ($(filter x86_64%,$(MACHINE)),)
-LIBRARY := $(PORTABLE)
-endif
+LIBRARY := $(call library_of,$(MACHINE))
 # gcc for s390 computes float in double under -std=c11, unless told not to.
 S390 := -fexcess-precision=fast
 NATIVE := $(if $(filter s390%,$(MACHINE)),$(S390))
@@ -101,18 +102,19 @@ $1-fuzz: $(FUZZ:%.c=$2/%)
 $2/flags: FORCE
 	$$(call remember,$3 $(COMPILE) $4 $(WERROR) $(CFLAGS) $(if $6,,$(COMMAND_FLAGS)))
 $2/sources: FORCE
-	$$(call remember,$(LIBRARY) $(COMMAND))
+	$$(call remember,$(call library_of,$(or $6,$(MACHINE))) $(COMMAND))
 
-$2/obj/tests/%.o: FOLDERS := $(TEST_INCLUDES)
+$2/obj/tests/%.o: FOLDERS := $(TEST_INCLUDES) $(if $6,-Itests/foreign)
 $2/obj/src/train/%.o: FOLDERS := $(if $6,,$(COMMAND_FLAGS))
 $2/obj/src/kernels/avx2/%.o: INSTRUCTIONS := $(AVX2)
+$2/obj/cli/bench_compare.o: share/compare.py
 $2/obj/src/kernels/avx512/%.o: INSTRUCTIONS := $(AVX512)
 $2/obj/%.o: %.c $2/flags
 	$$(call say,CC,$$@)
 	$$(Q)mkdir -p $$(@D)
 	$$(Q)$3 $(COMPILE) $$(FOLDERS) $$(INSTRUCTIONS) $4 $(WERROR) $(CFLAGS) -MMD -MP -c -o $$@ $$<
 
-$2/libtersegrad.a: $(patsubst %.c,$2/obj/%.o,$(if $6,$(PORTABLE),$(LIBRARY))) $2/sources
+$2/libtersegrad.a: $(patsubst %.c,$2/obj/%.o,$(call library_of,$(or $6,$(MACHINE)))) $2/sources
 	$$(call say,AR,$$@)
 	$$(Q)rm -f $$@ && $(or $6,$(AR)) rcs $$@ $$(filter %.o,$$^)
 
@@ -122,18 +124,18 @@ $2/obj/command.a: $(patsubst %.c,$2/obj/%.o,$(filter-out cli/main.c,$(COMMAND)))
 
 $2/tersegrad: $2/obj/cli/main.o $2/obj/command.a $2/libtersegrad.a
 	$$(call say,LD,$$@)
-	$$(Q)$3 $5 $(CFLAGS) $(LDFLAGS) -o $$@ $$^ $(if $6,-lm,$(COMMAND_LIBRARIES))
+	$$(Q)$3 $5 -pthread $(CFLAGS) $(LDFLAGS) -o $$@ $$^ $(if $6,-lm,$(COMMAND_LIBRARIES))
 
 # Test programs see hidden symbols and the command's functions: they link the archives.
-$2/tests/unit/%: LIBRARIES := -lcmocka
+$2/tests/unit/%: LIBRARIES := $(if $6,,-lcmocka)
 $2/tests/fuzz/%: FUZZER := $(if $(findstring fuzzer,$4),-fsanitize=fuzzer)
 $(if $(findstring fuzzer,$4),,$(FUZZ:%.c=$2/%): $2/obj/tests/fuzz/replay.o)
 $2/tests/%: $2/obj/tests/%.o $(SUPPORT:%.c=$2/obj/%.o) $2/obj/command.a $2/libtersegrad.a
 	$$(call say,LD,$$@)
 	$$(Q)mkdir -p $$(@D)
-	$$(Q)$3 $5 $$(FUZZER) $(CFLAGS) $(LDFLAGS) -o $$@ $$^ $$(LIBRARIES) $(if $6,-lm,$(COMMAND_LIBRARIES))
+	$$(Q)$3 $5 -pthread $$(FUZZER) $(CFLAGS) $(LDFLAGS) -o $$@ $$^ $$(LIBRARIES) $(if $6,-lm,$(COMMAND_LIBRARIES))
 
--include $(patsubst %.c,$2/obj/%.d,$(LIBRARY) $(COMMAND) $(SUPPORT) $(UNIT) $(LAWS) $(PAPERS) $(RANKS) $(FUZZ))
+-include $(patsubst %.c,$2/obj/%.d,$(SOURCES) $(COMMAND) $(SUPPORT) $(UNIT) $(LAWS) $(PAPERS) $(RANKS) $(FUZZ))
 endef
 
 SANITIZE := -fsanitize=address,undefined,float-cast-overflow -fno-sanitize-recover=all
@@ -142,8 +144,10 @@ DEBUG := -O1 -g -fno-omit-frame-pointer
 $(eval $(call variant,release,build,$(CC),-O3 $(NATIVE)))
 $(eval $(call variant,clang,build/clang,$(CLANG),-O3))
 $(eval $(call variant,asan,build/asan,$(CC),$(DEBUG) $(NATIVE) $(SANITIZE),$(SANITIZE)))
+$(eval $(call variant,tsan,build/tsan,$(CC),-O2 -g $(NATIVE) -fsanitize=thread,-fsanitize=thread))
 $(eval $(call variant,libfuzzer,build/fuzz,$(CLANG),$(DEBUG) -fsanitize=fuzzer-no-link $(SANITIZE),$(SANITIZE)))
 $(eval $(call variant,aarch64,build/aarch64,aarch64-linux-gnu-gcc,-O2,-static,aarch64-linux-gnu-ar))
+$(eval $(call variant,aarch64-clang,build/aarch64-clang,$(CLANG) --target=aarch64-linux-gnu,-O2,-static,aarch64-linux-gnu-ar))
 $(eval $(call variant,s390x,build/s390x,s390x-linux-gnu-gcc,-O2 $(S390),-static,s390x-linux-gnu-ar))
 
 # ---- Products --------------------------------------------------------------------------------------------------------
@@ -153,7 +157,7 @@ all: release build/libtersegrad.a build/libtersegrad.so $(MODULES)
 
 build/libtersegrad.so.$(VERSION): $(LIBRARY:%.c=build/obj/%.o) build/sources
 	$(call say,LD,$@)
-	$(Q)$(CC) -shared -Wl,-soname,$(SONAME) -Wl,-z,defs -Wl,--as-needed $(CFLAGS) $(LDFLAGS) -o $@ $(filter %.o,$^)
+	$(Q)$(CC) -shared -Wl,-soname,$(SONAME) -Wl,-z,defs -Wl,--as-needed -pthread $(CFLAGS) $(LDFLAGS) -o $@ $(filter %.o,$^)
 
 build/libtersegrad.so: build/libtersegrad.so.$(VERSION)
 	$(Q)ln -sf $(<F) build/$(SONAME)
@@ -181,6 +185,15 @@ build/bench/dense-%: bench/dense_mpi.c
 # Makes plausible gradients for the tests.
 build/gradient: build/obj/scripts/gradient.o
 	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ -lm
+
+# Counts the instructions of the hot operations: recorded by `make instructions`, compared by `make check`.
+build/bench/instructions: build/obj/bench/instructions.o build/libtersegrad.a
+	$(call say,LD,$@)
+	$(Q)mkdir -p $(@D)
+	$(Q)$(CC) -pthread $(CFLAGS) $(LDFLAGS) -o $@ $^ -lm
+.PHONY: instructions
+instructions: build/bench/instructions
+	@bench/instructions.sh --record $< $(CC)
 
 clean:
 	rm -rf build
@@ -246,9 +259,10 @@ help:
 ##   make demo           set up, then train with several codecs and show a table; DATA=DIR for data of your own
 ##   make check          set up, then run every test; ONLY="unit cli" picks groups
 ##   make check-all      the same, with the full product of the laws instead of a seeded subset
-##   make check-foreign  golden frames and laws on aarch64 and big-endian s390x, under qemu-user
+##   make check-foreign  golden frames, unit tests and laws on aarch64 and big-endian s390x, under qemu-user
 ##   make fuzz           each fuzz target for FUZZ_SECONDS=60
+##   make instructions   record anew how many instructions the hot operations take (bench/instructions.txt)
 ##   make install        honours PREFIX, DESTDIR, BINDIR, LIBDIR, INCLUDEDIR, DATADIR
 ##   make clean          remove build/
-##   Variants: release clang asan libfuzzer aarch64 s390x, each also with -unit -laws -papers -ranks -fuzz appended.
+##   Variants: release clang asan tsan libfuzzer aarch64 aarch64-clang s390x, each also with -unit -laws -papers -ranks -fuzz appended.
 ##   Settings: CC, CLANG, CFLAGS, LDFLAGS, WERROR= (warnings stay warnings), V=1 (show commands).

@@ -18,6 +18,8 @@ struct bench_settings {
     int nonfinite;
     double seconds;
     bool devices;
+    bool decades;
+    bool compare;
     bool json;
 };
 
@@ -58,18 +60,31 @@ static bool run_rows(struct bench *bench, const struct spec_list *specs, struct 
     return is_done;
 }
 
-static bool run_all(struct bench *bench, const struct spec_list *specs, bool as_json, const char *command,
+bool bench_measure(struct bench *bench, const struct spec_list *specs, struct bench_row *rows, struct message *message)
+{
+    for (int i = 0; i < FLOOR_COUNT; i++)
+        bench->floors_ms[i] = INFINITY;
+    bool is_done = make_vectors(bench, bench->command, message) && run_rows(bench, specs, rows, message);
+    free_vectors(bench);
+    return is_done;
+}
+
+static bool run_all(struct bench *bench, const struct spec_list *specs, const struct bench_settings *settings,
                     struct message *message)
 {
+    if (settings->decades)
+        return bench_run_decades(bench, specs, settings->json, message);
+    struct comparison *comparison = NULL;
     struct bench_row *rows = calloc(specs->count, sizeof *rows);
     if (!rows)
         return fail(message, "no memory for %zu rows", specs->count);
-    bool is_done = make_vectors(bench, command, message) && run_rows(bench, specs, rows, message);
-    if (is_done && as_json)
-        bench_print_json(bench, rows, specs->count);
+    bool is_done = bench_measure(bench, specs, rows, message) &&
+                   (!settings->compare || comparison_run(bench, &comparison, message));
+    if (is_done && settings->json)
+        bench_print_json(bench, rows, specs->count, comparison);
     else if (is_done)
-        bench_print_text(bench, rows, specs->count);
-    free_vectors(bench);
+        bench_print_text(bench, rows, specs->count, comparison);
+    free(comparison);
     free(rows);
     return is_done;
 }
@@ -84,6 +99,7 @@ static int run_with(const struct command *command, const struct bench_settings *
         return EXIT_USAGE;
     }
     struct bench bench = {
+        .command = command->name,
         .distribution = settings->distribution,
         .count = (size_t)settings->count,
         .feedback = settings->feedback,
@@ -91,8 +107,6 @@ static int run_with(const struct command *command, const struct bench_settings *
         .seconds = settings->seconds,
         .gradient_count = settings->feedback ? BENCH_GRADIENTS : 1,
     };
-    for (int i = 0; i < FLOOR_COUNT; i++)
-        bench.floors_ms[i] = INFINITY;
     tg_error error = {""};
     tg_status status = tg_device_open(settings->device, NULL, &bench.device, &error);
     if (status != TG_OK) {
@@ -100,10 +114,12 @@ static int run_with(const struct command *command, const struct bench_settings *
         return status == TG_UNKNOWN_DEVICE ? EXIT_USAGE : EXIT_FAILED;
     }
     int exit_code = EXIT_DONE;
-    if (!run_all(&bench, specs, settings->json, command->name, &message)) {
+    if (!team_create(&bench.team, device_threads(tg_device_name(bench.device)), &message) ||
+        !run_all(&bench, specs, settings, &message)) {
         complain(command->name, "%s", message.text);
         exit_code = EXIT_FAILED;
     }
+    team_free(bench.team);
     tg_device_free(bench.device);
     return exit_code;
 }
@@ -141,6 +157,10 @@ static int run_bench(const struct command *command, int argc, char **argv)
         return exit_code;
     if (settings.devices)
         return print_devices(settings.json);
+    if (settings.decades && settings.compare) {
+        complain(command->name, "--decades and --compare do not go together");
+        return EXIT_USAGE;
+    }
     if (!is_distribution(settings.distribution) && !ends_with(settings.distribution, ".npy")) {
         complain(command->name, "--distribution takes " DISTRIBUTION_NAMES " or a FILE.npy, not '%s'",
                  settings.distribution);
@@ -166,7 +186,8 @@ static const struct option bench_options[] = {
      .summary = "a codec to measure; may be given again (default: all, and some variants)",
      .offset = offsetof(struct bench_settings, codecs)},
     {.name = "--device", .kind = OPTION_TEXT, .value = "NAME",
-     .summary = "where to run; --devices lists them (default cpu)", .offset = offsetof(struct bench_settings, device)},
+     .summary = "where to run; --devices lists them; NAME:threads=N shares the work out\namong N threads, 0 for all processors (default cpu)",
+     .offset = offsetof(struct bench_settings, device)},
     {.name = "--devices", .kind = OPTION_FLAG, .summary = "print the names of the devices and nothing else",
      .offset = offsetof(struct bench_settings, devices)},
     {.name = "--feedback", .kind = OPTION_FLAG,
@@ -178,6 +199,12 @@ static const struct option bench_options[] = {
     {.name = "--seconds", .kind = OPTION_REAL, .value = "S", .real_low = 0, .real_high = 3600,
      .summary = "time for each row, at least three rounds (default 0.2)",
      .offset = offsetof(struct bench_settings, seconds)},
+    {.name = "--decades", .kind = OPTION_FLAG,
+     .summary = "time an element takes in vectors of 10000, 100000, ... up to COUNT",
+     .offset = offsetof(struct bench_settings, decades)},
+    {.name = "--compare", .kind = OPTION_FLAG,
+     .summary = "also what others need: torch, numpy, pypiquant, hivemind and zstd, as far as\nthe python3 on PATH has them",
+     .offset = offsetof(struct bench_settings, compare)},
     OPTION_JSON(struct bench_settings),
     {0},
 };
@@ -190,10 +217,12 @@ const struct command bench_command = {
         "sum, a scale in place, e += g in place, a non-temporal copy and memcpy, each over a vector of COUNT\n"
         "floats. Every figure is a minimum. Encoding is held against the read (with feedback: against e += g),\n"
         "decode-add against the scale. The limit is the Shannon entropy of the levels plus the scales; for\n"
-        "sparsifiers log2 C(d,k) plus the values. The error is |decoded - x|^2 / |x|^2 of one encode.",
+        "sparsifiers log2 C(d,k) plus the values. The error is |decoded - x|^2 / |x|^2 of one encode. '4 peers'\n"
+        "is four frames added in one pass, held against the scale. With threads, the floors have as many.",
     .options = bench_options,
     .examples = "  tersegrad bench\n"
                 "  tersegrad bench -n 25600000 --codec topk:density=0.01 --feedback\n"
+                "  tersegrad bench -n 100000000 --decades --codec qsgd --codec topk:density=0.01\n"
                 "  tersegrad bench --distribution mixture --codec qsgd:levels=7 --codec qsgd:levels=127 --json",
     .run = run_bench,
 };

@@ -8,14 +8,17 @@
 #include "terminal.h"
 
 #define BENCH_GRADIENTS 4 /* that rotate under feedback */
+#define BENCH_PEERS 4     /* whose frames are added in one pass */
 
 struct bench {
+    const char *command; /* for warnings */
     const char *distribution;
     size_t count;
     bool feedback;
     tg_nonfinite nonfinite;
     double seconds; /* for each row */
     tg_device *device;
+    struct team *team;     /* as many threads as the device has, for the floors */
     size_t gradient_count; /* BENCH_GRADIENTS with feedback, else 1 */
     struct bench_vector gradients[BENCH_GRADIENTS];
     struct bench_vector accumulator, copy; /* of the floors */
@@ -29,6 +32,7 @@ struct bench_row {
     const struct listed_spec *spec;
     struct measurement measurement;
     double encode_ms, verify_ms, decode_add_ms; /* minima */
+    double peers_add_ms;                        /* of BENCH_PEERS frames in one pass */
     char refusal[sizeof(tg_error)];             /* why feedback was refused; "" where there is a result */
 };
 
@@ -40,7 +44,23 @@ bool bench_row_run(struct bench *bench, struct bench_row *row, struct message *m
 
 /* The floor that encoding is held against. */
 enum floor_kind bench_encode_floor(const struct bench *bench);
-void bench_print_text(const struct bench *bench, const struct bench_row *rows, size_t row_count);
-void bench_print_json(const struct bench *bench, const struct bench_row *rows, size_t row_count);
+
+/* What others need for the same work, or NULL where that was not asked for. */
+struct comparison;
+bool comparison_run(const struct bench *bench, struct comparison **comparison, struct message *message);
+void comparison_print(const struct comparison *comparison);
+struct json_writer;
+void comparison_put(const struct comparison *comparison, struct json_writer *json);
+
+void bench_print_text(const struct bench *bench, const struct bench_row *rows, size_t row_count,
+                      const struct comparison *comparison);
+void bench_print_json(const struct bench *bench, const struct bench_row *rows, size_t row_count,
+                      const struct comparison *comparison);
+
+/* Makes the vectors, measures a row for each spec, and lets the vectors go. */
+bool bench_measure(struct bench *bench, const struct spec_list *specs, struct bench_row *rows, struct message *message);
+
+/* Measures and prints vectors of 10^4, 10^5, … up to bench->count elements. */
+bool bench_run_decades(struct bench *bench, const struct spec_list *specs, bool as_json, struct message *message);
 
 #endif

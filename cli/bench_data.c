@@ -134,12 +134,59 @@ static void fill_mixture(struct generator *g, float *out, size_t count)
     }
 }
 
+/* ---- unkind ones: they are made as a whole, for it matters where their values are ---- */
+
+static void fill_equal(struct generator *g, float *out, size_t count)
+{
+    (void)g;
+    for (size_t i = 0; i < count; i++)
+        out[i] = 0.7f;
+}
+
+static void fill_signs(struct generator *g, float *out, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        out[i] = next_bits(g) >> 63 ? -1 : 1;
+}
+
+static void fill_sorted(struct generator *g, float *out, size_t count)
+{
+    (void)g;
+    for (size_t i = 0; i < count; i++)
+        out[i] = (float)(i + 1) / (float)count;
+}
+
+/* One layer of a fiftieth is large, all others tiny. */
+static void fill_layer(struct generator *g, float *out, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        out[i] = (float)(next_normal(g) * (i * 50 / count == 17 ? 1 : 1e-6));
+}
+
+/* A little larger just where src/codec/pilot.c looks, so that at density 0.01 its first guess is too high and its second, more cautious,
+ * is not: what a missed guess costs. If the places there change, this is an ordinary vector. */
+static void fill_ambush(struct generator *g, float *out, size_t count)
+{
+    enum { RUN = 16, RUNS = 2048, SHARE = 16 };
+    fill_gaussian(g, out, count);
+    size_t runs = count / (SHARE * RUN) < RUNS ? count / (SHARE * RUN) : RUNS;
+    for (size_t run = 0; run < runs; run++) {
+        uint64_t part = count / runs, places = (part - RUN) / RUN + 1, draw = run * UINT64_C(0x9e3779b97f4a7c15) >> 32;
+        float *at = out + run * part + (draw * places >> 32) * RUN;
+        for (int i = 0; i < RUN; i++)
+            at[i] *= 1.045f;
+    }
+}
+
 static const struct distribution {
     const char *name;
     void (*fill)(struct generator *g, float *out, size_t count);
+    bool whole; /* not to be made in pieces */
 } distributions[] = {
-    {"gaussian", fill_gaussian}, {"laplace", fill_laplace}, {"student", fill_student},
-    {"uniform", fill_uniform},   {"mixture", fill_mixture},
+    {"gaussian", fill_gaussian, false}, {"laplace", fill_laplace, false}, {"student", fill_student, false},
+    {"uniform", fill_uniform, false},   {"mixture", fill_mixture, false}, {"equal", fill_equal, false},
+    {"signs", fill_signs, false},       {"sorted", fill_sorted, true},    {"layer", fill_layer, true},
+    {"ambush", fill_ambush, true},
 };
 enum { DISTRIBUTION_COUNT = sizeof distributions / sizeof distributions[0] };
 
@@ -194,8 +241,9 @@ bool fill_gradients(const char *distribution, struct bench_vector *vectors, size
     progress_start(&progress, "making gradients");
     for (size_t v = 0; v < number_of_vectors; v++) {
         struct generator g = generator_from(v);
-        for (size_t i = 0; i < count; i += PIECE) {
-            found->fill(&g, vectors[v].values + i, count - i < PIECE ? count - i : PIECE);
+        const size_t piece = found->whole ? count : PIECE;
+        for (size_t i = 0; i < count; i += piece) {
+            found->fill(&g, vectors[v].values + i, count - i < piece ? count - i : piece);
             progress_update(&progress, ((double)v + (double)i / (double)count) / (double)number_of_vectors, NULL);
         }
     }

@@ -118,31 +118,53 @@ unsigned floor_ways(enum floor_kind kind)
     return is_loop && HAS_WIDE ? 2 : 1;
 }
 
-void floor_run(const struct floor_vectors *vectors, enum floor_kind kind, unsigned way)
+/* One floor's work, for all members. */
+struct floor_work {
+    struct floor_vectors vectors;
+    enum floor_kind kind;
+    unsigned way;
+    float factor;
+};
+
+static void run_share(void *of, unsigned member, unsigned members)
 {
-    /* Doubling and halving by turns: the values stay as they are, neither overflowing nor becoming subnormal. */
-    static float factor = 2.0f;
-    size_t count = vectors->count;
-    switch (kind) {
+    enum { LINE = 16 }; /* floats: shares start on whole lines of the cache */
+    const struct floor_work *work = of;
+    const struct floor_vectors *all = &work->vectors;
+    size_t share = (all->count / members + LINE - 1) / LINE * LINE, first = share * member;
+    if (first >= all->count)
+        return;
+    const float *gradient = all->gradient + first;
+    float *accumulator = all->accumulator + first, *copy = all->copy + first;
+    size_t count = member + 1 == members || all->count - first < share ? all->count - first : share;
+    switch (work->kind) {
     case FLOOR_READ:
-        sink = PICK(way, read_narrow(vectors->gradient, count), read_wide(vectors->gradient, count));
+        sink = PICK(work->way, read_narrow(gradient, count), read_wide(gradient, count));
         break;
     case FLOOR_SCALE:
-        PICK(way, scale_narrow(vectors->accumulator, factor, count), scale_wide(vectors->accumulator, factor, count));
-        factor = 1.0f / factor;
+        PICK(work->way, scale_narrow(accumulator, work->factor, count), scale_wide(accumulator, work->factor, count));
         break;
     case FLOOR_ACCUMULATE:
-        PICK(way, accumulate_narrow(vectors->accumulator, vectors->gradient, count),
-             accumulate_wide(vectors->accumulator, vectors->gradient, count));
+        PICK(work->way, accumulate_narrow(accumulator, gradient, count), accumulate_wide(accumulator, gradient, count));
         break;
     case FLOOR_COPY:
-        copy_past_caches(vectors->copy, vectors->gradient, count);
+        copy_past_caches(copy, gradient, count);
         break;
     case FLOOR_MEMCPY:
-        memcpy(vectors->copy, vectors->gradient, count * sizeof(float));
+        memcpy(copy, gradient, count * sizeof(float));
         break;
     case FLOOR_COUNT:
         break;
     }
-    sink = vectors->copy[0];
+    sink = copy[0];
+}
+
+void floor_run(const struct floor_vectors *vectors, enum floor_kind kind, unsigned way, struct team *team)
+{
+    /* Doubling and halving by turns: the values stay as they are, neither overflowing nor becoming subnormal. */
+    static float factor = 2.0f;
+    struct floor_work work = {*vectors, kind, way, factor};
+    team_run(team, run_share, &work);
+    if (kind == FLOOR_SCALE)
+        factor = 1.0f / factor;
 }

@@ -2,7 +2,7 @@
 #ifndef CLI_BENCH_FLOORS_H
 #define CLI_BENCH_FLOORS_H
 
-#include <stddef.h>
+#include "bench_team.h"
 
 enum floor_kind {
     FLOOR_READ,       /* a read-only sum:          4 bytes an element move */
@@ -28,7 +28,7 @@ struct floor_vectors {
 /* In how many ways this machine can do a floor's work; the fastest one is the floor. */
 unsigned floor_ways(enum floor_kind kind);
 
-/* Does a floor's work once, in one of the ways. */
-void floor_run(const struct floor_vectors *vectors, enum floor_kind kind, unsigned way);
+/* Does a floor's work once, in one of the ways, every member of the team on its share. */
+void floor_run(const struct floor_vectors *vectors, enum floor_kind kind, unsigned way, struct team *team);
 
 #endif

@@ -43,7 +43,7 @@ static void print_floors(const struct bench *bench)
 
 static void add_row(struct table *table, const struct bench *bench, const struct bench_row *row)
 {
-    enum { FIGURES = 8 };
+    enum { FIGURES = 9 };
     table_cell(table, "%s", row->spec->label);
     if (!has_result(row)) {
         for (int i = 0; i < FIGURES; i++)
@@ -55,6 +55,7 @@ static void add_row(struct table *table, const struct bench *bench, const struct
     table_cell(table, "%.2f", row->encode_ms / bench->floors_ms[bench_encode_floor(bench)]);
     add_ms(table, row->decode_add_ms);
     table_cell(table, "%.2f", row->decode_add_ms / bench->floors_ms[FLOOR_SCALE]);
+    table_cell(table, "%.2f", row->peers_add_ms / bench->floors_ms[FLOOR_SCALE]);
     add_ms(table, row->verify_ms);
     table_cell(table, "%.4f", measured->bits_per_element);
     table_cell(table, "%.4f", measured->limit_bits_per_element);
@@ -64,7 +65,8 @@ static void add_row(struct table *table, const struct bench *bench, const struct
         table_cell(table, "-");
 }
 
-void bench_print_text(const struct bench *bench, const struct bench_row *rows, size_t row_count)
+void bench_print_text(const struct bench *bench, const struct bench_row *rows, size_t row_count,
+                      const struct comparison *comparison)
 {
     char count[GROUPED_MAX];
     printf("%s, %s elements, %s%s\n\n", tg_device_name(bench->device), grouped(bench->count, count),
@@ -73,12 +75,13 @@ void bench_print_text(const struct bench *bench, const struct bench_row *rows, s
     puts("");
 
     struct table table;
-    table_start(&table, "lrrrrrrrr");
+    table_start(&table, "lrrrrrrrrr");
     table_cell(&table, "codec");
     table_cell(&table, "encode ms");
     table_cell(&table, bench->feedback ? "x accum." : "x read");
     table_cell(&table, "add ms");
     table_cell(&table, "x scale");
+    table_cell(&table, "4 peers");
     table_cell(&table, "verify ms");
     table_cell(&table, "bits/elem.");
     table_cell(&table, "limit");
@@ -90,6 +93,8 @@ void bench_print_text(const struct bench *bench, const struct bench_row *rows, s
     for (size_t i = 0; i < row_count; i++)
         if (!has_result(&rows[i]))
             printf("\n%s: %s\n", rows[i].spec->label, rows[i].refusal);
+    if (comparison)
+        comparison_print(comparison);
 }
 
 /* ---- for machines ---- */
@@ -105,9 +110,11 @@ static void put_row(struct json_writer *json, const struct bench *bench, const s
     json_put_bool(json, "feedback", bench->feedback);
     json_put_real(json, "encode_ms", row->encode_ms);
     json_put_real(json, "decode_add_ms", row->decode_add_ms);
+    json_put_real(json, "decode_add_4_ms", row->peers_add_ms);
     json_put_real(json, "verify_ms", row->verify_ms);
     json_put_real(json, "encode_x_floor", row->encode_ms / bench->floors_ms[bench_encode_floor(bench)]);
     json_put_real(json, "decode_add_x_floor", row->decode_add_ms / bench->floors_ms[FLOOR_SCALE]);
+    json_put_real(json, "decode_add_4_x_floor", row->peers_add_ms / bench->floors_ms[FLOOR_SCALE]);
     if (done) {
         json_put_unsigned(json, "bytes", measured->bytes);
         json_put_real(json, "bits_per_element", measured->bits_per_element);
@@ -127,7 +134,8 @@ static void put_row(struct json_writer *json, const struct bench *bench, const s
     json_close_object(json);
 }
 
-void bench_print_json(const struct bench *bench, const struct bench_row *rows, size_t row_count)
+void bench_print_json(const struct bench *bench, const struct bench_row *rows, size_t row_count,
+                      const struct comparison *comparison)
 {
     struct json_writer json = json_writer_on(stdout);
     json_open_object(&json, NULL);
@@ -140,5 +148,7 @@ void bench_print_json(const struct bench *bench, const struct bench_row *rows, s
     for (size_t i = 0; i < row_count; i++)
         put_row(&json, bench, &rows[i]);
     json_close_array(&json);
+    if (comparison)
+        comparison_put(comparison, &json);
     json_close_object(&json);
 }

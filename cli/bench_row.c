@@ -59,7 +59,7 @@ static void time_floor(struct bench *bench, enum floor_kind kind, size_t repeats
     for (unsigned way = 0; way < floor_ways(kind); way++) {
         uint64_t started = clock_ns();
         for (size_t i = 0; i < repeats; i++)
-            floor_run(&vectors, kind, way);
+            floor_run(&vectors, kind, way, bench->team);
         keep_minimum(&bench->floors_ms[kind], started, repeats);
     }
 }
@@ -103,6 +103,21 @@ static tg_status time_decode_add(struct bench *bench, struct row_work *work, str
     return status;
 }
 
+/* The same frame as often as there are peers: where it lies matters little, it is so much smaller than the sum. */
+static tg_status time_peers_add(struct bench *bench, struct row_work *work, struct bench_row *row, tg_error *error)
+{
+    const tg_tensor sum = {bench->sum.values, bench->count, TG_FLOAT32};
+    tg_frame frames[BENCH_PEERS];
+    for (int i = 0; i < BENCH_PEERS; i++)
+        frames[i] = work->frame;
+    tg_status status = TG_OK;
+    uint64_t started = clock_ns();
+    for (size_t i = 0; i < work->repeats && status == TG_OK; i++)
+        status = tg_decode_add(bench->device, frames, BENCH_PEERS, 0.25f, TG_VERIFIED, &sum, error);
+    keep_minimum(&row->peers_add_ms, started, work->repeats);
+    return status;
+}
+
 /* Every operation once, each beside the floor that it is held against. */
 static tg_status run_round(struct bench *bench, struct row_work *work, struct bench_row *row, tg_error *error)
 {
@@ -114,6 +129,8 @@ static tg_status run_round(struct bench *bench, struct row_work *work, struct be
     time_floor(bench, FLOOR_SCALE, work->repeats);
     if (status == TG_OK)
         status = time_decode_add(bench, work, row, error);
+    if (status == TG_OK)
+        status = time_peers_add(bench, work, row, error);
     time_floor(bench, FLOOR_COPY, work->repeats);
     time_floor(bench, FLOOR_MEMCPY, work->repeats);
     return status;
@@ -166,7 +183,7 @@ static void show_progress(struct bench *bench, const struct bench_row *row, doub
 
 bool bench_row_run(struct bench *bench, struct bench_row *row, struct message *message)
 {
-    row->encode_ms = row->verify_ms = row->decode_add_ms = INFINITY;
+    row->encode_ms = row->verify_ms = row->decode_add_ms = row->peers_add_ms = INFINITY;
     tg_error error = {""};
     struct row_work work = {0};
     tg_status status = measure_plain(bench, row, &error);

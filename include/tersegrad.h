@@ -178,15 +178,20 @@ TG_API TG_MUST_CHECK tg_status tg_codec_list(size_t index, tg_codec_info *info);
  * ================================================================================================================ */
 
 /* Where the work is done. "cpu" picks the fastest kernels this machine can run; "cpu/scalar" is the plain C definition
- * that all others must equal byte for byte. `stream` is for devices that have streams and NULL for the others. */
+ * that all others must equal byte for byte. "cpu:threads=4", "cpu/avx2:threads=4" share the work of each call out among
+ * that many threads, the caller's own among them: 1 (the default) to 256, or 0 for one for each processor that the
+ * process may use. They are started here, sleep while there is nothing to do, take no signals, and end with the device;
+ * vectors of less than 131072 elements are not worth waking them. No byte depends on their number. Several callers may
+ * share them. In a child after fork there are none, and the caller does everything. A call takes up to 512 KiB of the
+ * caller's stack. `stream` is for devices that have streams and NULL for the others. */
 typedef struct tg_device tg_device;
 TG_API TG_MUST_CHECK tg_status tg_device_open(const char *name, void *stream, tg_device **device, tg_error *error);
 TG_API void tg_device_free(tg_device *device);
 
-/* The kernels that were picked, as a name that tg_device_open takes: "cpu/scalar". */
+/* The kernels that were picked and the threads, as a name that tg_device_open takes: "cpu/scalar", "cpu/avx2:threads=4". */
 TG_API const char *tg_device_name(const tg_device *device);
 
-/* The devices that this machine can run: ask for index 0, 1, ... until NULL. */
+/* The devices that this machine can run, without threads: ask for index 0, 1, ... until NULL. */
 TG_API const char *tg_device_list(size_t index);
 
 /* A codec with the workspace for vectors of up to max_count elements. It must not outlive its device. */
@@ -253,7 +258,7 @@ typedef struct tg_frame_info {
     uint64_t bytes;    /* header and payload */
     tg_draw draw;
     unsigned version;
-    unsigned layout;   /* how levels are coded: 0 packed, 1 Elias sparse, 2 Elias dense, 3 entropy */
+    unsigned layout;   /* how levels are coded: 0 packed, 1 Elias sparse, 2 Elias dense, 3 entropy, 4 entropy sparse, 5 prefix */
     bool has_checksum;
 } tg_frame_info;
 

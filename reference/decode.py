@@ -74,8 +74,8 @@ HEADER = struct.Struct("<4s6BH3I4Q2I")
 NONE, FP16, BF16, QSGD, TERNGRAD, ONEBIT = range(6)
 SPARSIFIERS = range(16, 22)  # topk, randk, gaussiank, dgck, trimk, sidco
 AS_FP32, AS_FP16, AS_BF16, AS_LEVELS = range(4)  # the choice `values`
-PACKED, ELIAS_SPARSE, ELIAS_DENSE, ENTROPY = range(4)  # the layouts
-LAYOUTS_OF_CODING = ((PACKED,), (ELIAS_SPARSE, ELIAS_DENSE), (ENTROPY,), (PACKED, ELIAS_SPARSE, ELIAS_DENSE, ENTROPY))
+PACKED, ELIAS_SPARSE, ELIAS_DENSE, ENTROPY, ENTROPY_SPARSE, PREFIX = range(6)  # the layouts
+LAYOUTS_OF_CODING = ((PACKED,), (ELIAS_SPARSE, ELIAS_DENSE), (ENTROPY, ENTROPY_SPARSE, PREFIX), range(6))
 LEVEL_FIELDS = ("norm", "range", "coding", "levels", "bucket")
 SPEC_FIELDS = LEVEL_FIELDS + ("values", "amount_kind", "amount")
 
@@ -118,7 +118,7 @@ def read_header(frame: bytes) -> Header:
     require(version == 0, f"unknown version {version}")
     require(dtype <= 2, f"unknown dtype {dtype}")
     require(flags <= 1, f"unknown flags {flags:#x}")
-    require(layout <= ENTROPY, f"unknown layout {layout}")
+    require(layout <= PREFIX, f"unknown layout {layout}")
     require(codec <= ONEBIT or codec in SPARSIFIERS, f"unknown codec {codec}")
     require(choices < 128, "bit 7 of choices is set")
     h = Header(dtype, flags, layout, codec, choices & 1, choices >> 1 & 1, choices >> 2 & 3, choices >> 4 & 3,
@@ -182,8 +182,14 @@ def level_values(r: Reader, n: int, s: int, minmax: bool, bucket: int, layout: i
     require(not np.signbit(radius).any(), "a radius has its sign bit set")
     if layout in (ELIAS_SPARSE, ELIAS_DENSE):
         q = elias_levels(r, n, s, layout)
+    elif layout == ENTROPY_SPARSE:
+        q = entropy_sparse_levels(r, n, s)
     else:
-        codes = packed(r, n, code_width(s)) if layout == PACKED else entropy_codes(r, n, s)
+        if layout == ENTROPY:
+            codes = entropy_codes(r, n, s, 2 * s + 1)
+        else:
+            w = code_width(2 * s + 1)
+            codes = packed(r if layout == PACKED else Reader(prefix_bytes(r, n, w)), n, w)
         q = np.minimum(codes, 2 * s).astype(np.int32) - s
     r.end("levels")
 
@@ -202,8 +208,8 @@ def level_values(r: Reader, n: int, s: int, minmax: bool, bucket: int, layout: i
     return v
 
 
-def code_width(s: int) -> int:
-    return (2 * s).bit_length()  # the largest code is 2s
+def code_width(codes: int) -> int:
+    return (codes - 1).bit_length()  # they are 0 … codes - 1
 
 
 # ---- 4.1 Packed ------------------------------------------------------------------------------------------------------
@@ -286,11 +292,22 @@ def elias_dense(stream: BitStream, q: np.ndarray, s: int) -> None:
 
 
 # ---- 4.3 Entropy -----------------------------------------------------------------------------------------------------
-def entropy_table(stream: BitStream, symbols: int, bits: int, mirrored: bool) -> tuple[bytes, list[int], list[int]]:
+def group_of(symbol: int, symbols: int) -> tuple[bool, int, bool]:
+    """Neighbouring symbols for which this is the same are in one group."""
+    half = symbols // 2
+    distance = half - symbol if symbol < half else symbol - half + (symbols % 2 == 0)
+    return symbol < half, distance.bit_length(), symbol in (0, symbols - 1)
+
+
+def entropy_table(stream: BitStream, symbols: int, bits: int, mirrored: bool,
+                  grouped: bool) -> tuple[bytes, list[int], list[int]]:
     """For each slot its symbol (at most 256 of them, so a byte), the symbol's frequency, and slot - start."""
-    freqs = [stream.omega() - 1 for _ in range(symbols // 2 + 1 if mirrored else symbols)]
+    freqs: list[int] = []
+    for i in range(ceil_div(symbols, 2) if mirrored else symbols):
+        again = grouped and i > 0 and group_of(i, symbols) == group_of(i - 1, symbols)
+        freqs.append(freqs[-1] if again else stream.omega() - 1)
     if mirrored:
-        freqs += freqs[-2::-1]
+        freqs += freqs[: symbols // 2][::-1]
     stream.end()
     require(sum(freqs) == 1 << bits, "frequencies do not add up")
     f = np.array(freqs)
@@ -327,18 +344,18 @@ def rans_stream(raw: memoryview, symbols: int, lanes: int, bits: int, table: tup
     return np.frombuffer(out, np.uint8)
 
 
-def entropy_codes(r: Reader, n: int, s: int) -> np.ndarray:
-    low = max(0, code_width(s) - 8)
-    digits = (2 * s >> low) + 1  # A
+def entropy_codes(r: Reader, n: int, s: int, codes_in_use: int) -> np.ndarray:
+    low = max(0, code_width(codes_in_use) - 8)
+    digits = (codes_in_use - 1 >> low) + 1  # A
     bits, t, log_lanes, log_chunk = (r.byte("entropy fields") for _ in range(4))
-    require(bits in (12, 14, 16), f"probability bits {bits} out of range")
-    mirrored, t = bool(t & 0x80), t & 0x7F
-    require(not mirrored or (t == 1 and digits % 2 == 1), "a table of pairs or of an even alphabet cannot be mirrored")
+    require(bits in (8, 10, 12, 14, 16), f"probability bits {bits} out of range")
+    mirrored, grouped, t = bool(t & 0x80), bool(t & 0x40), t & 0x3F
+    require(t == 1 or not (mirrored or grouped), "a table of pairs is mirrored or grouped, or t is out of range")
     require(t == 1 or (t == 2 and digits <= 16), f"{t} digits in a symbol out of range")
-    require(log_lanes in (2, 5), f"log2 of lanes {log_lanes} out of range")
+    require(log_lanes in (0, 2, 5), f"log2 of lanes {log_lanes} out of range")
     require(16 <= log_chunk <= 31, f"log2 of chunk {log_chunk} out of range")
     table_size = int(r.array("<u2", 1, "entropy fields")[0])
-    table = entropy_table(BitStream(r.take(table_size, "frequency table")), digits**t, bits, mirrored)
+    table = entropy_table(BitStream(r.take(table_size, "frequency table")), digits**t, bits, mirrored, grouped)
     chunk = 1 << log_chunk
     directory = r.array("<u4", ceil_div(n, chunk), "directory").tolist()
     codes = packed(r, n, low)
@@ -353,6 +370,61 @@ def entropy_codes(r: Reader, n: int, s: int) -> np.ndarray:
     return codes
 
 
+# ---- 4.4 Entropy sparse ----------------------------------------------------------------------------------------------
+def entropy_sparse_levels(r: Reader, n: int, s: int) -> np.ndarray:
+    index = positions(r, n)
+    q = np.zeros(n, np.int32)
+    if len(index):
+        codes = np.minimum(entropy_codes(r, len(index), s, 2 * s), 2 * s - 1).astype(np.int32)
+        q[index] = codes - s + (codes >= s)
+    return q
+
+
+# ---- 4.5 Prefix ------------------------------------------------------------------------------------------------------
+def prefix_table(lengths: list[int]) -> tuple[np.ndarray, np.ndarray]:
+    """For each 12 bits, the first of them lowest, the byte that they start with and the length of its code."""
+    require(max(lengths) <= 12, "a code of more than 12 bits")
+    require(sum(2 ** (12 - length) for length in lengths if length) == 1 << 12, "an incomplete code")
+    value, length_of = np.zeros(1 << 12, np.uint8), np.zeros(1 << 12, np.int64)
+    code, last = -1, 0
+    for length, byte in sorted((length, byte) for byte, length in enumerate(lengths) if length):
+        code, last = code + 1 << length - last if last else 0, length
+        low = int(f"{code:0{length}b}"[::-1], 2)
+        value[low :: 1 << length], length_of[low :: 1 << length] = byte, length
+    return value, length_of
+
+
+def prefix_stream(raw: memoryview, n: int, value: np.ndarray, length: np.ndarray) -> np.ndarray:
+    """Where a code would end is known for every bit; the codes are those that follow one another from the first bit on."""
+    bits = np.concatenate((unpack_bits(raw), np.zeros(12, np.uint8)))
+    ahead = sum(bits[i : len(bits) - 12 + i].astype(np.int64) << i for i in range(12))  # the next 12 bits from each place on
+    steps, places, at = length[ahead].tolist(), [], 0
+    try:
+        for _ in range(n):
+            places.append(at)
+            at += steps[at]
+    except IndexError:
+        raise Refused("a stream is too short") from None
+    require(at <= len(steps), "a stream is too short")
+    require(len(steps) - at < 8, "a stream is too long")
+    require(not bits[at:].any(), "a stream is padded with ones")
+    return value[ahead[places]] if n else np.zeros(0, np.uint8)
+
+
+def prefix_bytes(r: Reader, n: int, w: int) -> bytes:
+    require(w in (2, 4, 8), f"codes of {w} bits have no prefix layout")
+    total, chunk = ceil_div(n * w, 8), 1 << 17
+    halves = np.frombuffer(r.take(128, "the code"), np.uint8)
+    table = prefix_table(np.stack((halves & 15, halves >> 4), axis=1).reshape(-1).tolist())
+    directory = r.array("<u2", 8 * ceil_div(total, chunk), "directory").reshape(-1, 8).tolist()
+    out = np.zeros(total, np.uint8)
+    for i, sizes in enumerate(directory):
+        part = out[i * chunk : (i + 1) * chunk]  # a view
+        for s, size in enumerate(sizes):
+            part[s::8] = prefix_stream(r.take(size, "a stream"), len(part[s::8]), *table)
+    return out.tobytes()
+
+
 # ---- 5. One bit ------------------------------------------------------------------------------------------------------
 def one_bit(r: Reader, n: int, bucket: int) -> np.ndarray:
     magnitude = r.array("<f4", bucket_count(n, bucket), "magnitudes")
@@ -364,18 +436,18 @@ def one_bit(r: Reader, n: int, bucket: int) -> np.ndarray:
 
 
 # ---- 6. Sparse vectors -----------------------------------------------------------------------------------------------
-def sparse(r: Reader, h: Header) -> np.ndarray:
+def positions(r: Reader, count: int) -> np.ndarray:
     total = int(r.array("<u4", 1, "sparse fields")[0])
-    require(total <= h.count, f"{total} elements of {h.count}")
+    require(total <= count, f"{total} elements of {count}")
     g = r.byte("sparse fields")
     require(12 <= g <= 30, f"log2 of segment {g} out of range")
     require(bytes(r.take(3, "sparse fields")) == bytes(3), "reserved bytes are not zero")
-    directory = r.array("<u4", 2 * ceil_div(h.count, 1 << g), "directory").reshape(-1, 2)
+    directory = r.array("<u4", 2 * ceil_div(count, 1 << g), "directory").reshape(-1, 2)
     require(int(directory[:, 0].sum(dtype=np.uint64)) == total, "elements of segments do not add up")
     indices = [np.zeros(0, np.int64)]
     for i, (m, word) in enumerate(directory.tolist()):
         base, mode, size = i << g, word >> 30, word & (1 << 30) - 1
-        length = min(1 << g, h.count - base)
+        length = min(1 << g, count - base)
         stream = r.take(size, "an index stream")
         if m == 0:
             require(word == 0, "an empty segment with a stream")
@@ -383,11 +455,15 @@ def sparse(r: Reader, h: Header) -> np.ndarray:
         require(mode < 3, "unknown index mode 3")
         require(m <= length, "more elements than a segment holds")
         indices.append((rice_indices, elias_indices, bitmap_indices)[mode](stream, m, length) + base)
-    index = np.concatenate(indices)
+    return np.concatenate(indices)
+
+
+def sparse(r: Reader, h: Header) -> np.ndarray:
+    index = positions(r, h.count)
     if h.values == AS_LEVELS:
-        values = level_values(r, total, h.levels, h.range == 1, h.bucket, h.layout)
+        values = level_values(r, len(index), h.levels, h.range == 1, h.bucket, h.layout)
     else:
-        values = plain_values(r, total, h.values)
+        values = plain_values(r, len(index), h.values)
     out = np.zeros(h.count, np.float32)
     out[index] = values
     return out

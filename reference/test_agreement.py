@@ -114,6 +114,8 @@ def data(shape: str, count: int, seed: int) -> np.ndarray:
         x[rng.random(count) < 0.2] = 0
     elif shape == "signs":
         x = np.sign(x)
+    elif shape == "scattered":
+        x[rng.random(count) >= 0.02] = 0
     elif shape == "clustered":
         x *= np.where(np.arange(count) // 700 % 5 == 0, 10.0, 1e-3)
     return x.astype(np.float32)
@@ -132,7 +134,7 @@ def assert_same(frame: bytes, ours: np.ndarray | None) -> None:
 @pytest.mark.parametrize("text", SPECS)
 def test_whole_frames(library: Library, text: str) -> None:
     for seed, count in enumerate([0, 1, 2, 17, 511, 512, 513, 1000, 4096, 5001, 70001]):
-        for shape in ("gaussian", "layered", "signs", "clustered"):
+        for shape in ("gaussian", "layered", "signs", "clustered", "scattered"):
             frame = library.encode(text, data(shape, count, seed), step=seed, checksum=seed % 4 != 0)
             assert_same(frame, library.decode(frame, count))
 
@@ -146,11 +148,20 @@ def test_halves(library: Library) -> None:
 
 def test_pairs_of_digits(library: Library) -> None:
     """From 2^18 elements on, small levels are coded in pairs."""
-    for levels, norm in ((7, "max"), (7, "l2"), (1, "max")):
+    for levels, norm in ((3, "max"), (2, "max")):  # those of 2, 4 and 8 bits have a prefix code
         values = data("gaussian", (1 << 18) + 77, levels)
         frame = library.encode(f"qsgd:levels={levels},norm={norm},coding=entropy", values)
         assert frame[64 + 4 * -(-values.size // 512) + 1] == 2, "the test wants pairs and has none"
         assert_same(frame, library.decode(frame, values.size))
+
+
+def test_prefix_codes(library: Library) -> None:
+    for text in ("qsgd:levels=7", "qsgd:levels=7,norm=l2", "qsgd:levels=127,bucket=0", "terngrad:bucket=100", "qsgd:levels=5,range=minmax"):
+        for count in (1 << 18, (1 << 18) + 77, 1 << 20):
+            values = data("gaussian", count, count % 100)
+            frame = library.encode(f"{text}{',' if ':' in text else ':'}coding=entropy", values)
+            assert frame[7] == 5, "the test wants a prefix code and has none"
+            assert_same(frame, library.decode(frame, values.size))
 
 
 def with_checksum(frame: bytearray) -> bytes:
@@ -165,8 +176,8 @@ def with_checksum(frame: bytearray) -> bytes:
 @pytest.mark.parametrize("text", SPECS)
 def test_damaged_frames(library: Library, text: str) -> None:
     rng = np.random.default_rng(len(text))
-    for count in (1, 40, 1300, 5000):
-        whole = library.encode(text, data("layered" if count == 1300 else "gaussian", count, count))
+    for count in (1, 40, 1300, 2000, 5000):
+        whole = library.encode(text, data({1300: "layered", 2000: "scattered"}.get(count, "gaussian"), count, count))
         for _ in range(60):
             frame = bytearray(whole)
             for _ in range(rng.integers(1, 4)):

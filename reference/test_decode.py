@@ -133,10 +133,29 @@ def rans(symbols, freqs, m, lanes):
     return struct.pack(f"<{lanes}I", *states) + struct.pack(f"<{len(words)}H", *reversed(words))
 
 
-def entropy(q, s, m=12, t=1, log_lanes=5, c=16, freqs=None):
-    low = max(0, width(s) - 8)
-    size = (2 * s >> low) + 1
-    codes = [x + s for x in q]
+def group_starts(size):
+    """Symbols that a grouped table lists: the first and the last, and where the distance from the middle gains or loses a digit."""
+    half, first = size // 2, 1 - size % 2  # the distance of the first symbol of the upper half
+    distances = [half - i for i in range(half)] + [first + i for i in range(size - half)]
+    return [i for i in range(size)
+            if i in (0, 1, half, size - 1) or len(f"{distances[i]:b}".lstrip("0")) != len(f"{distances[i - 1]:b}".lstrip("0"))]
+
+
+def grouped_frequencies(size, m, mirrored):
+    """Any that keep to the groups: one for each symbol, but for the one or two in the middle, which get the rest."""
+    f = [1] * size
+    f[size // 2] += (2**m - size) // (2 if mirrored and size % 2 == 0 else 1)
+    if mirrored and size % 2 == 0:
+        f[size // 2 - 1] = f[size // 2]
+    return f
+
+
+def entropy(q, s, m=12, t=1, log_lanes=5, c=16, freqs=None, mirrored=False, grouped=False, values=None):
+    """values: how many codes there are, if not 2s + 1; then q are the codes."""
+    codes = [x + s for x in q] if values is None else q
+    values = values or 2 * s + 1
+    low = max(0, (values - 1).bit_length() - 8)
+    size = (values - 1 >> low) + 1
     chunks = []
     for at in range(0, len(codes), 1 << c):
         digits = [code >> low for code in codes[at : at + (1 << c)]]
@@ -146,11 +165,57 @@ def entropy(q, s, m=12, t=1, log_lanes=5, c=16, freqs=None):
                       for y in range(len(digits) // 2)]
         chunks.append(digits)
     freqs = freqs or scaled_frequencies([y for chunk in chunks for y in chunk], size**t, m)
-    table = to_bytes([bit for f in freqs for bit in omega(f + 1)])
+    listed = range(-(-size // 2)) if mirrored else range(size**t)
+    table = to_bytes([bit for i in listed if not grouped or i in group_starts(size) for bit in omega(freqs[i] + 1)])
     streams = [rans(chunk, freqs, m, 1 << log_lanes) for chunk in chunks]
-    out = bytes([m, t, log_lanes, c]) + struct.pack("<H", len(table)) + table
+    out = bytes([m, t | 64 * grouped | 128 * mirrored, log_lanes, c]) + struct.pack("<H", len(table)) + table
     out += b"".join(struct.pack("<I", len(stream)) for stream in streams)
     return out + pack([code & (1 << low) - 1 for code in codes], low) + b"".join(streams)
+
+
+def entropy_sparse(q, s, g=12, mode=0, **options):
+    listed = [i for i, x in enumerate(q) if x]
+    segments = []
+    for base in range(0, len(q), 1 << g):
+        places = [i - base for i in listed if base <= i < base + (1 << g)]
+        length = min(1 << g, len(q) - base)
+        segments.append((mode if places else 0, places, index_stream(mode, places, length) if places else b""))
+    codes = [q[i] + s - (q[i] > 0) for i in listed]
+    return sparse_payload(len(q), g, segments, entropy(codes, s, values=2 * s, **options) if codes else b"")
+
+
+def flat_lengths(values):
+    """A complete code for at least two values, as short as can be."""
+    m = len(values)
+    short = 2 ** m.bit_length() - m  # so many need only m.bit_length() - 1 bits
+    return {v: m.bit_length() - (i < short) for i, v in enumerate(sorted(values))}
+
+
+def skewed_lengths(values):
+    """Lengths 1, 2, 3 … and 12 for what is left over, with a flat tree below 1111."""
+    values = sorted(values)
+    out = {v: i + 1 for i, v in enumerate(values[:4])}
+    return {**out, **{v: 4 + n for v, n in flat_lengths(values[4:]).items()}} if len(values) > 5 else flat_lengths(values)
+
+
+def prefix_codes(lengths):
+    codes, code, last = {}, -1, 0
+    for length, value in sorted((n, v) for v, n in lengths.items()):
+        code, last = code + 1 << length - last if last else 0, length
+        codes[value] = [int(bit) for bit in f"{code:0{length}b}"]
+    return codes
+
+
+def prefix(raw, lengths=None, **change):
+    lengths = lengths or flat_lengths(set(raw) | {0, 1})
+    codes = prefix_codes(lengths)
+    nibbles = [lengths.get(v, 0) for v in range(256)]
+    out = bytes(nibbles[2 * i] | nibbles[2 * i + 1] << 4 for i in range(128))
+    streams = []
+    for at in range(0, len(raw), 1 << 17):
+        chunk = raw[at : at + (1 << 17)]
+        streams += [to_bytes([bit for v in chunk[s::8] for bit in codes[v]]) for s in range(8)]
+    return out + b"".join(struct.pack("<H", len(x)) for x in streams) + b"".join(streams)
 
 
 def level_values(q, s, scales, bucket):
@@ -190,6 +255,7 @@ CODERS = {
     1: lambda q, s, **_: elias(q, elias_sparse),
     2: lambda q, s, **_: elias(q, elias_dense),
     3: entropy,
+    4: entropy_sparse,
 }
 
 
@@ -256,7 +322,7 @@ def test_header_fields():
 
 @pytest.mark.parametrize("over, why", [
     (dict(magic=b"TGRE"), "magic"), (dict(version=1), "version"), (dict(dtype=3), "dtype"), (dict(flags=3), "flags"),
-    (dict(layout=4), "layout"), (dict(layout=1), "layout"), (dict(codec=6), "codec"), (dict(codec=15), "codec"),
+    (dict(layout=6), "layout"), (dict(layout=1), "layout"), (dict(codec=6), "codec"), (dict(codec=15), "codec"),
     (dict(codec=22), "codec"), (dict(choice=128), "bit 7"), (dict(choice=1), "norm"), (dict(choice=2), "range"),
     (dict(choice=4), "coding"), (dict(choice=16), "values"), (dict(choice=64), "amount_kind"),
     (dict(levels=1), "levels"),
@@ -278,9 +344,9 @@ def test_header_refusals(over, why):
     refused(frame(**arguments), why)
 
 
-@pytest.mark.parametrize("coding, allowed", [(0, [0]), (1, [1, 2]), (2, [3]), (3, [0, 1, 2, 3])])
+@pytest.mark.parametrize("coding, allowed", [(0, [0]), (1, [1, 2]), (2, [3, 4]), (3, [0, 1, 2, 3, 4])])
 def test_layouts_of_codings(coding, allowed):
-    for layout in range(4):
+    for layout in range(5):
         data = qsgd([1, 0, -2], 2, [(None, 1.0)], layout=layout, coding=coding)
         if layout in allowed:
             same(decode(data)[1], [0.5, 0, -1])
@@ -324,7 +390,7 @@ def test_plain_values(codec, dtype, kind):
 
 @pytest.mark.parametrize("s", [1, 2, 3, 4, 7, 8, 15, 100, 127, 128, 1000, 32767])
 @pytest.mark.parametrize("n, bucket", [(0, 0), (1, 0), (511, 100), (512, 512), (1600, 512), (1030, 4000)])
-@pytest.mark.parametrize("layout", range(4))
+@pytest.mark.parametrize("layout", range(5))
 def test_levels(s, n, bucket, layout):
     minmax = (n + s) % 2 == 1
     q, scales = random_levels(n, s, seed=s), random_scales(n, bucket, minmax, seed=n)
@@ -332,7 +398,7 @@ def test_levels(s, n, bucket, layout):
     same(decode(data)[1], level_values(q, s, scales, bucket))
 
 
-@pytest.mark.parametrize("layout", range(4))
+@pytest.mark.parametrize("layout", range(5))
 def test_terngrad(layout):
     q = random_levels(700, 1)
     for clip in (0, 2500, 60000):
@@ -366,7 +432,7 @@ def test_bad_scales(scales, minmax):
     refused(qsgd([1, 0], 1, scales, minmax=bool(minmax)), "scale|radius")
 
 
-@pytest.mark.parametrize("layout", range(4))
+@pytest.mark.parametrize("layout", range(5))
 def test_levels_wrong_length(layout):
     choice = choices(coding=3)
     data = qsgd([1, 0, -1] * 20, 1, [(None, 1.0)], layout=layout)
@@ -438,14 +504,15 @@ def test_elias_refusals(layout, bits, why):
 # ---- 4.3 entropy ----
 
 
-@pytest.mark.parametrize("log_lanes", [2, 5])
-@pytest.mark.parametrize("m", [12, 14, 16])
+@pytest.mark.parametrize("log_lanes", [0, 2, 5])
+@pytest.mark.parametrize("m", [8, 10, 12, 14, 16])
 @pytest.mark.parametrize("s, t", [(1, 1), (1, 2), (7, 2), (8, 1), (127, 1), (300, 1), (32767, 1)])
 @pytest.mark.parametrize("n", [1, 3, 17, 31, 33, 2000])
 def test_entropy(log_lanes, m, s, t, n):
     q, scales = random_levels(n, s, seed=n), random_scales(n, 64, False)
-    data = qsgd(q, s, scales, 64, layout=3, m=m, t=t, log_lanes=log_lanes)
-    same(decode(data)[1], level_values(q, s, scales, 64))
+    for layout in (3, 4):
+        data = qsgd(q, s, scales, 64, layout=layout, m=m, t=t, log_lanes=log_lanes)
+        same(decode(data)[1], level_values(q, s, scales, 64))
 
 
 @pytest.mark.parametrize("t", [1, 2])
@@ -471,7 +538,7 @@ def test_entropy_refusals():
         return good[:at] + new + good[at + len(new) :]
 
     decode(frame(QSGD, 100, struct.pack("<f", 1.0) + good, layout=3, choice=8, levels=2))
-    for at, bad in [(0, 13), (0, 11), (1, 0), (1, 3), (2, 3), (2, 0), (3, 15), (3, 32)]:
+    for at, bad in [(0, 13), (0, 11), (0, 6), (0, 18), (1, 0), (1, 3), (1, 64), (1, 0xC2), (2, 3), (2, 1), (3, 15), (3, 32)]:
         check(changed(at, bytes([bad])), "out of range")
     check(entropy(random_levels(100, 8), 8, t=2, freqs=[4096 - 288] + [1] * 288), "out of range", s=8)
     check(changed(4, struct.pack("<H", 0)))
@@ -492,6 +559,128 @@ def test_entropy_refusals():
     few = entropy([1, 0], 2)  # lanes 2 … 31 hold no symbol
     bad = few[:-4] + struct.pack("<I", 65537)
     refused(frame(QSGD, 2, struct.pack("<f", 1.0) + bad, layout=3, choice=8, levels=2), "wrong state|left over")
+
+
+def test_groups():
+    assert group_starts(2) == [0, 1] and group_starts(3) == [0, 1, 2]
+    assert group_starts(9) == [0, 1, 3, 4, 5, 6, 8]  # distances 4 | 3 2 | 1 | 0 | 1 | 2 3 | 4
+    assert group_starts(8) == [0, 1, 3, 4, 5, 7]  # distances 4 | 3 2 | 1 | 1 | 2 3 | 4
+    assert group_starts(20) == [0, 1, 3, 7, 9, 10, 11, 13, 17, 19]
+
+
+@pytest.mark.parametrize("mirrored, grouped", [(0, 1), (1, 0), (1, 1)])
+@pytest.mark.parametrize("s", [1, 2, 3, 7, 8, 9, 100, 127, 128, 256, 32767])
+def test_entropy_tables(s, mirrored, grouped):
+    q = random_levels(300, s)
+    for layout, values in ((3, 2 * s + 1), (4, 2 * s)):
+        size = (values - 1 >> max(0, (values - 1).bit_length() - 8)) + 1
+        f = grouped_frequencies(size, 12, mirrored)
+        data = qsgd(q, s, [(None, 1.0)], layout=layout, freqs=f, mirrored=bool(mirrored), grouped=bool(grouped))
+        same(decode(data)[1], level_values(q, s, [(None, 1.0)], 0))
+
+
+# ---- 4.4 entropy sparse ----
+
+
+@pytest.mark.parametrize("mode", [0, 1, 2])
+@pytest.mark.parametrize("s", [1, 7, 127, 129, 32767])
+def test_entropy_sparse(s, mode):
+    levels = random_levels(200, s)
+    q = [levels[i // 50] if i % 50 == 3 else 0 for i in range(9001)]
+    same(decode(qsgd(q, s, [(None, 2.0)], layout=4, mode=mode))[1], level_values(q, s, [(None, 2.0)], 0))
+    minmax = decode(qsgd(q, s, [(0.5, 2.0)], layout=4, mode=mode, minmax=True))[1]
+    same(minmax, level_values(q, s, [(0.5, 2.0)], 0))
+    zeros = decode(qsgd([0] * 5000, s, [(None, 2.0)], layout=4))[1]
+    same(zeros, [0] * 5000)
+    assert not np.signbit(zeros).any()
+
+
+def test_entropy_sparse_refusals():
+    q = [0, 3, 0, 0, -1, 0, 2, 0]
+    good = entropy_sparse(q, 3)
+
+    def frame_of(payload, n=8):
+        return frame(QSGD, n, struct.pack("<f", 1.0) + payload, layout=4, choice=choices(coding=2), levels=3)
+
+    decode(frame_of(good))
+    for cut in range(len(good)):
+        refused(frame_of(good[:cut]))
+    refused(frame_of(good + b"\0"))
+    refused(frame_of(struct.pack("<I", 2) + good[4:]))  # the directory has another number
+    refused(frame_of(good, n=6), "outside")
+    refused(frame_of(struct.pack("<I", 9) + good[4:]), "elements of")
+    nothing = sparse_payload(8, 12, [(0, [], b"")], b"")
+    decode(frame_of(nothing))
+    refused(frame_of(nothing + entropy([0], 3, values=6)), "too many")
+    # s = 257: codes 0 … 513, low = 2; digit 128 with low bits 3 is code 515
+    payload = bytearray(entropy([513] * 3, 257, values=514))
+    low_at = payload.index(struct.pack("<I", 1 << 16) * 32) - 1
+    assert payload[low_at] == 0b010101
+    payload[low_at] = 0b111111
+    data = sparse_payload(3, 12, [(2, [0, 1, 2], b"\7")], bytes(payload))
+    same(decode(frame(QSGD, 3, struct.pack("<f", 1.0) + data, layout=4, choice=8, levels=257))[1], [1, 1, 1])
+
+
+# ---- 4.5 prefix ----
+
+
+def test_prefix_codes():
+    assert prefix_codes({5: 1, 3: 3, 9: 3, 7: 2}) == {5: [0], 7: [1, 0], 3: [1, 1, 0], 9: [1, 1, 1]}
+    assert sum(2.0**-n for n in flat_lengths(range(200)).values()) == sum(2.0**-n for n in skewed_lengths(range(200)).values()) == 1
+
+
+@pytest.mark.parametrize("n", [1, 3, 8, 511, 512, 700, 9001])
+@pytest.mark.parametrize("s", [1, 4, 7, 64, 127])
+def test_prefix(s, n):
+    q, w = random_levels(n, s, seed=n), width(s)
+    raw, scales = pack([x + s for x in q], w), random_scales(n, 64, n % 2 == 1)
+    for lengths in (flat_lengths(set(raw) | {0, 1}), flat_lengths(range(256)), skewed_lengths(range(256))):
+        data = frame(QSGD, n, scale_bytes(scales) + prefix(raw, lengths), layout=5, levels=s, bucket=64,
+                     choice=choices(norm=MAX, range_=n % 2, coding=2))
+        same(decode(data)[1], level_values(q, s, scales, 64))
+
+
+def test_prefix_chunks():
+    q = random_levels((1 << 17) + 1000, 64)
+    raw = pack([x + 64 for x in q], 8)
+    same(decode(frame(QSGD, len(q), struct.pack("<f", 64.0) + prefix(raw), layout=5, choice=8, levels=64))[1], q)
+
+
+def test_prefix_refusals():
+    q, s = random_levels(100, 7), 7
+    raw = pack([x + s for x in q], 4)
+    good = prefix(raw, flat_lengths(range(256)))
+
+    def check(payload, why=None, levels=7, n=100):
+        refused(frame(QSGD, n, struct.pack("<f", 1.0) + payload, layout=5, choice=8, levels=levels), why)
+
+    decode(frame(QSGD, 100, struct.pack("<f", 1.0) + good, layout=5, choice=8, levels=7))
+    for cut in range(len(good)):
+        check(good[:cut])
+    check(good + b"\0", "too many")
+    check(good, "no prefix layout", levels=15)
+    check(good, "no prefix layout", levels=300)
+    check(b"\x87" + good[1:], "incomplete")
+    check(b"\x97" + good[1:], "incomplete")
+    check(b"\xd8" + good[1:], "more than 12")
+    check(bytes(128) + good[128:], "incomplete")
+    sizes = struct.unpack("<8H", good[128:144])
+    longer = struct.pack("<8H", *sizes[:7], sizes[7] + 1)
+    check(good[:128] + longer + good[144:] + b"\0", "long")
+    check(good[:128] + struct.pack("<8H", sizes[0] - 1, sizes[1] + 1, *sizes[2:]) + good[144:], "short")
+    check(prefix(raw, flat_lengths(range(200))), n=92)  # another number of bytes
+    odd = prefix(raw[:49], flat_lengths(range(200)))  # codes of 7 or 8 bits: streams that end within a byte
+    ends = np.cumsum(struct.unpack("<8H", odd[128:144])) + 143
+    for end in ends.tolist():
+        if odd[end] < 128:
+            check(odd[:end] + bytes([odd[end] | 128]) + odd[end + 1 :], "ones", n=98)
+            break
+    else:
+        raise AssertionError("no stream ends within a byte")
+    # padding of the packed layout: 99 codes of 4 bits leave half a byte
+    spare = pack([x + s for x in q[:99]], 4)
+    decode(frame(QSGD, 99, struct.pack("<f", 1.0) + prefix(spare), layout=5, choice=8, levels=7))
+    check(prefix(spare[:-1] + bytes([spare[-1] | 16])), "padding", n=99)
 
 
 # ---- 5. one bit ----
@@ -539,7 +728,7 @@ def test_sparse_all_modes(codec):
             same(decode(topk(count, sparse_payload(count, g, segments, raw), values, codec, K_OF, 1))[1], out)
 
 
-@pytest.mark.parametrize("layout", range(4))
+@pytest.mark.parametrize("layout", range(5))
 @pytest.mark.parametrize("k", [0, 1, 600])
 def test_sparse_levels(layout, k):
     positions = spread(5000, k)

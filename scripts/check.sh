@@ -14,14 +14,16 @@ export CMOCKA_MESSAGE_OUTPUT=stdout LC_ALL=C
 logs=build/check
 pytest='.venv/bin/python -m pytest -q -rs -p no:cacheprovider'
 limit=900 # seconds for any one program
+[ "$LAWS" != --all ] || limit=3600
 
 # ---- The groups: name, what must be installed, what make builds first, the command -----------------------------------
 
 # The long ones first, so that the processors are busy to the end.
 groups_check() {
     group sanitizers cmocka.h      "asan asan-unit asan-laws asan-fuzz" with_sanitizers
+    group tsan      gcc            "build/tsan/tests/laws/threads build/tsan/tests/laws/transports build/tsan/tests/laws/reduce_faults" with_tsan
     group tidy      clang-tidy     ""              script tests/tidy.sh
-    group laws      gcc            release-laws    programs build laws "$LAWS"
+    [ "$LAWS" = --all ] && groups_laws || group laws gcc release-laws programs build laws "$LAWS"
     group unit      cmocka.h       release-unit    programs build unit
     group papers    gcc            release-papers  programs build papers
     group golden    gcc            release         script tests/golden/run.sh build/tersegrad
@@ -34,6 +36,7 @@ groups_check() {
     group trainmpi  pgrep          all             script tests/train_mpi.sh build/tersegrad
     group report    chromium       release         script tests/report_page.sh build/tersegrad
     group valgrind  valgrind       "release build/gradient" script tests/valgrind.sh build/tersegrad
+    group instructions valgrind  build/bench/instructions script bench/instructions.sh build/bench/instructions "${CC:-gcc}"
     group cppcheck  cppcheck       ""              script tests/cppcheck.sh
     group install   "cmake pkg-config" all         script tests/install.sh
     group symbols   readelf        all             script tests/symbols.sh
@@ -44,9 +47,19 @@ groups_check() {
     group example   gcc            all             script tests/example.sh
 }
 
+# The laws one by one: in full they take long, and side by side they are done sooner.
+groups_laws() {
+    local source name
+    for source in tests/laws/*.c; do
+        name=$(basename "$source" .c)
+        group "laws-$name" gcc "build/tests/laws/$name" tally "laws/$name" "build/tests/laws/$name" "$LAWS"
+    done
+}
+
 groups_foreign() {
-    group aarch64   "aarch64-linux-gnu-gcc qemu-aarch64" "aarch64 aarch64-laws" with_qemu aarch64
-    group s390x     "s390x-linux-gnu-gcc qemu-s390x"     "s390x s390x-laws"     with_qemu s390x
+    group aarch64   "aarch64-linux-gnu-gcc qemu-aarch64" "aarch64 aarch64-unit aarch64-laws" with_qemu aarch64
+    group s390x     "s390x-linux-gnu-gcc qemu-s390x"     "s390x s390x-unit s390x-laws"       with_qemu s390x
+    group arm-clang "clang aarch64-linux-gnu-gcc qemu-aarch64" "aarch64-clang aarch64-clang-laws" with_clang_and_qemu
 }
 
 # programs FOLDER KIND [ARGUMENT] [PREFIX...]: every program of tests/KIND as FOLDER has built it.
@@ -69,6 +82,14 @@ with_sanitizers() {
     replay build/asan
 }
 
+# Threads that step on each other's toes are found by watching them, not by comparing bytes.
+with_tsan() {
+    local name
+    for name in threads transports reduce_faults; do
+        tally "laws/$name" env TSAN_OPTIONS=halt_on_error=1 "build/tsan/tests/laws/$name"
+    done
+}
+
 # Every fuzz target over its corpus.
 replay() {
     local source name
@@ -86,7 +107,17 @@ with_clang() {
 
 with_qemu() {
     script tests/golden/run.sh "qemu-$1" "build/$1/tersegrad"
+    programs "build/$1" unit "" "qemu-$1"
     programs "build/$1" laws --subset "qemu-$1"
+}
+
+# What depends on how a compiler takes the intrinsics.
+with_clang_and_qemu() {
+    local law
+    script tests/golden/run.sh qemu-aarch64 build/aarch64-clang/tersegrad
+    for law in kernels sifting devices; do
+        tally "laws/$law" qemu-aarch64 "build/aarch64-clang/tests/laws/$law" --subset
+    done
 }
 
 # ---- Running one group -----------------------------------------------------------------------------------------------
@@ -179,8 +210,10 @@ choose() {
     local name
     groups_check
     groups_foreign
+    groups_laws
+    group laws gcc release-laws programs build laws "$LAWS"
     case "$*" in
-    --list) printf '%s\n' "${names[@]}"; exit ;;
+    --list) printf '%s\n' "${names[@]}" | sort -u; exit ;;
     check) names=(); groups_check ;;
     foreign) names=(); groups_foreign ;;
     *)

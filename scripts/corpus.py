@@ -106,6 +106,19 @@ def main():
             for options, least in ((0, 0), (32, 200), (64, 254), (96, 0)):
                 head = bytes([index] + [0] * 8 + [options, index, least])
                 save("roundtrip", f"{codec['name']}-{options}", head + struct.pack("<40f", *gradient(40)))
+        # Nearly all zeros: levels that are listed with their positions.
+        few = npy("<f4", [x if i % 40 == 1 else 0.0 for i, x in enumerate(gradient(200))])
+        save("decode", "listed", encode("qsgd:levels=300,coding=entropy", few, folder))
+        save("decode", "listed-values",
+             encode("topk:density=1,values=levels,levels=300,bucket=0,coding=entropy", few, folder))  # fmt: skip
+        save("decode", "listed-none", encode("qsgd:coding=entropy", npy("<f4", [0.0] * 100), folder))
+        # A prefix code, which the encoder has for long vectors only: every byte as it is, its first bit last.
+        frame = bytearray(encode("qsgd:bucket=0,coding=entropy", npy("<f4", gradient(70)), folder, "--no-checksum"))
+        streams = bytes(int(f"{byte:08b}"[::-1], 2) for byte in range(35))
+        sizes = [len(streams[s::8]) for s in range(8)]
+        payload = frame[64:68] + b"\x88" * 128 + struct.pack("<8H", *sizes) + b"".join(streams[s::8] for s in range(8))
+        frame[7], frame[32:40] = 5, struct.pack("<Q", len(payload))
+        save("decode", "prefix", bytes(frame[:64]) + payload)
         for number in range(1, 5):
             head = bytes([3] + [number] * 5 + [0] * 3 + [3 * number, 0, 2])
             save("roundtrip", f"parameters-{number}", head + struct.pack("<5f", 1, -2.5, math.inf, 1e-42, math.nan))

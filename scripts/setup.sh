@@ -63,6 +63,7 @@ need_foreign() {
     need s390x-linux-gnu-gcc gcc-s390x-linux-gnu libc6-dev-s390x-cross
     need_file '/usr/s390x-linux-gnu/lib/libc.a' libc6-dev-s390x-cross
     if [ "$(uname -m)" != aarch64 ]; then
+        need clang clang
         need aarch64-linux-gnu-gcc gcc-aarch64-linux-gnu libc6-dev-arm64-cross
         need_file '/usr/aarch64-linux-gnu/lib/libc.a' libc6-dev-arm64-cross
     fi
@@ -147,6 +148,7 @@ for component in "$@"; do
         need cmake cmake
         need pkg-config pkg-config
         need_file '/usr/include/cmocka.h' libcmocka-dev
+        [ "$(uname -m)" = aarch64 ] || need_file '/usr/aarch64-linux-gnu/include/stdio.h' libc6-dev-arm64-cross
         ;;
     mpi)
         need mpicc.openmpi openmpi-bin libopenmpi-dev

@@ -50,7 +50,7 @@ _tersegrad() {
     --device) _tersegrad_words "cpu $(tersegrad bench --devices 2>/dev/null)"; return ;;
     --layout) _tersegrad_files .json; return ;;
     --distribution)
-        _tersegrad_words "gaussian laplace student uniform mixture"
+        _tersegrad_words "gaussian laplace student uniform mixture equal signs sorted layer ambush"
         _tersegrad_files .npy
         return
         ;;
@@ -67,7 +67,7 @@ _tersegrad() {
         inspect) _tersegrad_words "--density --layout --json --help" ;;
         bench)
             _tersegrad_words "-n --distribution --codec --device --devices --feedback --nonfinite --seconds
-                --json --help"
+                --decades --compare --json --help"
             ;;
         train)
             _tersegrad_words "--data --model --workers --batch --lr --momentum --weight-decay --schedule --steps

@@ -12,6 +12,8 @@ flags PREPROCESS
 flags AVX2
 flags AVX512
 flags COMMAND_FLAGS
+# NEON is read as on the machine that has it, with that machine's libc.
+neon=(--target=aarch64-linux-gnu -isystem /usr/aarch64-linux-gnu/include)
 
 while read -r source; do
     case $source in
@@ -24,6 +26,10 @@ while read -r source; do
             continue
         fi
         read -ra instructions < <(mpicc.openmpi --showme:compile)
+        ;;
+    */neon/*)
+        instructions=("${neon[@]}")
+        [ "$(uname -m)" = aarch64 ] || [ -e "${neon[-1]}/stdio.h" ] || { skip "$source: libc6-dev-arm64-cross not installed"; continue; }
         ;;
     *) instructions=() ;;
     esac

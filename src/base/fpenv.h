@@ -22,8 +22,8 @@ static inline tg_fp_mode tg_fp_enter(void)
 {
     tg_fp_mode before;
     __asm__ volatile("mrs %0, fpcr" : "=r"(before));
-    tg_fp_mode wanted = before & ~(UINT64_C(7) << 22 | UINT64_C(0x9f00)); /* RMode, FZ, trap enables */
-    __asm__ volatile("msr fpcr, %0" : : "r"(wanted));
+    /* All zero: nearest, no flushing, IEEE half precision, NaN as IEEE propagates them, no traps, and none of the later extensions. */
+    __asm__ volatile("msr fpcr, xzr");
     return before;
 }
 static inline void tg_fp_leave(tg_fp_mode before) { __asm__ volatile("msr fpcr, %0" : : "r"(before)); }

@@ -29,6 +29,24 @@ static inline uint32_t tg_bits_mirror(uint32_t m, unsigned count)
     return m >> (32 - count);
 }
 
+/* log2(m) in units of 2^-16, rounded down, by repeated squaring; exact for powers of two. m is not zero; of more than 32 bits the lowest
+ * are ignored. */
+static inline uint32_t tg_log2_fixed(uint64_t m)
+{
+    const unsigned whole = tg_bit_length(m) - 1;
+    uint64_t x = whole > 31 ? m >> (whole - 31) : m << (31 - whole); /* m / 2^whole, in [1, 2), with 31 bits of fraction */
+    uint32_t result = whole;
+    for (unsigned bit = 0; bit < 16; bit++) {
+        x = x * x >> 31;
+        result <<= 1;
+        if (x >> 32) {
+            result |= 1;
+            x >>= 1;
+        }
+    }
+    return result;
+}
+
 /* At least 57 bits from the reader's position on, which does not move. What lies past the end reads as zeros: whoever
  * uses the bits checks how many were left. */
 static inline uint64_t tg_bits_peek(const tg_bit_reader *r)

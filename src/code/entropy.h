@@ -21,11 +21,13 @@ typedef struct tg_entropy_plan {
     unsigned table_log;  /* M: frequencies sum to 2^M */
     unsigned tuple;      /* t: digits in a symbol, 1 or 2 */
     bool mirrored;       /* the frequencies are the same on both sides of zero_digit, and one side is sent */
-    unsigned lane_log;   /* 2 or 5 */
+    bool grouped;        /* frequencies are the same in runs of symbols that get longer away from zero_digit, and sent once a run */
+    unsigned lane_log;   /* 0, 2 or 5 */
     unsigned chunk_log;  /* c: elements in a chunk, 16 to 31 */
     unsigned alphabet;   /* A: a digit is below it; at most 256, and 16 for pairs */
     unsigned symbols;    /* A^t */
     unsigned zero_digit; /* digit of level zero, which completes the last pairs */
+    uint64_t zeros;      /* how many digits are that one; an encoder's plan only */
     uint32_t frequency[TG_ENTROPY_SYMBOLS];
     uint32_t start[TG_ENTROPY_SYMBOLS]; /* sum of the frequencies before it */
     uint8_t guess[257];  /* the symbol of slot 0, 1/256, 2/256 ... of the way, between which a search is left */
@@ -39,7 +41,7 @@ void tg_entropy_plan_make(tg_entropy_plan *plan, const uint8_t *digits, size_t n
 size_t tg_entropy_table_size(const tg_entropy_plan *plan);
 uint8_t *tg_entropy_table_write(const tg_entropy_plan *plan, uint8_t *out);
 
-/* Completes a plan whose table_log, tuple, mirrored, lane_log, chunk_log, alphabet and zero_digit the caller has filled in and
+/* Completes a plan whose table_log, tuple, mirrored, grouped, lane_log, chunk_log, alphabet and zero_digit the caller has filled in and
  * checked. False when the table breaks a rule. */
 bool tg_entropy_table_read(tg_entropy_plan *plan, const uint8_t *in, size_t size);
 

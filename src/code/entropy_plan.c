@@ -113,9 +113,19 @@ static bool share_out(const histogram *h, unsigned table_log, uint32_t *frequenc
     return true;
 }
 
-/* The same for a histogram that is its own mirror image: the difference is the middle symbol's. False if it cannot bear it. */
+/* The same for a histogram that is its own mirror image. With a symbol in the middle the difference is that one's; false if it cannot
+ * bear it. With none, each half is shared out as a whole of its own. */
 static bool share_out_mirrored(const histogram *h, unsigned table_log, uint32_t *frequency)
 {
+    if (h->symbols % 2 == 0) {
+        histogram half = *h;
+        half.symbols /= 2;
+        half.total /= 2;
+        (void)share_out(&half, table_log - 1, frequency);
+        for (unsigned s = 0; s < half.symbols; s++)
+            frequency[h->symbols - 1 - s] = frequency[s];
+        return true;
+    }
     const uint32_t whole = UINT32_C(1) << table_log, sum = round_shares(h, table_log, frequency);
     uint32_t *middle = &frequency[h->symbols / 2];
     if (sum > whole && *middle <= sum - whole)
@@ -124,21 +134,49 @@ static bool share_out_mirrored(const histogram *h, unsigned table_log, uint32_t 
     return true;
 }
 
-/* floor of log2(f) in units of 2^-16, by repeated squaring; exact for powers of two. */
-static uint32_t log2_fixed(uint32_t f)
+/* Grouped tables give one frequency to a run of symbols: those whose distance from the middle has the same number of binary digits, on
+ * one side of it. The outermost, which every bucket's largest element has, stand alone. */
+static unsigned group_of(unsigned symbol, unsigned symbols)
 {
-    const unsigned whole = tg_bit_length(f) - 1;
-    uint64_t x = (uint64_t)f << (31 - whole); /* f / 2^whole, in [1, 2), with 31 bits of fraction */
-    uint32_t result = whole;
-    for (unsigned bit = 0; bit < 16; bit++) {
-        x = x * x >> 31;
-        result <<= 1;
-        if (x >> 32) {
-            result |= 1;
-            x >>= 1;
-        }
+    const unsigned half = symbols / 2;
+    const bool upper = symbol >= half;
+    const unsigned distance = upper ? symbol - half + (symbols % 2 == 0) : half - symbol;
+    return (upper ? 16 : 0) + (distance > 0 ? tg_bit_length(distance) : 0);
+}
+
+static bool starts_group(unsigned symbol, unsigned symbols)
+{
+    return symbol <= 1 || symbol == symbols - 1 || group_of(symbol, symbols) != group_of(symbol - 1, symbols);
+}
+
+/* Rounds every group's share down, but not to zero, and gives the difference to the middle: the symbol there, or the two around it, half
+ * each if they are alike, else all to the more frequent. False if they cannot bear it. */
+static bool share_out_grouped(const histogram *h, unsigned table_log, uint32_t *frequency)
+{
+    const uint32_t whole = UINT32_C(1) << table_log;
+    uint32_t sum = 0;
+    for (unsigned s = 0, end; s < h->symbols; s = end) {
+        uint64_t count = 0;
+        for (end = s; end == s || (end < h->symbols && !starts_group(end, h->symbols)); end++)
+            count += h->count[end];
+        const uint64_t share = (count << table_log) / (h->total * (end - s));
+        for (unsigned i = s; i < end; i++)
+            sum += frequency[i] = count == 0 ? 0 : share == 0 ? 1 : (uint32_t)share;
     }
-    return result;
+    const unsigned upper = h->symbols / 2, lower = (h->symbols - 1) / 2;
+    const bool alike = upper != lower && h->count[upper] == h->count[lower];
+    const unsigned taker = h->count[upper] > h->count[lower] ? upper : lower;
+    const uint32_t excess = sum > whole ? sum - whole : 0, least = h->count[taker] > 0;
+    if (excess > 0 && frequency[taker] < least + (alike ? (excess + 1) / 2 : excess))
+        return false;
+    if (!alike || (whole - sum) % 2 != 0) {
+        frequency[taker] += whole - sum; /* wraps where it is to shrink */
+    } else {
+        const int32_t half = (int32_t)(whole - sum) / 2;
+        frequency[lower] += (uint32_t)half;
+        frequency[upper] += (uint32_t)half;
+    }
+    return true;
 }
 
 /* Length of all streams together, in units of 2^-16 bits. */
@@ -147,27 +185,42 @@ static uint64_t stream_cost(const histogram *h, unsigned table_log, const uint32
     uint64_t cost = 0;
     for (unsigned s = 0; s < h->symbols; s++)
         if (h->count[s] > 0)
-            cost += h->count[s] * ((table_log << 16) - log2_fixed(frequency[s]));
+            cost += h->count[s] * ((table_log << 16) - tg_log2_fixed(frequency[s]));
     return cost;
 }
 
-/* Fills frequency with the chosen table for `shares` and returns the cost of the streams; UINT64_MAX if there is none. */
-static uint64_t choose_table(tg_entropy_plan *plan, const histogram *h, const histogram *shares,
-                             bool (*share)(const histogram *, unsigned, uint32_t *))
+/* Of the table, in the same units. */
+static uint64_t table_cost(const tg_entropy_plan *plan) { return (uint64_t)tg_entropy_table_size(plan) * 8 << 16; }
+
+static const uint64_t no_cost = UINT64_MAX / 256; /* of what cannot be; can be multiplied below */
+
+/* Streams and table together for one M, whose frequencies are left in the plan. */
+static uint64_t try_table(tg_entropy_plan *plan, unsigned table_log, const histogram *h, const histogram *shares)
 {
-    static const unsigned choices[3] = {12, 14, 16};
-    const uint64_t none = UINT64_MAX / 256; /* can be multiplied below */
-    uint64_t cost[3], best = none;
-    for (unsigned i = 0; i < 3; i++) {
-        cost[i] = share(shares, choices[i], plan->frequency) ? stream_cost(h, choices[i], plan->frequency) : none;
+    bool (*share)(const histogram *, unsigned, uint32_t *) =
+        plan->grouped ? share_out_grouped : plan->mirrored ? share_out_mirrored : share_out;
+    plan->table_log = table_log;
+    if (!share(shares, table_log, plan->frequency))
+        return no_cost;
+    return stream_cost(h, table_log, plan->frequency) + table_cost(plan);
+}
+
+/* Completes the plan with the M and the frequencies for `shares`, and returns what they cost. Coarser tables than 12 bits are shorter,
+ * which counts where few symbols are coded; finer ones take a share of the probability that is worth it only where symbols are rare. */
+static uint64_t choose_table(tg_entropy_plan *plan, const histogram *h, const histogram *shares)
+{
+    static const unsigned choices[] = {12, 14, 16, 10, 8};
+    enum { CHOICES = sizeof choices / sizeof *choices };
+    uint64_t cost[CHOICES], best = no_cost;
+    for (unsigned i = 0; i < CHOICES; i++) {
+        cost[i] = try_table(plan, choices[i], h, shares);
         if (cost[i] < best)
             best = cost[i];
     }
     unsigned chosen = 0;
-    while (chosen < 2 && cost[chosen] * 200 > best * 201)
+    while (chosen < CHOICES - 1 && cost[chosen] * 200 > best * 201)
         chosen++;
-    plan->table_log = choices[chosen];
-    return share(shares, plan->table_log, plan->frequency) ? cost[chosen] : UINT64_MAX;
+    return try_table(plan, choices[chosen], h, shares);
 }
 
 static void mirror(histogram *h)
@@ -177,23 +230,24 @@ static void mirror(histogram *h)
     h->total *= 2;
 }
 
-static uint64_t table_cost(const tg_entropy_plan *plan) { return (uint64_t)tg_entropy_table_size(plan) * 8 << 16; }
-
-/* Takes one table for both sides of zero where that, with its table, is smaller. Returns the cost of the streams. */
-static uint64_t choose_side(tg_entropy_plan *plan, const histogram *h)
+/* Takes one table for both sides of zero, or one that is grouped, or both, where that is smaller. */
+static void choose_kind(tg_entropy_plan *plan, const histogram *h)
 {
-    const uint64_t cost = choose_table(plan, h, h, share_out);
-    if (plan->tuple != 1 || plan->alphabet % 2 == 0 || plan->zero_digit != plan->alphabet / 2)
-        return cost;
+    uint64_t best = choose_table(plan, h, h);
+    if (plan->tuple != 1)
+        return;
     tg_entropy_plan other = *plan;
     histogram both = *h;
     mirror(&both);
-    other.mirrored = true;
-    const uint64_t mirrored = choose_table(&other, h, &both, share_out_mirrored);
-    if (mirrored == UINT64_MAX || mirrored + table_cost(&other) >= cost + table_cost(plan))
-        return cost;
-    *plan = other;
-    return mirrored;
+    for (unsigned kind = 1; kind < 4; kind++) {
+        other.mirrored = kind & 1;
+        other.grouped = kind & 2;
+        const uint64_t cost = choose_table(&other, h, other.mirrored ? &both : h);
+        if (cost < best) {
+            best = cost;
+            *plan = other;
+        }
+    }
 }
 
 /* The smallest chunk that is expected to take 32 KiB: bits << c >= n << 18, without the overflow. */
@@ -232,12 +286,17 @@ static void index_symbols(tg_entropy_plan *plan)
  * 3. For a given M a symbol that occurs gets f = max(1, (count * 2^M + total // 2) // total), one that does not gets 0.
  *    When these sum to less than 2^M, the most frequent symbol gets the difference; when to more, one is taken from
  *    the largest f, again and again. The lowest symbol wins a tie.
- * 4. The cost of M is the sum over symbols of count * (M * 2^16 - log2(f)), log2 in units of 2^-16 and rounded down.
- *    M is the first of 12, 14, 16 whose cost is at most 201/200 of the lowest of the three: smaller tables are faster.
- * 5. With t = 1 and zero in the middle of the digits the same is done with the counts of both sides added up, the difference to 2^M
- *    going to the middle; where streams and table together are then smaller (in units of 2^-16 bits, the table in whole
- *    bytes), the table is sent for one side only.
- * 6. With bits = cost // 2^16: 32 lanes when bits >= 131072, where their states cost little, else 4.
+ * 4. The cost of M is the sum over symbols of count * (M * 2^16 - log2(f)), log2 in units of 2^-16 and rounded down, and the table,
+ *    2^16 for each bit of its whole bytes. M is the first of 12, 14, 16, 10, 8 whose cost is at most 201/200 of the lowest of
+ *    them: 12 is the fastest.
+ * 5. With t = 1 the same is done with the counts of both sides of the middle added up. Where a digit is in the
+ *    middle, the difference to 2^M goes there; where none is (A is even), each half is shared out to 2^(M - 1) by rule 3. Then a grouped
+ *    table is tried, first of the counts as they are, then of those added up: a symbol of a group of size g gets
+ *    f = max(1, count of the group * 2^M // (total * g)), 0 if the group does not occur, and the difference goes to the middle, or
+ *    where there is none to the more frequent of the two symbols around it, the lower if it is even; half to each where they are
+ *    equally frequent and the difference is even. What would leave a frequency below 1 to a symbol that occurs is not possible. The
+ *    first of the four that costs least is taken.
+ * 6. With bits = the cost without the table // 2^16: 32 lanes when bits >= 131072, where their states cost little, 4 when bits >= 8192, else 1.
  * 7. c is the smallest of 16 to 31 with bits * 2^c >= n * 2^18, that is, with 32 KiB in a chunk on average; else 31. */
 void tg_entropy_plan_make(tg_entropy_plan *plan, const uint8_t *digits, size_t n, unsigned alphabet,
                           unsigned zero_digit)
@@ -251,41 +310,52 @@ void tg_entropy_plan_make(tg_entropy_plan *plan, const uint8_t *digits, size_t n
         histogram pairs;
         count_pairs(&pairs, digits, n, alphabet, zero_digit);
         digits_of_pairs(&h, &pairs, n, alphabet, zero_digit);
+        plan->zeros = h.count[zero_digit];
         if (h.count[most_frequent(h.count, alphabet)] * 8 <= (uint64_t)n * 7) {
             plan->tuple = 2;
             h = pairs;
         }
     } else {
         count_digits(&h, digits, n, alphabet);
+        plan->zeros = h.count[zero_digit];
     }
     if (n == 0) /* nothing will be written with this plan, but let it be a sound one */
         h.total = h.count[zero_digit] = 1;
     plan->symbols = h.symbols;
-    const uint64_t bits = choose_side(plan, &h) >> 16;
-    plan->lane_log = bits >= 16384 * 8 ? 5 : 2;
+    choose_kind(plan, &h);
+    const uint64_t bits = stream_cost(&h, plan->table_log, plan->frequency) >> 16;
+    plan->lane_log = bits >= 16384 * 8 ? 5 : bits >= 1024 * 8 ? 2 : 0;
     plan->chunk_log = choose_chunk(bits, n);
     index_symbols(plan);
 }
 
-/* How many symbols the table lists: the first of them. */
-static unsigned listed(const tg_entropy_plan *plan)
+/* The symbols that the table is about: the first of them. */
+static unsigned covered(const tg_entropy_plan *plan)
 {
-    return plan->mirrored ? plan->symbols / 2 + 1 : plan->symbols;
+    return plan->mirrored ? (plan->symbols + 1) / 2 : plan->symbols;
+}
+
+/* Whether the table lists a symbol's frequency; else it is that of the symbol before. */
+static bool is_listed(const tg_entropy_plan *plan, unsigned symbol)
+{
+    return !plan->grouped || starts_group(symbol, plan->symbols);
 }
 
 size_t tg_entropy_table_size(const tg_entropy_plan *plan)
 {
     size_t bits = 0;
-    for (unsigned s = 0; s < listed(plan); s++)
-        bits += tg_omega_length((uint64_t)plan->frequency[s] + 1);
+    for (unsigned s = 0; s < covered(plan); s++)
+        if (is_listed(plan, s))
+            bits += tg_omega_length((uint64_t)plan->frequency[s] + 1);
     return (bits + 7) / 8;
 }
 
 uint8_t *tg_entropy_table_write(const tg_entropy_plan *plan, uint8_t *out)
 {
     tg_bit_writer w = tg_bit_writer_at(out);
-    for (unsigned s = 0; s < listed(plan); s++)
-        tg_omega_write(&w, (uint64_t)plan->frequency[s] + 1);
+    for (unsigned s = 0; s < covered(plan); s++)
+        if (is_listed(plan, s))
+            tg_omega_write(&w, (uint64_t)plan->frequency[s] + 1);
     return tg_bits_finish(&w);
 }
 
@@ -294,10 +364,12 @@ bool tg_entropy_table_read(tg_entropy_plan *plan, const uint8_t *in, size_t size
     tg_bit_reader r = tg_bit_reader_at(in, size);
     uint32_t unassigned = UINT32_C(1) << plan->table_log;
     plan->symbols = plan->tuple == 2 ? plan->alphabet * plan->alphabet : plan->alphabet;
-    for (unsigned s = 0; s < listed(plan); s++) {
+    uint64_t frequency_plus_one = 0;
+    for (unsigned s = 0; s < covered(plan); s++) {
         const unsigned image = plan->mirrored ? plan->symbols - 1 - s : s;
-        uint64_t frequency_plus_one;
-        if (!tg_omega_read(&r, &frequency_plus_one) || frequency_plus_one - 1 > unassigned / (image == s ? 1 : 2))
+        if (is_listed(plan, s) && !tg_omega_read(&r, &frequency_plus_one))
+            return false;
+        if (frequency_plus_one - 1 > unassigned / (image == s ? 1 : 2))
             return false;
         plan->frequency[s] = plan->frequency[image] = (uint32_t)(frequency_plus_one - 1);
         unassigned -= plan->frequency[s] * (image == s ? 1 : 2);

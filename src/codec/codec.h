@@ -18,11 +18,13 @@ typedef struct tg_digests {
 /* One encode call on its way through a codec. */
 typedef struct tg_job {
     const tg_kernels *kernels;
+    tg_pool *pool;
     const tg_spec *spec;
     tg_source source;
     tg_draw draw;
     bool check_finite;   /* nobody has looked for non-finite values: report them where they turn up */
     void *workspace;     /* as many bytes as the row's `workspace` asked for, aligned for any type */
+    struct tg_dense_scratch *scratch; /* codec/dense.h: of the thread that works on this copy of the job */
     float *sent;         /* if not NULL, receives what the decoder will see, `count` values */
 
     uint8_t *payload;    /* room for the row's `bound` */
@@ -61,15 +63,19 @@ typedef struct tg_codec_row {
     tg_spec standard;                      /* the defaults */
 
     size_t (*bound)(const tg_spec *spec, uint64_t count);     /* most bytes of a payload */
-    size_t (*workspace)(const tg_spec *spec, uint64_t count); /* bytes an encode call needs */
+    size_t (*workspace)(const tg_spec *spec, uint64_t count, unsigned threads); /* bytes an encode call needs */
     tg_status (*encode)(tg_job *job); /* TG_OK or TG_NONFINITE, and then the residual is put back */
 
     /* open prepares the reader and checks what can be checked at once; read takes the next n elements, a multiple of TG_BLOCK but for
-     * the last call, and no more than the reader's step; done says whether the payload ended well. Each is false for a payload that
+     * the last call, and no more than the reader's step; done says whether
+     * what was read, up to a multiple of the reader's grain or the end, ended well. Each is false for a payload that
      * breaks a rule. */
     bool (*open)(tg_reader *reader, const tg_payload *payload);
     bool (*read)(tg_reader *reader, size_t n, tg_read_mode mode, float weight, float *out);
     bool (*done)(const tg_reader *reader);
+    /* Moves a reader that has just been opened on to element `first`, a multiple of its grain; reading and `done` go on from there. NULL
+     * where the grain is always 0. */
+    void (*seek)(tg_reader *reader, uint64_t first);
     /* What `read` would read of the next block of TG_BLOCK elements, if it is packed levels that the fused kernel takes; false if not,
      * for every block of this reader. NULL: never. The caller moves reader->levels.position on. */
     bool (*packed)(const tg_reader *reader, tg_levels_decoding *next);

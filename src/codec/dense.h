@@ -1,17 +1,18 @@
 /* The encoding loop of codecs that send something for every element: read a block, encode it, take what was sent off the
- * residual, all while the block is in the cache. */
+ * residual, all while the block is in the cache; range by range, where there are threads. */
 #ifndef TG_CODEC_DENSE_H
 #define TG_CODEC_DENSE_H
 
 #include "codec/codec.h"
 
-/* At the start of every dense codec's workspace. */
+/* What a thread works in while it encodes a block: on its stack. */
 typedef struct tg_dense_scratch {
     tg_source_block block;
     float sent[TG_BLOCK];
     uint16_t codes[TG_BLOCK];
 } tg_dense_scratch;
 
+/* The functions get a copy of the job that has scratch and is theirs alone while they run; what they count there is added up. */
 typedef struct tg_dense_steps {
     /* Encodes elements first … first + n - 1, which lie within one block, with a fused kernel, residual and all; returns how many it has
      * done (0: none). May be NULL. `gradient` has the values. */

@@ -1,6 +1,8 @@
 /* Encoding levels: scales and codes in one pass where buckets lie within blocks, in two where they do not. */
 #include "codec/levels.h"
 
+#include <string.h>
+
 #include "base/bytes.h"
 
 tg_levels_shape tg_levels_shape_of(const tg_spec *spec, uint64_t count)
@@ -60,10 +62,7 @@ static bool nested(const tg_levels_shape *shape)
 
 size_t tg_levels_workspace(const tg_levels_shape *shape)
 {
-    size_t size = sizeof(tg_dense_scratch);
-    if (shape->coding != TG_CODING_PACKED)
-        size += tg_levels_code_workspace(shape);
-    return size;
+    return shape->coding == TG_CODING_PACKED ? 0 : tg_levels_code_workspace(shape);
 }
 
 size_t tg_levels_bound(const tg_levels_shape *shape) { return scales_size(shape) + tg_levels_code_bound(shape); }
@@ -73,7 +72,7 @@ static uint8_t *packed_codes(const tg_job *job, const tg_levels_shape *shape)
 {
     if (shape->coding == TG_CODING_PACKED)
         return job->payload + scales_size(shape);
-    return (uint8_t *)((tg_dense_scratch *)job->workspace + 1);
+    return job->workspace;
 }
 
 /* Elements of the bucket that holds `index`, from there to its end or to `end`. */
@@ -96,7 +95,7 @@ static bool encode_block(tg_job *job, const void *of, uint64_t first, size_t n, 
     const tg_kernels *k = job->kernels;
     const tg_key key = tg_key_of(&job->draw, TG_FOR_ROUNDING);
     const unsigned width = tg_code_width(shape->levels);
-    uint16_t *codes = ((tg_dense_scratch *)job->workspace)->codes;
+    uint16_t *codes = job->scratch->codes;
     for (uint64_t at = first; at < first + n;) {
         uint64_t end = bucket_end(shape, at, first + n), bucket = bucket_of(shape, at), offset = at - first;
         size_t here = (size_t)(end - at);
@@ -134,6 +133,11 @@ static size_t fuse_block(tg_job *job, const void *of, uint64_t first, size_t n, 
                             .first = (uint32_t)first,
                             .key = tg_key_of(&job->draw, TG_FOR_ROUNDING)};
     e.scales = job->payload + bucket_of(shape, first) * 4;
+    uint8_t scale[4];
+    if (given) { /* the kernel stores what it finds, and other threads may be reading */
+        memcpy(scale, e.scales, sizeof scale);
+        e.scales = scale;
+    }
     e.packed = packed_codes(job, shape) + first / 8 * e.width;
     return job->kernels->encode_levels(&e, n);
 }
@@ -153,7 +157,7 @@ static void replay_block(tg_job *job, const void *of, uint64_t first, size_t n, 
 {
     const tg_levels_shape *shape = of;
     const tg_kernels *k = job->kernels;
-    uint16_t *codes = ((tg_dense_scratch *)job->workspace)->codes;
+    uint16_t *codes = job->scratch->codes;
     unsigned width = tg_code_width(shape->levels);
     k->unpack(packed_codes(job, shape) + first / 8 * width, n, width, codes);
     for (uint64_t at = first; at < first + n;) {
@@ -164,17 +168,13 @@ static void replay_block(tg_job *job, const void *of, uint64_t first, size_t n, 
     }
 }
 
-/* Scales of buckets that do not lie within blocks, in a pass of its own. */
-static bool measure(tg_job *job, const tg_levels_shape *shape)
+static bool measure_bucket(tg_job *job, const void *of, uint64_t start, uint64_t n)
 {
-    for (uint64_t at = 0; at < shape->count;) {
-        uint64_t end = bucket_end(shape, at, shape->count);
-        tg_scale scale;
-        if (!tg_bucket_scale(job, shape, at, end - at, NULL, &scale))
-            return false;
-        store_scale(shape, job->payload, bucket_of(shape, at), scale);
-        at = end;
-    }
+    const tg_levels_shape *shape = of;
+    tg_scale scale;
+    if (!tg_bucket_scale(job, shape, start, n, NULL, &scale))
+        return false;
+    store_scale(shape, job->payload, bucket_of(shape, start), scale);
     return true;
 }
 
@@ -187,7 +187,8 @@ tg_status tg_levels_encode(tg_job *job, const tg_levels_shape *shape)
                                   .start = scales_size(shape),
                                   .bits = shape->coding == TG_CODING_PACKED ? tg_code_width(shape->levels) : 0};
     job->layout = TG_LAYOUT_PACKED;
-    if (!nested(shape) && !measure(job, shape))
+    /* Scales of buckets that do not lie within blocks take a pass of their own. */
+    if (!nested(shape) && !tg_each_bucket(job, shape->bucket ? shape->bucket : shape->count, measure_bucket, shape))
         return TG_NONFINITE;
     tg_status status = tg_dense_encode(job, &steps, shape);
     if (status != TG_OK)

@@ -6,10 +6,8 @@
 #include "codec/dense.h"
 
 /* Layouts, as the header numbers them. */
-enum { TG_LAYOUT_PACKED = 0, TG_LAYOUT_ELIAS_SPARSE = 1, TG_LAYOUT_ELIAS_DENSE = 2, TG_LAYOUT_ENTROPY = 3, TG_LAYOUTS = 4 };
-
-/* In the entropy layout's byte for t: the frequency table lists one side of zero. */
-#define TG_ENTROPY_MIRRORED 0x80u
+enum { TG_LAYOUT_PACKED = 0, TG_LAYOUT_ELIAS_SPARSE = 1, TG_LAYOUT_ELIAS_DENSE = 2, TG_LAYOUT_ENTROPY = 3, TG_LAYOUT_ENTROPY_SPARSE = 4,
+       TG_LAYOUT_PREFIX = 5, TG_LAYOUTS = 6 };
 
 typedef struct tg_levels_shape {
     uint64_t count;
@@ -24,8 +22,6 @@ tg_levels_shape tg_levels_shape_of(const tg_spec *spec, uint64_t count);
 
 /* Bits of a packed code: the least w with 2^w >= 2 * levels + 1. */
 unsigned tg_code_width(uint32_t levels);
-/* Bits of a code that the entropy layout sends as they are. */
-static inline unsigned tg_low_bits(unsigned width) { return width > 8 ? width - 8 : 0; }
 static inline uint64_t tg_packed_size(uint64_t count, unsigned width) { return (count * width + 7) / 8; }
 uint64_t tg_bucket_count(uint64_t count, uint32_t bucket);
 
@@ -39,6 +35,8 @@ tg_status tg_levels_encode(tg_job *job, const tg_levels_shape *shape);
 uint8_t *tg_levels_code(tg_job *job, const tg_levels_shape *shape, uint8_t *packed, uint8_t *out);
 size_t tg_levels_code_bound(const tg_levels_shape *shape);
 size_t tg_levels_code_workspace(const tg_levels_shape *shape);
+/* The n packed codes from `first` on, within a block, unpacked. */
+void tg_packed_block(const tg_job *job, const tg_levels_shape *shape, const uint8_t *packed, uint64_t first, size_t n, uint16_t *codes);
 
 /* One bucket's scale. */
 typedef struct tg_scale {
@@ -51,6 +49,10 @@ bool tg_bucket_scale(tg_job *job, const tg_levels_shape *shape, uint64_t start, 
                      tg_scale *scale);
 /* Mean magnitude likewise. */
 bool tg_bucket_mean(tg_job *job, uint64_t start, uint64_t n, const float *u, float *mean);
+
+/* Calls `step` for every bucket of the job's source; false if one call is. */
+typedef bool tg_bucket_step(tg_job *job, const void *shape, uint64_t start, uint64_t n);
+bool tg_each_bucket(tg_job *job, uint64_t bucket, tg_bucket_step *step, const void *shape);
 
 /* Gamma of the quantisers: docs/numerics.md. */
 double tg_gamma_l2(double bucket, double levels);

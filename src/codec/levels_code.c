@@ -4,14 +4,13 @@
 
 #include "base/bytes.h"
 #include "code/elias.h"
-#include "code/entropy.h"
-#include "codec/levels.h"
+#include "codec/levels_entropy.h"
 
 /* What tg_levels_code works in. */
 typedef struct workspace {
     const uint8_t *packed; /* all codes, as they were made */
     int16_t *levels;       /* one Elias chunk */
-    uint8_t *digits;       /* all of them */
+    void *entropy;         /* what tg_levels_entropy_write works in */
 } workspace;
 
 /* Bytes of the packed codes, and what comes behind them is aligned. */
@@ -34,7 +33,7 @@ static bool may_use_elias(const tg_levels_shape *shape)
 
 size_t tg_levels_code_workspace(const tg_levels_shape *shape)
 {
-    return packed_room(shape) + TG_ELIAS_CHUNK * sizeof(int16_t) + (may_use_entropy(shape) ? (size_t)shape->count : 0);
+    return packed_room(shape) + TG_ELIAS_CHUNK * sizeof(int16_t) + (may_use_entropy(shape) ? tg_levels_entropy_workspace(shape) : 0);
 }
 
 size_t tg_levels_code_bound(const tg_levels_shape *shape)
@@ -47,21 +46,16 @@ size_t tg_levels_code_bound(const tg_levels_shape *shape)
         bound = elias > bound ? elias : bound;
     }
     if (may_use_entropy(shape)) {
-        uint64_t chunk = UINT64_C(1) << 16, chunks = chunks_of(n, chunk);
-        uint64_t entropy = 6 + TG_ENTROPY_TABLE_MAX + tg_packed_size(n, tg_low_bits(width)) +
-                           chunks * (4 + (uint64_t)tg_entropy_chunk_bound((size_t)chunk));
+        uint64_t entropy = tg_levels_entropy_bound(shape);
         bound = entropy > bound ? entropy : bound;
     }
     return (size_t)bound;
 }
 
-/* The codes of the block that starts at `first`, in the job's scratch. */
-static const uint16_t *block_codes(tg_job *job, const tg_levels_shape *shape, const workspace *work, uint64_t first, size_t n)
+void tg_packed_block(const tg_job *job, const tg_levels_shape *shape, const uint8_t *packed, uint64_t first, size_t n, uint16_t *codes)
 {
     const unsigned width = tg_code_width(shape->levels);
-    uint16_t *codes = ((tg_dense_scratch *)job->workspace)->codes;
-    job->kernels->unpack(work->packed + first / 8 * width, n, width, codes);
-    return codes;
+    job->kernels->unpack(packed + first / 8 * width, n, width, codes);
 }
 
 static const int16_t *chunk_levels(tg_job *job, const tg_levels_shape *shape, uint64_t first, size_t *n, workspace *work)
@@ -70,7 +64,8 @@ static const int16_t *chunk_levels(tg_job *job, const tg_levels_shape *shape, ui
     *n = left < TG_ELIAS_CHUNK ? (size_t)left : TG_ELIAS_CHUNK;
     for (size_t done = 0; done < *n; done += TG_BLOCK) {
         size_t here = tg_block_size(*n, done);
-        const uint16_t *codes = block_codes(job, shape, work, first + done, here);
+        uint16_t codes[TG_BLOCK];
+        tg_packed_block(job, shape, work->packed, first + done, here, codes);
         for (size_t i = 0; i < here; i++)
             work->levels[done + i] = (int16_t)((int32_t)codes[i] - (int32_t)shape->levels);
     }
@@ -101,54 +96,6 @@ static uint8_t *write_elias(tg_job *job, const tg_levels_shape *shape, int layou
     return at;
 }
 
-/* Splits all codes into digits and low bits, which are packed at `out`; returns their end. */
-static uint8_t *split_codes(tg_job *job, const tg_levels_shape *shape, unsigned low, workspace *work, uint8_t *out)
-{
-    uint16_t *codes = ((tg_dense_scratch *)job->workspace)->codes;
-    for (uint64_t first = 0; first < shape->count; first += TG_BLOCK) {
-        size_t n = tg_block_size(shape->count, first);
-        uint8_t *restrict digits = work->digits + first; /* bytes may be anything's: say that they are not the codes' */
-        (void)block_codes(job, shape, work, first, n);
-        for (size_t i = 0; i < n; i++)
-            digits[i] = (uint8_t)(codes[i] >> low);
-        if (low == 0)
-            continue;
-        for (size_t i = 0; i < n; i++)
-            codes[i] = (uint16_t)(codes[i] & ((1u << low) - 1));
-        job->kernels->pack(codes, n, low, out + first / 8 * low);
-    }
-    return out + tg_packed_size(shape->count, low);
-}
-
-static uint8_t *write_entropy(tg_job *job, const tg_levels_shape *shape, workspace *work, uint8_t *out)
-{
-    const unsigned low = tg_low_bits(tg_code_width(shape->levels));
-    const size_t low_bytes = (size_t)tg_packed_size(shape->count, low);
-    /* The low bits lie behind the table and the directory, whose sizes the digits decide; they wait where no stream will be yet. */
-    uint8_t *waiting = out + tg_levels_code_bound(shape) - low_bytes;
-    (void)split_codes(job, shape, low, work, waiting);
-    tg_entropy_plan plan;
-    tg_entropy_plan_make(&plan, work->digits, (size_t)shape->count, (2 * shape->levels >> low) + 1,
-                         shape->levels >> low);
-    out[0] = (uint8_t)plan.table_log;
-    out[1] = (uint8_t)(plan.tuple | (plan.mirrored ? TG_ENTROPY_MIRRORED : 0));
-    out[2] = (uint8_t)plan.lane_log;
-    out[3] = (uint8_t)plan.chunk_log;
-    tg_store16(out + 4, (uint16_t)tg_entropy_table_size(&plan));
-    uint8_t *entry = tg_entropy_table_write(&plan, out + 6);
-    const uint64_t chunk = UINT64_C(1) << plan.chunk_log;
-    uint8_t *at = entry + 4 * chunks_of(shape->count, chunk);
-    memmove(at, waiting, low_bytes);
-    at += low_bytes;
-    for (uint64_t first = 0; first < shape->count; first += chunk, entry += 4) {
-        size_t n = (size_t)(shape->count - first < chunk ? shape->count - first : chunk);
-        uint8_t *end = tg_entropy_write(&plan, work->digits + first, n, at, tg_entropy_chunk_bound(n), job->kernels->rans);
-        tg_store32(entry, (uint32_t)(end - at));
-        at = end;
-    }
-    return at;
-}
-
 uint8_t *tg_levels_code(tg_job *job, const tg_levels_shape *shape, uint8_t *packed, uint8_t *out)
 {
     if (shape->count == 0) {
@@ -158,7 +105,7 @@ uint8_t *tg_levels_code(tg_job *job, const tg_levels_shape *shape, uint8_t *pack
         return out;
     }
     workspace work = {.packed = packed, .levels = (int16_t *)(void *)(packed + packed_room(shape))};
-    work.digits = (uint8_t *)(work.levels + TG_ELIAS_CHUNK);
+    work.entropy = work.levels + TG_ELIAS_CHUNK;
 
     uint64_t size[TG_LAYOUTS];
     memset(size, 0xff, sizeof size); /* not allowed: larger than anything */
@@ -170,8 +117,9 @@ uint8_t *tg_levels_code(tg_job *job, const tg_levels_shape *shape, uint8_t *pack
     }
     uint8_t *entropy_end = out;
     if (may_use_entropy(shape)) { /* its exact length is known only once it is written */
-        entropy_end = write_entropy(job, shape, &work, out);
-        size[TG_LAYOUT_ENTROPY] = (uint64_t)(entropy_end - out);
+        unsigned layout;
+        entropy_end = tg_levels_entropy_write(job, shape, packed, work.entropy, out, &layout);
+        size[layout] = (uint64_t)(entropy_end - out);
     }
     unsigned best = 0;
     for (unsigned layout = 1; layout < TG_LAYOUTS; layout++)
@@ -179,7 +127,8 @@ uint8_t *tg_levels_code(tg_job *job, const tg_levels_shape *shape, uint8_t *pack
     job->layout = best;
     switch (best) {
     case TG_LAYOUT_PACKED: memcpy(out, packed, size[TG_LAYOUT_PACKED]); return out + size[TG_LAYOUT_PACKED];
-    case TG_LAYOUT_ENTROPY: return entropy_end;
-    default: return write_elias(job, shape, (int)best, &work, out);
+    case TG_LAYOUT_ELIAS_SPARSE:
+    case TG_LAYOUT_ELIAS_DENSE: return write_elias(job, shape, (int)best, &work, out);
+    default: return entropy_end;
     }
 }

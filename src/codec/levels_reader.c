@@ -1,4 +1,4 @@
-/* Decoding levels from any of the four layouts. Bytes here come from outside: every length is checked before it is used. */
+/* Decoding levels from any of the layouts. Bytes here come from outside: every length is checked before it is used. */
 #include <string.h>
 
 #include "base/bytes.h"
@@ -21,64 +21,17 @@ static bool scales_are_sound(const tg_levels_reader *r, uint64_t buckets)
     return true;
 }
 
-/* Bits of the last byte that no code uses must be zero. */
-static bool padding_is_zero(const uint8_t *packed, uint64_t count, unsigned width)
-{
-    unsigned used = (unsigned)(count % TG_GROUP * width % 8);
-    return used == 0 || packed[tg_packed_size(count, width) - 1] >> used == 0;
-}
-
-/* The directory's lengths must add up to the bytes that are left. */
-static bool take_streams(tg_levels_reader *r, tg_cursor *c, const uint8_t *directory, uint64_t chunks)
-{
-    uint64_t total = 0;
-    for (uint64_t i = 0; i < chunks; i++)
-        total += tg_load32(directory + 4 * i);
-    r->directory = directory;
-    r->stream = c->at;
-    r->chunk_end = 0;
-    return total == c->left;
-}
-
 static uint64_t chunks_of(uint64_t count, uint64_t chunk) { return (count + chunk - 1) / chunk; }
 
 static bool open_elias(tg_levels_reader *r, tg_cursor *c)
 {
-    r->chunk = TG_ELIAS_CHUNK;
-    uint64_t chunks = chunks_of(r->shape.count, r->chunk);
-    const uint8_t *directory = tg_cursor_take(c, 4 * chunks);
-    return directory && take_streams(r, c, directory, chunks);
-}
-
-static bool open_entropy(tg_levels_reader *r, tg_cursor *c)
-{
-    tg_entropy_plan *plan = &r->open.entropy.plan;
-    plan->table_log = tg_cursor_u8(c);
-    const unsigned tuple = tg_cursor_u8(c);
-    plan->tuple = tuple & ~TG_ENTROPY_MIRRORED;
-    plan->mirrored = tuple & TG_ENTROPY_MIRRORED;
-    plan->lane_log = tg_cursor_u8(c);
-    plan->chunk_log = tg_cursor_u8(c);
-    plan->alphabet = (2 * r->shape.levels >> r->low) + 1;
-    plan->zero_digit = r->shape.levels >> r->low;
-    size_t table_size = tg_cursor_u16(c);
-    const uint8_t *table = tg_cursor_take(c, table_size);
-    if (!table || (plan->table_log != 12 && plan->table_log != 14 && plan->table_log != 16))
-        return false;
-    if (plan->tuple != 1 && !(plan->tuple == 2 && plan->alphabet <= 16))
-        return false;
-    if (plan->mirrored && (plan->tuple != 1 || plan->alphabet % 2 == 0))
-        return false;
-    if ((plan->lane_log != 2 && plan->lane_log != 5) || plan->chunk_log < 16 || plan->chunk_log > 31)
-        return false;
-    if (!tg_entropy_table_read(plan, table, table_size))
-        return false;
-    r->chunk = UINT64_C(1) << plan->chunk_log;
-    uint64_t chunks = chunks_of(r->shape.count, r->chunk);
-    const uint8_t *directory = tg_cursor_take(c, 4 * chunks);
-    r->codes = tg_cursor_take(c, tg_packed_size(r->shape.count, r->low));
-    return directory && r->codes && (r->low == 0 || padding_is_zero(r->codes, r->shape.count, r->low)) &&
-           take_streams(r, c, directory, chunks);
+    tg_elias_chunks *elias = &r->open.elias;
+    const uint64_t chunks = chunks_of(r->shape.count, TG_ELIAS_CHUNK);
+    elias->directory = tg_cursor_take(c, 4 * chunks);
+    elias->stream = c->at;
+    elias->chunk_end = 0;
+    elias->any_open = false;
+    return elias->directory && tg_directory_adds_up(c, elias->directory, chunks);
 }
 
 bool tg_levels_open(tg_levels_reader *r, const tg_kernels *kernels, const tg_levels_shape *shape, unsigned layout,
@@ -87,12 +40,9 @@ bool tg_levels_open(tg_levels_reader *r, const tg_kernels *kernels, const tg_lev
     r->kernels = kernels;
     r->shape = *shape;
     r->width = tg_code_width(shape->levels);
-    r->low = tg_low_bits(r->width);
     r->layout = layout;
     r->position = 0;
-    r->chunk = r->chunk_end = 0;
     r->histogram = NULL;
-    r->slots = NULL;
     *walk = false;
     tg_cursor c = tg_cursor_over(bytes, size);
     if (shape->count == 0)
@@ -104,57 +54,70 @@ bool tg_levels_open(tg_levels_reader *r, const tg_kernels *kernels, const tg_lev
         return false;
     if (layout == TG_LAYOUT_PACKED) {
         r->codes = tg_cursor_take(&c, tg_packed_size(shape->count, r->width));
-        return r->codes && c.left == 0 && padding_is_zero(r->codes, shape->count, r->width);
+        return r->codes && c.left == 0 && tg_padding_is_zero(r->codes, shape->count, r->width);
     }
     *walk = true;
-    return layout == TG_LAYOUT_ENTROPY ? open_entropy(r, &c) : open_elias(r, &c);
+    switch (layout) {
+    case TG_LAYOUT_ENTROPY: return tg_entropy_codes_open(&r->open.entropy, kernels, &c, shape->count, 2 * shape->levels + 1);
+    case TG_LAYOUT_ENTROPY_SPARSE: return tg_listed_open(&r->open.listed, kernels, &c, shape->count, shape->levels);
+    case TG_LAYOUT_PREFIX:
+        return tg_prefix_suits(r->width) && tg_prefix_codes_open(&r->open.prefix, &c, tg_packed_size(shape->count, r->width));
+    default: return open_elias(r, &c);
+    }
 }
 
 /* Ends the chunk that is open and opens the next. */
-static bool next_chunk(tg_levels_reader *r)
+static bool next_elias_chunk(tg_levels_reader *r)
 {
-    bool entropy = r->layout == TG_LAYOUT_ENTROPY;
-    if (r->position > 0 && !(entropy ? tg_entropy_done(&r->open.entropy.reader) : tg_elias_done(&r->open.elias)))
+    tg_elias_chunks *elias = &r->open.elias;
+    if (elias->any_open && !tg_elias_done(&elias->reader))
         return false;
-    uint64_t left = r->shape.count - r->position, n = left < r->chunk ? left : r->chunk;
-    uint32_t size = tg_load32(r->directory);
-    const uint8_t *stream = r->stream;
-    r->directory += 4;
-    r->stream += size;
-    r->chunk_end = r->position + n;
-    if (entropy)
-        return tg_entropy_open(&r->open.entropy.reader, &r->open.entropy.plan, stream, size, (size_t)n);
-    tg_elias_open(&r->open.elias, (int)r->layout, stream, size, (size_t)n, r->shape.levels);
+    elias->any_open = true;
+    const uint64_t left = r->shape.count - r->position, n = left < TG_ELIAS_CHUNK ? left : TG_ELIAS_CHUNK;
+    const uint32_t size = tg_load32(elias->directory);
+    tg_elias_open(&elias->reader, (int)r->layout, elias->stream, size, (size_t)n, r->shape.levels);
+    elias->directory += 4;
+    elias->stream += size;
+    elias->chunk_end = r->position + n;
+    return true;
+}
+
+static bool read_elias(tg_levels_reader *r, size_t n, uint16_t *codes)
+{
+    int16_t levels[TG_BLOCK];
+    if ((r->position == r->open.elias.chunk_end && !next_elias_chunk(r)) || !tg_elias_next(&r->open.elias.reader, n, levels))
+        return false;
+    for (size_t i = 0; i < n; i++)
+        codes[i] = (uint16_t)(levels[i] + (int32_t)r->shape.levels);
+    return true;
+}
+
+/* The next n codes as the packed layout has them, which has room for a block of bytes. */
+static bool read_packed(tg_levels_reader *r, size_t n, uint8_t *packed)
+{
+    const size_t size = (size_t)tg_packed_size(n, r->width);
+    return tg_prefix_codes_next(&r->open.prefix, size, packed) &&
+           (n % TG_GROUP == 0 || tg_padding_is_zero(packed, n, r->width));
+}
+
+static bool read_prefix(tg_levels_reader *r, size_t n, uint16_t *codes)
+{
+    uint8_t packed[TG_BLOCK];
+    if (!read_packed(r, n, packed))
+        return false;
+    r->kernels->unpack(packed, n, r->width, codes);
     return true;
 }
 
 static bool read_codes(tg_levels_reader *r, size_t n, uint16_t *codes)
 {
-    const tg_kernels *k = r->kernels;
-    if (r->layout == TG_LAYOUT_PACKED) {
-        k->unpack(r->codes + r->position / 8 * r->width, n, r->width, codes);
-        return true;
+    switch (r->layout) {
+    case TG_LAYOUT_PACKED: r->kernels->unpack(r->codes + r->position / 8 * r->width, n, r->width, codes); return true;
+    case TG_LAYOUT_ENTROPY: return tg_entropy_codes_next(&r->open.entropy, n, codes);
+    case TG_LAYOUT_ENTROPY_SPARSE: return tg_listed_next(&r->open.listed, n, codes);
+    case TG_LAYOUT_PREFIX: return read_prefix(r, n, codes);
+    default: return read_elias(r, n, codes);
     }
-    if (r->position == r->chunk_end && !next_chunk(r))
-        return false;
-    if (r->layout != TG_LAYOUT_ENTROPY) {
-        int16_t levels[TG_BLOCK];
-        if (!tg_elias_next(&r->open.elias, n, levels))
-            return false;
-        for (size_t i = 0; i < n; i++)
-            codes[i] = (uint16_t)(levels[i] + (int32_t)r->shape.levels);
-        return true;
-    }
-    uint8_t digits[TG_BLOCK];
-    if (!tg_entropy_next(&r->open.entropy.reader, n, digits, r->slots))
-        return false;
-    if (r->low > 0)
-        k->unpack(r->codes + r->position / 8 * r->low, n, r->low, codes);
-    else
-        memset(codes, 0, n * sizeof *codes);
-    for (size_t i = 0; i < n; i++)
-        codes[i] = (uint16_t)(codes[i] | (unsigned)digits[i] << r->low);
-    return true;
 }
 
 static tg_quantiser quantiser_at(const tg_levels_reader *r, uint64_t bucket)
@@ -191,23 +154,48 @@ bool tg_levels_read(tg_levels_reader *r, size_t n, float *values)
     return true;
 }
 
+/* Whether the chunk that was read last ended well. */
+static bool chunk_is_done(const tg_levels_reader *r)
+{
+    switch (r->layout) {
+    case TG_LAYOUT_PACKED: return true;
+    case TG_LAYOUT_ENTROPY: return tg_entropy_codes_done(&r->open.entropy);
+    case TG_LAYOUT_ENTROPY_SPARSE: return tg_listed_done(&r->open.listed);
+    case TG_LAYOUT_PREFIX: return tg_prefix_codes_done(&r->open.prefix);
+    default: return tg_elias_done(&r->open.elias.reader);
+    }
+}
+
 bool tg_levels_done(const tg_levels_reader *r)
 {
-    if (r->position != r->shape.count)
-        return false;
-    if (r->shape.count == 0 || r->layout == TG_LAYOUT_PACKED)
-        return true;
-    return r->layout == TG_LAYOUT_ENTROPY ? tg_entropy_done(&r->open.entropy.reader) : tg_elias_done(&r->open.elias);
+    return r->position == r->shape.count && (r->shape.count == 0 || chunk_is_done(r));
 }
 
 /* ---- as a codec's row ---- */
+
+/* The elements of a chunk. */
+static uint64_t grain_of(const tg_levels_reader *r)
+{
+    switch (r->layout) {
+    case TG_LAYOUT_PACKED: return TG_BLOCK;
+    case TG_LAYOUT_ENTROPY: return r->open.entropy.chunk;
+    case TG_LAYOUT_ENTROPY_SPARSE: return 0;
+    case TG_LAYOUT_PREFIX: return TG_PREFIX_CHUNK / r->width * 8;
+    default: return TG_ELIAS_CHUNK;
+    }
+}
 
 bool tg_levels_row_open(tg_reader *reader, const tg_levels_shape *shape, const tg_payload *payload)
 {
     if (payload->layout == TG_LAYOUT_ENTROPY)
         reader->step = TG_ENTROPY_STEP;
-    return tg_levels_open(&reader->levels, reader->kernels, shape, payload->layout, payload->bytes, payload->size,
-                          &reader->walk);
+    if (payload->layout == TG_LAYOUT_PREFIX)
+        reader->step = TG_PREFIX_STEP;
+    if (!tg_levels_open(&reader->levels, reader->kernels, shape, payload->layout, payload->bytes, payload->size, &reader->walk))
+        return false;
+    if (shape->count > 0)
+        reader->grain = grain_of(&reader->levels);
+    return true;
 }
 
 static bool read_blocks(tg_reader *reader, size_t n, tg_read_mode mode, float weight, float *out)
@@ -226,18 +214,12 @@ static bool read_blocks(tg_reader *reader, size_t n, tg_read_mode mode, float we
 static bool read_with_slots(tg_reader *reader, size_t n, tg_read_mode mode, float weight, float *out)
 {
     tg_entropy_slots slots;
-    tg_levels_reader *r = &reader->levels;
-    if (tg_entropy_slots_make(&slots, &r->open.entropy.plan, reader->kernels->rans))
-        r->slots = &slots;
+    tg_entropy_codes *codes = &reader->levels.open.entropy;
+    if (tg_entropy_slots_make(&slots, &codes->plan, reader->kernels->rans))
+        codes->slots = &slots;
     bool sound = read_blocks(reader, n, mode, weight, out);
-    r->slots = NULL;
+    codes->slots = NULL;
     return sound;
-}
-
-bool tg_levels_row_read(tg_reader *reader, size_t n, tg_read_mode mode, float weight, float *out)
-{
-    bool many = reader->levels.layout == TG_LAYOUT_ENTROPY && n > TG_BLOCK;
-    return (many ? read_with_slots : read_blocks)(reader, n, mode, weight, out);
 }
 
 bool tg_blocks_fit(uint32_t bucket, uint32_t *within_block)
@@ -247,16 +229,86 @@ bool tg_blocks_fit(uint32_t bucket, uint32_t *within_block)
     return whole ? bucket % TG_FUSED_BUCKET == 0 : bucket % TG_BLOCK == 0;
 }
 
-bool tg_levels_row_packed(const tg_reader *reader, tg_levels_decoding *next)
+/* The next block of packed codes for the fused kernel; false if it does not take them, for every block of this reader. */
+static bool packed_block(const tg_levels_reader *r, const uint8_t *packed, tg_levels_decoding *next)
 {
-    const tg_levels_reader *r = &reader->levels;
-    if (r->layout != TG_LAYOUT_PACKED || r->shape.affine || r->histogram || !tg_blocks_fit(r->shape.bucket, &next->bucket))
+    if (r->shape.affine || !tg_blocks_fit(r->shape.bucket, &next->bucket))
         return false;
     next->levels = r->shape.levels;
     next->width = r->width;
     next->scales = r->scales + (r->shape.bucket ? r->position / r->shape.bucket * 4 : 0);
-    next->packed = r->codes + r->position / 8 * r->width;
+    next->packed = packed;
     return true;
 }
 
-bool tg_levels_row_done(const tg_reader *reader) { return tg_levels_done(&reader->levels); }
+/* Prefix coded bytes are packed codes again, for which there may be a kernel. Several blocks at a time: the kernel is limited by memory,
+ * which is at its best in long runs. */
+enum { RUN = 8 * TG_BLOCK };
+
+static bool read_prefix_run(tg_reader *reader, size_t n, tg_read_mode mode, float weight, float *out)
+{
+    tg_levels_reader *r = &reader->levels;
+    tg_levels_decoding next;
+    uint8_t packed[RUN];
+    const bool fused = reader->kernels->decode_levels && n % TG_BLOCK == 0 && packed_block(r, packed, &next);
+    if (r->histogram || (mode != TG_READ_CHECK && !fused))
+        return read_blocks(reader, n, mode, weight, out);
+    if (!read_packed(r, n, packed))
+        return false;
+    for (size_t done = 0; mode != TG_READ_CHECK && done < n; done += TG_BLOCK) {
+        (void)packed_block(r, packed + done / 8 * r->width, &next);
+        reader->kernels->decode_levels(&next, 1, TG_BLOCK, mode == TG_READ_SET, weight, out + done);
+        r->position += TG_BLOCK;
+    }
+    r->position += mode == TG_READ_CHECK ? n : 0;
+    return true;
+}
+
+static bool read_prefix_runs(tg_reader *reader, size_t n, tg_read_mode mode, float weight, float *out)
+{
+    tg_prefix_slots slots;
+    tg_prefix_codes *codes = &reader->levels.open.prefix;
+    tg_prefix_slots_make(&slots, &codes->code);
+    codes->slots = &slots;
+    bool sound = true;
+    for (size_t done = 0; sound && done < n; done += RUN)
+        sound = read_prefix_run(reader, n - done < RUN ? n - done : RUN, mode, weight, out ? out + done : NULL);
+    codes->slots = NULL;
+    return sound;
+}
+
+bool tg_levels_row_read(tg_reader *reader, size_t n, tg_read_mode mode, float weight, float *out)
+{
+    if (reader->levels.layout == TG_LAYOUT_PREFIX)
+        return read_prefix_runs(reader, n, mode, weight, out);
+    bool many = reader->levels.layout == TG_LAYOUT_ENTROPY && n > TG_BLOCK;
+    return (many ? read_with_slots : read_blocks)(reader, n, mode, weight, out);
+}
+
+bool tg_levels_row_packed(const tg_reader *reader, tg_levels_decoding *next)
+{
+    const tg_levels_reader *r = &reader->levels;
+    return r->layout == TG_LAYOUT_PACKED && !r->histogram && packed_block(r, r->codes + r->position / 8 * r->width, next);
+}
+
+bool tg_levels_row_done(const tg_reader *reader) { return reader->levels.shape.count == 0 || chunk_is_done(&reader->levels); }
+
+static void seek_elias(tg_elias_chunks *elias, uint64_t first)
+{
+    for (uint64_t at = 0; at < first; at += TG_ELIAS_CHUNK, elias->directory += 4)
+        elias->stream += tg_load32(elias->directory);
+    elias->chunk_end = first;
+}
+
+void tg_levels_row_seek(tg_reader *reader, uint64_t first)
+{
+    tg_levels_reader *r = &reader->levels;
+    r->position = first;
+    switch (r->layout) {
+    case TG_LAYOUT_ENTROPY: tg_entropy_codes_seek(&r->open.entropy, first); break;
+    case TG_LAYOUT_PREFIX: tg_prefix_codes_seek(&r->open.prefix, first / 8 * r->width); break;
+    case TG_LAYOUT_ELIAS_SPARSE:
+    case TG_LAYOUT_ELIAS_DENSE: seek_elias(&r->open.elias, first); break;
+    default: break;
+    }
+}

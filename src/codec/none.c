@@ -33,5 +33,6 @@ const tg_codec_row tg_codec_none = {
     .open = open,
     .read = tg_plain_row_read,
     .done = tg_plain_row_done,
+    .seek = tg_plain_row_seek,
     .gamma = gamma_of,
 };

@@ -1,6 +1,9 @@
 /* Histograms that close in on the key: the first over the expected band, the others over one bin of the last. */
 #include "codec/nth.h"
 
+#include <stdatomic.h>
+#include <string.h>
+
 #include "base/bytes.h"
 
 enum { BINS = 2048, LOG_BINS = 11 };
@@ -118,6 +121,53 @@ tg_cut tg_nth_of_keys(const uint32_t *keys, size_t n, uint64_t rank, tg_band ban
         const window w = window_over(low, high);
         uint32_t bins[BINS] = {0};
         histogram_between(keys, n, low, high, w, bins);
+        const uint32_t bin = find_bin(bins, &rank);
+        low = w.low + (bin << w.shift);
+        const uint32_t end = low + ((UINT32_C(1) << w.shift) - 1);
+        high = end < high ? end : high;
+    }
+    return (tg_cut){.above = low, .ties = rank, .taken = taken};
+}
+
+/* ---- of several lists ---- */
+
+typedef struct lists_histogram {
+    const tg_key_list *lists;
+    uint32_t low, high;
+    window window;
+    atomic_uint *bins;
+} lists_histogram;
+
+static void histogram_of_list(void *of, size_t part)
+{
+    const lists_histogram *h = of;
+    uint32_t bins[BINS] = {0};
+    for (size_t i = 0; i < h->lists[part].n; i++) {
+        uint32_t key;
+        memcpy(&key, (const char *)h->lists[part].keys + i * sizeof key, sizeof key);
+        key &= TG_MAGNITUDE_MASK;
+        if (key - h->low <= h->high - h->low)
+            bins[bin_of(h->window, key)]++;
+    }
+    for (size_t bin = 0; bin < BINS; bin++)
+        if (bins[bin] > 0)
+            atomic_fetch_add(&h->bins[bin], bins[bin]);
+}
+
+tg_cut tg_nth_of_lists(tg_pool *pool, const tg_key_list *lists, size_t list_count, uint64_t rank, tg_band band)
+{
+    const uint64_t taken = rank;
+    uint32_t low = band.low, high = band.high;
+    while (high > low) {
+        const window w = window_over(low, high);
+        atomic_uint shared[BINS];
+        uint32_t bins[BINS];
+        for (size_t bin = 0; bin < BINS; bin++)
+            atomic_init(&shared[bin], 0);
+        lists_histogram h = {lists, low, high, w, shared};
+        tg_parallel(pool, list_count, histogram_of_list, &h);
+        for (size_t bin = 0; bin < BINS; bin++)
+            bins[bin] = shared[bin];
         const uint32_t bin = find_bin(bins, &rank);
         low = w.low + (bin << w.shift);
         const uint32_t end = low + ((UINT32_C(1) << w.shift) - 1);

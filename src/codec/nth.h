@@ -15,4 +15,11 @@ tg_cut tg_nth_of_array(const float *values, size_t n, uint64_t rank, tg_band ban
 /* The same of n keys, all in the band. */
 tg_cut tg_nth_of_keys(const uint32_t *keys, size_t n, uint64_t rank, tg_band band);
 
+/* The same of several lists of keys, or of values, whose magnitudes' bits are their keys. All keys are in the band. */
+typedef struct tg_key_list {
+    const void *keys;
+    size_t n;
+} tg_key_list;
+tg_cut tg_nth_of_lists(tg_pool *pool, const tg_key_list *lists, size_t list_count, uint64_t rank, tg_band band);
+
 #endif

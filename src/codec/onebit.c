@@ -2,19 +2,13 @@
 #include "base/bytes.h"
 #include "codec/dense.h"
 #include "codec/levels.h"
+#include "codec/plain.h"
 #include "codec/reader.h"
 #include "codec/table.h"
 
 static size_t bound(const tg_spec *spec, uint64_t count)
 {
     return (size_t)(tg_bucket_count(count, spec->bucket) * 4 + tg_packed_size(count, 1));
-}
-
-static size_t workspace(const tg_spec *spec, uint64_t count)
-{
-    (void)spec;
-    (void)count;
-    return sizeof(tg_dense_scratch);
 }
 
 static uint64_t bucket_size(const tg_spec *spec, uint64_t count)
@@ -46,7 +40,7 @@ static bool encode_block(tg_job *job, const void *shape, uint64_t first, size_t 
 {
     (void)shape;
     const uint64_t count = job->source.count, bucket = bucket_size(job->spec, count);
-    uint16_t *codes = ((tg_dense_scratch *)job->workspace)->codes;
+    uint16_t *codes = job->scratch->codes;
     for (uint64_t at = first; nested(job->spec) && at < first + n; at += bucket) {
         float mean;
         uint64_t left = first + n - at;
@@ -75,20 +69,26 @@ static void replay_block(tg_job *job, const void *shape, uint64_t first, size_t 
 {
     (void)shape;
     const uint64_t count = job->source.count;
-    uint16_t *codes = ((tg_dense_scratch *)job->workspace)->codes;
+    uint16_t *codes = job->scratch->codes;
     job->kernels->unpack(job->payload + tg_bucket_count(count, job->spec->bucket) * 4 + first / 8, n, 1, codes);
     values_of(job->payload, bucket_size(job->spec, count), first, n, codes, sent);
 }
 
+static bool measure_bucket(tg_job *job, const void *shape, uint64_t start, uint64_t n)
+{
+    (void)shape;
+    float mean;
+    if (!tg_bucket_mean(job, start, n, NULL, &mean))
+        return false;
+    tg_store_float(job->payload + start / bucket_size(job->spec, job->source.count) * 4, mean);
+    return true;
+}
+
 static tg_status encode(tg_job *job)
 {
-    const uint64_t count = job->source.count, bucket = bucket_size(job->spec, count);
-    for (uint64_t at = 0; !nested(job->spec) && at < count; at += bucket) {
-        float mean;
-        if (!tg_bucket_mean(job, at, count - at < bucket ? count - at : bucket, NULL, &mean))
-            return TG_NONFINITE;
-        tg_store_float(job->payload + at / bucket * 4, mean);
-    }
+    const uint64_t count = job->source.count;
+    if (!nested(job->spec) && !tg_each_bucket(job, bucket_size(job->spec, count), measure_bucket, NULL))
+        return TG_NONFINITE;
     job->payload_size = bound(job->spec, count);
     const tg_dense_steps steps = {.block = encode_block,
                                   .replay = replay_block,
@@ -143,8 +143,6 @@ static bool packed(const tg_reader *reader, tg_levels_decoding *next)
     return true;
 }
 
-static bool done(const tg_reader *reader) { return reader->levels.position == reader->levels.shape.count; }
-
 /* |x - sign(x) mean|^2 = |x|^2 - |x|_1^2 / d, and |x|_1 >= |x|_2. */
 static double gamma_of(const tg_spec *spec, uint64_t count)
 {
@@ -160,11 +158,12 @@ const tg_codec_row tg_codec_onebit = {
     .parameters = parameters,
     .standard = {.codec = 5, .bucket = 512},
     .bound = bound,
-    .workspace = workspace,
+    .workspace = tg_plain_workspace,
     .encode = encode,
     .open = open,
     .read = read,
-    .done = done,
+    .done = tg_plain_row_done,
+    .seek = tg_levels_row_seek,
     .packed = packed,
     .gamma = gamma_of,
 };

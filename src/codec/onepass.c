@@ -1,22 +1,39 @@
 /* Collecting candidates, and selecting among them. */
 #include "codec/onepass.h"
 
+#include <stdatomic.h>
 #include <string.h>
-
-#include "base/bytes.h"
-#include "codec/nth.h"
 
 /* Shorter vectors are selected from block by block: they are in the cache anyway. */
 enum { SHORTEST = TG_BLOCK + 1 };
 
 uint64_t tg_onepass_reach(uint64_t wanted, bool exact) { return exact ? wanted : tg_most(wanted) + 1; }
 
-size_t tg_onepass_room(uint64_t count, uint64_t reach)
+/* Candidates of one range; without what sifting leaves free. */
+static uint64_t most_candidates(uint64_t length, uint64_t reach)
+{
+    const uint64_t most = 2 * reach + TG_BLOCK;
+    return most < length ? most : length;
+}
+
+size_t tg_onepass_room(uint64_t count, uint64_t reach, unsigned threads)
 {
     if (count < SHORTEST)
         return 0;
-    uint64_t room = 2 * reach + TG_BLOCK;
-    return (size_t)(room < count ? room : count) + 2 * TG_SIFT_SLACK;
+    const uint64_t lists = threads == 1 ? 1 : (uint64_t)TG_RANGES_PER_THREAD * threads, all = lists * most_candidates(count, reach);
+    return (size_t)((all < count ? all : count) + lists * 2 * TG_SIFT_SLACK);
+}
+
+void tg_onepass_divide(tg_onepass *o, uint32_t *indices, float *values)
+{
+    for (size_t i = 0; i < o->ranges.parts; i++) {
+        const uint64_t length = tg_range_end(&o->ranges, i) - tg_range_first(&o->ranges, i);
+        const size_t room = (size_t)most_candidates(length, o->reach) + 2 * TG_SIFT_SLACK;
+        o->sieves[i] = (tg_sieve){.list = {.indices = indices, .values = values, .room = room},
+                                  .committed = tg_range_first(&o->ranges, i)};
+        indices += room;
+        values += room;
+    }
 }
 
 bool tg_onepass_suits(const tg_selection *s)
@@ -44,145 +61,157 @@ float *tg_onepass_losers(const tg_onepass *o)
     return o->residual == TG_RESIDUAL_IS_TAKEN ? o->selection->job->source.residual : NULL;
 }
 
-/* All candidates go back to the residual that they were taken from. */
-static void put_back(tg_onepass *o)
+/* All candidates of a range go back to the residual that they were taken from. */
+static void put_back(void *of, size_t part)
 {
+    const tg_onepass *o = of;
+    tg_candidates *list = &o->sieves[part].list;
     float *residual = tg_onepass_losers(o);
-    for (size_t j = 0; residual && j < o->list.count; j++)
-        residual[o->list.indices[j]] = o->list.values[j];
-    o->list.count = 0;
-}
-
-/* The cut that takes exactly `rank` of the list. */
-static tg_cut cut_at(tg_onepass *o, uint64_t rank)
-{
-    const tg_candidates *list = &o->list;
-    /* The key is most likely below `high`, where few are: those are singled out, in the list's unused room. */
-    uint32_t *keys = list->indices + list->count;
-    const size_t room = list->room - list->count;
-    const size_t below = o->selection->job->kernels->keys_below(list->values, list->count, o->high, keys, room);
-    const uint64_t above = list->count - below;
-    if (below <= room && rank > above) {
-        tg_cut cut = tg_nth_of_keys(keys, below, rank - above, (tg_band){o->lowest, o->high});
-        cut.taken += above;
-        return cut;
-    }
-    return tg_nth_of_array(list->values, list->count, rank, (tg_band){o->lowest, TG_INFINITY_BITS}, o->pilot,
-                           tg_pilot_size(o->source.count));
+    for (size_t j = 0; residual && j < list->count; j++)
+        residual[list->indices[j]] = list->values[j];
+    list->count = 0;
 }
 
 /* The list is full: all but the largest are let go, and the threshold rises above the least of those that stay, for among equal keys the first
  * win. */
-static void prune(tg_onepass *o)
+static void prune(const tg_onepass *o, tg_sieve *sieve, uint32_t *scratch)
 {
-    tg_candidates *list = &o->list;
-    tg_cut cut = cut_at(o, o->reach);
+    tg_candidates *list = &sieve->list;
+    tg_cut cut = tg_cut_of_list(o, sieve, o->reach, scratch, TG_BLOCK);
     list->count = o->selection->job->kernels->winnow(list->indices, list->values, list->count, cut.above, &cut.ties,
                                                      tg_onepass_losers(o), list->indices, list->values);
-    o->lowest = cut.above;
+    sieve->lowest = cut.above;
     list->least = cut.above + 1;
-    o->pruned = true;
+    sieve->pruned = true;
 }
 
 /* Sifts values that lie in memory; false where one is not finite. */
-static bool sift(tg_onepass *o, const float *values, float *residual, uint64_t first, size_t n)
+static bool sift(const tg_onepass *o, tg_sieve *sieve, const float *values, float *residual, uint64_t first, size_t n,
+                 uint32_t *scratch)
 {
     for (size_t done = 0;;) {
-        done += o->selection->job->kernels->sift(&o->list, values + done, residual ? residual + done : NULL, o->source.alpha,
+        done += o->selection->job->kernels->sift(&sieve->list, values + done, residual ? residual + done : NULL, o->source.alpha,
                                                  (uint32_t)(first + done), n - done);
         if (residual)
-            o->committed = first + done;
-        if (o->list.nonfinite)
+            sieve->committed = first + done;
+        if (sieve->list.nonfinite)
             return false;
         if (done == n)
             return true;
-        prune(o);
+        prune(o, sieve, scratch);
     }
 }
 
-static bool sift_block(tg_onepass *o, uint64_t first, size_t n)
+static bool sift_block(const tg_onepass *o, tg_sieve *sieve, uint64_t first, size_t n, tg_select_scratch *scratch)
 {
-    const tg_selection *s = o->selection;
-    const tg_kernels *k = s->job->kernels;
+    const tg_kernels *k = o->selection->job->kernels;
     const tg_source *source = &o->source;
     if (is_fused(source))
-        return sift(o, (const float *)source->gradient + first, source->residual ? source->residual + first : NULL, first, n);
-    s->job->dropped += tg_source_read(source, k, first, n, s->block);
-    if (!sift(o, s->block->u, NULL, first, n))
+        return sift(o, sieve, (const float *)source->gradient + first, source->residual ? source->residual + first : NULL, first,
+                    n, scratch->keys);
+    sieve->dropped += tg_source_read(source, k, first, n, &scratch->block);
+    if (!sift(o, sieve, scratch->block.u, NULL, first, n, scratch->keys))
         return false;
     if (rest_is_u(source)) {
-        tg_source_commit(source, k, first, n, s->block, NULL);
-        o->committed = first + n;
+        tg_source_commit(source, k, first, n, &scratch->block, NULL);
+        sieve->committed = first + n;
     }
     return true;
+}
+
+typedef struct collection {
+    const tg_onepass *onepass;
+    atomic_bool nonfinite;
+} collection;
+
+static void collect_range(void *of, size_t part)
+{
+    collection *c = of;
+    const tg_onepass *o = c->onepass;
+    tg_sieve *sieve = &o->sieves[part];
+    tg_select_scratch scratch;
+    const uint64_t end = tg_range_end(&o->ranges, part);
+    sieve->list.least = sieve->lowest = o->least;
+    sieve->list.share = (float)o->reach / (float)o->source.count;
+    sieve->pruned = false;
+    sieve->dropped = 0;
+    for (uint64_t first = tg_range_first(&o->ranges, part); first < end && !atomic_load_explicit(&c->nonfinite, memory_order_relaxed);
+         first += TG_BLOCK)
+        if (!sift_block(o, sieve, first, tg_block_size(end, first), &scratch))
+            atomic_store(&c->nonfinite, true);
 }
 
 /* Collects from a threshold on. False where a value is not finite. */
 static bool collect(tg_onepass *o, uint32_t least)
 {
-    const uint64_t count = o->source.count;
+    collection c = {.onepass = o};
     if (rest_is_u(&o->source))
         o->residual = is_fused(&o->source) ? TG_RESIDUAL_IS_TAKEN : TG_RESIDUAL_IS_REST;
-    o->list.least = o->lowest = least;
-    o->list.share = (float)o->reach / (float)count;
-    if (!is_fused(&o->source))
-        o->selection->job->dropped = 0; /* they are met again */
-    for (uint64_t first = 0; first < count; first += TG_BLOCK)
-        if (!sift_block(o, first, tg_block_size(count, first)))
-            return false;
-    return true;
+    o->least = least;
+    tg_parallel(o->selection->job->pool, o->ranges.parts, collect_range, &c);
+    if (is_fused(&o->source))
+        return !c.nonfinite;
+    o->selection->job->dropped = 0; /* they are met again */
+    for (size_t i = 0; i < o->ranges.parts; i++)
+        o->selection->job->dropped += o->sieves[i].dropped;
+    return !c.nonfinite;
 }
 
 /* The threshold was too high: whatever was collected goes back, and u is to be read from where it is now. A residual that holds u is
  * collected from like a gradient to which nothing is added: u + 0 * u is u, to the bit. */
 static void start_again(tg_onepass *o)
 {
-    put_back(o);
+    tg_parallel(o->selection->job->pool, o->ranges.parts, put_back, o);
     if (rest_is_u(&o->source))
         o->source = (tg_source){.gradient = o->source.residual,
                                 .dtype = TG_FLOAT32,
                                 .count = o->source.count,
                                 .residual = o->source.residual};
-    o->pruned = false;
 }
 
-/* A value is not finite: what was committed so far is put back to rounding. */
-static void undo(tg_onepass *o)
+/* A value is not finite: what was committed so far of a range is put back to rounding. */
+static void undo(void *of, size_t part)
 {
-    tg_selection *s = o->selection;
-    const tg_source *source = &s->job->source;
-    put_back(o);
-    memset(s->keys, 0, TG_BLOCK * sizeof *s->keys);
-    for (uint64_t first = 0; first < o->committed; first += TG_BLOCK)
-        tg_source_undo(source, s->job->kernels, first, tg_block_size(o->committed, first), (const float *)s->keys, s->block);
+    const tg_onepass *o = of;
+    const tg_job *job = o->selection->job;
+    const uint64_t end = o->sieves[part].committed;
+    tg_source_block block;
+    float nothing[TG_BLOCK] = {0};
+    put_back(of, part);
+    for (uint64_t first = tg_range_first(&o->ranges, part); first < end; first += TG_BLOCK)
+        tg_source_undo(&job->source, job->kernels, first, tg_block_size(end, first), nothing, &block);
 }
 
 /* ---- selecting among the candidates ---- */
 
-static bool holds_reach(const tg_onepass *o) { return o->list.count >= o->reach || o->pruned || o->list.least == 0; }
+/* Below this key, some may be missing in a list. */
+static uint32_t complete_from(const tg_onepass *o)
+{
+    uint32_t key = o->least;
+    for (size_t i = 0; i < o->ranges.parts; i++)
+        key = o->sieves[i].list.least > key ? o->sieves[i].list.least : key;
+    return key;
+}
+
+/* A list that was pruned has that many by itself. */
+static bool holds_reach(const tg_onepass *o) { return o->least == 0 || tg_listed(o) >= o->reach; }
 
 /* Elements with at least this key. Below the candidates there are too many, or it is not known. */
 static uint64_t count_list(void *data, uint32_t key)
 {
     const tg_onepass *o = data;
-    const tg_selection *s = o->selection;
-    if (key == o->list.least && !o->pruned)
-        return o->list.count;
-    if (key < o->list.least)
+    const uint32_t complete = complete_from(o);
+    if (key == complete && complete == o->least)
+        return tg_listed(o);
+    if (key < complete)
         return holds_reach(o) ? o->reach : TG_NOT_KNOWN;
-    uint64_t passing = 0;
-    for (size_t first = 0; first < o->list.count; first += TG_BLOCK) {
-        size_t n = tg_block_size(o->list.count, first);
-        s->job->kernels->magnitude_keys(o->list.values + first, n, s->keys);
-        passing += s->job->kernels->count_at_least(s->keys, n, key);
-    }
-    return passing;
+    return tg_count_lists(o, key);
 }
 
 static tg_cut exact_of_list(void *data)
 {
     tg_onepass *o = data;
-    return cut_at(o, o->selection->wanted);
+    return tg_cut_of_lists(o, o->selection->wanted);
 }
 
 /* False if the list does not reach far enough. */
@@ -204,7 +233,7 @@ tg_status tg_onepass_select(tg_onepass *o, const tg_guesses *guesses)
     o->source = o->selection->job->source;
     for (int attempt = 0;; attempt++) {
         if (!collect(o, attempt < 2 ? tg_pilot_key(o, guesses, attempt > 0) : 0)) {
-            undo(o);
+            tg_parallel(o->selection->job->pool, o->ranges.parts, undo, o);
             return TG_NONFINITE;
         }
         if (find_cut(o, guesses, &o->cut))

@@ -20,7 +20,7 @@ size_t tg_pilot_size(uint64_t count)
 static void fill(tg_onepass *o, float *sample, size_t runs)
 {
     const uint64_t part = o->source.count / runs, places = (part - RUN) / RUN + 1;
-    tg_source_block *block = o->selection->block;
+    tg_source_block *block = &o->selection->scratch->block;
     for (size_t run = 0; run < runs; run += BATCH) {
         uint64_t starts[BATCH];
         const size_t here = runs - run < BATCH ? runs - run : BATCH;
@@ -61,7 +61,7 @@ static uint32_t key_at(const float *sample, size_t n, double rank, tg_selection 
 {
     if (rank > (double)n)
         return 0;
-    return tg_nth_of_array(sample, n, rank < 1 ? 1 : (uint64_t)rank, (tg_band){0, TG_INFINITY_BITS}, s->keys, TG_BLOCK).above;
+    return tg_nth_of_array(sample, n, rank < 1 ? 1 : (uint64_t)rank, (tg_band){0, TG_INFINITY_BITS}, s->scratch->keys, TG_BLOCK).above;
 }
 
 uint32_t tg_pilot_key(tg_onepass *o, const tg_guesses *guesses, bool wider)

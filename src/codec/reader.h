@@ -4,32 +4,36 @@
 #define TG_CODEC_READER_H
 
 #include "code/elias.h"
-#include "code/entropy.h"
-#include "code/indices.h"
 #include "codec/codec.h"
 #include "codec/levels.h"
+#include "codec/listed_levels.h"
+#include "codec/prefix_codes.h"
 
-/* Levels: scales, and codes in one of four layouts. */
+/* Chunks of Elias codes. */
+typedef struct tg_elias_chunks {
+    const uint8_t *directory; /* lengths of the chunks still to come */
+    const uint8_t *stream;    /* where the next chunk starts */
+    uint64_t chunk_end;       /* where the open one ends */
+    bool any_open;
+    tg_elias_reader reader;
+} tg_elias_chunks;
+
+/* Levels: scales, and codes in one of six layouts. */
 typedef struct tg_levels_reader {
     const tg_kernels *kernels;
     tg_levels_shape shape;
-    unsigned width, low, layout;
+    unsigned width, layout;
     uint64_t position;
     const uint8_t *scales;
-    const uint8_t *codes;     /* packed codes, or the entropy layout's low bits */
-    const uint8_t *directory; /* lengths of the chunks still to come */
-    const uint8_t *stream;    /* where the next chunk starts */
-    uint64_t chunk, chunk_end; /* elements of a chunk; where the open one ends */
+    const uint8_t *codes; /* packed */
     uint64_t scale_bytes;
-    const tg_entropy_slots *slots; /* for the present call, where many digits are read */
-    uint64_t *histogram;      /* if not NULL, counts the codes that go by, from histogram_first on */
+    uint64_t *histogram;  /* if not NULL, counts the codes that go by, from histogram_first on */
     uint32_t histogram_first;
     union {
-        tg_elias_reader elias;
-        struct {
-            tg_entropy_plan plan;
-            tg_entropy_reader reader;
-        } entropy;
+        tg_elias_chunks elias;
+        tg_entropy_codes entropy;
+        tg_listed_levels listed;
+        tg_prefix_codes prefix;
     } open;
 } tg_levels_reader;
 
@@ -39,16 +43,10 @@ typedef struct tg_plain_reader {
 } tg_plain_reader;
 
 typedef struct tg_sparse_reader {
-    uint64_t count, position;
-    uint64_t segment, segment_end; /* elements of a segment; where the open one ends */
-    const uint8_t *directory;      /* entries of the segments still to come */
-    const uint8_t *stream;
-    uint64_t index_bytes, selected;
-    tg_index_reader indices;
-    bool any_open;
+    tg_positions_reader positions;
     tg_values values;
     tg_plain_reader plain;
-    float ahead[TG_GROUP];         /* levels are decoded a group at a time and handed out from here */
+    float ahead[TG_GROUP]; /* levels are decoded a group at a time and handed out from here */
     size_t ahead_at, ahead_count;
 } tg_sparse_reader;
 
@@ -58,6 +56,7 @@ typedef struct tg_sparse_reader {
 #define TG_SPARSE_STEP (64u * TG_BLOCK)
 #define TG_LONG_SPARSE_STEP (1024u * TG_BLOCK)
 #define TG_ENTROPY_STEP (16u * TG_BLOCK)
+#define TG_PREFIX_STEP (64u * TG_BLOCK)
 
 /* Bins of a reader's histogram of codes. */
 #define TG_HISTOGRAM 4096u
@@ -65,7 +64,8 @@ typedef struct tg_sparse_reader {
 struct tg_reader {
     const tg_kernels *kernels;
     const tg_codec_row *row;
-    uint64_t step; /* the most elements of a call of read: TG_BLOCK, unless open allows more */
+    uint64_t step;  /* the most elements of a call of read: TG_BLOCK, unless open allows more */
+    uint64_t grain; /* reading can start at multiples of this power of two: TG_BLOCK, unless open says otherwise; 0: only at the start */
     bool walk; /* set by open: the rules cannot be checked without reading every element */
     tg_levels_reader levels;
     tg_plain_reader plain;
@@ -83,6 +83,7 @@ bool tg_levels_done(const tg_levels_reader *reader);
 bool tg_levels_row_open(tg_reader *reader, const tg_levels_shape *shape, const tg_payload *payload);
 bool tg_levels_row_read(tg_reader *reader, size_t n, tg_read_mode mode, float weight, float *out);
 bool tg_levels_row_done(const tg_reader *reader);
+void tg_levels_row_seek(tg_reader *reader, uint64_t first);
 bool tg_levels_row_packed(const tg_reader *reader, tg_levels_decoding *next);
 
 /* Whether every block of TG_BLOCK elements consists of whole buckets, or lies within one. `within_block` receives how many elements of a

@@ -1,12 +1,13 @@
 /* Scales of buckets: L2 norm, largest magnitude, least-and-largest, mean magnitude, each defined for every finite input, however
  * large or small. */
 #include <float.h>
+#include <stdatomic.h>
 
 #include "base/bytes.h"
 #include "base/numeric.h"
 #include "codec/levels.h"
 #include "kernels/quantiser.h"
-#include "kernels/sums.h"
+#include "kernels/ranges.h"
 
 /* The elements of one bucket, in pieces of a block: from memory, or computed from the job's source. */
 typedef struct pieces {
@@ -15,40 +16,82 @@ typedef struct pieces {
     const float *u;
 } pieces;
 
-static const float *piece_at(const pieces *p, uint64_t offset, size_t *n)
+static const float *piece_at(const pieces *p, uint64_t offset, size_t n, tg_source_block *block)
 {
-    *n = tg_block_size(p->n, offset);
     if (p->u)
         return p->u + offset;
     const tg_source *source = &p->job->source;
     if (!source->residual && source->dtype == TG_FLOAT32 && !source->drop_nonfinite)
         return (const float *)source->gradient + p->start + offset;
-    tg_source_block *block = &((tg_dense_scratch *)p->job->workspace)->block;
-    (void)tg_source_read(source, p->job->kernels, p->start + offset, *n, block);
+    (void)tg_source_read(source, p->job->kernels, p->start + offset, n, block);
     return block->u;
+}
+
+typedef struct scaled_sum {
+    const pieces *pieces;
+    tg_sum_of what;
+    float scale1, scale2;
+} scaled_sum;
+
+static double piece_sum(const void *of, uint64_t offset, size_t n)
+{
+    const scaled_sum *s = of;
+    tg_source_block block;
+    const float *values = piece_at(s->pieces, offset, n, &block);
+    return (double)s->pieces->job->kernels->block_sum(s->what, values, n, s->scale1, s->scale2);
 }
 
 static double sum(const pieces *p, tg_sum_of what, float scale1, float scale2)
 {
-    tg_tree_sum tree = {.blocks = 0};
-    for (uint64_t offset = 0; offset < p->n; offset += TG_BLOCK) {
-        size_t n;
-        const float *values = piece_at(p, offset, &n);
-        tg_tree_add(&tree, (double)p->job->kernels->block_sum(what, values, n, scale1, scale2));
-    }
-    return tg_tree_total(&tree);
+    const scaled_sum s = {p, what, scale1, scale2};
+    return p->n <= TG_BLOCK ? piece_sum(&s, 0, (size_t)p->n) : tg_sum_blocks(p->job->pool, p->n, piece_sum, &s);
 }
 
-static uint32_t largest_magnitude(const pieces *p)
+/* Largest magnitude, and if asked for the least and the largest value, of each range. */
+typedef struct extent {
+    const pieces *pieces;
+    tg_ranges ranges;
+    bool extremes;
+    uint32_t *magnitude;
+    float *least, *largest;
+} extent;
+
+static void extent_of_range(void *of, size_t part)
 {
-    uint32_t largest = 0;
-    for (uint64_t offset = 0; offset < p->n; offset += TG_BLOCK) {
-        size_t n;
-        const float *values = piece_at(p, offset, &n);
-        uint32_t here = p->job->kernels->max_magnitude(values, n);
-        largest = here > largest ? here : largest;
+    const extent *e = of;
+    const tg_kernels *k = e->pieces->job->kernels;
+    const uint64_t start = tg_range_first(&e->ranges, part), end = tg_range_end(&e->ranges, part);
+    e->magnitude[part] = 0;
+    for (uint64_t offset = start; offset < end; offset += TG_BLOCK) {
+        tg_source_block block;
+        const size_t n = tg_block_size(end, offset);
+        const float *values = piece_at(e->pieces, offset, n, &block);
+        uint32_t here = k->max_magnitude(values, n);
+        e->magnitude[part] = here > e->magnitude[part] ? here : e->magnitude[part];
+        if (!e->extremes || here >= TG_INFINITY_BITS)
+            continue;
+        float low, high;
+        k->extremes(values, n, &low, &high);
+        e->least[part] = offset == start || low < e->least[part] ? low : e->least[part];
+        e->largest[part] = offset == start || high > e->largest[part] ? high : e->largest[part];
     }
-    return largest;
+}
+
+/* `least` and `largest` may be NULL, and are not set where a value is not finite. */
+static uint32_t largest_magnitude(const pieces *p, float *least, float *largest)
+{
+    uint32_t magnitude[TG_MAX_RANGES];
+    float low[TG_MAX_RANGES], high[TG_MAX_RANGES];
+    extent e = {p, tg_ranges_of(p->job->pool, p->n, TG_BLOCK), least != NULL, magnitude, low, high};
+    tg_parallel(p->job->pool, e.ranges.parts, extent_of_range, &e);
+    uint32_t found = 0;
+    for (size_t part = 0; part < e.ranges.parts; part++)
+        found = magnitude[part] > found ? magnitude[part] : found;
+    for (size_t part = 0; least && found < TG_INFINITY_BITS && part < e.ranges.parts; part++) {
+        *least = part == 0 || low[part] < *least ? low[part] : *least; /* in order: of 0 and -0 the first one met counts */
+        *largest = part == 0 || high[part] > *largest ? high[part] : *largest;
+    }
+    return found;
 }
 
 /* The e with 2^e <= x < 2^(e+1), x > 0 given as bits. */
@@ -77,7 +120,7 @@ static bool safe_sum(const pieces *p, tg_sum_of what, double *total, int *expone
     *total = sum(p, what, 1, 1);
     if (is_finite(*total) && (*total >= 0x1p-80 || what == TG_SUM_OF_MAGNITUDES))
         return true;
-    uint32_t largest = largest_magnitude(p);
+    uint32_t largest = largest_magnitude(p, NULL, NULL);
     if (largest >= TG_INFINITY_BITS)
         return false;
     *total = 0;
@@ -121,7 +164,7 @@ bool tg_bucket_mean(tg_job *job, uint64_t start, uint64_t n, const float *u, flo
 
 static bool max_norm(const pieces *p, float *norm)
 {
-    uint32_t largest = largest_magnitude(p);
+    uint32_t largest = largest_magnitude(p, NULL, NULL);
     *norm = tg_bits_float(largest);
     return largest < TG_INFINITY_BITS;
 }
@@ -142,16 +185,8 @@ static float clipped(const pieces *p, float radius, uint32_t thousandths)
 static bool between_extremes(const pieces *p, tg_scale *scale)
 {
     float least = 0, largest = 0;
-    if (largest_magnitude(p) >= TG_INFINITY_BITS)
+    if (largest_magnitude(p, &least, &largest) >= TG_INFINITY_BITS)
         return false;
-    for (uint64_t offset = 0; offset < p->n; offset += TG_BLOCK) {
-        size_t n;
-        const float *values = piece_at(p, offset, &n);
-        float low, high;
-        p->job->kernels->extremes(values, n, &low, &high);
-        least = offset == 0 || low < least ? low : least;
-        largest = offset == 0 || high > largest ? high : largest;
-    }
     float width = largest - least;
     scale->centre = width <= FLT_MAX ? least + width * 0.5f : least * 0.5f + largest * 0.5f;
     float above = largest - scale->centre, below = scale->centre - least;
@@ -178,4 +213,42 @@ bool tg_bucket_scale(tg_job *job, const tg_levels_shape *shape, uint64_t start, 
 tg_quantiser tg_quantiser_of(const tg_levels_shape *shape, tg_scale scale)
 {
     return tg_quantiser_from(shape->levels, scale.centre, scale.radius, shape->affine);
+}
+
+/* ---- all buckets ---- */
+
+typedef struct buckets {
+    tg_job *job;
+    uint64_t bucket;
+    tg_bucket_step *step;
+    const void *shape;
+    tg_ranges ranges;
+    atomic_bool failed;
+} buckets;
+
+/* Those that start in a range. */
+static void step_range(void *of, size_t part)
+{
+    buckets *b = of;
+    tg_job job = *b->job;
+    const uint64_t count = job.source.count, end = tg_range_end(&b->ranges, part);
+    uint64_t at = (tg_range_first(&b->ranges, part) + b->bucket - 1) / b->bucket * b->bucket;
+    if (b->ranges.parts > 1)
+        job.pool = NULL;
+    for (; at < end && !atomic_load_explicit(&b->failed, memory_order_relaxed); at += b->bucket)
+        if (!b->step(&job, b->shape, at, count - at < b->bucket ? count - at : b->bucket))
+            atomic_store(&b->failed, true);
+}
+
+/* Threads share out the buckets, or where those are large each bucket. */
+bool tg_each_bucket(tg_job *job, uint64_t bucket, tg_bucket_step *step, const void *shape)
+{
+    const bool large = bucket >= 2 * TG_RANGE_LEAST;
+    tg_pool *pool = large ? NULL : job->pool;
+    buckets b = {.job = job, .bucket = bucket, .step = step, .shape = shape};
+    if (job->source.count == 0)
+        return true;
+    b.ranges = tg_ranges_of(pool, job->source.count, TG_BLOCK);
+    tg_parallel(pool, b.ranges.parts, step_range, &b);
+    return !b.failed;
 }

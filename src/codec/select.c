@@ -1,22 +1,22 @@
 /* Exact selection by radix, threshold selection by bracketing. */
 #include "codec/select.h"
 
+#include <stdatomic.h>
 #include <string.h>
 
 #include "base/bytes.h"
-#include "codec/dense.h"
+#include "kernels/ranges.h"
 
-/* Keys of the block at `first`; notes magnitudes that are not finite. */
-static void keys_of(tg_selection *s, uint64_t first, size_t n)
+size_t tg_keys_of(const tg_selection *s, uint64_t first, size_t n, tg_select_scratch *scratch)
 {
     const tg_kernels *k = s->job->kernels;
     if (s->by_random_key) {
-        k->random_keys(tg_key_of(&s->job->draw, TG_FOR_SELECTION), (uint32_t)first, n, s->keys);
-        return;
+        k->random_keys(tg_key_of(&s->job->draw, TG_FOR_SELECTION), (uint32_t)first, n, scratch->keys);
+        return 0;
     }
-    (void)tg_source_read(&s->job->source, k, first, n, s->block);
-    k->magnitude_keys(s->block->u, n, s->keys);
-    s->nonfinite |= k->count_at_least(s->keys, n, TG_INFINITY_BITS) > 0;
+    const size_t dropped = tg_source_read(&s->job->source, k, first, n, &scratch->block);
+    k->magnitude_keys(scratch->block.u, n, scratch->keys);
+    return dropped;
 }
 
 /* The 31 bits of a key in three digits, most significant first. */
@@ -25,15 +25,51 @@ typedef struct digit {
 } digit;
 static const digit digits[] = {{20, 11}, {10, 10}, {0, 10}};
 
-static void histogram_of_vector(tg_selection *s, unsigned prefix_shift, uint32_t prefix, digit d, uint64_t *bins)
+/* One pass over all keys. */
+typedef struct pass {
+    const tg_selection *selection;
+    tg_ranges ranges;
+    uint32_t least;                         /* counting those that have at least this key */
+    unsigned prefix_shift;                  /* or making a histogram of those that have a prefix */
+    uint32_t prefix;
+    digit digit;
+    atomic_uint_fast64_t passing, *bins;    /* bins: NULL where only counting */
+    atomic_bool nonfinite;                  /* a magnitude is not finite */
+} pass;
+
+static void pass_range(void *of, size_t part)
 {
-    const uint64_t count = s->job->source.count;
-    for (uint64_t first = 0; first < count; first += TG_BLOCK) {
-        size_t n = tg_block_size(count, first);
-        keys_of(s, first, n);
-        s->job->kernels->key_histogram(s->keys, n, prefix_shift, prefix, d.shift, (1u << d.bits) - 1, bins);
+    enum { BINS = 1u << 11 };
+    pass *p = of;
+    const tg_kernels *k = p->selection->job->kernels;
+    tg_select_scratch scratch;
+    uint64_t passing = 0, bins[BINS] = {0}, nonfinite = 0;
+    const uint64_t end = tg_range_end(&p->ranges, part);
+    for (uint64_t first = tg_range_first(&p->ranges, part); first < end; first += TG_BLOCK) {
+        const size_t n = tg_block_size(end, first);
+        (void)tg_keys_of(p->selection, first, n, &scratch);
+        if (!p->selection->by_random_key)
+            nonfinite |= k->count_at_least(scratch.keys, n, TG_INFINITY_BITS);
+        if (p->bins)
+            k->key_histogram(scratch.keys, n, p->prefix_shift, p->prefix, p->digit.shift, (1u << p->digit.bits) - 1, bins);
+        else
+            passing += k->count_at_least(scratch.keys, n, p->least);
     }
+    for (size_t bin = 0; p->bins && bin < BINS; bin++)
+        if (bins[bin] > 0)
+            atomic_fetch_add(&p->bins[bin], bins[bin]);
+    atomic_fetch_add(&p->passing, passing);
+    if (nonfinite > 0)
+        atomic_store(&p->nonfinite, true);
+}
+
+static void run_pass(tg_selection *s, pass *p)
+{
+    p->selection = s;
+    p->ranges = tg_ranges_of(s->job->pool, s->job->source.count, TG_BLOCK);
+    tg_parallel(s->job->pool, p->ranges.parts, pass_range, p);
     s->seen_all = !s->by_random_key;
+    s->nonfinite |= p->nonfinite;
 }
 
 /* Finds the key of the rank-th largest, and how many of that key are among the first `rank`. */
@@ -43,8 +79,11 @@ static tg_cut radix_select(tg_selection *s, uint64_t rank)
     unsigned prefix_shift = 31;
     uint64_t left = rank;
     for (unsigned i = 0; i < 3; i++) {
-        uint64_t bins[1u << 11] = {0};
-        histogram_of_vector(s, prefix_shift, prefix, digits[i], bins);
+        atomic_uint_fast64_t bins[1u << 11];
+        for (size_t bin = 0; bin < sizeof bins / sizeof bins[0]; bin++)
+            atomic_init(&bins[bin], 0);
+        pass p = {.prefix_shift = prefix_shift, .prefix = prefix, .digit = digits[i], .bins = bins};
+        run_pass(s, &p);
         uint32_t bin = (1u << digits[i].bits) - 1;
         while (bin > 0 && bins[bin] < left)
             left -= bins[bin--];
@@ -63,15 +102,9 @@ static tg_cut select_exact(void *data)
 static uint64_t count_vector(void *data, uint32_t key)
 {
     tg_selection *s = data;
-    const uint64_t count = s->job->source.count;
-    uint64_t passing = 0;
-    for (uint64_t first = 0; first < count; first += TG_BLOCK) {
-        size_t n = tg_block_size(count, first);
-        keys_of(s, first, n);
-        passing += s->job->kernels->count_at_least(s->keys, n, key);
-    }
-    s->seen_all = !s->by_random_key;
-    return s->nonfinite ? TG_NOT_KNOWN : passing;
+    pass p = {.least = key};
+    run_pass(s, &p);
+    return s->nonfinite ? TG_NOT_KNOWN : p.passing;
 }
 
 bool tg_search_threshold(const tg_inquiry *q, const tg_guesses *guesses, tg_cut *cut)
@@ -124,47 +157,56 @@ tg_cut tg_select(tg_selection *s, const tg_guesses *guesses)
 
 /* ---- samples ---- */
 
-static size_t read_run(tg_selection *s, uint64_t start, size_t filled)
+/* The n elements from `start` on, to their place in the sample. */
+static void sample_block(tg_selection *s, uint64_t start, size_t n, size_t place, tg_source_block *block)
 {
-    uint64_t left = s->job->source.count - start;
-    size_t n = left < TG_SAMPLE_RUN ? (size_t)left : TG_SAMPLE_RUN;
-    (void)tg_source_read(&s->job->source, s->job->kernels, start, n, s->block);
-    memcpy(s->sample + filled, s->block->u, n * sizeof(float));
-    return filled + n;
+    (void)tg_source_read(&s->job->source, s->job->kernels, start, n, block);
+    memcpy(s->sample + place, block->u, n * sizeof(float));
 }
 
 static size_t sample_all(tg_selection *s)
 {
     const uint64_t count = s->job->source.count;
-    size_t filled = 0;
-    for (uint64_t start = 0; start < count; start += TG_BLOCK) {
-        size_t n = tg_block_size(count, start);
-        (void)tg_source_read(&s->job->source, s->job->kernels, start, n, s->block);
-        memcpy(s->sample + filled, s->block->u, n * sizeof(float));
-        filled += n;
-    }
-    return filled;
+    for (uint64_t start = 0; start < count; start += TG_BLOCK)
+        sample_block(s, start, tg_block_size(count, start), (size_t)start, &s->scratch->block);
+    return (size_t)count;
 }
 
-/* Where run j of `runs` starts. */
+/* Where run j of `runs` starts; a whole run lies there. */
 typedef uint64_t run_start(const tg_selection *s, uint64_t run, uint64_t runs);
 
+typedef struct sampling {
+    tg_selection *selection;
+    uint64_t runs;
+    run_start *start_of;
+    tg_ranges ranges;
+} sampling;
+
 /* Reads runs, asking the memory for many of them before the first is used. */
-static size_t sample_runs(tg_selection *s, uint64_t runs, run_start *start_of)
+static void sample_range(void *of, size_t part)
 {
     enum { BATCH = 32 };
-    size_t filled = 0;
-    for (uint64_t run = 0; run < runs; run += BATCH) {
+    const sampling *p = of;
+    tg_selection *s = p->selection;
+    tg_source_block block;
+    const uint64_t end = tg_range_end(&p->ranges, part) / TG_SAMPLE_RUN;
+    for (uint64_t run = tg_range_first(&p->ranges, part) / TG_SAMPLE_RUN; run < end; run += BATCH) {
         uint64_t starts[BATCH];
-        const size_t here = runs - run < BATCH ? (size_t)(runs - run) : BATCH;
+        const size_t here = end - run < BATCH ? (size_t)(end - run) : BATCH;
         for (size_t i = 0; i < here; i++) {
-            starts[i] = start_of(s, run + i, runs);
+            starts[i] = p->start_of(s, run + i, p->runs);
             tg_source_prefetch(&s->job->source, starts[i]);
         }
         for (size_t i = 0; i < here; i++)
-            filled = read_run(s, starts[i], filled);
+            sample_block(s, starts[i], TG_SAMPLE_RUN, (size_t)(run + i) * TG_SAMPLE_RUN, &block);
     }
-    return filled;
+}
+
+static size_t sample_runs(tg_selection *s, uint64_t runs, run_start *start_of)
+{
+    sampling p = {s, runs, start_of, tg_ranges_of(s->job->pool, runs * TG_SAMPLE_RUN, TG_BLOCK)};
+    tg_parallel(s->job->pool, p.ranges.parts, sample_range, &p);
+    return (size_t)runs * TG_SAMPLE_RUN;
 }
 
 static uint64_t fixed_start(const tg_selection *s, uint64_t run, uint64_t runs)

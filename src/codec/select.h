@@ -18,15 +18,20 @@ typedef struct tg_cut {
 #define TG_SAMPLE_RUN 16u
 #define TG_SAMPLE (TG_SAMPLE_RUNS * TG_SAMPLE_RUN)
 
-/* One selection on its way; lives in the workspace. `sample` has room for what the selector asked for. */
+/* What a thread works in while it looks at a block: on its stack. */
+typedef struct tg_select_scratch {
+    tg_source_block block;
+    uint32_t keys[TG_BLOCK];
+} tg_select_scratch;
+
+/* One selection on its way. `sample` has room for what the selector asked for. */
 typedef struct tg_selection {
     tg_job *job;
     uint64_t wanted; /* k */
     bool by_random_key;
     bool seen_all;   /* set when every magnitude has been looked at */
     bool nonfinite;  /* set when one of them turned out not to be finite */
-    tg_source_block *block;
-    uint32_t *keys;  /* one block of them */
+    tg_select_scratch *scratch; /* of the thread that runs the selection */
     float *sample;
 } tg_selection;
 
@@ -63,5 +68,8 @@ size_t tg_sample_fixed(tg_selection *selection);
 /* The same with `size` elements in runs of 16 at places drawn at random, one run in each equal part of the vector. */
 size_t tg_sample_random(tg_selection *selection, uint64_t size);
 
+/* Keys of the n elements from `first` on, within a block, to scratch->keys; unless they are random, also u to scratch->block, and then
+ * returns how many elements were dropped as not finite. */
+size_t tg_keys_of(const tg_selection *selection, uint64_t first, size_t n, tg_select_scratch *scratch);
 
 #endif

@@ -1,17 +1,12 @@
-/* Encoding a sparse vector: select, collect, code the values and the indices, put the residual right. */
+/* Encoding a sparse vector: select, collect, and let selected.c write what was selected. */
 #include "codec/sparse.h"
 
-#include <string.h>
-
-#include "base/bytes.h"
 #include "codec/levels.h"
-#include "codec/onepass.h"
+#include "codec/selected.h"
 
 const tg_parameter *const tg_sparse_parameters[] = {&tg_parameter_density, &tg_parameter_k,     &tg_parameter_values,
                                                     &tg_parameter_levels,  &tg_parameter_bucket, &tg_parameter_norm,
                                                     &tg_parameter_range,   &tg_parameter_coding, NULL};
-
-enum { HEAD = 8, ENTRY = 8 }; /* bytes of the payload's head and of a directory entry */
 
 size_t tg_fixed_sample_size(uint64_t count) { return (size_t)(count < TG_SAMPLE ? count : TG_SAMPLE); }
 
@@ -22,276 +17,247 @@ static uint64_t most_selected(const tg_spec *spec, uint64_t count, const tg_sele
     return most < count ? most : count;
 }
 
-static tg_dtype values_dtype(tg_values values)
-{
-    return values == TG_VALUES_FP16 ? TG_FLOAT16 : values == TG_VALUES_BF16 ? TG_BFLOAT16 : TG_FLOAT32;
-}
-
 /* What the workspace holds, in this order. Lists have room for candidates, of which the selected ones stay. */
 typedef struct workspace_layout {
-    size_t block, keys, sample, pilot, indices, values, sent, levels, size, room;
+    size_t sieves, portions, sample, pilot, indices, values, sent, gathered, levels, size;
 } workspace_layout;
 
-static workspace_layout layout_of(const tg_spec *spec, uint64_t count, const tg_selector *selector)
+static workspace_layout layout_of(const tg_spec *spec, uint64_t count, const tg_selector *selector, unsigned threads)
 {
-    const size_t most = (size_t)most_selected(spec, count, selector);
-    const bool one_pass = !selector->by_random_key;
-    const size_t candidates = tg_onepass_room(count, tg_onepass_reach(tg_spec_selected(spec, count), selector->exact));
+    const size_t most = (size_t)most_selected(spec, count, selector), ranges = threads == 1 ? 1 : TG_RANGES_PER_THREAD * threads;
+    const bool one_pass = !selector->by_random_key, levels = tg_spec_values(spec) == TG_VALUES_LEVELS;
+    const size_t candidates =
+        tg_onepass_room(count, tg_onepass_reach(tg_spec_selected(spec, count), selector->exact), threads);
+    const size_t room = one_pass && candidates > most ? candidates : most;
     tg_levels_shape shape = tg_levels_shape_of(spec, most);
-    workspace_layout at = {.room = one_pass && candidates > most ? candidates : most};
-    at.keys = at.block + sizeof(tg_source_block);
-    at.sample = at.keys + TG_BLOCK * sizeof(uint32_t);
+    workspace_layout at = {.portions = ranges * sizeof(tg_sieve)};
+    at.sample = at.portions + ranges * sizeof(tg_portion);
     at.pilot = at.sample + (selector->sample_size ? selector->sample_size(count) : 0) * sizeof(float);
     at.indices = at.pilot + (one_pass ? tg_pilot_size(count) : 0) * sizeof(uint32_t);
-    at.values = at.indices + at.room * sizeof(uint32_t);
-    at.sent = at.values + at.room * sizeof(float);
-    at.levels = at.sent + (tg_spec_values(spec) == TG_VALUES_FP32 ? 0 : most) * sizeof(float);
+    at.values = at.indices + room * sizeof(uint32_t);
+    at.sent = at.values + room * sizeof(float);
+    at.gathered = at.sent + (tg_spec_values(spec) == TG_VALUES_FP32 ? 0 : most) * sizeof(float);
+    at.levels = at.gathered + (levels && threads > 1 ? most : 0) * sizeof(float);
     at.levels = (at.levels + 15) / 16 * 16;
-    at.size = at.levels + (tg_spec_values(spec) == TG_VALUES_LEVELS ? tg_levels_workspace(&shape) : 0);
+    at.size = at.levels + (levels ? tg_levels_workspace(&shape) : 0);
     return at;
 }
 
-size_t tg_sparse_workspace(const tg_spec *spec, uint64_t count, const tg_selector *selector)
+size_t tg_sparse_workspace(const tg_spec *spec, uint64_t count, unsigned threads, const tg_selector *selector)
 {
-    return layout_of(spec, count, selector).size;
+    return layout_of(spec, count, selector, threads).size;
 }
 
 size_t tg_sparse_bound(const tg_spec *spec, uint64_t count, const tg_selector *selector)
 {
     const uint64_t most = most_selected(spec, count, selector);
-    /* Segments are shortest, so most numerous, when most elements are selected; each ends in at most one byte of padding. */
-    uint64_t segments = count == 0 ? 0 : ((count - 1) >> tg_segment_log(count, most)) + 1;
-    uint64_t bound = HEAD + segments * (ENTRY + 1) + count / 8;
+    const size_t bound = tg_positions_bound(count, most);
     if (tg_spec_values(spec) == TG_VALUES_LEVELS) {
         tg_levels_shape shape = tg_levels_shape_of(spec, most);
-        return (size_t)bound + tg_levels_bound(&shape);
+        return bound + tg_levels_bound(&shape);
     }
-    return (size_t)(bound + most * tg_dtype_size(values_dtype(tg_spec_values(spec))));
+    return bound + (size_t)most * tg_dtype_size(tg_values_dtype(tg_spec_values(spec)));
 }
 
-/* The list of selected elements, at first with others among them. */
-typedef struct selected {
-    uint32_t *indices;
-    uint32_t origin;      /* the index of the vector's first element */
-    float *values, *sent; /* `sent` is `values` where those are sent as they are */
-    size_t offered;       /* entries that the list starts with */
-    size_t count;         /* of those, the selected ones that have been moved to the front */
-    tg_cut cut;
-    bool winnowed;        /* all that are offered are selected */
-    float *losers;        /* if not NULL, where the values of the others belong */
-    tg_residual_state residual;
-} selected;
+/* ---- where the kernels have nothing for one pass ---- */
 
-/* Lists the selected elements in order. */
-static void list_selected(tg_selection *s, tg_cut cut, selected *list)
+typedef struct key_counts {
+    uint64_t above, equal; /* to the cut */
+} key_counts;
+
+/* Listing what a cut takes. */
+typedef struct listing {
+    tg_selection *selection;
+    tg_selected *list;
+    key_counts *counts; /* of each range; in the end only of those that are selected */
+} listing;
+
+static void count_range(void *of, size_t part)
 {
-    tg_job *job = s->job;
-    const tg_kernels *k = job->kernels;
-    const uint64_t count = job->source.count;
-    for (uint64_t first = 0; first < count; first += TG_BLOCK) {
-        size_t n = tg_block_size(count, first);
-        job->dropped += tg_source_read(&job->source, k, first, n, s->block);
-        if (s->by_random_key)
-            k->random_keys(tg_key_of(&job->draw, TG_FOR_SELECTION), (uint32_t)first, n, s->keys);
-        else
-            k->magnitude_keys(s->block->u, n, s->keys);
+    const listing *l = of;
+    const tg_kernels *k = l->selection->job->kernels;
+    const uint32_t above = l->list->cut.above;
+    const uint64_t end = tg_range_end(&l->list->ranges, part);
+    tg_select_scratch scratch;
+    uint64_t more = 0, least = 0;
+    for (uint64_t first = tg_range_first(&l->list->ranges, part); first < end; first += TG_BLOCK) {
+        const size_t n = tg_block_size(end, first);
+        (void)tg_keys_of(l->selection, first, n, &scratch);
+        least += k->count_at_least(scratch.keys, n, above);
+        more += k->count_at_least(scratch.keys, n, above + 1);
+    }
+    l->counts[part].above = more;
+    l->counts[part].equal = least - more;
+}
+
+/* Lists the selected elements of a range in order. */
+static void list_range(void *of, size_t part)
+{
+    const listing *l = of;
+    tg_sieve *sieve = &l->list->sieves[part];
+    const tg_job *job = l->selection->job;
+    const uint32_t above = l->list->cut.above;
+    const uint64_t end = tg_range_end(&l->list->ranges, part);
+    tg_select_scratch scratch;
+    uint64_t ties = l->counts[part].equal;
+    sieve->dropped = 0;
+    for (uint64_t first = tg_range_first(&l->list->ranges, part); first < end; first += TG_BLOCK) {
+        const size_t n = tg_block_size(end, first);
+        sieve->dropped += tg_keys_of(l->selection, first, n, &scratch);
+        if (l->selection->by_random_key)
+            sieve->dropped += tg_source_read(&job->source, job->kernels, first, n, &scratch.block);
         for (size_t i = 0; i < n; i++) {
-            bool tie = s->keys[i] == cut.above && cut.ties > 0;
-            cut.ties -= tie;
-            if (tie || s->keys[i] > cut.above) {
-                list->indices[list->offered] = (uint32_t)(first + i);
-                list->values[list->offered++] = s->block->u[i];
+            bool tie = scratch.keys[i] == above && ties > 0;
+            ties -= tie;
+            if (tie || scratch.keys[i] > above) {
+                sieve->list.indices[sieve->list.count] = (uint32_t)(first + i);
+                sieve->list.values[sieve->list.count++] = scratch.block.u[i];
             }
         }
     }
 }
 
-/* Moves every element's rest into the residual. */
-static void commit(tg_selection *s)
+/* With several ranges, how many each has must be known first, and which of them have the ties. */
+static void list_selected(tg_selection *s, tg_selected *list, uint32_t *indices, float *values)
 {
-    tg_job *job = s->job;
-    for (uint64_t first = 0; first < job->source.count; first += TG_BLOCK) {
-        size_t n = tg_block_size(job->source.count, first);
-        (void)tg_source_read(&job->source, job->kernels, first, n, s->block);
-        tg_source_commit(&job->source, job->kernels, first, n, s->block, NULL);
+    tg_pool *pool = s->job->pool;
+    key_counts counts[TG_MAX_RANGES] = {{.equal = list->cut.ties}};
+    listing l = {s, list, counts};
+    if (list->ranges.parts > 1)
+        tg_parallel(pool, list->ranges.parts, count_range, &l);
+    uint64_t ties = list->cut.ties, before = 0;
+    for (size_t i = 0; i < list->ranges.parts; i++) {
+        list->sieves[i] = (tg_sieve){.list = {.indices = indices + before, .values = values + before}};
+        if (list->ranges.parts > 1) {
+            counts[i].equal = counts[i].equal < ties ? counts[i].equal : ties;
+            ties -= counts[i].equal;
+            before += counts[i].above + counts[i].equal;
+        }
     }
-}
-
-/* The first place from `from` on whose index is `limit` or more. */
-static size_t first_from(const selected *list, size_t from, uint64_t limit)
-{
-    size_t step = 1;
-    while (from + step < list->offered && list->indices[from + step] < limit)
-        step *= 2;
-    size_t to = from + step < list->offered ? from + step : list->offered;
-    while (from < to) {
-        size_t middle = from + (to - from) / 2;
-        if (list->indices[middle] < limit)
-            from = middle + 1;
-        else
-            to = middle;
+    tg_parallel(pool, list->ranges.parts, list_range, &l);
+    list->winnowed = true;
+    list->cut.taken = 0;
+    for (size_t i = 0; i < list->ranges.parts; i++) {
+        list->cut.taken += list->sieves[i].list.count;
+        s->job->dropped += list->sieves[i].dropped;
     }
-    return from;
-}
-
-/* Moves the selected ones of those offered from `from` to `to` to the front. */
-static void winnow(const tg_kernels *k, selected *list, size_t from, size_t to)
-{
-    if (list->winnowed)
-        list->count = to;
-    else
-        list->count += k->winnow(list->indices + from, list->values + from, to - from, list->cut.above, &list->cut.ties,
-                                 list->losers, list->indices + list->count, list->values + list->count);
-}
-
-/* Directory and index streams; returns the end. The list is winnowed segment by segment, while it is in the cache. */
-static uint8_t *write_indices(const tg_kernels *k, selected *list, uint64_t count, uint8_t *payload)
-{
-    const unsigned log = tg_segment_log(count, list->cut.taken);
-    tg_store32(payload, (uint32_t)list->cut.taken);
-    tg_store32(payload + 4, log);
-    if (count == 0)
-        return payload + HEAD;
-    const uint64_t segments = ((count - 1) >> log) + 1;
-    uint8_t *entry = payload + HEAD, *at = entry + ENTRY * segments;
-    size_t next = 0;
-    for (uint64_t segment = 0; segment < segments; segment++, entry += ENTRY) {
-        uint64_t base = segment << log, length = count - base < UINT64_C(1) << log ? count - base : UINT64_C(1) << log;
-        const size_t before = list->count, to = first_from(list, next, list->origin + base + length);
-        winnow(k, list, next, to);
-        next = to;
-        unsigned mode;
-        const size_t m = list->count - before;
-        uint8_t *end = tg_index_write(list->indices + before, m, list->origin + (uint32_t)base, (uint32_t)length, at, &mode);
-        tg_store32(entry, (uint32_t)m);
-        tg_store32(entry + 4, mode << 30 | (uint32_t)(end - at));
-        at = end;
-    }
-    return at;
-}
-
-/* The values; fills list->sent with what the decoder will see; returns the end. */
-static uint8_t *write_values(tg_job *job, const selected *list, void *levels_workspace, uint8_t *at)
-{
-    const tg_values values = tg_spec_values(job->spec);
-    if (values == TG_VALUES_LEVELS) {
-        tg_levels_shape shape = tg_levels_shape_of(job->spec, list->count);
-        tg_job inner = {.kernels = job->kernels,
-                        .spec = job->spec,
-                        .source = {.gradient = list->values, .dtype = TG_FLOAT32, .count = list->count},
-                        .draw = job->draw,
-                        .workspace = levels_workspace,
-                        .sent = list->sent,
-                        .payload = at};
-        (void)tg_levels_encode(&inner, &shape); /* the values are finite: it cannot fail */
-        job->layout = inner.layout;
-        return at + inner.payload_size;
-    }
-    const tg_dtype dtype = values_dtype(values);
-    const bool as_is = list->sent == list->values;
-    for (size_t first = 0; first < list->count; first += TG_BLOCK) {
-        size_t n = tg_block_size(list->count, first);
-        uint8_t *wire = at + first * tg_dtype_size(dtype);
-        job->saturated += job->kernels->store(dtype, list->values + first, n, wire);
-        if (!as_is)
-            job->kernels->load(dtype, wire, n, list->sent + first);
-    }
-    return at + list->count * tg_dtype_size(dtype);
-}
-
-/* Takes what was sent off the residual. */
-static void settle(tg_job *job, const selected *list)
-{
-    float *residual = job->source.residual;
-    if (list->residual == TG_RESIDUAL_IS_REST)
-        for (size_t j = 0; j < list->count; j++)
-            residual[list->indices[j]] -= list->sent[j];
-    else if (list->sent != list->values)
-        for (size_t j = 0; j < list->count; j++)
-            residual[list->indices[j]] = list->values[j] - list->sent[j];
-    for (size_t j = 0; job->source.momentum && j < list->count; j++)
-        job->source.momentum[list->indices[j]] = 0;
 }
 
 /* Selects over and over the vector, and lists what was selected. */
-static tg_status select_composed(tg_selection *s, const tg_guesses *guesses, selected *list)
+static tg_status select_composed(tg_selection *s, const tg_guesses *guesses, tg_selected *list, uint32_t *indices, float *values)
 {
     tg_job *job = s->job;
-    tg_cut cut = tg_select(s, guesses);
+    list->cut = tg_select(s, guesses);
     /* A selector that did not look at every magnitude has not noticed a bad one; look before it is in the residual. */
     if (job->check_finite && !s->seen_all)
-        s->nonfinite = tg_source_first_nonfinite(&job->source, job->kernels, s->block) < job->source.count;
+        s->nonfinite = tg_source_first_nonfinite(&job->source, job->kernels, job->pool) < job->source.count;
     if (job->check_finite && s->nonfinite)
         return TG_NONFINITE;
-    list_selected(s, cut, list);
-    list->winnowed = true;
-    list->cut.taken = list->offered;
+    list_selected(s, list, indices, values);
     return TG_OK;
 }
 
-static tg_status select_in_one_pass(tg_selection *s, const tg_guesses *guesses, const tg_selector *selector, size_t room,
-                                    uint32_t *pilot, selected *list)
+/* ---- all of it ---- */
+
+static tg_status select_in_one_pass(tg_selection *s, const tg_guesses *guesses, const tg_selector *selector, tg_selected *list,
+                                    uint32_t *indices, float *values, uint32_t *pilot)
 {
     tg_onepass o = {.selection = s,
-                    .list = {.indices = list->indices, .values = list->values, .room = room},
+                    .ranges = list->ranges,
+                    .sieves = list->sieves,
                     .reach = tg_onepass_reach(s->wanted, selector->exact),
                     .pilot = pilot};
+    tg_onepass_divide(&o, indices, values);
     tg_status status = tg_onepass_select(&o, guesses);
-    list->offered = o.list.count;
     list->cut = o.cut;
-    list->winnowed = o.cut.taken == o.list.count;
+    list->winnowed = status == TG_OK && o.cut.taken == tg_listed(&o);
     list->losers = tg_onepass_losers(&o);
     list->residual = o.residual;
     return status;
 }
 
+typedef struct committing {
+    const tg_job *job;
+    tg_ranges ranges;
+} committing;
+
+/* Moves every element's rest into the residual. */
+static void commit_range(void *of, size_t part)
+{
+    const committing *c = of;
+    const tg_job *job = c->job;
+    tg_source_block block;
+    const uint64_t end = tg_range_end(&c->ranges, part);
+    for (uint64_t first = tg_range_first(&c->ranges, part); first < end; first += TG_BLOCK) {
+        const size_t n = tg_block_size(end, first);
+        (void)tg_source_read(&job->source, job->kernels, first, n, &block);
+        tg_source_commit(&job->source, job->kernels, first, n, &block, NULL);
+    }
+}
+
+static tg_status commit(const tg_job *job, tg_selected *list)
+{
+    committing c = {job, list->ranges};
+    /* With alpha different from beta the rest may overflow where u does not. */
+    if (job->check_finite && job->source.alpha != job->source.beta &&
+        tg_source_first_nonfinite(&job->source, job->kernels, job->pool) < job->source.count)
+        return TG_NONFINITE;
+    tg_parallel(job->pool, c.ranges.parts, commit_range, &c);
+    list->residual = TG_RESIDUAL_IS_REST;
+    return TG_OK;
+}
+
 tg_status tg_sparse_encode(tg_job *job, const tg_selector *selector)
 {
-    const workspace_layout at = layout_of(job->spec, job->source.count, selector);
+    const uint64_t count = job->source.count;
+    const workspace_layout at = layout_of(job->spec, count, selector, tg_pool_threads(job->pool));
     char *base = job->workspace;
+    uint32_t *indices = (uint32_t *)(base + at.indices), *pilot = (uint32_t *)(base + at.pilot);
+    float *values = (float *)(base + at.values);
+    tg_select_scratch scratch;
     tg_selection s = {.job = job,
-                      .wanted = tg_spec_selected(job->spec, job->source.count),
+                      .wanted = tg_spec_selected(job->spec, count),
                       .by_random_key = selector->by_random_key,
-                      .block = (tg_source_block *)(base + at.block),
-                      .keys = (uint32_t *)(base + at.keys),
+                      .scratch = &scratch,
                       .sample = (float *)(base + at.sample)};
-    selected list = {.indices = (uint32_t *)(base + at.indices), .values = (float *)(base + at.values)};
-    list.sent = tg_spec_values(job->spec) == TG_VALUES_FP32 ? list.values : (float *)(base + at.sent);
+    tg_selected list = {.ranges = tg_ranges_of(job->pool, count, TG_BLOCK),
+                        .sieves = (tg_sieve *)base,
+                        .portions = (tg_portion *)(base + at.portions),
+                        .gathered = (float *)(base + at.gathered),
+                        .levels_workspace = base + at.levels};
+    list.sent = tg_spec_values(job->spec) == TG_VALUES_FP32 ? NULL : (float *)(base + at.sent);
+    list.sieves[0] = (tg_sieve){.list = {.count = 0}};
     job->layout = 0;
-    if (job->source.count > 0) {
+    if (count > 0) {
         const tg_guesses guesses = selector->guess ? selector->guess(&s) : (tg_guesses){.count = 0};
-        tg_status status = tg_onepass_suits(&s) ? select_in_one_pass(&s, &guesses, selector, at.room,
-                                                                    (uint32_t *)(base + at.pilot), &list)
-                                                : select_composed(&s, &guesses, &list);
+        tg_status status = tg_onepass_suits(&s) ? select_in_one_pass(&s, &guesses, selector, &list, indices, values, pilot)
+                                                : select_composed(&s, &guesses, &list, indices, values);
+        if (status == TG_OK && job->source.residual && list.residual == TG_RESIDUAL_UNTOUCHED)
+            status = commit(job, &list);
         if (status != TG_OK)
             return status;
-        if (job->source.residual && list.residual == TG_RESIDUAL_UNTOUCHED) {
-            /* With alpha different from beta the rest may overflow where u does not. */
-            if (job->check_finite && job->source.alpha != job->source.beta &&
-                tg_source_first_nonfinite(&job->source, job->kernels, s.block) < job->source.count)
-                return TG_NONFINITE;
-            commit(&s);
-            list.residual = TG_RESIDUAL_IS_REST;
-        }
     }
-    uint8_t *values = write_indices(job->kernels, &list, job->source.count, job->payload);
-    uint8_t *end = write_values(job, &list, base + at.levels, values);
-    job->payload_size = (size_t)(end - job->payload);
-    job->selected = list.count;
-    if (job->source.residual)
-        settle(job, &list);
+    tg_selected_write(job, &list);
     return TG_OK;
 }
 
 void tg_sparse_encode_list(tg_job *job, uint32_t origin, uint32_t *indices, float *values, size_t n)
 {
-    selected list = {.indices = indices, .origin = origin, .values = values, .offered = n, .cut.taken = n, .winnowed = true};
-    list.sent = tg_spec_values(job->spec) == TG_VALUES_FP32 ? values : job->sent;
+    tg_sieve all = {.list = {.indices = indices, .values = values, .count = n}};
+    tg_portion portion;
+    const tg_selected list = {.ranges = tg_ranges_of(NULL, job->source.count, TG_BLOCK),
+                              .sieves = &all,
+                              .portions = &portion,
+                              .cut = {.taken = n},
+                              .winnowed = true,
+                              .sent = tg_spec_values(job->spec) == TG_VALUES_FP32 ? NULL : job->sent,
+                              .levels_workspace = job->workspace};
+    for (size_t j = 0; j < n; j++)
+        indices[j] -= origin;
     job->layout = 0;
-    uint8_t *at = write_indices(job->kernels, &list, job->source.count, job->payload);
-    uint8_t *end = write_values(job, &list, job->workspace, at);
-    job->payload_size = (size_t)(end - job->payload);
-    job->selected = n;
+    tg_selected_write(job, &list);
+    for (size_t j = 0; j < n; j++)
+        indices[j] += origin;
 }
 
 double tg_sparse_gamma(const tg_spec *spec, uint64_t count, const tg_selector *selector)

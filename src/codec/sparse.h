@@ -15,12 +15,12 @@ typedef struct tg_selector {
 } tg_selector;
 
 size_t tg_sparse_bound(const tg_spec *spec, uint64_t count, const tg_selector *selector);
-size_t tg_sparse_workspace(const tg_spec *spec, uint64_t count, const tg_selector *selector);
+size_t tg_sparse_workspace(const tg_spec *spec, uint64_t count, unsigned threads, const tg_selector *selector);
 tg_status tg_sparse_encode(tg_job *job, const tg_selector *selector);
 
 /* The payload of n elements that have been selected already, of a vector of job->source.count whose first element has the index `origin`:
  * increasing indices, finite values. Where values are not sent as they are, job->sent receives what the decoder will see. The lists are
- * read only. Needs no more workspace or room than a selection of n. */
+ * as before when it returns. Needs no more workspace or room than a selection of n. */
 void tg_sparse_encode_list(tg_job *job, uint32_t origin, uint32_t *indices, float *values, size_t n);
 
 /* The elements that a sparse payload lists, their indices counted from `origin`; `values` may be NULL. False if it breaks a rule. */
@@ -29,6 +29,7 @@ bool tg_sparse_list(tg_reader *reader, uint32_t origin, uint32_t *indices, float
 bool tg_sparse_open(tg_reader *reader, const tg_payload *payload);
 bool tg_sparse_read(tg_reader *reader, size_t n, tg_read_mode mode, float weight, float *out);
 bool tg_sparse_done(const tg_reader *reader);
+void tg_sparse_seek(tg_reader *reader, uint64_t first);
 
 /* 1 - k/d, k being the fewest elements that the selector may send, and the error of narrow values added. */
 double tg_sparse_gamma(const tg_spec *spec, uint64_t count, const tg_selector *selector);
@@ -39,7 +40,10 @@ size_t tg_fixed_sample_size(uint64_t count);
 /* Defines the functions of a row and the row itself from a `static const tg_selector selector`. */
 #define TG_SPARSE_ROW(row_name, row_id, row_text, row_summary)                                                              \
     static size_t bound(const tg_spec *spec, uint64_t count) { return tg_sparse_bound(spec, count, &selector); }           \
-    static size_t workspace(const tg_spec *spec, uint64_t count) { return tg_sparse_workspace(spec, count, &selector); }   \
+    static size_t workspace(const tg_spec *spec, uint64_t count, unsigned threads)                                         \
+    {                                                                                                                      \
+        return tg_sparse_workspace(spec, count, threads, &selector);                                                       \
+    }                                                                                                                      \
     static tg_status encode(tg_job *job) { return tg_sparse_encode(job, &selector); }                                      \
     static double gamma_of(const tg_spec *spec, uint64_t count) { return tg_sparse_gamma(spec, count, &selector); }        \
     const tg_codec_row row_name = {                                                                                        \
@@ -55,6 +59,7 @@ size_t tg_fixed_sample_size(uint64_t count);
         .open = tg_sparse_open,                                                                                            \
         .read = tg_sparse_read,                                                                                            \
         .done = tg_sparse_done,                                                                                            \
+        .seek = tg_sparse_seek,                                                                                            \
         .gamma = gamma_of,                                                                                                 \
     }
 

@@ -20,8 +20,9 @@ static size_t bound(const tg_spec *spec, uint64_t count)
     return tg_levels_bound(&shape);
 }
 
-static size_t workspace(const tg_spec *spec, uint64_t count)
+static size_t workspace(const tg_spec *spec, uint64_t count, unsigned threads)
 {
+    (void)threads;
     tg_levels_shape shape = shape_of(spec, count);
     return tg_levels_workspace(&shape);
 }
@@ -59,6 +60,7 @@ const tg_codec_row tg_codec_terngrad = {
     .open = open,
     .read = tg_levels_row_read,
     .done = tg_levels_row_done,
+    .seek = tg_levels_row_seek,
     .packed = tg_levels_row_packed,
     .gamma = gamma_of,
 };

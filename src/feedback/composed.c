@@ -8,6 +8,7 @@
 #include "feedback/feedback.h"
 #include "frame/decode.h"
 #include "frame/encode.h"
+#include "kernels/ranges.h"
 
 static tg_status check(tg_feedback *f, const tg_tensor *gradient, tg_error *error)
 {
@@ -20,27 +21,47 @@ static tg_status check(tg_feedback *f, const tg_tensor *gradient, tg_error *erro
     return status;
 }
 
-static tg_status check_finite(const tg_feedback *f, const tg_source *source, tg_source_block *block, tg_error *error)
+/* One of the three steps, for all threads. */
+typedef struct pass {
+    tg_feedback *feedback;
+    tg_source source;
+    tg_ranges ranges;
+    float *u;                /* compensate */
+    const tg_reader *opened; /* update, return: the frame */
+    uint64_t start;          /* return: the residual's element that the frame starts at */
+    const uint32_t *applied;
+    size_t applied_count;
+} pass;
+
+static tg_status check_finite(const tg_feedback *f, const tg_source *source, tg_error *error)
 {
-    uint64_t bad = tg_source_first_nonfinite(source, f->kernels, block);
+    uint64_t bad = tg_source_first_nonfinite(source, f->kernels, f->device->pool);
     if (bad < source->count)
         return tg_fail(error, TG_NONFINITE, "element %" PRIu64 " of the gradient, or its sum with the residual, is not finite",
                        bad);
     return TG_OK;
 }
 
+static void compensate_range(void *of, size_t part)
+{
+    const pass *p = of;
+    tg_source_block block;
+    const uint64_t end = tg_range_end(&p->ranges, part);
+    for (uint64_t first = tg_range_first(&p->ranges, part); first < end; first += TG_BLOCK) {
+        size_t n = tg_block_size(end, first);
+        (void)tg_source_read(&p->source, p->feedback->kernels, first, n, &block);
+        memcpy(p->u + first, block.u, n * sizeof(float));
+    }
+}
+
 static tg_status compensate(tg_feedback *f, const tg_tensor *gradient, const tg_tensor *u, tg_error *error)
 {
-    tg_source source = tg_feedback_source(f, gradient);
-    tg_source_block block;
-    tg_status status = check_finite(f, &source, &block, error);
+    pass p = {.feedback = f, .source = tg_feedback_source(f, gradient), .u = u->data};
+    tg_status status = check_finite(f, &p.source, error);
     if (status != TG_OK)
         return status;
-    for (uint64_t first = 0; first < f->count; first += TG_BLOCK) {
-        size_t n = tg_block_size(f->count, first);
-        (void)tg_source_read(&source, f->kernels, first, n, &block);
-        memcpy((float *)u->data + first, block.u, n * sizeof(float));
-    }
+    p.ranges = tg_ranges_of(f->device->pool, f->count, TG_BLOCK);
+    tg_parallel(f->device->pool, p.ranges.parts, compensate_range, &p);
     return tg_succeed(error);
 }
 
@@ -63,7 +84,7 @@ tg_status tg_feedback_compensate(tg_feedback *feedback, const tg_tensor *gradien
 /* Checks a frame for so many elements of this residual and opens it. */
 static tg_status open_frame(tg_feedback *f, tg_frame frame, uint64_t count, tg_frame_info *info, tg_reader *reader, tg_error *error)
 {
-    tg_status status = tg_frame_check(f->kernels, frame, info, error);
+    tg_status status = tg_frame_check(f->device, frame, info, error);
     if (status != TG_OK)
         return status;
     if (info->count != count)
@@ -85,21 +106,34 @@ static void read_sent(tg_reader *reader, size_t n, float *sent)
 
 static bool was_sent(float sent) { return tg_float_bits(sent) != not_sent; }
 
-static tg_status update(tg_feedback *f, const tg_tensor *gradient, tg_frame frame, tg_error *error)
+/* The frame at the start of a range. */
+static tg_reader reader_at(const pass *p, size_t part)
 {
-    tg_source source = tg_feedback_source(f, gradient);
+    tg_reader reader = *p->opened;
+    if (part > 0)
+        reader.row->seek(&reader, tg_range_first(&p->ranges, part));
+    return reader;
+}
+
+/* Lets threads share out the frame that was opened. */
+static void run_with_frame(pass *p, uint64_t count, tg_part *range)
+{
+    tg_pool *pool = p->opened->grain ? p->feedback->device->pool : NULL;
+    p->ranges = tg_ranges_of(pool, count, p->opened->grain);
+    tg_parallel(pool, p->ranges.parts, range, p);
+}
+
+static void update_range(void *of, size_t part)
+{
+    const pass *p = of;
+    const tg_feedback *f = p->feedback;
+    tg_reader reader = reader_at(p, part);
     tg_source_block block;
-    tg_frame_info info;
-    tg_reader reader = {.row = NULL};
-    tg_status status = check_finite(f, &source, &block, error);
-    if (status == TG_OK)
-        status = open_frame(f, frame, f->count, &info, &reader, error);
-    if (status != TG_OK || f->spec.kind == TG_FEEDBACK_NONE)
-        return status;
-    for (uint64_t first = 0; first < f->count; first += TG_BLOCK) {
+    const uint64_t end = tg_range_end(&p->ranges, part);
+    for (uint64_t first = tg_range_first(&p->ranges, part); first < end; first += TG_BLOCK) {
         float sent[TG_BLOCK];
-        size_t n = tg_block_size(f->count, first);
-        (void)tg_source_read(&source, f->kernels, first, n, &block);
+        size_t n = tg_block_size(end, first);
+        (void)tg_source_read(&p->source, f->kernels, first, n, &block);
         read_sent(&reader, n, sent);
         for (size_t i = 0; i < n; i++) {
             if (f->momentum && was_sent(sent[i]))
@@ -107,8 +141,21 @@ static tg_status update(tg_feedback *f, const tg_tensor *gradient, tg_frame fram
             if (!was_sent(sent[i]))
                 sent[i] = 0;
         }
-        tg_source_commit(&source, f->kernels, first, n, &block, sent);
+        tg_source_commit(&p->source, f->kernels, first, n, &block, sent);
     }
+}
+
+static tg_status update(tg_feedback *f, const tg_tensor *gradient, tg_frame frame, tg_error *error)
+{
+    tg_frame_info info;
+    tg_reader reader = {.row = NULL};
+    pass p = {.feedback = f, .source = tg_feedback_source(f, gradient), .opened = &reader};
+    tg_status status = check_finite(f, &p.source, error);
+    if (status == TG_OK)
+        status = open_frame(f, frame, f->count, &info, &reader, error);
+    if (status != TG_OK || f->spec.kind == TG_FEEDBACK_NONE)
+        return status;
+    run_with_frame(&p, f->count, update_range);
     return tg_succeed(error);
 }
 
@@ -121,6 +168,38 @@ tg_status tg_feedback_update(tg_feedback *feedback, const tg_tensor *gradient, t
     status = update(feedback, gradient, frame, error);
     tg_fp_leave(before);
     return status;
+}
+
+/* The first place in a list of increasing indices whose index is `limit` or more. */
+static size_t first_from(const uint32_t *indices, size_t count, uint64_t limit)
+{
+    size_t from = 0, to = count;
+    while (from < to) {
+        size_t middle = from + (to - from) / 2;
+        if (indices[middle] < limit)
+            from = middle + 1;
+        else
+            to = middle;
+    }
+    return from;
+}
+
+static void return_range(void *of, size_t part)
+{
+    const pass *p = of;
+    tg_reader reader = reader_at(p, part);
+    const uint64_t start = tg_range_first(&p->ranges, part), end = tg_range_end(&p->ranges, part);
+    size_t next = p->applied ? first_from(p->applied, p->applied_count, start) : 0;
+    for (uint64_t first = start; first < end; first += TG_BLOCK) {
+        float sent[TG_BLOCK];
+        size_t n = tg_block_size(end, first);
+        read_sent(&reader, n, sent);
+        for (; p->applied && next < p->applied_count && p->applied[next] < first + n; next++)
+            sent[p->applied[next] - first] = tg_bits_float(not_sent);
+        for (size_t i = 0; i < n; i++)
+            if (was_sent(sent[i]))
+                p->feedback->residual[p->start + first + i] += sent[i];
+    }
 }
 
 /* To the `count` elements of the residual from `start` on; `applied` counts from there too. */
@@ -136,18 +215,8 @@ static tg_status give_back(tg_feedback *f, tg_frame frame, uint64_t start, uint6
     tg_status status = open_frame(f, frame, count, &info, &reader, error);
     if (status != TG_OK)
         return status;
-    float *residual = f->residual + start;
-    size_t next = 0; /* in applied */
-    for (uint64_t first = 0; first < count; first += TG_BLOCK) {
-        float sent[TG_BLOCK];
-        size_t n = tg_block_size(count, first);
-        read_sent(&reader, n, sent);
-        for (; applied && next < applied_count && applied[next] < first + n; next++)
-            sent[applied[next] - first] = tg_bits_float(not_sent);
-        for (size_t i = 0; i < n; i++)
-            if (was_sent(sent[i]))
-                residual[first + i] += sent[i];
-    }
+    pass p = {.feedback = f, .start = start, .opened = &reader, .applied = applied, .applied_count = applied_count};
+    run_with_frame(&p, count, return_range);
     return tg_succeed(error);
 }
 

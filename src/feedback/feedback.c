@@ -10,9 +10,18 @@
 #include "base/status.h"
 #include "frame/encode.h"
 #include "frame/traits.h"
-#include "kernels/sums.h"
+#include "kernels/ranges.h"
 
-static float *zeros(uint64_t count) { return calloc(count ? (size_t)count : 1, sizeof(float)); }
+/* Aligned to cache lines: a vector that lies across two of them costs twice. */
+static float *zeros(uint64_t count)
+{
+    enum { LINE = 64 };
+    const size_t size = ((size_t)count * sizeof(float) / LINE + 1) * LINE;
+    float *made = aligned_alloc(LINE, size);
+    if (made)
+        memset(made, 0, size);
+    return made;
+}
 
 tg_status tg_feedback_create(tg_device *device, const tg_feedback_spec *spec, const tg_spec *codec, uint64_t count,
                              bool insist, tg_feedback **feedback, tg_error *error)
@@ -43,7 +52,8 @@ tg_status tg_feedback_create(tg_device *device, const tg_feedback_spec *spec, co
         free(momentum);
         return tg_fail(error, TG_OUT_OF_MEMORY, "no memory for a residual of %" PRIu64 " elements", count);
     }
-    *made = (tg_feedback){.kernels = device->kernels,
+    *made = (tg_feedback){.device = device,
+                          .kernels = device->kernels,
                           .spec = *spec,
                           .codec = *codec,
                           .count = count,
@@ -76,15 +86,28 @@ void tg_feedback_reset(tg_feedback *feedback)
     feedback->stats = (tg_stats){.steps = 0};
 }
 
+/* A gradient whose squares are summed. */
+typedef struct summand {
+    const tg_kernels *kernels;
+    const tg_tensor *tensor;
+} summand;
+
 /* The finite values of one block of a gradient; what is not finite is dropped or refused later, and must not spoil the norm. */
-static size_t finite_block(const tg_feedback *f, const tg_tensor *gradient, uint64_t first, float *values)
+static void finite_block(const summand *s, uint64_t first, size_t n, float *values)
 {
-    size_t n = tg_block_size(gradient->count, first);
-    f->kernels->widen(gradient->dtype, (const char *)gradient->data + first * tg_dtype_size(gradient->dtype), n, values);
+    const tg_tensor *t = s->tensor;
+    s->kernels->widen(t->dtype, (const char *)t->data + first * tg_dtype_size(t->dtype), n, values);
     for (size_t i = 0; i < n; i++)
         if (!(values[i] - values[i] == 0))
             values[i] = 0;
-    return n;
+}
+
+static double squares_of_block(const void *of, uint64_t first, size_t n)
+{
+    const summand *s = of;
+    float values[TG_BLOCK];
+    finite_block(s, first, n, values);
+    return (double)s->kernels->block_sum(TG_SUM_OF_SQUARES, values, n, 1, 1);
 }
 
 /* DGC's local clipping: the gradient is scaled so that its norm does not exceed `clip`. Where float32 lanes cannot hold the squares, they
@@ -93,17 +116,14 @@ float tg_feedback_clip(const tg_feedback *f, const tg_tensor *gradient)
 {
     if (!(f->spec.clip > 0))
         return 1;
-    float values[TG_BLOCK];
-    tg_tree_sum tree = {.blocks = 0};
-    for (uint64_t first = 0; first < gradient->count; first += TG_BLOCK) {
-        size_t n = finite_block(f, gradient, first, values);
-        tg_tree_add(&tree, (double)f->kernels->block_sum(TG_SUM_OF_SQUARES, values, n, 1, 1));
-    }
-    double squares = tg_tree_total(&tree);
+    const summand s = {f->kernels, gradient};
+    double squares = tg_sum_blocks(f->device->pool, gradient->count, squares_of_block, &s);
     if (!(squares - squares == 0)) {
         squares = 0;
         for (uint64_t first = 0; first < gradient->count; first += TG_BLOCK) {
-            size_t n = finite_block(f, gradient, first, values);
+            float values[TG_BLOCK];
+            const size_t n = tg_block_size(gradient->count, first);
+            finite_block(&s, first, n, values);
             for (size_t i = 0; i < n; i++)
                 squares += (double)values[i] * (double)values[i];
         }
@@ -155,29 +175,44 @@ static void ask_for(const tg_tensor *tensor, uint64_t first, size_t n)
         __builtin_prefetch(at + offset, 0, 2);
 }
 
-/* L2 norm for the statistics, which must cost next to nothing: of more than 2^20 elements only the first 16 of each block count. */
-static double norm_of(const tg_kernels *k, const tg_tensor *tensor)
+/* Elements of the block at `first` that count for the statistics, which must cost next to nothing: of more than 2^20 elements only the first 64 of
+ * every four blocks. Fewer places would be cheaper still, as each is a page that the processor has to find, but tell less where layers differ. */
+enum { SAMPLE = 64, PLACES = 4 * TG_BLOCK };
+static size_t counted(uint64_t count, uint64_t first, size_t n)
 {
-    enum { SAMPLE = 16, AHEAD = 16 };
+    if (count <= 1u << 20)
+        return n;
+    return first % PLACES != 0 ? 0 : n < SAMPLE ? n : SAMPLE;
+}
+
+static double counted_squares(const void *of, uint64_t first, size_t n)
+{
+    enum { AHEAD = 4 };
+    const summand *s = of;
+    const tg_tensor *t = s->tensor;
+    const size_t here = counted(t->count, first, n);
+    if (here == 0)
+        return 0;
+    if (here < n && t->count - first > (AHEAD + 1) * PLACES)
+        ask_for(t, first + AHEAD * PLACES, here);
+    if (t->dtype == TG_FLOAT32)
+        return squares_of(s->kernels, (const float *)t->data + first, here);
+    float wide[TG_BLOCK];
+    s->kernels->widen(t->dtype, (const char *)t->data + first * tg_dtype_size(t->dtype), here, wide);
+    return squares_of(s->kernels, wide, here);
+}
+
+/* L2 norm, or an estimate of it. */
+static double norm_of(const tg_feedback *f, const tg_tensor *tensor)
+{
+    const summand s = {f->kernels, tensor};
     const uint64_t count = tensor->count;
-    double sum = 0, counted = 0;
-    for (uint64_t first = 0; first < count; first += TG_BLOCK) {
-        float wide[TG_BLOCK];
-        const float *values = (const float *)tensor->data + first;
-        size_t n = tg_block_size(count, first);
-        if (count > 1u << 20 && n > SAMPLE) {
-            n = SAMPLE;
-            if (count - first > (AHEAD + 1) * TG_BLOCK)
-                ask_for(tensor, first + AHEAD * TG_BLOCK, n);
-        }
-        if (tensor->dtype != TG_FLOAT32) {
-            k->widen(tensor->dtype, (const char *)tensor->data + first * tg_dtype_size(tensor->dtype), n, wide);
-            values = wide;
-        }
-        sum += squares_of(k, values, n);
-        counted += (double)n;
-    }
-    return count == 0 ? 0 : tg_sqrt(sum * ((double)count / counted));
+    double elements = 0;
+    if (count == 0)
+        return 0;
+    for (uint64_t first = 0; first < count; first += TG_BLOCK)
+        elements += (double)counted(count, first, tg_block_size(count, first));
+    return tg_sqrt(tg_sum_blocks(f->device->pool, count, counted_squares, &s) * ((double)count / elements));
 }
 
 /* A step has been made: what remains is this large. */
@@ -189,8 +224,8 @@ void tg_feedback_note(tg_feedback *f, const tg_tensor *gradient, const tg_encode
     s->bytes += report->bytes;
     s->saturated += report->saturated;
     s->dropped += report->dropped;
-    s->gradient_norm = norm_of(f->kernels, gradient);
-    s->residual_norm = norm_of(f->kernels, &(tg_tensor){f->residual, f->count, TG_FLOAT32});
+    s->gradient_norm = norm_of(f, gradient);
+    s->residual_norm = norm_of(f, &(tg_tensor){f->residual, f->count, TG_FLOAT32});
     s->residual_peak = s->residual_norm > s->residual_peak ? s->residual_norm : s->residual_peak;
     if (s->steps > 1 && before > 0) {
         double ratio = s->residual_norm / before, window = s->steps - 1 < 32 ? (double)(s->steps - 1) : 32;

@@ -7,7 +7,8 @@
 #include "tersegrad.h"
 
 struct tg_feedback {
-    const tg_kernels *kernels;
+    const tg_device *device;
+    const tg_kernels *kernels; /* the device's */
     tg_feedback_spec spec;
     tg_spec codec;
     uint64_t count;

@@ -4,32 +4,56 @@
 #include <string.h>
 
 #include "base/bytes.h"
+#include "kernels/ranges.h"
 
 #define XXH_INLINE_ALL
 #include "xxhash.h"
 
-enum { HEADER = 64, CHECKSUM_AT = 60, BATCH = 64 };
+/* Digests that are made before they are digested: so many that threads have something to share. */
+enum { HEADER = 64, CHECKSUM_AT = 60, BATCH = 4096 };
 
-uint32_t tg_checksum(const tg_kernels *kernels, const uint8_t header[64], const uint8_t *payload, size_t size,
+typedef struct batch {
+    const tg_kernels *kernels;
+    const uint8_t *payload;
+    size_t size;
+    const tg_digests *known;
+    size_t first; /* chunk */
+    tg_ranges ranges;
+    uint8_t digests[BATCH * 8];
+} batch;
+
+static void digest_range(void *of, size_t part)
+{
+    batch *b = of;
+    const uint64_t end = tg_range_end(&b->ranges, part);
+    for (uint64_t byte = tg_range_first(&b->ranges, part); byte < end; byte += TG_CHUNK) {
+        const size_t place = (size_t)(byte / TG_CHUNK), chunk = b->first + place, at = chunk * TG_CHUNK;
+        const bool is_known = b->known && chunk >= b->known->from && chunk < b->known->to;
+        const size_t n = b->size - at < TG_CHUNK ? b->size - at : TG_CHUNK;
+        tg_store64(b->digests + 8 * place, is_known ? b->known->of[chunk] : b->kernels->digest(b->payload + at, n));
+    }
+}
+
+uint32_t tg_checksum(const tg_kernels *kernels, tg_pool *pool, const uint8_t header[64], const uint8_t *payload, size_t size,
                      const tg_digests *known)
 {
     XXH3_state_t root;
     XXH3_INITSTATE(&root);
     (void)XXH3_64bits_reset(&root);
-    uint8_t buffer[BATCH * 8];
-    memcpy(buffer, header, HEADER);
-    memset(buffer + CHECKSUM_AT, 0, 4);
-    (void)XXH3_64bits_update(&root, buffer, HEADER);
-    size_t digests = 0;
-    for (size_t chunk = 0; chunk * TG_CHUNK < size; chunk++) {
-        size_t at = chunk * TG_CHUNK, n = size - at < TG_CHUNK ? size - at : TG_CHUNK;
-        bool is_known = known && chunk >= known->from && chunk < known->to;
-        tg_store64(buffer + 8 * digests++, is_known ? known->of[chunk] : kernels->digest(payload + at, n));
-        if (digests == BATCH) {
-            (void)XXH3_64bits_update(&root, buffer, sizeof buffer);
-            digests = 0;
-        }
+    uint8_t head[HEADER];
+    memcpy(head, header, HEADER);
+    memset(head + CHECKSUM_AT, 0, 4);
+    (void)XXH3_64bits_update(&root, head, HEADER);
+    batch b;
+    b.kernels = kernels;
+    b.payload = payload;
+    b.size = size;
+    b.known = known;
+    for (b.first = 0; b.first * TG_CHUNK < size; b.first += BATCH) {
+        const size_t left = size - b.first * TG_CHUNK, here = left < BATCH * TG_CHUNK ? left : BATCH * TG_CHUNK;
+        b.ranges = tg_ranges_of(pool, here, 64 * TG_CHUNK); /* a chunk is quickly digested */
+        tg_parallel(pool, b.ranges.parts, digest_range, &b);
+        (void)XXH3_64bits_update(&root, b.digests, 8 * ((here + TG_CHUNK - 1) / TG_CHUNK));
     }
-    (void)XXH3_64bits_update(&root, buffer, 8 * digests);
     return (uint32_t)XXH3_64bits_digest(&root);
 }

@@ -2,6 +2,7 @@
 #include "frame/decode.h"
 
 #include <inttypes.h>
+#include <stdatomic.h>
 #include <string.h>
 
 #include "base/fpenv.h"
@@ -11,13 +12,14 @@
 #include "frame/device.h"
 #include "frame/encode.h"
 #include "frame/header.h"
+#include "kernels/ranges.h"
 
 bool tg_frame_open(tg_reader *reader, const tg_kernels *kernels, tg_frame frame, const tg_frame_info *info)
 {
     memset(reader, 0, sizeof *reader);
     reader->kernels = kernels;
     reader->row = tg_codec_row_of(info->spec.codec);
-    reader->step = TG_BLOCK;
+    reader->step = reader->grain = TG_BLOCK;
     tg_payload payload = tg_frame_payload(frame, info);
     return reader->row->open(reader, &payload);
 }
@@ -27,23 +29,56 @@ static size_t step_size(uint64_t count, uint64_t first, uint64_t step)
     return (size_t)(count - first < step ? count - first : step);
 }
 
-static bool walk(tg_reader *reader, uint64_t count)
+/* Where threads may share out a frame's elements: 1 range if only from the start. */
+static tg_ranges ranges_of(tg_pool *pool, uint64_t count, uint64_t grain)
 {
-    const uint64_t step = reader->row->sparse ? TG_LONG_SPARSE_STEP : reader->step;
-    for (uint64_t first = 0; first < count; first += step)
-        if (!tg_frame_next(reader, step_size(count, first, step), TG_READ_CHECK, 0, NULL))
-            return false;
-    return reader->row->done(reader);
+    return tg_ranges_of(grain ? pool : NULL, count, grain);
+}
+
+/* A reader at the start of a range. */
+static void seek(tg_reader *reader, uint64_t first)
+{
+    if (first > 0)
+        reader->row->seek(reader, first);
+}
+
+typedef struct walking {
+    const tg_reader *opened;
+    tg_ranges ranges;
+    atomic_bool broken;
+} walking;
+
+static void walk_range(void *of, size_t part)
+{
+    walking *w = of;
+    tg_reader reader = *w->opened;
+    const uint64_t end = tg_range_end(&w->ranges, part), step = reader.row->sparse ? TG_LONG_SPARSE_STEP : reader.step;
+    bool sound = true;
+    uint64_t first = tg_range_first(&w->ranges, part);
+    seek(&reader, first);
+    for (; first < end && sound && !atomic_load_explicit(&w->broken, memory_order_relaxed); first += step)
+        sound = tg_frame_next(&reader, step_size(end, first, step), TG_READ_CHECK, 0, NULL);
+    if (!sound || (first >= end && !reader.row->done(&reader)))
+        atomic_store(&w->broken, true);
+}
+
+/* Reads everything and writes nothing. */
+static bool walk(const tg_reader *opened, tg_pool *pool, uint64_t count)
+{
+    walking w = {.opened = opened, .ranges = ranges_of(pool, count, opened->grain)};
+    tg_parallel(pool, w.ranges.parts, walk_range, &w);
+    return !w.broken;
 }
 
 /* Header and checksum: the bytes are those that were written. */
-static tg_status check_bytes(const tg_kernels *kernels, tg_frame frame, tg_frame_info *info, tg_error *error)
+static tg_status check_bytes(const tg_device *device, tg_frame frame, tg_frame_info *info, tg_error *error)
 {
     tg_status status = tg_frame_read(frame, info, error);
     if (status != TG_OK || !info->has_checksum)
         return status;
     const uint8_t *bytes = frame.data;
-    uint32_t computed = tg_checksum(kernels, bytes, bytes + TG_HEADER_SIZE, frame.size - TG_HEADER_SIZE, NULL);
+    uint32_t computed =
+        tg_checksum(device->kernels, device->pool, bytes, bytes + TG_HEADER_SIZE, frame.size - TG_HEADER_SIZE, NULL);
     if (computed != tg_header_checksum(bytes))
         return tg_fail(error, TG_CHECKSUM_MISMATCH,
                        "the checksum is %08" PRIx32 " and the bytes give %08" PRIx32 ": the frame was damaged",
@@ -52,19 +87,19 @@ static tg_status check_bytes(const tg_kernels *kernels, tg_frame frame, tg_frame
 }
 
 /* Whether the payload keeps the rules. */
-static tg_status check_payload(const tg_kernels *kernels, tg_frame frame, const tg_frame_info *info, tg_error *error)
+static tg_status check_payload(const tg_device *device, tg_frame frame, const tg_frame_info *info, tg_error *error)
 {
     tg_reader reader;
-    if (!tg_frame_open(&reader, kernels, frame, info) || (reader.walk && !walk(&reader, info->count)))
+    if (!tg_frame_open(&reader, device->kernels, frame, info) || (reader.walk && !walk(&reader, device->pool, info->count)))
         return tg_fail(error, TG_CORRUPT, "the payload of this %s frame breaks a rule of the format",
                        tg_codec_row_of(info->spec.codec)->name);
     return tg_succeed(error);
 }
 
-tg_status tg_frame_check(const tg_kernels *kernels, tg_frame frame, tg_frame_info *info, tg_error *error)
+tg_status tg_frame_check(const tg_device *device, tg_frame frame, tg_frame_info *info, tg_error *error)
 {
-    tg_status status = check_bytes(kernels, frame, info, error);
-    return status == TG_OK ? check_payload(kernels, frame, info, error) : status;
+    tg_status status = check_bytes(device, frame, info, error);
+    return status == TG_OK ? check_payload(device, frame, info, error) : status;
 }
 
 tg_status tg_frame_verify(tg_device *device, tg_frame frame, tg_frame_info *info, tg_error *error)
@@ -73,7 +108,7 @@ tg_status tg_frame_verify(tg_device *device, tg_frame frame, tg_frame_info *info
         return tg_fail(error, TG_INVALID_ARGUMENT, "tg_frame_verify needs a device");
     tg_frame_info read;
     tg_fp_mode before = tg_fp_enter();
-    tg_status status = tg_frame_check(device->kernels, frame, &read, error);
+    tg_status status = tg_frame_check(device, frame, &read, error);
     tg_fp_leave(before);
     if (status == TG_OK && info)
         *info = read;
@@ -81,20 +116,20 @@ tg_status tg_frame_verify(tg_device *device, tg_frame frame, tg_frame_info *info
 }
 
 /* Checks every frame before anything is written. */
-static tg_status check_frames(const tg_kernels *kernels, const tg_frame *frames, size_t frame_count, unsigned flags,
+static tg_status check_frames(const tg_device *device, const tg_frame *frames, size_t frame_count, unsigned flags,
                               uint64_t count, tg_error *error)
 {
     for (size_t i = 0; i < frame_count; i++) {
         tg_frame_info info;
         tg_error why = {""};
         tg_status status = flags & TG_VERIFIED ? tg_frame_read(frames[i], &info, &why)
-                                               : check_bytes(kernels, frames[i], &info, &why);
+                                               : check_bytes(device, frames[i], &info, &why);
         /* Counts before contents: a few bytes may stand for four billion elements, and take as long. */
         if (status == TG_OK && info.count != count)
             return tg_fail(error, TG_SHAPE_MISMATCH, "frame %zu has %" PRIu64 " elements and the output %" PRIu64, i,
                            info.count, count);
         if (status == TG_OK && !(flags & TG_VERIFIED))
-            status = check_payload(kernels, frames[i], &info, &why);
+            status = check_payload(device, frames[i], &info, &why);
         if (status != TG_OK)
             return tg_fail(error, status, "frame %zu: %s", i, why.message);
     }
@@ -116,73 +151,116 @@ static bool add_packed(const tg_kernels *k, tg_reader *readers, size_t frame_cou
     return true;
 }
 
+/* Up to TG_MAX_NARROW_FRAMES frames that are added in one pass. */
+typedef struct batch {
+    const tg_kernels *kernels;
+    const tg_reader *opened;
+    size_t frame_count;
+    float weight;
+    bool fresh;          /* the first one sets the output */
+    float scale;         /* of the sum, at the end */
+    const tg_tensor *out;
+    uint64_t step;
+    tg_ranges ranges;
+    atomic_bool broken;
+} batch;
+
 static void scale_in_place(const tg_kernels *k, float scale, size_t n, float *values)
 {
     for (size_t first = 0; first < n; first += TG_BLOCK)
         k->set_scaled(values + first, scale, tg_block_size(n, first), values + first);
 }
 
-/* Adds up to TG_MAX_NARROW_FRAMES frames in one pass; `fresh`: the first one sets the output. The sum is scaled at the end. */
-static tg_status add_batch(const tg_kernels *k, const tg_frame *frames, size_t frame_count, float weight, bool fresh, float scale,
+/* Adds the next n elements, the first of which is `first`, of all frames. */
+static bool add_step(const batch *b, tg_reader *readers, size_t frame_count, uint64_t first, size_t n)
+{
+    const tg_kernels *k = b->kernels;
+    const tg_dtype dtype = b->out->dtype;
+    char *elements = (char *)b->out->data + first * tg_dtype_size(dtype);
+    float narrow_sum[TG_BLOCK], *sum = narrow_sum;
+    if (dtype == TG_FLOAT32)
+        sum = (float *)b->out->data + first;
+    else if (!b->fresh)
+        k->widen(dtype, elements, n, sum);
+    if (b->fresh && (frame_count == 0 || readers[0].row->sparse))
+        memset(sum, 0, n * sizeof *sum);
+    const bool fused = add_packed(k, readers, frame_count, n, b->fresh, b->weight, sum);
+    for (size_t i = 0; !fused && i < frame_count; i++)
+        if (!tg_frame_next(&readers[i], n, b->fresh && i == 0 ? TG_READ_SET : TG_READ_ADD, b->weight, sum))
+            return false;
+    if (b->scale != 1)
+        scale_in_place(k, b->scale, n, sum);
+    if (dtype != TG_FLOAT32)
+        (void)k->narrow(dtype, sum, n, elements);
+    return true;
+}
+
+static void add_range(void *of, size_t part)
+{
+    batch *b = of;
+    tg_reader readers[TG_MAX_NARROW_FRAMES];
+    const size_t frame_count = b->frame_count;
+    const uint64_t start = tg_range_first(&b->ranges, part), end = tg_range_end(&b->ranges, part);
+    for (size_t i = 0; i < frame_count; i++) {
+        readers[i] = b->opened[i];
+        seek(&readers[i], start);
+    }
+    for (uint64_t first = start; first < end && !atomic_load_explicit(&b->broken, memory_order_relaxed); first += b->step)
+        if (!add_step(b, readers, frame_count, first, step_size(end, first, b->step)))
+            atomic_store(&b->broken, true);
+}
+
+static tg_status add_batch(const tg_device *device, const tg_frame *frames, size_t frame_count, float weight, bool fresh, float scale,
                            const tg_tensor *out, tg_error *error)
 {
     tg_reader readers[TG_MAX_NARROW_FRAMES];
     tg_frame_info infos[TG_MAX_NARROW_FRAMES];
-    for (size_t i = 0; i < frame_count; i++)
-        if (tg_frame_read(frames[i], &infos[i], error) != TG_OK || !tg_frame_open(&readers[i], k, frames[i], &infos[i]))
+    batch b = {device->kernels, readers, frame_count, weight, fresh, scale, out, .step = TG_BLOCK};
+    uint64_t grain = TG_BLOCK;
+    for (size_t i = 0; i < frame_count; i++) {
+        if (tg_frame_read(frames[i], &infos[i], error) != TG_OK ||
+            !tg_frame_open(&readers[i], device->kernels, frames[i], &infos[i]))
             return tg_fail(error, TG_CORRUPT, "a frame that was called verified breaks a rule of the format");
-    float narrow_sum[TG_BLOCK];
-    uint64_t step = frame_count > 0 && out->dtype == TG_FLOAT32 ? readers[0].step : TG_BLOCK;
-    for (size_t i = 0; i < frame_count; i++)
-        step = readers[i].step < step ? readers[i].step : step;
-    if (frame_count == 1 && readers[0].row->sparse && !fresh && scale == 1 && out->dtype == TG_FLOAT32)
-        step = TG_LONG_SPARSE_STEP;
-    for (uint64_t first = 0; first < out->count; first += step) {
-        size_t n = step_size(out->count, first, step);
-        char *elements = (char *)out->data + first * tg_dtype_size(out->dtype);
-        float *sum = narrow_sum;
         if (out->dtype == TG_FLOAT32)
-            sum = (float *)out->data + first;
-        else if (!fresh)
-            k->widen(out->dtype, elements, n, sum);
-        if (fresh && (frame_count == 0 || readers[0].row->sparse))
-            memset(sum, 0, n * sizeof *sum);
-        const bool fused = add_packed(k, readers, frame_count, n, fresh, weight, sum);
-        for (size_t i = 0; !fused && i < frame_count; i++)
-            if (!tg_frame_next(&readers[i], n, fresh && i == 0 ? TG_READ_SET : TG_READ_ADD, weight, sum))
-                return tg_fail(error, TG_CORRUPT, "a frame that was called verified breaks a rule of the format");
-        if (scale != 1)
-            scale_in_place(k, scale, n, sum);
-        if (out->dtype != TG_FLOAT32)
-            (void)k->narrow(out->dtype, sum, n, elements);
+            b.step = i == 0 || readers[i].step < b.step ? readers[i].step : b.step;
+        if (readers[i].grain == 0 || grain == 0)
+            grain = 0;
+        else
+            grain = readers[i].grain > grain ? readers[i].grain : grain;
     }
+    if (frame_count == 1 && readers[0].row->sparse && !fresh && scale == 1 && out->dtype == TG_FLOAT32)
+        b.step = TG_LONG_SPARSE_STEP;
+    b.ranges = ranges_of(device->pool, out->count, grain);
+    tg_parallel(device->pool, b.ranges.parts, add_range, &b);
+    if (b.broken)
+        return tg_fail(error, TG_CORRUPT, "a frame that was called verified breaks a rule of the format");
     return TG_OK;
 }
 
 /* Any number of frames, in batches. */
-static tg_status add_all(const tg_kernels *k, const tg_frame *frames, size_t frame_count, float weight, bool fresh, float scale,
+static tg_status add_all(const tg_device *device, const tg_frame *frames, size_t frame_count, float weight, bool fresh, float scale,
                          const tg_tensor *out, tg_error *error)
 {
     tg_status status = TG_OK;
     for (size_t done = 0; status == TG_OK && (done < frame_count || (fresh && done == 0));) {
         size_t n = frame_count - done < TG_MAX_NARROW_FRAMES ? frame_count - done : TG_MAX_NARROW_FRAMES;
         const bool last = done + n == frame_count;
-        status = add_batch(k, frames + done, n, weight, fresh && done == 0, last ? scale : 1, out, error);
+        status = add_batch(device, frames + done, n, weight, fresh && done == 0, last ? scale : 1, out, error);
         done += n ? n : 1;
     }
     return status;
 }
 
-tg_status tg_decode_mean(const tg_kernels *kernels, const tg_frame *frames, size_t frame_count, float scale, float *wide,
+tg_status tg_decode_mean(const tg_device *device, const tg_frame *frames, size_t frame_count, float scale, float *wide,
                          const tg_tensor *out, tg_error *error)
 {
     if (out->dtype == TG_FLOAT32 || frame_count <= TG_MAX_NARROW_FRAMES)
-        return add_all(kernels, frames, frame_count, 1, true, scale, out, error);
+        return add_all(device, frames, frame_count, 1, true, scale, out, error);
     const tg_tensor sum = {wide, out->count, TG_FLOAT32};
-    tg_status status = add_all(kernels, frames, frame_count, 1, true, scale, &sum, error);
+    tg_status status = add_all(device, frames, frame_count, 1, true, scale, &sum, error);
     for (uint64_t first = 0; status == TG_OK && first < out->count; first += TG_BLOCK)
-        (void)kernels->narrow(out->dtype, wide + first, tg_block_size(out->count, first),
-                              (char *)out->data + first * tg_dtype_size(out->dtype));
+        (void)device->kernels->narrow(out->dtype, wide + first, tg_block_size(out->count, first),
+                                      (char *)out->data + first * tg_dtype_size(out->dtype));
     return status;
 }
 
@@ -193,7 +271,7 @@ size_t tg_frame_list(const tg_kernels *kernels, tg_frame frame, uint64_t first, 
     if (tg_frame_read(frame, &info, NULL) != TG_OK || !tg_frame_open(&reader, kernels, frame, &info) || !reader.row->sparse ||
         !tg_sparse_list(&reader, (uint32_t)first, indices, values))
         return 0; /* cannot be: it was checked */
-    return (size_t)reader.sparse.selected;
+    return (size_t)reader.sparse.positions.listed;
 }
 
 static tg_status decode(tg_device *device, const tg_frame *frames, size_t frame_count, float weight, unsigned flags,
@@ -212,9 +290,9 @@ static tg_status decode(tg_device *device, const tg_frame *frames, size_t frame_
         return tg_fail(error, TG_INVALID_ARGUMENT,
                        "%zu frames are too many for a 16-bit output: the limit is %d; sum into float32", frame_count,
                        TG_MAX_NARROW_FRAMES);
-    status = check_frames(device->kernels, frames, frame_count, flags, out->count, error);
+    status = check_frames(device, frames, frame_count, flags, out->count, error);
     if (status == TG_OK)
-        status = add_all(device->kernels, frames, frame_count, weight, fresh, 1, out, error);
+        status = add_all(device, frames, frame_count, weight, fresh, 1, out, error);
     return status == TG_OK ? tg_succeed(error) : status;
 }
 

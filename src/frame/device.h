@@ -1,11 +1,14 @@
-/* A device: the kernels that were picked for it. */
+/* A device: the kernels that were picked for it, and its threads. */
 #ifndef TG_FRAME_DEVICE_H
 #define TG_FRAME_DEVICE_H
 
+#include "base/pool.h"
 #include "codec/codec.h"
 
 struct tg_device {
     const tg_kernels *kernels;
+    tg_pool *pool; /* NULL for one thread */
+    char name[48]; /* as tg_device_open takes it */
 };
 
 #endif

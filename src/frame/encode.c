@@ -34,7 +34,8 @@ tg_status tg_codec_create(tg_device *device, const tg_spec *spec, uint64_t max_c
                        max_count, TG_MAX_COUNT);
     const tg_codec_row *row = tg_codec_row_of(spec->codec);
     tg_codec *made = malloc(sizeof *made);
-    void *workspace = malloc(row->workspace(spec, max_count));
+    const size_t workspace_size = row->workspace(spec, max_count, tg_pool_threads(device->pool));
+    void *workspace = malloc(workspace_size ? workspace_size : 1);
     /* A list of selected elements may have up to twice the segments that a bound of its count allows for, at 9 bytes. */
     uint64_t *digests = malloc((row->bound(spec, max_count) / TG_CHUNK + (size_t)(max_count >> 21) + 2) * sizeof *digests);
     if (!made || !workspace || !digests) {
@@ -42,7 +43,7 @@ tg_status tg_codec_create(tg_device *device, const tg_spec *spec, uint64_t max_c
         free(workspace);
         free(digests);
         return tg_fail(error, TG_OUT_OF_MEMORY, "no memory for the %zu bytes of workspace of %s for %" PRIu64 " elements",
-                       row->workspace(spec, max_count), row->name, max_count);
+                       workspace_size, row->name, max_count);
     }
     *made = (tg_codec){.device = device,
                        .spec = *spec,
@@ -50,7 +51,7 @@ tg_status tg_codec_create(tg_device *device, const tg_spec *spec, uint64_t max_c
                        .row = row,
                        .max_count = max_count,
                        .workspace = workspace,
-                       .workspace_size = row->workspace(spec, max_count),
+                       .workspace_size = workspace_size,
                        .digests = digests};
     *codec = made;
     return tg_succeed(error);
@@ -71,7 +72,7 @@ bool tg_codec_retune(tg_codec *codec, uint32_t amount)
 {
     tg_spec other = codec->spec;
     other.amount = amount;
-    if (codec->row->workspace(&other, codec->max_count) > codec->workspace_size ||
+    if (codec->row->workspace(&other, codec->max_count, tg_pool_threads(codec->device->pool)) > codec->workspace_size ||
         codec->row->bound(&other, codec->max_count) > codec->row->bound(&codec->largest, codec->max_count))
         return false;
     codec->spec = other;
@@ -100,13 +101,9 @@ static tg_status nonfinite_at(uint64_t index, tg_error *error)
                    "element %" PRIu64 " is not finite; mend the input, or choose the policy that drops such values", index);
 }
 
-/* The block that looking for non-finite values works in: every codec's workspace starts with one. */
-static tg_source_block *scratch_block(tg_codec *codec) { return codec->workspace; }
-
 /* Header, checksum and report of a job that is done. */
 static void finish(const tg_codec *codec, const tg_job *job, const tg_encode_options *options, void *frame, tg_encode_report *report)
 {
-    const tg_kernels *kernels = codec->device->kernels;
     tg_frame_info info = {.spec = codec->spec,
                           .dtype = job->source.dtype,
                           .count = job->source.count,
@@ -116,7 +113,7 @@ static void finish(const tg_codec *codec, const tg_job *job, const tg_encode_opt
                           .has_checksum = !options->no_checksum};
     tg_header_write(&info, frame);
     if (info.has_checksum)
-        tg_header_set_checksum(frame, tg_checksum(kernels, frame, job->payload, job->payload_size, &job->digests));
+        tg_header_set_checksum(frame, tg_checksum(job->kernels, job->pool, frame, job->payload, job->payload_size, &job->digests));
     if (report)
         *report = (tg_encode_report){.bytes = (size_t)info.bytes,
                                      .selected = job->selected,
@@ -146,6 +143,7 @@ tg_status tg_encode_source(tg_codec *codec, const tg_source *source, const tg_en
     const tg_encode_options defaults = {.nonfinite = TG_NONFINITE_REJECT};
     options = options ? options : &defaults;
     const tg_kernels *kernels = codec->device->kernels;
+    tg_pool *pool = codec->device->pool;
     if (source->count > codec->max_count)
         return tg_fail(error, TG_SHAPE_MISMATCH, "the tensor has %" PRIu64 " elements; the codec was made for up to %" PRIu64,
                        source->count, codec->max_count);
@@ -158,6 +156,7 @@ tg_status tg_encode_source(tg_codec *codec, const tg_source *source, const tg_en
     /* A residual that beta = 0 has wiped could not be put back: look first. */
     const bool trust = options->nonfinite == TG_NONFINITE_TRUST && !(source->residual && source->beta == 0);
     tg_job job = {.kernels = kernels,
+                  .pool = pool,
                   .spec = &codec->spec,
                   .source = *source,
                   .draw = options->draw,
@@ -167,12 +166,12 @@ tg_status tg_encode_source(tg_codec *codec, const tg_source *source, const tg_en
                   .digests.of = options->no_checksum ? NULL : codec->digests};
     job.source.drop_nonfinite = options->nonfinite == TG_NONFINITE_ZERO;
     if (!trust && !job.source.drop_nonfinite) {
-        uint64_t bad = tg_source_first_nonfinite(source, kernels, scratch_block(codec));
+        uint64_t bad = tg_source_first_nonfinite(source, kernels, pool);
         if (bad < source->count)
             return nonfinite_at(bad, error);
     }
     if (codec->row->encode(&job) != TG_OK)
-        return nonfinite_at(tg_source_first_nonfinite(source, kernels, scratch_block(codec)), error);
+        return nonfinite_at(tg_source_first_nonfinite(source, kernels, pool), error);
 
     finish(codec, &job, options, frame, report);
     return tg_succeed(error);

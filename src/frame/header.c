@@ -42,13 +42,14 @@ static bool layout_fits(const tg_spec *spec, unsigned layout)
     switch (tg_spec_coding(spec)) {
     case TG_CODING_PACKED: return layout == TG_LAYOUT_PACKED;
     case TG_CODING_ELIAS: return layout == TG_LAYOUT_ELIAS_SPARSE || layout == TG_LAYOUT_ELIAS_DENSE;
-    case TG_CODING_ENTROPY: return layout == TG_LAYOUT_ENTROPY;
+    case TG_CODING_ENTROPY: return layout >= TG_LAYOUT_ENTROPY && layout < TG_LAYOUTS;
     case TG_CODING_AUTO: break;
     }
     return layout < TG_LAYOUTS;
 }
 
-static const char *const layout_texts[TG_LAYOUTS] = {"packed", "elias-sparse", "elias-dense", "entropy"};
+static const char *const layout_texts[TG_LAYOUTS] = {"packed", "elias-sparse", "elias-dense", "entropy", "entropy-sparse",
+                                                   "prefix"};
 
 const char *tg_layout_text(unsigned layout) { return layout < TG_LAYOUTS ? layout_texts[layout] : "unknown"; }
 

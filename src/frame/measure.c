@@ -40,15 +40,15 @@ static double entropy_of(const tg_kernels *kernels, tg_frame frame, const tg_fra
 static tg_status measure(tg_device *device, tg_frame frame, tg_frame_parts *parts, tg_error *error)
 {
     tg_frame_info info;
-    tg_status status = tg_frame_check(device->kernels, frame, &info, error);
+    tg_status status = tg_frame_check(device, frame, &info, error);
     if (status != TG_OK)
         return status;
     tg_reader reader;
     if (!tg_frame_open(&reader, device->kernels, frame, &info)) /* cannot be: it was just checked */
         return tg_fail(error, TG_CORRUPT, "the frame changed while it was measured");
-    *parts = (tg_frame_parts){.selected = reader.row->sparse ? reader.sparse.selected : info.count,
+    *parts = (tg_frame_parts){.selected = reader.row->sparse ? reader.sparse.positions.listed : info.count,
                               .scale_bytes = reader.levels.scale_bytes,
-                              .index_bytes = reader.sparse.index_bytes};
+                              .index_bytes = reader.sparse.positions.bytes};
     parts->value_bytes = info.bytes - TG_HEADER_SIZE - parts->scale_bytes - parts->index_bytes;
     if (reader.levels.width > 0 && reader.levels.shape.count > 0)
         parts->level_entropy =

@@ -189,6 +189,8 @@ extern const tg_kernels tg_kernels_scalar;
 #if defined(__x86_64__)
 extern const tg_kernels tg_kernels_avx2;
 extern const tg_kernels tg_kernels_avx512;
+#elif defined(__AARCH64EL__) /* little-endian: elements in memory are as they are on the wire */
+extern const tg_kernels tg_kernels_neon;
 #endif
 
 /* The tables this machine can run, best first; NULL ends. */

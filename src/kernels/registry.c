@@ -32,6 +32,8 @@ static const struct {
 #if defined(__x86_64__)
     {&tg_kernels_avx512, has_avx512},
     {&tg_kernels_avx2, has_avx2},
+#elif defined(__AARCH64EL__)
+    {&tg_kernels_neon, always},
 #endif
     {&tg_kernels_scalar, always},
 };

@@ -1,7 +1,10 @@
 /* Compensation, block by block. */
 #include "kernels/source.h"
 
+#include <stdatomic.h>
 #include <string.h>
+
+#include "kernels/ranges.h"
 
 static const void *element_at(const tg_source *s, uint64_t index)
 {
@@ -85,23 +88,45 @@ void tg_source_undo(const tg_source *s, const tg_kernels *k, uint64_t first, siz
     }
 }
 
-uint64_t tg_source_first_nonfinite(const tg_source *s, const tg_kernels *k, tg_source_block *b)
+typedef struct looking {
+    tg_source source;
+    const tg_kernels *kernels;
+    tg_ranges ranges;
+    atomic_uint_fast64_t found; /* the lowest index so far of an element that is not finite */
+} looking;
+
+static size_t first_bad(const tg_source *s, const tg_kernels *k, uint64_t first, size_t n)
 {
-    tg_source as_is = *s;
-    as_is.drop_nonfinite = false;
-    for (uint64_t first = 0; first < s->count; first += TG_BLOCK) {
-        size_t n = tg_block_size(s->count, first);
-        if (k->all_finite && s->dtype == TG_FLOAT32 && !s->momentum &&
-            k->all_finite(element_at(s, first), s->residual ? s->residual + first : NULL, s->alpha, s->beta, n))
-            continue;
-        (void)tg_source_read(&as_is, k, first, n, b);
-        size_t bad = k->first_nonfinite(b->u, n);
-        if (s->residual) {
-            size_t bad_rest = k->first_nonfinite(b->rest, n);
-            bad = bad_rest < bad ? bad_rest : bad;
-        }
-        if (bad < n)
-            return first + bad;
+    tg_source_block block;
+    if (k->all_finite && s->dtype == TG_FLOAT32 && !s->momentum &&
+        k->all_finite(element_at(s, first), s->residual ? s->residual + first : NULL, s->alpha, s->beta, n))
+        return n;
+    (void)tg_source_read(s, k, first, n, &block);
+    size_t bad = k->first_nonfinite(block.u, n);
+    if (s->residual) {
+        size_t bad_rest = k->first_nonfinite(block.rest, n);
+        bad = bad_rest < bad ? bad_rest : bad;
     }
-    return s->count;
+    return bad;
+}
+
+static void look_at_range(void *of, size_t part)
+{
+    looking *l = of;
+    const uint64_t end = tg_range_end(&l->ranges, part);
+    for (uint64_t first = tg_range_first(&l->ranges, part); first < end && first < atomic_load(&l->found); first += TG_BLOCK) {
+        const size_t n = tg_block_size(end, first), bad = first_bad(&l->source, l->kernels, first, n);
+        uint_fast64_t lowest = atomic_load(&l->found);
+        while (bad < n && first + bad < lowest && !atomic_compare_exchange_weak(&l->found, &lowest, first + bad))
+            continue;
+    }
+}
+
+uint64_t tg_source_first_nonfinite(const tg_source *s, const tg_kernels *k, tg_pool *pool)
+{
+    looking l = {.source = *s, .kernels = k, .ranges = tg_ranges_of(pool, s->count, TG_BLOCK)};
+    l.source.drop_nonfinite = false;
+    atomic_init(&l.found, s->count);
+    tg_parallel(pool, l.ranges.parts, look_at_range, &l);
+    return atomic_load(&l.found);
 }

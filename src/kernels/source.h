@@ -8,6 +8,7 @@
 #ifndef TG_KERNELS_SOURCE_H
 #define TG_KERNELS_SOURCE_H
 
+#include "base/pool.h"
 #include "kernels/kernels.h"
 
 typedef struct tg_source {
@@ -52,6 +53,6 @@ void tg_source_undo(const tg_source *source, const tg_kernels *kernels, uint64_t
                     tg_source_block *block);
 
 /* Index of the first element whose gradient, u or rest is not finite; count if all are. */
-uint64_t tg_source_first_nonfinite(const tg_source *source, const tg_kernels *kernels, tg_source_block *block);
+uint64_t tg_source_first_nonfinite(const tg_source *source, const tg_kernels *kernels, tg_pool *pool);
 
 #endif

@@ -60,7 +60,7 @@ static void apply(tg_reduction *r)
     for (size_t i = 0; i < r->plan->piece_count; i++) {
         const tg_tensor out = tg_piece_of(r, &r->plan->pieces[i]);
         /* The frames were checked or made here, so this cannot fail. */
-        (void)!tg_decode_mean(reducer->kernels, frames_of(r, i), reducer->world, 1.0f / (float)reducer->world, reducer->wide, &out, NULL);
+        (void)!tg_decode_mean(reducer->device, frames_of(r, i), reducer->world, 1.0f / (float)reducer->world, reducer->wide, &out, NULL);
     }
 }
 

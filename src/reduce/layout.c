@@ -98,7 +98,7 @@ static bool make_plan(tg_reducer *r, bool dense, tg_plan *plan)
                                       .grain = dense ? TG_BLOCK : grain_of(&r->tensors[i]),
                                       .balanced = !dense && is_balanced(r, &r->tensors[i])};
     const uint32_t owners = r->functions->has_results ? r->world : 1;
-    const bool made = tensors && tg_plan_make(tensors, r->tensor_count, r->options.chunk, owners, &r->pool, plan);
+    const bool made = tensors && tg_plan_make(tensors, r->tensor_count, r->options.chunk, owners, &r->arena, plan);
     free(tensors);
     return made;
 }

@@ -6,11 +6,11 @@ static void prepare(tg_reducer *r, tg_leg *leg, tg_message_kind kind, tg_exchang
 {
     leg->kind = kind;
     leg->number = number;
-    leg->send = tg_pool_take(&r->pool, r->world, sizeof *leg->send);
-    leg->send_size = tg_pool_take(&r->pool, r->world, sizeof *leg->send_size);
-    leg->receive = tg_pool_take(&r->pool, r->world, sizeof *leg->receive);
-    leg->capacity = tg_pool_take(&r->pool, r->world, sizeof *leg->capacity);
-    leg->received = tg_pool_take(&r->pool, r->world, sizeof *leg->received);
+    leg->send = tg_arena_take(&r->arena, r->world, sizeof *leg->send);
+    leg->send_size = tg_arena_take(&r->arena, r->world, sizeof *leg->send_size);
+    leg->receive = tg_arena_take(&r->arena, r->world, sizeof *leg->receive);
+    leg->capacity = tg_arena_take(&r->arena, r->world, sizeof *leg->capacity);
+    leg->received = tg_arena_take(&r->arena, r->world, sizeof *leg->received);
     leg->exchange = (tg_exchange){.kind = exchange,
                                   .world = r->world,
                                   .send = leg->send,
@@ -23,13 +23,13 @@ static void prepare(tg_reducer *r, tg_leg *leg, tg_message_kind kind, tg_exchang
 /* Room for what goes out, and for what comes from every other rank. */
 static void give_room(tg_reducer *r, tg_leg *leg, size_t out, const size_t *in)
 {
-    leg->out = tg_pool_take(&r->pool, out, 1);
+    leg->out = tg_arena_take(&r->arena, out, 1);
     leg->out_capacity = out;
-    for (uint32_t peer = 0; !r->pool.failed && peer < r->world; peer++) {
+    for (uint32_t peer = 0; !r->arena.failed && peer < r->world; peer++) {
         if (peer == r->rank)
             continue;
         leg->capacity[peer] = in[peer];
-        leg->receive[peer] = tg_pool_take(&r->pool, in[peer], 1);
+        leg->receive[peer] = tg_arena_take(&r->arena, in[peer], 1);
     }
 }
 
@@ -72,7 +72,7 @@ static void make_shard_legs(tg_reducer *r, tg_reduction *reduction, size_t p, si
 {
     tg_leg *parts = &reduction->parcels[p], *results = &reduction->results[p];
     prepare(r, parts, TG_MESSAGE_PARTS, TG_ALL_TO_ALL, (uint32_t)p);
-    parts->places = tg_pool_take(&r->pool, r->world + (uint64_t)1, sizeof *parts->places);
+    parts->places = tg_arena_take(&r->arena, r->world + (uint64_t)1, sizeof *parts->places);
     size_t out = 0;
     for (uint32_t peer = 0; parts->places && peer < r->world; peer++) {
         parts->places[peer] = out;
@@ -80,12 +80,12 @@ static void make_shard_legs(tg_reducer *r, tg_reduction *reduction, size_t p, si
         parts->places[peer + 1] = out;
         in[peer] = message_room(r, p, r->rank);
     }
-    if (!r->pool.failed)
+    if (!r->arena.failed)
         give_room(r, parts, out, in);
     prepare(r, results, TG_MESSAGE_RESULTS, TG_ALL_GATHER, (uint32_t)p);
     for (uint32_t peer = 0; peer < r->world; peer++)
         in[peer] = message_room(r, p, peer);
-    if (!r->pool.failed)
+    if (!r->arena.failed)
         give_room(r, results, in[r->rank], in);
 }
 
@@ -93,24 +93,24 @@ bool tg_legs_make(tg_reducer *r, tg_reduction *reduction)
 {
     size_t *in = malloc(r->world * sizeof *in);
     const size_t parcels = r->coded.parcel_count > r->dense.parcel_count ? r->coded.parcel_count : r->dense.parcel_count;
-    reduction->parcels = tg_pool_take(&r->pool, parcels, sizeof *reduction->parcels);
-    reduction->results = tg_pool_take(&r->pool, r->functions->has_results ? parcels : 0, sizeof *reduction->results);
-    if (!in || r->pool.failed) {
-        r->pool.failed = true;
+    reduction->parcels = tg_arena_take(&r->arena, parcels, sizeof *reduction->parcels);
+    reduction->results = tg_arena_take(&r->arena, r->functions->has_results ? parcels : 0, sizeof *reduction->results);
+    if (!in || r->arena.failed) {
+        r->arena.failed = true;
         free(in);
         return false;
     }
     make_leg(r, &reduction->greeting, TG_MESSAGE_GREETING, 0, TG_MESSAGE_HEADER + TG_GREETING_MOST, in);
     make_leg(r, &reduction->greeting_verdict, TG_MESSAGE_VERDICT, TG_VERDICT_ON_GREETING, TG_MESSAGE_HEADER + TG_VERDICT_BYTES, in);
     make_leg(r, &reduction->verdicts, TG_MESSAGE_VERDICT, TG_VERDICT_ON_STEP, TG_MESSAGE_HEADER + TG_VERDICT_BYTES, in);
-    for (size_t p = 0; p < parcels && !r->pool.failed; p++) {
+    for (size_t p = 0; p < parcels && !r->arena.failed; p++) {
         if (r->functions->has_results)
             make_shard_legs(r, reduction, p, in);
         else
             make_gather_leg(r, reduction, p, in);
     }
     free(in);
-    return !r->pool.failed;
+    return !r->arena.failed;
 }
 
 void tg_leg_send_all(tg_reducer *r, tg_leg *leg, size_t size)

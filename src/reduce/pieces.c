@@ -96,7 +96,7 @@ bool tg_piece_take(tg_reduction *r, uint32_t peer, tg_cursor *frames, const tg_d
     if (status == TG_OK)
         status = compare(r, peer, &info, due, &why);
     if (status == TG_OK)
-        status = tg_frame_check(r->reducer->kernels, found, &info, &why);
+        status = tg_frame_check(r->reducer->device, found, &info, &why);
     if (status == TG_OK && due->most > 0 && tg_frame_selected(found) > due->most)
         status = tg_fail(&why, TG_CORRUPT, "it lists more than the %" PRIu64 " elements that a rank selects", due->most);
     if (status != TG_OK)

@@ -85,7 +85,7 @@ static void cut_all(maker *m, size_t tensor_count, uint64_t chunk)
     close_parcel(m);
 }
 
-bool tg_plan_make(const tg_plan_tensor *tensors, size_t tensor_count, uint64_t chunk, uint32_t owners, tg_pool *pool, tg_plan *plan)
+bool tg_plan_make(const tg_plan_tensor *tensors, size_t tensor_count, uint64_t chunk, uint32_t owners, tg_arena *arena, tg_plan *plan)
 {
     tg_piece *runs = malloc((tensor_count + 1) * sizeof *runs); /* a message has at most one run of each tensor */
     if (!runs)
@@ -93,11 +93,11 @@ bool tg_plan_make(const tg_plan_tensor *tensors, size_t tensor_count, uint64_t c
     memset(plan, 0, sizeof *plan);
     maker m = {.tensors = tensors, .owners = owners, .plan = plan, .counting = true, .runs = runs};
     cut_all(&m, tensor_count, chunk);
-    plan->pieces = tg_pool_take(pool, plan->piece_count, sizeof *plan->pieces);
-    plan->parcels = tg_pool_take(pool, plan->parcel_count, sizeof *plan->parcels);
+    plan->pieces = tg_arena_take(arena, plan->piece_count, sizeof *plan->pieces);
+    plan->parcels = tg_arena_take(arena, plan->parcel_count, sizeof *plan->parcels);
     m.counting = false;
-    if (!pool->failed)
+    if (!arena->failed)
         cut_all(&m, tensor_count, chunk);
     free(runs);
-    return !pool->failed;
+    return !arena->failed;
 }

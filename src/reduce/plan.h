@@ -3,7 +3,7 @@
 #ifndef TG_REDUCE_PLAN_H
 #define TG_REDUCE_PLAN_H
 
-#include "reduce/pool.h"
+#include "reduce/arena.h"
 #include "tersegrad.h"
 
 /* What a plan needs to know of a tensor. */
@@ -36,6 +36,6 @@ typedef struct tg_plan {
 } tg_plan;
 
 /* Cuts tensors into messages of about `chunk` elements, each divided among `owners` ranks (1: not divided). False if there is no memory. */
-bool tg_plan_make(const tg_plan_tensor *tensors, size_t tensor_count, uint64_t chunk, uint32_t owners, tg_pool *pool, tg_plan *plan);
+bool tg_plan_make(const tg_plan_tensor *tensors, size_t tensor_count, uint64_t chunk, uint32_t owners, tg_arena *arena, tg_plan *plan);
 
 #endif

@@ -39,9 +39,9 @@ static void keep_options(tg_reducer *r, const tg_reducer_options *options)
 {
     r->options = *options;
     r->options.depth = options->depth ? options->depth : 1;
-    tg_density_change *schedule = tg_pool_take(&r->pool, options->schedule_count, sizeof *schedule);
-    r->amounts = tg_pool_take(&r->pool, options->schedule_count, sizeof *r->amounts);
-    for (size_t i = 0; !r->pool.failed && i < options->schedule_count; i++) {
+    tg_density_change *schedule = tg_arena_take(&r->arena, options->schedule_count, sizeof *schedule);
+    r->amounts = tg_arena_take(&r->arena, options->schedule_count, sizeof *r->amounts);
+    for (size_t i = 0; !r->arena.failed && i < options->schedule_count; i++) {
         schedule[i] = options->schedule[i];
         r->amounts[i] = (uint32_t)(options->schedule[i].density * 1e9 + 0.5);
     }
@@ -71,7 +71,7 @@ static tg_status keep_tensor(tg_reducer *r, const tg_reducer_tensor *given, size
     if (status != TG_OK)
         return status;
     const size_t length = strlen(given->name) + 1;
-    char *name = tg_pool_take(&r->pool, length, 1);
+    char *name = tg_arena_take(&r->arena, length, 1);
     if (!name)
         return tg_fail(error, TG_OUT_OF_MEMORY, "no memory for a tensor's name");
     memcpy(name, given->name, length);
@@ -141,45 +141,45 @@ static bool make_reduction(tg_reducer *r, tg_reduction *reduction)
     const size_t pieces = r->coded.piece_count > r->dense.piece_count ? r->coded.piece_count : r->dense.piece_count;
     const size_t parcels = r->coded.parcel_count > r->dense.parcel_count ? r->coded.parcel_count : r->dense.parcel_count;
     reduction->reducer = r;
-    reduction->gradients = tg_pool_take(&r->pool, r->tensor_count, sizeof *reduction->gradients);
-    reduction->clips = tg_pool_take(&r->pool, r->tensor_count, sizeof *reduction->clips);
-    reduction->reports = tg_pool_take(&r->pool, r->tensor_count, sizeof *reduction->reports);
-    reduction->taken = tg_pool_take(&r->pool, pieces * r->world, sizeof *reduction->taken);
+    reduction->gradients = tg_arena_take(&r->arena, r->tensor_count, sizeof *reduction->gradients);
+    reduction->clips = tg_arena_take(&r->arena, r->tensor_count, sizeof *reduction->clips);
+    reduction->reports = tg_arena_take(&r->arena, r->tensor_count, sizeof *reduction->reports);
+    reduction->taken = tg_arena_take(&r->arena, pieces * r->world, sizeof *reduction->taken);
     if (r->functions->has_results) {
-        reduction->sent = tg_pool_take(&r->pool, pieces * r->world, sizeof *reduction->sent);
-        reduction->summed = tg_pool_take(&r->pool, pieces * r->world, sizeof *reduction->summed);
+        reduction->sent = tg_arena_take(&r->arena, pieces * r->world, sizeof *reduction->sent);
+        reduction->summed = tg_arena_take(&r->arena, pieces * r->world, sizeof *reduction->summed);
         (void)tg_sparse_make_steps(r, reduction);
     }
     reduction->queue_room = 2 * parcels + 3;
-    reduction->queue = tg_pool_take(&r->pool, reduction->queue_room, sizeof(tg_exchange *));
-    return !r->pool.failed && tg_legs_make(r, reduction);
+    reduction->queue = tg_arena_take(&r->arena, reduction->queue_room, sizeof(tg_exchange *));
+    return !r->arena.failed && tg_legs_make(r, reduction);
 }
 
 static tg_status fill_in(tg_reducer *r, const tg_reducer_tensor *tensors, const tg_reducer_options *options, tg_error *error)
 {
     keep_options(r, options);
-    r->tensors = tg_pool_take(&r->pool, r->tensor_count, sizeof *r->tensors);
-    r->names = tg_pool_take(&r->pool, r->tensor_count, sizeof *r->names);
-    r->codecs = tg_pool_take(&r->pool, 2 * (uint64_t)r->tensor_count, sizeof(tg_codec *));
-    r->greeting = tg_pool_take(&r->pool, TG_GREETING_MOST, 1);
-    tg_status status = r->pool.failed ? tg_fail(error, TG_OUT_OF_MEMORY, "no memory for a list of %zu tensors", r->tensor_count) : TG_OK;
+    r->tensors = tg_arena_take(&r->arena, r->tensor_count, sizeof *r->tensors);
+    r->names = tg_arena_take(&r->arena, r->tensor_count, sizeof *r->names);
+    r->codecs = tg_arena_take(&r->arena, 2 * (uint64_t)r->tensor_count, sizeof(tg_codec *));
+    r->greeting = tg_arena_take(&r->arena, TG_GREETING_MOST, 1);
+    tg_status status = r->arena.failed ? tg_fail(error, TG_OUT_OF_MEMORY, "no memory for a list of %zu tensors", r->tensor_count) : TG_OK;
     for (size_t i = 0; status == TG_OK && i < r->tensor_count; i++)
         status = keep_tensor(r, &tensors[i], i, error);
     if (status == TG_OK)
         status = tg_reducer_lay_out(r, error);
     if (status != TG_OK)
         return status;
-    r->wide = tg_pool_take(&r->pool, r->coded.largest > r->dense.largest ? r->coded.largest : r->dense.largest, sizeof *r->wide);
+    r->wide = tg_arena_take(&r->arena, r->coded.largest > r->dense.largest ? r->coded.largest : r->dense.largest, sizeof *r->wide);
     if (r->functions->has_results)
         status = tg_shard_make(r, error);
     if (status != TG_OK)
         return status;
-    r->reductions = tg_pool_take(&r->pool, r->options.depth, sizeof *r->reductions);
-    for (uint32_t i = 0; !r->pool.failed && i < r->options.depth; i++)
+    r->reductions = tg_arena_take(&r->arena, r->options.depth, sizeof *r->reductions);
+    for (uint32_t i = 0; !r->arena.failed && i < r->options.depth; i++)
         (void)make_reduction(r, &r->reductions[i]);
-    if (r->pool.failed)
+    if (r->arena.failed)
         return tg_fail(error, TG_OUT_OF_MEMORY, "no memory for the messages of %zu tensors and %u ranks, beyond %" PRIu64 " bytes",
-                       r->tensor_count, r->world, r->pool.bytes);
+                       r->tensor_count, r->world, r->arena.bytes);
     tg_reducer_greet(r);
     return tg_succeed(error);
 }
@@ -226,7 +226,7 @@ void tg_reducer_free(tg_reducer *reducer)
     for (size_t i = 0; reducer->second && i < reducer->coded.piece_count; i++)
         tg_feedback_free(reducer->second[i]);
     tg_codec_free(reducer->plain);
-    tg_pool_free(&reducer->pool);
+    tg_arena_free(&reducer->arena);
     free(reducer);
 }
 

@@ -10,7 +10,7 @@
 #include "reduce/greeting.h"
 #include "reduce/message.h"
 #include "reduce/plan.h"
-#include "reduce/pool.h"
+#include "reduce/arena.h"
 
 /* One exchange of a reduction, with its buffers. The exchange comes first: a driver hands it back to be fed. */
 typedef struct tg_leg {
@@ -78,7 +78,7 @@ struct tg_reduction {
 struct tg_reducer {
     tg_device *device;
     const tg_kernels *kernels;
-    tg_pool pool;
+    tg_arena arena;
     uint32_t rank, world;
     tg_algorithm algorithm;
     const tg_algorithm_functions *functions;
@@ -217,10 +217,10 @@ tg_status tg_sparse_make(tg_reducer *reducer, tg_error *error);
 bool tg_sparse_make_steps(tg_reducer *reducer, tg_reduction *reduction);
 void tg_sparse_reset(tg_reduction *reduction);
 /* The elements that an owner sums. */
-typedef struct tg_part {
+typedef struct tg_owned {
     uint64_t first, count;
-} tg_part;
-tg_part tg_part_of(const tg_reduction *reduction, const tg_piece *piece, uint32_t owner);
+} tg_owned;
+tg_owned tg_part_of(const tg_reduction *reduction, const tg_piece *piece, uint32_t owner);
 /* Selects, cuts the selection at the borders, and appends to each owner's message, whose ends are moved on. */
 void tg_sparse_send(tg_reduction *reduction, size_t index);
 /* Sums this rank's part, selects again, and appends the result. */

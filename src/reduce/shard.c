@@ -98,7 +98,7 @@ static void mean_of(const tg_reduction *r, size_t index, float *mean)
     const tg_reducer *reducer = r->reducer;
     const tg_tensor out = {mean, r->plan->pieces[index].count, TG_FLOAT32};
     /* The frames were checked or made here, so this cannot fail. */
-    (void)!tg_decode_mean(reducer->kernels, place(r->taken, r, index, 0), reducer->world, 1.0f / (float)reducer->world, NULL, &out, NULL);
+    (void)!tg_decode_mean(reducer->device, place(r->taken, r, index, 0), reducer->world, 1.0f / (float)reducer->world, NULL, &out, NULL);
 }
 
 static void narrow(const tg_reducer *reducer, const tg_tensor *mean)
@@ -234,7 +234,7 @@ static void apply(tg_reduction *r)
             continue;
         }
         const tg_tensor out = tg_piece_of(r, piece);
-        (void)!tg_decode_mean(reducer->kernels, place(r->summed, r, i, piece->owner), 1, 1, NULL, &out, NULL);
+        (void)!tg_decode_mean(reducer->device, place(r->summed, r, i, piece->owner), 1, 1, NULL, &out, NULL);
     }
     tg_borders_move(r);
 }
@@ -284,11 +284,11 @@ static tg_status make_second(tg_reducer *r, size_t index, tg_error *error)
 
 tg_status tg_shard_make(tg_reducer *r, tg_error *error)
 {
-    r->second = tg_pool_take(&r->pool, r->coded.piece_count, sizeof(tg_feedback *));
-    r->ends = tg_pool_take(&r->pool, r->world, sizeof(uint8_t *));
-    r->frame_counts = tg_pool_take(&r->pool, r->world, sizeof *r->frame_counts);
-    r->narrow = tg_pool_take(&r->pool, r->coded.largest > r->dense.largest ? r->coded.largest : r->dense.largest, sizeof(uint16_t));
-    tg_status status = r->pool.failed ? tg_fail(error, TG_OUT_OF_MEMORY, "no memory for what %u owners keep", r->world) : TG_OK;
+    r->second = tg_arena_take(&r->arena, r->coded.piece_count, sizeof(tg_feedback *));
+    r->ends = tg_arena_take(&r->arena, r->world, sizeof(uint8_t *));
+    r->frame_counts = tg_arena_take(&r->arena, r->world, sizeof *r->frame_counts);
+    r->narrow = tg_arena_take(&r->arena, r->coded.largest > r->dense.largest ? r->coded.largest : r->dense.largest, sizeof(uint16_t));
+    tg_status status = r->arena.failed ? tg_fail(error, TG_OUT_OF_MEMORY, "no memory for what %u owners keep", r->world) : TG_OK;
     for (size_t i = 0; status == TG_OK && i < r->coded.piece_count; i++)
         status = make_second(r, i, error);
     return status == TG_OK ? tg_sparse_make(r, error) : status;

@@ -19,12 +19,12 @@ static uint32_t *borders_of(const tg_reduction *r, const tg_reducing_tensor *t)
     return t->borders + (r->number % r->reducer->options.depth) * ((uint64_t)r->reducer->world + 1);
 }
 
-tg_part tg_part_of(const tg_reduction *r, const tg_piece *piece, uint32_t owner)
+tg_owned tg_part_of(const tg_reduction *r, const tg_piece *piece, uint32_t owner)
 {
     if (piece->owner != TG_EVERY_OWNER)
-        return (tg_part){0, piece->owner == owner ? piece->count : 0};
+        return (tg_owned){0, piece->owner == owner ? piece->count : 0};
     const uint32_t *borders = borders_of(r, &r->reducer->tensors[piece->tensor]);
-    return (tg_part){borders[owner], borders[owner + 1] - borders[owner]};
+    return (tg_owned){borders[owner], borders[owner + 1] - borders[owner]};
 }
 
 static bool is_lossy(const tg_reducing_tensor *t) { return tg_spec_values(&t->spec) != TG_VALUES_FP32; }
@@ -37,7 +37,7 @@ static size_t send_part(tg_reduction *r, size_t index, uint32_t owner, tg_list r
     tg_reducer *reducer = r->reducer;
     const tg_piece *piece = &r->plan->pieces[index];
     tg_reducing_tensor *t = &reducer->tensors[piece->tensor];
-    const tg_part part = tg_part_of(r, piece, owner);
+    const tg_owned part = tg_part_of(r, piece, owner);
     if (part.count == 0)
         return 0;
     tg_list list = {rest.indices, rest.values, 0};
@@ -82,7 +82,7 @@ void tg_sparse_send(tg_reduction *r, size_t index)
 /* ---- summing and selecting again ---- */
 
 /* Adds up this rank's part in rank order; reducer->scratch becomes the list of what was sent by anybody, with means. */
-static void sum_part(tg_reduction *r, size_t index, const tg_part *part)
+static void sum_part(tg_reduction *r, size_t index, const tg_owned *part)
 {
     tg_reducer *reducer = r->reducer;
     tg_list *all = &reducer->scratch;
@@ -137,7 +137,7 @@ static void choose(tg_reducer *r, const tg_list *all, uint64_t share, tg_list *c
 }
 
 /* All means of the part, where that is no larger than the chosen ones were; returns the frame's bytes, or 0. */
-static size_t send_dense(tg_reduction *r, size_t index, const tg_part *part, size_t sparse_bytes, uint8_t *frame)
+static size_t send_dense(tg_reduction *r, size_t index, const tg_owned *part, size_t sparse_bytes, uint8_t *frame)
 {
     tg_reducer *reducer = r->reducer;
     const tg_list *all = &reducer->scratch;
@@ -155,7 +155,7 @@ static size_t send_dense(tg_reduction *r, size_t index, const tg_part *part, siz
 }
 
 /* The chosen means as a frame, and what encoding left of them. */
-static size_t send_chosen(tg_reduction *r, size_t index, const tg_part *part, uint8_t *frame)
+static size_t send_chosen(tg_reduction *r, size_t index, const tg_owned *part, uint8_t *frame)
 {
     tg_reducer *reducer = r->reducer;
     const uint32_t tensor = r->plan->pieces[index].tensor;
@@ -176,7 +176,7 @@ void tg_sparse_sum(tg_reduction *r, size_t index, uint8_t **end)
 {
     tg_reducer *reducer = r->reducer;
     const tg_piece *piece = &r->plan->pieces[index];
-    const tg_part part = tg_part_of(r, piece, reducer->rank);
+    const tg_owned part = tg_part_of(r, piece, reducer->rank);
     const double start = tg_seconds();
     sum_part(r, index, &part);
     const tg_list *all = &reducer->scratch;
@@ -308,12 +308,12 @@ void tg_sparse_apply(tg_reduction *r, size_t index)
     const tg_list *sent = &r->sparse[piece->tensor].sent, *left = &r->sparse[piece->tensor].result;
     size_t from = 0;
     for (uint32_t owner = 0; owner < reducer->world; owner++) {
-        const tg_part part = tg_part_of(r, piece, owner);
+        const tg_owned part = tg_part_of(r, piece, owner);
         const tg_frame *result = &r->summed[index * reducer->world + owner];
         if (part.count == 0)
             continue;
         const tg_tensor out = {(char *)whole.data + part.first * tg_dtype_size(whole.dtype), part.count, whole.dtype};
-        (void)!tg_decode_mean(reducer->kernels, result, 1, 1, NULL, &out, NULL);
+        (void)!tg_decode_mean(reducer->device, result, 1, 1, NULL, &out, NULL);
         size_t to = from;
         while (to < sent->count && sent->indices[to] < part.first + part.count)
             to++;
@@ -348,22 +348,22 @@ void tg_sparse_reset(tg_reduction *r)
     }
 }
 
-static tg_list take_list(tg_pool *pool, uint64_t room)
+static tg_list take_list(tg_arena *arena, uint64_t room)
 {
-    return (tg_list){tg_pool_take(pool, room + 128, sizeof(uint32_t)), tg_pool_take(pool, room + 128, sizeof(float)), 0};
+    return (tg_list){tg_arena_take(arena, room + 128, sizeof(uint32_t)), tg_arena_take(arena, room + 128, sizeof(float)), 0};
 }
 
 bool tg_sparse_make_steps(tg_reducer *r, tg_reduction *reduction)
 {
-    reduction->sparse = tg_pool_take(&r->pool, r->tensor_count, sizeof *reduction->sparse);
-    for (size_t i = 0; !r->pool.failed && i < r->tensor_count; i++) {
+    reduction->sparse = tg_arena_take(&r->arena, r->tensor_count, sizeof *reduction->sparse);
+    for (size_t i = 0; !r->arena.failed && i < r->tensor_count; i++) {
         if (!r->tensors[i].sparse)
             continue;
-        reduction->sparse[i].sent = take_list(&r->pool, r->tensors[i].most);
-        reduction->sparse[i].result = take_list(&r->pool, r->tensors[i].most);
-        reduction->sparse[i].border_sums = tg_pool_take(&r->pool, r->world, sizeof *reduction->sparse[i].border_sums);
+        reduction->sparse[i].sent = take_list(&r->arena, r->tensors[i].most);
+        reduction->sparse[i].result = take_list(&r->arena, r->tensors[i].most);
+        reduction->sparse[i].border_sums = tg_arena_take(&r->arena, r->world, sizeof *reduction->sparse[i].border_sums);
     }
-    return !r->pool.failed;
+    return !r->arena.failed;
 }
 
 /* The same selection with values as they are: what encoding does to them is for the parts to settle. */
@@ -392,16 +392,16 @@ tg_status tg_sparse_make(tg_reducer *r, tg_error *error)
         most = t->most > most ? t->most : most;
         const uint64_t all = t->most * r->world < t->given.count ? t->most * r->world : t->given.count;
         together = all > together ? all : together;
-        t->borders = tg_pool_take(&r->pool, r->options.depth * ((uint64_t)r->world + 1), sizeof *t->borders);
+        t->borders = tg_arena_take(&r->arena, r->options.depth * ((uint64_t)r->world + 1), sizeof *t->borders);
     }
-    r->whole = tg_pool_take(&r->pool, r->whole_capacity, 1);
-    r->sums = tg_pool_take(&r->pool, longest, sizeof *r->sums);
-    r->touched = tg_pool_take(&r->pool, longest / 64 + 1, sizeof *r->touched);
-    r->scratch = take_list(&r->pool, together);
-    r->chosen = take_list(&r->pool, most);
+    r->whole = tg_arena_take(&r->arena, r->whole_capacity, 1);
+    r->sums = tg_arena_take(&r->arena, longest, sizeof *r->sums);
+    r->touched = tg_arena_take(&r->arena, longest / 64 + 1, sizeof *r->touched);
+    r->scratch = take_list(&r->arena, together);
+    r->chosen = take_list(&r->arena, most);
     r->key_room = (size_t)together;
-    r->keys = tg_pool_take(&r->pool, together, sizeof *r->keys);
-    if (status == TG_OK && r->pool.failed)
+    r->keys = tg_arena_take(&r->arena, together, sizeof *r->keys);
+    if (status == TG_OK && r->arena.failed)
         return tg_fail(error, TG_OUT_OF_MEMORY, "no memory to sum sparse tensors of up to %" PRIu64 " elements", longest);
     tg_borders_reset(r);
     return status;

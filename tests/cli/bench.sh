@@ -26,7 +26,7 @@ json '[abs(r["encode_x_floor"] * j["floors_ms"]["accumulate"] / r["encode_ms"] -
     <out.json
 json '[(r["feedback"], r["bytes"], "error" in r, r["encode_ms"] is None) for r in j["rows"]]' <out.json
 echo "# distributions"
-for distribution in gaussian laplace student uniform mixture; do
+for distribution in gaussian laplace student uniform mixture equal signs sorted layer ambush; do
     bench -n 3000 --distribution $distribution --codec qsgd:levels=127
     json '(j["rows"][0]["distribution"], 0 < j["rows"][0]["relative_error"] < 0.1)' <out.json
 done
@@ -51,6 +51,18 @@ echo "# for people"
 tersegrad bench -n 1000 --seconds 0 --codec qsgd --device cpu/scalar |
     sed 's/[0-9][0-9]*\.[0-9]*\(e-[0-9]*\)*/N/g; s/  */ /g'
 tersegrad bench -n 1000 --seconds 0 --feedback --codec qsgd:norm=l2,levels=1 | tail -n 3 | cut -c 1-60
+echo "# threads, decades, comparison"
+bench -n 140000 --codec qsgd --codec topk --device cpu/scalar:threads=3
+json '(j["device"], [r["bytes"] for r in j["rows"]])' <out.json
+bench -n 100000 --decades --codec qsgd
+json '[(d["count"], d["read_ns"] > 0, [r["encode_ns"] > 0 and r["decode_add_ns"] > 0 for r in d["rows"]]) for d in j["decades"]]' <out.json
+bench -n 9999 --decades --codec qsgd
+bench --decades --compare
+bench -n 5000 --codec none --compare
+json '[sorted(r) == ["bits_per_element", "floor", "ms", "name", "note", "x_floor"] for r in j["compare"]][:1]' <out.json
+json '{n for n in ("numpy", "torch", "piquant", "hivemind", "zstd") if not any(n in r["name"] for r in j["compare"])}' <out.json
+json 'all(r["ms"] or r["note"] for r in j["compare"])' <out.json
+(PATH=$(dirname "$(command -v tersegrad)") && bench -n 5000 --codec none --compare)
 tersegrad bench --devices | grep -x cpu/scalar
 tersegrad bench --devices --json | json '"cpu/scalar" in j["devices"]'
 tersegrad bench -n 1 --seconds 0 --codec none --nonfinite trust --json | json 'j["rows"][0]["bytes"]'

@@ -1,4 +1,4 @@
-"""Writes the two small inputs of the golden frames. Run once; the files are checked in, so that no machine's libm matters."""
+"""Writes the small inputs of the golden frames. Run once; the files are checked in, so that no machine's libm matters."""
 
 import struct
 from pathlib import Path
@@ -30,3 +30,6 @@ here = Path(__file__).parent / "inputs"
 npy(here / "float.npy", "<f4", b"".join(struct.pack("<f", x) for x in numbers(1500, 1)), 1500)
 npy(here / "half.npy", "<f2", b"".join(struct.pack("<e", x) for x in numbers(700, 2)), 700)
 npy(here / "empty.npy", "<f4", b"", 0)
+few = [x if i % 47 == 5 else 0.0 for i, x in enumerate(numbers(1500, 3))]
+npy(here / "few.npy", "<f4", b"".join(struct.pack("<f", x) for x in few), 1500)
+npy(here / "zeros.npy", "<f4", bytes(4 * 5000), 5000)

@@ -29,9 +29,9 @@ while read -r name input spec; do
     case $name in '' | '#'*) continue ;; esac
     golden=$here/frames/$name.tg
     case $input in
-    large)
-        [ -e "$work/large.npy" ] || "$@" decode "$here/inputs/large.tg" "$work/large.npy" >/dev/null || exit 1
-        source=$work/large.npy
+    large | rare)
+        [ -e "$work/$input.npy" ] || "$@" decode "$here/inputs/$input.tg" "$work/$input.npy" >/dev/null || exit 1
+        source=$work/$input.npy
         ;;
     *) source=$here/inputs/$input.npy ;;
     esac

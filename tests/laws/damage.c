@@ -10,7 +10,7 @@ enum { HEADER = 64, CHECKSUM_AT = 60 };
 
 static void set_checksum(unsigned char *frame, size_t size)
 {
-    uint32_t sum = tg_checksum(&tg_kernels_scalar, frame, frame + HEADER, size - HEADER, NULL);
+    uint32_t sum = tg_checksum(&tg_kernels_scalar, NULL, frame, frame + HEADER, size - HEADER, NULL);
     for (int i = 0; i < 4; i++)
         frame[CHECKSUM_AT + i] = (unsigned char)(sum >> 8 * i);
 }
@@ -103,7 +103,7 @@ static void mutations(subject *s, generator *g, int tries)
 int main(int argc, char **argv)
 {
     const bool all = wants_all(argc, argv);
-    static const uint64_t counts[] = {0, 1, 33, 600, 5000};
+    static const uint64_t counts[] = {0, 1, 33, 600, 5000, 700};
     for (size_t d = 0; tg_device_list(d); d++) {
         generator g = {3};
         for (const char *const *spec = all_specs(); *spec; spec++) {
@@ -112,7 +112,7 @@ int main(int argc, char **argv)
                 tg_tensor input = make_tensor(counts[c], TG_FLOAT32, 0);
                 s.out = make_tensor(counts[c], TG_FLOAT32, 0);
                 s.again = make_tensor(counts[c], TG_FLOAT32, 0);
-                fill(c % 2 ? LAYERED : GAUSSIAN, c, &input);
+                fill(c == 5 ? SCATTERED : c % 2 ? LAYERED : GAUSSIAN, c, &input);
                 tg_codec *codec = make_codec(s.device, *spec, counts[c]);
                 size_t bound = tg_frame_bound(codec, counts[c]);
                 s.frame = malloc(bound);

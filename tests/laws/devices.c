@@ -150,6 +150,42 @@ static void one_case(tg_device *device, tg_device *scalar, uint64_t seed)
               (unsigned long long)count, (int)dtype, (int)options.nonfinite, (unsigned long long)seed);
 }
 
+/* Long enough for the coders that are for long vectors: pairs of digits, prefix codes, samples of them. */
+static void large_case(tg_device *device, tg_device *scalar, const char *spec, shape s, uint64_t count, uint64_t seed)
+{
+    generator g = {seed};
+    tg_tensor input = make_tensor(count, TG_FLOAT32, 1);
+    outcome fast = start(device, spec, "none", count), slow = start(scalar, spec, "none", count);
+    const tg_encode_options options = {.draw = {.seed = seed}};
+    fill(s, seed, &input);
+    step(&fast, &input, &options);
+    step(&slow, &input, &options);
+    expect(fast.status == TG_OK && slow.status == TG_OK, "status %d and %d", (int)fast.status, (int)slow.status);
+    expect(fast.report.bytes == slow.report.bytes && memcmp(fast.frame, slow.frame, slow.report.bytes) == 0, "frames differ");
+    compare_sums(device, scalar, &slow, TG_FLOAT32, count, &g);
+    compare_sums(device, scalar, &slow, TG_BFLOAT16, count, &g);
+    drop(&input);
+    stop(&fast);
+    stop(&slow);
+    check_all("%s: %s, %llu elements, %s", tg_device_name(device), spec, (unsigned long long)count, shape_names[s]);
+}
+
+static void large_cases(tg_device *device, tg_device *scalar)
+{
+    static const char *const specs[] = {
+        "qsgd:levels=7,coding=entropy",                      "qsgd:levels=7,bucket=512,norm=l2,coding=auto",
+        "qsgd:levels=5,bucket=100,coding=entropy",           "qsgd:levels=7,range=minmax,coding=entropy",
+        "qsgd:levels=127,coding=entropy",                    "qsgd:levels=64,bucket=0,norm=l2,coding=entropy",
+        "terngrad:coding=entropy",                           "qsgd:levels=3,coding=entropy",
+        "qsgd:levels=2,bucket=0,norm=l2,coding=auto",        "topk:density=1,values=levels,levels=7,coding=entropy",
+    };
+    static const uint64_t counts[] = {(1 << 18) + 4096 + 77, (1 << 20) + 513};
+    for (size_t i = 0; i < sizeof specs / sizeof *specs; i++) {
+        large_case(device, scalar, specs[i], GAUSSIAN, counts[i % 2], i);
+        large_case(device, scalar, specs[i], LAYERED, counts[0], i);
+    }
+}
+
 int main(int argc, char **argv)
 {
     const uint64_t cases = wants_all(argc, argv) ? 20000 : 1000;
@@ -160,6 +196,7 @@ int main(int argc, char **argv)
         tg_device *device = open_device(tg_device_list(d));
         for (uint64_t i = 0; i < cases; i++)
             one_case(device, scalar, i);
+        large_cases(device, scalar);
         tg_device_free(device);
     }
     if (strcmp(tg_device_list(0), "cpu/scalar") == 0)

@@ -11,6 +11,7 @@
 #include <xmmintrin.h>
 #endif
 
+/* Flush-to-zero, and where there is such a thing, half-precision numbers that have no infinities. */
 static void set_flush_to_zero(bool on)
 {
 #if defined(__SSE2__)
@@ -18,7 +19,8 @@ static void set_flush_to_zero(bool on)
 #elif defined(__aarch64__)
     uint64_t mode;
     __asm__ volatile("mrs %0, fpcr" : "=r"(mode));
-    mode = on ? mode | UINT64_C(1) << 24 : mode & ~(UINT64_C(1) << 24);
+    const uint64_t bits = UINT64_C(7) << 24; /* FZ, default NaN, AHP */
+    mode = on ? mode | bits : mode & ~bits;
     __asm__ volatile("msr fpcr, %0" : : "r"(mode));
 #else
     (void)on;
@@ -178,6 +180,14 @@ static void bad_arguments(tg_device *device)
     check(tg_encode(codec, &x, &(tg_encode_options){.no_checksum = true}, frame, sizeof frame, &report, NULL) == TG_OK, "encode");
     frame[report.bytes - 1] |= 0x80;
     check(tg_decode(device, &(tg_frame){frame, report.bytes}, 1, 1, 0, &x, NULL) == TG_CORRUPT, "padding");
+    tg_codec_free(codec);
+    codec = make_codec(device, "fp16", 100);
+    check(tg_encode(codec, &x, &(tg_encode_options){.no_checksum = true}, frame, sizeof frame, &report, NULL) == TG_OK, "encode");
+    memcpy(frame + 64, (const unsigned char[]){0, 0x7c}, 2);
+    set_flush_to_zero(true);
+    tg_status status = tg_decode(device, &(tg_frame){frame, report.bytes}, 1, 1, 0, &x, NULL);
+    set_flush_to_zero(false);
+    check(status == TG_CORRUPT, "an infinity, whatever the mode");
     tg_codec_free(codec);
 }
 

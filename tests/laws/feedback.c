@@ -242,11 +242,15 @@ int main(int argc, char **argv)
                 if (!all && draw % 4 != 0)
                     continue;
                 static const shape shapes[] = {GAUSSIAN, LAYERED, SIGNS, ZEROS, CONSTANT, TINY};
-                static const char *const kinds[] = {"ef", "ecq:alpha=0.2,beta=0.9", "dgc:momentum=0.9,clip=3", "none"};
-                for (int kind = 0; kind < 4; kind++)
-                    if (kind != 2 || is_sparse(*spec))
-                        fused_is_composed(device, *spec, kinds[kind], shapes[(draw >> 8) % 6], (tg_dtype)((draw >> 16) % 3),
-                                          *count);
+                static const char *const kinds[] = {"ef", "ecq:alpha=0.2,beta=0.9", "none", "dgc:momentum=0.9,clip=3"};
+                /* The full product is codecs, dtypes, devices and lengths, the kinds of feedback taking turns; long vectors get one
+                 * dtype each. The subset has all kinds at each length, and one dtype. */
+                const int kind_count = is_sparse(*spec) ? 4 : 3;
+                for (int i = 0; i < (!all ? kind_count : *count <= 1025 ? 3 : 1); i++) {
+                    const uint64_t kind = all ? (draw >> 24) + (uint64_t)i : (uint64_t)i, dtype = all ? (draw >> 16) + (uint64_t)i : draw >> 16;
+                    fused_is_composed(device, *spec, kinds[kind % (uint64_t)kind_count], shapes[(draw >> 8) % 6],
+                                      (tg_dtype)(dtype % 3), *count);
+                }
                 return_restores(device, *spec, *count);
             }
             check_all("%s %s: fused = composed, return", tg_device_list(d), *spec);

@@ -24,11 +24,6 @@ typedef enum pattern {
 static const char *const pattern_names[PATTERNS] = {"normal",     "equal", "plus-minus", "zero",     "ascending",
                                                     "descending", "layer", "few values", "periodic", "burst"};
 
-static double gaussian(generator *g)
-{
-    return sqrt(-2 * log(next_uniform(g))) * cos(6.283185307179586 * next_uniform(g));
-}
-
 static double value_of(pattern p, uint64_t i, uint64_t count, generator *g)
 {
     switch (p) {
@@ -37,11 +32,11 @@ static double value_of(pattern p, uint64_t i, uint64_t count, generator *g)
     case ALL_ZERO: return next_random(g) & 1 ? 0.0 : -0.0;
     case ASCENDING: return (double)i;
     case DESCENDING: return -(double)(count - i);
-    case HUGE_LAYER: return gaussian(g) * (i / 100 == count / 230 ? 1e20 : 1e-20);
+    case HUGE_LAYER: return next_gaussian(g) * (i / 100 == count / 230 ? 1e20 : 1e-20);
     case FEW_VALUES: return (double)(next_random(g) % 15) - 7;
-    case PERIODIC: return gaussian(g) * (i % 64 == 63 ? 100 : 1e-3);
-    case BURST: return gaussian(g) * (i > count - count / 50 ? 1e3 : 1);
-    default: return gaussian(g);
+    case PERIODIC: return next_gaussian(g) * (i % 64 == 63 ? 100 : 1e-3);
+    case BURST: return next_gaussian(g) * (i > count - count / 50 ? 1e3 : 1);
+    default: return next_gaussian(g);
     }
 }
 

@@ -78,12 +78,17 @@ uint64_t next_random(generator *g)
 
 double next_uniform(generator *g) { return ((double)(next_random(g) >> 12) + 0.5) / 4503599627370496.0; }
 
-static double next_gaussian(generator *g)
+double next_gaussian(generator *g)
 {
-    return sqrt(-2 * log(next_uniform(g))) * cos(6.283185307179586 * next_uniform(g));
+    uint64_t a = next_random(g), b = next_random(g);
+    int sum = -4 * 65535;
+    for (int i = 0; i < 4; i++, a >>= 16, b >>= 16)
+        sum += (int)(a & 65535) + (int)(b & 65535);
+    return sum / 53509.8; /* the root of 8 / 12 * 65536^2 */
 }
 
-const char *const shape_names[SHAPES] = {"gaussian", "layered", "signs", "constant", "zeros", "tiny", "huge", "grid"};
+const char *const shape_names[ALL_SHAPES] = {"gaussian", "layered", "signs",     "constant", "zeros",    "tiny",
+                                             "huge",     "grid",    "scattered", "sorted",   "one layer"};
 
 static double value(shape s, generator *g, uint64_t index)
 {
@@ -97,7 +102,10 @@ static double value(shape s, generator *g, uint64_t index)
     case CONSTANT: return 0.7;
     case TINY: return next_gaussian(g) * 1e-39;
     case HUGE_ONES: return (next_uniform(g) * 2 - 1) * 3.4e38;
+    case SORTED: return 1 + (double)index * 0x1p-12;
+    case ONE_LAYER: return next_gaussian(g) * (index % 100000 / 20000 == 3 ? 100 : 1e-4);
     case GRID: return ((double)(next_random(g) % 2047) - 1023) / 1024;
+    case SCATTERED: return next_random(g) % 40 == 0 ? next_gaussian(g) : 0;
     default: return 0;
     }
 }

@@ -28,6 +28,9 @@ typedef struct generator {
 } generator;
 uint64_t next_random(generator *g);
 double next_uniform(generator *g); /* in (0, 1) */
+/* Of mean 0 and variance 1: a sum of eight uniform numbers, within 4.9. Logarithms and cosines would take longer than what is tested,
+ * above all on an emulated machine. */
+double next_gaussian(generator *g);
 
 typedef enum shape {
     GAUSSIAN,
@@ -38,9 +41,13 @@ typedef enum shape {
     TINY,      /* subnormal and barely normal */
     HUGE_ONES, /* near the largest finite number */
     GRID,      /* multiples of 2^-10 below 1 */
-    SHAPES
+    SCATTERED, /* one in forty is not zero */
+    SHAPES,    /* so many that laws go through; the following are for laws of long vectors */
+    SORTED = SHAPES, /* from the smallest to the largest */
+    ONE_LAYER, /* a run of large values among tiny ones */
+    ALL_SHAPES
 } shape;
-extern const char *const shape_names[SHAPES];
+extern const char *const shape_names[ALL_SHAPES];
 /* Fills a tensor of any dtype. */
 void fill(shape s, uint64_t seed, tg_tensor *tensor);
 /* An element as float. */

@@ -76,6 +76,7 @@ static bool read_plan(tg_entropy_plan *plan, const tg_entropy_plan *wire, const 
         .table_log = wire->table_log,
         .tuple = wire->tuple,
         .mirrored = wire->mirrored,
+        .grouped = wire->grouped,
         .lane_log = wire->lane_log,
         .chunk_log = wire->chunk_log,
         .alphabet = wire->alphabet,
@@ -129,6 +130,27 @@ static tg_entropy_plan any_plan(unsigned table_log, unsigned tuple, unsigned lan
     return plan;
 }
 
+/* n digits, of which each of the first `kinds` makes up its share. */
+static void deal_digits(uint8_t *digits, size_t n, const unsigned *shares, unsigned kinds)
+{
+    unsigned sum = 0;
+    for (unsigned k = 0; k < kinds; k++)
+        sum += shares[k];
+    size_t i = 0;
+    for (unsigned k = 0; k < kinds; k++)
+        for (size_t left = n / sum * shares[k]; left > 0; left--)
+            digits[i++] = (uint8_t)k;
+    assert_int_equal(i, n);
+}
+
+static void assert_frequencies(const tg_entropy_plan *plan, unsigned table_log, const uint32_t *expected)
+{
+    assert_int_equal(plan->table_log, table_log);
+    for (unsigned s = 0; s < plan->symbols; s++)
+        assert_int_equal(plan->frequency[s], expected[s]);
+    assert_plan_is_sound(plan);
+}
+
 static void test_plan_of_one_symbol(void **state)
 {
     (void)state;
@@ -138,8 +160,9 @@ static void test_plan_of_one_symbol(void **state)
     tg_entropy_plan_make(&plan, digits, sizeof digits, 7, 3);
     assert_plan_is_sound(&plan);
     assert_int_equal(plan.frequency[3], 1u << plan.table_log);
-    assert_int_equal(plan.table_log, 12);
-    assert_int_equal(plan.lane_log, 2);
+    assert_int_equal(plan.zeros, sizeof digits);
+    assert_int_equal(plan.table_log, 10); /* as short a table as there is */
+    assert_int_equal(plan.lane_log, 0);
     assert_int_equal(plan.chunk_log, 31);
     tg_entropy_plan_make(&plan, digits, 0, 7, 3);
     assert_plan_is_sound(&plan);
@@ -184,6 +207,10 @@ static void test_plan_choices(void **state)
     assert_int_equal(plan.lane_log, 5);
     tg_entropy_plan_make(&plan, digits, 65532, 4, 1);
     assert_int_equal(plan.lane_log, 2);
+    tg_entropy_plan_make(&plan, digits, 4096, 4, 1); /* 1024 bytes */
+    assert_int_equal(plan.lane_log, 2);
+    tg_entropy_plan_make(&plan, digits, 4092, 4, 1);
+    assert_int_equal(plan.lane_log, 0);
 
     /* A digit of probability 2^-13 needs a finer table than 2^-12; of 2^-15 the finest. */
     memset(digits, 1, n);
@@ -200,30 +227,46 @@ static void test_plan_choices(void **state)
     assert_int_equal(plan.frequency[2], 2);
 
     /* What rounding leaves goes to the most frequent; what it takes too much comes from the largest. */
-    for (size_t i = 0; i < 300; i++)
-        digits[i] = (uint8_t)(i % 3);
-    tg_entropy_plan_make(&plan, digits, 300, 3, 0);
-    assert_int_equal(plan.table_log, 12);
-    assert_int_equal(plan.frequency[0], 1366);
-    assert_int_equal(plan.frequency[1], 1365);
-    /* With zero in the middle one side is sent, and the middle takes what is left. */
-    tg_entropy_plan_make(&plan, digits, 300, 3, 1);
+    deal_digits(digits, 110000, (const unsigned[]){1, 1, 1, 2, 1, 1, 1, 1, 1, 1}, 10);
+    tg_entropy_plan_make(&plan, digits, 110000, 10, 5); /* 372.36 and 744.73: three are missing */
+    assert_frequencies(&plan, 12, (const uint32_t[]){372, 372, 372, 748, 372, 372, 372, 372, 372, 372});
+    deal_digits(digits, 96000, (const unsigned[]){5, 5, 5, 3, 5, 5, 5, 5, 5, 5}, 10);
+    tg_entropy_plan_make(&plan, digits, 96000, 10, 5); /* 426.67 and 256: three too many */
+    assert_frequencies(&plan, 12, (const uint32_t[]){426, 426, 426, 256, 427, 427, 427, 427, 427, 427});
+    assert_false(plan.mirrored || plan.grouped);
+    /* Where both sides are alike one is sent: the middle takes what is left, or each side is shared out alone. */
+    deal_digits(digits, 60000, (const unsigned[]){1, 1, 1}, 3);
+    tg_entropy_plan_make(&plan, digits, 60000, 3, 1);
     assert_true(plan.mirrored);
-    assert_int_equal(plan.frequency[0], 1365);
-    assert_int_equal(plan.frequency[1], 1366);
-    assert_int_equal(plan.frequency[2], 1365);
-    /* Not where the sides differ too much. */
-    memset(digits, 2, 100000);
-    memset(digits, 1, 50000);
-    tg_entropy_plan_make(&plan, digits, 100000, 3, 1);
-    assert_false(plan.mirrored);
-    for (size_t i = 0; i < 600; i++)
-        digits[i] = (uint8_t)(i % 6);
-    tg_entropy_plan_make(&plan, digits, 600, 6, 3); /* 682.67 each: 683, two too many */
-    assert_int_equal(plan.frequency[0], 682);
-    assert_int_equal(plan.frequency[1], 682);
-    assert_int_equal(plan.frequency[2], 683);
+    assert_frequencies(&plan, 12, (const uint32_t[]){1365, 1366, 1365});
+    deal_digits(digits, 60000, (const unsigned[]){1, 1, 1, 1, 1, 1}, 6);
+    tg_entropy_plan_make(&plan, digits, 60000, 6, 3);
+    assert_true(plan.mirrored);
+    assert_frequencies(&plan, 12, (const uint32_t[]){682, 683, 683, 683, 683, 682});
     free(digits);
+}
+
+/* Few digits of many kinds: one frequency for each group, and coarser tables. */
+static void test_grouped_plans(void **state)
+{
+    (void)state;
+    uint8_t digits[400];
+    uint64_t seed = 11;
+    tg_entropy_plan plan;
+    for (unsigned alphabet = 200; alphabet <= 256; alphabet++) {
+        for (size_t i = 0; i < sizeof digits; i++)
+            digits[i] = (uint8_t)draw_below(&seed, alphabet);
+        tg_entropy_plan_make(&plan, digits, sizeof digits, alphabet, alphabet / 2);
+        assert_plan_is_sound(&plan);
+        assert_true(plan.grouped);
+        assert_in_range(tg_entropy_table_size(&plan), 3, 30); /* all of them would take 50 bytes at least */
+        const unsigned half = alphabet / 2, odd = alphabet % 2;
+        for (unsigned s = half + 1 + odd; s + 1 < alphabet; s++) { /* the upper side, but for the middle and the last */
+            const unsigned distance = s - half + !odd, before = distance - 1;
+            if ((distance & before) != 0) /* not a power of two: no group starts here */
+                assert_int_equal(plan.frequency[s], plan.frequency[s - 1]);
+        }
+    }
 }
 
 static void test_largest_table(void **state)
@@ -421,9 +464,9 @@ static void test_bytes_never_change(void **state)
     } golden[] = {
         {3, 3, 2, UINT64_C(0x3b022d54711d5cb7), UINT64_C(0x1e5f8663ac1310f8)},
         {16, 1, 2, UINT64_C(0x38043a6394d3afe1), UINT64_C(0x37338ed6c3786754)},
-        {3, 5000, 1, UINT64_C(0xbf4caa5f923407fc), UINT64_C(0x0b5a02799cccb6d1)},
+        {3, 5000, 1, UINT64_C(0xb6de86197ae2b76a), UINT64_C(0xe3297f7c415a3e20)},
         {255, 1, 1, UINT64_C(0x8f612b524452bf72), UINT64_C(0x4e0237884c600198)},
-        {256, 40, 1, UINT64_C(0x90c28a0183cdfe1f), UINT64_C(0x4fbb77366705c945)},
+        {256, 40, 1, UINT64_C(0xc4bb59350e9446ff), UINT64_C(0x5333b6833e32a148)},
     };
     for (size_t i = 0; i < sizeof golden / sizeof *golden; i++) {
         uint64_t seed = 5 + i;
@@ -575,13 +618,20 @@ static void test_damaged_tables(void **state)
 {
     (void)state;
     uint64_t seed = 9;
-    unsigned accepted = 0;
+    unsigned accepted = 0, kinds = 0;
     uint8_t noise[400];
     for (size_t i = 0; i < sizeof noise; i++)
         noise[i] = (uint8_t)draw(&seed);
     for (unsigned source = 0; source < 1000; source++) {
         const unsigned tuple = 1 + source % 2, alphabet = 2 + (unsigned)draw_below(&seed, tuple == 2 ? 5 : 25);
-        const tg_entropy_plan wire = any_plan(12 + source % 3 * 2, tuple, 2, alphabet, &seed);
+        tg_entropy_plan wire = any_plan(12 + source % 3 * 2, tuple, 2, alphabet, &seed);
+        if (source % 5 == 0) { /* one that is mirrored or grouped */
+            uint8_t digits[60];
+            for (size_t i = 0; i < sizeof digits; i++)
+                digits[i] = (uint8_t)draw_below(&seed, alphabet);
+            tg_entropy_plan_make(&wire, digits, sizeof digits, alphabet, alphabet / 2);
+            kinds |= 1u << (wire.mirrored + 2 * wire.grouped);
+        }
         uint8_t table[TG_ENTROPY_TABLE_MAX];
         const size_t size = (size_t)(tg_entropy_table_write(&wire, table) - table);
         for (unsigned times = 0; times < 100; times++) {
@@ -597,12 +647,14 @@ static void test_damaged_tables(void **state)
         }
     }
     assert_in_range(accepted, 1, 99999);
+    assert_int_equal(kinds & 0xa, 0xa); /* mirrored, and both, at least */
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_plan_of_one_symbol),   cmocka_unit_test(test_plan_choices),
+        cmocka_unit_test(test_grouped_plans),
         cmocka_unit_test(test_largest_table),        cmocka_unit_test(test_round_trips),
         cmocka_unit_test(test_every_kind_of_plan),   cmocka_unit_test(test_longest_stream),
         cmocka_unit_test(test_close_to_the_entropy), cmocka_unit_test(test_bytes_never_change),

@@ -4,8 +4,8 @@
 
 #if defined(__AVX2__)
 
-#include "base/bytes.h"
 #include "kernels/avx2/left_pack.h"
+#include "kernels/wide/sift_rest.h"
 
 /* Elements that are sifted at once: a mask of 64 bits says which are candidates. */
 enum { STEP = 64, HALF = 32, LANES = 8, AHEAD = 512 };
@@ -123,27 +123,6 @@ INLINE size_t sift_steps(tg_candidates *list, const float *gradient, float *resi
     }
     list->count = count;
     return done;
-}
-
-/* What is left after whole steps. */
-static size_t sift_rest(tg_candidates *list, const float *gradient, float *residual, float factor, uint32_t first, size_t n)
-{
-    size_t i = 0;
-    for (; i < n && list->count + TG_SIFT_SLACK <= list->room; i++) {
-        const float u = residual ? gradient[i] + factor * residual[i] : gradient[i];
-        const uint32_t key = tg_float_bits(u) & TG_MAGNITUDE_MASK;
-        if (key >= TG_INFINITY_BITS) {
-            list->nonfinite = true;
-            break;
-        }
-        if (residual)
-            residual[i] = key >= list->least ? 0 : u;
-        if (key >= list->least) {
-            list->indices[list->count] = first + (uint32_t)i;
-            list->values[list->count++] = u;
-        }
-    }
-    return i;
 }
 
 /* By how many candidates are expected among 64 elements. */

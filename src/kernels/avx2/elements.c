@@ -4,7 +4,8 @@
 #if defined(__AVX2__)
 
 #include "kernels/avx2/avx2.h"
-#include "kernels/scalar.h"
+#include "kernels/avx2/lanes.h"
+#include "kernels/wide/arithmetic.h"
 
 /* ---- 16-bit floats ---- */
 
@@ -157,44 +158,13 @@ uint64_t tg_avx2_narrow(tg_dtype dtype, const float *values, size_t n, void *ele
 
 void tg_avx2_compensate(const float *push, const float *residual, float alpha, float beta, size_t n, float *u, float *rest)
 {
-    const __m256 a = _mm256_set1_ps(alpha), b = _mm256_set1_ps(beta);
-    size_t i = 0;
-    for (; i + 8 <= n; i += 8) {
-        __m256 p = _mm256_loadu_ps(push + i), h = _mm256_loadu_ps(residual + i);
-        tg_prefetch(push + i, 4096);
-        tg_prefetch(residual + i, 4096);
-        _mm256_storeu_ps(u + i, _mm256_add_ps(p, _mm256_mul_ps(a, h)));
-        _mm256_storeu_ps(rest + i, _mm256_add_ps(p, _mm256_mul_ps(b, h)));
-    }
-    tg_scalar_compensate(push + i, residual + i, alpha, beta, n - i, u + i, rest + i);
+    compensate(push, residual, alpha, beta, n, u, rest);
 }
 
-void tg_avx2_subtract(const float *rest, const float *sent, size_t n, float *residual)
-{
-    size_t i = 0;
-    for (; i + 8 <= n; i += 8)
-        _mm256_storeu_ps(residual + i, _mm256_sub_ps(_mm256_loadu_ps(rest + i), _mm256_loadu_ps(sent + i)));
-    tg_scalar_subtract(rest + i, sent + i, n - i, residual + i);
-}
+void tg_avx2_subtract(const float *rest, const float *sent, size_t n, float *residual) { subtract(rest, sent, n, residual); }
 
-void tg_avx2_add_scaled(const float *values, float weight, size_t n, float *sum)
-{
-    const __m256 w = _mm256_set1_ps(weight);
-    size_t i = 0;
-    for (; i + 8 <= n; i += 8) {
-        __m256 part = _mm256_mul_ps(w, _mm256_loadu_ps(values + i));
-        _mm256_storeu_ps(sum + i, _mm256_add_ps(_mm256_loadu_ps(sum + i), part));
-    }
-    tg_scalar_add_scaled(values + i, weight, n - i, sum + i);
-}
+void tg_avx2_add_scaled(const float *values, float weight, size_t n, float *sum) { add_scaled(values, weight, n, sum); }
 
-void tg_avx2_set_scaled(const float *values, float weight, size_t n, float *result)
-{
-    const __m256 w = _mm256_set1_ps(weight);
-    size_t i = 0;
-    for (; i + 8 <= n; i += 8)
-        _mm256_storeu_ps(result + i, _mm256_mul_ps(w, _mm256_loadu_ps(values + i)));
-    tg_scalar_set_scaled(values + i, weight, n - i, result + i);
-}
+void tg_avx2_set_scaled(const float *values, float weight, size_t n, float *result) { set_scaled(values, weight, n, result); }
 
 #endif

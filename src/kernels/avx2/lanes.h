@@ -12,6 +12,7 @@ TG_INLINE v_floats v_load(const float *p) { return _mm256_loadu_ps(p); }
 TG_INLINE v_floats v_broadcast(const float *p) { return _mm256_set1_ps(*p); }
 TG_INLINE v_floats v_float(float x) { return _mm256_set1_ps(x); }
 TG_INLINE v_floats v_mul(v_floats a, v_floats b) { return _mm256_mul_ps(a, b); }
+TG_INLINE v_floats v_plus(v_floats a, v_floats b) { return _mm256_add_ps(a, b); }
 TG_INLINE v_floats v_sub(v_floats a, v_floats b) { return _mm256_sub_ps(a, b); }
 TG_INLINE v_floats v_min(v_floats a, v_floats b) { return _mm256_min_ps(a, b); }
 TG_INLINE v_floats v_max(v_floats a, v_floats b) { return _mm256_max_ps(a, b); }
@@ -20,10 +21,29 @@ TG_INLINE v_floats v_convert(v_ints x) { return _mm256_cvtepi32_ps(x); }
 TG_INLINE v_ints v_int(int x) { return _mm256_set1_epi32(x); }
 TG_INLINE v_ints v_int16(short x) { return _mm256_set1_epi16(x); }
 TG_INLINE v_ints v_add(v_ints a, v_ints b) { return _mm256_add_epi32(a, b); }
+TG_INLINE v_ints v_xor(v_ints a, v_ints b) { return _mm256_xor_si256(a, b); }
+TG_INLINE v_ints v_mul_low(v_ints a, v_ints b) { return _mm256_mullo_epi32(a, b); }
 TG_INLINE v_ints v_add16(v_ints a, v_ints b) { return _mm256_add_epi16(a, b); }
+TG_INLINE v_ints v_and(v_ints a, v_ints b) { return _mm256_and_si256(a, b); }
+TG_INLINE v_ints v_or(v_ints a, v_ints b) { return _mm256_or_si256(a, b); }
+/* Of unsigned numbers. */
+TG_INLINE v_ints v_larger(v_ints a, v_ints b) { return _mm256_max_epu32(a, b); }
+TG_INLINE uint32_t v_largest(v_ints x) { return tg_largest_of(x); }
+/* Magnitudes as integers. */
+TG_INLINE v_ints v_keys(v_floats x) { return _mm256_and_si256(_mm256_castps_si256(x), _mm256_set1_epi32((int)TG_MAGNITUDE_MASK)); }
+/* The published tree over a row. */
+TG_INLINE float v_sum_of_lanes(const v_floats row[2]) { return tg_sum_of_lanes(row[0], row[1]); }
+TG_INLINE uint32_t v_max_magnitude(const float *values, size_t n) { return tg_avx2_max_magnitude(values, n); }
 TG_INLINE void v_store(float *p, v_floats x) { _mm256_storeu_ps(p, x); }
 TG_INLINE v_ints v_load_bits(const void *p) { return _mm256_loadu_si256((const __m256i *)p); }
 TG_INLINE void v_store_bits(void *p, v_ints x) { _mm256_storeu_si256((__m256i *)p, x); }
+/* 16-bit codes: one vector of them from memory, two to memory. */
+TG_INLINE v_ints v_load_codes(const uint16_t *p) { return _mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)(const void *)p)); }
+TG_INLINE void v_store_codes(uint16_t *p, v_ints a, v_ints b)
+{
+    v_store_bits(p, _mm256_permute4x64_epi64(_mm256_packus_epi32(a, b), 0xd8));
+}
+TG_INLINE v_ints v_shift_left(v_ints x, unsigned by) { return _mm256_slli_epi32(x, (int)by); }
 TG_INLINE v_ints v_shift_right(v_ints x, unsigned by) { return _mm256_srli_epi32(x, (int)by); }
 TG_INLINE v_ints v_shift_left16(v_ints x, unsigned by) { return _mm256_slli_epi16(x, (int)by); }
 /* The upper halves as signed numbers. */
@@ -33,6 +53,11 @@ TG_INLINE v_floats v_negative(v_floats x) { return _mm256_xor_ps(x, _mm256_set1_
 TG_INLINE v_ints v_xor_lower(v_ints a, v_ints b) { return _mm256_and_si256(_mm256_xor_si256(a, b), _mm256_set1_epi32(0xffff)); }
 /* Lower halves of the first, upper halves of the second. */
 TG_INLINE v_ints v_blend16(v_ints low, v_ints high) { return _mm256_blend_epi16(low, high, 0xaa); }
-TG_INLINE v_ints v_hash_before_last(v_ints x, v_ints key_high) { return tg_hash_before_last(x, key_high); }
+/* tg_prefetch, but not before x has been computed: compilers like to ask for many lines at once, and memory does not (docs/performance.md). */
+TG_INLINE void v_prefetch_after(v_ints x, const void *p, size_t bytes)
+{
+    __asm__ volatile("prefetcht0 %0" : : "m"(*(const char *)((uintptr_t)p + bytes)), "v"(x));
+}
+TG_INLINE v_ints v_xor3(v_ints a, v_ints b, v_ints c) { return v_xor(v_xor(a, c), b); }
 
 #endif

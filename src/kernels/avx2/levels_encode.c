@@ -6,7 +6,14 @@
 
 #include "kernels/avx2/lanes.h"
 #include "kernels/avx2/levels_rows.h"
+#include "kernels/avx2/levels_units.h"
 
-size_t tg_avx2_encode_levels(const tg_levels_encoding *encoding, size_t n) { return tg_avx2_encode_units(encoding, n, encoders); }
+/* With the rows of another instruction set. */
+size_t tg_avx2_encode_units(const tg_levels_encoding *encoding, size_t n, const tg_unit_encoders encoders)
+{
+    return encode_units(encoding, n, encoders);
+}
+
+size_t tg_avx2_encode_levels(const tg_levels_encoding *encoding, size_t n) { return encode_units(encoding, n, encoders); }
 
 #endif

@@ -6,22 +6,29 @@
 #ifndef TG_KERNELS_AVX2_LEVELS_ROWS_H
 #define TG_KERNELS_AVX2_LEVELS_ROWS_H
 
-#include "kernels/avx2/avx2.h"
 #include "kernels/avx2/levels_unit.h"
+#include "kernels/wide/counting.h"
 
-enum { V_PARTS = TG_LANES / V_LANES, PAIRS = 16 };
+enum { V_PARTS = TG_LANES / V_LANES, PAIRS = 16, CHAINS = 4 };
 
 /* What the rows of one group need. */
 typedef struct group {
     const float *u;
     const float *rest;       /* with feedback */
     float *residual;
-    const float *ahead[2];   /* gradient and residual, to be prefetched further on */
+    const float *gradient;   /* to be prefetched further on */
     const float *gain, *unit, *radius; /* of the bucket that the group starts in, and those that follow */
     unsigned bucket_shift;             /* pair >> bucket_shift: the bucket of a pair of rows */
-    v_ints counter, key_high;
+    v_ints counter, mixed_key;
     uint32_t levels;
 } group;
+
+/* What a bucket's values are quantised by, in every lane. */
+typedef struct scale {
+    v_floats gain;
+    v_floats unit, most, least; /* with feedback */
+    v_floats sent;              /* the same as values of levels 0 … 7, -8 … -1, where they are few enough to be looked up */
+} scale;
 
 /* Which variant: constants wherever it is used. */
 typedef struct variant {
@@ -32,10 +39,49 @@ typedef struct variant {
 
 /* ---- two rows, as many lanes as a vector has ---- */
 
-/* x * gain, rounded: a level in units of 2^-16. */
-TG_INLINE v_ints position_of(const group *g, variant v, size_t at, v_floats gain)
+/* tg_hash but for its last step, of several vectors of counters. The key meets x before x ^= x >> 15, which may as well come first if the
+ * key has gone through it by itself. */
+TG_INLINE void hash_several(v_ints x[CHAINS], v_ints mixed_key)
 {
-    v_floats position = v_mul(v_load(g->u + at), gain);
+#define EACH(OPERATION) TG_UNROLL for (unsigned i = 0; i < CHAINS; i++) x[i] = OPERATION
+    EACH(v_xor(x[i], v_shift_right(x[i], 16)));
+    EACH(v_mul_low(x[i], v_int(0x7feb352d)));
+    EACH(v_xor3(x[i], v_shift_right(x[i], 15), mixed_key));
+    EACH(v_mul_low(x[i], v_int((int)0x846ca68bu)));
+#undef EACH
+}
+
+/* What the decoder will see for levels. */
+TG_INLINE v_floats value_of(const scale *s, v_floats levels)
+{
+    return v_max(s->least, v_min(s->most, v_mul(levels, s->unit)));
+}
+
+#ifdef V_LOOKUP
+TG_INLINE bool looked_up(variant v) { return v.width == 2 || v.width == 4; }
+#endif
+
+/* The scale of the bucket that a pair of rows lies in. */
+TG_INLINE scale scale_at(const group *g, variant v, unsigned pair)
+{
+    const size_t bucket = pair >> g->bucket_shift;
+    scale s = {.gain = v_broadcast(g->gain + bucket)};
+    if (v.feedback) {
+        s.unit = v_broadcast(g->unit + bucket);
+        s.most = v_broadcast(g->radius + bucket);
+        s.least = v_negative(s.most);
+    }
+#ifdef V_LOOKUP
+    if (v.feedback && looked_up(v))
+        s.sent = value_of(&s, v_convert(v_signed_nibbles()));
+#endif
+    return s;
+}
+
+/* x * gain, rounded: a level in units of 2^-16. */
+TG_INLINE v_ints position_of(const group *g, variant v, size_t at, const scale *s)
+{
+    v_floats position = v_mul(v_load(g->u + at), s->gain);
     if (v.limit) {
         v_floats limit = v_float((float)g->levels * 0x1p16f);
         position = v_max(position, v_negative(limit));
@@ -45,38 +91,51 @@ TG_INLINE v_ints position_of(const group *g, variant v, size_t at, v_floats gain
 }
 
 /* residual = rest - sent, the level being in the upper half of `drawn`. */
-TG_INLINE void keep_rest(const group *g, size_t at, size_t bucket, v_ints drawn)
+TG_INLINE void keep_rest(const group *g, variant v, size_t at, const scale *s, v_ints drawn)
 {
-    v_floats unit = v_broadcast(g->unit + bucket), radius = v_broadcast(g->radius + bucket);
-    v_floats sent = v_mul(v_convert(v_upper(drawn)), unit);
-    sent = v_min(radius, sent);
-    sent = v_max(v_negative(radius), sent);
+    (void)v;
+    const v_ints level = v_upper(drawn);
+#ifdef V_LOOKUP
+    const v_floats sent = looked_up(v) ? v_look_up(s->sent, level) : value_of(s, v_convert(level));
+#else
+    const v_floats sent = value_of(s, v_convert(level));
+#endif
     v_store(g->residual + at, v_sub(v_load(g->rest + at), sent));
 }
 
 /* A row is a cache line, and a pair of rows is drawn in V_PARTS parts. */
-TG_INLINE void prefetch_pair(const group *g, variant v, unsigned pair, unsigned part)
+TG_INLINE void prefetch_rows(const group *g, variant v, unsigned pair, unsigned part, v_ints drawn)
 {
-    for (unsigned stream = 0; stream < (v.feedback ? 2 : 1); stream++)
-        for (unsigned row = part; row < 2; row += V_PARTS)
-            tg_prefetch(g->ahead[stream] + pair * 32 + row * 16, TG_UNIT_AHEAD);
+    TG_UNROLL
+    for (unsigned row = part; row < 2; row += V_PARTS) {
+        v_prefetch_after(drawn, g->gradient + 32 * pair + 16 * row, v.feedback ? TG_UNIT_AHEAD_FEEDBACK : TG_UNIT_AHEAD);
+        if (v.feedback)
+            v_prefetch_after(drawn, g->residual + 32 * pair + 16 * row, TG_UNIT_AHEAD_FEEDBACK);
+    }
+}
+
+/* Hashes of CHAINS pairs of rows from `pair` on, lanes from V_LANES * part on, but for the last step. Each takes so long that several are
+ * computed side by side: a processor does not look far enough ahead to find the next one. */
+TG_INLINE void hash_pairs(const group *g, unsigned pair, unsigned part, v_ints x[CHAINS])
+{
+    TG_UNROLL
+    for (unsigned i = 0; i < CHAINS; i++)
+        x[i] = v_add(g->counter, v_load_bits(tg_counting + 16 * (pair + i) + V_LANES * part));
+    hash_several(x, g->mixed_key);
 }
 
 /* Levels of rows 2 * pair and 2 * pair + 1, lanes from V_LANES * part on: signed, in the upper halves; what is below is noise. */
-TG_INLINE void draw_pair(const group *g, variant v, unsigned pair, unsigned part, v_ints *even, v_ints *odd)
+TG_INLINE void draw_pair(const group *g, variant v, unsigned pair, unsigned part, const scale *s, v_ints hash, v_ints *even, v_ints *odd)
 {
-    const size_t at = pair * 32 + part * V_LANES, bucket = pair >> g->bucket_shift;
-    v_floats gain = v_broadcast(g->gain + bucket);
-    v_ints x = v_add(g->counter, v_load_bits(tg_counting + 16 * pair + V_LANES * part));
-    x = v_hash_before_last(x, g->key_high);
-    v_ints high = v_shift_right(x, 16), low = v_xor_lower(x, high);
-    *even = v_add(position_of(g, v, at, gain), low);
-    *odd = v_add(position_of(g, v, at + 16, gain), high);
+    const size_t at = pair * 32 + part * V_LANES;
+    v_ints high = v_shift_right(hash, 16), low = v_xor_lower(hash, high);
+    *even = v_add(position_of(g, v, at, s), low);
+    *odd = v_add(position_of(g, v, at + 16, s), high);
+    prefetch_rows(g, v, pair, part, *even);
     if (v.feedback) {
-        keep_rest(g, at, bucket, *even);
-        keep_rest(g, at + 16, bucket, *odd);
+        keep_rest(g, v, at, s, *even);
+        keep_rest(g, v, at + 16, s, *odd);
     }
-    prefetch_pair(g, v, pair, part);
 }
 
 /* ---- packing ---- */
@@ -87,50 +146,79 @@ TG_INLINE v_ints side_by_side(v_ints first, v_ints second)
     return v_blend16(v_upper(first), second);
 }
 
+/* Rows `even` and `even` + 1 of the lower halves of words, and the rows that stand beside them in the upper halves, from the pairs of
+ * which hashes are given. Levels are signed. */
+TG_INLINE v_ints pack_pairs(const group *g, variant v, unsigned even, unsigned pair, v_ints hash, unsigned beside, v_ints hash_beside,
+                            unsigned part, const scale *s)
+{
+    v_ints a, b, c, d;
+    draw_pair(g, v, pair, part, s, hash, &a, &b);
+    draw_pair(g, v, beside, part, s, hash_beside, &c, &d);
+    v_ints low = side_by_side(a, c), high = v_shift_left16(side_by_side(b, d), (even + 1) * v.width);
+    return v_add16(even > 0 ? v_shift_left16(low, even * v.width) : low, high);
+}
+
+/* `levels` in every place of a half word. */
+TG_INLINE v_ints levels_of_half(const group *g, variant v)
+{
+    uint32_t all = 0;
+    for (unsigned row = 0; row < 16 / v.width; row++)
+        all |= g->levels << row * v.width;
+    return v_int16((short)all);
+}
+
 /* Widths 2, 4, 8: a word holds 32 / width rows, and each half of it 16 / width. Both halves are added up at once in 16-bit arithmetic; levels
  * are signed, and `levels` itself is added to all of them at the end. */
-TG_INLINE v_ints pack_word(const group *g, variant v, unsigned pair, unsigned part)
+TG_INLINE void pack_words(const group *g, variant v, unsigned pair, unsigned part, uint8_t *packed)
 {
-    const unsigned half_rows = 16 / v.width;
-    int offset = 0;
-    v_ints word = v_int(0);
-    TG_UNROLL
-    for (unsigned row = 0; row < half_rows; row += 2) {
-        v_ints a, b, c, d;
-        draw_pair(g, v, pair + row / 2, part, &a, &b);
-        draw_pair(g, v, pair + (row + half_rows) / 2, part, &c, &d);
-        v_ints even = side_by_side(a, c), odd = side_by_side(b, d);
-        if (row > 0)
-            even = v_shift_left16(even, row * v.width);
-        odd = v_shift_left16(odd, (row + 1) * v.width);
-        word = v_add16(word, v_add16(even, odd));
-        offset += (int)(g->levels << row * v.width) + (int)(g->levels << (row + 1) * v.width);
+    const v_ints offset = levels_of_half(g, v);
+    const scale s = scale_at(g, v, pair);
+    v_ints x[CHAINS], y[CHAINS];
+    hash_pairs(g, pair, part, x);
+    if (v.width == 8) {
+        v_store_bits(packed, v_add16(offset, pack_pairs(g, v, 0, pair, x[0], pair + 1, x[1], part, &s)));
+        v_store_bits(packed + 64, v_add16(offset, pack_pairs(g, v, 0, pair + 2, x[2], pair + 3, x[3], part, &s)));
+    } else if (v.width == 4) {
+        v_ints word = v_add16(offset, pack_pairs(g, v, 0, pair, x[0], pair + 2, x[2], part, &s));
+        v_store_bits(packed, v_add16(word, pack_pairs(g, v, 2, pair + 1, x[1], pair + 3, x[3], part, &s)));
+    } else {
+        v_ints word = offset;
+        hash_pairs(g, pair + CHAINS, part, y);
+        TG_UNROLL
+        for (unsigned i = 0; i < CHAINS; i++)
+            word = v_add16(word, pack_pairs(g, v, 2 * i, pair + i, x[i], pair + CHAINS + i, y[i], part, &s));
+        v_store_bits(packed, word);
     }
-    return v_add16(word, v_int16((short)offset));
 }
 
 TG_INLINE void encode_group(const group *g, variant v, unsigned width, uint8_t *packed)
 {
     if (v.width) {
-        const unsigned pairs = 16 / v.width; /* of rows in a word */
-        for (unsigned word = 0; word < v.width; word++) {
+        const unsigned pairs = v.width == 2 ? 2 * CHAINS : CHAINS; /* that are packed at once */
+        for (unsigned pair = 0; pair < PAIRS; pair += pairs) {
             TG_UNROLL
             for (unsigned part = 0; part < V_PARTS; part++)
-                v_store_bits(packed + 64 * word + 4 * V_LANES * part, pack_word(g, v, word * pairs, part));
+                pack_words(g, v, pair, part, packed + 4 * v.width * pair + 4 * V_LANES * part);
         }
         return;
     }
     uint32_t codes[TG_GROUP];
     v_ints levels = v_int((int)g->levels);
-    for (unsigned pair = 0; pair < PAIRS; pair++)
+    for (unsigned pair = 0; pair < PAIRS; pair += CHAINS)
         TG_UNROLL
         for (unsigned part = 0; part < V_PARTS; part++) {
-            v_ints even, odd;
-            draw_pair(g, v, pair, part, &even, &odd);
-            v_store_bits(codes + pair * 32 + part * V_LANES, v_add(v_upper(even), levels));
-            v_store_bits(codes + pair * 32 + part * V_LANES + 16, v_add(v_upper(odd), levels));
+            v_ints x[CHAINS];
+            hash_pairs(g, pair, part, x);
+            TG_UNROLL
+            for (unsigned i = 0; i < CHAINS; i++) {
+                v_ints even, odd;
+                const scale s = scale_at(g, v, pair + i);
+                draw_pair(g, v, pair + i, part, &s, x[i], &even, &odd);
+                v_store_bits(codes + (pair + i) * 32 + part * V_LANES, v_add(v_upper(even), levels));
+                v_store_bits(codes + (pair + i) * 32 + part * V_LANES + 16, v_add(v_upper(odd), levels));
+            }
         }
-    tg_avx2_pack_group(codes, width, packed);
+    v_pack_group(codes, width, packed);
 }
 
 /* ---- one unit ---- */
@@ -138,20 +226,18 @@ TG_INLINE void encode_group(const group *g, variant v, unsigned width, uint8_t *
 TG_INLINE void encode_unit(const tg_unit *t, variant v)
 {
     const tg_levels_encoding *e = t->encoding;
-    group g = {.key_high = v_int((int)e->key.high),
-               .levels = e->levels};
+    group g = {.mixed_key = v_int((int)(e->key.high ^ e->key.high >> 15)), .levels = e->levels};
     while (e->bucket >> g.bucket_shift > 32 && g.bucket_shift < 4)
         g.bucket_shift++;
     for (size_t done = 0; done < t->n; done += TG_GROUP) {
         const size_t at = t->at + done, bucket = e->bucket < t->n ? done / e->bucket : 0;
         g.u = t->u + done;
-        g.ahead[0] = e->gradient + at;
+        g.gradient = e->gradient + at;
         g.counter = v_int((int)((e->first + (uint32_t)at) / 2 + e->key.low));
         g.gain = t->gain + bucket;
         if (v.feedback) {
             g.rest = t->rest + done;
             g.residual = e->residual + at;
-            g.ahead[1] = e->residual + at;
             g.unit = t->value + bucket;
             g.radius = t->radius + bucket;
         }

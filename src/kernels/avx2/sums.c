@@ -37,27 +37,42 @@ uint32_t tg_avx2_max_magnitude(const float *values, size_t n)
     return left > most ? left : most;
 }
 
-bool tg_avx2_all_finite(const float *gradient, const float *residual, float alpha, float beta, size_t n)
+/* The larger of `largest` and the magnitudes of eight u, and of eight rest where that differs, as bits. */
+TG_INLINE __m256i larger_of(__m256i largest, const float *gradient, const float *residual, __m256 alpha, __m256 beta, bool differ)
 {
-    /* x - x is zero for what is finite and NaN for the rest; NaN stays in a sum. */
+    const __m256i mask = _mm256_set1_epi32((int)TG_MAGNITUDE_MASK);
+    const __m256 g = _mm256_loadu_ps(gradient);
+    if (!residual)
+        return _mm256_max_epu32(largest, _mm256_and_si256(mask, tg_bits_of(g)));
+    const __m256 h = _mm256_loadu_ps(residual), u = _mm256_add_ps(g, _mm256_mul_ps(alpha, h));
+    largest = _mm256_max_epu32(largest, _mm256_and_si256(mask, tg_bits_of(u)));
+    if (differ)
+        largest = _mm256_max_epu32(largest, _mm256_and_si256(mask, tg_bits_of(_mm256_add_ps(g, _mm256_mul_ps(beta, h)))));
+    return largest;
+}
+
+TG_INLINE bool finite_as(const float *gradient, const float *residual, float alpha, float beta, size_t n, bool differ)
+{
     const __m256 a = _mm256_set1_ps(alpha), b = _mm256_set1_ps(beta);
-    __m256 sum = _mm256_setzero_ps();
+    __m256i even = _mm256_setzero_si256(), odd = even;
     size_t i = 0;
-    for (; i + 8 <= n; i += 8) {
-        __m256 u = _mm256_loadu_ps(gradient + i);
-        if (residual) {
-            __m256 h = _mm256_loadu_ps(residual + i), rest = _mm256_add_ps(u, _mm256_mul_ps(b, h));
-            u = _mm256_add_ps(u, _mm256_mul_ps(a, h));
-            sum = _mm256_add_ps(sum, _mm256_sub_ps(rest, rest));
-        }
-        sum = _mm256_add_ps(sum, _mm256_sub_ps(u, u));
+    for (; i + 16 <= n; i += 16) {
+        even = larger_of(even, gradient + i, residual ? residual + i : NULL, a, b, differ);
+        odd = larger_of(odd, gradient + i + 8, residual ? residual + i + 8 : NULL, a, b, differ);
     }
-    bool finite = _mm256_movemask_ps(_mm256_cmp_ps(sum, sum, _CMP_UNORD_Q)) == 0;
+    bool finite = tg_largest_of(_mm256_max_epu32(even, odd)) < TG_INFINITY_BITS;
     for (; i < n; i++) {
         float h = residual ? residual[i] : 0, u = gradient[i] + alpha * h, rest = gradient[i] + beta * h;
         finite = finite && u - u == 0 && rest - rest == 0;
     }
     return finite;
+}
+
+bool tg_avx2_all_finite(const float *gradient, const float *residual, float alpha, float beta, size_t n)
+{
+    if (!residual)
+        return finite_as(gradient, NULL, 0, 0, n, false);
+    return alpha == beta ? finite_as(gradient, residual, alpha, alpha, n, false) : finite_as(gradient, residual, alpha, beta, n, true);
 }
 
 /* Finite floats in order as signed integers, -0 below +0; its own inverse. */

@@ -3,26 +3,17 @@
 #define TG_KERNELS_AVX2_VECTOR_H
 
 #include "base/bytes.h"
-#include "kernels/kernels.h"
+#include "kernels/avx2/avx2.h"
+#include "kernels/wide/inline.h"
 
 #if defined(__AVX2__) /* else this folder is compiled to nothing */
 
 #include <immintrin.h>
 
-#define TG_INLINE static inline __attribute__((always_inline))
-#if defined(__clang__)
-#define TG_UNROLL _Pragma("unroll")
-#else
-#define TG_UNROLL _Pragma("GCC unroll 32")
-#endif
-
 TG_INLINE __m256i tg_load_bits(const void *p) { return _mm256_loadu_si256((const __m256i *)p); }
 TG_INLINE void tg_store_bits(void *p, __m256i v) { _mm256_storeu_si256((__m256i *)p, v); }
 TG_INLINE __m256i tg_bits_of(__m256 v) { return _mm256_castps_si256(v); }
 TG_INLINE __m256 tg_magnitude_of(__m256 v) { return _mm256_andnot_ps(_mm256_set1_ps(-0.0f), v); }
-
-/* Brings the cache line that lies `bytes` further on. It may lie past the end of the array: prefetching does not fault. */
-TG_INLINE void tg_prefetch(const void *p, size_t bytes) { _mm_prefetch((const char *)((uintptr_t)p + bytes), _MM_HINT_T0); }
 
 /* The largest of eight unsigned numbers. */
 TG_INLINE uint32_t tg_largest_of(__m256i v)
@@ -53,8 +44,8 @@ TG_INLINE __m256i tg_hash_before_last(__m256i x, __m256i key_high)
     return _mm256_mullo_epi32(x, _mm256_set1_epi32((int)0x846ca68bu));
 }
 
-/* 0, 1, 2, ...: the counters of a group's rows. */
-extern const uint32_t tg_counting[TG_GROUP / 2];
+/* By the name that code for any size of vector uses. */
+TG_INLINE void v_pack_group(const uint32_t *codes, unsigned width, uint8_t *packed) { tg_avx2_pack_group(codes, width, packed); }
 
 TG_INLINE __m256i tg_count_from(uint32_t first)
 {

@@ -20,6 +20,8 @@ TG_INLINE v_floats v_convert(v_ints x) { return _mm512_cvtepi32_ps(x); }
 TG_INLINE v_ints v_int(int x) { return _mm512_set1_epi32(x); }
 TG_INLINE v_ints v_int16(short x) { return _mm512_set1_epi16(x); }
 TG_INLINE v_ints v_add(v_ints a, v_ints b) { return _mm512_add_epi32(a, b); }
+TG_INLINE v_ints v_xor(v_ints a, v_ints b) { return _mm512_xor_si512(a, b); }
+TG_INLINE v_ints v_mul_low(v_ints a, v_ints b) { return _mm512_mullo_epi32(a, b); }
 TG_INLINE v_ints v_add16(v_ints a, v_ints b) { return _mm512_add_epi16(a, b); }
 TG_INLINE void v_store(float *p, v_floats x) { _mm512_storeu_ps(p, x); }
 TG_INLINE v_ints v_load_bits(const void *p) { return _mm512_loadu_si512(p); }
@@ -37,14 +39,15 @@ TG_INLINE v_floats v_negative(v_floats x) { return _mm512_xor_ps(x, _mm512_set1_
 TG_INLINE v_ints v_xor_lower(v_ints a, v_ints b) { return _mm512_ternarylogic_epi32(a, b, _mm512_set1_epi32(0xffff), 0x28); }
 /* Lower halves of the first, upper halves of the second. */
 TG_INLINE v_ints v_blend16(v_ints low, v_ints high) { return _mm512_mask_blend_epi16(0xaaaaaaaa, low, high); }
-/* tg_hash but for the last step, as in avx2/vector.h. */
-TG_INLINE v_ints v_hash_before_last(v_ints x, v_ints key_high)
+/* tg_prefetch, but not before x has been computed: compilers like to ask for many lines at once, and memory does not (docs/performance.md). */
+TG_INLINE void v_prefetch_after(v_ints x, const void *p, size_t bytes)
 {
-    x = _mm512_xor_si512(x, _mm512_srli_epi32(x, 16));
-    x = _mm512_mullo_epi32(x, _mm512_set1_epi32(0x7feb352d));
-    x = _mm512_xor_si512(x, key_high);
-    x = _mm512_xor_si512(x, _mm512_srli_epi32(x, 15));
-    return _mm512_mullo_epi32(x, _mm512_set1_epi32((int)0x846ca68bu));
+    __asm__ volatile("prefetcht0 %0" : : "m"(*(const char *)((uintptr_t)p + bytes)), "v"(x));
 }
+TG_INLINE v_ints v_xor3(v_ints a, v_ints b, v_ints c) { return _mm512_ternarylogic_epi32(a, b, c, 0x96); }
+/* Sixteen values by the lowest four bits of a number. */
+#define V_LOOKUP
+TG_INLINE v_floats v_look_up(v_floats values, v_ints number) { return _mm512_permutexvar_ps(number, values); }
+TG_INLINE v_ints v_signed_nibbles(void) { return _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, -8, -7, -6, -5, -4, -3, -2, -1); }
 
 #endif

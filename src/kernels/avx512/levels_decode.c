@@ -8,7 +8,21 @@
 #include "kernels/avx512/lanes.h"
 #include "kernels/quantiser.h"
 
-enum { AHEAD = 4096 };
+/* How far ahead several frames' sum is prefetched, in bytes. With a single frame the machine sees by itself what comes, and asking for it
+ * takes a third longer. */
+enum { AHEAD = 2048, MOST = 4 };
+
+/* Frames that are decoded at once, and for each the logarithm of its bucket; large where a bucket is the whole run or more. */
+typedef struct batch {
+    const tg_levels_decoding *frames;
+    unsigned count;
+    unsigned bucket_log[MOST];
+} batch;
+
+TG_INLINE float radius_at(const batch *b, unsigned f, size_t element)
+{
+    return tg_load_float(b->frames[f].scales + (element >> b->bucket_log[f]) * 4);
+}
 
 /* What the code in the lowest `width` bits of an index 0 … 15 adds. Codes above 2 * levels are limited by the radius as the last level
  * is. */
@@ -27,54 +41,52 @@ TG_INLINE v_floats table_of(const tg_levels_decoding *d, unsigned width, float r
     return v_mul(v_float(weight), x);
 }
 
-TG_INLINE void deliver(bool set, float *to, v_floats x) { v_store(to, set ? x : _mm512_add_ps(v_load(to), x)); }
-
-/* Widths 1, 2, 4, where the rows of a word lie in one bucket. Up to four frames at once: storing the sum once for all of them is what
- * counts. */
-TG_INLINE void decode_group(const tg_levels_decoding *d, unsigned frames, unsigned width, bool set, bool prefetch, float weight,
-                            float *out)
+/* The group that starts at `start`, for widths 1, 2, 4, where the rows of a word lie in one bucket. Storing the sum once for all frames is
+ * what counts. */
+TG_INLINE void decode_group(const batch *b, unsigned frames, unsigned width, bool set, float weight, size_t start, float *out)
 {
     const unsigned rows = 32 / width;
-    v_floats table[4] = {v_float(0)};
-    v_ints bits[4] = {v_int(0)};
+    v_floats table[MOST] = {v_float(0)};
+    v_ints bits[MOST] = {v_int(0)};
     for (unsigned word = 0; word < width; word++) {
-        float *to = out + word * rows * 16;
+        const size_t at = start + word * rows * 16;
         TG_UNROLL
         for (unsigned f = 0; f < frames; f++) {
-            bits[f] = v_load_bits(d[f].packed + 64 * word);
-            if (word == 0 || d[f].bucket < TG_GROUP)
-                table[f] = table_of(&d[f], width, tg_load_float(d[f].scales + word * rows * 16 / d[f].bucket * 4), weight);
+            bits[f] = v_load_bits(b->frames[f].packed + at / 8 * width);
+            if (word == 0 || b->frames[f].bucket < TG_GROUP)
+                table[f] = table_of(&b->frames[f], width, radius_at(b, f, at), weight);
         }
         TG_UNROLL
         for (unsigned row = 0; row < rows; row++) {
-            if (prefetch)
-                tg_prefetch(to + 16 * row, AHEAD);
-            v_floats sum = set ? v_float(0) : v_load(to + 16 * row);
+            float *to = out + at + 16 * row;
+            if (frames > 1)
+                tg_prefetch(to, AHEAD);
+            v_floats sum = set ? v_float(0) : v_load(to);
             TG_UNROLL
             for (unsigned f = 0; f < frames; f++) {
                 v_floats x = _mm512_permutexvar_ps(row > 0 ? v_shift_right(bits[f], row * width) : bits[f], table[f]);
                 sum = set && f == 0 ? x : _mm512_add_ps(sum, x);
             }
-            v_store(to + 16 * row, sum);
+            v_store(to, sum);
         }
     }
 }
 
-TG_INLINE void decode_bytes(const tg_levels_decoding *d, bool set, bool prefetch, float weight, float *out)
+TG_INLINE void decode_bytes(const batch *b, bool set, float weight, size_t start, float *out)
 {
-    tg_quantiser q = tg_quantiser_from(d->levels, 0, tg_load_float(d->scales), false);
+    const tg_levels_decoding *d = b->frames;
+    tg_quantiser q = tg_quantiser_from(d->levels, 0, radius_at(b, 0, start), false);
     const v_floats unit = v_float(q.unit), drop = v_float(q.drop), most = v_float(q.radius), least = v_float(-q.radius);
     const v_floats levels = v_float((float)d->levels), scale = v_float(weight);
-    for (unsigned word = 0; word < 8; word++) {
-        v_ints bits = v_load_bits(d->packed + 64 * word);
+    for (size_t at = start; at < start + TG_GROUP; at += 64) {
+        v_ints bits = v_load_bits(d->packed + at);
         TG_UNROLL
         for (unsigned row = 0; row < 4; row++) {
-            float *to = out + word * 64 + row * 16;
+            float *to = out + at + row * 16;
             v_ints code = row < 3 ? _mm512_and_si512(v_shift_right(bits, 8 * row), v_int(0xff)) : v_shift_right(bits, 24);
             v_floats x = v_mul(v_mul(v_sub(v_convert(code), levels), unit), drop);
-            if (prefetch)
-                tg_prefetch(to, AHEAD);
-            deliver(set, to, v_mul(scale, v_max(least, v_min(most, x))));
+            x = v_mul(scale, v_max(least, v_min(most, x)));
+            v_store(to, set ? x : _mm512_add_ps(v_load(to), x));
         }
     }
 }
@@ -85,55 +97,60 @@ static bool by_lookup(const tg_levels_decoding *d)
     return (d->width == 4 && d->bucket >= 128) || (d->width == 2 && d->bucket >= 256) || d->width == 1;
 }
 
-TG_INLINE void decode_alike(const tg_levels_decoding *d, unsigned frames, bool set, bool prefetch, float weight, float *out)
+TG_INLINE void decode_run(const batch *b, unsigned frames, unsigned width, bool set, size_t n, float weight, float *out)
 {
-    if (d->width == 4)
-        decode_group(d, frames, 4, set, prefetch, weight, out);
-    else if (d->width == 2)
-        decode_group(d, frames, 2, set, prefetch, weight, out);
-    else
-        decode_group(d, frames, 1, set, prefetch, weight, out);
+    for (size_t start = 0; start < n; start += TG_GROUP)
+        decode_group(b, frames, width, set, weight, start, out);
 }
 
-/* One group of the next frame, or of the next four if they are alike; returns how many. */
-TG_INLINE size_t decode_next(const tg_levels_decoding *d, size_t left, bool set, bool prefetch, float weight, float *out)
+TG_INLINE void decode_alike(const batch *b, unsigned frames, bool set, size_t n, float weight, float *out)
 {
-    if (by_lookup(d)) {
-        unsigned alike = 1;
-        while (alike < 4 && alike < left && d[alike].width == d->width && by_lookup(&d[alike]))
-            alike++;
-        if (alike == 4) {
-            decode_alike(d, 4, set, prefetch, weight, out);
-            return 4;
-        }
-        if (alike >= 2) {
-            decode_alike(d, 2, set, prefetch, weight, out);
-            return 2;
-        }
-        decode_alike(d, 1, set, prefetch, weight, out);
-    } else if (d->width == 8 && d->bucket >= TG_GROUP) {
-        decode_bytes(d, set, prefetch, weight, out);
+    const unsigned width = b->frames->width;
+    if (width == 4)
+        decode_run(b, frames, 4, set, n, weight, out);
+    else if (width == 2)
+        decode_run(b, frames, 2, set, n, weight, out);
+    else
+        decode_run(b, frames, 1, set, n, weight, out);
+}
+
+/* How many of the frames are decoded at once: four, two or one. */
+static unsigned alike(const tg_levels_decoding *d, size_t left)
+{
+    size_t same = 0;
+    while (same < MOST && same < left && d[same].width == d->width && by_lookup(&d[same]))
+        same++;
+    return same == 4 ? 4 : same >= 2 ? 2 : 1;
+}
+
+TG_INLINE void decode_batch(const batch *b, bool set, size_t n, float weight, float *out)
+{
+    if (b->count == 4) {
+        decode_alike(b, 4, set, n, weight, out);
+    } else if (b->count == 2) {
+        decode_alike(b, 2, set, n, weight, out);
+    } else if (by_lookup(b->frames)) {
+        decode_alike(b, 1, set, n, weight, out);
+    } else if (b->frames->width == 8 && b->frames->bucket >= TG_GROUP) {
+        for (size_t start = 0; start < n; start += TG_GROUP)
+            decode_bytes(b, set, weight, start, out);
     } else {
-        tg_avx2_decode_levels(d, 1, TG_GROUP, set, weight, out);
+        tg_avx2_decode_levels(b->frames, 1, n, set, weight, out);
     }
-    return 1;
 }
 
 void tg_avx512_decode_levels(const tg_levels_decoding *frames, size_t frame_count, size_t n, bool set, float weight, float *out)
 {
-    for (size_t done = 0; done < n; done += TG_GROUP)
-        for (size_t f = 0; f < frame_count;) {
-            tg_levels_decoding next[4] = {{.width = 0}}; /* from this group on */
-            for (size_t i = 0; i < 4 && f + i < frame_count; i++) {
-                next[i] = frames[f + i];
-                next[i].scales += next[i].bucket < n ? (uint32_t)done / next[i].bucket * 4 : 0;
-                next[i].packed += done / 8 * next[i].width;
-            }
-            if (set && f == 0)
-                f += decode_next(next, frame_count - f, true, true, weight, out + done);
-            else
-                f += decode_next(next, frame_count - f, false, f == 0, weight, out + done);
-        }
+    for (size_t f = 0; f < frame_count;) {
+        batch b = {.frames = frames + f, .count = alike(frames + f, frame_count - f)};
+        for (unsigned i = 0; i < b.count; i++)
+            b.bucket_log[i] = frames[f + i].bucket < n ? (unsigned)__builtin_ctz(frames[f + i].bucket) : 31;
+        if (set && f == 0)
+            decode_batch(&b, true, n, weight, out);
+        else
+            decode_batch(&b, false, n, weight, out);
+        f += b.count;
+    }
 }
 
 #endif

@@ -1,0 +1,132 @@
+/* The code is made from a part of the bytes, which is as good as all of them but for vectors that hide something from a sample. Those
+ * show in the lengths, which are not as expected, and are counted as a whole. docs/numerics.md has the rules, as they decide what bytes
+ * are written. */
+#include "codec/prefix_choice.h"
+
+#include <stdatomic.h>
+
+#include "codec/prefix_codes.h"
+#include "kernels/ranges.h"
+
+enum {
+    SAMPLED = 1 << 19,      /* bytes; fewer are all counted */
+    EVERY = 4,              /* of so many parts the first is */
+    PART = TG_PREFIX_PART,
+    WORTH = 36,             /* lengths may be above the entropy by this part of it */
+    AS_EXPECTED = 200       /* and off what was expected by this part */
+};
+
+static uint64_t packed_size(uint64_t count, unsigned width) { return (count * width + 7) / 8; }
+
+/* Speed matters where there is much. */
+static bool may_be_prefix(uint64_t count, unsigned width) { return count >= 1u << 18 && tg_prefix_suits(width); }
+
+size_t tg_prefix_bound(uint64_t count, unsigned width)
+{
+    return may_be_prefix(count, width) ? tg_prefix_codes_bound(packed_size(count, width)) : 0;
+}
+
+typedef struct range {
+    uint8_t least, largest;
+} range;
+
+/* The least and the largest of all codes; what pads the last byte counts too. */
+static range range_of(const uint8_t *packed, uint64_t bytes, unsigned width, uint8_t most)
+{
+    const uint8_t mask = (uint8_t)((1u << width) - 1);
+    range r = {.least = mask};
+    for (uint64_t at = 0; at < bytes && (r.least > 0 || r.largest < most); at += PART) {
+        const size_t n = bytes - at < PART ? (size_t)(bytes - at) : PART;
+        for (unsigned shift = 0; shift < 8; shift += width) {
+            /* Codes are compared where they stand in their bytes. */
+            const uint8_t place = (uint8_t)(mask << shift);
+            uint8_t low = (uint8_t)(r.least << shift), high = (uint8_t)(r.largest << shift);
+            for (size_t i = 0; i < n; i++) {
+                const uint8_t code = packed[at + i] & place;
+                low = code < low ? code : low;
+                high = code > high ? code : high;
+            }
+            r = (range){(uint8_t)(low >> shift), (uint8_t)(high >> shift)};
+        }
+    }
+    return r;
+}
+
+static bool within(range r, unsigned byte, unsigned width)
+{
+    bool within = true;
+    for (unsigned shift = 0; shift < 8; shift += width) {
+        const unsigned code = byte >> shift & ((1u << width) - 1);
+        within = within && code >= r.least && code <= r.largest;
+    }
+    return within;
+}
+
+typedef struct choice {
+    tg_prefix_code code;
+    uint64_t bits; /* that all bytes are expected to take */
+} choice;
+
+/* Counting bytes, for all threads. */
+typedef struct counting {
+    const uint8_t *packed;
+    tg_ranges ranges;
+    unsigned every;
+    atomic_uint_fast64_t bins[TG_PREFIX_SYMBOLS], counted;
+} counting;
+
+static void count_range(void *of, size_t part)
+{
+    counting *c = of;
+    const uint64_t first = tg_range_first(&c->ranges, part);
+    tg_byte_histogram met = {0};
+    atomic_fetch_add(&c->counted, tg_bytes_count(c->packed + first, (size_t)(tg_range_end(&c->ranges, part) - first), c->every, met));
+    for (unsigned s = 0; s < TG_PREFIX_SYMBOLS; s++)
+        atomic_fetch_add(&c->bins[s], met[s]);
+}
+
+/* As tg_bytes_count; ranges are whole turns of `every` parts. */
+static uint64_t count_bytes(tg_pool *pool, const uint8_t *packed, uint64_t bytes, unsigned every, uint64_t *met)
+{
+    counting c = {.packed = packed, .every = every, .ranges = tg_ranges_of(pool, bytes, EVERY * PART)};
+    tg_parallel(pool, c.ranges.parts, count_range, &c);
+    for (unsigned s = 0; s < TG_PREFIX_SYMBOLS; s++)
+        met[s] = c.bins[s];
+    return c.counted;
+}
+
+/* Makes a code from the first of every `every` parts; it has the bytes of codes in `all` even where it does not meet them. False if it
+ * is too long for what there is to say. */
+static bool make_code(tg_pool *pool, const uint8_t *packed, uint64_t bytes, unsigned width, unsigned every, range all, choice *chosen)
+{
+    tg_byte_histogram met = {0}, coded;
+    const uint64_t counted = count_bytes(pool, packed, bytes, every, met);
+    unsigned kinds = 0;
+    for (unsigned s = 0; s < TG_PREFIX_SYMBOLS; s++) {
+        coded[s] = met[s] == 0 && every > 1 && within(all, s, width) ? 1 : met[s];
+        kinds += coded[s] > 0;
+    }
+    if (kinds < 2) /* a single byte has no code */
+        return false;
+    tg_prefix_make(&chosen->code, coded);
+    const uint64_t bits = tg_prefix_bits(&chosen->code, met), entropy = tg_bytes_entropy(met);
+    chosen->bits = bits / counted * bytes + bits % counted * bytes / counted;
+    return ((bits + 8 * TG_PREFIX_TABLE) << 16) <= entropy + entropy / WORTH;
+}
+
+uint8_t *tg_prefix_try(tg_pool *pool, const uint8_t *packed, uint64_t count, unsigned width, uint8_t most, uint8_t *out)
+{
+    const uint64_t bytes = packed_size(count, width);
+    choice chosen;
+    if (!may_be_prefix(count, width))
+        return NULL;
+    if (bytes >= SAMPLED && make_code(pool, packed, bytes, width, EVERY, range_of(packed, bytes, width, most), &chosen)) {
+        uint8_t *end = tg_prefix_codes_write(&chosen.code, pool, packed, bytes, out);
+        const uint64_t bits = 8 * (uint64_t)(end - out), off = bits > chosen.bits ? bits - chosen.bits : chosen.bits - bits;
+        if (off <= chosen.bits / AS_EXPECTED)
+            return end;
+    }
+    if (!make_code(pool, packed, bytes, width, 1, (range){0, 0}, &chosen))
+        return NULL;
+    return tg_prefix_codes_write(&chosen.code, pool, packed, bytes, out);
+}

@@ -1,0 +1,240 @@
+/* Portion by portion: winnow the lists, code the indices; then, once it is known where they go, the values. */
+#include "codec/selected.h"
+
+#include <stdatomic.h>
+#include <string.h>
+
+#include "base/bytes.h"
+#include "codec/levels.h"
+#include "codec/positions.h"
+
+tg_dtype tg_values_dtype(tg_values values)
+{
+    return values == TG_VALUES_FP16 ? TG_FLOAT16 : values == TG_VALUES_BF16 ? TG_BFLOAT16 : TG_FLOAT32;
+}
+
+typedef struct writing {
+    tg_job *job;
+    const tg_selected *list;
+    tg_positions_writer begun;
+    size_t portions, ranges_each; /* ranges of a portion */
+    uint64_t step;                /* elements of a portion */
+    uint8_t *values;              /* on the wire */
+    atomic_uint_fast64_t saturated;
+} writing;
+
+static size_t first_sieve(const writing *w, size_t portion) { return portion * w->ranges_each; }
+
+static size_t end_sieve(const writing *w, size_t portion)
+{
+    const size_t end = (portion + 1) * w->ranges_each;
+    return end < w->list->ranges.parts ? end : w->list->ranges.parts;
+}
+
+/* A portion is a range, or where segments are longer, the ranges of a segment. */
+static void divide(writing *w)
+{
+    const tg_ranges *ranges = &w->list->ranges;
+    w->ranges_each = 1;
+    while (ranges->parts > w->ranges_each && ranges->step * w->ranges_each < UINT64_C(1) << w->begun.log)
+        w->ranges_each *= 2;
+    w->step = ranges->step * w->ranges_each;
+    w->portions = (ranges->parts + w->ranges_each - 1) / w->ranges_each;
+    for (size_t i = 0; i < w->portions; i++) {
+        const tg_candidates *list = &w->list->sieves[first_sieve(w, i)].list;
+        w->list->portions[i] = (tg_portion){.indices = list->indices, .values = list->values, .ties = w->list->cut.ties};
+    }
+}
+
+/* ---- indices ---- */
+
+static void count_ties(void *of, size_t portion)
+{
+    const writing *w = of;
+    uint64_t equal = 0;
+    for (size_t i = first_sieve(w, portion); i < end_sieve(w, portion); i++) {
+        const tg_candidates *list = &w->list->sieves[i].list;
+        for (size_t j = 0; j < list->count; j++)
+            equal += (tg_float_bits(list->values[j]) & TG_MAGNITUDE_MASK) == w->list->cut.above;
+    }
+    w->list->portions[portion].ties = equal;
+}
+
+/* Of equal keys the first in the vector are selected. */
+static void share_out_ties(writing *w)
+{
+    if (w->portions == 1 || w->list->winnowed || w->list->cut.ties == 0)
+        return;
+    tg_parallel(w->job->pool, w->portions, count_ties, w);
+    uint64_t left = w->list->cut.ties;
+    for (size_t i = 0; i < w->portions; i++) {
+        tg_portion *p = &w->list->portions[i];
+        p->ties = p->ties < left ? p->ties : left;
+        left -= p->ties;
+    }
+}
+
+/* The first place from `from` on whose index is `limit` or more. */
+static size_t first_from(const tg_candidates *list, size_t from, uint64_t limit)
+{
+    size_t step = 1;
+    while (from + step < list->count && list->indices[from + step] < limit)
+        step *= 2;
+    size_t to = from + step < list->count ? from + step : list->count;
+    while (from < to) {
+        size_t middle = from + (to - from) / 2;
+        if (list->indices[middle] < limit)
+            from = middle + 1;
+        else
+            to = middle;
+    }
+    return from;
+}
+
+/* Moves the selected ones of a list's places `from` to `to` behind those that the portion has already. */
+static void winnow(const writing *w, tg_portion *p, const tg_candidates *list, size_t from, size_t to)
+{
+    if (!w->list->winnowed) {
+        p->count += w->job->kernels->winnow(list->indices + from, list->values + from, to - from, w->list->cut.above, &p->ties,
+                                            w->list->losers, p->indices + p->count, p->values + p->count);
+        return;
+    }
+    if (p->indices + p->count != list->indices + from) {
+        memmove(p->indices + p->count, list->indices + from, (to - from) * sizeof *list->indices);
+        memmove(p->values + p->count, list->values + from, (to - from) * sizeof *list->values);
+    }
+    p->count += to - from;
+}
+
+/* Lists are winnowed segment by segment, and a segment's indices are coded while they are in the cache. */
+static void write_indices(void *of, size_t portion)
+{
+    writing *w = of;
+    tg_portion *p = &w->list->portions[portion];
+    tg_positions_writer positions = tg_positions_from(&w->begun, portion * w->step);
+    const uint64_t end = portion + 1 < w->portions ? (portion + 1) * w->step : w->job->source.count;
+    size_t sieve = first_sieve(w, portion), next = 0;
+    p->stream = positions.at;
+    while (positions.next < end) {
+        const uint64_t limit = tg_positions_limit(&positions);
+        const size_t before = p->count;
+        for (;; sieve++, next = 0) {
+            const tg_candidates *list = &w->list->sieves[sieve].list;
+            const size_t to = first_from(list, next, limit);
+            winnow(w, p, list, next, to);
+            next = to;
+            if (sieve + 1 == end_sieve(w, portion) || tg_range_end(&w->list->ranges, sieve) >= limit)
+                break;
+        }
+        tg_positions_put(&positions, p->indices + before, p->count - before);
+    }
+    p->end = positions.at;
+}
+
+/* Moves the streams together; returns their end. */
+static uint8_t *join(writing *w)
+{
+    uint8_t *at = w->begun.at;
+    size_t before = 0;
+    for (size_t i = 0; i < w->portions; i++) {
+        tg_portion *p = &w->list->portions[i];
+        const size_t size = (size_t)(p->end - p->stream);
+        if (at != p->stream)
+            memmove(at, p->stream, size);
+        at += size;
+        p->before = before;
+        before += p->count;
+    }
+    return at;
+}
+
+/* ---- values ---- */
+
+static const float *sent_of(const writing *w, const tg_portion *p) { return w->list->sent ? w->list->sent + p->before : p->values; }
+
+/* Takes what was sent off the residual. */
+static void settle(const writing *w, const tg_portion *p)
+{
+    const tg_source *source = &w->job->source;
+    const float *sent = sent_of(w, p);
+    if (source->residual && w->list->residual == TG_RESIDUAL_IS_REST)
+        for (size_t j = 0; j < p->count; j++)
+            source->residual[p->indices[j]] -= sent[j];
+    else if (source->residual && w->list->sent)
+        for (size_t j = 0; j < p->count; j++)
+            source->residual[p->indices[j]] = p->values[j] - sent[j];
+    for (size_t j = 0; source->momentum && j < p->count; j++)
+        source->momentum[p->indices[j]] = 0;
+}
+
+static void write_plain(void *of, size_t portion)
+{
+    writing *w = of;
+    const tg_portion *p = &w->list->portions[portion];
+    const tg_kernels *k = w->job->kernels;
+    const tg_dtype dtype = tg_values_dtype(tg_spec_values(w->job->spec));
+    uint8_t *wire = w->values + p->before * tg_dtype_size(dtype);
+    uint64_t saturated = 0;
+    for (size_t first = 0; first < p->count; first += TG_BLOCK, wire += TG_BLOCK * tg_dtype_size(dtype)) {
+        size_t n = tg_block_size(p->count, first);
+        saturated += k->store(dtype, p->values + first, n, wire);
+        if (w->list->sent)
+            k->load(dtype, wire, n, w->list->sent + p->before + first);
+    }
+    atomic_fetch_add(&w->saturated, saturated);
+    settle(w, p);
+}
+
+static void gather(void *of, size_t portion)
+{
+    const writing *w = of;
+    const tg_portion *p = &w->list->portions[portion];
+    memcpy(w->list->gathered + p->before, p->values, p->count * sizeof *p->values);
+}
+
+static void settle_portion(void *of, size_t portion)
+{
+    const writing *w = of;
+    settle(w, &w->list->portions[portion]);
+}
+
+/* Returns the end. */
+static uint8_t *write_levels(writing *w)
+{
+    tg_job *job = w->job;
+    const float *values = w->list->portions[0].values;
+    if (w->portions > 1) {
+        tg_parallel(job->pool, w->portions, gather, w);
+        values = w->list->gathered;
+    }
+    tg_levels_shape shape = tg_levels_shape_of(job->spec, job->selected);
+    tg_job inner = {.kernels = job->kernels,
+                    .pool = job->pool,
+                    .spec = job->spec,
+                    .source = {.gradient = values, .dtype = TG_FLOAT32, .count = job->selected},
+                    .draw = job->draw,
+                    .workspace = w->list->levels_workspace,
+                    .sent = w->list->sent,
+                    .payload = w->values};
+    (void)tg_levels_encode(&inner, &shape); /* the values are finite: it cannot fail */
+    job->layout = inner.layout;
+    tg_parallel(job->pool, w->portions, settle_portion, w);
+    return w->values + inner.payload_size;
+}
+
+void tg_selected_write(tg_job *job, const tg_selected *list)
+{
+    writing w = {.job = job, .list = list, .begun = tg_positions_begin(job->source.count, list->cut.taken, job->payload)};
+    divide(&w);
+    share_out_ties(&w);
+    tg_parallel(job->pool, w.portions, write_indices, &w);
+    w.values = join(&w);
+    job->selected = list->cut.taken;
+    uint8_t *end = w.values + job->selected * tg_dtype_size(tg_values_dtype(tg_spec_values(job->spec)));
+    if (tg_spec_values(job->spec) == TG_VALUES_LEVELS)
+        end = write_levels(&w);
+    else
+        tg_parallel(job->pool, w.portions, write_plain, &w);
+    job->saturated += w.saturated;
+    job->payload_size = (size_t)(end - job->payload);
+}

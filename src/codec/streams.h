@@ -1,0 +1,16 @@
+/* Streams of chunks, one after the other, written by several threads: each has a place that is free whatever comes before it, and what was written
+ * is moved together at the end. */
+#ifndef TG_CODEC_STREAMS_H
+#define TG_CODEC_STREAMS_H
+
+#include <stdint.h>
+
+#include "base/pool.h"
+
+/* Writes the stream of a chunk at `at`, no more than `bound` bytes, and returns its end. */
+typedef uint8_t *tg_chunk_writer(void *context, uint64_t chunk, uint8_t *at);
+
+/* All of them; returns the end. There is room for `bound` bytes for every chunk but the last, and for that what it can take. */
+uint8_t *tg_streams_write(tg_pool *pool, uint64_t chunks, size_t bound, tg_chunk_writer *write, void *context, uint8_t *at);
+
+#endif
