@@ -62,8 +62,7 @@ static void check_gradient(const char *text, const char *name)
     struct model_work work;
     struct message message = {""};
     assert_true(dataset_open(name, 2, model_wants_real_targets(text), &data, &message));
-    if (!model_create(text, &data, &model, &message))
-        fail_msg("%s: %s", text, message.text);
+    assert_true(model_create(text, &data, &model, &message));
     assert_true(model_work_create(&model, ROWS, &work, &message));
     float *weights = malloc(model.parameters * sizeof *weights), *gradient = malloc(model.parameters * sizeof *gradient);
     assert_non_null(weights);
@@ -90,10 +89,10 @@ static void check_gradient(const char *text, const char *name)
         worst = fmax(worst, fabs(slope - (double)gradient[i]));
         largest = fmax(largest, fabs(slope));
     }
-    /* A kink of a rectified unit within the distance costs more than the curvature: of 12 rows at most a few. */
-    double tolerance = model.layers > 1 ? 0.02 : 0.001;
-    if (worst > tolerance * largest)
-        fail_msg("%s on %s: gradient off by %g, largest slope %g", text ? text : "default", name, worst, largest);
+    /* Seen: 5e-5. A kink of a rectified unit within the distance would cost more; with these weights and rows there is none. */
+    const double tolerance = 0.001;
+    print_message("%s on %s: gradient off by %g, largest slope %g\n", text, name, worst, largest);
+    assert_true(worst <= tolerance * largest);
     free(weights);
     free(gradient);
     model_work_free(&work);
