@@ -73,7 +73,7 @@ TEST_INCLUDES := -I. -Icli -Itests/support
 # another machine has neither.
 ZLIB ?= $(shell echo '\#include <zlib.h>' | $(CC) -E -x c - >/dev/null 2>&1 && echo yes)
 COMMAND_FLAGS := $(if $(filter yes,$(ZLIB)),-DTRAIN_HAS_ZLIB) -DTRAIN_HAS_DLOPEN
-COMMAND_LIBRARIES := $(if $(filter yes,$(ZLIB)),-lz) -lm
+COMMAND_LIBRARIES := $(if $(filter yes,$(ZLIB)),-lz)
 
 # One module for each MPI that is here, compiled by its own mpicc: openmpi, mpich.
 flavour = $(firstword $(shell command -v mpicc.$1 2>/dev/null) $(shell mpicc $2 >/dev/null 2>&1 && command -v mpicc))
@@ -124,7 +124,7 @@ $2/obj/command.a: $(patsubst %.c,$2/obj/%.o,$(filter-out cli/main.c,$(COMMAND)))
 
 $2/tersegrad: $2/obj/cli/main.o $2/obj/command.a $2/libtersegrad.a
 	$$(call say,LD,$$@)
-	$$(Q)$3 $5 -pthread $(CFLAGS) $(LDFLAGS) -o $$@ $$^ $(if $6,-lm,$(COMMAND_LIBRARIES))
+	$$(Q)$3 $5 -pthread $(CFLAGS) $(LDFLAGS) -o $$@ $$^ $(if $6,,$(COMMAND_LIBRARIES)) -lm -ldl
 
 # Test programs see hidden symbols and the command's functions: they link the archives.
 $2/tests/unit/%: LIBRARIES := $(if $6,,-lcmocka)
@@ -133,7 +133,7 @@ $(if $(findstring fuzzer,$4),,$(FUZZ:%.c=$2/%): $2/obj/tests/fuzz/replay.o)
 $2/tests/%: $2/obj/tests/%.o $(SUPPORT:%.c=$2/obj/%.o) $2/obj/command.a $2/libtersegrad.a
 	$$(call say,LD,$$@)
 	$$(Q)mkdir -p $$(@D)
-	$$(Q)$3 $5 -pthread $$(FUZZER) $(CFLAGS) $(LDFLAGS) -o $$@ $$^ $$(LIBRARIES) $(if $6,-lm,$(COMMAND_LIBRARIES))
+	$$(Q)$3 $5 -pthread $$(FUZZER) $(CFLAGS) $(LDFLAGS) -o $$@ $$^ $$(LIBRARIES) $(if $6,,$(COMMAND_LIBRARIES)) -lm -ldl
 
 -include $(patsubst %.c,$2/obj/%.d,$(SOURCES) $(COMMAND) $(SUPPORT) $(UNIT) $(LAWS) $(PAPERS) $(RANKS) $(FUZZ))
 endef
@@ -157,7 +157,7 @@ all: release build/libtersegrad.a build/libtersegrad.so $(MODULES)
 
 build/libtersegrad.so.$(VERSION): $(LIBRARY:%.c=build/obj/%.o) build/sources
 	$(call say,LD,$@)
-	$(Q)$(CC) -shared -Wl,-soname,$(SONAME) -Wl,-z,defs -Wl,--as-needed -pthread $(CFLAGS) $(LDFLAGS) -o $@ $(filter %.o,$^)
+	$(Q)$(CC) -shared -Wl,-soname,$(SONAME) -Wl,-z,defs -Wl,--as-needed -pthread $(CFLAGS) $(LDFLAGS) -o $@ $(filter %.o,$^) -ldl
 
 build/libtersegrad.so: build/libtersegrad.so.$(VERSION)
 	$(Q)ln -sf $(<F) build/$(SONAME)
@@ -175,7 +175,7 @@ build/mpi-%.so: src/transport/mpi/module.c src/base/status.c src/transport/mpi_m
 bench: all build/bench/reduce $(if $(OPENMPI_CC),build/bench/dense-openmpi) $(if $(MPICH_CC),build/bench/dense-mpich)
 build/bench/reduce: build/obj/bench/reduce.o build/libtersegrad.a
 	$(call say,LD,$@)
-	$(Q)mkdir -p $(@D) && $(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ -lm
+	$(Q)mkdir -p $(@D) && $(CC) -pthread $(CFLAGS) $(LDFLAGS) -o $@ $^ -lm -ldl
 build/bench/dense-openmpi: MPICC = $(OPENMPI_CC)
 build/bench/dense-mpich: MPICC = $(MPICH_CC)
 build/bench/dense-%: bench/dense_mpi.c
@@ -260,6 +260,7 @@ help:
 ##   make check          set up, then run every test; ONLY="unit cli" picks groups
 ##   make check-all      the same, with the full product of the laws instead of a seeded subset
 ##   make check-foreign  golden frames, unit tests and laws on aarch64 and big-endian s390x, under qemu-user
+##   make bench          build/bench/reduce, which times whole reductions; bench/network runs it over shaped links
 ##   make fuzz           each fuzz target for FUZZ_SECONDS=60
 ##   make instructions   record anew how many instructions the hot operations take (bench/instructions.txt)
 ##   make install        honours PREFIX, DESTDIR, BINDIR, LIBDIR, INCLUDEDIR, DATADIR

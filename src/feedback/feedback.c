@@ -215,6 +215,8 @@ static double norm_of(const tg_feedback *f, const tg_tensor *tensor)
     return tg_sqrt(tg_sum_blocks(f->device->pool, count, counted_squares, &s) * ((double)count / elements));
 }
 
+double tg_feedback_norm(const tg_feedback *f) { return norm_of(f, &(tg_tensor){f->residual, f->count, TG_FLOAT32}); }
+
 /* A step has been made: what remains is this large. */
 void tg_feedback_note(tg_feedback *f, const tg_tensor *gradient, const tg_encode_report *report)
 {
@@ -225,7 +227,7 @@ void tg_feedback_note(tg_feedback *f, const tg_tensor *gradient, const tg_encode
     s->saturated += report->saturated;
     s->dropped += report->dropped;
     s->gradient_norm = norm_of(f, gradient);
-    s->residual_norm = norm_of(f, &(tg_tensor){f->residual, f->count, TG_FLOAT32});
+    s->residual_norm = tg_feedback_norm(f);
     s->residual_peak = s->residual_norm > s->residual_peak ? s->residual_norm : s->residual_peak;
     if (s->steps > 1 && before > 0) {
         double ratio = s->residual_norm / before, window = s->steps - 1 < 32 ? (double)(s->steps - 1) : 32;

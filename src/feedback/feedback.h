@@ -33,6 +33,9 @@ tg_status tg_feedback_encode_piece(tg_codec *codec, tg_feedback *feedback, const
                                    tg_error *error);
 void tg_feedback_note(tg_feedback *feedback, const tg_tensor *gradient, const tg_encode_report *report);
 
+/* The residual's norm as it is now, estimated as in tg_stats: after a step, or after something has returned. */
+double tg_feedback_norm(const tg_feedback *feedback);
+
 /* h = h + sent, of a frame of ours of the elements from `first` on. */
 tg_status tg_feedback_return_piece(tg_feedback *feedback, tg_frame frame, uint64_t first, tg_error *error);
 

@@ -5,20 +5,25 @@
 #include "reduce/reducer.h"
 #include "transport/transport.h"
 
+/* Exchanges that are under way at once, of all reductions together: enough to keep any wire busy, and within what transports take. */
+enum { MOST_UNDER_WAY = 1024 };
+
 /* Exchanges are started as they come and fed oldest first, so that every rank does the same in the same order. Until the end; or only as
- * far as it goes without waiting. */
+ * far as it goes without waiting, but for the greeting, which must be answered, and where too many are under way. */
 static tg_status pump(tg_reduction *r, tg_transport *transport, bool to_the_end, tg_error *error)
 {
+    const size_t window = MOST_UNDER_WAY / r->reducer->options.depth;
     for (;;) {
-        tg_exchange *exchange;
-        tg_status status = tg_reduce_next(r, &exchange, error);
+        tg_exchange *exchange = NULL;
+        const bool full = r->queue_to - r->queue_from >= window;
+        tg_status status = full ? TG_OK : tg_reduce_next(r, &exchange, error);
         if (status == TG_OK && exchange) {
             status = tg_transport_start(transport, exchange, error);
             if (status == TG_OK)
                 r->queue[r->queue_to++ % r->queue_room] = exchange;
         } else if (status == TG_OK) {
-            const bool greeting = r->greets && !r->greeting_verdict.fed; /* nothing can be sent before it is answered */
-            if (r->queue_from == r->queue_to || !(to_the_end || greeting))
+            const bool greeting = r->greets && !r->greeting_verdict.fed;
+            if (r->queue_from == r->queue_to || !(to_the_end || greeting || full))
                 return TG_OK;
             exchange = r->queue[r->queue_from++ % r->queue_room];
             const double start = tg_seconds();

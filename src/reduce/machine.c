@@ -280,12 +280,18 @@ tg_status tg_reduce_feed(tg_reduction *reduction, tg_exchange *exchange, tg_erro
 /* ---- end ---- */
 
 /* The residuals' norm over all tensors, and how it grows, as tg_stats has it for one. */
-static void note_residuals(tg_reducer *r)
+static void note_residuals(tg_reducer *r, bool applied)
 {
     double squares = 0;
-    for (size_t i = 0; i < r->tensor_count; i++)
-        if (r->tensors[i].feedback)
-            squares += r->tensors[i].feedback->stats.residual_norm * r->tensors[i].feedback->stats.residual_norm;
+    for (size_t i = 0; i < r->tensor_count; i++) {
+        const tg_reducing_tensor *t = &r->tensors[i];
+        if (!t->feedback)
+            continue;
+        /* Since it was compressed, a part of it may have returned. */
+        const bool changed = !applied || (t->sparse && r->functions->has_results);
+        const double norm = changed ? tg_feedback_norm(t->feedback) : t->feedback->stats.residual_norm;
+        squares += norm * norm;
+    }
     const double before = r->stats.residual_norm, norm = __builtin_sqrt(squares);
     const uint64_t steps = r->stats.applied + r->stats.skipped;
     r->stats.residual_norm = norm;
@@ -302,11 +308,11 @@ static void conclude(tg_reduction *r, bool applied)
         reducer->functions->apply(r);
     else
         reducer->functions->undo(r);
-    tg_fp_leave(before);
-    reducer->stats.decode_seconds += tg_seconds() - start;
     reducer->stats.applied += applied;
     reducer->stats.skipped += !applied;
-    note_residuals(reducer);
+    note_residuals(reducer, applied);
+    tg_fp_leave(before);
+    reducer->stats.decode_seconds += tg_seconds() - start;
     r->active = false;
 }
 

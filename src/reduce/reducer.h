@@ -110,7 +110,6 @@ struct tg_reducer {
     uint64_t begun;             /* reductions */
     tg_reduction *reductions;   /* `depth` of them */
     tg_reducer_stats stats;
-    double residual_before;     /* norm, for its growth */
 };
 
 /* What gather and shard do differently: with one parcel of a reduction, which may be lost already, and then this rank only keeps step; and

@@ -251,6 +251,15 @@ static void double_buffering(tg_algorithm algorithm)
     free(l.owed[1]);
 }
 
+/* More messages than may be under way at once. */
+static void many_messages(tg_algorithm algorithm)
+{
+    const tensor_case tensors[] = {{"x", "terngrad", "none", 4096 * 1300 + 5, TG_FLOAT32}, no_more};
+    const rank_case what = {.world = 2, .tensors = tensors, .options = {.algorithm = algorithm, .chunk = 4096}, .shape = SIGNS, .steps = 1};
+    run_ranks(&what, NULL, steps, same_everywhere, NULL);
+    check_all("%s: 1301 messages", algorithm_names[algorithm]);
+}
+
 /* ---- policies ---- */
 
 static void warm(rank_state *s)
@@ -352,6 +361,7 @@ int main(int argc, char **argv)
         if (all)
             every_spec(all, (tg_algorithm)algorithm, 4);
         double_buffering((tg_algorithm)algorithm);
+        many_messages((tg_algorithm)algorithm);
     }
     for (uint32_t world = 1; world <= 8; world++) {
         const rank_case what = {.world = world, .tensors = by_hand, .options = {.algorithm = TG_GATHER, .seed = 9}, .shape = GAUSSIAN, .steps = 3};
