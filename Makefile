@@ -36,9 +36,10 @@ VERSION := $(shell sed -n 's/^\#define TG_VERSION_TEXT "\(.*\)"/\1/p' include/te
 SONAME := libtersegrad.so.$(firstword $(subst ., ,$(VERSION)))
 
 sources = $(sort $(wildcard $(addsuffix .c,$1)))
-# What includes mpi.h is a module of its own, see below.
-SOURCES := $(filter-out src/transport/mpi/%,$(call sources,src/* src/*/* src/*/*/*))
-COMMAND := $(call sources,cli/* cli/*/*)
+# What includes mpi.h is a module of its own, see below. What `tersegrad train` runs belongs to the command: the library needs libc alone.
+TRAIN := $(call sources,src/train/*)
+SOURCES := $(filter-out src/transport/mpi/% $(TRAIN),$(call sources,src/* src/*/* src/*/*/*))
+COMMAND := $(TRAIN) $(call sources,cli/* cli/*/*)
 # Every file of these five folders is a program of its own, but for the replaying main() of the fuzz targets.
 UNIT := $(call sources,tests/unit/*)
 LAWS := $(call sources,tests/laws/*)
@@ -68,6 +69,11 @@ LIBRARY := $(call library_of,$(MACHINE))
 S390 := -fexcess-precision=fast
 NATIVE := $(if $(filter s390%,$(MACHINE)),$(S390))
 TEST_INCLUDES := -I. -Icli -Itests/support
+# Gzipped data need zlib when building; without it they are refused with a sentence. BLAS is looked for when `train` runs. A program for
+# another machine has neither.
+ZLIB ?= $(shell echo '\#include <zlib.h>' | $(CC) -E -x c - >/dev/null 2>&1 && echo yes)
+COMMAND_FLAGS := $(if $(filter yes,$(ZLIB)),-DTRAIN_HAS_ZLIB) -DTRAIN_HAS_DLOPEN
+COMMAND_LIBRARIES := $(if $(filter yes,$(ZLIB)),-lz)
 
 # One module for each MPI that is here, compiled by its own mpicc: openmpi, mpich.
 flavour = $(firstword $(shell command -v mpicc.$1 2>/dev/null) $(shell mpicc $2 >/dev/null 2>&1 && command -v mpicc))
@@ -94,11 +100,12 @@ $1-fuzz: $(FUZZ:%.c=$2/%)
 
 # Other flags than last time: compile everything again. Other sources: link again.
 $2/flags: FORCE
-	$$(call remember,$3 $(COMPILE) $4 $(WERROR) $(CFLAGS))
+	$$(call remember,$3 $(COMPILE) $4 $(WERROR) $(CFLAGS) $(if $6,,$(COMMAND_FLAGS)))
 $2/sources: FORCE
 	$$(call remember,$(call library_of,$(or $6,$(MACHINE))) $(COMMAND))
 
 $2/obj/tests/%.o: FOLDERS := $(TEST_INCLUDES) $(if $6,-Itests/foreign)
+$2/obj/src/train/%.o: FOLDERS := $(if $6,,$(COMMAND_FLAGS))
 $2/obj/src/kernels/avx2/%.o: INSTRUCTIONS := $(AVX2)
 $2/obj/cli/bench_compare.o: share/compare.py
 $2/obj/src/kernels/avx512/%.o: INSTRUCTIONS := $(AVX512)
@@ -117,7 +124,7 @@ $2/obj/command.a: $(patsubst %.c,$2/obj/%.o,$(filter-out cli/main.c,$(COMMAND)))
 
 $2/tersegrad: $2/obj/cli/main.o $2/obj/command.a $2/libtersegrad.a
 	$$(call say,LD,$$@)
-	$$(Q)$3 $5 -pthread $(CFLAGS) $(LDFLAGS) -o $$@ $$^ -lm -ldl
+	$$(Q)$3 $5 -pthread $(CFLAGS) $(LDFLAGS) -o $$@ $$^ $(if $6,,$(COMMAND_LIBRARIES)) -lm -ldl
 
 # Test programs see hidden symbols and the command's functions: they link the archives.
 $2/tests/unit/%: LIBRARIES := $(if $6,,-lcmocka)
@@ -126,7 +133,7 @@ $(if $(findstring fuzzer,$4),,$(FUZZ:%.c=$2/%): $2/obj/tests/fuzz/replay.o)
 $2/tests/%: $2/obj/tests/%.o $(SUPPORT:%.c=$2/obj/%.o) $2/obj/command.a $2/libtersegrad.a
 	$$(call say,LD,$$@)
 	$$(Q)mkdir -p $$(@D)
-	$$(Q)$3 $5 -pthread $$(FUZZER) $(CFLAGS) $(LDFLAGS) -o $$@ $$^ $$(LIBRARIES) -lm -ldl
+	$$(Q)$3 $5 -pthread $$(FUZZER) $(CFLAGS) $(LDFLAGS) -o $$@ $$^ $$(LIBRARIES) $(if $6,,$(COMMAND_LIBRARIES)) -lm -ldl
 
 -include $(patsubst %.c,$2/obj/%.d,$(SOURCES) $(COMMAND) $(SUPPORT) $(UNIT) $(LAWS) $(PAPERS) $(RANKS) $(FUZZ))
 endef
@@ -175,7 +182,7 @@ build/bench/dense-%: bench/dense_mpi.c
 	$(call say,MPI,$@)
 	$(Q)mkdir -p $(@D) && $(MPICC) -std=gnu11 -O2 $(CFLAGS) -o $@ $<
 
-# Makes plausible gradients for the demonstration and the tests.
+# Makes plausible gradients for the tests.
 build/gradient: build/obj/scripts/gradient.o
 	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ -lm
 
@@ -222,15 +229,15 @@ install: all
 # needs, so that what cannot be installed or built is one line of the report and not the end of it.
 .PHONY: demo check check-all check-foreign fuzz
 demo:
-	@scripts/setup.sh build
-	@$(MAKE) --no-print-directory -s release build/gradient
-	@scripts/demo.sh build/tersegrad
+	@scripts/setup.sh build && scripts/setup.sh --try train
+	@$(MAKE) --no-print-directory -s release
+	@scripts/demo.sh build/tersegrad $(DATA)
 
 check:
-	@scripts/setup.sh build && scripts/setup.sh --try check mpi python
+	@scripts/setup.sh build && scripts/setup.sh --try train check mpi browser python
 	@MAKE='$(MAKE)' scripts/check.sh $(or $(ONLY),check)
 check-all:
-	@scripts/setup.sh build && scripts/setup.sh --try check mpi python
+	@scripts/setup.sh build && scripts/setup.sh --try train check mpi browser python
 	@LAWS=--all MAKE='$(MAKE)' scripts/check.sh $(or $(ONLY),check)
 check-foreign:
 	@scripts/setup.sh build && scripts/setup.sh --try foreign
@@ -249,7 +256,7 @@ help:
 	@sed -n '/^##/s/^## \{0,1\}//p' $(firstword $(MAKEFILE_LIST))
 
 ##   make                build/tersegrad and build/libtersegrad.{so,a}
-##   make demo           set up, then compress a gradient in several ways and show a table
+##   make demo           set up, then train with several codecs and show a table; DATA=DIR for data of your own
 ##   make check          set up, then run every test; ONLY="unit cli" picks groups
 ##   make check-all      the same, with the full product of the laws instead of a seeded subset
 ##   make check-foreign  golden frames, unit tests and laws on aarch64 and big-endian s390x, under qemu-user

@@ -21,7 +21,8 @@ allowed() {
     xxhash.h) [[ $file == src/frame/checksum.c || $file == src/kernels/*digest.c ]]; return ;;
     esac
     case $file in
-    cli/*) [ "$kind" = '<' ] || [ -e "$root/cli/$header" ]; return ;;
+    cli/*) [ "$kind" = '<' ] || [ -e "$root/cli/$header" ] || [[ $header == train/* ]]; return ;;
+    src/train/*) [ "$kind" = '<' ] || [ -e "$root/src/train/$header" ]; return ;; # a part of the command, not of the library
     esac
     folder=${folder%%/*}
     if [ "$kind" = '<' ]; then

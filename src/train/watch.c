@@ -1,0 +1,134 @@
+/* See watch.h. The watcher reads from a pipe that its rank holds open: first who the others are, then either a word of farewell or, when
+ * the rank is killed, nothing. */
+#include "watch.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stddef.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+/* What the watcher is told. `job` is the same for all ranks of a job, and for no other job of this machine: rank 0's process number. */
+struct roll {
+    uint32_t rank;
+    int64_t process, job;
+};
+
+static int pipe_to_watcher = -1;
+static volatile sig_atomic_t is_watched;
+
+/* ---- the watcher ---- */
+
+static bool read_whole(int from, void *bytes, size_t size)
+{
+    for (size_t done = 0; done < size;) {
+        ssize_t got = read(from, (char *)bytes + done, size - done);
+        if (got < 0 && errno == EINTR)
+            continue;
+        if (got <= 0)
+            return false;
+        done += (size_t)got;
+    }
+    return true;
+}
+
+/* The launcher kills the rest at once, and their watchers see that too. The first on a machine takes the job's name (a socket of the
+ * kernel's own name space, that leaves no file), and the others, who cannot have it any more, keep silent. */
+static bool is_first(const struct roll *roll)
+{
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    int length = snprintf(address.sun_path + 1, sizeof address.sun_path - 1, "tersegrad-train-%lld", (long long)roll->job);
+    int name = socket(AF_UNIX, SOCK_STREAM, 0);
+    return name >= 0 && bind(name, (struct sockaddr *)&address, (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)length)) == 0;
+}
+
+static void watch(int from)
+{
+    enum { SECONDS_TO_HOLD_THE_NAME = 3 };
+    struct roll roll;
+    char farewell;
+    if (!read_whole(from, &roll, sizeof roll) || read_whole(from, &farewell, 1) || !is_first(&roll))
+        return;
+    dprintf(STDERR_FILENO, "tersegrad train: rank %u (process %lld) is dead; the job ends\n", (unsigned)roll.rank, (long long)roll.process);
+    for (int file = 0; file < 3; file++)
+        close(file); /* nobody needs to wait for the end of what it prints */
+    sleep(SECONDS_TO_HOLD_THE_NAME);
+}
+
+/* ---- the rank ---- */
+
+/* Without its watcher a rank would die in silence, so it does not go on. */
+static void on_child(int number)
+{
+    static const char text[] = "tersegrad train: the process that watches this rank was killed; the job ends\n";
+    (void)number;
+    if (is_watched) {
+        is_watched = 0;
+        if (write(STDERR_FILENO, text, sizeof text - 1) > 0)
+            _exit(1);
+        _exit(1);
+    }
+}
+
+/* Asked to end, by a launcher or a person: no death to be announced. */
+static void on_request(int number)
+{
+    watch_end();
+    (void)signal(number, SIG_DFL);
+    (void)raise(number);
+}
+
+bool watch_begin(struct message *message)
+{
+    int ends[2];
+    if (pipe(ends) != 0)
+        return fail(message, "cannot make a pipe: %s", strerror(errno));
+    pid_t watcher = fork();
+    if (watcher < 0)
+        return fail(message, "cannot start a process: %s", strerror(errno));
+    if (watcher == 0) {
+        close(ends[1]);
+        (void)setsid(); /* out of the reach of a launcher that kills the rank's group */
+        watch(ends[0]);
+        _exit(0);
+    }
+    close(ends[0]);
+    (void)fcntl(ends[1], F_SETFD, FD_CLOEXEC);
+    pipe_to_watcher = ends[1];
+    (void)signal(SIGPIPE, SIG_IGN);
+    struct sigaction action = {.sa_handler = on_child, .sa_flags = SA_NOCLDSTOP | SA_RESTART};
+    (void)sigemptyset(&action.sa_mask);
+    (void)sigaction(SIGCHLD, &action, NULL);
+    action.sa_handler = on_request;
+    (void)sigaction(SIGTERM, &action, NULL);
+    (void)sigaction(SIGINT, &action, NULL);
+    is_watched = 1;
+    return true;
+}
+
+bool watch_team(const struct team *team, struct message *message)
+{
+    struct roll roll = {.rank = team->rank, .process = getpid()};
+    struct shared_bytes *all = team_share(team, &roll.process, sizeof roll.process, false, message);
+    if (!all)
+        return false;
+    memcpy(&roll.job, all->parts[0].data, sizeof roll.job);
+    shared_bytes_free(all);
+    if (write(pipe_to_watcher, &roll, sizeof roll) != (ssize_t)sizeof roll)
+        return fail(message, "cannot tell the watcher who the ranks are: %s", strerror(errno));
+    return true;
+}
+
+void watch_end(void)
+{
+    if (pipe_to_watcher < 0)
+        return;
+    is_watched = 0;
+    if (write(pipe_to_watcher, "q", 1) == 1)
+        close(pipe_to_watcher);
+    pipe_to_watcher = -1;
+}
