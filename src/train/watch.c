@@ -10,6 +10,7 @@
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/un.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 /* What the watcher is told. `job` is the same for all ranks of a job, and for no other job of this machine: rank 0's process number. */
@@ -19,6 +20,7 @@ struct roll {
 };
 
 static int pipe_to_watcher = -1;
+static pid_t watcher;
 static volatile sig_atomic_t is_watched;
 
 /* ---- the watcher ---- */
@@ -38,40 +40,61 @@ static bool read_whole(int from, void *bytes, size_t size)
 
 /* The launcher kills the rest at once, and their watchers see that too. The first on a machine takes the job's name (a socket of the
  * kernel's own name space, that leaves no file), and the others, who cannot have it any more, keep silent. */
-static bool is_first(const struct roll *roll)
+static struct sockaddr_un job_name;
+static socklen_t job_name_size;
+
+static void name_job(int64_t job)
 {
-    struct sockaddr_un address = {.sun_family = AF_UNIX};
-    int length = snprintf(address.sun_path + 1, sizeof address.sun_path - 1, "tersegrad-train-%lld", (long long)roll->job);
-    int name = socket(AF_UNIX, SOCK_STREAM, 0);
-    return name >= 0 && bind(name, (struct sockaddr *)&address, (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)length)) == 0;
+    job_name = (struct sockaddr_un){.sun_family = AF_UNIX};
+    int length = snprintf(job_name.sun_path + 1, sizeof job_name.sun_path - 1, "tersegrad-train-%lld", (long long)job);
+    job_name_size = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)length);
+}
+
+static bool is_first(void)
+{
+    int place = socket(AF_UNIX, SOCK_STREAM, 0);
+    return place >= 0 && bind(place, (const struct sockaddr *)&job_name, job_name_size) == 0;
+}
+
+/* Until the others are dead as well. */
+static void hold_name(void)
+{
+    enum { SECONDS = 3 };
+    (void)setsid();
+    for (int file = 0; file < 3; file++)
+        close(file); /* nobody needs to wait for the end of what this process prints */
+    sleep(SECONDS);
+    _exit(0);
 }
 
 static void watch(int from)
 {
-    enum { SECONDS_TO_HOLD_THE_NAME = 3 };
     struct roll roll;
     char farewell;
-    if (!read_whole(from, &roll, sizeof roll) || read_whole(from, &farewell, 1) || !is_first(&roll))
+    if (!read_whole(from, &roll, sizeof roll) || read_whole(from, &farewell, 1))
+        return;
+    name_job(roll.job);
+    if (!is_first())
         return;
     dprintf(STDERR_FILENO, "tersegrad train: rank %u (process %lld) is dead; the job ends\n", (unsigned)roll.rank, (long long)roll.process);
-    for (int file = 0; file < 3; file++)
-        close(file); /* nobody needs to wait for the end of what it prints */
-    sleep(SECONDS_TO_HOLD_THE_NAME);
+    hold_name();
 }
 
 /* ---- the rank ---- */
 
-/* Without its watcher a rank would die in silence, so it does not go on. */
+/* Without its watcher a rank would die in silence, so it does not go on. Other children, which an MPI may have, are not our affair. */
+static char last_words[128];
+
 static void on_child(int number)
 {
-    static const char text[] = "tersegrad train: the process that watches this rank was killed; the job ends\n";
     (void)number;
-    if (is_watched) {
-        is_watched = 0;
-        if (write(STDERR_FILENO, text, sizeof text - 1) > 0)
-            _exit(1);
-        _exit(1);
-    }
+    if (!is_watched || waitpid(watcher, NULL, WNOHANG) != watcher)
+        return;
+    is_watched = 0;
+    if (is_first() && write(STDERR_FILENO, last_words, strlen(last_words)) > 0 && fork() == 0)
+        hold_name();
+    sleep(1); /* time for that process to leave the group that the launcher kills */
+    _exit(1);
 }
 
 /* Asked to end, by a launcher or a person: no death to be announced. */
@@ -87,7 +110,7 @@ bool watch_begin(struct message *message)
     int ends[2];
     if (pipe(ends) != 0)
         return fail(message, "cannot make a pipe: %s", strerror(errno));
-    pid_t watcher = fork();
+    watcher = fork();
     if (watcher < 0)
         return fail(message, "cannot start a process: %s", strerror(errno));
     if (watcher == 0) {
@@ -118,6 +141,9 @@ bool watch_team(const struct team *team, struct message *message)
         return false;
     memcpy(&roll.job, all->parts[0].data, sizeof roll.job);
     shared_bytes_free(all);
+    name_job(roll.job);
+    snprintf(last_words, sizeof last_words, "tersegrad train: rank %u (process %lld) ends, because the process that watches it is dead\n",
+             (unsigned)roll.rank, (long long)roll.process);
     if (write(pipe_to_watcher, &roll, sizeof roll) != (ssize_t)sizeof roll)
         return fail(message, "cannot tell the watcher who the ranks are: %s", strerror(errno));
     return true;
