@@ -18,7 +18,8 @@ static inline bool tg_frame_next(tg_reader *reader, size_t n, tg_read_mode mode,
     return reader->row && reader->row->read(reader, n, mode, weight, out);
 }
 
-/* out = (v0 + v1 + ...) * scale, of frames that have been checked; a 16-bit output is narrowed once, and needs room for its elements as
+/* out = (v0 + v1 + ...) * scale, of frames that have been checked, and where scale is a power of two v0 * scale + v1 * scale + ..., which is
+ * the same but for subnormal values and sums that overflow; a 16-bit output is narrowed once, and needs room for its elements as
  * float32 in `wide` where there are more than TG_MAX_NARROW_FRAMES frames. The caller has entered the floating-point mode. */
 tg_status tg_decode_mean(const tg_device *device, const tg_frame *frames, size_t frame_count, float scale, float *wide,
                          const tg_tensor *out, tg_error *error);

@@ -4,6 +4,7 @@
 #include <dlfcn.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/status.h"
 #include "transport/mpi_module.h"
@@ -28,24 +29,36 @@ static void *load(const char *path, char why[PATH])
     return handle;
 }
 
-/* The first place that has such a module. */
-static void *find(const char *name, char why[PATH])
+/* The folder of the file that this code is in, with its slash at the end; "" if that cannot be said. A program that was found on the
+ * PATH knows only its name, and what lies in the current folder under that name is anybody's. */
+static void find_folder(char folder[PATH])
 {
     Dl_info self;
-    char folder[PATH] = "", path[PATH + 64];
     void *here;
     tg_status (*function)(const char *, tg_transport **, tg_error *) = tg_transport_mpi;
     memcpy(&here, &function, sizeof here); /* ISO C has no cast from function to object pointers */
+    folder[0] = '\0';
     if (dladdr(here, &self) != 0 && self.dli_fname)
-        (void)snprintf(folder, sizeof folder, "%s", self.dli_fname);
+        (void)snprintf(folder, PATH, "%s", self.dli_fname);
+    if (!strchr(folder, '/')) {
+        const ssize_t length = readlink("/proc/self/exe", folder, PATH - 1);
+        folder[length > 0 ? length : 0] = '\0';
+    }
     char *slash = strrchr(folder, '/');
     if (slash)
         slash[1] = '\0';
     else
         folder[0] = '\0';
+}
+
+/* The first place that has such a module. */
+static void *find(const char *name, char why[PATH])
+{
+    char folder[PATH], path[PATH + 64];
+    find_folder(folder);
     (void)snprintf(why, PATH, "there is no mpi-%s.so beside the library", name);
-    for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
-        (void)snprintf(path, sizeof path, "%s%smpi-%s.so", folder[0] ? folder : "./", places[i], name);
+    for (size_t i = 0; folder[0] && i < sizeof places / sizeof *places; i++) {
+        (void)snprintf(path, sizeof path, "%s%smpi-%s.so", folder, places[i], name);
         FILE *file = fopen(path, "rb");
         if (!file)
             continue;

@@ -64,8 +64,7 @@ TG_INLINE __m256 eight_from(tg_dtype dtype, const uint8_t *wire)
 
 TG_INLINE bool decode_all(tg_dtype dtype, const uint8_t *wire, size_t n, bool set, float weight, float *out)
 {
-    enum { AHEAD = 4096 };
-    const size_t size = dtype == TG_FLOAT32 ? 4 : 2;
+    const size_t size = dtype == TG_FLOAT32 ? 4 : 2, ahead = tg_ahead();
     const __m256 w = _mm256_set1_ps(weight);
     __m256i largest = _mm256_setzero_si256();
     size_t i = 0;
@@ -75,7 +74,7 @@ TG_INLINE bool decode_all(tg_dtype dtype, const uint8_t *wire, size_t n, bool se
         largest = _mm256_max_epu32(largest, _mm256_max_epu32(a, b));
         if (!out)
             continue;
-        tg_prefetch(out + i, AHEAD);
+        tg_prefetch(out + i, ahead);
         x = _mm256_mul_ps(w, x);
         y = _mm256_mul_ps(w, y);
         _mm256_storeu_ps(out + i, set ? x : _mm256_add_ps(_mm256_loadu_ps(out + i), x));
@@ -124,12 +123,13 @@ TG_INLINE __m256i narrow_sixteen(tg_dtype dtype, __m256 a, __m256 b)
 TG_INLINE uint64_t narrow_all(tg_dtype dtype, const float *values, size_t n, uint8_t *wire)
 {
     const __m256i fits = _mm256_set1_epi32(dtype == TG_FLOAT16 ? FLOAT16_FITS : BFLOAT16_FITS);
+    const size_t ahead = tg_ahead();
     uint64_t limited = 0;
     size_t i = 0;
     for (; i + 16 <= n; i += 16) {
         __m256 a = _mm256_loadu_ps(values + i), b = _mm256_loadu_ps(values + i + 8);
         __m256i x = tg_bits_of(tg_magnitude_of(a)), y = tg_bits_of(tg_magnitude_of(b));
-        tg_prefetch(values + i, 4096);
+        tg_prefetch(values + i, ahead);
         __m256i large = _mm256_cmpgt_epi32(_mm256_max_epu32(x, y), fits);
         if (_mm256_testz_si256(large, large))
             tg_store_bits(wire + 2 * i, narrow_sixteen(dtype, a, b));

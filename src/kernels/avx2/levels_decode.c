@@ -148,6 +148,8 @@ TG_INLINE void decode_part(const part *p, bool set)
 
 void tg_avx2_decode_levels(const tg_levels_decoding *frames, size_t frame_count, size_t n, bool set, float weight, float *out)
 {
+    /* Where it would come by itself, asking pays only while a single frame's lookups take longest. */
+    const bool prefetch = tg_ahead() > 0 || (frame_count == 1 && frames->width >= 4);
     for (size_t done = 0; done < n; done += TG_GROUP)
         for (size_t f = 0; f < frame_count; f++) {
             const tg_levels_decoding *d = &frames[f];
@@ -157,7 +159,7 @@ void tg_avx2_decode_levels(const tg_levels_decoding *frames, size_t frame_count,
                             .levels = d->levels,
                             .width = d->width,
                             .weight = weight,
-                            .prefetch = f == 0,
+                            .prefetch = prefetch && f == 0,
                             .out = out + done};
             if (set && f == 0)
                 decode_part(&p, true);

@@ -245,18 +245,19 @@ TG_INLINE void encode_unit(const tg_unit *t, variant v)
     }
 }
 
-#define VARIANTS(NAME, WIDTH)                                                                                          \
-    static void NAME##_near(const tg_unit *t) { encode_unit(t, (variant){WIDTH, false, false}); }                         \
-    static void NAME##_far(const tg_unit *t) { encode_unit(t, (variant){WIDTH, true, false}); }                           \
-    static void NAME##_near_feedback(const tg_unit *t) { encode_unit(t, (variant){WIDTH, false, true}); }                 \
-    static void NAME##_far_feedback(const tg_unit *t) { encode_unit(t, (variant){WIDTH, true, true}); }
+#define VARIANTS(NAME, WIDTH, LIMIT)                                                                                   \
+    static void NAME(const tg_unit *t) { encode_unit(t, (variant){WIDTH, LIMIT, false}); }                                \
+    static void NAME##_feedback(const tg_unit *t) { encode_unit(t, (variant){WIDTH, LIMIT, true}); }
 
-VARIANTS(two, 2)
-VARIANTS(four, 4)
-VARIANTS(eight, 8)
-VARIANTS(any, 0)
+VARIANTS(two_near, 2, false)
+VARIANTS(two_far, 2, true)
+VARIANTS(four_near, 4, false)
+VARIANTS(eight_near, 8, false)
+VARIANTS(eight_far, 8, true)
+VARIANTS(any, 0, true)
 
-#define ROW(NAME) {{NAME##_near, NAME##_near_feedback}, {NAME##_far, NAME##_far_feedback}}
-static tg_unit_encoders encoders = {ROW(two), ROW(four), ROW(eight), ROW(any)};
+/* What is rare goes through the variant that takes everything. */
+#define ROW(NEAR, FAR) {{NEAR, NEAR##_feedback}, {FAR, FAR##_feedback}}
+static tg_unit_encoders encoders = {ROW(two_near, two_far), ROW(four_near, any), ROW(eight_near, eight_far), ROW(any, any)};
 
 #endif

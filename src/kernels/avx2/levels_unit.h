@@ -6,8 +6,8 @@
 
 /* Elements of a unit, unless a bucket is longer. Larger ones would hide more latency, but measure worse (1024: +15 %, 2048: +28 % of an
  * encode from memory): the first-level cache is small, and shared where two threads share a core. And how far ahead to prefetch, in bytes:
- * with feedback there are twice as many lines on their way, and 4096 measures 40 % worse than 2560 to 3072, which is worse still than
- * nothing at all; without, 2048 measures 25 % worse. */
+ * with feedback there are twice as many lines on their way, and 4096 takes 40 % longer than 2560 to 3072, longer than no prefetching at
+ * all; without feedback, 2048 takes 25 % longer than 4096. */
 enum { TG_UNIT = TG_GROUP, TG_UNIT_BUCKETS = TG_UNIT / TG_FUSED_BUCKET, TG_UNIT_AHEAD = 4096, TG_UNIT_AHEAD_FEEDBACK = 3072 };
 
 typedef struct tg_unit {

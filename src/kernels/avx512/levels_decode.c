@@ -8,8 +8,7 @@
 #include "kernels/avx512/lanes.h"
 #include "kernels/quantiser.h"
 
-/* How far ahead several frames' sum is prefetched, in bytes. With a single frame the machine sees by itself what comes, and asking for it
- * takes a third longer. */
+/* How far ahead several frames' sum is prefetched, in bytes; for a single one it depends on the machine. */
 enum { AHEAD = 2048, MOST = 4 };
 
 /* Frames that are decoded at once, and for each the logarithm of its bucket; large where a bucket is the whole run or more. */
@@ -46,6 +45,7 @@ TG_INLINE v_floats table_of(const tg_levels_decoding *d, unsigned width, float r
 TG_INLINE void decode_group(const batch *b, unsigned frames, unsigned width, bool set, float weight, size_t start, float *out)
 {
     const unsigned rows = 32 / width;
+    const size_t ahead = frames > 1 ? AHEAD : tg_ahead();
     v_floats table[MOST] = {v_float(0)};
     v_ints bits[MOST] = {v_int(0)};
     for (unsigned word = 0; word < width; word++) {
@@ -59,8 +59,7 @@ TG_INLINE void decode_group(const batch *b, unsigned frames, unsigned width, boo
         TG_UNROLL
         for (unsigned row = 0; row < rows; row++) {
             float *to = out + at + 16 * row;
-            if (frames > 1)
-                tg_prefetch(to, AHEAD);
+            tg_prefetch(to, ahead);
             v_floats sum = set ? v_float(0) : v_load(to);
             TG_UNROLL
             for (unsigned f = 0; f < frames; f++) {
@@ -78,6 +77,7 @@ TG_INLINE void decode_bytes(const batch *b, bool set, float weight, size_t start
     tg_quantiser q = tg_quantiser_from(d->levels, 0, radius_at(b, 0, start), false);
     const v_floats unit = v_float(q.unit), drop = v_float(q.drop), most = v_float(q.radius), least = v_float(-q.radius);
     const v_floats levels = v_float((float)d->levels), scale = v_float(weight);
+    const size_t ahead = tg_ahead();
     for (size_t at = start; at < start + TG_GROUP; at += 64) {
         v_ints bits = v_load_bits(d->packed + at);
         TG_UNROLL
@@ -85,6 +85,7 @@ TG_INLINE void decode_bytes(const batch *b, bool set, float weight, size_t start
             float *to = out + at + row * 16;
             v_ints code = row < 3 ? _mm512_and_si512(v_shift_right(bits, 8 * row), v_int(0xff)) : v_shift_right(bits, 24);
             v_floats x = v_mul(v_mul(v_sub(v_convert(code), levels), unit), drop);
+            tg_prefetch(to, ahead);
             x = v_mul(scale, v_max(least, v_min(most, x)));
             v_store(to, set ? x : _mm512_add_ps(v_load(to), x));
         }

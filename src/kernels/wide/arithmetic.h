@@ -6,13 +6,13 @@
 
 TG_INLINE void compensate(const float *push, const float *residual, float alpha, float beta, size_t n, float *u, float *rest)
 {
-    enum { AHEAD = 4096 };
+    const size_t ahead = tg_ahead();
     const v_floats a = v_float(alpha), b = v_float(beta);
     size_t i = 0;
     for (; i + V_LANES <= n; i += V_LANES) {
         v_floats p = v_load(push + i), h = v_load(residual + i);
-        tg_prefetch(push + i, AHEAD);
-        tg_prefetch(residual + i, AHEAD);
+        tg_prefetch(push + i, ahead);
+        tg_prefetch(residual + i, ahead);
         v_store(u + i, v_plus(p, v_mul(a, h)));
         v_store(rest + i, v_plus(p, v_mul(b, h)));
     }
