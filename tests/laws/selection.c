@@ -182,15 +182,6 @@ static void nonfinite_is_found(const char *device, const char *spec, const char 
     free(momentum);
 }
 
-static bool is_sparse(const char *name)
-{
-    tg_codec_info info;
-    for (size_t i = 0; tg_codec_list(i, &info) == TG_OK; i++)
-        if (strcmp(info.name, name) == 0)
-            return info.sparse;
-    return false;
-}
-
 static const char *const feedbacks[] = {NULL, "ef", "ecq:alpha=0.2,beta=0.9", "ecq:alpha=0.9,beta=0.9", "dgc:momentum=0.9,clip=3"};
 enum { FEEDBACKS = sizeof feedbacks / sizeof feedbacks[0] };
 static const char *const amounts[] = {"density=0.01", "density=0.1", "density=0.001", "density=0.3,values=fp16", "k=1",
@@ -208,7 +199,7 @@ int main(int argc, char **argv)
         const char *device = tg_device_list(d);
         const bool is_definition = strcmp(device, "cpu/scalar") == 0; /* needs no comparison with itself */
         for (size_t i = 0; tg_codec_list(i, &info) == TG_OK; i++) {
-            if (!is_sparse(info.name))
+            if (!is_sparsifier(info.name))
                 continue;
             for (int f = 0; f < FEEDBACKS; f++) {
                 char spec[TG_SPEC_TEXT];

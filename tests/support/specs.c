@@ -86,3 +86,34 @@ const char *const *all_specs(void)
         add(crossings[i]);
     return (const char *const *)specs;
 }
+
+void share_specs(unsigned part, unsigned parts)
+{
+    size_t kept = 0, whole = 0;
+    for (all_specs(); whole < spec_count; whole++) {
+        if (whole % parts == part - 1)
+            specs[kept++] = specs[whole];
+        else
+            free(specs[whole]);
+    }
+    specs[kept] = NULL;
+    spec_count = kept;
+}
+
+bool is_sparsifier(const char *spec)
+{
+    const size_t length = strcspn(spec, ":");
+    tg_codec_info info;
+    for (size_t i = 0; tg_codec_list(i, &info) == TG_OK; i++)
+        if (strlen(info.name) == length && strncmp(spec, info.name, length) == 0)
+            return info.sparse;
+    return false;
+}
+
+generator generator_for(const char *spec, uint64_t seed)
+{
+    generator g = {seed};
+    for (const char *at = spec; *at; at++)
+        g.state = next_random(&g) ^ (unsigned char)*at;
+    return g;
+}

@@ -9,7 +9,12 @@
 
 static unsigned passed, failed, skipped;
 static bool expectation_failed;
-static char expectation[400];
+static char expectation[480];
+static struct {
+    const char *device;
+    shape shape;
+    uint64_t count;
+} place;
 
 static void print_failure(const char *text)
 {
@@ -40,13 +45,24 @@ void expect(bool held, const char *format, ...)
     expectation_failed = true;
     va_list arguments;
     va_start(arguments, format);
-    vsnprintf(expectation, sizeof expectation, format, arguments);
+    size_t used = 0;
+    if (place.device)
+        used = (size_t)snprintf(expectation, 120, "%.64s, %s, %llu elements: ", place.device, shape_names[place.shape],
+                                (unsigned long long)place.count);
+    vsnprintf(expectation + used, sizeof expectation - used, format, arguments);
     va_end(arguments);
+}
+
+void now_at(const char *device, shape s, uint64_t count)
+{
+    place.device = device;
+    place.shape = s;
+    place.count = count;
 }
 
 void check_all(const char *format, ...)
 {
-    char name[200], text[640];
+    char name[200], text[720];
     va_list arguments;
     va_start(arguments, format);
     vsnprintf(name, sizeof name, format, arguments);
@@ -141,12 +157,9 @@ void fill(shape s, uint64_t seed, tg_tensor *t)
     }
 }
 
-float element(const tg_tensor *t, uint64_t i)
+static float wide(uint16_t half, tg_dtype dtype)
 {
-    if (t->dtype == TG_FLOAT32)
-        return ((float *)t->data)[i];
-    uint16_t half = ((uint16_t *)t->data)[i];
-    if (t->dtype == TG_BFLOAT16) {
+    if (dtype == TG_BFLOAT16) {
         uint32_t bits = (uint32_t)half << 16;
         float x;
         memcpy(&x, &bits, sizeof x);
@@ -155,6 +168,38 @@ float element(const tg_tensor *t, uint64_t i)
     int exponent = half >> 10 & 31;
     double magnitude = exponent ? ldexp(1024 + (half & 0x3ff), exponent - 25) : ldexp(half & 0x3ff, -24);
     return (float)(half & 0x8000 ? -magnitude : magnitude);
+}
+
+float element(const tg_tensor *t, uint64_t i)
+{
+    return t->dtype == TG_FLOAT32 ? ((float *)t->data)[i] : wide(((uint16_t *)t->data)[i], t->dtype);
+}
+
+const float *widened(tg_dtype dtype)
+{
+    static float *tables[TG_BFLOAT16 + 1];
+    if (!tables[dtype]) {
+        tables[dtype] = malloc(65536 * sizeof(float));
+        if (!tables[dtype])
+            abort();
+        for (uint32_t bits = 0; bits < 65536; bits++)
+            tables[dtype][bits] = wide((uint16_t)bits, dtype);
+    }
+    return tables[dtype];
+}
+
+void cut(shape s, uint64_t seed, tg_tensor *t)
+{
+    static tg_tensor stock[ALL_SHAPES][TG_BFLOAT16 + 1];
+    tg_tensor *from = &stock[s][t->dtype];
+    if (from->count < t->count + t->count / 8 + 4096) {
+        if (from->data)
+            drop(from);
+        *from = make_tensor(t->count + t->count / 4 + 8192, t->dtype, 0);
+        fill(s, 1, from);
+    }
+    const size_t size = tg_dtype_size(t->dtype), start = (size_t)(seed * 7919 % (from->count - t->count));
+    memcpy(t->data, (char *)from->data + start * size, (size_t)t->count * size);
 }
 
 enum { ROOM = 128 }; /* bytes before the data, so that a drop finds its block */
@@ -205,6 +250,26 @@ tg_device *open_device(const char *name)
     return device;
 }
 
+tg_device **open_devices(void)
+{
+    size_t count = 0, next = 1;
+    while (tg_device_list(count))
+        count++;
+    tg_device **devices = calloc(count + 1, sizeof *devices);
+    if (!devices)
+        abort();
+    for (size_t i = 0; i < count; i++)
+        devices[strcmp(tg_device_list(i), "cpu/scalar") == 0 ? 0 : next++] = open_device(tg_device_list(i));
+    return devices;
+}
+
+void close_devices(tg_device **devices)
+{
+    for (size_t i = 0; devices[i]; i++)
+        tg_device_free(devices[i]);
+    free(devices);
+}
+
 tg_codec *make_codec(tg_device *device, const char *text, uint64_t count)
 {
     tg_spec spec;
@@ -217,4 +282,13 @@ tg_codec *make_codec(tg_device *device, const char *text, uint64_t count)
     return codec;
 }
 
-bool wants_all(int argc, char **argv) { return argc > 1 && strcmp(argv[1], "--all") == 0; }
+bool wants_all(int argc, char **argv)
+{
+    unsigned part = 1, parts = 1;
+    if (argc > 2 && (sscanf(argv[2], "%u/%u", &part, &parts) != 2 || part < 1 || part > parts)) {
+        fprintf(stderr, "usage: %s [--subset|--all [PART/PARTS]]\n", argv[0]);
+        exit(2);
+    }
+    share_specs(part, parts);
+    return argc > 1 && strcmp(argv[1], "--all") == 0;
+}

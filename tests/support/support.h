@@ -50,8 +50,16 @@ typedef enum shape {
 extern const char *const shape_names[ALL_SHAPES];
 /* Fills a tensor of any dtype. */
 void fill(shape s, uint64_t seed, tg_tensor *tensor);
+/* The same, cut from a vector that is made once for each shape and dtype, at a place that depends on the seed: making values anew
+ * takes longer than encoding them. */
+void cut(shape s, uint64_t seed, tg_tensor *tensor);
 /* An element as float. */
 float element(const tg_tensor *tensor, uint64_t index);
+/* All 65536 elements of a 16-bit dtype as float. */
+const float *widened(tg_dtype dtype);
+
+/* Where we are: a failed expectation says it. `device` must live on. */
+void now_at(const char *device, shape s, uint64_t count);
 
 /* A tensor whose data starts `offset` elements behind an aligned address, with room for guards; free with drop. */
 tg_tensor make_tensor(uint64_t count, tg_dtype dtype, size_t offset);
@@ -62,13 +70,23 @@ void drop(tg_tensor *tensor);
 /* Every codec's default, each parameter varied on its own, and crossings that share code paths. NULL ends. */
 const char *const *all_specs(void);
 
+/* From now on, every parts-th of them, from the part-th on. */
+void share_specs(unsigned part, unsigned parts);
+bool is_sparsifier(const char *spec);
+/* Draws for one spec, which do not depend on the others: a part of the specs has the same cases as the whole. */
+generator generator_for(const char *spec, uint64_t seed);
+
 /* The lengths that laws are tried at: 0…1025 and some large odd ones with `all`, else a selection. Ends with UINT64_MAX. */
 const uint64_t *lengths(bool all);
 
 /* ---- shorthand that ends the program with a message where the library fails ---- */
 
 tg_device *open_device(const char *name);
+/* All of the machine's, cpu/scalar first; NULL ends. */
+tg_device **open_devices(void);
+void close_devices(tg_device **devices);
 tg_codec *make_codec(tg_device *device, const char *spec, uint64_t count);
+/* The arguments of a law: --subset, or --all for the full product, which PART/PARTS may follow: 2/8 is the second eighth of the specs. */
 bool wants_all(int argc, char **argv);
 
 #endif
