@@ -7,8 +7,6 @@
 
 #include "support.h"
 
-enum { STEPS = 6 };
-
 static bool sends_exactly(const char *spec) { return strstr(spec, "values=fp32") || strncmp(spec, "none", 4) == 0; }
 
 static tg_feedback *make_feedback(tg_device *device, const char *text, const tg_codec *codec, uint64_t count)
@@ -22,30 +20,67 @@ static tg_feedback *make_feedback(tg_device *device, const char *text, const tg_
     return feedback;
 }
 
-/* Both ways of making steps, side by side. */
-static void fused_is_composed(tg_device *device, const char *spec, const char *feedback_text, shape s, tg_dtype dtype,
-                              uint64_t count)
+/* Gradients, and how many steps are made with them, from a residual that is zero or not. */
+typedef struct setting {
+    shape shape;
+    tg_dtype dtype;
+    uint64_t count, seed, steps;
+    bool midway;
+} setting;
+
+/* Midway: with a residual, and a momentum, as if steps had been made, which a few steps cannot bring about. */
+static void begin(tg_feedback *f, shape s, const setting *c)
 {
+    float *const parts[2] = {tg_feedback_residual(f), tg_feedback_momentum(f)};
+    for (uint64_t i = 0; c->midway && i < 2; i++)
+        if (parts[i])
+            cut(s, c->seed + 50 + i, &(tg_tensor){.data = parts[i], .count = c->count, .dtype = TG_FLOAT32});
+}
+
+/* sent + kept = u. */
+static void expect_conserved(const float *sent, const float *kept, const float *u, uint64_t count, bool exactly)
+{
+    bool same = true, near = true;
+    for (uint64_t i = 0; i < count; i++) {
+        /* kept = u - sent is rounded once, to half a unit in the last place of the larger of the two. */
+        const float larger = fabsf(u[i]) > fabsf(sent[i]) ? fabsf(u[i]) : fabsf(sent[i]);
+        const double unit = (double)larger * 0x1p-23 > 0x1p-149 ? (double)larger * 0x1p-23 : 0x1p-149;
+        same &= sent[i] + kept[i] == u[i];
+        near &= fabs((double)sent[i] + (double)kept[i] - (double)u[i]) <= unit;
+    }
+    expect(same || !exactly, "sent + kept is not u");
+    expect(near, "sent + kept is far from u");
+}
+
+/* Both ways of making steps, side by side. */
+static void fused_is_composed(tg_device *device, const char *spec, const char *feedback_text, setting c)
+{
+    const bool narrows = c.dtype != TG_FLOAT32 && strncmp(spec, "none", 4) == 0, plain = strcmp(feedback_text, "ef") == 0;
+    const bool exact = sends_exactly(spec) && c.dtype == TG_FLOAT32;
+    const uint64_t count = c.count;
+    now_at(tg_device_name(device), c.shape, count);
     tg_codec *codec = make_codec(device, spec, count);
     tg_feedback *fused = make_feedback(device, feedback_text, codec, count);
     tg_feedback *composed = make_feedback(device, feedback_text, codec, count);
-    tg_tensor g = make_tensor(count, dtype, 1), u = make_tensor(count, TG_FLOAT32, 0), sent = make_tensor(count, TG_FLOAT32, 0);
+    tg_tensor g = make_tensor(count, c.dtype, 1), u = make_tensor(count, TG_FLOAT32, 0), sent = make_tensor(count, TG_FLOAT32, 0);
     size_t bound = tg_frame_bound(codec, count), floats = (size_t)count * sizeof(float);
     unsigned char *a = malloc(bound), *b = malloc(bound);
     float *h = tg_feedback_residual(fused);
     tg_error error = {""};
-    for (uint64_t step = 0; fused && composed && step < STEPS; step++) {
+    begin(fused, c.shape, &c);
+    begin(composed, c.shape, &c);
+    for (uint64_t step = 0; fused && composed && step < c.steps; step++) {
         tg_encode_options options = {.draw = {.seed = 1, .step = step}};
         tg_encode_report ra, rb;
-        fill(s, step + 5, &g);
+        cut(c.shape, c.seed + step, &g);
         expect(tg_feedback_compensate(composed, &g, &u, &error) == TG_OK, "compensate: %s", error.message);
         expect(tg_encode_with_feedback(codec, fused, &g, &options, a, bound, &ra, &error) == TG_OK, "fused: %s", error.message);
         expect(tg_encode(codec, &u, &options, b, bound, &rb, &error) == TG_OK, "composed: %s", error.message);
         /* The headers differ in dtype alone, and so in the checksum, where the gradient has 16 bits; `none` then narrows. */
         tg_frame frame = {a, ra.bytes}, other = {b, rb.bytes};
-        if (dtype == TG_FLOAT32)
+        if (c.dtype == TG_FLOAT32)
             expect(ra.bytes == rb.bytes && memcmp(a, b, ra.bytes) == 0, "step %d: fused and composed frames differ", (int)step);
-        else if (strncmp(spec, "none", 4) != 0)
+        else if (!narrows)
             expect(ra.bytes == rb.bytes && memcmp(a + 64, b + 64, ra.bytes - 64) == 0, "step %d: payloads differ", (int)step);
         else
             other = frame;
@@ -55,15 +90,8 @@ static void fused_is_composed(tg_device *device, const char *spec, const char *f
             expect(memcmp(tg_feedback_momentum(fused), tg_feedback_momentum(composed), floats) == 0, "momenta differ");
 
         expect(tg_decode(device, &frame, 1, 1, 0, &sent, &error) == TG_OK, "decode: %s", error.message);
-        const float *sv = sent.data, *uv = u.data;
-        bool plain = strcmp(feedback_text, "ef") == 0;
-        for (uint64_t i = 0; plain && i < count; i++) {
-            if (sends_exactly(spec) && dtype == TG_FLOAT32)
-                expect(sv[i] + h[i] == uv[i], "step %d: sent + kept is not u at %d", (int)step, (int)i);
-            /* h = u - sent is rounded once, to half a unit in the last place of the larger of the two. */
-            double unit = fmax(fmax(fabs((double)uv[i]), fabs((double)sv[i])) * 0x1p-23, 0x1p-149);
-            expect(fabs((double)sv[i] + (double)h[i] - (double)uv[i]) <= unit, "step %d: sent + kept is far from u", (int)step);
-        }
+        if (plain)
+            expect_conserved(sent.data, h, u.data, count, exact);
     }
     tg_feedback_free(fused);
     tg_feedback_free(composed);
@@ -76,11 +104,14 @@ static void fused_is_composed(tg_device *device, const char *spec, const char *f
 }
 
 /* Returned wholly, the residual is u; returned where it was not applied, the rest of it stays sent. */
-static void return_restores(tg_device *device, const char *spec, uint64_t count)
+static void return_restores(tg_device *device, const char *spec, setting c)
 {
+    const bool exact = sends_exactly(spec) && c.dtype == TG_FLOAT32;
+    const uint64_t count = c.count;
+    now_at(tg_device_name(device), c.shape, count);
     tg_codec *codec = make_codec(device, spec, count);
     tg_feedback *f = make_feedback(device, "ef", codec, count);
-    tg_tensor g = make_tensor(count, TG_FLOAT32, 0), u = make_tensor(count, TG_FLOAT32, 0), sent = make_tensor(count, TG_FLOAT32, 0);
+    tg_tensor g = make_tensor(count, c.dtype, 0), u = make_tensor(count, TG_FLOAT32, 0), sent = make_tensor(count, TG_FLOAT32, 0);
     size_t bound = tg_frame_bound(codec, count);
     unsigned char *bytes = malloc(bound);
     uint32_t *applied = malloc((size_t)(count / 2 + 1) * sizeof *applied);
@@ -88,9 +119,10 @@ static void return_restores(tg_device *device, const char *spec, uint64_t count)
     float *h = tg_feedback_residual(f);
     tg_error error = {""};
     tg_encode_report report;
-    for (uint64_t step = 0; step < 3; step++) {
+    begin(f, c.shape, &c);
+    for (uint64_t step = 0; step < c.steps; step++) {
         tg_encode_options options = {.draw = {.step = step}};
-        fill(LAYERED, step, &g);
+        cut(c.shape, c.seed + step, &g);
         expect(tg_feedback_compensate(f, &g, &u, &error) == TG_OK &&
                    tg_encode_with_feedback(codec, f, &g, &options, bytes, bound, &report, &error) == TG_OK,
                "step: %s", error.message);
@@ -102,17 +134,21 @@ static void return_restores(tg_device *device, const char *spec, uint64_t count)
     for (uint32_t i = 1; i < count; i += 2)
         applied[applied_count++] = i;
     expect(tg_feedback_return(f, frame, applied, applied_count, &error) == TG_OK, "return: %s", error.message);
+    const float *sv = sent.data, *uv = u.data;
+    bool partial = true, same = true, near = true;
     for (uint64_t i = 0; i < count; i++)
-        expect(h[i] == (i % 2 ? after[i] : after[i] + ((float *)sent.data)[i]), "partial return at %d", (int)i);
+        partial &= h[i] == (i % 2 ? after[i] : after[i] + sv[i]);
+    expect(partial, "partial return");
     memcpy(h, after, (size_t)count * sizeof *after);
     expect(tg_feedback_return(f, frame, NULL, 0, &error) == TG_OK, "return: %s", error.message);
     for (uint64_t i = 0; i < count; i++) {
-        double want = (double)((float *)u.data)[i], unit = fmax(fabs(want), fabs((double)((float *)sent.data)[i])) * 0x1p-23;
-        if (sends_exactly(spec))
-            expect(h[i] == (float)want, "a returned frame does not restore u at %d", (int)i);
-        /* Two roundings: of u - sent, and of the sum. */
-        expect(fabs((double)h[i] - want) <= 2 * fmax(unit, 0x1p-149), "a returned frame is far from u at %d", (int)i);
+        const float larger = fabsf(uv[i]) > fabsf(sv[i]) ? fabsf(uv[i]) : fabsf(sv[i]);
+        const double unit = (double)larger * 0x1p-23 > 0x1p-149 ? (double)larger * 0x1p-23 : 0x1p-149;
+        same &= h[i] == uv[i];
+        near &= fabs((double)h[i] - (double)uv[i]) <= 2 * unit; /* two roundings: of u - sent, and of the sum */
     }
+    expect(same || !exact, "a returned frame does not restore u");
+    expect(near, "a returned frame is far from u");
     tg_feedback_free(f);
     tg_codec_free(codec);
     drop(&g);
@@ -124,29 +160,38 @@ static void return_restores(tg_device *device, const char *spec, uint64_t count)
 }
 
 /* On a dyadic grid every sum is exact: what was sent over all steps and what is kept make up the gradients. */
-static void sums_are_conserved(tg_device *device, const char *spec, uint64_t count)
+static void sums_are_conserved(tg_device *device, const char *spec, setting c)
 {
+    const uint64_t count = c.count;
+    now_at(tg_device_name(device), GRID, count);
     tg_codec *codec = make_codec(device, spec, count);
     tg_feedback *f = make_feedback(device, "ef", codec, count);
-    tg_tensor g = make_tensor(count, TG_FLOAT32, 0), total = make_tensor(count, TG_FLOAT32, 0);
+    tg_tensor g = make_tensor(count, c.dtype, 0), total = make_tensor(count, TG_FLOAT32, 0);
     size_t bound = tg_frame_bound(codec, count);
     unsigned char *bytes = malloc(bound);
+    const float *table = c.dtype == TG_FLOAT32 ? NULL : widened(c.dtype);
     double *sum = calloc((size_t)count + 1, sizeof *sum);
     memset(total.data, 0, (size_t)count * 4);
     tg_error error = {""};
-    for (uint64_t step = 0; step < 50; step++) {
+    const float *kept = tg_feedback_residual(f), *sent = total.data;
+    begin(f, GRID, &c);
+    for (uint64_t i = 0; i < count; i++)
+        sum[i] = (double)kept[i];
+    for (uint64_t step = 0; step < c.steps; step++) {
         tg_encode_options options = {.draw = {.step = step}};
         tg_encode_report report;
-        fill(GRID, step, &g);
+        cut(GRID, c.seed + step, &g);
         for (uint64_t i = 0; i < count; i++)
-            sum[i] += (double)((float *)g.data)[i];
+            sum[i] += (double)(table ? table[((uint16_t *)g.data)[i]] : ((float *)g.data)[i]);
         expect(tg_encode_with_feedback(codec, f, &g, &options, bytes, bound, &report, &error) == TG_OK, "step: %s",
                error.message);
         tg_frame frame = {bytes, report.bytes};
         expect(tg_decode_add(device, &frame, 1, 1, 0, &total, &error) == TG_OK, "decode_add: %s", error.message);
     }
+    bool conserved = true;
     for (uint64_t i = 0; i < count; i++)
-        expect((double)((float *)total.data)[i] + (double)tg_feedback_residual(f)[i] == sum[i], "mass lost at %d", (int)i);
+        conserved &= (double)sent[i] + (double)kept[i] == sum[i];
+    expect(conserved, "mass lost");
     tg_feedback_free(f);
     tg_codec_free(codec);
     drop(&g);
@@ -156,9 +201,11 @@ static void sums_are_conserved(tg_device *device, const char *spec, uint64_t cou
 }
 
 /* The three policies. */
-static void nonfinite_laws(tg_device *device, const char *spec, const char *feedback_text, tg_dtype dtype, uint64_t count,
-                           uint64_t bad, uint32_t bits)
+static void nonfinite_laws(tg_device *device, const char *spec, const char *feedback_text, setting c, uint64_t bad, uint32_t bits)
 {
+    const tg_dtype dtype = c.dtype;
+    const uint64_t count = c.count;
+    now_at(tg_device_name(device), GAUSSIAN, count);
     tg_codec *codec = make_codec(device, spec, count);
     tg_feedback *f = make_feedback(device, feedback_text, codec, count), *clean = make_feedback(device, feedback_text, codec, count);
     tg_tensor g = make_tensor(count, dtype, 0);
@@ -167,16 +214,18 @@ static void nonfinite_laws(tg_device *device, const char *spec, const char *feed
     float *before = malloc(floats), *h = tg_feedback_residual(f), size = 0;
     tg_encode_report report, clean_report;
     tg_error error = {""};
-    for (uint64_t step = 0; step < 3; step++) {
-        fill(GAUSSIAN, step, &g);
+    begin(f, GAUSSIAN, &c);
+    begin(clean, GAUSSIAN, &c);
+    for (uint64_t step = 0; step < c.steps; step++) {
+        cut(GAUSSIAN, c.seed + step, &g);
         expect(tg_encode_with_feedback(codec, f, &g, NULL, bytes, bound, &report, &error) == TG_OK, "step: %s", error.message);
         expect(tg_encode_with_feedback(codec, clean, &g, NULL, other, bound, &clean_report, &error) == TG_OK, "step: %s",
                error.message);
     }
     memcpy(before, h, floats);
     for (uint64_t i = 0; i < count; i++)
-        size = fmaxf(size, fabsf(h[i]));
-    fill(GAUSSIAN, 99, &g);
+        size = fabsf(h[i]) > size ? fabsf(h[i]) : size;
+    cut(GAUSSIAN, c.seed + 99, &g);
     if (dtype == TG_FLOAT32)
         memcpy((float *)g.data + bad, &bits, 4);
     else
@@ -187,8 +236,7 @@ static void nonfinite_laws(tg_device *device, const char *spec, const char *feed
     memset(bytes, 0x77, bound);
     expect(tg_encode_with_feedback(codec, f, &g, NULL, bytes, bound, &report, &error) == TG_NONFINITE, "reject accepts");
     expect(strstr(error.message, index) != NULL, "reject does not name the index: %s", error.message);
-    for (size_t i = 0; i < bound; i++)
-        expect(bytes[i] == 0x77, "reject writes to the frame");
+    expect(bytes[0] == 0x77 && memcmp(bytes, bytes + 1, bound - 1) == 0, "reject writes to the frame");
     expect(memcmp(before, h, floats) == 0, "reject changes the residual");
 
     tg_encode_options trust = {.nonfinite = TG_NONFINITE_TRUST};
@@ -196,9 +244,10 @@ static void nonfinite_laws(tg_device *device, const char *spec, const char *feed
     expect(strstr(error.message, index) != NULL, "trust does not name the index: %s", error.message);
     /* A few roundings, each of numbers no larger than residual and gradient together; ecq divides by beta. */
     float rounding = (size + 8) * 0x1p-20f;
+    float off = 0;
     for (uint64_t i = 0; i < count; i++)
-        expect(fabsf(h[i] - before[i]) <= rounding, "trust leaves the residual at %d off by %g", (int)i,
-               (double)fabsf(h[i] - before[i]));
+        off = fabsf(h[i] - before[i]) <= off ? off : fabsf(h[i] - before[i]); /* NaN, too */
+    expect(off <= rounding, "trust leaves the residual off by %g", (double)off);
     memcpy(h, before, floats);
 
     tg_encode_options zero = {.nonfinite = TG_NONFINITE_ZERO};
@@ -221,53 +270,82 @@ static void nonfinite_laws(tg_device *device, const char *spec, const char *feed
     free(before);
 }
 
-static bool is_sparse(const char *spec)
+static const char *const kinds[] = {"ef", "ecq:alpha=0.2,beta=0.9", "none", "dgc:momentum=0.9,clip=3"};
+static const shape shapes[] = {GAUSSIAN, LAYERED, SIGNS, ZEROS, CONSTANT, TINY};
+
+static void nonfinite_somewhere(tg_device *device, const char *spec, setting c, uint64_t draw)
 {
-    tg_codec_info info;
-    for (size_t i = 0; tg_codec_list(i, &info) == TG_OK; i++)
-        if (strncmp(spec, info.name, strlen(info.name)) == 0 && spec[strlen(info.name)] == ':')
-            return info.sparse;
-    return false;
+    static const uint32_t bits[] = {0x7fc00000, 0xffc00001, 0x7f800000, 0xff800000};
+    nonfinite_laws(device, spec, draw & 1 ? "ef" : "ecq:alpha=0.5,beta=0.9", c, (draw >> 32) % c.count, bits[draw >> 1 & 3]);
+}
+
+/* Some lengths, with every kind of feedback and more steps. */
+static void in_depth(tg_device *device, const char *spec, generator *g)
+{
+    const int kind_count = is_sparsifier(spec) ? 4 : 3;
+    for (const uint64_t *count = lengths(false); *count != UINT64_MAX; count++) {
+        const uint64_t draw = next_random(g);
+        if (draw % 4 != 0)
+            continue;
+        setting c = {.shape = shapes[(draw >> 8) % 6], .dtype = (tg_dtype)((draw >> 16) % 3), .count = *count, .seed = draw >> 32, .steps = 6};
+        for (int kind = 0; kind < kind_count; kind++)
+            fused_is_composed(device, spec, kinds[kind], c);
+        return_restores(device, spec, (setting){.shape = LAYERED, .count = *count, .steps = 3});
+    }
+    check_all("%s %s: fused = composed, return", tg_device_name(device), spec);
+    if (sends_exactly(spec)) {
+        for (uint64_t count = 1; count <= 5000; count = count * 5 + 2)
+            sums_are_conserved(device, spec, (setting){.count = count, .steps = 50});
+        check_all("%s %s: sums conserved", tg_device_name(device), spec);
+    }
+    for (uint64_t i = 0; i < 4; i++) {
+        const uint64_t draw = next_random(g);
+        nonfinite_somewhere(device, spec, (setting){.dtype = (tg_dtype)((draw >> 24) % 3), .count = 1 + draw % 9000, .steps = 3},
+                            (draw & ~UINT64_C(6)) | i << 1);
+    }
+    check_all("%s %s: non-finite values", tg_device_name(device), spec);
+}
+
+/* Every length with every dtype; kinds of feedback, shapes and places of what is not finite are drawn. What is not finite comes to one dtype
+ * at each length, in turn. Of long vectors, each dtype has the first law and one other, another one at the next length. */
+static void at_all_lengths(tg_device *device, const char *spec, tg_dtype dtype, generator *g)
+{
+    const uint64_t kind_count = is_sparsifier(spec) ? 4 : 3;
+    const bool exact = sends_exactly(spec);
+    uint64_t turn = (uint64_t)dtype;
+    for (const uint64_t *count = lengths(true); *count != UINT64_MAX; count++, turn++) {
+        const uint64_t draw = next_random(g);
+        const bool is_long = *count > 1025;
+        setting c = {.shape = shapes[(draw >> 8) % 6], .dtype = dtype, .count = *count, .seed = draw >> 40};
+        c.midway = is_long || draw >> 24 & 1;
+        c.steps = c.midway ? 1 : 2;
+        fused_is_composed(device, spec, kinds[(draw >> 16) % kind_count], c);
+        c.midway = true;
+        c.steps = 1;
+        if (!is_long || turn % 3 == 0)
+            return_restores(device, spec, c);
+        c.steps = is_long ? 1 : 2;
+        if (exact && (!is_long || turn % 3 == 1))
+            sums_are_conserved(device, spec, c);
+        c.steps = 0;
+        if (*count > 0 && turn % 3 == 2)
+            nonfinite_somewhere(device, spec, c, draw);
+    }
+    check_all("%s %s, dtype %d: all laws at all lengths", tg_device_name(device), spec, (int)dtype);
 }
 
 int main(int argc, char **argv)
 {
     const bool all = wants_all(argc, argv);
-    for (size_t d = 0; tg_device_list(d); d++) {
-        tg_device *device = open_device(tg_device_list(d));
-        generator g = {2};
+    tg_device **devices = open_devices();
+    for (size_t d = 0; devices[d]; d++) {
         for (const char *const *spec = all_specs(); *spec; spec++) {
-            for (const uint64_t *count = lengths(all); *count != UINT64_MAX; count++) {
-                uint64_t draw = next_random(&g);
-                if (!all && draw % 4 != 0)
-                    continue;
-                static const shape shapes[] = {GAUSSIAN, LAYERED, SIGNS, ZEROS, CONSTANT, TINY};
-                static const char *const kinds[] = {"ef", "ecq:alpha=0.2,beta=0.9", "none", "dgc:momentum=0.9,clip=3"};
-                /* The full product is codecs, dtypes, devices and lengths, the kinds of feedback taking turns; long vectors get one
-                 * dtype each. The subset has all kinds at each length, and one dtype. */
-                const int kind_count = is_sparse(*spec) ? 4 : 3;
-                for (int i = 0; i < (!all ? kind_count : *count <= 1025 ? 3 : 1); i++) {
-                    const uint64_t kind = all ? (draw >> 24) + (uint64_t)i : (uint64_t)i, dtype = all ? (draw >> 16) + (uint64_t)i : draw >> 16;
-                    fused_is_composed(device, *spec, kinds[kind % (uint64_t)kind_count], shapes[(draw >> 8) % 6],
-                                      (tg_dtype)(dtype % 3), *count);
-                }
-                return_restores(device, *spec, *count);
-            }
-            check_all("%s %s: fused = composed, return", tg_device_list(d), *spec);
-            if (sends_exactly(*spec)) {
-                for (uint64_t count = 1; count <= 5000; count = count * 5 + 2)
-                    sums_are_conserved(device, *spec, count);
-                check_all("%s %s: sums conserved", tg_device_list(d), *spec);
-            }
-            static const uint32_t nonfinite[] = {0x7fc00000, 0xffc00001, 0x7f800000, 0xff800000};
-            for (int i = 0; i < (all ? 24 : 4); i++) {
-                uint64_t draw = next_random(&g), count = 1 + draw % 9000;
-                nonfinite_laws(device, *spec, draw >> 20 & 1 ? "ef" : "ecq:alpha=0.5,beta=0.9", (tg_dtype)(draw >> 24) % 3, count,
-                               (draw >> 32) % count, nonfinite[i % 4]);
-            }
-            check_all("%s %s: non-finite values", tg_device_list(d), *spec);
+            generator g = generator_for(*spec, 2 + d); /* other draws for each device */
+            in_depth(devices[d], *spec, &g);
+            for (int dtype = 0; all && dtype <= 2; dtype++)
+                at_all_lengths(devices[d], *spec, (tg_dtype)dtype, &g);
         }
-        tg_device_free(device);
     }
+    close_devices(devices);
     return finish();
 }
