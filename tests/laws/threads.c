@@ -27,6 +27,8 @@ enum { MOST_DEVICES = 16 };
 
 typedef struct contender {
     tg_device *device;
+    int threads;
+    bool rests; /* takes no part in this case */
     tg_codec *codec;
     tg_feedback *feedback;
     unsigned char *frame;
@@ -39,16 +41,30 @@ typedef struct contender {
 static contender contenders[MOST_DEVICES];
 static size_t contender_count;
 
+static void open_contender(const char *kernels, int threads)
+{
+    char name[64];
+    snprintf(name, sizeof name, "%s:threads=%d", kernels, threads);
+    contenders[contender_count++] = (contender){.device = open_device(name), .threads = threads};
+}
+
 static void open_contenders(void)
 {
-    contenders[contender_count++].device = open_device("cpu/scalar");
-    for (size_t d = 0; tg_device_list(d); d++) {
-        for (int threads = WATCHED ? 3 : 1; threads <= 3; threads++) {
-            char name[64];
-            snprintf(name, sizeof name, "%s:threads=%d", tg_device_list(d), threads);
-            if (strcmp(name, "cpu/scalar:threads=1") != 0)
-                contenders[contender_count++].device = open_device(name);
-        }
+    open_contender("cpu/scalar", 1);
+    for (size_t d = 0; tg_device_list(d); d++)
+        for (int threads = WATCHED ? 3 : 1; threads <= 3; threads++)
+            if (threads > 1 || strcmp(tg_device_list(d), "cpu/scalar") != 0)
+                open_contender(tg_device_list(d), threads);
+}
+
+enum { EVERYBODY = -1 };
+
+/* Numbers of threads take turns: each kind of kernels has one of them, besides the definition. Or everybody takes part. */
+static void let_rest(int turn)
+{
+    for (size_t i = 1; i < contender_count; i++) {
+        const bool is_scalar = strncmp(tg_device_name(contenders[i].device), "cpu/scalar", 10) == 0;
+        contenders[i].rests = turn != EVERYBODY && contenders[i].threads != (is_scalar ? 2 + turn % 2 : 1 + turn % 3);
     }
 }
 
@@ -156,14 +172,16 @@ static void run(const setting *s)
     tg_tensor input = make_tensor(s->count, s->dtype, s->offset), before = make_tensor(s->count, TG_FLOAT32, 0);
     const int spoilt = s->count > 0 && s->nonfinite != TG_NONFINITE_REJECT ? s->steps - 1 : -1;
     for (size_t i = 0; i < contender_count; i++)
-        start(&contenders[i], s);
+        if (!contenders[i].rests)
+            start(&contenders[i], s);
     for (int number = 0; number < s->steps; number++) {
         const tg_encode_options options = {.draw = {.seed = s->seed, .step = (uint64_t)number}, .nonfinite = s->nonfinite};
-        if (number < 4) /* making values takes longer than encoding them: they come again, with other residuals */
-            fill(s->shape, s->seed + (uint64_t)number, &input);
+        cut(s->shape, s->seed + (uint64_t)number, &input);
         if (number == spoilt)
             spoil(&input, &g);
         for (size_t i = 0; i < contender_count; i++) {
+            if (contenders[i].rests)
+                continue;
             if (number == spoilt)
                 memcpy(before.data, tg_feedback_residual(contenders[i].feedback), (size_t)s->count * sizeof(float));
             step(&contenders[i], &input, &options);
@@ -174,18 +192,10 @@ static void run(const setting *s)
         }
     }
     for (size_t i = 0; i < contender_count; i++)
-        stop(&contenders[i]);
+        if (!contenders[i].rests)
+            stop(&contenders[i]);
     drop(&input);
     drop(&before);
-}
-
-static bool is_sparse(const char *spec)
-{
-    tg_codec_info info;
-    for (size_t i = 0; tg_codec_list(i, &info) == TG_OK; i++)
-        if (strncmp(spec, info.name, strlen(info.name)) == 0 && (spec[strlen(info.name)] == ':' || !spec[strlen(info.name)]))
-            return info.sparse;
-    return false;
 }
 
 static const char *const feedbacks[] = {"none", "ef", "ecq:alpha=0.5,beta=0.9", "dgc:momentum=0.9,clip=3"};
@@ -196,7 +206,7 @@ static const uint64_t long_counts[] = {131071, 131072, 131073, 131073, 196608, 1
 static setting draw(generator *g, const char *spec, bool is_long)
 {
     setting s = {.spec = spec,
-                 .feedback = feedbacks[next_random(g) % (is_sparse(spec) ? 4 : 3)],
+                 .feedback = feedbacks[next_random(g) % (is_sparsifier(spec) ? 4 : 3)],
                  .shape = (shape)(next_random(g) % ALL_SHAPES),
                  .dtype = next_random(g) % 2 ? TG_FLOAT32 : (tg_dtype)(next_random(g) % 3),
                  .nonfinite = next_random(g) % 4 ? TG_NONFINITE_REJECT : (tg_nonfinite)(next_random(g) % 3),
@@ -263,37 +273,38 @@ static void coded_cases(void)
     }
 }
 
-/* Every codec, dtype, shape and feedback, short and long. */
-static void all_cases(void)
+/* Every codec and dtype at every length; and every codec with every shape at lengths where threads take part, dtypes in turn. Numbers of
+ * threads, feedbacks and policies are drawn, and shapes where there are many lengths. */
+static void full_product(const char *spec, tg_dtype dtype, generator *g)
 {
-    generator g = {8};
-    for (const char *const *spec = all_specs(); *spec; spec++) {
-        for (int dtype = 0; dtype <= 2; dtype++) {
-            for (int values = 0; values < ALL_SHAPES; values++) {
-                for (int kind = 0; kind < (is_sparse(*spec) ? 4 : 3); kind++) {
-                    setting s = draw(&g, *spec, kind == (values + dtype) % 3);
-                    s.feedback = feedbacks[kind];
-                    s.shape = (shape)values;
-                    s.dtype = (tg_dtype)dtype;
-                    run(&s);
-                }
-            }
-        }
-        check_all("%s: all dtypes, shapes and feedbacks", *spec);
+    setting s;
+    for (const uint64_t *count = lengths(true); *count != UINT64_MAX; count++) {
+        s = draw(g, spec, false);
+        s.dtype = dtype;
+        s.count = *count;
+        let_rest((int)(s.seed % 6));
+        run(&s);
     }
+    for (int values = (int)dtype; values < ALL_SHAPES; values += 3) {
+        s = draw(g, spec, true);
+        s.dtype = dtype;
+        s.shape = (shape)values;
+        let_rest((int)(s.seed % 6));
+        run(&s);
+    }
+    let_rest(EVERYBODY);
+    check_all("%s, dtype %d: all lengths and shapes", spec, (int)dtype);
 }
 
 /* Residuals that have grown over 200 steps. */
-static void many_steps(const char *const *specs, size_t count, bool is_long)
+static void many_steps(setting s, int turn, generator *g)
 {
-    generator g = {9};
-    for (size_t i = 0; i < count; i++) {
-        setting s = draw(&g, specs[i], is_long);
-        s.feedback = feedbacks[1 + next_random(&g) % (is_sparse(specs[i]) ? 3 : 2)];
-        s.steps = 200;
-        run(&s);
-        describe(&s);
-    }
+    s.feedback = feedbacks[1 + next_random(g) % (is_sparsifier(s.spec) ? 3 : 2)];
+    s.steps = 200;
+    let_rest(turn);
+    run(&s);
+    let_rest(EVERYBODY);
+    describe(&s);
 }
 
 /* ---- one device, several callers ---- */
@@ -440,11 +451,9 @@ int main(int argc, char **argv)
 {
     static const char *const grown[] = {"qsgd", "topk:density=0.01", "gaussiank:density=0.1", "onebit", "dgck:values=fp16",
                                         "qsgd:levels=3,bucket=0,norm=l2", "randk:density=0.1", "topk:density=0.1,values=levels"};
-    const size_t grown_count = sizeof grown / sizeof grown[0];
+    const int grown_count = (int)(sizeof grown / sizeof grown[0]);
     const bool all = wants_all(argc, argv);
-    size_t spec_count = 0;
-    while (all_specs()[spec_count])
-        spec_count++;
+    generator g = {9};
     open_contenders();
     names();
     for (size_t d = 0; tg_device_list(d); d++) {
@@ -455,17 +464,22 @@ int main(int argc, char **argv)
         if (!WATCHED)
             forked(name);
     }
-    seeded_cases(WATCHED ? 16 : SLOW ? 60 : all ? 1000 : 200);
+    seeded_cases(WATCHED ? 16 : SLOW ? 60 : 200);
     spoilt_cases();
     coded_cases();
-    if (!WATCHED)
-        many_steps(grown, grown_count, false);
-    if (!SLOW && !all)
-        many_steps(grown, 2, true);
-    if (all) {
-        all_cases();
-        many_steps(all_specs(), spec_count, false);
-        many_steps(grown, grown_count, true);
+    for (int i = 0; !WATCHED && i < grown_count; i++)
+        many_steps(draw(&g, grown[i], false), EVERYBODY, &g);
+    g = (generator){9};
+    for (int i = 0; !SLOW && i < (all ? grown_count : 2); i++)
+        many_steps(draw(&g, grown[i], true), i < 2 ? EVERYBODY : i, &g);
+    for (const char *const *spec = all_specs(); all && *spec; spec++) {
+        g = generator_for(*spec, 9);
+        for (int dtype = 0; dtype <= 2; dtype++) {
+            full_product(*spec, (tg_dtype)dtype, &g);
+            setting s = draw(&g, *spec, false);
+            s.dtype = (tg_dtype)dtype;
+            many_steps(s, dtype, &g);
+        }
     }
     for (size_t i = 0; i < contender_count; i++)
         tg_device_free(contenders[i].device);
