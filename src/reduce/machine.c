@@ -213,6 +213,9 @@ static tg_status take_verdicts(tg_reduction *r, tg_leg *leg, tg_error *error)
             outcome = theirs;
     }
     r->verdict = own;
+    if (leg == &r->verdicts && outcome.status == TG_OK && r->doomed)
+        return tg_fail(error, TG_EXCHANGE, "a rank abstained from step %" PRIu64 " and yet every rank calls it sound, so rank %u cannot know "
+                       "whether the others applied it", r->step, reducer->rank);
     if (leg == &r->verdicts || outcome.status != TG_OK) {
         r->outcome = outcome;
         r->settled = true;
