@@ -575,7 +575,7 @@ typedef struct tg_reducer_stats {
     uint64_t bytes_sent;          /* over the wire, a copy to each peer counted, with message headers */
     uint64_t bytes_received;
     uint64_t frame_bytes;         /* of this rank's compressed gradients, once */
-    uint64_t float32_bytes;       /* of the gradients, 4 bytes an element */
+    uint64_t float32_bytes;       /* of those gradients, 4 bytes an element */
     uint64_t ring_bytes;          /* what a float32 ring all-reduce would have sent from this rank */
     double ratio;                 /* float32_bytes / frame_bytes; 0 before the first step */
     uint64_t dense_parts;         /* sums that travelled dense because that was smaller than sparse */
