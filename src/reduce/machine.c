@@ -78,12 +78,14 @@ tg_status tg_reduce_begin(tg_reducer *reducer, const tg_tensor *gradients, uint6
     if (r->active)
         return tg_fail(error, TG_INVALID_ARGUMENT, "%u reductions are under way, as many as the reducer's depth", reducer->options.depth);
     reset(r, step);
+    tg_fp_mode before = tg_fp_enter();
     for (size_t i = 0; i < reducer->tensor_count; i++) {
         const tg_reducing_tensor *t = &reducer->tensors[i];
         r->gradients[i] = gradients[i];
         r->clips[i] = t->feedback && t->feedback->momentum ? tg_feedback_clip(t->feedback, &gradients[i]) : 1;
         reducer->stats.ring_bytes += 8 * gradients[i].count * (reducer->world - 1) / reducer->world;
     }
+    tg_fp_leave(before);
     *reduction = r;
     return tg_succeed(error);
 }
