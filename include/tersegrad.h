@@ -559,8 +559,9 @@ TG_API TG_MUST_CHECK tg_status tg_reducer_save(const tg_reducer *reducer, void *
                                                tg_error *error);
 
 /* Takes a state back. One, saved by this rank of a world of this size: the run goes on to the bit. After a change of the world
- * from P to Q, rank r loads those of ranks r, r+Q, r+2Q, ... of P, and a rank that has none loads nothing (count 0): residuals
- * are added and scaled by Q/P, which keeps what they will move the mean by. Other tensors: TG_LAYOUT_MISMATCH names one. */
+ * from P to Q, rank r loads those of ranks r, r+Q, r+2Q, ... of P, in this order, and a rank that has none loads nothing
+ * (count 0): residuals are added and scaled by Q/P, which keeps what they will move the mean by. Other tensors:
+ * TG_LAYOUT_MISMATCH names one. */
 typedef struct tg_state {
     const void *data;
     size_t size;
@@ -575,7 +576,7 @@ typedef struct tg_reducer_stats {
     uint64_t bytes_sent;          /* over the wire, a copy to each peer counted, with message headers */
     uint64_t bytes_received;
     uint64_t frame_bytes;         /* of this rank's compressed gradients, once */
-    uint64_t float32_bytes;       /* of the gradients, 4 bytes an element */
+    uint64_t float32_bytes;       /* of those gradients, 4 bytes an element */
     uint64_t ring_bytes;          /* what a float32 ring all-reduce would have sent from this rank */
     double ratio;                 /* float32_bytes / frame_bytes; 0 before the first step */
     uint64_t dense_parts;         /* sums that travelled dense because that was smaller than sparse */

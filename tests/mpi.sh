@@ -45,6 +45,7 @@ for mpi in openmpi mpich; do
     expect "$mpi: reductions have the bits that threads have" same_bits "$mpi"
     expect "$mpi: a rank that dies ends the job" ends "$mpi" die
     expect "$mpi: a rank that gives up ends the job" ends "$mpi" abort
+    expect "$mpi: a second transport after the first is an error, not a crash" launch "$mpi" 2 0 again
 done
 expect "a module that is not there is an error, not a crash" sh -c "$program ./nowhere.so 0 2>&1 | grep -q 'MPI cannot be used'"
 finish

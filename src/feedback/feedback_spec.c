@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/decimal.h"
+#include "base/fpenv.h"
 #include "base/status.h"
 
 typedef struct number {
@@ -78,10 +79,8 @@ tg_status tg_feedback_spec_check(const tg_feedback_spec *spec, tg_error *error)
     return TG_OK;
 }
 
-tg_status tg_feedback_parse(const char *text, tg_feedback_spec *spec, tg_error *error)
+static tg_status parse(const char *text, tg_feedback_spec *spec, tg_error *error)
 {
-    if (!text || !spec)
-        return tg_fail(error, TG_INVALID_ARGUMENT, "tg_feedback_parse needs a text and a place for the spec");
     size_t name = strcspn(text, ":"), which = 0;
     while (which < KINDS && !(strlen(kinds[which].name) == name && memcmp(kinds[which].name, text, name) == 0))
         which++;
@@ -118,10 +117,18 @@ tg_status tg_feedback_parse(const char *text, tg_feedback_spec *spec, tg_error *
     return tg_succeed(error);
 }
 
-tg_status tg_feedback_print(const tg_feedback_spec *spec, char *text, size_t capacity, tg_error *error)
+tg_status tg_feedback_parse(const char *text, tg_feedback_spec *spec, tg_error *error)
 {
-    if (!spec || !text)
-        return tg_fail(error, TG_INVALID_ARGUMENT, "tg_feedback_print needs a spec and a place for the text");
+    if (!text || !spec)
+        return tg_fail(error, TG_INVALID_ARGUMENT, "tg_feedback_parse needs a text and a place for the spec");
+    tg_fp_mode before = tg_fp_enter(); /* a decimal is the same float in every rounding mode */
+    tg_status status = parse(text, spec, error);
+    tg_fp_leave(before);
+    return status;
+}
+
+static tg_status print(const tg_feedback_spec *spec, char *text, size_t capacity, tg_error *error)
+{
     tg_status status = tg_feedback_spec_check(spec, error);
     if (status != TG_OK)
         return status;
@@ -144,4 +151,14 @@ tg_status tg_feedback_print(const tg_feedback_spec *spec, char *text, size_t cap
         return tg_fail(error, TG_BUFFER_TOO_SMALL, "the text takes %zu bytes and there is room for %zu", used + 1, capacity);
     memcpy(text, whole, used + 1);
     return tg_succeed(error);
+}
+
+tg_status tg_feedback_print(const tg_feedback_spec *spec, char *text, size_t capacity, tg_error *error)
+{
+    if (!spec || !text)
+        return tg_fail(error, TG_INVALID_ARGUMENT, "tg_feedback_print needs a spec and a place for the text");
+    tg_fp_mode before = tg_fp_enter();
+    tg_status status = print(spec, text, capacity, error);
+    tg_fp_leave(before);
+    return status;
 }

@@ -78,13 +78,14 @@ tg_status tg_reduce_begin(tg_reducer *reducer, const tg_tensor *gradients, uint6
     if (r->active)
         return tg_fail(error, TG_INVALID_ARGUMENT, "%u reductions are under way, as many as the reducer's depth", reducer->options.depth);
     reset(r, step);
+    tg_fp_mode before = tg_fp_enter();
     for (size_t i = 0; i < reducer->tensor_count; i++) {
         const tg_reducing_tensor *t = &reducer->tensors[i];
         r->gradients[i] = gradients[i];
         r->clips[i] = t->feedback && t->feedback->momentum ? tg_feedback_clip(t->feedback, &gradients[i]) : 1;
-        reducer->stats.float32_bytes += 4 * gradients[i].count;
         reducer->stats.ring_bytes += 8 * gradients[i].count * (reducer->world - 1) / reducer->world;
     }
+    tg_fp_leave(before);
     *reduction = r;
     return tg_succeed(error);
 }
@@ -147,9 +148,11 @@ static void go_alone(tg_reduction *r)
     const tg_algorithm_functions *f = r->reducer->functions;
     for (size_t i = 0; i < r->plan->parcel_count; i++) {
         (void)make_parcel(r);
-        f->take(r, i);
+        const double start = tg_seconds();
+        f->take(r, i); /* which takes off what it books elsewhere */
         if (f->has_results)
             f->take_results(r, i);
+        r->reducer->stats.verify_seconds += tg_seconds() - start;
     }
     r->outcome = r->verdict;
     r->settled = true;
@@ -213,6 +216,9 @@ static tg_status take_verdicts(tg_reduction *r, tg_leg *leg, tg_error *error)
             outcome = theirs;
     }
     r->verdict = own;
+    if (leg == &r->verdicts && outcome.status == TG_OK && r->doomed)
+        return tg_fail(error, TG_EXCHANGE, "a rank abstained from step %" PRIu64 " and yet every rank calls it sound, so rank %u cannot know "
+                       "whether the others applied it", r->step, reducer->rank);
     if (leg == &r->verdicts || outcome.status != TG_OK) {
         r->outcome = outcome;
         r->settled = true;

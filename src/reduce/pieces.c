@@ -42,6 +42,7 @@ void tg_piece_note(tg_reduction *r, const tg_piece *piece, const tg_encode_repor
     tg_reducer *reducer = r->reducer;
     tg_reducing_tensor *t = &reducer->tensors[piece->tensor];
     add_report(&r->reports[piece->tensor], report);
+    reducer->stats.float32_bytes += 4 * piece->count;
     reducer->stats.frame_bytes += report->bytes;
     reducer->stats.saturated += report->saturated;
     reducer->stats.dropped += report->dropped;

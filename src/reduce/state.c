@@ -359,6 +359,18 @@ static tg_status get_all(reading *in)
     return status;
 }
 
+/* Rank r loads the states of ranks r, r + world, ... of the old world: each once, and in this order, on which sums depend. */
+static tg_status check_ranks(const tg_reducer *r, const reading *in, size_t number, size_t count)
+{
+    const uint64_t due = r->rank + (uint64_t)number * r->world, after = r->rank + (uint64_t)count * r->world;
+    if (in->rank != due)
+        return tg_fail(in->error, TG_LAYOUT_MISMATCH, "state %zu is that of rank %u, and that of rank %" PRIu64 " is due", number, in->rank, due);
+    if (after < in->world)
+        return tg_fail(in->error, TG_LAYOUT_MISMATCH, "the state of rank %" PRIu64 " of %u is missing: rank %u of %u loads those of ranks %u, %u, ...",
+                       after, in->world, r->rank, r->world, r->rank, r->rank + r->world);
+    return TG_OK;
+}
+
 static tg_status walk(tg_reducer *r, const tg_state *states, size_t count, bool apply, tg_error *error)
 {
     uint32_t world = 0;
@@ -370,6 +382,8 @@ static tg_status walk(tg_reducer *r, const tg_state *states, size_t count, bool 
             return tg_fail(error, TG_CHECKSUM_MISMATCH, "state %zu was damaged", i);
         reading in = {.reducer = r, .c = tg_cursor_over(states[i].data, size), .apply = apply, .first = i == 0, .error = error};
         tg_status status = get_all(&in);
+        if (status == TG_OK)
+            status = check_ranks(r, &in, i, count);
         if (status != TG_OK)
             return status;
         if (i > 0 && in.world != world)

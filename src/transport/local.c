@@ -199,12 +199,25 @@ static void abort_group(tg_transport *transport, int exit_status)
     (void)pthread_mutex_unlock(&me->group->lock);
 }
 
+/* Whether there are exchanges of this rank that others would still copy from and to. */
+static bool is_expected(const local *me)
+{
+    bool expected = false;
+    for (size_t i = 0; i < TG_MOST_EXCHANGES; i++)
+        expected = expected || (me->posts[i].exchange && me->posts[i].missing > 0);
+    return expected;
+}
+
 static void free_local(tg_transport *transport)
 {
     local *me = (local *)transport;
     group *g = me->group;
+    tg_error reason;
+    (void)tg_fail(&reason, TG_EXCHANGE, "rank %u has left", transport->rank);
     (void)pthread_mutex_lock(&g->lock);
     me->left = true;
+    if (is_expected(me)) /* its buffers go with it */
+        give_up(g, &reason);
     settle(me);
     const bool last = --g->alive == 0;
     (void)pthread_cond_broadcast(&g->changed);

@@ -96,6 +96,41 @@ static void modes_do_not_matter(tg_device *device, const char *spec)
     drop(&other_out);
 }
 
+/* A step of one rank, with everything that a reducer computes of a gradient: DGC's clipping too. */
+static void reduce_alone(tg_device *device, const tg_tensor *gradient, tg_tensor *out)
+{
+    tg_reducer_tensor tensor = {.name = "x", .count = gradient->count};
+    tg_reducer *reducer;
+    tg_transport *transport;
+    memcpy(out->data, gradient->data, (size_t)gradient->count * sizeof(float));
+    expect(tg_spec_parse("topk:density=0.1", &tensor.codec, NULL) == TG_OK &&
+               tg_feedback_parse("dgc:momentum=0.9,clip=0.3", &tensor.feedback, NULL) == TG_OK &&
+               tg_transport_local(1, &transport, NULL) == TG_OK &&
+               tg_reducer_create(device, 0, 1, &tensor, 1, NULL, &reducer, NULL) == TG_OK,
+           "reducer");
+    expect(tg_reduce(reducer, transport, out, 0, NULL) == TG_OK, "reduce");
+    tg_reducer_free(reducer);
+    tg_transport_free(transport);
+}
+
+static void modes_do_not_reach_reducers(tg_device *device)
+{
+    enum { COUNT = 5001 };
+    tg_tensor gradient = make_tensor(COUNT, TG_FLOAT32, 0), usual = make_tensor(COUNT, TG_FLOAT32, 0), other = make_tensor(COUNT, TG_FLOAT32, 0);
+    fill(GAUSSIAN, 1, &gradient);
+    reduce_alone(device, &gradient, &usual);
+    static const int roundings[] = {FE_UPWARD, FE_DOWNWARD, FE_TOWARDZERO};
+    for (int mode = 0; mode < 3; mode++) {
+        fesetround(roundings[mode]);
+        reduce_alone(device, &gradient, &other);
+        fesetround(FE_TONEAREST);
+        expect(memcmp(usual.data, other.data, COUNT * sizeof(float)) == 0, "mode %d changes the mean", mode);
+    }
+    drop(&gradient);
+    drop(&usual);
+    drop(&other);
+}
+
 /* Gradient and residual are finite and their sum is not. */
 static void overflowing_sums(tg_device *device, const char *spec)
 {
@@ -200,6 +235,8 @@ int main(void)
             overflowing_sums(device, *spec);
             check_all("%s %s: environment", tg_device_list(d), *spec);
         }
+        modes_do_not_reach_reducers(device);
+        check_all("%s reducing: environment", tg_device_list(d));
         bad_arguments(device);
         tg_device_free(device);
     }

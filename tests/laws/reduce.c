@@ -23,7 +23,11 @@ static void steps(rank_state *s)
 static void same_everywhere(rank_state *states, uint32_t world)
 {
     for (uint32_t rank = 0; rank < world; rank++) {
+        tg_reducer_stats s;
         expect(states[rank].status == TG_OK, "rank %u: %s", rank, states[rank].error.message);
+        expect(tg_reducer_stats_of(states[rank].reducer, &s, NULL) == TG_OK && s.encode_seconds >= 0 && s.exchange_seconds >= 0 &&
+                   s.verify_seconds >= 0 && s.decode_seconds >= 0,
+               "rank %u took less than no time", rank);
         for (size_t i = 0; i < states[0].tensor_count; i++) {
             const tg_tensor *a = &states[0].gradients[i], *b = &states[rank].gradients[i];
             expect(memcmp(a->data, b->data, a->count * tg_dtype_size(a->dtype)) == 0, "tensor %zu differs on rank %u", i, rank);

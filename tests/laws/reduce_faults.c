@@ -221,6 +221,27 @@ static void not_finite(tg_algorithm algorithm, tg_nonfinite_step policy, tg_stat
     free(h);
 }
 
+/* The ratio is of what was compressed: a gradient that was refused is in neither of its numbers. */
+static void honest_ratio(tg_algorithm algorithm)
+{
+    const tensor_case plain[] = {{"plain", "none", "none", 1000, TG_FLOAT32}, tensors[3]};
+    const rank_case alone = {.world = 1, .tensors = plain, .options = {.algorithm = algorithm, .nonfinite = TG_NONFINITE_SKIP}};
+    rank_state s;
+    tg_transport *transport;
+    tg_reducer_stats stats = {.ratio = 0};
+    open_rank(&s, &alone, 0, NULL);
+    expect(tg_transport_local(1, &transport, &s.error) == TG_OK, "transport: %s", s.error.message);
+    fill_gradients(&s, 0);
+    ((float *)s.gradients[0].data)[7] = NAN;
+    expect(tg_reduce(s.reducer, transport, s.gradients, 0, &s.error) == TG_SKIPPED, "step 0: %s", s.error.message);
+    ((float *)s.gradients[0].data)[7] = 0;
+    expect(tg_reduce(s.reducer, transport, s.gradients, 1, &s.error) == TG_OK, "step 1: %s", s.error.message);
+    expect(tg_reducer_stats_of(s.reducer, &stats, NULL) == TG_OK && stats.float32_bytes == 4000 && stats.ratio < 1, "ratio %g", stats.ratio);
+    check_all("%s: a refused gradient does not count for the ratio", algorithm == TG_SHARD ? "shard" : "gather");
+    tg_transport_free(transport);
+    close_rank(&s);
+}
+
 /* ---- ranks that do not agree ---- */
 
 static void one_step(rank_state *s)
@@ -288,6 +309,7 @@ int main(int argc, char **argv)
         not_finite((tg_algorithm)algorithm, TG_NONFINITE_STOP, TG_NONFINITE);
         not_finite((tg_algorithm)algorithm, TG_NONFINITE_SKIP, TG_SKIPPED);
         not_finite((tg_algorithm)algorithm, TG_NONFINITE_DROP, TG_OK);
+        honest_ratio((tg_algorithm)algorithm);
         faults(all, (tg_algorithm)algorithm);
     }
     disagreement();

@@ -211,6 +211,9 @@ static void refuses(void)
     tg_status status = tg_reducer_load(s.reducer, &of_other, 1, &s.error);
     check(status == TG_LAYOUT_MISMATCH && strstr(s.error.message, "rank 1"), "another rank's state is refused: %s", s.error.message);
     check(tg_reducer_load(s.reducer, &good, 1, &s.error) == TG_OK, "the good one is taken: %s", s.error.message);
+    const tg_state twice[2] = {good, good};
+    status = tg_reducer_load(s.reducer, twice, 2, &s.error);
+    check(status == TG_LAYOUT_MISMATCH && strstr(s.error.message, "rank 0"), "a state given twice is refused: %s", s.error.message);
     size_t again = 0;
     unsigned char *copy = malloc(size);
     check(tg_reducer_save(s.reducer, copy, size, &again, &s.error) == TG_OK && again == size && memcmp(copy, bytes, size) == 0,
@@ -232,6 +235,16 @@ static void refuses(void)
     open_rank(&s, &what, 0, NULL);
     status = tg_reducer_load(s.reducer, &good, 1, &s.error);
     check(status == TG_LAYOUT_MISMATCH && strstr(s.error.message, "weights"), "another count: %s", s.error.message);
+    close_rank(&s);
+    what.tensors = tensors;
+    what.world = 1;
+    open_rank(&s, &what, 0, NULL);
+    const tg_state both[2] = {good, of_other}, swapped[2] = {of_other, good};
+    status = tg_reducer_load(s.reducer, &good, 1, &s.error);
+    check(status == TG_LAYOUT_MISMATCH && strstr(s.error.message, "rank 1"), "a world of two to one, of which one is missing: %s", s.error.message);
+    status = tg_reducer_load(s.reducer, swapped, 2, &s.error); /* sums depend on the order */
+    check(status == TG_LAYOUT_MISMATCH && strstr(s.error.message, "rank 0 is due"), "out of order: %s", s.error.message);
+    check(tg_reducer_load(s.reducer, both, 2, &s.error) == TG_OK, "both are taken: %s", s.error.message);
     close_rank(&s);
     free(kept.data[0]);
     free(kept.data[1]);

@@ -119,6 +119,30 @@ static void notices(const char *what, const char *word)
         tg_transport_free(members[1].transport);
 }
 
+/* A rank that leaves without having waited takes its buffers with it: nobody may copy from them afterwards. */
+static void leaves_early(void)
+{
+    char out[2] = "ab", *gone = malloc(2), in[2] = "..";
+    const void *send[2] = {out, out}, *send_gone[2] = {gone, gone};
+    void *receive[2] = {in, in}, *receive_gone[2] = {gone, gone};
+    const size_t sizes[2] = {2, 2};
+    size_t received[2] = {0, 0}, received_gone[2] = {0, 0};
+    tg_exchange stays = {TG_ALL_GATHER, 2, send, sizes, receive, sizes, received};
+    tg_exchange leaves = {TG_ALL_GATHER, 2, send_gone, sizes, receive_gone, sizes, received_gone};
+    tg_transport *t[2];
+    tg_error error;
+    memset(gone, 'x', 2);
+    expect(tg_transport_local(2, t, &error) == TG_OK && tg_transport_start(t[1], &leaves, &error) == TG_OK, "start: %s", error.message);
+    tg_transport_free(t[1]);
+    free(gone);
+    tg_status status = tg_transport_start(t[0], &stays, &error);
+    if (status == TG_OK)
+        status = tg_transport_wait(t[0], &stays, 5, &error);
+    expect(status == TG_EXCHANGE && strstr(error.message, "rank 1 has left"), "status %d, %s", (int)status, error.message);
+    check_all("a rank that leaves with an exchange under way is noticed, and its buffers are left alone");
+    tg_transport_free(t[0]);
+}
+
 /* For comparison with other transports: the digest of this many ranks, alone on its line. */
 static int print_digest(uint32_t world)
 {
@@ -147,5 +171,6 @@ int main(int argc, char **argv)
     notices("gives up", "rank 1 has given up");
     notices("shouts", "rank 1 sent more");
     notices("is silent", "did not answer");
+    leaves_early();
     return finish();
 }

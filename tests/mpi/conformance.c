@@ -1,4 +1,4 @@
-/* The transports' suite under an MPI launcher: conformance MODULE SEGMENT [suite|reduce|die|abort]. Rank 0 reports. */
+/* The transports' suite under an MPI launcher: conformance MODULE SEGMENT [suite|reduce|die|abort|leave|again]. Rank 0 reports. */
 #include "conformance.h"
 
 #include <inttypes.h>
@@ -49,6 +49,18 @@ int main(int argc, char **argv)
     if (strcmp(what, "abort") == 0 && rank == world - 1) {
         fprintf(stderr, "rank %u gives up\n", rank);
         tg_transport_abort(t, 3);
+    }
+    if (strcmp(what, "leave") == 0 && rank == world - 1) {
+        fprintf(stderr, "rank %u leaves\n", rank);
+        tg_transport_free(t);
+        return 0;
+    }
+    if (strcmp(what, "again") == 0) {
+        tg_transport_free(t);
+        const bool refused = tg_transport_mpi_open(argv[1], 0, &t, &error) == TG_UNAVAILABLE && strstr(error.message, "finalised");
+        if (!refused)
+            fprintf(stderr, "rank %u: %s\n", rank, error.message);
+        return !refused;
     }
     if (strcmp(what, "reduce") == 0) {
         const uint64_t digest = reduce_over(t, "cpu", &error);

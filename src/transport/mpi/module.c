@@ -43,6 +43,7 @@ typedef struct mpi_transport {
     bool done[TG_MOST_EXCHANGES];
     uint64_t started, launched;
     bool quit, broken;
+    bool inside;             /* the thread is moving exchanges, and may touch their buffers */
     int abort_status;        /* not 0: end the job */
     tg_error reason;
     bool ready;              /* the thread has initialised MPI, and this came of it: */
@@ -151,6 +152,14 @@ static bool progress(mpi_transport *t)
 
 static bool under_way(const mpi_transport *t) { return t->active > 0 || t->launched < t->started; }
 
+/* Buffers are left alone again; who waits after a failure must know. */
+static void step_out(mpi_transport *t)
+{
+    t->inside = false;
+    if (t->broken)
+        (void)pthread_cond_broadcast(&t->changed);
+}
+
 /* Takes done exchanges off the list and launches queued ones. */
 static void tend(mpi_transport *t)
 {
@@ -170,9 +179,11 @@ static void tend(mpi_transport *t)
     while (t->launched < t->started && t->active < WINDOW && !t->broken) {
         const uint64_t number = t->launched++;
         tg_exchange *exchange = t->ring[number % TG_MOST_EXCHANGES];
+        t->inside = true;
         (void)pthread_mutex_unlock(&t->lock);
         (void)launch(t, exchange, number);
         (void)pthread_mutex_lock(&t->lock);
+        step_out(t);
     }
 }
 
@@ -204,8 +215,13 @@ static void serve(mpi_transport *t)
                 break;
             continue;
         }
+        t->inside = true;
         (void)pthread_mutex_unlock(&t->lock);
-        if (progress(t))
+        const bool moved = progress(t);
+        (void)pthread_mutex_lock(&t->lock);
+        step_out(t);
+        (void)pthread_mutex_unlock(&t->lock);
+        if (moved)
             idle = 0;
         else
             nap(&idle);
@@ -340,6 +356,7 @@ static tg_status wait_for(tg_transport *transport, tg_exchange *exchange, double
         if (!t->broken && until > 0 && now() >= until) {
             (void)tg_fail(&t->reason, TG_EXCHANGE, "not every rank answered rank %u within %g s", t->base.rank, timeout);
             t->broken = true;
+            (void)pthread_cond_broadcast(&t->changed);
         }
         if (t->broken)
             status = tg_fail(error, TG_EXCHANGE, "%s", t->reason.message);
@@ -348,6 +365,8 @@ static tg_status wait_for(tg_transport *transport, tg_exchange *exchange, double
     }
     if (status == TG_OK)
         t->ring[place] = NULL;
+    while (status == TG_EXCHANGE && t->inside) /* after this the caller may free its buffers */
+        (void)pthread_cond_wait(&t->changed, &t->lock);
     (void)pthread_mutex_unlock(&t->lock);
     return status;
 }
@@ -397,6 +416,10 @@ static const tg_transport_functions functions = {.start = start, .wait = wait_fo
 
 static tg_status open_transport(size_t segment, tg_transport **transport, tg_error *error)
 {
+    int finalised = 0;
+    (void)MPI_Finalized(&finalised);
+    if (finalised)
+        return tg_fail(error, TG_UNAVAILABLE, "MPI has been finalised, and starts only once in a process: keep the first transport");
     mpi_transport *t = calloc(1, sizeof *t);
     pthread_condattr_t attributes;
     if (!t || pthread_condattr_init(&attributes) != 0) {

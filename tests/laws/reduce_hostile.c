@@ -1,0 +1,214 @@
+/* Laws of ranks that do not keep the rules: messages with sound checksums and anything inside. Nothing is read or written out of bounds (the
+ * sanitizers watch), no rank applies a step that it has not got whole, and those that keep the rules stay together. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/bytes.h"
+#include "ranks.h"
+#include "reduce/reducer.h"
+
+enum { WORLD = 3, ROGUE = 2, MOST_EXCHANGES = 512 };
+
+typedef void rogue(const tg_leg *leg, uint64_t step, uint32_t to, uint8_t *bytes, size_t *size);
+
+static rank_state ranks[WORLD];
+
+static uint64_t next_number(void)
+{
+    static uint64_t state = UINT64_C(88172645463325252);
+    state ^= state << 13;
+    state ^= state >> 7;
+    return state ^= state << 17;
+}
+
+static bool chance(unsigned one_in) { return next_number() % one_in == 0; }
+
+/* A header for whatever lies behind it now. */
+static void seal(uint8_t *bytes, size_t size)
+{
+    const tg_message m = {.kind = (tg_message_kind)bytes[5],
+                          .abstain = bytes[6] & 1,
+                          .step = tg_load64(bytes + 8),
+                          .rank = tg_load32(bytes + 16),
+                          .world = tg_load32(bytes + 20),
+                          .number = tg_load32(bytes + 24),
+                          .frames = tg_load32(bytes + 28),
+                          .layout = tg_load64(bytes + 32),
+                          .extra = tg_load32(bytes + 40)};
+    if (m.extra <= size - TG_MESSAGE_HEADER)
+        tg_message_seal(ranks[0].reducer->kernels, &m, bytes);
+}
+
+/* ---- all ranks in one thread, by way of the machine ---- */
+
+static void hand_over(tg_exchange *const *exchanges, uint64_t step, rogue *spoil)
+{
+    for (uint32_t from = 0; from < WORLD; from++)
+        for (uint32_t to = 0; to < WORLD; to++) {
+            const tg_exchange *sender = exchanges[from], *receiver = exchanges[to];
+            if (from == to)
+                continue;
+            memcpy(receiver->receive[from], sender->send[to], sender->send_size[to]);
+            receiver->received[from] = sender->send_size[to];
+            if (from == ROGUE)
+                spoil((const tg_leg *)receiver, step, to, receiver->receive[from], &receiver->received[from]);
+        }
+}
+
+/* One step of all ranks; a rank whose reduction fails takes all others with it, as an aborted transport would. */
+static void make_step(uint64_t step, rogue *spoil)
+{
+    static tg_exchange *started[WORLD][MOST_EXCHANGES];
+    tg_reduction *reductions[WORLD];
+    size_t counts[WORLD] = {0}, fed = 0;
+    bool broken = false;
+    for (uint32_t i = 0; i < WORLD; i++) {
+        fill_gradients(&ranks[i], step);
+        if (tg_reduce_begin(ranks[i].reducer, ranks[i].gradients, step, &reductions[i], &ranks[i].error) != TG_OK)
+            abort();
+        ranks[i].status = TG_OK;
+    }
+    while (!broken) {
+        for (uint32_t i = 0; i < WORLD; i++)
+            for (tg_exchange *e = NULL;; started[i][counts[i]++] = e)
+                if (tg_reduce_next(reductions[i], &e, NULL) != TG_OK || !e)
+                    break;
+        if (counts[0] == fed && counts[1] == fed)
+            break;
+        tg_exchange *due[WORLD];
+        for (uint32_t i = 0; i < WORLD; i++)
+            broken = broken || counts[i] == fed;
+        for (uint32_t i = 0; !broken && i < WORLD; i++)
+            due[i] = started[i][fed];
+        if (!broken)
+            hand_over(due, step, spoil);
+        for (uint32_t i = 0; !broken && i < WORLD; i++)
+            ranks[i].status = tg_reduce_feed(reductions[i], due[i], &ranks[i].error);
+        for (uint32_t i = 0; i < WORLD; i++)
+            broken = broken || ranks[i].status != TG_OK;
+        fed++;
+    }
+    for (uint32_t i = 0; i < WORLD; i++) {
+        if (!broken) {
+            ranks[i].status = tg_reduce_end(reductions[i], &ranks[i].error);
+            continue;
+        }
+        ranks[i].status = TG_EXCHANGE;
+        tg_reduce_abandon(reductions[i]);
+    }
+}
+
+static void open_all(const rank_case *what)
+{
+    for (uint32_t i = 0; i < WORLD; i++) {
+        open_rank(&ranks[i], what, i, NULL);
+        if (ranks[i].status != TG_OK)
+            abort();
+    }
+}
+
+static void close_all(void)
+{
+    for (uint32_t i = 0; i < WORLD; i++)
+        close_rank(&ranks[i]);
+}
+
+/* The ranks that keep the rules come to the same. (Not with the same bits: a rogue may have sent them different frames, all of them sound.) */
+static void stay_together(void)
+{
+    expect(ranks[0].status == ranks[1].status, "rank 0: %s; rank 1: %s", ranks[0].error.message, ranks[1].error.message);
+}
+
+/* ---- what a rogue does ---- */
+
+/* Tells one rank that it abstains, and everybody that all is well. */
+static void two_faced(const tg_leg *leg, uint64_t step, uint32_t to, uint8_t *bytes, size_t *size)
+{
+    if (step == 0 || to != 1 || (leg->kind != TG_MESSAGE_GRADIENTS && leg->kind != TG_MESSAGE_RESULTS))
+        return;
+    bytes[6] = 1;
+    tg_store32(bytes + 28, 0);
+    tg_store32(bytes + 40, 0);
+    *size = TG_MESSAGE_HEADER;
+    seal(bytes, *size);
+}
+
+/* Anything in a frame, without a checksum so that its contents are looked at. */
+static void scribble(uint8_t *frame, uint64_t payload)
+{
+    frame[6] = 0;
+    tg_store32(frame + 60, 0);
+    for (unsigned i = 0; payload > 0 && i < 1 + next_number() % 4; i++) {
+        const uint64_t among = chance(2) && payload > 32 ? 32 : payload; /* most rules are about the start */
+        frame[64 + next_number() % among] = (uint8_t)next_number();
+    }
+    if (chance(8))
+        frame[next_number() % 60] = (uint8_t)next_number();
+}
+
+static void wild(const tg_leg *leg, uint64_t step, uint32_t to, uint8_t *bytes, size_t *size)
+{
+    (void)step;
+    (void)to;
+    if (leg->kind == TG_MESSAGE_VERDICT || leg->kind == TG_MESSAGE_GREETING || !chance(3))
+        return;
+    size_t at = TG_MESSAGE_HEADER + tg_load32(bytes + 40);
+    if (at > TG_MESSAGE_HEADER && chance(2))
+        bytes[TG_MESSAGE_HEADER + next_number() % (at - TG_MESSAGE_HEADER)] = (uint8_t)next_number();
+    while (at + 64 <= *size) {
+        const uint64_t payload = tg_load64(bytes + at + 32);
+        if (chance(2))
+            scribble(bytes + at, payload);
+        at += 64 + (size_t)payload;
+    }
+    if (chance(8))
+        *size -= (size_t)(next_number() % (*size - TG_MESSAGE_HEADER + 1));
+    if (chance(16))
+        bytes[28 + next_number() % 16] = (uint8_t)next_number();
+    seal(bytes, *size);
+}
+
+/* ---- the laws ---- */
+
+static void abstains_and_agrees(tg_algorithm algorithm)
+{
+    const tensor_case tensors[] = {
+        {"x", "topk:density=0.01", "ef", 70001, TG_FLOAT32}, {"y", "qsgd:levels=7", "ef", 9000, TG_FLOAT32}, {NULL, NULL, NULL, 0, TG_FLOAT32}};
+    const rank_case what = {.world = WORLD, .tensors = tensors, .options = {.algorithm = algorithm, .chunk = 8192}, .shape = GAUSSIAN};
+    open_all(&what);
+    make_step(0, two_faced);
+    expect(ranks[0].status == TG_OK && ranks[1].status == TG_OK, "the first step: %s", ranks[1].error.message);
+    make_step(1, two_faced);
+    expect(ranks[1].status == TG_EXCHANGE, "rank 1 applies a step of which it has not got everything");
+    check_all("%s: a rank that abstains and calls the step sound is found out", algorithm == TG_SHARD ? "shard" : "gather");
+    close_all();
+}
+
+static void anything_inside(tg_algorithm algorithm, const char *spec, const char *other)
+{
+    const tensor_case tensors[] = {{"x", spec, "ef", 66001, TG_FLOAT32},
+                                   {"y", other, "ef", 5001, TG_BFLOAT16},
+                                   {"z", spec, "none", 777, TG_FLOAT32},
+                                   {NULL, NULL, NULL, 0, TG_FLOAT32}};
+    const rank_case what = {
+        .world = WORLD, .tensors = tensors, .options = {.algorithm = algorithm, .chunk = 8192, .warmup = 2}, .shape = GAUSSIAN};
+    open_all(&what);
+    for (uint64_t step = 0; step < 8 && ranks[0].status != TG_EXCHANGE; step++) {
+        make_step(step, wild);
+        stay_together();
+    }
+    check_all("%s, %s and %s: anything inside", algorithm == TG_SHARD ? "shard" : "gather", spec, other);
+    close_all();
+}
+
+int main(int argc, char **argv)
+{
+    const bool all = wants_all(argc, argv);
+    const char *const *specs = all_specs();
+    for (int algorithm = TG_GATHER; algorithm <= TG_SHARD; algorithm++) {
+        abstains_and_agrees((tg_algorithm)algorithm);
+        for (size_t i = 0; specs[i]; i += all ? 1 : 5)
+            anything_inside((tg_algorithm)algorithm, specs[i], specs[i / 2]);
+    }
+    return finish();
+}
