@@ -175,7 +175,7 @@ static void in_depth(tg_device *const *devices, const char *spec, generator *g)
     check_all("%s: damage", spec);
 }
 
-/* Every length, with places and kinds of damage that are drawn: one truncation anywhere, one at the very end, four mutations; of long
+/* Every length, with places and kinds of damage that are drawn: one truncation anywhere, one at the very end, two mutations; of long
  * vectors, one of each. */
 static void at_all_lengths(tg_device *const *devices, size_t device_count, const char *spec, tg_dtype dtype, generator *g)
 {
@@ -188,7 +188,7 @@ static void at_all_lengths(tg_device *const *devices, size_t device_count, const
             truncate_at(&s, next_random(g) % s.size);
         if (!is_long || !(draw >> 24 & 1))
             truncate_at(&s, near_end == s.size ? s.size - 1 : near_end);
-        mutations(&s, g, is_long ? 1 : 4);
+        mutations(&s, g, is_long ? 1 : 2);
         drop_subject(&s);
     }
     check_all("%s, dtype %d: damage at all lengths", spec, (int)dtype);
