@@ -1,171 +1,108 @@
-/* Packed levels to weighted sums: unpack, dequantise and add, a group of 512 at a time and frame after frame, so that the output goes
- * through the first-level cache once however many frames there are.
- *
- * For few levels, what a code adds to the sum is looked up: a table for each bucket, in registers. */
+/* Packed levels to weighted sums with vectors of eight. For few levels, what a code adds to the sum is looked up: a table for each
+ * bucket, in registers. */
 #include "kernels/avx2/vector.h"
 
 #if defined(__AVX2__)
 
 #include "kernels/avx2/avx2.h"
+#include "kernels/avx2/lanes.h"
 #include "kernels/quantiser.h"
 
-enum { AHEAD = 4096 };
+typedef struct v_table {
+    __m256 low, high; /* codes 0 … 7 and 8 … 15 */
+} v_table;
 
-/* One frame's part of one group. */
-typedef struct part {
-    const uint8_t *packed;
-    const uint8_t *scales; /* of the group's first bucket */
-    size_t bucket;
-    uint32_t levels;
-    unsigned width;
-    float weight;
-    bool set;      /* else add */
-    bool prefetch; /* the output */
-    float *out;
-} part;
-
-TG_INLINE void deliver(const part *p, bool set, size_t at, __m256 x)
+/* Codes above 2 * levels are limited by the radius as the last level is. */
+TG_INLINE __m256 values_of(const tg_levels_decoding *d, __m256 code, float radius, float weight)
 {
-    float *to = p->out + at;
-    _mm256_storeu_ps(to, set ? x : _mm256_add_ps(_mm256_loadu_ps(to), x));
+    tg_quantiser q = tg_quantiser_from(d->levels, 0, radius, false);
+    __m256 x = v_mul(v_mul(v_sub(code, v_float((float)d->levels)), v_float(q.unit)), v_float(q.drop));
+    return v_mul(v_float(weight), v_max(v_float(-radius), v_min(v_float(radius), x)));
 }
 
-/* What codes 0 … 7 or 8 … 15 of a bucket add. Codes above 2 * levels are limited by the radius as the last level is. */
-TG_INLINE __m256 values_of(const part *p, __m256 code, float radius)
+TG_INLINE v_table v_table_of(const tg_levels_decoding *d, unsigned width, float radius, float weight)
 {
-    tg_quantiser q = tg_quantiser_from(p->levels, 0, radius, false);
-    __m256 bound = _mm256_set1_ps(radius);
-    __m256 x = _mm256_mul_ps(_mm256_sub_ps(code, _mm256_set1_ps((float)p->levels)), _mm256_set1_ps(q.unit));
-    x = _mm256_min_ps(bound, _mm256_mul_ps(x, _mm256_set1_ps(q.drop)));
-    x = _mm256_max_ps(_mm256_set1_ps(-radius), x);
-    return _mm256_mul_ps(_mm256_set1_ps(p->weight), x);
-}
-
-static float radius_at(const part *p, size_t element)
-{
-    size_t bucket = p->bucket < TG_GROUP ? element / p->bucket : 0;
-    return tg_load_float(p->scales + 4 * bucket);
-}
-
-typedef struct lookup {
-    __m256 low, high;
-} lookup;
-
-TG_INLINE lookup lookup_of(const part *p, unsigned width, size_t element)
-{
-    const float radius = radius_at(p, element);
     if (width == 1) { /* signs: whatever the second bit of an index is */
-        __m256 x = _mm256_mul_ps(_mm256_set1_ps(p->weight), _mm256_set1_ps(radius));
-        __m256 minus = _mm256_mul_ps(_mm256_set1_ps(p->weight), _mm256_set1_ps(-radius));
-        return (lookup){.low = _mm256_blend_ps(minus, x, 0xaa)};
+        __m256 plus = v_mul(v_float(weight), v_float(radius)), minus = v_mul(v_float(weight), v_float(-radius));
+        return (v_table){.low = _mm256_blend_ps(minus, plus, 0xaa)};
     }
     const __m256 four = _mm256_setr_ps(0, 1, 2, 3, 0, 1, 2, 3), eight = _mm256_setr_ps(0, 1, 2, 3, 4, 5, 6, 7);
     if (width == 2)
-        return (lookup){.low = values_of(p, four, radius)};
-    return (lookup){.low = values_of(p, eight, radius),
-                    .high = values_of(p, _mm256_add_ps(eight, _mm256_set1_ps(8)), radius)};
+        return (v_table){.low = values_of(d, four, radius, weight)};
+    return (v_table){.low = values_of(d, eight, radius, weight),
+                     .high = values_of(d, v_plus(eight, v_float(8)), radius, weight)};
 }
 
 /* The lowest code of each shifted word, looked up. Indices have their upper bits ignored. */
-TG_INLINE __m256 look_up(lookup t, unsigned width, __m256i word, unsigned row)
+TG_INLINE __m256 v_look_up_row(v_table t, unsigned width, __m256i bits, unsigned row)
 {
-    __m256i index = row > 0 ? _mm256_srli_epi32(word, (int)(row * width)) : word;
+    __m256i index = row > 0 ? v_shift_right(bits, row * width) : bits;
     if (width < 4)
         return _mm256_permutevar_ps(t.low, index);
     __m256 low = _mm256_permutevar8x32_ps(t.low, index), high = _mm256_permutevar8x32_ps(t.high, index);
-    __m256i upper = row < 7 ? _mm256_slli_epi32(word, (int)(28 - 4 * row)) : word;
+    __m256i upper = row < 7 ? v_shift_left(bits, 28 - 4 * row) : bits;
     return _mm256_blendv_ps(low, high, _mm256_castsi256_ps(upper));
 }
 
-/* Widths 1, 2, 4, where the rows of a word lie in one bucket. */
-TG_INLINE void decode_by_lookup(const part *p, unsigned width, bool set)
-{
-    const unsigned rows = 32 / width;
-    lookup t = lookup_of(p, width, 0);
-    for (unsigned word = 0; word < width; word++) {
-        const size_t start = word * rows * 16;
-        if (word > 0 && p->bucket < TG_GROUP)
-            t = lookup_of(p, width, start);
-        __m256i a = tg_load_bits(p->packed + 64 * word), b = tg_load_bits(p->packed + 64 * word + 32);
-        TG_UNROLL
-        for (unsigned row = 0; row < rows; row++) {
-            if (p->prefetch)
-                tg_prefetch(p->out + start + 16 * row, AHEAD);
-            deliver(p, set, start + 16 * row, look_up(t, width, a, row));
-            deliver(p, set, start + 16 * row + 8, look_up(t, width, b, row));
-        }
-    }
-}
+enum { AHEAD = 4096 };
 
-/* Any width: codes to floats by arithmetic. Without codes, the width is 8 and they are taken from the wire. */
-TG_INLINE void decode_rows(const part *p, bool set, const uint32_t *codes)
+/* Where it would come by itself, asking pays only while a single frame's lookups take longest. */
+TG_INLINE size_t ahead_of(unsigned frames, unsigned width) { return frames == 1 && width >= 4 ? AHEAD : tg_ahead(); }
+
+#include "kernels/avx2/levels_sum.h"
+
+/* A group by arithmetic. Without codes, the width is 8 and they are taken from the wire. */
+TG_INLINE void decode_rows(const tg_levels_decoding *d, const uint8_t *packed, const uint8_t *scales, bool set, const uint32_t *codes,
+                           float weight, float *out)
 {
-    const __m256i mask = _mm256_set1_epi32(0xff);
-    const size_t stretch = p->bucket < TG_GROUP ? p->bucket : TG_GROUP;
-    const __m256 levels = _mm256_set1_ps((float)p->levels), weight = _mm256_set1_ps(p->weight);
+    const __m256i mask = v_int(0xff);
+    const size_t stretch = d->bucket < TG_GROUP ? d->bucket : TG_GROUP, ahead = ahead_of(1, d->width);
+    const __m256 levels = v_float((float)d->levels), factor = v_float(weight);
     for (size_t start = 0; start < TG_GROUP; start += stretch) {
-        tg_quantiser q = tg_quantiser_from(p->levels, 0, tg_load_float(p->scales + start / stretch * 4), false);
-        const __m256 unit = _mm256_set1_ps(q.unit), drop = _mm256_set1_ps(q.drop);
-        const __m256 most = _mm256_set1_ps(q.radius), least = _mm256_set1_ps(-q.radius);
+        tg_quantiser q = tg_quantiser_from(d->levels, 0, tg_load_float(scales + start / stretch * 4), false);
+        const __m256 unit = v_float(q.unit), drop = v_float(q.drop), most = v_float(q.radius), least = v_float(-q.radius);
         const bool lifted = q.drop != 1;
-        for (size_t at = start; at < start + stretch; at += 16) {
-            if (p->prefetch)
-                tg_prefetch(p->out + at, AHEAD);
+        for (size_t at = start; at < start + stretch; at += TG_LANES) {
+            tg_prefetch(out + at, ahead);
             TG_UNROLL
             for (unsigned half = 0; half < 2; half++) {
                 __m256i code;
                 if (codes)
                     code = tg_load_bits(codes + at + 8 * half);
                 else /* row r is byte r % 4 of word r / 4 */
-                    code = _mm256_and_si256(_mm256_srl_epi32(tg_load_bits(p->packed + at / 64 * 64 + 32 * half),
-                                                             _mm_cvtsi32_si128((int)(at / 16 % 4 * 8))), mask);
-                __m256 x = _mm256_mul_ps(_mm256_sub_ps(_mm256_cvtepi32_ps(code), levels), unit);
+                    code = v_and(_mm256_srl_epi32(tg_load_bits(packed + at / 64 * 64 + 32 * half),
+                                                  _mm_cvtsi32_si128((int)(at / 16 % 4 * 8))), mask);
+                __m256 x = v_mul(v_sub(v_convert(code), levels), unit);
                 if (lifted)
-                    x = _mm256_mul_ps(x, drop);
-                x = _mm256_max_ps(least, _mm256_min_ps(most, x));
-                deliver(p, set, at + 8 * half, _mm256_mul_ps(weight, x));
+                    x = v_mul(x, drop);
+                x = v_mul(factor, v_max(least, v_min(most, x)));
+                float *to = out + at + 8 * half;
+                v_store(to, set ? x : v_plus(v_load(to), x));
             }
         }
     }
 }
 
-TG_INLINE void decode_part(const part *p, bool set)
+static void decode_otherwise(const batch *b, bool set, size_t n, float weight, float *out)
 {
-    uint32_t codes[TG_GROUP];
-    if (p->width == 1 && p->bucket >= 512)
-        decode_by_lookup(p, 1, set);
-    else if (p->width == 2 && p->bucket >= 256)
-        decode_by_lookup(p, 2, set);
-    else if (p->width == 4 && p->bucket >= 128)
-        decode_by_lookup(p, 4, set);
-    else if (p->width == 8) {
-        decode_rows(p, set, NULL);
-    } else {
-        tg_avx2_unpack_group(p->packed, p->width, codes);
-        decode_rows(p, set, codes);
+    const tg_levels_decoding *d = b->frames;
+    for (size_t start = 0; start < n; start += TG_GROUP) {
+        const uint8_t *packed = d->packed + start / 8 * d->width, *scales = d->scales + (start >> b->bucket_log[0]) * 4;
+        uint32_t codes[TG_GROUP];
+        if (d->width != 8)
+            tg_avx2_unpack_group(packed, d->width, codes);
+        if (d->width == 8 && set)
+            decode_rows(d, packed, scales, true, NULL, weight, out + start);
+        else if (d->width == 8)
+            decode_rows(d, packed, scales, false, NULL, weight, out + start);
+        else
+            decode_rows(d, packed, scales, set, codes, weight, out + start);
     }
 }
 
 void tg_avx2_decode_levels(const tg_levels_decoding *frames, size_t frame_count, size_t n, bool set, float weight, float *out)
 {
-    /* Where it would come by itself, asking pays only while a single frame's lookups take longest. */
-    const bool prefetch = tg_ahead() > 0 || (frame_count == 1 && frames->width >= 4);
-    for (size_t done = 0; done < n; done += TG_GROUP)
-        for (size_t f = 0; f < frame_count; f++) {
-            const tg_levels_decoding *d = &frames[f];
-            const part p = {.packed = d->packed + done / 8 * d->width,
-                            .scales = d->scales + (d->bucket < n ? (uint32_t)done / d->bucket * 4 : 0),
-                            .bucket = d->bucket,
-                            .levels = d->levels,
-                            .width = d->width,
-                            .weight = weight,
-                            .prefetch = prefetch && f == 0,
-                            .out = out + done};
-            if (set && f == 0)
-                decode_part(&p, true);
-            else
-                decode_part(&p, false);
-        }
+    v_decode_levels(frames, frame_count, n, set, weight, out);
 }
 
 #endif

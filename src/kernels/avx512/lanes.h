@@ -12,6 +12,7 @@ TG_INLINE v_floats v_load(const float *p) { return _mm512_loadu_ps(p); }
 TG_INLINE v_floats v_broadcast(const float *p) { return _mm512_set1_ps(*p); }
 TG_INLINE v_floats v_float(float x) { return _mm512_set1_ps(x); }
 TG_INLINE v_floats v_mul(v_floats a, v_floats b) { return _mm512_mul_ps(a, b); }
+TG_INLINE v_floats v_plus(v_floats a, v_floats b) { return _mm512_add_ps(a, b); }
 TG_INLINE v_floats v_sub(v_floats a, v_floats b) { return _mm512_sub_ps(a, b); }
 TG_INLINE v_floats v_min(v_floats a, v_floats b) { return _mm512_min_ps(a, b); }
 TG_INLINE v_floats v_max(v_floats a, v_floats b) { return _mm512_max_ps(a, b); }

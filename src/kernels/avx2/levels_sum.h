@@ -1,0 +1,123 @@
+/* Up to four peers' packed levels into one sum, which stays in a register meanwhile: loading and storing it once is what counts.
+ *
+ * For vectors of any size. Besides lanes.h it needs, from the file that includes it:
+ *   v_table                                   what each code of a bucket adds, in registers
+ *   v_table_of(frame, width, radius, weight)
+ *   v_look_up_row(table, width, bits, row)    for the codes of a row, of those that the words in bits hold
+ *   ahead_of(frames, width)                   how far ahead to prefetch the sum, in bytes
+ *   decode_otherwise(batch, set, n, weight, out)   a single frame that is not by_lookup() */
+#ifndef TG_KERNELS_AVX2_LEVELS_SUM_H
+#define TG_KERNELS_AVX2_LEVELS_SUM_H
+
+enum { MOST = 4, PARTS = TG_LANES / V_LANES };
+
+/* Frames that are decoded at once, and for each the logarithm of its bucket; large where a bucket is the whole run or more. */
+typedef struct batch {
+    const tg_levels_decoding *frames;
+    unsigned count;
+    unsigned bucket_log[MOST];
+} batch;
+
+static void decode_otherwise(const batch *b, bool set, size_t n, float weight, float *out);
+
+TG_INLINE float radius_at(const batch *b, unsigned f, size_t element)
+{
+    return tg_load_float(b->frames[f].scales + (element >> b->bucket_log[f]) * 4);
+}
+
+/* The group that starts at `start`, for widths 1, 2, 4, where the rows of a word lie in one bucket. */
+TG_INLINE void decode_group(const batch *b, unsigned frames, unsigned width, bool set, float weight, size_t start, float *out)
+{
+    const size_t ahead = ahead_of(frames, width);
+    v_table table[MOST];
+    v_ints bits[MOST][PARTS];
+    TG_UNROLL
+    for (unsigned f = 0; f < frames; f++)
+        table[f] = v_table_of(&b->frames[f], width, radius_at(b, f, start), weight);
+    for (unsigned word = 0; word < width; word++) {
+        const size_t at = start + word * (TG_GROUP / width);
+        TG_UNROLL
+        for (unsigned f = 0; f < frames; f++) {
+            if (word > 0 && b->frames[f].bucket < TG_GROUP)
+                table[f] = v_table_of(&b->frames[f], width, radius_at(b, f, at), weight);
+            TG_UNROLL
+            for (unsigned part = 0; part < PARTS; part++)
+                bits[f][part] = v_load_bits(b->frames[f].packed + at / 8 * width + 4 * V_LANES * part);
+        }
+        TG_UNROLL
+        for (unsigned row = 0; row < 32 / width; row++) {
+            tg_prefetch(out + at + TG_LANES * row, ahead);
+            TG_UNROLL
+            for (unsigned part = 0; part < PARTS; part++) {
+                float *to = out + at + TG_LANES * row + V_LANES * part;
+                v_floats sum = set ? v_float(0) : v_load(to);
+                TG_UNROLL
+                for (unsigned f = 0; f < frames; f++) {
+                    v_floats x = v_look_up_row(table[f], width, bits[f][part], row);
+                    sum = set && f == 0 ? x : v_plus(sum, x);
+                }
+                v_store(to, sum);
+            }
+        }
+    }
+}
+
+/* Whether the rows of a word lie in one bucket, and what a code adds can be looked up. */
+static bool by_lookup(const tg_levels_decoding *d)
+{
+    return (d->width == 4 && d->bucket >= 128) || (d->width == 2 && d->bucket >= 256) || (d->width == 1 && d->bucket >= 512);
+}
+
+TG_INLINE void decode_run(const batch *b, unsigned frames, unsigned width, bool set, size_t n, float weight, float *out)
+{
+    for (size_t start = 0; start < n; start += TG_GROUP)
+        decode_group(b, frames, width, set, weight, start, out);
+}
+
+TG_INLINE void decode_alike(const batch *b, unsigned frames, bool set, size_t n, float weight, float *out)
+{
+    const unsigned width = b->frames->width;
+    if (width == 4)
+        decode_run(b, frames, 4, set, n, weight, out);
+    else if (width == 2)
+        decode_run(b, frames, 2, set, n, weight, out);
+    else
+        decode_run(b, frames, 1, set, n, weight, out);
+}
+
+/* How many of the frames are decoded at once: four, two or one. */
+static unsigned alike(const tg_levels_decoding *d, size_t left)
+{
+    size_t same = 0;
+    while (same < MOST && same < left && d[same].width == d->width && by_lookup(&d[same]))
+        same++;
+    return same == 4 ? 4 : same >= 2 ? 2 : 1;
+}
+
+TG_INLINE void decode_batch(const batch *b, bool set, size_t n, float weight, float *out)
+{
+    if (b->count == 4)
+        decode_alike(b, 4, set, n, weight, out);
+    else if (b->count == 2)
+        decode_alike(b, 2, set, n, weight, out);
+    else if (by_lookup(b->frames))
+        decode_alike(b, 1, set, n, weight, out);
+    else
+        decode_otherwise(b, set, n, weight, out);
+}
+
+TG_INLINE void v_decode_levels(const tg_levels_decoding *frames, size_t frame_count, size_t n, bool set, float weight, float *out)
+{
+    for (size_t f = 0; f < frame_count;) {
+        batch b = {.frames = frames + f, .count = alike(frames + f, frame_count - f)};
+        for (unsigned i = 0; i < b.count; i++)
+            b.bucket_log[i] = frames[f + i].bucket < n ? (unsigned)__builtin_ctz(frames[f + i].bucket) : 31;
+        if (set && f == 0)
+            decode_batch(&b, true, n, weight, out);
+        else
+            decode_batch(&b, false, n, weight, out);
+        f += b.count;
+    }
+}
+
+#endif
