@@ -30,25 +30,60 @@ typedef struct range {
     uint8_t least, largest;
 } range;
 
-/* The least and the largest of all codes; what pads the last byte counts too. */
-static range range_of(const uint8_t *packed, uint64_t bytes, unsigned width, uint8_t most)
+/* Looking for the least and the largest of all codes, for all threads. */
+typedef struct looking {
+    const uint8_t *packed;
+    unsigned width;
+    uint8_t most;
+    tg_ranges ranges;
+    range *of;         /* of each of the ranges */
+    atomic_bool found; /* there are no wider ones */
+} looking;
+
+static range wider(range a, range b)
+{
+    return (range){a.least < b.least ? a.least : b.least, a.largest > b.largest ? a.largest : b.largest};
+}
+
+static range range_of_part(const uint8_t *packed, size_t n, unsigned width, range r)
 {
     const uint8_t mask = (uint8_t)((1u << width) - 1);
-    range r = {.least = mask};
-    for (uint64_t at = 0; at < bytes && (r.least > 0 || r.largest < most); at += PART) {
-        const size_t n = bytes - at < PART ? (size_t)(bytes - at) : PART;
-        for (unsigned shift = 0; shift < 8; shift += width) {
-            /* Codes are compared where they stand in their bytes. */
-            const uint8_t place = (uint8_t)(mask << shift);
-            uint8_t low = (uint8_t)(r.least << shift), high = (uint8_t)(r.largest << shift);
-            for (size_t i = 0; i < n; i++) {
-                const uint8_t code = packed[at + i] & place;
-                low = code < low ? code : low;
-                high = code > high ? code : high;
-            }
-            r = (range){(uint8_t)(low >> shift), (uint8_t)(high >> shift)};
+    for (unsigned shift = 0; shift < 8; shift += width) {
+        /* Codes are compared where they stand in their bytes. */
+        const uint8_t place = (uint8_t)(mask << shift);
+        uint8_t low = (uint8_t)(r.least << shift), high = (uint8_t)(r.largest << shift);
+        for (size_t i = 0; i < n; i++) {
+            const uint8_t code = packed[i] & place;
+            low = code < low ? code : low;
+            high = code > high ? code : high;
         }
+        r = (range){(uint8_t)(low >> shift), (uint8_t)(high >> shift)};
     }
+    return r;
+}
+
+static void look_in_range(void *of, size_t part)
+{
+    looking *l = of;
+    const uint64_t end = tg_range_end(&l->ranges, part);
+    range r = {.least = (uint8_t)((1u << l->width) - 1)};
+    for (uint64_t at = tg_range_first(&l->ranges, part); at < end && !atomic_load_explicit(&l->found, memory_order_relaxed); at += PART) {
+        r = range_of_part(l->packed + at, end - at < PART ? (size_t)(end - at) : PART, l->width, r);
+        if (r.least == 0 && r.largest >= l->most)
+            atomic_store_explicit(&l->found, true, memory_order_relaxed);
+    }
+    l->of[part] = r;
+}
+
+/* What pads the last byte counts too. */
+static range range_of(tg_pool *pool, const uint8_t *packed, uint64_t bytes, unsigned width, uint8_t most)
+{
+    range of[TG_MAX_RANGES];
+    looking l = {.packed = packed, .width = width, .most = most, .ranges = tg_ranges_of(pool, bytes, PART), .of = of};
+    tg_parallel(pool, l.ranges.parts, look_in_range, &l);
+    range r = of[0];
+    for (size_t i = 1; i < l.ranges.parts; i++)
+        r = wider(r, of[i]);
     return r;
 }
 
@@ -120,7 +155,7 @@ uint8_t *tg_prefix_try(tg_pool *pool, const uint8_t *packed, uint64_t count, uns
     choice chosen;
     if (!may_be_prefix(count, width))
         return NULL;
-    if (bytes >= SAMPLED && make_code(pool, packed, bytes, width, EVERY, range_of(packed, bytes, width, most), &chosen)) {
+    if (bytes >= SAMPLED && make_code(pool, packed, bytes, width, EVERY, range_of(pool, packed, bytes, width, most), &chosen)) {
         uint8_t *end = tg_prefix_codes_write(&chosen.code, pool, packed, bytes, out);
         const uint64_t bits = 8 * (uint64_t)(end - out), off = bits > chosen.bits ? bits - chosen.bits : chosen.bits - bits;
         if (off <= chosen.bits / AS_EXPECTED)

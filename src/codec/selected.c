@@ -7,6 +7,7 @@
 #include "base/bytes.h"
 #include "codec/levels.h"
 #include "codec/positions.h"
+#include "codec/streams.h"
 
 tg_dtype tg_values_dtype(tg_values values)
 {
@@ -134,18 +135,15 @@ static void write_indices(void *of, size_t portion)
 /* Moves the streams together; returns their end. */
 static uint8_t *join(writing *w)
 {
-    uint8_t *at = w->begun.at;
+    tg_piece streams[TG_MAX_RANGES];
     size_t before = 0;
     for (size_t i = 0; i < w->portions; i++) {
         tg_portion *p = &w->list->portions[i];
-        const size_t size = (size_t)(p->end - p->stream);
-        if (at != p->stream)
-            memmove(at, p->stream, size);
-        at += size;
+        streams[i] = (tg_piece){p->stream, (size_t)(p->end - p->stream)};
         p->before = before;
         before += p->count;
     }
-    return at;
+    return tg_pieces_join(w->job->pool, streams, w->portions, w->begun.at);
 }
 
 /* ---- values ---- */

@@ -11,7 +11,7 @@ typedef struct streams {
     tg_chunk_writer *write;
     void *context;
     uint8_t *at;
-    uint8_t **ends; /* of each group's streams */
+    tg_piece *written; /* by each group */
 } streams;
 
 static uint64_t first_chunk(const streams *s, size_t group) { return group * s->chunks / s->groups; }
@@ -21,23 +21,53 @@ static uint8_t *place_of(const streams *s, size_t group) { return s->at + first_
 static void write_group(void *of, size_t group)
 {
     const streams *s = of;
-    uint8_t *at = place_of(s, group);
+    uint8_t *const from = place_of(s, group), *at = from;
     for (uint64_t chunk = first_chunk(s, group); chunk < first_chunk(s, group + 1); chunk++)
         at = s->write(s->context, chunk, at);
-    s->ends[group] = at;
+    s->written[group] = (tg_piece){from, (size_t)(at - from)};
 }
 
 uint8_t *tg_streams_write(tg_pool *pool, uint64_t chunks, size_t bound, tg_chunk_writer *write, void *context, uint8_t *at)
 {
     const uint64_t most = tg_pool_threads(pool) == 1 ? 1 : (uint64_t)TG_RANGES_PER_THREAD * tg_pool_threads(pool);
-    uint8_t *ends[TG_MAX_RANGES];
-    streams s = {chunks, (size_t)(chunks < most ? chunks : most), bound, write, context, at, ends};
+    tg_piece written[TG_MAX_RANGES];
+    streams s = {chunks, (size_t)(chunks < most ? chunks : most), bound, write, context, at, written};
     tg_parallel(pool, s.groups, write_group, &s);
-    for (size_t group = 0; group < s.groups; group++) {
-        const size_t size = (size_t)(ends[group] - place_of(&s, group));
-        if (at != place_of(&s, group))
-            memmove(at, place_of(&s, group), size);
-        at += size;
+    return tg_pieces_join(pool, written, s.groups, at);
+}
+
+/* ---- moving together ---- */
+
+/* Pieces from `first` on that are moved at once. */
+typedef struct moving {
+    const tg_piece *pieces;
+    uint8_t *const *to;
+    size_t first;
+} moving;
+
+static void move_piece(void *of, size_t part)
+{
+    const moving *m = of;
+    const tg_piece *piece = &m->pieces[m->first + part];
+    if (m->to[m->first + part] != piece->from)
+        memmove(m->to[m->first + part], piece->from, piece->size);
+}
+
+/* Fewer bytes are moved before another thread is awake. */
+enum { WORTH_WAKING = 1 << 17 };
+
+uint8_t *tg_pieces_join(tg_pool *pool, const tg_piece *pieces, size_t count, uint8_t *at)
+{
+    uint8_t *to[TG_MAX_RANGES + 1] = {at};
+    for (size_t i = 0; i < count; i++)
+        to[i + 1] = to[i] + pieces[i].size;
+    /* Pieces can be moved at once if all their new places lie before the first of them. That lets each turn move about as much more as there
+     * is space between the pieces: few turns for many. */
+    for (size_t first = 0, end; first < count; first = end) {
+        for (end = first + 1; end < count && to[end + 1] <= pieces[first].from; end++)
+            ;
+        moving m = {pieces, to, first};
+        tg_parallel(to[end] - to[first] < WORTH_WAKING ? NULL : pool, end - first, move_piece, &m);
     }
-    return at;
+    return to[count];
 }
