@@ -25,41 +25,88 @@ static size_t count_blocks(size_t m)
     return m / TG_RICE_BLOCK + (m % TG_RICE_BLOCK != 0);
 }
 
-/* What each mode would take, in bytes, and where the Rice mode's quotients would start. */
+/* The gaps of a segment, block by block. They are looked at twice, and kept for that as long as a segment has no more of them than most
+ * have. */
+enum { MOST_KEPT = 40 * TG_RICE_BLOCK };
+
+typedef struct segment_gaps {
+    const uint32_t *indices;
+    size_t m;
+    uint32_t base;
+    bool kept;
+    uint32_t of[MOST_KEPT];
+} segment_gaps;
+
+static void gaps_open(segment_gaps *s, const uint32_t *indices, size_t m, uint32_t base)
+{
+    s->indices = indices;
+    s->m = m;
+    s->base = base;
+    s->kept = m <= MOST_KEPT;
+}
+
+/* The block that starts at place j, of r gaps. */
+static const uint32_t *gaps_at(segment_gaps *s, size_t j, unsigned *r)
+{
+    uint32_t *gaps = s->kept ? s->of + j : s->of;
+    *r = tg_gaps_take(s->indices, s->m, s->base, j, gaps);
+    return gaps;
+}
+
+static const uint32_t *gaps_again(segment_gaps *s, size_t j, unsigned *r)
+{
+    if (!s->kept)
+        return gaps_at(s, j, r);
+    *r = s->m - j < TG_RICE_BLOCK ? (unsigned)(s->m - j) : TG_RICE_BLOCK;
+    return s->of + j;
+}
+
+static uint64_t bytes_of(uint64_t bits) { return (bits + 7) / 8; }
+
+static uint64_t elias_bytes(segment_gaps *s)
+{
+    uint64_t bits = 0;
+    unsigned r;
+    for (size_t j = 0; j < s->m; j += TG_RICE_BLOCK) {
+        const uint32_t *gaps = gaps_again(s, j, &r);
+        bits += tg_gaps_omega_bits(gaps, r);
+    }
+    return bytes_of(bits);
+}
+
+/* What each mode would take, in bytes, and where the Rice mode's quotients would start. Where Elias is more than Rice, it may be
+ * more still than it says here. */
 typedef struct index_costs {
     uint64_t rice, elias, quotients_at;
 } index_costs;
 
 /* Leaves the Rice parameters at `parameters`, one for each block, where the Rice mode wants them. */
-static index_costs weigh_modes(const uint32_t *indices, size_t m, uint32_t base, uint8_t *parameters)
+static index_costs weigh_modes(segment_gaps *s, uint8_t *parameters)
 {
-    uint32_t gaps[TG_RICE_BLOCK];
-    uint64_t low_bytes = 0, quotient_bits = 0, elias_bits = 0;
-    for (size_t j = 0; j < m; j += TG_RICE_BLOCK) {
-        const unsigned r = tg_gaps_take(indices, m, base, j, gaps);
-        const uint64_t sum = (uint64_t)(indices[j + r - 1] - indices[j]) - (r - 1) + gaps[0];
+    uint64_t low_bytes = 0, quotient_bits = 0, elias_least = 0;
+    unsigned r;
+    for (size_t j = 0; j < s->m; j += TG_RICE_BLOCK) {
+        const uint32_t *gaps = gaps_at(s, j, &r);
+        const uint64_t sum = (uint64_t)(s->indices[j + r - 1] - s->indices[j]) - (r - 1) + gaps[0];
         uint64_t bits;
         const unsigned parameter = tg_rice_choose(gaps, r, sum, &bits);
         parameters[j / TG_RICE_BLOCK] = (uint8_t)parameter;
         low_bytes += tg_rice_low_size(r, parameter);
         quotient_bits += bits;
-        elias_bits += tg_gaps_omega_bits(gaps, r);
+        elias_least += tg_gaps_omega_least(gaps, r);
     }
-    const uint64_t quotients_at = count_blocks(m) + low_bytes;
-    return (index_costs){
-        .rice = quotients_at + (quotient_bits + 7) / 8,
-        .elias = (elias_bits + 7) / 8,
-        .quotients_at = quotients_at,
-    };
+    const uint64_t quotients_at = count_blocks(s->m) + low_bytes, rice = quotients_at + bytes_of(quotient_bits);
+    const uint64_t least = bytes_of(elias_least);
+    return (index_costs){.rice = rice, .elias = least >= rice ? least : elias_bytes(s), .quotients_at = quotients_at};
 }
 
-static uint8_t *write_rice(const uint32_t *indices, size_t m, uint32_t base, size_t quotients_at, uint8_t *out)
+static uint8_t *write_rice(segment_gaps *s, size_t quotients_at, uint8_t *out)
 {
-    uint32_t gaps[TG_RICE_BLOCK];
-    uint8_t *low = out + count_blocks(m);
+    uint8_t *low = out + count_blocks(s->m);
     tg_bit_writer quotients = tg_bit_writer_at(out + quotients_at);
-    for (size_t j = 0; j < m; j += TG_RICE_BLOCK) {
-        const unsigned r = tg_gaps_take(indices, m, base, j, gaps);
+    unsigned r;
+    for (size_t j = 0; j < s->m; j += TG_RICE_BLOCK) {
+        const uint32_t *gaps = gaps_again(s, j, &r);
         low = tg_rice_write(gaps, r, out[j / TG_RICE_BLOCK], low, &quotients);
     }
     return tg_bits_finish(&quotients);
@@ -92,11 +139,13 @@ uint8_t *tg_index_write(const uint32_t *indices, size_t m, uint32_t base, uint32
     *mode = TG_INDEX_RICE;
     if (m == 0)
         return out;
+    segment_gaps gaps;
+    gaps_open(&gaps, indices, m, base);
     /* The parameters fit any mode's bytes: there are no more of them than a bitmap has bytes. */
-    const index_costs costs = weigh_modes(indices, m, base, out);
+    const index_costs costs = weigh_modes(&gaps, out);
     const uint64_t bitmap = tg_index_bound(length);
     if (costs.rice <= costs.elias && costs.rice <= bitmap)
-        return write_rice(indices, m, base, (size_t)costs.quotients_at, out);
+        return write_rice(&gaps, (size_t)costs.quotients_at, out);
     *mode = costs.elias <= bitmap ? TG_INDEX_ELIAS : TG_INDEX_BITMAP;
     return *mode == TG_INDEX_ELIAS ? write_elias(indices, m, base, out) : write_bitmap(indices, m, base, length, out);
 }

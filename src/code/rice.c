@@ -110,6 +110,19 @@ uint64_t tg_gaps_omega_bits(const uint32_t *gaps, unsigned r)
     return r + (total(any) > 65000 ? omega_bits(gaps, true) : omega_bits(gaps, false));
 }
 
+uint64_t tg_gaps_omega_least(const uint32_t *gaps, unsigned r)
+{
+    /* From 1, 2, 4, 16 and 256 on, omega takes 1, 3, 6, 11 and 16 bits or more. Comparisons give -1 where they hold. */
+    quad two = {0}, four = {0}, more = {0};
+    for (unsigned j = 0; j < TG_RICE_BLOCK; j += QUAD) {
+        const signed_quad gap = (signed_quad)load(gaps + j);
+        two += (quad)(gap > 0);
+        four += (quad)(gap > 2);
+        more += (quad)(gap > 14) + (quad)(gap > 254);
+    }
+    return r + 2 * total(-two) + 3 * total(-four) + 5 * total(-more);
+}
+
 /* ---- writing ---- */
 
 static void pack_block(const uint32_t *gaps, unsigned parameter, uint8_t *out)

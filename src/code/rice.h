@@ -20,6 +20,8 @@ unsigned tg_rice_choose(const uint32_t *gaps, unsigned r, uint64_t sum, uint64_t
 
 /* Bits that omega(gap + 1) takes for all gaps of a block: the other mode, for comparison. */
 uint64_t tg_gaps_omega_bits(const uint32_t *gaps, unsigned r);
+/* No more than that, found sooner. */
+uint64_t tg_gaps_omega_least(const uint32_t *gaps, unsigned r);
 
 /* Bytes of the low bits of a block. */
 static inline size_t tg_rice_low_size(unsigned r, unsigned parameter) { return ((size_t)r * parameter + 7) / 8; }

@@ -12,6 +12,7 @@
 #include "base/lanes.h"
 #include "code/elias.h"
 #include "code/indices.h"
+#include "code/rice.h"
 #include "draws.h"
 
 /* ---- Positions to code ------------------------------------------------------------------------------------------- */
@@ -471,6 +472,25 @@ static void test_damaged_streams(void **state)
     }
 }
 
+/* What is found sooner must never be more, or a mode that is not the smallest is written; and it should be close. */
+static void test_least_of_elias(void **state)
+{
+    (void)state;
+    uint64_t seed = 5;
+    for (unsigned gap = 0; gap < 1u << 20; gap = gap < 1100 ? gap + 1 : gap * 2) {
+        uint32_t gaps[TG_RICE_BLOCK] = {gap};
+        assert_in_range(tg_gaps_omega_least(gaps, 1), 1, tg_gaps_omega_bits(gaps, 1));
+    }
+    for (int round = 0; round < 200; round++) {
+        uint32_t gaps[TG_RICE_BLOCK] = {0};
+        const unsigned r = 1 + (unsigned)draw_below(&seed, TG_RICE_BLOCK);
+        for (unsigned i = 0; i < r; i++)
+            gaps[i] = (uint32_t)draw_below(&seed, (size_t)1 << draw_below(&seed, 21));
+        const uint64_t bits = tg_gaps_omega_bits(gaps, r);
+        assert_in_range(tg_gaps_omega_least(gaps, r), bits / 2, bits);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -478,6 +498,7 @@ int main(void)
         cmocka_unit_test(test_long_quotients),
         cmocka_unit_test(test_long_segments),
         cmocka_unit_test(test_segment_log),
+        cmocka_unit_test(test_least_of_elias),
         cmocka_unit_test(test_close_to_the_count_of_subsets),
         cmocka_unit_test(test_bytes_never_change),
         cmocka_unit_test(test_refusals),
