@@ -36,12 +36,15 @@ VERSION := $(shell sed -n 's/^\#define TG_VERSION_TEXT "\(.*\)"/\1/p' include/te
 SONAME := libtersegrad.so.$(firstword $(subst ., ,$(VERSION)))
 
 sources = $(sort $(wildcard $(addsuffix .c,$1)))
-SOURCES := $(call sources,src/* src/*/* src/*/*/*)
-COMMAND := $(call sources,cli/* cli/*/*)
-# Every file of these four folders is a program of its own, but for the replaying main() of the fuzz targets.
+# What includes mpi.h is a module of its own, see below. What `tersegrad train` runs belongs to the command: the library needs libc alone.
+TRAIN := $(call sources,src/train/*)
+SOURCES := $(filter-out src/transport/mpi/% $(TRAIN),$(call sources,src/* src/*/* src/*/*/*))
+COMMAND := $(TRAIN) $(call sources,cli/* cli/*/*)
+# Every file of these five folders is a program of its own, but for the replaying main() of the fuzz targets.
 UNIT := $(call sources,tests/unit/*)
 LAWS := $(call sources,tests/laws/*)
 PAPERS := $(call sources,tests/papers/*)
+RANKS := $(call sources,tests/mpi/*)
 FUZZ := $(filter-out tests/fuzz/replay.c,$(call sources,tests/fuzz/*))
 # What several tests share.
 SUPPORT := $(call sources,tests/support/*)
@@ -66,6 +69,17 @@ LIBRARY := $(call library_of,$(MACHINE))
 S390 := -fexcess-precision=fast
 NATIVE := $(if $(filter s390%,$(MACHINE)),$(S390))
 TEST_INCLUDES := -I. -Icli -Itests/support
+# Gzipped data need zlib when building; without it they are refused with a sentence. BLAS is looked for when `train` runs. A program for
+# another machine has neither.
+ZLIB ?= $(shell echo '\#include <zlib.h>' | $(CC) -E -x c - >/dev/null 2>&1 && echo yes)
+COMMAND_FLAGS := $(if $(filter yes,$(ZLIB)),-DTRAIN_HAS_ZLIB) -DTRAIN_HAS_DLOPEN
+COMMAND_LIBRARIES := $(if $(filter yes,$(ZLIB)),-lz)
+
+# One module for each MPI that is here, compiled by its own mpicc: openmpi, mpich.
+flavour = $(firstword $(shell command -v mpicc.$1 2>/dev/null) $(shell mpicc $2 >/dev/null 2>&1 && command -v mpicc))
+OPENMPI_CC ?= $(call flavour,openmpi,--showme:version)
+MPICH_CC ?= $(call flavour,mpich,-link_info)
+MODULES := $(if $(OPENMPI_CC),build/mpi-openmpi.so) $(if $(MPICH_CC),build/mpi-mpich.so)
 
 Q := $(if $(V),,@)
 remember = @mkdir -p $(@D) && echo '$1' | cmp -s - $@ || echo '$1' >$@
@@ -74,22 +88,24 @@ say = $(if $(V),,@printf '%-4s %s\n' '$1' '$(patsubst build/%,%,$2)')
 # ---- Variants --------------------------------------------------------------------------------------------------------
 
 # $(call variant,NAME,FOLDER,COMPILER,compile flags,link flags,archiver of another machine): objects, library, command
-# and test programs, and the targets NAME, NAME-unit, NAME-laws, NAME-papers and NAME-fuzz.
+# and test programs, and the targets NAME, NAME-unit, NAME-laws, NAME-papers, NAME-ranks and NAME-fuzz.
 define variant
-.PHONY: $1 $1-unit $1-laws $1-papers $1-fuzz
+.PHONY: $1 $1-unit $1-laws $1-papers $1-ranks $1-fuzz
 $1: $2/tersegrad
 $1-unit: $(UNIT:%.c=$2/%)
 $1-laws: $(LAWS:%.c=$2/%)
 $1-papers: $(PAPERS:%.c=$2/%)
+$1-ranks: $(RANKS:%.c=$2/%)
 $1-fuzz: $(FUZZ:%.c=$2/%)
 
 # Other flags than last time: compile everything again. Other sources: link again.
 $2/flags: FORCE
-	$$(call remember,$3 $(COMPILE) $4 $(WERROR) $(CFLAGS))
+	$$(call remember,$3 $(COMPILE) $4 $(WERROR) $(CFLAGS) $(if $6,,$(COMMAND_FLAGS)))
 $2/sources: FORCE
 	$$(call remember,$(call library_of,$(or $6,$(MACHINE))) $(COMMAND))
 
 $2/obj/tests/%.o: FOLDERS := $(TEST_INCLUDES) $(if $6,-Itests/foreign)
+$2/obj/src/train/%.o: FOLDERS := $(if $6,,$(COMMAND_FLAGS))
 $2/obj/src/kernels/avx2/%.o: INSTRUCTIONS := $(AVX2)
 $2/obj/cli/bench_compare.o: share/compare.py
 $2/obj/src/kernels/avx512/%.o: INSTRUCTIONS := $(AVX512)
@@ -108,7 +124,7 @@ $2/obj/command.a: $(patsubst %.c,$2/obj/%.o,$(filter-out cli/main.c,$(COMMAND)))
 
 $2/tersegrad: $2/obj/cli/main.o $2/obj/command.a $2/libtersegrad.a
 	$$(call say,LD,$$@)
-	$$(Q)$3 $5 -pthread $(CFLAGS) $(LDFLAGS) -o $$@ $$^ -lm
+	$$(Q)$3 $5 -pthread $(CFLAGS) $(LDFLAGS) -o $$@ $$^ $(if $6,,$(COMMAND_LIBRARIES)) -lm -ldl
 
 # Test programs see hidden symbols and the command's functions: they link the archives.
 $2/tests/unit/%: LIBRARIES := $(if $6,,-lcmocka)
@@ -117,9 +133,9 @@ $(if $(findstring fuzzer,$4),,$(FUZZ:%.c=$2/%): $2/obj/tests/fuzz/replay.o)
 $2/tests/%: $2/obj/tests/%.o $(SUPPORT:%.c=$2/obj/%.o) $2/obj/command.a $2/libtersegrad.a
 	$$(call say,LD,$$@)
 	$$(Q)mkdir -p $$(@D)
-	$$(Q)$3 $5 -pthread $$(FUZZER) $(CFLAGS) $(LDFLAGS) -o $$@ $$^ $$(LIBRARIES) -lm
+	$$(Q)$3 $5 -pthread $$(FUZZER) $(CFLAGS) $(LDFLAGS) -o $$@ $$^ $$(LIBRARIES) $(if $6,,$(COMMAND_LIBRARIES)) -lm -ldl
 
--include $(patsubst %.c,$2/obj/%.d,$(SOURCES) $(COMMAND) $(SUPPORT) $(UNIT) $(LAWS) $(PAPERS) $(FUZZ))
+-include $(patsubst %.c,$2/obj/%.d,$(SOURCES) $(COMMAND) $(SUPPORT) $(UNIT) $(LAWS) $(PAPERS) $(RANKS) $(FUZZ))
 endef
 
 SANITIZE := -fsanitize=address,undefined,float-cast-overflow -fno-sanitize-recover=all
@@ -137,17 +153,36 @@ $(eval $(call variant,s390x,build/s390x,s390x-linux-gnu-gcc,-O2 $(S390),-static,
 # ---- Products --------------------------------------------------------------------------------------------------------
 
 .PHONY: all clean help install
-all: release build/libtersegrad.a build/libtersegrad.so
+all: release build/libtersegrad.a build/libtersegrad.so $(MODULES)
 
 build/libtersegrad.so.$(VERSION): $(LIBRARY:%.c=build/obj/%.o) build/sources
 	$(call say,LD,$@)
-	$(Q)$(CC) -shared -Wl,-soname,$(SONAME) -Wl,-z,defs -Wl,--as-needed -pthread $(CFLAGS) $(LDFLAGS) -o $@ $(filter %.o,$^)
+	$(Q)$(CC) -shared -Wl,-soname,$(SONAME) -Wl,-z,defs -Wl,--as-needed -pthread $(CFLAGS) $(LDFLAGS) -o $@ $(filter %.o,$^) -ldl
 
 build/libtersegrad.so: build/libtersegrad.so.$(VERSION)
 	$(Q)ln -sf $(<F) build/$(SONAME)
 	$(Q)ln -sf $(SONAME) $@
 
-# Makes plausible gradients for the demonstration and the tests.
+build/mpi-openmpi.so: MPICC = $(OPENMPI_CC)
+build/mpi-mpich.so: MPICC = $(MPICH_CC)
+build/mpi-%.so: src/transport/mpi/module.c src/base/status.c src/transport/mpi_module.h src/transport/transport.h include/tersegrad.h build/flags
+	$(call say,MPI,$@)
+	$(Q)$(MPICC) $(PREPROCESS) $(filter-out -Wpedantic,$(WARNINGS)) -fvisibility=hidden -fPIC -O2 $(WERROR) $(CFLAGS) -shared $(LDFLAGS) -o $@ \
+	    $(filter %.c,$^)
+
+# Times of whole reductions, and of what they are compared with.
+.PHONY: bench
+bench: all build/bench/reduce $(if $(OPENMPI_CC),build/bench/dense-openmpi) $(if $(MPICH_CC),build/bench/dense-mpich)
+build/bench/reduce: build/obj/bench/reduce.o build/libtersegrad.a
+	$(call say,LD,$@)
+	$(Q)mkdir -p $(@D) && $(CC) -pthread $(CFLAGS) $(LDFLAGS) -o $@ $^ -lm -ldl
+build/bench/dense-openmpi: MPICC = $(OPENMPI_CC)
+build/bench/dense-mpich: MPICC = $(MPICH_CC)
+build/bench/dense-%: bench/dense_mpi.c
+	$(call say,MPI,$@)
+	$(Q)mkdir -p $(@D) && $(MPICC) -std=gnu11 -O2 $(CFLAGS) -o $@ $<
+
+# Makes plausible gradients for the tests.
 build/gradient: build/obj/scripts/gradient.o
 	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ -lm
 
@@ -172,12 +207,13 @@ fill = sed -e 's|@VERSION@|$(VERSION)|g' -e 's|@PREFIX@|$(PREFIX)|g' -e 's|@LIBD
            -e "s|@LIBDIR_TO_INCLUDEDIR@|$$(realpath -ms --relative-to=$(LIBDIR) $(INCLUDEDIR))|g" $1 >$2
 
 install: all
-	$(Q)install -d $(addprefix $(DESTDIR),$(BINDIR) $(LIBDIR)/pkgconfig $(CMAKEDIR) $(INCLUDEDIR) \
+	$(Q)install -d $(addprefix $(DESTDIR),$(BINDIR) $(LIBDIR)/pkgconfig $(LIBDIR)/tersegrad $(CMAKEDIR) $(INCLUDEDIR) \
 	    $(DATADIR)/man/man1 $(DATADIR)/bash-completion/completions)
 	$(Q)install -m 755 build/tersegrad $(DESTDIR)$(BINDIR)/tersegrad
 	$(Q)install -m 644 include/tersegrad.h $(DESTDIR)$(INCLUDEDIR)/tersegrad.h
 	$(Q)install -m 644 build/libtersegrad.a $(DESTDIR)$(LIBDIR)/libtersegrad.a
 	$(Q)install -m 755 build/libtersegrad.so.$(VERSION) $(DESTDIR)$(LIBDIR)/libtersegrad.so.$(VERSION)
+	$(Q)$(if $(strip $(MODULES)),install -m 755 $(MODULES) $(DESTDIR)$(LIBDIR)/tersegrad/)
 	$(Q)ln -sf libtersegrad.so.$(VERSION) $(DESTDIR)$(LIBDIR)/$(SONAME)
 	$(Q)ln -sf $(SONAME) $(DESTDIR)$(LIBDIR)/libtersegrad.so
 	$(Q)$(call fill,packaging/tersegrad.pc.in,$(DESTDIR)$(LIBDIR)/pkgconfig/tersegrad.pc)
@@ -193,15 +229,15 @@ install: all
 # needs, so that what cannot be installed or built is one line of the report and not the end of it.
 .PHONY: demo check check-all check-foreign fuzz
 demo:
-	@scripts/setup.sh build
-	@$(MAKE) --no-print-directory -s release build/gradient
-	@scripts/demo.sh build/tersegrad
+	@scripts/setup.sh build && scripts/setup.sh --try train
+	@$(MAKE) --no-print-directory -s release
+	@scripts/demo.sh build/tersegrad $(DATA)
 
 check:
-	@scripts/setup.sh build && scripts/setup.sh --try check python
+	@scripts/setup.sh build && scripts/setup.sh --try train check mpi browser python
 	@MAKE='$(MAKE)' scripts/check.sh $(or $(ONLY),check)
 check-all:
-	@scripts/setup.sh build && scripts/setup.sh --try check python
+	@scripts/setup.sh build && scripts/setup.sh --try train check mpi browser python
 	@LAWS=--all MAKE='$(MAKE)' scripts/check.sh $(or $(ONLY),check)
 check-foreign:
 	@scripts/setup.sh build && scripts/setup.sh --try foreign
@@ -220,13 +256,14 @@ help:
 	@sed -n '/^##/s/^## \{0,1\}//p' $(firstword $(MAKEFILE_LIST))
 
 ##   make                build/tersegrad and build/libtersegrad.{so,a}
-##   make demo           set up, then compress a gradient in several ways and show a table
+##   make demo           set up, then train with several codecs and show a table; DATA=DIR for data of your own
 ##   make check          set up, then run every test; ONLY="unit cli" picks groups
 ##   make check-all      the same, with the full product of the laws instead of a seeded subset
 ##   make check-foreign  golden frames, unit tests and laws on aarch64 and big-endian s390x, under qemu-user
+##   make bench          build/bench/reduce, which times whole reductions; bench/network runs it over shaped links
 ##   make fuzz           each fuzz target for FUZZ_SECONDS=60
 ##   make instructions   record anew how many instructions the hot operations take (bench/instructions.txt)
 ##   make install        honours PREFIX, DESTDIR, BINDIR, LIBDIR, INCLUDEDIR, DATADIR
 ##   make clean          remove build/
-##   Variants: release clang asan tsan libfuzzer aarch64 aarch64-clang s390x, each also with -unit -laws -papers -fuzz appended.
+##   Variants: release clang asan tsan libfuzzer aarch64 aarch64-clang s390x, each also with -unit -laws -papers -ranks -fuzz appended.
 ##   Settings: CC, CLANG, CFLAGS, LDFLAGS, WERROR= (warnings stay warnings), V=1 (show commands).

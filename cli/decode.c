@@ -2,7 +2,7 @@
 #include "commands.h"
 #include "files.h"
 #include "json_writer.h"
-#include "npy.h"
+#include "train/npy.h"
 #include "table.h"
 
 #include <inttypes.h>

@@ -3,7 +3,7 @@
 #define CLI_GRADIENT_H
 
 #include "files.h"
-#include "npy.h"
+#include "train/npy.h"
 
 struct gradient {
     tg_tensor tensor;

@@ -2,7 +2,7 @@
 #include "inspect.h"
 
 #include "commands.h"
-#include "npy.h"
+#include "train/npy.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -7,7 +7,7 @@
 #include <string.h>
 
 static const struct command *const commands[] = {
-    &codecs_command, &encode_command, &decode_command, &inspect_command, &bench_command,
+    &codecs_command, &encode_command, &decode_command, &inspect_command, &bench_command, &train_command,
 };
 enum { COMMAND_COUNT = sizeof commands / sizeof commands[0] };
 
@@ -40,7 +40,8 @@ static int print_help(void)
          "  tersegrad encode qsgd:levels=7,bucket=512 gradient.npy gradient.tg\n"
          "  tersegrad decode gradient.tg restored.npy\n"
          "  tersegrad inspect gradient.npy\n"
-         "  tersegrad bench -n 1000000 --codec topk:density=0.01 --feedback");
+         "  tersegrad bench -n 1000000 --codec topk:density=0.01 --feedback\n"
+         "  tersegrad train");
     return EXIT_DONE;
 }
 

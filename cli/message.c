@@ -7,15 +7,6 @@
 #include <stdio.h>
 #include <string.h>
 
-bool fail(struct message *message, const char *format, ...)
-{
-    va_list arguments;
-    va_start(arguments, format);
-    vsnprintf(message->text, sizeof message->text, format, arguments);
-    va_end(arguments);
-    return false;
-}
-
 static void print_line(const char *command, enum colour colour, const char *kind, const char *format,
                        va_list arguments)
 {

@@ -5,23 +5,10 @@
 
 #include "tersegrad.h"
 
-#include <stdbool.h>
-
-#if defined(__GNUC__)
-#define PRINTF_LIKE(text, first) __attribute__((format(printf, text, first)))
-#else
-#define PRINTF_LIKE(text, first)
-#endif
+#include "train/message.h"
 
 /* The exit codes of the command. */
 enum { EXIT_DONE = 0, EXIT_FAILED = 1, EXIT_USAGE = 2 };
-
-struct message {
-    char text[768];
-};
-
-/* Writes the sentence and returns false, so that a helper can end with `return fail(message, ...)`. */
-bool fail(struct message *message, const char *format, ...) PRINTF_LIKE(2, 3);
 
 /* "tersegrad COMMAND: ..." and a newline on stderr. `command` may be NULL before one is known. */
 void complain(const char *command, const char *format, ...) PRINTF_LIKE(2, 3);

@@ -2,6 +2,8 @@
 #ifndef CLI_TERMINAL_H
 #define CLI_TERMINAL_H
 
+#include "train/clock.h"
+
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -36,8 +38,5 @@ struct progress {
 void progress_start(struct progress *progress, const char *label);
 void progress_update(struct progress *progress, double fraction, const char *detail);
 void progress_end(struct progress *progress);
-
-/* Nanoseconds of a clock that only goes forward. */
-uint64_t clock_ns(void);
 
 #endif

@@ -3,7 +3,8 @@
  * tersegrad.h - make the gradients of distributed training small.
  *
  * A vector of floats goes in, a small checksummed frame comes out, and any machine turns that frame back into the same
- * bits. The header climbs: read part 1 to 4 and you can write a correct program; parts 5 and 6 are for training loops.
+ * bits. The header climbs: read part 1 to 4 and you can write a correct program; parts 5 and 6 are for training loops;
+ * parts 7 and 8 do the whole step of many workers for you.
  *
  *     1  Status and errors            how anything can fail, and how it says so
  *     2  Tensors, specs, codecs       what is compressed, and how that is written down
@@ -11,6 +12,8 @@
  *     4  Encode, verify, decode       one vector <-> one frame
  *     5  Feedback                     what compression left out is sent later
  *     6  Stability                    when feedback would run away
+ *     7  Transports                   bytes between ranks: threads of a process, or MPI
+ *     8  Reducing                     gradients of all ranks in, their mean out, the same bits everywhere
  *
  * The shortest useful program (every call returns a tg_status that must be looked at):
  *
@@ -78,6 +81,10 @@ typedef enum tg_status {
     TG_CORRUPT,            /* the checksum holds or is absent, but the contents break a rule of the format */
     TG_NONFINITE,          /* an infinity or a NaN in the input */
     TG_UNSTABLE,           /* error feedback over this codec would diverge; see part 6 */
+    TG_UNAVAILABLE,        /* an optional part that is not on this machine, or not for this process: MPI */
+    TG_EXCHANGE,           /* an exchange between ranks failed, and they may not know the same any more: stop */
+    TG_SKIPPED,            /* no rank applied this step; what was sent is in the residuals again: go on */
+    TG_LAYOUT_MISMATCH,    /* another rank, or a saved state, has other tensors, specs or options than this reducer */
     TG_STATUS_COUNT
 } tg_status;
 
@@ -402,6 +409,185 @@ typedef struct tg_stability {
 } tg_stability;
 TG_API TG_MUST_CHECK tg_status tg_stability_of(const tg_spec *codec, const tg_feedback_spec *feedback, uint64_t count,
                                                tg_stability *stability, tg_error *error);
+
+/* ================================================================================================================
+ * 7  Transports
+ * ================================================================================================================
+ *
+ * A transport moves bytes between `world` ranks and knows nothing of what they mean. Every rank starts the same
+ * exchanges in the same order; several may be under way. Whoever drives a reducer by tg_reduce only makes and frees one.
+ */
+typedef struct tg_transport tg_transport;
+
+/* Ranks are threads of this process: fills transports[0 ... world-1], one for each thread. */
+TG_API TG_MUST_CHECK tg_status tg_transport_local(uint32_t world, tg_transport **transports, tg_error *error);
+
+/* Ranks are the processes that an MPI launcher started. `module` is "openmpi" or "mpich", whichever launcher that was: then the
+ * module is looked for beside the library (LIBDIR/tersegrad/mpi-NAME.so); or a path with a slash in it. TG_UNAVAILABLE
+ * where the module or its MPI is not installed. One for a process; MPI is initialised unless it is already, and then
+ * finalised when this is freed. */
+TG_API TG_MUST_CHECK tg_status tg_transport_mpi(const char *module, tg_transport **transport, tg_error *error);
+
+TG_API const char *tg_transport_name(const tg_transport *transport); /* "local", "mpi" */
+TG_API uint32_t tg_transport_rank(const tg_transport *transport);
+TG_API uint32_t tg_transport_world(const tg_transport *transport);
+
+/* This rank gives up: no exchange will complete any more, on any rank, and those that wait get TG_EXCHANGE. Under MPI the
+ * launcher ends the job with this exit status (1 ... 255). Freeing a transport while others use it is the same. */
+TG_API void tg_transport_abort(tg_transport *transport, int exit_status);
+TG_API void tg_transport_free(tg_transport *transport);
+
+/* One exchange, as plain data. Arrays have `world` entries; those of the own rank are not looked at. Under
+ * TG_ALL_GATHER every rank gets the same bytes (all entries of `send` are equal), under TG_ALL_TO_ALL its own. How much will
+ * come is not known beforehand: `capacity` bounds it, and `received` says it afterwards. */
+typedef enum tg_exchange_kind {
+    TG_ALL_GATHER = 0,
+    TG_ALL_TO_ALL = 1
+} tg_exchange_kind;
+
+typedef struct tg_exchange {
+    tg_exchange_kind kind;
+    uint32_t world;
+    const void *const *send;
+    const size_t *send_size;
+    void *const *receive;
+    const size_t *capacity;
+    size_t *received;
+} tg_exchange;
+
+/* Start returns at once; until wait has returned for it, the exchange and its buffers must stay as they are. `timeout` is in
+ * seconds, 0 for ever. After a failure the transport is of no more use. */
+TG_API TG_MUST_CHECK tg_status tg_transport_start(tg_transport *transport, tg_exchange *exchange, tg_error *error);
+TG_API TG_MUST_CHECK tg_status tg_transport_wait(tg_transport *transport, tg_exchange *exchange, double timeout,
+                                                 tg_error *error);
+
+/* ================================================================================================================
+ * 8  Reducing
+ * ================================================================================================================
+ *
+ * One step of all ranks: feedback, encode, exchange, verify, decode-add in rank order, one scaling. The mean is left in
+ * the gradient's place, the same bits on every rank.
+ *
+ *     tg_reducer_create(device, rank, world, tensors, n, NULL, &reducer, &error);      on every rank
+ *     for each step: tg_reduce(reducer, transport, gradients, step, &error);
+ *
+ * Either every rank applies a step or none does: docs/collectives.md says how they agree, and gives steps and bytes.
+ */
+
+/* One tensor; its place in the list is its number. The name is for messages, and is copied. */
+typedef struct tg_reducer_tensor {
+    const char *name;
+    uint64_t count;
+    tg_dtype dtype;
+    tg_spec codec;
+    tg_feedback_spec feedback;
+    bool insist;                 /* on feedback that would diverge, see part 5 */
+} tg_reducer_tensor;
+
+typedef enum tg_algorithm {
+    TG_AUTO = 0,   /* by sizes and world; tg_reducer_stats says which it became */
+    TG_GATHER,     /* every frame to every rank: least latency, volume grows with the world */
+    TG_SHARD       /* each rank sums and re-encodes its part of the index space: volume does not grow */
+} tg_algorithm;
+
+/* A gradient that is not finite, on any rank, never enters a residual and is never applied. */
+typedef enum tg_nonfinite_step {
+    TG_NONFINITE_STOP = 0, /* every rank gets TG_NONFINITE, with the tensor's name and the rank */
+    TG_NONFINITE_SKIP,     /* every rank gets TG_SKIPPED */
+    TG_NONFINITE_DROP      /* such elements count as 0 */
+} tg_nonfinite_step;
+
+/* From this step on, sparsifiers send this share (those that were given a density, not a k). */
+typedef struct tg_density_change {
+    uint64_t from_step;
+    double density;
+} tg_density_change;
+
+/* All zero is the default. Every rank must give the same. */
+typedef struct tg_reducer_options {
+    tg_algorithm algorithm;
+    tg_nonfinite_step nonfinite;
+    uint64_t seed;                      /* of all draws */
+    uint64_t min_size;                  /* tensors of fewer elements travel as they are */
+    uint64_t warmup;                    /* so do all tensors in the steps below this one */
+    const tg_density_change *schedule;  /* in the order of steps */
+    size_t schedule_count;
+    uint32_t depth;                     /* reductions that may be under way at once: 0 and 1 mean one, 2 double buffering */
+    uint64_t chunk;                     /* elements of a message, where larger tensors are cut; 0: chosen */
+    double timeout;                     /* of an exchange in tg_reduce, in seconds; 0: for ever */
+} tg_reducer_options;
+
+/* Everything that reducing will need, for this rank. It must not outlive its device. */
+typedef struct tg_reducer tg_reducer;
+TG_API TG_MUST_CHECK tg_status tg_reducer_create(tg_device *device, uint32_t rank, uint32_t world,
+                                                 const tg_reducer_tensor *tensors, size_t tensor_count,
+                                                 const tg_reducer_options *options, tg_reducer **reducer,
+                                                 tg_error *error);
+TG_API void tg_reducer_free(tg_reducer *reducer);
+
+/* Reduces gradients[0 ... tensor_count-1], of the counts and dtypes of the list. On TG_SKIPPED and TG_NONFINITE, which every
+ * rank gets alike, they are as they were; what was compressed of them is in the residuals, so do not give it again. On
+ * TG_EXCHANGE likewise, but other ranks may have applied the step: go back to a checkpoint. Steps need not be consecutive. */
+TG_API TG_MUST_CHECK tg_status tg_reduce(tg_reducer *reducer, tg_transport *transport, const tg_tensor *gradients,
+                                         uint64_t step, tg_error *error);
+
+/* The same in two halves: start compresses and sends, finish waits and leaves the mean. Between them the caller may compute, and
+ * with depth 2 start the next one, for other gradient buffers. Finish in the order of starting. */
+typedef struct tg_reduction tg_reduction;
+TG_API TG_MUST_CHECK tg_status tg_reduce_start(tg_reducer *reducer, tg_transport *transport, const tg_tensor *gradients,
+                                               uint64_t step, tg_reduction **reduction, tg_error *error);
+TG_API TG_MUST_CHECK tg_status tg_reduce_finish(tg_reduction *reduction, tg_transport *transport, tg_error *error);
+
+/* The machine inside, for those who bring their own transport (torch.distributed, a simulator):
+ *
+ *     begin; until next gives TG_OK and no exchange while none is outstanding:
+ *         an exchange: start it              none: wait for the oldest outstanding one, and feed it
+ *     end, which says whether the step was applied.
+ *
+ * Next compresses as it goes, so coding overlaps the wire. Exchanges belong to the reduction; feed them in the order they
+ * came. A rank that finds something wrong still takes part to the end, so that all ranks skip alike. If an exchange
+ * fails, abandon: what was sent returns to the residuals. End and abandon give the reduction back. */
+TG_API TG_MUST_CHECK tg_status tg_reduce_begin(tg_reducer *reducer, const tg_tensor *gradients, uint64_t step,
+                                               tg_reduction **reduction, tg_error *error);
+TG_API TG_MUST_CHECK tg_status tg_reduce_next(tg_reduction *reduction, tg_exchange **exchange, tg_error *error);
+TG_API TG_MUST_CHECK tg_status tg_reduce_feed(tg_reduction *reduction, tg_exchange *exchange, tg_error *error);
+TG_API TG_MUST_CHECK tg_status tg_reduce_end(tg_reduction *reduction, tg_error *error);
+TG_API void tg_reduce_abandon(tg_reduction *reduction);
+
+/* This rank's residuals and counters as checksummed bytes, between steps. With a NULL buffer, only the size. */
+TG_API TG_MUST_CHECK tg_status tg_reducer_save(const tg_reducer *reducer, void *buffer, size_t capacity, size_t *size,
+                                               tg_error *error);
+
+/* Takes a state back. One, saved by this rank of a world of this size: the run goes on to the bit. After a change of the world
+ * from P to Q, rank r loads those of ranks r, r+Q, r+2Q, ... of P, and a rank that has none loads nothing (count 0): residuals
+ * are added and scaled by Q/P, which keeps what they will move the mean by. Other tensors: TG_LAYOUT_MISMATCH names one. */
+typedef struct tg_state {
+    const void *data;
+    size_t size;
+} tg_state;
+TG_API TG_MUST_CHECK tg_status tg_reducer_load(tg_reducer *reducer, const tg_state *states, size_t count,
+                                               tg_error *error);
+
+/* Since creation, or the loaded state's; on this rank. */
+typedef struct tg_reducer_stats {
+    tg_algorithm algorithm;       /* what TG_AUTO became */
+    uint64_t applied, skipped;    /* steps */
+    uint64_t bytes_sent;          /* over the wire, a copy to each peer counted, with message headers */
+    uint64_t bytes_received;
+    uint64_t frame_bytes;         /* of this rank's compressed gradients, once */
+    uint64_t float32_bytes;       /* of the gradients, 4 bytes an element */
+    uint64_t ring_bytes;          /* what a float32 ring all-reduce would have sent from this rank */
+    double ratio;                 /* float32_bytes / frame_bytes; 0 before the first step */
+    uint64_t dense_parts;         /* sums that travelled dense because that was smaller than sparse */
+    uint64_t saturated, dropped;  /* as in tg_encode_report */
+    double residual_norm;         /* over all tensors, after the last step; estimated as in tg_stats */
+    double residual_growth;       /* likewise */
+    double encode_seconds;        /* compensating, compressing */
+    double exchange_seconds;      /* waiting in tg_reduce for bytes */
+    double verify_seconds;        /* checking what came */
+    double decode_seconds;        /* summing, scaling, and settling residuals */
+} tg_reducer_stats;
+TG_API TG_MUST_CHECK tg_status tg_reducer_stats_of(const tg_reducer *reducer, tg_reducer_stats *stats, tg_error *error);
 
 #ifdef __cplusplus
 }

@@ -9,6 +9,7 @@
 set -u
 cd "$(dirname "$0")/.." || exit 1
 : "${MAKE:=make}" "${LAWS:=--subset}"
+[ "$LAWS" = --all ] && KILLS=50 || KILLS=5
 export CMOCKA_MESSAGE_OUTPUT=stdout LC_ALL=C
 logs=build/check
 pytest='.venv/bin/python -m pytest -q -rs -p no:cacheprovider'
@@ -19,8 +20,8 @@ limit=900 # seconds for any one program
 
 # The long ones first, so that the processors are busy to the end.
 groups_check() {
-    group sanitizers cmocka.h      "asan-unit asan-laws asan-fuzz" with_sanitizers
-    group tsan      gcc            build/tsan/tests/laws/threads with_tsan
+    group sanitizers cmocka.h      "asan asan-unit asan-laws asan-fuzz" with_sanitizers
+    group tsan      gcc            "build/tsan/tests/laws/threads build/tsan/tests/laws/reduce_faults" with_tsan
     group tidy      clang-tidy     ""              script tests/tidy.sh
     [ "$LAWS" = --all ] && groups_laws || group laws gcc release-laws programs build laws "$LAWS"
     group unit      cmocka.h       release-unit    programs build unit
@@ -28,7 +29,12 @@ groups_check() {
     group golden    gcc            release         script tests/golden/run.sh build/tersegrad
     group reference .venv          all             tally pytest $pytest reference
     group cli       python3        release         script tests/cli/run.sh build/tersegrad
+    group mpi       gcc            "all release-ranks build/tests/laws/transports" script tests/mpi.sh
     group clang     "clang cmocka.h" "clang clang-unit" with_clang
+    group claims    .venv          release         tally pytest $pytest tests/claims
+    group kill      bash           release         script tests/kill.sh build/tersegrad "$KILLS"
+    group trainmpi  pgrep          all             script tests/train_mpi.sh build/tersegrad
+    group report    chromium       release         script tests/report_page.sh build/tersegrad
     group valgrind  valgrind       "release build/gradient" script tests/valgrind.sh build/tersegrad
     group instructions valgrind  build/bench/instructions script bench/instructions.sh build/bench/instructions "${CC:-gcc}"
     group cppcheck  cppcheck       ""              script tests/cppcheck.sh
@@ -72,12 +78,16 @@ script() {
 with_sanitizers() {
     programs build/asan unit
     programs build/asan laws --subset
+    script tests/cli/run.sh build/asan/tersegrad train_data train_usage train_faults
     replay build/asan
 }
 
 # Threads that step on each other's toes are found by watching them, not by comparing bytes.
 with_tsan() {
-    tally laws/threads env TSAN_OPTIONS=halt_on_error=1 build/tsan/tests/laws/threads
+    local name
+    for name in threads reduce_faults; do
+        tally "laws/$name" env TSAN_OPTIONS=halt_on_error=1 "build/tsan/tests/laws/$name"
+    done
 }
 
 # Every fuzz target over its corpus.

@@ -23,6 +23,12 @@ NUMBERS = {
     "levels": ["7", "1", "300"], "bucket": ["64", "0"], "clip": ["2.5", "0"],
     "density": ["0.05", "1"], "k": ["10"],
 }  # fmt: skip
+# LIBSVM's text: see src/train/libsvm.h.
+LIBSVM = {
+    "classes": b"+1 1:0.5 3:-2e1\n-1 2:1e-3\n", "real": b"0.25 1:1 # comment\n\n-1999.5 7:3\r\n", "alone": b"1\n2\n",
+    "long": b"1 1:0.12345678901234567890123 67108864:1", "order": b"1 2:1 1:1\n", "inf": b"1 1:inf\n", "word": b"1 qid:3 1:1\n",
+    "zero": b"1 1:1\x002:2\n",
+}  # fmt: skip
 
 
 def save(target, name, data):
@@ -122,6 +128,17 @@ def main():
     for descr, version in itertools.product(("<f2", "<f4", ">f4", "<f8", ">f8"), (1, 2, 3)):
         save("npy", f"{descr[1:]}{'le' if descr[0] == '<' else 'be'}-{version}", npy(descr, gradient(5), version))
     save("npy", "shape", npy("<f4", gradient(6)).replace(b"(6,), }  ", b"(2, 3), }"))
+    for name, text in LIBSVM.items():
+        save("libsvm", name, text)
+    for name, header, data in (("labels", [2], b"ab"), ("images", [2, 2, 3], bytes(12)), ("empty", [0], b""), ("short", [9], b"a"),
+                               ("huge", [2**32 - 1] * 4, b"")):  # fmt: skip
+        save("idx", name, bytes([0, 0, 8, len(header)]) + struct.pack(f">{len(header)}I", *header) + data)
+    # algorithm (and 2 for a saved state), exchange, forged checksums, bytes cut, edits of three bytes: see tests/fuzz/message.c
+    draw = random.Random(4)
+    for what, exchange, forged in itertools.product((0, 1, 2, 3), (0, 1, 2, 3, 5), (0, 1)):
+        edits = bytes(draw.choice((draw.randrange(256), 1, 0)) for _ in range(3 * draw.randrange(4)))
+        head = bytes([what, exchange, forged, draw.choice((0, 0, 1, 64))])
+        save("message", f"{what}-{exchange}-{forged}", head + edits)
     files = [path for path in CORPUS.glob("*/*") if path.is_file()]
     print(f"{len(files)} files, {sum(path.stat().st_size for path in files)} bytes in {CORPUS.relative_to(ROOT)}")
 

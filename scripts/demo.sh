@@ -1,23 +1,18 @@
 #!/usr/bin/env bash
-# Compresses one gradient in several ways and shows what each costs and loses: scripts/demo.sh COMMAND
+# Four workers train the same model with dense gradients, QSGD, ECQ-SGD, Top-k and Gaussian-k: scripts/demo.sh COMMAND [DATA]
+#
+# DATA is anything that `tersegrad train --data` takes, MNIST's directory for example; without it the data are synthetic.
 set -eu
 cd "$(dirname "$0")/.."
 command=$1
-count=4000000
-work=build/demo
-mkdir -p "$work"
-build/gradient "$count" "$work/gradient.npy"
-
-# show COMMAND...: the command line as one would type it, then what it prints.
-show() {
-    printf '\n$ %s\n' "${*/#$command/tersegrad}" | fold -s -w 110
-    "$@"
-}
-
-echo "A gradient of $count float32, $(stat -c %s "$work/gradient.npy") bytes: layers of different scale, a part of it zero."
-show "$command" encode qsgd:levels=7,bucket=512 "$work/gradient.npy" "$work/gradient.tg"
-show "$command" inspect "$work/gradient.tg"
-show "$command" decode "$work/gradient.tg" "$work/restored.npy"
-show "$command" bench -n "$count" --distribution "$work/gradient.npy" --codec fp16 --codec qsgd:levels=127 \
-    --codec qsgd:levels=7 --codec qsgd:levels=7,coding=entropy --codec terngrad --codec onebit \
-    --codec topk:density=0.01 --codec topk:density=0.001
+data=${2:-synthetic:rows=40000,features=200,classes=10,clusters=6,spread=6}
+mkdir -p build/demo
+arguments=(train --data "$data" --model "mlp:256,128" --workers 4 --batch 32 --lr 0.2 --schedule cosine --steps 800
+    --codec none --feedback none
+    --codec "qsgd:levels=4,norm=l2,bucket=512" --feedback none
+    --codec "qsgd:levels=4,norm=l2,bucket=512" --feedback "ecq:alpha=0.2,beta=0.9"
+    --codec topk:density=0.01 --feedback ef
+    --codec gaussiank:density=0.01 --feedback ef
+    --report build/demo/report.html)
+printf '$ tersegrad %s\n\n' "${arguments[*]}" | fold -s -w 120
+"$command" "${arguments[@]}"

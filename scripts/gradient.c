@@ -1,7 +1,7 @@
 /* Writes a vector that looks like the gradient of a small network: usage: gradient COUNT OUT.npy
  *
  * Layers differ in scale by orders of magnitude, values within a layer have heavier tails than a Gaussian, and a part,
- * like the rows of an embedding that a batch did not touch, is exactly zero. For the demonstration and for tests that
+ * like the rows of an embedding that a batch did not touch, is exactly zero. For tests that
  * need no more than plausible data. */
 #include <math.h>
 #include <stdint.h>

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Installs what is missing on a Debian machine; silent and quick where nothing is.
 #
-#   scripts/setup.sh [--try] COMPONENT...     components: build check python fuzz foreign
+#   scripts/setup.sh [--try] COMPONENT...     components: build train check mpi browser python fuzz foreign
 #
 # --try: what cannot be installed is a message and no failure; the tests that need it are then skipped by name.
 # SETUP_DRY_RUN=1 prints what would be installed and installs nothing.
@@ -37,6 +37,12 @@ need_c() {
     need gcc gcc libc6-dev
     need_file '/usr/include/stdio.h' libc6-dev
     need make make
+}
+
+# What `tersegrad train` is faster with (BLAS, looked for when it runs) and reads gzipped data with (zlib, when building).
+need_train() {
+    need_file '/usr/lib/*/libopenblas.so.0' libopenblas0-pthread
+    need_file '/usr/include/zlib.h' zlib1g-dev
 }
 
 need_python() {
@@ -130,22 +136,30 @@ for component in "$@"; do
     case $component in
     --try) try=1 ;;
     build) need_c ;;
+    train) need_train ;;
+    browser) need chromium chromium ;;
     check)
         need_clang
         need clang-tidy clang-tidy
         need cppcheck cppcheck
         need shellcheck shellcheck
         need valgrind valgrind
+        need pgrep procps
         need cmake cmake
         need pkg-config pkg-config
         need_file '/usr/include/cmocka.h' libcmocka-dev
         [ "$(uname -m)" = aarch64 ] || need_file '/usr/aarch64-linux-gnu/include/stdio.h' libc6-dev-arm64-cross
         ;;
+    mpi)
+        need mpicc.openmpi openmpi-bin libopenmpi-dev
+        need mpirun.openmpi openmpi-bin
+        need mpicc.mpich mpich libmpich-dev
+        ;;
     python) need_python ;;
     fuzz) need_clang ;;
     foreign) need_foreign ;;
     *)
-        echo "setup: unknown component '$component'; known: build check python fuzz foreign" >&2
+        echo "setup: unknown component '$component'; known: build train check mpi browser python fuzz foreign" >&2
         exit 2
         ;;
     esac

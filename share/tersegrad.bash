@@ -19,7 +19,7 @@ _tersegrad_codecs() {
 
 _tersegrad() {
     local current=${COMP_WORDS[COMP_CWORD]} previous=${COMP_WORDS[COMP_CWORD - 1]} command=${COMP_WORDS[1]}
-    local commands="codecs encode decode inspect bench help"
+    local commands="codecs encode decode inspect bench train help"
     COMPREPLY=()
     if [ "$COMP_CWORD" -eq 1 ]; then
         _tersegrad_words "$commands --help --version"
@@ -27,8 +27,24 @@ _tersegrad() {
     fi
 
     # What follows an option that takes a value.
+    case $command$previous in
+    train--nonfinite) _tersegrad_words "stop skip drop"; return ;;
+    train--feedback) _tersegrad_words "none ef ecq:alpha=0.2,beta=0.9 dgc:momentum=0.9"; return ;;
+    esac
     case $previous in
     --nonfinite) _tersegrad_words "reject zero trust"; return ;;
+    --data)
+        _tersegrad_words "syn-256 syn-512 syn-1024 syn-20k synthetic:"
+        _tersegrad_files ""
+        return
+        ;;
+    --model) _tersegrad_words "linear linear:bias logistic logistic:bias softmax mlp:"; return ;;
+    --schedule) _tersegrad_words "constant linear cosine step"; return ;;
+    --algorithm) _tersegrad_words "sgd qsvrg"; return ;;
+    --reduce) _tersegrad_words "gather shard auto"; return ;;
+    --log) _tersegrad_files .jsonl; return ;;
+    --report) _tersegrad_files .html; return ;;
+    --checkpoint | --resume) _tersegrad_files ""; return ;;
     --dtype) _tersegrad_words "f4 f2"; return ;;
     --codec) _tersegrad_codecs; return ;;
     --device) _tersegrad_words "cpu $(tersegrad bench --devices 2>/dev/null)"; return ;;
@@ -39,6 +55,8 @@ _tersegrad() {
         return
         ;;
     --seed | --step | --tensor | --rank | --density | --seconds | -n) return ;;
+    --workers | --batch | --lr | --momentum | --weight-decay | --steps | --epochs) return ;;
+    --min-size | --warmup | --density-schedule | --every) return ;;
     esac
 
     if [[ $current == -* ]]; then
@@ -50,6 +68,11 @@ _tersegrad() {
         bench)
             _tersegrad_words "-n --distribution --codec --device --devices --feedback --nonfinite --seconds
                 --decades --compare --json --help"
+            ;;
+        train)
+            _tersegrad_words "--data --model --workers --batch --lr --momentum --weight-decay --schedule --steps
+                --epochs --seed --codec --feedback --insist --algorithm --reduce --min-size --warmup
+                --density-schedule --nonfinite --log --report --checkpoint --every --resume --device --json --help"
             ;;
         esac
         return

@@ -43,6 +43,9 @@ expect "runs with the static library" "$work/static"
 version=$(sed -n 's/^#define TG_VERSION_TEXT "\(.*\)"/\1/p' include/tersegrad.h)
 expect "pkg-config knows the version" test "$(pkg-config --modversion tersegrad)" = "$version"
 expect "the installed command runs" "$prefix/bin/tersegrad" --version
+for mpi in openmpi mpich; do
+    [ ! -e "build/mpi-$mpi.so" ] || expect "the module for $mpi is installed" test -s "$prefix/lib/tersegrad/mpi-$mpi.so"
+done
 expect "the manual page is installed" test -s "$prefix/share/man/man1/tersegrad.1"
 expect "the completion is installed" test -s "$prefix/share/bash-completion/completions/tersegrad"
 

@@ -11,6 +11,7 @@ flags() {
 flags PREPROCESS
 flags AVX2
 flags AVX512
+flags COMMAND_FLAGS
 # NEON is read as on the machine that has it, with that machine's libc.
 neon=(--target=aarch64-linux-gnu -isystem /usr/aarch64-linux-gnu/include)
 
@@ -18,6 +19,14 @@ while read -r source; do
     case $source in
     */avx2/*) instructions=("${AVX2[@]}") ;;
     */avx512/*) instructions=("${AVX512[@]}") ;;
+    src/train/*) instructions=("${COMMAND_FLAGS[@]}") ;;
+    */mpi/*)
+        if ! command -v mpicc.openmpi >/dev/null; then
+            skip "$source: mpicc.openmpi is not installed"
+            continue
+        fi
+        read -ra instructions < <(mpicc.openmpi --showme:compile)
+        ;;
     */neon/*)
         instructions=("${neon[@]}")
         [ "$(uname -m)" = aarch64 ] || [ -e "${neon[-1]}/stdio.h" ] || { skip "$source: libc6-dev-arm64-cross not installed"; continue; }

@@ -15,4 +15,6 @@ for codec in $("$command" codecs --names); do
     expect "decode $codec" "${check[@]}" "$command" decode "$work/$codec.tg" "$work/$codec.npy"
     expect "inspect $codec" "${check[@]}" "$command" inspect "$work/$codec.tg"
 done
+expect "train" "${check[@]}" "$command" train --data synthetic:rows=50,test=10,features=5,classes=3 --model mlp:4 --workers 2 --steps 3 \
+    --codec qsgd --codec topk:density=0.1 --report "$work/report.html" --log "$work/log.jsonl"
 finish

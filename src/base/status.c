@@ -20,6 +20,10 @@ static const char *const status_texts[TG_STATUS_COUNT] = {
     [TG_CORRUPT] = "corrupt frame",
     [TG_NONFINITE] = "non-finite value",
     [TG_UNSTABLE] = "unstable feedback",
+    [TG_UNAVAILABLE] = "not available here",
+    [TG_EXCHANGE] = "exchange failed",
+    [TG_SKIPPED] = "step skipped",
+    [TG_LAYOUT_MISMATCH] = "layout mismatch",
 };
 
 const char *tg_status_text(tg_status status)

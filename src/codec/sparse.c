@@ -241,6 +241,25 @@ tg_status tg_sparse_encode(tg_job *job, const tg_selector *selector)
     return TG_OK;
 }
 
+void tg_sparse_encode_list(tg_job *job, uint32_t origin, uint32_t *indices, float *values, size_t n)
+{
+    tg_sieve all = {.list = {.indices = indices, .values = values, .count = n}};
+    tg_portion portion;
+    const tg_selected list = {.ranges = tg_ranges_of(NULL, job->source.count, TG_BLOCK),
+                              .sieves = &all,
+                              .portions = &portion,
+                              .cut = {.taken = n},
+                              .winnowed = true,
+                              .sent = tg_spec_values(job->spec) == TG_VALUES_FP32 ? NULL : job->sent,
+                              .levels_workspace = job->workspace};
+    for (size_t j = 0; j < n; j++)
+        indices[j] -= origin;
+    job->layout = 0;
+    tg_selected_write(job, &list);
+    for (size_t j = 0; j < n; j++)
+        indices[j] += origin;
+}
+
 double tg_sparse_gamma(const tg_spec *spec, uint64_t count, const tg_selector *selector)
 {
     if (count == 0)

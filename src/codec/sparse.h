@@ -18,6 +18,14 @@ size_t tg_sparse_bound(const tg_spec *spec, uint64_t count, const tg_selector *s
 size_t tg_sparse_workspace(const tg_spec *spec, uint64_t count, unsigned threads, const tg_selector *selector);
 tg_status tg_sparse_encode(tg_job *job, const tg_selector *selector);
 
+/* The payload of n elements that have been selected already, of a vector of job->source.count whose first element has the index `origin`:
+ * increasing indices, finite values. Where values are not sent as they are, job->sent receives what the decoder will see. The lists are
+ * as before when it returns. Needs no more workspace or room than a selection of n. */
+void tg_sparse_encode_list(tg_job *job, uint32_t origin, uint32_t *indices, float *values, size_t n);
+
+/* The elements that a sparse payload lists, their indices counted from `origin`; `values` may be NULL. False if it breaks a rule. */
+bool tg_sparse_list(tg_reader *reader, uint32_t origin, uint32_t *indices, float *values);
+
 bool tg_sparse_open(tg_reader *reader, const tg_payload *payload);
 bool tg_sparse_read(tg_reader *reader, size_t n, tg_read_mode mode, float weight, float *out);
 bool tg_sparse_done(const tg_reader *reader);

@@ -102,6 +102,26 @@ bool tg_sparse_read(tg_reader *reader, size_t n, tg_read_mode mode, float weight
     return true;
 }
 
+bool tg_sparse_list(tg_reader *reader, uint32_t origin, uint32_t *indices, float *values)
+{
+    enum { PIECE = 128 };
+    tg_positions_reader *r = &reader->sparse.positions;
+    while (r->position < r->count) {
+        size_t here, got = PIECE;
+        uint32_t base, limit;
+        if (!tg_positions_within(r, (size_t)(r->count - r->position), &here, &base, &limit))
+            return false;
+        for (; got == PIECE; indices += got, values = values ? values + got : NULL) {
+            if (!tg_index_next(&r->indices, limit, PIECE, indices, &got) || (values && !next_values(reader, got, values)))
+                return false;
+            for (size_t j = 0; j < got; j++)
+                indices[j] += origin + (uint32_t)r->position;
+        }
+        r->position += here;
+    }
+    return true;
+}
+
 bool tg_sparse_done(const tg_reader *reader)
 {
     const tg_sparse_reader *r = &reader->sparse;

@@ -28,7 +28,8 @@ typedef struct pass {
     tg_ranges ranges;
     float *u;                /* compensate */
     const tg_reader *opened; /* update, return: the frame */
-    const uint32_t *applied; /* return */
+    uint64_t start;          /* return: the residual's element that the frame starts at */
+    const uint32_t *applied;
     size_t applied_count;
 } pass;
 
@@ -80,15 +81,14 @@ tg_status tg_feedback_compensate(tg_feedback *feedback, const tg_tensor *gradien
     return status;
 }
 
-/* Checks a frame for this residual and opens it. */
-static tg_status open_frame(tg_feedback *f, tg_frame frame, tg_frame_info *info, tg_reader *reader, tg_error *error)
+/* Checks a frame for so many elements of this residual and opens it. */
+static tg_status open_frame(tg_feedback *f, tg_frame frame, uint64_t count, tg_frame_info *info, tg_reader *reader, tg_error *error)
 {
     tg_status status = tg_frame_check(f->device, frame, info, error);
     if (status != TG_OK)
         return status;
-    if (info->count != f->count)
-        return tg_fail(error, TG_SHAPE_MISMATCH, "the frame has %" PRIu64 " elements and the residual %" PRIu64, info->count,
-                       f->count);
+    if (info->count != count)
+        return tg_fail(error, TG_SHAPE_MISMATCH, "the frame has %" PRIu64 " elements and the residual %" PRIu64, info->count, count);
     if (!tg_frame_open(reader, f->kernels, frame, info)) /* cannot be: it was just checked */
         return tg_fail(error, TG_CORRUPT, "the frame changed while it was read");
     return TG_OK;
@@ -116,10 +116,10 @@ static tg_reader reader_at(const pass *p, size_t part)
 }
 
 /* Lets threads share out the frame that was opened. */
-static void run_with_frame(pass *p, tg_part *range)
+static void run_with_frame(pass *p, uint64_t count, tg_part *range)
 {
     tg_pool *pool = p->opened->grain ? p->feedback->device->pool : NULL;
-    p->ranges = tg_ranges_of(pool, p->feedback->count, p->opened->grain);
+    p->ranges = tg_ranges_of(pool, count, p->opened->grain);
     tg_parallel(pool, p->ranges.parts, range, p);
 }
 
@@ -152,10 +152,10 @@ static tg_status update(tg_feedback *f, const tg_tensor *gradient, tg_frame fram
     pass p = {.feedback = f, .source = tg_feedback_source(f, gradient), .opened = &reader};
     tg_status status = check_finite(f, &p.source, error);
     if (status == TG_OK)
-        status = open_frame(f, frame, &info, &reader, error);
+        status = open_frame(f, frame, f->count, &info, &reader, error);
     if (status != TG_OK || f->spec.kind == TG_FEEDBACK_NONE)
         return status;
-    run_with_frame(&p, update_range);
+    run_with_frame(&p, f->count, update_range);
     return tg_succeed(error);
 }
 
@@ -198,12 +198,13 @@ static void return_range(void *of, size_t part)
             sent[p->applied[next] - first] = tg_bits_float(not_sent);
         for (size_t i = 0; i < n; i++)
             if (was_sent(sent[i]))
-                p->feedback->residual[first + i] += sent[i];
+                p->feedback->residual[p->start + first + i] += sent[i];
     }
 }
 
-static tg_status give_back(tg_feedback *f, tg_frame frame, const uint32_t *applied, size_t applied_count,
-                           tg_error *error)
+/* To the `count` elements of the residual from `start` on; `applied` counts from there too. */
+static tg_status give_back(tg_feedback *f, tg_frame frame, uint64_t start, uint64_t count, const uint32_t *applied,
+                           size_t applied_count, tg_error *error)
 {
     tg_frame_info info;
     tg_reader reader = {.row = NULL};
@@ -211,11 +212,11 @@ static tg_status give_back(tg_feedback *f, tg_frame frame, const uint32_t *appli
         if (applied[i] <= applied[i - 1])
             return tg_fail(error, TG_INVALID_ARGUMENT, "the applied indices must increase: %" PRIu32 " follows %" PRIu32,
                            applied[i], applied[i - 1]);
-    tg_status status = open_frame(f, frame, &info, &reader, error);
+    tg_status status = open_frame(f, frame, count, &info, &reader, error);
     if (status != TG_OK)
         return status;
-    pass p = {.feedback = f, .opened = &reader, .applied = applied, .applied_count = applied_count};
-    run_with_frame(&p, return_range);
+    pass p = {.feedback = f, .start = start, .opened = &reader, .applied = applied, .applied_count = applied_count};
+    run_with_frame(&p, count, return_range);
     return tg_succeed(error);
 }
 
@@ -227,7 +228,18 @@ tg_status tg_feedback_return(tg_feedback *feedback, tg_frame frame, const uint32
     if (feedback->spec.kind == TG_FEEDBACK_NONE)
         return tg_fail(error, TG_INVALID_ARGUMENT, "feedback none keeps nothing, so nothing can be returned to it");
     tg_fp_mode before = tg_fp_enter();
-    tg_status status = give_back(feedback, frame, applied, applied_count, error);
+    tg_status status = give_back(feedback, frame, 0, feedback->count, applied, applied_count, error);
     tg_fp_leave(before);
     return status;
+}
+
+tg_status tg_feedback_return_piece(tg_feedback *feedback, tg_frame frame, uint64_t first, tg_error *error)
+{
+    tg_frame_info info;
+    if (feedback->spec.kind == TG_FEEDBACK_NONE)
+        return tg_succeed(error);
+    tg_status status = tg_frame_read(frame, &info, error);
+    if (status == TG_OK && info.count > feedback->count - first)
+        return tg_fail(error, TG_SHAPE_MISMATCH, "the frame does not fit the residual");
+    return status == TG_OK ? give_back(feedback, frame, first, info.count, NULL, 0, error) : status;
 }

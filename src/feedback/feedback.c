@@ -112,7 +112,7 @@ static double squares_of_block(const void *of, uint64_t first, size_t n)
 
 /* DGC's local clipping: the gradient is scaled so that its norm does not exceed `clip`. Where float32 lanes cannot hold the squares, they
  * are added in double, one after the other. */
-static float clip_factor(const tg_feedback *f, const tg_tensor *gradient)
+float tg_feedback_clip(const tg_feedback *f, const tg_tensor *gradient)
 {
     if (!(f->spec.clip > 0))
         return 1;
@@ -132,20 +132,26 @@ static float clip_factor(const tg_feedback *f, const tg_tensor *gradient)
     return norm > (double)f->spec.clip ? (float)((double)f->spec.clip / norm) : 1;
 }
 
-tg_source tg_feedback_source(const tg_feedback *f, const tg_tensor *gradient)
+/* The source of the elements from `first` on. */
+static tg_source source_of(const tg_feedback *f, const tg_tensor *piece, uint64_t first, float clip)
 {
-    tg_source source = {.gradient = gradient->data, .dtype = gradient->dtype, .count = gradient->count};
+    tg_source source = {.gradient = piece->data, .dtype = piece->dtype, .count = piece->count};
     if (f->spec.kind == TG_FEEDBACK_NONE)
         return source;
-    source.residual = f->residual;
+    source.residual = f->residual + first;
     source.alpha = f->spec.alpha;
     source.beta = f->spec.beta;
     if (f->momentum) {
-        source.momentum = f->momentum;
+        source.momentum = f->momentum + first;
         source.momentum_factor = f->spec.momentum;
-        source.clip_factor = clip_factor(f, gradient);
+        source.clip_factor = clip;
     }
     return source;
+}
+
+tg_source tg_feedback_source(const tg_feedback *f, const tg_tensor *gradient)
+{
+    return source_of(f, gradient, 0, f->momentum ? tg_feedback_clip(f, gradient) : 1);
 }
 
 /* Sum of the squares of n values; what is not finite was dropped and does not count. */
@@ -209,8 +215,10 @@ static double norm_of(const tg_feedback *f, const tg_tensor *tensor)
     return tg_sqrt(tg_sum_blocks(f->device->pool, count, counted_squares, &s) * ((double)count / elements));
 }
 
+double tg_feedback_norm(const tg_feedback *f) { return norm_of(f, &(tg_tensor){f->residual, f->count, TG_FLOAT32}); }
+
 /* A step has been made: what remains is this large. */
-static void note_step(tg_feedback *f, const tg_tensor *gradient, const tg_encode_report *report)
+void tg_feedback_note(tg_feedback *f, const tg_tensor *gradient, const tg_encode_report *report)
 {
     tg_stats *s = &f->stats;
     double before = s->residual_norm;
@@ -219,7 +227,7 @@ static void note_step(tg_feedback *f, const tg_tensor *gradient, const tg_encode
     s->saturated += report->saturated;
     s->dropped += report->dropped;
     s->gradient_norm = norm_of(f, gradient);
-    s->residual_norm = norm_of(f, &(tg_tensor){f->residual, f->count, TG_FLOAT32});
+    s->residual_norm = tg_feedback_norm(f);
     s->residual_peak = s->residual_norm > s->residual_peak ? s->residual_norm : s->residual_peak;
     if (s->steps > 1 && before > 0) {
         double ratio = s->residual_norm / before, window = s->steps - 1 < 32 ? (double)(s->steps - 1) : 32;
@@ -235,10 +243,18 @@ static tg_status encode(tg_codec *codec, tg_feedback *f, const tg_tensor *gradie
     tg_status status = tg_encode_source(codec, &source, options, frame, capacity, &made, error);
     if (status != TG_OK)
         return status;
-    note_step(f, gradient, &made);
+    tg_feedback_note(f, gradient, &made);
     if (report)
         *report = made;
     return TG_OK;
+}
+
+tg_status tg_feedback_encode_piece(tg_codec *codec, tg_feedback *f, const tg_tensor *piece, uint64_t first, float clip,
+                                   const tg_encode_options *options, void *frame, size_t capacity, tg_encode_report *report,
+                                   tg_error *error)
+{
+    tg_source source = source_of(f, piece, first, clip);
+    return tg_encode_source(codec, &source, options, frame, capacity, report, error);
 }
 
 tg_status tg_encode_with_feedback(tg_codec *codec, tg_feedback *feedback, const tg_tensor *gradient,

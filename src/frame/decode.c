@@ -7,6 +7,7 @@
 
 #include "base/fpenv.h"
 #include "base/status.h"
+#include "codec/sparse.h"
 #include "frame/checksum.h"
 #include "frame/device.h"
 #include "frame/encode.h"
@@ -157,11 +158,18 @@ typedef struct batch {
     size_t frame_count;
     float weight;
     bool fresh;          /* the first one sets the output */
+    float scale;         /* of the sum, at the end */
     const tg_tensor *out;
     uint64_t step;
     tg_ranges ranges;
     atomic_bool broken;
 } batch;
+
+static void scale_in_place(const tg_kernels *k, float scale, size_t n, float *values)
+{
+    for (size_t first = 0; first < n; first += TG_BLOCK)
+        k->set_scaled(values + first, scale, tg_block_size(n, first), values + first);
+}
 
 /* Adds the next n elements, the first of which is `first`, of all frames. */
 static bool add_step(const batch *b, tg_reader *readers, size_t frame_count, uint64_t first, size_t n)
@@ -180,6 +188,8 @@ static bool add_step(const batch *b, tg_reader *readers, size_t frame_count, uin
     for (size_t i = 0; !fused && i < frame_count; i++)
         if (!tg_frame_next(&readers[i], n, b->fresh && i == 0 ? TG_READ_SET : TG_READ_ADD, b->weight, sum))
             return false;
+    if (b->scale != 1)
+        scale_in_place(k, b->scale, n, sum);
     if (dtype != TG_FLOAT32)
         (void)k->narrow(dtype, sum, n, elements);
     return true;
@@ -200,12 +210,12 @@ static void add_range(void *of, size_t part)
             atomic_store(&b->broken, true);
 }
 
-static tg_status add_batch(const tg_device *device, const tg_frame *frames, size_t frame_count, float weight, bool fresh,
+static tg_status add_batch(const tg_device *device, const tg_frame *frames, size_t frame_count, float weight, bool fresh, float scale,
                            const tg_tensor *out, tg_error *error)
 {
     tg_reader readers[TG_MAX_NARROW_FRAMES];
     tg_frame_info infos[TG_MAX_NARROW_FRAMES];
-    batch b = {device->kernels, readers, frame_count, weight, fresh, out, .step = TG_BLOCK};
+    batch b = {device->kernels, readers, frame_count, weight, fresh, scale, out, .step = TG_BLOCK};
     uint64_t grain = TG_BLOCK;
     for (size_t i = 0; i < frame_count; i++) {
         if (tg_frame_read(frames[i], &infos[i], error) != TG_OK ||
@@ -218,13 +228,53 @@ static tg_status add_batch(const tg_device *device, const tg_frame *frames, size
         else
             grain = readers[i].grain > grain ? readers[i].grain : grain;
     }
-    if (frame_count == 1 && readers[0].row->sparse && !fresh && out->dtype == TG_FLOAT32)
+    if (frame_count == 1 && readers[0].row->sparse && !fresh && scale == 1 && out->dtype == TG_FLOAT32)
         b.step = TG_LONG_SPARSE_STEP;
     b.ranges = ranges_of(device->pool, out->count, grain);
     tg_parallel(device->pool, b.ranges.parts, add_range, &b);
     if (b.broken)
         return tg_fail(error, TG_CORRUPT, "a frame that was called verified breaks a rule of the format");
     return TG_OK;
+}
+
+/* Any number of frames, in batches. */
+static tg_status add_all(const tg_device *device, const tg_frame *frames, size_t frame_count, float weight, bool fresh, float scale,
+                         const tg_tensor *out, tg_error *error)
+{
+    tg_status status = TG_OK;
+    for (size_t done = 0; status == TG_OK && (done < frame_count || (fresh && done == 0));) {
+        size_t n = frame_count - done < TG_MAX_NARROW_FRAMES ? frame_count - done : TG_MAX_NARROW_FRAMES;
+        const bool last = done + n == frame_count;
+        status = add_batch(device, frames + done, n, weight, fresh && done == 0, last ? scale : 1, out, error);
+        done += n ? n : 1;
+    }
+    return status;
+}
+
+tg_status tg_decode_mean(const tg_device *device, const tg_frame *frames, size_t frame_count, float scale, float *wide,
+                         const tg_tensor *out, tg_error *error)
+{
+    /* A power of two may as well scale each value: nothing is rounded by it, and a pass over the sum is saved. */
+    const bool exact = (tg_float_bits(scale) & UINT32_C(0x7fffff)) == 0;
+    const float weight = exact ? scale : 1, after = exact ? 1 : scale;
+    if (out->dtype == TG_FLOAT32 || frame_count <= TG_MAX_NARROW_FRAMES)
+        return add_all(device, frames, frame_count, weight, true, after, out, error);
+    const tg_tensor sum = {wide, out->count, TG_FLOAT32};
+    tg_status status = add_all(device, frames, frame_count, weight, true, after, &sum, error);
+    for (uint64_t first = 0; status == TG_OK && first < out->count; first += TG_BLOCK)
+        (void)device->kernels->narrow(out->dtype, wide + first, tg_block_size(out->count, first),
+                                      (char *)out->data + first * tg_dtype_size(out->dtype));
+    return status;
+}
+
+size_t tg_frame_list(const tg_kernels *kernels, tg_frame frame, uint64_t first, uint32_t *indices, float *values)
+{
+    tg_frame_info info;
+    tg_reader reader;
+    if (tg_frame_read(frame, &info, NULL) != TG_OK || !tg_frame_open(&reader, kernels, frame, &info) || !reader.row->sparse ||
+        !tg_sparse_list(&reader, (uint32_t)first, indices, values))
+        return 0; /* cannot be: it was checked */
+    return (size_t)reader.sparse.positions.listed;
 }
 
 static tg_status decode(tg_device *device, const tg_frame *frames, size_t frame_count, float weight, unsigned flags,
@@ -244,11 +294,8 @@ static tg_status decode(tg_device *device, const tg_frame *frames, size_t frame_
                        "%zu frames are too many for a 16-bit output: the limit is %d; sum into float32", frame_count,
                        TG_MAX_NARROW_FRAMES);
     status = check_frames(device, frames, frame_count, flags, out->count, error);
-    for (size_t done = 0; status == TG_OK && (done < frame_count || (fresh && done == 0));) {
-        size_t n = frame_count - done < TG_MAX_NARROW_FRAMES ? frame_count - done : TG_MAX_NARROW_FRAMES;
-        status = add_batch(device, frames + done, n, weight, fresh && done == 0, out, error);
-        done += n ? n : 1;
-    }
+    if (status == TG_OK)
+        status = add_all(device, frames, frame_count, weight, fresh, 1, out, error);
     return status == TG_OK ? tg_succeed(error) : status;
 }
 

@@ -2,7 +2,9 @@
 #ifndef TG_FRAME_DECODE_H
 #define TG_FRAME_DECODE_H
 
+#include "base/bytes.h"
 #include "codec/reader.h"
+#include "frame/header.h"
 
 /* Header, checksum and every rule of the format. */
 tg_status tg_frame_check(const tg_device *device, tg_frame frame, tg_frame_info *info, tg_error *error);
@@ -15,5 +17,17 @@ static inline bool tg_frame_next(tg_reader *reader, size_t n, tg_read_mode mode,
 {
     return reader->row && reader->row->read(reader, n, mode, weight, out);
 }
+
+/* out = (v0 + v1 + ...) * scale, of frames that have been checked, and where scale is a power of two v0 * scale + v1 * scale + ..., which is
+ * the same but for subnormal values and sums that overflow; a 16-bit output is narrowed once, and needs room for its elements as
+ * float32 in `wide` where there are more than TG_MAX_NARROW_FRAMES frames. The caller has entered the floating-point mode. */
+tg_status tg_decode_mean(const tg_device *device, const tg_frame *frames, size_t frame_count, float scale, float *wide,
+                         const tg_tensor *out, tg_error *error);
+
+/* How many elements a sparse frame lists; the frame has been checked. */
+static inline uint64_t tg_frame_selected(tg_frame frame) { return tg_load32((const uint8_t *)frame.data + TG_HEADER_SIZE); }
+
+/* The elements that a sparse frame lists, indices counted from `first`; the frame has been checked. `values` may be NULL. */
+size_t tg_frame_list(const tg_kernels *kernels, tg_frame frame, uint64_t first, uint32_t *indices, float *values);
 
 #endif

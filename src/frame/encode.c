@@ -6,6 +6,7 @@
 
 #include "base/fpenv.h"
 #include "base/status.h"
+#include "codec/sparse.h"
 #include "frame/checksum.h"
 #include "frame/device.h"
 #include "frame/header.h"
@@ -13,9 +14,11 @@
 struct tg_codec {
     tg_device *device;
     tg_spec spec;
+    tg_spec largest; /* what the memory was made for */
     const tg_codec_row *row;
     uint64_t max_count;
     void *workspace;
+    size_t workspace_size;
     uint64_t *digests; /* one for each chunk of the largest payload */
 };
 
@@ -33,7 +36,8 @@ tg_status tg_codec_create(tg_device *device, const tg_spec *spec, uint64_t max_c
     tg_codec *made = malloc(sizeof *made);
     const size_t workspace_size = row->workspace(spec, max_count, tg_pool_threads(device->pool));
     void *workspace = malloc(workspace_size ? workspace_size : 1);
-    uint64_t *digests = malloc((row->bound(spec, max_count) / TG_CHUNK + 1) * sizeof *digests);
+    /* A list of selected elements may have up to twice the segments that a bound of its count allows for, at 9 bytes. */
+    uint64_t *digests = malloc((row->bound(spec, max_count) / TG_CHUNK + (size_t)(max_count >> 21) + 2) * sizeof *digests);
     if (!made || !workspace || !digests) {
         free(made);
         free(workspace);
@@ -43,9 +47,11 @@ tg_status tg_codec_create(tg_device *device, const tg_spec *spec, uint64_t max_c
     }
     *made = (tg_codec){.device = device,
                        .spec = *spec,
+                       .largest = *spec,
                        .row = row,
                        .max_count = max_count,
                        .workspace = workspace,
+                       .workspace_size = workspace_size,
                        .digests = digests};
     *codec = made;
     return tg_succeed(error);
@@ -61,6 +67,17 @@ void tg_codec_free(tg_codec *codec)
 }
 
 const tg_spec *tg_codec_spec(const tg_codec *codec) { return codec ? &codec->spec : NULL; }
+
+bool tg_codec_retune(tg_codec *codec, uint32_t amount)
+{
+    tg_spec other = codec->spec;
+    other.amount = amount;
+    if (codec->row->workspace(&other, codec->max_count, tg_pool_threads(codec->device->pool)) > codec->workspace_size ||
+        codec->row->bound(&other, codec->max_count) > codec->row->bound(&codec->largest, codec->max_count))
+        return false;
+    codec->spec = other;
+    return true;
+}
 
 size_t tg_frame_bound(const tg_codec *codec, uint64_t count)
 {
@@ -82,6 +99,42 @@ static tg_status nonfinite_at(uint64_t index, tg_error *error)
 {
     return tg_fail(error, TG_NONFINITE,
                    "element %" PRIu64 " is not finite; mend the input, or choose the policy that drops such values", index);
+}
+
+/* Header, checksum and report of a job that is done. */
+static void finish(const tg_codec *codec, const tg_job *job, const tg_encode_options *options, void *frame, tg_encode_report *report)
+{
+    tg_frame_info info = {.spec = codec->spec,
+                          .dtype = job->source.dtype,
+                          .count = job->source.count,
+                          .bytes = TG_HEADER_SIZE + job->payload_size,
+                          .draw = options->draw,
+                          .layout = job->layout,
+                          .has_checksum = !options->no_checksum};
+    tg_header_write(&info, frame);
+    if (info.has_checksum)
+        tg_header_set_checksum(frame, tg_checksum(job->kernels, job->pool, frame, job->payload, job->payload_size, &job->digests));
+    if (report)
+        *report = (tg_encode_report){.bytes = (size_t)info.bytes,
+                                     .selected = job->selected,
+                                     .saturated = job->saturated,
+                                     .dropped = job->dropped};
+}
+
+void tg_encode_list(tg_codec *codec, const tg_list *list, uint64_t first, uint64_t count, const tg_draw *draw, float *sent, void *frame,
+                    tg_encode_report *report)
+{
+    const tg_encode_options options = {.draw = *draw};
+    tg_job job = {.kernels = codec->device->kernels,
+                  .spec = &codec->spec,
+                  .source = {.dtype = TG_FLOAT32, .count = count},
+                  .draw = *draw,
+                  .workspace = codec->workspace,
+                  .sent = sent,
+                  .payload = (uint8_t *)frame + TG_HEADER_SIZE,
+                  .digests.of = codec->digests};
+    tg_sparse_encode_list(&job, (uint32_t)first, list->indices, list->values, list->count);
+    finish(codec, &job, &options, frame, report);
 }
 
 tg_status tg_encode_source(tg_codec *codec, const tg_source *source, const tg_encode_options *options, void *frame,
@@ -120,21 +173,7 @@ tg_status tg_encode_source(tg_codec *codec, const tg_source *source, const tg_en
     if (codec->row->encode(&job) != TG_OK)
         return nonfinite_at(tg_source_first_nonfinite(source, kernels, pool), error);
 
-    tg_frame_info info = {.spec = codec->spec,
-                          .dtype = source->dtype,
-                          .count = source->count,
-                          .bytes = TG_HEADER_SIZE + job.payload_size,
-                          .draw = options->draw,
-                          .layout = job.layout,
-                          .has_checksum = !options->no_checksum};
-    tg_header_write(&info, frame);
-    if (info.has_checksum)
-        tg_header_set_checksum(frame, tg_checksum(kernels, pool, frame, job.payload, job.payload_size, &job.digests));
-    if (report)
-        *report = (tg_encode_report){.bytes = (size_t)info.bytes,
-                                     .selected = job.selected,
-                                     .saturated = job.saturated,
-                                     .dropped = job.dropped};
+    finish(codec, &job, options, frame, report);
     return tg_succeed(error);
 }
 

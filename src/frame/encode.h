@@ -11,4 +11,20 @@ tg_status tg_encode_source(tg_codec *codec, const tg_source *source, const tg_en
 /* TG_OK if the tensor can be read or written. */
 tg_status tg_tensor_check(const tg_tensor *tensor, const char *what, tg_error *error);
 
+/* The same codec for another density or k, no larger than the one it was made with; false if it is larger. */
+bool tg_codec_retune(tg_codec *codec, uint32_t amount);
+
+/* Selected elements, in the order of their indices. */
+typedef struct tg_list {
+    uint32_t *indices;
+    float *values;
+    size_t count;
+} tg_list;
+
+/* A sparse frame of elements that have been selected already, all between `first` and first + count, which the frame takes as a vector of
+ * its own. `sent` receives what the decoder will see where that is not the values themselves. The frame has room for a selection of so many
+ * elements. */
+void tg_encode_list(tg_codec *codec, const tg_list *list, uint64_t first, uint64_t count, const tg_draw *draw, float *sent, void *frame,
+                    tg_encode_report *report);
+
 #endif

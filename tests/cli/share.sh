@@ -24,11 +24,15 @@ offer inspect ''
 offer inspect --layout ''
 offer bench --distribution g
 offer bench --codec top
+offer train --nonfinite ''
+offer train --feedback e
+offer train --report ''
+offer train --w
 offer help d
 END
 bash complete.bash
 echo "# every option of every help is offered, and in the man page"
-for command in codecs encode decode inspect bench; do
+for command in codecs encode decode inspect bench train; do
     for option in $(tersegrad $command --help | sed -n 's/^  \(--*[a-z-]*\).*/\1/p'); do
         grep -q -- "$option" "$SHARE/tersegrad.bash" || echo "completion lacks $command $option"
         escaped=$(echo "$option" | sed 's/-/\\\\-/g')

@@ -1,7 +1,7 @@
 /* NumPy's .npy files, as https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html describes them:
  * versions 1 to 3, C order, both byte orders, float16, float32 and float64. */
-#ifndef CLI_NPY_H
-#define CLI_NPY_H
+#ifndef TRAIN_NPY_H
+#define TRAIN_NPY_H
 
 #include "message.h"
 
@@ -15,6 +15,7 @@ struct npy {
     enum npy_type type;
     bool big_endian;
     unsigned dimensions;
+    uint64_t first;      /* the first length of the shape; 1 where it has none */
     uint64_t count;      /* elements: the product of the shape */
     size_t data_offset;  /* where they start; all of them are there, and nothing follows them */
 };

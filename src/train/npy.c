@@ -86,7 +86,7 @@ static bool take_shape(struct cursor *c, struct npy *npy, struct message *messag
     if (!take(c, '('))
         return fail(message, "its header has a shape that is not a tuple");
     bool is_empty = false, overflows = false;
-    uint64_t product = 1;
+    uint64_t product = 1, first = 1;
     unsigned dimensions = 0;
     while (!take(c, ')')) {
         uint64_t length;
@@ -94,6 +94,8 @@ static bool take_shape(struct cursor *c, struct npy *npy, struct message *messag
             return fail(message, "its header has a shape with something else than whole numbers");
         if (++dimensions > MAX_DIMENSIONS)
             return fail(message, "its shape has more than %d dimensions", MAX_DIMENSIONS);
+        if (dimensions == 1)
+            first = length;
         if (length == 0)
             is_empty = true;
         else if (product > UINT64_MAX / length)
@@ -111,6 +113,7 @@ static bool take_shape(struct cursor *c, struct npy *npy, struct message *messag
     if (overflows && !is_empty)
         return fail(message, "its shape has more elements than can be counted");
     npy->dimensions = dimensions;
+    npy->first = first;
     npy->count = is_empty ? 0 : product;
     return true;
 }

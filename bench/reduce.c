@@ -1,0 +1,190 @@
+/* How long reducing takes: reduce [-n FLOATS] [-r REPEATS] [-a gather|shard|auto] [-w THREADS | -m MODULE] [-c CHUNK] SPEC[/FEEDBACK]...
+ *
+ * Ranks are threads (-w) or MPI processes (-m openmpi). Rank 0 prints a line for each spec: the least and the median time over repeats of the
+ * slowest rank, where this rank spent it (least of each stage), and the bytes it sent. */
+#include <math.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "tersegrad.h"
+
+enum { MOST_RANKS = 64, MOST_REPEATS = 100 };
+
+typedef struct settings {
+    uint64_t count, chunk;
+    unsigned repeats, world;
+    tg_algorithm algorithm;
+    const char *module;
+    char **specs;
+    int spec_count;
+} settings;
+
+static settings the;
+
+static double now(void)
+{
+    struct timespec t;
+    (void)clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static void fail(const char *what, const tg_error *error)
+{
+    fprintf(stderr, "reduce: %s: %s\n", what, error->message);
+    exit(1);
+}
+
+/* Everybody's number; also a barrier. */
+static void gather(tg_transport *t, double mine, double *all)
+{
+    const uint32_t world = tg_transport_world(t), rank = tg_transport_rank(t);
+    const void *send[MOST_RANKS];
+    void *receive[MOST_RANKS];
+    size_t sizes[MOST_RANKS], capacity[MOST_RANKS], received[MOST_RANKS];
+    tg_error error;
+    for (uint32_t i = 0; i < world; i++) {
+        send[i] = &mine;
+        receive[i] = &all[i];
+        sizes[i] = capacity[i] = sizeof mine;
+    }
+    tg_exchange e = {TG_ALL_GATHER, world, send, sizes, receive, capacity, received};
+    if (tg_transport_start(t, &e, &error) != TG_OK || tg_transport_wait(t, &e, 0, &error) != TG_OK)
+        fail("barrier", &error);
+    all[rank] = mine;
+}
+
+/* A normal number by the sum of twelve uniform ones: good enough to be compressed. */
+static void fill(float *values, uint64_t count, uint64_t seed)
+{
+    uint64_t state = seed * UINT64_C(0x9e3779b97f4a7c15) + 1;
+    for (uint64_t i = 0; i < count; i++) {
+        float sum = -6;
+        for (unsigned j = 0; j < 3; j++) {
+            state = state * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
+            const uint64_t bits = state ^ state >> 29;
+            sum += (float)(bits & 0xffff) + (float)(bits >> 16 & 0xffff) + (float)(bits >> 32 & 0xffff) + (float)(bits >> 48);
+        }
+        values[i] = sum / 65536 - 6;
+    }
+}
+
+static int ascending(const void *a, const void *b)
+{
+    const double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static void measure(tg_device *device, tg_transport *transport, char *what, const float *source, float *gradient)
+{
+    const uint32_t rank = tg_transport_rank(transport), world = tg_transport_world(transport);
+    char spec[256], *slash;
+    double times[MOST_REPEATS], all[MOST_RANKS], best[4] = {1e9, 1e9, 1e9, 1e9};
+    tg_reducer_tensor tensor = {.name = "gradient", .count = the.count};
+    const tg_reducer_options options = {.algorithm = the.algorithm, .chunk = the.chunk};
+    tg_reducer *reducer;
+    tg_reducer_stats before, after;
+    tg_error error;
+    (void)snprintf(spec, sizeof spec, "%s", what);
+    slash = strchr(spec, '/');
+    if (slash)
+        *slash = '\0';
+    if (tg_spec_parse(spec, &tensor.codec, &error) != TG_OK ||
+        tg_feedback_parse(slash ? slash + 1 : "none", &tensor.feedback, &error) != TG_OK ||
+        tg_reducer_create(device, rank, world, &tensor, 1, &options, &reducer, &error) != TG_OK)
+        fail(what, &error);
+    const tg_tensor tensors = {gradient, the.count, TG_FLOAT32};
+    for (unsigned i = 0; i < the.repeats + 1; i++) { /* the first is not counted */
+        memcpy(gradient, source, the.count * sizeof *gradient);
+        (void)!tg_reducer_stats_of(reducer, &before, NULL);
+        gather(transport, 0, all);
+        const double start = now();
+        if (tg_reduce(reducer, transport, &tensors, i, &error) != TG_OK)
+            fail(what, &error);
+        gather(transport, now() - start, all);
+        double slowest = 0;
+        for (uint32_t r = 0; r < world; r++)
+            slowest = all[r] > slowest ? all[r] : slowest;
+        (void)!tg_reducer_stats_of(reducer, &after, NULL);
+        if (i == 0)
+            continue;
+        times[i - 1] = slowest;
+        const double stages[4] = {after.encode_seconds - before.encode_seconds, after.exchange_seconds - before.exchange_seconds,
+                                  after.verify_seconds - before.verify_seconds, after.decode_seconds - before.decode_seconds};
+        for (unsigned s = 0; s < 4; s++)
+            best[s] = stages[s] < best[s] ? stages[s] : best[s];
+    }
+    qsort(times, the.repeats, sizeof *times, ascending);
+    if (rank == 0) {
+        printf("%-40s %-6s %2u ranks  %9.2f ms  median %9.2f  encode %7.2f  wait %8.2f  verify %6.2f  decode %7.2f  sent %.3f MB\n", what,
+               after.algorithm == TG_SHARD ? "shard" : "gather", world, 1e3 * times[0], 1e3 * times[the.repeats / 2], 1e3 * best[0],
+               1e3 * best[1], 1e3 * best[2], 1e3 * best[3], (double)(after.bytes_sent - before.bytes_sent) * 1e-6);
+        (void)fflush(stdout);
+    }
+    tg_reducer_free(reducer);
+}
+
+static void *run(void *argument)
+{
+    tg_transport *transport = argument;
+    tg_device *device;
+    tg_error error;
+    float *source = malloc(the.count * sizeof *source), *gradient = malloc(the.count * sizeof *gradient);
+    if (!source || !gradient || tg_device_open("cpu", NULL, &device, &error) != TG_OK)
+        exit(1);
+    fill(source, the.count, tg_transport_rank(transport) + 1);
+    for (int i = 0; i < the.spec_count; i++)
+        measure(device, transport, the.specs[i], source, gradient);
+    tg_device_free(device);
+    free(source);
+    free(gradient);
+    tg_transport_free(transport);
+    return NULL;
+}
+
+int main(int argc, char **argv)
+{
+    the = (settings){.count = 25600000, .repeats = 5, .world = 2};
+    for (int option; (option = getopt(argc, argv, "n:r:a:w:m:c:")) != -1;) {
+        if (option == 'n')
+            the.count = strtoull(optarg, NULL, 10);
+        else if (option == 'r')
+            the.repeats = (unsigned)atoi(optarg);
+        else if (option == 'a')
+            the.algorithm = optarg[0] == 'g' ? TG_GATHER : optarg[0] == 's' ? TG_SHARD : TG_AUTO;
+        else if (option == 'w')
+            the.world = (unsigned)atoi(optarg);
+        else if (option == 'm')
+            the.module = optarg;
+        else if (option == 'c')
+            the.chunk = strtoull(optarg, NULL, 10);
+        else
+            return 2;
+    }
+    the.specs = argv + optind;
+    the.spec_count = argc - optind;
+    if (the.repeats < 1 || the.repeats > MOST_REPEATS || the.world < 1 || the.world > MOST_RANKS || the.spec_count < 1) {
+        fprintf(stderr, "usage: reduce [-n FLOATS] [-r REPEATS] [-a gather|shard|auto] [-w THREADS | -m MODULE] [-c CHUNK] SPEC[/FEEDBACK]...\n");
+        return 2;
+    }
+    tg_error error;
+    tg_transport *transports[MOST_RANKS];
+    if (the.module) {
+        if (tg_transport_mpi(the.module, &transports[0], &error) != TG_OK)
+            fail("mpi", &error);
+        (void)run(transports[0]);
+        return 0;
+    }
+    pthread_t threads[MOST_RANKS];
+    if (tg_transport_local(the.world, transports, &error) != TG_OK)
+        fail("local", &error);
+    for (unsigned i = 0; i < the.world; i++)
+        if (pthread_create(&threads[i], NULL, run, transports[i]) != 0)
+            return 1;
+    for (unsigned i = 0; i < the.world; i++)
+        (void)pthread_join(threads[i], NULL);
+    return 0;
+}

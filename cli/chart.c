@@ -1,0 +1,294 @@
+/* See chart.h. A chart is 420 units wide, so that its text can be read on a telephone and does not shout on a desk. */
+#include "chart.h"
+
+#include "chart_axes.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { WIDTH = 420, HEIGHT = 290, LEFT = 58, TOP = 14, BOTTOM = 248, MOST_TICKS = 8 };
+
+void put_html(FILE *out, const char *text)
+{
+    for (; *text; text++) {
+        switch (*text) {
+        case '&': fputs("&amp;", out); break;
+        case '<': fputs("&lt;", out); break;
+        case '>': fputs("&gt;", out); break;
+        case '"': fputs("&quot;", out); break;
+        default: fputc(*text, out);
+        }
+    }
+}
+
+static void open_chart(FILE *out, const char *title, const char *summary, int height)
+{
+    fputs("<figure>\n<figcaption>", out);
+    put_html(out, title);
+    fprintf(out, "</figcaption>\n<svg viewBox=\"0 0 %d %d\" role=\"img\" aria-label=\"", WIDTH, height);
+    put_html(out, title);
+    fputs(". ", out);
+    put_html(out, summary);
+    fputs("\">\n", out);
+}
+
+static void close_chart(FILE *out)
+{
+    fputs("</svg>\n</figure>\n", out);
+}
+
+static void put_text(FILE *out, double x, double y, const char *classes, const char *text)
+{
+    fprintf(out, "<text x=\"%.1f\" y=\"%.1f\" class=\"%s\">", x, y, classes);
+    put_html(out, text);
+    fputs("</text>\n", out);
+}
+
+/* The grid, the numbers and the names of both axes. */
+static void draw_axes(FILE *out, const struct axis *x, const struct axis *y, const char *x_label, const char *y_label)
+{
+    double ticks[MOST_TICKS];
+    char text[TICK_TEXT];
+    size_t count = y ? axis_ticks(y, MOST_TICKS, ticks) : 0;
+    for (size_t i = 0; i < count; i++) {
+        double at = axis_place(y, ticks[i]);
+        fprintf(out, "<line class=\"grid\" x1=\"%.1f\" x2=\"%.1f\" y1=\"%.1f\" y2=\"%.1f\"/>\n", x->start, x->end, at, at);
+        put_text(out, LEFT - 6, at + 4, "tick end", tick_text(y, ticks[i], text));
+    }
+    count = axis_ticks(x, x->is_bytes || x->is_log ? 5 : 6, ticks);
+    for (size_t i = 0; i < count; i++) {
+        double at = axis_place(x, ticks[i]);
+        fprintf(out, "<line class=\"grid\" x1=\"%.1f\" x2=\"%.1f\" y1=\"%d\" y2=\"%d\"/>\n", at, at, BOTTOM, BOTTOM + 4);
+        tick_text(x, ticks[i], text);
+        bool is_at_edge = at + 3.8 * (double)strlen(text) > WIDTH;
+        put_text(out, is_at_edge ? WIDTH - 2 : at, BOTTOM + 18, is_at_edge ? "tick end" : "tick middle", text);
+    }
+    fprintf(out, "<line class=\"axis\" x1=\"%.1f\" x2=\"%.1f\" y1=\"%d\" y2=\"%d\"/>\n", x->start, x->end, BOTTOM, BOTTOM);
+    put_text(out, (x->start + x->end) / 2, BOTTOM + 36, "name middle", x_label);
+    if (y_label)
+        fprintf(out, "<text class=\"name middle\" transform=\"translate(11 %d) rotate(-90)\">%s</text>\n", (TOP + BOTTOM) / 2, y_label);
+}
+
+/* ---- lines ---- */
+
+struct line_end {
+    double place; /* where the label goes */
+    size_t series;
+};
+
+static int by_place(const void *a, const void *b)
+{
+    double one = ((const struct line_end *)a)->place, other = ((const struct line_end *)b)->place;
+    return one < other ? -1 : one > other;
+}
+
+/* Labels beside the ends, moved apart where they would cover each other. */
+static void draw_labels(FILE *out, struct line_end *ends, size_t count, const struct chart_lines *chart, double x)
+{
+    enum { APART = 14 };
+    qsort(ends, count, sizeof *ends, by_place);
+    if (count > 0 && ends[0].place < TOP)
+        ends[0].place = TOP;
+    for (size_t i = 1; i < count; i++)
+        if (ends[i].place < ends[i - 1].place + APART)
+            ends[i].place = ends[i - 1].place + APART;
+    for (size_t i = count; i-- > 0;) {
+        double limit = i + 1 == count ? BOTTOM : ends[i + 1].place - APART;
+        ends[i].place = ends[i].place > limit ? limit : ends[i].place;
+    }
+    for (size_t i = 0; i < count; i++) {
+        char classes[32];
+        snprintf(classes, sizeof classes, "label c%zu", ends[i].series % CHART_COLOURS);
+        put_text(out, x, ends[i].place + 4, classes, chart->series[ends[i].series].label);
+    }
+}
+
+static bool is_shown(const struct chart_lines *chart, double x, double y)
+{
+    return isfinite(x) && isfinite(y) && (!chart->log_x || x > 0) && (!chart->log_y || y > 0);
+}
+
+static void widen(double value, double *low, double *high)
+{
+    *low = value < *low ? value : *low;
+    *high = value > *high ? value : *high;
+}
+
+static size_t longest_label(const struct chart_lines *chart)
+{
+    size_t longest = 0;
+    for (size_t i = 0; i < chart->series_count; i++) {
+        size_t length = strlen(chart->series[i].label);
+        longest = length > longest ? length : longest;
+    }
+    return longest;
+}
+
+void chart_draw_lines(FILE *out, const struct chart_lines *chart)
+{
+    double x_low = INFINITY, x_high = -INFINITY, y_low = INFINITY, y_high = -INFINITY, first = -INFINITY;
+    for (size_t s = 0; s < chart->series_count; s++) {
+        const struct chart_series *series = &chart->series[s];
+        for (size_t i = 0; i < series->count; i++) {
+            if (!is_shown(chart, series->x[i], series->y[i]))
+                continue;
+            widen(series->x[i], &x_low, &x_high);
+            widen(series->y[i], &y_low, &y_high);
+            if (i < 2 && series->y[i] > first)
+                first = series->y[i];
+        }
+    }
+    open_chart(out, chart->title, chart->summary, HEIGHT);
+    if (!(x_high >= x_low)) {
+        put_text(out, WIDTH / 2.0, HEIGHT / 2.0, "name middle", "nothing to show");
+        close_chart(out);
+        return;
+    }
+    /* One run that diverges must not flatten the others to a line. */
+    if (isfinite(first) && y_high > 100 * first)
+        y_high = 100 * first;
+    double right = WIDTH - 14 - 8.2 * (double)longest_label(chart);
+    struct axis x = axis_over(x_low, x_high, chart->log_x, LEFT, right);
+    struct axis y = axis_over(chart->log_y ? y_low : y_low < 0 ? y_low : 0, y_high, chart->log_y, BOTTOM, TOP);
+    x.is_bytes = chart->x_is_bytes;
+    draw_axes(out, &x, &y, chart->x_label, chart->y_label);
+    struct line_end ends[CHART_MOST_SERIES] = {{0}};
+    size_t end_count = 0;
+    for (size_t s = 0; s < chart->series_count && s < CHART_MOST_SERIES; s++) {
+        const struct chart_series *series = &chart->series[s];
+        double last = NAN;
+        fprintf(out, "<polyline class=\"line c%zu\" points=\"", s % CHART_COLOURS);
+        for (size_t i = 0; i < series->count; i++) {
+            if (!is_shown(chart, series->x[i], series->y[i]))
+                continue;
+            last = axis_place(&y, series->y[i]);
+            last = last < TOP - 8 ? TOP - 8 : last; /* out of the picture, at the top */
+            fprintf(out, "%.1f,%.1f ", axis_place(&x, series->x[i]), last);
+        }
+        fputs("\"/>\n", out);
+        if (isfinite(last))
+            ends[end_count++] = (struct line_end){last, s};
+    }
+    draw_labels(out, ends, end_count, chart, right + 6);
+    close_chart(out);
+}
+
+/* ---- bars ---- */
+
+void chart_draw_bars(FILE *out, const struct chart_bars *chart)
+{
+    enum { ROW = 44, LEGEND = 22 };
+    double most = 0;
+    for (size_t row = 0; row < chart->row_count; row++) {
+        double sum = 0;
+        for (size_t part = 0; part < chart->part_count; part++)
+            sum += chart->values[row * chart->part_count + part];
+        most = sum > most ? sum : most;
+    }
+    const int height = ROW * (int)chart->row_count + 2 * LEGEND + 10;
+    open_chart(out, chart->title, chart->summary, height);
+    for (size_t row = 0; row < chart->row_count; row++) {
+        double x = 4, sum = 0, y = (double)row * ROW;
+        const double scale = most > 0 ? (WIDTH - 130) / most : 0;
+        put_text(out, 4, y + 14, "label plain", chart->rows[row]);
+        for (size_t part = 0; part < chart->part_count; part++) {
+            double value = chart->values[row * chart->part_count + part], width = value * scale;
+            sum += value;
+            fprintf(out, "<rect class=\"t%zu\" x=\"%.2f\" y=\"%.1f\" width=\"%.2f\" height=\"16\"><title>", part, x, y + 20, width);
+            put_html(out, chart->parts[part]);
+            fprintf(out, ": %.3g %s</title></rect>\n", value, chart->unit);
+            x += width;
+        }
+        char text[64];
+        snprintf(text, sizeof text, "%.3g %s", sum, chart->unit);
+        put_text(out, x + 6, y + 32, "tick", text);
+    }
+    double x = 4, y = (double)chart->row_count * ROW + 18;
+    for (size_t part = 0; part < chart->part_count; part++) {
+        double width = 24 + 7.2 * (double)strlen(chart->parts[part]);
+        if (x + width > WIDTH) {
+            x = 4;
+            y += LEGEND;
+        }
+        fprintf(out, "<rect class=\"t%zu\" x=\"%.1f\" y=\"%.1f\" width=\"10\" height=\"10\"/>\n", part, x, y - 9);
+        put_text(out, x + 14, y, "tick", chart->parts[part]);
+        x += width;
+    }
+    close_chart(out);
+}
+
+/* ---- histograms ---- */
+
+static void draw_outline(FILE *out, const struct chart_histogram *chart, const struct axis *x, const struct axis *y,
+                         const struct chart_outline *outline, const char *classes)
+{
+    fprintf(out, "<polyline class=\"%s c%u\" points=\"", classes, chart->colour % CHART_COLOURS);
+    for (size_t i = 0; i < chart->bin_count; i++) {
+        double left = chart->first_edge + (double)i / chart->bins_a_decade, right = left + 1 / chart->bins_a_decade;
+        if (left < x->low - 1e-9 || right > x->high + 1e-9)
+            continue;
+        double at = axis_place(y, outline->shares[i]);
+        fprintf(out, "%.1f,%.1f %.1f,%.1f ", axis_place(x, pow(10, left)), at, axis_place(x, pow(10, right)), at);
+    }
+    fputs("\"/>\n", out);
+}
+
+static bool has_mark(const struct axis *x, const struct chart_outline *outline)
+{
+    return isfinite(outline->mark) && log10(outline->mark) >= x->low && log10(outline->mark) <= x->high;
+}
+
+/* The marks, and beside the outer one what they are. */
+static void draw_marks(FILE *out, const struct chart_histogram *chart, const struct axis *x)
+{
+    const struct chart_outline *both[] = {&chart->early, &chart->late};
+    double left = x->end;
+    for (size_t k = 0; k < 2; k++) {
+        if (!has_mark(x, both[k]))
+            continue;
+        double at = axis_place(x, both[k]->mark);
+        left = at < left ? at : left;
+        fprintf(out, "<line class=\"mark %s c%u\" x1=\"%.1f\" x2=\"%.1f\" y1=\"%d\" y2=\"%d\"/>\n", k ? "late" : "early",
+                chart->colour % CHART_COLOURS, at, at, TOP, BOTTOM);
+    }
+    if (left < x->end)
+        put_text(out, left - 6, TOP + 10, "tick end", "selected from here on →");
+}
+
+void chart_draw_histogram(FILE *out, const struct chart_histogram *chart)
+{
+    const struct chart_outline *both[] = {&chart->early, &chart->late};
+    size_t low = chart->bin_count, high = 0;
+    double most = 0;
+    for (size_t k = 0; k < 2; k++) {
+        for (size_t i = 0; both[k]->shares && i < chart->bin_count; i++) {
+            most = both[k]->shares[i] > most ? both[k]->shares[i] : most;
+            if (both[k]->shares[i] > 0.0005) { /* the thin ends are not worth the room */
+                low = i < low ? i : low;
+                high = i > high ? i : high;
+            }
+        }
+    }
+    open_chart(out, chart->title, chart->summary, HEIGHT);
+    if (low > high) {
+        put_text(out, WIDTH / 2.0, HEIGHT / 2.0, "name middle", "the gradient was zero");
+        close_chart(out);
+        return;
+    }
+    struct axis x = {.is_log = true, .start = LEFT, .end = WIDTH - 12};
+    x.low = chart->first_edge + (double)low / chart->bins_a_decade;
+    x.high = chart->first_edge + ((double)high + 1) / chart->bins_a_decade;
+    struct axis y = axis_over(0, most * 100, false, BOTTOM, TOP + 26);
+    struct axis shares = y;
+    shares.low /= 100;
+    shares.high /= 100;
+    draw_axes(out, &x, &y, chart->x_label, "% of elements");
+    if (chart->early.shares)
+        draw_outline(out, chart, &x, &shares, &chart->early, "outline early");
+    if (chart->late.shares)
+        draw_outline(out, chart, &x, &shares, &chart->late, "outline late");
+    draw_marks(out, chart, &x);
+    close_chart(out);
+}

@@ -1,0 +1,56 @@
+/* Charts as SVG inside an HTML page. Colours are the page's: series i has the class "c" i (0 ... CHART_COLOURS - 1), stages "t" i. */
+#ifndef CLI_CHART_H
+#define CLI_CHART_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#define CHART_COLOURS 8
+#define CHART_MOST_SERIES 64
+
+struct chart_series {
+    const char *label; /* short: it stands beside the line's end */
+    const double *x, *y;
+    size_t count; /* points that are not finite are left out */
+};
+
+struct chart_lines {
+    const char *title, *summary; /* for those who cannot see it */
+    const char *x_label, *y_label;
+    bool log_x, log_y, x_is_bytes;
+    const struct chart_series *series;
+    size_t series_count;
+};
+void chart_draw_lines(FILE *out, const struct chart_lines *chart);
+
+/* Horizontal bars, one for each row, each made of parts side by side. */
+struct chart_bars {
+    const char *title, *summary, *unit; /* "ms a step" */
+    const char *const *rows;
+    size_t row_count;
+    const char *const *parts;
+    size_t part_count;
+    const double *values; /* row by row */
+};
+void chart_draw_bars(FILE *out, const struct chart_bars *chart);
+
+/* Two outlines over bins of equal width on a logarithmic axis, each with a mark or none. */
+struct chart_outline {
+    const double *shares; /* of each bin */
+    double mark;          /* a magnitude; not finite: none */
+};
+struct chart_histogram {
+    const char *title, *summary, *x_label;
+    double first_edge, bins_a_decade; /* log10 of the lower edge of bin 0 */
+    size_t bin_count;
+    struct chart_outline early, late; /* early.shares may be NULL */
+    unsigned colour;
+};
+void chart_draw_histogram(FILE *out, const struct chart_histogram *chart);
+
+/* Text with what HTML needs escaped. */
+void put_html(FILE *out, const char *text);
+
+#endif

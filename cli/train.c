@@ -1,0 +1,234 @@
+/* `tersegrad train`: distributed training on this machine or under mpirun, with any codec, side by side. */
+#include "train.h"
+
+#include "commands.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* What no mpirun has set is rank 0 of its own. */
+static bool is_first_process(void)
+{
+    static const char *const names[] = {"OMPI_COMM_WORLD_RANK", "PMI_RANK"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        const char *rank = getenv(names[i]);
+        if (rank)
+            return strcmp(rank, "0") == 0;
+    }
+    return true;
+}
+
+static void tell_failure(void *context, const char *message)
+{
+    const struct train_live *live = context;
+    complain(live->command, "%s", message);
+}
+
+static bool show_results(const struct train_options *options, const struct train_settings *settings,
+                         const struct train_report *report, struct message *message)
+{
+    if (options->report && !train_write_report(options->report, settings, report, message))
+        return false;
+    if (options->json) {
+        train_print_json(report, train_algorithm_choices[settings->algorithm], stdout);
+        return true;
+    }
+    train_print_table(report, stdout);
+    if (options->report)
+        printf("\nreport: %s\n", options->report);
+    return true;
+}
+
+static bool close_log(FILE *log, const char *path, struct message *message)
+{
+    bool was_bad = ferror(log) != 0;
+    errno = 0;
+    if (fclose(log) == 0 && !was_bad)
+        return true;
+    return fail(message, "cannot write the log '%s': %s", path, errno ? strerror(errno) : "write error");
+}
+
+/* A page that cannot be written must not cost a night of training. */
+static bool can_write_beside(const char *path, struct message *message)
+{
+    const char *slash = strrchr(path, '/');
+    char folder[4096];
+    snprintf(folder, sizeof folder, "%.*s", slash ? (int)(slash - path) + 1 : 1, slash ? path : ".");
+    return access(folder, W_OK) == 0 || fail(message, "cannot write '%s': %s", path, strerror(errno));
+}
+
+static bool run_settings(const struct command *command, const struct train_options *options, const struct train_settings *settings,
+                         struct train_report *report, bool *speaks, struct message *message)
+{
+    struct train_live live = {.settings = settings, .command = command->name};
+    *report = (struct train_report){0};
+    if (options->report && is_first_process() && !can_write_beside(options->report, message))
+        return false;
+    if (options->log && is_first_process()) {
+        live.log = fopen(options->log, settings->resume ? "a" : "w");
+        if (!live.log)
+            return fail(message, "cannot write the log '%s': %s", options->log, strerror(errno));
+    }
+    struct train_observer observer = {
+        .context = &live, .on_step = train_live_step, .on_end = train_live_end, .on_failure = tell_failure};
+    bool is_well = train(settings, &observer, report, speaks, message);
+    if (live.is_shown)
+        progress_end(&live.progress);
+    if (live.log && !close_log(live.log, options->log, message))
+        is_well = false;
+    return is_well && (!*speaks || show_results(options, settings, report, message));
+}
+
+/* Wrong usage is the same on every rank of a job: the first says so, and the others are silent until it is past. Returns what stderr was. */
+static int quieten(void)
+{
+    if (is_first_process())
+        return -1;
+    int kept = dup(STDERR_FILENO), nowhere = open("/dev/null", O_WRONLY);
+    if (nowhere >= 0) {
+        dup2(nowhere, STDERR_FILENO);
+        close(nowhere);
+    }
+    return kept;
+}
+
+static void speak_again(int *kept)
+{
+    if (*kept >= 0) {
+        dup2(*kept, STDERR_FILENO);
+        close(*kept);
+    }
+    *kept = -1;
+}
+
+static int refuse(const struct command *command, const struct message *message)
+{
+    complain(command->name, "%s", message->text);
+    fprintf(stderr, "Try 'tersegrad %s --help'.\n", command->name);
+    return EXIT_USAGE;
+}
+
+static int run_and_tell(const struct command *command, const struct train_options *options, const struct train_settings *settings,
+                        struct train_report *report, int *kept)
+{
+    struct message message = {""};
+    bool speaks = true;
+    speak_again(kept);
+    bool is_well = run_settings(command, options, settings, report, &speaks, &message);
+    if (!is_well && speaks && is_first_process())
+        complain(command->name, "%s", message.text);
+    train_report_free(report);
+    return is_well ? EXIT_DONE : EXIT_FAILED;
+}
+
+static int run_train(const struct command *command, int argc, char **argv)
+{
+    struct train_options options = {
+        .data = "synthetic:rows=20000,features=64,classes=10,spread=6",
+        .device = "cpu",
+        .workers = 4,
+        .batch = 32,
+        .seed = 1,
+        .every = 100,
+    };
+    const char *operands[OPERANDS_MAX];
+    struct message message = {""};
+    struct train_settings *settings = malloc(sizeof *settings);
+    struct train_report *report = malloc(sizeof *report);
+    int exit_code = EXIT_FAILED;
+    int kept = quieten();
+    if (!settings || !report)
+        complain(command->name, "no memory");
+    else if (!options_parse(command, argc, argv, &options, operands, &exit_code))
+        ; /* it has said why */
+    else if (!train_settings_fill(&options, settings, &message) || !train_check(settings, &message))
+        exit_code = refuse(command, &message);
+    else
+        exit_code = run_and_tell(command, &options, settings, report, &kept);
+    free(settings);
+    free(report);
+    /* The launcher kills all ranks as soon as one has failed: time for the first to say why. */
+    if (exit_code == EXIT_USAGE && !is_first_process())
+        sleep(2);
+    return exit_code;
+}
+
+#define AT(field) .offset = offsetof(struct train_options, field)
+static const struct option train_option_table[] = {
+    {.name = "--data", .kind = OPTION_TEXT, .value = "DATA", AT(data),
+     .summary = "syn-256|syn-512|syn-1024|syn-20k; synthetic:rows=,test=,features=,noise=,\n"
+                "classes=,clusters=,spread=; a directory with MNIST's or CIFAR-10's files;\n"
+                "a LIBSVM file (FILE.t is its test set); X.npy,Y.npy[,XTEST.npy,YTEST.npy]\n"
+                "(default synthetic:rows=20000,features=64,classes=10,spread=6)"},
+    {.name = "--model", .kind = OPTION_TEXT, .value = "MODEL", AT(model),
+     .summary = "linear[:bias], logistic[:bias], softmax, mlp:SIZE,SIZE,...\n(default: what suits the data)"},
+    {.name = "--workers", .kind = OPTION_NUMBER, .value = "N", .low = 1, .high = TRAIN_MOST_WORKERS, AT(workers),
+     .summary = "ranks, each a thread (default 4); under mpirun its ranks"},
+    {.name = "--batch", .kind = OPTION_NUMBER, .value = "N", .low = 1, .high = 1000000, AT(batch),
+     .summary = "rows that a worker takes for a step (default 32)"},
+    {.name = "--lr", .kind = OPTION_REAL, .value = "RATE", .real_low = 1e-12, .real_high = 1e12, AT(lr),
+     .summary = "learning rate (default 0.02 for least squares, else 0.1)"},
+    {.name = "--momentum", .kind = OPTION_REAL, .value = "M", .real_low = 0, .real_high = 0.9999, AT(momentum),
+     .summary = "of the optimiser (default 0); feedback dgc has its own and takes none here"},
+    {.name = "--weight-decay", .kind = OPTION_REAL, .value = "D", .real_low = 0, .real_high = 1, AT(weight_decay),
+     .summary = "adds D times the weights to the gradient (default 0)"},
+    {.name = "--schedule", .kind = OPTION_CHOICE, .value = "NAME", .choices = train_schedule_choices, AT(schedule),
+     .summary = "constant|linear|cosine|step: of the learning rate; step divides it by 10 after\n"
+                "half and again after three quarters of the steps (default constant)"},
+    {.name = "--steps", .kind = OPTION_NUMBER, .value = "N", .low = 1, .high = UINT64_C(1) << 40, AT(steps),
+     .summary = "steps in all (default 500)"},
+    {.name = "--epochs", .kind = OPTION_REAL, .value = "E", .real_low = 1e-6, .real_high = 1e9, AT(epochs),
+     .summary = "instead of --steps: passes of all workers together over the data"},
+    {.name = "--seed", .kind = OPTION_NUMBER, .value = "N", .high = UINT64_MAX, AT(seed),
+     .summary = "of data, weights, order and draws (default 1)"},
+    {.name = "--codec", .kind = OPTION_LIST, .value = "SPEC", AT(codecs),
+     .summary = "may be given again: one run each, from the same start\n(default none, qsgd and topk:density=0.01)"},
+    {.name = "--feedback", .kind = OPTION_LIST, .value = "SPEC", AT(feedbacks),
+     .summary = "none|ef|ecq:alpha=,beta=|dgc:momentum=; one for all runs, or one for each codec\n"
+                "(default ef for sparsifiers and onebit, else none)"},
+    {.name = "--insist", .kind = OPTION_FLAG, AT(insist),
+     .summary = "run feedback that is refused because it would diverge"},
+    {.name = "--algorithm", .kind = OPTION_CHOICE, .value = "NAME", .choices = train_algorithm_choices, AT(algorithm),
+     .summary = "sgd|qsvrg (default sgd)"},
+    {.name = "--reduce", .kind = OPTION_CHOICE, .value = "NAME", .choices = train_reduce_choices, AT(reduce),
+     .summary = "gather|shard|auto (default auto)"},
+    {.name = "--min-size", .kind = OPTION_NUMBER, .value = "N", .high = UINT64_MAX, AT(min_size),
+     .summary = "tensors of fewer elements are not compressed (default 0)"},
+    {.name = "--warmup", .kind = OPTION_NUMBER, .value = "N", .high = UINT64_MAX, AT(warmup),
+     .summary = "nothing is compressed in the first N steps (default 0)"},
+    {.name = "--density-schedule", .kind = OPTION_TEXT, .value = "LIST", AT(density_schedule),
+     .summary = "STEP:DENSITY,...: from that step on, sparsifiers take that share;\n"
+                "dgc:STEPS: 25 %, 6.25 %, 1.5625 %, 0.4 %, 0.1 %, each for that many steps"},
+    {.name = "--nonfinite", .kind = OPTION_CHOICE, .value = "NAME", .choices = train_nonfinite_choices, AT(nonfinite),
+     .summary = "stop|skip|drop: what infinities and NaN in a gradient do (default stop)"},
+    {.name = "--log", .kind = OPTION_TEXT, .value = "FILE.jsonl", AT(log), .summary = "write a JSON object for every step"},
+    {.name = "--report", .kind = OPTION_TEXT, .value = "FILE.html", AT(report), .summary = "write a page with charts"},
+    {.name = "--checkpoint", .kind = OPTION_TEXT, .value = "FILE", AT(checkpoint),
+     .summary = "save everything there, again and again"},
+    {.name = "--every", .kind = OPTION_NUMBER, .value = "N", .low = 1, .high = UINT64_MAX, AT(every),
+     .summary = "steps between checkpoints (default 100)"},
+    {.name = "--resume", .kind = OPTION_TEXT, .value = "FILE", AT(resume),
+     .summary = "go on from a checkpoint, with the options it was made with; --steps may be larger"},
+    {.name = "--device", .kind = OPTION_TEXT, .value = "NAME", AT(device), .summary = "where codecs run (default cpu)"},
+    OPTION_JSON(struct train_options),
+    {0},
+};
+
+const struct command train_command = {
+    .name = "train",
+    .summary = "train a model on several workers, with any codec",
+    .description =
+        "Trains the same model once for each codec and shows what each one costs: every worker computes the\n"
+        "gradient of its own batch, compresses it, exchanges frames and takes the mean; all hold the same weights\n"
+        "to the bit. Workers are threads; under mpirun they are its ranks, without a flag.",
+    .options = train_option_table,
+    .examples = "  tersegrad train\n"
+                "  tersegrad train --data syn-512 --codec none --codec qsgd:levels=4,norm=l2,bucket=0 --steps 1500\n"
+                "  tersegrad train --data mnist/ --model mlp:256,128 --codec topk:density=0.001 --report report.html\n"
+                "  tersegrad train --checkpoint run.ckpt --every 100\n"
+                "  mpirun -np 4 tersegrad train --json",
+    .run = run_train,
+};

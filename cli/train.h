@@ -1,0 +1,58 @@
+/* The parts of `tersegrad train`: from options to settings, what is shown on the way, and what is left at the end. */
+#ifndef CLI_TRAIN_H
+#define CLI_TRAIN_H
+
+#include "options.h"
+#include "terminal.h"
+#include "train/train.h"
+
+#include <stdio.h>
+
+/* The options as they were typed. */
+struct train_options {
+    const char *data, *model, *device;
+    uint64_t workers, batch, steps, seed, min_size, warmup, every;
+    double lr, momentum, weight_decay, epochs;
+    struct text_list codecs, feedbacks;
+    int schedule, algorithm, reduce, nonfinite;
+    const char *density_schedule;
+    const char *log, *report, *checkpoint, *resume;
+    bool insist, json;
+};
+
+extern const char *const train_schedule_choices[], *const train_algorithm_choices[], *const train_reduce_choices[],
+    *const train_nonfinite_choices[];
+
+/* False with a sentence where an option makes no sense. */
+bool train_settings_fill(const struct train_options *options, struct train_settings *settings, struct message *message);
+
+/* The live line, and the log: rank 0 tells, these show. */
+struct train_live {
+    const struct train_settings *settings;
+    struct progress progress;
+    bool is_shown; /* there is a progress bar for this run */
+    char label[40]; /* of the bar: short, so that the figures have room on a line of 80 */
+    size_t run;
+    uint64_t start_ns, spoken_ns;
+    FILE *log;
+    const char *command;
+};
+void train_live_step(void *context, const struct train_progress *progress);
+void train_live_end(void *context, size_t run, const struct train_result *result);
+
+void train_print_table(const struct train_report *report, FILE *out);
+void train_print_json(const struct train_report *report, const char *algorithm, FILE *out);
+
+/* One self-contained page. */
+bool train_write_report(const char *path, const struct train_settings *settings, const struct train_report *report,
+                        struct message *message);
+
+/* "1.23 MB". Returns `text`. */
+#define BYTES_TEXT 16
+const char *bytes_text(double bytes, char text[BYTES_TEXT]);
+
+/* "qsgd:levels=7, ef": what a run is called. Returns `text`. */
+#define RUN_NAME (2 * TG_SPEC_TEXT + 4)
+const char *run_name(const struct train_codec *codec, char text[RUN_NAME]);
+
+#endif

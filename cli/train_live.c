@@ -1,0 +1,117 @@
+/* What `tersegrad train` shows while it works, on stderr: on a terminal a line that moves, elsewhere one line for each run and one every
+ * ten seconds; and the log. */
+#include "train.h"
+
+#include "json_writer.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <string.h>
+
+#define TEN_SECONDS UINT64_C(10000000000)
+
+const char *bytes_text(double bytes, char text[BYTES_TEXT])
+{
+    static const char *const units[] = {"B", "kB", "MB", "GB", "TB", "PB"};
+    size_t unit = 0;
+    for (; bytes >= 999.5 && unit + 1 < sizeof units / sizeof *units; unit++)
+        bytes /= 1000;
+    snprintf(text, BYTES_TEXT, unit == 0 || bytes >= 99.95 ? "%.0f %s" : bytes >= 9.995 ? "%.1f %s" : "%.2f %s", bytes, units[unit]);
+    return text;
+}
+
+const char *run_name(const struct train_codec *codec, char text[RUN_NAME])
+{
+    bool has_feedback = codec->feedback.kind != TG_FEEDBACK_NONE;
+    snprintf(text, RUN_NAME, "%s%s%s", codec->codec_text, has_feedback ? ", " : "", has_feedback ? codec->feedback_text : "");
+    return text;
+}
+
+/* ---- the line ---- */
+
+static void describe(const struct train_progress *progress, char *text, size_t capacity)
+{
+    char bytes[BYTES_TEXT];
+    int used = snprintf(text, capacity, "loss %.4g", progress->point ? progress->point->loss : progress->loss);
+    if (progress->point && isfinite(progress->point->accuracy))
+        used += snprintf(text + used, capacity - (size_t)used, "  %.1f %% right", 100 * progress->point->accuracy);
+    snprintf(text + used, capacity - (size_t)used, "  %s  %.1fx", bytes_text((double)progress->bytes_sent, bytes), progress->ratio);
+}
+
+static void show(struct train_live *live, const struct train_progress *progress)
+{
+    char text[160], name[RUN_NAME];
+    uint64_t now = clock_ns();
+    if (!live->is_shown || live->run != progress->run) {
+        live->run = progress->run;
+        live->is_shown = true;
+        live->start_ns = live->spoken_ns = now;
+        const char *codec = live->settings->runs[live->run].codec_text;
+        snprintf(live->label, sizeof live->label, "%zu/%zu %.*s", live->run + 1, live->settings->run_count,
+                 (int)(strcspn(codec, ":") < 16 ? strcspn(codec, ":") : 16), codec);
+        progress_start(&live->progress, live->label);
+    }
+    describe(progress, text, sizeof text);
+    progress_update(&live->progress, (double)progress->step / (double)progress->steps, text);
+    if (!live->progress.terminal && now - live->spoken_ns >= TEN_SECONDS) {
+        live->spoken_ns = now;
+        fprintf(stderr, "%s: step %" PRIu64 " of %" PRIu64 "  %s\n", run_name(&live->settings->runs[live->run], name), progress->step,
+                progress->steps, text);
+    }
+}
+
+/* ---- the log: a JSON object on each line ---- */
+
+static void put_field(FILE *out, const char *name, double value)
+{
+    if (isfinite(value))
+        fprintf(out, ", \"%s\": %.9g", name, value);
+    else
+        fprintf(out, ", \"%s\": null", name);
+}
+
+static void write_log(const struct train_live *live, const struct train_progress *progress)
+{
+    FILE *out = live->log;
+    const struct train_codec *codec = &live->settings->runs[progress->run];
+    fprintf(out, "{\"run\": %zu, \"codec\": \"%s\", \"feedback\": \"%s\", \"step\": %" PRIu64, progress->run, codec->codec_text,
+            codec->feedback_text, progress->step);
+    put_field(out, "batch_loss", progress->loss);
+    put_field(out, "lr", progress->lr);
+    fprintf(out, ", \"bytes_sent\": %" PRIu64, progress->bytes_sent);
+    put_field(out, "ratio", progress->ratio);
+    fprintf(out, ", \"skipped\": %s", progress->skipped ? "true" : "false");
+    if (progress->is_point) {
+        put_field(out, "loss", progress->point->loss);
+        put_field(out, "accuracy", progress->point->accuracy);
+        put_field(out, "distance_to_optimum", progress->point->distance);
+        put_field(out, "residual_norm", progress->point->residual_norm);
+    }
+    fputs("}\n", out);
+    fflush(out);
+}
+
+void train_live_step(void *context, const struct train_progress *progress)
+{
+    struct train_live *live = context;
+    show(live, progress);
+    if (live->log)
+        write_log(live, progress);
+}
+
+void train_live_end(void *context, size_t run, const struct train_result *result)
+{
+    struct train_live *live = context;
+    char name[RUN_NAME], bytes[BYTES_TEXT];
+    if (live->is_shown)
+        progress_end(&live->progress);
+    live->is_shown = false;
+    fprintf(stderr, "%s: loss %.4g", run_name(&live->settings->runs[run], name), result->final_loss);
+    if (isfinite(result->accuracy))
+        fprintf(stderr, ", accuracy %.2f %%", 100 * result->accuracy);
+    fprintf(stderr, " after %" PRIu64 " steps; sent %s, ratio %.1f", result->steps, bytes_text((double)result->bytes_sent, bytes),
+            result->ratio);
+    if (result->skipped)
+        fprintf(stderr, "; %" PRIu64 " steps skipped", result->skipped);
+    fputc('\n', stderr);
+}

@@ -1,0 +1,155 @@
+/* From the options of `tersegrad train` to settings. */
+#include "train.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+const char *const train_schedule_choices[] = {
+    [SCHEDULE_CONSTANT] = "constant", [SCHEDULE_LINEAR] = "linear", [SCHEDULE_COSINE] = "cosine", [SCHEDULE_STEP] = "step", NULL};
+const char *const train_algorithm_choices[] = {[ALGORITHM_SGD] = "sgd", [ALGORITHM_QSVRG] = "qsvrg", NULL};
+const char *const train_reduce_choices[] = {[TG_AUTO] = "auto", [TG_GATHER] = "gather", [TG_SHARD] = "shard", NULL};
+const char *const train_nonfinite_choices[] = {
+    [TG_NONFINITE_STOP] = "stop", [TG_NONFINITE_SKIP] = "skip", [TG_NONFINITE_DROP] = "drop", NULL};
+
+/* What `tersegrad train` alone compares. */
+static const struct {
+    const char *codec, *feedback;
+} standard_runs[] = {
+    {"none", "none"},
+    {"qsgd", "none"},
+    {"topk:density=0.01", "ef"},
+};
+
+/* ---- codecs and feedback ---- */
+
+/* A sparsifier or a sign without feedback loses most of the gradient for good. */
+static const char *standard_feedback(const tg_spec *spec)
+{
+    tg_codec_info info;
+    for (size_t i = 0; tg_codec_list(i, &info) == TG_OK; i++)
+        if (info.id == spec->codec && (info.sparse || strcmp(info.name, "onebit") == 0))
+            return "ef";
+    return "none";
+}
+
+static bool add_run(struct train_settings *settings, const char *codec, const char *feedback, struct message *message)
+{
+    struct train_codec *run = &settings->runs[settings->run_count];
+    tg_error error = {""};
+    tg_status status = tg_spec_parse(codec, &run->codec, &error);
+    if (status == TG_OK && !feedback)
+        feedback = standard_feedback(&run->codec);
+    if (status == TG_OK)
+        status = tg_feedback_parse(feedback, &run->feedback, &error);
+    if (status != TG_OK)
+        return fail(message, "%s", library_message(status, &error));
+    if (strlen(codec) >= sizeof run->codec_text || strlen(feedback) >= sizeof run->feedback_text)
+        return fail(message, "a spec may have %d characters, and this has more: '%.40s...'", TG_SPEC_TEXT - 1, codec);
+    strcpy(run->codec_text, codec);
+    strcpy(run->feedback_text, feedback);
+    settings->run_count++;
+    return true;
+}
+
+static bool fill_runs(const struct train_options *options, struct train_settings *settings, struct message *message)
+{
+    const struct text_list *codecs = &options->codecs, *feedbacks = &options->feedbacks;
+    const size_t count = codecs->count ? codecs->count : sizeof standard_runs / sizeof *standard_runs;
+    if (feedbacks->count > 1 && feedbacks->count != codecs->count)
+        return fail(message, "--feedback is given %zu times and --codec %zu times; give one --feedback for all, or one for each codec",
+                    feedbacks->count, codecs->count);
+    for (size_t i = 0; i < count; i++) {
+        const char *codec = codecs->count ? codecs->items[i] : standard_runs[i].codec;
+        const char *feedback = feedbacks->count == 0 ? (codecs->count ? NULL : standard_runs[i].feedback)
+                                                     : feedbacks->items[feedbacks->count == 1 ? 0 : i];
+        if (!add_run(settings, codec, feedback, message))
+            return false;
+    }
+    return true;
+}
+
+/* ---- the density schedule ---- */
+
+/* DGC's: a quarter, and from then on a quarter of that, down to a thousandth. */
+static bool fill_dgc_schedule(const char *text, struct train_settings *settings, struct message *message)
+{
+    static const double densities[] = {0.25, 0.0625, 0.015625, 0.004, 0.001};
+    char *end;
+    unsigned long long steps = strtoull(text, &end, 10);
+    if (*text < '0' || *text > '9' || *end || steps < 1 || steps > UINT64_C(1) << 40)
+        return fail(message, "--density-schedule dgc:STEPS takes a whole number of steps, not '%s'", text);
+    for (size_t i = 0; i < sizeof densities / sizeof *densities; i++)
+        settings->changes[settings->change_count++] = (tg_density_change){.from_step = i * steps, .density = densities[i]};
+    return true;
+}
+
+static bool fill_changes(const char *text, struct train_settings *settings, struct message *message)
+{
+    static const char *const form = "--density-schedule takes STEP:DENSITY,STEP:DENSITY,... with increasing steps and densities above 0 "
+                                    "and up to 1, or dgc:STEPS";
+    if (!text)
+        return true;
+    if (strncmp(text, "dgc:", 4) == 0)
+        return fill_dgc_schedule(text + 4, settings, message);
+    for (const char *at = text;;) {
+        char *end;
+        unsigned long long step = strtoull(at, &end, 10);
+        bool has_step = *at >= '0' && *at <= '9' && *end == ':';
+        const char *number = has_step ? end + 1 : at;
+        double density = strtod(number, &end);
+        bool is_plain = end > number && strspn(number, "0123456789.eE-") >= (size_t)(end - number);
+        size_t count = settings->change_count;
+        if (!has_step || !is_plain || !(density > 0 && density <= 1) || (*end && *end != ',') || count == TRAIN_MOST_CHANGES ||
+            (count > 0 && step <= settings->changes[count - 1].from_step))
+            return fail(message, "%s, not '%s'", form, text);
+        settings->changes[settings->change_count++] = (tg_density_change){step, density};
+        if (!*end)
+            return true;
+        at = end + 1;
+    }
+}
+
+/* ---- the launcher ---- */
+
+/* mpirun leaves its mark in the environment, each kind its own. */
+static const char *mpi_module(void)
+{
+    if (getenv("OMPI_COMM_WORLD_SIZE"))
+        return "openmpi";
+    if (getenv("PMI_SIZE"))
+        return "mpich";
+    return NULL;
+}
+
+bool train_settings_fill(const struct train_options *options, struct train_settings *settings, struct message *message)
+{
+    *settings = (struct train_settings){
+        .data = options->data,
+        .model = options->model,
+        .workers = (uint32_t)options->workers,
+        .batch = options->batch,
+        .lr = options->lr,
+        .momentum = options->momentum,
+        .weight_decay = options->weight_decay,
+        .schedule = (enum train_schedule)options->schedule,
+        .steps = options->steps,
+        .epochs = options->epochs,
+        .seed = options->seed,
+        .insist = options->insist,
+        .algorithm = (enum train_algorithm)options->algorithm,
+        .reduce = (tg_algorithm)options->reduce,
+        .min_size = options->min_size,
+        .warmup = options->warmup,
+        .nonfinite = (tg_nonfinite_step)options->nonfinite,
+        .device = options->device,
+        .checkpoint = options->checkpoint,
+        .every = options->every,
+        .resume = options->resume,
+        .mpi = mpi_module(),
+    };
+    if (options->steps && options->epochs > 0)
+        return fail(message, "--steps and --epochs say the same thing in two ways; give one of them");
+    if (!options->steps && !(options->epochs > 0))
+        settings->steps = 500;
+    return fill_runs(options, settings, message) && fill_changes(options->density_schedule, settings, message);
+}

@@ -1,0 +1,77 @@
+/* `gather`: every frame to every rank, which adds them up in rank order. Steps: one all-gather for each parcel. */
+#include <string.h>
+
+#include "base/status.h"
+#include "frame/decode.h"
+#include "reduce/reducer.h"
+
+static tg_frame *frames_of(const tg_reduction *r, size_t piece) { return r->taken + piece * r->reducer->world; }
+
+static void send(tg_reduction *r, size_t number)
+{
+    tg_reducer *reducer = r->reducer;
+    tg_leg *leg = &r->parcels[number];
+    const tg_parcel *parcel = &r->plan->parcels[number];
+    size_t at = TG_MESSAGE_HEADER;
+    for (size_t i = parcel->first; !tg_reduction_lost(r) && i < parcel->first + parcel->count; i++) {
+        const tg_piece *piece = &r->plan->pieces[i];
+        tg_encode_report report;
+        if (!tg_piece_encode(r, piece, tg_codec_in(r, piece->tensor), (uint32_t)i, leg->out + at, leg->out_capacity - at, &report))
+            break;
+        tg_piece_note(r, piece, &report);
+        frames_of(r, i)[reducer->rank] = (tg_frame){leg->out + at, report.bytes};
+        at += report.bytes;
+    }
+    const bool whole = !tg_reduction_lost(r);
+    tg_leg_seal(r, leg, whole ? (uint32_t)parcel->count : 0, 0, leg->out);
+    tg_leg_send_all(reducer, leg, whole ? at : TG_MESSAGE_HEADER);
+}
+
+static void take_from(tg_reduction *r, size_t number, uint32_t peer)
+{
+    const tg_parcel *parcel = &r->plan->parcels[number];
+    tg_message message;
+    tg_cursor extra, frames;
+    if (!tg_leg_open(r, &r->parcels[number], peer, &message, &extra, &frames))
+        return;
+    for (size_t i = parcel->first; i < parcel->first + parcel->count; i++) {
+        const tg_piece *piece = &r->plan->pieces[i];
+        const tg_due due = {.tensor = piece->tensor,
+                            .spec = tg_spec_in(r, piece->tensor),
+                            .dtype = r->gradients[piece->tensor].dtype,
+                            .count = piece->count,
+                            .draw = (uint32_t)i};
+        if (!tg_piece_take(r, peer, &frames, &due, &frames_of(r, i)[peer]))
+            return;
+    }
+    tg_leg_close(r, peer, &message, (uint32_t)parcel->count, &extra, &frames);
+}
+
+static void take(tg_reduction *r, size_t number)
+{
+    for (uint32_t peer = 0; peer < r->reducer->world; peer++)
+        if (peer != r->reducer->rank && !tg_reduction_lost(r))
+            take_from(r, number, peer);
+}
+
+static void apply(tg_reduction *r)
+{
+    tg_reducer *reducer = r->reducer;
+    for (size_t i = 0; i < r->plan->piece_count; i++) {
+        const tg_tensor out = tg_piece_of(r, &r->plan->pieces[i]);
+        /* The frames were checked or made here, so this cannot fail. */
+        (void)!tg_decode_mean(reducer->device, frames_of(r, i), reducer->world, 1.0f / (float)reducer->world, reducer->wide, &out, NULL);
+    }
+}
+
+static void undo(tg_reduction *r)
+{
+    for (size_t i = 0; i < r->plan->piece_count; i++) {
+        const tg_piece *piece = &r->plan->pieces[i];
+        const tg_frame sent = frames_of(r, i)[r->reducer->rank];
+        if (sent.data && r->reducer->tensors[piece->tensor].feedback)
+            (void)!tg_feedback_return_piece(r->reducer->tensors[piece->tensor].feedback, sent, piece->first, NULL);
+    }
+}
+
+const tg_algorithm_functions tg_gather = {.algorithm = TG_GATHER, .send = send, .take = take, .apply = apply, .undo = undo};

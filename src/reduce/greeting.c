@@ -1,0 +1,80 @@
+/* Making and comparing greetings. */
+#include "reduce/greeting.h"
+
+#include "base/status.h"
+
+enum { ENTRY = 2 * TG_GREETING_FIELDS };
+
+static const char *const option_texts[TG_GREETING_OPTIONS] = {
+    [TG_GREETING_ALGORITHM] = "algorithm",
+    [TG_GREETING_NONFINITE] = "policy for values that are not finite",
+    [TG_GREETING_SEED] = "seed",
+    [TG_GREETING_MIN_SIZE] = "minimum size",
+    [TG_GREETING_WARMUP] = "number of warm-up steps",
+    [TG_GREETING_SCHEDULE] = "density schedule",
+    [TG_GREETING_DEPTH] = "depth",
+    [TG_GREETING_CHUNK] = "chunk size",
+    [TG_GREETING_STATE] = "history: it was resumed from another step",
+};
+
+static const char *const field_texts[TG_GREETING_FIELDS] = {"name", "count or dtype", "codec", "feedback"};
+
+static uint32_t entries(uint32_t tensor_count) { return tensor_count < TG_GREETING_ENTRIES ? tensor_count : TG_GREETING_ENTRIES; }
+
+static uint16_t digest16(const tg_kernels *kernels, const void *bytes, size_t size) { return (uint16_t)kernels->digest(bytes, size); }
+
+uint32_t tg_greeting_begin(uint8_t *greeting, uint32_t tensor_count)
+{
+    const uint32_t size = TG_GREETING_HEAD + ENTRY * entries(tensor_count);
+    memset(greeting, 0, size);
+    tg_store32(greeting, tensor_count);
+    return size;
+}
+
+void tg_greeting_option_set(const tg_kernels *kernels, uint8_t *greeting, tg_greeting_option option, const void *bytes, size_t size)
+{
+    tg_store16(greeting + 4 + 2 * (size_t)option, digest16(kernels, bytes, size));
+}
+
+void tg_greeting_tensor(const tg_kernels *kernels, uint8_t *greeting, uint32_t number, const tg_reducer_tensor *tensor)
+{
+    uint8_t *entry = greeting + TG_GREETING_HEAD + ENTRY * (size_t)(number % TG_GREETING_ENTRIES);
+    uint8_t shape[9], codec[12], feedback[17];
+    tg_store64(shape, tensor->count);
+    shape[8] = (uint8_t)tensor->dtype;
+    codec[0] = tensor->codec.codec;
+    codec[1] = tensor->codec.choices;
+    tg_store16(codec + 2, tensor->codec.levels);
+    tg_store32(codec + 4, tensor->codec.bucket);
+    tg_store32(codec + 8, tensor->codec.amount);
+    feedback[0] = (uint8_t)tensor->feedback.kind;
+    tg_store_float(feedback + 1, tensor->feedback.alpha);
+    tg_store_float(feedback + 5, tensor->feedback.beta);
+    tg_store_float(feedback + 9, tensor->feedback.momentum);
+    tg_store_float(feedback + 13, tensor->feedback.clip);
+    const uint16_t digests[TG_GREETING_FIELDS] = {digest16(kernels, tensor->name, strlen(tensor->name)),
+                                                  digest16(kernels, shape, sizeof shape), digest16(kernels, codec, sizeof codec),
+                                                  digest16(kernels, feedback, sizeof feedback)};
+    for (unsigned i = 0; i < TG_GREETING_FIELDS; i++) /* rotated, so that two tensors that change places are seen */
+        tg_store16(entry + 2 * i, (uint16_t)(tg_load16(entry + 2 * i) * 3 + digests[i]));
+}
+
+tg_status tg_greeting_compare(const uint8_t *ours, tg_cursor theirs, const char *const *names, tg_error *error)
+{
+    const uint32_t count = tg_load32(ours), their_count = tg_cursor_u32(&theirs);
+    if (theirs.short_read)
+        return tg_fail(error, TG_CORRUPT, "its greeting is too short");
+    if (their_count != count)
+        return tg_fail(error, TG_LAYOUT_MISMATCH, "it reduces %u tensors and this rank %u", their_count, count);
+    for (unsigned i = 0; i < TG_GREETING_OPTIONS; i++)
+        if (tg_cursor_u16(&theirs) != tg_load16(ours + 4 + 2 * i))
+            return tg_fail(error, TG_LAYOUT_MISMATCH, "it has another %s", option_texts[i]);
+    for (uint32_t entry = 0; entry < entries(count); entry++)
+        for (unsigned i = 0; i < TG_GREETING_FIELDS; i++)
+            if (tg_cursor_u16(&theirs) != tg_load16(ours + TG_GREETING_HEAD + ENTRY * (size_t)entry + 2 * i))
+                return tg_fail(error, TG_LAYOUT_MISMATCH, "it has another %s for tensor %u ('%.60s' here)", field_texts[i], entry,
+                               names[entry]);
+    if (theirs.short_read || theirs.left > 0)
+        return tg_fail(error, TG_CORRUPT, "its greeting has a wrong length");
+    return TG_OK;
+}

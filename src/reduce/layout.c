@@ -1,0 +1,182 @@
+/* What travels how: which spec and codec a tensor has in a step, where it may be cut, and which algorithm suits. */
+#include <inttypes.h>
+#include <string.h>
+
+#include "base/status.h"
+#include "codec/codec.h"
+#include "frame/encode.h"
+#include "reduce/reducer.h"
+
+enum {
+    CHUNK = 1 << 20,            /* elements of a message: half a megabyte at 4 bits */
+    LARGEST_GRAIN = 1 << 22,    /* a bucket that does not fit blocks may make cuts this coarse */
+    SMALLEST_BALANCED = 1 << 16, /* elements of a sparse tensor that is worth cutting */
+    SMALL_VOLUME = 256 << 10,   /* bytes that a rank may receive before volume matters more than another round */
+};
+
+static uint32_t amount_at(const tg_reducer *r, const tg_reducing_tensor *t, uint64_t step)
+{
+    uint32_t amount = t->spec.amount;
+    if (t->sparse && !(t->spec.choices & TG_CHOICE_BY_K))
+        for (size_t i = 0; i < r->options.schedule_count && r->options.schedule[i].from_step <= step; i++)
+            amount = r->amounts[i];
+    return amount;
+}
+
+tg_spec tg_spec_in(const tg_reduction *reduction, uint32_t tensor)
+{
+    const tg_reducing_tensor *t = &reduction->reducer->tensors[tensor];
+    if (reduction->dense)
+        return *tg_codec_spec(reduction->reducer->plain);
+    tg_spec spec = t->spec;
+    spec.amount = amount_at(reduction->reducer, t, reduction->step);
+    return spec;
+}
+
+tg_codec *tg_codec_in(tg_reduction *reduction, uint32_t tensor)
+{
+    tg_reducer *r = reduction->reducer;
+    tg_codec *codec = reduction->dense ? r->plain : r->codecs[r->tensors[tensor].codec];
+    (void)tg_codec_retune(codec, tg_spec_in(reduction, tensor).amount); /* it was made for the largest */
+    return codec;
+}
+
+size_t tg_frame_room(const tg_reducer *r, bool dense, uint32_t tensor, uint64_t count)
+{
+    const tg_reducing_tensor *t = &r->tensors[tensor];
+    if (dense)
+        return tg_frame_bound(r->plain, count);
+    /* A part's list may have up to twice the segments that the bound of a whole allows for, at 9 bytes for every 8192 elements. */
+    return tg_frame_bound(r->codecs[t->codec], count) + (t->sparse ? (size_t)(t->most / 512) + 32 : 0);
+}
+
+/* ---- cutting ---- */
+
+static uint64_t common_multiple(uint64_t a, uint64_t b)
+{
+    uint64_t x = a, y = b;
+    while (y > 0) {
+        const uint64_t rest = x % y;
+        x = y;
+        y = rest;
+    }
+    return a / x * b;
+}
+
+/* Where a tensor may be cut so that what is sent does not depend on it: whole blocks, whole buckets. A sparsifier chooses among all elements,
+ * and a bucket of 0 is the whole vector. */
+static uint64_t grain_of(const tg_reducing_tensor *t)
+{
+    if (t->sparse)
+        return 0;
+    const tg_codec_row *row = tg_codec_row_of(t->spec.codec);
+    bool has_buckets = false;
+    for (size_t i = 0; row->parameters[i]; i++)
+        has_buckets = has_buckets || row->parameters[i] == &tg_parameter_bucket;
+    if (!has_buckets)
+        return TG_BLOCK;
+    const uint64_t grain = t->spec.bucket == 0 ? 0 : common_multiple(TG_BLOCK, t->spec.bucket);
+    return grain <= LARGEST_GRAIN ? grain : 0;
+}
+
+/* Sparse tensors that are large enough to have a part of them summed by every rank. */
+static bool is_balanced(const tg_reducer *r, const tg_reducing_tensor *t)
+{
+    return r->functions->has_results && t->sparse && t->given.count >= SMALLEST_BALANCED && t->given.count >= 64 * (uint64_t)r->world;
+}
+
+bool tg_piece_is_sparse(const tg_reduction *reduction, const tg_piece *piece)
+{
+    return !reduction->dense && reduction->reducer->tensors[piece->tensor].sparse;
+}
+
+static bool make_plan(tg_reducer *r, bool dense, tg_plan *plan)
+{
+    tg_plan_tensor *tensors = malloc((r->tensor_count + 1) * sizeof *tensors);
+    for (size_t i = 0; tensors && i < r->tensor_count; i++)
+        tensors[i] = (tg_plan_tensor){.count = r->tensors[i].given.count,
+                                      .grain = dense ? TG_BLOCK : grain_of(&r->tensors[i]),
+                                      .balanced = !dense && is_balanced(r, &r->tensors[i])};
+    const uint32_t owners = r->functions->has_results ? r->world : 1;
+    const bool made = tensors && tg_plan_make(tensors, r->tensor_count, r->options.chunk, owners, &r->arena, plan);
+    free(tensors);
+    return made;
+}
+
+/* ---- codecs ---- */
+
+/* The spec that a tensor's codec is made for: the largest density it will have. */
+static tg_spec largest_spec(const tg_reducer *r, const tg_reducing_tensor *t)
+{
+    tg_spec spec = t->spec;
+    if (t->sparse && !(spec.choices & TG_CHOICE_BY_K))
+        for (size_t i = 0; i < r->options.schedule_count; i++)
+            spec.amount = r->amounts[i] > spec.amount ? r->amounts[i] : spec.amount;
+    return spec;
+}
+
+/* One codec for all tensors of a spec, with room for the largest piece of any. */
+static tg_status make_codecs(tg_reducer *r, tg_error *error)
+{
+    for (size_t i = 0; i < r->tensor_count; i++) {
+        const tg_spec spec = r->tensors[i].spec, largest = largest_spec(r, &r->tensors[i]);
+        size_t first = 0; /* the first tensor with this spec */
+        while (memcmp(&r->tensors[first].spec, &spec, sizeof spec) != 0)
+            first++;
+        if (first < i) {
+            r->tensors[i].codec = r->tensors[first].codec;
+            continue;
+        }
+        uint64_t most = 0;
+        for (size_t p = 0; p < r->coded.piece_count; p++)
+            if (memcmp(&r->tensors[r->coded.pieces[p].tensor].spec, &spec, sizeof spec) == 0 && r->coded.pieces[p].count > most)
+                most = r->coded.pieces[p].count;
+        tg_status status = tg_codec_create(r->device, &largest, most, &r->codecs[r->codec_count], error);
+        if (status != TG_OK)
+            return status;
+        r->tensors[i].codec = r->codec_count++;
+    }
+    const tg_spec none = {.codec = 0};
+    const uint64_t largest = r->functions->has_results && r->coded.largest > r->dense.largest ? r->coded.largest : r->dense.largest;
+    return tg_codec_create(r->device, &none, largest, &r->plain, error);
+}
+
+/* ---- the choice ---- */
+
+/* About how many bytes a rank's frames of a step take. */
+static uint64_t volume(const tg_reducer *r)
+{
+    uint64_t bytes = 0;
+    for (size_t i = 0; i < r->tensor_count; i++) {
+        const tg_reducing_tensor *t = &r->tensors[i];
+        const uint64_t count = t->given.count, bits = t->spec.codec == 0 ? 8 * tg_dtype_size(t->given.dtype) : 8;
+        bytes += t->sparse ? 5 * tg_spec_selected(&t->spec, count) : bits * count / 8;
+    }
+    return bytes;
+}
+
+/* gather receives (world - 1) times a rank's volume V, shard about 2 V in one more round. So gather where there is next to nothing to be
+ * saved, in volume or because it is small. */
+static tg_algorithm choose(const tg_reducer *r)
+{
+    if (r->options.algorithm != TG_AUTO)
+        return r->options.algorithm;
+    return r->world <= 2 || (r->world - 1) * volume(r) <= SMALL_VOLUME ? TG_GATHER : TG_SHARD;
+}
+
+tg_status tg_reducer_lay_out(tg_reducer *r, tg_error *error)
+{
+    if (r->options.chunk == 0)
+        r->options.chunk = CHUNK;
+    r->algorithm = r->stats.algorithm = choose(r);
+    r->functions = r->algorithm == TG_SHARD ? &tg_shard : &tg_gather;
+    for (size_t i = 0; i < r->tensor_count; i++) { /* a threshold selector may take a third more than it aims at */
+        const tg_spec largest = largest_spec(r, &r->tensors[i]);
+        const uint64_t count = r->tensors[i].given.count, most = tg_spec_selected(&largest, count) * 4 / 3 + 1;
+        r->tensors[i].most = most < count ? most : count;
+        r->tensors[i].largest = largest.amount;
+    }
+    if (!make_plan(r, false, &r->coded) || (r->options.warmup > 0 && !make_plan(r, true, &r->dense)))
+        return tg_fail(error, TG_OUT_OF_MEMORY, "no memory for the plan of %zu tensors", r->tensor_count);
+    return make_codecs(r, error);
+}

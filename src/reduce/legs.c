@@ -1,0 +1,163 @@
+/* The exchanges of a reduction: their buffers, and messages on their way in and out. */
+#include "base/status.h"
+#include "reduce/reducer.h"
+
+static void prepare(tg_reducer *r, tg_leg *leg, tg_message_kind kind, tg_exchange_kind exchange, uint32_t number)
+{
+    leg->kind = kind;
+    leg->number = number;
+    leg->send = tg_arena_take(&r->arena, r->world, sizeof *leg->send);
+    leg->send_size = tg_arena_take(&r->arena, r->world, sizeof *leg->send_size);
+    leg->receive = tg_arena_take(&r->arena, r->world, sizeof *leg->receive);
+    leg->capacity = tg_arena_take(&r->arena, r->world, sizeof *leg->capacity);
+    leg->received = tg_arena_take(&r->arena, r->world, sizeof *leg->received);
+    leg->exchange = (tg_exchange){.kind = exchange,
+                                  .world = r->world,
+                                  .send = leg->send,
+                                  .send_size = leg->send_size,
+                                  .receive = leg->receive,
+                                  .capacity = leg->capacity,
+                                  .received = leg->received};
+}
+
+/* Room for what goes out, and for what comes from every other rank. */
+static void give_room(tg_reducer *r, tg_leg *leg, size_t out, const size_t *in)
+{
+    leg->out = tg_arena_take(&r->arena, out, 1);
+    leg->out_capacity = out;
+    for (uint32_t peer = 0; !r->arena.failed && peer < r->world; peer++) {
+        if (peer == r->rank)
+            continue;
+        leg->capacity[peer] = in[peer];
+        leg->receive[peer] = tg_arena_take(&r->arena, in[peer], 1);
+    }
+}
+
+static void make_leg(tg_reducer *r, tg_leg *leg, tg_message_kind kind, uint32_t number, size_t room, size_t *in)
+{
+    prepare(r, leg, kind, TG_ALL_GATHER, number);
+    for (uint32_t peer = 0; peer < r->world; peer++)
+        in[peer] = room;
+    give_room(r, leg, room, in);
+}
+
+/* Most bytes of the frames of a parcel that `owner` is sent, or sends as a result; 0 where the plan is shorter. */
+static size_t parcel_room(const tg_reducer *r, const tg_plan *plan, size_t parcel, uint32_t owner)
+{
+    size_t room = 0;
+    for (size_t i = 0; parcel < plan->parcel_count && i < plan->parcels[parcel].count; i++) {
+        const tg_piece *piece = &plan->pieces[plan->parcels[parcel].first + i];
+        if (tg_goes_to(piece, owner))
+            room += tg_frame_room(r, plan == &r->dense, piece->tensor, piece->count);
+        if (r->functions->has_results) /* proposals for a balanced piece's borders */
+            room += 4 * (size_t)r->world;
+    }
+    return room;
+}
+
+static size_t message_room(const tg_reducer *r, size_t parcel, uint32_t owner)
+{
+    const size_t coded = parcel_room(r, &r->coded, parcel, owner), dense = parcel_room(r, &r->dense, parcel, owner);
+    return TG_MESSAGE_HEADER + (coded > dense ? coded : dense);
+}
+
+/* gather: everybody's frames to everybody. */
+static void make_gather_leg(tg_reducer *r, tg_reduction *reduction, size_t p, size_t *in)
+{
+    make_leg(r, &reduction->parcels[p], TG_MESSAGE_GRADIENTS, (uint32_t)p, message_room(r, p, 0), in);
+}
+
+/* shard: to each owner its parts, and from each owner its results. */
+static void make_shard_legs(tg_reducer *r, tg_reduction *reduction, size_t p, size_t *in)
+{
+    tg_leg *parts = &reduction->parcels[p], *results = &reduction->results[p];
+    prepare(r, parts, TG_MESSAGE_PARTS, TG_ALL_TO_ALL, (uint32_t)p);
+    parts->places = tg_arena_take(&r->arena, r->world + (uint64_t)1, sizeof *parts->places);
+    size_t out = 0;
+    for (uint32_t peer = 0; parts->places && peer < r->world; peer++) {
+        parts->places[peer] = out;
+        out += message_room(r, p, peer);
+        parts->places[peer + 1] = out;
+        in[peer] = message_room(r, p, r->rank);
+    }
+    if (!r->arena.failed)
+        give_room(r, parts, out, in);
+    prepare(r, results, TG_MESSAGE_RESULTS, TG_ALL_GATHER, (uint32_t)p);
+    for (uint32_t peer = 0; peer < r->world; peer++)
+        in[peer] = message_room(r, p, peer);
+    if (!r->arena.failed)
+        give_room(r, results, in[r->rank], in);
+}
+
+bool tg_legs_make(tg_reducer *r, tg_reduction *reduction)
+{
+    size_t *in = calloc(r->world, sizeof *in);
+    const size_t parcels = r->coded.parcel_count > r->dense.parcel_count ? r->coded.parcel_count : r->dense.parcel_count;
+    reduction->parcels = tg_arena_take(&r->arena, parcels, sizeof *reduction->parcels);
+    reduction->results = tg_arena_take(&r->arena, r->functions->has_results ? parcels : 0, sizeof *reduction->results);
+    if (!in || r->arena.failed) {
+        r->arena.failed = true;
+        free(in);
+        return false;
+    }
+    make_leg(r, &reduction->greeting, TG_MESSAGE_GREETING, 0, TG_MESSAGE_HEADER + TG_GREETING_MOST, in);
+    make_leg(r, &reduction->greeting_verdict, TG_MESSAGE_VERDICT, TG_VERDICT_ON_GREETING, TG_MESSAGE_HEADER + TG_VERDICT_BYTES, in);
+    make_leg(r, &reduction->verdicts, TG_MESSAGE_VERDICT, TG_VERDICT_ON_STEP, TG_MESSAGE_HEADER + TG_VERDICT_BYTES, in);
+    for (size_t p = 0; p < parcels && !r->arena.failed; p++) {
+        if (r->functions->has_results)
+            make_shard_legs(r, reduction, p, in);
+        else
+            make_gather_leg(r, reduction, p, in);
+    }
+    free(in);
+    return !r->arena.failed;
+}
+
+void tg_leg_send_all(tg_reducer *r, tg_leg *leg, size_t size)
+{
+    for (uint32_t peer = 0; peer < r->world; peer++) {
+        leg->send[peer] = leg->out;
+        leg->send_size[peer] = peer == r->rank ? 0 : size;
+    }
+}
+
+void tg_leg_seal(tg_reduction *r, const tg_leg *leg, uint32_t frames, uint32_t extra, uint8_t *bytes)
+{
+    const tg_reducer *reducer = r->reducer;
+    const tg_message message = {.kind = leg->kind,
+                                .step = r->step,
+                                .rank = reducer->rank,
+                                .world = reducer->world,
+                                .number = leg->number,
+                                .frames = frames,
+                                .layout = reducer->layout,
+                                .extra = extra,
+                                .abstain = tg_reduction_lost(r) && leg->kind != TG_MESSAGE_VERDICT &&
+                                           leg->kind != TG_MESSAGE_GREETING};
+    tg_message_seal(reducer->kernels, &message, bytes);
+}
+
+bool tg_leg_open(tg_reduction *r, tg_leg *leg, uint32_t peer, tg_message *message, tg_cursor *extra, tg_cursor *frames)
+{
+    tg_reducer *reducer = r->reducer;
+    const tg_message expected = {.kind = leg->kind,
+                                 .step = r->step,
+                                 .rank = peer,
+                                 .world = reducer->world,
+                                 .number = leg->number,
+                                 .layout = reducer->layout};
+    tg_error why;
+    tg_status status = tg_message_open(reducer->kernels, leg->receive[peer], leg->received[peer], &expected, message, extra, frames, &why);
+    if (status != TG_OK)
+        tg_reduction_fail(r, status == TG_LAYOUT_MISMATCH ? status : TG_SKIPPED, "rank %u on a message from rank %u: %.150s", reducer->rank,
+                          peer, why.message);
+    else if (message->abstain)
+        r->doomed = true;
+    return status == TG_OK && !message->abstain;
+}
+
+void tg_leg_close(tg_reduction *r, uint32_t peer, const tg_message *message, uint32_t due, const tg_cursor *extra, const tg_cursor *frames)
+{
+    if (frames->left > 0 || extra->left > 0 || message->frames != due)
+        tg_reduction_fail(r, TG_SKIPPED, "rank %u got a message from rank %u with more in it than is due", r->reducer->rank, peer);
+}

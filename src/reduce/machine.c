@@ -1,0 +1,336 @@
+/* The step machine: which exchange is next, what is done with what came, and how ranks agree on the outcome. */
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/fpenv.h"
+#include "base/status.h"
+#include "reduce/reducer.h"
+
+void tg_reduction_fail(tg_reduction *r, tg_status status, const char *text, ...)
+{
+    if (r->verdict.status != TG_OK)
+        return;
+    va_list arguments;
+    va_start(arguments, text);
+    (void)vsnprintf(r->verdict.text, sizeof r->verdict.text, text, arguments);
+    va_end(arguments);
+    r->verdict.status = status;
+}
+
+/* ---- begin ---- */
+
+static tg_status check_gradients(const tg_reducer *r, const tg_tensor *gradients, tg_error *error)
+{
+    for (size_t i = 0; i < r->tensor_count; i++) {
+        const tg_reducer_tensor *t = &r->tensors[i].given;
+        if (gradients[i].count != t->count || gradients[i].dtype != t->dtype)
+            return tg_fail(error, TG_SHAPE_MISMATCH, "the gradient of tensor '%.60s' has %" PRIu64 " elements of dtype %d; the reducer was made "
+                           "for %" PRIu64 " of dtype %d", t->name, gradients[i].count, (int)gradients[i].dtype, t->count, (int)t->dtype);
+        if (!gradients[i].data && t->count > 0)
+            return tg_fail(error, TG_INVALID_ARGUMENT, "the gradient of tensor '%.60s' has no data", t->name);
+    }
+    return TG_OK;
+}
+
+static void reset_leg(tg_leg *leg) { leg->handed = leg->fed = false; }
+
+static void reset(tg_reduction *r, uint64_t step)
+{
+    tg_reducer *reducer = r->reducer;
+    r->active = true;
+    r->step = step;
+    r->number = reducer->begun++;
+    r->dense = step < reducer->options.warmup;
+    r->plan = r->dense ? &reducer->dense : &reducer->coded;
+    r->verdict.status = r->outcome.status = TG_OK;
+    r->verdict.text[0] = r->outcome.text[0] = '\0';
+    r->doomed = r->settled = false;
+    r->greets = !reducer->greeted && reducer->world > 1;
+    r->parcels_handed = r->parcels_fed = r->results_handed = r->results_fed = 0;
+    reset_leg(&r->greeting);
+    reset_leg(&r->greeting_verdict);
+    reset_leg(&r->verdicts);
+    for (size_t i = 0; i < r->plan->parcel_count; i++) {
+        reset_leg(&r->parcels[i]);
+        if (reducer->functions->has_results)
+            reset_leg(&r->results[i]);
+    }
+    const size_t frames = r->plan->piece_count * reducer->world * sizeof(tg_frame);
+    memset(r->taken, 0, frames);
+    if (reducer->functions->has_results) {
+        memset(r->sent, 0, frames);
+        memset(r->summed, 0, frames);
+        tg_sparse_reset(r);
+    }
+    memset(r->reports, 0, reducer->tensor_count * sizeof *r->reports);
+}
+
+tg_status tg_reduce_begin(tg_reducer *reducer, const tg_tensor *gradients, uint64_t step, tg_reduction **reduction, tg_error *error)
+{
+    if (!reducer || !reduction || (!gradients && reducer->tensor_count > 0))
+        return tg_fail(error, TG_INVALID_ARGUMENT, "tg_reduce_begin needs a reducer, its gradients and a place for the reduction");
+    tg_status status = check_gradients(reducer, gradients, error);
+    if (status != TG_OK)
+        return status;
+    tg_reduction *r = &reducer->reductions[reducer->begun % reducer->options.depth];
+    if (r->active)
+        return tg_fail(error, TG_INVALID_ARGUMENT, "%u reductions are under way, as many as the reducer's depth", reducer->options.depth);
+    reset(r, step);
+    for (size_t i = 0; i < reducer->tensor_count; i++) {
+        const tg_reducing_tensor *t = &reducer->tensors[i];
+        r->gradients[i] = gradients[i];
+        r->clips[i] = t->feedback && t->feedback->momentum ? tg_feedback_clip(t->feedback, &gradients[i]) : 1;
+        reducer->stats.float32_bytes += 4 * gradients[i].count;
+        reducer->stats.ring_bytes += 8 * gradients[i].count * (reducer->world - 1) / reducer->world;
+    }
+    *reduction = r;
+    return tg_succeed(error);
+}
+
+/* ---- next ---- */
+
+static void write_verdict(tg_reduction *r, tg_leg *leg)
+{
+    const uint32_t extra = tg_verdict_write(&r->verdict, leg->out + TG_MESSAGE_HEADER);
+    tg_leg_seal(r, leg, 0, extra, leg->out);
+    tg_leg_send_all(r->reducer, leg, TG_MESSAGE_HEADER + extra);
+}
+
+static void write_greeting(tg_reduction *r, tg_leg *leg)
+{
+    memcpy(leg->out + TG_MESSAGE_HEADER, r->reducer->greeting, r->reducer->greeting_size);
+    tg_leg_seal(r, leg, 0, r->reducer->greeting_size, leg->out);
+    tg_leg_send_all(r->reducer, leg, TG_MESSAGE_HEADER + r->reducer->greeting_size);
+}
+
+static tg_leg *make_parcel(tg_reduction *r)
+{
+    const double start = tg_seconds();
+    const size_t number = r->parcels_handed++;
+    r->reducer->functions->send(r, number);
+    r->reducer->stats.encode_seconds += tg_seconds() - start;
+    return &r->parcels[number];
+}
+
+/* The next leg, filled in; NULL if there is none for now. */
+static tg_leg *next_leg(tg_reduction *r)
+{
+    if (r->settled)
+        return NULL;
+    if (r->greets && !r->greeting_verdict.fed) {
+        if (!r->greeting.handed) {
+            write_greeting(r, &r->greeting);
+            return &r->greeting;
+        }
+        if (!r->greeting.fed || r->greeting_verdict.handed)
+            return NULL;
+        write_verdict(r, &r->greeting_verdict);
+        return &r->greeting_verdict;
+    }
+    const bool results = r->reducer->functions->has_results;
+    if (results && r->results_handed < r->parcels_fed)
+        return &r->results[r->results_handed++];
+    if (r->parcels_handed < r->plan->parcel_count)
+        return make_parcel(r);
+    const size_t due = r->plan->parcel_count;
+    if (r->verdicts.handed || r->parcels_fed < due || (results && r->results_fed < due))
+        return NULL;
+    write_verdict(r, &r->verdicts);
+    return &r->verdicts;
+}
+
+/* A world of one: everything that would come from others is there already. */
+static void go_alone(tg_reduction *r)
+{
+    const tg_algorithm_functions *f = r->reducer->functions;
+    for (size_t i = 0; i < r->plan->parcel_count; i++) {
+        (void)make_parcel(r);
+        f->take(r, i);
+        if (f->has_results)
+            f->take_results(r, i);
+    }
+    r->outcome = r->verdict;
+    r->settled = true;
+}
+
+tg_status tg_reduce_next(tg_reduction *reduction, tg_exchange **exchange, tg_error *error)
+{
+    if (!reduction || !exchange || !reduction->active)
+        return tg_fail(error, TG_INVALID_ARGUMENT, "tg_reduce_next needs a reduction that is under way, and a place for the exchange");
+    tg_fp_mode before = tg_fp_enter();
+    tg_leg *leg = NULL;
+    if (reduction->reducer->world > 1)
+        leg = next_leg(reduction);
+    else if (!reduction->settled)
+        go_alone(reduction);
+    tg_fp_leave(before);
+    if (leg) {
+        leg->handed = true;
+        for (uint32_t peer = 0; peer < reduction->reducer->world; peer++)
+            reduction->reducer->stats.bytes_sent += leg->send_size[peer];
+    }
+    *exchange = leg ? &leg->exchange : NULL;
+    return tg_succeed(error);
+}
+
+/* ---- feed ---- */
+
+static void take_greetings(tg_reduction *r)
+{
+    const tg_reducer *reducer = r->reducer;
+    for (uint32_t peer = 0; peer < reducer->world; peer++) {
+        tg_message message;
+        tg_cursor extra, frames;
+        tg_error why;
+        if (peer == reducer->rank || !tg_leg_open(r, &r->greeting, peer, &message, &extra, &frames))
+            continue;
+        tg_status status = tg_greeting_compare(reducer->greeting, extra, reducer->names, &why);
+        if (status != TG_OK)
+            tg_reduction_fail(r, status, "rank %u differs from rank %u: %.150s", peer, reducer->rank, why.message);
+    }
+}
+
+/* Every rank's verdict: the lowest rank that has something to say is heard, so all come to the same outcome. A verdict that cannot be read
+ * means that this rank does not know what the others know. */
+static tg_status take_verdicts(tg_reduction *r, tg_leg *leg, tg_error *error)
+{
+    const tg_reducer *reducer = r->reducer;
+    const tg_verdict own = r->verdict;
+    tg_verdict outcome = {.status = TG_OK};
+    for (uint32_t rank = 0; rank < reducer->world; rank++) {
+        tg_message message;
+        tg_cursor extra, frames;
+        tg_verdict theirs = own;
+        if (rank != reducer->rank) {
+            r->verdict.status = TG_OK; /* so that what is wrong with this message is recorded */
+            if (!tg_leg_open(r, leg, rank, &message, &extra, &frames) || !tg_verdict_read(extra, &theirs) || frames.left > 0)
+                return tg_fail(error, TG_EXCHANGE, "the verdict of rank %u on step %" PRIu64 " cannot be read (%.100s), so rank %u cannot know "
+                               "whether the others applied it", rank, r->step, r->verdict.text, reducer->rank);
+        }
+        if (outcome.status == TG_OK && theirs.status != TG_OK)
+            outcome = theirs;
+    }
+    r->verdict = own;
+    if (leg == &r->verdicts || outcome.status != TG_OK) {
+        r->outcome = outcome;
+        r->settled = true;
+    } else {
+        r->reducer->greeted = true;
+    }
+    return TG_OK;
+}
+
+/* The leg that an exchange belongs to, if it was handed out and has not been fed; they are fed in order. */
+static tg_leg *leg_of(tg_reduction *r, const tg_exchange *exchange)
+{
+    enum { CANDIDATES = 5 };
+    tg_leg *candidates[CANDIDATES] = {&r->greeting, &r->greeting_verdict, &r->verdicts,
+                                      r->parcels_fed < r->parcels_handed ? &r->parcels[r->parcels_fed] : NULL,
+                                      r->results_fed < r->results_handed ? &r->results[r->results_fed] : NULL};
+    for (size_t i = 0; i < CANDIDATES; i++)
+        if (candidates[i] && &candidates[i]->exchange == exchange && candidates[i]->handed && !candidates[i]->fed)
+            return candidates[i];
+    return NULL;
+}
+
+static tg_status feed(tg_reduction *r, tg_leg *leg, tg_error *error)
+{
+    const tg_algorithm_functions *f = r->reducer->functions;
+    switch (leg->kind) {
+    case TG_MESSAGE_GREETING: take_greetings(r); break;
+    case TG_MESSAGE_VERDICT: return take_verdicts(r, leg, error);
+    case TG_MESSAGE_RESULTS:
+        r->results_fed++;
+        f->take_results(r, leg->number);
+        break;
+    default:
+        r->parcels_fed++;
+        f->take(r, leg->number);
+    }
+    return TG_OK;
+}
+
+tg_status tg_reduce_feed(tg_reduction *reduction, tg_exchange *exchange, tg_error *error)
+{
+    if (!reduction || !exchange || !reduction->active)
+        return tg_fail(error, TG_INVALID_ARGUMENT, "tg_reduce_feed needs a reduction that is under way, and its exchange");
+    tg_leg *leg = leg_of(reduction, exchange);
+    if (!leg)
+        return tg_fail(error, TG_INVALID_ARGUMENT, "this exchange is not the one that is due: feed them in the order they came");
+    const uint32_t world = reduction->reducer->world;
+    for (uint32_t peer = 0; peer < world; peer++) {
+        if (peer == reduction->reducer->rank)
+            continue;
+        if (leg->received[peer] > leg->capacity[peer])
+            return tg_fail(error, TG_INVALID_ARGUMENT, "rank %u is said to have sent %zu bytes, with room for %zu", peer, leg->received[peer],
+                           leg->capacity[peer]);
+        reduction->reducer->stats.bytes_received += leg->received[peer];
+    }
+    leg->fed = true;
+    const double start = tg_seconds();
+    tg_fp_mode before = tg_fp_enter();
+    tg_status status = feed(reduction, leg, error);
+    tg_fp_leave(before);
+    reduction->reducer->stats.verify_seconds += tg_seconds() - start;
+    return status == TG_OK ? tg_succeed(error) : status;
+}
+
+/* ---- end ---- */
+
+/* The residuals' norm over all tensors, and how it grows, as tg_stats has it for one. */
+static void note_residuals(tg_reducer *r, bool applied)
+{
+    double squares = 0;
+    for (size_t i = 0; i < r->tensor_count; i++) {
+        const tg_reducing_tensor *t = &r->tensors[i];
+        if (!t->feedback)
+            continue;
+        /* Since it was compressed, a part of it may have returned. */
+        const bool changed = !applied || (t->sparse && r->functions->has_results);
+        const double norm = changed ? tg_feedback_norm(t->feedback) : t->feedback->stats.residual_norm;
+        squares += norm * norm;
+    }
+    const double before = r->stats.residual_norm, norm = __builtin_sqrt(squares);
+    const uint64_t steps = r->stats.applied + r->stats.skipped;
+    r->stats.residual_norm = norm;
+    if (steps > 1 && before > 0)
+        r->stats.residual_growth += (norm / before - r->stats.residual_growth) / (double)(steps - 1 < 32 ? steps - 1 : 32);
+}
+
+static void conclude(tg_reduction *r, bool applied)
+{
+    tg_reducer *reducer = r->reducer;
+    const double start = tg_seconds();
+    tg_fp_mode before = tg_fp_enter();
+    if (applied)
+        reducer->functions->apply(r);
+    else
+        reducer->functions->undo(r);
+    reducer->stats.applied += applied;
+    reducer->stats.skipped += !applied;
+    note_residuals(reducer, applied);
+    tg_fp_leave(before);
+    reducer->stats.decode_seconds += tg_seconds() - start;
+    r->active = false;
+}
+
+tg_status tg_reduce_end(tg_reduction *reduction, tg_error *error)
+{
+    if (!reduction || !reduction->active)
+        return tg_fail(error, TG_INVALID_ARGUMENT, "tg_reduce_end needs a reduction that is under way");
+    if (!reduction->settled)
+        return tg_fail(error, TG_INVALID_ARGUMENT, "the reduction still has exchanges to make; abandon it to give up");
+    const tg_verdict outcome = reduction->outcome;
+    conclude(reduction, outcome.status == TG_OK);
+    if (outcome.status == TG_OK)
+        return tg_succeed(error);
+    return tg_fail(error, outcome.status, "step %" PRIu64 " was not applied: %s", reduction->step, outcome.text);
+}
+
+void tg_reduce_abandon(tg_reduction *reduction)
+{
+    if (reduction && reduction->active)
+        conclude(reduction, false);
+}

@@ -1,0 +1,127 @@
+/* Sealing and opening messages. */
+#include "reduce/message.h"
+
+#include <inttypes.h>
+
+#include "base/status.h"
+
+static const uint8_t magic[4] = {'T', 'G', 'M', 'S'};
+enum { VERSION = 0, FLAG_ABSTAIN = 1, CHECKSUM_AT = 44, FRAME_HEADER = 64, FRAME_PAYLOAD_AT = 32 };
+
+static const char *const kind_texts[TG_MESSAGE_KINDS] = {"greeting", "gradients", "parts", "results", "verdict"};
+
+/* Of the header up to its checksum, and of the extra part behind it by way of its digest. */
+static uint32_t checksum(const tg_kernels *kernels, const uint8_t *bytes, uint32_t extra)
+{
+    uint8_t both[CHECKSUM_AT + 8];
+    memcpy(both, bytes, CHECKSUM_AT);
+    tg_store64(both + CHECKSUM_AT, kernels->digest(bytes + TG_MESSAGE_HEADER, extra));
+    return (uint32_t)kernels->digest(both, sizeof both);
+}
+
+void tg_message_seal(const tg_kernels *kernels, const tg_message *m, uint8_t *bytes)
+{
+    memcpy(bytes, magic, sizeof magic);
+    bytes[4] = VERSION;
+    bytes[5] = (uint8_t)m->kind;
+    bytes[6] = m->abstain ? FLAG_ABSTAIN : 0;
+    bytes[7] = 0;
+    tg_store64(bytes + 8, m->step);
+    tg_store32(bytes + 16, m->rank);
+    tg_store32(bytes + 20, m->world);
+    tg_store32(bytes + 24, m->number);
+    tg_store32(bytes + 28, m->frames);
+    tg_store64(bytes + 32, m->layout);
+    tg_store32(bytes + 40, m->extra);
+    tg_store32(bytes + CHECKSUM_AT, checksum(kernels, bytes, m->extra));
+}
+
+static tg_status compare(const tg_message *expected, const tg_message *m, tg_error *error)
+{
+    if (m->kind != expected->kind)
+        return tg_fail(error, TG_CORRUPT, "a message of %s came where %s were due", kind_texts[m->kind], kind_texts[expected->kind]);
+    if (m->rank != expected->rank)
+        return tg_fail(error, TG_CORRUPT, "the message says that it is from rank %u", m->rank);
+    if (m->world != expected->world)
+        return tg_fail(error, TG_LAYOUT_MISMATCH, "its world has %u ranks and this one's %u", m->world, expected->world);
+    if (m->kind != TG_MESSAGE_VERDICT && m->step != expected->step) /* a verdict may be on just that */
+        return tg_fail(error, TG_LAYOUT_MISMATCH, "it is at step %" PRIu64 " and this rank at step %" PRIu64, m->step, expected->step);
+    if (m->number != expected->number)
+        return tg_fail(error, TG_CORRUPT, "message %u of its step came where %u was due", m->number, expected->number);
+    const bool introduction = m->kind == TG_MESSAGE_GREETING || (m->kind == TG_MESSAGE_VERDICT && m->number == TG_VERDICT_ON_GREETING);
+    if (!introduction && m->layout != expected->layout)
+        return tg_fail(error, TG_LAYOUT_MISMATCH, "its reducer has another layout");
+    return TG_OK;
+}
+
+tg_status tg_message_open(const tg_kernels *kernels, const void *data, size_t size, const tg_message *expected, tg_message *message,
+                          tg_cursor *extra, tg_cursor *frames, tg_error *error)
+{
+    const uint8_t *bytes = data;
+    if (size < TG_MESSAGE_HEADER)
+        return tg_fail(error, TG_TRUNCATED, "%zu bytes came, too few for a message", size);
+    if (memcmp(bytes, magic, sizeof magic) != 0)
+        return tg_fail(error, TG_CORRUPT, "what came is no message: it starts with %02x %02x %02x %02x", bytes[0], bytes[1], bytes[2],
+                       bytes[3]);
+    if (bytes[4] != VERSION)
+        return tg_fail(error, TG_UNKNOWN_VERSION, "the message has version %u; tersegrad %s reads version %d", bytes[4], TG_VERSION_TEXT,
+                       VERSION);
+    const tg_message m = {.kind = (tg_message_kind)bytes[5],
+                          .abstain = bytes[6] & FLAG_ABSTAIN,
+                          .step = tg_load64(bytes + 8),
+                          .rank = tg_load32(bytes + 16),
+                          .world = tg_load32(bytes + 20),
+                          .number = tg_load32(bytes + 24),
+                          .frames = tg_load32(bytes + 28),
+                          .layout = tg_load64(bytes + 32),
+                          .extra = tg_load32(bytes + 40)};
+    if (m.extra > size - TG_MESSAGE_HEADER)
+        return tg_fail(error, TG_TRUNCATED, "the message was cut short");
+    if (checksum(kernels, bytes, m.extra) != tg_load32(bytes + CHECKSUM_AT))
+        return tg_fail(error, TG_CHECKSUM_MISMATCH, "the message was damaged");
+    if (bytes[5] >= TG_MESSAGE_KINDS || bytes[6] & ~FLAG_ABSTAIN || bytes[7] != 0 || (m.abstain && m.frames > 0))
+        return tg_fail(error, TG_CORRUPT, "the message breaks a rule of its format");
+    tg_status status = compare(expected, &m, error);
+    if (status != TG_OK)
+        return status;
+    *message = m;
+    *extra = tg_cursor_over(bytes + TG_MESSAGE_HEADER, m.extra);
+    *frames = tg_cursor_over(bytes + TG_MESSAGE_HEADER + m.extra, size - TG_MESSAGE_HEADER - m.extra);
+    return tg_succeed(error);
+}
+
+bool tg_message_frame(tg_cursor *frames, tg_frame *frame)
+{
+    if (frames->left < FRAME_HEADER)
+        return false;
+    const uint64_t payload = tg_load64(frames->at + FRAME_PAYLOAD_AT);
+    if (payload > frames->left - FRAME_HEADER)
+        return false;
+    const size_t size = FRAME_HEADER + (size_t)payload;
+    const uint8_t *bytes = tg_cursor_take(frames, size);
+    *frame = (tg_frame){bytes, size};
+    return bytes != NULL;
+}
+
+uint32_t tg_verdict_write(const tg_verdict *verdict, uint8_t *extra)
+{
+    const size_t length = strlen(verdict->text);
+    tg_store32(extra, (uint32_t)verdict->status);
+    memcpy(extra + 4, verdict->text, length);
+    return 4 + (uint32_t)length;
+}
+
+bool tg_verdict_read(tg_cursor extra, tg_verdict *verdict)
+{
+    const uint32_t status = tg_cursor_u32(&extra);
+    if (extra.short_read || status >= TG_STATUS_COUNT || extra.left >= TG_VERDICT_TEXT)
+        return false;
+    verdict->status = (tg_status)status;
+    const size_t length = extra.left;
+    memcpy(verdict->text, tg_cursor_take(&extra, length), length);
+    verdict->text[length] = '\0';
+    for (size_t i = 0; i < length; i++) /* it goes to a terminal */
+        if ((unsigned char)verdict->text[i] < ' ' || verdict->text[i] == 127)
+            verdict->text[i] = '?';
+    return true;
+}

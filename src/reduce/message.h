@@ -1,0 +1,57 @@
+/* Messages between ranks: a header, an extra part that depends on the kind, and frames (docs/collectives.md). Whatever arrives is
+ * untrusted until it has been opened here. */
+#ifndef TG_REDUCE_MESSAGE_H
+#define TG_REDUCE_MESSAGE_H
+
+#include "base/bytes.h"
+#include "kernels/kernels.h"
+
+#define TG_MESSAGE_HEADER 48u
+
+typedef enum tg_message_kind {
+    TG_MESSAGE_GREETING,  /* what this rank's reducer looks like */
+    TG_MESSAGE_GRADIENTS, /* gather: frames of this rank's gradients */
+    TG_MESSAGE_PARTS,     /* shard: frames of what the receiver owns */
+    TG_MESSAGE_RESULTS,   /* shard: frames of the mean of what the sender owns */
+    TG_MESSAGE_VERDICT,   /* whether this rank can apply the step */
+    TG_MESSAGE_KINDS
+} tg_message_kind;
+
+typedef struct tg_message {
+    tg_message_kind kind;
+    bool abstain;   /* the sender cannot take part in this step: no frames follow */
+    uint64_t step;
+    uint32_t rank, world;
+    uint32_t number; /* which message of its kind in this step */
+    uint32_t frames;
+    uint64_t layout; /* digest of the sender's greeting */
+    uint32_t extra;  /* bytes between header and frames */
+} tg_message;
+
+/* Writes the header for a message whose extra part already lies behind it, checksum included. */
+void tg_message_seal(const tg_kernels *kernels, const tg_message *message, uint8_t *bytes);
+
+/* Reads a message and compares it with what is expected of this rank at this point (all fields but abstain, frames and extra). On TG_OK,
+ * `extra` and `frames` are cursors over the two parts. The sentence says what is wrong, without naming the rank. */
+tg_status tg_message_open(const tg_kernels *kernels, const void *data, size_t size, const tg_message *expected, tg_message *message,
+                          tg_cursor *extra, tg_cursor *frames, tg_error *error);
+
+/* The next frame: as many bytes as its header says; false if they are not there. */
+bool tg_message_frame(tg_cursor *frames, tg_frame *frame);
+
+/* What a rank makes of a step. */
+#define TG_VERDICT_TEXT 232u
+typedef struct tg_verdict {
+    tg_status status; /* TG_OK: it can be applied; else what tg_reduce_end is to return */
+    char text[TG_VERDICT_TEXT];
+} tg_verdict;
+
+/* The numbers of verdicts' messages. */
+enum { TG_VERDICT_ON_GREETING = 0, TG_VERDICT_ON_STEP = 1 };
+
+#define TG_VERDICT_BYTES (4u + TG_VERDICT_TEXT)
+/* To and from the extra part of a verdict's message; writing returns the bytes used. */
+uint32_t tg_verdict_write(const tg_verdict *verdict, uint8_t *extra);
+bool tg_verdict_read(tg_cursor extra, tg_verdict *verdict);
+
+#endif

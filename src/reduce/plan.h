@@ -1,0 +1,41 @@
+/* How the tensors of a step travel: which elements make up a frame, which frames a message, and who owns what. A function of the layout
+ * and the world alone, so every rank comes to the same plan. */
+#ifndef TG_REDUCE_PLAN_H
+#define TG_REDUCE_PLAN_H
+
+#include "reduce/arena.h"
+#include "tersegrad.h"
+
+/* What a plan needs to know of a tensor. */
+typedef struct tg_plan_tensor {
+    uint64_t count;
+    uint64_t grain; /* may be cut at multiples of this; 0: may not be cut */
+    bool balanced;  /* under shard: cut by where its selected elements lie, not here */
+} tg_plan_tensor;
+
+#define TG_EVERY_OWNER UINT32_MAX
+
+/* A run of elements of one tensor that is one frame. */
+typedef struct tg_piece {
+    uint32_t tensor;
+    uint32_t owner; /* under shard: who sums it; TG_EVERY_OWNER where it is balanced */
+    uint64_t first, count;
+} tg_piece;
+
+/* The pieces of one message: pieces[first ... first + count - 1]. */
+typedef struct tg_parcel {
+    size_t first, count;
+} tg_parcel;
+
+typedef struct tg_plan {
+    tg_piece *pieces;
+    size_t piece_count;
+    tg_parcel *parcels;
+    size_t parcel_count;
+    uint64_t largest; /* elements of the largest piece */
+} tg_plan;
+
+/* Cuts tensors into messages of about `chunk` elements, each divided among `owners` ranks (1: not divided). False if there is no memory. */
+bool tg_plan_make(const tg_plan_tensor *tensors, size_t tensor_count, uint64_t chunk, uint32_t owners, tg_arena *arena, tg_plan *plan);
+
+#endif

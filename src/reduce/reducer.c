@@ -1,0 +1,240 @@
+/* Making a reducer, and giving it back. */
+#include "reduce/reducer.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+#include "base/status.h"
+#include "codec/codec.h"
+
+enum { MOST_RANKS = 65536, MOST_DEPTH = 16 };
+
+/* ---- options ---- */
+
+static tg_status check_options(const tg_reducer_options *o, tg_error *error)
+{
+    if ((unsigned)o->algorithm > TG_SHARD)
+        return tg_fail(error, TG_INVALID_ARGUMENT, "algorithm %d is none", (int)o->algorithm);
+    if ((unsigned)o->nonfinite > TG_NONFINITE_DROP)
+        return tg_fail(error, TG_INVALID_ARGUMENT, "policy %d for values that are not finite is none", (int)o->nonfinite);
+    if (o->depth > MOST_DEPTH)
+        return tg_fail(error, TG_INVALID_ARGUMENT, "depth %u is too large: the limit is %d", o->depth, MOST_DEPTH);
+    if (o->chunk > TG_MAX_COUNT)
+        return tg_fail(error, TG_INVALID_ARGUMENT, "a chunk of %" PRIu64 " elements is too large", o->chunk);
+    if (!(o->timeout >= 0 && o->timeout <= 1e9))
+        return tg_fail(error, TG_INVALID_ARGUMENT, "the timeout %g is out of range: 0 (for ever) to 1e9 seconds", o->timeout);
+    if (!o->schedule && o->schedule_count > 0)
+        return tg_fail(error, TG_INVALID_ARGUMENT, "the density schedule has %zu entries and no list", o->schedule_count);
+    for (size_t i = 0; i < o->schedule_count; i++) {
+        if (!(o->schedule[i].density >= 1e-9 && o->schedule[i].density <= 1))
+            return tg_fail(error, TG_INVALID_ARGUMENT, "density %g of the schedule is out of range: 0.000000001 to 1", o->schedule[i].density);
+        if (i > 0 && o->schedule[i].from_step <= o->schedule[i - 1].from_step)
+            return tg_fail(error, TG_INVALID_ARGUMENT, "the schedule's steps must increase: %" PRIu64 " follows %" PRIu64,
+                           o->schedule[i].from_step, o->schedule[i - 1].from_step);
+    }
+    return TG_OK;
+}
+
+static void keep_options(tg_reducer *r, const tg_reducer_options *options)
+{
+    r->options = *options;
+    r->options.depth = options->depth ? options->depth : 1;
+    tg_density_change *schedule = tg_arena_take(&r->arena, options->schedule_count, sizeof *schedule);
+    r->amounts = tg_arena_take(&r->arena, options->schedule_count, sizeof *r->amounts);
+    for (size_t i = 0; !r->arena.failed && i < options->schedule_count; i++) {
+        schedule[i] = options->schedule[i];
+        r->amounts[i] = (uint32_t)(options->schedule[i].density * 1e9 + 0.5);
+    }
+    r->options.schedule = schedule;
+}
+
+/* ---- tensors ---- */
+
+static tg_status check_tensor(const tg_reducer_tensor *t, size_t number, tg_error *error)
+{
+    if (!t->name)
+        return tg_fail(error, TG_INVALID_ARGUMENT, "tensor %zu has no name", number);
+    if (tg_dtype_size(t->dtype) == 0)
+        return tg_fail(error, TG_INVALID_ARGUMENT, "tensor '%.60s' has dtype %d, which is none", t->name, (int)t->dtype);
+    if (t->count > TG_MAX_COUNT)
+        return tg_fail(error, TG_INVALID_ARGUMENT, "tensor '%.60s' has %" PRIu64 " elements: the limit is %" PRIu32, t->name, t->count,
+                       TG_MAX_COUNT);
+    tg_error why;
+    tg_status status = tg_spec_check(&t->codec, &why);
+    return status == TG_OK ? TG_OK : tg_fail(error, status, "tensor '%.60s': %.180s", t->name, why.message);
+}
+
+static tg_status keep_tensor(tg_reducer *r, const tg_reducer_tensor *given, size_t number, tg_error *error)
+{
+    tg_reducing_tensor *t = &r->tensors[number];
+    tg_status status = check_tensor(given, number, error);
+    if (status != TG_OK)
+        return status;
+    const size_t length = strlen(given->name) + 1;
+    char *name = tg_arena_take(&r->arena, length, 1);
+    if (!name)
+        return tg_fail(error, TG_OUT_OF_MEMORY, "no memory for a tensor's name");
+    memcpy(name, given->name, length);
+    t->given = *given;
+    t->given.name = r->names[number] = name;
+    t->spec = given->codec;
+    if (given->count < r->options.min_size)
+        t->spec = (tg_spec){.codec = 0}; /* none */
+    t->sparse = tg_codec_row_of(t->spec.codec)->sparse;
+    if (given->feedback.kind == TG_FEEDBACK_NONE || given->count < r->options.min_size)
+        return TG_OK;
+    tg_error why;
+    status = tg_feedback_create(r->device, &given->feedback, &given->codec, given->count, given->insist, &t->feedback, &why);
+    return status == TG_OK ? TG_OK : tg_fail(error, status, "tensor '%.60s': %.180s", name, why.message);
+}
+
+/* ---- greeting ---- */
+
+/* What must be the same on every rank for the next step: how many were made, and where sparse parts begin. */
+static uint64_t history(const tg_reducer *r)
+{
+    uint64_t digest = r->begun;
+    for (size_t i = 0; i < r->tensor_count; i++) {
+        const uint64_t borders = r->tensors[i].borders ? r->options.depth * ((uint64_t)r->world + 1) : 0;
+        for (uint64_t j = 0; j < borders; j++)
+            digest = (digest ^ r->tensors[i].borders[j]) * UINT64_C(0x9e3779b97f4a7c15);
+    }
+    return digest;
+}
+
+void tg_reducer_greet(tg_reducer *r)
+{
+    const tg_reducer_options *o = &r->options;
+    const struct {
+        tg_greeting_option option;
+        uint64_t value;
+    } numbers[] = {{TG_GREETING_ALGORITHM, (uint64_t)r->algorithm}, {TG_GREETING_NONFINITE, (uint64_t)o->nonfinite},
+                   {TG_GREETING_SEED, o->seed},                     {TG_GREETING_MIN_SIZE, o->min_size},
+                   {TG_GREETING_WARMUP, o->warmup},                 {TG_GREETING_DEPTH, o->depth},
+                   {TG_GREETING_CHUNK, o->chunk},                   {TG_GREETING_STATE, history(r)}};
+    uint8_t bytes[8];
+    r->greeting_size = tg_greeting_begin(r->greeting, (uint32_t)r->tensor_count);
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
+        tg_store64(bytes, numbers[i].value);
+        tg_greeting_option_set(r->kernels, r->greeting, numbers[i].option, bytes, sizeof bytes);
+    }
+    uint64_t schedule = 0;
+    for (size_t i = 0; i < o->schedule_count; i++) {
+        uint8_t entry[20];
+        tg_store64(entry, schedule);
+        tg_store64(entry + 8, o->schedule[i].from_step);
+        tg_store32(entry + 16, r->amounts[i]);
+        schedule = r->kernels->digest(entry, sizeof entry);
+    }
+    tg_store64(bytes, schedule);
+    tg_greeting_option_set(r->kernels, r->greeting, TG_GREETING_SCHEDULE, bytes, sizeof bytes);
+    for (size_t i = 0; i < r->tensor_count; i++)
+        tg_greeting_tensor(r->kernels, r->greeting, (uint32_t)i, &r->tensors[i].given);
+    r->layout = r->kernels->digest(r->greeting, r->greeting_size);
+    r->greeted = false;
+}
+
+/* ---- all together ---- */
+
+static bool make_reduction(tg_reducer *r, tg_reduction *reduction)
+{
+    const size_t pieces = r->coded.piece_count > r->dense.piece_count ? r->coded.piece_count : r->dense.piece_count;
+    const size_t parcels = r->coded.parcel_count > r->dense.parcel_count ? r->coded.parcel_count : r->dense.parcel_count;
+    reduction->reducer = r;
+    reduction->gradients = tg_arena_take(&r->arena, r->tensor_count, sizeof *reduction->gradients);
+    reduction->clips = tg_arena_take(&r->arena, r->tensor_count, sizeof *reduction->clips);
+    reduction->reports = tg_arena_take(&r->arena, r->tensor_count, sizeof *reduction->reports);
+    reduction->taken = tg_arena_take(&r->arena, pieces * r->world, sizeof *reduction->taken);
+    if (r->functions->has_results) {
+        reduction->sent = tg_arena_take(&r->arena, pieces * r->world, sizeof *reduction->sent);
+        reduction->summed = tg_arena_take(&r->arena, pieces * r->world, sizeof *reduction->summed);
+        (void)tg_sparse_make_steps(r, reduction);
+    }
+    reduction->queue_room = 2 * parcels + 3;
+    reduction->queue = tg_arena_take(&r->arena, reduction->queue_room, sizeof(tg_exchange *));
+    return !r->arena.failed && tg_legs_make(r, reduction);
+}
+
+static tg_status fill_in(tg_reducer *r, const tg_reducer_tensor *tensors, const tg_reducer_options *options, tg_error *error)
+{
+    keep_options(r, options);
+    r->tensors = tg_arena_take(&r->arena, r->tensor_count, sizeof *r->tensors);
+    r->names = tg_arena_take(&r->arena, r->tensor_count, sizeof *r->names);
+    r->codecs = tg_arena_take(&r->arena, 2 * (uint64_t)r->tensor_count, sizeof(tg_codec *));
+    r->greeting = tg_arena_take(&r->arena, TG_GREETING_MOST, 1);
+    tg_status status = r->arena.failed ? tg_fail(error, TG_OUT_OF_MEMORY, "no memory for a list of %zu tensors", r->tensor_count) : TG_OK;
+    for (size_t i = 0; status == TG_OK && i < r->tensor_count; i++)
+        status = keep_tensor(r, &tensors[i], i, error);
+    if (status == TG_OK)
+        status = tg_reducer_lay_out(r, error);
+    if (status != TG_OK)
+        return status;
+    r->wide = tg_arena_take(&r->arena, r->coded.largest > r->dense.largest ? r->coded.largest : r->dense.largest, sizeof *r->wide);
+    if (r->functions->has_results)
+        status = tg_shard_make(r, error);
+    if (status != TG_OK)
+        return status;
+    r->reductions = tg_arena_take(&r->arena, r->options.depth, sizeof *r->reductions);
+    for (uint32_t i = 0; !r->arena.failed && i < r->options.depth; i++)
+        (void)make_reduction(r, &r->reductions[i]);
+    if (r->arena.failed)
+        return tg_fail(error, TG_OUT_OF_MEMORY, "no memory for the messages of %zu tensors and %u ranks, beyond %" PRIu64 " bytes",
+                       r->tensor_count, r->world, r->arena.bytes);
+    tg_reducer_greet(r);
+    return tg_succeed(error);
+}
+
+tg_status tg_reducer_create(tg_device *device, uint32_t rank, uint32_t world, const tg_reducer_tensor *tensors, size_t tensor_count,
+                            const tg_reducer_options *options, tg_reducer **reducer, tg_error *error)
+{
+    const tg_reducer_options defaults = {.algorithm = TG_AUTO};
+    options = options ? options : &defaults;
+    if (!device || !reducer || (!tensors && tensor_count > 0))
+        return tg_fail(error, TG_INVALID_ARGUMENT, "tg_reducer_create needs a device, tensors and a place for the reducer");
+    if (world == 0 || world > MOST_RANKS || rank >= world)
+        return tg_fail(error, TG_INVALID_ARGUMENT, "there is no rank %u in a world of %u: ranks count from 0, at most %d of them", rank, world,
+                       MOST_RANKS);
+    if (tensor_count > UINT32_MAX / 2)
+        return tg_fail(error, TG_INVALID_ARGUMENT, "%zu tensors are too many", tensor_count);
+    tg_status status = check_options(options, error);
+    if (status != TG_OK)
+        return status;
+    tg_reducer *made = calloc(1, sizeof *made);
+    if (!made)
+        return tg_fail(error, TG_OUT_OF_MEMORY, "no memory for a reducer");
+    made->device = device;
+    made->kernels = device->kernels;
+    made->rank = rank;
+    made->world = world;
+    made->tensor_count = tensor_count;
+    status = fill_in(made, tensors, options, error);
+    if (status != TG_OK)
+        tg_reducer_free(made);
+    else
+        *reducer = made;
+    return status;
+}
+
+void tg_reducer_free(tg_reducer *reducer)
+{
+    if (!reducer)
+        return;
+    for (size_t i = 0; reducer->tensors && i < reducer->tensor_count; i++)
+        tg_feedback_free(reducer->tensors[i].feedback);
+    for (size_t i = 0; reducer->codecs && i < reducer->codec_count; i++)
+        tg_codec_free(reducer->codecs[i]);
+    for (size_t i = 0; reducer->second && i < reducer->coded.piece_count; i++)
+        tg_feedback_free(reducer->second[i]);
+    tg_codec_free(reducer->plain);
+    tg_arena_free(&reducer->arena);
+    free(reducer);
+}
+
+tg_status tg_reducer_stats_of(const tg_reducer *reducer, tg_reducer_stats *stats, tg_error *error)
+{
+    if (!reducer || !stats)
+        return tg_fail(error, TG_INVALID_ARGUMENT, "tg_reducer_stats_of needs a reducer and a place for the answer");
+    *stats = reducer->stats;
+    stats->ratio = stats->frame_bytes ? (double)stats->float32_bytes / (double)stats->frame_bytes : 0;
+    return tg_succeed(error);
+}

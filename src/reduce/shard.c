@@ -1,0 +1,303 @@
+/* `shard`: the index space is split among owners. Each rank sends every owner its part; the owner adds the parts up, compresses the mean
+ * again, with a residual of its own, and sends it to all. Steps for each parcel: an all-to-all and an all-gather. Sparse pieces go the same
+ * way with borders that move (sparse.c). */
+#include <string.h>
+
+#include "base/status.h"
+#include "frame/decode.h"
+#include "reduce/reducer.h"
+
+static tg_frame *place(tg_frame *table, const tg_reduction *r, size_t piece, uint32_t rank)
+{
+    return &table[piece * r->reducer->world + rank];
+}
+
+/* ---- parts out ---- */
+
+static void send_piece(tg_reduction *r, size_t index, const tg_leg *leg)
+{
+    tg_reducer *reducer = r->reducer;
+    const tg_piece *piece = &r->plan->pieces[index];
+    const uint32_t owner = piece->owner;
+    uint8_t *frame = reducer->ends[owner];
+    const size_t room = (size_t)(leg->out + leg->places[owner + 1] - frame);
+    tg_encode_report report;
+    if (!tg_piece_encode(r, piece, tg_codec_in(r, piece->tensor), tg_part_draw(r, index, owner), frame, room, &report))
+        return;
+    tg_piece_note(r, piece, &report);
+    *place(r->sent, r, index, owner) = (tg_frame){frame, report.bytes};
+    reducer->ends[owner] += report.bytes;
+    reducer->frame_counts[owner]++;
+}
+
+static void send(tg_reduction *r, size_t number)
+{
+    tg_reducer *reducer = r->reducer;
+    tg_leg *leg = &r->parcels[number];
+    const tg_parcel *parcel = &r->plan->parcels[number];
+    for (uint32_t owner = 0; owner < reducer->world; owner++) {
+        reducer->ends[owner] = leg->out + leg->places[owner] + TG_MESSAGE_HEADER;
+        reducer->frame_counts[owner] = 0;
+    }
+    for (size_t i = parcel->first; i < parcel->first + parcel->count && !tg_reduction_lost(r); i++) {
+        if (tg_piece_is_sparse(r, &r->plan->pieces[i]))
+            tg_sparse_send(r, i);
+        else
+            send_piece(r, i, leg);
+    }
+    const bool lost = tg_reduction_lost(r);
+    for (uint32_t owner = 0; owner < reducer->world; owner++) {
+        uint8_t *message = leg->out + leg->places[owner];
+        tg_leg_seal(r, leg, lost ? 0 : reducer->frame_counts[owner], 0, message);
+        leg->send[owner] = message;
+        leg->send_size[owner] = owner == reducer->rank ? 0 : lost ? TG_MESSAGE_HEADER : (size_t)(reducer->ends[owner] - message);
+    }
+}
+
+/* ---- parts in ---- */
+
+static void take_from(tg_reduction *r, size_t number, uint32_t peer)
+{
+    const tg_reducer *reducer = r->reducer;
+    const tg_parcel *parcel = &r->plan->parcels[number];
+    uint32_t due_count = 0;
+    tg_message message;
+    tg_cursor extra, frames;
+    if (!tg_leg_open(r, &r->parcels[number], peer, &message, &extra, &frames))
+        return;
+    for (size_t i = parcel->first; i < parcel->first + parcel->count; i++) {
+        const tg_piece *piece = &r->plan->pieces[i];
+        const bool sparse = tg_piece_is_sparse(r, piece);
+        const uint64_t count = sparse ? tg_part_of(r, piece, reducer->rank).count : piece->count;
+        const tg_due due = {.tensor = piece->tensor,
+                            .spec = tg_spec_in(r, piece->tensor),
+                            .dtype = sparse ? TG_FLOAT32 : r->gradients[piece->tensor].dtype,
+                            .count = count,
+                            .most = sparse ? reducer->tensors[piece->tensor].most : 0,
+                            .draw = tg_part_draw(r, i, reducer->rank)};
+        if (!tg_goes_to(piece, reducer->rank) || count == 0)
+            continue;
+        if (!tg_piece_take(r, peer, &frames, &due, place(r->taken, r, i, peer)))
+            return;
+        due_count++;
+    }
+    tg_leg_close(r, peer, &message, due_count, &extra, &frames);
+}
+
+/* ---- sums and results ---- */
+
+/* In how many bits the mean of a piece travels: `none` narrows once, and this is where. */
+static tg_dtype result_dtype(const tg_reduction *r, const tg_piece *piece)
+{
+    return tg_spec_in(r, piece->tensor).codec == 0 ? r->gradients[piece->tensor].dtype : TG_FLOAT32;
+}
+
+/* The mean of a piece owned here, as float32. */
+static void mean_of(const tg_reduction *r, size_t index, float *mean)
+{
+    const tg_reducer *reducer = r->reducer;
+    const tg_tensor out = {mean, r->plan->pieces[index].count, TG_FLOAT32};
+    /* The frames were checked or made here, so this cannot fail. */
+    (void)!tg_decode_mean(reducer->device, place(r->taken, r, index, 0), reducer->world, 1.0f / (float)reducer->world, NULL, &out, NULL);
+}
+
+static void narrow(const tg_reducer *reducer, const tg_tensor *mean)
+{
+    for (uint64_t first = 0; first < mean->count; first += TG_BLOCK)
+        (void)reducer->kernels->narrow(mean->dtype, reducer->wide + first, tg_block_size(mean->count, first),
+                                       (char *)mean->data + first * tg_dtype_size(mean->dtype));
+}
+
+static void sum_piece(tg_reduction *r, size_t index, const tg_leg *leg, uint8_t **end)
+{
+    tg_reducer *reducer = r->reducer;
+    const tg_piece *piece = &r->plan->pieces[index];
+    tg_tensor mean = {reducer->wide, piece->count, result_dtype(r, piece)};
+    double start = tg_seconds();
+    mean_of(r, index, reducer->wide);
+    if (mean.dtype != TG_FLOAT32) {
+        mean.data = reducer->narrow;
+        narrow(reducer, &mean);
+    }
+    reducer->stats.decode_seconds += tg_seconds() - start;
+    start = tg_seconds();
+    tg_feedback *second = r->dense ? NULL : reducer->second[index];
+    tg_codec *codec = tg_codec_in(r, piece->tensor);
+    const tg_encode_options options = {.draw = tg_draw_of(r, reducer->rank, tg_part_draw(r, index, reducer->rank) | TG_RESULT_DRAW),
+                                       .nonfinite = tg_policy_of(reducer)};
+    const size_t room = leg->out_capacity - (size_t)(*end - leg->out);
+    tg_encode_report report;
+    tg_error why;
+    tg_status status = second ? tg_feedback_encode_piece(codec, second, &mean, 0, 1, &options, *end, room, &report, &why)
+                              : tg_encode(codec, &mean, &options, *end, room, &report, &why);
+    reducer->stats.encode_seconds += tg_seconds() - start;
+    if (status != TG_OK) {
+        tg_piece_fail(r, piece->tensor, "sum", status, &why);
+        return;
+    }
+    *place(r->summed, r, index, reducer->rank) = (tg_frame){*end, report.bytes};
+    *end += report.bytes;
+}
+
+static void make_results(tg_reduction *r, size_t number)
+{
+    tg_reducer *reducer = r->reducer;
+    tg_leg *leg = &r->results[number];
+    const tg_parcel *parcel = &r->plan->parcels[number];
+    const uint32_t extra = tg_borders_size(r, parcel);
+    uint8_t *end = leg->out + TG_MESSAGE_HEADER + extra;
+    uint32_t frames = 0;
+    for (size_t i = parcel->first; i < parcel->first + parcel->count && !tg_reduction_lost(r); i++) {
+        const tg_piece *piece = &r->plan->pieces[i];
+        const bool sparse = tg_piece_is_sparse(r, piece);
+        if (!tg_goes_to(piece, reducer->rank) || (sparse && tg_part_of(r, piece, reducer->rank).count == 0))
+            continue;
+        if (sparse)
+            tg_sparse_sum(r, i, &end);
+        else
+            sum_piece(r, i, leg, &end);
+        frames++;
+    }
+    const bool lost = tg_reduction_lost(r);
+    if (!lost)
+        tg_borders_write(r, parcel, leg->out + TG_MESSAGE_HEADER);
+    tg_leg_seal(r, leg, lost ? 0 : frames, lost ? 0 : extra, leg->out);
+    tg_leg_send_all(reducer, leg, lost ? TG_MESSAGE_HEADER : (size_t)(end - leg->out));
+}
+
+static void take(tg_reduction *r, size_t number)
+{
+    tg_reducer *reducer = r->reducer;
+    const tg_parcel *parcel = &r->plan->parcels[number];
+    for (uint32_t peer = 0; peer < reducer->world; peer++)
+        if (peer != reducer->rank && !tg_reduction_lost(r))
+            take_from(r, number, peer);
+    for (size_t i = parcel->first; i < parcel->first + parcel->count; i++)
+        *place(r->taken, r, i, reducer->rank) = *place(r->sent, r, i, reducer->rank);
+    const double elsewhere = reducer->stats.decode_seconds + reducer->stats.encode_seconds;
+    make_results(r, number); /* if only to abstain */
+    reducer->stats.verify_seconds -= reducer->stats.decode_seconds + reducer->stats.encode_seconds - elsewhere;
+}
+
+/* ---- results in ---- */
+
+static void take_results_from(tg_reduction *r, size_t number, uint32_t owner)
+{
+    const tg_parcel *parcel = &r->plan->parcels[number];
+    uint32_t due_count = 0;
+    tg_message message;
+    tg_cursor extra, frames;
+    if (!tg_leg_open(r, &r->results[number], owner, &message, &extra, &frames))
+        return;
+    if (!tg_borders_read(r, parcel, &extra)) {
+        tg_reduction_fail(r, TG_SKIPPED, "rank %u got impossible borders from rank %u", r->reducer->rank, owner);
+        return;
+    }
+    for (size_t i = parcel->first; i < parcel->first + parcel->count; i++) {
+        const tg_piece *piece = &r->plan->pieces[i];
+        const bool sparse = tg_piece_is_sparse(r, piece);
+        tg_due due = {.tensor = piece->tensor,
+                      .spec = tg_spec_in(r, piece->tensor),
+                      .dtype = result_dtype(r, piece),
+                      .count = sparse ? tg_part_of(r, piece, owner).count : piece->count,
+                      .most = sparse ? r->reducer->tensors[piece->tensor].most : 0,
+                      .draw = tg_part_draw(r, i, owner) | TG_RESULT_DRAW};
+        if (!tg_goes_to(piece, owner) || due.count == 0)
+            continue;
+        if (sparse && tg_travels_dense(&frames)) {
+            due.spec = (tg_spec){.codec = 0};
+            due.most = 0;
+        }
+        if (!tg_piece_take(r, owner, &frames, &due, place(r->summed, r, i, owner)))
+            return;
+        due_count++;
+    }
+    tg_leg_close(r, owner, &message, due_count, &extra, &frames);
+}
+
+static void take_results(tg_reduction *r, size_t number)
+{
+    for (uint32_t owner = 0; owner < r->reducer->world; owner++)
+        if (owner != r->reducer->rank && !tg_reduction_lost(r))
+            take_results_from(r, number, owner);
+}
+
+/* ---- the end ---- */
+
+static void apply(tg_reduction *r)
+{
+    const tg_reducer *reducer = r->reducer;
+    for (size_t i = 0; i < r->plan->piece_count; i++) {
+        const tg_piece *piece = &r->plan->pieces[i];
+        if (tg_piece_is_sparse(r, piece)) {
+            tg_sparse_apply(r, i);
+            continue;
+        }
+        const tg_tensor out = tg_piece_of(r, piece);
+        (void)!tg_decode_mean(reducer->device, place(r->summed, r, i, piece->owner), 1, 1, NULL, &out, NULL);
+    }
+    tg_borders_move(r);
+}
+
+/* The second residual has taken in a mean that is not applied, and whose parts go back to where they came from. */
+static void undo_second(tg_reduction *r, size_t index)
+{
+    const tg_reducer *reducer = r->reducer;
+    tg_feedback *second = r->dense ? NULL : reducer->second[index];
+    const tg_frame result = *place(r->summed, r, index, reducer->rank);
+    if (!second || !result.data)
+        return;
+    (void)!tg_feedback_return_piece(second, result, 0, NULL);
+    mean_of(r, index, reducer->wide);
+    for (uint64_t i = 0; i < r->plan->pieces[index].count; i++)
+        second->residual[i] -= reducer->wide[i];
+}
+
+static void undo(tg_reduction *r)
+{
+    const tg_reducer *reducer = r->reducer;
+    for (size_t i = 0; i < r->plan->piece_count; i++) {
+        const tg_piece *piece = &r->plan->pieces[i];
+        if (tg_piece_is_sparse(r, piece)) {
+            tg_sparse_undo(r, i);
+            continue;
+        }
+        if (piece->owner == reducer->rank)
+            undo_second(r, i);
+        const tg_frame sent = *place(r->sent, r, i, piece->owner);
+        if (sent.data && reducer->tensors[piece->tensor].feedback)
+            (void)!tg_feedback_return_piece(reducer->tensors[piece->tensor].feedback, sent, piece->first, NULL);
+    }
+}
+
+/* ---- what it keeps ---- */
+
+static tg_status make_second(tg_reducer *r, size_t index, tg_error *error)
+{
+    const tg_piece *piece = &r->coded.pieces[index];
+    const tg_reducing_tensor *t = &r->tensors[piece->tensor];
+    if (piece->owner != r->rank || !t->feedback || t->sparse || t->spec.codec == 0)
+        return TG_OK;
+    /* Stability was decided for the tensor; the first residual has been made. */
+    return tg_feedback_create(r->device, &t->given.feedback, &t->spec, piece->count, true, &r->second[index], error);
+}
+
+tg_status tg_shard_make(tg_reducer *r, tg_error *error)
+{
+    r->second = tg_arena_take(&r->arena, r->coded.piece_count, sizeof(tg_feedback *));
+    r->ends = tg_arena_take(&r->arena, r->world, sizeof(uint8_t *));
+    r->frame_counts = tg_arena_take(&r->arena, r->world, sizeof *r->frame_counts);
+    r->narrow = tg_arena_take(&r->arena, r->coded.largest > r->dense.largest ? r->coded.largest : r->dense.largest, sizeof(uint16_t));
+    tg_status status = r->arena.failed ? tg_fail(error, TG_OUT_OF_MEMORY, "no memory for what %u owners keep", r->world) : TG_OK;
+    for (size_t i = 0; status == TG_OK && i < r->coded.piece_count; i++)
+        status = make_second(r, i, error);
+    return status == TG_OK ? tg_sparse_make(r, error) : status;
+}
+
+const tg_algorithm_functions tg_shard = {.algorithm = TG_SHARD,
+                                         .has_results = true,
+                                         .send = send,
+                                         .take = take,
+                                         .take_results = take_results,
+                                         .apply = apply,
+                                         .undo = undo};

@@ -1,0 +1,408 @@
+/* Sparse pieces under `shard`, after Ok-Topk: every rank selects in the whole tensor and sends each owner what lies in its part; owners add up
+ * and select again, their share of the k largest means; what did not make it returns to the residuals. Parts are bordered so that owners
+ * get about equally many elements, by where ranks' selections lay some steps before. */
+#include <inttypes.h>
+#include <string.h>
+
+#include "base/status.h"
+#include "codec/nth.h"
+#include "frame/decode.h"
+#include "reduce/reducer.h"
+
+enum {
+    BORDERS_EVERY = 16, /* steps: selections move slowly */
+    AHEAD = 24          /* elements that memory is asked for before their turn */
+};
+
+static uint32_t *borders_of(const tg_reduction *r, const tg_reducing_tensor *t)
+{
+    return t->borders + (r->number % r->reducer->options.depth) * ((uint64_t)r->reducer->world + 1);
+}
+
+tg_owned tg_part_of(const tg_reduction *r, const tg_piece *piece, uint32_t owner)
+{
+    if (piece->owner != TG_EVERY_OWNER)
+        return (tg_owned){0, piece->owner == owner ? piece->count : 0};
+    const uint32_t *borders = borders_of(r, &r->reducer->tensors[piece->tensor]);
+    return (tg_owned){borders[owner], borders[owner + 1] - borders[owner]};
+}
+
+static bool is_lossy(const tg_reducing_tensor *t) { return tg_spec_values(&t->spec) != TG_VALUES_FP32; }
+
+/* ---- selecting and sending ---- */
+
+/* Appends the part of the selection that belongs to an owner; returns how many elements that is. */
+static size_t send_part(tg_reduction *r, size_t index, uint32_t owner, tg_list rest, tg_encode_report *sum)
+{
+    tg_reducer *reducer = r->reducer;
+    const tg_piece *piece = &r->plan->pieces[index];
+    tg_reducing_tensor *t = &reducer->tensors[piece->tensor];
+    const tg_owned part = tg_part_of(r, piece, owner);
+    if (part.count == 0)
+        return 0;
+    tg_list list = {rest.indices, rest.values, 0};
+    while (list.count < rest.count && list.indices[list.count] < part.first + part.count)
+        list.count++;
+    const tg_draw draw = tg_draw_of(r, reducer->rank, tg_part_draw(r, index, owner));
+    float *sent = is_lossy(t) ? reducer->chosen.values : list.values;
+    tg_encode_report report;
+    tg_encode_list(tg_codec_in(r, piece->tensor), &list, part.first, part.count, &draw, sent, reducer->ends[owner], &report);
+    for (size_t j = 0; is_lossy(t) && j < list.count; j++) {
+        if (t->feedback)
+            t->feedback->residual[list.indices[j]] += list.values[j] - sent[j];
+        list.values[j] = sent[j];
+    }
+    r->sent[index * reducer->world + owner] = (tg_frame){reducer->ends[owner], report.bytes};
+    reducer->ends[owner] += report.bytes;
+    reducer->frame_counts[owner]++;
+    sum->bytes += report.bytes;
+    sum->saturated += report.saturated;
+    return list.count;
+}
+
+void tg_sparse_send(tg_reduction *r, size_t index)
+{
+    tg_reducer *reducer = r->reducer;
+    const tg_piece *piece = &r->plan->pieces[index];
+    const tg_reducing_tensor *t = &reducer->tensors[piece->tensor];
+    tg_list *sent = &r->sparse[piece->tensor].sent;
+    tg_codec *select = reducer->codecs[t->select];
+    (void)tg_codec_retune(select, tg_spec_in(r, piece->tensor).amount);
+    tg_encode_report report;
+    if (!tg_piece_encode(r, piece, select, tg_part_draw(r, index, 0), reducer->whole, reducer->whole_capacity, &report))
+        return;
+    sent->count = tg_frame_list(reducer->kernels, (tg_frame){reducer->whole, report.bytes}, 0, sent->indices, sent->values);
+    report.bytes = 0;
+    size_t done = 0;
+    for (uint32_t owner = 0; owner < reducer->world; owner++)
+        done += send_part(r, index, owner, (tg_list){sent->indices + done, sent->values + done, sent->count - done}, &report);
+    tg_piece_note(r, piece, &report);
+}
+
+/* ---- summing and selecting again ---- */
+
+/* Adds up this rank's part in rank order; reducer->scratch becomes the list of what was sent by anybody, with means. */
+static void sum_part(tg_reduction *r, size_t index, const tg_owned *part)
+{
+    tg_reducer *reducer = r->reducer;
+    tg_list *all = &reducer->scratch;
+    for (uint32_t rank = 0; rank < reducer->world; rank++) {
+        const size_t n = tg_frame_list(reducer->kernels, r->taken[index * reducer->world + rank], 0, all->indices, all->values);
+        for (size_t j = 0; j < n; j++) {
+            __builtin_prefetch(&reducer->sums[all->indices[j + AHEAD < n ? j + AHEAD : j]], 1); /* they are far apart */
+            reducer->sums[all->indices[j]] += all->values[j];
+            reducer->touched[all->indices[j] / 64] |= UINT64_C(1) << all->indices[j] % 64;
+        }
+    }
+    const float scale = 1.0f / (float)reducer->world;
+    all->count = 0;
+    for (uint64_t word = 0; word < (part->count + 63) / 64; word++) {
+        for (uint64_t bits = reducer->touched[word]; bits; bits &= bits - 1) {
+            const uint64_t i = 64 * word + (uint64_t)__builtin_ctzll(bits);
+            all->indices[all->count] = (uint32_t)(part->first + i);
+            all->values[all->count++] = reducer->sums[i] * scale;
+            reducer->sums[i] = 0;
+        }
+        reducer->touched[word] = 0;
+    }
+}
+
+/* How many means an owner may send: its share of what one rank selects. */
+static uint64_t share_of(const tg_reduction *r, const tg_piece *piece, uint32_t owner)
+{
+    const tg_spec spec = tg_spec_in(r, piece->tensor);
+    const uint64_t k = tg_spec_selected(&spec, piece->count), world = r->reducer->world;
+    if (piece->owner != TG_EVERY_OWNER)
+        return k;
+    const uint64_t share = k * (owner + 1) / world - k * owner / world;
+    return share ? share : 1;
+}
+
+/* Keeps the `share` largest of `all`. */
+static void choose(tg_reducer *r, const tg_list *all, uint64_t share, tg_list *chosen)
+{
+    tg_cut cut = {.above = 0, .ties = UINT64_MAX};
+    chosen->count = 0;
+    if (share < all->count)
+        cut = tg_nth_of_array(all->values, all->count, share, (tg_band){0, UINT32_MAX}, r->keys, r->key_room);
+    for (size_t j = 0; j < all->count; j++) {
+        const uint32_t key = tg_float_bits(all->values[j]) & TG_MAGNITUDE_MASK;
+        const bool tie = key == cut.above && cut.ties > 0;
+        cut.ties -= tie;
+        if (tie || key > cut.above) {
+            chosen->indices[chosen->count] = all->indices[j];
+            chosen->values[chosen->count++] = all->values[j];
+        }
+    }
+}
+
+/* All means of the part, where that is no larger than the chosen ones were; returns the frame's bytes, or 0. */
+static size_t send_dense(tg_reduction *r, size_t index, const tg_owned *part, size_t sparse_bytes, uint8_t *frame)
+{
+    tg_reducer *reducer = r->reducer;
+    const tg_list *all = &reducer->scratch;
+    if (tg_frame_bound(reducer->plain, part->count) > sparse_bytes)
+        return 0;
+    for (size_t j = 0; j < all->count; j++)
+        reducer->sums[all->indices[j] - part->first] = all->values[j];
+    const tg_tensor means = {reducer->sums, part->count, TG_FLOAT32};
+    const tg_encode_options options = {.draw = tg_draw_of(r, reducer->rank, tg_part_draw(r, index, reducer->rank) | TG_RESULT_DRAW)};
+    tg_encode_report report = {.bytes = 0};
+    (void)!tg_encode(reducer->plain, &means, &options, frame, sparse_bytes, &report, NULL); /* the means are finite */
+    memset(reducer->sums, 0, part->count * sizeof *reducer->sums);
+    reducer->stats.dense_parts += report.bytes > 0;
+    return report.bytes;
+}
+
+/* The chosen means as a frame, and what encoding left of them. */
+static size_t send_chosen(tg_reduction *r, size_t index, const tg_owned *part, uint8_t *frame)
+{
+    tg_reducer *reducer = r->reducer;
+    const uint32_t tensor = r->plan->pieces[index].tensor;
+    const tg_list *chosen = &reducer->chosen;
+    tg_list *left = &r->sparse[tensor].result;
+    const tg_draw draw = tg_draw_of(r, reducer->rank, tg_part_draw(r, index, reducer->rank) | TG_RESULT_DRAW);
+    tg_encode_report report;
+    tg_encode_list(tg_codec_in(r, tensor), chosen, part->first, part->count, &draw, left->values, frame, &report);
+    left->count = is_lossy(&reducer->tensors[tensor]) ? chosen->count : 0;
+    for (size_t j = 0; j < left->count; j++) {
+        left->indices[j] = chosen->indices[j];
+        left->values[j] = chosen->values[j] - left->values[j];
+    }
+    return report.bytes;
+}
+
+void tg_sparse_sum(tg_reduction *r, size_t index, uint8_t **end)
+{
+    tg_reducer *reducer = r->reducer;
+    const tg_piece *piece = &r->plan->pieces[index];
+    const tg_owned part = tg_part_of(r, piece, reducer->rank);
+    const double start = tg_seconds();
+    sum_part(r, index, &part);
+    const tg_list *all = &reducer->scratch;
+    size_t bad = 0;
+    while (bad < all->count && all->values[bad] - all->values[bad] == 0)
+        bad++;
+    if (bad < all->count) {
+        tg_error why;
+        (void)tg_fail(&why, TG_NONFINITE, "the mean of element %" PRIu32 " is not finite", all->indices[bad]);
+        tg_piece_fail(r, piece->tensor, "sum", TG_NONFINITE, &why);
+        return;
+    }
+    const double summed = tg_seconds();
+    reducer->stats.decode_seconds += summed - start;
+    choose(reducer, all, share_of(r, piece, reducer->rank), &reducer->chosen);
+    size_t bytes = send_chosen(r, index, &part, *end);
+    const size_t dense = send_dense(r, index, &part, bytes, *end);
+    if (dense > 0) {
+        bytes = dense;
+        r->sparse[piece->tensor].result.count = 0;
+    }
+    r->summed[index * reducer->world + reducer->rank] = (tg_frame){*end, bytes};
+    *end += bytes;
+    reducer->stats.encode_seconds += tg_seconds() - summed;
+}
+
+bool tg_travels_dense(const tg_cursor *frames)
+{
+    tg_cursor ahead = *frames;
+    tg_frame frame;
+    tg_frame_info info;
+    return tg_message_frame(&ahead, &frame) && tg_frame_read(frame, &info, NULL) == TG_OK && info.spec.codec == 0;
+}
+
+/* ---- borders ---- */
+
+static bool proposes(const tg_reduction *r) { return r->number / r->reducer->options.depth % BORDERS_EVERY == 0; }
+
+static bool is_balanced(const tg_reduction *r, const tg_piece *piece)
+{
+    return piece->owner == TG_EVERY_OWNER && tg_piece_is_sparse(r, piece);
+}
+
+uint32_t tg_borders_size(const tg_reduction *r, const tg_parcel *parcel)
+{
+    uint32_t size = 0;
+    for (size_t i = parcel->first; proposes(r) && i < parcel->first + parcel->count; i++)
+        size += is_balanced(r, &r->plan->pieces[i]) ? 4 * (r->reducer->world - 1) : 0;
+    return size;
+}
+
+/* Where this rank would have the border before `owner`: so that all get equally many of its elements. */
+static uint32_t proposal(const tg_reduction *r, const tg_piece *piece, uint32_t owner)
+{
+    const tg_list *sent = &r->sparse[piece->tensor].sent;
+    const uint64_t world = r->reducer->world;
+    return sent->count == 0 ? (uint32_t)(piece->count * owner / world) : sent->indices[sent->count * owner / world];
+}
+
+void tg_borders_write(const tg_reduction *r, const tg_parcel *parcel, uint8_t *extra)
+{
+    for (size_t i = parcel->first; proposes(r) && i < parcel->first + parcel->count; i++) {
+        const tg_piece *piece = &r->plan->pieces[i];
+        for (uint32_t owner = 1; is_balanced(r, piece) && owner < r->reducer->world; owner++, extra += 4) {
+            const uint32_t border = proposal(r, piece, owner);
+            tg_store32(extra, border);
+            r->sparse[piece->tensor].border_sums[owner] += border;
+        }
+    }
+}
+
+bool tg_borders_read(tg_reduction *r, const tg_parcel *parcel, tg_cursor *extra)
+{
+    for (size_t i = parcel->first; proposes(r) && i < parcel->first + parcel->count; i++) {
+        const tg_piece *piece = &r->plan->pieces[i];
+        uint32_t before = 0;
+        for (uint32_t owner = 1; is_balanced(r, piece) && owner < r->reducer->world; owner++) {
+            const uint32_t border = tg_cursor_u32(extra);
+            if (border < before || border > piece->count)
+                return false;
+            r->sparse[piece->tensor].border_sums[owner] += border;
+            before = border;
+        }
+    }
+    return !extra->short_read;
+}
+
+void tg_borders_move(tg_reduction *r)
+{
+    for (size_t i = 0; proposes(r) && i < r->plan->piece_count; i++) {
+        const tg_piece *piece = &r->plan->pieces[i];
+        uint32_t *borders = is_balanced(r, piece) ? borders_of(r, &r->reducer->tensors[piece->tensor]) : NULL;
+        for (uint32_t owner = 1; borders && owner < r->reducer->world; owner++)
+            borders[owner] = (uint32_t)(r->sparse[piece->tensor].border_sums[owner] / r->reducer->world);
+    }
+}
+
+void tg_borders_reset(tg_reducer *r)
+{
+    for (size_t i = 0; i < r->tensor_count; i++) {
+        tg_reducing_tensor *t = &r->tensors[i];
+        for (uint64_t slot = 0; t->borders && slot < r->options.depth; slot++)
+            for (uint32_t owner = 0; owner <= r->world; owner++)
+                t->borders[slot * ((uint64_t)r->world + 1) + owner] = (uint32_t)(t->given.count * owner / r->world);
+    }
+}
+
+/* ---- the end ---- */
+
+/* Adds back those of the first n entries of a selection that are not among the m applied indices. */
+static void give_back(tg_feedback *feedback, const uint32_t *indices, const float *values, size_t n, const uint32_t *applied, size_t m)
+{
+    size_t next = 0;
+    for (size_t j = 0; j < n; j++) {
+        __builtin_prefetch(&feedback->residual[indices[j + AHEAD < n ? j + AHEAD : j]], 1);
+        while (next < m && applied[next] < indices[j])
+            next++;
+        if (next == m || applied[next] != indices[j])
+            feedback->residual[indices[j]] += values[j];
+    }
+}
+
+void tg_sparse_apply(tg_reduction *r, size_t index)
+{
+    tg_reducer *reducer = r->reducer;
+    const tg_piece *piece = &r->plan->pieces[index];
+    tg_feedback *feedback = reducer->tensors[piece->tensor].feedback;
+    const tg_tensor whole = tg_piece_of(r, piece);
+    const tg_list *sent = &r->sparse[piece->tensor].sent, *left = &r->sparse[piece->tensor].result;
+    size_t from = 0;
+    for (uint32_t owner = 0; owner < reducer->world; owner++) {
+        const tg_owned part = tg_part_of(r, piece, owner);
+        const tg_frame *result = &r->summed[index * reducer->world + owner];
+        if (part.count == 0)
+            continue;
+        const tg_tensor out = {(char *)whole.data + part.first * tg_dtype_size(whole.dtype), part.count, whole.dtype};
+        (void)!tg_decode_mean(reducer->device, result, 1, 1, NULL, &out, NULL);
+        size_t to = from;
+        while (to < sent->count && sent->indices[to] < part.first + part.count)
+            to++;
+        const tg_cursor bytes = tg_cursor_over(result->data, result->size);
+        if (feedback && !tg_travels_dense(&bytes)) {
+            const size_t m = tg_frame_list(reducer->kernels, *result, part.first, reducer->scratch.indices, NULL);
+            give_back(feedback, sent->indices + from, sent->values + from, to - from, reducer->scratch.indices, m);
+        }
+        from = to;
+    }
+    for (size_t j = 0; feedback && j < left->count; j++) /* an error of the mean is as large as `world` ranks' of theirs */
+        feedback->residual[left->indices[j]] += left->values[j] * (float)reducer->world;
+}
+
+void tg_sparse_undo(tg_reduction *r, size_t index)
+{
+    const uint32_t tensor = r->plan->pieces[index].tensor;
+    const tg_list *sent = &r->sparse[tensor].sent;
+    if (r->reducer->tensors[tensor].feedback)
+        give_back(r->reducer->tensors[tensor].feedback, sent->indices, sent->values, sent->count, sent->indices, 0); /* none was applied */
+}
+
+/* ---- what it keeps ---- */
+
+void tg_sparse_reset(tg_reduction *r)
+{
+    for (size_t i = 0; i < r->reducer->tensor_count; i++) {
+        tg_sparse_step *step = &r->sparse[i];
+        step->sent.count = step->result.count = 0;
+        if (step->border_sums)
+            memset(step->border_sums, 0, r->reducer->world * sizeof *step->border_sums);
+    }
+}
+
+static tg_list take_list(tg_arena *arena, uint64_t room)
+{
+    return (tg_list){tg_arena_take(arena, room + 128, sizeof(uint32_t)), tg_arena_take(arena, room + 128, sizeof(float)), 0};
+}
+
+bool tg_sparse_make_steps(tg_reducer *r, tg_reduction *reduction)
+{
+    reduction->sparse = tg_arena_take(&r->arena, r->tensor_count, sizeof *reduction->sparse);
+    for (size_t i = 0; !r->arena.failed && i < r->tensor_count; i++) {
+        if (!r->tensors[i].sparse)
+            continue;
+        reduction->sparse[i].sent = take_list(&r->arena, r->tensors[i].most);
+        reduction->sparse[i].result = take_list(&r->arena, r->tensors[i].most);
+        reduction->sparse[i].border_sums = tg_arena_take(&r->arena, r->world, sizeof *reduction->sparse[i].border_sums);
+    }
+    return !r->arena.failed;
+}
+
+/* The same selection with values as they are: what encoding does to them is for the parts to settle. */
+static tg_status make_select(tg_reducer *r, size_t tensor, tg_error *error)
+{
+    tg_reducing_tensor *t = &r->tensors[tensor];
+    tg_spec spec = {.codec = t->spec.codec, .choices = t->spec.choices & TG_CHOICE_BY_K, .amount = t->largest};
+    tg_status status = tg_codec_create(r->device, &spec, t->given.count, &r->codecs[r->codec_count], error);
+    if (status == TG_OK)
+        t->select = r->codec_count++;
+    return status;
+}
+
+tg_status tg_sparse_make(tg_reducer *r, tg_error *error)
+{
+    uint64_t longest = 0, most = 0, together = 0;
+    tg_status status = TG_OK;
+    for (size_t i = 0; status == TG_OK && i < r->tensor_count; i++) {
+        tg_reducing_tensor *t = &r->tensors[i];
+        if (!t->sparse)
+            continue;
+        status = make_select(r, i, error);
+        const size_t frame = status == TG_OK ? tg_frame_bound(r->codecs[t->select], t->given.count) : 0;
+        r->whole_capacity = frame > r->whole_capacity ? frame : r->whole_capacity;
+        longest = t->given.count > longest ? t->given.count : longest;
+        most = t->most > most ? t->most : most;
+        const uint64_t all = t->most * r->world < t->given.count ? t->most * r->world : t->given.count;
+        together = all > together ? all : together;
+        t->borders = tg_arena_take(&r->arena, r->options.depth * ((uint64_t)r->world + 1), sizeof *t->borders);
+    }
+    r->whole = tg_arena_take(&r->arena, r->whole_capacity, 1);
+    r->sums = tg_arena_take(&r->arena, longest, sizeof *r->sums);
+    r->touched = tg_arena_take(&r->arena, longest / 64 + 1, sizeof *r->touched);
+    r->scratch = take_list(&r->arena, together);
+    r->chosen = take_list(&r->arena, most);
+    r->key_room = (size_t)together;
+    r->keys = tg_arena_take(&r->arena, together, sizeof *r->keys);
+    if (status == TG_OK && r->arena.failed)
+        return tg_fail(error, TG_OUT_OF_MEMORY, "no memory to sum sparse tensors of up to %" PRIu64 " elements", longest);
+    tg_borders_reset(r);
+    return status;
+}

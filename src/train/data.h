@@ -1,0 +1,43 @@
+/* Data sets. A row is fetched by its number, as features and a target; whether it is read from memory or made on the spot is the
+ * data set's affair. Rows 0 ... train_rows - 1 are for training, the test rows follow. */
+#ifndef TRAIN_DATA_H
+#define TRAIN_DATA_H
+
+#include "message.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+struct dataset {
+    uint64_t train_rows, test_rows;
+    uint32_t features;
+    uint32_t classes;     /* targets are 0 ... classes - 1; 0: they are real numbers */
+    const float *optimum; /* the weights behind the targets, one for each feature; NULL where nobody knows */
+    void (*fetch)(const void *state, uint64_t row, float *features, float *target);
+    void *state;
+    void (*free_state)(void *state);
+};
+
+/* What `name` can be: syn-256, syn-512, syn-1024, syn-20k, synthetic:KEY=VALUE,...; a directory with the files of MNIST or CIFAR-10;
+ * X.npy,Y.npy or X.npy,Y.npy,XTEST.npy,YTEST.npy; or a file in LIBSVM's format, whose FILE.t, if there is one, holds the test rows.
+ * With `real_targets` they are taken as numbers even where they look like classes. */
+bool dataset_open(const char *name, uint64_t seed, bool real_targets, struct dataset *data, struct message *message);
+void dataset_close(struct dataset *data);
+
+/* The readers behind it, one file each. */
+bool synthetic_open(const char *text, uint64_t seed, struct dataset *data, struct message *message);
+bool idx_open(const char *directory, struct dataset *data, struct message *message);
+bool cifar_open(const char *directory, struct dataset *data, struct message *message);
+bool npy_open(const char *names, bool real_targets, struct dataset *data, struct message *message);
+bool libsvm_open(const char *path, bool real_targets, struct dataset *data, struct message *message);
+
+/* Whether a directory has the files of that kind. */
+bool idx_is_in(const char *directory);
+bool cifar_is_in(const char *directory);
+
+/* Targets that are whole numbers of at most this many kinds are classes. */
+#define MOST_CLASSES 64
+/* Renumbers targets 0, 1, ... in increasing order if they look like classes, and returns how many there are; else 0. */
+uint32_t classes_among(float *targets, uint64_t count);
+
+#endif

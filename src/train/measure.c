@@ -1,0 +1,184 @@
+/* What is measured of a run: points on the way, histograms of gradients, and the figures at the end. On rank 0. */
+#include "random.h"
+#include "worker.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { ROWS_OF_A_POINT = 1000 };
+
+const char *const train_stage_names[STAGE_COUNT] = {"data", "gradient", "encode", "exchange", "decode", "update"};
+
+static double distance_to_optimum(const struct run *run)
+{
+    const struct task *task = run->worker->task;
+    if (!task->data.optimum || task->model.loss != LOSS_SQUARED || task->model.parameters != task->data.features)
+        return NAN;
+    double sum = 0;
+    for (uint64_t i = 0; i < task->model.parameters; i++) {
+        double difference = (double)run->weights[i] - (double)task->data.optimum[i];
+        sum += difference * difference;
+    }
+    return sum;
+}
+
+/* Loss and accuracy over the test rows, or over those for training where there are none; at most `most` of them. */
+static void evaluate(const struct run *run, uint64_t most, double *loss, double *accuracy)
+{
+    struct worker *worker = run->worker;
+    const struct dataset *data = &worker->task->data;
+    uint64_t first = data->test_rows ? data->train_rows : 0, count = data->test_rows ? data->test_rows : data->train_rows;
+    count = count < most ? count : most;
+    struct model_score score = model_evaluate(&worker->task->model, run->weights, data, first, count, &worker->score);
+    *loss = score.loss / (double)count;
+    *accuracy = worker->task->model.loss == LOSS_SQUARED ? NAN : (double)score.correct / (double)count;
+}
+
+bool run_counters(struct run *run, tg_reducer_stats *stats)
+{
+    tg_error error = {""};
+    tg_status status = tg_reducer_stats_of(run->reducer, stats, &error);
+    tg_reducer_stats exact = {0};
+    if (status == TG_OK && run->exact)
+        status = tg_reducer_stats_of(run->exact, &exact, &error);
+    if (status != TG_OK)
+        return worker_fails(run->worker, status, &error);
+    stats->bytes_sent += exact.bytes_sent;
+    stats->ring_bytes += exact.ring_bytes;
+    stats->frame_bytes += exact.frame_bytes;
+    stats->float32_bytes += exact.float32_bytes;
+    stats->encode_seconds += exact.encode_seconds;
+    stats->exchange_seconds += exact.exchange_seconds;
+    stats->verify_seconds += exact.verify_seconds;
+    stats->decode_seconds += exact.decode_seconds;
+    stats->ratio = stats->frame_bytes ? (double)stats->float32_bytes / (double)stats->frame_bytes : 0;
+    return true;
+}
+
+bool run_add_point(struct run *run)
+{
+    struct train_result *result = run->result;
+    tg_reducer_stats stats;
+    if (!run_counters(run, &stats))
+        return false;
+    if (result->point_count == result->point_room) {
+        size_t room = result->point_room * 2 + 64;
+        struct train_point *points = realloc(result->points, room * sizeof *points);
+        if (!points)
+            return fail(&run->worker->message, "no memory for %zu points", room);
+        result->points = points;
+        result->point_room = room;
+    }
+    struct train_point point = {
+        .step = run->step,
+        .bytes_sent = stats.bytes_sent,
+        .batch_loss = run->loss_count ? run->loss_sum / (double)run->loss_count : NAN,
+        .distance = distance_to_optimum(run),
+        .residual_norm = stats.residual_norm,
+    };
+    evaluate(run, ROWS_OF_A_POINT, &point.loss, &point.accuracy);
+    result->points[result->point_count++] = point;
+    run->loss_sum = 0;
+    run->loss_count = 0;
+    return true;
+}
+
+/* The smallest magnitude that the codec takes of the largest tensor: encoded apart from the run, without feedback. */
+static double selector_threshold(struct run *run)
+{
+    struct worker *worker = run->worker;
+    const struct model *model = &worker->task->model;
+    const struct model_tensor *largest = &model->tensors[0];
+    for (unsigned i = 1; i < model->tensor_count; i++)
+        if (model->tensors[i].count > largest->count)
+            largest = &model->tensors[i];
+    tg_codec_info info = {0};
+    for (size_t i = 0; tg_codec_list(i, &info) == TG_OK && info.id != run->codec->codec.codec; i++)
+        ;
+    tg_codec *codec;
+    if (!info.sparse || tg_codec_create(worker->device, &run->codec->codec, largest->count, &codec, NULL) != TG_OK)
+        return NAN;
+    size_t bound = tg_frame_bound(codec, largest->count);
+    void *frame = malloc(bound);
+    float *decoded = calloc(largest->count, sizeof *decoded);
+    double smallest = INFINITY;
+    tg_encode_report report;
+    tg_tensor gradient = {worker->gradient + largest->offset, largest->count, TG_FLOAT32};
+    if (frame && decoded && tg_encode(codec, &gradient, NULL, frame, bound, &report, NULL) == TG_OK &&
+        tg_decode(worker->device, &(tg_frame){frame, report.bytes}, 1, 1, 0, &(tg_tensor){decoded, largest->count, TG_FLOAT32}, NULL) ==
+            TG_OK)
+        for (uint64_t i = 0; i < largest->count; i++)
+            if (decoded[i] != 0 && fabs((double)decoded[i]) < smallest)
+                smallest = fabs((double)decoded[i]);
+    free(frame);
+    free(decoded);
+    tg_codec_free(codec);
+    return isfinite(smallest) ? smallest : NAN;
+}
+
+void take_histogram(struct run *run, struct train_histogram *histogram)
+{
+    *histogram = (struct train_histogram){.step = run->step + 1};
+    const float *gradient = run->worker->gradient;
+    for (uint64_t i = 0; i < run->worker->task->model.parameters; i++) {
+        double magnitude = fabs((double)gradient[i]);
+        if (!(magnitude > 0)) {
+            histogram->zeros++;
+            continue;
+        }
+        double bin = floor(4 * log10(magnitude)) + 48;
+        histogram->bins[bin < 0 ? 0 : bin >= TRAIN_BINS ? TRAIN_BINS - 1 : (size_t)bin]++;
+    }
+    histogram->threshold = selector_threshold(run);
+}
+
+/* The bits of all ranks' weights must be equal: that is what the reducer promises. */
+static bool check_hashes(struct run *run, uint64_t hash)
+{
+    struct worker *worker = run->worker;
+    struct shared_bytes *all = team_share(&worker->team, &hash, sizeof hash, false, &worker->message);
+    if (!all) {
+        worker->failure = FAILED_LOST;
+        return false;
+    }
+    bool is_equal = true;
+    for (uint32_t i = 0; i < worker->team.world && is_equal; i++)
+        if (memcmp(all->parts[i].data, all->parts[0].data, sizeof hash) != 0)
+            is_equal = fail(&worker->message, "the weights of rank %" PRIu32 " differ from those of rank 0 after %" PRIu64 " steps; do all "
+                                              "ranks run the same program on the same data?", i, run->step);
+    shared_bytes_free(all);
+    worker->failure = is_equal ? FAILED_ALONE : FAILED_TOGETHER;
+    worker->culprit = 0;
+    return is_equal;
+}
+
+bool run_finish(struct run *run)
+{
+    struct worker *worker = run->worker;
+    struct train_result *result = run->result;
+    uint64_t hash = digest_floats(run->weights, worker->task->model.parameters);
+    if (!check_hashes(run, hash))
+        return false;
+    tg_reducer_stats stats;
+    if (!run_counters(run, &stats))
+        return false;
+    if (worker->team.rank > 0)
+        return true;
+    snprintf(result->weights_hash, sizeof result->weights_hash, "%016" PRIx64, hash);
+    evaluate(run, UINT64_MAX, &result->final_loss, &result->accuracy);
+    result->distance = distance_to_optimum(run);
+    result->codec = run->codec;
+    result->steps = run->step;
+    result->bytes_sent = stats.bytes_sent;
+    result->dense_bytes = stats.ring_bytes;
+    result->ratio = stats.ratio;
+    result->residual_norm = stats.residual_norm;
+    result->reduce = stats.algorithm;
+    result->stages[STAGE_ENCODE] = stats.encode_seconds;
+    result->stages[STAGE_EXCHANGE] = stats.exchange_seconds;
+    result->stages[STAGE_DECODE] = stats.verify_seconds + stats.decode_seconds;
+    return true;
+}

@@ -1,0 +1,20 @@
+/* How readers and the training loop speak about failures: one sentence in a struct message, and false. */
+#ifndef TRAIN_MESSAGE_H
+#define TRAIN_MESSAGE_H
+
+#include <stdbool.h>
+
+#if defined(__GNUC__)
+#define PRINTF_LIKE(text, first) __attribute__((format(printf, text, first)))
+#else
+#define PRINTF_LIKE(text, first)
+#endif
+
+struct message {
+    char text[768];
+};
+
+/* Writes the sentence and returns false, so that a helper can end with `return fail(message, ...)`. */
+bool fail(struct message *message, const char *format, ...) PRINTF_LIKE(2, 3);
+
+#endif

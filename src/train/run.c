@@ -1,0 +1,217 @@
+/* One run on one rank: gradient, reduce, descend, until the steps are made. */
+#include "clock.h"
+#include "optimiser.h"
+#include "worker.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { POINTS_OF_A_RUN = 50 };
+
+/* ---- what a run has ---- */
+
+static float *make_vector(struct worker *worker)
+{
+    void *vector;
+    size_t size = (size_t)worker->task->model.parameters * sizeof(float);
+    if (posix_memalign(&vector, 64, size + 64) != 0) {
+        fail(&worker->message, "no memory for %zu bytes of parameters", size);
+        return NULL;
+    }
+    memset(vector, 0, size + 64);
+    return vector;
+}
+
+static bool make_reducer(struct worker *worker, const struct train_codec *codec, bool is_exact, tg_reducer **reducer)
+{
+    const struct train_settings *settings = worker->task->settings;
+    const struct model *model = &worker->task->model;
+    tg_reducer_tensor tensors[MODEL_MOST_TENSORS];
+    for (unsigned i = 0; i < model->tensor_count; i++) {
+        tensors[i] = (tg_reducer_tensor){
+            .name = model->tensors[i].name, .count = model->tensors[i].count, .dtype = TG_FLOAT32, .insist = settings->insist};
+        tensors[i].codec = codec->codec;
+        tensors[i].feedback = codec->feedback;
+    }
+    tg_reducer_options options = {
+        .algorithm = settings->reduce,
+        .nonfinite = settings->nonfinite,
+        .seed = settings->seed,
+        .min_size = settings->min_size,
+        .warmup = settings->warmup,
+        .schedule = settings->changes,
+        .schedule_count = settings->change_count,
+    };
+    tg_error error = {""};
+    tg_status status = TG_OK;
+    if (is_exact) {
+        options.warmup = options.min_size = options.schedule_count = 0;
+        for (unsigned i = 0; i < model->tensor_count && status == TG_OK; i++) {
+            tensors[i].feedback = (tg_feedback_spec){.kind = TG_FEEDBACK_NONE};
+            status = tg_spec_parse("none", &tensors[i].codec, &error);
+        }
+    }
+    if (status == TG_OK)
+        status = tg_reducer_create(worker->device, worker->team.rank, worker->team.world, tensors, model->tensor_count, &options, reducer,
+                                   &error);
+    return status == TG_OK || worker_fails(worker, status, &error);
+}
+
+/* Momentum correction has a momentum of its own; a second one on top would be squared. */
+static double momentum_of(const struct run *run)
+{
+    return run->codec->feedback.kind == TG_FEEDBACK_DGC ? 0 : run->worker->task->settings->momentum;
+}
+
+bool run_create(struct worker *worker, size_t index, struct run *run)
+{
+    const struct train_settings *settings = worker->task->settings;
+    *run = (struct run){.worker = worker, .index = index, .codec = &settings->runs[index]};
+    run->result = worker->report ? &worker->report->runs[index] : &run->own_result;
+    run->weights = make_vector(worker);
+    if (!run->weights)
+        return false;
+    if (momentum_of(run) > 0 && !(run->velocity = make_vector(worker)))
+        return false;
+    if (settings->algorithm == ALGORITHM_QSVRG) {
+        run->anchor = make_vector(worker);
+        run->mean = run->anchor ? make_vector(worker) : NULL;
+        if (!run->mean || !make_reducer(worker, run->codec, true, &run->exact))
+            return false;
+    }
+    if (!make_reducer(worker, run->codec, false, &run->reducer))
+        return false;
+    model_start(&worker->task->model, settings->seed, run->weights);
+    return true;
+}
+
+void run_free(struct run *run)
+{
+    tg_reducer_free(run->reducer);
+    tg_reducer_free(run->exact);
+    free(run->weights);
+    free(run->velocity);
+    free(run->anchor);
+    free(run->mean);
+    free(run->own_result.points);
+    *run = (struct run){0};
+}
+
+/* ---- steps ---- */
+
+/* At the first step and then at even distances, and at the last. */
+static bool is_point(uint64_t step, uint64_t steps)
+{
+    uint64_t distance = steps / POINTS_OF_A_RUN + 1;
+    return step % distance == 0 || step == steps;
+}
+
+static bool tell(struct run *run, double loss, double rate, bool is_new, bool was_skipped)
+{
+    struct worker *worker = run->worker;
+    const struct train_result *result = run->result;
+    if (!worker->observer || !worker->observer->on_step)
+        return true;
+    tg_reducer_stats stats;
+    if (!run_counters(run, &stats))
+        return false;
+    struct train_progress progress = {
+        .run = run->index,
+        .step = run->step,
+        .steps = worker->task->steps,
+        .loss = loss,
+        .lr = rate,
+        .is_point = is_new,
+        .point = result->point_count ? &result->points[result->point_count - 1] : NULL,
+        .result = result,
+        .bytes_sent = stats.bytes_sent,
+        .ratio = stats.ratio,
+        .skipped = was_skipped,
+    };
+    worker->observer->on_step(worker->observer->context, &progress);
+    return true;
+}
+
+static bool reduce(struct run *run, bool *was_skipped)
+{
+    struct worker *worker = run->worker;
+    const struct model *model = &worker->task->model;
+    tg_tensor tensors[MODEL_MOST_TENSORS];
+    for (unsigned i = 0; i < model->tensor_count; i++)
+        tensors[i] = (tg_tensor){worker->gradient + model->tensors[i].offset, model->tensors[i].count, TG_FLOAT32};
+    tg_error error = {""};
+    tg_status status = tg_reduce(run->reducer, worker->team.transport, tensors, run->step, &error);
+    *was_skipped = status == TG_SKIPPED;
+    return status == TG_OK || status == TG_SKIPPED || worker_fails(worker, status, &error);
+}
+
+/* The histograms are of the twentieth of the run and of its end, so that the first steps' transient is over. */
+static void look_at_gradient(struct run *run)
+{
+    uint64_t steps = run->worker->task->steps;
+    if (run->worker->team.rank > 0)
+        return;
+    if (run->step == steps / 20)
+        take_histogram(run, &run->result->early);
+    if (run->step + 1 == steps)
+        take_histogram(run, &run->result->late);
+}
+
+static bool make_step(struct run *run)
+{
+    struct worker *worker = run->worker;
+    const struct task *task = worker->task;
+    const struct train_settings *settings = task->settings;
+    double loss;
+    bool was_skipped;
+    if (!run_gradient(run, &loss))
+        return false;
+    look_at_gradient(run);
+    if (!reduce(run, &was_skipped))
+        return false;
+    double rate = learning_rate(settings->schedule, task->lr, run->step, task->steps);
+    if (!was_skipped) {
+        uint64_t start = clock_ns();
+        descend(run->weights, run->velocity, worker->gradient, task->model.parameters, rate, momentum_of(run), settings->weight_decay);
+        run->result->stages[STAGE_UPDATE] += (double)(clock_ns() - start) * 1e-9;
+    }
+    run->step++;
+    run->result->skipped += was_skipped;
+    if (worker->team.rank > 0)
+        return true;
+    run->loss_sum += loss;
+    run->loss_count++;
+    bool is_new = is_point(run->step, task->steps);
+    return (!is_new || run_add_point(run)) && tell(run, loss, rate, is_new, was_skipped);
+}
+
+static bool make_steps(struct run *run)
+{
+    struct worker *worker = run->worker;
+    const struct train_settings *settings = worker->task->settings;
+    const uint64_t steps = worker->task->steps;
+    if (run->step == 0 && worker->team.rank == 0 && !run_add_point(run))
+        return false;
+    while (run->step < steps) {
+        if (!make_step(run))
+            return false;
+        bool is_due = settings->checkpoint && (run->step % settings->every == 0 || run->step == steps);
+        if (is_due && (!run_save(run) || !checkpoint_write(worker)))
+            return false;
+    }
+    return run_finish(run);
+}
+
+bool run_all_steps(struct worker *worker, size_t index, const tg_state *saved)
+{
+    struct run run;
+    bool is_well = worker_agrees(worker, run_create(worker, index, &run)) &&
+                   (saved->size == 0 || run_restore(&run, saved)) && make_steps(&run);
+    if (is_well && worker->report)
+        worker->report->run_count = index + 1;
+    if (is_well && worker->observer && worker->observer->on_end)
+        worker->observer->on_end(worker->observer->context, index, run.result);
+    run_free(&run);
+    return is_well;
+}

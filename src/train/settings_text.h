@@ -1,0 +1,20 @@
+/* Settings as names and texts: to compare those of a checkpoint, and those of other ranks, with one's own. */
+#ifndef TRAIN_SETTINGS_TEXT_H
+#define TRAIN_SETTINGS_TEXT_H
+
+#include "team.h"
+#include "train.h"
+
+struct setting {
+    const char *name; /* the option's */
+    char value[512];
+    bool is_lasting; /* a run that goes on must keep it */
+};
+
+#define SETTINGS_MOST (20 + 2 * TRAIN_MOST_RUNS + TRAIN_MOST_CHANGES)
+size_t settings_list(const struct train_settings *settings, struct setting list[SETTINGS_MOST]);
+
+/* Whether all ranks were started alike; if not, every rank gets the same message, which names the option. */
+enum verdict settings_agree(const struct team *team, const struct train_settings *settings, struct message *message);
+
+#endif

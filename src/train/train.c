@@ -1,0 +1,262 @@
+/* Makes the ranks: threads of this process, or this process as one rank of an MPI job. See train.h. */
+#include "blas.h"
+#include "settings_text.h"
+#include "watch.h"
+#include "worker.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const uint64_t most_steps = UINT64_C(1) << 40;
+
+/* ---- what all ranks of a process share ---- */
+
+static bool open_task(const struct train_settings *settings, uint32_t world, struct task *task, struct message *message)
+{
+    *task = (struct task){.settings = settings};
+    if (!dataset_open(settings->data, settings->seed, model_wants_real_targets(settings->model), &task->data, message) ||
+        !model_create(settings->model, &task->data, &task->model, message))
+        return false;
+    task->lr = settings->lr > 0 ? settings->lr : task->model.loss == LOSS_SQUARED ? 0.02 : 0.1;
+    task->steps = settings->steps;
+    if (task->steps == 0) {
+        double steps = ceil(settings->epochs * (double)task->data.train_rows / ((double)settings->batch * world));
+        if (!(steps <= (double)most_steps))
+            return fail(message, "--epochs %g is more than %" PRIu64 " steps", settings->epochs, most_steps);
+        task->steps = (uint64_t)steps;
+    }
+    return true;
+}
+
+static void describe_model(const struct model *model, char *text, size_t capacity)
+{
+    static const char *const losses[] = {"least squares", "logistic", "softmax"};
+    int used = snprintf(text, capacity, "%s, %" PRIu32, losses[model->loss], model->sizes[0]);
+    for (unsigned i = 1; i <= model->layers && used > 0 && (size_t)used < capacity; i++)
+        used += snprintf(text + used, capacity - (size_t)used, "-%" PRIu32, model->sizes[i]);
+}
+
+static void fill_report(const struct task *task, const tg_transport *transport, struct train_report *report)
+{
+    report->transport = strcmp(tg_transport_name(transport), "mpi") == 0 ? "mpi" : "local";
+    report->world = tg_transport_world(transport);
+    report->train_rows = task->data.train_rows;
+    report->test_rows = task->data.test_rows;
+    report->features = task->data.features;
+    report->classes = task->data.classes;
+    report->parameters = task->model.parameters;
+    report->on_test_rows = task->data.test_rows > 0;
+    snprintf(report->blas, sizeof report->blas, "%s", blas_name());
+    snprintf(report->data, sizeof report->data, "%.255s", task->settings->data);
+    describe_model(&task->model, report->model, sizeof report->model);
+}
+
+/* ---- ranks ---- */
+
+struct rank {
+    struct worker worker;
+    bool is_prepared; /* the task is there */
+    bool is_well;
+    pthread_t thread;
+};
+
+static bool starts_alike(struct worker *worker)
+{
+    enum verdict verdict = settings_agree(&worker->team, worker->task->settings, &worker->message);
+    worker->failure = verdict == TEAM_LOST ? FAILED_LOST : FAILED_TOGETHER;
+    worker->culprit = 0;
+    return verdict == TEAM_WELL;
+}
+
+static bool run_rank(struct rank *rank)
+{
+    struct worker *worker = &rank->worker;
+    worker->failure = FAILED_LOST;
+    rank->is_well = worker_agrees(worker, rank->is_prepared) && starts_alike(worker) && worker_run(worker);
+    return rank->is_well;
+}
+
+/* After a failure nobody may wait for this rank. */
+static void *run_thread(void *argument)
+{
+    struct rank *rank = argument;
+    if (!run_rank(rank))
+        tg_transport_abort(rank->worker.team.transport, 1);
+    return NULL;
+}
+
+static void set_up_rank(struct rank *rank, const struct task *task, tg_transport *transport, const struct train_observer *observer,
+                        struct train_report *report)
+{
+    uint32_t number = tg_transport_rank(transport);
+    rank->worker = (struct worker){
+        .task = task,
+        .observer = number == 0 ? observer : NULL,
+        .report = number == 0 ? report : NULL,
+        .team = {transport, number, tg_transport_world(transport)},
+    };
+}
+
+/* Of several messages one is the cause; ranks that were only left alone have another. */
+static bool pick_message(const struct rank *ranks, uint32_t world, struct message *message)
+{
+    const struct rank *picked = NULL;
+    for (uint32_t i = 0; i < world; i++) {
+        bool is_cause = ranks[i].worker.failure != FAILED_LOST;
+        if (!ranks[i].is_well && (!picked || (is_cause && picked->worker.failure == FAILED_LOST)))
+            picked = &ranks[i];
+    }
+    return !picked || fail(message, "%s", picked->worker.message.text);
+}
+
+static bool run_threads(struct rank *ranks, uint32_t world, struct message *message)
+{
+    uint32_t started = 0;
+    for (uint32_t i = 1; i < world; i++, started++) {
+        if (pthread_create(&ranks[i].thread, NULL, run_thread, &ranks[i]) != 0) {
+            /* The others would wait for it for ever. */
+            tg_transport_abort(ranks[0].worker.team.transport, 1);
+            break;
+        }
+    }
+    bool all_started = started + 1 == world;
+    if (all_started)
+        run_thread(&ranks[0]);
+    for (uint32_t i = 1; i <= started; i++)
+        pthread_join(ranks[i].thread, NULL);
+    return all_started ? pick_message(ranks, world, message)
+                       : fail(message, "cannot start %" PRIu32 " threads; fewer --workers may do", world);
+}
+
+static bool train_local(const struct train_settings *settings, const struct train_observer *observer, struct train_report *report,
+                        struct message *message)
+{
+    const uint32_t world = settings->workers;
+    struct task task;
+    tg_transport *transports[TRAIN_MOST_WORKERS] = {NULL};
+    tg_error error = {""};
+    if (!open_task(settings, world, &task, message)) {
+        dataset_close(&task.data);
+        return false;
+    }
+    struct rank *ranks = calloc(world, sizeof *ranks);
+    bool is_well = ranks != NULL;
+    if (!ranks)
+        fail(message, "no memory for %" PRIu32 " workers", world);
+    else if (tg_transport_local(world, transports, &error) != TG_OK)
+        is_well = fail(message, "%s", error.message);
+    if (is_well) {
+        fill_report(&task, transports[0], report);
+        for (uint32_t i = 0; i < world; i++) {
+            set_up_rank(&ranks[i], &task, transports[i], observer, report);
+            ranks[i].is_prepared = true;
+        }
+        is_well = run_threads(ranks, world, message);
+        for (uint32_t i = 0; i < world; i++)
+            tg_transport_free(transports[i]);
+    }
+    free(ranks);
+    dataset_close(&task.data);
+    return is_well;
+}
+
+/* The word comes before the end: a launcher kills all ranks as soon as one has failed, and abort ends this one as well. */
+static void end_job(const struct worker *worker, const struct train_observer *observer, struct message *message)
+{
+    const struct team *team = &worker->team;
+    const bool together = worker->failure == FAILED_TOGETHER;
+    fail(message, "rank %" PRIu32 ": %s", together ? worker->culprit : team->rank, worker->message.text);
+    if ((!together || worker->culprit == team->rank) && observer && observer->on_failure)
+        observer->on_failure(observer->context, message->text);
+    struct message ignored;
+    if (together) {
+        shared_bytes_free(team_share(team, "", 0, false, &ignored)); /* nobody leaves before it is said */
+        return;
+    }
+    watch_end();
+    tg_transport_abort(team->transport, 1);
+}
+
+static bool train_mpi(const struct train_settings *settings, const struct train_observer *observer, struct train_report *report,
+                      bool *speaks, struct message *message)
+{
+    tg_transport *transport;
+    tg_error error = {""};
+    if (!watch_begin(message))
+        return false;
+    tg_status status = tg_transport_mpi(settings->mpi, &transport, &error);
+    if (status != TG_OK) {
+        watch_end();
+        return fail(message, "%s", error.message[0] ? error.message : tg_status_text(status));
+    }
+    struct task task = {0};
+    struct rank *rank = calloc(1, sizeof *rank);
+    if (!rank) {
+        watch_end();
+        tg_transport_abort(transport, 1);
+        return fail(message, "no memory");
+    }
+    set_up_rank(rank, &task, transport, observer, report);
+    const uint32_t world = rank->worker.team.world;
+    rank->is_prepared = world <= TRAIN_MOST_WORKERS
+                            ? open_task(settings, world, &task, &rank->worker.message)
+                            : fail(&rank->worker.message, "%" PRIu32 " ranks are more than %d", world, TRAIN_MOST_WORKERS);
+    if (rank->is_prepared && rank->worker.report)
+        fill_report(&task, transport, report);
+    if (!watch_team(&rank->worker.team, &rank->worker.message))
+        rank->worker.failure = FAILED_LOST;
+    else
+        (void)run_rank(rank);
+    bool is_well = rank->is_well;
+    *speaks = is_well && rank->worker.team.rank == 0;
+    if (!is_well)
+        end_job(&rank->worker, observer, message);
+    dataset_close(&task.data);
+    watch_end();
+    tg_transport_free(transport);
+    free(rank);
+    return is_well;
+}
+
+/* ---- the whole ---- */
+
+bool train_check(const struct train_settings *settings, struct message *message)
+{
+    struct dataset nothing = {.features = 1, .classes = 2};
+    struct model model;
+    if (settings->model && !model_create(settings->model, &nothing, &model, message))
+        return false;
+    if (strncmp(settings->data, "syn", 3) == 0) {
+        struct dataset data = {0};
+        bool is_well = dataset_open(settings->data, 0, false, &data, message);
+        dataset_close(&data);
+        if (!is_well)
+            return false;
+    }
+    tg_device *device;
+    tg_error error = {""};
+    if (tg_device_open(settings->device, NULL, &device, &error) != TG_OK)
+        return fail(message, "%s", error.message);
+    tg_device_free(device);
+    return true;
+}
+
+bool train(const struct train_settings *settings, const struct train_observer *observer, struct train_report *report, bool *speaks,
+           struct message *message)
+{
+    *report = (struct train_report){0};
+    *speaks = true;
+    blas_open(false);
+    return settings->mpi ? train_mpi(settings, observer, report, speaks, message) : train_local(settings, observer, report, message);
+}
+
+void train_report_free(struct train_report *report)
+{
+    for (size_t i = 0; i < TRAIN_MOST_RUNS; i++)
+        free(report->runs[i].points);
+    *report = (struct train_report){0};
+}

@@ -1,0 +1,129 @@
+/* Training: several runs, one for each codec, from the same start, by the ranks of this process or of an MPI job. */
+#ifndef TRAIN_TRAIN_H
+#define TRAIN_TRAIN_H
+
+#include "model.h"
+#include "tersegrad.h"
+
+enum train_schedule {
+    SCHEDULE_CONSTANT,
+    SCHEDULE_LINEAR, /* to 0 at the last step */
+    SCHEDULE_COSINE, /* to 0 at the last step */
+    SCHEDULE_STEP    /* a tenth after half of the steps, a hundredth after three quarters */
+};
+
+enum train_algorithm { ALGORITHM_SGD, ALGORITHM_QSVRG };
+
+#define TRAIN_MOST_RUNS 64
+#define TRAIN_MOST_CHANGES 32
+#define TRAIN_MOST_WORKERS 256
+
+struct train_codec {
+    tg_spec codec;
+    tg_feedback_spec feedback;
+    char codec_text[TG_SPEC_TEXT], feedback_text[TG_SPEC_TEXT]; /* as they were typed */
+};
+
+struct train_settings {
+    const char *data, *model; /* model NULL: what suits the data */
+    uint32_t workers;         /* threads; under MPI the launcher decides */
+    uint64_t batch;           /* rows a rank takes for a step */
+    double lr;                /* 0: what suits the model */
+    double momentum, weight_decay;
+    enum train_schedule schedule;
+    uint64_t steps;           /* 0: as many as the epochs take */
+    double epochs;            /* passes over the data of all workers together */
+    uint64_t seed;            /* of the data, the weights, the order of rows and all draws */
+    struct train_codec runs[TRAIN_MOST_RUNS];
+    size_t run_count;
+    bool insist;              /* on feedback that would diverge */
+    enum train_algorithm algorithm;
+    tg_algorithm reduce;
+    uint64_t min_size, warmup;
+    tg_density_change changes[TRAIN_MOST_CHANGES];
+    size_t change_count;
+    tg_nonfinite_step nonfinite;
+    const char *device;
+    const char *checkpoint;   /* NULL: none is written */
+    uint64_t every;           /* steps between checkpoints; one is written at the end of each run as well */
+    const char *resume;       /* NULL: from the start */
+    const char *mpi;          /* the module of tg_transport_mpi; NULL: threads */
+};
+
+/* Where a step's time goes, on rank 0, in seconds. */
+enum train_stage { STAGE_DATA, STAGE_GRADIENT, STAGE_ENCODE, STAGE_EXCHANGE, STAGE_DECODE, STAGE_UPDATE, STAGE_COUNT };
+extern const char *const train_stage_names[STAGE_COUNT];
+
+/* The run at one moment. What is not known is NAN. */
+struct train_point {
+    uint64_t step;        /* that many were made */
+    uint64_t bytes_sent;
+    double batch_loss;    /* rank 0's, mean since the point before */
+    double loss, accuracy; /* over some test rows */
+    double distance;      /* |w - w*|^2 */
+    double residual_norm;
+};
+
+/* How large the elements of rank 0's gradient were at one step: bin i counts 10^((i - 48) / 4) <= |g| < 10^((i - 47) / 4). */
+#define TRAIN_BINS 64
+struct train_histogram {
+    uint64_t step; /* 0: not taken */
+    uint64_t zeros;
+    uint64_t bins[TRAIN_BINS];
+    double threshold; /* the smallest magnitude that the codec, a sparsifier, takes of this gradient; NAN for others */
+};
+
+struct train_result {
+    const struct train_codec *codec;
+    uint64_t steps, skipped;
+    double final_loss, accuracy, distance; /* over all test rows, or all rows where there are no test rows */
+    uint64_t bytes_sent, dense_bytes;
+    double ratio, residual_norm;
+    tg_algorithm reduce; /* what it became */
+    double stages[STAGE_COUNT];
+    char weights_hash[17];
+    struct train_histogram early, late;
+    struct train_point *points;
+    size_t point_count, point_room;
+};
+
+struct train_report {
+    const char *transport;
+    char device[64], blas[16], data[256], model[256];
+    uint32_t world;
+    uint64_t train_rows, test_rows, parameters;
+    uint32_t features, classes;
+    bool on_test_rows; /* what final_loss is about */
+    size_t run_count;
+    struct train_result runs[TRAIN_MOST_RUNS];
+};
+
+/* What rank 0 tells while it works. */
+struct train_progress {
+    size_t run;
+    uint64_t step, steps; /* done, of */
+    double loss, lr;      /* of this step's batch */
+    bool is_point;        /* `point` is new */
+    const struct train_point *point; /* the latest; NULL before the first */
+    const struct train_result *result;
+    uint64_t bytes_sent;
+    double ratio;
+    bool skipped;
+};
+struct train_observer { /* any of these may be NULL */
+    void *context;
+    void (*on_step)(void *context, const struct train_progress *progress);
+    void (*on_end)(void *context, size_t run, const struct train_result *result);
+    void (*on_failure)(void *context, const char *message); /* of the rank of an MPI job that knows why it ends */
+};
+
+/* Whether the texts in the settings can be right at all: the model's, a synthetic data set's, the device's. */
+bool train_check(const struct train_settings *settings, struct message *message);
+
+/* Runs everything. `*speaks` says whether this process is the one that prints: the report if all went well, else the message. In an MPI
+ * job that is rank 0 and a report alone; failures have been told to on_failure. The report must be freed in any case. */
+bool train(const struct train_settings *settings, const struct train_observer *observer, struct train_report *report, bool *speaks,
+           struct message *message);
+void train_report_free(struct train_report *report);
+
+#endif

@@ -1,0 +1,17 @@
+/* Says which rank of an MPI job died. A launcher that loses a rank kills the others at once, and MPICH's names the wrong process; so each
+ * rank has a small process beside it that sees it end and, if it is the first, names it. */
+#ifndef TRAIN_WATCH_H
+#define TRAIN_WATCH_H
+
+#include "team.h"
+
+/* Before MPI is opened: makes the watcher. */
+bool watch_begin(struct message *message);
+
+/* Tells it who the ranks are. All ranks call it. */
+bool watch_team(const struct team *team, struct message *message);
+
+/* This rank ends of its own will, and has said why if there was anything to say. */
+void watch_end(void);
+
+#endif

@@ -1,0 +1,81 @@
+/* A rank's way through all runs. */
+#include "worker.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+bool worker_fails(struct worker *worker, tg_status status, const tg_error *error)
+{
+    /* Of a step, these are the same on every rank. */
+    if (status == TG_NONFINITE || status == TG_LAYOUT_MISMATCH) {
+        worker->failure = FAILED_TOGETHER;
+        worker->culprit = 0;
+    } else if (status == TG_EXCHANGE) {
+        worker->failure = FAILED_LOST;
+    }
+    return fail(&worker->message, "%s%s", error->message[0] ? error->message : tg_status_text(status),
+                status == TG_UNSTABLE ? " (--insist runs it all the same)" : "");
+}
+
+bool worker_agrees(struct worker *worker, bool well)
+{
+    enum verdict verdict = team_verdict(&worker->team, well, &worker->culprit, &worker->message);
+    worker->failure = verdict == TEAM_LOST ? FAILED_LOST : FAILED_TOGETHER;
+    if (verdict == TEAM_WELL)
+        worker->failure = FAILED_ALONE; /* what may come next */
+    return verdict == TEAM_WELL;
+}
+
+static bool make_room(struct worker *worker)
+{
+    const struct task *task = worker->task;
+    const size_t size = (size_t)task->model.parameters * sizeof(float) + 64;
+    void *vectors[2] = {NULL, NULL};
+    tg_error error = {""};
+    tg_status status = tg_device_open(task->settings->device, NULL, &worker->device, &error);
+    if (status != TG_OK)
+        return worker_fails(worker, status, &error);
+    if (task->data.train_rows < worker->team.world)
+        return fail(&worker->message, "%" PRIu64 " rows cannot be shared by %" PRIu32 " workers", task->data.train_rows, worker->team.world);
+    worker->shard_rows = (task->data.train_rows - worker->team.rank + worker->team.world - 1) / worker->team.world;
+    for (size_t i = 0; i < 2; i++) {
+        if (posix_memalign(&vectors[i], 64, size) != 0)
+            return fail(&worker->message, "no memory for a gradient of %" PRIu64 " elements", task->model.parameters);
+        memset(vectors[i], 0, size);
+        *(i == 0 ? &worker->gradient : &worker->second) = vectors[i];
+    }
+    /* Evaluation takes few rows at a time where they are wide. */
+    uint64_t score_rows = task->data.features > 4096 ? 16 : 256;
+    return model_work_create(&task->model, task->settings->batch, &worker->work, &worker->message) &&
+           (worker->team.rank > 0 || model_work_create(&task->model, score_rows, &worker->score, &worker->message)) &&
+           (worker->team.rank > 0 || !task->settings->checkpoint || checkpoint_probe(task->settings->checkpoint, &worker->message));
+}
+
+static void free_room(struct worker *worker)
+{
+    free(worker->gradient);
+    free(worker->second);
+    model_work_free(&worker->work);
+    model_work_free(&worker->score);
+    for (size_t i = 0; i < TRAIN_MOST_RUNS; i++)
+        blob_free(&worker->saved[i]);
+    tg_device_free(worker->device);
+}
+
+bool worker_run(struct worker *worker)
+{
+    const struct train_settings *settings = worker->task->settings;
+    tg_state saved[TRAIN_MOST_RUNS] = {{0}};
+    struct shared_bytes *bytes = NULL;
+    bool is_well = worker_agrees(worker, make_room(worker));
+    if (is_well && worker->report)
+        strncpy(worker->report->device, tg_device_name(worker->device), sizeof worker->report->device - 1);
+    if (is_well && settings->resume)
+        is_well = checkpoint_read(worker, &bytes, saved);
+    for (size_t i = 0; is_well && i < settings->run_count; i++)
+        is_well = run_all_steps(worker, i, &saved[i]);
+    shared_bytes_free(bytes);
+    free_room(worker);
+    return is_well;
+}

@@ -1,0 +1,93 @@
+/* One rank: what it has for all runs, and what it has for one. */
+#ifndef TRAIN_WORKER_H
+#define TRAIN_WORKER_H
+
+#include "blob.h"
+#include "team.h"
+#include "train.h"
+
+/* What the ranks of one process share and only read. */
+struct task {
+    const struct train_settings *settings;
+    struct dataset data;
+    struct model model;
+    uint64_t steps; /* of every run */
+    double lr;
+};
+
+/* How a rank came to fail. */
+enum failure {
+    FAILED_ALONE,    /* the others do not know yet */
+    FAILED_TOGETHER, /* every rank stops here, with the same message */
+    FAILED_LOST      /* because another rank is gone */
+};
+
+struct worker {
+    const struct task *task;
+    const struct train_observer *observer; /* rank 0's; NULL on the others */
+    struct train_report *report;           /* rank 0's; NULL on the others */
+    struct team team;
+    tg_device *device;
+    struct model_work work;  /* for batches */
+    struct model_work score; /* rank 0's, for evaluation */
+    float *gradient, *second; /* of all parameters */
+    uint64_t shard_rows;      /* rows rank, rank + world, rank + 2 world, ... */
+    struct blob saved[TRAIN_MOST_RUNS]; /* rank 0: the state of each run as last saved; empty where there is none */
+    enum failure failure;
+    uint32_t culprit;         /* of FAILED_TOGETHER: the rank that speaks */
+    struct message message;
+};
+
+struct run {
+    struct worker *worker;
+    size_t index;
+    const struct train_codec *codec;
+    float *weights;
+    float *velocity;         /* NULL without momentum */
+    float *anchor, *mean;    /* QSVRG's y and the full gradient there; else NULL */
+    tg_reducer *reducer, *exact; /* exact: uncompressed, for QSVRG's full gradients; else NULL */
+    uint64_t step;
+    double loss_sum;         /* of rank 0's batches since the last point */
+    uint64_t loss_count;
+    struct train_result *result; /* the report's on rank 0, else one of its own */
+    struct train_result own_result;
+};
+
+/* Everything one rank does. False with a message, and then no rank goes on. */
+bool worker_run(struct worker *worker);
+
+/* One run, from the start or from its saved state, to its last step. */
+bool run_all_steps(struct worker *worker, size_t index, const tg_state *saved);
+
+/* The gradient of this rank for the run's step in worker->gradient; its seconds are added to the stages. Returns the batch's loss.
+ * QSVRG may have to reduce a full gradient first, so it can fail. */
+bool run_gradient(struct run *run, double *loss);
+
+/* Room and reducers for a run; the weights are those that every run begins with. */
+bool run_create(struct worker *worker, size_t index, struct run *run);
+void run_free(struct run *run);
+
+/* Adds a point to the result: `step` steps were made. On rank 0. */
+bool run_add_point(struct run *run);
+/* The last figures: loss and accuracy over all rows, hash, counters. */
+bool run_finish(struct run *run);
+/* The reducers' counters, both together. */
+bool run_counters(struct run *run, tg_reducer_stats *stats);
+void take_histogram(struct run *run, struct train_histogram *histogram);
+
+/* The run's state to worker->saved on rank 0, and back. All ranks call them alike. */
+bool run_save(struct run *run);
+bool run_restore(struct run *run, const tg_state *saved);
+
+/* All saved states to the file, and from it (rank 0 reads; every rank gets them). */
+bool checkpoint_write(struct worker *worker);
+bool checkpoint_read(struct worker *worker, struct shared_bytes **bytes, tg_state saved[TRAIN_MOST_RUNS]);
+/* Whether the file could be written at all, before any work is done. */
+bool checkpoint_probe(const char *path, struct message *message);
+
+/* The library's sentence becomes the worker's message; false. */
+bool worker_fails(struct worker *worker, tg_status status, const tg_error *error);
+/* All ranks are well, or none goes on. */
+bool worker_agrees(struct worker *worker, bool well);
+
+#endif

@@ -1,0 +1,247 @@
+/* `local`: ranks are threads of one process. A rank posts its exchange; whichever rank of a pair posts later copies both ways, so an
+ * exchange goes on while its other side computes, and nothing is copied more than once. */
+#include <errno.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/status.h"
+#include "transport/transport.h"
+
+/* One rank's part in one exchange. */
+typedef struct post {
+    tg_exchange *exchange; /* NULL: not started */
+    uint32_t missing;      /* peers that have not been exchanged with yet */
+    uint64_t order;        /* among all posts of the group: the later one of a pair does the copying */
+} post;
+
+typedef struct local local;
+
+typedef struct group {
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    uint32_t world, alive; /* transports not yet freed */
+    bool aborted;          /* nothing will be delivered any more */
+    tg_error reason;
+    uint64_t posted;       /* by all ranks */
+    local *members;
+} group;
+
+struct local {
+    tg_transport base;
+    group *group;
+    bool left;
+    unsigned busy;                 /* copies under way from or to this rank's buffers */
+    uint64_t started;              /* exchanges so far */
+    post posts[TG_MOST_EXCHANGES]; /* of exchange number n: n mod TG_MOST_EXCHANGES */
+};
+
+/* Nobody gets anything any more, for the first reason given. The lock is held, as in all functions that take a group. */
+static void give_up(group *g, const tg_error *reason)
+{
+    if (!g->aborted)
+        g->reason = *reason;
+    g->aborted = true;
+    (void)pthread_cond_broadcast(&g->changed);
+}
+
+/* Copies what one rank sends to another; false if there is no room. */
+static bool deliver(const tg_exchange *from, uint32_t from_rank, const tg_exchange *to, uint32_t to_rank)
+{
+    const size_t size = from->send_size[to_rank];
+    if (size > to->capacity[from_rank])
+        return false;
+    if (size > 0)
+        memcpy(to->receive[from_rank], from->send[to_rank], size);
+    to->received[from_rank] = size;
+    return true;
+}
+
+/* Both ways between two ranks that have posted the same exchange, without the lock. */
+static void swap(group *g, local *one, post *a, local *other, post *b)
+{
+    const uint32_t one_rank = one->base.rank, other_rank = other->base.rank;
+    one->busy++;
+    other->busy++;
+    (void)pthread_mutex_unlock(&g->lock);
+    const bool there = deliver(a->exchange, one_rank, b->exchange, other_rank);
+    const bool back = deliver(b->exchange, other_rank, a->exchange, one_rank);
+    (void)pthread_mutex_lock(&g->lock);
+    one->busy--;
+    other->busy--;
+    a->missing--;
+    b->missing--;
+    if (!there || !back) {
+        tg_error reason;
+        (void)tg_fail(&reason, TG_EXCHANGE, "rank %u sent more bytes than rank %u has room for", there ? other_rank : one_rank,
+                      there ? one_rank : other_rank);
+        give_up(g, &reason);
+    }
+    (void)pthread_cond_broadcast(&g->changed);
+}
+
+static tg_status start(tg_transport *transport, tg_exchange *exchange, tg_error *error)
+{
+    local *me = (local *)transport;
+    group *g = me->group;
+    tg_status status = TG_OK;
+    (void)pthread_mutex_lock(&g->lock);
+    const uint64_t number = me->started;
+    post *mine = &me->posts[number % TG_MOST_EXCHANGES];
+    if (g->aborted)
+        status = tg_fail(error, TG_EXCHANGE, "%s", g->reason.message);
+    else if (mine->exchange)
+        status = tg_fail(error, TG_INVALID_ARGUMENT, "more than %u exchanges are under way", TG_MOST_EXCHANGES);
+    if (status == TG_OK) {
+        *mine = (post){.exchange = exchange, .missing = g->world - 1, .order = g->posted++};
+        me->started++;
+    }
+    for (uint32_t peer = 0; status == TG_OK && !g->aborted && peer < g->world; peer++) {
+        local *other = &g->members[peer];
+        post *theirs = &other->posts[number % TG_MOST_EXCHANGES];
+        if (other != me && other->started > number && theirs->order < mine->order)
+            swap(g, me, mine, other, theirs);
+    }
+    (void)pthread_mutex_unlock(&g->lock);
+    return status;
+}
+
+static post *find(local *me, const tg_exchange *exchange)
+{
+    for (uint64_t back = 1; back <= TG_MOST_EXCHANGES && back <= me->started; back++) {
+        post *p = &me->posts[(me->started - back) % TG_MOST_EXCHANGES];
+        if (p->exchange == exchange)
+            return p;
+    }
+    return NULL;
+}
+
+static struct timespec after(double seconds)
+{
+    struct timespec t;
+    (void)clock_gettime(CLOCK_MONOTONIC, &t);
+    const double whole = (double)(int64_t)seconds;
+    t.tv_sec += (time_t)whole;
+    t.tv_nsec += (long)((seconds - whole) * 1e9);
+    if (t.tv_nsec >= 1000000000) {
+        t.tv_nsec -= 1000000000;
+        t.tv_sec++;
+    }
+    return t;
+}
+
+/* A rank that has left without starting this exchange; world if there is none. */
+static uint32_t never_coming(const group *g, uint64_t number)
+{
+    uint32_t rank = 0;
+    while (rank < g->world && !(g->members[rank].left && g->members[rank].started <= number))
+        rank++;
+    return rank;
+}
+
+static tg_status wait_until(local *me, const post *p, const struct timespec *until, tg_error *error)
+{
+    group *g = me->group;
+    const uint64_t newest = (me->started - 1) % TG_MOST_EXCHANGES, at = (uint64_t)(p - me->posts);
+    const uint64_t number = me->started - 1 - (newest + TG_MOST_EXCHANGES - at) % TG_MOST_EXCHANGES;
+    while (p->missing > 0 && !g->aborted) {
+        const uint32_t gone = never_coming(g, number);
+        tg_error reason;
+        if (gone < g->world) {
+            (void)tg_fail(&reason, TG_EXCHANGE, "rank %u has left", gone);
+            give_up(g, &reason);
+        } else if (!until) {
+            (void)pthread_cond_wait(&g->changed, &g->lock);
+        } else if (pthread_cond_timedwait(&g->changed, &g->lock, until) == ETIMEDOUT && p->missing > 0) {
+            (void)tg_fail(&reason, TG_EXCHANGE, "%u of %u ranks did not answer rank %u in time", p->missing, g->world - 1, me->base.rank);
+            give_up(g, &reason);
+        }
+    }
+    return p->missing > 0 || g->aborted ? tg_fail(error, TG_EXCHANGE, "%s", g->reason.message) : TG_OK;
+}
+
+/* No thread reads or writes this rank's buffers any more. */
+static void settle(local *me)
+{
+    while (me->busy > 0)
+        (void)pthread_cond_wait(&me->group->changed, &me->group->lock);
+}
+
+static tg_status wait_for(tg_transport *transport, tg_exchange *exchange, double timeout, tg_error *error)
+{
+    local *me = (local *)transport;
+    const struct timespec until = after(timeout);
+    (void)pthread_mutex_lock(&me->group->lock);
+    post *p = find(me, exchange);
+    tg_status status = TG_INVALID_ARGUMENT;
+    if (p)
+        status = wait_until(me, p, timeout > 0 ? &until : NULL, error);
+    else
+        (void)tg_fail(error, status, "this exchange was not started, or has been waited for");
+    if (p && status == TG_OK)
+        p->exchange = NULL;
+    else
+        settle(me);
+    (void)pthread_mutex_unlock(&me->group->lock);
+    return status;
+}
+
+static void abort_group(tg_transport *transport, int exit_status)
+{
+    (void)exit_status;
+    local *me = (local *)transport;
+    tg_error reason;
+    (void)tg_fail(&reason, TG_EXCHANGE, "rank %u has given up", transport->rank);
+    (void)pthread_mutex_lock(&me->group->lock);
+    give_up(me->group, &reason);
+    settle(me);
+    (void)pthread_mutex_unlock(&me->group->lock);
+}
+
+static void free_local(tg_transport *transport)
+{
+    local *me = (local *)transport;
+    group *g = me->group;
+    (void)pthread_mutex_lock(&g->lock);
+    me->left = true;
+    settle(me);
+    const bool last = --g->alive == 0;
+    (void)pthread_cond_broadcast(&g->changed);
+    (void)pthread_mutex_unlock(&g->lock);
+    if (!last)
+        return;
+    (void)pthread_mutex_destroy(&g->lock);
+    (void)pthread_cond_destroy(&g->changed);
+    free(g->members);
+    free(g);
+}
+
+static const tg_transport_functions functions = {.start = start, .wait = wait_for, .abort = abort_group, .free = free_local};
+
+tg_status tg_transport_local(uint32_t world, tg_transport **transports, tg_error *error)
+{
+    enum { MOST = 1024 };
+    if (world == 0 || world > MOST || !transports)
+        return tg_fail(error, TG_INVALID_ARGUMENT, "a local transport has 1 to %d ranks, and a place for each; %u were asked for", MOST,
+                       world);
+    group *g = malloc(sizeof *g);
+    local *members = calloc(world, sizeof *members);
+    pthread_condattr_t attributes;
+    if (!g || !members || pthread_condattr_init(&attributes) != 0) {
+        free(g);
+        free(members);
+        return tg_fail(error, TG_OUT_OF_MEMORY, "no memory for a local transport of %u ranks", world);
+    }
+    *g = (group){.world = world, .alive = world, .members = members};
+    (void)pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
+    (void)pthread_mutex_init(&g->lock, NULL);
+    (void)pthread_cond_init(&g->changed, &attributes);
+    (void)pthread_condattr_destroy(&attributes);
+    for (uint32_t rank = 0; rank < world; rank++) {
+        members[rank].base = (tg_transport){.functions = &functions, .name = "local", .rank = rank, .world = world};
+        members[rank].group = g;
+        transports[rank] = &members[rank].base;
+    }
+    return tg_succeed(error);
+}

@@ -1,0 +1,439 @@
+/* The module for one MPI: the only file that includes mpi.h. All MPI calls are made by one thread, which moves exchanges on while the
+ * program computes; MPI itself only does so inside its calls. Where the program has initialised MPI without leave for threads, calls are
+ * made by whoever starts and waits. */
+#include <errno.h>
+#include <mpi.h>
+#include <pthread.h>
+#include <sched.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/status.h"
+#include "transport/mpi_module.h"
+
+enum {
+    WINDOW = 64,           /* exchanges that MPI knows of at a time; others queue */
+    TAGS = 32768,          /* every MPI has so many */
+    SEGMENT = 1 << 30,     /* bytes of one MPI message: counts are int */
+    EAGER_TURNS = 200,     /* tests in vain that only give way to others, before they are spaced out */
+    SHORTEST_NAP = 20000,  /* nanoseconds */
+    LONGEST_NAP = 200000
+};
+
+/* One exchange that MPI knows of. Messages are cut into segments, of which the last is shorter than the others, and may be empty. */
+typedef struct flight {
+    tg_exchange *exchange;
+    uint64_t number;         /* among all that were started */
+    uint32_t open;           /* requests that are not done */
+    MPI_Request *requests;   /* receiving from each rank, then sending to each */
+    size_t *moved;           /* bytes so far, in the same order */
+} flight;
+
+typedef struct mpi_transport {
+    tg_transport base;
+    MPI_Comm comm;
+    size_t segment;
+    bool initialised_here, has_thread, has_comm;
+    pthread_t thread;
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    /* Under the lock: exchanges in the order of starting, those from `launched` on not yet known to MPI; NULL when waited for. */
+    tg_exchange *ring[TG_MOST_EXCHANGES];
+    bool done[TG_MOST_EXCHANGES];
+    uint64_t started, launched;
+    bool quit, broken;
+    int abort_status;        /* not 0: end the job */
+    tg_error reason;
+    bool ready;              /* the thread has initialised MPI, and this came of it: */
+    tg_status opened;
+    /* Of whoever makes MPI calls. */
+    flight flights[WINDOW];
+    uint32_t active;
+    int *indices;
+    MPI_Status *statuses;
+} mpi_transport;
+
+/* ---- moving exchanges on: without the lock, by one thread ---- */
+
+static bool complain(mpi_transport *t, int code, const char *what)
+{
+    char text[MPI_MAX_ERROR_STRING] = "";
+    int length = 0;
+    if (code == MPI_SUCCESS)
+        return true;
+    (void)MPI_Error_string(code, text, &length);
+    (void)pthread_mutex_lock(&t->lock);
+    if (!t->broken)
+        (void)tg_fail(&t->reason, TG_EXCHANGE, "%s failed: %.180s", what, text);
+    t->broken = true;
+    (void)pthread_cond_broadcast(&t->changed);
+    (void)pthread_mutex_unlock(&t->lock);
+    return false;
+}
+
+/* Posts the next segment of one direction with one rank. */
+static bool post(mpi_transport *t, flight *f, uint32_t place)
+{
+    const uint32_t world = t->base.world;
+    const bool receiving = place < world;
+    const uint32_t peer = receiving ? place : place - world;
+    const size_t whole = receiving ? f->exchange->capacity[peer] : f->exchange->send_size[peer], left = whole - f->moved[place];
+    const int size = (int)(left < t->segment ? left : t->segment);
+    if (receiving)
+        return complain(t, MPI_Irecv((char *)f->exchange->receive[peer] + f->moved[place], size, MPI_BYTE, (int)peer, (int)(f->number % TAGS), t->comm,
+                                     &f->requests[place]), "receiving");
+    return complain(t, MPI_Isend((const char *)f->exchange->send[peer] + f->moved[place], size, MPI_BYTE, (int)peer, (int)(f->number % TAGS), t->comm,
+                                 &f->requests[place]), "sending");
+}
+
+static bool launch(mpi_transport *t, tg_exchange *exchange, uint64_t number)
+{
+    const uint32_t world = t->base.world;
+    flight *f = &t->flights[t->active++];
+    f->exchange = exchange;
+    f->number = number;
+    f->open = 2 * (world - 1);
+    for (uint32_t place = 0; place < 2 * world; place++) {
+        f->requests[place] = MPI_REQUEST_NULL;
+        f->moved[place] = 0;
+        if (place != t->base.rank && place != world + t->base.rank && !post(t, f, place))
+            return false;
+    }
+    return true;
+}
+
+/* A segment is through: the next, or the end of this direction. */
+static bool advance(mpi_transport *t, flight *f, uint32_t place, const MPI_Status *status)
+{
+    const uint32_t world = t->base.world, peer = place < world ? place : place - world;
+    int size = 0;
+    if (place < world) {
+        if (!complain(t, MPI_Get_count(status, MPI_BYTE, &size), "receiving"))
+            return false;
+    } else {
+        const size_t left = f->exchange->send_size[peer] - f->moved[place];
+        size = (int)(left < t->segment ? left : t->segment);
+    }
+    f->moved[place] += (size_t)size;
+    if ((size_t)size == t->segment)
+        return post(t, f, place);
+    if (place < world)
+        f->exchange->received[peer] = f->moved[place];
+    f->open--;
+    return true;
+}
+
+/* Tests every exchange once; true if anything moved. */
+static bool progress(mpi_transport *t)
+{
+    bool moved = false;
+    for (uint32_t i = 0; i < t->active; i++) {
+        flight *f = &t->flights[i];
+        int n = 0;
+        const int code = f->open > 0 ? MPI_Testsome((int)(2 * t->base.world), f->requests, &n, t->indices, t->statuses) : MPI_SUCCESS;
+        if (code == MPI_ERR_IN_STATUS) { /* the status that tells is one of those */
+            for (int j = 0; j < n; j++)
+                if (!complain(t, t->statuses[j].MPI_ERROR, "an exchange"))
+                    return false;
+        } else if (!complain(t, code, "an exchange")) {
+            return false;
+        }
+        for (int j = 0; j < n; j++)
+            if (!advance(t, f, (uint32_t)t->indices[j], &t->statuses[j]))
+                return false;
+        moved = moved || n > 0;
+    }
+    return moved;
+}
+
+/* ---- the thread: with the lock, but for MPI calls ---- */
+
+static bool under_way(const mpi_transport *t) { return t->active > 0 || t->launched < t->started; }
+
+/* Takes done exchanges off the list and launches queued ones. */
+static void tend(mpi_transport *t)
+{
+    uint32_t kept = 0;
+    for (uint32_t i = 0; i < t->active; i++) {
+        if (t->flights[i].open > 0) {
+            const flight f = t->flights[kept];
+            t->flights[kept++] = t->flights[i];
+            if (kept - 1 != i)
+                t->flights[i] = f; /* their arrays are theirs */
+            continue;
+        }
+        t->done[t->flights[i].number % TG_MOST_EXCHANGES] = true;
+        (void)pthread_cond_broadcast(&t->changed);
+    }
+    t->active = kept;
+    while (t->launched < t->started && t->active < WINDOW && !t->broken) {
+        const uint64_t number = t->launched++;
+        tg_exchange *exchange = t->ring[number % TG_MOST_EXCHANGES];
+        (void)pthread_mutex_unlock(&t->lock);
+        (void)launch(t, exchange, number);
+        (void)pthread_mutex_lock(&t->lock);
+    }
+}
+
+static void nap(unsigned *idle)
+{
+    (*idle)++;
+    if (*idle < EAGER_TURNS) {
+        (void)sched_yield();
+        return;
+    }
+    const long length = SHORTEST_NAP * (long)(*idle - EAGER_TURNS + 1) / 16;
+    const struct timespec pause = {.tv_nsec = length < SHORTEST_NAP ? SHORTEST_NAP : length > LONGEST_NAP ? LONGEST_NAP : length};
+    (void)nanosleep(&pause, NULL);
+}
+
+static void serve(mpi_transport *t)
+{
+    unsigned idle = 0;
+    (void)pthread_mutex_lock(&t->lock);
+    while (!t->quit || (under_way(t) && !t->broken)) {
+        if (t->abort_status)
+            (void)MPI_Abort(t->comm, t->abort_status); /* does not return */
+        tend(t);
+        if (t->active == 0 || t->broken) {
+            idle = 0;
+            if (!t->quit && !t->abort_status)
+                (void)pthread_cond_wait(&t->changed, &t->lock);
+            else if (t->broken)
+                break;
+            continue;
+        }
+        (void)pthread_mutex_unlock(&t->lock);
+        if (progress(t))
+            idle = 0;
+        else
+            nap(&idle);
+        (void)pthread_mutex_lock(&t->lock);
+    }
+    (void)pthread_mutex_unlock(&t->lock);
+}
+
+/* ---- opening ---- */
+
+static tg_status join_world(mpi_transport *t, tg_error *error)
+{
+    int initialised = 0, level = 0, rank = 0, world = 0;
+    (void)MPI_Initialized(&initialised);
+    if (initialised) {
+        (void)MPI_Query_thread(&level);
+        t->has_thread = level == MPI_THREAD_MULTIPLE;
+    } else {
+        t->initialised_here = true;
+        if (MPI_Init_thread(NULL, NULL, MPI_THREAD_FUNNELED, &level) != MPI_SUCCESS)
+            return tg_fail(error, TG_UNAVAILABLE, "MPI did not start: was this process launched by its mpirun?");
+    }
+    if (MPI_Comm_dup(MPI_COMM_WORLD, &t->comm) != MPI_SUCCESS)
+        return tg_fail(error, TG_UNAVAILABLE, "MPI gave no communicator");
+    t->has_comm = true;
+    (void)MPI_Comm_set_errhandler(t->comm, MPI_ERRORS_RETURN);
+    (void)MPI_Comm_rank(t->comm, &rank);
+    (void)MPI_Comm_size(t->comm, &world);
+    t->base.rank = (uint32_t)rank;
+    t->base.world = (uint32_t)world;
+    const size_t places = 2 * (size_t)world;
+    t->indices = malloc(places * sizeof *t->indices);
+    t->statuses = malloc(places * sizeof *t->statuses);
+    bool enough = t->indices && t->statuses;
+    for (unsigned i = 0; i < WINDOW; i++) {
+        t->flights[i].requests = malloc(places * sizeof(MPI_Request));
+        t->flights[i].moved = malloc(places * sizeof(size_t));
+        enough = enough && t->flights[i].requests && t->flights[i].moved;
+    }
+    return enough ? TG_OK : tg_fail(error, TG_OUT_OF_MEMORY, "no memory for exchanges among %d ranks", world);
+}
+
+static void leave_world(mpi_transport *t)
+{
+    if (t->broken)
+        return; /* there is nobody to say goodbye to */
+    if (t->has_comm)
+        (void)MPI_Comm_free(&t->comm);
+    if (t->initialised_here)
+        (void)MPI_Finalize();
+}
+
+static void *run(void *argument)
+{
+    mpi_transport *t = argument;
+    tg_error why = {""};
+    const tg_status status = t->has_comm ? TG_OK : join_world(t, &why);
+    (void)pthread_mutex_lock(&t->lock);
+    t->opened = status;
+    t->reason = why;
+    t->ready = true;
+    (void)pthread_cond_broadcast(&t->changed);
+    (void)pthread_mutex_unlock(&t->lock);
+    if (status == TG_OK)
+        serve(t);
+    leave_world(t);
+    return NULL;
+}
+
+/* ---- the transport ---- */
+
+static tg_status start(tg_transport *transport, tg_exchange *exchange, tg_error *error)
+{
+    mpi_transport *t = (mpi_transport *)transport;
+    tg_status status = TG_OK;
+    (void)pthread_mutex_lock(&t->lock);
+    const size_t place = t->started % TG_MOST_EXCHANGES;
+    if (t->broken)
+        status = tg_fail(error, TG_EXCHANGE, "%s", t->reason.message);
+    else if (t->ring[place])
+        status = tg_fail(error, TG_INVALID_ARGUMENT, "more than %u exchanges are under way", TG_MOST_EXCHANGES);
+    if (status == TG_OK) {
+        t->ring[place] = exchange;
+        t->done[place] = t->base.world == 1;
+        t->started++;
+        t->launched += t->base.world == 1;
+        if (!t->has_thread && t->base.world > 1)
+            tend(t);
+        (void)pthread_cond_broadcast(&t->changed);
+    }
+    (void)pthread_mutex_unlock(&t->lock);
+    return status;
+}
+
+static double now(void)
+{
+    struct timespec t;
+    (void)clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+/* The lock is held. Waits for a change, or makes one where there is no thread to do it. */
+static void wait_a_while(mpi_transport *t, double until, unsigned *idle)
+{
+    if (t->has_thread && until == 0) {
+        (void)pthread_cond_wait(&t->changed, &t->lock);
+    } else if (t->has_thread) {
+        const struct timespec at = {.tv_sec = (time_t)until, .tv_nsec = (long)((until - (double)(time_t)until) * 1e9)};
+        (void)pthread_cond_timedwait(&t->changed, &t->lock, &at);
+    } else {
+        (void)pthread_mutex_unlock(&t->lock);
+        if (!progress(t))
+            nap(idle);
+        (void)pthread_mutex_lock(&t->lock);
+        tend(t);
+    }
+}
+
+static tg_status wait_for(tg_transport *transport, tg_exchange *exchange, double timeout, tg_error *error)
+{
+    mpi_transport *t = (mpi_transport *)transport;
+    const double until = timeout > 0 ? now() + timeout : 0;
+    unsigned idle = 0;
+    tg_status status = TG_OK;
+    (void)pthread_mutex_lock(&t->lock);
+    size_t place = 0;
+    while (place < TG_MOST_EXCHANGES && t->ring[place] != exchange)
+        place++;
+    if (place == TG_MOST_EXCHANGES)
+        status = tg_fail(error, TG_INVALID_ARGUMENT, "this exchange was not started, or has been waited for");
+    while (status == TG_OK && !t->done[place]) {
+        if (!t->broken && until > 0 && now() >= until) {
+            (void)tg_fail(&t->reason, TG_EXCHANGE, "not every rank answered rank %u within %g s", t->base.rank, timeout);
+            t->broken = true;
+        }
+        if (t->broken)
+            status = tg_fail(error, TG_EXCHANGE, "%s", t->reason.message);
+        else
+            wait_a_while(t, until, &idle);
+    }
+    if (status == TG_OK)
+        t->ring[place] = NULL;
+    (void)pthread_mutex_unlock(&t->lock);
+    return status;
+}
+
+static void abort_job(tg_transport *transport, int exit_status)
+{
+    mpi_transport *t = (mpi_transport *)transport;
+    exit_status = exit_status > 0 && exit_status < 256 ? exit_status : 1;
+    if (!t->has_thread)
+        (void)MPI_Abort(t->comm, exit_status);
+    (void)pthread_mutex_lock(&t->lock);
+    t->abort_status = exit_status;
+    (void)pthread_cond_broadcast(&t->changed);
+    (void)pthread_mutex_unlock(&t->lock);
+    (void)pthread_join(t->thread, NULL); /* the process ends there */
+}
+
+static void destroy(mpi_transport *t)
+{
+    for (unsigned i = 0; i < WINDOW; i++) {
+        free(t->flights[i].requests);
+        free(t->flights[i].moved);
+    }
+    free(t->indices);
+    free(t->statuses);
+    (void)pthread_mutex_destroy(&t->lock);
+    (void)pthread_cond_destroy(&t->changed);
+    free(t);
+}
+
+static void free_transport(tg_transport *transport)
+{
+    mpi_transport *t = (mpi_transport *)transport;
+    if (t->has_thread) {
+        (void)pthread_mutex_lock(&t->lock);
+        t->quit = true;
+        (void)pthread_cond_broadcast(&t->changed);
+        (void)pthread_mutex_unlock(&t->lock);
+        (void)pthread_join(t->thread, NULL);
+    } else {
+        leave_world(t);
+    }
+    destroy(t);
+}
+
+static const tg_transport_functions functions = {.start = start, .wait = wait_for, .abort = abort_job, .free = free_transport};
+
+static tg_status open_transport(size_t segment, tg_transport **transport, tg_error *error)
+{
+    mpi_transport *t = calloc(1, sizeof *t);
+    pthread_condattr_t attributes;
+    if (!t || pthread_condattr_init(&attributes) != 0) {
+        free(t);
+        return tg_fail(error, TG_OUT_OF_MEMORY, "no memory for a transport");
+    }
+    t->base = (tg_transport){.functions = &functions, .name = "mpi"};
+    t->segment = segment > 0 && segment < SEGMENT ? segment : SEGMENT;
+    (void)pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
+    (void)pthread_mutex_init(&t->lock, NULL);
+    (void)pthread_cond_init(&t->changed, &attributes);
+    (void)pthread_condattr_destroy(&attributes);
+    int initialised = 0;
+    (void)MPI_Initialized(&initialised);
+    tg_status status = TG_OK;
+    if (initialised)
+        status = join_world(t, error);
+    else
+        t->has_thread = true;
+    if (status == TG_OK && t->has_thread) {
+        if (pthread_create(&t->thread, NULL, run, t) != 0) {
+            destroy(t);
+            return tg_fail(error, TG_OUT_OF_MEMORY, "no thread for MPI");
+        }
+        (void)pthread_mutex_lock(&t->lock);
+        while (!t->ready)
+            (void)pthread_cond_wait(&t->changed, &t->lock);
+        status = t->opened == TG_OK ? TG_OK : tg_fail(error, t->opened, "%s", t->reason.message);
+        (void)pthread_mutex_unlock(&t->lock);
+        if (status != TG_OK)
+            (void)pthread_join(t->thread, NULL);
+    }
+    if (status != TG_OK)
+        destroy(t);
+    else
+        *transport = &t->base;
+    return status == TG_OK ? tg_succeed(error) : status;
+}
+
+__attribute__((visibility("default"))) const tg_mpi_module tg_mpi_module_of_this_mpi = {.version = TG_VERSION_TEXT, .open = open_transport};

@@ -1,0 +1,71 @@
+# What can go wrong with `tersegrad train`, and that a run which is stopped goes on as if it had not been.
+. "$TOOLS/lib.sh"
+set -- --data synthetic:rows=2000,test=200,features=20,classes=4 --model mlp:16 --workers 3 --momentum 0.9 \
+    --codec qsgd --codec topk:density=0.05 --every 30
+hashes() {
+    json '[r["weights_hash"] for r in j["runs"]]'
+}
+whole=$(tersegrad train "$@" --steps 200 --json 2>/dev/null | hashes)
+# same NAME TEXT: is it what the undisturbed run had?
+same() {
+    [ "$2" = "$whole" ] && echo "$1: the same weights" || echo "$1: other weights $2"
+}
+echo "# a run in two and in three parts"
+tersegrad train "$@" --steps 70 --checkpoint a.ckpt >/dev/null 2>&1
+same two "$(tersegrad train "$@" --steps 200 --resume a.ckpt --json 2>/dev/null | hashes)"
+tersegrad train "$@" --steps 131 --resume a.ckpt --checkpoint b.ckpt >/dev/null 2>&1
+same three "$(tersegrad train "$@" --steps 200 --resume b.ckpt --json 2>/dev/null | hashes)"
+same scalar "$(tersegrad train "$@" --steps 200 --resume b.ckpt --device cpu/scalar --json 2>/dev/null | hashes)"
+tersegrad train "$@" --steps 200 --algorithm qsvrg --json 2>/dev/null | hashes >qsvrg.txt
+tersegrad train "$@" --steps 50 --algorithm qsvrg --checkpoint q.ckpt >/dev/null 2>&1
+tersegrad train "$@" --steps 200 --algorithm qsvrg --resume q.ckpt --json 2>/dev/null | hashes | cmp - qsvrg.txt && echo "qsvrg: the same weights"
+echo "# nothing is left beside the checkpoints, and the log of a resumed run goes on"
+ls
+tersegrad train "$@" --steps 75 --resume a.ckpt --log log.jsonl >/dev/null 2>&1
+python3 -c 'import json; print([json.loads(line)["step"] for line in open("log.jsonl")])'
+echo "# more workers than before, and fewer"
+tersegrad train "$@" --steps 80 --resume a.ckpt --workers 5 --json 2>/dev/null | json '[(r["world"], r["steps"]) for r in j["runs"]]'
+tersegrad train "$@" --steps 80 --resume a.ckpt --workers 1 --json 2>/dev/null | json '[(r["world"], r["steps"]) for r in j["runs"]]'
+echo "# checkpoints that do not fit"
+# refused OPTION...: the options as above, resumed from a.ckpt with others
+refused() {
+    tersegrad train --data synthetic:rows=2000,test=200,features=20,classes=4 --model mlp:16 --workers 3 --momentum 0.9 --codec qsgd \
+        --codec topk:density=0.05 --resume a.ckpt --steps 90 "$@" 2>&1
+    echo "-> $?"
+}
+refused --steps 60
+refused --seed 2
+refused --batch 64
+refused --model mlp:17
+refused --data synthetic:rows=2001,test=200,features=20,classes=4
+refused --algorithm qsvrg
+refused --momentum 0
+refused --codec none
+refused --feedback ef
+refused --resume missing.ckpt
+refused --resume "$TOOLS/lib.sh" | sed "s,'/.*',LIB,"
+head -c 5000 a.ckpt >cut.ckpt
+refused --resume cut.ckpt
+python3 -c 'data = bytearray(open("a.ckpt", "rb").read()); data[len(data) // 2] ^= 1; open("flip.ckpt", "wb").write(data)'
+refused --resume flip.ckpt
+: >empty.ckpt
+refused --resume empty.ckpt
+echo "# places that cannot be written"
+mkdir folder
+for place in /dev/full missing/a.ckpt folder; do
+    try tersegrad train --data syn-256 --steps 20 --every 10 --codec none --checkpoint $place
+done
+try tersegrad train --data syn-256 --steps 2 --codec none --log missing/log.jsonl
+tersegrad train --data syn-256 --steps 2 --codec none --log /dev/full 2>&1 >/dev/null | tail -n 1
+tersegrad train --data syn-256 --steps 2 --codec none --report missing/report.html 2>&1 >/dev/null | tail -n 1
+tersegrad train --data syn-256 --steps 2 --codec none --report /dev/full 2>&1 >/dev/null | tail -n 1
+tersegrad train --data syn-256 --steps 2 --codec none --json 2>/dev/null >/dev/full
+echo "-> $?"
+echo "# a gradient that is not finite: one row of forty overflows"
+python3 -c 'for i in range(40): print("%g 1:%g 2:%g" % (3e38 if i == 7 else i % 5, 100 if i == 7 else i % 3, i % 7 / 7))' >overflow.txt
+set -- --data overflow.txt --model linear --workers 2 --batch 2 --steps 40 --lr 0.01
+try tersegrad train "$@" --codec topk:density=0.5
+for policy in skip drop; do
+    tersegrad train "$@" --codec topk:density=0.5 --codec none --nonfinite $policy --json 2>/dev/null |
+        json '[(r["skipped"], r["steps"], r["final_loss"] is not None) for r in j["runs"]]'
+done

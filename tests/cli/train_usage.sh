@@ -1,0 +1,35 @@
+# What `tersegrad train` refuses, in one sentence.
+. "$TOOLS/lib.sh"
+try tersegrad train --workers 0
+try tersegrad train --lr 0
+try tersegrad train --momentum 1
+try tersegrad train --schedule exponential
+try tersegrad train --algorithm adam
+try tersegrad train --reduce ring
+try tersegrad train --nonfinite zero
+try tersegrad train --steps 5 --epochs 2
+try tersegrad train --codec qsgdd
+try tersegrad train --codec qsgd --feedback eff
+try tersegrad train --codec none --codec qsgd --codec topk --feedback ef --feedback none
+try tersegrad train --model resnet
+try tersegrad train --model mlp:0
+try tersegrad train --model mlp:128,
+try tersegrad train --data synthetic:colour=3
+try tersegrad train --data synthetic:rows=none
+try tersegrad train --density-schedule 0:2
+try tersegrad train --density-schedule 10:0.1,5:0.2
+try tersegrad train --density-schedule dgc
+try_line "tersegrad train --device gpu9 2>&1 | sed 's/; there are .*//'"
+echo "# what shows once the data are there"
+try tersegrad train --data missing
+mkdir empty
+try tersegrad train --data empty
+try tersegrad train --data syn-256 --model softmax
+try tersegrad train --data syn-256 --model logistic
+try tersegrad train --data synthetic:classes=3 --model logistic
+try tersegrad train --data synthetic:rows=3 --workers 4 --steps 1
+try tersegrad train --data syn-256 --codec qsgd --feedback dgc --steps 1
+echo "# feedback that would diverge"
+tersegrad train --data syn-256 --codec qsgd:levels=4,norm=l2,bucket=0 --feedback ef --steps 1 2>&1 | cut -c 1-60
+tersegrad train --data syn-256 --codec qsgd:levels=4,norm=l2,bucket=0 --feedback ef --steps 400 --insist --json 2>/dev/null |
+    json 'j["runs"][0]["distance_to_optimum"] > 10'

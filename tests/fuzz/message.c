@@ -1,0 +1,208 @@
+/* Messages between ranks, spoiled by whoever fuzzes. Two ranks reduce in this process, without a transport; one message on its way from rank 1
+ * to rank 0 is edited. The input: algorithm, which exchange, whether checksums are made right again, how many bytes are cut, then edits of
+ * three bytes (a place, a value). Promises: no step is half applied; what is not applied leaves gradients alone; without forged checksums
+ * both ranks come to the same outcome. A second half does the same to a saved state. */
+#include "tests/fuzz/fuzz.h"
+
+#include "base/bytes.h"
+#include "frame/checksum.h"
+#include "frame/device.h"
+#include "frame/header.h"
+#include "reduce/message.h"
+
+enum { LARGE = 70000, SMALL = 300, TENSORS = 3, WORLD = 2 };
+
+typedef struct rank {
+    tg_reducer *reducer;
+    tg_reduction *reduction;
+    tg_exchange *exchange;
+    float *values[TENSORS], *before[TENSORS];
+    tg_tensor gradients[TENSORS];
+} rank;
+
+typedef struct edits {
+    unsigned algorithm, exchange, cut;
+    bool forge;
+    const uint8_t *list;
+    size_t count;
+} edits;
+
+static tg_device *device;
+static const uint64_t counts[TENSORS] = {LARGE, SMALL, 5000};
+static const char *const specs[TENSORS] = {"topk:k=200,values=levels", "none", "qsgd:levels=7,coding=entropy"};
+
+static void open_rank(rank *r, unsigned number, unsigned algorithm)
+{
+    static const char *const names[TENSORS] = {"kernel", "bias", "matrix"};
+    tg_reducer_tensor tensors[TENSORS];
+    tg_error error;
+    for (unsigned i = 0; i < TENSORS; i++) {
+        tensors[i] = (tg_reducer_tensor){.name = names[i], .count = counts[i], .feedback = {TG_FEEDBACK_EF, 1, 1, 0, 0}, .insist = true};
+        REQUIRE(tg_spec_parse(specs[i], &tensors[i].codec, &error) == TG_OK, "%s", error.message);
+        r->values[i] = malloc(counts[i] * sizeof(float));
+        r->before[i] = malloc(counts[i] * sizeof(float));
+        r->gradients[i] = (tg_tensor){r->values[i], counts[i], TG_FLOAT32};
+        for (uint64_t j = 0; j < counts[i]; j++)
+            r->values[i][j] = r->before[i][j] = (float)((j * 2654435761u + number * 97 + i) % 4093) / 4096 - 0.5f;
+    }
+    const tg_reducer_options options = {.algorithm = algorithm % 2 ? TG_SHARD : TG_GATHER, .chunk = 4096};
+    REQUIRE(tg_reducer_create(device, number, WORLD, tensors, TENSORS, &options, &r->reducer, &error) == TG_OK, "%s", error.message);
+}
+
+static void close_rank(rank *r)
+{
+    tg_reducer_free(r->reducer);
+    for (unsigned i = 0; i < TENSORS; i++) {
+        free(r->values[i]);
+        free(r->before[i]);
+    }
+}
+
+/* Checksums as a forger would make them. */
+static void forge(uint8_t *bytes, size_t size)
+{
+    const tg_kernels *k = device->kernels;
+    if (size < TG_MESSAGE_HEADER)
+        return;
+    const uint32_t extra = tg_load32(bytes + 40);
+    if (extra > size - TG_MESSAGE_HEADER)
+        return;
+    uint8_t both[52];
+    memcpy(both, bytes, 44);
+    tg_store64(both + 44, k->digest(bytes + TG_MESSAGE_HEADER, extra));
+    tg_store32(bytes + 44, (uint32_t)k->digest(both, sizeof both));
+    tg_cursor frames = tg_cursor_over(bytes + TG_MESSAGE_HEADER + extra, size - TG_MESSAGE_HEADER - extra);
+    tg_frame frame;
+    while (tg_message_frame(&frames, &frame)) {
+        uint8_t *header = bytes + ((const uint8_t *)frame.data - bytes);
+        tg_header_set_checksum(header, tg_checksum(k, NULL, header, header + TG_HEADER_SIZE, frame.size - TG_HEADER_SIZE, NULL));
+    }
+}
+
+/* Edits go to places that are numbers in the first 256 bytes, or anywhere. */
+static size_t spoil(const edits *e, uint8_t *bytes, size_t size)
+{
+    size -= e->cut < size ? e->cut : size;
+    for (size_t i = 0; i < e->count && size > 0; i++) {
+        const uint8_t *edit = e->list + 3 * i;
+        bytes[(edit[0] | (size_t)edit[1] << 8) % size] ^= edit[2];
+    }
+    if (e->forge)
+        forge(bytes, size);
+    return size;
+}
+
+static void deliver(const rank *from, unsigned from_rank, const rank *to, unsigned to_rank)
+{
+    const size_t size = from->exchange->send_size[to_rank];
+    REQUIRE(size <= to->exchange->capacity[from_rank], "%zu bytes for %zu", size, to->exchange->capacity[from_rank]);
+    memcpy(to->exchange->receive[from_rank], from->exchange->send[to_rank], size);
+    to->exchange->received[from_rank] = size;
+}
+
+/* One step of both ranks; false if an exchange failed for good. */
+static bool reduce(rank ranks[WORLD], const edits *e, tg_status status[WORLD])
+{
+    tg_error error;
+    for (unsigned i = 0; i < WORLD; i++)
+        REQUIRE(tg_reduce_begin(ranks[i].reducer, ranks[i].gradients, 7, &ranks[i].reduction, &error) == TG_OK, "%s", error.message);
+    for (unsigned number = 0;; number++) {
+        for (unsigned i = 0; i < WORLD; i++)
+            REQUIRE(tg_reduce_next(ranks[i].reduction, &ranks[i].exchange, &error) == TG_OK, "%s", error.message);
+        if (!ranks[0].exchange || !ranks[1].exchange)
+            break;
+        deliver(&ranks[0], 0, &ranks[1], 1);
+        deliver(&ranks[1], 1, &ranks[0], 0);
+        if (number == e->exchange) {
+            tg_exchange *x = ranks[0].exchange;
+            x->received[1] = spoil(e, x->receive[1], x->received[1]);
+        }
+        for (unsigned i = 0; i < WORLD; i++) {
+            const tg_status fed = tg_reduce_feed(ranks[i].reduction, ranks[i].exchange, &error);
+            REQUIRE(fed == TG_OK || fed == TG_EXCHANGE, "%s", error.message);
+            if (fed == TG_EXCHANGE) {
+                for (unsigned j = 0; j < WORLD; j++)
+                    tg_reduce_abandon(ranks[j].reduction);
+                return false;
+            }
+        }
+    }
+    if (!e->forge)
+        REQUIRE(!ranks[0].exchange == !ranks[1].exchange, "one rank has stopped");
+    for (unsigned i = 0; i < WORLD; i++)
+        if (ranks[i].exchange) {
+            tg_reduce_abandon(ranks[i].reduction);
+            status[i] = TG_EXCHANGE;
+        } else {
+            status[i] = tg_reduce_end(ranks[i].reduction, &error);
+            REQUIRE(status[i] != TG_INVALID_ARGUMENT, "%s", error.message);
+        }
+    return true;
+}
+
+static void try_message(const edits *e)
+{
+    rank ranks[WORLD];
+    tg_status status[WORLD] = {TG_OK, TG_OK};
+    for (unsigned i = 0; i < WORLD; i++)
+        open_rank(&ranks[i], i, e->algorithm);
+    const bool whole = reduce(ranks, e, status);
+    if (whole && !e->forge)
+        REQUIRE(status[0] == status[1], "%d and %d", (int)status[0], (int)status[1]);
+    for (unsigned i = 0; i < WORLD; i++)
+        for (unsigned t = 0; t < TENSORS; t++) {
+            if (!whole || status[i] != TG_OK)
+                REQUIRE(memcmp(ranks[i].values[t], ranks[i].before[t], counts[t] * sizeof(float)) == 0, "a gradient was touched");
+            else if (!e->forge)
+                REQUIRE(memcmp(ranks[i].values[t], ranks[0].values[t], counts[t] * sizeof(float)) == 0, "ranks differ");
+        }
+    for (unsigned i = 0; i < WORLD; i++)
+        close_rank(&ranks[i]);
+}
+
+static void try_state(const edits *e)
+{
+    rank r;
+    tg_error error;
+    size_t size = 0;
+    open_rank(&r, 0, e->algorithm);
+    REQUIRE(tg_reducer_save(r.reducer, NULL, 0, &size, &error) == TG_OK, "%s", error.message);
+    uint8_t *good = exact_buffer(size, 0), *bytes = exact_buffer(size, 0);
+    REQUIRE(tg_reducer_save(r.reducer, good, size, &size, &error) == TG_OK, "%s", error.message);
+    memcpy(bytes, good, size);
+    edits plain = *e;
+    plain.forge = false;
+    size_t left = spoil(&plain, bytes, size < 2000 ? size : 2000); /* numbers are at the start; the rest is zeros */
+    left = e->cut ? left : size;
+    if (e->forge && left >= 8)
+        tg_store64(bytes + left - 8, device->kernels->digest(bytes, left - 8));
+    const tg_state state = {bytes, left};
+    const tg_status status = tg_reducer_load(r.reducer, &state, 1, &error);
+    if (status != TG_OK) {
+        size_t again = 0;
+        REQUIRE(tg_reducer_save(r.reducer, bytes, size, &again, &error) == TG_OK && again == size, "%s", error.message);
+        REQUIRE(memcmp(bytes, good, size) == 0, "a refused state changed the reducer");
+    }
+    free(good);
+    free(bytes);
+    close_rank(&r);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    tg_device *devices[FUZZ_DEVICES_MAX];
+    device = devices[open_devices(devices) - 1];
+    if (size < 4)
+        return 0;
+    const edits e = {.algorithm = data[0] & 1,
+                     .exchange = data[1],
+                     .forge = data[2] & 1,
+                     .cut = data[3],
+                     .list = data + 4,
+                     .count = (size - 4) / 3};
+    if (data[0] & 2)
+        try_state(&e);
+    else
+        try_message(&e);
+    return 0;
+}

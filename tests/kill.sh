@@ -1,0 +1,49 @@
+#!/usr/bin/env bash
+# A run that is killed again and again, at random moments, ends with the weights of one that was left alone.
+# usage: tests/kill.sh COMMAND [KILLS]
+set -u
+cd "$(dirname "$0")/.." || exit 1
+. tests/report.sh
+command=$PWD/$1
+kills=${2:-5}
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+cd "$work" || exit 1
+RANDOM=${KILL_SEED:-1}
+
+steps=400
+arguments=(train --data "synthetic:rows=4000,test=100,features=40,classes=5" --model "mlp:64,32" --workers 3 --momentum 0.9
+    --codec qsgd:levels=3 --codec gaussiank:density=0.02 --json)
+hashes() {
+    sed -n 's/.*"weights_hash": "\(.*\)".*/\1/p'
+}
+start=$EPOCHREALTIME
+whole=$("$command" "${arguments[@]}" --steps $steps 2>log | hashes)
+expect "the run that is left alone" test "$(wc -w <<<"$whole")" -eq 2
+# A run with checkpoints takes longer than this; a kill is to fall into it, so the time is stretched with every step that is saved.
+seconds=$(awk -v a="$start" -v b="$EPOCHREALTIME" 'BEGIN { print b - a }')
+
+killed=0 rounds=0 resumed=0
+while [ "$killed" -lt "$kills" ] && [ "$rounds" -lt $((4 * kills)) ]; do
+    rounds=$((rounds + 1))
+    resume=()
+    [ ! -e run.ckpt ] || { resume=(--resume run.ckpt) resumed=$((resumed + 1)); }
+    "$command" "${arguments[@]}" --steps $steps --checkpoint run.ckpt --every 3 "${resume[@]}" >out 2>log &
+    running=$!
+    sleep "$(awk -v s="$seconds" -v r=$RANDOM 'BEGIN { print s * r / 32768 }')"
+    if kill -KILL $running 2>/dev/null; then
+        wait $running 2>/dev/null
+        killed=$((killed + 1))
+    else
+        wait $running # it was through: the next one starts again
+        expect "round $rounds, which came to its end" test "$(hashes <out)" = "$whole"
+        rm -f run.ckpt
+    fi
+done
+expect "most kills found a checkpoint ($resumed of $rounds)" test "$((2 * resumed))" -ge "$killed"
+expect "$kills kills" test "$killed" -eq "$kills"
+resume=()
+[ ! -e run.ckpt ] || resume=(--resume run.ckpt)
+ended=$("$command" "${arguments[@]}" --steps $steps --checkpoint run.ckpt "${resume[@]}" 2>log | hashes)
+expect "after $killed kills, the weights of the undisturbed run" test "$ended" = "$whole"
+finish

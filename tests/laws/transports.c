@@ -1,0 +1,151 @@
+/* The transports' suite over threads, and what happens when a rank leaves, gives up, says too much or nothing. */
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "conformance.h"
+#include "faulty.h"
+#include "support.h"
+
+enum { MOST = 8 };
+
+typedef struct member {
+    tg_transport *transport;
+    tg_error problem;
+    unsigned tried;
+    uint64_t digest;
+    tg_status status;
+} member;
+
+static void together(uint32_t world, void *(*body)(void *), member *members)
+{
+    pthread_t threads[MOST];
+    tg_transport *transports[MOST];
+    tg_error error;
+    if (tg_transport_local(world, transports, &error) != TG_OK)
+        abort();
+    memset(members, 0, MOST * sizeof *members);
+    for (uint32_t i = 0; i < world; i++)
+        members[i].transport = transports[i];
+    for (uint32_t i = 0; i < world; i++)
+        if (pthread_create(&threads[i], NULL, body, &members[i]) != 0)
+            abort();
+    for (uint32_t i = 0; i < world; i++)
+        (void)pthread_join(threads[i], NULL);
+}
+
+static void *suite(void *argument)
+{
+    member *m = argument;
+    m->tried = conform(m->transport, &m->problem);
+    tg_transport_free(m->transport);
+    return NULL;
+}
+
+static void *delayed_suite(void *argument)
+{
+    member *m = argument;
+    tg_transport *t = faulty(m->transport, DELAY, 3, 0, 0);
+    m->tried = conform(t, &m->problem);
+    tg_transport_free(t);
+    return NULL;
+}
+
+static const char *device = "cpu";
+
+static void *reductions(void *argument)
+{
+    member *m = argument;
+    m->digest = reduce_over(m->transport, device, &m->problem);
+    tg_transport_free(m->transport);
+    return NULL;
+}
+
+static void conforms(const char *name, void *(*body)(void *), uint32_t most)
+{
+    member members[MOST];
+    for (uint32_t world = 1; world <= most; world++) {
+        together(world, body, members);
+        for (uint32_t i = 0; i < world; i++)
+            expect(members[i].tried > 10 && !members[i].problem.message[0], "rank %u: %s", i, members[i].problem.message);
+        check_all("%s, world %u: the suite", name, world);
+    }
+}
+
+/* One exchange of ten bytes with everybody, except for a rank that does something else. */
+static const char *misbehaviour;
+
+static void *ten_bytes(void *argument)
+{
+    member *m = argument;
+    const uint32_t world = tg_transport_world(m->transport), rank = tg_transport_rank(m->transport);
+    char bytes[16] = "", room[MOST][16];
+    const void *send[MOST];
+    void *receive[MOST];
+    size_t sizes[MOST], capacity[MOST], received[MOST];
+    const bool odd = rank == 1;
+    for (uint32_t i = 0; i < world; i++) {
+        send[i] = bytes;
+        receive[i] = room[i];
+        sizes[i] = odd && strcmp(misbehaviour, "shouts") == 0 ? 11 : 10;
+        capacity[i] = 10;
+    }
+    tg_exchange e = {TG_ALL_GATHER, world, send, sizes, receive, capacity, received};
+    m->status = TG_OK;
+    if (odd && strcmp(misbehaviour, "gives up") == 0)
+        tg_transport_abort(m->transport, 1);
+    else if (!(odd && (strcmp(misbehaviour, "leaves") == 0 || strcmp(misbehaviour, "is silent") == 0))) {
+        m->status = tg_transport_start(m->transport, &e, &m->problem);
+        if (m->status == TG_OK)
+            m->status = tg_transport_wait(m->transport, &e, strcmp(misbehaviour, "is silent") == 0 ? 0.2 : 30, &m->problem);
+    } else if (strcmp(misbehaviour, "is silent") == 0) {
+        return NULL;
+    }
+    tg_transport_free(m->transport);
+    return NULL;
+}
+
+static void notices(const char *what, const char *word)
+{
+    member members[MOST];
+    misbehaviour = what;
+    together(3, ten_bytes, members);
+    for (uint32_t i = 0; i < 3; i += 2)
+        expect(members[i].status == TG_EXCHANGE && strstr(members[i].problem.message, word), "rank %u: status %d, %s", i,
+               (int)members[i].status, members[i].problem.message);
+    check_all("a rank that %s is noticed by all", what);
+    if (strcmp(what, "is silent") == 0)
+        tg_transport_free(members[1].transport);
+}
+
+/* For comparison with other transports: the digest of this many ranks, alone on its line. */
+static int print_digest(uint32_t world)
+{
+    member members[MOST];
+    together(world, reductions, members);
+    printf("%016llx\n", (unsigned long long)members[0].digest);
+    return members[0].problem.message[0] != '\0';
+}
+
+int main(int argc, char **argv)
+{
+    member members[MOST];
+    if (argc == 3 && strcmp(argv[1], "--digest") == 0)
+        return print_digest((uint32_t)atoi(argv[2]));
+    conforms("local", suite, MOST);
+    conforms("delayed", delayed_suite, 3);
+    together(3, reductions, members);
+    const uint64_t digest = members[0].digest;
+    for (uint32_t i = 0; i < 3; i++)
+        expect(members[i].digest == digest && !members[i].problem.message[0], "rank %u: %s", i, members[i].problem.message);
+    device = "cpu/scalar";
+    together(3, reductions, members);
+    expect(members[0].digest == digest, "scalar and fastest kernels differ");
+    check_all("reductions, world 3: digest %016llx", (unsigned long long)digest);
+    notices("leaves", "rank 1 has left");
+    notices("gives up", "rank 1 has given up");
+    notices("shouts", "rank 1 sent more");
+    notices("is silent", "did not answer");
+    return finish();
+}

@@ -1,0 +1,50 @@
+#!/usr/bin/env bash
+# The transports' suite under each MPI that is here, whole reductions with the bits of threads, messages cut into segments, and ranks that die
+# or give up.
+set -u
+cd "$(dirname "$0")/.." || exit 1
+. tests/report.sh
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 # in a container one is often root
+program=build/tests/mpi/conformance
+digest=$(build/tests/laws/transports --digest 3)
+
+# launch MPI RANKS ARGUMENT...: the suite's program under that MPI's launcher, for no more than 60 s
+launch() {
+    local mpi=$1 ranks=$2
+    shift 2
+    case $mpi in
+    openmpi) timeout 60 "$openmpi" --oversubscribe -n "$ranks" "$program" "$mpi" "$@" ;;
+    mpich) timeout 60 "$mpich" -n "$ranks" "$program" "$mpi" "$@" ;;
+    esac
+}
+
+# ends MPI WHAT: the job fails, soon, and says which rank it was.
+ends() {
+    local output status
+    output=$(launch "$1" 3 0 "$2" 2>&1)
+    status=$?
+    [ "$status" -ne 0 ] && [ "$status" -ne 124 ] && grep -q 'rank 2' <<<"$output"
+}
+
+same_bits() {
+    [ "$(launch "$1" 3 0 reduce)" = "digest $digest" ]
+}
+
+openmpi=$(command -v mpirun.openmpi || { mpirun --version 2>/dev/null | grep -q 'Open MPI' && command -v mpirun; })
+mpich=$(command -v mpiexec.mpich || { mpiexec --version 2>/dev/null | grep -q HYDRA && command -v mpiexec; })
+for mpi in openmpi mpich; do
+    if [ -z "${!mpi}" ] || [ ! -e "build/mpi-$mpi.so" ]; then
+        skip "$mpi is not installed"
+        continue
+    fi
+    for ranks in 1 2 3 5; do
+        expect "$mpi, $ranks ranks: the suite" launch "$mpi" "$ranks" 0
+    done
+    expect "$mpi: messages in segments of 1000 bytes" launch "$mpi" 3 1000
+    expect "$mpi: messages in segments of 4096 bytes, some of them whole" launch "$mpi" 2 4096
+    expect "$mpi: reductions have the bits that threads have" same_bits "$mpi"
+    expect "$mpi: a rank that dies ends the job" ends "$mpi" die
+    expect "$mpi: a rank that gives up ends the job" ends "$mpi" abort
+done
+expect "a module that is not there is an error, not a crash" sh -c "$program ./nowhere.so 0 2>&1 | grep -q 'MPI cannot be used'"
+finish

@@ -1,0 +1,88 @@
+/* Threads that are ranks. */
+#include "ranks.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+void fill_gradients(rank_state *s, uint64_t step)
+{
+    for (size_t i = 0; i < s->tensor_count; i++)
+        fill(s->what->shape, 1 + step * 1000 + s->rank * 10 + i, &s->gradients[i]);
+}
+
+void open_rank(rank_state *s, const rank_case *what, uint32_t rank, tg_transport *transport)
+{
+    memset(s, 0, sizeof *s);
+    s->what = what;
+    s->rank = rank;
+    s->transport = transport;
+    s->device = open_device("cpu");
+    for (size_t i = 0; what->tensors[i].name; i++, s->tensor_count++) {
+        const tensor_case *t = &what->tensors[i];
+        tg_reducer_tensor *tensor = &s->tensors[i];
+        *tensor = (tg_reducer_tensor){.name = t->name, .count = t->count, .dtype = t->dtype, .insist = true};
+        if (tg_spec_parse(t->spec, &tensor->codec, &s->error) != TG_OK ||
+            tg_feedback_parse(t->feedback, &tensor->feedback, &s->error) != TG_OK) {
+            printf("FAIL %s\n", s->error.message);
+            exit(1);
+        }
+        s->gradients[i] = make_tensor(t->count, t->dtype, 1);
+    }
+    s->status = tg_reducer_create(s->device, rank, what->world, s->tensors, s->tensor_count, &what->options, &s->reducer, &s->error);
+}
+
+void close_rank(rank_state *s)
+{
+    tg_reducer_free(s->reducer);
+    tg_device_free(s->device);
+    for (size_t i = 0; i < s->tensor_count; i++)
+        drop(&s->gradients[i]);
+}
+
+typedef struct thread_case {
+    void (*body)(rank_state *);
+    rank_state state;
+} thread_case;
+
+static void *run(void *argument)
+{
+    thread_case *c = argument;
+    if (c->state.status == TG_OK)
+        c->body(&c->state);
+    tg_transport_free(c->state.transport);
+    c->state.transport = NULL;
+    return NULL;
+}
+
+void run_ranks(const rank_case *what, tg_transport **given, void (*body)(rank_state *), void (*after)(rank_state *, uint32_t), void *extra)
+{
+    tg_transport *transports[MOST_RANKS];
+    static thread_case cases[MOST_RANKS];
+    static rank_state states[MOST_RANKS];
+    pthread_t threads[MOST_RANKS];
+    tg_error error;
+    if (given)
+        memcpy(transports, given, what->world * sizeof *given);
+    else if (tg_transport_local(what->world, transports, &error) != TG_OK) {
+        printf("FAIL %s\n", error.message);
+        exit(1);
+    }
+    for (uint32_t rank = 0; rank < what->world; rank++) {
+        cases[rank].body = body;
+        open_rank(&cases[rank].state, what->odd && rank == what->odd_rank ? what->odd : what, rank, transports[rank]);
+        cases[rank].state.extra = extra;
+    }
+    for (uint32_t rank = 0; rank < what->world; rank++)
+        if (pthread_create(&threads[rank], NULL, run, &cases[rank]) != 0)
+            abort();
+    for (uint32_t rank = 0; rank < what->world; rank++)
+        (void)pthread_join(threads[rank], NULL);
+    for (uint32_t rank = 0; rank < what->world; rank++)
+        states[rank] = cases[rank].state;
+    if (after)
+        after(states, what->world);
+    for (uint32_t rank = 0; rank < what->world; rank++)
+        close_rank(&states[rank]);
+}

@@ -1,0 +1,54 @@
+/* Several ranks in one test: each a thread with a transport, a device and a reducer of its own. */
+#ifndef TESTS_RANKS_H
+#define TESTS_RANKS_H
+
+#include "support.h"
+
+enum { MOST_RANKS = 64, MOST_TENSORS = 8 };
+
+/* One tensor of a test. */
+typedef struct tensor_case {
+    const char *name, *spec, *feedback;
+    uint64_t count;
+    tg_dtype dtype;
+} tensor_case;
+
+typedef struct rank_case rank_case;
+struct rank_case {
+    uint32_t world;
+    const tensor_case *tensors; /* an entry without a name ends */
+    tg_reducer_options options;
+    shape shape;
+    uint64_t steps;
+    const rank_case *odd; /* if not NULL, what the rank `odd_rank` does instead */
+    uint32_t odd_rank;
+};
+
+/* What a rank knows while it runs. */
+typedef struct rank_state {
+    const rank_case *what;
+    uint32_t rank;
+    tg_transport *transport;
+    tg_device *device;
+    tg_reducer *reducer;
+    size_t tensor_count;
+    tg_reducer_tensor tensors[MOST_TENSORS];
+    tg_tensor gradients[MOST_TENSORS];
+    tg_status status; /* of the last step */
+    tg_error error;
+    void *extra;      /* for the test */
+} rank_state;
+
+/* Fills a rank's gradients for a step, the same each time. */
+void fill_gradients(rank_state *state, uint64_t step);
+
+/* Makes a device, gradients and the reducer, on which state->status and state->error say how it went. */
+void open_rank(rank_state *state, const rank_case *what, uint32_t rank, tg_transport *transport);
+void close_rank(rank_state *state);
+
+/* Runs `body` once for each rank, each in a thread of its own, over local transports or those that are given, which are freed. Then calls
+ * `after` with all of them, before they are closed. */
+void run_ranks(const rank_case *what, tg_transport **transports, void (*body)(rank_state *state),
+               void (*after)(rank_state *states, uint32_t world), void *extra);
+
+#endif

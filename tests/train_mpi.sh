@@ -1,0 +1,115 @@
+#!/usr/bin/env bash
+# `tersegrad train` under mpirun, with every MPI that is here: the weights of threads to the bit, errors on one rank's stderr, and a rank
+# that dies is named and takes the job with it. usage: tests/train_mpi.sh COMMAND
+set -u
+cd "$(dirname "$0")/.." || exit 1
+. tests/report.sh
+command=$PWD/${1:-build/tersegrad}
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+cd "$work" || exit 1
+ranks=3
+small=(--data "synthetic:rows=2000,test=200,features=20,classes=4" --model "mlp:16" --steps 60 --momentum 0.9)
+codecs=(--codec none --codec qsgd:levels=7 --codec topk:density=0.05 --codec gaussiank:density=0.05)
+
+# run_with MPI ARGUMENT...: that mpirun, as root and on few cores too
+run_with() {
+    local mpi=$1 options=()
+    shift
+    if [ "$mpi" = openmpi ]; then
+        options=(--oversubscribe)
+        [ "$(id -u)" -ne 0 ] || options+=(--allow-run-as-root)
+    fi
+    timeout 60 "mpirun.$mpi" "${options[@]}" "$@"
+}
+# launch MPI ARGUMENT...: all ranks alike
+launch() {
+    run_with "$1" -np $ranks "$command" train "${@:2}"
+}
+# unlike MPI ARGUMENT...: two ranks, of which the second has further arguments
+unlike() {
+    run_with "$1" -np 1 "$command" train "${small[@]}" : -np 1 "$command" train "${small[@]}" "${@:2}"
+}
+hashes() {
+    sed -n 's/.*"weights_hash": "\(.*\)".*/\1/p'
+}
+
+# complains MPI NAME PATTERN [unlike] ARGUMENT...: fails, and one rank alone says why
+complains() {
+    local mpi=$1 name=$2 pattern=$3 how=launch
+    shift 3
+    [ "$1" != unlike ] || { how=unlike && shift; }
+    if $how "$mpi" "$@" >out 2>err; then
+        fail "$mpi, $name: it went well"
+    elif [ "$(grep -c '^tersegrad train:' err)" -ne 1 ]; then
+        fail "$mpi, $name: not one rank that speaks"
+        cat err
+    else
+        expect "$mpi, $name: one rank says why" grep -q "$pattern" err
+    fi
+}
+
+# The rank's own process is the one whose parent has another program or another rank's environment: the oldest of the two.
+process_of() {
+    local process
+    for process in $(pgrep -f -- "$1"); do
+        [ "$(cat "/proc/$process/comm" 2>/dev/null)" = "$(basename "$command" | cut -c 1-15)" ] || continue
+        if tr '\0' '\n' 2>/dev/null <"/proc/$process/environ" | grep -qxE "(OMPI_COMM_WORLD_RANK|PMI_RANK)=$2"; then
+            echo "$process"
+            return
+        fi
+    done
+}
+
+dies() {
+    local mpi=$1 victim="" start=$SECONDS i
+    launch "$mpi" "${small[@]}" --steps 100000000 --log "$work/$mpi.jsonl" >out 2>err &
+    local launched=$!
+    for ((i = 0; i < 100; i++)); do
+        [ ! -s "$work/$mpi.jsonl" ] || break
+        sleep 0.1
+    done
+    victim=$(process_of "$work/$mpi.jsonl" 1)
+    expect "$mpi: there is a rank 1 to be killed" test -n "$victim"
+    kill -KILL "$victim"
+    wait $launched
+    expect "$mpi: the job of a killed rank fails" test $? -ne 0
+    expect "$mpi: within 30 seconds" test $((SECONDS - start)) -le 30
+    expect "$mpi: rank 1 is named" grep -q "rank 1 (process $victim) is dead" err
+}
+
+local_hashes=$("$command" train "${small[@]}" "${codecs[@]}" --workers $ranks --json 2>/dev/null | hashes)
+sharded=$("$command" train "${small[@]}" "${codecs[@]}" --workers $ranks --reduce shard --json 2>/dev/null | hashes)
+"$command" train "${small[@]}" "${codecs[@]}" --workers $ranks --steps 25 --checkpoint threads.ckpt >/dev/null 2>&1
+expect "threads" test "$(wc -w <<<"$local_hashes")" -eq 4
+printf '1 1:2\n1 x:1\n' >bad.txt
+printf '%s 1:1 2:1\n' 3e38 1 2 3 4 5 | sed '1s/1:1/1:100/' >overflow.txt
+
+for mpi in openmpi mpich; do
+    if ! command -v mpirun.$mpi >/dev/null || [ ! -e "$(dirname "$command")/mpi-$mpi.so" ]; then
+        skip "mpirun.$mpi not installed"
+        continue
+    fi
+    expect "$mpi: the weights of threads" test "$(launch $mpi "${small[@]}" "${codecs[@]}" --json 2>err | hashes)" = "$local_hashes"
+    expect "$mpi: on the definition's kernels" test "$(launch $mpi "${small[@]}" "${codecs[@]}" --device cpu/scalar --json 2>err | hashes)" = \
+        "$local_hashes"
+    expect "$mpi: with shards" test "$(launch $mpi "${small[@]}" "${codecs[@]}" --reduce shard --json 2>err | hashes)" = "$sharded"
+    expect "$mpi: goes on from a checkpoint of threads" test \
+        "$(launch $mpi "${small[@]}" "${codecs[@]}" --resume threads.ckpt --json 2>err | hashes)" = "$local_hashes"
+    launch $mpi "${small[@]}" "${codecs[@]}" --steps 31 --checkpoint $mpi.ckpt >out 2>err
+    expect "$mpi: threads go on from its checkpoint" test \
+        "$("$command" train "${small[@]}" "${codecs[@]}" --workers $ranks --resume $mpi.ckpt --json 2>err | hashes)" = "$local_hashes"
+    launch $mpi "${small[@]}" --json >out 2>err
+    expect "$mpi: says so" grep -q '"transport": "mpi"' out
+    complains $mpi "wrong usage" "no option '--bogus'" --bogus
+    complains $mpi "no such data" "cannot open the data 'missing'" --data missing
+    complains $mpi "a bad line" "bad.txt:2" --data bad.txt
+    complains $mpi "a full disk" "No space left" "${small[@]}" --checkpoint /dev/full
+    complains $mpi "no such checkpoint" "cannot open 'missing.ckpt'" "${small[@]}" --resume missing.ckpt
+    complains $mpi "unstable feedback" "would diverge" --data syn-256 --codec qsgd:levels=1,norm=l2,bucket=0 --feedback ef
+    complains $mpi "a gradient that is not finite" "tensor 'weight'" --data overflow.txt --model linear --batch 2 --codec none
+    complains $mpi "ranks of other codecs" "rank 0 has --codec none, and rank 1 has --codec qsgd" unlike --codec qsgd --codec qsgd --codec qsgd
+    complains $mpi "ranks of other steps" "rank 0 has --steps 60, and rank 1 has --steps 70" unlike --steps 70
+    dies $mpi
+done
+finish

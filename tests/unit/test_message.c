@@ -1,0 +1,120 @@
+/* The format of messages, byte by byte as docs/collectives.md has it, and what is refused of it. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "reduce/message.h"
+
+static const tg_message sample = {.kind = TG_MESSAGE_PARTS,
+                                  .step = UINT64_C(0x0102030405060708),
+                                  .rank = 3,
+                                  .world = 5,
+                                  .number = 9,
+                                  .frames = 0,
+                                  .layout = UINT64_C(0x1112131415161718),
+                                  .extra = 4};
+
+static void seal(uint8_t bytes[52])
+{
+    memcpy(bytes + TG_MESSAGE_HEADER, "\1\2\3\4", 4);
+    tg_message_seal(&tg_kernels_scalar, &sample, bytes);
+}
+
+static tg_status open_bytes(const uint8_t *bytes, size_t size, const tg_message *expected)
+{
+    tg_message message;
+    tg_cursor extra, frames;
+    return tg_message_open(&tg_kernels_scalar, bytes, size, expected, &message, &extra, &frames, NULL);
+}
+
+static void golden(void **state)
+{
+    (void)state;
+    static const uint8_t due[44] = {'T', 'G', 'M', 'S', 0, 2, 0, 0, 8, 7, 6, 5, 4, 3, 2, 1, 3, 0, 0, 0, 5, 0,
+                                    0,   0,   9,   0,   0, 0, 0, 0, 0, 0, 0x18, 0x17, 0x16, 0x15, 0x14, 0x13, 0x12, 0x11, 4, 0, 0, 0};
+    uint8_t bytes[52];
+    seal(bytes);
+    assert_memory_equal(bytes, due, sizeof due);
+    assert_int_equal(tg_load32(bytes + 44), UINT32_C(0xed4a5a72)); /* as another implementation of XXH3 has it */
+}
+
+static void round_trip(void **state)
+{
+    (void)state;
+    uint8_t bytes[52];
+    tg_message message;
+    tg_cursor extra, frames;
+    seal(bytes);
+    assert_int_equal(tg_message_open(&tg_kernels_scalar, bytes, sizeof bytes, &sample, &message, &extra, &frames, NULL), TG_OK);
+    assert_int_equal(message.kind, sample.kind);
+    assert_int_equal(message.extra, 4);
+    assert_int_equal(extra.left, 4);
+    assert_int_equal(extra.at[2], 3);
+    assert_int_equal(frames.left, 0);
+}
+
+static void every_flip_is_refused(void **state)
+{
+    (void)state;
+    uint8_t bytes[52];
+    for (size_t bit = 0; bit < 8 * sizeof bytes; bit++) {
+        seal(bytes);
+        bytes[bit / 8] ^= (uint8_t)(1u << bit % 8);
+        assert_int_not_equal(open_bytes(bytes, sizeof bytes, &sample), TG_OK);
+    }
+    seal(bytes);
+    for (size_t size = 0; size < sizeof bytes; size++)
+        assert_int_not_equal(open_bytes(bytes, size, &sample), TG_OK);
+}
+
+/* A sound message that is not the one that is due. */
+static void others_are_refused(void **state)
+{
+    (void)state;
+    uint8_t bytes[52];
+    seal(bytes);
+    tg_message due = sample;
+    due.kind = TG_MESSAGE_RESULTS;
+    assert_int_equal(open_bytes(bytes, sizeof bytes, &due), TG_CORRUPT);
+    due = sample;
+    due.rank = 2;
+    assert_int_equal(open_bytes(bytes, sizeof bytes, &due), TG_CORRUPT);
+    due = sample;
+    due.number = 8;
+    assert_int_equal(open_bytes(bytes, sizeof bytes, &due), TG_CORRUPT);
+    due = sample;
+    due.step++;
+    assert_int_equal(open_bytes(bytes, sizeof bytes, &due), TG_LAYOUT_MISMATCH);
+    due = sample;
+    due.world = 4;
+    assert_int_equal(open_bytes(bytes, sizeof bytes, &due), TG_LAYOUT_MISMATCH);
+    due = sample;
+    due.layout++;
+    assert_int_equal(open_bytes(bytes, sizeof bytes, &due), TG_LAYOUT_MISMATCH);
+}
+
+static void verdicts(void **state)
+{
+    (void)state;
+    const tg_verdict bad = {.status = TG_SKIPPED, .text = "a tab\there"};
+    uint8_t bytes[TG_VERDICT_BYTES];
+    tg_verdict read;
+    const uint32_t size = tg_verdict_write(&bad, bytes);
+    assert_true(tg_verdict_read(tg_cursor_over(bytes, size), &read));
+    assert_int_equal(read.status, TG_SKIPPED);
+    assert_string_equal(read.text, "a tab?here"); /* it goes to a terminal */
+    assert_false(tg_verdict_read(tg_cursor_over(bytes, 3), &read));
+    tg_store32(bytes, TG_STATUS_COUNT);
+    assert_false(tg_verdict_read(tg_cursor_over(bytes, size), &read));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(golden), cmocka_unit_test(round_trip), cmocka_unit_test(every_flip_is_refused),
+                                       cmocka_unit_test(others_are_refused), cmocka_unit_test(verdicts)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
