@@ -28,6 +28,7 @@ TG_INLINE float radius_at(const batch *b, unsigned f, size_t element)
 /* The group that starts at `start`, for widths 1, 2, 4, where the rows of a word lie in one bucket. */
 TG_INLINE void decode_group(const batch *b, unsigned frames, unsigned width, bool set, float weight, size_t start, float *out)
 {
+    const unsigned rows = 32 / width;
     const size_t ahead = ahead_of(frames, width);
     v_table table[MOST];
     v_ints bits[MOST][PARTS];
@@ -35,7 +36,7 @@ TG_INLINE void decode_group(const batch *b, unsigned frames, unsigned width, boo
     for (unsigned f = 0; f < frames; f++)
         table[f] = v_table_of(&b->frames[f], width, radius_at(b, f, start), weight);
     for (unsigned word = 0; word < width; word++) {
-        const size_t at = start + word * (TG_GROUP / width);
+        const size_t at = start + word * rows * TG_LANES;
         TG_UNROLL
         for (unsigned f = 0; f < frames; f++) {
             if (word > 0 && b->frames[f].bucket < TG_GROUP)
@@ -45,7 +46,7 @@ TG_INLINE void decode_group(const batch *b, unsigned frames, unsigned width, boo
                 bits[f][part] = v_load_bits(b->frames[f].packed + at / 8 * width + 4 * V_LANES * part);
         }
         TG_UNROLL
-        for (unsigned row = 0; row < 32 / width; row++) {
+        for (unsigned row = 0; row < rows; row++) {
             tg_prefetch(out + at + TG_LANES * row, ahead);
             TG_UNROLL
             for (unsigned part = 0; part < PARTS; part++) {
