@@ -91,7 +91,7 @@ static void make_shard_legs(tg_reducer *r, tg_reduction *reduction, size_t p, si
 
 bool tg_legs_make(tg_reducer *r, tg_reduction *reduction)
 {
-    size_t *in = malloc(r->world * sizeof *in);
+    size_t *in = calloc(r->world, sizeof *in);
     const size_t parcels = r->coded.parcel_count > r->dense.parcel_count ? r->coded.parcel_count : r->dense.parcel_count;
     reduction->parcels = tg_arena_take(&r->arena, parcels, sizeof *reduction->parcels);
     reduction->results = tg_arena_take(&r->arena, r->functions->has_results ? parcels : 0, sizeof *reduction->results);

@@ -50,19 +50,28 @@ static void name_job(int64_t job)
     job_name_size = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)length);
 }
 
-static bool is_first(void)
+/* The socket, or -1 for whoever comes later. */
+static int take_name(void)
 {
     int place = socket(AF_UNIX, SOCK_STREAM, 0);
-    return place >= 0 && bind(place, (const struct sockaddr *)&job_name, job_name_size) == 0;
+    return place >= 0 && bind(place, (const struct sockaddr *)&job_name, job_name_size) == 0 ? place : -1;
+}
+
+/* A launcher takes a rank for alive as long as anybody has the files that it gave to it. */
+static void close_all_but(int one, int other)
+{
+    enum { MOST_FILES = 4096 };
+    for (int file = 0; file < MOST_FILES; file++)
+        if (file != one && file != other)
+            close(file);
 }
 
 /* Until the others are dead as well. */
-static void hold_name(void)
+static void hold_name(int place)
 {
     enum { SECONDS = 3 };
     (void)setsid();
-    for (int file = 0; file < 3; file++)
-        close(file); /* nobody needs to wait for the end of what this process prints */
+    close_all_but(place, place);
     sleep(SECONDS);
     _exit(0);
 }
@@ -74,10 +83,11 @@ static void watch(int from)
     if (!read_whole(from, &roll, sizeof roll) || read_whole(from, &farewell, 1))
         return;
     name_job(roll.job);
-    if (!is_first())
+    int place = take_name();
+    if (place < 0)
         return;
     dprintf(STDERR_FILENO, "tersegrad train: rank %u (process %lld) is dead; the job ends\n", (unsigned)roll.rank, (long long)roll.process);
-    hold_name();
+    hold_name(place);
 }
 
 /* ---- the rank ---- */
@@ -91,8 +101,9 @@ static void on_child(int number)
     if (!is_watched || waitpid(watcher, NULL, WNOHANG) != watcher)
         return;
     is_watched = 0;
-    if (is_first() && write(STDERR_FILENO, last_words, strlen(last_words)) > 0 && fork() == 0)
-        hold_name();
+    int place = take_name();
+    if (place >= 0 && write(STDERR_FILENO, last_words, strlen(last_words)) > 0 && fork() == 0)
+        hold_name(place);
     sleep(1); /* time for that process to leave the group that the launcher kills */
     _exit(1);
 }
@@ -114,7 +125,7 @@ bool watch_begin(struct message *message)
     if (watcher < 0)
         return fail(message, "cannot start a process: %s", strerror(errno));
     if (watcher == 0) {
-        close(ends[1]);
+        close_all_but(ends[0], STDERR_FILENO);
         (void)setsid(); /* out of the reach of a launcher that kills the rank's group */
         watch(ends[0]);
         _exit(0);
