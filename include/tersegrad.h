@@ -523,6 +523,7 @@ TG_API TG_MUST_CHECK tg_status tg_reducer_create(tg_device *device, uint32_t ran
                                                  const tg_reducer_tensor *tensors, size_t tensor_count,
                                                  const tg_reducer_options *options, tg_reducer **reducer,
                                                  tg_error *error);
+/* Not while its exchanges are under way: finish them, or give the transport up first. */
 TG_API void tg_reducer_free(tg_reducer *reducer);
 
 /* Reduces gradients[0 ... tensor_count-1], of the counts and dtypes of the list. On TG_SKIPPED and TG_NONFINITE, which every
@@ -581,7 +582,7 @@ typedef struct tg_reducer_stats {
     double ratio;                 /* float32_bytes / frame_bytes; 0 before the first step */
     uint64_t dense_parts;         /* sums that travelled dense because that was smaller than sparse */
     uint64_t saturated, dropped;  /* as in tg_encode_report */
-    double residual_norm;         /* over all tensors, after the last step; estimated as in tg_stats */
+    double residual_norm;         /* over all tensors, after the last step, without owners' second ones; estimated as in tg_stats */
     double residual_growth;       /* likewise */
     double encode_seconds;        /* compensating, compressing */
     double exchange_seconds;      /* waiting in tg_reduce for bytes */

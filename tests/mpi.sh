@@ -18,12 +18,12 @@ launch() {
     esac
 }
 
-# ends MPI WHAT: the job fails, soon, and says which rank it was.
+# ends MPI WHAT [WORDS]: the job fails, soon, and says which rank it was.
 ends() {
     local output status
     output=$(launch "$1" 3 0 "$2" 2>&1)
     status=$?
-    [ "$status" -ne 0 ] && [ "$status" -ne 124 ] && grep -q 'rank 2' <<<"$output"
+    [ "$status" -ne 0 ] && [ "$status" -ne 124 ] && grep -q "${3:-rank 2}" <<<"$output"
 }
 
 same_bits() {
@@ -45,6 +45,7 @@ for mpi in openmpi mpich; do
     expect "$mpi: reductions have the bits that threads have" same_bits "$mpi"
     expect "$mpi: a rank that dies ends the job" ends "$mpi" die
     expect "$mpi: a rank that gives up ends the job" ends "$mpi" abort
+    expect "$mpi: a rank that leaves is noticed by those that wait for it" ends "$mpi" leave 'rank 2 has left'
     expect "$mpi: a second transport after the first is an error, not a crash" launch "$mpi" 2 0 again
 done
 expect "a module that is not there is an error, not a crash" sh -c "$program ./nowhere.so 0 2>&1 | grep -q 'MPI cannot be used'"

@@ -14,7 +14,8 @@
 
 enum {
     WINDOW = 64,           /* exchanges that MPI knows of at a time; others queue */
-    TAGS = 32768,          /* every MPI has so many */
+    TAGS = 32767,          /* every MPI has so many, and one more: */
+    GOODBYE = TAGS,        /* how many exchanges a rank that leaves has started */
     SEGMENT = 1 << 30,     /* bytes of one MPI message: counts are int */
     EAGER_TURNS = 200,     /* tests in vain that only give way to others, before they are spaced out */
     SHORTEST_NAP = 20000,  /* nanoseconds */
@@ -53,6 +54,11 @@ typedef struct mpi_transport {
     uint32_t active;
     int *indices;
     MPI_Status *statuses;
+    MPI_Request *goodbyes;   /* receiving one from each rank, from the beginning */
+    uint64_t *farewells;
+    bool listens;            /* they have been posted */
+    uint64_t left_after;     /* a rank has left, and takes no part in exchanges from this number on */
+    uint32_t left_rank;
 } mpi_transport;
 
 /* ---- moving exchanges on: without the lock, by one thread ---- */
@@ -125,6 +131,30 @@ static bool advance(mpi_transport *t, flight *f, uint32_t place, const MPI_Statu
     return true;
 }
 
+/* Hears who has left. An exchange that such a rank has not started will never be done. */
+static void listen_for_goodbyes(mpi_transport *t)
+{
+    int n = 0;
+    if (!complain(t, MPI_Testsome((int)t->base.world, t->goodbyes, &n, t->indices, t->statuses), "an exchange"))
+        return;
+    for (int j = 0; j < n; j++) /* n is negative where all have been heard */
+        if (t->farewells[t->indices[j]] < t->left_after) {
+            t->left_rank = (uint32_t)t->indices[j];
+            t->left_after = t->farewells[t->indices[j]];
+        }
+    bool stuck = false;
+    for (uint32_t i = 0; i < t->active; i++)
+        stuck = stuck || (t->flights[i].open > 0 && t->flights[i].number >= t->left_after);
+    if (!stuck)
+        return;
+    (void)pthread_mutex_lock(&t->lock);
+    if (!t->broken)
+        (void)tg_fail(&t->reason, TG_EXCHANGE, "rank %u has left", t->left_rank);
+    t->broken = true;
+    (void)pthread_cond_broadcast(&t->changed);
+    (void)pthread_mutex_unlock(&t->lock);
+}
+
 /* Tests every exchange once; true if anything moved. */
 static bool progress(mpi_transport *t)
 {
@@ -145,6 +175,8 @@ static bool progress(mpi_transport *t)
                 return false;
         moved = moved || n > 0;
     }
+    if (!moved)
+        listen_for_goodbyes(t);
     return moved;
 }
 
@@ -261,13 +293,46 @@ static tg_status join_world(mpi_transport *t, tg_error *error)
         t->flights[i].moved = malloc(places * sizeof(size_t));
         enough = enough && t->flights[i].requests && t->flights[i].moved;
     }
-    return enough ? TG_OK : tg_fail(error, TG_OUT_OF_MEMORY, "no memory for exchanges among %d ranks", world);
+    t->goodbyes = malloc((size_t)world * sizeof(MPI_Request));
+    t->farewells = malloc((size_t)world * sizeof *t->farewells);
+    if (!enough || !t->goodbyes || !t->farewells)
+        return tg_fail(error, TG_OUT_OF_MEMORY, "no memory for exchanges among %d ranks", world);
+    t->left_after = UINT64_MAX;
+    t->listens = true;
+    for (int peer = 0; peer < world; peer++) {
+        t->goodbyes[peer] = MPI_REQUEST_NULL;
+        if (peer != rank && MPI_Irecv(&t->farewells[peer], 1, MPI_UINT64_T, peer, GOODBYE, t->comm, &t->goodbyes[peer]) != MPI_SUCCESS)
+            return tg_fail(error, TG_UNAVAILABLE, "MPI cannot receive");
+    }
+    return TG_OK;
+}
+
+/* Tells the others, who may be waiting for this rank, and hears it from all of them: MPI ends together. */
+static void say_goodbye(mpi_transport *t)
+{
+    const int world = (int)t->base.world;
+    MPI_Request *sending = t->flights[0].requests;
+    int sent = 0, heard = 0;
+    unsigned idle = 0;
+    for (int peer = 0; peer < world; peer++) {
+        sending[peer] = MPI_REQUEST_NULL;
+        if (peer != (int)t->base.rank)
+            (void)MPI_Isend(&t->started, 1, MPI_UINT64_T, peer, GOODBYE, t->comm, &sending[peer]);
+    }
+    while (!sent || !heard) {
+        if (MPI_Testall(world, sending, &sent, t->statuses) != MPI_SUCCESS ||
+            MPI_Testall(world, t->goodbyes, &heard, t->statuses) != MPI_SUCCESS)
+            return;
+        nap(&idle);
+    }
 }
 
 static void leave_world(mpi_transport *t)
 {
     if (t->broken)
         return; /* there is nobody to say goodbye to */
+    if (t->listens)
+        say_goodbye(t);
     if (t->has_comm)
         (void)MPI_Comm_free(&t->comm);
     if (t->initialised_here)
@@ -392,6 +457,8 @@ static void destroy(mpi_transport *t)
     }
     free(t->indices);
     free(t->statuses);
+    free(t->goodbyes);
+    free(t->farewells);
     (void)pthread_mutex_destroy(&t->lock);
     (void)pthread_cond_destroy(&t->changed);
     free(t);
