@@ -60,20 +60,27 @@ static bool can_write_beside(const char *path, struct message *message)
     return access(folder, W_OK) == 0 || fail(message, "cannot write '%s': %s", path, strerror(errno));
 }
 
+/* Of rank 0, when the others are there to hear that it cannot. */
+static bool open_outputs(void *context, struct message *message)
+{
+    struct train_live *live = context;
+    const struct train_options *options = live->options;
+    if (options->report && !can_write_beside(options->report, message))
+        return false;
+    if (options->log)
+        live->log = fopen(options->log, live->settings->resume ? "a" : "w");
+    return !options->log || live->log || fail(message, "cannot write the log '%s': %s", options->log, strerror(errno));
+}
+
 static bool run_settings(const struct command *command, const struct train_options *options, const struct train_settings *settings,
                          struct train_report *report, bool *speaks, struct message *message)
 {
-    struct train_live live = {.settings = settings, .command = command->name};
-    *report = (struct train_report){0};
-    if (options->report && is_first_process() && !can_write_beside(options->report, message))
-        return false;
-    if (options->log && is_first_process()) {
-        live.log = fopen(options->log, settings->resume ? "a" : "w");
-        if (!live.log)
-            return fail(message, "cannot write the log '%s': %s", options->log, strerror(errno));
-    }
-    struct train_observer observer = {
-        .context = &live, .on_step = train_live_step, .on_end = train_live_end, .on_failure = tell_failure};
+    struct train_live live = {.settings = settings, .options = options, .command = command->name};
+    struct train_observer observer = {.context = &live,
+                                      .on_start = open_outputs,
+                                      .on_step = train_live_step,
+                                      .on_end = train_live_end,
+                                      .on_failure = tell_failure};
     bool is_well = train(settings, &observer, report, speaks, message);
     if (live.is_shown)
         progress_end(&live.progress);

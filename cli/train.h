@@ -29,6 +29,7 @@ bool train_settings_fill(const struct train_options *options, struct train_setti
 /* The live line, and the log: rank 0 tells, these show. */
 struct train_live {
     const struct train_settings *settings;
+    const struct train_options *options;
     struct progress progress;
     bool is_shown; /* there is a progress bar for this run */
     char label[40]; /* of the bar: short, so that the figures have room on a line of 80 */

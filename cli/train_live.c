@@ -107,6 +107,8 @@ void train_live_end(void *context, size_t run, const struct train_result *result
         progress_end(&live->progress);
     live->is_shown = false;
     fprintf(stderr, "%s: loss %.4g", run_name(&live->settings->runs[run], name), result->final_loss);
+    if (!isfinite(result->final_loss))
+        fputs(" (the run diverged; a smaller --lr may help)", stderr);
     if (isfinite(result->accuracy))
         fprintf(stderr, ", accuracy %.2f %%", 100 * result->accuracy);
     fprintf(stderr, " after %" PRIu64 " steps; sent %s, ratio %.1f", result->steps, bytes_text((double)result->bytes_sent, bytes),

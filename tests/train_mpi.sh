@@ -105,9 +105,13 @@ for mpi in openmpi mpich; do
     complains $mpi "no such data" "cannot open the data 'missing'" --data missing
     complains $mpi "a bad line" "bad.txt:2" --data bad.txt
     complains $mpi "a full disk" "No space left" "${small[@]}" --checkpoint /dev/full
+    complains $mpi "a log that cannot be" "cannot write the log '/nowhere/l'" "${small[@]}" --log /nowhere/l
+    complains $mpi "a report that cannot be" "cannot write '/nowhere/r'" "${small[@]}" --report /nowhere/r
     complains $mpi "no such checkpoint" "cannot open 'missing.ckpt'" "${small[@]}" --resume missing.ckpt
     complains $mpi "unstable feedback" "would diverge" --data syn-256 --codec qsgd:levels=1,norm=l2,bucket=0 --feedback ef
     complains $mpi "a gradient that is not finite" "tensor 'weight'" --data overflow.txt --model linear --batch 2 --codec none
+    complains $mpi "a full gradient that is not finite" "full gradient of QSVRG" --data overflow.txt --model linear --batch 2 --codec none \
+        --algorithm qsvrg --nonfinite skip
     complains $mpi "ranks of other codecs" "rank 0 has --codec none, and rank 1 has --codec qsgd" unlike --codec qsgd --codec qsgd --codec qsgd
     complains $mpi "ranks of other steps" "rank 0 has --steps 60, and rank 1 has --steps 70" unlike --steps 70
     dies $mpi

@@ -61,6 +61,12 @@ static bool take_anchor(struct run *run)
         tensors[i] = (tg_tensor){run->mean + model->tensors[i].offset, model->tensors[i].count, TG_FLOAT32};
     tg_error error = {""};
     tg_status status = tg_reduce(run->exact, worker->team.transport, tensors, run->step, &error);
+    if (status == TG_SKIPPED) { /* on every rank alike */
+        worker->failure = FAILED_TOGETHER;
+        worker->culprit = 0;
+        return fail(&worker->message, "the full gradient of QSVRG is not finite, and no step until the next one can do without it; "
+                                      "--nonfinite drop goes on, and a smaller --lr may help");
+    }
     return status == TG_OK || worker_fails(worker, status, &error);
 }
 

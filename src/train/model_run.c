@@ -64,8 +64,9 @@ static double softmax(const float *out, uint32_t classes, float target, float *d
     for (uint32_t i = 0; i < classes; i++)
         delta[i] = (float)((double)delta[i] / sum);
     delta[wanted] -= 1;
-    *is_correct = best == wanted;
-    return log(sum > 0 ? sum : 1) - ((double)out[wanted] - (double)out[best]);
+    const double loss = log(sum > 0 ? sum : 1) - ((double)out[wanted] - (double)out[best]);
+    *is_correct = best == wanted && isfinite(loss); /* outputs that are not numbers choose nothing */
+    return loss;
 }
 
 static struct model_score score_rows(const struct model *model, struct model_work *work, uint64_t rows, float *deltas)

@@ -45,7 +45,7 @@ size_t settings_list(const struct train_settings *s, struct setting list[SETTING
     add_real(list, &count, "--epochs", s->epochs);
     add_number(list, &count, "--insist", false, s->insist);
     add_number(list, &count, "--reduce", false, (uint64_t)s->reduce);
-    add_number(list, &count, "--min-size", false, s->min_size);
+    add_number(list, &count, "--min-size", true, s->min_size);
     add_number(list, &count, "--warmup", false, s->warmup);
     add_number(list, &count, "--nonfinite", false, (uint64_t)s->nonfinite);
     add_text(list, &count, "--checkpoint", false, s->checkpoint);

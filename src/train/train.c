@@ -132,14 +132,19 @@ static bool run_threads(struct rank *ranks, uint32_t world, struct message *mess
                        : fail(message, "cannot start %" PRIu32 " threads; fewer --workers may do", world);
 }
 
+static bool can_start(const struct train_observer *observer, struct message *message)
+{
+    return !observer || !observer->on_start || observer->on_start(observer->context, message);
+}
+
 static bool train_local(const struct train_settings *settings, const struct train_observer *observer, struct train_report *report,
                         struct message *message)
 {
     const uint32_t world = settings->workers;
-    struct task task;
+    struct task task = {0};
     tg_transport *transports[TRAIN_MOST_WORKERS] = {NULL};
     tg_error error = {""};
-    if (!open_task(settings, world, &task, message)) {
+    if (!can_start(observer, message) || !open_task(settings, world, &task, message)) {
         dataset_close(&task.data);
         return false;
     }
@@ -202,9 +207,11 @@ static bool train_mpi(const struct train_settings *settings, const struct train_
     }
     set_up_rank(rank, &task, transport, observer, report);
     const uint32_t world = rank->worker.team.world;
-    rank->is_prepared = world <= TRAIN_MOST_WORKERS
-                            ? open_task(settings, world, &task, &rank->worker.message)
-                            : fail(&rank->worker.message, "%" PRIu32 " ranks are more than %d", world, TRAIN_MOST_WORKERS);
+    if (world > TRAIN_MOST_WORKERS)
+        fail(&rank->worker.message, "%" PRIu32 " ranks are more than %d", world, TRAIN_MOST_WORKERS);
+    else
+        rank->is_prepared = can_start(rank->worker.observer, &rank->worker.message) &&
+                            open_task(settings, world, &task, &rank->worker.message);
     if (rank->is_prepared && rank->worker.report)
         fill_report(&task, transport, report);
     if (!watch_team(&rank->worker.team, &rank->worker.message))

@@ -112,6 +112,7 @@ struct train_progress {
 };
 struct train_observer { /* any of these may be NULL */
     void *context;
+    bool (*on_start)(void *context, struct message *message); /* before anything else; false: all ranks end, with this message */
     void (*on_step)(void *context, const struct train_progress *progress);
     void (*on_end)(void *context, size_t run, const struct train_result *result);
     void (*on_failure)(void *context, const char *message); /* of the rank of an MPI job that knows why it ends */

@@ -69,3 +69,9 @@ for policy in skip drop; do
     tersegrad train "$@" --codec topk:density=0.5 --codec none --nonfinite $policy --json 2>/dev/null |
         json '[(r["skipped"], r["steps"], r["final_loss"] is not None) for r in j["runs"]]'
 done
+try tersegrad train "$@" --codec none --algorithm qsvrg --nonfinite skip
+echo "# a run that diverges says so"
+tersegrad train --data syn-256 --lr 1e12 --steps 4 --codec none 2>&1 >/dev/null | sed 's/loss [-a-z]*/loss NAN/'
+echo "# a checkpoint of another --min-size"
+tersegrad train --data syn-256 --steps 2 --codec none --checkpoint small.ckpt >/dev/null 2>&1
+try tersegrad train --data syn-256 --steps 4 --codec none --min-size 9 --resume small.ckpt
