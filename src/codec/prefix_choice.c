@@ -78,7 +78,7 @@ static void look_in_range(void *of, size_t part)
 /* What pads the last byte counts too. */
 static range range_of(tg_pool *pool, const uint8_t *packed, uint64_t bytes, unsigned width, uint8_t most)
 {
-    range of[TG_MAX_RANGES];
+    range of[TG_MAX_RANGES] = {{0, 0}};
     looking l = {.packed = packed, .width = width, .most = most, .ranges = tg_ranges_of(pool, bytes, PART), .of = of};
     tg_parallel(pool, l.ranges.parts, look_in_range, &l);
     range r = of[0];

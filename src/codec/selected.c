@@ -135,15 +135,15 @@ static void write_indices(void *of, size_t portion)
 /* Moves the streams together; returns their end. */
 static uint8_t *join(writing *w)
 {
-    tg_piece streams[TG_MAX_RANGES];
+    tg_stream streams[TG_MAX_RANGES];
     size_t before = 0;
     for (size_t i = 0; i < w->portions; i++) {
         tg_portion *p = &w->list->portions[i];
-        streams[i] = (tg_piece){p->stream, (size_t)(p->end - p->stream)};
+        streams[i] = (tg_stream){p->stream, (size_t)(p->end - p->stream)};
         p->before = before;
         before += p->count;
     }
-    return tg_pieces_join(w->job->pool, streams, w->portions, w->begun.at);
+    return tg_streams_join(w->job->pool, streams, w->portions, w->begun.at);
 }
 
 /* ---- values ---- */

@@ -11,7 +11,7 @@ typedef struct streams {
     tg_chunk_writer *write;
     void *context;
     uint8_t *at;
-    tg_piece *written; /* by each group */
+    tg_stream *written; /* by each group */
 } streams;
 
 static uint64_t first_chunk(const streams *s, size_t group) { return group * s->chunks / s->groups; }
@@ -24,23 +24,23 @@ static void write_group(void *of, size_t group)
     uint8_t *const from = place_of(s, group), *at = from;
     for (uint64_t chunk = first_chunk(s, group); chunk < first_chunk(s, group + 1); chunk++)
         at = s->write(s->context, chunk, at);
-    s->written[group] = (tg_piece){from, (size_t)(at - from)};
+    s->written[group] = (tg_stream){from, (size_t)(at - from)};
 }
 
 uint8_t *tg_streams_write(tg_pool *pool, uint64_t chunks, size_t bound, tg_chunk_writer *write, void *context, uint8_t *at)
 {
     const uint64_t most = tg_pool_threads(pool) == 1 ? 1 : (uint64_t)TG_RANGES_PER_THREAD * tg_pool_threads(pool);
-    tg_piece written[TG_MAX_RANGES];
+    tg_stream written[TG_MAX_RANGES];
     streams s = {chunks, (size_t)(chunks < most ? chunks : most), bound, write, context, at, written};
     tg_parallel(pool, s.groups, write_group, &s);
-    return tg_pieces_join(pool, written, s.groups, at);
+    return tg_streams_join(pool, written, s.groups, at);
 }
 
 /* ---- moving together ---- */
 
 /* Pieces from `first` on that are moved at once. */
 typedef struct moving {
-    const tg_piece *pieces;
+    const tg_stream *pieces;
     uint8_t *const *to;
     size_t first;
 } moving;
@@ -48,7 +48,7 @@ typedef struct moving {
 static void move_piece(void *of, size_t part)
 {
     const moving *m = of;
-    const tg_piece *piece = &m->pieces[m->first + part];
+    const tg_stream *piece = &m->pieces[m->first + part];
     if (m->to[m->first + part] != piece->from)
         memmove(m->to[m->first + part], piece->from, piece->size);
 }
@@ -56,7 +56,7 @@ static void move_piece(void *of, size_t part)
 /* Fewer bytes are moved before another thread is awake. */
 enum { WORTH_WAKING = 1 << 17 };
 
-uint8_t *tg_pieces_join(tg_pool *pool, const tg_piece *pieces, size_t count, uint8_t *at)
+uint8_t *tg_streams_join(tg_pool *pool, const tg_stream *pieces, size_t count, uint8_t *at)
 {
     uint8_t *to[TG_MAX_RANGES + 1] = {at};
     for (size_t i = 0; i < count; i++)

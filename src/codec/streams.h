@@ -14,12 +14,12 @@ typedef uint8_t *tg_chunk_writer(void *context, uint64_t chunk, uint8_t *at);
 uint8_t *tg_streams_write(tg_pool *pool, uint64_t chunks, size_t bound, tg_chunk_writer *write, void *context, uint8_t *at);
 
 /* Bytes that were written at `from` and belong behind those of the piece before. */
-typedef struct tg_piece {
+typedef struct tg_stream {
     const uint8_t *from;
     size_t size;
-} tg_piece;
+} tg_stream;
 
 /* Moves at most TG_MAX_RANGES pieces together, from `at` on; returns the end. They lie one after the other, none before its new place. */
-uint8_t *tg_pieces_join(tg_pool *pool, const tg_piece *pieces, size_t count, uint8_t *at);
+uint8_t *tg_streams_join(tg_pool *pool, const tg_stream *pieces, size_t count, uint8_t *at);
 
 #endif

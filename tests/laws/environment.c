@@ -100,8 +100,8 @@ static void modes_do_not_matter(tg_device *device, const char *spec)
 static void reduce_alone(tg_device *device, const tg_tensor *gradient, tg_tensor *out)
 {
     tg_reducer_tensor tensor = {.name = "x", .count = gradient->count};
-    tg_reducer *reducer;
-    tg_transport *transport;
+    tg_reducer *reducer = NULL;
+    tg_transport *transport = NULL;
     memcpy(out->data, gradient->data, (size_t)gradient->count * sizeof(float));
     expect(tg_spec_parse("topk:density=0.1", &tensor.codec, NULL) == TG_OK &&
                tg_feedback_parse("dgc:momentum=0.9,clip=0.3", &tensor.feedback, NULL) == TG_OK &&

@@ -17,19 +17,19 @@ enum { LONGEST = 40000 };
 /* Lays out pieces of up to `longest` bytes with up to `gap` free bytes between, and compares. */
 static void check_join(tg_pool *pool, size_t count, uint64_t longest, uint64_t gap, uint64_t *seed)
 {
-    tg_piece pieces[TG_MAX_RANGES];
+    tg_stream pieces[TG_MAX_RANGES] = {{0}};
     uint8_t *bytes = malloc((count + 1) * (2 * (size_t)LONGEST)), *expected = malloc(count * (size_t)LONGEST + 1);
     assert_non_null(bytes);
     assert_non_null(expected);
     size_t at = draw_below(seed, 2) ? (size_t)draw_below(seed, gap + 1) : 0, total = 0;
     const size_t start = at > 0 ? (size_t)draw_below(seed, at + 1) : 0;
     for (size_t i = 0; i < count; i++) {
-        pieces[i] = (tg_piece){bytes + at, (size_t)draw_below(seed, longest + 1)};
+        pieces[i] = (tg_stream){bytes + at, (size_t)draw_below(seed, longest + 1)};
         for (size_t j = 0; j < pieces[i].size; j++)
             expected[total++] = bytes[at++] = (uint8_t)draw_below(seed, 256);
         at += (size_t)draw_below(seed, gap + 1);
     }
-    assert_ptr_equal(tg_pieces_join(pool, pieces, count, bytes + start), bytes + start + total);
+    assert_ptr_equal(tg_streams_join(pool, pieces, count, bytes + start), bytes + start + total);
     assert_memory_equal(bytes + start, expected, total);
     free(bytes);
     free(expected);
