@@ -17,7 +17,7 @@
 #else
 #define WATCHED false
 #endif
-#if defined(__SANITIZE_ADDRESS__)
+#if defined(__SANITIZE_ADDRESS__) || !defined(__x86_64__) /* other machines are emulated ones in our checks */
 #define SLOW true
 #else
 #define SLOW WATCHED
