@@ -2,6 +2,7 @@
 #include "reduce/greeting.h"
 
 #include "base/status.h"
+#include "reduce/identity.h"
 
 enum { ENTRY = 2 * TG_GREETING_FIELDS };
 
@@ -39,22 +40,11 @@ void tg_greeting_option_set(const tg_kernels *kernels, uint8_t *greeting, tg_gre
 void tg_greeting_tensor(const tg_kernels *kernels, uint8_t *greeting, uint32_t number, const tg_reducer_tensor *tensor)
 {
     uint8_t *entry = greeting + TG_GREETING_HEAD + ENTRY * (size_t)(number % TG_GREETING_ENTRIES);
-    uint8_t shape[9], codec[12], feedback[17];
-    tg_store64(shape, tensor->count);
-    shape[8] = (uint8_t)tensor->dtype;
-    codec[0] = tensor->codec.codec;
-    codec[1] = tensor->codec.choices;
-    tg_store16(codec + 2, tensor->codec.levels);
-    tg_store32(codec + 4, tensor->codec.bucket);
-    tg_store32(codec + 8, tensor->codec.amount);
-    feedback[0] = (uint8_t)tensor->feedback.kind;
-    tg_store_float(feedback + 1, tensor->feedback.alpha);
-    tg_store_float(feedback + 5, tensor->feedback.beta);
-    tg_store_float(feedback + 9, tensor->feedback.momentum);
-    tg_store_float(feedback + 13, tensor->feedback.clip);
+    uint8_t shape[TG_IDENTITY_BYTES], *codec = shape + TG_SHAPE_BYTES, *feedback = codec + TG_SPEC_BYTES;
+    tg_identity_store(shape, tensor);
     const uint16_t digests[TG_GREETING_FIELDS] = {digest16(kernels, tensor->name, strlen(tensor->name)),
-                                                  digest16(kernels, shape, sizeof shape), digest16(kernels, codec, sizeof codec),
-                                                  digest16(kernels, feedback, sizeof feedback)};
+                                                  digest16(kernels, shape, TG_SHAPE_BYTES), digest16(kernels, codec, TG_SPEC_BYTES),
+                                                  digest16(kernels, feedback, TG_FEEDBACK_BYTES)};
     for (unsigned i = 0; i < TG_GREETING_FIELDS; i++) /* rotated, so that two tensors that change places are seen */
         tg_store16(entry + 2 * i, (uint16_t)(tg_load16(entry + 2 * i) * 3 + digests[i]));
 }

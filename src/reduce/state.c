@@ -5,6 +5,7 @@
 
 #include "base/fpenv.h"
 #include "base/status.h"
+#include "reduce/identity.h"
 #include "reduce/reducer.h"
 
 static const uint8_t magic[4] = {'T', 'G', 'S', 'T'};
@@ -82,24 +83,12 @@ static void put_counters(writer *w, const tg_reducer_stats *s)
 }
 
 /* What identifies a tensor, to be compared as bytes: its name follows. */
-enum { IDENTITY = 4 + 8 + 1 + 12 + 17 + 1 };
+enum { IDENTITY = 4 + TG_IDENTITY_BYTES + 1 };
 static void identity_of(const tg_reducing_tensor *t, uint8_t bytes[IDENTITY])
 {
-    const tg_reducer_tensor *g = &t->given;
-    tg_store32(bytes, (uint32_t)strlen(g->name));
-    tg_store64(bytes + 4, g->count);
-    bytes[12] = (uint8_t)g->dtype;
-    bytes[13] = g->codec.codec;
-    bytes[14] = g->codec.choices;
-    tg_store16(bytes + 15, g->codec.levels);
-    tg_store32(bytes + 17, g->codec.bucket);
-    tg_store32(bytes + 21, g->codec.amount);
-    bytes[25] = (uint8_t)g->feedback.kind;
-    tg_store_float(bytes + 26, g->feedback.alpha);
-    tg_store_float(bytes + 30, g->feedback.beta);
-    tg_store_float(bytes + 34, g->feedback.momentum);
-    tg_store_float(bytes + 38, g->feedback.clip);
-    bytes[42] = t->feedback != NULL;
+    tg_store32(bytes, (uint32_t)strlen(t->given.name));
+    tg_identity_store(bytes + 4, &t->given);
+    bytes[IDENTITY - 1] = t->feedback != NULL;
 }
 
 static uint64_t border_count(const tg_reducer *r, const tg_reducing_tensor *t)
