@@ -59,4 +59,50 @@ double tg_gamma_l2(double bucket, double levels);
 double tg_gamma_max(double bucket, double levels);
 double tg_levels_gamma(const tg_levels_shape *shape);
 
+/* Defines the functions of a quantiser's row and the row itself from `shape_of(spec, count)` and `parameters`; `...` is its default spec. */
+#define TG_LEVELS_ROW(row_name, row_id, row_text, row_summary, ...)                                                         \
+    static size_t bound(const tg_spec *spec, uint64_t count)                                                                 \
+    {                                                                                                                        \
+        const tg_levels_shape shape = shape_of(spec, count);                                                                 \
+        return tg_levels_bound(&shape);                                                                                      \
+    }                                                                                                                        \
+    static size_t workspace(const tg_spec *spec, uint64_t count, unsigned threads)                                           \
+    {                                                                                                                        \
+        (void)threads;                                                                                                       \
+        const tg_levels_shape shape = shape_of(spec, count);                                                                 \
+        return tg_levels_workspace(&shape);                                                                                  \
+    }                                                                                                                        \
+    static tg_status encode(tg_job *job)                                                                                     \
+    {                                                                                                                        \
+        const tg_levels_shape shape = shape_of(job->spec, job->source.count);                                                \
+        return tg_levels_encode(job, &shape);                                                                                \
+    }                                                                                                                        \
+    static bool open(tg_reader *reader, const tg_payload *payload)                                                           \
+    {                                                                                                                        \
+        const tg_levels_shape shape = shape_of(payload->spec, payload->count);                                               \
+        return tg_levels_row_open(reader, &shape, payload);                                                                  \
+    }                                                                                                                        \
+    static double gamma_of(const tg_spec *spec, uint64_t count)                                                              \
+    {                                                                                                                        \
+        const tg_levels_shape shape = shape_of(spec, count);                                                                 \
+        return tg_levels_gamma(&shape);                                                                                      \
+    }                                                                                                                        \
+    const tg_codec_row row_name = {                                                                                          \
+        .id = (row_id),                                                                                                      \
+        .name = (row_text),                                                                                                  \
+        .summary = (row_summary),                                                                                            \
+        .unbiased = true,                                                                                                    \
+        .parameters = parameters,                                                                                            \
+        .standard = {.codec = (row_id), __VA_ARGS__},                                                                        \
+        .bound = bound,                                                                                                      \
+        .workspace = workspace,                                                                                              \
+        .encode = encode,                                                                                                    \
+        .open = open,                                                                                                        \
+        .read = tg_levels_row_read,                                                                                          \
+        .done = tg_levels_row_done,                                                                                          \
+        .seek = tg_levels_row_seek,                                                                                          \
+        .packed = tg_levels_row_packed,                                                                                      \
+        .gamma = gamma_of,                                                                                                   \
+    }
+
 #endif

@@ -11,6 +11,15 @@
 static const uint8_t magic[4] = {'T', 'G', 'R', 'D'};
 enum { VERSION = 0, FLAG_CHECKSUM = 1 };
 
+void tg_spec_store(const tg_spec *spec, uint8_t bytes[TG_SPEC_BYTES])
+{
+    bytes[0] = spec->codec;
+    bytes[1] = spec->choices;
+    tg_store16(bytes + 2, spec->levels);
+    tg_store32(bytes + 4, spec->bucket);
+    tg_store32(bytes + 8, spec->amount);
+}
+
 void tg_header_write(const tg_frame_info *info, uint8_t *h)
 {
     memcpy(h, magic, sizeof magic);
@@ -18,11 +27,7 @@ void tg_header_write(const tg_frame_info *info, uint8_t *h)
     h[5] = (uint8_t)info->dtype;
     h[6] = info->has_checksum ? FLAG_CHECKSUM : 0;
     h[7] = (uint8_t)info->layout;
-    h[8] = info->spec.codec;
-    h[9] = info->spec.choices;
-    tg_store16(h + 10, info->spec.levels);
-    tg_store32(h + 12, info->spec.bucket);
-    tg_store32(h + 16, info->spec.amount);
+    tg_spec_store(&info->spec, h + 8);
     tg_store32(h + 20, info->draw.tensor);
     tg_store64(h + 24, info->count);
     tg_store64(h + 32, info->bytes - TG_HEADER_SIZE);

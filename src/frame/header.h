@@ -6,6 +6,10 @@
 
 #define TG_HEADER_SIZE 64u
 
+/* A spec's fields as a header has them. */
+#define TG_SPEC_BYTES 12u
+void tg_spec_store(const tg_spec *spec, uint8_t bytes[TG_SPEC_BYTES]);
+
 /* Writes the header, all but the checksum. */
 void tg_header_write(const tg_frame_info *info, uint8_t *header);
 void tg_header_set_checksum(uint8_t *header, uint32_t checksum);

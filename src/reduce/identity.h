@@ -3,20 +3,17 @@
 #define TG_REDUCE_IDENTITY_H
 
 #include "base/bytes.h"
+#include "frame/header.h"
 #include "tersegrad.h"
 
-enum { TG_SHAPE_BYTES = 9, TG_SPEC_BYTES = 12, TG_FEEDBACK_BYTES = 17, TG_IDENTITY_BYTES = TG_SHAPE_BYTES + TG_SPEC_BYTES + TG_FEEDBACK_BYTES };
+enum { TG_SHAPE_BYTES = 9, TG_FEEDBACK_BYTES = 17, TG_IDENTITY_BYTES = TG_SHAPE_BYTES + TG_SPEC_BYTES + TG_FEEDBACK_BYTES };
 
 static inline void tg_identity_store(uint8_t bytes[TG_IDENTITY_BYTES], const tg_reducer_tensor *tensor)
 {
     uint8_t *codec = bytes + TG_SHAPE_BYTES, *feedback = codec + TG_SPEC_BYTES;
     tg_store64(bytes, tensor->count);
     bytes[8] = (uint8_t)tensor->dtype;
-    codec[0] = tensor->codec.codec;
-    codec[1] = tensor->codec.choices;
-    tg_store16(codec + 2, tensor->codec.levels);
-    tg_store32(codec + 4, tensor->codec.bucket);
-    tg_store32(codec + 8, tensor->codec.amount);
+    tg_spec_store(&tensor->codec, codec);
     feedback[0] = (uint8_t)tensor->feedback.kind;
     tg_store_float(feedback + 1, tensor->feedback.alpha);
     tg_store_float(feedback + 5, tensor->feedback.beta);

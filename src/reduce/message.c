@@ -36,6 +36,19 @@ void tg_message_seal(const tg_kernels *kernels, const tg_message *m, uint8_t *by
     tg_store32(bytes + CHECKSUM_AT, checksum(kernels, bytes, m->extra));
 }
 
+tg_message tg_message_fields(const uint8_t *bytes)
+{
+    return (tg_message){.kind = (tg_message_kind)bytes[5],
+                        .abstain = bytes[6] & FLAG_ABSTAIN,
+                        .step = tg_load64(bytes + 8),
+                        .rank = tg_load32(bytes + 16),
+                        .world = tg_load32(bytes + 20),
+                        .number = tg_load32(bytes + 24),
+                        .frames = tg_load32(bytes + 28),
+                        .layout = tg_load64(bytes + 32),
+                        .extra = tg_load32(bytes + 40)};
+}
+
 static tg_status compare(const tg_message *expected, const tg_message *m, tg_error *error)
 {
     if (m->kind != expected->kind)
@@ -66,15 +79,7 @@ tg_status tg_message_open(const tg_kernels *kernels, const void *data, size_t si
     if (bytes[4] != VERSION)
         return tg_fail(error, TG_UNKNOWN_VERSION, "the message has version %u; tersegrad %s reads version %d", bytes[4], TG_VERSION_TEXT,
                        VERSION);
-    const tg_message m = {.kind = (tg_message_kind)bytes[5],
-                          .abstain = bytes[6] & FLAG_ABSTAIN,
-                          .step = tg_load64(bytes + 8),
-                          .rank = tg_load32(bytes + 16),
-                          .world = tg_load32(bytes + 20),
-                          .number = tg_load32(bytes + 24),
-                          .frames = tg_load32(bytes + 28),
-                          .layout = tg_load64(bytes + 32),
-                          .extra = tg_load32(bytes + 40)};
+    const tg_message m = tg_message_fields(bytes);
     if (m.extra > size - TG_MESSAGE_HEADER)
         return tg_fail(error, TG_TRUNCATED, "the message was cut short");
     if (checksum(kernels, bytes, m.extra) != tg_load32(bytes + CHECKSUM_AT))

@@ -31,6 +31,9 @@ typedef struct tg_message {
 /* Writes the header for a message whose extra part already lies behind it, checksum included. */
 void tg_message_seal(const tg_kernels *kernels, const tg_message *message, uint8_t *bytes);
 
+/* The fields of TG_MESSAGE_HEADER bytes, whatever they are. */
+tg_message tg_message_fields(const uint8_t *bytes);
+
 /* Reads a message and compares it with what is expected of this rank at this point (all fields but abstain, frames and extra). On TG_OK,
  * `extra` and `frames` are cursors over the two parts. The sentence says what is wrong, without naming the rank. */
 tg_status tg_message_open(const tg_kernels *kernels, const void *data, size_t size, const tg_message *expected, tg_message *message,

@@ -26,15 +26,7 @@ static bool chance(unsigned one_in) { return next_number() % one_in == 0; }
 /* A header for whatever lies behind it now. */
 static void seal(uint8_t *bytes, size_t size)
 {
-    const tg_message m = {.kind = (tg_message_kind)bytes[5],
-                          .abstain = bytes[6] & 1,
-                          .step = tg_load64(bytes + 8),
-                          .rank = tg_load32(bytes + 16),
-                          .world = tg_load32(bytes + 20),
-                          .number = tg_load32(bytes + 24),
-                          .frames = tg_load32(bytes + 28),
-                          .layout = tg_load64(bytes + 32),
-                          .extra = tg_load32(bytes + 40)};
+    const tg_message m = tg_message_fields(bytes);
     if (m.extra <= size - TG_MESSAGE_HEADER)
         tg_message_seal(ranks[0].reducer->kernels, &m, bytes);
 }

@@ -6,6 +6,7 @@
 #include "kernels/avx2/avx2.h"
 #include "kernels/avx2/lanes.h"
 #include "kernels/wide/arithmetic.h"
+#include "kernels/wide/variants.h"
 
 /* ---- 16-bit floats ---- */
 
@@ -80,23 +81,11 @@ TG_INLINE bool decode_all(tg_dtype dtype, const uint8_t *wire, size_t n, bool se
         _mm256_storeu_ps(out + i, set ? x : _mm256_add_ps(_mm256_loadu_ps(out + i), x));
         _mm256_storeu_ps(out + i + 8, set ? y : _mm256_add_ps(_mm256_loadu_ps(out + i + 8), y));
     }
-    float last[16];
-    tg_scalar_load(dtype, wire + i * size, n - i, last);
-    if (out && set)
-        tg_scalar_set_scaled(last, weight, n - i, out + i);
-    else if (out)
-        tg_scalar_add_scaled(last, weight, n - i, out + i);
-    return tg_largest_of(largest) < TG_INFINITY_BITS && tg_scalar_first_nonfinite(last, n - i) == n - i;
+    const bool sound = tg_decode_last(dtype, wire + i * size, n - i, set, weight, out ? out + i : NULL);
+    return sound && tg_largest_of(largest) < TG_INFINITY_BITS;
 }
 
-bool tg_avx2_decode_plain(tg_dtype dtype, const uint8_t *wire, size_t n, bool set, float weight, float *out)
-{
-    if (dtype == TG_FLOAT16)
-        return set ? decode_all(TG_FLOAT16, wire, n, true, weight, out) : decode_all(TG_FLOAT16, wire, n, false, weight, out);
-    if (dtype == TG_BFLOAT16)
-        return set ? decode_all(TG_BFLOAT16, wire, n, true, weight, out) : decode_all(TG_BFLOAT16, wire, n, false, weight, out);
-    return set ? decode_all(TG_FLOAT32, wire, n, true, weight, out) : decode_all(TG_FLOAT32, wire, n, false, weight, out);
-}
+TG_DECODE_PLAIN(tg_avx2_decode_plain)
 
 /* Magnitudes above this are limited, or NaN. */
 #define FLOAT16_FITS 0x477fefff
@@ -139,20 +128,7 @@ TG_INLINE uint64_t narrow_all(tg_dtype dtype, const float *values, size_t n, uin
     return limited + tg_scalar_store(dtype, values + i, n - i, wire + 2 * i);
 }
 
-uint64_t tg_avx2_store(tg_dtype dtype, const float *values, size_t n, uint8_t *wire)
-{
-    if (dtype == TG_FLOAT16)
-        return narrow_all(TG_FLOAT16, values, n, wire);
-    if (dtype == TG_BFLOAT16)
-        return narrow_all(TG_BFLOAT16, values, n, wire);
-    memmove(wire, values, n * sizeof(float));
-    return 0;
-}
-
-uint64_t tg_avx2_narrow(tg_dtype dtype, const float *values, size_t n, void *elements)
-{
-    return tg_avx2_store(dtype, values, n, elements);
-}
+TG_STORE(tg_avx2_store, tg_avx2_narrow)
 
 /* ---- feedback and sums of vectors ---- */
 

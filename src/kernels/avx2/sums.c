@@ -4,7 +4,7 @@
 #if defined(__AVX2__)
 
 #include "kernels/avx2/avx2.h"
-#include "kernels/scalar.h"
+#include "kernels/wide/variants.h"
 
 size_t tg_avx2_first_nonfinite(const float *values, size_t n)
 {
@@ -126,16 +126,7 @@ TG_INLINE float sum_of(tg_sum_of what, bool scaled, const float *values, size_t 
     return tg_sum_of_lanes(low, high);
 }
 
-float tg_avx2_block_sum(tg_sum_of what, const float *values, size_t n, float scale1, float scale2)
-{
-    if (scale1 != 1 || scale2 != 1) /* rare: where squares overflow or vanish */
-        return what == TG_SUM_OF_SQUARES      ? sum_of(TG_SUM_OF_SQUARES, true, values, n, scale1, scale2)
-               : what == TG_SUM_OF_MAGNITUDES ? sum_of(TG_SUM_OF_MAGNITUDES, true, values, n, scale1, scale2)
-                                              : sum_of(TG_SUM_OF_VALUES, true, values, n, scale1, scale2);
-    return what == TG_SUM_OF_SQUARES      ? sum_of(TG_SUM_OF_SQUARES, false, values, n, 1, 1)
-           : what == TG_SUM_OF_MAGNITUDES ? sum_of(TG_SUM_OF_MAGNITUDES, false, values, n, 1, 1)
-                                          : sum_of(TG_SUM_OF_VALUES, false, values, n, 1, 1);
-}
+TG_BLOCK_SUM(tg_avx2_block_sum)
 
 /* ---- selection ---- */
 

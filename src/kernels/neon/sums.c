@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "base/bytes.h"
-#include "kernels/scalar.h"
+#include "kernels/wide/variants.h"
 
 /* The largest keys of 16 values. */
 TG_INLINE v_ints keys_of_row(const float *values)
@@ -116,16 +116,7 @@ TG_INLINE float sum_of(tg_sum_of what, bool scaled, const float *values, size_t 
     return v_sum_of_lanes(lanes);
 }
 
-float tg_neon_block_sum(tg_sum_of what, const float *values, size_t n, float scale1, float scale2)
-{
-    if (scale1 != 1 || scale2 != 1) /* rare: where squares overflow or vanish */
-        return what == TG_SUM_OF_SQUARES      ? sum_of(TG_SUM_OF_SQUARES, true, values, n, scale1, scale2)
-               : what == TG_SUM_OF_MAGNITUDES ? sum_of(TG_SUM_OF_MAGNITUDES, true, values, n, scale1, scale2)
-                                              : sum_of(TG_SUM_OF_VALUES, true, values, n, scale1, scale2);
-    return what == TG_SUM_OF_SQUARES      ? sum_of(TG_SUM_OF_SQUARES, false, values, n, 1, 1)
-           : what == TG_SUM_OF_MAGNITUDES ? sum_of(TG_SUM_OF_MAGNITUDES, false, values, n, 1, 1)
-                                          : sum_of(TG_SUM_OF_VALUES, false, values, n, 1, 1);
-}
+TG_BLOCK_SUM(tg_neon_block_sum)
 
 /* ---- selection ---- */
 
