@@ -19,9 +19,10 @@ static bool encode_block(tg_job *job, const void *shape, uint64_t first, size_t 
     const tg_kernels *k = job->kernels;
     const tg_dtype wire = *(const tg_dtype *)shape;
     uint8_t *at = job->payload + first * tg_dtype_size(wire);
-    if (job->check_finite && k->first_nonfinite(u, n) < n)
+    const uint64_t limited = k->store(wire, u, n, at);
+    if (job->check_finite && (limited > 0 || wire == TG_FLOAT32) && k->first_nonfinite(u, n) < n)
         return false;
-    job->saturated += k->store(wire, u, n, at);
+    job->saturated += limited;
     if (sent)
         k->load(wire, at, n, sent);
     return true;

@@ -97,7 +97,8 @@ typedef struct tg_candidates {
 typedef struct tg_kernels {
     const char *name; /* "cpu/scalar" */
 
-    /* A tensor's elements to float32 and back. Narrowing limits to the largest finite value and counts those. */
+    /* A tensor's elements to float32 and back. Narrowing limits to the largest finite value, and
+     * counts what it limits and what is NaN: 0 means that all values are finite, unless dtype is float32. */
     void (*widen)(tg_dtype dtype, const void *elements, size_t n, float *values);
     uint64_t (*narrow)(tg_dtype dtype, const float *values, size_t n, void *elements);
 

@@ -30,7 +30,7 @@ static uint16_t narrow_one(tg_dtype dtype, float value, uint64_t *limited)
 {
     bool saturated = false;
     uint16_t bits = dtype == TG_FLOAT16 ? tg_narrow_float16(value, &saturated) : tg_narrow_bfloat16(value, &saturated);
-    *limited += saturated;
+    *limited += saturated || value != value;
     return bits;
 }
 

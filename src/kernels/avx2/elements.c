@@ -87,10 +87,6 @@ TG_INLINE bool decode_all(tg_dtype dtype, const uint8_t *wire, size_t n, bool se
 
 TG_DECODE_PLAIN(tg_avx2_decode_plain)
 
-/* Magnitudes above this are limited, or NaN. */
-#define FLOAT16_FITS 0x477fefff
-#define BFLOAT16_FITS 0x7f7f7fff
-
 TG_INLINE __m256i narrow_eight(tg_dtype dtype, __m256 x)
 {
     if (dtype == TG_FLOAT16)
@@ -111,7 +107,7 @@ TG_INLINE __m256i narrow_sixteen(tg_dtype dtype, __m256 a, __m256 b)
 
 TG_INLINE uint64_t narrow_all(tg_dtype dtype, const float *values, size_t n, uint8_t *wire)
 {
-    const __m256i fits = _mm256_set1_epi32(dtype == TG_FLOAT16 ? FLOAT16_FITS : BFLOAT16_FITS);
+    const __m256i fits = _mm256_set1_epi32(dtype == TG_FLOAT16 ? TG_FLOAT16_FITS : TG_BFLOAT16_FITS);
     const size_t ahead = tg_ahead();
     uint64_t limited = 0;
     size_t i = 0;

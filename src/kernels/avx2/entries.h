@@ -9,9 +9,7 @@
 
 #define TG_AVX2_ENTRIES \
     .widen = tg_avx2_widen, \
-    .narrow = tg_avx2_narrow, \
     .load = tg_avx2_load, \
-    .store = tg_avx2_store, \
     .first_nonfinite = tg_avx2_first_nonfinite, \
     .compensate = tg_avx2_compensate, \
     .subtract = tg_avx2_subtract, \

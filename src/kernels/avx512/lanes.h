@@ -24,6 +24,11 @@ TG_INLINE v_ints v_add(v_ints a, v_ints b) { return _mm512_add_epi32(a, b); }
 TG_INLINE v_ints v_xor(v_ints a, v_ints b) { return _mm512_xor_si512(a, b); }
 TG_INLINE v_ints v_mul_low(v_ints a, v_ints b) { return _mm512_mullo_epi32(a, b); }
 TG_INLINE v_ints v_add16(v_ints a, v_ints b) { return _mm512_add_epi16(a, b); }
+/* Of unsigned numbers. */
+TG_INLINE v_ints v_larger(v_ints a, v_ints b) { return _mm512_max_epu32(a, b); }
+TG_INLINE uint32_t v_largest(v_ints x) { return _mm512_reduce_max_epu32(x); }
+/* Magnitudes as integers. */
+TG_INLINE v_ints v_keys(v_floats x) { return _mm512_and_si512(_mm512_castps_si512(x), _mm512_set1_epi32((int)TG_MAGNITUDE_MASK)); }
 TG_INLINE void v_store(float *p, v_floats x) { _mm512_storeu_ps(p, x); }
 TG_INLINE v_ints v_load_bits(const void *p) { return _mm512_loadu_si512(p); }
 TG_INLINE void v_store_bits(void *p, v_ints x) { _mm512_storeu_si512(p, x); }
@@ -44,6 +49,12 @@ TG_INLINE v_ints v_blend16(v_ints low, v_ints high) { return _mm512_mask_blend_e
 TG_INLINE void v_prefetch_after(v_ints x, const void *p, size_t bytes)
 {
     __asm__ volatile("prefetcht0 %0" : : "m"(*(const char *)((uintptr_t)p + bytes)), "v"(x));
+}
+/* The same, no further than the second-level cache. */
+#define V_SECOND
+TG_INLINE void v_prefetch_second_after(v_ints x, const void *p, size_t bytes)
+{
+    __asm__ volatile("prefetcht1 %0" : : "m"(*(const char *)((uintptr_t)p + bytes)), "v"(x));
 }
 TG_INLINE v_ints v_xor3(v_ints a, v_ints b, v_ints c) { return _mm512_ternarylogic_epi32(a, b, c, 0x96); }
 /* Sixteen values by the lowest four bits of a number. */

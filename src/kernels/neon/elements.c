@@ -50,10 +50,6 @@ void tg_neon_widen(tg_dtype dtype, const void *elements, size_t n, float *values
     tg_neon_load(dtype, elements, n, values);
 }
 
-/* Magnitudes above this are limited, or NaN. */
-#define FLOAT16_FITS 0x477fefff
-#define BFLOAT16_FITS 0x7f7f7fff
-
 TG_INLINE uint16x4_t narrow_four(tg_dtype dtype, v_floats x)
 {
     if (dtype == TG_FLOAT16)
@@ -65,7 +61,7 @@ TG_INLINE uint16x4_t narrow_four(tg_dtype dtype, v_floats x)
 TG_INLINE uint64_t narrow_all(tg_dtype dtype, const float *values, size_t n, uint8_t *wire)
 {
     enum { AHEAD = 4096 };
-    const uint32_t fits = dtype == TG_FLOAT16 ? FLOAT16_FITS : BFLOAT16_FITS;
+    const uint32_t fits = dtype == TG_FLOAT16 ? TG_FLOAT16_FITS : TG_BFLOAT16_FITS;
     uint64_t limited = 0;
     size_t i = 0;
     for (; i + 16 <= n; i += 16) {

@@ -48,6 +48,10 @@
                    : decode_all(TG_FLOAT32, wire, n, false, weight, out);                                                     \
     }
 
+/* Magnitudes above these are limited, or NaN. */
+#define TG_FLOAT16_FITS 0x477fefff
+#define TG_BFLOAT16_FITS 0x7f7f7fff
+
 /* The last values of a run, fewer than 16, for decode_all: set or added by the definition. False if one is not finite. */
 static inline bool tg_decode_last(tg_dtype dtype, const uint8_t *wire, size_t n, bool set, float weight, float *out)
 {
