@@ -8,6 +8,8 @@
 #include "kernels/avx2/levels_rows.h"
 #include "kernels/avx2/levels_units.h"
 
+TG_UNIT_ENCODERS(encoders, false)
+
 /* With the rows of another instruction set. */
 size_t tg_avx2_encode_units(const tg_levels_encoding *encoding, size_t n, const tg_unit_encoders encoders)
 {

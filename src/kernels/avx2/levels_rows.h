@@ -35,6 +35,7 @@ typedef struct variant {
     unsigned width; /* 0: any */
     bool limit;     /* positions may exceed the last level by more than rounding */
     bool feedback;
+    bool second; /* ask for what comes no further than the second-level cache */
 } variant;
 
 /* ---- two rows, as many lanes as a vector has ---- */
@@ -108,9 +109,18 @@ TG_INLINE void prefetch_rows(const group *g, variant v, unsigned pair, unsigned 
 {
     TG_UNROLL
     for (unsigned row = part; row < 2; row += V_PARTS) {
-        v_prefetch_after(drawn, g->gradient + 32 * pair + 16 * row, v.feedback ? TG_UNIT_AHEAD_FEEDBACK : TG_UNIT_AHEAD);
+        const float *gradient = g->gradient + 32 * pair + 16 * row, *residual = v.feedback ? g->residual + 32 * pair + 16 * row : NULL;
+#ifdef V_SECOND
+        if (v.second) {
+            v_prefetch_second_after(drawn, gradient, v.feedback ? TG_UNIT_SECOND_FEEDBACK : TG_UNIT_SECOND);
+            if (v.feedback)
+                v_prefetch_second_after(drawn, residual, TG_UNIT_SECOND_FEEDBACK);
+            continue;
+        }
+#endif
+        v_prefetch_after(drawn, gradient, v.feedback ? TG_UNIT_AHEAD_FEEDBACK : TG_UNIT_AHEAD);
         if (v.feedback)
-            v_prefetch_after(drawn, g->residual + 32 * pair + 16 * row, TG_UNIT_AHEAD_FEEDBACK);
+            v_prefetch_after(drawn, residual, TG_UNIT_AHEAD_FEEDBACK);
     }
 }
 
@@ -245,19 +255,20 @@ TG_INLINE void encode_unit(const tg_unit *t, variant v)
     }
 }
 
-#define VARIANTS(NAME, WIDTH, LIMIT)                                                                                   \
-    static void NAME(const tg_unit *t) { encode_unit(t, (variant){WIDTH, LIMIT, false}); }                                \
-    static void NAME##_feedback(const tg_unit *t) { encode_unit(t, (variant){WIDTH, LIMIT, true}); }
+#define TG_UNIT_VARIANTS(NAME, WIDTH, LIMIT, SECOND)                                                                        \
+    static void NAME(const tg_unit *t) { encode_unit(t, (variant){WIDTH, LIMIT, false, SECOND}); }                            \
+    static void NAME##_feedback(const tg_unit *t) { encode_unit(t, (variant){WIDTH, LIMIT, true, SECOND}); }
+#define TG_UNIT_ROW(NEAR, FAR) {{NEAR, NEAR##_feedback}, {FAR, FAR##_feedback}}
 
-VARIANTS(two_near, 2, false)
-VARIANTS(two_far, 2, true)
-VARIANTS(four_near, 4, false)
-VARIANTS(eight_near, 8, false)
-VARIANTS(eight_far, 8, true)
-VARIANTS(any, 0, true)
-
-/* What is rare goes through the variant that takes everything. */
-#define ROW(NEAR, FAR) {{NEAR, NEAR##_feedback}, {FAR, FAR##_feedback}}
-static tg_unit_encoders encoders = {ROW(two_near, two_far), ROW(four_near, any), ROW(eight_near, eight_far), ROW(any, any)};
+/* Defines a table of encoders. What is rare goes through the variant that takes everything. */
+#define TG_UNIT_ENCODERS(NAME, SECOND)                                                                                        \
+    TG_UNIT_VARIANTS(NAME##_two_near, 2, false, SECOND)                                                                       \
+    TG_UNIT_VARIANTS(NAME##_two_far, 2, true, SECOND)                                                                         \
+    TG_UNIT_VARIANTS(NAME##_four_near, 4, false, SECOND)                                                                      \
+    TG_UNIT_VARIANTS(NAME##_eight_near, 8, false, SECOND)                                                                     \
+    TG_UNIT_VARIANTS(NAME##_eight_far, 8, true, SECOND)                                                                       \
+    TG_UNIT_VARIANTS(NAME##_any, 0, true, SECOND)                                                                             \
+    static tg_unit_encoders NAME = {TG_UNIT_ROW(NAME##_two_near, NAME##_two_far), TG_UNIT_ROW(NAME##_four_near, NAME##_any),  \
+                                    TG_UNIT_ROW(NAME##_eight_near, NAME##_eight_far), TG_UNIT_ROW(NAME##_any, NAME##_any)};
 
 #endif

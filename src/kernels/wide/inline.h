@@ -18,15 +18,17 @@
 /* Brings the cache line that lies `bytes` further on. It may lie past the end of the array: prefetching does not fault. */
 TG_INLINE void tg_prefetch(const void *p, size_t bytes) { __builtin_prefetch((const char *)((uintptr_t)p + bytes)); }
 
-/* How far ahead to ask for what is read from one end to the other, in bytes. AMD's processors see by themselves what comes, and take up to
- * 40 % longer when they are asked; Intel's take up to 30 % longer when they are not. To ask for the line at hand changes nothing. */
-TG_INLINE size_t tg_ahead(void)
+TG_INLINE int tg_is_amd(void)
 {
 #if defined(__x86_64__)
-    if (__builtin_cpu_is("amd"))
-        return 0;
+    return __builtin_cpu_is("amd");
+#else
+    return 0;
 #endif
-    return 4096;
 }
+
+/* How far ahead to ask for what is read from one end to the other, in bytes. AMD's processors see by themselves what comes, and take up to
+ * 40 % longer when they are asked; Intel's take up to 30 % longer when they are not. To ask for the line at hand changes nothing. */
+TG_INLINE size_t tg_ahead(void) { return tg_is_amd() ? 0 : 4096; }
 
 #endif
