@@ -31,6 +31,7 @@ allowed() {
         # Threads are made for the work of a call in one place, and by transports.
         pthread.h | sched.h | unistd.h) [ "$file" = src/base/pool.c ] || [ "$folder" = transport ] ;;
         dlfcn.h) [ "$folder" = transport ] ;;
+        sys/mman.h) [ "$file" = src/base/vector.c ] ;; # large pages are asked for in one place
         *) [[ $libc == *" ${header%.h} "* ]] ;;
         esac
         return

@@ -8,20 +8,10 @@
 #include "base/fpenv.h"
 #include "base/numeric.h"
 #include "base/status.h"
+#include "base/vector.h"
 #include "frame/encode.h"
 #include "frame/traits.h"
 #include "kernels/ranges.h"
-
-/* Aligned to cache lines: a vector that lies across two of them costs twice. */
-static float *zeros(uint64_t count)
-{
-    enum { LINE = 64 };
-    const size_t size = ((size_t)count * sizeof(float) / LINE + 1) * LINE;
-    float *made = aligned_alloc(LINE, size);
-    if (made)
-        memset(made, 0, size);
-    return made;
-}
 
 tg_status tg_feedback_create(tg_device *device, const tg_feedback_spec *spec, const tg_spec *codec, uint64_t count,
                              bool insist, tg_feedback **feedback, tg_error *error)
@@ -45,11 +35,12 @@ tg_status tg_feedback_create(tg_device *device, const tg_feedback_spec *spec, co
                        "more levels, smaller buckets, norm=max, or ecq with a smaller alpha",
                        traits.name, stability.lambda, stability.gamma);
     tg_feedback *made = malloc(sizeof *made);
-    float *residual = zeros(count), *momentum = spec->kind == TG_FEEDBACK_DGC ? zeros(count) : NULL;
+    const size_t size = (size_t)count * sizeof(float);
+    float *residual = tg_vector_zeros(size), *momentum = spec->kind == TG_FEEDBACK_DGC ? tg_vector_zeros(size) : NULL;
     if (!made || !residual || (spec->kind == TG_FEEDBACK_DGC && !momentum)) {
         free(made);
-        free(residual);
-        free(momentum);
+        tg_vector_free(residual);
+        tg_vector_free(momentum);
         return tg_fail(error, TG_OUT_OF_MEMORY, "no memory for a residual of %" PRIu64 " elements", count);
     }
     *made = (tg_feedback){.device = device,
@@ -66,8 +57,8 @@ tg_status tg_feedback_create(tg_device *device, const tg_feedback_spec *spec, co
 void tg_feedback_free(tg_feedback *feedback)
 {
     if (feedback) {
-        free(feedback->residual);
-        free(feedback->momentum);
+        tg_vector_free(feedback->residual);
+        tg_vector_free(feedback->momentum);
     }
     free(feedback);
 }
