@@ -47,7 +47,8 @@ TG_INLINE void decode_group(const batch *b, unsigned frames, unsigned width, boo
         }
         TG_UNROLL
         for (unsigned row = 0; row < rows; row++) {
-            tg_prefetch(out + at + TG_LANES * row, ahead);
+            if (!set) /* a line that is only written need not come */
+                tg_prefetch(out + at + TG_LANES * row, ahead);
             TG_UNROLL
             for (unsigned part = 0; part < PARTS; part++) {
                 float *to = out + at + TG_LANES * row + V_LANES * part;
