@@ -180,15 +180,8 @@ void tg_sparse_sum(tg_reduction *r, size_t index, uint8_t **end)
     const double start = tg_seconds();
     sum_part(r, index, &part);
     const tg_list *all = &reducer->scratch;
-    size_t bad = 0;
-    while (bad < all->count && all->values[bad] - all->values[bad] == 0)
-        bad++;
-    if (bad < all->count) {
-        tg_error why;
-        (void)tg_fail(&why, TG_NONFINITE, "the mean of element %" PRIu32 " is not finite", all->indices[bad]);
-        tg_piece_fail(r, piece->tensor, "sum", TG_NONFINITE, &why);
+    if (!tg_sum_check(r, piece->tensor, all->values, all->indices, 0, all->count))
         return;
-    }
     const double summed = tg_seconds();
     reducer->stats.decode_seconds += summed - start;
     choose(reducer, all, share_of(r, piece, reducer->rank), &reducer->chosen);
