@@ -292,6 +292,16 @@ static void give_back(tg_feedback *feedback, const uint32_t *indices, const floa
     }
 }
 
+/* An error of the mean is as large as `world` ranks' of theirs; one that no residual can hold is lost. */
+static void keep_error(tg_reducer *r, float *residual, float error)
+{
+    const float kept = *residual + error * (float)r->world;
+    if (kept - kept == 0)
+        *residual = kept;
+    else
+        r->stats.dropped++;
+}
+
 void tg_sparse_apply(tg_reduction *r, size_t index)
 {
     tg_reducer *reducer = r->reducer;
@@ -317,8 +327,8 @@ void tg_sparse_apply(tg_reduction *r, size_t index)
         }
         from = to;
     }
-    for (size_t j = 0; feedback && j < left->count; j++) /* an error of the mean is as large as `world` ranks' of theirs */
-        feedback->residual[left->indices[j]] += left->values[j] * (float)reducer->world;
+    for (size_t j = 0; feedback && j < left->count; j++)
+        keep_error(reducer, &feedback->residual[left->indices[j]], left->values[j]);
 }
 
 void tg_sparse_undo(tg_reduction *r, size_t index)

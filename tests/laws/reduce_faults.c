@@ -311,6 +311,39 @@ static void heavy_sums(tg_algorithm algorithm, uint32_t world, tg_nonfinite_step
     }
 }
 
+/* An owner keeps what compressing a mean left of it, once for every rank; a residual cannot hold that if the mean is large enough. */
+static void with_large_errors(rank_state *s)
+{
+    for (uint64_t step = 0; step < STEPS; step++) {
+        fill_gradients(s, step);
+        for (uint64_t j = 0; j < 25; j++)
+            set_element(&s->gradients[0], 300 * j, 2.2e37f);
+        s->status = tg_reduce(s->reducer, s->transport, s->gradients, step, &s->error);
+        expect(s->status == TG_OK || s->status == TG_SKIPPED, "rank %u: %s", s->rank, s->error.message);
+    }
+}
+
+static void no_large_residual(rank_state *states, uint32_t world)
+{
+    uint64_t dropped = 0;
+    for (uint32_t rank = 0; rank < world; rank++) {
+        const tg_reducing_tensor *t = &states[rank].reducer->tensors[0];
+        dropped += states[rank].reducer->stats.dropped;
+        for (uint64_t j = 0; j < t->given.count; j++)
+            expect(isfinite(t->feedback->residual[j]), "rank %u: the residual of element %u is not finite", rank, (unsigned)j);
+    }
+    expect(dropped > 0, "nothing was dropped");
+}
+
+static void large_errors(void)
+{
+    const tensor_case coarse[] = {{"coarse", "topk:density=0.02,values=levels,levels=1,norm=l2", "ef", 9000, TG_FLOAT32}, tensors[3]};
+    const rank_case what = {
+        .world = WORLD, .tensors = coarse, .options = {.algorithm = TG_SHARD, .nonfinite = TG_NONFINITE_SKIP}, .shape = GAUSSIAN};
+    run_ranks(&what, NULL, with_large_errors, no_large_residual, NULL);
+    check_all("shard: an owner's error that is too large for a residual");
+}
+
 /* The ratio is of what was compressed: a gradient that was refused is in neither of its numbers. */
 static void honest_ratio(tg_algorithm algorithm)
 {
@@ -407,6 +440,7 @@ int main(int argc, char **argv)
     }
     heavy_sums(TG_GATHER, 2, TG_NONFINITE_STOP, TG_OK);
     heavy_sums(TG_GATHER, 2, TG_NONFINITE_DROP, TG_OK);
+    large_errors();
     disagreement();
     return finish();
 }
