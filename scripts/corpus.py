@@ -133,12 +133,16 @@ def main():
     for name, header, data in (("labels", [2], b"ab"), ("images", [2, 2, 3], bytes(12)), ("empty", [0], b""), ("short", [9], b"a"),
                                ("huge", [2**32 - 1] * 4, b"")):  # fmt: skip
         save("idx", name, bytes([0, 0, 8, len(header)]) + struct.pack(f">{len(header)}I", *header) + data)
-    # algorithm (and 2 for a saved state), exchange, forged checksums, bytes cut, edits of three bytes: see tests/fuzz/message.c
+    # algorithm, exchange, forged checksums, bytes cut, edits of three bytes: see tests/fuzz/message.c
     draw = random.Random(4)
-    for what, exchange, forged in itertools.product((0, 1, 2, 3), (0, 1, 2, 3, 5), (0, 1)):
+    for what, exchange, forged in itertools.product((0, 1), (0, 1, 2, 3, 5), (0, 1)):
         edits = bytes(draw.choice((draw.randrange(256), 1, 0)) for _ in range(3 * draw.randrange(4)))
         head = bytes([what, exchange, forged, draw.choice((0, 0, 1, 64))])
         save("message", f"{what}-{exchange}-{forged}", head + edits)
+    # algorithms, who loads, which is edited, bytes cut, a wrong checksum, edits: see tests/fuzz/state.c
+    for what, loader, edited in itertools.product((0, 1, 2, 3), range(6), (0, 1)):
+        edits = bytes(draw.choice((draw.randrange(256), 1, 0)) for _ in range(3 * draw.randrange(4)))
+        save("state", f"{what}-{loader}-{edited}", bytes([what, loader, edited, draw.choice((0, 0, 5, 10)), 0]) + edits)
     files = [path for path in CORPUS.glob("*/*") if path.is_file()]
     print(f"{len(files)} files, {sum(path.stat().st_size for path in files)} bytes in {CORPUS.relative_to(ROOT)}")
 
