@@ -143,6 +143,12 @@ def main():
     for what, loader, edited in itertools.product((0, 1, 2, 3), range(6), (0, 1)):
         edits = bytes(draw.choice((draw.randrange(256), 1, 0)) for _ in range(3 * draw.randrange(4)))
         save("state", f"{what}-{loader}-{edited}", bytes([what, loader, edited, draw.choice((0, 0, 5, 10)), 0]) + edits)
+    # which one, a wrong checksum, bytes taken out, where, edits: see tests/fuzz/checkpoint.c
+    for which, out in itertools.product(range(3), (0, 8, 248)):
+        edits = bytes(draw.choice((draw.randrange(256), draw.randrange(16), 1)) for _ in range(3 * draw.randrange(3)))
+        save("checkpoint", f"{which}-{out}", bytes([which, 0, out, draw.randrange(256), draw.randrange(16)]) + edits)
+    for which, where in itertools.product(range(3), (1, 2, 3)):
+        save("checkpoint", f"{which}-longer-{where}", bytes([which, 2 * where, 8, 0, 0]))
     files = [path for path in CORPUS.glob("*/*") if path.is_file()]
     print(f"{len(files)} files, {sum(path.stat().st_size for path in files)} bytes in {CORPUS.relative_to(ROOT)}")
 
