@@ -490,11 +490,11 @@ typedef enum tg_algorithm {
     TG_SHARD       /* each rank sums and re-encodes its part of the index space: volume does not grow */
 } tg_algorithm;
 
-/* A gradient that is not finite, on any rank, never enters a residual and is never applied. */
+/* A gradient that is not finite, on any rank, never enters a residual and is never applied; nor is a sum of finite ones that overflows. */
 typedef enum tg_nonfinite_step {
     TG_NONFINITE_STOP = 0, /* every rank gets TG_NONFINITE, with the tensor's name and the rank */
     TG_NONFINITE_SKIP,     /* every rank gets TG_SKIPPED */
-    TG_NONFINITE_DROP      /* such elements count as 0 */
+    TG_NONFINITE_DROP      /* such elements, and such sums, count as 0 */
 } tg_nonfinite_step;
 
 /* From this step on, sparsifiers send this share (those that were given a density, not a k). */
@@ -581,7 +581,7 @@ typedef struct tg_reducer_stats {
     uint64_t ring_bytes;          /* what a float32 ring all-reduce would have sent from this rank */
     double ratio;                 /* float32_bytes / frame_bytes; 0 before the first step */
     uint64_t dense_parts;         /* sums that travelled dense because that was smaller than sparse */
-    uint64_t saturated, dropped;  /* as in tg_encode_report */
+    uint64_t saturated, dropped;  /* as in tg_encode_report; of gradients, and of sums that were made here */
     double residual_norm;         /* over all tensors, after the last step, without owners' second ones; estimated as in tg_stats */
     double residual_growth;       /* likewise */
     double encode_seconds;        /* compensating, compressing */

@@ -4,6 +4,7 @@
 Small frames of every codec, made by the command, and small inputs of the other targets go to tests/fuzz/corpus. Its own
 files (seed-*) are written anew; inputs that a fuzzer found stay. Run it when the format or the table of codecs changes.
 """
+import gzip
 import itertools
 import json
 import math
@@ -133,12 +134,37 @@ def main():
     for name, header, data in (("labels", [2], b"ab"), ("images", [2, 2, 3], bytes(12)), ("empty", [0], b""), ("short", [9], b"a"),
                                ("huge", [2**32 - 1] * 4, b"")):  # fmt: skip
         save("idx", name, bytes([0, 0, 8, len(header)]) + struct.pack(f">{len(header)}I", *header) + data)
-    # algorithm (and 2 for a saved state), exchange, forged checksums, bytes cut, edits of three bytes: see tests/fuzz/message.c
+    # kind, real targets, then files with their lengths: see tests/fuzz/dataset.c
+    def idx(*shape):
+        data = bytes(i * 37 % 10 for i in range(math.prod(shape)))
+        return bytes([0, 0, 8, len(shape)]) + struct.pack(f">{len(shape)}I", *shape) + data
+
+    x, y = npy("<f4", gradient(6)).replace(b"(6,), }  ", b"(2, 3), }"), npy("<f8", [1.0, 2.0])
+    sets = {
+        "libsvm": (0, 0, [LIBSVM["classes"], b"1 9:1\n"]), "real": (0, 1, [LIBSVM["real"]]), "gzip": (0, 0, [gzip.compress(LIBSVM["classes"], mtime=0)]),
+        "mnist": (1, 0, [idx(3, 2, 2), idx(3), idx(2, 2, 2), idx(2)]), "mnist-gz": (1, 0, [gzip.compress(idx(3, 2, 2), mtime=0), idx(3), idx(2, 4), idx(2)]),
+        "npy": (3, 0, [x, y]), "npy-test": (3, 1, [x, y, x, y]), "npy-half": (3, 0, [x, npy("<f2", [1.0, 2.0])]),
+    }  # fmt: skip
+    for name, (kind, real, parts) in sets.items():
+        save("dataset", name, bytes([kind, real]) + b"".join(struct.pack("<H", len(part)) + part for part in parts))
+    for name, rows in (("cifar", 2), ("cifar-odd", 2 + 2**15)):  # the length says how many rows
+        save("dataset", name, bytes([2, 0]) + struct.pack("<H", rows) + b"\1\2" + struct.pack("<H", 1) + b"\3")
+    # algorithm, exchange, forged checksums, bytes cut, edits of three bytes: see tests/fuzz/message.c
     draw = random.Random(4)
-    for what, exchange, forged in itertools.product((0, 1, 2, 3), (0, 1, 2, 3, 5), (0, 1)):
+    for what, exchange, forged in itertools.product((0, 1), (0, 1, 2, 3, 5), (0, 1)):
         edits = bytes(draw.choice((draw.randrange(256), 1, 0)) for _ in range(3 * draw.randrange(4)))
         head = bytes([what, exchange, forged, draw.choice((0, 0, 1, 64))])
         save("message", f"{what}-{exchange}-{forged}", head + edits)
+    # algorithms, who loads, which is edited, bytes cut, a wrong checksum, edits: see tests/fuzz/state.c
+    for what, loader, edited in itertools.product((0, 1, 2, 3), range(6), (0, 1)):
+        edits = bytes(draw.choice((draw.randrange(256), 1, 0)) for _ in range(3 * draw.randrange(4)))
+        save("state", f"{what}-{loader}-{edited}", bytes([what, loader, edited, draw.choice((0, 0, 5, 10)), 0]) + edits)
+    # which one, a wrong checksum, bytes taken out, where, edits: see tests/fuzz/checkpoint.c
+    for which, out in itertools.product(range(3), (0, 8, 248)):
+        edits = bytes(draw.choice((draw.randrange(256), draw.randrange(16), 1)) for _ in range(3 * draw.randrange(3)))
+        save("checkpoint", f"{which}-{out}", bytes([which, 0, out, draw.randrange(256), draw.randrange(16)]) + edits)
+    for which, where in itertools.product(range(3), (1, 2, 3)):
+        save("checkpoint", f"{which}-longer-{where}", bytes([which, 2 * where, 8, 0, 0]))
     files = [path for path in CORPUS.glob("*/*") if path.is_file()]
     print(f"{len(files)} files, {sum(path.stat().st_size for path in files)} bytes in {CORPUS.relative_to(ROOT)}")
 

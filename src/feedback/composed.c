@@ -84,7 +84,7 @@ tg_status tg_feedback_compensate(tg_feedback *feedback, const tg_tensor *gradien
 /* Checks a frame for so many elements of this residual and opens it. */
 static tg_status open_frame(tg_feedback *f, tg_frame frame, uint64_t count, tg_frame_info *info, tg_reader *reader, tg_error *error)
 {
-    tg_status status = tg_frame_check(f->device, frame, info, error);
+    tg_status status = tg_frame_check(f->device, frame, info, NULL, error);
     if (status != TG_OK)
         return status;
     if (info->count != count)

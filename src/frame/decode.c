@@ -12,6 +12,7 @@
 #include "frame/device.h"
 #include "frame/encode.h"
 #include "frame/header.h"
+#include "frame/peak.h"
 #include "kernels/ranges.h"
 
 bool tg_frame_open(tg_reader *reader, const tg_kernels *kernels, tg_frame frame, const tg_frame_info *info)
@@ -86,20 +87,40 @@ static tg_status check_bytes(const tg_device *device, tg_frame frame, tg_frame_i
     return TG_OK;
 }
 
+/* Whether all that an opened reader will come to keeps the rules. Plain values have no other rule than to be finite: one look at them serves
+ * both. */
+static bool is_sound(const tg_reader *reader, tg_pool *pool, uint64_t count, uint32_t *peak)
+{
+    if (peak)
+        *peak = tg_reader_peak(reader, pool, count);
+    if (peak && tg_reader_peak_sees_all(reader))
+        return *peak < TG_INFINITY_BITS;
+    return !reader->walk || walk(reader, pool, count);
+}
+
 /* Whether the payload keeps the rules. */
-static tg_status check_payload(const tg_device *device, tg_frame frame, const tg_frame_info *info, tg_error *error)
+static tg_status check_payload(const tg_device *device, tg_frame frame, const tg_frame_info *info, uint32_t *peak, tg_error *error)
 {
     tg_reader reader;
-    if (!tg_frame_open(&reader, device->kernels, frame, info) || (reader.walk && !walk(&reader, device->pool, info->count)))
+    if (!tg_frame_open(&reader, device->kernels, frame, info) || !is_sound(&reader, device->pool, info->count, peak))
         return tg_fail(error, TG_CORRUPT, "the payload of this %s frame breaks a rule of the format",
                        tg_codec_row_of(info->spec.codec)->name);
     return tg_succeed(error);
 }
 
-tg_status tg_frame_check(const tg_device *device, tg_frame frame, tg_frame_info *info, tg_error *error)
+tg_status tg_frame_check(const tg_device *device, tg_frame frame, tg_frame_info *info, uint32_t *peak, tg_error *error)
 {
     tg_status status = check_bytes(device, frame, info, error);
-    return status == TG_OK ? check_payload(device, frame, info, error) : status;
+    return status == TG_OK ? check_payload(device, frame, info, peak, error) : status;
+}
+
+uint32_t tg_frame_peak(const tg_device *device, tg_frame frame)
+{
+    tg_frame_info info;
+    tg_reader reader;
+    if (tg_frame_read(frame, &info, NULL) != TG_OK || !tg_frame_open(&reader, device->kernels, frame, &info))
+        return TG_INFINITY_BITS; /* cannot be: it was checked */
+    return tg_reader_peak(&reader, device->pool, info.count);
 }
 
 tg_status tg_frame_verify(tg_device *device, tg_frame frame, tg_frame_info *info, tg_error *error)
@@ -108,7 +129,7 @@ tg_status tg_frame_verify(tg_device *device, tg_frame frame, tg_frame_info *info
         return tg_fail(error, TG_INVALID_ARGUMENT, "tg_frame_verify needs a device");
     tg_frame_info read;
     tg_fp_mode before = tg_fp_enter();
-    tg_status status = tg_frame_check(device, frame, &read, error);
+    tg_status status = tg_frame_check(device, frame, &read, NULL, error);
     tg_fp_leave(before);
     if (status == TG_OK && info)
         *info = read;
@@ -129,7 +150,7 @@ static tg_status check_frames(const tg_device *device, const tg_frame *frames, s
             return tg_fail(error, TG_SHAPE_MISMATCH, "frame %zu has %" PRIu64 " elements and the output %" PRIu64, i,
                            info.count, count);
         if (status == TG_OK && !(flags & TG_VERIFIED))
-            status = check_payload(device, frames[i], &info, &why);
+            status = check_payload(device, frames[i], &info, NULL, &why);
         if (status != TG_OK)
             return tg_fail(error, status, "frame %zu: %s", i, why.message);
     }

@@ -6,8 +6,11 @@
 #include "codec/reader.h"
 #include "frame/header.h"
 
-/* Header, checksum and every rule of the format. */
-tg_status tg_frame_check(const tg_device *device, tg_frame frame, tg_frame_info *info, tg_error *error);
+/* Header, checksum and every rule of the format. `peak`, unless it is NULL, receives the bits of a magnitude that no value exceeds. */
+tg_status tg_frame_check(const tg_device *device, tg_frame frame, tg_frame_info *info, uint32_t *peak, tg_error *error);
+
+/* The same magnitude, of a frame that has been checked or was made here. */
+uint32_t tg_frame_peak(const tg_device *device, tg_frame frame);
 
 /* Opens a frame whose header has been read to `info`, which must live as long as the reader. */
 bool tg_frame_open(tg_reader *reader, const tg_kernels *kernels, tg_frame frame, const tg_frame_info *info);
@@ -19,7 +22,7 @@ static inline bool tg_frame_next(tg_reader *reader, size_t n, tg_read_mode mode,
 }
 
 /* out = (v0 + v1 + ...) * scale, of frames that have been checked, and where scale is a power of two v0 * scale + v1 * scale + ..., which is
- * the same but for subnormal values and sums that overflow; a 16-bit output is narrowed once, and needs room for its elements as
+ * the same but for subnormal values and sums that overflow to an infinity; a 16-bit output is narrowed once, and needs room for its elements as
  * float32 in `wide` where there are more than TG_MAX_NARROW_FRAMES frames. The caller has entered the floating-point mode. */
 tg_status tg_decode_mean(const tg_device *device, const tg_frame *frames, size_t frame_count, float scale, float *wide,
                          const tg_tensor *out, tg_error *error);

@@ -40,7 +40,7 @@ static double entropy_of(const tg_kernels *kernels, tg_frame frame, const tg_fra
 static tg_status measure(tg_device *device, tg_frame frame, tg_frame_parts *parts, tg_error *error)
 {
     tg_frame_info info;
-    tg_status status = tg_frame_check(device, frame, &info, error);
+    tg_status status = tg_frame_check(device, frame, &info, NULL, error);
     if (status != TG_OK)
         return status;
     tg_reader reader;

@@ -1,4 +1,5 @@
 /* `gather`: every frame to every rank, which adds them up in rank order. Steps: one all-gather for each parcel. */
+#include <float.h>
 #include <string.h>
 
 #include "base/status.h"
@@ -27,6 +28,44 @@ static void send(tg_reduction *r, size_t number)
     tg_leg_send_all(reducer, leg, whole ? at : TG_MESSAGE_HEADER);
 }
 
+/* ---- sums that are not finite ----
+ *
+ * Finite values may add up to an infinity. To find out by looking at every sum would be another pass, and too late: sums are written over the
+ * gradients, which stay as they are where a step is not applied. So ranks look at how large the values of others' frames can be, which
+ * their scales say, and add up beforehand what may come to too much. Every frame is looked at by another rank than its own, and all
+ * hear of what one finds by its verdict; under TG_NONFINITE_DROP, where they say nothing, ranks look at their own as well. */
+
+/* Half of what `world` ranks can add up; the other half is for rounding. */
+static bool is_heavy(const tg_reducer *r, uint32_t peak) { return peak > tg_float_bits(FLT_MAX / 2 / (float)r->world); }
+
+static bool drops(const tg_reducer *r) { return r->options.nonfinite == TG_NONFINITE_DROP; }
+
+/* The mean of a piece, in reducer->wide. */
+static void wide_mean(const tg_reduction *r, size_t index)
+{
+    const tg_reducer *reducer = r->reducer;
+    const tg_tensor mean = {reducer->wide, r->plan->pieces[index].count, TG_FLOAT32};
+    (void)!tg_decode_mean(reducer->device, frames_of(r, index), reducer->world, 1.0f / (float)reducer->world, NULL, &mean, NULL);
+}
+
+static void weigh(tg_reduction *r, size_t index)
+{
+    const tg_piece *piece = &r->plan->pieces[index];
+    wide_mean(r, index);
+    (void)tg_sum_check(r, piece->tensor, r->reducer->wide, NULL, piece->first, piece->count);
+}
+
+/* The mean into the gradient, but 0 for what is not finite; every rank has the same sums, and does the same. */
+static void apply_dropping(tg_reduction *r, size_t index, const tg_tensor *out)
+{
+    tg_reducer *reducer = r->reducer;
+    wide_mean(r, index);
+    (void)tg_sum_check(r, r->plan->pieces[index].tensor, reducer->wide, NULL, 0, out->count);
+    tg_piece_narrow(reducer, out);
+}
+
+/* ---- frames in, sums out ---- */
+
 static void take_from(tg_reduction *r, size_t number, uint32_t peer)
 {
     const tg_parcel *parcel = &r->plan->parcels[number];
@@ -41,8 +80,10 @@ static void take_from(tg_reduction *r, size_t number, uint32_t peer)
                             .dtype = r->gradients[piece->tensor].dtype,
                             .count = piece->count,
                             .draw = (uint32_t)i};
-        if (!tg_piece_take(r, peer, &frames, &due, &frames_of(r, i)[peer]))
+        uint32_t peak = 0;
+        if (!tg_piece_take(r, peer, &frames, &due, &frames_of(r, i)[peer], &peak))
             return;
+        r->heavy[i] |= is_heavy(r->reducer, peak);
     }
     tg_leg_close(r, peer, &message, (uint32_t)parcel->count, &extra, &frames);
 }
@@ -52,6 +93,13 @@ static void take(tg_reduction *r, size_t number)
     for (uint32_t peer = 0; peer < r->reducer->world; peer++)
         if (peer != r->reducer->rank && !tg_reduction_lost(r))
             take_from(r, number, peer);
+    const tg_parcel *parcel = &r->plan->parcels[number];
+    for (size_t i = parcel->first; i < parcel->first + parcel->count && !tg_reduction_lost(r); i++) {
+        if (drops(r->reducer))
+            r->heavy[i] |= is_heavy(r->reducer, tg_frame_peak(r->reducer->device, frames_of(r, i)[r->reducer->rank]));
+        else if (r->heavy[i])
+            weigh(r, i);
+    }
 }
 
 static void apply(tg_reduction *r)
@@ -59,6 +107,10 @@ static void apply(tg_reduction *r)
     tg_reducer *reducer = r->reducer;
     for (size_t i = 0; i < r->plan->piece_count; i++) {
         const tg_tensor out = tg_piece_of(r, &r->plan->pieces[i]);
+        if (r->heavy[i] && drops(reducer)) {
+            apply_dropping(r, i, &out);
+            continue;
+        }
         /* The frames were checked or made here, so this cannot fail. */
         (void)!tg_decode_mean(reducer->device, frames_of(r, i), reducer->world, 1.0f / (float)reducer->world, reducer->wide, &out, NULL);
     }

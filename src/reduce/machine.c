@@ -63,6 +63,8 @@ static void reset(tg_reduction *r, uint64_t step)
         memset(r->sent, 0, frames);
         memset(r->summed, 0, frames);
         tg_sparse_reset(r);
+    } else {
+        memset(r->heavy, 0, r->plan->piece_count * sizeof *r->heavy);
     }
     memset(r->reports, 0, reducer->tensor_count * sizeof *r->reports);
 }

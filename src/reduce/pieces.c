@@ -27,6 +27,31 @@ void tg_piece_fail(tg_reduction *r, uint32_t tensor, const char *what, tg_status
     tg_reduction_fail(r, status, "the %s of tensor '%.60s' on rank %u: %.110s", what, reducer->names[tensor], reducer->rank, why->message);
 }
 
+void tg_piece_narrow(const tg_reducer *reducer, const tg_tensor *out)
+{
+    for (uint64_t first = 0; first < out->count; first += TG_BLOCK)
+        (void)reducer->kernels->narrow(out->dtype, reducer->wide + first, tg_block_size(out->count, first),
+                                       (char *)out->data + first * tg_dtype_size(out->dtype));
+}
+
+bool tg_sum_check(tg_reduction *r, uint32_t tensor, float *means, const uint32_t *indices, uint64_t first, uint64_t count)
+{
+    const bool drops = tg_policy_of(r->reducer) == TG_NONFINITE_ZERO;
+    for (uint64_t j = 0; j < count; j++) {
+        if (means[j] - means[j] == 0)
+            continue;
+        if (!drops) {
+            tg_error why;
+            (void)tg_fail(&why, TG_NONFINITE, "the mean of element %" PRIu64 " is not finite", indices ? indices[j] : first + j);
+            tg_piece_fail(r, tensor, "sum", TG_NONFINITE, &why);
+            return false;
+        }
+        means[j] = 0;
+        r->reducer->stats.dropped++;
+    }
+    return true;
+}
+
 tg_draw tg_draw_of(const tg_reduction *r, uint32_t rank, uint32_t number)
 {
     return (tg_draw){.seed = r->reducer->options.seed, .step = r->step, .tensor = number, .rank = rank};
@@ -83,7 +108,7 @@ static tg_status compare(const tg_reduction *r, uint32_t peer, const tg_frame_in
     return TG_OK;
 }
 
-bool tg_piece_take(tg_reduction *r, uint32_t peer, tg_cursor *frames, const tg_due *due, tg_frame *frame)
+bool tg_piece_take(tg_reduction *r, uint32_t peer, tg_cursor *frames, const tg_due *due, tg_frame *frame, uint32_t *peak)
 {
     tg_frame_info info;
     tg_frame found;
@@ -97,7 +122,7 @@ bool tg_piece_take(tg_reduction *r, uint32_t peer, tg_cursor *frames, const tg_d
     if (status == TG_OK)
         status = compare(r, peer, &info, due, &why);
     if (status == TG_OK)
-        status = tg_frame_check(r->reducer->device, found, &info, &why);
+        status = tg_frame_check(r->reducer->device, found, &info, peak, &why);
     if (status == TG_OK && due->most > 0 && tg_frame_selected(found) > due->most)
         status = tg_fail(&why, TG_CORRUPT, "it lists more than the %" PRIu64 " elements that a rank selects", due->most);
     if (status != TG_OK)

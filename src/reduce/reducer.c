@@ -149,6 +149,8 @@ static bool make_reduction(tg_reducer *r, tg_reduction *reduction)
         reduction->sent = tg_arena_take(&r->arena, pieces * r->world, sizeof *reduction->sent);
         reduction->summed = tg_arena_take(&r->arena, pieces * r->world, sizeof *reduction->summed);
         (void)tg_sparse_make_steps(r, reduction);
+    } else {
+        reduction->heavy = tg_arena_take(&r->arena, pieces, sizeof *reduction->heavy);
     }
     reduction->queue_room = 2 * parcels + 3;
     reduction->queue = tg_arena_take(&r->arena, reduction->queue_room, sizeof(tg_exchange *));

@@ -69,6 +69,7 @@ struct tg_reduction {
     size_t parcels_handed, parcels_fed, results_handed, results_fed;
     tg_frame *sent;         /* this rank's frames, of [piece * world + owner]; under gather the owner is 0 */
     tg_frame *taken;        /* [piece * world + rank]: what is to be summed here */
+    bool *heavy;            /* gather: of each piece, whether values are so large that their sum may not be finite */
     tg_frame *summed;       /* [piece * world + owner]: results, under shard */
     tg_sparse_step *sparse; /* of each tensor, under shard */
     tg_exchange **queue;    /* drive.c: started and not fed, oldest first; places count on, modulo its room */
@@ -193,6 +194,12 @@ void tg_piece_note(tg_reduction *reduction, const tg_piece *piece, const tg_enco
 /* Something about a tensor's values makes the step impossible. */
 void tg_piece_fail(tg_reduction *reduction, uint32_t tensor, const char *what, tg_status status, const tg_error *why);
 
+/* `count` floats of reducer->wide into a tensor of any dtype. */
+void tg_piece_narrow(const tg_reducer *reducer, const tg_tensor *out);
+/* Whether means are finite: those of elements `first` and on, or of `indices`. One that is not is dropped and counted where that is the policy,
+ * else recorded, and the answer is false. */
+bool tg_sum_check(tg_reduction *reduction, uint32_t tensor, float *means, const uint32_t *indices, uint64_t first, uint64_t count);
+
 /* What a frame must be. */
 typedef struct tg_due {
     uint32_t tensor;
@@ -202,8 +209,9 @@ typedef struct tg_due {
     uint64_t most; /* elements that it may list, if it is sparse; 0: any number */
     uint32_t draw;
 } tg_due;
-/* Takes the next frame from `peer` off its message and checks everything about it. What is wrong is recorded. */
-bool tg_piece_take(tg_reduction *reduction, uint32_t peer, tg_cursor *frames, const tg_due *due, tg_frame *frame);
+/* Takes the next frame from `peer` off its message and checks everything about it. What is wrong is recorded. `peak`, unless it is NULL,
+ * receives the bits of a magnitude that no value exceeds. */
+bool tg_piece_take(tg_reduction *reduction, uint32_t peer, tg_cursor *frames, const tg_due *due, tg_frame *frame, uint32_t *peak);
 
 /* ---- shard.c ---- */
 

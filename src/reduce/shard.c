@@ -77,7 +77,7 @@ static void take_from(tg_reduction *r, size_t number, uint32_t peer)
                             .draw = tg_part_draw(r, i, reducer->rank)};
         if (!tg_goes_to(piece, reducer->rank) || count == 0)
             continue;
-        if (!tg_piece_take(r, peer, &frames, &due, place(r->taken, r, i, peer)))
+        if (!tg_piece_take(r, peer, &frames, &due, place(r->taken, r, i, peer), NULL))
             return;
         due_count++;
     }
@@ -101,13 +101,6 @@ static void mean_of(const tg_reduction *r, size_t index, float *mean)
     (void)!tg_decode_mean(reducer->device, place(r->taken, r, index, 0), reducer->world, 1.0f / (float)reducer->world, NULL, &out, NULL);
 }
 
-static void narrow(const tg_reducer *reducer, const tg_tensor *mean)
-{
-    for (uint64_t first = 0; first < mean->count; first += TG_BLOCK)
-        (void)reducer->kernels->narrow(mean->dtype, reducer->wide + first, tg_block_size(mean->count, first),
-                                       (char *)mean->data + first * tg_dtype_size(mean->dtype));
-}
-
 static void sum_piece(tg_reduction *r, size_t index, const tg_leg *leg, uint8_t **end)
 {
     tg_reducer *reducer = r->reducer;
@@ -115,11 +108,15 @@ static void sum_piece(tg_reduction *r, size_t index, const tg_leg *leg, uint8_t 
     tg_tensor mean = {reducer->wide, piece->count, result_dtype(r, piece)};
     double start = tg_seconds();
     mean_of(r, index, reducer->wide);
+    bool finite = true; /* if float32, encoding will see */
     if (mean.dtype != TG_FLOAT32) {
         mean.data = reducer->narrow;
-        narrow(reducer, &mean);
+        finite = tg_sum_check(r, piece->tensor, reducer->wide, NULL, piece->first, piece->count);
+        tg_piece_narrow(reducer, &mean);
     }
     reducer->stats.decode_seconds += tg_seconds() - start;
+    if (!finite)
+        return;
     start = tg_seconds();
     tg_feedback *second = r->dense ? NULL : reducer->second[index];
     tg_codec *codec = tg_codec_in(r, piece->tensor);
@@ -135,6 +132,8 @@ static void sum_piece(tg_reduction *r, size_t index, const tg_leg *leg, uint8_t 
         tg_piece_fail(r, piece->tensor, "sum", status, &why);
         return;
     }
+    reducer->stats.saturated += report.saturated;
+    reducer->stats.dropped += report.dropped;
     *place(r->summed, r, index, reducer->rank) = (tg_frame){*end, report.bytes};
     *end += report.bytes;
 }
@@ -208,7 +207,7 @@ static void take_results_from(tg_reduction *r, size_t number, uint32_t owner)
             due.spec = (tg_spec){.codec = 0};
             due.most = 0;
         }
-        if (!tg_piece_take(r, owner, &frames, &due, place(r->summed, r, i, owner)))
+        if (!tg_piece_take(r, owner, &frames, &due, place(r->summed, r, i, owner), NULL))
             return;
         due_count++;
     }

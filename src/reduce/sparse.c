@@ -180,15 +180,8 @@ void tg_sparse_sum(tg_reduction *r, size_t index, uint8_t **end)
     const double start = tg_seconds();
     sum_part(r, index, &part);
     const tg_list *all = &reducer->scratch;
-    size_t bad = 0;
-    while (bad < all->count && all->values[bad] - all->values[bad] == 0)
-        bad++;
-    if (bad < all->count) {
-        tg_error why;
-        (void)tg_fail(&why, TG_NONFINITE, "the mean of element %" PRIu32 " is not finite", all->indices[bad]);
-        tg_piece_fail(r, piece->tensor, "sum", TG_NONFINITE, &why);
+    if (!tg_sum_check(r, piece->tensor, all->values, all->indices, 0, all->count))
         return;
-    }
     const double summed = tg_seconds();
     reducer->stats.decode_seconds += summed - start;
     choose(reducer, all, share_of(r, piece, reducer->rank), &reducer->chosen);
@@ -299,6 +292,16 @@ static void give_back(tg_feedback *feedback, const uint32_t *indices, const floa
     }
 }
 
+/* An error of the mean is as large as `world` ranks' of theirs; one that no residual can hold is lost. */
+static void keep_error(tg_reducer *r, float *residual, float error)
+{
+    const float kept = *residual + error * (float)r->world;
+    if (kept - kept == 0)
+        *residual = kept;
+    else
+        r->stats.dropped++;
+}
+
 void tg_sparse_apply(tg_reduction *r, size_t index)
 {
     tg_reducer *reducer = r->reducer;
@@ -324,8 +327,8 @@ void tg_sparse_apply(tg_reduction *r, size_t index)
         }
         from = to;
     }
-    for (size_t j = 0; feedback && j < left->count; j++) /* an error of the mean is as large as `world` ranks' of theirs */
-        feedback->residual[left->indices[j]] += left->values[j] * (float)reducer->world;
+    for (size_t j = 0; feedback && j < left->count; j++)
+        keep_error(reducer, &feedback->residual[left->indices[j]], left->values[j]);
 }
 
 void tg_sparse_undo(tg_reduction *r, size_t index)

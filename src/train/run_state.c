@@ -118,6 +118,9 @@ static bool get_points(struct run *run, struct blob_reader *reader)
     struct train_result *result = run->result;
     size_t size;
     const void *bytes = blob_get_block(reader, &size);
+    if (size % sizeof *result->points != 0)
+        return fail(&run->worker->message, "the checkpoint is damaged: %zu bytes are no points of a run", size);
+    free(result->points);
     result->points = malloc(size + 1);
     if (!result->points)
         return fail(&run->worker->message, "no memory for the points of the run");
@@ -139,9 +142,13 @@ static bool get_reducers(struct run *run, struct blob_reader *reader)
         struct blob_reader own = {bytes, bytes + size, false};
         for (size_t k = 0; k < 2; k++)
             states[k][i].data = blob_get_block(&own, &states[k][i].size);
-        if (own.is_bad)
-            return fail(&worker->message, "the checkpoint is damaged: the residuals of rank %" PRIu64 " are cut short", i);
+        if (own.is_bad || own.at != own.end)
+            return fail(&worker->message, "the checkpoint is damaged: the residuals of rank %" PRIu64 " do not fit their length", i);
+        if (!run->exact && states[1][i].size > 0)
+            return fail(&worker->message, "the checkpoint has full gradients of rank %" PRIu64 ", and this run has none", i);
     }
+    if (reader->is_bad || reader->at != reader->end)
+        return fail(&worker->message, "the checkpoint is damaged: run %zu does not fit its length", run->index + 1);
     return load_reducer(worker, run->reducer, states[0], world) && load_reducer(worker, run->exact, states[1], world);
 }
 

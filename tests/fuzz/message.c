@@ -1,7 +1,7 @@
 /* Messages between ranks, spoiled by whoever fuzzes. Two ranks reduce in this process, without a transport; one message on its way from rank 1
  * to rank 0 is edited. The input: algorithm, which exchange, whether checksums are made right again, how many bytes are cut, then edits of
  * three bytes (a place, a value). Promises: no step is half applied; what is not applied leaves gradients alone; without forged checksums
- * both ranks come to the same outcome. A second half does the same to a saved state. */
+ * both ranks come to the same outcome. */
 #include "tests/fuzz/fuzz.h"
 
 #include "base/bytes.h"
@@ -160,34 +160,6 @@ static void try_message(const edits *e)
         close_rank(&ranks[i]);
 }
 
-static void try_state(const edits *e)
-{
-    rank r;
-    tg_error error;
-    size_t size = 0;
-    open_rank(&r, 0, e->algorithm);
-    REQUIRE(tg_reducer_save(r.reducer, NULL, 0, &size, &error) == TG_OK, "%s", error.message);
-    uint8_t *good = exact_buffer(size, 0), *bytes = exact_buffer(size, 0);
-    REQUIRE(tg_reducer_save(r.reducer, good, size, &size, &error) == TG_OK, "%s", error.message);
-    memcpy(bytes, good, size);
-    edits plain = *e;
-    plain.forge = false;
-    size_t left = spoil(&plain, bytes, size < 2000 ? size : 2000); /* numbers are at the start; the rest is zeros */
-    left = e->cut ? left : size;
-    if (e->forge && left >= 8)
-        tg_store64(bytes + left - 8, device->kernels->digest(bytes, left - 8));
-    const tg_state state = {bytes, left};
-    const tg_status status = tg_reducer_load(r.reducer, &state, 1, &error);
-    if (status != TG_OK) {
-        size_t again = 0;
-        REQUIRE(tg_reducer_save(r.reducer, bytes, size, &again, &error) == TG_OK && again == size, "%s", error.message);
-        REQUIRE(memcmp(bytes, good, size) == 0, "a refused state changed the reducer");
-    }
-    free(good);
-    free(bytes);
-    close_rank(&r);
-}
-
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     tg_device *devices[FUZZ_DEVICES_MAX];
@@ -200,9 +172,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
                      .cut = data[3],
                      .list = data + 4,
                      .count = (size - 4) / 3};
-    if (data[0] & 2)
-        try_state(&e);
-    else
-        try_message(&e);
+    try_message(&e);
     return 0;
 }

@@ -5,7 +5,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/bytes.h"
+#include "frame/device.h"
 #include "ranks.h"
+#include "reduce/state.h"
 
 enum { BEFORE = 20, AFTER = 5 }; /* across a change of borders, which is every 16 steps */
 
@@ -250,6 +253,53 @@ static void refuses(void)
     free(kept.data[1]);
 }
 
+/* ---- states that are forged: the checksum holds ---- */
+
+enum { LONE = 3000, COUNTERS = 10 * 8 + 6 * 8, STATISTICS = 8 * 8 };
+static const tensor_case lone[] = {{"w", "qsgd:levels=7", "ef", LONE, TG_FLOAT32}, {NULL, NULL, NULL, 0, TG_FLOAT32}};
+enum { RESIDUAL_AT = TG_STATE_HEAD + COUNTERS + TG_STATE_IDENTITY + 1 + STATISTICS, SECONDS_AT = RESIDUAL_AT + 4 * LONE + 8 };
+
+static void forged(uint32_t world, uint32_t rank, const saved *good, const char *what, size_t at, const void *edit, size_t edit_size, size_t size,
+                   const char *words)
+{
+    const rank_case loading = {.world = world, .tensors = lone, .options = {.algorithm = TG_SHARD}};
+    rank_state s;
+    tg_state states[2];
+    unsigned char *copies[2];
+    open_rank(&s, &loading, world == 1 ? 0 : rank, NULL);
+    for (uint32_t i = 0; i < 2; i++) {
+        copies[i] = malloc(good->size[i]);
+        memcpy(copies[i], good->data[i], good->size[i]);
+        states[i] = (tg_state){copies[i], size && i == rank ? size : good->size[i]};
+    }
+    memcpy(copies[rank] + at, edit, edit_size);
+    tg_store64(copies[rank] + states[rank].size - 8, s.device->kernels->digest(copies[rank], states[rank].size - 8));
+    const tg_status status = tg_reducer_load(s.reducer, states + (world == 1 ? 0 : rank), world == 1 ? 2 : 1, &s.error);
+    check(status == TG_CORRUPT && strstr(s.error.message, words), "forged: %s is refused: %s", what, s.error.message);
+    free(copies[0]);
+    free(copies[1]);
+    close_rank(&s);
+}
+
+static void refuses_forged(void)
+{
+    saved kept;
+    memset(&kept, 0, sizeof kept);
+    const rank_case what = {.world = 2, .tensors = lone, .options = {.algorithm = TG_SHARD}, .shape = GAUSSIAN};
+    run_ranks(&what, NULL, save_only, nothing_failed, &kept);
+    check_all("a small state is saved");
+    const uint32_t owner = kept.size[1] > kept.size[0]; /* the one that has a second residual */
+    const double nan = NAN;
+    const float huge = 3e38f;
+    forged(2, owner, &kept, "a bit that means nothing", 6, "\1", 1, 0, "mean nothing");
+    forged(2, owner, &kept, "an unknown algorithm", 5, "\7", 1, 0, "algorithm 7");
+    forged(2, owner, &kept, "a norm that is no number", TG_STATE_HEAD + 80, &nan, 8, 0, "statistics");
+    forged(2, owner, &kept, "a lack of second residuals", SECONDS_AT, "\0", 1, SECONDS_AT + 4 + 8, "lacks");
+    forged(1, owner, &kept, "a residual that cannot be added to others", SECONDS_AT + 4 + 20 + STATISTICS, &huge, 4, 0, "too large");
+    free(kept.data[0]);
+    free(kept.data[1]);
+}
+
 int main(void)
 {
     resumes(TG_GATHER, 3, 1);
@@ -260,5 +310,6 @@ int main(void)
     moves(TG_SHARD, 4, 2);
     moves(TG_SHARD, 2, 4);
     refuses();
+    refuses_forged();
     return finish();
 }

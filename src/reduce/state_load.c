@@ -1,0 +1,301 @@
+/* Saved states back into a reducer: by the walk that wrote them, first only to check, so that what is refused changes nothing. */
+#include "reduce/state.h"
+
+#include <float.h>
+#include <inttypes.h>
+#include <string.h>
+
+#include "base/fpenv.h"
+#include "base/status.h"
+
+typedef struct reading {
+    tg_reducer *reducer;
+    tg_cursor c;
+    bool apply;      /* off: only checks */
+    bool exact;      /* of this very rank, world and plan: everything is taken as it is */
+    bool first;      /* the first state replaces what is there, others are added */
+    float scale;     /* new world / old world */
+    uint32_t rank, world;
+    uint64_t begun;
+    size_t piece;    /* exact: pieces before this one have had their second residuals */
+    double *largest; /* not exact: what residuals could add up to, of all states so far */
+    bool odd_number; /* a statistic is not one */
+    tg_error *error;
+} reading;
+
+static uint64_t get64(tg_cursor *c)
+{
+    const uint8_t *p = tg_cursor_take(c, 8);
+    return p ? tg_load64(p) : 0;
+}
+
+/* Norms, ratios, seconds: none is negative. */
+static double get_double(reading *in)
+{
+    const uint64_t bits = get64(&in->c);
+    double v;
+    memcpy(&v, &bits, sizeof v);
+    in->odd_number |= !(v >= 0 && v - v == 0);
+    return v;
+}
+
+static tg_status short_state(const reading *in) { return tg_fail(in->error, TG_TRUNCATED, "the state of rank %u ends too early", in->rank); }
+
+/* Floats to `values`: in their place, or added; `factor` brings them to the new world. */
+static tg_status get_floats(reading *in, uint64_t count, bool replace, float factor, float *values)
+{
+    const uint8_t *wire = tg_cursor_take(&in->c, 4 * count);
+    const tg_kernels *k = in->reducer->kernels;
+    float block[TG_BLOCK], largest = 0;
+    if (!wire)
+        return short_state(in);
+    for (uint64_t first = 0; first < count; first += TG_BLOCK) {
+        const size_t n = tg_block_size(count, first);
+        k->load(TG_FLOAT32, wire + 4 * first, n, block);
+        if (k->first_nonfinite(block, n) < n)
+            return tg_fail(in->error, TG_CORRUPT, "the state of rank %u has a residual that is not finite", in->rank);
+        const float here = factor * tg_bits_float(k->max_magnitude(block, n));
+        largest = here > largest ? here : largest;
+        for (size_t i = 0; in->apply && i < n; i++)
+            values[first + i] = replace ? factor * block[i] : factor * block[i] + values[first + i];
+    }
+    if (in->exact)
+        return TG_OK;
+    *in->largest += (double)largest;
+    if (!(*in->largest <= FLT_MAX / 2)) /* the other half is for rounding */
+        return tg_fail(in->error, TG_CORRUPT, "the state of rank %u has residuals too large to be brought to a world of %u", in->rank,
+                       in->reducer->world);
+    return TG_OK;
+}
+
+static void get_stats(reading *in, tg_stats *stats)
+{
+    tg_stats s = {.steps = get64(&in->c), .bytes = get64(&in->c), .saturated = get64(&in->c), .dropped = get64(&in->c)};
+    s.gradient_norm = get_double(in);
+    s.residual_norm = get_double(in);
+    s.residual_peak = get_double(in);
+    s.residual_growth = get_double(in);
+    if (in->apply && in->first && stats)
+        *stats = s;
+}
+
+static void get_counters(reading *in)
+{
+    tg_reducer_stats s = in->reducer->stats;
+    uint64_t *const whole[] = {&s.applied,    &s.skipped,     &s.bytes_sent, &s.bytes_received, &s.frame_bytes, &s.float32_bytes,
+                               &s.ring_bytes, &s.dense_parts, &s.saturated,  &s.dropped};
+    double *const real[] = {&s.residual_norm,    &s.residual_growth, &s.encode_seconds,
+                            &s.exchange_seconds, &s.verify_seconds,  &s.decode_seconds};
+    for (size_t i = 0; i < sizeof whole / sizeof *whole; i++)
+        *whole[i] = get64(&in->c);
+    for (size_t i = 0; i < sizeof real / sizeof *real; i++)
+        *real[i] = get_double(in);
+    if (in->apply && in->first)
+        in->reducer->stats = s;
+}
+
+static tg_status get_head(reading *in)
+{
+    tg_reducer *r = in->reducer;
+    const uint8_t *start = tg_cursor_take(&in->c, 8);
+    if (!start || memcmp(start, tg_state_magic, sizeof tg_state_magic) != 0)
+        return tg_fail(in->error, TG_CORRUPT, "this is not a saved state of a reducer");
+    if (start[4] != TG_STATE_VERSION)
+        return tg_fail(in->error, TG_UNKNOWN_VERSION, "the state has version %u; tersegrad %s reads version %d", start[4], TG_VERSION_TEXT,
+                       TG_STATE_VERSION);
+    if ((start[5] != TG_GATHER && start[5] != TG_SHARD) || start[6] != 0 || start[7] != 0)
+        return tg_fail(in->error, TG_CORRUPT, "the state was made by algorithm %u, which is none, or has bits set that mean nothing", start[5]);
+    in->rank = tg_cursor_u32(&in->c);
+    in->world = tg_cursor_u32(&in->c);
+    in->begun = get64(&in->c);
+    const uint64_t chunk = get64(&in->c);
+    const uint32_t depth = tg_cursor_u32(&in->c), tensors = tg_cursor_u32(&in->c);
+    if (in->c.short_read || in->world == 0 || in->rank >= in->world)
+        return short_state(in);
+    if (tensors != r->tensor_count)
+        return tg_fail(in->error, TG_LAYOUT_MISMATCH, "the state has %u tensors and the reducer %zu", tensors, r->tensor_count);
+    if (in->rank % r->world != r->rank)
+        return tg_fail(in->error, TG_LAYOUT_MISMATCH, "rank %u of %u loads the states of ranks %u, %u, ..., and not that of rank %u", r->rank,
+                       r->world, r->rank, r->rank + r->world, in->rank);
+    in->exact = in->world == r->world && start[5] == (uint8_t)r->algorithm && chunk == r->options.chunk && depth == r->options.depth;
+    in->scale = (float)((double)r->world / (double)in->world);
+    get_counters(in);
+    return in->c.short_read ? short_state(in) : TG_OK;
+}
+
+static tg_status get_tensor(reading *in, size_t number)
+{
+    tg_reducer *r = in->reducer;
+    tg_reducing_tensor *t = &r->tensors[number];
+    uint8_t ours[TG_STATE_IDENTITY];
+    tg_state_identity(t, ours);
+    const uint8_t *theirs = tg_cursor_take(&in->c, TG_STATE_IDENTITY);
+    const size_t length = strlen(t->given.name);
+    const uint8_t *name = theirs ? tg_cursor_take(&in->c, tg_load32(theirs)) : NULL;
+    if (!name)
+        return short_state(in);
+    if (tg_load32(theirs) != length || memcmp(name, t->given.name, length) != 0)
+        return tg_fail(in->error, TG_LAYOUT_MISMATCH, "tensor %zu is '%.60s' in the reducer and '%.*s' in the state", number, t->given.name,
+                       (int)(tg_load32(theirs) < 60 ? tg_load32(theirs) : 60), (const char *)name);
+    if (memcmp(theirs, ours, TG_STATE_IDENTITY) != 0)
+        return tg_fail(in->error, TG_LAYOUT_MISMATCH, "tensor '%.60s' has another count, dtype, codec or feedback in the state", t->given.name);
+    tg_status status = TG_OK;
+    if (t->feedback) {
+        get_stats(in, &t->feedback->stats);
+        status = get_floats(in, t->given.count, in->first, in->scale, t->feedback->residual);
+        if (status == TG_OK && t->feedback->momentum)
+            status = get_floats(in, t->given.count, in->first, in->scale, t->feedback->momentum);
+    }
+    const uint64_t borders = get64(&in->c);
+    const uint8_t *wire = borders <= SIZE_MAX / 4 ? tg_cursor_take(&in->c, 4 * borders) : NULL;
+    if (status != TG_OK || !wire || in->c.short_read)
+        return status == TG_OK ? short_state(in) : status;
+    if (!in->exact)
+        return TG_OK;
+    if (borders != tg_state_borders(r, t))
+        return tg_fail(in->error, TG_CORRUPT, "the state of tensor '%.60s' has %" PRIu64 " borders", t->given.name, borders);
+    for (uint64_t i = 0; i < borders; i++) {
+        const uint32_t border = tg_load32(wire + 4 * i), place = (uint32_t)(i % ((uint64_t)r->world + 1));
+        if ((place == 0 && border != 0) || (place == r->world && border != t->given.count) || (place > 0 && border < tg_load32(wire + 4 * i - 4)))
+            return tg_fail(in->error, TG_CORRUPT, "the state of tensor '%.60s' has impossible borders", t->given.name);
+        if (in->apply)
+            t->borders[i] = border;
+    }
+    return TG_OK;
+}
+
+/* Second residuals come in the order of the pieces that they are of. */
+static bool is_next_second(const reading *in, uint32_t tensor, uint64_t first, uint64_t count)
+{
+    const tg_reducer *r = in->reducer;
+    if (in->piece == r->coded.piece_count)
+        return false;
+    const tg_piece *piece = &r->coded.pieces[in->piece];
+    return piece->tensor == tensor && piece->first == first && piece->count == count;
+}
+
+static void find_next_second(reading *in)
+{
+    const tg_reducer *r = in->reducer;
+    while (in->piece < r->coded.piece_count && !(r->second && r->second[in->piece]))
+        in->piece++;
+}
+
+/* A residual of second encodings: to its place, or, where parts have other owners now, to the tensor's own residual on this rank. It is of
+ * means, and so `world` times as large there. */
+static tg_status get_second(reading *in)
+{
+    tg_reducer *r = in->reducer;
+    const uint32_t tensor = tg_cursor_u32(&in->c);
+    const uint64_t first = get64(&in->c), count = get64(&in->c);
+    if (in->c.short_read)
+        return short_state(in);
+    if (tensor >= r->tensor_count || first > r->tensors[tensor].given.count || count > r->tensors[tensor].given.count - first)
+        return tg_fail(in->error, TG_CORRUPT, "the state has a part of a tensor that does not exist");
+    tg_feedback *home = NULL;
+    find_next_second(in);
+    if (in->exact && is_next_second(in, tensor, first, count))
+        home = r->second[in->piece++];
+    if (in->exact && !home)
+        return tg_fail(in->error, TG_CORRUPT, "the state has a part of tensor '%.60s' that this rank does not own", r->names[tensor]);
+    get_stats(in, home ? &home->stats : NULL);
+    if (home)
+        return get_floats(in, count, true, 1, home->residual);
+    tg_feedback *feedback = r->tensors[tensor].feedback;
+    if (!feedback)
+        return tg_fail(in->error, TG_CORRUPT, "the state has a residual of tensor '%.60s', which keeps none", r->names[tensor]);
+    return get_floats(in, count, false, in->scale * (float)in->world, feedback->residual + first);
+}
+
+static tg_status get_all(reading *in)
+{
+    tg_status status = get_head(in);
+    for (size_t i = 0; status == TG_OK && i < in->reducer->tensor_count; i++)
+        status = get_tensor(in, i);
+    const uint32_t seconds = tg_cursor_u32(&in->c);
+    for (uint32_t i = 0; status == TG_OK && i < seconds; i++)
+        status = get_second(in);
+    if (status == TG_OK && in->c.short_read)
+        return short_state(in);
+    find_next_second(in);
+    if (status == TG_OK && in->exact && in->piece < in->reducer->coded.piece_count)
+        return tg_fail(in->error, TG_CORRUPT, "the state of rank %u lacks residuals of parts that this rank owns", in->rank);
+    if (status == TG_OK && in->odd_number)
+        return tg_fail(in->error, TG_CORRUPT, "the state of rank %u has statistics that are negative or not finite", in->rank);
+    if (status == TG_OK && in->c.left > 0)
+        return tg_fail(in->error, TG_TRUNCATED, "the state of rank %u has %zu bytes too many", in->rank, in->c.left);
+    return status;
+}
+
+/* Rank r loads the states of ranks r, r + world, ... of the old world: each once, and in this order, on which sums depend. */
+static tg_status check_ranks(const tg_reducer *r, const reading *in, size_t number, size_t count)
+{
+    const uint64_t due = r->rank + (uint64_t)number * r->world, after = r->rank + (uint64_t)count * r->world;
+    if (in->rank != due)
+        return tg_fail(in->error, TG_LAYOUT_MISMATCH, "state %zu is that of rank %u, and that of rank %" PRIu64 " is due", number, in->rank, due);
+    if (after < in->world)
+        return tg_fail(in->error, TG_LAYOUT_MISMATCH, "the state of rank %" PRIu64 " of %u is missing: rank %u of %u loads those of ranks %u, %u, ...",
+                       after, in->world, r->rank, r->world, r->rank, r->rank + r->world);
+    return TG_OK;
+}
+
+static tg_status walk(tg_reducer *r, const tg_state *states, size_t count, bool apply, tg_error *error)
+{
+    uint32_t world = 0;
+    double largest = 0;
+    for (size_t i = 0; i < count; i++) {
+        if (!states[i].data || states[i].size < TG_STATE_HEAD + TG_STATE_DIGEST)
+            return tg_fail(error, TG_TRUNCATED, "state %zu has too few bytes to be one", i);
+        const size_t size = states[i].size - TG_STATE_DIGEST;
+        if (!apply && r->kernels->digest(states[i].data, size) != tg_load64((const uint8_t *)states[i].data + size))
+            return tg_fail(error, TG_CHECKSUM_MISMATCH, "state %zu was damaged", i);
+        reading in = {.reducer = r,
+                      .c = tg_cursor_over(states[i].data, size),
+                      .apply = apply,
+                      .first = i == 0,
+                      .largest = &largest,
+                      .error = error};
+        tg_status status = get_all(&in);
+        if (status == TG_OK)
+            status = check_ranks(r, &in, i, count);
+        if (status != TG_OK)
+            return status;
+        if (i > 0 && in.world != world)
+            return tg_fail(error, TG_LAYOUT_MISMATCH, "the states are of worlds of %u and %u ranks", world, in.world);
+        world = in.world;
+        if (apply)
+            r->begun = in.exact && count == 1 ? in.begun : 0;
+    }
+    return TG_OK;
+}
+
+static void forget(tg_reducer *r)
+{
+    for (size_t i = 0; i < r->tensor_count; i++)
+        tg_feedback_reset(r->tensors[i].feedback);
+    for (size_t i = 0; r->second && i < r->coded.piece_count; i++)
+        tg_feedback_reset(r->second[i]);
+    tg_borders_reset(r);
+    const tg_algorithm algorithm = r->stats.algorithm;
+    memset(&r->stats, 0, sizeof r->stats);
+    r->stats.algorithm = algorithm;
+    r->begun = 0;
+}
+
+tg_status tg_reducer_load(tg_reducer *reducer, const tg_state *states, size_t count, tg_error *error)
+{
+    if (!reducer || (!states && count > 0))
+        return tg_fail(error, TG_INVALID_ARGUMENT, "tg_reducer_load needs a reducer and states");
+    for (uint32_t i = 0; i < reducer->options.depth; i++)
+        if (reducer->reductions[i].active)
+            return tg_fail(error, TG_INVALID_ARGUMENT, "a reduction is under way: load between steps");
+    tg_fp_mode before = tg_fp_enter();
+    tg_status status = walk(reducer, states, count, false, error);
+    if (status == TG_OK) {
+        forget(reducer);
+        status = walk(reducer, states, count, true, error);
+        tg_reducer_greet(reducer);
+    }
+    tg_fp_leave(before);
+    return status == TG_OK ? tg_succeed(error) : status;
+}
