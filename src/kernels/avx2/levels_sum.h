@@ -5,7 +5,7 @@
  *   v_table_of(frame, width, radius, weight)
  *   v_look_up_row(table, width, bits, row)    for the codes of a row, of those that the words in bits hold
  *   ahead_of(frames, width)                   how far ahead to prefetch the sum, in bytes
- *   decode_otherwise(batch, set, n, weight, out)   a single frame that is not by_lookup() */
+ *   decode_otherwise(batch, set, n, weight, out)   a single frame that is neither by_lookup() nor by_bytes() */
 #ifndef TG_KERNELS_AVX2_LEVELS_SUM_H
 #define TG_KERNELS_AVX2_LEVELS_SUM_H
 
@@ -76,10 +76,83 @@ TG_INLINE void decode_run(const batch *b, unsigned frames, unsigned width, bool 
         decode_group(b, frames, width, set, weight, start, out);
 }
 
+/* ---- bytes: what a code adds is computed ---- */
+
+/* Whether a group's codes are bytes, of one bucket. */
+static bool by_bytes(const tg_levels_decoding *d) { return d->width == 8 && d->bucket >= TG_GROUP; }
+
+typedef struct byte_scale {
+    v_floats levels, unit, drop, most, least;
+} byte_scale;
+
+/* Codes above 2 * levels are limited by the radius as the last level is. */
+TG_INLINE v_floats value_of_byte(const byte_scale *s, bool lifted, v_ints code, v_floats weight)
+{
+    v_floats x = v_mul(v_sub(v_convert(code), s->levels), s->unit);
+    if (lifted)
+        x = v_mul(x, s->drop);
+    return v_mul(weight, v_max(s->least, v_min(s->most, x)));
+}
+
+TG_INLINE void decode_byte_rows(const batch *b, unsigned frames, const byte_scale scales[MOST], bool lifted, bool set, float weight,
+                                size_t start, float *out)
+{
+    const size_t ahead = ahead_of(frames, 8);
+    const v_floats factor = v_float(weight);
+    for (size_t at = start; at < start + TG_GROUP; at += 4 * TG_LANES) {
+        v_ints bits[MOST][PARTS];
+        TG_UNROLL
+        for (unsigned f = 0; f < frames; f++)
+            TG_UNROLL
+            for (unsigned part = 0; part < PARTS; part++)
+                bits[f][part] = v_load_bits(b->frames[f].packed + at + 4 * V_LANES * part);
+        TG_UNROLL
+        for (unsigned row = 0; row < 4; row++) {
+            if (!set)
+                tg_prefetch(out + at + TG_LANES * row, ahead);
+            TG_UNROLL
+            for (unsigned part = 0; part < PARTS; part++) {
+                float *to = out + at + TG_LANES * row + V_LANES * part;
+                v_floats sum = set ? factor : v_load(to);
+                TG_UNROLL
+                for (unsigned f = 0; f < frames; f++) {
+                    const v_ints code = row < 3 ? v_and(v_shift_right(bits[f][part], 8 * row), v_int(0xff)) : v_shift_right(bits[f][part], 24);
+                    const v_floats x = value_of_byte(&scales[f], lifted, code, factor);
+                    sum = set && f == 0 ? x : v_plus(sum, x);
+                }
+                v_store(to, sum);
+            }
+        }
+    }
+}
+
+TG_INLINE void decode_byte_run(const batch *b, unsigned frames, bool set, size_t n, float weight, float *out)
+{
+    for (size_t start = 0; start < n; start += TG_GROUP) {
+        byte_scale scales[MOST];
+        bool lifted = false;
+        TG_UNROLL
+        for (unsigned f = 0; f < frames; f++) {
+            const tg_quantiser q = tg_quantiser_from(b->frames[f].levels, 0, radius_at(b, f, start), false);
+            scales[f] = (byte_scale){.levels = v_float((float)q.levels), .unit = v_float(q.unit), .drop = v_float(q.drop),
+                                     .most = v_float(q.radius), .least = v_float(-q.radius)};
+            lifted = lifted || q.drop != 1;
+        }
+        if (lifted)
+            decode_byte_rows(b, frames, scales, true, set, weight, start, out);
+        else
+            decode_byte_rows(b, frames, scales, false, set, weight, start, out);
+    }
+}
+
+/* ---- all of it ---- */
+
 TG_INLINE void decode_alike(const batch *b, unsigned frames, bool set, size_t n, float weight, float *out)
 {
     const unsigned width = b->frames->width;
-    if (width == 4)
+    if (width == 8)
+        decode_byte_run(b, frames, set, n, weight, out);
+    else if (width == 4)
         decode_run(b, frames, 4, set, n, weight, out);
     else if (width == 2)
         decode_run(b, frames, 2, set, n, weight, out);
@@ -91,7 +164,7 @@ TG_INLINE void decode_alike(const batch *b, unsigned frames, bool set, size_t n,
 static unsigned alike(const tg_levels_decoding *d, size_t left)
 {
     size_t same = 0;
-    while (same < MOST && same < left && d[same].width == d->width && by_lookup(&d[same]))
+    while (same < MOST && same < left && d[same].width == d->width && (by_lookup(&d[same]) || by_bytes(&d[same])))
         same++;
     return same == 4 ? 4 : same >= 2 ? 2 : 1;
 }
@@ -102,7 +175,7 @@ TG_INLINE void decode_batch(const batch *b, bool set, size_t n, float weight, fl
         decode_alike(b, 4, set, n, weight, out);
     else if (b->count == 2)
         decode_alike(b, 2, set, n, weight, out);
-    else if (by_lookup(b->frames))
+    else if (by_lookup(b->frames) || by_bytes(b->frames))
         decode_alike(b, 1, set, n, weight, out);
     else
         decode_otherwise(b, set, n, weight, out);

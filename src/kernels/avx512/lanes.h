@@ -21,6 +21,7 @@ TG_INLINE v_floats v_convert(v_ints x) { return _mm512_cvtepi32_ps(x); }
 TG_INLINE v_ints v_int(int x) { return _mm512_set1_epi32(x); }
 TG_INLINE v_ints v_int16(short x) { return _mm512_set1_epi16(x); }
 TG_INLINE v_ints v_add(v_ints a, v_ints b) { return _mm512_add_epi32(a, b); }
+TG_INLINE v_ints v_and(v_ints a, v_ints b) { return _mm512_and_si512(a, b); }
 TG_INLINE v_ints v_xor(v_ints a, v_ints b) { return _mm512_xor_si512(a, b); }
 TG_INLINE v_ints v_mul_low(v_ints a, v_ints b) { return _mm512_mullo_epi32(a, b); }
 TG_INLINE v_ints v_add16(v_ints a, v_ints b) { return _mm512_add_epi16(a, b); }

@@ -43,38 +43,9 @@ TG_INLINE size_t ahead_of(unsigned frames, unsigned width)
 
 #include "kernels/avx2/levels_sum.h"
 
-TG_INLINE void decode_bytes(const batch *b, bool set, float weight, size_t start, float *out)
-{
-    const tg_levels_decoding *d = b->frames;
-    tg_quantiser q = tg_quantiser_from(d->levels, 0, radius_at(b, 0, start), false);
-    const v_floats unit = v_float(q.unit), drop = v_float(q.drop), most = v_float(q.radius), least = v_float(-q.radius);
-    const v_floats levels = v_float((float)d->levels), scale = v_float(weight);
-    const size_t ahead = tg_ahead();
-    for (size_t at = start; at < start + TG_GROUP; at += 64) {
-        v_ints bits = v_load_bits(d->packed + at);
-        TG_UNROLL
-        for (unsigned row = 0; row < 4; row++) {
-            float *to = out + at + row * 16;
-            v_ints code = row < 3 ? _mm512_and_si512(v_shift_right(bits, 8 * row), v_int(0xff)) : v_shift_right(bits, 24);
-            v_floats x = v_mul(v_mul(v_sub(v_convert(code), levels), unit), drop);
-            tg_prefetch(to, ahead);
-            x = v_mul(scale, v_max(least, v_min(most, x)));
-            v_store(to, set ? x : _mm512_add_ps(v_load(to), x));
-        }
-    }
-}
-
 static void decode_otherwise(const batch *b, bool set, size_t n, float weight, float *out)
 {
-    const tg_levels_decoding *d = b->frames;
-    if (d->width != 8 || d->bucket < TG_GROUP)
-        tg_avx2_decode_levels(d, 1, n, set, weight, out);
-    else if (set)
-        for (size_t start = 0; start < n; start += TG_GROUP)
-            decode_bytes(b, true, weight, start, out);
-    else
-        for (size_t start = 0; start < n; start += TG_GROUP)
-            decode_bytes(b, false, weight, start, out);
+    tg_avx2_decode_levels(b->frames, 1, n, set, weight, out);
 }
 
 void tg_avx512_decode_levels(const tg_levels_decoding *frames, size_t frame_count, size_t n, bool set, float weight, float *out)
