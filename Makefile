@@ -258,7 +258,7 @@ help:
 ##   make                build/tersegrad and build/libtersegrad.{so,a}
 ##   make demo           set up, then train with several codecs and show a table; DATA=DIR for data of your own
 ##   make check          set up, then run every test; ONLY="unit cli" picks groups
-##   make check-all      the same, with the full product of the laws instead of a seeded subset
+##   make check-all      the same, with the full product of the laws instead of a seeded subset, and messages beyond 2 GiB over MPI
 ##   make check-foreign  golden frames, unit tests and laws on aarch64 and big-endian s390x, under qemu-user
 ##   make bench          build/bench/reduce, which times whole reductions; bench/network runs it over shaped links
 ##   make fuzz           each fuzz target for FUZZ_SECONDS=60

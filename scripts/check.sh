@@ -45,6 +45,12 @@ groups_check() {
     group layering  bash           ""              script tests/layering.sh
     group runner    bash           ""              script tests/runner.sh
     group example   gcc            all             script tests/example.sh
+    [ "$LAWS" != --all ] || groups_large
+}
+
+# What takes too much memory to be run beside others without being asked.
+groups_large() {
+    group mpi-large gcc            "all release-ranks" script tests/mpi.sh large
 }
 
 # The laws one by one: in full they take long, and side by side they are done sooner.
@@ -211,6 +217,7 @@ choose() {
     groups_check
     groups_foreign
     groups_laws
+    groups_large
     group laws gcc release-laws programs build laws "$LAWS"
     case "$*" in
     --list) printf '%s\n' "${names[@]}" | sort -u; exit ;;

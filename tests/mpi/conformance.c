@@ -1,4 +1,4 @@
-/* The transports' suite under an MPI launcher: conformance MODULE SEGMENT [suite|reduce|die|abort|leave|again]. Rank 0 reports. */
+/* The transports' suite under an MPI launcher: conformance MODULE SEGMENT [suite|reduce|large|die|abort|leave|again]. Rank 0 reports. */
 #include "conformance.h"
 
 #include <inttypes.h>
@@ -29,6 +29,66 @@ static void gather(tg_transport *t, uint64_t mine, uint64_t *all)
     }
     all[tg_transport_rank(t)] = mine;
 }
+
+/* ---- messages beyond 2 GiB ---- */
+
+/* More than an int, an unsigned int's half and two segments hold; not a multiple of anything. */
+static const uint64_t large = (UINT64_C(1) << 31) + 1234567;
+
+static uint64_t word_of(uint64_t place, uint32_t sender) { return (place + 1) * UINT64_C(0x9e3779b97f4a7c15) ^ sender * UINT64_C(0xd1342543de82ef95); }
+
+static void fill(uint8_t *bytes, uint64_t size, uint32_t sender)
+{
+    for (uint64_t at = 0; at < size; at += 8) {
+        const uint64_t word = word_of(at, sender);
+        memcpy(bytes + at, &word, size - at < 8 ? size - at : 8);
+    }
+}
+
+static bool holds(const uint8_t *bytes, uint64_t size, uint32_t sender)
+{
+    for (uint64_t at = 0; at < size; at += 8) {
+        const uint64_t word = word_of(at, sender);
+        if (memcmp(bytes + at, &word, size - at < 8 ? size - at : 8) != 0)
+            return false;
+    }
+    return true;
+}
+
+/* One rank sends the next one a message of more than 2 GiB, and the others a byte; they take turns, so that every rank has sent one, and one
+ * buffer of each serves both ways. Returns whether what came here is what was sent. */
+static bool send_large(tg_transport *t, tg_error *error)
+{
+    const uint32_t world = tg_transport_world(t), rank = tg_transport_rank(t);
+    uint8_t *bytes = malloc(large), others[64] = {0}, one = 1;
+    bool well = bytes != NULL;
+    for (uint32_t sender = 0; well && sender < world; sender++) {
+        const uint32_t receiver = (sender + 1) % world;
+        const void *send[64];
+        size_t sizes[64], capacity[64], received[64];
+        void *receive[64];
+        for (uint32_t i = 0; i < world; i++) {
+            const bool out = rank == sender && i == receiver, in = rank == receiver && i == sender;
+            send[i] = out ? bytes : &one;
+            sizes[i] = out ? large : 1;
+            receive[i] = in ? bytes : &others[i];
+            capacity[i] = in ? large : 1;
+        }
+        if (rank == sender)
+            fill(bytes, large, sender);
+        else if (rank == receiver)
+            memset(bytes, 0, large);
+        tg_exchange e = {TG_ALL_TO_ALL, world, send, sizes, receive, capacity, received};
+        if (tg_transport_start(t, &e, error) != TG_OK || tg_transport_wait(t, &e, 0, error) != TG_OK)
+            well = false;
+        else if (rank == receiver)
+            well = received[sender] == large && holds(bytes, large, sender);
+    }
+    free(bytes);
+    return well;
+}
+
+/* ---- what to do ---- */
 
 int main(int argc, char **argv)
 {
@@ -62,7 +122,17 @@ int main(int argc, char **argv)
             fprintf(stderr, "rank %u: %s\n", rank, error.message);
         return !refused;
     }
-    if (strcmp(what, "reduce") == 0) {
+    if (strcmp(what, "large") == 0) {
+        error.message[0] = '\0';
+        const bool well = send_large(t, &error);
+        if (!well)
+            fprintf(stderr, "rank %u: what came is not what was sent %s\n", rank, error.message);
+        gather(t, well, all);
+        for (uint32_t i = 0; i < world; i++)
+            status |= !all[i];
+        if (rank == 0 && status == 0)
+            printf("%" PRIu64 " bytes from each rank to the next\n", large);
+    } else if (strcmp(what, "reduce") == 0) {
         const uint64_t digest = reduce_over(t, "cpu", &error);
         if (error.message[0])
             fprintf(stderr, "rank %u: %s\n", rank, error.message);
