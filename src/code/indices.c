@@ -30,6 +30,7 @@ static size_t count_blocks(size_t m)
 enum { MOST_KEPT = 40 * TG_RICE_BLOCK };
 
 typedef struct segment_gaps {
+    const tg_gaps_engine *engine;
     const uint32_t *indices;
     size_t m;
     uint32_t base;
@@ -37,28 +38,31 @@ typedef struct segment_gaps {
     uint32_t of[MOST_KEPT];
 } segment_gaps;
 
-static void gaps_open(segment_gaps *s, const uint32_t *indices, size_t m, uint32_t base)
+static void gaps_open(segment_gaps *s, const uint32_t *indices, size_t m, uint32_t base, const tg_gaps_engine *engine)
 {
+    s->engine = engine;
     s->indices = indices;
     s->m = m;
     s->base = base;
     s->kept = m <= MOST_KEPT;
 }
 
-/* The block that starts at place j, of r gaps. */
-static const uint32_t *gaps_at(segment_gaps *s, size_t j, unsigned *r)
+/* Gaps of the block that starts at place j, the index before it, and where its gaps are kept. */
+static unsigned size_at(const segment_gaps *s, size_t j)
 {
-    uint32_t *gaps = s->kept ? s->of + j : s->of;
-    *r = tg_gaps_take(s->indices, s->m, s->base, j, gaps);
-    return gaps;
+    return s->m - j < TG_RICE_BLOCK ? (unsigned)(s->m - j) : TG_RICE_BLOCK;
 }
 
-static const uint32_t *gaps_again(segment_gaps *s, size_t j, unsigned *r)
+static uint32_t before(const segment_gaps *s, size_t j) { return j == 0 ? s->base - 1 : s->indices[j - 1]; }
+
+static uint32_t *place_of(segment_gaps *s, size_t j) { return s->kept ? s->of + j : s->of; }
+
+static const uint32_t *gaps_again(segment_gaps *s, size_t j)
 {
+    uint32_t *gaps = place_of(s, j);
     if (!s->kept)
-        return gaps_at(s, j, r);
-    *r = s->m - j < TG_RICE_BLOCK ? (unsigned)(s->m - j) : TG_RICE_BLOCK;
-    return s->of + j;
+        tg_gaps_take(s->indices + j, size_at(s, j), before(s, j), gaps);
+    return gaps;
 }
 
 static uint64_t bytes_of(uint64_t bits) { return (bits + 7) / 8; }
@@ -66,11 +70,8 @@ static uint64_t bytes_of(uint64_t bits) { return (bits + 7) / 8; }
 static uint64_t elias_bytes(segment_gaps *s)
 {
     uint64_t bits = 0;
-    unsigned r;
-    for (size_t j = 0; j < s->m; j += TG_RICE_BLOCK) {
-        const uint32_t *gaps = gaps_again(s, j, &r);
-        bits += tg_gaps_omega_bits(gaps, r);
-    }
+    for (size_t j = 0; j < s->m; j += TG_RICE_BLOCK)
+        bits += tg_gaps_omega_bits(gaps_again(s, j), size_at(s, j));
     return bytes_of(bits);
 }
 
@@ -84,16 +85,13 @@ typedef struct index_costs {
 static index_costs weigh_modes(segment_gaps *s, uint8_t *parameters)
 {
     uint64_t low_bytes = 0, quotient_bits = 0, elias_least = 0;
-    unsigned r;
     for (size_t j = 0; j < s->m; j += TG_RICE_BLOCK) {
-        const uint32_t *gaps = gaps_at(s, j, &r);
-        const uint64_t sum = (uint64_t)(s->indices[j + r - 1] - s->indices[j]) - (r - 1) + gaps[0];
-        uint64_t bits;
-        const unsigned parameter = tg_rice_choose(gaps, r, sum, &bits);
-        parameters[j / TG_RICE_BLOCK] = (uint8_t)parameter;
-        low_bytes += tg_rice_low_size(r, parameter);
-        quotient_bits += bits;
-        elias_least += tg_gaps_omega_least(gaps, r);
+        const unsigned r = size_at(s, j);
+        const tg_gaps_costs costs = tg_gaps_weigh(s->engine, s->indices + j, r, before(s, j), place_of(s, j));
+        parameters[j / TG_RICE_BLOCK] = (uint8_t)costs.parameter;
+        low_bytes += tg_rice_low_size(r, costs.parameter);
+        quotient_bits += costs.quotient_bits;
+        elias_least += costs.omega_least;
     }
     const uint64_t quotients_at = count_blocks(s->m) + low_bytes, rice = quotients_at + bytes_of(quotient_bits);
     const uint64_t least = bytes_of(elias_least);
@@ -104,10 +102,9 @@ static uint8_t *write_rice(segment_gaps *s, size_t quotients_at, uint8_t *out)
 {
     uint8_t *low = out + count_blocks(s->m);
     tg_bit_writer quotients = tg_bit_writer_at(out + quotients_at);
-    unsigned r;
     for (size_t j = 0; j < s->m; j += TG_RICE_BLOCK) {
-        const uint32_t *gaps = gaps_again(s, j, &r);
-        low = tg_rice_write(gaps, r, out[j / TG_RICE_BLOCK], low, &quotients);
+        const bool may_spill = s->m - j >= TG_RICE_BLOCK + TG_GAPS_SPILL;
+        low = tg_rice_write(may_spill ? s->engine : NULL, gaps_again(s, j), size_at(s, j), out[j / TG_RICE_BLOCK], low, &quotients);
     }
     return tg_bits_finish(&quotients);
 }
@@ -134,13 +131,13 @@ static uint8_t *write_bitmap(const uint32_t *indices, size_t m, uint32_t base, u
 }
 
 uint8_t *tg_index_write(const uint32_t *indices, size_t m, uint32_t base, uint32_t length, uint8_t *out,
-                        unsigned *mode)
+                        unsigned *mode, const tg_gaps_engine *engine)
 {
     *mode = TG_INDEX_RICE;
     if (m == 0)
         return out;
     segment_gaps gaps;
-    gaps_open(&gaps, indices, m, base);
+    gaps_open(&gaps, indices, m, base, engine);
     /* The parameters fit any mode's bytes: there are no more of them than a bitmap has bytes. */
     const index_costs costs = weigh_modes(&gaps, out);
     const uint64_t bitmap = tg_index_bound(length);
@@ -186,9 +183,11 @@ static bool open_bitmap(tg_index_reader *reader, const uint8_t *in, size_t size)
     return listed == reader->count;
 }
 
-bool tg_index_open(tg_index_reader *reader, unsigned mode, const uint8_t *in, size_t size, size_t m, uint32_t length)
+bool tg_index_open(tg_index_reader *reader, unsigned mode, const uint8_t *in, size_t size, size_t m, uint32_t length,
+                   const tg_gaps_engine *engine)
 {
-    memset(reader, 0, sizeof *reader);
+    memset(reader, 0, offsetof(tg_index_reader, block));
+    reader->engine = engine;
     reader->mode = mode;
     reader->count = m;
     reader->length = length;
@@ -229,7 +228,7 @@ static bool read_rice_block(tg_index_reader *reader)
     const unsigned parameter = reader->parameters[reader->decoded / TG_RICE_BLOCK];
     const uint8_t *low = reader->low_bits;
     reader->low_bits += tg_rice_low_size(reader->block_size, parameter);
-    return tg_rice_read(low, reader->block_size, parameter, &reader->bits, reader->length, &reader->following, reader->block);
+    return tg_rice_read(reader->engine, low, reader->block_size, parameter, &reader->bits, reader->length, &reader->following, reader->block);
 }
 
 static bool read_elias_block(tg_index_reader *reader)

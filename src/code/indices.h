@@ -16,12 +16,14 @@ unsigned tg_segment_log(uint64_t count, uint64_t selected);
 size_t tg_index_bound(size_t length);
 
 /* Writes the m increasing positions indices[j] - base, all below length, in the smallest mode; returns the end. Uses no
- * more than tg_index_bound(length) bytes at `out`. Without positions: mode 0 and no bytes. */
+ * more than tg_index_bound(length) bytes at `out`. Without positions: mode 0 and no bytes. `engine` may be NULL; it makes no difference to
+ * the bytes. */
 uint8_t *tg_index_write(const uint32_t *indices, size_t m, uint32_t base, uint32_t length, uint8_t *out,
-                        unsigned *mode);
+                        unsigned *mode, const tg_gaps_engine *engine);
 
 /* Reads one segment's stream, which may hold anything, piece by piece. */
 typedef struct tg_index_reader {
+    const tg_gaps_engine *engine;
     unsigned mode;
     bool broken;
     uint32_t length;           /* of the segment */
@@ -32,12 +34,13 @@ typedef struct tg_index_reader {
     tg_bit_reader bits;        /* Rice: the quotients; Elias, bitmap: everything */
     const uint8_t *parameters; /* Rice: of each block */
     const uint8_t *low_bits;   /* Rice: of the next block */
-    uint32_t block[TG_RICE_BLOCK]; /* the last decoded positions */
     unsigned block_size;
+    uint32_t block[TG_RICE_BLOCK]; /* the last decoded positions */
 } tg_index_reader;
 
-/* `size` bytes at `in` are to hold m positions below length. False when they cannot. */
-bool tg_index_open(tg_index_reader *reader, unsigned mode, const uint8_t *in, size_t size, size_t m, uint32_t length);
+/* `size` bytes at `in` are to hold m positions below length. False when they cannot. The engine may be NULL. */
+bool tg_index_open(tg_index_reader *reader, unsigned mode, const uint8_t *in, size_t size, size_t m, uint32_t length,
+                   const tg_gaps_engine *engine);
 
 /* Delivers the next positions that are below `limit`, at most `room` of them, and their number in *got. Positions at or
  * above the limit stay for a later call. False when the stream breaks a rule: then the positions are of no use. */

@@ -25,18 +25,15 @@ static inline void store(uint32_t *p, quad q) { memcpy(p, &q, sizeof q); }
 
 static inline uint64_t total(quad q) { return (uint64_t)q[0] + q[1] + q[2] + q[3]; }
 
-unsigned tg_gaps_take(const uint32_t *indices, size_t m, uint32_t base, size_t j, uint32_t *gaps)
+void tg_gaps_take(const uint32_t *indices, unsigned r, uint32_t before, uint32_t *gaps)
 {
-    const uint32_t *at = indices + j;
-    const unsigned r = m - j < TG_RICE_BLOCK ? (unsigned)(m - j) : TG_RICE_BLOCK;
     unsigned i = 1;
-    gaps[0] = j == 0 ? at[0] - base : at[0] - at[-1] - 1;
+    gaps[0] = indices[0] - before - 1;
     for (; i + QUAD <= r; i += QUAD)
-        store(gaps + i, load(at + i) - load(at + i - 1) - 1);
+        store(gaps + i, load(indices + i) - load(indices + i - 1) - 1);
     for (; i < r; i++)
-        gaps[i] = at[i] - at[i - 1] - 1;
+        gaps[i] = indices[i] - indices[i - 1] - 1;
     memset(gaps + r, 0, (TG_RICE_BLOCK - r) * sizeof *gaps);
-    return r;
 }
 
 /* ---- costs ---- */
@@ -123,6 +120,16 @@ uint64_t tg_gaps_omega_least(const uint32_t *gaps, unsigned r)
     return r + 2 * total(-two) + 3 * total(-four) + 5 * total(-more);
 }
 
+tg_gaps_costs tg_gaps_weigh(const tg_gaps_engine *engine, const uint32_t *indices, unsigned r, uint32_t before, uint32_t *gaps)
+{
+    if (engine && r == TG_RICE_BLOCK)
+        return engine->weigh(indices, before, gaps);
+    tg_gaps_take(indices, r, before, gaps);
+    tg_gaps_costs costs = {.omega_least = tg_gaps_omega_least(gaps, r)};
+    costs.parameter = tg_rice_choose(gaps, r, (uint32_t)(indices[r - 1] - before - r), &costs.quotient_bits);
+    return costs;
+}
+
 /* ---- writing ---- */
 
 static void pack_block(const uint32_t *gaps, unsigned parameter, uint8_t *out)
@@ -189,8 +196,13 @@ static void put_quotients(tg_bit_writer *w, const uint32_t *gaps, unsigned r, un
     *w = (tg_bit_writer){.out = out, .pending = pending, .pending_count = (unsigned)used};
 }
 
-uint8_t *tg_rice_write(const uint32_t *gaps, unsigned r, unsigned parameter, uint8_t *out, tg_bit_writer *quotients)
+uint8_t *tg_rice_write(const tg_gaps_engine *engine, const uint32_t *gaps, unsigned r, unsigned parameter, uint8_t *out,
+                       tg_bit_writer *quotients)
 {
+    if (engine) {
+        engine->write(gaps, parameter, out, quotients);
+        return out + tg_rice_low_size(r, parameter);
+    }
     put_quotients(quotients, gaps, r, parameter);
     if (r < TG_RICE_BLOCK)
         return pack_short(gaps, r, parameter, out);
@@ -247,9 +259,11 @@ static inline uint64_t word_at(const tg_bit_reader *r, uint64_t byte)
     return word;
 }
 
-bool tg_rice_read(const uint8_t *low_bits, unsigned r, unsigned parameter, tg_bit_reader *quotients, uint32_t length,
-                  uint64_t *following, uint32_t *positions)
+bool tg_rice_read(const tg_gaps_engine *engine, const uint8_t *low_bits, unsigned r, unsigned parameter, tg_bit_reader *quotients,
+                  uint32_t length, uint64_t *following, uint32_t *positions)
 {
+    if (engine && r == TG_RICE_BLOCK && engine->read(low_bits, parameter, quotients, length, following, positions))
+        return true;
     uint32_t low[TG_RICE_BLOCK];
     if (r == TG_RICE_BLOCK)
         unpack_block(low_bits, parameter, low);

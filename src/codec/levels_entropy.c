@@ -130,7 +130,7 @@ static uint8_t *write_sparse(tg_job *job, const tg_levels_shape *shape, const wo
                              uint8_t *out)
 {
     const unsigned low = tg_code_split_of(listed_values(shape)).low;
-    uint8_t *at = tg_positions_write(work->indices, work->listed, shape->count, out);
+    uint8_t *at = tg_positions_write(work->indices, work->listed, shape->count, out, job->kernels->gaps);
     if (work->listed == 0)
         return at;
     uint8_t *directory = tg_entropy_head_write(plan, at);

@@ -6,7 +6,7 @@ bool tg_listed_open(tg_listed_levels *r, const tg_kernels *kernels, tg_cursor *c
 {
     r->levels = levels;
     r->ahead_at = r->ahead_count = 0;
-    if (!tg_positions_open(&r->positions, c, count))
+    if (!tg_positions_open(&r->positions, c, count, kernels->gaps))
         return false;
     const uint64_t n = r->positions.listed;
     return n == 0 ? c->left == 0 : tg_entropy_codes_open(&r->codes, kernels, c, n, 2 * levels);

@@ -82,7 +82,6 @@ static void prune(const tg_onepass *o, tg_sieve *sieve, uint32_t *scratch)
                                                      tg_onepass_losers(o), list->indices, list->values);
     sieve->lowest = cut.above;
     list->least = cut.above + 1;
-    sieve->pruned = true;
 }
 
 /* Sifts values that lie in memory; false where one is not finite. */
@@ -124,6 +123,16 @@ typedef struct collection {
     atomic_bool nonfinite;
 } collection;
 
+/* Once. The list may have been pruned, and want more by now. */
+static void pass_limit(const tg_onepass *o, tg_sieve *sieve)
+{
+    if (sieve->before_limit != SIZE_MAX)
+        return;
+    sieve->before_limit = sieve->list.count;
+    if (sieve->list.least == o->least)
+        sieve->list.least++;
+}
+
 static void collect_range(void *of, size_t part)
 {
     collection *c = of;
@@ -133,12 +142,17 @@ static void collect_range(void *of, size_t part)
     const uint64_t end = tg_range_end(&o->ranges, part);
     sieve->list.least = sieve->lowest = o->least;
     sieve->list.share = (float)o->reach / (float)o->source.count;
-    sieve->pruned = false;
+    sieve->before_limit = SIZE_MAX;
     sieve->dropped = 0;
     for (uint64_t first = tg_range_first(&o->ranges, part); first < end && !atomic_load_explicit(&c->nonfinite, memory_order_relaxed);
-         first += TG_BLOCK)
+         first += TG_BLOCK) {
+        if (first >= o->limit)
+            pass_limit(o, sieve);
         if (!sift_block(o, sieve, first, tg_block_size(end, first), &scratch))
             atomic_store(&c->nonfinite, true);
+    }
+    if (sieve->before_limit == SIZE_MAX)
+        sieve->before_limit = sieve->list.count;
 }
 
 /* Collects from a threshold on. False where a value is not finite. */
@@ -193,8 +207,17 @@ static uint32_t complete_from(const tg_onepass *o)
     return key;
 }
 
-/* A list that was pruned has that many by itself. */
-static bool holds_reach(const tg_onepass *o) { return o->least == 0 || tg_listed(o) >= o->reach; }
+/* Whether the lists have the `reach` largest of the vector. A list that was pruned has that many by itself; and what was left out from the
+ * limit on comes after that many. */
+static bool holds_reach(const tg_onepass *o)
+{
+    uint64_t before_limit = 0;
+    for (size_t i = 0; i < o->ranges.parts; i++)
+        before_limit += o->sieves[i].before_limit;
+    if (o->limit < o->source.count)
+        return before_limit >= o->reach;
+    return o->least == 0 || tg_listed(o) >= o->reach;
+}
 
 /* Elements with at least this key. Below the candidates there are too many, or it is not known. */
 static uint64_t count_list(void *data, uint32_t key)
@@ -232,6 +255,7 @@ tg_status tg_onepass_select(tg_onepass *o, const tg_guesses *guesses)
 {
     o->source = o->selection->job->source;
     for (int attempt = 0;; attempt++) {
+        o->limit = o->source.count;
         if (!collect(o, attempt < 2 ? tg_pilot_key(o, guesses, attempt > 0) : 0)) {
             tg_parallel(o->selection->job->pool, o->ranges.parts, undo, o);
             return TG_NONFINITE;

@@ -17,7 +17,7 @@ typedef enum tg_residual_state {
 typedef struct tg_sieve {
     tg_candidates list;
     uint32_t lowest;    /* no key in the list is below this one */
-    bool pruned;
+    size_t before_limit; /* of the list, how many lie before the pass's limit */
     uint64_t committed; /* elements of the range before this one have their residual written */
     uint64_t dropped;
     size_t below;       /* of the list, whose key is below the one that is looked for */
@@ -30,6 +30,7 @@ typedef struct tg_onepass {
     tg_sieve *sieves;    /* one for each range */
     tg_cut cut;          /* in the end: which of all lists are selected */
     uint32_t least;      /* the threshold of the collection */
+    uint64_t limit;      /* from this element on, a key that equals the threshold does not do: enough others come first */
     uint64_t reach;      /* the lists together must contain the so many largest */
     tg_residual_state residual;
     uint32_t *pilot;     /* tg_pilot_size elements */
@@ -64,7 +65,8 @@ uint64_t tg_listed(const tg_onepass *onepass);
 
 /* pilot.c: the threshold to collect from. The key that about `reach` elements of the vector have or exceed, lowered by what chance can
  * do to a sample, so that with near certainty at least as many do, and o->high likewise too high; or a guess that is nearly
- * certain to be taken. `wider` allows for more than chance. 0 if it cannot be told. */
+ * certain to be taken. `wider` allows for more than chance. 0 if it cannot be told. Sets o->limit too, short of the vector's end where so many
+ * keys are equal that a part of it has enough of them. */
 uint32_t tg_pilot_key(tg_onepass *onepass, const tg_guesses *guesses, bool wider);
 
 #endif

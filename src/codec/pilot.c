@@ -7,7 +7,7 @@
 #include "codec/nth.h"
 #include "codec/onepass.h"
 
-enum { RUN = 16, RUNS = 2048, SHARE = 16, BATCH = 32 };
+enum { RUN = 16, RUNS = 2048, SHARE = 16, BATCH = 32, LEAST_RUNS = 128 /* worth waking a thread for */ };
 /* Standard deviations that the threshold is set too low by: one step in a thousand has to be collected twice. */
 static const double caution = 3.2;
 
@@ -17,24 +17,40 @@ size_t tg_pilot_size(uint64_t count)
     return RUN * (size_t)(runs < RUNS ? runs : RUNS);
 }
 
-static void fill(tg_onepass *o, float *sample, size_t runs)
+typedef struct filling {
+    const tg_onepass *onepass;
+    float *sample;
+    size_t runs, runs_each;
+} filling;
+
+static void fill_part(void *of, size_t which)
 {
-    const uint64_t part = o->source.count / runs, places = (part - RUN) / RUN + 1;
-    tg_source_block *block = &o->selection->scratch->block;
-    for (size_t run = 0; run < runs; run += BATCH) {
+    const filling *f = of;
+    const tg_source *source = &f->onepass->source;
+    const size_t end = (which + 1) * f->runs_each < f->runs ? (which + 1) * f->runs_each : f->runs;
+    const uint64_t part = source->count / f->runs, places = (part - RUN) / RUN + 1;
+    tg_source_block block;
+    for (size_t run = which * f->runs_each; run < end; run += BATCH) {
         uint64_t starts[BATCH];
-        const size_t here = runs - run < BATCH ? runs - run : BATCH;
+        const size_t here = end - run < BATCH ? end - run : BATCH;
         for (size_t i = 0; i < here; i++) {
             /* A hash, not a stride: a vector may repeat itself. */
             const uint64_t draw = (run + i) * UINT64_C(0x9e3779b97f4a7c15) >> 32;
             starts[i] = (run + i) * part + (draw * places >> 32) * RUN;
-            tg_source_prefetch(&o->source, starts[i]);
+            tg_source_prefetch(source, starts[i]);
         }
         for (size_t i = 0; i < here; i++) {
-            (void)tg_source_read(&o->source, o->selection->job->kernels, starts[i], RUN, block);
-            memcpy(sample + (run + i) * RUN, block->u, RUN * sizeof(float));
+            (void)tg_source_read(source, f->onepass->selection->job->kernels, starts[i], RUN, &block);
+            memcpy(f->sample + (run + i) * RUN, block.u, RUN * sizeof(float));
         }
     }
+}
+
+/* What takes time is waiting for memory, so all threads ask. */
+static void fill(const tg_onepass *o, float *sample, size_t runs)
+{
+    const filling f = {o, sample, runs, o->ranges.parts > 1 ? LEAST_RUNS : runs};
+    tg_parallel(o->selection->job->pool, (runs + f.runs_each - 1) / f.runs_each, fill_part, (void *)&f);
 }
 
 /* How many of the sample have at least a key, and the standard deviation of that number, by how much the runs differ: neighbours are
@@ -43,13 +59,19 @@ typedef struct estimate {
     double count, deviation;
 } estimate;
 
+static uint32_t count_in_run(const float *run, uint32_t key)
+{
+    uint32_t here = 0;
+    for (size_t i = 0; i < RUN; i++)
+        here += (tg_float_bits(run[i]) & TG_MAGNITUDE_MASK) >= key;
+    return here;
+}
+
 static estimate count_from(const float *sample, size_t runs, uint32_t key)
 {
     uint64_t sum = 0, squares = 0;
     for (size_t run = 0; run < runs; run++) {
-        uint32_t here = 0;
-        for (size_t i = 0; i < RUN; i++)
-            here += (tg_float_bits(sample[run * RUN + i]) & TG_MAGNITUDE_MASK) >= key;
+        const uint32_t here = count_in_run(sample + run * RUN, key);
         sum += here;
         squares += here * here;
     }
@@ -62,6 +84,16 @@ static uint32_t key_at(const float *sample, size_t n, double rank, tg_selection 
     if (rank > (double)n)
         return 0;
     return tg_nth_of_array(sample, n, rank < 1 ? 1 : (uint64_t)rank, (tg_band){0, TG_INFINITY_BITS}, s->scratch->keys, TG_BLOCK).above;
+}
+
+/* So many of the sample have at least a key in its first runs: how many runs that takes. */
+static size_t runs_with(const float *sample, size_t runs, uint32_t key, double wanted)
+{
+    uint64_t here = 0;
+    size_t run = 0;
+    for (; run < runs && (double)here < wanted; run++)
+        here += count_in_run(sample + run * RUN, key);
+    return run;
 }
 
 uint32_t tg_pilot_key(tg_onepass *o, const tg_guesses *guesses, bool wider)
@@ -92,6 +124,10 @@ uint32_t tg_pilot_key(tg_onepass *o, const tg_guesses *guesses, bool wider)
         margin = wider ? 2 * clustered + rank / 8 : clustered;
         key = key_at(sample, n, rank + margin, s);
     }
+    /* Where the sample has enough well before its end, many keys are equal, and of those the first are selected. */
+    const size_t enough = runs_with(sample, runs, key, rank + 2 * margin);
+    if (!wider && enough < runs / 4 * 3)
+        o->limit = (enough * (o->source.count / runs) / TG_BLOCK + 1) * TG_BLOCK;
     if (rank > margin + 1)
         o->high = key_at(sample, n, rank - margin, s) + 1;
     return key;

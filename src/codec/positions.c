@@ -12,9 +12,9 @@ size_t tg_positions_bound(uint64_t count, uint64_t most)
     return (size_t)(HEAD + segments_of(count, tg_segment_log(count, most)) * (ENTRY + 1) + count / 8);
 }
 
-tg_positions_writer tg_positions_begin(uint64_t count, uint64_t listed, uint8_t *out)
+tg_positions_writer tg_positions_begin(uint64_t count, uint64_t listed, uint8_t *out, const tg_gaps_engine *engine)
 {
-    tg_positions_writer w = {.count = count, .log = tg_segment_log(count, listed), .entry = out + HEAD};
+    tg_positions_writer w = {.engine = engine, .count = count, .log = tg_segment_log(count, listed), .entry = out + HEAD};
     tg_store32(out, (uint32_t)listed);
     tg_store32(out + 4, w.log);
     w.at = w.entry + ENTRY * segments_of(count, w.log);
@@ -31,7 +31,7 @@ void tg_positions_put(tg_positions_writer *w, const uint32_t *indices, size_t m)
 {
     const uint64_t limit = tg_positions_limit(w);
     unsigned mode;
-    uint8_t *end = tg_index_write(indices, m, (uint32_t)w->next, (uint32_t)(limit - w->next), w->at, &mode);
+    uint8_t *end = tg_index_write(indices, m, (uint32_t)w->next, (uint32_t)(limit - w->next), w->at, &mode, w->engine);
     tg_store32(w->entry, (uint32_t)m);
     tg_store32(w->entry + 4, mode << 30 | (uint32_t)(end - w->at));
     w->entry += ENTRY;
@@ -48,9 +48,10 @@ tg_positions_writer tg_positions_from(const tg_positions_writer *begun, uint64_t
     return w;
 }
 
-uint8_t *tg_positions_write(const uint32_t *indices, size_t listed, uint64_t count, uint8_t *out)
+uint8_t *tg_positions_write(const uint32_t *indices, size_t listed, uint64_t count, uint8_t *out,
+                            const tg_gaps_engine *engine)
 {
-    tg_positions_writer w = tg_positions_begin(count, listed, out);
+    tg_positions_writer w = tg_positions_begin(count, listed, out, engine);
     for (size_t done = 0; w.next < count;) {
         const uint64_t limit = tg_positions_limit(&w);
         size_t m = 0;
@@ -83,13 +84,13 @@ static bool take_directory(tg_positions_reader *r, tg_cursor *c)
     return listed == r->listed && r->stream;
 }
 
-bool tg_positions_open(tg_positions_reader *r, tg_cursor *c, uint64_t count)
+bool tg_positions_open(tg_positions_reader *r, tg_cursor *c, uint64_t count, const tg_gaps_engine *engine)
 {
     const uint64_t listed = tg_cursor_u32(c);
     const uint32_t log = tg_cursor_u32(c); /* in the low byte; the rest is zero */
     if (c->short_read || log < 12 || log > 30 || listed > count)
         return false;
-    *r = (tg_positions_reader){.count = count, .segment = UINT64_C(1) << log, .listed = listed};
+    *r = (tg_positions_reader){.engine = engine, .count = count, .segment = UINT64_C(1) << log, .listed = listed};
     return take_directory(r, c);
 }
 
@@ -104,7 +105,7 @@ static bool next_segment(tg_positions_reader *r)
     r->stream += size;
     r->segment_end = r->position + length;
     r->any_open = true;
-    return tg_index_open(&r->indices, stream >> 30, bytes, size, m, (uint32_t)length);
+    return tg_index_open(&r->indices, stream >> 30, bytes, size, m, (uint32_t)length, r->engine);
 }
 
 bool tg_positions_within(tg_positions_reader *r, size_t n, size_t *here, uint32_t *base, uint32_t *limit)

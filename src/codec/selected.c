@@ -222,7 +222,8 @@ static uint8_t *write_levels(writing *w)
 
 void tg_selected_write(tg_job *job, const tg_selected *list)
 {
-    writing w = {.job = job, .list = list, .begun = tg_positions_begin(job->source.count, list->cut.taken, job->payload)};
+    writing w = {.job = job, .list = list};
+    w.begun = tg_positions_begin(job->source.count, list->cut.taken, job->payload, job->kernels->gaps);
     divide(&w);
     share_out_ties(&w);
     tg_parallel(job->pool, w.portions, write_indices, &w);

@@ -12,7 +12,7 @@ bool tg_sparse_open(tg_reader *reader, const tg_payload *payload)
     reader->walk = true;
     reader->step = TG_SPARSE_STEP;
     *r = (tg_sparse_reader){.values = tg_spec_values(payload->spec)};
-    if (!tg_positions_open(&r->positions, &c, payload->count))
+    if (!tg_positions_open(&r->positions, &c, payload->count, reader->kernels->gaps))
         return false;
     reader->grain = r->positions.segment;
     const uint64_t selected = r->positions.listed;

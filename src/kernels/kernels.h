@@ -5,6 +5,7 @@
 
 #include <stdbool.h>
 
+#include "base/gaps.h"
 #include "base/random.h"
 #include "base/rans.h"
 #include "tersegrad.h"
@@ -182,8 +183,9 @@ typedef struct tg_kernels {
     size_t (*winnow)(const uint32_t *indices, const float *values, size_t n, uint32_t above, uint64_t *ties, float *residual,
                      uint32_t *kept_indices, float *kept_values);
 
-    /* For the entropy coder; NULL where there is nothing faster than its own loop. */
+    /* For the coders of levels and of indices; NULL where there is nothing faster than their own loops. */
     const tg_rans_engine *rans;
+    const tg_gaps_engine *gaps;
 } tg_kernels;
 
 extern const tg_kernels tg_kernels_scalar;

@@ -19,10 +19,22 @@ typedef enum pattern {
     FEW_VALUES,  /* eight different magnitudes: ties everywhere */
     PERIODIC,    /* large only where a stride might never look */
     BURST,       /* everything large is at the end */
+    DECOY,       /* all equal where codec/pilot.c takes its sample; elsewhere as many are equal, but late */
     PATTERNS
 } pattern;
 static const char *const pattern_names[PATTERNS] = {"normal",     "equal", "plus-minus", "zero",     "ascending",
-                                                    "descending", "layer", "few values", "periodic", "burst"};
+                                                    "descending", "layer", "few values", "periodic", "burst", "decoy"};
+
+static bool is_sampled(uint64_t i, uint64_t count)
+{
+    enum { RUN = 16, RUNS = 2048, SHARE = 16 };
+    const uint64_t most = count / (SHARE * RUN), runs = most < RUNS ? most : RUNS;
+    if (runs == 0)
+        return false;
+    const uint64_t part = count / runs, run = i / part, draw = run * UINT64_C(0x9e3779b97f4a7c15) >> 32;
+    const uint64_t first = run * part + (draw * ((part - RUN) / RUN + 1) >> 32) * RUN;
+    return i >= first && i < first + RUN;
+}
 
 static double value_of(pattern p, uint64_t i, uint64_t count, generator *g)
 {
@@ -35,6 +47,7 @@ static double value_of(pattern p, uint64_t i, uint64_t count, generator *g)
     case HUGE_LAYER: return next_gaussian(g) * (i / 100 == count / 230 ? 1e20 : 1e-20);
     case FEW_VALUES: return (double)(next_random(g) % 15) - 7;
     case PERIODIC: return next_gaussian(g) * (i % 64 == 63 ? 100 : 1e-3);
+    case DECOY: return is_sampled(i, count) || i > count / 2 ? 1 : 0.25 * next_uniform(g);
     case BURST: return next_gaussian(g) * (i > count - count / 50 ? 1e3 : 1);
     default: return next_gaussian(g);
     }
@@ -213,6 +226,12 @@ int main(int argc, char **argv)
                 snprintf(spec, sizeof spec, "%s:density=0.02", info.name);
                 devices_agree(device, spec, feedbacks[f], 20011, is_definition ? 1 : all ? 200 : 40, 77);
                 check_all("%s %s %s: a long run", device, spec, feedbacks[f] ? feedbacks[f] : "none");
+                if (!is_definition) {
+                    char threads[64];
+                    snprintf(threads, sizeof threads, "%s:threads=3", device);
+                    devices_agree(threads, spec, feedbacks[f], 300007, all ? 40 : 4, 78);
+                    check_all("%s %s %s", threads, spec, feedbacks[f] ? feedbacks[f] : "none");
+                }
                 for (int trial = 0; trial < (all ? 8 : 2); trial++)
                     nonfinite_is_found(device, spec, feedbacks[f], counts[trial % COUNTS], next_random(&g) >> 20);
                 check_all("%s %s %s: non-finite values", device, spec, feedbacks[f] ? feedbacks[f] : "none");

@@ -115,7 +115,7 @@ static bool read_all(unsigned mode, const uint8_t *bytes, size_t size, size_t m,
     uint8_t *copy = exact_copy(bytes, size);
     uint32_t *piece = malloc(room * sizeof *piece);
     tg_index_reader reader;
-    bool sound = tg_index_open(&reader, mode, copy, size, m, length);
+    bool sound = tg_index_open(&reader, mode, copy, size, m, length, NULL);
     size_t count = 0, got;
     if (!sound)
         assert_false(tg_index_next(&reader, length, room, piece, &got));
@@ -151,7 +151,7 @@ static uint64_t check_segment(const uint32_t *positions, size_t m, uint32_t leng
     uint32_t *indices = malloc((m + 1) * sizeof *indices), *back = malloc((m + 1) * sizeof *back);
     for (size_t j = 0; j < m; j++)
         indices[j] = positions[j] + base;
-    *size = (size_t)(tg_index_write(indices, m, base, length, out, mode) - out);
+    *size = (size_t)(tg_index_write(indices, m, base, length, out, mode, NULL) - out);
     size_t cost[3];
     plain_costs(positions, m, length, cost);
     const unsigned best = cost[0] <= cost[1] && cost[0] <= cost[2] ? 0 : cost[1] <= cost[2] ? 1 : 2;
@@ -232,7 +232,7 @@ static void test_long_segments(void **state)
         for (unsigned j = first; j < 4; j++)
             indices[j] = base + positions[j];
         const size_t m = 4 - first;
-        const size_t size = (size_t)(tg_index_write(indices + first, m, base, length, out, &mode) - out);
+        const size_t size = (size_t)(tg_index_write(indices + first, m, base, length, out, &mode, NULL) - out);
         assert_true(read_all(mode, out, size, m, length, 1u << 29, 3, back));
         assert_memory_equal(back, positions + first, m * sizeof *back);
     }
@@ -264,7 +264,7 @@ static size_t coded_size(const uint32_t *indices, size_t k, uint32_t d, uint8_t 
         while (j + m < k && indices[j + m] < base + length)
             m++;
         unsigned mode;
-        total += 8 + (size_t)(tg_index_write(indices + j, m, (uint32_t)base, length, out, &mode) - out);
+        total += 8 + (size_t)(tg_index_write(indices + j, m, (uint32_t)base, length, out, &mode, NULL) - out);
         j += m;
     }
     assert_int_equal(j, k);
@@ -396,7 +396,7 @@ static void test_refusals(void **state)
 static bool opens(unsigned mode, const uint8_t *bytes, size_t size, size_t m, uint32_t length)
 {
     tg_index_reader reader;
-    return tg_index_open(&reader, mode, bytes, size, m, length);
+    return tg_index_open(&reader, mode, bytes, size, m, length, NULL);
 }
 
 /* Whether m positions come out when no limit stops them. */
@@ -405,7 +405,7 @@ static bool delivers(unsigned mode, const uint8_t *bytes, size_t size, size_t m,
     uint32_t positions[8];
     size_t got;
     tg_index_reader reader;
-    return tg_index_open(&reader, mode, bytes, size, m, length) &&
+    return tg_index_open(&reader, mode, bytes, size, m, length, NULL) &&
            tg_index_next(&reader, UINT32_MAX, 8, positions, &got) && got == m;
 }
 

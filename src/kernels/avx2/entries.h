@@ -4,6 +4,7 @@
 
 #include "kernels/avx2/avx2.h"
 #include "kernels/avx2/collect.h"
+#include "kernels/avx2/gaps.h"
 #include "kernels/avx2/rans.h"
 #include "kernels/scalar.h"
 
@@ -32,6 +33,7 @@
     .sift = tg_avx2_sift, \
     .keys_below = tg_avx2_keys_below, \
     .winnow = tg_avx2_winnow, \
-    .rans = &tg_rans_avx2
+    .rans = &tg_rans_avx2, \
+    .gaps = &tg_gaps_avx2
 
 #endif
