@@ -11,6 +11,15 @@
 
 enum { V_PARTS = TG_LANES / V_LANES, PAIRS = 16, CHAINS = 4 };
 
+/* What the scale of the next bucket is made of, gathered while this one is drawn. */
+typedef struct tally {
+    const float *gradient, *residual;
+    v_floats factor;
+    float *u; /* with feedback */
+    v_ints most;
+    v_floats lanes[V_PARTS]; /* of squares */
+} tally;
+
 /* What the rows of one group need. */
 typedef struct group {
     const float *u;
@@ -21,6 +30,7 @@ typedef struct group {
     unsigned bucket_shift;             /* pair >> bucket_shift: the bucket of a pair of rows */
     v_ints counter, mixed_key;
     uint32_t levels;
+    tally *next; /* for variants that look ahead */
 } group;
 
 /* What a bucket's values are quantised by, in every lane. */
@@ -30,12 +40,16 @@ typedef struct scale {
     v_floats sent;              /* the same as values of levels 0 … 7, -8 … -1, where they are few enough to be looked up */
 } scale;
 
+/* Whether, and for which norm, the next bucket is looked at while this one is drawn. */
+typedef enum ahead { AHEAD_NOT, AHEAD_MAX, AHEAD_L2 } ahead;
+
 /* Which variant: constants wherever it is used. */
 typedef struct variant {
     unsigned width; /* 0: any */
     bool limit;     /* positions may exceed the last level by more than rounding */
     bool feedback;
     bool second; /* ask for what comes no further than the second-level cache */
+    ahead ahead;
 } variant;
 
 /* ---- two rows, as many lanes as a vector has ---- */
@@ -124,6 +138,28 @@ TG_INLINE void prefetch_rows(const group *g, variant v, unsigned pair, unsigned 
     }
 }
 
+TG_INLINE void look_ahead(tally *t, variant v, size_t at, unsigned part)
+{
+    v_floats x = v_load(t->gradient + at);
+    if (v.feedback) {
+        x = v_plus(x, v_mul(t->factor, v_load(t->residual + at)));
+        v_store(t->u + at, x);
+    }
+    if (v.ahead == AHEAD_L2)
+        t->lanes[part] = v_plus(t->lanes[part], v_mul(x, x));
+    t->most = v_larger(t->most, v_keys(x));
+}
+
+/* At four rows, the first of which is 2 * pair: in their order, since the order of additions counts. */
+TG_INLINE void look_ahead_at_rows(const group *g, variant v, unsigned pair, unsigned part)
+{
+    if (v.ahead == AHEAD_NOT)
+        return;
+    TG_UNROLL
+    for (unsigned row = 0; row < 4; row++)
+        look_ahead(g->next, v, pair * 32 + row * TG_LANES + part * V_LANES, part);
+}
+
 /* Hashes of CHAINS pairs of rows from `pair` on, lanes from V_LANES * part on, but for the last step. Each takes so long that several are
  * computed side by side: a processor does not look far enough ahead to find the next one. */
 TG_INLINE void hash_pairs(const group *g, unsigned pair, unsigned part, v_ints x[CHAINS])
@@ -186,10 +222,14 @@ TG_INLINE void pack_words(const group *g, variant v, unsigned pair, unsigned par
     v_ints x[CHAINS], y[CHAINS];
     hash_pairs(g, pair, part, x);
     if (v.width == 8) {
+        look_ahead_at_rows(g, v, pair, part);
         v_store_bits(packed, v_add16(offset, pack_pairs(g, v, 0, pair, x[0], pair + 1, x[1], part, &s)));
+        look_ahead_at_rows(g, v, pair + 2, part);
         v_store_bits(packed + 64, v_add16(offset, pack_pairs(g, v, 0, pair + 2, x[2], pair + 3, x[3], part, &s)));
     } else if (v.width == 4) {
+        look_ahead_at_rows(g, v, pair, part);
         v_ints word = v_add16(offset, pack_pairs(g, v, 0, pair, x[0], pair + 2, x[2], part, &s));
+        look_ahead_at_rows(g, v, pair + 2, part);
         v_store_bits(packed, v_add16(word, pack_pairs(g, v, 2, pair + 1, x[1], pair + 3, x[3], part, &s)));
     } else {
         v_ints word = offset;
@@ -256,8 +296,8 @@ TG_INLINE void encode_unit(const tg_unit *t, variant v)
 }
 
 #define TG_UNIT_VARIANTS(NAME, WIDTH, LIMIT, SECOND)                                                                        \
-    static void NAME(const tg_unit *t) { encode_unit(t, (variant){WIDTH, LIMIT, false, SECOND}); }                            \
-    static void NAME##_feedback(const tg_unit *t) { encode_unit(t, (variant){WIDTH, LIMIT, true, SECOND}); }
+    static void NAME(const tg_unit *t) { encode_unit(t, (variant){WIDTH, LIMIT, false, SECOND, AHEAD_NOT}); }                            \
+    static void NAME##_feedback(const tg_unit *t) { encode_unit(t, (variant){WIDTH, LIMIT, true, SECOND, AHEAD_NOT}); }
 #define TG_UNIT_ROW(NEAR, FAR) {{NEAR, NEAR##_feedback}, {FAR, FAR##_feedback}}
 
 /* Defines a table of encoders. What is rare goes through the variant that takes everything. */

@@ -39,6 +39,11 @@ TG_INLINE void v_store_bits(void *p, v_ints x) { _mm512_storeu_si512(p, x); }
 TG_INLINE v_ints v_shift_right(v_ints x, unsigned by) { return _mm512_srli_epi32(x, by); }
 TG_INLINE v_ints v_shift_left16(v_ints x, unsigned by) { return _mm512_slli_epi16(x, by); }
 #pragma GCC diagnostic pop
+/* The published tree over a row. */
+TG_INLINE float v_sum_of_lanes(const v_floats row[1])
+{
+    return tg_sum_of_lanes(_mm512_castps512_ps256(row[0]), _mm512_extractf32x8_ps(row[0], 1));
+}
 /* The upper halves as signed numbers. */
 TG_INLINE v_ints v_upper(v_ints x) { return _mm512_srai_epi32(x, 16); }
 TG_INLINE v_floats v_negative(v_floats x) { return _mm512_xor_ps(x, _mm512_set1_ps(-0.0f)); }
