@@ -42,13 +42,11 @@ static bool show_results(const struct train_options *options, const struct train
     return true;
 }
 
-static bool close_log(FILE *log, const char *path, struct message *message)
+static bool close_log(struct train_live *live, struct message *message)
 {
-    bool was_bad = ferror(log) != 0;
-    errno = 0;
-    if (fclose(log) == 0 && !was_bad)
-        return true;
-    return fail(message, "cannot write the log '%s': %s", path, errno ? strerror(errno) : "write error");
+    if (fclose(live->log) != 0 && live->log_error == 0)
+        live->log_error = errno;
+    return live->log_error == 0 || fail(message, "cannot write the log '%s': %s", live->options->log, strerror(live->log_error));
 }
 
 /* A page that cannot be written must not cost a night of training. */
@@ -84,7 +82,7 @@ static bool run_settings(const struct command *command, const struct train_optio
     bool is_well = train(settings, &observer, report, speaks, message);
     if (live.is_shown)
         progress_end(&live.progress);
-    if (live.log && !close_log(live.log, options->log, message))
+    if (live.log && !close_log(&live, message))
         is_well = false;
     return is_well && (!*speaks || show_results(options, settings, report, message));
 }

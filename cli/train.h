@@ -36,6 +36,7 @@ struct train_live {
     size_t run;
     uint64_t start_ns, spoken_ns;
     FILE *log;
+    int log_error; /* errno of the first line that could not be written; 0: none */
     const char *command;
 };
 void train_live_step(void *context, const struct train_progress *progress);

@@ -4,6 +4,7 @@
 
 #include "json_writer.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <math.h>
 #include <string.h>
@@ -70,7 +71,7 @@ static void put_field(FILE *out, const char *name, double value)
         fprintf(out, ", \"%s\": null", name);
 }
 
-static void write_log(const struct train_live *live, const struct train_progress *progress)
+static void write_log(struct train_live *live, const struct train_progress *progress)
 {
     FILE *out = live->log;
     const struct train_codec *codec = &live->settings->runs[progress->run];
@@ -88,7 +89,8 @@ static void write_log(const struct train_live *live, const struct train_progress
         put_field(out, "residual_norm", progress->point->residual_norm);
     }
     fputs("}\n", out);
-    fflush(out);
+    if (fflush(out) != 0 && live->log_error == 0)
+        live->log_error = errno;
 }
 
 void train_live_step(void *context, const struct train_progress *progress)

@@ -527,8 +527,11 @@ TG_API TG_MUST_CHECK tg_status tg_reducer_create(tg_device *device, uint32_t ran
 TG_API void tg_reducer_free(tg_reducer *reducer);
 
 /* Reduces gradients[0 ... tensor_count-1], of the counts and dtypes of the list. On TG_SKIPPED and TG_NONFINITE, which every
- * rank gets alike, they are as they were; what was compressed of them is in the residuals, so do not give it again. On
- * TG_EXCHANGE likewise, but other ranks may have applied the step: go back to a checkpoint. Steps need not be consecutive. */
+ * rank gets alike, they are as they were; what was compressed of them is in the residuals, so do not give it again. That is all of
+ * them, but for tensors without feedback, for what comes after a value that is not finite on its rank, and, of more than
+ * 1024/depth messages of `chunk` elements, for those that were not yet compressed when the failure was heard of: these are lost unless
+ * the caller keeps them. On TG_EXCHANGE likewise, but other ranks may have applied the step: go back to a checkpoint. Steps need not
+ * be consecutive. */
 TG_API TG_MUST_CHECK tg_status tg_reduce(tg_reducer *reducer, tg_transport *transport, const tg_tensor *gradients,
                                          uint64_t step, tg_error *error);
 

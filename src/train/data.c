@@ -18,7 +18,7 @@ static bool ends_with(const char *text, const char *end)
     return length >= end_length && strcmp(text + length - end_length, end) == 0;
 }
 
-static bool is_synthetic(const char *name)
+bool dataset_is_synthetic(const char *name)
 {
     static const char *const names[] = {"syn-256", "syn-512", "syn-1024", "syn-20k", "synthetic"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
@@ -39,7 +39,7 @@ static bool open_directory(const char *name, struct dataset *data, struct messag
 
 static bool open_any(const char *name, uint64_t seed, bool real_targets, struct dataset *data, struct message *message)
 {
-    if (is_synthetic(name))
+    if (dataset_is_synthetic(name))
         return synthetic_open(name, seed, data, message);
     if (strchr(name, ',') && ends_with(name, ".npy"))
         return npy_open(name, real_targets, data, message);

@@ -23,6 +23,8 @@ struct dataset {
  * With `real_targets` they are taken as numbers even where they look like classes. */
 bool dataset_open(const char *name, uint64_t seed, bool real_targets, struct dataset *data, struct message *message);
 void dataset_close(struct dataset *data);
+/* Whether that needs no file: what is wrong with such a name can be said before anything else is done. */
+bool dataset_is_synthetic(const char *name);
 
 /* The readers behind it, one file each. */
 bool synthetic_open(const char *text, uint64_t seed, struct dataset *data, struct message *message);

@@ -16,6 +16,7 @@ struct part {
 };
 
 enum { MOST_PARTS = 8 };
+#define MOST_PIXELS (UINT32_C(1) << 26)
 struct images {
     struct part parts[MOST_PARTS];
     size_t part_count;
@@ -110,6 +111,9 @@ static bool load_pair(const char *directory, const char *const names[2], struct 
                     labels.rows * labels.row_bytes, names[1]);
     if (pixels.rows == 0 || pixels.row_bytes == 0)
         return fail(message, "%s in '%s' holds no pixels", names[0], directory);
+    if (pixels.row_bytes > MOST_PIXELS)
+        return fail(message, "the images of %s in '%s' have %" PRIu64 " pixels; the limit is %" PRIu32, names[0], directory, pixels.row_bytes,
+                    MOST_PIXELS);
     if (images->pixels && images->pixels != pixels.row_bytes)
         return fail(message, "the images of %s in '%s' have %" PRIu64 " pixels, and those for training have %" PRIu32, names[0], directory,
                     pixels.row_bytes, images->pixels);

@@ -120,15 +120,14 @@ bool npy_open(const char *names, bool real_targets, struct dataset *data, struct
     if (strlen(names) >= sizeof text)
         return fail(message, "the names of the data are too long");
     strcpy(text, names);
-    for (char *at = text; at && count < MOST_FILES;) {
-        files[count++] = at;
+    char *at = text;
+    for (; at && count < MOST_FILES; count++) {
+        files[count] = at;
         at = strchr(at, ',');
         if (at)
             *at++ = '\0';
-        if (at && count == MOST_FILES)
-            count = 0; /* a fifth */
     }
-    if (count != 2 && count != 4)
+    if (at || (count != 2 && count != 4))
         return fail(message, "'%s' must be X.npy,Y.npy or X.npy,Y.npy,XTEST.npy,YTEST.npy", names);
     struct arrays *arrays = calloc(1, sizeof *arrays);
     if (!arrays)

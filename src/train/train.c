@@ -237,7 +237,7 @@ bool train_check(const struct train_settings *settings, struct message *message)
     struct model model;
     if (settings->model && !model_create(settings->model, &nothing, &model, message))
         return false;
-    if (strncmp(settings->data, "syn", 3) == 0) {
+    if (dataset_is_synthetic(settings->data)) {
         struct dataset data = {0};
         bool is_well = dataset_open(settings->data, 0, false, &data, message);
         dataset_close(&data);

@@ -2,24 +2,38 @@
  * the rank is killed, nothing. */
 #include "watch.h"
 
+#include "blob.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stddef.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/epoll.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* What the watcher is told. `job` is the same for all ranks of a job, and for no other job of this machine: rank 0's process number. */
+/* A rank, as the others see it: its process, the watcher and the end of the pipe that it reads, and on which machine these numbers hold. */
+struct place {
+    int64_t process, watcher, pipe;
+    uint64_t machine;
+};
+
+/* What the watcher is told, and then the places of `world` ranks. `job` is the same for all ranks of a job, and for no other job of this
+ * machine: rank 0's process number. */
 struct roll {
-    uint32_t rank;
+    uint32_t rank, world;
     int64_t process, job;
 };
 
 static int pipe_to_watcher = -1;
+static int watched_end; /* as the watcher numbers it */
 static pid_t watcher;
 static volatile sig_atomic_t is_watched;
 
@@ -76,18 +90,98 @@ static void hold_name(int place)
     _exit(0);
 }
 
-static void watch(int from)
+/* A launcher kills the others as soon as one is dead, and they may be dead as well by the time that its watcher comes to its turn. The kernel
+ * has the order all the same: what becomes ready is appended to the list of an epoll, a pipe that nobody writes to any more is ready, and a
+ * process that ends gives up its files, the one of the highest number first (watch_begin sees to that). So every watcher has every rank's
+ * pipe in such a list. */
+static bool add_to(int list, int file, uint32_t events, uint32_t rank)
 {
-    struct roll roll;
-    char farewell;
-    if (!read_whole(from, &roll, sizeof roll) || read_whole(from, &farewell, 1))
-        return;
-    name_job(roll.job);
+    struct epoll_event event = {.events = events, .data = {.u32 = rank}};
+    return file >= 0 && epoll_ctl(list, EPOLL_CTL_ADD, file, &event) == 0;
+}
+
+/* Another watcher's end of a pipe. Nothing is read from it. */
+static int open_pipe(const struct place *place)
+{
+    char path[64];
+    snprintf(path, sizeof path, "/proc/%lld/fd/%lld", (long long)place->watcher, (long long)place->pipe);
+    return open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+}
+
+/* The pipes of all ranks of this machine; false if the system does not let us. `*elsewhere` says whether there are other ranks. */
+static bool list_ranks(const struct roll *roll, const struct place *places, int from, int list, int *files, bool *elsewhere)
+{
+    bool is_complete = add_to(list, from, EPOLLIN, roll->rank);
+    for (uint32_t i = 0; i < roll->world; i++) {
+        const bool is_here = places[i].machine == places[roll->rank].machine;
+        files[i] = is_here && i != roll->rank ? open_pipe(&places[i]) : -1;
+        if (is_here && i != roll->rank)
+            is_complete = add_to(list, files[i], 0, i) && is_complete;
+        *elsewhere = *elsewhere || !is_here;
+    }
+    return is_complete;
+}
+
+/* Waits until the rank is dead, and returns which of the listed was first. Or `roll->world`: it said farewell. */
+static uint32_t wait_for_death(const struct roll *roll, int from, int list, const int *files)
+{
+    uint32_t first = roll->world;
+    for (;;) {
+        struct epoll_event event;
+        char farewell;
+        const int got = epoll_wait(list, &event, 1, -1);
+        if (got < 0 && errno == EINTR)
+            continue;
+        const uint32_t rank = got == 1 ? event.data.u32 : roll->rank;
+        if (rank == roll->rank)
+            return read_whole(from, &farewell, 1) ? roll->world : first < roll->world ? first : rank;
+        first = first < roll->world ? first : rank;
+        (void)epoll_ctl(list, EPOLL_CTL_DEL, files[rank], &event);
+    }
+}
+
+static void announce(const struct roll *roll, bool is_first)
+{
+    const char *doubt = is_first ? "" : ", and whether another was before it cannot be told";
     int place = take_name();
     if (place < 0)
         return;
-    dprintf(STDERR_FILENO, "tersegrad train: rank %u (process %lld) is dead; the job ends\n", (unsigned)roll.rank, (long long)roll.process);
+    dprintf(STDERR_FILENO, "tersegrad train: rank %u (process %lld) is dead%s; the job ends\n", (unsigned)roll->rank, (long long)roll->process,
+            doubt);
     hold_name(place);
+}
+
+static void watch_ranks(const struct roll *roll, const struct place *places, int from, int *files)
+{
+    enum { SECONDS_TO_SPEAK = 2 };
+    char farewell;
+    bool elsewhere = false;
+    int list = epoll_create1(EPOLL_CLOEXEC);
+    if (list < 0 || !list_ranks(roll, places, from, list, files, &elsewhere)) {
+        if (!read_whole(from, &farewell, 1))
+            announce(roll, roll->world == 1);
+        return;
+    }
+    const uint32_t first = wait_for_death(roll, from, list, files);
+    if (first == roll->world)
+        return;
+    if (first != roll->rank)
+        sleep(SECONDS_TO_SPEAK); /* the watcher of that one speaks, unless it had ended well */
+    announce(roll, first == roll->rank && !elsewhere);
+}
+
+static void watch(int from)
+{
+    struct roll roll;
+    if (!read_whole(from, &roll, sizeof roll))
+        return;
+    struct place *places = calloc(roll.world, sizeof *places);
+    int *files = calloc(roll.world, sizeof *files);
+    name_job(roll.job);
+    if (places && files && read_whole(from, places, roll.world * sizeof *places))
+        watch_ranks(&roll, places, from, files);
+    free(places);
+    free(files);
 }
 
 /* ---- the rank ---- */
@@ -116,6 +210,21 @@ static void on_request(int number)
     (void)raise(number);
 }
 
+/* The same file with a number above all others: the first to be given up. */
+static int lift(int file)
+{
+    enum { HIGH = 4000 };
+    struct rlimit limit;
+    const int most = getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur < HIGH ? (int)limit.rlim_cur : HIGH;
+    const int high = fcntl(file, F_DUPFD_CLOEXEC, most - 1);
+    if (high < 0) {
+        (void)fcntl(file, F_SETFD, FD_CLOEXEC);
+        return file;
+    }
+    close(file);
+    return high;
+}
+
 bool watch_begin(struct message *message)
 {
     int ends[2];
@@ -130,9 +239,9 @@ bool watch_begin(struct message *message)
         watch(ends[0]);
         _exit(0);
     }
+    watched_end = ends[0];
     close(ends[0]);
-    (void)fcntl(ends[1], F_SETFD, FD_CLOEXEC);
-    pipe_to_watcher = ends[1];
+    pipe_to_watcher = lift(ends[1]);
     (void)signal(SIGPIPE, SIG_IGN);
     struct sigaction action = {.sa_handler = on_child, .sa_flags = SA_NOCLDSTOP | SA_RESTART};
     (void)sigemptyset(&action.sa_mask);
@@ -144,20 +253,43 @@ bool watch_begin(struct message *message)
     return true;
 }
 
+/* A number for this run of this machine's kernel and this name space of processes. */
+static uint64_t machine_number(void)
+{
+    struct {
+        char boot[64], host[64];
+        uint64_t processes;
+    } what;
+    struct stat status;
+    memset(&what, 0, sizeof what);
+    int file = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
+    if (file >= 0) {
+        (void)!read(file, what.boot, sizeof what.boot);
+        close(file);
+    }
+    (void)gethostname(what.host, sizeof what.host - 1);
+    if (stat("/proc/self/ns/pid", &status) == 0)
+        what.processes = status.st_ino;
+    return digest_bytes(&what, sizeof what);
+}
+
 bool watch_team(const struct team *team, struct message *message)
 {
-    struct roll roll = {.rank = team->rank, .process = getpid()};
-    struct shared_bytes *all = team_share(team, &roll.process, sizeof roll.process, false, message);
+    const struct place own = {getpid(), watcher, watched_end, machine_number()};
+    struct roll roll = {.rank = team->rank, .world = team->world, .process = own.process};
+    struct shared_bytes *all = team_share(team, &own, sizeof own, false, message);
     if (!all)
         return false;
-    memcpy(&roll.job, all->parts[0].data, sizeof roll.job);
-    shared_bytes_free(all);
+    roll.job = ((const struct place *)all->parts[0].data)->process;
     name_job(roll.job);
     snprintf(last_words, sizeof last_words, "tersegrad train: rank %u (process %lld) ends, because the process that watches it is dead\n",
              (unsigned)roll.rank, (long long)roll.process);
-    if (write(pipe_to_watcher, &roll, sizeof roll) != (ssize_t)sizeof roll)
-        return fail(message, "cannot tell the watcher who the ranks are: %s", strerror(errno));
-    return true;
+    /* The parts lie one behind the other. */
+    const size_t size = team->world * sizeof own;
+    bool is_told = write(pipe_to_watcher, &roll, sizeof roll) == (ssize_t)sizeof roll &&
+                   write(pipe_to_watcher, all->parts[0].data, size) == (ssize_t)size;
+    shared_bytes_free(all);
+    return is_told || fail(message, "cannot tell the watcher who the ranks are: %s", strerror(errno));
 }
 
 void watch_end(void)
