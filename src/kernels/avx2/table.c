@@ -7,6 +7,7 @@
 const tg_kernels tg_kernels_avx2 = {
     .name = "cpu/avx2",
     TG_AVX2_ENTRIES,
+    .sift = tg_avx2_sift,
     .digest = tg_avx2_digest,
     .encode_levels = tg_avx2_encode_levels,
     .decode_levels = tg_avx2_decode_levels,

@@ -24,6 +24,8 @@ TG_INLINE v_ints v_add(v_ints a, v_ints b) { return _mm512_add_epi32(a, b); }
 TG_INLINE v_ints v_xor(v_ints a, v_ints b) { return _mm512_xor_si512(a, b); }
 TG_INLINE v_ints v_mul_low(v_ints a, v_ints b) { return _mm512_mullo_epi32(a, b); }
 TG_INLINE v_ints v_add16(v_ints a, v_ints b) { return _mm512_add_epi16(a, b); }
+/* Magnitudes as integers. */
+TG_INLINE v_ints v_keys(v_floats x) { return _mm512_and_si512(_mm512_castps_si512(x), _mm512_set1_epi32((int)TG_MAGNITUDE_MASK)); }
 TG_INLINE void v_store(float *p, v_floats x) { _mm512_storeu_ps(p, x); }
 TG_INLINE v_ints v_load_bits(const void *p) { return _mm512_loadu_si512(p); }
 TG_INLINE void v_store_bits(void *p, v_ints x) { _mm512_storeu_si512(p, x); }

@@ -8,6 +8,7 @@
 const tg_kernels tg_kernels_avx512 = {
     .name = "cpu/avx512",
     TG_AVX2_ENTRIES,
+    .sift = tg_avx512_sift,
     .digest = tg_avx512_digest,
     .encode_levels = tg_avx512_encode_levels,
     .decode_levels = tg_avx512_decode_levels,
