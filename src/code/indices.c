@@ -113,9 +113,18 @@ static uint8_t *write_elias(const uint32_t *indices, size_t m, uint32_t base, ui
 {
     tg_bit_writer w = tg_bit_writer_at(out);
     uint64_t following = base;
-    for (size_t j = 0; j < m; j++) {
-        tg_omega_write(&w, indices[j] - following + 1);
-        following = (uint64_t)indices[j] + 1;
+    for (size_t j = 0; j < m;) {
+        /* omega(1) is a single 0, and where this mode is the smallest, most are that. */
+        unsigned run = 0;
+        while (run < 32 && j + run < m && indices[j + run] == following + run)
+            run++;
+        tg_bits_put(&w, 0, run);
+        j += run;
+        following += run;
+        if (run < 32 && j < m) {
+            tg_omega_write(&w, indices[j] - following + 1);
+            following = (uint64_t)indices[j++] + 1;
+        }
     }
     return tg_bits_finish(&w);
 }
@@ -231,10 +240,26 @@ static bool read_rice_block(tg_index_reader *reader)
     return tg_rice_read(reader->engine, low, reader->block_size, parameter, &reader->bits, reader->length, &reader->following, reader->block);
 }
 
+/* How many of the next bits are zeros, each of which is a gap of 0; up to `most`. */
+static unsigned zeros_ahead(const tg_bit_reader *r, unsigned most)
+{
+    const uint64_t bits = tg_bits_peek(r), left = r->size - r->position;
+    unsigned zeros = bits == 0 ? 57 : tg_trailing_zeros(bits);
+    zeros = zeros < 57 ? zeros : 57;
+    zeros = zeros < most ? zeros : most;
+    return zeros < left ? zeros : (unsigned)left;
+}
+
 static bool read_elias_block(tg_index_reader *reader)
 {
     for (unsigned i = 0; i < reader->block_size; i++) {
         uint64_t gap_plus_one;
+        const unsigned zeros = zeros_ahead(&reader->bits, reader->block_size - i);
+        memset(reader->block + i, 0, zeros * sizeof *reader->block);
+        tg_bits_skip(&reader->bits, zeros);
+        i += zeros;
+        if (i == reader->block_size)
+            break;
         if (!tg_omega_read(&reader->bits, &gap_plus_one) || gap_plus_one > reader->length)
             return false;
         reader->block[i] = (uint32_t)(gap_plus_one - 1);

@@ -78,8 +78,10 @@ static void prune(const tg_onepass *o, tg_sieve *sieve, uint32_t *scratch)
 {
     tg_candidates *list = &sieve->list;
     tg_cut cut = tg_cut_of_list(o, sieve, o->reach, scratch, TG_BLOCK);
-    list->count = o->selection->job->kernels->winnow(list->indices, list->values, list->count, cut.above, &cut.ties,
-                                                     tg_onepass_losers(o), list->indices, list->values);
+    /* Those that stay are still candidates, and taken or not as before. */
+    float *residual = cut.above >= o->taken ? tg_onepass_losers(o) : NULL;
+    list->count = o->selection->job->kernels->winnow(list->indices, list->values, list->count, cut.above, &cut.ties, residual, o->taken,
+                                                     list->indices, list->values);
     sieve->lowest = cut.above;
     list->least = cut.above + 1;
 }
@@ -141,6 +143,7 @@ static void collect_range(void *of, size_t part)
     tg_select_scratch scratch;
     const uint64_t end = tg_range_end(&o->ranges, part);
     sieve->list.least = sieve->lowest = o->least;
+    sieve->list.taken = o->taken;
     sieve->list.share = (float)o->reach / (float)o->source.count;
     sieve->before_limit = SIZE_MAX;
     sieve->dropped = 0;

@@ -30,6 +30,8 @@ typedef struct tg_onepass {
     tg_sieve *sieves;    /* one for each range */
     tg_cut cut;          /* in the end: which of all lists are selected */
     uint32_t least;      /* the threshold of the collection */
+    uint32_t taken;      /* candidates from this key on are taken off the residual at once: about where the cut is expected, so that few are to be
+                          * put right */
     uint64_t limit;      /* from this element on, a key that equals the threshold does not do: enough others come first */
     uint64_t reach;      /* the lists together must contain the so many largest */
     tg_residual_state residual;
@@ -54,7 +56,7 @@ bool tg_onepass_suits(const tg_selection *selection);
 /* Selects as tg_select would, and leaves lists of candidates and the cut through them. TG_NONFINITE if a value is not finite; then the residual is put back to rounding. */
 tg_status tg_onepass_select(tg_onepass *onepass, const tg_guesses *guesses);
 
-/* The residual that candidates were taken from, to which those not selected must go back; NULL if they are still there. */
+/* The residual that candidates were taken from, which has to be put right once they are selected; NULL if they are still there. */
 float *tg_onepass_losers(const tg_onepass *onepass);
 
 /* among.c: the cut that takes exactly `rank` of all lists, of one list, and how many elements of all lists have at least a key. */
@@ -65,7 +67,7 @@ uint64_t tg_listed(const tg_onepass *onepass);
 
 /* pilot.c: the threshold to collect from. The key that about `reach` elements of the vector have or exceed, lowered by what chance can
  * do to a sample, so that with near certainty at least as many do, and o->high likewise too high; or a guess that is nearly
- * certain to be taken. `wider` allows for more than chance. 0 if it cannot be told. Sets o->limit too, short of the vector's end where so many
+ * certain to be taken. `wider` allows for more than chance. 0 if it cannot be told. Sets o->taken, and o->limit, short of the vector's end where so many
  * keys are equal that a part of it has enough of them. */
 uint32_t tg_pilot_key(tg_onepass *onepass, const tg_guesses *guesses, bool wider);
 

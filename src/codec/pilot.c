@@ -103,6 +103,7 @@ uint32_t tg_pilot_key(tg_onepass *o, const tg_guesses *guesses, bool wider)
     const double share = (double)n / (double)o->source.count;
     float *sample = (float *)o->pilot;
     o->high = TG_INFINITY_BITS;
+    o->taken = 1;
     if (o->reach >= o->source.count)
         return 0;
     fill(o, sample, runs);
@@ -113,8 +114,10 @@ uint32_t tg_pilot_key(tg_onepass *o, const tg_guesses *guesses, bool wider)
             continue;
         const estimate e = count_from(sample, runs, key);
         if (e.count - caution * e.deviation - 1 > share * (double)tg_fewest(s->wanted) &&
-            e.count < share * (double)tg_most(s->wanted))
+            e.count < share * (double)tg_most(s->wanted)) {
+            o->taken = key;
             return key;
+        }
     }
     const double rank = share * (double)o->reach;
     double margin = caution * tg_sqrt(rank) + 4;
@@ -128,7 +131,11 @@ uint32_t tg_pilot_key(tg_onepass *o, const tg_guesses *guesses, bool wider)
     const size_t enough = runs_with(sample, runs, key, rank + 2 * margin);
     if (!wider && enough < runs / 4 * 3)
         o->limit = (enough * (o->source.count / runs) / TG_BLOCK + 1) * TG_BLOCK;
-    if (rank > margin + 1)
+    uint32_t middle = key;
+    if (rank > margin + 1) {
         o->high = key_at(sample, n, rank - margin, s) + 1;
+        middle += (o->high - key) / 2;
+    }
+    o->taken = middle > 0 ? middle : 1;
     return key;
 }

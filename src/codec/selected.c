@@ -97,7 +97,7 @@ static void winnow(const writing *w, tg_portion *p, const tg_candidates *list, s
 {
     if (!w->list->winnowed) {
         p->count += w->job->kernels->winnow(list->indices + from, list->values + from, to - from, w->list->cut.above, &p->ties,
-                                            w->list->losers, p->indices + p->count, p->values + p->count);
+                                            w->list->losers, w->list->taken, p->indices + p->count, p->values + p->count);
         return;
     }
     if (p->indices + p->count != list->indices + from) {

@@ -19,7 +19,8 @@ typedef struct tg_selected {
     tg_sieve *sieves;      /* one list of each range, at first with others among the selected */
     tg_cut cut;
     bool winnowed;         /* all that are listed are selected */
-    float *losers;         /* if not NULL, where the values of the others belong */
+    float *losers;         /* if not NULL, the residual that candidates from the key `taken` on were taken from */
+    uint32_t taken;
     tg_residual_state residual;
     tg_portion *portions;  /* room for one for each range */
     float *sent;           /* room for what the decoder will see; NULL: the values as they are */

@@ -170,8 +170,9 @@ static tg_status select_in_one_pass(tg_selection *s, const tg_guesses *guesses, 
     tg_onepass_divide(&o, indices, values);
     tg_status status = tg_onepass_select(&o, guesses);
     list->cut = o.cut;
-    list->winnowed = status == TG_OK && o.cut.taken == tg_listed(&o);
     list->losers = tg_onepass_losers(&o);
+    list->taken = o.taken;
+    list->winnowed = status == TG_OK && o.cut.taken == tg_listed(&o) && (!list->losers || o.taken <= o.least);
     list->residual = o.residual;
     return status;
 }

@@ -88,6 +88,7 @@ typedef struct tg_candidates {
     float *values;
     size_t count, room;
     uint32_t least; /* elements with this key or a larger one are candidates */
+    uint32_t taken; /* candidates with this key, at least 1, or a larger one leave a 0 in the residual */
     float share;    /* how many of all elements are expected to be: only a matter of speed */
     bool nonfinite; /* set where a value was not finite */
 } tg_candidates;
@@ -172,16 +173,16 @@ typedef struct tg_kernels {
      *
      * sift appends those of n elements, for any n, that are candidates; element i has index first + i and the value u =
      * gradient, or with a residual u = gradient + factor * residual; then the residual becomes u, and 0 where u is a
-     * candidate. Stops early where room runs short or before a group of elements of which one is not finite; returns how many
+     * candidate that is taken. Stops early where room runs short or before a group of elements of which one is not finite; returns how many
      * elements were done. */
     size_t (*sift)(tg_candidates *list, const float *gradient, float *residual, float factor, uint32_t first, size_t n);
     /* How many of n values have a key below `bound`; those keys, in order, or more than `room` if they have no room. */
     size_t (*keys_below)(const float *values, size_t n, uint32_t bound, uint32_t *keys, size_t room);
     /* Of n candidates, keeps those whose key is above `above` and the first *ties of those that equal it, which are taken off
-     * *ties; returns how many. With a residual, the values of the others are stored there at their indices. The kept ones may
-     * replace the candidates, or others before them. */
+     * *ties; returns how many. With a residual, where it has a 0 for every candidate from the key `taken` on, it is put right: it has a 0
+     * for those that are kept, and the values of the others. The kept ones may replace the candidates, or others before them. */
     size_t (*winnow)(const uint32_t *indices, const float *values, size_t n, uint32_t above, uint64_t *ties, float *residual,
-                     uint32_t *kept_indices, float *kept_values);
+                     uint32_t taken, uint32_t *kept_indices, float *kept_values);
 
     /* For the coders of levels and of indices; NULL where there is nothing faster than their own loops. */
     const tg_rans_engine *rans;

@@ -7,7 +7,7 @@
 #include "kernels/kernels.h"
 #include "support.h"
 
-enum { MOST = 3000, FIRST = 7 /* index of the first element */, SPARE = TG_SIFT_SLACK };
+enum { MOST = 3000, FIRST = 7 /* index of the first element */, SPARE = TG_SIFT_SLACK, WIDEST = 16 /* lanes */ };
 
 typedef struct list {
     uint32_t indices[MOST + SPARE];
@@ -21,6 +21,7 @@ typedef struct sifting {
     generator g;
     size_t n;
     bool feedback;
+    uint32_t taken;
     float gradient[MOST + 8];
     float residual[FIRST + MOST], expected[FIRST + MOST];
     list found, kept;
@@ -44,6 +45,7 @@ static void sift(sifting *s, const float *gradient, size_t spoilt)
     tg_candidates c = {.indices = s->found.indices, .values = s->found.values,
                        .room = is_short_of_room ? s->n / 2 + SPARE : s->n + SPARE,
                        .least = tg_float_bits(thresholds[next_random(&s->g) % 6]), .share = shares[next_random(&s->g) % 4]};
+    c.taken = s->taken = tg_float_bits(thresholds[next_random(&s->g) % 5 + 1]);
     float *h = s->expected + FIRST;
     const size_t done = s->kernels->sift(&c, gradient, s->feedback ? s->residual + FIRST : NULL, factor, FIRST, s->n);
     if (spoilt < s->n)
@@ -55,7 +57,7 @@ static void sift(sifting *s, const float *gradient, size_t spoilt)
     for (size_t i = 0; i < done; i++) {
         const float u = s->feedback ? gradient[i] + factor * h[i] : gradient[i];
         const bool is_candidate = key_of(u) >= c.least;
-        h[i] = !s->feedback ? h[i] : is_candidate ? 0 : u;
+        h[i] = !s->feedback ? h[i] : is_candidate && key_of(u) >= c.taken ? 0 : u;
         if (!is_candidate)
             continue;
         expect(count < c.count && s->found.indices[count] == FIRST + i && tg_float_bits(s->found.values[count]) == tg_float_bits(u),
@@ -71,7 +73,7 @@ static void keys_below(sifting *s, uint32_t bound)
 {
     static uint32_t keys[MOST + SPARE];
     const list *f = &s->found;
-    const size_t room = next_random(&s->g) % 2 ? f->count + 8 : f->count / 2, got = s->kernels->keys_below(f->values, f->count, bound, keys, room);
+    const size_t room = next_random(&s->g) % 2 ? f->count + WIDEST : f->count / 2, got = s->kernels->keys_below(f->values, f->count, bound, keys, room);
     size_t count = 0;
     for (size_t i = 0; i < f->count; i++) {
         const uint32_t key = key_of(f->values[i]);
@@ -81,7 +83,7 @@ static void keys_below(sifting *s, uint32_t bound)
         count++;
     }
     /* Writing whole vectors, it may give up a little early. */
-    expect(got == count || (got > room && count + 8 > room), "%zu of %zu keys are below, not %zu", got, f->count, count);
+    expect(got == count || (got > room && count + WIDEST > room), "%zu of %zu keys are below, not %zu", got, f->count, count);
 }
 
 static void winnow(sifting *s, uint32_t above)
@@ -97,12 +99,14 @@ static void winnow(sifting *s, uint32_t above)
         if (key > above || ties_in) {
             winners.indices[winners.count] = f->indices[i];
             winners.values[winners.count++] = f->values[i];
+            if (s->feedback)
+                s->expected[f->indices[i]] = 0;
         } else if (s->feedback) {
             s->expected[f->indices[i]] = f->values[i];
         }
     }
-    const size_t got = s->kernels->winnow(f->indices, f->values, f->count, above, &ties, s->feedback ? s->residual : NULL, to->indices,
-                                          to->values);
+    const size_t got = s->kernels->winnow(f->indices, f->values, f->count, above, &ties, s->feedback ? s->residual : NULL, s->taken,
+                                          to->indices, to->values);
     expect(got == winners.count && ties == left, "%zu of %zu win, not %zu", got, f->count, winners.count);
     expect(memcmp(to->indices, winners.indices, winners.count * sizeof(uint32_t)) == 0 &&
                memcmp(to->values, winners.values, winners.count * sizeof(float)) == 0,

@@ -5,6 +5,7 @@
 #if defined(__AVX2__)
 
 #include "kernels/avx2/left_pack.h"
+#include "kernels/wide/inline.h"
 #include "kernels/wide/sift_rest.h"
 
 /* Elements that are sifted at once: a mask of 64 bits says which are candidates. */
@@ -29,9 +30,15 @@ INLINE uint32_t mask_of(__m256i a, __m256i b, __m256i c, __m256i d)
     return (uint32_t)_mm256_movemask_epi8(_mm256_permutevar8x32_epi32(bytes, order));
 }
 
+/* u, and 0 where it is taken. */
+INLINE void leave(float *residual, __m256 u, __m256i key, __m256i not_taken)
+{
+    _mm256_storeu_ps(residual, _mm256_andnot_ps(_mm256_castsi256_ps(_mm256_cmpgt_epi32(key, not_taken)), u));
+}
+
 /* Sifts 32 elements: which are candidates goes to *mask, u to `u` and to the residual, where there is one. False, and nothing is
  * written, where a value is not finite. */
-INLINE bool sift_half(const float *gradient, float *residual, __m256 factor, __m256i below, float *u, uint32_t *mask)
+INLINE bool sift_half(const float *gradient, float *residual, __m256 factor, __m256i below, __m256i not_taken, float *u, uint32_t *mask)
 {
     const __m256 x0 = compute(gradient, residual, factor);
     const __m256 x1 = compute(gradient + 8, residual ? residual + 8 : NULL, factor);
@@ -49,10 +56,10 @@ INLINE bool sift_half(const float *gradient, float *residual, __m256 factor, __m
         _mm256_storeu_ps(u + 8, x1);
         _mm256_storeu_ps(u + 16, x2);
         _mm256_storeu_ps(u + 24, x3);
-        _mm256_storeu_ps(residual, _mm256_andnot_ps(_mm256_castsi256_ps(c0), x0));
-        _mm256_storeu_ps(residual + 8, _mm256_andnot_ps(_mm256_castsi256_ps(c1), x1));
-        _mm256_storeu_ps(residual + 16, _mm256_andnot_ps(_mm256_castsi256_ps(c2), x2));
-        _mm256_storeu_ps(residual + 24, _mm256_andnot_ps(_mm256_castsi256_ps(c3), x3));
+        leave(residual, x0, k0, not_taken);
+        leave(residual + 8, x1, k1, not_taken);
+        leave(residual + 16, x2, k2, not_taken);
+        leave(residual + 24, x3, k3, not_taken);
     }
     return true;
 }
@@ -93,24 +100,27 @@ INLINE size_t sift_steps(tg_candidates *list, const float *gradient, float *resi
 {
     const __m256 factors = _mm256_set1_ps(factor);
     const __m256i below = _mm256_set1_epi32((int)(list->least - 1));
+    const __m256i not_taken = _mm256_max_epi32(below, _mm256_set1_epi32((int)(list->taken - 1)));
+    /* Where so much is done for each step, some machines do not look far enough ahead by themselves, and with one stream none does. */
+    const bool is_asked = sure < 0 && (!residual || tg_ahead() > 0);
     uint32_t *indices = list->indices;
     float *values = list->values, scratch[STEP];
     size_t done = 0, count = list->count;
     for (; done + STEP <= n && count + TG_SIFT_SLACK <= list->room; done += STEP) {
         const float *g = gradient + done, *u = residual ? scratch : g;
         float *h = residual ? residual + done : NULL;
-        if (sure < 0) /* so much is done for each step that the machine does not look far enough ahead by itself */
+        if (is_asked)
             for (int i = 0; i < STEP; i += 16) {
                 _mm_prefetch((const char *)(g + AHEAD + i), _MM_HINT_T0);
                 if (h)
                     _mm_prefetch((const char *)(h + AHEAD + i), _MM_HINT_T0);
             }
         uint32_t low, high;
-        if (!sift_half(g, h, factors, below, scratch, &low)) {
+        if (!sift_half(g, h, factors, below, not_taken, scratch, &low)) {
             list->nonfinite = true;
             break;
         }
-        if (!sift_half(g + HALF, h ? h + HALF : NULL, factors, below, scratch + HALF, &high)) {
+        if (!sift_half(g + HALF, h ? h + HALF : NULL, factors, below, not_taken, scratch + HALF, &high)) {
             /* The first half is done: it must be listed. */
             count = append_few(indices, values, count, u, first + (uint32_t)done, low, 0);
             done += HALF;

@@ -30,7 +30,6 @@
     .pack_signs = tg_avx2_pack_signs, \
     .all_finite = tg_avx2_all_finite, \
     .decode_plain = tg_avx2_decode_plain, \
-    .sift = tg_avx2_sift, \
     .keys_below = tg_avx2_keys_below, \
     .winnow = tg_avx2_winnow, \
     .rans = &tg_rans_avx2, \

@@ -11,6 +11,7 @@ size_t tg_avx512_encode_levels(const tg_levels_encoding *encoding, size_t n);
 bool tg_avx512_looks_ahead(const tg_levels_encoding *encoding);
 size_t tg_avx512_encode_ahead(const tg_levels_encoding *encoding, size_t n);
 void tg_avx512_decode_levels(const tg_levels_decoding *frames, size_t frame_count, size_t n, bool set, float weight, float *out);
+size_t tg_avx512_sift(tg_candidates *list, const float *gradient, float *residual, float factor, uint32_t first, size_t n);
 uint64_t tg_avx512_digest(const uint8_t *bytes, size_t n);
 
 #endif

@@ -23,7 +23,7 @@ static size_t append(uint32_t *indices, float *values, size_t count, const v_flo
 TG_INLINE size_t sift_steps(tg_candidates *list, const float *gradient, float *residual, float factor, uint32_t first, size_t n)
 {
     const v_floats factors = v_float(factor);
-    const v_ints least = vdupq_n_u32(list->least);
+    const v_ints least = vdupq_n_u32(list->least), taken = vdupq_n_u32(list->taken > list->least ? list->taken : list->least);
     size_t done = 0;
     for (; done + STEP <= n && list->count + TG_SIFT_SLACK <= list->room; done += STEP) {
         const float *g = gradient + done;
@@ -45,7 +45,7 @@ TG_INLINE size_t sift_steps(tg_candidates *list, const float *gradient, float *r
         if (residual) {
             TG_UNROLL
             for (unsigned i = 0; i < VECTORS; i++)
-                v_store(h + i * V_LANES, v_floats_of(vbicq_u32(v_bits(u[i]), vcgeq_u32(v_keys(u[i]), least))));
+                v_store(h + i * V_LANES, v_floats_of(vbicq_u32(v_bits(u[i]), vcgeq_u32(v_keys(u[i]), taken))));
         }
         if (most >= list->least)
             list->count = append(list->indices, list->values, list->count, u, least, first + (uint32_t)done);

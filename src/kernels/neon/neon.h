@@ -49,6 +49,6 @@ size_t tg_neon_sift(tg_candidates *list, const float *gradient, float *residual,
 /* winnow.c */
 size_t tg_neon_keys_below(const float *values, size_t n, uint32_t bound, uint32_t *keys, size_t room);
 size_t tg_neon_winnow(const uint32_t *indices, const float *values, size_t n, uint32_t above, uint64_t *ties, float *residual,
-                      uint32_t *kept_indices, float *kept_values);
+                      uint32_t taken, uint32_t *kept_indices, float *kept_values);
 
 #endif

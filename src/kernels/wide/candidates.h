@@ -29,7 +29,7 @@ TG_INLINE size_t keys_below(const float *values, size_t n, uint32_t bound, uint3
     return found;
 }
 
-/* Losers on their way to the residual. They lie far apart, so the memory is asked for a stash of them while the next one fills. */
+/* What is to be put right in the residual. It lies far apart, so the memory is asked for a stash of it while the next one fills. */
 typedef struct stash {
     size_t count;
     uint32_t indices[STASH + V_LANES];
@@ -66,9 +66,11 @@ static unsigned first_bits(unsigned mask, uint64_t most)
 }
 
 TG_INLINE size_t winnow(const uint32_t *indices, const float *values, size_t n, uint32_t above, uint64_t *ties, float *residual,
-                        uint32_t *kept_indices, float *kept_values)
+                        uint32_t taken, uint32_t *kept_indices, float *kept_values)
 {
-    const v_ints bound = v_int((int)above);
+    const v_ints bound = v_int((int)above), not_taken = v_int((int)(taken - 1));
+    /* Either some losers were taken, whose values go back, or some winners were not, who leave a 0. */
+    const bool back = above >= taken;
     const unsigned all = (1u << V_LANES) - 1;
     stash stashes[2];
     stashes[0].count = stashes[1].count = 0;
@@ -85,7 +87,7 @@ TG_INLINE size_t winnow(const uint32_t *indices, const float *values, size_t n, 
             winners |= taken;
         }
         if (residual) {
-            put_aside(&stashes[turn], index, value, ~winners & all);
+            put_aside(&stashes[turn], index, back ? value : v_float(0), (winners ^ v_greater(key, not_taken)) & all);
             if (stashes[turn].count >= STASH) {
                 ask_for(&stashes[turn], residual);
                 turn ^= 1;
@@ -108,6 +110,8 @@ TG_INLINE size_t winnow(const uint32_t *indices, const float *values, size_t n, 
         if (key > above || tie) {
             kept_indices[kept] = index;
             kept_values[kept++] = value;
+            if (residual)
+                residual[index] = 0;
         } else if (residual) {
             residual[index] = value;
         }

@@ -7,6 +7,7 @@
 
 static size_t sift_rest(tg_candidates *list, const float *gradient, float *residual, float factor, uint32_t first, size_t n)
 {
+    const uint32_t taken = list->taken > list->least ? list->taken : list->least;
     size_t i = 0;
     for (; i < n && list->count + TG_SIFT_SLACK <= list->room; i++) {
         const float u = residual ? gradient[i] + factor * residual[i] : gradient[i];
@@ -16,7 +17,7 @@ static size_t sift_rest(tg_candidates *list, const float *gradient, float *resid
             break;
         }
         if (residual)
-            residual[i] = key >= list->least ? 0 : u;
+            residual[i] = key >= taken ? 0 : u;
         if (key >= list->least) {
             list->indices[list->count] = first + (uint32_t)i;
             list->values[list->count++] = u;

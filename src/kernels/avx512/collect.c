@@ -1,0 +1,71 @@
+/* The one pass of selection with vectors of sixteen, where many elements are candidates: they are moved together by one instruction, in a
+ * register. Whole vectors are stored then, as instructions that store chosen lanes alone take many times as long on some machines. Where
+ * candidates are few, that is more than AVX2's way, one by one, takes. */
+#include "kernels/avx512/avx512.h"
+
+#if defined(__AVX512F__)
+
+#include "kernels/avx2/collect.h"
+#include "kernels/avx512/lanes.h"
+#include "kernels/wide/sift_rest.h"
+
+/* Elements that are sifted at once. */
+enum { STEP = 64, VECTORS = STEP / V_LANES, AHEAD = 2048 };
+
+TG_INLINE unsigned v_greater(v_ints a, v_ints b) { return _mm512_cmpgt_epi32_mask(a, b); }
+
+TG_INLINE size_t sift_steps(tg_candidates *list, const float *gradient, float *residual, float factor, uint32_t first, size_t n)
+{
+    /* Of two streams, see tg_ahead; one alone is asked for everywhere. */
+    const size_t ahead = residual && tg_ahead() == 0 ? 0 : AHEAD;
+    const v_floats factors = v_float(factor);
+    const v_ints below = v_int((int)(list->least - 1)), not_taken = _mm512_max_epi32(below, v_int((int)(list->taken - 1)));
+    v_ints index = v_add(v_int((int)first), _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15));
+    size_t done = 0, count = list->count;
+    for (; done + STEP <= n && count + TG_SIFT_SLACK <= list->room; done += STEP) {
+        const float *g = gradient + done;
+        float *h = residual ? residual + done : NULL;
+        v_floats u[VECTORS];
+        v_ints key[VECTORS], largest = v_int(0);
+        TG_UNROLL
+        for (unsigned i = 0; i < VECTORS; i++) {
+            u[i] = v_load(g + i * V_LANES);
+            if (residual)
+                u[i] = v_plus(u[i], v_mul(factors, v_load(h + i * V_LANES)));
+            key[i] = v_keys(u[i]);
+            largest = _mm512_max_epu32(largest, key[i]);
+            tg_prefetch(g + i * V_LANES, ahead);
+            if (residual)
+                tg_prefetch(h + i * V_LANES, ahead);
+        }
+        if (v_greater(largest, v_int((int)TG_MAX_FINITE_BITS))) {
+            list->nonfinite = true;
+            break;
+        }
+        TG_UNROLL
+        for (unsigned i = 0; i < VECTORS; i++) {
+            const __mmask16 chosen = (__mmask16)v_greater(key[i], below);
+            if (residual)
+                v_store(h + i * V_LANES, _mm512_maskz_mov_ps((__mmask16)~v_greater(key[i], not_taken), u[i]));
+            v_store_bits(list->indices + count, _mm512_maskz_compress_epi32(chosen, index));
+            v_store(list->values + count, _mm512_maskz_compress_ps(chosen, u[i]));
+            count += (size_t)__builtin_popcount(chosen);
+            index = v_add(index, v_int(V_LANES));
+        }
+    }
+    list->count = count;
+    return done;
+}
+
+size_t tg_avx512_sift(tg_candidates *list, const float *gradient, float *residual, float factor, uint32_t first, size_t n)
+{
+    if (list->share * STEP < 2)
+        return tg_avx2_sift(list, gradient, residual, factor, first, n);
+    const size_t done = residual ? sift_steps(list, gradient, residual, factor, first, n)
+                                 : sift_steps(list, gradient, NULL, 1, first, n);
+    if (n - done >= STEP || list->nonfinite)
+        return done;
+    return done + sift_rest(list, gradient + done, residual ? residual + done : NULL, factor, first + (uint32_t)done, n - done);
+}
+
+#endif
