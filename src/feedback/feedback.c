@@ -13,14 +13,10 @@
 #include "kernels/ranges.h"
 
 /* Aligned to cache lines: a vector that lies across two of them costs twice. */
-static float *zeros(uint64_t count)
+static float *floats(uint64_t count)
 {
     enum { LINE = 64 };
-    const size_t size = ((size_t)count * sizeof(float) / LINE + 1) * LINE;
-    float *made = aligned_alloc(LINE, size);
-    if (made)
-        memset(made, 0, size);
-    return made;
+    return aligned_alloc(LINE, ((size_t)count * sizeof(float) / LINE + 1) * LINE);
 }
 
 tg_status tg_feedback_create(tg_device *device, const tg_feedback_spec *spec, const tg_spec *codec, uint64_t count,
@@ -45,11 +41,12 @@ tg_status tg_feedback_create(tg_device *device, const tg_feedback_spec *spec, co
                        "more levels, smaller buckets, norm=max, or ecq with a smaller alpha",
                        traits.name, stability.lambda, stability.gamma);
     tg_feedback *made = malloc(sizeof *made);
-    float *residual = zeros(count), *momentum = spec->kind == TG_FEEDBACK_DGC ? zeros(count) : NULL;
-    if (!made || !residual || (spec->kind == TG_FEEDBACK_DGC && !momentum)) {
+    float *residual = floats(count), *momentum = spec->kind == TG_FEEDBACK_DGC ? floats(count) : NULL, *kept = floats(count);
+    if (!made || !residual || (spec->kind == TG_FEEDBACK_DGC && !momentum) || !kept) {
         free(made);
         free(residual);
         free(momentum);
+        free(kept);
         return tg_fail(error, TG_OUT_OF_MEMORY, "no memory for a residual of %" PRIu64 " elements", count);
     }
     *made = (tg_feedback){.device = device,
@@ -58,7 +55,9 @@ tg_status tg_feedback_create(tg_device *device, const tg_feedback_spec *spec, co
                           .codec = *codec,
                           .count = count,
                           .residual = residual,
-                          .momentum = momentum};
+                          .momentum = momentum,
+                          .kept = kept};
+    tg_feedback_reset(made);
     *feedback = made;
     return tg_succeed(error);
 }
@@ -68,6 +67,7 @@ void tg_feedback_free(tg_feedback *feedback)
     if (feedback) {
         free(feedback->residual);
         free(feedback->momentum);
+        free(feedback->kept);
     }
     free(feedback);
 }
@@ -139,6 +139,7 @@ static tg_source source_of(const tg_feedback *f, const tg_tensor *piece, uint64_
     if (f->spec.kind == TG_FEEDBACK_NONE)
         return source;
     source.residual = f->residual + first;
+    source.kept = f->kept; /* from its start for every piece: it is of use while one is encoded */
     source.alpha = f->spec.alpha;
     source.beta = f->spec.beta;
     if (f->momentum) {

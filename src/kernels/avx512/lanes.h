@@ -25,6 +25,8 @@ TG_INLINE v_ints v_xor(v_ints a, v_ints b) { return _mm512_xor_si512(a, b); }
 TG_INLINE v_ints v_mul_low(v_ints a, v_ints b) { return _mm512_mullo_epi32(a, b); }
 TG_INLINE v_ints v_add16(v_ints a, v_ints b) { return _mm512_add_epi16(a, b); }
 TG_INLINE void v_store(float *p, v_floats x) { _mm512_storeu_ps(p, x); }
+/* Past the caches, to an aligned place. */
+TG_INLINE void v_set_aside(float *p, v_floats x) { _mm512_stream_ps(p, x); }
 TG_INLINE v_ints v_load_bits(const void *p) { return _mm512_loadu_si512(p); }
 TG_INLINE void v_store_bits(void *p, v_ints x) { _mm512_storeu_si512(p, x); }
 /* Compilers do not agree on whether the count of a shift is signed. */
