@@ -150,7 +150,7 @@ static const struct option encode_options[] = {
      .summary = "rank of the sender, likewise (default 0)", .offset = offsetof(struct encode_settings, rank)},
     {.name = "--nonfinite", .kind = OPTION_CHOICE, .value = "reject|zero|trust", .choices = nonfinite_choices,
      .summary = "infinities and NaN: refuse the vector, put zeros there,\n"
-                "or do not look for them first (default reject)",
+                "or trust that there are none (default reject)",
      .offset = offsetof(struct encode_settings, nonfinite)},
     {.name = "--no-checksum", .kind = OPTION_FLAG, .summary = "leave the checksum out of the frame",
      .offset = offsetof(struct encode_settings, no_checksum)},

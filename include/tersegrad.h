@@ -194,7 +194,8 @@ TG_API const char *tg_device_name(const tg_device *device);
 /* The devices that this machine can run, without threads: ask for index 0, 1, ... until NULL. */
 TG_API const char *tg_device_list(size_t index);
 
-/* A codec with the workspace for vectors of up to max_count elements. It must not outlive its device. */
+/* A codec with the workspace for vectors of up to max_count elements. It must not outlive its device. Those that are not
+ * sparse also reserve room for what TG_NONFINITE_REJECT puts back, up to a frame's bytes, touched where it is used. */
 typedef struct tg_codec tg_codec;
 TG_API TG_MUST_CHECK tg_status tg_codec_create(tg_device *device, const tg_spec *spec, uint64_t max_count,
                                                tg_codec **codec, tg_error *error);
@@ -217,9 +218,9 @@ typedef struct tg_draw {
 
 /* What to do about infinities and NaN in the input (also those that arise where input and residual are added). */
 typedef enum tg_nonfinite {
-    TG_NONFINITE_REJECT = 0, /* look first: TG_NONFINITE names the first index; frame and residual are untouched */
+    TG_NONFINITE_REJECT = 0, /* refuse it: TG_NONFINITE names the first index; frame buffer and residual are as they were */
     TG_NONFINITE_ZERO,       /* drop it: as if that element of the input were 0, and count it in the report */
-    TG_NONFINITE_TRUST       /* do not look first. One that turns up still gives TG_NONFINITE and no frame; the frame
+    TG_NONFINITE_TRUST       /* keep nothing for that. One that turns up still gives TG_NONFINITE and no frame; the frame
                                 buffer may then hold anything, and the residual is put back to rounding */
 } tg_nonfinite;
 
@@ -342,7 +343,8 @@ TG_API TG_MUST_CHECK tg_status tg_feedback_print(const tg_feedback_spec *spec, c
 
 /* The residual of one tensor on one rank, all zero at first, for use with one codec spec. An `ef` or `ecq` pairing with
  * an L2 quantiser whose residual would diverge (lambda >= 1, see part 6) is refused with TG_UNSTABLE unless `insist`. `dgc`
- * is for sparsifiers only. It must not outlive its device. */
+ * is for sparsifiers only. It must not outlive its device. Takes 4 bytes an element, dgc 8, and reserves 4 more, which are
+ * touched only where TG_NONFINITE_REJECT is used. */
 typedef struct tg_feedback tg_feedback;
 TG_API TG_MUST_CHECK tg_status tg_feedback_create(tg_device *device, const tg_feedback_spec *spec,
                                                   const tg_spec *codec, uint64_t count, bool insist,

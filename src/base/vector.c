@@ -9,26 +9,28 @@
 #include <sys/mman.h>
 #endif
 
-enum { LARGE_PAGE = 1 << 21, LONG = 4 * LARGE_PAGE, LINE = 64 };
+enum { LARGE_PAGE = 1 << 21, LONG = 4 * LARGE_PAGE, LINE = 64, PLACE = 9 * LINE };
 
-/* A vector starts so far behind the start of a page. Other vectors start at a page or close behind it, and a store to one that has the same
- * place in its page as a load from the other makes the load wait. */
-enum { OFFSET = 9 * LINE };
-
-void *tg_vector_zeros(size_t bytes)
+void *tg_vector_make(size_t bytes, unsigned place)
 {
+    const size_t offset = (place + 1) * (size_t)PLACE;
     void *base = NULL;
-    if (bytes > SIZE_MAX - OFFSET || posix_memalign(&base, bytes < LONG ? LINE : LARGE_PAGE, bytes + OFFSET) != 0)
+    if (bytes > SIZE_MAX - offset || posix_memalign(&base, bytes < LONG ? LINE : LARGE_PAGE, bytes + offset) != 0)
         return NULL;
 #if defined(MADV_HUGEPAGE)
     if (bytes >= LONG)
-        (void)madvise(base, bytes + OFFSET, MADV_HUGEPAGE); /* only a wish */
+        (void)madvise(base, bytes + offset, MADV_HUGEPAGE); /* only a wish */
 #endif
-    return memset((char *)base + OFFSET, 0, bytes);
+    char *vector = (char *)base + offset;
+    memcpy(vector - sizeof base, &base, sizeof base);
+    return vector;
 }
 
 void tg_vector_free(void *vector)
 {
-    if (vector)
-        free((char *)vector - OFFSET);
+    void *base;
+    if (!vector)
+        return;
+    memcpy(&base, (char *)vector - sizeof base, sizeof base);
+    free(base);
 }

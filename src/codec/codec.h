@@ -23,6 +23,7 @@ typedef struct tg_job {
     tg_source source;
     tg_draw draw;
     bool check_finite;   /* nobody has looked for non-finite values: report them where they turn up */
+    uint8_t *kept;       /* if not NULL, room for what lies in the payload's place, which is put back if a value is not finite */
     void *workspace;     /* as many bytes as the row's `workspace` asked for, aligned for any type */
     struct tg_dense_scratch *scratch; /* codec/dense.h: of the thread that works on this copy of the job */
     float *sent;         /* if not NULL, receives what the decoder will see, `count` values */
@@ -64,7 +65,7 @@ typedef struct tg_codec_row {
 
     size_t (*bound)(const tg_spec *spec, uint64_t count);     /* most bytes of a payload */
     size_t (*workspace)(const tg_spec *spec, uint64_t count, unsigned threads); /* bytes an encode call needs */
-    tg_status (*encode)(tg_job *job); /* TG_OK or TG_NONFINITE, and then the residual is put back */
+    tg_status (*encode)(tg_job *job); /* TG_OK or TG_NONFINITE, and then all is put back */
 
     /* open prepares the reader and checks what can be checked at once; read takes the next n elements, a multiple of TG_BLOCK but for
      * the last call, and no more than the reader's step; done says whether

@@ -4,6 +4,7 @@
 #include <stdatomic.h>
 #include <string.h>
 
+#include "codec/levels.h"
 #include "kernels/ranges.h"
 
 size_t tg_dense_unit(uint32_t bucket)
@@ -12,13 +13,19 @@ size_t tg_dense_unit(uint32_t bucket)
     return bucket > COMFORTABLE && TG_BLOCK % bucket == 0 ? bucket : COMFORTABLE;
 }
 
+/* How far a range has come: elements before `done` are committed, and what lay in the place of the codes of those before `kept` is kept. */
+typedef struct progress {
+    uint64_t done, kept;
+} progress;
+
 /* One call of tg_dense_encode, for all threads. */
 typedef struct pass {
     tg_job *job;
     const tg_dense_steps *steps;
     const void *shape;
     tg_ranges ranges;
-    uint64_t *done; /* of each range: elements before this one are committed */
+    bool known_finite; /* all that is left to encode */
+    progress *progress; /* of each range */
     atomic_bool nonfinite;
     atomic_uint_fast64_t saturated, dropped;
 } pass;
@@ -30,22 +37,62 @@ static tg_job job_of(const pass *p, tg_dense_scratch *scratch)
     job.pool = NULL;
     job.scratch = scratch;
     job.saturated = job.dropped = 0;
+    if (p->known_finite) {
+        job.check_finite = false;
+        job.kept = NULL;
+        job.source.kept = NULL;
+    }
     return job;
 }
 
-/* Puts the residual of what has been committed of a range back to rounding. */
+/* Where the bits of an element begin. */
+static uint64_t byte_of(const tg_dense_steps *steps, uint64_t element) { return steps->start + element * steps->bits / 8; }
+
+/* ---- the way back, where a value is not finite ---- */
+
+/* Keeps the bytes of the payload from `from` to `to`, if they are to be put back. */
+static void keep_payload(const tg_job *job, uint64_t from, uint64_t to)
+{
+    if (job->kept)
+        job->kernels->set_aside(job->payload + from, (size_t)(to - from), job->kept + from);
+}
+
+static void restore_payload(const tg_job *job, uint64_t from, uint64_t to)
+{
+    if (job->kept)
+        memcpy(job->payload + from, job->kept + from, (size_t)(to - from));
+}
+
+/* The end of the bits of the elements before this one, with which a group or the vector ends. */
+static uint64_t byte_after(const tg_dense_steps *steps, uint64_t element) { return steps->start + (element * steps->bits + 7) / 8; }
+
+/* The codes of the elements before `end` may be written. */
+static void keep_codes(const tg_job *job, const tg_dense_steps *steps, progress *at, uint64_t end)
+{
+    if (at->kept < end) {
+        keep_payload(job, byte_of(steps, at->kept), byte_after(steps, end));
+        at->kept = end;
+    }
+}
+
+/* Puts back what has been committed of a range: exactly if it was kept, else the residual to rounding. */
 static void undo_range(void *of, size_t part)
 {
     const pass *p = of;
     tg_dense_scratch scratch;
     tg_job job = job_of(p, &scratch);
-    const uint64_t end = p->done[part];
-    for (uint64_t first = tg_range_first(&p->ranges, part); first < end; first += TG_BLOCK) {
+    const uint64_t start = tg_range_first(&p->ranges, part), end = p->progress[part].done;
+    for (uint64_t first = start; job.source.residual && !job.source.kept && first < end; first += TG_BLOCK) {
         size_t n = tg_block_size(end, first);
         p->steps->replay(&job, p->shape, first, n, scratch.sent);
         tg_source_undo(&job.source, job.kernels, first, n, scratch.sent, &scratch.block);
     }
+    if (job.source.kept)
+        tg_source_restore(&job.source, start, end);
+    restore_payload(&job, byte_of(p->steps, start), byte_after(p->steps, p->progress[part].kept));
 }
+
+/* ---- encoding ---- */
 
 /* The gradient of one block as float32: where it lies, or widened. */
 static const float *gradient_at(tg_job *job, uint64_t first, size_t n)
@@ -85,25 +132,34 @@ static bool compose(tg_job *job, const tg_dense_steps *steps, const void *shape,
     return true;
 }
 
-/* Encodes one block; *done counts its elements. False where a value is not finite. */
-static bool encode_block(tg_job *job, const tg_dense_steps *steps, const void *shape, uint64_t first, size_t n, size_t *done)
+/* How many elements' codes are kept at once before a fused kernel writes them: those of a whole block take a fifth of A longer, from memory. */
+enum { KEPT_AT_ONCE = 1024 };
+
+/* Encodes one block, from at->done on. False where a value is not finite. */
+static bool encode_block(tg_job *job, const tg_dense_steps *steps, const void *shape, size_t n, progress *at)
 {
     const bool fusible = steps->fused && !job->sent; /* a fused kernel stops before what is not finite, be it u or rest */
+    const uint64_t first = at->done, end = first + n;
     const float *gradient = fusible && n == TG_BLOCK ? gradient_at(job, first, n) : NULL;
-    while (*done < n) {
-        size_t here = gradient ? steps->fused(job, shape, first + *done, n - *done, gradient + *done) : 0;
+    while (at->done < end) {
+        const size_t left = (size_t)(end - at->done);
+        size_t here = 0;
+        if (gradient) {
+            here = job->kept && steps->unit <= KEPT_AT_ONCE && left > KEPT_AT_ONCE ? KEPT_AT_ONCE : left;
+            keep_codes(job, steps, at, at->done + here);
+            here = steps->fused(job, shape, at->done, here, gradient + (at->done - first));
+        }
         if (here == 0) {
-            here = steps->unit < n - *done ? steps->unit : n - *done;
-            if (!compose(job, steps, shape, first + *done, here))
+            here = steps->unit < left ? steps->unit : left;
+            tg_source_keep(&job->source, job->kernels, at->done, here);
+            keep_codes(job, steps, at, at->done + here);
+            if (!compose(job, steps, shape, at->done, here))
                 return false;
         }
-        *done += here;
+        at->done += here;
     }
     return true;
 }
-
-/* Where the bits of an element begin. */
-static uint64_t byte_of(const tg_dense_steps *steps, uint64_t element) { return steps->start + element * steps->bits / 8; }
 
 static uint64_t chunk_from(uint64_t byte) { return (byte + TG_CHUNK - 1) / TG_CHUNK; }
 
@@ -120,15 +176,16 @@ static void encode_range(void *of, size_t part)
     const bool digests = job.digests.of && p->steps->bits > 0;
     const uint64_t start = tg_range_first(&p->ranges, part), end = tg_range_end(&p->ranges, part);
     uint64_t chunk = chunk_from(byte_of(p->steps, start)); /* the first that lies in the range as a whole */
-    p->done[part] = start;
-    for (uint64_t first = start; first < end && !atomic_load_explicit(&p->nonfinite, memory_order_relaxed); first += TG_BLOCK) {
-        size_t done = 0;
-        if (!encode_block(&job, p->steps, p->shape, first, tg_block_size(end, first), &done))
+    progress at = {start, start};
+    while (at.done < end && !atomic_load_explicit(&p->nonfinite, memory_order_relaxed)) {
+        if (!encode_block(&job, p->steps, p->shape, tg_block_size(end, at.done), &at))
             atomic_store(&p->nonfinite, true);
-        p->done[part] = first + done;
-        for (; digests && (chunk + 1) * TG_CHUNK <= byte_of(p->steps, first + done); chunk++)
+        for (; digests && (chunk + 1) * TG_CHUNK <= byte_of(p->steps, at.done); chunk++)
             digest_chunk(&job, chunk);
     }
+    if (job.kept || job.source.kept)
+        job.kernels->aside_is_set();
+    p->progress[part] = at;
     atomic_fetch_add(&p->saturated, job.saturated);
     atomic_fetch_add(&p->dropped, job.dropped);
 }
@@ -148,15 +205,45 @@ static void digest_seams(const pass *p)
     }
 }
 
+/* A vector that fits the caches is looked through in less time than wide codes are kept (docs/performance.md). */
+static bool looks_first(const tg_job *job, const tg_dense_steps *steps)
+{
+    enum { MOST = 1 << 21, WIDE = 16 };
+    return job->kept && steps->bits >= WIDE && job->source.count <= MOST;
+}
+
+/* What comes before the pass over all elements: scales, and whether there can be anything that is not finite. False if there is. */
+static bool prepare(pass *p)
+{
+    tg_job *job = p->job;
+    if (looks_first(job, p->steps)) {
+        p->known_finite = true;
+        if (tg_source_first_nonfinite(&job->source, job->kernels, job->pool) < job->source.count)
+            return false;
+    }
+    if (p->steps->measure) {
+        if (!tg_each_bucket(job, p->steps->bucket, p->steps->measure, p->shape))
+            return false;
+        /* Every u has been met. With alpha different from beta the rest may overflow where u does not. */
+        p->known_finite = p->known_finite || job->source.alpha == job->source.beta;
+    }
+    return true;
+}
+
 tg_status tg_dense_encode(tg_job *job, const tg_dense_steps *steps, const void *shape)
 {
-    uint64_t done[TG_MAX_RANGES];
-    pass p = {.job = job, .steps = steps, .shape = shape, .done = done};
+    progress ranges_at[TG_MAX_RANGES];
+    pass p = {.job = job, .steps = steps, .shape = shape, .progress = ranges_at};
+    keep_payload(job, 0, steps->start);
+    if (!prepare(&p)) {
+        restore_payload(job, 0, steps->start);
+        return TG_NONFINITE;
+    }
     p.ranges = tg_ranges_of(job->pool, job->source.count, TG_BLOCK);
     tg_parallel(job->pool, p.ranges.parts, encode_range, &p);
     if (p.nonfinite) {
-        if (job->source.residual)
-            tg_parallel(job->pool, p.ranges.parts, undo_range, &p);
+        tg_parallel(job->pool, p.ranges.parts, undo_range, &p);
+        restore_payload(job, 0, steps->start);
         return TG_NONFINITE;
     }
     digest_seams(&p);

@@ -12,8 +12,15 @@ typedef struct tg_dense_scratch {
     uint16_t codes[TG_BLOCK];
 } tg_dense_scratch;
 
+/* Does something for a bucket; false if a value is not finite. */
+typedef bool tg_bucket_step(tg_job *job, const void *shape, uint64_t start, uint64_t n);
+
 /* The functions get a copy of the job that has scratch and is theirs alone while they run; what they count there is added up. */
 typedef struct tg_dense_steps {
+    /* Finds the scale of the bucket from `start` on, before any element is encoded: for buckets that do not lie within blocks. NULL where
+     * `block` does it. */
+    tg_bucket_step *measure;
+    uint64_t bucket; /* what `measure` takes */
     /* Encodes elements first … first + n - 1, which lie within one block, with a fused kernel, residual and all; returns how many it has
      * done (0: none). May be NULL. `gradient` has the values. */
     size_t (*fused)(tg_job *job, const void *shape, uint64_t first, size_t n, const float *gradient);
@@ -24,7 +31,8 @@ typedef struct tg_dense_steps {
     void (*replay)(tg_job *job, const void *shape, uint64_t first, size_t n, float *sent);
     /* Elements that are composed at once, so few that what they need stays in the first-level cache: tg_dense_unit. */
     size_t unit;
-    /* Where the elements' bits start in the payload, and how many each takes; 0 bits where they are not written block by block. */
+    /* Where the elements' bits start in the payload, behind the scales, and how many each takes; 0 bits where they are not written block
+     * by block. */
     size_t start;
     unsigned bits;
 } tg_dense_steps;

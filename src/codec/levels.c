@@ -123,6 +123,7 @@ static size_t fuse_block(tg_job *job, const void *of, uint64_t first, size_t n, 
     const bool given = !nested(shape);
     tg_levels_encoding e = {.gradient = gradient,
                             .residual = source->residual ? source->residual + first : NULL,
+                            .kept = source->kept ? source->kept + first : NULL,
                             .alpha = source->alpha,
                             .beta = source->beta,
                             .norm = given ? TG_NORM_GIVEN : shape->max_norm ? TG_NORM_MAX : TG_NORM_L2,
@@ -180,16 +181,16 @@ static bool measure_bucket(tg_job *job, const void *of, uint64_t start, uint64_t
 
 tg_status tg_levels_encode(tg_job *job, const tg_levels_shape *shape)
 {
-    const tg_dense_steps steps = {.fused = fusible(job, shape) ? fuse_block : NULL,
+    /* Scales of buckets that do not lie within blocks take a pass of their own. */
+    const tg_dense_steps steps = {.measure = nested(shape) ? NULL : measure_bucket,
+                                  .bucket = shape->bucket ? shape->bucket : shape->count,
+                                  .fused = fusible(job, shape) ? fuse_block : NULL,
                                   .block = encode_block,
                                   .replay = replay_block,
                                   .unit = tg_dense_unit(shape->bucket),
                                   .start = scales_size(shape),
                                   .bits = shape->coding == TG_CODING_PACKED ? tg_code_width(shape->levels) : 0};
     job->layout = TG_LAYOUT_PACKED;
-    /* Scales of buckets that do not lie within blocks take a pass of their own. */
-    if (!nested(shape) && !tg_each_bucket(job, shape->bucket ? shape->bucket : shape->count, measure_bucket, shape))
-        return TG_NONFINITE;
     tg_status status = tg_dense_encode(job, &steps, shape);
     if (status != TG_OK)
         return status;

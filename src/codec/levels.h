@@ -51,7 +51,6 @@ bool tg_bucket_scale(tg_job *job, const tg_levels_shape *shape, uint64_t start, 
 bool tg_bucket_mean(tg_job *job, uint64_t start, uint64_t n, const float *u, float *mean);
 
 /* Calls `step` for every bucket of the job's source; false if one call is. */
-typedef bool tg_bucket_step(tg_job *job, const void *shape, uint64_t start, uint64_t n);
 bool tg_each_bucket(tg_job *job, uint64_t bucket, tg_bucket_step *step, const void *shape);
 
 /* Gamma of the quantisers: docs/numerics.md. */

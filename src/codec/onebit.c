@@ -87,10 +87,10 @@ static bool measure_bucket(tg_job *job, const void *shape, uint64_t start, uint6
 static tg_status encode(tg_job *job)
 {
     const uint64_t count = job->source.count;
-    if (!nested(job->spec) && !tg_each_bucket(job, bucket_size(job->spec, count), measure_bucket, NULL))
-        return TG_NONFINITE;
     job->payload_size = bound(job->spec, count);
-    const tg_dense_steps steps = {.block = encode_block,
+    const tg_dense_steps steps = {.measure = nested(job->spec) ? NULL : measure_bucket,
+                                  .bucket = bucket_size(job->spec, count),
+                                  .block = encode_block,
                                   .replay = replay_block,
                                   .unit = tg_dense_unit(job->spec->bucket),
                                   .start = (size_t)tg_bucket_count(count, job->spec->bucket) * 4,

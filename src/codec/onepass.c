@@ -86,21 +86,30 @@ static void prune(const tg_onepass *o, tg_sieve *sieve, uint32_t *scratch)
     list->least = cut.above + 1;
 }
 
+/* How much of the residual is kept at once, before it is sifted: what is read for the one is in the cache for the other. */
+enum { KEPT_AT_ONCE = 512 };
+
 /* Sifts values that lie in memory; false where one is not finite. */
 static bool sift(const tg_onepass *o, tg_sieve *sieve, const float *values, float *residual, uint64_t first, size_t n,
                  uint32_t *scratch)
 {
-    for (size_t done = 0;;) {
-        done += o->selection->job->kernels->sift(&sieve->list, values + done, residual ? residual + done : NULL, o->source.alpha,
-                                                 (uint32_t)(first + done), n - done);
+    const tg_kernels *k = o->selection->job->kernels;
+    const bool keep = residual && o->source.kept;
+    for (size_t done = 0; done < n;) {
+        const size_t piece = keep && n - done > KEPT_AT_ONCE ? KEPT_AT_ONCE : n - done;
+        if (keep)
+            tg_source_keep(&o->source, k, first + done, piece);
+        const size_t sifted = k->sift(&sieve->list, values + done, residual ? residual + done : NULL, o->source.alpha,
+                                      (uint32_t)(first + done), piece);
+        done += sifted;
         if (residual)
             sieve->committed = first + done;
         if (sieve->list.nonfinite)
             return false;
-        if (done == n)
-            return true;
-        prune(o, sieve, scratch);
+        if (sifted < piece)
+            prune(o, sieve, scratch);
     }
+    return true;
 }
 
 static bool sift_block(const tg_onepass *o, tg_sieve *sieve, uint64_t first, size_t n, tg_select_scratch *scratch)
@@ -114,6 +123,7 @@ static bool sift_block(const tg_onepass *o, tg_sieve *sieve, uint64_t first, siz
     if (!sift(o, sieve, scratch->block.u, NULL, first, n, scratch->keys))
         return false;
     if (rest_is_u(source)) {
+        tg_source_keep(source, k, first, n);
         tg_source_commit(source, k, first, n, &scratch->block, NULL);
         sieve->committed = first + n;
     }
@@ -156,6 +166,8 @@ static void collect_range(void *of, size_t part)
     }
     if (sieve->before_limit == SIZE_MAX)
         sieve->before_limit = sieve->list.count;
+    if (o->source.kept)
+        o->selection->job->kernels->aside_is_set();
 }
 
 /* Collects from a threshold on. False where a value is not finite. */
@@ -186,7 +198,8 @@ static void start_again(tg_onepass *o)
                                 .residual = o->source.residual};
 }
 
-/* A value is not finite: what was committed so far of a range is put back to rounding. */
+/* A value is not finite: what was committed so far of a range is put back, exactly if it was kept, else to rounding. It is met in the
+ * first collection, so u is still computed from gradient and residual. */
 static void undo(void *of, size_t part)
 {
     const tg_onepass *o = of;
@@ -194,6 +207,10 @@ static void undo(void *of, size_t part)
     const uint64_t end = o->sieves[part].committed;
     tg_source_block block;
     float nothing[TG_BLOCK] = {0};
+    if (job->source.kept) {
+        tg_source_restore(&job->source, tg_range_first(&o->ranges, part), end);
+        return;
+    }
     put_back(of, part);
     for (uint64_t first = tg_range_first(&o->ranges, part); first < end; first += TG_BLOCK)
         tg_source_undo(&job->source, job->kernels, first, tg_block_size(end, first), nothing, &block);

@@ -53,7 +53,8 @@ uint64_t tg_onepass_reach(uint64_t wanted, bool exact);
 /* Whether this device, source and selection go this way. */
 bool tg_onepass_suits(const tg_selection *selection);
 
-/* Selects as tg_select would, and leaves lists of candidates and the cut through them. TG_NONFINITE if a value is not finite; then the residual is put back to rounding. */
+/* Selects as tg_select would, and leaves lists of candidates and the cut through them. TG_NONFINITE if a value is not finite;
+ * then the residual is put back. */
 tg_status tg_onepass_select(tg_onepass *onepass, const tg_guesses *guesses);
 
 /* The residual that candidates were taken from, which has to be put right once they are selected; NULL if they are still there. */

@@ -36,11 +36,13 @@ tg_status tg_feedback_create(tg_device *device, const tg_feedback_spec *spec, co
                        traits.name, stability.lambda, stability.gamma);
     tg_feedback *made = malloc(sizeof *made);
     const size_t size = (size_t)count * sizeof(float);
-    float *residual = tg_vector_zeros(size), *momentum = spec->kind == TG_FEEDBACK_DGC ? tg_vector_zeros(size) : NULL;
-    if (!made || !residual || (spec->kind == TG_FEEDBACK_DGC && !momentum)) {
+    const bool with_momentum = spec->kind == TG_FEEDBACK_DGC;
+    float *residual = tg_vector_make(size, 0), *momentum = with_momentum ? tg_vector_make(size, 1) : NULL, *kept = tg_vector_make(size, 2);
+    if (!made || !residual || (with_momentum && !momentum) || !kept) {
         free(made);
         tg_vector_free(residual);
         tg_vector_free(momentum);
+        tg_vector_free(kept);
         return tg_fail(error, TG_OUT_OF_MEMORY, "no memory for a residual of %" PRIu64 " elements", count);
     }
     *made = (tg_feedback){.device = device,
@@ -49,7 +51,9 @@ tg_status tg_feedback_create(tg_device *device, const tg_feedback_spec *spec, co
                           .codec = *codec,
                           .count = count,
                           .residual = residual,
-                          .momentum = momentum};
+                          .momentum = momentum,
+                          .kept = kept};
+    tg_feedback_reset(made);
     *feedback = made;
     return tg_succeed(error);
 }
@@ -59,6 +63,7 @@ void tg_feedback_free(tg_feedback *feedback)
     if (feedback) {
         tg_vector_free(feedback->residual);
         tg_vector_free(feedback->momentum);
+        tg_vector_free(feedback->kept);
     }
     free(feedback);
 }
@@ -130,6 +135,7 @@ static tg_source source_of(const tg_feedback *f, const tg_tensor *piece, uint64_
     if (f->spec.kind == TG_FEEDBACK_NONE)
         return source;
     source.residual = f->residual + first;
+    source.kept = f->kept; /* from its start for every piece: it is of use while one is encoded */
     source.alpha = f->spec.alpha;
     source.beta = f->spec.beta;
     if (f->momentum) {

@@ -14,6 +14,7 @@ struct tg_feedback {
     uint64_t count;
     float *residual;
     float *momentum; /* NULL but for DGC */
+    float *kept;     /* tg_source's: pages that are not used are never touched */
     tg_stats stats;
 };
 

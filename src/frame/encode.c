@@ -20,7 +20,10 @@ struct tg_codec {
     void *workspace;
     size_t workspace_size;
     uint64_t *digests; /* one for each chunk of the largest payload */
+    uint8_t *kept;     /* tg_job's, for TG_NONFINITE_REJECT: pages that are not used are never touched. NULL for sparsifiers */
 };
+
+enum { LINE = 64 }; /* of a cache */
 
 tg_status tg_codec_create(tg_device *device, const tg_spec *spec, uint64_t max_count, tg_codec **codec, tg_error *error)
 {
@@ -38,10 +41,13 @@ tg_status tg_codec_create(tg_device *device, const tg_spec *spec, uint64_t max_c
     void *workspace = malloc(workspace_size ? workspace_size : 1);
     /* A list of selected elements may have up to twice the segments that a bound of its count allows for, at 9 bytes. */
     uint64_t *digests = malloc((row->bound(spec, max_count) / TG_CHUNK + (size_t)(max_count >> 21) + 2) * sizeof *digests);
-    if (!made || !workspace || !digests) {
+    /* Sparsifiers write when they have seen all. */
+    uint8_t *kept = row->sparse ? NULL : aligned_alloc(LINE, (row->bound(spec, max_count) / LINE + 1) * LINE);
+    if (!made || !workspace || !digests || !(kept || row->sparse)) {
         free(made);
         free(workspace);
         free(digests);
+        free(kept);
         return tg_fail(error, TG_OUT_OF_MEMORY, "no memory for the %zu bytes of workspace of %s for %" PRIu64 " elements",
                        workspace_size, row->name, max_count);
     }
@@ -52,7 +58,8 @@ tg_status tg_codec_create(tg_device *device, const tg_spec *spec, uint64_t max_c
                        .max_count = max_count,
                        .workspace = workspace,
                        .workspace_size = workspace_size,
-                       .digests = digests};
+                       .digests = digests,
+                       .kept = kept};
     *codec = made;
     return tg_succeed(error);
 }
@@ -62,6 +69,7 @@ void tg_codec_free(tg_codec *codec)
     if (codec) {
         free(codec->workspace);
         free(codec->digests);
+        free(codec->kept);
     }
     free(codec);
 }
@@ -153,23 +161,20 @@ tg_status tg_encode_source(tg_codec *codec, const tg_source *source, const tg_en
     if ((unsigned)options->nonfinite > TG_NONFINITE_TRUST)
         return tg_fail(error, TG_INVALID_ARGUMENT, "non-finite policy %d is none", (int)options->nonfinite);
 
-    /* A residual that beta = 0 has wiped could not be put back: look first. */
-    const bool trust = options->nonfinite == TG_NONFINITE_TRUST && !(source->residual && source->beta == 0);
     tg_job job = {.kernels = kernels,
                   .pool = pool,
                   .spec = &codec->spec,
                   .source = *source,
                   .draw = options->draw,
-                  .check_finite = trust,
+                  .check_finite = options->nonfinite != TG_NONFINITE_ZERO,
+                  .kept = options->nonfinite == TG_NONFINITE_REJECT ? codec->kept : NULL,
                   .workspace = codec->workspace,
                   .payload = (uint8_t *)frame + TG_HEADER_SIZE,
                   .digests.of = options->no_checksum ? NULL : codec->digests};
     job.source.drop_nonfinite = options->nonfinite == TG_NONFINITE_ZERO;
-    if (!trust && !job.source.drop_nonfinite) {
-        uint64_t bad = tg_source_first_nonfinite(source, kernels, pool);
-        if (bad < source->count)
-            return nonfinite_at(bad, error);
-    }
+    /* Under trust the residual goes back to rounding, but one that beta = 0 has wiped could not. */
+    if (job.source.drop_nonfinite || (options->nonfinite == TG_NONFINITE_TRUST && source->beta != 0))
+        job.source.kept = NULL;
     if (codec->row->encode(&job) != TG_OK)
         return nonfinite_at(tg_source_first_nonfinite(source, kernels, pool), error);
 

@@ -58,6 +58,7 @@ typedef enum tg_norm {
 typedef struct tg_levels_encoding {
     const float *gradient;
     float *residual;    /* NULL: no feedback */
+    float *kept;        /* if not NULL, at the start of a cache line: the residual is set aside there before it is overwritten */
     float alpha, beta;
     tg_norm norm;
     bool exceeds;       /* a value may lie outside its radius by more than rounding */
@@ -143,6 +144,11 @@ typedef struct tg_kernels {
     void (*key_histogram)(const uint32_t *keys, size_t n, unsigned prefix_shift, uint32_t prefix, unsigned shift,
                           uint32_t mask, uint64_t *bins);
     uint64_t (*count_at_least)(const uint32_t *keys, size_t n, uint32_t least);
+
+    /* memcpy of any number of bytes to where they will hardly ever be read: past the caches, if that can be. Other threads find them
+     * there after aside_is_set, which the thread that set them aside calls. */
+    void (*set_aside)(const void *from, size_t size, void *to);
+    void (*aside_is_set)(void);
 
     /* XXH3_64bits, of any number of bytes. */
     uint64_t (*digest)(const uint8_t *bytes, size_t n);

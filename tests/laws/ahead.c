@@ -14,6 +14,7 @@
 
 typedef struct run {
     float residual[TG_BLOCK];
+    _Alignas(64) float kept[TG_BLOCK];
     uint8_t scales[TG_BLOCK / TG_GROUP * 4], packed[TG_BLOCK];
     size_t done;
 } run;
@@ -25,6 +26,7 @@ static void encode(size_t (*encoder)(const tg_levels_encoding *, size_t), tg_lev
     for (size_t here = 1; r->done < TG_BLOCK && here > 0; r->done += here) {
         e.gradient = start.gradient + r->done;
         e.residual = feedback ? r->residual + r->done : NULL;
+        e.kept = start.kept ? r->kept + r->done : NULL;
         e.first = start.first + (uint32_t)r->done;
         e.scales = r->scales + r->done / TG_GROUP * 4;
         e.packed = r->packed + r->done / 8 * e.width;
@@ -59,6 +61,7 @@ static void one_case(generator *g)
     const float alpha = next_random(g) % 2 ? 1 : 0.75f;
     const tg_levels_encoding e = {.gradient = gradient,
                                   .residual = feedback ? residual : NULL,
+                                  .kept = feedback && next_random(g) % 2 ? residual : NULL, /* or any other */
                                   .alpha = alpha,
                                   .beta = alpha,
                                   .norm = next_random(g) % 2 ? TG_NORM_MAX : TG_NORM_L2,
@@ -80,6 +83,7 @@ static void one_case(generator *g)
     /* Behind what is done there may be anything, but for the residual. */
     expect(memcmp(ahead.scales, plain.scales, plain.done / TG_GROUP * 4) == 0, "scales of %u levels", e.levels);
     expect(memcmp(ahead.packed, plain.packed, plain.done / 8 * e.width) == 0, "codes of %u levels", e.levels);
+    expect(memcmp(ahead.kept, plain.kept, plain.done * sizeof(float)) == 0, "what is kept of %u levels", e.levels);
     expect(memcmp(ahead.residual, plain.residual, sizeof ahead.residual) == 0, "the residual of %u levels", e.levels);
 }
 

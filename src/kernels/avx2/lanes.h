@@ -35,6 +35,8 @@ TG_INLINE v_ints v_keys(v_floats x) { return _mm256_and_si256(_mm256_castps_si25
 TG_INLINE float v_sum_of_lanes(const v_floats row[2]) { return tg_sum_of_lanes(row[0], row[1]); }
 TG_INLINE uint32_t v_max_magnitude(const float *values, size_t n) { return tg_avx2_max_magnitude(values, n); }
 TG_INLINE void v_store(float *p, v_floats x) { _mm256_storeu_ps(p, x); }
+/* Past the caches, to an aligned place. */
+TG_INLINE void v_set_aside(float *p, v_floats x) { _mm256_stream_ps(p, x); }
 TG_INLINE v_ints v_load_bits(const void *p) { return _mm256_loadu_si256((const __m256i *)p); }
 TG_INLINE void v_store_bits(void *p, v_ints x) { _mm256_storeu_si256((__m256i *)p, x); }
 /* 16-bit codes: one vector of them from memory, two to memory. */

@@ -25,6 +25,7 @@ typedef struct group {
     const float *u;
     const float *rest;       /* with feedback */
     float *residual;
+    float *kept;             /* the residual as it was, if not NULL */
     const float *gradient;   /* to be prefetched further on */
     const float *gain, *unit, *radius; /* of the bucket that the group starts in, and those that follow */
     unsigned bucket_shift;             /* pair >> bucket_shift: the bucket of a pair of rows */
@@ -160,6 +161,17 @@ TG_INLINE void look_ahead_at_rows(const group *g, variant v, unsigned pair, unsi
         look_ahead(g->next, v, pair * 32 + row * TG_LANES + part * V_LANES, part);
 }
 
+/* Sets both rows of a pair aside before either is overwritten: whole cache lines, one after the other. Here, and not when u is computed,
+ * because the memory takes a few lines now and then better than all of a unit's at once. */
+TG_INLINE void keep_rows(const group *g, unsigned pair, unsigned part)
+{
+    if (!g->kept || part > 0)
+        return;
+    TG_UNROLL
+    for (unsigned i = 0; i < 32; i += V_LANES)
+        v_set_aside(g->kept + 32 * pair + i, v_load(g->residual + 32 * pair + i));
+}
+
 /* Hashes of CHAINS pairs of rows from `pair` on, lanes from V_LANES * part on, but for the last step. Each takes so long that several are
  * computed side by side: a processor does not look far enough ahead to find the next one. */
 TG_INLINE void hash_pairs(const group *g, unsigned pair, unsigned part, v_ints x[CHAINS])
@@ -179,6 +191,7 @@ TG_INLINE void draw_pair(const group *g, variant v, unsigned pair, unsigned part
     *odd = v_add(position_of(g, v, at + 16, s), high);
     prefetch_rows(g, v, pair, part, *even);
     if (v.feedback) {
+        keep_rows(g, pair, part);
         keep_rest(g, v, at, s, *even);
         keep_rest(g, v, at + 16, s, *odd);
     }
@@ -288,6 +301,7 @@ TG_INLINE void encode_unit(const tg_unit *t, variant v)
         if (v.feedback) {
             g.rest = t->rest + done;
             g.residual = e->residual + at;
+            g.kept = e->kept ? e->kept + at : NULL;
             g.unit = t->value + bucket;
             g.radius = t->radius + bucket;
         }

@@ -31,6 +31,8 @@ TG_INLINE uint32_t v_largest(v_ints x) { return _mm512_reduce_max_epu32(x); }
 /* Magnitudes as integers. */
 TG_INLINE v_ints v_keys(v_floats x) { return _mm512_and_si512(_mm512_castps_si512(x), _mm512_set1_epi32((int)TG_MAGNITUDE_MASK)); }
 TG_INLINE void v_store(float *p, v_floats x) { _mm512_storeu_ps(p, x); }
+/* Past the caches, to an aligned place. */
+TG_INLINE void v_set_aside(float *p, v_floats x) { _mm512_stream_ps(p, x); }
 TG_INLINE v_ints v_load_bits(const void *p) { return _mm512_loadu_si512(p); }
 TG_INLINE void v_store_bits(void *p, v_ints x) { _mm512_storeu_si512(p, x); }
 /* Compilers do not agree on whether the count of a shift is signed. */

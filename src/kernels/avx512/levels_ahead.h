@@ -61,6 +61,7 @@ TG_INLINE size_t encode_ahead(const tg_levels_encoding *e, size_t n, variant v)
             unit = tg_level_unit(e->levels, radius);
             g.rest = g.u;
             g.residual = e->residual + at;
+            g.kept = e->kept ? e->kept + at : NULL;
             g.unit = &unit;
             g.radius = &radius;
         }

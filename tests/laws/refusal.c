@@ -1,0 +1,299 @@
+/* Under TG_NONFINITE_REJECT a vector that is refused leaves no trace: the first bad element is named, frame buffer, report, residual,
+ * momentum and statistics are as they were, to the bit, and the next step is that of a run that never met it. Wherever the bad value is, in
+ * whatever it is, or if it only comes about in a sum; for every codec, dtype, device and kind of feedback, with threads, too. */
+#include <float.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "support.h"
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__) || !defined(__x86_64__) /* other machines are emulated in our checks */
+#define SLOW true
+#else
+#define SLOW false
+#endif
+
+typedef enum wrong {
+    NAN_IN_GRADIENT,
+    INFINITY_IN_GRADIENT,
+    NAN_IN_RESIDUAL,
+    INFINITY_IN_RESIDUAL,
+    SUM_OVERFLOWS,  /* all that goes into it is finite */
+    REST_OVERFLOWS, /* what remains does, but what is sent does not: alpha differs from beta */
+    NAN_IN_MOMENTUM,
+    WRONGS
+} wrong;
+
+/* NULL: tg_encode. A residual that beta = 0 wipes cannot be computed back. */
+static const char *const kinds[] = {"ef", NULL, "ecq:alpha=0.2,beta=0.9", "ecq:alpha=0.5,beta=0", "dgc:momentum=0.9,clip=3"};
+enum { KINDS = sizeof kinds / sizeof kinds[0], DGC = KINDS - 1, REST_MAY_OVERFLOW = 2 };
+
+typedef struct setting {
+    tg_device *device;
+    const char *spec;
+    int kind;
+    tg_dtype dtype;
+    uint64_t count, seed;
+} setting;
+
+/* A run of steps. */
+typedef struct runner {
+    tg_codec *codec;
+    tg_feedback *feedback;       /* NULL: none */
+    float *residual, *momentum;  /* of it, or NULL */
+    unsigned char *frame;
+    size_t bound;
+    tg_tensor gradient;
+    tg_encode_report report;
+    tg_error error;
+} runner;
+
+static runner start(const setting *s)
+{
+    runner r = {.codec = make_codec(s->device, s->spec, s->count), .gradient = make_tensor(s->count, s->dtype, s->seed % 4)};
+    tg_feedback_spec feedback;
+    r.bound = tg_frame_bound(r.codec, s->count);
+    r.frame = malloc(r.bound);
+    if (kinds[s->kind]) {
+        if (tg_feedback_parse(kinds[s->kind], &feedback, NULL) != TG_OK ||
+            tg_feedback_create(s->device, &feedback, tg_codec_spec(r.codec), s->count, true, &r.feedback, NULL) != TG_OK)
+            abort();
+        r.residual = tg_feedback_residual(r.feedback);
+        r.momentum = tg_feedback_momentum(r.feedback);
+    }
+    return r;
+}
+
+static void stop(runner *r)
+{
+    tg_feedback_free(r->feedback);
+    tg_codec_free(r->codec);
+    drop(&r->gradient);
+    free(r->frame);
+}
+
+static tg_status encode(runner *r, const tg_encode_options *options)
+{
+    return r->feedback ? tg_encode_with_feedback(r->codec, r->feedback, &r->gradient, options, r->frame, r->bound, &r->report, &r->error)
+                       : tg_encode(r->codec, &r->gradient, options, r->frame, r->bound, &r->report, &r->error);
+}
+
+static void set_gradient(runner *r, uint64_t at, uint32_t bits)
+{
+    const uint16_t half = (uint16_t)(r->gradient.dtype == TG_FLOAT16 ? (bits >> 16 & 0x8000) | 0x7c00 | (bits & 1) : bits >> 16);
+    if (r->gradient.dtype == TG_FLOAT32)
+        memcpy((float *)r->gradient.data + at, &bits, sizeof bits);
+    else
+        memcpy((uint16_t *)r->gradient.data + at, &half, sizeof half);
+}
+
+static void set_float(float *values, uint64_t at, uint32_t bits) { memcpy(values + at, &bits, sizeof bits); }
+
+static bool is_possible(const setting *s, wrong w)
+{
+    switch (w) {
+    case NAN_IN_RESIDUAL:
+    case INFINITY_IN_RESIDUAL: return kinds[s->kind] != NULL;
+    case SUM_OVERFLOWS: return s->kind == DGC || (kinds[s->kind] && s->dtype != TG_FLOAT16); /* the largest float16 is too small */
+    case REST_OVERFLOWS: return s->kind == REST_MAY_OVERFLOW && s->dtype != TG_FLOAT16;
+    case NAN_IN_MOMENTUM: return s->kind == DGC;
+    default: return true;
+    }
+}
+
+static void spoil(runner *r, wrong w, uint64_t at)
+{
+    const uint32_t nan = 0x7fc00001, infinity = 0xff800000, largest = 0x7f7f0000, half_of_it = 0x7eff0000;
+    switch (w) {
+    case NAN_IN_GRADIENT: set_gradient(r, at, nan); break;
+    case INFINITY_IN_GRADIENT: set_gradient(r, at, infinity); break;
+    case NAN_IN_RESIDUAL: set_float(r->residual, at, nan); break;
+    case INFINITY_IN_RESIDUAL: set_float(r->residual, at, infinity); break;
+    case SUM_OVERFLOWS:
+        set_float(r->residual, at, largest);
+        if (r->momentum)
+            set_float(r->momentum, at, largest);
+        else
+            set_gradient(r, at, largest);
+        break;
+    case REST_OVERFLOWS: /* 0.5 + 0.2 is below 1, 0.5 + 0.9 is not */
+        set_float(r->residual, at, largest);
+        set_gradient(r, at, half_of_it);
+        break;
+    default: set_float(r->momentum, at, nan);
+    }
+}
+
+/* A copy of everything that a refusal must leave alone. */
+typedef struct snapshot {
+    float *residual, *momentum;
+    unsigned char *frame;
+    tg_encode_report report;
+    tg_stats stats;
+} snapshot;
+
+static void *copy_of(const void *bytes, size_t size)
+{
+    void *copy = malloc(size ? size : 1);
+    if (!copy)
+        abort();
+    return bytes ? memcpy(copy, bytes, size) : copy;
+}
+
+static snapshot take(const runner *r)
+{
+    const size_t floats = (size_t)r->gradient.count * sizeof(float);
+    snapshot s = {copy_of(r->residual, floats), copy_of(r->momentum, floats), copy_of(r->frame, r->bound), .report = r->report};
+    if (r->feedback && tg_feedback_stats(r->feedback, &s.stats, NULL) != TG_OK)
+        abort();
+    return s;
+}
+
+static void forget(snapshot *s)
+{
+    free(s->residual);
+    free(s->momentum);
+    free(s->frame);
+}
+
+static void is_as_in(const runner *r, const snapshot *s, const char *what)
+{
+    const size_t floats = (size_t)r->gradient.count * sizeof(float);
+    tg_stats stats;
+    expect(memcmp(r->frame, s->frame, r->bound) == 0, "%s: the frame buffer changed", what);
+    expect(memcmp(&r->report, &s->report, sizeof s->report) == 0, "%s: the report changed", what);
+    expect(!r->residual || memcmp(r->residual, s->residual, floats) == 0, "%s: the residual changed", what);
+    expect(!r->momentum || memcmp(r->momentum, s->momentum, floats) == 0, "%s: the momentum changed", what);
+    expect(!r->feedback || (tg_feedback_stats(r->feedback, &stats, NULL) == TG_OK && memcmp(&stats, &s->stats, sizeof stats) == 0),
+           "%s: the statistics changed", what);
+}
+
+/* Refused for what is at `at`, though there is more further on. */
+static void is_refused(runner *r, const setting *s, wrong w, uint64_t at, generator *g)
+{
+    static const char *const names[WRONGS] = {"NaN in the gradient", "infinity in the gradient", "NaN in the residual",
+                                              "infinity in the residual", "a sum that overflows", "a rest that overflows",
+                                              "NaN in the momentum"};
+    char what[160], index[40];
+    const tg_encode_options trust = {.nonfinite = TG_NONFINITE_TRUST};
+    const tg_encode_options *options = s->kind == 3 && next_random(g) % 4 == 0 ? &trust : NULL; /* beta = 0: exact then, too */
+    const uint64_t later = at + next_random(g) % (s->count - at);
+    snapshot mended = take(r);
+    float *gradient = copy_of(r->gradient.data, (size_t)s->count * tg_dtype_size(s->dtype));
+    snprintf(what, sizeof what, "%s, dtype %d: %s at %llu", kinds[s->kind] ? kinds[s->kind] : "no feedback", (int)s->dtype, names[w],
+             (unsigned long long)at);
+    snprintf(index, sizeof index, "element %llu ", (unsigned long long)at);
+    spoil(r, w, at);
+    if (next_random(g) % 2)
+        spoil(r, w, later);
+    for (size_t i = 0; i < r->bound; i++)
+        r->frame[i] = (unsigned char)(i * 29 + at);
+    snapshot before = take(r);
+    tg_status status = encode(r, options);
+    expect(status == TG_NONFINITE, "%s: %s", what, tg_status_text(status));
+    expect(strstr(r->error.message, index) != NULL, "%s: %s", what, r->error.message);
+    if (options) /* the frame buffer may hold anything */
+        memcpy(r->frame, before.frame, r->bound);
+    is_as_in(r, &before, what);
+    memcpy(r->gradient.data, gradient, (size_t)s->count * tg_dtype_size(s->dtype));
+    if (r->residual)
+        memcpy(r->residual, mended.residual, (size_t)s->count * sizeof(float));
+    if (r->momentum)
+        memcpy(r->momentum, mended.momentum, (size_t)s->count * sizeof(float));
+    forget(&before);
+    forget(&mended);
+    free(gradient);
+}
+
+/* Edges of everything that is done at once: rows, groups, blocks, ranges of threads, and the vector. */
+static uint64_t place(uint64_t count, uint64_t number, generator *g)
+{
+    const uint64_t places[] = {0, count - 1, count / 2, 511, 512, 4095, 4096, 65535, 65536, count / 4096 * 4096, count - 33, next_random(g)};
+    return places[number % (sizeof places / sizeof places[0])] % count;
+}
+
+/* Two runs, of which one is interrupted by vectors that are refused; `places` for each thing that can be wrong. */
+static void leaves_no_trace(const setting *s, uint64_t places, generator *g)
+{
+    runner r = start(s), calm = start(s);
+    now_at(tg_device_name(s->device), GAUSSIAN, s->count);
+    for (uint64_t step = 0; step < 2; step++) {
+        const tg_encode_options options = {.draw.step = step};
+        cut(GAUSSIAN, s->seed + step, &r.gradient);
+        cut(GAUSSIAN, s->seed + step, &calm.gradient);
+        for (wrong w = NAN_IN_GRADIENT; step == 1 && w < WRONGS; w++)
+            for (uint64_t i = 0, from = next_random(g); is_possible(s, w) && i < places; i++)
+                is_refused(&r, s, w, place(s->count, from + i, g), g);
+        memset(r.frame, 0, r.bound);
+        memset(calm.frame, 0, calm.bound);
+        expect(encode(&r, &options) == TG_OK, "step %d: %s", (int)step, r.error.message);
+        expect(encode(&calm, &options) == TG_OK, "step %d: %s", (int)step, calm.error.message);
+        snapshot undisturbed = take(&calm);
+        is_as_in(&r, &undisturbed, "after refusals, against a run without");
+        forget(&undisturbed);
+    }
+    stop(&r);
+    stop(&calm);
+}
+
+static void with_one_thread(tg_device *device, const char *spec, bool all, generator *g)
+{
+    enum { SOME_PLACES = 2, ALL_PLACES = 12 };
+    static const uint64_t counts[] = {1, 700, 4096, 4097, 13000, 8191};
+    for (int kind = 0; kind < (is_sparsifier(spec) ? KINDS : DGC); kind++)
+        for (int dtype = 0; dtype <= 2; dtype++) {
+            const uint64_t draw = next_random(g);
+            if (SLOW && draw >> 40 & 3)
+                continue;
+            for (size_t i = 0; i < sizeof counts / sizeof counts[0]; i++)
+                if (all || i == draw % 6 || i == 4)
+                    leaves_no_trace(&(setting){device, spec, kind, (tg_dtype)dtype, counts[i], draw >> 8}, all ? ALL_PLACES : SOME_PLACES, g);
+        }
+    check_all("%s %s: no trace", tg_device_name(device), spec);
+}
+
+/* Kinds of feedback and dtypes take turns. */
+static void with_threads(tg_device *device, const char *spec, bool all, generator *g)
+{
+    const int kind_count = is_sparsifier(spec) ? KINDS : DGC;
+    for (int kind = (int)(next_random(g) % 2); kind < kind_count; kind += all ? 1 : 2 + SLOW)
+        leaves_no_trace(&(setting){device, spec, kind, (tg_dtype)(next_random(g) % 5 % 3), 140000 + next_random(g) % 9999, next_random(g)},
+                        all ? 2 : 1, g);
+    check_all("%s %s: no trace", tg_device_name(device), spec);
+}
+
+/* Wide codes are kept in long vectors only. */
+static void with_wide_codes(tg_device *device)
+{
+    static const char *const specs[] = {"none", "fp16", "qsgd:levels=32767,bucket=512,norm=max"};
+    generator g = {7};
+    for (size_t i = 0; i < sizeof specs / sizeof specs[0]; i++)
+        for (int kind = 0; kind <= 1; kind++)
+            leaves_no_trace(&(setting){device, specs[i], kind, (tg_dtype)(next_random(&g) % 3), (1 << 21) + 4999, next_random(&g)}, 1, &g);
+    check_all("%s: no trace in long vectors", tg_device_name(device));
+}
+
+int main(int argc, char **argv)
+{
+    const bool all = wants_all(argc, argv);
+    for (size_t d = 0; tg_device_list(d); d++)
+        for (int threads = 1; threads <= 3; threads++) {
+            char name[64];
+            snprintf(name, sizeof name, "%s:threads=%d", tg_device_list(d), threads);
+            tg_device *device = open_device(name);
+            size_t number = 0;
+            if (!SLOW && (all || threads != 2))
+                with_wide_codes(device);
+            for (const char *const *spec = all_specs(); *spec; spec++, number++) {
+                generator g = generator_for(*spec, 100 * d + (uint64_t)threads);
+                if (threads == 1)
+                    with_one_thread(device, *spec, all, &g);
+                else if (all || (number + d) % (SLOW ? 8 : 2) == (unsigned)threads % 2) /* each spec with two threads or with three */
+                    with_threads(device, *spec, all, &g);
+            }
+            tg_device_free(device);
+        }
+    return finish();
+}
