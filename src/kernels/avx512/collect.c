@@ -12,7 +12,16 @@
 /* Elements that are sifted at once. */
 enum { STEP = 64, VECTORS = STEP / V_LANES, AHEAD = 2048 };
 
-TG_INLINE unsigned v_greater(v_ints a, v_ints b) { return _mm512_cmpgt_epi32_mask(a, b); }
+TG_INLINE __mmask16 v_greater(v_ints a, v_ints b) { return _mm512_cmpgt_epi32_mask(a, b); }
+
+/* How many lanes a mask has. Where registers are short, gcc 12 stores the 16 bits of a mask and counts the ones among 32: so it is made to
+ * take them to an ordinary register first. */
+TG_INLINE size_t count_lanes(__mmask16 mask)
+{
+    unsigned bits = mask;
+    __asm__("" : "+r"(bits));
+    return (size_t)__builtin_popcount(bits);
+}
 
 TG_INLINE size_t sift_steps(tg_candidates *list, const float *gradient, float *residual, float factor, uint32_t first, size_t n)
 {
@@ -44,12 +53,12 @@ TG_INLINE size_t sift_steps(tg_candidates *list, const float *gradient, float *r
         }
         TG_UNROLL
         for (unsigned i = 0; i < VECTORS; i++) {
-            const __mmask16 chosen = (__mmask16)v_greater(key[i], below);
+            const __mmask16 chosen = v_greater(key[i], below);
             if (residual)
                 v_store(h + i * V_LANES, _mm512_maskz_mov_ps((__mmask16)~v_greater(key[i], not_taken), u[i]));
             v_store_bits(list->indices + count, _mm512_maskz_compress_epi32(chosen, index));
             v_store(list->values + count, _mm512_maskz_compress_ps(chosen, u[i]));
-            count += (size_t)__builtin_popcount(chosen);
+            count += count_lanes(chosen);
             index = v_add(index, v_int(V_LANES));
         }
     }
