@@ -116,10 +116,16 @@ uint32_t tg_verdict_write(const tg_verdict *verdict, uint8_t *extra)
     return 4 + (uint32_t)length;
 }
 
+/* What a rank may make of a step or a greeting; other statuses are between a caller and its own reducer. */
+static bool is_verdict(uint32_t status)
+{
+    return status == TG_OK || status == TG_SKIPPED || status == TG_NONFINITE || status == TG_LAYOUT_MISMATCH || status == TG_CORRUPT;
+}
+
 bool tg_verdict_read(tg_cursor extra, tg_verdict *verdict)
 {
     const uint32_t status = tg_cursor_u32(&extra);
-    if (extra.short_read || status >= TG_STATUS_COUNT || extra.left >= TG_VERDICT_TEXT)
+    if (extra.short_read || !is_verdict(status) || extra.left >= TG_VERDICT_TEXT)
         return false;
     verdict->status = (tg_status)status;
     const size_t length = extra.left;

@@ -108,6 +108,8 @@ static void verdicts(void **state)
     assert_int_equal(read.status, TG_SKIPPED);
     assert_string_equal(read.text, "a tab?here"); /* it goes to a terminal */
     assert_false(tg_verdict_read(tg_cursor_over(bytes, 3), &read));
+    tg_store32(bytes, TG_INVALID_ARGUMENT); /* which no rank says of a step */
+    assert_false(tg_verdict_read(tg_cursor_over(bytes, size), &read));
     tg_store32(bytes, TG_STATUS_COUNT);
     assert_false(tg_verdict_read(tg_cursor_over(bytes, size), &read));
 }
