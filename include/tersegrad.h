@@ -343,8 +343,7 @@ TG_API TG_MUST_CHECK tg_status tg_feedback_print(const tg_feedback_spec *spec, c
 
 /* The residual of one tensor on one rank, all zero at first, for use with one codec spec. An `ef` or `ecq` pairing with
  * an L2 quantiser whose residual would diverge (lambda >= 1, see part 6) is refused with TG_UNSTABLE unless `insist`. `dgc`
- * is for sparsifiers only. It must not outlive its device. Takes 4 bytes an element, dgc 8, and reserves 4 more, which are
- * touched only where TG_NONFINITE_REJECT is used. */
+ * is for sparsifiers only. It must not outlive its device. Takes 4 bytes an element, dgc 8, and 4 more if TG_NONFINITE_REJECT is used. */
 typedef struct tg_feedback tg_feedback;
 TG_API TG_MUST_CHECK tg_status tg_feedback_create(tg_device *device, const tg_feedback_spec *spec,
                                                   const tg_spec *codec, uint64_t count, bool insist,
@@ -529,11 +528,10 @@ TG_API TG_MUST_CHECK tg_status tg_reducer_create(tg_device *device, uint32_t ran
 TG_API void tg_reducer_free(tg_reducer *reducer);
 
 /* Reduces gradients[0 ... tensor_count-1], of the counts and dtypes of the list. On TG_SKIPPED and TG_NONFINITE, which every
- * rank gets alike, they are as they were; what was compressed of them is in the residuals, so do not give it again. That is all of
- * them, but for tensors without feedback, for what comes after a value that is not finite on its rank, and, of more than
- * 1024/depth messages of `chunk` elements, for those that were not yet compressed when the failure was heard of: these are lost unless
- * the caller keeps them. On TG_EXCHANGE likewise, but other ranks may have applied the step: go back to a checkpoint. Steps need not
- * be consecutive. */
+ * rank gets alike, they are as they were; what was compressed of them is in the residuals, so do not give it again. Not in the residuals
+ * are tensors without feedback, what follows a value that is not finite on its rank, and, beyond the first 1024/depth messages of `chunk`
+ * elements, what was not yet compressed when the failure was heard of: the caller has it, or it is lost. On TG_EXCHANGE likewise, but
+ * other ranks may have applied the step: go back to a checkpoint. Steps need not be consecutive. */
 TG_API TG_MUST_CHECK tg_status tg_reduce(tg_reducer *reducer, tg_transport *transport, const tg_tensor *gradients,
                                          uint64_t step, tg_error *error);
 
