@@ -169,7 +169,7 @@ static void in_depth(tg_device *const *devices, const char *spec, generator *g)
     for (size_t c = 0; c < sizeof counts / sizeof counts[0]; c++) {
         subject s = make_subject(devices, devices[0], spec, TG_FLOAT32, c == 5 ? SCATTERED : c % 2 ? LAYERED : GAUSSIAN, counts[c], c);
         truncations(&s);
-        mutations(&s, g, 60);
+        mutations(&s, g, EMULATED ? 12 : 60);
         drop_subject(&s);
     }
     check_all("%s: damage", spec);

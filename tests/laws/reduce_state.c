@@ -289,13 +289,14 @@ static void refuses_forged(void)
     run_ranks(&what, NULL, save_only, nothing_failed, &kept);
     check_all("a small state is saved");
     const uint32_t owner = kept.size[1] > kept.size[0]; /* the one that has a second residual */
-    const double nan = NAN;
-    const float huge = 3e38f;
+    uint8_t nan[8], huge[4]; /* as the state has numbers, whatever this machine does */
+    tg_store64(nan, UINT64_C(0x7ff8000000000000));
+    tg_store_float(huge, 3e38f);
     forged(2, owner, &kept, "a bit that means nothing", 6, "\1", 1, 0, "mean nothing");
     forged(2, owner, &kept, "an unknown algorithm", 5, "\7", 1, 0, "algorithm 7");
-    forged(2, owner, &kept, "a norm that is no number", TG_STATE_HEAD + 80, &nan, 8, 0, "statistics");
+    forged(2, owner, &kept, "a norm that is no number", TG_STATE_HEAD + 80, nan, 8, 0, "statistics");
     forged(2, owner, &kept, "a lack of second residuals", SECONDS_AT, "\0", 1, SECONDS_AT + 4 + 8, "lacks");
-    forged(1, owner, &kept, "a residual that cannot be added to others", SECONDS_AT + 4 + 20 + STATISTICS, &huge, 4, 0, "too large");
+    forged(1, owner, &kept, "a residual that cannot be added to others", SECONDS_AT + 4 + 20 + STATISTICS, huge, 4, 0, "too large");
     free(kept.data[0]);
     free(kept.data[1]);
 }

@@ -9,10 +9,10 @@
 
 #include "support.h"
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__) || !defined(__x86_64__) /* other machines are emulated in our checks */
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 #define SLOW true
 #else
-#define SLOW false
+#define SLOW EMULATED
 #endif
 #if defined(__SANITIZE_THREAD__) /* has nothing to watch where there is one thread */
 #define FEWEST_THREADS 3

@@ -216,7 +216,7 @@ int main(int argc, char **argv)
                 continue;
             for (int f = 0; f < FEEDBACKS; f++) {
                 char spec[TG_SPEC_TEXT];
-                for (int trial = 0; !is_definition && trial < (all ? AMOUNTS * COUNTS : 6); trial++) {
+                for (int trial = 0; !is_definition && trial < (all ? AMOUNTS * COUNTS : EMULATED ? 2 : 6); trial++) {
                     uint64_t draw = next_random(&g);
                     snprintf(spec, sizeof spec, "%s:%s", info.name, amounts[all ? trial % AMOUNTS : (int)(draw % AMOUNTS)]);
                     uint64_t count = counts[all ? trial / AMOUNTS : (int)((draw >> 8) % (COUNTS - 1))];
@@ -224,7 +224,7 @@ int main(int argc, char **argv)
                     check_all("%s %s %s, %d elements", device, spec, feedbacks[f] ? feedbacks[f] : "none", (int)count);
                 }
                 snprintf(spec, sizeof spec, "%s:density=0.02", info.name);
-                devices_agree(device, spec, feedbacks[f], 20011, is_definition ? 1 : all ? 200 : 40, 77);
+                devices_agree(device, spec, feedbacks[f], 20011, is_definition ? 1 : all ? 200 : EMULATED ? 10 : 40, 77);
                 check_all("%s %s %s: a long run", device, spec, feedbacks[f] ? feedbacks[f] : "none");
                 if (!is_definition) {
                     char threads[64];

@@ -17,10 +17,10 @@
 #else
 #define WATCHED false
 #endif
-#if defined(__SANITIZE_ADDRESS__) || !defined(__x86_64__) /* other machines are emulated ones in our checks */
+#if defined(__SANITIZE_ADDRESS__)
 #define SLOW true
 #else
-#define SLOW WATCHED
+#define SLOW (WATCHED || EMULATED)
 #endif
 
 enum { MOST_DEVICES = 16 };
