@@ -89,11 +89,17 @@ static uint64_t bucket_of(const tg_levels_shape *shape, uint64_t index)
     return shape->bucket == 0 ? 0 : index / shape->bucket;
 }
 
+/* What the steps of one encoding need. A key is made once: to mix it takes as long as to draw for a hundred elements. */
+typedef struct drawing {
+    const tg_levels_shape *shape;
+    tg_key key;
+} drawing;
+
 static bool encode_block(tg_job *job, const void *of, uint64_t first, size_t n, const float *u, float *sent)
 {
-    const tg_levels_shape *shape = of;
+    const drawing *d = of;
+    const tg_levels_shape *shape = d->shape;
     const tg_kernels *k = job->kernels;
-    const tg_key key = tg_key_of(&job->draw, TG_FOR_ROUNDING);
     const unsigned width = tg_code_width(shape->levels);
     uint16_t *codes = job->scratch->codes;
     for (uint64_t at = first; at < first + n;) {
@@ -106,7 +112,7 @@ static bool encode_block(tg_job *job, const void *of, uint64_t first, size_t n, 
             store_scale(shape, job->payload, bucket, scale);
         }
         tg_quantiser q = load_quantiser(shape, job->payload, bucket);
-        k->quantise(&q, u + offset, here, (uint32_t)at, key, codes + offset);
+        k->quantise(&q, u + offset, here, (uint32_t)at, d->key, codes + offset);
         if (sent)
             k->dequantise(&q, codes + offset, here, sent + offset);
         at = end;
@@ -118,7 +124,8 @@ static bool encode_block(tg_job *job, const void *of, uint64_t first, size_t n, 
 /* What encode_block and the residual's update do, where the table has a kernel for it. */
 static size_t fuse_block(tg_job *job, const void *of, uint64_t first, size_t n, const float *gradient)
 {
-    const tg_levels_shape *shape = of;
+    const drawing *d = of;
+    const tg_levels_shape *shape = d->shape;
     const tg_source *source = &job->source;
     const bool given = !nested(shape);
     tg_levels_encoding e = {.gradient = gradient,
@@ -132,7 +139,7 @@ static size_t fuse_block(tg_job *job, const void *of, uint64_t first, size_t n, 
                             .width = tg_code_width(shape->levels),
                             .bucket = given ? (uint32_t)n : shape->bucket,
                             .first = (uint32_t)first,
-                            .key = tg_key_of(&job->draw, TG_FOR_ROUNDING)};
+                            .key = d->key};
     e.scales = job->payload + bucket_of(shape, first) * 4;
     uint8_t scale[4];
     if (given) { /* the kernel stores what it finds, and other threads may be reading */
@@ -156,7 +163,7 @@ static bool fusible(const tg_job *job, const tg_levels_shape *shape)
 
 static void replay_block(tg_job *job, const void *of, uint64_t first, size_t n, float *sent)
 {
-    const tg_levels_shape *shape = of;
+    const tg_levels_shape *shape = ((const drawing *)of)->shape;
     const tg_kernels *k = job->kernels;
     uint16_t *codes = job->scratch->codes;
     unsigned width = tg_code_width(shape->levels);
@@ -171,7 +178,7 @@ static void replay_block(tg_job *job, const void *of, uint64_t first, size_t n, 
 
 static bool measure_bucket(tg_job *job, const void *of, uint64_t start, uint64_t n)
 {
-    const tg_levels_shape *shape = of;
+    const tg_levels_shape *shape = ((const drawing *)of)->shape;
     tg_scale scale;
     if (!tg_bucket_scale(job, shape, start, n, NULL, &scale))
         return false;
@@ -190,8 +197,9 @@ tg_status tg_levels_encode(tg_job *job, const tg_levels_shape *shape)
                                   .unit = tg_dense_unit(shape->bucket),
                                   .start = scales_size(shape),
                                   .bits = shape->coding == TG_CODING_PACKED ? tg_code_width(shape->levels) : 0};
+    const drawing d = {shape, tg_key_of(&job->draw, TG_FOR_ROUNDING)};
     job->layout = TG_LAYOUT_PACKED;
-    tg_status status = tg_dense_encode(job, &steps, shape);
+    tg_status status = tg_dense_encode(job, &steps, &d);
     if (status != TG_OK)
         return status;
     uint8_t *codes = job->payload + scales_size(shape), *end;
