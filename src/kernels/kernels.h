@@ -13,8 +13,10 @@
 /* Work is done in blocks of this many elements, which fit the first-level cache; sums that reach the wire have this shape too
  * (docs/numerics.md). */
 #define TG_BLOCK 4096u
-/* Lanes of a published sum, and of packed codes. */
+/* Lanes of packed codes. */
 #define TG_LANES 16u
+/* Lanes of a sum that reaches the wire: enough that none waits for the addition before. */
+#define TG_SUM_LANES 64u
 /* Codes of one packed group: 16 lanes of 32 rows. */
 #define TG_GROUP 512u
 

@@ -136,16 +136,16 @@ void tg_scalar_extremes(const float *values, size_t n, float *least, float *larg
 
 float tg_scalar_block_sum(tg_sum_of what, const float *values, size_t n, float scale1, float scale2)
 {
-    float lanes[TG_LANES] = {0};
+    float lanes[TG_SUM_LANES] = {0};
     for (size_t i = 0; i < n; i++) {
         float x = values[i] * scale1 * scale2;
         if (what == TG_SUM_OF_MAGNITUDES)
             x = tg_bits_float(tg_float_bits(x) & TG_MAGNITUDE_MASK);
         else if (what == TG_SUM_OF_SQUARES)
             x = x * x;
-        lanes[i % TG_LANES] += x;
+        lanes[i % TG_SUM_LANES] += x;
     }
-    for (unsigned half = TG_LANES / 2; half > 0; half /= 2)
+    for (unsigned half = TG_SUM_LANES / 2; half > 0; half /= 2)
         for (unsigned lane = 0; lane < half; lane++)
             lanes[lane] += lanes[lane + half];
     return lanes[0];

@@ -9,6 +9,14 @@ typedef __m256 v_floats;
 typedef __m256i v_ints;
 
 TG_INLINE v_floats v_load(const float *p) { return _mm256_loadu_ps(p); }
+/* The same, but not before what was loaded by it before: processors see a stream, and fetch what comes, where its lines are met one after the
+ * other; compilers put loads where they like (docs/performance.md). */
+TG_INLINE v_floats v_load_next(const float *p)
+{
+    v_floats x;
+    __asm__ volatile("vmovups %1, %0" : "=v"(x) : "m"(*(const float(*)[V_LANES])p));
+    return x;
+}
 TG_INLINE v_floats v_broadcast(const float *p) { return _mm256_set1_ps(*p); }
 TG_INLINE v_floats v_float(float x) { return _mm256_set1_ps(x); }
 TG_INLINE v_floats v_mul(v_floats a, v_floats b) { return _mm256_mul_ps(a, b); }
@@ -29,10 +37,11 @@ TG_INLINE v_ints v_or(v_ints a, v_ints b) { return _mm256_or_si256(a, b); }
 /* Of unsigned numbers. */
 TG_INLINE v_ints v_larger(v_ints a, v_ints b) { return _mm256_max_epu32(a, b); }
 TG_INLINE uint32_t v_largest(v_ints x) { return tg_largest_of(x); }
+TG_INLINE v_floats v_magnitude(v_floats x) { return tg_magnitude_of(x); }
 /* Magnitudes as integers. */
 TG_INLINE v_ints v_keys(v_floats x) { return _mm256_and_si256(_mm256_castps_si256(x), _mm256_set1_epi32((int)TG_MAGNITUDE_MASK)); }
-/* The published tree over a row. */
-TG_INLINE float v_sum_of_lanes(const v_floats row[2]) { return tg_sum_of_lanes(row[0], row[1]); }
+/* The published tree, from a row on. */
+TG_INLINE float v_sum_of_row(const v_floats row[2]) { return tg_sum_of_row(row[0], row[1]); }
 TG_INLINE uint32_t v_max_magnitude(const float *values, size_t n) { return tg_avx2_max_magnitude(values, n); }
 TG_INLINE void v_store(float *p, v_floats x) { _mm256_storeu_ps(p, x); }
 /* Past the caches, to an aligned place. */

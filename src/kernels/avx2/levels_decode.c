@@ -49,7 +49,7 @@ enum { AHEAD = 4096 };
 /* Where it would come by itself, asking pays only while a single frame's lookups take longest. */
 TG_INLINE size_t ahead_of(unsigned frames, unsigned width) { return frames == 1 && width >= 4 ? AHEAD : tg_ahead(); }
 
-#include "kernels/avx2/levels_sum.h"
+#include "kernels/wide/levels_sum.h"
 
 /* A group by arithmetic. Without codes, the width is 8 and they are taken from the wire. */
 TG_INLINE void decode_rows(const tg_levels_decoding *d, const uint8_t *packed, const uint8_t *scales, bool set, const uint32_t *codes,

@@ -5,17 +5,14 @@
 #if defined(__AVX2__)
 
 #include "kernels/avx2/lanes.h"
-#include "kernels/avx2/levels_rows.h"
-#include "kernels/avx2/levels_units.h"
+#include "kernels/wide/levels_buckets.h"
 
-TG_UNIT_ENCODERS(encoders, false)
+TG_UNIT_ENCODERS(units, HINT_FIRST)
+TG_BUCKET_ENCODERS(buckets, HINT_FIRST, HINT_FIRST, false)
 
-/* With the rows of another instruction set. */
-size_t tg_avx2_encode_units(const tg_levels_encoding *encoding, size_t n, const tg_unit_encoders encoders)
+size_t tg_avx2_encode_levels(const tg_levels_encoding *e, size_t n)
 {
-    return encode_units(encoding, n, encoders);
+    return suits_buckets(e) ? encode_with(buckets, units, e, n) : encode_units(e, n, units);
 }
-
-size_t tg_avx2_encode_levels(const tg_levels_encoding *encoding, size_t n) { return encode_units(encoding, n, encoders); }
 
 #endif

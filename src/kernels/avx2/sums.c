@@ -4,6 +4,8 @@
 #if defined(__AVX2__)
 
 #include "kernels/avx2/avx2.h"
+#include "kernels/avx2/lanes.h"
+#include "kernels/wide/sum.h"
 #include "kernels/wide/variants.h"
 
 size_t tg_avx2_first_nonfinite(const float *values, size_t n)
@@ -98,32 +100,6 @@ void tg_avx2_extremes(const float *values, size_t n, float *least, float *larges
     tg_store_bits(highs, order_of(high));
     tg_scalar_extremes(lows, 8, least, &other);
     tg_scalar_extremes(highs, 8, &other, largest);
-}
-
-/* One vector's part of a sum. */
-TG_INLINE __m256 term(tg_sum_of what, bool scaled, __m256 x, __m256 scale1, __m256 scale2)
-{
-    if (scaled)
-        x = _mm256_mul_ps(_mm256_mul_ps(x, scale1), scale2);
-    return what == TG_SUM_OF_VALUES ? x : what == TG_SUM_OF_MAGNITUDES ? tg_magnitude_of(x) : _mm256_mul_ps(x, x);
-}
-
-TG_INLINE float sum_of(tg_sum_of what, bool scaled, const float *values, size_t n, float scale1, float scale2)
-{
-    const __m256 s1 = _mm256_set1_ps(scale1), s2 = _mm256_set1_ps(scale2);
-    __m256 low = _mm256_setzero_ps(), high = low;
-    size_t i = 0;
-    for (; i + 16 <= n; i += 16) {
-        low = _mm256_add_ps(low, term(what, scaled, _mm256_loadu_ps(values + i), s1, s2));
-        high = _mm256_add_ps(high, term(what, scaled, _mm256_loadu_ps(values + i + 8), s1, s2));
-    }
-    if (i < n) { /* lanes start from +0 and so are never -0: adding zeros changes nothing */
-        float last[16] = {0};
-        memcpy(last, values + i, (n - i) * sizeof(float));
-        low = _mm256_add_ps(low, term(what, scaled, _mm256_loadu_ps(last), s1, s2));
-        high = _mm256_add_ps(high, term(what, scaled, _mm256_loadu_ps(last + 8), s1, s2));
-    }
-    return tg_sum_of_lanes(low, high);
 }
 
 TG_BLOCK_SUM(tg_avx2_block_sum)

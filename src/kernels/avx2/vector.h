@@ -24,8 +24,8 @@ TG_INLINE uint32_t tg_largest_of(__m256i v)
     return (uint32_t)_mm_cvtsi128_si32(x);
 }
 
-/* The published tree over 16 lanes: l and l + 8, then 4, 2, 1. */
-TG_INLINE float tg_sum_of_lanes(__m256 low, __m256 high)
+/* The published tree, from a row of 16 lanes on: l and l + 8, then 4, 2, 1. */
+TG_INLINE float tg_sum_of_row(__m256 low, __m256 high)
 {
     __m256 eight = _mm256_add_ps(low, high);
     __m128 x = _mm_add_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps(eight, 1));

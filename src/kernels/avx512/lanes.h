@@ -2,6 +2,7 @@
 #ifndef TG_KERNELS_AVX512_LANES_H
 #define TG_KERNELS_AVX512_LANES_H
 
+#include "kernels/avx2/avx2.h"
 #include "kernels/avx2/vector.h"
 
 enum { V_LANES = 16 };
@@ -9,6 +10,14 @@ typedef __m512 v_floats;
 typedef __m512i v_ints;
 
 TG_INLINE v_floats v_load(const float *p) { return _mm512_loadu_ps(p); }
+/* The same, but not before what was loaded by it before: processors see a stream, and fetch what comes, where its lines are met one after the
+ * other; compilers put loads where they like (docs/performance.md). */
+TG_INLINE v_floats v_load_next(const float *p)
+{
+    v_floats x;
+    __asm__ volatile("vmovups %1, %0" : "=v"(x) : "m"(*(const float(*)[V_LANES])p));
+    return x;
+}
 TG_INLINE v_floats v_broadcast(const float *p) { return _mm512_set1_ps(*p); }
 TG_INLINE v_floats v_float(float x) { return _mm512_set1_ps(x); }
 TG_INLINE v_floats v_mul(v_floats a, v_floats b) { return _mm512_mul_ps(a, b); }
@@ -28,8 +37,10 @@ TG_INLINE v_ints v_add16(v_ints a, v_ints b) { return _mm512_add_epi16(a, b); }
 /* Of unsigned numbers. */
 TG_INLINE v_ints v_larger(v_ints a, v_ints b) { return _mm512_max_epu32(a, b); }
 TG_INLINE uint32_t v_largest(v_ints x) { return _mm512_reduce_max_epu32(x); }
+TG_INLINE v_floats v_magnitude(v_floats x) { return _mm512_abs_ps(x); }
 /* Magnitudes as integers. */
 TG_INLINE v_ints v_keys(v_floats x) { return _mm512_and_si512(_mm512_castps_si512(x), _mm512_set1_epi32((int)TG_MAGNITUDE_MASK)); }
+TG_INLINE uint32_t v_max_magnitude(const float *values, size_t n) { return tg_avx2_max_magnitude(values, n); }
 TG_INLINE void v_store(float *p, v_floats x) { _mm512_storeu_ps(p, x); }
 /* Past the caches, to an aligned place. */
 TG_INLINE void v_set_aside(float *p, v_floats x) { _mm512_stream_ps(p, x); }
@@ -41,10 +52,10 @@ TG_INLINE void v_store_bits(void *p, v_ints x) { _mm512_storeu_si512(p, x); }
 TG_INLINE v_ints v_shift_right(v_ints x, unsigned by) { return _mm512_srli_epi32(x, by); }
 TG_INLINE v_ints v_shift_left16(v_ints x, unsigned by) { return _mm512_slli_epi16(x, by); }
 #pragma GCC diagnostic pop
-/* The published tree over a row. */
-TG_INLINE float v_sum_of_lanes(const v_floats row[1])
+/* The published tree, from a row on. */
+TG_INLINE float v_sum_of_row(const v_floats row[1])
 {
-    return tg_sum_of_lanes(_mm512_castps512_ps256(row[0]), _mm512_extractf32x8_ps(row[0], 1));
+    return tg_sum_of_row(_mm512_castps512_ps256(row[0]), _mm512_extractf32x8_ps(row[0], 1));
 }
 /* The upper halves as signed numbers. */
 TG_INLINE v_ints v_upper(v_ints x) { return _mm512_srai_epi32(x, 16); }

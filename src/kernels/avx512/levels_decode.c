@@ -41,7 +41,7 @@ TG_INLINE size_t ahead_of(unsigned frames, unsigned width)
     return frames > 1 ? AHEAD : tg_ahead();
 }
 
-#include "kernels/avx2/levels_sum.h"
+#include "kernels/wide/levels_sum.h"
 
 static void decode_otherwise(const batch *b, bool set, size_t n, float weight, float *out)
 {

@@ -22,6 +22,7 @@ TG_INLINE void v_store_bits(void *p, v_ints x) { vst1q_u8(p, vreinterpretq_u8_u3
 TG_INLINE v_floats v_load(const float *p) { return vld1q_f32(p); }
 TG_INLINE void v_store(float *p, v_floats x) { vst1q_f32(p, x); }
 TG_INLINE void v_set_aside(float *p, v_floats x) { v_store(p, x); }
+TG_INLINE v_floats v_load_next(const float *p) { return v_load(p); }
 TG_INLINE v_floats v_broadcast(const float *p) { return vld1q_dup_f32(p); }
 
 TG_INLINE v_floats v_float(float x) { return vdupq_n_f32(x); }
@@ -84,14 +85,16 @@ TG_INLINE v_ints v_hash_before_last(v_ints x, v_ints key_high)
     return vmulq_u32(x, vdupq_n_u32(UINT32_C(0x846ca68b)));
 }
 
+TG_INLINE v_floats v_magnitude(v_floats x) { return vabsq_f32(x); }
+
 TG_INLINE v_ints v_count_from(uint32_t first)
 {
     static const uint32_t lanes[V_LANES] = {0, 1, 2, 3};
     return vaddq_u32(vdupq_n_u32(first), vld1q_u32(lanes));
 }
 
-/* The published tree over a row: l and l + 8, then 4, 2, 1. */
-TG_INLINE float v_sum_of_lanes(const v_floats row[4])
+/* The published tree, from a row on: l and l + 8, then 4, 2, 1. */
+TG_INLINE float v_sum_of_row(const v_floats row[4])
 {
     const v_floats four = vaddq_f32(vaddq_f32(row[0], row[2]), vaddq_f32(row[1], row[3]));
     const float32x2_t two = vadd_f32(vget_low_f32(four), vget_high_f32(four));

@@ -3,11 +3,14 @@
 
 #if defined(__AARCH64EL__)
 
-#include "kernels/avx2/levels_rows.h"
-#include "kernels/avx2/levels_units.h"
+#include "kernels/wide/levels_buckets.h"
 
-TG_UNIT_ENCODERS(encoders, false)
+TG_UNIT_ENCODERS(units, HINT_FIRST)
+TG_BUCKET_ENCODERS(buckets, HINT_FIRST, HINT_FIRST, false)
 
-size_t tg_neon_encode_levels(const tg_levels_encoding *encoding, size_t n) { return encode_units(encoding, n, encoders); }
+size_t tg_neon_encode_levels(const tg_levels_encoding *e, size_t n)
+{
+    return suits_buckets(e) ? encode_with(buckets, units, e, n) : encode_units(e, n, units);
+}
 
 #endif

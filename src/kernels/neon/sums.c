@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/bytes.h"
+#include "kernels/wide/sum.h"
 #include "kernels/wide/variants.h"
 
 /* The largest keys of 16 values. */
@@ -85,35 +86,6 @@ void tg_neon_extremes(const float *values, size_t n, float *least, float *larges
     }
     *least = from_order(vminvq_s32(low));
     *largest = from_order(vmaxvq_s32(high));
-}
-
-/* ---- the published sum ---- */
-
-/* One vector's part of a sum. */
-TG_INLINE v_floats term(tg_sum_of what, bool scaled, const float *values, v_floats scale1, v_floats scale2)
-{
-    v_floats x = v_load(values);
-    if (scaled)
-        x = v_mul(v_mul(x, scale1), scale2);
-    return what == TG_SUM_OF_VALUES ? x : what == TG_SUM_OF_MAGNITUDES ? vabsq_f32(x) : v_mul(x, x);
-}
-
-TG_INLINE float sum_of(tg_sum_of what, bool scaled, const float *values, size_t n, float scale1, float scale2)
-{
-    const v_floats s1 = v_float(scale1), s2 = v_float(scale2);
-    v_floats lanes[4] = {v_float(0), v_float(0), v_float(0), v_float(0)};
-    float last[TG_LANES] = {0};
-    for (size_t i = 0; i < n; i += TG_LANES) {
-        const float *row = values + i;
-        if (n - i < TG_LANES) { /* lanes start from +0 and so are never -0: adding zeros changes nothing */
-            memcpy(last, row, (n - i) * sizeof(float));
-            row = last;
-        }
-        TG_UNROLL
-        for (unsigned part = 0; part < 4; part++)
-            lanes[part] = v_plus(lanes[part], term(what, scaled, row + part * V_LANES, s1, s2));
-    }
-    return v_sum_of_lanes(lanes);
 }
 
 TG_BLOCK_SUM(tg_neon_block_sum)

@@ -11,8 +11,10 @@
 #define TG_INLINE static inline __attribute__((always_inline))
 #if defined(__clang__)
 #define TG_UNROLL _Pragma("unroll")
+#define TG_NO_UNROLL _Pragma("nounroll")
 #else
 #define TG_UNROLL _Pragma("GCC unroll 32")
+#define TG_NO_UNROLL _Pragma("GCC unroll 1")
 #endif
 
 /* Brings the cache line that lies `bytes` further on. It may lie past the end of the array: prefetching does not fault. */

@@ -1,6 +1,6 @@
 /* The fused encoder's units: whole buckets that are whole groups, whose scales are found before they are quantised. */
-#ifndef TG_KERNELS_AVX2_LEVELS_UNIT_H
-#define TG_KERNELS_AVX2_LEVELS_UNIT_H
+#ifndef TG_KERNELS_WIDE_LEVELS_UNIT_H
+#define TG_KERNELS_WIDE_LEVELS_UNIT_H
 
 #include "kernels/kernels.h"
 
@@ -17,14 +17,10 @@ typedef struct tg_unit {
     size_t at, n; /* of its run */
     const float *u, *rest;
     uint8_t *scales, *packed;
-    bool exceeds; /* a position lies beyond the last level */
     float gain[TG_UNIT_BUCKETS], value[TG_UNIT_BUCKETS], radius[TG_UNIT_BUCKETS];
 } tg_unit;
 
 /* Quantise, pack and keep the rest, by width (2, 4, 8, any), whether positions must be limited, and whether there is feedback. */
 typedef void (*const tg_unit_encoders[4][2][2])(const tg_unit *unit);
-
-/* tg_kernels.encode_levels with these. */
-size_t tg_avx2_encode_units(const tg_levels_encoding *encoding, size_t n, const tg_unit_encoders encoders);
 
 #endif

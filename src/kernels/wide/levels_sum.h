@@ -6,8 +6,8 @@
  *   v_look_up_row(table, width, bits, row)    for the codes of a row, of those that the words in bits hold
  *   ahead_of(frames, width)                   how far ahead to prefetch the sum, in bytes
  *   decode_otherwise(batch, set, n, weight, out)   a single frame that is neither by_lookup() nor by_bytes() */
-#ifndef TG_KERNELS_AVX2_LEVELS_SUM_H
-#define TG_KERNELS_AVX2_LEVELS_SUM_H
+#ifndef TG_KERNELS_WIDE_LEVELS_SUM_H
+#define TG_KERNELS_WIDE_LEVELS_SUM_H
 
 enum { MOST = 4, PARTS = TG_LANES / V_LANES };
 

@@ -1,15 +1,14 @@
 /* The fused encoder's way through a run: unit by unit, compensate, find the scales, and hand over to the rows. For vectors of any size,
  * as levels_rows.h is. */
-#ifndef TG_KERNELS_AVX2_LEVELS_UNITS_H
-#define TG_KERNELS_AVX2_LEVELS_UNITS_H
+#ifndef TG_KERNELS_WIDE_LEVELS_UNITS_H
+#define TG_KERNELS_WIDE_LEVELS_UNITS_H
 
 #include "base/numeric.h"
-#include "kernels/avx2/levels_unit.h"
+#include "kernels/wide/levels_unit.h"
 #include "kernels/quantiser.h"
+#include "kernels/wide/sum.h"
 
 /* ---- staging: u, and what a scale is made of, in one go over a bucket ---- */
-
-enum { ROW_PARTS = TG_LANES / V_LANES };
 
 /* u = gradient + factor * residual, which goes to `sum`; or the gradient itself. */
 TG_INLINE v_floats staged(const float *gradient, const float *residual, v_floats factor, size_t i, float *sum)
@@ -40,25 +39,21 @@ TG_INLINE uint32_t stage_max(const float *gradient, const float *residual, float
     return v_largest(most[0]);
 }
 
-/* The largest magnitude, too: it costs nothing, as the sums wait for each other. */
-TG_INLINE float stage_squares(const float *gradient, const float *residual, float factor, size_t n, float *sum, float *largest)
+TG_INLINE float stage_squares(const float *gradient, const float *residual, float factor, size_t n, float *sum)
 {
     const v_floats f = v_float(factor);
-    v_floats lanes[ROW_PARTS];
-    v_ints most = v_int(0);
-    TG_UNROLL
-    for (unsigned part = 0; part < ROW_PARTS; part++)
-        lanes[part] = v_float(0);
-    for (size_t i = 0; i < n; i += TG_LANES) {
+    v_floats lanes[SUM_PARTS];
+    clear_lanes(lanes);
+    for (size_t i = 0; i < n; i += TG_SUM_LANES) {
         TG_UNROLL
-        for (unsigned part = 0; part < ROW_PARTS; part++) {
+        for (unsigned part = 0; part < SUM_PARTS; part++) {
+            if (part == TG_FUSED_BUCKET / V_LANES && i + TG_FUSED_BUCKET == n) /* a bucket that ends in the middle */
+                break;
             v_floats x = staged(gradient, residual, f, i + part * V_LANES, sum);
             lanes[part] = v_plus(lanes[part], v_mul(x, x));
-            most = v_larger(most, v_keys(x));
         }
     }
-    *largest = tg_bits_float(v_largest(most));
-    return v_sum_of_lanes(lanes);
+    return total_of(lanes);
 }
 
 TG_INLINE void stage_values(const float *gradient, const float *residual, float factor, size_t n, float *sum)
@@ -70,7 +65,7 @@ TG_INLINE void stage_values(const float *gradient, const float *residual, float 
 
 /* False where the value needs care. */
 TG_INLINE bool stage_bucket(const tg_levels_encoding *e, tg_norm norm, const float *gradient, const float *residual, size_t n,
-                            const uint8_t *stored, float *u, float *radius, float *largest)
+                            const uint8_t *stored, float *u, float *radius)
 {
     if (norm == TG_NORM_MAX) {
         const uint32_t bits = stage_max(gradient, residual, e->alpha, n, u);
@@ -78,9 +73,8 @@ TG_INLINE bool stage_bucket(const tg_levels_encoding *e, tg_norm norm, const flo
         return bits < TG_INFINITY_BITS;
     }
     if (norm == TG_NORM_L2) {
-        const float sum = stage_squares(gradient, residual, e->alpha, n, u, largest);
-        *radius = (float)tg_sqrt((double)sum);
-        return sum >= 0x1p-80f && tg_float_bits(sum) < TG_INFINITY_BITS;
+        *radius = norm_of(stage_squares(gradient, residual, e->alpha, n, u));
+        return *radius > 0;
     }
     stage_values(gradient, residual, e->alpha, n, u);
     *radius = tg_load_float(stored);
@@ -94,15 +88,14 @@ TG_INLINE void stage_as(tg_unit *t, tg_norm norm, bool feedback, float *u)
     const size_t bucket = e->bucket < t->n ? e->bucket : t->n;
     size_t done = 0;
     for (size_t b = 0; done < t->n; b++, done += bucket) {
-        float radius, largest = 0;
+        float radius;
         if (!stage_bucket(e, norm, e->gradient + t->at + done, feedback ? e->residual + t->at + done : NULL, bucket,
-                          t->scales + 4 * b, u + done, &radius, &largest))
+                          t->scales + 4 * b, u + done, &radius))
             break;
         if (!(radius >= TG_LIFT_BELOW) && radius != 0)
             break;
         t->radius[b] = radius;
         t->gain[b] = radius > 0 ? tg_level_gain(e->levels, radius) : 0;
-        t->exceeds = t->exceeds || largest * t->gain[b] > (float)e->levels * 0x1p16f;
         if (feedback)
             t->value[b] = radius > 0 ? tg_level_unit(e->levels, radius) : 0;
         tg_store_float(t->scales + 4 * b, radius);
@@ -121,15 +114,15 @@ static void stage(tg_unit *t, float *u)
 }
 
 /* tg_kernels.encode_levels with these. */
-TG_INLINE size_t encode_units(const tg_levels_encoding *e, size_t n, const tg_unit_encoders encoders)
+static size_t encode_units(const tg_levels_encoding *e, size_t n, const tg_unit_encoders encoders)
 {
     const size_t step = e->norm != TG_NORM_GIVEN && e->bucket > TG_UNIT ? e->bucket : TG_UNIT;
     /* What is packed at once has one scale; else the variant for any width, which looks after every pair of rows, takes it. */
     const bool small = e->bucket < (e->width == 2 ? 256 : 128);
     const unsigned row = small ? 3 : e->width == 2 ? 0 : e->width == 4 ? 1 : e->width == 8 ? 2 : 3;
-    /* A largest magnitude is off by so little that a position rounds to the last level all the same: by 2^-24 of 2^23 at most for 127
-     * levels. Whether a norm is less than it should be is found out for each unit. */
-    const bool limit = e->exceeds || (e->norm != TG_NORM_L2 && e->levels > (e->norm == TG_NORM_MAX ? 127 : 31));
+    /* No value exceeds a scale that was found here, and a gain is off by so little that a position rounds to the last level all the same: by
+     * 2^-24 of 2^23 at most for 127 levels. */
+    const bool limit = e->exceeds || e->levels > (e->norm == TG_NORM_GIVEN ? 31 : 127);
     float u[TG_BLOCK], rest[TG_BLOCK];
     tg_unit t = {.encoding = e};
     for (t.at = 0; t.at < n; t.at += t.n) {
@@ -145,9 +138,8 @@ TG_INLINE size_t encode_units(const tg_levels_encoding *e, size_t n, const tg_un
                 break;
         }
         t.n = here;
-        t.exceeds = false;
         stage(&t, u);
-        encoders[row][limit || t.exceeds][e->residual != NULL](&t);
+        encoders[row][limit][e->residual != NULL](&t);
         if (t.n < here)
             return t.at + t.n;
     }

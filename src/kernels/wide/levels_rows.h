@@ -3,21 +3,22 @@
  *
  * A group of 512 codes is 32 rows of 16 lanes; a lane's stream of codes stays in its own 32-bit lane, so packing needs no shuffle. One
  * vector of hashes draws for two rows: low halves for the even one, high halves for the odd one. */
-#ifndef TG_KERNELS_AVX2_LEVELS_ROWS_H
-#define TG_KERNELS_AVX2_LEVELS_ROWS_H
+#ifndef TG_KERNELS_WIDE_LEVELS_ROWS_H
+#define TG_KERNELS_WIDE_LEVELS_ROWS_H
 
-#include "kernels/avx2/levels_unit.h"
+#include "kernels/wide/levels_unit.h"
+#include "kernels/wide/sum.h"
 #include "kernels/wide/counting.h"
 
 enum { V_PARTS = TG_LANES / V_LANES, PAIRS = 16, CHAINS = 4 };
 
-/* What the scale of the next bucket is made of, gathered while this one is drawn. */
+/* What the scale of a bucket is made of. */
 typedef struct tally {
     const float *gradient, *residual;
     v_floats factor;
     float *u; /* with feedback */
-    v_ints most;
-    v_floats lanes[V_PARTS]; /* of squares */
+    v_ints most[2];
+    v_floats lanes[SUM_PARTS]; /* of squares */
 } tally;
 
 /* What the rows of one group need. */
@@ -41,16 +42,17 @@ typedef struct scale {
     v_floats sent;              /* the same as values of levels 0 … 7, -8 … -1, where they are few enough to be looked up */
 } scale;
 
-/* Whether, and for which norm, the next bucket is looked at while this one is drawn. */
-typedef enum ahead { AHEAD_NOT, AHEAD_MAX, AHEAD_L2 } ahead;
+/* Which cache to ask for what comes to be brought to, if any. */
+typedef enum hint { HINT_NONE, HINT_FIRST, HINT_SECOND } hint;
 
 /* Which variant: constants wherever it is used. */
 typedef struct variant {
     unsigned width; /* 0: any */
     bool limit;     /* positions may exceed the last level by more than rounding */
     bool feedback;
-    bool second; /* ask for what comes no further than the second-level cache */
-    ahead ahead;
+    hint hint;
+    bool ahead; /* the next bucket is looked at while this one is drawn */
+    tg_norm norm; /* of what is looked at */
 } variant;
 
 /* ---- two rows, as many lanes as a vector has ---- */
@@ -125,8 +127,10 @@ TG_INLINE void prefetch_rows(const group *g, variant v, unsigned pair, unsigned 
     TG_UNROLL
     for (unsigned row = part; row < 2; row += V_PARTS) {
         const float *gradient = g->gradient + 32 * pair + 16 * row, *residual = v.feedback ? g->residual + 32 * pair + 16 * row : NULL;
+        if (v.hint == HINT_NONE)
+            continue;
 #ifdef V_SECOND
-        if (v.second) {
+        if (v.hint == HINT_SECOND) {
             v_prefetch_second_after(drawn, gradient, v.feedback ? TG_UNIT_SECOND_FEEDBACK : TG_UNIT_SECOND);
             if (v.feedback)
                 v_prefetch_second_after(drawn, residual, TG_UNIT_SECOND_FEEDBACK);
@@ -139,26 +143,28 @@ TG_INLINE void prefetch_rows(const group *g, variant v, unsigned pair, unsigned 
     }
 }
 
-TG_INLINE void look_ahead(tally *t, variant v, size_t at, unsigned part)
+TG_INLINE void look_at(tally *t, variant v, size_t at)
 {
-    v_floats x = v_load(t->gradient + at);
+    const size_t part = at / V_LANES % SUM_PARTS;
+    v_floats x = v.feedback ? v_load(t->gradient + at) : v_load_next(t->gradient + at);
     if (v.feedback) {
         x = v_plus(x, v_mul(t->factor, v_load(t->residual + at)));
         v_store(t->u + at, x);
     }
-    if (v.ahead == AHEAD_L2)
+    if (v.norm == TG_NORM_L2)
         t->lanes[part] = v_plus(t->lanes[part], v_mul(x, x));
-    t->most = v_larger(t->most, v_keys(x));
+    else
+        t->most[part % 2] = v_larger(t->most[part % 2], v_keys(x));
 }
 
 /* At four rows, the first of which is 2 * pair: in their order, since the order of additions counts. */
 TG_INLINE void look_ahead_at_rows(const group *g, variant v, unsigned pair, unsigned part)
 {
-    if (v.ahead == AHEAD_NOT)
+    if (!v.ahead)
         return;
     TG_UNROLL
     for (unsigned row = 0; row < 4; row++)
-        look_ahead(g->next, v, pair * 32 + row * TG_LANES + part * V_LANES, part);
+        look_at(g->next, v, pair * 32 + row * TG_LANES + part * V_LANES);
 }
 
 /* Sets both rows of a pair aside before either is overwritten: whole cache lines, one after the other. Here, and not when u is computed,
@@ -309,19 +315,19 @@ TG_INLINE void encode_unit(const tg_unit *t, variant v)
     }
 }
 
-#define TG_UNIT_VARIANTS(NAME, WIDTH, LIMIT, SECOND)                                                                        \
-    static void NAME(const tg_unit *t) { encode_unit(t, (variant){WIDTH, LIMIT, false, SECOND, AHEAD_NOT}); }                            \
-    static void NAME##_feedback(const tg_unit *t) { encode_unit(t, (variant){WIDTH, LIMIT, true, SECOND, AHEAD_NOT}); }
+#define TG_UNIT_VARIANTS(NAME, WIDTH, LIMIT, HINT)                                                                        \
+    static void NAME(const tg_unit *t) { encode_unit(t, (variant){.width = WIDTH, .limit = LIMIT, .hint = HINT}); }                            \
+    static void NAME##_feedback(const tg_unit *t) { encode_unit(t, (variant){.width = WIDTH, .limit = LIMIT, .feedback = true, .hint = HINT}); }
 #define TG_UNIT_ROW(NEAR, FAR) {{NEAR, NEAR##_feedback}, {FAR, FAR##_feedback}}
 
 /* Defines a table of encoders. What is rare goes through the variant that takes everything. */
-#define TG_UNIT_ENCODERS(NAME, SECOND)                                                                                        \
-    TG_UNIT_VARIANTS(NAME##_two_near, 2, false, SECOND)                                                                       \
-    TG_UNIT_VARIANTS(NAME##_two_far, 2, true, SECOND)                                                                         \
-    TG_UNIT_VARIANTS(NAME##_four_near, 4, false, SECOND)                                                                      \
-    TG_UNIT_VARIANTS(NAME##_eight_near, 8, false, SECOND)                                                                     \
-    TG_UNIT_VARIANTS(NAME##_eight_far, 8, true, SECOND)                                                                       \
-    TG_UNIT_VARIANTS(NAME##_any, 0, true, SECOND)                                                                             \
+#define TG_UNIT_ENCODERS(NAME, HINT)                                                                                        \
+    TG_UNIT_VARIANTS(NAME##_two_near, 2, false, HINT)                                                                       \
+    TG_UNIT_VARIANTS(NAME##_two_far, 2, true, HINT)                                                                         \
+    TG_UNIT_VARIANTS(NAME##_four_near, 4, false, HINT)                                                                      \
+    TG_UNIT_VARIANTS(NAME##_eight_near, 8, false, HINT)                                                                     \
+    TG_UNIT_VARIANTS(NAME##_eight_far, 8, true, HINT)                                                                       \
+    TG_UNIT_VARIANTS(NAME##_any, 0, true, HINT)                                                                             \
     static tg_unit_encoders NAME = {TG_UNIT_ROW(NAME##_two_near, NAME##_two_far), TG_UNIT_ROW(NAME##_four_near, NAME##_any),  \
                                     TG_UNIT_ROW(NAME##_eight_near, NAME##_eight_far), TG_UNIT_ROW(NAME##_any, NAME##_any)};
 

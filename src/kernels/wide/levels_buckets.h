@@ -1,0 +1,119 @@
+/* The fused encoder for the buckets that nearly all are: of one group, with ordinary scales. Going from one to the next costs as little as it
+ * can, and the next one's scale may be found while this one is drawn, so that neither a reduction nor a norm's chain of additions is waited
+ * for. */
+#ifndef TG_KERNELS_WIDE_LEVELS_BUCKETS_H
+#define TG_KERNELS_WIDE_LEVELS_BUCKETS_H
+
+#include "base/numeric.h"
+#include "kernels/quantiser.h"
+#include "kernels/wide/levels_rows.h"
+#include "kernels/wide/levels_units.h"
+
+/* Whether they are such as these encoders take. */
+static bool suits_buckets(const tg_levels_encoding *e)
+{
+    return e->bucket == TG_GROUP && (e->width == 4 || e->width == 8) && e->levels <= 127 && e->norm != TG_NORM_GIVEN && !e->exceeds &&
+           (!e->residual || e->alpha == e->beta);
+}
+
+TG_INLINE tally tally_of(const tg_levels_encoding *e, variant v, size_t at, float *u)
+{
+    tally t = {.gradient = e->gradient + at, .residual = v.feedback ? e->residual + at : NULL, .factor = v_float(e->alpha), .u = u};
+    TG_UNROLL
+    for (unsigned i = 0; i < 2; i++)
+        t.most[i] = v_int(0);
+    clear_lanes(t.lanes);
+    return t;
+}
+
+TG_INLINE void look_at_all(tally *t, variant v)
+{
+    TG_NO_UNROLL
+    for (size_t at = 0; at < TG_GROUP; at += TG_SUM_LANES)
+        TG_UNROLL
+        for (size_t i = 0; i < TG_SUM_LANES; i += V_LANES)
+            look_at(t, v, at + i);
+}
+
+/* 0 where the bucket needs care. */
+TG_INLINE float radius_of(tally *t, variant v)
+{
+    float radius;
+    if (v.norm == TG_NORM_L2) {
+        radius = norm_of(total_of(t->lanes));
+    } else {
+        const uint32_t most = v_largest(v_larger(t->most[0], t->most[1]));
+        radius = most < TG_INFINITY_BITS ? tg_bits_float(most) : 0;
+    }
+    return radius >= TG_LIFT_BELOW ? radius : 0;
+}
+
+/* Returns how many elements were done: up to a bucket that is not so plain. */
+TG_INLINE size_t encode_buckets(const tg_levels_encoding *e, size_t n, variant v)
+{
+    float u[2][TG_GROUP];
+    tally now = tally_of(e, v, 0, u[0]), next = now;
+    if (v.ahead)
+        look_at_all(&now, v);
+    group g = {.mixed_key = v_int((int)(e->key.high ^ e->key.high >> 15)), .levels = e->levels, .bucket_shift = 4, .next = &next};
+    for (size_t at = 0; at < n; at += TG_GROUP) {
+        if (!v.ahead) {
+            now = tally_of(e, v, at, u[0]);
+            look_at_all(&now, v);
+        }
+        const float radius = radius_of(&now, v);
+        if (radius == 0)
+            return at;
+        const float gain = tg_level_gain(e->levels, radius), unit = v.feedback ? tg_level_unit(e->levels, radius) : 0;
+        const size_t bucket = at / TG_GROUP;
+        if (v.ahead) /* after the last: whatever is there */
+            next = tally_of(e, v, at + TG_GROUP < n ? at + TG_GROUP : at, u[(bucket + 1) % 2]);
+        tg_store_float(e->scales + 4 * bucket, radius);
+        g.u = v.feedback ? now.u : e->gradient + at;
+        g.gradient = e->gradient + at;
+        g.counter = v_int((int)((e->first + (uint32_t)at) / 2 + e->key.low));
+        g.gain = &gain;
+        if (v.feedback) {
+            g.rest = g.u;
+            g.residual = e->residual + at;
+            g.kept = e->kept ? e->kept + at : NULL;
+            g.unit = &unit;
+            g.radius = &radius;
+        }
+        encode_group(&g, v, v.width, e->packed + at / 8 * v.width);
+        if (v.ahead)
+            now = next;
+    }
+    return n;
+}
+
+#define TG_BUCKET_VARIANT(NAME, WIDTH, NORM, FEEDBACK, HINT, AHEAD)                                                           \
+    static size_t NAME(const tg_levels_encoding *e, size_t n)                                                                 \
+    {                                                                                                                         \
+        const variant v = {.width = WIDTH, .norm = NORM, .feedback = FEEDBACK, .hint = HINT, .ahead = AHEAD};                 \
+        return encode_buckets(e, n, v);                                                                                       \
+    }
+#define TG_BUCKET_VARIANTS(NAME, WIDTH, HINT, HINT_FEEDBACK, AHEAD)                                                           \
+    TG_BUCKET_VARIANT(NAME##_max, WIDTH, TG_NORM_MAX, false, HINT, AHEAD)                                                     \
+    TG_BUCKET_VARIANT(NAME##_max_feedback, WIDTH, TG_NORM_MAX, true, HINT_FEEDBACK, AHEAD)                                    \
+    TG_BUCKET_VARIANT(NAME##_l2, WIDTH, TG_NORM_L2, false, HINT, AHEAD)                                                       \
+    TG_BUCKET_VARIANT(NAME##_l2_feedback, WIDTH, TG_NORM_L2, true, HINT_FEEDBACK, AHEAD)
+#define TG_BUCKET_ROW(NAME) {{NAME##_l2, NAME##_l2_feedback}, {NAME##_max, NAME##_max_feedback}}
+
+/* By width (4, 8), norm (L2, max) and whether there is feedback. */
+typedef size_t (*const tg_bucket_encoders[2][2][2])(const tg_levels_encoding *e, size_t n);
+
+/* Defines a table of encoders for buckets that suits_buckets() allows. */
+#define TG_BUCKET_ENCODERS(NAME, HINT, HINT_FEEDBACK, AHEAD)                                                                  \
+    TG_BUCKET_VARIANTS(NAME##_four, 4, HINT, HINT_FEEDBACK, AHEAD)                                                            \
+    TG_BUCKET_VARIANTS(NAME##_eight, 8, HINT, HINT_FEEDBACK, AHEAD)                                                           \
+    static tg_bucket_encoders NAME = {TG_BUCKET_ROW(NAME##_four), TG_BUCKET_ROW(NAME##_eight)};
+
+/* With the encoder of a table; a first bucket that is not so plain goes the way of units. */
+static size_t encode_with(const tg_bucket_encoders buckets, const tg_unit_encoders units, const tg_levels_encoding *e, size_t n)
+{
+    const size_t done = buckets[e->width == 8][e->norm == TG_NORM_MAX][e->residual != NULL](e, n);
+    return done > 0 ? done : encode_units(e, TG_GROUP, units);
+}
+
+#endif
