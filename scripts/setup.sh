@@ -25,11 +25,11 @@ need_file() {
 need_clang() {
     local version
     need clang clang
-    version=$(readlink -f "$(command -v clang)" | sed -n 's|.*/llvm-\([0-9]*\)/.*|\1|p')
+    version=$(clang -dumpversion 2>/dev/null | cut -d. -f1)
     if [ -z "$version" ]; then
         missing+=(libclang-rt-dev) # the version is known once apt knows its packages: see `resolve`
     else
-        need_file "/usr/lib/llvm-$version/lib/clang/*/lib/linux/libclang_rt.fuzzer-*.a" "libclang-rt-$version-dev"
+        need_file "$(clang -print-resource-dir)/lib/linux/libclang_rt.fuzzer-*.a" "libclang-rt-$version-dev"
     fi
 }
 
