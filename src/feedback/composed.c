@@ -7,6 +7,7 @@
 #include "base/status.h"
 #include "feedback/feedback.h"
 #include "frame/decode.h"
+#include "frame/verify.h"
 #include "frame/encode.h"
 #include "kernels/ranges.h"
 

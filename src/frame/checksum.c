@@ -17,25 +17,38 @@ typedef struct batch {
     const uint8_t *payload;
     size_t size;
     const tg_digests *known;
+    const tg_look *look;
     size_t first; /* chunk */
     tg_ranges ranges;
     uint8_t digests[BATCH * 8];
 } batch;
 
-static void digest_range(void *of, size_t part)
+/* Of the chunks in these bytes of the batch. */
+static void digest_chunks(batch *b, size_t from, size_t to)
 {
-    batch *b = of;
-    const uint64_t end = tg_range_end(&b->ranges, part);
-    for (uint64_t byte = tg_range_first(&b->ranges, part); byte < end; byte += TG_CHUNK) {
-        const size_t place = (size_t)(byte / TG_CHUNK), chunk = b->first + place, at = chunk * TG_CHUNK;
+    for (size_t byte = from; byte < to; byte += TG_CHUNK) {
+        const size_t place = byte / TG_CHUNK, chunk = b->first + place, at = chunk * TG_CHUNK;
         const bool is_known = b->known && chunk >= b->known->from && chunk < b->known->to;
         const size_t n = b->size - at < TG_CHUNK ? b->size - at : TG_CHUNK;
         tg_store64(b->digests + 8 * place, is_known ? b->known->of[chunk] : b->kernels->digest(b->payload + at, n));
     }
 }
 
+static void digest_range(void *of, size_t part)
+{
+    enum { AT_ONCE = 64 * TG_CHUNK }; /* in the second-level cache; each turn to the look and back costs a stream (docs/performance.md) */
+    batch *b = of;
+    const size_t end = (size_t)tg_range_end(&b->ranges, part);
+    for (size_t from = (size_t)tg_range_first(&b->ranges, part), to; from < end; from = to) {
+        to = end - from < AT_ONCE ? end : from + AT_ONCE;
+        digest_chunks(b, from, to);
+        if (b->look)
+            b->look->at(b->look->of, b->first * TG_CHUNK + from, to - from);
+    }
+}
+
 uint32_t tg_checksum(const tg_kernels *kernels, tg_pool *pool, const uint8_t header[64], const uint8_t *payload, size_t size,
-                     const tg_digests *known)
+                     const tg_digests *known, const tg_look *look)
 {
     XXH3_state_t root;
     XXH3_INITSTATE(&root);
@@ -49,6 +62,7 @@ uint32_t tg_checksum(const tg_kernels *kernels, tg_pool *pool, const uint8_t hea
     b.payload = payload;
     b.size = size;
     b.known = known;
+    b.look = look;
     for (b.first = 0; b.first * TG_CHUNK < size; b.first += BATCH) {
         const size_t left = size - b.first * TG_CHUNK, here = left < BATCH * TG_CHUNK ? left : BATCH * TG_CHUNK;
         b.ranges = tg_ranges_of(pool, here, 64 * TG_CHUNK); /* a chunk is quickly digested */

@@ -1,4 +1,4 @@
-/* Verifying frames and turning them back into vectors. */
+/* Turning frames back into vectors. */
 #include "frame/decode.h"
 
 #include <inttypes.h>
@@ -8,11 +8,10 @@
 #include "base/fpenv.h"
 #include "base/status.h"
 #include "codec/sparse.h"
-#include "frame/checksum.h"
 #include "frame/device.h"
 #include "frame/encode.h"
 #include "frame/header.h"
-#include "frame/peak.h"
+#include "frame/verify.h"
 #include "kernels/ranges.h"
 
 bool tg_frame_open(tg_reader *reader, const tg_kernels *kernels, tg_frame frame, const tg_frame_info *info)
@@ -23,138 +22,6 @@ bool tg_frame_open(tg_reader *reader, const tg_kernels *kernels, tg_frame frame,
     reader->step = reader->grain = TG_BLOCK;
     tg_payload payload = tg_frame_payload(frame, info);
     return reader->row->open(reader, &payload);
-}
-
-static size_t step_size(uint64_t count, uint64_t first, uint64_t step)
-{
-    return (size_t)(count - first < step ? count - first : step);
-}
-
-/* Where threads may share out a frame's elements: 1 range if only from the start. */
-static tg_ranges ranges_of(tg_pool *pool, uint64_t count, uint64_t grain)
-{
-    return tg_ranges_of(grain ? pool : NULL, count, grain);
-}
-
-/* A reader at the start of a range. */
-static void seek(tg_reader *reader, uint64_t first)
-{
-    if (first > 0)
-        reader->row->seek(reader, first);
-}
-
-typedef struct walking {
-    const tg_reader *opened;
-    tg_ranges ranges;
-    atomic_bool broken;
-} walking;
-
-static void walk_range(void *of, size_t part)
-{
-    walking *w = of;
-    tg_reader reader = *w->opened;
-    const uint64_t end = tg_range_end(&w->ranges, part), step = reader.row->sparse ? TG_LONG_SPARSE_STEP : reader.step;
-    bool sound = true;
-    uint64_t first = tg_range_first(&w->ranges, part);
-    seek(&reader, first);
-    for (; first < end && sound && !atomic_load_explicit(&w->broken, memory_order_relaxed); first += step)
-        sound = tg_frame_next(&reader, step_size(end, first, step), TG_READ_CHECK, 0, NULL);
-    if (!sound || (first >= end && !reader.row->done(&reader)))
-        atomic_store(&w->broken, true);
-}
-
-/* Reads everything and writes nothing. */
-static bool walk(const tg_reader *opened, tg_pool *pool, uint64_t count)
-{
-    walking w = {.opened = opened, .ranges = ranges_of(pool, count, opened->grain)};
-    tg_parallel(pool, w.ranges.parts, walk_range, &w);
-    return !w.broken;
-}
-
-/* Header and checksum: the bytes are those that were written. */
-static tg_status check_bytes(const tg_device *device, tg_frame frame, tg_frame_info *info, tg_error *error)
-{
-    tg_status status = tg_frame_read(frame, info, error);
-    if (status != TG_OK || !info->has_checksum)
-        return status;
-    const uint8_t *bytes = frame.data;
-    uint32_t computed =
-        tg_checksum(device->kernels, device->pool, bytes, bytes + TG_HEADER_SIZE, frame.size - TG_HEADER_SIZE, NULL);
-    if (computed != tg_header_checksum(bytes))
-        return tg_fail(error, TG_CHECKSUM_MISMATCH,
-                       "the checksum is %08" PRIx32 " and the bytes give %08" PRIx32 ": the frame was damaged",
-                       tg_header_checksum(bytes), computed);
-    return TG_OK;
-}
-
-/* Whether all that an opened reader will come to keeps the rules. Plain values have no other rule than to be finite: one look at them serves
- * both. */
-static bool is_sound(const tg_reader *reader, tg_pool *pool, uint64_t count, uint32_t *peak)
-{
-    if (peak)
-        *peak = tg_reader_peak(reader, pool, count);
-    if (peak && tg_reader_peak_sees_all(reader))
-        return *peak < TG_INFINITY_BITS;
-    return !reader->walk || walk(reader, pool, count);
-}
-
-/* Whether the payload keeps the rules. */
-static tg_status check_payload(const tg_device *device, tg_frame frame, const tg_frame_info *info, uint32_t *peak, tg_error *error)
-{
-    tg_reader reader;
-    if (!tg_frame_open(&reader, device->kernels, frame, info) || !is_sound(&reader, device->pool, info->count, peak))
-        return tg_fail(error, TG_CORRUPT, "the payload of this %s frame breaks a rule of the format",
-                       tg_codec_row_of(info->spec.codec)->name);
-    return tg_succeed(error);
-}
-
-tg_status tg_frame_check(const tg_device *device, tg_frame frame, tg_frame_info *info, uint32_t *peak, tg_error *error)
-{
-    tg_status status = check_bytes(device, frame, info, error);
-    return status == TG_OK ? check_payload(device, frame, info, peak, error) : status;
-}
-
-uint32_t tg_frame_peak(const tg_device *device, tg_frame frame)
-{
-    tg_frame_info info;
-    tg_reader reader;
-    if (tg_frame_read(frame, &info, NULL) != TG_OK || !tg_frame_open(&reader, device->kernels, frame, &info))
-        return TG_INFINITY_BITS; /* cannot be: it was checked */
-    return tg_reader_peak(&reader, device->pool, info.count);
-}
-
-tg_status tg_frame_verify(tg_device *device, tg_frame frame, tg_frame_info *info, tg_error *error)
-{
-    if (!device)
-        return tg_fail(error, TG_INVALID_ARGUMENT, "tg_frame_verify needs a device");
-    tg_frame_info read;
-    tg_fp_mode before = tg_fp_enter();
-    tg_status status = tg_frame_check(device, frame, &read, NULL, error);
-    tg_fp_leave(before);
-    if (status == TG_OK && info)
-        *info = read;
-    return status;
-}
-
-/* Checks every frame before anything is written. */
-static tg_status check_frames(const tg_device *device, const tg_frame *frames, size_t frame_count, unsigned flags,
-                              uint64_t count, tg_error *error)
-{
-    for (size_t i = 0; i < frame_count; i++) {
-        tg_frame_info info;
-        tg_error why = {""};
-        tg_status status = flags & TG_VERIFIED ? tg_frame_read(frames[i], &info, &why)
-                                               : check_bytes(device, frames[i], &info, &why);
-        /* Counts before contents: a few bytes may stand for four billion elements, and take as long. */
-        if (status == TG_OK && info.count != count)
-            return tg_fail(error, TG_SHAPE_MISMATCH, "frame %zu has %" PRIu64 " elements and the output %" PRIu64, i,
-                           info.count, count);
-        if (status == TG_OK && !(flags & TG_VERIFIED))
-            status = check_payload(device, frames[i], &info, NULL, &why);
-        if (status != TG_OK)
-            return tg_fail(error, status, "frame %zu: %s", i, why.message);
-    }
-    return TG_OK;
 }
 
 /* The next block of all frames with the fused kernel, if all of them are packed levels. */
@@ -224,10 +91,10 @@ static void add_range(void *of, size_t part)
     const uint64_t start = tg_range_first(&b->ranges, part), end = tg_range_end(&b->ranges, part);
     for (size_t i = 0; i < frame_count; i++) {
         readers[i] = b->opened[i];
-        seek(&readers[i], start);
+        tg_reader_seek(&readers[i], start);
     }
     for (uint64_t first = start; first < end && !atomic_load_explicit(&b->broken, memory_order_relaxed); first += b->step)
-        if (!add_step(b, readers, frame_count, first, step_size(end, first, b->step)))
+        if (!add_step(b, readers, frame_count, first, tg_reader_step(end, first, b->step)))
             atomic_store(&b->broken, true);
 }
 
@@ -251,7 +118,7 @@ static tg_status add_batch(const tg_device *device, const tg_frame *frames, size
     }
     if (frame_count == 1 && readers[0].row->sparse && !fresh && scale == 1 && out->dtype == TG_FLOAT32)
         b.step = TG_LONG_SPARSE_STEP;
-    b.ranges = ranges_of(device->pool, out->count, grain);
+    b.ranges = tg_reader_ranges(device->pool, out->count, grain);
     tg_parallel(device->pool, b.ranges.parts, add_range, &b);
     if (b.broken)
         return tg_fail(error, TG_CORRUPT, "a frame that was called verified breaks a rule of the format");
@@ -314,7 +181,7 @@ static tg_status decode(tg_device *device, const tg_frame *frames, size_t frame_
         return tg_fail(error, TG_INVALID_ARGUMENT,
                        "%zu frames are too many for a 16-bit output: the limit is %d; sum into float32", frame_count,
                        TG_MAX_NARROW_FRAMES);
-    status = check_frames(device, frames, frame_count, flags, out->count, error);
+    status = tg_frames_check(device, frames, frame_count, flags, out->count, error);
     if (status == TG_OK)
         status = add_all(device, frames, frame_count, weight, fresh, 1, out, error);
     return status == TG_OK ? tg_succeed(error) : status;

@@ -5,12 +5,7 @@
 #include "base/bytes.h"
 #include "codec/reader.h"
 #include "frame/header.h"
-
-/* Header, checksum and every rule of the format. `peak`, unless it is NULL, receives the bits of a magnitude that no value exceeds. */
-tg_status tg_frame_check(const tg_device *device, tg_frame frame, tg_frame_info *info, uint32_t *peak, tg_error *error);
-
-/* The same magnitude, of a frame that has been checked or was made here. */
-uint32_t tg_frame_peak(const tg_device *device, tg_frame frame);
+#include "kernels/ranges.h"
 
 /* Opens a frame whose header has been read to `info`, which must live as long as the reader. */
 bool tg_frame_open(tg_reader *reader, const tg_kernels *kernels, tg_frame frame, const tg_frame_info *info);
@@ -19,6 +14,25 @@ bool tg_frame_open(tg_reader *reader, const tg_kernels *kernels, tg_frame frame,
 static inline bool tg_frame_next(tg_reader *reader, size_t n, tg_read_mode mode, float weight, float *out)
 {
     return reader->row && reader->row->read(reader, n, mode, weight, out);
+}
+
+/* How many elements a step from `first` has. */
+static inline size_t tg_reader_step(uint64_t count, uint64_t first, uint64_t step)
+{
+    return (size_t)(count - first < step ? count - first : step);
+}
+
+/* Where threads may share out a frame's elements: 1 range if only from the start. */
+static inline tg_ranges tg_reader_ranges(tg_pool *pool, uint64_t count, uint64_t grain)
+{
+    return tg_ranges_of(grain ? pool : NULL, count, grain);
+}
+
+/* To the start of a range. */
+static inline void tg_reader_seek(tg_reader *reader, uint64_t first)
+{
+    if (first > 0)
+        reader->row->seek(reader, first);
 }
 
 /* out = (v0 + v1 + ...) * scale, of frames that have been checked, and where scale is a power of two v0 * scale + v1 * scale + ..., which is

@@ -121,7 +121,7 @@ static void finish(const tg_codec *codec, const tg_job *job, const tg_encode_opt
                           .has_checksum = !options->no_checksum};
     tg_header_write(&info, frame);
     if (info.has_checksum)
-        tg_header_set_checksum(frame, tg_checksum(job->kernels, job->pool, frame, job->payload, job->payload_size, &job->digests));
+        tg_header_set_checksum(frame, tg_checksum(job->kernels, job->pool, frame, job->payload, job->payload_size, &job->digests, NULL));
     if (report)
         *report = (tg_encode_report){.bytes = (size_t)info.bytes,
                                      .selected = job->selected,

@@ -5,6 +5,7 @@
 #include "base/numeric.h"
 #include "base/status.h"
 #include "frame/decode.h"
+#include "frame/verify.h"
 #include "frame/device.h"
 #include "frame/header.h"
 

@@ -4,6 +4,7 @@
 
 #include "base/status.h"
 #include "frame/decode.h"
+#include "frame/verify.h"
 #include "reduce/reducer.h"
 
 static tg_frame *frames_of(const tg_reduction *r, size_t piece) { return r->taken + piece * r->reducer->world; }

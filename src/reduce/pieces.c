@@ -3,6 +3,7 @@
 
 #include "base/status.h"
 #include "frame/decode.h"
+#include "frame/verify.h"
 #include "reduce/reducer.h"
 
 tg_tensor tg_piece_of(const tg_reduction *r, const tg_piece *piece)

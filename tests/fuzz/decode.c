@@ -28,7 +28,7 @@ static void repair(uint8_t *frame, size_t size)
     put(frame + PAYLOAD_AT, size - HEADER, 8);
     put(frame + CHECKSUM_AT, 0, 4);
     if (frame[FLAGS_AT] & 1)
-        put(frame + CHECKSUM_AT, tg_checksum(&tg_kernels_scalar, NULL, frame, frame + HEADER, size - HEADER, NULL), 4);
+        put(frame + CHECKSUM_AT, tg_checksum(&tg_kernels_scalar, NULL, frame, frame + HEADER, size - HEADER, NULL, NULL), 4);
 }
 
 /* Decodes to this dtype; the caller frees. A frame that is refused must leave the output as it was. */

@@ -75,7 +75,7 @@ static void forge(uint8_t *bytes, size_t size)
     tg_frame frame;
     while (tg_message_frame(&frames, &frame)) {
         uint8_t *header = bytes + ((const uint8_t *)frame.data - bytes);
-        tg_header_set_checksum(header, tg_checksum(k, NULL, header, header + TG_HEADER_SIZE, frame.size - TG_HEADER_SIZE, NULL));
+        tg_header_set_checksum(header, tg_checksum(k, NULL, header, header + TG_HEADER_SIZE, frame.size - TG_HEADER_SIZE, NULL, NULL));
     }
 }
 

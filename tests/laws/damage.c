@@ -10,7 +10,7 @@ enum { HEADER = 64, CHECKSUM_AT = 60, EXTRA = 3 };
 
 static void set_checksum(unsigned char *frame, size_t size)
 {
-    uint32_t sum = tg_checksum(&tg_kernels_scalar, NULL, frame, frame + HEADER, size - HEADER, NULL);
+    uint32_t sum = tg_checksum(&tg_kernels_scalar, NULL, frame, frame + HEADER, size - HEADER, NULL, NULL);
     for (int i = 0; i < 4; i++)
         frame[CHECKSUM_AT + i] = (unsigned char)(sum >> 8 * i);
 }

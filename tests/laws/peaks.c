@@ -8,6 +8,7 @@
 #include "base/bytes.h"
 #include "frame/checksum.h"
 #include "frame/decode.h"
+#include "frame/verify.h"
 #include "frame/device.h"
 #include "support.h"
 
@@ -23,7 +24,7 @@ static float largest_of(const tg_tensor *t)
 static void spoil(const tg_device *device, tg_frame frame, unsigned char *bytes, size_t value_size)
 {
     memcpy(bytes + frame.size - 2, value_size == 4 ? "\x80\x7f" : "\x80\xff", 2);
-    tg_header_set_checksum(bytes, tg_checksum(device->kernels, NULL, bytes, bytes + TG_HEADER_SIZE, frame.size - TG_HEADER_SIZE, NULL));
+    tg_header_set_checksum(bytes, tg_checksum(device->kernels, NULL, bytes, bytes + TG_HEADER_SIZE, frame.size - TG_HEADER_SIZE, NULL, NULL));
 }
 
 static void peak(tg_device **devices, const char *spec, shape s, uint64_t count)
