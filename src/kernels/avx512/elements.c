@@ -34,6 +34,15 @@ TG_INLINE uint64_t narrow_all(tg_dtype dtype, const float *values, size_t n, uin
     return limited + tg_scalar_store(dtype, values + i, n - i, wire + 2 * i);
 }
 
+/* The C library's memmove takes twice as long on AMD's processors where the two do not lie alike in their cache lines. */
+TG_INLINE void copy_all(const float *values, size_t n, uint8_t *wire)
+{
+    size_t i = 0;
+    for (; i + V_LANES <= n; i += V_LANES)
+        v_store_bits(wire + 4 * i, v_load_bits(values + i));
+    memmove(wire + 4 * i, values + i, (n - i) * sizeof(float));
+}
+
 TG_STORE(tg_avx512_store, tg_avx512_narrow)
 
 #endif

@@ -78,6 +78,8 @@ TG_INLINE uint64_t narrow_all(tg_dtype dtype, const float *values, size_t n, uin
     return limited + tg_scalar_store(dtype, values + i, n - i, wire + 2 * i);
 }
 
+TG_INLINE void copy_all(const float *values, size_t n, uint8_t *wire) { memmove(wire, values, n * sizeof(float)); }
+
 TG_STORE(tg_neon_store, tg_neon_narrow)
 
 /* ---- values on the wire, straight to a sum ---- */

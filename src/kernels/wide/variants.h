@@ -1,5 +1,5 @@
 /* From what is told at run time to the variant that the compiler made for it. The file that includes this has the functions that take it as
- * constants: sum_of for block sums; narrow_all and decode_all for element types. */
+ * constants: sum_of for block sums; narrow_all, copy_all and decode_all for element types. */
 #ifndef TG_KERNELS_WIDE_VARIANTS_H
 #define TG_KERNELS_WIDE_VARIANTS_H
 
@@ -26,7 +26,7 @@
             return narrow_all(TG_FLOAT16, values, n, wire);                                                                   \
         if (dtype == TG_BFLOAT16)                                                                                             \
             return narrow_all(TG_BFLOAT16, values, n, wire);                                                                  \
-        memmove(wire, values, n * sizeof(float));                                                                             \
+        copy_all(values, n, wire);                                                                                            \
         return 0;                                                                                                             \
     }                                                                                                                         \
     uint64_t narrow_name(tg_dtype dtype, const float *values, size_t n, void *elements)                                       \
