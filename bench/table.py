@@ -70,8 +70,8 @@ def lines(path):
     def encode(*specs, **how):
         return lambda b: [b.row(s, **how)["encode_x_floor"] for s in specs]
 
-    def add(*specs):
-        return lambda b: [b.row(s)["decode_add_x_floor"] for s in specs]
+    def add(*specs, of="decode_add"):
+        return lambda b: [b.row(s)[of + "_x_floor"] for s in specs]
 
     def add_by_read(*specs):
         return lambda b: [b.row(s)["decode_add_ms"] / b.row(s)["read_ms"] for s in specs]
@@ -93,12 +93,14 @@ def lines(path):
     yield "4-bit L2, 8-bit max, 8-bit L2 encode", "1.5 R", [1.5] * 3, encode(L2, MAX8, L28)
     yield "4-bit, 8-bit encode with feedback", "1.3 A, –", [1.3, None], encode(MAX, MAX8, feedback=True)
     yield "with `reject`, more for feedback: 4-bit, `topk` 0.01", "0.6 A", [0.6] * 2, lambda b: more(MAX)(b) + more(topk("0.01"))(b)
-    yield "4-bit decode-add; of four peers' frames in one pass", "1.1 S; 1.5 S", [1.1, 1.5], lambda b: add(MAX)(b) + [
-        b.row(MAX)["decode_add_4_x_floor"]]
+    for what, of in ("verified by it", "decode_add"), ("verified before", "verified_add"):
+        yield ("4-bit decode-add; of four peers' frames in one pass, " + what, "1.1 S; 1.5 S", [1.1, 1.5],
+               lambda b, of=of: add(MAX, of=of)(b) + add(MAX, of=of + "_4")(b))
     yield "`terngrad`, `onebit` encode", "–", [None] * 2, encode("terngrad", "onebit")
     yield "`onebit` with feedback", "–", [None], encode("onebit", feedback=True)
     yield "`fp16`, `bf16` encode", "1.7 R", [1.7] * 2, encode("fp16", "bf16")
-    yield "`fp16`, `bf16` decode-add", "1.2 S", [1.2] * 2, add("fp16", "bf16")
+    for what, of in ("verified by it", "decode_add"), ("verified before", "verified_add"):
+        yield "`fp16`, `bf16` decode-add, " + what, "1.2 S", [1.2] * 2, add("fp16", "bf16", of=of)
     for distribution in ["gaussian", "laplace", "mixture"] + ([path] if path else []):
         yield ("exact `topk` with feedback, density 0.1 / 0.01 / 0.001, %s" % distribution.split("/")[-1], "2.5 / 1.3 / 1.2 A",
                [2.5, 1.3, 1.2], encode(*tops, feedback=True, distribution=distribution))
@@ -106,7 +108,8 @@ def lines(path):
     yield "`topk` 0.01 with feedback, guess missed", "3.7 A", [3.7], encode(topk("0.01"), feedback=True, distribution="ambush")
     yield ("`topk` 0.01 with feedback: all equal, ±1, sorted, one large layer", "8 A", [8] * 4,
            lambda b: [encode(topk("0.01"), feedback=True, distribution=u)(b)[0] for u in UNKIND])
-    yield "sparse decode-add, density 0.01 / 0.001", "0.5 / 0.08 S", [0.5, 0.08], add(*tops[1:])
+    for what, of in ("verified by it", "decode_add"), ("verified before", "verified_add"):
+        yield "sparse decode-add, density 0.01 / 0.001, " + what, "0.5 / 0.08 S", [0.5, 0.08], add(*tops[1:], of=of)
     yield ("`gaussiank`, `dgck`, `trimk`, `sidco` with feedback, density 0.01", "1.8 A", [1.8] * 4,
            encode(*[t + ":density=0.01" for t in THRESHOLDS], feedback=True))
     coded = [MAX + ",coding=entropy", L2 + ",coding=entropy"]

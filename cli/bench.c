@@ -29,9 +29,8 @@ static bool make_vectors(struct bench *bench, const char *command, struct messag
     for (size_t i = 0; i < bench->gradient_count; i++)
         if (!vector_create(&bench->gradients[i], bench->count, place++, message))
             return false;
-    return vector_create(&bench->accumulator, bench->count, place, message) &&
+    return vector_create(&bench->sum, bench->count, place, message) &&
            vector_create(&bench->copy, bench->count, place + 1, message) &&
-           vector_create(&bench->sum, bench->count, place + 2, message) &&
            fill_gradients(bench->distribution, bench->gradients, bench->gradient_count, bench->count, command, message);
 }
 
@@ -39,7 +38,6 @@ static void free_vectors(struct bench *bench)
 {
     for (size_t i = 0; i < bench->gradient_count; i++)
         vector_free(&bench->gradients[i]);
-    vector_free(&bench->accumulator);
     vector_free(&bench->copy);
     vector_free(&bench->sum);
 }

@@ -42,7 +42,7 @@ static void print_text(const struct bench *bench, const struct decade *decades, 
                     continue;
                 }
                 const struct bench_row *row = &decades[d].rows[i < row_count ? i : 0]; /* there is one at least */
-                double ms = i == row_count ? decades[d].read_ms : add ? row->decode_add_ms : row->encode_ms;
+                double ms = i == row_count ? decades[d].read_ms : add ? row->add_ms : row->encode_ms;
                 table_cell(&table, "%.3f", ns_each(ms, decades[d].count));
             }
         }
@@ -66,7 +66,7 @@ static void print_json(const struct bench *bench, const struct decade *decades, 
             json_open_object(&json, NULL);
             json_put_text(&json, "codec", row->spec->text);
             json_put_real(&json, "encode_ns", ns_each(row->encode_ms, decades[d].count));
-            json_put_real(&json, "decode_add_ns", ns_each(row->decode_add_ms, decades[d].count));
+            json_put_real(&json, "decode_add_ns", ns_each(row->add_ms, decades[d].count));
             json_close_object(&json);
         }
         json_close_array(&json);

@@ -135,17 +135,17 @@ static void run_share(void *of, unsigned member, unsigned members)
     if (first >= all->count)
         return;
     const float *gradient = all->gradient + first;
-    float *accumulator = all->accumulator + first, *copy = all->copy + first;
+    float *sum = all->sum + first, *copy = all->copy + first;
     size_t count = member + 1 == members || all->count - first < share ? all->count - first : share;
     switch (work->kind) {
     case FLOOR_READ:
         sink = PICK(work->way, read_narrow(gradient, count), read_wide(gradient, count));
         break;
     case FLOOR_SCALE:
-        PICK(work->way, scale_narrow(accumulator, work->factor, count), scale_wide(accumulator, work->factor, count));
+        PICK(work->way, scale_narrow(sum, work->factor, count), scale_wide(sum, work->factor, count));
         break;
     case FLOOR_ACCUMULATE:
-        PICK(work->way, accumulate_narrow(accumulator, gradient, count), accumulate_wide(accumulator, gradient, count));
+        PICK(work->way, accumulate_narrow(sum, gradient, count), accumulate_wide(sum, gradient, count));
         break;
     case FLOOR_COPY:
         copy_past_caches(copy, gradient, count);

@@ -20,7 +20,7 @@ extern const unsigned floor_bytes[FLOOR_COUNT];
 /* Three vectors of `count` floats, prefaulted, on multiples of 64 bytes. */
 struct floor_vectors {
     const float *gradient;
-    float *accumulator;
+    float *sum;
     float *copy;
     size_t count;
 };

@@ -1,6 +1,8 @@
 /* One row of the benchmark: a codec, timed in rounds with the floors in between. */
 #include "bench.h"
 
+#include "bench_moves.h"
+
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,7 +17,9 @@ struct row_work {
     tg_feedback *feedback; /* or NULL */
     void *bytes;
     size_t capacity;
-    tg_frame frame;        /* the latest */
+    tg_frame frame;              /* the latest */
+    tg_frame peers[BENCH_PEERS]; /* the first one, as often: each in memory of its own */
+    void *scratch;               /* as long as that one */
     uint64_t step;
     size_t repeats;        /* of short work, so that the clock's grain does not show */
 };
@@ -54,8 +58,7 @@ static size_t repeats_for(const struct bench *bench)
 
 static void time_floor(struct bench *bench, enum floor_kind kind, size_t repeats)
 {
-    const struct floor_vectors vectors = {bench->gradients[0].values, bench->accumulator.values, bench->copy.values,
-                                          bench->count};
+    const struct floor_vectors vectors = {bench->gradients[0].values, bench->sum.values, bench->copy.values, bench->count};
     for (unsigned way = 0; way < floor_ways(kind); way++) {
         uint64_t started = clock_ns();
         for (size_t i = 0; i < repeats; i++)
@@ -92,30 +95,43 @@ static tg_status time_verify(struct bench *bench, struct row_work *work, struct 
     return status;
 }
 
-static tg_status time_decode_add(struct bench *bench, struct row_work *work, struct bench_row *row, tg_error *error)
+static tg_status time_add(struct bench *bench, const struct row_work *work, const tg_frame *frames, size_t frame_count, unsigned flags,
+                          double *best, tg_error *error)
 {
     const tg_tensor sum = {bench->sum.values, bench->count, TG_FLOAT32};
     tg_status status = TG_OK;
     uint64_t started = clock_ns();
     for (size_t i = 0; i < work->repeats && status == TG_OK; i++)
-        status = tg_decode_add(bench->device, &work->frame, 1, 1.0f, TG_VERIFIED, &sum, error);
-    keep_minimum(&row->decode_add_ms, started, work->repeats);
+        status = tg_decode_add(bench->device, frames, frame_count, 1.0f / (float)frame_count, flags, &sum, error);
+    keep_minimum(best, started, work->repeats);
     return status;
 }
 
-/* The same frame as often as there are peers: where it lies matters little, it is so much smaller than the sum. */
-static tg_status time_peers_add(struct bench *bench, struct row_work *work, struct bench_row *row, tg_error *error)
+static void time_moves(struct bench *bench, const struct row_work *work, struct moves moves, double *best)
 {
-    const tg_tensor sum = {bench->sum.values, bench->count, TG_FLOAT32};
-    tg_frame frames[BENCH_PEERS];
+    moves.gradient = bench->gradients[0].values;
+    moves.sum = bench->sum.values;
+    moves.count = bench->count;
+    moves.frame_size = work->peers[0].size;
+    for (unsigned way = 0; way < floor_ways(moves.kind); way++) {
+        uint64_t started = clock_ns();
+        for (size_t i = 0; i < work->repeats; i++)
+            moves_run(&moves, way, bench->team);
+        keep_minimum(best, started, work->repeats);
+    }
+}
+
+/* A sparse frame touches few elements of the sum: there is nothing as simple to compare it with. */
+static void time_all_moves(struct bench *bench, const struct row_work *work, struct bench_row *row)
+{
+    const uint8_t *frames[BENCH_PEERS];
     for (int i = 0; i < BENCH_PEERS; i++)
-        frames[i] = work->frame;
-    tg_status status = TG_OK;
-    uint64_t started = clock_ns();
-    for (size_t i = 0; i < work->repeats && status == TG_OK; i++)
-        status = tg_decode_add(bench->device, frames, BENCH_PEERS, 0.25f, TG_VERIFIED, &sum, error);
-    keep_minimum(&row->peers_add_ms, started, work->repeats);
-    return status;
+        frames[i] = work->peers[i].data;
+    time_moves(bench, work, (struct moves){.kind = bench_encode_floor(bench), .written = work->scratch}, &row->encode_moves_ms);
+    if (row->spec->info.sparse)
+        return;
+    time_moves(bench, work, (struct moves){.kind = FLOOR_SCALE, .read = frames, .read_count = 1}, &row->add_moves_ms);
+    time_moves(bench, work, (struct moves){.kind = FLOOR_SCALE, .read = frames, .read_count = BENCH_PEERS}, &row->peers_moves_ms);
 }
 
 /* Every operation once, each beside the floor that it is held against. */
@@ -128,9 +144,14 @@ static tg_status run_round(struct bench *bench, struct row_work *work, struct be
         status = time_verify(bench, work, row, error);
     time_floor(bench, FLOOR_SCALE, work->repeats);
     if (status == TG_OK)
-        status = time_decode_add(bench, work, row, error);
+        status = time_add(bench, work, &work->frame, 1, 0, &row->add_ms, error);
     if (status == TG_OK)
-        status = time_peers_add(bench, work, row, error);
+        status = time_add(bench, work, work->peers, BENCH_PEERS, 0, &row->peers_add_ms, error);
+    if (status == TG_OK)
+        status = time_add(bench, work, &work->frame, 1, TG_VERIFIED, &row->verified_add_ms, error);
+    if (status == TG_OK)
+        status = time_add(bench, work, work->peers, BENCH_PEERS, TG_VERIFIED, &row->verified_peers_add_ms, error);
+    time_all_moves(bench, work, row);
     time_floor(bench, FLOOR_COPY, work->repeats);
     time_floor(bench, FLOOR_MEMCPY, work->repeats);
     return status;
@@ -175,6 +196,28 @@ static tg_status warm_up(struct bench *bench, struct row_work *work, struct benc
     return status;
 }
 
+static tg_status make_peers(struct row_work *work)
+{
+    for (int i = 0; i < BENCH_PEERS; i++) {
+        void *bytes = malloc(work->frame.size);
+        if (!bytes)
+            return TG_OUT_OF_MEMORY;
+        work->peers[i] = (tg_frame){memcpy(bytes, work->frame.data, work->frame.size), work->frame.size};
+    }
+    work->scratch = calloc(1, work->frame.size);
+    return work->scratch ? TG_OK : TG_OUT_OF_MEMORY;
+}
+
+static void free_work(struct row_work *work)
+{
+    for (int i = 0; i < BENCH_PEERS; i++)
+        free((void *)(uintptr_t)work->peers[i].data);
+    free(work->scratch);
+    free(work->bytes);
+    tg_feedback_free(work->feedback);
+    tg_codec_free(work->codec);
+}
+
 static void show_progress(struct bench *bench, const struct bench_row *row, double elapsed)
 {
     double share = bench->seconds > 0 && elapsed < bench->seconds ? elapsed / bench->seconds : 1;
@@ -183,7 +226,9 @@ static void show_progress(struct bench *bench, const struct bench_row *row, doub
 
 bool bench_row_run(struct bench *bench, struct bench_row *row, struct message *message)
 {
-    row->encode_ms = row->verify_ms = row->decode_add_ms = row->peers_add_ms = INFINITY;
+    row->encode_ms = row->verify_ms = INFINITY;
+    row->add_ms = row->verified_add_ms = row->peers_add_ms = row->verified_peers_add_ms = INFINITY;
+    row->encode_moves_ms = row->add_moves_ms = row->peers_moves_ms = INFINITY;
     tg_error error = {""};
     struct row_work work = {0};
     tg_status status = measure_plain(bench, row, &error);
@@ -194,6 +239,8 @@ bool bench_row_run(struct bench *bench, struct bench_row *row, struct message *m
         status = TG_OK;
     } else if (status == TG_OK) {
         status = warm_up(bench, &work, row, &error);
+        if (status == TG_OK)
+            status = make_peers(&work);
         uint64_t started = clock_ns();
         for (int round = 0; status == TG_OK; round++) {
             double elapsed = (double)(clock_ns() - started) * 1e-9;
@@ -203,8 +250,6 @@ bool bench_row_run(struct bench *bench, struct bench_row *row, struct message *m
             status = run_round(bench, &work, row, &error);
         }
     }
-    free(work.bytes);
-    tg_feedback_free(work.feedback);
-    tg_codec_free(work.codec);
+    free_work(&work);
     return status == TG_OK || fail(message, "%s: %s", row->spec->label, library_message(status, &error));
 }
