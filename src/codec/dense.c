@@ -6,6 +6,7 @@
 
 #include "codec/levels.h"
 #include "kernels/ranges.h"
+#include "kernels/wide/inline.h"
 
 size_t tg_dense_unit(uint32_t bucket)
 {
@@ -168,10 +169,6 @@ static void digest_chunk(const tg_job *job, uint64_t chunk)
     job->digests.of[chunk] = job->kernels->digest(job->payload + chunk * TG_CHUNK, TG_CHUNK);
 }
 
-/* Chunks are digested while they are in the second-level cache, but many at a time: a processor that has looked elsewhere takes a while to see
- * the stream again that it was fetching. One by one costs a third of R. */
-enum { DIGESTED_AT_ONCE = 64 };
-
 static void encode_range(void *of, size_t part)
 {
     pass *p = of;
@@ -185,7 +182,7 @@ static void encode_range(void *of, size_t part)
         if (!encode_block(&job, p->steps, p->shape, tg_block_size(end, at.done), &at))
             atomic_store(&p->nonfinite, true);
         const uint64_t ready = byte_of(p->steps, at.done) / TG_CHUNK;
-        if (digests && (at.done == end || chunk + DIGESTED_AT_ONCE <= ready))
+        if (digests && (at.done == end || chunk + tg_digested_at_once() <= ready))
             for (; chunk < ready; chunk++)
                 digest_chunk(&job, chunk);
     }

@@ -104,7 +104,7 @@ double next_gaussian(generator *g)
 }
 
 const char *const shape_names[ALL_SHAPES] = {"gaussian", "layered", "signs",     "constant", "zeros",    "tiny",
-                                             "huge",     "grid",    "scattered", "sorted",   "one layer"};
+                                             "huge",     "grid",    "scattered", "patched",  "sorted",   "one layer"};
 
 static double value(shape s, generator *g, uint64_t index)
 {
@@ -122,6 +122,13 @@ static double value(shape s, generator *g, uint64_t index)
     case ONE_LAYER: return next_gaussian(g) * (index % 100000 / 20000 == 3 ? 100 : 1e-4);
     case GRID: return ((double)(next_random(g) % 2047) - 1023) / 1024;
     case SCATTERED: return next_random(g) % 40 == 0 ? next_gaussian(g) : 0;
+    case PATCHED: {
+        static const double scales[] = {1, 0x1p-100, 0x1p-66, 0x1p100, 0};
+        const uint64_t kind = index / 512 % 6;
+        if (kind < 5)
+            return next_gaussian(g) * scales[kind];
+        return index % 512 == 77 ? 0.7 : index % 512 == 400 ? 0.7 * 0x1p-13 : 0;
+    }
     default: return 0;
     }
 }

@@ -49,6 +49,7 @@ typedef enum shape {
     HUGE_ONES, /* near the largest finite number */
     GRID,      /* multiples of 2^-10 below 1 */
     SCATTERED, /* one in forty is not zero */
+    PATCHED,   /* every 512 of their own: ordinary, so small or large that squares leave the range, zero, two values */
     SHAPES,    /* so many that laws go through; the following are for laws of long vectors */
     SORTED = SHAPES, /* from the smallest to the largest */
     ONE_LAYER, /* a run of large values among tiny ones */

@@ -8,7 +8,7 @@
 #include "kernels/wide/levels_buckets.h"
 
 TG_UNIT_ENCODERS(units, HINT_FIRST)
-TG_BUCKET_ENCODERS(buckets, HINT_FIRST, HINT_FIRST, false)
+TG_BUCKET_ENCODERS(buckets, HINT_FIRST, HINT_FIRST)
 
 size_t tg_avx2_encode_levels(const tg_levels_encoding *e, size_t n)
 {

@@ -1,6 +1,5 @@
 /* The fused encoder for the buckets that nearly all are: of one group, with ordinary scales. Going from one to the next costs as little as it
- * can, and the next one's scale may be found while this one is drawn, so that neither a reduction nor a norm's chain of additions is waited
- * for. */
+ * can. */
 #ifndef TG_KERNELS_WIDE_LEVELS_BUCKETS_H
 #define TG_KERNELS_WIDE_LEVELS_BUCKETS_H
 
@@ -16,23 +15,39 @@ static bool suits_buckets(const tg_levels_encoding *e)
            (!e->residual || e->alpha == e->beta);
 }
 
-TG_INLINE tally tally_of(const tg_levels_encoding *e, variant v, size_t at, float *u)
+/* What the scale of a bucket is made of. */
+typedef struct tally {
+    v_ints most[2];
+    v_floats lanes[SUM_PARTS]; /* of squares */
+} tally;
+
+/* Lines of the gradient are met in order: what that is worth is in docs/performance.md. With feedback, registers are worth more. */
+TG_INLINE v_floats compensated(const tg_levels_encoding *e, variant v, size_t at)
 {
-    tally t = {.gradient = e->gradient + at, .residual = v.feedback ? e->residual + at : NULL, .factor = v_float(e->alpha), .u = u};
-    TG_UNROLL
-    for (unsigned i = 0; i < 2; i++)
-        t.most[i] = v_int(0);
-    clear_lanes(t.lanes);
-    return t;
+    if (!v.feedback)
+        return v_load_next(e->gradient + at);
+    return v_plus(v_load(e->gradient + at), v_mul(v_float(e->alpha), v_load(e->residual + at)));
 }
 
-TG_INLINE void look_at_all(tally *t, variant v)
+/* Of the bucket that starts at `start`; with feedback, u is stored. */
+TG_INLINE tally tally_of(const tg_levels_encoding *e, variant v, size_t start, float *u)
 {
+    tally t = {.most = {v_int(0), v_int(0)}};
+    clear_lanes(t.lanes);
     TG_NO_UNROLL
     for (size_t at = 0; at < TG_GROUP; at += TG_SUM_LANES)
         TG_UNROLL
-        for (size_t i = 0; i < TG_SUM_LANES; i += V_LANES)
-            look_at(t, v, at + i);
+        for (unsigned part = 0; part < SUM_PARTS; part++) {
+            const size_t i = at + part * V_LANES;
+            const v_floats x = compensated(e, v, start + i);
+            if (v.feedback)
+                v_store(u + i, x);
+            if (v.norm == TG_NORM_L2)
+                t.lanes[part] = v_plus(t.lanes[part], v_mul(x, x));
+            else
+                t.most[part % 2] = v_larger(t.most[part % 2], v_keys(x));
+        }
+    return t;
 }
 
 /* 0 where the bucket needs care. */
@@ -51,62 +66,51 @@ TG_INLINE float radius_of(tally *t, variant v)
 /* Returns how many elements were done: up to a bucket that is not so plain. */
 TG_INLINE size_t encode_buckets(const tg_levels_encoding *e, size_t n, variant v)
 {
-    float u[2][TG_GROUP];
-    tally now = tally_of(e, v, 0, u[0]), next = now;
-    if (v.ahead)
-        look_at_all(&now, v);
-    group g = {.mixed_key = v_int((int)(e->key.high ^ e->key.high >> 15)), .levels = e->levels, .bucket_shift = 4, .next = &next};
+    _Alignas(64) float u[TG_GROUP];
+    group g = {.mixed_key = v_int((int)(e->key.high ^ e->key.high >> 15)), .levels = e->levels, .bucket_shift = 4};
     for (size_t at = 0; at < n; at += TG_GROUP) {
-        if (!v.ahead) {
-            now = tally_of(e, v, at, u[0]);
-            look_at_all(&now, v);
-        }
-        const float radius = radius_of(&now, v);
+        tally t = tally_of(e, v, at, u);
+        const float radius = radius_of(&t, v);
         if (radius == 0)
             return at;
         const float gain = tg_level_gain(e->levels, radius), unit = v.feedback ? tg_level_unit(e->levels, radius) : 0;
-        const size_t bucket = at / TG_GROUP;
-        if (v.ahead) /* after the last: whatever is there */
-            next = tally_of(e, v, at + TG_GROUP < n ? at + TG_GROUP : at, u[(bucket + 1) % 2]);
-        tg_store_float(e->scales + 4 * bucket, radius);
-        g.u = v.feedback ? now.u : e->gradient + at;
+        tg_store_float(e->scales + at / TG_GROUP * 4, radius);
+        g.u = v.feedback ? u : e->gradient + at;
         g.gradient = e->gradient + at;
         g.counter = v_int((int)((e->first + (uint32_t)at) / 2 + e->key.low));
         g.gain = &gain;
         if (v.feedback) {
-            g.rest = g.u;
+            g.rest = u;
             g.residual = e->residual + at;
             g.kept = e->kept ? e->kept + at : NULL;
             g.unit = &unit;
             g.radius = &radius;
         }
         encode_group(&g, v, v.width, e->packed + at / 8 * v.width);
-        if (v.ahead)
-            now = next;
     }
     return n;
 }
 
-#define TG_BUCKET_VARIANT(NAME, WIDTH, NORM, FEEDBACK, HINT, AHEAD)                                                           \
+#define TG_BUCKET_VARIANT(NAME, WIDTH, NORM, FEEDBACK, HINT)                                                                  \
     static size_t NAME(const tg_levels_encoding *e, size_t n)                                                                 \
     {                                                                                                                         \
-        const variant v = {.width = WIDTH, .norm = NORM, .feedback = FEEDBACK, .hint = HINT, .ahead = AHEAD};                 \
+        const variant v = {.width = WIDTH, .norm = NORM, .feedback = FEEDBACK, .hint = HINT};                                 \
         return encode_buckets(e, n, v);                                                                                       \
     }
-#define TG_BUCKET_VARIANTS(NAME, WIDTH, HINT, HINT_FEEDBACK, AHEAD)                                                           \
-    TG_BUCKET_VARIANT(NAME##_max, WIDTH, TG_NORM_MAX, false, HINT, AHEAD)                                                     \
-    TG_BUCKET_VARIANT(NAME##_max_feedback, WIDTH, TG_NORM_MAX, true, HINT_FEEDBACK, AHEAD)                                    \
-    TG_BUCKET_VARIANT(NAME##_l2, WIDTH, TG_NORM_L2, false, HINT, AHEAD)                                                       \
-    TG_BUCKET_VARIANT(NAME##_l2_feedback, WIDTH, TG_NORM_L2, true, HINT_FEEDBACK, AHEAD)
+#define TG_BUCKET_VARIANTS(NAME, WIDTH, HINT, HINT_FEEDBACK)                                                                  \
+    TG_BUCKET_VARIANT(NAME##_max, WIDTH, TG_NORM_MAX, false, HINT)                                                            \
+    TG_BUCKET_VARIANT(NAME##_max_feedback, WIDTH, TG_NORM_MAX, true, HINT_FEEDBACK)                                           \
+    TG_BUCKET_VARIANT(NAME##_l2, WIDTH, TG_NORM_L2, false, HINT)                                                              \
+    TG_BUCKET_VARIANT(NAME##_l2_feedback, WIDTH, TG_NORM_L2, true, HINT_FEEDBACK)
 #define TG_BUCKET_ROW(NAME) {{NAME##_l2, NAME##_l2_feedback}, {NAME##_max, NAME##_max_feedback}}
 
 /* By width (4, 8), norm (L2, max) and whether there is feedback. */
 typedef size_t (*const tg_bucket_encoders[2][2][2])(const tg_levels_encoding *e, size_t n);
 
 /* Defines a table of encoders for buckets that suits_buckets() allows. */
-#define TG_BUCKET_ENCODERS(NAME, HINT, HINT_FEEDBACK, AHEAD)                                                                  \
-    TG_BUCKET_VARIANTS(NAME##_four, 4, HINT, HINT_FEEDBACK, AHEAD)                                                            \
-    TG_BUCKET_VARIANTS(NAME##_eight, 8, HINT, HINT_FEEDBACK, AHEAD)                                                           \
+#define TG_BUCKET_ENCODERS(NAME, HINT, HINT_FEEDBACK)                                                                         \
+    TG_BUCKET_VARIANTS(NAME##_four, 4, HINT, HINT_FEEDBACK)                                                                   \
+    TG_BUCKET_VARIANTS(NAME##_eight, 8, HINT, HINT_FEEDBACK)                                                                  \
     static tg_bucket_encoders NAME = {TG_BUCKET_ROW(NAME##_four), TG_BUCKET_ROW(NAME##_eight)};
 
 /* With the encoder of a table; a first bucket that is not so plain goes the way of units. */

@@ -12,15 +12,6 @@
 
 enum { V_PARTS = TG_LANES / V_LANES, PAIRS = 16, CHAINS = 4 };
 
-/* What the scale of a bucket is made of. */
-typedef struct tally {
-    const float *gradient, *residual;
-    v_floats factor;
-    float *u; /* with feedback */
-    v_ints most[2];
-    v_floats lanes[SUM_PARTS]; /* of squares */
-} tally;
-
 /* What the rows of one group need. */
 typedef struct group {
     const float *u;
@@ -32,7 +23,6 @@ typedef struct group {
     unsigned bucket_shift;             /* pair >> bucket_shift: the bucket of a pair of rows */
     v_ints counter, mixed_key;
     uint32_t levels;
-    tally *next; /* for variants that look ahead */
 } group;
 
 /* What a bucket's values are quantised by, in every lane. */
@@ -51,8 +41,7 @@ typedef struct variant {
     bool limit;     /* positions may exceed the last level by more than rounding */
     bool feedback;
     hint hint;
-    bool ahead; /* the next bucket is looked at while this one is drawn */
-    tg_norm norm; /* of what is looked at */
+    tg_norm norm; /* of plain buckets */
 } variant;
 
 /* ---- two rows, as many lanes as a vector has ---- */
@@ -143,30 +132,6 @@ TG_INLINE void prefetch_rows(const group *g, variant v, unsigned pair, unsigned 
     }
 }
 
-TG_INLINE void look_at(tally *t, variant v, size_t at)
-{
-    const size_t part = at / V_LANES % SUM_PARTS;
-    v_floats x = v.feedback ? v_load(t->gradient + at) : v_load_next(t->gradient + at);
-    if (v.feedback) {
-        x = v_plus(x, v_mul(t->factor, v_load(t->residual + at)));
-        v_store(t->u + at, x);
-    }
-    if (v.norm == TG_NORM_L2)
-        t->lanes[part] = v_plus(t->lanes[part], v_mul(x, x));
-    else
-        t->most[part % 2] = v_larger(t->most[part % 2], v_keys(x));
-}
-
-/* At four rows, the first of which is 2 * pair: in their order, since the order of additions counts. */
-TG_INLINE void look_ahead_at_rows(const group *g, variant v, unsigned pair, unsigned part)
-{
-    if (!v.ahead)
-        return;
-    TG_UNROLL
-    for (unsigned row = 0; row < 4; row++)
-        look_at(g->next, v, pair * 32 + row * TG_LANES + part * V_LANES);
-}
-
 /* Sets both rows of a pair aside before either is overwritten: whole cache lines, one after the other. Here, and not when u is computed,
  * because the memory takes a few lines now and then better than all of a unit's at once. */
 TG_INLINE void keep_rows(const group *g, unsigned pair, unsigned part)
@@ -241,14 +206,10 @@ TG_INLINE void pack_words(const group *g, variant v, unsigned pair, unsigned par
     v_ints x[CHAINS], y[CHAINS];
     hash_pairs(g, pair, part, x);
     if (v.width == 8) {
-        look_ahead_at_rows(g, v, pair, part);
         v_store_bits(packed, v_add16(offset, pack_pairs(g, v, 0, pair, x[0], pair + 1, x[1], part, &s)));
-        look_ahead_at_rows(g, v, pair + 2, part);
         v_store_bits(packed + 64, v_add16(offset, pack_pairs(g, v, 0, pair + 2, x[2], pair + 3, x[3], part, &s)));
     } else if (v.width == 4) {
-        look_ahead_at_rows(g, v, pair, part);
         v_ints word = v_add16(offset, pack_pairs(g, v, 0, pair, x[0], pair + 2, x[2], part, &s));
-        look_ahead_at_rows(g, v, pair + 2, part);
         v_store_bits(packed, v_add16(word, pack_pairs(g, v, 2, pair + 1, x[1], pair + 3, x[3], part, &s)));
     } else {
         v_ints word = offset;

@@ -5,11 +5,10 @@
 #include "kernels/kernels.h"
 
 /* Elements of a unit, unless a bucket is longer. Larger ones would hide more latency, but measure worse (1024: +15 %, 2048: +28 % of an
- * encode from memory): the first-level cache is small, and shared where two threads share a core. And how far ahead to prefetch, in bytes:
- * with feedback there are twice as many lines on their way, and 4096 takes 40 % longer than 2560 to 3072, longer than no prefetching at
- * all; without feedback, 2048 takes 25 % longer than 4096. On AMD's processors AVX-512 takes 14 % less, with feedback 8 % less, if lines are
- * brought no further than the second-level cache, from further on; AVX2 gains 2 % by it there, and Intel's processors lose 4 %. */
-enum { TG_UNIT = TG_GROUP, TG_UNIT_BUCKETS = TG_UNIT / TG_FUSED_BUCKET, TG_UNIT_AHEAD = 4096, TG_UNIT_AHEAD_FEEDBACK = 3072,
+ * encode from memory): the first-level cache is small, and shared where two threads share a core. And how far ahead to prefetch, in bytes,
+ * to the first-level cache, or to the second where that is asked for. With feedback there are twice as many lines on their way: 4096 takes
+ * 30 to 40 % longer than 2560, and 1536 a tenth longer (docs/performance.md). */
+enum { TG_UNIT = TG_GROUP, TG_UNIT_BUCKETS = TG_UNIT / TG_FUSED_BUCKET, TG_UNIT_AHEAD = 4096, TG_UNIT_AHEAD_FEEDBACK = 2560,
        TG_UNIT_SECOND = 6144, TG_UNIT_SECOND_FEEDBACK = 4096 };
 
 typedef struct tg_unit {

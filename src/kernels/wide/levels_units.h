@@ -123,7 +123,7 @@ static size_t encode_units(const tg_levels_encoding *e, size_t n, const tg_unit_
     /* No value exceeds a scale that was found here, and a gain is off by so little that a position rounds to the last level all the same: by
      * 2^-24 of 2^23 at most for 127 levels. */
     const bool limit = e->exceeds || e->levels > (e->norm == TG_NORM_GIVEN ? 31 : 127);
-    float u[TG_BLOCK], rest[TG_BLOCK];
+    _Alignas(64) float u[TG_BLOCK], rest[TG_BLOCK];
     tg_unit t = {.encoding = e};
     for (t.at = 0; t.at < n; t.at += t.n) {
         const size_t here = n - t.at < step ? n - t.at : step;
