@@ -85,9 +85,29 @@ static size_t keys_between(const float *values, size_t n, uint32_t low, uint32_t
     return count;
 }
 
+/* Whether these keys, or values as keys, are all this one. Of others it looks at few; of equal ones a histogram would count the same bin over
+ * and over, each time waiting for the last. */
+static bool are_all(uint32_t key, const void *keys, size_t n)
+{
+    enum { AT_ONCE = 256 };
+    const char *at = keys;
+    uint32_t other = 0;
+    for (size_t left = n, here; left > 0 && !other; left -= here, at += here * sizeof key) {
+        here = left < AT_ONCE ? left : AT_ONCE;
+        for (size_t i = 0; i < here; i++) {
+            uint32_t next;
+            memcpy(&next, at + i * sizeof next, sizeof next);
+            other |= (next & TG_MAGNITUDE_MASK) ^ key;
+        }
+    }
+    return !other;
+}
+
 tg_cut tg_nth_of_array(const float *values, size_t n, uint64_t rank, tg_band band, uint32_t *scratch, size_t room)
 {
     const uint64_t taken = rank;
+    if (are_all(key_of(values[0]), values, n))
+        return (tg_cut){.above = key_of(values[0]), .ties = rank, .taken = taken};
     uint32_t low = band.low, high = TG_MAGNITUDE_MASK;
     window w = window_over(low, band.high > low ? band.high : high);
     bool whole = true;     /* nothing is known yet, and the last bin goes on to the largest key */
@@ -141,10 +161,18 @@ typedef struct lists_histogram {
 static void histogram_of_list(void *of, size_t part)
 {
     const lists_histogram *h = of;
-    uint32_t bins[BINS] = {0};
-    for (size_t i = 0; i < h->lists[part].n; i++) {
+    const tg_key_list *list = &h->lists[part];
+    uint32_t bins[BINS] = {0}, first;
+    if (list->n == 0)
+        return;
+    memcpy(&first, list->keys, sizeof first);
+    first &= TG_MAGNITUDE_MASK;
+    const size_t equal = are_all(first, list->keys, list->n) ? list->n : 0;
+    if (equal > 0 && first - h->low <= h->high - h->low)
+        bins[bin_of(h->window, first)] = (uint32_t)equal;
+    for (size_t i = equal; i < list->n; i++) {
         uint32_t key;
-        memcpy(&key, (const char *)h->lists[part].keys + i * sizeof key, sizeof key);
+        memcpy(&key, (const char *)list->keys + i * sizeof key, sizeof key);
         key &= TG_MAGNITUDE_MASK;
         if (key - h->low <= h->high - h->low)
             bins[bin_of(h->window, key)]++;
