@@ -1,5 +1,8 @@
 /* How long reducing takes: reduce [-n FLOATS] [-r REPEATS] [-a gather|shard|auto] [-w THREADS | -m MODULE] [-c CHUNK] SPEC[/FEEDBACK]...
  *
+ * The spec `memory` is no codec: every rank adds the gradient to a residual and stores a mean of zeros, at the same time as the others. No
+ * reduction with feedback can take less.
+ *
  * Ranks are threads (-w) or MPI processes (-m openmpi). Rank 0 prints a line for each spec: the least and the median time over repeats of the
  * slowest rank, where this rank spent it (least of each stage), and the bytes it sent. */
 #include <math.h>
@@ -78,6 +81,41 @@ static int ascending(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
+/* The slowest rank's time, after a barrier. */
+static double slowest_of(tg_transport *transport, double seconds)
+{
+    double all[MOST_RANKS], slowest = 0;
+    gather(transport, seconds, all);
+    for (uint32_t r = 0; r < tg_transport_world(transport); r++)
+        slowest = all[r] > slowest ? all[r] : slowest;
+    return slowest;
+}
+
+static void measure_memory(tg_transport *transport, const float *source, float *gradient)
+{
+    double times[MOST_REPEATS], all[MOST_RANKS];
+    float *residual = calloc(the.count, sizeof *residual);
+    if (!residual)
+        exit(1);
+    for (unsigned i = 0; i < the.repeats + 1; i++) {
+        memcpy(gradient, source, the.count * sizeof *gradient);
+        gather(transport, 0, all);
+        const double start = now();
+        for (uint64_t j = 0; j < the.count; j++)
+            residual[j] += gradient[j];
+        memset(gradient, 0, the.count * sizeof *gradient);
+        const double slowest = slowest_of(transport, now() - start);
+        if (i > 0)
+            times[i - 1] = slowest;
+    }
+    qsort(times, the.repeats, sizeof *times, ascending);
+    if (tg_transport_rank(transport) == 0)
+        printf("%-40s %-6s %2u ranks  %9.2f ms  median %9.2f\n", "memory: e += g, and a mean of zeros", "", tg_transport_world(transport),
+               1e3 * times[0], 1e3 * times[the.repeats / 2]);
+    (void)fflush(stdout);
+    free(residual);
+}
+
 static void measure(tg_device *device, tg_transport *transport, char *what, const float *source, float *gradient)
 {
     const uint32_t rank = tg_transport_rank(transport), world = tg_transport_world(transport);
@@ -104,10 +142,7 @@ static void measure(tg_device *device, tg_transport *transport, char *what, cons
         const double start = now();
         if (tg_reduce(reducer, transport, &tensors, i, &error) != TG_OK)
             fail(what, &error);
-        gather(transport, now() - start, all);
-        double slowest = 0;
-        for (uint32_t r = 0; r < world; r++)
-            slowest = all[r] > slowest ? all[r] : slowest;
+        const double slowest = slowest_of(transport, now() - start);
         (void)!tg_reducer_stats_of(reducer, &after, NULL);
         if (i == 0)
             continue;
@@ -137,7 +172,10 @@ static void *run(void *argument)
         exit(1);
     fill(source, the.count, tg_transport_rank(transport) + 1);
     for (int i = 0; i < the.spec_count; i++)
-        measure(device, transport, the.specs[i], source, gradient);
+        if (strcmp(the.specs[i], "memory") == 0)
+            measure_memory(transport, source, gradient);
+        else
+            measure(device, transport, the.specs[i], source, gradient);
     tg_device_free(device);
     free(source);
     free(gradient);
