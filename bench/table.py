@@ -43,8 +43,6 @@ class Bench:
         for name, ms in result["floors_ms"].items():
             self.floors[name] = min(ms, self.floors.get(name, math.inf))
         for row in result["rows"]:
-            row["accumulate_ms"] = result["floors_ms"]["accumulate"]
-            row["read_ms"] = result["floors_ms"]["read"]
             self.rows[row["codec"], feedback, nonfinite, distribution] = row
 
     def row(self, spec, feedback=False, nonfinite="trust", distribution="gaussian"):
@@ -74,12 +72,12 @@ def lines(path):
         return lambda b: [b.row(s)[of + "_x_floor"] for s in specs]
 
     def add_by_read(*specs):
-        return lambda b: [b.row(s)["decode_add_ms"] / b.row(s)["read_ms"] for s in specs]
+        return lambda b: [b.row(s)["decode_add_ms"] / b.row(s)["floors_ms"]["read"] for s in specs]
 
     def more(spec): # what reject costs beside trust
         def of(b):
             ms = [b.row(spec, feedback=True, nonfinite=n) for n in ("reject", "trust")]
-            return [ms[0]["encode_ms"] / ms[0]["accumulate_ms"] - ms[1]["encode_ms"] / ms[1]["accumulate_ms"]]
+            return [ms[0]["encode_x_floor"] - ms[1]["encode_x_floor"]]
         return of
 
     def bits(spec):

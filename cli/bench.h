@@ -31,6 +31,7 @@ struct bench {
 struct bench_row {
     const struct listed_spec *spec;
     struct measurement measurement;
+    double floors_ms[FLOOR_COUNT];              /* in the same rounds: a machine that others use is not always as fast */
     double encode_ms, verify_ms;                /* minima, as all of these */
     double add_ms, verified_add_ms;             /* decode_add of a frame: verified by it, or before */
     double peers_add_ms, verified_peers_add_ms; /* of BENCH_PEERS frames in one pass */

@@ -52,10 +52,10 @@ static void add_row(struct table *table, const struct bench *bench, const struct
     }
     const struct measurement *measured = &row->measurement;
     add_ms(table, row->encode_ms);
-    table_cell(table, "%.2f", row->encode_ms / bench->floors_ms[bench_encode_floor(bench)]);
+    table_cell(table, "%.2f", row->encode_ms / row->floors_ms[bench_encode_floor(bench)]);
     add_ms(table, row->add_ms);
-    table_cell(table, "%.2f", row->add_ms / bench->floors_ms[FLOOR_SCALE]);
-    table_cell(table, "%.2f", row->peers_add_ms / bench->floors_ms[FLOOR_SCALE]);
+    table_cell(table, "%.2f", row->add_ms / row->floors_ms[FLOOR_SCALE]);
+    table_cell(table, "%.2f", row->peers_add_ms / row->floors_ms[FLOOR_SCALE]);
     add_ms(table, row->verify_ms);
     table_cell(table, "%.4f", measured->bits_per_element);
     table_cell(table, "%.4f", measured->limit_bits_per_element);
@@ -112,11 +112,15 @@ static void put_row(struct json_writer *json, const struct bench *bench, const s
     json_put_real(json, "decode_add_ms", row->add_ms);
     json_put_real(json, "decode_add_4_ms", row->peers_add_ms);
     json_put_real(json, "verify_ms", row->verify_ms);
-    json_put_real(json, "encode_x_floor", row->encode_ms / bench->floors_ms[bench_encode_floor(bench)]);
-    json_put_real(json, "decode_add_x_floor", row->add_ms / bench->floors_ms[FLOOR_SCALE]);
-    json_put_real(json, "decode_add_4_x_floor", row->peers_add_ms / bench->floors_ms[FLOOR_SCALE]);
-    json_put_real(json, "verified_add_x_floor", row->verified_add_ms / bench->floors_ms[FLOOR_SCALE]);
-    json_put_real(json, "verified_add_4_x_floor", row->verified_peers_add_ms / bench->floors_ms[FLOOR_SCALE]);
+    json_put_real(json, "encode_x_floor", row->encode_ms / row->floors_ms[bench_encode_floor(bench)]);
+    json_put_real(json, "decode_add_x_floor", row->add_ms / row->floors_ms[FLOOR_SCALE]);
+    json_put_real(json, "decode_add_4_x_floor", row->peers_add_ms / row->floors_ms[FLOOR_SCALE]);
+    json_put_real(json, "verified_add_x_floor", row->verified_add_ms / row->floors_ms[FLOOR_SCALE]);
+    json_put_real(json, "verified_add_4_x_floor", row->verified_peers_add_ms / row->floors_ms[FLOOR_SCALE]);
+    json_open_object(json, "floors_ms");
+    for (int i = 0; i < FLOOR_COUNT; i++)
+        json_put_real(json, floor_names[i], row->floors_ms[i]);
+    json_close_object(json);
     json_put_real(json, "encode_moves_ms", row->encode_moves_ms);
     json_put_real(json, "add_moves_ms", row->add_moves_ms);
     json_put_real(json, "add_4_moves_ms", row->peers_moves_ms);

@@ -56,14 +56,14 @@ static size_t repeats_for(const struct bench *bench)
     return bench->count >= 65536 ? 1 : 65536 / bench->count;
 }
 
-static void time_floor(struct bench *bench, enum floor_kind kind, size_t repeats)
+static void time_floor(struct bench *bench, enum floor_kind kind, size_t repeats, double floors_ms[FLOOR_COUNT])
 {
     const struct floor_vectors vectors = {bench->gradients[0].values, bench->sum.values, bench->copy.values, bench->count};
     for (unsigned way = 0; way < floor_ways(kind); way++) {
         uint64_t started = clock_ns();
         for (size_t i = 0; i < repeats; i++)
             floor_run(&vectors, kind, way, bench->team);
-        keep_minimum(&bench->floors_ms[kind], started, repeats);
+        keep_minimum(&floors_ms[kind], started, repeats);
     }
 }
 
@@ -72,7 +72,7 @@ void bench_time_floors(struct bench *bench)
     uint64_t started = clock_ns();
     for (int round = 0; round < LEAST_ROUNDS || (double)(clock_ns() - started) * 1e-9 < bench->seconds; round++)
         for (int kind = 0; kind < FLOOR_COUNT; kind++)
-            time_floor(bench, (enum floor_kind)kind, repeats_for(bench));
+            time_floor(bench, (enum floor_kind)kind, repeats_for(bench), bench->floors_ms);
 }
 
 static tg_status time_encode(struct bench *bench, struct row_work *work, struct bench_row *row, tg_error *error)
@@ -137,12 +137,12 @@ static void time_all_moves(struct bench *bench, const struct row_work *work, str
 /* Every operation once, each beside the floor that it is held against. */
 static tg_status run_round(struct bench *bench, struct row_work *work, struct bench_row *row, tg_error *error)
 {
-    time_floor(bench, FLOOR_READ, work->repeats);
-    time_floor(bench, FLOOR_ACCUMULATE, work->repeats);
+    time_floor(bench, FLOOR_READ, work->repeats, row->floors_ms);
+    time_floor(bench, FLOOR_ACCUMULATE, work->repeats, row->floors_ms);
     tg_status status = time_encode(bench, work, row, error);
     if (status == TG_OK)
         status = time_verify(bench, work, row, error);
-    time_floor(bench, FLOOR_SCALE, work->repeats);
+    time_floor(bench, FLOOR_SCALE, work->repeats, row->floors_ms);
     if (status == TG_OK)
         status = time_add(bench, work, &work->frame, 1, 0, &row->add_ms, error);
     if (status == TG_OK)
@@ -152,8 +152,8 @@ static tg_status run_round(struct bench *bench, struct row_work *work, struct be
     if (status == TG_OK)
         status = time_add(bench, work, work->peers, BENCH_PEERS, TG_VERIFIED, &row->verified_peers_add_ms, error);
     time_all_moves(bench, work, row);
-    time_floor(bench, FLOOR_COPY, work->repeats);
-    time_floor(bench, FLOOR_MEMCPY, work->repeats);
+    time_floor(bench, FLOOR_COPY, work->repeats, row->floors_ms);
+    time_floor(bench, FLOOR_MEMCPY, work->repeats, row->floors_ms);
     return status;
 }
 
@@ -229,6 +229,8 @@ bool bench_row_run(struct bench *bench, struct bench_row *row, struct message *m
     row->encode_ms = row->verify_ms = INFINITY;
     row->add_ms = row->verified_add_ms = row->peers_add_ms = row->verified_peers_add_ms = INFINITY;
     row->encode_moves_ms = row->add_moves_ms = row->peers_moves_ms = INFINITY;
+    for (int kind = 0; kind < FLOOR_COUNT; kind++)
+        row->floors_ms[kind] = INFINITY;
     tg_error error = {""};
     struct row_work work = {0};
     tg_status status = measure_plain(bench, row, &error);
@@ -250,6 +252,8 @@ bool bench_row_run(struct bench *bench, struct bench_row *row, struct message *m
             status = run_round(bench, &work, row, &error);
         }
     }
+    for (int kind = 0; kind < FLOOR_COUNT; kind++)
+        bench->floors_ms[kind] = fmin(bench->floors_ms[kind], row->floors_ms[kind]);
     free_work(&work);
     return status == TG_OK || fail(message, "%s: %s", row->spec->label, library_message(status, &error));
 }

@@ -3,6 +3,7 @@
 
 #include <inttypes.h>
 #include <stdatomic.h>
+#include <string.h>
 
 #include "base/fpenv.h"
 #include "base/status.h"
@@ -21,6 +22,14 @@ typedef struct inspection {
     bool is_seen; /* its values have been looked at */
     atomic_bool broken;
 } inspection;
+
+/* Not the whole of it: a reader is large, and opening one clears what it needs. */
+static void begin(inspection *i)
+{
+    memset(&i->info, 0, sizeof i->info);
+    i->is_open = i->is_seen = false;
+    atomic_init(&i->broken, false);
+}
 
 /* ---- the payload ---- */
 
@@ -112,7 +121,8 @@ static tg_status check_bytes(const tg_device *device, tg_frame frame, const uint
 
 tg_status tg_frame_check(const tg_device *device, tg_frame frame, tg_frame_info *info, uint32_t *peak, tg_error *error)
 {
-    inspection i = {.is_open = false};
+    inspection i;
+    begin(&i);
     tg_status status = check_bytes(device, frame, peak, &i, error);
     if (status == TG_OK)
         status = check_payload(device, &i, peak, error);
@@ -125,7 +135,8 @@ tg_status tg_frames_check(const tg_device *device, const tg_frame *frames, size_
 {
     const bool verified = flags & TG_VERIFIED;
     for (size_t f = 0; f < frame_count; f++) {
-        inspection i = {.is_open = false};
+        inspection i;
+        begin(&i);
         tg_error why = {""};
         tg_status status = verified ? tg_frame_read(frames[f], &i.info, &why) : check_bytes(device, frames[f], NULL, &i, &why);
         /* Counts before contents: a few bytes may stand for four billion elements, and take as long. */

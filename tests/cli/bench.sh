@@ -13,8 +13,8 @@ for row in 0 1; do
 done
 json '[(r["codec"], r["count"], r["distribution"], r["feedback"], r["bytes"]) for r in j["rows"]]' <out.json
 json '[r["selected"] for r in j["rows"] if "selected" in r]' <out.json
-json 'all(abs(r["encode_x_floor"] * j["floors_ms"]["read"] / r["encode_ms"] - 1) < 1e-9 for r in j["rows"])' <out.json
-json 'all(abs(r["decode_add_x_floor"] * j["floors_ms"]["scale"] / r["decode_add_ms"] - 1) < 1e-9 for r in j["rows"])' \
+json 'all(abs(r["encode_x_floor"] * r["floors_ms"]["read"] / r["encode_ms"] - 1) < 1e-9 for r in j["rows"])' <out.json
+json 'all(abs(r["decode_add_x_floor"] * r["floors_ms"]["scale"] / r["decode_add_ms"] - 1) < 1e-9 for r in j["rows"])' \
     <out.json
 json 'all(r["verify_ms"] > 0 and r["bits_per_element"] == 8 * r["bytes"] / r["count"] for r in j["rows"])' <out.json
 json '[round(r["limit_bits_per_element"], 4) for r in j["rows"]]' <out.json
@@ -22,7 +22,7 @@ json '[r["limit_bits_per_element"] <= r["bits_per_element"] for r in j["rows"]]'
 json '[round(r["relative_error"], 4) for r in j["rows"]]' <out.json
 echo "# with feedback; an unstable pairing is a row with an error"
 bench -n 5000 --feedback --codec qsgd --codec qsgd:norm=l2,levels=1
-json '[abs(r["encode_x_floor"] * j["floors_ms"]["accumulate"] / r["encode_ms"] - 1) < 1e-9 for r in j["rows"][:1]]' \
+json '[abs(r["encode_x_floor"] * r["floors_ms"]["accumulate"] / r["encode_ms"] - 1) < 1e-9 for r in j["rows"][:1]]' \
     <out.json
 json '[(r["feedback"], r["bytes"], "error" in r, r["encode_ms"] is None) for r in j["rows"]]' <out.json
 echo "# distributions"
