@@ -34,6 +34,7 @@ groups_check() {
     group claims    .venv          release         tally pytest $pytest tests/claims
     group kill      bash           release         script tests/kill.sh build/tersegrad "$KILLS"
     group trainmpi  pgrep          all             script tests/train_mpi.sh build/tersegrad
+    group hosts     pgrep          all             script tests/hosts.sh build/tersegrad
     group report    chromium       release         script tests/report_page.sh build/tersegrad
     group valgrind  valgrind       "release build/gradient" script tests/valgrind.sh build/tersegrad
     group instructions valgrind  build/bench/instructions script bench/instructions.sh build/bench/instructions "${CC:-gcc}"

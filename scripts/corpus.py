@@ -144,11 +144,17 @@ def main():
         "libsvm": (0, 0, [LIBSVM["classes"], b"1 9:1\n"]), "real": (0, 1, [LIBSVM["real"]]), "gzip": (0, 0, [gzip.compress(LIBSVM["classes"], mtime=0)]),
         "mnist": (1, 0, [idx(3, 2, 2), idx(3), idx(2, 2, 2), idx(2)]), "mnist-gz": (1, 0, [gzip.compress(idx(3, 2, 2), mtime=0), idx(3), idx(2, 4), idx(2)]),
         "npy": (3, 0, [x, y]), "npy-test": (3, 1, [x, y, x, y]), "npy-half": (3, 0, [x, npy("<f2", [1.0, 2.0])]),
+        "npy-big": (3, 1, [x.replace(b"<f4", b">f4"), npy(">f4", [1.5, 2.0])]),
+        "npy-wide": (3, 1, [npy("<f2", gradient(200)).replace(b"(200,), }  ", b"(2, 100), }"), y]),
+        # What must be refused: files that do not fit each other, and values beyond float32.
+        "mnist-labels": (1, 0, [idx(3, 2, 2), idx(2), idx(2, 2, 2), idx(2)]), "mnist-sizes": (1, 0, [idx(3, 2, 2), idx(3), idx(2, 2, 3), idx(2)]),
+        "npy-targets": (3, 1, [x, npy("<f4", [1.0, 2.0, 3.0])]), "large": (0, 1, [b"1 1:1e39\n"]),
+        "test-sizes": (3, 1, [x, y, npy("<f4", gradient(8)).replace(b"(8,), }  ", b"(2, 4), }"), y]),
     }  # fmt: skip
     for name, (kind, real, parts) in sets.items():
         save("dataset", name, bytes([kind, real]) + b"".join(struct.pack("<H", len(part)) + part for part in parts))
-    for name, rows in (("cifar", 2), ("cifar-odd", 2 + 2**15)):  # the length says how many rows
-        save("dataset", name, bytes([2, 0]) + struct.pack("<H", rows) + b"\1\2" + struct.pack("<H", 1) + b"\3")
+    for name, rows, data in (("cifar", 2, b"\1\2"), ("cifar-odd", 2 + 2**15, b"\1\2"), ("cifar-label", 2, b"\1\12")):
+        save("dataset", name, bytes([2, 0]) + struct.pack("<H", rows) + data + struct.pack("<H", 1) + b"\3")  # the length says how many rows
     # algorithm, exchange, forged checksums, bytes cut, edits of three bytes: see tests/fuzz/message.c
     draw = random.Random(4)
     for what, exchange, forged in itertools.product((0, 1), (0, 1, 2, 3, 5), (0, 1)):

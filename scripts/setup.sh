@@ -154,6 +154,7 @@ for component in "$@"; do
         need mpicc.openmpi openmpi-bin libopenmpi-dev
         need mpirun.openmpi openmpi-bin
         need mpicc.mpich mpich libmpich-dev
+        need ip iproute2 # hosts of network namespaces
         ;;
     python) need_python ;;
     fuzz) need_clang ;;

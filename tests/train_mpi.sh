@@ -4,6 +4,7 @@
 set -u
 cd "$(dirname "$0")/.." || exit 1
 . tests/report.sh
+. tests/ranks.sh
 command=$PWD/${1:-build/tersegrad}
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
@@ -49,34 +50,19 @@ complains() {
     fi
 }
 
-# The rank's own process is the one whose parent has another program or another rank's environment: the oldest of the two.
-process_of() {
-    local process
-    for process in $(pgrep -f -- "$1"); do
-        [ "$(cat "/proc/$process/comm" 2>/dev/null)" = "$(basename "$command" | cut -c 1-15)" ] || continue
-        if tr '\0' '\n' 2>/dev/null <"/proc/$process/environ" | grep -qxE "(OMPI_COMM_WORLD_RANK|PMI_RANK)=$2"; then
-            echo "$process"
-            return
-        fi
-    done
-}
-
 # dies MPI TIME: what a launcher does to the others must not hide who was first, so it is done several times
 dies() {
-    local mpi=$1 log="$work/$1-$2.jsonl" victim="" start=$SECONDS i
+    local mpi=$1 log="$work/$1-$2.jsonl" victim="" start=$SECONDS
     launch "$mpi" "${small[@]}" --steps 100000000 --log "$log" >out 2>err &
     local launched=$!
-    for ((i = 0; i < 100; i++)); do
-        [ ! -s "$log" ] || break
-        sleep 0.1
-    done
+    begun "$log"
     victim=$(process_of "$log" 1)
     expect "$mpi: there is a rank 1 to be killed" test -n "$victim"
     kill -KILL "$victim"
     wait $launched
     expect "$mpi: the job of a killed rank fails" test $? -ne 0
     expect "$mpi: within 30 seconds" test $((SECONDS - start)) -le 30
-    expect "$mpi: rank 1 is named" grep -q "rank 1 (process $victim) is dead; the job ends" err
+    expect "$mpi: rank 1 is named" grep -q "rank 1 (process $victim on $(hostname)) is dead; the job ends" err
     expect "$mpi: and no other" test "$(grep -c 'is dead' err)" -eq 1
 }
 

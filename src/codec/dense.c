@@ -4,7 +4,6 @@
 #include <stdatomic.h>
 #include <string.h>
 
-#include "codec/levels.h"
 #include "kernels/ranges.h"
 #include "kernels/wide/inline.h"
 

@@ -3,6 +3,7 @@
 #ifndef TG_CODEC_DENSE_H
 #define TG_CODEC_DENSE_H
 
+#include "codec/buckets.h"
 #include "codec/codec.h"
 
 /* What a thread works in while it encodes a block: on its stack. */
@@ -11,9 +12,6 @@ typedef struct tg_dense_scratch {
     float sent[TG_BLOCK];
     uint16_t codes[TG_BLOCK];
 } tg_dense_scratch;
-
-/* Does something for a bucket; false if a value is not finite. */
-typedef bool tg_bucket_step(tg_job *job, const void *shape, uint64_t start, uint64_t n);
 
 /* The functions get a copy of the job that has scratch and is theirs alone while they run; what they count there is added up. */
 typedef struct tg_dense_steps {

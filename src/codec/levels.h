@@ -50,9 +50,6 @@ bool tg_bucket_scale(tg_job *job, const tg_levels_shape *shape, uint64_t start, 
 /* Mean magnitude likewise. */
 bool tg_bucket_mean(tg_job *job, uint64_t start, uint64_t n, const float *u, float *mean);
 
-/* Calls `step` for every bucket of the job's source; false if one call is. */
-bool tg_each_bucket(tg_job *job, uint64_t bucket, tg_bucket_step *step, const void *shape);
-
 /* Gamma of the quantisers: docs/numerics.md. */
 double tg_gamma_l2(double bucket, double levels);
 double tg_gamma_max(double bucket, double levels);

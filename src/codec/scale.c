@@ -1,7 +1,6 @@
 /* Scales of buckets: L2 norm, largest magnitude, least-and-largest, mean magnitude, each defined for every finite input, however
  * large or small. */
 #include <float.h>
-#include <stdatomic.h>
 
 #include "base/bytes.h"
 #include "base/numeric.h"
@@ -213,42 +212,4 @@ bool tg_bucket_scale(tg_job *job, const tg_levels_shape *shape, uint64_t start, 
 tg_quantiser tg_quantiser_of(const tg_levels_shape *shape, tg_scale scale)
 {
     return tg_quantiser_from(shape->levels, scale.centre, scale.radius, shape->affine);
-}
-
-/* ---- all buckets ---- */
-
-typedef struct buckets {
-    tg_job *job;
-    uint64_t bucket;
-    tg_bucket_step *step;
-    const void *shape;
-    tg_ranges ranges;
-    atomic_bool failed;
-} buckets;
-
-/* Those that start in a range. */
-static void step_range(void *of, size_t part)
-{
-    buckets *b = of;
-    tg_job job = *b->job;
-    const uint64_t count = job.source.count, end = tg_range_end(&b->ranges, part);
-    uint64_t at = (tg_range_first(&b->ranges, part) + b->bucket - 1) / b->bucket * b->bucket;
-    if (b->ranges.parts > 1)
-        job.pool = NULL;
-    for (; at < end && !atomic_load_explicit(&b->failed, memory_order_relaxed); at += b->bucket)
-        if (!b->step(&job, b->shape, at, count - at < b->bucket ? count - at : b->bucket))
-            atomic_store(&b->failed, true);
-}
-
-/* Threads share out the buckets, or where those are large each bucket. */
-bool tg_each_bucket(tg_job *job, uint64_t bucket, tg_bucket_step *step, const void *shape)
-{
-    const bool large = bucket >= 2 * TG_RANGE_LEAST;
-    tg_pool *pool = large ? NULL : job->pool;
-    buckets b = {.job = job, .bucket = bucket, .step = step, .shape = shape};
-    if (job->source.count == 0)
-        return true;
-    b.ranges = tg_ranges_of(pool, job->source.count, TG_BLOCK);
-    tg_parallel(pool, b.ranges.parts, step_range, &b);
-    return !b.failed;
 }

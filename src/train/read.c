@@ -108,6 +108,9 @@ bool read_content(const char *path, struct content *content, struct message *mes
         return fail(message, "cannot open '%s': %s", path, strerror(errno ? errno : ENOMEM));
     bool is_read = read_all(from, path, content, message);
     source_close(from);
+    uint8_t *fitting = is_read ? realloc(content->bytes, content->size + 1) : NULL; /* data sets are kept: no room to spare */
+    if (fitting)
+        content->bytes = fitting;
     if (!is_read) {
         free(content->bytes);
         *content = (struct content){0};

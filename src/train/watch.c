@@ -25,11 +25,12 @@ struct place {
     uint64_t machine;
 };
 
-/* What the watcher is told, and then the places of `world` ranks. `job` is the same for all ranks of a job, and for no other job of this
- * machine: rank 0's process number. */
+/* What the watcher is told, and then the places of `world` ranks. `job` is the same for all ranks of a job, and for no other job: made of rank
+ * 0's machine and process. */
 struct roll {
     uint32_t rank, world;
-    int64_t process, job;
+    int64_t process;
+    uint64_t job;
 };
 
 static int pipe_to_watcher = -1;
@@ -57,10 +58,11 @@ static bool read_whole(int from, void *bytes, size_t size)
 static struct sockaddr_un job_name;
 static socklen_t job_name_size;
 
-static void name_job(int64_t job)
+static void name_job(uint64_t job)
 {
     job_name = (struct sockaddr_un){.sun_family = AF_UNIX};
-    int length = snprintf(job_name.sun_path + 1, sizeof job_name.sun_path - 1, "tersegrad-train-%lld", (long long)job);
+    int length = snprintf(job_name.sun_path + 1, sizeof job_name.sun_path - 1, "tersegrad-train-%016llx",
+                          (unsigned long long)job);
     job_name_size = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)length);
 }
 
@@ -140,14 +142,18 @@ static uint32_t wait_for_death(const struct roll *roll, int from, int list, cons
     }
 }
 
-static void announce(const struct roll *roll, bool is_first)
+enum standing { FIRST, FIRST_HERE, UNKNOWN }; /* of all ranks, or of those of this machine */
+
+static void announce(const struct roll *roll, enum standing standing)
 {
-    const char *doubt = is_first ? "" : ", and whether another was before it cannot be told";
+    static const char *const words[] = {"", ", the first on that host", ", and whether another was before it cannot be told"};
+    char host[64] = "";
     int place = take_name();
     if (place < 0)
         return;
-    dprintf(STDERR_FILENO, "tersegrad train: rank %u (process %lld) is dead%s; the job ends\n", (unsigned)roll->rank, (long long)roll->process,
-            doubt);
+    (void)gethostname(host, sizeof host - 1);
+    dprintf(STDERR_FILENO, "tersegrad train: rank %u (process %lld on %s) is dead%s; the job ends\n", (unsigned)roll->rank,
+            (long long)roll->process, host, words[standing]);
     hold_name(place);
 }
 
@@ -159,7 +165,7 @@ static void watch_ranks(const struct roll *roll, const struct place *places, int
     int list = epoll_create1(EPOLL_CLOEXEC);
     if (list < 0 || !list_ranks(roll, places, from, list, files, &elsewhere)) {
         if (!read_whole(from, &farewell, 1))
-            announce(roll, roll->world == 1);
+            announce(roll, roll->world == 1 ? FIRST : UNKNOWN);
         return;
     }
     const uint32_t first = wait_for_death(roll, from, list, files);
@@ -167,7 +173,7 @@ static void watch_ranks(const struct roll *roll, const struct place *places, int
         return;
     if (first != roll->rank)
         sleep(SECONDS_TO_SPEAK); /* the watcher of that one speaks, unless it had ended well */
-    announce(roll, first == roll->rank && !elsewhere);
+    announce(roll, first != roll->rank ? UNKNOWN : elsewhere ? FIRST_HERE : FIRST);
 }
 
 static void watch(int from)
@@ -280,7 +286,7 @@ bool watch_team(const struct team *team, struct message *message)
     struct shared_bytes *all = team_share(team, &own, sizeof own, false, message);
     if (!all)
         return false;
-    roll.job = ((const struct place *)all->parts[0].data)->process;
+    roll.job = digest_bytes(all->parts[0].data, sizeof own);
     name_job(roll.job);
     snprintf(last_words, sizeof last_words, "tersegrad train: rank %u (process %lld) ends, because the process that watches it is dead\n",
              (unsigned)roll.rank, (long long)roll.process);

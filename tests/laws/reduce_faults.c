@@ -12,11 +12,6 @@
 
 enum { WORLD = 3, STEPS = 3 };
 
-static const tensor_case tensors[] = {{"kernel", "topk:density=0.02", "ef", 70001, TG_FLOAT32},
-                                      {"matrix", "fp16", "ef", 20000, TG_FLOAT32},
-                                      {"bias", "none", "ef", 100, TG_FLOAT32},
-                                      {NULL, NULL, NULL, 0, TG_FLOAT32}};
-
 /* What happened at each step of each rank. */
 typedef struct history {
     tg_status status[WORLD][STEPS];
@@ -73,8 +68,8 @@ static double missing(history *h, rank_state *states)
             for (uint64_t j = 0; r->second[p] && j < r->coded.pieces[p].count; j++)
                 h->owed[r->coded.pieces[p].tensor][r->coded.pieces[p].first + j] -= WORLD * (double)r->second[p]->residual[j];
     }
-    for (size_t i = 0; tensors[i].name; i++)
-        for (uint64_t j = 0; j < tensors[i].count; j++)
+    for (size_t i = 0; mixed_tensors[i].name; i++)
+        for (uint64_t j = 0; j < mixed_tensors[i].count; j++)
             worst = fabs(h->owed[i][j]) > worst ? fabs(h->owed[i][j]) : worst;
     return worst;
 }
@@ -133,7 +128,7 @@ static void alike(rank_state *states, uint32_t world)
 static void trouble(tg_algorithm algorithm, fault fault, unsigned exchange, unsigned of, double where)
 {
     const rank_case what = {.world = WORLD,
-                            .tensors = tensors,
+                            .tensors = mixed_tensors,
                             .options = {.algorithm = algorithm, .chunk = 8192, .timeout = 5},
                             .shape = GRID,
                             .steps = STEPS};
@@ -155,7 +150,7 @@ static void trouble(tg_algorithm algorithm, fault fault, unsigned exchange, unsi
 
 static void faults(bool all, tg_algorithm algorithm)
 {
-    const rank_case what = {.world = WORLD, .tensors = tensors, .options = {.algorithm = algorithm, .chunk = 8192}, .shape = GRID};
+    const rank_case what = {.world = WORLD, .tensors = mixed_tensors, .options = {.algorithm = algorithm, .chunk = 8192}, .shape = GRID};
     history *h = calloc(1, sizeof *h);
     (void)pthread_mutex_init(&h->lock, NULL);
     run_ranks(&what, NULL, live, count_exchanges, h);
@@ -247,7 +242,7 @@ static void all_say_so(rank_state *states, uint32_t world)
 static void differ(const char *what, const rank_case *other, const char *words)
 {
     const rank_case usual = {
-        .world = WORLD, .tensors = tensors, .options = {.chunk = 8192}, .shape = GAUSSIAN, .odd = other, .odd_rank = 2};
+        .world = WORLD, .tensors = mixed_tensors, .options = {.chunk = 8192}, .shape = GAUSSIAN, .odd = other, .odd_rank = 2};
     due_words = words;
     run_ranks(&usual, NULL, one_step, all_say_so, NULL);
     check_all("one rank has another %s: every rank says so", what);
@@ -255,12 +250,13 @@ static void differ(const char *what, const rank_case *other, const char *words)
 
 static void disagreement(void)
 {
-    const rank_case usual = {.world = WORLD, .tensors = tensors, .options = {.chunk = 8192}, .shape = GAUSSIAN};
-    const tensor_case codec[] = {tensors[0], {"matrix", "bf16", "ef", 20000, TG_FLOAT32}, tensors[2], tensors[3]};
-    const tensor_case name[] = {tensors[0], {"metrix", "fp16", "ef", 20000, TG_FLOAT32}, tensors[2], tensors[3]};
-    const tensor_case count[] = {tensors[0], {"matrix", "fp16", "ef", 20001, TG_FLOAT32}, tensors[2], tensors[3]};
-    const tensor_case feedback[] = {tensors[0], {"matrix", "fp16", "none", 20000, TG_FLOAT32}, tensors[2], tensors[3]};
-    const tensor_case fewer[] = {tensors[0], tensors[1], tensors[3]};
+    const rank_case usual = {.world = WORLD, .tensors = mixed_tensors, .options = {.chunk = 8192}, .shape = GAUSSIAN};
+    const tensor_case kernel = mixed_tensors[0], matrix = mixed_tensors[1], bias = mixed_tensors[2];
+    const tensor_case codec[] = {kernel, {"matrix", "bf16", "ef", 20000, TG_FLOAT32}, bias, {0}};
+    const tensor_case name[] = {kernel, {"metrix", "fp16", "ef", 20000, TG_FLOAT32}, bias, {0}};
+    const tensor_case count[] = {kernel, {"matrix", "fp16", "ef", 20001, TG_FLOAT32}, bias, {0}};
+    const tensor_case feedback[] = {kernel, {"matrix", "fp16", "none", 20000, TG_FLOAT32}, bias, {0}};
+    const tensor_case fewer[] = {kernel, matrix, {0}};
     const struct {
         const char *what;
         const tensor_case *list;

@@ -6,6 +6,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+const tensor_case mixed_tensors[] = {{"kernel", "topk:density=0.02", "ef", 70001, TG_FLOAT32},
+                                     {"matrix", "fp16", "ef", 20000, TG_FLOAT32},
+                                     {"bias", "none", "ef", 100, TG_FLOAT32},
+                                     {0}};
+
 void fill_gradients(rank_state *s, uint64_t step)
 {
     for (size_t i = 0; i < s->tensor_count; i++)

@@ -13,6 +13,9 @@ typedef struct tensor_case {
     tg_dtype dtype;
 } tensor_case;
 
+/* A sparsifier's, a cast one and an uncompressed one, named kernel, matrix and bias: each with feedback, so that what is lost is missed. */
+extern const tensor_case mixed_tensors[];
+
 typedef struct rank_case rank_case;
 struct rank_case {
     uint32_t world;

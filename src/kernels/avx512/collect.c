@@ -72,9 +72,7 @@ size_t tg_avx512_sift(tg_candidates *list, const float *gradient, float *residua
         return tg_avx2_sift(list, gradient, residual, factor, first, n);
     const size_t done = residual ? sift_steps(list, gradient, residual, factor, first, n)
                                  : sift_steps(list, gradient, NULL, 1, first, n);
-    if (n - done >= STEP || list->nonfinite)
-        return done;
-    return done + sift_rest(list, gradient + done, residual ? residual + done : NULL, factor, first + (uint32_t)done, n - done);
+    return sift_rest(list, gradient, residual, factor, first, n, done, STEP);
 }
 
 #endif
