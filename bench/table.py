@@ -6,11 +6,13 @@
     bench/table.py --file gradient.npy cpu                          a real gradient too
 
 R is a read-only sum, S a scale in place, A e += g in place, with as many threads as the device has, measured by `tersegrad bench` in the same
-process and by turns with what is timed. Figures are ratios of minima for the whole operation; **bold** is above its bar. Needs only Python.
+process and by turns with what is timed. Figures are ratios of minima for the whole operation; **bold** is above its bar. Where a vector's pages
+lie differs from process to process, and R with it: --runs 3 takes the median of three. Needs only Python.
 """
 import argparse
 import json
 import math
+import statistics
 import subprocess
 import sys
 import time
@@ -26,10 +28,19 @@ def topk(density):
     return "topk:density=" + density
 
 
-class Bench:
-    """Runs the command, once for each way to run it, and remembers what it said."""
+def median(values):
+    """Of numbers, and of what is in objects; what is neither is the same in all."""
+    if isinstance(values[0], dict):
+        return {key: median([v[key] for v in values]) for key in values[0]}
+    is_number = isinstance(values[0], (int, float)) and not isinstance(values[0], bool)
+    return statistics.median(values) if is_number else values[0]
 
-    def __init__(self, binary, device, count, seconds):
+
+class Bench:
+    """Runs the command, once or more for each way to run it, and remembers what it said."""
+
+    def __init__(self, binary, device, count, seconds, runs):
+        self.runs = runs
         self.command = [binary, "bench", "--json", "-n", str(count), "--seconds", str(seconds), "--device", device]
         self.rows = {}
         self.floors = {}
@@ -39,10 +50,12 @@ class Bench:
         command += ["--feedback"] if feedback else []
         for spec in specs:
             command += ["--codec", spec]
-        result = json.loads(subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=True).stdout)
-        for name, ms in result["floors_ms"].items():
-            self.floors[name] = min(ms, self.floors.get(name, math.inf))
-        for row in result["rows"]:
+        results = [json.loads(subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=True).stdout)
+                   for _ in range(self.runs)]
+        for result in results:
+            for name, ms in result["floors_ms"].items():
+                self.floors.setdefault(name, []).append(ms)
+        for row in map(median, zip(*(result["rows"] for result in results))):
             self.rows[row["codec"], feedback, nonfinite, distribution] = row
 
     def row(self, spec, feedback=False, nonfinite="trust", distribution="gaussian"):
@@ -71,8 +84,8 @@ def lines(path):
     def add(*specs, of="decode_add"):
         return lambda b: [b.row(s)[of + "_x_floor"] for s in specs]
 
-    def add_by_read(*specs):
-        return lambda b: [b.row(s)["decode_add_ms"] / b.row(s)["floors_ms"]["read"] for s in specs]
+    def add_by_read(*specs, of="decode_add"):
+        return lambda b: [b.row(s)[of + "_x_floor"] * b.row(s)["floors_ms"]["scale"] / b.row(s)["floors_ms"]["read"] for s in specs]
 
     def more(spec): # what reject costs beside trust
         def of(b):
@@ -85,6 +98,9 @@ def lines(path):
 
     def index_bits(b):
         return [(r["index_bits"] - 512) / choose_bits(r["count"], r["selected"]) for r in (b.row(topk(d)) for d in DENSITIES)]
+
+    def moved(*specs, of): # against loops that move the same bytes
+        return lambda b: [b.row(s)[of + "_x_moves"] for s in specs]
 
     tops = [topk(d) for d in DENSITIES]
     yield "`qsgd` 4-bit max encode, bucket 512", "1.3 R", [1.3], encode(MAX)
@@ -113,8 +129,13 @@ def lines(path):
     coded = [MAX + ",coding=entropy", L2 + ",coding=entropy"]
     yield "`entropy` on 4-bit max, L2: bits", "1.015, 1.03 × limit", [1.015, 1.03], lambda b: [bits(c)(b)[0] for c in coded]
     yield "the whole entropy-coded encode, max, L2", "4.5 R", [4.5] * 2, encode(*coded)
-    yield "the whole entropy-coded decode-add", "4 R", [4] * 2, add_by_read(*coded)
+    for what, of in ("verified by it", "decode_add"), ("verified before", "verified_add"):
+        yield "the whole entropy-coded decode-add, " + what, "4 R", [4] * 2, add_by_read(*coded, of=of)
     yield "index bits, density 0.1 / 0.01 / 0.001", "1.025 / 1.012 / 1.015 × log2 C(d,k)", [1.025, 1.012, 1.015], index_bits
+    plain = (MAX, L2, MAX8, L28, "fp16")
+    yield "encode against moving the same bytes: 4-bit max, L2, 8-bit max, L2, `fp16`", "–", [None] * 5, moved(*plain, of="encode")
+    yield "decode-add, verified before, against the same: 4-bit, 8-bit, `fp16`; four 4-bit", "–", [None] * 4, lambda b: (
+        moved(MAX, MAX8, "fp16", of="verified_add")(b) + moved(MAX, of="verified_add_4")(b))
 
 
 def cell(figures, bars):
@@ -132,7 +153,7 @@ def print_table(benches, count, path):
     print("|---|---|%s" % ("---|" * len(benches)))
     for operation, bar, bars, figures in lines(path):
         print("| %s | %s | %s |" % (operation, bar, " | ".join(cell(figures(b), bars) for b in benches.values())))
-    floors = [", ".join("%.3g" % b.floors[f] for f in ("read", "scale", "accumulate")) for b in benches.values()]
+    floors = [", ".join("%.3g–%.3g" % (min(b.floors[f]), max(b.floors[f])) for f in ("read", "scale", "accumulate")) for b in benches.values()]
     print("| R, S, A in ms | | %s |" % " | ".join(floors))
 
 
@@ -141,6 +162,7 @@ def main():
     parser.add_argument("devices", nargs="+", metavar="DEVICE")
     parser.add_argument("--counts", default="25600000", help="elements, commas in between (default 25600000)")
     parser.add_argument("--seconds", type=float, default=1.0, help="for each row (default 1)")
+    parser.add_argument("--runs", type=int, default=1, help="processes for each figure, of which the median is shown (default 1)")
     parser.add_argument("--file", help="a gradient (.npy), repeated to size")
     parser.add_argument("--binary", default="build/tersegrad")
     options = parser.parse_args()
@@ -148,7 +170,7 @@ def main():
         benches = {}
         for device in options.devices:
             started = time.monotonic()
-            benches[device] = Bench(options.binary, device, count, options.seconds)
+            benches[device] = Bench(options.binary, device, count, options.seconds, options.runs)
             benches[device].measure(options.file)
             print("%s, %d elements: %.0f s" % (device, count, time.monotonic() - started), file=sys.stderr)
         print_table(benches, count, options.file)

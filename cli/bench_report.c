@@ -121,9 +121,11 @@ static void put_row(struct json_writer *json, const struct bench *bench, const s
     for (int i = 0; i < FLOOR_COUNT; i++)
         json_put_real(json, floor_names[i], row->floors_ms[i]);
     json_close_object(json);
-    json_put_real(json, "encode_moves_ms", row->encode_moves_ms);
-    json_put_real(json, "add_moves_ms", row->add_moves_ms);
-    json_put_real(json, "add_4_moves_ms", row->peers_moves_ms);
+    json_put_real(json, "encode_x_moves", row->encode_ms / row->encode_moves_ms);
+    if (!row->spec->info.sparse) {
+        json_put_real(json, "verified_add_x_moves", row->verified_add_ms / row->add_moves_ms);
+        json_put_real(json, "verified_add_4_x_moves", row->verified_peers_add_ms / row->peers_moves_ms);
+    }
     if (done) {
         json_put_unsigned(json, "bytes", measured->bytes);
         json_put_real(json, "bits_per_element", measured->bits_per_element);
