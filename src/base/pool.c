@@ -1,4 +1,7 @@
-/* A list of works, from which sleeping threads are woken to take parts. Whoever brings a work takes parts of it as well, and of no other. */
+/* A list of works, from which threads take parts. Whoever brings a work takes parts of it as well, and of no other.
+ *
+ * An encode is a dozen works with next to nothing between them, and to wake a thread takes longer than some of them: so threads look out for
+ * the next work for some microseconds before they sleep, unless there are more of them than processors. */
 #if defined(__linux__)
 #define _GNU_SOURCE /* sched_getaffinity: what this process may use, not what the machine has */
 #include <sched.h>
@@ -8,32 +11,55 @@
 
 #include <pthread.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <unistd.h>
 
 #include "base/fpenv.h"
 
-/* Lives on the stack of the thread that brought it. All fields but the first three change under the pool's lock. */
+/* Lives on the stack of the thread that brought it, until no helper is left. */
 typedef struct work {
     tg_part *run;
     void *context;
     size_t parts;
-    size_t next;       /* the first part that nobody has taken */
-    size_t unfinished; /* parts, taken or not */
+    atomic_size_t next;    /* the first part that nobody has taken, or beyond the last */
+    atomic_size_t helpers; /* threads at work on it, other than the one that brought it; grows under the pool's lock only */
+    bool is_listed;        /* under the lock, as the following */
     struct work *following;
 } work;
 
 struct tg_pool {
     unsigned threads; /* with the caller's */
     unsigned started;
+    bool looks_out;   /* before it sleeps */
     pid_t owner;      /* a child after fork has none of the threads */
     pthread_mutex_t lock;
     pthread_cond_t wanted, finished;
-    work *first;      /* works of which there are parts to take, the oldest first */
+    work *first;      /* works of which there may be parts to take, the oldest first */
+    unsigned sleeping;
+    atomic_uint brought; /* works so far */
     bool closing;
     pthread_t workers[];
 };
+
+/* ---- waiting ---- */
+
+static inline void pause_a_little(void)
+{
+#if defined(__x86_64__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    __asm__ volatile("yield");
+#endif
+}
+
+/* Looks at a condition for about 20 to 50 microseconds. */
+#define LOOK_OUT_UNTIL(pool, condition)                                                                                       \
+    for (unsigned looks = (pool)->looks_out ? 1000 : 0; looks > 0 && !(condition); looks--)                                   \
+    pause_a_little()
+
+/* ---- works ---- */
 
 static void append(tg_pool *pool, work *w)
 {
@@ -41,30 +67,50 @@ static void append(tg_pool *pool, work *w)
     while (*end)
         end = &(*end)->following;
     *end = w;
+    w->is_listed = true;
 }
 
-static void take_out(tg_pool *pool, const work *w)
+static void take_out(tg_pool *pool, work *w)
 {
     work **at = &pool->first;
     while (*at != w)
         at = &(*at)->following;
     *at = w->following;
+    w->is_listed = false;
+}
+
+static void take_parts(work *w)
+{
+    for (size_t part; (part = atomic_fetch_add(&w->next, 1)) < w->parts;)
+        w->run(w->context, part);
 }
 
 /* Takes parts of a work until there are none to take. The lock is held before and after. */
-static void take_parts(tg_pool *pool, work *w)
+static void help(tg_pool *pool, work *w)
 {
-    while (w->next < w->parts) {
-        const size_t part = w->next++;
-        if (w->next == w->parts)
-            take_out(pool, w);
+    atomic_fetch_add(&w->helpers, 1);
+    pthread_mutex_unlock(&pool->lock);
+    take_parts(w);
+    pthread_mutex_lock(&pool->lock);
+    if (w->is_listed)
+        take_out(pool, w);
+    if (atomic_fetch_sub(&w->helpers, 1) == 1)
+        pthread_cond_broadcast(&pool->finished); /* w is gone as soon as the lock is */
+}
+
+/* For the next work. The lock is held before and after. */
+static void await(tg_pool *pool)
+{
+    const unsigned seen = atomic_load(&pool->brought);
+    if (pool->looks_out) {
         pthread_mutex_unlock(&pool->lock);
-        w->run(w->context, part);
+        LOOK_OUT_UNTIL(pool, atomic_load_explicit(&pool->brought, memory_order_relaxed) != seen);
         pthread_mutex_lock(&pool->lock);
-        if (--w->unfinished == 0) {
-            pthread_cond_broadcast(&pool->finished);
-            return; /* w is gone as soon as the lock is */
-        }
+    }
+    if (!pool->first && !pool->closing) {
+        pool->sleeping++;
+        pthread_cond_wait(&pool->wanted, &pool->lock);
+        pool->sleeping--;
     }
 }
 
@@ -75,9 +121,9 @@ static void *serve(void *of)
     pthread_mutex_lock(&pool->lock);
     while (!pool->closing) {
         if (pool->first)
-            take_parts(pool, pool->first);
+            help(pool, pool->first);
         else
-            pthread_cond_wait(&pool->wanted, &pool->lock);
+            await(pool);
     }
     pthread_mutex_unlock(&pool->lock);
     return NULL;
@@ -90,16 +136,19 @@ void tg_parallel(tg_pool *pool, size_t parts, tg_part *run, void *context)
             run(context, part);
         return;
     }
-    work w = {.run = run, .context = context, .parts = parts, .unfinished = parts};
+    work w = {.run = run, .context = context, .parts = parts};
     pthread_mutex_lock(&pool->lock);
     append(pool, &w);
-    if (parts > pool->started)
-        pthread_cond_broadcast(&pool->wanted);
-    else
-        for (size_t part = 1; part < parts; part++)
-            pthread_cond_signal(&pool->wanted);
-    take_parts(pool, &w);
-    while (w.unfinished > 0)
+    atomic_fetch_add(&pool->brought, 1);
+    for (size_t wake = parts - 1 < pool->sleeping ? parts - 1 : pool->sleeping; wake > 0; wake--)
+        pthread_cond_signal(&pool->wanted);
+    pthread_mutex_unlock(&pool->lock);
+    take_parts(&w);
+    LOOK_OUT_UNTIL(pool, atomic_load_explicit(&w.helpers, memory_order_relaxed) == 0);
+    pthread_mutex_lock(&pool->lock);
+    if (w.is_listed)
+        take_out(pool, &w);
+    while (atomic_load(&w.helpers) > 0)
         pthread_cond_wait(&pool->finished, &pool->lock);
     pthread_mutex_unlock(&pool->lock);
 }
@@ -128,7 +177,7 @@ tg_pool *tg_pool_open(unsigned threads)
     tg_pool *pool = malloc(sizeof *pool + (threads - 1) * sizeof pool->workers[0]);
     if (!pool)
         return NULL;
-    *pool = (tg_pool){.threads = threads, .owner = getpid()};
+    *pool = (tg_pool){.threads = threads, .looks_out = threads <= tg_processors(), .owner = getpid()};
     (void)pthread_mutex_init(&pool->lock, NULL); /* neither can fail without attributes */
     (void)pthread_cond_init(&pool->wanted, NULL);
     (void)pthread_cond_init(&pool->finished, NULL);
