@@ -2,7 +2,7 @@
 # The figures of docs/results.md: bench/claims.sh COMMAND [MNIST-DIRECTORY]
 #
 # Prints, for Syn-256, 512 and 1024, the squared distance to the optimum, mean over three seeds, for dense SGD, QSGD and ECQ-SGD; and
-# with MNIST's directory the table of sparsifiers. A quarter of an hour on two cores.
+# with MNIST's directory the table of sparsifiers. Three minutes on two quiet cores.
 set -eu
 cd "$(dirname "$0")/.."
 command=$1

@@ -74,7 +74,7 @@ int main(int argc, char **argv)
     for (; all[count] && count < MOST; count++)
         devices[count] = all[count];
     devices[count] = open_device("cpu:threads=3");
-    static const uint64_t lengths_tried[] = {0, 1, 31, 4096, 5001, 300007};
+    static const uint64_t lengths_tried[] = {0, 1, 31, 4096, 5001, EMULATED ? 30011 : 300007};
     for (const char *const *spec = all_specs(); *spec; spec++) {
         for (size_t i = 0; i < sizeof lengths_tried / sizeof *lengths_tried; i++)
             for (int s = 0; s < (lengths_tried[i] > 10000 ? 1 : SHAPES); s++)
