@@ -4,8 +4,8 @@
 #include <stdatomic.h>
 #include <string.h>
 
+#include "kernels/machine.h"
 #include "kernels/ranges.h"
-#include "kernels/wide/inline.h"
 
 size_t tg_dense_unit(uint32_t bucket)
 {

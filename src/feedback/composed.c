@@ -7,8 +7,8 @@
 #include "base/status.h"
 #include "feedback/feedback.h"
 #include "frame/decode.h"
-#include "frame/verify.h"
 #include "frame/encode.h"
+#include "frame/verify.h"
 #include "kernels/ranges.h"
 
 static tg_status check(tg_feedback *f, const tg_tensor *gradient, tg_error *error)

@@ -5,9 +5,9 @@
 #include "base/numeric.h"
 #include "base/status.h"
 #include "frame/decode.h"
-#include "frame/verify.h"
 #include "frame/device.h"
 #include "frame/header.h"
+#include "frame/verify.h"
 
 /* Reads all of a frame that has been verified, counting the codes from `first` on. */
 static void count_codes(const tg_kernels *kernels, tg_frame frame, const tg_frame_info *info, uint32_t first,

@@ -8,8 +8,8 @@
 #include "base/bytes.h"
 #include "frame/checksum.h"
 #include "frame/decode.h"
-#include "frame/verify.h"
 #include "frame/device.h"
+#include "frame/verify.h"
 #include "support.h"
 
 static float largest_of(const tg_tensor *t)

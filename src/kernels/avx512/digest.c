@@ -4,7 +4,7 @@
 #if defined(__AVX512F__)
 
 #include "kernels/avx2/avx2.h"
-#include "kernels/wide/inline.h"
+#include "kernels/machine.h"
 
 #define XXH_INLINE_ALL
 #include "xxhash.h"

@@ -10,7 +10,7 @@
 #include "kernels/wide/sum.h"
 #include "kernels/wide/counting.h"
 
-enum { V_PARTS = TG_LANES / V_LANES, PAIRS = 16, CHAINS = 4 };
+enum { PAIRS = 16, CHAINS = 4 };
 
 /* What the rows of one group need. */
 typedef struct group {
@@ -110,11 +110,11 @@ TG_INLINE void keep_rest(const group *g, variant v, size_t at, const scale *s, v
     v_store(g->residual + at, v_sub(v_load(g->rest + at), sent));
 }
 
-/* A row is a cache line, and a pair of rows is drawn in V_PARTS parts. */
+/* A row is a cache line, and a pair of rows is drawn in ROW_PARTS parts. */
 TG_INLINE void prefetch_rows(const group *g, variant v, unsigned pair, unsigned part, v_ints drawn)
 {
     TG_UNROLL
-    for (unsigned row = part; row < 2; row += V_PARTS) {
+    for (unsigned row = part; row < 2; row += ROW_PARTS) {
         const float *gradient = g->gradient + 32 * pair + 16 * row, *residual = v.feedback ? g->residual + 32 * pair + 16 * row : NULL;
         if (v.hint == HINT_NONE)
             continue;
@@ -227,7 +227,7 @@ TG_INLINE void encode_group(const group *g, variant v, unsigned width, uint8_t *
         const unsigned pairs = v.width == 2 ? 2 * CHAINS : CHAINS; /* that are packed at once */
         for (unsigned pair = 0; pair < PAIRS; pair += pairs) {
             TG_UNROLL
-            for (unsigned part = 0; part < V_PARTS; part++)
+            for (unsigned part = 0; part < ROW_PARTS; part++)
                 pack_words(g, v, pair, part, packed + 4 * v.width * pair + 4 * V_LANES * part);
         }
         return;
@@ -236,7 +236,7 @@ TG_INLINE void encode_group(const group *g, variant v, unsigned width, uint8_t *
     v_ints levels = v_int((int)g->levels);
     for (unsigned pair = 0; pair < PAIRS; pair += CHAINS)
         TG_UNROLL
-        for (unsigned part = 0; part < V_PARTS; part++) {
+        for (unsigned part = 0; part < ROW_PARTS; part++) {
             v_ints x[CHAINS];
             hash_pairs(g, pair, part, x);
             TG_UNROLL
