@@ -10,14 +10,20 @@
 static void print_line(const char *command, enum colour colour, const char *kind, const char *format,
                        va_list arguments)
 {
-    char text[1024];
+    char text[1024], line[1280] = "";
     vsnprintf(text, sizeof text, format, arguments);
     /* What was printed so far comes first where stdout and stderr are the same place. */
     fflush(stdout);
-    fprintf(stderr, "%stersegrad%s%s:%s %s", colour_on(stderr, colour), command ? " " : "", command ? command : "",
+    /* Whole lines: the ranks of an MPI job speak at the same time. */
+    FILE *stream = fmemopen(line, sizeof line, "w");
+    if (!stream)
+        return;
+    fprintf(stream, "%stersegrad%s%s:%s %s", colour_on(stderr, colour), command ? " " : "", command ? command : "",
             colour_off(stderr), kind);
-    print_clean(stderr, text);
-    fputc('\n', stderr);
+    print_clean(stream, text);
+    fputc('\n', stream);
+    fclose(stream);
+    fputs(line, stderr);
 }
 
 void complain(const char *command, const char *format, ...)
