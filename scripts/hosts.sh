@@ -77,7 +77,7 @@ hosts_list() {
 
 # hosts_on_first COMMAND...: as if typed on n0
 hosts_on_first() {
-    timeout --foreground "$hosts_limit" ip netns exec "$hosts_id-n0" unshare -u sh -c 'hostname n0; exec "$@"' sh "$@" </dev/null
+    timeout --foreground --kill-after=5 "$hosts_limit" ip netns exec "$hosts_id-n0" unshare -u sh -c 'hostname n0; exec "$@"' sh "$@" </dev/null
 }
 
 # hosts_openmpi AGENT COUNT SLOTS ARGUMENT...: OpenMPI's launcher over the first hosts, with so many ranks on each.
@@ -90,10 +90,10 @@ hosts_openmpi() {
         --mca btl_tcp_if_include $hosts_network.0/24 --mca mpi_yield_when_idle 1 "$@"
 }
 
-# hosts_mpich AGENT COUNT SLOTS ARGUMENT...: MPICH's.
+# hosts_mpich AGENT COUNT SLOTS ARGUMENT...: MPICH's. Its ranks would find that they are on one machine, and not use the network at all.
 hosts_mpich() {
     local agent=$1 count=$2 slots=$3
     shift 3
-    hosts_on_first "$(command -v mpirun.mpich || command -v mpirun)" -n $((count * slots)) -hosts "$(hosts_list "$count")" -ppn 1 \
-        -launcher rsh -launcher-exec "$agent" -iface eth0 "$@"
+    hosts_on_first env UCX_TLS=tcp,self UCX_NET_DEVICES=eth0 "$(command -v mpirun.mpich || command -v mpirun)" -n $((count * slots)) \
+        -hosts "$(hosts_list "$count")" -ppn 1 -launcher rsh -launcher-exec "$agent" -iface eth0 "$@"
 }

@@ -1,6 +1,7 @@
 /* One run on one rank: gradient, reduce, descend, until the steps are made. */
 #include "clock.h"
 #include "optimiser.h"
+#include "watch.h"
 #include "worker.h"
 
 #include <math.h>
@@ -170,6 +171,7 @@ static bool make_step(struct run *run)
     look_at_gradient(run);
     if (!reduce(run, &was_skipped))
         return false;
+    watch_step();
     double rate = learning_rate(settings->schedule, task->lr, run->step, task->steps);
     if (!was_skipped) {
         uint64_t start = clock_ns();

@@ -182,7 +182,7 @@ static void end_job(const struct worker *worker, const struct train_observer *ob
         shared_bytes_free(team_share(team, "", 0, false, &ignored)); /* nobody leaves before it is said */
         return;
     }
-    watch_end();
+    watch_end(worker->failure != FAILED_LOST);
     tg_transport_abort(team->transport, 1);
 }
 
@@ -195,13 +195,13 @@ static bool train_mpi(const struct train_settings *settings, const struct train_
         return false;
     tg_status status = tg_transport_mpi(settings->mpi, &transport, &error);
     if (status != TG_OK) {
-        watch_end();
+        watch_end(true);
         return fail(message, "%s", error.message[0] ? error.message : tg_status_text(status));
     }
     struct task task = {0};
     struct rank *rank = calloc(1, sizeof *rank);
     if (!rank) {
-        watch_end();
+        watch_end(true);
         tg_transport_abort(transport, 1);
         return fail(message, "no memory");
     }
@@ -223,7 +223,7 @@ static bool train_mpi(const struct train_settings *settings, const struct train_
     if (!is_well)
         end_job(&rank->worker, observer, message);
     dataset_close(&task.data);
-    watch_end();
+    watch_end(true);
     tg_transport_free(transport);
     free(rank);
     return is_well;
