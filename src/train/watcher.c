@@ -200,5 +200,6 @@ void watcher_run(int from, int back, const _Atomic uint64_t *steps)
     if (watcher.places && watcher.files && read_whole(from, watcher.places, watcher.roll.world * sizeof *watcher.places) &&
         become_speaker(&watcher, steps))
         watch(&watcher);
-    /* What it has is given back with the process. */
+    free(watcher.places);
+    free(watcher.files);
 }
