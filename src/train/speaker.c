@@ -147,7 +147,16 @@ static bool is_mine_to_say(const struct speaker *speaker)
     return lowest == self;
 }
 
-/* Tells the other hosts, and the person. A host that hears nobody any more is itself the one that is cut off. */
+/* Tells the other hosts. One that is lost is reason enough for them to end, and what others are, they see for themselves. */
+static void spread(const struct speaker *speaker)
+{
+    uint32_t lost = 0;
+    while (!speaker->is_lost[lost])
+        lost++;
+    beat_send(&speaker->beat, BEAT_LOST, lost);
+}
+
+/* Tells the person, if no other host does. A host that hears nobody any more is itself the one that is cut off. */
 static void tell(const struct speaker *speaker, const char *what)
 {
     const struct beat *beat = &speaker->beat;
@@ -155,8 +164,6 @@ static void tell(const struct speaker *speaker, const char *what)
     for (uint32_t i = 0; i < beat->count; i++) {
         known += beat_is_known(beat, i);
         lost += speaker->is_lost[i];
-        if (speaker->is_lost[i])
-            beat_send(beat, BEAT_LOST, i);
     }
     if (!is_mine_to_say(speaker))
         return;
@@ -236,18 +243,21 @@ bool speaker_enquire(struct speaker *speaker)
         }
         attend(speaker, 20);
     }
-    const bool is_any = count_dumb(speaker, start) > 0;
-    if (is_any)
-        tell(speaker, "does not answer any more");
-    return is_any;
+    if (count_dumb(speaker, start) == 0)
+        return false;
+    spread(speaker);
+    tell(speaker, "does not answer any more");
+    return true;
 }
 
 /* The job's name is ours first, so that the watchers of the ranks that are killed here do not name them. */
 static _Noreturn void end_job(struct speaker *speaker)
 {
     const int name = job_name_take();
+    spread(speaker);
     tell(speaker, "has fallen silent");
     speaker_pause(speaker, 1); /* for the sentence to arrive */
+    spread(speaker);           /* packets may be lost */
     launcher_ask_to_end(&speaker->launcher);
     signal_ranks(speaker, SIGKILL);
     speaker_see_off(speaker, name, true);
