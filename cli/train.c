@@ -4,7 +4,6 @@
 #include "commands.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -87,41 +86,38 @@ static bool run_settings(const struct command *command, const struct train_optio
     return is_well && (!*speaks || show_results(options, settings, report, message));
 }
 
-/* Wrong usage is the same on every rank of a job: the first says so, and the others are silent until it is past. Returns what stderr was. */
-static int quieten(void)
+/* Other ranks of a job may have nothing to refuse, and would wait for this one: they must hear of it. The lowest that has something to say
+ * says it. False where this process is alone, or its MPI is of no use. */
+static bool refuse_together(const struct command *command, struct train_settings *settings, struct train_report *report,
+                            const struct message *message)
 {
+    struct train_live live = {.command = command->name};
+    const struct train_observer observer = {.context = &live, .on_failure = tell_failure};
+    struct message ignored;
+    bool speaks = true;
+    *settings = (struct train_settings){.mpi = train_mpi_module(), .refusal = message->text};
+    if (!settings->mpi)
+        return false;
+    (void)train(settings, &observer, report, &speaks, &ignored);
+    train_report_free(report);
+    return !speaks;
+}
+
+static int refuse(const struct command *command, struct train_settings *settings, struct train_report *report, const struct message *message)
+{
+    const bool is_said = refuse_together(command, settings, report, message);
+    if (!is_said && is_first_process())
+        complain(command->name, "%s", message->text);
     if (is_first_process())
-        return -1;
-    int kept = dup(STDERR_FILENO), nowhere = open("/dev/null", O_WRONLY);
-    if (nowhere >= 0) {
-        dup2(nowhere, STDERR_FILENO);
-        close(nowhere);
-    }
-    return kept;
-}
-
-static void speak_again(int *kept)
-{
-    if (*kept >= 0) {
-        dup2(*kept, STDERR_FILENO);
-        close(*kept);
-    }
-    *kept = -1;
-}
-
-static int refuse(const struct command *command, const struct message *message)
-{
-    complain(command->name, "%s", message->text);
-    fprintf(stderr, "Try 'tersegrad %s --help'.\n", command->name);
+        fprintf(stderr, "Try 'tersegrad %s --help'.\n", command->name);
     return EXIT_USAGE;
 }
 
 static int run_and_tell(const struct command *command, const struct train_options *options, const struct train_settings *settings,
-                        struct train_report *report, int *kept)
+                        struct train_report *report)
 {
     struct message message = {""};
     bool speaks = true;
-    speak_again(kept);
     bool is_well = run_settings(command, options, settings, report, &speaks, &message);
     if (!is_well && speaks && is_first_process())
         complain(command->name, "%s", message.text);
@@ -144,20 +140,20 @@ static int run_train(const struct command *command, int argc, char **argv)
     struct train_settings *settings = malloc(sizeof *settings);
     struct train_report *report = malloc(sizeof *report);
     int exit_code = EXIT_FAILED;
-    int kept = quieten();
-    if (!settings || !report)
+    enum options_outcome outcome = options_read(command, argc, argv, &options, operands, &message);
+    if (!settings || !report) {
         complain(command->name, "no memory");
-    else if (!options_parse(command, argc, argv, &options, operands, &exit_code))
-        ; /* it has said why */
-    else if (!train_settings_fill(&options, settings, &message) || !train_check(settings, &message))
-        exit_code = refuse(command, &message);
-    else
-        exit_code = run_and_tell(command, &options, settings, report, &kept);
+    } else if (outcome == OPTIONS_HELP) {
+        if (is_first_process())
+            print_command_help(command);
+        exit_code = EXIT_DONE;
+    } else if (outcome == OPTIONS_WRONG || !train_settings_fill(&options, settings, &message) || !train_check(settings, &message)) {
+        exit_code = refuse(command, settings, report, &message);
+    } else {
+        exit_code = run_and_tell(command, &options, settings, report);
+    }
     free(settings);
     free(report);
-    /* The launcher kills all ranks as soon as one has failed: time for the first to say why. */
-    if (exit_code == EXIT_USAGE && !is_first_process())
-        sleep(2);
     return exit_code;
 }
 

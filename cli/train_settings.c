@@ -112,7 +112,7 @@ static bool fill_changes(const char *text, struct train_settings *settings, stru
 /* ---- the launcher ---- */
 
 /* mpirun leaves its mark in the environment, each kind its own. */
-static const char *mpi_module(void)
+const char *train_mpi_module(void)
 {
     if (getenv("OMPI_COMM_WORLD_SIZE"))
         return "openmpi";
@@ -145,7 +145,7 @@ bool train_settings_fill(const struct train_options *options, struct train_setti
         .checkpoint = options->checkpoint,
         .every = options->every,
         .resume = options->resume,
-        .mpi = mpi_module(),
+        .mpi = train_mpi_module(),
     };
     if (options->steps && options->epochs > 0)
         return fail(message, "--steps and --epochs say the same thing in two ways; give one of them");

@@ -101,6 +101,10 @@ for mpi in openmpi mpich; do
     complains $mpi "a full gradient that is not finite" "full gradient of QSVRG" --data overflow.txt --model linear --batch 2 --codec none \
         --algorithm qsvrg --nonfinite skip
     complains $mpi "ranks of other codecs" "rank 0 has --codec none, and rank 1 has --codec qsgd" unlike --codec qsgd --codec qsgd --codec qsgd
+    complains $mpi "a rank of wrong usage" "rank 1: unknown codec 'junk'" unlike --codec junk
+    complains $mpi "a rank without the device" "rank 1: there is no device 'gpu9'" unlike --device gpu9
+    launch $mpi --help >out 2>err
+    expect "$mpi: help comes once" test "$(grep -c '^usage:' out)" -eq 1
     complains $mpi "ranks of other steps" "rank 0 has --steps 60, and rank 1 has --steps 70" unlike --steps 70
     for time in 1 2 3; do
         dies $mpi $time

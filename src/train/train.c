@@ -207,7 +207,9 @@ static bool train_mpi(const struct train_settings *settings, const struct train_
     }
     set_up_rank(rank, &task, transport, observer, report);
     const uint32_t world = rank->worker.team.world;
-    if (world > TRAIN_MOST_WORKERS)
+    if (settings->refusal)
+        fail(&rank->worker.message, "%s", settings->refusal);
+    else if (world > TRAIN_MOST_WORKERS)
         fail(&rank->worker.message, "%" PRIu32 " ranks are more than %d", world, TRAIN_MOST_WORKERS);
     else
         rank->is_prepared = can_start(rank->worker.observer, &rank->worker.message) &&
