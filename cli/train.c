@@ -2,11 +2,11 @@
 #include "train.h"
 
 #include "commands.h"
+#include "files.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 /* What no mpirun has set is rank 0 of its own. */
 static bool is_first_process(void)
@@ -26,19 +26,18 @@ static void tell_failure(void *context, const char *message)
     complain(live->command, "%s", message);
 }
 
+/* What came of the training is shown even where its page cannot be written. */
 static bool show_results(const struct train_options *options, const struct train_settings *settings,
                          const struct train_report *report, struct message *message)
 {
-    if (options->report && !train_write_report(options->report, settings, report, message))
-        return false;
-    if (options->json) {
+    const bool is_written = !options->report || train_write_report(options->report, settings, report, message);
+    if (options->json)
         train_print_json(report, train_algorithm_choices[settings->algorithm], stdout);
-        return true;
-    }
-    train_print_table(report, stdout);
-    if (options->report)
+    else
+        train_print_table(report, stdout);
+    if (options->report && is_written && !options->json)
         printf("\nreport: %s\n", options->report);
-    return true;
+    return is_written;
 }
 
 static bool close_log(struct train_live *live, struct message *message)
@@ -48,22 +47,13 @@ static bool close_log(struct train_live *live, struct message *message)
     return live->log_error == 0 || fail(message, "cannot write the log '%s': %s", live->options->log, strerror(live->log_error));
 }
 
-/* A page that cannot be written must not cost a night of training. */
-static bool can_write_beside(const char *path, struct message *message)
-{
-    const char *slash = strrchr(path, '/');
-    char folder[4096];
-    snprintf(folder, sizeof folder, "%.*s", slash ? (int)(slash - path) + 1 : 1, slash ? path : ".");
-    return access(folder, W_OK) == 0 || fail(message, "cannot write '%s': %s", path, strerror(errno));
-}
-
 /* Of rank 0, when the others are there to hear that it cannot. */
 static bool open_outputs(void *context, struct message *message)
 {
     struct train_live *live = context;
     const struct train_options *options = live->options;
-    if (options->report && !can_write_beside(options->report, message))
-        return false;
+    if (options->report && !can_write_file(options->report, message))
+        return false; /* a page that cannot be written must not cost a night of training */
     if (options->log)
         live->log = fopen(options->log, live->settings->resume ? "a" : "w");
     return !options->log || live->log || fail(message, "cannot write the log '%s': %s", options->log, strerror(errno));
@@ -78,12 +68,12 @@ static bool run_settings(const struct command *command, const struct train_optio
                                       .on_step = train_live_step,
                                       .on_end = train_live_end,
                                       .on_failure = tell_failure};
-    bool is_well = train(settings, &observer, report, speaks, message);
+    const bool is_trained = train(settings, &observer, report, speaks, message);
     if (live.is_shown)
         progress_end(&live.progress);
-    if (live.log && !close_log(&live, message))
-        is_well = false;
-    return is_well && (!*speaks || show_results(options, settings, report, message));
+    const bool is_logged = !live.log || close_log(&live, message);
+    const bool is_shown = !is_trained || !*speaks || show_results(options, settings, report, message);
+    return is_trained && is_logged && is_shown;
 }
 
 /* Other ranks of a job may have nothing to refuse, and would wait for this one: they must hear of it. The lowest that has something to say

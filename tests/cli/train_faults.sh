@@ -59,6 +59,10 @@ try tersegrad train --data syn-256 --steps 2 --codec none --log missing/log.json
 tersegrad train --data syn-256 --steps 2 --codec none --log /dev/full 2>&1 >/dev/null | tail -n 1
 tersegrad train --data syn-256 --steps 2 --codec none --report missing/report.html 2>&1 >/dev/null | tail -n 1
 tersegrad train --data syn-256 --steps 2 --codec none --report /dev/full 2>&1 >/dev/null | tail -n 1
+try tersegrad train --data syn-256 --steps 2 --codec none --report folder
+echo "# what fills up on the way does not take the results with it"
+tersegrad train --data syn-256 --steps 2 --codec none --json --report /dev/full 2>/dev/null | json 'j["runs"][0]["steps"]'
+tersegrad train --data syn-256 --steps 2 --codec none --json --log /dev/full 2>/dev/null | json 'j["runs"][0]["steps"]'
 tersegrad train --data syn-256 --steps 2 --codec none --json 2>/dev/null >/dev/full
 echo "-> $?"
 echo "# a gradient that is not finite: one row of forty overflows"
