@@ -36,11 +36,12 @@ for folder, ending in (("idx", ""), ("idxgz", ".gz"), ("odd", "")):
 idx("odd/t10k-labels-idx1-ubyte", [29], bytes(29))
 os.mkdir("wide"); idx("wide/train-images-idx3-ubyte.gz", [1, 8192, 8193], bytes(8192 * 8193)); idx("wide/train-labels-idx1-ubyte", [1], b"\0")
 os.mkdir("half"); images("half", 90, "train", "")
-os.mkdir("cifar"); os.mkdir("badcifar")
+os.mkdir("cifar"); os.mkdir("badcifar"); os.mkdir("gapcifar")
 batch = b"".join(bytes([i % 2]) + bytes([255 * (i % 2)]) * 3072 for i in range(20))
 for i in (1, 2): open("cifar/data_batch_%d.bin" % i, "wb").write(batch)
 open("cifar/test_batch.bin", "wb").write(batch[:3073 * 4])
 open("badcifar/data_batch_1.bin", "wb").write(batch[:-1])
+for i in (1, 3): open("gapcifar/data_batch_%d.bin" % i, "wb").write(batch)
 open("cut.gz", "wb").write(open("two.gz", "rb").read()[:-50])
 END
 # What it is taken for, and whether it learns it: data [options]
@@ -69,7 +70,7 @@ printf '1 1:2\n1 3:1 2:1\n' >order.txt
 cp order.txt synapse.txt # no synthetic data
 printf '\n# nothing\n' >nothing.txt
 printf '1\n2\n' >labels.txt
-for data in order.txt synapse.txt nothing.txt labels.txt cut.gz half odd wide badcifar x.npy x.npy,short.npy flat.npy,y.npy x.npy,y.npy,xt.npy \
+for data in order.txt synapse.txt nothing.txt labels.txt cut.gz half odd wide badcifar gapcifar x.npy x.npy,short.npy flat.npy,y.npy x.npy,y.npy,xt.npy \
     x.npy,y.npy,narrow.npy,yt.npy x.npy,nan.npy x.npy,missing.npy two.gz,y.npy x.npy,y.npy,xt.npy,yt.npy,x.npy,y.npy; do
     try tersegrad train --data $data --steps 1
 done
