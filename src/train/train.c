@@ -66,7 +66,7 @@ struct rank {
 
 static bool starts_alike(struct worker *worker)
 {
-    enum verdict verdict = settings_agree(&worker->team, worker->task->settings, &worker->message);
+    enum verdict verdict = settings_agree(&worker->team, worker->task->settings, &worker->task->data, &worker->message);
     worker->failure = verdict == TEAM_LOST ? FAILED_LOST : FAILED_TOGETHER;
     worker->culprit = 0;
     return verdict == TEAM_WELL;
