@@ -15,13 +15,15 @@ libsvm("real.txt.t", ["%.6g" % s for s in score[300:]], rows[300:])
 libsvm("two.gz", ["+1" if s > 0 else "-1" for s in score], rows)
 libsvm("three.txt", [str(1 + (s > -1) + (s > 1)) for s in score], rows)
 
-def npy(name, values, shape):
-    header = "{'descr': '<f4', 'fortran_order': False, 'shape': %s, }" % (shape,)
+def npy(name, values, shape, descr="<f4", letter="f"):
+    header = "{'descr': '%s', 'fortran_order': False, 'shape': %s, }" % (descr, shape)
     header += " " * (-(10 + len(header) + 1) % 64) + "\n"
-    open(name, "wb").write(b"\x93NUMPY\x01\0" + struct.pack("<H", len(header)) + header.encode() + struct.pack("<%df" % len(values), *values))
+    open(name, "wb").write(b"\x93NUMPY\x01\0" + struct.pack("<H", len(header)) + header.encode() + struct.pack("<%d%s" % (len(values), letter), *values))
 flat = [v for row in rows for v in row]
 npy("x.npy", flat, (400, 6)); npy("y.npy", score, (400,)); npy("class.npy", [float(s > 0) for s in score], (400,))
 npy("xt.npy", flat[:60], (10, 6)); npy("yt.npy", score[:10], (10,)); npy("flat.npy", flat, (2400,)); npy("short.npy", score[:9], (9,))
+npy("int.npy", [int(s > 0) for s in score], (400,), "<i8", "q"); npy("bool.npy", [s > 0 for s in score], (400,), "|b1", "?")
+npy("digits.npy", [0] * 7 + [2**24 + 1] * 393, (400,), "<i8", "q")
 npy("narrow.npy", flat[:50], (10, 5)); npy("nan.npy", [float("nan")] + score[1:], (400,))
 
 def idx(name, dims, data):
@@ -62,6 +64,10 @@ tersegrad train --data three.txt --model linear:bias --steps 300 --codec none --
     json '[(0.01 < r["final_loss"] < 0.2, r["accuracy"]) for r in j["runs"]]'
 learn x.npy,y.npy,xt.npy,yt.npy
 learn x.npy,class.npy
+learn x.npy,int.npy
+for classes in class int bool; do
+    tersegrad train --data x.npy,$classes.npy --steps 20 --json 2>/dev/null | json '[r["weights_hash"] for r in j["runs"]]'
+done | sort -u | wc -l
 learn idx
 learn idxgz
 learn cifar --lr 0.001
@@ -71,6 +77,6 @@ cp order.txt synapse.txt # no synthetic data
 printf '\n# nothing\n' >nothing.txt
 printf '1\n2\n' >labels.txt
 for data in order.txt synapse.txt nothing.txt labels.txt cut.gz half odd wide badcifar gapcifar x.npy x.npy,short.npy flat.npy,y.npy x.npy,y.npy,xt.npy \
-    x.npy,y.npy,narrow.npy,yt.npy x.npy,nan.npy x.npy,missing.npy two.gz,y.npy x.npy,y.npy,xt.npy,yt.npy,x.npy,y.npy; do
+    x.npy,y.npy,narrow.npy,yt.npy x.npy,nan.npy x.npy,digits.npy x.npy,missing.npy two.gz,y.npy x.npy,y.npy,xt.npy,yt.npy,x.npy,y.npy; do
     try tersegrad train --data $data --steps 1
 done
