@@ -128,21 +128,31 @@ static bool write_directly(const char *path, const struct piece *pieces, size_t 
     return is_written || fail(message, "cannot write '%s': %s", path, strerror(reason));
 }
 
-static bool write_by_rename(const char *path, const struct stat *existing, const struct piece *pieces,
-                            size_t piece_count, struct message *message)
+/* Opens a file of a new name beside `path`; the caller frees the name. NULL if that cannot be. */
+static char *open_beside(const char *path, int *descriptor, struct message *message)
 {
     size_t length = strlen(path) + sizeof ".XXXXXX";
     char *temporary = malloc(length);
-    if (!temporary)
-        return fail(message, "cannot write '%s': no memory", path);
-    snprintf(temporary, length, "%s.XXXXXX", path);
-    int descriptor = mkstemp(temporary);
-    if (descriptor < 0) {
-        int reason = errno;
-        free(temporary);
-        return fail(message, "cannot write '%s': %s", path, strerror(reason));
+    if (!temporary) {
+        fail(message, "cannot write '%s': no memory", path);
+        return NULL;
     }
+    snprintf(temporary, length, "%s.XXXXXX", path);
+    *descriptor = mkstemp(temporary);
+    if (*descriptor >= 0)
+        return temporary;
+    fail(message, "cannot write '%s': %s", path, strerror(errno));
+    free(temporary);
+    return NULL;
+}
 
+static bool write_by_rename(const char *path, const struct stat *existing, const struct piece *pieces,
+                            size_t piece_count, struct message *message)
+{
+    int descriptor;
+    char *temporary = open_beside(path, &descriptor, message);
+    if (!temporary)
+        return false;
     mode_t mask = umask(0);
     umask(mask);
     mode_t mode = existing ? existing->st_mode & 0777 : 0666 & ~mask;
@@ -183,4 +193,25 @@ bool write_file(const char *path, const struct piece *pieces, size_t piece_count
     bool is_written = write_by_rename(target ? target : path, &status, pieces, piece_count, message);
     free(target);
     return is_written;
+}
+
+bool can_write_file(const char *path, struct message *message)
+{
+    struct stat status;
+    bool exists = stat(path, &status) == 0;
+    if (exists && S_ISDIR(status.st_mode))
+        return fail(message, "cannot write '%s': it is a directory", path);
+    if (exists && !S_ISREG(status.st_mode))
+        return access(path, W_OK) == 0 || fail(message, "cannot write '%s': %s", path, strerror(errno));
+    char *target = exists ? realpath(path, NULL) : NULL;
+    int descriptor;
+    char *temporary = open_beside(target ? target : path, &descriptor, message);
+    if (temporary) {
+        close(descriptor);
+        unlink(temporary);
+    }
+    const bool can = temporary != NULL;
+    free(target);
+    free(temporary);
+    return can;
 }

@@ -26,4 +26,7 @@ bool read_file(const char *path, struct file_bytes *file, struct message *messag
  * not a regular file (a device, a pipe) is written directly. */
 bool write_file(const char *path, const struct piece *pieces, size_t piece_count, struct message *message);
 
+/* Whether write_file could begin to write there. Leaves nothing behind. */
+bool can_write_file(const char *path, struct message *message);
+
 #endif

@@ -205,20 +205,30 @@ static bool asks_for_help(int argc, char **argv)
     return false;
 }
 
+enum options_outcome options_read(const struct command *command, int argc, char **argv, void *settings,
+                                  const char *operands[OPERANDS_MAX], struct message *message)
+{
+    if (asks_for_help(argc, argv))
+        return OPTIONS_HELP;
+    return read_arguments(command, argc, argv, settings, operands, message) ? OPTIONS_READ : OPTIONS_WRONG;
+}
+
 bool options_parse(const struct command *command, int argc, char **argv, void *settings,
                    const char *operands[OPERANDS_MAX], int *exit_code)
 {
-    if (asks_for_help(argc, argv)) {
+    struct message message = {""};
+    switch (options_read(command, argc, argv, settings, operands, &message)) {
+    case OPTIONS_HELP:
         print_command_help(command);
         *exit_code = EXIT_DONE;
         return false;
-    }
-    struct message message = {""};
-    if (!read_arguments(command, argc, argv, settings, operands, &message)) {
+    case OPTIONS_WRONG:
         complain(command->name, "%s", message.text);
         fprintf(stderr, "Try 'tersegrad %s --help'.\n", command->name);
         *exit_code = EXIT_USAGE;
         return false;
+    case OPTIONS_READ:
+        break;
     }
     return true;
 }

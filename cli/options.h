@@ -60,6 +60,11 @@ struct command {
 bool options_parse(const struct command *command, int argc, char **argv, void *settings,
                    const char *operands[OPERANDS_MAX], int *exit_code);
 
+/* The same for a caller that speaks itself. */
+enum options_outcome { OPTIONS_READ, OPTIONS_HELP, OPTIONS_WRONG /* why is in the message */ };
+enum options_outcome options_read(const struct command *command, int argc, char **argv, void *settings,
+                                  const char *operands[OPERANDS_MAX], struct message *message);
+
 void print_command_help(const struct command *command);
 
 /* Which of the texts is most like the one that was typed; NULL if none is near. The texts end with NULL. */

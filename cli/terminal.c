@@ -87,6 +87,16 @@ void progress_start(struct progress *progress, const char *label)
     };
 }
 
+enum { AROUND_BAR = 9 /* " " before it and "  50 %  " behind */, LONGEST_BAR = 24, SHORTEST_BAR = 8 };
+
+/* The figures say more than the bar: it gives way to them, and they are cut only where that is not enough. */
+static size_t bar_width(const char *label, const char *detail, size_t room)
+{
+    size_t needed = text_width(label) + AROUND_BAR + (detail ? text_width(detail) : 0) + 1; /* no terminal wraps before its last column */
+    size_t left = room > needed ? room - needed : 0;
+    return left > LONGEST_BAR ? LONGEST_BAR : left < SHORTEST_BAR ? SHORTEST_BAR : left;
+}
+
 void progress_update(struct progress *progress, double fraction, const char *detail)
 {
     if (!progress->terminal)
@@ -97,24 +107,22 @@ void progress_update(struct progress *progress, double fraction, const char *det
     progress->drawn_ns = now;
     progress->shown = true;
 
-    enum { BAR = 24 };
     double limited = fraction < 0 ? 0 : fraction > 1 ? 1 : fraction;
-    size_t filled = (size_t)(limited * BAR);
+    size_t room = terminal_width(stderr), bar = bar_width(progress->label, detail, room), filled = (size_t)(limited * (double)bar);
     fprintf(stderr, "\r\033[K%s ", progress->label);
     fputs(colour_on(stderr, COLOUR_BAR), stderr);
-    draw_bar(stderr, (double)filled / BAR, BAR);
+    draw_bar(stderr, (double)filled / (double)bar, bar);
     fputs(colour_off(stderr), stderr);
     fputs(colour_on(stderr, COLOUR_FAINT), stderr);
-    for (size_t i = filled; i < BAR; i++)
+    for (size_t i = filled; i < bar; i++)
         fputs("░", stderr);
     fputs(colour_off(stderr), stderr);
     fprintf(stderr, " %3.0f %%", limited * 100);
 
     /* The detail is cut to what is left of the line: a line that wraps could not be erased. */
-    size_t used = text_width(progress->label) + 1 + BAR + 8;
-    size_t room = terminal_width(stderr);
-    if (detail && used + 4 < room)
-        fprintf(stderr, "  %.*s", (int)(room - used - 3), detail);
+    size_t used = text_width(progress->label) + bar + AROUND_BAR;
+    if (detail && used + 2 < room)
+        fprintf(stderr, "  %.*s", (int)(room - used - 1), detail);
     fflush(stderr);
 }
 

@@ -2,12 +2,11 @@
 #include "train.h"
 
 #include "commands.h"
+#include "files.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 /* What no mpirun has set is rank 0 of its own. */
 static bool is_first_process(void)
@@ -27,19 +26,18 @@ static void tell_failure(void *context, const char *message)
     complain(live->command, "%s", message);
 }
 
+/* What came of the training is shown even where its page cannot be written. */
 static bool show_results(const struct train_options *options, const struct train_settings *settings,
                          const struct train_report *report, struct message *message)
 {
-    if (options->report && !train_write_report(options->report, settings, report, message))
-        return false;
-    if (options->json) {
+    const bool is_written = !options->report || train_write_report(options->report, settings, report, message);
+    if (options->json)
         train_print_json(report, train_algorithm_choices[settings->algorithm], stdout);
-        return true;
-    }
-    train_print_table(report, stdout);
-    if (options->report)
+    else
+        train_print_table(report, stdout);
+    if (options->report && is_written && !options->json)
         printf("\nreport: %s\n", options->report);
-    return true;
+    return is_written;
 }
 
 static bool close_log(struct train_live *live, struct message *message)
@@ -49,22 +47,13 @@ static bool close_log(struct train_live *live, struct message *message)
     return live->log_error == 0 || fail(message, "cannot write the log '%s': %s", live->options->log, strerror(live->log_error));
 }
 
-/* A page that cannot be written must not cost a night of training. */
-static bool can_write_beside(const char *path, struct message *message)
-{
-    const char *slash = strrchr(path, '/');
-    char folder[4096];
-    snprintf(folder, sizeof folder, "%.*s", slash ? (int)(slash - path) + 1 : 1, slash ? path : ".");
-    return access(folder, W_OK) == 0 || fail(message, "cannot write '%s': %s", path, strerror(errno));
-}
-
 /* Of rank 0, when the others are there to hear that it cannot. */
 static bool open_outputs(void *context, struct message *message)
 {
     struct train_live *live = context;
     const struct train_options *options = live->options;
-    if (options->report && !can_write_beside(options->report, message))
-        return false;
+    if (options->report && !can_write_file(options->report, message))
+        return false; /* a page that cannot be written must not cost a night of training */
     if (options->log)
         live->log = fopen(options->log, live->settings->resume ? "a" : "w");
     return !options->log || live->log || fail(message, "cannot write the log '%s': %s", options->log, strerror(errno));
@@ -79,49 +68,46 @@ static bool run_settings(const struct command *command, const struct train_optio
                                       .on_step = train_live_step,
                                       .on_end = train_live_end,
                                       .on_failure = tell_failure};
-    bool is_well = train(settings, &observer, report, speaks, message);
+    const bool is_trained = train(settings, &observer, report, speaks, message);
     if (live.is_shown)
         progress_end(&live.progress);
-    if (live.log && !close_log(&live, message))
-        is_well = false;
-    return is_well && (!*speaks || show_results(options, settings, report, message));
+    const bool is_logged = !live.log || close_log(&live, message);
+    const bool is_shown = !is_trained || !*speaks || show_results(options, settings, report, message);
+    return is_trained && is_logged && is_shown;
 }
 
-/* Wrong usage is the same on every rank of a job: the first says so, and the others are silent until it is past. Returns what stderr was. */
-static int quieten(void)
+/* Other ranks of a job may have nothing to refuse, and would wait for this one: they must hear of it. The lowest that has something to say
+ * says it. False where this process is alone, or its MPI is of no use. */
+static bool refuse_together(const struct command *command, struct train_settings *settings, struct train_report *report,
+                            const struct message *message)
 {
+    struct train_live live = {.command = command->name};
+    const struct train_observer observer = {.context = &live, .on_failure = tell_failure};
+    struct message ignored;
+    bool speaks = true;
+    *settings = (struct train_settings){.mpi = train_mpi_module(), .refusal = message->text};
+    if (!settings->mpi)
+        return false;
+    (void)train(settings, &observer, report, &speaks, &ignored);
+    train_report_free(report);
+    return !speaks;
+}
+
+static int refuse(const struct command *command, struct train_settings *settings, struct train_report *report, const struct message *message)
+{
+    const bool is_said = refuse_together(command, settings, report, message);
+    if (!is_said && is_first_process())
+        complain(command->name, "%s", message->text);
     if (is_first_process())
-        return -1;
-    int kept = dup(STDERR_FILENO), nowhere = open("/dev/null", O_WRONLY);
-    if (nowhere >= 0) {
-        dup2(nowhere, STDERR_FILENO);
-        close(nowhere);
-    }
-    return kept;
-}
-
-static void speak_again(int *kept)
-{
-    if (*kept >= 0) {
-        dup2(*kept, STDERR_FILENO);
-        close(*kept);
-    }
-    *kept = -1;
-}
-
-static int refuse(const struct command *command, const struct message *message)
-{
-    complain(command->name, "%s", message->text);
-    fprintf(stderr, "Try 'tersegrad %s --help'.\n", command->name);
+        fprintf(stderr, "Try 'tersegrad %s --help'.\n", command->name);
     return EXIT_USAGE;
 }
 
 static int run_and_tell(const struct command *command, const struct train_options *options, const struct train_settings *settings,
-                        struct train_report *report, int *kept)
+                        struct train_report *report)
 {
     struct message message = {""};
     bool speaks = true;
-    speak_again(kept);
     bool is_well = run_settings(command, options, settings, report, &speaks, &message);
     if (!is_well && speaks && is_first_process())
         complain(command->name, "%s", message.text);
@@ -144,20 +130,20 @@ static int run_train(const struct command *command, int argc, char **argv)
     struct train_settings *settings = malloc(sizeof *settings);
     struct train_report *report = malloc(sizeof *report);
     int exit_code = EXIT_FAILED;
-    int kept = quieten();
-    if (!settings || !report)
+    enum options_outcome outcome = options_read(command, argc, argv, &options, operands, &message);
+    if (!settings || !report) {
         complain(command->name, "no memory");
-    else if (!options_parse(command, argc, argv, &options, operands, &exit_code))
-        ; /* it has said why */
-    else if (!train_settings_fill(&options, settings, &message) || !train_check(settings, &message))
-        exit_code = refuse(command, &message);
-    else
-        exit_code = run_and_tell(command, &options, settings, report, &kept);
+    } else if (outcome == OPTIONS_HELP) {
+        if (is_first_process())
+            print_command_help(command);
+        exit_code = EXIT_DONE;
+    } else if (outcome == OPTIONS_WRONG || !train_settings_fill(&options, settings, &message) || !train_check(settings, &message)) {
+        exit_code = refuse(command, settings, report, &message);
+    } else {
+        exit_code = run_and_tell(command, &options, settings, report);
+    }
     free(settings);
     free(report);
-    /* The launcher kills all ranks as soon as one has failed: time for the first to say why. */
-    if (exit_code == EXIT_USAGE && !is_first_process())
-        sleep(2);
     return exit_code;
 }
 

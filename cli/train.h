@@ -26,6 +26,9 @@ extern const char *const train_schedule_choices[], *const train_algorithm_choice
 /* False with a sentence where an option makes no sense. */
 bool train_settings_fill(const struct train_options *options, struct train_settings *settings, struct message *message);
 
+/* The module of tg_transport_mpi for the launcher that started this process; NULL if none did. */
+const char *train_mpi_module(void);
+
 /* The live line, and the log: rank 0 tells, these show. */
 struct train_live {
     const struct train_settings *settings;

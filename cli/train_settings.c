@@ -1,8 +1,10 @@
 /* From the options of `tersegrad train` to settings. */
 #include "train.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 const char *const train_schedule_choices[] = {
     [SCHEDULE_CONSTANT] = "constant", [SCHEDULE_LINEAR] = "linear", [SCHEDULE_COSINE] = "cosine", [SCHEDULE_STEP] = "step", NULL};
@@ -85,21 +87,22 @@ static bool fill_dgc_schedule(const char *text, struct train_settings *settings,
 
 static bool fill_changes(const char *text, struct train_settings *settings, struct message *message)
 {
-    static const char *const form = "--density-schedule takes STEP:DENSITY,STEP:DENSITY,... with increasing steps and densities above 0 "
-                                    "and up to 1, or dgc:STEPS";
+    static const char *const form = "--density-schedule takes STEP:DENSITY,STEP:DENSITY,... with increasing steps and densities from "
+                                    "0.000000001 to 1, or dgc:STEPS";
     if (!text)
         return true;
     if (strncmp(text, "dgc:", 4) == 0)
         return fill_dgc_schedule(text + 4, settings, message);
     for (const char *at = text;;) {
         char *end;
+        errno = 0; /* too many digits */
         unsigned long long step = strtoull(at, &end, 10);
-        bool has_step = *at >= '0' && *at <= '9' && *end == ':';
+        bool has_step = *at >= '0' && *at <= '9' && *end == ':' && errno == 0;
         const char *number = has_step ? end + 1 : at;
         double density = strtod(number, &end);
         bool is_plain = end > number && strspn(number, "0123456789.eE-") >= (size_t)(end - number);
         size_t count = settings->change_count;
-        if (!has_step || !is_plain || !(density > 0 && density <= 1) || (*end && *end != ',') || count == TRAIN_MOST_CHANGES ||
+        if (!has_step || !is_plain || !(density >= 1e-9 && density <= 1) || (*end && *end != ',') || count == TRAIN_MOST_CHANGES ||
             (count > 0 && step <= settings->changes[count - 1].from_step))
             return fail(message, "%s, not '%s'", form, text);
         settings->changes[settings->change_count++] = (tg_density_change){step, density};
@@ -109,10 +112,38 @@ static bool fill_changes(const char *text, struct train_settings *settings, stru
     }
 }
 
+/* ---- files ---- */
+
+static bool is_same_file(const char *one, const char *other)
+{
+    struct stat a, b;
+    if (stat(one, &a) == 0 && stat(other, &b) == 0)
+        return S_ISREG(a.st_mode) && a.st_dev == b.st_dev && a.st_ino == b.st_ino;
+    return strcmp(one, other) == 0;
+}
+
+/* Two outputs in one file would leave one of them, and a checkpoint that a log is appended to is none any more. */
+static bool check_files(const struct train_options *options, struct message *message)
+{
+    const struct {
+        const char *name, *path;
+    } files[] = {{"--checkpoint", options->checkpoint}, {"--resume", options->resume}, {"--log", options->log}, {"--report", options->report}};
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
+        if (files[i].path && (!files[i].path[0] || strcmp(files[i].path, "-") == 0))
+            return fail(message, "%s takes the name of a file, not '%s'", files[i].name, files[i].path);
+        for (size_t j = 0; j < i; j++) {
+            const bool is_meant = i == 1; /* to go on, and to be saved again */
+            if (!is_meant && files[i].path && files[j].path && is_same_file(files[i].path, files[j].path))
+                return fail(message, "%s and %s are the same file, '%s'", files[j].name, files[i].name, files[i].path);
+        }
+    }
+    return true;
+}
+
 /* ---- the launcher ---- */
 
 /* mpirun leaves its mark in the environment, each kind its own. */
-static const char *mpi_module(void)
+const char *train_mpi_module(void)
 {
     if (getenv("OMPI_COMM_WORLD_SIZE"))
         return "openmpi";
@@ -145,11 +176,11 @@ bool train_settings_fill(const struct train_options *options, struct train_setti
         .checkpoint = options->checkpoint,
         .every = options->every,
         .resume = options->resume,
-        .mpi = mpi_module(),
+        .mpi = train_mpi_module(),
     };
     if (options->steps && options->epochs > 0)
         return fail(message, "--steps and --epochs say the same thing in two ways; give one of them");
     if (!options->steps && !(options->epochs > 0))
         settings->steps = 500;
-    return fill_runs(options, settings, message) && fill_changes(options->density_schedule, settings, message);
+    return check_files(options, message) && fill_runs(options, settings, message) && fill_changes(options->density_schedule, settings, message);
 }

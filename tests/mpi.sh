@@ -58,6 +58,7 @@ for mpi in openmpi mpich; do
     expect "$mpi: a rank that dies ends the job" ends "$mpi" die
     expect "$mpi: a rank that gives up ends the job" ends "$mpi" abort
     expect "$mpi: a rank that leaves is noticed by those that wait for it" ends "$mpi" leave 'rank 2 has left'
+    expect "$mpi: a rank that sends too much is noticed by the others" ends "$mpi" shout 'an exchange with rank 2 failed'
     expect "$mpi: a second transport after the first is an error, not a crash" launch "$mpi" 2 0 again
 done
 [ "${1:-}" = large ] || expect "a module that is not there is an error, not a crash" sh -c "$program ./nowhere.so 0 2>&1 | grep -q 'MPI cannot be used'"

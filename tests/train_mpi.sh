@@ -71,6 +71,9 @@ sharded=$("$command" train "${small[@]}" "${codecs[@]}" --workers $ranks --reduc
 "$command" train "${small[@]}" "${codecs[@]}" --workers $ranks --steps 25 --checkpoint threads.ckpt >/dev/null 2>&1
 expect "threads" test "$(wc -w <<<"$local_hashes")" -eq 4
 printf '1 1:2\n1 x:1\n' >bad.txt
+mkdir there
+printf '%s 1:1\n' 1 2 1 2 1 2 >here.txt
+head -n 5 here.txt >there/here.txt
 printf '%s 1:1 2:1\n' 3e38 1 2 3 4 5 | sed '1s/1:1/1:100/' >overflow.txt
 
 for mpi in openmpi mpich; do
@@ -101,6 +104,12 @@ for mpi in openmpi mpich; do
     complains $mpi "a full gradient that is not finite" "full gradient of QSVRG" --data overflow.txt --model linear --batch 2 --codec none \
         --algorithm qsvrg --nonfinite skip
     complains $mpi "ranks of other codecs" "rank 0 has --codec none, and rank 1 has --codec qsgd" unlike --codec qsgd --codec qsgd --codec qsgd
+    complains $mpi "a rank of wrong usage" "rank 1: unknown codec 'junk'" unlike --codec junk
+    complains $mpi "a rank without the device" "rank 1: there is no device 'gpu9'" unlike --device gpu9
+    run_with $mpi -np 1 "$command" train --data here.txt : -np 1 bash -c 'cd there && exec "$@"' - "$command" train --data here.txt >out 2>err
+    expect "$mpi: ranks whose data differ" grep -q "rank 0 has --data of 6 rows.* and rank 1 has --data of 5 rows" err
+    launch $mpi --help >out 2>err
+    expect "$mpi: help comes once" test "$(grep -c '^usage:' out)" -eq 1
     complains $mpi "ranks of other steps" "rank 0 has --steps 60, and rank 1 has --steps 70" unlike --steps 70
     for time in 1 2 3; do
         dies $mpi $time

@@ -2,11 +2,6 @@
  *
  * An encode is a dozen works with next to nothing between them, and to wake a thread takes longer than some of them: so threads look out for
  * the next work for some microseconds before they sleep, unless there are more of them than processors. */
-#if defined(__linux__)
-#define _GNU_SOURCE /* sched_getaffinity: what this process may use, not what the machine has */
-#include <sched.h>
-#endif
-
 #include "base/pool.h"
 
 #include <pthread.h>
@@ -17,6 +12,7 @@
 #include <unistd.h>
 
 #include "base/fpenv.h"
+#include "base/processors.h"
 
 /* Lives on the stack of the thread that brought it, until no helper is left. */
 typedef struct work {
@@ -204,14 +200,3 @@ void tg_pool_close(tg_pool *pool)
 }
 
 unsigned tg_pool_threads(const tg_pool *pool) { return pool ? pool->threads : 1; }
-
-unsigned tg_processors(void)
-{
-    long found = sysconf(_SC_NPROCESSORS_ONLN);
-#if defined(__linux__)
-    cpu_set_t allowed;
-    if (sched_getaffinity(0, sizeof allowed, &allowed) == 0)
-        found = CPU_COUNT(&allowed);
-#endif
-    return found < 1 ? 1 : found > (long)TG_MAX_THREADS ? TG_MAX_THREADS : (unsigned)found;
-}

@@ -17,9 +17,6 @@ void tg_pool_close(tg_pool *pool);
 /* 1 for NULL, which is the pool of one thread. */
 unsigned tg_pool_threads(const tg_pool *pool);
 
-/* Processors that this process may run on, at most TG_MAX_THREADS. */
-unsigned tg_processors(void);
-
 /* Runs part 0, 1, … parts - 1 of some work, in any order and several at once, and returns when all are done. The caller takes parts too, so
  * that work goes on even if no other thread finds time. May be called by several threads at once, and in a child after fork, where the
  * caller does everything; but not from within a part. */

@@ -304,30 +304,31 @@ static size_t count_below(const uint32_t *positions, size_t n, uint32_t limit)
     return below;
 }
 
+bool tg_index_peek(tg_index_reader *reader, const uint32_t **positions, size_t *n)
+{
+    if (!reader->broken && reader->delivered == reader->decoded && reader->decoded < reader->count)
+        reader->broken = !read_block(reader);
+    *positions = reader->block + reader->delivered % TG_RICE_BLOCK;
+    *n = reader->decoded - reader->delivered;
+    return !reader->broken;
+}
+
 bool tg_index_next(tg_index_reader *reader, uint32_t limit, size_t room, uint32_t *positions, size_t *got)
 {
     *got = 0;
-    if (reader->broken)
-        return false;
     while (*got < room) {
-        if (reader->delivered == reader->decoded) {
-            if (reader->decoded == reader->count)
-                break;
-            if (!read_block(reader)) {
-                reader->broken = true;
-                return false;
-            }
-        }
-        const uint32_t *next = reader->block + reader->delivered % TG_RICE_BLOCK;
-        const size_t waiting = reader->decoded - reader->delivered, fits = waiting < room - *got ? waiting : room - *got;
-        const size_t here = count_below(next, fits, limit);
+        const uint32_t *next;
+        size_t waiting;
+        if (!tg_index_peek(reader, &next, &waiting))
+            return false;
+        const size_t fits = waiting < room - *got ? waiting : room - *got, here = count_below(next, fits, limit);
         memcpy(positions + *got, next, here * sizeof *next);
         reader->delivered += here;
         *got += here;
-        if (here < fits)
+        if (here < fits || waiting == 0)
             break;
     }
-    return true;
+    return !reader->broken;
 }
 
 bool tg_index_done(const tg_index_reader *reader)

@@ -42,6 +42,10 @@ typedef struct tg_index_reader {
 bool tg_index_open(tg_index_reader *reader, unsigned mode, const uint8_t *in, size_t size, size_t m, uint32_t length,
                    const tg_gaps_engine *engine);
 
+/* Positions that wait to be delivered, of which there are none when all have been: whoever takes some adds their number to reader->delivered.
+ * False when the stream breaks a rule. */
+bool tg_index_peek(tg_index_reader *reader, const uint32_t **positions, size_t *n);
+
 /* Delivers the next positions that are below `limit`, at most `room` of them, and their number in *got. Positions at or
  * above the limit stay for a later call. False when the stream breaks a rule: then the positions are of no use. */
 bool tg_index_next(tg_index_reader *reader, uint32_t limit, size_t room, uint32_t *positions, size_t *got);

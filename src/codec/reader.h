@@ -42,8 +42,18 @@ typedef struct tg_plain_reader {
     const uint8_t *next;
 } tg_plain_reader;
 
+/* Where sparse readers have written to a block of up to TG_BLOCK elements that is used over and over: to clear these elements costs less than
+ * to clear all. Beyond TG_MOST_TRACES it does not, and they are only counted. */
+#define TG_MOST_TRACES (TG_BLOCK / 8)
+typedef struct tg_traces {
+    float *block; /* in the first-level cache; zeros but for the traces */
+    size_t count;
+    uint32_t positions[TG_MOST_TRACES + TG_RICE_BLOCK];
+} tg_traces;
+
 typedef struct tg_sparse_reader {
     tg_positions_reader positions;
+    tg_traces *traces; /* if not NULL, of what is written */
     tg_values values;
     tg_plain_reader plain;
     float ahead[TG_GROUP]; /* levels are decoded a group at a time and handed out from here */
@@ -94,6 +104,9 @@ bool tg_blocks_fit(uint32_t bucket, uint32_t *within_block);
 bool tg_plain_open(tg_plain_reader *reader, tg_dtype dtype, uint64_t count, const uint8_t *bytes, size_t size);
 /* The next n <= TG_BLOCK; false if one is not finite. */
 bool tg_plain_read(tg_plain_reader *reader, const tg_kernels *kernels, size_t n, float *values);
+
+/* Zeros again in the block. */
+void tg_traces_clear(tg_traces *traces);
 
 /* Hands a block of values on, as the mode says. */
 void tg_deliver(const tg_kernels *kernels, const float *values, size_t n, tg_read_mode mode, float weight, float *out);

@@ -60,6 +60,38 @@ static void scatter(const uint32_t *positions, const float *values, size_t n, tg
             out[positions[j]] = out[positions[j]] + weight * values[j];
 }
 
+/* Asks the memory for elements that are soon to be written. */
+static void ask_for(const uint32_t *positions, size_t n, const float *out)
+{
+    for (size_t j = 0; j < n; j++)
+        __builtin_prefetch(&out[positions[j]], 0, 2);
+}
+
+/* Room for the next traces of a call, up to TG_RICE_BLOCK. */
+static uint32_t *next_traces(tg_traces *traces)
+{
+    return traces->positions + (traces->count < TG_MOST_TRACES ? traces->count : TG_MOST_TRACES);
+}
+
+static void leave_traces(tg_traces *traces, const uint32_t *positions, size_t n, const float *out)
+{
+    const uint32_t origin = (uint32_t)(out - traces->block);
+    uint32_t *next = next_traces(traces);
+    for (size_t j = 0; j < n; j++)
+        next[j] = origin + positions[j];
+    traces->count += n;
+}
+
+void tg_traces_clear(tg_traces *traces)
+{
+    if (traces->count > TG_MOST_TRACES)
+        memset(traces->block, 0, TG_BLOCK * sizeof *traces->block);
+    else
+        for (size_t j = 0; j < traces->count; j++)
+            traces->block[traces->positions[j]] = 0;
+    traces->count = 0;
+}
+
 /* The elements up to `limit` of the open segment, `base` being the next, in pieces: while one piece is added, the memory of the next
  * is on its way. */
 static bool read_within(tg_reader *reader, uint32_t base, uint32_t limit, tg_read_mode mode, float weight, float *out)
@@ -73,10 +105,12 @@ static bool read_within(tg_reader *reader, uint32_t base, uint32_t limit, tg_rea
         uint32_t *here = positions[turn];
         if (!tg_index_next(&r->positions.indices, limit, PIECE, here, &got))
             return false;
-        for (size_t j = 0; mode != TG_READ_CHECK && j < got; j++) {
+        for (size_t j = 0; mode != TG_READ_CHECK && j < got; j++)
             here[j] -= base;
-            __builtin_prefetch(&out[here[j]], 0, 2);
-        }
+        if (mode != TG_READ_CHECK && r->traces)
+            leave_traces(r->traces, here, got, out);
+        else if (mode != TG_READ_CHECK)
+            ask_for(here, got, out);
         if (!next_values(reader, got, values[turn]))
             return false;
         if (mode != TG_READ_CHECK)
@@ -87,13 +121,57 @@ static bool read_within(tg_reader *reader, uint32_t base, uint32_t limit, tg_rea
     return true;
 }
 
+/* Those of n waiting positions that are below `limit`; returns how many. Their values go straight from the wire to the block, and nothing there is
+ * far from anything: one loop does all. */
+static inline size_t add_waiting(tg_traces *traces, const uint32_t *waiting, size_t n, uint32_t base, uint32_t limit, const uint8_t *wire,
+                                 bool set, float weight, float *out, bool *nonfinite)
+{
+    uint32_t *trace = next_traces(traces), largest = 0;
+    const uint32_t origin = (uint32_t)(out - traces->block);
+    size_t j = 0;
+    for (; j < n && waiting[j] < limit; j++) {
+        const uint32_t position = waiting[j] - base, bits = tg_load32(wire + 4 * j), magnitude = bits & TG_MAGNITUDE_MASK;
+        const float value = weight * tg_bits_float(bits);
+        out[position] = set ? value : out[position] + value;
+        trace[j] = origin + position;
+        largest = magnitude > largest ? magnitude : largest;
+    }
+    traces->count += j;
+    *nonfinite = largest >= TG_INFINITY_BITS;
+    return j;
+}
+
+/* As read_within, of plain float32 values to a block with traces. */
+static bool read_to_block(tg_reader *reader, uint32_t base, uint32_t limit, tg_read_mode mode, float weight, float *out)
+{
+    tg_sparse_reader *r = &reader->sparse;
+    tg_index_reader *indices = &r->positions.indices;
+    for (;;) {
+        const uint32_t *waiting;
+        size_t n, done;
+        bool nonfinite;
+        if (!tg_index_peek(indices, &waiting, &n))
+            return false;
+        if (mode == TG_READ_SET)
+            done = add_waiting(r->traces, waiting, n, base, limit, r->plain.next, true, weight, out, &nonfinite);
+        else
+            done = add_waiting(r->traces, waiting, n, base, limit, r->plain.next, false, weight, out, &nonfinite);
+        indices->delivered += done;
+        r->plain.next += done * sizeof(float);
+        if (nonfinite || done < n || n == 0)
+            return !nonfinite;
+    }
+}
+
 bool tg_sparse_read(tg_reader *reader, size_t n, tg_read_mode mode, float weight, float *out)
 {
     tg_positions_reader *positions = &reader->sparse.positions;
+    const bool to_block = reader->sparse.traces && mode != TG_READ_CHECK && reader->sparse.values == TG_VALUES_FP32;
     while (n > 0) {
         size_t here;
         uint32_t base, limit;
-        if (!tg_positions_within(positions, n, &here, &base, &limit) || !read_within(reader, base, limit, mode, weight, out))
+        if (!tg_positions_within(positions, n, &here, &base, &limit) ||
+            !(to_block ? read_to_block : read_within)(reader, base, limit, mode, weight, out))
             return false;
         positions->position += here;
         n -= here;

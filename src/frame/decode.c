@@ -48,6 +48,7 @@ typedef struct batch {
     bool fresh;          /* the first one sets the output */
     float scale;         /* of the sum, at the end */
     const tg_tensor *out;
+    bool past_caches;    /* sparse frames make the output block by block, and no block is seen again */
     uint64_t step;
     tg_ranges ranges;
     atomic_bool broken;
@@ -59,18 +60,18 @@ static void scale_in_place(const tg_kernels *k, float scale, size_t n, float *va
         k->set_scaled(values + first, scale, tg_block_size(n, first), values + first);
 }
 
-/* Adds the next n elements, the first of which is `first`, of all frames. */
-static bool add_step(const batch *b, tg_reader *readers, size_t frame_count, uint64_t first, size_t n)
+/* Adds the next n elements, the first of which is `first`, of all frames; in `block`, unless that can be done where they belong. */
+static bool add_step(const batch *b, tg_reader *readers, size_t frame_count, uint64_t first, size_t n, float *block)
 {
     const tg_kernels *k = b->kernels;
     const tg_dtype dtype = b->out->dtype;
     char *elements = (char *)b->out->data + first * tg_dtype_size(dtype);
-    float narrow_sum[TG_BLOCK], *sum = narrow_sum;
-    if (dtype == TG_FLOAT32)
+    float *sum = block;
+    if (dtype == TG_FLOAT32 && !b->past_caches)
         sum = (float *)b->out->data + first;
     else if (!b->fresh)
         k->widen(dtype, elements, n, sum);
-    if (b->fresh && (frame_count == 0 || readers[0].row->sparse))
+    if (b->fresh && !b->past_caches && (frame_count == 0 || readers[0].row->sparse))
         memset(sum, 0, n * sizeof *sum);
     const bool fused = add_packed(k, readers, frame_count, n, b->fresh, b->weight, sum);
     for (size_t i = 0; !fused && i < frame_count; i++)
@@ -80,6 +81,8 @@ static bool add_step(const batch *b, tg_reader *readers, size_t frame_count, uin
         scale_in_place(k, b->scale, n, sum);
     if (dtype != TG_FLOAT32)
         (void)k->narrow(dtype, sum, n, elements);
+    else if (b->past_caches)
+        k->set_aside(sum, n * sizeof *sum, elements);
     return true;
 }
 
@@ -87,15 +90,23 @@ static void add_range(void *of, size_t part)
 {
     batch *b = of;
     tg_reader readers[TG_MAX_NARROW_FRAMES];
+    float block[TG_BLOCK];
+    tg_traces traces = {.block = block, .count = TG_BLOCK};
     const size_t frame_count = b->frame_count;
     const uint64_t start = tg_range_first(&b->ranges, part), end = tg_range_end(&b->ranges, part);
     for (size_t i = 0; i < frame_count; i++) {
         readers[i] = b->opened[i];
+        readers[i].sparse.traces = b->past_caches ? &traces : NULL;
         tg_reader_seek(&readers[i], start);
     }
-    for (uint64_t first = start; first < end && !atomic_load_explicit(&b->broken, memory_order_relaxed); first += b->step)
-        if (!add_step(b, readers, frame_count, first, tg_reader_step(end, first, b->step)))
+    for (uint64_t first = start; first < end && !atomic_load_explicit(&b->broken, memory_order_relaxed); first += b->step) {
+        if (b->past_caches)
+            tg_traces_clear(&traces);
+        if (!add_step(b, readers, frame_count, first, tg_reader_step(end, first, b->step), block))
             atomic_store(&b->broken, true);
+    }
+    if (b->past_caches)
+        b->kernels->aside_is_set();
 }
 
 static tg_status add_batch(const tg_device *device, const tg_frame *frames, size_t frame_count, float weight, bool fresh, float scale,
@@ -105,6 +116,7 @@ static tg_status add_batch(const tg_device *device, const tg_frame *frames, size
     tg_frame_info infos[TG_MAX_NARROW_FRAMES];
     batch b = {device->kernels, readers, frame_count, weight, fresh, scale, out, .step = TG_BLOCK};
     uint64_t grain = TG_BLOCK;
+    bool all_sparse = true;
     for (size_t i = 0; i < frame_count; i++) {
         if (tg_frame_read(frames[i], &infos[i], error) != TG_OK ||
             !tg_frame_open(&readers[i], device->kernels, frames[i], &infos[i]))
@@ -115,9 +127,15 @@ static tg_status add_batch(const tg_device *device, const tg_frame *frames, size
             grain = 0;
         else
             grain = readers[i].grain > grain ? readers[i].grain : grain;
+        all_sparse = all_sparse && readers[i].row->sparse;
     }
     if (frame_count == 1 && readers[0].row->sparse && !fresh && scale == 1 && out->dtype == TG_FLOAT32)
         b.step = TG_LONG_SPARSE_STEP;
+    /* Stores past the caches need not read the lines that they overwrite; but what fits a cache is better left there. */
+    if (fresh && all_sparse && out->dtype == TG_FLOAT32 && out->count >= device->cache / sizeof(float)) {
+        b.past_caches = true;
+        b.step = TG_BLOCK;
+    }
     b.ranges = tg_reader_ranges(device->pool, out->count, grain);
     tg_parallel(device->pool, b.ranges.parts, add_range, &b);
     if (b.broken)

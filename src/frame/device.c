@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/processors.h"
 #include "base/status.h"
 
 static const char option[] = ":threads=";
@@ -46,7 +47,7 @@ static unsigned threads_of(const char *text)
         threads = 10 * threads + (unsigned)(*at - '0');
     }
     if (threads == 0 && *digits)
-        return tg_processors();
+        return tg_processors() < TG_MAX_THREADS ? tg_processors() : TG_MAX_THREADS;
     return threads <= TG_MAX_THREADS ? threads : 0;
 }
 
@@ -68,7 +69,7 @@ tg_status tg_device_open(const char *name, void *stream, tg_device **device, tg_
     tg_device *made = malloc(sizeof *made);
     if (!made)
         return tg_fail(error, TG_OUT_OF_MEMORY, "no memory for a device handle");
-    *made = (tg_device){.kernels = kernels};
+    *made = (tg_device){.kernels = kernels, .cache = tg_largest_cache()};
     if (threads == 1) {
         (void)snprintf(made->name, sizeof made->name, "%s", kernels->name);
     } else {

@@ -8,6 +8,7 @@
 struct tg_device {
     const tg_kernels *kernels;
     tg_pool *pool; /* NULL for one thread */
+    size_t cache;  /* bytes: what is larger does not stay in it */
     char name[48]; /* as tg_device_open takes it */
 };
 

@@ -14,8 +14,8 @@
 #include <unistd.h>
 
 #define MAGIC "tgtrain"
-/* Version 1, in this machine's byte order: another kind of machine reads another number. */
-static const uint64_t version = UINT64_C(0x0102030400000001);
+/* Version 2, in this machine's byte order: another kind of machine reads another number. */
+static const uint64_t version = UINT64_C(0x0102030400000002);
 
 /* ---- what it was made with ---- */
 
@@ -47,7 +47,7 @@ static void compose(const struct worker *worker, struct blob *blob)
         blob->out_of_memory = true;
         return;
     }
-    size_t count = settings_list(from, settings);
+    size_t count = settings_list(from, &worker->task->data, settings);
     blob_put(blob, MAGIC, sizeof MAGIC);
     blob_put_number(blob, version);
     blob_put_number(blob, from->run_count);
@@ -185,7 +185,7 @@ static bool expect_settings(struct worker *worker, struct blob_reader *reader)
     struct setting *settings = malloc(SETTINGS_MOST * sizeof *settings);
     if (!settings)
         return fail(&worker->message, "no memory");
-    size_t count = settings_list(worker->task->settings, settings);
+    size_t count = settings_list(worker->task->settings, &worker->task->data, settings);
     bool is_same = true;
     for (size_t i = 0; i < count && is_same; i++)
         is_same = !settings[i].is_lasting || expect_text(worker, reader, settings[i].name, settings[i].value);

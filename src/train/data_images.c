@@ -175,11 +175,15 @@ bool cifar_open(const char *directory, struct dataset *data, struct message *mes
     uint64_t train_rows = 0, test_rows = 0;
     char path[PATH_ROOM], name[32];
     bool is_read = true;
+    int missing = 0;
     for (int i = 1; i <= 5 && is_read; i++) {
         snprintf(name, sizeof name, "data_batch_%d.bin", i);
-        if (!find_in(directory, name, path))
-            break; /* some batches are data too */
-        is_read = load_batch(path, images, message);
+        if (!find_in(directory, name, path)) {
+            missing = missing ? missing : i; /* the first few batches are data too, but a gap is a mistake */
+            continue;
+        }
+        is_read = missing ? fail(message, "'%s' has %s and lacks data_batch_%d.bin", directory, name, missing)
+                          : load_batch(path, images, message);
         train_rows += is_read ? images->parts[images->part_count - 1].rows : 0;
     }
     if (is_read && find_in(directory, "test_batch.bin", path)) {

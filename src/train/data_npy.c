@@ -52,6 +52,19 @@ static bool is_finite(const float *values, uint64_t count, uint64_t *where)
     return true;
 }
 
+/* Integers take the place of the file's bytes as float32. */
+static bool load_integers(const char *path, const struct npy *npy, float **values, struct message *message)
+{
+    uint64_t where;
+    float *numbers = malloc((size_t)npy->count * sizeof *numbers + 1);
+    const bool fits = numbers && npy_integers((const uint8_t *)*values, npy, numbers, &where);
+    free(*values);
+    *values = numbers;
+    if (!numbers)
+        return fail(message, "cannot read '%s': no memory for its numbers", path);
+    return fits || fail(message, "cannot read '%s': element %" PRIu64 " has more digits than float32, which training uses", path, where);
+}
+
 static bool load(const char *path, float **values, struct npy *npy, struct message *message)
 {
     struct content content;
@@ -59,8 +72,10 @@ static bool load(const char *path, float **values, struct npy *npy, struct messa
     if (!read_content(path, &content, message))
         return false;
     *values = (float *)(void *)content.bytes;
-    if (!npy_parse(content.bytes, content.size, npy, &reason))
+    if (!npy_parse_any(content.bytes, content.size, npy, &reason))
         return fail(message, "cannot read '%s': %s", path, reason.text);
+    if (npy->type == NPY_INTEGER)
+        return load_integers(path, npy, values, message);
     if (npy->type == NPY_F2 && (size_t)npy->count * 4 > content.size) {
         uint8_t *larger = realloc(content.bytes, (size_t)npy->count * 4);
         if (!larger)

@@ -86,6 +86,24 @@ bool run_add_point(struct run *run)
     return true;
 }
 
+/* The selection that the codec, a sparsifier, makes of a tensor in this step, by warm-up, minimum size and schedule; false if it makes none. */
+static bool selection_now(const struct run *run, const tg_codec_info *info, uint64_t count, tg_spec *spec)
+{
+    const struct train_settings *settings = run->worker->task->settings;
+    const char *typed = run->codec->codec_text;
+    if (!info->sparse || run->step < settings->warmup || count < settings->min_size)
+        return false;
+    *spec = run->codec->codec;
+    const bool has_k = strstr(typed, ":k=") || strstr(typed, ",k="); /* the schedule is for those that have a density */
+    for (size_t i = 0; i < settings->change_count && settings->changes[i].from_step <= run->step && !has_k; i++) {
+        char text[TG_SPEC_TEXT];
+        snprintf(text, sizeof text, "%s:density=%.9f", info->name, settings->changes[i].density);
+        if (tg_spec_parse(text, spec, NULL) != TG_OK)
+            return false;
+    }
+    return true;
+}
+
 /* The smallest magnitude that the codec takes of the largest tensor: encoded apart from the run, without feedback. */
 static double selector_threshold(struct run *run)
 {
@@ -98,8 +116,9 @@ static double selector_threshold(struct run *run)
     tg_codec_info info = {0};
     for (size_t i = 0; tg_codec_list(i, &info) == TG_OK && info.id != run->codec->codec.codec; i++)
         ;
+    tg_spec spec;
     tg_codec *codec;
-    if (!info.sparse || tg_codec_create(worker->device, &run->codec->codec, largest->count, &codec, NULL) != TG_OK)
+    if (!selection_now(run, &info, largest->count, &spec) || tg_codec_create(worker->device, &spec, largest->count, &codec, NULL) != TG_OK)
         return NAN;
     size_t bound = tg_frame_bound(codec, largest->count);
     void *frame = malloc(bound);

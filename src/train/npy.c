@@ -18,6 +18,7 @@ bool npy_has_magic(const uint8_t *bytes, size_t size)
 
 struct cursor {
     const char *at, *end;
+    bool integers; /* are welcome */
 };
 
 static void skip_space(struct cursor *c)
@@ -126,10 +127,23 @@ static bool is_big_endian_machine(void)
     return first == 0;
 }
 
+/* f2, f4, f8; b1; i and u with 1, 2, 4 or 8. */
+static bool find_type(const char *kind, bool integers, struct npy *npy)
+{
+    if (strlen(kind) != 2 || !strchr("1248", kind[1]))
+        return false;
+    npy->size = (unsigned)(kind[1] - '0');
+    npy->is_signed = *kind == 'i';
+    npy->type = *kind == 'f' ? (enum npy_type)npy->size : NPY_INTEGER;
+    if (*kind == 'f')
+        return npy->size > 1;
+    return integers && (*kind == 'i' || *kind == 'u' || (*kind == 'b' && npy->size == 1));
+}
+
 static bool take_dtype(struct cursor *c, struct npy *npy, struct message *message)
 {
     if (take(c, '['))
-        return fail(message, "it holds records; only float16, float32 and float64 can be read");
+        return fail(message, "it holds records; only arrays of numbers can be read");
     char text[32];
     if (!take_text(c, text, sizeof text))
         return fail(message, "its header has a dtype that cannot be read");
@@ -137,18 +151,11 @@ static bool take_dtype(struct cursor *c, struct npy *npy, struct message *messag
     npy->big_endian = is_big_endian_machine();
     if (*kind == '<' || *kind == '>')
         npy->big_endian = *kind++ == '>';
-    else if (*kind == '=')
+    else if (*kind == '=' || (*kind == '|' && kind[1] && kind[2] == '1')) /* one byte has no order */
         kind++;
-    if (strcmp(kind, "f2") == 0)
-        npy->type = NPY_F2;
-    else if (strcmp(kind, "f4") == 0)
-        npy->type = NPY_F4;
-    else if (strcmp(kind, "f8") == 0)
-        npy->type = NPY_F8;
-    else
-        return fail(message, "it holds dtype '%s'; only f2, f4 and f8 (float16, float32, float64) can be read: convert "
-                             "with array.astype('float32')", text);
-    return true;
+    return find_type(kind, c->integers, npy) ||
+           fail(message, "it holds dtype '%s'; only f2, f4 and f8 (float16, float32, float64)%s can be read: convert "
+                         "with array.astype('float32')", text, c->integers ? ", integers and booleans" : "");
 }
 
 static bool take_entry(struct cursor *c, struct npy *npy, bool *fortran, unsigned *seen, struct message *message)
@@ -203,7 +210,7 @@ static bool parse_dictionary(struct cursor *c, struct npy *npy, struct message *
 
 /* ---- the file ---- */
 
-bool npy_parse(const uint8_t *bytes, size_t size, struct npy *npy, struct message *message)
+static bool parse(const uint8_t *bytes, size_t size, bool integers, struct npy *npy, struct message *message)
 {
     if (!npy_has_magic(bytes, size))
         return fail(message, "it is not a .npy file: it does not begin with \\x93NUMPY");
@@ -224,19 +231,29 @@ bool npy_parse(const uint8_t *bytes, size_t size, struct npy *npy, struct messag
     if (length > size - start)
         return fail(message, "it ends within its header");
 
-    struct npy found = {.type = NPY_F4, .data_offset = start + length};
-    struct cursor cursor = {(const char *)bytes + start, (const char *)bytes + start + length};
+    struct npy found = {.type = NPY_F4, .size = 4, .data_offset = start + length};
+    struct cursor cursor = {(const char *)bytes + start, (const char *)bytes + start + length, integers};
     if (!parse_dictionary(&cursor, &found, message))
         return false;
     size_t data_size = size - found.data_offset;
-    if (found.count > data_size / found.type)
-        return fail(message, "it is cut short: its header announces %" PRIu64 " elements of %d bytes, but %zu bytes "
-                             "follow", found.count, (int)found.type, data_size);
-    if (found.count * found.type != data_size)
+    if (found.count > data_size / found.size)
+        return fail(message, "it is cut short: its header announces %" PRIu64 " elements of %u bytes, but %zu bytes "
+                             "follow", found.count, found.size, data_size);
+    if (found.count * found.size != data_size)
         return fail(message, "it goes on for %zu bytes after its %" PRIu64 " elements; a file must hold one array",
-                    data_size - (size_t)found.count * found.type, found.count);
+                    data_size - (size_t)found.count * found.size, found.count);
     *npy = found;
     return true;
+}
+
+bool npy_parse(const uint8_t *bytes, size_t size, struct npy *npy, struct message *message)
+{
+    return parse(bytes, size, false, npy, message);
+}
+
+bool npy_parse_any(const uint8_t *bytes, size_t size, struct npy *npy, struct message *message)
+{
+    return parse(bytes, size, true, npy, message);
 }
 
 size_t npy_write_header(enum npy_type type, uint64_t count, char header[NPY_HEADER_MAX])

@@ -1,5 +1,5 @@
 /* NumPy's .npy files, as https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html describes them:
- * versions 1 to 3, C order, both byte orders, float16, float32 and float64. */
+ * versions 1 to 3, C order, both byte orders, float16, float32 and float64, and where they are wanted integers. */
 #ifndef TRAIN_NPY_H
 #define TRAIN_NPY_H
 
@@ -9,10 +9,12 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum npy_type { NPY_F2 = 2, NPY_F4 = 4, NPY_F8 = 8 }; /* each is the size of one element */
+enum npy_type { NPY_INTEGER, NPY_F2 = 2, NPY_F4 = 4, NPY_F8 = 8 }; /* floats are their size */
 
 struct npy {
     enum npy_type type;
+    unsigned size;       /* of an element */
+    bool is_signed;      /* integers */
     bool big_endian;
     unsigned dimensions;
     uint64_t first;      /* the first length of the shape; 1 where it has none */
@@ -25,11 +27,16 @@ bool npy_has_magic(const uint8_t *bytes, size_t size);
 
 /* Reads the header and checks that the data agree with it. Safe on any bytes. */
 bool npy_parse(const uint8_t *bytes, size_t size, struct npy *npy, struct message *message);
+/* The same, for floats, integers and booleans. */
+bool npy_parse_any(const uint8_t *bytes, size_t size, struct npy *npy, struct message *message);
 
 /* Moves the elements to the front of `bytes` (which must be aligned as malloc does), in this machine's byte order.
  * float64 is narrowed to float32 (overflow gives an infinity); with `widen`, float16 becomes float32, and `bytes` must
  * have room for 4 * count. Returns the type that results. */
 enum npy_type npy_unpack(uint8_t *bytes, const struct npy *npy, bool widen);
+
+/* Integers of a parsed file as float32. False where one is none exactly: *where is the first such. */
+bool npy_integers(const uint8_t *bytes, const struct npy *npy, float *values, uint64_t *where);
 
 /* The way back: this machine's byte order to little-endian, in place. */
 void npy_pack(void *values, uint64_t count, enum npy_type type);

@@ -85,6 +85,30 @@ enum npy_type npy_unpack(uint8_t *bytes, const struct npy *npy, bool widen)
     return npy->type;
 }
 
+/* Whether float32 has the number: whether its digits fit. */
+static bool has_float(uint64_t magnitude)
+{
+    while (magnitude > UINT32_C(1) << 24 && magnitude % 2 == 0)
+        magnitude /= 2;
+    return magnitude <= UINT32_C(1) << 24;
+}
+
+bool npy_integers(const uint8_t *bytes, const struct npy *npy, float *values, uint64_t *where)
+{
+    const uint8_t *data = bytes + npy->data_offset;
+    const unsigned bits_above = 64 - 8 * npy->size;
+    for (uint64_t i = 0; i < npy->count; i++) {
+        const uint64_t bits = load(data + i * npy->size, npy->size, npy->big_endian);
+        const bool is_negative = npy->is_signed && bits << bits_above >> 63;
+        const uint64_t magnitude = is_negative ? -(bits | ~(UINT64_MAX >> bits_above)) : bits;
+        *where = i;
+        if (!has_float(magnitude))
+            return false;
+        values[i] = is_negative ? -(float)magnitude : (float)magnitude;
+    }
+    return true;
+}
+
 void npy_pack(void *values, uint64_t count, enum npy_type type)
 {
     if (!is_big_endian_machine())

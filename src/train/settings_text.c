@@ -29,10 +29,19 @@ static void add_real(struct setting *list, size_t *count, const char *name, doub
     add_text(list, count, name, false, text);
 }
 
-size_t settings_list(const struct train_settings *s, struct setting list[SETTINGS_MOST])
+static void add_shape(struct setting *list, size_t *count, const struct dataset *data)
+{
+    char text[128];
+    snprintf(text, sizeof text, "%" PRIu64 " rows, %" PRIu64 " for testing, %" PRIu32 " features and %" PRIu32 " classes", data->train_rows,
+             data->test_rows, data->features, data->classes);
+    add_text(list, count, "--data of", true, text);
+}
+
+size_t settings_list(const struct train_settings *s, const struct dataset *data, struct setting list[SETTINGS_MOST])
 {
     size_t count = 0;
     add_text(list, &count, "--data", true, s->data);
+    add_shape(list, &count, data);
     add_text(list, &count, "--model", true, s->model);
     add_number(list, &count, "--batch", true, s->batch);
     add_number(list, &count, "--seed", true, s->seed);
@@ -83,11 +92,12 @@ static bool is_same(const tg_state *first, const tg_state *other, uint32_t rank,
     return fail(message, "the ranks were not started alike: rank 0 and rank %" PRIu32 " have another number of --codec or --density-schedule", rank);
 }
 
-enum verdict settings_agree(const struct team *team, const struct train_settings *settings, struct message *message)
+enum verdict settings_agree(const struct team *team, const struct train_settings *settings, const struct dataset *data,
+                            struct message *message)
 {
     struct setting *list = malloc(SETTINGS_MOST * sizeof *list);
     struct blob blob = {0};
-    size_t count = list ? settings_list(settings, list) : 0;
+    size_t count = list ? settings_list(settings, data, list) : 0;
     for (size_t i = 0; i < count; i++) {
         blob_put_block(&blob, list[i].name, strlen(list[i].name));
         blob_put_block(&blob, list[i].value, strlen(list[i].value));

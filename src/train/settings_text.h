@@ -12,9 +12,11 @@ struct setting {
 };
 
 #define SETTINGS_MOST (20 + 2 * TRAIN_MOST_RUNS + TRAIN_MOST_CHANGES)
-size_t settings_list(const struct train_settings *settings, struct setting list[SETTINGS_MOST]);
+/* With the shape of the data: a name may stand for other ones on another host, or some days later. */
+size_t settings_list(const struct train_settings *settings, const struct dataset *data, struct setting list[SETTINGS_MOST]);
 
 /* Whether all ranks were started alike; if not, every rank gets the same message, which names the option. */
-enum verdict settings_agree(const struct team *team, const struct train_settings *settings, struct message *message);
+enum verdict settings_agree(const struct team *team, const struct train_settings *settings, const struct dataset *data,
+                            struct message *message);
 
 #endif

@@ -66,7 +66,7 @@ struct rank {
 
 static bool starts_alike(struct worker *worker)
 {
-    enum verdict verdict = settings_agree(&worker->team, worker->task->settings, &worker->message);
+    enum verdict verdict = settings_agree(&worker->team, worker->task->settings, &worker->task->data, &worker->message);
     worker->failure = verdict == TEAM_LOST ? FAILED_LOST : FAILED_TOGETHER;
     worker->culprit = 0;
     return verdict == TEAM_WELL;
@@ -207,7 +207,9 @@ static bool train_mpi(const struct train_settings *settings, const struct train_
     }
     set_up_rank(rank, &task, transport, observer, report);
     const uint32_t world = rank->worker.team.world;
-    if (world > TRAIN_MOST_WORKERS)
+    if (settings->refusal)
+        fail(&rank->worker.message, "%s", settings->refusal);
+    else if (world > TRAIN_MOST_WORKERS)
         fail(&rank->worker.message, "%" PRIu32 " ranks are more than %d", world, TRAIN_MOST_WORKERS);
     else
         rank->is_prepared = can_start(rank->worker.observer, &rank->worker.message) &&

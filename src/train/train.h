@@ -48,6 +48,7 @@ struct train_settings {
     uint64_t every;           /* steps between checkpoints; one is written at the end of each run as well */
     const char *resume;       /* NULL: from the start */
     const char *mpi;          /* the module of tg_transport_mpi; NULL: threads */
+    const char *refusal;      /* with mpi: why this rank cannot begin, for all ranks to hear; NULL: it can */
 };
 
 /* Where a step's time goes, on rank 0, in seconds. */

@@ -29,6 +29,24 @@ try python3 on_terminal.py tersegrad bench -n 1000 --codec none --seconds 0
 try python3 on_terminal.py tersegrad bench -n 1000 --codec none --seconds 1.2
 NO_COLOR=1 python3 on_terminal.py tersegrad codecs
 TERM=dumb python3 on_terminal.py tersegrad bench -n 1000 --codec none --seconds 1.2
+cat >line_of_80.py <<'END'
+"""Whether the line of a run in training fits 80 columns and still ends with the ratio."""
+import fcntl, os, pty, re, struct, sys, termios
+
+pid, master = pty.fork()
+if pid == 0:
+    fcntl.ioctl(1, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
+    os.execvp(sys.argv[1], sys.argv[1:])
+output, lines = b"", []
+while not lines:
+    output += os.read(master, 65536)
+    text = re.sub(r"\x1b\[[0-9;]*m", "", output.decode(errors="replace"))
+    lines = [line for line in text.split("\r\x1b[K")[:-1] if "░" in line]
+os.kill(pid, 15)
+os.waitpid(pid, 0)
+print("fits" if len(lines[0]) < 80 else "wraps", "whole" if re.search(r"[0-9]x$", lines[0]) else "cut: " + lines[0])
+END
+try python3 line_of_80.py tersegrad train --steps 100000000 --codec gaussiank:density=0.01
 sample in.npy 1000
 {
     tersegrad codecs

@@ -57,3 +57,14 @@ echo "# for people"
 tersegrad train --data synthetic:features=30,rows=1000,test=100 --steps 20 --codec none --codec qsgd --device cpu/scalar 2>err.txt |
     sed 's/, openblas$/, BLAS/; s/, plain$/, BLAS/; s/[0-9][0-9.]*e-[0-9]*/N/g; s/[0-9]*\.[0-9][0-9]*/N/g; s/N [kM]*B/N B/g; s/[0-9][0-9]* kB/N B/g; s/  */ /g'
 sed 's/[0-9]*\.[0-9][0-9]*/N/g; s/N [kM]*B/N B/; s/[0-9]* kB/N B/' err.txt
+echo "# what the page says of a sparsifier's choice is what it took in that step"
+# marks OPTION...: where the page has its thresholds
+marks() {
+    tersegrad train --data synthetic:rows=500,features=20 --model mlp:40 --steps 100 --report marks.html "$@" >/dev/null 2>&1
+    grep -o 'class="mark [a-z]*' marks.html | tr '\n' ' '
+    grep -o 'class="mark[^/]*' marks.html | cksum
+}
+plain=$(marks --codec topk:density=0.01)
+[ "$(marks --codec topk:density=0.5 --density-schedule 0:0.01)" = "$plain" ] && echo "by schedule: the same"
+[ "$(marks --codec topk:k=9 --density-schedule 0:0.5)" = "$(marks --codec topk:k=9)" ] && echo "of a given k: the same"
+marks --codec topk:density=0.01 --warmup 50 | sed 's/ [0-9]* [0-9]*$//'

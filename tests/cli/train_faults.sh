@@ -59,6 +59,10 @@ try tersegrad train --data syn-256 --steps 2 --codec none --log missing/log.json
 tersegrad train --data syn-256 --steps 2 --codec none --log /dev/full 2>&1 >/dev/null | tail -n 1
 tersegrad train --data syn-256 --steps 2 --codec none --report missing/report.html 2>&1 >/dev/null | tail -n 1
 tersegrad train --data syn-256 --steps 2 --codec none --report /dev/full 2>&1 >/dev/null | tail -n 1
+try tersegrad train --data syn-256 --steps 2 --codec none --report folder
+echo "# what fills up on the way does not take the results with it"
+tersegrad train --data syn-256 --steps 2 --codec none --json --report /dev/full 2>/dev/null | json 'j["runs"][0]["steps"]'
+tersegrad train --data syn-256 --steps 2 --codec none --json --log /dev/full 2>/dev/null | json 'j["runs"][0]["steps"]'
 tersegrad train --data syn-256 --steps 2 --codec none --json 2>/dev/null >/dev/full
 echo "-> $?"
 echo "# a gradient that is not finite: one row of forty overflows"
@@ -72,6 +76,11 @@ done
 try tersegrad train "$@" --codec none --algorithm qsvrg --nonfinite skip
 echo "# a run that diverges says so"
 tersegrad train --data syn-256 --lr 1e12 --steps 4 --codec none 2>&1 >/dev/null | sed 's/loss [-a-z]*/loss NAN/'
+echo "# data that changed under their name"
+printf '%s 1:1 2:3\n' 1 -1 1 -1 >changing.txt
+tersegrad train --data changing.txt --workers 2 --steps 2 --codec none --checkpoint data.ckpt >/dev/null 2>&1
+echo '1 1:2' >>changing.txt
+try tersegrad train --data changing.txt --workers 2 --steps 4 --codec none --resume data.ckpt
 echo "# a checkpoint of another --min-size"
 tersegrad train --data syn-256 --steps 2 --codec none --checkpoint small.ckpt >/dev/null 2>&1
 try tersegrad train --data syn-256 --steps 4 --codec none --min-size 9 --resume small.ckpt

@@ -19,7 +19,18 @@ try tersegrad train --data synthetic:rows=none
 try tersegrad train --density-schedule 0:2
 try tersegrad train --density-schedule 10:0.1,5:0.2
 try tersegrad train --density-schedule dgc
+try tersegrad train --density-schedule 99999999999999999999:0.1
+try tersegrad train --density-schedule 0:1e-10
 try_line "tersegrad train --device gpu9 2>&1 | sed 's/; there are .*//'"
+echo "# files that would take each other's place, and no files"
+try tersegrad train --log a --report a
+echo mine >b
+try tersegrad train --checkpoint b --report ./b
+try tersegrad train --resume b --log b
+cat b
+try tersegrad train --report - --json
+try tersegrad train --checkpoint ''
+tersegrad train --data syn-256 --steps 2 --codec none --log /dev/null --report /dev/null >/dev/null 2>&1 && echo "nowhere twice: well"
 echo "# what shows once the data are there"
 try tersegrad train --data missing
 mkdir empty

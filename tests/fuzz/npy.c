@@ -32,10 +32,28 @@ static void check_header(enum npy_type type, uint64_t count)
     free(file);
 }
 
+/* What only the reader of data takes: whole numbers that float32 has, or a place within. */
+static void check_integers(const uint8_t *data, size_t size)
+{
+    struct npy npy;
+    struct message message = {{0}};
+    uint64_t where = 0;
+    if (!npy_parse_any(data, size, &npy, &message) || npy.type != NPY_INTEGER)
+        return;
+    REQUIRE(npy.data_offset <= size && npy.count * npy.size == size - npy.data_offset, "%zu bytes of data", size - npy.data_offset);
+    float *values = exact_buffer((size_t)npy.count * sizeof *values, 0);
+    const bool fits = npy_integers(data, &npy, values, &where);
+    REQUIRE(fits || where < npy.count, "element %llu is to blame", (unsigned long long)where);
+    for (uint64_t i = 0; i < (fits ? npy.count : where); i++)
+        REQUIRE(values[i] == (float)(int64_t)values[i] || values[i] >= 0x1p63f, "%g is no integer", (double)values[i]);
+    free(values);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     struct npy npy;
     struct message message = {{0}};
+    check_integers(data, size);
     if (!npy_parse(data, size, &npy, &message)) {
         REQUIRE(message.text[0] != 0, "refused without a reason");
         return 0;

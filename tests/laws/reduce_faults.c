@@ -159,7 +159,7 @@ static void faults(bool all, tg_algorithm algorithm)
     named = 0;
     for (unsigned exchange = 0; exchange < of; exchange++)
         for (int fault = CUT; fault < FAULTS; fault++) {
-            if (!all && fault != FLIP && (exchange + (unsigned)fault) % 3 != 0)
+            if (!all && (fault != FLIP || EMULATED) && (exchange + (unsigned)fault) % (EMULATED ? 5 : 3) != 0)
                 continue;
             trouble(algorithm, (enum fault)fault, exchange, of, 0.5);
             if (fault == FLIP) {

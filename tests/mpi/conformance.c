@@ -1,4 +1,4 @@
-/* The transports' suite under an MPI launcher: conformance MODULE SEGMENT [suite|reduce|large|die|abort|leave|again]. Rank 0 reports. */
+/* The transports' suite under an MPI launcher: conformance MODULE SEGMENT [suite|reduce|large|die|abort|leave|shout|again]. Rank 0 reports. */
 #include "conformance.h"
 
 #include <inttypes.h>
@@ -88,6 +88,26 @@ static bool send_large(tg_transport *t, tg_error *error)
     return well;
 }
 
+/* ---- a rank that sends more than the others have room for ---- */
+
+static tg_status shout(tg_transport *t, tg_error *error)
+{
+    const uint32_t world = tg_transport_world(t), rank = tg_transport_rank(t);
+    char bytes[11] = "", room[64][10];
+    const void *send[64];
+    void *receive[64];
+    size_t sizes[64], capacity[64], received[64];
+    for (uint32_t i = 0; i < world; i++) {
+        send[i] = bytes;
+        sizes[i] = rank == world - 1 ? 11 : 10;
+        receive[i] = room[i];
+        capacity[i] = 10;
+    }
+    tg_exchange e = {TG_ALL_GATHER, world, send, sizes, receive, capacity, received};
+    tg_status status = tg_transport_start(t, &e, error);
+    return status == TG_OK ? tg_transport_wait(t, &e, 30, error) : status;
+}
+
 /* ---- what to do ---- */
 
 int main(int argc, char **argv)
@@ -121,6 +141,10 @@ int main(int argc, char **argv)
         if (!refused)
             fprintf(stderr, "rank %u: %s\n", rank, error.message);
         return !refused;
+    }
+    if (strcmp(what, "shout") == 0 && shout(t, &error) != TG_OK) {
+        fprintf(stderr, "rank %u: %s\n", rank, error.message);
+        tg_transport_abort(t, 3);
     }
     if (strcmp(what, "large") == 0) {
         error.message[0] = '\0';

@@ -159,6 +159,60 @@ static void test_unpack(void **state)
     }
 }
 
+/* Integers of every size, sign and byte order; what float32 has not exactly is named. */
+static void test_integers(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *dtype, *data;
+        size_t size, count;
+        float wanted[3];
+        uint64_t where; /* of the first that does not fit; count: all do */
+    } table[] = {
+        {"|u1", "\x00\x07\xff", 3, 3, {0, 7, 255}, 3},
+        {"|i1", "\x00\x7f\x80", 3, 3, {0, 127, -128}, 3},
+        {"|b1", "\x00\x01\x01", 3, 3, {0, 1, 1}, 3},
+        {"<i2", "\xfe\xff\x01\x00\x00\x80", 6, 3, {-2, 1, -32768}, 3},
+        {">u2", "\xff\xfe\x00\x01\x00\x00", 6, 3, {65534, 1, 0}, 3},
+        {"<i4", "\xff\xff\xff\xff\x00\x00\x00\x80", 8, 2, {-1, -0x1p31f, 0}, 2},
+        {"<u4", "\x01\x00\x00\x01\x00\x00\x00\x00", 8, 2, {0, 0, 0}, 0},           /* 2^24 + 1 */
+        {"<i8", "\x09\0\0\0\0\0\0\0\xf7\xff\xff\xff\xff\xff\xff\xff", 16, 2, {9, -9, 0}, 2},
+        {">i8", "\x80\0\0\0\0\0\0\0\x00\0\0\0\0\0\0\x01", 16, 2, {-0x1p63f, 1, 0}, 2},
+        {"<u8", "\0\0\0\0\0\0\0\x80\xff\xff\xff\xff\xff\xff\xff\xff", 16, 2, {0x1p63f, 0, 0}, 1},
+    };
+    for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
+        char dictionary[80];
+        snprintf(dictionary, sizeof dictionary, "{'descr': '%s', 'fortran_order': False, 'shape': (%zu,)}", table[i].dtype,
+                 table[i].count);
+        size_t size;
+        uint8_t *file = make_file(dictionary, table[i].data, table[i].size, &size);
+        struct npy npy;
+        struct message message;
+        float values[3];
+        uint64_t where;
+        assert_false(npy_parse(file, size, &npy, &message));
+        assert_true(npy_parse_any(file, size, &npy, &message));
+        assert_int_equal(npy.count, table[i].count);
+        assert_int_equal(npy_integers(file, &npy, values, &where), table[i].where == table[i].count);
+        if (table[i].where < table[i].count)
+            assert_int_equal(where, table[i].where);
+        for (uint64_t j = 0; j < table[i].where; j++)
+            assert_true(values[j] == table[i].wanted[j]);
+        free(file);
+    }
+    static const char *const refused[] = {"<i3", "<c8", "<b2", "|u2", "u", "<U8", "<f1", "<i16", "<i"};
+    for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) {
+        char dictionary[80];
+        snprintf(dictionary, sizeof dictionary, "{'descr': '%s', 'fortran_order': False, 'shape': (0,)}", refused[i]);
+        size_t size;
+        uint8_t *file = make_file(dictionary, "", 0, &size);
+        struct npy npy;
+        struct message message;
+        assert_false(npy_parse_any(file, size, &npy, &message));
+        free(file);
+    }
+}
+
 static void test_header(void **state)
 {
     (void)state;
@@ -182,7 +236,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_dictionaries), cmocka_unit_test(test_damage), cmocka_unit_test(test_half),
-        cmocka_unit_test(test_unpack),       cmocka_unit_test(test_header),
+        cmocka_unit_test(test_unpack),       cmocka_unit_test(test_integers),
+        cmocka_unit_test(test_header),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

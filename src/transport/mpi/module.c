@@ -5,6 +5,7 @@
 #include <mpi.h>
 #include <pthread.h>
 #include <sched.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -164,9 +165,12 @@ static bool progress(mpi_transport *t)
         int n = 0;
         const int code = f->open > 0 ? MPI_Testsome((int)(2 * t->base.world), f->requests, &n, t->indices, t->statuses) : MPI_SUCCESS;
         if (code == MPI_ERR_IN_STATUS) { /* the status that tells is one of those */
-            for (int j = 0; j < n; j++)
-                if (!complain(t, t->statuses[j].MPI_ERROR, "an exchange"))
+            for (int j = 0; j < n; j++) {
+                char what[48];
+                (void)snprintf(what, sizeof what, "an exchange with rank %u", (uint32_t)t->indices[j] % t->base.world);
+                if (!complain(t, t->statuses[j].MPI_ERROR, what))
                     return false;
+            }
         } else if (!complain(t, code, "an exchange")) {
             return false;
         }
@@ -280,6 +284,10 @@ static tg_status join_world(mpi_transport *t, tg_error *error)
         return tg_fail(error, TG_UNAVAILABLE, "MPI gave no communicator");
     t->has_comm = true;
     (void)MPI_Comm_set_errhandler(t->comm, MPI_ERRORS_RETURN);
+#ifdef MPICH_VERSION /* it asks the world's handler about what it finds when it tests several requests */
+    if (t->initialised_here)
+        (void)MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+#endif
     (void)MPI_Comm_rank(t->comm, &rank);
     (void)MPI_Comm_size(t->comm, &world);
     t->base.rank = (uint32_t)rank;
