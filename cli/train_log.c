@@ -25,7 +25,7 @@ bool train_log_close(struct train_live *live, struct message *message)
     return live->log_error == 0 || fail(message, "cannot write the log '%s': %s", live->options->log, strerror(live->log_error));
 }
 
-/* Whether a line is whole, and of an earlier step than this one; one that is not ours is left alone. */
+/* Whether a line is whole, and not of this step of a run or a later one; what is not ours is left alone. */
 static bool is_before(const char *line, size_t run, uint64_t step)
 {
     const char *found = strstr(line, "\"step\": ");
@@ -35,10 +35,11 @@ static bool is_before(const char *line, size_t run, uint64_t step)
         return false;
     if (sscanf(line, "{\"run\": %zu,", &its_run) != 1 || !found || sscanf(found, "\"step\": %" SCNu64, &its_step) != 1)
         return true;
-    return its_run < run || (its_run == run && its_step < step);
+    return its_run != run || its_step < step;
 }
 
-/* Takes off what was logged from this step on. What is no plain file is only appended to. */
+/* Takes off what was logged from this step on: whatever run a later line is of, it was written after the checkpoint. What is no plain file is only
+ * appended to. */
 static void cut(struct train_live *live, size_t run, uint64_t step)
 {
     struct stat status;
