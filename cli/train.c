@@ -4,7 +4,6 @@
 #include "commands.h"
 #include "files.h"
 
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -40,13 +39,6 @@ static bool show_results(const struct train_options *options, const struct train
     return is_written;
 }
 
-static bool close_log(struct train_live *live, struct message *message)
-{
-    if (fclose(live->log) != 0 && live->log_error == 0)
-        live->log_error = errno;
-    return live->log_error == 0 || fail(message, "cannot write the log '%s': %s", live->options->log, strerror(live->log_error));
-}
-
 /* Of rank 0, when the others are there to hear that it cannot. */
 static bool open_outputs(void *context, struct message *message)
 {
@@ -54,9 +46,7 @@ static bool open_outputs(void *context, struct message *message)
     const struct train_options *options = live->options;
     if (options->report && !can_write_file(options->report, message))
         return false; /* a page that cannot be written must not cost a night of training */
-    if (options->log)
-        live->log = fopen(options->log, live->settings->resume ? "a" : "w");
-    return !options->log || live->log || fail(message, "cannot write the log '%s': %s", options->log, strerror(errno));
+    return !options->log || train_log_open(live, message);
 }
 
 static bool run_settings(const struct command *command, const struct train_options *options, const struct train_settings *settings,
@@ -71,7 +61,7 @@ static bool run_settings(const struct command *command, const struct train_optio
     const bool is_trained = train(settings, &observer, report, speaks, message);
     if (live.is_shown)
         progress_end(&live.progress);
-    const bool is_logged = !live.log || close_log(&live, message);
+    const bool is_logged = !live.log || train_log_close(&live, message);
     const bool is_shown = !is_trained || !*speaks || show_results(options, settings, report, message);
     return is_trained && is_logged && is_shown;
 }

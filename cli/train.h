@@ -39,11 +39,16 @@ struct train_live {
     size_t run;
     uint64_t start_ns, spoken_ns;
     FILE *log;
+    bool log_goes_on; /* from an earlier run, whose last steps may be made again */
     int log_error; /* errno of the first line that could not be written; 0: none */
     const char *command;
 };
 void train_live_step(void *context, const struct train_progress *progress);
 void train_live_end(void *context, size_t run, const struct train_result *result);
+
+bool train_log_open(struct train_live *live, struct message *message);
+void train_log_step(struct train_live *live, const struct train_progress *progress);
+bool train_log_close(struct train_live *live, struct message *message);
 
 void train_print_table(const struct train_report *report, FILE *out);
 void train_print_json(const struct train_report *report, const char *algorithm, FILE *out);

@@ -1,10 +1,7 @@
 /* What `tersegrad train` shows while it works, on stderr: on a terminal a line that moves, elsewhere one line for each run and one every
- * ten seconds; and the log. */
+ * ten seconds. */
 #include "train.h"
 
-#include "json_writer.h"
-
-#include <errno.h>
 #include <inttypes.h>
 #include <math.h>
 #include <string.h>
@@ -61,44 +58,12 @@ static void show(struct train_live *live, const struct train_progress *progress)
     }
 }
 
-/* ---- the log: a JSON object on each line ---- */
-
-static void put_field(FILE *out, const char *name, double value)
-{
-    if (isfinite(value))
-        fprintf(out, ", \"%s\": %.9g", name, value);
-    else
-        fprintf(out, ", \"%s\": null", name);
-}
-
-static void write_log(struct train_live *live, const struct train_progress *progress)
-{
-    FILE *out = live->log;
-    const struct train_codec *codec = &live->settings->runs[progress->run];
-    fprintf(out, "{\"run\": %zu, \"codec\": \"%s\", \"feedback\": \"%s\", \"step\": %" PRIu64, progress->run, codec->codec_text,
-            codec->feedback_text, progress->step);
-    put_field(out, "batch_loss", progress->loss);
-    put_field(out, "lr", progress->lr);
-    fprintf(out, ", \"bytes_sent\": %" PRIu64, progress->bytes_sent);
-    put_field(out, "ratio", progress->ratio);
-    fprintf(out, ", \"skipped\": %s", progress->skipped ? "true" : "false");
-    if (progress->is_point) {
-        put_field(out, "loss", progress->point->loss);
-        put_field(out, "accuracy", progress->point->accuracy);
-        put_field(out, "distance_to_optimum", progress->point->distance);
-        put_field(out, "residual_norm", progress->point->residual_norm);
-    }
-    fputs("}\n", out);
-    if (fflush(out) != 0 && live->log_error == 0)
-        live->log_error = errno;
-}
-
 void train_live_step(void *context, const struct train_progress *progress)
 {
     struct train_live *live = context;
     show(live, progress);
     if (live->log)
-        write_log(live, progress);
+        train_log_step(live, progress);
 }
 
 void train_live_end(void *context, size_t run, const struct train_result *result)

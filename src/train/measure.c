@@ -33,7 +33,7 @@ static void evaluate(const struct run *run, uint64_t most, double *loss, double 
     uint64_t first = data->test_rows ? data->train_rows : 0, count = data->test_rows ? data->test_rows : data->train_rows;
     count = count < most ? count : most;
     struct model_score score = model_evaluate(&worker->task->model, run->weights, data, first, count, &worker->score);
-    *loss = score.loss / (double)count;
+    *loss = isnan(score.loss) ? NAN : score.loss / (double)count; /* without the sign that some NaNs have */
     *accuracy = worker->task->model.loss == LOSS_SQUARED ? NAN : (double)score.correct / (double)count;
 }
 

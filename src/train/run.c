@@ -121,7 +121,7 @@ static bool tell(struct run *run, double loss, double rate, bool is_new, bool wa
         .run = run->index,
         .step = run->step,
         .steps = worker->task->steps,
-        .loss = loss,
+        .loss = isnan(loss) ? NAN : loss,
         .lr = rate,
         .is_point = is_new,
         .point = result->point_count ? &result->points[result->point_count - 1] : NULL,

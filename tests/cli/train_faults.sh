@@ -22,7 +22,14 @@ tersegrad train "$@" --steps 200 --algorithm qsvrg --resume q.ckpt --json 2>/dev
 echo "# nothing is left beside the checkpoints, and the log of a resumed run goes on"
 ls
 tersegrad train "$@" --steps 75 --resume a.ckpt --log log.jsonl >/dev/null 2>&1
-python3 -c 'import json; print([json.loads(line)["step"] for line in open("log.jsonl")])'
+logged() { python3 -c 'import json; print([json.loads(line)["step"] for line in open("log.jsonl")])'; }
+logged
+printf '{"run": 0, "codec": "to' >>log.jsonl # killed while it wrote, and a.ckpt is older than what it had logged
+tersegrad train "$@" --steps 73 --resume a.ckpt --log log.jsonl --checkpoint c.ckpt >/dev/null 2>&1
+logged
+tersegrad train "$@" --steps 75 --resume c.ckpt --log log.jsonl >/dev/null 2>&1 # the second run's steps up to 73 stay
+tersegrad train "$@" --steps 76 --resume c.ckpt --log log.jsonl >/dev/null 2>&1
+logged
 echo "# more workers than before, and fewer"
 tersegrad train "$@" --steps 80 --resume a.ckpt --workers 5 --json 2>/dev/null | json '[(r["world"], r["steps"]) for r in j["runs"]]'
 tersegrad train "$@" --steps 80 --resume a.ckpt --workers 1 --json 2>/dev/null | json '[(r["world"], r["steps"]) for r in j["runs"]]'

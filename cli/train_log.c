@@ -1,0 +1,92 @@
+/* The log of `tersegrad train`: a JSON object on each line, for each step. A run that was killed had logged steps which its checkpoint does not know of:
+ * they are made again, and logged again in the place of what was there. */
+#include "train.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+bool train_log_open(struct train_live *live, struct message *message)
+{
+    const char *path = live->options->log;
+    live->log_goes_on = live->settings->resume != NULL;
+    live->log = fopen(path, live->log_goes_on ? "a" : "w");
+    return live->log || fail(message, "cannot write the log '%s': %s", path, strerror(errno));
+}
+
+bool train_log_close(struct train_live *live, struct message *message)
+{
+    if (fclose(live->log) != 0 && live->log_error == 0)
+        live->log_error = errno;
+    return live->log_error == 0 || fail(message, "cannot write the log '%s': %s", live->options->log, strerror(live->log_error));
+}
+
+/* Whether a line is whole, and not of this step of a run or a later one; what is not ours is left alone. */
+static bool is_before(const char *line, size_t run, uint64_t step)
+{
+    const char *found = strstr(line, "\"step\": ");
+    size_t its_run;
+    uint64_t its_step;
+    if (!strchr(line, '\n'))
+        return false;
+    if (sscanf(line, "{\"run\": %zu,", &its_run) != 1 || !found || sscanf(found, "\"step\": %" SCNu64, &its_step) != 1)
+        return true;
+    return its_run != run || its_step < step;
+}
+
+/* Takes off what was logged from this step on: whatever run a later line is of, it was written after the checkpoint. What is no plain file is only
+ * appended to. */
+static void cut(struct train_live *live, size_t run, uint64_t step)
+{
+    struct stat status;
+    if (fstat(fileno(live->log), &status) != 0 || !S_ISREG(status.st_mode))
+        return;
+    FILE *old = fopen(live->options->log, "r");
+    char *line = NULL;
+    size_t room = 0;
+    off_t kept = 0;
+    while (old && getline(&line, &room, old) > 0 && is_before(line, run, step))
+        kept = ftello(old);
+    free(line);
+    if (!old || ftruncate(fileno(live->log), kept) != 0)
+        live->log_error = errno;
+    if (old)
+        (void)fclose(old);
+}
+
+static void put_field(FILE *out, const char *name, double value)
+{
+    if (isfinite(value))
+        fprintf(out, ", \"%s\": %.9g", name, value);
+    else
+        fprintf(out, ", \"%s\": null", name);
+}
+
+void train_log_step(struct train_live *live, const struct train_progress *progress)
+{
+    FILE *out = live->log;
+    if (live->log_goes_on)
+        cut(live, progress->run, progress->step);
+    live->log_goes_on = false;
+    const struct train_codec *codec = &live->settings->runs[progress->run];
+    fprintf(out, "{\"run\": %zu, \"codec\": \"%s\", \"feedback\": \"%s\", \"step\": %" PRIu64, progress->run, codec->codec_text,
+            codec->feedback_text, progress->step);
+    put_field(out, "batch_loss", progress->loss);
+    put_field(out, "lr", progress->lr);
+    fprintf(out, ", \"bytes_sent\": %" PRIu64, progress->bytes_sent);
+    put_field(out, "ratio", progress->ratio);
+    fprintf(out, ", \"skipped\": %s", progress->skipped ? "true" : "false");
+    if (progress->is_point) {
+        put_field(out, "loss", progress->point->loss);
+        put_field(out, "accuracy", progress->point->accuracy);
+        put_field(out, "distance_to_optimum", progress->point->distance);
+        put_field(out, "residual_norm", progress->point->residual_norm);
+    }
+    fputs("}\n", out);
+    if (fflush(out) != 0 && live->log_error == 0)
+        live->log_error = errno;
+}
