@@ -110,7 +110,7 @@ fall_silent() {
         expect "${mpis[mpi]}, $host falls silent: it is named" says "^tersegrad train: $2; the job ends$"
         expect "${mpis[mpi]}, $host falls silent: and no other" blames 1
     done
-    expect "$host falls silent: nothing stays behind, on no host" nothing_left $((30 - SECONDS + start))
+    expect "$host falls silent: nothing stays behind on any host" nothing_left $((30 - SECONDS + start))
     ip -n "$hosts_id-br" link set "p$1" up
 }
 
