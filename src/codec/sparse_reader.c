@@ -175,7 +175,7 @@ bool tg_sparse_read(tg_reader *reader, size_t n, tg_read_mode mode, float weight
             return false;
         positions->position += here;
         n -= here;
-        out = out ? out + here : NULL;
+        out = mode == TG_READ_CHECK ? NULL : out + here;
     }
     return true;
 }

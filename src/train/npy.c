@@ -144,7 +144,7 @@ static bool take_dtype(struct cursor *c, struct npy *npy, struct message *messag
 {
     if (take(c, '['))
         return fail(message, "it holds records; only arrays of numbers can be read");
-    char text[32];
+    char text[32] = "";
     if (!take_text(c, text, sizeof text))
         return fail(message, "its header has a dtype that cannot be read");
     const char *kind = text;

@@ -96,11 +96,11 @@ static bool has_float(uint64_t magnitude)
 bool npy_integers(const uint8_t *bytes, const struct npy *npy, float *values, uint64_t *where)
 {
     const uint8_t *data = bytes + npy->data_offset;
-    const unsigned bits_above = 64 - 8 * npy->size;
+    const uint64_t sign = UINT64_C(0x80) << 8 * (npy->size - 1);
     for (uint64_t i = 0; i < npy->count; i++) {
         const uint64_t bits = load(data + i * npy->size, npy->size, npy->big_endian);
-        const bool is_negative = npy->is_signed && bits << bits_above >> 63;
-        const uint64_t magnitude = is_negative ? -(bits | ~(UINT64_MAX >> bits_above)) : bits;
+        const bool is_negative = npy->is_signed && (bits & sign) != 0;
+        const uint64_t magnitude = is_negative ? (sign << 1) - bits : bits;
         *where = i;
         if (!has_float(magnitude))
             return false;

@@ -155,6 +155,23 @@ static void see_off(struct watcher *watcher, bool knows_order, bool is_first)
         job_name_hold(name);
 }
 
+/* The rank was made to end, and the launcher kills whichever other does not end as soon: nobody need name that one. A rank that had died by itself
+ * before has been named by then. */
+static void keep_quiet(struct watcher *watcher)
+{
+    if (watcher->speaker) {
+        const bool is_any_lost = speaker_enquire(watcher->speaker);
+        speaker_pause(watcher->speaker, 1);
+        speaker_see_off(watcher->speaker, job_name_take(), is_any_lost);
+        return;
+    }
+    close_all_but(NULL, 0);
+    sleep(1);
+    const int name = job_name_take();
+    if (name >= 0)
+        job_name_hold(name);
+}
+
 static void watch(struct watcher *watcher)
 {
     const bool knows_order = list_ranks(watcher) || watcher->roll.world == 1;
@@ -162,8 +179,8 @@ static void watch(struct watcher *watcher)
     const char farewell = wait_for_end(watcher, &first);
     if (farewell == 0) {
         see_off(watcher, knows_order, first == watcher->roll.rank);
-    } else if (farewell == FAREWELL_MADE && watcher->speaker) {
-        speaker_see_off(watcher->speaker, -1, speaker_enquire(watcher->speaker));
+    } else if (farewell == FAREWELL_MADE) {
+        keep_quiet(watcher);
     } else if (watcher->speaker) {
         wait_for_exit(watcher);
         speaker_leave(watcher->speaker);

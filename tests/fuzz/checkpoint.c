@@ -112,9 +112,10 @@ static bool find_parts(const uint8_t *start, size_t size, struct parts *parts)
 static tg_state find_run(const struct train_settings *settings, struct blob_reader *file)
 {
     static struct setting list[SETTINGS_MOST];
+    const struct dataset any = {0}; /* how many settings there are does not depend on it */
     tg_state run;
     uint64_t skipped[3];
-    const size_t count = settings_list(settings, list);
+    const size_t count = settings_list(settings, &any, list);
     blob_get(file, skipped, sizeof skipped); /* magic, version, runs */
     for (size_t i = 0; i < count; i++)
         if (list[i].is_lasting)
