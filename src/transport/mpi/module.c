@@ -48,6 +48,7 @@ typedef struct mpi_transport {
     bool inside;             /* the thread is moving exchanges, and may touch their buffers */
     int abort_status;        /* not 0: end the job */
     tg_error reason;
+    bool parted, gone;       /* all ranks have said goodbye; the thread has ended MPI */
     bool ready;              /* the thread has initialised MPI, and this came of it: */
     tg_status opened;
     /* Of whoever makes MPI calls. */
@@ -341,6 +342,10 @@ static void leave_world(mpi_transport *t)
         return; /* there is nobody to say goodbye to */
     if (t->listens)
         say_goodbye(t);
+    (void)pthread_mutex_lock(&t->lock);
+    t->parted = true;
+    (void)pthread_cond_broadcast(&t->changed);
+    (void)pthread_mutex_unlock(&t->lock);
     if (t->has_comm)
         (void)MPI_Comm_free(&t->comm);
     if (t->initialised_here)
@@ -361,6 +366,10 @@ static void *run(void *argument)
     if (status == TG_OK)
         serve(t);
     leave_world(t);
+    (void)pthread_mutex_lock(&t->lock);
+    t->gone = true;
+    (void)pthread_cond_broadcast(&t->changed);
+    (void)pthread_mutex_unlock(&t->lock);
     return NULL;
 }
 
@@ -472,6 +481,27 @@ static void destroy(mpi_transport *t)
     free(t);
 }
 
+/* The lock is held. MPICH before 4.2 may never come back from MPI_Finalize over UCX and TCP: ranks that have closed their connections wait for the
+ * others, and do nothing for connections that those have yet to close. When all ranks have said goodbye, nothing is lost by leaving it at that; its
+ * launcher then ends too, if not always with success. */
+static bool wait_for_thread(mpi_transport *t)
+{
+    enum { SECONDS = 10 };
+#ifdef MPICH_VERSION
+    const bool may_hang = t->initialised_here;
+#else
+    const bool may_hang = false;
+#endif
+    while (!t->gone && !(t->parted && may_hang))
+        (void)pthread_cond_wait(&t->changed, &t->lock);
+    const double until = now() + SECONDS;
+    const struct timespec at = {.tv_sec = (time_t)until, .tv_nsec = (long)((until - (double)(time_t)until) * 1e9)};
+    int late = 0;
+    while (!t->gone && late == 0)
+        late = pthread_cond_timedwait(&t->changed, &t->lock, &at);
+    return t->gone;
+}
+
 static void free_transport(tg_transport *transport)
 {
     mpi_transport *t = (mpi_transport *)transport;
@@ -479,7 +509,12 @@ static void free_transport(tg_transport *transport)
         (void)pthread_mutex_lock(&t->lock);
         t->quit = true;
         (void)pthread_cond_broadcast(&t->changed);
+        const bool has_ended = wait_for_thread(t);
         (void)pthread_mutex_unlock(&t->lock);
+        if (!has_ended) {
+            (void)pthread_detach(t->thread);
+            return; /* what it has stays its own */
+        }
         (void)pthread_join(t->thread, NULL);
     } else {
         leave_world(t);
