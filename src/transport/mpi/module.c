@@ -405,13 +405,18 @@ static double now(void)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
+static struct timespec timespec_of(double seconds)
+{
+    return (struct timespec){.tv_sec = (time_t)seconds, .tv_nsec = (long)((seconds - (double)(time_t)seconds) * 1e9)};
+}
+
 /* The lock is held. Waits for a change, or makes one where there is no thread to do it. */
 static void wait_a_while(mpi_transport *t, double until, unsigned *idle)
 {
     if (t->has_thread && until == 0) {
         (void)pthread_cond_wait(&t->changed, &t->lock);
     } else if (t->has_thread) {
-        const struct timespec at = {.tv_sec = (time_t)until, .tv_nsec = (long)((until - (double)(time_t)until) * 1e9)};
+        const struct timespec at = timespec_of(until);
         (void)pthread_cond_timedwait(&t->changed, &t->lock, &at);
     } else {
         (void)pthread_mutex_unlock(&t->lock);
@@ -494,8 +499,7 @@ static bool wait_for_thread(mpi_transport *t)
 #endif
     while (!t->gone && !(t->parted && may_hang))
         (void)pthread_cond_wait(&t->changed, &t->lock);
-    const double until = now() + SECONDS;
-    const struct timespec at = {.tv_sec = (time_t)until, .tv_nsec = (long)((until - (double)(time_t)until) * 1e9)};
+    const struct timespec at = timespec_of(now() + SECONDS);
     int late = 0;
     while (!t->gone && late == 0)
         late = pthread_cond_timedwait(&t->changed, &t->lock, &at);
