@@ -53,20 +53,31 @@ blames_once() {
     ! grep -E '^tersegrad train: host ' "$err" && [ -z "$(grep -oE ' on n[0-9]+\) is dead' "$err" | sort | uniq -d)" ]
 }
 
-# dies MPI RANK...: killed at once. Of those on one host, one is named. MPICH kills the others so soon that their host may name its first too,
-# and claims no more.
+# kill_at_once PROCESS...: before any rank can notice that another is gone
+kill_at_once() {
+    local rank all=()
+    for ((rank = 0; rank < hosts * slots; rank++)); do
+        all+=("$(process_of "$log" "$rank")")
+    done
+    kill -STOP "${all[@]}"
+    kill -KILL "$@"
+    kill -CONT "${all[@]}" 2>/dev/null
+}
+
+# dies MPI RANK...: killed at once. Of those on one host, one is named. MPICH's launcher ends at the first death that it hears of, and what another
+# host says may come too late: of all killed, one is named for certain. It kills the others so soon that their host may name its first too.
 dies() {
-    local name="$1, ranks ${*:2}" rank victims=() patterns=() one_of i
+    local name="$1, ranks ${*:2}" rank host victims=() patterns=() pattern
     begin "$1"
     for rank in "${@:2}"; do
         victims+=("$(process_of "$log" "$rank")")
-        patterns[rank % hosts]+=${patterns[rank % hosts]:+|}"rank $rank \(process ${victims[-1]} on n$((rank % hosts))\)"
+        host=$([ "$1" = mpich ] && echo 0 || echo $((rank % hosts)))
+        patterns[host]+=${patterns[host]:+|}"rank $rank \(process ${victims[-1]} on n$((rank % hosts))\)"
     done
-    kill -KILL "${victims[@]}"
+    kill_at_once "${victims[@]}"
     ends "$name"
-    for i in "${!patterns[@]}"; do
-        one_of="^tersegrad train: (${patterns[i]}) is dead, the first on that host; the job ends$"
-        expect "$name: it is named, and where it was" says "$one_of"
+    for pattern in "${patterns[@]}"; do
+        expect "$name: it is named, and where it was" says "^tersegrad train: ($pattern) is dead, the first on that host; the job ends$"
     done
     if [ "$1" = mpich ]; then
         expect "$name: and no other on that host" blames_once
@@ -88,12 +99,12 @@ vanishes() {
 # leave it all the same, its launcher may call that a failure: it is only asked to end, and the job to have its results.
 ends_well() {
     local status
-    begin "$1" --steps 2000
+    begin "$1" --steps 300
     wait $launched
     status=$?
     if [ "$1" = mpich ]; then
         expect "$1: a job ends" test $status -ne 124
-        expect "$1: with its results" says 'after 2000 steps'
+        expect "$1: with its results" says 'after 300 steps'
     else
         expect "$1: a job ends well" test $status -eq 0
     fi

@@ -108,7 +108,10 @@ for mpi in openmpi mpich; do
     complains $mpi "a rank without the device" "rank 1: there is no device 'gpu9'" unlike --device gpu9
     run_with $mpi -np 1 "$command" train --data here.txt : -np 1 bash -c 'cd there && exec "$@"' - "$command" train --data here.txt >out 2>err
     expect "$mpi: ranks whose data differ" grep -q "rank 0 has --data of 6 rows.* and rank 1 has --data of 5 rows" err
-    launch $mpi --help >out 2>err
+    for time in 1 2 3 4 5; do # ranks that end at once, of whatever program, may find MPICH's launcher unprepared: it dies of a broken pipe
+        launch $mpi --help >out 2>err
+        [ $? -eq 141 ] || break
+    done
     expect "$mpi: help comes once" test "$(grep -c '^usage:' out)" -eq 1
     complains $mpi "ranks of other steps" "rank 0 has --steps 60, and rank 1 has --steps 70" unlike --steps 70
     for time in 1 2 3; do
