@@ -35,7 +35,7 @@ ends() {
 # says PATTERN: a line of the job's stderr, which is shown where it does not. What is said of a host may come when the launcher is gone.
 says() {
     local i
-    for ((i = 0; i < 30; i++)); do
+    for ((i = 0; i < 80; i++)); do
         grep -E "$1" "$err" && return
         sleep 0.1
     done
@@ -86,13 +86,19 @@ dies() {
     fi
 }
 
-# vanishes MPI: everything on a host dies, so that nobody there can say so. MPICH's launcher ends within milliseconds.
+# vanishes MPI HOW: everything on a host dies, so that nobody there can say so: at once, or bit by bit, what watches the ranks later than they, when
+# others have noticed. MPICH's launcher ends within milliseconds.
 vanishes() {
+    local name="$1, a host $2" watchers others
     begin "$1"
     sleep 1 # the hosts have heard each other
-    ip netns pids "$hosts_id-n1" | xargs kill -KILL
-    ends "$1, a host"
-    expect "$1, a host: it is named" says '^tersegrad train: host n1 \(ranks 1 and 4\) does not answer any more; the job ends$'
+    mapfile -t watchers < <([ "$2" = "at once" ] || pgrep -P "$(process_of "$log" 1),$(process_of "$log" 4)")
+    mapfile -t others < <(ip netns pids "$hosts_id-n1" | grep -vxF "$(printf '%s\n' "${watchers[@]}")")
+    kill -STOP "${others[@]}"
+    kill -KILL "${others[@]}"
+    [ "$2" = "at once" ] || { sleep 0.3 && kill -KILL "${watchers[@]}"; }
+    ends "$name"
+    expect "$name: it is named" says '^tersegrad train: host n1 \(ranks 1 and 4\) does not answer any more; the job ends$'
 }
 
 # ends_well MPI: nobody has anything to say, and nobody stays to say it. MPICH before 4.2 often hangs in MPI_Finalize over TCP, and when its ranks
@@ -243,7 +249,10 @@ for mpi in openmpi mpich; do
     dies $mpi 0
     dies $mpi 1 2
     dies $mpi 1 4
-    vanishes $mpi
+    vanishes $mpi "at once"
+    hosts_take_down
+    hosts_build $hosts
+    vanishes $mpi "bit by bit"
     expect "$mpi: nothing stays behind" nothing_left 6
     begin $mpi
     sleep 1

@@ -72,5 +72,6 @@ void launcher_signal(const struct launcher *launcher, int signal)
 
 int launcher_voice(const struct launcher *launcher)
 {
-    return launcher->voice >= 0 && !process_lives(&launcher->front) ? launcher->voice : STDERR_FILENO;
+    const bool is_heard = process_lives(&launcher->nearest) && process_lives(&launcher->front);
+    return launcher->voice >= 0 && !is_heard ? launcher->voice : STDERR_FILENO;
 }

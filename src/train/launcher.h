@@ -22,7 +22,7 @@ void launcher_ask_to_end(const struct launcher *launcher);
 
 void launcher_signal(const struct launcher *launcher, int signal);
 
-/* Where a sentence still reaches the person: our stderr, unless the front that would pass it on is gone. */
+/* Where a sentence still reaches the person: our stderr, unless one that would pass it on is gone. */
 int launcher_voice(const struct launcher *launcher);
 
 #endif

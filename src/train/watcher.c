@@ -137,6 +137,23 @@ static void pause_for(struct watcher *watcher, unsigned seconds)
         sleep(seconds);
 }
 
+/* A host may vanish bit by bit, its watchers after its ranks, and have answered just before: it is asked again after a while. */
+static bool is_any_host_lost(struct watcher *watcher, unsigned seconds_between)
+{
+    if (watcher->speaker && speaker_enquire(watcher->speaker))
+        return true;
+    pause_for(watcher, seconds_between);
+    return watcher->speaker && speaker_enquire(watcher->speaker);
+}
+
+static void leave(struct watcher *watcher, int name, bool is_any_lost)
+{
+    if (watcher->speaker)
+        speaker_see_off(watcher->speaker, name, is_any_lost);
+    else if (name >= 0)
+        job_name_hold(name);
+}
+
 /* The rank is dead. If another was before it, the watcher of that one speaks, unless it had ended well. */
 static void see_off(struct watcher *watcher, bool knows_order, bool is_first)
 {
@@ -144,32 +161,20 @@ static void see_off(struct watcher *watcher, bool knows_order, bool is_first)
     const bool is_spread = count_machines(watcher->places, watcher->roll.world) > 1, is_later = knows_order && !is_first;
     const enum standing standing = !knows_order || !is_first ? UNKNOWN : is_spread ? FIRST_HERE : FIRST;
     int name = is_later ? -1 : announce(watcher, standing);
-    const bool is_any_lost = watcher->speaker && speaker_enquire(watcher->speaker);
-    if (is_later && !is_any_lost) {
-        pause_for(watcher, SECONDS_TO_SPEAK);
+    const bool is_any_lost = (is_later || watcher->speaker) && is_any_host_lost(watcher, is_later ? SECONDS_TO_SPEAK : 1);
+    if (is_later && !is_any_lost)
         name = announce(watcher, standing);
-    }
-    if (watcher->speaker)
-        speaker_see_off(watcher->speaker, name, is_any_lost);
-    else if (name >= 0)
-        job_name_hold(name);
+    leave(watcher, name, is_any_lost);
 }
 
 /* The rank was made to end, and the launcher kills whichever other does not end as soon: nobody need name that one. A rank that had died by itself
  * before has been named by then. */
 static void keep_quiet(struct watcher *watcher)
 {
-    if (watcher->speaker) {
-        const bool is_any_lost = speaker_enquire(watcher->speaker);
-        speaker_pause(watcher->speaker, 1);
-        speaker_see_off(watcher->speaker, job_name_take(), is_any_lost);
-        return;
-    }
-    close_all_but(NULL, 0);
-    sleep(1);
-    const int name = job_name_take();
-    if (name >= 0)
-        job_name_hold(name);
+    if (!watcher->speaker)
+        close_all_but(NULL, 0);
+    const bool is_any_lost = is_any_host_lost(watcher, 1);
+    leave(watcher, job_name_take(), is_any_lost);
 }
 
 static void watch(struct watcher *watcher)
