@@ -1,6 +1,7 @@
 /* Encoding a sparse vector: select, collect, and let selected.c write what was selected. */
 #include "codec/sparse.h"
 
+#include "codec/drawn.h"
 #include "codec/levels.h"
 #include "codec/selected.h"
 
@@ -27,8 +28,9 @@ static workspace_layout layout_of(const tg_spec *spec, uint64_t count, const tg_
     const size_t most = (size_t)most_selected(spec, count, selector), ranges = threads == 1 ? 1 : TG_RANGES_PER_THREAD * threads;
     const bool one_pass = !selector->by_random_key, levels = tg_spec_values(spec) == TG_VALUES_LEVELS;
     const size_t candidates =
-        tg_onepass_room(count, tg_onepass_reach(tg_spec_selected(spec, count), selector->exact), threads);
-    const size_t room = one_pass && candidates > most ? candidates : most;
+        one_pass ? tg_onepass_room(count, tg_onepass_reach(tg_spec_selected(spec, count), selector->exact), threads)
+                 : tg_drawn_room(count, most, threads);
+    const size_t room = candidates > most ? candidates : most;
     tg_levels_shape shape = tg_levels_shape_of(spec, most);
     workspace_layout at = {.portions = ranges * sizeof(tg_sieve)};
     at.sample = at.portions + ranges * sizeof(tg_portion);
@@ -135,25 +137,47 @@ static void list_selected(tg_selection *s, tg_selected *list, uint32_t *indices,
         }
     }
     tg_parallel(pool, list->ranges.parts, list_range, &l);
-    list->winnowed = true;
-    list->cut.taken = 0;
-    for (size_t i = 0; i < list->ranges.parts; i++) {
-        list->cut.taken += list->sieves[i].list.count;
-        s->job->dropped += list->sieves[i].dropped;
+}
+
+/* Reads the values of a list of indices. */
+static void fill_range(void *of, size_t part)
+{
+    const listing *l = of;
+    tg_sieve *sieve = &l->list->sieves[part];
+    const tg_job *job = l->selection->job;
+    const uint64_t end = tg_range_end(&l->list->ranges, part);
+    tg_source_block block;
+    size_t next = 0;
+    for (uint64_t first = tg_range_first(&l->list->ranges, part); first < end; first += TG_BLOCK) {
+        const size_t n = tg_block_size(end, first);
+        sieve->dropped += tg_source_read(&job->source, job->kernels, first, n, &block);
+        for (; next < sieve->list.count && sieve->list.indices[next] < first + n; next++)
+            sieve->list.values[next] = block.u[sieve->list.indices[next] - first];
     }
 }
 
-/* Selects over and over the vector, and lists what was selected. */
+/* Selects over and over the vector, or by keys that are not of the vector at all, and lists what was selected. */
 static tg_status select_composed(tg_selection *s, const tg_guesses *guesses, tg_selected *list, uint32_t *indices, float *values)
 {
     tg_job *job = s->job;
-    list->cut = tg_select(s, guesses);
+    const bool is_drawn = s->by_random_key && job->kernels->sift && tg_drawn_select(s, list, indices, values);
+    if (!is_drawn)
+        list->cut = tg_select(s, guesses);
     /* A selector that did not look at every magnitude has not noticed a bad one; look before it is in the residual. */
     if (job->check_finite && !s->seen_all)
         s->nonfinite = tg_source_first_nonfinite(&job->source, job->kernels, job->pool) < job->source.count;
     if (job->check_finite && s->nonfinite)
         return TG_NONFINITE;
-    list_selected(s, list, indices, values);
+    if (is_drawn)
+        tg_parallel(job->pool, list->ranges.parts, fill_range, &(listing){.selection = s, .list = list});
+    else
+        list_selected(s, list, indices, values);
+    list->winnowed = true;
+    list->cut.taken = 0;
+    for (size_t i = 0; i < list->ranges.parts; i++) {
+        list->cut.taken += list->sieves[i].list.count;
+        job->dropped += list->sieves[i].dropped;
+    }
     return TG_OK;
 }
 

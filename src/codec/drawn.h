@@ -1,0 +1,15 @@
+/* Selecting by random keys in one pass. They do not depend on the vector, and how they are distributed is known: so the key that about k of them
+ * exceed needs no sample, and those above one that is safely lower are few. */
+#ifndef TG_CODEC_DRAWN_H
+#define TG_CODEC_DRAWN_H
+
+#include "codec/selected.h"
+
+/* Most elements of all lists together. */
+size_t tg_drawn_room(uint64_t count, uint64_t wanted, unsigned threads);
+
+/* Lists the indices that tg_select would select, for every range of `list`; values are still to be filled in. False, by bad luck of one in millions, if
+ * too many or too few were met. */
+bool tg_drawn_select(const tg_selection *selection, tg_selected *list, uint32_t *indices, float *values);
+
+#endif
