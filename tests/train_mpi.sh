@@ -74,6 +74,8 @@ printf '1 1:2\n1 x:1\n' >bad.txt
 mkdir there
 printf '%s 1:1\n' 1 2 1 2 1 2 >here.txt
 head -n 5 here.txt >there/here.txt
+sed '$s/1:1/1:2/' here.txt >there/like.txt
+cp here.txt like.txt
 printf '%s 1:1 2:1\n' 3e38 1 2 3 4 5 | sed '1s/1:1/1:100/' >overflow.txt
 
 for mpi in openmpi mpich; do
@@ -107,7 +109,9 @@ for mpi in openmpi mpich; do
     complains $mpi "a rank of wrong usage" "rank 1: unknown codec 'junk'" unlike --codec junk
     complains $mpi "a rank without the device" "rank 1: there is no device 'gpu9'" unlike --device gpu9
     run_with $mpi -np 1 "$command" train --data here.txt : -np 1 bash -c 'cd there && exec "$@"' - "$command" train --data here.txt >out 2>err
-    expect "$mpi: ranks whose data differ" grep -q "rank 0 has --data of 6 rows.* and rank 1 has --data of 5 rows" err
+    expect "$mpi: ranks whose data differ in shape" grep -q "rank 0 has --data of 6 rows.* and rank 1 has --data of 5 rows" err
+    run_with $mpi -np 1 "$command" train --data like.txt : -np 1 bash -c 'cd there && exec "$@"' - "$command" train --data like.txt >out 2>err
+    expect "$mpi: ranks whose data differ in content" grep -q "rank 0 has --data of content .*, and rank 1 has --data of content " err
     for time in 1 2 3 4 5; do # ranks that end at once, of whatever program, may find MPICH's launcher unprepared: it dies of a broken pipe
         launch $mpi --help >out 2>err
         [ $? -eq 141 ] || break

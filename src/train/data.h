@@ -14,6 +14,7 @@ struct dataset {
     uint32_t classes;     /* targets are 0 ... classes - 1; 0: they are real numbers */
     const float *optimum; /* the weights behind the targets, one for each feature; NULL where nobody knows */
     void (*fetch)(const void *state, uint64_t row, float *features, float *target);
+    uint64_t digest;      /* of what was read from files; 0 for what is made */
     void *state;
     void (*free_state)(void *state);
 };

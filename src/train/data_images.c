@@ -100,6 +100,13 @@ static bool load_idx(const char *directory, const char *name, struct content *co
     return true;
 }
 
+/* Height, width and what else there is of one image; the number of images comes before it. */
+static bool is_same_shape(const struct part *a, const struct part *b)
+{
+    enum { SHAPE = 8 };
+    return a->image_start == b->image_start && memcmp(a->images.bytes + SHAPE, b->images.bytes + SHAPE, a->image_start - SHAPE) == 0;
+}
+
 static bool load_pair(const char *directory, const char *const names[2], struct images *images, struct message *message)
 {
     struct part *part = &images->parts[images->part_count++];
@@ -119,6 +126,8 @@ static bool load_pair(const char *directory, const char *const names[2], struct 
                     pixels.row_bytes, images->pixels);
     images->pixels = (uint32_t)pixels.row_bytes;
     part->image_start = pixels.data_offset;
+    if (!is_same_shape(&images->parts[0], part))
+        return fail(message, "the images of %s in '%s' have another height and width than those for training", names[0], directory);
     part->image_stride = (size_t)pixels.row_bytes;
     part->label_start = labels.data_offset;
     part->label_stride = 1;

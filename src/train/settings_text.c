@@ -12,7 +12,12 @@ static void add_text(struct setting *list, size_t *count, const char *name, bool
 {
     struct setting *setting = &list[(*count)++];
     *setting = (struct setting){.name = name, .is_lasting = is_lasting};
-    snprintf(setting->value, sizeof setting->value, "%s", text ? text : "");
+    text = text ? text : "";
+    const size_t length = strlen(text);
+    if (length < sizeof setting->value)
+        memcpy(setting->value, text, length + 1);
+    else
+        snprintf(setting->value, sizeof setting->value, "%.400s... (%zu bytes, digest %016" PRIx64 ")", text, length, digest_bytes(text, length));
 }
 
 static void add_number(struct setting *list, size_t *count, const char *name, bool is_lasting, uint64_t number)
@@ -35,6 +40,8 @@ static void add_shape(struct setting *list, size_t *count, const struct dataset 
     snprintf(text, sizeof text, "%" PRIu64 " rows, %" PRIu64 " for testing, %" PRIu32 " features and %" PRIu32 " classes", data->train_rows,
              data->test_rows, data->features, data->classes);
     add_text(list, count, "--data of", true, text);
+    snprintf(text, sizeof text, "%016" PRIx64, data->digest);
+    add_text(list, count, "--data of content", true, text);
 }
 
 size_t settings_list(const struct train_settings *s, const struct dataset *data, struct setting list[SETTINGS_MOST])

@@ -32,10 +32,11 @@ def images(folder, count, prefix, ending):
     labels = [i % 3 for i in range(count)]
     idx("%s/%s-images-idx3-ubyte%s" % (folder, prefix, ending), [count, 2, 2], b"".join(bytes([200 * (k == c) for k in range(4)]) for c in labels))
     idx("%s/%s-labels-idx1-ubyte%s" % (folder, prefix, ending), [count], bytes(labels))
-for folder, ending in (("idx", ""), ("idxgz", ".gz"), ("odd", "")):
+for folder, ending in (("idx", ""), ("idxgz", ".gz"), ("odd", ""), ("turned", "")):
     os.mkdir(folder)
     images(folder, 90, "train", ending); images(folder, 30, "t10k", ending)
 idx("odd/t10k-labels-idx1-ubyte", [29], bytes(29))
+idx("turned/t10k-images-idx3-ubyte", [30, 4, 1], bytes(120))
 os.mkdir("wide"); idx("wide/train-images-idx3-ubyte.gz", [1, 8192, 8193], bytes(8192 * 8193)); idx("wide/train-labels-idx1-ubyte", [1], b"\0")
 os.mkdir("half"); images("half", 90, "train", "")
 os.mkdir("cifar"); os.mkdir("badcifar"); os.mkdir("gapcifar")
@@ -76,7 +77,7 @@ printf '1 1:2\n1 3:1 2:1\n' >order.txt
 cp order.txt synapse.txt # no synthetic data
 printf '\n# nothing\n' >nothing.txt
 printf '1\n2\n' >labels.txt
-for data in order.txt synapse.txt nothing.txt labels.txt cut.gz half odd wide badcifar gapcifar x.npy x.npy,short.npy flat.npy,y.npy x.npy,y.npy,xt.npy \
+for data in order.txt synapse.txt nothing.txt labels.txt cut.gz half odd turned wide badcifar gapcifar x.npy x.npy,short.npy flat.npy,y.npy x.npy,y.npy,xt.npy \
     x.npy,y.npy,narrow.npy,yt.npy x.npy,nan.npy x.npy,digits.npy x.npy,missing.npy two.gz,y.npy x.npy,y.npy,xt.npy,yt.npy,x.npy,y.npy; do
     try tersegrad train --data $data --steps 1
 done

@@ -86,8 +86,19 @@ tersegrad train --data syn-256 --lr 1e12 --steps 4 --codec none 2>&1 >/dev/null 
 echo "# data that changed under their name"
 printf '%s 1:1 2:3\n' 1 -1 1 -1 >changing.txt
 tersegrad train --data changing.txt --workers 2 --steps 2 --codec none --checkpoint data.ckpt >/dev/null 2>&1
+sed -i '1s/3/4/' changing.txt
+try tersegrad train --data changing.txt --workers 2 --steps 4 --codec none --resume data.ckpt
 echo '1 1:2' >>changing.txt
 try tersegrad train --data changing.txt --workers 2 --steps 4 --codec none --resume data.ckpt
+echo "# a long setting"
+part=$(printf '%0200d' 0)
+long=$part/$part/$part
+for end in 1 2; do
+    mkdir -p "$long/$end"
+    printf '%s 1:1 2:3\n' 1 -1 1 -1 >"$long/$end/data.txt"
+done
+tersegrad train --data "$long/1/data.txt" --workers 2 --steps 2 --codec none --checkpoint long.ckpt >/dev/null 2>&1
+tersegrad train --data "$long/2/data.txt" --workers 2 --steps 4 --codec none --resume long.ckpt 2>&1 | sed 's/00*/0/g'
 echo "# a checkpoint of another --min-size"
 tersegrad train --data syn-256 --steps 2 --codec none --checkpoint small.ckpt >/dev/null 2>&1
 try tersegrad train --data syn-256 --steps 4 --codec none --min-size 9 --resume small.ckpt
