@@ -31,51 +31,52 @@ size_t tg_drawn_room(uint64_t count, uint64_t wanted, unsigned threads)
 }
 
 typedef struct drawing {
-    const tg_selection *selection;
+    const tg_onepass *onepass;
+    const tg_job *job;
     const tg_ranges *ranges;
     tg_sieve *sieves;
     uint32_t least; /* the key from which on elements are candidates */
     atomic_bool overflows;
 } drawing;
 
-/* Whether one of 16 keys is at least `least`: the difference has its highest bit set, for no key has it. */
-enum { GROUP = 16 };
-static bool has_any(const uint32_t *keys, uint32_t least)
-{
-    uint32_t differences = 0;
-    for (size_t i = 0; i < GROUP; i++)
-        differences |= least - 1 - keys[i];
-    return differences >> 31;
-}
+/* What a thread works in, block by block. */
+typedef struct workplace {
+    uint32_t counts[TG_BLOCK]; /* 0, 1, ... */
+    union {
+        uint32_t bits[TG_BLOCK];
+        float as_values[TG_BLOCK];
+    } keys;
+    uint32_t indices[TG_BLOCK]; /* of the block's candidates */
+    float values[TG_BLOCK];
+} workplace;
 
-/* Candidates among n keys, to a list that has room for them. */
-static void collect(tg_candidates *list, const uint32_t *keys, uint32_t least, uint64_t first, size_t n)
+/* The candidates of a block. */
+static size_t collect_block(const drawing *d, workplace *at, uint64_t first, size_t n)
 {
-    for (size_t i = 0; i < n; i++) {
-        if (i % GROUP == 0 && n - i >= GROUP && !has_any(keys + i, least)) {
-            i += GROUP - 1;
-        } else if (keys[i] >= least) {
-            list->indices[list->count] = (uint32_t)(first + i);
-            memcpy(&list->values[list->count++], &keys[i], sizeof keys[i]);
-        }
-    }
+    const tg_kernels *k = d->job->kernels;
+    uint64_t ties = d->least > 0 ? 0 : UINT64_MAX;
+    k->random_keys(tg_key_of(&d->job->draw, TG_FOR_SELECTION), (uint32_t)first, n, at->keys.bits);
+    return k->winnow(at->counts, at->keys.as_values, n, d->least > 0 ? d->least - 1 : 0, &ties, NULL, 0, at->indices, at->values);
 }
 
 static void collect_range(void *of, size_t part)
 {
     drawing *d = of;
-    const tg_job *job = d->selection->job;
     tg_candidates *list = &d->sieves[part].list;
     const uint64_t end = tg_range_end(d->ranges, part);
-    uint32_t keys[TG_BLOCK];
+    workplace at;
+    for (size_t i = 0; i < TG_BLOCK; i++)
+        at.counts[i] = (uint32_t)i;
     for (uint64_t first = tg_range_first(d->ranges, part); first < end; first += TG_BLOCK) {
-        const size_t n = tg_block_size(end, first);
-        job->kernels->random_keys(tg_key_of(&job->draw, TG_FOR_SELECTION), (uint32_t)first, n, keys);
-        if (list->room - list->count < n && list->room - list->count < job->kernels->count_at_least(keys, n, d->least)) {
+        const size_t found = collect_block(d, &at, first, tg_block_size(end, first));
+        if (found > list->room - list->count) {
             atomic_store(&d->overflows, true);
             return;
         }
-        collect(list, keys, d->least, first, n);
+        for (size_t j = 0; j < found; j++)
+            list->indices[list->count + j] = (uint32_t)first + at.indices[j];
+        memcpy(list->values + list->count, at.values, found * sizeof *at.values);
+        list->count += found;
     }
 }
 
@@ -91,9 +92,8 @@ static void divide(const drawing *d, uint32_t *indices, float *values, double ca
 }
 
 /* The cut through all lists; false if they have too few. */
-static bool find_cut(const drawing *d, tg_cut *cut)
+static bool find_cut(const drawing *d, uint64_t wanted, tg_cut *cut)
 {
-    const uint64_t wanted = d->selection->wanted;
     tg_key_list keys[TG_MAX_RANGES];
     uint64_t listed = 0;
     for (size_t i = 0; i < d->ranges->parts; i++) {
@@ -102,7 +102,7 @@ static bool find_cut(const drawing *d, tg_cut *cut)
     }
     if (listed < wanted)
         return false;
-    *cut = tg_nth_of_lists(listed >= 2 * TG_RANGE_LEAST ? d->selection->job->pool : NULL, keys, d->ranges->parts, wanted,
+    *cut = tg_nth_of_lists(listed >= 2 * TG_RANGE_LEAST ? d->job->pool : NULL, keys, d->ranges->parts, wanted,
                            (tg_band){d->least, TG_MAGNITUDE_MASK});
     return true;
 }
@@ -122,17 +122,41 @@ static void winnow(tg_candidates *list, uint32_t above, uint64_t *ties)
     list->count = kept;
 }
 
-bool tg_drawn_select(const tg_selection *s, tg_selected *list, uint32_t *indices, float *values)
+/* Whether u lies in memory as it is. */
+static bool is_plain(const tg_source *source)
 {
+    return source->dtype == TG_FLOAT32 && !source->drop_nonfinite && (!source->residual || source->gradient == source->residual);
+}
+
+/* The values of a list of indices. */
+static void fill_range(void *of, size_t part)
+{
+    const drawing *d = of;
+    const tg_source *source = &d->onepass->source;
+    const tg_candidates *list = &d->sieves[part].list;
+    const float *u = is_plain(source) ? source->gradient : NULL;
+    tg_source_block block;
+    for (size_t j = 0; j < list->count; j++) {
+        if (!u)
+            (void)tg_source_read(source, d->job->kernels, list->indices[j], 1, &block);
+        list->values[j] = u ? u[list->indices[j]] : block.u[0];
+    }
+}
+
+bool tg_drawn_select(const tg_onepass *o, tg_selected *list, uint32_t *indices, float *values)
+{
+    const tg_selection *s = o->selection;
     const double candidates = candidates_of(list->ranges.count, s->wanted), keys = 0x1p31;
-    drawing d = {.selection = s, .ranges = &list->ranges, .sieves = list->sieves};
+    drawing d = {.onepass = o, .job = s->job, .ranges = &list->ranges, .sieves = list->sieves};
     d.least = (uint32_t)(keys - keys * (candidates / (double)list->ranges.count));
     divide(&d, indices, values, candidates);
     tg_parallel(s->job->pool, list->ranges.parts, collect_range, &d);
-    if (d.overflows || !find_cut(&d, &list->cut))
+    if (d.overflows || !find_cut(&d, s->wanted, &list->cut))
         return false;
     uint64_t ties = list->cut.ties;
     for (size_t i = 0; i < list->ranges.parts; i++)
         winnow(&list->sieves[i].list, list->cut.above, &ties);
+    tg_parallel(s->job->pool, list->ranges.parts, fill_range, &d);
+    list->winnowed = true;
     return true;
 }

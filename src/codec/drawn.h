@@ -8,8 +8,8 @@
 /* Most elements of all lists together. */
 size_t tg_drawn_room(uint64_t count, uint64_t wanted, unsigned threads);
 
-/* Lists the indices that tg_select would select, for every range of `list`; values are still to be filled in. False, by bad luck of one in millions, if
- * too many or too few were met. */
-bool tg_drawn_select(const tg_selection *selection, tg_selected *list, uint32_t *indices, float *values);
+/* Lists what tg_select would select, of the ranges of the one pass, which has been gone over already (tg_onepass_commit). False, by bad luck of one
+ * in millions, if too many or too few were met. */
+bool tg_drawn_select(const tg_onepass *onepass, tg_selected *list, uint32_t *indices, float *values);
 
 #endif

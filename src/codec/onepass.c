@@ -38,7 +38,7 @@ void tg_onepass_divide(tg_onepass *o, uint32_t *indices, float *values)
 
 bool tg_onepass_suits(const tg_selection *s)
 {
-    return s->job->kernels->sift && !s->by_random_key && s->job->source.count >= SHORTEST;
+    return s->job->kernels->sift && s->job->source.count >= SHORTEST;
 }
 
 /* ---- collecting ---- */
@@ -186,16 +186,22 @@ static bool collect(tg_onepass *o, uint32_t least)
     return !c.nonfinite;
 }
 
-/* The threshold was too high: whatever was collected goes back, and u is to be read from where it is now. A residual that holds u is
- * collected from like a gradient to which nothing is added: u + 0 * u is u, to the bit. */
-static void start_again(tg_onepass *o)
+/* u is to be read from where it is now: a residual that holds it is read like a gradient to which nothing is added, for u + 0 * u is u, to the
+ * bit. */
+static void read_what_is_left(tg_onepass *o)
 {
-    tg_parallel(o->selection->job->pool, o->ranges.parts, put_back, o);
     if (rest_is_u(&o->source))
         o->source = (tg_source){.gradient = o->source.residual,
                                 .dtype = TG_FLOAT32,
                                 .count = o->source.count,
                                 .residual = o->source.residual};
+}
+
+/* The threshold was too high: whatever was collected goes back. */
+static void start_again(tg_onepass *o)
+{
+    tg_parallel(o->selection->job->pool, o->ranges.parts, put_back, o);
+    read_what_is_left(o);
 }
 
 /* A value is not finite: what was committed so far of a range is put back, exactly if it was kept, else to rounding. It is met in the
@@ -284,4 +290,18 @@ tg_status tg_onepass_select(tg_onepass *o, const tg_guesses *guesses)
             return TG_OK;
         start_again(o);
     }
+}
+
+tg_status tg_onepass_commit(tg_onepass *o)
+{
+    o->source = o->selection->job->source;
+    o->limit = o->source.count;
+    if (!collect(o, TG_INFINITY_BITS)) {
+        tg_parallel(o->selection->job->pool, o->ranges.parts, undo, o);
+        return TG_NONFINITE;
+    }
+    if (rest_is_u(&o->source))
+        o->residual = TG_RESIDUAL_IS_REST;
+    read_what_is_left(o);
+    return TG_OK;
 }

@@ -50,12 +50,15 @@ void tg_onepass_divide(tg_onepass *onepass, uint32_t *indices, float *values);
 /* The elements that must be in reach: k, or just too many for a threshold selector. */
 uint64_t tg_onepass_reach(uint64_t wanted, bool exact);
 
-/* Whether this device, source and selection go this way. */
+/* Whether this device and vector go this way. */
 bool tg_onepass_suits(const tg_selection *selection);
 
 /* Selects as tg_select would, and leaves lists of candidates and the cut through them. TG_NONFINITE if a value is not finite;
  * then the residual is put back. */
 tg_status tg_onepass_select(tg_onepass *onepass, const tg_guesses *guesses);
+
+/* The same pass for those that are selected without a look at the vector: nothing is collected. */
+tg_status tg_onepass_commit(tg_onepass *onepass);
 
 /* The residual that candidates were taken from, which has to be put right once they are selected; NULL if they are still there. */
 float *tg_onepass_losers(const tg_onepass *onepass);

@@ -23,19 +23,24 @@ typedef struct workspace_layout {
     size_t sieves, portions, sample, pilot, indices, values, sent, gathered, levels, size;
 } workspace_layout;
 
+/* Of the lists, to begin with. */
+static size_t most_listed(uint64_t count, uint64_t wanted, uint64_t most, const tg_selector *selector, unsigned threads)
+{
+    const uint64_t reach = selector->by_random_key ? 0 : tg_onepass_reach(wanted, selector->exact);
+    const size_t room = tg_onepass_room(count, reach, threads), drawn = selector->by_random_key ? tg_drawn_room(count, wanted, threads) : most;
+    return room > drawn ? room : drawn;
+}
+
 static workspace_layout layout_of(const tg_spec *spec, uint64_t count, const tg_selector *selector, unsigned threads)
 {
     const size_t most = (size_t)most_selected(spec, count, selector), ranges = threads == 1 ? 1 : TG_RANGES_PER_THREAD * threads;
-    const bool one_pass = !selector->by_random_key, levels = tg_spec_values(spec) == TG_VALUES_LEVELS;
-    const size_t candidates =
-        one_pass ? tg_onepass_room(count, tg_onepass_reach(tg_spec_selected(spec, count), selector->exact), threads)
-                 : tg_drawn_room(count, most, threads);
-    const size_t room = candidates > most ? candidates : most;
+    const bool levels = tg_spec_values(spec) == TG_VALUES_LEVELS;
+    const size_t room = most_listed(count, tg_spec_selected(spec, count), most, selector, threads);
     tg_levels_shape shape = tg_levels_shape_of(spec, most);
     workspace_layout at = {.portions = ranges * sizeof(tg_sieve)};
     at.sample = at.portions + ranges * sizeof(tg_portion);
     at.pilot = at.sample + (selector->sample_size ? selector->sample_size(count) : 0) * sizeof(float);
-    at.indices = at.pilot + (one_pass ? tg_pilot_size(count) : 0) * sizeof(uint32_t);
+    at.indices = at.pilot + (selector->by_random_key ? 0 : tg_pilot_size(count)) * sizeof(uint32_t);
     at.values = at.indices + room * sizeof(uint32_t);
     at.sent = at.values + room * sizeof(float);
     at.gathered = at.sent + (tg_spec_values(spec) == TG_VALUES_FP32 ? 0 : most) * sizeof(float);
@@ -137,47 +142,25 @@ static void list_selected(tg_selection *s, tg_selected *list, uint32_t *indices,
         }
     }
     tg_parallel(pool, list->ranges.parts, list_range, &l);
-}
-
-/* Reads the values of a list of indices. */
-static void fill_range(void *of, size_t part)
-{
-    const listing *l = of;
-    tg_sieve *sieve = &l->list->sieves[part];
-    const tg_job *job = l->selection->job;
-    const uint64_t end = tg_range_end(&l->list->ranges, part);
-    tg_source_block block;
-    size_t next = 0;
-    for (uint64_t first = tg_range_first(&l->list->ranges, part); first < end; first += TG_BLOCK) {
-        const size_t n = tg_block_size(end, first);
-        sieve->dropped += tg_source_read(&job->source, job->kernels, first, n, &block);
-        for (; next < sieve->list.count && sieve->list.indices[next] < first + n; next++)
-            sieve->list.values[next] = block.u[sieve->list.indices[next] - first];
+    list->winnowed = true;
+    list->cut.taken = 0;
+    for (size_t i = 0; i < list->ranges.parts; i++) {
+        list->cut.taken += list->sieves[i].list.count;
+        s->job->dropped += list->sieves[i].dropped;
     }
 }
 
-/* Selects over and over the vector, or by keys that are not of the vector at all, and lists what was selected. */
+/* Selects over and over the vector, and lists what was selected. */
 static tg_status select_composed(tg_selection *s, const tg_guesses *guesses, tg_selected *list, uint32_t *indices, float *values)
 {
     tg_job *job = s->job;
-    const bool is_drawn = s->by_random_key && job->kernels->sift && tg_drawn_select(s, list, indices, values);
-    if (!is_drawn)
-        list->cut = tg_select(s, guesses);
+    list->cut = tg_select(s, guesses);
     /* A selector that did not look at every magnitude has not noticed a bad one; look before it is in the residual. */
     if (job->check_finite && !s->seen_all)
         s->nonfinite = tg_source_first_nonfinite(&job->source, job->kernels, job->pool) < job->source.count;
     if (job->check_finite && s->nonfinite)
         return TG_NONFINITE;
-    if (is_drawn)
-        tg_parallel(job->pool, list->ranges.parts, fill_range, &(listing){.selection = s, .list = list});
-    else
-        list_selected(s, list, indices, values);
-    list->winnowed = true;
-    list->cut.taken = 0;
-    for (size_t i = 0; i < list->ranges.parts; i++) {
-        list->cut.taken += list->sieves[i].list.count;
-        job->dropped += list->sieves[i].dropped;
-    }
+    list_selected(s, list, indices, values);
     return TG_OK;
 }
 
@@ -199,6 +182,27 @@ static tg_status select_in_one_pass(tg_selection *s, const tg_guesses *guesses, 
     list->winnowed = status == TG_OK && o.cut.taken == tg_listed(&o) && (!list->losers || o.taken <= o.least);
     list->residual = o.residual;
     return status;
+}
+
+/* The vector and its keys are gone over by themselves. */
+static tg_status select_drawn(tg_selection *s, const tg_guesses *guesses, tg_selected *list, uint32_t *indices, float *values)
+{
+    tg_job *job = s->job;
+    tg_onepass o = {.selection = s, .ranges = list->ranges, .sieves = list->sieves};
+    tg_onepass_divide(&o, indices, values);
+    if (tg_onepass_commit(&o) != TG_OK)
+        return TG_NONFINITE;
+    list->residual = o.residual;
+    if (tg_drawn_select(&o, list, indices, values))
+        return TG_OK;
+    const tg_source source = job->source;
+    const uint64_t dropped = job->dropped;
+    job->source = o.source;
+    list->cut = tg_select(s, guesses);
+    list_selected(s, list, indices, values);
+    job->source = source;
+    job->dropped = dropped; /* they were met again */
+    return TG_OK;
 }
 
 typedef struct committing {
@@ -255,8 +259,9 @@ tg_status tg_sparse_encode(tg_job *job, const tg_selector *selector)
     job->layout = 0;
     if (count > 0) {
         const tg_guesses guesses = selector->guess ? selector->guess(&s) : (tg_guesses){.count = 0};
-        tg_status status = tg_onepass_suits(&s) ? select_in_one_pass(&s, &guesses, selector, &list, indices, values, pilot)
-                                                : select_composed(&s, &guesses, &list, indices, values);
+        tg_status status = !tg_onepass_suits(&s)   ? select_composed(&s, &guesses, &list, indices, values)
+                           : s.by_random_key ? select_drawn(&s, &guesses, &list, indices, values)
+                                             : select_in_one_pass(&s, &guesses, selector, &list, indices, values, pilot);
         if (status == TG_OK && job->source.residual && list.residual == TG_RESIDUAL_UNTOUCHED)
             status = commit(job, &list);
         if (status != TG_OK)
