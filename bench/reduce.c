@@ -1,7 +1,8 @@
-/* How long reducing takes: reduce [-n FLOATS] [-r REPEATS] [-a gather|shard|auto] [-w THREADS | -m MODULE] [-c CHUNK] SPEC[/FEEDBACK]...
+/* How long reducing takes: reduce [-n FLOATS] [-r REPEATS] [-a gather|shard|auto] [-w THREADS | -m MODULE] [-c CHUNK] [-d DEVICE]
+ * SPEC[/FEEDBACK]...
  *
- * The spec `memory` is no codec: every rank adds the gradient to a residual and stores a mean of zeros, at the same time as the others. No
- * reduction with feedback can take less.
+ * The spec `memory` is no codec: every rank adds the gradient to a residual and stores a mean of zeros, at the same time as the others. With
+ * one thread, no reduction with feedback can take less.
  *
  * Ranks are threads (-w) or MPI processes (-m openmpi). Rank 0 prints a line for each spec: the least and the median time over repeats of the
  * slowest rank, where this rank spent it (least of each stage), and the bytes it sent. */
@@ -21,7 +22,7 @@ typedef struct settings {
     uint64_t count, chunk;
     unsigned repeats, world;
     tg_algorithm algorithm;
-    const char *module;
+    const char *module, *device;
     char **specs;
     int spec_count;
 } settings;
@@ -168,8 +169,10 @@ static void *run(void *argument)
     tg_device *device;
     tg_error error;
     float *source = malloc(the.count * sizeof *source), *gradient = malloc(the.count * sizeof *gradient);
-    if (!source || !gradient || tg_device_open("cpu", NULL, &device, &error) != TG_OK)
+    if (!source || !gradient)
         exit(1);
+    if (tg_device_open(the.device, NULL, &device, &error) != TG_OK)
+        fail(the.device, &error);
     fill(source, the.count, tg_transport_rank(transport) + 1);
     for (int i = 0; i < the.spec_count; i++)
         if (strcmp(the.specs[i], "memory") == 0)
@@ -185,8 +188,8 @@ static void *run(void *argument)
 
 int main(int argc, char **argv)
 {
-    the = (settings){.count = 25600000, .repeats = 5, .world = 2};
-    for (int option; (option = getopt(argc, argv, "n:r:a:w:m:c:")) != -1;) {
+    the = (settings){.count = 25600000, .repeats = 5, .world = 2, .device = "cpu"};
+    for (int option; (option = getopt(argc, argv, "n:r:a:w:m:c:d:")) != -1;) {
         if (option == 'n')
             the.count = strtoull(optarg, NULL, 10);
         else if (option == 'r')
@@ -199,13 +202,16 @@ int main(int argc, char **argv)
             the.module = optarg;
         else if (option == 'c')
             the.chunk = strtoull(optarg, NULL, 10);
+        else if (option == 'd')
+            the.device = optarg;
         else
             return 2;
     }
     the.specs = argv + optind;
     the.spec_count = argc - optind;
     if (the.repeats < 1 || the.repeats > MOST_REPEATS || the.world < 1 || the.world > MOST_RANKS || the.spec_count < 1) {
-        fprintf(stderr, "usage: reduce [-n FLOATS] [-r REPEATS] [-a gather|shard|auto] [-w THREADS | -m MODULE] [-c CHUNK] SPEC[/FEEDBACK]...\n");
+        fprintf(stderr, "usage: reduce [-n FLOATS] [-r REPEATS] [-a gather|shard|auto] [-w THREADS | -m MODULE] [-c CHUNK] [-d DEVICE] "
+                        "SPEC[/FEEDBACK]...\n");
         return 2;
     }
     tg_error error;
