@@ -296,6 +296,7 @@ tg_status tg_onepass_commit(tg_onepass *o)
 {
     o->source = o->selection->job->source;
     o->limit = o->source.count;
+    o->taken = TG_INFINITY_BITS;
     if (!collect(o, TG_INFINITY_BITS)) {
         tg_parallel(o->selection->job->pool, o->ranges.parts, undo, o);
         return TG_NONFINITE;

@@ -259,9 +259,13 @@ tg_status tg_sparse_encode(tg_job *job, const tg_selector *selector)
     job->layout = 0;
     if (count > 0) {
         const tg_guesses guesses = selector->guess ? selector->guess(&s) : (tg_guesses){.count = 0};
-        tg_status status = !tg_onepass_suits(&s)   ? select_composed(&s, &guesses, &list, indices, values)
-                           : s.by_random_key ? select_drawn(&s, &guesses, &list, indices, values)
-                                             : select_in_one_pass(&s, &guesses, selector, &list, indices, values, pilot);
+        tg_status status;
+        if (!tg_onepass_suits(&s))
+            status = select_composed(&s, &guesses, &list, indices, values);
+        else if (s.by_random_key)
+            status = select_drawn(&s, &guesses, &list, indices, values);
+        else
+            status = select_in_one_pass(&s, &guesses, selector, &list, indices, values, pilot);
         if (status == TG_OK && job->source.residual && list.residual == TG_RESIDUAL_UNTOUCHED)
             status = commit(job, &list);
         if (status != TG_OK)
