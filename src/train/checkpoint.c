@@ -14,8 +14,8 @@
 #include <unistd.h>
 
 #define MAGIC "tgtrain"
-/* Version 2, in this machine's byte order: another kind of machine reads another number. */
-static const uint64_t version = UINT64_C(0x0102030400000002);
+/* Version 3, in this machine's byte order: another kind of machine reads another number. */
+static const uint64_t version = UINT64_C(0x0102030400000003);
 
 /* ---- what it was made with ---- */
 

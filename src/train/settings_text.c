@@ -17,7 +17,7 @@ static void add_text(struct setting *list, size_t *count, const char *name, bool
     if (length < sizeof setting->value)
         memcpy(setting->value, text, length + 1);
     else
-        snprintf(setting->value, sizeof setting->value, "%.400s... (%zu bytes, digest %016" PRIx64 ")", text, length, digest_bytes(text, length));
+        snprintf(setting->value, sizeof setting->value, "%.100s... (%zu bytes, digest %016" PRIx64 ")", text, length, digest_bytes(text, length));
 }
 
 static void add_number(struct setting *list, size_t *count, const char *name, bool is_lasting, uint64_t number)
