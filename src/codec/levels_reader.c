@@ -257,7 +257,7 @@ static bool read_prefix_run(tg_reader *reader, size_t n, tg_read_mode mode, floa
         return false;
     for (size_t done = 0; mode != TG_READ_CHECK && done < n; done += TG_BLOCK) {
         (void)packed_block(r, packed + done / 8 * r->width, &next);
-        reader->kernels->decode_levels(&next, 1, TG_BLOCK, mode == TG_READ_SET, weight, out + done);
+        reader->kernels->decode_levels(&next, 1, TG_BLOCK, mode == TG_READ_SET ? TG_SET : TG_ADD, weight, out + done);
         r->position += TG_BLOCK;
     }
     r->position += mode == TG_READ_CHECK ? n : 0;

@@ -54,7 +54,7 @@ static bool encode_block(tg_job *job, const void *shape, uint64_t first, size_t 
     if (k->pack_signs && n % TG_GROUP == 0 && blocks_fit(job->spec->bucket, &run.bucket)) {
         k->pack_signs(u, n, packed);
         if (sent)
-            k->decode_levels(&run, 1, n, true, 1, sent);
+            k->decode_levels(&run, 1, n, TG_SET, 1, sent);
         return true;
     }
     for (size_t i = 0; i < n; i++)

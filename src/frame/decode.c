@@ -25,7 +25,8 @@ bool tg_frame_open(tg_reader *reader, const tg_kernels *kernels, tg_frame frame,
 }
 
 /* The next block of all frames with the fused kernel, if all of them are packed levels. */
-static bool add_packed(const tg_kernels *k, tg_reader *readers, size_t frame_count, size_t n, bool set, float weight, float *sum)
+static bool add_packed(const tg_kernels *k, tg_reader *readers, size_t frame_count, size_t n, tg_storing how, float weight,
+                       float *sum)
 {
     tg_levels_decoding next[TG_MAX_NARROW_FRAMES];
     if (!k->decode_levels || n != TG_BLOCK || frame_count == 0)
@@ -33,7 +34,7 @@ static bool add_packed(const tg_kernels *k, tg_reader *readers, size_t frame_cou
     for (size_t i = 0; i < frame_count; i++)
         if (!readers[i].row->packed || !readers[i].row->packed(&readers[i], &next[i]))
             return false;
-    k->decode_levels(next, frame_count, n, set, weight, sum);
+    k->decode_levels(next, frame_count, n, how, weight, sum);
     for (size_t i = 0; i < frame_count; i++)
         readers[i].levels.position += n;
     return true;
@@ -48,6 +49,7 @@ typedef struct batch {
     bool fresh;          /* the first one sets the output */
     float scale;         /* of the sum, at the end */
     const tg_tensor *out;
+    tg_storing how;      /* for frames whose values can be stored while they are decoded */
     bool past_caches;    /* sparse frames make the output block by block, and no block is seen again */
     uint64_t step;
     tg_ranges ranges;
@@ -73,7 +75,7 @@ static bool add_step(const batch *b, tg_reader *readers, size_t frame_count, uin
         k->widen(dtype, elements, n, sum);
     if (b->fresh && !b->past_caches && (frame_count == 0 || readers[0].row->sparse))
         memset(sum, 0, n * sizeof *sum);
-    const bool fused = add_packed(k, readers, frame_count, n, b->fresh, b->weight, sum);
+    const bool fused = add_packed(k, readers, frame_count, n, b->how, b->weight, sum);
     for (size_t i = 0; !fused && i < frame_count; i++)
         if (!tg_frame_next(&readers[i], n, b->fresh && i == 0 ? TG_READ_SET : TG_READ_ADD, b->weight, sum))
             return false;
@@ -105,16 +107,16 @@ static void add_range(void *of, size_t part)
         if (!add_step(b, readers, frame_count, first, tg_reader_step(end, first, b->step), block))
             atomic_store(&b->broken, true);
     }
-    if (b->past_caches)
+    if (b->past_caches || b->how == TG_SET_ASIDE)
         b->kernels->aside_is_set();
 }
 
 static tg_status add_batch(const tg_device *device, const tg_frame *frames, size_t frame_count, float weight, bool fresh, float scale,
-                           const tg_tensor *out, tg_error *error)
+                           uint64_t among, const tg_tensor *out, tg_error *error)
 {
     tg_reader readers[TG_MAX_NARROW_FRAMES];
     tg_frame_info infos[TG_MAX_NARROW_FRAMES];
-    batch b = {device->kernels, readers, frame_count, weight, fresh, scale, out, .step = TG_BLOCK};
+    batch b = {device->kernels, readers, frame_count, weight, fresh, scale, out, .how = fresh ? TG_SET : TG_ADD, .step = TG_BLOCK};
     uint64_t grain = TG_BLOCK;
     bool all_sparse = true;
     for (size_t i = 0; i < frame_count; i++) {
@@ -132,9 +134,10 @@ static tg_status add_batch(const tg_device *device, const tg_frame *frames, size
     if (frame_count == 1 && readers[0].row->sparse && !fresh && scale == 1 && out->dtype == TG_FLOAT32)
         b.step = TG_LONG_SPARSE_STEP;
     /* Stores past the caches need not read the lines that they overwrite; but what fits a cache is better left there. */
-    if (fresh && all_sparse && out->dtype == TG_FLOAT32 && out->count >= device->cache / sizeof(float)) {
-        b.past_caches = true;
-        b.step = TG_BLOCK;
+    if (fresh && out->dtype == TG_FLOAT32 && among >= device->cache / sizeof(float)) {
+        b.past_caches = all_sparse;
+        b.step = all_sparse ? TG_BLOCK : b.step;
+        b.how = scale == 1 ? TG_SET_ASIDE : TG_SET;
     }
     b.ranges = tg_reader_ranges(device->pool, out->count, grain);
     tg_parallel(device->pool, b.ranges.parts, add_range, &b);
@@ -145,28 +148,28 @@ static tg_status add_batch(const tg_device *device, const tg_frame *frames, size
 
 /* Any number of frames, in batches. */
 static tg_status add_all(const tg_device *device, const tg_frame *frames, size_t frame_count, float weight, bool fresh, float scale,
-                         const tg_tensor *out, tg_error *error)
+                         uint64_t among, const tg_tensor *out, tg_error *error)
 {
     tg_status status = TG_OK;
     for (size_t done = 0; status == TG_OK && (done < frame_count || (fresh && done == 0));) {
         size_t n = frame_count - done < TG_MAX_NARROW_FRAMES ? frame_count - done : TG_MAX_NARROW_FRAMES;
         const bool last = done + n == frame_count;
-        status = add_batch(device, frames + done, n, weight, fresh && done == 0, last ? scale : 1, out, error);
+        status = add_batch(device, frames + done, n, weight, fresh && done == 0, last ? scale : 1, last ? among : 0, out, error);
         done += n ? n : 1;
     }
     return status;
 }
 
 tg_status tg_decode_mean(const tg_device *device, const tg_frame *frames, size_t frame_count, float scale, float *wide,
-                         const tg_tensor *out, tg_error *error)
+                         uint64_t among, const tg_tensor *out, tg_error *error)
 {
     /* A power of two may as well scale each value: nothing is rounded by it, and a pass over the sum is saved. */
     const bool exact = (tg_float_bits(scale) & UINT32_C(0x7fffff)) == 0;
     const float weight = exact ? scale : 1, after = exact ? 1 : scale;
     if (out->dtype == TG_FLOAT32 || frame_count <= TG_MAX_NARROW_FRAMES)
-        return add_all(device, frames, frame_count, weight, true, after, out, error);
+        return add_all(device, frames, frame_count, weight, true, after, among, out, error);
     const tg_tensor sum = {wide, out->count, TG_FLOAT32};
-    tg_status status = add_all(device, frames, frame_count, weight, true, after, &sum, error);
+    tg_status status = add_all(device, frames, frame_count, weight, true, after, 0, &sum, error);
     for (uint64_t first = 0; status == TG_OK && first < out->count; first += TG_BLOCK)
         (void)device->kernels->narrow(out->dtype, wide + first, tg_block_size(out->count, first),
                                       (char *)out->data + first * tg_dtype_size(out->dtype));
@@ -201,7 +204,7 @@ static tg_status decode(tg_device *device, const tg_frame *frames, size_t frame_
                        TG_MAX_NARROW_FRAMES);
     status = tg_frames_check(device, frames, frame_count, flags, out->count, error);
     if (status == TG_OK)
-        status = add_all(device, frames, frame_count, weight, fresh, 1, out, error);
+        status = add_all(device, frames, frame_count, weight, fresh, 1, out->count, out, error);
     return status == TG_OK ? tg_succeed(error) : status;
 }
 

@@ -82,6 +82,13 @@ typedef struct tg_levels_decoding {
     const uint8_t *packed;
 } tg_levels_decoding;
 
+/* What becomes of values that were decoded. */
+typedef enum tg_storing {
+    TG_ADD,
+    TG_SET,
+    TG_SET_ASIDE /* as TG_SET, and past the caches if that can be; aside_is_set() as for set_aside() */
+} tg_storing;
+
 /* Rows of a random vector: draws are shared by elements i and i + 16. */
 #define TG_FUSED_BUCKET 32u
 
@@ -174,8 +181,8 @@ typedef struct tg_kernels {
      * then has whatever. */
     bool (*decode_plain)(tg_dtype dtype, const uint8_t *wire, size_t n, bool set, float weight, float *out);
 
-    /* out = out + weight * values of each frame in turn, n a multiple of TG_GROUP and of the buckets; `set`: the first frame sets. */
-    void (*decode_levels)(const tg_levels_decoding *frames, size_t frame_count, size_t n, bool set, float weight, float *out);
+    /* out = out + weight * values of each frame in turn, n a multiple of TG_GROUP and of the buckets; unless TG_ADD, the first frame sets. */
+    void (*decode_levels)(const tg_levels_decoding *frames, size_t frame_count, size_t n, tg_storing how, float weight, float *out);
 
     /* Selection in one pass (codec/onepass.h). NULL where there is nothing faster than the functions above.
      *

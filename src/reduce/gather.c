@@ -46,7 +46,7 @@ static void wide_mean(const tg_reduction *r, size_t index)
 {
     const tg_reducer *reducer = r->reducer;
     const tg_tensor mean = {reducer->wide, r->plan->pieces[index].count, TG_FLOAT32};
-    (void)!tg_decode_mean(reducer->device, frames_of(r, index), reducer->world, 1.0f / (float)reducer->world, NULL, &mean, NULL);
+    (void)!tg_decode_mean(reducer->device, frames_of(r, index), reducer->world, 1.0f / (float)reducer->world, NULL, 0, &mean, NULL);
 }
 
 static void weigh(tg_reduction *r, size_t index)
@@ -113,7 +113,8 @@ static void apply(tg_reduction *r)
             continue;
         }
         /* The frames were checked or made here, so this cannot fail. */
-        (void)!tg_decode_mean(reducer->device, frames_of(r, i), reducer->world, 1.0f / (float)reducer->world, reducer->wide, &out, NULL);
+        (void)!tg_decode_mean(reducer->device, frames_of(r, i), reducer->world, 1.0f / (float)reducer->world, reducer->wide, r->plan->total,
+                              &out, NULL);
     }
 }
 

@@ -20,6 +20,7 @@ static void add_piece(maker *m, const tg_piece *piece)
     if (!m->counting)
         m->plan->pieces[m->plan->piece_count] = *piece;
     m->plan->piece_count++;
+    m->plan->total += m->counting ? piece->count : 0;
     m->plan->largest = piece->count > m->plan->largest ? piece->count : m->plan->largest;
 }
 

@@ -33,6 +33,7 @@ typedef struct tg_plan {
     tg_parcel *parcels;
     size_t parcel_count;
     uint64_t largest; /* elements of the largest piece */
+    uint64_t total;   /* elements of all pieces */
 } tg_plan;
 
 /* Cuts tensors into messages of about `chunk` elements, each divided among `owners` ranks (1: not divided). False if there is no memory. */

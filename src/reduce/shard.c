@@ -98,7 +98,7 @@ static void mean_of(const tg_reduction *r, size_t index, float *mean)
     const tg_reducer *reducer = r->reducer;
     const tg_tensor out = {mean, r->plan->pieces[index].count, TG_FLOAT32};
     /* The frames were checked or made here, so this cannot fail. */
-    (void)!tg_decode_mean(reducer->device, place(r->taken, r, index, 0), reducer->world, 1.0f / (float)reducer->world, NULL, &out, NULL);
+    (void)!tg_decode_mean(reducer->device, place(r->taken, r, index, 0), reducer->world, 1.0f / (float)reducer->world, NULL, 0, &out, NULL);
 }
 
 static void sum_piece(tg_reduction *r, size_t index, const tg_leg *leg, uint8_t **end)
@@ -233,7 +233,7 @@ static void apply(tg_reduction *r)
             continue;
         }
         const tg_tensor out = tg_piece_of(r, piece);
-        (void)!tg_decode_mean(reducer->device, place(r->summed, r, i, piece->owner), 1, 1, NULL, &out, NULL);
+        (void)!tg_decode_mean(reducer->device, place(r->summed, r, i, piece->owner), 1, 1, NULL, r->plan->total, &out, NULL);
     }
     tg_borders_move(r);
 }

@@ -316,7 +316,7 @@ void tg_sparse_apply(tg_reduction *r, size_t index)
         if (part.count == 0)
             continue;
         const tg_tensor out = {(char *)whole.data + part.first * tg_dtype_size(whole.dtype), part.count, whole.dtype};
-        (void)!tg_decode_mean(reducer->device, result, 1, 1, NULL, &out, NULL);
+        (void)!tg_decode_mean(reducer->device, result, 1, 1, NULL, r->plan->total, &out, NULL);
         size_t to = from;
         while (to < sent->count && sent->indices[to] < part.first + part.count)
             to++;

@@ -1,5 +1,6 @@
-/* A sum of sparse frames that is too large for the caches is made block by block and stored past them: the same bits as one that fits, on every
- * device, for any number of frames and threads, dense and empty ones among them, at any address; and nothing beside it is touched. */
+/* A sum that is too large for the caches is stored past them, of sparse frames block by block, of packed levels as they are decoded: the same
+ * bits as one that fits, on every device, for any number of frames and threads, others and empty ones among them, at any address; and
+ * nothing beside it is touched. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -7,19 +8,20 @@
 #include "frame/device.h"
 #include "support.h"
 
-enum { MOST_FRAMES = 10, GUARD = 32 };
+enum { MOST_FRAMES = 10, GUARD = 32, KINDS = 8 };
 
 typedef struct frames {
     tg_frame of[MOST_FRAMES];
     size_t count;
 } frames;
 
-static frames make_frames(tg_device *device, const char *const *specs, size_t count, uint64_t elements, generator *g)
+/* Of specs that are picked from `kinds` of them. */
+static frames make_frames(tg_device *device, const char *const *specs, size_t kinds, size_t count, uint64_t elements, generator *g)
 {
     frames made = {.count = count};
     tg_tensor values = make_tensor(elements, TG_FLOAT32, 0);
     for (size_t i = 0; i < count; i++) {
-        const char *spec = specs[next_random(g) % 8];
+        const char *spec = specs[next_random(g) % kinds];
         tg_codec *codec = make_codec(device, spec, elements);
         const size_t room = tg_frame_bound(codec, elements);
         void *bytes = malloc(room);
@@ -47,9 +49,9 @@ static unsigned char *decoded(tg_device *device, size_t cache, const frames *f, 
     return memory;
 }
 
-static void compare(tg_device **devices, const char *const *specs, uint64_t elements, generator *g)
+static void compare(tg_device **devices, const char *const *specs, size_t kinds, uint64_t elements, generator *g)
 {
-    frames f = make_frames(devices[0], specs, (size_t)(next_random(g) % (MOST_FRAMES + 1)), elements, g);
+    frames f = make_frames(devices[0], specs, kinds, (size_t)(next_random(g) % (MOST_FRAMES + 1)), elements, g);
     const size_t offset = (size_t)(next_random(g) % GUARD), size = elements * sizeof(float) + 2 * GUARD * sizeof(float);
     const float weight = next_random(g) % 2 ? 0.5f : 1.0f / 3;
     unsigned char *due = decoded(devices[0], SIZE_MAX, &f, weight, elements, offset);
@@ -67,10 +69,14 @@ static void compare(tg_device **devices, const char *const *specs, uint64_t elem
 int main(int argc, char **argv)
 {
     /* From a handful in a block to more than are cleared one by one; levels are read ahead, and bitmaps and Elias codes have readers of their own. */
-    static const char *const sparse[8] = {"topk:density=0.01",         "topk:density=0.3",         "topk:density=0.1,values=fp16",
+    static const char *const sparse[KINDS] = {"topk:density=0.01",         "topk:density=0.3",         "topk:density=0.1,values=fp16",
                                           "topk:density=0.02,values=levels", "randk:density=0.2",  "topk:k=1",
                                           "gaussiank:density=0.001",   "topk:density=0.1,values=levels,coding=entropy"};
-    static const char *const mixed[8] = {"topk:density=0.01", "qsgd", "topk:density=0.2", "none", "fp16", "onebit", "topk:k=3", "terngrad"};
+    static const char *const mixed[KINDS] = {"topk:density=0.01", "qsgd", "topk:density=0.2", "none", "fp16", "onebit", "topk:k=3", "terngrad"};
+    /* Frames of one kind are decoded one, two or four at a time; of every width there is a loop, and some have none. */
+    static const char *const levels[KINDS] = {"qsgd:levels=7,bucket=512",   "qsgd:levels=127,bucket=512", "qsgd:levels=7,bucket=64",
+                                              "qsgd:levels=1,bucket=0",     "qsgd:levels=31,bucket=512",  "terngrad",
+                                              "onebit",                     "qsgd:levels=7,bucket=512,coding=entropy"};
     static const uint64_t lengths_tried[] = {0, 1, 63, 4095, 4096, 4097, 20000, EMULATED ? 33333 : 333333};
     const unsigned times = wants_all(argc, argv) ? 400 : EMULATED ? 4 : 40;
     tg_device **all = open_devices();
@@ -82,11 +88,14 @@ int main(int argc, char **argv)
     generator g = {1};
     for (size_t i = 0; i < sizeof lengths_tried / sizeof *lengths_tried; i++) {
         for (unsigned t = 0; t < times; t++)
-            compare(devices, sparse, lengths_tried[i], &g);
+            compare(devices, sparse, KINDS, lengths_tried[i], &g);
         check_all("%llu elements of sparse frames", (unsigned long long)lengths_tried[i]);
         for (unsigned t = 0; t < times; t++)
-            compare(devices, mixed, lengths_tried[i], &g);
+            compare(devices, mixed, KINDS, lengths_tried[i], &g);
         check_all("%llu elements of frames of all kinds", (unsigned long long)lengths_tried[i]);
+        for (unsigned t = 0; t < 3 * times; t++)
+            compare(devices, &levels[t % KINDS], 1, lengths_tried[i], &g);
+        check_all("%llu elements of packed levels", (unsigned long long)lengths_tried[i]);
     }
     tg_device_free(devices[count]);
     close_devices(all);

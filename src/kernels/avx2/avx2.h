@@ -48,6 +48,6 @@ uint64_t tg_avx2_digest(const uint8_t *bytes, size_t n);
 size_t tg_avx2_encode_levels(const tg_levels_encoding *encoding, size_t n);
 
 /* levels_decode.c */
-void tg_avx2_decode_levels(const tg_levels_decoding *frames, size_t frame_count, size_t n, bool set, float weight, float *out);
+void tg_avx2_decode_levels(const tg_levels_decoding *frames, size_t frame_count, size_t n, tg_storing how, float weight, float *out);
 
 #endif

@@ -46,6 +46,12 @@ TG_INLINE uint32_t v_max_magnitude(const float *values, size_t n) { return tg_av
 TG_INLINE void v_store(float *p, v_floats x) { _mm256_storeu_ps(p, x); }
 /* Past the caches, to an aligned place. */
 TG_INLINE void v_set_aside(float *p, v_floats x) { _mm256_stream_ps(p, x); }
+/* To a place that is aligned to 16 bytes. */
+TG_INLINE void v_set_aside_in_parts(float *p, v_floats x)
+{
+    _mm_stream_ps(p, _mm256_castps256_ps128(x));
+    _mm_stream_ps(p + 4, _mm256_extractf128_ps(x, 1));
+}
 TG_INLINE v_ints v_load_bits(const void *p) { return _mm256_loadu_si256((const __m256i *)p); }
 TG_INLINE void v_store_bits(void *p, v_ints x) { _mm256_storeu_si256((__m256i *)p, x); }
 /* 16-bit codes: one vector of them from memory, two to memory. */

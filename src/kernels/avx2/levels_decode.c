@@ -100,9 +100,9 @@ static void decode_otherwise(const batch *b, bool set, size_t n, float weight, f
     }
 }
 
-void tg_avx2_decode_levels(const tg_levels_decoding *frames, size_t frame_count, size_t n, bool set, float weight, float *out)
+void tg_avx2_decode_levels(const tg_levels_decoding *frames, size_t frame_count, size_t n, tg_storing how, float weight, float *out)
 {
-    v_decode_levels(frames, frame_count, n, set, weight, out);
+    v_decode_levels(frames, frame_count, n, how, weight, out);
 }
 
 #endif

@@ -44,6 +44,14 @@ TG_INLINE uint32_t v_max_magnitude(const float *values, size_t n) { return tg_av
 TG_INLINE void v_store(float *p, v_floats x) { _mm512_storeu_ps(p, x); }
 /* Past the caches, to an aligned place. */
 TG_INLINE void v_set_aside(float *p, v_floats x) { _mm512_stream_ps(p, x); }
+/* To a place that is aligned to 16 bytes. */
+TG_INLINE void v_set_aside_in_parts(float *p, v_floats x)
+{
+    _mm_stream_ps(p, _mm512_castps512_ps128(x));
+    _mm_stream_ps(p + 4, _mm512_extractf32x4_ps(x, 1));
+    _mm_stream_ps(p + 8, _mm512_extractf32x4_ps(x, 2));
+    _mm_stream_ps(p + 12, _mm512_extractf32x4_ps(x, 3));
+}
 TG_INLINE v_ints v_load_bits(const void *p) { return _mm512_loadu_si512(p); }
 TG_INLINE void v_store_bits(void *p, v_ints x) { _mm512_storeu_si512(p, x); }
 /* Compilers do not agree on whether the count of a shift is signed. */

@@ -45,12 +45,12 @@ TG_INLINE size_t ahead_of(unsigned frames, unsigned width)
 
 static void decode_otherwise(const batch *b, bool set, size_t n, float weight, float *out)
 {
-    tg_avx2_decode_levels(b->frames, 1, n, set, weight, out);
+    tg_avx2_decode_levels(b->frames, 1, n, set ? TG_SET : TG_ADD, weight, out);
 }
 
-void tg_avx512_decode_levels(const tg_levels_decoding *frames, size_t frame_count, size_t n, bool set, float weight, float *out)
+void tg_avx512_decode_levels(const tg_levels_decoding *frames, size_t frame_count, size_t n, tg_storing how, float weight, float *out)
 {
-    v_decode_levels(frames, frame_count, n, set, weight, out);
+    v_decode_levels(frames, frame_count, n, how, weight, out);
 }
 
 #endif

@@ -114,7 +114,7 @@ TG_INLINE void decode_group(const tg_levels_decoding *d, bool set, float weight,
     }
 }
 
-void tg_neon_decode_levels(const tg_levels_decoding *frames, size_t frame_count, size_t n, bool set, float weight, float *out)
+void tg_neon_decode_levels(const tg_levels_decoding *frames, size_t frame_count, size_t n, tg_storing how, float weight, float *out)
 {
     for (size_t done = 0; done < n; done += TG_GROUP) {
         for (size_t i = 0; i < TG_GROUP; i += TG_LANES)
@@ -123,7 +123,7 @@ void tg_neon_decode_levels(const tg_levels_decoding *frames, size_t frame_count,
             tg_levels_decoding d = frames[f]; /* from this group on */
             d.scales += d.bucket < n ? (uint32_t)done / d.bucket * 4 : 0;
             d.packed += done / 8 * d.width;
-            if (set && f == 0)
+            if (how != TG_ADD && f == 0)
                 decode_group(&d, true, weight, out + done);
             else
                 decode_group(&d, false, weight, out + done);

@@ -41,7 +41,7 @@ void tg_neon_unpack_group(const uint8_t *packed, unsigned width, uint32_t *codes
 size_t tg_neon_encode_levels(const tg_levels_encoding *encoding, size_t n);
 
 /* levels_decode.c */
-void tg_neon_decode_levels(const tg_levels_decoding *frames, size_t frame_count, size_t n, bool set, float weight, float *out);
+void tg_neon_decode_levels(const tg_levels_decoding *frames, size_t frame_count, size_t n, tg_storing how, float weight, float *out);
 
 /* collect.c */
 size_t tg_neon_sift(tg_candidates *list, const float *gradient, float *residual, float factor, uint32_t first, size_t n);

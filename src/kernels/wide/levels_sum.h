@@ -25,10 +25,19 @@ TG_INLINE float radius_at(const batch *b, unsigned f, size_t element)
     return tg_load_float(b->frames[f].scales + (element >> b->bucket_log[f]) * 4);
 }
 
+TG_INLINE void deliver(tg_storing how, float *to, v_floats x)
+{
+    if (how == TG_SET_ASIDE)
+        v_set_aside_in_parts(to, x);
+    else
+        v_store(to, x);
+}
+
 /* The group that starts at `start`, for widths 1, 2, 4, where the rows of a word lie in one bucket. */
-TG_INLINE void decode_group(const batch *b, unsigned frames, unsigned width, bool set, float weight, size_t start, float *out)
+TG_INLINE void decode_group(const batch *b, unsigned frames, unsigned width, tg_storing how, float weight, size_t start, float *out)
 {
     const unsigned rows = 32 / width;
+    const bool set = how != TG_ADD;
     const size_t ahead = ahead_of(frames, width);
     v_table table[MOST];
     v_ints bits[MOST][PARTS];
@@ -58,7 +67,7 @@ TG_INLINE void decode_group(const batch *b, unsigned frames, unsigned width, boo
                     v_floats x = v_look_up_row(table[f], width, bits[f][part], row);
                     sum = set && f == 0 ? x : v_plus(sum, x);
                 }
-                v_store(to, sum);
+                deliver(how, to, sum);
             }
         }
     }
@@ -70,10 +79,10 @@ static bool by_lookup(const tg_levels_decoding *d)
     return (d->width == 4 && d->bucket >= 128) || (d->width == 2 && d->bucket >= 256) || (d->width == 1 && d->bucket >= 512);
 }
 
-TG_INLINE void decode_run(const batch *b, unsigned frames, unsigned width, bool set, size_t n, float weight, float *out)
+TG_INLINE void decode_run(const batch *b, unsigned frames, unsigned width, tg_storing how, size_t n, float weight, float *out)
 {
     for (size_t start = 0; start < n; start += TG_GROUP)
-        decode_group(b, frames, width, set, weight, start, out);
+        decode_group(b, frames, width, how, weight, start, out);
 }
 
 /* ---- bytes: what a code adds is computed ---- */
@@ -94,10 +103,11 @@ TG_INLINE v_floats value_of_byte(const byte_scale *s, bool lifted, v_ints code, 
     return v_mul(weight, v_max(s->least, v_min(s->most, x)));
 }
 
-TG_INLINE void decode_byte_rows(const batch *b, unsigned frames, const byte_scale scales[MOST], bool lifted, bool set, float weight,
+TG_INLINE void decode_byte_rows(const batch *b, unsigned frames, const byte_scale scales[MOST], bool lifted, tg_storing how, float weight,
                                 size_t start, float *out)
 {
     const size_t ahead = ahead_of(frames, 8);
+    const bool set = how != TG_ADD;
     const v_floats factor = v_float(weight);
     for (size_t at = start; at < start + TG_GROUP; at += 4 * TG_LANES) {
         v_ints bits[MOST][PARTS];
@@ -120,13 +130,13 @@ TG_INLINE void decode_byte_rows(const batch *b, unsigned frames, const byte_scal
                     const v_floats x = value_of_byte(&scales[f], lifted, code, factor);
                     sum = set && f == 0 ? x : v_plus(sum, x);
                 }
-                v_store(to, sum);
+                deliver(how, to, sum);
             }
         }
     }
 }
 
-TG_INLINE void decode_byte_run(const batch *b, unsigned frames, bool set, size_t n, float weight, float *out)
+TG_INLINE void decode_byte_run(const batch *b, unsigned frames, tg_storing how, size_t n, float weight, float *out)
 {
     for (size_t start = 0; start < n; start += TG_GROUP) {
         byte_scale scales[MOST];
@@ -139,25 +149,25 @@ TG_INLINE void decode_byte_run(const batch *b, unsigned frames, bool set, size_t
             lifted = lifted || q.drop != 1;
         }
         if (lifted)
-            decode_byte_rows(b, frames, scales, true, set, weight, start, out);
+            decode_byte_rows(b, frames, scales, true, how, weight, start, out);
         else
-            decode_byte_rows(b, frames, scales, false, set, weight, start, out);
+            decode_byte_rows(b, frames, scales, false, how, weight, start, out);
     }
 }
 
 /* ---- all of it ---- */
 
-TG_INLINE void decode_alike(const batch *b, unsigned frames, bool set, size_t n, float weight, float *out)
+TG_INLINE void decode_alike(const batch *b, unsigned frames, tg_storing how, size_t n, float weight, float *out)
 {
     const unsigned width = b->frames->width;
     if (width == 8)
-        decode_byte_run(b, frames, set, n, weight, out);
+        decode_byte_run(b, frames, how, n, weight, out);
     else if (width == 4)
-        decode_run(b, frames, 4, set, n, weight, out);
+        decode_run(b, frames, 4, how, n, weight, out);
     else if (width == 2)
-        decode_run(b, frames, 2, set, n, weight, out);
+        decode_run(b, frames, 2, how, n, weight, out);
     else
-        decode_run(b, frames, 1, set, n, weight, out);
+        decode_run(b, frames, 1, how, n, weight, out);
 }
 
 /* How many of the frames are decoded at once: four, two or one. */
@@ -169,28 +179,36 @@ static unsigned alike(const tg_levels_decoding *d, size_t left)
     return same == 4 ? 4 : same >= 2 ? 2 : 1;
 }
 
-TG_INLINE void decode_batch(const batch *b, bool set, size_t n, float weight, float *out)
+TG_INLINE void decode_batch(const batch *b, tg_storing how, size_t n, float weight, float *out)
 {
     if (b->count == 4)
-        decode_alike(b, 4, set, n, weight, out);
+        decode_alike(b, 4, how, n, weight, out);
     else if (b->count == 2)
-        decode_alike(b, 2, set, n, weight, out);
+        decode_alike(b, 2, how, n, weight, out);
     else if (by_lookup(b->frames) || by_bytes(b->frames))
-        decode_alike(b, 1, set, n, weight, out);
+        decode_alike(b, 1, how, n, weight, out);
     else
-        decode_otherwise(b, set, n, weight, out);
+        decode_otherwise(b, how != TG_ADD, n, weight, out);
 }
 
-TG_INLINE void v_decode_levels(const tg_levels_decoding *frames, size_t frame_count, size_t n, bool set, float weight, float *out)
+/* Past the caches goes what is done with once it is stored; in parts of 16 bytes, since that is how large vectors are aligned. */
+static bool can_be_set_aside(const batch *b, size_t frame_count, const float *out)
+{
+    return b->count == frame_count && (uintptr_t)out % 16 == 0;
+}
+
+TG_INLINE void v_decode_levels(const tg_levels_decoding *frames, size_t frame_count, size_t n, tg_storing how, float weight, float *out)
 {
     for (size_t f = 0; f < frame_count;) {
         batch b = {.frames = frames + f, .count = alike(frames + f, frame_count - f)};
         for (unsigned i = 0; i < b.count; i++)
             b.bucket_log[i] = frames[f + i].bucket < n ? (unsigned)__builtin_ctz(frames[f + i].bucket) : 31;
-        if (set && f == 0)
-            decode_batch(&b, true, n, weight, out);
+        if (how == TG_ADD || f > 0)
+            decode_batch(&b, TG_ADD, n, weight, out);
+        else if (how == TG_SET_ASIDE && can_be_set_aside(&b, frame_count, out))
+            decode_batch(&b, TG_SET_ASIDE, n, weight, out);
         else
-            decode_batch(&b, false, n, weight, out);
+            decode_batch(&b, TG_SET, n, weight, out);
         f += b.count;
     }
 }
