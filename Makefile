@@ -170,6 +170,16 @@ build/mpi-%.so: src/transport/mpi/module.c src/base/status.c src/transport/mpi_m
 	$(Q)$(MPICC) $(PREPROCESS) $(filter-out -Wpedantic,$(WARNINGS)) -fvisibility=hidden -fPIC -O2 $(WERROR) $(CFLAGS) -shared $(LDFLAGS) -o $@ \
 	    $(filter %.c,$^)
 
+# MPIs of less use than they are, for tests.
+LEVELS := $(MODULES:build/mpi-%=build/tests/mpi/level-%)
+.PHONY: levels
+levels: $(LEVELS)
+build/tests/mpi/level-openmpi.so: MPICC = $(OPENMPI_CC)
+build/tests/mpi/level-mpich.so: MPICC = $(MPICH_CC)
+build/tests/mpi/level-%.so: tests/mpi/level/level.c build/flags
+	$(call say,MPI,$@)
+	$(Q)mkdir -p $(@D) && $(MPICC) -std=gnu11 -fPIC -O2 $(WERROR) $(CFLAGS) -shared $(LDFLAGS) -o $@ $<
+
 # Times of whole reductions, and of what they are compared with.
 .PHONY: bench
 bench: all build/bench/reduce $(if $(OPENMPI_CC),build/bench/dense-openmpi) $(if $(MPICH_CC),build/bench/dense-mpich)

@@ -29,7 +29,7 @@ groups_check() {
     group golden    gcc            release         script tests/golden/run.sh build/tersegrad
     group reference .venv          all             tally pytest $pytest reference
     group cli       python3        release         script tests/cli/run.sh build/tersegrad
-    group mpi       gcc            "all release-ranks build/tests/laws/transports" script tests/mpi.sh
+    group mpi       gcc            "all release-ranks levels build/tests/laws/transports" script tests/mpi.sh
     group clang     "clang cmocka.h" "clang clang-unit" with_clang
     group claims    .venv          release         tally pytest $pytest tests/claims
     group kill      bash           release         script tests/kill.sh build/tersegrad "$KILLS"

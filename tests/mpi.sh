@@ -14,9 +14,17 @@ launch() {
     local mpi=$1 ranks=$2
     shift 2
     case $mpi in
-    openmpi) timeout 60 "$openmpi" --oversubscribe -n "$ranks" "$program" "$mpi" "$@" ;;
-    mpich) timeout 60 "$mpich" -n "$ranks" "$program" "$mpi" "$@" ;;
+    openmpi) timeout 60 "$openmpi" --oversubscribe -n "$ranks" "${under[@]}" "$program" "$mpi" "$@" ;;
+    mpich) timeout 60 "$mpich" -n "$ranks" "${under[@]}" "$program" "$mpi" "$@" ;;
     esac
+}
+under=(env)
+
+# at_level LEVEL MPI RANKS ARGUMENT...: where MPI grants no more than that, or is initialised with it already (tests/mpi/level)
+at_level() {
+    local under=(env "LD_PRELOAD=build/tests/mpi/level-$2.so" "LEVEL=$1")
+    shift
+    launch "$@"
 }
 
 # ends MPI WHAT [WORDS]: the job fails, soon, and says which rank it was.
@@ -54,6 +62,9 @@ for mpi in openmpi mpich; do
     done
     expect "$mpi: messages in segments of 1000 bytes" launch "$mpi" 3 1000
     expect "$mpi: messages in segments of 4096 bytes, some of them whole" launch "$mpi" 2 4096
+    expect "$mpi: where calls are for one thread, the suite" at_level funnelled "$mpi" 3 0
+    expect "$mpi: in a program that has initialised it for one thread, the suite" at_level single "$mpi" 3 0
+    expect "$mpi: in a program that has initialised it for all threads, the suite" at_level multiple "$mpi" 3 0
     expect "$mpi: reductions have the bits that threads have" same_bits "$mpi"
     expect "$mpi: a rank that dies ends the job" ends "$mpi" die
     expect "$mpi: a rank that gives up ends the job" ends "$mpi" abort

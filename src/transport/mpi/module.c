@@ -1,6 +1,6 @@
-/* The module for one MPI: the only file that includes mpi.h. All MPI calls are made by one thread, which moves exchanges on while the
- * program computes; MPI itself only does so inside its calls. Where the program has initialised MPI without leave for threads, calls are
- * made by whoever starts and waits. */
+/* The module for one MPI: the only file that includes mpi.h. MPI moves exchanges on only inside its calls. Those are made by a thread while the
+ * program computes and by whoever waits for an exchange; one at a time. Where the program has initialised MPI without leave for threads
+ * there is no such thread, and where MPI insists on one, all calls are the thread's. */
 #include <errno.h>
 #include <mpi.h>
 #include <pthread.h>
@@ -37,6 +37,7 @@ typedef struct mpi_transport {
     MPI_Comm comm;
     size_t segment;
     bool initialised_here, has_thread, has_comm;
+    bool shared;             /* others than the thread may make calls */
     pthread_t thread;
     pthread_mutex_t lock;
     pthread_cond_t changed;
@@ -45,7 +46,8 @@ typedef struct mpi_transport {
     bool done[TG_MOST_EXCHANGES];
     uint64_t started, launched;
     bool quit, broken;
-    bool inside;             /* the thread is moving exchanges, and may touch their buffers */
+    bool inside;             /* somebody is moving exchanges, and may touch their buffers */
+    unsigned helpers;        /* who wait for an exchange, and move all on meanwhile */
     int abort_status;        /* not 0: end the job */
     tg_error reason;
     bool parted, gone;       /* all ranks have said goodbye; the thread has ended MPI */
@@ -185,9 +187,9 @@ static bool progress(mpi_transport *t)
     return moved;
 }
 
-/* ---- the thread: with the lock, but for MPI calls ---- */
+/* ---- taking turns at it: with the lock, but for MPI calls ---- */
 
-static bool under_way(const mpi_transport *t) { return t->active > 0 || t->launched < t->started; }
+static bool under_way(const mpi_transport *t) { return t->inside || t->active > 0 || t->launched < t->started; }
 
 /* Buffers are left alone again; who waits after a failure must know. */
 static void step_out(mpi_transport *t)
@@ -224,6 +226,22 @@ static void tend(mpi_transport *t)
     }
 }
 
+/* When nobody is inside: moves everything on once; true if anything moved. */
+static bool take_turn(mpi_transport *t)
+{
+    tend(t);
+    if (t->active == 0 || t->broken)
+        return false;
+    t->inside = true;
+    (void)pthread_mutex_unlock(&t->lock);
+    const bool moved = progress(t);
+    (void)pthread_mutex_lock(&t->lock);
+    step_out(t);
+    if (moved)
+        tend(t);
+    return moved;
+}
+
 static void nap(unsigned *idle)
 {
     (*idle)++;
@@ -236,33 +254,29 @@ static void nap(unsigned *idle)
     (void)nanosleep(&pause, NULL);
 }
 
+static void nap_unlocked(mpi_transport *t, unsigned *idle)
+{
+    (void)pthread_mutex_unlock(&t->lock);
+    nap(idle);
+    (void)pthread_mutex_lock(&t->lock);
+}
+
+/* What the thread does. It keeps out of the way of those who wait. */
 static void serve(mpi_transport *t)
 {
     unsigned idle = 0;
     (void)pthread_mutex_lock(&t->lock);
     while (!t->quit || (under_way(t) && !t->broken)) {
-        if (t->abort_status)
+        if (!t->inside && t->abort_status)
             (void)MPI_Abort(t->comm, t->abort_status); /* does not return */
-        tend(t);
-        if (t->active == 0 || t->broken) {
+        if (!t->inside && (!under_way(t) || t->broken)) {
             idle = 0;
-            if (!t->quit && !t->abort_status)
-                (void)pthread_cond_wait(&t->changed, &t->lock);
-            else if (t->broken)
-                break;
-            continue;
+            (void)pthread_cond_wait(&t->changed, &t->lock);
+        } else if (!t->inside && (t->helpers == 0 || !t->shared) && take_turn(t)) {
+            idle = 0;
+        } else {
+            nap_unlocked(t, &idle);
         }
-        t->inside = true;
-        (void)pthread_mutex_unlock(&t->lock);
-        const bool moved = progress(t);
-        (void)pthread_mutex_lock(&t->lock);
-        step_out(t);
-        (void)pthread_mutex_unlock(&t->lock);
-        if (moved)
-            idle = 0;
-        else
-            nap(&idle);
-        (void)pthread_mutex_lock(&t->lock);
     }
     (void)pthread_mutex_unlock(&t->lock);
 }
@@ -276,10 +290,12 @@ static tg_status join_world(mpi_transport *t, tg_error *error)
     if (initialised) {
         (void)MPI_Query_thread(&level);
         t->has_thread = level == MPI_THREAD_MULTIPLE;
+        t->shared = true;
     } else {
         t->initialised_here = true;
-        if (MPI_Init_thread(NULL, NULL, MPI_THREAD_FUNNELED, &level) != MPI_SUCCESS)
+        if (MPI_Init_thread(NULL, NULL, MPI_THREAD_SERIALIZED, &level) != MPI_SUCCESS)
             return tg_fail(error, TG_UNAVAILABLE, "MPI did not start: was this process launched by its mpirun?");
+        t->shared = level >= MPI_THREAD_SERIALIZED;
     }
     if (MPI_Comm_dup(MPI_COMM_WORLD, &t->comm) != MPI_SUCCESS)
         return tg_fail(error, TG_UNAVAILABLE, "MPI gave no communicator");
@@ -390,11 +406,13 @@ static tg_status start(tg_transport *transport, tg_exchange *exchange, tg_error 
         t->done[place] = t->base.world == 1;
         t->started++;
         t->launched += t->base.world == 1;
-        if (!t->has_thread && t->base.world > 1)
-            tend(t);
         (void)pthread_cond_broadcast(&t->changed);
+        if (!t->has_thread && t->base.world > 1)
+            (void)take_turn(t);
     }
     (void)pthread_mutex_unlock(&t->lock);
+    if (t->has_thread)
+        (void)sched_yield(); /* the thread may wait for this processor, and be in the middle of a turn */
     return status;
 }
 
@@ -410,22 +428,6 @@ static struct timespec timespec_of(double seconds)
     return (struct timespec){.tv_sec = (time_t)seconds, .tv_nsec = (long)((seconds - (double)(time_t)seconds) * 1e9)};
 }
 
-/* The lock is held. Waits for a change, or makes one where there is no thread to do it. */
-static void wait_a_while(mpi_transport *t, double until, unsigned *idle)
-{
-    if (t->has_thread && until == 0) {
-        (void)pthread_cond_wait(&t->changed, &t->lock);
-    } else if (t->has_thread) {
-        const struct timespec at = timespec_of(until);
-        (void)pthread_cond_timedwait(&t->changed, &t->lock, &at);
-    } else {
-        (void)pthread_mutex_unlock(&t->lock);
-        if (!progress(t))
-            nap(idle);
-        (void)pthread_mutex_lock(&t->lock);
-        tend(t);
-    }
-}
 
 static tg_status wait_for(tg_transport *transport, tg_exchange *exchange, double timeout, tg_error *error)
 {
@@ -439,6 +441,7 @@ static tg_status wait_for(tg_transport *transport, tg_exchange *exchange, double
         place++;
     if (place == TG_MOST_EXCHANGES)
         status = tg_fail(error, TG_INVALID_ARGUMENT, "this exchange was not started, or has been waited for");
+    t->helpers++;
     while (status == TG_OK && !t->done[place]) {
         if (!t->broken && until > 0 && now() >= until) {
             (void)tg_fail(&t->reason, TG_EXCHANGE, "not every rank answered rank %u within %g s", t->base.rank, timeout);
@@ -447,9 +450,12 @@ static tg_status wait_for(tg_transport *transport, tg_exchange *exchange, double
         }
         if (t->broken)
             status = tg_fail(error, TG_EXCHANGE, "%s", t->reason.message);
+        else if (t->shared && !t->inside && take_turn(t))
+            idle = 0;
         else
-            wait_a_while(t, until, &idle);
+            nap_unlocked(t, &idle);
     }
+    t->helpers--;
     if (status == TG_OK)
         t->ring[place] = NULL;
     while (status == TG_EXCHANGE && t->inside) /* after this the caller may free its buffers */
