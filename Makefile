@@ -163,12 +163,17 @@ build/libtersegrad.so: build/libtersegrad.so.$(VERSION)
 	$(Q)ln -sf $(<F) build/$(SONAME)
 	$(Q)ln -sf $(SONAME) $@
 
-build/mpi-openmpi.so: MPICC = $(OPENMPI_CC)
+# One of them for the sanitizer that watches threads, where OpenMPI is.
+WATCHED := $(if $(OPENMPI_CC),build/tsan/mpi-openmpi.so)
+.PHONY: tsan-module
+tsan-module: $(WATCHED)
+build/mpi-openmpi.so $(WATCHED): MPICC = $(OPENMPI_CC)
 build/mpi-mpich.so: MPICC = $(MPICH_CC)
-build/mpi-%.so: src/transport/mpi/module.c src/base/status.c src/transport/mpi_module.h src/transport/transport.h include/tersegrad.h build/flags
+$(WATCHED): MODULE_FLAGS = -g -fsanitize=thread
+$(MODULES) $(WATCHED): src/transport/mpi/module.c src/base/status.c src/transport/mpi_module.h src/transport/transport.h include/tersegrad.h build/flags
 	$(call say,MPI,$@)
-	$(Q)$(MPICC) $(PREPROCESS) $(filter-out -Wpedantic,$(WARNINGS)) -fvisibility=hidden -fPIC -O2 $(WERROR) $(CFLAGS) -shared $(LDFLAGS) -o $@ \
-	    $(filter %.c,$^)
+	$(Q)mkdir -p $(@D) && $(MPICC) $(PREPROCESS) $(filter-out -Wpedantic,$(WARNINGS)) -fvisibility=hidden -fPIC -O2 $(WERROR) $(MODULE_FLAGS) $(CFLAGS) \
+	    -shared $(LDFLAGS) -o $@ $(filter %.c,$^)
 
 # MPIs of less use than they are, for tests.
 LEVELS := $(MODULES:build/mpi-%=build/tests/mpi/level-%)
@@ -178,7 +183,7 @@ build/tests/mpi/level-openmpi.so: MPICC = $(OPENMPI_CC)
 build/tests/mpi/level-mpich.so: MPICC = $(MPICH_CC)
 build/tests/mpi/level-%.so: tests/mpi/level/level.c build/flags
 	$(call say,MPI,$@)
-	$(Q)mkdir -p $(@D) && $(MPICC) -std=gnu11 -fPIC -O2 $(WERROR) $(CFLAGS) -shared $(LDFLAGS) -o $@ $<
+	$(Q)mkdir -p $(@D) && $(MPICC) -std=gnu11 $(filter-out -Wpedantic,$(WARNINGS)) -fPIC -O2 $(WERROR) $(CFLAGS) -shared $(LDFLAGS) -o $@ $<
 
 # Times of whole reductions, and of what they are compared with.
 .PHONY: bench

@@ -21,7 +21,7 @@ limit=900 # seconds for any one program
 # The long ones first, so that the processors are busy to the end.
 groups_check() {
     group sanitizers cmocka.h      "asan asan-unit asan-laws asan-fuzz" with_sanitizers
-    group tsan      gcc            "build/tsan/tests/laws/threads build/tsan/tests/laws/refusal build/tsan/tests/laws/reduce_faults" with_tsan
+    group tsan      gcc            "build/tsan/tests/laws/threads build/tsan/tests/laws/refusal build/tsan/tests/laws/reduce_faults tsan-ranks tsan-module" with_tsan
     group tidy      clang-tidy     ""              script tests/tidy.sh
     [ "$LAWS" = --all ] && groups_laws || group laws gcc release-laws programs build laws "$LAWS"
     group unit      cmocka.h       release-unit    programs build unit
@@ -95,6 +95,7 @@ with_tsan() {
     for name in threads refusal reduce_faults; do
         tally "laws/$name" env TSAN_OPTIONS=halt_on_error=1 "build/tsan/tests/laws/$name"
     done
+    script tests/mpi.sh watched
 }
 
 # Every fuzz target over its corpus.

@@ -1,13 +1,14 @@
 #!/usr/bin/env bash
 # The transports' suite under each MPI that is here, whole reductions with the bits of threads, messages cut into segments, and ranks that die
 # or give up. `tests/mpi.sh large` does something else instead: two ranks send each other a message of more than 2 GiB, which takes 5 GB of
-# memory and some seconds, and so is not for `make check`.
+# memory and some seconds, and so is not for `make check`. `tests/mpi.sh watched` runs the suite with the sanitizer that watches threads; under
+# OpenMPI only, because MPICH crashes when it ends beneath it.
 set -u
 cd "$(dirname "$0")/.." || exit 1
 . tests/report.sh
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 # in a container one is often root
 program=build/tests/mpi/conformance
-[ "${1:-}" = large ] || digest=$(build/tests/laws/transports --digest 3)
+[ -n "${1:-}" ] || digest=$(build/tests/laws/transports --digest 3)
 
 # launch MPI RANKS ARGUMENT...: the suite's program under that MPI's launcher, for no more than 60 s
 launch() {
@@ -42,6 +43,22 @@ same_bits() {
 openmpi=$(command -v mpirun.openmpi || { mpirun --version 2>/dev/null | grep -q 'Open MPI' && command -v mpirun; })
 mpich=$(command -v mpiexec.mpich || { mpiexec --version 2>/dev/null | grep -q HYDRA && command -v mpiexec; })
 
+if [ "${1:-}" = watched ]; then
+    program=build/tsan/tests/mpi/conformance
+    under=(env TSAN_OPTIONS=ignore_noninstrumented_modules=1) # MPI itself was not compiled for it
+    if [ -z "$openmpi" ] || [ ! -e build/tsan/mpi-openmpi.so ]; then
+        skip "openmpi is not installed"
+    else
+        for ranks in 2 4; do
+            expect "$ranks ranks whose threads are watched: the suite" timeout 60 "$openmpi" --oversubscribe -n "$ranks" "${under[@]}" "$program" \
+                build/tsan/mpi-openmpi.so 0
+        done
+        expect "ranks whose threads are watched: messages in segments" timeout 60 "$openmpi" --oversubscribe -n 3 "${under[@]}" "$program" \
+            build/tsan/mpi-openmpi.so 1000
+    fi
+    finish
+    exit
+fi
 free_gb=$(awk '/^MemAvailable/ { print int($2 / 1e6) }' /proc/meminfo)
 if [ "${1:-}" = large ] && [ "${free_gb:-0}" -lt 7 ]; then
     skip "messages beyond 2 GiB: only ${free_gb:-0} GB of memory are free, and two ranks take 5"
