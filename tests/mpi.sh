@@ -15,17 +15,19 @@ launch() {
     local mpi=$1 ranks=$2
     shift 2
     case $mpi in
-    openmpi) timeout 60 "$openmpi" --oversubscribe -n "$ranks" "${under[@]}" "$program" "$mpi" "$@" ;;
-    mpich) timeout 60 "$mpich" -n "$ranks" "${under[@]}" "$program" "$mpi" "$@" ;;
+    openmpi) timeout -k 5 60 "$openmpi" --oversubscribe -n "$ranks" "${under[@]}" "$program" "${module:-$mpi}" "$@" ;;
+    mpich) timeout -k 5 60 "$mpich" -n "$ranks" "${under[@]}" "$program" "${module:-$mpi}" "$@" ;;
     esac
 }
 under=(env)
+module=""
 
-# at_level LEVEL MPI RANKS ARGUMENT...: where MPI grants no more than that, or is initialised with it already (tests/mpi/level)
+# at_level LEVEL COMMAND MPI ARGUMENT...: a command of these, where MPI grants no more than that, or is initialised with it already
+# (tests/mpi/level)
 at_level() {
-    local under=(env "LD_PRELOAD=build/tests/mpi/level-$2.so" "LEVEL=$1")
+    local under=(env "LD_PRELOAD=build/tests/mpi/level-$3.so" "LEVEL=$1")
     shift
-    launch "$@"
+    "$@"
 }
 
 # ends MPI WHAT [WORDS]: the job fails, soon, and says which rank it was.
@@ -49,12 +51,11 @@ if [ "${1:-}" = watched ]; then
     if [ -z "$openmpi" ] || [ ! -e build/tsan/mpi-openmpi.so ]; then
         skip "openmpi is not installed"
     else
+        module=build/tsan/mpi-openmpi.so
         for ranks in 2 4; do
-            expect "$ranks ranks whose threads are watched: the suite" timeout 60 "$openmpi" --oversubscribe -n "$ranks" "${under[@]}" "$program" \
-                build/tsan/mpi-openmpi.so 0
+            expect "$ranks ranks whose threads are watched: the suite" launch openmpi "$ranks" 0
         done
-        expect "ranks whose threads are watched: messages in segments" timeout 60 "$openmpi" --oversubscribe -n 3 "${under[@]}" "$program" \
-            build/tsan/mpi-openmpi.so 1000
+        expect "ranks whose threads are watched: messages in segments" launch openmpi 3 1000
     fi
     finish
     exit
@@ -79,9 +80,11 @@ for mpi in openmpi mpich; do
     done
     expect "$mpi: messages in segments of 1000 bytes" launch "$mpi" 3 1000
     expect "$mpi: messages in segments of 4096 bytes, some of them whole" launch "$mpi" 2 4096
-    expect "$mpi: where calls are for one thread, the suite" at_level funnelled "$mpi" 3 0
-    expect "$mpi: in a program that has initialised it for one thread, the suite" at_level single "$mpi" 3 0
-    expect "$mpi: in a program that has initialised it for all threads, the suite" at_level multiple "$mpi" 3 0
+    expect "$mpi: where calls are for one thread, the suite" at_level funnelled launch "$mpi" 3 0
+    for level in single multiple; do
+        expect "$mpi: in a program that has initialised it ($level), the suite" at_level $level launch "$mpi" 3 0
+        expect "$mpi: in such a program a rank that leaves is noticed" at_level $level ends "$mpi" leave 'rank 2 has left'
+    done
     expect "$mpi: reductions have the bits that threads have" same_bits "$mpi"
     expect "$mpi: a rank that dies ends the job" ends "$mpi" die
     expect "$mpi: a rank that gives up ends the job" ends "$mpi" abort

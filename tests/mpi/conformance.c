@@ -25,6 +25,7 @@ static void gather(tg_transport *t, uint64_t mine, uint64_t *all)
     tg_exchange e = {TG_ALL_GATHER, world, send, sizes, receive, capacity, received};
     if (tg_transport_start(t, &e, &error) != TG_OK || tg_transport_wait(t, &e, 60, &error) != TG_OK) {
         fprintf(stderr, "rank %u: %s\n", tg_transport_rank(t), error.message);
+        tg_transport_free(t);
         exit(1);
     }
     all[tg_transport_rank(t)] = mine;

@@ -1,7 +1,6 @@
 /* The module for one MPI: the only file that includes mpi.h. MPI moves exchanges on only inside its calls. Those are made by a thread while the
  * program computes and by whoever waits for an exchange; one at a time. Where the program has initialised MPI without leave for threads
  * there is no such thread, and where MPI insists on one, all calls are the thread's. */
-#include <errno.h>
 #include <mpi.h>
 #include <pthread.h>
 #include <sched.h>
@@ -60,6 +59,7 @@ typedef struct mpi_transport {
     MPI_Status *statuses;
     MPI_Request *goodbyes;   /* receiving one from each rank, from the beginning */
     uint64_t *farewells;
+    uint64_t last;           /* after a failure: this rank's own */
     bool listens;            /* they have been posted */
     uint64_t left_after;     /* a rank has left, and takes no part in exchanges from this number on */
     uint32_t left_rank;
@@ -276,6 +276,7 @@ static void serve(mpi_transport *t)
             idle = 0;
         } else {
             nap_unlocked(t, &idle);
+            idle = t->helpers > 0 ? EAGER_TURNS : idle;
         }
     }
     (void)pthread_mutex_unlock(&t->lock);
@@ -332,18 +333,24 @@ static tg_status join_world(mpi_transport *t, tg_error *error)
     return TG_OK;
 }
 
-/* Tells the others, who may be waiting for this rank, and hears it from all of them: MPI ends together. */
+/* Tells the others, who may be waiting for this rank, that it takes no part in exchanges from `number` on. */
+static void tell_others(mpi_transport *t, const uint64_t *number, MPI_Request *sending)
+{
+    for (int peer = 0; peer < (int)t->base.world; peer++) {
+        sending[peer] = MPI_REQUEST_NULL;
+        if (peer != (int)t->base.rank)
+            (void)MPI_Isend(number, 1, MPI_UINT64_T, peer, GOODBYE, t->comm, &sending[peer]);
+    }
+}
+
+/* And hears it from all of them: MPI ends together. */
 static void say_goodbye(mpi_transport *t)
 {
     const int world = (int)t->base.world;
     MPI_Request *sending = t->flights[0].requests;
     int sent = 0, heard = 0;
     unsigned idle = 0;
-    for (int peer = 0; peer < world; peer++) {
-        sending[peer] = MPI_REQUEST_NULL;
-        if (peer != (int)t->base.rank)
-            (void)MPI_Isend(&t->started, 1, MPI_UINT64_T, peer, GOODBYE, t->comm, &sending[peer]);
-    }
+    tell_others(t, &t->started, sending);
     while (!sent || !heard) {
         if (MPI_Testall(world, sending, &sent, t->statuses) != MPI_SUCCESS ||
             MPI_Testall(world, t->goodbyes, &heard, t->statuses) != MPI_SUCCESS)
@@ -352,8 +359,34 @@ static void say_goodbye(mpi_transport *t)
     }
 }
 
+static void call_off(MPI_Request *request)
+{
+    if (*request != MPI_REQUEST_NULL && MPI_Cancel(request) == MPI_SUCCESS)
+        (void)MPI_Request_free(request);
+}
+
+/* After a failure, in a program that goes on with MPI: nobody is waited for, nothing more is received that can be called off, and who waits
+ * for this rank hears of it. */
+static void slip_away(mpi_transport *t)
+{
+    t->last = t->launched;
+    for (uint32_t i = 0; i < t->active; i++) {
+        flight *f = &t->flights[i];
+        t->last = f->open > 0 && f->number < t->last ? f->number : t->last;
+        for (uint32_t peer = 0; f->open > 0 && peer < t->base.world; peer++)
+            call_off(&f->requests[peer]);
+    }
+    if (t->left_after != UINT64_MAX) /* who left first is to be named, not who left for it */
+        t->last = t->left_after + 1;
+    for (uint32_t peer = 0; peer < t->base.world; peer++)
+        call_off(&t->goodbyes[peer]);
+    tell_others(t, &t->last, t->goodbyes);
+}
+
 static void leave_world(mpi_transport *t)
 {
+    if (t->broken && t->listens && !t->initialised_here)
+        slip_away(t);
     if (t->broken)
         return; /* there is nobody to say goodbye to */
     if (t->listens)
@@ -407,7 +440,7 @@ static tg_status start(tg_transport *transport, tg_exchange *exchange, tg_error 
         t->started++;
         t->launched += t->base.world == 1;
         (void)pthread_cond_broadcast(&t->changed);
-        if (!t->has_thread && t->base.world > 1)
+        if (!t->has_thread && !t->inside && t->base.world > 1)
             (void)take_turn(t);
     }
     (void)pthread_mutex_unlock(&t->lock);
@@ -427,7 +460,6 @@ static struct timespec timespec_of(double seconds)
 {
     return (struct timespec){.tv_sec = (time_t)seconds, .tv_nsec = (long)((seconds - (double)(time_t)seconds) * 1e9)};
 }
-
 
 static tg_status wait_for(tg_transport *transport, tg_exchange *exchange, double timeout, tg_error *error)
 {
@@ -529,7 +561,8 @@ static void free_transport(tg_transport *transport)
     } else {
         leave_world(t);
     }
-    destroy(t);
+    if (!t->broken || t->initialised_here) /* else MPI may yet send its last words */
+        destroy(t);
 }
 
 static const tg_transport_functions functions = {.start = start, .wait = wait_for, .abort = abort_job, .free = free_transport};
