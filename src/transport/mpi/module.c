@@ -59,8 +59,8 @@ typedef struct mpi_transport {
     MPI_Status *statuses;
     MPI_Request *goodbyes;   /* receiving one from each rank, from the beginning */
     uint64_t *farewells;
-    uint64_t last;           /* after a failure: this rank's own */
     bool listens;            /* they have been posted */
+    uint64_t last;           /* after a failure: this rank's own */
     uint64_t left_after;     /* a rank has left, and takes no part in exchanges from this number on */
     uint32_t left_rank;
 } mpi_transport;
@@ -365,17 +365,22 @@ static void call_off(MPI_Request *request)
         (void)MPI_Request_free(request);
 }
 
-/* After a failure, in a program that goes on with MPI: nobody is waited for, nothing more is received that can be called off, and who waits
- * for this rank hears of it. */
+/* After a failure, in a program that goes on with MPI: nothing more is received into buffers that the caller may free, as far as MPI can
+ * call it off. */
+static void receive_no_more(mpi_transport *t)
+{
+    for (uint32_t i = 0; i < t->active; i++)
+        for (uint32_t peer = 0; t->flights[i].open > 0 && peer < t->base.world; peer++)
+            call_off(&t->flights[i].requests[peer]);
+}
+
+/* And then: nobody is waited for, but who waits for this rank hears of it. */
 static void slip_away(mpi_transport *t)
 {
+    receive_no_more(t);
     t->last = t->launched;
-    for (uint32_t i = 0; i < t->active; i++) {
-        flight *f = &t->flights[i];
-        t->last = f->open > 0 && f->number < t->last ? f->number : t->last;
-        for (uint32_t peer = 0; f->open > 0 && peer < t->base.world; peer++)
-            call_off(&f->requests[peer]);
-    }
+    for (uint32_t i = 0; i < t->active; i++)
+        t->last = t->flights[i].open > 0 && t->flights[i].number < t->last ? t->flights[i].number : t->last;
     if (t->left_after != UINT64_MAX) /* who left first is to be named, not who left for it */
         t->last = t->left_after + 1;
     for (uint32_t peer = 0; peer < t->base.world; peer++)
@@ -492,6 +497,8 @@ static tg_status wait_for(tg_transport *transport, tg_exchange *exchange, double
         t->ring[place] = NULL;
     while (status == TG_EXCHANGE && t->inside) /* after this the caller may free its buffers */
         (void)pthread_cond_wait(&t->changed, &t->lock);
+    if (status == TG_EXCHANGE && !t->initialised_here)
+        receive_no_more(t);
     (void)pthread_mutex_unlock(&t->lock);
     return status;
 }
