@@ -139,12 +139,15 @@ fall_silent() {
     ip -n "$hosts_id-br" link set "p$1" up
 }
 
-# gets_on: the job's log grows
+# gets_on: the job's log grows, soon; where processors are busy with other things a step may take a while
 gets_on() {
-    local size
+    local size try
     size=$(wc -c <"$log")
-    sleep 0.5
-    [ "$(wc -c <"$log")" -gt "$size" ]
+    for ((try = 0; try < 100; try++)); do
+        sleep 0.1
+        [ "$(wc -c <"$log")" -eq "$size" ] || return 0
+    done
+    return 1
 }
 
 # babble NUMBER: packets of many sizes to all ports of a host, and one that is right but for the job's secret: n0 says that n2 is lost

@@ -179,7 +179,7 @@ static void large_cases(tg_device *device, tg_device *scalar)
         "terngrad:coding=entropy",                           "qsgd:levels=3,coding=entropy",
         "qsgd:levels=2,bucket=0,norm=l2,coding=auto",        "topk:density=1,values=levels,levels=7,coding=entropy",
     };
-    static const uint64_t counts[] = {(1 << 18) + 4096 + 77, (1 << 20) + 513};
+    static const uint64_t counts[] = {(1 << (EMULATED ? 17 : 18)) + 4096 + 77, (1 << (EMULATED ? 18 : 20)) + 513};
     for (size_t i = 0; i < sizeof specs / sizeof *specs; i++) {
         large_case(device, scalar, specs[i], GAUSSIAN, counts[i % 2], i);
         large_case(device, scalar, specs[i], LAYERED, counts[0], i);
@@ -188,7 +188,7 @@ static void large_cases(tg_device *device, tg_device *scalar)
 
 int main(int argc, char **argv)
 {
-    const uint64_t cases = wants_all(argc, argv) ? 20000 : 1000;
+    const uint64_t cases = wants_all(argc, argv) ? 20000 : EMULATED ? 400 : 1000;
     tg_device *scalar = open_device("cpu/scalar");
     for (size_t d = 0; tg_device_list(d); d++) {
         if (strcmp(tg_device_list(d), "cpu/scalar") == 0)

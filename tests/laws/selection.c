@@ -229,7 +229,7 @@ int main(int argc, char **argv)
                 if (!is_definition) {
                     char threads[64];
                     snprintf(threads, sizeof threads, "%s:threads=3", device);
-                    devices_agree(threads, spec, feedbacks[f], 300007, all ? 40 : 4, 78);
+                    devices_agree(threads, spec, feedbacks[f], 300007, all ? 40 : EMULATED ? 2 : 4, 78);
                     check_all("%s %s %s", threads, spec, feedbacks[f] ? feedbacks[f] : "none");
                 }
                 for (int trial = 0; trial < (all ? 8 : 2); trial++)

@@ -300,7 +300,7 @@ static void full_product(const char *spec, tg_dtype dtype, generator *g)
 static void many_steps(setting s, int turn, generator *g)
 {
     s.feedback = feedbacks[1 + next_random(g) % (is_sparsifier(s.spec) ? 3 : 2)];
-    s.steps = 200;
+    s.steps = EMULATED ? 40 : 200;
     let_rest(turn);
     run(&s);
     let_rest(EVERYBODY);
@@ -464,7 +464,7 @@ int main(int argc, char **argv)
         if (!WATCHED)
             forked(name);
     }
-    seeded_cases(WATCHED ? 16 : SLOW ? 60 : 200);
+    seeded_cases(WATCHED ? 16 : EMULATED ? 30 : SLOW ? 60 : 200);
     spoilt_cases();
     coded_cases();
     for (int i = 0; !WATCHED && i < grown_count; i++)
