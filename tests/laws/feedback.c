@@ -285,7 +285,7 @@ static void in_depth(tg_device *device, const char *spec, generator *g)
     const int kind_count = is_sparsifier(spec) ? 4 : 3;
     for (const uint64_t *count = lengths(false); *count != UINT64_MAX; count++) {
         const uint64_t draw = next_random(g);
-        if (draw % (EMULATED ? 8 : 4) != 0)
+        if (draw % (EMULATED ? 16 : 4) != 0)
             continue;
         setting c = {.shape = shapes[(draw >> 8) % 6], .dtype = (tg_dtype)((draw >> 16) % 3), .count = *count, .seed = draw >> 32, .steps = 6};
         for (int kind = 0; kind < kind_count; kind++)

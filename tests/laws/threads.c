@@ -464,7 +464,7 @@ int main(int argc, char **argv)
         if (!WATCHED)
             forked(name);
     }
-    seeded_cases(WATCHED ? 16 : EMULATED ? 30 : SLOW ? 60 : 200);
+    seeded_cases(WATCHED || EMULATED ? 16 : SLOW ? 60 : 200);
     spoilt_cases();
     coded_cases();
     for (int i = 0; !WATCHED && i < grown_count; i++)
