@@ -37,8 +37,8 @@ static inline void tg_reader_seek(tg_reader *reader, uint64_t first)
 
 /* out = (v0 + v1 + ...) * scale, of frames that have been checked, and where scale is a power of two v0 * scale + v1 * scale + ..., which is
  * the same but for subnormal values and sums that overflow to an infinity; a 16-bit output is narrowed once, and needs room for its elements as
- * float32 in `wide` where there are more than TG_MAX_NARROW_FRAMES frames. `among` elements are written before these are read again: if so many do not fit
- * the caches, those of sparse frames and of packed levels are stored past them. The caller has entered the floating-point mode. */
+ * float32 in `wide` where there are more than TG_MAX_NARROW_FRAMES frames. `among` elements are written before these are read again: if so many
+ * do not fit the caches, those of sparse frames and of packed levels are stored past them. The caller has entered the floating-point mode. */
 tg_status tg_decode_mean(const tg_device *device, const tg_frame *frames, size_t frame_count, float scale, float *wide, uint64_t among,
                          const tg_tensor *out, tg_error *error);
 
