@@ -1,4 +1,5 @@
-/* What others do: MPI_Allreduce of floats, in place. dense_mpi [-n FLOATS] [-r REPEATS]; prints as bench/reduce.c does. */
+/* What others do: MPI_Allreduce of floats, in place. dense_mpi [-n FLOATS] [-r REPEATS]; prints as bench/reduce.c does.
+ */
 #include <mpi.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -37,7 +38,8 @@ int main(int argc, char **argv)
     }
     qsort(times, (size_t)repeats, sizeof *times, ascending);
     if (rank == 0)
-        printf("%-40s %-6s %2d ranks  %9.2f ms  median %9.2f\n", "dense MPI_Allreduce", "", world, 1e3 * times[0], 1e3 * times[repeats / 2]);
+        printf("%-40s %-6s %2d ranks  %9.2f ms  median %9.2f\n", "dense MPI_Allreduce", "", world, 1e3 * times[0],
+               1e3 * times[repeats / 2]);
     free(values);
     MPI_Finalize();
     return 0;

@@ -1,5 +1,5 @@
-/* Each hot operation once, for callgrind to count: `bench/instructions.sh` runs it and compares. Only what lies between zero and dump
- * is counted, and a dump carries the operation's name. */
+/* Each hot operation once, for callgrind to count: `bench/instructions.sh` runs it and compares. Only what lies between
+ * zero and dump is counted, and a dump carries the operation's name. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,8 +11,16 @@
 enum { COUNT = 131072 };
 
 static const char *const devices[] = {"cpu/avx2", "cpu/scalar"};
-static const char *const specs[] = {"qsgd", "qsgd:norm=l2", "qsgd:levels=127", "qsgd:bucket=0,norm=l2", "qsgd:coding=entropy",
-                                    "topk:density=0.01", "topk:density=0.1", "gaussiank:density=0.01", "fp16", "onebit"};
+static const char *const specs[] = {"qsgd",
+                                    "qsgd:norm=l2",
+                                    "qsgd:levels=127",
+                                    "qsgd:bucket=0,norm=l2",
+                                    "qsgd:coding=entropy",
+                                    "topk:density=0.01",
+                                    "topk:density=0.1",
+                                    "gaussiank:density=0.01",
+                                    "fp16",
+                                    "onebit"};
 
 static float gradient[COUNT], sum[COUNT];
 
@@ -67,7 +75,8 @@ static void operations(tg_device *device, size_t d, size_t s)
     void *frame = calloc(bound, 1);
     if (!frame)
         exit(1);
-    need(tg_encode_with_feedback(codec, feedback, &input, &options, frame, bound, &report, &error), &error); /* a residual is there */
+    need(tg_encode_with_feedback(codec, feedback, &input, &options, frame, bound, &report, &error),
+         &error); /* a residual is there */
     COUNTED("feedback", tg_encode_with_feedback(codec, feedback, &input, &options, frame, bound, &report, &error));
     COUNTED("encode", tg_encode(codec, &input, &options, frame, bound, &report, &error));
     const tg_frame frames = {frame, report.bytes};

@@ -1,11 +1,11 @@
-/* How long reducing takes: reduce [-n FLOATS] [-r REPEATS] [-a gather|shard|auto] [-w THREADS | -m MODULE] [-c CHUNK] [-d DEVICE]
- * SPEC[/FEEDBACK]...
+/* How long reducing takes: reduce [-n FLOATS] [-r REPEATS] [-a gather|shard|auto] [-w THREADS | -m MODULE] [-c CHUNK]
+ * [-d DEVICE] SPEC[/FEEDBACK]...
  *
- * The spec `memory` is no codec: every rank adds the gradient to a residual and stores a mean of zeros, at the same time as the others. With
- * one thread, no reduction with feedback can take less.
+ * The spec `memory` is no codec: every rank adds the gradient to a residual and stores a mean of zeros, at the same
+ * time as the others. With one thread, no reduction with feedback can take less.
  *
- * Ranks are threads (-w) or MPI processes (-m openmpi). Rank 0 prints a line for each spec: the least and the median time over repeats of the
- * slowest rank, where this rank spent it (least of each stage), and the bytes it sent. */
+ * Ranks are threads (-w) or MPI processes (-m openmpi). Rank 0 prints a line for each spec: the least and the median
+ * time over repeats of the slowest rank, where this rank spent it (least of each stage), and the bytes it sent. */
 #include <math.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -70,7 +70,8 @@ static void fill(float *values, uint64_t count, uint64_t seed)
         for (unsigned j = 0; j < 3; j++) {
             state = state * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
             const uint64_t bits = state ^ state >> 29;
-            sum += (float)(bits & 0xffff) + (float)(bits >> 16 & 0xffff) + (float)(bits >> 32 & 0xffff) + (float)(bits >> 48);
+            sum += (float)(bits & 0xffff) + (float)(bits >> 16 & 0xffff) + (float)(bits >> 32 & 0xffff) +
+                   (float)(bits >> 48);
         }
         values[i] = sum / 65536 - 6;
     }
@@ -111,8 +112,8 @@ static void measure_memory(tg_transport *transport, const float *source, float *
     }
     qsort(times, the.repeats, sizeof *times, ascending);
     if (tg_transport_rank(transport) == 0)
-        printf("%-40s %-6s %2u ranks  %9.2f ms  median %9.2f\n", "memory: e += g, and a mean of zeros", "", tg_transport_world(transport),
-               1e3 * times[0], 1e3 * times[the.repeats / 2]);
+        printf("%-40s %-6s %2u ranks  %9.2f ms  median %9.2f\n", "memory: e += g, and a mean of zeros", "",
+               tg_transport_world(transport), 1e3 * times[0], 1e3 * times[the.repeats / 2]);
     (void)fflush(stdout);
     free(residual);
 }
@@ -148,16 +149,19 @@ static void measure(tg_device *device, tg_transport *transport, char *what, cons
         if (i == 0)
             continue;
         times[i - 1] = slowest;
-        const double stages[4] = {after.encode_seconds - before.encode_seconds, after.exchange_seconds - before.exchange_seconds,
-                                  after.verify_seconds - before.verify_seconds, after.decode_seconds - before.decode_seconds};
+        const double stages[4] = {
+            after.encode_seconds - before.encode_seconds, after.exchange_seconds - before.exchange_seconds,
+            after.verify_seconds - before.verify_seconds, after.decode_seconds - before.decode_seconds};
         for (unsigned s = 0; s < 4; s++)
             best[s] = stages[s] < best[s] ? stages[s] : best[s];
     }
     qsort(times, the.repeats, sizeof *times, ascending);
     if (rank == 0) {
-        printf("%-40s %-6s %2u ranks  %9.2f ms  median %9.2f  encode %7.2f  wait %8.2f  verify %6.2f  decode %7.2f  sent %.3f MB\n", what,
-               after.algorithm == TG_SHARD ? "shard" : "gather", world, 1e3 * times[0], 1e3 * times[the.repeats / 2], 1e3 * best[0],
-               1e3 * best[1], 1e3 * best[2], 1e3 * best[3], (double)(after.bytes_sent - before.bytes_sent) * 1e-6);
+        printf("%-40s %-6s %2u ranks  %9.2f ms  median %9.2f  encode %7.2f  wait %8.2f  verify %6.2f  decode %7.2f  "
+               "sent %.3f MB\n",
+               what, after.algorithm == TG_SHARD ? "shard" : "gather", world, 1e3 * times[0],
+               1e3 * times[the.repeats / 2], 1e3 * best[0], 1e3 * best[1], 1e3 * best[2], 1e3 * best[3],
+               (double)(after.bytes_sent - before.bytes_sent) * 1e-6);
         (void)fflush(stdout);
     }
     tg_reducer_free(reducer);
@@ -209,8 +213,10 @@ int main(int argc, char **argv)
     }
     the.specs = argv + optind;
     the.spec_count = argc - optind;
-    if (the.repeats < 1 || the.repeats > MOST_REPEATS || the.world < 1 || the.world > MOST_RANKS || the.spec_count < 1) {
-        fprintf(stderr, "usage: reduce [-n FLOATS] [-r REPEATS] [-a gather|shard|auto] [-w THREADS | -m MODULE] [-c CHUNK] [-d DEVICE] "
+    if (the.repeats < 1 || the.repeats > MOST_REPEATS || the.world < 1 || the.world > MOST_RANKS ||
+        the.spec_count < 1) {
+        fprintf(stderr, "usage: reduce [-n FLOATS] [-r REPEATS] [-a gather|shard|auto] [-w THREADS | -m MODULE] [-c "
+                        "CHUNK] [-d DEVICE] "
                         "SPEC[/FEEDBACK]...\n");
         return 2;
     }

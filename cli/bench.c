@@ -147,8 +147,7 @@ static bool ends_with(const char *text, const char *end)
 
 static int run_bench(const struct command *command, int argc, char **argv)
 {
-    struct bench_settings settings = {
-        .count = 1000000, .distribution = "gaussian", .device = "cpu", .seconds = 0.2};
+    struct bench_settings settings = {.count = 1000000, .distribution = "gaussian", .device = "cpu", .seconds = 0.2};
     const char *operands[OPERANDS_MAX];
     int exit_code;
     if (!options_parse(command, argc, argv, &settings, operands, &exit_code))
@@ -175,33 +174,58 @@ static int run_bench(const struct command *command, int argc, char **argv)
 }
 
 static const struct option bench_options[] = {
-    {.name = "-n", .kind = OPTION_NUMBER, .value = "COUNT", .low = 1, .high = TG_MAX_COUNT,
-     .summary = "elements of the vector (default 1000000)", .offset = offsetof(struct bench_settings, count)},
-    {.name = "--distribution", .kind = OPTION_TEXT, .value = "NAME",
+    {.name = "-n",
+     .kind = OPTION_NUMBER,
+     .value = "COUNT",
+     .low = 1,
+     .high = TG_MAX_COUNT,
+     .summary = "elements of the vector (default 1000000)",
+     .offset = offsetof(struct bench_settings, count)},
+    {.name = "--distribution",
+     .kind = OPTION_TEXT,
+     .value = "NAME",
      .summary = DISTRIBUTION_NAMES ",\nor FILE.npy, cut or repeated to COUNT (default gaussian)",
      .offset = offsetof(struct bench_settings, distribution)},
-    {.name = "--codec", .kind = OPTION_LIST, .value = "SPEC",
+    {.name = "--codec",
+     .kind = OPTION_LIST,
+     .value = "SPEC",
      .summary = "a codec to measure; may be given again (default: all, and some variants)",
      .offset = offsetof(struct bench_settings, codecs)},
-    {.name = "--device", .kind = OPTION_TEXT, .value = "NAME",
-     .summary = "where to run; --devices lists them; NAME:threads=N shares the work out\namong N threads, 0 for all processors (default cpu)",
+    {.name = "--device",
+     .kind = OPTION_TEXT,
+     .value = "NAME",
+     .summary = "where to run; --devices lists them; NAME:threads=N shares the work out\namong N threads, 0 for all "
+                "processors (default cpu)",
      .offset = offsetof(struct bench_settings, device)},
-    {.name = "--devices", .kind = OPTION_FLAG, .summary = "print the names of the devices and nothing else",
+    {.name = "--devices",
+     .kind = OPTION_FLAG,
+     .summary = "print the names of the devices and nothing else",
      .offset = offsetof(struct bench_settings, devices)},
-    {.name = "--feedback", .kind = OPTION_FLAG,
+    {.name = "--feedback",
+     .kind = OPTION_FLAG,
      .summary = "encode with error feedback, in one pass; four gradients take turns",
      .offset = offsetof(struct bench_settings, feedback)},
-    {.name = "--nonfinite", .kind = OPTION_CHOICE, .value = "reject|zero|trust", .choices = nonfinite_choices,
+    {.name = "--nonfinite",
+     .kind = OPTION_CHOICE,
+     .value = "reject|zero|trust",
+     .choices = nonfinite_choices,
      .summary = "what encoding does about infinities and NaN (default reject)",
      .offset = offsetof(struct bench_settings, nonfinite)},
-    {.name = "--seconds", .kind = OPTION_REAL, .value = "S", .real_low = 0, .real_high = 3600,
+    {.name = "--seconds",
+     .kind = OPTION_REAL,
+     .value = "S",
+     .real_low = 0,
+     .real_high = 3600,
      .summary = "time for each row, at least three rounds (default 0.2)",
      .offset = offsetof(struct bench_settings, seconds)},
-    {.name = "--decades", .kind = OPTION_FLAG,
+    {.name = "--decades",
+     .kind = OPTION_FLAG,
      .summary = "time an element takes in vectors of 10000, 100000, ... up to COUNT",
      .offset = offsetof(struct bench_settings, decades)},
-    {.name = "--compare", .kind = OPTION_FLAG,
-     .summary = "also what others need: torch, numpy, pypiquant, hivemind and zstd, as far as\nthe python3 on PATH has them",
+    {.name = "--compare",
+     .kind = OPTION_FLAG,
+     .summary =
+         "also what others need: torch, numpy, pypiquant, hivemind and zstd, as far as\nthe python3 on PATH has them",
      .offset = offsetof(struct bench_settings, compare)},
     OPTION_JSON(struct bench_settings),
     {0},

@@ -21,9 +21,9 @@ struct bench {
     struct team *team;     /* as many threads as the device has, for the floors */
     size_t gradient_count; /* BENCH_GRADIENTS with feedback, else 1 */
     struct bench_vector gradients[BENCH_GRADIENTS];
-    struct bench_vector sum;               /* what decode_add and the floors add to: the same memory for both */
-    struct bench_vector copy;              /* of the floors */
-    double floors_ms[FLOOR_COUNT];         /* minima over all rounds of all rows */
+    struct bench_vector sum;       /* what decode_add and the floors add to: the same memory for both */
+    struct bench_vector copy;      /* of the floors */
+    double floors_ms[FLOOR_COUNT]; /* minima over all rounds of all rows */
     struct progress progress;
     size_t rows_done, row_count;
 };
@@ -31,12 +31,12 @@ struct bench {
 struct bench_row {
     const struct listed_spec *spec;
     struct measurement measurement;
-    double floors_ms[FLOOR_COUNT];              /* in the same rounds: a machine that others use is not always as fast */
-    double encode_ms, verify_ms;                /* minima, as all of these */
-    double add_ms, verified_add_ms;             /* decode_add of a frame: verified by it, or before */
-    double peers_add_ms, verified_peers_add_ms; /* of BENCH_PEERS frames in one pass */
+    double floors_ms[FLOOR_COUNT];  /* in the same rounds: a machine that others use is not always as fast */
+    double encode_ms, verify_ms;    /* minima, as all of these */
+    double add_ms, verified_add_ms; /* decode_add of a frame: verified by it, or before */
+    double peers_add_ms, verified_peers_add_ms;           /* of BENCH_PEERS frames in one pass */
     double encode_moves_ms, add_moves_ms, peers_moves_ms; /* what moving the same bytes takes */
-    char refusal[sizeof(tg_error)];             /* why feedback was refused; "" where there is a result */
+    char refusal[sizeof(tg_error)];                       /* why feedback was refused; "" where there is a result */
 };
 
 /* The floors alone, for as long as a row takes, so that each has a good figure whatever the rows do. */

@@ -1,4 +1,5 @@
-/* What people use today, beside us: a Python script that is part of the command does the work, in whatever python3 is on PATH. */
+/* What people use today, beside us: a Python script that is part of the command does the work, in whatever python3 is
+ * on PATH. */
 #include "bench.h"
 #include "json_writer.h"
 #include "table.h"

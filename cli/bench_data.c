@@ -53,10 +53,7 @@ static struct generator generator_from(uint64_t seed)
     return g;
 }
 
-static uint64_t rotate(uint64_t x, unsigned by)
-{
-    return x << by | x >> (64 - by);
-}
+static uint64_t rotate(uint64_t x, unsigned by) { return x << by | x >> (64 - by); }
 
 static uint64_t next_bits(struct generator *g)
 {
@@ -72,10 +69,7 @@ static uint64_t next_bits(struct generator *g)
 }
 
 /* Above 0 and at most 1, so that its logarithm exists. */
-static double next_uniform(struct generator *g)
-{
-    return (double)((next_bits(g) >> 11) + 1) * 0x1p-53;
-}
+static double next_uniform(struct generator *g) { return (double)((next_bits(g) >> 11) + 1) * 0x1p-53; }
 
 static double next_normal(struct generator *g)
 {
@@ -163,8 +157,8 @@ static void fill_layer(struct generator *g, float *out, size_t count)
         out[i] = (float)(next_normal(g) * (i * 50 / count == 17 ? 1 : 1e-6));
 }
 
-/* A little larger just where src/codec/pilot.c looks, so that at density 0.01 its first guess is too high and its second, more cautious,
- * is not: what a missed guess costs. If the places there change, this is an ordinary vector. */
+/* A little larger just where src/codec/pilot.c looks, so that at density 0.01 its first guess is too high and its
+ * second, more cautious, is not: what a missed guess costs. If the places there change, this is an ordinary vector. */
 static void fill_ambush(struct generator *g, float *out, size_t count)
 {
     enum { RUN = 16, RUNS = 2048, SHARE = 16 };
@@ -198,10 +192,7 @@ static const struct distribution *find_distribution(const char *name)
     return NULL;
 }
 
-bool is_distribution(const char *name)
-{
-    return find_distribution(name) != NULL;
-}
+bool is_distribution(const char *name) { return find_distribution(name) != NULL; }
 
 /* ---- files ---- */
 

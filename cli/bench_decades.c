@@ -14,10 +14,7 @@ struct decade {
     struct bench_row *rows;
 };
 
-static double ns_each(double ms, size_t count)
-{
-    return ms * 1e6 / (double)count;
-}
+static double ns_each(double ms, size_t count) { return ms * 1e6 / (double)count; }
 
 static void print_text(const struct bench *bench, const struct decade *decades, int decade_count, size_t row_count)
 {

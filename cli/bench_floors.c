@@ -20,66 +20,66 @@ typedef float narrow_vector __attribute__((vector_size(16), may_alias));
 typedef float wide_vector __attribute__((vector_size(32), may_alias));
 
 /* Eight accumulators hide the latency of the addition. The tail, shorter than one block, is done in single floats. */
-#define DEFINE_LOOPS(NAME, TARGET, VECTOR)                                                                             \
-    TARGET static float read_##NAME(const float *x, size_t count)                                                      \
-    {                                                                                                                  \
-        enum { WIDTH = sizeof(VECTOR) / sizeof(float) };                                                               \
-        const VECTOR *v = (const VECTOR *)x;                                                                           \
-        VECTOR a = {0}, b = {0}, c = {0}, d = {0}, e = {0}, f = {0}, g = {0}, h = {0};                                 \
-        size_t blocks = count / (8 * WIDTH);                                                                           \
-        for (size_t i = 0; i < blocks; i++, v += 8) {                                                                  \
-            a += v[0];                                                                                                 \
-            b += v[1];                                                                                                 \
-            c += v[2];                                                                                                 \
-            d += v[3];                                                                                                 \
-            e += v[4];                                                                                                 \
-            f += v[5];                                                                                                 \
-            g += v[6];                                                                                                 \
-            h += v[7];                                                                                                 \
-        }                                                                                                              \
-        a += b + c + d + e + f + g + h;                                                                                \
-        float sum = 0;                                                                                                 \
-        for (size_t i = 0; i < WIDTH; i++)                                                                             \
-            sum += a[i];                                                                                               \
-        for (size_t i = blocks * 8 * WIDTH; i < count; i++)                                                            \
-            sum += x[i];                                                                                               \
-        return sum;                                                                                                    \
-    }                                                                                                                  \
-                                                                                                                       \
-    TARGET static void scale_##NAME(float *x, float factor, size_t count)                                              \
-    {                                                                                                                  \
-        enum { WIDTH = sizeof(VECTOR) / sizeof(float) };                                                               \
-        VECTOR *v = (VECTOR *)x;                                                                                       \
-        VECTOR by = {0};                                                                                               \
-        for (size_t i = 0; i < WIDTH; i++)                                                                             \
-            by[i] = factor;                                                                                            \
-        size_t blocks = count / (4 * WIDTH);                                                                           \
-        for (size_t i = 0; i < blocks; i++, v += 4) {                                                                  \
-            VECTOR a = v[0] * by, b = v[1] * by, c = v[2] * by, d = v[3] * by;                                         \
-            v[0] = a;                                                                                                  \
-            v[1] = b;                                                                                                  \
-            v[2] = c;                                                                                                  \
-            v[3] = d;                                                                                                  \
-        }                                                                                                              \
-        for (size_t i = blocks * 4 * WIDTH; i < count; i++)                                                            \
-            x[i] *= factor;                                                                                            \
-    }                                                                                                                  \
-                                                                                                                       \
-    TARGET static void accumulate_##NAME(float *restrict x, const float *restrict y, size_t count)                     \
-    {                                                                                                                  \
-        enum { WIDTH = sizeof(VECTOR) / sizeof(float) };                                                               \
-        VECTOR *v = (VECTOR *)x;                                                                                       \
-        const VECTOR *w = (const VECTOR *)y;                                                                           \
-        size_t blocks = count / (4 * WIDTH);                                                                           \
-        for (size_t i = 0; i < blocks; i++, v += 4, w += 4) {                                                          \
-            VECTOR a = v[0] + w[0], b = v[1] + w[1], c = v[2] + w[2], d = v[3] + w[3];                                 \
-            v[0] = a;                                                                                                  \
-            v[1] = b;                                                                                                  \
-            v[2] = c;                                                                                                  \
-            v[3] = d;                                                                                                  \
-        }                                                                                                              \
-        for (size_t i = blocks * 4 * WIDTH; i < count; i++)                                                            \
-            x[i] += y[i];                                                                                              \
+#define DEFINE_LOOPS(NAME, TARGET, VECTOR)                                                         \
+    TARGET static float read_##NAME(const float *x, size_t count)                                  \
+    {                                                                                              \
+        enum { WIDTH = sizeof(VECTOR) / sizeof(float) };                                           \
+        const VECTOR *v = (const VECTOR *)x;                                                       \
+        VECTOR a = {0}, b = {0}, c = {0}, d = {0}, e = {0}, f = {0}, g = {0}, h = {0};             \
+        size_t blocks = count / (8 * WIDTH);                                                       \
+        for (size_t i = 0; i < blocks; i++, v += 8) {                                              \
+            a += v[0];                                                                             \
+            b += v[1];                                                                             \
+            c += v[2];                                                                             \
+            d += v[3];                                                                             \
+            e += v[4];                                                                             \
+            f += v[5];                                                                             \
+            g += v[6];                                                                             \
+            h += v[7];                                                                             \
+        }                                                                                          \
+        a += b + c + d + e + f + g + h;                                                            \
+        float sum = 0;                                                                             \
+        for (size_t i = 0; i < WIDTH; i++)                                                         \
+            sum += a[i];                                                                           \
+        for (size_t i = blocks * 8 * WIDTH; i < count; i++)                                        \
+            sum += x[i];                                                                           \
+        return sum;                                                                                \
+    }                                                                                              \
+                                                                                                   \
+    TARGET static void scale_##NAME(float *x, float factor, size_t count)                          \
+    {                                                                                              \
+        enum { WIDTH = sizeof(VECTOR) / sizeof(float) };                                           \
+        VECTOR *v = (VECTOR *)x;                                                                   \
+        VECTOR by = {0};                                                                           \
+        for (size_t i = 0; i < WIDTH; i++)                                                         \
+            by[i] = factor;                                                                        \
+        size_t blocks = count / (4 * WIDTH);                                                       \
+        for (size_t i = 0; i < blocks; i++, v += 4) {                                              \
+            VECTOR a = v[0] * by, b = v[1] * by, c = v[2] * by, d = v[3] * by;                     \
+            v[0] = a;                                                                              \
+            v[1] = b;                                                                              \
+            v[2] = c;                                                                              \
+            v[3] = d;                                                                              \
+        }                                                                                          \
+        for (size_t i = blocks * 4 * WIDTH; i < count; i++)                                        \
+            x[i] *= factor;                                                                        \
+    }                                                                                              \
+                                                                                                   \
+    TARGET static void accumulate_##NAME(float *restrict x, const float *restrict y, size_t count) \
+    {                                                                                              \
+        enum { WIDTH = sizeof(VECTOR) / sizeof(float) };                                           \
+        VECTOR *v = (VECTOR *)x;                                                                   \
+        const VECTOR *w = (const VECTOR *)y;                                                       \
+        size_t blocks = count / (4 * WIDTH);                                                       \
+        for (size_t i = 0; i < blocks; i++, v += 4, w += 4) {                                      \
+            VECTOR a = v[0] + w[0], b = v[1] + w[1], c = v[2] + w[2], d = v[3] + w[3];             \
+            v[0] = a;                                                                              \
+            v[1] = b;                                                                              \
+            v[2] = c;                                                                              \
+            v[3] = d;                                                                              \
+        }                                                                                          \
+        for (size_t i = blocks * 4 * WIDTH; i < count; i++)                                        \
+            x[i] += y[i];                                                                          \
     }
 
 DEFINE_LOOPS(narrow, , narrow_vector)

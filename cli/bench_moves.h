@@ -1,4 +1,5 @@
-/* What the machine needs to move the very bytes that encoding or decoding moves, frames included, and to compute nothing. */
+/* What the machine needs to move the very bytes that encoding or decoding moves, frames included, and to compute
+ * nothing. */
 #ifndef CLI_BENCH_MOVES_H
 #define CLI_BENCH_MOVES_H
 
@@ -6,8 +7,8 @@
 
 #include <stdint.h>
 
-/* Encoding: the gradient is read (FLOOR_READ) or added to the sum (FLOOR_ACCUMULATE) while a frame is written. Decoding: the sum is scaled
- * (FLOOR_SCALE) while frames are read. */
+/* Encoding: the gradient is read (FLOOR_READ) or added to the sum (FLOOR_ACCUMULATE) while a frame is written.
+ * Decoding: the sum is scaled (FLOOR_SCALE) while frames are read. */
 struct moves {
     enum floor_kind kind;
     const float *gradient;

@@ -11,10 +11,7 @@ enum floor_kind bench_encode_floor(const struct bench *bench)
     return bench->feedback ? FLOOR_ACCUMULATE : FLOOR_READ;
 }
 
-static bool has_result(const struct bench_row *row)
-{
-    return row->refusal[0] == '\0';
-}
+static bool has_result(const struct bench_row *row) { return row->refusal[0] == '\0'; }
 
 /* ---- for people ---- */
 

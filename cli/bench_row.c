@@ -21,7 +21,7 @@ struct row_work {
     tg_frame peers[BENCH_PEERS]; /* the first one, as often: each in memory of its own */
     void *scratch;               /* as long as that one */
     uint64_t step;
-    size_t repeats;        /* of short work, so that the clock's grain does not show */
+    size_t repeats; /* of short work, so that the clock's grain does not show */
 };
 
 static tg_status encode_next(const struct bench *bench, struct row_work *work, tg_error *error)
@@ -33,10 +33,10 @@ static tg_status encode_next(const struct bench *bench, struct row_work *work, t
         .dtype = TG_FLOAT32,
     };
     tg_encode_report report;
-    tg_status status =
-        work->feedback ? tg_encode_with_feedback(work->codec, work->feedback, &gradient, &options, work->bytes,
-                                                 work->capacity, &report, error)
-                       : tg_encode(work->codec, &gradient, &options, work->bytes, work->capacity, &report, error);
+    tg_status status = work->feedback
+                           ? tg_encode_with_feedback(work->codec, work->feedback, &gradient, &options, work->bytes,
+                                                     work->capacity, &report, error)
+                           : tg_encode(work->codec, &gradient, &options, work->bytes, work->capacity, &report, error);
     if (status == TG_OK) {
         work->frame = (tg_frame){work->bytes, report.bytes};
         work->step++;
@@ -51,14 +51,12 @@ static void keep_minimum(double *best, uint64_t started_ns, size_t repeats)
         *best = ms;
 }
 
-static size_t repeats_for(const struct bench *bench)
-{
-    return bench->count >= 65536 ? 1 : 65536 / bench->count;
-}
+static size_t repeats_for(const struct bench *bench) { return bench->count >= 65536 ? 1 : 65536 / bench->count; }
 
 static void time_floor(struct bench *bench, enum floor_kind kind, size_t repeats, double floors_ms[FLOOR_COUNT])
 {
-    const struct floor_vectors vectors = {bench->gradients[0].values, bench->sum.values, bench->copy.values, bench->count};
+    const struct floor_vectors vectors = {bench->gradients[0].values, bench->sum.values, bench->copy.values,
+                                          bench->count};
     for (unsigned way = 0; way < floor_ways(kind); way++) {
         uint64_t started = clock_ns();
         for (size_t i = 0; i < repeats; i++)
@@ -95,8 +93,8 @@ static tg_status time_verify(struct bench *bench, struct row_work *work, struct 
     return status;
 }
 
-static tg_status time_add(struct bench *bench, const struct row_work *work, const tg_frame *frames, size_t frame_count, unsigned flags,
-                          double *best, tg_error *error)
+static tg_status time_add(struct bench *bench, const struct row_work *work, const tg_frame *frames, size_t frame_count,
+                          unsigned flags, double *best, tg_error *error)
 {
     const tg_tensor sum = {bench->sum.values, bench->count, TG_FLOAT32};
     tg_status status = TG_OK;
@@ -127,11 +125,13 @@ static void time_all_moves(struct bench *bench, const struct row_work *work, str
     const uint8_t *frames[BENCH_PEERS];
     for (int i = 0; i < BENCH_PEERS; i++)
         frames[i] = work->peers[i].data;
-    time_moves(bench, work, (struct moves){.kind = bench_encode_floor(bench), .written = work->scratch}, &row->encode_moves_ms);
+    time_moves(bench, work, (struct moves){.kind = bench_encode_floor(bench), .written = work->scratch},
+               &row->encode_moves_ms);
     if (row->spec->info.sparse)
         return;
     time_moves(bench, work, (struct moves){.kind = FLOOR_SCALE, .read = frames, .read_count = 1}, &row->add_moves_ms);
-    time_moves(bench, work, (struct moves){.kind = FLOOR_SCALE, .read = frames, .read_count = BENCH_PEERS}, &row->peers_moves_ms);
+    time_moves(bench, work, (struct moves){.kind = FLOOR_SCALE, .read = frames, .read_count = BENCH_PEERS},
+               &row->peers_moves_ms);
 }
 
 /* Every operation once, each beside the floor that it is held against. */

@@ -43,7 +43,8 @@ bool team_create(struct team **team, unsigned members, struct message *message)
     for (unsigned i = 1; i < members; i++) {
         made->others[i] = (struct member){.team = made, .number = i};
         if (pthread_create(&made->others[i].thread, NULL, serve, &made->others[i]) != 0)
-            return fail(message, "the system does not give the benchmark %u threads", members); /* those that wait end with it */
+            return fail(message, "the system does not give the benchmark %u threads",
+                        members); /* those that wait end with it */
     }
     *team = made;
     return true;

@@ -14,11 +14,20 @@ void put_html(FILE *out, const char *text)
 {
     for (; *text; text++) {
         switch (*text) {
-        case '&': fputs("&amp;", out); break;
-        case '<': fputs("&lt;", out); break;
-        case '>': fputs("&gt;", out); break;
-        case '"': fputs("&quot;", out); break;
-        default: fputc(*text, out);
+        case '&':
+            fputs("&amp;", out);
+            break;
+        case '<':
+            fputs("&lt;", out);
+            break;
+        case '>':
+            fputs("&gt;", out);
+            break;
+        case '"':
+            fputs("&quot;", out);
+            break;
+        default:
+            fputc(*text, out);
         }
     }
 }
@@ -34,10 +43,7 @@ static void open_chart(FILE *out, const char *title, const char *summary, int he
     fputs("\">\n", out);
 }
 
-static void close_chart(FILE *out)
-{
-    fputs("</svg>\n</figure>\n", out);
-}
+static void close_chart(FILE *out) { fputs("</svg>\n</figure>\n", out); }
 
 static void put_text(FILE *out, double x, double y, const char *classes, const char *text)
 {
@@ -54,21 +60,25 @@ static void draw_axes(FILE *out, const struct axis *x, const struct axis *y, con
     size_t count = y ? axis_ticks(y, MOST_TICKS, ticks) : 0;
     for (size_t i = 0; i < count; i++) {
         double at = axis_place(y, ticks[i]);
-        fprintf(out, "<line class=\"grid\" x1=\"%.1f\" x2=\"%.1f\" y1=\"%.1f\" y2=\"%.1f\"/>\n", x->start, x->end, at, at);
+        fprintf(out, "<line class=\"grid\" x1=\"%.1f\" x2=\"%.1f\" y1=\"%.1f\" y2=\"%.1f\"/>\n", x->start, x->end, at,
+                at);
         put_text(out, LEFT - 6, at + 4, "tick end", tick_text(y, ticks[i], text));
     }
     count = axis_ticks(x, x->is_bytes || x->is_log ? 5 : 6, ticks);
     for (size_t i = 0; i < count; i++) {
         double at = axis_place(x, ticks[i]);
-        fprintf(out, "<line class=\"grid\" x1=\"%.1f\" x2=\"%.1f\" y1=\"%d\" y2=\"%d\"/>\n", at, at, BOTTOM, BOTTOM + 4);
+        fprintf(out, "<line class=\"grid\" x1=\"%.1f\" x2=\"%.1f\" y1=\"%d\" y2=\"%d\"/>\n", at, at, BOTTOM,
+                BOTTOM + 4);
         tick_text(x, ticks[i], text);
         bool is_at_edge = at + 3.8 * (double)strlen(text) > WIDTH;
         put_text(out, is_at_edge ? WIDTH - 2 : at, BOTTOM + 18, is_at_edge ? "tick end" : "tick middle", text);
     }
-    fprintf(out, "<line class=\"axis\" x1=\"%.1f\" x2=\"%.1f\" y1=\"%d\" y2=\"%d\"/>\n", x->start, x->end, BOTTOM, BOTTOM);
+    fprintf(out, "<line class=\"axis\" x1=\"%.1f\" x2=\"%.1f\" y1=\"%d\" y2=\"%d\"/>\n", x->start, x->end, BOTTOM,
+            BOTTOM);
     put_text(out, (x->start + x->end) / 2, BOTTOM + 36, "name middle", x_label);
     if (y_label)
-        fprintf(out, "<text class=\"name middle\" transform=\"translate(11 %d) rotate(-90)\">%s</text>\n", (TOP + BOTTOM) / 2, y_label);
+        fprintf(out, "<text class=\"name middle\" transform=\"translate(11 %d) rotate(-90)\">%s</text>\n",
+                (TOP + BOTTOM) / 2, y_label);
 }
 
 /* ---- lines ---- */
@@ -196,7 +206,8 @@ void chart_draw_bars(FILE *out, const struct chart_bars *chart)
         for (size_t part = 0; part < chart->part_count; part++) {
             double value = chart->values[row * chart->part_count + part], width = value * scale;
             sum += value;
-            fprintf(out, "<rect class=\"t%zu\" x=\"%.2f\" y=\"%.1f\" width=\"%.2f\" height=\"16\"><title>", part, x, y + 20, width);
+            fprintf(out, "<rect class=\"t%zu\" x=\"%.2f\" y=\"%.1f\" width=\"%.2f\" height=\"16\"><title>", part, x,
+                    y + 20, width);
             put_html(out, chart->parts[part]);
             fprintf(out, ": %.3g %s</title></rect>\n", value, chart->unit);
             x += width;
@@ -250,8 +261,8 @@ static void draw_marks(FILE *out, const struct chart_histogram *chart, const str
             continue;
         double at = axis_place(x, both[k]->mark);
         left = at < left ? at : left;
-        fprintf(out, "<line class=\"mark %s c%u\" x1=\"%.1f\" x2=\"%.1f\" y1=\"%d\" y2=\"%d\"/>\n", k ? "late" : "early",
-                chart->colour % CHART_COLOURS, at, at, TOP, BOTTOM);
+        fprintf(out, "<line class=\"mark %s c%u\" x1=\"%.1f\" x2=\"%.1f\" y1=\"%d\" y2=\"%d\"/>\n",
+                k ? "late" : "early", chart->colour % CHART_COLOURS, at, at, TOP, BOTTOM);
     }
     if (left < x->end)
         put_text(out, left - 6, TOP + 10, "tick end", "selected from here on →");

@@ -1,4 +1,5 @@
-/* Charts as SVG inside an HTML page. Colours are the page's: series i has the class "c" i (0 ... CHART_COLOURS - 1), stages "t" i. */
+/* Charts as SVG inside an HTML page. Colours are the page's: series i has the class "c" i (0 ... CHART_COLOURS - 1),
+ * stages "t" i. */
 #ifndef CLI_CHART_H
 #define CLI_CHART_H
 

@@ -8,8 +8,8 @@
 
 struct axis {
     bool is_log, is_bytes;
-    double low, high;   /* values; of a logarithmic axis their logarithms */
-    double start, end;  /* places */
+    double low, high;  /* values; of a logarithmic axis their logarithms */
+    double start, end; /* places */
 };
 
 /* An axis that shows low ... high, widened to whole ticks where it is not logarithmic. */

@@ -120,7 +120,9 @@ static int run_codecs(const struct command *command, int argc, char **argv)
 }
 
 static const struct option codecs_options[] = {
-    {.name = "--names", .kind = OPTION_FLAG, .summary = "print the names alone, one on a line",
+    {.name = "--names",
+     .kind = OPTION_FLAG,
+     .summary = "print the names alone, one on a line",
      .offset = offsetof(struct codecs_settings, names)},
     OPTION_JSON(struct codecs_settings),
     {0},

@@ -129,7 +129,10 @@ static int run_decode(const struct command *command, int argc, char **argv)
 static const char *const dtype_choices[] = {"f4", "f2", NULL};
 
 static const struct option decode_options[] = {
-    {.name = "--dtype", .kind = OPTION_CHOICE, .value = "f4|f2", .choices = dtype_choices,
+    {.name = "--dtype",
+     .kind = OPTION_CHOICE,
+     .value = "f4|f2",
+     .choices = dtype_choices,
      .summary = "write float32 or float16 (default: as it was encoded;\nbfloat16, which .npy lacks, becomes f4)",
      .offset = offsetof(struct decode_settings, dtype)},
     OPTION_JSON(struct decode_settings),

@@ -15,10 +15,7 @@
 /* One system call moves at most this much, so that the progress bar moves too. */
 #define STEP ((size_t)16 << 20)
 
-bool is_standard_stream(const char *path)
-{
-    return strcmp(path, "-") == 0;
-}
+bool is_standard_stream(const char *path) { return strcmp(path, "-") == 0; }
 
 /* ---- reading ---- */
 
@@ -109,10 +106,7 @@ static bool write_all(int descriptor, const struct piece *pieces, size_t piece_c
 }
 
 /* Some file systems cannot sync; that alone is no failure. */
-static bool sync_file(int descriptor)
-{
-    return fsync(descriptor) == 0 || errno == EINVAL || errno == ENOTSUP;
-}
+static bool sync_file(int descriptor) { return fsync(descriptor) == 0 || errno == EINVAL || errno == ENOTSUP; }
 
 static bool write_directly(const char *path, const struct piece *pieces, size_t piece_count, struct message *message)
 {
@@ -156,8 +150,8 @@ static bool write_by_rename(const char *path, const struct stat *existing, const
     mode_t mask = umask(0);
     umask(mask);
     mode_t mode = existing ? existing->st_mode & 0777 : 0666 & ~mask;
-    bool is_written =
-        fchmod(descriptor, mode) == 0 && write_all(descriptor, pieces, piece_count) && sync_file(descriptor);
+    bool is_written = fchmod(descriptor, mode) == 0 && write_all(descriptor, pieces, piece_count) &&
+                      sync_file(descriptor);
     int reason = errno;
     if (close(descriptor) != 0 && is_written) {
         is_written = false;

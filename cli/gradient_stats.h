@@ -10,7 +10,7 @@
 struct moments {
     uint64_t count, zeros, nonfinite;
     double mean;
-    double std;      /* of the population: divided by the number, not by one less */
+    double std; /* of the population: divided by the number, not by one less */
     double max_abs;
     double kurtosis; /* the fourth central moment over the variance squared: 3 for a Gaussian; NaN if all are equal */
     double energy;   /* the sum of squares */

@@ -31,10 +31,16 @@ static int run_inspect(const struct command *command, int argc, char **argv)
 }
 
 static const struct option inspect_options[] = {
-    {.name = "--density", .kind = OPTION_REAL, .value = "D", .real_low = 1e-9, .real_high = 1,
+    {.name = "--density",
+     .kind = OPTION_REAL,
+     .value = "D",
+     .real_low = 1e-9,
+     .real_high = 1,
      .summary = "gradient: the share of elements for the top-k figures (default 0.01)",
      .offset = offsetof(struct inspect_settings, density)},
-    {.name = "--layout", .kind = OPTION_TEXT, .value = "FILE",
+    {.name = "--layout",
+     .kind = OPTION_TEXT,
+     .value = "FILE",
      .summary = "gradient: its layers (default: for NAME.npy NAME.layout.json,\n"
                 "for NAME-SUFFIX.npy also NAME.layout.json)",
      .offset = offsetof(struct inspect_settings, layout)},

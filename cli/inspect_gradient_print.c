@@ -7,10 +7,7 @@
 #include <math.h>
 #include <stdio.h>
 
-static double percent(uint64_t part, uint64_t whole)
-{
-    return whole ? 100 * (double)part / (double)whole : 0;
-}
+static double percent(uint64_t part, uint64_t whole) { return whole ? 100 * (double)part / (double)whole : 0; }
 
 /* ---- for people ---- */
 

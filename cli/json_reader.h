@@ -15,8 +15,8 @@ struct json_node {
     enum json_type type;
     const char *start; /* of a text: after its quote */
     size_t length;
-    size_t child;      /* the first child's place among the nodes, 0 for none; an object has key, value, key, ... */
-    size_t next;       /* the next sibling's, 0 for none */
+    size_t child; /* the first child's place among the nodes, 0 for none; an object has key, value, key, ... */
+    size_t next;  /* the next sibling's, 0 for none */
 };
 
 struct json_document {

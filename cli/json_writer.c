@@ -6,10 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-struct json_writer json_writer_on(FILE *out)
-{
-    return (struct json_writer){.out = out};
-}
+struct json_writer json_writer_on(FILE *out) { return (struct json_writer){.out = out}; }
 
 static void break_line(const struct json_writer *json)
 {
@@ -99,30 +96,15 @@ static void close_level(struct json_writer *json, char bracket)
         fputc('\n', json->out);
 }
 
-void json_open_object(struct json_writer *json, const char *key)
-{
-    open_level(json, key, '{', false);
-}
+void json_open_object(struct json_writer *json, const char *key) { open_level(json, key, '{', false); }
 
-void json_close_object(struct json_writer *json)
-{
-    close_level(json, '}');
-}
+void json_close_object(struct json_writer *json) { close_level(json, '}'); }
 
-void json_open_array(struct json_writer *json, const char *key)
-{
-    open_level(json, key, '[', false);
-}
+void json_open_array(struct json_writer *json, const char *key) { open_level(json, key, '[', false); }
 
-void json_open_row(struct json_writer *json, const char *key)
-{
-    open_level(json, key, '[', true);
-}
+void json_open_row(struct json_writer *json, const char *key) { open_level(json, key, '[', true); }
 
-void json_close_array(struct json_writer *json)
-{
-    close_level(json, ']');
-}
+void json_close_array(struct json_writer *json) { close_level(json, ']'); }
 
 void json_put_text(struct json_writer *json, const char *key, const char *text)
 {

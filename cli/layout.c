@@ -71,8 +71,7 @@ bool layout_parse(const char *text, size_t size, uint64_t elements, struct layou
 {
     *layout = (struct layout){0};
     struct json_document document;
-    bool is_read =
-        json_parse(text, size, &document, message) && read_layers(&document, elements, layout, message);
+    bool is_read = json_parse(text, size, &document, message) && read_layers(&document, elements, layout, message);
     json_free(&document);
     if (!is_read)
         layout_free(layout);

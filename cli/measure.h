@@ -6,8 +6,8 @@
 
 struct measurement {
     uint64_t bytes;
-    uint64_t selected;             /* elements sent */
-    uint64_t index_bits;           /* what a sparsifier spends on indices */
+    uint64_t selected;   /* elements sent */
+    uint64_t index_bits; /* what a sparsifier spends on indices */
     double bits_per_element;
     double limit_bits_per_element; /* Shannon's: see frame_limit in measure.c */
     double relative_error;         /* |decoded - x|^2 / |x|^2; NaN where x is all zero */

@@ -7,8 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
-static void print_line(const char *command, enum colour colour, const char *kind, const char *format,
-                       va_list arguments)
+static void print_line(const char *command, enum colour colour, const char *kind, const char *format, va_list arguments)
 {
     char text[1024], line[1280] = "";
     vsnprintf(text, sizeof text, format, arguments);

@@ -170,8 +170,8 @@ static bool read_option(const struct command *command, int argc, char **argv, in
     return store_value(option, argv[(*at)++], settings, message);
 }
 
-static bool read_arguments(const struct command *command, int argc, char **argv, void *settings,
-                           const char **operands, struct message *message)
+static bool read_arguments(const struct command *command, int argc, char **argv, void *settings, const char **operands,
+                           struct message *message)
 {
     size_t wanted = 0, found = 0;
     while (wanted < OPERANDS_MAX && command->operands[wanted])

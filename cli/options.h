@@ -26,31 +26,31 @@ struct text_list {
 };
 
 struct option {
-    const char *name;  /* "--seed" or "-n" */
+    const char *name; /* "--seed" or "-n" */
     enum option_kind kind;
     const char *value; /* what the help calls the value: "N" */
     const char *summary;
-    size_t offset;     /* of the field in the subcommand's settings */
+    size_t offset; /* of the field in the subcommand's settings */
     uint64_t low, high;
     double real_low, real_high;
     const char *const *choices; /* ends with NULL */
 };
 
 /* The option that every subcommand takes, as the last row of its table before the empty row that ends it. */
-#define OPTION_JSON(settings)                                                                                          \
-    {                                                                                                                  \
-        .name = "--json", .kind = OPTION_FLAG, .summary = "print one JSON object on stdout, and nothing else there",   \
-        .offset = offsetof(settings, json)                                                                             \
+#define OPTION_JSON(settings)                                                                                        \
+    {                                                                                                                \
+        .name = "--json", .kind = OPTION_FLAG, .summary = "print one JSON object on stdout, and nothing else there", \
+        .offset = offsetof(settings, json)                                                                           \
     }
 
 #define OPERANDS_MAX 4
 struct command {
     const char *name;
-    const char *summary;                      /* one line for the list of commands */
-    const char *operands[OPERANDS_MAX];       /* what must follow: {"IN.tg", "OUT.npy"} */
-    const char *description;                  /* a paragraph for the help */
-    const struct option *options;             /* ends with an empty row */
-    const char *examples;                     /* lines that run as they are */
+    const char *summary;                /* one line for the list of commands */
+    const char *operands[OPERANDS_MAX]; /* what must follow: {"IN.tg", "OUT.npy"} */
+    const char *description;            /* a paragraph for the help */
+    const struct option *options;       /* ends with an empty row */
+    const char *examples;               /* lines that run as they are */
     int (*run)(const struct command *command, int argc, char **argv);
 };
 

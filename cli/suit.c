@@ -105,7 +105,9 @@ void suits_advise(struct suits *suits, const struct moments *moments, const stru
                zeros * 100);
     double kept = 100 * (1 - share->ratio);
     advise(suits, "The largest %.3g %% of the elements carry %.3g %% of the energy%s.", share->density * 100, kept,
-           share->ratio <= 0.5 ? ": top-k suits it" : share->ratio > 0.9 ? ": top-k alone loses most of it" : "");
+           share->ratio <= 0.5  ? ": top-k suits it"
+           : share->ratio > 0.9 ? ": top-k alone loses most of it"
+                                : "");
     advise_codec(suits, 0.01, ".");
     advise_codec(suits, 0.1, ".");
     advise_codec(suits, 0.5, "; use error feedback.");

@@ -26,10 +26,7 @@ const char *colour_on(FILE *stream, enum colour colour)
     return is_colourful(stream) ? codes[colour] : "";
 }
 
-const char *colour_off(FILE *stream)
-{
-    return is_colourful(stream) ? "\033[0m" : "";
-}
+const char *colour_off(FILE *stream) { return is_colourful(stream) ? "\033[0m" : ""; }
 
 size_t terminal_width(FILE *stream)
 {
@@ -92,7 +89,8 @@ enum { AROUND_BAR = 9 /* " " before it and "  50 %  " behind */, LONGEST_BAR = 2
 /* The figures say more than the bar: it gives way to them, and they are cut only where that is not enough. */
 static size_t bar_width(const char *label, const char *detail, size_t room)
 {
-    size_t needed = text_width(label) + AROUND_BAR + (detail ? text_width(detail) : 0) + 1; /* no terminal wraps before its last column */
+    size_t needed = text_width(label) + AROUND_BAR + (detail ? text_width(detail) : 0) +
+                    1; /* no terminal wraps before its last column */
     size_t left = room > needed ? room - needed : 0;
     return left > LONGEST_BAR ? LONGEST_BAR : left < SHORTEST_BAR ? SHORTEST_BAR : left;
 }
@@ -108,7 +106,8 @@ void progress_update(struct progress *progress, double fraction, const char *det
     progress->shown = true;
 
     double limited = fraction < 0 ? 0 : fraction > 1 ? 1 : fraction;
-    size_t room = terminal_width(stderr), bar = bar_width(progress->label, detail, room), filled = (size_t)(limited * (double)bar);
+    size_t room = terminal_width(stderr), bar = bar_width(progress->label, detail, room),
+           filled = (size_t)(limited * (double)bar);
     fprintf(stderr, "\r\033[K%s ", progress->label);
     fputs(colour_on(stderr, COLOUR_BAR), stderr);
     draw_bar(stderr, (double)filled / (double)bar, bar);

@@ -49,8 +49,9 @@ static bool open_outputs(void *context, struct message *message)
     return !options->log || train_log_open(live, message);
 }
 
-static bool run_settings(const struct command *command, const struct train_options *options, const struct train_settings *settings,
-                         struct train_report *report, bool *speaks, struct message *message)
+static bool run_settings(const struct command *command, const struct train_options *options,
+                         const struct train_settings *settings, struct train_report *report, bool *speaks,
+                         struct message *message)
 {
     struct train_live live = {.settings = settings, .options = options, .command = command->name};
     struct train_observer observer = {.context = &live,
@@ -66,8 +67,8 @@ static bool run_settings(const struct command *command, const struct train_optio
     return is_trained && is_logged && is_shown;
 }
 
-/* Other ranks of a job may have nothing to refuse, and would wait for this one: they must hear of it. The lowest that has something to say
- * says it. False where this process is alone, or its MPI is of no use. */
+/* Other ranks of a job may have nothing to refuse, and would wait for this one: they must hear of it. The lowest that
+ * has something to say says it. False where this process is alone, or its MPI is of no use. */
 static bool refuse_together(const struct command *command, struct train_settings *settings, struct train_report *report,
                             const struct message *message)
 {
@@ -83,7 +84,8 @@ static bool refuse_together(const struct command *command, struct train_settings
     return !speaks;
 }
 
-static int refuse(const struct command *command, struct train_settings *settings, struct train_report *report, const struct message *message)
+static int refuse(const struct command *command, struct train_settings *settings, struct train_report *report,
+                  const struct message *message)
 {
     const bool is_said = refuse_together(command, settings, report, message);
     if (!is_said && is_first_process())
@@ -93,8 +95,8 @@ static int refuse(const struct command *command, struct train_settings *settings
     return EXIT_USAGE;
 }
 
-static int run_and_tell(const struct command *command, const struct train_options *options, const struct train_settings *settings,
-                        struct train_report *report)
+static int run_and_tell(const struct command *command, const struct train_options *options,
+                        const struct train_settings *settings, struct train_report *report)
 {
     struct message message = {""};
     bool speaks = true;
@@ -127,7 +129,8 @@ static int run_train(const struct command *command, int argc, char **argv)
         if (is_first_process())
             print_command_help(command);
         exit_code = EXIT_DONE;
-    } else if (outcome == OPTIONS_WRONG || !train_settings_fill(&options, settings, &message) || !train_check(settings, &message)) {
+    } else if (outcome == OPTIONS_WRONG || !train_settings_fill(&options, settings, &message) ||
+               !train_check(settings, &message)) {
         exit_code = refuse(command, settings, report, &message);
     } else {
         exit_code = run_and_tell(command, &options, settings, report);
@@ -139,59 +142,154 @@ static int run_train(const struct command *command, int argc, char **argv)
 
 #define AT(field) .offset = offsetof(struct train_options, field)
 static const struct option train_option_table[] = {
-    {.name = "--data", .kind = OPTION_TEXT, .value = "DATA", AT(data),
+    {.name = "--data",
+     .kind = OPTION_TEXT,
+     .value = "DATA",
+     AT(data),
      .summary = "syn-256|syn-512|syn-1024|syn-20k; synthetic:rows=,test=,features=,noise=,\n"
                 "classes=,clusters=,spread=; a directory with MNIST's or CIFAR-10's files;\n"
                 "a LIBSVM file (FILE.t is its test set); X.npy,Y.npy[,XTEST.npy,YTEST.npy]\n"
                 "(default synthetic:rows=20000,features=64,classes=10,spread=6)"},
-    {.name = "--model", .kind = OPTION_TEXT, .value = "MODEL", AT(model),
+    {.name = "--model",
+     .kind = OPTION_TEXT,
+     .value = "MODEL",
+     AT(model),
      .summary = "linear[:bias], logistic[:bias], softmax, mlp:SIZE,SIZE,...\n(default: what suits the data)"},
-    {.name = "--workers", .kind = OPTION_NUMBER, .value = "N", .low = 1, .high = TRAIN_MOST_WORKERS, AT(workers),
+    {.name = "--workers",
+     .kind = OPTION_NUMBER,
+     .value = "N",
+     .low = 1,
+     .high = TRAIN_MOST_WORKERS,
+     AT(workers),
      .summary = "ranks, each a thread (default 4); under mpirun its ranks"},
-    {.name = "--batch", .kind = OPTION_NUMBER, .value = "N", .low = 1, .high = 1000000, AT(batch),
+    {.name = "--batch",
+     .kind = OPTION_NUMBER,
+     .value = "N",
+     .low = 1,
+     .high = 1000000,
+     AT(batch),
      .summary = "rows that a worker takes for a step (default 32)"},
-    {.name = "--lr", .kind = OPTION_REAL, .value = "RATE", .real_low = 1e-12, .real_high = 1e12, AT(lr),
+    {.name = "--lr",
+     .kind = OPTION_REAL,
+     .value = "RATE",
+     .real_low = 1e-12,
+     .real_high = 1e12,
+     AT(lr),
      .summary = "learning rate (default 0.02 for least squares, else 0.1)"},
-    {.name = "--momentum", .kind = OPTION_REAL, .value = "M", .real_low = 0, .real_high = 0.9999, AT(momentum),
+    {.name = "--momentum",
+     .kind = OPTION_REAL,
+     .value = "M",
+     .real_low = 0,
+     .real_high = 0.9999,
+     AT(momentum),
      .summary = "of the optimiser (default 0); feedback dgc has its own and takes none here"},
-    {.name = "--weight-decay", .kind = OPTION_REAL, .value = "D", .real_low = 0, .real_high = 1, AT(weight_decay),
+    {.name = "--weight-decay",
+     .kind = OPTION_REAL,
+     .value = "D",
+     .real_low = 0,
+     .real_high = 1,
+     AT(weight_decay),
      .summary = "adds D times the weights to the gradient (default 0)"},
-    {.name = "--schedule", .kind = OPTION_CHOICE, .value = "NAME", .choices = train_schedule_choices, AT(schedule),
+    {.name = "--schedule",
+     .kind = OPTION_CHOICE,
+     .value = "NAME",
+     .choices = train_schedule_choices,
+     AT(schedule),
      .summary = "constant|linear|cosine|step: of the learning rate; step divides it by 10 after\n"
                 "half and again after three quarters of the steps (default constant)"},
-    {.name = "--steps", .kind = OPTION_NUMBER, .value = "N", .low = 1, .high = UINT64_C(1) << 40, AT(steps),
+    {.name = "--steps",
+     .kind = OPTION_NUMBER,
+     .value = "N",
+     .low = 1,
+     .high = UINT64_C(1) << 40,
+     AT(steps),
      .summary = "steps in all (default 500)"},
-    {.name = "--epochs", .kind = OPTION_REAL, .value = "E", .real_low = 1e-6, .real_high = 1e9, AT(epochs),
+    {.name = "--epochs",
+     .kind = OPTION_REAL,
+     .value = "E",
+     .real_low = 1e-6,
+     .real_high = 1e9,
+     AT(epochs),
      .summary = "instead of --steps: passes of all workers together over the data"},
-    {.name = "--seed", .kind = OPTION_NUMBER, .value = "N", .high = UINT64_MAX, AT(seed),
+    {.name = "--seed",
+     .kind = OPTION_NUMBER,
+     .value = "N",
+     .high = UINT64_MAX,
+     AT(seed),
      .summary = "of data, weights, order and draws (default 1)"},
-    {.name = "--codec", .kind = OPTION_LIST, .value = "SPEC", AT(codecs),
+    {.name = "--codec",
+     .kind = OPTION_LIST,
+     .value = "SPEC",
+     AT(codecs),
      .summary = "may be given again: one run each, from the same start\n(default none, qsgd and topk:density=0.01)"},
-    {.name = "--feedback", .kind = OPTION_LIST, .value = "SPEC", AT(feedbacks),
+    {.name = "--feedback",
+     .kind = OPTION_LIST,
+     .value = "SPEC",
+     AT(feedbacks),
      .summary = "none|ef|ecq:alpha=,beta=|dgc:momentum=; one for all runs, or one for each codec\n"
                 "(default ef for sparsifiers and onebit, else none)"},
-    {.name = "--insist", .kind = OPTION_FLAG, AT(insist),
+    {.name = "--insist",
+     .kind = OPTION_FLAG,
+     AT(insist),
      .summary = "run feedback that is refused because it would diverge"},
-    {.name = "--algorithm", .kind = OPTION_CHOICE, .value = "NAME", .choices = train_algorithm_choices, AT(algorithm),
+    {.name = "--algorithm",
+     .kind = OPTION_CHOICE,
+     .value = "NAME",
+     .choices = train_algorithm_choices,
+     AT(algorithm),
      .summary = "sgd|qsvrg (default sgd)"},
-    {.name = "--reduce", .kind = OPTION_CHOICE, .value = "NAME", .choices = train_reduce_choices, AT(reduce),
+    {.name = "--reduce",
+     .kind = OPTION_CHOICE,
+     .value = "NAME",
+     .choices = train_reduce_choices,
+     AT(reduce),
      .summary = "gather|shard|auto (default auto)"},
-    {.name = "--min-size", .kind = OPTION_NUMBER, .value = "N", .high = UINT64_MAX, AT(min_size),
+    {.name = "--min-size",
+     .kind = OPTION_NUMBER,
+     .value = "N",
+     .high = UINT64_MAX,
+     AT(min_size),
      .summary = "tensors of fewer elements are not compressed (default 0)"},
-    {.name = "--warmup", .kind = OPTION_NUMBER, .value = "N", .high = UINT64_MAX, AT(warmup),
+    {.name = "--warmup",
+     .kind = OPTION_NUMBER,
+     .value = "N",
+     .high = UINT64_MAX,
+     AT(warmup),
      .summary = "nothing is compressed in the first N steps (default 0)"},
-    {.name = "--density-schedule", .kind = OPTION_TEXT, .value = "LIST", AT(density_schedule),
+    {.name = "--density-schedule",
+     .kind = OPTION_TEXT,
+     .value = "LIST",
+     AT(density_schedule),
      .summary = "STEP:DENSITY,...: from that step on, sparsifiers take that share;\n"
                 "dgc:STEPS: 25 %, 6.25 %, 1.5625 %, 0.4 %, 0.1 %, each for that many steps"},
-    {.name = "--nonfinite", .kind = OPTION_CHOICE, .value = "NAME", .choices = train_nonfinite_choices, AT(nonfinite),
+    {.name = "--nonfinite",
+     .kind = OPTION_CHOICE,
+     .value = "NAME",
+     .choices = train_nonfinite_choices,
+     AT(nonfinite),
      .summary = "stop|skip|drop: what infinities and NaN in a gradient do (default stop)"},
-    {.name = "--log", .kind = OPTION_TEXT, .value = "FILE.jsonl", AT(log), .summary = "write a JSON object for every step"},
+    {.name = "--log",
+     .kind = OPTION_TEXT,
+     .value = "FILE.jsonl",
+     AT(log),
+     .summary = "write a JSON object for every step"},
     {.name = "--report", .kind = OPTION_TEXT, .value = "FILE.html", AT(report), .summary = "write a page with charts"},
-    {.name = "--checkpoint", .kind = OPTION_TEXT, .value = "FILE", AT(checkpoint),
+    {.name = "--checkpoint",
+     .kind = OPTION_TEXT,
+     .value = "FILE",
+     AT(checkpoint),
      .summary = "save everything there, again and again"},
-    {.name = "--every", .kind = OPTION_NUMBER, .value = "N", .low = 1, .high = UINT64_MAX, AT(every),
+    {.name = "--every",
+     .kind = OPTION_NUMBER,
+     .value = "N",
+     .low = 1,
+     .high = UINT64_MAX,
+     AT(every),
      .summary = "steps between checkpoints (default 100)"},
-    {.name = "--resume", .kind = OPTION_TEXT, .value = "FILE", AT(resume),
+    {.name = "--resume",
+     .kind = OPTION_TEXT,
+     .value = "FILE",
+     AT(resume),
      .summary = "go on from a checkpoint, with the options it was made with; --steps may be larger"},
     {.name = "--device", .kind = OPTION_TEXT, .value = "NAME", AT(device), .summary = "where codecs run (default cpu)"},
     OPTION_JSON(struct train_options),

@@ -20,8 +20,8 @@ struct train_options {
     bool insist, json;
 };
 
-extern const char *const train_schedule_choices[], *const train_algorithm_choices[], *const train_reduce_choices[],
-    *const train_nonfinite_choices[];
+extern const char *const train_schedule_choices[], *const train_algorithm_choices[],
+                                                       *const train_reduce_choices[], *const train_nonfinite_choices[];
 
 /* False with a sentence where an option makes no sense. */
 bool train_settings_fill(const struct train_options *options, struct train_settings *settings, struct message *message);
@@ -34,13 +34,13 @@ struct train_live {
     const struct train_settings *settings;
     const struct train_options *options;
     struct progress progress;
-    bool is_shown; /* there is a progress bar for this run */
+    bool is_shown;  /* there is a progress bar for this run */
     char label[40]; /* of the bar: short, so that the figures have room on a line of 80 */
     size_t run;
     uint64_t start_ns, spoken_ns;
     FILE *log;
     bool log_goes_on; /* from an earlier run, whose last steps may be made again */
-    int log_error; /* errno of the first line that could not be written; 0: none */
+    int log_error;    /* errno of the first line that could not be written; 0: none */
     const char *command;
 };
 void train_live_step(void *context, const struct train_progress *progress);

@@ -1,5 +1,5 @@
-/* What `tersegrad train` shows while it works, on stderr: on a terminal a line that moves, elsewhere one line for each run and one every
- * ten seconds. */
+/* What `tersegrad train` shows while it works, on stderr: on a terminal a line that moves, elsewhere one line for each
+ * run and one every ten seconds. */
 #include "train.h"
 
 #include <inttypes.h>
@@ -14,14 +14,19 @@ const char *bytes_text(double bytes, char text[BYTES_TEXT])
     size_t unit = 0;
     for (; bytes >= 999.5 && unit + 1 < sizeof units / sizeof *units; unit++)
         bytes /= 1000;
-    snprintf(text, BYTES_TEXT, unit == 0 || bytes >= 99.95 ? "%.0f %s" : bytes >= 9.995 ? "%.1f %s" : "%.2f %s", bytes, units[unit]);
+    snprintf(text, BYTES_TEXT,
+             unit == 0 || bytes >= 99.95 ? "%.0f %s"
+             : bytes >= 9.995            ? "%.1f %s"
+                                         : "%.2f %s",
+             bytes, units[unit]);
     return text;
 }
 
 const char *run_name(const struct train_codec *codec, char text[RUN_NAME])
 {
     bool has_feedback = codec->feedback.kind != TG_FEEDBACK_NONE;
-    snprintf(text, RUN_NAME, "%s%s%s", codec->codec_text, has_feedback ? ", " : "", has_feedback ? codec->feedback_text : "");
+    snprintf(text, RUN_NAME, "%s%s%s", codec->codec_text, has_feedback ? ", " : "",
+             has_feedback ? codec->feedback_text : "");
     return text;
 }
 
@@ -33,7 +38,8 @@ static void describe(const struct train_progress *progress, char *text, size_t c
     int used = snprintf(text, capacity, "loss %.4g", progress->point ? progress->point->loss : progress->loss);
     if (progress->point && isfinite(progress->point->accuracy))
         used += snprintf(text + used, capacity - (size_t)used, "  %.1f %% right", 100 * progress->point->accuracy);
-    snprintf(text + used, capacity - (size_t)used, "  %s  %.1fx", bytes_text((double)progress->bytes_sent, bytes), progress->ratio);
+    snprintf(text + used, capacity - (size_t)used, "  %s  %.1fx", bytes_text((double)progress->bytes_sent, bytes),
+             progress->ratio);
 }
 
 static void show(struct train_live *live, const struct train_progress *progress)
@@ -53,8 +59,8 @@ static void show(struct train_live *live, const struct train_progress *progress)
     progress_update(&live->progress, (double)progress->step / (double)progress->steps, text);
     if (!live->progress.terminal && now - live->spoken_ns >= TEN_SECONDS) {
         live->spoken_ns = now;
-        fprintf(stderr, "%s: step %" PRIu64 " of %" PRIu64 "  %s\n", run_name(&live->settings->runs[live->run], name), progress->step,
-                progress->steps, text);
+        fprintf(stderr, "%s: step %" PRIu64 " of %" PRIu64 "  %s\n", run_name(&live->settings->runs[live->run], name),
+                progress->step, progress->steps, text);
     }
 }
 
@@ -78,8 +84,8 @@ void train_live_end(void *context, size_t run, const struct train_result *result
         fputs(" (the run diverged; a smaller --lr may help)", stderr);
     if (isfinite(result->accuracy))
         fprintf(stderr, ", accuracy %.2f %%", 100 * result->accuracy);
-    fprintf(stderr, " after %" PRIu64 " steps; sent %s, ratio %.1f", result->steps, bytes_text((double)result->bytes_sent, bytes),
-            result->ratio);
+    fprintf(stderr, " after %" PRIu64 " steps; sent %s, ratio %.1f", result->steps,
+            bytes_text((double)result->bytes_sent, bytes), result->ratio);
     if (result->skipped)
         fprintf(stderr, "; %" PRIu64 " steps skipped", result->skipped);
     fputc('\n', stderr);

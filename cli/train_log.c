@@ -1,5 +1,5 @@
-/* The log of `tersegrad train`: a JSON object on each line, for each step. A run that was killed had logged steps which its checkpoint does not know of:
- * they are made again, and logged again in the place of what was there. */
+/* The log of `tersegrad train`: a JSON object on each line, for each step. A run that was killed had logged steps which
+ * its checkpoint does not know of: they are made again, and logged again in the place of what was there. */
 #include "train.h"
 
 #include <errno.h>
@@ -22,7 +22,8 @@ bool train_log_close(struct train_live *live, struct message *message)
 {
     if (fclose(live->log) != 0 && live->log_error == 0)
         live->log_error = errno;
-    return live->log_error == 0 || fail(message, "cannot write the log '%s': %s", live->options->log, strerror(live->log_error));
+    return live->log_error == 0 ||
+           fail(message, "cannot write the log '%s': %s", live->options->log, strerror(live->log_error));
 }
 
 /* Whether a line is whole, and not of this step of a run or a later one; what is not ours is left alone. */
@@ -38,8 +39,8 @@ static bool is_before(const char *line, size_t run, uint64_t step)
     return its_run != run || its_step < step;
 }
 
-/* Takes off what was logged from this step on: whatever run a later line is of, it was written after the checkpoint. What is no plain file is only
- * appended to. */
+/* Takes off what was logged from this step on: whatever run a later line is of, it was written after the checkpoint.
+ * What is no plain file is only appended to. */
 static void cut(struct train_live *live, size_t run, uint64_t step)
 {
     struct stat status;
@@ -73,8 +74,8 @@ void train_log_step(struct train_live *live, const struct train_progress *progre
         cut(live, progress->run, progress->step);
     live->log_goes_on = false;
     const struct train_codec *codec = &live->settings->runs[progress->run];
-    fprintf(out, "{\"run\": %zu, \"codec\": \"%s\", \"feedback\": \"%s\", \"step\": %" PRIu64, progress->run, codec->codec_text,
-            codec->feedback_text, progress->step);
+    fprintf(out, "{\"run\": %zu, \"codec\": \"%s\", \"feedback\": \"%s\", \"step\": %" PRIu64, progress->run,
+            codec->codec_text, codec->feedback_text, progress->step);
     put_field(out, "batch_loss", progress->loss);
     put_field(out, "lr", progress->lr);
     fprintf(out, ", \"bytes_sent\": %" PRIu64, progress->bytes_sent);

@@ -43,9 +43,9 @@ void train_print_table(const struct train_report *report, FILE *out)
         has_accuracy = has_accuracy || isfinite(report->runs[i].accuracy);
         has_distance = has_distance || isfinite(report->runs[i].distance);
     }
-    fprintf(out, "%s, %s rows; %s: %s parameters; %" PRIu32 " workers (%s), %" PRIu64 " steps, %s, %s\n\n", report->data,
-            grouped(report->train_rows, rows), report->model, grouped(report->parameters, parameters), report->world, report->transport,
-            report->runs[0].steps, report->device, report->blas);
+    fprintf(out, "%s, %s rows; %s: %s parameters; %" PRIu32 " workers (%s), %" PRIu64 " steps, %s, %s\n\n",
+            report->data, grouped(report->train_rows, rows), report->model, grouped(report->parameters, parameters),
+            report->world, report->transport, report->runs[0].steps, report->device, report->blas);
     struct table table;
     char alignment[16] = "llrrr";
     size_t columns = 5;

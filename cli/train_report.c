@@ -19,10 +19,12 @@ static const char style[] =
     "*{box-sizing:border-box}\n"
     "body{margin:0;background:var(--page);color:var(--ink);font:16px/1.5 system-ui,sans-serif}\n"
     "main{max-width:76rem;margin:0 auto;padding:1.25rem 1rem 3rem}\n"
-    "h1{font-size:1.5rem;line-height:1.2;margin:0 0 .4rem;overflow-wrap:anywhere}h2{font-size:1.1rem;margin:2rem 0 .6rem}\n"
+    "h1{font-size:1.5rem;line-height:1.2;margin:0 0 .4rem;overflow-wrap:anywhere}h2{font-size:1.1rem;margin:2rem 0 "
+    ".6rem}\n"
     "p{margin:.3rem 0;color:var(--soft);overflow-wrap:anywhere;max-width:60rem}\n"
     ".charts{display:grid;gap:1rem;grid-template-columns:repeat(auto-fill,minmax(min(100%,23rem),1fr))}\n"
-    "figure{margin:0;padding:.8rem .8rem .4rem;background:var(--box);border:1px solid var(--grid);border-radius:.6rem;min-width:0}\n"
+    "figure{margin:0;padding:.8rem .8rem .4rem;background:var(--box);border:1px solid "
+    "var(--grid);border-radius:.6rem;min-width:0}\n"
     "figcaption{font-weight:600;margin-bottom:.3rem;overflow-wrap:anywhere}\n"
     "svg{display:block;width:100%;height:auto;max-width:36rem;font:12.5px system-ui,sans-serif}\n"
     ".scroll{overflow-x:auto;border:1px solid var(--grid);border-radius:.6rem;background:var(--box)}\n"
@@ -48,7 +50,8 @@ static void short_names(const struct train_report *report, char names[][SHORT])
     for (size_t i = 0; i < report->run_count; i++) {
         const struct train_codec *codec = report->runs[i].codec;
         size_t length = strcspn(codec->codec_text, ":");
-        snprintf(names[i], SHORT, "%.*s%s", (int)(length < 16 ? length : 16), codec->codec_text, kinds[codec->feedback.kind]);
+        snprintf(names[i], SHORT, "%.*s%s", (int)(length < 16 ? length : 16), codec->codec_text,
+                 kinds[codec->feedback.kind]);
     }
     for (size_t i = 0; i < report->run_count; i++) {
         unsigned alike = 1;
@@ -69,20 +72,26 @@ static void put_cell(FILE *out, const char *format, double number)
     fprintf(out, "<td>%s</td>", isfinite(number) ? text : "–");
 }
 
-static void put_table(FILE *out, const struct train_report *report, char names[][SHORT], bool has_accuracy, bool has_distance)
+static void put_table(FILE *out, const struct train_report *report, char names[][SHORT], bool has_accuracy,
+                      bool has_distance)
 {
-    fputs("<div class=\"scroll\" tabindex=\"0\" role=\"region\" aria-label=\"Results\">\n<table>\n<thead><tr><th scope=\"col\">run</th>", out);
+    fputs("<div class=\"scroll\" tabindex=\"0\" role=\"region\" aria-label=\"Results\">\n<table>\n<thead><tr><th "
+          "scope=\"col\">run</th>",
+          out);
     fprintf(out, "<th scope=\"col\">%s</th>", report->on_test_rows ? "test loss" : "loss");
     if (has_accuracy)
         fputs("<th scope=\"col\">accuracy</th>", out);
     if (has_distance)
         fputs("<th scope=\"col\">‖w−w*‖²</th>", out);
-    fputs("<th scope=\"col\">sent</th><th scope=\"col\">ratio</th><th scope=\"col\" class=\"left\">codec</th><th scope=\"col\" class=\"left\">feedback</th></tr></thead>\n"
-          "<tbody>\n", out);
+    fputs("<th scope=\"col\">sent</th><th scope=\"col\">ratio</th><th scope=\"col\" class=\"left\">codec</th><th "
+          "scope=\"col\" class=\"left\">feedback</th></tr></thead>\n"
+          "<tbody>\n",
+          out);
     for (size_t i = 0; i < report->run_count; i++) {
         const struct train_result *run = &report->runs[i];
         char bytes[BYTES_TEXT];
-        fprintf(out, "<tr><th scope=\"row\"><span class=\"dot\" style=\"background:var(--c%zu)\"></span>%s</th>", i % CHART_COLOURS, names[i]);
+        fprintf(out, "<tr><th scope=\"row\"><span class=\"dot\" style=\"background:var(--c%zu)\"></span>%s</th>",
+                i % CHART_COLOURS, names[i]);
         put_cell(out, "%.5g", run->final_loss);
         if (has_accuracy)
             put_cell(out, "%.2f %%", 100 * run->accuracy);
@@ -106,10 +115,14 @@ enum quantity { OF_STEPS, OF_BYTES, OF_LOSS, OF_DISTANCE };
 static double value_of(const struct train_point *point, enum quantity quantity)
 {
     switch (quantity) {
-    case OF_STEPS: return (double)point->step;
-    case OF_BYTES: return (double)point->bytes_sent;
-    case OF_LOSS: return point->loss;
-    case OF_DISTANCE: break;
+    case OF_STEPS:
+        return (double)point->step;
+    case OF_BYTES:
+        return (double)point->bytes_sent;
+    case OF_LOSS:
+        return point->loss;
+    case OF_DISTANCE:
+        break;
     }
     return point->distance;
 }
@@ -130,8 +143,8 @@ static bool wants_log(const struct train_report *report, enum quantity quantity)
     return high > 10 * low;
 }
 
-static bool put_lines(FILE *out, const struct train_report *report, char names[][SHORT], struct chart_lines chart, enum quantity of_x,
-                      enum quantity of_y)
+static bool put_lines(FILE *out, const struct train_report *report, char names[][SHORT], struct chart_lines chart,
+                      enum quantity of_x, enum quantity of_y)
 {
     struct chart_series series[CHART_MOST_SERIES];
     size_t total = 0, used = 0;
@@ -167,14 +180,19 @@ static void put_stages(FILE *out, const struct train_report *report, char names[
     for (size_t r = 0; r < report->run_count; r++) {
         rows[r] = names[r];
         for (int i = 0; i < STAGE_COUNT; i++)
-            values[r * STAGE_COUNT + (size_t)i] = 1000 * report->runs[r].stages[i] / (double)(report->runs[r].steps ? report->runs[r].steps : 1);
+            values[r * STAGE_COUNT + (size_t)i] = 1000 * report->runs[r].stages[i] /
+                                                  (double)(report->runs[r].steps ? report->runs[r].steps : 1);
     }
-    chart_draw_bars(out, &(struct chart_bars){
-        .title = "Time by stage",
-        .summary = "Milliseconds of a step on rank 0, for each run: making or reading the batch, computing the gradient, encoding, "
-                   "exchanging, decoding, updating.",
-        .unit = "ms/step",
-        .rows = rows, .row_count = report->run_count, .parts = train_stage_names, .part_count = STAGE_COUNT, .values = values});
+    chart_draw_bars(out, &(struct chart_bars){.title = "Time by stage",
+                                              .summary = "Milliseconds of a step on rank 0, for each run: making or "
+                                                         "reading the batch, computing the gradient, encoding, "
+                                                         "exchanging, decoding, updating.",
+                                              .unit = "ms/step",
+                                              .rows = rows,
+                                              .row_count = report->run_count,
+                                              .parts = train_stage_names,
+                                              .part_count = STAGE_COUNT,
+                                              .values = values});
 }
 
 static void fill_shares(const struct train_histogram *histogram, double shares[TRAIN_BINS])
@@ -192,14 +210,23 @@ static void put_histogram(FILE *out, const struct train_result *run, const char 
     char title[128], summary[256];
     fill_shares(&run->early, early);
     fill_shares(&run->late, late);
-    snprintf(title, sizeof title, "%.39s: gradient at step %" PRIu64 " (dashed) and %" PRIu64, name, run->early.step, run->late.step);
-    snprintf(summary, sizeof summary, "Share of the elements of rank 0's gradient by magnitude, on a logarithmic axis, early and late in the "
-                                      "run%s.", isfinite(run->late.threshold) ? ", with the smallest magnitude that the codec selects of it" : "");
-    chart_draw_histogram(out, &(struct chart_histogram){
-        .title = title, .summary = summary, .x_label = "magnitude of an element", .first_edge = -12, .bins_a_decade = 4,
-        .bin_count = TRAIN_BINS, .colour = (unsigned)index,
-        .early = {run->early.step ? early : NULL, run->early.step ? run->early.threshold : NAN},
-        .late = {run->late.step ? late : NULL, run->late.step ? run->late.threshold : NAN}});
+    snprintf(title, sizeof title, "%.39s: gradient at step %" PRIu64 " (dashed) and %" PRIu64, name, run->early.step,
+             run->late.step);
+    snprintf(summary, sizeof summary,
+             "Share of the elements of rank 0's gradient by magnitude, on a logarithmic axis, early and late in the "
+             "run%s.",
+             isfinite(run->late.threshold) ? ", with the smallest magnitude that the codec selects of it" : "");
+    chart_draw_histogram(out,
+                         &(struct chart_histogram){
+                             .title = title,
+                             .summary = summary,
+                             .x_label = "magnitude of an element",
+                             .first_edge = -12,
+                             .bins_a_decade = 4,
+                             .bin_count = TRAIN_BINS,
+                             .colour = (unsigned)index,
+                             .early = {run->early.step ? early : NULL, run->early.step ? run->early.threshold : NAN},
+                             .late = {run->late.step ? late : NULL, run->late.step ? run->late.threshold : NAN}});
 }
 
 static bool put_charts(FILE *out, const struct train_report *report, char names[][SHORT], bool has_distance)
@@ -207,14 +234,30 @@ static bool put_charts(FILE *out, const struct train_report *report, char names[
     const char *loss = report->on_test_rows ? "test loss" : "loss";
     fputs("<h2>Learning and time</h2>\n<div class=\"charts\">\n", out);
     bool is_done =
-        put_lines(out, report, names, (struct chart_lines){.title = "Loss by step", .x_label = "step", .y_label = loss,
-                  .summary = "One line for each run; where lines lie on each other, compression costs nothing."}, OF_STEPS, OF_LOSS) &&
-        put_lines(out, report, names, (struct chart_lines){.title = "Loss by bytes sent", .x_label = "sent by rank 0", .y_label = loss,
-                  .log_x = true, .x_is_bytes = true,
-                  .summary = "One line for each run; further to the left is the same loss for fewer bytes."}, OF_BYTES, OF_LOSS) &&
+        put_lines(out, report, names,
+                  (struct chart_lines){
+                      .title = "Loss by step",
+                      .x_label = "step",
+                      .y_label = loss,
+                      .summary = "One line for each run; where lines lie on each other, compression costs nothing."},
+                  OF_STEPS, OF_LOSS) &&
+        put_lines(out, report, names,
+                  (struct chart_lines){
+                      .title = "Loss by bytes sent",
+                      .x_label = "sent by rank 0",
+                      .y_label = loss,
+                      .log_x = true,
+                      .x_is_bytes = true,
+                      .summary = "One line for each run; further to the left is the same loss for fewer bytes."},
+                  OF_BYTES, OF_LOSS) &&
         (!has_distance ||
-         put_lines(out, report, names, (struct chart_lines){.title = "Distance to the optimum", .x_label = "step", .y_label = "‖w−w*‖²",
-                   .summary = "Squared distance of the weights from those behind the data, one line for each run."}, OF_STEPS, OF_DISTANCE));
+         put_lines(out, report, names,
+                   (struct chart_lines){
+                       .title = "Distance to the optimum",
+                       .x_label = "step",
+                       .y_label = "‖w−w*‖²",
+                       .summary = "Squared distance of the weights from those behind the data, one line for each run."},
+                   OF_STEPS, OF_DISTANCE));
     put_stages(out, report, names);
     fputs("</div>\n<h2>Gradients</h2>\n<div class=\"charts\">\n", out);
     for (size_t r = 0; r < report->run_count; r++)
@@ -235,7 +278,8 @@ static bool put_page(FILE *out, const struct train_settings *settings, const str
     }
     short_names(report, names);
     fputs("<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
-          "<meta name=\"viewport\" content=\"width=device-width,initial-scale=1\">\n<title>tersegrad train: ", out);
+          "<meta name=\"viewport\" content=\"width=device-width,initial-scale=1\">\n<title>tersegrad train: ",
+          out);
     put_html(out, report->data);
     fprintf(out, "</title>\n<link rel=\"icon\" href=\"data:,\">\n<style>\n%s", style);
     for (unsigned i = 0; i < CHART_COLOURS; i++)
@@ -247,8 +291,8 @@ static bool put_page(FILE *out, const struct train_settings *settings, const str
     fprintf(out, ", %" PRIu32 " workers</h1>\n<p>", report->world);
     put_html(out, report->model);
     fprintf(out, ": %s parameters, %s rows, %" PRIu64 " steps of %" PRIu64 " rows a worker, %s, seed %" PRIu64 ". ",
-            grouped(report->parameters, parameters), grouped(report->train_rows, rows), report->runs[0].steps, settings->batch,
-            train_algorithm_choices[settings->algorithm], settings->seed);
+            grouped(report->parameters, parameters), grouped(report->train_rows, rows), report->runs[0].steps,
+            settings->batch, train_algorithm_choices[settings->algorithm], settings->seed);
     fprintf(out, "Transport %s, device %s. Written by tersegrad %s.</p>\n<h2>Results</h2>\n", report->transport,
             report->device, tg_version());
     put_table(out, report, names, has_accuracy, has_distance);

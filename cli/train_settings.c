@@ -6,8 +6,11 @@
 #include <string.h>
 #include <sys/stat.h>
 
-const char *const train_schedule_choices[] = {
-    [SCHEDULE_CONSTANT] = "constant", [SCHEDULE_LINEAR] = "linear", [SCHEDULE_COSINE] = "cosine", [SCHEDULE_STEP] = "step", NULL};
+const char *const train_schedule_choices[] = {[SCHEDULE_CONSTANT] = "constant",
+                                              [SCHEDULE_LINEAR] = "linear",
+                                              [SCHEDULE_COSINE] = "cosine",
+                                              [SCHEDULE_STEP] = "step",
+                                              NULL};
 const char *const train_algorithm_choices[] = {[ALGORITHM_SGD] = "sgd", [ALGORITHM_QSVRG] = "qsvrg", NULL};
 const char *const train_reduce_choices[] = {[TG_AUTO] = "auto", [TG_GATHER] = "gather", [TG_SHARD] = "shard", NULL};
 const char *const train_nonfinite_choices[] = {
@@ -58,8 +61,10 @@ static bool fill_runs(const struct train_options *options, struct train_settings
     const struct text_list *codecs = &options->codecs, *feedbacks = &options->feedbacks;
     const size_t count = codecs->count ? codecs->count : sizeof standard_runs / sizeof *standard_runs;
     if (feedbacks->count > 1 && feedbacks->count != codecs->count)
-        return fail(message, "--feedback is given %zu times and --codec %zu times; give one --feedback for all, or one for each codec",
-                    feedbacks->count, codecs->count);
+        return fail(
+            message,
+            "--feedback is given %zu times and --codec %zu times; give one --feedback for all, or one for each codec",
+            feedbacks->count, codecs->count);
     for (size_t i = 0; i < count; i++) {
         const char *codec = codecs->count ? codecs->items[i] : standard_runs[i].codec;
         const char *feedback = feedbacks->count == 0 ? (codecs->count ? NULL : standard_runs[i].feedback)
@@ -81,14 +86,16 @@ static bool fill_dgc_schedule(const char *text, struct train_settings *settings,
     if (*text < '0' || *text > '9' || *end || steps < 1 || steps > UINT64_C(1) << 40)
         return fail(message, "--density-schedule dgc:STEPS takes a whole number of steps, not '%s'", text);
     for (size_t i = 0; i < sizeof densities / sizeof *densities; i++)
-        settings->changes[settings->change_count++] = (tg_density_change){.from_step = i * steps, .density = densities[i]};
+        settings->changes[settings->change_count++] = (tg_density_change){.from_step = i * steps,
+                                                                          .density = densities[i]};
     return true;
 }
 
 static bool fill_changes(const char *text, struct train_settings *settings, struct message *message)
 {
-    static const char *const form = "--density-schedule takes STEP:DENSITY,STEP:DENSITY,... with increasing steps and densities from "
-                                    "0.000000001 to 1, or dgc:STEPS";
+    static const char *const form =
+        "--density-schedule takes STEP:DENSITY,STEP:DENSITY,... with increasing steps and densities from "
+        "0.000000001 to 1, or dgc:STEPS";
     if (!text)
         return true;
     if (strncmp(text, "dgc:", 4) == 0)
@@ -102,8 +109,8 @@ static bool fill_changes(const char *text, struct train_settings *settings, stru
         double density = strtod(number, &end);
         bool is_plain = end > number && strspn(number, "0123456789.eE-") >= (size_t)(end - number);
         size_t count = settings->change_count;
-        if (!has_step || !is_plain || !(density >= 1e-9 && density <= 1) || (*end && *end != ',') || count == TRAIN_MOST_CHANGES ||
-            (count > 0 && step <= settings->changes[count - 1].from_step))
+        if (!has_step || !is_plain || !(density >= 1e-9 && density <= 1) || (*end && *end != ',') ||
+            count == TRAIN_MOST_CHANGES || (count > 0 && step <= settings->changes[count - 1].from_step))
             return fail(message, "%s, not '%s'", form, text);
         settings->changes[settings->change_count++] = (tg_density_change){step, density};
         if (!*end)
@@ -127,7 +134,10 @@ static bool check_files(const struct train_options *options, struct message *mes
 {
     const struct {
         const char *name, *path;
-    } files[] = {{"--checkpoint", options->checkpoint}, {"--resume", options->resume}, {"--log", options->log}, {"--report", options->report}};
+    } files[] = {{"--checkpoint", options->checkpoint},
+                 {"--resume", options->resume},
+                 {"--log", options->log},
+                 {"--report", options->report}};
     for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
         if (files[i].path && (!files[i].path[0] || strcmp(files[i].path, "-") == 0))
             return fail(message, "%s takes the name of a file, not '%s'", files[i].name, files[i].path);
@@ -182,5 +192,6 @@ bool train_settings_fill(const struct train_options *options, struct train_setti
         return fail(message, "--steps and --epochs say the same thing in two ways; give one of them");
     if (!options->steps && !(options->epochs > 0))
         settings->steps = 500;
-    return check_files(options, message) && fill_runs(options, settings, message) && fill_changes(options->density_schedule, settings, message);
+    return check_files(options, message) && fill_runs(options, settings, message) &&
+           fill_changes(options->density_schedule, settings, message);
 }

@@ -67,24 +67,24 @@ TG_API const char *tg_version(void);
 
 typedef enum tg_status {
     TG_OK = 0,
-    TG_INVALID_ARGUMENT,   /* a null pointer, a length or a number that the function cannot take */
-    TG_INVALID_SPEC,       /* a spec text or spec fields that no codec accepts */
-    TG_UNKNOWN_CODEC,      /* a codec name or a frame's codec number that this library does not have */
-    TG_UNKNOWN_DEVICE,     /* a device name that this library does not have, or this machine cannot run */
-    TG_UNKNOWN_VERSION,    /* a frame of a format version that this library does not read */
-    TG_OUT_OF_MEMORY,      /* only from _create, _open and _parse */
-    TG_BUFFER_TOO_SMALL,   /* the frame buffer is smaller than tg_frame_bound says it must be */
-    TG_SHAPE_MISMATCH,     /* counts that ought to be equal are not */
-    TG_NOT_A_FRAME,        /* the magic number is missing */
-    TG_TRUNCATED,          /* the bytes end before the frame does, or go on after it */
-    TG_CHECKSUM_MISMATCH,  /* the bytes are not those that were written */
-    TG_CORRUPT,            /* the checksum holds or is absent, but the contents break a rule of the format */
-    TG_NONFINITE,          /* an infinity or a NaN in the input */
-    TG_UNSTABLE,           /* error feedback over this codec would diverge; see part 6 */
-    TG_UNAVAILABLE,        /* an optional part that is not on this machine, or not for this process: MPI */
-    TG_EXCHANGE,           /* an exchange between ranks failed, and they may not know the same any more: stop */
-    TG_SKIPPED,            /* no rank applied this step; what was sent is in the residuals again: go on */
-    TG_LAYOUT_MISMATCH,    /* another rank, or a saved state, has other tensors, specs or options than this reducer */
+    TG_INVALID_ARGUMENT,  /* a null pointer, a length or a number that the function cannot take */
+    TG_INVALID_SPEC,      /* a spec text or spec fields that no codec accepts */
+    TG_UNKNOWN_CODEC,     /* a codec name or a frame's codec number that this library does not have */
+    TG_UNKNOWN_DEVICE,    /* a device name that this library does not have, or this machine cannot run */
+    TG_UNKNOWN_VERSION,   /* a frame of a format version that this library does not read */
+    TG_OUT_OF_MEMORY,     /* only from _create, _open and _parse */
+    TG_BUFFER_TOO_SMALL,  /* the frame buffer is smaller than tg_frame_bound says it must be */
+    TG_SHAPE_MISMATCH,    /* counts that ought to be equal are not */
+    TG_NOT_A_FRAME,       /* the magic number is missing */
+    TG_TRUNCATED,         /* the bytes end before the frame does, or go on after it */
+    TG_CHECKSUM_MISMATCH, /* the bytes are not those that were written */
+    TG_CORRUPT,           /* the checksum holds or is absent, but the contents break a rule of the format */
+    TG_NONFINITE,         /* an infinity or a NaN in the input */
+    TG_UNSTABLE,          /* error feedback over this codec would diverge; see part 6 */
+    TG_UNAVAILABLE,       /* an optional part that is not on this machine, or not for this process: MPI */
+    TG_EXCHANGE,          /* an exchange between ranks failed, and they may not know the same any more: stop */
+    TG_SKIPPED,           /* no rank applied this step; what was sent is in the residuals again: go on */
+    TG_LAYOUT_MISMATCH,   /* another rank, or a saved state, has other tensors, specs or options than this reducer */
     TG_STATUS_COUNT
 } tg_status;
 
@@ -100,11 +100,7 @@ typedef struct tg_error {
  * 2  Tensors, specs, codecs
  * ================================================================================================================ */
 
-typedef enum tg_dtype {
-    TG_FLOAT32 = 0,
-    TG_FLOAT16 = 1,
-    TG_BFLOAT16 = 2
-} tg_dtype;
+typedef enum tg_dtype { TG_FLOAT32 = 0, TG_FLOAT16 = 1, TG_BFLOAT16 = 2 } tg_dtype;
 
 /* Bytes of one element; 0 for a value that is not a tg_dtype. */
 TG_API size_t tg_dtype_size(tg_dtype dtype);
@@ -143,7 +139,8 @@ typedef struct tg_spec {
  * and names the key, the value and the range. */
 TG_API TG_MUST_CHECK tg_status tg_spec_parse(const char *text, tg_spec *spec, tg_error *error);
 
-/* Spec to text, every parameter written out; parsing the text gives the same twelve bytes. Room enough: TG_SPEC_TEXT. */
+/* Spec to text, every parameter written out; parsing the text gives the same twelve bytes. Room enough: TG_SPEC_TEXT.
+ */
 #define TG_SPEC_TEXT 192
 TG_API TG_MUST_CHECK tg_status tg_spec_print(const tg_spec *spec, char *text, size_t capacity, tg_error *error);
 
@@ -153,19 +150,19 @@ TG_API uint64_t tg_spec_selected(const tg_spec *spec, uint64_t count);
 
 /* One parameter of a codec, for help texts and forms. */
 typedef struct tg_parameter_info {
-    const char *name;     /* "levels" */
-    const char *range;    /* "1...32767", "l2|max" */
-    char standard[24];    /* the default, as text; "" where there is none */
-    const char *summary;  /* one line */
+    const char *name;    /* "levels" */
+    const char *range;   /* "1...32767", "l2|max" */
+    char standard[24];   /* the default, as text; "" where there is none */
+    const char *summary; /* one line */
 } tg_parameter_info;
 
 #define TG_MAX_PARAMETERS 8
 typedef struct tg_codec_info {
     uint8_t id;
-    bool sparse;            /* sends chosen elements, with their indices */
-    bool unbiased;          /* the expectation of what is decoded is the input */
-    const char *name;       /* "qsgd" */
-    const char *summary;    /* one line */
+    bool sparse;         /* sends chosen elements, with their indices */
+    bool unbiased;       /* the expectation of what is decoded is the input */
+    const char *name;    /* "qsgd" */
+    const char *summary; /* one line */
     size_t parameter_count;
     tg_parameter_info parameters[TG_MAX_PARAMETERS];
 } tg_codec_info;
@@ -188,14 +185,16 @@ typedef struct tg_device tg_device;
 TG_API TG_MUST_CHECK tg_status tg_device_open(const char *name, void *stream, tg_device **device, tg_error *error);
 TG_API void tg_device_free(tg_device *device);
 
-/* The kernels that were picked and the threads, as a name that tg_device_open takes: "cpu/scalar", "cpu/avx2:threads=4". */
+/* The kernels that were picked and the threads, as a name that tg_device_open takes: "cpu/scalar",
+ * "cpu/avx2:threads=4". */
 TG_API const char *tg_device_name(const tg_device *device);
 
 /* The devices that this machine can run, without threads: ask for index 0, 1, ... until NULL. */
 TG_API const char *tg_device_list(size_t index);
 
-/* A codec with the workspace for vectors of up to max_count elements. It must not outlive its device. Those that are not
- * sparse also reserve room for what TG_NONFINITE_REJECT puts back, up to a frame's bytes, touched where it is used. */
+/* A codec with the workspace for vectors of up to max_count elements. It must not outlive its device. Those that are
+ * not sparse also reserve room for what TG_NONFINITE_REJECT puts back, up to a frame's bytes, touched where it is used.
+ */
 typedef struct tg_codec tg_codec;
 TG_API TG_MUST_CHECK tg_status tg_codec_create(tg_device *device, const tg_spec *spec, uint64_t max_count,
                                                tg_codec **codec, tg_error *error);
@@ -218,10 +217,13 @@ typedef struct tg_draw {
 
 /* What to do about infinities and NaN in the input (also those that arise where input and residual are added). */
 typedef enum tg_nonfinite {
-    TG_NONFINITE_REJECT = 0, /* refuse it: TG_NONFINITE names the first index; frame buffer and residual are as they were */
-    TG_NONFINITE_ZERO,       /* drop it: as if that element of the input were 0, and count it in the report */
-    TG_NONFINITE_TRUST       /* keep nothing for that. One that turns up still gives TG_NONFINITE and no frame; the frame
-                                buffer may then hold anything, and the residual is put back to rounding */
+    /* Refuse it: TG_NONFINITE names the first index; frame buffer and residual are as they were. */
+    TG_NONFINITE_REJECT = 0,
+    /* Drop it: as if that element of the input were 0, and count it in the report. */
+    TG_NONFINITE_ZERO,
+    /* Keep nothing for that. One that turns up still gives TG_NONFINITE and no frame; the frame buffer may then hold
+     * anything, and the residual is put back to rounding. */
+    TG_NONFINITE_TRUST
 } tg_nonfinite;
 
 /* All zero is the default: seed 0, reject, with checksum. */
@@ -254,12 +256,13 @@ typedef struct tg_frame {
 
 typedef struct tg_frame_info {
     tg_spec spec;
-    tg_dtype dtype;    /* of the vector that was encoded */
+    tg_dtype dtype; /* of the vector that was encoded */
     uint64_t count;
-    uint64_t bytes;    /* header and payload */
+    uint64_t bytes; /* header and payload */
     tg_draw draw;
     unsigned version;
-    unsigned layout;   /* how levels are coded: 0 packed, 1 Elias sparse, 2 Elias dense, 3 entropy, 4 entropy sparse, 5 prefix */
+    unsigned layout; /* how levels are coded: 0 packed, 1 Elias sparse, 2 Elias dense, 3 entropy, 4 entropy sparse, 5
+                        prefix */
     bool has_checksum;
 } tg_frame_info;
 
@@ -269,10 +272,9 @@ TG_API const char *tg_layout_text(unsigned layout);
 /* Read and check the header alone: cheap, and no promise about the payload. */
 TG_API TG_MUST_CHECK tg_status tg_frame_read(tg_frame frame, tg_frame_info *info, tg_error *error);
 
-/* Check everything: header, checksum, every rule of the format. `info` may be NULL. May take as long as decoding info->count elements: where
- * the count is known, compare it first with what tg_frame_read says. */
-TG_API TG_MUST_CHECK tg_status tg_frame_verify(tg_device *device, tg_frame frame, tg_frame_info *info,
-                                               tg_error *error);
+/* Check everything: header, checksum, every rule of the format. `info` may be NULL. May take as long as decoding
+ * info->count elements: where the count is known, compare it first with what tg_frame_read says. */
+TG_API TG_MUST_CHECK tg_status tg_frame_verify(tg_device *device, tg_frame frame, tg_frame_info *info, tg_error *error);
 
 /* What a frame spends its bytes on, for reports and benchmarks: verifies, then counts. */
 typedef struct tg_frame_parts {
@@ -342,12 +344,12 @@ TG_API TG_MUST_CHECK tg_status tg_feedback_print(const tg_feedback_spec *spec, c
                                                  tg_error *error);
 
 /* The residual of one tensor on one rank, all zero at first, for use with one codec spec. An `ef` or `ecq` pairing with
- * an L2 quantiser whose residual would diverge (lambda >= 1, see part 6) is refused with TG_UNSTABLE unless `insist`. `dgc`
- * is for sparsifiers only. It must not outlive its device. Takes 4 bytes an element, dgc 8, and 4 more if TG_NONFINITE_REJECT is used. */
+ * an L2 quantiser whose residual would diverge (lambda >= 1, see part 6) is refused with TG_UNSTABLE unless `insist`.
+ * `dgc` is for sparsifiers only. It must not outlive its device. Takes 4 bytes an element, dgc 8, and 4 more if
+ * TG_NONFINITE_REJECT is used. */
 typedef struct tg_feedback tg_feedback;
-TG_API TG_MUST_CHECK tg_status tg_feedback_create(tg_device *device, const tg_feedback_spec *spec,
-                                                  const tg_spec *codec, uint64_t count, bool insist,
-                                                  tg_feedback **feedback, tg_error *error);
+TG_API TG_MUST_CHECK tg_status tg_feedback_create(tg_device *device, const tg_feedback_spec *spec, const tg_spec *codec,
+                                                  uint64_t count, bool insist, tg_feedback **feedback, tg_error *error);
 TG_API void tg_feedback_free(tg_feedback *feedback);
 
 /* The residual itself, `count` floats, and dgc's momentum or NULL: to be read for a checkpoint, and written to restore
@@ -362,35 +364,35 @@ TG_API TG_MUST_CHECK tg_status tg_encode_with_feedback(tg_codec *codec, tg_feedb
                                                        void *frame, size_t capacity, tg_encode_report *report,
                                                        tg_error *error);
 
-/* The same in three steps, with the same bytes, for whoever needs u: compensate writes u to a float32 tensor and changes
- * nothing else; the caller encodes u; update takes the frame and the same gradient, and moves the residual on. The
- * gradient and u must be finite. */
+/* The same in three steps, with the same bytes, for whoever needs u: compensate writes u to a float32 tensor and
+ * changes nothing else; the caller encodes u; update takes the frame and the same gradient, and moves the residual on.
+ * The gradient and u must be finite. */
 TG_API TG_MUST_CHECK tg_status tg_feedback_compensate(tg_feedback *feedback, const tg_tensor *gradient,
                                                       const tg_tensor *u, tg_error *error);
 TG_API TG_MUST_CHECK tg_status tg_feedback_update(tg_feedback *feedback, const tg_tensor *gradient, tg_frame frame,
                                                   tg_error *error);
 
-/* A frame that was sent but not applied goes back: h = h + sent, wholly where `applied` is NULL, else only at the indices
- * that are not among the `applied_count` increasing ones in `applied`. After an `ef` step returned wholly, h is u again
- * (to the bit for sparsifiers with fp32 values). Momentum that dgc cleared stays cleared. */
+/* A frame that was sent but not applied goes back: h = h + sent, wholly where `applied` is NULL, else only at the
+ * indices that are not among the `applied_count` increasing ones in `applied`. After an `ef` step returned wholly, h is
+ * u again (to the bit for sparsifiers with fp32 values). Momentum that dgc cleared stays cleared. */
 TG_API TG_MUST_CHECK tg_status tg_feedback_return(tg_feedback *feedback, tg_frame frame, const uint32_t *applied,
                                                   size_t applied_count, tg_error *error);
 
 /* Forget everything: residual, momentum, statistics. */
 TG_API void tg_feedback_reset(tg_feedback *feedback);
 
-/* How the residual behaves. A healthy one settles: its norm stays within a few times the gradient's divided by the density, and
- * growth hovers about 1. One that diverges shows growth above 1 step after step. */
+/* How the residual behaves. A healthy one settles: its norm stays within a few times the gradient's divided by the
+ * density, and growth hovers about 1. One that diverges shows growth above 1 step after step. */
 typedef struct tg_stats {
-    uint64_t steps;          /* encode calls that succeeded */
-    uint64_t bytes;          /* of their frames */
-    uint64_t saturated;      /* summed over them, as in the report */
+    uint64_t steps;     /* encode calls that succeeded */
+    uint64_t bytes;     /* of their frames */
+    uint64_t saturated; /* summed over them, as in the report */
     uint64_t dropped;
-    double gradient_norm;    /* L2, of the last gradient; beyond 2^20 elements both norms are estimates, from 1/256 of them */
-    double residual_norm;    /* L2, after the last step */
-    double residual_peak;    /* the largest residual_norm so far */
-    double residual_growth;  /* mean ratio of a step's residual_norm to the one before, over about the last 32 steps; 0
-                                before the second step */
+    double gradient_norm;   /* L2, of the last gradient; beyond 2^20 elements both norms are estimates */
+    double residual_norm;   /* L2, after the last step */
+    double residual_peak;   /* the largest residual_norm so far */
+    double residual_growth; /* mean ratio of a step's residual_norm to the one before, over about the last 32 steps; 0
+                               before the second step */
 } tg_stats;
 TG_API TG_MUST_CHECK tg_status tg_feedback_stats(const tg_feedback *feedback, tg_stats *stats, tg_error *error);
 
@@ -400,8 +402,8 @@ TG_API TG_MUST_CHECK tg_status tg_feedback_stats(const tg_feedback *feedback, tg
  *
  * A codec with E|C(u) - u|^2 <= gamma |u|^2 keeps the residual bounded under (alpha, beta) if
  * lambda = alpha^2 gamma + (beta - alpha)^2 < 1. The condition is sufficient, not necessary. For L2 quantisers gamma is
- * close to what happens, and plain error feedback with gamma > 1 does diverge; for max-norm quantisers it is a worst case far
- * from what data give, so there it is information.
+ * close to what happens, and plain error feedback with gamma > 1 does diverge; for max-norm quantisers it is a worst
+ * case far from what data give, so there it is information.
  */
 typedef struct tg_stability {
     double gamma;  /* the bound on the codec's relative squared error, for vectors of this count */
@@ -416,35 +418,33 @@ TG_API TG_MUST_CHECK tg_status tg_stability_of(const tg_spec *codec, const tg_fe
  * ================================================================================================================
  *
  * A transport moves bytes between `world` ranks and knows nothing of what they mean. Every rank starts the same
- * exchanges in the same order; several may be under way. Whoever drives a reducer by tg_reduce only makes and frees one.
+ * exchanges in the same order; several may be under way. Whoever drives a reducer by tg_reduce only makes and frees
+ * one.
  */
 typedef struct tg_transport tg_transport;
 
 /* Ranks are threads of this process: fills transports[0 ... world-1], one for each thread. */
 TG_API TG_MUST_CHECK tg_status tg_transport_local(uint32_t world, tg_transport **transports, tg_error *error);
 
-/* Ranks are the processes that an MPI launcher started. `module` is "openmpi" or "mpich", whichever launcher that was: then the
- * module is looked for beside the library (LIBDIR/tersegrad/mpi-NAME.so); or a path with a slash in it. TG_UNAVAILABLE
- * where the module or its MPI is not installed. One for a process; MPI is initialised unless it is already, and then
- * finalised when this is freed. */
+/* Ranks are the processes that an MPI launcher started. `module` is "openmpi" or "mpich", whichever launcher that was:
+ * then the module is looked for beside the library (LIBDIR/tersegrad/mpi-NAME.so); or a path with a slash in it.
+ * TG_UNAVAILABLE where the module or its MPI is not installed. One for a process; MPI is initialised unless it is
+ * already, and then finalised when this is freed. */
 TG_API TG_MUST_CHECK tg_status tg_transport_mpi(const char *module, tg_transport **transport, tg_error *error);
 
 TG_API const char *tg_transport_name(const tg_transport *transport); /* "local", "mpi" */
 TG_API uint32_t tg_transport_rank(const tg_transport *transport);
 TG_API uint32_t tg_transport_world(const tg_transport *transport);
 
-/* This rank gives up: no exchange will complete any more, on any rank, and those that wait get TG_EXCHANGE. Under MPI the
- * launcher ends the job with this exit status (1 ... 255). Freeing a transport while others use it is the same. */
+/* This rank gives up: no exchange will complete any more, on any rank, and those that wait get TG_EXCHANGE. Under MPI
+ * the launcher ends the job with this exit status (1 ... 255). Freeing a transport while others use it is the same. */
 TG_API void tg_transport_abort(tg_transport *transport, int exit_status);
 TG_API void tg_transport_free(tg_transport *transport);
 
 /* One exchange, as plain data. Arrays have `world` entries; those of the own rank are not looked at. Under
- * TG_ALL_GATHER every rank gets the same bytes (all entries of `send` are equal), under TG_ALL_TO_ALL its own. How much will
- * come is not known beforehand: `capacity` bounds it, and `received` says it afterwards. */
-typedef enum tg_exchange_kind {
-    TG_ALL_GATHER = 0,
-    TG_ALL_TO_ALL = 1
-} tg_exchange_kind;
+ * TG_ALL_GATHER every rank gets the same bytes (all entries of `send` are equal), under TG_ALL_TO_ALL its own. How much
+ * will come is not known beforehand: `capacity` bounds it, and `received` says it afterwards. */
+typedef enum tg_exchange_kind { TG_ALL_GATHER = 0, TG_ALL_TO_ALL = 1 } tg_exchange_kind;
 
 typedef struct tg_exchange {
     tg_exchange_kind kind;
@@ -456,8 +456,8 @@ typedef struct tg_exchange {
     size_t *received;
 } tg_exchange;
 
-/* Start returns at once; until wait has returned for it, the exchange and its buffers must stay as they are. `timeout` is in
- * seconds, 0 for ever. After a failure the transport is of no more use. */
+/* Start returns at once; until wait has returned for it, the exchange and its buffers must stay as they are. `timeout`
+ * is in seconds, 0 for ever. After a failure the transport is of no more use. */
 TG_API TG_MUST_CHECK tg_status tg_transport_start(tg_transport *transport, tg_exchange *exchange, tg_error *error);
 TG_API TG_MUST_CHECK tg_status tg_transport_wait(tg_transport *transport, tg_exchange *exchange, double timeout,
                                                  tg_error *error);
@@ -482,16 +482,17 @@ typedef struct tg_reducer_tensor {
     tg_dtype dtype;
     tg_spec codec;
     tg_feedback_spec feedback;
-    bool insist;                 /* on feedback that would diverge, see part 5 */
+    bool insist; /* on feedback that would diverge, see part 5 */
 } tg_reducer_tensor;
 
 typedef enum tg_algorithm {
-    TG_AUTO = 0,   /* by sizes and world; tg_reducer_stats says which it became */
-    TG_GATHER,     /* every frame to every rank: least latency, volume grows with the world */
-    TG_SHARD       /* each rank sums and re-encodes its part of the index space: volume does not grow */
+    TG_AUTO = 0, /* by sizes and world; tg_reducer_stats says which it became */
+    TG_GATHER,   /* every frame to every rank: least latency, volume grows with the world */
+    TG_SHARD     /* each rank sums and re-encodes its part of the index space: volume does not grow */
 } tg_algorithm;
 
-/* A gradient that is not finite, on any rank, never enters a residual and is never applied; nor is a sum of finite ones that overflows. */
+/* A gradient that is not finite, on any rank, never enters a residual and is never applied; nor is a sum of finite ones
+ * that overflows. */
 typedef enum tg_nonfinite_step {
     TG_NONFINITE_STOP = 0, /* every rank gets TG_NONFINITE, with the tensor's name and the rank */
     TG_NONFINITE_SKIP,     /* every rank gets TG_SKIPPED */
@@ -508,14 +509,14 @@ typedef struct tg_density_change {
 typedef struct tg_reducer_options {
     tg_algorithm algorithm;
     tg_nonfinite_step nonfinite;
-    uint64_t seed;                      /* of all draws */
-    uint64_t min_size;                  /* tensors of fewer elements travel as they are */
-    uint64_t warmup;                    /* so do all tensors in the steps below this one */
-    const tg_density_change *schedule;  /* in the order of steps */
+    uint64_t seed;                     /* of all draws */
+    uint64_t min_size;                 /* tensors of fewer elements travel as they are */
+    uint64_t warmup;                   /* so do all tensors in the steps below this one */
+    const tg_density_change *schedule; /* in the order of steps */
     size_t schedule_count;
-    uint32_t depth;                     /* reductions that may be under way at once: 0 and 1 mean one, 2 double buffering */
-    uint64_t chunk;                     /* elements of a message, where larger tensors are cut; 0: chosen */
-    double timeout;                     /* of an exchange in tg_reduce, in seconds; 0: for ever */
+    uint32_t depth; /* reductions that may be under way at once: 0 and 1 mean one, 2 double buffering */
+    uint64_t chunk; /* elements of a message, where larger tensors are cut; 0: chosen */
+    double timeout; /* of an exchange in tg_reduce, in seconds; 0: for ever */
 } tg_reducer_options;
 
 /* Everything that reducing will need, for this rank. It must not outlive its device. */
@@ -527,16 +528,17 @@ TG_API TG_MUST_CHECK tg_status tg_reducer_create(tg_device *device, uint32_t ran
 /* Not while its exchanges are under way: finish them, or give the transport up first. */
 TG_API void tg_reducer_free(tg_reducer *reducer);
 
-/* Reduces gradients[0 ... tensor_count-1], of the counts and dtypes of the list. On TG_SKIPPED and TG_NONFINITE, which every
- * rank gets alike, they are as they were; what was compressed of them is in the residuals, so do not give it again. Not in the residuals
- * are tensors without feedback, what follows a value that is not finite on its rank, and, beyond the first 1024/depth messages of `chunk`
- * elements, what was not yet compressed when the failure was heard of: the caller has it, or it is lost. On TG_EXCHANGE likewise, but
- * other ranks may have applied the step: go back to a checkpoint. Steps need not be consecutive. */
+/* Reduces gradients[0 ... tensor_count-1], of the counts and dtypes of the list. On TG_SKIPPED and TG_NONFINITE, which
+ * every rank gets alike, they are as they were; what was compressed of them is in the residuals, so do not give it
+ * again. Not in the residuals are tensors without feedback, what follows a value that is not finite on its rank, and,
+ * beyond the first 1024/depth messages of `chunk` elements, what was not yet compressed when the failure was heard of:
+ * the caller has it, or it is lost. On TG_EXCHANGE likewise, but other ranks may have applied the step: go back to a
+ * checkpoint. Steps need not be consecutive. */
 TG_API TG_MUST_CHECK tg_status tg_reduce(tg_reducer *reducer, tg_transport *transport, const tg_tensor *gradients,
                                          uint64_t step, tg_error *error);
 
-/* The same in two halves: start compresses and sends, finish waits and leaves the mean. Between them the caller may compute, and
- * with depth 2 start the next one, for other gradient buffers. Finish in the order of starting. */
+/* The same in two halves: start compresses and sends, finish waits and leaves the mean. Between them the caller may
+ * compute, and with depth 2 start the next one, for other gradient buffers. Finish in the order of starting. */
 typedef struct tg_reduction tg_reduction;
 TG_API TG_MUST_CHECK tg_status tg_reduce_start(tg_reducer *reducer, tg_transport *transport, const tg_tensor *gradients,
                                                uint64_t step, tg_reduction **reduction, tg_error *error);
@@ -548,9 +550,9 @@ TG_API TG_MUST_CHECK tg_status tg_reduce_finish(tg_reduction *reduction, tg_tran
  *         an exchange: start it              none: wait for the oldest outstanding one, and feed it
  *     end, which says whether the step was applied.
  *
- * Next compresses as it goes, so coding overlaps the wire. Exchanges belong to the reduction; feed them in the order they
- * came. A rank that finds something wrong still takes part to the end, so that all ranks skip alike. If an exchange
- * fails, abandon: what was sent returns to the residuals. End and abandon give the reduction back. */
+ * Next compresses as it goes, so coding overlaps the wire. Exchanges belong to the reduction; feed them in the order
+ * they came. A rank that finds something wrong still takes part to the end, so that all ranks skip alike. If an
+ * exchange fails, abandon: what was sent returns to the residuals. End and abandon give the reduction back. */
 TG_API TG_MUST_CHECK tg_status tg_reduce_begin(tg_reducer *reducer, const tg_tensor *gradients, uint64_t step,
                                                tg_reduction **reduction, tg_error *error);
 TG_API TG_MUST_CHECK tg_status tg_reduce_next(tg_reduction *reduction, tg_exchange **exchange, tg_error *error);
@@ -562,10 +564,10 @@ TG_API void tg_reduce_abandon(tg_reduction *reduction);
 TG_API TG_MUST_CHECK tg_status tg_reducer_save(const tg_reducer *reducer, void *buffer, size_t capacity, size_t *size,
                                                tg_error *error);
 
-/* Takes a state back. One, saved by this rank of a world of this size: the run goes on to the bit. After a change of the world
- * from P to Q, rank r loads those of ranks r, r+Q, r+2Q, ... of P, in this order, and a rank that has none loads nothing
- * (count 0): residuals are added and scaled by Q/P, which keeps what they will move the mean by. Other tensors:
- * TG_LAYOUT_MISMATCH names one. */
+/* Takes a state back. One, saved by this rank of a world of this size: the run goes on to the bit. After a change of
+ * the world from P to Q, rank r loads those of ranks r, r+Q, r+2Q, ... of P, in this order, and a rank that has none
+ * loads nothing (count 0): residuals are added and scaled by Q/P, which keeps what they will move the mean by. Other
+ * tensors: TG_LAYOUT_MISMATCH names one. */
 typedef struct tg_state {
     const void *data;
     size_t size;
@@ -575,22 +577,23 @@ TG_API TG_MUST_CHECK tg_status tg_reducer_load(tg_reducer *reducer, const tg_sta
 
 /* Since creation, or the loaded state's; on this rank. */
 typedef struct tg_reducer_stats {
-    tg_algorithm algorithm;       /* what TG_AUTO became */
-    uint64_t applied, skipped;    /* steps */
-    uint64_t bytes_sent;          /* over the wire, a copy to each peer counted, with message headers */
+    tg_algorithm algorithm;    /* what TG_AUTO became */
+    uint64_t applied, skipped; /* steps */
+    uint64_t bytes_sent;       /* over the wire, a copy to each peer counted, with message headers */
     uint64_t bytes_received;
-    uint64_t frame_bytes;         /* of this rank's compressed gradients, once */
-    uint64_t float32_bytes;       /* of those gradients, 4 bytes an element */
-    uint64_t ring_bytes;          /* what a float32 ring all-reduce would have sent from this rank */
-    double ratio;                 /* float32_bytes / frame_bytes; 0 before the first step */
-    uint64_t dense_parts;         /* sums that travelled dense because that was smaller than sparse */
-    uint64_t saturated, dropped;  /* as in tg_encode_report; of gradients, and of sums that were made here */
-    double residual_norm;         /* over all tensors, after the last step, without owners' second ones; estimated as in tg_stats */
-    double residual_growth;       /* likewise */
-    double encode_seconds;        /* compensating, compressing */
-    double exchange_seconds;      /* waiting in tg_reduce for bytes */
-    double verify_seconds;        /* checking what came */
-    double decode_seconds;        /* summing, scaling, and settling residuals */
+    uint64_t frame_bytes;        /* of this rank's compressed gradients, once */
+    uint64_t float32_bytes;      /* of those gradients, 4 bytes an element */
+    uint64_t ring_bytes;         /* what a float32 ring all-reduce would have sent from this rank */
+    double ratio;                /* float32_bytes / frame_bytes; 0 before the first step */
+    uint64_t dense_parts;        /* sums that travelled dense because that was smaller than sparse */
+    uint64_t saturated, dropped; /* as in tg_encode_report; of gradients, and of sums that were made here */
+    double residual_norm;        /* over all tensors, after the last step, without owners' second ones; estimated as in
+                                    tg_stats */
+    double residual_growth;      /* likewise */
+    double encode_seconds;       /* compensating, compressing */
+    double exchange_seconds;     /* waiting in tg_reduce for bytes */
+    double verify_seconds;       /* checking what came */
+    double decode_seconds;       /* summing, scaling, and settling residuals */
 } tg_reducer_stats;
 TG_API TG_MUST_CHECK tg_status tg_reducer_stats_of(const tg_reducer *reducer, tg_reducer_stats *stats, tg_error *error);
 

@@ -21,10 +21,7 @@ static double uniform(void)
     return ((double)(z >> 11) + 0.5) * 0x1p-53;
 }
 
-static double normal(void)
-{
-    return sqrt(-2 * log(uniform())) * cos(6.283185307179586 * uniform());
-}
+static double normal(void) { return sqrt(-2 * log(uniform())) * cos(6.283185307179586 * uniform()); }
 
 struct layer {
     double share;   /* of all elements */
@@ -87,8 +84,8 @@ int main(int argc, char **argv)
         return 1;
     }
     fill(data, count);
-    const int is_done =
-        fwrite(header, 1, sizeof header, file) == sizeof header && fwrite(data, 4, count, file) == count;
+    const int is_done = fwrite(header, 1, sizeof header, file) == sizeof header &&
+                        fwrite(data, 4, count, file) == count;
     free(data);
     return fclose(file) != 0 || !is_done;
 }

@@ -1,5 +1,5 @@
-/* Bit streams, least significant bit of the first byte first (docs/format.md). The writer trusts its caller for room; the
- * reader never goes past its end: it answers with zeros and remembers that it overran. */
+/* Bit streams, least significant bit of the first byte first (docs/format.md). The writer trusts its caller for room;
+ * the reader never goes past its end: it answers with zeros and remembers that it overran. */
 #ifndef TG_BASE_BITS_H
 #define TG_BASE_BITS_H
 
@@ -9,7 +9,7 @@
 
 typedef struct tg_bit_writer {
     uint8_t *out;
-    uint64_t pending;   /* bits not yet stored, lowest first */
+    uint64_t pending;       /* bits not yet stored, lowest first */
     unsigned pending_count; /* below 8 between calls */
 } tg_bit_writer;
 

@@ -1,4 +1,5 @@
-/* Little-endian integers and floats on any machine, and the one checked cursor through which every wire integer is read. */
+/* Little-endian integers and floats on any machine, and the one checked cursor through which every wire integer is
+ * read. */
 #ifndef TG_BASE_BYTES_H
 #define TG_BASE_BYTES_H
 
@@ -64,8 +65,8 @@ static inline float tg_bits_float(uint32_t bits)
 static inline float tg_load_float(const void *p) { return tg_bits_float(tg_load32(p)); }
 static inline void tg_store_float(void *p, float x) { tg_store32(p, tg_float_bits(x)); }
 
-/* A window on bytes from outside. Every read is checked; after the first that does not fit, `short_read` stays set, reads
- * give zeros, and takes give NULL. */
+/* A window on bytes from outside. Every read is checked; after the first that does not fit, `short_read` stays set,
+ * reads give zeros, and takes give NULL. */
 typedef struct tg_cursor {
     const uint8_t *at;
     size_t left;

@@ -8,8 +8,8 @@
 
 #define TG_BILLION UINT64_C(1000000000)
 
-/* Parses digits[.digits][e[+-]digits], no sign, at most nine decimals that are not zero; false if it is not such a number or
- * exceeds 10^18 billionths. `length` bytes are read. */
+/* Parses digits[.digits][e[+-]digits], no sign, at most nine decimals that are not zero; false if it is not such a
+ * number or exceeds 10^18 billionths. `length` bytes are read. */
 bool tg_decimal_parse(const char *text, size_t length, uint64_t *billionths);
 
 /* Shortest text: "0.001", "2.5", "7". Room for 24 characters. Returns the length. */

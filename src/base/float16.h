@@ -1,5 +1,5 @@
-/* float16 and bfloat16, one element at a time: widening is exact; narrowing rounds to nearest even and limits to the largest
- * finite value instead of giving an infinity. A NaN stays a NaN. */
+/* float16 and bfloat16, one element at a time: widening is exact; narrowing rounds to nearest even and limits to the
+ * largest finite value instead of giving an infinity. A NaN stays a NaN. */
 #ifndef TG_BASE_FLOAT16_H
 #define TG_BASE_FLOAT16_H
 

@@ -1,5 +1,6 @@
-/* The floating-point mode that equal bytes need: round to nearest, subnormals kept. A host program may run with flush-to-zero
- * set (PyTorch offers it), so every entry point that computes enters this mode and leaves it as it found it. */
+/* The floating-point mode that equal bytes need: round to nearest, subnormals kept. A host program may run with
+ * flush-to-zero set (PyTorch offers it), so every entry point that computes enters this mode and leaves it as it found
+ * it. */
 #ifndef TG_BASE_FPENV_H
 #define TG_BASE_FPENV_H
 
@@ -22,7 +23,8 @@ static inline tg_fp_mode tg_fp_enter(void)
 {
     tg_fp_mode before;
     __asm__ volatile("mrs %0, fpcr" : "=r"(before));
-    /* All zero: nearest, no flushing, IEEE half precision, NaN as IEEE propagates them, no traps, and none of the later extensions. */
+    /* All zero: nearest, no flushing, IEEE half precision, NaN as IEEE propagates them, no traps, and none of the later
+     * extensions. */
     __asm__ volatile("msr fpcr, xzr");
     return before;
 }
@@ -34,7 +36,9 @@ static inline tg_fp_mode tg_fp_enter(void)
 {
     tg_fp_mode before;
     __asm__ volatile("efpc %0" : "=r"(before));
-    __asm__ volatile("sfpc %0" : : "r"(before & ~UINT32_C(0xf8000007))); /* traps, rounding mode; subnormals are always kept */
+    __asm__ volatile("sfpc %0"
+                     :
+                     : "r"(before & ~UINT32_C(0xf8000007))); /* traps, rounding mode; subnormals are always kept */
     return before;
 }
 static inline void tg_fp_leave(tg_fp_mode before) { __asm__ volatile("sfpc %0" : : "r"(before)); }

@@ -1,6 +1,6 @@
-/* Vertical bit packing: a group is `lanes` lanes of 32 values; each lane is a stream of 32 * width bits, and word k of lane l
- * is the u32 at offset 4 * (lanes * k + l). So a vector register that holds one row of values packs it with one shift and
- * one or. The rest of a run that is shorter than a group is a plain bit stream. docs/format.md, 4.1 and 6. */
+/* Vertical bit packing: a group is `lanes` lanes of 32 values; each lane is a stream of 32 * width bits, and word k of
+ * lane l is the u32 at offset 4 * (lanes * k + l). So a vector register that holds one row of values packs it with one
+ * shift and one or. The rest of a run that is shorter than a group is a plain bit stream. docs/format.md, 4.1 and 6. */
 #ifndef TG_BASE_LANES_H
 #define TG_BASE_LANES_H
 

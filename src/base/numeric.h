@@ -1,5 +1,5 @@
-/* Logarithm, normal quantile and square root without libm, so that a threshold computed from them is the same number on every
- * machine: only + - * / and sqrt, each rounded as IEEE 754 says. */
+/* Logarithm, normal quantile and square root without libm, so that a threshold computed from them is the same number on
+ * every machine: only + - * / and sqrt, each rounded as IEEE 754 says. */
 #ifndef TG_BASE_NUMERIC_H
 #define TG_BASE_NUMERIC_H
 

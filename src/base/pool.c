@@ -1,7 +1,8 @@
 /* A list of works, from which threads take parts. Whoever brings a work takes parts of it as well, and of no other.
  *
- * An encode is a dozen works with next to nothing between them, and to wake a thread takes longer than some of them: so threads look out for
- * the next work for some microseconds before they sleep, unless there are more of them than processors. */
+ * An encode is a dozen works with next to nothing between them, and to wake a thread takes longer than some of them: so
+ * threads look out for the next work for some microseconds before they sleep, unless there are more of them than
+ * processors. */
 #include "base/pool.h"
 
 #include <pthread.h>
@@ -19,20 +20,21 @@ typedef struct work {
     tg_part *run;
     void *context;
     size_t parts;
-    atomic_size_t next;    /* the first part that nobody has taken, or beyond the last */
-    atomic_size_t helpers; /* threads at work on it, other than the one that brought it; grows under the pool's lock only */
-    bool is_listed;        /* under the lock, as the following */
+    atomic_size_t next; /* the first part that nobody has taken, or beyond the last */
+    atomic_size_t
+        helpers;    /* threads at work on it, other than the one that brought it; grows under the pool's lock only */
+    bool is_listed; /* under the lock, as the following */
     struct work *following;
 } work;
 
 struct tg_pool {
     unsigned threads; /* with the caller's */
     unsigned started;
-    bool looks_out;   /* before it sleeps */
-    pid_t owner;      /* a child after fork has none of the threads */
+    bool looks_out; /* before it sleeps */
+    pid_t owner;    /* a child after fork has none of the threads */
     pthread_mutex_t lock;
     pthread_cond_t wanted, finished;
-    work *first;      /* works of which there may be parts to take, the oldest first */
+    work *first; /* works of which there may be parts to take, the oldest first */
     unsigned sleeping;
     atomic_uint brought; /* works so far */
     bool closing;
@@ -51,8 +53,8 @@ static inline void pause_a_little(void)
 }
 
 /* Looks at a condition for about 20 to 50 microseconds. */
-#define LOOK_OUT_UNTIL(pool, condition)                                                                                       \
-    for (unsigned looks = (pool)->looks_out ? 1000 : 0; looks > 0 && !(condition); looks--)                                   \
+#define LOOK_OUT_UNTIL(pool, condition)                                                     \
+    for (unsigned looks = (pool)->looks_out ? 1000 : 0; looks > 0 && !(condition); looks--) \
     pause_a_little()
 
 /* ---- works ---- */

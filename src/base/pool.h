@@ -8,8 +8,8 @@
 
 typedef struct tg_pool tg_pool;
 
-/* A pool of so many threads, the caller's own among them: threads - 1 are started, and sleep until there is work. NULL where the system
- * has no memory or no threads left. */
+/* A pool of so many threads, the caller's own among them: threads - 1 are started, and sleep until there is work. NULL
+ * where the system has no memory or no threads left. */
 tg_pool *tg_pool_open(unsigned threads);
 /* Ends its threads. Nobody may be using it. */
 void tg_pool_close(tg_pool *pool);
@@ -17,9 +17,9 @@ void tg_pool_close(tg_pool *pool);
 /* 1 for NULL, which is the pool of one thread. */
 unsigned tg_pool_threads(const tg_pool *pool);
 
-/* Runs part 0, 1, … parts - 1 of some work, in any order and several at once, and returns when all are done. The caller takes parts too, so
- * that work goes on even if no other thread finds time. May be called by several threads at once, and in a child after fork, where the
- * caller does everything; but not from within a part. */
+/* Runs part 0, 1, … parts - 1 of some work, in any order and several at once, and returns when all are done. The caller
+ * takes parts too, so that work goes on even if no other thread finds time. May be called by several threads at once,
+ * and in a child after fork, where the caller does everything; but not from within a part. */
 typedef void tg_part(void *context, size_t part);
 void tg_parallel(tg_pool *pool, size_t parts, tg_part *run, void *context);
 

@@ -1,5 +1,6 @@
-/* Random numbers by name, not by order: each is a function of (seed, step, tensor, rank, purpose) and of an index, so that any
- * thread, vector lane or GPU warp can draw any of them. docs/numerics.md states the rule and what was tested of it. */
+/* Random numbers by name, not by order: each is a function of (seed, step, tensor, rank, purpose) and of an index, so
+ * that any thread, vector lane or GPU warp can draw any of them. docs/numerics.md states the rule and what was tested
+ * of it. */
 #ifndef TG_BASE_RANDOM_H
 #define TG_BASE_RANDOM_H
 
@@ -8,11 +9,7 @@
 #include "tersegrad.h"
 
 /* What a draw is for; streams of different purposes are unrelated. */
-typedef enum tg_purpose {
-    TG_FOR_ROUNDING = 0,
-    TG_FOR_SELECTION = 1,
-    TG_FOR_SAMPLING = 2
-} tg_purpose;
+typedef enum tg_purpose { TG_FOR_ROUNDING = 0, TG_FOR_SELECTION = 1, TG_FOR_SAMPLING = 2 } tg_purpose;
 
 typedef struct tg_key {
     uint32_t low, high;
@@ -49,8 +46,8 @@ static inline uint32_t tg_hash(tg_key key, uint32_t counter)
     return x ^ (x >> 16);
 }
 
-/* The 16 random bits of element i. Elements i and i + 16 of each aligned run of 32 share one hash, low and high half, so
- * that a vector of hashes serves two rows of elements without a shuffle. */
+/* The 16 random bits of element i. Elements i and i + 16 of each aligned run of 32 share one hash, low and high half,
+ * so that a vector of hashes serves two rows of elements without a shuffle. */
 static inline uint32_t tg_random16(tg_key key, uint32_t i)
 {
     uint32_t bits = tg_hash(key, (i >> 5) << 4 | (i & 15));

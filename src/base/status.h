@@ -8,7 +8,8 @@
 #if defined(__GNUC__)
 __attribute__((format(printf, 3, 4)))
 #endif
-tg_status tg_fail(tg_error *error, tg_status status, const char *format, ...);
+tg_status
+tg_fail(tg_error *error, tg_status status, const char *format, ...);
 
 /* Empties the sentence and returns TG_OK. */
 tg_status tg_succeed(tg_error *error);

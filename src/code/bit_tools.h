@@ -7,16 +7,10 @@
 #include "base/bytes.h"
 
 /* Number of binary digits of m; m is not zero. */
-static inline unsigned tg_bit_length(uint64_t m)
-{
-    return 64u - (unsigned)__builtin_clzll(m);
-}
+static inline unsigned tg_bit_length(uint64_t m) { return 64u - (unsigned)__builtin_clzll(m); }
 
 /* Number of zero bits below the lowest one; m is not zero. */
-static inline unsigned tg_trailing_zeros(uint64_t m)
-{
-    return (unsigned)__builtin_ctzll(m);
-}
+static inline unsigned tg_trailing_zeros(uint64_t m) { return (unsigned)__builtin_ctzll(m); }
 
 /* The low `count` bits (1 to 32) of m in the opposite order. */
 static inline uint32_t tg_bits_mirror(uint32_t m, unsigned count)
@@ -29,12 +23,13 @@ static inline uint32_t tg_bits_mirror(uint32_t m, unsigned count)
     return m >> (32 - count);
 }
 
-/* log2(m) in units of 2^-16, rounded down, by repeated squaring; exact for powers of two. m is not zero; of more than 32 bits the lowest
- * are ignored. */
+/* log2(m) in units of 2^-16, rounded down, by repeated squaring; exact for powers of two. m is not zero; of more than
+ * 32 bits the lowest are ignored. */
 static inline uint32_t tg_log2_fixed(uint64_t m)
 {
     const unsigned whole = tg_bit_length(m) - 1;
-    uint64_t x = whole > 31 ? m >> (whole - 31) : m << (31 - whole); /* m / 2^whole, in [1, 2), with 31 bits of fraction */
+    uint64_t x = whole > 31 ? m >> (whole - 31)
+                            : m << (31 - whole); /* m / 2^whole, in [1, 2), with 31 bits of fraction */
     uint32_t result = whole;
     for (unsigned bit = 0; bit < 16; bit++) {
         x = x * x >> 31;

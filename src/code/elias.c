@@ -3,10 +3,7 @@
 
 #include <string.h>
 
-static uint32_t magnitude(int16_t level)
-{
-    return (uint32_t)(level < 0 ? -(int)level : (int)level);
-}
+static uint32_t magnitude(int16_t level) { return (uint32_t)(level < 0 ? -(int)level : (int)level); }
 
 static size_t count_nonzero(const int16_t *levels, size_t n)
 {

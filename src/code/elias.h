@@ -31,9 +31,9 @@ typedef struct tg_elias_reader {
     int layout;
     bool broken;
     /* Sparse only: */
-    uint64_t unread;  /* non-zero levels still in the stream */
-    size_t position;  /* where the last level read belongs, plus one */
-    int16_t level;    /* that level while it waits to be delivered, else 0 */
+    uint64_t unread; /* non-zero levels still in the stream */
+    size_t position; /* where the last level read belongs, plus one */
+    int16_t level;   /* that level while it waits to be delivered, else 0 */
 } tg_elias_reader;
 
 /* `size` bytes at `in` are to hold n levels, none above max_level (at most 32767). */

@@ -9,19 +9,20 @@
 
 #include "base/rans.h"
 
-#define TG_ENTROPY_SYMBOLS 256u  /* most symbols a plan can have */
-#define TG_ENTROPY_LANES 32u     /* most lanes */
-#define TG_ENTROPY_STATE 65536u  /* lowest value of a lane's state, and its value once all symbols are decoded */
+#define TG_ENTROPY_SYMBOLS 256u /* most symbols a plan can have */
+#define TG_ENTROPY_LANES 32u    /* most lanes */
+#define TG_ENTROPY_STATE 65536u /* lowest value of a lane's state, and its value once all symbols are decoded */
 
 /* Most bytes of a frequency table: omega(f + 1) is at most 16 + (f - 255) / 256 bits, and 256 frequencies sum to at
  * most 2^16, hence 4097 bits. */
 #define TG_ENTROPY_TABLE_MAX 513u
 
 typedef struct tg_entropy_plan {
-    unsigned table_log;  /* M: frequencies sum to 2^M */
-    unsigned tuple;      /* t: digits in a symbol, 1 or 2 */
-    bool mirrored;       /* the frequencies are the same on both sides of zero_digit, and one side is sent */
-    bool grouped;        /* frequencies are the same in runs of symbols that get longer away from zero_digit, and sent once a run */
+    unsigned table_log; /* M: frequencies sum to 2^M */
+    unsigned tuple;     /* t: digits in a symbol, 1 or 2 */
+    bool mirrored;      /* the frequencies are the same on both sides of zero_digit, and one side is sent */
+    bool grouped; /* frequencies are the same in runs of symbols that get longer away from zero_digit, and sent once a
+                     run */
     unsigned lane_log;   /* 0, 2 or 5 */
     unsigned chunk_log;  /* c: elements in a chunk, 16 to 31 */
     unsigned alphabet;   /* A: a digit is below it; at most 256, and 16 for pairs */
@@ -30,7 +31,7 @@ typedef struct tg_entropy_plan {
     uint64_t zeros;      /* how many digits are that one; an encoder's plan only */
     uint32_t frequency[TG_ENTROPY_SYMBOLS];
     uint32_t start[TG_ENTROPY_SYMBOLS]; /* sum of the frequencies before it */
-    uint8_t guess[257];  /* the symbol of slot 0, 1/256, 2/256 ... of the way, between which a search is left */
+    uint8_t guess[257]; /* the symbol of slot 0, 1/256, 2/256 ... of the way, between which a search is left */
 } tg_entropy_plan;
 
 /* The encoder's choice for n digits, from integers alone and so the same on every machine. */
@@ -41,16 +42,16 @@ void tg_entropy_plan_make(tg_entropy_plan *plan, const uint8_t *digits, size_t n
 size_t tg_entropy_table_size(const tg_entropy_plan *plan);
 uint8_t *tg_entropy_table_write(const tg_entropy_plan *plan, uint8_t *out);
 
-/* Completes a plan whose table_log, tuple, mirrored, grouped, lane_log, chunk_log, alphabet and zero_digit the caller has filled in and
- * checked. False when the table breaks a rule. */
+/* Completes a plan whose table_log, tuple, mirrored, grouped, lane_log, chunk_log, alphabet and zero_digit the caller
+ * has filled in and checked. False when the table breaks a rule. */
 bool tg_entropy_table_read(tg_entropy_plan *plan, const uint8_t *in, size_t size);
 
 /* Most bytes that a chunk of so many elements can take, whatever the plan. */
 size_t tg_entropy_chunk_bound(size_t elements);
 
 /* Writes one chunk, digits that the plan was made for, and returns its end. Uses all of out[0 .. capacity) as it works.
- * With capacity of tg_entropy_chunk_bound(elements) it always fits; with less it may not, and then NULL is returned. The
- * engine may be NULL, and changes no byte. */
+ * With capacity of tg_entropy_chunk_bound(elements) it always fits; with less it may not, and then NULL is returned.
+ * The engine may be NULL, and changes no byte. */
 uint8_t *tg_entropy_write(const tg_entropy_plan *plan, const uint8_t *digits, size_t elements, uint8_t *out,
                           size_t capacity, const tg_rans_engine *engine);
 
@@ -69,16 +70,16 @@ typedef struct tg_entropy_reader {
 bool tg_entropy_open(tg_entropy_reader *reader, const tg_entropy_plan *plan, const uint8_t *in, size_t size,
                      size_t elements);
 
-/* What an engine decodes with: a table that is worth making for a few thousand digits and more. False if the plan has another
- * shape than the engine's. */
+/* What an engine decodes with: a table that is worth making for a few thousand digits and more. False if the plan has
+ * another shape than the engine's. */
 typedef struct tg_entropy_slots {
     const tg_rans_engine *engine;
     uint32_t slot[TG_RANS_SLOTS];
 } tg_entropy_slots;
 bool tg_entropy_slots_make(tg_entropy_slots *slots, const tg_entropy_plan *plan, const tg_rans_engine *engine);
 
-/* The next `count` digits; a multiple of 32 except in the last call. False when words or elements run out. `slots` may be
- * NULL, and changes no digit. */
+/* The next `count` digits; a multiple of 32 except in the last call. False when words or elements run out. `slots` may
+ * be NULL, and changes no digit. */
 bool tg_entropy_next(tg_entropy_reader *reader, size_t count, uint8_t *digits, const tg_entropy_slots *slots);
 
 /* True when all elements were delivered, all words used, and all states are back at their lowest. */

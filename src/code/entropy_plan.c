@@ -52,7 +52,8 @@ static void count_pairs(histogram *h, const uint8_t *digits, size_t n, unsigned 
     add_up(h, part, alphabet * alphabet, (n + 31) / 32 * 16);
 }
 
-/* The digits' histogram from that of their pairs: every pair has two, and what completed the last run goes off again. */
+/* The digits' histogram from that of their pairs: every pair has two, and what completed the last run goes off again.
+ */
 static void digits_of_pairs(histogram *digits, const histogram *pairs, size_t n, unsigned alphabet, unsigned zero_digit)
 {
     memset(digits->count, 0, sizeof digits->count);
@@ -100,8 +101,8 @@ static uint32_t round_shares(const histogram *h, unsigned table_log, uint32_t *f
     return sum;
 }
 
-/* Makes the rounded shares sum to one: what is missing goes to the most frequent symbol, what is too much is taken one by
- * one from the largest. */
+/* Makes the rounded shares sum to one: what is missing goes to the most frequent symbol, what is too much is taken one
+ * by one from the largest. */
 static bool share_out(const histogram *h, unsigned table_log, uint32_t *frequency)
 {
     const uint32_t whole = UINT32_C(1) << table_log;
@@ -113,8 +114,8 @@ static bool share_out(const histogram *h, unsigned table_log, uint32_t *frequenc
     return true;
 }
 
-/* The same for a histogram that is its own mirror image. With a symbol in the middle the difference is that one's; false if it cannot
- * bear it. With none, each half is shared out as a whole of its own. */
+/* The same for a histogram that is its own mirror image. With a symbol in the middle the difference is that one's;
+ * false if it cannot bear it. With none, each half is shared out as a whole of its own. */
 static bool share_out_mirrored(const histogram *h, unsigned table_log, uint32_t *frequency)
 {
     if (h->symbols % 2 == 0) {
@@ -134,8 +135,8 @@ static bool share_out_mirrored(const histogram *h, unsigned table_log, uint32_t 
     return true;
 }
 
-/* Grouped tables give one frequency to a run of symbols: those whose distance from the middle has the same number of binary digits, on
- * one side of it. The outermost, which every bucket's largest element has, stand alone. */
+/* Grouped tables give one frequency to a run of symbols: those whose distance from the middle has the same number of
+ * binary digits, on one side of it. The outermost, which every bucket's largest element has, stand alone. */
 static unsigned group_of(unsigned symbol, unsigned symbols)
 {
     const unsigned half = symbols / 2;
@@ -149,8 +150,8 @@ static bool starts_group(unsigned symbol, unsigned symbols)
     return symbol <= 1 || symbol == symbols - 1 || group_of(symbol, symbols) != group_of(symbol - 1, symbols);
 }
 
-/* Rounds every group's share down, but not to zero, and gives the difference to the middle: the symbol there, or the two around it, half
- * each if they are alike, else all to the more frequent. False if they cannot bear it. */
+/* Rounds every group's share down, but not to zero, and gives the difference to the middle: the symbol there, or the
+ * two around it, half each if they are alike, else all to the more frequent. False if they cannot bear it. */
 static bool share_out_grouped(const histogram *h, unsigned table_log, uint32_t *frequency)
 {
     const uint32_t whole = UINT32_C(1) << table_log;
@@ -197,16 +198,18 @@ static const uint64_t no_cost = UINT64_MAX / 256; /* of what cannot be; can be m
 /* Streams and table together for one M, whose frequencies are left in the plan. */
 static uint64_t try_table(tg_entropy_plan *plan, unsigned table_log, const histogram *h, const histogram *shares)
 {
-    bool (*share)(const histogram *, unsigned, uint32_t *) =
-        plan->grouped ? share_out_grouped : plan->mirrored ? share_out_mirrored : share_out;
+    bool (*share)(const histogram *, unsigned, uint32_t *) = plan->grouped    ? share_out_grouped
+                                                             : plan->mirrored ? share_out_mirrored
+                                                                              : share_out;
     plan->table_log = table_log;
     if (!share(shares, table_log, plan->frequency))
         return no_cost;
     return stream_cost(h, table_log, plan->frequency) + table_cost(plan);
 }
 
-/* Completes the plan with the M and the frequencies for `shares`, and returns what they cost. Coarser tables than 12 bits are shorter,
- * which counts where few symbols are coded; finer ones take a share of the probability that is worth it only where symbols are rare. */
+/* Completes the plan with the M and the frequencies for `shares`, and returns what they cost. Coarser tables than 12
+ * bits are shorter, which counts where few symbols are coded; finer ones take a share of the probability that is worth
+ * it only where symbols are rare. */
 static uint64_t choose_table(tg_entropy_plan *plan, const histogram *h, const histogram *shares)
 {
     static const unsigned choices[] = {12, 14, 16, 10, 8};
@@ -286,17 +289,18 @@ static void index_symbols(tg_entropy_plan *plan)
  * 3. For a given M a symbol that occurs gets f = max(1, (count * 2^M + total // 2) // total), one that does not gets 0.
  *    When these sum to less than 2^M, the most frequent symbol gets the difference; when to more, one is taken from
  *    the largest f, again and again. The lowest symbol wins a tie.
- * 4. The cost of M is the sum over symbols of count * (M * 2^16 - log2(f)), log2 in units of 2^-16 and rounded down, and the table,
- *    2^16 for each bit of its whole bytes. M is the first of 12, 14, 16, 10, 8 whose cost is at most 201/200 of the lowest of
- *    them: 12 is the fastest.
+ * 4. The cost of M is the sum over symbols of count * (M * 2^16 - log2(f)), log2 in units of 2^-16 and rounded down,
+ * and the table, 2^16 for each bit of its whole bytes. M is the first of 12, 14, 16, 10, 8 whose cost is at most
+ * 201/200 of the lowest of them: 12 is the fastest.
  * 5. With t = 1 the same is done with the counts of both sides of the middle added up. Where a digit is in the
- *    middle, the difference to 2^M goes there; where none is (A is even), each half is shared out to 2^(M - 1) by rule 3. Then a grouped
- *    table is tried, first of the counts as they are, then of those added up: a symbol of a group of size g gets
- *    f = max(1, count of the group * 2^M // (total * g)), 0 if the group does not occur, and the difference goes to the middle, or
- *    where there is none to the more frequent of the two symbols around it, the lower if it is even; half to each where they are
- *    equally frequent and the difference is even. What would leave a frequency below 1 to a symbol that occurs is not possible. The
- *    first of the four that costs least is taken.
- * 6. With bits = the cost without the table // 2^16: 32 lanes when bits >= 131072, where their states cost little, 4 when bits >= 8192, else 1.
+ *    middle, the difference to 2^M goes there; where none is (A is even), each half is shared out to 2^(M - 1) by
+ * rule 3. Then a grouped table is tried, first of the counts as they are, then of those added up: a symbol of a group
+ * of size g gets f = max(1, count of the group * 2^M // (total * g)), 0 if the group does not occur, and the difference
+ * goes to the middle, or where there is none to the more frequent of the two symbols around it, the lower if it is
+ * even; half to each where they are equally frequent and the difference is even. What would leave a frequency below 1
+ * to a symbol that occurs is not possible. The first of the four that costs least is taken.
+ * 6. With bits = the cost without the table // 2^16: 32 lanes when bits >= 131072, where their states cost little, 4
+ * when bits >= 8192, else 1.
  * 7. c is the smallest of 16 to 31 with bits * 2^c >= n * 2^18, that is, with 32 KiB in a chunk on average; else 31. */
 void tg_entropy_plan_make(tg_entropy_plan *plan, const uint8_t *digits, size_t n, unsigned alphabet,
                           unsigned zero_digit)

@@ -15,18 +15,12 @@ unsigned tg_segment_log(uint64_t count, uint64_t selected)
     return g;
 }
 
-size_t tg_index_bound(size_t length)
-{
-    return length / 8 + (length % 8 != 0);
-}
+size_t tg_index_bound(size_t length) { return length / 8 + (length % 8 != 0); }
 
-static size_t count_blocks(size_t m)
-{
-    return m / TG_RICE_BLOCK + (m % TG_RICE_BLOCK != 0);
-}
+static size_t count_blocks(size_t m) { return m / TG_RICE_BLOCK + (m % TG_RICE_BLOCK != 0); }
 
-/* The gaps of a segment, block by block. They are looked at twice, and kept for that as long as a segment has no more of them than most
- * have. */
+/* The gaps of a segment, block by block. They are looked at twice, and kept for that as long as a segment has no more
+ * of them than most have. */
 enum { MOST_KEPT = 40 * TG_RICE_BLOCK };
 
 typedef struct segment_gaps {
@@ -75,8 +69,8 @@ static uint64_t elias_bytes(segment_gaps *s)
     return bytes_of(bits);
 }
 
-/* What each mode would take, in bytes, and where the Rice mode's quotients would start. Where Elias is more than Rice, it may be
- * more still than it says here. */
+/* What each mode would take, in bytes, and where the Rice mode's quotients would start. Where Elias is more than Rice,
+ * it may be more still than it says here. */
 typedef struct index_costs {
     uint64_t rice, elias, quotients_at;
 } index_costs;
@@ -104,7 +98,8 @@ static uint8_t *write_rice(segment_gaps *s, size_t quotients_at, uint8_t *out)
     tg_bit_writer quotients = tg_bit_writer_at(out + quotients_at);
     for (size_t j = 0; j < s->m; j += TG_RICE_BLOCK) {
         const bool may_spill = s->m - j >= TG_RICE_BLOCK + TG_GAPS_SPILL;
-        low = tg_rice_write(may_spill ? s->engine : NULL, gaps_again(s, j), size_at(s, j), out[j / TG_RICE_BLOCK], low, &quotients);
+        low = tg_rice_write(may_spill ? s->engine : NULL, gaps_again(s, j), size_at(s, j), out[j / TG_RICE_BLOCK], low,
+                            &quotients);
     }
     return tg_bits_finish(&quotients);
 }
@@ -139,8 +134,8 @@ static uint8_t *write_bitmap(const uint32_t *indices, size_t m, uint32_t base, u
     return out + tg_index_bound(length);
 }
 
-uint8_t *tg_index_write(const uint32_t *indices, size_t m, uint32_t base, uint32_t length, uint8_t *out,
-                        unsigned *mode, const tg_gaps_engine *engine)
+uint8_t *tg_index_write(const uint32_t *indices, size_t m, uint32_t base, uint32_t length, uint8_t *out, unsigned *mode,
+                        const tg_gaps_engine *engine)
 {
     *mode = TG_INDEX_RICE;
     if (m == 0)
@@ -237,7 +232,8 @@ static bool read_rice_block(tg_index_reader *reader)
     const unsigned parameter = reader->parameters[reader->decoded / TG_RICE_BLOCK];
     const uint8_t *low = reader->low_bits;
     reader->low_bits += tg_rice_low_size(reader->block_size, parameter);
-    return tg_rice_read(reader->engine, low, reader->block_size, parameter, &reader->bits, reader->length, &reader->following, reader->block);
+    return tg_rice_read(reader->engine, low, reader->block_size, parameter, &reader->bits, reader->length,
+                        &reader->following, reader->block);
 }
 
 /* How many of the next bits are zeros, each of which is a gap of 0; up to `most`. */

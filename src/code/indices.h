@@ -16,10 +16,10 @@ unsigned tg_segment_log(uint64_t count, uint64_t selected);
 size_t tg_index_bound(size_t length);
 
 /* Writes the m increasing positions indices[j] - base, all below length, in the smallest mode; returns the end. Uses no
- * more than tg_index_bound(length) bytes at `out`. Without positions: mode 0 and no bytes. `engine` may be NULL; it makes no difference to
- * the bytes. */
-uint8_t *tg_index_write(const uint32_t *indices, size_t m, uint32_t base, uint32_t length, uint8_t *out,
-                        unsigned *mode, const tg_gaps_engine *engine);
+ * more than tg_index_bound(length) bytes at `out`. Without positions: mode 0 and no bytes. `engine` may be NULL; it
+ * makes no difference to the bytes. */
+uint8_t *tg_index_write(const uint32_t *indices, size_t m, uint32_t base, uint32_t length, uint8_t *out, unsigned *mode,
+                        const tg_gaps_engine *engine);
 
 /* Reads one segment's stream, which may hold anything, piece by piece. */
 typedef struct tg_index_reader {
@@ -42,8 +42,8 @@ typedef struct tg_index_reader {
 bool tg_index_open(tg_index_reader *reader, unsigned mode, const uint8_t *in, size_t size, size_t m, uint32_t length,
                    const tg_gaps_engine *engine);
 
-/* Positions that wait to be delivered, of which there are none when all have been: whoever takes some adds their number to reader->delivered.
- * False when the stream breaks a rule. */
+/* Positions that wait to be delivered, of which there are none when all have been: whoever takes some adds their number
+ * to reader->delivered. False when the stream breaks a rule. */
 bool tg_index_peek(tg_index_reader *reader, const uint32_t **positions, size_t *n);
 
 /* Delivers the next positions that are below `limit`, at most `room` of them, and their number in *got. Positions at or

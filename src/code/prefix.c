@@ -1,5 +1,5 @@
-/* The streams of a prefix code. Eight of them side by side, so that a processor has eight independent chains of look-ups to work on; in
- * plain C this is as fast as vectors would be. */
+/* The streams of a prefix code. Eight of them side by side, so that a processor has eight independent chains of
+ * look-ups to work on; in plain C this is as fast as vectors would be. */
 #include "code/prefix.h"
 
 #include <string.h>
@@ -29,7 +29,8 @@ void tg_prefix_encoder_make(tg_prefix_encoder *encoder, const tg_prefix_code *co
         encoder->entry[s] = encoder->entry[s] << LENGTH_BITS | code->length[s];
 }
 
-/* An entry's bits. Shifts take the length from where it is: its low six bits, and the sum of four lengths is below 64 too. */
+/* An entry's bits. Shifts take the length from where it is: its low six bits, and the sum of four lengths is below 64
+ * too. */
 static inline uint64_t bits_of(uint32_t entry) { return entry >> LENGTH_BITS; }
 static inline unsigned length_of(uint32_t entry) { return entry & 63; }
 
@@ -66,8 +67,8 @@ static void put_rounds(stream *pair, const tg_prefix_encoder *encoder, const uin
     pair[1] = b;
 }
 
-uint8_t *tg_prefix_write(const tg_prefix_encoder *encoder, const uint8_t *bytes, size_t n, uint8_t *room, uint8_t *entry,
-                         uint8_t *out)
+uint8_t *tg_prefix_write(const tg_prefix_encoder *encoder, const uint8_t *bytes, size_t n, uint8_t *room,
+                         uint8_t *entry, uint8_t *out)
 {
     enum { PART = 4096 }; /* bytes that stay in the first-level cache while all streams take theirs */
     const size_t whole = n / (TOGETHER * STREAMS) * (TOGETHER * STREAMS);
@@ -76,7 +77,8 @@ uint8_t *tg_prefix_write(const tg_prefix_encoder *encoder, const uint8_t *bytes,
         streams[s] = (stream){.out = room + s * TG_PREFIX_STREAM_ROOM};
     for (size_t at = 0; at < whole; at += PART)
         for (unsigned s = 0; s < STREAMS; s += 2)
-            put_rounds(streams + s, encoder, bytes + at + s, (whole - at < PART ? whole - at : PART) / (TOGETHER * STREAMS));
+            put_rounds(streams + s, encoder, bytes + at + s,
+                       (whole - at < PART ? whole - at : PART) / (TOGETHER * STREAMS));
     for (size_t y = whole; y < n; y++) { /* up to three more codes in each */
         stream *w = &streams[y % STREAMS];
         w->pending |= bits_of(encoder->entry[bytes[y]]) << w->count;
@@ -96,7 +98,7 @@ uint8_t *tg_prefix_write(const tg_prefix_encoder *encoder, const uint8_t *bytes,
 void tg_prefix_slots_make(tg_prefix_slots *slots, const tg_prefix_code *code)
 {
     uint32_t bits[TG_PREFIX_SYMBOLS];
-    uint8_t ranked[TG_PREFIX_SYMBOLS]; /* by length, those without a code first */
+    uint8_t ranked[TG_PREFIX_SYMBOLS];           /* by length, those without a code first */
     unsigned place[TG_PREFIX_LONGEST + 2] = {0}; /* where bytes of each length start, and in the end where they end */
     assign_codes(code, bits);
     for (unsigned s = 0; s < TG_PREFIX_SYMBOLS; s++)
@@ -134,7 +136,8 @@ void tg_prefix_open(tg_prefix_reader *reader, const uint8_t *entry, const uint8_
     }
 }
 
-/* Four rounds of all streams again and again, as long as every stream has a whole load to come; returns how many bytes. */
+/* Four rounds of all streams again and again, as long as every stream has a whole load to come; returns how many bytes.
+ */
 static size_t read_rounds(tg_prefix_reader *reader, const tg_prefix_slots *slots, size_t count, uint8_t *out)
 {
     const uint8_t *in = reader->stream[0].in; /* the others follow */
@@ -143,7 +146,8 @@ static size_t read_rounds(tg_prefix_reader *reader, const tg_prefix_slots *slots
     for (unsigned s = 0; s < STREAMS; s++) {
         const tg_bit_reader *r = &reader->stream[s];
         position[s] = 8 * (uint64_t)(r->in - in) + r->position;
-        const uint64_t left = r->size - r->position, safe = left < 64 ? 0 : (left - 64) / (TOGETHER * TG_PREFIX_LONGEST);
+        const uint64_t left = r->size - r->position,
+                       safe = left < 64 ? 0 : (left - 64) / (TOGETHER * TG_PREFIX_LONGEST);
         rounds = rounds < safe ? rounds : (size_t)safe;
     }
     for (size_t round = 0; round < rounds; round++, out += TOGETHER * STREAMS) {
@@ -171,7 +175,8 @@ bool tg_prefix_next(tg_prefix_reader *reader, const tg_prefix_slots *slots, size
     if (reader->broken || count > reader->left || (count % STREAMS != 0 && count != reader->left))
         return false;
     size_t done = 0;
-    for (size_t got = 1; got > 0; done += got) /* the rounds that are safe are counted with the longest codes: look again */
+    for (size_t got = 1; got > 0;
+         done += got) /* the rounds that are safe are counted with the longest codes: look again */
         got = read_rounds(reader, slots, count - done, out + done);
     for (; done < count && !reader->broken; done++) {
         tg_bit_reader *r = &reader->stream[done % STREAMS];

@@ -5,12 +5,12 @@
 #include "base/bits.h"
 
 #define TG_PREFIX_SYMBOLS 256u
-#define TG_PREFIX_LONGEST 12u                      /* bits of a code */
+#define TG_PREFIX_LONGEST 12u /* bits of a code */
 #define TG_PREFIX_SLOTS (1u << TG_PREFIX_LONGEST)
-#define TG_PREFIX_STREAMS 8u                       /* byte y of a chunk is in stream y mod 8 */
-#define TG_PREFIX_CHUNK (1u << 17)                 /* bytes that are coded together */
-#define TG_PREFIX_TABLE (TG_PREFIX_SYMBOLS / 2)    /* bytes of the lengths on the wire */
-#define TG_PREFIX_ENTRY (2 * TG_PREFIX_STREAMS)    /* bytes of a chunk's entry in the directory: its streams' sizes */
+#define TG_PREFIX_STREAMS 8u                    /* byte y of a chunk is in stream y mod 8 */
+#define TG_PREFIX_CHUNK (1u << 17)              /* bytes that are coded together */
+#define TG_PREFIX_TABLE (TG_PREFIX_SYMBOLS / 2) /* bytes of the lengths on the wire */
+#define TG_PREFIX_ENTRY (2 * TG_PREFIX_STREAMS) /* bytes of a chunk's entry in the directory: its streams' sizes */
 /* Most bytes of a stream, and room to write it in. */
 #define TG_PREFIX_STREAM_MAX (TG_PREFIX_CHUNK / TG_PREFIX_STREAMS * TG_PREFIX_LONGEST / 8)
 #define TG_PREFIX_STREAM_ROOM (TG_PREFIX_STREAM_MAX + 16)
@@ -20,14 +20,16 @@ typedef uint64_t tg_byte_histogram[TG_PREFIX_SYMBOLS];
 #define TG_PREFIX_PART 4096u
 size_t tg_bytes_count(const uint8_t *bytes, size_t n, unsigned every, uint64_t *histogram);
 
-/* A code: how many bits each byte takes, 0 for those that do not occur. Canonical: codes in the order of (length, byte) count upwards. */
+/* A code: how many bits each byte takes, 0 for those that do not occur. Canonical: codes in the order of (length, byte)
+ * count upwards. */
 typedef struct tg_prefix_code {
     uint8_t length[TG_PREFIX_SYMBOLS];
 } tg_prefix_code;
 
 /* The encoder's lengths for bytes of which at least two kinds occur: Huffman's, limited. From integers alone. */
 void tg_prefix_make(tg_prefix_code *code, const uint64_t *histogram);
-/* Bits that all bytes of a histogram take with a code; and at their own entropy, in units of 2^-16 bits and rounded down a little. */
+/* Bits that all bytes of a histogram take with a code; and at their own entropy, in units of 2^-16 bits and rounded
+ * down a little. */
 uint64_t tg_prefix_bits(const tg_prefix_code *code, const uint64_t *histogram);
 uint64_t tg_bytes_entropy(const uint64_t *histogram);
 
@@ -41,10 +43,10 @@ typedef struct tg_prefix_encoder {
 } tg_prefix_encoder;
 void tg_prefix_encoder_make(tg_prefix_encoder *encoder, const tg_prefix_code *code);
 
-/* Writes the streams of one chunk, at most TG_PREFIX_CHUNK bytes, and their sizes to its entry; returns the end. `room` has
- * TG_PREFIX_STREAMS * TG_PREFIX_STREAM_ROOM bytes. */
-uint8_t *tg_prefix_write(const tg_prefix_encoder *encoder, const uint8_t *bytes, size_t n, uint8_t *room, uint8_t *entry,
-                         uint8_t *out);
+/* Writes the streams of one chunk, at most TG_PREFIX_CHUNK bytes, and their sizes to its entry; returns the end. `room`
+ * has TG_PREFIX_STREAMS * TG_PREFIX_STREAM_ROOM bytes. */
+uint8_t *tg_prefix_write(const tg_prefix_encoder *encoder, const uint8_t *bytes, size_t n, uint8_t *room,
+                         uint8_t *entry, uint8_t *out);
 
 /* What decoding looks up with the next 12 bits: the length in the low byte and the symbol in the high one. */
 typedef struct tg_prefix_slots {
@@ -59,7 +61,8 @@ typedef struct tg_prefix_reader {
     bool broken;
 } tg_prefix_reader;
 
-/* The streams lie one after the other at `in`, as long as the entry says; the caller has checked that they are there. */
+/* The streams lie one after the other at `in`, as long as the entry says; the caller has checked that they are there.
+ */
 void tg_prefix_open(tg_prefix_reader *reader, const uint8_t *entry, const uint8_t *in, size_t n);
 /* Bytes of a chunk's streams. */
 size_t tg_prefix_size(const uint8_t *entry);

@@ -1,5 +1,5 @@
-/* Which prefix code an encoder uses, and the code on the wire. Every choice is made with integers, so that every machine writes the same
- * bytes. */
+/* Which prefix code an encoder uses, and the code on the wire. Every choice is made with integers, so that every
+ * machine writes the same bytes. */
 #include "code/prefix.h"
 
 #include <string.h>
@@ -52,8 +52,8 @@ static unsigned rank_symbols(const uint64_t *histogram, uint8_t *ranked)
     return n;
 }
 
-/* How many codes Huffman's tree has of each length. Trees are joined the lightest first; of equals, single bytes before trees, the last
- * ranked before others, and earlier trees before later ones. */
+/* How many codes Huffman's tree has of each length. Trees are joined the lightest first; of equals, single bytes before
+ * trees, the last ranked before others, and earlier trees before later ones. */
 static void huffman_lengths(const uint64_t *histogram, const uint8_t *ranked, unsigned n, uint16_t *of_length)
 {
     uint64_t weight[2 * TG_PREFIX_SYMBOLS] = {0};
@@ -76,8 +76,8 @@ static void huffman_lengths(const uint64_t *histogram, const uint8_t *ranked, un
     }
 }
 
-/* Replaces codes that are too long: two of the longest become one that is a bit shorter, and the longest code that is shorter still by a
- * bit at least becomes two. */
+/* Replaces codes that are too long: two of the longest become one that is a bit shorter, and the longest code that is
+ * shorter still by a bit at least becomes two. */
 static void limit_lengths(uint16_t *of_length, unsigned longest)
 {
     for (; longest > TG_PREFIX_LONGEST; longest--) {

@@ -49,7 +49,8 @@ static const uint8_t *step_symbols(const tg_entropy_plan *plan, const uint8_t *d
     return symbols;
 }
 
-/* Encodes the symbols before `y`, which is a multiple of 32 of elements that are all there, and returns where their words start. */
+/* Encodes the symbols before `y`, which is a multiple of 32 of elements that are all there, and returns where their
+ * words start. */
 static uint8_t *encode_steps(const tg_entropy_plan *plan, const tg_rans_engine *engine, const uint8_t *digits, size_t y,
                              uint32_t *state, uint8_t *end)
 {

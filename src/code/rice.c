@@ -74,8 +74,8 @@ unsigned tg_rice_choose(const uint32_t *gaps, unsigned r, uint64_t sum, uint64_t
     return parameter;
 }
 
-/* omega(m) takes as many bits as m has digits, and 1 more from 2 on, 2 more from 4, 3 from 16, 1 from 256, 4 from 65536. `large`: a gap
- * above 65534 may be there. */
+/* omega(m) takes as many bits as m has digits, and 1 more from 2 on, 2 more from 4, 3 from 16, 1 from 256, 4 from
+ * 65536. `large`: a gap above 65534 may be there. */
 static inline uint64_t omega_bits(const uint32_t *gaps, bool large)
 {
     quad bits = {0}, more = {0};
@@ -120,7 +120,8 @@ uint64_t tg_gaps_omega_least(const uint32_t *gaps, unsigned r)
     return r + 2 * total(-two) + 3 * total(-four) + 5 * total(-more);
 }
 
-tg_gaps_costs tg_gaps_weigh(const tg_gaps_engine *engine, const uint32_t *indices, unsigned r, uint32_t before, uint32_t *gaps)
+tg_gaps_costs tg_gaps_weigh(const tg_gaps_engine *engine, const uint32_t *indices, unsigned r, uint32_t before,
+                            uint32_t *gaps)
 {
     if (engine && r == TG_RICE_BLOCK)
         return engine->weigh(indices, before, gaps);
@@ -215,7 +216,8 @@ uint8_t *tg_rice_write(const tg_gaps_engine *engine, const uint32_t *gaps, unsig
 static void unpack_block(const uint8_t *in, unsigned parameter, uint32_t *low)
 {
     const uint32_t mask = (UINT32_C(1) << parameter) - 1;
-    uint32_t words[LANES * (TG_RICE_PARAMETER_MAX + 1)] = {0}; /* a row more is looked at after the last one, for nothing */
+    uint32_t words[LANES * (TG_RICE_PARAMETER_MAX + 1)] = {
+        0}; /* a row more is looked at after the last one, for nothing */
     for (unsigned i = 0; i < LANES * parameter; i++)
         words[i] = tg_load32(in + (size_t)4 * i);
     const uint32_t *next = words;
@@ -259,8 +261,8 @@ static inline uint64_t word_at(const tg_bit_reader *r, uint64_t byte)
     return word;
 }
 
-bool tg_rice_read(const tg_gaps_engine *engine, const uint8_t *low_bits, unsigned r, unsigned parameter, tg_bit_reader *quotients,
-                  uint32_t length, uint64_t *following, uint32_t *positions)
+bool tg_rice_read(const tg_gaps_engine *engine, const uint8_t *low_bits, unsigned r, unsigned parameter,
+                  tg_bit_reader *quotients, uint32_t length, uint64_t *following, uint32_t *positions)
 {
     if (engine && r == TG_RICE_BLOCK && engine->read(low_bits, parameter, quotients, length, following, positions))
         return true;
@@ -270,9 +272,11 @@ bool tg_rice_read(const tg_gaps_engine *engine, const uint8_t *low_bits, unsigne
     else if (!unpack_short(low_bits, r, parameter, low))
         return false;
 
-    /* With j ones before it, a one that is p places behind the start says that p - j zeros came so far in this block. */
+    /* With j ones before it, a one that is p places behind the start says that p - j zeros came so far in this block.
+     */
     const uint64_t start = quotients->position, bytes = quotients->size >> 3;
-    const uint64_t longest = (uint64_t)(length >> parameter) + TG_RICE_BLOCK; /* of all the block's quotients together */
+    const uint64_t longest = (uint64_t)(length >> parameter) +
+                             TG_RICE_BLOCK; /* of all the block's quotients together */
     uint64_t origin = start, byte = start >> 3, word = word_at(quotients, byte) >> (start & 7);
     uint64_t base = *following, last = 0;
     unsigned j = 0, at = 0;

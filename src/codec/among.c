@@ -21,7 +21,8 @@ static tg_pool *pool_for(const tg_onepass *o, uint64_t elements)
 
 /* ---- by rank ---- */
 
-/* Keys below `high`, where the one that is looked for most likely is, and few are: they are singled out in the list's unused room. */
+/* Keys below `high`, where the one that is looked for most likely is, and few are: they are singled out in the list's
+ * unused room. */
 static uint32_t *single_out(const tg_onepass *o, const tg_candidates *list, size_t *below)
 {
     uint32_t *keys = list->indices + list->count;
@@ -72,7 +73,8 @@ tg_cut tg_cut_of_lists(tg_onepass *o, uint64_t rank)
     }
     if (!all_fit || rank <= listed - below)
         return tg_nth_of_lists(pool_for(o, listed), values, o->ranges.parts, rank, (tg_band){lowest, TG_INFINITY_BITS});
-    tg_cut cut = tg_nth_of_lists(pool_for(o, below), keys, o->ranges.parts, rank - (listed - below), (tg_band){lowest, o->high});
+    tg_cut cut = tg_nth_of_lists(pool_for(o, below), keys, o->ranges.parts, rank - (listed - below),
+                                 (tg_band){lowest, o->high});
     cut.taken = rank;
     return cut;
 }

@@ -1,5 +1,6 @@
-/* What a codec is to the rest of the library: one row of a table. The row's functions turn a source of values into a payload,
- * and walk a payload block by block. Adding a codec is one file that defines a row, and one line in table.c. */
+/* What a codec is to the rest of the library: one row of a table. The row's functions turn a source of values into a
+ * payload, and walk a payload block by block. Adding a codec is one file that defines a row, and one line in table.c.
+ */
 #ifndef TG_CODEC_CODEC_H
 #define TG_CODEC_CODEC_H
 
@@ -7,8 +8,8 @@
 #include "kernels/kernels.h"
 #include "kernels/source.h"
 
-/* The checksum's digests of a payload's chunks (docs/format.md, 2). A codec may fill in those from `from` to `to` while their bytes are
- * in the cache; the frame's encoder does the others. */
+/* The checksum's digests of a payload's chunks (docs/format.md, 2). A codec may fill in those from `from` to `to` while
+ * their bytes are in the cache; the frame's encoder does the others. */
 #define TG_CHUNK 4096u
 typedef struct tg_digests {
     uint64_t *of; /* room for every chunk of the payload; NULL: there is no checksum */
@@ -22,11 +23,12 @@ typedef struct tg_job {
     const tg_spec *spec;
     tg_source source;
     tg_draw draw;
-    bool check_finite;   /* nobody has looked for non-finite values: report them where they turn up */
-    uint8_t *kept;       /* if not NULL, room for what lies in the payload's place, which is put back if a value is not finite */
-    void *workspace;     /* as many bytes as the row's `workspace` asked for, aligned for any type */
+    bool check_finite; /* nobody has looked for non-finite values: report them where they turn up */
+    uint8_t
+        *kept; /* if not NULL, room for what lies in the payload's place, which is put back if a value is not finite */
+    void *workspace;                  /* as many bytes as the row's `workspace` asked for, aligned for any type */
     struct tg_dense_scratch *scratch; /* codec/dense.h: of the thread that works on this copy of the job */
-    float *sent;         /* if not NULL, receives what the decoder will see, `count` values */
+    float *sent;                      /* if not NULL, receives what the decoder will see, `count` values */
 
     uint8_t *payload;    /* room for the row's `bound` */
     size_t payload_size; /* out */
@@ -63,22 +65,21 @@ typedef struct tg_codec_row {
     const tg_parameter *const *parameters; /* NULL ends */
     tg_spec standard;                      /* the defaults */
 
-    size_t (*bound)(const tg_spec *spec, uint64_t count);     /* most bytes of a payload */
+    size_t (*bound)(const tg_spec *spec, uint64_t count);                       /* most bytes of a payload */
     size_t (*workspace)(const tg_spec *spec, uint64_t count, unsigned threads); /* bytes an encode call needs */
     tg_status (*encode)(tg_job *job); /* TG_OK or TG_NONFINITE, and then all is put back */
 
-    /* open prepares the reader and checks what can be checked at once; read takes the next n elements, a multiple of TG_BLOCK but for
-     * the last call, and no more than the reader's step; done says whether
-     * what was read, up to a multiple of the reader's grain or the end, ended well. Each is false for a payload that
-     * breaks a rule. */
+    /* open prepares the reader and checks what can be checked at once; read takes the next n elements, a multiple of
+     * TG_BLOCK but for the last call, and no more than the reader's step; done says whether what was read, up to a
+     * multiple of the reader's grain or the end, ended well. Each is false for a payload that breaks a rule. */
     bool (*open)(tg_reader *reader, const tg_payload *payload);
     bool (*read)(tg_reader *reader, size_t n, tg_read_mode mode, float weight, float *out);
     bool (*done)(const tg_reader *reader);
-    /* Moves a reader that has just been opened on to element `first`, a multiple of its grain; reading and `done` go on from there. NULL
-     * where the grain is always 0. */
+    /* Moves a reader that has just been opened on to element `first`, a multiple of its grain; reading and `done` go on
+     * from there. NULL where the grain is always 0. */
     void (*seek)(tg_reader *reader, uint64_t first);
-    /* What `read` would read of the next block of TG_BLOCK elements, if it is packed levels that the fused kernel takes; false if not,
-     * for every block of this reader. NULL: never. The caller moves reader->levels.position on. */
+    /* What `read` would read of the next block of TG_BLOCK elements, if it is packed levels that the fused kernel
+     * takes; false if not, for every block of this reader. NULL: never. The caller moves reader->levels.position on. */
     bool (*packed)(const tg_reader *reader, tg_levels_decoding *next);
 
     /* A bound on E|C(u) - u|^2 / |u|^2 for vectors of this count; docs/numerics.md derives them. */

@@ -13,7 +13,8 @@ size_t tg_dense_unit(uint32_t bucket)
     return bucket > COMFORTABLE && TG_BLOCK % bucket == 0 ? bucket : COMFORTABLE;
 }
 
-/* How far a range has come: elements before `done` are committed, and what lay in the place of the codes of those before `kept` is kept. */
+/* How far a range has come: elements before `done` are committed, and what lay in the place of the codes of those
+ * before `kept` is kept. */
 typedef struct progress {
     uint64_t done, kept;
 } progress;
@@ -24,7 +25,7 @@ typedef struct pass {
     const tg_dense_steps *steps;
     const void *shape;
     tg_ranges ranges;
-    bool known_finite; /* all that is left to encode */
+    bool known_finite;  /* all that is left to encode */
     progress *progress; /* of each range */
     atomic_bool nonfinite;
     atomic_uint_fast64_t saturated, dropped;
@@ -46,7 +47,10 @@ static tg_job job_of(const pass *p, tg_dense_scratch *scratch)
 }
 
 /* Where the bits of an element begin. */
-static uint64_t byte_of(const tg_dense_steps *steps, uint64_t element) { return steps->start + element * steps->bits / 8; }
+static uint64_t byte_of(const tg_dense_steps *steps, uint64_t element)
+{
+    return steps->start + element * steps->bits / 8;
+}
 
 /* ---- the way back, where a value is not finite ---- */
 
@@ -64,7 +68,10 @@ static void restore_payload(const tg_job *job, uint64_t from, uint64_t to)
 }
 
 /* The end of the bits of the elements before this one, with which a group or the vector ends. */
-static uint64_t byte_after(const tg_dense_steps *steps, uint64_t element) { return steps->start + (element * steps->bits + 7) / 8; }
+static uint64_t byte_after(const tg_dense_steps *steps, uint64_t element)
+{
+    return steps->start + (element * steps->bits + 7) / 8;
+}
 
 /* The codes of the elements before `end` may be written. */
 static void keep_codes(const tg_job *job, const tg_dense_steps *steps, progress *at, uint64_t end)
@@ -132,13 +139,15 @@ static bool compose(tg_job *job, const tg_dense_steps *steps, const void *shape,
     return true;
 }
 
-/* How many elements' codes are kept at once before a fused kernel writes them: those of a whole block take a fifth of A longer, from memory. */
+/* How many elements' codes are kept at once before a fused kernel writes them: those of a whole block take a fifth of A
+ * longer, from memory. */
 enum { KEPT_AT_ONCE = 1024 };
 
 /* Encodes one block, from at->done on. False where a value is not finite. */
 static bool encode_block(tg_job *job, const tg_dense_steps *steps, const void *shape, size_t n, progress *at)
 {
-    const bool fusible = steps->fused && !job->sent; /* a fused kernel stops before what is not finite, be it u or rest */
+    const bool fusible = steps->fused &&
+                         !job->sent; /* a fused kernel stops before what is not finite, be it u or rest */
     const uint64_t first = at->done, end = first + n;
     const float *gradient = fusible && n == TG_BLOCK ? gradient_at(job, first, n) : NULL;
     while (at->done < end) {
@@ -214,7 +223,8 @@ static bool looks_first(const tg_job *job, const tg_dense_steps *steps)
     return job->kept && steps->bits >= WIDE && job->source.count <= MOST;
 }
 
-/* What comes before the pass over all elements: scales, and whether there can be anything that is not finite. False if there is. */
+/* What comes before the pass over all elements: scales, and whether there can be anything that is not finite. False if
+ * there is. */
 static bool prepare(pass *p)
 {
     tg_job *job = p->job;

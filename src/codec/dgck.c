@@ -1,5 +1,5 @@
-/* `dgck`: the threshold is the k-th largest in proportion of a random one per cent; where too many pass it, the k largest are
- * taken exactly (Lin et al. 2018). */
+/* `dgck`: the threshold is the k-th largest in proportion of a random one per cent; where too many pass it, the k
+ * largest are taken exactly (Lin et al. 2018). */
 #include "base/bytes.h"
 #include "codec/nth.h"
 #include "codec/sparse.h"
@@ -18,7 +18,8 @@ static tg_guesses guess_by_sample(tg_selection *s)
     const uint64_t count = s->job->source.count;
     size_t n = tg_sample_random(s, sample_size(count) - TG_SAMPLE_RUN);
     uint64_t rank = (s->wanted * n + count / 2) / count;
-    tg_cut cut = tg_nth_of_array(s->sample, n, rank < 1 ? 1 : rank, (tg_band){0, TG_INFINITY_BITS}, s->scratch->keys, TG_BLOCK);
+    tg_cut cut = tg_nth_of_array(s->sample, n, rank < 1 ? 1 : rank, (tg_band){0, TG_INFINITY_BITS}, s->scratch->keys,
+                                 TG_BLOCK);
     return (tg_guesses){.values = {tg_bits_float(cut.above)}, .count = 1, .exact_if_many = true};
 }
 

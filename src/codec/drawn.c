@@ -56,7 +56,8 @@ static size_t collect_block(const drawing *d, workplace *at, uint64_t first, siz
     const tg_kernels *k = d->job->kernels;
     uint64_t ties = d->least > 0 ? 0 : UINT64_MAX;
     k->random_keys(tg_key_of(&d->job->draw, TG_FOR_SELECTION), (uint32_t)first, n, at->keys.bits);
-    return k->winnow(at->counts, at->keys.as_values, n, d->least > 0 ? d->least - 1 : 0, &ties, NULL, 0, at->indices, at->values);
+    return k->winnow(at->counts, at->keys.as_values, n, d->least > 0 ? d->least - 1 : 0, &ties, NULL, 0, at->indices,
+                     at->values);
 }
 
 static void collect_range(void *of, size_t part)
@@ -85,7 +86,8 @@ static void divide(const drawing *d, uint32_t *indices, float *values, double ca
     size_t room = 0;
     for (size_t i = 0; i < d->ranges->parts; i++) {
         const uint64_t length = tg_range_end(d->ranges, i) - tg_range_first(d->ranges, i);
-        tg_candidates list = {.indices = indices + room, .values = values + room, .room = room_of(length, d->ranges->count, candidates)};
+        tg_candidates list = {
+            .indices = indices + room, .values = values + room, .room = room_of(length, d->ranges->count, candidates)};
         d->sieves[i] = (tg_sieve){.list = list};
         room += list.room;
     }
@@ -125,7 +127,8 @@ static void winnow(tg_candidates *list, uint32_t above, uint64_t *ties)
 /* Whether u lies in memory as it is. */
 static bool is_plain(const tg_source *source)
 {
-    return source->dtype == TG_FLOAT32 && !source->drop_nonfinite && (!source->residual || source->gradient == source->residual);
+    return source->dtype == TG_FLOAT32 && !source->drop_nonfinite &&
+           (!source->residual || source->gradient == source->residual);
 }
 
 /* The values of a list of indices. */

@@ -48,19 +48,20 @@ typedef struct digit_streams {
 static uint8_t *write_chunk(void *of, uint64_t chunk, uint8_t *at)
 {
     const digit_streams *s = of;
-    const uint64_t first = chunk << s->plan->chunk_log, left = s->count - first, whole = UINT64_C(1) << s->plan->chunk_log;
+    const uint64_t first = chunk << s->plan->chunk_log, left = s->count - first,
+                   whole = UINT64_C(1) << s->plan->chunk_log;
     const size_t n = (size_t)(left < whole ? left : whole);
     uint8_t *end = tg_entropy_write(s->plan, s->digits + first, n, at, tg_entropy_chunk_bound(n), s->kernels->rans);
     tg_store32(s->directory + 4 * chunk, (uint32_t)(end - at));
     return end;
 }
 
-uint8_t *tg_entropy_streams_write(const tg_kernels *kernels, tg_pool *pool, const tg_entropy_plan *plan, const uint8_t *digits,
-                                  uint64_t count, uint8_t *directory, uint8_t *at)
+uint8_t *tg_entropy_streams_write(const tg_kernels *kernels, tg_pool *pool, const tg_entropy_plan *plan,
+                                  const uint8_t *digits, uint64_t count, uint8_t *directory, uint8_t *at)
 {
     digit_streams s = {kernels, plan, digits, count, directory};
-    return tg_streams_write(pool, tg_entropy_chunks(plan, count), tg_entropy_chunk_bound((size_t)1 << plan->chunk_log), write_chunk, &s,
-                            at);
+    return tg_streams_write(pool, tg_entropy_chunks(plan, count), tg_entropy_chunk_bound((size_t)1 << plan->chunk_log),
+                            write_chunk, &s, at);
 }
 
 bool tg_padding_is_zero(const uint8_t *packed, uint64_t count, unsigned width)
@@ -92,12 +93,14 @@ static bool read_head(tg_entropy_plan *plan, tg_cursor *c)
         return false;
     if (plan->tuple != 1 && !(plan->tuple == 2 && plan->alphabet <= 16 && !plan->mirrored && !plan->grouped))
         return false;
-    if ((plan->lane_log != 0 && plan->lane_log != 2 && plan->lane_log != 5) || plan->chunk_log < 16 || plan->chunk_log > 31)
+    if ((plan->lane_log != 0 && plan->lane_log != 2 && plan->lane_log != 5) || plan->chunk_log < 16 ||
+        plan->chunk_log > 31)
         return false;
     return tg_entropy_table_read(plan, table, table_size);
 }
 
-bool tg_entropy_codes_open(tg_entropy_codes *r, const tg_kernels *kernels, tg_cursor *c, uint64_t count, uint32_t values)
+bool tg_entropy_codes_open(tg_entropy_codes *r, const tg_kernels *kernels, tg_cursor *c, uint64_t count,
+                           uint32_t values)
 {
     const tg_code_split split = tg_code_split_of(values);
     r->kernels = kernels;
@@ -149,7 +152,10 @@ bool tg_entropy_codes_next(tg_entropy_codes *r, size_t n, uint16_t *codes)
     return true;
 }
 
-bool tg_entropy_codes_done(const tg_entropy_codes *r) { return r->position == r->chunk_end && tg_entropy_done(&r->reader); }
+bool tg_entropy_codes_done(const tg_entropy_codes *r)
+{
+    return r->position == r->chunk_end && tg_entropy_done(&r->reader);
+}
 
 void tg_entropy_codes_seek(tg_entropy_codes *r, uint64_t first)
 {

@@ -1,5 +1,5 @@
-/* Codes in the entropy layout, of which all are below some number: digits in rANS streams, and the low bits of codes of more than 8
- * (docs/format.md, 4.3). Levels are sent so, all of them or those that are not zero. */
+/* Codes in the entropy layout, of which all are below some number: digits in rANS streams, and the low bits of codes of
+ * more than 8 (docs/format.md, 4.3). Levels are sent so, all of them or those that are not zero. */
 #ifndef TG_CODEC_ENTROPY_CODES_H
 #define TG_CODEC_ENTROPY_CODES_H
 
@@ -20,16 +20,16 @@ tg_code_split tg_code_split_of(uint32_t values);
 /* Most bytes of so many codes below `values`. */
 size_t tg_entropy_codes_bound(uint64_t count, uint32_t values);
 
-/* Writing. The head is the fields and the table; then come the directory, the low bits, and the streams of the chunks, each of which is
- * a matter of the plan and its own digits alone. */
+/* Writing. The head is the fields and the table; then come the directory, the low bits, and the streams of the chunks,
+ * each of which is a matter of the plan and its own digits alone. */
 uint8_t *tg_entropy_head_write(const tg_entropy_plan *plan, uint8_t *out);
 static inline uint64_t tg_entropy_chunks(const tg_entropy_plan *plan, uint64_t count)
 {
     return (count + (UINT64_C(1) << plan->chunk_log) - 1) >> plan->chunk_log;
 }
 /* Fills in the directory and writes the streams of all digits at `at`; returns their end. */
-uint8_t *tg_entropy_streams_write(const tg_kernels *kernels, tg_pool *pool, const tg_entropy_plan *plan, const uint8_t *digits, uint64_t count,
-                                  uint8_t *directory, uint8_t *at);
+uint8_t *tg_entropy_streams_write(const tg_kernels *kernels, tg_pool *pool, const tg_entropy_plan *plan,
+                                  const uint8_t *digits, uint64_t count, uint8_t *directory, uint8_t *at);
 
 /* Reads what may be anything. */
 typedef struct tg_entropy_codes {
@@ -47,9 +47,10 @@ typedef struct tg_entropy_codes {
 } tg_entropy_codes;
 
 /* `count` codes, not none, that fill all that the cursor has left. */
-bool tg_entropy_codes_open(tg_entropy_codes *r, const tg_kernels *kernels, tg_cursor *c, uint64_t count, uint32_t values);
-/* The next n, in multiples of TG_GROUP but for the last call, and at most TG_BLOCK. Codes with low bits may be too large by less than
- * 2^low. */
+bool tg_entropy_codes_open(tg_entropy_codes *r, const tg_kernels *kernels, tg_cursor *c, uint64_t count,
+                           uint32_t values);
+/* The next n, in multiples of TG_GROUP but for the last call, and at most TG_BLOCK. Codes with low bits may be too
+ * large by less than 2^low. */
 bool tg_entropy_codes_next(tg_entropy_codes *r, size_t n, uint16_t *codes);
 /* Whether what was read, to the end of a chunk, ended well. */
 bool tg_entropy_codes_done(const tg_entropy_codes *r);

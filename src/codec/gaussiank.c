@@ -1,5 +1,6 @@
-/* `gaussiank`: a threshold from a normal distribution fitted to a sample, |mean| + deviation * z(1 - k/2d), then bracketed until
- * about k elements pass (Shi et al. 2019; the two-sided quantile, and the true count, unlike that paper's code). */
+/* `gaussiank`: a threshold from a normal distribution fitted to a sample, |mean| + deviation * z(1 - k/2d), then
+ * bracketed until about k elements pass (Shi et al. 2019; the two-sided quantile, and the true count, unlike that
+ * paper's code). */
 #include "base/numeric.h"
 #include "codec/moments.h"
 #include "codec/sparse.h"

@@ -50,15 +50,13 @@ static void store_scale(const tg_levels_shape *shape, uint8_t *scales, uint64_t 
 static tg_quantiser load_quantiser(const tg_levels_shape *shape, const uint8_t *scales, uint64_t bucket)
 {
     const uint8_t *at = scales + bucket * scale_bytes(shape);
-    tg_scale scale = {.centre = shape->affine ? tg_load_float(at) : 0, .radius = tg_load_float(at + scale_bytes(shape) - 4)};
+    tg_scale scale = {.centre = shape->affine ? tg_load_float(at) : 0,
+                      .radius = tg_load_float(at + scale_bytes(shape) - 4)};
     return tg_quantiser_of(shape, scale);
 }
 
 /* Whether every bucket lies within one block, so that its scale can be found while the block is in the cache. */
-static bool nested(const tg_levels_shape *shape)
-{
-    return shape->bucket != 0 && TG_BLOCK % shape->bucket == 0;
-}
+static bool nested(const tg_levels_shape *shape) { return shape->bucket != 0 && TG_BLOCK % shape->bucket == 0; }
 
 size_t tg_levels_workspace(const tg_levels_shape *shape)
 {
@@ -89,7 +87,8 @@ static uint64_t bucket_of(const tg_levels_shape *shape, uint64_t index)
     return shape->bucket == 0 ? 0 : index / shape->bucket;
 }
 
-/* What the steps of one encoding need. A key is made once: to mix it takes as long as to draw for a hundred elements. */
+/* What the steps of one encoding need. A key is made once: to mix it takes as long as to draw for a hundred elements.
+ */
 typedef struct drawing {
     const tg_levels_shape *shape;
     tg_key key;
@@ -133,7 +132,9 @@ static size_t fuse_block(tg_job *job, const void *of, uint64_t first, size_t n, 
                             .kept = source->kept ? source->kept + first : NULL,
                             .alpha = source->alpha,
                             .beta = source->beta,
-                            .norm = given ? TG_NORM_GIVEN : shape->max_norm ? TG_NORM_MAX : TG_NORM_L2,
+                            .norm = given             ? TG_NORM_GIVEN
+                                    : shape->max_norm ? TG_NORM_MAX
+                                                      : TG_NORM_L2,
                             .exceeds = shape->clip > 0,
                             .levels = shape->levels,
                             .width = tg_code_width(shape->levels),
@@ -150,8 +151,8 @@ static size_t fuse_block(tg_job *job, const void *of, uint64_t first, size_t n, 
     return job->kernels->encode_levels(&e, n);
 }
 
-/* Whether fuse_block can take whole blocks: symmetric levels; and where scales are known beforehand, blocks within buckets
- * and nobody to look out for non-finite values on the way. */
+/* Whether fuse_block can take whole blocks: symmetric levels; and where scales are known beforehand, blocks within
+ * buckets and nobody to look out for non-finite values on the way. */
 static bool fusible(const tg_job *job, const tg_levels_shape *shape)
 {
     if (!job->kernels->encode_levels || shape->affine || job->source.momentum)
@@ -219,7 +220,8 @@ double tg_gamma_l2(double bucket, double levels)
     return by_size < by_root ? by_size : by_root;
 }
 
-/* The largest of c p (1 - p) / (1 + c p^2), c = (bucket - 1) / levels^2: one element at the maximum, the others equal. */
+/* The largest of c p (1 - p) / (1 + c p^2), c = (bucket - 1) / levels^2: one element at the maximum, the others equal.
+ */
 double tg_gamma_max(double bucket, double levels)
 {
     double c = (bucket - 1) / (levels * levels);

@@ -6,8 +6,15 @@
 #include "codec/dense.h"
 
 /* Layouts, as the header numbers them. */
-enum { TG_LAYOUT_PACKED = 0, TG_LAYOUT_ELIAS_SPARSE = 1, TG_LAYOUT_ELIAS_DENSE = 2, TG_LAYOUT_ENTROPY = 3, TG_LAYOUT_ENTROPY_SPARSE = 4,
-       TG_LAYOUT_PREFIX = 5, TG_LAYOUTS = 6 };
+enum {
+    TG_LAYOUT_PACKED = 0,
+    TG_LAYOUT_ELIAS_SPARSE = 1,
+    TG_LAYOUT_ELIAS_DENSE = 2,
+    TG_LAYOUT_ENTROPY = 3,
+    TG_LAYOUT_ENTROPY_SPARSE = 4,
+    TG_LAYOUT_PREFIX = 5,
+    TG_LAYOUTS = 6
+};
 
 typedef struct tg_levels_shape {
     uint64_t count;
@@ -30,13 +37,14 @@ size_t tg_levels_workspace(const tg_levels_shape *shape);
 /* Encodes job->source (shape->count elements) to job->payload. */
 tg_status tg_levels_encode(tg_job *job, const tg_levels_shape *shape);
 
-/* Chooses the layout among those that the shape's coding allows, and writes all codes at `out`; returns the end. The packed codes are
- * the first of tg_levels_code_workspace bytes, and it works in the rest of them. */
+/* Chooses the layout among those that the shape's coding allows, and writes all codes at `out`; returns the end. The
+ * packed codes are the first of tg_levels_code_workspace bytes, and it works in the rest of them. */
 uint8_t *tg_levels_code(tg_job *job, const tg_levels_shape *shape, uint8_t *packed, uint8_t *out);
 size_t tg_levels_code_bound(const tg_levels_shape *shape);
 size_t tg_levels_code_workspace(const tg_levels_shape *shape);
 /* The n packed codes from `first` on, within a block, unpacked. */
-void tg_packed_block(const tg_job *job, const tg_levels_shape *shape, const uint8_t *packed, uint64_t first, size_t n, uint16_t *codes);
+void tg_packed_block(const tg_job *job, const tg_levels_shape *shape, const uint8_t *packed, uint64_t first, size_t n,
+                     uint16_t *codes);
 
 /* One bucket's scale. */
 typedef struct tg_scale {
@@ -44,7 +52,8 @@ typedef struct tg_scale {
 } tg_scale;
 
 tg_quantiser tg_quantiser_of(const tg_levels_shape *shape, tg_scale scale);
-/* The scale of the n elements from `start`, which are read from job->source unless `u` has them. False if one is not finite. */
+/* The scale of the n elements from `start`, which are read from job->source unless `u` has them. False if one is not
+ * finite. */
 bool tg_bucket_scale(tg_job *job, const tg_levels_shape *shape, uint64_t start, uint64_t n, const float *u,
                      tg_scale *scale);
 /* Mean magnitude likewise. */
@@ -55,50 +64,51 @@ double tg_gamma_l2(double bucket, double levels);
 double tg_gamma_max(double bucket, double levels);
 double tg_levels_gamma(const tg_levels_shape *shape);
 
-/* Defines the functions of a quantiser's row and the row itself from `shape_of(spec, count)` and `parameters`; `...` is its default spec. */
-#define TG_LEVELS_ROW(row_name, row_id, row_text, row_summary, ...)                                                         \
-    static size_t bound(const tg_spec *spec, uint64_t count)                                                                 \
-    {                                                                                                                        \
-        const tg_levels_shape shape = shape_of(spec, count);                                                                 \
-        return tg_levels_bound(&shape);                                                                                      \
-    }                                                                                                                        \
-    static size_t workspace(const tg_spec *spec, uint64_t count, unsigned threads)                                           \
-    {                                                                                                                        \
-        (void)threads;                                                                                                       \
-        const tg_levels_shape shape = shape_of(spec, count);                                                                 \
-        return tg_levels_workspace(&shape);                                                                                  \
-    }                                                                                                                        \
-    static tg_status encode(tg_job *job)                                                                                     \
-    {                                                                                                                        \
-        const tg_levels_shape shape = shape_of(job->spec, job->source.count);                                                \
-        return tg_levels_encode(job, &shape);                                                                                \
-    }                                                                                                                        \
-    static bool open(tg_reader *reader, const tg_payload *payload)                                                           \
-    {                                                                                                                        \
-        const tg_levels_shape shape = shape_of(payload->spec, payload->count);                                               \
-        return tg_levels_row_open(reader, &shape, payload);                                                                  \
-    }                                                                                                                        \
-    static double gamma_of(const tg_spec *spec, uint64_t count)                                                              \
-    {                                                                                                                        \
-        const tg_levels_shape shape = shape_of(spec, count);                                                                 \
-        return tg_levels_gamma(&shape);                                                                                      \
-    }                                                                                                                        \
-    const tg_codec_row row_name = {                                                                                          \
-        .id = (row_id),                                                                                                      \
-        .name = (row_text),                                                                                                  \
-        .summary = (row_summary),                                                                                            \
-        .unbiased = true,                                                                                                    \
-        .parameters = parameters,                                                                                            \
-        .standard = {.codec = (row_id), __VA_ARGS__},                                                                        \
-        .bound = bound,                                                                                                      \
-        .workspace = workspace,                                                                                              \
-        .encode = encode,                                                                                                    \
-        .open = open,                                                                                                        \
-        .read = tg_levels_row_read,                                                                                          \
-        .done = tg_levels_row_done,                                                                                          \
-        .seek = tg_levels_row_seek,                                                                                          \
-        .packed = tg_levels_row_packed,                                                                                      \
-        .gamma = gamma_of,                                                                                                   \
+/* Defines the functions of a quantiser's row and the row itself from `shape_of(spec, count)` and `parameters`; `...` is
+ * its default spec. */
+#define TG_LEVELS_ROW(row_name, row_id, row_text, row_summary, ...)                \
+    static size_t bound(const tg_spec *spec, uint64_t count)                       \
+    {                                                                              \
+        const tg_levels_shape shape = shape_of(spec, count);                       \
+        return tg_levels_bound(&shape);                                            \
+    }                                                                              \
+    static size_t workspace(const tg_spec *spec, uint64_t count, unsigned threads) \
+    {                                                                              \
+        (void)threads;                                                             \
+        const tg_levels_shape shape = shape_of(spec, count);                       \
+        return tg_levels_workspace(&shape);                                        \
+    }                                                                              \
+    static tg_status encode(tg_job *job)                                           \
+    {                                                                              \
+        const tg_levels_shape shape = shape_of(job->spec, job->source.count);      \
+        return tg_levels_encode(job, &shape);                                      \
+    }                                                                              \
+    static bool open(tg_reader *reader, const tg_payload *payload)                 \
+    {                                                                              \
+        const tg_levels_shape shape = shape_of(payload->spec, payload->count);     \
+        return tg_levels_row_open(reader, &shape, payload);                        \
+    }                                                                              \
+    static double gamma_of(const tg_spec *spec, uint64_t count)                    \
+    {                                                                              \
+        const tg_levels_shape shape = shape_of(spec, count);                       \
+        return tg_levels_gamma(&shape);                                            \
+    }                                                                              \
+    const tg_codec_row row_name = {                                                \
+        .id = (row_id),                                                            \
+        .name = (row_text),                                                        \
+        .summary = (row_summary),                                                  \
+        .unbiased = true,                                                          \
+        .parameters = parameters,                                                  \
+        .standard = {.codec = (row_id), __VA_ARGS__},                              \
+        .bound = bound,                                                            \
+        .workspace = workspace,                                                    \
+        .encode = encode,                                                          \
+        .open = open,                                                              \
+        .read = tg_levels_row_read,                                                \
+        .done = tg_levels_row_done,                                                \
+        .seek = tg_levels_row_seek,                                                \
+        .packed = tg_levels_row_packed,                                            \
+        .gamma = gamma_of,                                                         \
     }
 
 #endif

@@ -1,5 +1,5 @@
-/* From packed codes to other bits: Elias or entropy coded, whichever the spec asks for or is smallest. Lengths are compared exactly and
- * the lowest layout number wins a tie. */
+/* From packed codes to other bits: Elias or entropy coded, whichever the spec asks for or is smallest. Lengths are
+ * compared exactly and the lowest layout number wins a tie. */
 #include <string.h>
 
 #include "base/bytes.h"
@@ -33,7 +33,8 @@ static bool may_use_elias(const tg_levels_shape *shape)
 
 size_t tg_levels_code_workspace(const tg_levels_shape *shape)
 {
-    return packed_room(shape) + TG_ELIAS_CHUNK * sizeof(int16_t) + (may_use_entropy(shape) ? tg_levels_entropy_workspace(shape) : 0);
+    return packed_room(shape) + TG_ELIAS_CHUNK * sizeof(int16_t) +
+           (may_use_entropy(shape) ? tg_levels_entropy_workspace(shape) : 0);
 }
 
 size_t tg_levels_code_bound(const tg_levels_shape *shape)
@@ -52,13 +53,15 @@ size_t tg_levels_code_bound(const tg_levels_shape *shape)
     return (size_t)bound;
 }
 
-void tg_packed_block(const tg_job *job, const tg_levels_shape *shape, const uint8_t *packed, uint64_t first, size_t n, uint16_t *codes)
+void tg_packed_block(const tg_job *job, const tg_levels_shape *shape, const uint8_t *packed, uint64_t first, size_t n,
+                     uint16_t *codes)
 {
     const unsigned width = tg_code_width(shape->levels);
     job->kernels->unpack(packed + first / 8 * width, n, width, codes);
 }
 
-static const int16_t *chunk_levels(tg_job *job, const tg_levels_shape *shape, uint64_t first, size_t *n, workspace *work)
+static const int16_t *chunk_levels(tg_job *job, const tg_levels_shape *shape, uint64_t first, size_t *n,
+                                   workspace *work)
 {
     uint64_t left = shape->count - first;
     *n = left < TG_ELIAS_CHUNK ? (size_t)left : TG_ELIAS_CHUNK;
@@ -126,9 +129,13 @@ uint8_t *tg_levels_code(tg_job *job, const tg_levels_shape *shape, uint8_t *pack
         best = size[layout] < size[best] ? layout : best;
     job->layout = best;
     switch (best) {
-    case TG_LAYOUT_PACKED: memcpy(out, packed, size[TG_LAYOUT_PACKED]); return out + size[TG_LAYOUT_PACKED];
+    case TG_LAYOUT_PACKED:
+        memcpy(out, packed, size[TG_LAYOUT_PACKED]);
+        return out + size[TG_LAYOUT_PACKED];
     case TG_LAYOUT_ELIAS_SPARSE:
-    case TG_LAYOUT_ELIAS_DENSE: return write_elias(job, shape, (int)best, &work, out);
-    default: return entropy_end;
+    case TG_LAYOUT_ELIAS_DENSE:
+        return write_elias(job, shape, (int)best, &work, out);
+    default:
+        return entropy_end;
     }
 }

@@ -1,5 +1,6 @@
-/* From packed codes to the entropy layouts. Where few levels are not zero, listing those may be the shorter way: a probability has a
- * least unit, so among a million zeros hundreds of rare levels would each take more than they are worth. */
+/* From packed codes to the entropy layouts. Where few levels are not zero, listing those may be the shorter way: a
+ * probability has a least unit, so among a million zeros hundreds of rare levels would each take more than they are
+ * worth. */
 #include "codec/levels_entropy.h"
 
 #include "codec/entropy_codes.h"
@@ -41,7 +42,8 @@ size_t tg_levels_entropy_bound(const tg_levels_shape *shape)
 {
     const size_t most = most_listed(shape->count), dense = tg_entropy_codes_bound(shape->count, all_values(shape));
     const size_t sparse = tg_positions_bound(shape->count, most) + tg_entropy_codes_bound(most, listed_values(shape));
-    const size_t prefix = tg_prefix_bound(shape->count, tg_code_width(shape->levels)), larger = dense > sparse ? dense : sparse;
+    const size_t prefix = tg_prefix_bound(shape->count, tg_code_width(shape->levels)),
+                 larger = dense > sparse ? dense : sparse;
     return prefix > larger ? prefix : larger;
 }
 
@@ -86,14 +88,15 @@ static void split_range(void *of, size_t part)
     }
 }
 
-static void split_codes(const tg_job *job, const tg_levels_shape *shape, const workspace *work, unsigned low, uint8_t *low_bits)
+static void split_codes(const tg_job *job, const tg_levels_shape *shape, const workspace *work, unsigned low,
+                        uint8_t *low_bits)
 {
     splitting s = {job, shape, work, low, low_bits, tg_ranges_of(job->pool, shape->count, TG_BLOCK)};
     tg_parallel(job->pool, s.ranges.parts, split_range, &s);
 }
 
-static uint8_t *write_dense(tg_job *job, const tg_levels_shape *shape, const workspace *work, const tg_entropy_plan *plan,
-                            uint8_t *out)
+static uint8_t *write_dense(tg_job *job, const tg_levels_shape *shape, const workspace *work,
+                            const tg_entropy_plan *plan, uint8_t *out)
 {
     const unsigned low = tg_code_split_of(all_values(shape)).low;
     uint8_t *directory = tg_entropy_head_write(plan, out), *at = directory + 4 * tg_entropy_chunks(plan, shape->count);
@@ -126,8 +129,8 @@ static bool list_levels(tg_job *job, const tg_levels_shape *shape, workspace *wo
     return true;
 }
 
-static uint8_t *write_sparse(tg_job *job, const tg_levels_shape *shape, const workspace *work, const tg_entropy_plan *plan,
-                             uint8_t *out)
+static uint8_t *write_sparse(tg_job *job, const tg_levels_shape *shape, const workspace *work,
+                             const tg_entropy_plan *plan, uint8_t *out)
 {
     const unsigned low = tg_code_split_of(listed_values(shape)).low;
     uint8_t *at = tg_positions_write(work->indices, work->listed, shape->count, out, job->kernels->gaps);
@@ -154,8 +157,8 @@ static tg_entropy_plan plan_for(const uint8_t *digits, size_t n, uint32_t values
     return plan;
 }
 
-uint8_t *tg_levels_entropy_write(tg_job *job, const tg_levels_shape *shape, const uint8_t *packed, void *memory, uint8_t *out,
-                                 unsigned *layout)
+uint8_t *tg_levels_entropy_write(tg_job *job, const tg_levels_shape *shape, const uint8_t *packed, void *memory,
+                                 uint8_t *out, unsigned *layout)
 {
     const unsigned width = tg_code_width(shape->levels);
     uint8_t *prefix_end = tg_prefix_try(job->pool, packed, shape->count, width, (uint8_t)(2 * shape->levels), out);
@@ -172,7 +175,8 @@ uint8_t *tg_levels_entropy_write(tg_job *job, const tg_levels_shape *shape, cons
     take_digits(work.codes, work.listed, tg_code_split_of(listed_values(shape)).low, work.listed_digits);
     const tg_entropy_plan sparse = plan_for(work.listed_digits, work.listed, listed_values(shape));
     /* Lengths are known exactly once they are written. */
-    uint8_t *sparse_end = write_sparse(job, shape, &work, &sparse, out), *dense_end = write_dense(job, shape, &work, &dense, out);
+    uint8_t *sparse_end = write_sparse(job, shape, &work, &sparse, out),
+            *dense_end = write_dense(job, shape, &work, &dense, out);
     if (dense_end <= sparse_end)
         return dense_end;
     *layout = TG_LAYOUT_ENTROPY_SPARSE;

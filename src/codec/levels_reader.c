@@ -58,11 +58,15 @@ bool tg_levels_open(tg_levels_reader *r, const tg_kernels *kernels, const tg_lev
     }
     *walk = true;
     switch (layout) {
-    case TG_LAYOUT_ENTROPY: return tg_entropy_codes_open(&r->open.entropy, kernels, &c, shape->count, 2 * shape->levels + 1);
-    case TG_LAYOUT_ENTROPY_SPARSE: return tg_listed_open(&r->open.listed, kernels, &c, shape->count, shape->levels);
+    case TG_LAYOUT_ENTROPY:
+        return tg_entropy_codes_open(&r->open.entropy, kernels, &c, shape->count, 2 * shape->levels + 1);
+    case TG_LAYOUT_ENTROPY_SPARSE:
+        return tg_listed_open(&r->open.listed, kernels, &c, shape->count, shape->levels);
     case TG_LAYOUT_PREFIX:
-        return tg_prefix_suits(r->width) && tg_prefix_codes_open(&r->open.prefix, &c, tg_packed_size(shape->count, r->width));
-    default: return open_elias(r, &c);
+        return tg_prefix_suits(r->width) &&
+               tg_prefix_codes_open(&r->open.prefix, &c, tg_packed_size(shape->count, r->width));
+    default:
+        return open_elias(r, &c);
     }
 }
 
@@ -85,7 +89,8 @@ static bool next_elias_chunk(tg_levels_reader *r)
 static bool read_elias(tg_levels_reader *r, size_t n, uint16_t *codes)
 {
     int16_t levels[TG_BLOCK];
-    if ((r->position == r->open.elias.chunk_end && !next_elias_chunk(r)) || !tg_elias_next(&r->open.elias.reader, n, levels))
+    if ((r->position == r->open.elias.chunk_end && !next_elias_chunk(r)) ||
+        !tg_elias_next(&r->open.elias.reader, n, levels))
         return false;
     for (size_t i = 0; i < n; i++)
         codes[i] = (uint16_t)(levels[i] + (int32_t)r->shape.levels);
@@ -112,11 +117,17 @@ static bool read_prefix(tg_levels_reader *r, size_t n, uint16_t *codes)
 static bool read_codes(tg_levels_reader *r, size_t n, uint16_t *codes)
 {
     switch (r->layout) {
-    case TG_LAYOUT_PACKED: r->kernels->unpack(r->codes + r->position / 8 * r->width, n, r->width, codes); return true;
-    case TG_LAYOUT_ENTROPY: return tg_entropy_codes_next(&r->open.entropy, n, codes);
-    case TG_LAYOUT_ENTROPY_SPARSE: return tg_listed_next(&r->open.listed, n, codes);
-    case TG_LAYOUT_PREFIX: return read_prefix(r, n, codes);
-    default: return read_elias(r, n, codes);
+    case TG_LAYOUT_PACKED:
+        r->kernels->unpack(r->codes + r->position / 8 * r->width, n, r->width, codes);
+        return true;
+    case TG_LAYOUT_ENTROPY:
+        return tg_entropy_codes_next(&r->open.entropy, n, codes);
+    case TG_LAYOUT_ENTROPY_SPARSE:
+        return tg_listed_next(&r->open.listed, n, codes);
+    case TG_LAYOUT_PREFIX:
+        return read_prefix(r, n, codes);
+    default:
+        return read_elias(r, n, codes);
     }
 }
 
@@ -158,11 +169,16 @@ bool tg_levels_read(tg_levels_reader *r, size_t n, float *values)
 static bool chunk_is_done(const tg_levels_reader *r)
 {
     switch (r->layout) {
-    case TG_LAYOUT_PACKED: return true;
-    case TG_LAYOUT_ENTROPY: return tg_entropy_codes_done(&r->open.entropy);
-    case TG_LAYOUT_ENTROPY_SPARSE: return tg_listed_done(&r->open.listed);
-    case TG_LAYOUT_PREFIX: return tg_prefix_codes_done(&r->open.prefix);
-    default: return tg_elias_done(&r->open.elias.reader);
+    case TG_LAYOUT_PACKED:
+        return true;
+    case TG_LAYOUT_ENTROPY:
+        return tg_entropy_codes_done(&r->open.entropy);
+    case TG_LAYOUT_ENTROPY_SPARSE:
+        return tg_listed_done(&r->open.listed);
+    case TG_LAYOUT_PREFIX:
+        return tg_prefix_codes_done(&r->open.prefix);
+    default:
+        return tg_elias_done(&r->open.elias.reader);
     }
 }
 
@@ -177,11 +193,16 @@ bool tg_levels_done(const tg_levels_reader *r)
 static uint64_t grain_of(const tg_levels_reader *r)
 {
     switch (r->layout) {
-    case TG_LAYOUT_PACKED: return TG_BLOCK;
-    case TG_LAYOUT_ENTROPY: return r->open.entropy.chunk;
-    case TG_LAYOUT_ENTROPY_SPARSE: return 0;
-    case TG_LAYOUT_PREFIX: return TG_PREFIX_CHUNK / r->width * 8;
-    default: return TG_ELIAS_CHUNK;
+    case TG_LAYOUT_PACKED:
+        return TG_BLOCK;
+    case TG_LAYOUT_ENTROPY:
+        return r->open.entropy.chunk;
+    case TG_LAYOUT_ENTROPY_SPARSE:
+        return 0;
+    case TG_LAYOUT_PREFIX:
+        return TG_PREFIX_CHUNK / r->width * 8;
+    default:
+        return TG_ELIAS_CHUNK;
     }
 }
 
@@ -191,7 +212,8 @@ bool tg_levels_row_open(tg_reader *reader, const tg_levels_shape *shape, const t
         reader->step = TG_ENTROPY_STEP;
     if (payload->layout == TG_LAYOUT_PREFIX)
         reader->step = TG_PREFIX_STEP;
-    if (!tg_levels_open(&reader->levels, reader->kernels, shape, payload->layout, payload->bytes, payload->size, &reader->walk))
+    if (!tg_levels_open(&reader->levels, reader->kernels, shape, payload->layout, payload->bytes, payload->size,
+                        &reader->walk))
         return false;
     if (shape->count > 0)
         reader->grain = grain_of(&reader->levels);
@@ -229,7 +251,8 @@ bool tg_blocks_fit(uint32_t bucket, uint32_t *within_block)
     return whole ? bucket % TG_FUSED_BUCKET == 0 : bucket % TG_BLOCK == 0;
 }
 
-/* The next block of packed codes for the fused kernel; false if it does not take them, for every block of this reader. */
+/* The next block of packed codes for the fused kernel; false if it does not take them, for every block of this reader.
+ */
 static bool packed_block(const tg_levels_reader *r, const uint8_t *packed, tg_levels_decoding *next)
 {
     if (r->shape.affine || !tg_blocks_fit(r->shape.bucket, &next->bucket))
@@ -241,8 +264,8 @@ static bool packed_block(const tg_levels_reader *r, const uint8_t *packed, tg_le
     return true;
 }
 
-/* Prefix coded bytes are packed codes again, for which there may be a kernel. Several blocks at a time: the kernel is limited by memory,
- * which is at its best in long runs. */
+/* Prefix coded bytes are packed codes again, for which there may be a kernel. Several blocks at a time: the kernel is
+ * limited by memory, which is at its best in long runs. */
 enum { RUN = 8 * TG_BLOCK };
 
 static bool read_prefix_run(tg_reader *reader, size_t n, tg_read_mode mode, float weight, float *out)
@@ -288,10 +311,14 @@ bool tg_levels_row_read(tg_reader *reader, size_t n, tg_read_mode mode, float we
 bool tg_levels_row_packed(const tg_reader *reader, tg_levels_decoding *next)
 {
     const tg_levels_reader *r = &reader->levels;
-    return r->layout == TG_LAYOUT_PACKED && !r->histogram && packed_block(r, r->codes + r->position / 8 * r->width, next);
+    return r->layout == TG_LAYOUT_PACKED && !r->histogram &&
+           packed_block(r, r->codes + r->position / 8 * r->width, next);
 }
 
-bool tg_levels_row_done(const tg_reader *reader) { return reader->levels.shape.count == 0 || chunk_is_done(&reader->levels); }
+bool tg_levels_row_done(const tg_reader *reader)
+{
+    return reader->levels.shape.count == 0 || chunk_is_done(&reader->levels);
+}
 
 static void seek_elias(tg_elias_chunks *elias, uint64_t first)
 {
@@ -305,10 +332,17 @@ void tg_levels_row_seek(tg_reader *reader, uint64_t first)
     tg_levels_reader *r = &reader->levels;
     r->position = first;
     switch (r->layout) {
-    case TG_LAYOUT_ENTROPY: tg_entropy_codes_seek(&r->open.entropy, first); break;
-    case TG_LAYOUT_PREFIX: tg_prefix_codes_seek(&r->open.prefix, first / 8 * r->width); break;
+    case TG_LAYOUT_ENTROPY:
+        tg_entropy_codes_seek(&r->open.entropy, first);
+        break;
+    case TG_LAYOUT_PREFIX:
+        tg_prefix_codes_seek(&r->open.prefix, first / 8 * r->width);
+        break;
     case TG_LAYOUT_ELIAS_SPARSE:
-    case TG_LAYOUT_ELIAS_DENSE: seek_elias(&r->open.elias, first); break;
-    default: break;
+    case TG_LAYOUT_ELIAS_DENSE:
+        seek_elias(&r->open.elias, first);
+        break;
+    default:
+        break;
     }
 }

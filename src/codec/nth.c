@@ -85,8 +85,8 @@ static size_t keys_between(const float *values, size_t n, uint32_t low, uint32_t
     return count;
 }
 
-/* Whether these keys, or values as keys, are all this one. Of others it looks at few; of equal ones a histogram would count the same bin over
- * and over, each time waiting for the last. */
+/* Whether these keys, or values as keys, are all this one. Of others it looks at few; of equal ones a histogram would
+ * count the same bin over and over, each time waiting for the last. */
 static bool are_all(uint32_t key, const void *keys, size_t n)
 {
     enum { AT_ONCE = 256 };
@@ -110,7 +110,7 @@ tg_cut tg_nth_of_array(const float *values, size_t n, uint64_t rank, tg_band ban
         return (tg_cut){.above = key_of(values[0]), .ties = rank, .taken = taken};
     uint32_t low = band.low, high = TG_MAGNITUDE_MASK;
     window w = window_over(low, band.high > low ? band.high : high);
-    bool whole = true;     /* nothing is known yet, and the last bin goes on to the largest key */
+    bool whole = true;      /* nothing is known yet, and the last bin goes on to the largest key */
     size_t kept = SIZE_MAX; /* in scratch, once all keys from low to high are there */
     while (high > low) {
         uint32_t bins[BINS] = {0};

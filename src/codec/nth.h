@@ -4,7 +4,8 @@
 
 #include "codec/select.h"
 
-/* Where the key is expected: from `low` to below `high`. A wrong band costs time only, but no key may lie below `low`. */
+/* Where the key is expected: from `low` to below `high`. A wrong band costs time only, but no key may lie below `low`.
+ */
 typedef struct tg_band {
     uint32_t low, high;
 } tg_band;

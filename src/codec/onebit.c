@@ -1,4 +1,5 @@
-/* `onebit`: the sign, times the bucket's mean magnitude (Seide et al. 2014; Karimireddy et al. 2019). Biased: use it with feedback. */
+/* `onebit`: the sign, times the bucket's mean magnitude (Seide et al. 2014; Karimireddy et al. 2019). Biased: use it
+ * with feedback. */
 #include "base/bytes.h"
 #include "codec/dense.h"
 #include "codec/levels.h"
@@ -107,7 +108,8 @@ static bool open(tg_reader *reader, const tg_payload *payload)
     r->scale_bytes = 4 * buckets;
     r->scales = tg_cursor_take(&c, r->scale_bytes);
     r->codes = tg_cursor_take(&c, tg_packed_size(payload->count, 1));
-    r->shape = (tg_levels_shape){.count = payload->count, .bucket = (uint32_t)bucket_size(payload->spec, payload->count)};
+    r->shape = (tg_levels_shape){.count = payload->count,
+                                 .bucket = (uint32_t)bucket_size(payload->spec, payload->count)};
     r->position = 0;
     if (!r->scales || !r->codes || c.left != 0)
         return false;

@@ -20,7 +20,8 @@ size_t tg_onepass_room(uint64_t count, uint64_t reach, unsigned threads)
 {
     if (count < SHORTEST)
         return 0;
-    const uint64_t lists = threads == 1 ? 1 : (uint64_t)TG_RANGES_PER_THREAD * threads, all = lists * most_candidates(count, reach);
+    const uint64_t lists = threads == 1 ? 1 : (uint64_t)TG_RANGES_PER_THREAD * threads,
+                   all = lists * most_candidates(count, reach);
     return (size_t)((all < count ? all : count) + lists * 2 * TG_SIFT_SLACK);
 }
 
@@ -36,10 +37,7 @@ void tg_onepass_divide(tg_onepass *o, uint32_t *indices, float *values)
     }
 }
 
-bool tg_onepass_suits(const tg_selection *s)
-{
-    return s->job->kernels->sift && s->job->source.count >= SHORTEST;
-}
+bool tg_onepass_suits(const tg_selection *s) { return s->job->kernels->sift && s->job->source.count >= SHORTEST; }
 
 /* ---- collecting ---- */
 
@@ -72,21 +70,22 @@ static void put_back(void *of, size_t part)
     list->count = 0;
 }
 
-/* The list is full: all but the largest are let go, and the threshold rises above the least of those that stay, for among equal keys the first
- * win. */
+/* The list is full: all but the largest are let go, and the threshold rises above the least of those that stay, for
+ * among equal keys the first win. */
 static void prune(const tg_onepass *o, tg_sieve *sieve, uint32_t *scratch)
 {
     tg_candidates *list = &sieve->list;
     tg_cut cut = tg_cut_of_list(o, sieve, o->reach, scratch, TG_BLOCK);
     /* Those that stay are still candidates, and taken or not as before. */
     float *residual = cut.above >= o->taken ? tg_onepass_losers(o) : NULL;
-    list->count = o->selection->job->kernels->winnow(list->indices, list->values, list->count, cut.above, &cut.ties, residual, o->taken,
-                                                     list->indices, list->values);
+    list->count = o->selection->job->kernels->winnow(list->indices, list->values, list->count, cut.above, &cut.ties,
+                                                     residual, o->taken, list->indices, list->values);
     sieve->lowest = cut.above;
     list->least = cut.above + 1;
 }
 
-/* How much of the residual is kept at once, before it is sifted: what is read for the one is in the cache for the other. */
+/* How much of the residual is kept at once, before it is sifted: what is read for the one is in the cache for the
+ * other. */
 enum { KEPT_AT_ONCE = 512 };
 
 /* Sifts values that lie in memory; false where one is not finite. */
@@ -117,8 +116,8 @@ static bool sift_block(const tg_onepass *o, tg_sieve *sieve, uint64_t first, siz
     const tg_kernels *k = o->selection->job->kernels;
     const tg_source *source = &o->source;
     if (is_fused(source))
-        return sift(o, sieve, (const float *)source->gradient + first, source->residual ? source->residual + first : NULL, first,
-                    n, scratch->keys);
+        return sift(o, sieve, (const float *)source->gradient + first,
+                    source->residual ? source->residual + first : NULL, first, n, scratch->keys);
     sieve->dropped += tg_source_read(source, k, first, n, &scratch->block);
     if (!sift(o, sieve, scratch->block.u, NULL, first, n, scratch->keys))
         return false;
@@ -157,8 +156,8 @@ static void collect_range(void *of, size_t part)
     sieve->list.share = (float)o->reach / (float)o->source.count;
     sieve->before_limit = SIZE_MAX;
     sieve->dropped = 0;
-    for (uint64_t first = tg_range_first(&o->ranges, part); first < end && !atomic_load_explicit(&c->nonfinite, memory_order_relaxed);
-         first += TG_BLOCK) {
+    for (uint64_t first = tg_range_first(&o->ranges, part);
+         first < end && !atomic_load_explicit(&c->nonfinite, memory_order_relaxed); first += TG_BLOCK) {
         if (first >= o->limit)
             pass_limit(o, sieve);
         if (!sift_block(o, sieve, first, tg_block_size(end, first), &scratch))
@@ -186,8 +185,8 @@ static bool collect(tg_onepass *o, uint32_t least)
     return !c.nonfinite;
 }
 
-/* u is to be read from where it is now: a residual that holds it is read like a gradient to which nothing is added, for u + 0 * u is u, to the
- * bit. */
+/* u is to be read from where it is now: a residual that holds it is read like a gradient to which nothing is added, for
+ * u + 0 * u is u, to the bit. */
 static void read_what_is_left(tg_onepass *o)
 {
     if (rest_is_u(&o->source))
@@ -204,8 +203,8 @@ static void start_again(tg_onepass *o)
     read_what_is_left(o);
 }
 
-/* A value is not finite: what was committed so far of a range is put back, exactly if it was kept, else to rounding. It is met in the
- * first collection, so u is still computed from gradient and residual. */
+/* A value is not finite: what was committed so far of a range is put back, exactly if it was kept, else to rounding. It
+ * is met in the first collection, so u is still computed from gradient and residual. */
 static void undo(void *of, size_t part)
 {
     const tg_onepass *o = of;
@@ -233,8 +232,8 @@ static uint32_t complete_from(const tg_onepass *o)
     return key;
 }
 
-/* Whether the lists have the `reach` largest of the vector. A list that was pruned has that many by itself; and what was left out from the
- * limit on comes after that many. */
+/* Whether the lists have the `reach` largest of the vector. A list that was pruned has that many by itself; and what
+ * was left out from the limit on comes after that many. */
 static bool holds_reach(const tg_onepass *o)
 {
     uint64_t before_limit = 0;

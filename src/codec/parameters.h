@@ -1,5 +1,5 @@
-/* The parameters that specs are made of. Each knows its name, its range and the field of tg_spec that holds it; parsing, printing
- * and checking specs is one loop over a codec's list of these. */
+/* The parameters that specs are made of. Each knows its name, its range and the field of tg_spec that holds it;
+ * parsing, printing and checking specs is one loop over a codec's list of these. */
 #ifndef TG_CODEC_PARAMETERS_H
 #define TG_CODEC_PARAMETERS_H
 
@@ -17,18 +17,8 @@ enum {
     TG_VALUES_SHIFT = 4,
     TG_CHOICE_BY_K = 0x40
 };
-typedef enum tg_coding {
-    TG_CODING_PACKED,
-    TG_CODING_ELIAS,
-    TG_CODING_ENTROPY,
-    TG_CODING_AUTO
-} tg_coding;
-typedef enum tg_values {
-    TG_VALUES_FP32,
-    TG_VALUES_FP16,
-    TG_VALUES_BF16,
-    TG_VALUES_LEVELS
-} tg_values;
+typedef enum tg_coding { TG_CODING_PACKED, TG_CODING_ELIAS, TG_CODING_ENTROPY, TG_CODING_AUTO } tg_coding;
+typedef enum tg_values { TG_VALUES_FP32, TG_VALUES_FP16, TG_VALUES_BF16, TG_VALUES_LEVELS } tg_values;
 
 static inline tg_coding tg_spec_coding(const tg_spec *spec)
 {
@@ -40,12 +30,7 @@ static inline tg_values tg_spec_values(const tg_spec *spec)
     return (tg_values)((spec->choices & TG_CHOICE_VALUES) >> TG_VALUES_SHIFT);
 }
 
-typedef enum tg_field {
-    TG_FIELD_CHOICES,
-    TG_FIELD_LEVELS,
-    TG_FIELD_BUCKET,
-    TG_FIELD_AMOUNT
-} tg_field;
+typedef enum tg_field { TG_FIELD_CHOICES, TG_FIELD_LEVELS, TG_FIELD_BUCKET, TG_FIELD_AMOUNT } tg_field;
 
 typedef struct tg_parameter {
     const char *name, *range, *summary;
@@ -53,10 +38,10 @@ typedef struct tg_parameter {
     const char *const *words; /* for choices: the texts of 0, 1, …; NULL ends */
     unsigned shift;           /* for choices: where its bits lie, which `mask` covers */
     uint8_t mask;
-    uint64_t least, most;     /* for numbers, in units of the field */
-    uint64_t grain;           /* for decimals: billionths to one unit of the field; 0 for whole numbers */
-    bool zero_too;            /* 0 is allowed beside least…most */
-    bool of_levels;           /* a sparsifier has it only with values=levels */
+    uint64_t least, most; /* for numbers, in units of the field */
+    uint64_t grain;       /* for decimals: billionths to one unit of the field; 0 for whole numbers */
+    bool zero_too;        /* 0 is allowed beside least…most */
+    bool of_levels;       /* a sparsifier has it only with values=levels */
 } tg_parameter;
 
 extern const tg_parameter tg_parameter_levels, tg_parameter_bucket, tg_parameter_norm, tg_parameter_range,

@@ -1,5 +1,6 @@
-/* A small sample of the vector that tells where to set the threshold of the one pass. It is no part of what is selected, so its
- * places and its arithmetic are free: one run of 16 elements somewhere in each equal part of the vector. */
+/* A small sample of the vector that tells where to set the threshold of the one pass. It is no part of what is
+ * selected, so its places and its arithmetic are free: one run of 16 elements somewhere in each equal part of the
+ * vector. */
 #include <string.h>
 
 #include "base/bytes.h"
@@ -53,8 +54,8 @@ static void fill(const tg_onepass *o, float *sample, size_t runs)
     tg_parallel(o->selection->job->pool, (runs + f.runs_each - 1) / f.runs_each, fill_part, (void *)&f);
 }
 
-/* How many of the sample have at least a key, and the standard deviation of that number, by how much the runs differ: neighbours are
- * alike in many vectors. */
+/* How many of the sample have at least a key, and the standard deviation of that number, by how much the runs differ:
+ * neighbours are alike in many vectors. */
 typedef struct estimate {
     double count, deviation;
 } estimate;
@@ -83,7 +84,9 @@ static uint32_t key_at(const float *sample, size_t n, double rank, tg_selection 
 {
     if (rank > (double)n)
         return 0;
-    return tg_nth_of_array(sample, n, rank < 1 ? 1 : (uint64_t)rank, (tg_band){0, TG_INFINITY_BITS}, s->scratch->keys, TG_BLOCK).above;
+    return tg_nth_of_array(sample, n, rank < 1 ? 1 : (uint64_t)rank, (tg_band){0, TG_INFINITY_BITS}, s->scratch->keys,
+                           TG_BLOCK)
+        .above;
 }
 
 /* So many of the sample have at least a key in its first runs: how many runs that takes. */

@@ -19,8 +19,8 @@ static bool encode_block(tg_job *job, const void *shape, uint64_t first, size_t 
     const tg_kernels *k = job->kernels;
     const tg_dtype wire = *(const tg_dtype *)shape;
     uint8_t *at = job->payload + first * tg_dtype_size(wire);
-    /* Where values come from memory, a look ahead of the narrowing brings them and costs nothing; where they have been computed, the narrowing
-     * tells as well whether it is needed. */
+    /* Where values come from memory, a look ahead of the narrowing brings them and costs nothing; where they have been
+     * computed, the narrowing tells as well whether it is needed. */
     const bool look = job->check_finite && !job->source.residual;
     if (look && k->first_nonfinite(u, n) < n)
         return false;
@@ -41,8 +41,10 @@ static void replay_block(tg_job *job, const void *shape, uint64_t first, size_t 
 
 tg_status tg_plain_encode(tg_job *job, tg_dtype wire)
 {
-    const tg_dense_steps steps = {
-        .block = encode_block, .replay = replay_block, .unit = tg_dense_unit(0), .bits = 8 * (unsigned)tg_dtype_size(wire)};
+    const tg_dense_steps steps = {.block = encode_block,
+                                  .replay = replay_block,
+                                  .unit = tg_dense_unit(0),
+                                  .bits = 8 * (unsigned)tg_dtype_size(wire)};
     job->payload_size = (size_t)job->source.count * tg_dtype_size(wire);
     return tg_dense_encode(job, &steps, &wire);
 }
@@ -97,4 +99,7 @@ bool tg_plain_row_done(const tg_reader *reader)
     return true;
 }
 
-void tg_plain_row_seek(tg_reader *reader, uint64_t first) { reader->plain.next += first * tg_dtype_size(reader->plain.dtype); }
+void tg_plain_row_seek(tg_reader *reader, uint64_t first)
+{
+    reader->plain.next += first * tg_dtype_size(reader->plain.dtype);
+}

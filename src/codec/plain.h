@@ -16,40 +16,40 @@ void tg_plain_row_seek(tg_reader *reader, uint64_t first);
 
 extern const tg_parameter *const tg_no_parameters[];
 
-/* Defines the functions of a row and the row itself from `static tg_dtype wire_of(tg_dtype source)`, the dtype that a source's values
- * travel in. An element takes `row_bytes` at the most. */
-#define TG_PLAIN_ROW(row_name, row_id, row_text, row_summary, row_unbiased, row_bytes, row_gamma)                            \
-    static size_t bound(const tg_spec *spec, uint64_t count)                                                                 \
-    {                                                                                                                        \
-        (void)spec;                                                                                                          \
-        return (size_t)count * (row_bytes);                                                                                  \
-    }                                                                                                                        \
-    static tg_status encode(tg_job *job) { return tg_plain_encode(job, wire_of(job->source.dtype)); }                        \
-    static bool open(tg_reader *reader, const tg_payload *payload)                                                           \
-    {                                                                                                                        \
-        return tg_plain_row_open(reader, payload, wire_of(payload->dtype));                                                  \
-    }                                                                                                                        \
-    static double gamma_of(const tg_spec *spec, uint64_t count)                                                              \
-    {                                                                                                                        \
-        (void)spec;                                                                                                          \
-        (void)count;                                                                                                         \
-        return (row_gamma);                                                                                                  \
-    }                                                                                                                        \
-    const tg_codec_row row_name = {                                                                                          \
-        .id = (row_id),                                                                                                      \
-        .name = (row_text),                                                                                                  \
-        .summary = (row_summary),                                                                                            \
-        .unbiased = (row_unbiased),                                                                                          \
-        .parameters = tg_no_parameters,                                                                                      \
-        .standard = {.codec = (row_id)},                                                                                     \
-        .bound = bound,                                                                                                      \
-        .workspace = tg_plain_workspace,                                                                                     \
-        .encode = encode,                                                                                                    \
-        .open = open,                                                                                                        \
-        .read = tg_plain_row_read,                                                                                           \
-        .done = tg_plain_row_done,                                                                                           \
-        .seek = tg_plain_row_seek,                                                                                           \
-        .gamma = gamma_of,                                                                                                   \
+/* Defines the functions of a row and the row itself from `static tg_dtype wire_of(tg_dtype source)`, the dtype that a
+ * source's values travel in. An element takes `row_bytes` at the most. */
+#define TG_PLAIN_ROW(row_name, row_id, row_text, row_summary, row_unbiased, row_bytes, row_gamma)     \
+    static size_t bound(const tg_spec *spec, uint64_t count)                                          \
+    {                                                                                                 \
+        (void)spec;                                                                                   \
+        return (size_t)count * (row_bytes);                                                           \
+    }                                                                                                 \
+    static tg_status encode(tg_job *job) { return tg_plain_encode(job, wire_of(job->source.dtype)); } \
+    static bool open(tg_reader *reader, const tg_payload *payload)                                    \
+    {                                                                                                 \
+        return tg_plain_row_open(reader, payload, wire_of(payload->dtype));                           \
+    }                                                                                                 \
+    static double gamma_of(const tg_spec *spec, uint64_t count)                                       \
+    {                                                                                                 \
+        (void)spec;                                                                                   \
+        (void)count;                                                                                  \
+        return (row_gamma);                                                                           \
+    }                                                                                                 \
+    const tg_codec_row row_name = {                                                                   \
+        .id = (row_id),                                                                               \
+        .name = (row_text),                                                                           \
+        .summary = (row_summary),                                                                     \
+        .unbiased = (row_unbiased),                                                                   \
+        .parameters = tg_no_parameters,                                                               \
+        .standard = {.codec = (row_id)},                                                              \
+        .bound = bound,                                                                               \
+        .workspace = tg_plain_workspace,                                                              \
+        .encode = encode,                                                                             \
+        .open = open,                                                                                 \
+        .read = tg_plain_row_read,                                                                    \
+        .done = tg_plain_row_done,                                                                    \
+        .seek = tg_plain_row_seek,                                                                    \
+        .gamma = gamma_of,                                                                            \
     }
 
 #endif

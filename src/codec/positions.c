@@ -1,20 +1,22 @@
 /* Positions, written and read segment by segment. */
 #include "codec/positions.h"
 
-enum { HEAD = 8, ENTRY = 8 }; /* bytes of the head and of a directory entry */
+enum { HEAD = 8, ENTRY = 8 };            /* bytes of the head and of a directory entry */
 #define STREAM_SIZE UINT32_C(0x3fffffff) /* in an entry; the mode lies above */
 
 static uint64_t segments_of(uint64_t count, unsigned log) { return count == 0 ? 0 : ((count - 1) >> log) + 1; }
 
 size_t tg_positions_bound(uint64_t count, uint64_t most)
 {
-    /* Segments are shortest, so most numerous, when most elements are listed; each ends in at most one byte of padding. */
+    /* Segments are shortest, so most numerous, when most elements are listed; each ends in at most one byte of padding.
+     */
     return (size_t)(HEAD + segments_of(count, tg_segment_log(count, most)) * (ENTRY + 1) + count / 8);
 }
 
 tg_positions_writer tg_positions_begin(uint64_t count, uint64_t listed, uint8_t *out, const tg_gaps_engine *engine)
 {
-    tg_positions_writer w = {.engine = engine, .count = count, .log = tg_segment_log(count, listed), .entry = out + HEAD};
+    tg_positions_writer w = {
+        .engine = engine, .count = count, .log = tg_segment_log(count, listed), .entry = out + HEAD};
     tg_store32(out, (uint32_t)listed);
     tg_store32(out + 4, w.log);
     w.at = w.entry + ENTRY * segments_of(count, w.log);

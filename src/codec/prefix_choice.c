@@ -1,6 +1,6 @@
-/* The code is made from a part of the bytes, which is as good as all of them but for vectors that hide something from a sample. Those
- * show in the lengths, which are not as expected, and are counted as a whole. docs/numerics.md has the rules, as they decide what bytes
- * are written. */
+/* The code is made from a part of the bytes, which is as good as all of them but for vectors that hide something from a
+ * sample. Those show in the lengths, which are not as expected, and are counted as a whole. docs/numerics.md has the
+ * rules, as they decide what bytes are written. */
 #include "codec/prefix_choice.h"
 
 #include <stdatomic.h>
@@ -9,11 +9,11 @@
 #include "kernels/ranges.h"
 
 enum {
-    SAMPLED = 1 << 19,      /* bytes; fewer are all counted */
-    EVERY = 4,              /* of so many parts the first is */
+    SAMPLED = 1 << 19, /* bytes; fewer are all counted */
+    EVERY = 4,         /* of so many parts the first is */
     PART = TG_PREFIX_PART,
-    WORTH = 36,             /* lengths may be above the entropy by this part of it */
-    AS_EXPECTED = 200       /* and off what was expected by this part */
+    WORTH = 36,       /* lengths may be above the entropy by this part of it */
+    AS_EXPECTED = 200 /* and off what was expected by this part */
 };
 
 static uint64_t packed_size(uint64_t count, unsigned width) { return (count * width + 7) / 8; }
@@ -67,7 +67,8 @@ static void look_in_range(void *of, size_t part)
     looking *l = of;
     const uint64_t end = tg_range_end(&l->ranges, part);
     range r = {.least = (uint8_t)((1u << l->width) - 1)};
-    for (uint64_t at = tg_range_first(&l->ranges, part); at < end && !atomic_load_explicit(&l->found, memory_order_relaxed); at += PART) {
+    for (uint64_t at = tg_range_first(&l->ranges, part);
+         at < end && !atomic_load_explicit(&l->found, memory_order_relaxed); at += PART) {
         r = range_of_part(l->packed + at, end - at < PART ? (size_t)(end - at) : PART, l->width, r);
         if (r.least == 0 && r.largest >= l->most)
             atomic_store_explicit(&l->found, true, memory_order_relaxed);
@@ -115,7 +116,8 @@ static void count_range(void *of, size_t part)
     counting *c = of;
     const uint64_t first = tg_range_first(&c->ranges, part);
     tg_byte_histogram met = {0};
-    atomic_fetch_add(&c->counted, tg_bytes_count(c->packed + first, (size_t)(tg_range_end(&c->ranges, part) - first), c->every, met));
+    atomic_fetch_add(&c->counted, tg_bytes_count(c->packed + first, (size_t)(tg_range_end(&c->ranges, part) - first),
+                                                 c->every, met));
     for (unsigned s = 0; s < TG_PREFIX_SYMBOLS; s++)
         atomic_fetch_add(&c->bins[s], met[s]);
 }
@@ -130,9 +132,10 @@ static uint64_t count_bytes(tg_pool *pool, const uint8_t *packed, uint64_t bytes
     return c.counted;
 }
 
-/* Makes a code from the first of every `every` parts; it has the bytes of codes in `all` even where it does not meet them. False if it
- * is too long for what there is to say. */
-static bool make_code(tg_pool *pool, const uint8_t *packed, uint64_t bytes, unsigned width, unsigned every, range all, choice *chosen)
+/* Makes a code from the first of every `every` parts; it has the bytes of codes in `all` even where it does not meet
+ * them. False if it is too long for what there is to say. */
+static bool make_code(tg_pool *pool, const uint8_t *packed, uint64_t bytes, unsigned width, unsigned every, range all,
+                      choice *chosen)
 {
     tg_byte_histogram met = {0}, coded;
     const uint64_t counted = count_bytes(pool, packed, bytes, every, met);
@@ -155,9 +158,11 @@ uint8_t *tg_prefix_try(tg_pool *pool, const uint8_t *packed, uint64_t count, uns
     choice chosen;
     if (!may_be_prefix(count, width))
         return NULL;
-    if (bytes >= SAMPLED && make_code(pool, packed, bytes, width, EVERY, range_of(pool, packed, bytes, width, most), &chosen)) {
+    if (bytes >= SAMPLED &&
+        make_code(pool, packed, bytes, width, EVERY, range_of(pool, packed, bytes, width, most), &chosen)) {
         uint8_t *end = tg_prefix_codes_write(&chosen.code, pool, packed, bytes, out);
-        const uint64_t bits = 8 * (uint64_t)(end - out), off = bits > chosen.bits ? bits - chosen.bits : chosen.bits - bits;
+        const uint64_t bits = 8 * (uint64_t)(end - out),
+                       off = bits > chosen.bits ? bits - chosen.bits : chosen.bits - bits;
         if (off <= chosen.bits / AS_EXPECTED)
             return end;
     }

@@ -13,7 +13,8 @@ static size_t chunk_size(uint64_t bytes, uint64_t first)
 size_t tg_prefix_codes_bound(uint64_t bytes)
 {
     /* Whole chunks' streams end on whole bytes when they are longest; the last chunk's may need a byte more each. */
-    return (size_t)(TG_PREFIX_TABLE + chunks_of(bytes) * TG_PREFIX_ENTRY + bytes * TG_PREFIX_LONGEST / 8 + TG_PREFIX_STREAMS);
+    return (size_t)(TG_PREFIX_TABLE + chunks_of(bytes) * TG_PREFIX_ENTRY + bytes * TG_PREFIX_LONGEST / 8 +
+                    TG_PREFIX_STREAMS);
 }
 
 typedef struct byte_streams {
@@ -28,10 +29,12 @@ static uint8_t *write_chunk(void *of, uint64_t chunk, uint8_t *at)
     const byte_streams *s = of;
     const uint64_t first = chunk * TG_PREFIX_CHUNK;
     uint8_t room[TG_PREFIX_ROOM];
-    return tg_prefix_write(&s->encoder, s->packed + first, chunk_size(s->bytes, first), room, s->directory + TG_PREFIX_ENTRY * chunk, at);
+    return tg_prefix_write(&s->encoder, s->packed + first, chunk_size(s->bytes, first), room,
+                           s->directory + TG_PREFIX_ENTRY * chunk, at);
 }
 
-uint8_t *tg_prefix_codes_write(const tg_prefix_code *code, tg_pool *pool, const uint8_t *packed, uint64_t bytes, uint8_t *out)
+uint8_t *tg_prefix_codes_write(const tg_prefix_code *code, tg_pool *pool, const uint8_t *packed, uint64_t bytes,
+                               uint8_t *out)
 {
     byte_streams s = {.packed = packed, .bytes = bytes, .directory = out + TG_PREFIX_TABLE};
     tg_prefix_encoder_make(&s.encoder, code);

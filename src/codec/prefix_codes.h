@@ -13,9 +13,10 @@ static inline bool tg_prefix_suits(unsigned width) { return width == 2 || width 
 size_t tg_prefix_codes_bound(uint64_t bytes);
 /* What the writer works in. */
 enum { TG_PREFIX_ROOM = TG_PREFIX_STREAMS * TG_PREFIX_STREAM_ROOM };
-/* Writes the code, the directory and the streams, each chunk of which is a matter of the code and its own bytes alone; returns the end. A
- * thread works in TG_PREFIX_ROOM bytes of its stack. */
-uint8_t *tg_prefix_codes_write(const tg_prefix_code *code, tg_pool *pool, const uint8_t *packed, uint64_t bytes, uint8_t *out);
+/* Writes the code, the directory and the streams, each chunk of which is a matter of the code and its own bytes alone;
+ * returns the end. A thread works in TG_PREFIX_ROOM bytes of its stack. */
+uint8_t *tg_prefix_codes_write(const tg_prefix_code *code, tg_pool *pool, const uint8_t *packed, uint64_t bytes,
+                               uint8_t *out);
 
 /* Reads what may be anything. */
 typedef struct tg_prefix_codes {

@@ -1,4 +1,5 @@
-/* `qsgd`: unbiased stochastic quantisation to `levels` levels on each side of zero, a scale for each bucket (Alistarh et al. 2017). */
+/* `qsgd`: unbiased stochastic quantisation to `levels` levels on each side of zero, a scale for each bucket (Alistarh
+ * et al. 2017). */
 #include "codec/levels.h"
 #include "codec/reader.h"
 #include "codec/table.h"

@@ -1,5 +1,5 @@
-/* The state of walking one payload: which of these parts is in use depends on the codec. A reader lives on the stack of a decode
- * call, so it is kept small. */
+/* The state of walking one payload: which of these parts is in use depends on the codec. A reader lives on the stack of
+ * a decode call, so it is kept small. */
 #ifndef TG_CODEC_READER_H
 #define TG_CODEC_READER_H
 
@@ -27,7 +27,7 @@ typedef struct tg_levels_reader {
     const uint8_t *scales;
     const uint8_t *codes; /* packed */
     uint64_t scale_bytes;
-    uint64_t *histogram;  /* if not NULL, counts the codes that go by, from histogram_first on */
+    uint64_t *histogram; /* if not NULL, counts the codes that go by, from histogram_first on */
     uint32_t histogram_first;
     union {
         tg_elias_chunks elias;
@@ -42,8 +42,8 @@ typedef struct tg_plain_reader {
     const uint8_t *next;
 } tg_plain_reader;
 
-/* Where sparse readers have written to a block of up to TG_BLOCK elements that is used over and over: to clear these elements costs less than
- * to clear all. Beyond TG_MOST_TRACES it does not, and they are only counted. */
+/* Where sparse readers have written to a block of up to TG_BLOCK elements that is used over and over: to clear these
+ * elements costs less than to clear all. Beyond TG_MOST_TRACES it does not, and they are only counted. */
 #define TG_MOST_TRACES (TG_BLOCK / 8)
 typedef struct tg_traces {
     float *block; /* in the first-level cache; zeros but for the traces */
@@ -60,9 +60,9 @@ typedef struct tg_sparse_reader {
     size_t ahead_at, ahead_count;
 } tg_sparse_reader;
 
-/* Some readers take many blocks at once, multiples of TG_BLOCK but for the last call: sparse ones any number, entropy coded levels up to
- * a chunk. So many are worth a call, and the part of a vector that several frames are added to stays in the cache. The longer step is
- * for sparse frames where nothing is gained by that. */
+/* Some readers take many blocks at once, multiples of TG_BLOCK but for the last call: sparse ones any number, entropy
+ * coded levels up to a chunk. So many are worth a call, and the part of a vector that several frames are added to stays
+ * in the cache. The longer step is for sparse frames where nothing is gained by that. */
 #define TG_SPARSE_STEP (64u * TG_BLOCK)
 #define TG_LONG_SPARSE_STEP (1024u * TG_BLOCK)
 #define TG_ENTROPY_STEP (16u * TG_BLOCK)
@@ -75,8 +75,9 @@ struct tg_reader {
     const tg_kernels *kernels;
     const tg_codec_row *row;
     uint64_t step;  /* the most elements of a call of read: TG_BLOCK, unless open allows more */
-    uint64_t grain; /* reading can start at multiples of this power of two: TG_BLOCK, unless open says otherwise; 0: only at the start */
-    bool walk; /* set by open: the rules cannot be checked without reading every element */
+    uint64_t grain; /* reading can start at multiples of this power of two: TG_BLOCK, unless open says otherwise; 0:
+                       only at the start */
+    bool walk;      /* set by open: the rules cannot be checked without reading every element */
     tg_levels_reader levels;
     tg_plain_reader plain;
     tg_sparse_reader sparse;
@@ -96,8 +97,8 @@ bool tg_levels_row_done(const tg_reader *reader);
 void tg_levels_row_seek(tg_reader *reader, uint64_t first);
 bool tg_levels_row_packed(const tg_reader *reader, tg_levels_decoding *next);
 
-/* Whether every block of TG_BLOCK elements consists of whole buckets, or lies within one. `within_block` receives how many elements of a
- * block share a scale. */
+/* Whether every block of TG_BLOCK elements consists of whole buckets, or lies within one. `within_block` receives how
+ * many elements of a block share a scale. */
 bool tg_blocks_fit(uint32_t bucket, uint32_t *within_block);
 
 /* Plain values: opens `count` values of a dtype that fill all of `bytes`. */

@@ -1,5 +1,5 @@
-/* Scales of buckets: L2 norm, largest magnitude, least-and-largest, mean magnitude, each defined for every finite input, however
- * large or small. */
+/* Scales of buckets: L2 norm, largest magnitude, least-and-largest, mean magnitude, each defined for every finite
+ * input, however large or small. */
 #include <float.h>
 
 #include "base/bytes.h"
@@ -87,7 +87,8 @@ static uint32_t largest_magnitude(const pieces *p, float *least, float *largest)
     for (size_t part = 0; part < e.ranges.parts; part++)
         found = magnitude[part] > found ? magnitude[part] : found;
     for (size_t part = 0; least && found < TG_INFINITY_BITS && part < e.ranges.parts; part++) {
-        *least = part == 0 || low[part] < *least ? low[part] : *least; /* in order: of 0 and -0 the first one met counts */
+        *least = part == 0 || low[part] < *least ? low[part]
+                                                 : *least; /* in order: of 0 and -0 the first one met counts */
         *largest = part == 0 || high[part] > *largest ? high[part] : *largest;
     }
     return found;
@@ -111,8 +112,8 @@ static bool is_finite(double x) { return x - x == 0; }
 
 static float limited_to_float(double x) { return x < (double)FLT_MAX ? (float)x : FLT_MAX; }
 
-/* A sum of squares or magnitudes; where float32 lanes could not hold it, every value is brought near 1 by a power of two first.
- * `exponent` is that power, 0 as a rule. False if a value is not finite. */
+/* A sum of squares or magnitudes; where float32 lanes could not hold it, every value is brought near 1 by a power of
+ * two first. `exponent` is that power, 0 as a rule. False if a value is not finite. */
 static bool safe_sum(const pieces *p, tg_sum_of what, double *total, int *exponent)
 {
     *exponent = 0;
@@ -168,8 +169,8 @@ static bool max_norm(const pieces *p, float *norm)
     return largest < TG_INFINITY_BITS;
 }
 
-/* Clips to `thousandths` of the standard deviation; a bucket whose values are all equal, up to the rounding of these sums, has none and
- * is not clipped. */
+/* Clips to `thousandths` of the standard deviation; a bucket whose values are all equal, up to the rounding of these
+ * sums, has none and is not clipped. */
 static float clipped(const pieces *p, float radius, uint32_t thousandths)
 {
     double squares = sum(p, TG_SUM_OF_SQUARES, 1, 1), mean = sum(p, TG_SUM_OF_VALUES, 1, 1) / (double)p->n;

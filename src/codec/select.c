@@ -29,12 +29,12 @@ static const digit digits[] = {{20, 11}, {10, 10}, {0, 10}};
 typedef struct pass {
     const tg_selection *selection;
     tg_ranges ranges;
-    uint32_t least;                         /* counting those that have at least this key */
-    unsigned prefix_shift;                  /* or making a histogram of those that have a prefix */
+    uint32_t least;        /* counting those that have at least this key */
+    unsigned prefix_shift; /* or making a histogram of those that have a prefix */
     uint32_t prefix;
     digit digit;
-    atomic_uint_fast64_t passing, *bins;    /* bins: NULL where only counting */
-    atomic_bool nonfinite;                  /* a magnitude is not finite */
+    atomic_uint_fast64_t passing, *bins; /* bins: NULL where only counting */
+    atomic_bool nonfinite;               /* a magnitude is not finite */
 } pass;
 
 static void pass_range(void *of, size_t part)
@@ -51,7 +51,8 @@ static void pass_range(void *of, size_t part)
         if (!p->selection->by_random_key)
             nonfinite |= k->count_at_least(scratch.keys, n, TG_INFINITY_BITS);
         if (p->bins)
-            k->key_histogram(scratch.keys, n, p->prefix_shift, p->prefix, p->digit.shift, (1u << p->digit.bits) - 1, bins);
+            k->key_histogram(scratch.keys, n, p->prefix_shift, p->prefix, p->digit.shift, (1u << p->digit.bits) - 1,
+                             bins);
         else
             passing += k->count_at_least(scratch.keys, n, p->least);
     }
@@ -151,7 +152,8 @@ tg_cut tg_select(tg_selection *s, const tg_guesses *guesses)
         return select_exact(s);
     const tg_inquiry inquiry = {s, s->wanted, s->job->source.count, count_vector, select_exact};
     tg_cut cut;
-    (void)tg_search_threshold(&inquiry, guesses, &cut); /* false where a value is not finite: the caller looks at that */
+    (void)tg_search_threshold(&inquiry, guesses,
+                              &cut); /* false where a value is not finite: the caller looks at that */
     return cut;
 }
 

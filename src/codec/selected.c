@@ -43,7 +43,8 @@ static void divide(writing *w)
     w->portions = (ranges->parts + w->ranges_each - 1) / w->ranges_each;
     for (size_t i = 0; i < w->portions; i++) {
         const tg_candidates *list = &w->list->sieves[first_sieve(w, i)].list;
-        w->list->portions[i] = (tg_portion){.indices = list->indices, .values = list->values, .ties = w->list->cut.ties};
+        w->list->portions[i] = (tg_portion){
+            .indices = list->indices, .values = list->values, .ties = w->list->cut.ties};
     }
 }
 
@@ -96,8 +97,9 @@ static size_t first_from(const tg_candidates *list, size_t from, uint64_t limit)
 static void winnow(const writing *w, tg_portion *p, const tg_candidates *list, size_t from, size_t to)
 {
     if (!w->list->winnowed) {
-        p->count += w->job->kernels->winnow(list->indices + from, list->values + from, to - from, w->list->cut.above, &p->ties,
-                                            w->list->losers, w->list->taken, p->indices + p->count, p->values + p->count);
+        p->count += w->job->kernels->winnow(list->indices + from, list->values + from, to - from, w->list->cut.above,
+                                            &p->ties, w->list->losers, w->list->taken, p->indices + p->count,
+                                            p->values + p->count);
         return;
     }
     if (p->indices + p->count != list->indices + from) {
@@ -148,7 +150,10 @@ static uint8_t *join(writing *w)
 
 /* ---- values ---- */
 
-static const float *sent_of(const writing *w, const tg_portion *p) { return w->list->sent ? w->list->sent + p->before : p->values; }
+static const float *sent_of(const writing *w, const tg_portion *p)
+{
+    return w->list->sent ? w->list->sent + p->before : p->values;
+}
 
 /* Takes what was sent off the residual. */
 static void settle(const writing *w, const tg_portion *p)

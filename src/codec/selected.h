@@ -8,23 +8,23 @@
 typedef struct tg_portion {
     uint32_t *indices;
     float *values;
-    size_t count;           /* of those, the selected ones that have been moved to the front */
-    size_t before;          /* selected ones in earlier portions */
-    uint64_t ties;          /* how many of those whose key equals the cut's are selected */
-    uint8_t *stream, *end;  /* of the indices, until they are moved to where they belong */
+    size_t count;          /* of those, the selected ones that have been moved to the front */
+    size_t before;         /* selected ones in earlier portions */
+    uint64_t ties;         /* how many of those whose key equals the cut's are selected */
+    uint8_t *stream, *end; /* of the indices, until they are moved to where they belong */
 } tg_portion;
 
 typedef struct tg_selected {
     tg_ranges ranges;
-    tg_sieve *sieves;      /* one list of each range, at first with others among the selected */
+    tg_sieve *sieves; /* one list of each range, at first with others among the selected */
     tg_cut cut;
-    bool winnowed;         /* all that are listed are selected */
-    float *losers;         /* if not NULL, the residual that candidates from the key `taken` on were taken from */
+    bool winnowed; /* all that are listed are selected */
+    float *losers; /* if not NULL, the residual that candidates from the key `taken` on were taken from */
     uint32_t taken;
     tg_residual_state residual;
-    tg_portion *portions;  /* room for one for each range */
-    float *sent;           /* room for what the decoder will see; NULL: the values as they are */
-    float *gathered;       /* room for all values, where they are to be levels and there are threads */
+    tg_portion *portions; /* room for one for each range */
+    float *sent;          /* room for what the decoder will see; NULL: the values as they are */
+    float *gathered;      /* room for all values, where they are to be levels and there are threads */
     void *levels_workspace;
 } tg_selected;
 

@@ -1,5 +1,6 @@
-/* `sidco`: a threshold from an exponential distribution fitted in stages. Each stage keeps a quarter of what the one before kept:
- * where a tail is exponential, the magnitudes above a threshold exceed it by their mean times a logarithm (Abdelmoniem et al. 2021). */
+/* `sidco`: a threshold from an exponential distribution fitted in stages. Each stage keeps a quarter of what the one
+ * before kept: where a tail is exponential, the magnitudes above a threshold exceed it by their mean times a logarithm
+ * (Abdelmoniem et al. 2021). */
 #include "base/bytes.h"
 #include "base/numeric.h"
 #include "codec/moments.h"

@@ -5,7 +5,7 @@
 #include "codec/levels.h"
 #include "codec/selected.h"
 
-const tg_parameter *const tg_sparse_parameters[] = {&tg_parameter_density, &tg_parameter_k,     &tg_parameter_values,
+const tg_parameter *const tg_sparse_parameters[] = {&tg_parameter_density, &tg_parameter_k,      &tg_parameter_values,
                                                     &tg_parameter_levels,  &tg_parameter_bucket, &tg_parameter_norm,
                                                     &tg_parameter_range,   &tg_parameter_coding, NULL};
 
@@ -27,13 +27,15 @@ typedef struct workspace_layout {
 static size_t most_listed(uint64_t count, uint64_t wanted, uint64_t most, const tg_selector *selector, unsigned threads)
 {
     const uint64_t reach = selector->by_random_key ? 0 : tg_onepass_reach(wanted, selector->exact);
-    const size_t room = tg_onepass_room(count, reach, threads), drawn = selector->by_random_key ? tg_drawn_room(count, wanted, threads) : most;
+    const size_t room = tg_onepass_room(count, reach, threads),
+                 drawn = selector->by_random_key ? tg_drawn_room(count, wanted, threads) : most;
     return room > drawn ? room : drawn;
 }
 
 static workspace_layout layout_of(const tg_spec *spec, uint64_t count, const tg_selector *selector, unsigned threads)
 {
-    const size_t most = (size_t)most_selected(spec, count, selector), ranges = threads == 1 ? 1 : TG_RANGES_PER_THREAD * threads;
+    const size_t most = (size_t)most_selected(spec, count, selector),
+                 ranges = threads == 1 ? 1 : TG_RANGES_PER_THREAD * threads;
     const bool levels = tg_spec_values(spec) == TG_VALUES_LEVELS;
     const size_t room = most_listed(count, tg_spec_selected(spec, count), most, selector, threads);
     tg_levels_shape shape = tg_levels_shape_of(spec, most);
@@ -151,7 +153,8 @@ static void list_selected(tg_selection *s, tg_selected *list, uint32_t *indices,
 }
 
 /* Selects over and over the vector, and lists what was selected. */
-static tg_status select_composed(tg_selection *s, const tg_guesses *guesses, tg_selected *list, uint32_t *indices, float *values)
+static tg_status select_composed(tg_selection *s, const tg_guesses *guesses, tg_selected *list, uint32_t *indices,
+                                 float *values)
 {
     tg_job *job = s->job;
     list->cut = tg_select(s, guesses);
@@ -166,8 +169,8 @@ static tg_status select_composed(tg_selection *s, const tg_guesses *guesses, tg_
 
 /* ---- all of it ---- */
 
-static tg_status select_in_one_pass(tg_selection *s, const tg_guesses *guesses, const tg_selector *selector, tg_selected *list,
-                                    uint32_t *indices, float *values, uint32_t *pilot)
+static tg_status select_in_one_pass(tg_selection *s, const tg_guesses *guesses, const tg_selector *selector,
+                                    tg_selected *list, uint32_t *indices, float *values, uint32_t *pilot)
 {
     tg_onepass o = {.selection = s,
                     .ranges = list->ranges,
@@ -185,7 +188,8 @@ static tg_status select_in_one_pass(tg_selection *s, const tg_guesses *guesses, 
 }
 
 /* The vector and its keys are gone over by themselves. */
-static tg_status select_drawn(tg_selection *s, const tg_guesses *guesses, tg_selected *list, uint32_t *indices, float *values)
+static tg_status select_drawn(tg_selection *s, const tg_guesses *guesses, tg_selected *list, uint32_t *indices,
+                              float *values)
 {
     tg_job *job = s->job;
     tg_onepass o = {.selection = s, .ranges = list->ranges, .sieves = list->sieves};
@@ -300,11 +304,14 @@ double tg_sparse_gamma(const tg_spec *spec, uint64_t count, const tg_selector *s
         return 0;
     uint64_t k = tg_spec_selected(spec, count);
     double share = (double)(selector->exact ? k : (2 * k + 2) / 3) / (double)count;
-    double of_values = tg_spec_values(spec) == TG_VALUES_FP16 ? 0x1p-22 : tg_spec_values(spec) == TG_VALUES_BF16 ? 0x1p-16 : 0;
+    double of_values = tg_spec_values(spec) == TG_VALUES_FP16   ? 0x1p-22
+                       : tg_spec_values(spec) == TG_VALUES_BF16 ? 0x1p-16
+                                                                : 0;
     if (tg_spec_values(spec) == TG_VALUES_LEVELS) {
         tg_levels_shape shape = tg_levels_shape_of(spec, most_selected(spec, count, selector));
         of_values = tg_levels_gamma(&shape);
     }
-    /* |u - C(u)|^2 is what was left out, at most (1 - k/d) |u|^2, and the error of what was sent, at most `of_values` |u|^2. */
+    /* |u - C(u)|^2 is what was left out, at most (1 - k/d) |u|^2, and the error of what was sent, at most `of_values`
+     * |u|^2. */
     return 1 - share + of_values;
 }

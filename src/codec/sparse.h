@@ -1,5 +1,5 @@
-/* What all sparsifiers share: the payload of indices and values (docs/format.md, 6), and the pass that collects the selected
- * elements and updates the residual. A sparsifier is a selector and a row. */
+/* What all sparsifiers share: the payload of indices and values (docs/format.md, 6), and the pass that collects the
+ * selected elements and updates the residual. A sparsifier is a selector and a row. */
 #ifndef TG_CODEC_SPARSE_H
 #define TG_CODEC_SPARSE_H
 
@@ -10,20 +10,22 @@
 typedef struct tg_selector {
     tg_guesses (*guess)(tg_selection *selection); /* NULL: exactly k are wanted, nothing is guessed */
     bool by_random_key;
-    bool exact;                               /* selects k, never more */
-    size_t (*sample_size)(uint64_t count);    /* floats of selection->sample; NULL for none */
+    bool exact;                            /* selects k, never more */
+    size_t (*sample_size)(uint64_t count); /* floats of selection->sample; NULL for none */
 } tg_selector;
 
 size_t tg_sparse_bound(const tg_spec *spec, uint64_t count, const tg_selector *selector);
 size_t tg_sparse_workspace(const tg_spec *spec, uint64_t count, unsigned threads, const tg_selector *selector);
 tg_status tg_sparse_encode(tg_job *job, const tg_selector *selector);
 
-/* The payload of n elements that have been selected already, of a vector of job->source.count whose first element has the index `origin`:
- * increasing indices, finite values. Where values are not sent as they are, job->sent receives what the decoder will see. The lists are
- * as before when it returns. Needs no more workspace or room than a selection of n. */
+/* The payload of n elements that have been selected already, of a vector of job->source.count whose first element has
+ * the index `origin`: increasing indices, finite values. Where values are not sent as they are, job->sent receives what
+ * the decoder will see. The lists are as before when it returns. Needs no more workspace or room than a selection of n.
+ */
 void tg_sparse_encode_list(tg_job *job, uint32_t origin, uint32_t *indices, float *values, size_t n);
 
-/* The elements that a sparse payload lists, their indices counted from `origin`; `values` may be NULL. False if it breaks a rule. */
+/* The elements that a sparse payload lists, their indices counted from `origin`; `values` may be NULL. False if it
+ * breaks a rule. */
 bool tg_sparse_list(tg_reader *reader, uint32_t origin, uint32_t *indices, float *values);
 
 bool tg_sparse_open(tg_reader *reader, const tg_payload *payload);
@@ -38,29 +40,30 @@ extern const tg_parameter *const tg_sparse_parameters[];
 size_t tg_fixed_sample_size(uint64_t count);
 
 /* Defines the functions of a row and the row itself from a `static const tg_selector selector`. */
-#define TG_SPARSE_ROW(row_name, row_id, row_text, row_summary)                                                              \
-    static size_t bound(const tg_spec *spec, uint64_t count) { return tg_sparse_bound(spec, count, &selector); }           \
-    static size_t workspace(const tg_spec *spec, uint64_t count, unsigned threads)                                         \
-    {                                                                                                                      \
-        return tg_sparse_workspace(spec, count, threads, &selector);                                                       \
-    }                                                                                                                      \
-    static tg_status encode(tg_job *job) { return tg_sparse_encode(job, &selector); }                                      \
-    static double gamma_of(const tg_spec *spec, uint64_t count) { return tg_sparse_gamma(spec, count, &selector); }        \
-    const tg_codec_row row_name = {                                                                                        \
-        .id = (row_id),                                                                                                    \
-        .sparse = true,                                                                                                    \
-        .name = (row_text),                                                                                                \
-        .summary = (row_summary),                                                                                          \
-        .parameters = tg_sparse_parameters,                                                                                \
-        .standard = {.codec = (row_id), .choices = TG_CHOICE_NORM_MAX, .levels = 7, .bucket = 512, .amount = 10000000},    \
-        .bound = bound,                                                                                                    \
-        .workspace = workspace,                                                                                            \
-        .encode = encode,                                                                                                  \
-        .open = tg_sparse_open,                                                                                            \
-        .read = tg_sparse_read,                                                                                            \
-        .done = tg_sparse_done,                                                                                            \
-        .seek = tg_sparse_seek,                                                                                            \
-        .gamma = gamma_of,                                                                                                 \
+#define TG_SPARSE_ROW(row_name, row_id, row_text, row_summary)                                                      \
+    static size_t bound(const tg_spec *spec, uint64_t count) { return tg_sparse_bound(spec, count, &selector); }    \
+    static size_t workspace(const tg_spec *spec, uint64_t count, unsigned threads)                                  \
+    {                                                                                                               \
+        return tg_sparse_workspace(spec, count, threads, &selector);                                                \
+    }                                                                                                               \
+    static tg_status encode(tg_job *job) { return tg_sparse_encode(job, &selector); }                               \
+    static double gamma_of(const tg_spec *spec, uint64_t count) { return tg_sparse_gamma(spec, count, &selector); } \
+    const tg_codec_row row_name = {                                                                                 \
+        .id = (row_id),                                                                                             \
+        .sparse = true,                                                                                             \
+        .name = (row_text),                                                                                         \
+        .summary = (row_summary),                                                                                   \
+        .parameters = tg_sparse_parameters,                                                                         \
+        .standard =                                                                                                 \
+            {.codec = (row_id), .choices = TG_CHOICE_NORM_MAX, .levels = 7, .bucket = 512, .amount = 10000000},     \
+        .bound = bound,                                                                                             \
+        .workspace = workspace,                                                                                     \
+        .encode = encode,                                                                                           \
+        .open = tg_sparse_open,                                                                                     \
+        .read = tg_sparse_read,                                                                                     \
+        .done = tg_sparse_done,                                                                                     \
+        .seek = tg_sparse_seek,                                                                                     \
+        .gamma = gamma_of,                                                                                          \
     }
 
 #endif

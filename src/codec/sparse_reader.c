@@ -1,4 +1,5 @@
-/* Decoding a sparse vector: indices are gaps, so they increase by construction, and each is compared with its segment's end. */
+/* Decoding a sparse vector: indices are gaps, so they increase by construction, and each is compared with its segment's
+ * end. */
 #include <string.h>
 
 #include "base/bytes.h"
@@ -50,7 +51,8 @@ static bool next_values(tg_reader *reader, size_t n, float *values)
 }
 
 /* Sets or adds n values at positions that are far apart. */
-static void scatter(const uint32_t *positions, const float *values, size_t n, tg_read_mode mode, float weight, float *out)
+static void scatter(const uint32_t *positions, const float *values, size_t n, tg_read_mode mode, float weight,
+                    float *out)
 {
     if (mode == TG_READ_SET)
         for (size_t j = 0; j < n; j++)
@@ -92,8 +94,8 @@ void tg_traces_clear(tg_traces *traces)
     traces->count = 0;
 }
 
-/* The elements up to `limit` of the open segment, `base` being the next, in pieces: while one piece is added, the memory of the next
- * is on its way. */
+/* The elements up to `limit` of the open segment, `base` being the next, in pieces: while one piece is added, the
+ * memory of the next is on its way. */
 static bool read_within(tg_reader *reader, uint32_t base, uint32_t limit, tg_read_mode mode, float weight, float *out)
 {
     enum { PIECE = 128 };
@@ -121,16 +123,17 @@ static bool read_within(tg_reader *reader, uint32_t base, uint32_t limit, tg_rea
     return true;
 }
 
-/* Those of n waiting positions that are below `limit`; returns how many. Their values go straight from the wire to the block, and nothing there is
- * far from anything: one loop does all. */
-static inline size_t add_waiting(tg_traces *traces, const uint32_t *waiting, size_t n, uint32_t base, uint32_t limit, const uint8_t *wire,
-                                 bool set, float weight, float *out, bool *nonfinite)
+/* Those of n waiting positions that are below `limit`; returns how many. Their values go straight from the wire to the
+ * block, and nothing there is far from anything: one loop does all. */
+static inline size_t add_waiting(tg_traces *traces, const uint32_t *waiting, size_t n, uint32_t base, uint32_t limit,
+                                 const uint8_t *wire, bool set, float weight, float *out, bool *nonfinite)
 {
     uint32_t *trace = next_traces(traces), largest = 0;
     const uint32_t origin = (uint32_t)(out - traces->block);
     size_t j = 0;
     for (; j < n && waiting[j] < limit; j++) {
-        const uint32_t position = waiting[j] - base, bits = tg_load32(wire + 4 * j), magnitude = bits & TG_MAGNITUDE_MASK;
+        const uint32_t position = waiting[j] - base, bits = tg_load32(wire + 4 * j),
+                       magnitude = bits & TG_MAGNITUDE_MASK;
         const float value = weight * tg_bits_float(bits);
         out[position] = set ? value : out[position] + value;
         trace[j] = origin + position;
@@ -190,7 +193,8 @@ bool tg_sparse_list(tg_reader *reader, uint32_t origin, uint32_t *indices, float
         if (!tg_positions_within(r, (size_t)(r->count - r->position), &here, &base, &limit))
             return false;
         for (; got == PIECE; indices += got, values = values ? values + got : NULL) {
-            if (!tg_index_next(&r->indices, limit, PIECE, indices, &got) || (values && !next_values(reader, got, values)))
+            if (!tg_index_next(&r->indices, limit, PIECE, indices, &got) ||
+                (values && !next_values(reader, got, values)))
                 return false;
             for (size_t j = 0; j < got; j++)
                 indices[j] += origin + (uint32_t)r->position;
@@ -203,7 +207,8 @@ bool tg_sparse_list(tg_reader *reader, uint32_t origin, uint32_t *indices, float
 bool tg_sparse_done(const tg_reader *reader)
 {
     const tg_sparse_reader *r = &reader->sparse;
-    /* The levels of all segments come to as many as there are; packed ones have no end of their own that could be wrong. */
+    /* The levels of all segments come to as many as there are; packed ones have no end of their own that could be
+     * wrong. */
     const bool coded = r->values == TG_VALUES_LEVELS && reader->levels.layout != TG_LAYOUT_PACKED;
     return tg_positions_done(&r->positions) && (!coded || tg_levels_done(&reader->levels));
 }

@@ -15,10 +15,14 @@ static bool is_k(const tg_parameter *p) { return p == &tg_parameter_k; }
 static uint64_t get(const tg_parameter *p, const tg_spec *spec)
 {
     switch (p->field) {
-    case TG_FIELD_CHOICES: return (uint64_t)(spec->choices & p->mask) >> p->shift;
-    case TG_FIELD_LEVELS: return spec->levels;
-    case TG_FIELD_BUCKET: return spec->bucket;
-    default: return spec->amount;
+    case TG_FIELD_CHOICES:
+        return (uint64_t)(spec->choices & p->mask) >> p->shift;
+    case TG_FIELD_LEVELS:
+        return spec->levels;
+    case TG_FIELD_BUCKET:
+        return spec->bucket;
+    default:
+        return spec->amount;
     }
 }
 
@@ -28,8 +32,12 @@ static void set(const tg_parameter *p, tg_spec *spec, uint64_t value)
     case TG_FIELD_CHOICES:
         spec->choices = (uint8_t)((spec->choices & ~p->mask) | (uint8_t)(value << p->shift));
         break;
-    case TG_FIELD_LEVELS: spec->levels = (uint16_t)value; break;
-    case TG_FIELD_BUCKET: spec->bucket = (uint32_t)value; break;
+    case TG_FIELD_LEVELS:
+        spec->levels = (uint16_t)value;
+        break;
+    case TG_FIELD_BUCKET:
+        spec->bucket = (uint32_t)value;
+        break;
     default:
         spec->amount = (uint32_t)value;
         spec->choices = (uint8_t)(is_k(p) ? spec->choices | TG_CHOICE_BY_K : spec->choices & ~TG_CHOICE_BY_K);
@@ -73,8 +81,8 @@ tg_status tg_spec_check(const tg_spec *spec, tg_error *error)
                        TG_VERSION_TEXT);
     for (const tg_parameter *const *p = row->parameters; *p; p++)
         if (!(*p)->words && applies(row, *p, spec) && !in_range(*p, get(*p, spec)))
-            return tg_fail(error, TG_INVALID_SPEC, "%s: field %s is %" PRIu64 ", out of its range", row->name, (*p)->name,
-                           get(*p, spec));
+            return tg_fail(error, TG_INVALID_SPEC, "%s: field %s is %" PRIu64 ", out of its range", row->name,
+                           (*p)->name, get(*p, spec));
     tg_spec clean = canonical(row, spec);
     if (memcmp(&clean, spec, sizeof clean) != 0)
         return tg_fail(error, TG_INVALID_SPEC, "%s: a field that this codec does not use is not zero", row->name);
@@ -227,8 +235,8 @@ tg_status tg_spec_print(const tg_spec *spec, char *text, size_t capacity, tg_err
         mark = ',';
     }
     if (used >= capacity)
-        return tg_fail(error, TG_BUFFER_TOO_SMALL, "the spec's text takes %zu bytes and there is room for %zu", used + 1,
-                       capacity);
+        return tg_fail(error, TG_BUFFER_TOO_SMALL, "the spec's text takes %zu bytes and there is room for %zu",
+                       used + 1, capacity);
     memcpy(text, whole, used + 1);
     return tg_succeed(error);
 }

@@ -27,7 +27,8 @@ static void write_group(void *of, size_t group)
     s->written[group] = (tg_stream){from, (size_t)(at - from)};
 }
 
-uint8_t *tg_streams_write(tg_pool *pool, uint64_t chunks, size_t bound, tg_chunk_writer *write, void *context, uint8_t *at)
+uint8_t *tg_streams_write(tg_pool *pool, uint64_t chunks, size_t bound, tg_chunk_writer *write, void *context,
+                          uint8_t *at)
 {
     const uint64_t most = tg_pool_threads(pool) == 1 ? 1 : (uint64_t)TG_RANGES_PER_THREAD * tg_pool_threads(pool);
     tg_stream written[TG_MAX_RANGES];
@@ -61,8 +62,8 @@ uint8_t *tg_streams_join(tg_pool *pool, const tg_stream *pieces, size_t count, u
     uint8_t *to[TG_MAX_RANGES + 1] = {at};
     for (size_t i = 0; i < count; i++)
         to[i + 1] = to[i] + pieces[i].size;
-    /* Pieces can be moved at once if all their new places lie before the first of them. That lets each turn move about as much more as there
-     * is space between the pieces: few turns for many. */
+    /* Pieces can be moved at once if all their new places lie before the first of them. That lets each turn move about
+     * as much more as there is space between the pieces: few turns for many. */
     for (size_t first = 0, end; first < count; first = end) {
         for (end = first + 1; end < count && to[end + 1] <= pieces[first].from; end++)
             ;

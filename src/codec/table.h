@@ -4,7 +4,7 @@
 
 #include "codec/codec.h"
 
-extern const tg_codec_row tg_codec_none, tg_codec_fp16, tg_codec_bf16, tg_codec_qsgd, tg_codec_terngrad, tg_codec_onebit,
-    tg_codec_topk, tg_codec_randk, tg_codec_gaussiank, tg_codec_dgck, tg_codec_trimk, tg_codec_sidco;
+extern const tg_codec_row tg_codec_none, tg_codec_fp16, tg_codec_bf16, tg_codec_qsgd, tg_codec_terngrad,
+    tg_codec_onebit, tg_codec_topk, tg_codec_randk, tg_codec_gaussiank, tg_codec_dgck, tg_codec_trimk, tg_codec_sidco;
 
 #endif

@@ -1,5 +1,5 @@
-/* `trimk`: RedSync's trimmed top-k. The threshold is mean + r (max - mean) of the magnitudes of a sample, r lowered from 0.8 in
- * steps of 0.2 and then bisected until about k elements pass (Fang et al. 2019). */
+/* `trimk`: RedSync's trimmed top-k. The threshold is mean + r (max - mean) of the magnitudes of a sample, r lowered
+ * from 0.8 in steps of 0.2 and then bisected until about k elements pass (Fang et al. 2019). */
 #include "base/bytes.h"
 #include "codec/dense.h"
 #include "codec/moments.h"

@@ -1,4 +1,5 @@
-/* Feedback step by step: compensate, then (the caller encodes), update; and return, which takes back what was not applied. */
+/* Feedback step by step: compensate, then (the caller encodes), update; and return, which takes back what was not
+ * applied. */
 #include <inttypes.h>
 #include <string.h>
 
@@ -38,8 +39,8 @@ static tg_status check_finite(const tg_feedback *f, const tg_source *source, tg_
 {
     uint64_t bad = tg_source_first_nonfinite(source, f->kernels, f->device->pool);
     if (bad < source->count)
-        return tg_fail(error, TG_NONFINITE, "element %" PRIu64 " of the gradient, or its sum with the residual, is not finite",
-                       bad);
+        return tg_fail(error, TG_NONFINITE,
+                       "element %" PRIu64 " of the gradient, or its sum with the residual, is not finite", bad);
     return TG_OK;
 }
 
@@ -83,13 +84,15 @@ tg_status tg_feedback_compensate(tg_feedback *feedback, const tg_tensor *gradien
 }
 
 /* Checks a frame for so many elements of this residual and opens it. */
-static tg_status open_frame(tg_feedback *f, tg_frame frame, uint64_t count, tg_frame_info *info, tg_reader *reader, tg_error *error)
+static tg_status open_frame(tg_feedback *f, tg_frame frame, uint64_t count, tg_frame_info *info, tg_reader *reader,
+                            tg_error *error)
 {
     tg_status status = tg_frame_check(f->device, frame, info, NULL, error);
     if (status != TG_OK)
         return status;
     if (info->count != count)
-        return tg_fail(error, TG_SHAPE_MISMATCH, "the frame has %" PRIu64 " elements and the residual %" PRIu64, info->count, count);
+        return tg_fail(error, TG_SHAPE_MISMATCH, "the frame has %" PRIu64 " elements and the residual %" PRIu64,
+                       info->count, count);
     if (!tg_frame_open(reader, f->kernels, frame, info)) /* cannot be: it was just checked */
         return tg_fail(error, TG_CORRUPT, "the frame changed while it was read");
     return TG_OK;
@@ -211,8 +214,9 @@ static tg_status give_back(tg_feedback *f, tg_frame frame, uint64_t start, uint6
     tg_reader reader = {.row = NULL};
     for (size_t i = 1; applied && i < applied_count; i++)
         if (applied[i] <= applied[i - 1])
-            return tg_fail(error, TG_INVALID_ARGUMENT, "the applied indices must increase: %" PRIu32 " follows %" PRIu32,
-                           applied[i], applied[i - 1]);
+            return tg_fail(error, TG_INVALID_ARGUMENT,
+                           "the applied indices must increase: %" PRIu32 " follows %" PRIu32, applied[i],
+                           applied[i - 1]);
     tg_status status = open_frame(f, frame, count, &info, &reader, error);
     if (status != TG_OK)
         return status;

@@ -17,7 +17,8 @@ tg_status tg_feedback_create(tg_device *device, const tg_feedback_spec *spec, co
                              bool insist, tg_feedback **feedback, tg_error *error)
 {
     if (!device || !spec || !codec || !feedback)
-        return tg_fail(error, TG_INVALID_ARGUMENT, "tg_feedback_create needs a device, both specs and a place for the handle");
+        return tg_fail(error, TG_INVALID_ARGUMENT,
+                       "tg_feedback_create needs a device, both specs and a place for the handle");
     tg_stability stability;
     tg_status status = tg_stability_of(codec, spec, count, &stability, error);
     if (status != TG_OK)
@@ -28,16 +29,19 @@ tg_status tg_feedback_create(tg_device *device, const tg_feedback_spec *spec, co
         return status;
     if (spec->kind == TG_FEEDBACK_DGC && !traits.sparse)
         return tg_fail(error, TG_INVALID_SPEC,
-                       "dgc clears momentum where an element was sent, so it needs a sparsifier; %s sends all", traits.name);
+                       "dgc clears momentum where an element was sent, so it needs a sparsifier; %s sends all",
+                       traits.name);
     if (stability.binding && !insist)
-        return tg_fail(error, TG_UNSTABLE,
-                       "this feedback over %s with the L2 norm would diverge: lambda = %.4g is not below 1 (gamma = %.4g); use "
-                       "more levels, smaller buckets, norm=max, or ecq with a smaller alpha",
-                       traits.name, stability.lambda, stability.gamma);
+        return tg_fail(
+            error, TG_UNSTABLE,
+            "this feedback over %s with the L2 norm would diverge: lambda = %.4g is not below 1 (gamma = %.4g); use "
+            "more levels, smaller buckets, norm=max, or ecq with a smaller alpha",
+            traits.name, stability.lambda, stability.gamma);
     tg_feedback *made = malloc(sizeof *made);
     const size_t size = (size_t)count * sizeof(float);
     const bool with_momentum = spec->kind == TG_FEEDBACK_DGC;
-    float *residual = tg_vector_make(size, 0), *momentum = with_momentum ? tg_vector_make(size, 1) : NULL, *kept = tg_vector_make(size, 2);
+    float *residual = tg_vector_make(size, 0), *momentum = with_momentum ? tg_vector_make(size, 1) : NULL,
+          *kept = tg_vector_make(size, 2);
     if (!made || !residual || (with_momentum && !momentum) || !kept) {
         free(made);
         tg_vector_free(residual);
@@ -88,7 +92,8 @@ typedef struct summand {
     const tg_tensor *tensor;
 } summand;
 
-/* The finite values of one block of a gradient; what is not finite is dropped or refused later, and must not spoil the norm. */
+/* The finite values of one block of a gradient; what is not finite is dropped or refused later, and must not spoil the
+ * norm. */
 static void finite_block(const summand *s, uint64_t first, size_t n, float *values)
 {
     const tg_tensor *t = s->tensor;
@@ -106,8 +111,8 @@ static double squares_of_block(const void *of, uint64_t first, size_t n)
     return (double)s->kernels->block_sum(TG_SUM_OF_SQUARES, values, n, 1, 1);
 }
 
-/* DGC's local clipping: the gradient is scaled so that its norm does not exceed `clip`. Where float32 lanes cannot hold the squares, they
- * are added in double, one after the other. */
+/* DGC's local clipping: the gradient is scaled so that its norm does not exceed `clip`. Where float32 lanes cannot hold
+ * the squares, they are added in double, one after the other. */
 float tg_feedback_clip(const tg_feedback *f, const tg_tensor *gradient)
 {
     if (!(f->spec.clip > 0))
@@ -172,8 +177,9 @@ static void ask_for(const tg_tensor *tensor, uint64_t first, size_t n)
         __builtin_prefetch(at + offset, 0, 2);
 }
 
-/* Elements of the block at `first` that count for the statistics, which must cost next to nothing: of more than 2^20 elements only the first 64 of
- * every four blocks. Fewer places would be cheaper still, as each is a page that the processor has to find, but tell less where layers differ. */
+/* Elements of the block at `first` that count for the statistics, which must cost next to nothing: of more than 2^20
+ * elements only the first 64 of every four blocks. Fewer places would be cheaper still, as each is a page that the
+ * processor has to find, but tell less where layers differ. */
 enum { SAMPLE = 64, PLACES = 4 * TG_BLOCK };
 static size_t counted(uint64_t count, uint64_t first, size_t n)
 {
@@ -247,8 +253,8 @@ static tg_status encode(tg_codec *codec, tg_feedback *f, const tg_tensor *gradie
 }
 
 tg_status tg_feedback_encode_piece(tg_codec *codec, tg_feedback *f, const tg_tensor *piece, uint64_t first, float clip,
-                                   const tg_encode_options *options, void *frame, size_t capacity, tg_encode_report *report,
-                                   tg_error *error)
+                                   const tg_encode_options *options, void *frame, size_t capacity,
+                                   tg_encode_report *report, tg_error *error)
 {
     tg_source source = source_of(f, piece, first, clip);
     return tg_encode_source(codec, &source, options, frame, capacity, report, error);

@@ -27,11 +27,12 @@ tg_source tg_feedback_source(const tg_feedback *feedback, const tg_tensor *gradi
 /* What DGC's clipping multiplies this gradient by; 1 without it. */
 float tg_feedback_clip(const tg_feedback *feedback, const tg_tensor *gradient);
 
-/* For tensors that travel in pieces: tg_encode_with_feedback of the elements from `first` on, with a codec of any spec. Statistics are
- * left to tg_feedback_note, once for the whole tensor. The caller has entered the floating-point mode. */
-tg_status tg_feedback_encode_piece(tg_codec *codec, tg_feedback *feedback, const tg_tensor *piece, uint64_t first, float clip,
-                                   const tg_encode_options *options, void *frame, size_t capacity, tg_encode_report *report,
-                                   tg_error *error);
+/* For tensors that travel in pieces: tg_encode_with_feedback of the elements from `first` on, with a codec of any spec.
+ * Statistics are left to tg_feedback_note, once for the whole tensor. The caller has entered the floating-point mode.
+ */
+tg_status tg_feedback_encode_piece(tg_codec *codec, tg_feedback *feedback, const tg_tensor *piece, uint64_t first,
+                                   float clip, const tg_encode_options *options, void *frame, size_t capacity,
+                                   tg_encode_report *report, tg_error *error);
 void tg_feedback_note(tg_feedback *feedback, const tg_tensor *gradient, const tg_encode_report *report);
 
 /* The residual's norm as it is now, estimated as in tg_stats: after a step, or after something has returned. */

@@ -10,9 +10,9 @@
 
 typedef struct number {
     const char *name, *range;
-    size_t offset;       /* in tg_feedback_spec */
+    size_t offset; /* in tg_feedback_spec */
     double most;
-    bool below;          /* most itself is excluded */
+    bool below; /* most itself is excluded */
     float standard;
 } number;
 
@@ -31,7 +31,8 @@ static const kind kinds[] = {
                                      {"beta", "0...1", offsetof(tg_feedback_spec, beta), 1, false, 0.9f}}},
     [TG_FEEDBACK_DGC] = {.name = "dgc",
                          .number_count = 2,
-                         .numbers = {{"momentum", "0...1, below 1", offsetof(tg_feedback_spec, momentum), 1, true, 0.9f},
+                         .numbers = {{"momentum", "0...1, below 1", offsetof(tg_feedback_spec, momentum), 1, true,
+                                      0.9f},
                                      {"clip", "0 (off)...1000000", offsetof(tg_feedback_spec, clip), 1e6, false, 0}}},
 };
 enum { KINDS = sizeof kinds / sizeof kinds[0] };
@@ -68,8 +69,8 @@ tg_status tg_feedback_spec_check(const tg_feedback_spec *spec, tg_error *error)
     for (size_t i = 0; i < k->number_count; i++) {
         float value = field_value(spec, &k->numbers[i]);
         if (!in_range(&k->numbers[i], (double)value))
-            return tg_fail(error, TG_INVALID_SPEC, "%s: %s=%g is out of range; it takes %s", k->name, k->numbers[i].name,
-                           (double)value, k->numbers[i].range);
+            return tg_fail(error, TG_INVALID_SPEC, "%s: %s=%g is out of range; it takes %s", k->name,
+                           k->numbers[i].name, (double)value, k->numbers[i].range);
         *field(&clean, &k->numbers[i]) = value;
     }
     if (clean.alpha != spec->alpha || clean.beta != spec->beta || clean.momentum != spec->momentum ||
@@ -145,10 +146,12 @@ static tg_status print(const tg_feedback_spec *spec, char *text, size_t capacity
             if ((float)((double)rounded / 1e9) == (float)exact)
                 break;
         }
-        used += (size_t)snprintf(whole + used, sizeof whole - used, "%c%s=%s", i ? ',' : ':', k->numbers[i].name, value);
+        used += (size_t)snprintf(whole + used, sizeof whole - used, "%c%s=%s", i ? ',' : ':', k->numbers[i].name,
+                                 value);
     }
     if (used >= capacity)
-        return tg_fail(error, TG_BUFFER_TOO_SMALL, "the text takes %zu bytes and there is room for %zu", used + 1, capacity);
+        return tg_fail(error, TG_BUFFER_TOO_SMALL, "the text takes %zu bytes and there is room for %zu", used + 1,
+                       capacity);
     memcpy(text, whole, used + 1);
     return tg_succeed(error);
 }

@@ -3,8 +3,8 @@
 #include "feedback/feedback.h"
 #include "frame/traits.h"
 
-tg_status tg_stability_of(const tg_spec *codec, const tg_feedback_spec *feedback, uint64_t count, tg_stability *stability,
-                          tg_error *error)
+tg_status tg_stability_of(const tg_spec *codec, const tg_feedback_spec *feedback, uint64_t count,
+                          tg_stability *stability, tg_error *error)
 {
     if (!codec || !feedback || !stability)
         return tg_fail(error, TG_INVALID_ARGUMENT, "tg_stability_of needs both specs and a place for the answer");

@@ -36,7 +36,9 @@ static void digest_chunks(batch *b, size_t from, size_t to)
 
 static void digest_range(void *of, size_t part)
 {
-    enum { AT_ONCE = 64 * TG_CHUNK }; /* in the second-level cache; each turn to the look and back costs a stream (docs/performance.md) */
+    enum {
+        AT_ONCE = 64 * TG_CHUNK
+    }; /* in the second-level cache; each turn to the look and back costs a stream (docs/performance.md) */
     batch *b = of;
     const size_t end = (size_t)tg_range_end(&b->ranges, part);
     for (size_t from = (size_t)tg_range_first(&b->ranges, part), to; from < end; from = to) {
@@ -47,8 +49,8 @@ static void digest_range(void *of, size_t part)
     }
 }
 
-uint32_t tg_checksum(const tg_kernels *kernels, tg_pool *pool, const uint8_t header[64], const uint8_t *payload, size_t size,
-                     const tg_digests *known, const tg_look *look)
+uint32_t tg_checksum(const tg_kernels *kernels, tg_pool *pool, const uint8_t header[64], const uint8_t *payload,
+                     size_t size, const tg_digests *known, const tg_look *look)
 {
     XXH3_state_t root;
     XXH3_INITSTATE(&root);

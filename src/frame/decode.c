@@ -25,8 +25,8 @@ bool tg_frame_open(tg_reader *reader, const tg_kernels *kernels, tg_frame frame,
 }
 
 /* The next block of all frames with the fused kernel, if all of them are packed levels. */
-static bool add_packed(const tg_kernels *k, tg_reader *readers, size_t frame_count, size_t n, tg_storing how, float weight,
-                       float *sum)
+static bool add_packed(const tg_kernels *k, tg_reader *readers, size_t frame_count, size_t n, tg_storing how,
+                       float weight, float *sum)
 {
     tg_levels_decoding next[TG_MAX_NARROW_FRAMES];
     if (!k->decode_levels || n != TG_BLOCK || frame_count == 0)
@@ -46,11 +46,11 @@ typedef struct batch {
     const tg_reader *opened;
     size_t frame_count;
     float weight;
-    bool fresh;          /* the first one sets the output */
-    float scale;         /* of the sum, at the end */
+    bool fresh;  /* the first one sets the output */
+    float scale; /* of the sum, at the end */
     const tg_tensor *out;
-    tg_storing how;      /* for frames whose values can be stored while they are decoded */
-    bool past_caches;    /* sparse frames make the output block by block, and no block is seen again */
+    tg_storing how;   /* for frames whose values can be stored while they are decoded */
+    bool past_caches; /* sparse frames make the output block by block, and no block is seen again */
     uint64_t step;
     tg_ranges ranges;
     atomic_bool broken;
@@ -62,7 +62,8 @@ static void scale_in_place(const tg_kernels *k, float scale, size_t n, float *va
         k->set_scaled(values + first, scale, tg_block_size(n, first), values + first);
 }
 
-/* Adds the next n elements, the first of which is `first`, of all frames; in `block`, unless that can be done where they belong. */
+/* Adds the next n elements, the first of which is `first`, of all frames; in `block`, unless that can be done where
+ * they belong. */
 static bool add_step(const batch *b, tg_reader *readers, size_t frame_count, uint64_t first, size_t n, float *block)
 {
     const tg_kernels *k = b->kernels;
@@ -101,7 +102,8 @@ static void add_range(void *of, size_t part)
         readers[i].sparse.traces = b->past_caches ? &traces : NULL;
         tg_reader_seek(&readers[i], start);
     }
-    for (uint64_t first = start; first < end && !atomic_load_explicit(&b->broken, memory_order_relaxed); first += b->step) {
+    for (uint64_t first = start; first < end && !atomic_load_explicit(&b->broken, memory_order_relaxed);
+         first += b->step) {
         if (b->past_caches)
             tg_traces_clear(&traces);
         if (!add_step(b, readers, frame_count, first, tg_reader_step(end, first, b->step), block))
@@ -111,12 +113,13 @@ static void add_range(void *of, size_t part)
         b->kernels->aside_is_set();
 }
 
-static tg_status add_batch(const tg_device *device, const tg_frame *frames, size_t frame_count, float weight, bool fresh, float scale,
-                           uint64_t among, const tg_tensor *out, tg_error *error)
+static tg_status add_batch(const tg_device *device, const tg_frame *frames, size_t frame_count, float weight,
+                           bool fresh, float scale, uint64_t among, const tg_tensor *out, tg_error *error)
 {
     tg_reader readers[TG_MAX_NARROW_FRAMES];
     tg_frame_info infos[TG_MAX_NARROW_FRAMES];
-    batch b = {device->kernels, readers, frame_count, weight, fresh, scale, out, .how = fresh ? TG_SET : TG_ADD, .step = TG_BLOCK};
+    batch b = {device->kernels, readers, frame_count, weight, fresh, scale, out, .how = fresh ? TG_SET : TG_ADD,
+               .step = TG_BLOCK};
     uint64_t grain = TG_BLOCK;
     bool all_sparse = true;
     for (size_t i = 0; i < frame_count; i++) {
@@ -133,7 +136,8 @@ static tg_status add_batch(const tg_device *device, const tg_frame *frames, size
     }
     if (frame_count == 1 && readers[0].row->sparse && !fresh && scale == 1 && out->dtype == TG_FLOAT32)
         b.step = TG_LONG_SPARSE_STEP;
-    /* Stores past the caches need not read the lines that they overwrite; but what fits a cache is better left there. */
+    /* Stores past the caches need not read the lines that they overwrite; but what fits a cache is better left there.
+     */
     if (fresh && out->dtype == TG_FLOAT32 && among >= device->cache / sizeof(float)) {
         b.past_caches = all_sparse;
         b.step = all_sparse ? TG_BLOCK : b.step;
@@ -147,14 +151,15 @@ static tg_status add_batch(const tg_device *device, const tg_frame *frames, size
 }
 
 /* Any number of frames, in batches. */
-static tg_status add_all(const tg_device *device, const tg_frame *frames, size_t frame_count, float weight, bool fresh, float scale,
-                         uint64_t among, const tg_tensor *out, tg_error *error)
+static tg_status add_all(const tg_device *device, const tg_frame *frames, size_t frame_count, float weight, bool fresh,
+                         float scale, uint64_t among, const tg_tensor *out, tg_error *error)
 {
     tg_status status = TG_OK;
     for (size_t done = 0; status == TG_OK && (done < frame_count || (fresh && done == 0));) {
         size_t n = frame_count - done < TG_MAX_NARROW_FRAMES ? frame_count - done : TG_MAX_NARROW_FRAMES;
         const bool last = done + n == frame_count;
-        status = add_batch(device, frames + done, n, weight, fresh && done == 0, last ? scale : 1, last ? among : 0, out, error);
+        status = add_batch(device, frames + done, n, weight, fresh && done == 0, last ? scale : 1, last ? among : 0,
+                           out, error);
         done += n ? n : 1;
     }
     return status;
@@ -180,8 +185,8 @@ size_t tg_frame_list(const tg_kernels *kernels, tg_frame frame, uint64_t first, 
 {
     tg_frame_info info;
     tg_reader reader;
-    if (tg_frame_read(frame, &info, NULL) != TG_OK || !tg_frame_open(&reader, kernels, frame, &info) || !reader.row->sparse ||
-        !tg_sparse_list(&reader, (uint32_t)first, indices, values))
+    if (tg_frame_read(frame, &info, NULL) != TG_OK || !tg_frame_open(&reader, kernels, frame, &info) ||
+        !reader.row->sparse || !tg_sparse_list(&reader, (uint32_t)first, indices, values))
         return 0; /* cannot be: it was checked */
     return (size_t)reader.sparse.positions.listed;
 }

@@ -10,7 +10,8 @@
 /* Opens a frame whose header has been read to `info`, which must live as long as the reader. */
 bool tg_frame_open(tg_reader *reader, const tg_kernels *kernels, tg_frame frame, const tg_frame_info *info);
 
-/* The next n elements, a multiple of TG_BLOCK but for the last, and no more than the reader's step. False if the payload breaks a rule. */
+/* The next n elements, a multiple of TG_BLOCK but for the last, and no more than the reader's step. False if the
+ * payload breaks a rule. */
 static inline bool tg_frame_next(tg_reader *reader, size_t n, tg_read_mode mode, float weight, float *out)
 {
     return reader->row && reader->row->read(reader, n, mode, weight, out);
@@ -35,17 +36,22 @@ static inline void tg_reader_seek(tg_reader *reader, uint64_t first)
         reader->row->seek(reader, first);
 }
 
-/* out = (v0 + v1 + ...) * scale, of frames that have been checked, and where scale is a power of two v0 * scale + v1 * scale + ..., which is
- * the same but for subnormal values and sums that overflow to an infinity; a 16-bit output is narrowed once, and needs room for its elements as
- * float32 in `wide` where there are more than TG_MAX_NARROW_FRAMES frames. `among` elements are written before these are read again: if so many
- * do not fit the caches, those of sparse frames and of packed levels are stored past them. The caller has entered the floating-point mode. */
-tg_status tg_decode_mean(const tg_device *device, const tg_frame *frames, size_t frame_count, float scale, float *wide, uint64_t among,
-                         const tg_tensor *out, tg_error *error);
+/* out = (v0 + v1 + ...) * scale, of frames that have been checked, and where scale is a power of two v0 * scale + v1 *
+ * scale + ..., which is the same but for subnormal values and sums that overflow to an infinity; a 16-bit output is
+ * narrowed once, and needs room for its elements as float32 in `wide` where there are more than TG_MAX_NARROW_FRAMES
+ * frames. `among` elements are written before these are read again: if so many do not fit the caches, those of sparse
+ * frames and of packed levels are stored past them. The caller has entered the floating-point mode. */
+tg_status tg_decode_mean(const tg_device *device, const tg_frame *frames, size_t frame_count, float scale, float *wide,
+                         uint64_t among, const tg_tensor *out, tg_error *error);
 
 /* How many elements a sparse frame lists; the frame has been checked. */
-static inline uint64_t tg_frame_selected(tg_frame frame) { return tg_load32((const uint8_t *)frame.data + TG_HEADER_SIZE); }
+static inline uint64_t tg_frame_selected(tg_frame frame)
+{
+    return tg_load32((const uint8_t *)frame.data + TG_HEADER_SIZE);
+}
 
-/* The elements that a sparse frame lists, indices counted from `first`; the frame has been checked. `values` may be NULL. */
+/* The elements that a sparse frame lists, indices counted from `first`; the frame has been checked. `values` may be
+ * NULL. */
 size_t tg_frame_list(const tg_kernels *kernels, tg_frame frame, uint64_t first, uint32_t *indices, float *values);
 
 #endif

@@ -61,9 +61,10 @@ tg_status tg_device_open(const char *name, void *stream, tg_device **device, tg_
         return unknown(name, error);
     const unsigned threads = threads_of(name + length);
     if (threads == 0)
-        return tg_fail(error, TG_UNKNOWN_DEVICE,
-                       "device '%.60s': after the name comes nothing, or :threads=N with N from 1 to %u, or 0 for every processor",
-                       name, TG_MAX_THREADS);
+        return tg_fail(
+            error, TG_UNKNOWN_DEVICE,
+            "device '%.60s': after the name comes nothing, or :threads=N with N from 1 to %u, or 0 for every processor",
+            name, TG_MAX_THREADS);
     if (stream)
         return tg_fail(error, TG_INVALID_ARGUMENT, "device %.60s has no streams; pass NULL", name);
     tg_device *made = malloc(sizeof *made);
@@ -77,7 +78,8 @@ tg_status tg_device_open(const char *name, void *stream, tg_device **device, tg_
         made->pool = tg_pool_open(threads);
         if (!made->pool) {
             free(made);
-            return tg_fail(error, TG_OUT_OF_MEMORY, "the system does not let device %.60s start %u threads", name, threads - 1);
+            return tg_fail(error, TG_OUT_OF_MEMORY, "the system does not let device %.60s start %u threads", name,
+                           threads - 1);
         }
     }
     *device = made;

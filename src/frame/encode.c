@@ -20,7 +20,8 @@ struct tg_codec {
     void *workspace;
     size_t workspace_size;
     uint64_t *digests; /* one for each chunk of the largest payload */
-    uint8_t *kept;     /* tg_job's, for TG_NONFINITE_REJECT: pages that are not used are never touched. NULL for sparsifiers */
+    uint8_t
+        *kept; /* tg_job's, for TG_NONFINITE_REJECT: pages that are not used are never touched. NULL for sparsifiers */
 };
 
 enum { LINE = 64 }; /* of a cache */
@@ -33,14 +34,16 @@ tg_status tg_codec_create(tg_device *device, const tg_spec *spec, uint64_t max_c
     if (status != TG_OK)
         return status;
     if (max_count > TG_MAX_COUNT)
-        return tg_fail(error, TG_INVALID_ARGUMENT, "a tensor of %" PRIu64 " elements is too large: the limit is %" PRIu32,
-                       max_count, TG_MAX_COUNT);
+        return tg_fail(error, TG_INVALID_ARGUMENT,
+                       "a tensor of %" PRIu64 " elements is too large: the limit is %" PRIu32, max_count, TG_MAX_COUNT);
     const tg_codec_row *row = tg_codec_row_of(spec->codec);
     tg_codec *made = malloc(sizeof *made);
     const size_t workspace_size = row->workspace(spec, max_count, tg_pool_threads(device->pool));
     void *workspace = malloc(workspace_size ? workspace_size : 1);
-    /* A list of selected elements may have up to twice the segments that a bound of its count allows for, at 9 bytes. */
-    uint64_t *digests = malloc((row->bound(spec, max_count) / TG_CHUNK + (size_t)(max_count >> 21) + 2) * sizeof *digests);
+    /* A list of selected elements may have up to twice the segments that a bound of its count allows for, at 9 bytes.
+     */
+    uint64_t *digests = malloc((row->bound(spec, max_count) / TG_CHUNK + (size_t)(max_count >> 21) + 2) *
+                               sizeof *digests);
     /* Sparsifiers write when they have seen all. */
     uint8_t *kept = row->sparse ? NULL : aligned_alloc(LINE, (row->bound(spec, max_count) / LINE + 1) * LINE);
     if (!made || !workspace || !digests || !(kept || row->sparse)) {
@@ -48,8 +51,9 @@ tg_status tg_codec_create(tg_device *device, const tg_spec *spec, uint64_t max_c
         free(workspace);
         free(digests);
         free(kept);
-        return tg_fail(error, TG_OUT_OF_MEMORY, "no memory for the %zu bytes of workspace of %s for %" PRIu64 " elements",
-                       workspace_size, row->name, max_count);
+        return tg_fail(error, TG_OUT_OF_MEMORY,
+                       "no memory for the %zu bytes of workspace of %s for %" PRIu64 " elements", workspace_size,
+                       row->name, max_count);
     }
     *made = (tg_codec){.device = device,
                        .spec = *spec,
@@ -106,11 +110,13 @@ tg_status tg_tensor_check(const tg_tensor *tensor, const char *what, tg_error *e
 static tg_status nonfinite_at(uint64_t index, tg_error *error)
 {
     return tg_fail(error, TG_NONFINITE,
-                   "element %" PRIu64 " is not finite; mend the input, or choose the policy that drops such values", index);
+                   "element %" PRIu64 " is not finite; mend the input, or choose the policy that drops such values",
+                   index);
 }
 
 /* Header, checksum and report of a job that is done. */
-static void finish(const tg_codec *codec, const tg_job *job, const tg_encode_options *options, void *frame, tg_encode_report *report)
+static void finish(const tg_codec *codec, const tg_job *job, const tg_encode_options *options, void *frame,
+                   tg_encode_report *report)
 {
     tg_frame_info info = {.spec = codec->spec,
                           .dtype = job->source.dtype,
@@ -121,7 +127,8 @@ static void finish(const tg_codec *codec, const tg_job *job, const tg_encode_opt
                           .has_checksum = !options->no_checksum};
     tg_header_write(&info, frame);
     if (info.has_checksum)
-        tg_header_set_checksum(frame, tg_checksum(job->kernels, job->pool, frame, job->payload, job->payload_size, &job->digests, NULL));
+        tg_header_set_checksum(
+            frame, tg_checksum(job->kernels, job->pool, frame, job->payload, job->payload_size, &job->digests, NULL));
     if (report)
         *report = (tg_encode_report){.bytes = (size_t)info.bytes,
                                      .selected = job->selected,
@@ -129,8 +136,8 @@ static void finish(const tg_codec *codec, const tg_job *job, const tg_encode_opt
                                      .dropped = job->dropped};
 }
 
-void tg_encode_list(tg_codec *codec, const tg_list *list, uint64_t first, uint64_t count, const tg_draw *draw, float *sent, void *frame,
-                    tg_encode_report *report)
+void tg_encode_list(tg_codec *codec, const tg_list *list, uint64_t first, uint64_t count, const tg_draw *draw,
+                    float *sent, void *frame, tg_encode_report *report)
 {
     const tg_encode_options options = {.draw = *draw};
     tg_job job = {.kernels = codec->device->kernels,
@@ -153,8 +160,9 @@ tg_status tg_encode_source(tg_codec *codec, const tg_source *source, const tg_en
     const tg_kernels *kernels = codec->device->kernels;
     tg_pool *pool = codec->device->pool;
     if (source->count > codec->max_count)
-        return tg_fail(error, TG_SHAPE_MISMATCH, "the tensor has %" PRIu64 " elements; the codec was made for up to %" PRIu64,
-                       source->count, codec->max_count);
+        return tg_fail(error, TG_SHAPE_MISMATCH,
+                       "the tensor has %" PRIu64 " elements; the codec was made for up to %" PRIu64, source->count,
+                       codec->max_count);
     if (!frame || capacity < tg_frame_bound(codec, source->count))
         return tg_fail(error, TG_BUFFER_TOO_SMALL, "the frame's buffer has %zu bytes; tg_frame_bound asks for %zu",
                        frame ? capacity : 0, tg_frame_bound(codec, source->count));
@@ -182,8 +190,8 @@ tg_status tg_encode_source(tg_codec *codec, const tg_source *source, const tg_en
     return tg_succeed(error);
 }
 
-tg_status tg_encode(tg_codec *codec, const tg_tensor *input, const tg_encode_options *options, void *frame, size_t capacity,
-                    tg_encode_report *report, tg_error *error)
+tg_status tg_encode(tg_codec *codec, const tg_tensor *input, const tg_encode_options *options, void *frame,
+                    size_t capacity, tg_encode_report *report, tg_error *error)
 {
     if (!codec)
         return tg_fail(error, TG_INVALID_ARGUMENT, "tg_encode needs a codec");

@@ -21,10 +21,10 @@ typedef struct tg_list {
     size_t count;
 } tg_list;
 
-/* A sparse frame of elements that have been selected already, all between `first` and first + count, which the frame takes as a vector of
- * its own. `sent` receives what the decoder will see where that is not the values themselves. The frame has room for a selection of so many
- * elements. */
-void tg_encode_list(tg_codec *codec, const tg_list *list, uint64_t first, uint64_t count, const tg_draw *draw, float *sent, void *frame,
-                    tg_encode_report *report);
+/* A sparse frame of elements that have been selected already, all between `first` and first + count, which the frame
+ * takes as a vector of its own. `sent` receives what the decoder will see where that is not the values themselves. The
+ * frame has room for a selection of so many elements. */
+void tg_encode_list(tg_codec *codec, const tg_list *list, uint64_t first, uint64_t count, const tg_draw *draw,
+                    float *sent, void *frame, tg_encode_report *report);
 
 #endif

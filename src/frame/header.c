@@ -45,16 +45,20 @@ uint32_t tg_header_checksum(const uint8_t *header) { return tg_load32(header + 6
 static bool layout_fits(const tg_spec *spec, unsigned layout)
 {
     switch (tg_spec_coding(spec)) {
-    case TG_CODING_PACKED: return layout == TG_LAYOUT_PACKED;
-    case TG_CODING_ELIAS: return layout == TG_LAYOUT_ELIAS_SPARSE || layout == TG_LAYOUT_ELIAS_DENSE;
-    case TG_CODING_ENTROPY: return layout >= TG_LAYOUT_ENTROPY && layout < TG_LAYOUTS;
-    case TG_CODING_AUTO: break;
+    case TG_CODING_PACKED:
+        return layout == TG_LAYOUT_PACKED;
+    case TG_CODING_ELIAS:
+        return layout == TG_LAYOUT_ELIAS_SPARSE || layout == TG_LAYOUT_ELIAS_DENSE;
+    case TG_CODING_ENTROPY:
+        return layout >= TG_LAYOUT_ENTROPY && layout < TG_LAYOUTS;
+    case TG_CODING_AUTO:
+        break;
     }
     return layout < TG_LAYOUTS;
 }
 
-static const char *const layout_texts[TG_LAYOUTS] = {"packed", "elias-sparse", "elias-dense", "entropy", "entropy-sparse",
-                                                   "prefix"};
+static const char *const layout_texts[TG_LAYOUTS] = {"packed",  "elias-sparse",   "elias-dense",
+                                                     "entropy", "entropy-sparse", "prefix"};
 
 const char *tg_layout_text(unsigned layout) { return layout < TG_LAYOUTS ? layout_texts[layout] : "unknown"; }
 
@@ -64,14 +68,14 @@ tg_status tg_frame_read(tg_frame frame, tg_frame_info *info, tg_error *error)
     if (!h || !info)
         return tg_fail(error, TG_INVALID_ARGUMENT, "tg_frame_read needs a frame and a place for its fields");
     if (frame.size >= sizeof magic && memcmp(h, magic, sizeof magic) != 0)
-        return tg_fail(error, TG_NOT_A_FRAME, "this is not a Tersegrad frame: it starts with %02x %02x %02x %02x", h[0], h[1],
-                       h[2], h[3]);
+        return tg_fail(error, TG_NOT_A_FRAME, "this is not a Tersegrad frame: it starts with %02x %02x %02x %02x", h[0],
+                       h[1], h[2], h[3]);
     if (frame.size < TG_HEADER_SIZE)
         return tg_fail(error, TG_TRUNCATED, "%zu bytes are too few for a frame: its header alone has %u", frame.size,
                        TG_HEADER_SIZE);
     if (h[4] != VERSION)
-        return tg_fail(error, TG_UNKNOWN_VERSION, "the frame has format version %u; tersegrad %s reads version %d", h[4],
-                       TG_VERSION_TEXT, VERSION);
+        return tg_fail(error, TG_UNKNOWN_VERSION, "the frame has format version %u; tersegrad %s reads version %d",
+                       h[4], TG_VERSION_TEXT, VERSION);
     tg_frame_info read = {.version = h[4],
                           .dtype = (tg_dtype)h[5],
                           .has_checksum = h[6] & FLAG_CHECKSUM,
@@ -88,8 +92,8 @@ tg_status tg_frame_read(tg_frame frame, tg_frame_info *info, tg_error *error)
                           .count = tg_load64(h + 24)};
     uint64_t payload = tg_load64(h + 32);
     if (payload != frame.size - TG_HEADER_SIZE)
-        return tg_fail(error, TG_TRUNCATED, "the header announces a payload of %" PRIu64 " bytes and %zu are there", payload,
-                       frame.size - TG_HEADER_SIZE);
+        return tg_fail(error, TG_TRUNCATED, "the header announces a payload of %" PRIu64 " bytes and %zu are there",
+                       payload, frame.size - TG_HEADER_SIZE);
     tg_status status = tg_spec_check(&read.spec, error);
     if (status != TG_OK)
         return status == TG_UNKNOWN_CODEC ? status : TG_CORRUPT;

@@ -24,8 +24,10 @@ static void count_codes(const tg_kernels *kernels, tg_frame frame, const tg_fram
             return;
 }
 
-/* Total bits of the levels at their own entropy, a slice of the histogram at a time so that any number of levels fits. */
-static double entropy_of(const tg_kernels *kernels, tg_frame frame, const tg_frame_info *info, uint32_t levels, uint64_t n)
+/* Total bits of the levels at their own entropy, a slice of the histogram at a time so that any number of levels fits.
+ */
+static double entropy_of(const tg_kernels *kernels, tg_frame frame, const tg_frame_info *info, uint32_t levels,
+                         uint64_t n)
 {
     double bits = 0;
     for (uint32_t first = 0; first <= 2 * levels; first += TG_HISTOGRAM) {
@@ -52,8 +54,8 @@ static tg_status measure(tg_device *device, tg_frame frame, tg_frame_parts *part
                               .index_bytes = reader.sparse.positions.bytes};
     parts->value_bytes = info.bytes - TG_HEADER_SIZE - parts->scale_bytes - parts->index_bytes;
     if (reader.levels.width > 0 && reader.levels.shape.count > 0)
-        parts->level_entropy =
-            entropy_of(device->kernels, frame, &info, reader.levels.shape.levels, reader.levels.shape.count);
+        parts->level_entropy = entropy_of(device->kernels, frame, &info, reader.levels.shape.levels,
+                                          reader.levels.shape.count);
     return tg_succeed(error);
 }
 

@@ -46,11 +46,11 @@ static void look_in_range(void *of, size_t part)
         largest = here > largest ? here : largest;
     }
     uint_least32_t before = atomic_load(&l->largest);
-    while (largest > before && !atomic_compare_exchange_weak(&l->largest, &before, largest)) {
-    }
+    while (largest > before && !atomic_compare_exchange_weak(&l->largest, &before, largest)) {}
 }
 
-static uint32_t largest_of(const tg_kernels *kernels, tg_pool *pool, tg_dtype dtype, const uint8_t *wire, uint64_t count)
+static uint32_t largest_of(const tg_kernels *kernels, tg_pool *pool, tg_dtype dtype, const uint8_t *wire,
+                           uint64_t count)
 {
     looking l = {.kernels = kernels, .dtype = dtype, .wire = wire, .ranges = tg_ranges_of(pool, count, TG_BLOCK)};
     if (count > 0)
@@ -78,5 +78,6 @@ uint32_t tg_reader_peak(const tg_reader *reader, tg_pool *pool, uint64_t count)
     const tg_plain_reader *plain = reader->row->sparse ? &reader->sparse.plain : &reader->plain;
     if (plain->dtype == TG_FLOAT16)
         return LARGEST_FLOAT16;
-    return largest_of(reader->kernels, pool, plain->dtype, plain->next, reader->row->sparse ? reader->sparse.positions.listed : count);
+    return largest_of(reader->kernels, pool, plain->dtype, plain->next,
+                      reader->row->sparse ? reader->sparse.positions.listed : count);
 }

@@ -5,11 +5,12 @@
 #include "base/pool.h"
 #include "codec/reader.h"
 
-/* Bits of a magnitude that no value exceeds which a reader, opened on a payload of `count` elements, will come to. Reads the scales, or where
- * there are none the values, unless no float16 is larger. */
+/* Bits of a magnitude that no value exceeds which a reader, opened on a payload of `count` elements, will come to.
+ * Reads the scales, or where there are none the values, unless no float16 is larger. */
 uint32_t tg_reader_peak(const tg_reader *reader, tg_pool *pool, uint64_t count);
 
-/* Whether that looks at every value of the frame as it lies there, and gives TG_INFINITY_BITS or more if one is not finite. */
+/* Whether that looks at every value of the frame as it lies there, and gives TG_INFINITY_BITS or more if one is not
+ * finite. */
 bool tg_reader_peak_sees_all(const tg_reader *reader);
 
 #endif

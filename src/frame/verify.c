@@ -59,8 +59,8 @@ static void walk(inspection *i, tg_pool *pool)
     tg_parallel(pool, w.ranges.parts, walk_range, &w);
 }
 
-/* Whether all that the reader will come to keeps the rules. Plain values have no other rule than to be finite: one look at them serves for the
- * peak, too. */
+/* Whether all that the reader will come to keeps the rules. Plain values have no other rule than to be finite: one look
+ * at them serves for the peak, too. */
 static bool is_sound(inspection *i, tg_pool *pool, uint32_t *peak)
 {
     if (peak)
@@ -97,7 +97,8 @@ static void look_at_values(void *of, size_t first, size_t n)
 }
 
 /* Header and checksum: the bytes are those that were written. */
-static tg_status check_bytes(const tg_device *device, tg_frame frame, const uint32_t *peak, inspection *i, tg_error *error)
+static tg_status check_bytes(const tg_device *device, tg_frame frame, const uint32_t *peak, inspection *i,
+                             tg_error *error)
 {
     tg_status status = tg_frame_read(frame, &i->info, error);
     if (status != TG_OK)
@@ -107,9 +108,10 @@ static tg_status check_bytes(const tg_device *device, tg_frame frame, const uint
         return TG_OK;
     const uint8_t *bytes = frame.data;
     const tg_look look = {look_at_values, i};
-    i->is_seen = i->is_open && i->reader.row->read == tg_plain_row_read && !(peak && tg_reader_peak_sees_all(&i->reader));
-    const uint32_t computed = tg_checksum(device->kernels, device->pool, bytes, bytes + TG_HEADER_SIZE, frame.size - TG_HEADER_SIZE, NULL,
-                                          i->is_seen ? &look : NULL);
+    i->is_seen = i->is_open && i->reader.row->read == tg_plain_row_read &&
+                 !(peak && tg_reader_peak_sees_all(&i->reader));
+    const uint32_t computed = tg_checksum(device->kernels, device->pool, bytes, bytes + TG_HEADER_SIZE,
+                                          frame.size - TG_HEADER_SIZE, NULL, i->is_seen ? &look : NULL);
     if (computed != tg_header_checksum(bytes))
         return tg_fail(error, TG_CHECKSUM_MISMATCH,
                        "the checksum is %08" PRIx32 " and the bytes give %08" PRIx32 ": the frame was damaged",
@@ -130,18 +132,20 @@ tg_status tg_frame_check(const tg_device *device, tg_frame frame, tg_frame_info 
     return status;
 }
 
-tg_status tg_frames_check(const tg_device *device, const tg_frame *frames, size_t frame_count, unsigned flags, uint64_t count,
-                          tg_error *error)
+tg_status tg_frames_check(const tg_device *device, const tg_frame *frames, size_t frame_count, unsigned flags,
+                          uint64_t count, tg_error *error)
 {
     const bool verified = flags & TG_VERIFIED;
     for (size_t f = 0; f < frame_count; f++) {
         inspection i;
         begin(&i);
         tg_error why = {""};
-        tg_status status = verified ? tg_frame_read(frames[f], &i.info, &why) : check_bytes(device, frames[f], NULL, &i, &why);
+        tg_status status = verified ? tg_frame_read(frames[f], &i.info, &why)
+                                    : check_bytes(device, frames[f], NULL, &i, &why);
         /* Counts before contents: a few bytes may stand for four billion elements, and take as long. */
         if (status == TG_OK && i.info.count != count)
-            return tg_fail(error, TG_SHAPE_MISMATCH, "frame %zu has %" PRIu64 " elements and the output %" PRIu64, f, i.info.count, count);
+            return tg_fail(error, TG_SHAPE_MISMATCH, "frame %zu has %" PRIu64 " elements and the output %" PRIu64, f,
+                           i.info.count, count);
         if (status == TG_OK && !verified)
             status = check_payload(device, &i, NULL, &why);
         if (status != TG_OK)

@@ -1,5 +1,6 @@
-/* The array operations that all time is spent in, behind one table of functions. `scalar.c` is their definition; any other table
- * must give the same bytes. Arrays may be unaligned to vectors; n is at most TG_BLOCK unless a function says otherwise. */
+/* The array operations that all time is spent in, behind one table of functions. `scalar.c` is their definition; any
+ * other table must give the same bytes. Arrays may be unaligned to vectors; n is at most TG_BLOCK unless a function
+ * says otherwise. */
 #ifndef TG_KERNELS_KERNELS_H
 #define TG_KERNELS_KERNELS_H
 
@@ -10,8 +11,8 @@
 #include "base/rans.h"
 #include "tersegrad.h"
 
-/* Work is done in blocks of this many elements, which fit the first-level cache; sums that reach the wire have this shape too
- * (docs/numerics.md). */
+/* Work is done in blocks of this many elements, which fit the first-level cache; sums that reach the wire have this
+ * shape too (docs/numerics.md). */
 #define TG_BLOCK 4096u
 /* Lanes of packed codes. */
 #define TG_LANES 16u
@@ -31,22 +32,18 @@ static inline size_t tg_block_size(uint64_t count, uint64_t first)
 #define TG_INFINITY_BITS UINT32_C(0x7f800000)
 #define TG_MAGNITUDE_MASK UINT32_C(0x7fffffff)
 
-typedef enum tg_sum_of {
-    TG_SUM_OF_VALUES,
-    TG_SUM_OF_MAGNITUDES,
-    TG_SUM_OF_SQUARES
-} tg_sum_of;
+typedef enum tg_sum_of { TG_SUM_OF_VALUES, TG_SUM_OF_MAGNITUDES, TG_SUM_OF_SQUARES } tg_sum_of;
 
 /* How one bucket's values become codes and back: code = floor((x - centre) * levels / radius + random) + levels. */
 typedef struct tg_quantiser {
     float centre;
     float radius;
-    float lift;   /* a power of two that keeps `gain` finite and `unit` precise for tiny radii; 1 for ordinary ones */
-    float drop;   /* 1 / lift */
-    float gain;   /* levels * 2^16 / (radius * lift); 0 for radius 0 */
-    float unit;   /* lift times the value of one level, rounded so that levels * unit >= radius * lift */
+    float lift; /* a power of two that keeps `gain` finite and `unit` precise for tiny radii; 1 for ordinary ones */
+    float drop; /* 1 / lift */
+    float gain; /* levels * 2^16 / (radius * lift); 0 for radius 0 */
+    float unit; /* lift times the value of one level, rounded so that levels * unit >= radius * lift */
     uint32_t levels;
-    bool affine;  /* add the centre back */
+    bool affine; /* add the centre back */
 } tg_quantiser;
 
 /* Where the scale of a bucket comes from. */
@@ -59,18 +56,18 @@ typedef enum tg_norm {
 /* A run of packed symmetric levels within one block, on its way from values to the wire. */
 typedef struct tg_levels_encoding {
     const float *gradient;
-    float *residual;    /* NULL: no feedback */
-    float *kept;        /* if not NULL, at the start of a cache line: the residual is set aside there before it is overwritten */
+    float *residual; /* NULL: no feedback */
+    float *kept; /* where the residual is set aside before it is overwritten, at the start of a cache line; or NULL */
     float alpha, beta;
     tg_norm norm;
-    bool exceeds;       /* a value may lie outside its radius by more than rounding */
+    bool exceeds; /* a value may lie outside its radius by more than rounding */
     uint32_t levels;
-    unsigned width;     /* of a code */
-    uint32_t bucket;    /* divides the run, and is a multiple of TG_FUSED_BUCKET */
-    uint32_t first;     /* index of the first element: a multiple of TG_GROUP */
+    unsigned width;  /* of a code */
+    uint32_t bucket; /* divides the run, and is a multiple of TG_FUSED_BUCKET */
+    uint32_t first;  /* index of the first element: a multiple of TG_GROUP */
     tg_key key;
-    uint8_t *scales;    /* of the run's buckets, on the wire */
-    uint8_t *packed;    /* the run's codes, on the wire */
+    uint8_t *scales; /* of the run's buckets, on the wire */
+    uint8_t *packed; /* the run's codes, on the wire */
 } tg_levels_encoding;
 
 /* A run of packed levels within one block, or of signs: width 1, where code 1 is the radius and code 0 its negative. */
@@ -154,50 +151,54 @@ typedef struct tg_kernels {
                           uint32_t mask, uint64_t *bins);
     uint64_t (*count_at_least)(const uint32_t *keys, size_t n, uint32_t least);
 
-    /* memcpy of any number of bytes to where they will hardly ever be read: past the caches, if that can be. Other threads find them
-     * there after aside_is_set, which the thread that set them aside calls. */
+    /* memcpy of any number of bytes to where they will hardly ever be read: past the caches, if that can be. Other
+     * threads find them there after aside_is_set, which the thread that set them aside calls. */
     void (*set_aside)(const void *from, size_t size, void *to);
     void (*aside_is_set)(void);
 
     /* XXH3_64bits, of any number of bytes. */
     uint64_t (*digest)(const uint8_t *bytes, size_t n);
 
-    /* Several of the above in one go, while the values are in the first-level cache; NULL where a table has none, and then the
-     * caller composes. Each gives the same bytes as the composition. */
+    /* Several of the above in one go, while the values are in the first-level cache; NULL where a table has none, and
+     * then the caller composes. Each gives the same bytes as the composition. */
 
-    /* Scales, codes, packing, and with feedback the new residual, of n elements, a multiple of TG_GROUP and of the bucket. Returns
-     * how many elements were done, a multiple of TG_GROUP and of the bucket: it stops before a bucket that is not finite or whose
-     * scale needs care (tiny, or out of the range of a plain sum), and the caller composes that one. */
+    /* Scales, codes, packing, and with feedback the new residual, of n elements, a multiple of TG_GROUP and of the
+     * bucket. Returns how many elements were done, a multiple of TG_GROUP and of the bucket: it stops before a bucket
+     * that is not finite or whose scale needs care (tiny, or out of the range of a plain sum), and the caller composes
+     * that one. */
     size_t (*encode_levels)(const tg_levels_encoding *encoding, size_t n);
 
     /* Codes of signs, 1 for +: n a multiple of TG_GROUP. */
     void (*pack_signs)(const float *values, size_t n, uint8_t *packed);
 
-    /* Whether gradient + alpha * residual and gradient + beta * residual are finite in all n elements, of any number; residual may be
-     * NULL. */
+    /* Whether gradient + alpha * residual and gradient + beta * residual are finite in all n elements, of any number;
+     * residual may be NULL. */
     bool (*all_finite)(const float *gradient, const float *residual, float alpha, float beta, size_t n);
 
-    /* out = weight * values (`set`) or out + weight * values, of values on the wire; a NULL out: only look. False if one is not finite; out
-     * then has whatever. */
+    /* out = weight * values (`set`) or out + weight * values, of values on the wire; a NULL out: only look. False if
+     * one is not finite; out then has whatever. */
     bool (*decode_plain)(tg_dtype dtype, const uint8_t *wire, size_t n, bool set, float weight, float *out);
 
-    /* out = out + weight * values of each frame in turn, n a multiple of TG_GROUP and of the buckets; unless TG_ADD, the first frame sets. */
-    void (*decode_levels)(const tg_levels_decoding *frames, size_t frame_count, size_t n, tg_storing how, float weight, float *out);
+    /* out = out + weight * values of each frame in turn, n a multiple of TG_GROUP and of the buckets; unless TG_ADD,
+     * the first frame sets. */
+    void (*decode_levels)(const tg_levels_decoding *frames, size_t frame_count, size_t n, tg_storing how, float weight,
+                          float *out);
 
     /* Selection in one pass (codec/onepass.h). NULL where there is nothing faster than the functions above.
      *
      * sift appends those of n elements, for any n, that are candidates; element i has index first + i and the value u =
      * gradient, or with a residual u = gradient + factor * residual; then the residual becomes u, and 0 where u is a
-     * candidate that is taken. Stops early where room runs short or before a group of elements of which one is not finite; returns how many
-     * elements were done. */
+     * candidate that is taken. Stops early where room runs short or before a group of elements of which one is not
+     * finite; returns how many elements were done. */
     size_t (*sift)(tg_candidates *list, const float *gradient, float *residual, float factor, uint32_t first, size_t n);
     /* How many of n values have a key below `bound`; those keys, in order, or more than `room` if they have no room. */
     size_t (*keys_below)(const float *values, size_t n, uint32_t bound, uint32_t *keys, size_t room);
-    /* Of n candidates, keeps those whose key is above `above` and the first *ties of those that equal it, which are taken off
-     * *ties; returns how many. With a residual, where it has a 0 for every candidate from the key `taken` on, it is put right: it has a 0
-     * for those that are kept, and the values of the others. The kept ones may replace the candidates, or others before them. */
-    size_t (*winnow)(const uint32_t *indices, const float *values, size_t n, uint32_t above, uint64_t *ties, float *residual,
-                     uint32_t taken, uint32_t *kept_indices, float *kept_values);
+    /* Of n candidates, keeps those whose key is above `above` and the first *ties of those that equal it, which are
+     * taken off *ties; returns how many. With a residual, where it has a 0 for every candidate from the key `taken` on,
+     * it is put right: it has a 0 for those that are kept, and the values of the others. The kept ones may replace the
+     * candidates, or others before them. */
+    size_t (*winnow)(const uint32_t *indices, const float *values, size_t n, uint32_t above, uint64_t *ties,
+                     float *residual, uint32_t taken, uint32_t *kept_indices, float *kept_values);
 
     /* For the coders of levels and of indices; NULL where there is nothing faster than their own loops. */
     const tg_rans_engine *rans;

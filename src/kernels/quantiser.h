@@ -1,12 +1,13 @@
-/* From a bucket's scale to the numbers that quantising and dequantising use (docs/numerics.md, Quantisation). Inline, because
- * the fused kernels compute them in between. */
+/* From a bucket's scale to the numbers that quantising and dequantising use (docs/numerics.md, Quantisation). Inline,
+ * because the fused kernels compute them in between. */
 #ifndef TG_KERNELS_QUANTISER_H
 #define TG_KERNELS_QUANTISER_H
 
 #include "base/bytes.h"
 #include "kernels/kernels.h"
 
-/* Below this, levels * 2^16 / radius could overflow and radius / levels be a coarse subnormal: values are lifted by 2^64 first. */
+/* Below this, levels * 2^16 / radius could overflow and radius / levels be a coarse subnormal: values are lifted by
+ * 2^64 first. */
 #define TG_LIFT_BELOW 0x1p-64f
 
 /* The least unit of which `levels` reach the (lifted) radius. */

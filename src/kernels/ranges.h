@@ -1,5 +1,6 @@
-/* How a vector is shared out among threads: in ranges of a power of two of blocks. What is computed in them depends only on where blocks lie,
- * so no byte depends on how many threads there are; and a tree over blocks is a tree over ranges of a tree over blocks each. */
+/* How a vector is shared out among threads: in ranges of a power of two of blocks. What is computed in them depends
+ * only on where blocks lie, so no byte depends on how many threads there are; and a tree over blocks is a tree over
+ * ranges of a tree over blocks each. */
 #ifndef TG_KERNELS_RANGES_H
 #define TG_KERNELS_RANGES_H
 

@@ -1,4 +1,5 @@
-/* Which kernel tables there are, best first. A table that needs an instruction set is listed only where the machine has it. */
+/* Which kernel tables there are, best first. A table that needs an instruction set is listed only where the machine has
+ * it. */
 #include "kernels/kernels.h"
 
 static bool always(void) { return true; }
@@ -21,7 +22,8 @@ static bool has_avx2(void)
 static bool has_avx512(void)
 {
     return has_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-           __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512vbmi2");
+           __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
+           __builtin_cpu_supports("avx512vbmi2");
 }
 #endif
 

@@ -1,5 +1,6 @@
-/* The definition of every kernel, in plain C, one element at a time. Nothing here may be contracted, reassociated or computed in
- * another precision: the build passes -ffp-contract=off, and the checks below refuse what would break that. */
+/* The definition of every kernel, in plain C, one element at a time. Nothing here may be contracted, reassociated or
+ * computed in another precision: the build passes -ffp-contract=off, and the checks below refuse what would break that.
+ */
 #include "kernels/scalar.h"
 
 #include <float.h>
@@ -77,7 +78,7 @@ size_t tg_scalar_first_nonfinite(const float *values, size_t n)
 /* ---- sums and feedback ---- */
 
 void tg_scalar_compensate(const float *push, const float *residual, float alpha, float beta, size_t n, float *u,
-                       float *rest)
+                          float *rest)
 {
     for (size_t i = 0; i < n; i++) {
         float h = residual[i];
@@ -163,7 +164,8 @@ static int32_t round_to_even(float x)
     return x < 0 ? -integer : integer;
 }
 
-void tg_scalar_quantise(const tg_quantiser *q, const float *values, size_t n, uint32_t first, tg_key key, uint16_t *codes)
+void tg_scalar_quantise(const tg_quantiser *q, const float *values, size_t n, uint32_t first, tg_key key,
+                        uint16_t *codes)
 {
     const float limit = (float)q->levels * 0x1p16f;
     const uint32_t offset = q->levels << 16;
@@ -236,7 +238,7 @@ void tg_scalar_random_keys(tg_key key, uint32_t first, size_t n, uint32_t *keys)
 }
 
 void tg_scalar_key_histogram(const uint32_t *keys, size_t n, unsigned prefix_shift, uint32_t prefix, unsigned shift,
-                          uint32_t mask, uint64_t *bins)
+                             uint32_t mask, uint64_t *bins)
 {
     for (size_t i = 0; i < n; i++)
         if (keys[i] >> prefix_shift == prefix)

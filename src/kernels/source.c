@@ -14,9 +14,11 @@ static const void *element_at(const tg_source *s, uint64_t index)
 size_t tg_dtype_size(tg_dtype dtype)
 {
     switch (dtype) {
-    case TG_FLOAT32: return 4;
+    case TG_FLOAT32:
+        return 4;
     case TG_FLOAT16:
-    case TG_BFLOAT16: return 2;
+    case TG_BFLOAT16:
+        return 2;
     }
     return 0;
 }
@@ -125,7 +127,8 @@ static void look_at_range(void *of, size_t part)
 {
     looking *l = of;
     const uint64_t end = tg_range_end(&l->ranges, part);
-    for (uint64_t first = tg_range_first(&l->ranges, part); first < end && first < atomic_load(&l->found); first += TG_BLOCK) {
+    for (uint64_t first = tg_range_first(&l->ranges, part); first < end && first < atomic_load(&l->found);
+         first += TG_BLOCK) {
         const size_t n = tg_block_size(end, first), bad = first_bad(&l->source, l->kernels, first, n);
         uint_fast64_t lowest = atomic_load(&l->found);
         while (bad < n && first + bad < lowest && !atomic_compare_exchange_weak(&l->found, &lowest, first + bad))

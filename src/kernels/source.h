@@ -1,5 +1,5 @@
-/* Where an encoder's values come from: a gradient of any dtype, alone or together with a residual (and DGC's momentum). Values
- * are computed block by block as they are needed, so that compensation costs no pass of its own:
+/* Where an encoder's values come from: a gradient of any dtype, alone or together with a residual (and DGC's momentum).
+ * Values are computed block by block as they are needed, so that compensation costs no pass of its own:
  *
  *     push = gradient                                   or  momentum * m + clip * gradient
  *     u    = push + alpha * residual                    what is encoded
@@ -15,13 +15,13 @@ typedef struct tg_source {
     const void *gradient;
     tg_dtype dtype;
     uint64_t count;
-    float *residual;           /* NULL: no feedback, u is the gradient */
-    float *kept;               /* if not NULL, aligned to a cache line: where the residual is kept as it was, so that there is an
-                                * exact way back */
+    float *residual; /* NULL: no feedback, u is the gradient */
+    float *kept;     /* if not NULL, aligned to a cache line: where the residual is kept as it was, so that there is an
+                      * exact way back */
     float alpha, beta;
-    float *momentum;           /* NULL but for DGC */
+    float *momentum; /* NULL but for DGC */
     float momentum_factor, clip_factor;
-    bool drop_nonfinite;       /* take elements whose gradient, u or rest is not finite as if the gradient were 0 */
+    bool drop_nonfinite; /* take elements whose gradient, u or rest is not finite as if the gradient were 0 */
 } tg_source;
 
 /* One block of a source. */

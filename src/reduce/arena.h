@@ -13,7 +13,8 @@ typedef struct tg_arena {
     uint64_t bytes;
 } tg_arena;
 
-/* `count` things of `size` bytes, all zero; NULL, and `failed` set, where there is no memory. Pages that are not touched cost nothing. */
+/* `count` things of `size` bytes, all zero; NULL, and `failed` set, where there is no memory. Pages that are not
+ * touched cost nothing. */
 static inline void *tg_arena_take(tg_arena *arena, uint64_t count, size_t size)
 {
     enum { HEAD = 64 };

@@ -5,11 +5,13 @@
 #include "reduce/reducer.h"
 #include "transport/transport.h"
 
-/* Exchanges that are under way at once, of all reductions together: enough to keep any wire busy, and within what transports take. */
+/* Exchanges that are under way at once, of all reductions together: enough to keep any wire busy, and within what
+ * transports take. */
 enum { MOST_UNDER_WAY = 1024 };
 
-/* Exchanges are started as they come and fed oldest first, so that every rank does the same in the same order. Until the end; or only as
- * far as it goes without waiting, but for the greeting, which must be answered, and where too many are under way. */
+/* Exchanges are started as they come and fed oldest first, so that every rank does the same in the same order. Until
+ * the end; or only as far as it goes without waiting, but for the greeting, which must be answered, and where too many
+ * are under way. */
 static tg_status pump(tg_reduction *r, tg_transport *transport, bool to_the_end, tg_error *error)
 {
     const size_t window = MOST_UNDER_WAY / r->reducer->options.depth;
@@ -42,7 +44,8 @@ static tg_status check(const tg_reducer *r, const tg_transport *t, tg_error *err
     if (!t)
         return tg_fail(error, TG_INVALID_ARGUMENT, "reducing needs a transport");
     if (t->rank != r->rank || t->world != r->world)
-        return tg_fail(error, TG_INVALID_ARGUMENT, "the reducer is for rank %u of %u and the transport has rank %u of %u", r->rank, r->world,
+        return tg_fail(error, TG_INVALID_ARGUMENT,
+                       "the reducer is for rank %u of %u and the transport has rank %u of %u", r->rank, r->world,
                        t->rank, t->world);
     return TG_OK;
 }
@@ -51,8 +54,9 @@ tg_status tg_reduce_start(tg_reducer *reducer, tg_transport *transport, const tg
                           tg_reduction **reduction, tg_error *error)
 {
     tg_reduction *made;
-    tg_status status = reducer && reduction ? check(reducer, transport, error)
-                                            : tg_fail(error, TG_INVALID_ARGUMENT, "tg_reduce_start needs a reducer and a place");
+    tg_status status = reducer && reduction
+                           ? check(reducer, transport, error)
+                           : tg_fail(error, TG_INVALID_ARGUMENT, "tg_reduce_start needs a reducer and a place");
     if (status == TG_OK)
         status = tg_reduce_begin(reducer, gradients, step, &made, error);
     if (status != TG_OK)
@@ -81,7 +85,8 @@ tg_status tg_reduce_finish(tg_reduction *reduction, tg_transport *transport, tg_
     return status;
 }
 
-tg_status tg_reduce(tg_reducer *reducer, tg_transport *transport, const tg_tensor *gradients, uint64_t step, tg_error *error)
+tg_status tg_reduce(tg_reducer *reducer, tg_transport *transport, const tg_tensor *gradients, uint64_t step,
+                    tg_error *error)
 {
     tg_reduction *reduction;
     tg_status status = tg_reduce_start(reducer, transport, gradients, step, &reduction, error);

@@ -18,7 +18,8 @@ static void send(tg_reduction *r, size_t number)
     for (size_t i = parcel->first; !tg_reduction_lost(r) && i < parcel->first + parcel->count; i++) {
         const tg_piece *piece = &r->plan->pieces[i];
         tg_encode_report report;
-        if (!tg_piece_encode(r, piece, tg_codec_in(r, piece->tensor), (uint32_t)i, leg->out + at, leg->out_capacity - at, &report))
+        if (!tg_piece_encode(r, piece, tg_codec_in(r, piece->tensor), (uint32_t)i, leg->out + at,
+                             leg->out_capacity - at, &report))
             break;
         tg_piece_note(r, piece, &report);
         frames_of(r, i)[reducer->rank] = (tg_frame){leg->out + at, report.bytes};
@@ -31,10 +32,11 @@ static void send(tg_reduction *r, size_t number)
 
 /* ---- sums that are not finite ----
  *
- * Finite values may add up to an infinity. To find out by looking at every sum would be another pass, and too late: sums are written over the
- * gradients, which stay as they are where a step is not applied. So ranks look at how large the values of others' frames can be, which
- * their scales say, and add up beforehand what may come to too much. Every frame is looked at by another rank than its own, and all
- * hear of what one finds by its verdict; under TG_NONFINITE_DROP, where they say nothing, ranks look at their own as well. */
+ * Finite values may add up to an infinity. To find out by looking at every sum would be another pass, and too late:
+ * sums are written over the gradients, which stay as they are where a step is not applied. So ranks look at how large
+ * the values of others' frames can be, which their scales say, and add up beforehand what may come to too much. Every
+ * frame is looked at by another rank than its own, and all hear of what one finds by its verdict; under
+ * TG_NONFINITE_DROP, where they say nothing, ranks look at their own as well. */
 
 /* Half of what `world` ranks can add up; the other half is for rounding. */
 static bool is_heavy(const tg_reducer *r, uint32_t peak) { return peak > tg_float_bits(FLT_MAX / 2 / (float)r->world); }
@@ -46,7 +48,8 @@ static void wide_mean(const tg_reduction *r, size_t index)
 {
     const tg_reducer *reducer = r->reducer;
     const tg_tensor mean = {reducer->wide, r->plan->pieces[index].count, TG_FLOAT32};
-    (void)!tg_decode_mean(reducer->device, frames_of(r, index), reducer->world, 1.0f / (float)reducer->world, NULL, 0, &mean, NULL);
+    (void)!tg_decode_mean(reducer->device, frames_of(r, index), reducer->world, 1.0f / (float)reducer->world, NULL, 0,
+                          &mean, NULL);
 }
 
 static void weigh(tg_reduction *r, size_t index)
@@ -113,8 +116,8 @@ static void apply(tg_reduction *r)
             continue;
         }
         /* The frames were checked or made here, so this cannot fail. */
-        (void)!tg_decode_mean(reducer->device, frames_of(r, i), reducer->world, 1.0f / (float)reducer->world, reducer->wide, r->plan->total,
-                              &out, NULL);
+        (void)!tg_decode_mean(reducer->device, frames_of(r, i), reducer->world, 1.0f / (float)reducer->world,
+                              reducer->wide, r->plan->total, &out, NULL);
     }
 }
 
@@ -128,4 +131,5 @@ static void undo(tg_reduction *r)
     }
 }
 
-const tg_algorithm_functions tg_gather = {.algorithm = TG_GATHER, .send = send, .take = take, .apply = apply, .undo = undo};
+const tg_algorithm_functions tg_gather = {
+    .algorithm = TG_GATHER, .send = send, .take = take, .apply = apply, .undo = undo};

@@ -20,9 +20,15 @@ static const char *const option_texts[TG_GREETING_OPTIONS] = {
 
 static const char *const field_texts[TG_GREETING_FIELDS] = {"name", "count or dtype", "codec", "feedback"};
 
-static uint32_t entries(uint32_t tensor_count) { return tensor_count < TG_GREETING_ENTRIES ? tensor_count : TG_GREETING_ENTRIES; }
+static uint32_t entries(uint32_t tensor_count)
+{
+    return tensor_count < TG_GREETING_ENTRIES ? tensor_count : TG_GREETING_ENTRIES;
+}
 
-static uint16_t digest16(const tg_kernels *kernels, const void *bytes, size_t size) { return (uint16_t)kernels->digest(bytes, size); }
+static uint16_t digest16(const tg_kernels *kernels, const void *bytes, size_t size)
+{
+    return (uint16_t)kernels->digest(bytes, size);
+}
 
 uint32_t tg_greeting_begin(uint8_t *greeting, uint32_t tensor_count)
 {
@@ -32,7 +38,8 @@ uint32_t tg_greeting_begin(uint8_t *greeting, uint32_t tensor_count)
     return size;
 }
 
-void tg_greeting_option_set(const tg_kernels *kernels, uint8_t *greeting, tg_greeting_option option, const void *bytes, size_t size)
+void tg_greeting_option_set(const tg_kernels *kernels, uint8_t *greeting, tg_greeting_option option, const void *bytes,
+                            size_t size)
 {
     tg_store16(greeting + 4 + 2 * (size_t)option, digest16(kernels, bytes, size));
 }
@@ -42,9 +49,9 @@ void tg_greeting_tensor(const tg_kernels *kernels, uint8_t *greeting, uint32_t n
     uint8_t *entry = greeting + TG_GREETING_HEAD + ENTRY * (size_t)(number % TG_GREETING_ENTRIES);
     uint8_t shape[TG_IDENTITY_BYTES], *codec = shape + TG_SHAPE_BYTES, *feedback = codec + TG_SPEC_BYTES;
     tg_identity_store(shape, tensor);
-    const uint16_t digests[TG_GREETING_FIELDS] = {digest16(kernels, tensor->name, strlen(tensor->name)),
-                                                  digest16(kernels, shape, TG_SHAPE_BYTES), digest16(kernels, codec, TG_SPEC_BYTES),
-                                                  digest16(kernels, feedback, TG_FEEDBACK_BYTES)};
+    const uint16_t digests[TG_GREETING_FIELDS] = {
+        digest16(kernels, tensor->name, strlen(tensor->name)), digest16(kernels, shape, TG_SHAPE_BYTES),
+        digest16(kernels, codec, TG_SPEC_BYTES), digest16(kernels, feedback, TG_FEEDBACK_BYTES)};
     for (unsigned i = 0; i < TG_GREETING_FIELDS; i++) /* rotated, so that two tensors that change places are seen */
         tg_store16(entry + 2 * i, (uint16_t)(tg_load16(entry + 2 * i) * 3 + digests[i]));
 }
@@ -62,8 +69,8 @@ tg_status tg_greeting_compare(const uint8_t *ours, tg_cursor theirs, const char 
     for (uint32_t entry = 0; entry < entries(count); entry++)
         for (unsigned i = 0; i < TG_GREETING_FIELDS; i++)
             if (tg_cursor_u16(&theirs) != tg_load16(ours + TG_GREETING_HEAD + ENTRY * (size_t)entry + 2 * i))
-                return tg_fail(error, TG_LAYOUT_MISMATCH, "it has another %s for tensor %u ('%.60s' here)", field_texts[i], entry,
-                               names[entry]);
+                return tg_fail(error, TG_LAYOUT_MISMATCH, "it has another %s for tensor %u ('%.60s' here)",
+                               field_texts[i], entry, names[entry]);
     if (theirs.short_read || theirs.left > 0)
         return tg_fail(error, TG_CORRUPT, "its greeting has a wrong length");
     return TG_OK;

@@ -1,5 +1,5 @@
-/* Before their first step, ranks tell each other what they reduce and how, so that a difference is named and not met later as a frame of
- * the wrong kind. */
+/* Before their first step, ranks tell each other what they reduce and how, so that a difference is named and not met
+ * later as a frame of the wrong kind. */
 #ifndef TG_REDUCE_GREETING_H
 #define TG_REDUCE_GREETING_H
 
@@ -29,7 +29,8 @@ enum { TG_GREETING_NAME, TG_GREETING_SHAPE, TG_GREETING_CODEC, TG_GREETING_FEEDB
 
 /* The start of a greeting; returns its size with the entries that tg_greeting_tensor is to fill in. */
 uint32_t tg_greeting_begin(uint8_t *greeting, uint32_t tensor_count);
-void tg_greeting_option_set(const tg_kernels *kernels, uint8_t *greeting, tg_greeting_option option, const void *bytes, size_t size);
+void tg_greeting_option_set(const tg_kernels *kernels, uint8_t *greeting, tg_greeting_option option, const void *bytes,
+                            size_t size);
 void tg_greeting_tensor(const tg_kernels *kernels, uint8_t *greeting, uint32_t number, const tg_reducer_tensor *tensor);
 
 /* Compares another rank's greeting with this rank's; names the first difference. */

@@ -6,7 +6,11 @@
 #include "frame/header.h"
 #include "tersegrad.h"
 
-enum { TG_SHAPE_BYTES = 9, TG_FEEDBACK_BYTES = 17, TG_IDENTITY_BYTES = TG_SHAPE_BYTES + TG_SPEC_BYTES + TG_FEEDBACK_BYTES };
+enum {
+    TG_SHAPE_BYTES = 9,
+    TG_FEEDBACK_BYTES = 17,
+    TG_IDENTITY_BYTES = TG_SHAPE_BYTES + TG_SPEC_BYTES + TG_FEEDBACK_BYTES
+};
 
 static inline void tg_identity_store(uint8_t bytes[TG_IDENTITY_BYTES], const tg_reducer_tensor *tensor)
 {

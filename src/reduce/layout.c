@@ -8,10 +8,10 @@
 #include "reduce/reducer.h"
 
 enum {
-    CHUNK = 1 << 20,            /* elements of a message: half a megabyte at 4 bits */
-    LARGEST_GRAIN = 1 << 22,    /* a bucket that does not fit blocks may make cuts this coarse */
+    CHUNK = 1 << 20,             /* elements of a message: half a megabyte at 4 bits */
+    LARGEST_GRAIN = 1 << 22,     /* a bucket that does not fit blocks may make cuts this coarse */
     SMALLEST_BALANCED = 1 << 16, /* elements of a sparse tensor that is worth cutting */
-    SMALL_VOLUME = 256 << 10,   /* bytes that a rank may receive before volume matters more than another round */
+    SMALL_VOLUME = 256 << 10,    /* bytes that a rank may receive before volume matters more than another round */
 };
 
 static uint32_t amount_at(const tg_reducer *r, const tg_reducing_tensor *t, uint64_t step)
@@ -46,7 +46,8 @@ size_t tg_frame_room(const tg_reducer *r, bool dense, uint32_t tensor, uint64_t 
     const tg_reducing_tensor *t = &r->tensors[tensor];
     if (dense)
         return tg_frame_bound(r->plain, count);
-    /* A part's list may have up to twice the segments that the bound of a whole allows for, at 9 bytes for every 8192 elements. */
+    /* A part's list may have up to twice the segments that the bound of a whole allows for, at 9 bytes for every 8192
+     * elements. */
     return tg_frame_bound(r->codecs[t->codec], count) + (t->sparse ? (size_t)(t->most / 512) + 32 : 0);
 }
 
@@ -63,8 +64,8 @@ static uint64_t common_multiple(uint64_t a, uint64_t b)
     return a / x * b;
 }
 
-/* Where a tensor may be cut so that what is sent does not depend on it: whole blocks, whole buckets. A sparsifier chooses among all elements,
- * and a bucket of 0 is the whole vector. */
+/* Where a tensor may be cut so that what is sent does not depend on it: whole blocks, whole buckets. A sparsifier
+ * chooses among all elements, and a bucket of 0 is the whole vector. */
 static uint64_t grain_of(const tg_reducing_tensor *t)
 {
     if (t->sparse)
@@ -82,7 +83,8 @@ static uint64_t grain_of(const tg_reducing_tensor *t)
 /* Sparse tensors that are large enough to have a part of them summed by every rank. */
 static bool is_balanced(const tg_reducer *r, const tg_reducing_tensor *t)
 {
-    return r->functions->has_results && t->sparse && t->given.count >= SMALLEST_BALANCED && t->given.count >= 64 * (uint64_t)r->world;
+    return r->functions->has_results && t->sparse && t->given.count >= SMALLEST_BALANCED &&
+           t->given.count >= 64 * (uint64_t)r->world;
 }
 
 bool tg_piece_is_sparse(const tg_reduction *reduction, const tg_piece *piece)
@@ -129,7 +131,8 @@ static tg_status make_codecs(tg_reducer *r, tg_error *error)
         }
         uint64_t most = 0;
         for (size_t p = 0; p < r->coded.piece_count; p++)
-            if (memcmp(&r->tensors[r->coded.pieces[p].tensor].spec, &spec, sizeof spec) == 0 && r->coded.pieces[p].count > most)
+            if (memcmp(&r->tensors[r->coded.pieces[p].tensor].spec, &spec, sizeof spec) == 0 &&
+                r->coded.pieces[p].count > most)
                 most = r->coded.pieces[p].count;
         tg_status status = tg_codec_create(r->device, &largest, most, &r->codecs[r->codec_count], error);
         if (status != TG_OK)
@@ -137,7 +140,8 @@ static tg_status make_codecs(tg_reducer *r, tg_error *error)
         r->tensors[i].codec = r->codec_count++;
     }
     const tg_spec none = {.codec = 0};
-    const uint64_t largest = r->functions->has_results && r->coded.largest > r->dense.largest ? r->coded.largest : r->dense.largest;
+    const uint64_t largest = r->functions->has_results && r->coded.largest > r->dense.largest ? r->coded.largest
+                                                                                              : r->dense.largest;
     return tg_codec_create(r->device, &none, largest, &r->plain, error);
 }
 
@@ -155,8 +159,8 @@ static uint64_t volume(const tg_reducer *r)
     return bytes;
 }
 
-/* gather receives (world - 1) times a rank's volume V, shard about 2 V in one more round. So gather where there is next to nothing to be
- * saved, in volume or because it is small. */
+/* gather receives (world - 1) times a rank's volume V, shard about 2 V in one more round. So gather where there is next
+ * to nothing to be saved, in volume or because it is small. */
 static tg_algorithm choose(const tg_reducer *r)
 {
     if (r->options.algorithm != TG_AUTO)

@@ -92,7 +92,8 @@ static void make_shard_legs(tg_reducer *r, tg_reduction *reduction, size_t p, si
 bool tg_legs_make(tg_reducer *r, tg_reduction *reduction)
 {
     size_t *in = calloc(r->world, sizeof *in);
-    const size_t parcels = r->coded.parcel_count > r->dense.parcel_count ? r->coded.parcel_count : r->dense.parcel_count;
+    const size_t parcels = r->coded.parcel_count > r->dense.parcel_count ? r->coded.parcel_count
+                                                                         : r->dense.parcel_count;
     reduction->parcels = tg_arena_take(&r->arena, parcels, sizeof *reduction->parcels);
     reduction->results = tg_arena_take(&r->arena, r->functions->has_results ? parcels : 0, sizeof *reduction->results);
     if (!in || r->arena.failed) {
@@ -101,7 +102,8 @@ bool tg_legs_make(tg_reducer *r, tg_reduction *reduction)
         return false;
     }
     make_leg(r, &reduction->greeting, TG_MESSAGE_GREETING, 0, TG_MESSAGE_HEADER + TG_GREETING_MOST, in);
-    make_leg(r, &reduction->greeting_verdict, TG_MESSAGE_VERDICT, TG_VERDICT_ON_GREETING, TG_MESSAGE_HEADER + TG_VERDICT_BYTES, in);
+    make_leg(r, &reduction->greeting_verdict, TG_MESSAGE_VERDICT, TG_VERDICT_ON_GREETING,
+             TG_MESSAGE_HEADER + TG_VERDICT_BYTES, in);
     make_leg(r, &reduction->verdicts, TG_MESSAGE_VERDICT, TG_VERDICT_ON_STEP, TG_MESSAGE_HEADER + TG_VERDICT_BYTES, in);
     for (size_t p = 0; p < parcels && !r->arena.failed; p++) {
         if (r->functions->has_results)
@@ -147,17 +149,20 @@ bool tg_leg_open(tg_reduction *r, tg_leg *leg, uint32_t peer, tg_message *messag
                                  .number = leg->number,
                                  .layout = reducer->layout};
     tg_error why;
-    tg_status status = tg_message_open(reducer->kernels, leg->receive[peer], leg->received[peer], &expected, message, extra, frames, &why);
+    tg_status status = tg_message_open(reducer->kernels, leg->receive[peer], leg->received[peer], &expected, message,
+                                       extra, frames, &why);
     if (status != TG_OK)
-        tg_reduction_fail(r, status == TG_LAYOUT_MISMATCH ? status : TG_SKIPPED, "rank %u on a message from rank %u: %.150s", reducer->rank,
-                          peer, why.message);
+        tg_reduction_fail(r, status == TG_LAYOUT_MISMATCH ? status : TG_SKIPPED,
+                          "rank %u on a message from rank %u: %.150s", reducer->rank, peer, why.message);
     else if (message->abstain)
         r->doomed = true;
     return status == TG_OK && !message->abstain;
 }
 
-void tg_leg_close(tg_reduction *r, uint32_t peer, const tg_message *message, uint32_t due, const tg_cursor *extra, const tg_cursor *frames)
+void tg_leg_close(tg_reduction *r, uint32_t peer, const tg_message *message, uint32_t due, const tg_cursor *extra,
+                  const tg_cursor *frames)
 {
     if (frames->left > 0 || extra->left > 0 || message->frames != due)
-        tg_reduction_fail(r, TG_SKIPPED, "rank %u got a message from rank %u with more in it than is due", r->reducer->rank, peer);
+        tg_reduction_fail(r, TG_SKIPPED, "rank %u got a message from rank %u with more in it than is due",
+                          r->reducer->rank, peer);
 }

@@ -26,8 +26,10 @@ static tg_status check_gradients(const tg_reducer *r, const tg_tensor *gradients
     for (size_t i = 0; i < r->tensor_count; i++) {
         const tg_reducer_tensor *t = &r->tensors[i].given;
         if (gradients[i].count != t->count || gradients[i].dtype != t->dtype)
-            return tg_fail(error, TG_SHAPE_MISMATCH, "the gradient of tensor '%.60s' has %" PRIu64 " elements of dtype %d; the reducer was made "
-                           "for %" PRIu64 " of dtype %d", t->name, gradients[i].count, (int)gradients[i].dtype, t->count, (int)t->dtype);
+            return tg_fail(error, TG_SHAPE_MISMATCH,
+                           "the gradient of tensor '%.60s' has %" PRIu64 " elements of dtype %d; the reducer was made "
+                           "for %" PRIu64 " of dtype %d",
+                           t->name, gradients[i].count, (int)gradients[i].dtype, t->count, (int)t->dtype);
         if (!gradients[i].data && t->count > 0)
             return tg_fail(error, TG_INVALID_ARGUMENT, "the gradient of tensor '%.60s' has no data", t->name);
     }
@@ -69,16 +71,19 @@ static void reset(tg_reduction *r, uint64_t step)
     memset(r->reports, 0, reducer->tensor_count * sizeof *r->reports);
 }
 
-tg_status tg_reduce_begin(tg_reducer *reducer, const tg_tensor *gradients, uint64_t step, tg_reduction **reduction, tg_error *error)
+tg_status tg_reduce_begin(tg_reducer *reducer, const tg_tensor *gradients, uint64_t step, tg_reduction **reduction,
+                          tg_error *error)
 {
     if (!reducer || !reduction || (!gradients && reducer->tensor_count > 0))
-        return tg_fail(error, TG_INVALID_ARGUMENT, "tg_reduce_begin needs a reducer, its gradients and a place for the reduction");
+        return tg_fail(error, TG_INVALID_ARGUMENT,
+                       "tg_reduce_begin needs a reducer, its gradients and a place for the reduction");
     tg_status status = check_gradients(reducer, gradients, error);
     if (status != TG_OK)
         return status;
     tg_reduction *r = &reducer->reductions[reducer->begun % reducer->options.depth];
     if (r->active)
-        return tg_fail(error, TG_INVALID_ARGUMENT, "%u reductions are under way, as many as the reducer's depth", reducer->options.depth);
+        return tg_fail(error, TG_INVALID_ARGUMENT, "%u reductions are under way, as many as the reducer's depth",
+                       reducer->options.depth);
     reset(r, step);
     tg_fp_mode before = tg_fp_enter();
     for (size_t i = 0; i < reducer->tensor_count; i++) {
@@ -163,7 +168,8 @@ static void go_alone(tg_reduction *r)
 tg_status tg_reduce_next(tg_reduction *reduction, tg_exchange **exchange, tg_error *error)
 {
     if (!reduction || !exchange || !reduction->active)
-        return tg_fail(error, TG_INVALID_ARGUMENT, "tg_reduce_next needs a reduction that is under way, and a place for the exchange");
+        return tg_fail(error, TG_INVALID_ARGUMENT,
+                       "tg_reduce_next needs a reduction that is under way, and a place for the exchange");
     tg_fp_mode before = tg_fp_enter();
     tg_leg *leg = NULL;
     if (reduction->reducer->world > 1)
@@ -197,8 +203,8 @@ static void take_greetings(tg_reduction *r)
     }
 }
 
-/* Every rank's verdict: the lowest rank that has something to say is heard, so all come to the same outcome. A verdict that cannot be read
- * means that this rank does not know what the others know. */
+/* Every rank's verdict: the lowest rank that has something to say is heard, so all come to the same outcome. A verdict
+ * that cannot be read means that this rank does not know what the others know. */
 static tg_status take_verdicts(tg_reduction *r, tg_leg *leg, tg_error *error)
 {
     const tg_reducer *reducer = r->reducer;
@@ -210,17 +216,24 @@ static tg_status take_verdicts(tg_reduction *r, tg_leg *leg, tg_error *error)
         tg_verdict theirs = own;
         if (rank != reducer->rank) {
             r->verdict.status = TG_OK; /* so that what is wrong with this message is recorded */
-            if (!tg_leg_open(r, leg, rank, &message, &extra, &frames) || !tg_verdict_read(extra, &theirs) || frames.left > 0)
-                return tg_fail(error, TG_EXCHANGE, "the verdict of rank %u on step %" PRIu64 " cannot be read (%.100s), so rank %u cannot know "
-                               "whether the others applied it", rank, r->step, r->verdict.text, reducer->rank);
+            if (!tg_leg_open(r, leg, rank, &message, &extra, &frames) || !tg_verdict_read(extra, &theirs) ||
+                frames.left > 0)
+                return tg_fail(error, TG_EXCHANGE,
+                               "the verdict of rank %u on step %" PRIu64
+                               " cannot be read (%.100s), so rank %u cannot know "
+                               "whether the others applied it",
+                               rank, r->step, r->verdict.text, reducer->rank);
         }
         if (outcome.status == TG_OK && theirs.status != TG_OK)
             outcome = theirs;
     }
     r->verdict = own;
     if (leg == &r->verdicts && outcome.status == TG_OK && r->doomed)
-        return tg_fail(error, TG_EXCHANGE, "a rank abstained from step %" PRIu64 " and yet every rank calls it sound, so rank %u cannot know "
-                       "whether the others applied it", r->step, reducer->rank);
+        return tg_fail(error, TG_EXCHANGE,
+                       "a rank abstained from step %" PRIu64
+                       " and yet every rank calls it sound, so rank %u cannot know "
+                       "whether the others applied it",
+                       r->step, reducer->rank);
     if (leg == &r->verdicts || outcome.status != TG_OK) {
         r->outcome = outcome;
         r->settled = true;
@@ -247,8 +260,11 @@ static tg_status feed(tg_reduction *r, tg_leg *leg, tg_error *error)
 {
     const tg_algorithm_functions *f = r->reducer->functions;
     switch (leg->kind) {
-    case TG_MESSAGE_GREETING: take_greetings(r); break;
-    case TG_MESSAGE_VERDICT: return take_verdicts(r, leg, error);
+    case TG_MESSAGE_GREETING:
+        take_greetings(r);
+        break;
+    case TG_MESSAGE_VERDICT:
+        return take_verdicts(r, leg, error);
     case TG_MESSAGE_RESULTS:
         r->results_fed++;
         f->take_results(r, leg->number);
@@ -263,17 +279,19 @@ static tg_status feed(tg_reduction *r, tg_leg *leg, tg_error *error)
 tg_status tg_reduce_feed(tg_reduction *reduction, tg_exchange *exchange, tg_error *error)
 {
     if (!reduction || !exchange || !reduction->active)
-        return tg_fail(error, TG_INVALID_ARGUMENT, "tg_reduce_feed needs a reduction that is under way, and its exchange");
+        return tg_fail(error, TG_INVALID_ARGUMENT,
+                       "tg_reduce_feed needs a reduction that is under way, and its exchange");
     tg_leg *leg = leg_of(reduction, exchange);
     if (!leg)
-        return tg_fail(error, TG_INVALID_ARGUMENT, "this exchange is not the one that is due: feed them in the order they came");
+        return tg_fail(error, TG_INVALID_ARGUMENT,
+                       "this exchange is not the one that is due: feed them in the order they came");
     const uint32_t world = reduction->reducer->world;
     for (uint32_t peer = 0; peer < world; peer++) {
         if (peer == reduction->reducer->rank)
             continue;
         if (leg->received[peer] > leg->capacity[peer])
-            return tg_fail(error, TG_INVALID_ARGUMENT, "rank %u is said to have sent %zu bytes, with room for %zu", peer, leg->received[peer],
-                           leg->capacity[peer]);
+            return tg_fail(error, TG_INVALID_ARGUMENT, "rank %u is said to have sent %zu bytes, with room for %zu",
+                           peer, leg->received[peer], leg->capacity[peer]);
         reduction->reducer->stats.bytes_received += leg->received[peer];
     }
     leg->fed = true;
@@ -304,7 +322,8 @@ static void note_residuals(tg_reducer *r, bool applied)
     const uint64_t steps = r->stats.applied + r->stats.skipped;
     r->stats.residual_norm = norm;
     if (steps > 1 && before > 0)
-        r->stats.residual_growth += (norm / before - r->stats.residual_growth) / (double)(steps - 1 < 32 ? steps - 1 : 32);
+        r->stats.residual_growth += (norm / before - r->stats.residual_growth) /
+                                    (double)(steps - 1 < 32 ? steps - 1 : 32);
 }
 
 static void conclude(tg_reduction *r, bool applied)

@@ -52,33 +52,37 @@ tg_message tg_message_fields(const uint8_t *bytes)
 static tg_status compare(const tg_message *expected, const tg_message *m, tg_error *error)
 {
     if (m->kind != expected->kind)
-        return tg_fail(error, TG_CORRUPT, "a message of %s came where %s were due", kind_texts[m->kind], kind_texts[expected->kind]);
+        return tg_fail(error, TG_CORRUPT, "a message of %s came where %s were due", kind_texts[m->kind],
+                       kind_texts[expected->kind]);
     if (m->rank != expected->rank)
         return tg_fail(error, TG_CORRUPT, "the message says that it is from rank %u", m->rank);
     if (m->world != expected->world)
-        return tg_fail(error, TG_LAYOUT_MISMATCH, "its world has %u ranks and this one's %u", m->world, expected->world);
+        return tg_fail(error, TG_LAYOUT_MISMATCH, "its world has %u ranks and this one's %u", m->world,
+                       expected->world);
     if (m->kind != TG_MESSAGE_VERDICT && m->step != expected->step) /* a verdict may be on just that */
-        return tg_fail(error, TG_LAYOUT_MISMATCH, "it is at step %" PRIu64 " and this rank at step %" PRIu64, m->step, expected->step);
+        return tg_fail(error, TG_LAYOUT_MISMATCH, "it is at step %" PRIu64 " and this rank at step %" PRIu64, m->step,
+                       expected->step);
     if (m->number != expected->number)
         return tg_fail(error, TG_CORRUPT, "message %u of its step came where %u was due", m->number, expected->number);
-    const bool introduction = m->kind == TG_MESSAGE_GREETING || (m->kind == TG_MESSAGE_VERDICT && m->number == TG_VERDICT_ON_GREETING);
+    const bool introduction = m->kind == TG_MESSAGE_GREETING ||
+                              (m->kind == TG_MESSAGE_VERDICT && m->number == TG_VERDICT_ON_GREETING);
     if (!introduction && m->layout != expected->layout)
         return tg_fail(error, TG_LAYOUT_MISMATCH, "its reducer has another layout");
     return TG_OK;
 }
 
-tg_status tg_message_open(const tg_kernels *kernels, const void *data, size_t size, const tg_message *expected, tg_message *message,
-                          tg_cursor *extra, tg_cursor *frames, tg_error *error)
+tg_status tg_message_open(const tg_kernels *kernels, const void *data, size_t size, const tg_message *expected,
+                          tg_message *message, tg_cursor *extra, tg_cursor *frames, tg_error *error)
 {
     const uint8_t *bytes = data;
     if (size < TG_MESSAGE_HEADER)
         return tg_fail(error, TG_TRUNCATED, "%zu bytes came, too few for a message", size);
     if (memcmp(bytes, magic, sizeof magic) != 0)
-        return tg_fail(error, TG_CORRUPT, "what came is no message: it starts with %02x %02x %02x %02x", bytes[0], bytes[1], bytes[2],
-                       bytes[3]);
+        return tg_fail(error, TG_CORRUPT, "what came is no message: it starts with %02x %02x %02x %02x", bytes[0],
+                       bytes[1], bytes[2], bytes[3]);
     if (bytes[4] != VERSION)
-        return tg_fail(error, TG_UNKNOWN_VERSION, "the message has version %u; tersegrad %s reads version %d", bytes[4], TG_VERSION_TEXT,
-                       VERSION);
+        return tg_fail(error, TG_UNKNOWN_VERSION, "the message has version %u; tersegrad %s reads version %d", bytes[4],
+                       TG_VERSION_TEXT, VERSION);
     const tg_message m = tg_message_fields(bytes);
     if (m.extra > size - TG_MESSAGE_HEADER)
         return tg_fail(error, TG_TRUNCATED, "the message was cut short");
@@ -119,7 +123,8 @@ uint32_t tg_verdict_write(const tg_verdict *verdict, uint8_t *extra)
 /* What a rank may make of a step or a greeting; other statuses are between a caller and its own reducer. */
 static bool is_verdict(uint32_t status)
 {
-    return status == TG_OK || status == TG_SKIPPED || status == TG_NONFINITE || status == TG_LAYOUT_MISMATCH || status == TG_CORRUPT;
+    return status == TG_OK || status == TG_SKIPPED || status == TG_NONFINITE || status == TG_LAYOUT_MISMATCH ||
+           status == TG_CORRUPT;
 }
 
 bool tg_verdict_read(tg_cursor extra, tg_verdict *verdict)

@@ -1,5 +1,5 @@
-/* Messages between ranks: a header, an extra part that depends on the kind, and frames (docs/collectives.md). Whatever arrives is
- * untrusted until it has been opened here. */
+/* Messages between ranks: a header, an extra part that depends on the kind, and frames (docs/collectives.md). Whatever
+ * arrives is untrusted until it has been opened here. */
 #ifndef TG_REDUCE_MESSAGE_H
 #define TG_REDUCE_MESSAGE_H
 
@@ -19,7 +19,7 @@ typedef enum tg_message_kind {
 
 typedef struct tg_message {
     tg_message_kind kind;
-    bool abstain;   /* the sender cannot take part in this step: no frames follow */
+    bool abstain; /* the sender cannot take part in this step: no frames follow */
     uint64_t step;
     uint32_t rank, world;
     uint32_t number; /* which message of its kind in this step */
@@ -34,10 +34,11 @@ void tg_message_seal(const tg_kernels *kernels, const tg_message *message, uint8
 /* The fields of TG_MESSAGE_HEADER bytes, whatever they are. */
 tg_message tg_message_fields(const uint8_t *bytes);
 
-/* Reads a message and compares it with what is expected of this rank at this point (all fields but abstain, frames and extra). On TG_OK,
- * `extra` and `frames` are cursors over the two parts. The sentence says what is wrong, without naming the rank. */
-tg_status tg_message_open(const tg_kernels *kernels, const void *data, size_t size, const tg_message *expected, tg_message *message,
-                          tg_cursor *extra, tg_cursor *frames, tg_error *error);
+/* Reads a message and compares it with what is expected of this rank at this point (all fields but abstain, frames and
+ * extra). On TG_OK, `extra` and `frames` are cursors over the two parts. The sentence says what is wrong, without
+ * naming the rank. */
+tg_status tg_message_open(const tg_kernels *kernels, const void *data, size_t size, const tg_message *expected,
+                          tg_message *message, tg_cursor *extra, tg_cursor *frames, tg_error *error);
 
 /* The next frame: as many bytes as its header says; false if they are not there. */
 bool tg_message_frame(tg_cursor *frames, tg_frame *frame);

@@ -25,7 +25,8 @@ void tg_piece_fail(tg_reduction *r, uint32_t tensor, const char *what, tg_status
     const tg_reducer *reducer = r->reducer;
     if (status == TG_NONFINITE)
         status = reducer->options.nonfinite == TG_NONFINITE_SKIP ? TG_SKIPPED : TG_NONFINITE;
-    tg_reduction_fail(r, status, "the %s of tensor '%.60s' on rank %u: %.110s", what, reducer->names[tensor], reducer->rank, why->message);
+    tg_reduction_fail(r, status, "the %s of tensor '%.60s' on rank %u: %.110s", what, reducer->names[tensor],
+                      reducer->rank, why->message);
 }
 
 void tg_piece_narrow(const tg_reducer *reducer, const tg_tensor *out)
@@ -35,7 +36,8 @@ void tg_piece_narrow(const tg_reducer *reducer, const tg_tensor *out)
                                        (char *)out->data + first * tg_dtype_size(out->dtype));
 }
 
-bool tg_sum_check(tg_reduction *r, uint32_t tensor, float *means, const uint32_t *indices, uint64_t first, uint64_t count)
+bool tg_sum_check(tg_reduction *r, uint32_t tensor, float *means, const uint32_t *indices, uint64_t first,
+                  uint64_t count)
 {
     const bool drops = tg_policy_of(r->reducer) == TG_NONFINITE_ZERO;
     for (uint64_t j = 0; j < count; j++) {
@@ -43,7 +45,8 @@ bool tg_sum_check(tg_reduction *r, uint32_t tensor, float *means, const uint32_t
             continue;
         if (!drops) {
             tg_error why;
-            (void)tg_fail(&why, TG_NONFINITE, "the mean of element %" PRIu64 " is not finite", indices ? indices[j] : first + j);
+            (void)tg_fail(&why, TG_NONFINITE, "the mean of element %" PRIu64 " is not finite",
+                          indices ? indices[j] : first + j);
             tg_piece_fail(r, tensor, "sum", TG_NONFINITE, &why);
             return false;
         }
@@ -76,23 +79,26 @@ void tg_piece_note(tg_reduction *r, const tg_piece *piece, const tg_encode_repor
         tg_feedback_note(t->feedback, &r->gradients[piece->tensor], &r->reports[piece->tensor]);
 }
 
-bool tg_piece_encode(tg_reduction *r, const tg_piece *piece, tg_codec *codec, uint32_t draw, uint8_t *frame, size_t capacity,
-                     tg_encode_report *report)
+bool tg_piece_encode(tg_reduction *r, const tg_piece *piece, tg_codec *codec, uint32_t draw, uint8_t *frame,
+                     size_t capacity, tg_encode_report *report)
 {
     tg_reducing_tensor *t = &r->reducer->tensors[piece->tensor];
     const tg_tensor part = tg_piece_of(r, piece);
-    const tg_encode_options options = {.draw = tg_draw_of(r, r->reducer->rank, draw), .nonfinite = tg_policy_of(r->reducer)};
+    const tg_encode_options options = {.draw = tg_draw_of(r, r->reducer->rank, draw),
+                                       .nonfinite = tg_policy_of(r->reducer)};
     tg_error why;
-    tg_status status = t->feedback ? tg_feedback_encode_piece(codec, t->feedback, &part, piece->first, r->clips[piece->tensor], &options,
-                                                              frame, capacity, report, &why)
-                                   : tg_encode(codec, &part, &options, frame, capacity, report, &why);
+    tg_status status = t->feedback
+                           ? tg_feedback_encode_piece(codec, t->feedback, &part, piece->first, r->clips[piece->tensor],
+                                                      &options, frame, capacity, report, &why)
+                           : tg_encode(codec, &part, &options, frame, capacity, report, &why);
     if (status != TG_OK)
         tg_piece_fail(r, piece->tensor, "gradient", status, &why);
     return status == TG_OK;
 }
 
 /* Whether a frame is the one that is due, by its header. */
-static tg_status compare(const tg_reduction *r, uint32_t peer, const tg_frame_info *info, const tg_due *due, tg_error *error)
+static tg_status compare(const tg_reduction *r, uint32_t peer, const tg_frame_info *info, const tg_due *due,
+                         tg_error *error)
 {
     const tg_draw draw = tg_draw_of(r, peer, due->draw);
     char theirs[TG_SPEC_TEXT] = "", ours[TG_SPEC_TEXT] = "";
@@ -102,14 +108,16 @@ static tg_status compare(const tg_reduction *r, uint32_t peer, const tg_frame_in
         return tg_fail(error, TG_CORRUPT, "it is %.50s, and %.50s is due", theirs, ours);
     }
     if (info->count != due->count)
-        return tg_fail(error, TG_CORRUPT, "it has %" PRIu64 " elements, and %" PRIu64 " are due", info->count, due->count);
-    if (info->dtype != due->dtype || info->draw.seed != draw.seed || info->draw.step != draw.step || info->draw.tensor != draw.tensor ||
-        info->draw.rank != draw.rank)
+        return tg_fail(error, TG_CORRUPT, "it has %" PRIu64 " elements, and %" PRIu64 " are due", info->count,
+                       due->count);
+    if (info->dtype != due->dtype || info->draw.seed != draw.seed || info->draw.step != draw.step ||
+        info->draw.tensor != draw.tensor || info->draw.rank != draw.rank)
         return tg_fail(error, TG_CORRUPT, "it is another frame than the one that is due");
     return TG_OK;
 }
 
-bool tg_piece_take(tg_reduction *r, uint32_t peer, tg_cursor *frames, const tg_due *due, tg_frame *frame, uint32_t *peak)
+bool tg_piece_take(tg_reduction *r, uint32_t peer, tg_cursor *frames, const tg_due *due, tg_frame *frame,
+                   uint32_t *peak)
 {
     tg_frame_info info;
     tg_frame found;
@@ -125,10 +133,11 @@ bool tg_piece_take(tg_reduction *r, uint32_t peer, tg_cursor *frames, const tg_d
     if (status == TG_OK)
         status = tg_frame_check(r->reducer->device, found, &info, peak, &why);
     if (status == TG_OK && due->most > 0 && tg_frame_selected(found) > due->most)
-        status = tg_fail(&why, TG_CORRUPT, "it lists more than the %" PRIu64 " elements that a rank selects", due->most);
+        status = tg_fail(&why, TG_CORRUPT, "it lists more than the %" PRIu64 " elements that a rank selects",
+                         due->most);
     if (status != TG_OK)
-        tg_reduction_fail(r, TG_SKIPPED, "rank %u got a bad frame of tensor '%.40s' from rank %u: %.110s", r->reducer->rank,
-                          r->reducer->names[due->tensor], peer, why.message);
+        tg_reduction_fail(r, TG_SKIPPED, "rank %u got a bad frame of tensor '%.40s' from rank %u: %.110s",
+                          r->reducer->rank, r->reducer->names[due->tensor], peer, why.message);
     else
         *frame = found;
     return status == TG_OK;

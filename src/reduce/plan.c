@@ -24,7 +24,8 @@ static void add_piece(maker *m, const tg_piece *piece)
     m->plan->largest = piece->count > m->plan->largest ? piece->count : m->plan->largest;
 }
 
-/* Divides one run, which starts `before` elements into its message of `total`, at the owners' borders, rounded to the tensor's grain. */
+/* Divides one run, which starts `before` elements into its message of `total`, at the owners' borders, rounded to the
+ * tensor's grain. */
 static void divide(maker *m, const tg_piece *run, uint64_t before, uint64_t total)
 {
     const uint64_t grain = m->tensors[run->tensor].grain;
@@ -86,7 +87,8 @@ static void cut_all(maker *m, size_t tensor_count, uint64_t chunk)
     close_parcel(m);
 }
 
-bool tg_plan_make(const tg_plan_tensor *tensors, size_t tensor_count, uint64_t chunk, uint32_t owners, tg_arena *arena, tg_plan *plan)
+bool tg_plan_make(const tg_plan_tensor *tensors, size_t tensor_count, uint64_t chunk, uint32_t owners, tg_arena *arena,
+                  tg_plan *plan)
 {
     tg_piece *runs = malloc((tensor_count + 1) * sizeof *runs); /* a message has at most one run of each tensor */
     if (!runs)

@@ -1,5 +1,5 @@
-/* How the tensors of a step travel: which elements make up a frame, which frames a message, and who owns what. A function of the layout
- * and the world alone, so every rank comes to the same plan. */
+/* How the tensors of a step travel: which elements make up a frame, which frames a message, and who owns what. A
+ * function of the layout and the world alone, so every rank comes to the same plan. */
 #ifndef TG_REDUCE_PLAN_H
 #define TG_REDUCE_PLAN_H
 
@@ -36,7 +36,9 @@ typedef struct tg_plan {
     uint64_t total;   /* elements of all pieces */
 } tg_plan;
 
-/* Cuts tensors into messages of about `chunk` elements, each divided among `owners` ranks (1: not divided). False if there is no memory. */
-bool tg_plan_make(const tg_plan_tensor *tensors, size_t tensor_count, uint64_t chunk, uint32_t owners, tg_arena *arena, tg_plan *plan);
+/* Cuts tensors into messages of about `chunk` elements, each divided among `owners` ranks (1: not divided). False if
+ * there is no memory. */
+bool tg_plan_make(const tg_plan_tensor *tensors, size_t tensor_count, uint64_t chunk, uint32_t owners, tg_arena *arena,
+                  tg_plan *plan);
 
 #endif

@@ -16,21 +16,26 @@ static tg_status check_options(const tg_reducer_options *o, tg_error *error)
     if ((unsigned)o->algorithm > TG_SHARD)
         return tg_fail(error, TG_INVALID_ARGUMENT, "algorithm %d is none", (int)o->algorithm);
     if ((unsigned)o->nonfinite > TG_NONFINITE_DROP)
-        return tg_fail(error, TG_INVALID_ARGUMENT, "policy %d for values that are not finite is none", (int)o->nonfinite);
+        return tg_fail(error, TG_INVALID_ARGUMENT, "policy %d for values that are not finite is none",
+                       (int)o->nonfinite);
     if (o->depth > MOST_DEPTH)
         return tg_fail(error, TG_INVALID_ARGUMENT, "depth %u is too large: the limit is %d", o->depth, MOST_DEPTH);
     if (o->chunk > TG_MAX_COUNT)
         return tg_fail(error, TG_INVALID_ARGUMENT, "a chunk of %" PRIu64 " elements is too large", o->chunk);
     if (!(o->timeout >= 0 && o->timeout <= 1e9))
-        return tg_fail(error, TG_INVALID_ARGUMENT, "the timeout %g is out of range: 0 (for ever) to 1e9 seconds", o->timeout);
+        return tg_fail(error, TG_INVALID_ARGUMENT, "the timeout %g is out of range: 0 (for ever) to 1e9 seconds",
+                       o->timeout);
     if (!o->schedule && o->schedule_count > 0)
-        return tg_fail(error, TG_INVALID_ARGUMENT, "the density schedule has %zu entries and no list", o->schedule_count);
+        return tg_fail(error, TG_INVALID_ARGUMENT, "the density schedule has %zu entries and no list",
+                       o->schedule_count);
     for (size_t i = 0; i < o->schedule_count; i++) {
         if (!(o->schedule[i].density >= 1e-9 && o->schedule[i].density <= 1))
-            return tg_fail(error, TG_INVALID_ARGUMENT, "density %g of the schedule is out of range: 0.000000001 to 1", o->schedule[i].density);
+            return tg_fail(error, TG_INVALID_ARGUMENT, "density %g of the schedule is out of range: 0.000000001 to 1",
+                           o->schedule[i].density);
         if (i > 0 && o->schedule[i].from_step <= o->schedule[i - 1].from_step)
-            return tg_fail(error, TG_INVALID_ARGUMENT, "the schedule's steps must increase: %" PRIu64 " follows %" PRIu64,
-                           o->schedule[i].from_step, o->schedule[i - 1].from_step);
+            return tg_fail(error, TG_INVALID_ARGUMENT,
+                           "the schedule's steps must increase: %" PRIu64 " follows %" PRIu64, o->schedule[i].from_step,
+                           o->schedule[i - 1].from_step);
     }
     return TG_OK;
 }
@@ -55,10 +60,11 @@ static tg_status check_tensor(const tg_reducer_tensor *t, size_t number, tg_erro
     if (!t->name)
         return tg_fail(error, TG_INVALID_ARGUMENT, "tensor %zu has no name", number);
     if (tg_dtype_size(t->dtype) == 0)
-        return tg_fail(error, TG_INVALID_ARGUMENT, "tensor '%.60s' has dtype %d, which is none", t->name, (int)t->dtype);
+        return tg_fail(error, TG_INVALID_ARGUMENT, "tensor '%.60s' has dtype %d, which is none", t->name,
+                       (int)t->dtype);
     if (t->count > TG_MAX_COUNT)
-        return tg_fail(error, TG_INVALID_ARGUMENT, "tensor '%.60s' has %" PRIu64 " elements: the limit is %" PRIu32, t->name, t->count,
-                       TG_MAX_COUNT);
+        return tg_fail(error, TG_INVALID_ARGUMENT, "tensor '%.60s' has %" PRIu64 " elements: the limit is %" PRIu32,
+                       t->name, t->count, TG_MAX_COUNT);
     tg_error why;
     tg_status status = tg_spec_check(&t->codec, &why);
     return status == TG_OK ? TG_OK : tg_fail(error, status, "tensor '%.60s': %.180s", t->name, why.message);
@@ -84,7 +90,8 @@ static tg_status keep_tensor(tg_reducer *r, const tg_reducer_tensor *given, size
     if (given->feedback.kind == TG_FEEDBACK_NONE || given->count < r->options.min_size)
         return TG_OK;
     tg_error why;
-    status = tg_feedback_create(r->device, &given->feedback, &given->codec, given->count, given->insist, &t->feedback, &why);
+    status = tg_feedback_create(r->device, &given->feedback, &given->codec, given->count, given->insist, &t->feedback,
+                                &why);
     return status == TG_OK ? TG_OK : tg_fail(error, status, "tensor '%.60s': %.180s", name, why.message);
 }
 
@@ -108,10 +115,14 @@ void tg_reducer_greet(tg_reducer *r)
     const struct {
         tg_greeting_option option;
         uint64_t value;
-    } numbers[] = {{TG_GREETING_ALGORITHM, (uint64_t)r->algorithm}, {TG_GREETING_NONFINITE, (uint64_t)o->nonfinite},
-                   {TG_GREETING_SEED, o->seed},                     {TG_GREETING_MIN_SIZE, o->min_size},
-                   {TG_GREETING_WARMUP, o->warmup},                 {TG_GREETING_DEPTH, o->depth},
-                   {TG_GREETING_CHUNK, o->chunk},                   {TG_GREETING_STATE, history(r)}};
+    } numbers[] = {{TG_GREETING_ALGORITHM, (uint64_t)r->algorithm},
+                   {TG_GREETING_NONFINITE, (uint64_t)o->nonfinite},
+                   {TG_GREETING_SEED, o->seed},
+                   {TG_GREETING_MIN_SIZE, o->min_size},
+                   {TG_GREETING_WARMUP, o->warmup},
+                   {TG_GREETING_DEPTH, o->depth},
+                   {TG_GREETING_CHUNK, o->chunk},
+                   {TG_GREETING_STATE, history(r)}};
     uint8_t bytes[8];
     r->greeting_size = tg_greeting_begin(r->greeting, (uint32_t)r->tensor_count);
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
@@ -139,7 +150,8 @@ void tg_reducer_greet(tg_reducer *r)
 static bool make_reduction(tg_reducer *r, tg_reduction *reduction)
 {
     const size_t pieces = r->coded.piece_count > r->dense.piece_count ? r->coded.piece_count : r->dense.piece_count;
-    const size_t parcels = r->coded.parcel_count > r->dense.parcel_count ? r->coded.parcel_count : r->dense.parcel_count;
+    const size_t parcels = r->coded.parcel_count > r->dense.parcel_count ? r->coded.parcel_count
+                                                                         : r->dense.parcel_count;
     reduction->reducer = r;
     reduction->gradients = tg_arena_take(&r->arena, r->tensor_count, sizeof *reduction->gradients);
     reduction->clips = tg_arena_take(&r->arena, r->tensor_count, sizeof *reduction->clips);
@@ -157,21 +169,25 @@ static bool make_reduction(tg_reducer *r, tg_reduction *reduction)
     return !r->arena.failed && tg_legs_make(r, reduction);
 }
 
-static tg_status fill_in(tg_reducer *r, const tg_reducer_tensor *tensors, const tg_reducer_options *options, tg_error *error)
+static tg_status fill_in(tg_reducer *r, const tg_reducer_tensor *tensors, const tg_reducer_options *options,
+                         tg_error *error)
 {
     keep_options(r, options);
     r->tensors = tg_arena_take(&r->arena, r->tensor_count, sizeof *r->tensors);
     r->names = tg_arena_take(&r->arena, r->tensor_count, sizeof *r->names);
     r->codecs = tg_arena_take(&r->arena, 2 * (uint64_t)r->tensor_count, sizeof(tg_codec *));
     r->greeting = tg_arena_take(&r->arena, TG_GREETING_MOST, 1);
-    tg_status status = r->arena.failed ? tg_fail(error, TG_OUT_OF_MEMORY, "no memory for a list of %zu tensors", r->tensor_count) : TG_OK;
+    tg_status status = r->arena.failed
+                           ? tg_fail(error, TG_OUT_OF_MEMORY, "no memory for a list of %zu tensors", r->tensor_count)
+                           : TG_OK;
     for (size_t i = 0; status == TG_OK && i < r->tensor_count; i++)
         status = keep_tensor(r, &tensors[i], i, error);
     if (status == TG_OK)
         status = tg_reducer_lay_out(r, error);
     if (status != TG_OK)
         return status;
-    r->wide = tg_arena_take(&r->arena, r->coded.largest > r->dense.largest ? r->coded.largest : r->dense.largest, sizeof *r->wide);
+    r->wide = tg_arena_take(&r->arena, r->coded.largest > r->dense.largest ? r->coded.largest : r->dense.largest,
+                            sizeof *r->wide);
     if (r->functions->has_results)
         status = tg_shard_make(r, error);
     if (status != TG_OK)
@@ -180,21 +196,25 @@ static tg_status fill_in(tg_reducer *r, const tg_reducer_tensor *tensors, const 
     for (uint32_t i = 0; !r->arena.failed && i < r->options.depth; i++)
         (void)make_reduction(r, &r->reductions[i]);
     if (r->arena.failed)
-        return tg_fail(error, TG_OUT_OF_MEMORY, "no memory for the messages of %zu tensors and %u ranks, beyond %" PRIu64 " bytes",
+        return tg_fail(error, TG_OUT_OF_MEMORY,
+                       "no memory for the messages of %zu tensors and %u ranks, beyond %" PRIu64 " bytes",
                        r->tensor_count, r->world, r->arena.bytes);
     tg_reducer_greet(r);
     return tg_succeed(error);
 }
 
-tg_status tg_reducer_create(tg_device *device, uint32_t rank, uint32_t world, const tg_reducer_tensor *tensors, size_t tensor_count,
-                            const tg_reducer_options *options, tg_reducer **reducer, tg_error *error)
+tg_status tg_reducer_create(tg_device *device, uint32_t rank, uint32_t world, const tg_reducer_tensor *tensors,
+                            size_t tensor_count, const tg_reducer_options *options, tg_reducer **reducer,
+                            tg_error *error)
 {
     const tg_reducer_options defaults = {.algorithm = TG_AUTO};
     options = options ? options : &defaults;
     if (!device || !reducer || (!tensors && tensor_count > 0))
-        return tg_fail(error, TG_INVALID_ARGUMENT, "tg_reducer_create needs a device, tensors and a place for the reducer");
+        return tg_fail(error, TG_INVALID_ARGUMENT,
+                       "tg_reducer_create needs a device, tensors and a place for the reducer");
     if (world == 0 || world > MOST_RANKS || rank >= world)
-        return tg_fail(error, TG_INVALID_ARGUMENT, "there is no rank %u in a world of %u: ranks count from 0, at most %d of them", rank, world,
+        return tg_fail(error, TG_INVALID_ARGUMENT,
+                       "there is no rank %u in a world of %u: ranks count from 0, at most %d of them", rank, world,
                        MOST_RANKS);
     if (tensor_count > UINT32_MAX / 2)
         return tg_fail(error, TG_INVALID_ARGUMENT, "%zu tensors are too many", tensor_count);

@@ -23,8 +23,8 @@ typedef struct tg_leg {
     void **receive;
     size_t *capacity;
     size_t *received;
-    uint8_t *out;         /* what `send` points into */
-    size_t *places;       /* all-to-all: where in `out` the message to each rank starts; one more for the end */
+    uint8_t *out;   /* what `send` points into */
+    size_t *places; /* all-to-all: where in `out` the message to each rank starts; one more for the end */
     size_t out_capacity;
 } tg_leg;
 
@@ -32,19 +32,19 @@ typedef struct tg_reducing_tensor {
     tg_reducer_tensor given; /* with a name of our own */
     tg_spec spec;            /* of steps that compress: `none` below the minimum size */
     bool sparse;
-    size_t codec;            /* in the reducer's list */
-    tg_feedback *feedback;   /* NULL: none */
-    uint64_t most;           /* sparse: the most elements that are ever selected */
-    uint32_t largest;        /* the spec's amount, at its largest */
-    size_t select;           /* sparse, under shard: the codec that selects, with values as they are */
-    uint32_t *borders;       /* balanced: where parts begin, world + 1 of them for each of `depth` reductions */
+    size_t codec;          /* in the reducer's list */
+    tg_feedback *feedback; /* NULL: none */
+    uint64_t most;         /* sparse: the most elements that are ever selected */
+    uint32_t largest;      /* the spec's amount, at its largest */
+    size_t select;         /* sparse, under shard: the codec that selects, with values as they are */
+    uint32_t *borders;     /* balanced: where parts begin, world + 1 of them for each of `depth` reductions */
 } tg_reducing_tensor;
 
 /* What one reduction keeps of a sparse tensor under shard. */
 typedef struct tg_sparse_step {
-    tg_list sent;           /* what this rank selected, and what others see of it */
-    tg_list result;         /* what this rank's part came to, and what is left of it after encoding */
-    uint64_t *border_sums;  /* of all ranks' proposals for later steps */
+    tg_list sent;          /* what this rank selected, and what others see of it */
+    tg_list result;        /* what this rank's part came to, and what is left of it after encoding */
+    uint64_t *border_sums; /* of all ranks' proposals for later steps */
 } tg_sparse_step;
 
 typedef struct tg_algorithm_functions tg_algorithm_functions;
@@ -53,16 +53,16 @@ struct tg_reduction {
     tg_reducer *reducer;
     bool active;
     uint64_t step;
-    uint64_t number;        /* of this reducer's reductions */
-    bool dense;             /* a warm-up step */
+    uint64_t number; /* of this reducer's reductions */
+    bool dense;      /* a warm-up step */
     const tg_plan *plan;
     tg_tensor *gradients;
-    float *clips;           /* DGC's factor of each tensor */
+    float *clips; /* DGC's factor of each tensor */
     tg_encode_report *reports;
-    tg_verdict verdict;     /* what is wrong here, as far as is known */
-    bool doomed;            /* another rank abstains, and will say why in its verdict */
+    tg_verdict verdict; /* what is wrong here, as far as is known */
+    bool doomed;        /* another rank abstains, and will say why in its verdict */
     bool greets;
-    bool settled;           /* the outcome is known */
+    bool settled; /* the outcome is known */
     tg_verdict outcome;
     tg_leg greeting, greeting_verdict, verdicts;
     tg_leg *parcels, *results;
@@ -90,31 +90,31 @@ struct tg_reducer {
     size_t tensor_count;
     tg_codec **codecs;
     size_t codec_count;
-    tg_codec *plain;            /* `none` */
+    tg_codec *plain; /* `none` */
     tg_plan coded, dense;
     uint8_t *greeting;
     uint32_t greeting_size;
-    uint64_t layout;            /* digest of the greeting */
+    uint64_t layout; /* digest of the greeting */
     bool greeted;
-    float *wide;                /* the largest piece, as float32 */
-    void *narrow;               /* shard: and in 16 bits */
-    uint8_t **ends;             /* shard: where each owner's message ends, and its frames, while it is written */
+    float *wide;    /* the largest piece, as float32 */
+    void *narrow;   /* shard: and in 16 bits */
+    uint8_t **ends; /* shard: where each owner's message ends, and its frames, while it is written */
     uint32_t *frame_counts;
-    tg_feedback **second;       /* shard: residuals of the second encoding, of the pieces owned here */
-    float *sums;                /* shard: of a sparse part, and zero between uses; with a bit for each element that is in it */
+    tg_feedback **second; /* shard: residuals of the second encoding, of the pieces owned here */
+    float *sums; /* shard: of a sparse part, and zero between uses; with a bit for each element that is in it */
     uint64_t *touched;
-    tg_list scratch, chosen;    /* shard: as long as all ranks' selections together, and as one's */
-    uint32_t *keys;             /* shard: to select among all of these */
+    tg_list scratch, chosen; /* shard: as long as all ranks' selections together, and as one's */
+    uint32_t *keys;          /* shard: to select among all of these */
     size_t key_room;
-    uint8_t *whole;             /* shard: a sparse frame of a whole tensor */
+    uint8_t *whole; /* shard: a sparse frame of a whole tensor */
     size_t whole_capacity;
-    uint64_t begun;             /* reductions */
-    tg_reduction *reductions;   /* `depth` of them */
+    uint64_t begun;           /* reductions */
+    tg_reduction *reductions; /* `depth` of them */
     tg_reducer_stats stats;
 };
 
-/* What gather and shard do differently: with one parcel of a reduction, which may be lost already, and then this rank only keeps step; and
- * at the end of all of it. What goes wrong is recorded with tg_reduction_fail. */
+/* What gather and shard do differently: with one parcel of a reduction, which may be lost already, and then this rank
+ * only keeps step; and at the end of all of it. What goes wrong is recorded with tg_reduction_fail. */
 struct tg_algorithm_functions {
     tg_algorithm algorithm;
     bool has_results;
@@ -153,7 +153,10 @@ size_t tg_frame_room(const tg_reducer *reducer, bool dense, uint32_t tensor, uin
 /* Whether the elements of this piece are selected: under shard such pieces go another way. */
 bool tg_piece_is_sparse(const tg_reduction *reduction, const tg_piece *piece);
 /* Whether `owner` sums something of this piece. */
-static inline bool tg_goes_to(const tg_piece *piece, uint32_t owner) { return piece->owner == TG_EVERY_OWNER || piece->owner == owner; }
+static inline bool tg_goes_to(const tg_piece *piece, uint32_t owner)
+{
+    return piece->owner == TG_EVERY_OWNER || piece->owner == owner;
+}
 /* Codecs, plans and the algorithm, from tensors and options. */
 tg_status tg_reducer_lay_out(tg_reducer *reducer, tg_error *error);
 
@@ -165,16 +168,19 @@ bool tg_legs_make(tg_reducer *reducer, tg_reduction *reduction);
 void tg_leg_send_all(tg_reducer *reducer, tg_leg *leg, size_t size);
 /* Header of a message that this rank sends on this leg; the extra part is in place. */
 void tg_leg_seal(tg_reduction *reduction, const tg_leg *leg, uint32_t frames, uint32_t extra, uint8_t *bytes);
-/* Opens what came from `peer`; what is wrong is recorded, and then the answer is false; also where the peer abstains. */
-bool tg_leg_open(tg_reduction *reduction, tg_leg *leg, uint32_t peer, tg_message *message, tg_cursor *extra, tg_cursor *frames);
+/* Opens what came from `peer`; what is wrong is recorded, and then the answer is false; also where the peer abstains.
+ */
+bool tg_leg_open(tg_reduction *reduction, tg_leg *leg, uint32_t peer, tg_message *message, tg_cursor *extra,
+                 tg_cursor *frames);
 
 /* After everything has been taken out of a message: nothing may be left. */
-void tg_leg_close(tg_reduction *reduction, uint32_t peer, const tg_message *message, uint32_t due, const tg_cursor *extra,
-                  const tg_cursor *frames);
+void tg_leg_close(tg_reduction *reduction, uint32_t peer, const tg_message *message, uint32_t due,
+                  const tg_cursor *extra, const tg_cursor *frames);
 
 /* ---- pieces.c: frames of pieces ---- */
 
-/* The draws of a frame are numbered by its piece, and of a piece that is cut further by its part; those of results have this bit too. */
+/* The draws of a frame are numbered by its piece, and of a piece that is cut further by its part; those of results have
+ * this bit too. */
 #define TG_RESULT_DRAW UINT32_C(0x80000000)
 tg_draw tg_draw_of(const tg_reduction *reduction, uint32_t rank, uint32_t number);
 tg_nonfinite tg_policy_of(const tg_reducer *reducer);
@@ -186,9 +192,10 @@ static inline uint32_t tg_part_draw(const tg_reduction *r, size_t piece, uint32_
 {
     return (uint32_t)(piece * r->reducer->world + owner) & ~TG_RESULT_DRAW;
 }
-/* Compresses a piece of the gradient, with its feedback and the given codec; false if it was not finite, which is recorded. */
-bool tg_piece_encode(tg_reduction *reduction, const tg_piece *piece, tg_codec *codec, uint32_t draw, uint8_t *frame, size_t capacity,
-                     tg_encode_report *report);
+/* Compresses a piece of the gradient, with its feedback and the given codec; false if it was not finite, which is
+ * recorded. */
+bool tg_piece_encode(tg_reduction *reduction, const tg_piece *piece, tg_codec *codec, uint32_t draw, uint8_t *frame,
+                     size_t capacity, tg_encode_report *report);
 /* Adds what encoding a piece came to, and after the last piece of a tensor brings its statistics up to date. */
 void tg_piece_note(tg_reduction *reduction, const tg_piece *piece, const tg_encode_report *report);
 /* Something about a tensor's values makes the step impossible. */
@@ -196,9 +203,10 @@ void tg_piece_fail(tg_reduction *reduction, uint32_t tensor, const char *what, t
 
 /* `count` floats of reducer->wide into a tensor of any dtype. */
 void tg_piece_narrow(const tg_reducer *reducer, const tg_tensor *out);
-/* Whether means are finite: those of elements `first` and on, or of `indices`. One that is not is dropped and counted where that is the policy,
- * else recorded, and the answer is false. */
-bool tg_sum_check(tg_reduction *reduction, uint32_t tensor, float *means, const uint32_t *indices, uint64_t first, uint64_t count);
+/* Whether means are finite: those of elements `first` and on, or of `indices`. One that is not is dropped and counted
+ * where that is the policy, else recorded, and the answer is false. */
+bool tg_sum_check(tg_reduction *reduction, uint32_t tensor, float *means, const uint32_t *indices, uint64_t first,
+                  uint64_t count);
 
 /* What a frame must be. */
 typedef struct tg_due {
@@ -209,9 +217,10 @@ typedef struct tg_due {
     uint64_t most; /* elements that it may list, if it is sparse; 0: any number */
     uint32_t draw;
 } tg_due;
-/* Takes the next frame from `peer` off its message and checks everything about it. What is wrong is recorded. `peak`, unless it is NULL,
- * receives the bits of a magnitude that no value exceeds. */
-bool tg_piece_take(tg_reduction *reduction, uint32_t peer, tg_cursor *frames, const tg_due *due, tg_frame *frame, uint32_t *peak);
+/* Takes the next frame from `peer` off its message and checks everything about it. What is wrong is recorded. `peak`,
+ * unless it is NULL, receives the bits of a magnitude that no value exceeds. */
+bool tg_piece_take(tg_reduction *reduction, uint32_t peer, tg_cursor *frames, const tg_due *due, tg_frame *frame,
+                   uint32_t *peak);
 
 /* ---- shard.c ---- */
 
@@ -247,8 +256,12 @@ void tg_sparse_undo(tg_reduction *reduction, size_t index);
 /* ---- machine.c ---- */
 
 /* This step will not be applied: something is wrong here, or another rank has said so. */
-static inline bool tg_reduction_lost(const tg_reduction *reduction) { return reduction->verdict.status != TG_OK || reduction->doomed; }
+static inline bool tg_reduction_lost(const tg_reduction *reduction)
+{
+    return reduction->verdict.status != TG_OK || reduction->doomed;
+}
 /* Something makes this step impossible; the first one counts. `text` is a format. */
-__attribute__((format(printf, 3, 4))) void tg_reduction_fail(tg_reduction *reduction, tg_status status, const char *text, ...);
+__attribute__((format(printf, 3, 4))) void tg_reduction_fail(tg_reduction *reduction, tg_status status,
+                                                             const char *text, ...);
 
 #endif

@@ -1,6 +1,6 @@
-/* `shard`: the index space is split among owners. Each rank sends every owner its part; the owner adds the parts up, compresses the mean
- * again, with a residual of its own, and sends it to all. Steps for each parcel: an all-to-all and an all-gather. Sparse pieces go the same
- * way with borders that move (sparse.c). */
+/* `shard`: the index space is split among owners. Each rank sends every owner its part; the owner adds the parts up,
+ * compresses the mean again, with a residual of its own, and sends it to all. Steps for each parcel: an all-to-all and
+ * an all-gather. Sparse pieces go the same way with borders that move (sparse.c). */
 #include <string.h>
 
 #include "base/status.h"
@@ -50,7 +50,9 @@ static void send(tg_reduction *r, size_t number)
         uint8_t *message = leg->out + leg->places[owner];
         tg_leg_seal(r, leg, lost ? 0 : reducer->frame_counts[owner], 0, message);
         leg->send[owner] = message;
-        leg->send_size[owner] = owner == reducer->rank ? 0 : lost ? TG_MESSAGE_HEADER : (size_t)(reducer->ends[owner] - message);
+        leg->send_size[owner] = owner == reducer->rank ? 0
+                                : lost                 ? TG_MESSAGE_HEADER
+                                                       : (size_t)(reducer->ends[owner] - message);
     }
 }
 
@@ -98,7 +100,8 @@ static void mean_of(const tg_reduction *r, size_t index, float *mean)
     const tg_reducer *reducer = r->reducer;
     const tg_tensor out = {mean, r->plan->pieces[index].count, TG_FLOAT32};
     /* The frames were checked or made here, so this cannot fail. */
-    (void)!tg_decode_mean(reducer->device, place(r->taken, r, index, 0), reducer->world, 1.0f / (float)reducer->world, NULL, 0, &out, NULL);
+    (void)!tg_decode_mean(reducer->device, place(r->taken, r, index, 0), reducer->world, 1.0f / (float)reducer->world,
+                          NULL, 0, &out, NULL);
 }
 
 static void sum_piece(tg_reduction *r, size_t index, const tg_leg *leg, uint8_t **end)
@@ -120,13 +123,15 @@ static void sum_piece(tg_reduction *r, size_t index, const tg_leg *leg, uint8_t 
     start = tg_seconds();
     tg_feedback *second = r->dense ? NULL : reducer->second[index];
     tg_codec *codec = tg_codec_in(r, piece->tensor);
-    const tg_encode_options options = {.draw = tg_draw_of(r, reducer->rank, tg_part_draw(r, index, reducer->rank) | TG_RESULT_DRAW),
-                                       .nonfinite = tg_policy_of(reducer)};
+    const tg_encode_options options = {
+        .draw = tg_draw_of(r, reducer->rank, tg_part_draw(r, index, reducer->rank) | TG_RESULT_DRAW),
+        .nonfinite = tg_policy_of(reducer)};
     const size_t room = leg->out_capacity - (size_t)(*end - leg->out);
     tg_encode_report report;
     tg_error why;
-    tg_status status = second ? tg_feedback_encode_piece(codec, second, &mean, 0, 1, &options, *end, room, &report, &why)
-                              : tg_encode(codec, &mean, &options, *end, room, &report, &why);
+    tg_status status = second
+                           ? tg_feedback_encode_piece(codec, second, &mean, 0, 1, &options, *end, room, &report, &why)
+                           : tg_encode(codec, &mean, &options, *end, room, &report, &why);
     reducer->stats.encode_seconds += tg_seconds() - start;
     if (status != TG_OK) {
         tg_piece_fail(r, piece->tensor, "sum", status, &why);
@@ -233,7 +238,8 @@ static void apply(tg_reduction *r)
             continue;
         }
         const tg_tensor out = tg_piece_of(r, piece);
-        (void)!tg_decode_mean(reducer->device, place(r->summed, r, i, piece->owner), 1, 1, NULL, r->plan->total, &out, NULL);
+        (void)!tg_decode_mean(reducer->device, place(r->summed, r, i, piece->owner), 1, 1, NULL, r->plan->total, &out,
+                              NULL);
     }
     tg_borders_move(r);
 }
@@ -286,8 +292,10 @@ tg_status tg_shard_make(tg_reducer *r, tg_error *error)
     r->second = tg_arena_take(&r->arena, r->coded.piece_count, sizeof(tg_feedback *));
     r->ends = tg_arena_take(&r->arena, r->world, sizeof(uint8_t *));
     r->frame_counts = tg_arena_take(&r->arena, r->world, sizeof *r->frame_counts);
-    r->narrow = tg_arena_take(&r->arena, r->coded.largest > r->dense.largest ? r->coded.largest : r->dense.largest, sizeof(uint16_t));
-    tg_status status = r->arena.failed ? tg_fail(error, TG_OUT_OF_MEMORY, "no memory for what %u owners keep", r->world) : TG_OK;
+    r->narrow = tg_arena_take(&r->arena, r->coded.largest > r->dense.largest ? r->coded.largest : r->dense.largest,
+                              sizeof(uint16_t));
+    tg_status status = r->arena.failed ? tg_fail(error, TG_OUT_OF_MEMORY, "no memory for what %u owners keep", r->world)
+                                       : TG_OK;
     for (size_t i = 0; status == TG_OK && i < r->coded.piece_count; i++)
         status = make_second(r, i, error);
     return status == TG_OK ? tg_sparse_make(r, error) : status;

@@ -1,6 +1,7 @@
-/* Sparse pieces under `shard`, after Ok-Topk: every rank selects in the whole tensor and sends each owner what lies in its part; owners add up
- * and select again, their share of the k largest means; what did not make it returns to the residuals. Parts are bordered so that owners
- * get about equally many elements, by where ranks' selections lay some steps before. */
+/* Sparse pieces under `shard`, after Ok-Topk: every rank selects in the whole tensor and sends each owner what lies in
+ * its part; owners add up and select again, their share of the k largest means; what did not make it returns to the
+ * residuals. Parts are bordered so that owners get about equally many elements, by where ranks' selections lay some
+ * steps before. */
 #include <inttypes.h>
 #include <string.h>
 
@@ -46,7 +47,8 @@ static size_t send_part(tg_reduction *r, size_t index, uint32_t owner, tg_list r
     const tg_draw draw = tg_draw_of(r, reducer->rank, tg_part_draw(r, index, owner));
     float *sent = is_lossy(t) ? reducer->chosen.values : list.values;
     tg_encode_report report;
-    tg_encode_list(tg_codec_in(r, piece->tensor), &list, part.first, part.count, &draw, sent, reducer->ends[owner], &report);
+    tg_encode_list(tg_codec_in(r, piece->tensor), &list, part.first, part.count, &draw, sent, reducer->ends[owner],
+                   &report);
     for (size_t j = 0; is_lossy(t) && j < list.count; j++) {
         if (t->feedback)
             t->feedback->residual[list.indices[j]] += list.values[j] - sent[j];
@@ -71,11 +73,13 @@ void tg_sparse_send(tg_reduction *r, size_t index)
     tg_encode_report report;
     if (!tg_piece_encode(r, piece, select, tg_part_draw(r, index, 0), reducer->whole, reducer->whole_capacity, &report))
         return;
-    sent->count = tg_frame_list(reducer->kernels, (tg_frame){reducer->whole, report.bytes}, 0, sent->indices, sent->values);
+    sent->count = tg_frame_list(reducer->kernels, (tg_frame){reducer->whole, report.bytes}, 0, sent->indices,
+                                sent->values);
     report.bytes = 0;
     size_t done = 0;
     for (uint32_t owner = 0; owner < reducer->world; owner++)
-        done += send_part(r, index, owner, (tg_list){sent->indices + done, sent->values + done, sent->count - done}, &report);
+        done += send_part(r, index, owner, (tg_list){sent->indices + done, sent->values + done, sent->count - done},
+                          &report);
     tg_piece_note(r, piece, &report);
 }
 
@@ -87,7 +91,8 @@ static void sum_part(tg_reduction *r, size_t index, const tg_owned *part)
     tg_reducer *reducer = r->reducer;
     tg_list *all = &reducer->scratch;
     for (uint32_t rank = 0; rank < reducer->world; rank++) {
-        const size_t n = tg_frame_list(reducer->kernels, r->taken[index * reducer->world + rank], 0, all->indices, all->values);
+        const size_t n = tg_frame_list(reducer->kernels, r->taken[index * reducer->world + rank], 0, all->indices,
+                                       all->values);
         for (size_t j = 0; j < n; j++) {
             __builtin_prefetch(&reducer->sums[all->indices[j + AHEAD < n ? j + AHEAD : j]], 1); /* they are far apart */
             reducer->sums[all->indices[j]] += all->values[j];
@@ -146,7 +151,8 @@ static size_t send_dense(tg_reduction *r, size_t index, const tg_owned *part, si
     for (size_t j = 0; j < all->count; j++)
         reducer->sums[all->indices[j] - part->first] = all->values[j];
     const tg_tensor means = {reducer->sums, part->count, TG_FLOAT32};
-    const tg_encode_options options = {.draw = tg_draw_of(r, reducer->rank, tg_part_draw(r, index, reducer->rank) | TG_RESULT_DRAW)};
+    const tg_encode_options options = {
+        .draw = tg_draw_of(r, reducer->rank, tg_part_draw(r, index, reducer->rank) | TG_RESULT_DRAW)};
     tg_encode_report report = {.bytes = 0};
     (void)!tg_encode(reducer->plain, &means, &options, frame, sparse_bytes, &report, NULL); /* the means are finite */
     memset(reducer->sums, 0, part->count * sizeof *reducer->sums);
@@ -280,7 +286,8 @@ void tg_borders_reset(tg_reducer *r)
 /* ---- the end ---- */
 
 /* Adds back those of the first n entries of a selection that are not among the m applied indices. */
-static void give_back(tg_feedback *feedback, const uint32_t *indices, const float *values, size_t n, const uint32_t *applied, size_t m)
+static void give_back(tg_feedback *feedback, const uint32_t *indices, const float *values, size_t n,
+                      const uint32_t *applied, size_t m)
 {
     size_t next = 0;
     for (size_t j = 0; j < n; j++) {
@@ -336,7 +343,8 @@ void tg_sparse_undo(tg_reduction *r, size_t index)
     const uint32_t tensor = r->plan->pieces[index].tensor;
     const tg_list *sent = &r->sparse[tensor].sent;
     if (r->reducer->tensors[tensor].feedback)
-        give_back(r->reducer->tensors[tensor].feedback, sent->indices, sent->values, sent->count, sent->indices, 0); /* none was applied */
+        give_back(r->reducer->tensors[tensor].feedback, sent->indices, sent->values, sent->count, sent->indices,
+                  0); /* none was applied */
 }
 
 /* ---- what it keeps ---- */
@@ -353,7 +361,8 @@ void tg_sparse_reset(tg_reduction *r)
 
 static tg_list take_list(tg_arena *arena, uint64_t room)
 {
-    return (tg_list){tg_arena_take(arena, room + 128, sizeof(uint32_t)), tg_arena_take(arena, room + 128, sizeof(float)), 0};
+    return (tg_list){tg_arena_take(arena, room + 128, sizeof(uint32_t)),
+                     tg_arena_take(arena, room + 128, sizeof(float)), 0};
 }
 
 bool tg_sparse_make_steps(tg_reducer *r, tg_reduction *reduction)
@@ -405,7 +414,8 @@ tg_status tg_sparse_make(tg_reducer *r, tg_error *error)
     r->key_room = (size_t)together;
     r->keys = tg_arena_take(&r->arena, together, sizeof *r->keys);
     if (status == TG_OK && r->arena.failed)
-        return tg_fail(error, TG_OUT_OF_MEMORY, "no memory to sum sparse tensors of up to %" PRIu64 " elements", longest);
+        return tg_fail(error, TG_OUT_OF_MEMORY, "no memory to sum sparse tensors of up to %" PRIu64 " elements",
+                       longest);
     tg_borders_reset(r);
     return status;
 }

@@ -66,8 +66,8 @@ static void put_stats(writer *w, const tg_stats *s)
 
 static void put_counters(writer *w, const tg_reducer_stats *s)
 {
-    const uint64_t whole[] = {s->applied,    s->skipped,     s->bytes_sent, s->bytes_received, s->frame_bytes, s->float32_bytes,
-                              s->ring_bytes, s->dense_parts, s->saturated,  s->dropped};
+    const uint64_t whole[] = {s->applied,       s->skipped,    s->bytes_sent,  s->bytes_received, s->frame_bytes,
+                              s->float32_bytes, s->ring_bytes, s->dense_parts, s->saturated,      s->dropped};
     const double real[] = {s->residual_norm,    s->residual_growth, s->encode_seconds,
                            s->exchange_seconds, s->verify_seconds,  s->decode_seconds};
     for (size_t i = 0; i < sizeof whole / sizeof *whole; i++)
@@ -141,7 +141,8 @@ tg_status tg_reducer_save(const tg_reducer *reducer, void *buffer, size_t capaci
     put_all(&w, reducer);
     const uint64_t total = w.size + TG_STATE_DIGEST;
     if (total > SIZE_MAX || (buffer && capacity < total))
-        return tg_fail(error, TG_BUFFER_TOO_SMALL, "the state has %" PRIu64 " bytes and the buffer %zu", total, capacity);
+        return tg_fail(error, TG_BUFFER_TOO_SMALL, "the state has %" PRIu64 " bytes and the buffer %zu", total,
+                       capacity);
     *size = (size_t)total;
     if (!buffer)
         return tg_succeed(error);

@@ -1,4 +1,5 @@
-/* Saved states back into a reducer: by the walk that wrote them, first only to check, so that what is refused changes nothing. */
+/* Saved states back into a reducer: by the walk that wrote them, first only to check, so that what is refused changes
+ * nothing. */
 #include "reduce/state.h"
 
 #include <float.h>
@@ -11,10 +12,10 @@
 typedef struct reading {
     tg_reducer *reducer;
     tg_cursor c;
-    bool apply;      /* off: only checks */
-    bool exact;      /* of this very rank, world and plan: everything is taken as it is */
-    bool first;      /* the first state replaces what is there, others are added */
-    float scale;     /* new world / old world */
+    bool apply;  /* off: only checks */
+    bool exact;  /* of this very rank, world and plan: everything is taken as it is */
+    bool first;  /* the first state replaces what is there, others are added */
+    float scale; /* new world / old world */
     uint32_t rank, world;
     uint64_t begun;
     size_t piece;    /* exact: pieces before this one have had their second residuals */
@@ -39,7 +40,10 @@ static double get_double(reading *in)
     return v;
 }
 
-static tg_status short_state(const reading *in) { return tg_fail(in->error, TG_TRUNCATED, "the state of rank %u ends too early", in->rank); }
+static tg_status short_state(const reading *in)
+{
+    return tg_fail(in->error, TG_TRUNCATED, "the state of rank %u ends too early", in->rank);
+}
 
 /* Floats to `values`: in their place, or added; `factor` brings them to the new world. */
 static tg_status get_floats(reading *in, uint64_t count, bool replace, float factor, float *values)
@@ -63,7 +67,8 @@ static tg_status get_floats(reading *in, uint64_t count, bool replace, float fac
         return TG_OK;
     *in->largest += (double)largest;
     if (!(*in->largest <= FLT_MAX / 2)) /* the other half is for rounding */
-        return tg_fail(in->error, TG_CORRUPT, "the state of rank %u has residuals too large to be brought to a world of %u", in->rank,
+        return tg_fail(in->error, TG_CORRUPT,
+                       "the state of rank %u has residuals too large to be brought to a world of %u", in->rank,
                        in->reducer->world);
     return TG_OK;
 }
@@ -82,8 +87,8 @@ static void get_stats(reading *in, tg_stats *stats)
 static void get_counters(reading *in)
 {
     tg_reducer_stats s = in->reducer->stats;
-    uint64_t *const whole[] = {&s.applied,    &s.skipped,     &s.bytes_sent, &s.bytes_received, &s.frame_bytes, &s.float32_bytes,
-                               &s.ring_bytes, &s.dense_parts, &s.saturated,  &s.dropped};
+    uint64_t *const whole[] = {&s.applied,       &s.skipped,    &s.bytes_sent,  &s.bytes_received, &s.frame_bytes,
+                               &s.float32_bytes, &s.ring_bytes, &s.dense_parts, &s.saturated,      &s.dropped};
     double *const real[] = {&s.residual_norm,    &s.residual_growth, &s.encode_seconds,
                             &s.exchange_seconds, &s.verify_seconds,  &s.decode_seconds};
     for (size_t i = 0; i < sizeof whole / sizeof *whole; i++)
@@ -101,10 +106,12 @@ static tg_status get_head(reading *in)
     if (!start || memcmp(start, tg_state_magic, sizeof tg_state_magic) != 0)
         return tg_fail(in->error, TG_CORRUPT, "this is not a saved state of a reducer");
     if (start[4] != TG_STATE_VERSION)
-        return tg_fail(in->error, TG_UNKNOWN_VERSION, "the state has version %u; tersegrad %s reads version %d", start[4], TG_VERSION_TEXT,
-                       TG_STATE_VERSION);
+        return tg_fail(in->error, TG_UNKNOWN_VERSION, "the state has version %u; tersegrad %s reads version %d",
+                       start[4], TG_VERSION_TEXT, TG_STATE_VERSION);
     if ((start[5] != TG_GATHER && start[5] != TG_SHARD) || start[6] != 0 || start[7] != 0)
-        return tg_fail(in->error, TG_CORRUPT, "the state was made by algorithm %u, which is none, or has bits set that mean nothing", start[5]);
+        return tg_fail(in->error, TG_CORRUPT,
+                       "the state was made by algorithm %u, which is none, or has bits set that mean nothing",
+                       start[5]);
     in->rank = tg_cursor_u32(&in->c);
     in->world = tg_cursor_u32(&in->c);
     in->begun = get64(&in->c);
@@ -113,11 +120,14 @@ static tg_status get_head(reading *in)
     if (in->c.short_read || in->world == 0 || in->rank >= in->world)
         return short_state(in);
     if (tensors != r->tensor_count)
-        return tg_fail(in->error, TG_LAYOUT_MISMATCH, "the state has %u tensors and the reducer %zu", tensors, r->tensor_count);
+        return tg_fail(in->error, TG_LAYOUT_MISMATCH, "the state has %u tensors and the reducer %zu", tensors,
+                       r->tensor_count);
     if (in->rank % r->world != r->rank)
-        return tg_fail(in->error, TG_LAYOUT_MISMATCH, "rank %u of %u loads the states of ranks %u, %u, ..., and not that of rank %u", r->rank,
+        return tg_fail(in->error, TG_LAYOUT_MISMATCH,
+                       "rank %u of %u loads the states of ranks %u, %u, ..., and not that of rank %u", r->rank,
                        r->world, r->rank, r->rank + r->world, in->rank);
-    in->exact = in->world == r->world && start[5] == (uint8_t)r->algorithm && chunk == r->options.chunk && depth == r->options.depth;
+    in->exact = in->world == r->world && start[5] == (uint8_t)r->algorithm && chunk == r->options.chunk &&
+                depth == r->options.depth;
     in->scale = (float)((double)r->world / (double)in->world);
     get_counters(in);
     return in->c.short_read ? short_state(in) : TG_OK;
@@ -135,10 +145,12 @@ static tg_status get_tensor(reading *in, size_t number)
     if (!name)
         return short_state(in);
     if (tg_load32(theirs) != length || memcmp(name, t->given.name, length) != 0)
-        return tg_fail(in->error, TG_LAYOUT_MISMATCH, "tensor %zu is '%.60s' in the reducer and '%.*s' in the state", number, t->given.name,
-                       (int)(tg_load32(theirs) < 60 ? tg_load32(theirs) : 60), (const char *)name);
+        return tg_fail(in->error, TG_LAYOUT_MISMATCH, "tensor %zu is '%.60s' in the reducer and '%.*s' in the state",
+                       number, t->given.name, (int)(tg_load32(theirs) < 60 ? tg_load32(theirs) : 60),
+                       (const char *)name);
     if (memcmp(theirs, ours, TG_STATE_IDENTITY) != 0)
-        return tg_fail(in->error, TG_LAYOUT_MISMATCH, "tensor '%.60s' has another count, dtype, codec or feedback in the state", t->given.name);
+        return tg_fail(in->error, TG_LAYOUT_MISMATCH,
+                       "tensor '%.60s' has another count, dtype, codec or feedback in the state", t->given.name);
     tg_status status = TG_OK;
     if (t->feedback) {
         get_stats(in, &t->feedback->stats);
@@ -153,10 +165,12 @@ static tg_status get_tensor(reading *in, size_t number)
     if (!in->exact)
         return TG_OK;
     if (borders != tg_state_borders(r, t))
-        return tg_fail(in->error, TG_CORRUPT, "the state of tensor '%.60s' has %" PRIu64 " borders", t->given.name, borders);
+        return tg_fail(in->error, TG_CORRUPT, "the state of tensor '%.60s' has %" PRIu64 " borders", t->given.name,
+                       borders);
     for (uint64_t i = 0; i < borders; i++) {
         const uint32_t border = tg_load32(wire + 4 * i), place = (uint32_t)(i % ((uint64_t)r->world + 1));
-        if ((place == 0 && border != 0) || (place == r->world && border != t->given.count) || (place > 0 && border < tg_load32(wire + 4 * i - 4)))
+        if ((place == 0 && border != 0) || (place == r->world && border != t->given.count) ||
+            (place > 0 && border < tg_load32(wire + 4 * i - 4)))
             return tg_fail(in->error, TG_CORRUPT, "the state of tensor '%.60s' has impossible borders", t->given.name);
         if (in->apply)
             t->borders[i] = border;
@@ -181,8 +195,8 @@ static void find_next_second(reading *in)
         in->piece++;
 }
 
-/* A residual of second encodings: to its place, or, where parts have other owners now, to the tensor's own residual on this rank. It is of
- * means, and so `world` times as large there. */
+/* A residual of second encodings: to its place, or, where parts have other owners now, to the tensor's own residual on
+ * this rank. It is of means, and so `world` times as large there. */
 static tg_status get_second(reading *in)
 {
     tg_reducer *r = in->reducer;
@@ -190,20 +204,23 @@ static tg_status get_second(reading *in)
     const uint64_t first = get64(&in->c), count = get64(&in->c);
     if (in->c.short_read)
         return short_state(in);
-    if (tensor >= r->tensor_count || first > r->tensors[tensor].given.count || count > r->tensors[tensor].given.count - first)
+    if (tensor >= r->tensor_count || first > r->tensors[tensor].given.count ||
+        count > r->tensors[tensor].given.count - first)
         return tg_fail(in->error, TG_CORRUPT, "the state has a part of a tensor that does not exist");
     tg_feedback *home = NULL;
     find_next_second(in);
     if (in->exact && is_next_second(in, tensor, first, count))
         home = r->second[in->piece++];
     if (in->exact && !home)
-        return tg_fail(in->error, TG_CORRUPT, "the state has a part of tensor '%.60s' that this rank does not own", r->names[tensor]);
+        return tg_fail(in->error, TG_CORRUPT, "the state has a part of tensor '%.60s' that this rank does not own",
+                       r->names[tensor]);
     get_stats(in, home ? &home->stats : NULL);
     if (home)
         return get_floats(in, count, true, 1, home->residual);
     tg_feedback *feedback = r->tensors[tensor].feedback;
     if (!feedback)
-        return tg_fail(in->error, TG_CORRUPT, "the state has a residual of tensor '%.60s', which keeps none", r->names[tensor]);
+        return tg_fail(in->error, TG_CORRUPT, "the state has a residual of tensor '%.60s', which keeps none",
+                       r->names[tensor]);
     return get_floats(in, count, false, in->scale * (float)in->world, feedback->residual + first);
 }
 
@@ -219,22 +236,27 @@ static tg_status get_all(reading *in)
         return short_state(in);
     find_next_second(in);
     if (status == TG_OK && in->exact && in->piece < in->reducer->coded.piece_count)
-        return tg_fail(in->error, TG_CORRUPT, "the state of rank %u lacks residuals of parts that this rank owns", in->rank);
+        return tg_fail(in->error, TG_CORRUPT, "the state of rank %u lacks residuals of parts that this rank owns",
+                       in->rank);
     if (status == TG_OK && in->odd_number)
-        return tg_fail(in->error, TG_CORRUPT, "the state of rank %u has statistics that are negative or not finite", in->rank);
+        return tg_fail(in->error, TG_CORRUPT, "the state of rank %u has statistics that are negative or not finite",
+                       in->rank);
     if (status == TG_OK && in->c.left > 0)
         return tg_fail(in->error, TG_TRUNCATED, "the state of rank %u has %zu bytes too many", in->rank, in->c.left);
     return status;
 }
 
-/* Rank r loads the states of ranks r, r + world, ... of the old world: each once, and in this order, on which sums depend. */
+/* Rank r loads the states of ranks r, r + world, ... of the old world: each once, and in this order, on which sums
+ * depend. */
 static tg_status check_ranks(const tg_reducer *r, const reading *in, size_t number, size_t count)
 {
     const uint64_t due = r->rank + (uint64_t)number * r->world, after = r->rank + (uint64_t)count * r->world;
     if (in->rank != due)
-        return tg_fail(in->error, TG_LAYOUT_MISMATCH, "state %zu is that of rank %u, and that of rank %" PRIu64 " is due", number, in->rank, due);
+        return tg_fail(in->error, TG_LAYOUT_MISMATCH,
+                       "state %zu is that of rank %u, and that of rank %" PRIu64 " is due", number, in->rank, due);
     if (after < in->world)
-        return tg_fail(in->error, TG_LAYOUT_MISMATCH, "the state of rank %" PRIu64 " of %u is missing: rank %u of %u loads those of ranks %u, %u, ...",
+        return tg_fail(in->error, TG_LAYOUT_MISMATCH,
+                       "the state of rank %" PRIu64 " of %u is missing: rank %u of %u loads those of ranks %u, %u, ...",
                        after, in->world, r->rank, r->world, r->rank, r->rank + r->world);
     return TG_OK;
 }

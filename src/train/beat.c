@@ -157,14 +157,15 @@ void beat_send(const struct beat *beat, enum beat_kind kind, uint32_t about)
 
 /* ---- hearing ---- */
 
-enum beat_kind beat_take(struct beat *beat, const void *bytes, size_t size, const struct beat_address *from, uint64_t now,
-                         struct beat_packet *packet)
+enum beat_kind beat_take(struct beat *beat, const void *bytes, size_t size, const struct beat_address *from,
+                         uint64_t now, struct beat_packet *packet)
 {
     if (size != sizeof *packet)
         return BEAT_NONE;
     memcpy(packet, bytes, sizeof *packet);
-    if (memcmp(packet->secret, beat->secret, sizeof packet->secret) != 0 || packet->from >= beat->count || packet->from == beat->self ||
-        packet->kind <= BEAT_NONE || packet->kind > BEAT_LOST || packet->about >= beat->count)
+    if (memcmp(packet->secret, beat->secret, sizeof packet->secret) != 0 || packet->from >= beat->count ||
+        packet->from == beat->self || packet->kind <= BEAT_NONE || packet->kind > BEAT_LOST ||
+        packet->about >= beat->count)
         return BEAT_NONE;
     struct beat_peer *peer = &beat->peers[packet->from];
     peer->was_heard = true;

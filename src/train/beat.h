@@ -1,9 +1,11 @@
-/* Signs of life between the hosts of a job. A host that loses its power or its link says nothing, and a connection to it looks like one on
- * which nothing happens to be said. So one process of each host sends a small UDP packet to every other host once a second.
+/* Signs of life between the hosts of a job. A host that loses its power or its link says nothing, and a connection to
+ * it looks like one on which nothing happens to be said. So one process of each host sends a small UDP packet to every
+ * other host once a second.
  *
- * Packets are 32 bytes with a secret of the job's; what does not have it, or is of another size, is not looked at. A host is taken for silent
- * only if its packets came before, and nothing has come from it since then: neither a packet nor its part of the ranks' common work. So a
- * firewall may forbid packets, at any time, without harm. Times are clock_ns's, and are given, so that tests can make them. */
+ * Packets are 32 bytes with a secret of the job's; what does not have it, or is of another size, is not looked at. A
+ * host is taken for silent only if its packets came before, and nothing has come from it since then: neither a packet
+ * nor its part of the ranks' common work. So a firewall may forbid packets, at any time, without harm. Times are
+ * clock_ns's, and are given, so that tests can make them. */
 #ifndef TRAIN_BEAT_H
 #define TRAIN_BEAT_H
 
@@ -71,18 +73,19 @@ void beat_join(struct beat *beat, struct beat_peer *peers, uint32_t count, uint3
 
 /* To all that have not left. */
 void beat_send(const struct beat *beat, enum beat_kind kind, uint32_t about);
-/* The next packet that has come, which is answered where it asks; BEAT_NONE: there is none that counts. `*more` is whether to try again. */
+/* The next packet that has come, which is answered where it asks; BEAT_NONE: there is none that counts. `*more` is
+ * whether to try again. */
 enum beat_kind beat_receive(struct beat *beat, uint64_t now, uint32_t *about, bool *more);
 /* What these bytes from there mean. */
-enum beat_kind beat_take(struct beat *beat, const void *bytes, size_t size, const struct beat_address *from, uint64_t now,
-                         struct beat_packet *packet);
+enum beat_kind beat_take(struct beat *beat, const void *bytes, size_t size, const struct beat_address *from,
+                         uint64_t now, struct beat_packet *packet);
 
-/* To be called more often than once a second: sends what is due. If it was not called for long, this process was stopped, and what it has not
- * heard in that time says nothing: silence counts from now. */
+/* To be called more often than once a second: sends what is due. If it was not called for long, this process was
+ * stopped, and what it has not heard in that time says nothing: silence counts from now. */
 void beat_turn(struct beat *beat, uint64_t now);
-/* A step is done. All ranks have given their part of it; one may have given it before this rank was done with the step before, and be dead
- * since, but not before this rank was done with the one before that, whose outcome it needed. So all hosts were there then, and those whose
- * packets had not come for long cannot send any. */
+/* A step is done. All ranks have given their part of it; one may have given it before this rank was done with the step
+ * before, and be dead since, but not before this rank was done with the one before that, whose outcome it needed. So
+ * all hosts were there then, and those whose packets had not come for long cannot send any. */
 void beat_progress(struct beat *beat, uint64_t now);
 /* Milliseconds until the next packets are due. */
 int beat_wait(const struct beat *beat, uint64_t now);

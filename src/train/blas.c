@@ -1,5 +1,5 @@
-/* See blas.h. The library is opened by name rather than linked: other subcommands then start without its 30 MB, and the command runs
- * where it is not installed. Its prototypes are CBLAS's. */
+/* See blas.h. The library is opened by name rather than linked: other subcommands then start without its 30 MB, and the
+ * command runs where it is not installed. Its prototypes are CBLAS's. */
 #define _DEFAULT_SOURCE /* setenv */
 #include "blas.h"
 
@@ -10,10 +10,10 @@
 #include <dlfcn.h>
 
 enum { ROW_MAJOR = 101, AS_IT_IS = 111, TURNED = 112 };
-typedef void sgemm_function(int order, int turn_a, int turn_b, int m, int n, int k, float alpha, const float *a, int lda, const float *b,
-                            int ldb, float beta, float *c, int ldc);
-typedef void sgemv_function(int order, int turn, int m, int n, float alpha, const float *a, int lda, const float *x, int step_x,
-                            float beta, float *y, int step_y);
+typedef void sgemm_function(int order, int turn_a, int turn_b, int m, int n, int k, float alpha, const float *a,
+                            int lda, const float *b, int ldb, float beta, float *c, int ldc);
+typedef void sgemv_function(int order, int turn, int m, int n, float alpha, const float *a, int lda, const float *x,
+                            int step_x, float beta, float *y, int step_y);
 
 static sgemm_function *sgemm;
 static sgemv_function *sgemv;
@@ -37,8 +37,8 @@ void blas_open(bool plain)
     for (size_t i = 0; i < sizeof names / sizeof *names && !sgemm; i++) {
         void *library = dlopen(names[i], RTLD_NOW | RTLD_LOCAL);
         void (*set_threads)(int);
-        if (!library || !find(library, "cblas_sgemv", &sgemv) || !find(library, "openblas_set_num_threads", &set_threads) ||
-            !find(library, "cblas_sgemm", &sgemm)) {
+        if (!library || !find(library, "cblas_sgemv", &sgemv) ||
+            !find(library, "openblas_set_num_threads", &set_threads) || !find(library, "cblas_sgemm", &sgemm)) {
             sgemm = NULL;
             continue;
         }
@@ -46,12 +46,10 @@ void blas_open(bool plain)
     }
 }
 
-const char *blas_name(void)
-{
-    return sgemm ? "openblas" : "plain";
-}
+const char *blas_name(void) { return sgemm ? "openblas" : "plain"; }
 
-static bool multiply_fast(bool turn_a, bool turn_b, size_t m, size_t n, size_t k, const float *a, const float *b, float beta, float *c)
+static bool multiply_fast(bool turn_a, bool turn_b, size_t m, size_t n, size_t k, const float *a, const float *b,
+                          float beta, float *c)
 {
     if (!sgemm)
         return false;
@@ -66,24 +64,19 @@ static bool multiply_fast(bool turn_a, bool turn_b, size_t m, size_t n, size_t k
     else if (rows == 1)
         sgemv(ROW_MAJOR, TURNED, inner, columns, 1, b, columns, a, 1, beta, c, 1);
     else
-        sgemm(ROW_MAJOR, turn_a ? TURNED : AS_IT_IS, turn_b ? TURNED : AS_IT_IS, rows, columns, inner, 1, a, turn_a ? rows : inner, b,
-              turn_b ? inner : columns, beta, c, columns);
+        sgemm(ROW_MAJOR, turn_a ? TURNED : AS_IT_IS, turn_b ? TURNED : AS_IT_IS, rows, columns, inner, 1, a,
+              turn_a ? rows : inner, b, turn_b ? inner : columns, beta, c, columns);
     return true;
 }
 
 #else
 
-void blas_open(bool plain)
-{
-    (void)plain;
-}
+void blas_open(bool plain) { (void)plain; }
 
-const char *blas_name(void)
-{
-    return "plain";
-}
+const char *blas_name(void) { return "plain"; }
 
-static bool multiply_fast(bool turn_a, bool turn_b, size_t m, size_t n, size_t k, const float *a, const float *b, float beta, float *c)
+static bool multiply_fast(bool turn_a, bool turn_b, size_t m, size_t n, size_t k, const float *a, const float *b,
+                          float beta, float *c)
 {
     (void)turn_a, (void)turn_b, (void)m, (void)n, (void)k, (void)a, (void)b, (void)beta, (void)c;
     return false;
@@ -91,7 +84,8 @@ static bool multiply_fast(bool turn_a, bool turn_b, size_t m, size_t n, size_t k
 
 #endif
 
-void multiply(bool turn_a, bool turn_b, size_t m, size_t n, size_t k, const float *a, const float *b, bool add, float *c)
+void multiply(bool turn_a, bool turn_b, size_t m, size_t n, size_t k, const float *a, const float *b, bool add,
+              float *c)
 {
     if (m == 0 || n == 0)
         return;

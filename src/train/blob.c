@@ -24,15 +24,9 @@ void blob_put(struct blob *blob, const void *bytes, size_t size)
     blob->size += size;
 }
 
-void blob_put_number(struct blob *blob, uint64_t number)
-{
-    blob_put(blob, &number, sizeof number);
-}
+void blob_put_number(struct blob *blob, uint64_t number) { blob_put(blob, &number, sizeof number); }
 
-void blob_put_real(struct blob *blob, double real)
-{
-    blob_put(blob, &real, sizeof real);
-}
+void blob_put_real(struct blob *blob, double real) { blob_put(blob, &real, sizeof real); }
 
 void blob_put_block(struct blob *blob, const void *bytes, size_t size)
 {

@@ -1,5 +1,6 @@
-/* The file of a checkpoint: what it was made with, the state of every run that has begun, a digest. It is written beside its place and
- * moved there when it is safely on the disk, so that a kill at any moment leaves the old one or the new one. */
+/* The file of a checkpoint: what it was made with, the state of every run that has begun, a digest. It is written
+ * beside its place and moved there when it is safely on the disk, so that a kill at any moment leaves the old one or
+ * the new one. */
 #include "read.h"
 #include "settings_text.h"
 #include "worker.h"
@@ -19,10 +20,7 @@ static const uint64_t version = UINT64_C(0x0102030400000003);
 
 /* ---- what it was made with ---- */
 
-static void put_text(struct blob *blob, const char *text)
-{
-    blob_put_block(blob, text, strlen(text));
-}
+static void put_text(struct blob *blob, const char *text) { blob_put_block(blob, text, strlen(text)); }
 
 static bool expect_text(struct worker *worker, struct blob_reader *reader, const char *name, const char *wanted)
 {
@@ -31,7 +29,8 @@ static bool expect_text(struct worker *worker, struct blob_reader *reader, const
     if (size == strlen(wanted) && memcmp(text, wanted, size) == 0)
         return true;
     if (size == 0)
-        return fail(&worker->message, "'%s' was made without %s, and not with '%s'", worker->task->settings->resume, name, wanted);
+        return fail(&worker->message, "'%s' was made without %s, and not with '%s'", worker->task->settings->resume,
+                    name, wanted);
     return fail(&worker->message, "'%s' was made with %s %.*s, not %s", worker->task->settings->resume, name,
                 (int)(size < 200 ? size : 200), text, wanted[0] ? wanted : "the default");
 }
@@ -78,7 +77,8 @@ static bool cannot_write(const char *path, int reason, struct message *message)
     return fail(message, "cannot write the checkpoint '%s': %s", path, strerror(reason));
 }
 
-/* The name must be on the disk as well as the bytes. Some file systems cannot sync a directory; that alone is no failure. */
+/* The name must be on the disk as well as the bytes. Some file systems cannot sync a directory; that alone is no
+ * failure. */
 static void sync_directory(const char *path)
 {
     char folder[PATH_ROOM];
@@ -200,10 +200,12 @@ static bool parse(struct worker *worker, const tg_state *bytes, tg_state saved[T
     const uint8_t *start = bytes->data;
     struct blob_reader reader = {start + sizeof MAGIC, start + bytes->size, false};
     if (blob_get_number(&reader) != version)
-        return fail(&worker->message, "'%s' is of another version, or from a machine of another byte order", from->resume);
+        return fail(&worker->message, "'%s' is of another version, or from a machine of another byte order",
+                    from->resume);
     uint64_t runs = blob_get_number(&reader);
     if (runs != from->run_count)
-        return fail(&worker->message, "'%s' holds %" PRIu64 " runs, and %zu codecs are given", from->resume, runs, from->run_count);
+        return fail(&worker->message, "'%s' holds %" PRIu64 " runs, and %zu codecs are given", from->resume, runs,
+                    from->run_count);
     if (!expect_settings(worker, &reader))
         return false;
     for (size_t i = 0; i < from->run_count; i++)

@@ -10,10 +10,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-static bool begins_with(const char *text, const char *start)
-{
-    return strncmp(text, start, strlen(start)) == 0;
-}
+static bool begins_with(const char *text, const char *start) { return strncmp(text, start, strlen(start)) == 0; }
 
 static bool ends_with(const char *text, const char *end)
 {
@@ -36,8 +33,10 @@ static bool open_directory(const char *name, struct dataset *data, struct messag
         return idx_open(name, data, message);
     if (cifar_is_in(name))
         return cifar_open(name, data, message);
-    return fail(message, "'%s' has neither MNIST's files (train-images-idx3-ubyte, ..., gzipped or not) nor CIFAR-10's "
-                         "(data_batch_1.bin, ...)", name);
+    return fail(message,
+                "'%s' has neither MNIST's files (train-images-idx3-ubyte, ..., gzipped or not) nor CIFAR-10's "
+                "(data_batch_1.bin, ...)",
+                name);
 }
 
 static bool open_any(const char *name, uint64_t seed, bool real_targets, struct dataset *data, struct message *message)
@@ -48,8 +47,10 @@ static bool open_any(const char *name, uint64_t seed, bool real_targets, struct 
         return npy_open(name, real_targets, data, message);
     struct stat status;
     if (stat(name, &status) != 0)
-        return fail(message, "cannot open the data '%s': %s (syn-256, syn-512, syn-1024, syn-20k and synthetic:... need no file)", name,
-                    strerror(errno));
+        return fail(
+            message,
+            "cannot open the data '%s': %s (syn-256, syn-512, syn-1024, syn-20k and synthetic:... need no file)", name,
+            strerror(errno));
     if (S_ISDIR(status.st_mode))
         return open_directory(name, data, message);
     if (ends_with(name, ".npy"))
@@ -57,8 +58,8 @@ static bool open_any(const char *name, uint64_t seed, bool real_targets, struct 
     return libsvm_open(name, real_targets, data, message);
 }
 
-/* Of all rows; where they hold more than 16 M values, of so many rows at equal distances as do, which takes a moment only: files that are not the
- * same usually differ in more than a few rows. */
+/* Of all rows; where they hold more than 16 M values, of so many rows at equal distances as do, which takes a moment
+ * only: files that are not the same usually differ in more than a few rows. */
 static bool digest_rows(struct dataset *data, struct message *message)
 {
     const uint64_t most = (UINT64_C(1) << 24) / data->features + 1, rows = data->train_rows + data->test_rows;

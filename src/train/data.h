@@ -1,5 +1,5 @@
-/* Data sets. A row is fetched by its number, as features and a target; whether it is read from memory or made on the spot is the
- * data set's affair. Rows 0 ... train_rows - 1 are for training, the test rows follow. */
+/* Data sets. A row is fetched by its number, as features and a target; whether it is read from memory or made on the
+ * spot is the data set's affair. Rows 0 ... train_rows - 1 are for training, the test rows follow. */
 #ifndef TRAIN_DATA_H
 #define TRAIN_DATA_H
 
@@ -14,14 +14,14 @@ struct dataset {
     uint32_t classes;     /* targets are 0 ... classes - 1; 0: they are real numbers */
     const float *optimum; /* the weights behind the targets, one for each feature; NULL where nobody knows */
     void (*fetch)(const void *state, uint64_t row, float *features, float *target);
-    uint64_t digest;      /* of what was read from files; 0 for what is made */
+    uint64_t digest; /* of what was read from files; 0 for what is made */
     void *state;
     void (*free_state)(void *state);
 };
 
-/* What `name` can be: syn-256, syn-512, syn-1024, syn-20k, synthetic:KEY=VALUE,...; a directory with the files of MNIST or CIFAR-10;
- * X.npy,Y.npy or X.npy,Y.npy,XTEST.npy,YTEST.npy; or a file in LIBSVM's format, whose FILE.t, if there is one, holds the test rows.
- * With `real_targets` they are taken as numbers even where they look like classes. */
+/* What `name` can be: syn-256, syn-512, syn-1024, syn-20k, synthetic:KEY=VALUE,...; a directory with the files of MNIST
+ * or CIFAR-10; X.npy,Y.npy or X.npy,Y.npy,XTEST.npy,YTEST.npy; or a file in LIBSVM's format, whose FILE.t, if there is
+ * one, holds the test rows. With `real_targets` they are taken as numbers even where they look like classes. */
 bool dataset_open(const char *name, uint64_t seed, bool real_targets, struct dataset *data, struct message *message);
 void dataset_close(struct dataset *data);
 /* Whether that needs no file: what is wrong with such a name can be said before anything else is done. */

@@ -87,7 +87,8 @@ bool idx_is_in(const char *directory)
     return find_in(directory, idx_names[0][0], path);
 }
 
-static bool load_idx(const char *directory, const char *name, struct content *content, struct idx *idx, struct message *message)
+static bool load_idx(const char *directory, const char *name, struct content *content, struct idx *idx,
+                     struct message *message)
 {
     char path[PATH_ROOM];
     if (!find_in(directory, name, path))
@@ -104,30 +105,33 @@ static bool load_idx(const char *directory, const char *name, struct content *co
 static bool is_same_shape(const struct part *a, const struct part *b)
 {
     enum { SHAPE = 8 };
-    return a->image_start == b->image_start && memcmp(a->images.bytes + SHAPE, b->images.bytes + SHAPE, a->image_start - SHAPE) == 0;
+    return a->image_start == b->image_start &&
+           memcmp(a->images.bytes + SHAPE, b->images.bytes + SHAPE, a->image_start - SHAPE) == 0;
 }
 
 static bool load_pair(const char *directory, const char *const names[2], struct images *images, struct message *message)
 {
     struct part *part = &images->parts[images->part_count++];
     struct idx pixels = {0}, labels = {0};
-    if (!load_idx(directory, names[0], &part->images, &pixels, message) || !load_idx(directory, names[1], &part->labels, &labels, message))
+    if (!load_idx(directory, names[0], &part->images, &pixels, message) ||
+        !load_idx(directory, names[1], &part->labels, &labels, message))
         return false;
     if (labels.row_bytes != 1 || pixels.rows != labels.rows)
-        return fail(message, "'%s' has %" PRIu64 " images in %s and %" PRIu64 " labels in %s", directory, pixels.rows, names[0],
-                    labels.rows * labels.row_bytes, names[1]);
+        return fail(message, "'%s' has %" PRIu64 " images in %s and %" PRIu64 " labels in %s", directory, pixels.rows,
+                    names[0], labels.rows * labels.row_bytes, names[1]);
     if (pixels.rows == 0 || pixels.row_bytes == 0)
         return fail(message, "%s in '%s' holds no pixels", names[0], directory);
     if (pixels.row_bytes > MOST_PIXELS)
-        return fail(message, "the images of %s in '%s' have %" PRIu64 " pixels; the limit is %" PRIu32, names[0], directory, pixels.row_bytes,
-                    MOST_PIXELS);
+        return fail(message, "the images of %s in '%s' have %" PRIu64 " pixels; the limit is %" PRIu32, names[0],
+                    directory, pixels.row_bytes, MOST_PIXELS);
     if (images->pixels && images->pixels != pixels.row_bytes)
-        return fail(message, "the images of %s in '%s' have %" PRIu64 " pixels, and those for training have %" PRIu32, names[0], directory,
-                    pixels.row_bytes, images->pixels);
+        return fail(message, "the images of %s in '%s' have %" PRIu64 " pixels, and those for training have %" PRIu32,
+                    names[0], directory, pixels.row_bytes, images->pixels);
     images->pixels = (uint32_t)pixels.row_bytes;
     part->image_start = pixels.data_offset;
     if (!is_same_shape(&images->parts[0], part))
-        return fail(message, "the images of %s in '%s' have another height and width than those for training", names[0], directory);
+        return fail(message, "the images of %s in '%s' have another height and width than those for training", names[0],
+                    directory);
     part->image_stride = (size_t)pixels.row_bytes;
     part->label_start = labels.data_offset;
     part->label_stride = 1;
@@ -170,8 +174,8 @@ static bool load_batch(const char *path, struct images *images, struct message *
     part->image_stride = part->label_stride = CIFAR_ROW;
     for (uint64_t row = 0; row < part->rows; row++)
         if (part->images.bytes[row * CIFAR_ROW] >= CIFAR_CLASSES)
-            return fail(message, "cannot read '%s': row %" PRIu64 " has the label %u, and there are %d classes", path, row,
-                        (unsigned)part->images.bytes[row * CIFAR_ROW], CIFAR_CLASSES);
+            return fail(message, "cannot read '%s': row %" PRIu64 " has the label %u, and there are %d classes", path,
+                        row, (unsigned)part->images.bytes[row * CIFAR_ROW], CIFAR_CLASSES);
     return true;
 }
 

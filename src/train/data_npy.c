@@ -62,7 +62,9 @@ static bool load_integers(const char *path, const struct npy *npy, float **value
     *values = numbers;
     if (!numbers)
         return fail(message, "cannot read '%s': no memory for its numbers", path);
-    return fits || fail(message, "cannot read '%s': element %" PRIu64 " has more digits than float32, which training uses", path, where);
+    return fits ||
+           fail(message, "cannot read '%s': element %" PRIu64 " has more digits than float32, which training uses",
+                path, where);
 }
 
 static bool load(const char *path, float **values, struct npy *npy, struct message *message)
@@ -96,14 +98,17 @@ static bool load_pair(const char *x, const char *y, struct arrays *arrays, struc
     if (!load(x, &pair->features, &features, message) || !load(y, &pair->targets, &targets, message))
         return false;
     if (features.dimensions < 2)
-        return fail(message, "'%s' has %u dimensions; features need two or more, the first for the rows", x, features.dimensions);
+        return fail(message, "'%s' has %u dimensions; features need two or more, the first for the rows", x,
+                    features.dimensions);
     if (targets.count != features.first)
-        return fail(message, "'%s' has %" PRIu64 " rows and '%s' has %" PRIu64 " targets", x, features.first, y, targets.count);
+        return fail(message, "'%s' has %" PRIu64 " rows and '%s' has %" PRIu64 " targets", x, features.first, y,
+                    targets.count);
     if (features.count == 0 || features.first == 0)
         return fail(message, "'%s' is empty", x);
     uint64_t width = features.count / features.first;
     if (width > UINT32_MAX / 2 || (arrays->features && arrays->features != width))
-        return fail(message, "'%s' has %" PRIu64 " features a row, and %" PRIu32 " are wanted", x, width, arrays->features);
+        return fail(message, "'%s' has %" PRIu64 " features a row, and %" PRIu32 " are wanted", x, width,
+                    arrays->features);
     arrays->features = (uint32_t)width;
     pair->rows = targets.count;
     return true;

@@ -1,4 +1,5 @@
-/* Rows that are made when they are asked for: y = w*.x + noise, or points around the centres of classes. Syn-20K would be 4 GB. */
+/* Rows that are made when they are asked for: y = w*.x + noise, or points around the centres of classes. Syn-20K would
+ * be 4 GB. */
 #include "data.h"
 #include "random.h"
 
@@ -65,14 +66,17 @@ static const char *read_pair(const char *text, struct recipe *recipe, struct mes
     size_t length = strcspn(text, "=,");
     const struct key *key = find_key(text, length);
     if (!key || text[length] != '=') {
-        fail(message, "synthetic data have no '%.*s'; there are rows=, test=, features=, classes=, clusters=, noise= and spread=",
-             (int)strcspn(text, ","), text);
+        fail(
+            message,
+            "synthetic data have no '%.*s'; there are rows=, test=, features=, classes=, clusters=, noise= and spread=",
+            (int)strcspn(text, ","), text);
         return NULL;
     }
     const char *start = text + length + 1;
     char *end;
     double value = strtod(start, &end);
-    bool is_plain = end > start && strspn(start, "0123456789.eE+-") >= (size_t)(end - start) && (*end == ',' || *end == '\0');
+    bool is_plain = end > start && strspn(start, "0123456789.eE+-") >= (size_t)(end - start) &&
+                    (*end == ',' || *end == '\0');
     if (!is_plain || !(value >= key->low && value <= key->high) || (!key->is_real && value != floor(value))) {
         fail(message, "synthetic data take %s from %g to %g%s, not '%.*s'", key->name, key->low, key->high,
              key->is_real ? "" : ", a whole number", (int)strcspn(start, ","), start);
@@ -108,7 +112,8 @@ static bool read_recipe(const char *text, struct recipe *recipe, struct message 
 
 /* ---- rows ---- */
 
-/* Four sums side by side, in double: the order is fixed, and it is quick enough not to be seen beside the row itself. */
+/* Four sums side by side, in double: the order is fixed, and it is quick enough not to be seen beside the row itself.
+ */
 static double product(const float *a, const float *b, size_t count)
 {
     double sums[4] = {0};
@@ -165,7 +170,8 @@ bool synthetic_open(const char *text, uint64_t seed, struct dataset *data, struc
     /* |w*|^2 is about 1; two centres are about spread * sqrt(2) deviations apart. */
     double scale = (recipe.classes ? recipe.spread : 1) / sqrt((double)recipe.features);
     for (uint64_t v = 0; v < vectors; v++)
-        fill_normal(random_key(seed, recipe.classes ? FOR_CENTRES : FOR_OPTIMUM, v), weights + v * recipe.features, recipe.features);
+        fill_normal(random_key(seed, recipe.classes ? FOR_CENTRES : FOR_OPTIMUM, v), weights + v * recipe.features,
+                    recipe.features);
     for (uint64_t i = 0; i < vectors * recipe.features; i++)
         weights[i] = (float)((double)weights[i] * scale);
     *data = (struct dataset){

@@ -5,17 +5,16 @@
 
 #include <string.h>
 
-static double seconds_since(uint64_t start)
-{
-    return (double)(clock_ns() - start) * 1e-9;
-}
+static double seconds_since(uint64_t start) { return (double)(clock_ns() - start) * 1e-9; }
 
 /* Row `at` of this rank's endless stream: its shard in a new order each time around. */
 static uint64_t row_of(const struct worker *worker, uint64_t at)
 {
     uint64_t round = at / worker->shard_rows;
-    uint64_t key = random_key(worker->task->settings->seed, FOR_SHUFFLE, round * TRAIN_MOST_WORKERS + worker->team.rank);
-    return worker->team.rank + (uint64_t)worker->team.world * permuted(key, worker->shard_rows, at % worker->shard_rows);
+    uint64_t key = random_key(worker->task->settings->seed, FOR_SHUFFLE,
+                              round * TRAIN_MOST_WORKERS + worker->team.rank);
+    return worker->team.rank +
+           (uint64_t)worker->team.world * permuted(key, worker->shard_rows, at % worker->shard_rows);
 }
 
 static void fetch_batch(struct run *run, uint64_t rows, uint64_t first, bool is_shuffled)
@@ -64,8 +63,9 @@ static bool take_anchor(struct run *run)
     if (status == TG_SKIPPED) { /* on every rank alike */
         worker->failure = FAILED_TOGETHER;
         worker->culprit = 0;
-        return fail(&worker->message, "the full gradient of QSVRG is not finite, and no step until the next one can do without it; "
-                                      "--nonfinite drop goes on, and a smaller --lr may help");
+        return fail(&worker->message,
+                    "the full gradient of QSVRG is not finite, and no step until the next one can do without it; "
+                    "--nonfinite drop goes on, and a smaller --lr may help");
     }
     return status == TG_OK || worker_fails(worker, status, &error);
 }

@@ -1,4 +1,5 @@
-/* The IDX format of MNIST: two zero bytes, a type, the number of dimensions, their lengths as big-endian 32-bit integers, the data. */
+/* The IDX format of MNIST: two zero bytes, a type, the number of dimensions, their lengths as big-endian 32-bit
+ * integers, the data. */
 #ifndef TRAIN_IDX_H
 #define TRAIN_IDX_H
 

@@ -1,5 +1,6 @@
-/* Who of a job's processes on this machine may say that the job ends. When one rank is dead, launchers kill the rest at once, and their
- * watchers see that too; the first takes the job's name, and the others, who cannot have it any more, keep silent. */
+/* Who of a job's processes on this machine may say that the job ends. When one rank is dead, launchers kill the rest at
+ * once, and their watchers see that too; the first takes the job's name, and the others, who cannot have it any more,
+ * keep silent. */
 #ifndef TRAIN_JOB_NAME_H
 #define TRAIN_JOB_NAME_H
 

@@ -7,8 +7,8 @@
 #include <string.h>
 #include <unistd.h>
 
-static const char *const fronts[] = {"mpirun",        "mpiexec",       "mpirun.openmpi", "mpiexec.openmpi", "orterun", "prterun",
-                                     "mpirun.mpich",  "mpiexec.mpich", "mpiexec.hydra",  NULL};
+static const char *const fronts[] = {"mpirun",  "mpiexec",      "mpirun.openmpi", "mpiexec.openmpi", "orterun",
+                                     "prterun", "mpirun.mpich", "mpiexec.mpich",  "mpiexec.hydra",   NULL};
 static const char proxy[] = "hydra_pmi_proxy";
 static const char *const daemons[] = {"orted", "prted", proxy, NULL};
 

@@ -28,7 +28,8 @@ static bool row_room(struct sparse_rows *rows)
     if (rows->row_room > rows->rows + 1)
         return true;
     uint64_t room = rows->row_room * 2 + 1024;
-    if (!grow((void **)&rows->labels, room, sizeof *rows->labels) || !grow((void **)&rows->starts, room, sizeof *rows->starts))
+    if (!grow((void **)&rows->labels, room, sizeof *rows->labels) ||
+        !grow((void **)&rows->starts, room, sizeof *rows->starts))
         return false;
     rows->row_room = room;
     return true;
@@ -39,7 +40,8 @@ static bool entry_room(struct sparse_rows *rows)
     if (rows->entry_room > rows->entries)
         return true;
     uint64_t room = rows->entry_room * 2 + 65536;
-    if (!grow((void **)&rows->indices, room, sizeof *rows->indices) || !grow((void **)&rows->values, room, sizeof *rows->values))
+    if (!grow((void **)&rows->indices, room, sizeof *rows->indices) ||
+        !grow((void **)&rows->values, room, sizeof *rows->values))
         return false;
     rows->entry_room = room;
     return true;
@@ -56,10 +58,7 @@ void sparse_rows_free(struct sparse_rows *rows)
 
 /* ---- words ---- */
 
-static bool is_blank(char c)
-{
-    return c == ' ' || c == '\t' || c == '\r';
-}
+static bool is_blank(char c) { return c == ' ' || c == '\t' || c == '\r'; }
 
 static void skip_blanks(struct line_reader *reader)
 {
@@ -78,13 +77,15 @@ static int word_length(const struct line_reader *reader)
 
 static bool refuse(const struct line_reader *reader, const char *what)
 {
-    return fail(reader->message, "%s:%" PRIu64 ": %s: '%.*s'", reader->name, reader->line, what, word_length(reader), reader->at);
+    return fail(reader->message, "%s:%" PRIu64 ": %s: '%.*s'", reader->name, reader->line, what, word_length(reader),
+                reader->at);
 }
 
 /* A decimal number of at most 15 digits is one exact division in double; the rest is for strtod. */
 static bool take_real(struct line_reader *reader, float *value)
 {
-    static const double powers[] = {1e0, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10, 1e11, 1e12, 1e13, 1e14, 1e15};
+    static const double powers[] = {1e0, 1e1, 1e2,  1e3,  1e4,  1e5,  1e6,  1e7,
+                                    1e8, 1e9, 1e10, 1e11, 1e12, 1e13, 1e14, 1e15};
     const char *at = reader->at;
     bool is_negative = at < reader->end && *at == '-';
     at += at < reader->end && (*at == '-' || *at == '+');
@@ -165,7 +166,8 @@ static bool take_entry(struct line_reader *reader, struct sparse_rows *rows, int
     if (!take_index(reader, &index))
         return refuse(reader, "an entry must be INDEX:VALUE with an index from 1 to 67108864");
     if ((int64_t)index <= *last)
-        return fail(reader->message, "%s:%" PRIu64 ": index %" PRIu32 " comes after index %" PRId64 "; they must increase", reader->name,
+        return fail(reader->message,
+                    "%s:%" PRIu64 ": index %" PRIu32 " comes after index %" PRId64 "; they must increase", reader->name,
                     reader->line, index + 1, *last + 1);
     if (!take_real_word(reader, &value))
         return refuse(reader, "a value must be a finite number");

@@ -1,5 +1,5 @@
-/* LIBSVM's text: a line for each row, "LABEL INDEX:VALUE INDEX:VALUE ...", indices from 1 and increasing, '#' to the end of the line is
- * a comment. What a line leaves out is 0. */
+/* LIBSVM's text: a line for each row, "LABEL INDEX:VALUE INDEX:VALUE ...", indices from 1 and increasing, '#' to the
+ * end of the line is a comment. What a line leaves out is 0. */
 #ifndef TRAIN_LIBSVM_H
 #define TRAIN_LIBSVM_H
 
@@ -13,7 +13,7 @@ struct sparse_rows {
     uint64_t rows, entries;
     uint32_t features; /* the largest index */
     float *labels;
-    uint64_t *starts; /* rows + 1 of them */
+    uint64_t *starts;  /* rows + 1 of them */
     uint32_t *indices; /* from 0 */
     float *values;
     uint64_t row_room, entry_room;
@@ -21,8 +21,8 @@ struct sparse_rows {
 
 #define LIBSVM_MOST_FEATURES (UINT32_C(1) << 26)
 
-/* Appends the rows of `text`, which has a 0 at text[size]. `name` is what errors call it: "NAME:LINE: ...". On failure the rows must
- * still be freed. */
+/* Appends the rows of `text`, which has a 0 at text[size]. `name` is what errors call it: "NAME:LINE: ...". On failure
+ * the rows must still be freed. */
 bool libsvm_parse(const char *text, size_t size, const char *name, struct sparse_rows *rows, struct message *message);
 void sparse_rows_free(struct sparse_rows *rows);
 

@@ -30,7 +30,8 @@ static void evaluate(const struct run *run, uint64_t most, double *loss, double 
 {
     struct worker *worker = run->worker;
     const struct dataset *data = &worker->task->data;
-    uint64_t first = data->test_rows ? data->train_rows : 0, count = data->test_rows ? data->test_rows : data->train_rows;
+    uint64_t first = data->test_rows ? data->train_rows : 0,
+             count = data->test_rows ? data->test_rows : data->train_rows;
     count = count < most ? count : most;
     struct model_score score = model_evaluate(&worker->task->model, run->weights, data, first, count, &worker->score);
     *loss = isnan(score.loss) ? NAN : score.loss / (double)count; /* without the sign that some NaNs have */
@@ -86,7 +87,8 @@ bool run_add_point(struct run *run)
     return true;
 }
 
-/* The selection that the codec, a sparsifier, makes of a tensor in this step, by warm-up, minimum size and schedule; false if it makes none. */
+/* The selection that the codec, a sparsifier, makes of a tensor in this step, by warm-up, minimum size and schedule;
+ * false if it makes none. */
 static bool selection_now(const struct run *run, const tg_codec_info *info, uint64_t count, tg_spec *spec)
 {
     const struct train_settings *settings = run->worker->task->settings;
@@ -118,7 +120,8 @@ static double selector_threshold(struct run *run)
         ;
     tg_spec spec;
     tg_codec *codec;
-    if (!selection_now(run, &info, largest->count, &spec) || tg_codec_create(worker->device, &spec, largest->count, &codec, NULL) != TG_OK)
+    if (!selection_now(run, &info, largest->count, &spec) ||
+        tg_codec_create(worker->device, &spec, largest->count, &codec, NULL) != TG_OK)
         return NAN;
     size_t bound = tg_frame_bound(codec, largest->count);
     void *frame = malloc(bound);
@@ -127,8 +130,8 @@ static double selector_threshold(struct run *run)
     tg_encode_report report;
     tg_tensor gradient = {worker->gradient + largest->offset, largest->count, TG_FLOAT32};
     if (frame && decoded && tg_encode(codec, &gradient, NULL, frame, bound, &report, NULL) == TG_OK &&
-        tg_decode(worker->device, &(tg_frame){frame, report.bytes}, 1, 1, 0, &(tg_tensor){decoded, largest->count, TG_FLOAT32}, NULL) ==
-            TG_OK)
+        tg_decode(worker->device, &(tg_frame){frame, report.bytes}, 1, 1, 0,
+                  &(tg_tensor){decoded, largest->count, TG_FLOAT32}, NULL) == TG_OK)
         for (uint64_t i = 0; i < largest->count; i++)
             if (decoded[i] != 0 && fabs((double)decoded[i]) < smallest)
                 smallest = fabs((double)decoded[i]);
@@ -166,8 +169,11 @@ static bool check_hashes(struct run *run, uint64_t hash)
     bool is_equal = true;
     for (uint32_t i = 0; i < worker->team.world && is_equal; i++)
         if (memcmp(all->parts[i].data, all->parts[0].data, sizeof hash) != 0)
-            is_equal = fail(&worker->message, "the weights of rank %" PRIu32 " differ from those of rank 0 after %" PRIu64 " steps; do all "
-                                              "ranks run the same program on the same data?", i, run->step);
+            is_equal = fail(&worker->message,
+                            "the weights of rank %" PRIu32 " differ from those of rank 0 after %" PRIu64
+                            " steps; do all "
+                            "ranks run the same program on the same data?",
+                            i, run->step);
     shared_bytes_free(all);
     worker->failure = is_equal ? FAILED_ALONE : FAILED_TOGETHER;
     worker->culprit = 0;

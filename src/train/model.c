@@ -43,7 +43,9 @@ static bool read_sizes(const char *text, struct model *model, struct message *me
         char *end;
         unsigned long size = strtoul(at, &end, 10);
         if (*at < '0' || *at > '9' || size < 1 || size > 65536 || (*end != ',' && *end != '\0'))
-            return fail(message, "--model mlp takes the sizes of its hidden layers, 1 to 65536 each, as mlp:256,128, not '%s'", text);
+            return fail(message,
+                        "--model mlp takes the sizes of its hidden layers, 1 to 65536 each, as mlp:256,128, not '%s'",
+                        text);
         if (model->layers == MODEL_MOST_LAYERS - 1)
             return fail(message, "--model mlp takes up to %d hidden layers", MODEL_MOST_LAYERS - 1);
         model->sizes[++model->layers] = (uint32_t)size;
@@ -53,10 +55,7 @@ static bool read_sizes(const char *text, struct model *model, struct message *me
     }
 }
 
-bool model_wants_real_targets(const char *text)
-{
-    return text && strncmp(text, "linear", 6) == 0;
-}
+bool model_wants_real_targets(const char *text) { return text && strncmp(text, "linear", 6) == 0; }
 
 bool model_create(const char *text, const struct dataset *data, struct model *model, struct message *message)
 {
@@ -76,12 +75,16 @@ bool model_create(const char *text, const struct dataset *data, struct model *mo
                         data->classes ? "more (softmax takes them)" : "real numbers (linear takes them)");
     } else if (strcmp(text, "softmax") == 0) {
         if (data->classes == 0)
-            return fail(message, "--model softmax needs classes, and these data have real numbers for targets (linear takes them)");
+            return fail(
+                message,
+                "--model softmax needs classes, and these data have real numbers for targets (linear takes them)");
     } else if (strncmp(text, "mlp:", 4) == 0) {
         if (!read_sizes(text, model, message))
             return false;
     } else {
-        return fail(message, "--model takes linear, linear:bias, logistic, logistic:bias, softmax or mlp:SIZE,SIZE,..., not '%s'", text);
+        return fail(
+            message,
+            "--model takes linear, linear:bias, logistic, logistic:bias, softmax or mlp:SIZE,SIZE,..., not '%s'", text);
     }
     model->sizes[++model->layers] = outputs;
     return finish(model, text, message);
@@ -115,7 +118,8 @@ bool model_work_create(const struct model *model, uint64_t rows, struct model_wo
     uint64_t floats = rows * (width + 2 * widest) + 16 * (model->layers + 4);
     void *storage;
     if (floats > SIZE_MAX / sizeof(float) || posix_memalign(&storage, 64, (size_t)floats * sizeof(float)) != 0)
-        return fail(message, "no memory for batches of %" PRIu64 " rows of %" PRIu32 " features", rows, model->sizes[0]);
+        return fail(message, "no memory for batches of %" PRIu64 " rows of %" PRIu32 " features", rows,
+                    model->sizes[0]);
     memset(storage, 0, (size_t)floats * sizeof(float));
     work->storage = storage;
     float *next = storage;

@@ -1,5 +1,5 @@
-/* Models: layers of weights with rectified units between them, and a loss behind the last. Without hidden layers it is least squares,
- * logistic regression or softmax regression. All parameters are one vector; its tensors have names. */
+/* Models: layers of weights with rectified units between them, and a loss behind the last. Without hidden layers it is
+ * least squares, logistic regression or softmax regression. All parameters are one vector; its tensors have names. */
 #ifndef TRAIN_MODEL_H
 #define TRAIN_MODEL_H
 
@@ -25,7 +25,8 @@ struct model {
     uint32_t sizes[MODEL_MOST_LAYERS + 1]; /* features, hidden units..., outputs */
     uint64_t parameters;
     unsigned tensor_count;
-    struct model_tensor tensors[MODEL_MOST_TENSORS]; /* of layer i: 2i the weights, 2i + 1 the bias; i and no bias without one */
+    struct model_tensor
+        tensors[MODEL_MOST_TENSORS]; /* of layer i: 2i the weights, 2i + 1 the bias; i and no bias without one */
 };
 
 /* linear, linear:bias, logistic, logistic:bias, softmax, mlp:SIZE,SIZE,...; NULL picks what suits the data. */
@@ -40,8 +41,8 @@ void model_start(const struct model *model, uint64_t seed, float *weights);
 /* Room for the work on batches of up to `rows` rows. */
 struct model_work {
     uint64_t rows;
-    float *features, *targets;                /* the batch: put it here */
-    float *outputs[MODEL_MOST_LAYERS + 1];    /* [0] is `features` */
+    float *features, *targets;             /* the batch: put it here */
+    float *outputs[MODEL_MOST_LAYERS + 1]; /* [0] is `features` */
     float *deltas[2];
     void *storage;
 };
@@ -54,10 +55,11 @@ struct model_score {
 };
 
 /* The loss of the batch in `work`, and with `gradient` its gradient, both means over the rows (the score is a sum). */
-struct model_score model_run(const struct model *model, const float *weights, struct model_work *work, uint64_t rows, float *gradient);
+struct model_score model_run(const struct model *model, const float *weights, struct model_work *work, uint64_t rows,
+                             float *gradient);
 
 /* Score over rows first ... first + count - 1 of the data. */
-struct model_score model_evaluate(const struct model *model, const float *weights, const struct dataset *data, uint64_t first,
-                                  uint64_t count, struct model_work *work);
+struct model_score model_evaluate(const struct model *model, const float *weights, const struct dataset *data,
+                                  uint64_t first, uint64_t count, struct model_work *work);
 
 #endif

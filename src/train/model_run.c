@@ -16,7 +16,8 @@ static void forward(const struct model *model, const float *weights, struct mode
     for (unsigned layer = 0; layer < model->layers; layer++) {
         uint32_t inputs = model->sizes[layer], outputs = model->sizes[layer + 1];
         float *out = work->outputs[layer + 1];
-        multiply(false, true, rows, outputs, inputs, work->outputs[layer], weights_of(model, weights, layer), false, out);
+        multiply(false, true, rows, outputs, inputs, work->outputs[layer], weights_of(model, weights, layer), false,
+                 out);
         const float *bias = model->has_bias ? weights + model->tensors[2 * layer + 1].offset : NULL;
         bool is_hidden = layer + 1 < model->layers;
         for (uint64_t row = 0; row < rows; row++, out += outputs) {
@@ -104,7 +105,8 @@ static void sum_columns(const float *matrix, uint64_t rows, uint32_t columns, fl
             sums[i] += matrix[i];
 }
 
-static void backward(const struct model *model, const float *weights, struct model_work *work, uint64_t rows, float *gradient)
+static void backward(const struct model *model, const float *weights, struct model_work *work, uint64_t rows,
+                     float *gradient)
 {
     const float *delta = work->deltas[0];
     for (unsigned layer = model->layers; layer-- > 0;) {
@@ -124,7 +126,8 @@ static void backward(const struct model *model, const float *weights, struct mod
     }
 }
 
-struct model_score model_run(const struct model *model, const float *weights, struct model_work *work, uint64_t rows, float *gradient)
+struct model_score model_run(const struct model *model, const float *weights, struct model_work *work, uint64_t rows,
+                             float *gradient)
 {
     forward(model, weights, work, rows);
     struct model_score score = score_rows(model, work, rows, work->deltas[0]);
@@ -137,8 +140,8 @@ struct model_score model_run(const struct model *model, const float *weights, st
     return score;
 }
 
-struct model_score model_evaluate(const struct model *model, const float *weights, const struct dataset *data, uint64_t first,
-                                  uint64_t count, struct model_work *work)
+struct model_score model_evaluate(const struct model *model, const float *weights, const struct dataset *data,
+                                  uint64_t first, uint64_t count, struct model_work *work)
 {
     struct model_score score = {0};
     for (uint64_t done = 0; done < count;) {

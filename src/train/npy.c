@@ -154,8 +154,10 @@ static bool take_dtype(struct cursor *c, struct npy *npy, struct message *messag
     else if (*kind == '=' || (*kind == '|' && kind[1] && kind[2] == '1')) /* one byte has no order */
         kind++;
     return find_type(kind, c->integers, npy) ||
-           fail(message, "it holds dtype '%s'; only f2, f4 and f8 (float16, float32, float64)%s can be read: convert "
-                         "with array.astype('float32')", text, c->integers ? ", integers and booleans" : "");
+           fail(message,
+                "it holds dtype '%s'; only f2, f4 and f8 (float16, float32, float64)%s can be read: convert "
+                "with array.astype('float32')",
+                text, c->integers ? ", integers and booleans" : "");
 }
 
 static bool take_entry(struct cursor *c, struct npy *npy, bool *fortran, unsigned *seen, struct message *message)
@@ -237,8 +239,10 @@ static bool parse(const uint8_t *bytes, size_t size, bool integers, struct npy *
         return false;
     size_t data_size = size - found.data_offset;
     if (found.count > data_size / found.size)
-        return fail(message, "it is cut short: its header announces %" PRIu64 " elements of %u bytes, but %zu bytes "
-                             "follow", found.count, found.size, data_size);
+        return fail(message,
+                    "it is cut short: its header announces %" PRIu64 " elements of %u bytes, but %zu bytes "
+                    "follow",
+                    found.count, found.size, data_size);
     if (found.count * found.size != data_size)
         return fail(message, "it goes on for %zu bytes after its %" PRIu64 " elements; a file must hold one array",
                     data_size - (size_t)found.count * found.size, found.count);

@@ -13,13 +13,13 @@ enum npy_type { NPY_INTEGER, NPY_F2 = 2, NPY_F4 = 4, NPY_F8 = 8 }; /* floats are
 
 struct npy {
     enum npy_type type;
-    unsigned size;       /* of an element */
-    bool is_signed;      /* integers */
+    unsigned size;  /* of an element */
+    bool is_signed; /* integers */
     bool big_endian;
     unsigned dimensions;
-    uint64_t first;      /* the first length of the shape; 1 where it has none */
-    uint64_t count;      /* elements: the product of the shape */
-    size_t data_offset;  /* where they start; all of them are there, and nothing follows them */
+    uint64_t first;     /* the first length of the shape; 1 where it has none */
+    uint64_t count;     /* elements: the product of the shape */
+    size_t data_offset; /* where they start; all of them are there, and nothing follows them */
 };
 
 /* The first bytes of every .npy file. */

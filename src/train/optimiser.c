@@ -21,7 +21,8 @@ double learning_rate(enum train_schedule schedule, double lr, uint64_t step, uin
     return lr;
 }
 
-void descend(float *weights, float *velocity, const float *gradient, uint64_t count, double rate, double momentum, double decay)
+void descend(float *weights, float *velocity, const float *gradient, uint64_t count, double rate, double momentum,
+             double decay)
 {
     const float r = (float)rate, m = (float)momentum, d = (float)decay;
     if (!velocity) {

@@ -9,7 +9,8 @@
 #include <string.h>
 #include <unistd.h>
 
-/* /proc/N/stat: the number, the name in brackets (which may hold anything), the state, the parent, and the start as the 22nd. */
+/* /proc/N/stat: the number, the name in brackets (which may hold anything), the state, the parent, and the start as the
+ * 22nd. */
 static bool parse(const char *text, struct process *process, int64_t *parent, char name[PROCESS_NAME_SIZE])
 {
     enum { STATE = 3, PARENT = 4, START = 22 };

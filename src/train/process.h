@@ -1,4 +1,5 @@
-/* What processes that look after each other need: to know one again, to end it and no other, to read what it wrote, to let go of files. */
+/* What processes that look after each other need: to know one again, to end it and no other, to read what it wrote, to
+ * let go of files. */
 #ifndef TRAIN_PROCESS_H
 #define TRAIN_PROCESS_H
 
@@ -14,7 +15,8 @@ struct process {
 
 enum { PROCESS_NAME_SIZE = 16 };
 
-/* The process of that number, its parent's number and its name; false if there is none, or only what is left of one that ended. */
+/* The process of that number, its parent's number and its name; false if there is none, or only what is left of one
+ * that ended. */
 bool process_look(int64_t number, struct process *process, int64_t *parent, char name[PROCESS_NAME_SIZE]);
 
 bool process_lives(const struct process *process);

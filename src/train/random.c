@@ -1,5 +1,6 @@
-/* See random.h. Normal numbers come from the inverse of the distribution (Acklam's rational approximation, relative error 1.2e-9 in
- * exact arithmetic, 1e-6 in float32): no state, no rejection, and a loop that the compiler turns into vectors. */
+/* See random.h. Normal numbers come from the inverse of the distribution (Acklam's rational approximation, relative
+ * error 1.2e-9 in exact arithmetic, 1e-6 in float32): no state, no rejection, and a loop that the compiler turns into
+ * vectors. */
 #include "random.h"
 
 #include <math.h>
@@ -18,32 +19,40 @@ static uint32_t hash_counter(uint64_t key, uint32_t counter)
 }
 
 /* The bits as an odd multiple of 2^-33 between -1/2 and 1/2. */
-static double centred(uint32_t bits)
-{
-    return ((double)bits + 0.5) * 0x1p-32 - 0.5;
-}
+static double centred(uint32_t bits) { return ((double)bits + 0.5) * 0x1p-32 - 0.5; }
 
 static float normal_centre(float q)
 {
     const float r = q * q;
-    const float above = ((((-39.69683028665376f * r + 220.9460984245205f) * r - 275.9285104469687f) * r + 138.3577518672690f) * r -
-                         30.66479806614716f) * r + 2.506628277459239f;
-    const float below = ((((-54.47609879822406f * r + 161.5858368580409f) * r - 155.6989798598866f) * r + 66.80131188771972f) * r -
-                         13.28068155288572f) * r + 1;
+    const float above =
+        ((((-39.69683028665376f * r + 220.9460984245205f) * r - 275.9285104469687f) * r + 138.3577518672690f) * r -
+         30.66479806614716f) *
+            r +
+        2.506628277459239f;
+    const float below =
+        ((((-54.47609879822406f * r + 161.5858368580409f) * r - 155.6989798598866f) * r + 66.80131188771972f) * r -
+         13.28068155288572f) *
+            r +
+        1;
     return q * above / below;
 }
 
 static float normal_tail(double q)
 {
     const double t = sqrt(-2 * log(0.5 - fabs(q)));
-    const double above = ((((-7.784894002430293e-3 * t - 0.3223964580411365) * t - 2.400758277161838) * t - 2.549732539343734) * t +
-                          4.374664141464968) * t + 2.938163982698783;
-    const double below = (((7.784695709041462e-3 * t + 0.3224671290700398) * t + 2.445134137142996) * t + 3.754408661907416) * t + 1;
+    const double above =
+        ((((-7.784894002430293e-3 * t - 0.3223964580411365) * t - 2.400758277161838) * t - 2.549732539343734) * t +
+         4.374664141464968) *
+            t +
+        2.938163982698783;
+    const double below =
+        (((7.784695709041462e-3 * t + 0.3224671290700398) * t + 2.445134137142996) * t + 3.754408661907416) * t + 1;
     const double magnitude = -above / below;
     return (float)(q < 0 ? -magnitude : magnitude);
 }
 
-/* In pieces that stay in the cache: two loops that become vectors, and one that mends the tails, one element in twenty. */
+/* In pieces that stay in the cache: two loops that become vectors, and one that mends the tails, one element in twenty.
+ */
 void fill_normal(uint64_t key, float *out, size_t count)
 {
     enum { PIECE = 512 };

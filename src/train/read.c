@@ -17,10 +17,7 @@
 
 typedef gzFile source;
 
-static source source_open(const char *path)
-{
-    return gzopen(path, "rb");
-}
+static source source_open(const char *path) { return gzopen(path, "rb"); }
 
 static bool source_read(source from, void *room, size_t size, size_t *got, const char **reason)
 {
@@ -37,19 +34,13 @@ static bool source_read(source from, void *room, size_t size, size_t *got, const
     return count >= 0 && (code == Z_OK || code == Z_STREAM_END);
 }
 
-static void source_close(source from)
-{
-    gzclose(from);
-}
+static void source_close(source from) { gzclose(from); }
 
 #else
 
 typedef FILE *source;
 
-static source source_open(const char *path)
-{
-    return fopen(path, "rb");
-}
+static source source_open(const char *path) { return fopen(path, "rb"); }
 
 static bool source_read(source from, void *room, size_t size, size_t *got, const char **reason)
 {
@@ -64,10 +55,7 @@ static bool source_read(source from, void *room, size_t size, size_t *got, const
     return !ferror(from);
 }
 
-static void source_close(source from)
-{
-    fclose(from);
-}
+static void source_close(source from) { fclose(from); }
 
 #endif
 
@@ -108,7 +96,8 @@ bool read_content(const char *path, struct content *content, struct message *mes
         return fail(message, "cannot open '%s': %s", path, strerror(errno ? errno : ENOMEM));
     bool is_read = read_all(from, path, content, message);
     source_close(from);
-    uint8_t *fitting = is_read ? realloc(content->bytes, content->size + 1) : NULL; /* data sets are kept: no room to spare */
+    uint8_t *fitting = is_read ? realloc(content->bytes, content->size + 1)
+                               : NULL; /* data sets are kept: no room to spare */
     if (fitting)
         content->bytes = fitting;
     if (!is_read) {

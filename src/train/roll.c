@@ -31,7 +31,8 @@ void describe_machine(const struct place *places, uint32_t world, uint32_t rank,
     for (uint32_t i = 0; i < world; i++)
         count += is_same_machine(places, i, rank);
     const uint32_t most = count <= MOST_LISTED ? count : MOST_LISTED;
-    size_t used = (size_t)snprintf(text, capacity, "host %.*s (rank%s", ROLL_NAME_SIZE - 1, places[rank].host, count > 1 ? "s" : "");
+    size_t used = (size_t)snprintf(text, capacity, "host %.*s (rank%s", ROLL_NAME_SIZE - 1, places[rank].host,
+                                   count > 1 ? "s" : "");
     for (uint32_t i = 0; i < world && listed < most && used < capacity; i++) {
         if (!is_same_machine(places, i, rank))
             continue;

@@ -6,7 +6,8 @@
 
 enum { ROLL_NAME_SIZE = 64 };
 
-/* A rank, as the others see it: its process, the watcher and the end of the pipe that it reads, and on which machine these numbers hold. */
+/* A rank, as the others see it: its process, the watcher and the end of the pipe that it reads, and on which machine
+ * these numbers hold. */
 struct place {
     struct process process;
     int64_t watcher, pipe;

@@ -30,8 +30,10 @@ static bool make_reducer(struct worker *worker, const struct train_codec *codec,
     const struct model *model = &worker->task->model;
     tg_reducer_tensor tensors[MODEL_MOST_TENSORS];
     for (unsigned i = 0; i < model->tensor_count; i++) {
-        tensors[i] = (tg_reducer_tensor){
-            .name = model->tensors[i].name, .count = model->tensors[i].count, .dtype = TG_FLOAT32, .insist = settings->insist};
+        tensors[i] = (tg_reducer_tensor){.name = model->tensors[i].name,
+                                         .count = model->tensors[i].count,
+                                         .dtype = TG_FLOAT32,
+                                         .insist = settings->insist};
         tensors[i].codec = codec->codec;
         tensors[i].feedback = codec->feedback;
     }
@@ -54,8 +56,8 @@ static bool make_reducer(struct worker *worker, const struct train_codec *codec,
         }
     }
     if (status == TG_OK)
-        status = tg_reducer_create(worker->device, worker->team.rank, worker->team.world, tensors, model->tensor_count, &options, reducer,
-                                   &error);
+        status = tg_reducer_create(worker->device, worker->team.rank, worker->team.world, tensors, model->tensor_count,
+                                   &options, reducer, &error);
     return status == TG_OK || worker_fails(worker, status, &error);
 }
 
@@ -175,7 +177,8 @@ static bool make_step(struct run *run)
     double rate = learning_rate(settings->schedule, task->lr, run->step, task->steps);
     if (!was_skipped) {
         uint64_t start = clock_ns();
-        descend(run->weights, run->velocity, worker->gradient, task->model.parameters, rate, momentum_of(run), settings->weight_decay);
+        descend(run->weights, run->velocity, worker->gradient, task->model.parameters, rate, momentum_of(run),
+                settings->weight_decay);
         run->result->stages[STAGE_UPDATE] += (double)(clock_ns() - start) * 1e-9;
     }
     run->step++;

@@ -1,5 +1,5 @@
-/* A run's state as bytes: everything that the next step depends on, and the figures so far. Random numbers are functions of seed and
- * step, and a batch's rows of the step as well, so the step is all that there is of both. */
+/* A run's state as bytes: everything that the next step depends on, and the figures so far. Random numbers are
+ * functions of seed and step, and a batch's rows of the step as well, so the step is all that there is of both. */
 #include "worker.h"
 
 #include <inttypes.h>
@@ -78,8 +78,9 @@ bool run_save(struct run *run)
     bool is_well = put_reducer(worker, run->reducer, &reducers) && put_reducer(worker, run->exact, &reducers);
     if (is_well && reducers.out_of_memory)
         is_well = fail(&worker->message, "no memory to save the residuals");
-    struct shared_bytes *all =
-        worker_agrees(worker, is_well) ? team_share(&worker->team, reducers.bytes, reducers.size, true, &worker->message) : NULL;
+    struct shared_bytes *all = worker_agrees(worker, is_well)
+                                   ? team_share(&worker->team, reducers.bytes, reducers.size, true, &worker->message)
+                                   : NULL;
     blob_free(&reducers);
     if (!all)
         return false; /* the worker knows why */
@@ -106,8 +107,11 @@ static bool get_vector(struct run *run, struct blob_reader *reader, float *vecto
     if (reader->is_bad)
         return true; /* said once, at the end */
     if (size != wanted * sizeof(float))
-        return fail(&worker->message, "the checkpoint has %zu %s, and this run has %" PRIu64 "; the model, --momentum and --algorithm must be "
-                                      "those that it was made with", size / sizeof(float), what, wanted);
+        return fail(&worker->message,
+                    "the checkpoint has %zu %s, and this run has %" PRIu64
+                    "; the model, --momentum and --algorithm must be "
+                    "those that it was made with",
+                    size / sizeof(float), what, wanted);
     if (size > 0)
         memcpy(vector, bytes, size);
     return true;
@@ -143,9 +147,11 @@ static bool get_reducers(struct run *run, struct blob_reader *reader)
         for (size_t k = 0; k < 2; k++)
             states[k][i].data = blob_get_block(&own, &states[k][i].size);
         if (own.is_bad || own.at != own.end)
-            return fail(&worker->message, "the checkpoint is damaged: the residuals of rank %" PRIu64 " do not fit their length", i);
+            return fail(&worker->message,
+                        "the checkpoint is damaged: the residuals of rank %" PRIu64 " do not fit their length", i);
         if (!run->exact && states[1][i].size > 0)
-            return fail(&worker->message, "the checkpoint has full gradients of rank %" PRIu64 ", and this run has none", i);
+            return fail(&worker->message,
+                        "the checkpoint has full gradients of rank %" PRIu64 ", and this run has none", i);
     }
     if (reader->is_bad || reader->at != reader->end)
         return fail(&worker->message, "the checkpoint is damaged: run %zu does not fit its length", run->index + 1);
@@ -166,14 +172,16 @@ static bool restore(struct run *run, const tg_state *saved)
     blob_get(&reader, &result->early, sizeof result->early);
     blob_get(&reader, &result->late, sizeof result->late);
     if (!get_points(run, &reader) || !get_vector(run, &reader, run->weights, "weights") ||
-        !get_vector(run, &reader, run->velocity, "velocities") || !get_vector(run, &reader, run->anchor, "anchor weights") ||
+        !get_vector(run, &reader, run->velocity, "velocities") ||
+        !get_vector(run, &reader, run->anchor, "anchor weights") ||
         !get_vector(run, &reader, run->mean, "elements of a full gradient"))
         return false;
     if (reader.is_bad)
         return fail(&worker->message, "the checkpoint is damaged: run %zu is cut short", run->index + 1);
     if (run->step > worker->task->steps)
-        return fail(&worker->message, "the checkpoint was made after %" PRIu64 " steps, and --steps asks for %" PRIu64 " in all", run->step,
-                    worker->task->steps);
+        return fail(&worker->message,
+                    "the checkpoint was made after %" PRIu64 " steps, and --steps asks for %" PRIu64 " in all",
+                    run->step, worker->task->steps);
     return get_reducers(run, &reader);
 }
 

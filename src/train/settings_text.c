@@ -17,7 +17,8 @@ static void add_text(struct setting *list, size_t *count, const char *name, bool
     if (length < sizeof setting->value)
         memcpy(setting->value, text, length + 1);
     else
-        snprintf(setting->value, sizeof setting->value, "%.100s... (%zu bytes, digest %016" PRIx64 ")", text, length, digest_bytes(text, length));
+        snprintf(setting->value, sizeof setting->value, "%.100s... (%zu bytes, digest %016" PRIx64 ")", text, length,
+                 digest_bytes(text, length));
 }
 
 static void add_number(struct setting *list, size_t *count, const char *name, bool is_lasting, uint64_t number)
@@ -37,8 +38,9 @@ static void add_real(struct setting *list, size_t *count, const char *name, doub
 static void add_shape(struct setting *list, size_t *count, const struct dataset *data)
 {
     char text[128];
-    snprintf(text, sizeof text, "%" PRIu64 " rows, %" PRIu64 " for testing, %" PRIu32 " features and %" PRIu32 " classes", data->train_rows,
-             data->test_rows, data->features, data->classes);
+    snprintf(text, sizeof text,
+             "%" PRIu64 " rows, %" PRIu64 " for testing, %" PRIu32 " features and %" PRIu32 " classes",
+             data->train_rows, data->test_rows, data->features, data->classes);
     add_text(list, count, "--data of", true, text);
     snprintf(text, sizeof text, "%016" PRIx64, data->digest);
     add_text(list, count, "--data of content", true, text);
@@ -93,10 +95,14 @@ static bool is_same(const tg_state *first, const tg_state *other, uint32_t rank,
         bool is_equal = sizes[0] == sizes[2] && memcmp(name, other_name, sizes[0]) == 0 && sizes[1] == sizes[3] &&
                         memcmp(value, other_value, sizes[1]) == 0;
         if (!is_equal)
-            return fail(message, "the ranks were not started alike: rank 0 has %.*s %.*s, and rank %" PRIu32 " has %.*s %.*s", (int)sizes[0],
-                        name, (int)sizes[1], value, rank, (int)sizes[2], other_name, (int)sizes[3], other_value);
+            return fail(
+                message, "the ranks were not started alike: rank 0 has %.*s %.*s, and rank %" PRIu32 " has %.*s %.*s",
+                (int)sizes[0], name, (int)sizes[1], value, rank, (int)sizes[2], other_name, (int)sizes[3], other_value);
     }
-    return fail(message, "the ranks were not started alike: rank 0 and rank %" PRIu32 " have another number of --codec or --density-schedule", rank);
+    return fail(message,
+                "the ranks were not started alike: rank 0 and rank %" PRIu32
+                " have another number of --codec or --density-schedule",
+                rank);
 }
 
 enum verdict settings_agree(const struct team *team, const struct train_settings *settings, const struct dataset *data,

@@ -7,13 +7,14 @@
 
 struct setting {
     const char *name; /* the option's */
-    char value[512];   /* of a longer one the beginning and a digest */
-    bool is_lasting; /* a run that goes on must keep it */
+    char value[512];  /* of a longer one the beginning and a digest */
+    bool is_lasting;  /* a run that goes on must keep it */
 };
 
 #define SETTINGS_MOST (21 + 2 * TRAIN_MOST_RUNS + TRAIN_MOST_CHANGES)
 /* With the shape and the content of the data: a name may stand for other ones on another host, or some days later. */
-size_t settings_list(const struct train_settings *settings, const struct dataset *data, struct setting list[SETTINGS_MOST]);
+size_t settings_list(const struct train_settings *settings, const struct dataset *data,
+                     struct setting list[SETTINGS_MOST]);
 
 /* Whether all ranks were started alike; if not, every rank gets the same message, which names the option. */
 enum verdict settings_agree(const struct team *team, const struct train_settings *settings, const struct dataset *data,

@@ -17,13 +17,13 @@ struct speaker {
     const struct roll *roll;
     const struct place *places;
     struct beat beat;
-    struct beat_peer *peers;     /* of each host, which are in the order of their lowest ranks */
-    bool *is_lost;               /* each host */
+    struct beat_peer *peers; /* of each host, which are in the order of their lowest ranks */
+    bool *is_lost;           /* each host */
     struct launcher launcher;
     const _Atomic uint64_t *steps;
     uint64_t steps_seen;
-    uint32_t front;              /* the host with the front, or the number of hosts */
-    uint32_t lowest[];           /* rank of each host */
+    uint32_t front;    /* the host with the front, or the number of hosts */
+    uint32_t lowest[]; /* rank of each host */
 };
 
 struct speaker *speaker_open(const struct roll *roll, const struct place *places, struct speaker_place *own)
@@ -69,15 +69,9 @@ void speaker_join(struct speaker *speaker, const struct speaker_place *all, cons
     beat_join(&speaker->beat, speaker->peers, hosts, self, clock_ns());
 }
 
-int speaker_socket(const struct speaker *speaker)
-{
-    return speaker->beat.socket;
-}
+int speaker_socket(const struct speaker *speaker) { return speaker->beat.socket; }
 
-int speaker_wait(const struct speaker *speaker)
-{
-    return beat_wait(&speaker->beat, clock_ns());
-}
+int speaker_wait(const struct speaker *speaker) { return beat_wait(&speaker->beat, clock_ns()); }
 
 /* ---- listening ---- */
 
@@ -147,7 +141,8 @@ static bool is_mine_to_say(const struct speaker *speaker)
     return lowest == self;
 }
 
-/* Tells the other hosts. One that is lost is reason enough for them to end, and what others are, they see for themselves. */
+/* Tells the other hosts. One that is lost is reason enough for them to end, and what others are, they see for
+ * themselves. */
 static void spread(const struct speaker *speaker)
 {
     uint32_t lost = 0;

@@ -5,8 +5,8 @@
 #include <string.h>
 
 /* One exchange of what every rank has room for. */
-static bool exchange_known(const struct team *team, const void *bytes, size_t size, bool to_first, uint8_t *const *places,
-                           const size_t *capacities, struct message *message)
+static bool exchange_known(const struct team *team, const void *bytes, size_t size, bool to_first,
+                           uint8_t *const *places, const size_t *capacities, struct message *message)
 {
     uint32_t world = team->world;
     const void **send = calloc(world, sizeof *send);
@@ -21,7 +21,8 @@ static bool exchange_known(const struct team *team, const void *bytes, size_t si
         receive[i] = places[i];
     }
     if (is_done) {
-        tg_exchange exchange = {to_first ? TG_ALL_TO_ALL : TG_ALL_GATHER, world, send, send_sizes, receive, capacities, received};
+        tg_exchange exchange = {
+            to_first ? TG_ALL_TO_ALL : TG_ALL_GATHER, world, send, send_sizes, receive, capacities, received};
         tg_error error = {""};
         if (tg_transport_start(team->transport, &exchange, &error) != TG_OK ||
             tg_transport_wait(team->transport, &exchange, 0, &error) != TG_OK)
@@ -29,7 +30,8 @@ static bool exchange_known(const struct team *team, const void *bytes, size_t si
     }
     for (uint32_t i = 0; is_done && i < world; i++)
         if (i != team->rank && received[i] != capacities[i])
-            is_done = fail(message, "rank %u sent %zu bytes where %zu were expected", (unsigned)i, received[i], capacities[i]);
+            is_done = fail(message, "rank %u sent %zu bytes where %zu were expected", (unsigned)i, received[i],
+                           capacities[i]);
     free(send);
     free(send_sizes);
     free(received);
@@ -44,13 +46,15 @@ void shared_bytes_free(struct shared_bytes *shared)
     free(shared);
 }
 
-struct shared_bytes *team_share(const struct team *team, const void *bytes, size_t size, bool to_first, struct message *message)
+struct shared_bytes *team_share(const struct team *team, const void *bytes, size_t size, bool to_first,
+                                struct message *message)
 {
     uint32_t world = team->world;
     struct shared_bytes *shared = calloc(1, sizeof *shared + world * sizeof shared->parts[0]);
     uint8_t **places = calloc(world, sizeof *places);
     size_t *capacities = calloc(world, sizeof *capacities);
-    uint64_t *sizes = calloc(world, sizeof *sizes); /* one machine architecture for one job, as MPI's launchers have it */
+    uint64_t *sizes = calloc(world,
+                             sizeof *sizes); /* one machine architecture for one job, as MPI's launchers have it */
     bool is_done = shared && places && capacities && sizes;
     if (!is_done)
         fail(message, "no memory to talk to %u ranks", (unsigned)world);

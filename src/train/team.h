@@ -15,11 +15,12 @@ struct shared_bytes {
     uint8_t *storage;
     tg_state parts[]; /* world of them */
 };
-struct shared_bytes *team_share(const struct team *team, const void *bytes, size_t size, bool to_first, struct message *message);
+struct shared_bytes *team_share(const struct team *team, const void *bytes, size_t size, bool to_first,
+                                struct message *message);
 void shared_bytes_free(struct shared_bytes *shared);
 
-/* Whether all are well. TEAM_ILL, which every rank gets alike: `message` becomes that of the lowest rank that is not, and `*culprit` its
- * number. TEAM_LOST: the ranks cannot even talk any more, and the message says why. */
+/* Whether all are well. TEAM_ILL, which every rank gets alike: `message` becomes that of the lowest rank that is not,
+ * and `*culprit` its number. TEAM_LOST: the ranks cannot even talk any more, and the message says why. */
 enum verdict { TEAM_WELL, TEAM_ILL, TEAM_LOST };
 enum verdict team_verdict(const struct team *team, bool well, uint32_t *culprit, struct message *message);
 

@@ -18,7 +18,8 @@ static const uint64_t most_steps = UINT64_C(1) << 40;
 static bool open_task(const struct train_settings *settings, uint32_t world, struct task *task, struct message *message)
 {
     *task = (struct task){.settings = settings};
-    if (!dataset_open(settings->data, settings->seed, model_wants_real_targets(settings->model), &task->data, message) ||
+    if (!dataset_open(settings->data, settings->seed, model_wants_real_targets(settings->model), &task->data,
+                      message) ||
         !model_create(settings->model, &task->data, &task->model, message))
         return false;
     task->lr = settings->lr > 0 ? settings->lr : task->model.loss == LOSS_SQUARED ? 0.02 : 0.1;
@@ -89,8 +90,8 @@ static void *run_thread(void *argument)
     return NULL;
 }
 
-static void set_up_rank(struct rank *rank, const struct task *task, tg_transport *transport, const struct train_observer *observer,
-                        struct train_report *report)
+static void set_up_rank(struct rank *rank, const struct task *task, tg_transport *transport,
+                        const struct train_observer *observer, struct train_report *report)
 {
     uint32_t number = tg_transport_rank(transport);
     rank->worker = (struct worker){
@@ -137,8 +138,8 @@ static bool can_start(const struct train_observer *observer, struct message *mes
     return !observer || !observer->on_start || observer->on_start(observer->context, message);
 }
 
-static bool train_local(const struct train_settings *settings, const struct train_observer *observer, struct train_report *report,
-                        struct message *message)
+static bool train_local(const struct train_settings *settings, const struct train_observer *observer,
+                        struct train_report *report, struct message *message)
 {
     const uint32_t world = settings->workers;
     struct task task = {0};
@@ -169,7 +170,8 @@ static bool train_local(const struct train_settings *settings, const struct trai
     return is_well;
 }
 
-/* The word comes before the end: a launcher kills all ranks as soon as one has failed, and abort ends this one as well. */
+/* The word comes before the end: a launcher kills all ranks as soon as one has failed, and abort ends this one as well.
+ */
 static void end_job(const struct worker *worker, const struct train_observer *observer, struct message *message)
 {
     const struct team *team = &worker->team;
@@ -186,8 +188,8 @@ static void end_job(const struct worker *worker, const struct train_observer *ob
     tg_transport_abort(team->transport, 1);
 }
 
-static bool train_mpi(const struct train_settings *settings, const struct train_observer *observer, struct train_report *report,
-                      bool *speaks, struct message *message)
+static bool train_mpi(const struct train_settings *settings, const struct train_observer *observer,
+                      struct train_report *report, bool *speaks, struct message *message)
 {
     tg_transport *transport;
     tg_error error = {""};
@@ -254,13 +256,14 @@ bool train_check(const struct train_settings *settings, struct message *message)
     return true;
 }
 
-bool train(const struct train_settings *settings, const struct train_observer *observer, struct train_report *report, bool *speaks,
-           struct message *message)
+bool train(const struct train_settings *settings, const struct train_observer *observer, struct train_report *report,
+           bool *speaks, struct message *message)
 {
     *report = (struct train_report){0};
     *speaks = true;
     blas_open(false);
-    return settings->mpi ? train_mpi(settings, observer, report, speaks, message) : train_local(settings, observer, report, message);
+    return settings->mpi ? train_mpi(settings, observer, report, speaks, message)
+                         : train_local(settings, observer, report, message);
 }
 
 void train_report_free(struct train_report *report)

@@ -31,12 +31,12 @@ struct train_settings {
     double lr;                /* 0: what suits the model */
     double momentum, weight_decay;
     enum train_schedule schedule;
-    uint64_t steps;           /* 0: as many as the epochs take */
-    double epochs;            /* passes over the data of all workers together */
-    uint64_t seed;            /* of the data, the weights, the order of rows and all draws */
+    uint64_t steps; /* 0: as many as the epochs take */
+    double epochs;  /* passes over the data of all workers together */
+    uint64_t seed;  /* of the data, the weights, the order of rows and all draws */
     struct train_codec runs[TRAIN_MOST_RUNS];
     size_t run_count;
-    bool insist;              /* on feedback that would diverge */
+    bool insist; /* on feedback that would diverge */
     enum train_algorithm algorithm;
     tg_algorithm reduce;
     uint64_t min_size, warmup;
@@ -44,11 +44,11 @@ struct train_settings {
     size_t change_count;
     tg_nonfinite_step nonfinite;
     const char *device;
-    const char *checkpoint;   /* NULL: none is written */
-    uint64_t every;           /* steps between checkpoints; one is written at the end of each run as well */
-    const char *resume;       /* NULL: from the start */
-    const char *mpi;          /* the module of tg_transport_mpi; NULL: threads */
-    const char *refusal;      /* with mpi: why this rank cannot begin, for all ranks to hear; NULL: it can */
+    const char *checkpoint; /* NULL: none is written */
+    uint64_t every;         /* steps between checkpoints; one is written at the end of each run as well */
+    const char *resume;     /* NULL: from the start */
+    const char *mpi;        /* the module of tg_transport_mpi; NULL: threads */
+    const char *refusal;    /* with mpi: why this rank cannot begin, for all ranks to hear; NULL: it can */
 };
 
 /* Where a step's time goes, on rank 0, in seconds. */
@@ -57,15 +57,16 @@ extern const char *const train_stage_names[STAGE_COUNT];
 
 /* The run at one moment. What is not known is NAN. */
 struct train_point {
-    uint64_t step;        /* that many were made */
+    uint64_t step; /* that many were made */
     uint64_t bytes_sent;
-    double batch_loss;    /* rank 0's, mean since the point before */
+    double batch_loss;     /* rank 0's, mean since the point before */
     double loss, accuracy; /* over some test rows */
-    double distance;      /* |w - w*|^2 */
+    double distance;       /* |w - w*|^2 */
     double residual_norm;
 };
 
-/* How large the elements of rank 0's gradient were at one step: bin i counts 10^((i - 48) / 4) <= |g| < 10^((i - 47) / 4). */
+/* How large the elements of rank 0's gradient were at one step: bin i counts 10^((i - 48) / 4) <= |g| < 10^((i - 47) /
+ * 4). */
 #define TRAIN_BINS 64
 struct train_histogram {
     uint64_t step; /* 0: not taken */
@@ -102,9 +103,9 @@ struct train_report {
 /* What rank 0 tells while it works. */
 struct train_progress {
     size_t run;
-    uint64_t step, steps; /* done, of */
-    double loss, lr;      /* of this step's batch */
-    bool is_point;        /* `point` is new */
+    uint64_t step, steps;            /* done, of */
+    double loss, lr;                 /* of this step's batch */
+    bool is_point;                   /* `point` is new */
     const struct train_point *point; /* the latest; NULL before the first */
     const struct train_result *result;
     uint64_t bytes_sent;
@@ -113,7 +114,8 @@ struct train_progress {
 };
 struct train_observer { /* any of these may be NULL */
     void *context;
-    bool (*on_start)(void *context, struct message *message); /* before anything else; false: all ranks end, with this message */
+    bool (*on_start)(void *context,
+                     struct message *message); /* before anything else; false: all ranks end, with this message */
     void (*on_step)(void *context, const struct train_progress *progress);
     void (*on_end)(void *context, size_t run, const struct train_result *result);
     void (*on_failure)(void *context, const char *message); /* of the rank of an MPI job that knows why it ends */
@@ -122,10 +124,11 @@ struct train_observer { /* any of these may be NULL */
 /* Whether the texts in the settings can be right at all: the model's, a synthetic data set's, the device's. */
 bool train_check(const struct train_settings *settings, struct message *message);
 
-/* Runs everything. `*speaks` says whether this process is the one that prints: the report if all went well, else the message. In an MPI
- * job that is rank 0 and a report alone; failures have been told to on_failure. The report must be freed in any case. */
-bool train(const struct train_settings *settings, const struct train_observer *observer, struct train_report *report, bool *speaks,
-           struct message *message);
+/* Runs everything. `*speaks` says whether this process is the one that prints: the report if all went well, else the
+ * message. In an MPI job that is rank 0 and a report alone; failures have been told to on_failure. The report must be
+ * freed in any case. */
+bool train(const struct train_settings *settings, const struct train_observer *observer, struct train_report *report,
+           bool *speaks, struct message *message);
 void train_report_free(struct train_report *report);
 
 #endif

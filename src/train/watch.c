@@ -1,5 +1,5 @@
-/* See watch.h. The watcher reads from a pipe that its rank holds open: first who the others are, then either a word of farewell or, when
- * the rank is killed, nothing. */
+/* See watch.h. The watcher reads from a pipe that its rank holds open: first who the others are, then either a word of
+ * farewell or, when the rank is killed, nothing. */
 #define _DEFAULT_SOURCE /* MAP_ANONYMOUS */
 #include "watch.h"
 
@@ -20,13 +20,14 @@
 #include <unistd.h>
 
 static int pipe_to_watcher = -1;
-static int watched_end; /* as the watcher numbers it */
+static int watched_end;            /* as the watcher numbers it */
 static int pipe_from_watcher = -1; /* stays open, for the watcher to see when this process is gone */
-static _Atomic uint64_t *steps; /* the watcher sees them too; NULL: there is none */
+static _Atomic uint64_t *steps;    /* the watcher sees them too; NULL: there is none */
 static pid_t watcher;
 static volatile sig_atomic_t is_watched;
 
-/* Without its watcher a rank would die in silence, so it does not go on. Other children, which an MPI may have, are not our affair. */
+/* Without its watcher a rank would die in silence, so it does not go on. Other children, which an MPI may have, are not
+ * our affair. */
 static char last_words[128];
 
 static void on_child(int number)
@@ -192,7 +193,8 @@ bool watch_team(const struct team *team, struct message *message)
     roll.world = team->world;
     roll.job = digest_bytes(&places[0], sizeof own);
     job_name_set(roll.job);
-    snprintf(last_words, sizeof last_words, "tersegrad train: rank %u (process %lld) ends, because the process that watches it is dead\n",
+    snprintf(last_words, sizeof last_words,
+             "tersegrad train: rank %u (process %lld) ends, because the process that watches it is dead\n",
              (unsigned)roll.rank, (long long)own.process.number);
     bool is_told = (tell_watcher(&roll, sizeof roll) && tell_all_parts(all, team->world)) ||
                    fail(message, "cannot tell the watcher who the ranks are: %s", strerror(errno));
@@ -207,7 +209,4 @@ void watch_step(void)
         ++*steps;
 }
 
-void watch_end(bool by_itself)
-{
-    say_farewell(by_itself ? FAREWELL_WELL : FAREWELL_MADE);
-}
+void watch_end(bool by_itself) { say_farewell(by_itself ? FAREWELL_WELL : FAREWELL_MADE); }

@@ -1,7 +1,8 @@
-/* Says which rank of an MPI job died. A launcher that loses a rank kills the others at once, and MPICH's names the wrong process; so each
- * rank has a small process beside it that sees it end and, if it was the first on its machine, names it. Where ranks are on several machines the
- * sentence claims no more than that, and several machines may each have one to name; where the system does not show the order, it says so. A
- * machine that is lost as a whole is named by another. */
+/* Says which rank of an MPI job died. A launcher that loses a rank kills the others at once, and MPICH's names the
+ * wrong process; so each rank has a small process beside it that sees it end and, if it was the first on its machine,
+ * names it. Where ranks are on several machines the sentence claims no more than that, and several machines may each
+ * have one to name; where the system does not show the order, it says so. A machine that is lost as a whole is named by
+ * another. */
 #ifndef TRAIN_WATCH_H
 #define TRAIN_WATCH_H
 

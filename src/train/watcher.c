@@ -22,10 +22,10 @@ struct watcher {
 
 /* ---- what is waited for ---- */
 
-/* A launcher kills the others as soon as one is dead, and they may be dead as well by the time that its watcher comes to its turn. The kernel
- * has the order all the same: what becomes ready is appended to the list of an epoll, a pipe that nobody writes to any more is ready, and a
- * process that ends gives up its files, the one of the highest number first (watch_begin sees to that). So every watcher has every rank's
- * pipe in such a list. */
+/* A launcher kills the others as soon as one is dead, and they may be dead as well by the time that its watcher comes
+ * to its turn. The kernel has the order all the same: what becomes ready is appended to the list of an epoll, a pipe
+ * that nobody writes to any more is ready, and a process that ends gives up its files, the one of the highest number
+ * first (watch_begin sees to that). So every watcher has every rank's pipe in such a list. */
 static bool add_to(int list, int file, uint32_t events, uint32_t rank)
 {
     struct epoll_event event = {.events = events, .data = {.u32 = rank}};
@@ -40,8 +40,8 @@ static int open_pipe(const struct place *place)
     return open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
 }
 
-/* The pipes of all ranks of this machine, and the speaker's socket under the number of no rank; false if the system does not let us have all
- * of the pipes. */
+/* The pipes of all ranks of this machine, and the speaker's socket under the number of no rank; false if the system
+ * does not let us have all of the pipes. */
 static bool list_ranks(struct watcher *watcher)
 {
     const uint32_t rank = watcher->roll.rank;
@@ -82,8 +82,8 @@ static void forget(struct watcher *watcher, int file)
     (void)epoll_ctl(watcher->list, EPOLL_CTL_DEL, file, &ignored);
 }
 
-/* Waits until the rank has written its farewell, and returns that; or until it is dead, and returns 0. `*first` is which of the listed was
- * dead first. */
+/* Waits until the rank has written its farewell, and returns that; or until it is dead, and returns 0. `*first` is
+ * which of the listed was dead first. */
 static char wait_for_end(struct watcher *watcher, uint32_t *first)
 {
     const uint32_t world = watcher->roll.world;
@@ -120,12 +120,14 @@ enum standing { FIRST, FIRST_HERE, UNKNOWN }; /* of all ranks, or of those of th
 /* What job_name_take returned: the file with the name, or -1 for whoever comes later and has said nothing. */
 static int announce(const struct watcher *watcher, enum standing standing)
 {
-    static const char *const words[] = {"", ", the first on that host", ", and whether another was before it cannot be told"};
+    static const char *const words[] = {"", ", the first on that host",
+                                        ", and whether another was before it cannot be told"};
     const struct place *place = &watcher->places[watcher->roll.rank];
     const int name = job_name_take();
     if (name >= 0)
-        dprintf(STDERR_FILENO, "tersegrad train: rank %u (process %lld on %.*s) is dead%s; the job ends\n", (unsigned)watcher->roll.rank,
-                (long long)place->process.number, ROLL_NAME_SIZE - 1, place->host, words[standing]);
+        dprintf(STDERR_FILENO, "tersegrad train: rank %u (process %lld on %.*s) is dead%s; the job ends\n",
+                (unsigned)watcher->roll.rank, (long long)place->process.number, ROLL_NAME_SIZE - 1, place->host,
+                words[standing]);
     return name;
 }
 
@@ -137,7 +139,8 @@ static void pause_for(struct watcher *watcher, unsigned seconds)
         sleep(seconds);
 }
 
-/* A host may vanish bit by bit, its watchers after its ranks, and have answered just before: it is asked again after a while. */
+/* A host may vanish bit by bit, its watchers after its ranks, and have answered just before: it is asked again after a
+ * while. */
 static bool is_any_host_lost(struct watcher *watcher, unsigned seconds_between)
 {
     if (watcher->speaker && speaker_enquire(watcher->speaker))
@@ -158,17 +161,19 @@ static void leave(struct watcher *watcher, int name, bool is_any_lost)
 static void see_off(struct watcher *watcher, bool knows_order, bool is_first)
 {
     enum { SECONDS_TO_SPEAK = 2 };
-    const bool is_spread = count_machines(watcher->places, watcher->roll.world) > 1, is_later = knows_order && !is_first;
+    const bool is_spread = count_machines(watcher->places, watcher->roll.world) > 1,
+               is_later = knows_order && !is_first;
     const enum standing standing = !knows_order || !is_first ? UNKNOWN : is_spread ? FIRST_HERE : FIRST;
     int name = is_later ? -1 : announce(watcher, standing);
-    const bool is_any_lost = (is_later || watcher->speaker) && is_any_host_lost(watcher, is_later ? SECONDS_TO_SPEAK : 1);
+    const bool is_any_lost = (is_later || watcher->speaker) &&
+                             is_any_host_lost(watcher, is_later ? SECONDS_TO_SPEAK : 1);
     if (is_later && !is_any_lost)
         name = announce(watcher, standing);
     leave(watcher, name, is_any_lost);
 }
 
-/* The rank was made to end, and the launcher kills whichever other does not end as soon: nobody need name that one. A rank that had died by itself
- * before has been named by then. */
+/* The rank was made to end, and the launcher kills whichever other does not end as soon: nobody need name that one. A
+ * rank that had died by itself before has been named by then. */
 static void keep_quiet(struct watcher *watcher)
 {
     if (!watcher->speaker)
@@ -219,7 +224,8 @@ void watcher_run(int from, int back, const _Atomic uint64_t *steps)
     watcher.files = calloc(watcher.roll.world, sizeof *watcher.files);
     watcher.list = epoll_create1(EPOLL_CLOEXEC);
     job_name_set(watcher.roll.job);
-    if (watcher.places && watcher.files && read_whole(from, watcher.places, watcher.roll.world * sizeof *watcher.places) &&
+    if (watcher.places && watcher.files &&
+        read_whole(from, watcher.places, watcher.roll.world * sizeof *watcher.places) &&
         become_speaker(&watcher, steps))
         watch(&watcher);
     free(watcher.places);

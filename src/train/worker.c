@@ -37,7 +37,8 @@ static bool make_room(struct worker *worker)
     if (status != TG_OK)
         return worker_fails(worker, status, &error);
     if (task->data.train_rows < worker->team.world)
-        return fail(&worker->message, "%" PRIu64 " rows cannot be shared by %" PRIu32 " workers", task->data.train_rows, worker->team.world);
+        return fail(&worker->message, "%" PRIu64 " rows cannot be shared by %" PRIu32 " workers", task->data.train_rows,
+                    worker->team.world);
     worker->shard_rows = (task->data.train_rows - worker->team.rank + worker->team.world - 1) / worker->team.world;
     for (size_t i = 0; i < 2; i++) {
         if (posix_memalign(&vectors[i], 64, size) != 0)
@@ -49,7 +50,8 @@ static bool make_room(struct worker *worker)
     uint64_t score_rows = task->data.features > 4096 ? 16 : 256;
     return model_work_create(&task->model, task->settings->batch, &worker->work, &worker->message) &&
            (worker->team.rank > 0 || model_work_create(&task->model, score_rows, &worker->score, &worker->message)) &&
-           (worker->team.rank > 0 || !task->settings->checkpoint || checkpoint_probe(task->settings->checkpoint, &worker->message));
+           (worker->team.rank > 0 || !task->settings->checkpoint ||
+            checkpoint_probe(task->settings->checkpoint, &worker->message));
 }
 
 static void free_room(struct worker *worker)

@@ -28,13 +28,13 @@ struct worker {
     struct train_report *report;           /* rank 0's; NULL on the others */
     struct team team;
     tg_device *device;
-    struct model_work work;  /* for batches */
-    struct model_work score; /* rank 0's, for evaluation */
-    float *gradient, *second; /* of all parameters */
-    uint64_t shard_rows;      /* rows rank, rank + world, rank + 2 world, ... */
+    struct model_work work;             /* for batches */
+    struct model_work score;            /* rank 0's, for evaluation */
+    float *gradient, *second;           /* of all parameters */
+    uint64_t shard_rows;                /* rows rank, rank + world, rank + 2 world, ... */
     struct blob saved[TRAIN_MOST_RUNS]; /* rank 0: the state of each run as last saved; empty where there is none */
     enum failure failure;
-    uint32_t culprit;         /* of FAILED_TOGETHER: the rank that speaks */
+    uint32_t culprit; /* of FAILED_TOGETHER: the rank that speaks */
     struct message message;
 };
 
@@ -43,11 +43,11 @@ struct run {
     size_t index;
     const struct train_codec *codec;
     float *weights;
-    float *velocity;         /* NULL without momentum */
-    float *anchor, *mean;    /* QSVRG's y and the full gradient there; else NULL */
+    float *velocity;             /* NULL without momentum */
+    float *anchor, *mean;        /* QSVRG's y and the full gradient there; else NULL */
     tg_reducer *reducer, *exact; /* exact: uncompressed, for QSVRG's full gradients; else NULL */
     uint64_t step;
-    double loss_sum;         /* of rank 0's batches since the last point */
+    double loss_sum; /* of rank 0's batches since the last point */
     uint64_t loss_count;
     struct train_result *result; /* the report's on rank 0, else one of its own */
     struct train_result own_result;
@@ -59,8 +59,8 @@ bool worker_run(struct worker *worker);
 /* One run, from the start or from its saved state, to its last step. */
 bool run_all_steps(struct worker *worker, size_t index, const tg_state *saved);
 
-/* The gradient of this rank for the run's step in worker->gradient; its seconds are added to the stages. Returns the batch's loss.
- * QSVRG may have to reduce a full gradient first, so it can fail. */
+/* The gradient of this rank for the run's step in worker->gradient; its seconds are added to the stages. Returns the
+ * batch's loss. QSVRG may have to reduce a full gradient first, so it can fail. */
 bool run_gradient(struct run *run, double *loss);
 
 /* Room and reducers for a run; the weights are those that every run begins with. */

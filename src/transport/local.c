@@ -1,5 +1,5 @@
-/* `local`: ranks are threads of one process. A rank posts its exchange; whichever rank of a pair posts later copies both ways, so an
- * exchange goes on while its other side computes, and nothing is copied more than once. */
+/* `local`: ranks are threads of one process. A rank posts its exchange; whichever rank of a pair posts later copies
+ * both ways, so an exchange goes on while its other side computes, and nothing is copied more than once. */
 #include <errno.h>
 #include <pthread.h>
 #include <stdlib.h>
@@ -24,7 +24,7 @@ typedef struct group {
     uint32_t world, alive; /* transports not yet freed */
     bool aborted;          /* nothing will be delivered any more */
     tg_error reason;
-    uint64_t posted;       /* by all ranks */
+    uint64_t posted; /* by all ranks */
     local *members;
 } group;
 
@@ -37,7 +37,8 @@ struct local {
     post posts[TG_MOST_EXCHANGES]; /* of exchange number n: n mod TG_MOST_EXCHANGES */
 };
 
-/* Nobody gets anything any more, for the first reason given. The lock is held, as in all functions that take a group. */
+/* Nobody gets anything any more, for the first reason given. The lock is held, as in all functions that take a group.
+ */
 static void give_up(group *g, const tg_error *reason)
 {
     if (!g->aborted)
@@ -74,8 +75,8 @@ static void swap(group *g, local *one, post *a, local *other, post *b)
     b->missing--;
     if (!there || !back) {
         tg_error reason;
-        (void)tg_fail(&reason, TG_EXCHANGE, "rank %u sent more bytes than rank %u has room for", there ? other_rank : one_rank,
-                      there ? one_rank : other_rank);
+        (void)tg_fail(&reason, TG_EXCHANGE, "rank %u sent more bytes than rank %u has room for",
+                      there ? other_rank : one_rank, there ? one_rank : other_rank);
         give_up(g, &reason);
     }
     (void)pthread_cond_broadcast(&g->changed);
@@ -154,7 +155,8 @@ static tg_status wait_until(local *me, const post *p, const struct timespec *unt
         } else if (!until) {
             (void)pthread_cond_wait(&g->changed, &g->lock);
         } else if (pthread_cond_timedwait(&g->changed, &g->lock, until) == ETIMEDOUT && p->missing > 0) {
-            (void)tg_fail(&reason, TG_EXCHANGE, "%u of %u ranks did not answer rank %u in time", p->missing, g->world - 1, me->base.rank);
+            (void)tg_fail(&reason, TG_EXCHANGE, "%u of %u ranks did not answer rank %u in time", p->missing,
+                          g->world - 1, me->base.rank);
             give_up(g, &reason);
         }
     }
@@ -230,14 +232,15 @@ static void free_local(tg_transport *transport)
     free(g);
 }
 
-static const tg_transport_functions functions = {.start = start, .wait = wait_for, .abort = abort_group, .free = free_local};
+static const tg_transport_functions functions = {
+    .start = start, .wait = wait_for, .abort = abort_group, .free = free_local};
 
 tg_status tg_transport_local(uint32_t world, tg_transport **transports, tg_error *error)
 {
     enum { MOST = 1024 };
     if (world == 0 || world > MOST || !transports)
-        return tg_fail(error, TG_INVALID_ARGUMENT, "a local transport has 1 to %d ranks, and a place for each; %u were asked for", MOST,
-                       world);
+        return tg_fail(error, TG_INVALID_ARGUMENT,
+                       "a local transport has 1 to %d ranks, and a place for each; %u were asked for", MOST, world);
     group *g = malloc(sizeof *g);
     local *members = calloc(world, sizeof *members);
     pthread_condattr_t attributes;

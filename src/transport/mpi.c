@@ -1,5 +1,5 @@
-/* `mpi`: finds and loads the module for the MPI that launched this process. MPIs differ in their binary interface, so there is a module for
- * each, and none is needed where there is no MPI. */
+/* `mpi`: finds and loads the module for the MPI that launched this process. MPIs differ in their binary interface, so
+ * there is a module for each, and none is needed where there is no MPI. */
 #define _GNU_SOURCE /* dladdr */
 #include <dlfcn.h>
 #include <stdio.h>
@@ -12,13 +12,18 @@
 enum { PATH = 4096 };
 
 /* Where modules lie, seen from the folder of this library, or of the program that it is part of. */
-static const char *const places[] = {"tersegrad/", "../lib/tersegrad/", "../lib64/tersegrad/",
+static const char *const places[] = {"tersegrad/",
+                                     "../lib/tersegrad/",
+                                     "../lib64/tersegrad/",
 #if defined(__x86_64__)
                                      "../lib/x86_64-linux-gnu/tersegrad/",
 #elif defined(__aarch64__)
                                      "../lib/aarch64-linux-gnu/tersegrad/",
 #endif
-                                     "", "../", "../../", "../../../"}; /* the last ones: in the tree that it was built in */
+                                     "",
+                                     "../",
+                                     "../../",
+                                     "../../../"}; /* the last ones: in the tree that it was built in */
 
 static void *load(const char *path, char why[PATH])
 {
@@ -29,8 +34,8 @@ static void *load(const char *path, char why[PATH])
     return handle;
 }
 
-/* The folder of the file that this code is in, with its slash at the end; "" if that cannot be said. A program that was found on the
- * PATH knows only its name, and what lies in the current folder under that name is anybody's. */
+/* The folder of the file that this code is in, with its slash at the end; "" if that cannot be said. A program that was
+ * found on the PATH knows only its name, and what lies in the current folder under that name is anybody's. */
 static void find_folder(char folder[PATH])
 {
     Dl_info self;
@@ -75,7 +80,8 @@ tg_status tg_transport_mpi_open(const char *module, size_t segment, tg_transport
         return tg_fail(error, TG_INVALID_ARGUMENT, "tg_transport_mpi needs a module and a place for the transport");
     const bool is_path = strchr(module, '/') != NULL;
     if (!is_path && strcmp(module, "openmpi") != 0 && strcmp(module, "mpich") != 0)
-        return tg_fail(error, TG_INVALID_ARGUMENT, "'%.60s' is no module: give openmpi, mpich, or a path with a slash in it", module);
+        return tg_fail(error, TG_INVALID_ARGUMENT,
+                       "'%.60s' is no module: give openmpi, mpich, or a path with a slash in it", module);
     void *handle = is_path ? load(module, why) : find(module, why);
     if (!handle)
         return tg_fail(error, TG_UNAVAILABLE, "MPI cannot be used: %.180s", why);

@@ -14,13 +14,15 @@ static tg_status check(const tg_transport *t, const tg_exchange *e, tg_error *er
     if (!t || !e)
         return tg_fail(error, TG_INVALID_ARGUMENT, "an exchange needs a transport and a description");
     if (e->world != t->world)
-        return tg_fail(error, TG_INVALID_ARGUMENT, "the exchange is for %u ranks and the transport has %u", e->world, t->world);
+        return tg_fail(error, TG_INVALID_ARGUMENT, "the exchange is for %u ranks and the transport has %u", e->world,
+                       t->world);
     if (e->kind != TG_ALL_GATHER && e->kind != TG_ALL_TO_ALL)
         return tg_fail(error, TG_INVALID_ARGUMENT, "the exchange's kind %d is none", (int)e->kind);
     if (!e->send || !e->send_size || !e->receive || !e->capacity || !e->received)
         return tg_fail(error, TG_INVALID_ARGUMENT, "the exchange lacks one of its five arrays");
     for (uint32_t peer = 0; peer < t->world; peer++)
-        if (peer != t->rank && ((!e->send[peer] && e->send_size[peer] > 0) || (!e->receive[peer] && e->capacity[peer] > 0)))
+        if (peer != t->rank &&
+            ((!e->send[peer] && e->send_size[peer] > 0) || (!e->receive[peer] && e->capacity[peer] > 0)))
             return tg_fail(error, TG_INVALID_ARGUMENT, "the exchange has no buffer for rank %u", peer);
     return TG_OK;
 }
@@ -38,7 +40,8 @@ tg_status tg_transport_wait(tg_transport *transport, tg_exchange *exchange, doub
     if (!transport || !exchange)
         return tg_fail(error, TG_INVALID_ARGUMENT, "waiting needs a transport and an exchange");
     if (!(timeout >= 0 && timeout <= 1e9))
-        return tg_fail(error, TG_INVALID_ARGUMENT, "the timeout %g is out of range: 0 (for ever) to 1e9 seconds", timeout);
+        return tg_fail(error, TG_INVALID_ARGUMENT, "the timeout %g is out of range: 0 (for ever) to 1e9 seconds",
+                       timeout);
     tg_status status = transport->functions->wait(transport, exchange, timeout, error);
     return status == TG_OK ? tg_succeed(error) : status;
 }

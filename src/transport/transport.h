@@ -1,5 +1,5 @@
-/* What a transport is to the rest of the library: bytes between ranks, and nothing of what they mean. A transport is a struct that starts
- * with a tg_transport, and four functions; the fifth makes it. */
+/* What a transport is to the rest of the library: bytes between ranks, and nothing of what they mean. A transport is a
+ * struct that starts with a tg_transport, and four functions; the fifth makes it. */
 #ifndef TG_TRANSPORT_TRANSPORT_H
 #define TG_TRANSPORT_TRANSPORT_H
 

@@ -1,5 +1,5 @@
-/* What our unit tests use of cmocka, for machines we cross-compile to: there is no cmocka there. The first assertion that does not hold ends
- * its test, as cmocka does it. */
+/* What our unit tests use of cmocka, for machines we cross-compile to: there is no cmocka there. The first assertion
+ * that does not hold ends its test, as cmocka does it. */
 #ifndef TESTS_FOREIGN_CMOCKA_H
 #define TESTS_FOREIGN_CMOCKA_H
 
@@ -11,7 +11,10 @@ struct CMUnitTest {
     const char *name;
     void (*run)(void **state);
 };
-#define cmocka_unit_test(TEST) {#TEST, TEST}
+#define cmocka_unit_test(TEST) \
+    {                          \
+#TEST, TEST            \
+    }
 
 static jmp_buf cmocka_end_of_test;
 
@@ -32,8 +35,9 @@ static inline void cmocka_assert(int held, const char *what, const char *file, i
 #define assert_ptr_equal(A, B) CMOCKA_ASSERT((const void *)(A) == (const void *)(B), #A " == " #B)
 #define assert_int_equal(A, B) CMOCKA_ASSERT((uintmax_t)(A) == (uintmax_t)(B), #A " == " #B)
 #define assert_int_not_equal(A, B) CMOCKA_ASSERT((uintmax_t)(A) != (uintmax_t)(B), #A " != " #B)
-#define assert_in_range(X, LEAST, MOST) \
-    CMOCKA_ASSERT((uintmax_t)(X) >= (uintmax_t)(LEAST) && (uintmax_t)(X) <= (uintmax_t)(MOST), #X " from " #LEAST " to " #MOST)
+#define assert_in_range(X, LEAST, MOST)                                                        \
+    CMOCKA_ASSERT((uintmax_t)(X) >= (uintmax_t)(LEAST) && (uintmax_t)(X) <= (uintmax_t)(MOST), \
+                  #X " from " #LEAST " to " #MOST)
 #define assert_memory_equal(A, B, SIZE) CMOCKA_ASSERT(memcmp(A, B, SIZE) == 0, #A " and " #B " hold the same")
 #define assert_string_equal(A, B) CMOCKA_ASSERT(strcmp(A, B) == 0, #A " and " #B " read the same")
 

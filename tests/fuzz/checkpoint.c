@@ -1,8 +1,9 @@
-/* Checkpoints of `tersegrad train`, spoiled by whoever fuzzes. Real ones, made once by training runs of a few steps, are edited; the checksums, the
- * file's and those of the reducers' states within, are made right again; then a rank reads the file, restores every run and saves it. The
- * input: which checkpoint, whether checksums are left wrong and where bytes are put in so that lengths agree, how many (or how many are taken
- * out anywhere, put in if negative), at which place (two bytes), then edits of three bytes (a place, a value). Promises: what is refused says why; what is restored by as many ranks as had saved it,
- * in the same way, saves to the same bytes. */
+/* Checkpoints of `tersegrad train`, spoiled by whoever fuzzes. Real ones, made once by training runs of a few steps,
+ * are edited; the checksums, the file's and those of the reducers' states within, are made right again; then a rank
+ * reads the file, restores every run and saves it. The input: which checkpoint, whether checksums are left wrong and
+ * where bytes are put in so that lengths agree, how many (or how many are taken out anywhere, put in if negative), at
+ * which place (two bytes), then edits of three bytes (a place, a value). Promises: what is refused says why; what is
+ * restored by as many ranks as had saved it, in the same way, saves to the same bytes. */
 #include "tests/fuzz/fuzz.h"
 
 #include <unistd.h>
@@ -30,8 +31,9 @@ static void add_run(struct train_settings *settings, const char *codec, const ch
 {
     struct train_codec *run = &settings->runs[settings->run_count++];
     tg_error error;
-    REQUIRE(tg_spec_parse(codec, &run->codec, &error) == TG_OK && tg_feedback_parse(feedback, &run->feedback, &error) == TG_OK, "%s",
-            error.message);
+    REQUIRE(tg_spec_parse(codec, &run->codec, &error) == TG_OK &&
+                tg_feedback_parse(feedback, &run->feedback, &error) == TG_OK,
+            "%s", error.message);
     snprintf(run->codec_text, sizeof run->codec_text, "%s", codec);
     snprintf(run->feedback_text, sizeof run->feedback_text, "%s", feedback);
 }
@@ -149,7 +151,8 @@ static void lengthen(uint8_t *bytes, size_t block, size_t more)
     memcpy(bytes + block - sizeof length, &length, sizeof length);
 }
 
-/* Bytes put in where they are counted: at the end of the first run (1), of its last rank's states (2), of its points (3). */
+/* Bytes put in where they are counted: at the end of the first run (1), of its last rank's states (2), of its points
+ * (3). */
 static uint8_t *grow(const struct origin *of, unsigned where, size_t more, size_t *total)
 {
     static struct parts parts;
@@ -185,7 +188,8 @@ static void write_spoilt(const struct origin *of, const uint8_t *data, size_t si
 {
     const unsigned where = data[1] >> 1 & 3;
     size_t total;
-    uint8_t *bytes = where ? grow(of, where, data[2], &total) : shift(of, (int8_t)data[2], (size_t)data[3] | (size_t)data[4] << 8, &total);
+    uint8_t *bytes = where ? grow(of, where, data[2], &total)
+                           : shift(of, (int8_t)data[2], (size_t)data[3] | (size_t)data[4] << 8, &total);
     for (size_t i = 5; i + 3 <= size; i += 3)
         bytes[((size_t)data[i] | (size_t)data[i + 1] << 8) % total] ^= data[i + 2];
     if (!(data[1] & 1) && total >= 8) {
@@ -200,11 +204,13 @@ static void write_spoilt(const struct origin *of, const uint8_t *data, size_t si
 
 /* ---- reading ---- */
 
-/* Whether the reducers' states are of the very plan of those that were saved again: algorithm, world, chunk and depth. */
+/* Whether the reducers' states are of the very plan of those that were saved again: algorithm, world, chunk and depth.
+ */
 static bool is_exact(const tg_state *before, const struct blob *after)
 {
     static struct parts old, new;
-    if (!find_parts(before->data, before->size, &old) || !find_parts(after->bytes, after->size, &new) || old.world != new.world)
+    if (!find_parts(before->data, before->size, &old) || !find_parts(after->bytes, after->size, &new) ||
+        old.world != new.world)
         return false;
     for (uint64_t i = 0; i < 2 * old.world; i++) {
         const uint8_t *a = old.states[i].data, *b = new.states[i].data;
@@ -226,7 +232,8 @@ static void restore(struct worker *worker, size_t index, const tg_state *saved)
         blob_free(&worker->saved[index]);
         REQUIRE(run_save(&run), "%s", worker->message.text);
         if (is_exact(saved, &worker->saved[index]))
-            REQUIRE(worker->saved[index].size == saved->size && memcmp(worker->saved[index].bytes, saved->data, saved->size) == 0,
+            REQUIRE(worker->saved[index].size == saved->size &&
+                        memcmp(worker->saved[index].bytes, saved->data, saved->size) == 0,
                     "run %zu was restored and saves to other bytes", index);
     }
     blob_free(&worker->saved[index]);
@@ -250,8 +257,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     tg_transport *transport;
     tg_state saved[TRAIN_MOST_RUNS] = {{0}};
     struct shared_bytes *bytes = NULL;
-    REQUIRE(dataset_open(of->settings.data, 0, false, &task.data, &message) && model_create("softmax", &task.data, &task.model, &message), "%s",
-            message.text);
+    REQUIRE(dataset_open(of->settings.data, 0, false, &task.data, &message) &&
+                model_create("softmax", &task.data, &task.model, &message),
+            "%s", message.text);
     REQUIRE(tg_transport_local(1, &transport, &error) == TG_OK, "%s", error.message);
     worker = (struct worker){.task = &task, .team = {transport, 0, 1}, .device = device};
     write_spoilt(of, data, size);

@@ -1,8 +1,10 @@
-/* Any bytes as the files of a data set: LIBSVM text with its test rows, a directory of MNIST's four files or of CIFAR-10's batches, .npy pairs; gzipped
- * where they happen to be. The input: which kind, whether targets are taken as numbers, then for each file a length (two bytes) and its
- * bytes; the last file has what is left. CIFAR's rows are long: there the bytes are repeated, and a length above 32767 leaves a row incomplete.
- * Promises: what is refused says why; of what is accepted every row can be fetched, with finite features and targets that are classes; and a
- * row has what the files say, as far as that is easily read in another way: of plain files, not of gzipped ones, and of .npy in float32. */
+/* Any bytes as the files of a data set: LIBSVM text with its test rows, a directory of MNIST's four files or of
+ * CIFAR-10's batches, .npy pairs; gzipped where they happen to be. The input: which kind, whether targets are taken as
+ * numbers, then for each file a length (two bytes) and its bytes; the last file has what is left. CIFAR's rows are
+ * long: there the bytes are repeated, and a length above 32767 leaves a row incomplete. Promises: what is refused says
+ * why; of what is accepted every row can be fetched, with finite features and targets that are classes; and a row has
+ * what the files say, as far as that is easily read in another way: of plain files, not of gzipped ones, and of .npy in
+ * float32. */
 #include "tests/fuzz/fuzz.h"
 
 #include <math.h>
@@ -82,11 +84,13 @@ static unsigned write_files(unsigned kind, const uint8_t *data, size_t size)
 
 static bool is_plain(const struct written *file) { return file->size < 2 || memcmp(file->bytes, "\x1f\x8b", 2) != 0; }
 
-static void compare_pixels(const struct dataset *data, const float *features, float target, const char *pixels, const char *label)
+static void compare_pixels(const struct dataset *data, const float *features, float target, const char *pixels,
+                           const char *label)
 {
     for (uint32_t i = 0; i < data->features; i++)
-        REQUIRE(features[i] * 255 > (float)(uint8_t)pixels[i] - 0.5f && features[i] * 255 < (float)(uint8_t)pixels[i] + 0.5f, "pixel %u is %g", i,
-                (double)features[i]);
+        REQUIRE(features[i] * 255 > (float)(uint8_t)pixels[i] - 0.5f &&
+                    features[i] * 255 < (float)(uint8_t)pixels[i] + 0.5f,
+                "pixel %u is %g", i, (double)features[i]);
     REQUIRE(target == (float)(uint8_t)*label, "a label is %g", (double)target);
 }
 
@@ -112,9 +116,9 @@ static void compare_floats(const float *values, size_t count, const struct writt
     }
 }
 
-
 /* `left` rows from here on, to the end of their file: that is where IDX and .npy have their data. */
-static void compare_row(const struct dataset *data, unsigned kind, bool is_test, uint64_t row, uint64_t left, const float *features, float target)
+static void compare_row(const struct dataset *data, unsigned kind, bool is_test, uint64_t row, uint64_t left,
+                        const float *features, float target)
 {
     const struct written *x = &written[kind == CIFAR ? is_test : 2 * is_test], *y = x + 1;
     const size_t width = data->features;
@@ -138,7 +142,8 @@ static void compare_line(char *line, const struct dataset *data, const float *fe
         const unsigned long index = strtoul(line, &line, 10);
         REQUIRE(*line == ':' && index >= 1 && index <= data->features, "index %lu", index);
         const float value = (float)strtod(line + 1, &line);
-        REQUIRE(features[index - 1] == value, "feature %lu, %g, is %g", index, (double)value, (double)features[index - 1]);
+        REQUIRE(features[index - 1] == value, "feature %lu, %g, is %g", index, (double)value,
+                (double)features[index - 1]);
         entries += value != 0;
     }
     for (uint32_t i = 0; i < data->features; i++)
@@ -187,10 +192,11 @@ static void fetch_rows(const struct dataset *data, unsigned kind)
             REQUIRE(isfinite(features[i]), "row %llu, feature %u", (unsigned long long)row, i);
         REQUIRE(isfinite(target), "row %llu has the target %g", (unsigned long long)row, (double)target);
         if (data->classes > 0)
-            REQUIRE(target >= 0 && target < (float)data->classes && target == floorf(target), "row %llu is of class %g", (unsigned long long)row,
-                    (double)target);
+            REQUIRE(target >= 0 && target < (float)data->classes && target == floorf(target), "row %llu is of class %g",
+                    (unsigned long long)row, (double)target);
         const bool is_test = row >= data->train_rows;
-        compare_row(data, kind, is_test, is_test ? row - data->train_rows : row, (is_test ? rows : data->train_rows) - row, features, target);
+        compare_row(data, kind, is_test, is_test ? row - data->train_rows : row,
+                    (is_test ? rows : data->train_rows) - row, features, target);
     }
     free(features);
 }
@@ -206,7 +212,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         return 0;
     const unsigned kind = data[0] % KINDS, files = write_files(kind, data + 2, size - 2);
     for (unsigned i = 0; i < (kind == LIBSVM ? 1 : files) && !kinds[kind].is_directory; i++)
-        snprintf(name + strlen(name), sizeof name - strlen(name), "%s%s/%s", i ? "," : "", folder, kinds[kind].files[i]);
+        snprintf(name + strlen(name), sizeof name - strlen(name), "%s%s/%s", i ? "," : "", folder,
+                 kinds[kind].files[i]);
     struct dataset set;
     struct message message = {{0}};
     if (dataset_open(kinds[kind].is_directory ? folder : name, 0, data[1] & 1, &set, &message)) {

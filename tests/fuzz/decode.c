@@ -1,5 +1,6 @@
-/* Any bytes as a frame. The payload's length and the checksum are put right first, so that mutations reach the decoders. Every device
- * must agree with cpu/scalar on the verdict and on each bit, and a refused frame must change nothing. */
+/* Any bytes as a frame. The payload's length and the checksum are put right first, so that mutations reach the
+ * decoders. Every device must agree with cpu/scalar on the verdict and on each bit, and a refused frame must change
+ * nothing. */
 #include "frame/checksum.h"
 #include "frame/device.h"
 #include "tests/fuzz/fuzz.h"
@@ -29,7 +30,8 @@ static void repair(uint8_t *frame, size_t size)
     put(frame + PAYLOAD_AT, size - HEADER, 8);
     put(frame + CHECKSUM_AT, 0, 4);
     if (frame[FLAGS_AT] & 1)
-        put(frame + CHECKSUM_AT, tg_checksum(&tg_kernels_scalar, NULL, frame, frame + HEADER, size - HEADER, NULL, NULL), 4);
+        put(frame + CHECKSUM_AT,
+            tg_checksum(&tg_kernels_scalar, NULL, frame, frame + HEADER, size - HEADER, NULL, NULL), 4);
 }
 
 /* Decodes to this dtype; the caller frees. A frame that is refused must leave the output as it was. */
@@ -98,7 +100,8 @@ static void compare_devices(tg_frame frame, const tg_frame_info *header)
     REQUIRE(measured == verdict, "measure says %s, verify %s", tg_status_text(measured), tg_status_text(verdict));
     if (verdict == TG_OK) {
         REQUIRE(parts.selected <= count, "more elements than there are");
-        REQUIRE(parts.scale_bytes + parts.index_bytes + parts.value_bytes == frame.size - HEADER, "parts do not add up");
+        REQUIRE(parts.scale_bytes + parts.index_bytes + parts.value_bytes == frame.size - HEADER,
+                "parts do not add up");
     }
     check_return(devices[0], frame, header, verdict);
 

@@ -1,5 +1,5 @@
-/* What the fuzz targets share. A target is one function that takes any bytes and aborts where a promise is broken; libFuzzer calls
- * it (make fuzz), or replay.c does for the files of a corpus (make check). */
+/* What the fuzz targets share. A target is one function that takes any bytes and aborts where a promise is broken;
+ * libFuzzer calls it (make fuzz), or replay.c does for the files of a corpus (make check). */
 #ifndef TESTS_FUZZ_H
 #define TESTS_FUZZ_H
 
@@ -13,14 +13,14 @@
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 /* A broken promise, in words. */
-#define REQUIRE(condition, ...)                                                                                        \
-    do {                                                                                                               \
-        if (!(condition)) {                                                                                            \
-            fprintf(stderr, "%s:%d: %s does not hold: ", __FILE__, __LINE__, #condition);                              \
-            fprintf(stderr, __VA_ARGS__);                                                                              \
-            fputc('\n', stderr);                                                                                       \
-            abort();                                                                                                   \
-        }                                                                                                              \
+#define REQUIRE(condition, ...)                                                           \
+    do {                                                                                  \
+        if (!(condition)) {                                                               \
+            fprintf(stderr, "%s:%d: %s does not hold: ", __FILE__, __LINE__, #condition); \
+            fprintf(stderr, __VA_ARGS__);                                                 \
+            fputc('\n', stderr);                                                          \
+            abort();                                                                      \
+        }                                                                                 \
     } while (0)
 
 /* Exactly this many bytes, so that the address sanitizer sees one too many; never NULL. */

@@ -9,7 +9,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     struct idx idx;
     struct message message = {{0}};
     if (idx_parse(bytes, size, &idx, &message)) {
-        REQUIRE(idx.data_offset == 4 + 4 * (size_t)idx.dimensions && idx.data_offset <= size, "offset %zu", idx.data_offset);
+        REQUIRE(idx.data_offset == 4 + 4 * (size_t)idx.dimensions && idx.data_offset <= size, "offset %zu",
+                idx.data_offset);
         REQUIRE(idx.row_bytes == 0 || idx.rows <= size / idx.row_bytes, "rows of more bytes than there are");
         REQUIRE(idx.rows * idx.row_bytes == size - idx.data_offset, "data of another size");
     } else {

@@ -1,5 +1,5 @@
-/* Any bytes as LIBSVM's text. What is accepted has increasing indices within the features, finite values, and reads the same when it is
- * written again. */
+/* Any bytes as LIBSVM's text. What is accepted has increasing indices within the features, finite values, and reads the
+ * same when it is written again. */
 #include "train/libsvm.h"
 #include "tests/fuzz/fuzz.h"
 
@@ -43,7 +43,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         size_t written;
         char *copy = write_rows(&rows, &written);
         REQUIRE(libsvm_parse(copy, written, "copy", &again, &message), "our own text: %s", message.text);
-        REQUIRE(again.rows == rows.rows && again.entries == rows.entries && again.features == rows.features, "another shape");
+        REQUIRE(again.rows == rows.rows && again.entries == rows.entries && again.features == rows.features,
+                "another shape");
         REQUIRE(memcmp(again.labels, rows.labels, rows.rows * sizeof *rows.labels) == 0, "other labels");
         if (rows.entries > 0)
             REQUIRE(memcmp(again.values, rows.values, rows.entries * sizeof *rows.values) == 0 &&

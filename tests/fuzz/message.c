@@ -1,7 +1,7 @@
-/* Messages between ranks, spoiled by whoever fuzzes. Two ranks reduce in this process, without a transport; one message on its way from rank 1
- * to rank 0 is edited. The input: algorithm, which exchange, whether checksums are made right again, how many bytes are cut, then edits of
- * three bytes (a place, a value). Promises: no step is half applied; what is not applied leaves gradients alone; without forged checksums
- * both ranks come to the same outcome. */
+/* Messages between ranks, spoiled by whoever fuzzes. Two ranks reduce in this process, without a transport; one message
+ * on its way from rank 1 to rank 0 is edited. The input: algorithm, which exchange, whether checksums are made right
+ * again, how many bytes are cut, then edits of three bytes (a place, a value). Promises: no step is half applied; what
+ * is not applied leaves gradients alone; without forged checksums both ranks come to the same outcome. */
 #include "tests/fuzz/fuzz.h"
 
 #include "base/bytes.h"
@@ -37,7 +37,8 @@ static void open_rank(rank *r, unsigned number, unsigned algorithm)
     tg_reducer_tensor tensors[TENSORS];
     tg_error error;
     for (unsigned i = 0; i < TENSORS; i++) {
-        tensors[i] = (tg_reducer_tensor){.name = names[i], .count = counts[i], .feedback = {TG_FEEDBACK_EF, 1, 1, 0, 0}, .insist = true};
+        tensors[i] = (tg_reducer_tensor){
+            .name = names[i], .count = counts[i], .feedback = {TG_FEEDBACK_EF, 1, 1, 0, 0}, .insist = true};
         REQUIRE(tg_spec_parse(specs[i], &tensors[i].codec, &error) == TG_OK, "%s", error.message);
         r->values[i] = malloc(counts[i] * sizeof(float));
         r->before[i] = malloc(counts[i] * sizeof(float));
@@ -46,7 +47,8 @@ static void open_rank(rank *r, unsigned number, unsigned algorithm)
             r->values[i][j] = r->before[i][j] = (float)((j * 2654435761u + number * 97 + i) % 4093) / 4096 - 0.5f;
     }
     const tg_reducer_options options = {.algorithm = algorithm % 2 ? TG_SHARD : TG_GATHER, .chunk = 4096};
-    REQUIRE(tg_reducer_create(device, number, WORLD, tensors, TENSORS, &options, &r->reducer, &error) == TG_OK, "%s", error.message);
+    REQUIRE(tg_reducer_create(device, number, WORLD, tensors, TENSORS, &options, &r->reducer, &error) == TG_OK, "%s",
+            error.message);
 }
 
 static void close_rank(rank *r)
@@ -75,7 +77,8 @@ static void forge(uint8_t *bytes, size_t size)
     tg_frame frame;
     while (tg_message_frame(&frames, &frame)) {
         uint8_t *header = bytes + ((const uint8_t *)frame.data - bytes);
-        tg_header_set_checksum(header, tg_checksum(k, NULL, header, header + TG_HEADER_SIZE, frame.size - TG_HEADER_SIZE, NULL, NULL));
+        tg_header_set_checksum(
+            header, tg_checksum(k, NULL, header, header + TG_HEADER_SIZE, frame.size - TG_HEADER_SIZE, NULL, NULL));
     }
 }
 
@@ -105,7 +108,8 @@ static bool reduce(rank ranks[WORLD], const edits *e, tg_status status[WORLD])
 {
     tg_error error;
     for (unsigned i = 0; i < WORLD; i++)
-        REQUIRE(tg_reduce_begin(ranks[i].reducer, ranks[i].gradients, 7, &ranks[i].reduction, &error) == TG_OK, "%s", error.message);
+        REQUIRE(tg_reduce_begin(ranks[i].reducer, ranks[i].gradients, 7, &ranks[i].reduction, &error) == TG_OK, "%s",
+                error.message);
     for (unsigned number = 0;; number++) {
         for (unsigned i = 0; i < WORLD; i++)
             REQUIRE(tg_reduce_next(ranks[i].reduction, &ranks[i].exchange, &error) == TG_OK, "%s", error.message);
@@ -152,7 +156,8 @@ static void try_message(const edits *e)
     for (unsigned i = 0; i < WORLD; i++)
         for (unsigned t = 0; t < TENSORS; t++) {
             if (!whole || status[i] != TG_OK)
-                REQUIRE(memcmp(ranks[i].values[t], ranks[i].before[t], counts[t] * sizeof(float)) == 0, "a gradient was touched");
+                REQUIRE(memcmp(ranks[i].values[t], ranks[i].before[t], counts[t] * sizeof(float)) == 0,
+                        "a gradient was touched");
             else if (!e->forge)
                 REQUIRE(memcmp(ranks[i].values[t], ranks[0].values[t], counts[t] * sizeof(float)) == 0, "ranks differ");
         }

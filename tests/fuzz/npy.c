@@ -1,5 +1,5 @@
-/* Any bytes as a .npy file. What is accepted has exactly its data behind the header, unpacks within its memory, and what is written
- * from it parses again. */
+/* Any bytes as a .npy file. What is accepted has exactly its data behind the header, unpacks within its memory, and
+ * what is written from it parses again. */
 #include "train/npy.h"
 #include "tests/fuzz/fuzz.h"
 
@@ -40,7 +40,8 @@ static void check_integers(const uint8_t *data, size_t size)
     uint64_t where = 0;
     if (!npy_parse_any(data, size, &npy, &message) || npy.type != NPY_INTEGER)
         return;
-    REQUIRE(npy.data_offset <= size && npy.count * npy.size == size - npy.data_offset, "%zu bytes of data", size - npy.data_offset);
+    REQUIRE(npy.data_offset <= size && npy.count * npy.size == size - npy.data_offset, "%zu bytes of data",
+            size - npy.data_offset);
     float *values = exact_buffer((size_t)npy.count * sizeof *values, 0);
     const bool fits = npy_integers(data, &npy, values, &where);
     REQUIRE(fits || where < npy.count, "element %llu is to blame", (unsigned long long)where);

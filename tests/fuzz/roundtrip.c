@@ -1,8 +1,9 @@
-/* Any vector through any codec. The first bytes choose the codec, its parameters (from the library's own table, so that a new
- * codec is covered at once), the dtype and the options; the rest are the elements, infinities and NaN among them.
+/* Any vector through any codec. The first bytes choose the codec, its parameters (from the library's own table, so that
+ * a new codec is covered at once), the dtype and the options; the rest are the elements, infinities and NaN among them.
  *
- * Promises: encoding twice, and on every device, gives the same bytes; every frame verifies, fits its bound and decodes to finite
- * values; a vector that is refused leaves the frame alone; feedback in one call and in three steps are the same. */
+ * Promises: encoding twice, and on every device, gives the same bytes; every frame verifies, fits its bound and decodes
+ * to finite values; a vector that is refused leaves the frame alone; feedback in one call and in three steps are the
+ * same. */
 #include <stdbool.h>
 
 #include "tests/fuzz/fuzz.h"
@@ -15,10 +16,7 @@ struct input {
     const uint8_t *at, *end;
 };
 
-static unsigned next(struct input *input)
-{
-    return input->at < input->end ? *input->at++ : 0;
-}
+static unsigned next(struct input *input) { return input->at < input->end ? *input->at++ : 0; }
 
 static const tg_codec_info *codec_at(size_t choice)
 {
@@ -33,9 +31,9 @@ static const tg_codec_info *codec_at(size_t choice)
 /* ",key=value": one of the words of a range "a|b|c", else a number; what does not fit, the parser refuses. */
 static void append_parameter(char text[TEXT], const tg_parameter_info *parameter, unsigned choice)
 {
-    static const char *const numbers[] = {"0",   "1",    "2",     "3",     "7",    "8",    "15",  "16",
-                                          "127", "128",  "129",   "500",   "512",  "1000", "4096", "32767",
-                                          "1e9", "0.001", "0.0001", "0.01", "0.1", "0.5",  "2.5", "60"};
+    static const char *const numbers[] = {"0",   "1",     "2",      "3",    "7",   "8",    "15",   "16",
+                                          "127", "128",   "129",    "500",  "512", "1000", "4096", "32767",
+                                          "1e9", "0.001", "0.0001", "0.01", "0.1", "0.5",  "2.5",  "60"};
     const size_t length = strlen(text);
     const char *range = parameter->range, *word = numbers[choice % (sizeof numbers / sizeof *numbers)];
     int word_length = (int)strlen(word);
@@ -48,7 +46,8 @@ static void append_parameter(char text[TEXT], const tg_parameter_info *parameter
             word = strchr(word, '|') + 1;
         word_length = (int)strcspn(word, "|");
     }
-    snprintf(text + length, TEXT - length, "%c%s=%.*s", strchr(text, ':') ? ',' : ':', parameter->name, word_length, word);
+    snprintf(text + length, TEXT - length, "%c%s=%.*s", strchr(text, ':') ? ',' : ':', parameter->name, word_length,
+             word);
 }
 
 static bool choose_spec(struct input *input, tg_spec *spec)
@@ -145,8 +144,8 @@ static void check_encode(tg_device *const *devices, size_t device_count, const t
             tg_encode_report report = {0};
             const tg_status status = tg_encode(codec, input, options, bytes, bound, &report, &error);
             if (nonfinite == 0 || options->nonfinite == TG_NONFINITE_ZERO)
-                REQUIRE(status == TG_OK && report.dropped == nonfinite, "%s, %llu dropped of %llu", tg_status_text(status),
-                        (unsigned long long)report.dropped, (unsigned long long)nonfinite);
+                REQUIRE(status == TG_OK && report.dropped == nonfinite, "%s, %llu dropped of %llu",
+                        tg_status_text(status), (unsigned long long)report.dropped, (unsigned long long)nonfinite);
             else
                 REQUIRE(status == TG_NONFINITE, "%s", tg_status_text(status));
             if (status != TG_OK && options->nonfinite == TG_NONFINITE_REJECT)
@@ -176,8 +175,8 @@ static void check_encode(tg_device *const *devices, size_t device_count, const t
 
 /* ---- Feedback ---- */
 
-static void check_feedback(tg_device *device, const tg_spec *spec, const tg_feedback_spec *kind, const tg_tensor *gradient,
-                           tg_encode_options options)
+static void check_feedback(tg_device *device, const tg_spec *spec, const tg_feedback_spec *kind,
+                           const tg_tensor *gradient, tg_encode_options options)
 {
     const size_t count = (size_t)gradient->count;
     tg_feedback *fused, *composed;
@@ -194,8 +193,8 @@ static void check_feedback(tg_device *device, const tg_spec *spec, const tg_feed
         tg_encode_report fused_report, report;
         tg_error error;
         options.draw.step = step;
-        const tg_status status =
-            tg_encode_with_feedback(codec, fused, gradient, &options, one, bound, &fused_report, &error);
+        const tg_status status = tg_encode_with_feedback(codec, fused, gradient, &options, one, bound, &fused_report,
+                                                         &error);
         const tg_status compensated = tg_feedback_compensate(composed, gradient, &u, &error);
         if (compensated != TG_OK) { /* gradient plus residual overflowed: only the fused call may drop such elements */
             REQUIRE(status == (options.nonfinite == TG_NONFINITE_ZERO ? TG_OK : TG_NONFINITE), "fused %s",

@@ -1,5 +1,5 @@
-/* Any text as a codec's spec and as a feedback's. What is accepted prints, and the print parses to the same; an accepted codec can be
- * created. What is refused leaves the result alone and says why. */
+/* Any text as a codec's spec and as a feedback's. What is accepted prints, and the print parses to the same; an
+ * accepted codec can be created. What is refused leaves the result alone and says why. */
 #include "tests/fuzz/fuzz.h"
 
 static void check_codec(const char *text)
@@ -17,7 +17,8 @@ static void check_codec(const char *text)
     REQUIRE(tg_spec_print(&spec, print, sizeof print, &error) == TG_OK, "%s", error.message);
     REQUIRE(tg_spec_parse(print, &again, &error) == TG_OK, "'%s': %s", print, error.message);
     REQUIRE(memcmp(&spec, &again, sizeof spec) == 0, "'%s' parses to something else", print);
-    REQUIRE(tg_spec_print(&again, second, sizeof second, &error) == TG_OK && strcmp(print, second) == 0, "'%s'", second);
+    REQUIRE(tg_spec_print(&again, second, sizeof second, &error) == TG_OK && strcmp(print, second) == 0, "'%s'",
+            second);
 
     char *tight = exact_buffer(strlen(print), 0x5a); /* no room for the final zero */
     REQUIRE(tg_spec_print(&spec, tight, strlen(print), NULL) != TG_OK, "printed without room");

@@ -1,8 +1,9 @@
-/* Saved states of reducers, spoiled by whoever fuzzes. Three ranks make three steps in this process and save; each state is edited, its checksum
- * is made right again, and a reducer loads them: of the same world, or of a smaller one, which takes several. The input: algorithm, which
- * reducer loads, which state is edited, how many bytes are cut off or added, whether the checksum is left wrong, then edits of three bytes (a
- * place, a value). Promises: what is refused says why and changes nothing; what is loaded has finite residuals; a state of the same rank
- * and world that is loaded saves to the same bytes, and any other to bytes that load and save again alike. */
+/* Saved states of reducers, spoiled by whoever fuzzes. Three ranks make three steps in this process and save; each
+ * state is edited, its checksum is made right again, and a reducer loads them: of the same world, or of a smaller one,
+ * which takes several. The input: algorithm, which reducer loads, which state is edited, how many bytes are cut off or
+ * added, whether the checksum is left wrong, then edits of three bytes (a place, a value). Promises: what is refused
+ * says why and changes nothing; what is loaded has finite residuals; a state of the same rank and world that is loaded
+ * saves to the same bytes, and any other to bytes that load and save again alike. */
 #include "tests/fuzz/fuzz.h"
 
 #include <math.h>
@@ -17,8 +18,10 @@ static tg_device *device;
 static const uint64_t counts[TENSORS] = {66000, 40, 0, 17}; /* the first is long enough for borders that move */
 static const char *const names[TENSORS] = {"kernel", "bias", "", "gate"};
 static const char *const specs[TENSORS] = {"topk:k=9,values=levels", "qsgd:levels=7,bucket=16", "none", "topk:k=3"};
-static const tg_feedback_spec feedbacks[TENSORS] = {
-    {TG_FEEDBACK_EF, 1, 1, 0, 0}, {TG_FEEDBACK_ECQ, 0.5f, 0.9f, 0, 0}, {TG_FEEDBACK_NONE, 0, 0, 0, 0}, {TG_FEEDBACK_DGC, 1, 1, 0.5f, 0}};
+static const tg_feedback_spec feedbacks[TENSORS] = {{TG_FEEDBACK_EF, 1, 1, 0, 0},
+                                                    {TG_FEEDBACK_ECQ, 0.5f, 0.9f, 0, 0},
+                                                    {TG_FEEDBACK_NONE, 0, 0, 0, 0},
+                                                    {TG_FEEDBACK_DGC, 1, 1, 0.5f, 0}};
 
 static tg_reducer *make_reducer(tg_algorithm algorithm, uint32_t rank, uint32_t world)
 {
@@ -26,11 +29,13 @@ static tg_reducer *make_reducer(tg_algorithm algorithm, uint32_t rank, uint32_t 
     tg_error error;
     tg_reducer *reducer;
     for (unsigned i = 0; i < TENSORS; i++) {
-        tensors[i] = (tg_reducer_tensor){.name = names[i], .count = counts[i], .feedback = feedbacks[i], .insist = true};
+        tensors[i] = (tg_reducer_tensor){
+            .name = names[i], .count = counts[i], .feedback = feedbacks[i], .insist = true};
         REQUIRE(tg_spec_parse(specs[i], &tensors[i].codec, &error) == TG_OK, "%s", error.message);
     }
     const tg_reducer_options options = {.algorithm = algorithm, .depth = 2};
-    REQUIRE(tg_reducer_create(device, rank, world, tensors, TENSORS, &options, &reducer, &error) == TG_OK, "%s", error.message);
+    REQUIRE(tg_reducer_create(device, rank, world, tensors, TENSORS, &options, &reducer, &error) == TG_OK, "%s",
+            error.message);
     return reducer;
 }
 
@@ -89,7 +94,8 @@ static const tg_state *saved_states(tg_algorithm algorithm)
         for (unsigned i = 0; i < WORLD; i++)
             for (unsigned t = 0; t < TENSORS; t++)
                 for (uint64_t j = 0; j < counts[t]; j++)
-                    ((float *)gradients[i][t].data)[j] = (float)((j * 2654435761u + i * 97 + t + step) % 4093) / 4096 - 0.5f;
+                    ((float *)gradients[i][t].data)[j] = (float)((j * 2654435761u + i * 97 + t + step) % 4093) / 4096 -
+                                                         0.5f;
         step_together(reducers, gradients, step);
     }
     for (unsigned i = 0; i < WORLD; i++) {
@@ -101,7 +107,8 @@ static const tg_state *saved_states(tg_algorithm algorithm)
     return of;
 }
 
-/* What is numbers, and not residuals, lies around the ends: the first half of the places count from the start, the others from the end. */
+/* What is numbers, and not residuals, lies around the ends: the first half of the places count from the start, the
+ * others from the end. */
 static tg_state spoil(const tg_state *good, unsigned kind, bool forge, const uint8_t *edits, size_t count)
 {
     static const int changes[] = {0, 0, 0, 0, -1, -4, -8, -41, 1, 4, 8, 92};
@@ -117,15 +124,18 @@ static tg_state spoil(const tg_state *good, unsigned kind, bool forge, const uin
     return (tg_state){bytes, size};
 }
 
-static bool is_same(const tg_state *a, const tg_state *b) { return a->size == b->size && memcmp(a->data, b->data, a->size) == 0; }
+static bool is_same(const tg_state *a, const tg_state *b)
+{
+    return a->size == b->size && memcmp(a->data, b->data, a->size) == 0;
+}
 
 static void require_finite(const tg_reducer *reducer)
 {
     for (unsigned t = 0; t < TENSORS; t++) {
         const tg_feedback *feedback = reducer->tensors[t].feedback;
         for (uint64_t j = 0; feedback && j < counts[t]; j++)
-            REQUIRE(isfinite(feedback->residual[j]) && (!feedback->momentum || isfinite(feedback->momentum[j])), "tensor %u, element %u", t,
-                    (unsigned)j);
+            REQUIRE(isfinite(feedback->residual[j]) && (!feedback->momentum || isfinite(feedback->momentum[j])),
+                    "tensor %u, element %u", t, (unsigned)j);
     }
 }
 
@@ -157,8 +167,8 @@ static loader *loader_of(unsigned which, tg_algorithm algorithm)
 static bool is_exact(const tg_state *state, const tg_reducer *reducer)
 {
     const uint8_t *head = state->data;
-    return head[5] == (uint8_t)reducer->algorithm && tg_load32(head + 12) == reducer->world && tg_load64(head + 24) == reducer->options.chunk &&
-           tg_load32(head + 32) == reducer->options.depth;
+    return head[5] == (uint8_t)reducer->algorithm && tg_load32(head + 12) == reducer->world &&
+           tg_load64(head + 24) == reducer->options.chunk && tg_load32(head + 32) == reducer->options.depth;
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)

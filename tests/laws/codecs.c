@@ -1,5 +1,5 @@
-/* Laws that every codec keeps, over the table: encoding is deterministic and within its bound, leaves its input alone and does not
- * depend on where the input lies or on the device; decoding is the same by every way; frames are sound. */
+/* Laws that every codec keeps, over the table: encoding is deterministic and within its bound, leaves its input alone
+ * and does not depend on where the input lies or on the device; decoding is the same by every way; frames are sound. */
 #include <float.h>
 #include <math.h>
 #include <stdlib.h>
@@ -80,7 +80,8 @@ static void expect_narrowed(const tg_tensor *narrow, const tg_tensor *wide)
     const float *values = wide->data, *table = widened(narrow->dtype);
     const uint16_t *halves = narrow->data;
     for (uint64_t i = 0; i < wide->count; i++) {
-        const double got = (double)table[halves[i]], size = fabs((double)values[i]), clipped = size > largest ? largest : size;
+        const double got = (double)table[halves[i]], size = fabs((double)values[i]),
+                     clipped = size > largest ? largest : size;
         const double ulp = clipped * relative > least ? clipped * relative : least;
         if (!(fabs(got - copysign(clipped, (double)values[i])) <= ulp))
             expect(false, "16-bit output %g for %g", got, (double)values[i]);
@@ -152,8 +153,10 @@ static void header_laws(tg_device *device, const char *spec, const tg_tensor *in
     char text[TG_SPEC_TEXT] = "";
     expect(tg_frame_verify(device, frame_of(e), &info, &error) == TG_OK, "verify: %s", error.message);
     expect(info.count == input->count && info.dtype == input->dtype && info.bytes == e.report.bytes, "header's shape");
-    expect(info.draw.seed == 42 && info.draw.step == 7 && info.draw.tensor == 3 && info.draw.rank == 1, "header's draw");
-    expect(tg_spec_print(&info.spec, text, sizeof text, NULL) == TG_OK && strcmp(text, spec) == 0, "header's spec: %s", text);
+    expect(info.draw.seed == 42 && info.draw.step == 7 && info.draw.tensor == 3 && info.draw.rank == 1,
+           "header's draw");
+    expect(tg_spec_print(&info.spec, text, sizeof text, NULL) == TG_OK && strcmp(text, spec) == 0, "header's spec: %s",
+           text);
     expect(tg_frame_measure(device, frame_of(e), &parts, &error) == TG_OK, "measure: %s", error.message);
     expect(64 + parts.scale_bytes + parts.index_bytes + parts.value_bytes == e.report.bytes, "parts do not add up");
     expect(parts.selected == e.report.selected, "selected: %llu reported, %llu in the frame",
@@ -169,7 +172,8 @@ typedef struct setting {
 /* On all devices. The scalar one has a workspace that is larger than need be, and its frames are the measure. */
 static void one_case(tg_device *const *devices, const setting *c)
 {
-    static void (*const laws[3])(tg_device *, const tg_frame *, uint64_t) = {verified_or_not, together_or_not, narrowed_once};
+    static void (*const laws[3])(tg_device *, const tg_frame *, uint64_t) = {verified_or_not, together_or_not,
+                                                                             narrowed_once};
     tg_tensor input = make_tensor(c->count, c->dtype, c->draw >> 32 & 3), copy = make_tensor(c->count, c->dtype, 0);
     const shape s = (shape)(c->draw % SHAPES);
     cut(s, c->draw >> 40, &input);
@@ -199,8 +203,8 @@ static void one_case(tg_device *const *devices, const setting *c)
     drop(&copy);
 }
 
-/* The full product is codecs, dtypes, devices and lengths; shapes, starts and values are drawn for each. The subset takes a third of the
- * dtypes at each length, with two shapes. */
+/* The full product is codecs, dtypes, devices and lengths; shapes, starts and values are drawn for each. The subset
+ * takes a third of the dtypes at each length, with two shapes. */
 int main(int argc, char **argv)
 {
     const bool all = wants_all(argc, argv);

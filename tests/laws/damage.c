@@ -1,5 +1,6 @@
-/* Damaged frames: every truncation and extension is refused, every change is found by the checksum, and where the checksum was made
- * anew a frame is either refused, leaving the output alone, or decodes the same by every way and on every device. */
+/* Damaged frames: every truncation and extension is refused, every change is found by the checksum, and where the
+ * checksum was made anew a frame is either refused, leaving the output alone, or decodes the same by every way and on
+ * every device. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -134,8 +135,8 @@ static void mutations(subject *s, generator *g, int tries)
 }
 
 /* Devices take turns in encoding: their bytes are the same. */
-static subject make_subject(tg_device *const *devices, tg_device *encoder, const char *spec, tg_dtype dtype, shape shape, uint64_t count,
-                            uint64_t seed)
+static subject make_subject(tg_device *const *devices, tg_device *encoder, const char *spec, tg_dtype dtype,
+                            shape shape, uint64_t count, uint64_t seed)
 {
     subject s = {.devices = devices, .shape = shape};
     tg_tensor input = make_tensor(count, dtype, 0);
@@ -167,7 +168,11 @@ static void in_depth(tg_device *const *devices, const char *spec, generator *g)
 {
     static const uint64_t counts[] = {0, 1, 33, 600, 5000, 700};
     for (size_t c = 0; c < sizeof counts / sizeof counts[0]; c++) {
-        subject s = make_subject(devices, devices[0], spec, TG_FLOAT32, c == 5 ? SCATTERED : c % 2 ? LAYERED : GAUSSIAN, counts[c], c);
+        subject s = make_subject(devices, devices[0], spec, TG_FLOAT32,
+                                 c == 5  ? SCATTERED
+                                 : c % 2 ? LAYERED
+                                         : GAUSSIAN,
+                                 counts[c], c);
         truncations(&s);
         mutations(&s, g, EMULATED ? 12 : 60);
         drop_subject(&s);
@@ -175,14 +180,16 @@ static void in_depth(tg_device *const *devices, const char *spec, generator *g)
     check_all("%s: damage", spec);
 }
 
-/* Every length, with places and kinds of damage that are drawn: one truncation anywhere, one at the very end, two mutations; of long
- * vectors, one of each. */
-static void at_all_lengths(tg_device *const *devices, size_t device_count, const char *spec, tg_dtype dtype, generator *g)
+/* Every length, with places and kinds of damage that are drawn: one truncation anywhere, one at the very end, two
+ * mutations; of long vectors, one of each. */
+static void at_all_lengths(tg_device *const *devices, size_t device_count, const char *spec, tg_dtype dtype,
+                           generator *g)
 {
     for (const uint64_t *count = lengths(true); *count != UINT64_MAX; count++) {
         const uint64_t draw = next_random(g);
         const bool is_long = *count > 1025;
-        subject s = make_subject(devices, devices[draw % device_count], spec, dtype, (shape)((draw >> 8) % SHAPES), *count, draw >> 32);
+        subject s = make_subject(devices, devices[draw % device_count], spec, dtype, (shape)((draw >> 8) % SHAPES),
+                                 *count, draw >> 32);
         const size_t near_end = s.size - 8 + (size_t)(draw >> 16) % (8 + EXTRA);
         if (!is_long || draw >> 24 & 1)
             truncate_at(&s, next_random(g) % s.size);

@@ -1,5 +1,5 @@
-/* Every device gives the bytes of cpu/scalar: frame, residual, report and weighted sums, for dense codecs with parameters drawn at
- * random, at lengths around blocks and groups, where fused kernels start and stop. */
+/* Every device gives the bytes of cpu/scalar: frame, residual, report and weighted sums, for dense codecs with
+ * parameters drawn at random, at lengths around blocks and groups, where fused kernels start and stop. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,10 +17,11 @@ static const char *pick(generator *g, const char *const *words)
 
 static void draw_spec(generator *g, char *text, size_t size)
 {
-    static const char *const buckets[] = {"32", "64", "128", "256", "512", "512", "1024", "2048", "4096", "0", "8192", "96",
-                                          "16", "100", "5000", NULL};
+    static const char *const buckets[] = {"32",   "64", "128",  "256", "512", "512", "1024", "2048",
+                                          "4096", "0",  "8192", "96",  "16",  "100", "5000", NULL};
     static const char *const norms[] = {"norm=max", "norm=l2", "norm=max", "norm=l2", "range=minmax", NULL};
-    static const char *const codings[] = {"packed", "packed", "packed", "packed", "packed", "elias", "entropy", "auto", NULL};
+    static const char *const codings[] = {"packed", "packed",  "packed", "packed", "packed",
+                                          "elias",  "entropy", "auto",   NULL};
     static const char *const clips[] = {"0", "0", "1", "2.5", NULL};
     static const char *const plain[] = {"none", "fp16", "bf16", NULL};
     unsigned width = 1 + (unsigned)(next_random(g) % 15);
@@ -29,11 +30,19 @@ static void draw_spec(generator *g, char *text, size_t size)
     if (next_random(g) % 2)
         levels = edges[next_random(g) % (sizeof edges / sizeof edges[0])];
     switch (next_random(g) % 8) {
-    case 0: snprintf(text, size, "%s", pick(g, plain)); break;
-    case 1: snprintf(text, size, "onebit:bucket=%s", pick(g, buckets)); break;
-    case 2: snprintf(text, size, "terngrad:clip=%s,bucket=%s,coding=%s", pick(g, clips), pick(g, buckets), pick(g, codings)); break;
+    case 0:
+        snprintf(text, size, "%s", pick(g, plain));
+        break;
+    case 1:
+        snprintf(text, size, "onebit:bucket=%s", pick(g, buckets));
+        break;
+    case 2:
+        snprintf(text, size, "terngrad:clip=%s,bucket=%s,coding=%s", pick(g, clips), pick(g, buckets),
+                 pick(g, codings));
+        break;
     default:
-        snprintf(text, size, "qsgd:levels=%u,bucket=%s,%s,coding=%s", levels, pick(g, buckets), pick(g, norms), pick(g, codings));
+        snprintf(text, size, "qsgd:levels=%u,bucket=%s,%s,coding=%s", levels, pick(g, buckets), pick(g, norms),
+                 pick(g, codings));
     }
 }
 
@@ -72,7 +81,8 @@ static void step(outcome *o, const tg_tensor *input, const tg_encode_options *op
                                         tg_frame_bound(o->codec, input->count), &o->report, NULL);
 }
 
-static void compare_sums(tg_device *device, tg_device *scalar, const outcome *o, tg_dtype dtype, uint64_t count, generator *g)
+static void compare_sums(tg_device *device, tg_device *scalar, const outcome *o, tg_dtype dtype, uint64_t count,
+                         generator *g)
 {
     static const float weights[] = {1, 0.25f, -1, 0.3f, 0, 1e30f};
     tg_frame frames[7];
@@ -89,8 +99,8 @@ static void compare_sums(tg_device *device, tg_device *scalar, const outcome *o,
         tg_status y = fresh ? tg_decode(scalar, frames, n, weight, 0, &b, NULL)
                             : tg_decode_add(scalar, frames, n, weight, 0, &b, NULL);
         expect(x == TG_OK && y == TG_OK, "decoding gives %d and %d", (int)x, (int)y);
-        expect(memcmp(a.data, b.data, (size_t)count * tg_dtype_size(dtype)) == 0, "sums of %zu frames, weight %g, differ", n,
-               (double)weight);
+        expect(memcmp(a.data, b.data, (size_t)count * tg_dtype_size(dtype)) == 0,
+               "sums of %zu frames, weight %g, differ", n, (double)weight);
     }
     drop(&a);
     drop(&b);
@@ -112,12 +122,14 @@ static void spoil(tg_tensor *t, generator *g)
 
 static void one_case(tg_device *device, tg_device *scalar, uint64_t seed)
 {
-    static const char *const feedbacks[] = {"none", "none", "ef", "ef", "ecq:alpha=0.5,beta=0.9", "ecq:alpha=0.3,beta=0", NULL};
+    static const char *const feedbacks[] = {
+        "none", "none", "ef", "ef", "ecq:alpha=0.5,beta=0.9", "ecq:alpha=0.3,beta=0", NULL};
     generator g = {seed};
     char spec[TG_SPEC_TEXT];
     draw_spec(&g, spec, sizeof spec);
     const char *feedback = pick(&g, feedbacks);
-    const uint64_t lengths[] = {1 + next_random(&g) % 700, 4096, 4096 * (1 + next_random(&g) % 5) + next_random(&g) % 1200};
+    const uint64_t lengths[] = {1 + next_random(&g) % 700, 4096,
+                                4096 * (1 + next_random(&g) % 5) + next_random(&g) % 1200};
     const uint64_t count = lengths[next_random(&g) % 3];
     const tg_dtype dtype = next_random(&g) % 3 ? TG_FLOAT32 : (tg_dtype)(next_random(&g) % 3);
     tg_tensor input = make_tensor(count, dtype, next_random(&g) % 4);
@@ -139,7 +151,8 @@ static void one_case(tg_device *device, tg_device *scalar, uint64_t seed)
         expect(memcmp(&fast.report, &slow.report, sizeof fast.report) == 0, "step %d: reports differ", i);
         if (slow.status == TG_OK)
             expect(memcmp(fast.frame, slow.frame, slow.report.bytes) == 0, "step %d: frames differ", i);
-        expect(memcmp(fast.residual, slow.residual, (size_t)count * sizeof(float)) == 0, "step %d: residuals differ", i);
+        expect(memcmp(fast.residual, slow.residual, (size_t)count * sizeof(float)) == 0, "step %d: residuals differ",
+               i);
         if (slow.status == TG_OK && i != 1)
             compare_sums(device, scalar, &slow, i == 0 ? TG_FLOAT32 : dtype, count, &g);
     }
@@ -161,7 +174,8 @@ static void large_case(tg_device *device, tg_device *scalar, const char *spec, s
     step(&fast, &input, &options);
     step(&slow, &input, &options);
     expect(fast.status == TG_OK && slow.status == TG_OK, "status %d and %d", (int)fast.status, (int)slow.status);
-    expect(fast.report.bytes == slow.report.bytes && memcmp(fast.frame, slow.frame, slow.report.bytes) == 0, "frames differ");
+    expect(fast.report.bytes == slow.report.bytes && memcmp(fast.frame, slow.frame, slow.report.bytes) == 0,
+           "frames differ");
     compare_sums(device, scalar, &slow, TG_FLOAT32, count, &g);
     compare_sums(device, scalar, &slow, TG_BFLOAT16, count, &g);
     drop(&input);
@@ -173,11 +187,16 @@ static void large_case(tg_device *device, tg_device *scalar, const char *spec, s
 static void large_cases(tg_device *device, tg_device *scalar)
 {
     static const char *const specs[] = {
-        "qsgd:levels=7,coding=entropy",                      "qsgd:levels=7,bucket=512,norm=l2,coding=auto",
-        "qsgd:levels=5,bucket=100,coding=entropy",           "qsgd:levels=7,range=minmax,coding=entropy",
-        "qsgd:levels=127,coding=entropy",                    "qsgd:levels=64,bucket=0,norm=l2,coding=entropy",
-        "terngrad:coding=entropy",                           "qsgd:levels=3,coding=entropy",
-        "qsgd:levels=2,bucket=0,norm=l2,coding=auto",        "topk:density=1,values=levels,levels=7,coding=entropy",
+        "qsgd:levels=7,coding=entropy",
+        "qsgd:levels=7,bucket=512,norm=l2,coding=auto",
+        "qsgd:levels=5,bucket=100,coding=entropy",
+        "qsgd:levels=7,range=minmax,coding=entropy",
+        "qsgd:levels=127,coding=entropy",
+        "qsgd:levels=64,bucket=0,norm=l2,coding=entropy",
+        "terngrad:coding=entropy",
+        "qsgd:levels=3,coding=entropy",
+        "qsgd:levels=2,bucket=0,norm=l2,coding=auto",
+        "topk:density=1,values=levels,levels=7,coding=entropy",
     };
     static const uint64_t counts[] = {(1 << (EMULATED ? 17 : 18)) + 4096 + 77, (1 << (EMULATED ? 18 : 20)) + 513};
     for (size_t i = 0; i < sizeof specs / sizeof *specs; i++) {

@@ -1,5 +1,5 @@
-/* What surrounds a call does not reach the wire: the caller's rounding mode and flush-to-zero change no byte and are as before
- * afterwards; sums that overflow are caught; argument errors are statuses, and leave everything alone. */
+/* What surrounds a call does not reach the wire: the caller's rounding mode and flush-to-zero change no byte and are as
+ * before afterwards; sums that overflow are caught; argument errors are statuses, and leave everything alone. */
 #include <fenv.h>
 #include <float.h>
 #include <stdlib.h>
@@ -48,7 +48,8 @@ static size_t steps(tg_device *device, const char *spec, tg_tensor *gradients, u
                tg_feedback_create(device, &ef, tg_codec_spec(codec), count, true, &f, NULL) == TG_OK,
            "feedback");
     for (int step = 0; step < STEPS; step++)
-        expect(tg_encode_with_feedback(codec, f, &gradients[step], NULL, frame, bound, &report, NULL) == TG_OK, "encode");
+        expect(tg_encode_with_feedback(codec, f, &gradients[step], NULL, frame, bound, &report, NULL) == TG_OK,
+               "encode");
     memcpy(residual, tg_feedback_residual(f), (size_t)count * sizeof(float));
     expect(tg_decode(device, &(tg_frame){frame, report.bytes}, 1, 0.3f, 0, out, NULL) == TG_OK, "decode");
     tg_feedback_free(f);
@@ -83,7 +84,8 @@ static void modes_do_not_matter(tg_device *device, const char *spec)
         fesetround(FE_TONEAREST);
         expect(restored, "mode %d is not as before", mode);
         expect(size == other_size && memcmp(usual, other, size) == 0, "mode %d changes the frame", mode);
-        expect(memcmp(usual_residual, other_residual, COUNT * sizeof(float)) == 0, "mode %d changes the residual", mode);
+        expect(memcmp(usual_residual, other_residual, COUNT * sizeof(float)) == 0, "mode %d changes the residual",
+               mode);
         expect(memcmp(usual_out.data, other_out.data, COUNT * sizeof(float)) == 0, "mode %d changes the values", mode);
     }
     for (int step = 0; step < STEPS; step++)
@@ -116,7 +118,8 @@ static void reduce_alone(tg_device *device, const tg_tensor *gradient, tg_tensor
 static void modes_do_not_reach_reducers(tg_device *device)
 {
     enum { COUNT = 5001 };
-    tg_tensor gradient = make_tensor(COUNT, TG_FLOAT32, 0), usual = make_tensor(COUNT, TG_FLOAT32, 0), other = make_tensor(COUNT, TG_FLOAT32, 0);
+    tg_tensor gradient = make_tensor(COUNT, TG_FLOAT32, 0), usual = make_tensor(COUNT, TG_FLOAT32, 0),
+              other = make_tensor(COUNT, TG_FLOAT32, 0);
     fill(GAUSSIAN, 1, &gradient);
     reduce_alone(device, &gradient, &usual);
     static const int roundings[] = {FE_UPWARD, FE_DOWNWARD, FE_TOWARDZERO};
@@ -204,7 +207,8 @@ static void bad_arguments(tg_device *device)
 
     /* Frames that only a broken or hostile peer would write. */
     codec = make_codec(device, "qsgd", 100);
-    check(tg_encode(codec, &x, &(tg_encode_options){.no_checksum = true}, frame, sizeof frame, &report, NULL) == TG_OK, "encode");
+    check(tg_encode(codec, &x, &(tg_encode_options){.no_checksum = true}, frame, sizeof frame, &report, NULL) == TG_OK,
+          "encode");
     static const unsigned char scales[3][4] = {{0, 0, 0x80, 0x7f}, {0, 0, 0xc0, 0x7f}, {0, 0, 0, 0x80}};
     for (int i = 0; i < 3; i++) {
         memcpy(frame + 64, scales[i], 4);
@@ -212,12 +216,14 @@ static void bad_arguments(tg_device *device)
     }
     tg_codec_free(codec);
     codec = make_codec(device, "onebit", 100);
-    check(tg_encode(codec, &x, &(tg_encode_options){.no_checksum = true}, frame, sizeof frame, &report, NULL) == TG_OK, "encode");
+    check(tg_encode(codec, &x, &(tg_encode_options){.no_checksum = true}, frame, sizeof frame, &report, NULL) == TG_OK,
+          "encode");
     frame[report.bytes - 1] |= 0x80;
     check(tg_decode(device, &(tg_frame){frame, report.bytes}, 1, 1, 0, &x, NULL) == TG_CORRUPT, "padding");
     tg_codec_free(codec);
     codec = make_codec(device, "fp16", 100);
-    check(tg_encode(codec, &x, &(tg_encode_options){.no_checksum = true}, frame, sizeof frame, &report, NULL) == TG_OK, "encode");
+    check(tg_encode(codec, &x, &(tg_encode_options){.no_checksum = true}, frame, sizeof frame, &report, NULL) == TG_OK,
+          "encode");
     memcpy(frame + 64, (const unsigned char[]){0, 0x7c}, 2);
     set_flush_to_zero(true);
     tg_status status = tg_decode(device, &(tg_frame){frame, report.bytes}, 1, 1, 0, &x, NULL);

@@ -1,5 +1,6 @@
-/* Laws of feedback, over the table: fused equals composed to the bit; sent and kept make up u; a returned frame restores u; sums over
- * steps are conserved; a refused gradient changes nothing; one put right after the fact is right to rounding. */
+/* Laws of feedback, over the table: fused equals composed to the bit; sent and kept make up u; a returned frame
+ * restores u; sums over steps are conserved; a refused gradient changes nothing; one put right after the fact is right
+ * to rounding. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,8 +16,8 @@ static tg_feedback *make_feedback(tg_device *device, const char *text, const tg_
     tg_feedback *feedback = NULL;
     tg_error error = {""};
     expect(tg_feedback_parse(text, &spec, &error) == TG_OK, "parse %s: %s", text, error.message);
-    expect(tg_feedback_create(device, &spec, tg_codec_spec(codec), count, true, &feedback, &error) == TG_OK, "create: %s",
-           error.message);
+    expect(tg_feedback_create(device, &spec, tg_codec_spec(codec), count, true, &feedback, &error) == TG_OK,
+           "create: %s", error.message);
     return feedback;
 }
 
@@ -55,14 +56,16 @@ static void expect_conserved(const float *sent, const float *kept, const float *
 /* Both ways of making steps, side by side. */
 static void fused_is_composed(tg_device *device, const char *spec, const char *feedback_text, setting c)
 {
-    const bool narrows = c.dtype != TG_FLOAT32 && strncmp(spec, "none", 4) == 0, plain = strcmp(feedback_text, "ef") == 0;
+    const bool narrows = c.dtype != TG_FLOAT32 && strncmp(spec, "none", 4) == 0,
+               plain = strcmp(feedback_text, "ef") == 0;
     const bool exact = sends_exactly(spec) && c.dtype == TG_FLOAT32;
     const uint64_t count = c.count;
     now_at(tg_device_name(device), c.shape, count);
     tg_codec *codec = make_codec(device, spec, count);
     tg_feedback *fused = make_feedback(device, feedback_text, codec, count);
     tg_feedback *composed = make_feedback(device, feedback_text, codec, count);
-    tg_tensor g = make_tensor(count, c.dtype, 1), u = make_tensor(count, TG_FLOAT32, 0), sent = make_tensor(count, TG_FLOAT32, 0);
+    tg_tensor g = make_tensor(count, c.dtype, 1), u = make_tensor(count, TG_FLOAT32, 0),
+              sent = make_tensor(count, TG_FLOAT32, 0);
     size_t bound = tg_frame_bound(codec, count), floats = (size_t)count * sizeof(float);
     unsigned char *a = malloc(bound), *b = malloc(bound);
     float *h = tg_feedback_residual(fused);
@@ -74,14 +77,18 @@ static void fused_is_composed(tg_device *device, const char *spec, const char *f
         tg_encode_report ra, rb;
         cut(c.shape, c.seed + step, &g);
         expect(tg_feedback_compensate(composed, &g, &u, &error) == TG_OK, "compensate: %s", error.message);
-        expect(tg_encode_with_feedback(codec, fused, &g, &options, a, bound, &ra, &error) == TG_OK, "fused: %s", error.message);
+        expect(tg_encode_with_feedback(codec, fused, &g, &options, a, bound, &ra, &error) == TG_OK, "fused: %s",
+               error.message);
         expect(tg_encode(codec, &u, &options, b, bound, &rb, &error) == TG_OK, "composed: %s", error.message);
-        /* The headers differ in dtype alone, and so in the checksum, where the gradient has 16 bits; `none` then narrows. */
+        /* The headers differ in dtype alone, and so in the checksum, where the gradient has 16 bits; `none` then
+         * narrows. */
         tg_frame frame = {a, ra.bytes}, other = {b, rb.bytes};
         if (c.dtype == TG_FLOAT32)
-            expect(ra.bytes == rb.bytes && memcmp(a, b, ra.bytes) == 0, "step %d: fused and composed frames differ", (int)step);
+            expect(ra.bytes == rb.bytes && memcmp(a, b, ra.bytes) == 0, "step %d: fused and composed frames differ",
+                   (int)step);
         else if (!narrows)
-            expect(ra.bytes == rb.bytes && memcmp(a + 64, b + 64, ra.bytes - 64) == 0, "step %d: payloads differ", (int)step);
+            expect(ra.bytes == rb.bytes && memcmp(a + 64, b + 64, ra.bytes - 64) == 0, "step %d: payloads differ",
+                   (int)step);
         else
             other = frame;
         expect(tg_feedback_update(composed, &g, other, &error) == TG_OK, "update: %s", error.message);
@@ -111,7 +118,8 @@ static void return_restores(tg_device *device, const char *spec, setting c)
     now_at(tg_device_name(device), c.shape, count);
     tg_codec *codec = make_codec(device, spec, count);
     tg_feedback *f = make_feedback(device, "ef", codec, count);
-    tg_tensor g = make_tensor(count, c.dtype, 0), u = make_tensor(count, TG_FLOAT32, 0), sent = make_tensor(count, TG_FLOAT32, 0);
+    tg_tensor g = make_tensor(count, c.dtype, 0), u = make_tensor(count, TG_FLOAT32, 0),
+              sent = make_tensor(count, TG_FLOAT32, 0);
     size_t bound = tg_frame_bound(codec, count);
     unsigned char *bytes = malloc(bound);
     uint32_t *applied = malloc((size_t)(count / 2 + 1) * sizeof *applied);
@@ -201,13 +209,15 @@ static void sums_are_conserved(tg_device *device, const char *spec, setting c)
 }
 
 /* The three policies. */
-static void nonfinite_laws(tg_device *device, const char *spec, const char *feedback_text, setting c, uint64_t bad, uint32_t bits)
+static void nonfinite_laws(tg_device *device, const char *spec, const char *feedback_text, setting c, uint64_t bad,
+                           uint32_t bits)
 {
     const tg_dtype dtype = c.dtype;
     const uint64_t count = c.count;
     now_at(tg_device_name(device), GAUSSIAN, count);
     tg_codec *codec = make_codec(device, spec, count);
-    tg_feedback *f = make_feedback(device, feedback_text, codec, count), *clean = make_feedback(device, feedback_text, codec, count);
+    tg_feedback *f = make_feedback(device, feedback_text, codec, count),
+                *clean = make_feedback(device, feedback_text, codec, count);
     tg_tensor g = make_tensor(count, dtype, 0);
     size_t bound = tg_frame_bound(codec, count), floats = (size_t)count * sizeof(float);
     unsigned char *bytes = malloc(bound), *other = malloc(bound);
@@ -218,9 +228,10 @@ static void nonfinite_laws(tg_device *device, const char *spec, const char *feed
     begin(clean, GAUSSIAN, &c);
     for (uint64_t step = 0; step < c.steps; step++) {
         cut(GAUSSIAN, c.seed + step, &g);
-        expect(tg_encode_with_feedback(codec, f, &g, NULL, bytes, bound, &report, &error) == TG_OK, "step: %s", error.message);
-        expect(tg_encode_with_feedback(codec, clean, &g, NULL, other, bound, &clean_report, &error) == TG_OK, "step: %s",
+        expect(tg_encode_with_feedback(codec, f, &g, NULL, bytes, bound, &report, &error) == TG_OK, "step: %s",
                error.message);
+        expect(tg_encode_with_feedback(codec, clean, &g, NULL, other, bound, &clean_report, &error) == TG_OK,
+               "step: %s", error.message);
     }
     memcpy(before, h, floats);
     for (uint64_t i = 0; i < count; i++)
@@ -229,18 +240,21 @@ static void nonfinite_laws(tg_device *device, const char *spec, const char *feed
     if (dtype == TG_FLOAT32)
         memcpy((float *)g.data + bad, &bits, 4);
     else
-        ((uint16_t *)g.data)[bad] = (uint16_t)(dtype == TG_FLOAT16 ? (bits >> 16 & 0x8000) | 0x7c00 | (bits & 1) : bits >> 16);
+        ((uint16_t *)g.data)[bad] = (uint16_t)(dtype == TG_FLOAT16 ? (bits >> 16 & 0x8000) | 0x7c00 | (bits & 1)
+                                                                   : bits >> 16);
 
     char index[32];
     snprintf(index, sizeof index, "element %llu ", (unsigned long long)bad);
     memset(bytes, 0x77, bound);
-    expect(tg_encode_with_feedback(codec, f, &g, NULL, bytes, bound, &report, &error) == TG_NONFINITE, "reject accepts");
+    expect(tg_encode_with_feedback(codec, f, &g, NULL, bytes, bound, &report, &error) == TG_NONFINITE,
+           "reject accepts");
     expect(strstr(error.message, index) != NULL, "reject does not name the index: %s", error.message);
     expect(bytes[0] == 0x77 && memcmp(bytes, bytes + 1, bound - 1) == 0, "reject writes to the frame");
     expect(memcmp(before, h, floats) == 0, "reject changes the residual");
 
     tg_encode_options trust = {.nonfinite = TG_NONFINITE_TRUST};
-    expect(tg_encode_with_feedback(codec, f, &g, &trust, bytes, bound, &report, &error) == TG_NONFINITE, "trust accepts");
+    expect(tg_encode_with_feedback(codec, f, &g, &trust, bytes, bound, &report, &error) == TG_NONFINITE,
+           "trust accepts");
     expect(strstr(error.message, index) != NULL, "trust does not name the index: %s", error.message);
     /* A few roundings, each of numbers no larger than residual and gradient together; ecq divides by beta. */
     float rounding = (size + 8) * 0x1p-20f;
@@ -251,7 +265,8 @@ static void nonfinite_laws(tg_device *device, const char *spec, const char *feed
     memcpy(h, before, floats);
 
     tg_encode_options zero = {.nonfinite = TG_NONFINITE_ZERO};
-    expect(tg_encode_with_feedback(codec, f, &g, &zero, bytes, bound, &report, &error) == TG_OK, "zero: %s", error.message);
+    expect(tg_encode_with_feedback(codec, f, &g, &zero, bytes, bound, &report, &error) == TG_OK, "zero: %s",
+           error.message);
     expect(report.dropped == 1, "zero counts %d", (int)report.dropped);
     if (dtype == TG_FLOAT32)
         ((float *)g.data)[bad] = 0;
@@ -259,7 +274,8 @@ static void nonfinite_laws(tg_device *device, const char *spec, const char *feed
         ((uint16_t *)g.data)[bad] = 0;
     expect(tg_encode_with_feedback(codec, clean, &g, NULL, other, bound, &clean_report, &error) == TG_OK, "zero: %s",
            error.message);
-    expect(report.bytes == clean_report.bytes && memcmp(bytes, other, report.bytes) == 0, "zero is not the frame of a zero");
+    expect(report.bytes == clean_report.bytes && memcmp(bytes, other, report.bytes) == 0,
+           "zero is not the frame of a zero");
     expect(memcmp(h, tg_feedback_residual(clean), floats) == 0, "zero is not the residual of a zero");
     tg_feedback_free(f);
     tg_feedback_free(clean);
@@ -276,7 +292,8 @@ static const shape shapes[] = {GAUSSIAN, LAYERED, SIGNS, ZEROS, CONSTANT, TINY};
 static void nonfinite_somewhere(tg_device *device, const char *spec, setting c, uint64_t draw)
 {
     static const uint32_t bits[] = {0x7fc00000, 0xffc00001, 0x7f800000, 0xff800000};
-    nonfinite_laws(device, spec, draw & 1 ? "ef" : "ecq:alpha=0.5,beta=0.9", c, (draw >> 32) % c.count, bits[draw >> 1 & 3]);
+    nonfinite_laws(device, spec, draw & 1 ? "ef" : "ecq:alpha=0.5,beta=0.9", c, (draw >> 32) % c.count,
+                   bits[draw >> 1 & 3]);
 }
 
 /* Some lengths, with every kind of feedback and more steps. */
@@ -287,7 +304,11 @@ static void in_depth(tg_device *device, const char *spec, generator *g)
         const uint64_t draw = next_random(g);
         if (draw % (EMULATED ? 16 : 4) != 0)
             continue;
-        setting c = {.shape = shapes[(draw >> 8) % 6], .dtype = (tg_dtype)((draw >> 16) % 3), .count = *count, .seed = draw >> 32, .steps = 6};
+        setting c = {.shape = shapes[(draw >> 8) % 6],
+                     .dtype = (tg_dtype)((draw >> 16) % 3),
+                     .count = *count,
+                     .seed = draw >> 32,
+                     .steps = 6};
         for (int kind = 0; kind < kind_count; kind++)
             fused_is_composed(device, spec, kinds[kind], c);
         return_restores(device, spec, (setting){.shape = LAYERED, .count = *count, .steps = 3});
@@ -300,14 +321,16 @@ static void in_depth(tg_device *device, const char *spec, generator *g)
     }
     for (uint64_t i = 0; i < 4; i++) {
         const uint64_t draw = next_random(g);
-        nonfinite_somewhere(device, spec, (setting){.dtype = (tg_dtype)((draw >> 24) % 3), .count = 1 + draw % 9000, .steps = 3},
+        nonfinite_somewhere(device, spec,
+                            (setting){.dtype = (tg_dtype)((draw >> 24) % 3), .count = 1 + draw % 9000, .steps = 3},
                             (draw & ~UINT64_C(6)) | i << 1);
     }
     check_all("%s %s: non-finite values", tg_device_name(device), spec);
 }
 
-/* Every length with every dtype; kinds of feedback, shapes and places of what is not finite are drawn. What is not finite comes to one dtype
- * at each length, in turn. Of long vectors, each dtype has the first law and one other, another one at the next length. */
+/* Every length with every dtype; kinds of feedback, shapes and places of what is not finite are drawn. What is not
+ * finite comes to one dtype at each length, in turn. Of long vectors, each dtype has the first law and one other,
+ * another one at the next length. */
 static void at_all_lengths(tg_device *device, const char *spec, tg_dtype dtype, generator *g)
 {
     const uint64_t kind_count = is_sparsifier(spec) ? 4 : 3;

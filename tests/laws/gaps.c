@@ -1,5 +1,6 @@
-/* The engines that code gaps of indices, of every table that has one, against the coder's own loops: the same gaps, costs and bytes, nothing
- * written where nothing may be, and of any stream the same positions or, where it is refused, the same refusal. */
+/* The engines that code gaps of indices, of every table that has one, against the coder's own loops: the same gaps,
+ * costs and bytes, nothing written where nothing may be, and of any stream the same positions or, where it is refused,
+ * the same refusal. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -59,8 +60,8 @@ typedef struct outcome {
     uint32_t positions[TG_RICE_BLOCK];
 } outcome;
 
-static void read(outcome *o, const tg_gaps_engine *engine, const uint8_t *low, unsigned parameter, const uint8_t *quotients, size_t size,
-                 unsigned skipped, uint32_t length, uint64_t following)
+static void read(outcome *o, const tg_gaps_engine *engine, const uint8_t *low, unsigned parameter,
+                 const uint8_t *quotients, size_t size, unsigned skipped, uint32_t length, uint64_t following)
 {
     *o = (outcome){.quotients = tg_bit_reader_at(quotients, size), .following = following};
     o->quotients.position = skipped;
@@ -68,8 +69,9 @@ static void read(outcome *o, const tg_gaps_engine *engine, const uint8_t *low, u
 }
 
 /* From copies of exactly as many bytes as there are, so that a sanitizer sees one that is read behind them. */
-static void both_read(const tg_gaps_engine *engine, const uint8_t *low, size_t low_size, unsigned parameter, const uint8_t *quotients,
-                      size_t size, unsigned skipped, uint32_t length, uint64_t following, const uint32_t *expected)
+static void both_read(const tg_gaps_engine *engine, const uint8_t *low, size_t low_size, unsigned parameter,
+                      const uint8_t *quotients, size_t size, unsigned skipped, uint32_t length, uint64_t following,
+                      const uint32_t *expected)
 {
     static outcome fast, plain;
     uint8_t *low_copy = malloc(low_size + 1), *copy = malloc(size + 1); /* malloc(0) may fail */
@@ -83,7 +85,8 @@ static void both_read(const tg_gaps_engine *engine, const uint8_t *low, size_t l
                    memcmp(fast.positions, plain.positions, sizeof fast.positions) == 0,
                "positions with parameter %u differ", parameter);
     if (expected)
-        expect(plain.sound && memcmp(plain.positions, expected, sizeof plain.positions) == 0, "other positions than were written");
+        expect(plain.sound && memcmp(plain.positions, expected, sizeof plain.positions) == 0,
+               "other positions than were written");
     free(low_copy);
     free(copy);
 }
@@ -98,8 +101,8 @@ static void one_case(const tg_gaps_engine *engine, generator *g)
     expect(memcmp(gaps, plain_gaps, sizeof gaps) == 0, "gaps differ");
     expect(costs.parameter == plain_costs.parameter && costs.quotient_bits == plain_costs.quotient_bits &&
                costs.omega_least == plain_costs.omega_least,
-           "parameter %u, %llu bits of quotients, %llu for Elias", costs.parameter, (unsigned long long)costs.quotient_bits,
-           (unsigned long long)costs.omega_least);
+           "parameter %u, %llu bits of quotients, %llu for Elias", costs.parameter,
+           (unsigned long long)costs.quotient_bits, (unsigned long long)costs.omega_least);
 
     /* The best parameter, and others, as far as the quotients have room. */
     const unsigned pending = (unsigned)(next_random(g) % 8);
@@ -107,27 +110,35 @@ static void one_case(const tg_gaps_engine *engine, generator *g)
     parameter = parameter < TG_RICE_PARAMETER_MAX ? parameter : TG_RICE_PARAMETER_MAX;
     write(&fast, engine, gaps, parameter, pending);
     write(&plain, NULL, gaps, parameter, pending);
-    expect(fast.low_size == plain.low_size && memcmp(fast.low, plain.low, sizeof fast.low) == 0, "low bits, parameter %u", parameter);
+    expect(fast.low_size == plain.low_size && memcmp(fast.low, plain.low, sizeof fast.low) == 0,
+           "low bits, parameter %u", parameter);
     expect(fast.end.out - fast.quotients == plain.end.out - plain.quotients && fast.end.pending == plain.end.pending &&
                fast.end.pending_count == plain.end.pending_count,
            "the end of the quotients");
     const size_t behind = (size_t)(plain.end.out - plain.quotients) + SPILL;
-    expect(memcmp(fast.quotients + behind, plain.quotients + behind, sizeof fast.quotients - behind) == 0, "written too far");
+    expect(memcmp(fast.quotients + behind, plain.quotients + behind, sizeof fast.quotients - behind) == 0,
+           "written too far");
     const size_t size = end_of(&plain);
-    expect(end_of(&fast) == size && memcmp(fast.quotients, plain.quotients, size) == 0, "quotients, parameter %u", parameter);
+    expect(end_of(&fast) == size && memcmp(fast.quotients, plain.quotients, size) == 0, "quotients, parameter %u",
+           parameter);
 
     /* Back, with and without more behind them; with an end that leaves some out; and damaged. */
     const uint32_t length = indices[TG_RICE_BLOCK - 1] + 1;
     const uint64_t following = (uint32_t)(before + 1);
     const uint32_t *expected = (uint64_t)length + 7 < UINT32_C(1) << 30 ? indices : NULL;
-    both_read(engine, plain.low, plain.low_size, parameter, plain.quotients, size, pending, length, following, expected);
-    both_read(engine, plain.low, plain.low_size, parameter, plain.quotients, size + 9, pending, length + 7, following, expected);
-    both_read(engine, plain.low, plain.low_size, parameter, plain.quotients, size, pending, length - 1, following, NULL);
-    both_read(engine, plain.low, plain.low_size, parameter, plain.quotients, next_random(g) % (size + 1), 0, length, following, NULL);
+    both_read(engine, plain.low, plain.low_size, parameter, plain.quotients, size, pending, length, following,
+              expected);
+    both_read(engine, plain.low, plain.low_size, parameter, plain.quotients, size + 9, pending, length + 7, following,
+              expected);
+    both_read(engine, plain.low, plain.low_size, parameter, plain.quotients, size, pending, length - 1, following,
+              NULL);
+    both_read(engine, plain.low, plain.low_size, parameter, plain.quotients, next_random(g) % (size + 1), 0, length,
+              following, NULL);
     for (int i = 0; i < 4; i++) {
         plain.quotients[next_random(g) % size] ^= (uint8_t)next_random(g);
         plain.low[next_random(g) % (plain.low_size + 1)] ^= (uint8_t)next_random(g);
-        both_read(engine, plain.low, plain.low_size, parameter, plain.quotients, size, pending, length, following, NULL);
+        both_read(engine, plain.low, plain.low_size, parameter, plain.quotients, size, pending, length, following,
+                  NULL);
     }
     const uint8_t none[512] = {0};
     both_read(engine, plain.low, plain.low_size, parameter, none, sizeof none, pending, length, following, NULL);

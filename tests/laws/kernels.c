@@ -1,7 +1,7 @@
-/* Every kernel of every table gives the bytes of cpu/scalar's, called directly: at all short lengths and unaligned, with values that the
- * codecs would never pass on (every 16-bit pattern, NaN, infinities), and without a byte written behind the end. Where cpu/scalar has no
- * such kernel, the definition is written out here. sifting.c does the same for selection; encode_levels and decode_levels are compared
- * through the codecs, in devices.c. */
+/* Every kernel of every table gives the bytes of cpu/scalar's, called directly: at all short lengths and unaligned,
+ * with values that the codecs would never pass on (every 16-bit pattern, NaN, infinities), and without a byte written
+ * behind the end. Where cpu/scalar has no such kernel, the definition is written out here. sifting.c does the same for
+ * selection; encode_levels and decode_levels are compared through the codecs, in devices.c. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -33,20 +33,24 @@ static float finite(generator *g)
 {
     const uint32_t bits = bits32(g), sign = bits & 0x80000000;
     switch (bits % 8) {
-    case 0: return tg_bits_float(sign);
-    case 1: return tg_bits_float(sign | (bits & 0xffffff));
-    case 2: return tg_bits_float(sign | (bits & 0x7fffffff) % 0x70000000);
-    default: return (float)(next_uniform(g) * 2 - 1);
+    case 0:
+        return tg_bits_float(sign);
+    case 1:
+        return tg_bits_float(sign | (bits & 0xffffff));
+    case 2:
+        return tg_bits_float(sign | (bits & 0x7fffffff) % 0x70000000);
+    default:
+        return (float)(next_uniform(g) * 2 - 1);
     }
 }
 
 static float whatever(generator *g)
 {
     /* Around the ends of what float16 and bfloat16 hold, and what is not finite. */
-    static const uint32_t edges[] = {0x477fefff, 0x477ff000, 0x7f7f7fff, 0x7f7f8000, 0x33000000, 0x33000001, 0x387fffff,
-                                     0x7f800000, 0x7f800001, 0x7fc00000, 0x7fffffff, 0x38800000};
+    static const uint32_t edges[] = {0x477fefff, 0x477ff000, 0x7f7f7fff, 0x7f7f8000, 0x33000000, 0x33000001,
+                                     0x387fffff, 0x7f800000, 0x7f800001, 0x7fc00000, 0x7fffffff, 0x38800000};
     const uint32_t bits = bits32(g);
-    return bits % 4 == 0 ? tg_bits_float(edges[bits / 4 % (sizeof edges / sizeof edges[0])] ^ (bits & 0x80000000))
+    return bits % 4 == 0   ? tg_bits_float(edges[bits / 4 % (sizeof edges / sizeof edges[0])] ^ (bits & 0x80000000))
            : bits % 4 == 1 ? tg_bits_float(bits32(g))
                            : finite(g);
 }
@@ -65,18 +69,19 @@ static void draw(setting *s)
 
 static void same(const setting *s, const char *what)
 {
-    expect(memcmp(s->a->fast, s->a->slow, sizeof s->a->fast) == 0, "%s of %zu elements from %zu on differ", what, s->n, s->at);
+    expect(memcmp(s->a->fast, s->a->slow, sizeof s->a->fast) == 0, "%s of %zu elements from %zu on differ", what, s->n,
+           s->at);
 }
 
 /* CALL is made twice, with k the kernels and `to` where they write. */
-#define BOTH(S, CALL)                                                                                                  \
-    do {                                                                                                               \
-        const tg_kernels *k = (S)->fast;                                                                               \
-        float *to = (float *)(void *)(S)->a->fast + (S)->at;                                                           \
-        CALL;                                                                                                          \
-        k = (S)->slow;                                                                                                 \
-        to = (float *)(void *)(S)->a->slow + (S)->at;                                                                  \
-        CALL;                                                                                                          \
+#define BOTH(S, CALL)                                        \
+    do {                                                     \
+        const tg_kernels *k = (S)->fast;                     \
+        float *to = (float *)(void *)(S)->a->fast + (S)->at; \
+        CALL;                                                \
+        k = (S)->slow;                                       \
+        to = (float *)(void *)(S)->a->slow + (S)->at;        \
+        CALL;                                                \
     } while (0)
 
 /* ---- one test for each kernel, or for a few that belong together ---- */
@@ -96,7 +101,8 @@ static void elements(setting *s)
         same(s, "narrowed values");
         BOTH(s, counts[count++] = k->store(d, s->a->any + s->at, s->n, (uint8_t *)to));
         same(s, "stored values");
-        expect(counts[0] == counts[1] && counts[2] == counts[3], "%d are limited, not %d", (int)counts[0], (int)counts[1]);
+        expect(counts[0] == counts[1] && counts[2] == counts[3], "%d are limited, not %d", (int)counts[0],
+               (int)counts[1]);
     }
 }
 
@@ -140,7 +146,8 @@ static void ties(setting *s)
     const tg_key key = {bits32(s->g), bits32(s->g)};
     const uint32_t first = bits32(s->g);
     for (size_t i = 0; i < s->n; i++)
-        s->a->values[s->at + i] = ((float)(0xffff - tg_random16(key, first + (uint32_t)i)) + 0.5f) * 0x1p-16f - (float)(i % 3 == 0);
+        s->a->values[s->at + i] = ((float)(0xffff - tg_random16(key, first + (uint32_t)i)) + 0.5f) * 0x1p-16f -
+                                  (float)(i % 3 == 0);
     BOTH(s, k->quantise(&q, s->a->values + s->at, s->n, first, key, (uint16_t *)to));
     same(s, "codes of ties");
 }
@@ -195,7 +202,8 @@ static void keys(setting *s)
     BOTH(s, k->random_keys(key, first, s->n, (uint32_t *)to));
     same(s, "random keys");
     BOTH(s, counts[count++] = k->count_at_least((uint32_t *)to, s->n, least));
-    expect(counts[0] == counts[1], "%d of %zu keys are at least %x, not %d", (int)counts[0], s->n, least, (int)counts[1]);
+    expect(counts[0] == counts[1], "%d of %zu keys are at least %x, not %d", (int)counts[0], s->n, least,
+           (int)counts[1]);
     uint64_t bins[2][16] = {{0}};
     count = 0;
     BOTH(s, k->key_histogram((uint32_t *)to, s->n, 24, *(uint32_t *)to >> 24, 20, 15, bins[count++]));
@@ -222,10 +230,12 @@ static void looking(setting *s)
     for (int dtype = TG_FLOAT32; s->fast->decode_plain && dtype <= TG_BFLOAT16; dtype++) {
         const tg_dtype d = (tg_dtype)dtype;
         const uint8_t *wire = d == TG_FLOAT32 ? (const uint8_t *)any : (const uint8_t *)(s->a->halves + s->at);
-        float *to = (float *)(void *)s->a->fast + s->at, *want = (float *)(void *)s->a->slow + s->at, *loaded = want + ROOM;
+        float *to = (float *)(void *)s->a->fast + s->at, *want = (float *)(void *)s->a->slow + s->at,
+              *loaded = want + ROOM;
         s->slow->load(d, wire, s->n, loaded);
         const bool sound = s->slow->first_nonfinite(loaded, s->n) == s->n, set = bits32(s->g) % 2;
-        expect(s->fast->decode_plain(d, wire, s->n, set, alpha, NULL) == sound, "%zu values on the wire are sound", s->n);
+        expect(s->fast->decode_plain(d, wire, s->n, set, alpha, NULL) == sound, "%zu values on the wire are sound",
+               s->n);
         memcpy(to, h, s->n * sizeof(float));
         memcpy(want, h, s->n * sizeof(float));
         expect(s->fast->decode_plain(d, wire, s->n, set, alpha, to) == sound, "%zu values are sound", s->n);
@@ -242,8 +252,14 @@ int main(int argc, char **argv)
     static const struct {
         const char *name;
         void (*run)(setting *s);
-    } tests[] = {{"element types", elements}, {"feedback", arithmetic},   {"scales", scales},        {"levels", levels},
-                 {"ties", ties},              {"packing", packing},       {"keys and digests", keys}, {"finite or not", looking}};
+    } tests[] = {{"element types", elements},
+                 {"feedback", arithmetic},
+                 {"scales", scales},
+                 {"levels", levels},
+                 {"ties", ties},
+                 {"packing", packing},
+                 {"keys and digests", keys},
+                 {"finite or not", looking}};
     const size_t repeats = wants_all(argc, argv) ? 2000 : 60;
     arrays *a = malloc(sizeof *a);
     for (size_t t = 0; a && tg_kernels_at(t) && tg_kernels_at(t) != &tg_kernels_scalar; t++)

@@ -1,6 +1,6 @@
-/* A sum that is too large for the caches is stored past them, of sparse frames block by block, of packed levels as they are decoded: the same
- * bits as one that fits, on every device, for any number of frames and threads, others and empty ones among them, at any address; and
- * nothing beside it is touched. */
+/* A sum that is too large for the caches is stored past them, of sparse frames block by block, of packed levels as they
+ * are decoded: the same bits as one that fits, on every device, for any number of frames and threads, others and empty
+ * ones among them, at any address; and nothing beside it is touched. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,7 +16,8 @@ typedef struct frames {
 } frames;
 
 /* Of specs that are picked from `kinds` of them. */
-static frames make_frames(tg_device *device, const char *const *specs, size_t kinds, size_t count, uint64_t elements, generator *g)
+static frames make_frames(tg_device *device, const char *const *specs, size_t kinds, size_t count, uint64_t elements,
+                          generator *g)
 {
     frames made = {.count = count};
     tg_tensor values = make_tensor(elements, TG_FLOAT32, 0);
@@ -36,7 +37,8 @@ static frames make_frames(tg_device *device, const char *const *specs, size_t ki
 }
 
 /* What decoding leaves in memory that was full of something else, guards included. */
-static unsigned char *decoded(tg_device *device, size_t cache, const frames *f, float weight, uint64_t elements, size_t offset)
+static unsigned char *decoded(tg_device *device, size_t cache, const frames *f, float weight, uint64_t elements,
+                              size_t offset)
 {
     const size_t size = elements * sizeof(float) + 2 * GUARD * sizeof(float);
     unsigned char *memory = aligned_alloc(64, (size + 127) / 64 * 64);
@@ -45,7 +47,8 @@ static unsigned char *decoded(tg_device *device, size_t cache, const frames *f, 
     memset(memory, 0xa5, (size + 127) / 64 * 64);
     device->cache = cache;
     const tg_tensor out = {(float *)(void *)memory + offset, elements, TG_FLOAT32};
-    expect(tg_decode(device, f->of, f->count, weight, 0, &out, NULL) == TG_OK, "decode with a cache of %zu bytes", cache);
+    expect(tg_decode(device, f->of, f->count, weight, 0, &out, NULL) == TG_OK, "decode with a cache of %zu bytes",
+           cache);
     return memory;
 }
 
@@ -68,15 +71,27 @@ static void compare(tg_device **devices, const char *const *specs, size_t kinds,
 
 int main(int argc, char **argv)
 {
-    /* From a handful in a block to more than are cleared one by one; levels are read ahead, and bitmaps and Elias codes have readers of their own. */
-    static const char *const sparse[KINDS] = {"topk:density=0.01",         "topk:density=0.3",         "topk:density=0.1,values=fp16",
-                                          "topk:density=0.02,values=levels", "randk:density=0.2",  "topk:k=1",
-                                          "gaussiank:density=0.001",   "topk:density=0.1,values=levels,coding=entropy"};
-    static const char *const mixed[KINDS] = {"topk:density=0.01", "qsgd", "topk:density=0.2", "none", "fp16", "onebit", "topk:k=3", "terngrad"};
+    /* From a handful in a block to more than are cleared one by one; levels are read ahead, and bitmaps and Elias codes
+     * have readers of their own. */
+    static const char *const sparse[KINDS] = {"topk:density=0.01",
+                                              "topk:density=0.3",
+                                              "topk:density=0.1,values=fp16",
+                                              "topk:density=0.02,values=levels",
+                                              "randk:density=0.2",
+                                              "topk:k=1",
+                                              "gaussiank:density=0.001",
+                                              "topk:density=0.1,values=levels,coding=entropy"};
+    static const char *const mixed[KINDS] = {
+        "topk:density=0.01", "qsgd", "topk:density=0.2", "none", "fp16", "onebit", "topk:k=3", "terngrad"};
     /* Frames of one kind are decoded one, two or four at a time; of every width there is a loop, and some have none. */
-    static const char *const levels[KINDS] = {"qsgd:levels=7,bucket=512",   "qsgd:levels=127,bucket=512", "qsgd:levels=7,bucket=64",
-                                              "qsgd:levels=1,bucket=0",     "qsgd:levels=31,bucket=512",  "terngrad",
-                                              "onebit",                     "qsgd:levels=7,bucket=512,coding=entropy"};
+    static const char *const levels[KINDS] = {"qsgd:levels=7,bucket=512",
+                                              "qsgd:levels=127,bucket=512",
+                                              "qsgd:levels=7,bucket=64",
+                                              "qsgd:levels=1,bucket=0",
+                                              "qsgd:levels=31,bucket=512",
+                                              "terngrad",
+                                              "onebit",
+                                              "qsgd:levels=7,bucket=512,coding=entropy"};
     static const uint64_t lengths_tried[] = {0, 1, 63, 4095, 4096, 4097, 20000, EMULATED ? 33333 : 333333};
     const unsigned times = wants_all(argc, argv) ? 400 : EMULATED ? 4 : 40;
     tg_device **all = open_devices();

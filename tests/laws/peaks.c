@@ -1,5 +1,5 @@
-/* A frame's peak is a magnitude that no decoded value exceeds, the same on every device and for any number of threads; and the check that goes
- * with it is as strict as the one without. */
+/* A frame's peak is a magnitude that no decoded value exceeds, the same on every device and for any number of threads;
+ * and the check that goes with it is as strict as the one without. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -24,7 +24,8 @@ static float largest_of(const tg_tensor *t)
 static void spoil(const tg_device *device, tg_frame frame, unsigned char *bytes, size_t value_size)
 {
     memcpy(bytes + frame.size - 2, value_size == 4 ? "\x80\x7f" : "\x80\xff", 2);
-    tg_header_set_checksum(bytes, tg_checksum(device->kernels, NULL, bytes, bytes + TG_HEADER_SIZE, frame.size - TG_HEADER_SIZE, NULL, NULL));
+    tg_header_set_checksum(bytes, tg_checksum(device->kernels, NULL, bytes, bytes + TG_HEADER_SIZE,
+                                              frame.size - TG_HEADER_SIZE, NULL, NULL));
 }
 
 static void peak(tg_device **devices, const char *spec, shape s, uint64_t count)
@@ -34,19 +35,20 @@ static void peak(tg_device **devices, const char *spec, shape s, uint64_t count)
     unsigned char *bytes = malloc(tg_frame_bound(codec, count));
     tg_encode_report report = {.bytes = 0};
     fill(s, count, &values);
-    expect(tg_encode(codec, &values, NULL, bytes, tg_frame_bound(codec, count), &report, NULL) == TG_OK, "%s: encode", spec);
+    expect(tg_encode(codec, &values, NULL, bytes, tg_frame_bound(codec, count), &report, NULL) == TG_OK, "%s: encode",
+           spec);
     const tg_frame frame = {bytes, report.bytes};
     expect(tg_decode(devices[0], &frame, 1, 1, 0, &decoded, NULL) == TG_OK, "%s: decode", spec);
     const uint32_t bits = tg_frame_peak(devices[0], frame);
-    expect(bits < TG_INFINITY_BITS && tg_bits_float(bits) >= largest_of(&decoded), "%s: a peak of %g, and a value of %g", spec,
-           (double)tg_bits_float(bits), (double)largest_of(&decoded));
+    expect(bits < TG_INFINITY_BITS && tg_bits_float(bits) >= largest_of(&decoded),
+           "%s: a peak of %g, and a value of %g", spec, (double)tg_bits_float(bits), (double)largest_of(&decoded));
     const bool plain = strcmp(spec, "none") == 0 || strcmp(spec, "bf16") == 0;
     for (size_t d = 0; devices[d]; d++) {
         uint32_t checked = 0;
         tg_frame_info info;
         now_at(tg_device_name(devices[d]), s, count);
-        expect(tg_frame_check(devices[d], frame, &info, &checked, NULL) == TG_OK && checked == bits, "%s: %#x, and %#x", spec,
-               (unsigned)checked, (unsigned)bits);
+        expect(tg_frame_check(devices[d], frame, &info, &checked, NULL) == TG_OK && checked == bits, "%s: %#x, and %#x",
+               spec, (unsigned)checked, (unsigned)bits);
     }
     if (plain && count > 0) {
         spoil(devices[0], frame, bytes, strcmp(spec, "none") == 0 ? 4 : 2);
@@ -54,7 +56,8 @@ static void peak(tg_device **devices, const char *spec, shape s, uint64_t count)
             uint32_t checked = 0;
             tg_frame_info info;
             now_at(tg_device_name(devices[d]), s, count);
-            expect(tg_frame_check(devices[d], frame, &info, &checked, NULL) == TG_CORRUPT, "%s: an infinity passes", spec);
+            expect(tg_frame_check(devices[d], frame, &info, &checked, NULL) == TG_CORRUPT, "%s: an infinity passes",
+                   spec);
         }
     }
     free(bytes);

@@ -1,5 +1,5 @@
-/* Laws of the quantisers: a decoded value is never further than one level from what was encoded, whatever the scale of the data, and
- * buckets that are constant come back exactly. */
+/* Laws of the quantisers: a decoded value is never further than one level from what was encoded, whatever the scale of
+ * the data, and buckets that are constant come back exactly. */
 #include <float.h>
 #include <math.h>
 #include <stdio.h>
@@ -53,22 +53,26 @@ int main(int argc, char **argv)
                     void *frame = malloc(bound);
                     tg_encode_report report = {.bytes = 0};
                     tg_error error = {""};
-                    expect(tg_encode(codec, &x, NULL, frame, bound, &report, &error) == TG_OK, "encode: %s", error.message);
-                    expect(tg_decode(device, &(tg_frame){frame, report.bytes}, 1, 1, 0, &y, &error) == TG_OK, "decode: %s",
+                    expect(tg_encode(codec, &x, NULL, frame, bound, &report, &error) == TG_OK, "encode: %s",
                            error.message);
+                    expect(tg_decode(device, &(tg_frame){frame, report.bytes}, 1, 1, 0, &y, &error) == TG_OK,
+                           "decode: %s", error.message);
                     const float *a = x.data, *b = y.data;
                     uint64_t bucket = specs[s].bucket ? specs[s].bucket : *count ? *count : 1;
                     for (uint64_t start = 0; start < *count; start += bucket) {
                         uint64_t n = *count - start < bucket ? *count - start : bucket;
-                        /* An L2 norm above the largest float is limited to it, which the largest element does not exceed. */
+                        /* An L2 norm above the largest float is limited to it, which the largest element does not
+                         * exceed. */
                         double radius = fmin(radius_of(a + start, n, specs[s].l2, specs[s].minmax), (double)FLT_MAX);
-                        /* One level, plus the rounding of: the L2 sum (4096 terms in 16 lanes: 2^-15 at worst), the unit, the position
-                         * (2^-17 of a level), the centre and the value (a few units in the last place), and the least float. */
+                        /* One level, plus the rounding of: the L2 sum (4096 terms in 16 lanes: 2^-15 at worst), the
+                         * unit, the position (2^-17 of a level), the centre and the value (a few units in the last
+                         * place), and the least float. */
                         double largest = radius_of(a + start, n, false, false);
                         double allowed = radius / specs[s].levels * (1 + 0x1p-14) + largest * 0x1p-21 + 0x1p-148;
                         for (uint64_t i = start; i < start + n; i++)
-                            expect(fabs((double)a[i] - (double)b[i]) <= allowed, "%s, %d elements: %g became %g, a level is %g",
-                                   shape_names[kind], (int)*count, (double)a[i], (double)b[i], radius / specs[s].levels);
+                            expect(fabs((double)a[i] - (double)b[i]) <= allowed,
+                                   "%s, %d elements: %g became %g, a level is %g", shape_names[kind], (int)*count,
+                                   (double)a[i], (double)b[i], radius / specs[s].levels);
                         if (!specs[s].l2 && (kind == CONSTANT || kind == ZEROS || (kind == SIGNS && !specs[s].minmax)))
                             for (uint64_t i = start; i < start + n; i++)
                                 expect(a[i] == b[i], "%s: %g became %g", shape_names[kind], (double)a[i], (double)b[i]);

@@ -1,5 +1,6 @@
-/* Laws of reducing over threads: every rank holds the same bits; under gather they are the mean of what the codecs make of the gradients, to
- * the bit; residuals plus what was applied are the sum of the gradients; policies do what they say. */
+/* Laws of reducing over threads: every rank holds the same bits; under gather they are the mean of what the codecs make
+ * of the gradients, to the bit; residuals plus what was applied are the sum of the gradients; policies do what they
+ * say. */
 #include <math.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -25,12 +26,13 @@ static void same_everywhere(rank_state *states, uint32_t world)
     for (uint32_t rank = 0; rank < world; rank++) {
         tg_reducer_stats s;
         expect(states[rank].status == TG_OK, "rank %u: %s", rank, states[rank].error.message);
-        expect(tg_reducer_stats_of(states[rank].reducer, &s, NULL) == TG_OK && s.encode_seconds >= 0 && s.exchange_seconds >= 0 &&
-                   s.verify_seconds >= 0 && s.decode_seconds >= 0,
+        expect(tg_reducer_stats_of(states[rank].reducer, &s, NULL) == TG_OK && s.encode_seconds >= 0 &&
+                   s.exchange_seconds >= 0 && s.verify_seconds >= 0 && s.decode_seconds >= 0,
                "rank %u took less than no time", rank);
         for (size_t i = 0; i < states[0].tensor_count; i++) {
             const tg_tensor *a = &states[0].gradients[i], *b = &states[rank].gradients[i];
-            expect(memcmp(a->data, b->data, a->count * tg_dtype_size(a->dtype)) == 0, "tensor %zu differs on rank %u", i, rank);
+            expect(memcmp(a->data, b->data, a->count * tg_dtype_size(a->dtype)) == 0, "tensor %zu differs on rank %u",
+                   i, rank);
         }
     }
 }
@@ -40,12 +42,10 @@ static void every_spec(bool all, tg_algorithm algorithm, uint32_t world)
 {
     const char *const *specs = all_specs();
     for (size_t i = 0; specs[i]; i += all ? 1 : EMULATED ? 59 : 7) {
-        const tensor_case tensors[] = {{"first", specs[i], "ef", 1000, TG_FLOAT32},
-                                       {"empty", specs[i], "none", 0, TG_FLOAT32},
-                                       {"large", specs[i], "ef", 70001, TG_FLOAT32},
-                                       {"half", specs[i], "none", 4097, TG_FLOAT16},
-                                       {"one", specs[i], "ef", 1, TG_BFLOAT16},
-                                       no_more};
+        const tensor_case tensors[] = {
+            {"first", specs[i], "ef", 1000, TG_FLOAT32},  {"empty", specs[i], "none", 0, TG_FLOAT32},
+            {"large", specs[i], "ef", 70001, TG_FLOAT32}, {"half", specs[i], "none", 4097, TG_FLOAT16},
+            {"one", specs[i], "ef", 1, TG_BFLOAT16},      no_more};
         const rank_case what = {.world = world,
                                 .tensors = tensors,
                                 .options = {.algorithm = algorithm, .chunk = 8192, .seed = 7},
@@ -75,17 +75,20 @@ static void mean_by_hand(const rank_state *states, uint32_t world, size_t tensor
     const size_t bound = tg_frame_bound(codec, t->count);
     tg_error error;
     for (uint32_t rank = 0; rank < world; rank++) {
-        expect(tg_feedback_create(device, &states[0].tensors[tensor].feedback, tg_codec_spec(codec), t->count, true, &feedbacks[rank],
-                                  &error) == TG_OK, "feedback: %s", error.message);
+        expect(tg_feedback_create(device, &states[0].tensors[tensor].feedback, tg_codec_spec(codec), t->count, true,
+                                  &feedbacks[rank], &error) == TG_OK,
+               "feedback: %s", error.message);
         frames[rank].data = malloc(bound);
     }
     for (uint64_t step = 0; step < step_count; step++)
         for (uint32_t rank = 0; rank < world; rank++) {
-            const tg_encode_options options = {.draw = {.seed = 9, .step = step, .tensor = (uint32_t)tensor, .rank = rank}};
+            const tg_encode_options options = {
+                .draw = {.seed = 9, .step = step, .tensor = (uint32_t)tensor, .rank = rank}};
             tg_encode_report report;
             fill(GAUSSIAN, 1 + step * 1000 + rank * 10 + tensor, mean);
-            expect(tg_encode_with_feedback(codec, feedbacks[rank], mean, &options, (void *)(uintptr_t)frames[rank].data, bound, &report,
-                                           &error) == TG_OK, "encode: %s", error.message);
+            expect(tg_encode_with_feedback(codec, feedbacks[rank], mean, &options, (void *)(uintptr_t)frames[rank].data,
+                                           bound, &report, &error) == TG_OK,
+                   "encode: %s", error.message);
             frames[rank].size = report.bytes;
         }
     tg_tensor wide = make_tensor(t->count, TG_FLOAT32, 0);
@@ -119,7 +122,8 @@ static void equals_by_hand(rank_state *states, uint32_t world)
 
 /* ---- mass ---- */
 
-/* Sums of all gradients of all ranks and steps, less world times what was applied, in double: what residuals must hold. */
+/* Sums of all gradients of all ranks and steps, less world times what was applied, in double: what residuals must hold.
+ */
 typedef struct ledger {
     double *owed[MOST_TENSORS];
     pthread_mutex_t lock;
@@ -155,7 +159,8 @@ static void settle(ledger *l, rank_state *states, uint32_t world)
                 l->owed[i][j] -= (double)r->tensors[i].feedback->residual[j];
         for (size_t p = 0; r->second && p < r->coded.piece_count; p++)
             for (uint64_t j = 0; r->second[p] && j < r->coded.pieces[p].count; j++)
-                l->owed[r->coded.pieces[p].tensor][r->coded.pieces[p].first + j] -= world * (double)r->second[p]->residual[j];
+                l->owed[r->coded.pieces[p].tensor][r->coded.pieces[p].first + j] -= world *
+                                                                                    (double)r->second[p]->residual[j];
     }
 }
 
@@ -174,9 +179,10 @@ static void balances(rank_state *states, uint32_t world)
     }
 }
 
-/* Gradients on a grid of 2^-10, a power-of-two world, and codecs whose values stay on a grid: exact. Else to float32's rounding of sums of
- * a few dozen numbers of order 10. */
-static void conserves(const char *spec, tg_algorithm algorithm, uint32_t world, shape shape, uint64_t step_count, double within)
+/* Gradients on a grid of 2^-10, a power-of-two world, and codecs whose values stay on a grid: exact. Else to float32's
+ * rounding of sums of a few dozen numbers of order 10. */
+static void conserves(const char *spec, tg_algorithm algorithm, uint32_t world, shape shape, uint64_t step_count,
+                      double within)
 {
     const tensor_case tensors[] = {{"x", spec, "ef", 70001, TG_FLOAT32}, {"y", spec, "ef", 500, TG_FLOAT32}, no_more};
     const rank_case what = {.world = world,
@@ -189,15 +195,22 @@ static void conserves(const char *spec, tg_algorithm algorithm, uint32_t world, 
         l.owed[i] = calloc(tensors[i].count, sizeof(double));
     tolerance = within;
     run_ranks(&what, NULL, steps_with_ledger, balances, &l);
-    check_all("%s, world %u, %s, %s: mass is conserved within %g", algorithm_names[algorithm], world, spec, shape_names[shape], within);
+    check_all("%s, world %u, %s, %s: mass is conserved within %g", algorithm_names[algorithm], world, spec,
+              shape_names[shape], within);
     for (size_t i = 0; tensors[i].name; i++)
         free(l.owed[i]);
 }
 
 static void mass(void)
 {
-    static const char *const on_grid[] = {"none", "fp16", "topk:density=0.02", "topk:density=0.02,values=fp16", "randk:density=0.1",
-                                          "gaussiank:density=0.02", "topk:density=0.9", "qsgd:levels=4,norm=max"};
+    static const char *const on_grid[] = {"none",
+                                          "fp16",
+                                          "topk:density=0.02",
+                                          "topk:density=0.02,values=fp16",
+                                          "randk:density=0.1",
+                                          "gaussiank:density=0.02",
+                                          "topk:density=0.9",
+                                          "qsgd:levels=4,norm=max"};
     const uint64_t many = EMULATED ? 5 : 20;
     for (size_t i = 0; i < sizeof on_grid / sizeof *on_grid; i++)
         for (int algorithm = TG_GATHER; algorithm <= TG_SHARD; algorithm++) {
@@ -242,13 +255,15 @@ static void two_at_once(rank_state *s)
 
 static void double_buffering(tg_algorithm algorithm)
 {
-    const tensor_case tensors[] = {{"x", "topk:density=0.02", "ef", 70001, TG_FLOAT32}, {"y", "fp16", "ef", 5000, TG_FLOAT32}, no_more};
+    const tensor_case tensors[] = {
+        {"x", "topk:density=0.02", "ef", 70001, TG_FLOAT32}, {"y", "fp16", "ef", 5000, TG_FLOAT32}, no_more};
     const rank_case what = {.world = 4,
                             .tensors = tensors,
                             .options = {.algorithm = algorithm, .chunk = 16384, .depth = 2},
                             .shape = GRID,
                             .steps = 40};
-    ledger l = {.lock = PTHREAD_MUTEX_INITIALIZER, .owed = {calloc(70001, sizeof(double)), calloc(5000, sizeof(double))}};
+    ledger l = {.lock = PTHREAD_MUTEX_INITIALIZER,
+                .owed = {calloc(70001, sizeof(double)), calloc(5000, sizeof(double))}};
     tolerance = 1e-3; /* sums of 40 steps no longer fit the grid */
     run_ranks(&what, NULL, two_at_once, balances, &l);
     check_all("%s: two reductions under way, same bits, mass is conserved", algorithm_names[algorithm]);
@@ -260,7 +275,8 @@ static void double_buffering(tg_algorithm algorithm)
 static void many_messages(tg_algorithm algorithm)
 {
     const tensor_case tensors[] = {{"x", "terngrad", "none", 4096 * 1300 + 5, TG_FLOAT32}, no_more};
-    const rank_case what = {.world = 2, .tensors = tensors, .options = {.algorithm = algorithm, .chunk = 4096}, .shape = SIGNS, .steps = 1};
+    const rank_case what = {
+        .world = 2, .tensors = tensors, .options = {.algorithm = algorithm, .chunk = 4096}, .shape = SIGNS, .steps = 1};
     run_ranks(&what, NULL, steps, same_everywhere, NULL);
     check_all("%s: 1301 messages", algorithm_names[algorithm]);
 }
@@ -286,7 +302,8 @@ static void warm(rank_state *s)
         const bool equal = memcmp(mean, s->gradients[0].data, sum.count * sizeof *mean) == 0;
         if (s->status == TG_OK && equal != (step < 2)) {
             s->status = TG_CORRUPT;
-            (void)snprintf(s->error.message, sizeof s->error.message, "step %d is %s", (int)step, equal ? "dense" : "not dense");
+            (void)snprintf(s->error.message, sizeof s->error.message, "step %d is %s", (int)step,
+                           equal ? "dense" : "not dense");
         }
         drop(&sum);
     }
@@ -306,9 +323,11 @@ static void density_falls(rank_state *s)
     }
     /* 25 %, then 5 %, then the spec's 1 %, at 4 to 5 bytes an element. */
     const uint64_t n = s->gradients[0].count;
-    if (s->status == TG_OK && !(bytes[0] > n && bytes[1] > n / 5 && bytes[1] < n / 3 && bytes[2] > n / 25 && bytes[2] < n / 12)) {
+    if (s->status == TG_OK &&
+        !(bytes[0] > n && bytes[1] > n / 5 && bytes[1] < n / 3 && bytes[2] > n / 25 && bytes[2] < n / 12)) {
         s->status = TG_CORRUPT;
-        (void)snprintf(s->error.message, sizeof s->error.message, "%d, %d, %d bytes", (int)bytes[0], (int)bytes[1], (int)bytes[2]);
+        (void)snprintf(s->error.message, sizeof s->error.message, "%d, %d, %d bytes", (int)bytes[0], (int)bytes[1],
+                       (int)bytes[2]);
     }
 }
 
@@ -317,10 +336,14 @@ static void policies(void)
     const tensor_case tensors[] = {{"x", "topk:density=0.01", "ef", 70001, TG_FLOAT32}, no_more};
     const tg_density_change schedule[] = {{0, 0.25}, {1, 0.05}, {2, 0.01}};
     for (int algorithm = TG_GATHER; algorithm <= TG_SHARD; algorithm++) {
-        rank_case what = {.world = 4, .tensors = tensors, .options = {.algorithm = (tg_algorithm)algorithm, .warmup = 2}, .shape = GRID};
+        rank_case what = {.world = 4,
+                          .tensors = tensors,
+                          .options = {.algorithm = (tg_algorithm)algorithm, .warmup = 2},
+                          .shape = GRID};
         run_ranks(&what, NULL, warm, same_everywhere, NULL);
         check_all("%s: warm-up steps are dense", algorithm_names[algorithm]);
-        what.options = (tg_reducer_options){.algorithm = (tg_algorithm)algorithm, .schedule = schedule, .schedule_count = 3};
+        what.options = (tg_reducer_options){
+            .algorithm = (tg_algorithm)algorithm, .schedule = schedule, .schedule_count = 3};
         run_ranks(&what, NULL, density_falls, same_everywhere, NULL);
         check_all("%s: density follows the schedule", algorithm_names[algorithm]);
         what.options = (tg_reducer_options){.algorithm = (tg_algorithm)algorithm, .min_size = 70002};
@@ -343,7 +366,8 @@ static void note_sent(rank_state *states, uint32_t world)
 static uint64_t sent_by(tg_algorithm algorithm, uint32_t world)
 {
     const tensor_case tensors[] = {{"x", "topk:density=0.05", "ef", 400000, TG_FLOAT32}, no_more};
-    const rank_case what = {.world = world, .tensors = tensors, .options = {.algorithm = algorithm}, .shape = GAUSSIAN, .steps = 2};
+    const rank_case what = {
+        .world = world, .tensors = tensors, .options = {.algorithm = algorithm}, .shape = GAUSSIAN, .steps = 2};
     uint64_t bytes = 0;
     run_ranks(&what, NULL, steps, note_sent, &bytes);
     return bytes;
@@ -353,7 +377,8 @@ static void volume(void)
 {
     const uint64_t shard8 = sent_by(TG_SHARD, 8), shard16 = sent_by(TG_SHARD, 16), gather8 = sent_by(TG_GATHER, 8);
     check_all("reducing among 8 and 16");
-    check(shard16 < shard8 + shard8 / 5, "sparse shard sends %d bytes among 8 and %d among 16: within 20 %%", (int)shard8, (int)shard16);
+    check(shard16 < shard8 + shard8 / 5, "sparse shard sends %d bytes among 8 and %d among 16: within 20 %%",
+          (int)shard8, (int)shard16);
     check(gather8 > 2 * shard8, "gather sends %d bytes among 8", (int)gather8);
 }
 
@@ -369,10 +394,18 @@ int main(int argc, char **argv)
         many_messages((tg_algorithm)algorithm);
     }
     for (uint32_t world = 1; world <= 8; world++) {
-        const rank_case what = {.world = world, .tensors = by_hand, .options = {.algorithm = TG_GATHER, .seed = 9}, .shape = GAUSSIAN, .steps = 3};
+        const rank_case what = {.world = world,
+                                .tensors = by_hand,
+                                .options = {.algorithm = TG_GATHER, .seed = 9},
+                                .shape = GAUSSIAN,
+                                .steps = 3};
         run_ranks(&what, NULL, steps, equals_by_hand, NULL);
         check_all("gather, world %u: the mean of the codecs' frames, to the bit", world);
-        const rank_case sharded = {.world = world, .tensors = by_hand, .options = {.algorithm = TG_SHARD, .seed = 9}, .shape = LAYERED, .steps = 3};
+        const rank_case sharded = {.world = world,
+                                   .tensors = by_hand,
+                                   .options = {.algorithm = TG_SHARD, .seed = 9},
+                                   .shape = LAYERED,
+                                   .steps = 3};
         run_ranks(&sharded, NULL, steps, same_everywhere, NULL);
         check_all("shard, world %u: same bits", world);
     }

@@ -1,5 +1,5 @@
-/* Laws of trouble: whatever happens to one message, every rank comes to the same outcome, nothing is half applied, nothing is lost, and the
- * sentence names rank and tensor. */
+/* Laws of trouble: whatever happens to one message, every rank comes to the same outcome, nothing is half applied,
+ * nothing is lost, and the sentence names rank and tensor. */
 #include <math.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -16,8 +16,8 @@ enum { WORLD = 3, STEPS = 3 };
 typedef struct history {
     tg_status status[WORLD][STEPS];
     tg_error error[WORLD][STEPS];
-    bool touched[WORLD];     /* a gradient was changed by a step that was not applied */
-    double owed[3][70001];   /* of gradients less what was applied, by rank 0 */
+    bool touched[WORLD];   /* a gradient was changed by a step that was not applied */
+    double owed[3][70001]; /* of gradients less what was applied, by rank 0 */
     pthread_mutex_t lock;
 } history;
 
@@ -36,11 +36,12 @@ static void live(rank_state *s)
                 h->owed[i][j] += (double)element(&s->gradients[i], j);
         }
         (void)pthread_mutex_unlock(&h->lock);
-        const tg_status status = h->status[s->rank][step] =
-            tg_reduce(s->reducer, s->transport, s->gradients, step, &h->error[s->rank][step]);
+        const tg_status status = h->status[s->rank][step] = tg_reduce(s->reducer, s->transport, s->gradients, step,
+                                                                      &h->error[s->rank][step]);
         (void)pthread_mutex_lock(&h->lock);
         for (size_t i = 0; i < s->tensor_count; i++) {
-            if (status != TG_OK && memcmp(copy[i].data, s->gradients[i].data, s->gradients[i].count * sizeof(float)) != 0)
+            if (status != TG_OK &&
+                memcmp(copy[i].data, s->gradients[i].data, s->gradients[i].count * sizeof(float)) != 0)
                 h->touched[s->rank] = true;
             for (uint64_t j = 0; status == TG_OK && s->rank == 0 && j < s->gradients[i].count; j++)
                 h->owed[i][j] -= WORLD * (double)element(&s->gradients[i], j);
@@ -66,7 +67,8 @@ static double missing(history *h, rank_state *states)
                 h->owed[i][j] -= (double)r->tensors[i].feedback->residual[j];
         for (size_t p = 0; r->second && p < r->coded.piece_count; p++)
             for (uint64_t j = 0; r->second[p] && j < r->coded.pieces[p].count; j++)
-                h->owed[r->coded.pieces[p].tensor][r->coded.pieces[p].first + j] -= WORLD * (double)r->second[p]->residual[j];
+                h->owed[r->coded.pieces[p].tensor][r->coded.pieces[p].first + j] -= WORLD *
+                                                                                    (double)r->second[p]->residual[j];
     }
     for (size_t i = 0; mixed_tensors[i].name; i++)
         for (uint64_t j = 0; j < mixed_tensors[i].count; j++)
@@ -96,31 +98,38 @@ static void alike(rank_state *states, uint32_t world)
         expect(!h->touched[rank], "rank %u: a step that was not applied changed a gradient", rank);
     if (the_fault == LOSE) {
         for (uint32_t rank = 0; rank < world; rank++)
-            expect(h->status[rank][0] == TG_EXCHANGE || h->status[rank][1] == TG_EXCHANGE, "rank %u: %s", rank, h->error[rank][0].message);
+            expect(h->status[rank][0] == TG_EXCHANGE || h->status[rank][1] == TG_EXCHANGE, "rank %u: %s", rank,
+                   h->error[rank][0].message);
         expect(h->status[1][0] == TG_EXCHANGE, "rank 1: %s", h->error[1][0].message);
         return;
     }
     if (of_verdict && the_fault != DELAY) { /* this rank cannot know; the others find out when it is gone */
-        expect(h->status[1][0] == TG_EXCHANGE && strstr(h->error[1][0].message, "verdict of rank 2"), "rank 1: %s", h->error[1][0].message);
+        expect(h->status[1][0] == TG_EXCHANGE && strstr(h->error[1][0].message, "verdict of rank 2"), "rank 1: %s",
+               h->error[1][0].message);
         for (uint32_t rank = 0; rank < world; rank += 2)
-            expect(h->status[rank][0] == TG_EXCHANGE || (h->status[rank][0] == TG_OK && h->status[rank][1] == TG_EXCHANGE),
+            expect(h->status[rank][0] == TG_EXCHANGE ||
+                       (h->status[rank][0] == TG_OK && h->status[rank][1] == TG_EXCHANGE),
                    "rank %u: %d, %d", rank, (int)h->status[rank][0], (int)h->status[rank][1]);
         return;
     }
     for (uint32_t rank = 0; rank < world; rank++) {
-        expect(h->status[rank][0] == due, "rank %u: %s: %s", rank, tg_status_text(h->status[rank][0]), h->error[rank][0].message);
-        expect(h->status[rank][1] == TG_OK && h->status[rank][2] == TG_OK, "rank %u goes on: %s", rank, h->error[rank][1].message);
+        expect(h->status[rank][0] == due, "rank %u: %s: %s", rank, tg_status_text(h->status[rank][0]),
+               h->error[rank][0].message);
+        expect(h->status[rank][1] == TG_OK && h->status[rank][2] == TG_OK, "rank %u goes on: %s", rank,
+               h->error[rank][1].message);
         if (due == TG_SKIPPED) {
-            expect(strstr(h->error[rank][0].message, "rank 2") && strstr(h->error[rank][0].message, "rank 1"), "names: %s",
-                   h->error[rank][0].message);
+            expect(strstr(h->error[rank][0].message, "rank 2") && strstr(h->error[rank][0].message, "rank 1"),
+                   "names: %s", h->error[rank][0].message);
             named += strstr(h->error[rank][0].message, "'kernel'") || strstr(h->error[rank][0].message, "'matrix'");
         }
         for (size_t i = 0; i < states[0].tensor_count; i++)
-            expect(memcmp(states[0].gradients[i].data, states[rank].gradients[i].data, states[0].gradients[i].count * sizeof(float)) == 0,
+            expect(memcmp(states[0].gradients[i].data, states[rank].gradients[i].data,
+                          states[0].gradients[i].count * sizeof(float)) == 0,
                    "tensor %zu differs", i);
     }
     const double worst = missing(h, states);
-    if (the_exchange > 0 || due == TG_OK) /* else nothing had been compressed yet, and the gradients are still the caller's */
+    if (the_exchange > 0 ||
+        due == TG_OK) /* else nothing had been compressed yet, and the gradients are still the caller's */
         expect(worst < 1e-4, "%g is missing somewhere", worst);
 }
 
@@ -143,14 +152,15 @@ static void trouble(tg_algorithm algorithm, fault fault, unsigned exchange, unsi
     the_exchange = exchange;
     of_verdict = exchange == 1 || exchange == of - 1;
     run_ranks(&what, transports, live, alike, h);
-    check_all("%s, exchange %u of %u %s at %.2f: all ranks alike, nothing lost", algorithm == TG_SHARD ? "shard" : "gather", exchange, of,
-              fault_names[fault], where);
+    check_all("%s, exchange %u of %u %s at %.2f: all ranks alike, nothing lost",
+              algorithm == TG_SHARD ? "shard" : "gather", exchange, of, fault_names[fault], where);
     free(h);
 }
 
 static void faults(bool all, tg_algorithm algorithm)
 {
-    const rank_case what = {.world = WORLD, .tensors = mixed_tensors, .options = {.algorithm = algorithm, .chunk = 8192}, .shape = GRID};
+    const rank_case what = {
+        .world = WORLD, .tensors = mixed_tensors, .options = {.algorithm = algorithm, .chunk = 8192}, .shape = GRID};
     history *h = calloc(1, sizeof *h);
     (void)pthread_mutex_init(&h->lock, NULL);
     run_ranks(&what, NULL, live, count_exchanges, h);
@@ -172,10 +182,11 @@ static void faults(bool all, tg_algorithm algorithm)
 
 /* ---- more messages than may be under way ---- */
 
-/* tg_reduce has at most 1024/depth exchanges under way. So the first of more parcels is heard of before the last is compressed, and if it is
- * bad, the last is left as it is. */
+/* tg_reduce has at most 1024/depth exchanges under way. So the first of more parcels is heard of before the last is
+ * compressed, and if it is bad, the last is left as it is. */
 enum { PARCELS = 70, PARCEL = 4096, DEPTH = 16, UNDER_WAY = 1024 / DEPTH };
-static const tensor_case many[] = {{"long", "fp16", "ef", (uint64_t)PARCELS * PARCEL, TG_FLOAT32}, {NULL, NULL, NULL, 0, TG_FLOAT32}};
+static const tensor_case many[] = {{"long", "fp16", "ef", (uint64_t)PARCELS *PARCEL, TG_FLOAT32},
+                                   {NULL, NULL, NULL, 0, TG_FLOAT32}};
 
 static void one_step_of_many(rank_state *s)
 {
@@ -192,8 +203,8 @@ static unsigned compressed_parcels(rank_state *s)
     while (count < PARCELS && memcmp(residual + count * PARCEL, gradient + count * PARCEL, PARCEL * sizeof(float)) == 0)
         count++;
     for (unsigned i = count; i < PARCELS; i++)
-        expect(memcmp(residual + i * PARCEL, nothing, sizeof nothing) == 0, "rank %u: parcel %u is neither in the residual nor left alone", s->rank,
-               i);
+        expect(memcmp(residual + i * PARCEL, nothing, sizeof nothing) == 0,
+               "rank %u: parcel %u is neither in the residual nor left alone", s->rank, i);
     return count;
 }
 
@@ -211,7 +222,10 @@ static void later_parcels_are_left(rank_state *states, uint32_t world)
 
 static void beyond_the_window(void)
 {
-    const rank_case what = {.world = WORLD, .tensors = many, .options = {.algorithm = TG_GATHER, .chunk = PARCEL, .depth = DEPTH}, .shape = GRID};
+    const rank_case what = {.world = WORLD,
+                            .tensors = many,
+                            .options = {.algorithm = TG_GATHER, .chunk = PARCEL, .depth = DEPTH},
+                            .shape = GRID};
     tg_transport *transports[WORLD];
     tg_error error;
     if (tg_transport_local(WORLD, transports, &error) != TG_OK)
@@ -235,14 +249,18 @@ static const char *due_words;
 static void all_say_so(rank_state *states, uint32_t world)
 {
     for (uint32_t rank = 0; rank < world; rank++)
-        expect(states[rank].status == TG_LAYOUT_MISMATCH && strstr(states[rank].error.message, due_words), "rank %u: %s: %s", rank,
-               tg_status_text(states[rank].status), states[rank].error.message);
+        expect(states[rank].status == TG_LAYOUT_MISMATCH && strstr(states[rank].error.message, due_words),
+               "rank %u: %s: %s", rank, tg_status_text(states[rank].status), states[rank].error.message);
 }
 
 static void differ(const char *what, const rank_case *other, const char *words)
 {
-    const rank_case usual = {
-        .world = WORLD, .tensors = mixed_tensors, .options = {.chunk = 8192}, .shape = GAUSSIAN, .odd = other, .odd_rank = 2};
+    const rank_case usual = {.world = WORLD,
+                             .tensors = mixed_tensors,
+                             .options = {.chunk = 8192},
+                             .shape = GAUSSIAN,
+                             .odd = other,
+                             .odd_rank = 2};
     due_words = words;
     run_ranks(&usual, NULL, one_step, all_say_so, NULL);
     check_all("one rank has another %s: every rank says so", what);

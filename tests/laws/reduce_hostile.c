@@ -1,5 +1,6 @@
-/* Laws of ranks that do not keep the rules: messages with sound checksums and anything inside. Nothing is read or written out of bounds (the
- * sanitizers watch), no rank applies a step that it has not got whole, and those that keep the rules stay together. */
+/* Laws of ranks that do not keep the rules: messages with sound checksums and anything inside. Nothing is read or
+ * written out of bounds (the sanitizers watch), no rank applies a step that it has not got whole, and those that keep
+ * the rules stay together. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -105,10 +106,12 @@ static void close_all(void)
         close_rank(&ranks[i]);
 }
 
-/* The ranks that keep the rules come to the same. (Not with the same bits: a rogue may have sent them different frames, all of them sound.) */
+/* The ranks that keep the rules come to the same. (Not with the same bits: a rogue may have sent them different frames,
+ * all of them sound.) */
 static void stay_together(void)
 {
-    expect(ranks[0].status == ranks[1].status, "rank 0: %s; rank 1: %s", ranks[0].error.message, ranks[1].error.message);
+    expect(ranks[0].status == ranks[1].status, "rank 0: %s; rank 1: %s", ranks[0].error.message,
+           ranks[1].error.message);
 }
 
 /* ---- what a rogue does ---- */
@@ -164,15 +167,18 @@ static void wild(const tg_leg *leg, uint64_t step, uint32_t to, uint8_t *bytes, 
 
 static void abstains_and_agrees(tg_algorithm algorithm)
 {
-    const tensor_case tensors[] = {
-        {"x", "topk:density=0.01", "ef", 70001, TG_FLOAT32}, {"y", "qsgd:levels=7", "ef", 9000, TG_FLOAT32}, {NULL, NULL, NULL, 0, TG_FLOAT32}};
-    const rank_case what = {.world = WORLD, .tensors = tensors, .options = {.algorithm = algorithm, .chunk = 8192}, .shape = GAUSSIAN};
+    const tensor_case tensors[] = {{"x", "topk:density=0.01", "ef", 70001, TG_FLOAT32},
+                                   {"y", "qsgd:levels=7", "ef", 9000, TG_FLOAT32},
+                                   {NULL, NULL, NULL, 0, TG_FLOAT32}};
+    const rank_case what = {
+        .world = WORLD, .tensors = tensors, .options = {.algorithm = algorithm, .chunk = 8192}, .shape = GAUSSIAN};
     open_all(&what);
     make_step(0, two_faced);
     expect(ranks[0].status == TG_OK && ranks[1].status == TG_OK, "the first step: %s", ranks[1].error.message);
     make_step(1, two_faced);
     expect(ranks[1].status == TG_EXCHANGE, "rank 1 applies a step of which it has not got everything");
-    check_all("%s: a rank that abstains and calls the step sound is found out", algorithm == TG_SHARD ? "shard" : "gather");
+    check_all("%s: a rank that abstains and calls the step sound is found out",
+              algorithm == TG_SHARD ? "shard" : "gather");
     close_all();
 }
 
@@ -182,8 +188,10 @@ static void anything_inside(tg_algorithm algorithm, const char *spec, const char
                                    {"y", other, "ef", 5001, TG_BFLOAT16},
                                    {"z", spec, "none", 777, TG_FLOAT32},
                                    {NULL, NULL, NULL, 0, TG_FLOAT32}};
-    const rank_case what = {
-        .world = WORLD, .tensors = tensors, .options = {.algorithm = algorithm, .chunk = 8192, .warmup = 2}, .shape = GAUSSIAN};
+    const rank_case what = {.world = WORLD,
+                            .tensors = tensors,
+                            .options = {.algorithm = algorithm, .chunk = 8192, .warmup = 2},
+                            .shape = GAUSSIAN};
     open_all(&what);
     for (uint64_t step = 0; step < 8 && ranks[0].status != TG_EXCHANGE; step++) {
         make_step(step, wild);

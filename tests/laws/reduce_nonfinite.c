@@ -1,5 +1,5 @@
-/* Laws of gradients, and of sums of gradients, that are not finite: every rank comes to the same outcome, by the policy; no gradient is half
- * replaced, and no residual gets such a value. */
+/* Laws of gradients, and of sums of gradients, that are not finite: every rank comes to the same outcome, by the
+ * policy; no gradient is half replaced, and no residual gets such a value. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -38,12 +38,16 @@ static void nan_alike(rank_state *states, uint32_t world)
     history *h = states[0].extra;
     for (uint32_t rank = 0; rank < world; rank++) {
         tg_reducer_stats stats;
-        expect(h->status[rank][0] == TG_OK && h->status[rank][2] == TG_OK, "rank %u: %s", rank, h->error[rank][2].message);
+        expect(h->status[rank][0] == TG_OK && h->status[rank][2] == TG_OK, "rank %u: %s", rank,
+               h->error[rank][2].message);
         expect(h->status[rank][1] == due_status, "rank %u: %s", rank, h->error[rank][1].message);
         if (due_status != TG_OK)
-            expect(strstr(h->error[rank][1].message, "'matrix' on rank 1") && strstr(h->error[rank][1].message, "element"), "names: %s",
-                   h->error[rank][1].message);
-        expect(tg_reducer_stats_of(states[rank].reducer, &stats, NULL) == TG_OK && stats.skipped == (due_status != TG_OK), "skipped");
+            expect(strstr(h->error[rank][1].message, "'matrix' on rank 1") &&
+                       strstr(h->error[rank][1].message, "element"),
+                   "names: %s", h->error[rank][1].message);
+        expect(tg_reducer_stats_of(states[rank].reducer, &stats, NULL) == TG_OK &&
+                   stats.skipped == (due_status != TG_OK),
+               "skipped");
         expect(stats.dropped == (due_status == TG_OK && rank == 1), "dropped");
         const tg_reducer *r = states[rank].reducer;
         for (size_t i = 0; i < r->tensor_count; i++)
@@ -54,28 +58,32 @@ static void nan_alike(rank_state *states, uint32_t world)
 
 static void not_finite(tg_algorithm algorithm, tg_nonfinite_step policy, tg_status due)
 {
-    const rank_case what = {
-        .world = WORLD, .tensors = mixed_tensors, .options = {.algorithm = algorithm, .nonfinite = policy, .chunk = 8192}, .shape = GAUSSIAN};
+    const rank_case what = {.world = WORLD,
+                            .tensors = mixed_tensors,
+                            .options = {.algorithm = algorithm, .nonfinite = policy, .chunk = 8192},
+                            .shape = GAUSSIAN};
     history *h = calloc(1, sizeof *h);
     due_status = due;
     run_ranks(&what, NULL, with_a_nan, nan_alike, h);
-    check_all("%s, a NaN on one rank, policy %d: %s on every rank", algorithm == TG_SHARD ? "shard" : "gather", (int)policy,
-              tg_status_text(due));
+    check_all("%s, a NaN on one rank, policy %d: %s on every rank", algorithm == TG_SHARD ? "shard" : "gather",
+              (int)policy, tg_status_text(due));
     free(h);
 }
 
 /* ---- sums that are not finite ---- */
 
-/* Finite gradients whose sum is none. Feedback keeps what a step that is not applied leaves, so that the next one has it too. */
-static const tensor_case heavy[] = {{"plain", "none", "none", 9000, TG_FLOAT32},
-                                    {"brief", "bf16", "ef", 9000, TG_FLOAT32},
-                                    {"levels", "qsgd:levels=7,norm=max,bucket=512", "ef", 9000, TG_FLOAT32},
-                                    {"range", "qsgd:levels=7,norm=max,bucket=512,range=minmax", "none", 9000, TG_FLOAT32},
-                                    {"signs", "onebit:bucket=64", "ef", 9000, TG_FLOAT32},
-                                    {"few", "topk:density=0.02", "ef", 70001, TG_FLOAT32},
-                                    {"coarse", "topk:density=0.02,values=levels,levels=7", "none", 9000, TG_FLOAT32},
-                                    {"half", "none", "none", 9000, TG_BFLOAT16},
-                                    {NULL, NULL, NULL, 0, TG_FLOAT32}};
+/* Finite gradients whose sum is none. Feedback keeps what a step that is not applied leaves, so that the next one has
+ * it too. */
+static const tensor_case heavy[] = {
+    {"plain", "none", "none", 9000, TG_FLOAT32},
+    {"brief", "bf16", "ef", 9000, TG_FLOAT32},
+    {"levels", "qsgd:levels=7,norm=max,bucket=512", "ef", 9000, TG_FLOAT32},
+    {"range", "qsgd:levels=7,norm=max,bucket=512,range=minmax", "none", 9000, TG_FLOAT32},
+    {"signs", "onebit:bucket=64", "ef", 9000, TG_FLOAT32},
+    {"few", "topk:density=0.02", "ef", 70001, TG_FLOAT32},
+    {"coarse", "topk:density=0.02,values=levels,levels=7", "none", 9000, TG_FLOAT32},
+    {"half", "none", "none", 9000, TG_BFLOAT16},
+    {NULL, NULL, NULL, 0, TG_FLOAT32}};
 
 static size_t heavy_tensor; /* the one that has it */
 static float heavy_value;
@@ -116,7 +124,8 @@ static void heavy_alike(rank_state *states, uint32_t world)
     for (uint32_t rank = 0; rank < world; rank++) {
         const tg_reducer *r = states[rank].reducer;
         expect(h->status[rank][0] == TG_OK, "rank %u, step 0: %s", rank, h->error[rank][0].message);
-        expect(h->status[rank][1] == due_status, "rank %u: %s: %s", rank, tg_status_text(h->status[rank][1]), h->error[rank][1].message);
+        expect(h->status[rank][1] == due_status, "rank %u: %s: %s", rank, tg_status_text(h->status[rank][1]),
+               h->error[rank][1].message);
         expect(due_status == TG_OK || strstr(h->error[rank][1].message, name), "names: %s", h->error[rank][1].message);
         expect(!h->touched[rank], "rank %u: a step that was not applied changed a gradient", rank);
         dropped += r->stats.dropped;
@@ -124,9 +133,11 @@ static void heavy_alike(rank_state *states, uint32_t world)
             const tg_tensor *gradient = &states[rank].gradients[i];
             bool finite = true;
             for (uint64_t j = 0; j < gradient->count; j++)
-                finite = finite && isfinite(element(gradient, j)) && (!r->tensors[i].feedback || isfinite(r->tensors[i].feedback->residual[j]));
+                finite = finite && isfinite(element(gradient, j)) &&
+                         (!r->tensors[i].feedback || isfinite(r->tensors[i].feedback->residual[j]));
             expect(finite, "rank %u: tensor %zu has a value or a residual that is not finite", rank, i);
-            expect(due_status != TG_OK || memcmp(gradient->data, states[0].gradients[i].data, gradient->count * tg_dtype_size(gradient->dtype)) == 0,
+            expect(due_status != TG_OK || memcmp(gradient->data, states[0].gradients[i].data,
+                                                 gradient->count * tg_dtype_size(gradient->dtype)) == 0,
                    "rank %u: tensor %zu differs", rank, i);
         }
     }
@@ -137,24 +148,29 @@ static void heavy_alike(rank_state *states, uint32_t world)
     }
 }
 
-/* 64 elements are 1.5e38 on each of three ranks. Or 2.5e38 on each of two: their mean is one half of each added up, which is no trouble. */
+/* 64 elements are 1.5e38 on each of three ranks. Or 2.5e38 on each of two: their mean is one half of each added up,
+ * which is no trouble. */
 static void heavy_sums(tg_algorithm algorithm, uint32_t world, tg_nonfinite_step policy, tg_status due)
 {
-    const rank_case what = {
-        .world = world, .tensors = heavy, .options = {.algorithm = algorithm, .nonfinite = policy, .chunk = 8192}, .shape = GAUSSIAN};
+    const rank_case what = {.world = world,
+                            .tensors = heavy,
+                            .options = {.algorithm = algorithm, .nonfinite = policy, .chunk = 8192},
+                            .shape = GAUSSIAN};
     due_status = due;
     heavy_value = world == 2 ? 2.5e38f : 1.5e38f;
     heavy_drops = policy == TG_NONFINITE_DROP && world > 2;
     for (heavy_tensor = 0; heavy[heavy_tensor].name; heavy_tensor++) {
         history *h = calloc(1, sizeof *h);
         run_ranks(&what, NULL, with_a_heavy_sum, heavy_alike, h);
-        check_all("%s of %u, '%s' adds up to an infinity, policy %d: %s on every rank", algorithm == TG_SHARD ? "shard" : "gather", world,
-                  heavy[heavy_tensor].name, (int)policy, tg_status_text(due));
+        check_all("%s of %u, '%s' adds up to an infinity, policy %d: %s on every rank",
+                  algorithm == TG_SHARD ? "shard" : "gather", world, heavy[heavy_tensor].name, (int)policy,
+                  tg_status_text(due));
         free(h);
     }
 }
 
-/* An owner keeps what compressing a mean left of it, once for every rank; a residual cannot hold that if the mean is large enough. */
+/* An owner keeps what compressing a mean left of it, once for every rank; a residual cannot hold that if the mean is
+ * large enough. */
 static void with_large_errors(rank_state *s)
 {
     for (uint64_t step = 0; step < STEPS; step++) {
@@ -173,16 +189,20 @@ static void no_large_residual(rank_state *states, uint32_t world)
         const tg_reducing_tensor *t = &states[rank].reducer->tensors[0];
         dropped += states[rank].reducer->stats.dropped;
         for (uint64_t j = 0; j < t->given.count; j++)
-            expect(isfinite(t->feedback->residual[j]), "rank %u: the residual of element %u is not finite", rank, (unsigned)j);
+            expect(isfinite(t->feedback->residual[j]), "rank %u: the residual of element %u is not finite", rank,
+                   (unsigned)j);
     }
     expect(dropped > 0, "nothing was dropped");
 }
 
 static void large_errors(void)
 {
-    const tensor_case coarse[] = {{"coarse", "topk:density=0.02,values=levels,levels=1,norm=l2", "ef", 9000, TG_FLOAT32}, {0}};
-    const rank_case what = {
-        .world = WORLD, .tensors = coarse, .options = {.algorithm = TG_SHARD, .nonfinite = TG_NONFINITE_SKIP}, .shape = GAUSSIAN};
+    const tensor_case coarse[] = {
+        {"coarse", "topk:density=0.02,values=levels,levels=1,norm=l2", "ef", 9000, TG_FLOAT32}, {0}};
+    const rank_case what = {.world = WORLD,
+                            .tensors = coarse,
+                            .options = {.algorithm = TG_SHARD, .nonfinite = TG_NONFINITE_SKIP},
+                            .shape = GAUSSIAN};
     run_ranks(&what, NULL, with_large_errors, no_large_residual, NULL);
     check_all("shard: an owner's error that is too large for a residual");
 }
@@ -191,7 +211,8 @@ static void large_errors(void)
 static void honest_ratio(tg_algorithm algorithm)
 {
     const tensor_case plain[] = {{"plain", "none", "none", 1000, TG_FLOAT32}, {0}};
-    const rank_case alone = {.world = 1, .tensors = plain, .options = {.algorithm = algorithm, .nonfinite = TG_NONFINITE_SKIP}};
+    const rank_case alone = {
+        .world = 1, .tensors = plain, .options = {.algorithm = algorithm, .nonfinite = TG_NONFINITE_SKIP}};
     rank_state s;
     tg_transport *transport;
     tg_reducer_stats stats = {.ratio = 0};
@@ -202,7 +223,8 @@ static void honest_ratio(tg_algorithm algorithm)
     expect(tg_reduce(s.reducer, transport, s.gradients, 0, &s.error) == TG_SKIPPED, "step 0: %s", s.error.message);
     ((float *)s.gradients[0].data)[7] = 0;
     expect(tg_reduce(s.reducer, transport, s.gradients, 1, &s.error) == TG_OK, "step 1: %s", s.error.message);
-    expect(tg_reducer_stats_of(s.reducer, &stats, NULL) == TG_OK && stats.float32_bytes == 4000 && stats.ratio < 1, "ratio %g", stats.ratio);
+    expect(tg_reducer_stats_of(s.reducer, &stats, NULL) == TG_OK && stats.float32_bytes == 4000 && stats.ratio < 1,
+           "ratio %g", stats.ratio);
     check_all("%s: a refused gradient does not count for the ratio", algorithm == TG_SHARD ? "shard" : "gather");
     tg_transport_free(transport);
     close_rank(&s);

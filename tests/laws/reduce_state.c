@@ -1,5 +1,5 @@
-/* Laws of a reducer's state: a run that is saved and loaded goes on to the bit; a changed world keeps what residuals will move the mean by;
- * damage and other layouts are refused by name and change nothing. */
+/* Laws of a reducer's state: a run that is saved and loaded goes on to the bit; a changed world keeps what residuals
+ * will move the mean by; damage and other layouts are refused by name and change nothing. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -78,7 +78,8 @@ static void compare_result(rank_state *states, uint32_t world)
         expect(states[rank].status == TG_OK, "rank %u: %s", rank, states[rank].error.message);
         for (size_t i = 0; i < states[0].tensor_count; i++) {
             const tg_tensor *g = &states[rank].gradients[i];
-            expect(memcmp(k->result[i].data, g->data, g->count * tg_dtype_size(g->dtype)) == 0, "tensor %zu differs", i);
+            expect(memcmp(k->result[i].data, g->data, g->count * tg_dtype_size(g->dtype)) == 0, "tensor %zu differs",
+                   i);
         }
     }
 }
@@ -95,18 +96,22 @@ static void resumes(tg_algorithm algorithm, uint32_t world, uint32_t depth)
 {
     saved kept;
     memset(&kept, 0, sizeof kept);
-    const rank_case what = {
-        .world = world, .tensors = tensors, .options = {.algorithm = algorithm, .chunk = 8192, .seed = 3, .depth = depth}, .shape = LAYERED};
+    const rank_case what = {.world = world,
+                            .tensors = tensors,
+                            .options = {.algorithm = algorithm, .chunk = 8192, .seed = 3, .depth = depth},
+                            .shape = LAYERED};
     run_ranks(&what, NULL, save_half_way, keep_result, &kept);
     run_ranks(&what, NULL, load_and_go_on, compare_result, &kept);
-    check_all("%s, world %u, depth %u: a loaded run goes on to the bit", algorithm == TG_SHARD ? "shard" : "gather", world, depth);
+    check_all("%s, world %u, depth %u: a loaded run goes on to the bit", algorithm == TG_SHARD ? "shard" : "gather",
+              world, depth);
     drop_saved(&kept, world);
 }
 
 /* ---- another world ---- */
 
 /* Sum of everything that residuals hold, in the mean: dyadic gradients make it exact. */
-static const tensor_case grid[] = {{"dense", "onebit:bucket=0", "ef", 5000, TG_FLOAT32}, {"sparse", "topk:density=0.01", "ef", 70000, TG_FLOAT32},
+static const tensor_case grid[] = {{"dense", "onebit:bucket=0", "ef", 5000, TG_FLOAT32},
+                                   {"sparse", "topk:density=0.01", "ef", 70000, TG_FLOAT32},
                                    {NULL, NULL, NULL, 0, TG_FLOAT32}};
 
 static void save_only(rank_state *s)
@@ -122,11 +127,12 @@ static void nothing_failed(rank_state *states, uint32_t world)
         expect(states[rank].status == TG_OK, "rank %u: %s", rank, states[rank].error.message);
 }
 
-/* All of the residuals' mass, divided by the world, out of saved states: read back through the format's public promise, that loading them
- * into a world of one adds them up and scales them. */
+/* All of the residuals' mass, divided by the world, out of saved states: read back through the format's public promise,
+ * that loading them into a world of one adds them up and scales them. */
 static double mass_of(const saved *k, uint32_t world)
 {
-    const rank_case alone = {.world = 1, .tensors = grid, .options = {.algorithm = TG_GATHER, .warmup = 1000, .chunk = 8192, .seed = 3}};
+    const rank_case alone = {
+        .world = 1, .tensors = grid, .options = {.algorithm = TG_GATHER, .warmup = 1000, .chunk = 8192, .seed = 3}};
     rank_state s;
     tg_state states[MOST_RANKS];
     double sum = 0;
@@ -167,7 +173,8 @@ static void moves(tg_algorithm algorithm, uint32_t world, uint32_t other)
     saved kept, again;
     memset(&kept, 0, sizeof kept);
     memset(&again, 0, sizeof again);
-    rank_case what = {.world = world, .tensors = grid, .options = {.algorithm = algorithm, .chunk = 8192, .seed = 3}, .shape = GRID};
+    rank_case what = {
+        .world = world, .tensors = grid, .options = {.algorithm = algorithm, .chunk = 8192, .seed = 3}, .shape = GRID};
     run_ranks(&what, NULL, save_only, nothing_failed, &kept);
     from = &kept;
     from_world = world;
@@ -212,28 +219,36 @@ static void refuses(void)
     check(refused == tried, "a damaged state is refused (%zu of %zu)", refused, tried);
     const tg_state good = {bytes, size}, of_other = {kept.data[1], kept.size[1]};
     tg_status status = tg_reducer_load(s.reducer, &of_other, 1, &s.error);
-    check(status == TG_LAYOUT_MISMATCH && strstr(s.error.message, "rank 1"), "another rank's state is refused: %s", s.error.message);
+    check(status == TG_LAYOUT_MISMATCH && strstr(s.error.message, "rank 1"), "another rank's state is refused: %s",
+          s.error.message);
     check(tg_reducer_load(s.reducer, &good, 1, &s.error) == TG_OK, "the good one is taken: %s", s.error.message);
     const tg_state twice[2] = {good, good};
     status = tg_reducer_load(s.reducer, twice, 2, &s.error);
-    check(status == TG_LAYOUT_MISMATCH && strstr(s.error.message, "rank 0"), "a state given twice is refused: %s", s.error.message);
+    check(status == TG_LAYOUT_MISMATCH && strstr(s.error.message, "rank 0"), "a state given twice is refused: %s",
+          s.error.message);
     size_t again = 0;
     unsigned char *copy = malloc(size);
-    check(tg_reducer_save(s.reducer, copy, size, &again, &s.error) == TG_OK && again == size && memcmp(copy, bytes, size) == 0,
+    check(tg_reducer_save(s.reducer, copy, size, &again, &s.error) == TG_OK && again == size &&
+              memcmp(copy, bytes, size) == 0,
           "saving what was loaded gives the same bytes");
-    check(tg_reducer_save(s.reducer, copy, size - 1, &again, &s.error) == TG_BUFFER_TOO_SMALL, "a small buffer is refused");
+    check(tg_reducer_save(s.reducer, copy, size - 1, &again, &s.error) == TG_BUFFER_TOO_SMALL,
+          "a small buffer is refused");
     free(copy);
     close_rank(&s);
 
-    const tensor_case renamed[] = {tensors[0], {"other", "topk:density=0.02", "dgc:momentum=0.5", 70001, TG_FLOAT32}, tensors[2], tensors[3],
+    const tensor_case renamed[] = {tensors[0],
+                                   {"other", "topk:density=0.02", "dgc:momentum=0.5", 70001, TG_FLOAT32},
+                                   tensors[2],
+                                   tensors[3],
                                    tensors[4]};
     what.tensors = renamed;
     open_rank(&s, &what, 0, NULL);
     status = tg_reducer_load(s.reducer, &good, 1, &s.error);
-    check(status == TG_LAYOUT_MISMATCH && strstr(s.error.message, "other") && strstr(s.error.message, "sparse"), "another name: %s",
-          s.error.message);
+    check(status == TG_LAYOUT_MISMATCH && strstr(s.error.message, "other") && strstr(s.error.message, "sparse"),
+          "another name: %s", s.error.message);
     close_rank(&s);
-    const tensor_case resized[] = {{"weights", "qsgd:levels=7", "ef", 30001, TG_FLOAT32}, tensors[1], tensors[2], tensors[3], tensors[4]};
+    const tensor_case resized[] = {
+        {"weights", "qsgd:levels=7", "ef", 30001, TG_FLOAT32}, tensors[1], tensors[2], tensors[3], tensors[4]};
     what.tensors = resized;
     open_rank(&s, &what, 0, NULL);
     status = tg_reducer_load(s.reducer, &good, 1, &s.error);
@@ -244,9 +259,11 @@ static void refuses(void)
     open_rank(&s, &what, 0, NULL);
     const tg_state both[2] = {good, of_other}, swapped[2] = {of_other, good};
     status = tg_reducer_load(s.reducer, &good, 1, &s.error);
-    check(status == TG_LAYOUT_MISMATCH && strstr(s.error.message, "rank 1"), "a world of two to one, of which one is missing: %s", s.error.message);
+    check(status == TG_LAYOUT_MISMATCH && strstr(s.error.message, "rank 1"),
+          "a world of two to one, of which one is missing: %s", s.error.message);
     status = tg_reducer_load(s.reducer, swapped, 2, &s.error); /* sums depend on the order */
-    check(status == TG_LAYOUT_MISMATCH && strstr(s.error.message, "rank 0 is due"), "out of order: %s", s.error.message);
+    check(status == TG_LAYOUT_MISMATCH && strstr(s.error.message, "rank 0 is due"), "out of order: %s",
+          s.error.message);
     check(tg_reducer_load(s.reducer, both, 2, &s.error) == TG_OK, "both are taken: %s", s.error.message);
     close_rank(&s);
     free(kept.data[0]);
@@ -257,10 +274,13 @@ static void refuses(void)
 
 enum { LONE = 3000, COUNTERS = 10 * 8 + 6 * 8, STATISTICS = 8 * 8 };
 static const tensor_case lone[] = {{"w", "qsgd:levels=7", "ef", LONE, TG_FLOAT32}, {NULL, NULL, NULL, 0, TG_FLOAT32}};
-enum { RESIDUAL_AT = TG_STATE_HEAD + COUNTERS + TG_STATE_IDENTITY + 1 + STATISTICS, SECONDS_AT = RESIDUAL_AT + 4 * LONE + 8 };
+enum {
+    RESIDUAL_AT = TG_STATE_HEAD + COUNTERS + TG_STATE_IDENTITY + 1 + STATISTICS,
+    SECONDS_AT = RESIDUAL_AT + 4 * LONE + 8
+};
 
-static void forged(uint32_t world, uint32_t rank, const saved *good, const char *what, size_t at, const void *edit, size_t edit_size, size_t size,
-                   const char *words)
+static void forged(uint32_t world, uint32_t rank, const saved *good, const char *what, size_t at, const void *edit,
+                   size_t edit_size, size_t size, const char *words)
 {
     const rank_case loading = {.world = world, .tensors = lone, .options = {.algorithm = TG_SHARD}};
     rank_state s;
@@ -289,14 +309,15 @@ static void refuses_forged(void)
     run_ranks(&what, NULL, save_only, nothing_failed, &kept);
     check_all("a small state is saved");
     const uint32_t owner = kept.size[1] > kept.size[0]; /* the one that has a second residual */
-    uint8_t nan[8], huge[4]; /* as the state has numbers, whatever this machine does */
+    uint8_t nan[8], huge[4];                            /* as the state has numbers, whatever this machine does */
     tg_store64(nan, UINT64_C(0x7ff8000000000000));
     tg_store_float(huge, 3e38f);
     forged(2, owner, &kept, "a bit that means nothing", 6, "\1", 1, 0, "mean nothing");
     forged(2, owner, &kept, "an unknown algorithm", 5, "\7", 1, 0, "algorithm 7");
     forged(2, owner, &kept, "a norm that is no number", TG_STATE_HEAD + 80, nan, 8, 0, "statistics");
     forged(2, owner, &kept, "a lack of second residuals", SECONDS_AT, "\0", 1, SECONDS_AT + 4 + 8, "lacks");
-    forged(1, owner, &kept, "a residual that cannot be added to others", SECONDS_AT + 4 + 20 + STATISTICS, huge, 4, 0, "too large");
+    forged(1, owner, &kept, "a residual that cannot be added to others", SECONDS_AT + 4 + 20 + STATISTICS, huge, 4, 0,
+           "too large");
     free(kept.data[0]);
     free(kept.data[1]);
 }

@@ -1,6 +1,7 @@
-/* Under TG_NONFINITE_REJECT a vector that is refused leaves no trace: the first bad element is named, frame buffer, report, residual,
- * momentum and statistics are as they were, to the bit, and the next step is that of a run that never met it. Wherever the bad value is, in
- * whatever it is, or if it only comes about in a sum; for every codec, dtype, device and kind of feedback, with threads, too. */
+/* Under TG_NONFINITE_REJECT a vector that is refused leaves no trace: the first bad element is named, frame buffer,
+ * report, residual, momentum and statistics are as they were, to the bit, and the next step is that of a run that never
+ * met it. Wherever the bad value is, in whatever it is, or if it only comes about in a sum; for every codec, dtype,
+ * device and kind of feedback, with threads, too. */
 #include <float.h>
 #include <math.h>
 #include <stdio.h>
@@ -32,7 +33,8 @@ typedef enum wrong {
 } wrong;
 
 /* NULL: tg_encode. A residual that beta = 0 wipes cannot be computed back. */
-static const char *const kinds[] = {"ef", NULL, "ecq:alpha=0.2,beta=0.9", "ecq:alpha=0.5,beta=0", "dgc:momentum=0.9,clip=3"};
+static const char *const kinds[] = {"ef", NULL, "ecq:alpha=0.2,beta=0.9", "ecq:alpha=0.5,beta=0",
+                                    "dgc:momentum=0.9,clip=3"};
 enum { KINDS = sizeof kinds / sizeof kinds[0], DGC = KINDS - 1, REST_MAY_OVERFLOW = 2 };
 
 typedef struct setting {
@@ -46,8 +48,8 @@ typedef struct setting {
 /* A run of steps. */
 typedef struct runner {
     tg_codec *codec;
-    tg_feedback *feedback;       /* NULL: none */
-    float *residual, *momentum;  /* of it, or NULL */
+    tg_feedback *feedback;      /* NULL: none */
+    float *residual, *momentum; /* of it, or NULL */
     unsigned char *frame;
     size_t bound;
     tg_tensor gradient;
@@ -57,13 +59,15 @@ typedef struct runner {
 
 static runner start(const setting *s)
 {
-    runner r = {.codec = make_codec(s->device, s->spec, s->count), .gradient = make_tensor(s->count, s->dtype, s->seed % 4)};
+    runner r = {.codec = make_codec(s->device, s->spec, s->count),
+                .gradient = make_tensor(s->count, s->dtype, s->seed % 4)};
     tg_feedback_spec feedback;
     r.bound = tg_frame_bound(r.codec, s->count);
     r.frame = malloc(r.bound);
     if (kinds[s->kind]) {
         if (tg_feedback_parse(kinds[s->kind], &feedback, NULL) != TG_OK ||
-            tg_feedback_create(s->device, &feedback, tg_codec_spec(r.codec), s->count, true, &r.feedback, NULL) != TG_OK)
+            tg_feedback_create(s->device, &feedback, tg_codec_spec(r.codec), s->count, true, &r.feedback, NULL) !=
+                TG_OK)
             abort();
         r.residual = tg_feedback_residual(r.feedback);
         r.momentum = tg_feedback_momentum(r.feedback);
@@ -81,13 +85,15 @@ static void stop(runner *r)
 
 static tg_status encode(runner *r, const tg_encode_options *options)
 {
-    return r->feedback ? tg_encode_with_feedback(r->codec, r->feedback, &r->gradient, options, r->frame, r->bound, &r->report, &r->error)
+    return r->feedback ? tg_encode_with_feedback(r->codec, r->feedback, &r->gradient, options, r->frame, r->bound,
+                                                 &r->report, &r->error)
                        : tg_encode(r->codec, &r->gradient, options, r->frame, r->bound, &r->report, &r->error);
 }
 
 static void set_gradient(runner *r, uint64_t at, uint32_t bits)
 {
-    const uint16_t half = (uint16_t)(r->gradient.dtype == TG_FLOAT16 ? (bits >> 16 & 0x8000) | 0x7c00 | (bits & 1) : bits >> 16);
+    const uint16_t half = (uint16_t)(r->gradient.dtype == TG_FLOAT16 ? (bits >> 16 & 0x8000) | 0x7c00 | (bits & 1)
+                                                                     : bits >> 16);
     if (r->gradient.dtype == TG_FLOAT32)
         memcpy((float *)r->gradient.data + at, &bits, sizeof bits);
     else
@@ -100,11 +106,16 @@ static bool is_possible(const setting *s, wrong w)
 {
     switch (w) {
     case NAN_IN_RESIDUAL:
-    case INFINITY_IN_RESIDUAL: return kinds[s->kind] != NULL;
-    case SUM_OVERFLOWS: return s->kind == DGC || (kinds[s->kind] && s->dtype != TG_FLOAT16); /* the largest float16 is too small */
-    case REST_OVERFLOWS: return s->kind == REST_MAY_OVERFLOW && s->dtype != TG_FLOAT16;
-    case NAN_IN_MOMENTUM: return s->kind == DGC;
-    default: return true;
+    case INFINITY_IN_RESIDUAL:
+        return kinds[s->kind] != NULL;
+    case SUM_OVERFLOWS:
+        return s->kind == DGC || (kinds[s->kind] && s->dtype != TG_FLOAT16); /* the largest float16 is too small */
+    case REST_OVERFLOWS:
+        return s->kind == REST_MAY_OVERFLOW && s->dtype != TG_FLOAT16;
+    case NAN_IN_MOMENTUM:
+        return s->kind == DGC;
+    default:
+        return true;
     }
 }
 
@@ -112,10 +123,18 @@ static void spoil(runner *r, wrong w, uint64_t at)
 {
     const uint32_t nan = 0x7fc00001, infinity = 0xff800000, largest = 0x7f7f0000, half_of_it = 0x7eff0000;
     switch (w) {
-    case NAN_IN_GRADIENT: set_gradient(r, at, nan); break;
-    case INFINITY_IN_GRADIENT: set_gradient(r, at, infinity); break;
-    case NAN_IN_RESIDUAL: set_float(r->residual, at, nan); break;
-    case INFINITY_IN_RESIDUAL: set_float(r->residual, at, infinity); break;
+    case NAN_IN_GRADIENT:
+        set_gradient(r, at, nan);
+        break;
+    case INFINITY_IN_GRADIENT:
+        set_gradient(r, at, infinity);
+        break;
+    case NAN_IN_RESIDUAL:
+        set_float(r->residual, at, nan);
+        break;
+    case INFINITY_IN_RESIDUAL:
+        set_float(r->residual, at, infinity);
+        break;
     case SUM_OVERFLOWS:
         set_float(r->residual, at, largest);
         if (r->momentum)
@@ -127,7 +146,8 @@ static void spoil(runner *r, wrong w, uint64_t at)
         set_float(r->residual, at, largest);
         set_gradient(r, at, half_of_it);
         break;
-    default: set_float(r->momentum, at, nan);
+    default:
+        set_float(r->momentum, at, nan);
     }
 }
 
@@ -150,7 +170,8 @@ static void *copy_of(const void *bytes, size_t size)
 static snapshot take(const runner *r)
 {
     const size_t floats = (size_t)r->gradient.count * sizeof(float);
-    snapshot s = {copy_of(r->residual, floats), copy_of(r->momentum, floats), copy_of(r->frame, r->bound), .report = r->report};
+    snapshot s = {copy_of(r->residual, floats), copy_of(r->momentum, floats), copy_of(r->frame, r->bound),
+                  .report = r->report};
     if (r->feedback && tg_feedback_stats(r->feedback, &s.stats, NULL) != TG_OK)
         abort();
     return s;
@@ -171,24 +192,26 @@ static void is_as_in(const runner *r, const snapshot *s, const char *what)
     expect(memcmp(&r->report, &s->report, sizeof s->report) == 0, "%s: the report changed", what);
     expect(!r->residual || memcmp(r->residual, s->residual, floats) == 0, "%s: the residual changed", what);
     expect(!r->momentum || memcmp(r->momentum, s->momentum, floats) == 0, "%s: the momentum changed", what);
-    expect(!r->feedback || (tg_feedback_stats(r->feedback, &stats, NULL) == TG_OK && memcmp(&stats, &s->stats, sizeof stats) == 0),
+    expect(!r->feedback ||
+               (tg_feedback_stats(r->feedback, &stats, NULL) == TG_OK && memcmp(&stats, &s->stats, sizeof stats) == 0),
            "%s: the statistics changed", what);
 }
 
 /* Refused for what is at `at`, though there is more further on. */
 static void is_refused(runner *r, const setting *s, wrong w, uint64_t at, generator *g)
 {
-    static const char *const names[WRONGS] = {"NaN in the gradient", "infinity in the gradient", "NaN in the residual",
-                                              "infinity in the residual", "a sum that overflows", "a rest that overflows",
-                                              "NaN in the momentum"};
+    static const char *const names[WRONGS] = {
+        "NaN in the gradient",  "infinity in the gradient", "NaN in the residual", "infinity in the residual",
+        "a sum that overflows", "a rest that overflows",    "NaN in the momentum"};
     char what[160], index[40];
     const tg_encode_options trust = {.nonfinite = TG_NONFINITE_TRUST};
-    const tg_encode_options *options = s->kind == 3 && next_random(g) % 4 == 0 ? &trust : NULL; /* beta = 0: exact then, too */
+    const tg_encode_options *options = s->kind == 3 && next_random(g) % 4 == 0 ? &trust
+                                                                               : NULL; /* beta = 0: exact then, too */
     const uint64_t later = at + next_random(g) % (s->count - at);
     snapshot mended = take(r);
     float *gradient = copy_of(r->gradient.data, (size_t)s->count * tg_dtype_size(s->dtype));
-    snprintf(what, sizeof what, "%s, dtype %d: %s at %llu", kinds[s->kind] ? kinds[s->kind] : "no feedback", (int)s->dtype, names[w],
-             (unsigned long long)at);
+    snprintf(what, sizeof what, "%s, dtype %d: %s at %llu", kinds[s->kind] ? kinds[s->kind] : "no feedback",
+             (int)s->dtype, names[w], (unsigned long long)at);
     snprintf(index, sizeof index, "element %llu ", (unsigned long long)at);
     spoil(r, w, at);
     if (next_random(g) % 2)
@@ -215,7 +238,8 @@ static void is_refused(runner *r, const setting *s, wrong w, uint64_t at, genera
 /* Edges of everything that is done at once: rows, groups, blocks, ranges of threads, and the vector. */
 static uint64_t place(uint64_t count, uint64_t number, generator *g)
 {
-    const uint64_t places[] = {0, count - 1, count / 2, 511, 512, 4095, 4096, 65535, 65536, count / 4096 * 4096, count - 33, next_random(g)};
+    const uint64_t places[] = {0,     count - 1, count / 2,           511,        512,           4095, 4096,
+                               65535, 65536,     count / 4096 * 4096, count - 33, next_random(g)};
     return places[number % (sizeof places / sizeof places[0])] % count;
 }
 
@@ -254,7 +278,8 @@ static void with_one_thread(tg_device *device, const char *spec, bool all, gener
                 continue;
             for (size_t i = 0; i < sizeof counts / sizeof counts[0]; i++)
                 if (all || i == draw % 6 || (i == 4 && !SLOW))
-                    leaves_no_trace(&(setting){device, spec, kind, (tg_dtype)dtype, counts[i], draw >> 8}, all ? ALL_PLACES : SOME_PLACES, g);
+                    leaves_no_trace(&(setting){device, spec, kind, (tg_dtype)dtype, counts[i], draw >> 8},
+                                    all ? ALL_PLACES : SOME_PLACES, g);
         }
     check_all("%s %s: no trace", tg_device_name(device), spec);
 }
@@ -264,7 +289,8 @@ static void with_threads(tg_device *device, const char *spec, bool all, generato
 {
     const int kind_count = is_sparsifier(spec) ? KINDS : DGC;
     for (int kind = (int)(next_random(g) % 2); kind < kind_count; kind += all ? 1 : 2 + SLOW)
-        leaves_no_trace(&(setting){device, spec, kind, (tg_dtype)(next_random(g) % 5 % 3), 140000 + next_random(g) % 9999, next_random(g)},
+        leaves_no_trace(&(setting){device, spec, kind, (tg_dtype)(next_random(g) % 5 % 3),
+                                   140000 + next_random(g) % 9999, next_random(g)},
                         all ? 2 : 1, g);
     check_all("%s %s: no trace", tg_device_name(device), spec);
 }
@@ -276,7 +302,9 @@ static void with_wide_codes(tg_device *device)
     generator g = {7};
     for (size_t i = 0; i < sizeof specs / sizeof specs[0]; i++)
         for (int kind = 0; kind <= 1; kind++)
-            leaves_no_trace(&(setting){device, specs[i], kind, (tg_dtype)(next_random(&g) % 3), (1 << 21) + 4999, next_random(&g)}, 1, &g);
+            leaves_no_trace(
+                &(setting){device, specs[i], kind, (tg_dtype)(next_random(&g) % 3), (1 << 21) + 4999, next_random(&g)},
+                1, &g);
     check_all("%s: no trace in long vectors", tg_device_name(device));
 }
 
@@ -295,7 +323,8 @@ int main(int argc, char **argv)
                 generator g = generator_for(*spec, 100 * d + (uint64_t)threads);
                 if (threads == 1)
                     with_one_thread(device, *spec, all, &g);
-                else if (all || (number + d) % (SLOW ? 16 : 2) == (unsigned)threads % 2) /* each spec with two threads or with three */
+                else if (all || (number + d) % (SLOW ? 16 : 2) ==
+                                    (unsigned)threads % 2) /* each spec with two threads or with three */
                     with_threads(device, *spec, all, &g);
             }
             tg_device_free(device);

@@ -1,5 +1,5 @@
-/* Laws of selection: every device gives the frames, residuals and momenta of cpu/scalar, whatever the values are made of and however
- * they change from step to step; and what is not finite is found, wherever it is. */
+/* Laws of selection: every device gives the frames, residuals and momenta of cpu/scalar, whatever the values are made
+ * of and however they change from step to step; and what is not finite is found, wherever it is. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,15 +15,16 @@ typedef enum pattern {
     ALL_ZERO,
     ASCENDING,
     DESCENDING,
-    HUGE_LAYER,  /* a short run of large values among tiny ones */
-    FEW_VALUES,  /* eight different magnitudes: ties everywhere */
-    PERIODIC,    /* large only where a stride might never look */
-    BURST,       /* everything large is at the end */
-    DECOY,       /* all equal where codec/pilot.c takes its sample; elsewhere as many are equal, but late */
+    HUGE_LAYER, /* a short run of large values among tiny ones */
+    FEW_VALUES, /* eight different magnitudes: ties everywhere */
+    PERIODIC,   /* large only where a stride might never look */
+    BURST,      /* everything large is at the end */
+    DECOY,      /* all equal where codec/pilot.c takes its sample; elsewhere as many are equal, but late */
     PATTERNS
 } pattern;
-static const char *const pattern_names[PATTERNS] = {"normal",     "equal", "plus-minus", "zero",     "ascending",
-                                                    "descending", "layer", "few values", "periodic", "burst", "decoy"};
+static const char *const pattern_names[PATTERNS] = {"normal",    "equal",      "plus-minus", "zero",
+                                                    "ascending", "descending", "layer",      "few values",
+                                                    "periodic",  "burst",      "decoy"};
 
 static bool is_sampled(uint64_t i, uint64_t count)
 {
@@ -39,17 +40,28 @@ static bool is_sampled(uint64_t i, uint64_t count)
 static double value_of(pattern p, uint64_t i, uint64_t count, generator *g)
 {
     switch (p) {
-    case EQUAL: return -0.7;
-    case PLUS_MINUS: return next_random(g) & 1 ? 1 : -1;
-    case ALL_ZERO: return next_random(g) & 1 ? 0.0 : -0.0;
-    case ASCENDING: return (double)i;
-    case DESCENDING: return -(double)(count - i);
-    case HUGE_LAYER: return next_gaussian(g) * (i / 100 == count / 230 ? 1e20 : 1e-20);
-    case FEW_VALUES: return (double)(next_random(g) % 15) - 7;
-    case PERIODIC: return next_gaussian(g) * (i % 64 == 63 ? 100 : 1e-3);
-    case DECOY: return is_sampled(i, count) || i > count / 2 ? 1 : 0.25 * next_uniform(g);
-    case BURST: return next_gaussian(g) * (i > count - count / 50 ? 1e3 : 1);
-    default: return next_gaussian(g);
+    case EQUAL:
+        return -0.7;
+    case PLUS_MINUS:
+        return next_random(g) & 1 ? 1 : -1;
+    case ALL_ZERO:
+        return next_random(g) & 1 ? 0.0 : -0.0;
+    case ASCENDING:
+        return (double)i;
+    case DESCENDING:
+        return -(double)(count - i);
+    case HUGE_LAYER:
+        return next_gaussian(g) * (i / 100 == count / 230 ? 1e20 : 1e-20);
+    case FEW_VALUES:
+        return (double)(next_random(g) % 15) - 7;
+    case PERIODIC:
+        return next_gaussian(g) * (i % 64 == 63 ? 100 : 1e-3);
+    case DECOY:
+        return is_sampled(i, count) || i > count / 2 ? 1 : 0.25 * next_uniform(g);
+    case BURST:
+        return next_gaussian(g) * (i > count - count / 50 ? 1e3 : 1);
+    default:
+        return next_gaussian(g);
     }
 }
 
@@ -82,7 +94,8 @@ static runner start(const char *device, const char *spec, const char *feedback, 
     if (feedback) {
         tg_feedback_spec parsed;
         expect(tg_feedback_parse(feedback, &parsed, &error) == TG_OK &&
-                   tg_feedback_create(r.device, &parsed, tg_codec_spec(r.codec), count, true, &r.feedback, &error) == TG_OK,
+                   tg_feedback_create(r.device, &parsed, tg_codec_spec(r.codec), count, true, &r.feedback, &error) ==
+                       TG_OK,
                "feedback %s: %s", feedback, error.message);
     }
     return r;
@@ -101,8 +114,9 @@ static void step(runner *r, const tg_tensor *g, const tg_encode_options *options
 {
     size_t bound = tg_frame_bound(r->codec, g->count);
     tg_error error = {""};
-    r->status = r->feedback ? tg_encode_with_feedback(r->codec, r->feedback, g, options, r->frame, bound, &r->report, &error)
-                            : tg_encode(r->codec, g, options, r->frame, bound, &r->report, &error);
+    r->status = r->feedback
+                    ? tg_encode_with_feedback(r->codec, r->feedback, g, options, r->frame, bound, &r->report, &error)
+                    : tg_encode(r->codec, g, options, r->frame, bound, &r->report, &error);
     if (r->status != TG_OK)
         return;
     tg_frame frame = {r->frame, r->report.bytes};
@@ -148,7 +162,8 @@ static void devices_agree(const char *device, const char *spec, const char *feed
 }
 
 /* A value that is not finite somewhere: found in trust, with its index, and the residual is as it was to rounding. */
-static void nonfinite_is_found(const char *device, const char *spec, const char *feedback, uint64_t count, uint64_t seed)
+static void nonfinite_is_found(const char *device, const char *spec, const char *feedback, uint64_t count,
+                               uint64_t seed)
 {
     static const uint32_t bad_bits[] = {0x7fc00000, 0xff800001, 0x7f800000, 0xff800000};
     generator g = {seed};
@@ -176,7 +191,8 @@ static void nonfinite_is_found(const char *device, const char *spec, const char 
         char index[40];
         snprintf(index, sizeof index, "element %llu ", (unsigned long long)where);
         size_t bound = tg_frame_bound(r.codec, count);
-        tg_status status = h ? tg_encode_with_feedback(r.codec, r.feedback, &gradient, &trust, r.frame, bound, NULL, &error)
+        tg_status status = h ? tg_encode_with_feedback(r.codec, r.feedback, &gradient, &trust, r.frame, bound, NULL,
+                                                       &error)
                              : tg_encode(r.codec, &gradient, &trust, r.frame, bound, NULL, &error);
         expect(status == TG_NONFINITE, "trial %d: status %d", trial, (int)status);
         expect(strstr(error.message, index) != NULL, "trial %d: %s, not %s", trial, error.message, index);
@@ -184,8 +200,8 @@ static void nonfinite_is_found(const char *device, const char *spec, const char 
         for (uint64_t i = 0; h && i < count; i++)
             largest = fmaxf(largest, fabsf(before[i]));
         for (uint64_t i = 0; h && i < count; i++)
-            expect(fabsf(h[i] - before[i]) <= (largest + 8) * 0x1p-20f, "trial %d: residual at %d off by %g", trial, (int)i,
-                   (double)fabsf(h[i] - before[i]));
+            expect(fabsf(h[i] - before[i]) <= (largest + 8) * 0x1p-20f, "trial %d: residual at %d off by %g", trial,
+                   (int)i, (double)fabsf(h[i] - before[i]));
         if (m)
             expect(memcmp(m, momentum, floats) == 0, "trial %d: the momentum changed", trial);
     }
@@ -195,10 +211,13 @@ static void nonfinite_is_found(const char *device, const char *spec, const char 
     free(momentum);
 }
 
-static const char *const feedbacks[] = {NULL, "ef", "ecq:alpha=0.2,beta=0.9", "ecq:alpha=0.9,beta=0.9", "dgc:momentum=0.9,clip=3"};
+static const char *const feedbacks[] = {NULL, "ef", "ecq:alpha=0.2,beta=0.9", "ecq:alpha=0.9,beta=0.9",
+                                        "dgc:momentum=0.9,clip=3"};
 enum { FEEDBACKS = sizeof feedbacks / sizeof feedbacks[0] };
-static const char *const amounts[] = {"density=0.01", "density=0.1", "density=0.001", "density=0.3,values=fp16", "k=1",
-                                      "density=0.05,values=levels", "density=1", "density=0.8,values=bf16"};
+static const char *const amounts[] = {"density=0.01",  "density=0.1",
+                                      "density=0.001", "density=0.3,values=fp16",
+                                      "k=1",           "density=0.05,values=levels",
+                                      "density=1",     "density=0.8,values=bf16"};
 enum { AMOUNTS = sizeof amounts / sizeof amounts[0] };
 static const uint64_t counts[] = {65537, 4097, 65535, 4096, 65536, 12345, 100003, 8191, 300007};
 enum { COUNTS = sizeof counts / sizeof counts[0] };
@@ -218,13 +237,19 @@ int main(int argc, char **argv)
                 char spec[TG_SPEC_TEXT];
                 for (int trial = 0; !is_definition && trial < (all ? AMOUNTS * COUNTS : EMULATED ? 2 : 6); trial++) {
                     uint64_t draw = next_random(&g);
-                    snprintf(spec, sizeof spec, "%s:%s", info.name, amounts[all ? trial % AMOUNTS : (int)(draw % AMOUNTS)]);
+                    snprintf(spec, sizeof spec, "%s:%s", info.name,
+                             amounts[all ? trial % AMOUNTS : (int)(draw % AMOUNTS)]);
                     uint64_t count = counts[all ? trial / AMOUNTS : (int)((draw >> 8) % (COUNTS - 1))];
                     devices_agree(device, spec, feedbacks[f], count, all ? 4 : 8, draw >> 20);
                     check_all("%s %s %s, %d elements", device, spec, feedbacks[f] ? feedbacks[f] : "none", (int)count);
                 }
                 snprintf(spec, sizeof spec, "%s:density=0.02", info.name);
-                devices_agree(device, spec, feedbacks[f], 20011, is_definition ? 1 : all ? 200 : EMULATED ? 10 : 40, 77);
+                devices_agree(device, spec, feedbacks[f], 20011,
+                              is_definition ? 1
+                              : all         ? 200
+                              : EMULATED    ? 10
+                                            : 40,
+                              77);
                 check_all("%s %s %s: a long run", device, spec, feedbacks[f] ? feedbacks[f] : "none");
                 if (!is_definition) {
                     char threads[64];

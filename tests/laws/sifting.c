@@ -1,5 +1,5 @@
-/* The kernels of selection in one pass, of every table that has them, against their definition as kernels.h states it: what sift lists and
- * leaves in the residual, which keys are below a bound, whom winnow keeps and what it puts back. */
+/* The kernels of selection in one pass, of every table that has them, against their definition as kernels.h states it:
+ * what sift lists and leaves in the residual, which keys are below a bound, whom winnow keeps and what it puts back. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -42,9 +42,11 @@ static void sift(sifting *s, const float *gradient, size_t spoilt)
     static const float thresholds[] = {0, 0.02f, 0.5f, 0.875f, 0.99f, 4}, shares[] = {0.001f, 0.01f, 0.025f, 0.5f};
     const float factor = next_random(&s->g) % 2 ? 1 : 0.7f;
     const bool is_short_of_room = next_random(&s->g) % 8 == 0;
-    tg_candidates c = {.indices = s->found.indices, .values = s->found.values,
+    tg_candidates c = {.indices = s->found.indices,
+                       .values = s->found.values,
                        .room = is_short_of_room ? s->n / 2 + SPARE : s->n + SPARE,
-                       .least = tg_float_bits(thresholds[next_random(&s->g) % 6]), .share = shares[next_random(&s->g) % 4]};
+                       .least = tg_float_bits(thresholds[next_random(&s->g) % 6]),
+                       .share = shares[next_random(&s->g) % 4]};
     c.taken = s->taken = tg_float_bits(thresholds[next_random(&s->g) % 5 + 1]);
     float *h = s->expected + FIRST;
     const size_t done = s->kernels->sift(&c, gradient, s->feedback ? s->residual + FIRST : NULL, factor, FIRST, s->n);
@@ -60,7 +62,8 @@ static void sift(sifting *s, const float *gradient, size_t spoilt)
         h[i] = !s->feedback ? h[i] : is_candidate && key_of(u) >= c.taken ? 0 : u;
         if (!is_candidate)
             continue;
-        expect(count < c.count && s->found.indices[count] == FIRST + i && tg_float_bits(s->found.values[count]) == tg_float_bits(u),
+        expect(count < c.count && s->found.indices[count] == FIRST + i &&
+                   tg_float_bits(s->found.values[count]) == tg_float_bits(u),
                "candidate %zu among %zu elements", count, s->n);
         count++;
     }
@@ -73,7 +76,8 @@ static void keys_below(sifting *s, uint32_t bound)
 {
     static uint32_t keys[MOST + SPARE];
     const list *f = &s->found;
-    const size_t room = next_random(&s->g) % 2 ? f->count + WIDEST : f->count / 2, got = s->kernels->keys_below(f->values, f->count, bound, keys, room);
+    const size_t room = next_random(&s->g) % 2 ? f->count + WIDEST : f->count / 2,
+                 got = s->kernels->keys_below(f->values, f->count, bound, keys, room);
     size_t count = 0;
     for (size_t i = 0; i < f->count; i++) {
         const uint32_t key = key_of(f->values[i]);
@@ -83,7 +87,8 @@ static void keys_below(sifting *s, uint32_t bound)
         count++;
     }
     /* Writing whole vectors, it may give up a little early. */
-    expect(got == count || (got > room && count + WIDEST > room), "%zu of %zu keys are below, not %zu", got, f->count, count);
+    expect(got == count || (got > room && count + WIDEST > room), "%zu of %zu keys are below, not %zu", got, f->count,
+           count);
 }
 
 static void winnow(sifting *s, uint32_t above)
@@ -105,8 +110,8 @@ static void winnow(sifting *s, uint32_t above)
             s->expected[f->indices[i]] = f->values[i];
         }
     }
-    const size_t got = s->kernels->winnow(f->indices, f->values, f->count, above, &ties, s->feedback ? s->residual : NULL, s->taken,
-                                          to->indices, to->values);
+    const size_t got = s->kernels->winnow(f->indices, f->values, f->count, above, &ties,
+                                          s->feedback ? s->residual : NULL, s->taken, to->indices, to->values);
     expect(got == winners.count && ties == left, "%zu of %zu win, not %zu", got, f->count, winners.count);
     expect(memcmp(to->indices, winners.indices, winners.count * sizeof(uint32_t)) == 0 &&
                memcmp(to->values, winners.values, winners.count * sizeof(float)) == 0,

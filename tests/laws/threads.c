@@ -1,5 +1,6 @@
-/* However many threads a device has, and whoever else uses it, bytes are those of cpu/scalar: frames, residuals, momenta, reports and
- * sums, of all codecs, dtypes and adversarial values, from unaligned starts, over many steps; also after a fork. */
+/* However many threads a device has, and whoever else uses it, bytes are those of cpu/scalar: frames, residuals,
+ * momenta, reports and sums, of all codecs, dtypes and adversarial values, from unaligned starts, over many steps; also
+ * after a fork. */
 #include <fenv.h>
 #include <math.h>
 #include <pthread.h>
@@ -59,7 +60,8 @@ static void open_contenders(void)
 
 enum { EVERYBODY = -1 };
 
-/* Numbers of threads take turns: each kind of kernels has one of them, besides the definition. Or everybody takes part. */
+/* Numbers of threads take turns: each kind of kernels has one of them, besides the definition. Or everybody takes part.
+ */
 static void let_rest(int turn)
 {
     for (size_t i = 1; i < contender_count; i++) {
@@ -102,8 +104,8 @@ static void stop(contender *c)
 static void step(contender *c, const tg_tensor *input, const tg_encode_options *options)
 {
     memset(&c->report, 0, sizeof c->report);
-    c->status = tg_encode_with_feedback(c->codec, c->feedback, input, options, c->frame, tg_frame_bound(c->codec, input->count),
-                                        &c->report, NULL);
+    c->status = tg_encode_with_feedback(c->codec, c->feedback, input, options, c->frame,
+                                        tg_frame_bound(c->codec, input->count), &c->report, NULL);
     if (c->status != TG_OK)
         return;
     const tg_frame frames[3] = {{c->frame, c->report.bytes}, {c->frame, c->report.bytes}, {c->frame, c->report.bytes}};
@@ -118,7 +120,8 @@ static void compare(const contender *c, const contender *scalar, const setting *
 {
     const size_t floats = (size_t)s->count * sizeof(float);
     const char *name = tg_device_name(c->device);
-    expect(c->status == scalar->status, "%s, step %d: status %d, not %d", name, number, (int)c->status, (int)scalar->status);
+    expect(c->status == scalar->status, "%s, step %d: status %d, not %d", name, number, (int)c->status,
+           (int)scalar->status);
     if (c->status != TG_OK && s->nonfinite == TG_NONFINITE_TRUST)
         return; /* then residuals are equal to rounding only */
     expect(memcmp(&c->report, &scalar->report, sizeof c->report) == 0, "%s, step %d: reports differ", name, number);
@@ -140,8 +143,8 @@ static float largest(const float *values, uint64_t count)
     return found;
 }
 
-/* A step that failed under TG_NONFINITE_TRUST has put the residual back, but for a few roundings of numbers no larger than residual and
- * gradient together. */
+/* A step that failed under TG_NONFINITE_TRUST has put the residual back, but for a few roundings of numbers no larger
+ * than residual and gradient together. */
 static void expect_restored(const contender *c, const float *before, const tg_tensor *input)
 {
     const float *after = tg_feedback_residual(c->feedback);
@@ -175,7 +178,8 @@ static void run(const setting *s)
         if (!contenders[i].rests)
             start(&contenders[i], s);
     for (int number = 0; number < s->steps; number++) {
-        const tg_encode_options options = {.draw = {.seed = s->seed, .step = (uint64_t)number}, .nonfinite = s->nonfinite};
+        const tg_encode_options options = {.draw = {.seed = s->seed, .step = (uint64_t)number},
+                                           .nonfinite = s->nonfinite};
         cut(s->shape, s->seed + (uint64_t)number, &input);
         if (number == spoilt)
             spoil(&input, &g);
@@ -201,7 +205,8 @@ static void run(const setting *s)
 static const char *const feedbacks[] = {"none", "ef", "ecq:alpha=0.5,beta=0.9", "dgc:momentum=0.9,clip=3"};
 
 /* Threads take part from 2^17 elements on; from 2^19 on, two of them have longer ranges. */
-static const uint64_t long_counts[] = {131071, 131072, 131073, 131073, 196608, 196608, 200003, 200003, 266305, 266305, 540677};
+static const uint64_t long_counts[] = {131071, 131072, 131073, 131073, 196608, 196608,
+                                       200003, 200003, 266305, 266305, 540677};
 
 static setting draw(generator *g, const char *spec, bool is_long)
 {
@@ -221,8 +226,9 @@ static setting draw(generator *g, const char *spec, bool is_long)
 
 static void describe(const setting *s)
 {
-    check_all("%s, %s, %s, %llu elements of dtype %d, policy %d, %d steps, seed %llu", s->spec, s->feedback, shape_names[s->shape],
-              (unsigned long long)s->count, (int)s->dtype, (int)s->nonfinite, s->steps, (unsigned long long)s->seed);
+    check_all("%s, %s, %s, %llu elements of dtype %d, policy %d, %d steps, seed %llu", s->spec, s->feedback,
+              shape_names[s->shape], (unsigned long long)s->count, (int)s->dtype, (int)s->nonfinite, s->steps,
+              (unsigned long long)s->seed);
 }
 
 static void seeded_cases(int cases)
@@ -241,7 +247,8 @@ static void seeded_cases(int cases)
 /* What is not finite turns up in one range while others are far ahead. */
 static void spoilt_cases(void)
 {
-    static const char *const specs[] = {"qsgd", "qsgd:bucket=0,norm=l2", "onebit", "fp16", "topk:density=0.1", "gaussiank", "randk"};
+    static const char *const specs[] = {
+        "qsgd", "qsgd:bucket=0,norm=l2", "onebit", "fp16", "topk:density=0.1", "gaussiank", "randk"};
     generator g = {10};
     for (size_t i = 0; i < sizeof specs / sizeof specs[0]; i++) {
         for (int kind = 1; kind < 3; kind++) {
@@ -258,9 +265,14 @@ static void spoilt_cases(void)
 /* Levels in every layout, of several chunks each. */
 static void coded_cases(void)
 {
-    static const char *const specs[] = {"qsgd:coding=entropy", "qsgd:levels=5,coding=entropy", "qsgd:levels=127,norm=l2,coding=entropy",
-                                        "qsgd:levels=1000,coding=entropy", "terngrad:coding=entropy", "qsgd:coding=elias",
-                                        "qsgd:levels=1,norm=l2,bucket=0,coding=auto", "topk:density=0.5,values=levels,coding=entropy"};
+    static const char *const specs[] = {"qsgd:coding=entropy",
+                                        "qsgd:levels=5,coding=entropy",
+                                        "qsgd:levels=127,norm=l2,coding=entropy",
+                                        "qsgd:levels=1000,coding=entropy",
+                                        "terngrad:coding=entropy",
+                                        "qsgd:coding=elias",
+                                        "qsgd:levels=1,norm=l2,bucket=0,coding=auto",
+                                        "topk:density=0.5,values=levels,coding=entropy"};
     generator g = {11};
     for (size_t i = 0; i < sizeof specs / sizeof specs[0]; i++) {
         setting s = draw(&g, specs[i], true);
@@ -273,8 +285,8 @@ static void coded_cases(void)
     }
 }
 
-/* Every codec and dtype at every length; and every codec with every shape at lengths where threads take part, dtypes in turn. Numbers of
- * threads, feedbacks and policies are drawn, and shapes where there are many lengths. */
+/* Every codec and dtype at every length; and every codec with every shape at lengths where threads take part, dtypes in
+ * turn. Numbers of threads, feedbacks and policies are drawn, and shapes where there are many lengths. */
 static void full_product(const char *spec, tg_dtype dtype, generator *g)
 {
     setting s;
@@ -340,7 +352,8 @@ static void *call(void *of)
 
 static void shared_device(const char *name)
 {
-    static const char *const specs[] = {"qsgd", "topk:density=0.05", "fp16", "qsgd:bucket=0,norm=l2", "onebit", "gaussiank"};
+    static const char *const specs[] = {"qsgd",   "topk:density=0.05", "fp16", "qsgd:bucket=0,norm=l2",
+                                        "onebit", "gaussiank"};
     enum { CALLERS = sizeof specs / sizeof specs[0] };
     caller callers[CALLERS], alone[CALLERS];
     pthread_t threads[CALLERS];
@@ -358,7 +371,8 @@ static void shared_device(const char *name)
             abort();
     for (size_t i = 0; i < CALLERS; i++) {
         pthread_join(threads[i], NULL);
-        expect(!callers[i].failed && callers[i].size == alone[i].size, "%s gives other bytes when others are busy", specs[i]);
+        expect(!callers[i].failed && callers[i].size == alone[i].size, "%s gives other bytes when others are busy",
+               specs[i]);
         free(callers[i].frame);
         free(alone[i].frame);
         drop(&callers[i].input);
@@ -384,7 +398,8 @@ static void forked(const char *name)
         _exit(mine.failed || mine.size != parent.size || memcmp(mine.frame, parent.frame, mine.size) != 0);
     }
     int status = 1;
-    expect(child > 0 && waitpid(child, &status, 0) == child && status == 0, "the child ends with status %#x", (unsigned)status);
+    expect(child > 0 && waitpid(child, &status, 0) == child && status == 0, "the child ends with status %#x",
+           (unsigned)status);
     free(parent.frame);
     call(&parent);
     expect(!parent.failed, "the parent goes on");
@@ -397,7 +412,9 @@ static void forked(const char *name)
 /* Nor does it matter what mode the thread that opened the device was in. */
 static void opened_in_another_mode(const char *name)
 {
-    caller alone = {.device = open_device("cpu/scalar"), .spec = "qsgd:bucket=0,norm=l2", .input = make_tensor(200003, TG_FLOAT32, 0)};
+    caller alone = {.device = open_device("cpu/scalar"),
+                    .spec = "qsgd:bucket=0,norm=l2",
+                    .input = make_tensor(200003, TG_FLOAT32, 0)};
     caller other = alone;
     fill(GAUSSIAN, 1, &alone.input);
     fesetround(FE_UPWARD);
@@ -424,9 +441,19 @@ static void names(void)
                                           {"cpu/scalar:threads=2", "cpu/scalar:threads=2"},
                                           {"cpu/scalar:threads=07", "cpu/scalar:threads=7"},
                                           {"cpu/scalar:threads=256", "cpu/scalar:threads=256"}};
-    static const char *const bad[] = {"cpu:",           "cpu:threads",      "cpu:threads=",    "cpu:threads=257", "cpu:threads=-1",
-                                      "cpu:threads=2x", "cpu:thread=2",     "cpu:threads= 2",  "cpu2",            ":threads=2",
-                                      "cpu/:threads=2", "cpu:threads=2,a=1", "cpu:threads=4294967297"};
+    static const char *const bad[] = {"cpu:",
+                                      "cpu:threads",
+                                      "cpu:threads=",
+                                      "cpu:threads=257",
+                                      "cpu:threads=-1",
+                                      "cpu:threads=2x",
+                                      "cpu:thread=2",
+                                      "cpu:threads= 2",
+                                      "cpu2",
+                                      ":threads=2",
+                                      "cpu/:threads=2",
+                                      "cpu:threads=2,a=1",
+                                      "cpu:threads=4294967297"};
     tg_error error = {""};
     for (size_t i = 0; i < sizeof good / sizeof good[0]; i++) {
         tg_device *device = open_device(good[i][0]), *again = open_device(tg_device_name(device));
@@ -441,7 +468,8 @@ static void names(void)
     tg_device_free(again);
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
         tg_device *device = NULL;
-        expect(tg_device_open(bad[i], NULL, &device, &error) == TG_UNKNOWN_DEVICE && !device, "'%s' is accepted", bad[i]);
+        expect(tg_device_open(bad[i], NULL, &device, &error) == TG_UNKNOWN_DEVICE && !device, "'%s' is accepted",
+               bad[i]);
         expect(strstr(error.message, bad[i]) != NULL, "the message does not name '%s': %s", bad[i], error.message);
     }
     check_all("names of devices");
@@ -449,8 +477,14 @@ static void names(void)
 
 int main(int argc, char **argv)
 {
-    static const char *const grown[] = {"qsgd", "topk:density=0.01", "gaussiank:density=0.1", "onebit", "dgck:values=fp16",
-                                        "qsgd:levels=3,bucket=0,norm=l2", "randk:density=0.1", "topk:density=0.1,values=levels"};
+    static const char *const grown[] = {"qsgd",
+                                        "topk:density=0.01",
+                                        "gaussiank:density=0.1",
+                                        "onebit",
+                                        "dgck:values=fp16",
+                                        "qsgd:levels=3,bucket=0,norm=l2",
+                                        "randk:density=0.1",
+                                        "topk:density=0.1,values=levels"};
     const int grown_count = (int)(sizeof grown / sizeof grown[0]);
     const bool all = wants_all(argc, argv);
     generator g = {9};

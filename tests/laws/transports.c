@@ -68,7 +68,8 @@ static void conforms(const char *name, void *(*body)(void *), uint32_t most)
     for (uint32_t world = 1; world <= most; world++) {
         together(world, body, members);
         for (uint32_t i = 0; i < world; i++)
-            expect(members[i].tried > 10 && !members[i].problem.message[0], "rank %u: %s", i, members[i].problem.message);
+            expect(members[i].tried > 10 && !members[i].problem.message[0], "rank %u: %s", i,
+                   members[i].problem.message);
         check_all("%s, world %u: the suite", name, world);
     }
 }
@@ -98,7 +99,8 @@ static void *ten_bytes(void *argument)
     else if (!(odd && (strcmp(misbehaviour, "leaves") == 0 || strcmp(misbehaviour, "is silent") == 0))) {
         m->status = tg_transport_start(m->transport, &e, &m->problem);
         if (m->status == TG_OK)
-            m->status = tg_transport_wait(m->transport, &e, strcmp(misbehaviour, "is silent") == 0 ? 0.2 : 30, &m->problem);
+            m->status = tg_transport_wait(m->transport, &e, strcmp(misbehaviour, "is silent") == 0 ? 0.2 : 30,
+                                          &m->problem);
     } else if (strcmp(misbehaviour, "is silent") == 0) {
         return NULL;
     }
@@ -112,8 +114,8 @@ static void notices(const char *what, const char *word)
     misbehaviour = what;
     together(3, ten_bytes, members);
     for (uint32_t i = 0; i < 3; i += 2)
-        expect(members[i].status == TG_EXCHANGE && strstr(members[i].problem.message, word), "rank %u: status %d, %s", i,
-               (int)members[i].status, members[i].problem.message);
+        expect(members[i].status == TG_EXCHANGE && strstr(members[i].problem.message, word), "rank %u: status %d, %s",
+               i, (int)members[i].status, members[i].problem.message);
     check_all("a rank that %s is noticed by all", what);
     if (strcmp(what, "is silent") == 0)
         tg_transport_free(members[1].transport);
@@ -132,13 +134,15 @@ static void leaves_early(void)
     tg_transport *t[2];
     tg_error error;
     memset(gone, 'x', 2);
-    expect(tg_transport_local(2, t, &error) == TG_OK && tg_transport_start(t[1], &leaves, &error) == TG_OK, "start: %s", error.message);
+    expect(tg_transport_local(2, t, &error) == TG_OK && tg_transport_start(t[1], &leaves, &error) == TG_OK, "start: %s",
+           error.message);
     tg_transport_free(t[1]);
     free(gone);
     tg_status status = tg_transport_start(t[0], &stays, &error);
     if (status == TG_OK)
         status = tg_transport_wait(t[0], &stays, 5, &error);
-    expect(status == TG_EXCHANGE && strstr(error.message, "rank 1 has left"), "status %d, %s", (int)status, error.message);
+    expect(status == TG_EXCHANGE && strstr(error.message, "rank 1 has left"), "status %d, %s", (int)status,
+           error.message);
     check_all("a rank that leaves with an exchange under way is noticed, and its buffers are left alone");
     tg_transport_free(t[0]);
 }
@@ -162,7 +166,8 @@ int main(int argc, char **argv)
     together(3, reductions, members);
     const uint64_t digest = members[0].digest;
     for (uint32_t i = 0; i < 3; i++)
-        expect(members[i].digest == digest && !members[i].problem.message[0], "rank %u: %s", i, members[i].problem.message);
+        expect(members[i].digest == digest && !members[i].problem.message[0], "rank %u: %s", i,
+               members[i].problem.message);
     device = "cpu/scalar";
     together(3, reductions, members);
     expect(members[0].digest == digest, "scalar and fastest kernels differ");

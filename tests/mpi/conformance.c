@@ -1,4 +1,5 @@
-/* The transports' suite under an MPI launcher: conformance MODULE SEGMENT [suite|reduce|large|die|abort|leave|shout|again]. Rank 0 reports. */
+/* The transports' suite under an MPI launcher: conformance MODULE SEGMENT
+ * [suite|reduce|large|die|abort|leave|shout|again]. Rank 0 reports. */
 #include "conformance.h"
 
 #include <inttypes.h>
@@ -36,7 +37,10 @@ static void gather(tg_transport *t, uint64_t mine, uint64_t *all)
 /* More than an int, an unsigned int's half and two segments hold; not a multiple of anything. */
 static const uint64_t large = (UINT64_C(1) << 31) + 1234567;
 
-static uint64_t word_of(uint64_t place, uint32_t sender) { return (place + 1) * UINT64_C(0x9e3779b97f4a7c15) ^ sender * UINT64_C(0xd1342543de82ef95); }
+static uint64_t word_of(uint64_t place, uint32_t sender)
+{
+    return (place + 1) * UINT64_C(0x9e3779b97f4a7c15) ^ sender * UINT64_C(0xd1342543de82ef95);
+}
 
 static void fill(uint8_t *bytes, uint64_t size, uint32_t sender)
 {
@@ -56,8 +60,8 @@ static bool holds(const uint8_t *bytes, uint64_t size, uint32_t sender)
     return true;
 }
 
-/* One rank sends the next one a message of more than 2 GiB, and the others a byte; they take turns, so that every rank has sent one, and one
- * buffer of each serves both ways. Returns whether what came here is what was sent. */
+/* One rank sends the next one a message of more than 2 GiB, and the others a byte; they take turns, so that every rank
+ * has sent one, and one buffer of each serves both ways. Returns whether what came here is what was sent. */
 static bool send_large(tg_transport *t, tg_error *error)
 {
     const uint32_t world = tg_transport_world(t), rank = tg_transport_rank(t);
@@ -138,7 +142,8 @@ int main(int argc, char **argv)
     }
     if (strcmp(what, "again") == 0) {
         tg_transport_free(t);
-        const bool refused = tg_transport_mpi_open(argv[1], 0, &t, &error) == TG_UNAVAILABLE && strstr(error.message, "finalised");
+        const bool refused = tg_transport_mpi_open(argv[1], 0, &t, &error) == TG_UNAVAILABLE &&
+                             strstr(error.message, "finalised");
         if (!refused)
             fprintf(stderr, "rank %u: %s\n", rank, error.message);
         return !refused;

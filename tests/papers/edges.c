@@ -1,12 +1,21 @@
-/* Inputs at the edge, through every codec: empty, one element, all zero, all equal, and values that are not finite under each
- * policy, with and without a residual. Each has a defined result. */
+/* Inputs at the edge, through every codec: empty, one element, all zero, all equal, and values that are not finite
+ * under each policy, with and without a residual. Each has a defined result. */
 #include "harness.h"
 
 static const char *const more_specs[] = {
-    "qsgd:norm=l2,bucket=0,levels=127", "qsgd:norm=l2,bucket=64,levels=15", "qsgd:range=minmax",  "qsgd:coding=elias",
-    "qsgd:coding=entropy,bucket=1000",  "qsgd:coding=auto,bucket=0",        "terngrad:clip=2.5",  "onebit:bucket=0",
-    "topk:density=0.1,values=fp16",     "topk:density=0.1,values=levels",   "gaussiank:density=0.1",
-    "dgck:density=0.1",                 "randk:density=0.1,values=levels",
+    "qsgd:norm=l2,bucket=0,levels=127",
+    "qsgd:norm=l2,bucket=64,levels=15",
+    "qsgd:range=minmax",
+    "qsgd:coding=elias",
+    "qsgd:coding=entropy,bucket=1000",
+    "qsgd:coding=auto,bucket=0",
+    "terngrad:clip=2.5",
+    "onebit:bucket=0",
+    "topk:density=0.1,values=fp16",
+    "topk:density=0.1,values=levels",
+    "gaussiank:density=0.1",
+    "dgck:density=0.1",
+    "randk:density=0.1,values=levels",
 };
 
 /* Every codec of the table with its defaults, then the list above; NULL at the end. */
@@ -39,8 +48,8 @@ static void empty_and_one(const char *spec)
     float value = 0.75f, out = -1; /* exact in every format */
     encode(&c, &value, 0);
     decode(&c, &out);
-    (void)check(out == value && c.report.selected == 1, text("%s: one element", spec), "0.75 comes back as %g, %" PRIu64 " sent",
-                (double)out, c.report.selected);
+    (void)check(out == value && c.report.selected == 1, text("%s: one element", spec),
+                "0.75 comes back as %g, %" PRIu64 " sent", (double)out, c.report.selected);
     c.count = 0;
     encode(&c, &value, 0);
     tg_error error = {""};
@@ -48,12 +57,13 @@ static void empty_and_one(const char *spec)
     out = -1;
     decode(&c, &out);
     (void)check(status == TG_OK && out == -1 && c.report.selected == 0, text("%s: empty vector", spec),
-                "a frame of %zu bytes: %s; %" PRIu64 " sent", c.report.bytes, tg_status_text(status), c.report.selected);
+                "a frame of %zu bytes: %s; %" PRIu64 " sent", c.report.bytes, tg_status_text(status),
+                c.report.selected);
     coder_close(&c);
 }
 
-/* Sparsifiers send some elements as they are; the other codecs bring equal values back exactly, but for the L2 norm, which rounds to
- * one of the two levels around them. */
+/* Sparsifiers send some elements as they are; the other codecs bring equal values back exactly, but for the L2 norm,
+ * which rounds to one of the two levels around them. */
 static void equal_elements(const char *spec, float value)
 {
     enum { N = 6000 };
@@ -73,13 +83,14 @@ static void equal_elements(const char *spec, float value)
     }
     bool good;
     if (is_sparse(&c.spec))
-        good = 3 * sent >= 2 * k && 3 * sent <= 4 * k && exact >= sent && (value == 0 || (exact == sent && zero == N - sent));
+        good = 3 * sent >= 2 * k && 3 * sent <= 4 * k && exact >= sent &&
+               (value == 0 || (exact == sent && zero == N - sent));
     else if (strstr(spec, "norm=l2"))
         good = farthest <= (double)value * sqrt(c.spec.bucket ? c.spec.bucket : N) / c.spec.levels;
     else
         good = exact == N;
-    (void)check(good, text("%s: all %g", spec, (double)value), "%" PRIu64 " sent, %zu exact, %zu zero, farthest %.3g", sent, exact,
-                zero, farthest);
+    (void)check(good, text("%s: all %g", spec, (double)value), "%" PRIu64 " sent, %zu exact, %zu zero, farthest %.3g",
+                sent, exact, zero, farthest);
     free(v);
     free(out);
     coder_close(&c);
@@ -89,7 +100,8 @@ static void equal_elements(const char *spec, float value)
 
 enum { COUNT = 10000, PATTERN = 0xa5 };
 
-/* A codec with a residual after a few steps, or none (kind TG_FEEDBACK_NONE), and copies of everything that a failure must keep. */
+/* A codec with a residual after a few steps, or none (kind TG_FEEDBACK_NONE), and copies of everything that a failure
+ * must keep. */
 typedef struct state {
     coder c;
     tg_feedback *feedback;
@@ -158,11 +170,12 @@ static bool residual_untouched(const state *s)
 static bool names_index(const tg_error *error, size_t index)
 {
     const char *number = text("%zu", index), *at = strstr(error->message, number);
-    return at && (at == error->message || at[-1] < '0' || at[-1] > '9') && !(at[strlen(number)] >= '0' && at[strlen(number)] <= '9');
+    return at && (at == error->message || at[-1] < '0' || at[-1] > '9') &&
+           !(at[strlen(number)] >= '0' && at[strlen(number)] <= '9');
 }
 
-/* How far the residual is from the copy, in half ulps of the largest number that took part in putting it right: gradient,
- * residual and what was sent, divided by beta. */
+/* How far the residual is from the copy, in half ulps of the largest number that took part in putting it right:
+ * gradient, residual and what was sent, divided by beta. */
 static double residual_moved(const state *s, double largest)
 {
     if (!s->feedback)
@@ -220,7 +233,8 @@ static void try_bad(state *s, float bad, size_t index, verdict *v)
 
     /* Trusted: no frame, and the residual put right. */
     restore(s);
-    double largest = largest_magnitude(s->gradient, COUNT) + largest_magnitude(s->residual, COUNT) + largest_magnitude(sent, COUNT);
+    double largest = largest_magnitude(s->gradient, COUNT) + largest_magnitude(s->residual, COUNT) +
+                     largest_magnitude(sent, COUNT);
     s->gradient[index] = s->gradient[COUNT - 1] = bad;
     memset(&report, PATTERN, sizeof report);
     v->trust += encode_state(s, TG_NONFINITE_TRUST, &report, &error) == TG_NONFINITE &&
@@ -242,14 +256,14 @@ static void not_finite(const char *spec, const char *name, tg_feedback_spec how)
             try_bad(&s, bad[b], places[i], &v);
     name = text("%s, feedback %s", spec, name);
     (void)check(v.reject == v.tried && v.named == v.tried && v.kept == v.tried, text("%s: reject", name),
-                "%u of %u refused, %u named the first index, %u left frame, report and residual untouched", v.reject, v.tried,
-                v.named, v.kept);
+                "%u of %u refused, %u named the first index, %u left frame, report and residual untouched", v.reject,
+                v.tried, v.named, v.kept);
     (void)check(v.zero == v.tried && v.same == v.tried, text("%s: zero", name),
                 "%u of %u counted right, %u gave the bytes and residual of zeros", v.zero, v.tried, v.same);
     /* Six operations are rounded on the way there and back: beta h, g + beta h, - sent, + sent, - g, / beta. */
     (void)check(v.trust == v.tried && v.moved <= 6, text("%s: trust", name),
-                "%u of %u refused, residual within %.2f half ulps of the largest number involved, at most 6", v.trust, v.tried,
-                v.moved);
+                "%u of %u refused, residual within %.2f half ulps of the largest number involved, at most 6", v.trust,
+                v.tried, v.moved);
     state_close(&s);
 }
 
@@ -270,9 +284,11 @@ static void overflowing_sums(const char *spec, const char *name, tg_feedback_spe
         for (size_t j = 0; j < COUNT; j++)
             finite &= isfinite(tg_feedback_residual(s.feedback)[j]) != 0;
         bool dropped = policies[i] == TG_NONFINITE_ZERO;
-        bool good = finite && (dropped ? status == TG_OK && s.c.report.dropped == 1 : status == TG_NONFINITE && names_index(&error, AT));
-        (void)check(good, text("%s, feedback %s: %g + %g, %s", spec, name, (double)gradient, (double)residual, policy_names[i]),
-                    "%s, residual %s", tg_status_text(status), finite ? "finite" : "NOT finite");
+        bool good = finite && (dropped ? status == TG_OK && s.c.report.dropped == 1
+                                       : status == TG_NONFINITE && names_index(&error, AT));
+        (void)check(
+            good, text("%s, feedback %s: %g + %g, %s", spec, name, (double)gradient, (double)residual, policy_names[i]),
+            "%s, residual %s", tg_status_text(status), finite ? "finite" : "NOT finite");
     }
     state_close(&s);
 }

@@ -1,5 +1,5 @@
-/* Error feedback (ECQ-SGD, Wu et al. 2018; DGC, Lin et al. 2018): the residual's recursion, what is conserved, momentum correction,
- * and the sizes that the paper states. When a residual stays bounded is in stability.c. */
+/* Error feedback (ECQ-SGD, Wu et al. 2018; DGC, Lin et al. 2018): the residual's recursion, what is conserved, momentum
+ * correction, and the sizes that the paper states. When a residual stays bounded is in stability.c. */
 #include "harness.h"
 
 static float *copy_of(const float *values, size_t n)
@@ -46,15 +46,16 @@ static void recursion(const char *spec, const char *how)
         free(h);
     }
     const char *name = text("%s, %s", spec, how);
-    (void)check(worst <= 1.001, text("%s: h' = (beta-alpha)h - e", name), "worst %.3f of three roundings, at most 1 (%d steps)", worst,
-                STEPS);
+    (void)check(worst <= 1.001, text("%s: h' = (beta-alpha)h - e", name),
+                "worst %.3f of three roundings, at most 1 (%d steps)", worst, STEPS);
     (void)check(wrong_u == 0 && wrong_frames == 0, text("%s: what is sent is Q(g + alpha h)", name),
                 "%zu elements of u differ, %zu frames differ from those of u", wrong_u, wrong_frames);
     tg_stats stats = stats_of(feedback);
     /* The statistics come from float32 sums of up to 256 terms a lane. */
-    check_near(text("%s: residual_norm reported", name), stats.residual_norm / sqrt(square_norm(tg_feedback_residual(feedback), N)),
-               1, 256 * HALF_ULP);
-    check_near(text("%s: gradient_norm reported", name), stats.gradient_norm / sqrt(square_norm(g, N)), 1, 256 * HALF_ULP);
+    check_near(text("%s: residual_norm reported", name),
+               stats.residual_norm / sqrt(square_norm(tg_feedback_residual(feedback), N)), 1, 256 * HALF_ULP);
+    check_near(text("%s: gradient_norm reported", name), stats.gradient_norm / sqrt(square_norm(g, N)), 1,
+               256 * HALF_ULP);
     tg_feedback_free(feedback);
     coder_close(&c);
     coder_close(&plain);
@@ -80,7 +81,8 @@ static void bit_for_bit(const char *spec)
         for (size_t i = 0; i < N; i++) {
             u[i] = g[i] + h[i];
             float sum = sent[i] + after[i];
-            wrong += memcmp(&sum, &u[i], sizeof sum) != 0 || (sent[i] != 0 && after[i] != 0) || (sent[i] == 0 && after[i] != u[i]);
+            wrong += memcmp(&sum, &u[i], sizeof sum) != 0 || (sent[i] != 0 && after[i] != 0) ||
+                     (sent[i] == 0 && after[i] != u[i]);
             if (sent[i] != 0 && h[i] != 0) { /* h + (g - sent) would not do */
                 float difference = g[i] - sent[i];
                 at_sent++;
@@ -89,9 +91,10 @@ static void bit_for_bit(const char *spec)
         }
         free(h);
     }
-    (void)check(wrong == 0, text("%s, ef: C(u) + h' = u", spec),
-                "%zu of %d coordinates differ, expected 0 (computed as h + (g - sent), %.0f %% of %zu would not be zero)", wrong,
-                N * STEPS, at_sent ? 100.0 * (double)other_way / (double)at_sent : 0, at_sent);
+    (void)check(
+        wrong == 0, text("%s, ef: C(u) + h' = u", spec),
+        "%zu of %d coordinates differ, expected 0 (computed as h + (g - sent), %.0f %% of %zu would not be zero)",
+        wrong, N * STEPS, at_sent ? 100.0 * (double)other_way / (double)at_sent : 0, at_sent);
     tg_feedback_free(feedback);
     coder_close(&c);
     free(g);
@@ -99,8 +102,8 @@ static void bit_for_bit(const char *spec)
     free(u);
 }
 
-/* Over steps and ranks: sum of what was applied + mean residual = sum of mean gradients. Exactly on a dyadic grid with a power of
- * two of ranks, where no float32 sum here needs more than 24 bits; otherwise to rounding. */
+/* Over steps and ranks: sum of what was applied + mean residual = sum of mean gradients. Exactly on a dyadic grid with
+ * a power of two of ranks, where no float32 sum here needs more than 24 bits; otherwise to rounding. */
 static void conservation(const char *spec, bool dyadic, uint32_t ranks)
 {
     enum { N = 5000, STEPS = 50, MOST_RANKS = 4 };
@@ -135,15 +138,17 @@ static void conservation(const char *spec, bool dyadic, uint32_t ranks)
         different += sum != total[i];
         worst = fmax(worst, fabs((double)sum - exact[i]) / size[i]);
     }
-    const char *name = text("%s, ef, 50 steps, %u rank%s, %s", spec, ranks, ranks > 1 ? "s" : "", dyadic ? "dyadic grid" : "ordinary floats");
+    const char *name = text("%s, ef, 50 steps, %u rank%s, %s", spec, ranks, ranks > 1 ? "s" : "",
+                            dyadic ? "dyadic grid" : "ordinary floats");
     if (dyadic)
-        (void)check(different == 0, text("%s: sent + residual = sum of gradients", name), "%zu of %d coordinates differ, expected 0",
-                    different, N);
+        (void)check(different == 0, text("%s: sent + residual = sum of gradients", name),
+                    "%zu of %d coordinates differ, expected 0", different, N);
     else
-        /* Each step rounds one sum into the residual and one into the result, relative to no more than all magnitudes so far. */
+        /* Each step rounds one sum into the residual and one into the result, relative to no more than all magnitudes
+         * so far. */
         (void)check(worst <= 2 * STEPS * HALF_ULP, text("%s: sent + residual = sum of gradients", name),
-                    "worst error %.2g of all magnitudes, at most %.2g; %.0f %% of coordinates differ in the last bits", worst,
-                    2 * STEPS * HALF_ULP, 100.0 * (double)different / N);
+                    "worst error %.2g of all magnitudes, at most %.2g; %.0f %% of coordinates differ in the last bits",
+                    worst, 2 * STEPS * HALF_ULP, 100.0 * (double)different / N);
     for (uint32_t rank = 0; rank < ranks; rank++)
         tg_feedback_free(feedback[rank]);
     coder_close(&c);
@@ -173,7 +178,8 @@ static void packed_size(void)
             coder_close(&c);
         }
     }
-    (void)check(wrong == 0, "packed size is 32 + d r bits and the header", "%zu of %zu cases differ, expected 0", wrong, cases);
+    (void)check(wrong == 0, "packed size is 32 + d r bits and the header", "%zu of %zu cases differ, expected 0", wrong,
+                cases);
     free(v);
 }
 
@@ -210,7 +216,8 @@ static void entropy_size(void)
 
 /* ---- DGC ---- */
 
-/* m = momentum m + g, h = h + m, send the top of h, clear both where sent: step by step beside the library, to the bit. */
+/* m = momentum m + g, h = h + m, send the top of h, clear both where sent: step by step beside the library, to the bit.
+ */
 static void momentum_correction(void)
 {
     enum { N = 5000, STEPS = 40 };
@@ -233,7 +240,8 @@ static void momentum_correction(void)
             wrong += tg_feedback_momentum(feedback)[i] != m[i] || tg_feedback_residual(feedback)[i] != h[i];
         }
     }
-    (void)check(wrong == 0, "dgc: momentum correction, cleared where sent", "%zu numbers differ in %d steps, expected 0", wrong, STEPS);
+    (void)check(wrong == 0, "dgc: momentum correction, cleared where sent",
+                "%zu numbers differ in %d steps, expected 0", wrong, STEPS);
     tg_stats stats = stats_of(feedback);
     check_near("dgc: gradient_norm reported", stats.gradient_norm / sqrt(square_norm(g, N)), 1, 256 * HALF_ULP);
     check_near("dgc: residual_norm reported", stats.residual_norm / sqrt(square_norm(h, N)), 1, 256 * HALF_ULP);
@@ -254,7 +262,8 @@ static void momentum_correction(void)
             worst = fmax(worst, fabs(u - factor * (double)g[i]) / (factor * fabs((double)g[i])));
         }
         /* The norm comes from float32 sums of 256 terms a lane; factor and product are rounded. */
-        check_below(text("dgc: clip=1.5 limits an L2 norm of %.3g, relative error", sqrt(square_norm(g, N))), worst, 258 * HALF_ULP);
+        check_below(text("dgc: clip=1.5 limits an L2 norm of %.3g, relative error", sqrt(square_norm(g, N))), worst,
+                    258 * HALF_ULP);
         tg_feedback_free(feedback);
     }
     coder_close(&c);
@@ -266,16 +275,20 @@ static void momentum_correction(void)
 
 int main(void)
 {
-    static const char *const recursion_specs[] = {"qsgd:levels=7,bucket=512,norm=max", "qsgd:levels=127,bucket=0,norm=l2",
-                                                  "qsgd:levels=4,bucket=512,range=minmax,coding=entropy", "topk:density=0.01",
-                                                  "randk:density=0.1,values=levels", "onebit", "fp16",
+    static const char *const recursion_specs[] = {"qsgd:levels=7,bucket=512,norm=max",
+                                                  "qsgd:levels=127,bucket=0,norm=l2",
+                                                  "qsgd:levels=4,bucket=512,range=minmax,coding=entropy",
+                                                  "topk:density=0.01",
+                                                  "randk:density=0.1,values=levels",
+                                                  "onebit",
+                                                  "fp16",
                                                   "topk:density=0.999"};
     for (size_t i = 0; i < sizeof recursion_specs / sizeof *recursion_specs; i++) {
         recursion(recursion_specs[i], "ecq:alpha=0.2,beta=0.9");
         recursion(recursion_specs[i], "ef");
     }
-    static const char *const sparsifiers[] = {"topk:density=0.01",    "randk:density=0.1",  "gaussiank:density=0.01",
-                                              "dgck:density=0.01",    "trimk:density=0.05", "sidco:density=0.001"};
+    static const char *const sparsifiers[] = {"topk:density=0.01", "randk:density=0.1",  "gaussiank:density=0.01",
+                                              "dgck:density=0.01", "trimk:density=0.05", "sidco:density=0.001"};
     for (size_t i = 0; i < sizeof sparsifiers / sizeof *sparsifiers; i++) {
         bit_for_bit(sparsifiers[i]);
         conservation(sparsifiers[i], true, 4);

@@ -1,6 +1,7 @@
-/* What the tests of the papers' formulas share: checks that print what was measured beside what was expected, vectors drawn from
- * named distributions, and one vector through one codec. Every seed is fixed, so a check that holds once holds always; a
- * tolerance of five standard deviations says how surprising a failure would have been when the seed was chosen. */
+/* What the tests of the papers' formulas share: checks that print what was measured beside what was expected, vectors
+ * drawn from named distributions, and one vector through one codec. Every seed is fixed, so a check that holds once
+ * holds always; a tolerance of five standard deviations says how surprising a failure would have been when the seed was
+ * chosen. */
 #ifndef TG_TESTS_PAPERS_HARNESS_H
 #define TG_TESTS_PAPERS_HARNESS_H
 
@@ -37,8 +38,8 @@ __attribute__((format(printf, 3, 4))) static inline bool check(bool good, const 
 /* |measured - expected| <= tolerance; false for NaN. */
 static inline bool check_near(const char *name, double measured, double expected, double tolerance)
 {
-    return check(fabs(measured - expected) <= tolerance, name, "measured %.8g, expected %.8g +- %.2g", measured, expected,
-                 tolerance);
+    return check(fabs(measured - expected) <= tolerance, name, "measured %.8g, expected %.8g +- %.2g", measured,
+                 expected, tolerance);
 }
 
 static inline bool check_below(const char *name, double measured, double bound)
@@ -133,14 +134,20 @@ static inline double next_of(distribution kind, uint64_t *state)
 {
     double a[2], b[2];
     switch (kind) {
-    case LAPLACE: a[0] = next_unit(state); return a[0] < 0.5 ? log(2 * a[0]) : -log(2 * (1 - a[0]));
-    case UNIFORM: return 2 * next_unit(state) - 1;
-    case SIGNS: return next_bits(state) >> 63 ? 1 : -1;
+    case LAPLACE:
+        a[0] = next_unit(state);
+        return a[0] < 0.5 ? log(2 * a[0]) : -log(2 * (1 - a[0]));
+    case UNIFORM:
+        return 2 * next_unit(state) - 1;
+    case SIGNS:
+        return next_bits(state) >> 63 ? 1 : -1;
     case STUDENT3:
         next_normals(state, a);
         next_normals(state, b);
         return a[0] / sqrt((a[1] * a[1] + b[0] * b[0] + b[1] * b[1]) / 3);
-    default: next_normals(state, a); return a[0];
+    default:
+        next_normals(state, a);
+        return a[0];
     }
 }
 
@@ -292,7 +299,8 @@ static inline void encode_step(coder *c, tg_feedback *feedback, const float *gra
     tg_tensor input = tensor_of(gradient, c->count);
     tg_encode_options options = {.draw = {.seed = 4, .step = step, .rank = rank}, .no_checksum = true};
     tg_error error;
-    must(tg_encode_with_feedback(c->codec, feedback, &input, &options, c->frame, c->capacity, &c->report, &error), &error);
+    must(tg_encode_with_feedback(c->codec, feedback, &input, &options, c->frame, c->capacity, &c->report, &error),
+         &error);
 }
 
 static inline tg_stats stats_of(const tg_feedback *feedback)
@@ -321,7 +329,8 @@ static inline float *load_npy(const char *path, size_t *count)
         values = floats(*count);
         if (fseek(file, start, SEEK_SET) == 0) {
             for (; i < *count && fread(bytes, 1, sizeof bytes, file) == sizeof bytes; i++) {
-                uint32_t bits = bytes[0] | (uint32_t)bytes[1] << 8 | (uint32_t)bytes[2] << 16 | (uint32_t)bytes[3] << 24;
+                uint32_t bits = bytes[0] | (uint32_t)bytes[1] << 8 | (uint32_t)bytes[2] << 16 |
+                                (uint32_t)bytes[3] << 24;
                 memcpy(&values[i], &bits, sizeof bits);
             }
         }
@@ -338,8 +347,8 @@ static const char *const real_gradients[] = {"chargpt-step20",   "chargpt-step15
                                              "mnistcnn-worker1", "mnistcnn-worker2", "mnistcnn-worker3"};
 enum { REAL_GRADIENTS = sizeof real_gradients / sizeof *real_gradients };
 
-/* The i-th real gradient; a counted skip and NULL where it is absent. The folder is the program's first argument, or where the
- * data lie beside a checkout. */
+/* The i-th real gradient; a counted skip and NULL where it is absent. The folder is the program's first argument, or
+ * where the data lie beside a checkout. */
 static inline float *real_gradient(int argc, char **argv, size_t i, size_t *count)
 {
     const char *path = text("%s/%s.npy", argc > 1 ? argv[1] : "../shared/data/gradients", real_gradients[i]);

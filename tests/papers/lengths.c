@@ -1,5 +1,5 @@
-/* What QSGD's codes cost: Elias lengths, the sparse and dense layouts of the paper and their bounds, bits growing as the square
- * root of the dimension, and the cases where fixed width or an entropy coder does better. */
+/* What QSGD's codes cost: Elias lengths, the sparse and dense layouts of the paper and their bounds, bits growing as
+ * the square root of the dimension, and the cases where fixed width or an entropy coder does better. */
 #include "harness.h"
 
 #define ELIAS_CHUNK 65536u /* docs/format.md, 4.2 */
@@ -19,10 +19,10 @@ static unsigned elias_length(uint64_t number)
     return bits;
 }
 
-/* What the layouts cost for given levels. The paper's: a 32-bit scale and one stream. Ours: the same stream cut into chunks, each
- * with its length in 4 bytes, padded to bytes, the sparse one with its number of non-zeros in front. */
+/* What the layouts cost for given levels. The paper's: a 32-bit scale and one stream. Ours: the same stream cut into
+ * chunks, each with its length in 4 bytes, padded to bytes, the sparse one with its number of non-zeros in front. */
 typedef struct layouts {
-    double sparse, dense;             /* the paper's, bits */
+    double sparse, dense;               /* the paper's, bits */
     uint64_t sparse_frame, dense_frame; /* ours, bytes */
     uint64_t non_zeros;
 } layouts;
@@ -53,8 +53,10 @@ static layouts layouts_of(const int32_t *levels, size_t n)
     return l;
 }
 
-/* Encodes with Elias codes, reads the levels back and works out what the layouts cost; the frame must be the smaller. */
-static layouts elias_frame(coder *c, const float *v, uint64_t step, double unit, float *out, int32_t *levels, bool *as_predicted)
+/* Encodes with Elias codes, reads the levels back and works out what the layouts cost; the frame must be the smaller.
+ */
+static layouts elias_frame(coder *c, const float *v, uint64_t step, double unit, float *out, int32_t *levels,
+                           bool *as_predicted)
 {
     encode(c, v, step);
     decode(c, out);
@@ -62,7 +64,8 @@ static layouts elias_frame(coder *c, const float *v, uint64_t step, double unit,
         levels[i] = (int32_t)lround((double)out[i] / unit);
     layouts l = layouts_of(levels, c->count);
     bool sparse = l.sparse_frame <= l.dense_frame;
-    *as_predicted &= c->report.bytes == (sparse ? l.sparse_frame : l.dense_frame) && info_of(c).layout == (sparse ? 1 : 2);
+    *as_predicted &= c->report.bytes == (sparse ? l.sparse_frame : l.dense_frame) &&
+                     info_of(c).layout == (sparse ? 1 : 2);
     return l;
 }
 
@@ -85,15 +88,17 @@ static void elias_lengths(void)
     for (size_t i = 0; i < N; i++)
         v[i] = -2.5f;
     for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
-        /* A constant vector is all at the highest level. Sparse: gap 1 (one bit), sign, level. Dense: level + 1, sign. */
+        /* A constant vector is all at the highest level. Sparse: gap 1 (one bit), sign, level. Dense: level + 1, sign.
+         */
         unsigned levels = table[i].number, length = table[i].length;
         coder c = coder_open(text("qsgd:levels=%u,norm=max,bucket=0,coding=elias", levels), N);
         encode(&c, v, 0);
         uint64_t sparse = elias_length(N + 1) + (uint64_t)N * (1 + 1 + length);
         uint64_t dense = (uint64_t)N * (elias_length(levels + 1) + 1), bits = sparse < dense ? sparse : dense;
         (void)check(elias_length(levels) == length && c.report.bytes == HEADER_BYTES + 4 + 4 + (bits + 7) / 8,
-                    text("Elias code of %u takes %u bits", levels, length), "%zu bytes for %d of them, expected %" PRIu64,
-                    c.report.bytes, N, HEADER_BYTES + 4 + 4 + (bits + 7) / 8);
+                    text("Elias code of %u takes %u bits", levels, length),
+                    "%zu bytes for %d of them, expected %" PRIu64, c.report.bytes, N,
+                    HEADER_BYTES + 4 + 4 + (bits + 7) / 8);
         coder_close(&c);
     }
     free(v);
@@ -137,36 +142,41 @@ static void square_root_growth(void)
         coder entropy = coder_open("qsgd:levels=1,norm=l2,bucket=0,coding=entropy", n);
         layouts l = elias_frame(&elias, v, 0, norm, out, levels, &as_predicted);
         encode(&entropy, v, 0);
-        /* The variance of a sum of rare independent events is below its mean; rounding chances to 2^-16 is a uniform error of
-         * either sign for each element. */
+        /* The variance of a sum of rare independent events is below its mean; rounding chances to 2^-16 is a uniform
+         * error of either sign for each element. */
         double tolerance = 5 * sqrt(expected + (double)n * 0x1p-32 / 12);
         check_near(text("s=1, n=2^%u: non-zeros, |v|_1/|v|_2", LEAST + i), (double)l.non_zeros, expected, tolerance);
-        /* Every non-zero costs its sign and the logarithm of a gap of about sqrt(n), (log2 n)/2 + 3 bits; what an entropy coded
-         * frame costs once (shape, one directory entry, four states: 26 bytes) is not counted. */
-        double payload[2] = {8 * (double)(elias.report.bytes - HEADER_BYTES), 8 * (double)(entropy.report.bytes - HEADER_BYTES)};
+        /* Every non-zero costs its sign and the logarithm of a gap of about sqrt(n), (log2 n)/2 + 3 bits; what an
+         * entropy coded frame costs once (shape, one directory entry, four states: 26 bytes) is not counted. */
+        double payload[2] = {8 * (double)(elias.report.bytes - HEADER_BYTES),
+                             8 * (double)(entropy.report.bytes - HEADER_BYTES)};
         x[i] = log2((double)n);
         counts[i] = log2((double)l.non_zeros);
         bits[0][i] = log2(payload[0]);
         bits[1][i] = log2(payload[1]);
         costs[0][i] = log2(payload[0] / (x[i] / 2 + 3));
         costs[1][i] = log2((payload[1] - 8 * 26) / (x[i] / 2 + 3));
-        /* The expected number of non-zeros is 20 % below what the bound allows, and the sample's deviation is included. */
-        (void)check(l.sparse <= paper_sparse_bound((double)n, 1), text("s=1, n=2^%u: the paper's sparse layout", LEAST + i),
+        /* The expected number of non-zeros is 20 % below what the bound allows, and the sample's deviation is included.
+         */
+        (void)check(l.sparse <= paper_sparse_bound((double)n, 1),
+                    text("s=1, n=2^%u: the paper's sparse layout", LEAST + i),
                     "%.0f bits, bound %.0f; our payload over sqrt(n): Elias %.2f, entropy %.2f bits", l.sparse,
                     paper_sparse_bound((double)n, 1), payload[0] / sqrt((double)n), payload[1] / sqrt((double)n));
         coder_close(&elias);
         coder_close(&entropy);
     }
     check_prediction("s=1: Elias frames", as_predicted);
-    /* log2 of a count of m events has deviation 1.44/sqrt(m), 0.29 at the small end and falling: the fitted slope's is 0.012. */
+    /* log2 of a count of m events has deviation 1.44/sqrt(m), 0.29 at the small end and falling: the fitted slope's is
+     * 0.012. */
     check_near("s=1: slope of log non-zeros over log n", slope(counts, x, SIZES), 0.5, 5 * 0.012);
-    /* As the counts; and Elias frames pay 5 bytes for each 65536 elements, an eighth of the whole at the large end, which adds
-     * 0.02 to the slope. */
+    /* As the counts; and Elias frames pay 5 bytes for each 65536 elements, an eighth of the whole at the large end,
+     * which adds 0.02 to the slope. */
     static const char *const names[] = {"Elias", "entropy"};
     static const double tolerances[] = {5 * 0.012 + 0.02, 5 * 0.012};
     for (size_t i = 0; i < 2; i++) {
         double measured = slope(costs[i], x, SIZES);
-        (void)check(fabs(measured - 0.5) <= tolerances[i], text("s=1: slope of log (bits / logarithm of the gap) over log n, %s", names[i]),
+        (void)check(fabs(measured - 0.5) <= tolerances[i],
+                    text("s=1: slope of log (bits / logarithm of the gap) over log n, %s", names[i]),
                     "measured %.4f, expected 0.5 +- %.2f (of the bits as they are: %.4f)", measured, tolerances[i],
                     slope(bits[i], x, SIZES));
     }
@@ -196,8 +206,9 @@ static void sparse_bound(void)
                 for (unsigned draw = 0; draw < draws; draw++)
                     bits += elias_frame(&c, v, draw, unit, out, codes, &as_predicted).sparse / draws;
                 /* The paper's bound with its o(1) left out: nothing is added for it, nor for sampling. */
-                check_below(text("sparse layout, %s, n=2^%u, s=%u: bits", distribution_names[kinds[k]], log_n, levels[i]), bits,
-                            paper_sparse_bound((double)n, levels[i]));
+                check_below(
+                    text("sparse layout, %s, n=2^%u, s=%u: bits", distribution_names[kinds[k]], log_n, levels[i]), bits,
+                    paper_sparse_bound((double)n, levels[i]));
                 coder_close(&c);
             }
         }
@@ -226,16 +237,19 @@ static void dense_layout(void)
         coder c = coder_open("qsgd:levels=1024,norm=l2,bucket=0,coding=elias", N);
         layouts l = elias_frame(&c, v, 0, sqrt(square_norm(v, N)) / 1024, out, levels, &as_predicted);
         check_prediction(text("s=sqrt(n), %s", name), as_predicted);
-        /* One coordinate's cost has a deviation under 1.5 bits (levels 0, 1, 2 and 3 cost 1, 4, 4 and 7), so the mean's is under
-         * 0.0015; both numbers are such means, and the stated one is rounded: 5 * 1.41 * 0.0015 + 0.0005. */
+        /* One coordinate's cost has a deviation under 1.5 bits (levels 0, 1, 2 and 3 cost 1, 4, 4 and 7), so the mean's
+         * is under 0.0015; both numbers are such means, and the stated one is rounded: 5 * 1.41 * 0.0015 + 0.0005. */
         const double tolerance = 0.011;
-        check_near(text("s=sqrt(n), %s: dense layout, bits a coordinate", name), l.dense / N, cases[i].dense, tolerance);
+        check_near(text("s=sqrt(n), %s: dense layout, bits a coordinate", name), l.dense / N, cases[i].dense,
+                   tolerance);
         if (cases[i].sparse > 0)
-            check_near(text("s=sqrt(n), %s: sparse layout, bits a coordinate", name), l.sparse / N, cases[i].sparse, tolerance);
+            check_near(text("s=sqrt(n), %s: sparse layout, bits a coordinate", name), l.sparse / N, cases[i].sparse,
+                       tolerance);
         if (cases[i].entropy > 0) {
             check_near(text("s=sqrt(n), %s: Shannon entropy, bits a coordinate", name), measure(&c).level_entropy / N,
                        cases[i].entropy, tolerance);
-            (void)check(l.dense / N > 2.8, text("s=sqrt(n), %s: literal Elias misses the paper's 2.8n + 32", name), "%.4f bits", l.dense / N);
+            (void)check(l.dense / N > 2.8, text("s=sqrt(n), %s: literal Elias misses the paper's 2.8n + 32", name),
+                        "%.4f bits", l.dense / N);
         }
         coder_close(&c);
     }
@@ -249,9 +263,9 @@ static void dense_layout(void)
 static void eight_bits(void)
 {
     enum { N = 1 << 21, BUCKET = 512 };
-    /* The pooled entropy moves with the buckets' maxima: their logarithm has a deviation of 0.2 bits, hence 0.003 over 4096 buckets,
-     * and Elias lengths, which climb by up to 4 bits where the level doubles, by some four times that. Five deviations, and
-     * half of the last digit that is stated. */
+    /* The pooled entropy moves with the buckets' maxima: their logarithm has a deviation of 0.2 bits, hence 0.003 over
+     * 4096 buckets, and Elias lengths, which climb by up to 4 bits where the level doubles, by some four times that.
+     * Five deviations, and half of the last digit that is stated. */
     static const struct {
         const char *coding;
         double bits, tolerance;

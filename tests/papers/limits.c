@@ -1,5 +1,6 @@
-/* How near the coders come to what information theory allows, on whole frames: index gaps to log2 C(d,k), the entropy coder to the
- * Shannon entropy of the levels, each within 3 % and 64 bytes. The first argument names the folder of the real gradients. */
+/* How near the coders come to what information theory allows, on whole frames: index gaps to log2 C(d,k), the entropy
+ * coder to the Shannon entropy of the levels, each within 3 % and 64 bytes. The first argument names the folder of the
+ * real gradients. */
 #include "harness.h"
 
 /* The stated limit for what theory puts at so many bits, in bytes. */
@@ -27,7 +28,8 @@ static void look(nearest *n, double bytes, double bits, const char *what)
 
 static void check_nearest(const char *name, const nearest *n)
 {
-    (void)check(n->beyond == 0, name, "%u of %u frames beyond 3 %% + 64 bytes; worst %s: %.0f bytes, theory %.1f (%+.2f %%)", n->beyond,
+    (void)check(n->beyond == 0, name,
+                "%u of %u frames beyond 3 %% + 64 bytes; worst %s: %.0f bytes, theory %.1f (%+.2f %%)", n->beyond,
                 n->frames, n->what, n->bytes, n->limit, 100 * (n->bytes / n->limit - 1));
 }
 
@@ -38,8 +40,9 @@ static double log2_choose(double d, double k) { return (lgamma(d + 1) - lgamma(k
 /* Uniformly spread indices: those of Rand-k, and of Top-k on independent values. */
 static void spread_indices(void)
 {
-    static const char *const densities[] = {"0.0001", "0.0002", "0.0005", "0.001", "0.002",  "0.005", "0.01", "0.015",
-                                            "0.02",   "0.03",   "0.04",   "0.05",  "0.0575", "0.06",  "0.07", "0.085", "0.1"};
+    static const char *const densities[] = {"0.0001", "0.0002", "0.0005", "0.001", "0.002", "0.005",
+                                            "0.01",   "0.015",  "0.02",   "0.03",  "0.04",  "0.05",
+                                            "0.0575", "0.06",   "0.07",   "0.085", "0.1"};
     static const size_t sizes[] = {1000, 100000, 1 << 20, 3000000};
     static const char *const codecs[] = {"randk", "topk"};
     float *v = floats(3000000);
@@ -70,7 +73,8 @@ static void real_indices(const char *name, const float *v, size_t n)
         coder c = coder_open(text("topk:density=%s", densities[d]), n);
         encode(&c, v, 0);
         tg_frame_parts parts = measure(&c);
-        look(&worst, (double)parts.index_bytes, log2_choose((double)n, (double)parts.selected), text("density %s", densities[d]));
+        look(&worst, (double)parts.index_bytes, log2_choose((double)n, (double)parts.selected),
+             text("density %s", densities[d]));
         coder_close(&c);
     }
     check_nearest(text("topk, %s: indices against log2 C(d,k)", name), &worst);
@@ -87,8 +91,8 @@ static void look_at_levels(nearest *worst, const float *v, size_t n, const char 
     coder_close(&c);
 }
 
-static const char *const scales[] = {"norm=max,bucket=512", "norm=l2,bucket=0", "range=minmax,bucket=512", "norm=max,bucket=0",
-                                     "norm=l2,bucket=512"};
+static const char *const scales[] = {"norm=max,bucket=512", "norm=l2,bucket=0", "range=minmax,bucket=512",
+                                     "norm=max,bucket=0", "norm=l2,bucket=512"};
 
 static void made_levels(void)
 {
@@ -122,17 +126,18 @@ static void real_levels(const char *name, const float *v, size_t n)
     check_nearest(text("%s: entropy coder against the entropy of the levels", name), &worst);
 }
 
-/* The hardest levels: many symbols that are each rare. A small share of the elements belongs to a layer of 10^4 times the scale, so
- * nearly all levels are zero and the others spread over the whole alphabet. The entropy of the levels does not count what it takes
- * to tell a decoder their frequencies, nor that a frequency may have a least value; the limit must be kept all the same. */
+/* The hardest levels: many symbols that are each rare. A small share of the elements belongs to a layer of 10^4 times
+ * the scale, so nearly all levels are zero and the others spread over the whole alphabet. The entropy of the levels
+ * does not count what it takes to tell a decoder their frequencies, nor that a frequency may have a least value; the
+ * limit must be kept all the same. */
 static void rare_levels(void)
 {
     static const distribution kinds[] = {LAPLACE, STUDENT3, UNIFORM};
     static const struct {
         size_t n;
         double share;
-    } cases[] = {{1 << 16, 0.1}, {1 << 16, 0.01}, {1 << 16, 0.001}, {1 << 20, 0.003}, {1 << 20, 0.0003},
-                 {5000000, 0.0003}, {5000000, 0.00001}};
+    } cases[] = {{1 << 16, 0.1},    {1 << 16, 0.01},   {1 << 16, 0.001},  {1 << 20, 0.003},
+                 {1 << 20, 0.0003}, {5000000, 0.0003}, {5000000, 0.00001}};
     float *v = floats(5000000);
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         nearest worst = {.frames = 0};
@@ -143,14 +148,15 @@ static void rare_levels(void)
                 v[j] *= 1e-4f;
             look_at_levels(&worst, v, n, "qsgd:levels=127,norm=max,bucket=0,coding=entropy");
         }
-        check_nearest(text("%g of %zu elements in a large layer: entropy coder against the entropy of the levels", cases[i].share, n),
+        check_nearest(text("%g of %zu elements in a large layer: entropy coder against the entropy of the levels",
+                           cases[i].share, n),
                       &worst);
     }
     free(v);
 }
 
-/* So many levels that are not zero, at places of their own, from few of many kinds to many of few: what a table and the lists of
- * positions cost shows most where it is spread over the fewest. */
+/* So many levels that are not zero, at places of their own, from few of many kinds to many of few: what a table and the
+ * lists of positions cost shows most where it is spread over the fewest. */
 static void few_levels(void)
 {
     static const unsigned levels[] = {1, 7, 31, 127};
@@ -176,14 +182,16 @@ static void few_levels(void)
                 v[N / 2] = 1; /* so that the scale is 1 and every level is met exactly */
                 look_at_levels(&worst, v, N, text("qsgd:levels=%u,norm=max,bucket=0,coding=entropy", levels[l]));
             }
-        check_nearest(text("5 to 20000 levels that are not zero, %s: entropy coder against the entropy of the levels", names[kind]), &worst);
+        check_nearest(text("5 to 20000 levels that are not zero, %s: entropy coder against the entropy of the levels",
+                           names[kind]),
+                      &worst);
     }
     free(v);
     free(draws);
 }
 
-/* Long vectors of few bits are coded for speed, by a code that is made from a quarter of them, and nearer to the limit than it asks:
- * 1.5 % for four bits by the maximum. What the sample does not see must not spoil it. */
+/* Long vectors of few bits are coded for speed, by a code that is made from a quarter of them, and nearer to the limit
+ * than it asks: 1.5 % for four bits by the maximum. What the sample does not see must not spoil it. */
 static void fast_levels(void)
 {
     enum { N = (1 << 21) + 777, PART = 8192 }; /* elements of a part that is counted or not, at four bits */
@@ -209,8 +217,10 @@ static void fast_levels(void)
             v[j] = j / PART % 4 == 0 ? v[j] : (float)(j % 3 == 0 ? shares[i] : -shares[i]);
         look_at_levels(&worst, v, N, "qsgd:levels=7,norm=max,bucket=0,coding=entropy");
         look_at_levels(&worst, v, N, "qsgd:levels=7,norm=max,bucket=512,coding=entropy");
-        check_nearest(text("%g times as large where a sample does not look: entropy coder against the entropy of the levels", shares[i]),
-                      &worst);
+        check_nearest(
+            text("%g times as large where a sample does not look: entropy coder against the entropy of the levels",
+                 shares[i]),
+            &worst);
     }
     free(v);
 }

@@ -1,5 +1,5 @@
-/* QSGD (Alistarh et al. 2017) and its relatives TernGrad and 1-bit: unbiasedness, the exact variance, the bounds on error and on
- * non-zeros, and the exact cases. What the codes cost is in lengths.c. */
+/* QSGD (Alistarh et al. 2017) and its relatives TernGrad and 1-bit: unbiasedness, the exact variance, the bounds on
+ * error and on non-zeros, and the exact cases. What the codes cost is in lengths.c. */
 #include "harness.h"
 
 /* ---- the quantiser by the formula, in double ---- */
@@ -43,10 +43,10 @@ static cell cell_of(double value, scale s, norm kind, unsigned levels)
     double place = fmax(-(double)levels, fmin((double)levels, (value - s.centre) / c.unit));
     c.target = s.centre + place * c.unit;
     c.chance = place - floor(place);
-    /* Rounding to 2^-16 of a level: 2^-17. Each float32 operation on the way adds half an ulp of its result: the difference from
-     * the centre, the two factors that become the gain, the product, N/s (a whole ulp, it is rounded up), q N/s, and the sum with
-     * the centre. Ten cover them and the radius of minmax, which is itself rounded. A clipped radius comes from float32 sums of
-     * up to 32 terms a lane, hence 20 half ulps more for TernGrad. */
+    /* Rounding to 2^-16 of a level: 2^-17. Each float32 operation on the way adds half an ulp of its result: the
+     * difference from the centre, the two factors that become the gain, the product, N/s (a whole ulp, it is rounded
+     * up), q N/s, and the sum with the centre. Ten cover them and the radius of minmax, which is itself rounded. A
+     * clipped radius comes from float32 sums of up to 32 terms a lane, hence 20 half ulps more for TernGrad. */
     c.bias = 0x1p-17 + (kind == TERNARY ? 30 : 10) * HALF_ULP * (fabs(place) + 1 + fabs(s.centre) / c.unit);
     return c;
 }
@@ -64,8 +64,8 @@ static void model(const float *v, size_t n, size_t bucket, norm kind, unsigned l
 
 /* ---- expectation and variance ---- */
 
-/* The most that a sum of independent centred errors in -1...1 of this variance strays with the chance of five sigma, 5.7e-7: by
- * Bernstein's inequality, so it also holds where the sum is far from normal. */
+/* The most that a sum of independent centred errors in -1...1 of this variance strays with the chance of five
+ * sigma, 5.7e-7: by Bernstein's inequality, so it also holds where the sum is far from normal. */
 static double bernstein(double variance)
 {
     const double l = log(2 / 5.7e-7);
@@ -125,16 +125,16 @@ static void check_expectation(const char *spec, const errors *e, size_t n, const
     /* Every element on its own, at the chance of five sigma; bias allowed for. */
     (void)check(worst <= 1, text("%s: E Q(v) = v, every element", spec),
                 "worst error %.2f of Bernstein's bound at 5.7e-7 (%zu elements, %u steps)", worst, n, steps);
-    /* Elements so little skewed that this changes the chance of five sigma by less than a factor e: exp(skewness 5^3 / 6) < e.
-     * Over the ten thousand or so of this program, one beyond 5 had a chance of about one per cent when the seeds were chosen;
-     * the seeds are fixed, so nothing is corrected for. */
+    /* Elements so little skewed that this changes the chance of five sigma by less than a factor e: exp(skewness 5^3 /
+     * 6) < e. Over the ten thousand or so of this program, one beyond 5 had a chance of about one per cent when the
+     * seeds were chosen; the seeds are fixed, so nothing is corrected for. */
     if (normal > 0)
-        (void)check(worst_z <= 5, text("%s: largest |z| of an element", spec), "measured %.2f, at most 5 (%u elements)", worst_z,
-                    normal);
+        (void)check(worst_z <= 5, text("%s: largest |z| of an element", spec), "measured %.2f, at most 5 (%u elements)",
+                    worst_z, normal);
     /* Elements that moved 25 times and more. Their z are independent, so the sum has deviation sqrt(m). */
     check_near(text("%s: mean z, in its own deviations", spec), sum_z / sqrt(summed), 0, 5 + sum_bias / sqrt(summed));
-    /* The variance of z^2 is 2 and the excess kurtosis of a sum of coin flips, (1 - 6pq)/(steps pq). Left out where float32
-     * itself is worth a noticeable part of a level. */
+    /* The variance of z^2 is 2 and the excess kurtosis of a sum of coin flips, (1 - 6pq)/(steps pq). Left out where
+     * float32 itself is worth a noticeable part of a level. */
     if (most_bias < 1e-4)
         check_near(text("%s: mean z^2", spec), chi / summed, 1, 5 * sqrt(chi_variance) / summed);
 }
@@ -148,8 +148,8 @@ static void check_variance(const char *spec, const errors *e, size_t n, const ce
         variance += steps * pow(cells[i].unit, 4) * pq * (1 - 4 * pq);
         most_bias = fmax(most_bias, cells[i].bias);
     }
-    /* A squared error's own variance is pq(1 - 4pq) (N/s)^4, and all are independent. The bias moves E(Q-v)^2 by its square, the
-     * rounding of N by two half ulps and the error of a float32 sum: 2e-6 is ample for both. */
+    /* A squared error's own variance is pq(1 - 4pq) (N/s)^4, and all are independent. The bias moves E(Q-v)^2 by its
+     * square, the rounding of N by two half ulps and the error of a float32 sum: 2e-6 is ample for both. */
     check_near(text("%s: |Q-v|^2 of sum (N/s)^2 p(1-p)", spec), e->squares / expected, 1,
                5 * sqrt(variance) / expected + 2e-6 + most_bias * most_bias);
 }
@@ -177,7 +177,8 @@ static void quantisers(void)
         for (size_t i = 0; i < sizeof levels / sizeof *levels; i++) {
             size_t bucket = buckets[i % 3];
             model(v, N, bucket, kind, levels[i], 0, cells);
-            expectation_and_variance(text("qsgd:levels=%u,bucket=%zu,%s", levels[i], bucket, norm_keys[kind]), v, N, cells, STEPS);
+            expectation_and_variance(text("qsgd:levels=%u,bucket=%zu,%s", levels[i], bucket, norm_keys[kind]), v, N,
+                                     cells, STEPS);
         }
     }
     /* TernGrad: the expectation is the clipped input, sigma taken over the bucket. */
@@ -219,8 +220,9 @@ static moments many(const char *spec, const float *v, size_t n, quantity what, u
     return (moments){mean, sqrt(fmax(0, squares / steps - mean * mean) / (steps - 1))};
 }
 
-/* E |Q-v|^2 <= min(n/s^2, sqrt(n)/s) |v|^2 and E |Q|_0 <= s(s + sqrt(n)), on vectors that come close. For +-1 at s = 1 the error is
- * (sqrt(n) - 1) |v|^2, and the non-zeros are sqrt(n); for +-1 with sqrt(n)/s = 2 every p is a half and the error n/(4s^2). */
+/* E |Q-v|^2 <= min(n/s^2, sqrt(n)/s) |v|^2 and E |Q|_0 <= s(s + sqrt(n)), on vectors that come close. For +-1 at s = 1
+ * the error is (sqrt(n) - 1) |v|^2, and the non-zeros are sqrt(n); for +-1 with sqrt(n)/s = 2 every p is a half and the
+ * error n/(4s^2). */
 static void l2_bounds(void)
 {
     enum { N = 4096, STEPS = 200 };
@@ -237,10 +239,12 @@ static void l2_bounds(void)
             /* A bound on an expectation: the mean may pass it by five of its own standard errors. */
             (void)check(error.mean / square <= gamma + 5 * error.error / square,
                         text("%s, %s: E|Q-v|^2 / |v|^2", distribution_names[kinds[k]], spec),
-                        "measured %.5f +- %.5f, bound min(n/s^2, sqrt(n)/s) = %.5f", error.mean / square, error.error / square, gamma);
+                        "measured %.5f +- %.5f, bound min(n/s^2, sqrt(n)/s) = %.5f", error.mean / square,
+                        error.error / square, gamma);
             (void)check(nonzero.mean <= s * (s + sqrt(N)) + 5 * nonzero.error,
                         text("%s, %s: E|Q|_0", distribution_names[kinds[k]], spec),
-                        "measured %.2f +- %.2f, bound s(s + sqrt(n)) = %.0f", nonzero.mean, nonzero.error, s * (s + sqrt(N)));
+                        "measured %.2f +- %.2f, bound s(s + sqrt(n)) = %.0f", nonzero.mean, nonzero.error,
+                        s * (s + sqrt(N)));
             /* Exactly: an element is non-zero with chance min(1, s|v|/N). At s = 1 the sum is |v|_1 / |v|_2. */
             double expected = 0, variance = 0;
             for (size_t j = 0; j < N; j++) {
@@ -271,8 +275,9 @@ static void max_norm_bound(void)
         for (size_t j = 0; j < N; j++)
             v[j] = j == 0 ? 3 : (float)(3 * ((double)(j % levels[i]) + 0.5) / s);
         moments error = many(spec, v, N, SQUARE_ERROR, STEPS);
-        /* Half way every error is half a level, whichever way the coin falls: no sampling error. float32 puts "half way" off by
-         * |place| half ulps, and p(1-p) by the square of that, but (Q-v)^2 by itself: 4 s 2^-24 relative is ample. */
+        /* Half way every error is half a level, whichever way the coin falls: no sampling error. float32 puts "half
+         * way" off by |place| half ulps, and p(1-p) by the square of that, but (Q-v)^2 by itself: 4 s 2^-24 relative is
+         * ample. */
         check_near(text("%s: half-way values, E|Q-v|^2 of n max^2/(4 s^2)", spec), error.mean / bound, (N - 1.0) / N,
                    4 * (s + 1) * HALF_ULP + 5 * error.error / bound);
         fill(v, N, GAUSSIAN, 13);
@@ -303,7 +308,8 @@ static void gaussian_error(void)
             double residue = square_distance(out + b * BUCKET, at, BUCKET) - ratio * square_norm(at, BUCKET);
             squares += residue * residue;
         }
-        /* A ratio of sums over 8192 independent buckets: five of its standard errors, and half a unit of the last digit given. */
+        /* A ratio of sums over 8192 independent buckets: five of its standard errors, and half a unit of the last digit
+         * given. */
         check_near(text("levels=%u, bucket 512, Gaussian: |Q-v|^2 / |v|^2", cases[i].levels), ratio, cases[i].expected,
                    5 * sqrt(squares) / square_norm(v, N) + 0.00005);
         coder_close(&c);
@@ -314,7 +320,8 @@ static void gaussian_error(void)
         coder c = coder_open(eight_bits[i], 1 << 20);
         encode(&c, v, 0);
         decode(&c, out);
-        check_below(text("%s: mean square error on N(0,1)", eight_bits[i]), square_distance(out, v, 1 << 20) / (1 << 20), 8e-4);
+        check_below(text("%s: mean square error on N(0,1)", eight_bits[i]),
+                    square_distance(out, v, 1 << 20) / (1 << 20), 8e-4);
         coder_close(&c);
     }
     free(v);
@@ -336,8 +343,9 @@ static void exact_values(void)
 {
     enum { N = 1500 };
     static const char *const constant_specs[] = {
-        "qsgd:levels=7,norm=max",          "qsgd:levels=127,norm=max,bucket=0", "qsgd:levels=1000,norm=max", "qsgd:levels=7,range=minmax",
-        "qsgd:levels=127,range=minmax,bucket=0", "terngrad",                    "terngrad:clip=2.5"};
+        "qsgd:levels=7,norm=max",     "qsgd:levels=127,norm=max,bucket=0",     "qsgd:levels=1000,norm=max",
+        "qsgd:levels=7,range=minmax", "qsgd:levels=127,range=minmax,bucket=0", "terngrad",
+        "terngrad:clip=2.5"};
     static const char *const zero_specs[] = {"qsgd:levels=4,norm=l2", "qsgd:levels=1,norm=l2,bucket=0", "onebit"};
     static const float constants[] = {1, -3, 0.1f, -0.3333333f, 1e-30f, 3e38f, 1e-44f};
     float *v = floats(N), *out = floats(N);
@@ -353,7 +361,8 @@ static void exact_values(void)
                 wrong += differing(out, v, N);
             }
         }
-        (void)check(wrong == 0, text("%s: constant vectors are exact", constant_specs[i]), "%zu elements differ, expected 0", wrong);
+        (void)check(wrong == 0, text("%s: constant vectors are exact", constant_specs[i]),
+                    "%zu elements differ, expected 0", wrong);
         coder_close(&c);
     }
     memset(v, 0, N * sizeof *v);
@@ -362,8 +371,8 @@ static void exact_values(void)
         coder c = coder_open(spec, N);
         encode(&c, v, 5);
         decode(&c, out);
-        (void)check(differing(out, v, N) == 0, text("%s: all zeros stay zeros", spec), "%zu elements differ, expected 0",
-                    differing(out, v, N));
+        (void)check(differing(out, v, N) == 0, text("%s: all zeros stay zeros", spec),
+                    "%zu elements differ, expected 0", differing(out, v, N));
         coder_close(&c);
     }
     free(v);
@@ -391,8 +400,8 @@ static void one_bit(void)
                 worst = fmax(worst, fabs(difference) / square);
             }
             /* The mean minimises the error, so its own rounding (under 1e-6) counts squared: 1e-12. */
-            check_below(text("onebit, %s, bucket %zu: |x-C(x)|^2 - (|x|^2 - |x|_1^2/d), relative", distribution_names[kind],
-                             buckets[b]),
+            check_below(text("onebit, %s, bucket %zu: |x-C(x)|^2 - (|x|^2 - |x|_1^2/d), relative",
+                             distribution_names[kind], buckets[b]),
                         worst, 2e-12);
             coder_close(&c);
         }

@@ -1,8 +1,8 @@
-/* The random numbers behind stochastic rounding and random selection, seen through frames alone: uniform to the last of their 16 bits,
- * and unrelated between neighbours, steps, tensors, ranks and seeds, however similar these are.
+/* The random numbers behind stochastic rounding and random selection, seen through frames alone: uniform to the last of
+ * their 16 bits, and unrelated between neighbours, steps, tensors, ranks and seeds, however similar these are.
  *
- * With one level and the max norm, a value of F/65536 beside a largest one of 1 is rounded up when its 16 random bits are at least
- * 65536 - F, so sixteen encodes with the same draw find all bits of every element by bisection. */
+ * With one level and the max norm, a value of F/65536 beside a largest one of 1 is rounded up when its 16 random bits
+ * are at least 65536 - F, so sixteen encodes with the same draw find all bits of every element by bisection. */
 #include "harness.h"
 
 enum { N = 1 << 18, WORDS = N / 64, BITS = 16, LAGS = 64 };
@@ -56,7 +56,8 @@ static void uniform(const char *name, const stream *s)
     double chi = 0;
     for (size_t i = 0; i < 1 << BITS; i++)
         chi += (count[i] - expected) * (count[i] - expected) / expected;
-    check_near(text("%s: chi-square of the 16 bits, in its deviations", name), (chi - (cells - 1)) / sqrt(2 * (cells - 1)), 0, 5);
+    check_near(text("%s: chi-square of the 16 bits, in its deviations", name),
+               (chi - (cells - 1)) / sqrt(2 * (cells - 1)), 0, 5);
 }
 
 /* The z of two bit planes' agreement, the second `lag` elements on; whole words only. */
@@ -73,9 +74,9 @@ static double agreement(const uint64_t *a, const uint64_t *b, size_t lag)
     return (bits - 2 * (double)different) / sqrt(bits);
 }
 
-/* Many z at once: none beyond five, and together no more than chance. Their z are uncorrelated where the bits are independent, so the
- * sum of their squares has variance 2 each. Of the ninety thousand z in this program one beyond 5 had a chance of 5 % when the
- * seeds were chosen; they are fixed, so nothing is corrected for. */
+/* Many z at once: none beyond five, and together no more than chance. Their z are uncorrelated where the bits are
+ * independent, so the sum of their squares has variance 2 each. Of the ninety thousand z in this program one beyond 5
+ * had a chance of 5 % when the seeds were chosen; they are fixed, so nothing is corrected for. */
 typedef struct scores {
     unsigned pairs;
     double worst, squares;
@@ -92,8 +93,8 @@ static void check_scores(const char *name, const scores *s)
 {
     double together = (s->squares - s->pairs) / sqrt(2.0 * s->pairs);
     (void)check(s->worst <= 5 && fabs(together) <= 5, name,
-                "largest |z| %.2f of %u, at most 5; sum of squares off by %.2f of its deviations, at most 5", s->worst, s->pairs,
-                together);
+                "largest |z| %.2f of %u, at most 5; sum of squares off by %.2f of its deviations, at most 5", s->worst,
+                s->pairs, together);
 }
 
 /* Every bit of an element against every bit of its neighbours, and of elements at powers of two. */
@@ -179,8 +180,8 @@ static void chances(const uint64_t above[], const unsigned *places, size_t count
     for (size_t i = 0; i < count; i++) {
         double p = places[i] / 65536.0, variance = draws * p * (1 - p);
         /* Five sigma; and where only some dozens are expected, as far as a Poisson number strays at that chance. */
-        check_near(text("chance of rounding up at %u/65536 of a level, times %.0f draws", places[i], draws), (double)above[i], draws * p,
-                   5 * sqrt(variance) + 5);
+        check_near(text("chance of rounding up at %u/65536 of a level, times %.0f draws", places[i], draws),
+                   (double)above[i], draws * p, 5 * sqrt(variance) + 5);
     }
 }
 
@@ -224,9 +225,10 @@ static int by_value(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* No piece of a stream comes again in another, as would happen if draws only chose where in one long stream to begin: 64 decisions in a
- * row, half way between two levels, starting at any multiple of 32. Two of these two million are equal by chance once in ten
- * million programs; streams that were windows of one of 2^32 numbers would share some dozens. */
+/* No piece of a stream comes again in another, as would happen if draws only chose where in one long stream to begin:
+ * 64 decisions in a row, half way between two levels, starting at any multiple of 32. Two of these two million are
+ * equal by chance once in ten million programs; streams that were windows of one of 2^32 numbers would share some
+ * dozens. */
 static void repeats(void)
 {
     enum { DRAWS = 1 << 14, D = 4096, WINDOWS = D / 32 - 1 };
@@ -249,15 +251,16 @@ static void repeats(void)
     size_t equal = 0;
     for (size_t i = 1; i < (size_t)DRAWS * WINDOWS; i++)
         equal += window[i] == window[i - 1];
-    (void)check(equal == 0, "no draw repeats a piece of another", "%zu of %d windows of 64 decisions in %d draws, expected 0", equal,
-                DRAWS * WINDOWS, DRAWS);
+    (void)check(equal == 0, "no draw repeats a piece of another",
+                "%zu of %d windows of 64 decisions in %d draws, expected 0", equal, DRAWS * WINDOWS, DRAWS);
     free(window);
     coder_close(&c);
 }
 
 /* ---- what independence is for ---- */
 
-/* The mean of P frames of one vector errs by 1/P of one frame's square error, whichever part of the draw tells them apart. */
+/* The mean of P frames of one vector errs by 1/P of one frame's square error, whichever part of the draw tells them
+ * apart. */
 static void averages(void)
 {
     enum { D = 1 << 16, FRAMES = 64, LEVELS = 7 };
@@ -270,8 +273,8 @@ static void averages(void)
     for (size_t i = 0; i < D; i++) {
         double place = fabs((double)v[i]) / unit, p = place - floor(place), pq = p * (1 - p) * unit * unit;
         expected += pq / FRAMES;
-        /* A square of a sum of P independent errors: 2 (pq/P)^2, and the fourth cumulant, which is at most as much divided by P
-         * where p is near a half, and p/P^3 where p is small. */
+        /* A square of a sum of P independent errors: 2 (pq/P)^2, and the fourth cumulant, which is at most as much
+         * divided by P where p is near a half, and p/P^3 where p is small. */
         variance += 2 * pq * pq / (FRAMES * FRAMES) + pq * unit * unit / pow(FRAMES, 3);
     }
     for (size_t what = 0; what < 4; what++) {
@@ -290,8 +293,8 @@ static void averages(void)
         double square = 0;
         for (size_t i = 0; i < D; i++)
             square += sum[i] * sum[i];
-        check_near(text("mean over 64 %s: square error of 1/64 of the exact variance", names[what]), square / expected, 1,
-                   5 * sqrt(variance) / expected);
+        check_near(text("mean over 64 %s: square error of 1/64 of the exact variance", names[what]), square / expected,
+                   1, 5 * sqrt(variance) / expected);
     }
     free(v);
     free(out);
@@ -316,7 +319,8 @@ static void selections(void)
         double common = 0;
         for (size_t i = 0; i < D; i++)
             common += first[i] != 0 && out[i] != 0 ? 1 : 0;
-        check_near(text("randk, %s: indices in common with the first draw", related[k].name), common, K * share, 5 * deviation);
+        check_near(text("randk, %s: indices in common with the first draw", related[k].name), common, K * share,
+                   5 * deviation);
     }
     /* And neighbours: chosen together as often as chance has it. */
     scores all = {.pairs = 0};
@@ -324,7 +328,8 @@ static void selections(void)
         double both = 0;
         for (size_t i = 0; i + lag < D; i++)
             both += first[i] != 0 && first[i + lag] != 0 ? 1 : 0;
-        add_score(&all, (both - (double)(D - lag) * share * share) / sqrt((double)D * share * share * (1 - share) * (1 - share)));
+        add_score(&all, (both - (double)(D - lag) * share * share) /
+                            sqrt((double)D * share * share * (1 - share) * (1 - share)));
     }
     check_scores("randk: neighbours chosen together, lags 1 to 64", &all);
     free(v);

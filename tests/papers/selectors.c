@@ -1,6 +1,6 @@
-/* Selectors that look for a threshold (Gaussian-k, DGC-k, trimmed top-k, SIDCo): whatever the distribution, the number they send
- * lies in [2k/3, 4k/3], on fresh gradients, on real ones, and on what hundreds of steps of error feedback leave behind.
- * The first argument names the folder of the real gradients. */
+/* Selectors that look for a threshold (Gaussian-k, DGC-k, trimmed top-k, SIDCo): whatever the distribution, the number
+ * they send lies in [2k/3, 4k/3], on fresh gradients, on real ones, and on what hundreds of steps of error feedback
+ * leave behind. The first argument names the folder of the real gradients. */
 #include "harness.h"
 
 static const char *const selectors[] = {"gaussiank", "dgck", "trimk", "sidco"};
@@ -25,8 +25,8 @@ static void count_one(counts *c, uint64_t selected, uint64_t k)
 
 static void check_counts(const char *name, const counts *c)
 {
-    (void)check(c->outside == 0, name, "count/k from %.3f to %.3f in %u selections, expected 0.667 to 1.333", c->least, c->most,
-                c->selections);
+    (void)check(c->outside == 0, name, "count/k from %.3f to %.3f in %u selections, expected 0.667 to 1.333", c->least,
+                c->most, c->selections);
 }
 
 /* The elements sent are the largest: none that stayed is larger. */
@@ -194,7 +194,8 @@ static void with_feedback(const char *name, const char *selector, gradient_sourc
             source(data, step, gradient);
             tg_tensor input = tensor_of(gradient, RESIDUAL);
             tg_encode_options options = {.draw = {.seed = 2, .step = step}, .no_checksum = true};
-            must(tg_encode_with_feedback(c.codec, feedback, &input, &options, c.frame, c.capacity, &c.report, &error), &error);
+            must(tg_encode_with_feedback(c.codec, feedback, &input, &options, c.frame, c.capacity, &c.report, &error),
+                 &error);
             count_one(&count, c.report.selected, tg_spec_selected(&c.spec, RESIDUAL));
         }
         tg_feedback_free(feedback);
@@ -204,7 +205,8 @@ static void with_feedback(const char *name, const char *selector, gradient_sourc
     free(gradient);
 }
 
-/* Fresh noise at every step about a mean that stays, as gradients have: a pool of values, entered at a different place each step. */
+/* Fresh noise at every step about a mean that stays, as gradients have: a pool of values, entered at a different place
+ * each step. */
 typedef struct made_source {
     float *pool, *mean;
     size_t pool_size;

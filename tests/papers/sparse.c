@@ -1,5 +1,5 @@
-/* Top-k and Rand-k (Shi et al. 2019): exactly k elements, how much of the vector they hold, and how far the selection contracts the
- * error. The selectors that look for a threshold are in selectors.c. */
+/* Top-k and Rand-k (Shi et al. 2019): exactly k elements, how much of the vector they hold, and how far the selection
+ * contracts the error. The selectors that look for a threshold are in selectors.c. */
 #include "harness.h"
 
 static int by_magnitude(const void *a, const void *b)
@@ -57,7 +57,8 @@ static void exactly_k(void)
             }
             coder_close(&c);
         }
-        (void)check(wrong_count == 0 && wrong_choice == 0, text("topk, %s: exactly k, the largest, ties by index", names[kind]),
+        (void)check(wrong_count == 0 && wrong_choice == 0,
+                    text("topk, %s: exactly k, the largest, ties by index", names[kind]),
                     "%zu wrong counts, %zu wrong elements, expected 0", wrong_count, wrong_choice);
     }
     coder c = coder_open("randk:k=100", N);
@@ -138,8 +139,9 @@ static double left_by_theory(distribution kind, double rho)
     return 1 - rho;
 }
 
-/* The deviation of a sample's ratio R = (energy outside the top share) / energy, from its influence function: one more x moves the
- * top's energy by x^2 - t^2 where |x| > t (t moves so that the count stays), and R for the energy that it adds. */
+/* The deviation of a sample's ratio R = (energy outside the top share) / energy, from its influence function: one more
+ * x moves the top's energy by x^2 - t^2 where |x| > t (t moves so that the count stays), and R for the energy that it
+ * adds. */
 static double ratio_deviation(const float *v, size_t n, double threshold, double rho, double ratio)
 {
     double mean = square_norm(v, n) / (double)n, sum = 0, squares = 0;
@@ -169,16 +171,18 @@ static void contraction_measured(void)
         for (size_t i = 0; i < N; i++)
             threshold = out[i] != 0 ? fmin(threshold, fabs((double)out[i])) : threshold;
         double deviation = ratio_deviation(v, N, threshold, rho, ratio), theory = left_by_theory(kind, rho);
-        /* One sample against theory: five deviations. Against another sample: 1.41 times that, and half of the last digit. Student
-         * t3 has no fourth moment: one element of size y adds y^2/(3d) to the energy, all of it at the top, and with chance 1 %
-         * some element of 2^20 exceeds 614, worth 0.12 of the energy: hence 0.1 for the ratio, down to 0.74. */
+        /* One sample against theory: five deviations. Against another sample: 1.41 times that, and half of the last
+         * digit. Student t3 has no fourth moment: one element of size y adds y^2/(3d) to the energy, all of it at the
+         * top, and with chance 1 % some element of 2^20 exceeds 614, worth 0.12 of the energy: hence 0.1 for the ratio,
+         * down to 0.74. */
         double tolerance = kind == STUDENT3 ? 0.1 : 5 * deviation + (kind == SIGNS ? 1e-12 : 0);
         check_near(text("topk 0.001, %s: |u-C(u)|^2/|u|^2, theory", name), ratio, theory, tolerance);
         check_near(text("topk 0.001, %s: |u-C(u)|^2/|u|^2, as measured elsewhere", name), ratio, stated[kind],
                    1.42 * tolerance + (kind == SIGNS ? 5e-7 : 5e-6));
         double tighter = (1 - rho) * (1 - rho);
         bool holds = ratio <= tighter;
-        (void)check(holds == (kind != SIGNS), text("topk 0.001, %s: (1-k/d)^2 %s", name, kind == SIGNS ? "is broken" : "holds"),
+        (void)check(holds == (kind != SIGNS),
+                    text("topk 0.001, %s: (1-k/d)^2 %s", name, kind == SIGNS ? "is broken" : "holds"),
                     "measured %.6f, (1-k/d)^2 = %.6f, 1-k/d = %.6f", ratio, tighter, 1 - rho);
         coder_close(&c);
     }
@@ -205,7 +209,8 @@ static void rand_k(void)
             chosen[i] += out[i] != 0;
         left += square_distance(out, v, N) / STEPS;
     }
-    /* A sample of k from d without replacement: the variance of its sum is k (1 - k/d) times the population's, d/(d-1) of it. */
+    /* A sample of k from d without replacement: the variance of its sum is k (1 - k/d) times the population's, d/(d-1)
+     * of it. */
     double variance = K * (1 - (double)K / N) * (fourth / N - pow(energy / N, 2)) * N / (N - 1.0);
     check_near("randk: E|u-C(u)|^2 / ((1-k/d)|u|^2)", left / ((1 - (double)K / N) * energy), 1,
                5 * sqrt(variance / STEPS) / ((1 - (double)K / N) * energy));

@@ -1,5 +1,6 @@
-/* When error feedback stays bounded (ECQ-SGD, Wu et al. 2018): lambda by the formula, the refusal, what happens to those who insist,
- * and the claim of the paper, that compensated quantisation brings SGD nearer to the optimum at the same bits. */
+/* When error feedback stays bounded (ECQ-SGD, Wu et al. 2018): lambda by the formula, the refusal, what happens to
+ * those who insist, and the claim of the paper, that compensated quantisation brings SGD nearer to the optimum at the
+ * same bits. */
 #include "harness.h"
 
 /* ---- lambda ---- */
@@ -22,16 +23,22 @@ static void stability_formulas(void)
         const char *how;
         double alpha, beta;
     } cases[] = {
-        {4, 0, 512, "ef", 1, 1},     {4, 512, 512, "ecq:alpha=0.2,beta=0.9", 0.2, 0.9}, {4, 0, 256, "ecq:alpha=0.2,beta=0.99", 0.2, 0.99},
-        {7, 512, 100000, "ef", 1, 1}, {127, 512, 100000, "ef", 1, 1},                   {15, 512, 100, "ecq:alpha=0.5,beta=1", 0.5, 1},
-        {1, 0, 1000000, "ef", 1, 1}, {64, 4096, 1 << 20, "ecq:alpha=1,beta=0.5", 1, 0.5},
+        {4, 0, 512, "ef", 1, 1},
+        {4, 512, 512, "ecq:alpha=0.2,beta=0.9", 0.2, 0.9},
+        {4, 0, 256, "ecq:alpha=0.2,beta=0.99", 0.2, 0.99},
+        {7, 512, 100000, "ef", 1, 1},
+        {127, 512, 100000, "ef", 1, 1},
+        {15, 512, 100, "ecq:alpha=0.5,beta=1", 0.5, 1},
+        {1, 0, 1000000, "ef", 1, 1},
+        {64, 4096, 1 << 20, "ecq:alpha=1,beta=0.5", 1, 0.5},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         double s = cases[i].levels;
         double d = cases[i].bucket == 0 || cases[i].bucket > cases[i].count ? cases[i].count : cases[i].bucket;
         double gammas[2] = {fmin(d / (s * s), sqrt(d) / s), (sqrt(1 + (d - 1) / (s * s)) - 1) / 2};
         for (size_t norm = 0; norm < 2; norm++) {
-            const char *spec = text("qsgd:levels=%u,bucket=%u,norm=%s", cases[i].levels, cases[i].bucket, norm ? "max" : "l2");
+            const char *spec = text("qsgd:levels=%u,bucket=%u,norm=%s", cases[i].levels, cases[i].bucket,
+                                    norm ? "max" : "l2");
             tg_stability st = stability_of(spec, cases[i].how, cases[i].count);
             double gamma = gammas[norm], drift = cases[i].beta - cases[i].alpha;
             double lambda = cases[i].alpha * cases[i].alpha * gamma + drift * drift;
@@ -43,12 +50,15 @@ static void stability_formulas(void)
                         st.binding ? "binding" : "not binding");
         }
     }
-    check_near("max norm, s=7, bucket 512: gamma", stability_of("qsgd:levels=7,bucket=512,norm=max", "ef", 512).gamma, 1.19, 0.005);
+    check_near("max norm, s=7, bucket 512: gamma", stability_of("qsgd:levels=7,bucket=512,norm=max", "ef", 512).gamma,
+               1.19, 0.005);
     for (unsigned k = 1; k <= 1000; k *= 10)
-        check_near(text("topk, k=%u of 1000: gamma, 1-k/d", k), stability_of(text("topk:k=%u", k), "ef", 1000).gamma, 1 - k / 1000.0, 1e-12);
+        check_near(text("topk, k=%u of 1000: gamma, 1-k/d", k), stability_of(text("topk:k=%u", k), "ef", 1000).gamma,
+                   1 - k / 1000.0, 1e-12);
 }
 
-/* The bounds on gamma hold, and the one for the max norm is reached: one element at the maximum, the others at p of a level. */
+/* The bounds on gamma hold, and the one for the max norm is reached: one element at the maximum, the others at p of a
+ * level. */
 static void gamma_reached(void)
 {
     enum { N = 512, STEPS = 2000, LEVELS = 7 };
@@ -78,8 +88,8 @@ static void refusal(void)
     tg_feedback *untouched = (tg_feedback *)&c, *feedback = untouched;
     tg_error error = {""};
     tg_status status = tg_feedback_create(c.device, &ef, &c.spec, 512, false, &feedback, &error);
-    (void)check(status == TG_UNSTABLE && feedback == untouched && strstr(error.message, "5.657"), "ef over L2, d=512, s=4 is refused",
-                "%s: %s", tg_status_text(status), error.message);
+    (void)check(status == TG_UNSTABLE && feedback == untouched && strstr(error.message, "5.657"),
+                "ef over L2, d=512, s=4 is refused", "%s: %s", tg_status_text(status), error.message);
     status = tg_feedback_create(c.device, &ef, &c.spec, 512, true, &feedback, &error);
     (void)check(status == TG_OK, "and accepted from those who insist", "%s", tg_status_text(status));
     if (status == TG_OK)
@@ -95,7 +105,8 @@ static void refusal(void)
     coder_close(&c);
     coder max = coder_open("qsgd:levels=4,norm=max,bucket=512", 512);
     status = tg_feedback_create(max.device, &ef, &max.spec, 512, false, &feedback, &error);
-    (void)check(status == TG_OK, "nor is ef over the max norm, where lambda is information", "%s", tg_status_text(status));
+    (void)check(status == TG_OK, "nor is ef over the max norm, where lambda is information", "%s",
+                tg_status_text(status));
     if (status == TG_OK)
         tg_feedback_free(feedback);
     coder_close(&max);
@@ -124,17 +135,20 @@ static void divergence(void)
         tg_stats stats = stats_of(feedback);
         tg_stability st = stability_of("qsgd:levels=4,norm=l2,bucket=0", how[i], N);
         if (i == 0) {
-            (void)check(norm > 1e10, "ef over L2, d=512, s=4 diverges", "residual %.2g after 1500 steps, expected above 1e10", norm);
-            (void)check(least_growth > 1, "and residual_growth says so at every step", "least growth %.4f, expected above 1", least_growth);
+            (void)check(norm > 1e10, "ef over L2, d=512, s=4 diverges",
+                        "residual %.2g after 1500 steps, expected above 1e10", norm);
+            (void)check(least_growth > 1, "and residual_growth says so at every step",
+                        "least growth %.4f, expected above 1", least_growth);
         } else {
             /* A late mean over 1000 steps that forget each other within a few: well within 5 % of its expectation. */
             (void)check(late <= 1.05 * st.gamma * N / (1 - st.lambda), text("%s stays bounded", how[i]),
                         "mean |h|^2 %.0f, bound gamma E|g|^2/(1-lambda) = %.0f", late, st.gamma * N / (1 - st.lambda));
             check_near("and residual_growth is about 1", stats.residual_growth, 1, 0.02);
         }
-        (void)check(fabs(stats.residual_norm / norm - 1) <= 256 * HALF_ULP && stats.residual_peak >= stats.residual_norm,
-                    text("%s: the reported norm at the end", how[i]), "residual_norm %.4g, peak %.4g, true %.4g", stats.residual_norm,
-                    stats.residual_peak, norm);
+        (void)check(fabs(stats.residual_norm / norm - 1) <= 256 * HALF_ULP &&
+                        stats.residual_peak >= stats.residual_norm,
+                    text("%s: the reported norm at the end", how[i]), "residual_norm %.4g, peak %.4g, true %.4g",
+                    stats.residual_norm, stats.residual_peak, norm);
         tg_feedback_free(feedback);
         coder_close(&c);
     }
@@ -241,8 +255,8 @@ static void nearer_the_optimum(size_t features, const char *ecq, const double *s
     for (size_t i = 0; i < 3; i++) {
         /* One stated run against the mean of ours: five deviations of a run, as these runs scatter. */
         double deviation = sqrt((squares[i] - mean[i] * mean[i]) * runs / (runs - 1)) * sqrt(1 + 1.0 / runs);
-        check_near(text("least squares, d=%zu: |w-w*|^2, %s, as measured elsewhere", features, names[i]), mean[i], stated[i],
-                   5 * deviation);
+        check_near(text("least squares, d=%zu: |w-w*|^2, %s, as measured elsewhere", features, names[i]), mean[i],
+                   stated[i], 5 * deviation);
     }
 }
 

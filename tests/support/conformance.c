@@ -81,7 +81,8 @@ static void several(tg_transport *transport, unsigned count, bool backwards, tg_
         if (tg_transport_wait(transport, &trials[at].exchange, 60, &error) != TG_OK)
             *problem = error;
         else if (!arrived(&trials[at], at, rank, world))
-            (void)snprintf(problem->message, sizeof problem->message, "exchange %u of %u: not what was sent", at, count);
+            (void)snprintf(problem->message, sizeof problem->message, "exchange %u of %u: not what was sent", at,
+                           count);
     }
     free(trials);
 }
@@ -91,7 +92,8 @@ static void misuse(tg_transport *transport, tg_error *problem)
     trial t;
     memset(&t, 0, sizeof t);
     tg_error error;
-    t.exchange = (tg_exchange){TG_ALL_GATHER, tg_transport_world(transport), t.send, t.send_size, t.receive, t.capacity, t.received};
+    t.exchange = (tg_exchange){TG_ALL_GATHER, tg_transport_world(transport), t.send, t.send_size, t.receive, t.capacity,
+                               t.received};
     bool refused = tg_transport_wait(transport, &t.exchange, 0, &error) == TG_INVALID_ARGUMENT;
     refused = refused && tg_transport_wait(transport, &t.exchange, -1, &error) == TG_INVALID_ARGUMENT;
     refused = refused && tg_transport_start(transport, NULL, &error) == TG_INVALID_ARGUMENT;
@@ -132,8 +134,14 @@ static uint64_t mix(uint64_t digest, const tg_tensor *tensor)
 
 uint64_t reduce_over(tg_transport *transport, const char *device_name, tg_error *problem)
 {
-    static const char *const specs[] = {"none", "fp16", "qsgd:levels=7,bucket=512", "qsgd:levels=127,coding=entropy", "terngrad",
-                                        "onebit", "topk:density=0.01", "gaussiank:density=0.01,values=fp16",
+    static const char *const specs[] = {"none",
+                                        "fp16",
+                                        "qsgd:levels=7,bucket=512",
+                                        "qsgd:levels=127,coding=entropy",
+                                        "terngrad",
+                                        "onebit",
+                                        "topk:density=0.01",
+                                        "gaussiank:density=0.01,values=fp16",
                                         "topk:density=0.05,values=levels,levels=7"};
     enum { LARGE = 200003, SMALL = 77, STEPS = 3 };
     const uint32_t rank = tg_transport_rank(transport), world = tg_transport_world(transport);
@@ -143,8 +151,10 @@ uint64_t reduce_over(tg_transport *transport, const char *device_name, tg_error 
     problem->message[0] = '\0';
     for (size_t i = 0; i < sizeof specs / sizeof *specs; i++)
         for (int algorithm = TG_GATHER; algorithm <= TG_SHARD && !problem->message[0]; algorithm++) {
-            tg_reducer_tensor tensors[2] = {{.name = "large", .count = LARGE}, {.name = "small", .count = SMALL, .dtype = TG_BFLOAT16}};
-            const tg_reducer_options options = {.algorithm = (tg_algorithm)algorithm, .seed = 11, .chunk = 32768, .timeout = 60};
+            tg_reducer_tensor tensors[2] = {{.name = "large", .count = LARGE},
+                                            {.name = "small", .count = SMALL, .dtype = TG_BFLOAT16}};
+            const tg_reducer_options options = {
+                .algorithm = (tg_algorithm)algorithm, .seed = 11, .chunk = 32768, .timeout = 60};
             tg_reducer *reducer = NULL;
             tg_status status = TG_OK;
             for (unsigned t = 0; t < 2 && status == TG_OK; t++) {

@@ -4,11 +4,12 @@
 
 #include "tersegrad.h"
 
-/* Runs the whole suite on this rank. Returns how many things were tried; `problem` says what went wrong first, or is empty. */
+/* Runs the whole suite on this rank. Returns how many things were tried; `problem` says what went wrong first, or is
+ * empty. */
 unsigned conform(tg_transport *transport, tg_error *problem);
 
-/* Reduces gradients for some steps over the transport, each way and codec, and returns a digest of all that came out: the same for any
- * transport of that world. */
+/* Reduces gradients for some steps over the transport, each way and codec, and returns a digest of all that came out:
+ * the same for any transport of that world. */
 uint64_t reduce_over(tg_transport *transport, const char *device, tg_error *problem);
 
 #endif

@@ -71,16 +71,18 @@ static void free_both(tg_transport *transport)
     free(transport);
 }
 
-static const tg_transport_functions functions = {.start = start, .wait = wait_for, .abort = abort_inner, .free = free_both};
+static const tg_transport_functions functions = {
+    .start = start, .wait = wait_for, .abort = abort_inner, .free = free_both};
 
 tg_transport *faulty(tg_transport *inner, fault fault, unsigned number, uint32_t from, double where)
 {
     faulty_transport *t = calloc(1, sizeof *t);
-    *t = (faulty_transport){.base = {.functions = &functions, .name = "faulty", .rank = inner->rank, .world = inner->world},
-                            .inner = inner,
-                            .fault = fault,
-                            .number = number,
-                            .from = from,
-                            .where = where};
+    *t = (faulty_transport){
+        .base = {.functions = &functions, .name = "faulty", .rank = inner->rank, .world = inner->world},
+        .inner = inner,
+        .fault = fault,
+        .number = number,
+        .from = from,
+        .where = where};
     return &t->base;
 }

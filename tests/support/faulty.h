@@ -6,18 +6,18 @@
 
 typedef enum fault {
     NO_FAULT,
-    CUT,     /* the last byte is missing */
-    HALVE,   /* the second half is missing */
-    EMPTY,   /* nothing came */
-    FLIP,    /* one bit is wrong, somewhere */
-    DELAY,   /* it comes late */
-    LOSE,    /* it never comes */
+    CUT,   /* the last byte is missing */
+    HALVE, /* the second half is missing */
+    EMPTY, /* nothing came */
+    FLIP,  /* one bit is wrong, somewhere */
+    DELAY, /* it comes late */
+    LOSE,  /* it never comes */
     FAULTS
 } fault;
 extern const char *const fault_names[FAULTS];
 
-/* Spoils what `from` sends in exchange `number` (counted from 0); `where`, a fraction of the message, is the byte that is flipped. It owns
- * `inner`. */
+/* Spoils what `from` sends in exchange `number` (counted from 0); `where`, a fraction of the message, is the byte that
+ * is flipped. It owns `inner`. */
 tg_transport *faulty(tg_transport *inner, fault fault, unsigned number, uint32_t from, double where);
 
 #endif

@@ -39,7 +39,8 @@ void open_rank(rank_state *s, const rank_case *what, uint32_t rank, tg_transport
         }
         s->gradients[i] = make_tensor(t->count, t->dtype, 1);
     }
-    s->status = tg_reducer_create(s->device, rank, what->world, s->tensors, s->tensor_count, &what->options, &s->reducer, &s->error);
+    s->status = tg_reducer_create(s->device, rank, what->world, s->tensors, s->tensor_count, &what->options,
+                                  &s->reducer, &s->error);
 }
 
 void close_rank(rank_state *s)
@@ -65,7 +66,8 @@ static void *run(void *argument)
     return NULL;
 }
 
-void run_ranks(const rank_case *what, tg_transport **given, void (*body)(rank_state *), void (*after)(rank_state *, uint32_t), void *extra)
+void run_ranks(const rank_case *what, tg_transport **given, void (*body)(rank_state *),
+               void (*after)(rank_state *, uint32_t), void *extra)
 {
     tg_transport *transports[MOST_RANKS];
     static thread_case cases[MOST_RANKS];

@@ -13,7 +13,8 @@ typedef struct tensor_case {
     tg_dtype dtype;
 } tensor_case;
 
-/* A sparsifier's, a cast one and an uncompressed one, named kernel, matrix and bias: each with feedback, so that what is lost is missed. */
+/* A sparsifier's, a cast one and an uncompressed one, named kernel, matrix and bias: each with feedback, so that what
+ * is lost is missed. */
 extern const tensor_case mixed_tensors[];
 
 typedef struct rank_case rank_case;
@@ -39,7 +40,7 @@ typedef struct rank_state {
     tg_tensor gradients[MOST_TENSORS];
     tg_status status; /* of the last step */
     tg_error error;
-    void *extra;      /* for the test */
+    void *extra; /* for the test */
 } rank_state;
 
 /* Fills a rank's gradients for a step, the same each time. */
@@ -49,8 +50,8 @@ void fill_gradients(rank_state *state, uint64_t step);
 void open_rank(rank_state *state, const rank_case *what, uint32_t rank, tg_transport *transport);
 void close_rank(rank_state *state);
 
-/* Runs `body` once for each rank, each in a thread of its own, over local transports or those that are given, which are freed. Then calls
- * `after` with all of them, before they are closed. */
+/* Runs `body` once for each rank, each in a thread of its own, over local transports or those that are given, which are
+ * freed. Then calls `after` with all of them, before they are closed. */
 void run_ranks(const rank_case *what, tg_transport **transports, void (*body)(rank_state *state),
                void (*after)(rank_state *states, uint32_t world), void *extra);
 

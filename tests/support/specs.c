@@ -58,15 +58,28 @@ static void vary(const char *prefix, const tg_codec_info *info, const char *with
 }
 
 static const char *const crossings[] = {
-    "qsgd:levels=127,coding=entropy", "qsgd:levels=1,norm=l2,bucket=0,coding=auto",
-    "qsgd:levels=1,norm=l2,bucket=0,coding=elias", "qsgd:levels=1000,coding=entropy", "qsgd:levels=32767,coding=entropy",
-    "qsgd:levels=257,bucket=0,coding=auto", "topk:density=1,values=levels,levels=300,coding=entropy",
-    "qsgd:levels=32767,coding=elias", "qsgd:levels=32767,range=minmax", "qsgd:bucket=0,norm=l2,coding=entropy",
-    "qsgd:bucket=100,norm=l2,coding=elias", "qsgd:range=minmax,bucket=0,coding=auto", "qsgd:range=minmax,bucket=7,levels=3",
-    "terngrad:clip=2.5,bucket=0,coding=entropy", "terngrad:clip=1,bucket=100,coding=elias",
-    "topk:density=0.1,values=levels,coding=auto", "topk:density=0.5,values=levels,levels=127,coding=entropy,bucket=100",
-    "topk:density=0.3,values=levels,range=minmax,coding=elias", "topk:density=1,values=fp16", "topk:k=5,values=levels",
-    "gaussiank:density=0.1,values=bf16", "randk:density=0.5,values=levels,levels=1",
+    "qsgd:levels=127,coding=entropy",
+    "qsgd:levels=1,norm=l2,bucket=0,coding=auto",
+    "qsgd:levels=1,norm=l2,bucket=0,coding=elias",
+    "qsgd:levels=1000,coding=entropy",
+    "qsgd:levels=32767,coding=entropy",
+    "qsgd:levels=257,bucket=0,coding=auto",
+    "topk:density=1,values=levels,levels=300,coding=entropy",
+    "qsgd:levels=32767,coding=elias",
+    "qsgd:levels=32767,range=minmax",
+    "qsgd:bucket=0,norm=l2,coding=entropy",
+    "qsgd:bucket=100,norm=l2,coding=elias",
+    "qsgd:range=minmax,bucket=0,coding=auto",
+    "qsgd:range=minmax,bucket=7,levels=3",
+    "terngrad:clip=2.5,bucket=0,coding=entropy",
+    "terngrad:clip=1,bucket=100,coding=elias",
+    "topk:density=0.1,values=levels,coding=auto",
+    "topk:density=0.5,values=levels,levels=127,coding=entropy,bucket=100",
+    "topk:density=0.3,values=levels,range=minmax,coding=elias",
+    "topk:density=1,values=fp16",
+    "topk:k=5,values=levels",
+    "gaussiank:density=0.1,values=bf16",
+    "randk:density=0.5,values=levels,levels=1",
 };
 
 const char *const *all_specs(void)

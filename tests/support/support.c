@@ -103,25 +103,34 @@ double next_gaussian(generator *g)
     return sum / 53509.8; /* the root of 8 / 12 * 65536^2 */
 }
 
-const char *const shape_names[ALL_SHAPES] = {"gaussian", "layered", "signs",     "constant", "zeros",    "tiny",
-                                             "huge",     "grid",    "scattered", "patched",  "sorted",   "one layer"};
+const char *const shape_names[ALL_SHAPES] = {"gaussian", "layered", "signs",     "constant", "zeros",  "tiny",
+                                             "huge",     "grid",    "scattered", "patched",  "sorted", "one layer"};
 
 static double value(shape s, generator *g, uint64_t index)
 {
     switch (s) {
-    case GAUSSIAN: return next_gaussian(g);
+    case GAUSSIAN:
+        return next_gaussian(g);
     case LAYERED: {
         static const double scales[] = {1, 1e-3, 0, 1e-6, 30, 1e-2, 0, 1e-9};
         return next_gaussian(g) * scales[index / 37 % 8];
     }
-    case SIGNS: return next_random(g) & 1 ? 1 : -1;
-    case CONSTANT: return 0.7;
-    case TINY: return next_gaussian(g) * 1e-39;
-    case HUGE_ONES: return (next_uniform(g) * 2 - 1) * 3.4e38;
-    case SORTED: return 1 + (double)index * 0x1p-12;
-    case ONE_LAYER: return next_gaussian(g) * (index % 100000 / 20000 == 3 ? 100 : 1e-4);
-    case GRID: return ((double)(next_random(g) % 2047) - 1023) / 1024;
-    case SCATTERED: return next_random(g) % 40 == 0 ? next_gaussian(g) : 0;
+    case SIGNS:
+        return next_random(g) & 1 ? 1 : -1;
+    case CONSTANT:
+        return 0.7;
+    case TINY:
+        return next_gaussian(g) * 1e-39;
+    case HUGE_ONES:
+        return (next_uniform(g) * 2 - 1) * 3.4e38;
+    case SORTED:
+        return 1 + (double)index * 0x1p-12;
+    case ONE_LAYER:
+        return next_gaussian(g) * (index % 100000 / 20000 == 3 ? 100 : 1e-4);
+    case GRID:
+        return ((double)(next_random(g) % 2047) - 1023) / 1024;
+    case SCATTERED:
+        return next_random(g) % 40 == 0 ? next_gaussian(g) : 0;
     case PATCHED: {
         static const double scales[] = {1, 0x1p-100, 0x1p-66, 0x1p100, 0};
         const uint64_t kind = index / 512 % 6;
@@ -129,13 +138,15 @@ static double value(shape s, generator *g, uint64_t index)
             return next_gaussian(g) * scales[kind];
         return index % 512 == 77 ? 0.7 : index % 512 == 400 ? 0.7 * 0x1p-13 : 0;
     }
-    default: return 0;
+    default:
+        return 0;
     }
 }
 
 static uint16_t half_bits(double x, tg_dtype dtype)
 {
-    /* Through the command's own element type would test the library with itself; truncation is good enough for test data. */
+    /* Through the command's own element type would test the library with itself; truncation is good enough for test
+     * data. */
     float narrow = (float)x;
     uint32_t bits;
     memcpy(&bits, &narrow, sizeof bits);
@@ -231,8 +242,8 @@ void drop(tg_tensor *t)
 
 const uint64_t *lengths(bool all)
 {
-    static const uint64_t some[] = {0,   1,   2,   3,   15,  16,  17,   31,   32,   33,   63,   64,   65,
-                                    100, 255, 256, 257, 511, 512, 513,  1000, 1023, 1024, 1025, 4097, 9001, UINT64_MAX};
+    static const uint64_t some[] = {0,   1,   2,   3,   15,  16,  17,   31,   32,   33,   63,   64,   65,        100,
+                                    255, 256, 257, 511, 512, 513, 1000, 1023, 1024, 1025, 4097, 9001, UINT64_MAX};
     static const uint64_t large[] = {4095, 4096, 4097, 9001, 65535, 65536, 65537, 100003, 262147, 300007, 1000003};
     static uint64_t every[1026 + sizeof large / sizeof large[0] + 1];
     if (!all)

@@ -1,5 +1,5 @@
-/* What the law tests share: counting, data, and a list of specs made from the codec table, so that a new codec is tested without a
- * line here. */
+/* What the law tests share: counting, data, and a list of specs made from the codec table, so that a new codec is
+ * tested without a line here. */
 #ifndef TESTS_SUPPORT_H
 #define TESTS_SUPPORT_H
 
@@ -35,14 +35,14 @@ typedef struct generator {
 } generator;
 uint64_t next_random(generator *g);
 double next_uniform(generator *g); /* in (0, 1) */
-/* Of mean 0 and variance 1: a sum of eight uniform numbers, within 4.9. Logarithms and cosines would take longer than what is tested,
- * above all on an emulated machine. */
+/* Of mean 0 and variance 1: a sum of eight uniform numbers, within 4.9. Logarithms and cosines would take longer than
+ * what is tested, above all on an emulated machine. */
 double next_gaussian(generator *g);
 
 typedef enum shape {
     GAUSSIAN,
-    LAYERED,   /* runs of very different scale, and runs of zeros */
-    SIGNS,     /* +1 and -1 */
+    LAYERED, /* runs of very different scale, and runs of zeros */
+    SIGNS,   /* +1 and -1 */
     CONSTANT,
     ZEROS,
     TINY,      /* subnormal and barely normal */
@@ -52,14 +52,14 @@ typedef enum shape {
     PATCHED,   /* every 512 of their own: ordinary, so small or large that squares leave the range, zero, two values */
     SHAPES,    /* so many that laws go through; the following are for laws of long vectors */
     SORTED = SHAPES, /* from the smallest to the largest */
-    ONE_LAYER, /* a run of large values among tiny ones */
+    ONE_LAYER,       /* a run of large values among tiny ones */
     ALL_SHAPES
 } shape;
 extern const char *const shape_names[ALL_SHAPES];
 /* Fills a tensor of any dtype. */
 void fill(shape s, uint64_t seed, tg_tensor *tensor);
-/* The same, cut from a vector that is made once for each shape and dtype, at a place that depends on the seed: making values anew
- * takes longer than encoding them. */
+/* The same, cut from a vector that is made once for each shape and dtype, at a place that depends on the seed: making
+ * values anew takes longer than encoding them. */
 void cut(shape s, uint64_t seed, tg_tensor *tensor);
 /* An element as float. */
 float element(const tg_tensor *tensor, uint64_t index);
@@ -84,7 +84,8 @@ bool is_sparsifier(const char *spec);
 /* Draws for one spec, which do not depend on the others: a part of the specs has the same cases as the whole. */
 generator generator_for(const char *spec, uint64_t seed);
 
-/* The lengths that laws are tried at: 0…1025 and some large odd ones with `all`, else a selection. Ends with UINT64_MAX. */
+/* The lengths that laws are tried at: 0…1025 and some large odd ones with `all`, else a selection. Ends with
+ * UINT64_MAX. */
 const uint64_t *lengths(bool all);
 
 /* ---- shorthand that ends the program with a message where the library fails ---- */
@@ -94,7 +95,8 @@ tg_device *open_device(const char *name);
 tg_device **open_devices(void);
 void close_devices(tg_device **devices);
 tg_codec *make_codec(tg_device *device, const char *spec, uint64_t count);
-/* The arguments of a law: --subset, or --all for the full product, which PART/PARTS may follow: 2/8 is the second eighth of the specs. */
+/* The arguments of a law: --subset, or --all for the full product, which PART/PARTS may follow: 2/8 is the second
+ * eighth of the specs. */
 bool wants_all(int argc, char **argv);
 
 #endif

@@ -16,16 +16,10 @@ static inline uint64_t draw(uint64_t *seed)
     return z ^ z >> 31;
 }
 
-static inline size_t draw_below(uint64_t *seed, size_t limit)
-{
-    return (size_t)(draw(seed) % limit);
-}
+static inline size_t draw_below(uint64_t *seed, size_t limit) { return (size_t)(draw(seed) % limit); }
 
 /* In [0, 1). */
-static inline double draw_unit(uint64_t *seed)
-{
-    return (double)(draw(seed) >> 11) / 9007199254740992.0;
-}
+static inline double draw_unit(uint64_t *seed) { return (double)(draw(seed) >> 11) / 9007199254740992.0; }
 
 /* A copy with nothing around it, so that the sanitizers see the first byte read outside. */
 static inline uint8_t *exact_copy(const uint8_t *bytes, size_t size)

@@ -48,7 +48,8 @@ static inline void draw_digits(uint8_t *digits, size_t n, unsigned alphabet, int
     }
 }
 
-/* ---- Plans, and streams as a decoder sees them --------------------------------------------------------------------- */
+/* ---- Plans, and streams as a decoder sees them ---------------------------------------------------------------------
+ */
 
 /* A plan as a decoder makes it: from the wire fields and the table's bytes. */
 static inline bool read_plan(tg_entropy_plan *plan, const tg_entropy_plan *wire, const uint8_t *table, size_t size)
@@ -90,10 +91,15 @@ static inline void assert_plan_is_sound(const tg_entropy_plan *plan)
 }
 
 /* A plan that an encoder would not choose for a short vector: any shape, with every symbol possible, some rare. */
-static inline tg_entropy_plan any_plan(unsigned table_log, unsigned tuple, unsigned lane_log, unsigned alphabet, uint64_t *seed)
+static inline tg_entropy_plan any_plan(unsigned table_log, unsigned tuple, unsigned lane_log, unsigned alphabet,
+                                       uint64_t *seed)
 {
-    tg_entropy_plan wire = {.table_log = table_log, .tuple = tuple, .lane_log = lane_log, .chunk_log = 16,
-                            .alphabet = alphabet, .zero_digit = alphabet / 2};
+    tg_entropy_plan wire = {.table_log = table_log,
+                            .tuple = tuple,
+                            .lane_log = lane_log,
+                            .chunk_log = 16,
+                            .alphabet = alphabet,
+                            .zero_digit = alphabet / 2};
     wire.symbols = tuple == 2 ? alphabet * alphabet : alphabet;
     uint32_t left = (1u << table_log) - wire.symbols;
     for (unsigned s = 0; s < wire.symbols; s++) {

@@ -1,4 +1,5 @@
-/* Signs of life between hosts: which packets count, and when a host is taken for silent. Times are made up, and nothing is sent. */
+/* Signs of life between hosts: which packets count, and when a host is taken for silent. Times are made up, and nothing
+ * is sent. */
 #include "train/beat.h"
 
 #include <setjmp.h>

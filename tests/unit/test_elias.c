@@ -29,8 +29,8 @@ static void test_omega_bits(void **state)
     static const struct {
         uint64_t m;
         const char *code;
-    } table[] = {{1, "0"}, {2, "100"}, {3, "110"}, {4, "101000"}, {8, "1110000"}, {16, "10100100000"},
-                 {100, "1011011001000"}};
+    } table[] = {
+        {1, "0"}, {2, "100"}, {3, "110"}, {4, "101000"}, {8, "1110000"}, {16, "10100100000"}, {100, "1011011001000"}};
     for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
         uint8_t bytes[16] = {0};
         tg_bit_writer w = tg_bit_writer_at(bytes);

@@ -46,13 +46,13 @@ static uint64_t check_chunk(const tg_entropy_plan *plan, const uint8_t *digits, 
 static void test_round_trips(void **state)
 {
     (void)state;
-    static const size_t lengths[] = {0,   1,   2,    15,   16,   17,    31,    32,    33,
+    static const size_t lengths[] = {0,   1,   2,   15,   16,   17,   31,    32,    33,
                                      255, 256, 257, 4095, 4096, 4097, 65536, 65537, 300001};
     static const struct {
         unsigned alphabet;
         int shape;
         double width;
-    } kinds[] = {{2, GAUSS, 1},      {3, SPIKE, 1e-4},   {3, SPIKE, 0.6},    {15, LAPLACE, 0.3}, {16, GAUSS, 5},
+    } kinds[] = {{2, GAUSS, 1},    {3, SPIKE, 1e-4},     {3, SPIKE, 0.6},     {15, LAPLACE, 0.3}, {16, GAUSS, 5},
                  {17, GAUSS, 0.3}, {255, LAPLACE, 0.02}, {256, LAPLACE, 0.2}, {256, GAUSS, 100}};
     uint8_t *digits = malloc(300001);
     uint64_t seed = 2;
@@ -93,8 +93,14 @@ static void test_every_kind_of_plan(void **state)
 static void test_longest_stream(void **state)
 {
     (void)state;
-    tg_entropy_plan wire = {.table_log = 16, .tuple = 1, .lane_log = 5, .chunk_log = 16, .alphabet = 2, .symbols = 2,
-                            .frequency = {65535, 1}}, plan;
+    tg_entropy_plan wire = {.table_log = 16,
+                            .tuple = 1,
+                            .lane_log = 5,
+                            .chunk_log = 16,
+                            .alphabet = 2,
+                            .symbols = 2,
+                            .frequency = {65535, 1}},
+                    plan;
     uint8_t table[TG_ENTROPY_TABLE_MAX], digits[1000];
     size_t size = (size_t)(tg_entropy_table_write(&wire, table) - table);
     assert_true(read_plan(&plan, &wire, table, size));
@@ -125,7 +131,8 @@ static size_t coded_size(const uint8_t *digits, size_t n, unsigned alphabet, uin
     const size_t chunk = (size_t)1 << plan.chunk_log;
     for (size_t at = 0; at < n; at += chunk) {
         const size_t count = n - at < chunk ? n - at : chunk;
-        total += 4 + (size_t)(tg_entropy_write(&plan, digits + at, count, out, tg_entropy_chunk_bound(count), NULL) - out);
+        total += 4 +
+                 (size_t)(tg_entropy_write(&plan, digits + at, count, out, tg_entropy_chunk_bound(count), NULL) - out);
     }
     return total;
 }
@@ -134,10 +141,10 @@ static const struct {
     int shape;
     double width;
 } spread[] = {
-    {LAPLACE, 0.02}, {LAPLACE, 0.1},  {LAPLACE, 0.3}, {LAPLACE, 3},      {LAPLACE, 100},  {GAUSS, 0.02},
-    {GAUSS, 0.1},    {GAUSS, 0.3},    {GAUSS, 1},     {GAUSS, 100},      {SPIKE, 1e-4},   {SPIKE, 1e-3},
-    {SPIKE, 0.01},   {SPIKE, 0.1},    {SPIKE, 0.6},   {GEOMETRIC, 1e-4}, {GEOMETRIC, 0.003}, {GEOMETRIC, 0.03},
-    {GEOMETRIC, 0.3},
+    {LAPLACE, 0.02},   {LAPLACE, 0.1},     {LAPLACE, 0.3},    {LAPLACE, 3},     {LAPLACE, 100},
+    {GAUSS, 0.02},     {GAUSS, 0.1},       {GAUSS, 0.3},      {GAUSS, 1},       {GAUSS, 100},
+    {SPIKE, 1e-4},     {SPIKE, 1e-3},      {SPIKE, 0.01},     {SPIKE, 0.1},     {SPIKE, 0.6},
+    {GEOMETRIC, 1e-4}, {GEOMETRIC, 0.003}, {GEOMETRIC, 0.03}, {GEOMETRIC, 0.3},
 };
 enum { SPREAD = sizeof spread / sizeof *spread };
 
@@ -283,12 +290,9 @@ static void test_damaged_streams(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_round_trips),
-        cmocka_unit_test(test_every_kind_of_plan),
-        cmocka_unit_test(test_longest_stream),
-        cmocka_unit_test(test_close_to_the_entropy),
-        cmocka_unit_test(test_bytes_never_change),
-        cmocka_unit_test(test_refused_streams),
+        cmocka_unit_test(test_round_trips),        cmocka_unit_test(test_every_kind_of_plan),
+        cmocka_unit_test(test_longest_stream),     cmocka_unit_test(test_close_to_the_entropy),
+        cmocka_unit_test(test_bytes_never_change), cmocka_unit_test(test_refused_streams),
         cmocka_unit_test(test_damaged_streams),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -151,8 +151,8 @@ static void test_grouped_plans(void **state)
 static void test_largest_table(void **state)
 {
     (void)state;
-    tg_entropy_plan wire = {.table_log = 16, .tuple = 1, .lane_log = 2, .chunk_log = 16, .alphabet = 256,
-                            .symbols = 256};
+    tg_entropy_plan wire = {
+        .table_log = 16, .tuple = 1, .lane_log = 2, .chunk_log = 16, .alphabet = 256, .symbols = 256};
     for (unsigned s = 0; s < 256; s++)
         wire.frequency[s] = s == 9 ? 511 : 255;
     assert_int_equal(tg_entropy_table_size(&wire), TG_ENTROPY_TABLE_MAX);
@@ -242,12 +242,9 @@ static void test_damaged_tables(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_plan_of_one_symbol),
-        cmocka_unit_test(test_plan_choices),
-        cmocka_unit_test(test_grouped_plans),
-        cmocka_unit_test(test_largest_table),
-        cmocka_unit_test(test_refused_tables),
-        cmocka_unit_test(test_damaged_tables),
+        cmocka_unit_test(test_plan_of_one_symbol), cmocka_unit_test(test_plan_choices),
+        cmocka_unit_test(test_grouped_plans),      cmocka_unit_test(test_largest_table),
+        cmocka_unit_test(test_refused_tables),     cmocka_unit_test(test_damaged_tables),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

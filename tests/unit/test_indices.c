@@ -175,7 +175,7 @@ enum { DENSITIES = sizeof densities / sizeof *densities };
 static void test_round_trips(void **state)
 {
     (void)state;
-    static const uint32_t lengths[] = {1,   2,   7,   8,    9,    31,   32,    33,    255,
+    static const uint32_t lengths[] = {1,   2,   7,    8,    9,    31,    32,    33,    255,
                                        256, 257, 4095, 4096, 4097, 65536, 65537, 300001};
     uint32_t *positions = malloc(300001 * sizeof *positions);
     uint64_t seed = 1;
@@ -435,7 +435,7 @@ static void test_refused_by_hand(void **state)
     assert_true(accepts(TG_INDEX_RICE, (const uint8_t[]){3, 0x15, 0x03}, 3, 2, 9));
     assert_true(delivers(TG_INDEX_RICE, (const uint8_t[]){3, 0x15, 0x03}, 3, 2, 9));
     assert_false(delivers(TG_INDEX_RICE, (const uint8_t[]){3, 0x15, 0x03}, 3, 2, 8)); /* the second is position 8 */
-    assert_false(accepts(TG_INDEX_RICE, (const uint8_t[]){3, 0x55, 0x03}, 3, 2, 9)); /* padding of the low bits */
+    assert_false(accepts(TG_INDEX_RICE, (const uint8_t[]){3, 0x55, 0x03}, 3, 2, 9));  /* padding of the low bits */
     assert_false(accepts(TG_INDEX_RICE, (const uint8_t[]){3, 0x95, 0x03}, 3, 2, 9));
     assert_false(accepts(TG_INDEX_RICE, (const uint8_t[]){3, 0x15, 0x07}, 3, 2, 9)); /* a third quotient */
     assert_false(accepts(TG_INDEX_RICE, (const uint8_t[]){3, 0x15, 0x01}, 3, 2, 9)); /* only one */
@@ -494,16 +494,11 @@ static void test_least_of_elias(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_round_trips),
-        cmocka_unit_test(test_long_quotients),
-        cmocka_unit_test(test_long_segments),
-        cmocka_unit_test(test_segment_log),
-        cmocka_unit_test(test_least_of_elias),
-        cmocka_unit_test(test_close_to_the_count_of_subsets),
-        cmocka_unit_test(test_bytes_never_change),
-        cmocka_unit_test(test_refusals),
-        cmocka_unit_test(test_refused_by_hand),
-        cmocka_unit_test(test_damaged_streams),
+        cmocka_unit_test(test_round_trips),        cmocka_unit_test(test_long_quotients),
+        cmocka_unit_test(test_long_segments),      cmocka_unit_test(test_segment_log),
+        cmocka_unit_test(test_least_of_elias),     cmocka_unit_test(test_close_to_the_count_of_subsets),
+        cmocka_unit_test(test_bytes_never_change), cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_refused_by_hand),    cmocka_unit_test(test_damaged_streams),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

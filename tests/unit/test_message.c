@@ -34,8 +34,9 @@ static tg_status open_bytes(const uint8_t *bytes, size_t size, const tg_message 
 static void golden(void **state)
 {
     (void)state;
-    static const uint8_t due[44] = {'T', 'G', 'M', 'S', 0, 2, 0, 0, 8, 7, 6, 5, 4, 3, 2, 1, 3, 0, 0, 0, 5, 0,
-                                    0,   0,   9,   0,   0, 0, 0, 0, 0, 0, 0x18, 0x17, 0x16, 0x15, 0x14, 0x13, 0x12, 0x11, 4, 0, 0, 0};
+    static const uint8_t due[44] = {'T', 'G', 'M',  'S',  0,    2,    0,    0,    8,    7,    6, 5, 4, 3, 2,
+                                    1,   3,   0,    0,    0,    5,    0,    0,    0,    9,    0, 0, 0, 0, 0,
+                                    0,   0,   0x18, 0x17, 0x16, 0x15, 0x14, 0x13, 0x12, 0x11, 4, 0, 0, 0};
     uint8_t bytes[52];
     seal(bytes);
     assert_memory_equal(bytes, due, sizeof due);
@@ -49,7 +50,8 @@ static void round_trip(void **state)
     tg_message message;
     tg_cursor extra, frames;
     seal(bytes);
-    assert_int_equal(tg_message_open(&tg_kernels_scalar, bytes, sizeof bytes, &sample, &message, &extra, &frames, NULL), TG_OK);
+    assert_int_equal(tg_message_open(&tg_kernels_scalar, bytes, sizeof bytes, &sample, &message, &extra, &frames, NULL),
+                     TG_OK);
     assert_int_equal(message.kind, sample.kind);
     assert_int_equal(message.extra, 4);
     assert_int_equal(extra.left, 4);
@@ -116,7 +118,8 @@ static void verdicts(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(golden), cmocka_unit_test(round_trip), cmocka_unit_test(every_flip_is_refused),
-                                       cmocka_unit_test(others_are_refused), cmocka_unit_test(verdicts)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(golden), cmocka_unit_test(round_trip),
+                                       cmocka_unit_test(every_flip_is_refused), cmocka_unit_test(others_are_refused),
+                                       cmocka_unit_test(verdicts)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -84,8 +84,8 @@ static void test_damage(void **state)
     (void)state;
     const float values[] = {1, -2, 3};
     size_t size;
-    uint8_t *good =
-        make_file("{'descr': '<f4', 'fortran_order': False, 'shape': (3,), }  \n", values, sizeof values, &size);
+    uint8_t *good = make_file("{'descr': '<f4', 'fortran_order': False, 'shape': (3,), }  \n", values, sizeof values,
+                              &size);
     struct npy npy;
     struct message message;
     for (size_t cut = 0; cut < size; cut++) {
@@ -175,15 +175,15 @@ static void test_integers(void **state)
         {"<i2", "\xfe\xff\x01\x00\x00\x80", 6, 3, {-2, 1, -32768}, 3},
         {">u2", "\xff\xfe\x00\x01\x00\x00", 6, 3, {65534, 1, 0}, 3},
         {"<i4", "\xff\xff\xff\xff\x00\x00\x00\x80", 8, 2, {-1, -0x1p31f, 0}, 2},
-        {"<u4", "\x01\x00\x00\x01\x00\x00\x00\x00", 8, 2, {0, 0, 0}, 0},           /* 2^24 + 1 */
+        {"<u4", "\x01\x00\x00\x01\x00\x00\x00\x00", 8, 2, {0, 0, 0}, 0}, /* 2^24 + 1 */
         {"<i8", "\x09\0\0\0\0\0\0\0\xf7\xff\xff\xff\xff\xff\xff\xff", 16, 2, {9, -9, 0}, 2},
         {">i8", "\x80\0\0\0\0\0\0\0\x00\0\0\0\0\0\0\x01", 16, 2, {-0x1p63f, 1, 0}, 2},
         {"<u8", "\0\0\0\0\0\0\0\x80\xff\xff\xff\xff\xff\xff\xff\xff", 16, 2, {0x1p63f, 0, 0}, 1},
     };
     for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
         char dictionary[80];
-        snprintf(dictionary, sizeof dictionary, "{'descr': '%s', 'fortran_order': False, 'shape': (%zu,)}", table[i].dtype,
-                 table[i].count);
+        snprintf(dictionary, sizeof dictionary, "{'descr': '%s', 'fortran_order': False, 'shape': (%zu,)}",
+                 table[i].dtype, table[i].count);
         size_t size;
         uint8_t *file = make_file(dictionary, table[i].data, table[i].size, &size);
         struct npy npy;
@@ -235,9 +235,8 @@ static void test_header(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_dictionaries), cmocka_unit_test(test_damage), cmocka_unit_test(test_half),
-        cmocka_unit_test(test_unpack),       cmocka_unit_test(test_integers),
-        cmocka_unit_test(test_header),
+        cmocka_unit_test(test_dictionaries), cmocka_unit_test(test_damage),   cmocka_unit_test(test_half),
+        cmocka_unit_test(test_unpack),       cmocka_unit_test(test_integers), cmocka_unit_test(test_header),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -52,8 +52,8 @@ static void test_lengths(void **state)
         assert_int_equal(code.length[s], 8);
     assert_int_equal(tg_bytes_entropy(h), UINT64_C(256000) * 8 << 16);
 
-    /* Fibonacci's numbers, whose tree is as deep as there are bytes: what is limited is still a code, and the more frequent of two bytes
-     * never has the longer one. */
+    /* Fibonacci's numbers, whose tree is as deep as there are bytes: what is limited is still a code, and the more
+     * frequent of two bytes never has the longer one. */
     for (unsigned kinds = 2; kinds <= 80; kinds++) {
         memset(h, 0, sizeof h);
         uint64_t a = 1, b = 1;
@@ -201,7 +201,8 @@ static tg_prefix_code code_of(const uint8_t *bytes, size_t n)
 static void test_round_trips(void **state)
 {
     (void)state;
-    static const size_t lengths[] = {0, 1, 2, 7, 8, 9, 31, 32, 33, 64, 255, 256, 4095, 4096, 4097, 5000, TG_PREFIX_CHUNK - 1, TG_PREFIX_CHUNK};
+    static const size_t lengths[] = {
+        0, 1, 2, 7, 8, 9, 31, 32, 33, 64, 255, 256, 4095, 4096, 4097, 5000, TG_PREFIX_CHUNK - 1, TG_PREFIX_CHUNK};
     uint8_t *bytes = malloc(TG_PREFIX_CHUNK), *back = malloc(TG_PREFIX_CHUNK);
     uint64_t seed = 3;
     for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++)
@@ -332,9 +333,15 @@ static void test_damaged_streams(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_lengths),         cmocka_unit_test(test_random_histograms), cmocka_unit_test(test_refused_tables),
-        cmocka_unit_test(test_counting),        cmocka_unit_test(test_round_trips),       cmocka_unit_test(test_longest_streams),
-        cmocka_unit_test(test_bytes_never_change), cmocka_unit_test(test_refused_streams), cmocka_unit_test(test_damaged_streams),
+        cmocka_unit_test(test_lengths),
+        cmocka_unit_test(test_random_histograms),
+        cmocka_unit_test(test_refused_tables),
+        cmocka_unit_test(test_counting),
+        cmocka_unit_test(test_round_trips),
+        cmocka_unit_test(test_longest_streams),
+        cmocka_unit_test(test_bytes_never_change),
+        cmocka_unit_test(test_refused_streams),
+        cmocka_unit_test(test_damaged_streams),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

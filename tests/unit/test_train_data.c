@@ -57,7 +57,8 @@ static void test_libsvm_bad(void **state)
         {"0x10 1:1", "f:3: a line must begin with a label, a finite number: '0x10'"},
         {"1 0:1", "f:3: an entry must be INDEX:VALUE with an index from 1 to 67108864: '0:1'"},
         {"1 67108865:1", "f:3: an entry must be INDEX:VALUE with an index from 1 to 67108864: '67108865:1'"},
-        {"1 99999999999999999999:1", "f:3: an entry must be INDEX:VALUE with an index from 1 to 67108864: '99999999999999999999:1'"},
+        {"1 99999999999999999999:1",
+         "f:3: an entry must be INDEX:VALUE with an index from 1 to 67108864: '99999999999999999999:1'"},
         {"1 -1:1", "f:3: an entry must be INDEX:VALUE with an index from 1 to 67108864: '-1:1'"},
         {"1 1", "f:3: an entry must be INDEX:VALUE with an index from 1 to 67108864: '1'"},
         {"1 qid:4 1:1", "f:3: an entry must be INDEX:VALUE with an index from 1 to 67108864: 'qid:4'"},
@@ -116,19 +117,25 @@ static void test_idx(void **state)
         uint64_t rows, row_bytes;
     } table[] = {
         {"\0\0\x08\x01\0\0\0\x02"
-         "ab", 10, true, 2, 1},
+         "ab",
+         10, true, 2, 1},
         {"\0\0\x08\x03\0\0\0\x01\0\0\0\x02\0\0\0\x02"
-         "abcd", 20, true, 1, 4},
+         "abcd",
+         20, true, 1, 4},
         {"\0\0\x08\x01\0\0\0\0", 8, true, 0, 1},
         {"\0\0\x08\x01\0\0\0\x02"
-         "a", 9, false, 0, 0},
+         "a",
+         9, false, 0, 0},
         {"\0\0\x08\x01\0\0\0\x02"
-         "abc", 11, false, 0, 0},
+         "abc",
+         11, false, 0, 0},
         {"\0\0\x08\x01\0\0\0", 7, false, 0, 0},
         {"\0\0\x09\x01\0\0\0\x02"
-         "ab", 10, false, 0, 0},
+         "ab",
+         10, false, 0, 0},
         {"\0\x01\x08\x01\0\0\0\x02"
-         "ab", 10, false, 0, 0},
+         "ab",
+         10, false, 0, 0},
         {"\0\0\x08\0", 4, false, 0, 0},
         {"\0\0\x08\x03\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff", 16, false, 0, 0},
         {"\0\0\x08", 3, false, 0, 0},
@@ -213,7 +220,8 @@ static void test_permutation(void **state)
 
 /* ---- synthetic data ---- */
 
-/* A row is the same whenever it is asked for, the next one and the next seed's are others, and targets are w*.x to the noise. */
+/* A row is the same whenever it is asked for, the next one and the next seed's are others, and targets are w*.x to the
+ * noise. */
 static void test_synthetic(void **state)
 {
     (void)state;
@@ -247,11 +255,12 @@ static void test_synthetic_names(void **state)
         uint64_t rows;
         uint32_t features, classes;
     } good[] = {
-        {"syn-256", 10000, 256, 0},    {"syn-512", 10000, 512, 0}, {"syn-1024", 10000, 1024, 0},
-        {"syn-20k", 50000, 20000, 0},  {"synthetic", 10000, 256, 0}, {"synthetic:classes=3,features=4", 10000, 4, 3},
+        {"syn-256", 10000, 256, 0},   {"syn-512", 10000, 512, 0},   {"syn-1024", 10000, 1024, 0},
+        {"syn-20k", 50000, 20000, 0}, {"synthetic", 10000, 256, 0}, {"synthetic:classes=3,features=4", 10000, 4, 3},
     };
-    static const char *const bad[] = {"synthetic:rows=0", "synthetic:rows", "synthetic:rows=1.5", "synthetic:depth=3", "synthetic:noise=-1",
-                                      "synthetic:noise=nan", "synthetic:classes=1", "synthetic:rows=1,,test=2", "syn-257"};
+    static const char *const bad[] = {"synthetic:rows=0",    "synthetic:rows",           "synthetic:rows=1.5",
+                                      "synthetic:depth=3",   "synthetic:noise=-1",       "synthetic:noise=nan",
+                                      "synthetic:classes=1", "synthetic:rows=1,,test=2", "syn-257"};
     struct dataset data;
     struct message message;
     for (size_t i = 0; i < sizeof good / sizeof *good; i++) {
@@ -268,9 +277,9 @@ static void test_synthetic_names(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_libsvm_good), cmocka_unit_test(test_libsvm_bad),  cmocka_unit_test(test_libsvm_numbers),
-        cmocka_unit_test(test_idx),         cmocka_unit_test(test_classes),     cmocka_unit_test(test_normal),
-        cmocka_unit_test(test_permutation), cmocka_unit_test(test_synthetic),   cmocka_unit_test(test_synthetic_names),
+        cmocka_unit_test(test_libsvm_good), cmocka_unit_test(test_libsvm_bad), cmocka_unit_test(test_libsvm_numbers),
+        cmocka_unit_test(test_idx),         cmocka_unit_test(test_classes),    cmocka_unit_test(test_normal),
+        cmocka_unit_test(test_permutation), cmocka_unit_test(test_synthetic),  cmocka_unit_test(test_synthetic_names),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

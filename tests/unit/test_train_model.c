@@ -1,4 +1,5 @@
-/* Products of matrices against the definition, gradients against finite differences, the optimiser against its formula. */
+/* Products of matrices against the definition, gradients against finite differences, the optimiser against its formula.
+ */
 #include "train/model.h" /* first: cmocka takes the name `fail` for a macro */
 #include "train/blas.h"
 #include "train/optimiser.h"
@@ -52,8 +53,8 @@ static void test_multiply(void **state)
     blas_open(false);
 }
 
-/* The loss along one coordinate, by central differences: the error is a rounding error of the loss over the distance, which is the
- * tolerance, plus a curvature term of distance squared. */
+/* The loss along one coordinate, by central differences: the error is a rounding error of the loss over the distance,
+ * which is the tolerance, plus a curvature term of distance squared. */
 static void check_gradient(const char *text, const char *name)
 {
     enum { ROWS = 12 };
@@ -64,7 +65,8 @@ static void check_gradient(const char *text, const char *name)
     assert_true(dataset_open(name, 2, model_wants_real_targets(text), &data, &message));
     assert_true(model_create(text, &data, &model, &message));
     assert_true(model_work_create(&model, ROWS, &work, &message));
-    float *weights = malloc(model.parameters * sizeof *weights), *gradient = malloc(model.parameters * sizeof *gradient);
+    float *weights = malloc(model.parameters * sizeof *weights),
+          *gradient = malloc(model.parameters * sizeof *gradient);
     assert_non_null(weights);
     assert_non_null(gradient);
     fill_normal(random_key(1, FOR_WEIGHTS, 99), weights, model.parameters);
@@ -89,7 +91,8 @@ static void check_gradient(const char *text, const char *name)
         worst = fmax(worst, fabs(slope - (double)gradient[i]));
         largest = fmax(largest, fabs(slope));
     }
-    /* Seen: 5e-5. A kink of a rectified unit within the distance would cost more; with these weights and rows there is none. */
+    /* Seen: 5e-5. A kink of a rectified unit within the distance would cost more; with these weights and rows there is
+     * none. */
     const double tolerance = 0.001;
     print_message("%s on %s: gradient off by %g, largest slope %g\n", text, name, worst, largest);
     assert_true(worst <= tolerance * largest);
@@ -120,10 +123,26 @@ static void test_models(void **state)
         uint32_t classes;
         uint64_t parameters; /* 0: refused */
     } table[] = {
-        {"linear", 0, 10},      {"linear:bias", 0, 11},  {"logistic", 2, 10},        {"logistic", 3, 0},         {"logistic", 0, 0},
-        {"softmax", 3, 33},     {"softmax", 0, 0},       {"mlp:4", 3, 59},           {"mlp:4", 0, 49},           {"mlp:4,5", 2, 81},
-        {"mlp:", 3, 0},         {"mlp:0", 3, 0},         {"mlp:4,", 3, 0},           {"mlp:4x", 3, 0},           {"mlp:1,1,1,1,1,1,1,1", 3, 0},
-        {"linear:", 0, 0},      {"resnet", 3, 0},        {NULL, 0, 10},              {NULL, 2, 11},              {NULL, 3, 11 * 128 + 129 * 3},
+        {"linear", 0, 10},
+        {"linear:bias", 0, 11},
+        {"logistic", 2, 10},
+        {"logistic", 3, 0},
+        {"logistic", 0, 0},
+        {"softmax", 3, 33},
+        {"softmax", 0, 0},
+        {"mlp:4", 3, 59},
+        {"mlp:4", 0, 49},
+        {"mlp:4,5", 2, 81},
+        {"mlp:", 3, 0},
+        {"mlp:0", 3, 0},
+        {"mlp:4,", 3, 0},
+        {"mlp:4x", 3, 0},
+        {"mlp:1,1,1,1,1,1,1,1", 3, 0},
+        {"linear:", 0, 0},
+        {"resnet", 3, 0},
+        {NULL, 0, 10},
+        {NULL, 2, 11},
+        {NULL, 3, 11 * 128 + 129 * 3},
     };
     for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
         struct dataset data = {.features = 10, .classes = table[i].classes};
@@ -146,16 +165,21 @@ static void test_optimiser(void **state)
     float plain[] = {1, -2};
     descend(plain, NULL, gradient, 2, 0.5, 0, 0);
     assert_true(plain[0] == 0.875f && plain[1] == -4);
-    static const double wanted[][5] = {{1, 1, 1, 1, 1}, {1, 0.75, 0.5, 0.25, 0}, {1, 0.853553390593, 0.5, 0.146446609407, 0}, {1, 1, 0.1, 0.01, 0.01}};
+    static const double wanted[][5] = {
+        {1, 1, 1, 1, 1}, {1, 0.75, 0.5, 0.25, 0}, {1, 0.853553390593, 0.5, 0.146446609407, 0}, {1, 1, 0.1, 0.01, 0.01}};
     for (int schedule = 0; schedule < 4; schedule++)
         for (uint64_t quarter = 0; quarter <= 4; quarter++)
-            assert_true(fabs(learning_rate((enum train_schedule)schedule, 1, quarter, 4) - wanted[schedule][quarter]) < 1e-12);
+            assert_true(fabs(learning_rate((enum train_schedule)schedule, 1, quarter, 4) - wanted[schedule][quarter]) <
+                        1e-12);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_multiply), cmocka_unit_test(test_gradients), cmocka_unit_test(test_models), cmocka_unit_test(test_optimiser),
+        cmocka_unit_test(test_multiply),
+        cmocka_unit_test(test_gradients),
+        cmocka_unit_test(test_models),
+        cmocka_unit_test(test_optimiser),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -10,7 +10,8 @@ uint64_t tg_avx2_narrow(tg_dtype dtype, const float *values, size_t n, void *ele
 void tg_avx2_load(tg_dtype dtype, const uint8_t *wire, size_t n, float *values);
 uint64_t tg_avx2_store(tg_dtype dtype, const float *values, size_t n, uint8_t *wire);
 bool tg_avx2_decode_plain(tg_dtype dtype, const uint8_t *wire, size_t n, bool set, float weight, float *out);
-void tg_avx2_compensate(const float *push, const float *residual, float alpha, float beta, size_t n, float *u, float *rest);
+void tg_avx2_compensate(const float *push, const float *residual, float alpha, float beta, size_t n, float *u,
+                        float *rest);
 void tg_avx2_subtract(const float *rest, const float *sent, size_t n, float *residual);
 void tg_avx2_add_scaled(const float *values, float weight, size_t n, float *sum);
 void tg_avx2_set_scaled(const float *values, float weight, size_t n, float *result);
@@ -31,7 +32,8 @@ uint64_t tg_avx2_count_at_least(const uint32_t *keys, size_t n, uint32_t least);
 bool tg_avx2_all_finite(const float *gradient, const float *residual, float alpha, float beta, size_t n);
 
 /* levels.c */
-void tg_avx2_quantise(const tg_quantiser *q, const float *values, size_t n, uint32_t first, tg_key key, uint16_t *codes);
+void tg_avx2_quantise(const tg_quantiser *q, const float *values, size_t n, uint32_t first, tg_key key,
+                      uint16_t *codes);
 void tg_avx2_dequantise(const tg_quantiser *q, const uint16_t *codes, size_t n, float *values);
 
 /* pack.c; the last two take one whole group. */
@@ -48,6 +50,7 @@ uint64_t tg_avx2_digest(const uint8_t *bytes, size_t n);
 size_t tg_avx2_encode_levels(const tg_levels_encoding *encoding, size_t n);
 
 /* levels_decode.c */
-void tg_avx2_decode_levels(const tg_levels_decoding *frames, size_t frame_count, size_t n, tg_storing how, float weight, float *out);
+void tg_avx2_decode_levels(const tg_levels_decoding *frames, size_t frame_count, size_t n, tg_storing how, float weight,
+                           float *out);
 
 #endif

@@ -1,5 +1,5 @@
-/* The one pass of selection: compensate, commit and pick candidates while a cache line is at hand. Per element it is some three
- * instructions more than e += g, so it runs at the speed of memory. */
+/* The one pass of selection: compensate, commit and pick candidates while a cache line is at hand. Per element it is
+ * some three instructions more than e += g, so it runs at the speed of memory. */
 #include "kernels/avx2/collect.h"
 
 #if defined(__AVX2__)
@@ -25,7 +25,8 @@ INLINE bool any_set(__m256i lanes) { return _mm256_movemask_epi8(lanes) != 0; }
 INLINE uint32_t mask_of(__m256i a, __m256i b, __m256i c, __m256i d)
 {
     const __m256i bytes = _mm256_packs_epi16(_mm256_packs_epi32(a, b), _mm256_packs_epi32(c, d));
-    /* Packing works in halves of a vector: the groups of four now stand as a b c d of the lower halves, then of the upper. */
+    /* Packing works in halves of a vector: the groups of four now stand as a b c d of the lower halves, then of the
+     * upper. */
     const __m256i order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
     return (uint32_t)_mm256_movemask_epi8(_mm256_permutevar8x32_epi32(bytes, order));
 }
@@ -36,9 +37,10 @@ INLINE void leave(float *residual, __m256 u, __m256i key, __m256i not_taken)
     _mm256_storeu_ps(residual, _mm256_andnot_ps(_mm256_castsi256_ps(_mm256_cmpgt_epi32(key, not_taken)), u));
 }
 
-/* Sifts 32 elements: which are candidates goes to *mask, u to `u` and to the residual, where there is one. False, and nothing is
- * written, where a value is not finite. */
-INLINE bool sift_half(const float *gradient, float *residual, __m256 factor, __m256i below, __m256i not_taken, float *u, uint32_t *mask)
+/* Sifts 32 elements: which are candidates goes to *mask, u to `u` and to the residual, where there is one. False, and
+ * nothing is written, where a value is not finite. */
+INLINE bool sift_half(const float *gradient, float *residual, __m256 factor, __m256i below, __m256i not_taken, float *u,
+                      uint32_t *mask)
 {
     const __m256 x0 = compute(gradient, residual, factor);
     const __m256 x1 = compute(gradient + 8, residual ? residual + 8 : NULL, factor);
@@ -64,9 +66,10 @@ INLINE bool sift_half(const float *gradient, float *residual, __m256 factor, __m
     return true;
 }
 
-/* Appends the candidates that a mask lists. The first `sure` are written without asking whether they are there, so that no
- * branch has to be guessed as long as there are no more. */
-INLINE size_t append_few(uint32_t *indices, float *values, size_t count, const float *u, uint32_t first, uint64_t mask, int sure)
+/* Appends the candidates that a mask lists. The first `sure` are written without asking whether they are there, so that
+ * no branch has to be guessed as long as there are no more. */
+INLINE size_t append_few(uint32_t *indices, float *values, size_t count, const float *u, uint32_t first, uint64_t mask,
+                         int sure)
 {
     const size_t end = count + (size_t)__builtin_popcountll(mask);
     for (int i = 0; i < sure; i++, count++, mask = _blsr_u64(mask)) {
@@ -87,7 +90,8 @@ INLINE size_t append_many(uint32_t *indices, float *values, size_t count, const 
     for (unsigned i = 0; i < STEP; i += LANES, mask >>= LANES) {
         const unsigned here = (unsigned)mask & 0xff;
         const __m256i lanes = tg_lanes_of(here);
-        _mm256_storeu_si256((__m256i *)(void *)(indices + count), _mm256_add_epi32(_mm256_set1_epi32((int)(first + i)), lanes));
+        _mm256_storeu_si256((__m256i *)(void *)(indices + count),
+                            _mm256_add_epi32(_mm256_set1_epi32((int)(first + i)), lanes));
         _mm256_storeu_ps(values + count, _mm256_permutevar8x32_ps(_mm256_loadu_ps(u + i), lanes));
         count += (size_t)__builtin_popcount(here);
     }
@@ -95,13 +99,14 @@ INLINE size_t append_many(uint32_t *indices, float *values, size_t count, const 
 }
 
 /* `sure`: see append_few; below 0 for append_many. */
-INLINE size_t sift_steps(tg_candidates *list, const float *gradient, float *residual, float factor, uint32_t first, size_t n,
-                         int sure)
+INLINE size_t sift_steps(tg_candidates *list, const float *gradient, float *residual, float factor, uint32_t first,
+                         size_t n, int sure)
 {
     const __m256 factors = _mm256_set1_ps(factor);
     const __m256i below = _mm256_set1_epi32((int)(list->least - 1));
     const __m256i not_taken = _mm256_max_epi32(below, _mm256_set1_epi32((int)(list->taken - 1)));
-    /* Where so much is done for each step, some machines do not look far enough ahead by themselves, and with one stream none does. */
+    /* Where so much is done for each step, some machines do not look far enough ahead by themselves, and with one
+     * stream none does. */
     const bool is_asked = sure < 0 && (!residual || tg_ahead() > 0);
     uint32_t *indices = list->indices;
     float *values = list->values, scratch[STEP];
@@ -136,7 +141,8 @@ INLINE size_t sift_steps(tg_candidates *list, const float *gradient, float *resi
 }
 
 /* By how many candidates are expected among 64 elements. */
-INLINE size_t sift_by_share(tg_candidates *list, const float *gradient, float *residual, float factor, uint32_t first, size_t n)
+INLINE size_t sift_by_share(tg_candidates *list, const float *gradient, float *residual, float factor, uint32_t first,
+                            size_t n)
 {
     if (list->share * STEP < 0.2f)
         return sift_steps(list, gradient, residual, factor, first, n, 0);

@@ -1,4 +1,5 @@
-/* Element types and feedback, eight at a time. What is rare (NaN, saturation) and what is left over goes through the definition. */
+/* Element types and feedback, eight at a time. What is rare (NaN, saturation) and what is left over goes through the
+ * definition. */
 #include "kernels/avx2/vector.h"
 
 #if defined(__AVX2__)
@@ -66,7 +67,8 @@ TG_INLINE __m256 eight_from(tg_dtype dtype, const uint8_t *wire)
 /* Whether whole vectors of 16-bit numbers are finite, without widening them. */
 TG_INLINE bool are_finite(tg_dtype dtype, const uint8_t *wire, size_t n)
 {
-    const __m256i infinity = _mm256_set1_epi16(dtype == TG_FLOAT16 ? 0x7c00 : 0x7f80), magnitude = _mm256_set1_epi16(0x7fff);
+    const __m256i infinity = _mm256_set1_epi16(dtype == TG_FLOAT16 ? 0x7c00 : 0x7f80),
+                  magnitude = _mm256_set1_epi16(0x7fff);
     __m256i largest = _mm256_setzero_si256();
     for (size_t i = 0; i < n; i += 16)
         largest = _mm256_max_epu16(largest, _mm256_and_si256(tg_load_bits(wire + 2 * i), magnitude));
@@ -136,7 +138,8 @@ TG_INLINE uint64_t narrow_all(tg_dtype dtype, const float *values, size_t n, uin
     return limited + tg_scalar_store(dtype, values + i, n - i, wire + 2 * i);
 }
 
-/* The C library's memmove takes twice as long on AMD's processors where the two do not lie alike in their cache lines. */
+/* The C library's memmove takes twice as long on AMD's processors where the two do not lie alike in their cache lines.
+ */
 TG_INLINE void copy_all(const float *values, size_t n, uint8_t *wire)
 {
     size_t i = 0;
@@ -149,15 +152,22 @@ TG_STORE(tg_avx2_store, tg_avx2_narrow)
 
 /* ---- feedback and sums of vectors ---- */
 
-void tg_avx2_compensate(const float *push, const float *residual, float alpha, float beta, size_t n, float *u, float *rest)
+void tg_avx2_compensate(const float *push, const float *residual, float alpha, float beta, size_t n, float *u,
+                        float *rest)
 {
     compensate(push, residual, alpha, beta, n, u, rest);
 }
 
-void tg_avx2_subtract(const float *rest, const float *sent, size_t n, float *residual) { subtract(rest, sent, n, residual); }
+void tg_avx2_subtract(const float *rest, const float *sent, size_t n, float *residual)
+{
+    subtract(rest, sent, n, residual);
+}
 
 void tg_avx2_add_scaled(const float *values, float weight, size_t n, float *sum) { add_scaled(values, weight, n, sum); }
 
-void tg_avx2_set_scaled(const float *values, float weight, size_t n, float *result) { set_scaled(values, weight, n, result); }
+void tg_avx2_set_scaled(const float *values, float weight, size_t n, float *result)
+{
+    set_scaled(values, weight, n, result);
+}
 
 #endif

@@ -1,5 +1,5 @@
-/* Blocks of gaps with vectors of eight. Costs are found in one go over the indices; quotients are joined in registers, eight to a word of
- * 64 bits, before a bit stream sees them. */
+/* Blocks of gaps with vectors of eight. Costs are found in one go over the indices; quotients are joined in registers,
+ * eight to a word of 64 bits, before a bit stream sees them. */
 #include "kernels/avx2/gaps.h"
 
 #include "kernels/avx2/vector.h"
@@ -13,7 +13,8 @@ enum { ROWS = TG_RICE_BLOCK / V_LANES };
 
 TG_INLINE uint64_t total(v_ints x)
 {
-    const __m256i pairs = _mm256_add_epi64(_mm256_and_si256(x, _mm256_set1_epi64x(0xffffffff)), _mm256_srli_epi64(x, 32));
+    const __m256i pairs = _mm256_add_epi64(_mm256_and_si256(x, _mm256_set1_epi64x(0xffffffff)),
+                                           _mm256_srli_epi64(x, 32));
     const __m128i two = _mm_add_epi64(_mm256_castsi256_si128(pairs), _mm256_extracti128_si256(pairs, 1));
     return (uint64_t)_mm_cvtsi128_si64(two) + (uint64_t)_mm_extract_epi64(two, 1);
 }
@@ -101,14 +102,16 @@ static void pack(const uint32_t *gaps, unsigned parameter, uint8_t *low)
 
 /* ---- quotients ---- */
 
-/* Codes and their lengths, in lanes of 64 bits. A code that does not fit has a length that says so, and is of no use. */
+/* Codes and their lengths, in lanes of 64 bits. A code that does not fit has a length that says so, and is of no use.
+ */
 typedef struct codes {
     __m256i code, length;
 } codes;
 
 TG_INLINE codes join(__m256i first, __m256i first_length, __m256i second, __m256i second_length)
 {
-    return (codes){_mm256_or_si256(first, _mm256_sllv_epi64(second, first_length)), _mm256_add_epi64(first_length, second_length)};
+    return (codes){_mm256_or_si256(first, _mm256_sllv_epi64(second, first_length)),
+                   _mm256_add_epi64(first_length, second_length)};
 }
 
 /* Pairs of neighbours. */
@@ -116,7 +119,8 @@ TG_INLINE codes pairs_of(const uint32_t *gaps, unsigned parameter)
 {
     const __m256i low = _mm256_set1_epi64x(0xffffffff), quotient = v_shift_right(v_load_bits(gaps), parameter);
     const __m256i code = _mm256_sllv_epi32(v_int(1), quotient), length = v_add(quotient, v_int(1));
-    return join(_mm256_and_si256(code, low), _mm256_and_si256(length, low), _mm256_srli_epi64(code, 32), _mm256_srli_epi64(length, 32));
+    return join(_mm256_and_si256(code, low), _mm256_and_si256(length, low), _mm256_srli_epi64(code, 32),
+                _mm256_srli_epi64(length, 32));
 }
 
 /* A quotient is below 2^30, so that no sum of lengths wraps. */
@@ -126,8 +130,9 @@ TG_INLINE void join_sixteen(const uint32_t *gaps, unsigned parameter, uint64_t c
     const codes four = join(_mm256_unpacklo_epi64(a.code, b.code), _mm256_unpacklo_epi64(a.length, b.length),
                             _mm256_unpackhi_epi64(a.code, b.code), _mm256_unpackhi_epi64(a.length, b.length));
     const __m128i shift = _mm256_castsi256_si128(four.length);
-    _mm_storeu_si128((__m128i *)(void *)code, _mm_or_si128(_mm256_castsi256_si128(four.code),
-                                                           _mm_sllv_epi64(_mm256_extracti128_si256(four.code, 1), shift)));
+    _mm_storeu_si128(
+        (__m128i *)(void *)code,
+        _mm_or_si128(_mm256_castsi256_si128(four.code), _mm_sllv_epi64(_mm256_extracti128_si256(four.code, 1), shift)));
     _mm_storeu_si128((__m128i *)(void *)length, _mm_add_epi64(shift, _mm256_extracti128_si256(four.length, 1)));
 }
 
@@ -144,7 +149,8 @@ static void put_long(tg_bit_writer *w, const uint32_t *gaps, unsigned parameter)
 
 static void put_quotients(tg_bit_writer *w, const uint32_t *gaps, unsigned parameter)
 {
-    /* Eight that take no more have none of more than 32 bits, which would be lost on the way; and there is room for 7 bits before them. */
+    /* Eight that take no more have none of more than 32 bits, which would be lost on the way; and there is room for 7
+     * bits before them. */
     enum { GROUPS = TG_RICE_BLOCK / V_LANES, MOST = 32 + 7 };
     uint64_t code[GROUPS], length[GROUPS];
     for (unsigned i = 0; i < GROUPS; i += 2)
@@ -181,8 +187,8 @@ static void write(const uint32_t *gaps, unsigned parameter, uint8_t *low, tg_bit
 /* Above these, sums of 256 gaps may not fit 32 bits. */
 enum { PARAMETER_READ = 20, LENGTH_READ = 1 << 30 };
 
-/* Where the first 256 ones of a stream are, from its position on; false if they are not all there, or further apart than `longest` allows. Writes up
- * to 63 more than there are. */
+/* Where the first 256 ones of a stream are, from its position on; false if they are not all there, or further apart
+ * than `longest` allows. Writes up to 63 more than there are. */
 static bool find_ones(const tg_bit_reader *r, uint64_t longest, uint32_t *ones)
 {
     const uint64_t bytes = r->size >> 3, start = r->position;
@@ -210,14 +216,16 @@ TG_INLINE v_ints sums_so_far(v_ints x)
     return v_add(x, _mm256_blend_epi32(fourth, v_int(0), 0x0f));
 }
 
-static bool read(const uint8_t *low, unsigned parameter, tg_bit_reader *quotients, uint32_t length, uint64_t *following, uint32_t *positions)
+static bool read(const uint8_t *low, unsigned parameter, tg_bit_reader *quotients, uint32_t length, uint64_t *following,
+                 uint32_t *positions)
 {
     uint32_t ones[TG_RICE_BLOCK + 64];
     if (parameter > PARAMETER_READ || length > LENGTH_READ ||
         !find_ones(quotients, (uint64_t)(length >> parameter) + TG_RICE_BLOCK, ones))
         return false;
     const v_ints mask = v_int((int)((UINT32_C(1) << parameter) - 1)), last = v_int(V_LANES - 1);
-    v_ints word = parameter > 0 ? v_load_bits(low) : v_int(0), rank = tg_count_from(0), sum = v_int((int)(uint32_t)*following);
+    v_ints word = parameter > 0 ? v_load_bits(low) : v_int(0), rank = tg_count_from(0),
+           sum = v_int((int)(uint32_t)*following);
     unsigned used = 0;
     for (unsigned row = 0; row < ROWS; row++) {
         v_ints here = v_shift_right(word, used);

@@ -9,8 +9,8 @@ typedef __m256 v_floats;
 typedef __m256i v_ints;
 
 TG_INLINE v_floats v_load(const float *p) { return _mm256_loadu_ps(p); }
-/* The same, but not before what was loaded by it before: processors see a stream, and fetch what comes, where its lines are met one after the
- * other; compilers put loads where they like (docs/performance.md). */
+/* The same, but not before what was loaded by it before: processors see a stream, and fetch what comes, where its lines
+ * are met one after the other; compilers put loads where they like (docs/performance.md). */
 TG_INLINE v_floats v_load_next(const float *p)
 {
     v_floats x;
@@ -39,7 +39,10 @@ TG_INLINE v_ints v_larger(v_ints a, v_ints b) { return _mm256_max_epu32(a, b); }
 TG_INLINE uint32_t v_largest(v_ints x) { return tg_largest_of(x); }
 TG_INLINE v_floats v_magnitude(v_floats x) { return tg_magnitude_of(x); }
 /* Magnitudes as integers. */
-TG_INLINE v_ints v_keys(v_floats x) { return _mm256_and_si256(_mm256_castps_si256(x), _mm256_set1_epi32((int)TG_MAGNITUDE_MASK)); }
+TG_INLINE v_ints v_keys(v_floats x)
+{
+    return _mm256_and_si256(_mm256_castps_si256(x), _mm256_set1_epi32((int)TG_MAGNITUDE_MASK));
+}
 /* The published tree, from a row on. */
 TG_INLINE float v_sum_of_row(const v_floats row[2]) { return tg_sum_of_row(row[0], row[1]); }
 TG_INLINE uint32_t v_max_magnitude(const float *values, size_t n) { return tg_avx2_max_magnitude(values, n); }
@@ -55,7 +58,10 @@ TG_INLINE void v_set_aside_in_parts(float *p, v_floats x)
 TG_INLINE v_ints v_load_bits(const void *p) { return _mm256_loadu_si256((const __m256i *)p); }
 TG_INLINE void v_store_bits(void *p, v_ints x) { _mm256_storeu_si256((__m256i *)p, x); }
 /* 16-bit codes: one vector of them from memory, two to memory. */
-TG_INLINE v_ints v_load_codes(const uint16_t *p) { return _mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)(const void *)p)); }
+TG_INLINE v_ints v_load_codes(const uint16_t *p)
+{
+    return _mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)(const void *)p));
+}
 TG_INLINE void v_store_codes(uint16_t *p, v_ints a, v_ints b)
 {
     v_store_bits(p, _mm256_permute4x64_epi64(_mm256_packus_epi32(a, b), 0xd8));
@@ -67,10 +73,14 @@ TG_INLINE v_ints v_shift_left16(v_ints x, unsigned by) { return _mm256_slli_epi1
 TG_INLINE v_ints v_upper(v_ints x) { return _mm256_srai_epi32(x, 16); }
 TG_INLINE v_floats v_negative(v_floats x) { return _mm256_xor_ps(x, _mm256_set1_ps(-0.0f)); }
 /* The lower halves of a ^ b. */
-TG_INLINE v_ints v_xor_lower(v_ints a, v_ints b) { return _mm256_and_si256(_mm256_xor_si256(a, b), _mm256_set1_epi32(0xffff)); }
+TG_INLINE v_ints v_xor_lower(v_ints a, v_ints b)
+{
+    return _mm256_and_si256(_mm256_xor_si256(a, b), _mm256_set1_epi32(0xffff));
+}
 /* Lower halves of the first, upper halves of the second. */
 TG_INLINE v_ints v_blend16(v_ints low, v_ints high) { return _mm256_blend_epi16(low, high, 0xaa); }
-/* tg_prefetch, but not before x has been computed: compilers like to ask for many lines at once, and memory does not (docs/performance.md). */
+/* tg_prefetch, but not before x has been computed: compilers like to ask for many lines at once, and memory does not
+ * (docs/performance.md). */
 TG_INLINE void v_prefetch_after(v_ints x, const void *p, size_t bytes)
 {
     __asm__ volatile("prefetcht0 %0" : : "m"(*(const char *)((uintptr_t)p + bytes)), "v"(x));

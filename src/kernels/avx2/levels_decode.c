@@ -1,5 +1,5 @@
-/* Packed levels to weighted sums with vectors of eight. For few levels, what a code adds to the sum is looked up: a table for each
- * bucket, in registers. */
+/* Packed levels to weighted sums with vectors of eight. For few levels, what a code adds to the sum is looked up: a
+ * table for each bucket, in registers. */
 #include "kernels/avx2/vector.h"
 
 #if defined(__AVX2__)
@@ -52,15 +52,16 @@ TG_INLINE size_t ahead_of(unsigned frames, unsigned width) { return frames == 1 
 #include "kernels/wide/levels_sum.h"
 
 /* A group by arithmetic. Without codes, the width is 8 and they are taken from the wire. */
-TG_INLINE void decode_rows(const tg_levels_decoding *d, const uint8_t *packed, const uint8_t *scales, bool set, const uint32_t *codes,
-                           float weight, float *out)
+TG_INLINE void decode_rows(const tg_levels_decoding *d, const uint8_t *packed, const uint8_t *scales, bool set,
+                           const uint32_t *codes, float weight, float *out)
 {
     const __m256i mask = v_int(0xff);
     const size_t stretch = d->bucket < TG_GROUP ? d->bucket : TG_GROUP, ahead = ahead_of(1, d->width);
     const __m256 levels = v_float((float)d->levels), factor = v_float(weight);
     for (size_t start = 0; start < TG_GROUP; start += stretch) {
         tg_quantiser q = tg_quantiser_from(d->levels, 0, tg_load_float(scales + start / stretch * 4), false);
-        const __m256 unit = v_float(q.unit), drop = v_float(q.drop), most = v_float(q.radius), least = v_float(-q.radius);
+        const __m256 unit = v_float(q.unit), drop = v_float(q.drop), most = v_float(q.radius),
+                     least = v_float(-q.radius);
         const bool lifted = q.drop != 1;
         for (size_t at = start; at < start + stretch; at += TG_LANES) {
             tg_prefetch(out + at, ahead);
@@ -71,7 +72,8 @@ TG_INLINE void decode_rows(const tg_levels_decoding *d, const uint8_t *packed, c
                     code = tg_load_bits(codes + at + 8 * half);
                 else /* row r is byte r % 4 of word r / 4 */
                     code = v_and(_mm256_srl_epi32(tg_load_bits(packed + at / 64 * 64 + 32 * half),
-                                                  _mm_cvtsi32_si128((int)(at / 16 % 4 * 8))), mask);
+                                                  _mm_cvtsi32_si128((int)(at / 16 % 4 * 8))),
+                                 mask);
                 __m256 x = v_mul(v_sub(v_convert(code), levels), unit);
                 if (lifted)
                     x = v_mul(x, drop);
@@ -100,7 +102,8 @@ static void decode_otherwise(const batch *b, bool set, size_t n, float weight, f
     }
 }
 
-void tg_avx2_decode_levels(const tg_levels_decoding *frames, size_t frame_count, size_t n, tg_storing how, float weight, float *out)
+void tg_avx2_decode_levels(const tg_levels_decoding *frames, size_t frame_count, size_t n, tg_storing how, float weight,
+                           float *out)
 {
     v_decode_levels(frames, frame_count, n, how, weight, out);
 }

@@ -1,5 +1,5 @@
-/* The states of 32 rANS lanes in four vectors. Words are exchanged with the stream in the order of the lanes: compacted when encoding,
- * handed out by rank when decoding. */
+/* The states of 32 rANS lanes in four vectors. Words are exchanged with the stream in the order of the lanes: compacted
+ * when encoding, handed out by rank when decoding. */
 #include "kernels/avx2/rans.h"
 
 #if defined(__AVX2__)
@@ -23,7 +23,8 @@ static inline __m256i look_up(const uint32_t *table, const uint8_t *symbols)
     return _mm256_i32gather_epi32((const int *)(const void *)table, _mm256_cvtepu8_epi32(_mm_cvtsi64_si128(eight)), 4);
 }
 
-/* x / f for x < f * 2^20, by a float division that is at most one off (2^20 quotients in 24 bits) and a look at the remainder. */
+/* x / f for x < f * 2^20, by a float division that is at most one off (2^20 quotients in 24 bits) and a look at the
+ * remainder. */
 static inline __m256i divide(__m256i x, __m256i f, __m256i *remainder)
 {
     __m256 wide = _mm256_cvtepi32_ps(x);
@@ -40,8 +41,9 @@ static inline __m256i divide(__m256i x, __m256i f, __m256i *remainder)
 }
 
 /* Shuffles that move the first n words of a vector to its end; loaded from offset 2n. */
-static const uint8_t to_the_end[32] = {0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80,
-                                       0,    1,    2,    3,    4,    5,    6,    7,    8,    9,    10,   11,   12,   13,   14,   15};
+static const uint8_t to_the_end[32] = {0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80,
+                                       0x80, 0x80, 0x80, 0x80, 0x80, 0,    1,    2,    3,    4,    5,
+                                       6,    7,    8,    9,    10,   11,   12,   13,   14,   15};
 
 /* Writes the low words of the chosen lanes below `end`, in order. */
 static inline uint8_t *put_words(__m256i x, unsigned mask, uint8_t *end)

@@ -10,11 +10,14 @@
 
 size_t tg_avx2_first_nonfinite(const float *values, size_t n)
 {
-    const __m256i mask = _mm256_set1_epi32((int)TG_MAGNITUDE_MASK), largest = _mm256_set1_epi32((int)TG_MAX_FINITE_BITS);
+    const __m256i mask = _mm256_set1_epi32((int)TG_MAGNITUDE_MASK),
+                  largest = _mm256_set1_epi32((int)TG_MAX_FINITE_BITS);
     size_t i = 0;
     for (; i + 32 <= n; i += 32) {
-        __m256i a = _mm256_and_si256(tg_load_bits(values + i), mask), b = _mm256_and_si256(tg_load_bits(values + i + 8), mask);
-        __m256i c = _mm256_and_si256(tg_load_bits(values + i + 16), mask), d = _mm256_and_si256(tg_load_bits(values + i + 24), mask);
+        __m256i a = _mm256_and_si256(tg_load_bits(values + i), mask),
+                b = _mm256_and_si256(tg_load_bits(values + i + 8), mask);
+        __m256i c = _mm256_and_si256(tg_load_bits(values + i + 16), mask),
+                d = _mm256_and_si256(tg_load_bits(values + i + 24), mask);
         __m256i most = _mm256_max_epu32(_mm256_max_epu32(a, b), _mm256_max_epu32(c, d));
         __m256i bad = _mm256_cmpgt_epi32(most, largest);
         if (!_mm256_testz_si256(bad, bad))
@@ -40,7 +43,8 @@ uint32_t tg_avx2_max_magnitude(const float *values, size_t n)
 }
 
 /* The larger of `largest` and the magnitudes of eight u, and of eight rest where that differs, as bits. */
-TG_INLINE __m256i larger_of(__m256i largest, const float *gradient, const float *residual, __m256 alpha, __m256 beta, bool differ)
+TG_INLINE __m256i larger_of(__m256i largest, const float *gradient, const float *residual, __m256 alpha, __m256 beta,
+                            bool differ)
 {
     const __m256i mask = _mm256_set1_epi32((int)TG_MAGNITUDE_MASK);
     const __m256 g = _mm256_loadu_ps(gradient);
@@ -49,7 +53,8 @@ TG_INLINE __m256i larger_of(__m256i largest, const float *gradient, const float 
     const __m256 h = _mm256_loadu_ps(residual), u = _mm256_add_ps(g, _mm256_mul_ps(alpha, h));
     largest = _mm256_max_epu32(largest, _mm256_and_si256(mask, tg_bits_of(u)));
     if (differ)
-        largest = _mm256_max_epu32(largest, _mm256_and_si256(mask, tg_bits_of(_mm256_add_ps(g, _mm256_mul_ps(beta, h)))));
+        largest = _mm256_max_epu32(largest,
+                                   _mm256_and_si256(mask, tg_bits_of(_mm256_add_ps(g, _mm256_mul_ps(beta, h)))));
     return largest;
 }
 
@@ -74,7 +79,8 @@ bool tg_avx2_all_finite(const float *gradient, const float *residual, float alph
 {
     if (!residual)
         return finite_as(gradient, NULL, 0, 0, n, false);
-    return alpha == beta ? finite_as(gradient, residual, alpha, alpha, n, false) : finite_as(gradient, residual, alpha, beta, n, true);
+    return alpha == beta ? finite_as(gradient, residual, alpha, alpha, n, false)
+                         : finite_as(gradient, residual, alpha, beta, n, true);
 }
 
 /* Finite floats in order as signed integers, -0 below +0; its own inverse. */

@@ -45,7 +45,10 @@ TG_INLINE __m256i tg_hash_before_last(__m256i x, __m256i key_high)
 }
 
 /* By the name that code for any size of vector uses. */
-TG_INLINE void v_pack_group(const uint32_t *codes, unsigned width, uint8_t *packed) { tg_avx2_pack_group(codes, width, packed); }
+TG_INLINE void v_pack_group(const uint32_t *codes, unsigned width, uint8_t *packed)
+{
+    tg_avx2_pack_group(codes, width, packed);
+}
 
 TG_INLINE __m256i tg_count_from(uint32_t first)
 {

@@ -1,6 +1,6 @@
-/* The one pass of selection with vectors of sixteen, where many elements are candidates: they are moved together by one instruction, in a
- * register. Whole vectors are stored then, as instructions that store chosen lanes alone take many times as long on some machines. Where
- * candidates are few, that is more than AVX2's way, one by one, takes. */
+/* The one pass of selection with vectors of sixteen, where many elements are candidates: they are moved together by one
+ * instruction, in a register. Whole vectors are stored then, as instructions that store chosen lanes alone take many
+ * times as long on some machines. Where candidates are few, that is more than AVX2's way, one by one, takes. */
 #include "kernels/avx512/avx512.h"
 
 #if defined(__AVX512F__)
@@ -14,8 +14,8 @@ enum { STEP = 64, VECTORS = STEP / V_LANES, AHEAD = 2048 };
 
 TG_INLINE __mmask16 v_greater(v_ints a, v_ints b) { return _mm512_cmpgt_epi32_mask(a, b); }
 
-/* How many lanes a mask has. Where registers are short, gcc 12 stores the 16 bits of a mask and counts the ones among 32: so it is made to
- * take them to an ordinary register first. */
+/* How many lanes a mask has. Where registers are short, gcc 12 stores the 16 bits of a mask and counts the ones among
+ * 32: so it is made to take them to an ordinary register first. */
 TG_INLINE size_t count_lanes(__mmask16 mask)
 {
     unsigned bits = mask;
@@ -23,12 +23,14 @@ TG_INLINE size_t count_lanes(__mmask16 mask)
     return (size_t)__builtin_popcount(bits);
 }
 
-TG_INLINE size_t sift_steps(tg_candidates *list, const float *gradient, float *residual, float factor, uint32_t first, size_t n)
+TG_INLINE size_t sift_steps(tg_candidates *list, const float *gradient, float *residual, float factor, uint32_t first,
+                            size_t n)
 {
     /* Of two streams, see tg_ahead; one alone is asked for everywhere. */
     const size_t ahead = residual && tg_ahead() == 0 ? 0 : AHEAD;
     const v_floats factors = v_float(factor);
-    const v_ints below = v_int((int)(list->least - 1)), not_taken = _mm512_max_epi32(below, v_int((int)(list->taken - 1)));
+    const v_ints below = v_int((int)(list->least - 1)),
+                 not_taken = _mm512_max_epi32(below, v_int((int)(list->taken - 1)));
     v_ints index = v_add(v_int((int)first), _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15));
     size_t done = 0, count = list->count;
     for (; done + STEP <= n && count + TG_SIFT_SLACK <= list->room; done += STEP) {
@@ -66,7 +68,8 @@ TG_INLINE size_t sift_steps(tg_candidates *list, const float *gradient, float *r
     return done;
 }
 
-size_t tg_avx512_sift(tg_candidates *list, const float *gradient, float *residual, float factor, uint32_t first, size_t n)
+size_t tg_avx512_sift(tg_candidates *list, const float *gradient, float *residual, float factor, uint32_t first,
+                      size_t n)
 {
     if (list->share * STEP < 2)
         return tg_avx2_sift(list, gradient, residual, factor, first, n);

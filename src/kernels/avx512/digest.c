@@ -10,6 +10,9 @@
 #include "xxhash.h"
 
 /* AMD's processors take longer with vectors of sixteen: for a whole fp16 frame a tenth more. */
-uint64_t tg_avx512_digest(const uint8_t *bytes, size_t n) { return tg_is_amd() ? tg_avx2_digest(bytes, n) : XXH3_64bits(bytes, n); }
+uint64_t tg_avx512_digest(const uint8_t *bytes, size_t n)
+{
+    return tg_is_amd() ? tg_avx2_digest(bytes, n) : XXH3_64bits(bytes, n);
+}
 
 #endif

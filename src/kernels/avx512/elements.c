@@ -1,4 +1,5 @@
-/* Narrow element types, sixteen at a time. What is rare (NaN, saturation) and what is left over goes through the definition. */
+/* Narrow element types, sixteen at a time. What is rare (NaN, saturation) and what is left over goes through the
+ * definition. */
 #include "kernels/avx512/avx512.h"
 
 #if defined(__AVX512F__)
@@ -34,7 +35,8 @@ TG_INLINE uint64_t narrow_all(tg_dtype dtype, const float *values, size_t n, uin
     return limited + tg_scalar_store(dtype, values + i, n - i, wire + 2 * i);
 }
 
-/* The C library's memmove takes twice as long on AMD's processors where the two do not lie alike in their cache lines. */
+/* The C library's memmove takes twice as long on AMD's processors where the two do not lie alike in their cache lines.
+ */
 TG_INLINE void copy_all(const float *values, size_t n, uint8_t *wire)
 {
     size_t i = 0;

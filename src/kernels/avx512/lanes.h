@@ -10,8 +10,8 @@ typedef __m512 v_floats;
 typedef __m512i v_ints;
 
 TG_INLINE v_floats v_load(const float *p) { return _mm512_loadu_ps(p); }
-/* The same, but not before what was loaded by it before: processors see a stream, and fetch what comes, where its lines are met one after the
- * other; compilers put loads where they like (docs/performance.md). */
+/* The same, but not before what was loaded by it before: processors see a stream, and fetch what comes, where its lines
+ * are met one after the other; compilers put loads where they like (docs/performance.md). */
 TG_INLINE v_floats v_load_next(const float *p)
 {
     v_floats x;
@@ -39,7 +39,10 @@ TG_INLINE v_ints v_larger(v_ints a, v_ints b) { return _mm512_max_epu32(a, b); }
 TG_INLINE uint32_t v_largest(v_ints x) { return _mm512_reduce_max_epu32(x); }
 TG_INLINE v_floats v_magnitude(v_floats x) { return _mm512_abs_ps(x); }
 /* Magnitudes as integers. */
-TG_INLINE v_ints v_keys(v_floats x) { return _mm512_and_si512(_mm512_castps_si512(x), _mm512_set1_epi32((int)TG_MAGNITUDE_MASK)); }
+TG_INLINE v_ints v_keys(v_floats x)
+{
+    return _mm512_and_si512(_mm512_castps_si512(x), _mm512_set1_epi32((int)TG_MAGNITUDE_MASK));
+}
 TG_INLINE uint32_t v_max_magnitude(const float *values, size_t n) { return tg_avx2_max_magnitude(values, n); }
 TG_INLINE void v_store(float *p, v_floats x) { _mm512_storeu_ps(p, x); }
 /* Past the caches, to an aligned place. */
@@ -69,10 +72,14 @@ TG_INLINE float v_sum_of_row(const v_floats row[1])
 TG_INLINE v_ints v_upper(v_ints x) { return _mm512_srai_epi32(x, 16); }
 TG_INLINE v_floats v_negative(v_floats x) { return _mm512_xor_ps(x, _mm512_set1_ps(-0.0f)); }
 /* The lower halves of a ^ b: one operation on three. */
-TG_INLINE v_ints v_xor_lower(v_ints a, v_ints b) { return _mm512_ternarylogic_epi32(a, b, _mm512_set1_epi32(0xffff), 0x28); }
+TG_INLINE v_ints v_xor_lower(v_ints a, v_ints b)
+{
+    return _mm512_ternarylogic_epi32(a, b, _mm512_set1_epi32(0xffff), 0x28);
+}
 /* Lower halves of the first, upper halves of the second. */
 TG_INLINE v_ints v_blend16(v_ints low, v_ints high) { return _mm512_mask_blend_epi16(0xaaaaaaaa, low, high); }
-/* tg_prefetch, but not before x has been computed: compilers like to ask for many lines at once, and memory does not (docs/performance.md). */
+/* tg_prefetch, but not before x has been computed: compilers like to ask for many lines at once, and memory does not
+ * (docs/performance.md). */
 TG_INLINE void v_prefetch_after(v_ints x, const void *p, size_t bytes)
 {
     __asm__ volatile("prefetcht0 %0" : : "m"(*(const char *)((uintptr_t)p + bytes)), "v"(x));
@@ -87,6 +94,9 @@ TG_INLINE v_ints v_xor3(v_ints a, v_ints b, v_ints c) { return _mm512_ternarylog
 /* Sixteen values by the lowest four bits of a number. */
 #define V_LOOKUP
 TG_INLINE v_floats v_look_up(v_floats values, v_ints number) { return _mm512_permutexvar_ps(number, values); }
-TG_INLINE v_ints v_signed_nibbles(void) { return _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, -8, -7, -6, -5, -4, -3, -2, -1); }
+TG_INLINE v_ints v_signed_nibbles(void)
+{
+    return _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, -8, -7, -6, -5, -4, -3, -2, -1);
+}
 
 #endif

@@ -1,5 +1,5 @@
-/* Packed levels to weighted sums with vectors of sixteen: what up to 16 codes add fits one register, and looking it up is one
- * instruction. Widths for which that does not do go through AVX2. */
+/* Packed levels to weighted sums with vectors of sixteen: what up to 16 codes add fits one register, and looking it up
+ * is one instruction. Widths for which that does not do go through AVX2. */
 #include "kernels/avx512/avx512.h"
 
 #if defined(__AVX512F__)
@@ -10,8 +10,8 @@
 
 typedef v_floats v_table;
 
-/* What the code in the lowest `width` bits of an index 0 … 15 adds. Codes above 2 * levels are limited by the radius as the last level
- * is. */
+/* What the code in the lowest `width` bits of an index 0 … 15 adds. Codes above 2 * levels are limited by the radius as
+ * the last level is. */
 TG_INLINE v_table v_table_of(const tg_levels_decoding *d, unsigned width, float radius, float weight)
 {
     v_ints index = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
@@ -48,7 +48,8 @@ static void decode_otherwise(const batch *b, bool set, size_t n, float weight, f
     tg_avx2_decode_levels(b->frames, 1, n, set ? TG_SET : TG_ADD, weight, out);
 }
 
-void tg_avx512_decode_levels(const tg_levels_decoding *frames, size_t frame_count, size_t n, tg_storing how, float weight, float *out)
+void tg_avx512_decode_levels(const tg_levels_decoding *frames, size_t frame_count, size_t n, tg_storing how,
+                             float weight, float *out)
 {
     v_decode_levels(frames, frame_count, n, how, weight, out);
 }

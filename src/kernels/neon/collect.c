@@ -5,7 +5,8 @@
 
 #include "kernels/wide/sift_rest.h"
 
-/* Elements that are sifted at once: one look at the largest of them says whether all are finite and whether one is a candidate. */
+/* Elements that are sifted at once: one look at the largest of them says whether all are finite and whether one is a
+ * candidate. */
 enum { STEP = 32, VECTORS = STEP / V_LANES, AHEAD = 2048 };
 
 /* Appends those of one step that have the least key or a larger one. */
@@ -20,10 +21,12 @@ static size_t append(uint32_t *indices, float *values, size_t count, const v_flo
     return count;
 }
 
-TG_INLINE size_t sift_steps(tg_candidates *list, const float *gradient, float *residual, float factor, uint32_t first, size_t n)
+TG_INLINE size_t sift_steps(tg_candidates *list, const float *gradient, float *residual, float factor, uint32_t first,
+                            size_t n)
 {
     const v_floats factors = v_float(factor);
-    const v_ints least = vdupq_n_u32(list->least), taken = vdupq_n_u32(list->taken > list->least ? list->taken : list->least);
+    const v_ints least = vdupq_n_u32(list->least),
+                 taken = vdupq_n_u32(list->taken > list->least ? list->taken : list->least);
     size_t done = 0;
     for (; done + STEP <= n && list->count + TG_SIFT_SLACK <= list->room; done += STEP) {
         const float *g = gradient + done;

@@ -1,4 +1,5 @@
-/* Element types and feedback, four at a time. What is rare (NaN, saturation) and what is left over goes through the definition. */
+/* Element types and feedback, four at a time. What is rare (NaN, saturation) and what is left over goes through the
+ * definition. */
 #include "kernels/neon/lanes.h"
 
 #if defined(__AARCH64EL__)
@@ -128,15 +129,22 @@ TG_DECODE_PLAIN(tg_neon_decode_plain)
 
 /* ---- feedback and sums of vectors ---- */
 
-void tg_neon_compensate(const float *push, const float *residual, float alpha, float beta, size_t n, float *u, float *rest)
+void tg_neon_compensate(const float *push, const float *residual, float alpha, float beta, size_t n, float *u,
+                        float *rest)
 {
     compensate(push, residual, alpha, beta, n, u, rest);
 }
 
-void tg_neon_subtract(const float *rest, const float *sent, size_t n, float *residual) { subtract(rest, sent, n, residual); }
+void tg_neon_subtract(const float *rest, const float *sent, size_t n, float *residual)
+{
+    subtract(rest, sent, n, residual);
+}
 
 void tg_neon_add_scaled(const float *values, float weight, size_t n, float *sum) { add_scaled(values, weight, n, sum); }
 
-void tg_neon_set_scaled(const float *values, float weight, size_t n, float *result) { set_scaled(values, weight, n, result); }
+void tg_neon_set_scaled(const float *values, float weight, size_t n, float *result)
+{
+    set_scaled(values, weight, n, result);
+}
 
 #endif

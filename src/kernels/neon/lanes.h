@@ -1,6 +1,7 @@
 /* Vectors of four, by the names that code for any size of vector uses: a row of 16 lanes is four of them.
  *
- * A multiplication and an addition are two operations here as everywhere (docs/numerics.md): no vfmaq, and no vmlaq of floats. */
+ * A multiplication and an addition are two operations here as everywhere (docs/numerics.md): no vfmaq, and no vmlaq of
+ * floats. */
 #ifndef TG_KERNELS_NEON_LANES_H
 #define TG_KERNELS_NEON_LANES_H
 
@@ -30,8 +31,8 @@ TG_INLINE v_floats v_plus(v_floats a, v_floats b) { return vaddq_f32(a, b); }
 TG_INLINE v_floats v_sub(v_floats a, v_floats b) { return vsubq_f32(a, b); }
 TG_INLINE v_floats v_mul(v_floats a, v_floats b) { return vmulq_f32(a, b); }
 TG_INLINE v_floats v_negative(v_floats x) { return vnegq_f32(x); }
-/* Of a NaN and a number, the number; -0 is below +0. (The vectors of x86 give the second where they cannot tell. Numbers that are limited to
- * a bound that is not negative, and to its negative, come out the same.) */
+/* Of a NaN and a number, the number; -0 is below +0. (The vectors of x86 give the second where they cannot tell.
+ * Numbers that are limited to a bound that is not negative, and to its negative, come out the same.) */
 TG_INLINE v_floats v_min(v_floats a, v_floats b) { return vminnmq_f32(a, b); }
 TG_INLINE v_floats v_max(v_floats a, v_floats b) { return vmaxnmq_f32(a, b); }
 /* To the nearest integer, ties to even, whatever the mode. */
@@ -54,7 +55,8 @@ TG_INLINE v_ints v_add16(v_ints a, v_ints b)
 {
     return vreinterpretq_u32_u16(vaddq_u16(vreinterpretq_u16_u32(a), vreinterpretq_u16_u32(b)));
 }
-/* An operator and no intrinsic: it becomes one instruction where the count is a constant, which the intrinsic would insist on. */
+/* An operator and no intrinsic: it becomes one instruction where the count is a constant, which the intrinsic would
+ * insist on. */
 TG_INLINE v_ints v_shift_right(v_ints x, unsigned by) { return x >> by; }
 TG_INLINE v_ints v_shift_left(v_ints x, unsigned by) { return x << by; }
 TG_INLINE v_ints v_shift_left16(v_ints x, unsigned by)
@@ -70,7 +72,10 @@ TG_INLINE v_ints v_blend16(v_ints low, v_ints high) { return vbslq_u32(vdupq_n_u
 
 /* 16-bit codes: one vector of them from memory, two to memory. */
 TG_INLINE v_ints v_load_codes(const uint16_t *p) { return vmovl_u16(vld1_u16(p)); }
-TG_INLINE void v_store_codes(uint16_t *p, v_ints a, v_ints b) { vst1q_u16(p, vcombine_u16(vmovn_u32(a), vmovn_u32(b))); }
+TG_INLINE void v_store_codes(uint16_t *p, v_ints a, v_ints b)
+{
+    vst1q_u16(p, vcombine_u16(vmovn_u32(a), vmovn_u32(b)));
+}
 
 /* Magnitudes as integers. */
 TG_INLINE v_ints v_keys(v_floats x) { return vandq_u32(vreinterpretq_u32_f32(x), vdupq_n_u32(TG_MAGNITUDE_MASK)); }
@@ -109,7 +114,10 @@ TG_INLINE void v_prefetch_after(v_ints x, const void *p, size_t bytes)
 }
 
 TG_INLINE uint32_t v_max_magnitude(const float *values, size_t n) { return tg_neon_max_magnitude(values, n); }
-TG_INLINE void v_pack_group(const uint32_t *codes, unsigned width, uint8_t *packed) { tg_neon_pack_group(codes, width, packed); }
+TG_INLINE void v_pack_group(const uint32_t *codes, unsigned width, uint8_t *packed)
+{
+    tg_neon_pack_group(codes, width, packed);
+}
 
 #endif
 #endif

@@ -1,5 +1,5 @@
-/* Packed levels to weighted sums: unpack, dequantise and add, a group of 512 at a time and frame after frame, so that the output goes
- * through the first-level cache once however many frames there are.
+/* Packed levels to weighted sums: unpack, dequantise and add, a group of 512 at a time and frame after frame, so that
+ * the output goes through the first-level cache once however many frames there are.
  *
  * For few levels, what a code adds to the sum is looked up: a table for each bucket, in registers. */
 #include "kernels/neon/lanes.h"
@@ -114,7 +114,8 @@ TG_INLINE void decode_group(const tg_levels_decoding *d, bool set, float weight,
     }
 }
 
-void tg_neon_decode_levels(const tg_levels_decoding *frames, size_t frame_count, size_t n, tg_storing how, float weight, float *out)
+void tg_neon_decode_levels(const tg_levels_decoding *frames, size_t frame_count, size_t n, tg_storing how, float weight,
+                           float *out)
 {
     for (size_t done = 0; done < n; done += TG_GROUP) {
         for (size_t i = 0; i < TG_GROUP; i += TG_LANES)

@@ -10,7 +10,8 @@ uint64_t tg_neon_narrow(tg_dtype dtype, const float *values, size_t n, void *ele
 void tg_neon_load(tg_dtype dtype, const uint8_t *wire, size_t n, float *values);
 uint64_t tg_neon_store(tg_dtype dtype, const float *values, size_t n, uint8_t *wire);
 bool tg_neon_decode_plain(tg_dtype dtype, const uint8_t *wire, size_t n, bool set, float weight, float *out);
-void tg_neon_compensate(const float *push, const float *residual, float alpha, float beta, size_t n, float *u, float *rest);
+void tg_neon_compensate(const float *push, const float *residual, float alpha, float beta, size_t n, float *u,
+                        float *rest);
 void tg_neon_subtract(const float *rest, const float *sent, size_t n, float *residual);
 void tg_neon_add_scaled(const float *values, float weight, size_t n, float *sum);
 void tg_neon_set_scaled(const float *values, float weight, size_t n, float *result);
@@ -27,7 +28,8 @@ uint64_t tg_neon_count_at_least(const uint32_t *keys, size_t n, uint32_t least);
 bool tg_neon_all_finite(const float *gradient, const float *residual, float alpha, float beta, size_t n);
 
 /* levels.c */
-void tg_neon_quantise(const tg_quantiser *q, const float *values, size_t n, uint32_t first, tg_key key, uint16_t *codes);
+void tg_neon_quantise(const tg_quantiser *q, const float *values, size_t n, uint32_t first, tg_key key,
+                      uint16_t *codes);
 void tg_neon_dequantise(const tg_quantiser *q, const uint16_t *codes, size_t n, float *values);
 
 /* pack.c; the last two take one whole group. */
@@ -41,14 +43,16 @@ void tg_neon_unpack_group(const uint8_t *packed, unsigned width, uint32_t *codes
 size_t tg_neon_encode_levels(const tg_levels_encoding *encoding, size_t n);
 
 /* levels_decode.c */
-void tg_neon_decode_levels(const tg_levels_decoding *frames, size_t frame_count, size_t n, tg_storing how, float weight, float *out);
+void tg_neon_decode_levels(const tg_levels_decoding *frames, size_t frame_count, size_t n, tg_storing how, float weight,
+                           float *out);
 
 /* collect.c */
-size_t tg_neon_sift(tg_candidates *list, const float *gradient, float *residual, float factor, uint32_t first, size_t n);
+size_t tg_neon_sift(tg_candidates *list, const float *gradient, float *residual, float factor, uint32_t first,
+                    size_t n);
 
 /* winnow.c */
 size_t tg_neon_keys_below(const float *values, size_t n, uint32_t bound, uint32_t *keys, size_t room);
-size_t tg_neon_winnow(const uint32_t *indices, const float *values, size_t n, uint32_t above, uint64_t *ties, float *residual,
-                      uint32_t taken, uint32_t *kept_indices, float *kept_values);
+size_t tg_neon_winnow(const uint32_t *indices, const float *values, size_t n, uint32_t above, uint64_t *ties,
+                      float *residual, uint32_t taken, uint32_t *kept_indices, float *kept_values);
 
 #endif

@@ -10,8 +10,8 @@ size_t tg_neon_keys_below(const float *values, size_t n, uint32_t bound, uint32_
     return keys_below(values, n, bound, keys, room);
 }
 
-size_t tg_neon_winnow(const uint32_t *indices, const float *values, size_t n, uint32_t above, uint64_t *ties, float *residual,
-                      uint32_t taken, uint32_t *kept_indices, float *kept_values)
+size_t tg_neon_winnow(const uint32_t *indices, const float *values, size_t n, uint32_t above, uint64_t *ties,
+                      float *residual, uint32_t taken, uint32_t *kept_indices, float *kept_values)
 {
     return winnow(indices, values, n, above, ties, residual, taken, kept_indices, kept_values);
 }

@@ -4,7 +4,8 @@
 
 #include "kernels/scalar.h"
 
-TG_INLINE void compensate(const float *push, const float *residual, float alpha, float beta, size_t n, float *u, float *rest)
+TG_INLINE void compensate(const float *push, const float *residual, float alpha, float beta, size_t n, float *u,
+                          float *rest)
 {
     const size_t ahead = tg_ahead();
     const v_floats a = v_float(alpha), b = v_float(beta);

@@ -29,7 +29,8 @@ TG_INLINE size_t keys_below(const float *values, size_t n, uint32_t bound, uint3
     return found;
 }
 
-/* What is to be put right in the residual. It lies far apart, so the memory is asked for a stash of it while the next one fills. */
+/* What is to be put right in the residual. It lies far apart, so the memory is asked for a stash of it while the next
+ * one fills. */
 typedef struct stash {
     size_t count;
     uint32_t indices[STASH + V_LANES];
@@ -65,8 +66,8 @@ static unsigned first_bits(unsigned mask, uint64_t most)
     return taken;
 }
 
-TG_INLINE size_t winnow(const uint32_t *indices, const float *values, size_t n, uint32_t above, uint64_t *ties, float *residual,
-                        uint32_t taken, uint32_t *kept_indices, float *kept_values)
+TG_INLINE size_t winnow(const uint32_t *indices, const float *values, size_t n, uint32_t above, uint64_t *ties,
+                        float *residual, uint32_t taken, uint32_t *kept_indices, float *kept_values)
 {
     const v_ints bound = v_int((int)above), not_taken = v_int((int)(taken - 1));
     /* Either some losers were taken, whose values go back, or some winners were not, who leave a 0. */

@@ -1,5 +1,5 @@
-/* The fused encoder for the buckets that nearly all are: of one group, with ordinary scales. Going from one to the next costs as little as it
- * can. */
+/* The fused encoder for the buckets that nearly all are: of one group, with ordinary scales. Going from one to the next
+ * costs as little as it can. */
 #ifndef TG_KERNELS_WIDE_LEVELS_BUCKETS_H
 #define TG_KERNELS_WIDE_LEVELS_BUCKETS_H
 
@@ -11,8 +11,8 @@
 /* Whether they are such as these encoders take. */
 static bool suits_buckets(const tg_levels_encoding *e)
 {
-    return e->bucket == TG_GROUP && (e->width == 4 || e->width == 8) && e->levels <= 127 && e->norm != TG_NORM_GIVEN && !e->exceeds &&
-           (!e->residual || e->alpha == e->beta);
+    return e->bucket == TG_GROUP && (e->width == 4 || e->width == 8) && e->levels <= 127 && e->norm != TG_NORM_GIVEN &&
+           !e->exceeds && (!e->residual || e->alpha == e->beta);
 }
 
 /* What the scale of a bucket is made of. */
@@ -21,7 +21,8 @@ typedef struct tally {
     v_floats lanes[SUM_PARTS]; /* of squares */
 } tally;
 
-/* Lines of the gradient are met in order: what that is worth is in docs/performance.md. With feedback, registers are worth more. */
+/* Lines of the gradient are met in order: what that is worth is in docs/performance.md. With feedback, registers are
+ * worth more. */
 TG_INLINE v_floats compensated(const tg_levels_encoding *e, variant v, size_t at)
 {
     if (!v.feedback)
@@ -37,16 +38,16 @@ TG_INLINE tally tally_of(const tg_levels_encoding *e, variant v, size_t start, f
     TG_NO_UNROLL
     for (size_t at = 0; at < TG_GROUP; at += TG_SUM_LANES)
         TG_UNROLL
-        for (unsigned part = 0; part < SUM_PARTS; part++) {
-            const size_t i = at + part * V_LANES;
-            const v_floats x = compensated(e, v, start + i);
-            if (v.feedback)
-                v_store(u + i, x);
-            if (v.norm == TG_NORM_L2)
-                t.lanes[part] = v_plus(t.lanes[part], v_mul(x, x));
-            else
-                t.most[part % 2] = v_larger(t.most[part % 2], v_keys(x));
-        }
+    for (unsigned part = 0; part < SUM_PARTS; part++) {
+        const size_t i = at + part * V_LANES;
+        const v_floats x = compensated(e, v, start + i);
+        if (v.feedback)
+            v_store(u + i, x);
+        if (v.norm == TG_NORM_L2)
+            t.lanes[part] = v_plus(t.lanes[part], v_mul(x, x));
+        else
+            t.most[part % 2] = v_larger(t.most[part % 2], v_keys(x));
+    }
     return t;
 }
 
@@ -91,30 +92,34 @@ TG_INLINE size_t encode_buckets(const tg_levels_encoding *e, size_t n, variant v
     return n;
 }
 
-#define TG_BUCKET_VARIANT(NAME, WIDTH, NORM, FEEDBACK, HINT)                                                                  \
-    static size_t NAME(const tg_levels_encoding *e, size_t n)                                                                 \
-    {                                                                                                                         \
-        const variant v = {.width = WIDTH, .norm = NORM, .feedback = FEEDBACK, .hint = HINT};                                 \
-        return encode_buckets(e, n, v);                                                                                       \
+#define TG_BUCKET_VARIANT(NAME, WIDTH, NORM, FEEDBACK, HINT)                                  \
+    static size_t NAME(const tg_levels_encoding *e, size_t n)                                 \
+    {                                                                                         \
+        const variant v = {.width = WIDTH, .norm = NORM, .feedback = FEEDBACK, .hint = HINT}; \
+        return encode_buckets(e, n, v);                                                       \
     }
-#define TG_BUCKET_VARIANTS(NAME, WIDTH, HINT, HINT_FEEDBACK)                                                                  \
-    TG_BUCKET_VARIANT(NAME##_max, WIDTH, TG_NORM_MAX, false, HINT)                                                            \
-    TG_BUCKET_VARIANT(NAME##_max_feedback, WIDTH, TG_NORM_MAX, true, HINT_FEEDBACK)                                           \
-    TG_BUCKET_VARIANT(NAME##_l2, WIDTH, TG_NORM_L2, false, HINT)                                                              \
+#define TG_BUCKET_VARIANTS(NAME, WIDTH, HINT, HINT_FEEDBACK)                        \
+    TG_BUCKET_VARIANT(NAME##_max, WIDTH, TG_NORM_MAX, false, HINT)                  \
+    TG_BUCKET_VARIANT(NAME##_max_feedback, WIDTH, TG_NORM_MAX, true, HINT_FEEDBACK) \
+    TG_BUCKET_VARIANT(NAME##_l2, WIDTH, TG_NORM_L2, false, HINT)                    \
     TG_BUCKET_VARIANT(NAME##_l2_feedback, WIDTH, TG_NORM_L2, true, HINT_FEEDBACK)
-#define TG_BUCKET_ROW(NAME) {{NAME##_l2, NAME##_l2_feedback}, {NAME##_max, NAME##_max_feedback}}
+#define TG_BUCKET_ROW(NAME)                                                  \
+    {                                                                        \
+        {NAME##_l2, NAME##_l2_feedback}, { NAME##_max, NAME##_max_feedback } \
+    }
 
 /* By width (4, 8), norm (L2, max) and whether there is feedback. */
 typedef size_t (*const tg_bucket_encoders[2][2][2])(const tg_levels_encoding *e, size_t n);
 
 /* Defines a table of encoders for buckets that suits_buckets() allows. */
-#define TG_BUCKET_ENCODERS(NAME, HINT, HINT_FEEDBACK)                                                                         \
-    TG_BUCKET_VARIANTS(NAME##_four, 4, HINT, HINT_FEEDBACK)                                                                   \
-    TG_BUCKET_VARIANTS(NAME##_eight, 8, HINT, HINT_FEEDBACK)                                                                  \
+#define TG_BUCKET_ENCODERS(NAME, HINT, HINT_FEEDBACK)        \
+    TG_BUCKET_VARIANTS(NAME##_four, 4, HINT, HINT_FEEDBACK)  \
+    TG_BUCKET_VARIANTS(NAME##_eight, 8, HINT, HINT_FEEDBACK) \
     static tg_bucket_encoders NAME = {TG_BUCKET_ROW(NAME##_four), TG_BUCKET_ROW(NAME##_eight)};
 
 /* With the encoder of a table; a first bucket that is not so plain goes the way of units. */
-static size_t encode_with(const tg_bucket_encoders buckets, const tg_unit_encoders units, const tg_levels_encoding *e, size_t n)
+static size_t encode_with(const tg_bucket_encoders buckets, const tg_unit_encoders units, const tg_levels_encoding *e,
+                          size_t n)
 {
     const size_t done = buckets[e->width == 8][e->norm == TG_NORM_MAX][e->residual != NULL](e, n);
     return done > 0 ? done : encode_units(e, TG_GROUP, units);

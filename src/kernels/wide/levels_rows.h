@@ -1,8 +1,8 @@
-/* The rows of the fused encoder, for vectors of any size: included once for each instruction set, behind a header that gives v_floats,
- * v_ints, the v_ functions and V_LANES.
+/* The rows of the fused encoder, for vectors of any size: included once for each instruction set, behind a header that
+ * gives v_floats, v_ints, the v_ functions and V_LANES.
  *
- * A group of 512 codes is 32 rows of 16 lanes; a lane's stream of codes stays in its own 32-bit lane, so packing needs no shuffle. One
- * vector of hashes draws for two rows: low halves for the even one, high halves for the odd one. */
+ * A group of 512 codes is 32 rows of 16 lanes; a lane's stream of codes stays in its own 32-bit lane, so packing needs
+ * no shuffle. One vector of hashes draws for two rows: low halves for the even one, high halves for the odd one. */
 #ifndef TG_KERNELS_WIDE_LEVELS_ROWS_H
 #define TG_KERNELS_WIDE_LEVELS_ROWS_H
 
@@ -15,10 +15,10 @@ enum { PAIRS = 16, CHAINS = 4 };
 /* What the rows of one group need. */
 typedef struct group {
     const float *u;
-    const float *rest;       /* with feedback */
+    const float *rest; /* with feedback */
     float *residual;
-    float *kept;             /* the residual as it was, if not NULL */
-    const float *gradient;   /* to be prefetched further on */
+    float *kept;                       /* the residual as it was, if not NULL */
+    const float *gradient;             /* to be prefetched further on */
     const float *gain, *unit, *radius; /* of the bucket that the group starts in, and those that follow */
     unsigned bucket_shift;             /* pair >> bucket_shift: the bucket of a pair of rows */
     v_ints counter, mixed_key;
@@ -29,7 +29,7 @@ typedef struct group {
 typedef struct scale {
     v_floats gain;
     v_floats unit, most, least; /* with feedback */
-    v_floats sent;              /* the same as values of levels 0 … 7, -8 … -1, where they are few enough to be looked up */
+    v_floats sent; /* the same as values of levels 0 … 7, -8 … -1, where they are few enough to be looked up */
 } scale;
 
 /* Which cache to ask for what comes to be brought to, if any. */
@@ -46,8 +46,8 @@ typedef struct variant {
 
 /* ---- two rows, as many lanes as a vector has ---- */
 
-/* tg_hash but for its last step, of several vectors of counters. The key meets x before x ^= x >> 15, which may as well come first if the
- * key has gone through it by itself. */
+/* tg_hash but for its last step, of several vectors of counters. The key meets x before x ^= x >> 15, which may as well
+ * come first if the key has gone through it by itself. */
 TG_INLINE void hash_several(v_ints x[CHAINS], v_ints mixed_key)
 {
 #define EACH(OPERATION) TG_UNROLL for (unsigned i = 0; i < CHAINS; i++) x[i] = OPERATION
@@ -115,7 +115,8 @@ TG_INLINE void prefetch_rows(const group *g, variant v, unsigned pair, unsigned 
 {
     TG_UNROLL
     for (unsigned row = part; row < 2; row += ROW_PARTS) {
-        const float *gradient = g->gradient + 32 * pair + 16 * row, *residual = v.feedback ? g->residual + 32 * pair + 16 * row : NULL;
+        const float *gradient = g->gradient + 32 * pair + 16 * row,
+                    *residual = v.feedback ? g->residual + 32 * pair + 16 * row : NULL;
         if (v.hint == HINT_NONE)
             continue;
 #ifdef V_SECOND
@@ -132,8 +133,8 @@ TG_INLINE void prefetch_rows(const group *g, variant v, unsigned pair, unsigned 
     }
 }
 
-/* Sets both rows of a pair aside before either is overwritten: whole cache lines, one after the other. Here, and not when u is computed,
- * because the memory takes a few lines now and then better than all of a unit's at once. */
+/* Sets both rows of a pair aside before either is overwritten: whole cache lines, one after the other. Here, and not
+ * when u is computed, because the memory takes a few lines now and then better than all of a unit's at once. */
 TG_INLINE void keep_rows(const group *g, unsigned pair, unsigned part)
 {
     if (!g->kept || part > 0)
@@ -143,8 +144,8 @@ TG_INLINE void keep_rows(const group *g, unsigned pair, unsigned part)
         v_set_aside(g->kept + 32 * pair + i, v_load(g->residual + 32 * pair + i));
 }
 
-/* Hashes of CHAINS pairs of rows from `pair` on, lanes from V_LANES * part on, but for the last step. Each takes so long that several are
- * computed side by side: a processor does not look far enough ahead to find the next one. */
+/* Hashes of CHAINS pairs of rows from `pair` on, lanes from V_LANES * part on, but for the last step. Each takes so
+ * long that several are computed side by side: a processor does not look far enough ahead to find the next one. */
 TG_INLINE void hash_pairs(const group *g, unsigned pair, unsigned part, v_ints x[CHAINS])
 {
     TG_UNROLL
@@ -153,8 +154,10 @@ TG_INLINE void hash_pairs(const group *g, unsigned pair, unsigned part, v_ints x
     hash_several(x, g->mixed_key);
 }
 
-/* Levels of rows 2 * pair and 2 * pair + 1, lanes from V_LANES * part on: signed, in the upper halves; what is below is noise. */
-TG_INLINE void draw_pair(const group *g, variant v, unsigned pair, unsigned part, const scale *s, v_ints hash, v_ints *even, v_ints *odd)
+/* Levels of rows 2 * pair and 2 * pair + 1, lanes from V_LANES * part on: signed, in the upper halves; what is below is
+ * noise. */
+TG_INLINE void draw_pair(const group *g, variant v, unsigned pair, unsigned part, const scale *s, v_ints hash,
+                         v_ints *even, v_ints *odd)
 {
     const size_t at = pair * 32 + part * V_LANES;
     v_ints high = v_shift_right(hash, 16), low = v_xor_lower(hash, high);
@@ -171,15 +174,12 @@ TG_INLINE void draw_pair(const group *g, variant v, unsigned pair, unsigned part
 /* ---- packing ---- */
 
 /* Two rows' levels as 16-bit numbers: `first` in the lower halves. */
-TG_INLINE v_ints side_by_side(v_ints first, v_ints second)
-{
-    return v_blend16(v_upper(first), second);
-}
+TG_INLINE v_ints side_by_side(v_ints first, v_ints second) { return v_blend16(v_upper(first), second); }
 
-/* Rows `even` and `even` + 1 of the lower halves of words, and the rows that stand beside them in the upper halves, from the pairs of
- * which hashes are given. Levels are signed. */
-TG_INLINE v_ints pack_pairs(const group *g, variant v, unsigned even, unsigned pair, v_ints hash, unsigned beside, v_ints hash_beside,
-                            unsigned part, const scale *s)
+/* Rows `even` and `even` + 1 of the lower halves of words, and the rows that stand beside them in the upper halves,
+ * from the pairs of which hashes are given. Levels are signed. */
+TG_INLINE v_ints pack_pairs(const group *g, variant v, unsigned even, unsigned pair, v_ints hash, unsigned beside,
+                            v_ints hash_beside, unsigned part, const scale *s)
 {
     v_ints a, b, c, d;
     draw_pair(g, v, pair, part, s, hash, &a, &b);
@@ -197,8 +197,8 @@ TG_INLINE v_ints levels_of_half(const group *g, variant v)
     return v_int16((short)all);
 }
 
-/* Widths 2, 4, 8: a word holds 32 / width rows, and each half of it 16 / width. Both halves are added up at once in 16-bit arithmetic; levels
- * are signed, and `levels` itself is added to all of them at the end. */
+/* Widths 2, 4, 8: a word holds 32 / width rows, and each half of it 16 / width. Both halves are added up at once in
+ * 16-bit arithmetic; levels are signed, and `levels` itself is added to all of them at the end. */
 TG_INLINE void pack_words(const group *g, variant v, unsigned pair, unsigned part, uint8_t *packed)
 {
     const v_ints offset = levels_of_half(g, v);
@@ -236,18 +236,18 @@ TG_INLINE void encode_group(const group *g, variant v, unsigned width, uint8_t *
     v_ints levels = v_int((int)g->levels);
     for (unsigned pair = 0; pair < PAIRS; pair += CHAINS)
         TG_UNROLL
-        for (unsigned part = 0; part < ROW_PARTS; part++) {
-            v_ints x[CHAINS];
-            hash_pairs(g, pair, part, x);
-            TG_UNROLL
-            for (unsigned i = 0; i < CHAINS; i++) {
-                v_ints even, odd;
-                const scale s = scale_at(g, v, pair + i);
-                draw_pair(g, v, pair + i, part, &s, x[i], &even, &odd);
-                v_store_bits(codes + (pair + i) * 32 + part * V_LANES, v_add(v_upper(even), levels));
-                v_store_bits(codes + (pair + i) * 32 + part * V_LANES + 16, v_add(v_upper(odd), levels));
-            }
+    for (unsigned part = 0; part < ROW_PARTS; part++) {
+        v_ints x[CHAINS];
+        hash_pairs(g, pair, part, x);
+        TG_UNROLL
+        for (unsigned i = 0; i < CHAINS; i++) {
+            v_ints even, odd;
+            const scale s = scale_at(g, v, pair + i);
+            draw_pair(g, v, pair + i, part, &s, x[i], &even, &odd);
+            v_store_bits(codes + (pair + i) * 32 + part * V_LANES, v_add(v_upper(even), levels));
+            v_store_bits(codes + (pair + i) * 32 + part * V_LANES + 16, v_add(v_upper(odd), levels));
         }
+    }
     v_pack_group(codes, width, packed);
 }
 
@@ -276,20 +276,27 @@ TG_INLINE void encode_unit(const tg_unit *t, variant v)
     }
 }
 
-#define TG_UNIT_VARIANTS(NAME, WIDTH, LIMIT, HINT)                                                                        \
-    static void NAME(const tg_unit *t) { encode_unit(t, (variant){.width = WIDTH, .limit = LIMIT, .hint = HINT}); }                            \
-    static void NAME##_feedback(const tg_unit *t) { encode_unit(t, (variant){.width = WIDTH, .limit = LIMIT, .feedback = true, .hint = HINT}); }
-#define TG_UNIT_ROW(NEAR, FAR) {{NEAR, NEAR##_feedback}, {FAR, FAR##_feedback}}
+#define TG_UNIT_VARIANTS(NAME, WIDTH, LIMIT, HINT)                                                                  \
+    static void NAME(const tg_unit *t) { encode_unit(t, (variant){.width = WIDTH, .limit = LIMIT, .hint = HINT}); } \
+    static void NAME##_feedback(const tg_unit *t)                                                                   \
+    {                                                                                                               \
+        encode_unit(t, (variant){.width = WIDTH, .limit = LIMIT, .feedback = true, .hint = HINT});                  \
+    }
+#define TG_UNIT_ROW(NEAR, FAR)                           \
+    {                                                    \
+        {NEAR, NEAR##_feedback}, { FAR, FAR##_feedback } \
+    }
 
 /* Defines a table of encoders. What is rare goes through the variant that takes everything. */
-#define TG_UNIT_ENCODERS(NAME, HINT)                                                                                        \
-    TG_UNIT_VARIANTS(NAME##_two_near, 2, false, HINT)                                                                       \
-    TG_UNIT_VARIANTS(NAME##_two_far, 2, true, HINT)                                                                         \
-    TG_UNIT_VARIANTS(NAME##_four_near, 4, false, HINT)                                                                      \
-    TG_UNIT_VARIANTS(NAME##_eight_near, 8, false, HINT)                                                                     \
-    TG_UNIT_VARIANTS(NAME##_eight_far, 8, true, HINT)                                                                       \
-    TG_UNIT_VARIANTS(NAME##_any, 0, true, HINT)                                                                             \
-    static tg_unit_encoders NAME = {TG_UNIT_ROW(NAME##_two_near, NAME##_two_far), TG_UNIT_ROW(NAME##_four_near, NAME##_any),  \
-                                    TG_UNIT_ROW(NAME##_eight_near, NAME##_eight_far), TG_UNIT_ROW(NAME##_any, NAME##_any)};
+#define TG_UNIT_ENCODERS(NAME, HINT)                                                             \
+    TG_UNIT_VARIANTS(NAME##_two_near, 2, false, HINT)                                            \
+    TG_UNIT_VARIANTS(NAME##_two_far, 2, true, HINT)                                              \
+    TG_UNIT_VARIANTS(NAME##_four_near, 4, false, HINT)                                           \
+    TG_UNIT_VARIANTS(NAME##_eight_near, 8, false, HINT)                                          \
+    TG_UNIT_VARIANTS(NAME##_eight_far, 8, true, HINT)                                            \
+    TG_UNIT_VARIANTS(NAME##_any, 0, true, HINT)                                                  \
+    static tg_unit_encoders NAME = {                                                             \
+        TG_UNIT_ROW(NAME##_two_near, NAME##_two_far), TG_UNIT_ROW(NAME##_four_near, NAME##_any), \
+        TG_UNIT_ROW(NAME##_eight_near, NAME##_eight_far), TG_UNIT_ROW(NAME##_any, NAME##_any)};
 
 #endif

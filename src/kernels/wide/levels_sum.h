@@ -1,4 +1,5 @@
-/* Up to four peers' packed levels into one sum, which stays in a register meanwhile: loading and storing it once is what counts.
+/* Up to four peers' packed levels into one sum, which stays in a register meanwhile: loading and storing it once is
+ * what counts.
  *
  * For vectors of any size. Besides lanes.h it needs, from the file that includes it:
  *   v_table                                   what each code of a bucket adds, in registers
@@ -11,7 +12,8 @@
 
 enum { MOST = 4, PARTS = TG_LANES / V_LANES };
 
-/* Frames that are decoded at once, and for each the logarithm of its bucket; large where a bucket is the whole run or more. */
+/* Frames that are decoded at once, and for each the logarithm of its bucket; large where a bucket is the whole run or
+ * more. */
 typedef struct batch {
     const tg_levels_decoding *frames;
     unsigned count;
@@ -34,7 +36,8 @@ TG_INLINE void deliver(tg_storing how, float *to, v_floats x)
 }
 
 /* The group that starts at `start`, for widths 1, 2, 4, where the rows of a word lie in one bucket. */
-TG_INLINE void decode_group(const batch *b, unsigned frames, unsigned width, tg_storing how, float weight, size_t start, float *out)
+TG_INLINE void decode_group(const batch *b, unsigned frames, unsigned width, tg_storing how, float weight, size_t start,
+                            float *out)
 {
     const unsigned rows = 32 / width;
     const bool set = how != TG_ADD;
@@ -76,10 +79,12 @@ TG_INLINE void decode_group(const batch *b, unsigned frames, unsigned width, tg_
 /* Whether the rows of a word lie in one bucket, and what a code adds can be looked up. */
 static bool by_lookup(const tg_levels_decoding *d)
 {
-    return (d->width == 4 && d->bucket >= 128) || (d->width == 2 && d->bucket >= 256) || (d->width == 1 && d->bucket >= 512);
+    return (d->width == 4 && d->bucket >= 128) || (d->width == 2 && d->bucket >= 256) ||
+           (d->width == 1 && d->bucket >= 512);
 }
 
-TG_INLINE void decode_run(const batch *b, unsigned frames, unsigned width, tg_storing how, size_t n, float weight, float *out)
+TG_INLINE void decode_run(const batch *b, unsigned frames, unsigned width, tg_storing how, size_t n, float weight,
+                          float *out)
 {
     for (size_t start = 0; start < n; start += TG_GROUP)
         decode_group(b, frames, width, how, weight, start, out);
@@ -103,8 +108,8 @@ TG_INLINE v_floats value_of_byte(const byte_scale *s, bool lifted, v_ints code, 
     return v_mul(weight, v_max(s->least, v_min(s->most, x)));
 }
 
-TG_INLINE void decode_byte_rows(const batch *b, unsigned frames, const byte_scale scales[MOST], bool lifted, tg_storing how, float weight,
-                                size_t start, float *out)
+TG_INLINE void decode_byte_rows(const batch *b, unsigned frames, const byte_scale scales[MOST], bool lifted,
+                                tg_storing how, float weight, size_t start, float *out)
 {
     const size_t ahead = ahead_of(frames, 8);
     const bool set = how != TG_ADD;
@@ -114,8 +119,8 @@ TG_INLINE void decode_byte_rows(const batch *b, unsigned frames, const byte_scal
         TG_UNROLL
         for (unsigned f = 0; f < frames; f++)
             TG_UNROLL
-            for (unsigned part = 0; part < PARTS; part++)
-                bits[f][part] = v_load_bits(b->frames[f].packed + at + 4 * V_LANES * part);
+        for (unsigned part = 0; part < PARTS; part++)
+            bits[f][part] = v_load_bits(b->frames[f].packed + at + 4 * V_LANES * part);
         TG_UNROLL
         for (unsigned row = 0; row < 4; row++) {
             if (!set)
@@ -126,7 +131,8 @@ TG_INLINE void decode_byte_rows(const batch *b, unsigned frames, const byte_scal
                 v_floats sum = set ? factor : v_load(to);
                 TG_UNROLL
                 for (unsigned f = 0; f < frames; f++) {
-                    const v_ints code = row < 3 ? v_and(v_shift_right(bits[f][part], 8 * row), v_int(0xff)) : v_shift_right(bits[f][part], 24);
+                    const v_ints code = row < 3 ? v_and(v_shift_right(bits[f][part], 8 * row), v_int(0xff))
+                                                : v_shift_right(bits[f][part], 24);
                     const v_floats x = value_of_byte(&scales[f], lifted, code, factor);
                     sum = set && f == 0 ? x : v_plus(sum, x);
                 }
@@ -144,8 +150,11 @@ TG_INLINE void decode_byte_run(const batch *b, unsigned frames, tg_storing how, 
         TG_UNROLL
         for (unsigned f = 0; f < frames; f++) {
             const tg_quantiser q = tg_quantiser_from(b->frames[f].levels, 0, radius_at(b, f, start), false);
-            scales[f] = (byte_scale){.levels = v_float((float)q.levels), .unit = v_float(q.unit), .drop = v_float(q.drop),
-                                     .most = v_float(q.radius), .least = v_float(-q.radius)};
+            scales[f] = (byte_scale){.levels = v_float((float)q.levels),
+                                     .unit = v_float(q.unit),
+                                     .drop = v_float(q.drop),
+                                     .most = v_float(q.radius),
+                                     .least = v_float(-q.radius)};
             lifted = lifted || q.drop != 1;
         }
         if (lifted)
@@ -191,13 +200,15 @@ TG_INLINE void decode_batch(const batch *b, tg_storing how, size_t n, float weig
         decode_otherwise(b, how != TG_ADD, n, weight, out);
 }
 
-/* Past the caches goes what is done with once it is stored; in parts of 16 bytes, since that is how large vectors are aligned. */
+/* Past the caches goes what is done with once it is stored; in parts of 16 bytes, since that is how large vectors are
+ * aligned. */
 static bool can_be_set_aside(const batch *b, size_t frame_count, const float *out)
 {
     return b->count == frame_count && (uintptr_t)out % 16 == 0;
 }
 
-TG_INLINE void v_decode_levels(const tg_levels_decoding *frames, size_t frame_count, size_t n, tg_storing how, float weight, float *out)
+TG_INLINE void v_decode_levels(const tg_levels_decoding *frames, size_t frame_count, size_t n, tg_storing how,
+                               float weight, float *out)
 {
     for (size_t f = 0; f < frame_count;) {
         batch b = {.frames = frames + f, .count = alike(frames + f, frame_count - f)};

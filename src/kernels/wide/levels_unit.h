@@ -4,12 +4,19 @@
 
 #include "kernels/kernels.h"
 
-/* Elements of a unit, unless a bucket is longer. Larger ones would hide more latency, but measure worse (1024: +15 %, 2048: +28 % of an
- * encode from memory): the first-level cache is small, and shared where two threads share a core. And how far ahead to prefetch, in bytes,
- * to the first-level cache, or to the second where that is asked for. With feedback there are twice as many lines on their way: 4096 takes
- * 30 to 40 % longer than 2560, and 1536 a tenth longer (docs/performance.md). */
-enum { TG_UNIT = TG_GROUP, TG_UNIT_BUCKETS = TG_UNIT / TG_FUSED_BUCKET, TG_UNIT_AHEAD = 4096, TG_UNIT_AHEAD_FEEDBACK = 2560,
-       TG_UNIT_SECOND = 6144, TG_UNIT_SECOND_FEEDBACK = 4096 };
+/* Elements of a unit, unless a bucket is longer. Larger ones would hide more latency, but measure worse (1024: +15 %,
+ * 2048: +28 % of an encode from memory): the first-level cache is small, and shared where two threads share a core. And
+ * how far ahead to prefetch, in bytes, to the first-level cache, or to the second where that is asked for. With
+ * feedback there are twice as many lines on their way: 4096 takes 30 to 40 % longer than 2560, and 1536 a tenth longer
+ * (docs/performance.md). */
+enum {
+    TG_UNIT = TG_GROUP,
+    TG_UNIT_BUCKETS = TG_UNIT / TG_FUSED_BUCKET,
+    TG_UNIT_AHEAD = 4096,
+    TG_UNIT_AHEAD_FEEDBACK = 2560,
+    TG_UNIT_SECOND = 6144,
+    TG_UNIT_SECOND_FEEDBACK = 4096
+};
 
 typedef struct tg_unit {
     const tg_levels_encoding *encoding;
@@ -19,7 +26,8 @@ typedef struct tg_unit {
     float gain[TG_UNIT_BUCKETS], value[TG_UNIT_BUCKETS], radius[TG_UNIT_BUCKETS];
 } tg_unit;
 
-/* Quantise, pack and keep the rest, by width (2, 4, 8, any), whether positions must be limited, and whether there is feedback. */
+/* Quantise, pack and keep the rest, by width (2, 4, 8, any), whether positions must be limited, and whether there is
+ * feedback. */
 typedef void (*const tg_unit_encoders[4][2][2])(const tg_unit *unit);
 
 #endif

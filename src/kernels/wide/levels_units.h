@@ -1,5 +1,5 @@
-/* The fused encoder's way through a run: unit by unit, compensate, find the scales, and hand over to the rows. For vectors of any size,
- * as levels_rows.h is. */
+/* The fused encoder's way through a run: unit by unit, compensate, find the scales, and hand over to the rows. For
+ * vectors of any size, as levels_rows.h is. */
 #ifndef TG_KERNELS_WIDE_LEVELS_UNITS_H
 #define TG_KERNELS_WIDE_LEVELS_UNITS_H
 
@@ -64,8 +64,8 @@ TG_INLINE void stage_values(const float *gradient, const float *residual, float 
 }
 
 /* False where the value needs care. */
-TG_INLINE bool stage_bucket(const tg_levels_encoding *e, tg_norm norm, const float *gradient, const float *residual, size_t n,
-                            const uint8_t *stored, float *u, float *radius)
+TG_INLINE bool stage_bucket(const tg_levels_encoding *e, tg_norm norm, const float *gradient, const float *residual,
+                            size_t n, const uint8_t *stored, float *u, float *radius)
 {
     if (norm == TG_NORM_MAX) {
         const uint32_t bits = stage_max(gradient, residual, e->alpha, n, u);
@@ -107,9 +107,15 @@ static void stage(tg_unit *t, float *u)
 {
     const bool feedback = t->encoding->residual != NULL;
     switch (t->encoding->norm) {
-    case TG_NORM_MAX: feedback ? stage_as(t, TG_NORM_MAX, true, u) : stage_as(t, TG_NORM_MAX, false, u); break;
-    case TG_NORM_L2: feedback ? stage_as(t, TG_NORM_L2, true, u) : stage_as(t, TG_NORM_L2, false, u); break;
-    default: stage_as(t, TG_NORM_GIVEN, feedback, u); break;
+    case TG_NORM_MAX:
+        feedback ? stage_as(t, TG_NORM_MAX, true, u) : stage_as(t, TG_NORM_MAX, false, u);
+        break;
+    case TG_NORM_L2:
+        feedback ? stage_as(t, TG_NORM_L2, true, u) : stage_as(t, TG_NORM_L2, false, u);
+        break;
+    default:
+        stage_as(t, TG_NORM_GIVEN, feedback, u);
+        break;
     }
 }
 
@@ -117,11 +123,12 @@ static void stage(tg_unit *t, float *u)
 static size_t encode_units(const tg_levels_encoding *e, size_t n, const tg_unit_encoders encoders)
 {
     const size_t step = e->norm != TG_NORM_GIVEN && e->bucket > TG_UNIT ? e->bucket : TG_UNIT;
-    /* What is packed at once has one scale; else the variant for any width, which looks after every pair of rows, takes it. */
+    /* What is packed at once has one scale; else the variant for any width, which looks after every pair of rows, takes
+     * it. */
     const bool small = e->bucket < (e->width == 2 ? 256 : 128);
     const unsigned row = small ? 3 : e->width == 2 ? 0 : e->width == 4 ? 1 : e->width == 8 ? 2 : 3;
-    /* No value exceeds a scale that was found here, and a gain is off by so little that a position rounds to the last level all the same: by
-     * 2^-24 of 2^23 at most for 127 levels. */
+    /* No value exceeds a scale that was found here, and a gain is off by so little that a position rounds to the last
+     * level all the same: by 2^-24 of 2^23 at most for 127 levels. */
     const bool limit = e->exceeds || e->levels > (e->norm == TG_NORM_GIVEN ? 31 : 127);
     _Alignas(64) float u[TG_BLOCK], rest[TG_BLOCK];
     tg_unit t = {.encoding = e};

@@ -5,9 +5,10 @@
 #include "base/bytes.h"
 #include "kernels/kernels.h"
 
-/* `done` elements are sifted, in steps of `step`, and here come those that make no step; none if the steps did not come so far, because the list
- * is full or a value is not finite. Returns how many are done. */
-static size_t sift_rest(tg_candidates *list, const float *gradient, float *residual, float factor, uint32_t first, size_t n, size_t done, size_t step)
+/* `done` elements are sifted, in steps of `step`, and here come those that make no step; none if the steps did not come
+ * so far, because the list is full or a value is not finite. Returns how many are done. */
+static size_t sift_rest(tg_candidates *list, const float *gradient, float *residual, float factor, uint32_t first,
+                        size_t n, size_t done, size_t step)
 {
     if (n - done >= step || list->nonfinite)
         return done;

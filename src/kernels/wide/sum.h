@@ -23,13 +23,13 @@ TG_INLINE float total_of(v_floats lanes[SUM_PARTS])
     TG_UNROLL
     for (unsigned half = SUM_PARTS / 2; half >= ROW_PARTS; half /= 2)
         TG_UNROLL
-        for (unsigned part = 0; part < half; part++)
-            lanes[part] = v_plus(lanes[part], lanes[part + half]);
+    for (unsigned part = 0; part < half; part++)
+        lanes[part] = v_plus(lanes[part], lanes[part + half]);
     return v_sum_of_row(lanes);
 }
 
-/* The norm of values whose squares add up to this; 0 where it needs care. Not less than any of the values: sums of squares only grow, and the
- * root of a rounded square, rounded, is what was squared. */
+/* The norm of values whose squares add up to this; 0 where it needs care. Not less than any of the values: sums of
+ * squares only grow, and the root of a rounded square, rounded, is what was squared. */
 TG_INLINE float norm_of(float sum) { return sum >= 0x1p-80f && sum <= FLT_MAX ? __builtin_sqrtf(sum) : 0; }
 
 /* One vector's part of a sum. */

@@ -1,6 +1,7 @@
-/* The module for one MPI: the only file that includes mpi.h. MPI moves exchanges on only inside its calls. Those are made by a thread while the
- * program computes and by whoever waits for an exchange; one at a time. Where the program has initialised MPI without leave for threads
- * there is no such thread, and where MPI insists on one, all calls are the thread's. */
+/* The module for one MPI: the only file that includes mpi.h. MPI moves exchanges on only inside its calls. Those are
+ * made by a thread while the program computes and by whoever waits for an exchange; one at a time. Where the program
+ * has initialised MPI without leave for threads there is no such thread, and where MPI insists on one, all calls are
+ * the thread's. */
 #include <mpi.h>
 #include <pthread.h>
 #include <sched.h>
@@ -13,22 +14,23 @@
 #include "transport/mpi_module.h"
 
 enum {
-    WINDOW = 64,           /* exchanges that MPI knows of at a time; others queue */
-    TAGS = 32767,          /* every MPI has so many, and one more: */
-    GOODBYE = TAGS,        /* how many exchanges a rank that leaves has started */
-    SEGMENT = 1 << 30,     /* bytes of one MPI message: counts are int */
-    EAGER_TURNS = 200,     /* tests in vain that only give way to others, before they are spaced out */
-    SHORTEST_NAP = 20000,  /* nanoseconds */
+    WINDOW = 64,          /* exchanges that MPI knows of at a time; others queue */
+    TAGS = 32767,         /* every MPI has so many, and one more: */
+    GOODBYE = TAGS,       /* how many exchanges a rank that leaves has started */
+    SEGMENT = 1 << 30,    /* bytes of one MPI message: counts are int */
+    EAGER_TURNS = 200,    /* tests in vain that only give way to others, before they are spaced out */
+    SHORTEST_NAP = 20000, /* nanoseconds */
     LONGEST_NAP = 200000
 };
 
-/* One exchange that MPI knows of. Messages are cut into segments, of which the last is shorter than the others, and may be empty. */
+/* One exchange that MPI knows of. Messages are cut into segments, of which the last is shorter than the others, and may
+ * be empty. */
 typedef struct flight {
     tg_exchange *exchange;
-    uint64_t number;         /* among all that were started */
-    uint32_t open;           /* requests that are not done */
-    MPI_Request *requests;   /* receiving from each rank, then sending to each */
-    size_t *moved;           /* bytes so far, in the same order */
+    uint64_t number;       /* among all that were started */
+    uint32_t open;         /* requests that are not done */
+    MPI_Request *requests; /* receiving from each rank, then sending to each */
+    size_t *moved;         /* bytes so far, in the same order */
 } flight;
 
 typedef struct mpi_transport {
@@ -36,32 +38,33 @@ typedef struct mpi_transport {
     MPI_Comm comm;
     size_t segment;
     bool initialised_here, has_thread, has_comm;
-    bool shared;             /* others than the thread may make calls */
+    bool shared; /* others than the thread may make calls */
     pthread_t thread;
     pthread_mutex_t lock;
     pthread_cond_t changed;
-    /* Under the lock: exchanges in the order of starting, those from `launched` on not yet known to MPI; NULL when waited for. */
+    /* Under the lock: exchanges in the order of starting, those from `launched` on not yet known to MPI; NULL when
+     * waited for. */
     tg_exchange *ring[TG_MOST_EXCHANGES];
     bool done[TG_MOST_EXCHANGES];
     uint64_t started, launched;
     bool quit, broken;
-    bool inside;             /* somebody is moving exchanges, and may touch their buffers */
-    unsigned helpers;        /* who wait for an exchange, and move all on meanwhile */
-    int abort_status;        /* not 0: end the job */
+    bool inside;      /* somebody is moving exchanges, and may touch their buffers */
+    unsigned helpers; /* who wait for an exchange, and move all on meanwhile */
+    int abort_status; /* not 0: end the job */
     tg_error reason;
-    bool parted, gone;       /* all ranks have said goodbye; the thread has ended MPI */
-    bool ready;              /* the thread has initialised MPI, and this came of it: */
+    bool parted, gone; /* all ranks have said goodbye; the thread has ended MPI */
+    bool ready;        /* the thread has initialised MPI, and this came of it: */
     tg_status opened;
     /* Of whoever makes MPI calls. */
     flight flights[WINDOW];
     uint32_t active;
     int *indices;
     MPI_Status *statuses;
-    MPI_Request *goodbyes;   /* receiving one from each rank, from the beginning */
+    MPI_Request *goodbyes; /* receiving one from each rank, from the beginning */
     uint64_t *farewells;
-    bool listens;            /* they have been posted */
-    uint64_t last;           /* after a failure: this rank's own */
-    uint64_t left_after;     /* a rank has left, and takes no part in exchanges from this number on */
+    bool listens;        /* they have been posted */
+    uint64_t last;       /* after a failure: this rank's own */
+    uint64_t left_after; /* a rank has left, and takes no part in exchanges from this number on */
     uint32_t left_rank;
 } mpi_transport;
 
@@ -89,13 +92,18 @@ static bool post(mpi_transport *t, flight *f, uint32_t place)
     const uint32_t world = t->base.world;
     const bool receiving = place < world;
     const uint32_t peer = receiving ? place : place - world;
-    const size_t whole = receiving ? f->exchange->capacity[peer] : f->exchange->send_size[peer], left = whole - f->moved[place];
+    const size_t whole = receiving ? f->exchange->capacity[peer] : f->exchange->send_size[peer],
+                 left = whole - f->moved[place];
     const int size = (int)(left < t->segment ? left : t->segment);
     if (receiving)
-        return complain(t, MPI_Irecv((char *)f->exchange->receive[peer] + f->moved[place], size, MPI_BYTE, (int)peer, (int)(f->number % TAGS), t->comm,
-                                     &f->requests[place]), "receiving");
-    return complain(t, MPI_Isend((const char *)f->exchange->send[peer] + f->moved[place], size, MPI_BYTE, (int)peer, (int)(f->number % TAGS), t->comm,
-                                 &f->requests[place]), "sending");
+        return complain(t,
+                        MPI_Irecv((char *)f->exchange->receive[peer] + f->moved[place], size, MPI_BYTE, (int)peer,
+                                  (int)(f->number % TAGS), t->comm, &f->requests[place]),
+                        "receiving");
+    return complain(t,
+                    MPI_Isend((const char *)f->exchange->send[peer] + f->moved[place], size, MPI_BYTE, (int)peer,
+                              (int)(f->number % TAGS), t->comm, &f->requests[place]),
+                    "sending");
 }
 
 static bool launch(mpi_transport *t, tg_exchange *exchange, uint64_t number)
@@ -166,7 +174,8 @@ static bool progress(mpi_transport *t)
     for (uint32_t i = 0; i < t->active; i++) {
         flight *f = &t->flights[i];
         int n = 0;
-        const int code = f->open > 0 ? MPI_Testsome((int)(2 * t->base.world), f->requests, &n, t->indices, t->statuses) : MPI_SUCCESS;
+        const int code = f->open > 0 ? MPI_Testsome((int)(2 * t->base.world), f->requests, &n, t->indices, t->statuses)
+                                     : MPI_SUCCESS;
         if (code == MPI_ERR_IN_STATUS) { /* the status that tells is one of those */
             for (int j = 0; j < n; j++) {
                 char what[48];
@@ -250,7 +259,9 @@ static void nap(unsigned *idle)
         return;
     }
     const long length = SHORTEST_NAP * (long)(*idle - EAGER_TURNS + 1) / 16;
-    const struct timespec pause = {.tv_nsec = length < SHORTEST_NAP ? SHORTEST_NAP : length > LONGEST_NAP ? LONGEST_NAP : length};
+    const struct timespec pause = {.tv_nsec = length < SHORTEST_NAP  ? SHORTEST_NAP
+                                              : length > LONGEST_NAP ? LONGEST_NAP
+                                                                     : length};
     (void)nanosleep(&pause, NULL);
 }
 
@@ -327,7 +338,8 @@ static tg_status join_world(mpi_transport *t, tg_error *error)
     t->listens = true;
     for (int peer = 0; peer < world; peer++) {
         t->goodbyes[peer] = MPI_REQUEST_NULL;
-        if (peer != rank && MPI_Irecv(&t->farewells[peer], 1, MPI_UINT64_T, peer, GOODBYE, t->comm, &t->goodbyes[peer]) != MPI_SUCCESS)
+        if (peer != rank &&
+            MPI_Irecv(&t->farewells[peer], 1, MPI_UINT64_T, peer, GOODBYE, t->comm, &t->goodbyes[peer]) != MPI_SUCCESS)
             return tg_fail(error, TG_UNAVAILABLE, "MPI cannot receive");
     }
     return TG_OK;
@@ -365,8 +377,8 @@ static void call_off(MPI_Request *request)
         (void)MPI_Request_free(request);
 }
 
-/* After a failure, in a program that goes on with MPI: nothing more is received into buffers that the caller may free, as far as MPI can
- * call it off. */
+/* After a failure, in a program that goes on with MPI: nothing more is received into buffers that the caller may free,
+ * as far as MPI can call it off. */
 static void receive_no_more(mpi_transport *t)
 {
     for (uint32_t i = 0; i < t->active; i++)
@@ -481,7 +493,8 @@ static tg_status wait_for(tg_transport *transport, tg_exchange *exchange, double
     t->helpers++;
     while (status == TG_OK && !t->done[place]) {
         if (!t->broken && until > 0 && now() >= until) {
-            (void)tg_fail(&t->reason, TG_EXCHANGE, "not every rank answered rank %u within %g s", t->base.rank, timeout);
+            (void)tg_fail(&t->reason, TG_EXCHANGE, "not every rank answered rank %u within %g s", t->base.rank,
+                          timeout);
             t->broken = true;
             (void)pthread_cond_broadcast(&t->changed);
         }
@@ -531,9 +544,9 @@ static void destroy(mpi_transport *t)
     free(t);
 }
 
-/* The lock is held. MPICH before 4.2 may never come back from MPI_Finalize over UCX and TCP: ranks that have closed their connections wait for the
- * others, and do nothing for connections that those have yet to close. When all ranks have said goodbye, nothing is lost by leaving it at that; its
- * launcher then ends too, if not always with success. */
+/* The lock is held. MPICH before 4.2 may never come back from MPI_Finalize over UCX and TCP: ranks that have closed
+ * their connections wait for the others, and do nothing for connections that those have yet to close. When all ranks
+ * have said goodbye, nothing is lost by leaving it at that; its launcher then ends too, if not always with success. */
 static bool wait_for_thread(mpi_transport *t)
 {
     enum { SECONDS = 10 };
@@ -572,14 +585,16 @@ static void free_transport(tg_transport *transport)
         destroy(t);
 }
 
-static const tg_transport_functions functions = {.start = start, .wait = wait_for, .abort = abort_job, .free = free_transport};
+static const tg_transport_functions functions = {
+    .start = start, .wait = wait_for, .abort = abort_job, .free = free_transport};
 
 static tg_status open_transport(size_t segment, tg_transport **transport, tg_error *error)
 {
     int finalised = 0;
     (void)MPI_Finalized(&finalised);
     if (finalised)
-        return tg_fail(error, TG_UNAVAILABLE, "MPI has been finalised, and starts only once in a process: keep the first transport");
+        return tg_fail(error, TG_UNAVAILABLE,
+                       "MPI has been finalised, and starts only once in a process: keep the first transport");
     mpi_transport *t = calloc(1, sizeof *t);
     pthread_condattr_t attributes;
     if (!t || pthread_condattr_init(&attributes) != 0) {
@@ -619,4 +634,5 @@ static tg_status open_transport(size_t segment, tg_transport **transport, tg_err
     return status == TG_OK ? tg_succeed(error) : status;
 }
 
-__attribute__((visibility("default"))) const tg_mpi_module tg_mpi_module_of_this_mpi = {.version = TG_VERSION_TEXT, .open = open_transport};
+__attribute__((visibility("default")))
+const tg_mpi_module tg_mpi_module_of_this_mpi = {.version = TG_VERSION_TEXT, .open = open_transport};

@@ -1,6 +1,7 @@
-/* Loaded before a program, this makes its MPI grant less, or initialises it as a program of one's own might have: LEVEL=funnelled (calls by the
- * thread that initialises it), single (initialised already, for calls by the first thread) or multiple (initialised already, for all
- * threads). A call by a thread that has no leave, or during another's, ends the program. */
+/* Loaded before a program, this makes its MPI grant less, or initialises it as a program of one's own might have:
+ * LEVEL=funnelled (calls by the thread that initialises it), single (initialised already, for calls by the first
+ * thread) or multiple (initialised already, for all threads). A call by a thread that has no leave, or during
+ * another's, ends the program. */
 #include <mpi.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -31,7 +32,8 @@ __attribute__((constructor)) static void before_main(void)
     for_one = is("single");
     if (is("single"))
         MPI_Init(NULL, NULL);
-    else if (is("multiple") && (MPI_Init_thread(NULL, NULL, MPI_THREAD_MULTIPLE, &level) != MPI_SUCCESS || level < MPI_THREAD_MULTIPLE))
+    else if (is("multiple") &&
+             (MPI_Init_thread(NULL, NULL, MPI_THREAD_MULTIPLE, &level) != MPI_SUCCESS || level < MPI_THREAD_MULTIPLE))
         give_up("MPI is not for all threads");
 }
 
