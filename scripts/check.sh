@@ -44,6 +44,7 @@ groups_check() {
     group header    clang          ""              script tests/header.sh
     group shell     shellcheck     ""              script tests/shell.sh
     group format    .venv          ""              script tests/format.sh
+    group docs      python3        ""              script tests/docs.sh
     group layering  bash           ""              script tests/layering.sh
     group runner    bash           ""              script tests/runner.sh
     group example   gcc            all             script tests/example.sh

@@ -6,7 +6,7 @@
 
 /* Aligned to cache lines, and not touched; NULL if there is none. Long ones are on large pages where the system has
  * them: a stream then needs 512 times fewer address translations, which is a tenth of the time of a selection with
- * feedback (docs/performance.md).
+ * feedback (docs/log/cpu-kernels.md).
  *
  * Vectors that are streamed through together should have different places, 0 to 3, which are places within a page: a
  * load from one waits for a store to another that has the same place in its page. All are different from where others'

@@ -216,7 +216,7 @@ static void digest_seams(const pass *p)
     }
 }
 
-/* A vector that fits the caches is looked through in less time than wide codes are kept (docs/performance.md). */
+/* A vector that fits the caches is looked through in less time than wide codes are kept (docs/log/cpu-kernels.md). */
 static bool looks_first(const tg_job *job, const tg_dense_steps *steps)
 {
     enum { MOST = 1 << 21, WIDE = 16 };

@@ -38,7 +38,7 @@ static void digest_range(void *of, size_t part)
 {
     enum {
         AT_ONCE = 64 * TG_CHUNK
-    }; /* in the second-level cache; each turn to the look and back costs a stream (docs/performance.md) */
+    }; /* in the second-level cache; each turn to the look and back costs a stream (docs/log/cpu-kernels.md) */
     batch *b = of;
     const size_t end = (size_t)tg_range_end(&b->ranges, part);
     for (size_t from = (size_t)tg_range_first(&b->ranges, part), to; from < end; from = to) {

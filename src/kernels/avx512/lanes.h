@@ -11,7 +11,7 @@ typedef __m512i v_ints;
 
 TG_INLINE v_floats v_load(const float *p) { return _mm512_loadu_ps(p); }
 /* The same, but not before what was loaded by it before: processors see a stream, and fetch what comes, where its lines
- * are met one after the other; compilers put loads where they like (docs/performance.md). */
+ * are met one after the other; compilers put loads where they like (docs/log/cpu-kernels.md). */
 TG_INLINE v_floats v_load_next(const float *p)
 {
     v_floats x;
@@ -79,7 +79,7 @@ TG_INLINE v_ints v_xor_lower(v_ints a, v_ints b)
 /* Lower halves of the first, upper halves of the second. */
 TG_INLINE v_ints v_blend16(v_ints low, v_ints high) { return _mm512_mask_blend_epi16(0xaaaaaaaa, low, high); }
 /* tg_prefetch, but not before x has been computed: compilers like to ask for many lines at once, and memory does not
- * (docs/performance.md). */
+ * (docs/log/cpu-kernels.md). */
 TG_INLINE void v_prefetch_after(v_ints x, const void *p, size_t bytes)
 {
     __asm__ volatile("prefetcht0 %0" : : "m"(*(const char *)((uintptr_t)p + bytes)), "v"(x));

@@ -21,8 +21,8 @@ typedef struct tally {
     v_floats lanes[SUM_PARTS]; /* of squares */
 } tally;
 
-/* Lines of the gradient are met in order: what that is worth is in docs/performance.md. With feedback, registers are
- * worth more. */
+/* Lines of the gradient are met in order: what that is worth is in docs/log/cpu-kernels.md. With feedback, registers
+ * are worth more. */
 TG_INLINE v_floats compensated(const tg_levels_encoding *e, variant v, size_t at)
 {
     if (!v.feedback)

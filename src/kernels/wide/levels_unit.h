@@ -8,7 +8,7 @@
  * 2048: +28 % of an encode from memory): the first-level cache is small, and shared where two threads share a core. And
  * how far ahead to prefetch, in bytes, to the first-level cache, or to the second where that is asked for. With
  * feedback there are twice as many lines on their way: 4096 takes 30 to 40 % longer than 2560, and 1536 a tenth longer
- * (docs/performance.md). */
+ * (docs/log/cpu-kernels.md). */
 enum {
     TG_UNIT = TG_GROUP,
     TG_UNIT_BUCKETS = TG_UNIT / TG_FUSED_BUCKET,

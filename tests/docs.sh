@@ -1,0 +1,51 @@
+#!/usr/bin/env bash
+# Documents: links that lead somewhere, lines of at most 100 columns, and a picture that shows the figures it names.
+set -u
+cd "$(dirname "$0")/.." || exit 1
+. tests/report.sh
+
+mapfile -t documents < <(git ls-files '*.md')
+
+# broken FILE...: relative links, in text and in pictures, that name no file.
+broken() {
+    local file target
+    for file in "$@"; do
+        while read -r target; do
+            [ -e "$(dirname "$file")/${target%%#*}" ] || echo "$file links to $target, which does not exist"
+        done < <(grep -oE '\]\([^) ]+\)' "$file" | sed -E 's/^\]\(//; s/\)$//' | grep -vE '^(https?:|mailto:|#)')
+    done
+}
+
+# long FILE...: lines of more than 100 characters, but for tables, code, pictures and lines that are one long link.
+long() {
+    python3 - "$@" <<'PYTHON'
+import re, sys
+for name in sys.argv[1:]:
+    fenced = False
+    for number, line in enumerate(open(name, encoding="utf-8"), 1):
+        line = line.rstrip("\n")
+        fenced ^= line.startswith("```")
+        if len(line) > 100 and not fenced and not re.match(r"\||    |<|!\[|\s*\S+$", line):
+            print(f"{name}:{number} has {len(line)} columns; wrap it at 100")
+PYTHON
+}
+
+report_lines() { # report_lines SENTENCE LINES
+    if [ -z "$2" ]; then
+        pass "$1"
+    else
+        while read -r line; do fail "$line"; done <<<"$2"
+    fi
+}
+
+report_lines "every link of ${#documents[@]} documents leads to a file" "$(broken "${documents[@]}")"
+report_lines "no line is longer than 100 columns" "$(long "${documents[@]}")"
+expect "docs/figures/overview.svg shows docs/figures/measured.json" python3 bench/figures.py --check
+
+# Checks that cannot fail check nothing.
+wrong=$(mktemp -d)
+trap 'rm -rf "$wrong"' EXIT
+{ echo '[a](nowhere.md)'; printf 'word %.0s' {1..30}; echo; } >"$wrong/a.md"
+expect "finds a broken link" test "$(broken "$wrong/a.md" | wc -l)" -eq 1
+expect "finds a long line" test "$(long "$wrong/a.md" | wc -l)" -eq 1
+finish
