@@ -7,8 +7,6 @@
 #include "frame/verify.h"
 #include "reduce/reducer.h"
 
-static tg_frame *frames_of(const tg_reduction *r, size_t piece) { return r->taken + piece * r->reducer->world; }
-
 static void send(tg_reduction *r, size_t number)
 {
     tg_reducer *reducer = r->reducer;
@@ -22,7 +20,7 @@ static void send(tg_reduction *r, size_t number)
                              leg->out_capacity - at, &report))
             break;
         tg_piece_note(r, piece, &report);
-        frames_of(r, i)[reducer->rank] = (tg_frame){leg->out + at, report.bytes};
+        tg_received(r, i)[reducer->rank] = (tg_frame){leg->out + at, report.bytes};
         at += report.bytes;
     }
     const bool whole = !tg_reduction_lost(r);
@@ -48,7 +46,7 @@ static void wide_mean(const tg_reduction *r, size_t index)
 {
     const tg_reducer *reducer = r->reducer;
     const tg_tensor mean = {reducer->wide, r->plan->pieces[index].count, TG_FLOAT32};
-    (void)!tg_decode_mean(reducer->device, frames_of(r, index), reducer->world, 1.0f / (float)reducer->world, NULL, 0,
+    (void)!tg_decode_mean(reducer->device, tg_received(r, index), reducer->world, 1.0f / (float)reducer->world, NULL, 0,
                           &mean, NULL);
 }
 
@@ -85,7 +83,7 @@ static void take_from(tg_reduction *r, size_t number, uint32_t peer)
                             .count = piece->count,
                             .draw = (uint32_t)i};
         uint32_t peak = 0;
-        if (!tg_piece_take(r, peer, &frames, &due, &frames_of(r, i)[peer], &peak))
+        if (!tg_piece_take(r, peer, &frames, &due, &tg_received(r, i)[peer], &peak))
             return;
         r->heavy[i] |= is_heavy(r->reducer, peak);
     }
@@ -100,7 +98,7 @@ static void take(tg_reduction *r, size_t number)
     const tg_parcel *parcel = &r->plan->parcels[number];
     for (size_t i = parcel->first; i < parcel->first + parcel->count && !tg_reduction_lost(r); i++) {
         if (drops(r->reducer))
-            r->heavy[i] |= is_heavy(r->reducer, tg_frame_peak(r->reducer->device, frames_of(r, i)[r->reducer->rank]));
+            r->heavy[i] |= is_heavy(r->reducer, tg_frame_peak(r->reducer->device, tg_received(r, i)[r->reducer->rank]));
         else if (r->heavy[i])
             weigh(r, i);
     }
@@ -116,7 +114,7 @@ static void apply(tg_reduction *r)
             continue;
         }
         /* The frames were checked or made here, so this cannot fail. */
-        (void)!tg_decode_mean(reducer->device, frames_of(r, i), reducer->world, 1.0f / (float)reducer->world,
+        (void)!tg_decode_mean(reducer->device, tg_received(r, i), reducer->world, 1.0f / (float)reducer->world,
                               reducer->wide, r->plan->total, &out, NULL);
     }
 }
@@ -125,7 +123,7 @@ static void undo(tg_reduction *r)
 {
     for (size_t i = 0; i < r->plan->piece_count; i++) {
         const tg_piece *piece = &r->plan->pieces[i];
-        const tg_frame sent = frames_of(r, i)[r->reducer->rank];
+        const tg_frame sent = tg_received(r, i)[r->reducer->rank];
         if (sent.data && r->reducer->tensors[piece->tensor].feedback)
             (void)!tg_feedback_return_piece(r->reducer->tensors[piece->tensor].feedback, sent, piece->first, NULL);
     }

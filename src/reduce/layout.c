@@ -102,6 +102,8 @@ static bool make_plan(tg_reducer *r, bool dense, tg_plan *plan)
     const uint32_t owners = r->functions->has_results ? r->world : 1;
     const bool made = tensors && tg_plan_make(tensors, r->tensor_count, r->options.chunk, owners, &r->arena, plan);
     free(tensors);
+    if (made)
+        tg_plan_receive(plan, r->functions->has_results ? r->rank : 0, r->world);
     return made;
 }
 

@@ -49,7 +49,7 @@ static size_t parcel_room(const tg_reducer *r, const tg_plan *plan, size_t parce
         const tg_piece *piece = &plan->pieces[plan->parcels[parcel].first + i];
         if (tg_goes_to(piece, owner))
             room += tg_frame_room(r, plan == &r->dense, piece->tensor, piece->count);
-        if (r->functions->has_results) /* proposals for a balanced piece's borders */
+        if (piece->owner == TG_EVERY_OWNER) /* proposals for this piece's boundaries */
             room += 4 * (size_t)r->world;
     }
     return room;

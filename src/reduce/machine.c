@@ -59,11 +59,10 @@ static void reset(tg_reduction *r, uint64_t step)
         if (reducer->functions->has_results)
             reset_leg(&r->results[i]);
     }
-    const size_t frames = r->plan->piece_count * reducer->world * sizeof(tg_frame);
-    memset(r->taken, 0, frames);
+    memset(r->received, 0, r->plan->received_count * sizeof *r->received);
     if (reducer->functions->has_results) {
-        memset(r->sent, 0, frames);
-        memset(r->summed, 0, frames);
+        memset(r->sent, 0, r->plan->part_count * sizeof *r->sent);
+        memset(r->means, 0, r->plan->part_count * sizeof *r->means);
         tg_sparse_reset(r);
     } else {
         memset(r->heavy, 0, r->plan->piece_count * sizeof *r->heavy);

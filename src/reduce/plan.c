@@ -17,8 +17,11 @@ typedef struct maker {
 
 static void add_piece(maker *m, const tg_piece *piece)
 {
-    if (!m->counting)
+    if (!m->counting) {
         m->plan->pieces[m->plan->piece_count] = *piece;
+        m->plan->pieces[m->plan->piece_count].part = m->plan->part_count;
+        m->plan->part_count += piece->owner == TG_EVERY_OWNER ? m->owners : 1;
+    }
     m->plan->piece_count++;
     m->plan->total += m->counting ? piece->count : 0;
     m->plan->largest = piece->count > m->plan->largest ? piece->count : m->plan->largest;
@@ -30,12 +33,14 @@ static void divide(maker *m, const tg_piece *run, uint64_t before, uint64_t tota
 {
     const uint64_t grain = m->tensors[run->tensor].grain;
     if (m->tensors[run->tensor].balanced) {
-        add_piece(m, &(tg_piece){run->tensor, TG_EVERY_OWNER, run->first, run->count});
+        add_piece(
+            m, &(tg_piece){.tensor = run->tensor, .owner = TG_EVERY_OWNER, .first = run->first, .count = run->count});
         return;
     }
     if (grain == 0) { /* whole, to the owner of its middle */
         const uint64_t owner = (before + run->count / 2) * m->owners / total;
-        add_piece(m, &(tg_piece){run->tensor, (uint32_t)owner, run->first, run->count});
+        add_piece(
+            m, &(tg_piece){.tensor = run->tensor, .owner = (uint32_t)owner, .first = run->first, .count = run->count});
         return;
     }
     uint64_t at = 0;
@@ -44,7 +49,8 @@ static void divide(maker *m, const tg_piece *run, uint64_t before, uint64_t tota
         uint64_t to = (inside + grain / 2) / grain * grain;
         to = owner + 1 == m->owners || to > run->count ? run->count : to;
         if (to > at)
-            add_piece(m, &(tg_piece){run->tensor, owner, run->first + at, to - at});
+            add_piece(m,
+                      &(tg_piece){.tensor = run->tensor, .owner = owner, .first = run->first + at, .count = to - at});
         at = to > at ? to : at;
     }
 }
@@ -80,11 +86,19 @@ static void cut_all(maker *m, size_t tensor_count, uint64_t chunk)
             const uint64_t count = tensor->count - first < most ? tensor->count - first : most;
             if (m->filled + count > chunk)
                 close_parcel(m);
-            m->runs[m->run_count++] = (tg_piece){(uint32_t)t, 0, first, count};
+            m->runs[m->run_count++] = (tg_piece){.tensor = (uint32_t)t, .first = first, .count = count};
             m->filled += count;
         }
     }
     close_parcel(m);
+}
+
+void tg_plan_receive(tg_plan *plan, uint32_t owner, uint32_t world)
+{
+    for (size_t i = 0; i < plan->piece_count; i++) {
+        plan->pieces[i].received = plan->received_count;
+        plan->received_count += tg_goes_to(&plan->pieces[i], owner) ? world : 0;
+    }
 }
 
 bool tg_plan_make(const tg_plan_tensor *tensors, size_t tensor_count, uint64_t chunk, uint32_t owners, tg_arena *arena,

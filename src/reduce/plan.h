@@ -20,6 +20,8 @@ typedef struct tg_piece {
     uint32_t tensor;
     uint32_t owner; /* under shard: who sums it; TG_EVERY_OWNER where it is balanced */
     uint64_t first, count;
+    size_t part;     /* number of its first part: it has one for each owner */
+    size_t received; /* number of the first frame that is summed here, of `world` in rank order, if any are */
 } tg_piece;
 
 /* The pieces of one message: pieces[first ... first + count - 1]. */
@@ -32,9 +34,20 @@ typedef struct tg_plan {
     size_t piece_count;
     tg_parcel *parcels;
     size_t parcel_count;
+    size_t part_count;
+    size_t received_count;
     uint64_t largest; /* elements of the largest piece */
     uint64_t total;   /* elements of all pieces */
 } tg_plan;
+
+/* Whether `owner` sums something of this piece. */
+static inline bool tg_goes_to(const tg_piece *piece, uint32_t owner)
+{
+    return piece->owner == TG_EVERY_OWNER || piece->owner == owner;
+}
+
+/* Numbers the frames that are summed by `owner`, `world` of each of its pieces. */
+void tg_plan_receive(tg_plan *plan, uint32_t owner, uint32_t world);
 
 /* Cuts tensors into messages of about `chunk` elements, each divided among `owners` ranks (1: not divided). False if
  * there is no memory. */

@@ -147,19 +147,22 @@ void tg_reducer_greet(tg_reducer *r)
 
 /* ---- all together ---- */
 
+static size_t most(size_t a, size_t b) { return a > b ? a : b; }
+
 static bool make_reduction(tg_reducer *r, tg_reduction *reduction)
 {
-    const size_t pieces = r->coded.piece_count > r->dense.piece_count ? r->coded.piece_count : r->dense.piece_count;
-    const size_t parcels = r->coded.parcel_count > r->dense.parcel_count ? r->coded.parcel_count
-                                                                         : r->dense.parcel_count;
+    const size_t pieces = most(r->coded.piece_count, r->dense.piece_count),
+                 parts = most(r->coded.part_count, r->dense.part_count),
+                 received = most(r->coded.received_count, r->dense.received_count);
+    const size_t parcels = most(r->coded.parcel_count, r->dense.parcel_count);
     reduction->reducer = r;
     reduction->gradients = tg_arena_take(&r->arena, r->tensor_count, sizeof *reduction->gradients);
     reduction->clips = tg_arena_take(&r->arena, r->tensor_count, sizeof *reduction->clips);
     reduction->reports = tg_arena_take(&r->arena, r->tensor_count, sizeof *reduction->reports);
-    reduction->taken = tg_arena_take(&r->arena, pieces * r->world, sizeof *reduction->taken);
+    reduction->received = tg_arena_take(&r->arena, received, sizeof *reduction->received);
     if (r->functions->has_results) {
-        reduction->sent = tg_arena_take(&r->arena, pieces * r->world, sizeof *reduction->sent);
-        reduction->summed = tg_arena_take(&r->arena, pieces * r->world, sizeof *reduction->summed);
+        reduction->sent = tg_arena_take(&r->arena, parts, sizeof *reduction->sent);
+        reduction->means = tg_arena_take(&r->arena, parts, sizeof *reduction->means);
         (void)tg_sparse_make_steps(r, reduction);
     } else {
         reduction->heavy = tg_arena_take(&r->arena, pieces, sizeof *reduction->heavy);

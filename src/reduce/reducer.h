@@ -67,10 +67,10 @@ struct tg_reduction {
     tg_leg greeting, greeting_verdict, verdicts;
     tg_leg *parcels, *results;
     size_t parcels_handed, parcels_fed, results_handed, results_fed;
-    tg_frame *sent;         /* this rank's frames, of [piece * world + owner]; under gather the owner is 0 */
-    tg_frame *taken;        /* [piece * world + rank]: what is to be summed here */
+    tg_frame *sent;         /* shard: this rank's frames, by part */
+    tg_frame *received;     /* what is summed here, this rank's own included: by piece and rank */
     bool *heavy;            /* gather: of each piece, whether values are so large that their sum may not be finite */
-    tg_frame *summed;       /* [piece * world + owner]: results, under shard */
+    tg_frame *means;        /* shard: results, by part */
     tg_sparse_step *sparse; /* of each tensor, under shard */
     tg_exchange **queue;    /* drive.c: started and not fed, oldest first; places count on, modulo its room */
     size_t queue_room, queue_from, queue_to;
@@ -152,11 +152,6 @@ tg_codec *tg_codec_in(tg_reduction *reduction, uint32_t tensor);
 size_t tg_frame_room(const tg_reducer *reducer, bool dense, uint32_t tensor, uint64_t count);
 /* Whether the elements of this piece are selected: under shard such pieces go another way. */
 bool tg_piece_is_sparse(const tg_reduction *reduction, const tg_piece *piece);
-/* Whether `owner` sums something of this piece. */
-static inline bool tg_goes_to(const tg_piece *piece, uint32_t owner)
-{
-    return piece->owner == TG_EVERY_OWNER || piece->owner == owner;
-}
 /* Codecs, plans and the algorithm, from tensors and options. */
 tg_status tg_reducer_lay_out(tg_reducer *reducer, tg_error *error);
 
@@ -187,6 +182,17 @@ tg_nonfinite tg_policy_of(const tg_reducer *reducer);
 
 /* The part of the gradient that a piece is. */
 tg_tensor tg_piece_of(const tg_reduction *reduction, const tg_piece *piece);
+/* The frames of a piece that are summed here, in rank order. */
+static inline tg_frame *tg_received(const tg_reduction *r, size_t piece)
+{
+    return r->received + r->plan->pieces[piece].received;
+}
+/* shard: the number of an owner's part of a piece. */
+static inline size_t tg_part_number(const tg_reduction *r, size_t piece, uint32_t owner)
+{
+    const tg_piece *p = &r->plan->pieces[piece];
+    return p->part + (p->owner == TG_EVERY_OWNER ? owner : 0);
+}
 /* shard: the number of the draws of an owner's part of a piece. */
 static inline uint32_t tg_part_draw(const tg_reduction *r, size_t piece, uint32_t owner)
 {

@@ -7,11 +7,6 @@
 #include "frame/decode.h"
 #include "reduce/reducer.h"
 
-static tg_frame *place(tg_frame *table, const tg_reduction *r, size_t piece, uint32_t rank)
-{
-    return &table[piece * r->reducer->world + rank];
-}
-
 /* ---- parts out ---- */
 
 static void send_piece(tg_reduction *r, size_t index, const tg_leg *leg)
@@ -25,7 +20,7 @@ static void send_piece(tg_reduction *r, size_t index, const tg_leg *leg)
     if (!tg_piece_encode(r, piece, tg_codec_in(r, piece->tensor), tg_part_draw(r, index, owner), frame, room, &report))
         return;
     tg_piece_note(r, piece, &report);
-    *place(r->sent, r, index, owner) = (tg_frame){frame, report.bytes};
+    r->sent[tg_part_number(r, index, owner)] = (tg_frame){frame, report.bytes};
     reducer->ends[owner] += report.bytes;
     reducer->frame_counts[owner]++;
 }
@@ -79,7 +74,7 @@ static void take_from(tg_reduction *r, size_t number, uint32_t peer)
                             .draw = tg_part_draw(r, i, reducer->rank)};
         if (!tg_goes_to(piece, reducer->rank) || count == 0)
             continue;
-        if (!tg_piece_take(r, peer, &frames, &due, place(r->taken, r, i, peer), NULL))
+        if (!tg_piece_take(r, peer, &frames, &due, &tg_received(r, i)[peer], NULL))
             return;
         due_count++;
     }
@@ -100,8 +95,8 @@ static void mean_of(const tg_reduction *r, size_t index, float *mean)
     const tg_reducer *reducer = r->reducer;
     const tg_tensor out = {mean, r->plan->pieces[index].count, TG_FLOAT32};
     /* The frames were checked or made here, so this cannot fail. */
-    (void)!tg_decode_mean(reducer->device, place(r->taken, r, index, 0), reducer->world, 1.0f / (float)reducer->world,
-                          NULL, 0, &out, NULL);
+    (void)!tg_decode_mean(reducer->device, tg_received(r, index), reducer->world, 1.0f / (float)reducer->world, NULL, 0,
+                          &out, NULL);
 }
 
 static void sum_piece(tg_reduction *r, size_t index, const tg_leg *leg, uint8_t **end)
@@ -139,7 +134,7 @@ static void sum_piece(tg_reduction *r, size_t index, const tg_leg *leg, uint8_t 
     }
     reducer->stats.saturated += report.saturated;
     reducer->stats.dropped += report.dropped;
-    *place(r->summed, r, index, reducer->rank) = (tg_frame){*end, report.bytes};
+    r->means[tg_part_number(r, index, reducer->rank)] = (tg_frame){*end, report.bytes};
     *end += report.bytes;
 }
 
@@ -177,7 +172,8 @@ static void take(tg_reduction *r, size_t number)
         if (peer != reducer->rank && !tg_reduction_lost(r))
             take_from(r, number, peer);
     for (size_t i = parcel->first; i < parcel->first + parcel->count; i++)
-        *place(r->taken, r, i, reducer->rank) = *place(r->sent, r, i, reducer->rank);
+        if (tg_goes_to(&r->plan->pieces[i], reducer->rank))
+            tg_received(r, i)[reducer->rank] = r->sent[tg_part_number(r, i, reducer->rank)];
     const double elsewhere = reducer->stats.decode_seconds + reducer->stats.encode_seconds;
     make_results(r, number); /* if only to abstain */
     reducer->stats.verify_seconds -= reducer->stats.decode_seconds + reducer->stats.encode_seconds - elsewhere;
@@ -212,7 +208,7 @@ static void take_results_from(tg_reduction *r, size_t number, uint32_t owner)
             due.spec = (tg_spec){.codec = 0};
             due.most = 0;
         }
-        if (!tg_piece_take(r, owner, &frames, &due, place(r->summed, r, i, owner), NULL))
+        if (!tg_piece_take(r, owner, &frames, &due, &r->means[tg_part_number(r, i, owner)], NULL))
             return;
         due_count++;
     }
@@ -238,8 +234,7 @@ static void apply(tg_reduction *r)
             continue;
         }
         const tg_tensor out = tg_piece_of(r, piece);
-        (void)!tg_decode_mean(reducer->device, place(r->summed, r, i, piece->owner), 1, 1, NULL, r->plan->total, &out,
-                              NULL);
+        (void)!tg_decode_mean(reducer->device, &r->means[piece->part], 1, 1, NULL, r->plan->total, &out, NULL);
     }
     tg_borders_move(r);
 }
@@ -249,7 +244,7 @@ static void undo_second(tg_reduction *r, size_t index)
 {
     const tg_reducer *reducer = r->reducer;
     tg_feedback *second = r->dense ? NULL : reducer->second[index];
-    const tg_frame result = *place(r->summed, r, index, reducer->rank);
+    const tg_frame result = r->means[tg_part_number(r, index, reducer->rank)];
     if (!second || !result.data)
         return;
     (void)!tg_feedback_return_piece(second, result, 0, NULL);
@@ -269,7 +264,7 @@ static void undo(tg_reduction *r)
         }
         if (piece->owner == reducer->rank)
             undo_second(r, i);
-        const tg_frame sent = *place(r->sent, r, i, piece->owner);
+        const tg_frame sent = r->sent[piece->part];
         if (sent.data && reducer->tensors[piece->tensor].feedback)
             (void)!tg_feedback_return_piece(reducer->tensors[piece->tensor].feedback, sent, piece->first, NULL);
     }

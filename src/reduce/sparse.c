@@ -54,7 +54,7 @@ static size_t send_part(tg_reduction *r, size_t index, uint32_t owner, tg_list r
             t->feedback->residual[list.indices[j]] += list.values[j] - sent[j];
         list.values[j] = sent[j];
     }
-    r->sent[index * reducer->world + owner] = (tg_frame){reducer->ends[owner], report.bytes};
+    r->sent[tg_part_number(r, index, owner)] = (tg_frame){reducer->ends[owner], report.bytes};
     reducer->ends[owner] += report.bytes;
     reducer->frame_counts[owner]++;
     sum->bytes += report.bytes;
@@ -91,8 +91,7 @@ static void sum_part(tg_reduction *r, size_t index, const tg_owned *part)
     tg_reducer *reducer = r->reducer;
     tg_list *all = &reducer->scratch;
     for (uint32_t rank = 0; rank < reducer->world; rank++) {
-        const size_t n = tg_frame_list(reducer->kernels, r->taken[index * reducer->world + rank], 0, all->indices,
-                                       all->values);
+        const size_t n = tg_frame_list(reducer->kernels, tg_received(r, index)[rank], 0, all->indices, all->values);
         for (size_t j = 0; j < n; j++) {
             __builtin_prefetch(&reducer->sums[all->indices[j + AHEAD < n ? j + AHEAD : j]], 1); /* they are far apart */
             reducer->sums[all->indices[j]] += all->values[j];
@@ -197,7 +196,7 @@ void tg_sparse_sum(tg_reduction *r, size_t index, uint8_t **end)
         bytes = dense;
         r->sparse[piece->tensor].result.count = 0;
     }
-    r->summed[index * reducer->world + reducer->rank] = (tg_frame){*end, bytes};
+    r->means[tg_part_number(r, index, reducer->rank)] = (tg_frame){*end, bytes};
     *end += bytes;
     reducer->stats.encode_seconds += tg_seconds() - summed;
 }
@@ -319,7 +318,7 @@ void tg_sparse_apply(tg_reduction *r, size_t index)
     size_t from = 0;
     for (uint32_t owner = 0; owner < reducer->world; owner++) {
         const tg_owned part = tg_part_of(r, piece, owner);
-        const tg_frame *result = &r->summed[index * reducer->world + owner];
+        const tg_frame *result = &r->means[tg_part_number(r, index, owner)];
         if (part.count == 0)
             continue;
         const tg_tensor out = {(char *)whole.data + part.first * tg_dtype_size(whole.dtype), part.count, whole.dtype};
