@@ -2,7 +2,7 @@
 #include "commands.h"
 #include "files.h"
 #include "json_writer.h"
-#include "train/npy.h"
+#include "common/npy.h"
 #include "table.h"
 
 #include <inttypes.h>

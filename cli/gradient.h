@@ -3,7 +3,7 @@
 #define CLI_GRADIENT_H
 
 #include "files.h"
-#include "train/npy.h"
+#include "common/npy.h"
 
 struct gradient {
     tg_tensor tensor;

@@ -2,7 +2,7 @@
 #include "inspect.h"
 
 #include "commands.h"
-#include "train/npy.h"
+#include "common/npy.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -5,7 +5,7 @@
 
 #include "tersegrad.h"
 
-#include "train/message.h"
+#include "common/message.h"
 
 /* The exit codes of the command. */
 enum { EXIT_DONE = 0, EXIT_FAILED = 1, EXIT_USAGE = 2 };

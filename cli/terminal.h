@@ -2,7 +2,7 @@
 #ifndef CLI_TERMINAL_H
 #define CLI_TERMINAL_H
 
-#include "train/clock.h"
+#include "common/clock.h"
 
 #include <stdbool.h>
 #include <stddef.h>

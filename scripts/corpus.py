@@ -24,7 +24,7 @@ NUMBERS = {
     "levels": ["7", "1", "300"], "bucket": ["64", "0"], "clip": ["2.5", "0"],
     "density": ["0.05", "1"], "k": ["10"],
 }  # fmt: skip
-# LIBSVM's text: see src/train/libsvm.h.
+# LIBSVM's text: see train/libsvm.h.
 LIBSVM = {
     "classes": b"+1 1:0.5 3:-2e1\n-1 2:1e-3\n", "real": b"0.25 1:1 # comment\n\n-1999.5 7:3\r\n", "alone": b"1\n2\n",
     "long": b"1 1:0.12345678901234567890123 67108864:1", "order": b"1 2:1 1:1\n", "inf": b"1 1:inf\n", "word": b"1 qid:3 1:1\n",

@@ -5,7 +5,7 @@ cd "$(dirname "$0")/.." || exit 1
 . tests/report.sh
 # Workspaces are cut from one aligned block of bytes, so a byte pointer does become a float pointer.
 checks=('--enable=warning,portability,performance' --suppress=invalidPointerCast --inline-suppr --error-exitcode=1 --quiet
-    --std=c11 --library=posix -Iinclude -Isrc -D__GNUC__)
+    --std=c11 --library=posix -Iinclude -Isrc -I. -D__GNUC__)
 
 while read -r source; do
     case $source in
@@ -13,5 +13,5 @@ while read -r source; do
     *) machine=-D__x86_64__ ;;
     esac
     expect "$source" cppcheck "${checks[@]}" "$machine" "$source"
-done < <(find src cli -name '*.c' | sort)
+done < <(find src common train cli -name '*.c' | sort)
 finish

@@ -1,6 +1,6 @@
 /* Any bytes as a .npy file. What is accepted has exactly its data behind the header, unpacks within its memory, and
  * what is written from it parses again. */
-#include "train/npy.h"
+#include "common/npy.h"
 #include "tests/fuzz/fuzz.h"
 
 /* Unpacks a copy that has exactly the room the contract asks for. */

@@ -1,6 +1,6 @@
 /* The command's .npy reader and writer: what is accepted, what is refused, every prefix and every changed byte of a
  * good file, and the conversions in place. */
-#include "train/npy.h" /* first: cmocka takes the name `fail` for a macro */
+#include "common/npy.h" /* first: cmocka takes the name `fail` for a macro */
 
 #include <setjmp.h>
 #include <stdarg.h>

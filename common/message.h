@@ -1,6 +1,6 @@
 /* How readers and the training loop speak about failures: one sentence in a struct message, and false. */
-#ifndef TRAIN_MESSAGE_H
-#define TRAIN_MESSAGE_H
+#ifndef COMMON_MESSAGE_H
+#define COMMON_MESSAGE_H
 
 #include <stdbool.h>
 

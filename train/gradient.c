@@ -1,5 +1,5 @@
 /* A rank's gradient for one step: of its batch, or QSVRG's difference. */
-#include "clock.h"
+#include "common/clock.h"
 #include "random.h"
 #include "worker.h"
 

@@ -3,7 +3,7 @@
 #ifndef TRAIN_IDX_H
 #define TRAIN_IDX_H
 
-#include "message.h"
+#include "common/message.h"
 
 #include <stddef.h>
 #include <stdint.h>

@@ -3,7 +3,7 @@
 #ifndef TRAIN_DATA_H
 #define TRAIN_DATA_H
 
-#include "message.h"
+#include "common/message.h"
 
 #include <stddef.h>
 #include <stdint.h>

@@ -1,7 +1,7 @@
 /* See speaker.h. */
 #include "speaker.h"
 
-#include "clock.h"
+#include "common/clock.h"
 #include "job_name.h"
 #include "launcher.h"
 

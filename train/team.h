@@ -2,7 +2,7 @@
 #ifndef TRAIN_TEAM_H
 #define TRAIN_TEAM_H
 
-#include "message.h"
+#include "common/message.h"
 #include "tersegrad.h"
 
 struct team {

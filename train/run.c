@@ -1,5 +1,5 @@
 /* One run on one rank: gradient, reduce, descend, until the steps are made. */
-#include "clock.h"
+#include "common/clock.h"
 #include "optimiser.h"
 #include "watch.h"
 #include "worker.h"

@@ -2,7 +2,7 @@
 #ifndef TRAIN_READ_H
 #define TRAIN_READ_H
 
-#include "message.h"
+#include "common/message.h"
 
 #include <stddef.h>
 #include <stdint.h>

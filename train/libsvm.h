@@ -3,7 +3,7 @@
 #ifndef TRAIN_LIBSVM_H
 #define TRAIN_LIBSVM_H
 
-#include "message.h"
+#include "common/message.h"
 
 #include <stddef.h>
 #include <stdint.h>

@@ -1,6 +1,6 @@
 /* X.npy,Y.npy, and perhaps a second pair for testing, as a data set. */
 #include "data.h"
-#include "npy.h"
+#include "common/npy.h"
 #include "read.h"
 
 #include <inttypes.h>

@@ -1,6 +1,6 @@
 /* Nanoseconds of a clock that only goes forward. */
-#ifndef TRAIN_CLOCK_H
-#define TRAIN_CLOCK_H
+#ifndef COMMON_CLOCK_H
+#define COMMON_CLOCK_H
 
 #include <stdint.h>
 

@@ -1,7 +1,7 @@
 /* NumPy's .npy files, as https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html describes them:
  * versions 1 to 3, C order, both byte orders, float16, float32 and float64, and where they are wanted integers. */
-#ifndef TRAIN_NPY_H
-#define TRAIN_NPY_H
+#ifndef COMMON_NPY_H
+#define COMMON_NPY_H
 
 #include "message.h"
 
