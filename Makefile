@@ -242,7 +242,7 @@ install: all
 
 # These set up what they need first. scripts/check.sh then comes back to this Makefile to build what each group of tests
 # needs, so that what cannot be installed or built is one line of the report and not the end of it.
-.PHONY: demo check check-all check-foreign format fuzz
+.PHONY: demo check check-all check-foreign format fuzz python
 demo:
 	@scripts/setup.sh build && scripts/setup.sh --try train
 	@$(MAKE) --no-print-directory -s release
@@ -257,6 +257,11 @@ check-all:
 check-foreign:
 	@scripts/setup.sh build && scripts/setup.sh --try foreign
 	@MAKE='$(MAKE)' scripts/check.sh foreign
+
+# The package, torch and what its tests need.
+python:
+	@scripts/setup.sh build python torch
+	@.venv/bin/python -m pip -q --disable-pip-version-check install .
 
 format:
 	@scripts/setup.sh python
@@ -280,6 +285,7 @@ help:
 ##   make check-all      the same, with the full product of the laws instead of a seeded subset, and messages beyond 2 GiB over MPI
 ##   make check-foreign  golden frames, unit tests and laws on aarch64 and big-endian s390x, under qemu-user
 ##   make bench          build/bench/reduce, which times whole reductions; bench/network runs it over shaped links
+##   make python         install the Python package, torch and what its tests need into .venv
 ##   make format         lay out the C sources as .clang-format says
 ##   make fuzz           each fuzz target for FUZZ_SECONDS=60
 ##   make instructions   record anew how many instructions the hot operations take (bench/instructions.txt)

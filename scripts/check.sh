@@ -28,6 +28,7 @@ groups_check() {
     group papers    gcc            release-papers  programs build papers
     group golden    gcc            release         script tests/golden/run.sh build/tersegrad
     group reference .venv          all             tally pytest $pytest reference
+    group python-numpy .venv       all             tally pytest $pytest python/tests/test_library.py python/tests/test_numpy.py
     group cli       python3        release         script tests/cli/run.sh build/tersegrad
     group mpi       gcc            "all release-ranks levels build/tests/laws/transports" script tests/mpi.sh
     group clang     "clang cmocka.h" "clang clang-unit" with_clang

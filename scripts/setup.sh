@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Installs what is missing on a Debian machine; silent and quick where nothing is.
 #
-#   scripts/setup.sh [--try] COMPONENT...     components: build train check mpi browser python fuzz foreign
+#   scripts/setup.sh [--try] COMPONENT...     components: build train check mpi browser python torch fuzz foreign
 #
 # --try: what cannot be installed is a message and no failure; the tests that need it are then skipped by name.
 # SETUP_DRY_RUN=1 prints what would be installed and installs nothing.
@@ -55,6 +55,11 @@ need_python() {
     elif ! python3 -c 'import ensurepip, venv' 2>/dev/null; then
         missing+=(python3-venv)
     fi
+}
+
+need_torch() {
+    need_python
+    cmp -s python/requirements.txt .venv/torch-requirements.txt || torch=1
 }
 
 # gcc-NAME-linux-gnu recommends the libc that it needs; we take no recommendations, so both are named.
@@ -121,7 +126,7 @@ install_venv() {
         echo "would install: $(sed -n 's/^\([a-z].*\)$/\1/p' scripts/requirements.txt | tr '\n' ' ')into .venv"
         return
     fi
-    echo "installing: numpy, xxhash, pytest into .venv"
+    echo "installing: numpy, xxhash, pytest, hypothesis into .venv"
     rm -rf .venv
     if python3 -m venv .venv && .venv/bin/pip -qq --disable-pip-version-check install -r scripts/requirements.txt; then
         cp scripts/requirements.txt .venv/requirements.txt
@@ -130,8 +135,23 @@ install_venv() {
     fi
 }
 
+# Into the .venv that is there: torch is large, so it is not installed for those who do not ask for it.
+install_torch() {
+    if [ -n "${SETUP_DRY_RUN:-}" ]; then
+        echo "would install: $(sed -n 's/^\([a-z].*\)$/\1/p' python/requirements.txt | tr '\n' ' ')into .venv"
+        return
+    fi
+    echo "installing: torch, mypy into .venv"
+    if .venv/bin/python -m pip -qq --disable-pip-version-check install -r python/requirements.txt; then
+        cp python/requirements.txt .venv/torch-requirements.txt
+    else
+        complain "could not install the packages of python/requirements.txt into .venv"
+    fi
+}
+
 try=0
 venv=0
+torch=0
 for component in "$@"; do
     case $component in
     --try) try=1 ;;
@@ -157,14 +177,16 @@ for component in "$@"; do
         need ip iproute2 # hosts of network namespaces
         ;;
     python) need_python ;;
+    torch) need_torch ;;
     fuzz) need_clang ;;
     foreign) need_foreign ;;
     *)
-        echo "setup: unknown component '$component'; known: build train check mpi browser python fuzz foreign" >&2
+        echo "setup: unknown component '$component'; known: build train check mpi browser python torch fuzz foreign" >&2
         exit 2
         ;;
     esac
 done
 [ ${#missing[@]} -eq 0 ] || install_packages
 [ "$venv" -eq 0 ] || install_venv
+[ "$torch" -eq 0 ] || install_torch
 [ "$problem" -eq 0 ] || [ "$try" -eq 1 ]
