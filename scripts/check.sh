@@ -126,7 +126,7 @@ with_qemu() {
 with_clang_and_qemu() {
     local law
     script tests/golden/run.sh qemu-aarch64 build/aarch64-clang/tersegrad
-    for law in kernels sifting gaps devices; do
+    for law in kernels candidates gaps devices; do
         tally "laws/$law" qemu-aarch64 "build/aarch64-clang/tests/laws/$law" --subset
     done
 }

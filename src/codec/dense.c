@@ -141,7 +141,7 @@ static bool compose(tg_job *job, const tg_dense_steps *steps, const void *shape,
 
 /* How many elements' codes are kept at once before a fused kernel writes them: those of a whole block take a fifth of A
  * longer, from memory. */
-enum { KEPT_AT_ONCE = 1024 };
+enum { SAVED_AT_ONCE = 1024 };
 
 /* Encodes one block, from at->done on. False where a value is not finite. */
 static bool encode_block(tg_job *job, const tg_dense_steps *steps, const void *shape, size_t n, progress *at)
@@ -154,7 +154,7 @@ static bool encode_block(tg_job *job, const tg_dense_steps *steps, const void *s
         const size_t left = (size_t)(end - at->done);
         size_t here = 0;
         if (gradient) {
-            here = job->kept && steps->unit <= KEPT_AT_ONCE && left > KEPT_AT_ONCE ? KEPT_AT_ONCE : left;
+            here = job->kept && steps->unit <= SAVED_AT_ONCE && left > SAVED_AT_ONCE ? SAVED_AT_ONCE : left;
             keep_codes(job, steps, at, at->done + here);
             here = steps->fused(job, shape, at->done, here, gradient + (at->done - first));
         }

@@ -10,7 +10,7 @@ double tg_sample_sum(const tg_selection *selection, tg_sum_of what, size_t n);
 /* k / d as selectors use it. */
 static inline double tg_share(const tg_selection *selection)
 {
-    return (double)selection->wanted / (double)selection->job->source.count;
+    return (double)selection->target / (double)selection->job->source.count;
 }
 
 #endif

@@ -1,4 +1,4 @@
-/* Histograms that close in on the key: the first over the expected band, the others over one bin of the last. */
+/* Repeated histograms: the first covers the expected band, each next one a single bin of the one before. */
 #include "codec/nth.h"
 
 #include <stdatomic.h>
@@ -8,7 +8,7 @@
 
 enum { BINS = 2048, LOG_BINS = 11 };
 
-/* Keys from `low` on, in bins of 2^shift; what lies beyond the last bin is counted there. */
+/* Bins of 2^shift keys from `low` on. Larger keys count in the last bin. */
 typedef struct window {
     uint32_t low;
     unsigned shift;
@@ -30,7 +30,7 @@ static inline uint32_t bin_of(window w, uint32_t key)
 
 static inline uint32_t key_of(float x) { return tg_float_bits(x) & TG_MAGNITUDE_MASK; }
 
-/* Two tables by turns, so that a run of equal bins does not wait for itself. */
+/* Two tables in alternation, so that runs of equal keys do not wait for the previous increment of the same bin. */
 static void histogram(const float *values, size_t n, window w, uint32_t *bins)
 {
     uint32_t other[BINS] = {0};
@@ -45,7 +45,7 @@ static void histogram(const float *values, size_t n, window w, uint32_t *bins)
         bins[bin] += other[bin];
 }
 
-/* The same, of those from `low` to `high` alone. */
+/* The same for keys from `low` to `high` only. */
 static void histogram_of_some(const float *values, size_t n, uint32_t low, uint32_t high, window w, uint32_t *bins)
 {
     for (size_t i = 0; i < n; i++)
@@ -53,7 +53,7 @@ static void histogram_of_some(const float *values, size_t n, uint32_t low, uint3
             bins[bin_of(w, key_of(values[i]))]++;
 }
 
-/* The same over keys. */
+/* The same for keys instead of values. */
 static void histogram_between(const uint32_t *keys, size_t n, uint32_t low, uint32_t high, window w, uint32_t *bins)
 {
     for (size_t i = 0; i < n; i++)
@@ -61,7 +61,7 @@ static void histogram_between(const uint32_t *keys, size_t n, uint32_t low, uint
             bins[bin_of(w, keys[i])]++;
 }
 
-/* The bin of the rank-th largest; what lies above it is taken off the rank. */
+/* The bin of the rank-th largest key. *rank becomes the rank within this bin. */
 static uint32_t find_bin(const uint32_t *bins, uint64_t *rank)
 {
     uint32_t bin = BINS - 1;
@@ -70,7 +70,7 @@ static uint32_t find_bin(const uint32_t *bins, uint64_t *rank)
     return bin;
 }
 
-/* Keys of `values` between low and high, to `found`, as far as there is room; returns how many there are. */
+/* Writes the keys of `values` between low and high to `found`, as far as there is room; returns how many there are. */
 static size_t keys_between(const float *values, size_t n, uint32_t low, uint32_t high, uint32_t *found, size_t room)
 {
     size_t count = 0;
@@ -85,8 +85,8 @@ static size_t keys_between(const float *values, size_t n, uint32_t low, uint32_t
     return count;
 }
 
-/* Whether these keys, or values as keys, are all this one. Of others it looks at few; of equal ones a histogram would
- * count the same bin over and over, each time waiting for the last. */
+/* Whether all these keys (or values, read as keys) equal `key`. Where they differ this is found after a few; where they
+ * are equal a histogram would be slow, as each increment of the one bin waits for the one before. */
 static bool are_all(uint32_t key, const void *keys, size_t n)
 {
     enum { AT_ONCE = 256 };
@@ -103,19 +103,19 @@ static bool are_all(uint32_t key, const void *keys, size_t n)
     return !other;
 }
 
-tg_cut tg_nth_of_array(const float *values, size_t n, uint64_t rank, tg_band band, uint32_t *scratch, size_t room)
+tg_threshold tg_nth_of_array(const float *values, size_t n, uint64_t rank, tg_band band, uint32_t *scratch, size_t room)
 {
-    const uint64_t taken = rank;
+    const uint64_t selected = rank;
     if (are_all(key_of(values[0]), values, n))
-        return (tg_cut){.above = key_of(values[0]), .ties = rank, .taken = taken};
+        return (tg_threshold){.above = key_of(values[0]), .ties = rank, .selected = selected};
     uint32_t low = band.low, high = TG_MAGNITUDE_MASK;
     window w = window_over(low, band.high > low ? band.high : high);
-    bool whole = true;      /* nothing is known yet, and the last bin goes on to the largest key */
-    size_t kept = SIZE_MAX; /* in scratch, once all keys from low to high are there */
+    bool whole = true;            /* first histogram: the last bin also counts all larger keys */
+    size_t in_scratch = SIZE_MAX; /* how many keys are in scratch, once it holds all from low to high */
     while (high > low) {
         uint32_t bins[BINS] = {0};
-        if (kept <= room)
-            histogram_between(scratch, kept, low, high, w, bins);
+        if (in_scratch <= room)
+            histogram_between(scratch, in_scratch, low, high, w, bins);
         else if (whole)
             histogram(values, n, w, bins);
         else
@@ -125,17 +125,17 @@ tg_cut tg_nth_of_array(const float *values, size_t n, uint64_t rank, tg_band ban
         const uint32_t end = low + ((UINT32_C(1) << w.shift) - 1);
         if (end < high && !(whole && bin == BINS - 1))
             high = end;
-        if (high > low && kept > room && bins[bin] <= room)
-            kept = keys_between(values, n, low, high, scratch, room);
+        if (high > low && in_scratch > room && bins[bin] <= room)
+            in_scratch = keys_between(values, n, low, high, scratch, room);
         w = window_over(low, high);
         whole = false;
     }
-    return (tg_cut){.above = low, .ties = rank, .taken = taken};
+    return (tg_threshold){.above = low, .ties = rank, .selected = selected};
 }
 
-tg_cut tg_nth_of_keys(const uint32_t *keys, size_t n, uint64_t rank, tg_band band)
+tg_threshold tg_nth_of_keys(const uint32_t *keys, size_t n, uint64_t rank, tg_band band)
 {
-    const uint64_t taken = rank;
+    const uint64_t selected = rank;
     uint32_t low = band.low, high = band.high;
     while (high > low) {
         const window w = window_over(low, high);
@@ -146,7 +146,7 @@ tg_cut tg_nth_of_keys(const uint32_t *keys, size_t n, uint64_t rank, tg_band ban
         const uint32_t end = low + ((UINT32_C(1) << w.shift) - 1);
         high = end < high ? end : high;
     }
-    return (tg_cut){.above = low, .ties = rank, .taken = taken};
+    return (tg_threshold){.above = low, .ties = rank, .selected = selected};
 }
 
 /* ---- of several lists ---- */
@@ -182,9 +182,9 @@ static void histogram_of_list(void *of, size_t part)
             atomic_fetch_add(&h->bins[bin], bins[bin]);
 }
 
-tg_cut tg_nth_of_lists(tg_pool *pool, const tg_key_list *lists, size_t list_count, uint64_t rank, tg_band band)
+tg_threshold tg_nth_of_lists(tg_pool *pool, const tg_key_list *lists, size_t list_count, uint64_t rank, tg_band band)
 {
-    const uint64_t taken = rank;
+    const uint64_t selected = rank;
     uint32_t low = band.low, high = band.high;
     while (high > low) {
         const window w = window_over(low, high);
@@ -201,5 +201,5 @@ tg_cut tg_nth_of_lists(tg_pool *pool, const tg_key_list *lists, size_t list_coun
         const uint32_t end = low + ((UINT32_C(1) << w.shift) - 1);
         high = end < high ? end : high;
     }
-    return (tg_cut){.above = low, .ties = rank, .taken = taken};
+    return (tg_threshold){.above = low, .ties = rank, .selected = selected};
 }

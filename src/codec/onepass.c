@@ -1,130 +1,133 @@
-/* Collecting candidates, and selecting among them. */
+/* Collecting candidates, and finding the threshold among them. */
 #include "codec/onepass.h"
 
 #include <stdatomic.h>
 #include <string.h>
 
-/* Shorter vectors are selected from block by block: they are in the cache anyway. */
+/* Shorter vectors are selected from block by block: they stay in the cache, so further passes are cheap. */
 enum { SHORTEST = TG_BLOCK + 1 };
 
-uint64_t tg_onepass_reach(uint64_t wanted, bool exact) { return exact ? wanted : tg_most(wanted) + 1; }
+uint64_t tg_onepass_needed(uint64_t target, bool exact) { return exact ? target : tg_max_selected(target) + 1; }
 
-/* Candidates of one range; without what sifting leaves free. */
-static uint64_t most_candidates(uint64_t length, uint64_t reach)
+/* The most candidates of one range, without the slack that the kernel needs. */
+static uint64_t most_candidates(uint64_t length, uint64_t needed)
 {
-    const uint64_t most = 2 * reach + TG_BLOCK;
+    const uint64_t most = 2 * needed + TG_BLOCK;
     return most < length ? most : length;
 }
 
-size_t tg_onepass_room(uint64_t count, uint64_t reach, unsigned threads)
+size_t tg_onepass_room(uint64_t count, uint64_t needed, unsigned threads)
 {
     if (count < SHORTEST)
         return 0;
     const uint64_t lists = threads == 1 ? 1 : (uint64_t)TG_RANGES_PER_THREAD * threads,
-                   all = lists * most_candidates(count, reach);
-    return (size_t)((all < count ? all : count) + lists * 2 * TG_SIFT_SLACK);
+                   all = lists * most_candidates(count, needed);
+    return (size_t)((all < count ? all : count) + lists * 2 * TG_COLLECT_SLACK);
 }
 
 void tg_onepass_divide(tg_onepass *o, uint32_t *indices, float *values)
 {
     for (size_t i = 0; i < o->ranges.parts; i++) {
         const uint64_t length = tg_range_end(&o->ranges, i) - tg_range_first(&o->ranges, i);
-        const size_t room = (size_t)most_candidates(length, o->reach) + 2 * TG_SIFT_SLACK;
-        o->sieves[i] = (tg_sieve){.list = {.indices = indices, .values = values, .room = room},
-                                  .committed = tg_range_first(&o->ranges, i)};
+        const size_t room = (size_t)most_candidates(length, o->needed) + 2 * TG_COLLECT_SLACK;
+        o->range_lists[i] = (tg_range_list){.list = {.indices = indices, .values = values, .room = room},
+                                            .committed = tg_range_first(&o->ranges, i)};
         indices += room;
         values += room;
     }
 }
 
-bool tg_onepass_suits(const tg_selection *s) { return s->job->kernels->sift && s->job->source.count >= SHORTEST; }
+bool tg_onepass_suits(const tg_selection *s) { return s->job->kernels->collect && s->job->source.count >= SHORTEST; }
 
 /* ---- collecting ---- */
 
-/* The kernel computes u, and writes the residual, by itself. */
+/* Whether the kernel computes u and writes the residual by itself. */
 static bool is_fused(const tg_source *source)
 {
     /* Without feedback alpha and beta are 0. */
     return source->dtype == TG_FLOAT32 && !source->drop_nonfinite && !source->momentum && source->alpha == source->beta;
 }
 
-/* u is what is left in the residual, so that it may be written at once and u is still there. */
+/* Whether the rest of an element is u. Then the residual may be written at once, because u can still be read from
+ * it. */
 static bool rest_is_u(const tg_source *source)
 {
     return source->residual && !source->momentum && source->alpha == source->beta;
 }
 
-float *tg_onepass_losers(const tg_onepass *o)
+float *tg_onepass_cleared(const tg_onepass *o)
 {
-    return o->residual == TG_RESIDUAL_IS_TAKEN ? o->selection->job->source.residual : NULL;
+    return o->residual == TG_RESIDUAL_CLEARED ? o->selection->job->source.residual : NULL;
 }
 
-/* All candidates of a range go back to the residual that they were taken from. */
+/* Writes the values of all candidates of a range back to the residual that they were cleared from. */
 static void put_back(void *of, size_t part)
 {
     const tg_onepass *o = of;
-    tg_candidates *list = &o->sieves[part].list;
-    float *residual = tg_onepass_losers(o);
+    tg_candidates *list = &o->range_lists[part].list;
+    float *residual = tg_onepass_cleared(o);
     for (size_t j = 0; residual && j < list->count; j++)
         residual[list->indices[j]] = list->values[j];
     list->count = 0;
 }
 
-/* The list is full: all but the largest are let go, and the threshold rises above the least of those that stay, for
- * among equal keys the first win. */
-static void prune(const tg_onepass *o, tg_sieve *sieve, uint32_t *scratch)
+/* The list is full: keeps the `needed` largest, and raises the threshold above the smallest of these, because among
+ * equal keys those with the lowest index are selected. */
+static void prune(const tg_onepass *o, tg_range_list *range_list, uint32_t *scratch)
 {
-    tg_candidates *list = &sieve->list;
-    tg_cut cut = tg_cut_of_list(o, sieve, o->reach, scratch, TG_BLOCK);
-    /* Those that stay are still candidates, and taken or not as before. */
-    float *residual = cut.above >= o->taken ? tg_onepass_losers(o) : NULL;
-    list->count = o->selection->job->kernels->winnow(list->indices, list->values, list->count, cut.above, &cut.ties,
-                                                     residual, o->taken, list->indices, list->values);
-    sieve->lowest = cut.above;
-    list->least = cut.above + 1;
+    tg_candidates *list = &range_list->list;
+    tg_threshold threshold = tg_threshold_of_list(o, range_list, o->needed, scratch, TG_BLOCK);
+    /* The remaining candidates stay cleared or not cleared as they were. */
+    float *residual = threshold.above >= o->clear_from ? tg_onepass_cleared(o) : NULL;
+    list->count = o->selection->job->kernels->filter(list->indices, list->values, list->count, threshold.above,
+                                                     &threshold.ties, residual, o->clear_from, list->indices,
+                                                     list->values);
+    range_list->lowest = threshold.above;
+    list->least = threshold.above + 1;
 }
 
-/* How much of the residual is kept at once, before it is sifted: what is read for the one is in the cache for the
- * other. */
-enum { KEPT_AT_ONCE = 512 };
+/* How many elements of the residual are saved to the undo buffer at a time, before the kernel reads the same elements:
+ * few enough that they are still in the cache then. */
+enum { SAVED_AT_ONCE = 512 };
 
-/* Sifts values that lie in memory; false where one is not finite. */
-static bool sift(const tg_onepass *o, tg_sieve *sieve, const float *values, float *residual, uint64_t first, size_t n,
-                 uint32_t *scratch)
+/* Lists the candidates among values that lie in memory; false where one is not finite. */
+static bool collect_values(const tg_onepass *o, tg_range_list *range_list, const float *values, float *residual,
+                           uint64_t first, size_t n, uint32_t *scratch)
 {
     const tg_kernels *k = o->selection->job->kernels;
     const bool keep = residual && o->source.kept;
     for (size_t done = 0; done < n;) {
-        const size_t piece = keep && n - done > KEPT_AT_ONCE ? KEPT_AT_ONCE : n - done;
+        const size_t piece = keep && n - done > SAVED_AT_ONCE ? SAVED_AT_ONCE : n - done;
         if (keep)
             tg_source_keep(&o->source, k, first + done, piece);
-        const size_t sifted = k->sift(&sieve->list, values + done, residual ? residual + done : NULL, o->source.alpha,
-                                      (uint32_t)(first + done), piece);
-        done += sifted;
+        const size_t collected = k->collect(&range_list->list, values + done, residual ? residual + done : NULL,
+                                            o->source.alpha, (uint32_t)(first + done), piece);
+        done += collected;
         if (residual)
-            sieve->committed = first + done;
-        if (sieve->list.nonfinite)
+            range_list->committed = first + done;
+        if (range_list->list.nonfinite)
             return false;
-        if (sifted < piece)
-            prune(o, sieve, scratch);
+        if (collected < piece)
+            prune(o, range_list, scratch);
     }
     return true;
 }
 
-static bool sift_block(const tg_onepass *o, tg_sieve *sieve, uint64_t first, size_t n, tg_select_scratch *scratch)
+static bool collect_block(const tg_onepass *o, tg_range_list *range_list, uint64_t first, size_t n,
+                          tg_select_scratch *scratch)
 {
     const tg_kernels *k = o->selection->job->kernels;
     const tg_source *source = &o->source;
     if (is_fused(source))
-        return sift(o, sieve, (const float *)source->gradient + first,
-                    source->residual ? source->residual + first : NULL, first, n, scratch->keys);
-    sieve->dropped += tg_source_read(source, k, first, n, &scratch->block);
-    if (!sift(o, sieve, scratch->block.u, NULL, first, n, scratch->keys))
+        return collect_values(o, range_list, (const float *)source->gradient + first,
+                              source->residual ? source->residual + first : NULL, first, n, scratch->keys);
+    range_list->dropped += tg_source_read(source, k, first, n, &scratch->block);
+    if (!collect_values(o, range_list, scratch->block.u, NULL, first, n, scratch->keys))
         return false;
     if (rest_is_u(source)) {
         tg_source_keep(source, k, first, n);
         tg_source_commit(source, k, first, n, &scratch->block, NULL);
-        sieve->committed = first + n;
+        range_list->committed = first + n;
     }
     return true;
 }
@@ -134,59 +137,59 @@ typedef struct collection {
     atomic_bool nonfinite;
 } collection;
 
-/* Once. The list may have been pruned, and want more by now. */
-static void pass_limit(const tg_onepass *o, tg_sieve *sieve)
+/* Called for each block from the limit on, acts once. A list that was pruned has a higher threshold by now. */
+static void pass_limit(const tg_onepass *o, tg_range_list *range_list)
 {
-    if (sieve->before_limit != SIZE_MAX)
+    if (range_list->before_limit != SIZE_MAX)
         return;
-    sieve->before_limit = sieve->list.count;
-    if (sieve->list.least == o->least)
-        sieve->list.least++;
+    range_list->before_limit = range_list->list.count;
+    if (range_list->list.least == o->least)
+        range_list->list.least++;
 }
 
 static void collect_range(void *of, size_t part)
 {
     collection *c = of;
     const tg_onepass *o = c->onepass;
-    tg_sieve *sieve = &o->sieves[part];
+    tg_range_list *range_list = &o->range_lists[part];
     tg_select_scratch scratch;
     const uint64_t end = tg_range_end(&o->ranges, part);
-    sieve->list.least = sieve->lowest = o->least;
-    sieve->list.taken = o->taken;
-    sieve->list.share = (float)o->reach / (float)o->source.count;
-    sieve->before_limit = SIZE_MAX;
-    sieve->dropped = 0;
+    range_list->list.least = range_list->lowest = o->least;
+    range_list->list.clear_from = o->clear_from;
+    range_list->list.share = (float)o->needed / (float)o->source.count;
+    range_list->before_limit = SIZE_MAX;
+    range_list->dropped = 0;
     for (uint64_t first = tg_range_first(&o->ranges, part);
          first < end && !atomic_load_explicit(&c->nonfinite, memory_order_relaxed); first += TG_BLOCK) {
         if (first >= o->limit)
-            pass_limit(o, sieve);
-        if (!sift_block(o, sieve, first, tg_block_size(end, first), &scratch))
+            pass_limit(o, range_list);
+        if (!collect_block(o, range_list, first, tg_block_size(end, first), &scratch))
             atomic_store(&c->nonfinite, true);
     }
-    if (sieve->before_limit == SIZE_MAX)
-        sieve->before_limit = sieve->list.count;
+    if (range_list->before_limit == SIZE_MAX)
+        range_list->before_limit = range_list->list.count;
     if (o->source.kept)
         o->selection->job->kernels->aside_is_set();
 }
 
-/* Collects from a threshold on. False where a value is not finite. */
+/* Lists all elements with the key `least` or a larger one. False where a value is not finite. */
 static bool collect(tg_onepass *o, uint32_t least)
 {
     collection c = {.onepass = o};
     if (rest_is_u(&o->source))
-        o->residual = is_fused(&o->source) ? TG_RESIDUAL_IS_TAKEN : TG_RESIDUAL_IS_REST;
+        o->residual = is_fused(&o->source) ? TG_RESIDUAL_CLEARED : TG_RESIDUAL_REST;
     o->least = least;
     tg_parallel(o->selection->job->pool, o->ranges.parts, collect_range, &c);
     if (is_fused(&o->source))
         return !c.nonfinite;
-    o->selection->job->dropped = 0; /* they are met again */
+    o->selection->job->dropped = 0; /* they are counted again in every pass */
     for (size_t i = 0; i < o->ranges.parts; i++)
-        o->selection->job->dropped += o->sieves[i].dropped;
+        o->selection->job->dropped += o->range_lists[i].dropped;
     return !c.nonfinite;
 }
 
-/* u is to be read from where it is now: a residual that holds it is read like a gradient to which nothing is added, for
- * u + 0 * u is u, to the bit. */
+/* From now on u is read from where it is: a residual that holds u is read like a gradient without feedback. The result
+ * is the same bits, for u + 0 * u is u. */
 static void read_what_is_left(tg_onepass *o)
 {
     if (rest_is_u(&o->source))
@@ -196,20 +199,20 @@ static void read_what_is_left(tg_onepass *o)
                                 .residual = o->source.residual};
 }
 
-/* The threshold was too high: whatever was collected goes back. */
+/* The threshold was too high: everything that was collected is written back. */
 static void start_again(tg_onepass *o)
 {
     tg_parallel(o->selection->job->pool, o->ranges.parts, put_back, o);
     read_what_is_left(o);
 }
 
-/* A value is not finite: what was committed so far of a range is put back, exactly if it was kept, else to rounding. It
- * is met in the first collection, so u is still computed from gradient and residual. */
+/* A value is not finite: restores what has been written of a range, exactly if it was saved, otherwise to rounding.
+ * This happens in the first pass only, so u is still computed from gradient and residual. */
 static void undo(void *of, size_t part)
 {
     const tg_onepass *o = of;
     const tg_job *job = o->selection->job;
-    const uint64_t end = o->sieves[part].committed;
+    const uint64_t end = o->range_lists[part].committed;
     tg_source_block block;
     float nothing[TG_BLOCK] = {0};
     if (job->source.kept) {
@@ -223,28 +226,29 @@ static void undo(void *of, size_t part)
 
 /* ---- selecting among the candidates ---- */
 
-/* Below this key, some may be missing in a list. */
+/* The lists are complete for this key and larger ones. */
 static uint32_t complete_from(const tg_onepass *o)
 {
     uint32_t key = o->least;
     for (size_t i = 0; i < o->ranges.parts; i++)
-        key = o->sieves[i].list.least > key ? o->sieves[i].list.least : key;
+        key = o->range_lists[i].list.least > key ? o->range_lists[i].list.least : key;
     return key;
 }
 
-/* Whether the lists have the `reach` largest of the vector. A list that was pruned has that many by itself; and what
- * was left out from the limit on comes after that many. */
-static bool holds_reach(const tg_onepass *o)
+/* Whether the lists contain the `needed` largest elements of the vector. A list that was pruned contains that many by
+ * itself. Elements that were left out because of the limit come after that many equal ones. */
+static bool holds_needed(const tg_onepass *o)
 {
     uint64_t before_limit = 0;
     for (size_t i = 0; i < o->ranges.parts; i++)
-        before_limit += o->sieves[i].before_limit;
+        before_limit += o->range_lists[i].before_limit;
     if (o->limit < o->source.count)
-        return before_limit >= o->reach;
-    return o->least == 0 || tg_listed(o) >= o->reach;
+        return before_limit >= o->needed;
+    return o->least == 0 || tg_listed(o) >= o->needed;
 }
 
-/* Elements with at least this key. Below the candidates there are too many, or it is not known. */
+/* How many elements have at least this key. For keys below those of the candidates the answer is "too many", or
+ * unknown. */
 static uint64_t count_list(void *data, uint32_t key)
 {
     const tg_onepass *o = data;
@@ -252,27 +256,27 @@ static uint64_t count_list(void *data, uint32_t key)
     if (key == complete && complete == o->least)
         return tg_listed(o);
     if (key < complete)
-        return holds_reach(o) ? o->reach : TG_NOT_KNOWN;
+        return holds_needed(o) ? o->needed : TG_COUNT_UNKNOWN;
     return tg_count_lists(o, key);
 }
 
-static tg_cut exact_of_list(void *data)
+static tg_threshold exact_of_list(void *data)
 {
     tg_onepass *o = data;
-    return tg_cut_of_lists(o, o->selection->wanted);
+    return tg_threshold_of_lists(o, o->selection->target);
 }
 
-/* False if the list does not reach far enough. */
-static bool find_cut(tg_onepass *o, const tg_guesses *guesses, tg_cut *cut)
+/* False if the lists do not have enough candidates. */
+static bool find_threshold(tg_onepass *o, const tg_guesses *guesses, tg_threshold *threshold)
 {
     const tg_selection *s = o->selection;
     if (guesses->count > 0) {
-        const tg_inquiry inquiry = {o, s->wanted, s->job->source.count, count_list, exact_of_list};
-        return tg_search_threshold(&inquiry, guesses, cut);
+        const tg_threshold_search search = {o, s->target, s->job->source.count, count_list, exact_of_list};
+        return tg_search_threshold(&search, guesses, threshold);
     }
-    if (!holds_reach(o))
+    if (!holds_needed(o))
         return false;
-    *cut = exact_of_list(o);
+    *threshold = exact_of_list(o);
     return true;
 }
 
@@ -285,7 +289,7 @@ tg_status tg_onepass_select(tg_onepass *o, const tg_guesses *guesses)
             tg_parallel(o->selection->job->pool, o->ranges.parts, undo, o);
             return TG_NONFINITE;
         }
-        if (find_cut(o, guesses, &o->cut))
+        if (find_threshold(o, guesses, &o->threshold))
             return TG_OK;
         start_again(o);
     }
@@ -295,13 +299,13 @@ tg_status tg_onepass_commit(tg_onepass *o)
 {
     o->source = o->selection->job->source;
     o->limit = o->source.count;
-    o->taken = TG_INFINITY_BITS;
+    o->clear_from = TG_INFINITY_BITS;
     if (!collect(o, TG_INFINITY_BITS)) {
         tg_parallel(o->selection->job->pool, o->ranges.parts, undo, o);
         return TG_NONFINITE;
     }
     if (rest_is_u(&o->source))
-        o->residual = TG_RESIDUAL_IS_REST;
+        o->residual = TG_RESIDUAL_REST;
     read_what_is_left(o);
     return TG_OK;
 }

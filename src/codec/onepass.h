@@ -1,81 +1,90 @@
-/* Selection in one pass over the vector: guess from a sample a threshold that is safely too low, collect every element
- * above it while the residual is written, then select among those. What is selected does not depend on the guess. */
+/* Selection in one pass over the vector, in three stages:
+ *
+ *     1. A small pilot sample gives a key that is almost certainly exceeded by slightly more than k elements (pilot.c).
+ *     2. One pass lists every element that has this key or a larger one, the candidates, and writes the residual.
+ *     3. The exact threshold is found among the candidates (candidate_threshold.c).
+ *
+ * The result does not depend on the pilot sample: where it misleads, the pass is repeated with a lower key. */
 #ifndef TG_CODEC_ONEPASS_H
 #define TG_CODEC_ONEPASS_H
 
 #include "codec/select.h"
 #include "kernels/ranges.h"
 
-/* Where the residual stands when the elements have been selected. */
+/* What the residual holds after the elements have been selected. */
 typedef enum tg_residual_state {
-    TG_RESIDUAL_UNTOUCHED, /* as before the call */
-    TG_RESIDUAL_IS_REST,   /* every element's rest */
-    TG_RESIDUAL_IS_TAKEN   /* the same, but 0 at selected elements, whose rest is u */
+    TG_RESIDUAL_UNTOUCHED, /* the same as before the call */
+    TG_RESIDUAL_REST,      /* the rest of every element */
+    TG_RESIDUAL_CLEARED    /* the rest of every element, but 0 at the selected ones, whose rest was u */
 } tg_residual_state;
 
-/* What was collected of one range of the vector; several threads fill one each. */
-typedef struct tg_sieve {
+/* The candidates of one range of the vector. Each range is filled by one thread. */
+typedef struct tg_range_list {
     tg_candidates list;
-    uint32_t lowest;     /* no key in the list is below this one */
-    size_t before_limit; /* of the list, how many lie before the pass's limit */
-    uint64_t committed;  /* elements of the range before this one have their residual written */
+    uint32_t lowest;     /* a lower bound of the keys in the list */
+    size_t before_limit; /* how many of the list lie before the pass's limit */
+    uint64_t committed;  /* the residual of the elements of the range before this one has been written */
     uint64_t dropped;
-    size_t below; /* of the list, whose key is below the one that is looked for */
-} tg_sieve;
+    size_t below; /* how many of the list have a key below tg_onepass.high */
+} tg_range_list;
 
 typedef struct tg_onepass {
     tg_selection *selection;
-    tg_source source; /* where u is read from at present: a residual that has been written holds it */
+    tg_source source; /* where u is read from now: a residual that has been written holds it */
     tg_ranges ranges;
-    tg_sieve *sieves; /* one for each range */
-    tg_cut cut;       /* in the end: which of all lists are selected */
-    uint32_t least;   /* the threshold of the collection */
-    uint32_t taken; /* candidates from this key on are taken off the residual at once: about where the cut is expected,
-                     * so that few are to be put right */
-    uint64_t limit; /* from this element on, a key that equals the threshold does not do: enough others come first */
-    uint64_t reach; /* the lists together must contain the so many largest */
+    tg_range_list *range_lists; /* one for each range */
+    tg_threshold threshold;     /* the result: which of all candidates are selected */
+    uint32_t least;             /* elements with this key or a larger one are candidates */
+    /* For candidates with this key or a larger one the pass already writes 0 to the residual. It is about where the
+     * threshold is expected, so that few elements have to be corrected afterwards. */
+    uint32_t clear_from;
+    uint64_t
+        limit; /* From this element on a key that equals `least` makes no candidate: enough equal keys come before. */
+    uint64_t needed; /* the lists together must contain at least this many of the largest elements */
     tg_residual_state residual;
     uint32_t *pilot; /* tg_pilot_size elements */
-    uint32_t high;   /* the key of rank `reach` is expected to be below this one */
+    uint32_t high;   /* the key of rank `needed` is expected to be below this one */
 } tg_onepass;
 
-/* Most elements of all lists together, and of the pilot sample, for vectors that are long enough; else 0. With threads
- * a list is as long as its range may need, for all that is to be selected may lie in one; what is not used is never
- * touched. */
-size_t tg_onepass_room(uint64_t count, uint64_t reach, unsigned threads);
+/* The most elements of all lists together, and of the pilot sample; 0 for vectors that are too short for one pass. With
+ * threads each list has room for the worst case of its range, because all selected elements may lie in one range.
+ * Memory that is not used is never touched. */
+size_t tg_onepass_room(uint64_t count, uint64_t needed, unsigned threads);
 size_t tg_pilot_size(uint64_t count);
 
-/* Hands the room out. */
+/* Divides the memory for candidates among the ranges. */
 void tg_onepass_divide(tg_onepass *onepass, uint32_t *indices, float *values);
 
-/* The elements that must be in reach: k, or just too many for a threshold selector. */
-uint64_t tg_onepass_reach(uint64_t wanted, bool exact);
+/* How many of the largest elements must be candidates: k, or for a threshold selector one more than it may select. */
+uint64_t tg_onepass_needed(uint64_t target, bool exact);
 
-/* Whether this device and vector go this way. */
+/* Whether the kernel set has the one-pass kernels and the vector is long enough. */
 bool tg_onepass_suits(const tg_selection *selection);
 
-/* Selects as tg_select would, and leaves lists of candidates and the cut through them. TG_NONFINITE if a value is not
- * finite; then the residual is put back. */
+/* Selects what tg_select would select; leaves lists of candidates, and the threshold that applies to them. TG_NONFINITE
+ * if a value is not finite; then the residual has been restored. */
 tg_status tg_onepass_select(tg_onepass *onepass, const tg_guesses *guesses);
 
-/* The same pass for those that are selected without a look at the vector: nothing is collected. */
+/* The same pass for elements that are selected without reading the vector (randk): nothing is listed. */
 tg_status tg_onepass_commit(tg_onepass *onepass);
 
-/* The residual that candidates were taken from, which has to be put right once they are selected; NULL if they are
- * still there. */
-float *tg_onepass_losers(const tg_onepass *onepass);
+/* The residual in which candidates have been cleared and which must be corrected when the selection is known; NULL
+ * where nothing has been cleared. */
+float *tg_onepass_cleared(const tg_onepass *onepass);
 
-/* among.c: the cut that takes exactly `rank` of all lists, of one list, and how many elements of all lists have at
- * least a key. */
-tg_cut tg_cut_of_lists(tg_onepass *onepass, uint64_t rank);
-tg_cut tg_cut_of_list(const tg_onepass *onepass, const tg_sieve *sieve, uint64_t rank, uint32_t *scratch, size_t room);
+/* candidate_threshold.c: the threshold that selects exactly `rank` elements of all lists, or of one list; how many
+ * elements of all lists have at least a key; how many elements the lists have. */
+tg_threshold tg_threshold_of_lists(tg_onepass *onepass, uint64_t rank);
+tg_threshold tg_threshold_of_list(const tg_onepass *onepass, const tg_range_list *range_list, uint64_t rank,
+                                  uint32_t *scratch, size_t room);
 uint64_t tg_count_lists(const tg_onepass *onepass, uint32_t key);
 uint64_t tg_listed(const tg_onepass *onepass);
 
-/* pilot.c: the threshold to collect from. The key that about `reach` elements of the vector have or exceed, lowered by
- * what chance can do to a sample, so that with near certainty at least as many do, and o->high likewise too high; or a
- * guess that is nearly certain to be taken. `wider` allows for more than chance. 0 if it cannot be told. Sets o->taken,
- * and o->limit, short of the vector's end where so many keys are equal that a part of it has enough of them. */
+/* pilot.c: the key from which on elements become candidates. About `needed` elements of the vector have this key or a
+ * larger one; it is lowered by the sampling error, so that with near certainty at least `needed` do. o->high is raised
+ * in the same way. If a selector's guess is nearly certain to be accepted, the guess is returned. `wider` allows for
+ * more than sampling error. 0 if no key can be estimated. Sets o->clear_from. Sets o->limit to less than the vector's
+ * length where so many keys are equal that a part of the vector has enough of them. */
 uint32_t tg_pilot_key(tg_onepass *onepass, const tg_guesses *guesses, bool wider);
 
 #endif

@@ -1,6 +1,6 @@
-/* A small sample of the vector that tells where to set the threshold of the one pass. It is no part of what is
- * selected, so its places and its arithmetic are free: one run of 16 elements somewhere in each equal part of the
- * vector. */
+/* A small sample of the vector, from which the key for collecting candidates is estimated. It does not influence what
+ * is selected, so its places and its arithmetic need no definition: one run of 16 elements at a pseudo-random place in
+ * each equal part of the vector. */
 #include <string.h>
 
 #include "base/bytes.h"
@@ -9,7 +9,7 @@
 #include "codec/onepass.h"
 
 enum { RUN = 16, RUNS = 2048, SHARE = 16, BATCH = 32, LEAST_RUNS = 128 /* worth waking a thread for */ };
-/* Standard deviations that the threshold is set too low by: one step in a thousand has to be collected twice. */
+/* By how many standard deviations the key is lowered: about one step in a thousand has to repeat the pass. */
 static const double caution = 3.2;
 
 size_t tg_pilot_size(uint64_t count)
@@ -35,7 +35,7 @@ static void fill_part(void *of, size_t which)
         uint64_t starts[BATCH];
         const size_t here = end - run < BATCH ? end - run : BATCH;
         for (size_t i = 0; i < here; i++) {
-            /* A hash, not a stride: a vector may repeat itself. */
+            /* A hash and not a fixed stride, because vectors may be periodic. */
             const uint64_t draw = (run + i) * UINT64_C(0x9e3779b97f4a7c15) >> 32;
             starts[i] = (run + i) * part + (draw * places >> 32) * RUN;
             tg_source_prefetch(source, starts[i]);
@@ -47,15 +47,15 @@ static void fill_part(void *of, size_t which)
     }
 }
 
-/* What takes time is waiting for memory, so all threads ask. */
+/* Most of the time is spent waiting for memory, so all threads issue reads. */
 static void fill(const tg_onepass *o, float *sample, size_t runs)
 {
     const filling f = {o, sample, runs, o->ranges.parts > 1 ? LEAST_RUNS : runs};
     tg_parallel(o->selection->job->pool, (runs + f.runs_each - 1) / f.runs_each, fill_part, (void *)&f);
 }
 
-/* How many of the sample have at least a key, and the standard deviation of that number, by how much the runs differ:
- * neighbours are alike in many vectors. */
+/* How many elements of the sample have at least a key, and the standard deviation of this number. It is estimated from
+ * how much the runs differ, because neighbouring elements are often similar. */
 typedef struct estimate {
     double count, deviation;
 } estimate;
@@ -89,12 +89,12 @@ static uint32_t key_at(const float *sample, size_t n, double rank, tg_selection 
         .above;
 }
 
-/* So many of the sample have at least a key in its first runs: how many runs that takes. */
-static size_t runs_with(const float *sample, size_t runs, uint32_t key, double wanted)
+/* How many of the first runs it takes until `target` elements have at least the key. */
+static size_t runs_with(const float *sample, size_t runs, uint32_t key, double target)
 {
     uint64_t here = 0;
     size_t run = 0;
-    for (; run < runs && (double)here < wanted; run++)
+    for (; run < runs && (double)here < target; run++)
         here += count_in_run(sample + run * RUN, key);
     return run;
 }
@@ -106,23 +106,23 @@ uint32_t tg_pilot_key(tg_onepass *o, const tg_guesses *guesses, bool wider)
     const double share = (double)n / (double)o->source.count;
     float *sample = (float *)o->pilot;
     o->high = TG_INFINITY_BITS;
-    o->taken = 1;
-    if (o->reach >= o->source.count)
+    o->clear_from = 1;
+    if (o->needed >= o->source.count)
         return 0;
     fill(o, sample, runs);
-    /* A guess that will do needs nothing below it. */
+    /* A guess that will be accepted needs no candidates below it. */
     for (size_t i = 0; i < guesses->count && !wider; i++) {
         const uint32_t key = tg_float_bits(guesses->values[i]);
         if (key == 0 || key >= TG_INFINITY_BITS)
             continue;
         const estimate e = count_from(sample, runs, key);
-        if (e.count - caution * e.deviation - 1 > share * (double)tg_fewest(s->wanted) &&
-            e.count < share * (double)tg_most(s->wanted)) {
-            o->taken = key;
+        if (e.count - caution * e.deviation - 1 > share * (double)tg_min_selected(s->target) &&
+            e.count < share * (double)tg_max_selected(s->target)) {
+            o->clear_from = key;
             return key;
         }
     }
-    const double rank = share * (double)o->reach;
+    const double rank = share * (double)o->needed;
     double margin = caution * tg_sqrt(rank) + 4;
     uint32_t key = key_at(sample, n, rank + margin, s);
     const double clustered = caution * count_from(sample, runs, key).deviation + 4;
@@ -130,7 +130,8 @@ uint32_t tg_pilot_key(tg_onepass *o, const tg_guesses *guesses, bool wider)
         margin = wider ? 2 * clustered + rank / 8 : clustered;
         key = key_at(sample, n, rank + margin, s);
     }
-    /* Where the sample has enough well before its end, many keys are equal, and of those the first are selected. */
+    /* If the first three quarters of the sample already have enough such elements, many keys are equal, and of equal
+     * keys those with the lowest index are selected. */
     const size_t enough = runs_with(sample, runs, key, rank + 2 * margin);
     if (!wider && enough < runs / 4 * 3)
         o->limit = (enough * (o->source.count / runs) / TG_BLOCK + 1) * TG_BLOCK;
@@ -139,6 +140,6 @@ uint32_t tg_pilot_key(tg_onepass *o, const tg_guesses *guesses, bool wider)
         o->high = key_at(sample, n, rank - margin, s) + 1;
         middle += (o->high - key) / 2;
     }
-    o->taken = middle > 0 ? middle : 1;
+    o->clear_from = middle > 0 ? middle : 1;
     return key;
 }

@@ -1,5 +1,5 @@
-/* The state of walking one payload: which of these parts is in use depends on the codec. A reader lives on the stack of
- * a decode call, so it is kept small. */
+/* The state of reading one payload; which parts are used depends on the codec. A reader lives on the stack of a decode
+ * call, so it is kept small. */
 #ifndef TG_CODEC_READER_H
 #define TG_CODEC_READER_H
 
@@ -27,7 +27,7 @@ typedef struct tg_levels_reader {
     const uint8_t *scales;
     const uint8_t *codes; /* packed */
     uint64_t scale_bytes;
-    uint64_t *histogram; /* if not NULL, counts the codes that go by, from histogram_first on */
+    uint64_t *histogram; /* if not NULL, counts the codes that are read, from histogram_first on */
     uint32_t histogram_first;
     union {
         tg_elias_chunks elias;
@@ -42,27 +42,29 @@ typedef struct tg_plain_reader {
     const uint8_t *next;
 } tg_plain_reader;
 
-/* Where sparse readers have written to a block of up to TG_BLOCK elements that is used over and over: to clear these
- * elements costs less than to clear all. Beyond TG_MOST_TRACES it does not, and they are only counted. */
+/* The positions that sparse readers have written in a block of up to TG_BLOCK elements that is used again and again:
+ * clearing only these is cheaper than clearing the block. Above TG_MOST_TRACES it is not, so the positions are only
+ * counted. */
 #define TG_MOST_TRACES (TG_BLOCK / 8)
 typedef struct tg_traces {
-    float *block; /* in the first-level cache; zeros but for the traces */
+    float *block; /* in the first-level cache; zero except at the touched positions */
     size_t count;
     uint32_t positions[TG_MOST_TRACES + TG_RICE_BLOCK];
 } tg_traces;
 
 typedef struct tg_sparse_reader {
     tg_positions_reader positions;
-    tg_traces *traces; /* if not NULL, of what is written */
+    tg_traces *traces; /* if not NULL, records the positions that are written */
     tg_values values;
     tg_plain_reader plain;
     float ahead[TG_GROUP]; /* levels are decoded a group at a time and handed out from here */
     size_t ahead_at, ahead_count;
 } tg_sparse_reader;
 
-/* Some readers take many blocks at once, multiples of TG_BLOCK but for the last call: sparse ones any number, entropy
- * coded levels up to a chunk. So many are worth a call, and the part of a vector that several frames are added to stays
- * in the cache. The longer step is for sparse frames where nothing is gained by that. */
+/* How many elements to read in one call, in multiples of TG_BLOCK except for the last call. Sparse readers accept any
+ * number, entropy coded levels up to a chunk. These numbers are large enough to be worth a call and small enough that
+ * the part of the output to which several frames are added stays in the cache. The long step is for sparse frames where
+ * the cache brings nothing. */
 #define TG_SPARSE_STEP (64u * TG_BLOCK)
 #define TG_LONG_SPARSE_STEP (1024u * TG_BLOCK)
 #define TG_ENTROPY_STEP (16u * TG_BLOCK)
@@ -74,23 +76,24 @@ typedef struct tg_sparse_reader {
 struct tg_reader {
     const tg_kernels *kernels;
     const tg_codec_row *row;
-    uint64_t step;  /* the most elements of a call of read: TG_BLOCK, unless open allows more */
-    uint64_t grain; /* reading can start at multiples of this power of two: TG_BLOCK, unless open says otherwise; 0:
-                       only at the start */
-    bool walk;      /* set by open: the rules cannot be checked without reading every element */
+    uint64_t step; /* the most elements in one call of read: TG_BLOCK, unless open allows more */
+    /* reading can start at multiples of this power of two: TG_BLOCK, unless open sets another; 0: only at the start */
+    uint64_t grain;
+    bool walk; /* set by open: the payload must be read completely to know whether it is valid */
     tg_levels_reader levels;
     tg_plain_reader plain;
     tg_sparse_reader sparse;
 };
 
-/* Opens levels that fill all of `bytes`; walk is set where only reading everything shows whether the rules are kept. */
+/* Opens levels that fill all of `bytes`. `walk` is set where the payload must be read completely to know whether it is
+ * valid. */
 bool tg_levels_open(tg_levels_reader *reader, const tg_kernels *kernels, const tg_levels_shape *shape, unsigned layout,
                     const uint8_t *bytes, size_t size, bool *walk);
-/* The next n values, in multiples of TG_GROUP but for the last call. */
+/* The next n values, in multiples of TG_GROUP except for the last call. */
 bool tg_levels_read(tg_levels_reader *reader, size_t n, float *values);
 bool tg_levels_done(const tg_levels_reader *reader);
 
-/* Open, read and done of a row whose payload is levels. */
+/* The functions of a row whose payload is levels. */
 bool tg_levels_row_open(tg_reader *reader, const tg_levels_shape *shape, const tg_payload *payload);
 bool tg_levels_row_read(tg_reader *reader, size_t n, tg_read_mode mode, float weight, float *out);
 bool tg_levels_row_done(const tg_reader *reader);
@@ -106,10 +109,10 @@ bool tg_plain_open(tg_plain_reader *reader, tg_dtype dtype, uint64_t count, cons
 /* The next n <= TG_BLOCK; false if one is not finite. */
 bool tg_plain_read(tg_plain_reader *reader, const tg_kernels *kernels, size_t n, float *values);
 
-/* Zeros again in the block. */
+/* Sets the touched positions of the block to zero. */
 void tg_traces_clear(tg_traces *traces);
 
-/* Hands a block of values on, as the mode says. */
+/* Sets or adds a block of values in the output, as the mode says. */
 void tg_deliver(const tg_kernels *kernels, const float *values, size_t n, tg_read_mode mode, float weight, float *out);
 
 #endif

@@ -1,4 +1,4 @@
-/* Exact selection by radix, threshold selection by bracketing. */
+/* Exact selection by a radix search over the bits of the keys, threshold selection by bisection. */
 #include "codec/select.h"
 
 #include <stdatomic.h>
@@ -25,15 +25,16 @@ typedef struct digit {
 } digit;
 static const digit digits[] = {{20, 11}, {10, 10}, {0, 10}};
 
-/* One pass over all keys. */
+/* One pass over all keys: counts those that are at least `least`, or makes a histogram of those that have a given
+ * prefix. */
 typedef struct pass {
     const tg_selection *selection;
     tg_ranges ranges;
-    uint32_t least;        /* counting those that have at least this key */
-    unsigned prefix_shift; /* or making a histogram of those that have a prefix */
+    uint32_t least;        /* counted: keys of at least this value */
+    unsigned prefix_shift; /* for a histogram: keys whose bits from prefix_shift on equal `prefix` */
     uint32_t prefix;
     digit digit;
-    atomic_uint_fast64_t passing, *bins; /* bins: NULL where only counting */
+    atomic_uint_fast64_t passing, *bins; /* bins: NULL when only counting */
     atomic_bool nonfinite;               /* a magnitude is not finite */
 } pass;
 
@@ -73,8 +74,8 @@ static void run_pass(tg_selection *s, pass *p)
     s->nonfinite |= p->nonfinite;
 }
 
-/* Finds the key of the rank-th largest, and how many of that key are among the first `rank`. */
-static tg_cut radix_select(tg_selection *s, uint64_t rank)
+/* Finds the rank-th largest key, and how many elements with this very key belong to the `rank` largest. */
+static tg_threshold radix_select(tg_selection *s, uint64_t rank)
 {
     uint32_t prefix = 0;
     unsigned prefix_shift = 31;
@@ -91,13 +92,13 @@ static tg_cut radix_select(tg_selection *s, uint64_t rank)
         prefix = prefix << digits[i].bits | bin;
         prefix_shift = digits[i].shift;
     }
-    return (tg_cut){.above = prefix, .ties = left, .taken = rank};
+    return (tg_threshold){.above = prefix, .ties = left, .selected = rank};
 }
 
-static tg_cut select_exact(void *data)
+static tg_threshold select_exact(void *data)
 {
     tg_selection *s = data;
-    return radix_select(s, s->wanted);
+    return radix_select(s, s->target);
 }
 
 static uint64_t count_vector(void *data, uint32_t key)
@@ -105,16 +106,16 @@ static uint64_t count_vector(void *data, uint32_t key)
     tg_selection *s = data;
     pass p = {.least = key};
     run_pass(s, &p);
-    return s->nonfinite ? TG_NOT_KNOWN : p.passing;
+    return s->nonfinite ? TG_COUNT_UNKNOWN : p.passing;
 }
 
-bool tg_search_threshold(const tg_inquiry *q, const tg_guesses *guesses, tg_cut *cut)
+bool tg_search_threshold(const tg_threshold_search *q, const tg_guesses *guesses, tg_threshold *threshold)
 {
-    const uint64_t fewest = tg_fewest(q->wanted), most = tg_most(q->wanted);
-    *cut = (tg_cut){.above = 0, .ties = UINT64_MAX, .taken = q->total};
+    const uint64_t fewest = tg_min_selected(q->target), most = tg_max_selected(q->target);
+    *threshold = (tg_threshold){.above = 0, .ties = UINT64_MAX, .selected = q->total};
     if (q->total <= most)
         return true;
-    /* Keys from `low` let too many pass, keys from `high` too few. */
+    /* A threshold of `low` selects too many elements, a threshold of `high` too few. */
     uint32_t low = 0, high = TG_INFINITY_BITS;
     uint64_t passing_high = 0;
     for (size_t i = 0; high - low > 1; i++) {
@@ -125,15 +126,15 @@ bool tg_search_threshold(const tg_inquiry *q, const tg_guesses *guesses, tg_cut 
                 continue;
         }
         uint64_t passing = q->count(q->data, key);
-        if (passing == TG_NOT_KNOWN)
+        if (passing == TG_COUNT_UNKNOWN)
             return false;
         if (passing >= fewest && passing <= most) {
-            *cut = (tg_cut){.above = key - 1, .ties = 0, .taken = passing};
+            *threshold = (tg_threshold){.above = key - 1, .ties = 0, .selected = passing};
             return true;
         }
         if (passing > most) {
             if (i < guesses->count && guesses->exact_if_many) {
-                *cut = q->exact(q->data);
+                *threshold = q->exact(q->data);
                 return true;
             }
             low = key;
@@ -142,24 +143,24 @@ bool tg_search_threshold(const tg_inquiry *q, const tg_guesses *guesses, tg_cut 
             passing_high = passing;
         }
     }
-    *cut = (tg_cut){.above = low, .ties = q->wanted - passing_high, .taken = q->wanted};
+    *threshold = (tg_threshold){.above = low, .ties = q->target - passing_high, .selected = q->target};
     return true;
 }
 
-tg_cut tg_select(tg_selection *s, const tg_guesses *guesses)
+tg_threshold tg_select(tg_selection *s, const tg_guesses *guesses)
 {
     if (guesses->count == 0)
         return select_exact(s);
-    const tg_inquiry inquiry = {s, s->wanted, s->job->source.count, count_vector, select_exact};
-    tg_cut cut;
-    (void)tg_search_threshold(&inquiry, guesses,
-                              &cut); /* false where a value is not finite: the caller looks at that */
-    return cut;
+    const tg_threshold_search search = {s, s->target, s->job->source.count, count_vector, select_exact};
+    tg_threshold threshold;
+    (void)tg_search_threshold(&search, guesses,
+                              &threshold); /* false where a value is not finite, which the caller checks */
+    return threshold;
 }
 
 /* ---- samples ---- */
 
-/* The n elements from `start` on, to their place in the sample. */
+/* Copies u of the n elements from `start` on to `place` in the sample. */
 static void sample_block(tg_selection *s, uint64_t start, size_t n, size_t place, tg_source_block *block)
 {
     (void)tg_source_read(&s->job->source, s->job->kernels, start, n, block);
@@ -174,7 +175,7 @@ static size_t sample_all(tg_selection *s)
     return (size_t)count;
 }
 
-/* Where run j of `runs` starts; a whole run lies there. */
+/* Where run j of `runs` starts. A whole run fits there. */
 typedef uint64_t run_start(const tg_selection *s, uint64_t run, uint64_t runs);
 
 typedef struct sampling {
@@ -184,7 +185,7 @@ typedef struct sampling {
     tg_ranges ranges;
 } sampling;
 
-/* Reads runs, asking the memory for many of them before the first is used. */
+/* Reads runs. Prefetches a batch of them before it uses the first, because each lies in another page. */
 static void sample_range(void *of, size_t part)
 {
     enum { BATCH = 32 };

@@ -1,76 +1,81 @@
-/* Choosing elements by key: a key is the magnitude's bits, or 31 random bits. Selection orders by (key descending,
- * index ascending), on integers, so ties never depend on how the work was split. */
+/* Selecting elements by key. The key of an element is the bits of its magnitude, or 31 random bits (randk). Elements
+ * are ordered by (key descending, index ascending). These are integers, so the order of equal keys never depends on how
+ * the work was divided. */
 #ifndef TG_CODEC_SELECT_H
 #define TG_CODEC_SELECT_H
 
 #include "codec/codec.h"
 
-/* What is selected: all elements whose key is above `above`, and of those whose key equals it the first `ties` by
- * index. */
-typedef struct tg_cut {
+/* The result of a selection: every element whose key is larger than `above` is selected, and of the elements whose key
+ * equals `above` the first `ties` by index. */
+typedef struct tg_threshold {
     uint32_t above;
     uint64_t ties;
-    uint64_t taken; /* how many that makes */
-} tg_cut;
+    uint64_t selected; /* how many elements that selects */
+} tg_threshold;
 
-/* Thresholds are guessed from a fixed sample of the vector, never from all of it: 4096 runs of 16 elements, run j
- * starting at j * count / 4096 rounded down to a multiple of 16; all elements if there are no more than 65536. */
+/* Threshold selectors guess from a fixed sample of the vector, never from all of it: 4096 runs of 16 elements, where
+ * run j starts at j * count / 4096 rounded down to a multiple of 16. A vector of at most 65536 elements is its own
+ * sample. */
 #define TG_SAMPLE_RUNS 4096u
 #define TG_SAMPLE_RUN 16u
 #define TG_SAMPLE (TG_SAMPLE_RUNS * TG_SAMPLE_RUN)
 
-/* What a thread works in while it looks at a block: on its stack. */
+/* Scratch memory of one thread for one block, on its stack. */
 typedef struct tg_select_scratch {
     tg_source_block block;
     uint32_t keys[TG_BLOCK];
 } tg_select_scratch;
 
-/* One selection on its way. `sample` has room for what the selector asked for. */
+/* The state of one selection. `sample` has room for as many floats as the selector asked for. */
 typedef struct tg_selection {
     tg_job *job;
-    uint64_t wanted; /* k */
+    uint64_t target; /* k: how many elements to select */
     bool by_random_key;
-    bool seen_all;              /* set when every magnitude has been looked at */
-    bool nonfinite;             /* set when one of them turned out not to be finite */
+    bool seen_all;              /* set when the keys of all elements have been read */
+    bool nonfinite;             /* set when one of them is not finite */
     tg_select_scratch *scratch; /* of the thread that runs the selection */
     float *sample;
 } tg_selection;
 
-/* The thresholds that a selector tries before it bisects. */
+/* The thresholds that a selector tries, in this order, before it bisects. */
 #define TG_GUESSES 5u
 typedef struct tg_guesses {
     float values[TG_GUESSES];
     size_t count;
-    bool exact_if_many; /* a guess that lets too many pass is followed by an exact selection */
+    bool exact_if_many; /* after a guess that selects too many, select exactly k */
 } tg_guesses;
 
-/* How many elements a threshold selector may take. */
-static inline uint64_t tg_fewest(uint64_t wanted) { return (2 * wanted + 2) / 3; }
-static inline uint64_t tg_most(uint64_t wanted) { return 4 * wanted / 3; }
+/* The fewest and the most elements that a threshold selector may select. */
+static inline uint64_t tg_min_selected(uint64_t target) { return (2 * target + 2) / 3; }
+static inline uint64_t tg_max_selected(uint64_t target) { return 4 * target / 3; }
 
-/* What a search for a threshold asks: how many elements have at least a key, and which cut takes exactly `wanted`. */
-#define TG_NOT_KNOWN UINT64_MAX
-typedef struct tg_inquiry {
+/* What the search for a threshold needs to know about the vector: how many elements have at least a given key, and the
+ * threshold that selects exactly `target` elements. The answers come from the vector or from a list of candidates. */
+#define TG_COUNT_UNKNOWN UINT64_MAX
+typedef struct tg_threshold_search {
     void *data;
-    uint64_t wanted, total;
-    uint64_t (*count)(void *data, uint32_t key); /* TG_NOT_KNOWN ends the search */
-    tg_cut (*exact)(void *data);
-} tg_inquiry;
+    uint64_t target, total;
+    uint64_t (*count)(void *data, uint32_t key); /* TG_COUNT_UNKNOWN ends the search */
+    tg_threshold (*exact)(void *data);
+} tg_threshold_search;
 
-/* Tries the guesses in order, then bisects, until between tg_fewest and tg_most elements pass; where a group of equal
- * keys straddles that, it is cut by index so that exactly `wanted` do. False if a count was not known. */
-bool tg_search_threshold(const tg_inquiry *inquiry, const tg_guesses *guesses, tg_cut *cut);
+/* Tries the guesses in order, then bisects, until between tg_min_selected and tg_max_selected elements are selected.
+ * Where many equal keys make that impossible, ties are broken by index so that exactly `target` are selected. False if
+ * a count was not known. */
+bool tg_search_threshold(const tg_threshold_search *search, const tg_guesses *guesses, tg_threshold *threshold);
 
-/* Selects by going over the vector as often as it takes: exactly `wanted` elements, or with guesses about as many. */
-tg_cut tg_select(tg_selection *selection, const tg_guesses *guesses);
+/* Selects by reading the whole vector as often as needed: exactly `target` elements, or with guesses about as many.
+ * This is the definition of a selection; onepass.h gives the same result in one pass. */
+tg_threshold tg_select(tg_selection *selection, const tg_guesses *guesses);
 
-/* Fills selection->sample with u at the fixed sample; returns its size. */
+/* Fills selection->sample with the values u of the fixed sample; returns how many there are. */
 size_t tg_sample_fixed(tg_selection *selection);
-/* The same with `size` elements in runs of 16 at places drawn at random, one run in each equal part of the vector. */
+/* The same with `size` elements in runs of 16 at random places, one run in each equal part of the vector. */
 size_t tg_sample_random(tg_selection *selection, uint64_t size);
 
-/* Keys of the n elements from `first` on, within a block, to scratch->keys; unless they are random, also u to
- * scratch->block, and then returns how many elements were dropped as not finite. */
+/* Writes the keys of the n elements from `first` on, which lie within a block, to scratch->keys. Unless keys are random
+ * it also writes u to scratch->block, and returns how many elements were dropped because they are not finite. */
 size_t tg_keys_of(const tg_selection *selection, uint64_t first, size_t n, tg_select_scratch *scratch);
 
 #endif

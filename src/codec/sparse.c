@@ -1,9 +1,9 @@
-/* Encoding a sparse vector: select, collect, and let selected.c write what was selected. */
+/* Encoding a sparse vector: selects, lists the selected elements, and leaves writing the payload to sparse_writer.c. */
 #include "codec/sparse.h"
 
-#include "codec/drawn.h"
+#include "codec/random_select.h"
 #include "codec/levels.h"
-#include "codec/selected.h"
+#include "codec/sparse_writer.h"
 
 const tg_parameter *const tg_sparse_parameters[] = {&tg_parameter_density, &tg_parameter_k,      &tg_parameter_values,
                                                     &tg_parameter_levels,  &tg_parameter_bucket, &tg_parameter_norm,
@@ -14,22 +14,22 @@ size_t tg_fixed_sample_size(uint64_t count) { return (size_t)(count < TG_SAMPLE 
 /* The most elements that can be selected. */
 static uint64_t most_selected(const tg_spec *spec, uint64_t count, const tg_selector *selector)
 {
-    uint64_t wanted = tg_spec_selected(spec, count), most = selector->exact ? wanted : 4 * wanted / 3;
+    uint64_t target = tg_spec_selected(spec, count), most = selector->exact ? target : 4 * target / 3;
     return most < count ? most : count;
 }
 
-/* What the workspace holds, in this order. Lists have room for candidates, of which the selected ones stay. */
+/* Offsets of what the workspace holds. The lists have room for all candidates, of which the selected ones remain. */
 typedef struct workspace_layout {
-    size_t sieves, portions, sample, pilot, indices, values, sent, gathered, levels, size;
+    size_t range_lists, portions, sample, pilot, indices, values, sent, gathered, levels, size;
 } workspace_layout;
 
-/* Of the lists, to begin with. */
-static size_t most_listed(uint64_t count, uint64_t wanted, uint64_t most, const tg_selector *selector, unsigned threads)
+/* The room of all lists together. */
+static size_t most_listed(uint64_t count, uint64_t target, uint64_t most, const tg_selector *selector, unsigned threads)
 {
-    const uint64_t reach = selector->by_random_key ? 0 : tg_onepass_reach(wanted, selector->exact);
-    const size_t room = tg_onepass_room(count, reach, threads),
-                 drawn = selector->by_random_key ? tg_drawn_room(count, wanted, threads) : most;
-    return room > drawn ? room : drawn;
+    const uint64_t needed = selector->by_random_key ? 0 : tg_onepass_needed(target, selector->exact);
+    const size_t room = tg_onepass_room(count, needed, threads),
+                 random_room = selector->by_random_key ? tg_random_select_room(count, target, threads) : most;
+    return room > random_room ? room : random_room;
 }
 
 static workspace_layout layout_of(const tg_spec *spec, uint64_t count, const tg_selector *selector, unsigned threads)
@@ -39,7 +39,7 @@ static workspace_layout layout_of(const tg_spec *spec, uint64_t count, const tg_
     const bool levels = tg_spec_values(spec) == TG_VALUES_LEVELS;
     const size_t room = most_listed(count, tg_spec_selected(spec, count), most, selector, threads);
     tg_levels_shape shape = tg_levels_shape_of(spec, most);
-    workspace_layout at = {.portions = ranges * sizeof(tg_sieve)};
+    workspace_layout at = {.portions = ranges * sizeof(tg_range_list)};
     at.sample = at.portions + ranges * sizeof(tg_portion);
     at.pilot = at.sample + (selector->sample_size ? selector->sample_size(count) : 0) * sizeof(float);
     at.indices = at.pilot + (selector->by_random_key ? 0 : tg_pilot_size(count)) * sizeof(uint32_t);
@@ -71,21 +71,21 @@ size_t tg_sparse_bound(const tg_spec *spec, uint64_t count, const tg_selector *s
 /* ---- where the kernels have nothing for one pass ---- */
 
 typedef struct key_counts {
-    uint64_t above, equal; /* to the cut */
+    uint64_t above, equal; /* than the threshold's, to the threshold's */
 } key_counts;
 
-/* Listing what a cut takes. */
+/* Listing what a threshold selects. */
 typedef struct listing {
     tg_selection *selection;
     tg_selected *list;
-    key_counts *counts; /* of each range; in the end only of those that are selected */
+    key_counts *counts; /* of each range; in the end only of the selected elements */
 } listing;
 
 static void count_range(void *of, size_t part)
 {
     const listing *l = of;
     const tg_kernels *k = l->selection->job->kernels;
-    const uint32_t above = l->list->cut.above;
+    const uint32_t above = l->list->threshold.above;
     const uint64_t end = tg_range_end(&l->list->ranges, part);
     tg_select_scratch scratch;
     uint64_t more = 0, least = 0;
@@ -103,40 +103,40 @@ static void count_range(void *of, size_t part)
 static void list_range(void *of, size_t part)
 {
     const listing *l = of;
-    tg_sieve *sieve = &l->list->sieves[part];
+    tg_range_list *range_list = &l->list->range_lists[part];
     const tg_job *job = l->selection->job;
-    const uint32_t above = l->list->cut.above;
+    const uint32_t above = l->list->threshold.above;
     const uint64_t end = tg_range_end(&l->list->ranges, part);
     tg_select_scratch scratch;
     uint64_t ties = l->counts[part].equal;
-    sieve->dropped = 0;
+    range_list->dropped = 0;
     for (uint64_t first = tg_range_first(&l->list->ranges, part); first < end; first += TG_BLOCK) {
         const size_t n = tg_block_size(end, first);
-        sieve->dropped += tg_keys_of(l->selection, first, n, &scratch);
+        range_list->dropped += tg_keys_of(l->selection, first, n, &scratch);
         if (l->selection->by_random_key)
-            sieve->dropped += tg_source_read(&job->source, job->kernels, first, n, &scratch.block);
+            range_list->dropped += tg_source_read(&job->source, job->kernels, first, n, &scratch.block);
         for (size_t i = 0; i < n; i++) {
             bool tie = scratch.keys[i] == above && ties > 0;
             ties -= tie;
             if (tie || scratch.keys[i] > above) {
-                sieve->list.indices[sieve->list.count] = (uint32_t)(first + i);
-                sieve->list.values[sieve->list.count++] = scratch.block.u[i];
+                range_list->list.indices[range_list->list.count] = (uint32_t)(first + i);
+                range_list->list.values[range_list->list.count++] = scratch.block.u[i];
             }
         }
     }
 }
 
-/* With several ranges, how many each has must be known first, and which of them have the ties. */
+/* With several ranges the counts of each are needed first, to know where its list starts and which ties it has. */
 static void list_selected(tg_selection *s, tg_selected *list, uint32_t *indices, float *values)
 {
     tg_pool *pool = s->job->pool;
-    key_counts counts[TG_MAX_RANGES] = {{.equal = list->cut.ties}};
+    key_counts counts[TG_MAX_RANGES] = {{.equal = list->threshold.ties}};
     listing l = {s, list, counts};
     if (list->ranges.parts > 1)
         tg_parallel(pool, list->ranges.parts, count_range, &l);
-    uint64_t ties = list->cut.ties, before = 0;
+    uint64_t ties = list->threshold.ties, before = 0;
     for (size_t i = 0; i < list->ranges.parts; i++) {
-        list->sieves[i] = (tg_sieve){.list = {.indices = indices + before, .values = values + before}};
+        list->range_lists[i] = (tg_range_list){.list = {.indices = indices + before, .values = values + before}};
         if (list->ranges.parts > 1) {
             counts[i].equal = counts[i].equal < ties ? counts[i].equal : ties;
             ties -= counts[i].equal;
@@ -144,21 +144,22 @@ static void list_selected(tg_selection *s, tg_selected *list, uint32_t *indices,
         }
     }
     tg_parallel(pool, list->ranges.parts, list_range, &l);
-    list->winnowed = true;
-    list->cut.taken = 0;
+    list->all_selected = true;
+    list->threshold.selected = 0;
     for (size_t i = 0; i < list->ranges.parts; i++) {
-        list->cut.taken += list->sieves[i].list.count;
-        s->job->dropped += list->sieves[i].dropped;
+        list->threshold.selected += list->range_lists[i].list.count;
+        s->job->dropped += list->range_lists[i].dropped;
     }
 }
 
-/* Selects over and over the vector, and lists what was selected. */
+/* Selects in several passes over the vector, and lists what was selected. */
 static tg_status select_composed(tg_selection *s, const tg_guesses *guesses, tg_selected *list, uint32_t *indices,
                                  float *values)
 {
     tg_job *job = s->job;
-    list->cut = tg_select(s, guesses);
-    /* A selector that did not look at every magnitude has not noticed a bad one; look before it is in the residual. */
+    list->threshold = tg_select(s, guesses);
+    /* A selector that has not read every magnitude has not noticed a non-finite one. Check before it enters the
+     * residual. */
     if (job->check_finite && !s->seen_all)
         s->nonfinite = tg_source_first_nonfinite(&job->source, job->kernels, job->pool) < job->source.count;
     if (job->check_finite && s->nonfinite)
@@ -174,38 +175,39 @@ static tg_status select_in_one_pass(tg_selection *s, const tg_guesses *guesses, 
 {
     tg_onepass o = {.selection = s,
                     .ranges = list->ranges,
-                    .sieves = list->sieves,
-                    .reach = tg_onepass_reach(s->wanted, selector->exact),
+                    .range_lists = list->range_lists,
+                    .needed = tg_onepass_needed(s->target, selector->exact),
                     .pilot = pilot};
     tg_onepass_divide(&o, indices, values);
     tg_status status = tg_onepass_select(&o, guesses);
-    list->cut = o.cut;
-    list->losers = tg_onepass_losers(&o);
-    list->taken = o.taken;
-    list->winnowed = status == TG_OK && o.cut.taken == tg_listed(&o) && (!list->losers || o.taken <= o.least);
+    list->threshold = o.threshold;
+    list->cleared = tg_onepass_cleared(&o);
+    list->clear_from = o.clear_from;
+    list->all_selected = status == TG_OK && o.threshold.selected == tg_listed(&o) &&
+                         (!list->cleared || o.clear_from <= o.least);
     list->residual = o.residual;
     return status;
 }
 
-/* The vector and its keys are gone over by themselves. */
-static tg_status select_drawn(tg_selection *s, const tg_guesses *guesses, tg_selected *list, uint32_t *indices,
-                              float *values)
+/* randk: one pass over the vector writes the residual, another over the random keys selects. */
+static tg_status select_at_random(tg_selection *s, const tg_guesses *guesses, tg_selected *list, uint32_t *indices,
+                                  float *values)
 {
     tg_job *job = s->job;
-    tg_onepass o = {.selection = s, .ranges = list->ranges, .sieves = list->sieves};
+    tg_onepass o = {.selection = s, .ranges = list->ranges, .range_lists = list->range_lists};
     tg_onepass_divide(&o, indices, values);
     if (tg_onepass_commit(&o) != TG_OK)
         return TG_NONFINITE;
     list->residual = o.residual;
-    if (tg_drawn_select(&o, list, indices, values))
+    if (tg_random_select(&o, list, indices, values))
         return TG_OK;
     const tg_source source = job->source;
     const uint64_t dropped = job->dropped;
     job->source = o.source;
-    list->cut = tg_select(s, guesses);
+    list->threshold = tg_select(s, guesses);
     list_selected(s, list, indices, values);
     job->source = source;
-    job->dropped = dropped; /* they were met again */
+    job->dropped = dropped; /* they were counted again */
     return TG_OK;
 }
 
@@ -214,7 +216,7 @@ typedef struct committing {
     tg_ranges ranges;
 } committing;
 
-/* Moves every element's rest into the residual. */
+/* Writes the rest of every element to the residual. */
 static void commit_range(void *of, size_t part)
 {
     const committing *c = of;
@@ -236,7 +238,7 @@ static tg_status commit(const tg_job *job, tg_selected *list)
         tg_source_first_nonfinite(&job->source, job->kernels, job->pool) < job->source.count)
         return TG_NONFINITE;
     tg_parallel(job->pool, c.ranges.parts, commit_range, &c);
-    list->residual = TG_RESIDUAL_IS_REST;
+    list->residual = TG_RESIDUAL_REST;
     return TG_OK;
 }
 
@@ -249,17 +251,17 @@ tg_status tg_sparse_encode(tg_job *job, const tg_selector *selector)
     float *values = (float *)(base + at.values);
     tg_select_scratch scratch;
     tg_selection s = {.job = job,
-                      .wanted = tg_spec_selected(job->spec, count),
+                      .target = tg_spec_selected(job->spec, count),
                       .by_random_key = selector->by_random_key,
                       .scratch = &scratch,
                       .sample = (float *)(base + at.sample)};
     tg_selected list = {.ranges = tg_ranges_of(job->pool, count, TG_BLOCK),
-                        .sieves = (tg_sieve *)base,
+                        .range_lists = (tg_range_list *)base,
                         .portions = (tg_portion *)(base + at.portions),
                         .gathered = (float *)(base + at.gathered),
                         .levels_workspace = base + at.levels};
     list.sent = tg_spec_values(job->spec) == TG_VALUES_FP32 ? NULL : (float *)(base + at.sent);
-    list.sieves[0] = (tg_sieve){.list = {.count = 0}};
+    list.range_lists[0] = (tg_range_list){.list = {.count = 0}};
     job->layout = 0;
     if (count > 0) {
         const tg_guesses guesses = selector->guess ? selector->guess(&s) : (tg_guesses){.count = 0};
@@ -267,7 +269,7 @@ tg_status tg_sparse_encode(tg_job *job, const tg_selector *selector)
         if (!tg_onepass_suits(&s))
             status = select_composed(&s, &guesses, &list, indices, values);
         else if (s.by_random_key)
-            status = select_drawn(&s, &guesses, &list, indices, values);
+            status = select_at_random(&s, &guesses, &list, indices, values);
         else
             status = select_in_one_pass(&s, &guesses, selector, &list, indices, values, pilot);
         if (status == TG_OK && job->source.residual && list.residual == TG_RESIDUAL_UNTOUCHED)
@@ -281,13 +283,13 @@ tg_status tg_sparse_encode(tg_job *job, const tg_selector *selector)
 
 void tg_sparse_encode_list(tg_job *job, uint32_t origin, uint32_t *indices, float *values, size_t n)
 {
-    tg_sieve all = {.list = {.indices = indices, .values = values, .count = n}};
+    tg_range_list all = {.list = {.indices = indices, .values = values, .count = n}};
     tg_portion portion;
     const tg_selected list = {.ranges = tg_ranges_of(NULL, job->source.count, TG_BLOCK),
-                              .sieves = &all,
+                              .range_lists = &all,
                               .portions = &portion,
-                              .cut = {.taken = n},
-                              .winnowed = true,
+                              .threshold = {.selected = n},
+                              .all_selected = true,
                               .sent = tg_spec_values(job->spec) == TG_VALUES_FP32 ? NULL : job->sent,
                               .levels_workspace = job->workspace};
     for (size_t j = 0; j < n; j++)
@@ -311,7 +313,7 @@ double tg_sparse_gamma(const tg_spec *spec, uint64_t count, const tg_selector *s
         tg_levels_shape shape = tg_levels_shape_of(spec, most_selected(spec, count, selector));
         of_values = tg_levels_gamma(&shape);
     }
-    /* |u - C(u)|^2 is what was left out, at most (1 - k/d) |u|^2, and the error of what was sent, at most `of_values`
-     * |u|^2. */
+    /* u - C(u)|^2 is the sum of what was left out, at most (1 - k/d) |u|^2, and of the error of what was sent, at
+     * most `of_values` |u|^2. */
     return 1 - share + of_values;
 }

@@ -1,4 +1,4 @@
-/* What all sparsifiers share: the payload of indices and values (docs/format.md, 6), and the pass that collects the
+/* What all sparsifiers share: the payload of indices and values (docs/format.md, 6), and the pass that lists the
  * selected elements and updates the residual. A sparsifier is a selector and a row. */
 #ifndef TG_CODEC_SPARSE_H
 #define TG_CODEC_SPARSE_H
@@ -8,24 +8,24 @@
 #include "codec/table.h"
 
 typedef struct tg_selector {
-    tg_guesses (*guess)(tg_selection *selection); /* NULL: exactly k are wanted, nothing is guessed */
+    tg_guesses (*guess)(tg_selection *selection); /* NULL: selects exactly k, nothing is guessed */
     bool by_random_key;
-    bool exact;                            /* selects k, never more */
-    size_t (*sample_size)(uint64_t count); /* floats of selection->sample; NULL for none */
+    bool exact;                            /* never selects more than k */
+    size_t (*sample_size)(uint64_t count); /* floats that selection->sample needs; NULL for none */
 } tg_selector;
 
 size_t tg_sparse_bound(const tg_spec *spec, uint64_t count, const tg_selector *selector);
 size_t tg_sparse_workspace(const tg_spec *spec, uint64_t count, unsigned threads, const tg_selector *selector);
 tg_status tg_sparse_encode(tg_job *job, const tg_selector *selector);
 
-/* The payload of n elements that have been selected already, of a vector of job->source.count whose first element has
- * the index `origin`: increasing indices, finite values. Where values are not sent as they are, job->sent receives what
- * the decoder will see. The lists are as before when it returns. Needs no more workspace or room than a selection of n.
- */
+/* The payload of n elements that have been selected already, of a vector of job->source.count elements whose first
+ * element has the index `origin`: increasing indices, finite values. Where values are not sent as float32, job->sent
+ * receives what the decoder will see. The lists are unchanged when it returns. It needs no more workspace or room than
+ * a selection of n. */
 void tg_sparse_encode_list(tg_job *job, uint32_t origin, uint32_t *indices, float *values, size_t n);
 
-/* The elements that a sparse payload lists, their indices counted from `origin`; `values` may be NULL. False if it
- * breaks a rule. */
+/* The elements of a sparse payload as a list, with indices counted from `origin`; `values` may be NULL. False if the
+ * payload breaks a rule of the format. */
 bool tg_sparse_list(tg_reader *reader, uint32_t origin, uint32_t *indices, float *values);
 
 bool tg_sparse_open(tg_reader *reader, const tg_payload *payload);
@@ -33,7 +33,8 @@ bool tg_sparse_read(tg_reader *reader, size_t n, tg_read_mode mode, float weight
 bool tg_sparse_done(const tg_reader *reader);
 void tg_sparse_seek(tg_reader *reader, uint64_t first);
 
-/* 1 - k/d, k being the fewest elements that the selector may send, and the error of narrow values added. */
+/* 1 - k/d, where k is the fewest elements that the selector may send, plus the error of values in fewer than 32
+ * bits. */
 double tg_sparse_gamma(const tg_spec *spec, uint64_t count, const tg_selector *selector);
 
 extern const tg_parameter *const tg_sparse_parameters[];

@@ -1,5 +1,5 @@
-/* Decoding a sparse vector: indices are gaps, so they increase by construction, and each is compared with its segment's
- * end. */
+/* Decoding a sparse vector. Indices are coded as gaps, so they increase by construction, and each is compared with the
+ * end of its segment. */
 #include <string.h>
 
 #include "base/bytes.h"
@@ -50,7 +50,7 @@ static bool next_values(tg_reader *reader, size_t n, float *values)
     return true;
 }
 
-/* Sets or adds n values at positions that are far apart. */
+/* Sets or adds n values at positions that may be far apart. */
 static void scatter(const uint32_t *positions, const float *values, size_t n, tg_read_mode mode, float weight,
                     float *out)
 {
@@ -62,23 +62,23 @@ static void scatter(const uint32_t *positions, const float *values, size_t n, tg
             out[positions[j]] = out[positions[j]] + weight * values[j];
 }
 
-/* Asks the memory for elements that are soon to be written. */
-static void ask_for(const uint32_t *positions, size_t n, const float *out)
+/* Prefetches elements that will be written soon. */
+static void prefetch(const uint32_t *positions, size_t n, const float *out)
 {
     for (size_t j = 0; j < n; j++)
         __builtin_prefetch(&out[positions[j]], 0, 2);
 }
 
-/* Room for the next traces of a call, up to TG_RICE_BLOCK. */
-static uint32_t *next_traces(tg_traces *traces)
+/* Where the next touched positions are recorded; there is room for up to TG_RICE_BLOCK in one call. */
+static uint32_t *next_touched(tg_traces *traces)
 {
     return traces->positions + (traces->count < TG_MOST_TRACES ? traces->count : TG_MOST_TRACES);
 }
 
-static void leave_traces(tg_traces *traces, const uint32_t *positions, size_t n, const float *out)
+static void record_touched(tg_traces *traces, const uint32_t *positions, size_t n, const float *out)
 {
     const uint32_t origin = (uint32_t)(out - traces->block);
-    uint32_t *next = next_traces(traces);
+    uint32_t *next = next_touched(traces);
     for (size_t j = 0; j < n; j++)
         next[j] = origin + positions[j];
     traces->count += n;
@@ -94,49 +94,49 @@ void tg_traces_clear(tg_traces *traces)
     traces->count = 0;
 }
 
-/* The elements up to `limit` of the open segment, `base` being the next, in pieces: while one piece is added, the
- * memory of the next is on its way. */
+/* Reads the elements of the open segment up to `limit`; `base` is the next element. Works in batches: while one batch
+ * is added, the memory of the next is being fetched. */
 static bool read_within(tg_reader *reader, uint32_t base, uint32_t limit, tg_read_mode mode, float weight, float *out)
 {
     enum { PIECE = 128 };
     tg_sparse_reader *r = &reader->sparse;
     uint32_t positions[2][PIECE];
     float values[2][PIECE];
-    size_t waiting = 0, got = PIECE;
-    for (unsigned turn = 0; got == PIECE; turn ^= 1, waiting = got) {
+    size_t pending = 0, got = PIECE;
+    for (unsigned turn = 0; got == PIECE; turn ^= 1, pending = got) {
         uint32_t *here = positions[turn];
         if (!tg_index_next(&r->positions.indices, limit, PIECE, here, &got))
             return false;
         for (size_t j = 0; mode != TG_READ_CHECK && j < got; j++)
             here[j] -= base;
         if (mode != TG_READ_CHECK && r->traces)
-            leave_traces(r->traces, here, got, out);
+            record_touched(r->traces, here, got, out);
         else if (mode != TG_READ_CHECK)
-            ask_for(here, got, out);
+            prefetch(here, got, out);
         if (!next_values(reader, got, values[turn]))
             return false;
         if (mode != TG_READ_CHECK)
-            scatter(positions[turn ^ 1], values[turn ^ 1], waiting, mode, weight, out);
+            scatter(positions[turn ^ 1], values[turn ^ 1], pending, mode, weight, out);
         if (got < PIECE && mode != TG_READ_CHECK)
             scatter(here, values[turn], got, mode, weight, out);
     }
     return true;
 }
 
-/* Those of n waiting positions that are below `limit`; returns how many. Their values go straight from the wire to the
- * block, and nothing there is far from anything: one loop does all. */
-static inline size_t add_waiting(tg_traces *traces, const uint32_t *waiting, size_t n, uint32_t base, uint32_t limit,
+/* Adds those of n decoded positions that are below `limit`; returns how many. Their values are read directly from the
+ * payload, and the output is one block in the cache, so a single loop without prefetching is fastest. */
+static inline size_t add_decoded(tg_traces *traces, const uint32_t *decoded, size_t n, uint32_t base, uint32_t limit,
                                  const uint8_t *wire, bool set, float weight, float *out, bool *nonfinite)
 {
-    uint32_t *trace = next_traces(traces), largest = 0;
+    uint32_t *positions = next_touched(traces), largest = 0;
     const uint32_t origin = (uint32_t)(out - traces->block);
     size_t j = 0;
-    for (; j < n && waiting[j] < limit; j++) {
-        const uint32_t position = waiting[j] - base, bits = tg_load32(wire + 4 * j),
+    for (; j < n && decoded[j] < limit; j++) {
+        const uint32_t position = decoded[j] - base, bits = tg_load32(wire + 4 * j),
                        magnitude = bits & TG_MAGNITUDE_MASK;
         const float value = weight * tg_bits_float(bits);
         out[position] = set ? value : out[position] + value;
-        trace[j] = origin + position;
+        positions[j] = origin + position;
         largest = magnitude > largest ? magnitude : largest;
     }
     traces->count += j;
@@ -144,21 +144,21 @@ static inline size_t add_waiting(tg_traces *traces, const uint32_t *waiting, siz
     return j;
 }
 
-/* As read_within, of plain float32 values to a block with traces. */
+/* As read_within, for float32 values and a block whose touched positions are recorded. */
 static bool read_to_block(tg_reader *reader, uint32_t base, uint32_t limit, tg_read_mode mode, float weight, float *out)
 {
     tg_sparse_reader *r = &reader->sparse;
     tg_index_reader *indices = &r->positions.indices;
     for (;;) {
-        const uint32_t *waiting;
+        const uint32_t *decoded;
         size_t n, done;
         bool nonfinite;
-        if (!tg_index_peek(indices, &waiting, &n))
+        if (!tg_index_peek(indices, &decoded, &n))
             return false;
         if (mode == TG_READ_SET)
-            done = add_waiting(r->traces, waiting, n, base, limit, r->plain.next, true, weight, out, &nonfinite);
+            done = add_decoded(r->traces, decoded, n, base, limit, r->plain.next, true, weight, out, &nonfinite);
         else
-            done = add_waiting(r->traces, waiting, n, base, limit, r->plain.next, false, weight, out, &nonfinite);
+            done = add_decoded(r->traces, decoded, n, base, limit, r->plain.next, false, weight, out, &nonfinite);
         indices->delivered += done;
         r->plain.next += done * sizeof(float);
         if (nonfinite || done < n || n == 0)
@@ -207,8 +207,7 @@ bool tg_sparse_list(tg_reader *reader, uint32_t origin, uint32_t *indices, float
 bool tg_sparse_done(const tg_reader *reader)
 {
     const tg_sparse_reader *r = &reader->sparse;
-    /* The levels of all segments come to as many as there are; packed ones have no end of their own that could be
-     * wrong. */
+    /* All segments together have as many levels as positions. Packed levels have no end marker that could be wrong. */
     const bool coded = r->values == TG_VALUES_LEVELS && reader->levels.layout != TG_LAYOUT_PACKED;
     return tg_positions_done(&r->positions) && (!coded || tg_levels_done(&reader->levels));
 }
@@ -227,6 +226,6 @@ void tg_sparse_seek(tg_reader *reader, uint64_t first)
         const uint64_t left = r->positions.listed - reader->levels.position;
         r->ahead_count = left < TG_GROUP ? (size_t)left : TG_GROUP;
         r->ahead_at = (size_t)within;
-        (void)tg_levels_read(&reader->levels, r->ahead_count, r->ahead); /* packed: it cannot fail */
+        (void)tg_levels_read(&reader->levels, r->ahead_count, r->ahead); /* cannot fail: the levels are packed */
     }
 }

@@ -102,7 +102,7 @@ static bool equals(slice s, const char *word)
 }
 
 /* Cuts `rest` at the first `mark`; what was before it is returned and `rest` goes on behind it, or ends. */
-static slice cut(const char **rest, char mark)
+static slice threshold(const char **rest, char mark)
 {
     const char *end = strchr(*rest, mark);
     slice s = {*rest, (int)(end ? end - *rest : (ptrdiff_t)strlen(*rest))};
@@ -153,7 +153,7 @@ tg_status tg_spec_parse(const char *text, tg_spec *spec, tg_error *error)
         return tg_fail(error, TG_INVALID_ARGUMENT, "tg_spec_parse needs a text and a place for the spec");
     const char *rest = text;
     bool has_parameters = strchr(text, ':') != NULL;
-    slice name = cut(&rest, ':');
+    slice name = threshold(&rest, ':');
     const tg_codec_row *row = NULL;
     for (size_t i = 0; !row && tg_codec_row_at(i); i++)
         if (equals(name, tg_codec_row_at(i)->name))
@@ -167,7 +167,7 @@ tg_status tg_spec_parse(const char *text, tg_spec *spec, tg_error *error)
     unsigned given = 0; /* bit i: the i-th parameter of the row was written */
     for (bool more = has_parameters; more;) {
         more = strchr(rest, ',') != NULL;
-        slice item = cut(&rest, ','), key = {item.text, 0};
+        slice item = threshold(&rest, ','), key = {item.text, 0};
         while (key.length < item.length && item.text[key.length] != '=')
             key.length++;
         unsigned index = 0;
@@ -246,10 +246,10 @@ uint64_t tg_spec_selected(const tg_spec *spec, uint64_t count)
     const tg_codec_row *row = spec ? tg_codec_row_of(spec->codec) : NULL;
     if (!row || !row->sparse || count == 0)
         return count;
-    uint64_t wanted = spec->amount;
+    uint64_t target = spec->amount;
     if (!(spec->choices & TG_CHOICE_BY_K)) /* at most 10^9 * 2^32: fits */
-        wanted = (count < TG_MAX_COUNT ? count : TG_MAX_COUNT) * spec->amount / TG_BILLION;
-    return wanted < 1 ? 1 : wanted > count ? count : wanted;
+        target = (count < TG_MAX_COUNT ? count : TG_MAX_COUNT) * spec->amount / TG_BILLION;
+    return target < 1 ? 1 : target > count ? count : target;
 }
 
 /* ---- the table, for help texts and forms ---- */

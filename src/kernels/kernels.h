@@ -1,6 +1,6 @@
-/* The array operations that all time is spent in, behind one table of functions. `scalar.c` is their definition; any
- * other table must give the same bytes. Arrays may be unaligned to vectors; n is at most TG_BLOCK unless a function
- * says otherwise. */
+/* The array operations in which all time is spent, behind one table of functions, a kernel set. `scalar.c` is their
+ * definition; every other set must give the same bytes. Arrays need no alignment beyond that of their elements; n is at
+ * most TG_BLOCK unless a function says otherwise. */
 #ifndef TG_KERNELS_KERNELS_H
 #define TG_KERNELS_KERNELS_H
 
@@ -11,12 +11,12 @@
 #include "base/rans.h"
 #include "tersegrad.h"
 
-/* Work is done in blocks of this many elements, which fit the first-level cache; sums that reach the wire have this
- * shape too (docs/numerics.md). */
+/* Work is done in blocks of this many elements, which fit the first-level cache. Sums whose result is sent are also
+ * summed in blocks of this size (docs/numerics.md). */
 #define TG_BLOCK 4096u
 /* Lanes of packed codes. */
 #define TG_LANES 16u
-/* Lanes of a sum that reaches the wire: enough that none waits for the addition before. */
+/* Lanes of a sum whose result is sent: enough that no addition waits for the one before. */
 #define TG_SUM_LANES 64u
 /* Codes of one packed group: 16 lanes of 32 rows. */
 #define TG_GROUP 512u
@@ -34,7 +34,8 @@ static inline size_t tg_block_size(uint64_t count, uint64_t first)
 
 typedef enum tg_sum_of { TG_SUM_OF_VALUES, TG_SUM_OF_MAGNITUDES, TG_SUM_OF_SQUARES } tg_sum_of;
 
-/* How one bucket's values become codes and back: code = floor((x - centre) * levels / radius + random) + levels. */
+/* How the values of one bucket become codes and back: code = floor((x - centre) * levels / radius + random) +
+ * levels. */
 typedef struct tg_quantiser {
     float centre;
     float radius;
@@ -50,17 +51,17 @@ typedef struct tg_quantiser {
 typedef enum tg_norm {
     TG_NORM_L2,
     TG_NORM_MAX,
-    TG_NORM_GIVEN /* it has been stored already */
+    TG_NORM_GIVEN /* it has been stored before */
 } tg_norm;
 
-/* A run of packed symmetric levels within one block, on its way from values to the wire. */
+/* A run of packed symmetric levels within one block, to be encoded. */
 typedef struct tg_levels_encoding {
     const float *gradient;
     float *residual; /* NULL: no feedback */
     float *kept; /* where the residual is set aside before it is overwritten, at the start of a cache line; or NULL */
     float alpha, beta;
     tg_norm norm;
-    bool exceeds; /* a value may lie outside its radius by more than rounding */
+    bool exceeds; /* a value may exceed its radius by more than rounding */
     uint32_t levels;
     unsigned width;  /* of a code */
     uint32_t bucket; /* divides the run, and is a multiple of TG_FUSED_BUCKET */
@@ -70,44 +71,45 @@ typedef struct tg_levels_encoding {
     uint8_t *packed; /* the run's codes, on the wire */
 } tg_levels_encoding;
 
-/* A run of packed levels within one block, or of signs: width 1, where code 1 is the radius and code 0 its negative. */
+/* A run of packed levels within one block, to be decoded; or of signs: width 1, where code 1 is the radius and code 0
+ * its negative. */
 typedef struct tg_levels_decoding {
     uint32_t levels;
     unsigned width;
     uint32_t bucket;       /* as above; TG_GROUP at least for signs */
-    const uint8_t *scales; /* on the wire, and sound */
+    const uint8_t *scales; /* on the wire; their values have been checked */
     const uint8_t *packed;
 } tg_levels_decoding;
 
-/* What becomes of values that were decoded. */
+/* What to do with decoded values. */
 typedef enum tg_storing {
     TG_ADD,
     TG_SET,
     TG_SET_ASIDE /* as TG_SET, and past the caches if that can be; aside_is_set() as for set_aside() */
 } tg_storing;
 
-/* Rows of a random vector: draws are shared by elements i and i + 16. */
+/* The fused kernels need buckets of a multiple of this, because elements i and i + 16 share a random number. */
 #define TG_FUSED_BUCKET 32u
 
-/* The elements of largest key met so far, in the order of their indices, with room for more. */
+/* A list of candidates in the order of their indices, with room for more. */
 typedef struct tg_candidates {
     uint32_t *indices;
     float *values;
     size_t count, room;
-    uint32_t least; /* elements with this key or a larger one are candidates */
-    uint32_t taken; /* candidates with this key, at least 1, or a larger one leave a 0 in the residual */
-    float share;    /* how many of all elements are expected to be: only a matter of speed */
-    bool nonfinite; /* set where a value was not finite */
+    uint32_t least;      /* elements with this key or a larger one are candidates */
+    uint32_t clear_from; /* candidates with this key (at least 1) or a larger one leave a 0 in the residual */
+    float share;         /* the expected share of candidates among all elements; affects only the speed */
+    bool nonfinite;      /* set when a value is not finite */
 } tg_candidates;
 
-/* Sifting stops while there is still room for so many candidates. */
-#define TG_SIFT_SLACK 256u
+/* `collect` stops when there is room for fewer than this many candidates. */
+#define TG_COLLECT_SLACK 256u
 
 typedef struct tg_kernels {
     const char *name; /* "cpu/scalar" */
 
-    /* A tensor's elements to float32 and back. Narrowing limits to the largest finite value, and
-     * counts what it limits and what is NaN: 0 means that all values are finite, unless dtype is float32. */
+    /* Converts a tensor's elements to float32 and back. Narrowing limits values to the largest finite one; it returns
+     * how many were limited or NaN. 0 means that all values are finite, unless dtype is float32. */
     void (*widen)(tg_dtype dtype, const void *elements, size_t n, float *values);
     uint64_t (*narrow)(tg_dtype dtype, const float *values, size_t n, void *elements);
 
@@ -131,15 +133,15 @@ typedef struct tg_kernels {
     uint32_t (*max_magnitude)(const float *values, size_t n);
     /* Smallest and largest value, -0 below +0; n > 0, all finite. */
     void (*extremes)(const float *values, size_t n, float *least, float *largest);
-    /* The published sum of one block, of values * scale1 * scale2. */
+    /* The sum of one block in the order that docs/numerics.md defines, of values * scale1 * scale2. */
     float (*block_sum)(tg_sum_of what, const float *values, size_t n, float scale1, float scale2);
 
-    /* Codes of consecutive elements of one bucket, of which the first is element `first` of the vector. */
+    /* Codes of consecutive elements of one bucket, the first of which is element `first` of the vector. */
     void (*quantise)(const tg_quantiser *quantiser, const float *values, size_t n, uint32_t first, tg_key key,
                      uint16_t *codes);
     void (*dequantise)(const tg_quantiser *quantiser, const uint16_t *codes, size_t n, float *values);
 
-    /* The packed layout. All calls but the last of a vector have n a multiple of TG_GROUP. */
+    /* The packed layout. In all calls but the last of a vector n is a multiple of TG_GROUP. */
     void (*pack)(const uint16_t *codes, size_t n, unsigned width, uint8_t *packed);
     void (*unpack)(const uint8_t *packed, size_t n, unsigned width, uint16_t *codes);
 
@@ -151,56 +153,58 @@ typedef struct tg_kernels {
                           uint32_t mask, uint64_t *bins);
     uint64_t (*count_at_least)(const uint32_t *keys, size_t n, uint32_t least);
 
-    /* memcpy of any number of bytes to where they will hardly ever be read: past the caches, if that can be. Other
-     * threads find them there after aside_is_set, which the thread that set them aside calls. */
+    /* memcpy of any number of bytes that will hardly ever be read: with non-temporal stores that bypass the caches,
+     * where the processor has them. Other threads see the bytes after the writing thread has called aside_is_set. */
     void (*set_aside)(const void *from, size_t size, void *to);
     void (*aside_is_set)(void);
 
     /* XXH3_64bits, of any number of bytes. */
     uint64_t (*digest)(const uint8_t *bytes, size_t n);
 
-    /* Several of the above in one go, while the values are in the first-level cache; NULL where a table has none, and
-     * then the caller composes. Each gives the same bytes as the composition. */
+    /* Fused kernels: several of the above in one call, while the values are in the first-level cache. NULL where a
+     * kernel set has none; then the caller calls the single kernels. Both ways give the same bytes. */
 
     /* Scales, codes, packing, and with feedback the new residual, of n elements, a multiple of TG_GROUP and of the
-     * bucket. Returns how many elements were done, a multiple of TG_GROUP and of the bucket: it stops before a bucket
-     * that is not finite or whose scale needs care (tiny, or out of the range of a plain sum), and the caller composes
-     * that one. */
+     * bucket. Returns how many elements were done, a multiple of TG_GROUP and of the bucket. It stops before a bucket
+     * that is not finite or whose scale is a special case (tiny, or a sum out of range); the caller does that one with
+     * single kernels. */
     size_t (*encode_levels)(const tg_levels_encoding *encoding, size_t n);
 
-    /* Codes of signs, 1 for +: n a multiple of TG_GROUP. */
+    /* Codes of signs, 1 for +; n is a multiple of TG_GROUP. */
     void (*pack_signs)(const float *values, size_t n, uint8_t *packed);
 
-    /* Whether gradient + alpha * residual and gradient + beta * residual are finite in all n elements, of any number;
+    /* Whether gradient + alpha * residual and gradient + beta * residual are finite in all n elements, for any n;
      * residual may be NULL. */
     bool (*all_finite)(const float *gradient, const float *residual, float alpha, float beta, size_t n);
 
-    /* out = weight * values (`set`) or out + weight * values, of values on the wire; a NULL out: only look. False if
-     * one is not finite; out then has whatever. */
+    /* out = weight * values (`set`) or out + weight * values, of values on the wire; with a NULL out it only checks.
+     * False if a value is not finite; then out is undefined. */
     bool (*decode_plain)(tg_dtype dtype, const uint8_t *wire, size_t n, bool set, float weight, float *out);
 
-    /* out = out + weight * values of each frame in turn, n a multiple of TG_GROUP and of the buckets; unless TG_ADD,
-     * the first frame sets. */
+    /* out = out + weight * values of each frame in order; n is a multiple of TG_GROUP and of the buckets. Unless `how`
+     * is TG_ADD the first frame sets. */
     void (*decode_levels)(const tg_levels_decoding *frames, size_t frame_count, size_t n, tg_storing how, float weight,
                           float *out);
 
-    /* Selection in one pass (codec/onepass.h). NULL where there is nothing faster than the functions above.
+    /* Selection in one pass (codec/onepass.h). NULL where nothing is faster than the functions above.
      *
-     * sift appends those of n elements, for any n, that are candidates; element i has index first + i and the value u =
-     * gradient, or with a residual u = gradient + factor * residual; then the residual becomes u, and 0 where u is a
-     * candidate that is taken. Stops early where room runs short or before a group of elements of which one is not
-     * finite; returns how many elements were done. */
-    size_t (*sift)(tg_candidates *list, const float *gradient, float *residual, float factor, uint32_t first, size_t n);
-    /* How many of n values have a key below `bound`; those keys, in order, or more than `room` if they have no room. */
+     * collect appends the candidates among n elements, for any n. Element i has the index first + i and the value u =
+     * gradient, or with a residual u = gradient + factor * residual. With a residual, the residual becomes u, and 0 for
+     * candidates with the key clear_from or a larger one. It stops early where room runs short, or before a group of
+     * elements one of which is not finite; returns how many elements were done. */
+    size_t (*collect)(tg_candidates *list, const float *gradient, float *residual, float factor, uint32_t first,
+                      size_t n);
+    /* Writes the keys of the n values that are below `bound`, in order, and returns how many there are; more than
+     * `room` if they do not fit. */
     size_t (*keys_below)(const float *values, size_t n, uint32_t bound, uint32_t *keys, size_t room);
-    /* Of n candidates, keeps those whose key is above `above` and the first *ties of those that equal it, which are
-     * taken off *ties; returns how many. With a residual, where it has a 0 for every candidate from the key `taken` on,
-     * it is put right: it has a 0 for those that are kept, and the values of the others. The kept ones may replace the
-     * candidates, or others before them. */
-    size_t (*winnow)(const uint32_t *indices, const float *values, size_t n, uint32_t above, uint64_t *ties,
-                     float *residual, uint32_t taken, uint32_t *kept_indices, float *kept_values);
+    /* Of n candidates selects those whose key is larger than `above`, and the first *ties of those whose key equals it
+     * (*ties is reduced by these); returns how many. A residual that is 0 for every candidate with the key clear_from
+     * or a larger one is corrected: it becomes 0 for the selected ones and gets back the values of the others. The
+     * output may overwrite the input, or candidates before it. */
+    size_t (*filter)(const uint32_t *indices, const float *values, size_t n, uint32_t above, uint64_t *ties,
+                     float *residual, uint32_t clear_from, uint32_t *selected_indices, float *selected_values);
 
-    /* For the coders of levels and of indices; NULL where there is nothing faster than their own loops. */
+    /* For the coders of levels and of indices; NULL where nothing is faster than their own loops. */
     const tg_rans_engine *rans;
     const tg_gaps_engine *gaps;
 } tg_kernels;
@@ -209,11 +213,11 @@ extern const tg_kernels tg_kernels_scalar;
 #if defined(__x86_64__)
 extern const tg_kernels tg_kernels_avx2;
 extern const tg_kernels tg_kernels_avx512;
-#elif defined(__AARCH64EL__) /* little-endian: elements in memory are as they are on the wire */
+#elif defined(__AARCH64EL__) /* little-endian: elements have the same bytes in memory and on the wire */
 extern const tg_kernels tg_kernels_neon;
 #endif
 
-/* The tables this machine can run, best first; NULL ends. */
+/* The kernel sets that this machine can run, fastest first; NULL after the last. */
 const tg_kernels *tg_kernels_at(size_t index);
 
 #endif

@@ -125,15 +125,15 @@ static uint64_t share_of(const tg_reduction *r, const tg_piece *piece, uint32_t 
 /* Keeps the `share` largest of `all`. */
 static void choose(tg_reducer *r, const tg_list *all, uint64_t share, tg_list *chosen)
 {
-    tg_cut cut = {.above = 0, .ties = UINT64_MAX};
+    tg_threshold threshold = {.above = 0, .ties = UINT64_MAX};
     chosen->count = 0;
     if (share < all->count)
-        cut = tg_nth_of_array(all->values, all->count, share, (tg_band){0, UINT32_MAX}, r->keys, r->key_room);
+        threshold = tg_nth_of_array(all->values, all->count, share, (tg_band){0, UINT32_MAX}, r->keys, r->key_room);
     for (size_t j = 0; j < all->count; j++) {
         const uint32_t key = tg_float_bits(all->values[j]) & TG_MAGNITUDE_MASK;
-        const bool tie = key == cut.above && cut.ties > 0;
-        cut.ties -= tie;
-        if (tie || key > cut.above) {
+        const bool tie = key == threshold.above && threshold.ties > 0;
+        threshold.ties -= tie;
+        if (tie || key > threshold.above) {
             chosen->indices[chosen->count] = all->indices[j];
             chosen->values[chosen->count++] = all->values[j];
         }

@@ -1,7 +1,7 @@
 /* Every kernel of every table gives the bytes of cpu/scalar's, called directly: at all short lengths and unaligned,
  * with values that the codecs would never pass on (every 16-bit pattern, NaN, infinities), and without a byte written
- * behind the end. Where cpu/scalar has no such kernel, the definition is written out here. sifting.c does the same for
- * selection; encode_levels and decode_levels are compared through the codecs, in devices.c. */
+ * behind the end. Where cpu/scalar has no such kernel, the definition is written out here. candidates.c does the same
+ * for selection; encode_levels and decode_levels are compared through the codecs, in devices.c. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,14 +1,14 @@
-/* The one pass of selection: compensate, commit and pick candidates while a cache line is at hand. Per element it is
- * some three instructions more than e += g, so it runs at the speed of memory. */
+/* The pass of a one-pass selection: computes u, writes the residual and lists candidates while a cache line is at hand.
+ * It takes about three instructions per element more than e += g, so it runs at the speed of memory. */
 #include "kernels/avx2/collect.h"
 
 #if defined(__AVX2__)
 
 #include "kernels/avx2/left_pack.h"
 #include "kernels/wide/inline.h"
-#include "kernels/wide/sift_rest.h"
+#include "kernels/wide/collect_rest.h"
 
-/* Elements that are sifted at once: a mask of 64 bits says which are candidates. */
+/* Elements of one step: a mask of 64 bits says which are candidates. */
 enum { STEP = 64, HALF = 32, LANES = 8, AHEAD = 512 };
 
 #define INLINE static inline __attribute__((always_inline))
@@ -25,22 +25,22 @@ INLINE bool any_set(__m256i lanes) { return _mm256_movemask_epi8(lanes) != 0; }
 INLINE uint32_t mask_of(__m256i a, __m256i b, __m256i c, __m256i d)
 {
     const __m256i bytes = _mm256_packs_epi16(_mm256_packs_epi32(a, b), _mm256_packs_epi32(c, d));
-    /* Packing works in halves of a vector: the groups of four now stand as a b c d of the lower halves, then of the
-     * upper. */
+    /* Packing works within halves of a vector: the groups of four are now in the order a b c d of the lower halves,
+     * then of the upper halves. */
     const __m256i order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
     return (uint32_t)_mm256_movemask_epi8(_mm256_permutevar8x32_epi32(bytes, order));
 }
 
-/* u, and 0 where it is taken. */
-INLINE void leave(float *residual, __m256 u, __m256i key, __m256i not_taken)
+/* Writes u to the residual, and 0 where the key is cleared. */
+INLINE void leave(float *residual, __m256 u, __m256i key, __m256i not_cleared)
 {
-    _mm256_storeu_ps(residual, _mm256_andnot_ps(_mm256_castsi256_ps(_mm256_cmpgt_epi32(key, not_taken)), u));
+    _mm256_storeu_ps(residual, _mm256_andnot_ps(_mm256_castsi256_ps(_mm256_cmpgt_epi32(key, not_cleared)), u));
 }
 
-/* Sifts 32 elements: which are candidates goes to *mask, u to `u` and to the residual, where there is one. False, and
- * nothing is written, where a value is not finite. */
-INLINE bool sift_half(const float *gradient, float *residual, __m256 factor, __m256i below, __m256i not_taken, float *u,
-                      uint32_t *mask)
+/* Processes 32 elements: *mask says which are candidates, u goes to `u` and to the residual, if there is one. False
+ * where a value is not finite; then nothing is written. */
+INLINE bool collect_half(const float *gradient, float *residual, __m256 factor, __m256i below, __m256i not_cleared,
+                         float *u, uint32_t *mask)
 {
     const __m256 x0 = compute(gradient, residual, factor);
     const __m256 x1 = compute(gradient + 8, residual ? residual + 8 : NULL, factor);
@@ -58,16 +58,16 @@ INLINE bool sift_half(const float *gradient, float *residual, __m256 factor, __m
         _mm256_storeu_ps(u + 8, x1);
         _mm256_storeu_ps(u + 16, x2);
         _mm256_storeu_ps(u + 24, x3);
-        leave(residual, x0, k0, not_taken);
-        leave(residual + 8, x1, k1, not_taken);
-        leave(residual + 16, x2, k2, not_taken);
-        leave(residual + 24, x3, k3, not_taken);
+        leave(residual, x0, k0, not_cleared);
+        leave(residual + 8, x1, k1, not_cleared);
+        leave(residual + 16, x2, k2, not_cleared);
+        leave(residual + 24, x3, k3, not_cleared);
     }
     return true;
 }
 
-/* Appends the candidates that a mask lists. The first `sure` are written without asking whether they are there, so that
- * no branch has to be guessed as long as there are no more. */
+/* Appends the candidates that a mask lists. The first `sure` are written without testing whether they exist, so that no
+ * branch is mispredicted as long as there are no more. */
 INLINE size_t append_few(uint32_t *indices, float *values, size_t count, const float *u, uint32_t first, uint64_t mask,
                          int sure)
 {
@@ -98,35 +98,35 @@ INLINE size_t append_many(uint32_t *indices, float *values, size_t count, const 
     return count;
 }
 
-/* `sure`: see append_few; below 0 for append_many. */
-INLINE size_t sift_steps(tg_candidates *list, const float *gradient, float *residual, float factor, uint32_t first,
-                         size_t n, int sure)
+/* `sure`: see append_few; negative for append_many. */
+INLINE size_t collect_steps(tg_candidates *list, const float *gradient, float *residual, float factor, uint32_t first,
+                            size_t n, int sure)
 {
     const __m256 factors = _mm256_set1_ps(factor);
     const __m256i below = _mm256_set1_epi32((int)(list->least - 1));
-    const __m256i not_taken = _mm256_max_epi32(below, _mm256_set1_epi32((int)(list->taken - 1)));
-    /* Where so much is done for each step, some machines do not look far enough ahead by themselves, and with one
-     * stream none does. */
-    const bool is_asked = sure < 0 && (!residual || tg_ahead() > 0);
+    const __m256i not_cleared = _mm256_max_epi32(below, _mm256_set1_epi32((int)(list->clear_from - 1)));
+    /* With this much work per step some processors do not prefetch far enough by themselves, and with a single stream
+     * none does. */
+    const bool prefetches = sure < 0 && (!residual || tg_ahead() > 0);
     uint32_t *indices = list->indices;
     float *values = list->values, scratch[STEP];
     size_t done = 0, count = list->count;
-    for (; done + STEP <= n && count + TG_SIFT_SLACK <= list->room; done += STEP) {
+    for (; done + STEP <= n && count + TG_COLLECT_SLACK <= list->room; done += STEP) {
         const float *g = gradient + done, *u = residual ? scratch : g;
         float *h = residual ? residual + done : NULL;
-        if (is_asked)
+        if (prefetches)
             for (int i = 0; i < STEP; i += 16) {
                 _mm_prefetch((const char *)(g + AHEAD + i), _MM_HINT_T0);
                 if (h)
                     _mm_prefetch((const char *)(h + AHEAD + i), _MM_HINT_T0);
             }
         uint32_t low, high;
-        if (!sift_half(g, h, factors, below, not_taken, scratch, &low)) {
+        if (!collect_half(g, h, factors, below, not_cleared, scratch, &low)) {
             list->nonfinite = true;
             break;
         }
-        if (!sift_half(g + HALF, h ? h + HALF : NULL, factors, below, not_taken, scratch + HALF, &high)) {
-            /* The first half is done: it must be listed. */
+        if (!collect_half(g + HALF, h ? h + HALF : NULL, factors, below, not_cleared, scratch + HALF, &high)) {
+            /* The first half has been written, so its candidates must be listed. */
             count = append_few(indices, values, count, u, first + (uint32_t)done, low, 0);
             done += HALF;
             list->nonfinite = true;
@@ -140,24 +140,25 @@ INLINE size_t sift_steps(tg_candidates *list, const float *gradient, float *resi
     return done;
 }
 
-/* By how many candidates are expected among 64 elements. */
-INLINE size_t sift_by_share(tg_candidates *list, const float *gradient, float *residual, float factor, uint32_t first,
-                            size_t n)
+/* Chooses the variant by how many candidates are expected among 64 elements. */
+INLINE size_t collect_by_share(tg_candidates *list, const float *gradient, float *residual, float factor,
+                               uint32_t first, size_t n)
 {
     if (list->share * STEP < 0.2f)
-        return sift_steps(list, gradient, residual, factor, first, n, 0);
+        return collect_steps(list, gradient, residual, factor, first, n, 0);
     if (list->share * STEP < 1)
-        return sift_steps(list, gradient, residual, factor, first, n, 2);
+        return collect_steps(list, gradient, residual, factor, first, n, 2);
     if (list->share * STEP < 2)
-        return sift_steps(list, gradient, residual, factor, first, n, 4);
-    return sift_steps(list, gradient, residual, factor, first, n, -1);
+        return collect_steps(list, gradient, residual, factor, first, n, 4);
+    return collect_steps(list, gradient, residual, factor, first, n, -1);
 }
 
-size_t tg_avx2_sift(tg_candidates *list, const float *gradient, float *residual, float factor, uint32_t first, size_t n)
+size_t tg_avx2_collect(tg_candidates *list, const float *gradient, float *residual, float factor, uint32_t first,
+                       size_t n)
 {
-    const size_t done = residual ? sift_by_share(list, gradient, residual, factor, first, n)
-                                 : sift_by_share(list, gradient, NULL, 1, first, n);
-    return sift_rest(list, gradient, residual, factor, first, n, done, STEP);
+    const size_t done = residual ? collect_by_share(list, gradient, residual, factor, first, n)
+                                 : collect_by_share(list, gradient, NULL, 1, first, n);
+    return collect_rest(list, gradient, residual, factor, first, n, done, STEP);
 }
 
 #endif

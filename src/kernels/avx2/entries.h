@@ -17,6 +17,6 @@
     .random_keys = tg_avx2_random_keys, .key_histogram = tg_scalar_key_histogram,                                   \
     .count_at_least = tg_avx2_count_at_least, .set_aside = tg_avx2_set_aside, .aside_is_set = tg_avx2_aside_is_set, \
     .pack_signs = tg_avx2_pack_signs, .all_finite = tg_avx2_all_finite, .decode_plain = tg_avx2_decode_plain,       \
-    .keys_below = tg_avx2_keys_below, .winnow = tg_avx2_winnow, .rans = &tg_rans_avx2, .gaps = &tg_gaps_avx2
+    .keys_below = tg_avx2_keys_below, .filter = tg_avx2_filter, .rans = &tg_rans_avx2, .gaps = &tg_gaps_avx2
 
 #endif

@@ -101,9 +101,9 @@ static size_t decode(const uint32_t *slots, uint32_t *state, const uint8_t **wor
             __m256i next = _mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)(const void *)at));
             next = _mm256_permutevar8x32_epi32(next, tg_ranks_of(mask));
             x[v] = _mm256_blendv_epi8(x[v], _mm256_or_si256(_mm256_slli_epi32(x[v], 16), next), short_of_bits);
-            unsigned taken = (unsigned)_mm_popcnt_u32(mask);
-            at += 2 * taken;
-            left -= taken;
+            unsigned consumed = (unsigned)_mm_popcnt_u32(mask);
+            at += 2 * consumed;
+            left -= consumed;
         }
         __m256i low = _mm256_packus_epi32(found[0], found[1]), high = _mm256_packus_epi32(found[2], found[3]);
         __m256i bytes = _mm256_packus_epi16(low, high); /* the lower halves of all four vectors, then the upper ones */

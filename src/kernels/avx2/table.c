@@ -9,7 +9,7 @@ const tg_kernels tg_kernels_avx2 = {
     TG_AVX2_ENTRIES,
     .narrow = tg_avx2_narrow,
     .store = tg_avx2_store,
-    .sift = tg_avx2_sift,
+    .collect = tg_avx2_collect,
     .digest = tg_avx2_digest,
     .encode_levels = tg_avx2_encode_levels,
     .decode_levels = tg_avx2_decode_levels,

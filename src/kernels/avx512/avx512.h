@@ -9,8 +9,8 @@ uint64_t tg_avx512_store(tg_dtype dtype, const float *values, size_t n, uint8_t 
 size_t tg_avx512_encode_levels(const tg_levels_encoding *encoding, size_t n);
 void tg_avx512_decode_levels(const tg_levels_decoding *frames, size_t frame_count, size_t n, tg_storing how,
                              float weight, float *out);
-size_t tg_avx512_sift(tg_candidates *list, const float *gradient, float *residual, float factor, uint32_t first,
-                      size_t n);
+size_t tg_avx512_collect(tg_candidates *list, const float *gradient, float *residual, float factor, uint32_t first,
+                         size_t n);
 uint64_t tg_avx512_digest(const uint8_t *bytes, size_t n);
 
 #endif

@@ -10,7 +10,7 @@ const tg_kernels tg_kernels_avx512 = {
     TG_AVX2_ENTRIES,
     .narrow = tg_avx512_narrow,
     .store = tg_avx512_store,
-    .sift = tg_avx512_sift,
+    .collect = tg_avx512_collect,
     .digest = tg_avx512_digest,
     .encode_levels = tg_avx512_encode_levels,
     .decode_levels = tg_avx512_decode_levels,

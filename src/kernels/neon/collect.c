@@ -1,15 +1,15 @@
-/* The one pass of selection: compensate, commit and pick candidates while a cache line is at hand. */
+/* The pass of a one-pass selection: computes u, writes the residual and lists candidates while a cache line is at
+ * hand. */
 #include "kernels/neon/left_pack.h"
 
 #if defined(__AARCH64EL__)
 
-#include "kernels/wide/sift_rest.h"
+#include "kernels/wide/collect_rest.h"
 
-/* Elements that are sifted at once: one look at the largest of them says whether all are finite and whether one is a
- * candidate. */
+/* Elements of one step: the largest key among them says whether all are finite and whether one is a candidate. */
 enum { STEP = 32, VECTORS = STEP / V_LANES, AHEAD = 2048 };
 
-/* Appends those of one step that have the least key or a larger one. */
+/* Appends the candidates of one step: the elements that have the least key or a larger one. */
 static size_t append(uint32_t *indices, float *values, size_t count, const v_floats *u, v_ints least, uint32_t first)
 {
     for (unsigned i = 0; i < VECTORS; i++) {
@@ -21,14 +21,14 @@ static size_t append(uint32_t *indices, float *values, size_t count, const v_flo
     return count;
 }
 
-TG_INLINE size_t sift_steps(tg_candidates *list, const float *gradient, float *residual, float factor, uint32_t first,
-                            size_t n)
+TG_INLINE size_t collect_steps(tg_candidates *list, const float *gradient, float *residual, float factor,
+                               uint32_t first, size_t n)
 {
     const v_floats factors = v_float(factor);
     const v_ints least = vdupq_n_u32(list->least),
-                 taken = vdupq_n_u32(list->taken > list->least ? list->taken : list->least);
+                 cleared = vdupq_n_u32(list->clear_from > list->least ? list->clear_from : list->least);
     size_t done = 0;
-    for (; done + STEP <= n && list->count + TG_SIFT_SLACK <= list->room; done += STEP) {
+    for (; done + STEP <= n && list->count + TG_COLLECT_SLACK <= list->room; done += STEP) {
         const float *g = gradient + done;
         float *h = residual ? residual + done : NULL;
         v_floats u[VECTORS];
@@ -48,7 +48,7 @@ TG_INLINE size_t sift_steps(tg_candidates *list, const float *gradient, float *r
         if (residual) {
             TG_UNROLL
             for (unsigned i = 0; i < VECTORS; i++)
-                v_store(h + i * V_LANES, v_floats_of(vbicq_u32(v_bits(u[i]), vcgeq_u32(v_keys(u[i]), taken))));
+                v_store(h + i * V_LANES, v_floats_of(vbicq_u32(v_bits(u[i]), vcgeq_u32(v_keys(u[i]), cleared))));
         }
         if (most >= list->least)
             list->count = append(list->indices, list->values, list->count, u, least, first + (uint32_t)done);
@@ -61,11 +61,12 @@ TG_INLINE size_t sift_steps(tg_candidates *list, const float *gradient, float *r
     return done;
 }
 
-size_t tg_neon_sift(tg_candidates *list, const float *gradient, float *residual, float factor, uint32_t first, size_t n)
+size_t tg_neon_collect(tg_candidates *list, const float *gradient, float *residual, float factor, uint32_t first,
+                       size_t n)
 {
-    const size_t done = residual ? sift_steps(list, gradient, residual, factor, first, n)
-                                 : sift_steps(list, gradient, NULL, 1, first, n);
-    return sift_rest(list, gradient, residual, factor, first, n, done, STEP);
+    const size_t done = residual ? collect_steps(list, gradient, residual, factor, first, n)
+                                 : collect_steps(list, gradient, NULL, 1, first, n);
+    return collect_rest(list, gradient, residual, factor, first, n, done, STEP);
 }
 
 #endif

@@ -47,12 +47,12 @@ void tg_neon_decode_levels(const tg_levels_decoding *frames, size_t frame_count,
                            float *out);
 
 /* collect.c */
-size_t tg_neon_sift(tg_candidates *list, const float *gradient, float *residual, float factor, uint32_t first,
-                    size_t n);
+size_t tg_neon_collect(tg_candidates *list, const float *gradient, float *residual, float factor, uint32_t first,
+                       size_t n);
 
-/* winnow.c */
+/* filter.c */
 size_t tg_neon_keys_below(const float *values, size_t n, uint32_t bound, uint32_t *keys, size_t room);
-size_t tg_neon_winnow(const uint32_t *indices, const float *values, size_t n, uint32_t above, uint64_t *ties,
-                      float *residual, uint32_t taken, uint32_t *kept_indices, float *kept_values);
+size_t tg_neon_filter(const uint32_t *indices, const float *values, size_t n, uint32_t above, uint64_t *ties,
+                      float *residual, uint32_t clear_from, uint32_t *selected_indices, float *selected_values);
 
 #endif

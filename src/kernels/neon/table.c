@@ -35,9 +35,9 @@ const tg_kernels tg_kernels_neon = {
     .all_finite = tg_neon_all_finite,
     .decode_plain = tg_neon_decode_plain,
     .decode_levels = tg_neon_decode_levels,
-    .sift = tg_neon_sift,
+    .collect = tg_neon_collect,
     .keys_below = tg_neon_keys_below,
-    .winnow = tg_neon_winnow,
+    .filter = tg_neon_filter,
     /* rANS is bound by its table look-ups, and NEON cannot gather: the coder's own loop it is. */
 };
 

@@ -1,5 +1,5 @@
-/* Portion by portion: winnow the lists, code the indices; then, once it is known where they go, the values. */
-#include "codec/selected.h"
+/* Portion by portion: filters the lists and codes the indices. The values follow once it is known where they start. */
+#include "codec/sparse_writer.h"
 
 #include <stdatomic.h>
 #include <string.h>
@@ -18,21 +18,21 @@ typedef struct writing {
     tg_job *job;
     const tg_selected *list;
     tg_positions_writer begun;
-    size_t portions, ranges_each; /* ranges of a portion */
-    uint64_t step;                /* elements of a portion */
+    size_t portions, ranges_each; /* ranges in a portion */
+    uint64_t step;                /* elements in a portion */
     uint8_t *values;              /* on the wire */
     atomic_uint_fast64_t saturated;
 } writing;
 
-static size_t first_sieve(const writing *w, size_t portion) { return portion * w->ranges_each; }
+static size_t first_range(const writing *w, size_t portion) { return portion * w->ranges_each; }
 
-static size_t end_sieve(const writing *w, size_t portion)
+static size_t end_range(const writing *w, size_t portion)
 {
     const size_t end = (portion + 1) * w->ranges_each;
     return end < w->list->ranges.parts ? end : w->list->ranges.parts;
 }
 
-/* A portion is a range, or where segments are longer, the ranges of a segment. */
+/* A portion is a range, or where segments are longer than ranges, the ranges of one segment. */
 static void divide(writing *w)
 {
     const tg_ranges *ranges = &w->list->ranges;
@@ -42,9 +42,9 @@ static void divide(writing *w)
     w->step = ranges->step * w->ranges_each;
     w->portions = (ranges->parts + w->ranges_each - 1) / w->ranges_each;
     for (size_t i = 0; i < w->portions; i++) {
-        const tg_candidates *list = &w->list->sieves[first_sieve(w, i)].list;
+        const tg_candidates *list = &w->list->range_lists[first_range(w, i)].list;
         w->list->portions[i] = (tg_portion){
-            .indices = list->indices, .values = list->values, .ties = w->list->cut.ties};
+            .indices = list->indices, .values = list->values, .ties = w->list->threshold.ties};
     }
 }
 
@@ -54,21 +54,21 @@ static void count_ties(void *of, size_t portion)
 {
     const writing *w = of;
     uint64_t equal = 0;
-    for (size_t i = first_sieve(w, portion); i < end_sieve(w, portion); i++) {
-        const tg_candidates *list = &w->list->sieves[i].list;
+    for (size_t i = first_range(w, portion); i < end_range(w, portion); i++) {
+        const tg_candidates *list = &w->list->range_lists[i].list;
         for (size_t j = 0; j < list->count; j++)
-            equal += (tg_float_bits(list->values[j]) & TG_MAGNITUDE_MASK) == w->list->cut.above;
+            equal += (tg_float_bits(list->values[j]) & TG_MAGNITUDE_MASK) == w->list->threshold.above;
     }
     w->list->portions[portion].ties = equal;
 }
 
-/* Of equal keys the first in the vector are selected. */
+/* Of equal keys those that come first in the vector are selected. */
 static void share_out_ties(writing *w)
 {
-    if (w->portions == 1 || w->list->winnowed || w->list->cut.ties == 0)
+    if (w->portions == 1 || w->list->all_selected || w->list->threshold.ties == 0)
         return;
     tg_parallel(w->job->pool, w->portions, count_ties, w);
-    uint64_t left = w->list->cut.ties;
+    uint64_t left = w->list->threshold.ties;
     for (size_t i = 0; i < w->portions; i++) {
         tg_portion *p = &w->list->portions[i];
         p->ties = p->ties < left ? p->ties : left;
@@ -76,7 +76,7 @@ static void share_out_ties(writing *w)
     }
 }
 
-/* The first place from `from` on whose index is `limit` or more. */
+/* The first place from `from` on whose index is at least `limit`. Doubling steps, then a binary search. */
 static size_t first_from(const tg_candidates *list, size_t from, uint64_t limit)
 {
     size_t step = 1;
@@ -93,13 +93,13 @@ static size_t first_from(const tg_candidates *list, size_t from, uint64_t limit)
     return from;
 }
 
-/* Moves the selected ones of a list's places `from` to `to` behind those that the portion has already. */
-static void winnow(const writing *w, tg_portion *p, const tg_candidates *list, size_t from, size_t to)
+/* Appends the selected elements among places `from` to `to` of a list to the portion. */
+static void move_selected(const writing *w, tg_portion *p, const tg_candidates *list, size_t from, size_t to)
 {
-    if (!w->list->winnowed) {
-        p->count += w->job->kernels->winnow(list->indices + from, list->values + from, to - from, w->list->cut.above,
-                                            &p->ties, w->list->losers, w->list->taken, p->indices + p->count,
-                                            p->values + p->count);
+    if (!w->list->all_selected) {
+        p->count += w->job->kernels->filter(list->indices + from, list->values + from, to - from,
+                                            w->list->threshold.above, &p->ties, w->list->cleared, w->list->clear_from,
+                                            p->indices + p->count, p->values + p->count);
         return;
     }
     if (p->indices + p->count != list->indices + from) {
@@ -109,24 +109,24 @@ static void winnow(const writing *w, tg_portion *p, const tg_candidates *list, s
     p->count += to - from;
 }
 
-/* Lists are winnowed segment by segment, and a segment's indices are coded while they are in the cache. */
+/* Lists are filtered segment by segment, and a segment's indices are coded while they are in the cache. */
 static void write_indices(void *of, size_t portion)
 {
     writing *w = of;
     tg_portion *p = &w->list->portions[portion];
     tg_positions_writer positions = tg_positions_from(&w->begun, portion * w->step);
     const uint64_t end = portion + 1 < w->portions ? (portion + 1) * w->step : w->job->source.count;
-    size_t sieve = first_sieve(w, portion), next = 0;
+    size_t range_list = first_range(w, portion), next = 0;
     p->stream = positions.at;
     while (positions.next < end) {
         const uint64_t limit = tg_positions_limit(&positions);
         const size_t before = p->count;
-        for (;; sieve++, next = 0) {
-            const tg_candidates *list = &w->list->sieves[sieve].list;
+        for (;; range_list++, next = 0) {
+            const tg_candidates *list = &w->list->range_lists[range_list].list;
             const size_t to = first_from(list, next, limit);
-            winnow(w, p, list, next, to);
+            move_selected(w, p, list, next, to);
             next = to;
-            if (sieve + 1 == end_sieve(w, portion) || tg_range_end(&w->list->ranges, sieve) >= limit)
+            if (range_list + 1 == end_range(w, portion) || tg_range_end(&w->list->ranges, range_list) >= limit)
                 break;
         }
         tg_positions_put(&positions, p->indices + before, p->count - before);
@@ -134,7 +134,7 @@ static void write_indices(void *of, size_t portion)
     p->end = positions.at;
 }
 
-/* Moves the streams together; returns their end. */
+/* Moves the streams of all portions together; returns their end. */
 static uint8_t *join(writing *w)
 {
     tg_stream streams[TG_MAX_RANGES];
@@ -155,12 +155,12 @@ static const float *sent_of(const writing *w, const tg_portion *p)
     return w->list->sent ? w->list->sent + p->before : p->values;
 }
 
-/* Takes what was sent off the residual. */
+/* Subtracts what was sent from the residual, and clears the momentum of the sent elements. */
 static void settle(const writing *w, const tg_portion *p)
 {
     const tg_source *source = &w->job->source;
     const float *sent = sent_of(w, p);
-    if (source->residual && w->list->residual == TG_RESIDUAL_IS_REST)
+    if (source->residual && w->list->residual == TG_RESIDUAL_REST)
         for (size_t j = 0; j < p->count; j++)
             source->residual[p->indices[j]] -= sent[j];
     else if (source->residual && w->list->sent)
@@ -219,7 +219,7 @@ static uint8_t *write_levels(writing *w)
                     .workspace = w->list->levels_workspace,
                     .sent = w->list->sent,
                     .payload = w->values};
-    (void)tg_levels_encode(&inner, &shape); /* the values are finite: it cannot fail */
+    (void)tg_levels_encode(&inner, &shape); /* cannot fail: the values are finite */
     job->layout = inner.layout;
     tg_parallel(job->pool, w->portions, settle_portion, w);
     return w->values + inner.payload_size;
@@ -228,12 +228,12 @@ static uint8_t *write_levels(writing *w)
 void tg_selected_write(tg_job *job, const tg_selected *list)
 {
     writing w = {.job = job, .list = list};
-    w.begun = tg_positions_begin(job->source.count, list->cut.taken, job->payload, job->kernels->gaps);
+    w.begun = tg_positions_begin(job->source.count, list->threshold.selected, job->payload, job->kernels->gaps);
     divide(&w);
     share_out_ties(&w);
     tg_parallel(job->pool, w.portions, write_indices, &w);
     w.values = join(&w);
-    job->selected = list->cut.taken;
+    job->selected = list->threshold.selected;
     uint8_t *end = w.values + job->selected * tg_dtype_size(tg_values_dtype(tg_spec_values(job->spec)));
     if (tg_spec_values(job->spec) == TG_VALUES_LEVELS)
         end = write_levels(&w);

@@ -1,4 +1,4 @@
-/* Selecting among candidates: by rank, and by counting. */
+/* Finding the threshold among the candidates: by rank, and by counting. */
 #include <stdatomic.h>
 
 #include "base/bytes.h"
@@ -9,11 +9,11 @@ uint64_t tg_listed(const tg_onepass *o)
 {
     uint64_t listed = 0;
     for (size_t i = 0; i < o->ranges.parts; i++)
-        listed += o->sieves[i].list.count;
+        listed += o->range_lists[i].list.count;
     return listed;
 }
 
-/* Threads are woken only for lists that are long enough. */
+/* Threads are used only for lists that are long enough. */
 static tg_pool *pool_for(const tg_onepass *o, uint64_t elements)
 {
     return elements >= 2 * TG_RANGE_LEAST ? o->selection->job->pool : NULL;
@@ -21,8 +21,8 @@ static tg_pool *pool_for(const tg_onepass *o, uint64_t elements)
 
 /* ---- by rank ---- */
 
-/* Keys below `high`, where the one that is looked for most likely is, and few are: they are singled out in the list's
- * unused room. */
+/* Copies the keys below `high` to the unused room of the list. The key of the rank asked for is most likely one of
+ * these, and they are few. */
 static uint32_t *single_out(const tg_onepass *o, const tg_candidates *list, size_t *below)
 {
     uint32_t *keys = list->indices + list->count;
@@ -32,30 +32,32 @@ static uint32_t *single_out(const tg_onepass *o, const tg_candidates *list, size
 
 static bool fits(const tg_candidates *list, size_t below) { return below <= list->room - list->count; }
 
-tg_cut tg_cut_of_list(const tg_onepass *o, const tg_sieve *sieve, uint64_t rank, uint32_t *scratch, size_t room)
+tg_threshold tg_threshold_of_list(const tg_onepass *o, const tg_range_list *range_list, uint64_t rank,
+                                  uint32_t *scratch, size_t room)
 {
-    const tg_candidates *list = &sieve->list;
+    const tg_candidates *list = &range_list->list;
     size_t below;
     const uint32_t *keys = single_out(o, list, &below);
     const uint64_t above = list->count - below;
     if (fits(list, below) && rank > above) {
-        tg_cut cut = tg_nth_of_keys(keys, below, rank - above, (tg_band){sieve->lowest, o->high});
-        cut.taken += above;
-        return cut;
+        tg_threshold threshold = tg_nth_of_keys(keys, below, rank - above, (tg_band){range_list->lowest, o->high});
+        threshold.selected += above;
+        return threshold;
     }
-    return tg_nth_of_array(list->values, list->count, rank, (tg_band){sieve->lowest, TG_INFINITY_BITS}, scratch, room);
+    return tg_nth_of_array(list->values, list->count, rank, (tg_band){range_list->lowest, TG_INFINITY_BITS}, scratch,
+                           room);
 }
 
 static void single_out_range(void *of, size_t part)
 {
     tg_onepass *o = of;
-    (void)single_out(o, &o->sieves[part].list, &o->sieves[part].below);
+    (void)single_out(o, &o->range_lists[part].list, &o->range_lists[part].below);
 }
 
-tg_cut tg_cut_of_lists(tg_onepass *o, uint64_t rank)
+tg_threshold tg_threshold_of_lists(tg_onepass *o, uint64_t rank)
 {
     if (o->ranges.parts == 1)
-        return tg_cut_of_list(o, &o->sieves[0], rank, o->pilot, tg_pilot_size(o->source.count));
+        return tg_threshold_of_list(o, &o->range_lists[0], rank, o->pilot, tg_pilot_size(o->source.count));
     const uint64_t listed = tg_listed(o);
     tg_parallel(pool_for(o, listed), o->ranges.parts, single_out_range, o);
     tg_key_list keys[TG_MAX_RANGES], values[TG_MAX_RANGES];
@@ -63,20 +65,20 @@ tg_cut tg_cut_of_lists(tg_onepass *o, uint64_t rank)
     uint32_t lowest = TG_INFINITY_BITS;
     bool all_fit = true;
     for (size_t i = 0; i < o->ranges.parts; i++) {
-        const tg_sieve *s = &o->sieves[i];
+        const tg_range_list *s = &o->range_lists[i];
         all_fit &= fits(&s->list, s->below);
         below += s->below;
         lowest = s->lowest < lowest ? s->lowest : lowest;
-        /* A key is the bits of a magnitude, so that both can be read alike. */
+        /* A key is the bits of a magnitude, so keys and values can be read alike. */
         keys[i] = (tg_key_list){s->list.indices + s->list.count, s->below};
         values[i] = (tg_key_list){s->list.values, s->list.count};
     }
     if (!all_fit || rank <= listed - below)
         return tg_nth_of_lists(pool_for(o, listed), values, o->ranges.parts, rank, (tg_band){lowest, TG_INFINITY_BITS});
-    tg_cut cut = tg_nth_of_lists(pool_for(o, below), keys, o->ranges.parts, rank - (listed - below),
-                                 (tg_band){lowest, o->high});
-    cut.taken = rank;
-    return cut;
+    tg_threshold threshold = tg_nth_of_lists(pool_for(o, below), keys, o->ranges.parts, rank - (listed - below),
+                                             (tg_band){lowest, o->high});
+    threshold.selected = rank;
+    return threshold;
 }
 
 /* ---- by counting ---- */
@@ -91,7 +93,7 @@ static void count_range(void *of, size_t part)
 {
     counting *c = of;
     const tg_kernels *k = c->onepass->selection->job->kernels;
-    const tg_candidates *list = &c->onepass->sieves[part].list;
+    const tg_candidates *list = &c->onepass->range_lists[part].list;
     uint32_t keys[TG_BLOCK];
     uint64_t passing = 0;
     for (size_t first = 0; first < list->count; first += TG_BLOCK) {
