@@ -50,7 +50,7 @@ SUPPORT := $(call sources,tests/support/*)
 
 # Bytes must be equal everywhere: no contraction, and never fast-math. -fno-math-errno makes sqrtf one instruction, so
 # that the library needs no libm.
-INCLUDES := -Iinclude -Isrc -isystem third_party/xxhash
+INCLUDES := -Iinclude -Isrc
 PREPROCESS := -std=c11 -D_POSIX_C_SOURCE=200809L $(INCLUDES)
 WARNINGS := -Wall -Wextra -Wpedantic -Wconversion
 COMPILE := $(PREPROCESS) $(WARNINGS) -ffp-contract=off -fno-math-errno -fvisibility=hidden -fPIC -pthread
@@ -68,11 +68,25 @@ LIBRARY := $(call library_of,$(MACHINE))
 S390 := -fexcess-precision=fast
 NATIVE := $(if $(filter s390%,$(MACHINE)),$(S390))
 TEST_INCLUDES := -I. -Icli -Itests/support
-# Gzipped data need zlib when building; without it they are refused with a sentence. BLAS is looked for when `train` runs. A program for
-# another machine has neither.
-ZLIB ?= $(shell echo '\#include <zlib.h>' | $(CC) -E -x c - >/dev/null 2>&1 && echo yes)
-COMMAND_FLAGS := $(if $(filter yes,$(ZLIB)),-DTRAIN_HAS_ZLIB) -DTRAIN_HAS_DLOPEN
-COMMAND_LIBRARIES := $(if $(filter yes,$(ZLIB)),-lz)
+# The command reads gzipped data with zlib and JSON with jansson, where they are when it is built; without them it refuses such files with a
+# sentence. BLAS is looked for when `train` runs. A program for another machine has none of the three.
+# Versions of make differ in what a backslash before a # means inside a function.
+hash := \#
+has = $(shell echo '$(hash)include <$1>' | $(CC) -E -x c - >/dev/null 2>&1 && echo yes)
+ZLIB ?= $(call has,zlib.h)
+JANSSON ?= $(call has,jansson.h)
+ZLIB := $(ZLIB)
+JANSSON := $(JANSSON)
+COMMAND_FLAGS := $(if $(filter yes,$(ZLIB)),-DTRAIN_HAS_ZLIB) $(if $(filter yes,$(JANSSON)),-DCLI_HAS_JANSSON) -DTRAIN_HAS_DLOPEN
+COMMAND_LIBRARIES := $(if $(filter yes,$(ZLIB)),-lz) $(if $(filter yes,$(JANSSON)),-ljansson)
+
+# The checksum is xxHash's: its header is compiled into the library. Compilers for other machines do not look where the header of this one is,
+# so they are given a folder that has this header and no other.
+XXHASH ?= $(filter %/xxhash.h,$(shell echo '$(hash)include <xxhash.h>' | $(CC) -M -x c - 2>/dev/null))
+XXHASH := $(XXHASH)
+FOREIGN := build/foreign/include
+$(FOREIGN)/xxhash.h:
+	$(Q)mkdir -p $(@D) && ln -sf $(XXHASH) $@
 
 # One module for each MPI that is here, compiled by its own mpicc: openmpi, mpich.
 flavour = $(firstword $(shell command -v mpicc.$1 2>/dev/null) $(shell mpicc $2 >/dev/null 2>&1 && command -v mpicc))
@@ -98,21 +112,21 @@ $1-ranks: $(RANKS:%.c=$2/%)
 $1-fuzz: $(FUZZ:%.c=$2/%)
 
 # Other flags than last time: compile everything again. Other sources: link again.
-$2/flags: FORCE
+$2/flags: FORCE $(if $6,| $(FOREIGN)/xxhash.h)
+	$(if $(XXHASH),,@echo "make: there is no xxhash.h: install libxxhash-dev, or run scripts/setup.sh build" >&2; exit 1)
 	$$(call remember,$3 $(COMPILE) $4 $(WERROR) $(CFLAGS) $(if $6,,$(COMMAND_FLAGS)))
 $2/sources: FORCE
 	$$(call remember,$(call library_of,$(or $6,$(MACHINE))) $(COMMAND))
 
 $2/obj/tests/%.o: FOLDERS := $(TEST_INCLUDES) $(if $6,-Itests/foreign)
-$2/obj/cli/%.o $2/obj/common/%.o: FOLDERS := -I.
-$2/obj/train/%.o: FOLDERS := -I. $(if $6,,$(COMMAND_FLAGS))
+$2/obj/cli/%.o $2/obj/common/%.o $2/obj/train/%.o: FOLDERS := -I. $(if $6,,$(COMMAND_FLAGS))
 $2/obj/src/kernels/avx2/%.o: INSTRUCTIONS := $(AVX2)
 $2/obj/cli/bench_compare.o: share/compare.py
 $2/obj/src/kernels/avx512/%.o: INSTRUCTIONS := $(AVX512)
 $2/obj/%.o: %.c $2/flags
 	$$(call say,CC,$$@)
 	$$(Q)mkdir -p $$(@D)
-	$$(Q)$3 $(COMPILE) $$(FOLDERS) $$(INSTRUCTIONS) $4 $(WERROR) $(CFLAGS) -MMD -MP -c -o $$@ $$<
+	$$(Q)$3 $(COMPILE) $$(FOLDERS) $(if $6,-isystem $(FOREIGN)) $$(INSTRUCTIONS) $4 $(WERROR) $(CFLAGS) -MMD -MP -c -o $$@ $$<
 
 $2/libtersegrad.a: $(patsubst %.c,$2/obj/%.o,$(call library_of,$(or $6,$(MACHINE)))) $2/sources
 	$$(call say,AR,$$@)
@@ -265,7 +279,7 @@ python:
 
 format:
 	@scripts/setup.sh python
-	@git ls-files '*.c' '*.h' | grep -v '^third_party/' | xargs .venv/bin/clang-format -i --style=file
+	@git ls-files '*.c' '*.h' | xargs .venv/bin/clang-format -i --style=file
 
 fuzz:
 	@scripts/setup.sh build fuzz

@@ -10,20 +10,21 @@
 #include <string.h>
 #include <unistd.h>
 
+#ifdef CLI_HAS_JANSSON
+
 /* Writes "64x32x3x3" and checks that the product is the count. */
-static bool read_shape(const struct json_document *document, const struct json_node *shape, struct layer *layer,
-                       struct message *message)
+static bool read_shape(const json_t *shape, struct layer *layer, struct message *message)
 {
     layer->shape[0] = '\0';
     if (!shape)
         return true;
-    if (shape->type != JSON_ARRAY)
+    if (!json_is_array(shape))
         return fail(message, "layer '%s' has a shape that is not an array", layer->name);
     uint64_t product = 1;
     size_t used = 0;
-    for (size_t at = shape->child; at; at = document->nodes[at].next) {
+    for (size_t i = 0; i < json_array_size(shape); i++) {
         uint64_t length;
-        if (!json_get_unsigned(&document->nodes[at], &length))
+        if (!json_is_count(json_array_get(shape, i), &length))
             return fail(message, "layer '%s' has a shape with something else than whole numbers", layer->name);
         product = length != 0 && product > UINT64_MAX / length ? UINT64_MAX : product * length;
         int more = snprintf(layer->shape + used, sizeof layer->shape - used, "%s%" PRIu64, used ? "x" : "", length);
@@ -35,48 +36,60 @@ static bool read_shape(const struct json_document *document, const struct json_n
     return true;
 }
 
-static bool read_layer(const struct json_document *document, const struct json_node *node, uint64_t elements,
-                       struct layer *layer, struct message *message)
+static bool read_layer(const json_t *from, uint64_t elements, struct layer *layer, struct message *message)
 {
-    if (!json_get_text(json_member(document, node, "name"), layer->name, sizeof layer->name) ||
-        !json_get_unsigned(json_member(document, node, "offset"), &layer->offset) ||
-        !json_get_unsigned(json_member(document, node, "count"), &layer->count))
+    const json_t *name = json_object_get(from, "name");
+    if (!json_is_string(name) || json_string_length(name) >= sizeof layer->name ||
+        !json_is_count(json_object_get(from, "offset"), &layer->offset) ||
+        !json_is_count(json_object_get(from, "count"), &layer->count))
         return fail(message, "every layer needs a name (of up to %zu bytes), an offset and a count",
                     sizeof layer->name - 1);
+    strcpy(layer->name, json_string_value(name));
     if (layer->offset > elements || layer->count > elements - layer->offset)
         return fail(message, "layer '%s' goes from %" PRIu64 " for %" PRIu64 " elements, but the gradient has %" PRIu64,
                     layer->name, layer->offset, layer->count, elements);
-    return read_shape(document, json_member(document, node, "shape"), layer, message);
+    return read_shape(json_object_get(from, "shape"), layer, message);
 }
 
-static bool read_layers(const struct json_document *document, uint64_t elements, struct layout *layout,
-                        struct message *message)
+static bool read_layers(const json_t *from, uint64_t elements, struct layout *layout, struct message *message)
 {
-    const struct json_node *nodes = document->nodes;
-    if (nodes[0].type != JSON_ARRAY)
+    if (!json_is_array(from))
         return fail(message, "it is not an array of layers");
-    size_t count = 0;
-    for (size_t at = nodes[0].child; at; at = nodes[at].next)
-        count++;
+    const size_t count = json_array_size(from);
     layout->layers = calloc(count ? count : 1, sizeof *layout->layers);
     if (!layout->layers)
         return fail(message, "no memory for its %zu layers", count);
-    for (size_t at = nodes[0].child; at; at = nodes[at].next)
-        if (!read_layer(document, &nodes[at], elements, &layout->layers[layout->count++], message))
+    while (layout->count < count) {
+        const size_t place = layout->count++;
+        if (!read_layer(json_array_get(from, place), elements, &layout->layers[place], message))
             return false;
+    }
     return true;
 }
 
 bool layout_parse(const char *text, size_t size, uint64_t elements, struct layout *layout, struct message *message)
 {
     *layout = (struct layout){0};
-    struct json_document document;
-    bool is_read = json_parse(text, size, &document, message) && read_layers(&document, elements, layout, message);
-    json_free(&document);
+    json_t *from = json_read(text, size, message);
+    const bool is_read = from && read_layers(from, elements, layout, message);
+    json_decref(from);
     if (!is_read)
         layout_free(layout);
     return is_read;
 }
+
+#else
+
+bool layout_parse(const char *text, size_t size, uint64_t elements, struct layout *layout, struct message *message)
+{
+    (void)text;
+    (void)size;
+    (void)elements;
+    *layout = (struct layout){0};
+    return fail(message, NO_JSON);
+}
+
+#endif
 
 bool layout_load(const char *path, uint64_t elements, struct layout *layout, struct message *message)
 {

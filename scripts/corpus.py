@@ -31,6 +31,15 @@ LIBSVM = {
     "zero": b"1 1:1\x002:2\n",
 }  # fmt: skip
 
+# Layouts: see cli/layout.h.
+LAYOUTS = {
+    "two": b'[{"name": "a.\\u00e4", "shape": [2, 2], "offset": 0, "count": 4}, {"name": "b", "offset": 4, "count": 60}]', "none": b"[]",
+    "outside": b'[{"name": "a", "offset": 60, "count": 5}]', "large": b'[{"name": "a", "offset": 0, "count": 9223372036854775807}]',
+    "negative": b'[{"name": "a", "offset": -1, "count": 1}]', "real": b'[{"name": "a", "offset": 0, "count": 1.5}]', "object": b"{}",
+    "product": b'[{"name": "a", "shape": [4294967296, 4294967296, 0], "offset": 0, "count": 0}]', "deep": b"[" * 3000,
+    "twice": b'[{"name": "a", "name": "b", "offset": 0, "count": 1}]', "long": b'[{"name": "' + b"x" * 256 + b'", "offset": 0, "count": 1}]',
+    "shapes": b'[{"name": "a", "shape": [' + b"1, " * 40 + b'1], "offset": 0, "count": 1}]', "cut": b'[{"name": "a", "off',
+}  # fmt: skip
 
 def save(target, name, data):
     path = CORPUS / target / f"seed-{name}"
@@ -165,6 +174,9 @@ def main():
     for what, loader, edited in itertools.product((0, 1, 2, 3), range(6), (0, 1)):
         edits = bytes(draw.choice((draw.randrange(256), 1, 0)) for _ in range(3 * draw.randrange(4)))
         save("state", f"{what}-{loader}-{edited}", bytes([what, loader, edited, draw.choice((0, 0, 5, 10)), 0]) + edits)
+    # the root of how many elements the gradient has, then JSON: see tests/fuzz/layout.c
+    for name, text in LAYOUTS.items():
+        save("layout", name, b"\x08" + text)
     # which one, a wrong checksum, bytes taken out, where, edits: see tests/fuzz/checkpoint.c
     for which, out in itertools.product(range(3), (0, 8, 248)):
         edits = bytes(draw.choice((draw.randrange(256), draw.randrange(16), 1)) for _ in range(3 * draw.randrange(3)))

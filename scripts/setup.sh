@@ -37,12 +37,14 @@ need_c() {
     need gcc gcc libc6-dev
     need_file '/usr/include/stdio.h' libc6-dev
     need make make
+    need_file '/usr/include/xxhash.h' libxxhash-dev
 }
 
-# What `tersegrad train` is faster with (BLAS, looked for when it runs) and reads gzipped data with (zlib, when building).
+# What `tersegrad train` is faster with (BLAS, looked for when it runs); what the command reads gzipped data and JSON with (when building).
 need_train() {
     need_file '/usr/lib/*/libopenblas.so.0' libopenblas0-pthread
     need_file '/usr/include/zlib.h' zlib1g-dev
+    need_file '/usr/include/jansson.h' libjansson-dev
 }
 
 need_python() {

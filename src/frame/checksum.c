@@ -7,7 +7,7 @@
 #include "kernels/ranges.h"
 
 #define XXH_INLINE_ALL
-#include "xxhash.h"
+#include <xxhash.h>
 
 /* Digests that are made before they are digested: so many that threads have something to share. */
 enum { HEADER = 64, CHECKSUM_AT = 60, BATCH = 4096 };

@@ -1,6 +1,6 @@
 /* XXH3 with whatever vectors the baseline of the machine has. */
 #define XXH_INLINE_ALL
-#include "xxhash.h"
+#include <xxhash.h>
 
 #include "kernels/scalar.h"
 

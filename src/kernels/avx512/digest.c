@@ -7,7 +7,7 @@
 #include "kernels/machine.h"
 
 #define XXH_INLINE_ALL
-#include "xxhash.h"
+#include <xxhash.h>
 
 /* AMD's processors take longer with vectors of sixteen: for a whole fp16 frame a tenth more. */
 uint64_t tg_avx512_digest(const uint8_t *bytes, size_t n)
