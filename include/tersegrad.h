@@ -79,12 +79,13 @@ typedef enum tg_status {
     TG_TRUNCATED,         /* the bytes end before the frame does, or go on after it */
     TG_CHECKSUM_MISMATCH, /* the bytes are not those that were written */
     TG_CORRUPT,           /* the checksum holds or is absent, but the contents break a rule of the format */
-    TG_NONFINITE,         /* an infinity or a NaN in the input */
+    TG_NONFINITE,         /* an infinity or a NaN in the input, or in a sum with a residual */
     TG_UNSTABLE,          /* error feedback over this codec would diverge; see part 6 */
     TG_UNAVAILABLE,       /* an optional part that is not on this machine, or not for this process: MPI */
     TG_EXCHANGE,          /* an exchange between ranks failed, and they may not know the same any more: stop */
     TG_SKIPPED,           /* no rank applied this step; what was sent is in the residuals again: go on */
     TG_LAYOUT_MISMATCH,   /* another rank, or a saved state, has other tensors, specs or options than this reducer */
+    TG_BAD_RESIDUAL,      /* a residual, or dgc's momentum, holds an infinity or a NaN: reset or restore the feedback */
     TG_STATUS_COUNT
 } tg_status;
 
@@ -215,7 +216,8 @@ typedef struct tg_draw {
     uint32_t rank;
 } tg_draw;
 
-/* What to do about infinities and NaN in the input (also those that arise where input and residual are added). */
+/* What to do about infinities and NaN in the input (also those that arise where input and residual are added). A
+ * residual that holds one already is TG_BAD_RESIDUAL whatever the policy. */
 typedef enum tg_nonfinite {
     /* Refuse it: TG_NONFINITE names the first index; frame buffer and residual are as they were. */
     TG_NONFINITE_REJECT = 0,
@@ -358,7 +360,8 @@ TG_API float *tg_feedback_residual(tg_feedback *feedback);
 TG_API float *tg_feedback_momentum(tg_feedback *feedback);
 
 /* Compensate, encode and update the residual in one go. As tg_encode otherwise; on an error the residual is exactly as
- * it was (to rounding, under TG_NONFINITE_TRUST). */
+ * it was (to rounding, under TG_NONFINITE_TRUST). TG_BAD_RESIDUAL names an element of the residual or the momentum that
+ * is not finite. */
 TG_API TG_MUST_CHECK tg_status tg_encode_with_feedback(tg_codec *codec, tg_feedback *feedback,
                                                        const tg_tensor *gradient, const tg_encode_options *options,
                                                        void *frame, size_t capacity, tg_encode_report *report,
@@ -366,7 +369,8 @@ TG_API TG_MUST_CHECK tg_status tg_encode_with_feedback(tg_codec *codec, tg_feedb
 
 /* The same in three steps, with the same bytes, for whoever needs u: compensate writes u to a float32 tensor and
  * changes nothing else; the caller encodes u; update takes the frame and the same gradient, and moves the residual on.
- * The gradient and u must be finite. */
+ * The gradient and u must be finite. Where the new residual would overflow, update gives TG_NONFINITE and changes
+ * nothing. */
 TG_API TG_MUST_CHECK tg_status tg_feedback_compensate(tg_feedback *feedback, const tg_tensor *gradient,
                                                       const tg_tensor *u, tg_error *error);
 TG_API TG_MUST_CHECK tg_status tg_feedback_update(tg_feedback *feedback, const tg_tensor *gradient, tg_frame frame,
@@ -374,7 +378,8 @@ TG_API TG_MUST_CHECK tg_status tg_feedback_update(tg_feedback *feedback, const t
 
 /* A frame that was sent but not applied goes back: h = h + sent, wholly where `applied` is NULL, else only at the
  * indices that are not among the `applied_count` increasing ones in `applied`. After an `ef` step returned wholly, h is
- * u again (to the bit for sparsifiers with fp32 values). Momentum that dgc cleared stays cleared. */
+ * u again (to the bit for sparsifiers with fp32 values). Momentum that dgc cleared stays cleared. Indices beyond the
+ * residual are TG_INVALID_ARGUMENT; a sum that overflows is TG_NONFINITE; either changes nothing. */
 TG_API TG_MUST_CHECK tg_status tg_feedback_return(tg_feedback *feedback, tg_frame frame, const uint32_t *applied,
                                                   size_t applied_count, tg_error *error);
 
@@ -586,7 +591,8 @@ typedef struct tg_reducer_stats {
     uint64_t ring_bytes;         /* what a float32 ring all-reduce would have sent from this rank */
     double ratio;                /* float32_bytes / frame_bytes; 0 before the first step */
     uint64_t dense_parts;        /* sums that travelled dense because that was smaller than sparse */
-    uint64_t saturated, dropped; /* as in tg_encode_report; of gradients, and of sums that were made here */
+    uint64_t saturated, dropped; /* as in tg_encode_report; of gradients, and of sums that were made here; also
+                                    residuals limited to the largest float32 where what was not applied returned */
     double residual_norm;        /* over all tensors, after the last step, without owners' second ones; estimated as in
                                     tg_stats */
     double residual_growth;      /* likewise */

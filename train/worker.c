@@ -8,7 +8,7 @@
 bool worker_fails(struct worker *worker, tg_status status, const tg_error *error)
 {
     /* Of a step, these are the same on every rank. */
-    if (status == TG_NONFINITE || status == TG_LAYOUT_MISMATCH) {
+    if (status == TG_NONFINITE || status == TG_BAD_RESIDUAL || status == TG_LAYOUT_MISMATCH) {
         worker->failure = FAILED_TOGETHER;
         worker->culprit = 0;
     } else if (status == TG_EXCHANGE) {

@@ -24,6 +24,7 @@ static const char *const status_texts[TG_STATUS_COUNT] = {
     [TG_EXCHANGE] = "exchange failed",
     [TG_SKIPPED] = "step skipped",
     [TG_LAYOUT_MISMATCH] = "layout mismatch",
+    [TG_BAD_RESIDUAL] = "non-finite residual",
 };
 
 const char *tg_status_text(tg_status status)

@@ -162,7 +162,7 @@ static tg_status select_composed(tg_selection *s, const tg_guesses *guesses, tg_
      * residual. */
     if (job->check_finite && !s->seen_all)
         s->nonfinite = tg_source_first_nonfinite(&job->source, job->kernels, job->pool) < job->source.count;
-    if (job->check_finite && s->nonfinite)
+    if (s->nonfinite) /* if such values are dropped, only the residual can bring one */
         return TG_NONFINITE;
     list_selected(s, list, indices, values);
     return TG_OK;

@@ -56,7 +56,8 @@ tg_status tg_feedback_create(tg_device *device, const tg_feedback_spec *spec, co
                           .count = count,
                           .residual = residual,
                           .momentum = momentum,
-                          .kept = kept};
+                          .kept = kept,
+                          .unchecked = spec->alpha != spec->beta || traits.minmax};
     tg_feedback_reset(made);
     *feedback = made;
     return tg_succeed(error);
@@ -72,9 +73,21 @@ void tg_feedback_free(tg_feedback *feedback)
     free(feedback);
 }
 
-float *tg_feedback_residual(tg_feedback *feedback) { return feedback ? feedback->residual : NULL; }
+float *tg_feedback_residual(tg_feedback *feedback)
+{
+    if (!feedback)
+        return NULL;
+    feedback->unchecked = true;
+    return feedback->residual;
+}
 
-float *tg_feedback_momentum(tg_feedback *feedback) { return feedback ? feedback->momentum : NULL; }
+float *tg_feedback_momentum(tg_feedback *feedback)
+{
+    if (!feedback)
+        return NULL;
+    feedback->unchecked = true;
+    return feedback->momentum;
+}
 
 void tg_feedback_reset(tg_feedback *feedback)
 {
@@ -238,12 +251,26 @@ void tg_feedback_note(tg_feedback *f, const tg_tensor *gradient, const tg_encode
     }
 }
 
+/* A codec that is to drop values takes all others as finite, and could not go back; so the residual is looked at
+ * before. Under the other policies it is found where it is met. */
+static tg_status encode_source(tg_codec *codec, const tg_feedback *f, const tg_source *source,
+                               const tg_encode_options *options, void *frame, size_t capacity, tg_encode_report *report,
+                               tg_error *error)
+{
+    if (options && options->nonfinite == TG_NONFINITE_ZERO && f->unchecked) {
+        tg_status status = tg_residual_check(source, f->device, error);
+        if (status != TG_OK)
+            return status;
+    }
+    return tg_encode_source(codec, source, options, frame, capacity, report, error);
+}
+
 static tg_status encode(tg_codec *codec, tg_feedback *f, const tg_tensor *gradient, const tg_encode_options *options,
                         void *frame, size_t capacity, tg_encode_report *report, tg_error *error)
 {
     tg_source source = tg_feedback_source(f, gradient);
     tg_encode_report made;
-    tg_status status = tg_encode_source(codec, &source, options, frame, capacity, &made, error);
+    tg_status status = encode_source(codec, f, &source, options, frame, capacity, &made, error);
     if (status != TG_OK)
         return status;
     tg_feedback_note(f, gradient, &made);
@@ -256,8 +283,8 @@ tg_status tg_feedback_encode_piece(tg_codec *codec, tg_feedback *f, const tg_ten
                                    const tg_encode_options *options, void *frame, size_t capacity,
                                    tg_encode_report *report, tg_error *error)
 {
-    tg_source source = source_of(f, piece, first, clip);
-    return tg_encode_source(codec, &source, options, frame, capacity, report, error);
+    const tg_source source = source_of(f, piece, first, clip);
+    return encode_source(codec, f, &source, options, frame, capacity, report, error);
 }
 
 tg_status tg_encode_with_feedback(tg_codec *codec, tg_feedback *feedback, const tg_tensor *gradient,

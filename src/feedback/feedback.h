@@ -2,6 +2,8 @@
 #ifndef TG_FEEDBACK_FEEDBACK_H
 #define TG_FEEDBACK_FEEDBACK_H
 
+#include <float.h>
+
 #include "frame/device.h"
 #include "kernels/source.h"
 #include "tersegrad.h"
@@ -15,6 +17,8 @@ struct tg_feedback {
     float *residual;
     float *momentum; /* NULL but for DGC */
     float *kept;     /* tg_source's: pages that are not used are never touched */
+    bool unchecked; /* a value that is not finite may have come to the residual: the caller has a pointer to it, or rest
+                     * - sent can overflow, as they may differ in sign */
     tg_stats stats;
 };
 
@@ -38,7 +42,17 @@ void tg_feedback_note(tg_feedback *feedback, const tg_tensor *gradient, const tg
 /* The residual's norm as it is now, estimated as in tg_stats: after a step, or after something has returned. */
 double tg_feedback_norm(const tg_feedback *feedback);
 
-/* h = h + sent, of a frame of ours of the elements from `first` on. */
-tg_status tg_feedback_return_piece(tg_feedback *feedback, tg_frame frame, uint64_t first, tg_error *error);
+/* h = h + sent, of a frame of ours of the elements from `first` on. What would overflow is limited to the largest
+ * float32; returns how many elements that are. */
+uint64_t tg_feedback_return_piece(tg_feedback *feedback, tg_frame frame, uint64_t first);
+
+/* A sum of finite numbers for a residual, which must stay finite; counts those that had to be limited. */
+static inline float tg_limited(float sum, uint64_t *limited)
+{
+    if (sum - sum == 0 || sum != sum) /* a NaN was there before: encoding reports it */
+        return sum;
+    ++*limited;
+    return sum > 0 ? FLT_MAX : -FLT_MAX;
+}
 
 #endif

@@ -107,11 +107,33 @@ tg_status tg_tensor_check(const tg_tensor *tensor, const char *what, tg_error *e
     return TG_OK;
 }
 
-static tg_status nonfinite_at(uint64_t index, tg_error *error)
+static tg_status check_part(const float *values, const char *name, const tg_source *source, const tg_device *device,
+                            tg_error *error)
 {
+    const tg_source part = {.gradient = values, .dtype = TG_FLOAT32, .count = values ? source->count : 0};
+    const uint64_t bad = tg_source_first_nonfinite(&part, device->kernels, device->pool);
+    if (bad == part.count)
+        return TG_OK;
+    return tg_fail(error, TG_BAD_RESIDUAL,
+                   "element %" PRIu64 " of the %s is not finite; reset the feedback, or restore it from a checkpoint",
+                   bad, name);
+}
+
+tg_status tg_residual_check(const tg_source *source, const tg_device *device, tg_error *error)
+{
+    tg_status status = check_part(source->residual, "residual", source, device, error);
+    return status == TG_OK ? check_part(source->momentum, "momentum", source, device, error) : status;
+}
+
+/* A codec met a value that is not finite: of the residual, or of the input. */
+static tg_status nonfinite(const tg_source *source, const tg_device *device, tg_error *error)
+{
+    tg_status status = tg_residual_check(source, device, error);
+    if (status != TG_OK)
+        return status;
     return tg_fail(error, TG_NONFINITE,
                    "element %" PRIu64 " is not finite; mend the input, or choose the policy that drops such values",
-                   index);
+                   tg_source_first_nonfinite(source, device->kernels, device->pool));
 }
 
 /* Header, checksum and report of a job that is done. */
@@ -184,7 +206,7 @@ tg_status tg_encode_source(tg_codec *codec, const tg_source *source, const tg_en
     if (job.source.drop_nonfinite || (options->nonfinite == TG_NONFINITE_TRUST && source->beta != 0))
         job.source.kept = NULL;
     if (codec->row->encode(&job) != TG_OK)
-        return nonfinite_at(tg_source_first_nonfinite(source, kernels, pool), error);
+        return nonfinite(source, codec->device, error);
 
     finish(codec, &job, options, frame, report);
     return tg_succeed(error);

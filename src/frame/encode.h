@@ -8,6 +8,10 @@
 tg_status tg_encode_source(tg_codec *codec, const tg_source *source, const tg_encode_options *options, void *frame,
                            size_t capacity, tg_encode_report *report, tg_error *error);
 
+/* TG_OK, or TG_BAD_RESIDUAL if the source's residual or momentum holds a value that is not finite: a look through all
+ * of it. */
+tg_status tg_residual_check(const tg_source *source, const tg_device *device, tg_error *error);
+
 /* TG_OK if the tensor can be read or written. */
 tg_status tg_tensor_check(const tg_tensor *tensor, const char *what, tg_error *error);
 

@@ -10,6 +10,7 @@ typedef struct tg_traits {
     const char *name;
     bool sparse;
     bool l2;      /* quantises with the L2 norm, alone or behind a selection */
+    bool minmax;  /* quantises between a bucket's extremes: what is sent may differ in sign from u */
     double gamma; /* a bound on E|C(u) - u|^2 / |u|^2 */
 } tg_traits;
 

@@ -125,7 +125,8 @@ static void undo(tg_reduction *r)
         const tg_piece *piece = &r->plan->pieces[i];
         const tg_frame sent = tg_received(r, i)[r->reducer->rank];
         if (sent.data && r->reducer->tensors[piece->tensor].feedback)
-            (void)!tg_feedback_return_piece(r->reducer->tensors[piece->tensor].feedback, sent, piece->first, NULL);
+            r->reducer->stats.saturated += tg_feedback_return_piece(r->reducer->tensors[piece->tensor].feedback, sent,
+                                                                    piece->first);
     }
 }
 

@@ -124,7 +124,7 @@ uint32_t tg_verdict_write(const tg_verdict *verdict, uint8_t *extra)
 static bool is_verdict(uint32_t status)
 {
     return status == TG_OK || status == TG_SKIPPED || status == TG_NONFINITE || status == TG_LAYOUT_MISMATCH ||
-           status == TG_CORRUPT;
+           status == TG_CORRUPT || status == TG_BAD_RESIDUAL;
 }
 
 bool tg_verdict_read(tg_cursor extra, tg_verdict *verdict)

@@ -242,20 +242,20 @@ static void apply(tg_reduction *r)
 /* The second residual has taken in a mean that is not applied, and whose parts go back to where they came from. */
 static void undo_second(tg_reduction *r, size_t index)
 {
-    const tg_reducer *reducer = r->reducer;
+    tg_reducer *reducer = r->reducer;
     tg_feedback *second = r->dense ? NULL : reducer->second[index];
     const tg_frame result = r->means[tg_part_number(r, index, reducer->rank)];
     if (!second || !result.data)
         return;
-    (void)!tg_feedback_return_piece(second, result, 0, NULL);
+    reducer->stats.saturated += tg_feedback_return_piece(second, result, 0);
     mean_of(r, index, reducer->wide);
     for (uint64_t i = 0; i < r->plan->pieces[index].count; i++)
-        second->residual[i] -= reducer->wide[i];
+        second->residual[i] = tg_limited(second->residual[i] - reducer->wide[i], &reducer->stats.saturated);
 }
 
 static void undo(tg_reduction *r)
 {
-    const tg_reducer *reducer = r->reducer;
+    tg_reducer *reducer = r->reducer;
     for (size_t i = 0; i < r->plan->piece_count; i++) {
         const tg_piece *piece = &r->plan->pieces[i];
         if (tg_piece_is_sparse(r, piece)) {
@@ -266,7 +266,8 @@ static void undo(tg_reduction *r)
             undo_second(r, i);
         const tg_frame sent = r->sent[piece->part];
         if (sent.data && reducer->tensors[piece->tensor].feedback)
-            (void)!tg_feedback_return_piece(reducer->tensors[piece->tensor].feedback, sent, piece->first, NULL);
+            reducer->stats.saturated += tg_feedback_return_piece(reducer->tensors[piece->tensor].feedback, sent,
+                                                                 piece->first);
     }
 }
 

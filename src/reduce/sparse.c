@@ -51,7 +51,8 @@ static size_t send_part(tg_reduction *r, size_t index, uint32_t owner, tg_list r
                    &report);
     for (size_t j = 0; is_lossy(t) && j < list.count; j++) {
         if (t->feedback)
-            t->feedback->residual[list.indices[j]] += list.values[j] - sent[j];
+            t->feedback->residual[list.indices[j]] = tg_limited(
+                t->feedback->residual[list.indices[j]] + (list.values[j] - sent[j]), &reducer->stats.saturated);
         list.values[j] = sent[j];
     }
     r->sent[tg_part_number(r, index, owner)] = (tg_frame){reducer->ends[owner], report.bytes};
@@ -285,7 +286,7 @@ void tg_borders_reset(tg_reducer *r)
 /* ---- the end ---- */
 
 /* Adds back those of the first n entries of a selection that are not among the m applied indices. */
-static void give_back(tg_feedback *feedback, const uint32_t *indices, const float *values, size_t n,
+static void give_back(tg_reducer *r, tg_feedback *feedback, const uint32_t *indices, const float *values, size_t n,
                       const uint32_t *applied, size_t m)
 {
     size_t next = 0;
@@ -294,7 +295,8 @@ static void give_back(tg_feedback *feedback, const uint32_t *indices, const floa
         while (next < m && applied[next] < indices[j])
             next++;
         if (next == m || applied[next] != indices[j])
-            feedback->residual[indices[j]] += values[j];
+            feedback->residual[indices[j]] = tg_limited(feedback->residual[indices[j]] + values[j],
+                                                        &r->stats.saturated);
     }
 }
 
@@ -329,7 +331,8 @@ void tg_sparse_apply(tg_reduction *r, size_t index)
         const tg_cursor bytes = tg_cursor_over(result->data, result->size);
         if (feedback && !tg_travels_dense(&bytes)) {
             const size_t m = tg_frame_list(reducer->kernels, *result, part.first, reducer->scratch.indices, NULL);
-            give_back(feedback, sent->indices + from, sent->values + from, to - from, reducer->scratch.indices, m);
+            give_back(reducer, feedback, sent->indices + from, sent->values + from, to - from, reducer->scratch.indices,
+                      m);
         }
         from = to;
     }
@@ -342,8 +345,8 @@ void tg_sparse_undo(tg_reduction *r, size_t index)
     const uint32_t tensor = r->plan->pieces[index].tensor;
     const tg_list *sent = &r->sparse[tensor].sent;
     if (r->reducer->tensors[tensor].feedback)
-        give_back(r->reducer->tensors[tensor].feedback, sent->indices, sent->values, sent->count, sent->indices,
-                  0); /* none was applied */
+        give_back(r->reducer, r->reducer->tensors[tensor].feedback, sent->indices, sent->values, sent->count,
+                  sent->indices, 0); /* none was applied */
 }
 
 /* ---- what it keeps ---- */

@@ -1,0 +1,298 @@
+/* Laws of residuals that cannot be used, or would become so: one that is not finite has a status of its own under every
+ * policy, and nothing else changes; what would overflow is refused, or, where a step has to be undone, limited; frames
+ * and lists that do not fit the residual are refused before they are read. */
+#include <float.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/bytes.h"
+#include "ranks.h"
+#include "reduce/reducer.h"
+
+static tg_feedback *make_feedback(tg_device *device, const char *text, const tg_codec *codec, uint64_t count)
+{
+    tg_feedback_spec spec;
+    tg_feedback *feedback = NULL;
+    tg_error error = {""};
+    expect(tg_feedback_parse(text, &spec, &error) == TG_OK, "parse %s: %s", text, error.message);
+    expect(tg_feedback_create(device, &spec, tg_codec_spec(codec), count, true, &feedback, &error) == TG_OK,
+           "create: %s", error.message);
+    return feedback;
+}
+
+/* ---- a residual that is not finite ---- */
+
+enum { GUARD = 64 };
+
+/* What a failed call must leave as it is. */
+typedef struct scene {
+    tg_codec *codec;
+    tg_feedback *feedback;
+    tg_tensor gradient, u;
+    uint8_t *frame, *before;
+    size_t bound, floats;
+    float *spoilt; /* the residual or the momentum */
+    uint64_t index;
+} scene;
+
+static void expect_refused(const scene *s, tg_nonfinite policy)
+{
+    const tg_encode_options options = {.nonfinite = policy};
+    tg_error error = {""};
+    char index[48];
+    snprintf(index, sizeof index, "element %llu of the", (unsigned long long)s->index);
+    memset(s->frame, 0x77, s->bound + GUARD);
+    const tg_status status = tg_encode_with_feedback(s->codec, s->feedback, &s->gradient, &options, s->frame, s->bound,
+                                                     NULL, &error);
+    expect(status == TG_BAD_RESIDUAL, "policy %d: %s", (int)policy, tg_status_text(status));
+    expect(strstr(error.message, index) != NULL, "policy %d does not name the index: %s", (int)policy, error.message);
+    if (policy == TG_NONFINITE_TRUST)
+        return;
+    bool same = true;
+    for (size_t i = 0; i < s->bound + GUARD; i++)
+        same &= s->frame[i] == 0x77;
+    expect(same, "policy %d writes to the frame", (int)policy);
+    expect(memcmp(tg_feedback_residual(s->feedback), s->before, s->floats) == 0, "policy %d changes the residual",
+           (int)policy);
+}
+
+static void bad_residual(tg_device *device, const char *spec, const char *kind, tg_dtype dtype, uint64_t count,
+                         uint64_t draw)
+{
+    static const uint32_t bits[] = {0x7fc00000, 0xffc00001, 0x7f800000, 0xff800000};
+    now_at(tg_device_name(device), GAUSSIAN, count);
+    scene s = {.codec = make_codec(device, spec, count), .index = (draw >> 32) % count};
+    s.feedback = make_feedback(device, kind, s.codec, count);
+    s.gradient = make_tensor(count, dtype, 0);
+    s.u = make_tensor(count, TG_FLOAT32, 0);
+    s.bound = tg_frame_bound(s.codec, count);
+    s.floats = (size_t)count * sizeof(float);
+    s.frame = malloc(s.bound + GUARD);
+    s.before = malloc(s.floats);
+    float *h = tg_feedback_residual(s.feedback), *m = tg_feedback_momentum(s.feedback);
+    s.spoilt = m && draw & 4 ? m : h;
+    cut(GAUSSIAN, draw, &s.gradient);
+    cut(GAUSSIAN, draw + 1, &(tg_tensor){h, count, TG_FLOAT32});
+    memcpy(&s.spoilt[s.index], &bits[draw & 3], sizeof bits[0]);
+    memcpy(s.before, h, s.floats);
+    /* Trust comes last: it may change the residual by rounding. */
+    const tg_nonfinite policies[] = {TG_NONFINITE_ZERO, TG_NONFINITE_REJECT, TG_NONFINITE_TRUST};
+    tg_error error = {""};
+    for (size_t i = 0; i < 2; i++)
+        expect_refused(&s, policies[i]);
+    expect(tg_feedback_compensate(s.feedback, &s.gradient, &s.u, &error) == TG_BAD_RESIDUAL, "compensate: %s",
+           error.message);
+    expect_refused(&s, policies[2]);
+
+    /* A gradient that is not finite is another thing, but does not hide it. */
+    if (dtype == TG_FLOAT32)
+        ((float *)s.gradient.data)[count / 2] = NAN;
+    expect_refused(&s, TG_NONFINITE_TRUST);
+    tg_feedback_free(s.feedback);
+    tg_codec_free(s.codec);
+    drop(&s.gradient);
+    drop(&s.u);
+    free(s.frame);
+    free(s.before);
+}
+
+static void bad_residuals(tg_device *device, const char *spec, generator *g)
+{
+    static const char *const kinds[] = {"ef", "ecq:alpha=0.5,beta=0.9", "dgc:momentum=0.9,clip=3"};
+    static const uint64_t counts[] = {7, 4096, 5000, 20000};
+    for (uint64_t i = 0; i < sizeof counts / sizeof *counts; i++) {
+        const uint64_t draw = next_random(g);
+        for (int kind = 0; kind < (is_sparsifier(spec) ? 3 : 2); kind++)
+            bad_residual(device, spec, kinds[kind], (tg_dtype)((draw >> 8) % 3), counts[i], draw + (uint64_t)kind);
+    }
+    check_all("%s %s: a residual that is not finite", tg_device_name(device), spec);
+}
+
+/* ---- what would become so ---- */
+
+/* A frame of `count` elements, all but one of them small. */
+static tg_frame frame_of(tg_device *device, const char *spec, uint64_t count, uint64_t index, float value,
+                         tg_codec **codec)
+{
+    tg_tensor t = make_tensor(count, TG_FLOAT32, 0);
+    tg_error error = {""};
+    tg_encode_report report = {.bytes = 0};
+    *codec = make_codec(device, spec, count);
+    const size_t bound = tg_frame_bound(*codec, count);
+    void *bytes = malloc(bound);
+    cut(GAUSSIAN, 5, &t);
+    ((float *)t.data)[index] = value;
+    expect(tg_encode(*codec, &t, NULL, bytes, bound, &report, &error) == TG_OK, "encode: %s", error.message);
+    drop(&t);
+    return (tg_frame){bytes, report.bytes};
+}
+
+static void overflow(tg_device *device, const char *spec, uint64_t count, uint64_t index)
+{
+    tg_codec *codec;
+    const tg_frame frame = frame_of(device, spec, count, index, 3e38f, &codec);
+    tg_feedback *f = make_feedback(device, "ef", codec, count);
+    float *h = tg_feedback_residual(f);
+    const size_t floats = (size_t)count * sizeof *h;
+    float *before = malloc(floats);
+    tg_tensor zeros = make_tensor(count, TG_FLOAT32, 0);
+    memset(zeros.data, 0, floats);
+    tg_error error = {""};
+    char name[48];
+    snprintf(name, sizeof name, "element %llu ", (unsigned long long)index);
+
+    expect(tg_feedback_return(f, frame, NULL, 0, &error) == TG_OK, "return: %s", error.message);
+    expect(h[index] > 2e38f, "it is %g", (double)h[index]);
+    memcpy(before, h, floats);
+    expect(tg_feedback_return(f, frame, NULL, 0, &error) == TG_NONFINITE, "return of an overflow: %s", error.message);
+    expect(strstr(error.message, name) != NULL, "return names: %s", error.message);
+    expect(memcmp(before, h, floats) == 0, "a refused return changes the residual");
+    /* Where that element was applied, nothing overflows. */
+    const uint32_t applied = (uint32_t)index;
+    expect(tg_feedback_return(f, frame, &applied, 1, &error) == TG_OK, "return of the others: %s", error.message);
+    expect(h[index] == before[index], "an applied element is returned");
+
+    /* rest - sent, where what was sent has the other sign. */
+    for (uint64_t i = 0; i < count; i++)
+        h[i] = i == index ? -3e38f : 0;
+    memcpy(before, h, floats);
+    expect(tg_feedback_update(f, &zeros, frame, &error) == TG_NONFINITE, "update of an overflow: %s", error.message);
+    expect(strstr(error.message, name) != NULL, "update names: %s", error.message);
+    expect(memcmp(before, h, floats) == 0, "a refused update changes the residual");
+    h[index] = 3e38f;
+    expect(tg_feedback_update(f, &zeros, frame, &error) == TG_OK, "update: %s", error.message);
+    check_all("%s %s, %llu elements: return and update refuse what overflows", tg_device_name(device), spec,
+              (unsigned long long)count);
+    tg_feedback_free(f);
+    tg_codec_free(codec);
+    drop(&zeros);
+    free((void *)(uintptr_t)frame.data);
+    free(before);
+}
+
+/* Two steps under way, neither of which is applied: together they are more than a residual holds. */
+static void undone(tg_algorithm algorithm, const char *spec)
+{
+    enum { COUNT = 9000, AT = 4321 };
+    const tensor_case one[] = {{"one", spec, "ef", COUNT, TG_FLOAT32}, {0}};
+    const rank_case alone = {.world = 1, .tensors = one, .options = {.algorithm = algorithm, .depth = 2}};
+    rank_state s;
+    tg_reduction *reductions[2];
+    tg_exchange *exchange;
+    open_rank(&s, &alone, 0, NULL);
+    expect(s.status == TG_OK, "reducer: %s", s.error.message);
+    fill_gradients(&s, 0);
+    ((float *)s.gradients[0].data)[AT] = -3e38f;
+    for (uint64_t step = 0; step < 2; step++) {
+        expect(tg_reduce_begin(s.reducer, s.gradients, step, &reductions[step], &s.error) == TG_OK, "begin: %s",
+               s.error.message);
+        expect(tg_reduce_next(reductions[step], &exchange, &s.error) == TG_OK, "next: %s", s.error.message);
+    }
+    tg_reduce_abandon(reductions[0]);
+    expect(s.reducer->stats.saturated == 0, "counted too early");
+    tg_reduce_abandon(reductions[1]);
+    const float *h = s.reducer->tensors[0].feedback->residual;
+    for (uint64_t i = 0; i < COUNT; i++)
+        expect(isfinite(h[i]), "the residual of element %u is not finite", (unsigned)i);
+    expect(h[AT] == -FLT_MAX, "it became %g", (double)h[AT]);
+    expect(s.reducer->stats.saturated == 1, "%u are counted", (unsigned)s.reducer->stats.saturated);
+    check_all("%s, %s: a step that is undone limits the residual", algorithm == TG_SHARD ? "shard" : "gather", spec);
+    close_rank(&s);
+}
+
+/* One rank has a residual that is not finite: every rank hears of it, whatever the policy. */
+enum { WORLD = 3 };
+
+static void with_a_bad_residual(rank_state *s)
+{
+    fill_gradients(s, 0);
+    if (s->rank == 1)
+        tg_feedback_residual(s->reducer->tensors[1].feedback)[123] = INFINITY;
+    s->status = tg_reduce(s->reducer, s->transport, s->gradients, 0, &s->error);
+}
+
+static void all_hear(rank_state *states, uint32_t world)
+{
+    for (uint32_t rank = 0; rank < world; rank++) {
+        expect(states[rank].status == TG_BAD_RESIDUAL, "rank %u: %s: %s", rank, tg_status_text(states[rank].status),
+               states[rank].error.message);
+        expect(strstr(states[rank].error.message, "'matrix' on rank 1: element 123 of the residual") != NULL,
+               "rank %u: %s", rank, states[rank].error.message);
+    }
+}
+
+static void on_one_rank(tg_algorithm algorithm, tg_nonfinite_step policy)
+{
+    const rank_case what = {.world = WORLD,
+                            .tensors = mixed_tensors,
+                            .options = {.algorithm = algorithm, .nonfinite = policy},
+                            .shape = GAUSSIAN};
+    run_ranks(&what, NULL, with_a_bad_residual, all_hear, NULL);
+    check_all("%s, policy %d: every rank hears of a residual that is not finite",
+              algorithm == TG_SHARD ? "shard" : "gather", (int)policy);
+}
+
+/* ---- what does not fit ---- */
+
+/* The header of a frame says how many elements it has; the rest of this one is nothing. */
+static void counts_first(tg_device *device)
+{
+    tg_codec *own, *other;
+    const tg_frame frame = frame_of(device, "topk:k=3", 1000, 7, 1, &own),
+                   longer = frame_of(device, "topk:k=3", 2000, 7, 1, &other);
+    uint8_t *bytes = (uint8_t *)(uintptr_t)longer.data;
+    tg_feedback *f = make_feedback(device, "ef", own, 1000);
+    tg_tensor g = make_tensor(1000, TG_FLOAT32, 0);
+    tg_error error = {""};
+    memset(g.data, 0, 4000);
+    bytes[longer.size - 1] ^= 1; /* so that verifying it would say something else */
+    expect(tg_feedback_return(f, longer, NULL, 0, &error) == TG_SHAPE_MISMATCH, "return: %s", error.message);
+    expect(tg_feedback_update(f, &g, longer, &error) == TG_SHAPE_MISMATCH, "update: %s", error.message);
+    check_all("counts are compared before anything is verified");
+
+    const uint32_t beyond[] = {3, 1000}, falling[] = {5, 4}, last[] = {999};
+    expect(tg_feedback_return(f, frame, beyond, 2, &error) == TG_INVALID_ARGUMENT, "beyond: %s", error.message);
+    expect(strstr(error.message, "1000") != NULL, "beyond names: %s", error.message);
+    expect(tg_feedback_return(f, frame, falling, 2, &error) == TG_INVALID_ARGUMENT, "falling: %s", error.message);
+    expect(tg_feedback_return(f, frame, NULL, 2, &error) == TG_INVALID_ARGUMENT, "NULL: %s", error.message);
+    expect(tg_feedback_return(f, frame, last, 1, &error) == TG_OK, "last: %s", error.message);
+    check_all("applied indices that are out of range, or missing, are refused");
+    tg_feedback_free(f);
+    tg_codec_free(own);
+    tg_codec_free(other);
+    drop(&g);
+    free((void *)(uintptr_t)frame.data);
+    free(bytes);
+}
+
+int main(void)
+{
+    tg_device **devices = open_devices();
+    for (size_t d = 0; devices[d]; d++) {
+        size_t number = 0;
+        for (const char *const *spec = all_specs(); *spec; spec++, number++) {
+            generator g = generator_for(*spec, 77 + d);
+            if (!EMULATED || number % 8 == d % 8)
+                bad_residuals(devices[d], *spec, &g);
+        }
+        static const char *const specs[] = {"none", "bf16", "topk:k=3", "qsgd:levels=7,norm=max,bucket=512",
+                                            "gaussiank:density=0.1,values=levels,levels=7"};
+        for (size_t i = 0; i < sizeof specs / sizeof *specs; i++)
+            for (uint64_t count = 100; count <= 10000; count *= 10)
+                overflow(devices[d], specs[i], count, count - 9);
+        counts_first(devices[d]);
+    }
+    static const char *const undoing[] = {"none", "topk:density=0.02", "qsgd:levels=7,norm=max,bucket=512"};
+    for (size_t i = 0; i < sizeof undoing / sizeof *undoing; i++) {
+        undone(TG_GATHER, undoing[i]);
+        undone(TG_SHARD, undoing[i]);
+    }
+    for (int policy = TG_NONFINITE_STOP; policy <= TG_NONFINITE_DROP; policy++) {
+        on_one_rank(TG_GATHER, (tg_nonfinite_step)policy);
+        on_one_rank(TG_SHARD, (tg_nonfinite_step)policy);
+    }
+    close_devices(devices);
+    return finish();
+}
