@@ -21,7 +21,7 @@ def frame_bytes(command: str, vector: np.ndarray, spec: str) -> int:
     with tempfile.TemporaryDirectory() as folder:
         source, frame = Path(folder, "v.npy"), Path(folder, "v.tg")
         np.save(source, vector)
-        subprocess.run([command, "encode", spec, source, frame], check=True, stdout=subprocess.DEVNULL)
+        subprocess.run([command, "encode", "--force", spec, source, frame], check=True, stdout=subprocess.DEVNULL)
         return frame.stat().st_size
 
 

@@ -1,9 +1,11 @@
-/* `tersegrad decode`: one frame to one .npy vector. */
+/* `tersegrad decode`: frames to .npy vectors, one each. */
 #include "commands.h"
 #include "files.h"
-#include "json_writer.h"
 #include "common/npy.h"
+#include "json_writer.h"
+#include "outputs.h"
 #include "table.h"
+#include "terminal.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -12,8 +14,11 @@
 
 struct decode_settings {
     int dtype; /* place among dtype_choices, or -1: as the frame says */
+    struct output_settings output;
     bool json;
 };
+
+static const struct output_rule decode_rule = {.from = ".tg", .to = ".npy"};
 
 struct decode_result {
     tg_frame_info info;
@@ -49,30 +54,36 @@ static tg_status decode_frame(tg_device *device, tg_frame frame, int dtype, stru
     return tg_decode(device, &frame, 1, 1.0f, TG_VERIFIED, &out, error);
 }
 
-static void print_json(const struct decode_result *result)
+static void put_result(struct json_writer *json, const struct decode_result *result, const char *in, const char *out)
 {
     const tg_frame_info *info = &result->info;
     double count = (double)info->count, bytes = (double)info->bytes;
-    struct json_writer json = json_writer_on(stdout);
-    json_open_object(&json, NULL);
-    json_put_text(&json, "codec", result->codec);
-    json_put_unsigned(&json, "count", info->count);
-    json_put_text(&json, "dtype", result->type == NPY_F2 ? "float16" : "float32");
-    json_put_unsigned(&json, "bytes", info->bytes);
-    json_put_real(&json, "bits_per_element", info->count ? 8 * bytes / count : NAN);
-    json_put_real(&json, "ratio", count * (double)tg_dtype_size(info->dtype) / bytes);
-    json_close_object(&json);
+    json_open_object(json, NULL);
+    json_put_text(json, "input", in);
+    json_put_text(json, "output", out);
+    json_put_text(json, "codec", result->codec);
+    json_put_unsigned(json, "count", info->count);
+    json_put_text(json, "dtype", result->type == NPY_F2 ? "float16" : "float32");
+    json_put_unsigned(json, "bytes", info->bytes);
+    json_put_real(json, "bits_per_element", info->count ? 8 * bytes / count : NAN);
+    json_put_real(json, "ratio", count * (double)tg_dtype_size(info->dtype) / bytes);
+    json_close_object(json);
 }
 
-static void print_line(FILE *out, const struct decode_result *result)
+static void print_line(const char *path, const struct decode_result *result)
 {
+    FILE *out = is_standard_stream(path) ? stderr : stdout;
+    if (out == stdout) {
+        print_clean(out, path);
+        fputs(": ", out);
+    }
     char count[GROUPED_MAX], bytes[GROUPED_MAX];
     fprintf(out, "%s elements of %s from %s bytes of %s\n", grouped(result->info.count, count),
             result->type == NPY_F2 ? "float16" : "float32", grouped(result->info.bytes, bytes), result->codec);
 }
 
 static bool decode_file(const struct decode_settings *settings, const char *in, const char *out,
-                        struct message *message)
+                        struct json_writer *json, struct message *message)
 {
     struct file_bytes file;
     if (!read_file(in, &file, message))
@@ -100,30 +111,53 @@ static bool decode_file(const struct decode_settings *settings, const char *in, 
                        library_message(status, &error));
     }
     if (is_done && settings->json)
-        print_json(&result);
-    else if (is_done)
-        print_line(is_standard_stream(out) ? stderr : stdout, &result);
+        put_result(json, &result, in, out);
+    else if (is_done && !settings->output.quiet)
+        print_line(out, &result);
     free(result.values);
     return is_done;
+}
+
+/* One that fails does not stop the others. */
+static int decode_files(const struct command *command, const struct decode_settings *settings,
+                        const struct file_plan *plan)
+{
+    struct json_writer json = json_writer_on(stdout);
+    int exit_code = EXIT_DONE;
+    if (settings->json && plan->count > 1) {
+        json_open_object(&json, NULL);
+        json_open_array(&json, "files");
+    }
+    for (size_t i = 0; i < plan->count; i++) {
+        struct message message = {""};
+        char *output = choose_output(&decode_rule, &settings->output, plan, plan->inputs[i], &message);
+        if (!output || !decode_file(settings, plan->inputs[i], output, &json, &message)) {
+            complain(command->name, "%s", message.text);
+            exit_code = EXIT_FAILED;
+        }
+        free(output);
+    }
+    if (settings->json && plan->count > 1) {
+        json_close_array(&json);
+        json_close_object(&json);
+    }
+    return exit_code;
 }
 
 static int run_decode(const struct command *command, int argc, char **argv)
 {
     struct decode_settings settings = {.dtype = -1};
-    const char *operands[OPERANDS_MAX];
+    size_t count;
     int exit_code;
-    if (!options_parse(command, argc, argv, &settings, operands, &exit_code))
+    if (!options_parse_all(command, argc, argv, &settings, &count, &exit_code))
         return exit_code;
-    if (settings.json && is_standard_stream(operands[1])) {
-        complain(command->name, "--json prints on stdout, where OUT.npy '-' goes too; give a file name");
+    struct file_plan plan;
+    struct message message = {""};
+    if (!plan_files(&decode_rule, &settings.output, argv, count, settings.json, &plan, &message)) {
+        complain(command->name, "%s", message.text);
         return EXIT_USAGE;
     }
-    struct message message = {""};
-    if (!decode_file(&settings, operands[0], operands[1], &message)) {
-        complain(command->name, "%s", message.text);
-        return EXIT_FAILED;
-    }
-    return EXIT_DONE;
+    return decode_files(command, &settings, &plan);
 }
 
 static const char *const dtype_choices[] = {"f4", "f2", NULL};
@@ -135,6 +169,7 @@ static const struct option decode_options[] = {
      .choices = dtype_choices,
      .summary = "write float32 or float16 (default: as it was encoded;\nbfloat16, which .npy lacks, becomes f4)",
      .offset = offsetof(struct decode_settings, dtype)},
+    OUTPUT_OPTIONS(struct decode_settings, "IN.npy for IN.tg"),
     OPTION_JSON(struct decode_settings),
     {0},
 };
@@ -142,12 +177,14 @@ static const struct option decode_options[] = {
 const struct command decode_command = {
     .name = "decode",
     .summary = "turn a frame back into a .npy vector",
-    .operands = {"IN.tg", "OUT.npy"},
-    .description = "Checks the frame IN.tg, decodes it and writes a flat vector to OUT.npy. A frame that is damaged\n"
-                   "is refused, and nothing is written. '-' is stdin or stdout.",
+    .operands = {"IN.tg"},
+    .repeats_last = true,
+    .description = "Checks each frame IN.tg, decodes it and writes a flat vector: IN.tg to IN.npy, or where -o says.\n"
+                   "A damaged frame is refused, and nothing is written for it. '-' is stdin or stdout. The second\n"
+                   "of two names is the output if it ends in .npy.",
     .options = decode_options,
-    .examples = "  tersegrad decode gradient.tg restored.npy\n"
-                "  tersegrad decode --dtype f2 gradient.tg restored.npy\n"
-                "  tersegrad encode fp16 gradient.npy - | tersegrad decode - restored.npy",
+    .examples = "  tersegrad decode gradient.tg -o restored.npy\n"
+                "  tersegrad decode --dtype f2 --force gradient.tg\n"
+                "  tersegrad encode fp16 gradient.npy -o - | tersegrad decode - -o restored.npy",
     .run = run_decode,
 };

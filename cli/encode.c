@@ -1,8 +1,11 @@
-/* `tersegrad encode`: one .npy vector to one frame. */
+/* `tersegrad encode`: .npy vectors to frames, one each. */
 #include "commands.h"
 #include "gradient.h"
 #include "json_writer.h"
+#include "outputs.h"
+#include "suggest.h"
 #include "table.h"
+#include "terminal.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -13,8 +16,11 @@ struct encode_settings {
     uint64_t seed, step, tensor, rank;
     int nonfinite;
     bool no_checksum;
+    struct output_settings output;
     bool json;
 };
+
+static const struct output_rule encode_rule = {.from = ".npy", .to = ".tg", .takes_other_endings = true};
 
 struct encode_result {
     char codec[TG_SPEC_TEXT];
@@ -47,26 +53,33 @@ static bool encode_tensor(const tg_spec *spec, const tg_tensor *input, const tg_
     return status == TG_OK || fail(message, "%s", library_message(status, &error));
 }
 
-static void print_json(const struct encode_result *result, const tg_tensor *input)
+static void put_result(struct json_writer *json, const struct encode_result *result, const tg_tensor *input,
+                       const char *in, const char *out)
 {
     const tg_encode_report *report = &result->report;
     double count = (double)input->count, bytes = (double)report->bytes;
-    struct json_writer json = json_writer_on(stdout);
-    json_open_object(&json, NULL);
-    json_put_text(&json, "codec", result->codec);
-    json_put_unsigned(&json, "count", input->count);
-    json_put_unsigned(&json, "bytes", report->bytes);
-    json_put_real(&json, "bits_per_element", input->count ? 8 * bytes / count : NAN);
-    json_put_real(&json, "ratio", count * (double)tg_dtype_size(input->dtype) / bytes);
-    json_put_unsigned(&json, "selected", report->selected);
-    json_put_unsigned(&json, "saturated", report->saturated);
-    json_put_unsigned(&json, "dropped", report->dropped);
-    json_close_object(&json);
+    json_open_object(json, NULL);
+    json_put_text(json, "input", in);
+    json_put_text(json, "output", out);
+    json_put_text(json, "codec", result->codec);
+    json_put_unsigned(json, "count", input->count);
+    json_put_unsigned(json, "bytes", report->bytes);
+    json_put_real(json, "bits_per_element", input->count ? 8 * bytes / count : NAN);
+    json_put_real(json, "ratio", count * (double)tg_dtype_size(input->dtype) / bytes);
+    json_put_unsigned(json, "selected", report->selected);
+    json_put_unsigned(json, "saturated", report->saturated);
+    json_put_unsigned(json, "dropped", report->dropped);
+    json_close_object(json);
 }
 
-static void print_line(FILE *out, const struct encode_result *result, const tg_tensor *input)
+static void print_line(const char *path, const struct encode_result *result, const tg_tensor *input)
 {
     const tg_encode_report *report = &result->report;
+    FILE *out = is_standard_stream(path) ? stderr : stdout;
+    if (out == stdout) {
+        print_clean(out, path);
+        fputs(": ", out);
+    }
     char count[GROUPED_MAX], bytes[GROUPED_MAX], number[GROUPED_MAX];
     fprintf(out, "%s elements, %s bytes", grouped(input->count, count), grouped(report->bytes, bytes));
     if (input->count > 0) {
@@ -81,12 +94,13 @@ static void print_line(FILE *out, const struct encode_result *result, const tg_t
 }
 
 static bool encode_file(const struct command *command, const struct encode_settings *settings, const tg_spec *spec,
-                        const char *in, const char *out, struct message *message)
+                        const char *in, const char *out, struct json_writer *json, struct message *message)
 {
     struct gradient gradient;
     if (!gradient_load(in, false, &gradient, message))
         return false;
-    gradient_warn(&gradient, command->name, in);
+    if (!settings->output.quiet)
+        gradient_warn(&gradient, command->name, in);
 
     const tg_encode_options options = {
         .draw = {settings->seed, settings->step, (uint32_t)settings->tensor, (uint32_t)settings->rank},
@@ -94,45 +108,68 @@ static bool encode_file(const struct command *command, const struct encode_setti
         .no_checksum = settings->no_checksum,
     };
     struct encode_result result = {.frame = NULL};
-    bool is_done = encode_tensor(spec, &gradient.tensor, &options, &result, message);
+    struct message reason = {""};
+    bool is_done = encode_tensor(spec, &gradient.tensor, &options, &result, &reason) ||
+                   fail(message, "cannot encode '%s': %s", is_standard_stream(in) ? "standard input" : in, reason.text);
     if (is_done) {
         const struct piece piece = {result.frame, result.report.bytes};
         is_done = write_file(out, &piece, 1, message);
     }
     if (is_done && settings->json)
-        print_json(&result, &gradient.tensor);
-    else if (is_done)
-        print_line(is_standard_stream(out) ? stderr : stdout, &result, &gradient.tensor);
+        put_result(json, &result, &gradient.tensor, in, out);
+    else if (is_done && !settings->output.quiet)
+        print_line(out, &result, &gradient.tensor);
     free(result.frame);
     gradient_free(&gradient);
     return is_done;
 }
 
+/* One that fails does not stop the others. */
+static int encode_files(const struct command *command, const struct encode_settings *settings, const tg_spec *spec,
+                        const struct file_plan *plan)
+{
+    struct json_writer json = json_writer_on(stdout);
+    int exit_code = EXIT_DONE;
+    if (settings->json && plan->count > 1) {
+        json_open_object(&json, NULL);
+        json_open_array(&json, "files");
+    }
+    for (size_t i = 0; i < plan->count; i++) {
+        struct message message = {""};
+        char *output = choose_output(&encode_rule, &settings->output, plan, plan->inputs[i], &message);
+        if (!output || !encode_file(command, settings, spec, plan->inputs[i], output, &json, &message)) {
+            complain(command->name, "%s", message.text);
+            exit_code = EXIT_FAILED;
+        }
+        free(output);
+    }
+    if (settings->json && plan->count > 1) {
+        json_close_array(&json);
+        json_close_object(&json);
+    }
+    return exit_code;
+}
+
 static int run_encode(const struct command *command, int argc, char **argv)
 {
     struct encode_settings settings = {0};
-    const char *operands[OPERANDS_MAX];
+    size_t count;
     int exit_code;
-    if (!options_parse(command, argc, argv, &settings, operands, &exit_code))
+    if (!options_parse_all(command, argc, argv, &settings, &count, &exit_code))
         return exit_code;
     tg_spec spec;
-    tg_error error = {""};
-    tg_status status = tg_spec_parse(operands[0], &spec, &error);
-    if (status != TG_OK) {
-        complain(command->name, "%s", library_message(status, &error));
+    struct message message = {""};
+    if (!parse_spec(argv[0], &spec, &message)) {
+        complain(command->name, "%s", message.text);
         fputs("Try 'tersegrad codecs'.\n", stderr);
         return EXIT_USAGE;
     }
-    if (settings.json && is_standard_stream(operands[2])) {
-        complain(command->name, "--json prints on stdout, where OUT.tg '-' goes too; give a file name");
+    struct file_plan plan;
+    if (!plan_files(&encode_rule, &settings.output, argv + 1, count - 1, settings.json, &plan, &message)) {
+        complain(command->name, "%s", message.text);
         return EXIT_USAGE;
     }
-    struct message message = {""};
-    if (!encode_file(command, &settings, &spec, operands[1], operands[2], &message)) {
-        complain(command->name, "%s", message.text);
-        return EXIT_FAILED;
-    }
-    return EXIT_DONE;
+    return encode_files(command, &settings, &spec, &plan);
 }
 
 const char *const nonfinite_choices[] = {
@@ -174,6 +211,7 @@ static const struct option encode_options[] = {
      .kind = OPTION_FLAG,
      .summary = "leave the checksum out of the frame",
      .offset = offsetof(struct encode_settings, no_checksum)},
+    OUTPUT_OPTIONS(struct encode_settings, "IN.tg for IN.npy"),
     OPTION_JSON(struct encode_settings),
     {0},
 };
@@ -181,12 +219,16 @@ static const struct option encode_options[] = {
 const struct command encode_command = {
     .name = "encode",
     .summary = "compress a .npy vector into a frame",
-    .operands = {"SPEC", "IN.npy", "OUT.tg"},
-    .description = "Compresses the floats of IN.npy (float16, float32; float64 is narrowed) with the codec SPEC and\n"
-                   "writes one frame to OUT.tg. Any shape is taken as one flat vector. '-' is stdin or stdout.",
+    .operands = {"SPEC", "IN.npy"},
+    .repeats_last = true,
+    .description =
+        "Compresses the floats of each IN.npy (float16, float32; float64 is narrowed) with the codec SPEC and\n"
+        "writes one frame each: IN.npy to IN.tg, or where -o says. Any shape is taken as one flat vector.\n"
+        "'-' is stdin or stdout. The second of two names is the output if it ends in .tg.",
     .options = encode_options,
-    .examples = "  tersegrad encode qsgd:levels=7,bucket=512 gradient.npy gradient.tg\n"
-                "  tersegrad encode topk:density=0.01 --json gradient.npy gradient.tg\n"
-                "  tersegrad encode terngrad --seed 7 --step 100 --rank 3 gradient.npy - | wc -c",
+    .examples = "  tersegrad encode qsgd:levels=7,bucket=512 gradient.npy\n"
+                "  tersegrad encode topk:density=0.01 layer1.npy layer2.npy\n"
+                "  tersegrad encode topk:density=0.01 --json gradient.npy -o small.tg\n"
+                "  tersegrad encode terngrad --seed 7 --step 100 --rank 3 gradient.npy -o - | wc -c",
     .run = run_encode,
 };

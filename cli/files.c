@@ -17,6 +17,14 @@
 
 bool is_standard_stream(const char *path) { return strcmp(path, "-") == 0; }
 
+bool is_same_file(const char *one, const char *other)
+{
+    struct stat a, b;
+    if (stat(one, &a) == 0 && stat(other, &b) == 0)
+        return S_ISREG(a.st_mode) && a.st_dev == b.st_dev && a.st_ino == b.st_ino;
+    return strcmp(one, other) == 0;
+}
+
 /* ---- reading ---- */
 
 static bool make_room(struct file_bytes *file, size_t *capacity)

@@ -26,6 +26,9 @@ bool read_file(const char *path, struct file_bytes *file, struct message *messag
  * not a regular file (a device, a pipe) is written directly. */
 bool write_file(const char *path, const struct piece *pieces, size_t piece_count, struct message *message);
 
+/* Whether both names stand for one file, also through links. */
+bool is_same_file(const char *one, const char *other);
+
 /* Whether write_file could begin to write there. Leaves nothing behind. */
 bool can_write_file(const char *path, struct message *message);
 

@@ -10,12 +10,13 @@ static void print_heading(const char *text)
     printf("\n%s%s%s\n", colour_on(stdout, COLOUR_HEADING), text, colour_off(stdout));
 }
 
-/* "--seed N" */
+/* "--seed N" or "-f, --force" */
 static size_t option_form(const struct option *option, char *text, size_t capacity)
 {
     bool has_value = option->kind != OPTION_FLAG;
-    return (size_t)snprintf(text, capacity, "%s%s%s", option->name, has_value ? " " : "",
-                            has_value ? option->value : "");
+    const char letter[] = {'-', option->letter, ',', ' ', '\0'};
+    return (size_t)snprintf(text, capacity, "%s%s%s%s", option->letter ? letter : "", option->name,
+                            has_value ? " " : "", has_value ? option->value : "");
 }
 
 void print_command_help(const struct command *command)
@@ -23,6 +24,8 @@ void print_command_help(const struct command *command)
     printf("usage: tersegrad %s [OPTION]...", command->name);
     for (size_t i = 0; i < OPERANDS_MAX && command->operands[i]; i++)
         printf(" %s", command->operands[i]);
+    if (command->repeats_last)
+        printf("...");
     printf("\n\n%s\n", command->description);
 
     print_heading("Options");

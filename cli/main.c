@@ -1,5 +1,6 @@
 /* The command `tersegrad`: finds the subcommand in the table and runs it. */
 #include "commands.h"
+#include "suggest.h"
 #include "terminal.h"
 
 #include <errno.h>
@@ -37,8 +38,8 @@ static int print_help(void)
          "Exit codes: 0 done, 1 failed, 2 wrong usage.\n\n"
          "Examples\n"
          "  tersegrad codecs\n"
-         "  tersegrad encode qsgd:levels=7,bucket=512 gradient.npy gradient.tg\n"
-         "  tersegrad decode gradient.tg restored.npy\n"
+         "  tersegrad encode qsgd:levels=7,bucket=512 gradient.npy\n"
+         "  tersegrad decode gradient.tg -o restored.npy\n"
          "  tersegrad inspect gradient.npy\n"
          "  tersegrad bench -n 1000000 --codec topk:density=0.01 --feedback\n"
          "  tersegrad train");

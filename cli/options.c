@@ -1,51 +1,13 @@
 /* The table-driven option parser; see options.h. */
 #include "options.h"
 
+#include "suggest.h"
+
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-/* Edit distance between two short texts; anything longer than a line counts as far away. */
-static size_t edit_distance(const char *a, const char *b)
-{
-    enum { LONGEST = 40 };
-    size_t a_length = strlen(a), b_length = strlen(b);
-    if (a_length > LONGEST || b_length > LONGEST)
-        return SIZE_MAX;
-    size_t row[LONGEST + 1];
-    for (size_t j = 0; j <= b_length; j++)
-        row[j] = j;
-    for (size_t i = 1; i <= a_length; i++) {
-        size_t diagonal = row[0];
-        row[0] = i;
-        for (size_t j = 1; j <= b_length; j++) {
-            size_t above = row[j];
-            size_t replaced = diagonal + (a[i - 1] != b[j - 1]);
-            size_t best = above < row[j - 1] ? above + 1 : row[j - 1] + 1;
-            row[j] = replaced < best ? replaced : best;
-            diagonal = above;
-        }
-    }
-    return row[b_length];
-}
-
-const char *nearest_text(const char *typed, const char *const *texts)
-{
-    const char *best = NULL;
-    size_t best_distance = SIZE_MAX;
-    for (; *texts; texts++) {
-        bool is_start = strlen(typed) >= 3 && strncmp(typed, *texts, strlen(typed)) == 0;
-        size_t distance = is_start ? 0 : edit_distance(typed, *texts);
-        if (distance < best_distance) {
-            best_distance = distance;
-            best = *texts;
-        }
-    }
-    /* Two slips in a word of six letters still look like that word; in a word of three they do not. */
-    return best && best_distance <= 2 && best_distance * 3 <= strlen(best) ? best : NULL;
-}
 
 static void join_choices(const char *const *choices, char *text, size_t capacity)
 {
@@ -123,14 +85,15 @@ static bool store_value(const struct option *option, const char *text, void *set
 static const struct option *find_option(const struct command *command, const char *text, size_t length)
 {
     for (const struct option *option = command->options; option->name; option++)
-        if (strlen(option->name) == length && strncmp(option->name, text, length) == 0)
+        if ((strlen(option->name) == length && strncmp(option->name, text, length) == 0) ||
+            (option->letter && length == 2 && text[1] == option->letter))
             return option;
     return NULL;
 }
 
 static bool refuse_unknown(const struct command *command, const char *text, size_t length, struct message *message)
 {
-    enum { MOST = 32 };
+    enum { MOST = 64 };
     const char *names[MOST];
     size_t count = 0;
     for (const struct option *option = command->options; option->name && count < MOST - 2; option++)
@@ -170,7 +133,8 @@ static bool read_option(const struct command *command, int argc, char **argv, in
     return store_value(option, argv[(*at)++], settings, message);
 }
 
-static bool read_arguments(const struct command *command, int argc, char **argv, void *settings, const char **operands,
+/* Operands are moved to the front of argv, where they never catch up with what is still to be read. */
+static bool read_arguments(const struct command *command, int argc, char **argv, void *settings, size_t *operand_count,
                            struct message *message)
 {
     size_t wanted = 0, found = 0;
@@ -178,23 +142,22 @@ static bool read_arguments(const struct command *command, int argc, char **argv,
         wanted++;
     bool options_over = false;
     for (int at = 0; at < argc;) {
-        const char *text = argv[at];
+        char *text = argv[at];
         if (!options_over && strcmp(text, "--") == 0) {
             options_over = true;
             at++;
         } else if (!options_over && text[0] == '-' && text[1] != '\0') {
             if (!read_option(command, argc, argv, &at, settings, message))
                 return false;
-        } else if (found == wanted) {
+        } else if (found >= wanted && !command->repeats_last) {
             return fail(message, "'%s' is one argument too many", text);
         } else {
-            operands[found++] = text;
+            argv[found++] = text;
             at++;
         }
     }
-    if (found < wanted)
-        return fail(message, "%s is missing", command->operands[found]);
-    return true;
+    *operand_count = found;
+    return found >= wanted || fail(message, "%s is missing", command->operands[found]);
 }
 
 static bool asks_for_help(int argc, char **argv)
@@ -208,27 +171,40 @@ static bool asks_for_help(int argc, char **argv)
 enum options_outcome options_read(const struct command *command, int argc, char **argv, void *settings,
                                   const char *operands[OPERANDS_MAX], struct message *message)
 {
+    size_t count;
     if (asks_for_help(argc, argv))
         return OPTIONS_HELP;
-    return read_arguments(command, argc, argv, settings, operands, message) ? OPTIONS_READ : OPTIONS_WRONG;
+    if (!read_arguments(command, argc, argv, settings, &count, message))
+        return OPTIONS_WRONG;
+    for (size_t i = 0; i < count && i < OPERANDS_MAX; i++)
+        operands[i] = argv[i];
+    return OPTIONS_READ;
+}
+
+bool options_parse_all(const struct command *command, int argc, char **argv, void *settings, size_t *operand_count,
+                       int *exit_code)
+{
+    struct message message = {""};
+    if (asks_for_help(argc, argv)) {
+        print_command_help(command);
+        *exit_code = EXIT_DONE;
+        return false;
+    }
+    if (read_arguments(command, argc, argv, settings, operand_count, &message))
+        return true;
+    complain(command->name, "%s", message.text);
+    fprintf(stderr, "Try 'tersegrad %s --help'.\n", command->name);
+    *exit_code = EXIT_USAGE;
+    return false;
 }
 
 bool options_parse(const struct command *command, int argc, char **argv, void *settings,
                    const char *operands[OPERANDS_MAX], int *exit_code)
 {
-    struct message message = {""};
-    switch (options_read(command, argc, argv, settings, operands, &message)) {
-    case OPTIONS_HELP:
-        print_command_help(command);
-        *exit_code = EXIT_DONE;
+    size_t count;
+    if (!options_parse_all(command, argc, argv, settings, &count, exit_code))
         return false;
-    case OPTIONS_WRONG:
-        complain(command->name, "%s", message.text);
-        fprintf(stderr, "Try 'tersegrad %s --help'.\n", command->name);
-        *exit_code = EXIT_USAGE;
-        return false;
-    case OPTIONS_READ:
-        break;
-    }
+    for (size_t i = 0; i < count && i < OPERANDS_MAX; i++)
+        operands[i] = argv[i];
     return true;
 }

@@ -27,6 +27,7 @@ struct text_list {
 
 struct option {
     const char *name; /* "--seed" or "-n" */
+    char letter;      /* of a short form too: 'f' for -f; 0: there is none */
     enum option_kind kind;
     const char *value; /* what the help calls the value: "N" */
     const char *summary;
@@ -47,7 +48,8 @@ struct option {
 struct command {
     const char *name;
     const char *summary;                /* one line for the list of commands */
-    const char *operands[OPERANDS_MAX]; /* what must follow: {"IN.tg", "OUT.npy"} */
+    const char *operands[OPERANDS_MAX]; /* what must follow: {"SPEC", "IN.npy"} */
+    bool repeats_last;                  /* the last operand may be given again and again */
     const char *description;            /* a paragraph for the help */
     const struct option *options;       /* ends with an empty row */
     const char *examples;               /* lines that run as they are */
@@ -60,14 +62,15 @@ struct command {
 bool options_parse(const struct command *command, int argc, char **argv, void *settings,
                    const char *operands[OPERANDS_MAX], int *exit_code);
 
-/* The same for a caller that speaks itself. */
+/* The same for a command whose last operand repeats: the operands are moved to the front of argv. */
+bool options_parse_all(const struct command *command, int argc, char **argv, void *settings, size_t *operand_count,
+                       int *exit_code);
+
+/* The same as options_parse for a caller that prints its own messages. */
 enum options_outcome { OPTIONS_READ, OPTIONS_HELP, OPTIONS_WRONG /* why is in the message */ };
 enum options_outcome options_read(const struct command *command, int argc, char **argv, void *settings,
                                   const char *operands[OPERANDS_MAX], struct message *message);
 
 void print_command_help(const struct command *command);
-
-/* Which of the texts is most like the one that was typed; NULL if none is near. The texts end with NULL. */
-const char *nearest_text(const char *typed, const char *const *texts);
 
 #endif

@@ -1,6 +1,8 @@
 /* See spec_list.h. The variants are only offered: one that the library does not take is left out. */
 #include "spec_list.h"
 
+#include "suggest.h"
+
 #include <stdio.h>
 #include <string.h>
 
@@ -27,12 +29,11 @@ static tg_status find_info(uint8_t id, tg_codec_info *info)
 
 static bool make_item(const char *text, struct listed_spec *item, struct message *message)
 {
-    tg_error error = {""};
-    tg_status status = tg_spec_parse(text, &item->spec, &error);
-    if (status == TG_OK)
-        status = find_info(item->spec.codec, &item->info);
+    if (!parse_spec(text, &item->spec, message))
+        return false;
+    tg_status status = find_info(item->spec.codec, &item->info);
     if (status != TG_OK)
-        return fail(message, "%s", library_message(status, &error));
+        return fail(message, "%s", tg_status_text(status));
     if (strlen(text) >= sizeof item->text)
         return fail(message, "the spec '%.40s...' is too long", text);
     strcpy(item->label, text);

@@ -1,10 +1,12 @@
 /* From the options of `tersegrad train` to settings. */
 #include "train.h"
 
+#include "files.h"
+#include "suggest.h"
+
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
 const char *const train_schedule_choices[] = {[SCHEDULE_CONSTANT] = "constant",
                                               [SCHEDULE_LINEAR] = "linear",
@@ -41,11 +43,11 @@ static bool add_run(struct train_settings *settings, const char *codec, const ch
 {
     struct train_codec *run = &settings->runs[settings->run_count];
     tg_error error = {""};
-    tg_status status = tg_spec_parse(codec, &run->codec, &error);
-    if (status == TG_OK && !feedback)
+    if (!parse_spec(codec, &run->codec, message))
+        return false;
+    if (!feedback)
         feedback = standard_feedback(&run->codec);
-    if (status == TG_OK)
-        status = tg_feedback_parse(feedback, &run->feedback, &error);
+    tg_status status = tg_feedback_parse(feedback, &run->feedback, &error);
     if (status != TG_OK)
         return fail(message, "%s", library_message(status, &error));
     if (strlen(codec) >= sizeof run->codec_text || strlen(feedback) >= sizeof run->feedback_text)
@@ -120,14 +122,6 @@ static bool fill_changes(const char *text, struct train_settings *settings, stru
 }
 
 /* ---- files ---- */
-
-static bool is_same_file(const char *one, const char *other)
-{
-    struct stat a, b;
-    if (stat(one, &a) == 0 && stat(other, &b) == 0)
-        return S_ISREG(a.st_mode) && a.st_dev == b.st_dev && a.st_ino == b.st_ino;
-    return strcmp(one, other) == 0;
-}
 
 /* Two outputs in one file would leave one of them, and a checkpoint that a log is appended to is none any more. */
 static bool check_files(const struct train_options *options, struct message *message)

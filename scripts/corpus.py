@@ -86,7 +86,7 @@ def encode(spec, data, folder, *options):
     """The frame, or None where the library refuses the spec."""
     source, frame = folder / "in.npy", folder / "out.tg"
     source.write_bytes(data)
-    done = subprocess.run([COMMAND, "encode", *options, spec, source, frame], capture_output=True, check=False)
+    done = subprocess.run([COMMAND, "encode", "--force", *options, spec, source, frame], capture_output=True, check=False)
     return frame.read_bytes() if done.returncode == 0 else None
 
 

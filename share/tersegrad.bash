@@ -29,6 +29,8 @@ _tersegrad() {
     # What follows an option that takes a value.
     case $command$previous in
     train--nonfinite) _tersegrad_words "stop skip drop"; return ;;
+    encode-o) _tersegrad_files .tg; return ;;
+    decode-o) _tersegrad_files .npy; return ;;
     train--feedback) _tersegrad_words "none ef ecq:alpha=0.2,beta=0.9 dgc:momentum=0.9"; return ;;
     esac
     case $previous in
@@ -62,8 +64,9 @@ _tersegrad() {
     if [[ $current == -* ]]; then
         case $command in
         codecs) _tersegrad_words "--names --json --help" ;;
-        encode) _tersegrad_words "--seed --step --tensor --rank --nonfinite --no-checksum --json --help" ;;
-        decode) _tersegrad_words "--dtype --json --help" ;;
+        encode) _tersegrad_words "--seed --step --tensor --rank --nonfinite --no-checksum -o -f --force -q
+            --quiet --json --help" ;;
+        decode) _tersegrad_words "--dtype -o -f --force -q --quiet --json --help" ;;
         inspect) _tersegrad_words "--density --layout --json --help" ;;
         bench)
             _tersegrad_words "-n --distribution --codec --device --devices --feedback --nonfinite --seconds
@@ -83,15 +86,15 @@ _tersegrad() {
     for ((i = 2; i < COMP_CWORD; i++)); do
         word=${COMP_WORDS[i]}
         case $word in
-        --seed | --step | --tensor | --rank | --nonfinite | --dtype | --density | --layout) ((i++)) ;;
+        --seed | --step | --tensor | --rank | --nonfinite | --dtype | --density | --layout | -o) ((i++)) ;;
         -?*) ;;
         *) ((place++)) ;;
         esac
     done
     case $command-$place in
     encode-1) _tersegrad_codecs ;;
-    encode-2 | decode-2) _tersegrad_files .npy ;;
-    encode-3 | decode-1) _tersegrad_files .tg ;;
+    encode-*) _tersegrad_files .npy ;;
+    decode-*) _tersegrad_files .tg ;;
     inspect-1) _tersegrad_files .npy .tg ;;
     help-1) _tersegrad_words "$commands" ;;
     esac

@@ -1,22 +1,22 @@
 # Damaged frames are refused, nothing is written, and inspect says what is wrong.
 . "$TOOLS/lib.sh"
 sample in.npy 4096
-tersegrad encode qsgd:levels=7 in.npy good.tg >/dev/null
+tersegrad encode -f qsgd:levels=7 in.npy good.tg >/dev/null
 bad() {
     echo "# $1"
-    tersegrad decode bad.tg out.npy
+    tersegrad decode -f bad.tg out.npy
     echo "-> $?"
     tersegrad inspect --json bad.tg | json '(j["count"], j["checksum_ok"], j["verdict"])'
 }
 echo "# missing"
-try tersegrad decode bad.tg out.npy
+try tersegrad decode -f bad.tg out.npy
 try tersegrad inspect bad.tg
 echo "# no frame at all"
 echo "something else" >bad.tg
-try tersegrad decode bad.tg out.npy
+try tersegrad decode -f bad.tg out.npy
 try tersegrad inspect bad.tg
 : >bad.tg
-try tersegrad decode bad.tg out.npy
+try tersegrad decode -f bad.tg out.npy
 try tersegrad inspect bad.tg
 cp good.tg bad.tg && npy patch bad.tg -1 5a
 bad "a byte of the payload"
@@ -32,7 +32,7 @@ cp good.tg bad.tg && npy patch bad.tg 4 63
 bad "version 99"
 cp good.tg bad.tg && npy patch bad.tg 8 ff
 bad "an unknown codec"
-tersegrad encode --no-checksum qsgd:levels=7 in.npy bad.tg >/dev/null
+tersegrad encode -f --no-checksum qsgd:levels=7 in.npy bad.tg >/dev/null
 tersegrad inspect --json bad.tg | json '(j["checksum_ok"], j["verdict"])'
 npy patch bad.tg 67 ff
 bad "no checksum, a negative scale"

@@ -1,7 +1,7 @@
 # What .npy files may be: versions, byte orders, types, shapes.
 . "$TOOLS/lib.sh"
 show() {
-    tersegrad encode none "$1" out.tg >/dev/null && tersegrad decode out.tg out.npy >/dev/null && npy show out.npy
+    tersegrad encode -f none "$1" out.tg >/dev/null && tersegrad decode -f out.tg out.npy >/dev/null && npy show out.npy
 }
 for version in 1 2 3; do
     npy make in.npy '<f4' --version $version 1 2 3
@@ -29,16 +29,16 @@ npy header in.npy '{"shape":(1,),"descr":"<f4","fortran_order":False}' 0000803f
 show in.npy
 echo "float64 beyond float32"
 npy make in.npy '<f8' 1e300 1
-try tersegrad encode none in.npy out.tg
-try tersegrad encode --nonfinite zero none in.npy out.tg
+try tersegrad encode -f none in.npy out.tg
+try tersegrad encode -f --nonfinite zero none in.npy out.tg
 echo "dtypes of the output"
 npy make in.npy '<f4' 1 1e6 1e-9
-tersegrad encode none in.npy out.tg
-try tersegrad decode --dtype f2 out.tg out.npy
+tersegrad encode -f none in.npy out.tg
+try tersegrad decode -f --dtype f2 out.tg out.npy
 npy show out.npy
 npy make in.npy '<f2' 1 0.1
-tersegrad encode none in.npy out.tg
-try tersegrad decode out.tg out.npy
+tersegrad encode -f none in.npy out.tg
+try tersegrad decode -f out.tg out.npy
 npy show out.npy
-try tersegrad decode --dtype f4 out.tg out.npy
+try tersegrad decode -f --dtype f4 out.tg out.npy
 npy show out.npy

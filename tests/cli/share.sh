@@ -18,6 +18,8 @@ offer encode --nonfinite ''
 offer encode q
 offer encode qsgd ''
 offer encode qsgd a.npy ''
+offer encode qsgd a.npy -o ''
+offer decode b.tg -o ''
 offer decode ''
 offer decode --dtype ''
 offer inspect ''
@@ -33,7 +35,7 @@ END
 bash complete.bash
 echo "# every option of every help is offered, and in the man page"
 for command in codecs encode decode inspect bench train; do
-    for option in $(tersegrad $command --help | sed -n 's/^  \(--*[a-z-]*\).*/\1/p'); do
+    for option in $(tersegrad $command --help | sed -n 's/^  \(-[a-z]\), \(--[a-z-]*\).*/\1 \2/p; t; s/^  \(--*[a-z-]*\).*/\1/p'); do
         grep -q -- "$option" "$SHARE/tersegrad.bash" || echo "completion lacks $command $option"
         escaped=$(echo "$option" | sed 's/-/\\\\-/g')
         grep -q -- "$escaped" "$SHARE/tersegrad.1" || echo "man page lacks $command $option"

@@ -14,7 +14,7 @@ try tersegrad encode --rank= qsgd in.npy out.tg
 try tersegrad encode --rank=one qsgd in.npy out.tg
 try tersegrad encode --nonfinite drop qsgd in.npy out.tg
 try tersegrad encode --no-checksum=yes qsgd in.npy out.tg
-try tersegrad encode --json qsgd in.npy -
+try tersegrad encode --json qsgd in.npy -o -
 try tersegrad decode --json in.tg -
 try tersegrad decode --dtype f8 in.tg out.npy
 try tersegrad inspect

@@ -35,12 +35,12 @@ while read -r name input spec; do
         ;;
     *) source=$here/inputs/$input.npy ;;
     esac
-    "$@" encode "$spec" "$source" "$work/frame.tg" --seed 7 --step 11 --tensor 13 --rank 17 >/dev/null
+    "$@" encode --force "$spec" "$source" "$work/frame.tg" --seed 7 --step 11 --tensor 13 --rank 17 >/dev/null
     report $? "$name" "encode failed"
     [ "$update" -eq 1 ] && cp "$work/frame.tg" "$golden"
     cmp -s "$work/frame.tg" "$golden"
     report $? "$name" "the frame differs from the golden one"
-    "$@" decode "$golden" "$work/out.npy" >/dev/null
+    "$@" decode --force "$golden" "$work/out.npy" >/dev/null
     report $? "$name" "decode failed"
     [ "$update" -eq 1 ] && echo "$name $(digest "$work/out.npy")" >>"$here/decoded.sha256"
     [ "$name $(digest "$work/out.npy")" = "$(grep "^$name " "$here/decoded.sha256")" ]

@@ -1,0 +1,81 @@
+/* Default names and what may be overwritten; see outputs.h. */
+#include "outputs.h"
+
+#include "files.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static bool has_ending(const char *text, const char *ending)
+{
+    size_t length = strlen(text), ending_length = strlen(ending);
+    return length > ending_length && strcmp(text + length - ending_length, ending) == 0;
+}
+
+bool plan_files(const struct output_rule *rule, const struct output_settings *settings, char **operands, size_t count,
+                bool json, struct file_plan *plan, struct message *message)
+{
+    *plan = (struct file_plan){.inputs = operands, .count = count, .output = settings->path};
+    bool names_output = count == 2 && (has_ending(operands[1], rule->to) || is_standard_stream(operands[1]));
+    if (!plan->output && names_output) {
+        plan->output = operands[1];
+        plan->count = 1;
+    }
+    if (plan->output && plan->count > 1)
+        return fail(message,
+                    "-o names one output, and there are %zu inputs; leave -o out to write %s files beside them",
+                    plan->count, rule->to);
+    for (size_t i = 0; i < plan->count && plan->count > 1; i++)
+        if (is_standard_stream(operands[i]))
+            return fail(message, "'-' cannot be one of several inputs");
+    bool to_stdout = plan->output ? is_standard_stream(plan->output) : is_standard_stream(operands[0]);
+    if (json && to_stdout)
+        return fail(message, "--json prints on stdout, where the output goes too; name a file with -o");
+    return true;
+}
+
+/* x.npy to x.tg; NULL without memory. */
+static char *default_name(const struct output_rule *rule, const char *input)
+{
+    size_t stem = strlen(input) - (has_ending(input, rule->from) ? strlen(rule->from) : 0);
+    char *name = malloc(stem + strlen(rule->to) + 1);
+    if (!name)
+        return NULL;
+    memcpy(name, input, stem);
+    strcpy(name + stem, rule->to);
+    return name;
+}
+
+static bool may_write(const char *output, const struct output_settings *settings, const char *input,
+                      struct message *message)
+{
+    struct stat status;
+    if (is_standard_stream(output))
+        return !isatty(STDOUT_FILENO) ||
+               fail(message, "binary data is not written to a terminal; name a file with -o, or use a pipe");
+    if (!is_standard_stream(input) && is_same_file(input, output))
+        return fail(message, "'%s' is the input, and is not overwritten; name another file with -o", output);
+    if (!settings->force && stat(output, &status) == 0 && S_ISREG(status.st_mode))
+        return fail(message, "'%s' exists; --force overwrites it, -o names another file", output);
+    return true;
+}
+
+char *choose_output(const struct output_rule *rule, const struct output_settings *settings,
+                    const struct file_plan *plan, const char *input, struct message *message)
+{
+    const char *given = plan->output ? plan->output : is_standard_stream(input) ? "-" : NULL;
+    if (!given && !rule->takes_other_endings && !has_ending(input, rule->from)) {
+        fail(message, "'%s' does not end in %s; name the output with -o", input, rule->from);
+        return NULL;
+    }
+    char *output = given ? strdup(given) : default_name(rule, input);
+    if (!output)
+        fail(message, "no memory");
+    else if (may_write(output, settings, input, message))
+        return output;
+    free(output);
+    return NULL;
+}
