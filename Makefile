@@ -157,7 +157,7 @@ DEBUG := -O1 -g -fno-omit-frame-pointer
 
 $(eval $(call variant,release,build,$(CC),-O3 $(NATIVE)))
 $(eval $(call variant,clang,build/clang,$(CLANG),-O3))
-$(eval $(call variant,asan,build/asan,$(CC),$(DEBUG) $(NATIVE) $(SANITIZE),$(SANITIZE)))
+$(eval $(call variant,asan,build/asan,$(CC),$(DEBUG) -fno-var-tracking $(NATIVE) $(SANITIZE),$(SANITIZE)))
 $(eval $(call variant,tsan,build/tsan,$(CC),-O2 -g $(NATIVE) -fsanitize=thread,-fsanitize=thread))
 $(eval $(call variant,libfuzzer,build/fuzz,$(CLANG),$(DEBUG) -fsanitize=fuzzer-no-link $(SANITIZE),$(SANITIZE)))
 $(eval $(call variant,aarch64,build/aarch64,aarch64-linux-gnu-gcc,-O2,-static,aarch64-linux-gnu-ar))
@@ -256,18 +256,24 @@ install: all
 
 # These set up what they need first. scripts/check.sh then comes back to this Makefile to build what each group of tests
 # needs, so that what cannot be installed or built is one line of the report and not the end of it.
-.PHONY: demo check check-all check-foreign format fuzz python
+.PHONY: demo check check-ci check-all check-foreign format fuzz python
 demo:
 	@scripts/setup.sh build && scripts/setup.sh --try train
 	@$(MAKE) --no-print-directory -s release
 	@scripts/demo.sh build/tersegrad $(DATA)
 
+# `check` stays small: what takes long to run or to install is in `check-ci`.
+SETUP_CHECK := build && scripts/setup.sh --try train check python
+SETUP_CI := $(SETUP_CHECK) ci mpi browser
 check:
-	@scripts/setup.sh build && scripts/setup.sh --try train check mpi browser python
+	@scripts/setup.sh $(SETUP_CHECK) $(if $(ONLY),ci mpi browser)
 	@MAKE='$(MAKE)' scripts/check.sh $(or $(ONLY),check)
+check-ci:
+	@scripts/setup.sh $(SETUP_CI) foreign
+	@MAKE='$(MAKE)' scripts/check.sh ci
 check-all:
-	@scripts/setup.sh build && scripts/setup.sh --try train check mpi browser python
-	@LAWS=--all MAKE='$(MAKE)' scripts/check.sh $(or $(ONLY),check)
+	@scripts/setup.sh $(SETUP_CI)
+	@LAWS=--all MAKE='$(MAKE)' scripts/check.sh $(or $(ONLY),all)
 check-foreign:
 	@scripts/setup.sh build && scripts/setup.sh --try foreign
 	@MAKE='$(MAKE)' scripts/check.sh foreign
@@ -295,9 +301,10 @@ help:
 
 ##   make                build/tersegrad and build/libtersegrad.{so,a}
 ##   make demo           set up, then train with several codecs and show a table; DATA=DIR for data of your own
-##   make check          set up, then run every test; ONLY="unit cli" picks groups
-##   make check-all      the same, with the full product of the laws instead of a seeded subset, and messages beyond 2 GiB over MPI
+##   make check          set up, build, and run what shows that the build can be trusted; ONLY="unit cli" picks groups
+##   make check-ci       the rest: sanitizers, analysers, MPI, hosts, another compiler, other machines; .ci/run does both
 ##   make check-foreign  golden frames, unit tests and laws on aarch64 and big-endian s390x, under qemu-user
+##   make check-all      all groups but the foreign ones, with the full product of the laws and messages beyond 2 GiB over MPI
 ##   make bench          build/bench/reduce, which times whole reductions; bench/network runs it over shaped links
 ##   make python         install the Python package, torch and what its tests need into .venv
 ##   make format         lay out the C sources as .clang-format says

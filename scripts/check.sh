@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Runs groups of tests, says what came of each, and ends with the sum: `N passed, M failed, K skipped`.
 #
-#   scripts/check.sh GROUP...    names of groups, or `check` or `foreign` for the two lists below
-#   scripts/check.sh --list      the names
+#   scripts/check.sh GROUP...    names of groups, or one of the lists below: check, ci, all, foreign
+#   scripts/check.sh --list      the names of all groups
 #
 # What a group prints goes to build/check/GROUP.log. A skip names its reason; with CI=true one whose reason is that
 # something is not installed is a failure. LAWS=--all runs the full product of the laws. MAKE is the make to build with.
@@ -13,42 +13,50 @@ cd "$(dirname "$0")/.." || exit 1
 export CMOCKA_MESSAGE_OUTPUT=stdout LC_ALL=C
 logs=build/check
 pytest='.venv/bin/python -m pytest -q -rs -p no:cacheprovider'
-limit=900 # seconds for any one program
-[ "$LAWS" != --all ] || limit=3600
+every=${CHECK_PROGRESS:-15} # seconds after which a line says what is going on
+# Seconds for any one program. This ends what hangs; it must be far beyond what a slow or busy machine needs.
+limit=${CHECK_LIMIT:-3600}
+[ "$LAWS" != --all ] || limit=$((12 * limit))
 
 # ---- The groups: name, what must be installed, what make builds first, the command -----------------------------------
 
-# The long ones first, so that the processors are busy to the end.
+# What shows that the build can be trusted: minutes, and no large packages. The long ones first, so that the processors
+# are busy to the end.
 groups_check() {
+    if [ "$LAWS" = --all ]; then groups_laws; else group laws gcc release-laws programs build laws "$LAWS"; fi
+    group memory    gcc            "asan asan-fuzz $(printf 'build/asan/tests/laws/%s ' $asan_laws)" with_asan
+    group papers    gcc            release-papers  programs build papers
+    group cli       python3        release         script tests/cli/run.sh build/tersegrad
+    group reference .venv          all             tally pytest $pytest reference
+    group python-numpy .venv       all             tally pytest $pytest python/tests/test_library.py python/tests/test_numpy.py
+    group golden    gcc            release         script tests/golden/run.sh build/tersegrad
+    group install   "cmake pkg-config" all         script tests/install.sh
+    group unit      cmocka.h       release-unit    programs build unit
+    group shell     shellcheck     ""              script tests/shell.sh
+    group format    .venv          ""              script tests/format.sh
+    group docs      python3        ""              script tests/docs.sh
+    group symbols   readelf        all             script tests/symbols.sh
+    group header    gcc            ""              script tests/header.sh gcc
+    group layering  bash           ""              script tests/layering.sh
+    group runner    bash           ""              script tests/runner.sh
+    group example   gcc            all             script tests/example.sh
+}
+
+# What takes longer, or needs more to be installed: analysers, other compilers, MPI, hosts, a browser.
+groups_ci() {
     group sanitizers cmocka.h      "asan asan-unit asan-laws asan-fuzz" with_sanitizers
     group tsan      gcc            "build/tsan/tests/laws/threads build/tsan/tests/laws/refusal build/tsan/tests/laws/reduce_faults tsan-ranks tsan-module" with_tsan
     group tidy      clang-tidy     ""              script tests/tidy.sh
-    [ "$LAWS" = --all ] && groups_laws || group laws gcc release-laws programs build laws "$LAWS"
-    group unit      cmocka.h       release-unit    programs build unit
-    group papers    gcc            release-papers  programs build papers
-    group golden    gcc            release         script tests/golden/run.sh build/tersegrad
-    group reference .venv          all             tally pytest $pytest reference
-    group python-numpy .venv       all             tally pytest $pytest python/tests/test_library.py python/tests/test_numpy.py
-    group cli       python3        release         script tests/cli/run.sh build/tersegrad
     group mpi       gcc            "all release-ranks levels build/tests/laws/transports" script tests/mpi.sh
-    group clang     "clang cmocka.h" "clang clang-unit" with_clang
     group claims    .venv          release         tally pytest $pytest tests/claims
     group kill      bash           release         script tests/kill.sh build/tersegrad "$KILLS"
     group trainmpi  pgrep          all             script tests/train_mpi.sh build/tersegrad
     group hosts     pgrep          all             script tests/hosts.sh build/tersegrad
     group report    chromium       release         script tests/report_page.sh build/tersegrad
     group valgrind  valgrind       "release build/gradient" script tests/valgrind.sh build/tersegrad
-    group instructions valgrind  build/bench/instructions script bench/instructions.sh build/bench/instructions "${CC:-gcc}"
+    group instructions valgrind    build/bench/instructions script bench/instructions.sh build/bench/instructions "${CC:-gcc}"
     group cppcheck  cppcheck       ""              script tests/cppcheck.sh
-    group install   "cmake pkg-config" all         script tests/install.sh
-    group symbols   readelf        all             script tests/symbols.sh
-    group header    clang          ""              script tests/header.sh
-    group shell     shellcheck     ""              script tests/shell.sh
-    group format    .venv          ""              script tests/format.sh
-    group docs      python3        ""              script tests/docs.sh
-    group layering  bash           ""              script tests/layering.sh
-    group runner    bash           ""              script tests/runner.sh
-    group example   gcc            all             script tests/example.sh
+    group clang     "clang cmocka.h" "clang clang-unit" with_clang
     [ "$LAWS" != --all ] || groups_large
 }
 
@@ -85,6 +93,17 @@ script() {
     tally "$1" "$@"
 }
 
+# A part of with_sanitizers that takes little time: bytes from elsewhere, which are the most dangerous.
+asan_laws="damage reduce_hostile"
+with_asan() {
+    local name
+    for name in $asan_laws; do
+        tally "laws/$name" "build/asan/tests/laws/$name" --subset
+    done
+    script tests/golden/run.sh build/asan/tersegrad
+    replay build/asan
+}
+
 with_sanitizers() {
     programs build/asan unit
     programs build/asan laws --subset
@@ -112,6 +131,7 @@ replay() {
 
 # Another compiler must give the same bytes.
 with_clang() {
+    script tests/header.sh clang
     programs build/clang unit
     script tests/golden/run.sh build/clang/tersegrad
 }
@@ -139,12 +159,13 @@ tally() {
     output=$(mktemp)
     shift
     echo "== $label: ${*:1:3}"
+    echo "$group: $label" >"$logs/$group.now"
     timeout "$limit" "$@" >"$output" 2>&1
     status=$?
     cat "$output"
     read -r passed failed skipped reasons < <(awk -f scripts/tally.awk "$output")
     if [ "$status" -ne 0 ] && [ "$failed" -eq 0 ]; then
-        echo "FAIL $label: exit status $status$([ "$status" -eq 124 ] && echo ", no end after $limit s")"
+        echo "FAIL $label: exit status $status$([ "$status" -eq 124 ] && echo ": it hangs, and was ended after $limit s")"
         failed=1
     elif [ $((passed + failed + skipped)) -eq 0 ]; then
         echo "FAIL $label: it did not say how many tests it ran"
@@ -178,6 +199,7 @@ run() {
     local group=$1 start=$EPOCHREALTIME
     ${runs[$group]} >>"$logs/$group.log" 2>&1
     [ -e "$logs/$group.counts" ] || echo "0 1 0" >"$logs/$group.counts" # it ran nothing
+    rm -f "$logs/$group.now"
     report "$group" "$(seconds_since "$start")"
 }
 
@@ -220,14 +242,16 @@ group() {
 choose() {
     local name
     groups_check
+    groups_ci
     groups_foreign
     groups_laws
     groups_large
     group laws gcc release-laws programs build laws "$LAWS"
     case "$*" in
     --list) printf '%s\n' "${names[@]}" | sort -u; exit ;;
-    check) names=(); groups_check ;;
-    foreign) names=(); groups_foreign ;;
+    check | foreign) names=(); "groups_$1" ;;
+    ci) names=(); groups_ci; groups_foreign ;;
+    all) names=(); groups_check; groups_ci ;;
     *)
         names=("$@")
         for name in "$@"; do
@@ -237,47 +261,92 @@ choose() {
     esac
 }
 
-build() {
-    $MAKE --no-print-directory -s "$@"
-}
+# ---- Building --------------------------------------------------------------------------------------------------------
 
-# Builds what the group needs; false if it cannot be run.
-prepare() {
+# What is not installed is one skip for the group; false then.
+is_possible() {
     local group=$1 need missing=""
     for need in ${needs[$group]}; do
         installed "$need" || missing+=" $need"
     done
     : >"$logs/$group.log"
-    if [ -n "$missing" ]; then
-        absent "${missing# } not installed" >"$logs/$group.log"
-    elif [ -n "${builds[$group]}" ] && ! build ${builds[$group]} >"$logs/$group.log" 2>&1; then
-        echo "0 1 0" >"$logs/$group.counts"
-        echo "FAIL $group: does not build" >>"$logs/$group.log"
-    else
-        return 0
-    fi
+    [ -n "$missing" ] || return 0
+    absent "${missing# } not installed" >"$logs/$group.log"
     report "$group" 0.0
     return 1
 }
 
+# show_building STEPS: reads what make prints while it takes so many steps, and says from time to time how far it is.
+show_building() {
+    local steps=$1 taken=0 due=$((SECONDS + every)) kind file last=""
+    while read -r -t "$every" kind file || [ $? -gt 128 ]; do # above 128: nothing came in time, and both are empty
+        [[ $kind != @(CC|AR|LD|MPI) ]] || { taken=$((taken + 1)) last=$file; }
+        [ "$SECONDS" -ge "$due" ] || continue
+        echo "      building, $((100 * taken / (steps > taken ? steps : taken + 1))) %: $last"
+        due=$((SECONDS + every))
+    done
+}
+
+# build TARGET...: all at once, and as much as can be built.
+build() {
+    local steps
+    steps=$($MAKE --no-print-directory -n "$@" 2>/dev/null | grep -c "^printf '%-4s")
+    [ "$steps" -eq 0 ] || echo "building what the tests need: $steps steps"
+    $MAKE --no-print-directory -k "$@" 2>&1 | tee "$logs/build.log" | show_building "$steps"
+    return "${PIPESTATUS[0]}"
+}
+
+# builds_alone GROUP: after something could not be built. Is it of this group?
+builds_alone() {
+    local group=$1
+    [ -n "${builds[$group]}" ] || return 0
+    $MAKE --no-print-directory -s ${builds[$group]} >"$logs/$group.log" 2>&1 && return 0
+    echo "0 1 0" >"$logs/$group.counts"
+    echo "FAIL $group: does not build" >>"$logs/$group.log"
+    report "$group" 0.0
+    return 1
+}
+
+# ---- All of them -----------------------------------------------------------------------------------------------------
+
+# await NUMBER: until fewer than that many groups run. Says from time to time what is running.
+await() {
+    local running
+    while [ "$(jobs -rp | wc -l)" -ge "$1" ]; do
+        sleep 0.2
+        [ "$SECONDS" -ge "$due" ] || continue
+        running=$(cat "$logs"/*.now 2>/dev/null | paste -sd, | sed 's/,/, /g')
+        [ -z "$running" ] || echo "      after $SECONDS s, running: $running"
+        due=$((SECONDS + every))
+    done
+}
+
 choose "$@"
 mkdir -p "$logs"
+rm -f "$logs"/*.now
 start=$EPOCHREALTIME
 counts=("${names[@]/%/.counts}")
 skips=("${names[@]/%/.skips}")
 (cd "$logs" && rm -f "${counts[@]}" && : | tee "${skips[@]}")
 ready=()
-echo "building what the tests need"
 for name in "${names[@]}"; do
-    prepare "$name" && ready+=("$name")
+    is_possible "$name" && ready+=("$name")
 done
-echo "built in $(seconds_since "$start") s; testing"
-for name in ${ready[@]+"${ready[@]}"}; do
-    while [ "$(jobs -rp | wc -l)" -ge "$(nproc)" ]; do
-        wait -n
+mapfile -t targets < <(for name in ${ready[@]+"${ready[@]}"}; do printf '%s\n' ${builds[$name]}; done | sort -u)
+if [ ${#targets[@]} -gt 0 ] && ! build "${targets[@]}"; then
+    possible=(${ready[@]+"${ready[@]}"}) ready=()
+    for name in "${possible[@]}"; do
+        builds_alone "$name" && ready+=("$name")
     done
+fi
+echo "built in $(seconds_since "$start") s; testing ${#ready[@]} groups, $(nproc) at a time"
+due=$((SECONDS + every))
+for name in ${ready[@]+"${ready[@]}"}; do
+    await "$(nproc)"
     run "$name" &
+    due=$((SECONDS + every))
 done
+await 1
 wait
 
 for name in "${names[@]}"; do

@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # Installs what is missing on a Debian machine; silent and quick where nothing is.
 #
-#   scripts/setup.sh [--try] COMPONENT...     components: build train check mpi browser python torch fuzz foreign
+#   scripts/setup.sh [--try] COMPONENT...     components: build train check python ci mpi browser torch fuzz foreign
 #
+# `make check` needs build, train, check and python; `make check-ci` needs all. A download that fails is tried again.
 # --try: what cannot be installed is a message and no failure; the tests that need it are then skipped by name.
 # SETUP_DRY_RUN=1 prints what would be installed and installs nothing.
 set -u
@@ -76,6 +77,16 @@ need_foreign() {
     fi
 }
 
+# again COMMAND...: networks fail now and then, so up to four times, with a longer pause each time.
+again() {
+    local pause
+    for pause in 3 10 30 0; do
+        "$@" && return 0
+        [ "$pause" -eq 0 ] || { echo "setup: failed; trying again in $pause s" >&2; sleep "$pause"; }
+    done
+    return 1
+}
+
 # complain MESSAGE: to stderr, and remembered for the exit status.
 complain() {
     echo "setup: $*" >&2
@@ -94,7 +105,7 @@ resolve() {
 }
 
 install_packages() {
-    local as_root=() log
+    local as_root=()
     mapfile -t missing < <(printf '%s\n' "${missing[@]}" | awk '!seen[$0]++')
     if [ -n "${SETUP_DRY_RUN:-}" ]; then
         echo "would install: ${missing[*]}"
@@ -111,16 +122,32 @@ install_packages() {
         fi
         as_root=(sudo)
     fi
-    log=$(mktemp)
     as_root+=(env DEBIAN_FRONTEND=noninteractive)
-    if "${as_root[@]}" apt-get -qq update >"$log" 2>&1 && resolve && echo "installing: ${missing[*]}" &&
-        "${as_root[@]}" apt-get install -y --no-install-recommends "${missing[@]}" >"$log" 2>&1; then
-        :
-    else
-        tail -n 15 "$log" >&2
-        complain "could not install: ${missing[*]}"
+    if ! again quietly "${as_root[@]}" apt-get -qq update || ! resolve; then
+        complain "apt-get cannot update its list of packages"
+        return
     fi
+    echo "installing: ${missing[*]}"
+    again quietly "${as_root[@]}" apt-get install -y --no-install-recommends "${missing[@]}" ||
+        complain "could not install: ${missing[*]}"
+}
+
+# quietly COMMAND...: says now and then that it is still at work; shows the end of what it printed where it fails.
+quietly() {
+    local log status running waited=0
+    log=$(mktemp)
+    "$@" >"$log" 2>&1 &
+    running=$!
+    while kill -0 "$running" 2>/dev/null; do
+        sleep 0.5
+        waited=$((waited + 1))
+        [ $((waited % 40)) -ne 0 ] || echo "  ... $(tail -n 1 "$log" | cut -c 1-100)"
+    done
+    wait "$running"
+    status=$?
+    [ "$status" -eq 0 ] || tail -n 15 "$log" >&2
     rm -f "$log"
+    return "$status"
 }
 
 install_venv() {
@@ -128,9 +155,9 @@ install_venv() {
         echo "would install: $(sed -n 's/^\([a-z].*\)$/\1/p' scripts/requirements.txt | tr '\n' ' ')into .venv"
         return
     fi
-    echo "installing: numpy, xxhash, pytest, hypothesis into .venv"
+    echo "installing: $(sed -n 's/^\([a-z].*\)$/\1/p' scripts/requirements.txt | paste -sd' ') into .venv"
     rm -rf .venv
-    if python3 -m venv .venv && .venv/bin/pip -qq --disable-pip-version-check install -r scripts/requirements.txt; then
+    if python3 -m venv .venv && again quietly .venv/bin/pip -q --disable-pip-version-check install -r scripts/requirements.txt; then
         cp scripts/requirements.txt .venv/requirements.txt
     else
         complain "could not make .venv with the packages of scripts/requirements.txt"
@@ -144,7 +171,7 @@ install_torch() {
         return
     fi
     echo "installing: torch, mypy into .venv"
-    if .venv/bin/python -m pip -qq --disable-pip-version-check install -r python/requirements.txt; then
+    if again quietly .venv/bin/python -m pip -qq --disable-pip-version-check install -r python/requirements.txt; then
         cp python/requirements.txt .venv/torch-requirements.txt
     else
         complain "could not install the packages of python/requirements.txt into .venv"
@@ -161,15 +188,18 @@ for component in "$@"; do
     train) need_train ;;
     browser) need chromium chromium ;;
     check)
+        need shellcheck shellcheck
+        need cmake cmake
+        need pkg-config pkg-config
+        need git git
+        need_file '/usr/include/cmocka.h' libcmocka-dev
+        ;;
+    ci)
         need_clang
         need clang-tidy clang-tidy
         need cppcheck cppcheck
-        need shellcheck shellcheck
         need valgrind valgrind
         need pgrep procps
-        need cmake cmake
-        need pkg-config pkg-config
-        need_file '/usr/include/cmocka.h' libcmocka-dev
         [ "$(uname -m)" = aarch64 ] || need_file '/usr/aarch64-linux-gnu/include/stdio.h' libc6-dev-arm64-cross
         ;;
     mpi)
@@ -183,7 +213,7 @@ for component in "$@"; do
     fuzz) need_clang ;;
     foreign) need_foreign ;;
     *)
-        echo "setup: unknown component '$component'; known: build train check mpi browser python torch fuzz foreign" >&2
+        echo "setup: unknown component '$component'; known: build train check python ci mpi browser torch fuzz foreign" >&2
         exit 2
         ;;
     esac

@@ -21,7 +21,7 @@ begin() {
     log=$work/$job.jsonl err=$work/$job.err
     "hosts_$1" "$work/agent" $hosts $slots "$command" train "${small[@]}" --log "$log" "${@:2}" >"$work/out" 2>"$err" &
     launched=$!
-    begun "$log"
+    begun "$log" "$launched"
 }
 
 # ends NAME [START]: the job fails, soon after now or then.

@@ -10,13 +10,13 @@ export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 # in a containe
 program=build/tests/mpi/conformance
 [ -n "${1:-}" ] || digest=$(build/tests/laws/transports --digest 3)
 
-# launch MPI RANKS ARGUMENT...: the suite's program under that MPI's launcher, for no more than 60 s
+# launch MPI RANKS ARGUMENT...: the suite's program under that MPI's launcher
 launch() {
     local mpi=$1 ranks=$2
     shift 2
     case $mpi in
-    openmpi) timeout -k 5 60 "$openmpi" --oversubscribe -n "$ranks" "${under[@]}" "$program" "${module:-$mpi}" "$@" ;;
-    mpich) timeout -k 5 60 "$mpich" -n "$ranks" "${under[@]}" "$program" "${module:-$mpi}" "$@" ;;
+    openmpi) timeout -k 5 "$patience" "$openmpi" --oversubscribe -n "$ranks" "${under[@]}" "$program" "${module:-$mpi}" "$@" ;;
+    mpich) timeout -k 5 "$patience" "$mpich" -n "$ranks" "${under[@]}" "$program" "${module:-$mpi}" "$@" ;;
     esac
 }
 under=(env)

@@ -14,12 +14,10 @@ process_of() {
     done
 }
 
-# begun LOG: waits until the job writes it, for 10 s.
+# begun LOG LAUNCHER: waits until the job writes it, as long as that process lives.
 begun() {
-    local i
-    for ((i = 0; i < 100; i++)); do
-        [ ! -s "$1" ] || return 0
+    while [ ! -s "$1" ]; do
+        kill -0 "$2" 2>/dev/null || return 1
         sleep 0.1
     done
-    return 1
 }

@@ -1,6 +1,7 @@
 # Sourced by the test scripts: counts, says what failed, and ends with the closing line that scripts/check.sh reads.
-# shellcheck shell=bash
+# shellcheck shell=bash disable=SC2034
 passed=0 failed=0 skipped=0
+patience=1800 # seconds after which something hangs, however busy the machine is
 
 pass() {
     passed=$((passed + 1))

@@ -59,7 +59,7 @@ HTML
 look() {
     local dark=()
     [ "$2" = light ] || dark=(--blink-settings=preferredColorScheme=0)
-    timeout 60 chromium --headless --no-sandbox --disable-gpu --allow-file-access-from-files --enable-logging=stderr \
+    timeout "$patience" chromium --headless --no-sandbox --disable-gpu --allow-file-access-from-files --enable-logging=stderr \
         --user-data-dir="$work/profile" --virtual-time-budget=3000 --dump-dom "${dark[@]}" "file://$work/look.html#$1" >dom 2>log
     sed -n '/<pre id="out">/,/<\/pre>/p' dom | sed 's/.*<pre id="out">//; s/<\/pre>.*//' >seen
     expect "$1, $2: $4 charts on the right ground" grep -qxF "LOOKED $4 $3" seen

@@ -21,7 +21,7 @@ run_with() {
         options=(--oversubscribe)
         [ "$(id -u)" -ne 0 ] || options+=(--allow-run-as-root)
     fi
-    timeout 60 "mpirun.$mpi" "${options[@]}" "$@"
+    timeout "$patience" "mpirun.$mpi" "${options[@]}" "$@"
 }
 # launch MPI ARGUMENT...: all ranks alike
 launch() {
@@ -55,7 +55,7 @@ dies() {
     local mpi=$1 log="$work/$1-$2.jsonl" victim="" start=$SECONDS
     launch "$mpi" "${small[@]}" --steps 100000000 --log "$log" >out 2>err &
     local launched=$!
-    begun "$log"
+    begun "$log" "$launched"
     victim=$(process_of "$log" 1)
     expect "$mpi: there is a rank 1 to be killed" test -n "$victim"
     kill -KILL "$victim"

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "conformance.h"
 #include "faulty.h"
 #include "ranks.h"
 #include "reduce/reducer.h"
@@ -138,7 +139,7 @@ static void trouble(tg_algorithm algorithm, fault fault, unsigned exchange, unsi
 {
     const rank_case what = {.world = WORLD,
                             .tensors = mixed_tensors,
-                            .options = {.algorithm = algorithm, .chunk = 8192, .timeout = 5},
+                            .options = {.algorithm = algorithm, .chunk = 8192, .timeout = PATIENCE},
                             .shape = GRID,
                             .steps = STEPS};
     tg_transport *transports[WORLD];

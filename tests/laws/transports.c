@@ -99,7 +99,7 @@ static void *ten_bytes(void *argument)
     else if (!(odd && (strcmp(misbehaviour, "leaves") == 0 || strcmp(misbehaviour, "is silent") == 0))) {
         m->status = tg_transport_start(m->transport, &e, &m->problem);
         if (m->status == TG_OK)
-            m->status = tg_transport_wait(m->transport, &e, strcmp(misbehaviour, "is silent") == 0 ? 0.2 : 30,
+            m->status = tg_transport_wait(m->transport, &e, strcmp(misbehaviour, "is silent") == 0 ? 0.2 : PATIENCE,
                                           &m->problem);
     } else if (strcmp(misbehaviour, "is silent") == 0) {
         return NULL;
@@ -140,7 +140,7 @@ static void leaves_early(void)
     free(gone);
     tg_status status = tg_transport_start(t[0], &stays, &error);
     if (status == TG_OK)
-        status = tg_transport_wait(t[0], &stays, 5, &error);
+        status = tg_transport_wait(t[0], &stays, PATIENCE, &error);
     expect(status == TG_EXCHANGE && strstr(error.message, "rank 1 has left"), "status %d, %s", (int)status,
            error.message);
     check_all("a rank that leaves with an exchange under way is noticed, and its buffers are left alone");

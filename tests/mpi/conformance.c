@@ -24,7 +24,7 @@ static void gather(tg_transport *t, uint64_t mine, uint64_t *all)
         receive[i] = &all[i];
     }
     tg_exchange e = {TG_ALL_GATHER, world, send, sizes, receive, capacity, received};
-    if (tg_transport_start(t, &e, &error) != TG_OK || tg_transport_wait(t, &e, 60, &error) != TG_OK) {
+    if (tg_transport_start(t, &e, &error) != TG_OK || tg_transport_wait(t, &e, PATIENCE, &error) != TG_OK) {
         fprintf(stderr, "rank %u: %s\n", tg_transport_rank(t), error.message);
         tg_transport_free(t);
         exit(1);
@@ -110,7 +110,7 @@ static tg_status shout(tg_transport *t, tg_error *error)
     }
     tg_exchange e = {TG_ALL_GATHER, world, send, sizes, receive, capacity, received};
     tg_status status = tg_transport_start(t, &e, error);
-    return status == TG_OK ? tg_transport_wait(t, &e, 30, error) : status;
+    return status == TG_OK ? tg_transport_wait(t, &e, PATIENCE, error) : status;
 }
 
 /* ---- what to do ---- */

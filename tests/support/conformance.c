@@ -78,7 +78,7 @@ static void several(tg_transport *transport, unsigned count, bool backwards, tg_
     }
     for (unsigned i = 0; i < count && !problem->message[0]; i++) {
         const unsigned at = backwards ? count - 1 - i : i;
-        if (tg_transport_wait(transport, &trials[at].exchange, 60, &error) != TG_OK)
+        if (tg_transport_wait(transport, &trials[at].exchange, PATIENCE, &error) != TG_OK)
             *problem = error;
         else if (!arrived(&trials[at], at, rank, world))
             (void)snprintf(problem->message, sizeof problem->message, "exchange %u of %u: not what was sent", at,
@@ -154,7 +154,7 @@ uint64_t reduce_over(tg_transport *transport, const char *device_name, tg_error 
             tg_reducer_tensor tensors[2] = {{.name = "large", .count = LARGE},
                                             {.name = "small", .count = SMALL, .dtype = TG_BFLOAT16}};
             const tg_reducer_options options = {
-                .algorithm = (tg_algorithm)algorithm, .seed = 11, .chunk = 32768, .timeout = 60};
+                .algorithm = (tg_algorithm)algorithm, .seed = 11, .chunk = 32768, .timeout = PATIENCE};
             tg_reducer *reducer = NULL;
             tg_status status = TG_OK;
             for (unsigned t = 0; t < 2 && status == TG_OK; t++) {

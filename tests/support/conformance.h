@@ -4,6 +4,9 @@
 
 #include "tersegrad.h"
 
+/* Seconds for what must not fail because the machine is busy: only a hang takes longer. */
+enum { PATIENCE = 3600 };
+
 /* Runs the whole suite on this rank. Returns how many things were tried; `problem` says what went wrong first, or is
  * empty. */
 unsigned conform(tg_transport *transport, tg_error *problem);
