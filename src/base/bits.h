@@ -1,5 +1,5 @@
-/* Bit streams, least significant bit of the first byte first (docs/format.md). The writer trusts its caller for room;
- * the reader never goes past its end: it answers with zeros and remembers that it overran. */
+/* Bit streams, least significant bit of the first byte first (docs/format.md). The writer relies on its caller for
+ * room. The reader never reads past its end: it returns zeros and sets `overrun`. */
 #ifndef TG_BASE_BITS_H
 #define TG_BASE_BITS_H
 

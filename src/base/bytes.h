@@ -65,8 +65,8 @@ static inline float tg_bits_float(uint32_t bits)
 static inline float tg_load_float(const void *p) { return tg_bits_float(tg_load32(p)); }
 static inline void tg_store_float(void *p, float x) { tg_store32(p, tg_float_bits(x)); }
 
-/* A window on bytes from outside. Every read is checked; after the first that does not fit, `short_read` stays set,
- * reads give zeros, and takes give NULL. */
+/* Untrusted bytes that are read in order. Every read is checked; after the first that does not fit, `short_read` stays
+ * set, reads return zeros, and takes return NULL. */
 typedef struct tg_cursor {
     const uint8_t *at;
     size_t left;
@@ -78,7 +78,8 @@ static inline tg_cursor tg_cursor_over(const void *data, size_t size)
     return (tg_cursor){.at = data, .left = size, .short_read = false};
 }
 
-/* `size` bytes as they lie, or NULL. A size of more than SIZE_MAX is asked for as uint64_t so that it cannot wrap. */
+/* A pointer to the next `size` bytes, or NULL. The size is a uint64_t, so that it cannot wrap where size_t has 32
+ * bits. */
 static inline const uint8_t *tg_cursor_take(tg_cursor *c, uint64_t size)
 {
     if (c->short_read || size > c->left) {

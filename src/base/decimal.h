@@ -1,4 +1,4 @@
-/* Decimal numbers in spec texts, kept as whole billionths so that text and number convert exactly both ways. */
+/* Decimal numbers in spec texts, stored as whole billionths so that text and number convert exactly both ways. */
 #ifndef TG_BASE_DECIMAL_H
 #define TG_BASE_DECIMAL_H
 

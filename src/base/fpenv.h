@@ -1,6 +1,6 @@
-/* The floating-point mode that equal bytes need: round to nearest, subnormals kept. A host program may run with
- * flush-to-zero set (PyTorch offers it), so every entry point that computes enters this mode and leaves it as it found
- * it. */
+/* The floating-point mode that equal bytes need: round to nearest, subnormals not flushed. A host program may run with
+ * flush-to-zero set (PyTorch offers it), so every entry point that computes sets this mode and restores the
+ * caller's. */
 #ifndef TG_BASE_FPENV_H
 #define TG_BASE_FPENV_H
 
@@ -44,7 +44,7 @@ static inline tg_fp_mode tg_fp_enter(void)
 static inline void tg_fp_leave(tg_fp_mode before) { __asm__ volatile("sfpc %0" : : "r"(before)); }
 
 #else
-/* Not known how: the caller must not have changed the mode. (fesetround would do it, but is not in libc.) */
+/* Unknown processor: the caller must not have changed the mode. (fesetround would set it, but is not in libc.) */
 typedef int tg_fp_mode;
 static inline tg_fp_mode tg_fp_enter(void) { return 0; }
 static inline void tg_fp_leave(tg_fp_mode before) { (void)before; }

@@ -1,7 +1,8 @@
-/* A list of works, from which threads take parts. Whoever brings a work takes parts of it as well, and of no other.
+/* A list of works, from which threads take parts. The thread that submits a work takes parts of it too, and of no
+ * other.
  *
- * An encode is a dozen works with next to nothing between them, and to wake a thread takes longer than some of them: so
- * threads look out for the next work for some microseconds before they sleep, unless there are more of them than
+ * An encode call submits a dozen works with almost nothing between them, and waking a thread takes longer than some
+ * of them. So idle threads spin for some microseconds before they sleep, unless there are more threads than
  * processors. */
 #include "base/pool.h"
 
@@ -15,28 +16,28 @@
 #include "base/fpenv.h"
 #include "base/processors.h"
 
-/* Lives on the stack of the thread that brought it, until no helper is left. */
+/* Lives on the stack of the thread that submitted it, until no helper is left. */
 typedef struct work {
     tg_part *run;
     void *context;
     size_t parts;
-    atomic_size_t next; /* the first part that nobody has taken, or beyond the last */
-    atomic_size_t
-        helpers;    /* threads at work on it, other than the one that brought it; grows under the pool's lock only */
-    bool is_listed; /* under the lock, as the following */
+    atomic_size_t next; /* the next part to run; at least `parts` when none is left */
+    /* threads that run parts of it, without the one that submitted it; increases only under the pool's lock */
+    atomic_size_t helpers;
+    bool is_listed; /* protected by the lock, like the following field */
     struct work *following;
 } work;
 
 struct tg_pool {
-    unsigned threads; /* with the caller's */
+    unsigned threads; /* including the caller's */
     unsigned started;
-    bool looks_out; /* before it sleeps */
-    pid_t owner;    /* a child after fork has none of the threads */
+    bool spins;  /* whether idle threads spin before they sleep */
+    pid_t owner; /* a child after fork has none of the threads */
     pthread_mutex_t lock;
-    pthread_cond_t wanted, finished;
-    work *first; /* works of which there may be parts to take, the oldest first */
+    pthread_cond_t work_added, finished;
+    work *first; /* works that may have parts left, the oldest first */
     unsigned sleeping;
-    atomic_uint brought; /* works so far */
+    atomic_uint submitted; /* how many works have been submitted so far */
     bool closing;
     pthread_t workers[];
 };
@@ -52,14 +53,14 @@ static inline void pause_a_little(void)
 #endif
 }
 
-/* Looks at a condition for about 20 to 50 microseconds. */
-#define LOOK_OUT_UNTIL(pool, condition)                                                     \
-    for (unsigned looks = (pool)->looks_out ? 1000 : 0; looks > 0 && !(condition); looks--) \
+/* Polls a condition for about 20 to 50 microseconds. */
+#define SPIN_UNTIL(pool, condition)                                                     \
+    for (unsigned tries = (pool)->spins ? 1000 : 0; tries > 0 && !(condition); tries--) \
     pause_a_little()
 
 /* ---- works ---- */
 
-static void append(tg_pool *pool, work *w)
+static void append_work(tg_pool *pool, work *w)
 {
     work **end = &pool->first;
     while (*end)
@@ -68,7 +69,7 @@ static void append(tg_pool *pool, work *w)
     w->is_listed = true;
 }
 
-static void take_out(tg_pool *pool, work *w)
+static void remove_work(tg_pool *pool, work *w)
 {
     work **at = &pool->first;
     while (*at != w)
@@ -83,7 +84,7 @@ static void take_parts(work *w)
         w->run(w->context, part);
 }
 
-/* Takes parts of a work until there are none to take. The lock is held before and after. */
+/* Runs parts of a work until none is left. The lock is held before and after. */
 static void help(tg_pool *pool, work *w)
 {
     atomic_fetch_add(&w->helpers, 1);
@@ -91,23 +92,23 @@ static void help(tg_pool *pool, work *w)
     take_parts(w);
     pthread_mutex_lock(&pool->lock);
     if (w->is_listed)
-        take_out(pool, w);
+        remove_work(pool, w);
     if (atomic_fetch_sub(&w->helpers, 1) == 1)
-        pthread_cond_broadcast(&pool->finished); /* w is gone as soon as the lock is */
+        pthread_cond_broadcast(&pool->finished); /* w may be gone as soon as the lock is released */
 }
 
-/* For the next work. The lock is held before and after. */
-static void await(tg_pool *pool)
+/* Waits for the next work. The lock is held before and after. */
+static void wait_for_work(tg_pool *pool)
 {
-    const unsigned seen = atomic_load(&pool->brought);
-    if (pool->looks_out) {
+    const unsigned seen = atomic_load(&pool->submitted);
+    if (pool->spins) {
         pthread_mutex_unlock(&pool->lock);
-        LOOK_OUT_UNTIL(pool, atomic_load_explicit(&pool->brought, memory_order_relaxed) != seen);
+        SPIN_UNTIL(pool, atomic_load_explicit(&pool->submitted, memory_order_relaxed) != seen);
         pthread_mutex_lock(&pool->lock);
     }
     if (!pool->first && !pool->closing) {
         pool->sleeping++;
-        pthread_cond_wait(&pool->wanted, &pool->lock);
+        pthread_cond_wait(&pool->work_added, &pool->lock);
         pool->sleeping--;
     }
 }
@@ -115,13 +116,13 @@ static void await(tg_pool *pool)
 static void *serve(void *of)
 {
     tg_pool *pool = of;
-    (void)tg_fp_enter(); /* whatever mode the thread that opened the device was in */
+    (void)tg_fp_enter(); /* the thread that opened the device may have set another mode */
     pthread_mutex_lock(&pool->lock);
     while (!pool->closing) {
         if (pool->first)
             help(pool, pool->first);
         else
-            await(pool);
+            wait_for_work(pool);
     }
     pthread_mutex_unlock(&pool->lock);
     return NULL;
@@ -136,22 +137,22 @@ void tg_parallel(tg_pool *pool, size_t parts, tg_part *run, void *context)
     }
     work w = {.run = run, .context = context, .parts = parts};
     pthread_mutex_lock(&pool->lock);
-    append(pool, &w);
-    atomic_fetch_add(&pool->brought, 1);
+    append_work(pool, &w);
+    atomic_fetch_add(&pool->submitted, 1);
     for (size_t wake = parts - 1 < pool->sleeping ? parts - 1 : pool->sleeping; wake > 0; wake--)
-        pthread_cond_signal(&pool->wanted);
+        pthread_cond_signal(&pool->work_added);
     pthread_mutex_unlock(&pool->lock);
     take_parts(&w);
-    LOOK_OUT_UNTIL(pool, atomic_load_explicit(&w.helpers, memory_order_relaxed) == 0);
+    SPIN_UNTIL(pool, atomic_load_explicit(&w.helpers, memory_order_relaxed) == 0);
     pthread_mutex_lock(&pool->lock);
     if (w.is_listed)
-        take_out(pool, &w);
+        remove_work(pool, &w);
     while (atomic_load(&w.helpers) > 0)
         pthread_cond_wait(&pool->finished, &pool->lock);
     pthread_mutex_unlock(&pool->lock);
 }
 
-/* Threads of ours take no signals: those are for the program's own. */
+/* Our threads block all signals: these are for the program's own threads. */
 static bool start_workers(tg_pool *pool)
 {
     enum { STACK = 1 << 20 };
@@ -175,9 +176,9 @@ tg_pool *tg_pool_open(unsigned threads)
     tg_pool *pool = malloc(sizeof *pool + (threads - 1) * sizeof pool->workers[0]);
     if (!pool)
         return NULL;
-    *pool = (tg_pool){.threads = threads, .looks_out = threads <= tg_processors(), .owner = getpid()};
+    *pool = (tg_pool){.threads = threads, .spins = threads <= tg_processors(), .owner = getpid()};
     (void)pthread_mutex_init(&pool->lock, NULL); /* neither can fail without attributes */
-    (void)pthread_cond_init(&pool->wanted, NULL);
+    (void)pthread_cond_init(&pool->work_added, NULL);
     (void)pthread_cond_init(&pool->finished, NULL);
     if (start_workers(pool))
         return pool;
@@ -190,12 +191,12 @@ void tg_pool_close(tg_pool *pool)
     if (pool && pool->owner == getpid()) {
         pthread_mutex_lock(&pool->lock);
         pool->closing = true;
-        pthread_cond_broadcast(&pool->wanted);
+        pthread_cond_broadcast(&pool->work_added);
         pthread_mutex_unlock(&pool->lock);
         for (unsigned i = 0; i < pool->started; i++)
             pthread_join(pool->workers[i], NULL);
         pthread_cond_destroy(&pool->finished);
-        pthread_cond_destroy(&pool->wanted);
+        pthread_cond_destroy(&pool->work_added);
         pthread_mutex_destroy(&pool->lock);
     }
     free(pool);

@@ -1,4 +1,4 @@
-/* Asks the system. */
+/* Asks the operating system. */
 #if defined(__linux__)
 #define _GNU_SOURCE /* sched_getaffinity */
 #endif
@@ -21,7 +21,7 @@ unsigned tg_processors(void)
     return found < 1 ? 1 : (unsigned)found;
 }
 
-/* Not by sysconf: the C library reports ten times what some machines have. */
+/* Not by sysconf: the C library reports ten times the real size on some machines. */
 size_t tg_largest_cache(void)
 {
     enum { MOST_LEVELS = 5 };

@@ -1,6 +1,5 @@
-/* Random numbers by name, not by order: each is a function of (seed, step, tensor, rank, purpose) and of an index, so
- * that any thread, vector lane or GPU warp can draw any of them. docs/numerics.md states the rule and what was tested
- * of it. */
+/* Counter-based random numbers: each is a function of (seed, step, tensor, rank, purpose) and of an index, so that any
+ * thread, vector lane or GPU warp can compute any of them. docs/numerics.md states the rule and how it was tested. */
 #ifndef TG_BASE_RANDOM_H
 #define TG_BASE_RANDOM_H
 
@@ -8,12 +7,12 @@
 
 #include "tersegrad.h"
 
-/* What a draw is for; streams of different purposes are unrelated. */
+/* What a random number is for; numbers of different purposes are independent. */
 typedef enum tg_purpose { TG_FOR_ROUNDING = 0, TG_FOR_SELECTION = 1, TG_FOR_SAMPLING = 2 } tg_purpose;
 
-typedef struct tg_key {
+typedef struct tg_hash_key {
     uint32_t low, high;
-} tg_key;
+} tg_hash_key;
 
 static inline uint64_t tg_mix64(uint64_t z)
 {
@@ -22,20 +21,21 @@ static inline uint64_t tg_mix64(uint64_t z)
     return z ^ (z >> 31);
 }
 
-/* The key is mixed before it meets a counter: related seeds, steps, tensors and ranks must not give related streams. */
-static inline tg_key tg_key_of(const tg_draw *draw, tg_purpose purpose)
+/* The key is mixed before it is combined with a counter: related seeds, steps, tensors and ranks must not give related
+ * streams. */
+static inline tg_hash_key tg_hash_key_of(const tg_draw *draw, tg_purpose purpose)
 {
     const uint64_t golden = UINT64_C(0x9e3779b97f4a7c15);
     uint64_t key = tg_mix64(draw->seed + golden);
     key = tg_mix64(key ^ tg_mix64(draw->step + 2 * golden));
     key = tg_mix64(key ^ tg_mix64(((uint64_t)draw->tensor << 32 | draw->rank) + 3 * golden));
     key = tg_mix64(key ^ tg_mix64((uint64_t)purpose + 4 * golden));
-    return (tg_key){.low = (uint32_t)key, .high = (uint32_t)(key >> 32)};
+    return (tg_hash_key){.low = (uint32_t)key, .high = (uint32_t)(key >> 32)};
 }
 
 /* 32 random bits for a counter. For a fixed key this is a bijection of the counter. The second half of the key enters
  * between the multiplications, so that two keys never give shifted copies of one stream. */
-static inline uint32_t tg_hash(tg_key key, uint32_t counter)
+static inline uint32_t tg_hash(tg_hash_key key, uint32_t counter)
 {
     uint32_t x = counter + key.low;
     x ^= x >> 16;
@@ -48,7 +48,7 @@ static inline uint32_t tg_hash(tg_key key, uint32_t counter)
 
 /* The 16 random bits of element i. Elements i and i + 16 of each aligned run of 32 share one hash, low and high half,
  * so that a vector of hashes serves two rows of elements without a shuffle. */
-static inline uint32_t tg_random16(tg_key key, uint32_t i)
+static inline uint32_t tg_random16(tg_hash_key key, uint32_t i)
 {
     uint32_t bits = tg_hash(key, (i >> 5) << 4 | (i & 15));
     return i & 16 ? bits >> 16 : bits & 0xffff;

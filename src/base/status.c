@@ -1,4 +1,4 @@
-/* Status texts and error sentences. */
+/* Status texts and error messages. */
 #include "base/status.h"
 
 #include <stdarg.h>

@@ -1,4 +1,4 @@
-/* The one way to report a failure: a status to return and, where the caller wants it, a sentence. */
+/* The only way to report a failure: a status to return and, if the caller passed a tg_error, a sentence. */
 #ifndef TG_BASE_STATUS_H
 #define TG_BASE_STATUS_H
 

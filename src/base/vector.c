@@ -1,4 +1,4 @@
-/* Large pages, asked for where the system has such a call; else ordinary ones. */
+/* Asks for large pages where the system has such a call; otherwise ordinary ones. */
 #define _DEFAULT_SOURCE /* madvise */
 #include "base/vector.h"
 
@@ -19,7 +19,7 @@ void *tg_vector_make(size_t bytes, unsigned place)
         return NULL;
 #if defined(MADV_HUGEPAGE)
     if (bytes >= LONG)
-        (void)madvise(base, bytes + offset, MADV_HUGEPAGE); /* only a wish */
+        (void)madvise(base, bytes + offset, MADV_HUGEPAGE); /* only a hint */
 #endif
     char *vector = (char *)base + offset;
     memcpy(vector - sizeof base, &base, sizeof base);

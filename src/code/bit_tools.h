@@ -1,5 +1,5 @@
-/* Small operations on the bits of integers that the coders share: lengths, mirror images, and a look ahead into a bit
- * stream that lets a decoder take a whole code at once. */
+/* Small bit operations that the coders share: lengths, mirror images, and peeking into a bit stream, so that a decoder
+ * can read a whole code at once. */
 #ifndef TG_CODE_BIT_TOOLS_H
 #define TG_CODE_BIT_TOOLS_H
 
@@ -42,8 +42,8 @@ static inline uint32_t tg_log2_fixed(uint64_t m)
     return result;
 }
 
-/* At least 57 bits from the reader's position on, which does not move. What lies past the end reads as zeros: whoever
- * uses the bits checks how many were left. */
+/* At least 57 bits from the reader's position on; the position does not change. Bits past the end are zeros: the caller
+ * must check how many were left. */
 static inline uint64_t tg_bits_peek(const tg_bit_reader *r)
 {
     const uint64_t byte = r->position >> 3, left = (r->size >> 3) - byte;
@@ -57,7 +57,7 @@ static inline uint64_t tg_bits_peek(const tg_bit_reader *r)
     return bits >> (r->position & 7);
 }
 
-/* Moves on by `count` bits that were peeked at; false, and overrun, when they were not all there. */
+/* Skips `count` bits that were peeked at; false, with `overrun` set, if there were fewer. */
 static inline bool tg_bits_skip(tg_bit_reader *r, uint64_t count)
 {
     if (count > r->size - r->position) {

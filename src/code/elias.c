@@ -147,6 +147,6 @@ bool tg_elias_next(tg_elias_reader *reader, size_t count, int16_t *levels)
 
 bool tg_elias_done(const tg_elias_reader *reader)
 {
-    /* All non-zero levels have been seen then: the call that delivers the last level reads on until none is left. */
+    /* All non-zero levels have been read by then: the call that delivers the last level reads until none is left. */
     return !reader->broken && reader->delivered == reader->count && tg_bits_at_end(&reader->bits);
 }

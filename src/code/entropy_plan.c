@@ -1,5 +1,5 @@
 /* How the entropy layout is set up for a vector: the encoder's choice of pairs, probabilities, lanes and chunks, and
- * the frequency table on the wire. Every choice is made with integers, so that every machine writes the same bytes. */
+ * the frequency table on the wire. Every choice is made with integers, so every machine writes the same bytes. */
 #include "base/bits.h"
 #include "code/bit_tools.h"
 #include "code/elias.h"
@@ -13,7 +13,7 @@ typedef struct histogram {
     unsigned symbols;
 } histogram;
 
-/* Several tables in turn: with one, runs of the same symbol would wait for the last increment to be stored. */
+/* Several tables in turn: with one, runs of equal symbols would wait for the previous increment to be stored. */
 enum { TABLES = 4 };
 typedef uint32_t counters[TABLES][TG_ENTROPY_SYMBOLS];
 
@@ -52,8 +52,7 @@ static void count_pairs(histogram *h, const uint8_t *digits, size_t n, unsigned 
     add_up(h, part, alphabet * alphabet, (n + 31) / 32 * 16);
 }
 
-/* The digits' histogram from that of their pairs: every pair has two, and what completed the last run goes off again.
- */
+/* The histogram of digits from that of pairs: every pair has two, without the zeros that filled up the last run. */
 static void digits_of_pairs(histogram *digits, const histogram *pairs, size_t n, unsigned alphabet, unsigned zero_digit)
 {
     memset(digits->count, 0, sizeof digits->count);
@@ -101,8 +100,8 @@ static uint32_t round_shares(const histogram *h, unsigned table_log, uint32_t *f
     return sum;
 }
 
-/* Makes the rounded shares sum to one: what is missing goes to the most frequent symbol, what is too much is taken one
- * by one from the largest. */
+/* Makes the rounded shares sum to one: a deficit is added to the most frequent symbol, an excess is subtracted in steps
+ * of one from the largest share. */
 static bool share_out(const histogram *h, unsigned table_log, uint32_t *frequency)
 {
     const uint32_t whole = UINT32_C(1) << table_log;
@@ -114,8 +113,8 @@ static bool share_out(const histogram *h, unsigned table_log, uint32_t *frequenc
     return true;
 }
 
-/* The same for a histogram that is its own mirror image. With a symbol in the middle the difference is that one's;
- * false if it cannot bear it. With none, each half is shared out as a whole of its own. */
+/* The same for a symmetric histogram. If there is a symbol in the middle, it absorbs the difference; false if it would
+ * become too small. If there is none, each half is handled by itself. */
 static bool share_out_mirrored(const histogram *h, unsigned table_log, uint32_t *frequency)
 {
     if (h->symbols % 2 == 0) {
@@ -131,12 +130,13 @@ static bool share_out_mirrored(const histogram *h, unsigned table_log, uint32_t 
     uint32_t *middle = &frequency[h->symbols / 2];
     if (sum > whole && *middle <= sum - whole)
         return false;
-    *middle += whole - sum; /* wraps where it is to shrink */
+    *middle += whole - sum; /* wraps when the difference is negative */
     return true;
 }
 
-/* Grouped tables give one frequency to a run of symbols: those whose distance from the middle has the same number of
- * binary digits, on one side of it. The outermost, which every bucket's largest element has, stand alone. */
+/* Grouped tables have one frequency for a group of symbols: those on one side of the middle whose distance from it has
+ * the same number of binary digits. The outermost symbols form groups of their own, because the largest element of
+ * every bucket has one of them. */
 static unsigned group_of(unsigned symbol, unsigned symbols)
 {
     const unsigned half = symbols / 2;
@@ -150,8 +150,9 @@ static bool starts_group(unsigned symbol, unsigned symbols)
     return symbol <= 1 || symbol == symbols - 1 || group_of(symbol, symbols) != group_of(symbol - 1, symbols);
 }
 
-/* Rounds every group's share down, but not to zero, and gives the difference to the middle: the symbol there, or the
- * two around it, half each if they are alike, else all to the more frequent. False if they cannot bear it. */
+/* Rounds every group's share down, but not to zero, and adds the difference to the middle: to the symbol there, or to
+ * the two around it, half to each if they are equally frequent, else all to the more frequent one. False if these would
+ * become too small. */
 static bool share_out_grouped(const histogram *h, unsigned table_log, uint32_t *frequency)
 {
     const uint32_t whole = UINT32_C(1) << table_log;
@@ -171,7 +172,7 @@ static bool share_out_grouped(const histogram *h, unsigned table_log, uint32_t *
     if (excess > 0 && frequency[taker] < least + (alike ? (excess + 1) / 2 : excess))
         return false;
     if (!alike || (whole - sum) % 2 != 0) {
-        frequency[taker] += whole - sum; /* wraps where it is to shrink */
+        frequency[taker] += whole - sum; /* wraps when the difference is negative */
     } else {
         const int32_t half = (int32_t)(whole - sum) / 2;
         frequency[lower] += (uint32_t)half;
@@ -190,10 +191,11 @@ static uint64_t stream_cost(const histogram *h, unsigned table_log, const uint32
     return cost;
 }
 
-/* Of the table, in the same units. */
+/* Length of the table, in the same units. */
 static uint64_t table_cost(const tg_entropy_plan *plan) { return (uint64_t)tg_entropy_table_size(plan) * 8 << 16; }
 
-static const uint64_t no_cost = UINT64_MAX / 256; /* of what cannot be; can be multiplied below */
+/* the cost of an impossible choice; small enough to be multiplied below */
+static const uint64_t no_cost = UINT64_MAX / 256;
 
 /* Streams and table together for one M, whose frequencies are left in the plan. */
 static uint64_t try_table(tg_entropy_plan *plan, unsigned table_log, const histogram *h, const histogram *shares)
@@ -207,9 +209,9 @@ static uint64_t try_table(tg_entropy_plan *plan, unsigned table_log, const histo
     return stream_cost(h, table_log, plan->frequency) + table_cost(plan);
 }
 
-/* Completes the plan with the M and the frequencies for `shares`, and returns what they cost. Coarser tables than 12
- * bits are shorter, which counts where few symbols are coded; finer ones take a share of the probability that is worth
- * it only where symbols are rare. */
+/* Completes the plan with the M and the frequencies for `shares`, and returns their cost. Tables of less than 12 bits
+ * are shorter, which matters where few symbols are coded. Tables of more bits allow smaller probabilities, which
+ * matters only where some symbols are rare. */
 static uint64_t choose_table(tg_entropy_plan *plan, const histogram *h, const histogram *shares)
 {
     static const unsigned choices[] = {12, 14, 16, 10, 8};
@@ -233,7 +235,7 @@ static void mirror(histogram *h)
     h->total *= 2;
 }
 
-/* Takes one table for both sides of zero, or one that is grouped, or both, where that is smaller. */
+/* Uses a mirrored table, a grouped one, or both, where that is smaller. */
 static void choose_kind(tg_entropy_plan *plan, const histogram *h)
 {
     uint64_t best = choose_table(plan, h, h);
@@ -287,8 +289,8 @@ static void index_symbols(tg_entropy_plan *plan)
  * 2. Symbols are counted over the whole vector, as if it were one chunk. (Chunks are whole runs of 32 elements, so this
  *    is also the sum over chunks.)
  * 3. For a given M a symbol that occurs gets f = max(1, (count * 2^M + total // 2) // total), one that does not gets 0.
- *    When these sum to less than 2^M, the most frequent symbol gets the difference; when to more, one is taken from
- *    the largest f, again and again. The lowest symbol wins a tie.
+ *    When these sum to less than 2^M, the most frequent symbol gets the difference; when to more, one is subtracted
+ * from the largest f, again and again. The lowest symbol wins a tie.
  * 4. The cost of M is the sum over symbols of count * (M * 2^16 - log2(f)), log2 in units of 2^-16 and rounded down,
  * and the table, 2^16 for each bit of its whole bytes. M is the first of 12, 14, 16, 10, 8 whose cost is at most
  * 201/200 of the lowest of them: 12 is the fastest.
@@ -298,7 +300,7 @@ static void index_symbols(tg_entropy_plan *plan)
  * of size g gets f = max(1, count of the group * 2^M // (total * g)), 0 if the group does not occur, and the difference
  * goes to the middle, or where there is none to the more frequent of the two symbols around it, the lower if it is
  * even; half to each where they are equally frequent and the difference is even. What would leave a frequency below 1
- * to a symbol that occurs is not possible. The first of the four that costs least is taken.
+ * to a symbol that occurs is not possible. The first of the four that costs least is used.
  * 6. With bits = the cost without the table // 2^16: 32 lanes when bits >= 131072, where their states cost little, 4
  * when bits >= 8192, else 1.
  * 7. c is the smallest of 16 to 31 with bits * 2^c >= n * 2^18, that is, with 32 KiB in a chunk on average; else 31. */
@@ -323,7 +325,7 @@ void tg_entropy_plan_make(tg_entropy_plan *plan, const uint8_t *digits, size_t n
         count_digits(&h, digits, n, alphabet);
         plan->zeros = h.count[zero_digit];
     }
-    if (n == 0) /* nothing will be written with this plan, but let it be a sound one */
+    if (n == 0) /* nothing is written with this plan, but it must be valid */
         h.total = h.count[zero_digit] = 1;
     plan->symbols = h.symbols;
     choose_kind(plan, &h);
@@ -333,7 +335,7 @@ void tg_entropy_plan_make(tg_entropy_plan *plan, const uint8_t *digits, size_t n
     index_symbols(plan);
 }
 
-/* The symbols that the table is about: the first of them. */
+/* How many symbols the table covers: the first ones. */
 static unsigned covered(const tg_entropy_plan *plan)
 {
     return plan->mirrored ? (plan->symbols + 1) / 2 : plan->symbols;

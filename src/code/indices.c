@@ -19,17 +19,17 @@ size_t tg_index_bound(size_t length) { return length / 8 + (length % 8 != 0); }
 
 static size_t count_blocks(size_t m) { return m / TG_RICE_BLOCK + (m % TG_RICE_BLOCK != 0); }
 
-/* The gaps of a segment, block by block. They are looked at twice, and kept for that as long as a segment has no more
- * of them than most have. */
-enum { MOST_KEPT = 40 * TG_RICE_BLOCK };
+/* The gaps of a segment, block by block. They are needed twice, to choose the mode and to write, and cached for that
+ * unless the segment has unusually many. */
+enum { MOST_CACHED = 40 * TG_RICE_BLOCK };
 
 typedef struct segment_gaps {
     const tg_gaps_engine *engine;
     const uint32_t *indices;
     size_t m;
     uint32_t base;
-    bool kept;
-    uint32_t of[MOST_KEPT];
+    bool cached;
+    uint32_t of[MOST_CACHED];
 } segment_gaps;
 
 static void gaps_open(segment_gaps *s, const uint32_t *indices, size_t m, uint32_t base, const tg_gaps_engine *engine)
@@ -38,10 +38,10 @@ static void gaps_open(segment_gaps *s, const uint32_t *indices, size_t m, uint32
     s->indices = indices;
     s->m = m;
     s->base = base;
-    s->kept = m <= MOST_KEPT;
+    s->cached = m <= MOST_CACHED;
 }
 
-/* Gaps of the block that starts at place j, the index before it, and where its gaps are kept. */
+/* How many gaps the block at place j has, the index before it, and where its gaps are stored. */
 static unsigned size_at(const segment_gaps *s, size_t j)
 {
     return s->m - j < TG_RICE_BLOCK ? (unsigned)(s->m - j) : TG_RICE_BLOCK;
@@ -49,12 +49,12 @@ static unsigned size_at(const segment_gaps *s, size_t j)
 
 static uint32_t before(const segment_gaps *s, size_t j) { return j == 0 ? s->base - 1 : s->indices[j - 1]; }
 
-static uint32_t *place_of(segment_gaps *s, size_t j) { return s->kept ? s->of + j : s->of; }
+static uint32_t *place_of(segment_gaps *s, size_t j) { return s->cached ? s->of + j : s->of; }
 
 static const uint32_t *gaps_again(segment_gaps *s, size_t j)
 {
     uint32_t *gaps = place_of(s, j);
-    if (!s->kept)
+    if (!s->cached)
         tg_gaps_take(s->indices + j, size_at(s, j), before(s, j), gaps);
     return gaps;
 }
@@ -69,13 +69,13 @@ static uint64_t elias_bytes(segment_gaps *s)
     return bytes_of(bits);
 }
 
-/* What each mode would take, in bytes, and where the Rice mode's quotients would start. Where Elias is more than Rice,
- * it may be more still than it says here. */
+/* The size of each mode in bytes, and where the quotients of the Rice mode would start. An Elias size above the Rice
+ * size is only a lower bound. */
 typedef struct index_costs {
     uint64_t rice, elias, quotients_at;
 } index_costs;
 
-/* Leaves the Rice parameters at `parameters`, one for each block, where the Rice mode wants them. */
+/* Writes the Rice parameters, one for each block, to `parameters`, where the Rice mode has them. */
 static index_costs weigh_modes(segment_gaps *s, uint8_t *parameters)
 {
     uint64_t low_bytes = 0, quotient_bits = 0, elias_least = 0;
@@ -109,7 +109,7 @@ static uint8_t *write_elias(const uint32_t *indices, size_t m, uint32_t base, ui
     tg_bit_writer w = tg_bit_writer_at(out);
     uint64_t following = base;
     for (size_t j = 0; j < m;) {
-        /* omega(1) is a single 0, and where this mode is the smallest, most are that. */
+        /* omega(1) is a single 0 bit, and where this mode is the smallest, most gaps are coded so. */
         unsigned run = 0;
         while (run < 32 && j + run < m && indices[j + run] == following + run)
             run++;
@@ -142,7 +142,7 @@ uint8_t *tg_index_write(const uint32_t *indices, size_t m, uint32_t base, uint32
         return out;
     segment_gaps gaps;
     gaps_open(&gaps, indices, m, base, engine);
-    /* The parameters fit any mode's bytes: there are no more of them than a bitmap has bytes. */
+    /* The parameters fit in the space of any mode: they take no more bytes than a bitmap. */
     const index_costs costs = weigh_modes(&gaps, out);
     const uint64_t bitmap = tg_index_bound(length);
     if (costs.rice <= costs.elias && costs.rice <= bitmap)
@@ -168,7 +168,7 @@ static bool open_rice(tg_index_reader *reader, const uint8_t *in, size_t size)
     reader->parameters = in;
     reader->low_bits = in + blocks;
     reader->bits = tg_bit_reader_at(in + (size - left), left);
-    return reader->count <= reader->bits.size; /* a quotient is a bit at least */
+    return reader->count <= reader->bits.size; /* a quotient takes at least one bit */
 }
 
 /* A bitmap is checked as a whole, so that reading it cannot fail. */

@@ -12,16 +12,16 @@ enum { TG_INDEX_RICE = 0, TG_INDEX_ELIAS = 1, TG_INDEX_BITMAP = 2 }; /* as in th
  * all of them. count and selected are below 2^32. */
 unsigned tg_segment_log(uint64_t count, uint64_t selected);
 
-/* Most bytes that a segment of so many elements can take: a bitmap's, as the smallest mode is used. */
+/* The most bytes that a segment of this many elements can take: those of a bitmap, as the smallest mode is used. */
 size_t tg_index_bound(size_t length);
 
-/* Writes the m increasing positions indices[j] - base, all below length, in the smallest mode; returns the end. Uses no
- * more than tg_index_bound(length) bytes at `out`. Without positions: mode 0 and no bytes. `engine` may be NULL; it
- * makes no difference to the bytes. */
+/* Writes the m increasing positions indices[j] - base, all below length, in the smallest mode; returns the end. Uses at
+ * most tg_index_bound(length) bytes at `out`. Without positions: mode 0 and no bytes. `engine` may be NULL; it changes
+ * no byte. */
 uint8_t *tg_index_write(const uint32_t *indices, size_t m, uint32_t base, uint32_t length, uint8_t *out, unsigned *mode,
                         const tg_gaps_engine *engine);
 
-/* Reads one segment's stream, which may hold anything, piece by piece. */
+/* Reads one segment's stream, which is untrusted, part by part. */
 typedef struct tg_index_reader {
     const tg_gaps_engine *engine;
     unsigned mode;
@@ -38,16 +38,16 @@ typedef struct tg_index_reader {
     uint32_t block[TG_RICE_BLOCK]; /* the last decoded positions */
 } tg_index_reader;
 
-/* `size` bytes at `in` are to hold m positions below length. False when they cannot. The engine may be NULL. */
+/* Opens `size` bytes at `in` as m positions below length. False if they cannot be that. The engine may be NULL. */
 bool tg_index_open(tg_index_reader *reader, unsigned mode, const uint8_t *in, size_t size, size_t m, uint32_t length,
                    const tg_gaps_engine *engine);
 
-/* Positions that wait to be delivered, of which there are none when all have been: whoever takes some adds their number
- * to reader->delivered. False when the stream breaks a rule. */
+/* Positions that are decoded and not delivered yet; none at the end. The caller adds how many it used to
+ * reader->delivered. False when the stream breaks a rule. */
 bool tg_index_peek(tg_index_reader *reader, const uint32_t **positions, size_t *n);
 
-/* Delivers the next positions that are below `limit`, at most `room` of them, and their number in *got. Positions at or
- * above the limit stay for a later call. False when the stream breaks a rule: then the positions are of no use. */
+/* Delivers the next positions below `limit`, at most `room` of them, and their number in *got. Positions at or above
+ * the limit remain for a later call. False when the stream breaks a rule; then the positions are invalid. */
 bool tg_index_next(tg_index_reader *reader, uint32_t limit, size_t room, uint32_t *positions, size_t *got);
 
 /* True when all m positions were delivered and the stream holds nothing more. */

@@ -1,5 +1,6 @@
-/* Elias omega numbers. A number is a row of groups, each a binary number that tells the length of the next, and a zero
- * bit; groups have their most significant bit first, while streams fill from the lowest bit up, hence the mirroring. */
+/* Elias omega numbers. A number is a sequence of groups, each a binary number that gives the length of the next, and a
+ * final zero bit. Groups start with their most significant bit, while bit streams start with the lowest, hence the
+ * mirroring. */
 #include "code/bit_tools.h"
 #include "code/elias.h"
 
@@ -56,7 +57,7 @@ void tg_omega_write(tg_bit_writer *w, uint64_t m)
     tg_bits_put(w, 0, 1);
 }
 
-/* By single bits: for the numbers that a look ahead does not cover. */
+/* Bit by bit: for the numbers that are too long for one peek. */
 static bool read_slowly(tg_bit_reader *r, uint64_t *m)
 {
     uint64_t value = 1;
@@ -76,7 +77,7 @@ static bool read_slowly(tg_bit_reader *r, uint64_t *m)
 
 bool tg_omega_read(tg_bit_reader *r, uint64_t *m)
 {
-    /* Groups of up to 32 bits come after at most 10 others, so the 57 bits of a look ahead always suffice for them. */
+    /* A group of up to 32 bits comes after at most 10 other bits, so the 57 bits of a peek are always enough. */
     const uint64_t bits = tg_bits_peek(r);
     uint64_t value = 1;
     unsigned used = 0;

@@ -1,5 +1,5 @@
-/* The streams of a prefix code. Eight of them side by side, so that a processor has eight independent chains of
- * look-ups to work on; in plain C this is as fast as vectors would be. */
+/* The streams of a prefix code. There are eight, interleaved, so that a processor can work on eight independent chains
+ * of table lookups; in plain C this is as fast as vector instructions would be. */
 #include "code/prefix.h"
 
 #include <string.h>
@@ -29,8 +29,8 @@ void tg_prefix_encoder_make(tg_prefix_encoder *encoder, const tg_prefix_code *co
         encoder->entry[s] = encoder->entry[s] << LENGTH_BITS | code->length[s];
 }
 
-/* An entry's bits. Shifts take the length from where it is: its low six bits, and the sum of four lengths is below 64
- * too. */
+/* The code of a table entry. A shift by the whole entry uses its low six bits only, which are the length; the sum of
+ * four lengths is also below 64. */
 static inline uint64_t bits_of(uint32_t entry) { return entry >> LENGTH_BITS; }
 static inline unsigned length_of(uint32_t entry) { return entry & 63; }
 
@@ -41,7 +41,8 @@ typedef struct stream {
     unsigned count;   /* of them, below 8 between rounds */
 } stream;
 
-/* Four codes, put together before they join what is pending, which is the chain that everything waits for. */
+/* Appends four codes. They are combined first, because the update of `pending` is the chain of dependencies that limits
+ * the speed. */
 static inline void put_four(stream *w, const tg_prefix_encoder *encoder, const uint8_t *bytes)
 {
     const uint32_t a = encoder->entry[bytes[0]], b = encoder->entry[bytes[STREAMS]];
@@ -55,7 +56,7 @@ static inline void put_four(stream *w, const tg_prefix_encoder *encoder, const u
     w->count %= 8;
 }
 
-/* Whole rounds of two streams, the second of which has the next bytes. */
+/* Writes whole rounds of two neighbouring streams. */
 static void put_rounds(stream *pair, const tg_prefix_encoder *encoder, const uint8_t *bytes, size_t rounds)
 {
     stream a = pair[0], b = pair[1];
@@ -70,7 +71,7 @@ static void put_rounds(stream *pair, const tg_prefix_encoder *encoder, const uin
 uint8_t *tg_prefix_write(const tg_prefix_encoder *encoder, const uint8_t *bytes, size_t n, uint8_t *room,
                          uint8_t *entry, uint8_t *out)
 {
-    enum { PART = 4096 }; /* bytes that stay in the first-level cache while all streams take theirs */
+    enum { PART = 4096 }; /* bytes that stay in the first-level cache while all streams are written from them */
     const size_t whole = n / (TOGETHER * STREAMS) * (TOGETHER * STREAMS);
     stream streams[STREAMS];
     for (unsigned s = 0; s < STREAMS; s++)
@@ -136,8 +137,8 @@ void tg_prefix_open(tg_prefix_reader *reader, const uint8_t *entry, const uint8_
     }
 }
 
-/* Four rounds of all streams again and again, as long as every stream has a whole load to come; returns how many bytes.
- */
+/* Decodes four rounds of all streams at a time, as long as every stream has a whole load left; returns how many
+ * bytes. */
 static size_t read_rounds(tg_prefix_reader *reader, const tg_prefix_slots *slots, size_t count, uint8_t *out)
 {
     const uint8_t *in = reader->stream[0].in; /* the others follow */
@@ -176,7 +177,7 @@ bool tg_prefix_next(tg_prefix_reader *reader, const tg_prefix_slots *slots, size
         return false;
     size_t done = 0;
     for (size_t got = 1; got > 0;
-         done += got) /* the rounds that are safe are counted with the longest codes: look again */
+         done += got) /* the number of safe rounds assumes the longest codes, so there may be more */
         got = read_rounds(reader, slots, count - done, out + done);
     for (; done < count && !reader->broken; done++) {
         tg_bit_reader *r = &reader->stream[done % STREAMS];

@@ -26,7 +26,8 @@ typedef struct tg_prefix_code {
     uint8_t length[TG_PREFIX_SYMBOLS];
 } tg_prefix_code;
 
-/* The encoder's lengths for bytes of which at least two kinds occur: Huffman's, limited. From integers alone. */
+/* The encoder's code lengths for bytes of at least two kinds: those of Huffman, limited to TG_PREFIX_LONGEST. Integers
+ * only. */
 void tg_prefix_make(tg_prefix_code *code, const uint64_t *histogram);
 /* Bits that all bytes of a histogram take with a code; and at their own entropy, in units of 2^-16 bits and rounded
  * down a little. */
@@ -37,7 +38,7 @@ void tg_prefix_table_write(const tg_prefix_code *code, uint8_t *out);
 /* False unless the lengths make a complete code. */
 bool tg_prefix_table_read(tg_prefix_code *code, const uint8_t *in);
 
-/* What encoding looks up: a code's length in the low byte, and its bits above, the first lowest. */
+/* The encoder's table: a code's length in the low byte, and its bits above, the first bit lowest. */
 typedef struct tg_prefix_encoder {
     uint32_t entry[TG_PREFIX_SYMBOLS];
 } tg_prefix_encoder;
@@ -48,13 +49,13 @@ void tg_prefix_encoder_make(tg_prefix_encoder *encoder, const tg_prefix_code *co
 uint8_t *tg_prefix_write(const tg_prefix_encoder *encoder, const uint8_t *bytes, size_t n, uint8_t *room,
                          uint8_t *entry, uint8_t *out);
 
-/* What decoding looks up with the next 12 bits: the length in the low byte and the symbol in the high one. */
+/* The decoder's table, indexed by the next 12 bits: the length in the low byte and the symbol in the high one. */
 typedef struct tg_prefix_slots {
     uint16_t slot[TG_PREFIX_SLOTS];
 } tg_prefix_slots;
 void tg_prefix_slots_make(tg_prefix_slots *slots, const tg_prefix_code *code);
 
-/* Reads one chunk's streams, which may hold anything, piece by piece. */
+/* Reads one chunk's streams, which are untrusted, part by part. */
 typedef struct tg_prefix_reader {
     tg_bit_reader stream[TG_PREFIX_STREAMS];
     size_t left; /* bytes to come */
@@ -68,7 +69,7 @@ void tg_prefix_open(tg_prefix_reader *reader, const uint8_t *entry, const uint8_
 size_t tg_prefix_size(const uint8_t *entry);
 /* The next `count` bytes; a multiple of TG_PREFIX_STREAMS but for the last call. False when a stream runs out. */
 bool tg_prefix_next(tg_prefix_reader *reader, const tg_prefix_slots *slots, size_t count, uint8_t *out);
-/* True when everything was delivered and every stream used up. */
+/* True when everything was delivered and every stream was read to its end. */
 bool tg_prefix_done(const tg_prefix_reader *reader);
 
 #endif

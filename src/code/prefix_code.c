@@ -1,5 +1,5 @@
-/* Which prefix code an encoder uses, and the code on the wire. Every choice is made with integers, so that every
- * machine writes the same bytes. */
+/* Which prefix code an encoder uses, and the code on the wire. Every choice is made with integers, so every machine
+ * writes the same bytes. */
 #include "code/prefix.h"
 
 #include <string.h>
@@ -7,7 +7,7 @@
 #include "base/bytes.h"
 #include "code/bit_tools.h"
 
-/* Several tables in turn: with one, runs of the same byte would wait for the last increment to be stored. */
+/* Several tables in turn: with one, runs of equal bytes would wait for the previous increment to be stored. */
 enum { TABLES = 8 };
 
 static void count_part(const uint8_t *bytes, size_t n, uint32_t part[TABLES][TG_PREFIX_SYMBOLS])
@@ -64,9 +64,9 @@ static void huffman_lengths(const uint64_t *histogram, const uint8_t *ranked, un
     for (unsigned joined = n; joined < 2 * n - 1; joined++) {
         for (unsigned child = 0; child < 2; child++) {
             const bool take_leaf = leaf < n && (tree == joined || weight[leaf] <= weight[tree]);
-            const unsigned taken = take_leaf ? leaf++ : tree++;
-            parent[taken] = (uint16_t)joined;
-            weight[joined] += weight[taken];
+            const unsigned node = take_leaf ? leaf++ : tree++;
+            parent[node] = (uint16_t)joined;
+            weight[joined] += weight[node];
         }
     }
     for (unsigned i = 2 * n - 2; i-- > 0;) {
@@ -76,8 +76,8 @@ static void huffman_lengths(const uint64_t *histogram, const uint8_t *ranked, un
     }
 }
 
-/* Replaces codes that are too long: two of the longest become one that is a bit shorter, and the longest code that is
- * shorter still by a bit at least becomes two. */
+/* Shortens codes that are too long: two of the longest are replaced by one that is a bit shorter, and the longest code
+ * that is at least another bit shorter is split into two. */
 static void limit_lengths(uint16_t *of_length, unsigned longest)
 {
     for (; longest > TG_PREFIX_LONGEST; longest--) {
@@ -136,13 +136,13 @@ void tg_prefix_table_write(const tg_prefix_code *code, uint8_t *out)
 
 bool tg_prefix_table_read(tg_prefix_code *code, const uint8_t *in)
 {
-    uint32_t taken = 0;
+    uint32_t used = 0;
     for (unsigned s = 0; s < TG_PREFIX_SYMBOLS; s++) {
         const unsigned length = in[s / 2] >> (s % 2 * 4) & 15;
         if (length > TG_PREFIX_LONGEST)
             return false;
         code->length[s] = (uint8_t)length;
-        taken += length > 0 ? TG_PREFIX_SLOTS >> length : 0;
+        used += length > 0 ? TG_PREFIX_SLOTS >> length : 0;
     }
-    return taken == TG_PREFIX_SLOTS;
+    return used == TG_PREFIX_SLOTS;
 }

@@ -4,10 +4,10 @@
 #include <string.h>
 
 #include "base/bytes.h"
-#include "base/lanes.h"
+#include "base/bit_lanes.h"
 #include "code/bit_tools.h"
 
-/* The compiler's own vectors: what the machine lacks it does with integers. */
+/* Vectors of the compiler: where the processor has none, the compiler uses integers. */
 typedef uint32_t quad __attribute__((vector_size(16)));
 typedef int32_t signed_quad __attribute__((vector_size(16)));
 typedef float float_quad __attribute__((vector_size(16)));
@@ -50,8 +50,8 @@ static uint64_t sum_of_quotients(const uint32_t *gaps, unsigned parameter)
 
 unsigned tg_rice_choose(const uint32_t *gaps, unsigned r, uint64_t sum, uint64_t *quotient_bits)
 {
-    /* Each step up costs r bits of low bits and saves bits of quotients, never more than the step before saved. So from
-     * any start the minimum is downhill; near the mean it is close. */
+    /* Each step up costs r more low bits and saves quotient bits, and never saves more than the step before. So the
+     * cost has a single minimum, which can be reached from any start; the mean gives a start that is close. */
     const uint64_t mean = sum / r;
     unsigned parameter = mean < 2 ? 0 : tg_bit_length(mean) - 1;
     parameter = parameter < TG_RICE_PARAMETER_MAX ? parameter : TG_RICE_PARAMETER_MAX;
@@ -74,19 +74,20 @@ unsigned tg_rice_choose(const uint32_t *gaps, unsigned r, uint64_t sum, uint64_t
     return parameter;
 }
 
-/* omega(m) takes as many bits as m has digits, and 1 more from 2 on, 2 more from 4, 3 from 16, 1 from 256, 4 from
- * 65536. `large`: a gap above 65534 may be there. */
+/* omega(m) takes as many bits as m has binary digits, and 1 more from m = 2 on, 2 more from 4, 3 from 16, 1 from 256, 4
+ * from 65536. `large`: there may be a gap above 65534. */
 static inline uint64_t omega_bits(const uint32_t *gaps, bool large)
 {
     quad bits = {0}, more = {0};
     for (unsigned j = 0; j < TG_RICE_BLOCK; j += QUAD) {
         quad m = load(gaps + j) + 1;
-        /* The exponent of a float; without the second digit nothing rounds up to a power of two. */
+        /* The exponent of a float gives the number of digits. Clearing the second digit keeps it from rounding up to a
+         * power of two. */
         float_quad f = __builtin_convertvector((signed_quad)(m & ~(m >> 1)), float_quad);
         quad exponent;
         memcpy(&exponent, &f, sizeof exponent);
         bits += exponent >> 23;
-        /* Comparisons give -1 where they hold. */
+        /* Comparisons give -1 where they are true. */
         const signed_quad n = (signed_quad)m;
         quad few = (quad)(n > 15);
         more += few + few + few + (quad)(n > 255) + (quad)(n > 1);
@@ -103,13 +104,14 @@ uint64_t tg_gaps_omega_bits(const uint32_t *gaps, unsigned r)
     quad any = {0};
     for (unsigned j = 0; j < TG_RICE_BLOCK; j += QUAD)
         any |= load(gaps + j);
-    /* Each has one digit more than its exponent; the gaps past the end are zeros and take one bit. */
+    /* Each number has one digit more than its exponent; the gaps past the end are zeros and take one bit. */
     return r + (total(any) > 65000 ? omega_bits(gaps, true) : omega_bits(gaps, false));
 }
 
 uint64_t tg_gaps_omega_least(const uint32_t *gaps, unsigned r)
 {
-    /* From 1, 2, 4, 16 and 256 on, omega takes 1, 3, 6, 11 and 16 bits or more. Comparisons give -1 where they hold. */
+    /* omega takes at least 1, 3, 6, 11 and 16 bits from 1, 2, 4, 16 and 256 on. Comparisons give -1 where they are
+     * true. */
     quad two = {0}, four = {0}, more = {0};
     for (unsigned j = 0; j < TG_RICE_BLOCK; j += QUAD) {
         const signed_quad gap = (signed_quad)load(gaps + j);
@@ -217,7 +219,7 @@ static void unpack_block(const uint8_t *in, unsigned parameter, uint32_t *low)
 {
     const uint32_t mask = (UINT32_C(1) << parameter) - 1;
     uint32_t words[LANES * (TG_RICE_PARAMETER_MAX + 1)] = {
-        0}; /* a row more is looked at after the last one, for nothing */
+        0}; /* one more row is loaded after the last one, and not used */
     for (unsigned i = 0; i < LANES * parameter; i++)
         words[i] = tg_load32(in + (size_t)4 * i);
     const uint32_t *next = words;
@@ -272,8 +274,8 @@ bool tg_rice_read(const tg_gaps_engine *engine, const uint8_t *low_bits, unsigne
     else if (!unpack_short(low_bits, r, parameter, low))
         return false;
 
-    /* With j ones before it, a one that is p places behind the start says that p - j zeros came so far in this block.
-     */
+    /* A one at bit p of the block's quotients with j ones before it means that there were p - j zeros so far in this
+     * block. */
     const uint64_t start = quotients->position, bytes = quotients->size >> 3;
     const uint64_t longest = (uint64_t)(length >> parameter) +
                              TG_RICE_BLOCK; /* of all the block's quotients together */

@@ -1,5 +1,6 @@
 /* What a codec is to the rest of the library: one row of a table. The row's functions turn a source of values into a
- * payload, and walk a payload block by block. Adding a codec is one file that defines a row, and one line in table.c.
+ * payload, and walk a payload block by block. Adding a codec is one file that defines a row, and one line in
+ * codec_table.c.
  */
 #ifndef TG_CODEC_CODEC_H
 #define TG_CODEC_CODEC_H

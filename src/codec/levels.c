@@ -91,7 +91,7 @@ static uint64_t bucket_of(const tg_levels_shape *shape, uint64_t index)
  */
 typedef struct drawing {
     const tg_levels_shape *shape;
-    tg_key key;
+    tg_hash_key key;
 } drawing;
 
 static bool encode_block(tg_job *job, const void *of, uint64_t first, size_t n, const float *u, float *sent)
@@ -198,7 +198,7 @@ tg_status tg_levels_encode(tg_job *job, const tg_levels_shape *shape)
                                   .unit = tg_dense_unit(shape->bucket),
                                   .start = scales_size(shape),
                                   .bits = shape->coding == TG_CODING_PACKED ? tg_code_width(shape->levels) : 0};
-    const drawing d = {shape, tg_key_of(&job->draw, TG_FOR_ROUNDING)};
+    const drawing d = {shape, tg_hash_key_of(&job->draw, TG_FOR_ROUNDING)};
     job->layout = TG_LAYOUT_PACKED;
     tg_status status = tg_dense_encode(job, &steps, &d);
     if (status != TG_OK)

@@ -30,16 +30,16 @@ static bool next_listed(tg_listed_levels *r, uint16_t *code)
 
 bool tg_listed_next(tg_listed_levels *r, size_t n, uint16_t *codes)
 {
-    enum { PIECE = 128 };
+    enum { BATCH = 128 };
     for (size_t i = 0; i < n; i++)
         codes[i] = (uint16_t)r->levels;
     for (size_t done = 0, here; done < n; done += here) {
-        uint32_t base, limit, places[PIECE];
-        size_t got = PIECE;
+        uint32_t base, limit, places[BATCH];
+        size_t got = BATCH;
         if (!tg_positions_within(&r->positions, n - done, &here, &base, &limit))
             return false;
-        while (got == PIECE) {
-            if (!tg_index_next(&r->positions.indices, limit, PIECE, places, &got))
+        while (got == BATCH) {
+            if (!tg_index_next(&r->positions.indices, limit, BATCH, places, &got))
                 return false;
             for (size_t j = 0; j < got; j++)
                 if (!next_listed(r, &codes[done + (places[j] - base)]))

@@ -5,7 +5,7 @@
 #include "codec/levels.h"
 #include "codec/plain.h"
 #include "codec/reader.h"
-#include "codec/table.h"
+#include "codec/codec_table.h"
 
 static size_t bound(const tg_spec *spec, uint64_t count)
 {

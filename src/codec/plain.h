@@ -2,7 +2,7 @@
 #ifndef TG_CODEC_PLAIN_H
 #define TG_CODEC_PLAIN_H
 
-#include "codec/table.h"
+#include "codec/codec_table.h"
 
 /* None. */
 size_t tg_plain_workspace(const tg_spec *spec, uint64_t count, unsigned threads);

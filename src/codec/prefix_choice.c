@@ -26,26 +26,26 @@ size_t tg_prefix_bound(uint64_t count, unsigned width)
     return may_be_prefix(count, width) ? tg_prefix_codes_bound(packed_size(count, width)) : 0;
 }
 
-typedef struct range {
+typedef struct code_range {
     uint8_t least, largest;
-} range;
+} code_range;
 
 /* Looking for the least and the largest of all codes, for all threads. */
-typedef struct looking {
+typedef struct range_search {
     const uint8_t *packed;
     unsigned width;
     uint8_t most;
     tg_ranges ranges;
-    range *of;         /* of each of the ranges */
+    code_range *of;    /* of each of the ranges */
     atomic_bool found; /* there are no wider ones */
-} looking;
+} range_search;
 
-static range wider(range a, range b)
+static code_range wider(code_range a, code_range b)
 {
-    return (range){a.least < b.least ? a.least : b.least, a.largest > b.largest ? a.largest : b.largest};
+    return (code_range){a.least < b.least ? a.least : b.least, a.largest > b.largest ? a.largest : b.largest};
 }
 
-static range range_of_part(const uint8_t *packed, size_t n, unsigned width, range r)
+static code_range range_of_part(const uint8_t *packed, size_t n, unsigned width, code_range r)
 {
     const uint8_t mask = (uint8_t)((1u << width) - 1);
     for (unsigned shift = 0; shift < 8; shift += width) {
@@ -57,16 +57,16 @@ static range range_of_part(const uint8_t *packed, size_t n, unsigned width, rang
             low = code < low ? code : low;
             high = code > high ? code : high;
         }
-        r = (range){(uint8_t)(low >> shift), (uint8_t)(high >> shift)};
+        r = (code_range){(uint8_t)(low >> shift), (uint8_t)(high >> shift)};
     }
     return r;
 }
 
-static void look_in_range(void *of, size_t part)
+static void search_range(void *of, size_t part)
 {
-    looking *l = of;
+    range_search *l = of;
     const uint64_t end = tg_range_end(&l->ranges, part);
-    range r = {.least = (uint8_t)((1u << l->width) - 1)};
+    code_range r = {.least = (uint8_t)((1u << l->width) - 1)};
     for (uint64_t at = tg_range_first(&l->ranges, part);
          at < end && !atomic_load_explicit(&l->found, memory_order_relaxed); at += PART) {
         r = range_of_part(l->packed + at, end - at < PART ? (size_t)(end - at) : PART, l->width, r);
@@ -77,18 +77,19 @@ static void look_in_range(void *of, size_t part)
 }
 
 /* What pads the last byte counts too. */
-static range range_of(tg_pool *pool, const uint8_t *packed, uint64_t bytes, unsigned width, uint8_t most)
+static code_range range_of(tg_pool *pool, const uint8_t *packed, uint64_t bytes, unsigned width, uint8_t most)
 {
-    range of[TG_MAX_RANGES] = {{0, 0}};
-    looking l = {.packed = packed, .width = width, .most = most, .ranges = tg_ranges_of(pool, bytes, PART), .of = of};
-    tg_parallel(pool, l.ranges.parts, look_in_range, &l);
-    range r = of[0];
+    code_range of[TG_MAX_RANGES] = {{0, 0}};
+    range_search l = {
+        .packed = packed, .width = width, .most = most, .ranges = tg_ranges_of(pool, bytes, PART), .of = of};
+    tg_parallel(pool, l.ranges.parts, search_range, &l);
+    code_range r = of[0];
     for (size_t i = 1; i < l.ranges.parts; i++)
         r = wider(r, of[i]);
     return r;
 }
 
-static bool within(range r, unsigned byte, unsigned width)
+static bool within(code_range r, unsigned byte, unsigned width)
 {
     bool within = true;
     for (unsigned shift = 0; shift < 8; shift += width) {
@@ -134,8 +135,8 @@ static uint64_t count_bytes(tg_pool *pool, const uint8_t *packed, uint64_t bytes
 
 /* Makes a code from the first of every `every` parts; it has the bytes of codes in `all` even where it does not meet
  * them. False if it is too long for what there is to say. */
-static bool make_code(tg_pool *pool, const uint8_t *packed, uint64_t bytes, unsigned width, unsigned every, range all,
-                      choice *chosen)
+static bool make_code(tg_pool *pool, const uint8_t *packed, uint64_t bytes, unsigned width, unsigned every,
+                      code_range all, choice *chosen)
 {
     tg_byte_histogram met = {0}, coded;
     const uint64_t counted = count_bytes(pool, packed, bytes, every, met);
@@ -166,7 +167,7 @@ uint8_t *tg_prefix_try(tg_pool *pool, const uint8_t *packed, uint64_t count, uns
         if (off <= chosen.bits / AS_EXPECTED)
             return end;
     }
-    if (!make_code(pool, packed, bytes, width, 1, (range){0, 0}, &chosen))
+    if (!make_code(pool, packed, bytes, width, 1, (code_range){0, 0}, &chosen))
         return NULL;
     return tg_prefix_codes_write(&chosen.code, pool, packed, bytes, out);
 }

@@ -2,7 +2,7 @@
  * et al. 2017). */
 #include "codec/levels.h"
 #include "codec/reader.h"
-#include "codec/table.h"
+#include "codec/codec_table.h"
 
 static tg_levels_shape shape_of(const tg_spec *spec, uint64_t count) { return tg_levels_shape_of(spec, count); }
 

@@ -55,7 +55,7 @@ static size_t collect_block(const random_selection *d, block_scratch *at, uint64
 {
     const tg_kernels *k = d->job->kernels;
     uint64_t ties = d->least > 0 ? 0 : UINT64_MAX;
-    k->random_keys(tg_key_of(&d->job->draw, TG_FOR_SELECTION), (uint32_t)first, n, at->keys.bits);
+    k->random_keys(tg_hash_key_of(&d->job->draw, TG_FOR_SELECTION), (uint32_t)first, n, at->keys.bits);
     return k->filter(at->counts, at->keys.as_values, n, d->least > 0 ? d->least - 1 : 0, &ties, NULL, 0, at->indices,
                      at->values);
 }

@@ -9,13 +9,13 @@
 #include "kernels/ranges.h"
 
 /* The elements of one bucket, in pieces of a block: from memory, or computed from the job's source. */
-typedef struct pieces {
+typedef struct bucket_values {
     tg_job *job;
     uint64_t start, n;
     const float *u;
-} pieces;
+} bucket_values;
 
-static const float *piece_at(const pieces *p, uint64_t offset, size_t n, tg_source_block *block)
+static const float *values_at(const bucket_values *p, uint64_t offset, size_t n, tg_source_block *block)
 {
     if (p->u)
         return p->u + offset;
@@ -27,28 +27,28 @@ static const float *piece_at(const pieces *p, uint64_t offset, size_t n, tg_sour
 }
 
 typedef struct scaled_sum {
-    const pieces *pieces;
+    const bucket_values *bucket;
     tg_sum_of what;
     float scale1, scale2;
 } scaled_sum;
 
-static double piece_sum(const void *of, uint64_t offset, size_t n)
+static double sum_of_block(const void *of, uint64_t offset, size_t n)
 {
     const scaled_sum *s = of;
     tg_source_block block;
-    const float *values = piece_at(s->pieces, offset, n, &block);
-    return (double)s->pieces->job->kernels->block_sum(s->what, values, n, s->scale1, s->scale2);
+    const float *values = values_at(s->bucket, offset, n, &block);
+    return (double)s->bucket->job->kernels->block_sum(s->what, values, n, s->scale1, s->scale2);
 }
 
-static double sum(const pieces *p, tg_sum_of what, float scale1, float scale2)
+static double sum(const bucket_values *p, tg_sum_of what, float scale1, float scale2)
 {
     const scaled_sum s = {p, what, scale1, scale2};
-    return p->n <= TG_BLOCK ? piece_sum(&s, 0, (size_t)p->n) : tg_sum_blocks(p->job->pool, p->n, piece_sum, &s);
+    return p->n <= TG_BLOCK ? sum_of_block(&s, 0, (size_t)p->n) : tg_sum_blocks(p->job->pool, p->n, sum_of_block, &s);
 }
 
 /* Largest magnitude, and if asked for the least and the largest value, of each range. */
 typedef struct extent {
-    const pieces *pieces;
+    const bucket_values *bucket;
     tg_ranges ranges;
     bool extremes;
     uint32_t *magnitude;
@@ -58,13 +58,13 @@ typedef struct extent {
 static void extent_of_range(void *of, size_t part)
 {
     const extent *e = of;
-    const tg_kernels *k = e->pieces->job->kernels;
+    const tg_kernels *k = e->bucket->job->kernels;
     const uint64_t start = tg_range_first(&e->ranges, part), end = tg_range_end(&e->ranges, part);
     e->magnitude[part] = 0;
     for (uint64_t offset = start; offset < end; offset += TG_BLOCK) {
         tg_source_block block;
         const size_t n = tg_block_size(end, offset);
-        const float *values = piece_at(e->pieces, offset, n, &block);
+        const float *values = values_at(e->bucket, offset, n, &block);
         uint32_t here = k->max_magnitude(values, n);
         e->magnitude[part] = here > e->magnitude[part] ? here : e->magnitude[part];
         if (!e->extremes || here >= TG_INFINITY_BITS)
@@ -77,7 +77,7 @@ static void extent_of_range(void *of, size_t part)
 }
 
 /* `least` and `largest` may be NULL, and are not set where a value is not finite. */
-static uint32_t largest_magnitude(const pieces *p, float *least, float *largest)
+static uint32_t largest_magnitude(const bucket_values *p, float *least, float *largest)
 {
     uint32_t magnitude[TG_MAX_RANGES];
     float low[TG_MAX_RANGES], high[TG_MAX_RANGES];
@@ -114,7 +114,7 @@ static float limited_to_float(double x) { return x < (double)FLT_MAX ? (float)x 
 
 /* A sum of squares or magnitudes; where float32 lanes could not hold it, every value is brought near 1 by a power of
  * two first. `exponent` is that power, 0 as a rule. False if a value is not finite. */
-static bool safe_sum(const pieces *p, tg_sum_of what, double *total, int *exponent)
+static bool safe_sum(const bucket_values *p, tg_sum_of what, double *total, int *exponent)
 {
     *exponent = 0;
     *total = sum(p, what, 1, 1);
@@ -141,7 +141,7 @@ static double scale_by(double x, int exponent)
     return x;
 }
 
-static bool l2_norm(const pieces *p, float *norm)
+static bool l2_norm(const bucket_values *p, float *norm)
 {
     double total;
     int exponent;
@@ -153,7 +153,7 @@ static bool l2_norm(const pieces *p, float *norm)
 
 bool tg_bucket_mean(tg_job *job, uint64_t start, uint64_t n, const float *u, float *mean)
 {
-    pieces p = {job, start, n, u};
+    bucket_values p = {job, start, n, u};
     double total;
     int exponent;
     if (!safe_sum(&p, TG_SUM_OF_MAGNITUDES, &total, &exponent))
@@ -162,7 +162,7 @@ bool tg_bucket_mean(tg_job *job, uint64_t start, uint64_t n, const float *u, flo
     return true;
 }
 
-static bool max_norm(const pieces *p, float *norm)
+static bool max_norm(const bucket_values *p, float *norm)
 {
     uint32_t largest = largest_magnitude(p, NULL, NULL);
     *norm = tg_bits_float(largest);
@@ -171,7 +171,7 @@ static bool max_norm(const pieces *p, float *norm)
 
 /* Clips to `thousandths` of the standard deviation; a bucket whose values are all equal, up to the rounding of these
  * sums, has none and is not clipped. */
-static float clipped(const pieces *p, float radius, uint32_t thousandths)
+static float clipped(const bucket_values *p, float radius, uint32_t thousandths)
 {
     double squares = sum(p, TG_SUM_OF_SQUARES, 1, 1), mean = sum(p, TG_SUM_OF_VALUES, 1, 1) / (double)p->n;
     double variance = squares / (double)p->n - mean * mean;
@@ -182,7 +182,7 @@ static float clipped(const pieces *p, float radius, uint32_t thousandths)
 }
 
 /* Centre and half width between the least and the largest value. */
-static bool between_extremes(const pieces *p, tg_scale *scale)
+static bool between_extremes(const bucket_values *p, tg_scale *scale)
 {
     float least = 0, largest = 0;
     if (largest_magnitude(p, &least, &largest) >= TG_INFINITY_BITS)
@@ -197,7 +197,7 @@ static bool between_extremes(const pieces *p, tg_scale *scale)
 bool tg_bucket_scale(tg_job *job, const tg_levels_shape *shape, uint64_t start, uint64_t n, const float *u,
                      tg_scale *scale)
 {
-    pieces p = {job, start, n, u};
+    bucket_values p = {job, start, n, u};
     scale->centre = 0;
     if (shape->affine)
         return between_extremes(&p, scale);

@@ -11,7 +11,7 @@ size_t tg_keys_of(const tg_selection *s, uint64_t first, size_t n, tg_select_scr
 {
     const tg_kernels *k = s->job->kernels;
     if (s->by_random_key) {
-        k->random_keys(tg_key_of(&s->job->draw, TG_FOR_SELECTION), (uint32_t)first, n, scratch->keys);
+        k->random_keys(tg_hash_key_of(&s->job->draw, TG_FOR_SELECTION), (uint32_t)first, n, scratch->keys);
         return 0;
     }
     const size_t dropped = tg_source_read(&s->job->source, k, first, n, &scratch->block);
@@ -226,7 +226,7 @@ static uint64_t random_start(const tg_selection *s, uint64_t run, uint64_t runs)
 {
     const uint64_t count = s->job->source.count, start = run * count / runs, end = (run + 1) * count / runs;
     const uint64_t places = end - start >= TG_SAMPLE_RUN ? end - start - TG_SAMPLE_RUN + 1 : 1;
-    return start + tg_hash(tg_key_of(&s->job->draw, TG_FOR_SAMPLING), (uint32_t)run) % places;
+    return start + tg_hash(tg_hash_key_of(&s->job->draw, TG_FOR_SAMPLING), (uint32_t)run) % places;
 }
 
 size_t tg_sample_random(tg_selection *s, uint64_t size)

@@ -1,6 +1,6 @@
 /* `sidco`: a threshold from an exponential distribution fitted in stages. Each stage keeps a quarter of what the one
- * before kept: where a tail is exponential, the magnitudes above a threshold exceed it by their mean times a logarithm
- * (Abdelmoniem et al. 2021). */
+ * before passed: where a tail is exponential, the magnitudes above a threshold exceed it by their mean times a
+ * logarithm (Abdelmoniem et al. 2021). */
 #include "base/bytes.h"
 #include "base/numeric.h"
 #include "codec/moments.h"
@@ -16,15 +16,15 @@ static tg_guesses guess_exponential(tg_selection *s)
             s->sample[i] = (float)((double)tg_bits_float(tg_float_bits(s->sample[i]) & TG_MAGNITUDE_MASK) - threshold);
         double mean = tg_sample_sum(s, TG_SUM_OF_VALUES, n) / (double)n;
         double stage = share < 0.25 ? 0.25 : share, step = mean * -tg_log(stage);
-        size_t kept = 0;
+        size_t passed = 0;
         for (size_t i = 0; i < n; i++)
             if ((double)s->sample[i] > step)
-                s->sample[kept++] = (float)((double)s->sample[i] + threshold);
+                s->sample[passed++] = (float)((double)s->sample[i] + threshold);
         threshold += step;
         if (share >= 0.25)
             break;
         share /= 0.25;
-        n = kept;
+        n = passed;
     }
     return (tg_guesses){.values = {(float)threshold}, .count = 1};
 }

@@ -5,7 +5,7 @@
 
 #include "codec/reader.h"
 #include "codec/select.h"
-#include "codec/table.h"
+#include "codec/codec_table.h"
 
 typedef struct tg_selector {
     tg_guesses (*guess)(tg_selection *selection); /* NULL: selects exactly k, nothing is guessed */

@@ -98,14 +98,14 @@ void tg_traces_clear(tg_traces *traces)
  * is added, the memory of the next is being fetched. */
 static bool read_within(tg_reader *reader, uint32_t base, uint32_t limit, tg_read_mode mode, float weight, float *out)
 {
-    enum { PIECE = 128 };
+    enum { BATCH = 128 };
     tg_sparse_reader *r = &reader->sparse;
-    uint32_t positions[2][PIECE];
-    float values[2][PIECE];
-    size_t pending = 0, got = PIECE;
-    for (unsigned turn = 0; got == PIECE; turn ^= 1, pending = got) {
+    uint32_t positions[2][BATCH];
+    float values[2][BATCH];
+    size_t pending = 0, got = BATCH;
+    for (unsigned turn = 0; got == BATCH; turn ^= 1, pending = got) {
         uint32_t *here = positions[turn];
-        if (!tg_index_next(&r->positions.indices, limit, PIECE, here, &got))
+        if (!tg_index_next(&r->positions.indices, limit, BATCH, here, &got))
             return false;
         for (size_t j = 0; mode != TG_READ_CHECK && j < got; j++)
             here[j] -= base;
@@ -117,7 +117,7 @@ static bool read_within(tg_reader *reader, uint32_t base, uint32_t limit, tg_rea
             return false;
         if (mode != TG_READ_CHECK)
             scatter(positions[turn ^ 1], values[turn ^ 1], pending, mode, weight, out);
-        if (got < PIECE && mode != TG_READ_CHECK)
+        if (got < BATCH && mode != TG_READ_CHECK)
             scatter(here, values[turn], got, mode, weight, out);
     }
     return true;
@@ -185,15 +185,15 @@ bool tg_sparse_read(tg_reader *reader, size_t n, tg_read_mode mode, float weight
 
 bool tg_sparse_list(tg_reader *reader, uint32_t origin, uint32_t *indices, float *values)
 {
-    enum { PIECE = 128 };
+    enum { BATCH = 128 };
     tg_positions_reader *r = &reader->sparse.positions;
     while (r->position < r->count) {
-        size_t here, got = PIECE;
+        size_t here, got = BATCH;
         uint32_t base, limit;
         if (!tg_positions_within(r, (size_t)(r->count - r->position), &here, &base, &limit))
             return false;
-        for (; got == PIECE; indices += got, values = values ? values + got : NULL) {
-            if (!tg_index_next(&r->indices, limit, PIECE, indices, &got) ||
+        for (; got == BATCH; indices += got, values = values ? values + got : NULL) {
+            if (!tg_index_next(&r->indices, limit, BATCH, indices, &got) ||
                 (values && !next_values(reader, got, values)))
                 return false;
             for (size_t j = 0; j < got; j++)

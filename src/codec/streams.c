@@ -5,22 +5,22 @@
 
 #include "kernels/ranges.h"
 
-typedef struct streams {
+typedef struct stream_writing {
     uint64_t chunks;
     size_t groups, bound;
     tg_chunk_writer *write;
     void *context;
     uint8_t *at;
     tg_stream *written; /* by each group */
-} streams;
+} stream_writing;
 
-static uint64_t first_chunk(const streams *s, size_t group) { return group * s->chunks / s->groups; }
+static uint64_t first_chunk(const stream_writing *s, size_t group) { return group * s->chunks / s->groups; }
 
-static uint8_t *place_of(const streams *s, size_t group) { return s->at + first_chunk(s, group) * s->bound; }
+static uint8_t *place_of(const stream_writing *s, size_t group) { return s->at + first_chunk(s, group) * s->bound; }
 
 static void write_group(void *of, size_t group)
 {
-    const streams *s = of;
+    const stream_writing *s = of;
     uint8_t *const from = place_of(s, group), *at = from;
     for (uint64_t chunk = first_chunk(s, group); chunk < first_chunk(s, group + 1); chunk++)
         at = s->write(s->context, chunk, at);
@@ -32,7 +32,7 @@ uint8_t *tg_streams_write(tg_pool *pool, uint64_t chunks, size_t bound, tg_chunk
 {
     const uint64_t most = tg_pool_threads(pool) == 1 ? 1 : (uint64_t)TG_RANGES_PER_THREAD * tg_pool_threads(pool);
     tg_stream written[TG_MAX_RANGES];
-    streams s = {chunks, (size_t)(chunks < most ? chunks : most), bound, write, context, at, written};
+    stream_writing s = {chunks, (size_t)(chunks < most ? chunks : most), bound, write, context, at, written};
     tg_parallel(pool, s.groups, write_group, &s);
     return tg_streams_join(pool, written, s.groups, at);
 }
@@ -41,34 +41,34 @@ uint8_t *tg_streams_write(tg_pool *pool, uint64_t chunks, size_t bound, tg_chunk
 
 /* Pieces from `first` on that are moved at once. */
 typedef struct moving {
-    const tg_stream *pieces;
+    const tg_stream *streams;
     uint8_t *const *to;
     size_t first;
 } moving;
 
-static void move_piece(void *of, size_t part)
+static void move_stream(void *of, size_t part)
 {
     const moving *m = of;
-    const tg_stream *piece = &m->pieces[m->first + part];
-    if (m->to[m->first + part] != piece->from)
-        memmove(m->to[m->first + part], piece->from, piece->size);
+    const tg_stream *stream = &m->streams[m->first + part];
+    if (m->to[m->first + part] != stream->from)
+        memmove(m->to[m->first + part], stream->from, stream->size);
 }
 
 /* Fewer bytes are moved before another thread is awake. */
 enum { WORTH_WAKING = 1 << 17 };
 
-uint8_t *tg_streams_join(tg_pool *pool, const tg_stream *pieces, size_t count, uint8_t *at)
+uint8_t *tg_streams_join(tg_pool *pool, const tg_stream *streams, size_t count, uint8_t *at)
 {
     uint8_t *to[TG_MAX_RANGES + 1] = {at};
     for (size_t i = 0; i < count; i++)
-        to[i + 1] = to[i] + pieces[i].size;
+        to[i + 1] = to[i] + streams[i].size;
     /* Pieces can be moved at once if all their new places lie before the first of them. That lets each turn move about
-     * as much more as there is space between the pieces: few turns for many. */
+     * as much more as there is space between the streams: few turns for many. */
     for (size_t first = 0, end; first < count; first = end) {
-        for (end = first + 1; end < count && to[end + 1] <= pieces[first].from; end++)
+        for (end = first + 1; end < count && to[end + 1] <= streams[first].from; end++)
             ;
-        moving m = {pieces, to, first};
-        tg_parallel(to[end] - to[first] < WORTH_WAKING ? NULL : pool, end - first, move_piece, &m);
+        moving m = {streams, to, first};
+        tg_parallel(to[end] - to[first] < WORTH_WAKING ? NULL : pool, end - first, move_stream, &m);
     }
     return to[count];
 }

@@ -23,6 +23,6 @@ typedef struct tg_stream {
 
 /* Moves at most TG_MAX_RANGES pieces together, from `at` on; returns the end. They lie one after the other, none before
  * its new place. */
-uint8_t *tg_streams_join(tg_pool *pool, const tg_stream *pieces, size_t count, uint8_t *at);
+uint8_t *tg_streams_join(tg_pool *pool, const tg_stream *streams, size_t count, uint8_t *at);
 
 #endif

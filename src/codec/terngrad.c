@@ -3,7 +3,7 @@
  * limited to it anyway. */
 #include "codec/levels.h"
 #include "codec/reader.h"
-#include "codec/table.h"
+#include "codec/codec_table.h"
 
 static tg_levels_shape shape_of(const tg_spec *spec, uint64_t count)
 {

@@ -6,9 +6,9 @@
 
 #include <stdbool.h>
 
-#include "base/gaps.h"
+#include "base/gaps_engine.h"
 #include "base/random.h"
-#include "base/rans.h"
+#include "base/rans_engine.h"
 #include "tersegrad.h"
 
 /* Work is done in blocks of this many elements, which fit the first-level cache. Sums whose result is sent are also
@@ -66,7 +66,7 @@ typedef struct tg_levels_encoding {
     unsigned width;  /* of a code */
     uint32_t bucket; /* divides the run, and is a multiple of TG_FUSED_BUCKET */
     uint32_t first;  /* index of the first element: a multiple of TG_GROUP */
-    tg_key key;
+    tg_hash_key key;
     uint8_t *scales; /* of the run's buckets, on the wire */
     uint8_t *packed; /* the run's codes, on the wire */
 } tg_levels_encoding;
@@ -137,7 +137,7 @@ typedef struct tg_kernels {
     float (*block_sum)(tg_sum_of what, const float *values, size_t n, float scale1, float scale2);
 
     /* Codes of consecutive elements of one bucket, the first of which is element `first` of the vector. */
-    void (*quantise)(const tg_quantiser *quantiser, const float *values, size_t n, uint32_t first, tg_key key,
+    void (*quantise)(const tg_quantiser *quantiser, const float *values, size_t n, uint32_t first, tg_hash_key key,
                      uint16_t *codes);
     void (*dequantise)(const tg_quantiser *quantiser, const uint16_t *codes, size_t n, float *values);
 
@@ -147,7 +147,7 @@ typedef struct tg_kernels {
 
     /* Selection keys: magnitudes as bits, or 31 random bits for each index. */
     void (*magnitude_keys)(const float *values, size_t n, uint32_t *keys);
-    void (*random_keys)(tg_key key, uint32_t first, size_t n, uint32_t *keys);
+    void (*random_keys)(tg_hash_key key, uint32_t first, size_t n, uint32_t *keys);
     /* bins[(key >> shift) & mask] += 1 for every key with key >> prefix_shift == prefix. */
     void (*key_histogram)(const uint32_t *keys, size_t n, unsigned prefix_shift, uint32_t prefix, unsigned shift,
                           uint32_t mask, uint64_t *bins);

@@ -1,5 +1,5 @@
-/* What is done differently on processors of different makers: how far to ask ahead and how much to do at a time, never
- * what is computed. */
+/* Differences between the processors of AMD and Intel: how far to prefetch and how much to do at a time, never what is
+ * computed. */
 #ifndef TG_KERNELS_MACHINE_H
 #define TG_KERNELS_MACHINE_H
 
@@ -14,14 +14,15 @@ static inline int tg_is_amd(void)
 #endif
 }
 
-/* How many chunks of a frame to digest at a time while it is written. AMD's processors take a while to see a stream
- * again once they have looked elsewhere: one by one costs them a third of a bare read, many cost little even from the
- * second-level cache. Intel's digest best what is still in the first. */
+/* How many chunks of a frame to digest at a time while it is written. AMD's processors need some time to detect a
+ * stream again after they have read elsewhere: digesting chunks one by one costs them a third of the time of a plain
+ * read, while many at a time cost little even from the second-level cache. Intel's are fastest on what is still in the
+ * first-level cache. */
 static inline size_t tg_digested_at_once(void) { return tg_is_amd() ? 64 : 1; }
 
-/* How far ahead to ask for what is read from one end to the other, in bytes. AMD's processors see by themselves what
- * comes, and take up to 40 % longer when they are asked; Intel's take up to 30 % longer when they are not. To ask for
- * the line at hand changes nothing. */
+/* How many bytes ahead to prefetch a vector that is read from start to end. AMD's processors detect such streams
+ * themselves and take up to 40 % longer with explicit prefetches; Intel's take up to 30 % longer without. With 0 the
+ * prefetch of the current line has no effect. */
 static inline size_t tg_ahead(void) { return tg_is_amd() ? 0 : 4096; }
 
 #endif

@@ -1,5 +1,5 @@
 /* From a bucket's scale to the numbers that quantising and dequantising use (docs/numerics.md, Quantisation). Inline,
- * because the fused kernels compute them in between. */
+ * because the fused kernels also compute them. */
 #ifndef TG_KERNELS_QUANTISER_H
 #define TG_KERNELS_QUANTISER_H
 
@@ -10,7 +10,7 @@
  * 2^64 first. */
 #define TG_LIFT_BELOW 0x1p-64f
 
-/* The least unit of which `levels` reach the (lifted) radius. */
+/* The smallest unit with levels * unit >= radius (where both may be lifted). */
 static inline float tg_level_unit(uint32_t levels, float radius)
 {
     float unit = radius / (float)levels;

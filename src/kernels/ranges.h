@@ -1,15 +1,15 @@
-/* How a vector is shared out among threads: in ranges of a power of two of blocks. What is computed in them depends
- * only on where blocks lie, so no byte depends on how many threads there are; and a tree over blocks is a tree over
- * ranges of a tree over blocks each. */
+/* How a vector is divided among threads: into ranges of a power of two of blocks. All results depend only on where
+ * blocks lie, so no byte depends on the number of threads; and a tree sum over blocks equals a tree sum over ranges of
+ * the tree sums of their blocks. */
 #ifndef TG_KERNELS_RANGES_H
 #define TG_KERNELS_RANGES_H
 
 #include "base/pool.h"
 #include "kernels/kernels.h"
 
-/* A vector shorter than two of these is one range, and no other thread is woken for it. */
+/* A vector shorter than two of these is one range, and is not worth waking another thread. */
 #define TG_RANGE_LEAST (16u * TG_BLOCK)
-/* Several ranges for each thread, so that one that is held up does not hold up all. */
+/* Several ranges for each thread, so that one thread that is delayed does not delay all. */
 #define TG_RANGES_PER_THREAD 4u
 #define TG_MAX_RANGES (TG_RANGES_PER_THREAD * TG_MAX_THREADS)
 
@@ -37,7 +37,8 @@ static inline uint64_t tg_range_end(const tg_ranges *ranges, size_t part)
     return part + 1 < ranges->parts ? (part + 1) * ranges->step : ranges->count;
 }
 
-/* The published sum over blocks: `block` gives that of the n elements from `first` on, which are one block. */
+/* The sum over blocks in the defined order: `block` returns the sum of the n elements from `first` on, which are one
+ * block. */
 typedef double tg_block_total(const void *context, uint64_t first, size_t n);
 double tg_sum_blocks(tg_pool *pool, uint64_t count, tg_block_total *block, const void *context);
 

@@ -1,5 +1,4 @@
-/* Which kernel tables there are, best first. A table that needs an instruction set is listed only where the machine has
- * it. */
+/* The kernel sets, fastest first. A set that needs certain instructions is listed only where the processor has them. */
 #include "kernels/kernels.h"
 
 static bool always(void) { return true; }
@@ -7,7 +6,7 @@ static bool always(void) { return true; }
 #if defined(__x86_64__)
 #include <cpuid.h>
 
-static bool has_f16c(void) /* clang does not let __builtin_cpu_supports ask for it */
+static bool has_f16c(void) /* clang's __builtin_cpu_supports does not know it */
 {
     unsigned a, b, c, d;
     return __get_cpuid(1, &a, &b, &c, &d) && c & bit_F16C;

@@ -1,12 +1,11 @@
 /* The definition of every kernel, in plain C, one element at a time. Nothing here may be contracted, reassociated or
- * computed in another precision: the build passes -ffp-contract=off, and the checks below refuse what would break that.
- */
+ * computed in another precision: the build passes -ffp-contract=off, and the checks below reject other settings. */
 #include "kernels/scalar.h"
 
 #include <float.h>
 
 #include "base/float16.h"
-#include "base/lanes.h"
+#include "base/bit_lanes.h"
 
 #if FLT_EVAL_METHOD != 0 && FLT_EVAL_METHOD != 16
 #error "float arithmetic must be done in float: build for SSE2 or another FPU without excess precision"
@@ -117,7 +116,7 @@ uint32_t tg_scalar_max_magnitude(const float *values, size_t n)
     return largest;
 }
 
-/* Orders finite floats as integers, -0 below +0, so that the extremes do not depend on the order of looking. */
+/* Orders finite floats as integers, -0 below +0, so that the extremes do not depend on the order of comparisons. */
 static int32_t order_of(float x)
 {
     int32_t bits = (int32_t)tg_float_bits(x);
@@ -154,7 +153,8 @@ float tg_scalar_block_sum(tg_sum_of what, const float *values, size_t n, float s
 
 /* ---- quantisation ---- */
 
-/* To the nearest integer, ties to even, for |x| < 2^31. Adding and taking away 2^23 rounds what has a fraction. */
+/* Rounds to the nearest integer, ties to even, for |x| < 2^31. Adding and subtracting 2^23 rounds numbers with a
+ * fraction. */
 static int32_t round_to_even(float x)
 {
     float magnitude = tg_bits_float(tg_float_bits(x) & TG_MAGNITUDE_MASK);
@@ -164,7 +164,7 @@ static int32_t round_to_even(float x)
     return x < 0 ? -integer : integer;
 }
 
-void tg_scalar_quantise(const tg_quantiser *q, const float *values, size_t n, uint32_t first, tg_key key,
+void tg_scalar_quantise(const tg_quantiser *q, const float *values, size_t n, uint32_t first, tg_hash_key key,
                         uint16_t *codes)
 {
     const float limit = (float)q->levels * 0x1p16f;
@@ -178,7 +178,7 @@ void tg_scalar_quantise(const tg_quantiser *q, const float *values, size_t n, ui
     }
 }
 
-/* Only what lies strictly beyond the bound changes, so a zero keeps its sign. */
+/* Only values strictly beyond the bound change, so a zero keeps its sign. */
 static float limit_to(float x, float bound)
 {
     x = bound < x ? bound : x;
@@ -231,7 +231,7 @@ void tg_scalar_magnitude_keys(const float *values, size_t n, uint32_t *keys)
         keys[i] = tg_float_bits(values[i]) & TG_MAGNITUDE_MASK;
 }
 
-void tg_scalar_random_keys(tg_key key, uint32_t first, size_t n, uint32_t *keys)
+void tg_scalar_random_keys(tg_hash_key key, uint32_t first, size_t n, uint32_t *keys)
 {
     for (size_t i = 0; i < n; i++)
         keys[i] = tg_hash(key, first + (uint32_t)i) >> 1;

@@ -1,5 +1,5 @@
-/* The scalar kernels by name: the definition of every operation, and what another table falls back to where it has
- * nothing faster. */
+/* The scalar kernels by name: the definition of every operation. Other kernel sets use them where they have nothing
+ * faster. */
 #ifndef TG_KERNELS_SCALAR_H
 #define TG_KERNELS_SCALAR_H
 
@@ -18,13 +18,13 @@ void tg_scalar_set_scaled(const float *values, float weight, size_t n, float *re
 uint32_t tg_scalar_max_magnitude(const float *values, size_t n);
 void tg_scalar_extremes(const float *values, size_t n, float *least, float *largest);
 float tg_scalar_block_sum(tg_sum_of what, const float *values, size_t n, float scale1, float scale2);
-void tg_scalar_quantise(const tg_quantiser *q, const float *values, size_t n, uint32_t first, tg_key key,
+void tg_scalar_quantise(const tg_quantiser *q, const float *values, size_t n, uint32_t first, tg_hash_key key,
                         uint16_t *codes);
 void tg_scalar_dequantise(const tg_quantiser *q, const uint16_t *codes, size_t n, float *values);
 void tg_scalar_pack(const uint16_t *codes, size_t n, unsigned width, uint8_t *packed);
 void tg_scalar_unpack(const uint8_t *packed, size_t n, unsigned width, uint16_t *codes);
 void tg_scalar_magnitude_keys(const float *values, size_t n, uint32_t *keys);
-void tg_scalar_random_keys(tg_key key, uint32_t first, size_t n, uint32_t *keys);
+void tg_scalar_random_keys(tg_hash_key key, uint32_t first, size_t n, uint32_t *keys);
 void tg_scalar_key_histogram(const uint32_t *keys, size_t n, unsigned prefix_shift, uint32_t prefix, unsigned shift,
                              uint32_t mask, uint64_t *bins);
 uint64_t tg_scalar_count_at_least(const uint32_t *keys, size_t n, uint32_t least);

@@ -57,7 +57,7 @@ size_t tg_source_read(const tg_source *s, const tg_kernels *k, uint64_t first, s
     push_of(s, first, n, b->push);
     compute(s, k, first, n, b);
     if (s->drop_nonfinite && (k->first_nonfinite(b->u, n) < n || k->first_nonfinite(b->rest, n) < n)) {
-        /* Gradient and residual were finite, their sum is not: what the gradient brings is dropped. */
+        /* Gradient and residual were finite, their sum is not: the gradient's part is dropped. */
         for (size_t i = 0; i < n; i++) {
             if (k->first_nonfinite(&b->u[i], 1) == 0 || k->first_nonfinite(&b->rest[i], 1) == 0) {
                 b->push[i] = 0;
@@ -101,12 +101,12 @@ void tg_source_undo(const tg_source *s, const tg_kernels *k, uint64_t first, siz
     }
 }
 
-typedef struct looking {
+typedef struct finite_search {
     tg_source source;
     const tg_kernels *kernels;
     tg_ranges ranges;
     atomic_uint_fast64_t found; /* the lowest index so far of an element that is not finite */
-} looking;
+} finite_search;
 
 static size_t first_bad(const tg_source *s, const tg_kernels *k, uint64_t first, size_t n)
 {
@@ -123,9 +123,9 @@ static size_t first_bad(const tg_source *s, const tg_kernels *k, uint64_t first,
     return bad;
 }
 
-static void look_at_range(void *of, size_t part)
+static void search_range(void *of, size_t part)
 {
-    looking *l = of;
+    finite_search *l = of;
     const uint64_t end = tg_range_end(&l->ranges, part);
     for (uint64_t first = tg_range_first(&l->ranges, part); first < end && first < atomic_load(&l->found);
          first += TG_BLOCK) {
@@ -138,9 +138,9 @@ static void look_at_range(void *of, size_t part)
 
 uint64_t tg_source_first_nonfinite(const tg_source *s, const tg_kernels *k, tg_pool *pool)
 {
-    looking l = {.source = *s, .kernels = k, .ranges = tg_ranges_of(pool, s->count, TG_BLOCK)};
+    finite_search l = {.source = *s, .kernels = k, .ranges = tg_ranges_of(pool, s->count, TG_BLOCK)};
     l.source.drop_nonfinite = false;
     atomic_init(&l.found, s->count);
-    tg_parallel(pool, l.ranges.parts, look_at_range, &l);
+    tg_parallel(pool, l.ranges.parts, search_range, &l);
     return atomic_load(&l.found);
 }

@@ -36,7 +36,7 @@ typedef struct tg_source_block {
 size_t tg_source_read(const tg_source *source, const tg_kernels *kernels, uint64_t first, size_t n,
                       tg_source_block *block);
 
-/* Asks the memory for the element at `index`, which will be read soon. */
+/* Prefetches the element at `index`. */
 static inline void tg_source_prefetch(const tg_source *source, uint64_t index)
 {
     __builtin_prefetch((const char *)source->gradient + index * tg_dtype_size(source->dtype));

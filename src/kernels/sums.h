@@ -1,6 +1,6 @@
-/* The published shape of sums that reach the wire: float32 lanes within blocks of 4096 (tg_kernels.block_sum), then a
- * binary tree over the blocks in double, (b0 + b1) + (b2 + b3) and so on, an odd one out being carried up.
- * docs/numerics.md. */
+/* The defined order of sums whose result is sent: float32 lanes within blocks of 4096 (tg_kernels.block_sum), then a
+ * binary tree over the blocks in double, (b0 + b1) + (b2 + b3) and so on; the last block of an odd number is carried
+ * up. docs/numerics.md. */
 #ifndef TG_KERNELS_SUMS_H
 #define TG_KERNELS_SUMS_H
 

@@ -143,7 +143,7 @@ static void scales(setting *s)
 static void ties(setting *s)
 {
     const tg_quantiser q = tg_quantiser_from(1, 0, 1, false); /* a gain of 2^16 */
-    const tg_key key = {bits32(s->g), bits32(s->g)};
+    const tg_hash_key key = {bits32(s->g), bits32(s->g)};
     const uint32_t first = bits32(s->g);
     for (size_t i = 0; i < s->n; i++)
         s->a->values[s->at + i] = ((float)(0xffff - tg_random16(key, first + (uint32_t)i)) + 0.5f) * 0x1p-16f -
@@ -160,7 +160,7 @@ static void levels(setting *s)
     const bool affine = bits32(s->g) % 2;
     const float radius = radii[bits32(s->g) % 6], centre = affine ? finite(s->g) : 0;
     const tg_quantiser q = tg_quantiser_from(levels, centre, radius, affine);
-    const tg_key key = {bits32(s->g), bits32(s->g)};
+    const tg_hash_key key = {bits32(s->g), bits32(s->g)};
     const uint32_t first = bits32(s->g);
     for (size_t i = 0; radius < 0x1p-60f && i < s->n; i++)
         s->a->values[s->at + i] *= radius; /* else all of them are far outside */
@@ -194,7 +194,7 @@ static void packing(setting *s)
 
 static void keys(setting *s)
 {
-    const tg_key key = {bits32(s->g), bits32(s->g)};
+    const tg_hash_key key = {bits32(s->g), bits32(s->g)};
     const uint32_t first = bits32(s->g), least = bits32(s->g);
     uint64_t counts[2], count = 0;
     BOTH(s, k->magnitude_keys(s->a->any + s->at, s->n, (uint32_t *)to));

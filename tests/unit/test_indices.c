@@ -9,7 +9,7 @@
 
 #include <math.h>
 
-#include "base/lanes.h"
+#include "base/bit_lanes.h"
 #include "code/elias.h"
 #include "code/indices.h"
 #include "code/rice.h"

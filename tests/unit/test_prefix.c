@@ -13,13 +13,13 @@
 
 static void assert_complete(const tg_prefix_code *code, const uint64_t *histogram)
 {
-    unsigned taken = 0;
+    unsigned used = 0;
     for (unsigned s = 0; s < 256; s++) {
         assert_int_equal(code->length[s] > 0, histogram[s] > 0);
         assert_in_range(code->length[s], 0, TG_PREFIX_LONGEST);
-        taken += code->length[s] > 0 ? TG_PREFIX_SLOTS >> code->length[s] : 0;
+        used += code->length[s] > 0 ? TG_PREFIX_SLOTS >> code->length[s] : 0;
     }
-    assert_int_equal(taken, TG_PREFIX_SLOTS);
+    assert_int_equal(used, TG_PREFIX_SLOTS);
     uint8_t table[TG_PREFIX_TABLE];
     tg_prefix_code back;
     tg_prefix_table_write(code, table);

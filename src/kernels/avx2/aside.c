@@ -1,4 +1,5 @@
-/* Copying past the caches: such stores need not read what they overwrite, and push nothing out. */
+/* Copying with non-temporal stores, which bypass the caches: they need not read the lines that they overwrite, and
+ * evict nothing. */
 #include "kernels/avx2/vector.h"
 
 #if defined(__AVX2__)
@@ -20,7 +21,7 @@ void tg_avx2_set_aside(const void *from, size_t size, void *to)
     memcpy(target + done, source + done, size - done);
 }
 
-/* Stores past the caches are in no order with others until then. */
+/* Until this fence, non-temporal stores are not ordered with other stores. */
 void tg_avx2_aside_is_set(void) { _mm_sfence(); }
 
 #endif

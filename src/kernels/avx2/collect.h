@@ -1,4 +1,4 @@
-/* Selection in one pass, for AVX2. */
+/* The kernels of selection in one pass, for AVX2. */
 #ifndef TG_KERNELS_AVX2_COLLECT_H
 #define TG_KERNELS_AVX2_COLLECT_H
 

@@ -1,5 +1,5 @@
-/* Element types and feedback, eight at a time. What is rare (NaN, saturation) and what is left over goes through the
- * definition. */
+/* Element types and feedback, eight elements at a time. Rare cases (NaN, saturation) and the elements after the last
+ * whole vector are left to the scalar definition. */
 #include "kernels/avx2/vector.h"
 
 #if defined(__AVX2__)
@@ -18,7 +18,7 @@ static void widen_float16(const uint8_t *halves, size_t n, float *values)
     for (; i + 16 <= n; i += 16) {
         __m256i h = tg_load_bits(halves + 2 * i);
         __m256i special = _mm256_cmpeq_epi16(_mm256_and_si256(h, exponent), exponent);
-        if (!_mm256_testz_si256(special, special)) { /* the instruction would change signalling NaN */
+        if (!_mm256_testz_si256(special, special)) { /* the instruction would change a signalling NaN */
             tg_scalar_load(TG_FLOAT16, halves + 2 * i, 16, values + i);
             continue;
         }
@@ -53,7 +53,7 @@ void tg_avx2_widen(tg_dtype dtype, const void *elements, size_t n, float *values
     tg_avx2_load(dtype, elements, n, values);
 }
 
-/* Eight values from the wire, the same bits as tg_load but for NaN. */
+/* Eight values from the wire, the same bits as tg_load except for NaN. */
 TG_INLINE __m256 eight_from(tg_dtype dtype, const uint8_t *wire)
 {
     if (dtype == TG_FLOAT32)
@@ -138,8 +138,8 @@ TG_INLINE uint64_t narrow_all(tg_dtype dtype, const float *values, size_t n, uin
     return limited + tg_scalar_store(dtype, values + i, n - i, wire + 2 * i);
 }
 
-/* The C library's memmove takes twice as long on AMD's processors where the two do not lie alike in their cache lines.
- */
+/* On AMD's processors the C library's memmove takes twice as long where source and target have different offsets in
+ * their cache lines. */
 TG_INLINE void copy_all(const float *values, size_t n, uint8_t *wire)
 {
     size_t i = 0;

@@ -1,4 +1,4 @@
-/* The entries that the tables for AVX2 and AVX-512 have in common. */
+/* The entries that the kernel sets for AVX2 and AVX-512 have in common. */
 #ifndef TG_KERNELS_AVX2_ENTRIES_H
 #define TG_KERNELS_AVX2_ENTRIES_H
 

@@ -1,5 +1,5 @@
-/* Blocks of gaps with vectors of eight. Costs are found in one go over the indices; quotients are joined in registers,
- * eight to a word of 64 bits, before a bit stream sees them. */
+/* Blocks of gaps with vectors of eight. Sizes are computed in one pass over the indices. Quotients are joined in
+ * registers, eight in a word of 64 bits, before they are appended to the bit stream. */
 #include "kernels/avx2/gaps.h"
 
 #include "kernels/avx2/vector.h"
@@ -29,7 +29,7 @@ static uint64_t sum_of_quotients(const uint32_t *gaps, unsigned parameter)
     return total(sum);
 }
 
-/* Counters of one go over a block. Comparisons give -1 where they hold. */
+/* Counters of one pass over a block. Comparisons give -1 where they are true. */
 typedef struct counters {
     v_ints lower, middle, upper; /* quotients for three parameters */
     v_ints two, four, more;      /* as in tg_gaps_omega_least */
@@ -54,7 +54,7 @@ static tg_gaps_costs weigh(const uint32_t *indices, uint32_t before, uint32_t *g
     unsigned parameter = mean < 2 ? 0 : 31 - (unsigned)__builtin_clz(mean);
     const unsigned lower = parameter > 0 ? parameter - 1 : 0;
     counters c = {v_int(0), v_int(0), v_int(0), v_int(0), v_int(0), v_int(0)};
-    /* The first eight come by way of memory, where the one before them can be put in front. */
+    /* The first eight go through memory, where the index before them can be put in front. */
     uint32_t first[V_LANES + 1] = {before};
     v_store_bits(first + 1, v_load_bits(indices));
     for (unsigned i = 0; i < TG_RICE_BLOCK; i += V_LANES) {
@@ -102,8 +102,7 @@ static void pack(const uint32_t *gaps, unsigned parameter, uint8_t *low)
 
 /* ---- quotients ---- */
 
-/* Codes and their lengths, in lanes of 64 bits. A code that does not fit has a length that says so, and is of no use.
- */
+/* Codes and their lengths, in lanes of 64 bits. A length above 64 marks a code that does not fit and is not used. */
 typedef struct codes {
     __m256i code, length;
 } codes;
@@ -123,7 +122,7 @@ TG_INLINE codes pairs_of(const uint32_t *gaps, unsigned parameter)
                 _mm256_srli_epi64(length, 32));
 }
 
-/* A quotient is below 2^30, so that no sum of lengths wraps. */
+/* A quotient is below 2^30, so no sum of lengths wraps. */
 TG_INLINE void join_sixteen(const uint32_t *gaps, unsigned parameter, uint64_t code[2], uint64_t length[2])
 {
     const codes a = pairs_of(gaps, parameter), b = pairs_of(gaps + V_LANES, parameter);
@@ -136,7 +135,7 @@ TG_INLINE void join_sixteen(const uint32_t *gaps, unsigned parameter, uint64_t c
     _mm_storeu_si128((__m128i *)(void *)length, _mm_add_epi64(shift, _mm256_extracti128_si256(four.length, 1)));
 }
 
-/* Eight quotients that take more than a word, one by one. */
+/* Writes eight quotients that take more than a word, one by one. */
 static void put_long(tg_bit_writer *w, const uint32_t *gaps, unsigned parameter)
 {
     for (unsigned i = 0; i < V_LANES; i++) {
@@ -149,8 +148,8 @@ static void put_long(tg_bit_writer *w, const uint32_t *gaps, unsigned parameter)
 
 static void put_quotients(tg_bit_writer *w, const uint32_t *gaps, unsigned parameter)
 {
-    /* Eight that take no more have none of more than 32 bits, which would be lost on the way; and there is room for 7
-     * bits before them. */
+    /* Eight quotients that fit in this many bits have none of more than 32 bits, which would be truncated, and leave
+     * room for the 7 bits that may be pending. */
     enum { GROUPS = TG_RICE_BLOCK / V_LANES, MOST = 32 + 7 };
     uint64_t code[GROUPS], length[GROUPS];
     for (unsigned i = 0; i < GROUPS; i += 2)
@@ -184,11 +183,11 @@ static void write(const uint32_t *gaps, unsigned parameter, uint8_t *low, tg_bit
 
 /* ---- reading ---- */
 
-/* Above these, sums of 256 gaps may not fit 32 bits. */
+/* Above these limits, sums of 256 gaps may not fit 32 bits. */
 enum { PARAMETER_READ = 20, LENGTH_READ = 1 << 30 };
 
-/* Where the first 256 ones of a stream are, from its position on; false if they are not all there, or further apart
- * than `longest` allows. Writes up to 63 more than there are. */
+/* Finds the positions of the first 256 ones of a stream, from its position on; false if there are fewer, or they are
+ * further apart than `longest` allows. Writes up to 63 positions more. */
 static bool find_ones(const tg_bit_reader *r, uint64_t longest, uint32_t *ones)
 {
     const uint64_t bytes = r->size >> 3, start = r->position;
@@ -207,7 +206,7 @@ static bool find_ones(const tg_bit_reader *r, uint64_t longest, uint32_t *ones)
     return true;
 }
 
-/* Each lane and all below it. */
+/* Prefix sums: each lane plus all lanes below it. */
 TG_INLINE v_ints sums_so_far(v_ints x)
 {
     x = v_add(x, _mm256_slli_si256(x, 4));
@@ -236,7 +235,7 @@ static bool read(const uint8_t *low, unsigned parameter, tg_bit_reader *quotient
             used -= 32;
             here = v_or(here, v_shift_left(word, parameter - used));
         }
-        /* With `rank` ones before it, a one says how many zeros came so far. */
+        /* A one with `rank` ones before it gives the number of zeros so far. */
         const v_ints zeros = _mm256_sub_epi32(v_load_bits(ones + (size_t)V_LANES * row), rank);
         const v_ints sums = v_add(sum, sums_so_far(v_and(here, mask)));
         v_store_bits(positions + (size_t)V_LANES * row, v_add(v_add(sums, rank), v_shift_left(zeros, parameter)));

@@ -2,7 +2,7 @@
 #ifndef TG_KERNELS_AVX2_GAPS_H
 #define TG_KERNELS_AVX2_GAPS_H
 
-#include "base/gaps.h"
+#include "base/gaps_engine.h"
 
 extern const tg_gaps_engine tg_gaps_avx2;
 

@@ -1,4 +1,4 @@
-/* Where a mask of eight takes its words from: entry m holds, for each lane, the number of set bits of m below it. */
+/* Entry m has, for each lane, the number of set bits of m below that lane. */
 #include "kernels/avx2/lane_ranks.h"
 
 #if defined(__AVX2__)

@@ -1,11 +1,11 @@
-/* Handing consecutive words to the chosen lanes of a vector: the inverse of left_pack.h. */
+/* Distributing consecutive words to the lanes of a mask: the inverse of left_pack.h. */
 #ifndef TG_KERNELS_AVX2_LANE_RANKS_H
 #define TG_KERNELS_AVX2_LANE_RANKS_H
 
 #include <immintrin.h>
 #include <stdint.h>
 
-/* For each mask of 8 bits, and each lane a byte: how many lanes below it are chosen. */
+/* For each mask of 8 bits, one byte per lane: how many lanes below it are in the mask. */
 extern const uint64_t tg_lane_ranks[256];
 
 static inline __m256i tg_ranks_of(unsigned mask)

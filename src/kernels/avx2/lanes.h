@@ -1,4 +1,4 @@
-/* Vectors of eight, by the names that code for any size of vector uses. */
+/* Vectors of eight floats, with the names that the code in kernels/wide uses for vectors of any size. */
 #ifndef TG_KERNELS_AVX2_LANES_H
 #define TG_KERNELS_AVX2_LANES_H
 
@@ -9,8 +9,8 @@ typedef __m256 v_floats;
 typedef __m256i v_ints;
 
 TG_INLINE v_floats v_load(const float *p) { return _mm256_loadu_ps(p); }
-/* The same, but not before what was loaded by it before: processors see a stream, and fetch what comes, where its lines
- * are met one after the other; compilers put loads where they like (docs/log/cpu-kernels.md). */
+/* The same, but ordered after the loads that used it before. Processors detect a stream and prefetch it only where its
+ * lines are read in order, and compilers reorder loads (docs/log/cpu-kernels.md). */
 TG_INLINE v_floats v_load_next(const float *p)
 {
     v_floats x;
@@ -43,13 +43,13 @@ TG_INLINE v_ints v_keys(v_floats x)
 {
     return _mm256_and_si256(_mm256_castps_si256(x), _mm256_set1_epi32((int)TG_MAGNITUDE_MASK));
 }
-/* The published tree, from a row on. */
+/* The end of the defined summation tree, from one row on. */
 TG_INLINE float v_sum_of_row(const v_floats row[2]) { return tg_sum_of_row(row[0], row[1]); }
 TG_INLINE uint32_t v_max_magnitude(const float *values, size_t n) { return tg_avx2_max_magnitude(values, n); }
 TG_INLINE void v_store(float *p, v_floats x) { _mm256_storeu_ps(p, x); }
-/* Past the caches, to an aligned place. */
+/* A non-temporal store to an aligned address. */
 TG_INLINE void v_set_aside(float *p, v_floats x) { _mm256_stream_ps(p, x); }
-/* To a place that is aligned to 16 bytes. */
+/* The same to an address that is aligned to 16 bytes only. */
 TG_INLINE void v_set_aside_in_parts(float *p, v_floats x)
 {
     _mm_stream_ps(p, _mm256_castps256_ps128(x));
@@ -79,8 +79,8 @@ TG_INLINE v_ints v_xor_lower(v_ints a, v_ints b)
 }
 /* Lower halves of the first, upper halves of the second. */
 TG_INLINE v_ints v_blend16(v_ints low, v_ints high) { return _mm256_blend_epi16(low, high, 0xaa); }
-/* tg_prefetch, but not before x has been computed: compilers like to ask for many lines at once, and memory does not
- * (docs/log/cpu-kernels.md). */
+/* tg_prefetch, but not before x has been computed: compilers would issue many prefetches at once, which is slower than
+ * a few at a time (docs/log/cpu-kernels.md). */
 TG_INLINE void v_prefetch_after(v_ints x, const void *p, size_t bytes)
 {
     __asm__ volatile("prefetcht0 %0" : : "m"(*(const char *)((uintptr_t)p + bytes)), "v"(x));

@@ -1,4 +1,4 @@
-/* Which lanes a mask of eight chooses: entry m lists the set bits of m. */
+/* Entry m lists the set bits of m. */
 #include "kernels/avx2/left_pack.h"
 
 #if defined(__AVX2__)

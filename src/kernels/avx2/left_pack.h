@@ -1,5 +1,5 @@
-/* Keys of a vector of values, and moving the chosen lanes of a vector to its front. By table: pext would do that too,
- * but takes a hundred cycles on some machines that have it. */
+/* Keys of a vector of values, and moving the lanes of a mask to the front of a vector. A table is used because pext,
+ * which could replace it, takes a hundred cycles on some processors. */
 #ifndef TG_KERNELS_AVX2_LEFT_PACK_H
 #define TG_KERNELS_AVX2_LEFT_PACK_H
 

@@ -1,5 +1,5 @@
-/* Packed levels to weighted sums with vectors of eight. For few levels, what a code adds to the sum is looked up: a
- * table for each bucket, in registers. */
+/* Packed levels to weighted sums with vectors of eight. For few levels the contribution of a code is looked up in a
+ * table for each bucket, which is kept in registers. */
 #include "kernels/avx2/vector.h"
 
 #if defined(__AVX2__)
@@ -12,7 +12,7 @@ typedef struct v_table {
     __m256 low, high; /* codes 0 … 7 and 8 … 15 */
 } v_table;
 
-/* Codes above 2 * levels are limited by the radius as the last level is. */
+/* Codes above 2 * levels give the same value as the last level, because values are limited to the radius. */
 TG_INLINE __m256 values_of(const tg_levels_decoding *d, __m256 code, float radius, float weight)
 {
     tg_quantiser q = tg_quantiser_from(d->levels, 0, radius, false);
@@ -22,7 +22,7 @@ TG_INLINE __m256 values_of(const tg_levels_decoding *d, __m256 code, float radiu
 
 TG_INLINE v_table v_table_of(const tg_levels_decoding *d, unsigned width, float radius, float weight)
 {
-    if (width == 1) { /* signs: whatever the second bit of an index is */
+    if (width == 1) { /* signs: independent of the second bit of an index */
         __m256 plus = v_mul(v_float(weight), v_float(radius)), minus = v_mul(v_float(weight), v_float(-radius));
         return (v_table){.low = _mm256_blend_ps(minus, plus, 0xaa)};
     }
@@ -33,7 +33,7 @@ TG_INLINE v_table v_table_of(const tg_levels_decoding *d, unsigned width, float 
                      .high = values_of(d, v_plus(eight, v_float(8)), radius, weight)};
 }
 
-/* The lowest code of each shifted word, looked up. Indices have their upper bits ignored. */
+/* The contribution of the lowest code of each shifted word. The upper bits of an index are ignored. */
 TG_INLINE __m256 v_look_up_row(v_table t, unsigned width, __m256i bits, unsigned row)
 {
     __m256i index = row > 0 ? v_shift_right(bits, row * width) : bits;
@@ -46,12 +46,13 @@ TG_INLINE __m256 v_look_up_row(v_table t, unsigned width, __m256i bits, unsigned
 
 enum { AHEAD = 4096 };
 
-/* Where it would come by itself, asking pays only while a single frame's lookups take longest. */
+/* On processors that prefetch by themselves, an explicit prefetch pays only for a single frame, where the lookups take
+ * longest. */
 TG_INLINE size_t ahead_of(unsigned frames, unsigned width) { return frames == 1 && width >= 4 ? AHEAD : tg_ahead(); }
 
 #include "kernels/wide/levels_sum.h"
 
-/* A group by arithmetic. Without codes, the width is 8 and they are taken from the wire. */
+/* A group by arithmetic. If `codes` is NULL the width is 8 and codes are read from the wire. */
 TG_INLINE void decode_rows(const tg_levels_decoding *d, const uint8_t *packed, const uint8_t *scales, bool set,
                            const uint32_t *codes, float weight, float *out)
 {

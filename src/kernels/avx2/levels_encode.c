@@ -1,5 +1,5 @@
-/* Scales, stochastic rounding, packing and the residual of a bucket while it sits in the first-level cache: what
- * scale.c, scalar.c and source.c define together, in one go. */
+/* Scales, stochastic rounding, packing and the residual of a bucket in one pass, while it is in the first-level cache:
+ * what scale.c, scalar.c and source.c define together. */
 #include "kernels/avx2/vector.h"
 
 #if defined(__AVX2__)

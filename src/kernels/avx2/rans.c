@@ -1,5 +1,5 @@
-/* The states of 32 rANS lanes in four vectors. Words are exchanged with the stream in the order of the lanes: compacted
- * when encoding, handed out by rank when decoding. */
+/* The states of 32 rANS lanes in four vectors. Words are read and written in the order of the lanes: compacted when
+ * encoding, distributed by rank when decoding. */
 #include "kernels/avx2/rans.h"
 
 #if defined(__AVX2__)
@@ -15,7 +15,7 @@ enum { VECTORS = 4, WIDTH = 8 };
 static inline __m256i load(const uint32_t *p) { return _mm256_loadu_si256((const __m256i *)(const void *)p); }
 static inline void store(uint32_t *p, __m256i x) { _mm256_storeu_si256((__m256i *)(void *)p, x); }
 
-/* Eight symbols' worth of a table. */
+/* The table entries of eight symbols. */
 static inline __m256i look_up(const uint32_t *table, const uint8_t *symbols)
 {
     long long eight;
@@ -23,8 +23,8 @@ static inline __m256i look_up(const uint32_t *table, const uint8_t *symbols)
     return _mm256_i32gather_epi32((const int *)(const void *)table, _mm256_cvtepu8_epi32(_mm_cvtsi64_si128(eight)), 4);
 }
 
-/* x / f for x < f * 2^20, by a float division that is at most one off (2^20 quotients in 24 bits) and a look at the
- * remainder. */
+/* x / f for x < f * 2^20, by a float division that is at most one off (2^20 quotients in 24 bits), corrected by means
+ * of the remainder. */
 static inline __m256i divide(__m256i x, __m256i f, __m256i *remainder)
 {
     __m256 wide = _mm256_cvtepi32_ps(x);
@@ -45,7 +45,7 @@ static const uint8_t to_the_end[32] = {0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80,
                                        0x80, 0x80, 0x80, 0x80, 0x80, 0,    1,    2,    3,    4,    5,
                                        6,    7,    8,    9,    10,   11,   12,   13,   14,   15};
 
-/* Writes the low words of the chosen lanes below `end`, in order. */
+/* Writes the low words of the lanes of the mask below `end`, in order. */
 static inline uint8_t *put_words(__m256i x, unsigned mask, uint8_t *end)
 {
     __m256i packed = _mm256_permutevar8x32_epi32(_mm256_and_si256(x, _mm256_set1_epi32(0xffff)), tg_lanes_of(mask));
@@ -65,7 +65,7 @@ static uint8_t *encode(const uint32_t *model, uint32_t *state, const uint8_t *sy
         for (int v = VECTORS - 1; v >= 0; v--) {
             __m256i entry = look_up(model, symbols + 32 * steps + WIDTH * (size_t)v);
             __m256i f = _mm256_and_si256(entry, _mm256_set1_epi32(0xffff)), start = _mm256_srli_epi32(entry, 16);
-            /* x >= f * 2^20: one word leaves. */
+            /* x >= f * 2^20: one word is written. */
             __m256i stays = _mm256_cmpgt_epi32(f, _mm256_srli_epi32(x[v], 20));
             unsigned mask = ~(unsigned)_mm256_movemask_ps(_mm256_castsi256_ps(stays)) & 0xff;
             end = put_words(x[v], mask, end);

@@ -1,4 +1,4 @@
-/* What scales are made of, and selection's keys, eight at a time. */
+/* The reductions that scales are computed from, and selection keys, eight elements at a time. */
 #include "kernels/avx2/vector.h"
 
 #if defined(__AVX2__)
@@ -96,7 +96,7 @@ void tg_avx2_extremes(const float *values, size_t n, float *least, float *larges
         return;
     }
     __m256i low = order_of(tg_load_bits(values)), high = low;
-    for (size_t i = 8; i < n; i += 8) { /* the last eight may overlap those before: extremes do not mind */
+    for (size_t i = 8; i < n; i += 8) { /* the last eight may overlap those before, which does not change extremes */
         __m256i x = order_of(tg_load_bits(values + (i + 8 <= n ? i : n - 8)));
         low = _mm256_min_epi32(low, x);
         high = _mm256_max_epi32(high, x);
@@ -120,7 +120,7 @@ void tg_avx2_magnitude_keys(const float *values, size_t n, uint32_t *keys)
     tg_scalar_magnitude_keys(values + i, n - i, keys + i);
 }
 
-void tg_avx2_random_keys(tg_key key, uint32_t first, size_t n, uint32_t *keys)
+void tg_avx2_random_keys(tg_hash_key key, uint32_t first, size_t n, uint32_t *keys)
 {
     const __m256i high = _mm256_set1_epi32((int)key.high);
     size_t i = 0;
@@ -136,7 +136,7 @@ uint64_t tg_avx2_count_at_least(const uint32_t *keys, size_t n, uint32_t least)
     const __m256i bound = _mm256_set1_epi32((int)least);
     uint64_t count = 0;
     size_t i = 0;
-    while (i + 8 <= n) { /* lanes count to less than 2^31 before they are gathered */
+    while (i + 8 <= n) { /* the lanes are added up before they reach 2^31 */
         __m256i lanes = _mm256_setzero_si256();
         for (size_t end = n - i > TG_BLOCK ? i + TG_BLOCK : n; i + 8 <= end; i += 8) {
             __m256i x = tg_load_bits(keys + i);

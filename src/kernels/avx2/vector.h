@@ -6,7 +6,7 @@
 #include "kernels/avx2/avx2.h"
 #include "kernels/wide/inline.h"
 
-#if defined(__AVX2__) /* else this folder is compiled to nothing */
+#if defined(__AVX2__) /* otherwise this folder compiles to nothing */
 
 #include <immintrin.h>
 
@@ -24,7 +24,7 @@ TG_INLINE uint32_t tg_largest_of(__m256i v)
     return (uint32_t)_mm_cvtsi128_si32(x);
 }
 
-/* The published tree, from a row of 16 lanes on: l and l + 8, then 4, 2, 1. */
+/* The end of the defined summation tree, from a row of 16 lanes on: l and l + 8, then 4, 2, 1. */
 TG_INLINE float tg_sum_of_row(__m256 low, __m256 high)
 {
     __m256 eight = _mm256_add_ps(low, high);
@@ -34,7 +34,7 @@ TG_INLINE float tg_sum_of_row(__m256 low, __m256 high)
     return _mm_cvtss_f32(x);
 }
 
-/* tg_hash of eight counters that have the key's low half added already, but for the last step: x ^ x >> 16. */
+/* tg_hash of eight counters to which the key's low half has been added, without the last step: x ^ x >> 16. */
 TG_INLINE __m256i tg_hash_before_last(__m256i x, __m256i key_high)
 {
     x = _mm256_xor_si256(x, _mm256_srli_epi32(x, 16));
@@ -44,7 +44,7 @@ TG_INLINE __m256i tg_hash_before_last(__m256i x, __m256i key_high)
     return _mm256_mullo_epi32(x, _mm256_set1_epi32((int)0x846ca68bu));
 }
 
-/* By the name that code for any size of vector uses. */
+/* With the name that the code in kernels/wide uses. */
 TG_INLINE void v_pack_group(const uint32_t *codes, unsigned width, uint8_t *packed)
 {
     tg_avx2_pack_group(codes, width, packed);

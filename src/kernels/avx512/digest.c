@@ -9,7 +9,7 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
-/* AMD's processors take longer with vectors of sixteen: for a whole fp16 frame a tenth more. */
+/* On AMD's processors AVX-512 is slower here: a whole fp16 frame takes a tenth longer. */
 uint64_t tg_avx512_digest(const uint8_t *bytes, size_t n)
 {
     return tg_is_amd() ? tg_avx2_digest(bytes, n) : XXH3_64bits(bytes, n);

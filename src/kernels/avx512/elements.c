@@ -1,5 +1,5 @@
-/* Narrow element types, sixteen at a time. What is rare (NaN, saturation) and what is left over goes through the
- * definition. */
+/* Narrow element types, sixteen elements at a time. Rare cases (NaN, saturation) and the elements after the last whole
+ * vector are left to the scalar definition. */
 #include "kernels/avx512/avx512.h"
 
 #if defined(__AVX512F__)
@@ -35,8 +35,8 @@ TG_INLINE uint64_t narrow_all(tg_dtype dtype, const float *values, size_t n, uin
     return limited + tg_scalar_store(dtype, values + i, n - i, wire + 2 * i);
 }
 
-/* The C library's memmove takes twice as long on AMD's processors where the two do not lie alike in their cache lines.
- */
+/* On AMD's processors the C library's memmove takes twice as long where source and target have different offsets in
+ * their cache lines. */
 TG_INLINE void copy_all(const float *values, size_t n, uint8_t *wire)
 {
     size_t i = 0;

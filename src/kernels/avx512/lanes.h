@@ -1,4 +1,5 @@
-/* Vectors of sixteen, by the names that code for any size of vector uses: a row of a group is one of them. */
+/* Vectors of sixteen floats, with the names that the code in kernels/wide uses for vectors of any size: a row of a
+ * group is one vector. */
 #ifndef TG_KERNELS_AVX512_LANES_H
 #define TG_KERNELS_AVX512_LANES_H
 
@@ -10,8 +11,8 @@ typedef __m512 v_floats;
 typedef __m512i v_ints;
 
 TG_INLINE v_floats v_load(const float *p) { return _mm512_loadu_ps(p); }
-/* The same, but not before what was loaded by it before: processors see a stream, and fetch what comes, where its lines
- * are met one after the other; compilers put loads where they like (docs/log/cpu-kernels.md). */
+/* The same, but ordered after the loads that used it before. Processors detect a stream and prefetch it only where its
+ * lines are read in order, and compilers reorder loads (docs/log/cpu-kernels.md). */
 TG_INLINE v_floats v_load_next(const float *p)
 {
     v_floats x;
@@ -45,9 +46,9 @@ TG_INLINE v_ints v_keys(v_floats x)
 }
 TG_INLINE uint32_t v_max_magnitude(const float *values, size_t n) { return tg_avx2_max_magnitude(values, n); }
 TG_INLINE void v_store(float *p, v_floats x) { _mm512_storeu_ps(p, x); }
-/* Past the caches, to an aligned place. */
+/* A non-temporal store to an aligned address. */
 TG_INLINE void v_set_aside(float *p, v_floats x) { _mm512_stream_ps(p, x); }
-/* To a place that is aligned to 16 bytes. */
+/* The same to an address that is aligned to 16 bytes only. */
 TG_INLINE void v_set_aside_in_parts(float *p, v_floats x)
 {
     _mm_stream_ps(p, _mm512_castps512_ps128(x));
@@ -57,13 +58,13 @@ TG_INLINE void v_set_aside_in_parts(float *p, v_floats x)
 }
 TG_INLINE v_ints v_load_bits(const void *p) { return _mm512_loadu_si512(p); }
 TG_INLINE void v_store_bits(void *p, v_ints x) { _mm512_storeu_si512(p, x); }
-/* Compilers do not agree on whether the count of a shift is signed. */
+/* Compilers differ in whether the count of a shift is signed. */
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wsign-conversion"
 TG_INLINE v_ints v_shift_right(v_ints x, unsigned by) { return _mm512_srli_epi32(x, by); }
 TG_INLINE v_ints v_shift_left16(v_ints x, unsigned by) { return _mm512_slli_epi16(x, by); }
 #pragma GCC diagnostic pop
-/* The published tree, from a row on. */
+/* The end of the defined summation tree, from one row on. */
 TG_INLINE float v_sum_of_row(const v_floats row[1])
 {
     return tg_sum_of_row(_mm512_castps512_ps256(row[0]), _mm512_extractf32x8_ps(row[0], 1));
@@ -78,13 +79,13 @@ TG_INLINE v_ints v_xor_lower(v_ints a, v_ints b)
 }
 /* Lower halves of the first, upper halves of the second. */
 TG_INLINE v_ints v_blend16(v_ints low, v_ints high) { return _mm512_mask_blend_epi16(0xaaaaaaaa, low, high); }
-/* tg_prefetch, but not before x has been computed: compilers like to ask for many lines at once, and memory does not
- * (docs/log/cpu-kernels.md). */
+/* tg_prefetch, but not before x has been computed: compilers would issue many prefetches at once, which is slower than
+ * a few at a time (docs/log/cpu-kernels.md). */
 TG_INLINE void v_prefetch_after(v_ints x, const void *p, size_t bytes)
 {
     __asm__ volatile("prefetcht0 %0" : : "m"(*(const char *)((uintptr_t)p + bytes)), "v"(x));
 }
-/* The same, no further than the second-level cache. */
+/* The same, into the second-level cache only. */
 #define V_SECOND
 TG_INLINE void v_prefetch_second_after(v_ints x, const void *p, size_t bytes)
 {

@@ -1,5 +1,5 @@
-/* Packed levels to weighted sums with vectors of sixteen: what up to 16 codes add fits one register, and looking it up
- * is one instruction. Widths for which that does not do go through AVX2. */
+/* Packed levels to weighted sums with vectors of sixteen: the contributions of up to 16 codes fit one register, and a
+ * lookup is one instruction. Other widths are left to AVX2. */
 #include "kernels/avx512/avx512.h"
 
 #if defined(__AVX512F__)
@@ -10,8 +10,8 @@
 
 typedef v_floats v_table;
 
-/* What the code in the lowest `width` bits of an index 0 … 15 adds. Codes above 2 * levels are limited by the radius as
- * the last level is. */
+/* The contribution of the code in the lowest `width` bits of an index 0 … 15. Codes above 2 * levels give the same
+ * value as the last level, because values are limited to the radius. */
 TG_INLINE v_table v_table_of(const tg_levels_decoding *d, unsigned width, float radius, float weight)
 {
     v_ints index = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
@@ -34,7 +34,7 @@ TG_INLINE v_floats v_look_up_row(v_table table, unsigned width, v_ints bits, uns
 
 enum { AHEAD = 2048 };
 
-/* For a single frame it depends on the machine. */
+/* For a single frame it depends on the processor. */
 TG_INLINE size_t ahead_of(unsigned frames, unsigned width)
 {
     (void)width;

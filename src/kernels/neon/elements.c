@@ -1,5 +1,5 @@
-/* Element types and feedback, four at a time. What is rare (NaN, saturation) and what is left over goes through the
- * definition. */
+/* Element types and feedback, four elements at a time. Rare cases (NaN, saturation) and the elements after the last
+ * whole vector are left to the scalar definition. */
 #include "kernels/neon/lanes.h"
 
 #if defined(__AARCH64EL__)
@@ -14,7 +14,7 @@
 TG_INLINE uint16x8_t load_halves(const uint8_t *wire) { return vreinterpretq_u16_u8(vld1q_u8(wire)); }
 TG_INLINE void store_halves(uint8_t *wire, uint16x8_t x) { vst1q_u8(wire, vreinterpretq_u8_u16(x)); }
 
-/* Four values, the same bits as the definition's but for signalling NaN. */
+/* Four values, the same bits as those of the definition except for a signalling NaN. */
 TG_INLINE v_floats widen_four(tg_dtype dtype, uint16x4_t halves)
 {
     return dtype == TG_FLOAT16 ? vcvt_f32_f16(vreinterpret_f16_u16(halves)) : v_floats_of(vshll_n_u16(halves, 16));
@@ -27,7 +27,7 @@ TG_INLINE void widen_all(tg_dtype dtype, const uint8_t *wire, size_t n, float *v
     for (; i + 8 <= n; i += 8) {
         const uint16x8_t halves = load_halves(wire + 2 * i);
         if (dtype == TG_FLOAT16 && vmaxvq_u16(vandq_u16(halves, exponent)) == 0x7c00) {
-            tg_scalar_load(dtype, wire + 2 * i, 8, values + i); /* the instruction would change signalling NaN */
+            tg_scalar_load(dtype, wire + 2 * i, 8, values + i); /* the instruction would change a signalling NaN */
             continue;
         }
         v_store(values + i, widen_four(dtype, vget_low_u16(halves)));
@@ -85,7 +85,7 @@ TG_STORE(tg_neon_store, tg_neon_narrow)
 
 /* ---- values on the wire, straight to a sum ---- */
 
-/* Adds eight values from the wire to `out`, or sets it; returns the larger keys. */
+/* Adds eight values from the wire to `out`, or sets it; returns the larger of the keys. */
 TG_INLINE v_ints decode_eight(tg_dtype dtype, const uint8_t *wire, bool set, v_floats weight, float *out)
 {
     v_floats x, y;

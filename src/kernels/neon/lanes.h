@@ -1,7 +1,8 @@
-/* Vectors of four, by the names that code for any size of vector uses: a row of 16 lanes is four of them.
+/* Vectors of four floats, with the names that the code in kernels/wide uses for vectors of any size: a row of 16
+ * lanes is four vectors.
  *
- * A multiplication and an addition are two operations here as everywhere (docs/numerics.md): no vfmaq, and no vmlaq of
- * floats. */
+ * A multiplication and an addition are two operations here as everywhere (docs/numerics.md): no vfmaq, and no vmlaq
+ * of floats. */
 #ifndef TG_KERNELS_NEON_LANES_H
 #define TG_KERNELS_NEON_LANES_H
 
@@ -17,7 +18,7 @@ enum { V_LANES = 4 };
 typedef float32x4_t v_floats;
 typedef uint32x4_t v_ints;
 
-/* Neighbours are read and written as bytes: they need not be aligned. */
+/* Loads and stores are of bytes, because addresses need not be aligned. */
 TG_INLINE v_ints v_load_bits(const void *p) { return vreinterpretq_u32_u8(vld1q_u8(p)); }
 TG_INLINE void v_store_bits(void *p, v_ints x) { vst1q_u8(p, vreinterpretq_u8_u32(x)); }
 TG_INLINE v_floats v_load(const float *p) { return vld1q_f32(p); }
@@ -31,8 +32,8 @@ TG_INLINE v_floats v_plus(v_floats a, v_floats b) { return vaddq_f32(a, b); }
 TG_INLINE v_floats v_sub(v_floats a, v_floats b) { return vsubq_f32(a, b); }
 TG_INLINE v_floats v_mul(v_floats a, v_floats b) { return vmulq_f32(a, b); }
 TG_INLINE v_floats v_negative(v_floats x) { return vnegq_f32(x); }
-/* Of a NaN and a number, the number; -0 is below +0. (The vectors of x86 give the second where they cannot tell.
- * Numbers that are limited to a bound that is not negative, and to its negative, come out the same.) */
+/* Of a NaN and a number this returns the number; -0 is below +0. (On x86 the second operand is returned in both cases.
+ * Where numbers are limited to a bound >= 0 and to its negative the results are the same.) */
 TG_INLINE v_floats v_min(v_floats a, v_floats b) { return vminnmq_f32(a, b); }
 TG_INLINE v_floats v_max(v_floats a, v_floats b) { return vmaxnmq_f32(a, b); }
 /* To the nearest integer, ties to even, whatever the mode. */
@@ -55,8 +56,8 @@ TG_INLINE v_ints v_add16(v_ints a, v_ints b)
 {
     return vreinterpretq_u32_u16(vaddq_u16(vreinterpretq_u16_u32(a), vreinterpretq_u16_u32(b)));
 }
-/* An operator and no intrinsic: it becomes one instruction where the count is a constant, which the intrinsic would
- * insist on. */
+/* An operator instead of an intrinsic: it becomes one instruction where the count is a constant, and the intrinsic
+ * accepts nothing but a literal. */
 TG_INLINE v_ints v_shift_right(v_ints x, unsigned by) { return x >> by; }
 TG_INLINE v_ints v_shift_left(v_ints x, unsigned by) { return x << by; }
 TG_INLINE v_ints v_shift_left16(v_ints x, unsigned by)
@@ -98,7 +99,7 @@ TG_INLINE v_ints v_count_from(uint32_t first)
     return vaddq_u32(vdupq_n_u32(first), vld1q_u32(lanes));
 }
 
-/* The published tree, from a row on: l and l + 8, then 4, 2, 1. */
+/* The end of the defined summation tree, from one row on: l and l + 8, then 4, 2, 1. */
 TG_INLINE float v_sum_of_row(const v_floats row[4])
 {
     const v_floats four = vaddq_f32(vaddq_f32(row[0], row[2]), vaddq_f32(row[1], row[3]));
@@ -106,7 +107,7 @@ TG_INLINE float v_sum_of_row(const v_floats row[4])
     return vget_lane_f32(two, 0) + vget_lane_f32(two, 1);
 }
 
-/* tg_prefetch; x86 wants to have computed x first. */
+/* tg_prefetch. The order after x matters on x86 only. */
 TG_INLINE void v_prefetch_after(v_ints x, const void *p, size_t bytes)
 {
     (void)x;

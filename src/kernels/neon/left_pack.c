@@ -1,4 +1,4 @@
-/* Which lanes a mask of four chooses, as bytes. */
+/* For each mask of four lanes, the bytes of its lanes in order. */
 #include "kernels/neon/left_pack.h"
 
 #if defined(__AARCH64EL__)

@@ -1,4 +1,4 @@
-/* Moving the chosen lanes of a vector to its front. */
+/* Moving the lanes of a mask to the front of a vector. */
 #ifndef TG_KERNELS_NEON_LEFT_PACK_H
 #define TG_KERNELS_NEON_LEFT_PACK_H
 
@@ -6,7 +6,7 @@
 
 #if defined(__AARCH64EL__)
 
-/* For each mask of 4 bits, which bytes to take: those of the chosen lanes in order, then those of lane 0. */
+/* For each mask of 4 bits: the bytes of its lanes in order, then those of lane 0. */
 extern const uint8_t tg_neon_lane_bytes[16][16];
 
 /* A bit for each lane of a comparison. */

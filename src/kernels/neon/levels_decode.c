@@ -1,7 +1,7 @@
-/* Packed levels to weighted sums: unpack, dequantise and add, a group of 512 at a time and frame after frame, so that
- * the output goes through the first-level cache once however many frames there are.
+/* Packed levels to weighted sums: unpacks, dequantises and adds a group of 512 at a time, frame after frame, so that
+ * the output passes through the first-level cache once for any number of frames.
  *
- * For few levels, what a code adds to the sum is looked up: a table for each bucket, in registers. */
+ * For few levels the contribution of a code is looked up in a table for each bucket, which is kept in registers. */
 #include "kernels/neon/lanes.h"
 
 #if defined(__AARCH64EL__)
@@ -10,7 +10,7 @@
 
 enum { AHEAD = 4096, PARTS = TG_LANES / V_LANES };
 
-/* What the codes of one bucket add. */
+/* The contributions of the codes of one bucket. */
 typedef struct bucket {
     v_floats levels, unit, drop, most, least, weight;
 } bucket;
@@ -26,7 +26,7 @@ static bucket bucket_of(const tg_levels_decoding *d, float weight, float radius)
                     .weight = v_float(weight)};
 }
 
-/* Codes above 2 * levels are limited by the radius as the last level is. */
+/* Codes above 2 * levels give the same value as the last level, because values are limited to the radius. */
 TG_INLINE v_floats values_of(const bucket *b, v_ints code)
 {
     const v_floats level = v_sub(v_convert(code), b->levels);
@@ -38,7 +38,7 @@ TG_INLINE void deliver(bool set, float *to, v_floats x) { v_store(to, set ? x : 
 
 /* ---- by looking up ---- */
 
-/* What codes 0 … 15 add: 64 bytes. Fewer codes need fewer registers. */
+/* The contributions of codes 0 … 15: 64 bytes. Fewer codes need fewer registers. */
 TG_INLINE uint8x16x4_t table_of(const bucket *b, unsigned width)
 {
     v_ints four[4];
@@ -54,7 +54,7 @@ TG_INLINE uint8x16x4_t table_of(const bucket *b, unsigned width)
                            vreinterpretq_u8_u32(four[3])}};
 }
 
-/* The lowest code of each shifted word, looked up: bytes 4 * code … 4 * code + 3 of the table. */
+/* The contribution of the lowest code of each shifted word: bytes 4 * code … 4 * code + 3 of the table. */
 TG_INLINE v_floats look_up(const uint8x16x4_t *table, unsigned width, v_ints word, unsigned row)
 {
     const v_ints code = vandq_u32(v_shift_right(word, row * width), vdupq_n_u32((1u << width) - 1));

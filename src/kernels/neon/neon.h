@@ -1,4 +1,4 @@
-/* The NEON kernels by name, for the table and for one another. kernels.h says what each does. */
+/* The NEON kernels by name, for the kernel set and for one another. kernels.h says what each does. */
 #ifndef TG_KERNELS_NEON_NEON_H
 #define TG_KERNELS_NEON_NEON_H
 
@@ -22,17 +22,17 @@ uint32_t tg_neon_max_magnitude(const float *values, size_t n);
 void tg_neon_extremes(const float *values, size_t n, float *least, float *largest);
 float tg_neon_block_sum(tg_sum_of what, const float *values, size_t n, float scale1, float scale2);
 void tg_neon_magnitude_keys(const float *values, size_t n, uint32_t *keys);
-void tg_neon_random_keys(tg_key key, uint32_t first, size_t n, uint32_t *keys);
+void tg_neon_random_keys(tg_hash_key key, uint32_t first, size_t n, uint32_t *keys);
 uint64_t tg_neon_count_at_least(const uint32_t *keys, size_t n, uint32_t least);
 
 bool tg_neon_all_finite(const float *gradient, const float *residual, float alpha, float beta, size_t n);
 
-/* levels.c */
-void tg_neon_quantise(const tg_quantiser *q, const float *values, size_t n, uint32_t first, tg_key key,
+/* quantise.c */
+void tg_neon_quantise(const tg_quantiser *q, const float *values, size_t n, uint32_t first, tg_hash_key key,
                       uint16_t *codes);
 void tg_neon_dequantise(const tg_quantiser *q, const uint16_t *codes, size_t n, float *values);
 
-/* pack.c; the last two take one whole group. */
+/* pack.c; the last two process one whole group. */
 void tg_neon_pack_signs(const float *values, size_t n, uint8_t *packed);
 void tg_neon_pack(const uint16_t *codes, size_t n, unsigned width, uint8_t *packed);
 void tg_neon_unpack(const uint8_t *packed, size_t n, unsigned width, uint16_t *codes);

@@ -1,4 +1,4 @@
-/* What scales are made of, and selection's keys. */
+/* The reductions that scales are computed from, and selection keys. */
 #include "kernels/neon/lanes.h"
 
 #if defined(__AARCH64EL__)
@@ -79,7 +79,8 @@ void tg_neon_extremes(const float *values, size_t n, float *least, float *larges
         return;
     }
     int32x4_t low = order_of(v_load_bits(values)), high = low;
-    for (size_t i = V_LANES; i < n; i += V_LANES) { /* the last four may overlap those before: extremes do not mind */
+    /* the last four may overlap those before, which does not change extremes */
+    for (size_t i = V_LANES; i < n; i += V_LANES) {
         const int32x4_t x = order_of(v_load_bits(values + (i + V_LANES <= n ? i : n - V_LANES)));
         low = vminq_s32(low, x);
         high = vmaxq_s32(high, x);
@@ -100,7 +101,7 @@ void tg_neon_magnitude_keys(const float *values, size_t n, uint32_t *keys)
     tg_scalar_magnitude_keys(values + i, n - i, keys + i);
 }
 
-void tg_neon_random_keys(tg_key key, uint32_t first, size_t n, uint32_t *keys)
+void tg_neon_random_keys(tg_hash_key key, uint32_t first, size_t n, uint32_t *keys)
 {
     const v_ints high = vdupq_n_u32(key.high);
     size_t i = 0;
@@ -116,7 +117,7 @@ uint64_t tg_neon_count_at_least(const uint32_t *keys, size_t n, uint32_t least)
     const v_ints bound = vdupq_n_u32(least);
     uint64_t count = 0;
     size_t i = 0;
-    while (i + V_LANES <= n) { /* lanes count to less than 2^30 before they are gathered */
+    while (i + V_LANES <= n) { /* the lanes are added up before they reach 2^30 */
         v_ints lanes = v_int(0);
         for (size_t end = n - i > TG_BLOCK ? i + TG_BLOCK : n; i + V_LANES <= end; i += V_LANES)
             lanes = vsubq_u32(lanes, vcgeq_u32(vld1q_u32(keys + i), bound));

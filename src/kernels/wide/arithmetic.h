@@ -1,4 +1,4 @@
-/* Feedback and sums of vectors; what is left over goes through the definition. */
+/* Feedback and sums; the elements after the last whole vector are left to the scalar definition. */
 #ifndef TG_KERNELS_WIDE_ARITHMETIC_H
 #define TG_KERNELS_WIDE_ARITHMETIC_H
 

@@ -1,4 +1,4 @@
-/* Constants, so that a vector of counters is one load. */
+/* Constants, so that a vector of counters is a single load. */
 #include "kernels/wide/counting.h"
 
 #define FOUR(n) n, n + 1, n + 2, n + 3

@@ -1,4 +1,4 @@
-/* 0, 1, 2, ...: the counters of a group's rows. */
+/* 0, 1, 2, ...: the random counters of a group's rows. */
 #ifndef TG_KERNELS_WIDE_COUNTING_H
 #define TG_KERNELS_WIDE_COUNTING_H
 

@@ -1,7 +1,7 @@
-/* What code for vectors asks of the compiler.
+/* Compiler attributes for vector code.
  *
- * This folder holds what is written once for vectors of any size. Its headers are included by the files of an
- * instruction set, behind that set's lanes.h, which gives V_LANES, v_floats, v_ints and the v_ functions. */
+ * This folder has what is written once for vectors of any size. Its headers are included by the files of an instruction
+ * set, after that set's lanes.h, which defines V_LANES, v_floats, v_ints and the v_ functions. */
 #ifndef TG_KERNELS_WIDE_INLINE_H
 #define TG_KERNELS_WIDE_INLINE_H
 
@@ -19,8 +19,8 @@
 #define TG_NO_UNROLL _Pragma("GCC unroll 1")
 #endif
 
-/* Brings the cache line that lies `bytes` further on. It may lie past the end of the array: prefetching does not fault.
- */
+/* Prefetches the cache line that lies `bytes` further on. It may lie past the end of the array: prefetching does not
+ * fault. */
 TG_INLINE void tg_prefetch(const void *p, size_t bytes) { __builtin_prefetch((const char *)((uintptr_t)p + bytes)); }
 
 #endif

@@ -1,5 +1,5 @@
-/* The fused encoder for the buckets that nearly all are: of one group, with ordinary scales. Going from one to the next
- * costs as little as it can. */
+/* The fused encoder for the most common buckets: one group each, with ordinary scales. It does as little as possible
+ * between two buckets. */
 #ifndef TG_KERNELS_WIDE_LEVELS_BUCKETS_H
 #define TG_KERNELS_WIDE_LEVELS_BUCKETS_H
 
@@ -8,21 +8,21 @@
 #include "kernels/wide/levels_rows.h"
 #include "kernels/wide/levels_units.h"
 
-/* Whether they are such as these encoders take. */
+/* Whether these encoders support the run. */
 static bool suits_buckets(const tg_levels_encoding *e)
 {
     return e->bucket == TG_GROUP && (e->width == 4 || e->width == 8) && e->levels <= 127 && e->norm != TG_NORM_GIVEN &&
            !e->exceeds && (!e->residual || e->alpha == e->beta);
 }
 
-/* What the scale of a bucket is made of. */
+/* What the scale of a bucket is computed from. */
 typedef struct tally {
     v_ints most[2];
     v_floats lanes[SUM_PARTS]; /* of squares */
 } tally;
 
-/* Lines of the gradient are met in order: what that is worth is in docs/log/cpu-kernels.md. With feedback, registers
- * are worth more. */
+/* Without feedback the lines of the gradient are loaded strictly in order, which helps the processor's prefetcher
+ * (docs/log/cpu-kernels.md has the gain). With feedback it would cost registers that are worth more. */
 TG_INLINE v_floats compensated(const tg_levels_encoding *e, variant v, size_t at)
 {
     if (!v.feedback)
@@ -30,7 +30,7 @@ TG_INLINE v_floats compensated(const tg_levels_encoding *e, variant v, size_t at
     return v_plus(v_load(e->gradient + at), v_mul(v_float(e->alpha), v_load(e->residual + at)));
 }
 
-/* Of the bucket that starts at `start`; with feedback, u is stored. */
+/* The tally of the bucket that starts at `start`; with feedback, u is stored. */
 TG_INLINE tally tally_of(const tg_levels_encoding *e, variant v, size_t start, float *u)
 {
     tally t = {.most = {v_int(0), v_int(0)}};
@@ -51,7 +51,7 @@ TG_INLINE tally tally_of(const tg_levels_encoding *e, variant v, size_t start, f
     return t;
 }
 
-/* 0 where the bucket needs care. */
+/* 0 where the bucket is a special case. */
 TG_INLINE float radius_of(tally *t, variant v)
 {
     float radius;
@@ -64,7 +64,7 @@ TG_INLINE float radius_of(tally *t, variant v)
     return radius >= TG_LIFT_BELOW ? radius : 0;
 }
 
-/* Returns how many elements were done: up to a bucket that is not so plain. */
+/* Returns how many elements were done: it stops before a bucket that is a special case. */
 TG_INLINE size_t encode_buckets(const tg_levels_encoding *e, size_t n, variant v)
 {
     _Alignas(64) float u[TG_GROUP];
@@ -117,7 +117,7 @@ typedef size_t (*const tg_bucket_encoders[2][2][2])(const tg_levels_encoding *e,
     TG_BUCKET_VARIANTS(NAME##_eight, 8, HINT, HINT_FEEDBACK) \
     static tg_bucket_encoders NAME = {TG_BUCKET_ROW(NAME##_four), TG_BUCKET_ROW(NAME##_eight)};
 
-/* With the encoder of a table; a first bucket that is not so plain goes the way of units. */
+/* Encodes with the encoder of a table; if the first bucket is a special case, encode_units encodes it. */
 static size_t encode_with(const tg_bucket_encoders buckets, const tg_unit_encoders units, const tg_levels_encoding *e,
                           size_t n)
 {

@@ -1,8 +1,8 @@
-/* The rows of the fused encoder, for vectors of any size: included once for each instruction set, behind a header that
- * gives v_floats, v_ints, the v_ functions and V_LANES.
+/* The rows of the fused encoder, for vectors of any size: included once for each instruction set, after a header
+ * that defines v_floats, v_ints, the v_ functions and V_LANES.
  *
- * A group of 512 codes is 32 rows of 16 lanes; a lane's stream of codes stays in its own 32-bit lane, so packing needs
- * no shuffle. One vector of hashes draws for two rows: low halves for the even one, high halves for the odd one. */
+ * A group of 512 codes is 32 rows of 16 lanes. The codes of a lane stay in their own 32-bit lane, so packing needs
+ * no shuffle. One vector of hashes serves two rows: its low halves the even one, its high halves the odd one. */
 #ifndef TG_KERNELS_WIDE_LEVELS_ROWS_H
 #define TG_KERNELS_WIDE_LEVELS_ROWS_H
 
@@ -17,25 +17,25 @@ typedef struct group {
     const float *u;
     const float *rest; /* with feedback */
     float *residual;
-    float *kept;                       /* the residual as it was, if not NULL */
-    const float *gradient;             /* to be prefetched further on */
-    const float *gain, *unit, *radius; /* of the bucket that the group starts in, and those that follow */
+    float *kept;                       /* undo buffer for the residual; may be NULL */
+    const float *gradient;             /* where to prefetch from */
+    const float *gain, *unit, *radius; /* of the bucket in which the group starts, and of those that follow */
     unsigned bucket_shift;             /* pair >> bucket_shift: the bucket of a pair of rows */
     v_ints counter, mixed_key;
     uint32_t levels;
 } group;
 
-/* What a bucket's values are quantised by, in every lane. */
+/* The scale of a bucket, in every lane. */
 typedef struct scale {
     v_floats gain;
     v_floats unit, most, least; /* with feedback */
-    v_floats sent; /* the same as values of levels 0 … 7, -8 … -1, where they are few enough to be looked up */
+    v_floats sent;              /* the values of levels 0 … 7, -8 … -1, where they are few enough to be looked up */
 } scale;
 
-/* Which cache to ask for what comes to be brought to, if any. */
+/* Into which cache to prefetch, if any. */
 typedef enum hint { HINT_NONE, HINT_FIRST, HINT_SECOND } hint;
 
-/* Which variant: constants wherever it is used. */
+/* Which variant of the code: a compile-time constant wherever it is used. */
 typedef struct variant {
     unsigned width; /* 0: any */
     bool limit;     /* positions may exceed the last level by more than rounding */
@@ -46,8 +46,8 @@ typedef struct variant {
 
 /* ---- two rows, as many lanes as a vector has ---- */
 
-/* tg_hash but for its last step, of several vectors of counters. The key meets x before x ^= x >> 15, which may as well
- * come first if the key has gone through it by itself. */
+/* tg_hash without its last step, of several vectors of counters. In tg_hash the key is combined with x before x ^= x >>
+ * 15; here it is combined afterwards, with a key to which this step has been applied. */
 TG_INLINE void hash_several(v_ints x[CHAINS], v_ints mixed_key)
 {
 #define EACH(OPERATION) TG_UNROLL for (unsigned i = 0; i < CHAINS; i++) x[i] = OPERATION
@@ -58,7 +58,7 @@ TG_INLINE void hash_several(v_ints x[CHAINS], v_ints mixed_key)
 #undef EACH
 }
 
-/* What the decoder will see for levels. */
+/* The values that the decoder will see for these levels. */
 TG_INLINE v_floats value_of(const scale *s, v_floats levels)
 {
     return v_max(s->least, v_min(s->most, v_mul(levels, s->unit)));
@@ -98,7 +98,7 @@ TG_INLINE v_ints position_of(const group *g, variant v, size_t at, const scale *
 }
 
 /* residual = rest - sent, the level being in the upper half of `drawn`. */
-TG_INLINE void keep_rest(const group *g, variant v, size_t at, const scale *s, v_ints drawn)
+TG_INLINE void store_rest(const group *g, variant v, size_t at, const scale *s, v_ints drawn)
 {
     (void)v;
     const v_ints level = v_upper(drawn);
@@ -110,7 +110,7 @@ TG_INLINE void keep_rest(const group *g, variant v, size_t at, const scale *s, v
     v_store(g->residual + at, v_sub(v_load(g->rest + at), sent));
 }
 
-/* A row is a cache line, and a pair of rows is drawn in ROW_PARTS parts. */
+/* Prefetches the rows of a pair. A row is a cache line, and a pair of rows is processed in ROW_PARTS parts. */
 TG_INLINE void prefetch_rows(const group *g, variant v, unsigned pair, unsigned part, v_ints drawn)
 {
     TG_UNROLL
@@ -133,9 +133,10 @@ TG_INLINE void prefetch_rows(const group *g, variant v, unsigned pair, unsigned 
     }
 }
 
-/* Sets both rows of a pair aside before either is overwritten: whole cache lines, one after the other. Here, and not
- * when u is computed, because the memory takes a few lines now and then better than all of a unit's at once. */
-TG_INLINE void keep_rows(const group *g, unsigned pair, unsigned part)
+/* Saves both rows of a pair to the undo buffer before either is overwritten: whole cache lines, one after the other.
+ * This is done here and not when u is computed, because memory handles a few lines at a time better than those of a
+ * whole unit. */
+TG_INLINE void save_rows(const group *g, unsigned pair, unsigned part)
 {
     if (!g->kept || part > 0)
         return;
@@ -144,8 +145,9 @@ TG_INLINE void keep_rows(const group *g, unsigned pair, unsigned part)
         v_set_aside(g->kept + 32 * pair + i, v_load(g->residual + 32 * pair + i));
 }
 
-/* Hashes of CHAINS pairs of rows from `pair` on, lanes from V_LANES * part on, but for the last step. Each takes so
- * long that several are computed side by side: a processor does not look far enough ahead to find the next one. */
+/* Hashes of CHAINS pairs of rows from `pair` on, lanes from V_LANES * part on, without the last step. A hash is a long
+ * chain of dependent operations, so several are computed side by side: the processor would not find the next one in
+ * time. */
 TG_INLINE void hash_pairs(const group *g, unsigned pair, unsigned part, v_ints x[CHAINS])
 {
     TG_UNROLL
@@ -154,8 +156,8 @@ TG_INLINE void hash_pairs(const group *g, unsigned pair, unsigned part, v_ints x
     hash_several(x, g->mixed_key);
 }
 
-/* Levels of rows 2 * pair and 2 * pair + 1, lanes from V_LANES * part on: signed, in the upper halves; what is below is
- * noise. */
+/* Levels of rows 2 * pair and 2 * pair + 1, lanes from V_LANES * part on: signed, in the upper halves; the lower halves
+ * are meaningless. */
 TG_INLINE void draw_pair(const group *g, variant v, unsigned pair, unsigned part, const scale *s, v_ints hash,
                          v_ints *even, v_ints *odd)
 {
@@ -165,9 +167,9 @@ TG_INLINE void draw_pair(const group *g, variant v, unsigned pair, unsigned part
     *odd = v_add(position_of(g, v, at + 16, s), high);
     prefetch_rows(g, v, pair, part, *even);
     if (v.feedback) {
-        keep_rows(g, pair, part);
-        keep_rest(g, v, at, s, *even);
-        keep_rest(g, v, at + 16, s, *odd);
+        save_rows(g, pair, part);
+        store_rest(g, v, at, s, *even);
+        store_rest(g, v, at + 16, s, *odd);
     }
 }
 
@@ -176,8 +178,8 @@ TG_INLINE void draw_pair(const group *g, variant v, unsigned pair, unsigned part
 /* Two rows' levels as 16-bit numbers: `first` in the lower halves. */
 TG_INLINE v_ints side_by_side(v_ints first, v_ints second) { return v_blend16(v_upper(first), second); }
 
-/* Rows `even` and `even` + 1 of the lower halves of words, and the rows that stand beside them in the upper halves,
- * from the pairs of which hashes are given. Levels are signed. */
+/* Rows `even` and `even` + 1 of the lower halves of words, and the rows beside them in the upper halves, from the pairs
+ * whose hashes are given. Levels are signed. */
 TG_INLINE v_ints pack_pairs(const group *g, variant v, unsigned even, unsigned pair, v_ints hash, unsigned beside,
                             v_ints hash_beside, unsigned part, const scale *s)
 {
@@ -188,7 +190,7 @@ TG_INLINE v_ints pack_pairs(const group *g, variant v, unsigned even, unsigned p
     return v_add16(even > 0 ? v_shift_left16(low, even * v.width) : low, high);
 }
 
-/* `levels` in every place of a half word. */
+/* `levels` at every position of a half word. */
 TG_INLINE v_ints levels_of_half(const group *g, variant v)
 {
     uint32_t all = 0;
@@ -224,7 +226,7 @@ TG_INLINE void pack_words(const group *g, variant v, unsigned pair, unsigned par
 TG_INLINE void encode_group(const group *g, variant v, unsigned width, uint8_t *packed)
 {
     if (v.width) {
-        const unsigned pairs = v.width == 2 ? 2 * CHAINS : CHAINS; /* that are packed at once */
+        const unsigned pairs = v.width == 2 ? 2 * CHAINS : CHAINS; /* packed at once */
         for (unsigned pair = 0; pair < PAIRS; pair += pairs) {
             TG_UNROLL
             for (unsigned part = 0; part < ROW_PARTS; part++)
@@ -287,7 +289,7 @@ TG_INLINE void encode_unit(const tg_unit *t, variant v)
         {NEAR, NEAR##_feedback}, { FAR, FAR##_feedback } \
     }
 
-/* Defines a table of encoders. What is rare goes through the variant that takes everything. */
+/* Defines a table of encoders. Rare combinations use the variant for any width. */
 #define TG_UNIT_ENCODERS(NAME, HINT)                                                             \
     TG_UNIT_VARIANTS(NAME##_two_near, 2, false, HINT)                                            \
     TG_UNIT_VARIANTS(NAME##_two_far, 2, true, HINT)                                              \

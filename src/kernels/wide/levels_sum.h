@@ -1,19 +1,20 @@
-/* Up to four peers' packed levels into one sum, which stays in a register meanwhile: loading and storing it once is
- * what counts.
+/* Adds up to four frames of packed levels to one sum, which stays in a register meanwhile, so that it is loaded and
+ * stored only once.
  *
- * For vectors of any size. Besides lanes.h it needs, from the file that includes it:
- *   v_table                                   what each code of a bucket adds, in registers
- *   v_table_of(frame, width, radius, weight)
- *   v_look_up_row(table, width, bits, row)    for the codes of a row, of those that the words in bits hold
- *   ahead_of(frames, width)                   how far ahead to prefetch the sum, in bytes
- *   decode_otherwise(batch, set, n, weight, out)   a single frame that is neither by_lookup() nor by_bytes() */
+ * For vectors of any size. Besides lanes.h it needs from the file that includes it:
+ *
+ *     v_table                                   the contribution of each code of a bucket, in registers
+ *     v_table_of(frame, width, radius, weight)
+ *     v_look_up_row(table, width, bits, row)    the contributions of the codes of one row of the words in bits
+ *     ahead_of(frames, width)                   how far ahead to prefetch the sum, in bytes
+ *     decode_otherwise(batch, set, n, weight, out)   for a single frame that is neither by_lookup() nor by_bytes() */
 #ifndef TG_KERNELS_WIDE_LEVELS_SUM_H
 #define TG_KERNELS_WIDE_LEVELS_SUM_H
 
 enum { MOST = 4, PARTS = TG_LANES / V_LANES };
 
-/* Frames that are decoded at once, and for each the logarithm of its bucket; large where a bucket is the whole run or
- * more. */
+/* Frames that are decoded together, and for each the logarithm of its bucket; large where a bucket covers the whole
+ * run. */
 typedef struct batch {
     const tg_levels_decoding *frames;
     unsigned count;
@@ -35,7 +36,7 @@ TG_INLINE void deliver(tg_storing how, float *to, v_floats x)
         v_store(to, x);
 }
 
-/* The group that starts at `start`, for widths 1, 2, 4, where the rows of a word lie in one bucket. */
+/* Decodes the group that starts at `start`, for widths 1, 2, 4, where the rows of a word lie in one bucket. */
 TG_INLINE void decode_group(const batch *b, unsigned frames, unsigned width, tg_storing how, float weight, size_t start,
                             float *out)
 {
@@ -59,7 +60,7 @@ TG_INLINE void decode_group(const batch *b, unsigned frames, unsigned width, tg_
         }
         TG_UNROLL
         for (unsigned row = 0; row < rows; row++) {
-            if (!set) /* a line that is only written need not come */
+            if (!set) /* a line that is only written need not be loaded */
                 tg_prefetch(out + at + TG_LANES * row, ahead);
             TG_UNROLL
             for (unsigned part = 0; part < PARTS; part++) {
@@ -76,7 +77,7 @@ TG_INLINE void decode_group(const batch *b, unsigned frames, unsigned width, tg_
     }
 }
 
-/* Whether the rows of a word lie in one bucket, and what a code adds can be looked up. */
+/* Whether the rows of a word lie in one bucket, and contributions can be looked up. */
 static bool by_lookup(const tg_levels_decoding *d)
 {
     return (d->width == 4 && d->bucket >= 128) || (d->width == 2 && d->bucket >= 256) ||
@@ -99,7 +100,7 @@ typedef struct byte_scale {
     v_floats levels, unit, drop, most, least;
 } byte_scale;
 
-/* Codes above 2 * levels are limited by the radius as the last level is. */
+/* Codes above 2 * levels give the same value as the last level, because values are limited to the radius. */
 TG_INLINE v_floats value_of_byte(const byte_scale *s, bool lifted, v_ints code, v_floats weight)
 {
     v_floats x = v_mul(v_sub(v_convert(code), s->levels), s->unit);
@@ -179,7 +180,7 @@ TG_INLINE void decode_alike(const batch *b, unsigned frames, tg_storing how, siz
         decode_run(b, frames, 1, how, n, weight, out);
 }
 
-/* How many of the frames are decoded at once: four, two or one. */
+/* How many frames are decoded together: four, two or one. */
 static unsigned alike(const tg_levels_decoding *d, size_t left)
 {
     size_t same = 0;
@@ -200,8 +201,8 @@ TG_INLINE void decode_batch(const batch *b, tg_storing how, size_t n, float weig
         decode_otherwise(b, how != TG_ADD, n, weight, out);
 }
 
-/* Past the caches goes what is done with once it is stored; in parts of 16 bytes, since that is how large vectors are
- * aligned. */
+/* Non-temporal stores are used only where the output is not read again in this call; in parts of 16 bytes, because this
+ * is how large vectors are aligned. */
 static bool can_be_set_aside(const batch *b, size_t frame_count, const float *out)
 {
     return b->count == frame_count && (uintptr_t)out % 16 == 0;

@@ -1,13 +1,16 @@
-/* The fused encoder's units: whole buckets that are whole groups, whose scales are found before they are quantised. */
+/* The units of the fused encoder: whole buckets that are whole groups, whose scales are computed before they are
+ * quantised. */
 #ifndef TG_KERNELS_WIDE_LEVELS_UNIT_H
 #define TG_KERNELS_WIDE_LEVELS_UNIT_H
 
 #include "kernels/kernels.h"
 
-/* Elements of a unit, unless a bucket is longer. Larger ones would hide more latency, but measure worse (1024: +15 %,
- * 2048: +28 % of an encode from memory): the first-level cache is small, and shared where two threads share a core. And
- * how far ahead to prefetch, in bytes, to the first-level cache, or to the second where that is asked for. With
- * feedback there are twice as many lines on their way: 4096 takes 30 to 40 % longer than 2560, and 1536 a tenth longer
+/* TG_UNIT: elements of a unit, unless a bucket is longer. Longer units would hide more latency, but measure worse
+ * (1024: +15 %, 2048: +28 % of the time of an encode from memory), because the first-level cache is small, and shared
+ * where two threads share a core.
+ *
+ * The others say how many bytes ahead to prefetch, into the first-level cache or (SECOND) into the second. With
+ * feedback twice as many lines are in flight: there 4096 takes 30 to 40 % longer than 2560, and 1536 a tenth longer
  * (docs/log/cpu-kernels.md). */
 enum {
     TG_UNIT = TG_GROUP,
@@ -26,8 +29,8 @@ typedef struct tg_unit {
     float gain[TG_UNIT_BUCKETS], value[TG_UNIT_BUCKETS], radius[TG_UNIT_BUCKETS];
 } tg_unit;
 
-/* Quantise, pack and keep the rest, by width (2, 4, 8, any), whether positions must be limited, and whether there is
- * feedback. */
+/* Functions that quantise, pack and store the rest, by width (2, 4, 8, any), by whether positions must be limited, and
+ * by whether there is feedback. */
 typedef void (*const tg_unit_encoders[4][2][2])(const tg_unit *unit);
 
 #endif

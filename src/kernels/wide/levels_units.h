@@ -1,5 +1,5 @@
-/* The fused encoder's way through a run: unit by unit, compensate, find the scales, and hand over to the rows. For
- * vectors of any size, as levels_rows.h is. */
+/* The fused encoder of a run, unit by unit: computes u and the scales, then calls the encoder of the rows. For vectors
+ * of any size, as levels_rows.h. */
 #ifndef TG_KERNELS_WIDE_LEVELS_UNITS_H
 #define TG_KERNELS_WIDE_LEVELS_UNITS_H
 
@@ -47,7 +47,8 @@ TG_INLINE float stage_squares(const float *gradient, const float *residual, floa
     for (size_t i = 0; i < n; i += TG_SUM_LANES) {
         TG_UNROLL
         for (unsigned part = 0; part < SUM_PARTS; part++) {
-            if (part == TG_FUSED_BUCKET / V_LANES && i + TG_FUSED_BUCKET == n) /* a bucket that ends in the middle */
+            /* a bucket that ends in the middle of the lanes */
+            if (part == TG_FUSED_BUCKET / V_LANES && i + TG_FUSED_BUCKET == n)
                 break;
             v_floats x = staged(gradient, residual, f, i + part * V_LANES, sum);
             lanes[part] = v_plus(lanes[part], v_mul(x, x));
@@ -63,7 +64,7 @@ TG_INLINE void stage_values(const float *gradient, const float *residual, float 
         (void)staged(gradient, residual, f, i, sum);
 }
 
-/* False where the value needs care. */
+/* False where the scale is a special case. */
 TG_INLINE bool stage_bucket(const tg_levels_encoding *e, tg_norm norm, const float *gradient, const float *residual,
                             size_t n, const uint8_t *stored, float *u, float *radius)
 {
@@ -81,7 +82,7 @@ TG_INLINE bool stage_bucket(const tg_levels_encoding *e, tg_norm norm, const flo
     return true;
 }
 
-/* u and scales of the unit's buckets, up to the first that needs care. */
+/* Computes u and the scales of the unit's buckets, up to the first that is a special case. */
 TG_INLINE void stage_as(tg_unit *t, tg_norm norm, bool feedback, float *u)
 {
     const tg_levels_encoding *e = t->encoding;
@@ -119,16 +120,16 @@ static void stage(tg_unit *t, float *u)
     }
 }
 
-/* tg_kernels.encode_levels with these. */
+/* tg_kernels.encode_levels with these encoders. */
 static size_t encode_units(const tg_levels_encoding *e, size_t n, const tg_unit_encoders encoders)
 {
     const size_t step = e->norm != TG_NORM_GIVEN && e->bucket > TG_UNIT ? e->bucket : TG_UNIT;
-    /* What is packed at once has one scale; else the variant for any width, which looks after every pair of rows, takes
-     * it. */
+    /* The fast variants assume that codes which are packed together have one scale. Smaller buckets use the variant for
+     * any width, which loads the scale for every pair of rows. */
     const bool small = e->bucket < (e->width == 2 ? 256 : 128);
     const unsigned row = small ? 3 : e->width == 2 ? 0 : e->width == 4 ? 1 : e->width == 8 ? 2 : 3;
-    /* No value exceeds a scale that was found here, and a gain is off by so little that a position rounds to the last
-     * level all the same: by 2^-24 of 2^23 at most for 127 levels. */
+    /* No value exceeds a scale that was computed here, and the rounding error of the gain is so small that a position
+     * still rounds to the last level: at most 2^-24 of 2^23 for 127 levels. */
     const bool limit = e->exceeds || e->levels > (e->norm == TG_NORM_GIVEN ? 31 : 127);
     _Alignas(64) float u[TG_BLOCK], rest[TG_BLOCK];
     tg_unit t = {.encoding = e};

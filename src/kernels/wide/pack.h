@@ -1,4 +1,4 @@
-/* The packed layout for any width: 16 lanes of 32 rows, each lane a stream of bits of its own. */
+/* The packed layout for any width: 16 lanes of 32 rows, where each lane is a bit stream of its own. */
 #ifndef TG_KERNELS_WIDE_PACK_H
 #define TG_KERNELS_WIDE_PACK_H
 

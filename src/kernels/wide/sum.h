@@ -1,4 +1,4 @@
-/* The published sum of a block, with vectors of any size. */
+/* The sum of a block in the defined order, with vectors of any size. */
 #ifndef TG_KERNELS_WIDE_SUM_H
 #define TG_KERNELS_WIDE_SUM_H
 
@@ -28,8 +28,8 @@ TG_INLINE float total_of(v_floats lanes[SUM_PARTS])
     return v_sum_of_row(lanes);
 }
 
-/* The norm of values whose squares add up to this; 0 where it needs care. Not less than any of the values: sums of
- * squares only grow, and the root of a rounded square, rounded, is what was squared. */
+/* The norm of values whose squares have this sum; 0 where that is a special case. It is not less than any of the
+ * values: sums of squares only grow, and the rounded root of a rounded square is the number that was squared. */
 TG_INLINE float norm_of(float sum) { return sum >= 0x1p-80f && sum <= FLT_MAX ? __builtin_sqrtf(sum) : 0; }
 
 /* One vector's part of a sum. */

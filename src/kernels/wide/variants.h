@@ -1,5 +1,5 @@
-/* From what is told at run time to the variant that the compiler made for it. The file that includes this has the
- * functions that take it as constants: sum_of for block sums; narrow_all, copy_all and decode_all for element types. */
+/* Chooses at run time among variants of a function that were compiled for constant arguments. The including file
+ * defines the functions: sum_of for block sums; narrow_all, copy_all and decode_all for element types. */
 #ifndef TG_KERNELS_WIDE_VARIANTS_H
 #define TG_KERNELS_WIDE_VARIANTS_H
 
@@ -18,7 +18,7 @@
                                               : sum_of(TG_SUM_OF_VALUES, false, values, n, 1, 1);                 \
     }
 
-/* tg_kernels.store, and narrow, which is the same where elements in memory are as they are on the wire. */
+/* tg_kernels.store, and narrow, which is the same where elements have the same bytes in memory and on the wire. */
 #define TG_STORE(store_name, narrow_name)                                               \
     uint64_t store_name(tg_dtype dtype, const float *values, size_t n, uint8_t *wire)   \
     {                                                                                   \

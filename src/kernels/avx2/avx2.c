@@ -1,5 +1,5 @@
-/* Kernels for x86-64 with AVX2, F16C and BMI. The build compiles the files of this folder for those instructions;
- * nothing else may call into them before registry.c has found that the machine has them. */
+/* The kernel set for x86-64 with AVX2, F16C and BMI. The build compiles the files of this folder for these
+ * instructions; nothing may call them before registry.c has checked that the processor has them. */
 #include "kernels/avx2/entries.h"
 
 #if defined(__AVX2__)

@@ -1,4 +1,4 @@
-/* Quantising and dequantising one bucket, for layouts and buckets that the fused kernels do not take. */
+/* Quantising and dequantising one bucket, for layouts and buckets that the fused kernels do not support. */
 #include "kernels/neon/lanes.h"
 
 #if defined(__AARCH64EL__)
@@ -14,11 +14,12 @@ TG_INLINE v_ints draws_of(v_ints index, v_ints key_low, v_ints key_high)
     const v_ints counter = vorrq_u32(upper, vandq_u32(index, vdupq_n_u32(15)));
     v_ints x = v_hash_before_last(vaddq_u32(counter, key_low), key_high);
     x = veorq_u32(x, vshrq_n_u32(x, 16));
-    const v_ints half = vandq_u32(index, vdupq_n_u32(16)); /* to be shifted right: by a negative count */
+    const v_ints half = vandq_u32(index, vdupq_n_u32(16)); /* a right shift has a negative count */
     return vandq_u32(vshlq_u32(x, vnegq_s32(vreinterpretq_s32_u32(half))), vdupq_n_u32(0xffff));
 }
 
-void tg_neon_quantise(const tg_quantiser *q, const float *values, size_t n, uint32_t first, tg_key key, uint16_t *codes)
+void tg_neon_quantise(const tg_quantiser *q, const float *values, size_t n, uint32_t first, tg_hash_key key,
+                      uint16_t *codes)
 {
     const v_floats limit = v_float((float)q->levels * 0x1p16f), least = v_negative(limit);
     const v_floats centre = v_float(q->centre), lift = v_float(q->lift), gain = v_float(q->gain);

@@ -1,4 +1,4 @@
-/* Quantising and dequantising one bucket, for layouts and buckets that the fused kernels do not take. */
+/* Quantising and dequantising one bucket, for layouts and buckets that the fused kernels do not support. */
 #include "kernels/avx2/vector.h"
 
 #if defined(__AVX2__)
@@ -19,7 +19,8 @@ TG_INLINE __m256i draws_of(__m256i index, __m256i key_low, __m256i key_high)
     return _mm256_and_si256(_mm256_srlv_epi32(x, _mm256_and_si256(index, sixteen)), _mm256_set1_epi32(0xffff));
 }
 
-void tg_avx2_quantise(const tg_quantiser *q, const float *values, size_t n, uint32_t first, tg_key key, uint16_t *codes)
+void tg_avx2_quantise(const tg_quantiser *q, const float *values, size_t n, uint32_t first, tg_hash_key key,
+                      uint16_t *codes)
 {
     const float most = (float)q->levels * 0x1p16f;
     const __m256 limit = _mm256_set1_ps(most), least = _mm256_set1_ps(-most);

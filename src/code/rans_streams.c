@@ -49,8 +49,8 @@ static const uint8_t *step_symbols(const tg_entropy_plan *plan, const uint8_t *d
     return symbols;
 }
 
-/* Encodes the symbols before `y`, which is a multiple of 32 of elements that are all there, and returns where their
- * words start. */
+/* Encodes the symbols before `y`, which must be a multiple of 32 of complete elements, with the engine; returns where
+ * their words begin. */
 static uint8_t *encode_steps(const tg_entropy_plan *plan, const tg_rans_engine *engine, const uint8_t *digits, size_t y,
                              uint32_t *state, uint8_t *end)
 {
@@ -72,8 +72,8 @@ uint8_t *tg_entropy_write(const tg_entropy_plan *plan, const uint8_t *digits, si
 {
     const unsigned lanes = 1u << plan->lane_log, table_log = plan->table_log;
     uint32_t state[TG_ENTROPY_LANES];
-    size_t left = capacity; /* the stream grows downwards: what is written first is read last */
-    size_t stepwise = 0;    /* symbols that the engine takes; it does not check for room */
+    size_t left = capacity; /* the stream grows downwards: it is read in the opposite order */
+    size_t stepwise = 0;    /* symbols that the engine encodes; it does not check for room */
     if (engine && capacity >= tg_entropy_chunk_bound(elements) && fits_engine(plan))
         stepwise = (plan->tuple == 2 ? elements / RUN * (RUN / 2) : elements) / TG_RANS_LANES * TG_RANS_LANES;
     for (unsigned lane = 0; lane < lanes; lane++)
@@ -117,7 +117,7 @@ bool tg_entropy_slots_make(tg_entropy_slots *slots, const tg_entropy_plan *plan,
     return true;
 }
 
-/* As many of `count` digits as the engine can, a multiple of 32; the caller goes on from there. */
+/* Decodes as many of `count` digits as the engine can, a multiple of 32; the caller decodes the rest. */
 static size_t decode_steps(tg_entropy_reader *reader, const tg_entropy_slots *slots, size_t count, uint8_t *digits)
 {
     enum { PIECE = 1024 };
@@ -152,7 +152,7 @@ bool tg_entropy_open(tg_entropy_reader *reader, const tg_entropy_plan *plan, con
     tg_cursor c = tg_cursor_over(in, size);
     *reader = (tg_entropy_reader){.plan = plan, .elements = elements};
     for (unsigned lane = 0; lane < lanes; lane++) {
-        reader->state[lane] = tg_cursor_u32(&c); /* zero, and so refused, when there is none */
+        reader->state[lane] = tg_cursor_u32(&c); /* zero, and therefore refused, when there is none */
         if (reader->state[lane] < TG_ENTROPY_STATE)
             reader->broken = true;
     }

@@ -1,5 +1,5 @@
 /* The table of codecs, in the order in which people see them. */
-#include "codec/table.h"
+#include "codec/codec_table.h"
 
 static const tg_codec_row *const rows[] = {
     &tg_codec_none, &tg_codec_fp16,  &tg_codec_bf16,      &tg_codec_qsgd, &tg_codec_terngrad, &tg_codec_onebit,

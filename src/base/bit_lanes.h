@@ -1,8 +1,8 @@
 /* Vertical bit packing: a group is `lanes` lanes of 32 values; each lane is a stream of 32 * width bits, and word k of
  * lane l is the u32 at offset 4 * (lanes * k + l). So a vector register that holds one row of values packs it with one
  * shift and one or. The rest of a run that is shorter than a group is a plain bit stream. docs/format.md, 4.1 and 6. */
-#ifndef TG_BASE_LANES_H
-#define TG_BASE_LANES_H
+#ifndef TG_BASE_BIT_LANES_H
+#define TG_BASE_BIT_LANES_H
 
 #include "base/bits.h"
 #include "base/bytes.h"
@@ -45,7 +45,7 @@ static inline void tg_lanes_unpack(const uint8_t *in, unsigned lanes, unsigned w
     }
 }
 
-/* The plain stream that ends a run. */
+/* The bit stream of the values after the last whole group. */
 static inline uint8_t *tg_tail_pack(const uint32_t *values, size_t n, unsigned width, uint8_t *out)
 {
     tg_bit_writer w = tg_bit_writer_at(out);

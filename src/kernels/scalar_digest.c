@@ -1,4 +1,4 @@
-/* XXH3 with whatever vectors the baseline of the machine has. */
+/* XXH3 with the vector instructions that every processor of this architecture has. */
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 

@@ -1,4 +1,4 @@
-/* Kernels for aarch64, where every machine has NEON. */
+/* The kernel set for aarch64, where every processor has NEON. */
 #include "kernels/neon/neon.h"
 
 #if defined(__AARCH64EL__)
@@ -29,7 +29,7 @@ const tg_kernels tg_kernels_neon = {
     .count_at_least = tg_neon_count_at_least,
     .set_aside = tg_scalar_set_aside,
     .aside_is_set = tg_scalar_aside_is_set,
-    .digest = tg_scalar_digest, /* the compiler takes NEON for granted here, and so does XXH3 */
+    .digest = tg_scalar_digest, /* the compiler may use NEON everywhere here, so XXH3 does too */
     .encode_levels = tg_neon_encode_levels,
     .pack_signs = tg_neon_pack_signs,
     .all_finite = tg_neon_all_finite,
@@ -38,7 +38,7 @@ const tg_kernels tg_kernels_neon = {
     .collect = tg_neon_collect,
     .keys_below = tg_neon_keys_below,
     .filter = tg_neon_filter,
-    /* rANS is bound by its table look-ups, and NEON cannot gather: the coder's own loop it is. */
+    /* No rANS engine: rANS is limited by its table lookups, and NEON cannot gather. */
 };
 
 #endif

@@ -1,4 +1,5 @@
-/* Kernels for x86-64 with AVX-512 (F, BW, DQ, VL): the hot ones; the others are AVX2's. */
+/* The kernel set for x86-64 with AVX-512 (F, BW, DQ, VL): the kernels that take the most time; the others are those of
+ * AVX2. */
 #include "kernels/avx512/avx512.h"
 
 #if defined(__AVX512F__)
