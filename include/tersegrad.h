@@ -565,6 +565,29 @@ TG_API TG_MUST_CHECK tg_status tg_reduce_feed(tg_reduction *reduction, tg_exchan
 TG_API TG_MUST_CHECK tg_status tg_reduce_end(tg_reduction *reduction, tg_error *error);
 TG_API void tg_reduce_abandon(tg_reduction *reduction);
 
+/* Gradients that become ready one by one, as in a backward pass: begin with NULL, then give each tensor once, in any
+ * order, between calls of next and feed:
+ *
+ *     tg_reduce_begin(reducer, NULL, step, &reduction, &error);
+ *     tg_reduce_ready(reduction, i, &gradient, &error);       this rank has it; the mean is left in its place by end
+ *     tg_reduce_absent(reduction, i, &out, &error);           this rank has none in this step
+ *
+ * Next hands out a message when all its tensors are given, in the order of the list on every rank: so list tensors in
+ * the order in which they become ready. No exchange from next then means that nothing can be started now: give more
+ * tensors, or feed an exchange. End refuses while tensors are missing. Bits and bytes do not depend on when or in which
+ * order tensors are given.
+ *
+ * An absent tensor counts as zero in the mean, which is still divided by the number of ranks, and its residual waits.
+ * `out` receives the mean where another rank has the tensor, and is left alone where none has; it may be NULL. Between
+ * the last feed and end, tg_reduce_present says whether some rank has it. (A sparsifier with values other than fp32
+ * leaves an owner's error of a mean in that rank's residual, also where the tensor is absent there.) */
+TG_API TG_MUST_CHECK tg_status tg_reduce_ready(tg_reduction *reduction, size_t index, const tg_tensor *gradient,
+                                               tg_error *error);
+TG_API TG_MUST_CHECK tg_status tg_reduce_absent(tg_reduction *reduction, size_t index, const tg_tensor *out,
+                                                tg_error *error);
+TG_API TG_MUST_CHECK tg_status tg_reduce_present(const tg_reduction *reduction, size_t index, bool *present,
+                                                 tg_error *error);
+
 /* This rank's residuals and counters as checksummed bytes, between steps. With a NULL buffer, only the size. */
 TG_API TG_MUST_CHECK tg_status tg_reducer_save(const tg_reducer *reducer, void *buffer, size_t capacity, size_t *size,
                                                tg_error *error);
@@ -602,6 +625,13 @@ typedef struct tg_reducer_stats {
     double decode_seconds;       /* summing, scaling, and settling residuals */
 } tg_reducer_stats;
 TG_API TG_MUST_CHECK tg_status tg_reducer_stats_of(const tg_reducer *reducer, tg_reducer_stats *stats, tg_error *error);
+
+/* Of one tensor, by its place in the list. Without feedback, norms are 0, and a loaded state starts anew. */
+TG_API TG_MUST_CHECK tg_status tg_reducer_tensor_stats(const tg_reducer *reducer, size_t index, tg_stats *stats,
+                                                       tg_error *error);
+/* Copies this rank's residual of one tensor; `count` is the tensor's. Refused for a tensor that keeps none. */
+TG_API TG_MUST_CHECK tg_status tg_reducer_residual_read(const tg_reducer *reducer, size_t index, float *out,
+                                                        uint64_t count, tg_error *error);
 
 #ifdef __cplusplus
 }

@@ -54,9 +54,10 @@ tg_status tg_reduce_start(tg_reducer *reducer, tg_transport *transport, const tg
                           tg_reduction **reduction, tg_error *error)
 {
     tg_reduction *made;
-    tg_status status = reducer && reduction
+    tg_status status = reducer && reduction && (gradients || reducer->tensor_count == 0)
                            ? check(reducer, transport, error)
-                           : tg_fail(error, TG_INVALID_ARGUMENT, "tg_reduce_start needs a reducer and a place");
+                           : tg_fail(error, TG_INVALID_ARGUMENT,
+                                     "tg_reduce_start needs a reducer, its gradients and a place for the reduction");
     if (status == TG_OK)
         status = tg_reduce_begin(reducer, gradients, step, &made, error);
     if (status != TG_OK)
@@ -78,6 +79,8 @@ tg_status tg_reduce_finish(tg_reduction *reduction, tg_transport *transport, tg_
     tg_status status = check(reduction->reducer, transport, error);
     if (status != TG_OK)
         return status;
+    if (reduction->missing > 0)
+        return tg_missing_fail(reduction, error);
     status = pump(reduction, transport, true, error);
     if (status == TG_OK)
         return tg_reduce_end(reduction, error);

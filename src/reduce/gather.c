@@ -12,19 +12,23 @@ static void send(tg_reduction *r, size_t number)
     tg_reducer *reducer = r->reducer;
     tg_leg *leg = &r->parcels[number];
     const tg_parcel *parcel = &r->plan->parcels[number];
-    size_t at = TG_MESSAGE_HEADER;
-    for (size_t i = parcel->first; !tg_reduction_lost(r) && i < parcel->first + parcel->count; i++) {
+    const uint32_t extra = tg_present_size(r, number);
+    size_t at = TG_MESSAGE_HEADER + extra;
+    uint32_t frames = 0;
+    for (size_t i = parcel->first; i < parcel->first + parcel->count; i++) {
         const tg_piece *piece = &r->plan->pieces[i];
         tg_encode_report report;
-        if (!tg_piece_encode(r, piece, tg_codec_in(r, piece->tensor), (uint32_t)i, leg->out + at,
-                             leg->out_capacity - at, &report))
-            break;
+        if (!tg_piece_is_sent(r, piece) || !tg_piece_encode(r, piece, tg_codec_in(r, piece->tensor), (uint32_t)i,
+                                                            leg->out + at, leg->out_capacity - at, &report))
+            continue;
         tg_piece_note(r, piece, &report);
         tg_received(r, i)[reducer->rank] = (tg_frame){leg->out + at, report.bytes};
         at += report.bytes;
+        frames++;
     }
     const bool whole = !tg_reduction_lost(r);
-    tg_leg_seal(r, leg, whole ? (uint32_t)parcel->count : 0, 0, leg->out);
+    tg_present_write(r, number, leg->out + TG_MESSAGE_HEADER);
+    tg_leg_seal(r, leg, whole ? frames : 0, whole ? extra : 0, leg->out);
     tg_leg_send_all(reducer, leg, whole ? at : TG_MESSAGE_HEADER);
 }
 
@@ -45,9 +49,10 @@ static bool drops(const tg_reducer *r) { return r->options.nonfinite == TG_NONFI
 static void wide_mean(const tg_reduction *r, size_t index)
 {
     const tg_reducer *reducer = r->reducer;
+    const tg_frame *frames;
+    const size_t count = tg_present_frames(r, index, &frames);
     const tg_tensor mean = {reducer->wide, r->plan->pieces[index].count, TG_FLOAT32};
-    (void)!tg_decode_mean(reducer->device, tg_received(r, index), reducer->world, 1.0f / (float)reducer->world, NULL, 0,
-                          &mean, NULL);
+    (void)!tg_decode_mean(reducer->device, frames, count, 1.0f / (float)reducer->world, NULL, 0, &mean, NULL);
 }
 
 static void weigh(tg_reduction *r, size_t index)
@@ -73,7 +78,9 @@ static void take_from(tg_reduction *r, size_t number, uint32_t peer)
     const tg_parcel *parcel = &r->plan->parcels[number];
     tg_message message;
     tg_cursor extra, frames;
-    if (!tg_leg_open(r, &r->parcels[number], peer, &message, &extra, &frames))
+    uint32_t due_count = 0;
+    if (!tg_leg_open(r, &r->parcels[number], peer, &message, &extra, &frames) ||
+        !tg_present_read(r, number, peer, &extra))
         return;
     for (size_t i = parcel->first; i < parcel->first + parcel->count; i++) {
         const tg_piece *piece = &r->plan->pieces[i];
@@ -83,11 +90,14 @@ static void take_from(tg_reduction *r, size_t number, uint32_t peer)
                             .count = piece->count,
                             .draw = (uint32_t)i};
         uint32_t peak = 0;
+        if (!r->has[piece->tensor])
+            continue;
         if (!tg_piece_take(r, peer, &frames, &due, &tg_received(r, i)[peer], &peak))
             return;
         r->heavy[i] |= is_heavy(r->reducer, peak);
+        due_count++;
     }
-    tg_leg_close(r, peer, &message, (uint32_t)parcel->count, &extra, &frames);
+    tg_leg_close(r, peer, &message, due_count, &extra, &frames);
 }
 
 static void take(tg_reduction *r, size_t number)
@@ -97,9 +107,10 @@ static void take(tg_reduction *r, size_t number)
             take_from(r, number, peer);
     const tg_parcel *parcel = &r->plan->parcels[number];
     for (size_t i = parcel->first; i < parcel->first + parcel->count && !tg_reduction_lost(r); i++) {
-        if (drops(r->reducer))
-            r->heavy[i] |= is_heavy(r->reducer, tg_frame_peak(r->reducer->device, tg_received(r, i)[r->reducer->rank]));
-        else if (r->heavy[i])
+        const tg_frame own = tg_received(r, i)[r->reducer->rank];
+        if (drops(r->reducer) && own.data)
+            r->heavy[i] |= is_heavy(r->reducer, tg_frame_peak(r->reducer->device, own));
+        else if (!drops(r->reducer) && r->heavy[i])
             weigh(r, i);
     }
 }
@@ -109,13 +120,17 @@ static void apply(tg_reduction *r)
     tg_reducer *reducer = r->reducer;
     for (size_t i = 0; i < r->plan->piece_count; i++) {
         const tg_tensor out = tg_piece_of(r, &r->plan->pieces[i]);
+        const tg_frame *frames;
+        const size_t count = tg_present_frames(r, i, &frames);
+        if (count == 0 || !out.data)
+            continue;
         if (r->heavy[i] && drops(reducer)) {
             apply_dropping(r, i, &out);
             continue;
         }
         /* The frames were checked or made here, so this cannot fail. */
-        (void)!tg_decode_mean(reducer->device, tg_received(r, i), reducer->world, 1.0f / (float)reducer->world,
-                              reducer->wide, r->plan->total, &out, NULL);
+        (void)!tg_decode_mean(reducer->device, frames, count, 1.0f / (float)reducer->world, reducer->wide,
+                              r->plan->total, &out, NULL);
     }
 }
 

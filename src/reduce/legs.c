@@ -41,6 +41,15 @@ static void make_leg(tg_reducer *r, tg_leg *leg, tg_message_kind kind, uint32_t 
     give_room(r, leg, room, in);
 }
 
+/* A bit for each tensor of a message. */
+static size_t presence_room(const tg_plan *plan, size_t parcel)
+{
+    if (parcel >= plan->parcel_count)
+        return 0;
+    const tg_parcel *p = &plan->parcels[parcel];
+    return tg_bitmap_bytes(plan->pieces[p->first + p->count - 1].tensor - plan->pieces[p->first].tensor + 1);
+}
+
 /* Most bytes of the frames of a parcel that `owner` is sent, or sends as a result; 0 where the plan is shorter. */
 static size_t parcel_room(const tg_reducer *r, const tg_plan *plan, size_t parcel, uint32_t owner)
 {
@@ -52,7 +61,7 @@ static size_t parcel_room(const tg_reducer *r, const tg_plan *plan, size_t parce
         if (piece->owner == TG_EVERY_OWNER) /* proposals for this piece's boundaries */
             room += 4 * (size_t)r->world;
     }
-    return room;
+    return room + presence_room(plan, parcel);
 }
 
 static size_t message_room(const tg_reducer *r, size_t parcel, uint32_t owner)

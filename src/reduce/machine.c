@@ -8,6 +8,8 @@
 #include "base/status.h"
 #include "reduce/reducer.h"
 
+enum { RESULTS_BEHIND = 4 }; /* messages: enough to keep the wire busy while one is summed */
+
 void tg_reduction_fail(tg_reduction *r, tg_status status, const char *text, ...)
 {
     if (r->verdict.status != TG_OK)
@@ -20,21 +22,6 @@ void tg_reduction_fail(tg_reduction *r, tg_status status, const char *text, ...)
 }
 
 /* ---- begin ---- */
-
-static tg_status check_gradients(const tg_reducer *r, const tg_tensor *gradients, tg_error *error)
-{
-    for (size_t i = 0; i < r->tensor_count; i++) {
-        const tg_reducer_tensor *t = &r->tensors[i].given;
-        if (gradients[i].count != t->count || gradients[i].dtype != t->dtype)
-            return tg_fail(error, TG_SHAPE_MISMATCH,
-                           "the gradient of tensor '%.60s' has %" PRIu64 " elements of dtype %d; the reducer was made "
-                           "for %" PRIu64 " of dtype %d",
-                           t->name, gradients[i].count, (int)gradients[i].dtype, t->count, (int)t->dtype);
-        if (!gradients[i].data && t->count > 0)
-            return tg_fail(error, TG_INVALID_ARGUMENT, "the gradient of tensor '%.60s' has no data", t->name);
-    }
-    return TG_OK;
-}
 
 static void reset_leg(tg_leg *leg) { leg->handed = leg->fed = false; }
 
@@ -68,15 +55,17 @@ static void reset(tg_reduction *r, uint64_t step)
         memset(r->heavy, 0, r->plan->piece_count * sizeof *r->heavy);
     }
     memset(r->reports, 0, reducer->tensor_count * sizeof *r->reports);
+    tg_given_reset(r);
 }
 
 tg_status tg_reduce_begin(tg_reducer *reducer, const tg_tensor *gradients, uint64_t step, tg_reduction **reduction,
                           tg_error *error)
 {
-    if (!reducer || !reduction || (!gradients && reducer->tensor_count > 0))
-        return tg_fail(error, TG_INVALID_ARGUMENT,
-                       "tg_reduce_begin needs a reducer, its gradients and a place for the reduction");
-    tg_status status = check_gradients(reducer, gradients, error);
+    if (!reducer || !reduction)
+        return tg_fail(error, TG_INVALID_ARGUMENT, "tg_reduce_begin needs a reducer and a place for the reduction");
+    tg_status status = TG_OK;
+    for (size_t i = 0; gradients && status == TG_OK && i < reducer->tensor_count; i++)
+        status = tg_gradient_check(reducer, i, &gradients[i], error);
     if (status != TG_OK)
         return status;
     tg_reduction *r = &reducer->reductions[reducer->begun % reducer->options.depth];
@@ -86,10 +75,9 @@ tg_status tg_reduce_begin(tg_reducer *reducer, const tg_tensor *gradients, uint6
     reset(r, step);
     tg_fp_mode before = tg_fp_enter();
     for (size_t i = 0; i < reducer->tensor_count; i++) {
-        const tg_reducing_tensor *t = &reducer->tensors[i];
-        r->gradients[i] = gradients[i];
-        r->clips[i] = t->feedback && t->feedback->momentum ? tg_feedback_clip(t->feedback, &gradients[i]) : 1;
-        reducer->stats.ring_bytes += 8 * gradients[i].count * (reducer->world - 1) / reducer->world;
+        if (gradients)
+            tg_give(r, i, &gradients[i]);
+        reducer->stats.ring_bytes += 8 * reducer->tensors[i].given.count * (reducer->world - 1) / reducer->world;
     }
     tg_fp_leave(before);
     *reduction = r;
@@ -136,23 +124,26 @@ static tg_leg *next_leg(tg_reduction *r)
         write_verdict(r, &r->greeting_verdict);
         return &r->greeting_verdict;
     }
-    const bool results = r->reducer->functions->has_results;
-    if (results && r->results_handed < r->parcels_fed)
-        return &r->results[r->results_handed++];
-    if (r->parcels_handed < r->plan->parcel_count)
-        return make_parcel(r);
+    /* The order of exchanges is fixed, whatever comes when: results follow RESULTS_BEHIND messages after their own. */
     const size_t due = r->plan->parcel_count;
-    if (r->verdicts.handed || r->parcels_fed < due || (results && r->results_fed < due))
+    const bool results = r->reducer->functions->has_results;
+    if (results && r->results_handed < due &&
+        (r->parcels_handed == due || r->parcels_handed > r->results_handed + RESULTS_BEHIND))
+        return r->results_handed < r->parcels_fed ? &r->results[r->results_handed++] : NULL;
+    if (r->parcels_handed < due)
+        return tg_message_is_given(r, r->parcels_handed) ? make_parcel(r) : NULL;
+    if (r->missing > 0 || r->verdicts.handed || r->parcels_fed < due || (results && r->results_fed < due))
         return NULL;
     write_verdict(r, &r->verdicts);
     return &r->verdicts;
 }
 
-/* A world of one: everything that would come from others is there already. */
+/* A world of one: everything that would come from others is there already. As far as tensors are given. */
 static void go_alone(tg_reduction *r)
 {
     const tg_algorithm_functions *f = r->reducer->functions;
-    for (size_t i = 0; i < r->plan->parcel_count; i++) {
+    while (r->parcels_handed < r->plan->parcel_count && tg_message_is_given(r, r->parcels_handed)) {
+        const size_t i = r->parcels_handed;
         (void)make_parcel(r);
         const double start = tg_seconds();
         f->take(r, i); /* which takes off what it books elsewhere */
@@ -160,6 +151,8 @@ static void go_alone(tg_reduction *r)
             f->take_results(r, i);
         r->reducer->stats.verify_seconds += tg_seconds() - start;
     }
+    if (r->missing > 0)
+        return;
     r->outcome = r->verdict;
     r->settled = true;
 }
@@ -346,6 +339,8 @@ tg_status tg_reduce_end(tg_reduction *reduction, tg_error *error)
 {
     if (!reduction || !reduction->active)
         return tg_fail(error, TG_INVALID_ARGUMENT, "tg_reduce_end needs a reduction that is under way");
+    if (reduction->missing > 0)
+        return tg_missing_fail(reduction, error);
     if (!reduction->settled)
         return tg_fail(error, TG_INVALID_ARGUMENT, "the reduction still has exchanges to make; abandon it to give up");
     const tg_verdict outcome = reduction->outcome;

@@ -6,7 +6,7 @@
 #include "base/status.h"
 
 static const uint8_t magic[4] = {'T', 'G', 'M', 'S'};
-enum { VERSION = 0, FLAG_ABSTAIN = 1, CHECKSUM_AT = 44, FRAME_HEADER = 64, FRAME_PAYLOAD_AT = 32 };
+enum { VERSION = 1, FLAG_ABSTAIN = 1, CHECKSUM_AT = 44, FRAME_HEADER = 64, FRAME_PAYLOAD_AT = 32 };
 
 static const char *const kind_texts[TG_MESSAGE_KINDS] = {"greeting", "gradients", "parts", "results", "verdict"};
 
@@ -110,6 +110,27 @@ bool tg_message_frame(tg_cursor *frames, tg_frame *frame)
     const uint8_t *bytes = tg_cursor_take(frames, size);
     *frame = (tg_frame){bytes, size};
     return bytes != NULL;
+}
+
+void tg_bitmap_write(const bool *bits, uint32_t n, uint8_t *bytes)
+{
+    memset(bytes, 0, tg_bitmap_bytes(n));
+    for (uint32_t i = 0; i < n; i++)
+        bytes[i / 8] = (uint8_t)(bytes[i / 8] | (unsigned)bits[i] << i % 8);
+}
+
+bool tg_bitmap_read(tg_cursor *extra, uint32_t n, bool *bits)
+{
+    const bool all = extra->left == 0;
+    const uint8_t *bytes = all ? NULL : tg_cursor_take(extra, tg_bitmap_bytes(n));
+    uint32_t set = 0;
+    if (!all && (!bytes || extra->left > 0 || (n % 8 != 0 && bytes[n / 8] >> n % 8 != 0)))
+        return false;
+    for (uint32_t i = 0; i < n; i++) {
+        bits[i] = all || (bytes[i / 8] >> i % 8 & 1);
+        set += bits[i];
+    }
+    return all || set < n;
 }
 
 uint32_t tg_verdict_write(const tg_verdict *verdict, uint8_t *extra)

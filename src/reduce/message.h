@@ -43,6 +43,13 @@ tg_status tg_message_open(const tg_kernels *kernels, const void *data, size_t si
 /* The next frame: as many bytes as its header says; false if they are not there. */
 bool tg_message_frame(tg_cursor *frames, tg_frame *frame);
 
+/* Which of the n tensors of a message the sender has a gradient for: a bit for each, the first in the lowest bit of the
+ * first byte. Left out, with no bytes at all, where it has all of them. Reading refuses any other bytes than writing
+ * makes. */
+static inline uint32_t tg_bitmap_bytes(uint32_t n) { return n / 8 + (n % 8 != 0); }
+void tg_bitmap_write(const bool *bits, uint32_t n, uint8_t *bytes);
+bool tg_bitmap_read(tg_cursor *extra, uint32_t n, bool *bits);
+
 /* What a rank makes of a step. */
 #define TG_VERDICT_TEXT 232u
 typedef struct tg_verdict {

@@ -9,7 +9,25 @@
 tg_tensor tg_piece_of(const tg_reduction *r, const tg_piece *piece)
 {
     const tg_tensor *whole = &r->gradients[piece->tensor];
-    return (tg_tensor){(char *)whole->data + piece->first * tg_dtype_size(whole->dtype), piece->count, whole->dtype};
+    char *data = whole->data ? (char *)whole->data + piece->first * tg_dtype_size(whole->dtype) : NULL;
+    return (tg_tensor){data, piece->count, whole->dtype};
+}
+
+bool tg_piece_is_sent(const tg_reduction *r, const tg_piece *piece)
+{
+    return r->given[piece->tensor] == TG_GIVEN &&
+           (!tg_reduction_lost(r) || r->reducer->tensors[piece->tensor].feedback);
+}
+
+size_t tg_present_frames(const tg_reduction *r, size_t piece, const tg_frame **frames)
+{
+    const tg_frame *all = tg_received(r, piece);
+    size_t count = 0;
+    for (uint32_t rank = 0; rank < r->reducer->world; rank++)
+        if (all[rank].data)
+            r->reducer->present[count++] = all[rank];
+    *frames = r->reducer->present;
+    return count;
 }
 
 static void add_report(tg_encode_report *sum, const tg_encode_report *r)
@@ -75,8 +93,17 @@ void tg_piece_note(tg_reduction *r, const tg_piece *piece, const tg_encode_repor
     reducer->stats.frame_bytes += report->bytes;
     reducer->stats.saturated += report->saturated;
     reducer->stats.dropped += report->dropped;
-    if (t->feedback && piece->first + piece->count == t->given.count)
-        tg_feedback_note(t->feedback, &r->gradients[piece->tensor], &r->reports[piece->tensor]);
+    if (piece->first + piece->count < t->given.count)
+        return;
+    const tg_encode_report *whole = &r->reports[piece->tensor];
+    if (t->feedback) {
+        tg_feedback_note(t->feedback, &r->gradients[piece->tensor], whole);
+        return;
+    }
+    t->stats.steps++;
+    t->stats.bytes += whole->bytes;
+    t->stats.saturated += whole->saturated;
+    t->stats.dropped += whole->dropped;
 }
 
 bool tg_piece_encode(tg_reduction *r, const tg_piece *piece, tg_codec *codec, uint32_t draw, uint8_t *frame,

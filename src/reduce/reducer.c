@@ -4,6 +4,7 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "base/fpenv.h"
 #include "base/status.h"
 #include "codec/codec.h"
 
@@ -157,6 +158,10 @@ static bool make_reduction(tg_reducer *r, tg_reduction *reduction)
     const size_t parcels = most(r->coded.parcel_count, r->dense.parcel_count);
     reduction->reducer = r;
     reduction->gradients = tg_arena_take(&r->arena, r->tensor_count, sizeof *reduction->gradients);
+    reduction->given = tg_arena_take(&r->arena, r->tensor_count, sizeof *reduction->given);
+    reduction->anywhere = tg_arena_take(&r->arena, r->tensor_count, sizeof *reduction->anywhere);
+    reduction->has = tg_arena_take(&r->arena, r->tensor_count, sizeof *reduction->has);
+    reduction->had_last = tg_arena_take(&r->arena, r->world, sizeof *reduction->had_last);
     reduction->clips = tg_arena_take(&r->arena, r->tensor_count, sizeof *reduction->clips);
     reduction->reports = tg_arena_take(&r->arena, r->tensor_count, sizeof *reduction->reports);
     reduction->received = tg_arena_take(&r->arena, received, sizeof *reduction->received);
@@ -189,6 +194,7 @@ static tg_status fill_in(tg_reducer *r, const tg_reducer_tensor *tensors, const 
         status = tg_reducer_lay_out(r, error);
     if (status != TG_OK)
         return status;
+    r->present = tg_arena_take(&r->arena, r->world, sizeof *r->present);
     r->wide = tg_arena_take(&r->arena, r->coded.largest > r->dense.largest ? r->coded.largest : r->dense.largest,
                             sizeof *r->wide);
     if (r->functions->has_results)
@@ -261,5 +267,50 @@ tg_status tg_reducer_stats_of(const tg_reducer *reducer, tg_reducer_stats *stats
         return tg_fail(error, TG_INVALID_ARGUMENT, "tg_reducer_stats_of needs a reducer and a place for the answer");
     *stats = reducer->stats;
     stats->ratio = stats->frame_bytes ? (double)stats->float32_bytes / (double)stats->frame_bytes : 0;
+    return tg_succeed(error);
+}
+
+/* A tensor of the reducer, for one of the functions below. */
+static tg_status check_tensor_index(const tg_reducer *r, size_t index, const void *out, const char *function,
+                                    tg_error *error)
+{
+    if (!r || !out)
+        return tg_fail(error, TG_INVALID_ARGUMENT, "%s needs a reducer and a place for the answer", function);
+    if (index >= r->tensor_count)
+        return tg_fail(error, TG_INVALID_ARGUMENT, "there is no tensor %zu: the reducer has %zu", index,
+                       r->tensor_count);
+    return TG_OK;
+}
+
+tg_status tg_reducer_tensor_stats(const tg_reducer *reducer, size_t index, tg_stats *stats, tg_error *error)
+{
+    tg_status status = check_tensor_index(reducer, index, stats, "tg_reducer_tensor_stats", error);
+    if (status != TG_OK)
+        return status;
+    const tg_reducing_tensor *t = &reducer->tensors[index];
+    if (!t->feedback) {
+        *stats = t->stats;
+        return tg_succeed(error);
+    }
+    tg_fp_mode before = tg_fp_enter();
+    *stats = t->feedback->stats;
+    stats->residual_norm = tg_feedback_norm(t->feedback); /* something may have returned since it was compressed */
+    tg_fp_leave(before);
+    return tg_succeed(error);
+}
+
+tg_status tg_reducer_residual_read(const tg_reducer *reducer, size_t index, float *out, uint64_t count, tg_error *error)
+{
+    tg_status status = check_tensor_index(reducer, index, out, "tg_reducer_residual_read", error);
+    if (status != TG_OK)
+        return status;
+    const tg_reducing_tensor *t = &reducer->tensors[index];
+    if (!t->feedback)
+        return tg_fail(error, TG_INVALID_ARGUMENT, "tensor '%.60s' keeps no residual", t->given.name);
+    if (count != t->given.count)
+        return tg_fail(error, TG_SHAPE_MISMATCH,
+                       "the residual of tensor '%.60s' has %" PRIu64 " elements, not %" PRIu64, t->given.name,
+                       t->given.count, count);
+    memcpy(out, t->feedback->residual, (size_t)count * sizeof *out);
     return tg_succeed(error);
 }

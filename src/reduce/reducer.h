@@ -37,6 +37,7 @@ typedef struct tg_reducing_tensor {
     uint64_t most;         /* sparse: the most elements that are ever selected */
     uint32_t largest;      /* the spec's amount, at its largest */
     size_t select;         /* sparse, under shard: the codec that selects, with values as they are */
+    tg_stats stats;        /* without feedback; else they are the feedback's */
     uint32_t *borders;     /* balanced: where parts begin, world + 1 of them for each of `depth` reductions */
 } tg_reducing_tensor;
 
@@ -49,6 +50,13 @@ typedef struct tg_sparse_step {
 
 typedef struct tg_algorithm_functions tg_algorithm_functions;
 
+/* What the caller has said about a tensor in this step. */
+typedef enum tg_given {
+    TG_NOT_GIVEN,
+    TG_GIVEN, /* its gradient */
+    TG_ABSENT /* that this rank has none */
+} tg_given;
+
 struct tg_reduction {
     tg_reducer *reducer;
     bool active;
@@ -56,8 +64,13 @@ struct tg_reduction {
     uint64_t number; /* of this reducer's reductions */
     bool dense;      /* a warm-up step */
     const tg_plan *plan;
-    tg_tensor *gradients;
-    float *clips; /* DGC's factor of each tensor */
+    tg_tensor *gradients; /* of absent tensors where the mean goes; data may be NULL then */
+    uint8_t *given;       /* tg_given of each tensor */
+    size_t missing;       /* tensors that are not given yet */
+    bool *anywhere;       /* of each tensor, whether some rank has a gradient, as far as is known */
+    bool *has;            /* of each tensor of the message that is looked at, whether its sender has a gradient */
+    bool *had_last;       /* of each rank, whether it has the last tensor of the message before */
+    float *clips;         /* DGC's factor of each tensor */
     tg_encode_report *reports;
     tg_verdict verdict; /* what is wrong here, as far as is known */
     bool doomed;        /* another rank abstains, and will say why in its verdict */
@@ -100,6 +113,7 @@ struct tg_reducer {
     void *narrow;   /* shard: and in 16 bits */
     uint8_t **ends; /* shard: where each owner's message ends, and its frames, while it is written */
     uint32_t *frame_counts;
+    tg_frame *present;    /* room for the frames of all ranks */
     tg_feedback **second; /* shard: residuals of the second encoding, of the pieces owned here */
     float *sums; /* shard: of a sparse part, and zero between uses; with a bit for each element that is in it */
     uint64_t *touched;
@@ -155,6 +169,22 @@ bool tg_piece_is_sparse(const tg_reduction *reduction, const tg_piece *piece);
 /* Codecs, plans and the algorithm, from tensors and options. */
 tg_status tg_reducer_lay_out(tg_reducer *reducer, tg_error *error);
 
+/* ---- present.c: which tensors are given, and which ranks have them ---- */
+
+void tg_given_reset(tg_reduction *reduction);
+tg_status tg_gradient_check(const tg_reducer *reducer, size_t index, const tg_tensor *gradient, tg_error *error);
+/* Takes a gradient that was checked. The caller has entered the floating-point mode. */
+void tg_give(tg_reduction *reduction, size_t index, const tg_tensor *gradient);
+/* Whether all tensors of a message are given. */
+bool tg_message_is_given(const tg_reduction *reduction, size_t message);
+/* The error that names the tensors that are not given. */
+tg_status tg_missing_fail(const tg_reduction *reduction, tg_error *error);
+/* The bitmap of tensors that this rank has in a message: its bytes, and writing it. */
+uint32_t tg_present_size(const tg_reduction *reduction, size_t message);
+void tg_present_write(const tg_reduction *reduction, size_t message, uint8_t *extra);
+/* Reads a peer's into reduction->has; what is wrong is recorded, and then the answer is false. */
+bool tg_present_read(tg_reduction *reduction, size_t message, uint32_t peer, tg_cursor *extra);
+
 /* ---- legs.c: buffers of exchanges ---- */
 
 /* Makes the legs of one reduction. */
@@ -180,13 +210,19 @@ void tg_leg_close(tg_reduction *reduction, uint32_t peer, const tg_message *mess
 tg_draw tg_draw_of(const tg_reduction *reduction, uint32_t rank, uint32_t number);
 tg_nonfinite tg_policy_of(const tg_reducer *reducer);
 
-/* The part of the gradient that a piece is. */
+/* Whether this rank compresses a piece. Where the step is lost already that is for the residuals alone, so that what
+ * they hold in the end does not depend on when a rank heard of it. */
+bool tg_piece_is_sent(const tg_reduction *reduction, const tg_piece *piece);
+
+/* The part of the gradient that a piece is; no data where this rank has no place for it. */
 tg_tensor tg_piece_of(const tg_reduction *reduction, const tg_piece *piece);
 /* The frames of a piece that are summed here, in rank order. */
 static inline tg_frame *tg_received(const tg_reduction *r, size_t piece)
 {
     return r->received + r->plan->pieces[piece].received;
 }
+/* Those of the ranks that have the tensor, in rank order; returns how many. */
+size_t tg_present_frames(const tg_reduction *reduction, size_t piece, const tg_frame **frames);
 /* shard: the number of an owner's part of a piece. */
 static inline size_t tg_part_number(const tg_reduction *r, size_t piece, uint32_t owner)
 {

@@ -30,11 +30,15 @@ static void send(tg_reduction *r, size_t number)
     tg_reducer *reducer = r->reducer;
     tg_leg *leg = &r->parcels[number];
     const tg_parcel *parcel = &r->plan->parcels[number];
+    const uint32_t extra = tg_present_size(r, number);
     for (uint32_t owner = 0; owner < reducer->world; owner++) {
-        reducer->ends[owner] = leg->out + leg->places[owner] + TG_MESSAGE_HEADER;
+        tg_present_write(r, number, leg->out + leg->places[owner] + TG_MESSAGE_HEADER);
+        reducer->ends[owner] = leg->out + leg->places[owner] + TG_MESSAGE_HEADER + extra;
         reducer->frame_counts[owner] = 0;
     }
-    for (size_t i = parcel->first; i < parcel->first + parcel->count && !tg_reduction_lost(r); i++) {
+    for (size_t i = parcel->first; i < parcel->first + parcel->count; i++) {
+        if (!tg_piece_is_sent(r, &r->plan->pieces[i]))
+            continue;
         if (tg_piece_is_sparse(r, &r->plan->pieces[i]))
             tg_sparse_send(r, i);
         else
@@ -43,7 +47,7 @@ static void send(tg_reduction *r, size_t number)
     const bool lost = tg_reduction_lost(r);
     for (uint32_t owner = 0; owner < reducer->world; owner++) {
         uint8_t *message = leg->out + leg->places[owner];
-        tg_leg_seal(r, leg, lost ? 0 : reducer->frame_counts[owner], 0, message);
+        tg_leg_seal(r, leg, lost ? 0 : reducer->frame_counts[owner], lost ? 0 : extra, message);
         leg->send[owner] = message;
         leg->send_size[owner] = owner == reducer->rank ? 0
                                 : lost                 ? TG_MESSAGE_HEADER
@@ -60,7 +64,8 @@ static void take_from(tg_reduction *r, size_t number, uint32_t peer)
     uint32_t due_count = 0;
     tg_message message;
     tg_cursor extra, frames;
-    if (!tg_leg_open(r, &r->parcels[number], peer, &message, &extra, &frames))
+    if (!tg_leg_open(r, &r->parcels[number], peer, &message, &extra, &frames) ||
+        !tg_present_read(r, number, peer, &extra))
         return;
     for (size_t i = parcel->first; i < parcel->first + parcel->count; i++) {
         const tg_piece *piece = &r->plan->pieces[i];
@@ -72,7 +77,7 @@ static void take_from(tg_reduction *r, size_t number, uint32_t peer)
                             .count = count,
                             .most = sparse ? reducer->tensors[piece->tensor].most : 0,
                             .draw = tg_part_draw(r, i, reducer->rank)};
-        if (!tg_goes_to(piece, reducer->rank) || count == 0)
+        if (!tg_goes_to(piece, reducer->rank) || count == 0 || !r->has[piece->tensor])
             continue;
         if (!tg_piece_take(r, peer, &frames, &due, &tg_received(r, i)[peer], NULL))
             return;
@@ -94,9 +99,10 @@ static void mean_of(const tg_reduction *r, size_t index, float *mean)
 {
     const tg_reducer *reducer = r->reducer;
     const tg_tensor out = {mean, r->plan->pieces[index].count, TG_FLOAT32};
+    const tg_frame *frames;
+    const size_t count = tg_present_frames(r, index, &frames);
     /* The frames were checked or made here, so this cannot fail. */
-    (void)!tg_decode_mean(reducer->device, tg_received(r, index), reducer->world, 1.0f / (float)reducer->world, NULL, 0,
-                          &out, NULL);
+    (void)!tg_decode_mean(reducer->device, frames, count, 1.0f / (float)reducer->world, NULL, 0, &out, NULL);
 }
 
 static void sum_piece(tg_reduction *r, size_t index, const tg_leg *leg, uint8_t **end)
@@ -149,7 +155,8 @@ static void make_results(tg_reduction *r, size_t number)
     for (size_t i = parcel->first; i < parcel->first + parcel->count && !tg_reduction_lost(r); i++) {
         const tg_piece *piece = &r->plan->pieces[i];
         const bool sparse = tg_piece_is_sparse(r, piece);
-        if (!tg_goes_to(piece, reducer->rank) || (sparse && tg_part_of(r, piece, reducer->rank).count == 0))
+        if (!r->anywhere[piece->tensor] || !tg_goes_to(piece, reducer->rank) ||
+            (sparse && tg_part_of(r, piece, reducer->rank).count == 0))
             continue;
         if (sparse)
             tg_sparse_sum(r, i, &end);
@@ -202,7 +209,7 @@ static void take_results_from(tg_reduction *r, size_t number, uint32_t owner)
                       .count = sparse ? tg_part_of(r, piece, owner).count : piece->count,
                       .most = sparse ? r->reducer->tensors[piece->tensor].most : 0,
                       .draw = tg_part_draw(r, i, owner) | TG_RESULT_DRAW};
-        if (!tg_goes_to(piece, owner) || due.count == 0)
+        if (!tg_goes_to(piece, owner) || due.count == 0 || !r->anywhere[piece->tensor])
             continue;
         if (sparse && tg_travels_dense(&frames)) {
             due.spec = (tg_spec){.codec = 0};
@@ -229,12 +236,13 @@ static void apply(tg_reduction *r)
     const tg_reducer *reducer = r->reducer;
     for (size_t i = 0; i < r->plan->piece_count; i++) {
         const tg_piece *piece = &r->plan->pieces[i];
-        if (tg_piece_is_sparse(r, piece)) {
-            tg_sparse_apply(r, i);
-            continue;
-        }
         const tg_tensor out = tg_piece_of(r, piece);
-        (void)!tg_decode_mean(reducer->device, &r->means[piece->part], 1, 1, NULL, r->plan->total, &out, NULL);
+        if (!r->anywhere[piece->tensor])
+            continue;
+        if (tg_piece_is_sparse(r, piece))
+            tg_sparse_apply(r, i);
+        else if (out.data)
+            (void)!tg_decode_mean(reducer->device, &r->means[piece->part], 1, 1, NULL, r->plan->total, &out, NULL);
     }
     tg_borders_move(r);
 }

@@ -92,7 +92,8 @@ static void sum_part(tg_reduction *r, size_t index, const tg_owned *part)
     tg_reducer *reducer = r->reducer;
     tg_list *all = &reducer->scratch;
     for (uint32_t rank = 0; rank < reducer->world; rank++) {
-        const size_t n = tg_frame_list(reducer->kernels, tg_received(r, index)[rank], 0, all->indices, all->values);
+        const tg_frame frame = tg_received(r, index)[rank];
+        const size_t n = frame.data ? tg_frame_list(reducer->kernels, frame, 0, all->indices, all->values) : 0;
         for (size_t j = 0; j < n; j++) {
             __builtin_prefetch(&reducer->sums[all->indices[j + AHEAD < n ? j + AHEAD : j]], 1); /* they are far apart */
             reducer->sums[all->indices[j]] += all->values[j];
@@ -232,6 +233,8 @@ static uint32_t proposal(const tg_reduction *r, const tg_piece *piece, uint32_t 
 {
     const tg_list *sent = &r->sparse[piece->tensor].sent;
     const uint64_t world = r->reducer->world;
+    if (r->given[piece->tensor] != TG_GIVEN) /* no opinion: where it is */
+        return borders_of(r, &r->reducer->tensors[piece->tensor])[owner];
     return sent->count == 0 ? (uint32_t)(piece->count * owner / world) : sent->indices[sent->count * owner / world];
 }
 
@@ -323,8 +326,11 @@ void tg_sparse_apply(tg_reduction *r, size_t index)
         const tg_frame *result = &r->means[tg_part_number(r, index, owner)];
         if (part.count == 0)
             continue;
-        const tg_tensor out = {(char *)whole.data + part.first * tg_dtype_size(whole.dtype), part.count, whole.dtype};
-        (void)!tg_decode_mean(reducer->device, result, 1, 1, NULL, r->plan->total, &out, NULL);
+        if (whole.data) {
+            char *data = (char *)whole.data + part.first * tg_dtype_size(whole.dtype);
+            const tg_tensor out = {data, part.count, whole.dtype};
+            (void)!tg_decode_mean(reducer->device, result, 1, 1, NULL, r->plan->total, &out, NULL);
+        }
         size_t to = from;
         while (to < sent->count && sent->indices[to] < part.first + part.count)
             to++;

@@ -1,7 +1,8 @@
 /* Messages between ranks, spoiled by whoever fuzzes. Two ranks reduce in this process, without a transport; one message
- * on its way from rank 1 to rank 0 is edited. The input: algorithm, which exchange, whether checksums are made right
- * again, how many bytes are cut, then edits of three bytes (a place, a value). Promises: no step is half applied; what
- * is not applied leaves gradients alone; without forged checksums both ranks come to the same outcome. */
+ * on its way from rank 1 to rank 0 is edited. The input: algorithm and which tensors rank 1 lacks, which exchange,
+ * whether checksums are made right again, how many bytes are cut, then edits of three bytes (a place, a value).
+ * Promises: no step is half applied; what is not applied leaves gradients alone; without forged checksums both ranks
+ * come to the same outcome. */
 #include "tests/fuzz/fuzz.h"
 
 #include "base/bytes.h"
@@ -21,7 +22,7 @@ typedef struct rank {
 } rank;
 
 typedef struct edits {
-    unsigned algorithm, exchange, cut;
+    unsigned algorithm, absent, exchange, cut;
     bool forge;
     const uint8_t *list;
     size_t count;
@@ -107,9 +108,16 @@ static void deliver(const rank *from, unsigned from_rank, const rank *to, unsign
 static bool reduce(rank ranks[WORLD], const edits *e, tg_status status[WORLD])
 {
     tg_error error;
-    for (unsigned i = 0; i < WORLD; i++)
-        REQUIRE(tg_reduce_begin(ranks[i].reducer, ranks[i].gradients, 7, &ranks[i].reduction, &error) == TG_OK, "%s",
-                error.message);
+    for (unsigned i = 0; i < WORLD; i++) {
+        REQUIRE(tg_reduce_begin(ranks[i].reducer, NULL, 7, &ranks[i].reduction, &error) == TG_OK, "%s", error.message);
+        for (unsigned t = 0; t < TENSORS; t++) {
+            const bool absent = i == 1 && (e->absent >> t & 1);
+            const tg_tensor *g = &ranks[i].gradients[t];
+            REQUIRE((absent ? tg_reduce_absent(ranks[i].reduction, t, g, &error)
+                            : tg_reduce_ready(ranks[i].reduction, t, g, &error)) == TG_OK,
+                    "%s", error.message);
+        }
+    }
     for (unsigned number = 0;; number++) {
         for (unsigned i = 0; i < WORLD; i++)
             REQUIRE(tg_reduce_next(ranks[i].reduction, &ranks[i].exchange, &error) == TG_OK, "%s", error.message);
@@ -172,6 +180,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (size < 4)
         return 0;
     const edits e = {.algorithm = data[0] & 1,
+                     .absent = data[0] >> 1 & 7,
                      .exchange = data[1],
                      .forge = data[2] & 1,
                      .cut = data[3],
