@@ -534,11 +534,10 @@ TG_API TG_MUST_CHECK tg_status tg_reducer_create(tg_device *device, uint32_t ran
 TG_API void tg_reducer_free(tg_reducer *reducer);
 
 /* Reduces gradients[0 ... tensor_count-1], of the counts and dtypes of the list. On TG_SKIPPED and TG_NONFINITE, which
- * every rank gets alike, they are as they were; what was compressed of them is in the residuals, so do not give it
- * again. Not in the residuals are tensors without feedback, what follows a value that is not finite on its rank, and,
- * beyond the first 1024/depth messages of `chunk` elements, what was not yet compressed when the failure was heard of:
- * the caller has it, or it is lost. On TG_EXCHANGE likewise, but other ranks may have applied the step: go back to a
- * checkpoint. Steps need not be consecutive. */
+ * every rank gets alike, they are as they were, and they are also in the residuals, so do not give them again. Not in
+ * the residuals are tensors without feedback, and messages (of `chunk` elements) with a value that is not finite: the
+ * caller has them, or they are lost. On TG_EXCHANGE other ranks may have applied the step: go back to a checkpoint.
+ * Steps need not be consecutive. */
 TG_API TG_MUST_CHECK tg_status tg_reduce(tg_reducer *reducer, tg_transport *transport, const tg_tensor *gradients,
                                          uint64_t step, tg_error *error);
 
