@@ -602,6 +602,11 @@ typedef struct tg_state {
 TG_API TG_MUST_CHECK tg_status tg_reducer_load(tg_reducer *reducer, const tg_state *states, size_t count,
                                                tg_error *error);
 
+/* Multiplies all residuals and momenta of this rank, for when the loss scale of mixed precision changes: gradients of
+ * another scale follow. Every rank must do the same, between steps. Refused where the factor is not positive and
+ * finite, or a residual would overflow; then none has changed. */
+TG_API TG_MUST_CHECK tg_status tg_reducer_scale(tg_reducer *reducer, float factor, tg_error *error);
+
 /* Since creation, or the loaded state's; on this rank. */
 typedef struct tg_reducer_stats {
     tg_algorithm algorithm;    /* what TG_AUTO became */

@@ -61,7 +61,8 @@ class Status(enum.IntEnum):
     EXCHANGE = 16
     SKIPPED = 17
     LAYOUT_MISMATCH = 18
-    STATUS_COUNT = 19
+    BAD_RESIDUAL = 19
+    STATUS_COUNT = 20
 
 
 class Dtype(enum.IntEnum):
@@ -386,9 +387,15 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "tg_reduce_feed": (c_int, [_reduction, _exchange, _error]),
     "tg_reduce_end": (c_int, [_reduction, _error]),
     "tg_reduce_abandon": (None, [_reduction]),
+    "tg_reduce_ready": (c_int, [_reduction, c_size_t, _tensor, _error]),
+    "tg_reduce_absent": (c_int, [_reduction, c_size_t, _tensor, _error]),
+    "tg_reduce_present": (c_int, [_reduction, c_size_t, POINTER(c_bool), _error]),
     "tg_reducer_save": (c_int, [_reducer, c_void_p, c_size_t, POINTER(c_size_t), _error]),
     "tg_reducer_load": (c_int, [_reducer, POINTER(tg_state), c_size_t, _error]),
+    "tg_reducer_scale": (c_int, [_reducer, c_float, _error]),
     "tg_reducer_stats_of": (c_int, [_reducer, POINTER(tg_reducer_stats), _error]),
+    "tg_reducer_tensor_stats": (c_int, [_reducer, c_size_t, POINTER(tg_stats), _error]),
+    "tg_reducer_residual_read": (c_int, [_reducer, c_size_t, POINTER(c_float), c_uint64, _error]),
 }
 
 # ---- Finding and opening it ------------------------------------------------------------------------------------------

@@ -118,6 +118,12 @@ class LayoutMismatch(Error, ValueError):
     status = Status.LAYOUT_MISMATCH
 
 
+class BadResidual(Error, ArithmeticError):
+    """A residual, or dgc's momentum, holds an infinity or a NaN: reset or restore the feedback."""
+
+    status = Status.BAD_RESIDUAL
+
+
 def _descendants(parent: type[Error]) -> list[type[Error]]:
     children = parent.__subclasses__()
     return children + [grandchild for child in children for grandchild in _descendants(child)]
