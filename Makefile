@@ -264,9 +264,9 @@ demo:
 
 # `check` stays small: what takes long to run or to install is in `check-ci`.
 SETUP_CHECK := build && scripts/setup.sh --try train check python
-SETUP_CI := $(SETUP_CHECK) ci mpi browser
+SETUP_CI := $(SETUP_CHECK) ci mpi browser torch
 check:
-	@scripts/setup.sh $(SETUP_CHECK) $(if $(ONLY),ci mpi browser)
+	@scripts/setup.sh $(SETUP_CHECK) $(if $(ONLY),ci mpi browser torch)
 	@MAKE='$(MAKE)' scripts/check.sh $(or $(ONLY),check)
 check-ci:
 	@scripts/setup.sh $(SETUP_CI) foreign

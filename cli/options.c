@@ -201,7 +201,7 @@ bool options_parse_all(const struct command *command, int argc, char **argv, voi
 bool options_parse(const struct command *command, int argc, char **argv, void *settings,
                    const char *operands[OPERANDS_MAX], int *exit_code)
 {
-    size_t count = 0;
+    size_t count;
     if (!options_parse_all(command, argc, argv, settings, &count, exit_code))
         return false;
     for (size_t i = 0; i < count && i < OPERANDS_MAX; i++)

@@ -41,10 +41,11 @@ bool plan_files(const struct output_rule *rule, const struct output_settings *se
 static char *default_name(const struct output_rule *rule, const char *input)
 {
     size_t stem = strlen(input) - (has_ending(input, rule->from) ? strlen(rule->from) : 0);
-    const size_t room = stem + strlen(rule->to) + 1;
-    char *name = malloc(room);
-    if (name)
-        (void)snprintf(name, room, "%.*s%s", (int)stem, input, rule->to);
+    char *name = malloc(stem + strlen(rule->to) + 1);
+    if (!name)
+        return NULL;
+    memcpy(name, input, stem);
+    strcpy(name + stem, rule->to);
     return name;
 }
 

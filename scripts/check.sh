@@ -47,6 +47,7 @@ groups_ci() {
     group sanitizers cmocka.h      "asan asan-unit asan-laws asan-fuzz" with_sanitizers
     group tsan      gcc            "build/tsan/tests/laws/threads build/tsan/tests/laws/refusal build/tsan/tests/laws/reduce_faults tsan-ranks tsan-module" with_tsan
     group tidy      clang-tidy     ""              script tests/tidy.sh
+    group python    torch          all             tally pytest $pytest python/tests/test_torch.py
     group mpi       gcc            "all release-ranks levels build/tests/laws/transports" script tests/mpi.sh
     group claims    .venv          release         tally pytest $pytest tests/claims
     group kill      bash           release         script tests/kill.sh build/tersegrad "$KILLS"
@@ -221,11 +222,12 @@ show_failure() {
     tail -n 20 "$1"
 }
 
-# installed NAME: a command, a header, or the virtual environment.
+# installed NAME: a command, a header, the virtual environment, or torch in it.
 installed() {
     case $1 in
     *.h) [ -e "/usr/include/$1" ] ;;
     .venv) [ -e .venv/requirements.txt ] ;;
+    torch) [ -e .venv/torch-requirements.txt ] ;;
     *) command -v "$1" >/dev/null ;;
     esac
 }

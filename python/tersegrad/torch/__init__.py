@@ -1,0 +1,26 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Compressed gradients for PyTorch, in two lines:
+
+    import tersegrad.torch as tersegrad
+    tersegrad.compress(ddp_model, "topk:density=0.01", feedback="ef")
+
+docs/python.md is the manual.
+"""
+
+from .hook import comm_hook, compress, reduce_gradients
+from .policy import Choice, Policy
+from .state import CompressionState
+from .stats import Explanation, ParameterStats, Stats, explain
+
+__all__ = [
+    "Choice",
+    "CompressionState",
+    "Explanation",
+    "ParameterStats",
+    "Policy",
+    "Stats",
+    "comm_hook",
+    "compress",
+    "explain",
+    "reduce_gradients",
+]

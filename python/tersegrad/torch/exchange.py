@@ -1,0 +1,151 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Exchanges of the reducer over a process group of torch.distributed.
+
+How much will come is not known beforehand. Over gloo that costs no round of its own: a receive may be posted for the
+most that can come, so every message is preceded by one of 8 bytes with its size, and all are posted at once. Other
+back ends want equal sizes on both sides: there a first collective exchanges the sizes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import torch
+import torch.distributed as dist
+
+from .._library import tg_exchange, view
+
+
+TAG = 0
+
+
+class Pending(Protocol):
+    """An exchange that was started."""
+
+    raw: Any
+
+    def wait(self) -> None:
+        """Until everything has come; raises what went wrong."""
+
+
+class Wire(Protocol):
+    """Carries out exchanges."""
+
+    def start(self, raw: Any) -> Pending:
+        """Starts one; its buffers stay as they are until `wait` has returned."""
+
+    def gather(self, values: Sequence[int]) -> list[list[int]]:
+        """Every rank's list of integers, all of the same length."""
+
+    def close(self) -> None:
+        """Lets go of the group: torch does not bear one that lives as long as the interpreter."""
+
+
+def memory(address: int, size: int) -> torch.Tensor:
+    """Bytes of the library as a tensor, not copied."""
+    return torch.frombuffer(view(address, size), dtype=torch.uint8)
+
+
+def open_wire(group: dist.ProcessGroup) -> Wire:
+    """The way to exchange over this group."""
+    backend = dist.get_backend(group)
+    return GlooWire(group) if backend == "gloo" else CollectiveWire(group, backend)
+
+
+def _gather(group: dist.ProcessGroup, values: Sequence[int], device: torch.device) -> list[list[int]]:
+    own = torch.tensor(list(values), dtype=torch.int64, device=device)
+    every = [torch.empty_like(own) for _ in range(dist.get_world_size(group))]
+    dist.all_gather(every, own, group=group)
+    return [one.tolist() for one in every]
+
+
+class _Posted:
+    def __init__(self, raw: Any, works: list[Any], sizes: torch.Tensor, keep: list[torch.Tensor]) -> None:
+        self.raw, self._works, self._sizes, self._keep = raw, works, sizes, keep
+
+    def wait(self) -> None:
+        for work in self._works:
+            work.wait()
+        exchange: tg_exchange = self.raw.contents
+        for peer, size in enumerate(self._sizes.tolist()):
+            if size >= 0:  # all but this rank
+                exchange.received[peer] = size
+
+
+class GlooWire:
+    """Point-to-point messages. Every rank starts exchanges in the same order, so messages need no number."""
+
+    def __init__(self, group: dist.ProcessGroup) -> None:
+        self._group, self._rank = group, dist.get_rank(group)
+
+    def start(self, raw: Any) -> Pending:
+        exchange: tg_exchange = raw.contents
+        peers = [peer for peer in range(exchange.world) if peer != self._rank]
+        sizes = torch.full((exchange.world,), -1, dtype=torch.int64)
+        keep = [sizes]
+        works = []
+        for peer in peers:
+            room = memory(exchange.receive[peer], exchange.capacity[peer])
+            works.append(self._group.recv([sizes[peer : peer + 1]], peer, TAG))
+            works.append(self._group.recv([room], peer, TAG))
+            keep.append(room)
+        # Those after this rank first, so that not all ranks send to the same one at the same time.
+        for peer in sorted(peers, key=lambda one: (one - self._rank) % exchange.world):
+            size = torch.tensor([exchange.send_size[peer]], dtype=torch.int64)
+            message = memory(exchange.send[peer], exchange.send_size[peer])
+            works.append(self._group.send([size], peer, TAG))
+            works.append(self._group.send([message], peer, TAG))
+            keep += [size, message]
+        return _Posted(raw, works, sizes, keep)
+
+    def gather(self, values: Sequence[int]) -> list[list[int]]:
+        return _gather(self._group, values, torch.device("cpu"))
+
+    def close(self) -> None:
+        del self._group
+
+
+class _Done:
+    def __init__(self, raw: Any) -> None:
+        self.raw = raw
+
+    def wait(self) -> None:
+        pass
+
+
+class CollectiveWire:
+    """all_to_all_single with split sizes, and another one before it for the sizes; NCCL's bytes go through the card."""
+
+    def __init__(self, group: dist.ProcessGroup, backend: str) -> None:
+        self._group, self._rank = group, dist.get_rank(group)
+        on_card = backend == "nccl"
+        self._device = torch.device("cuda", torch.cuda.current_device()) if on_card else torch.device("cpu")
+
+    def start(self, raw: Any) -> Pending:
+        exchange: tg_exchange = raw.contents
+        sends = [0 if peer == self._rank else exchange.send_size[peer] for peer in range(exchange.world)]
+        outgoing = torch.tensor(sends, dtype=torch.int64, device=self._device)
+        incoming = torch.empty_like(outgoing)
+        dist.all_to_all_single(incoming, outgoing, group=self._group)
+        sizes = incoming.tolist()
+        for peer, size in enumerate(sizes):
+            if peer != self._rank and size > exchange.capacity[peer]:
+                raise RuntimeError(f"rank {peer} sends {size} bytes where at most {exchange.capacity[peer]} can come")
+        parts = [memory(exchange.send[peer], size) for peer, size in enumerate(sends) if size]
+        payload = torch.cat(parts).to(self._device)
+        result = torch.empty(sum(sizes), dtype=torch.uint8, device=self._device)
+        dist.all_to_all_single(result, payload, sizes, sends, group=self._group)
+        for peer, part in enumerate(torch.split(result.cpu(), sizes)):
+            if peer != self._rank:
+                memory(exchange.receive[peer], len(part)).copy_(part)
+                exchange.received[peer] = len(part)
+        return _Done(raw)
+
+    def gather(self, values: Sequence[int]) -> list[list[int]]:
+        return _gather(self._group, values, self._device)
+
+    def close(self) -> None:
+        del self._group
+
+

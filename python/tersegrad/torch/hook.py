@@ -1,0 +1,61 @@
+# SPDX-License-Identifier: Apache-2.0
+"""compress, comm_hook and reduce_gradients: the ways in."""
+
+# Annotations are objects here, not text: torch looks at those of a hook.
+from collections.abc import Iterable
+from typing import Any, Optional, Union
+
+import torch
+from torch import nn
+from torch._C._distributed_c10d import GradBucket
+
+from ..spec import Spec
+from .policy import wrapper
+from .state import CompressionState
+
+
+def comm_hook(state: CompressionState, bucket: GradBucket) -> torch.futures.Future[torch.Tensor]:
+    """For `model.register_comm_hook(state, comm_hook)`.
+
+    It marks the bucket's gradients ready and returns at once. The futures of all buckets of a step complete together,
+    after all ranks have agreed that the step is applied; they then hold the means.
+    """
+    future: torch.futures.Future[torch.Tensor] = state._take(bucket)
+    return future
+
+
+def compress(model: nn.Module, spec: Union[str, Spec], **options: Any) -> CompressionState:
+    """Compresses the gradients of a DistributedDataParallel model from now on; all ranks call it together.
+
+    >>> state = tersegrad.torch.compress(ddp_model, "topk:density=0.01", feedback="ef")   # doctest: +SKIP
+
+    Options are those of CompressionState. Save `state.state_dict()` beside the model's, or a resumed run will not be
+    the same: residuals hold what was not sent yet.
+    """
+    ddp = wrapper(model)
+    if ddp is None:
+        raise TypeError(
+            f"compress takes a DistributedDataParallel model, not {type(model).__name__}: wrap it first, or use "
+            "CompressionState with reduce_gradients"
+        )
+    if getattr(ddp, "mixed_precision", None) is not None:
+        raise TypeError(
+            "DistributedDataParallel with mixed_precision= has a hook of its own, and takes no other: use torch.autocast, "
+            "or a model in bfloat16"
+        )
+    state = CompressionState(model, spec, **options)
+    ddp.register_comm_hook(state, comm_hook)
+    return state
+
+
+def reduce_gradients(parameters: Optional[Iterable[torch.Tensor]], state: CompressionState) -> None:
+    """Replaces `.grad` by the mean of all ranks, without DistributedDataParallel: call it after backward.
+
+    `parameters` are those of the state's model that take part in this step; None means all. Where `.grad` is None, this
+    rank has none: it sends nothing, its residual waits, and it gets the mean of the others (zeros if there are none).
+    """
+    chosen = None if parameters is None else set(parameters)
+    for parameter in chosen or ():
+        if parameter not in state._index:
+            raise ValueError("a parameter of another model, or one that is not trained, was given to reduce_gradients")
+    state._reduce(chosen)

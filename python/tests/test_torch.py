@@ -1,0 +1,195 @@
+# SPDX-License-Identifier: Apache-2.0
+"""tersegrad.torch with real process groups: four ranks that are processes of their own, over gloo."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from ctypes import POINTER, byref
+from pathlib import Path
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="torch not installed")
+
+import cases  # noqa: E402
+import tersegrad  # noqa: E402
+import tersegrad.torch as tg  # noqa: E402
+from ranks import Ranks  # noqa: E402
+from tersegrad._library import lib, tg_error, tg_tensor, tg_transport  # noqa: E402
+from tersegrad.errors import check  # noqa: E402
+from tersegrad.reducer import Reducer  # noqa: E402
+
+
+@pytest.fixture(scope="module")
+def ranks() -> Iterator[Ranks]:
+    pool = Ranks(cases.WORLD)
+    yield pool
+    pool.close()
+
+
+# ---- The same bits as the C reducer ----------------------------------------------------------------------------------
+
+
+def by_the_library(spec: str, feedback: str, algorithm: str, dtype: str, steps: int) -> list[list[dict[str, bytes]]]:
+    """What tg_reduce leaves on each rank, over the library's own transport of threads."""
+    kind = getattr(torch, dtype)
+    policy = tg.Policy.of(spec, feedback)
+    choices = tg.policy.choices_of(cases.Products(kind), policy)
+    transports = (POINTER(tg_transport) * cases.WORLD)()
+    error = tg_error()
+    check(lib.tg_transport_local(cases.WORLD, transports, byref(error)), error)
+    results: list[list[dict[str, bytes]]] = [[] for _ in range(cases.WORLD)]
+    problems: list[BaseException] = []
+
+    def run(rank: int) -> None:
+        try:
+            tensors = [choice.tensor(True) for choice in choices]
+            reducer = Reducer(rank, cases.WORLD, tensors, algorithm=algorithm, seed=7)
+            mine = tg_error()
+            for step in range(steps):
+                values = {choice.name: cases.gradient(rank, step, choice.name, kind) for choice in choices}
+                raw = (tg_tensor * len(choices))(
+                    *(tg_tensor(values[c.name].data_ptr(), c.count, tg.policy.DTYPES[kind]) for c in choices)
+                )
+                check(lib.tg_reduce(reducer._handle, transports[rank], raw, step, byref(mine)), mine)
+                results[rank].append({name: cases.bits(value) for name, value in values.items()})
+        except BaseException as problem:
+            problems.append(problem)
+            lib.tg_transport_abort(transports[rank], 1)
+
+    threads = [threading.Thread(target=run, args=(rank,)) for rank in range(cases.WORLD)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for transport in transports:
+        lib.tg_transport_free(transport)
+    if problems:
+        raise problems[0]
+    return results
+
+
+def specs() -> list[tuple[str, str]]:
+    result = []
+    for row in tersegrad.codecs():
+        spec = row.name + (":density=0.05" if row.sparse else "")
+        result.append((spec, "none" if row.name == "none" else "ef"))
+    return result + [("qsgd:levels=7,bucket=512", "none"), ("qsgd", "ecq:alpha=0.2,beta=0.9"), ("topk:density=0.05", "dgc:momentum=0.9")]
+
+
+@pytest.mark.parametrize("algorithm", ["gather", "shard"])
+@pytest.mark.parametrize("spec,feedback", specs())
+def test_the_hook_leaves_the_bits_of_the_c_reducer(ranks: Ranks, spec: str, feedback: str, algorithm: str) -> None:
+    for dtype in ("float32", "float16", "bfloat16"):
+        expected = by_the_library(spec, feedback, algorithm, dtype, 2)
+        found = ranks.run(cases.hook_bits, spec, feedback, algorithm, dtype, 2)
+        assert found == expected, dtype
+        assert all(one == found[0] for one in found), dtype
+
+
+# ---- One function of cases.py each -----------------------------------------------------------------------------------
+
+SIMPLE = [
+    cases.buckets_do_not_matter,
+    cases.gradients_may_be_views_of_buckets,
+    cases.accumulation,
+    cases.several_models,
+    cases.compiled,
+    cases.unused,
+    cases.not_finite,
+    cases.scaler,
+    cases.another_world,
+    cases.pickled,
+    cases.contract,
+    cases.without_ddp,
+    cases.mixed_precision,
+    cases.differing_parameters,
+    cases.differing_settings,
+    cases.statistics,
+]
+
+
+@pytest.mark.parametrize("case", SIMPLE, ids=lambda case: case.__name__)
+def test_on_ranks(ranks: Ranks, case: object) -> None:
+    ranks.run(case)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("algorithm", ["gather", "shard"])
+@pytest.mark.parametrize("spec", ["topk:density=0.05", "qsgd"])
+def test_a_resumed_run_equals_the_undisturbed_one(ranks: Ranks, spec: str, algorithm: str) -> None:
+    ranks.run(cases.resumed, spec, algorithm)
+
+
+def test_distributed_checkpoints(ranks: Ranks, tmp_path: Path) -> None:
+    ranks.run(cases.checkpointed, str(tmp_path / "checkpoint"))
+
+
+def test_a_rank_that_dies_ends_the_others() -> None:
+    pool = Ranks(cases.WORLD)
+    pool.start(cases.dies, 2)
+    answers = [pool.answer(rank) for rank in range(cases.WORLD)]
+    pool.close()
+    assert answers[2] == (False, "died")
+    for rank in (0, 1, 3):
+        good, text = answers[rank]
+        assert good and text, answers[rank]
+
+
+# ---- Without ranks ---------------------------------------------------------------------------------------------------
+
+
+def model() -> "torch.nn.Module":
+    return torch.nn.Sequential(
+        torch.nn.Linear(200, 100), torch.nn.LayerNorm(100), torch.nn.Linear(100, 100, bias=False), torch.nn.Linear(100, 3)
+    )
+
+
+def test_explain_says_what_becomes_of_each_parameter() -> None:
+    explanation = tg.explain(model(), "topk:density=0.01")
+    reasons = {choice.name: (choice.spec.name, choice.reason) for choice in explanation.choices}
+    assert list(reasons) == ["3.bias", "3.weight", "2.weight", "1.bias", "1.weight", "0.bias", "0.weight"]
+    assert reasons["0.weight"] == ("topk", "") and reasons["2.weight"] == ("topk", "")
+    assert reasons["0.bias"] == ("none", "bias") and reasons["1.weight"] == ("none", "normalisation")
+    assert reasons["3.weight"] == ("none", "fewer than 10000 elements")
+    assert explanation.residual_bytes == 4 * 30000
+    assert explanation.bytes < explanation.dense_bytes / 10
+    assert "0.weight" in str(explanation) and "30,000" not in str(explanation)
+
+
+def test_rules_come_first() -> None:
+    rules = {"0.*": None, "3.weight": ("qsgd", "ef"), "2.weight": "fp16"}
+    chosen = {c.name: c for c in tg.explain(model(), "topk:density=0.01", rules=rules, exclude=["2.*"]).choices}
+    assert not chosen["0.weight"].compressed
+    assert chosen["3.weight"].spec.name == "qsgd" and chosen["3.weight"].feedback.name == "ef"
+    assert chosen["2.weight"].spec.name == "fp16" and chosen["2.weight"].feedback.name == "none"
+    chosen = {c.name: c for c in tg.explain(model(), "qsgd", exclude=["2.*"], min_size=0, exclude_norms=False).choices}
+    assert not chosen["2.weight"].compressed and chosen["1.weight"].compressed and chosen["0.bias"].compressed
+
+
+def test_mistakes_are_named() -> None:
+    with pytest.raises(TypeError, match="takes a DistributedDataParallel model, not Sequential"):
+        tg.compress(model(), "qsgd")
+    with pytest.raises(RuntimeError, match="init_process_group"):
+        tg.CompressionState(model(), "qsgd")
+    with pytest.raises(tersegrad.UnknownCodec):
+        tg.explain(model(), "zip")
+    with pytest.raises(tersegrad.Error):
+        tg.explain(model(), "qsgd", rules={"nothing.*": "zip"})
+    with pytest.raises(TypeError, match="list of patterns"):
+        tg.explain(model(), "qsgd", exclude="2.*")
+    with pytest.raises(TypeError, match="float64"):
+        tg.explain(model().double(), "qsgd")
+    with pytest.raises(ValueError, match="no parameters that are trained"):
+        tg.explain(torch.nn.ReLU(), "qsgd")
+
+
+def test_types() -> None:
+    pytest.importorskip("mypy", reason="mypy not installed")
+    root = Path(__file__).resolve().parents[2]
+    result = subprocess.run([sys.executable, "-m", "mypy", "--cache-dir=/dev/null"], cwd=root, capture_output=True, text=True)
+    assert result.returncode == 0, result.stdout + result.stderr
+
+
