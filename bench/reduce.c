@@ -159,8 +159,8 @@ static void measure(tg_device *device, tg_transport *transport, char *what, cons
     if (rank == 0) {
         printf("%-40s %-6s %2u ranks  %9.2f ms  median %9.2f  encode %7.2f  wait %8.2f  verify %6.2f  decode %7.2f  "
                "sent %.3f MB\n",
-               what, after.algorithm == TG_SHARD ? "shard" : "gather", world, 1e3 * times[0],
-               1e3 * times[the.repeats / 2], 1e3 * best[0], 1e3 * best[1], 1e3 * best[2], 1e3 * best[3],
+               what, tg_algorithm_text(after.algorithm), world, 1e3 * times[0], 1e3 * times[the.repeats / 2],
+               1e3 * best[0], 1e3 * best[1], 1e3 * best[2], 1e3 * best[3],
                (double)(after.bytes_sent - before.bytes_sent) * 1e-6);
         (void)fflush(stdout);
     }

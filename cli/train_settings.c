@@ -15,8 +15,8 @@ const char *const train_schedule_choices[] = {[SCHEDULE_CONSTANT] = "constant",
                                               NULL};
 const char *const train_algorithm_choices[] = {[ALGORITHM_SGD] = "sgd", [ALGORITHM_QSVRG] = "qsvrg", NULL};
 const char *const train_reduce_choices[] = {[TG_AUTO] = "auto", [TG_GATHER] = "gather", [TG_SHARD] = "shard", NULL};
-const char *const train_nonfinite_choices[] = {
-    [TG_NONFINITE_STOP] = "stop", [TG_NONFINITE_SKIP] = "skip", [TG_NONFINITE_DROP] = "drop", NULL};
+const char *const train_nonfinite_choices[] = {"stop", "skip", "drop", NULL};
+static const tg_nonfinite_step nonfinite_policies[] = {TG_NONFINITE_STOP, TG_NONFINITE_SKIP, TG_NONFINITE_DROP};
 
 /* What `tersegrad train` alone compares. */
 static const struct {
@@ -34,7 +34,7 @@ static const char *standard_feedback(const tg_spec *spec)
 {
     tg_codec_info info;
     for (size_t i = 0; tg_codec_list(i, &info) == TG_OK; i++)
-        if (info.id == spec->codec && (info.sparse || strcmp(info.name, "onebit") == 0))
+        if (info.id == spec->codec && info.wants_feedback)
             return "ef";
     return "none";
 }
@@ -175,7 +175,7 @@ bool train_settings_fill(const struct train_options *options, struct train_setti
         .reduce = (tg_algorithm)options->reduce,
         .min_size = options->min_size,
         .warmup = options->warmup,
-        .nonfinite = (tg_nonfinite_step)options->nonfinite,
+        .nonfinite = nonfinite_policies[options->nonfinite],
         .device = options->device,
         .checkpoint = options->checkpoint,
         .every = options->every,

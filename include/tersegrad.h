@@ -162,6 +162,7 @@ typedef struct tg_codec_info {
     uint8_t id;
     bool sparse;         /* sends chosen elements, with their indices */
     bool unbiased;       /* the expectation of what is decoded is the input */
+    bool wants_feedback; /* without feedback (part 5) it loses a part of the gradient for good */
     const char *name;    /* "qsgd" */
     const char *summary; /* one line */
     size_t parameter_count;
@@ -496,12 +497,15 @@ typedef enum tg_algorithm {
     TG_SHARD     /* each rank sums and re-encodes its part of the index space: volume does not grow */
 } tg_algorithm;
 
+/* The word for an algorithm: "gather". Never NULL, for any value. */
+TG_API const char *tg_algorithm_text(tg_algorithm algorithm);
+
 /* A gradient that is not finite, on any rank, never enters a residual and is never applied; nor is a sum of finite ones
- * that overflows. */
+ * that overflows. These are not the numbers of tg_nonfinite: one in the place of the other is refused. */
 typedef enum tg_nonfinite_step {
-    TG_NONFINITE_STOP = 0, /* every rank gets TG_NONFINITE, with the tensor's name and the rank */
-    TG_NONFINITE_SKIP,     /* every rank gets TG_SKIPPED */
-    TG_NONFINITE_DROP      /* such elements, and such sums, count as 0 */
+    TG_NONFINITE_STOP = 0,  /* every rank gets TG_NONFINITE, with the tensor's name and the rank */
+    TG_NONFINITE_SKIP = 16, /* every rank gets TG_SKIPPED */
+    TG_NONFINITE_DROP = 17  /* such elements, and such sums, count as 0 */
 } tg_nonfinite_step;
 
 /* From this step on, sparsifiers send this share (those that were given a density, not a k). */

@@ -109,8 +109,8 @@ class NonfiniteStep(enum.IntEnum):
     """tg_nonfinite_step: what a reducer does about infinities and NaN."""
 
     NONFINITE_STOP = 0
-    NONFINITE_SKIP = 1
-    NONFINITE_DROP = 2
+    NONFINITE_SKIP = 16
+    NONFINITE_DROP = 17
 
 
 # ---- Structs ---------------------------------------------------------------------------------------------------------
@@ -143,6 +143,7 @@ class tg_codec_info(Structure):
         ("id", c_uint8),
         ("sparse", c_bool),
         ("unbiased", c_bool),
+        ("wants_feedback", c_bool),
         ("name", c_char_p),
         ("summary", c_char_p),
         ("parameter_count", c_size_t),
@@ -379,6 +380,7 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
         ],
     ),
     "tg_reducer_free": (None, [_reducer]),
+    "tg_algorithm_text": (c_char_p, [c_int]),
     "tg_reduce": (c_int, [_reducer, _transport, _tensor, c_uint64, _error]),
     "tg_reduce_start": (c_int, [_reducer, _transport, _tensor, c_uint64, POINTER(_reduction), _error]),
     "tg_reduce_finish": (c_int, [_reduction, _transport, _error]),

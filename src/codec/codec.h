@@ -61,7 +61,10 @@ typedef struct tg_reader tg_reader; /* codec/reader.h */
 
 typedef struct tg_codec_row {
     uint8_t id;
-    bool sparse, unbiased;
+    bool sparse, unbiased, wants_feedback; /* as in tg_codec_info */
+    bool plain;                            /* the payload is the values, one after the other */
+    bool lossless;                         /* plain, and in the source's own dtype: what arrives is what was sent */
+    bool has_norm;                         /* its levels, where it has some, may be scaled by the L2 norm */
     const char *name, *summary;
     const tg_parameter *const *parameters; /* NULL ends */
     tg_spec standard;                      /* the defaults */
@@ -82,6 +85,8 @@ typedef struct tg_codec_row {
     /* What `read` would read of the next block of TG_BLOCK elements, if it is packed levels that the fused kernel
      * takes; false if not, for every block of this reader. NULL: never. The caller moves reader->levels.position on. */
     bool (*packed)(const tg_reader *reader, tg_levels_decoding *next);
+    /* Bits of a magnitude that no value exceeds, of a payload of `count` elements that has just been opened. */
+    uint32_t (*peak)(const tg_reader *reader, tg_pool *pool, uint64_t count);
 
     /* A bound on E|C(u) - u|^2 / |u|^2 for vectors of this count; docs/numerics.md derives them. */
     double (*gamma)(const tg_spec *spec, uint64_t count);
@@ -90,6 +95,13 @@ typedef struct tg_codec_row {
 /* The row of a spec's codec, or NULL. */
 const tg_codec_row *tg_codec_row_of(uint8_t id);
 const tg_codec_row *tg_codec_row_at(size_t index);
+
+/* Whether a spec's codec sends the values as they are. */
+static inline bool tg_spec_is_lossless(const tg_spec *spec)
+{
+    const tg_codec_row *row = tg_codec_row_of(spec->codec);
+    return row && row->lossless;
+}
 
 /* TG_OK if the spec is one that tg_spec_parse could have made. */
 tg_status tg_spec_check(const tg_spec *spec, tg_error *error);

@@ -66,7 +66,7 @@ double tg_levels_gamma(const tg_levels_shape *shape);
 
 /* Defines the functions of a quantiser's row and the row itself from `shape_of(spec, count)` and `parameters`; `...` is
  * its default spec. */
-#define TG_LEVELS_ROW(row_name, row_id, row_text, row_summary, ...)                \
+#define TG_LEVELS_ROW(row_name, row_id, row_text, row_summary, row_has_norm, ...)  \
     static size_t bound(const tg_spec *spec, uint64_t count)                       \
     {                                                                              \
         const tg_levels_shape shape = shape_of(spec, count);                       \
@@ -98,6 +98,7 @@ double tg_levels_gamma(const tg_levels_shape *shape);
         .name = (row_text),                                                        \
         .summary = (row_summary),                                                  \
         .unbiased = true,                                                          \
+        .has_norm = (row_has_norm),                                                \
         .parameters = parameters,                                                  \
         .standard = {.codec = (row_id), __VA_ARGS__},                              \
         .bound = bound,                                                            \
@@ -108,6 +109,7 @@ double tg_levels_gamma(const tg_levels_shape *shape);
         .done = tg_levels_row_done,                                                \
         .seek = tg_levels_row_seek,                                                \
         .packed = tg_levels_row_packed,                                            \
+        .peak = tg_levels_row_peak,                                                \
         .gamma = gamma_of,                                                         \
     }
 

@@ -3,6 +3,7 @@
 #include "base/bytes.h"
 #include "codec/dense.h"
 #include "codec/levels.h"
+#include "codec/peak.h"
 #include "codec/plain.h"
 #include "codec/reader.h"
 #include "codec/codec_table.h"
@@ -152,9 +153,11 @@ static double gamma_of(const tg_spec *spec, uint64_t count)
 }
 
 static const tg_parameter *const parameters[] = {&tg_parameter_bucket, NULL};
+TG_PARAMETERS_FIT(parameters);
 
 const tg_codec_row tg_codec_onebit = {
     .id = 5,
+    .wants_feedback = true,
     .name = "onebit",
     .summary = "the sign, times the bucket's mean magnitude; for use with feedback",
     .parameters = parameters,
@@ -167,5 +170,6 @@ const tg_codec_row tg_codec_onebit = {
     .done = tg_plain_row_done,
     .seek = tg_levels_row_seek,
     .packed = packed,
+    .peak = tg_levels_row_peak,
     .gamma = gamma_of,
 };

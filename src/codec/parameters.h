@@ -44,6 +44,10 @@ typedef struct tg_parameter {
     bool of_levels;       /* a sparsifier has it only with values=levels */
 } tg_parameter;
 
+/* A row's list of parameters, which NULL ends, fits tg_codec_info. */
+#define TG_PARAMETERS_FIT(list) \
+    _Static_assert(sizeof(list) <= sizeof(void * [TG_MAX_PARAMETERS + 1]), "tg_codec_info has no room for them all")
+
 extern const tg_parameter tg_parameter_levels, tg_parameter_bucket, tg_parameter_norm, tg_parameter_range,
     tg_parameter_coding, tg_parameter_clip, tg_parameter_density, tg_parameter_k, tg_parameter_values;
 

@@ -3,6 +3,7 @@
 #define TG_CODEC_PLAIN_H
 
 #include "codec/codec_table.h"
+#include "codec/peak.h"
 
 /* None. */
 size_t tg_plain_workspace(const tg_spec *spec, uint64_t count, unsigned threads);
@@ -18,7 +19,7 @@ extern const tg_parameter *const tg_no_parameters[];
 
 /* Defines the functions of a row and the row itself from `static tg_dtype wire_of(tg_dtype source)`, the dtype that a
  * source's values travel in. An element takes `row_bytes` at the most. */
-#define TG_PLAIN_ROW(row_name, row_id, row_text, row_summary, row_unbiased, row_bytes, row_gamma)     \
+#define TG_PLAIN_ROW(row_name, row_id, row_text, row_summary, row_lossless, row_bytes, row_gamma)     \
     static size_t bound(const tg_spec *spec, uint64_t count)                                          \
     {                                                                                                 \
         (void)spec;                                                                                   \
@@ -39,7 +40,9 @@ extern const tg_parameter *const tg_no_parameters[];
         .id = (row_id),                                                                               \
         .name = (row_text),                                                                           \
         .summary = (row_summary),                                                                     \
-        .unbiased = (row_unbiased),                                                                   \
+        .unbiased = (row_lossless),                                                                   \
+        .plain = true,                                                                                \
+        .lossless = (row_lossless),                                                                   \
         .parameters = tg_no_parameters,                                                               \
         .standard = {.codec = (row_id)},                                                              \
         .bound = bound,                                                                               \
@@ -49,6 +52,7 @@ extern const tg_parameter *const tg_no_parameters[];
         .read = tg_plain_row_read,                                                                    \
         .done = tg_plain_row_done,                                                                    \
         .seek = tg_plain_row_seek,                                                                    \
+        .peak = tg_plain_row_peak,                                                                    \
         .gamma = gamma_of,                                                                            \
     }
 

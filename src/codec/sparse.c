@@ -8,6 +8,7 @@
 const tg_parameter *const tg_sparse_parameters[] = {&tg_parameter_density, &tg_parameter_k,      &tg_parameter_values,
                                                     &tg_parameter_levels,  &tg_parameter_bucket, &tg_parameter_norm,
                                                     &tg_parameter_range,   &tg_parameter_coding, NULL};
+TG_PARAMETERS_FIT(tg_sparse_parameters);
 
 size_t tg_fixed_sample_size(uint64_t count) { return (size_t)(count < TG_SAMPLE ? count : TG_SAMPLE); }
 

@@ -3,6 +3,7 @@
 #ifndef TG_CODEC_SPARSE_H
 #define TG_CODEC_SPARSE_H
 
+#include "codec/peak.h"
 #include "codec/reader.h"
 #include "codec/select.h"
 #include "codec/codec_table.h"
@@ -52,6 +53,8 @@ size_t tg_fixed_sample_size(uint64_t count);
     const tg_codec_row row_name = {                                                                                 \
         .id = (row_id),                                                                                             \
         .sparse = true,                                                                                             \
+        .wants_feedback = true,                                                                                     \
+        .has_norm = true,                                                                                           \
         .name = (row_text),                                                                                         \
         .summary = (row_summary),                                                                                   \
         .parameters = tg_sparse_parameters,                                                                         \
@@ -64,6 +67,7 @@ size_t tg_fixed_sample_size(uint64_t count);
         .read = tg_sparse_read,                                                                                     \
         .done = tg_sparse_done,                                                                                     \
         .seek = tg_sparse_seek,                                                                                     \
+        .peak = tg_sparse_row_peak,                                                                                 \
         .gamma = gamma_of,                                                                                          \
     }
 

@@ -102,7 +102,7 @@ static bool equals(slice s, const char *word)
 }
 
 /* Cuts `rest` at the first `mark`; what was before it is returned and `rest` goes on behind it, or ends. */
-static slice threshold(const char **rest, char mark)
+static slice split(const char **rest, char mark)
 {
     const char *end = strchr(*rest, mark);
     slice s = {*rest, (int)(end ? end - *rest : (ptrdiff_t)strlen(*rest))};
@@ -153,7 +153,7 @@ tg_status tg_spec_parse(const char *text, tg_spec *spec, tg_error *error)
         return tg_fail(error, TG_INVALID_ARGUMENT, "tg_spec_parse needs a text and a place for the spec");
     const char *rest = text;
     bool has_parameters = strchr(text, ':') != NULL;
-    slice name = threshold(&rest, ':');
+    slice name = split(&rest, ':');
     const tg_codec_row *row = NULL;
     for (size_t i = 0; !row && tg_codec_row_at(i); i++)
         if (equals(name, tg_codec_row_at(i)->name))
@@ -167,7 +167,7 @@ tg_status tg_spec_parse(const char *text, tg_spec *spec, tg_error *error)
     unsigned given = 0; /* bit i: the i-th parameter of the row was written */
     for (bool more = has_parameters; more;) {
         more = strchr(rest, ',') != NULL;
-        slice item = threshold(&rest, ','), key = {item.text, 0};
+        slice item = split(&rest, ','), key = {item.text, 0};
         while (key.length < item.length && item.text[key.length] != '=')
             key.length++;
         unsigned index = 0;
@@ -259,9 +259,13 @@ tg_status tg_codec_list(size_t index, tg_codec_info *info)
     const tg_codec_row *row = tg_codec_row_at(index);
     if (!row || !info)
         return TG_INVALID_ARGUMENT;
-    *info = (tg_codec_info){
-        .id = row->id, .sparse = row->sparse, .unbiased = row->unbiased, .name = row->name, .summary = row->summary};
-    for (const tg_parameter *const *p = row->parameters; *p; p++) {
+    *info = (tg_codec_info){.id = row->id,
+                            .sparse = row->sparse,
+                            .unbiased = row->unbiased,
+                            .wants_feedback = row->wants_feedback,
+                            .name = row->name,
+                            .summary = row->summary};
+    for (const tg_parameter *const *p = row->parameters; *p && info->parameter_count < TG_MAX_PARAMETERS; p++) {
         tg_parameter_info *parameter = &info->parameters[info->parameter_count++];
         *parameter = (tg_parameter_info){.name = (*p)->name, .range = (*p)->range, .summary = (*p)->summary};
         if (!is_k(*p)) /* density has the default of the two */

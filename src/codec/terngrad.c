@@ -2,6 +2,7 @@
  * et al. 2017). It is qsgd with one level and the max-norm; clipping is a smaller radius, since what lies outside is
  * limited to it anyway. */
 #include "codec/levels.h"
+#include "codec/peak.h"
 #include "codec/reader.h"
 #include "codec/codec_table.h"
 
@@ -16,5 +17,7 @@ static tg_levels_shape shape_of(const tg_spec *spec, uint64_t count)
 }
 
 static const tg_parameter *const parameters[] = {&tg_parameter_clip, &tg_parameter_bucket, &tg_parameter_coding, NULL};
+TG_PARAMETERS_FIT(parameters);
 
-TG_LEVELS_ROW(tg_codec_terngrad, 4, "terngrad", "-1, 0 or +1 times the bucket's largest magnitude", .bucket = 512);
+TG_LEVELS_ROW(tg_codec_terngrad, 4, "terngrad", "-1, 0 or +1 times the bucket's largest magnitude", false,
+              .bucket = 512);

@@ -59,6 +59,10 @@ tg_status tg_device_open(const char *name, void *stream, tg_device **device, tg_
     const tg_kernels *kernels = kernels_named(name, length);
     if (!kernels)
         return unknown(name, error);
+    const char *missing = tg_kernels_missing(kernels);
+    if (missing)
+        return tg_fail(error, TG_UNAVAILABLE, "the kernels %s lack '%s', so they cannot be used", kernels->name,
+                       missing);
     const unsigned threads = threads_of(name + length);
     if (threads == 0)
         return tg_fail(

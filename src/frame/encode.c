@@ -189,7 +189,12 @@ tg_status tg_encode_source(tg_codec *codec, const tg_source *source, const tg_en
         return tg_fail(error, TG_BUFFER_TOO_SMALL, "the frame's buffer has %zu bytes; tg_frame_bound asks for %zu",
                        frame ? capacity : 0, tg_frame_bound(codec, source->count));
     if ((unsigned)options->nonfinite > TG_NONFINITE_TRUST)
-        return tg_fail(error, TG_INVALID_ARGUMENT, "non-finite policy %d is none", (int)options->nonfinite);
+        return tg_fail(error, TG_INVALID_ARGUMENT,
+                       "invalid non-finite policy %d%s; encoding takes TG_NONFINITE_REJECT, _ZERO or _TRUST",
+                       (int)options->nonfinite,
+                       (int)options->nonfinite == TG_NONFINITE_SKIP || (int)options->nonfinite == TG_NONFINITE_DROP
+                           ? " (one of tg_nonfinite_step, for reducers)"
+                           : "");
 
     tg_job job = {.kernels = kernels,
                   .pool = pool,

@@ -8,12 +8,8 @@
 
 static bool is_l2_quantiser(const tg_codec_row *row, const tg_spec *spec)
 {
-    bool has_norm = false;
-    for (const tg_parameter *const *p = row->parameters; *p; p++)
-        has_norm |= *p == &tg_parameter_norm;
-    if (!has_norm || spec->choices & TG_CHOICE_NORM_MAX)
-        return false;
-    return !row->sparse || tg_spec_values(spec) == TG_VALUES_LEVELS;
+    return row->has_norm && !(spec->choices & TG_CHOICE_NORM_MAX) &&
+           (!row->sparse || tg_spec_values(spec) == TG_VALUES_LEVELS);
 }
 
 tg_status tg_traits_of(const tg_spec *spec, uint64_t count, tg_traits *traits, tg_error *error)

@@ -7,12 +7,11 @@
 
 #include "base/fpenv.h"
 #include "base/status.h"
-#include "codec/plain.h"
+#include "codec/peak.h"
 #include "codec/sparse.h"
 #include "frame/checksum.h"
 #include "frame/decode.h"
 #include "frame/device.h"
-#include "frame/peak.h"
 
 /* A frame under inspection. */
 typedef struct inspection {
@@ -64,8 +63,8 @@ static void walk(inspection *i, tg_pool *pool)
 static bool is_sound(inspection *i, tg_pool *pool, uint32_t *peak)
 {
     if (peak)
-        *peak = tg_reader_peak(&i->reader, pool, i->info.count);
-    if (peak && tg_reader_peak_sees_all(&i->reader))
+        *peak = i->reader.row->peak(&i->reader, pool, i->info.count);
+    if (peak && tg_plain_peak_sees_all(&i->reader))
         return *peak < TG_INFINITY_BITS;
     if (i->reader.walk && !i->is_seen)
         walk(i, pool);
@@ -108,8 +107,7 @@ static tg_status check_bytes(const tg_device *device, tg_frame frame, const uint
         return TG_OK;
     const uint8_t *bytes = frame.data;
     const tg_look look = {look_at_values, i};
-    i->is_seen = i->is_open && i->reader.row->read == tg_plain_row_read &&
-                 !(peak && tg_reader_peak_sees_all(&i->reader));
+    i->is_seen = i->is_open && i->reader.row->plain && !(peak && tg_plain_peak_sees_all(&i->reader));
     const uint32_t computed = tg_checksum(device->kernels, device->pool, bytes, bytes + TG_HEADER_SIZE,
                                           frame.size - TG_HEADER_SIZE, NULL, i->is_seen ? &look : NULL);
     if (computed != tg_header_checksum(bytes))
@@ -160,7 +158,7 @@ uint32_t tg_frame_peak(const tg_device *device, tg_frame frame)
     tg_reader reader;
     if (tg_frame_read(frame, &info, NULL) != TG_OK || !tg_frame_open(&reader, device->kernels, frame, &info))
         return TG_INFINITY_BITS; /* cannot be: it was checked */
-    return tg_reader_peak(&reader, device->pool, info.count);
+    return reader.row->peak(&reader, device->pool, info.count);
 }
 
 tg_status tg_frame_verify(tg_device *device, tg_frame frame, tg_frame_info *info, tg_error *error)

@@ -217,6 +217,9 @@ extern const tg_kernels tg_kernels_avx512;
 extern const tg_kernels tg_kernels_neon;
 #endif
 
+/* The name of the first kernel that a set must have and has not; NULL if it has all. */
+const char *tg_kernels_missing(const tg_kernels *kernels);
+
 /* The kernel sets that this machine can run, fastest first; NULL after the last. */
 const tg_kernels *tg_kernels_at(size_t index);
 

@@ -46,3 +46,30 @@ const tg_kernels *tg_kernels_at(size_t index)
             return tables[i].kernels;
     return NULL;
 }
+
+#define ENTRY(kernel)              \
+    {                              \
+#kernel, k->kernel != NULL \
+    }
+
+const char *tg_kernels_missing(const tg_kernels *k)
+{
+    const struct {
+        const char *name;
+        bool present;
+    } required[] = {ENTRY(widen),           ENTRY(narrow),        ENTRY(load),          ENTRY(store),
+                    ENTRY(first_nonfinite), ENTRY(compensate),    ENTRY(subtract),      ENTRY(add_scaled),
+                    ENTRY(set_scaled),      ENTRY(max_magnitude), ENTRY(extremes),      ENTRY(block_sum),
+                    ENTRY(quantise),        ENTRY(dequantise),    ENTRY(pack),          ENTRY(unpack),
+                    ENTRY(magnitude_keys),  ENTRY(random_keys),   ENTRY(key_histogram), ENTRY(count_at_least),
+                    ENTRY(set_aside),       ENTRY(aside_is_set),  ENTRY(digest)};
+    for (size_t i = 0; i < sizeof required / sizeof required[0]; i++)
+        if (!required[i].present)
+            return required[i].name;
+    /* Fused kernels that are used together. */
+    if (k->pack_signs && !k->decode_levels)
+        return "decode_levels";
+    if (k->collect && !k->keys_below)
+        return "keys_below";
+    return k->collect && !k->filter ? "filter" : NULL;
+}

@@ -155,7 +155,8 @@ static uint64_t volume(const tg_reducer *r)
     uint64_t bytes = 0;
     for (size_t i = 0; i < r->tensor_count; i++) {
         const tg_reducing_tensor *t = &r->tensors[i];
-        const uint64_t count = t->given.count, bits = t->spec.codec == 0 ? 8 * tg_dtype_size(t->given.dtype) : 8;
+        const uint64_t count = t->given.count,
+                       bits = tg_spec_is_lossless(&t->spec) ? 8 * tg_dtype_size(t->given.dtype) : 8;
         bytes += t->sparse ? 5 * tg_spec_selected(&t->spec, count) : bits * count / 8;
     }
     return bytes;

@@ -12,13 +12,22 @@ enum { MOST_RANKS = 65536, MOST_DEPTH = 16 };
 
 /* ---- options ---- */
 
+const char *tg_algorithm_text(tg_algorithm algorithm)
+{
+    static const char *const texts[] = {[TG_AUTO] = "auto", [TG_GATHER] = "gather", [TG_SHARD] = "shard"};
+    const unsigned index = (unsigned)algorithm;
+    return index < sizeof texts / sizeof *texts ? texts[index] : "unknown algorithm";
+}
+
 static tg_status check_options(const tg_reducer_options *o, tg_error *error)
 {
     if ((unsigned)o->algorithm > TG_SHARD)
         return tg_fail(error, TG_INVALID_ARGUMENT, "algorithm %d is none", (int)o->algorithm);
-    if ((unsigned)o->nonfinite > TG_NONFINITE_DROP)
-        return tg_fail(error, TG_INVALID_ARGUMENT, "policy %d for values that are not finite is none",
-                       (int)o->nonfinite);
+    if (o->nonfinite != TG_NONFINITE_STOP && o->nonfinite != TG_NONFINITE_SKIP && o->nonfinite != TG_NONFINITE_DROP)
+        return tg_fail(error, TG_INVALID_ARGUMENT,
+                       "invalid non-finite policy %d%s; a reducer takes TG_NONFINITE_STOP, _SKIP or _DROP",
+                       (int)o->nonfinite,
+                       (unsigned)o->nonfinite <= TG_NONFINITE_TRUST ? " (one of tg_nonfinite, for tg_encode)" : "");
     if (o->depth > MOST_DEPTH)
         return tg_fail(error, TG_INVALID_ARGUMENT, "depth %u is too large: the limit is %d", o->depth, MOST_DEPTH);
     if (o->chunk > TG_MAX_COUNT)

@@ -91,7 +91,8 @@ static void take_from(tg_reduction *r, size_t number, uint32_t peer)
 /* In how many bits the mean of a piece travels: `none` narrows once, and this is where. */
 static tg_dtype result_dtype(const tg_reduction *r, const tg_piece *piece)
 {
-    return tg_spec_in(r, piece->tensor).codec == 0 ? r->gradients[piece->tensor].dtype : TG_FLOAT32;
+    const tg_spec spec = tg_spec_in(r, piece->tensor);
+    return tg_spec_is_lossless(&spec) ? r->gradients[piece->tensor].dtype : TG_FLOAT32;
 }
 
 /* The mean of a piece owned here, as float32. */
@@ -285,7 +286,7 @@ static tg_status make_second(tg_reducer *r, size_t index, tg_error *error)
 {
     const tg_piece *piece = &r->coded.pieces[index];
     const tg_reducing_tensor *t = &r->tensors[piece->tensor];
-    if (piece->owner != r->rank || !t->feedback || t->sparse || t->spec.codec == 0)
+    if (piece->owner != r->rank || !t->feedback || t->sparse || tg_spec_is_lossless(&t->spec))
         return TG_OK;
     /* Stability was decided for the tensor; the first residual has been made. */
     return tg_feedback_create(r->device, &t->given.feedback, &t->spec, piece->count, true, &r->second[index], error);

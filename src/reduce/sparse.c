@@ -208,7 +208,8 @@ bool tg_travels_dense(const tg_cursor *frames)
     tg_cursor ahead = *frames;
     tg_frame frame;
     tg_frame_info info;
-    return tg_message_frame(&ahead, &frame) && tg_frame_read(frame, &info, NULL) == TG_OK && info.spec.codec == 0;
+    return tg_message_frame(&ahead, &frame) && tg_frame_read(frame, &info, NULL) == TG_OK &&
+           tg_spec_is_lossless(&info.spec);
 }
 
 /* ---- borders ---- */

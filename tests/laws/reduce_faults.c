@@ -153,8 +153,8 @@ static void trouble(tg_algorithm algorithm, fault fault, unsigned exchange, unsi
     the_exchange = exchange;
     of_verdict = exchange == 1 || exchange == of - 1;
     run_ranks(&what, transports, live, alike, h);
-    check_all("%s, exchange %u of %u %s at %.2f: all ranks alike, nothing lost",
-              algorithm == TG_SHARD ? "shard" : "gather", exchange, of, fault_names[fault], where);
+    check_all("%s, exchange %u of %u %s at %.2f: all ranks alike, nothing lost", tg_algorithm_text(algorithm), exchange,
+              of, fault_names[fault], where);
     free(h);
 }
 

@@ -177,8 +177,7 @@ static void abstains_and_agrees(tg_algorithm algorithm)
     expect(ranks[0].status == TG_OK && ranks[1].status == TG_OK, "the first step: %s", ranks[1].error.message);
     make_step(1, two_faced);
     expect(ranks[1].status == TG_EXCHANGE, "rank 1 applies a step of which it has not got everything");
-    check_all("%s: a rank that abstains and calls the step sound is found out",
-              algorithm == TG_SHARD ? "shard" : "gather");
+    check_all("%s: a rank that abstains and calls the step sound is found out", tg_algorithm_text(algorithm));
     close_all();
 }
 
@@ -197,7 +196,7 @@ static void anything_inside(tg_algorithm algorithm, const char *spec, const char
         make_step(step, wild);
         stay_together();
     }
-    check_all("%s, %s and %s: anything inside", algorithm == TG_SHARD ? "shard" : "gather", spec, other);
+    check_all("%s, %s and %s: anything inside", tg_algorithm_text(algorithm), spec, other);
     close_all();
 }
 

@@ -65,8 +65,8 @@ static void not_finite(tg_algorithm algorithm, tg_nonfinite_step policy, tg_stat
     history *h = calloc(1, sizeof *h);
     due_status = due;
     run_ranks(&what, NULL, with_a_nan, nan_alike, h);
-    check_all("%s, a NaN on one rank, policy %d: %s on every rank", algorithm == TG_SHARD ? "shard" : "gather",
-              (int)policy, tg_status_text(due));
+    check_all("%s, a NaN on one rank, policy %d: %s on every rank", tg_algorithm_text(algorithm), (int)policy,
+              tg_status_text(due));
     free(h);
 }
 
@@ -162,9 +162,8 @@ static void heavy_sums(tg_algorithm algorithm, uint32_t world, tg_nonfinite_step
     for (heavy_tensor = 0; heavy[heavy_tensor].name; heavy_tensor++) {
         history *h = calloc(1, sizeof *h);
         run_ranks(&what, NULL, with_a_heavy_sum, heavy_alike, h);
-        check_all("%s of %u, '%s' adds up to an infinity, policy %d: %s on every rank",
-                  algorithm == TG_SHARD ? "shard" : "gather", world, heavy[heavy_tensor].name, (int)policy,
-                  tg_status_text(due));
+        check_all("%s of %u, '%s' adds up to an infinity, policy %d: %s on every rank", tg_algorithm_text(algorithm),
+                  world, heavy[heavy_tensor].name, (int)policy, tg_status_text(due));
         free(h);
     }
 }
@@ -225,7 +224,7 @@ static void honest_ratio(tg_algorithm algorithm)
     expect(tg_reduce(s.reducer, transport, s.gradients, 1, &s.error) == TG_OK, "step 1: %s", s.error.message);
     expect(tg_reducer_stats_of(s.reducer, &stats, NULL) == TG_OK && stats.float32_bytes == 4000 && stats.ratio < 1,
            "ratio %g", stats.ratio);
-    check_all("%s: a refused gradient does not count for the ratio", algorithm == TG_SHARD ? "shard" : "gather");
+    check_all("%s: a refused gradient does not count for the ratio", tg_algorithm_text(algorithm));
     tg_transport_free(transport);
     close_rank(&s);
 }

@@ -102,8 +102,7 @@ static void resumes(tg_algorithm algorithm, uint32_t world, uint32_t depth)
                             .shape = LAYERED};
     run_ranks(&what, NULL, save_half_way, keep_result, &kept);
     run_ranks(&what, NULL, load_and_go_on, compare_result, &kept);
-    check_all("%s, world %u, depth %u: a loaded run goes on to the bit", algorithm == TG_SHARD ? "shard" : "gather",
-              world, depth);
+    check_all("%s, world %u, depth %u: a loaded run goes on to the bit", tg_algorithm_text(algorithm), world, depth);
     drop_saved(&kept, world);
 }
 
@@ -183,7 +182,7 @@ static void moves(tg_algorithm algorithm, uint32_t world, uint32_t other)
     const double before = mass_of(&kept, world), after = mass_of(&again, other);
     /* onebit's scales are no dyadic numbers: float32 sums of 75,000 elements of order 10 are right to 1e-3. */
     expect(fabs(before - after) < 1e-3 && fabs(before) > 1, "mass %g became %g", before, after);
-    check_all("%s: from %u ranks to %u, mass is kept", algorithm == TG_SHARD ? "shard" : "gather", world, other);
+    check_all("%s: from %u ranks to %u, mass is kept", tg_algorithm_text(algorithm), world, other);
     for (uint32_t rank = 0; rank < world; rank++)
         free(kept.data[rank]);
     for (uint32_t rank = 0; rank < other; rank++)

@@ -198,7 +198,7 @@ static void undone(tg_algorithm algorithm, const char *spec)
         expect(isfinite(h[i]), "the residual of element %u is not finite", (unsigned)i);
     expect(h[AT] == -FLT_MAX, "it became %g", (double)h[AT]);
     expect(s.reducer->stats.saturated == 1, "%u are counted", (unsigned)s.reducer->stats.saturated);
-    check_all("%s, %s: a step that is undone limits the residual", algorithm == TG_SHARD ? "shard" : "gather", spec);
+    check_all("%s, %s: a step that is undone limits the residual", tg_algorithm_text(algorithm), spec);
     close_rank(&s);
 }
 
@@ -230,8 +230,8 @@ static void on_one_rank(tg_algorithm algorithm, tg_nonfinite_step policy)
                             .options = {.algorithm = algorithm, .nonfinite = policy},
                             .shape = GAUSSIAN};
     run_ranks(&what, NULL, with_a_bad_residual, all_hear, NULL);
-    check_all("%s, policy %d: every rank hears of a residual that is not finite",
-              algorithm == TG_SHARD ? "shard" : "gather", (int)policy);
+    check_all("%s, policy %d: every rank hears of a residual that is not finite", tg_algorithm_text(algorithm),
+              (int)policy);
 }
 
 /* ---- what does not fit ---- */
@@ -289,9 +289,10 @@ int main(void)
         undone(TG_GATHER, undoing[i]);
         undone(TG_SHARD, undoing[i]);
     }
-    for (int policy = TG_NONFINITE_STOP; policy <= TG_NONFINITE_DROP; policy++) {
-        on_one_rank(TG_GATHER, (tg_nonfinite_step)policy);
-        on_one_rank(TG_SHARD, (tg_nonfinite_step)policy);
+    static const tg_nonfinite_step policies[] = {TG_NONFINITE_STOP, TG_NONFINITE_SKIP, TG_NONFINITE_DROP};
+    for (size_t i = 0; i < sizeof policies / sizeof *policies; i++) {
+        on_one_rank(TG_GATHER, policies[i]);
+        on_one_rank(TG_SHARD, policies[i]);
     }
     close_devices(devices);
     return finish();

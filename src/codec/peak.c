@@ -1,8 +1,9 @@
 /* How large the values of a frame can be: its scales say so, and otherwise the values themselves. */
-#include "frame/peak.h"
+#include "codec/peak.h"
 
 #include <stdatomic.h>
 
+#include "codec/reader.h"
 #include "kernels/ranges.h"
 
 #define LARGEST_FLOAT16 UINT32_C(0x477fe000) /* 65504, as float32 */
@@ -66,18 +67,28 @@ static uint32_t peak_of_levels(const tg_levels_reader *r, const tg_kernels *kern
     return !r->shape.affine ? largest : doubled < TG_MAX_FINITE_BITS ? doubled : TG_MAX_FINITE_BITS;
 }
 
-bool tg_reader_peak_sees_all(const tg_reader *reader)
+static uint32_t peak_of_plain(const tg_plain_reader *r, const tg_kernels *kernels, tg_pool *pool, uint64_t count)
 {
-    return !reader->row->sparse && !reader->levels.scales && reader->plain.dtype != TG_FLOAT16;
+    return r->dtype == TG_FLOAT16 ? LARGEST_FLOAT16 : largest_of(kernels, pool, r->dtype, r->next, count);
 }
 
-uint32_t tg_reader_peak(const tg_reader *reader, tg_pool *pool, uint64_t count)
+uint32_t tg_plain_row_peak(const tg_reader *reader, tg_pool *pool, uint64_t count)
 {
-    if (reader->levels.scales)
+    return peak_of_plain(&reader->plain, reader->kernels, pool, count);
+}
+
+bool tg_plain_peak_sees_all(const tg_reader *reader) { return reader->row->plain && reader->plain.dtype != TG_FLOAT16; }
+
+uint32_t tg_levels_row_peak(const tg_reader *reader, tg_pool *pool, uint64_t count)
+{
+    (void)count;
+    return peak_of_levels(&reader->levels, reader->kernels, pool);
+}
+
+uint32_t tg_sparse_row_peak(const tg_reader *reader, tg_pool *pool, uint64_t count)
+{
+    (void)count;
+    if (reader->sparse.values == TG_VALUES_LEVELS)
         return peak_of_levels(&reader->levels, reader->kernels, pool);
-    const tg_plain_reader *plain = reader->row->sparse ? &reader->sparse.plain : &reader->plain;
-    if (plain->dtype == TG_FLOAT16)
-        return LARGEST_FLOAT16;
-    return largest_of(reader->kernels, pool, plain->dtype, plain->next,
-                      reader->row->sparse ? reader->sparse.positions.listed : count);
+    return peak_of_plain(&reader->sparse.plain, reader->kernels, pool, reader->sparse.positions.listed);
 }
