@@ -76,7 +76,7 @@ static bool refuse_together(const struct command *command, struct train_settings
     const struct train_observer observer = {.context = &live, .on_failure = tell_failure};
     struct message ignored;
     bool speaks = true;
-    *settings = (struct train_settings){.mpi = train_mpi_module(), .refusal = message->text};
+    *settings = (struct train_settings){.timeout = 120, .mpi = train_mpi_module(), .refusal = message->text};
     if (!settings->mpi)
         return false;
     (void)train(settings, &observer, report, &speaks, &ignored);
@@ -116,6 +116,7 @@ static int run_train(const struct command *command, int argc, char **argv)
         .batch = 32,
         .seed = 1,
         .every = 100,
+        .timeout = 120,
     };
     const char *operands[OPERANDS_MAX];
     struct message message = {""};
@@ -291,6 +292,13 @@ static const struct option train_option_table[] = {
      .value = "FILE",
      AT(resume),
      .summary = "go on from a checkpoint, with the options it was made with; --steps may be larger"},
+    {.name = "--timeout",
+     .kind = OPTION_REAL,
+     .value = "S",
+     .real_low = 0,
+     .real_high = 1e9,
+     AT(timeout),
+     .summary = "under mpirun: end the job when a rank does not answer for S seconds\n(default 120; 0: wait for ever)"},
     {.name = "--device", .kind = OPTION_TEXT, .value = "NAME", AT(device), .summary = "where codecs run (default cpu)"},
     OPTION_JSON(struct train_options),
     {0},

@@ -12,7 +12,7 @@
 struct train_options {
     const char *data, *model, *device;
     uint64_t workers, batch, steps, seed, min_size, warmup, every;
-    double lr, momentum, weight_decay, epochs;
+    double lr, momentum, weight_decay, epochs, timeout;
     struct text_list codecs, feedbacks;
     int schedule, algorithm, reduce, nonfinite;
     const char *density_schedule;

@@ -180,6 +180,7 @@ bool train_settings_fill(const struct train_options *options, struct train_setti
         .checkpoint = options->checkpoint,
         .every = options->every,
         .resume = options->resume,
+        .timeout = options->timeout,
         .mpi = train_mpi_module(),
     };
     if (options->steps && options->epochs > 0)

@@ -75,7 +75,8 @@ _tersegrad() {
         train)
             _tersegrad_words "--data --model --workers --batch --lr --momentum --weight-decay --schedule --steps
                 --epochs --seed --codec --feedback --insist --algorithm --reduce --min-size --warmup
-                --density-schedule --nonfinite --log --report --checkpoint --every --resume --device --json --help"
+                --density-schedule --nonfinite --log --report --checkpoint --every --resume --timeout --device --json
+                --help"
             ;;
         esac
         return

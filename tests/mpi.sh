@@ -83,6 +83,8 @@ for mpi in openmpi mpich; do
     expect "$mpi: where calls are for one thread, the suite" at_level funnelled launch "$mpi" 3 0
     for level in single multiple; do
         expect "$mpi: in a program that has initialised it ($level), the suite" at_level $level launch "$mpi" 3 0
+        expect "$mpi: in such a program ranks that do not answer are named" at_level $level ends "$mpi" silent \
+            '^ranks 1 and 2 did not answer rank 0 within 1 s'
         expect "$mpi: in such a program a rank that leaves is noticed" at_level $level ends "$mpi" leave 'rank 2 has left'
     done
     expect "$mpi: reductions have the bits that threads have" same_bits "$mpi"
@@ -90,6 +92,8 @@ for mpi in openmpi mpich; do
     expect "$mpi: a rank that gives up ends the job" ends "$mpi" abort
     expect "$mpi: a rank that leaves is noticed by those that wait for it" ends "$mpi" leave 'rank 2 has left'
     expect "$mpi: a rank that sends too much is noticed by the others" ends "$mpi" shout 'an exchange with rank 2 failed'
+    expect "$mpi: ranks that do not answer are named" ends "$mpi" silent '^ranks 1 and 2 did not answer rank 0 within 1 s'
+    expect "$mpi: also where calls are for one thread" at_level funnelled ends "$mpi" silent '^ranks 1 and 2 did not answer rank 0 within 1 s'
     expect "$mpi: a second transport after the first is an error, not a crash" launch "$mpi" 2 0 again
 done
 [ "${1:-}" = large ] || expect "a module that is not there is an error, not a crash" sh -c "$program ./nowhere.so 0 2>&1 | grep -q 'MPI cannot be used'"

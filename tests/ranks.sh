@@ -1,8 +1,7 @@
 # Sourced by the test scripts that kill ranks of `tersegrad train`.
 # shellcheck shell=bash
 
-# process_of LOG RANK: the process of that rank of the job that writes LOG. Its watcher has the same arguments and surroundings; the rank is the
-# older of the two.
+# process_of LOG RANK: the process of that rank of the job that writes LOG.
 process_of() {
     local process
     for process in $(pgrep -f -- "$1"); do

@@ -1,7 +1,6 @@
 /* One run on one rank: gradient, reduce, descend, until the steps are made. */
 #include "common/clock.h"
 #include "optimiser.h"
-#include "watch.h"
 #include "worker.h"
 
 #include <math.h>
@@ -45,6 +44,7 @@ static bool make_reducer(struct worker *worker, const struct train_codec *codec,
         .warmup = settings->warmup,
         .schedule = settings->changes,
         .schedule_count = settings->change_count,
+        .timeout = worker->team.timeout,
     };
     tg_error error = {""};
     tg_status status = TG_OK;
@@ -173,7 +173,6 @@ static bool make_step(struct run *run)
     look_at_gradient(run);
     if (!reduce(run, &was_skipped))
         return false;
-    watch_step();
     double rate = learning_rate(settings->schedule, task->lr, run->step, task->steps);
     if (!was_skipped) {
         uint64_t start = clock_ns();

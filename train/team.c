@@ -25,7 +25,7 @@ static bool exchange_known(const struct team *team, const void *bytes, size_t si
             to_first ? TG_ALL_TO_ALL : TG_ALL_GATHER, world, send, send_sizes, receive, capacities, received};
         tg_error error = {""};
         if (tg_transport_start(team->transport, &exchange, &error) != TG_OK ||
-            tg_transport_wait(team->transport, &exchange, 0, &error) != TG_OK)
+            tg_transport_wait(team->transport, &exchange, team->timeout, &error) != TG_OK)
             is_done = fail(message, "%s", error.message[0] ? error.message : "the ranks lost each other");
     }
     for (uint32_t i = 0; is_done && i < world; i++)

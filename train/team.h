@@ -8,6 +8,7 @@
 struct team {
     tg_transport *transport;
     uint32_t rank, world;
+    double timeout; /* seconds to wait for the others, 0 for ever: threads of one process cannot get lost */
 };
 
 /* Every rank gets every rank's bytes; or, with `to_first`, rank 0 does, and the others get none but their own. */

@@ -1,7 +1,6 @@
 /* Makes the ranks: threads of this process, or this process as one rank of an MPI job. See train.h. */
 #include "blas.h"
 #include "settings_text.h"
-#include "watch.h"
 #include "worker.h"
 
 #include <inttypes.h>
@@ -98,7 +97,7 @@ static void set_up_rank(struct rank *rank, const struct task *task, tg_transport
         .task = task,
         .observer = number == 0 ? observer : NULL,
         .report = number == 0 ? report : NULL,
-        .team = {transport, number, tg_transport_world(transport)},
+        .team = {transport, number, tg_transport_world(transport), task->settings->mpi ? task->settings->timeout : 0},
     };
 }
 
@@ -170,8 +169,8 @@ static bool train_local(const struct train_settings *settings, const struct trai
     return is_well;
 }
 
-/* The word comes before the end: a launcher kills all ranks as soon as one has failed, and abort ends this one as well.
- */
+/* The message comes before the end: a launcher kills all ranks as soon as one has failed, and abort ends this one as
+ * well. */
 static void end_job(const struct worker *worker, const struct train_observer *observer, struct message *message)
 {
     const struct team *team = &worker->team;
@@ -184,7 +183,6 @@ static void end_job(const struct worker *worker, const struct train_observer *ob
         shared_bytes_free(team_share(team, "", 0, false, &ignored)); /* nobody leaves before it is said */
         return;
     }
-    watch_end(worker->failure != FAILED_LOST);
     tg_transport_abort(team->transport, 1);
 }
 
@@ -193,17 +191,12 @@ static bool train_mpi(const struct train_settings *settings, const struct train_
 {
     tg_transport *transport;
     tg_error error = {""};
-    if (!watch_begin(message))
-        return false;
     tg_status status = tg_transport_mpi(settings->mpi, &transport, &error);
-    if (status != TG_OK) {
-        watch_end(true);
+    if (status != TG_OK)
         return fail(message, "%s", error.message[0] ? error.message : tg_status_text(status));
-    }
-    struct task task = {0};
+    struct task task = {.settings = settings};
     struct rank *rank = calloc(1, sizeof *rank);
     if (!rank) {
-        watch_end(true);
         tg_transport_abort(transport, 1);
         return fail(message, "no memory");
     }
@@ -218,16 +211,11 @@ static bool train_mpi(const struct train_settings *settings, const struct train_
                             open_task(settings, world, &task, &rank->worker.message);
     if (rank->is_prepared && rank->worker.report)
         fill_report(&task, transport, report);
-    if (!watch_team(&rank->worker.team, &rank->worker.message))
-        rank->worker.failure = FAILED_LOST;
-    else
-        (void)run_rank(rank);
-    bool is_well = rank->is_well;
+    const bool is_well = run_rank(rank);
     *speaks = is_well && rank->worker.team.rank == 0;
     if (!is_well)
         end_job(&rank->worker, observer, message);
     dataset_close(&task.data);
-    watch_end(true);
     tg_transport_free(transport);
     free(rank);
     return is_well;

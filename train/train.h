@@ -47,6 +47,7 @@ struct train_settings {
     const char *checkpoint; /* NULL: none is written */
     uint64_t every;         /* steps between checkpoints; one is written at the end of each run as well */
     const char *resume;     /* NULL: from the start */
+    double timeout;         /* with mpi: seconds to wait for another rank; 0: for ever */
     const char *mpi;        /* the module of tg_transport_mpi; NULL: threads */
     const char *refusal;    /* with mpi: why this rank cannot begin, for all ranks to hear; NULL: it can */
 };

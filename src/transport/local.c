@@ -7,6 +7,7 @@
 #include <time.h>
 
 #include "base/status.h"
+#include "transport/ranks.h"
 #include "transport/transport.h"
 
 /* One rank's part in one exchange. */
@@ -141,7 +142,17 @@ static uint32_t never_coming(const group *g, uint64_t number)
     return rank;
 }
 
-static tg_status wait_until(local *me, const post *p, const struct timespec *until, tg_error *error)
+/* Ranks that have not started this exchange, for the message of one that waits in vain. */
+static tg_ranks not_started(const group *g, uint64_t number)
+{
+    tg_ranks ranks = {.count = 0};
+    for (uint32_t rank = 0; rank < g->world; rank++)
+        if (g->members[rank].started <= number)
+            tg_ranks_add(&ranks, rank);
+    return ranks;
+}
+
+static tg_status wait_until(local *me, const post *p, const struct timespec *until, double timeout, tg_error *error)
 {
     group *g = me->group;
     const uint64_t newest = (me->started - 1) % TG_MOST_EXCHANGES, at = (uint64_t)(p - me->posts);
@@ -155,8 +166,14 @@ static tg_status wait_until(local *me, const post *p, const struct timespec *unt
         } else if (!until) {
             (void)pthread_cond_wait(&g->changed, &g->lock);
         } else if (pthread_cond_timedwait(&g->changed, &g->lock, until) == ETIMEDOUT && p->missing > 0) {
-            (void)tg_fail(&reason, TG_EXCHANGE, "%u of %u ranks did not answer rank %u in time", p->missing,
-                          g->world - 1, me->base.rank);
+            const tg_ranks silent = not_started(g, number);
+            char names[TG_RANKS_TEXT];
+            if (silent.count == 0) { /* all have answered, and copies are under way */
+                until = NULL;
+                continue;
+            }
+            (void)tg_fail(&reason, TG_EXCHANGE, "%s did not answer rank %u within %g s", tg_ranks_text(&silent, names),
+                          me->base.rank, timeout);
             give_up(g, &reason);
         }
     }
@@ -178,7 +195,7 @@ static tg_status wait_for(tg_transport *transport, tg_exchange *exchange, double
     post *p = find(me, exchange);
     tg_status status = TG_INVALID_ARGUMENT;
     if (p)
-        status = wait_until(me, p, timeout > 0 ? &until : NULL, error);
+        status = wait_until(me, p, timeout > 0 ? &until : NULL, timeout, error);
     else
         (void)tg_fail(error, status, "this exchange was not started, or has been waited for");
     if (p && status == TG_OK)

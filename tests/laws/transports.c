@@ -121,6 +121,47 @@ static void notices(const char *what, const char *word)
         tg_transport_free(members[1].transport);
 }
 
+/* A wait in vain says for whom: for those that have not started the exchange, and for no other. */
+static void names_the_silent(void)
+{
+    enum { WORLD = 14 };
+    char byte = 0, room[WORLD];
+    const void *send[WORLD];
+    void *receive[WORLD];
+    size_t sizes[WORLD], received[2][WORLD];
+    for (uint32_t i = 0; i < WORLD; i++) {
+        send[i] = &byte;
+        receive[i] = &room[i];
+        sizes[i] = 1;
+    }
+    static const struct {
+        uint32_t world, starts; /* this rank has started it too; 0: none has */
+        const char *message;
+    } cases[] = {
+        {3, 1, "rank 2 did not answer rank 0 within 0.05 s"},
+        {3, 0, "ranks 1 and 2 did not answer rank 0 within 0.05 s"},
+        {9, 4, "ranks 1, 2, 3, 5, 6, 7 and 8 did not answer rank 0 within 0.05 s"},
+        {WORLD, 0, "ranks 1, 2, 3, 4, 5, 6, 7, 8 and 5 others did not answer rank 0 within 0.05 s"},
+    };
+    for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
+        const uint32_t world = cases[c].world;
+        tg_exchange e[2] = {{TG_ALL_GATHER, world, send, sizes, receive, sizes, received[0]},
+                            {TG_ALL_GATHER, world, send, sizes, receive, sizes, received[1]}};
+        tg_transport *t[WORLD];
+        tg_error error;
+        expect(tg_transport_local(world, t, &error) == TG_OK, "%s", error.message);
+        if (cases[c].starts > 0)
+            expect(tg_transport_start(t[cases[c].starts], &e[1], &error) == TG_OK, "start: %s", error.message);
+        expect(tg_transport_start(t[0], &e[0], &error) == TG_OK, "start: %s", error.message);
+        const tg_status status = tg_transport_wait(t[0], &e[0], 0.05, &error);
+        expect(status == TG_EXCHANGE && strcmp(error.message, cases[c].message) == 0, "status %d, %s", (int)status,
+               error.message);
+        for (uint32_t i = 0; i < world; i++)
+            tg_transport_free(t[i]);
+    }
+    check_all("a wait in vain names the ranks that did not answer");
+}
+
 /* A rank that leaves without having waited takes its buffers with it: nobody may copy from them afterwards. */
 static void leaves_early(void)
 {
@@ -176,6 +217,7 @@ int main(int argc, char **argv)
     notices("gives up", "rank 1 has given up");
     notices("shouts", "rank 1 sent more");
     notices("is silent", "did not answer");
+    names_the_silent();
     leaves_early();
     return finish();
 }

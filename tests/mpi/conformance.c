@@ -1,5 +1,5 @@
 /* The transports' suite under an MPI launcher: conformance MODULE SEGMENT
- * [suite|reduce|large|die|abort|leave|shout|again]. Rank 0 reports. */
+ * [suite|reduce|large|die|abort|leave|shout|silent|again]. Rank 0 reports. */
 #include "conformance.h"
 
 #include <inttypes.h>
@@ -93,9 +93,10 @@ static bool send_large(tg_transport *t, tg_error *error)
     return well;
 }
 
-/* ---- a rank that sends more than the others have room for ---- */
+/* ---- small exchanges in which something is wrong ---- */
 
-static tg_status shout(tg_transport *t, tg_error *error)
+/* The last rank sends this many bytes more than the others have room for. */
+static tg_status shout(tg_transport *t, size_t more, double timeout, tg_error *error)
 {
     const uint32_t world = tg_transport_world(t), rank = tg_transport_rank(t);
     char bytes[11] = "", room[64][10];
@@ -104,13 +105,13 @@ static tg_status shout(tg_transport *t, tg_error *error)
     size_t sizes[64], capacity[64], received[64];
     for (uint32_t i = 0; i < world; i++) {
         send[i] = bytes;
-        sizes[i] = rank == world - 1 ? 11 : 10;
+        sizes[i] = rank == world - 1 ? 10 + more : 10;
         receive[i] = room[i];
         capacity[i] = 10;
     }
     tg_exchange e = {TG_ALL_GATHER, world, send, sizes, receive, capacity, received};
     tg_status status = tg_transport_start(t, &e, error);
-    return status == TG_OK ? tg_transport_wait(t, &e, PATIENCE, error) : status;
+    return status == TG_OK ? tg_transport_wait(t, &e, timeout, error) : status;
 }
 
 /* ---- what to do ---- */
@@ -148,8 +149,15 @@ int main(int argc, char **argv)
             fprintf(stderr, "rank %u: %s\n", rank, error.message);
         return !refused;
     }
-    if (strcmp(what, "shout") == 0 && shout(t, &error) != TG_OK) {
+    if (strcmp(what, "shout") == 0 && shout(t, 1, PATIENCE, &error) != TG_OK) {
         fprintf(stderr, "rank %u: %s\n", rank, error.message);
+        tg_transport_abort(t, 3);
+    }
+    if (strcmp(what, "silent") == 0) { /* but for rank 0 */
+        while (rank > 0)
+            (void)pause();
+        if (shout(t, 0, 1, &error) != TG_OK)
+            fprintf(stderr, "%s\n", error.message);
         tg_transport_abort(t, 3);
     }
     if (strcmp(what, "large") == 0) {

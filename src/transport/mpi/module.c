@@ -9,9 +9,11 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "base/status.h"
 #include "transport/mpi_module.h"
+#include "transport/ranks.h"
 
 enum {
     WINDOW = 64,          /* exchanges that MPI knows of at a time; others queue */
@@ -20,7 +22,8 @@ enum {
     SEGMENT = 1 << 30,    /* bytes of one MPI message: counts are int */
     EAGER_TURNS = 200,    /* tests in vain that only give way to others, before they are spaced out */
     SHORTEST_NAP = 20000, /* nanoseconds */
-    LONGEST_NAP = 200000
+    LONGEST_NAP = 200000,
+    ABORT_SECONDS = 5 /* for MPI_Abort */
 };
 
 /* One exchange that MPI knows of. Messages are cut into segments, of which the last is shorter than the others, and may
@@ -478,6 +481,33 @@ static struct timespec timespec_of(double seconds)
     return (struct timespec){.tv_sec = (time_t)seconds, .tv_nsec = (long)((seconds - (double)(time_t)seconds) * 1e9)};
 }
 
+/* Whose messages of this exchange have not come, or if all have, who have not taken theirs. When nobody is inside. */
+static tg_ranks not_answered(const mpi_transport *t, const tg_exchange *exchange)
+{
+    const uint32_t world = t->base.world;
+    const flight *f = &t->flights[0]; /* the oldest: where this exchange still queues, it waits for that one */
+    tg_ranks ranks = {.count = 0};
+    for (uint32_t i = 0; i < t->active; i++)
+        f = t->flights[i].exchange == exchange ? &t->flights[i] : f;
+    for (uint32_t place = 0; place < 2 * world && t->active > 0; place++) {
+        if (place == world && ranks.count > 0)
+            break;
+        if (f->requests[place] != MPI_REQUEST_NULL)
+            tg_ranks_add(&ranks, place % world);
+    }
+    return ranks;
+}
+
+static void time_out(mpi_transport *t, const tg_exchange *exchange, double timeout)
+{
+    const tg_ranks silent = not_answered(t, exchange);
+    char names[TG_RANKS_TEXT];
+    (void)tg_fail(&t->reason, TG_EXCHANGE, "%s did not answer rank %u within %g s",
+                  silent.count > 0 ? tg_ranks_text(&silent, names) : "MPI", t->base.rank, timeout);
+    t->broken = true;
+    (void)pthread_cond_broadcast(&t->changed);
+}
+
 static tg_status wait_for(tg_transport *transport, tg_exchange *exchange, double timeout, tg_error *error)
 {
     mpi_transport *t = (mpi_transport *)transport;
@@ -492,16 +522,13 @@ static tg_status wait_for(tg_transport *transport, tg_exchange *exchange, double
         status = tg_fail(error, TG_INVALID_ARGUMENT, "this exchange was not started, or has been waited for");
     t->helpers++;
     while (status == TG_OK && !t->done[place]) {
-        if (!t->broken && until > 0 && now() >= until) {
-            (void)tg_fail(&t->reason, TG_EXCHANGE, "not every rank answered rank %u within %g s", t->base.rank,
-                          timeout);
-            t->broken = true;
-            (void)pthread_cond_broadcast(&t->changed);
-        }
+        const bool is_late = until > 0 && now() >= until; /* before the turn: what has come by then is not lost */
         if (t->broken)
             status = tg_fail(error, TG_EXCHANGE, "%s", t->reason.message);
         else if (t->shared && !t->inside && take_turn(t))
             idle = 0;
+        else if (is_late && !t->inside && !t->broken && !t->done[place])
+            time_out(t, exchange, timeout);
         else
             nap_unlocked(t, &idle);
     }
@@ -516,10 +543,22 @@ static tg_status wait_for(tg_transport *transport, tg_exchange *exchange, double
     return status;
 }
 
+/* MPI_Abort may not come to an end where other ranks do not answer: MPICH's waits for what was sent to them, and the
+ * launcher may be out of reach. A process that ends with a failure ends the job as well. */
+static void *exit_soon(void *exit_status)
+{
+    const struct timespec pause = {.tv_sec = ABORT_SECONDS};
+    (void)nanosleep(&pause, NULL);
+    _exit((int)(intptr_t)exit_status);
+}
+
 static void abort_job(tg_transport *transport, int exit_status)
 {
     mpi_transport *t = (mpi_transport *)transport;
+    pthread_t waiting;
     exit_status = exit_status > 0 && exit_status < 256 ? exit_status : 1;
+    if (pthread_create(&waiting, NULL, exit_soon, (void *)(intptr_t)exit_status) == 0)
+        (void)pthread_detach(waiting);
     if (!t->has_thread)
         (void)MPI_Abort(t->comm, exit_status);
     (void)pthread_mutex_lock(&t->lock);
