@@ -347,14 +347,16 @@ static const char *const real_gradients[] = {"chargpt-step20",   "chargpt-step15
                                              "mnistcnn-worker1", "mnistcnn-worker2", "mnistcnn-worker3"};
 enum { REAL_GRADIENTS = sizeof real_gradients / sizeof *real_gradients };
 
-/* The i-th real gradient; a counted skip and NULL where it is absent. The folder is the program's first argument, or
- * where the data lie beside a checkout. */
+/* The i-th real gradient. The folder is the program's first argument, where one that is absent is a counted skip; or
+ * one beside the checkout; or tests/data, which has only some of them: NULL for the others. */
 static inline float *real_gradient(int argc, char **argv, size_t i, size_t *count)
 {
-    const char *path = text("%s/%s.npy", argc > 1 ? argv[1] : "../shared/data/gradients", real_gradients[i]);
-    float *values = load_npy(path, count);
-    if (!values)
-        skip(text("no real gradient at %s", path));
+    const char *const folders[] = {argc > 1 ? argv[1] : "../shared/data/gradients", "tests/data"};
+    float *values = NULL;
+    for (size_t f = 0; !values && f < (argc > 1 ? 1 : 2); f++)
+        values = load_npy(text("%s/%s.npy", folders[f], real_gradients[i]), count);
+    if (!values && argc > 1)
+        skip(text("no real gradient %s.npy in %s", real_gradients[i], argv[1]));
     return values;
 }
 
