@@ -39,7 +39,7 @@ groups_check() {
     group header    gcc            ""              script tests/header.sh gcc
     group layering  bash           ""              script tests/layering.sh
     group runner    bash           ""              script tests/runner.sh
-    group example   gcc            all             script tests/example.sh
+    group example   gcc            all             script tests/example.sh gcc
 }
 
 # What takes longer, or needs more to be installed: analysers, other compilers, MPI, hosts, a browser.
@@ -57,7 +57,7 @@ groups_ci() {
     group valgrind  valgrind       "release build/gradient" script tests/valgrind.sh build/tersegrad
     group instructions valgrind    build/bench/instructions script bench/instructions.sh build/bench/instructions "${CC:-gcc}"
     group cppcheck  cppcheck       ""              script tests/cppcheck.sh
-    group clang     "clang cmocka.h" "clang clang-unit" with_clang
+    group clang     "clang cmocka.h" "all clang clang-unit" with_clang
     [ "$LAWS" != --all ] || groups_large
 }
 
@@ -133,6 +133,7 @@ replay() {
 # Another compiler must give the same bytes.
 with_clang() {
     script tests/header.sh clang
+    script tests/example.sh clang
     programs build/clang unit
     script tests/golden/run.sh build/clang/tersegrad
 }

@@ -38,6 +38,12 @@ ends() {
     [ "$status" -ne 0 ] && [ "$status" -ne 124 ] && grep -q "${3:-rank 2}" <<<"$output"
 }
 
+# The program of examples/, as its users start it.
+example() {
+    local program=$work/example module=$1
+    launch "$1" 3
+}
+
 same_bits() {
     [ "$(launch "$1" 3 0 reduce)" = "digest $digest" ]
 }
@@ -66,6 +72,9 @@ if [ "${1:-}" = large ] && [ "${free_gb:-0}" -lt 7 ]; then
     finish
     exit
 fi
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+[ "${1:-}" = large ] || expect "examples/mpi.c compiles" gcc -Iinclude -o "$work/example" examples/mpi.c -Lbuild -ltersegrad -Wl,-rpath,"$PWD/build"
 for mpi in openmpi mpich; do
     if [ -z "${!mpi}" ] || [ ! -e "build/mpi-$mpi.so" ]; then
         skip "$mpi is not installed"
@@ -88,6 +97,7 @@ for mpi in openmpi mpich; do
         expect "$mpi: in such a program a rank that leaves is noticed" at_level $level ends "$mpi" leave 'rank 2 has left'
     done
     expect "$mpi: reductions have the bits that threads have" same_bits "$mpi"
+    expect "$mpi: examples/mpi.c" example "$mpi"
     expect "$mpi: a rank that dies ends the job" ends "$mpi" die
     expect "$mpi: a rank that gives up ends the job" ends "$mpi" abort
     expect "$mpi: a rank that leaves is noticed by those that wait for it" ends "$mpi" leave 'rank 2 has left'
