@@ -166,7 +166,7 @@ $(eval $(call variant,s390x,build/s390x,s390x-linux-gnu-gcc,-O2 $(S390),-static,
 
 # ---- Products --------------------------------------------------------------------------------------------------------
 
-.PHONY: all clean help install
+.PHONY: all clean help install uninstall
 all: release build/libtersegrad.a build/libtersegrad.so $(MODULES)
 
 build/libtersegrad.so.$(VERSION): $(LIBRARY:%.c=build/obj/%.o) build/sources
@@ -252,6 +252,17 @@ install: all
 	$(Q)install -m 644 share/tersegrad.bash $(DESTDIR)$(DATADIR)/bash-completion/completions/tersegrad
 	@echo 'installed tersegrad $(VERSION) in $(DESTDIR)$(PREFIX)'
 
+# With the same settings as install. Folders that are ours alone go too, once they are empty.
+uninstall:
+	$(Q)rm -f $(addprefix $(DESTDIR),$(BINDIR)/tersegrad $(INCLUDEDIR)/tersegrad.h $(LIBDIR)/libtersegrad.a \
+	    $(LIBDIR)/libtersegrad.so $(LIBDIR)/$(SONAME) $(LIBDIR)/libtersegrad.so.$(VERSION) \
+	    $(LIBDIR)/tersegrad/mpi-openmpi.so $(LIBDIR)/tersegrad/mpi-mpich.so $(LIBDIR)/pkgconfig/tersegrad.pc \
+	    $(CMAKEDIR)/tersegrad-config.cmake $(CMAKEDIR)/tersegrad-config-version.cmake \
+	    $(DATADIR)/man/man1/tersegrad.1 $(DATADIR)/bash-completion/completions/tersegrad \
+	    $(DATADIR)/zsh/site-functions/_tersegrad)
+	$(Q)for folder in $(LIBDIR)/tersegrad $(CMAKEDIR); do rmdir "$(DESTDIR)$$folder" 2>/dev/null || :; done
+	@echo 'removed tersegrad $(VERSION) from $(DESTDIR)$(PREFIX)'
+
 # ---- Demonstration, checks, fuzzing ----------------------------------------------------------------------------------
 
 # These set up what they need first. scripts/check.sh then comes back to this Makefile to build what each group of tests
@@ -311,6 +322,7 @@ help:
 ##   make fuzz           each fuzz target for FUZZ_SECONDS=60
 ##   make instructions   record anew how many instructions the hot operations take (bench/instructions.txt)
 ##   make install        honours PREFIX, DESTDIR, BINDIR, LIBDIR, INCLUDEDIR, DATADIR
+##   make uninstall      the same settings; removes what install put there
 ##   make clean          remove build/
 ##   Variants: release clang asan tsan libfuzzer aarch64 aarch64-clang s390x, each also with -unit -laws -papers -ranks -fuzz appended.
 ##   Settings: CC, CLANG, CFLAGS, LDFLAGS, WERROR= (warnings stay warnings), V=1 (show commands).

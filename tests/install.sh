@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Installs into an empty folder and uses what lies there as a stranger would: pkg-config and CMake, shared and static.
+# Installs into an empty folder and uses what lies there as a stranger would, with pkg-config and CMake, shared and
+# static; then uninstalls.
 set -u
 cd "$(dirname "$0")/.." || exit 1
 . tests/report.sh
@@ -75,4 +76,16 @@ expect "nothing staged knows the stage" sh -c "! grep -rqF '$work' '$work/stage'
 expect "CMake finds the header from a deep library folder" sh -c "sed -i 's/0.99/0.1/' '$work/CMakeLists.txt' &&
     cmake -S '$work' -B '$work/deep' -Dtersegrad_DIR='$work/stage/usr/lib/somewhere/cmake/tersegrad' &&
     cmake --build '$work/deep' && '$work/deep/with_shared'"
+
+# ---- and away again: nothing is left of it, and nothing else is touched ----
+left() {
+    find "$1" ! -type d -printf '%P\n'
+    find "$1" -type d -name '*tersegrad*' -printf '%P/\n'
+}
+mv "$work/moved" "$prefix"
+touch "$prefix/lib/another.so" "$prefix/bin/another"
+expect "make uninstall PREFIX=" ${MAKE:-make} --no-print-directory -s uninstall PREFIX="$prefix"
+expect "leaves nothing but what is not ours" test "$(left "$prefix" | sort | paste -sd' ')" = "bin/another lib/another.so"
+expect "make uninstall DESTDIR=" ${MAKE:-make} --no-print-directory -s uninstall DESTDIR="$work/stage" PREFIX=/usr LIBDIR=/usr/lib/somewhere
+expect "leaves nothing on the stage" test -z "$(left "$work/stage")"
 finish
