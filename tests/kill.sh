@@ -11,26 +11,38 @@ trap 'rm -rf "$work"' EXIT
 cd "$work" || exit 1
 RANDOM=${KILL_SEED:-1}
 
-steps=400
+steps=2000
 arguments=(train --data "synthetic:rows=4000,test=100,features=40,classes=5" --model "mlp:64,32" --workers 3 --momentum 0.9
     --codec qsgd:levels=3 --codec gaussiank:density=0.02 --json)
 hashes() {
     sed -n 's/.*"weights_hash": "\(.*\)".*/\1/p'
 }
-start=$EPOCHREALTIME
 whole=$("$command" "${arguments[@]}" --steps $steps 2>log | hashes)
 expect "the run that is left alone" test "$(wc -w <<<"$whole")" -eq 2
-# A run with checkpoints takes longer than this; a kill is to fall into it, so the time is stretched with every step that is saved.
-seconds=$(awk -v a="$start" -v b="$EPOCHREALTIME" 'BEGIN { print b - a }')
 
+# checkpoints_pass PROCESS NUMBER: until it has been seen to replace its checkpoint that often; false if it ends before.
+checkpoints_pass() {
+    local number=$2 seen now
+    seen=$(stat -c %i run.ckpt 2>/dev/null)
+    while [ "$number" -gt 0 ]; do
+        kill -0 "$1" 2>/dev/null || return 1
+        now=$(stat -c %i run.ckpt 2>/dev/null)
+        [ "$now" = "$seen" ] || number=$((number - 1))
+        seen=$now
+    done
+}
+
+# What it is killed after is counted in checkpoints, not in seconds, so it does not matter how fast the machine is; the few milliseconds more
+# are any moment between two of them, also while one is written.
 killed=0 rounds=0 resumed=0
-while [ "$killed" -lt "$kills" ] && [ "$rounds" -lt $((4 * kills)) ]; do
+while [ "$killed" -lt "$kills" ] && [ "$rounds" -lt $((20 * kills)) ]; do
     rounds=$((rounds + 1))
     resume=()
     [ ! -e run.ckpt ] || { resume=(--resume run.ckpt) resumed=$((resumed + 1)); }
     "$command" "${arguments[@]}" --steps $steps --checkpoint run.ckpt --every 3 "${resume[@]}" >out 2>log &
     running=$!
-    sleep "$(awk -v s="$seconds" -v r=$RANDOM 'BEGIN { print s * r / 32768 }')"
+    checkpoints_pass $running $((1 + RANDOM % 12))
+    sleep "0.0$((RANDOM % 30 + 10))"
     if kill -KILL $running 2>/dev/null; then
         wait $running 2>/dev/null
         killed=$((killed + 1))
