@@ -1,4 +1,4 @@
-/* Threads share out the buckets, or where those are large each bucket. */
+/* Threads divide the buckets among themselves, or where buckets are large, work together on each. */
 #include "codec/buckets.h"
 
 #include <stdatomic.h>
@@ -14,7 +14,7 @@ typedef struct buckets {
     atomic_bool failed;
 } buckets;
 
-/* Those that start in a range. */
+/* The buckets that start in a range. */
 static void step_range(void *of, size_t part)
 {
     buckets *b = of;

@@ -1,7 +1,6 @@
-/* What a codec is to the rest of the library: one row of a table. The row's functions turn a source of values into a
- * payload, and walk a payload block by block. Adding a codec is one file that defines a row, and one line in
- * codec_table.c.
- */
+/* How the rest of the library sees a codec: as one row of a table. The row's functions encode a source of values to a
+ * payload, and read a payload block by block. To add a codec, write one file that defines a row and add a line to
+ * codec_table.c. */
 #ifndef TG_CODEC_CODEC_H
 #define TG_CODEC_CODEC_H
 
@@ -17,17 +16,17 @@ typedef struct tg_digests {
     size_t from, to;
 } tg_digests;
 
-/* One encode call on its way through a codec. */
+/* One encode call. */
 typedef struct tg_job {
     const tg_kernels *kernels;
     tg_pool *pool;
     const tg_spec *spec;
     tg_source source;
     tg_draw draw;
-    bool check_finite; /* nobody has looked for non-finite values: report them where they turn up */
+    bool check_finite; /* non-finite values have not been looked for: report them when they are found */
     uint8_t
         *kept; /* if not NULL, room for what lies in the payload's place, which is put back if a value is not finite */
-    void *workspace;                  /* as many bytes as the row's `workspace` asked for, aligned for any type */
+    void *workspace;                  /* as many bytes as the row's `workspace` returns, aligned for any type */
     struct tg_dense_scratch *scratch; /* codec/dense.h: of the thread that works on this copy of the job */
     float *sent;                      /* if not NULL, receives what the decoder will see, `count` values */
 
@@ -40,7 +39,7 @@ typedef struct tg_job {
     uint64_t dropped;    /* out */
 } tg_job;
 
-/* A payload from outside, with the header's fields that it needs. */
+/* An untrusted payload, with the header's fields that its reader needs. */
 typedef struct tg_payload {
     const tg_spec *spec;
     tg_dtype dtype;
@@ -50,10 +49,10 @@ typedef struct tg_payload {
     size_t size;
 } tg_payload;
 
-/* What to do with the values that a reader comes to. */
+/* What to do with the values that are read. */
 typedef enum tg_read_mode {
-    TG_READ_CHECK, /* nothing: only see whether the payload keeps the rules */
-    TG_READ_SET,   /* out = weight * value; a sparse reader leaves elements that are not listed alone */
+    TG_READ_CHECK, /* nothing: only check the rules of the format */
+    TG_READ_SET,   /* out = weight * value; a sparse reader does not touch elements that are not listed */
     TG_READ_ADD    /* out = out + weight * value */
 } tg_read_mode;
 
@@ -66,24 +65,25 @@ typedef struct tg_codec_row {
     bool lossless;                         /* plain, and in the source's own dtype: what arrives is what was sent */
     bool has_norm;                         /* its levels, where it has some, may be scaled by the L2 norm */
     const char *name, *summary;
-    const tg_parameter *const *parameters; /* NULL ends */
+    const tg_parameter *const *parameters; /* terminated by NULL */
     tg_spec standard;                      /* the defaults */
 
     size_t (*bound)(const tg_spec *spec, uint64_t count);                       /* most bytes of a payload */
     size_t (*workspace)(const tg_spec *spec, uint64_t count, unsigned threads); /* bytes an encode call needs */
-    tg_status (*encode)(tg_job *job); /* TG_OK or TG_NONFINITE, and then all is put back */
+    tg_status (*encode)(tg_job *job); /* TG_OK or TG_NONFINITE; after the latter everything has been restored */
 
-    /* open prepares the reader and checks what can be checked at once; read takes the next n elements, a multiple of
-     * TG_BLOCK but for the last call, and no more than the reader's step; done says whether what was read, up to a
-     * multiple of the reader's grain or the end, ended well. Each is false for a payload that breaks a rule. */
+    /* open prepares the reader and checks what can be checked at once. read reads the next n elements, a multiple of
+     * TG_BLOCK except for the last call, and at most the reader's step. done tells whether what was read, up to a
+     * multiple of the reader's grain or the end, was complete. Each returns false for a payload that breaks a rule of
+     * the format. */
     bool (*open)(tg_reader *reader, const tg_payload *payload);
     bool (*read)(tg_reader *reader, size_t n, tg_read_mode mode, float weight, float *out);
     bool (*done)(const tg_reader *reader);
-    /* Moves a reader that has just been opened on to element `first`, a multiple of its grain; reading and `done` go on
-     * from there. NULL where the grain is always 0. */
+    /* Moves a newly opened reader to element `first`, a multiple of its grain; reading and `done` continue from there.
+     * NULL where the grain is always 0. */
     void (*seek)(tg_reader *reader, uint64_t first);
-    /* What `read` would read of the next block of TG_BLOCK elements, if it is packed levels that the fused kernel
-     * takes; false if not, for every block of this reader. NULL: never. The caller moves reader->levels.position on. */
+    /* The next block of TG_BLOCK elements as packed levels for the fused kernel; false, for every block of this reader,
+     * if it is not supported. NULL: never supported. The caller advances reader->levels.position. */
     bool (*packed)(const tg_reader *reader, tg_levels_decoding *next);
     /* Bits of a magnitude that no value exceeds, of a payload of `count` elements that has just been opened. */
     uint32_t (*peak)(const tg_reader *reader, tg_pool *pool, uint64_t count);
@@ -96,14 +96,14 @@ typedef struct tg_codec_row {
 const tg_codec_row *tg_codec_row_of(uint8_t id);
 const tg_codec_row *tg_codec_row_at(size_t index);
 
-/* Whether a spec's codec sends the values as they are. */
+/* Whether a spec's codec sends the values without loss. */
 static inline bool tg_spec_is_lossless(const tg_spec *spec)
 {
     const tg_codec_row *row = tg_codec_row_of(spec->codec);
     return row && row->lossless;
 }
 
-/* TG_OK if the spec is one that tg_spec_parse could have made. */
+/* TG_OK if tg_spec_parse could have returned this spec. */
 tg_status tg_spec_check(const tg_spec *spec, tg_error *error);
 
 #endif

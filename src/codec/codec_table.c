@@ -1,4 +1,4 @@
-/* The table of codecs, in the order in which people see them. */
+/* The table of codecs, in the order in which they are listed to users. */
 #include "codec/codec_table.h"
 
 static const tg_codec_row *const rows[] = {

@@ -1,4 +1,4 @@
-/* Every codec there is. A new one is a file that defines its row, a declaration here and a line in codec_table.c. */
+/* All codecs. A new one is a file that defines its row, a declaration here and a line in codec_table.c. */
 #ifndef TG_CODEC_CODEC_TABLE_H
 #define TG_CODEC_CODEC_TABLE_H
 

@@ -1,4 +1,4 @@
-/* One pass: source, codec, residual. */
+/* One pass over the source: encodes, and updates the residual. */
 #include "codec/dense.h"
 
 #include <stdatomic.h>
@@ -25,13 +25,13 @@ typedef struct pass {
     const tg_dense_steps *steps;
     const void *shape;
     tg_ranges ranges;
-    bool known_finite;  /* all that is left to encode */
+    bool known_finite;  /* all elements that remain to be encoded are known to be finite */
     progress *progress; /* of each range */
     atomic_bool nonfinite;
     atomic_uint_fast64_t saturated, dropped;
 } pass;
 
-/* The job as one thread has it. */
+/* A thread's own copy of the job. */
 static tg_job job_of(const pass *p, tg_dense_scratch *scratch)
 {
     tg_job job = *p->job;
@@ -46,7 +46,7 @@ static tg_job job_of(const pass *p, tg_dense_scratch *scratch)
     return job;
 }
 
-/* Where the bits of an element begin. */
+/* The byte in which the code of an element begins. */
 static uint64_t byte_of(const tg_dense_steps *steps, uint64_t element)
 {
     return steps->start + element * steps->bits / 8;
@@ -67,7 +67,7 @@ static void restore_payload(const tg_job *job, uint64_t from, uint64_t to)
         memcpy(job->payload + from, job->kept + from, (size_t)(to - from));
 }
 
-/* The end of the bits of the elements before this one, with which a group or the vector ends. */
+/* The end of the codes of the elements before this one, where a group or the vector ends. */
 static uint64_t byte_after(const tg_dense_steps *steps, uint64_t element)
 {
     return steps->start + (element * steps->bits + 7) / 8;
@@ -101,7 +101,7 @@ static void undo_range(void *of, size_t part)
 
 /* ---- encoding ---- */
 
-/* The gradient of one block as float32: where it lies, or widened. */
+/* The gradient of one block as float32: a pointer into it, or a converted copy. */
 static const float *gradient_at(tg_job *job, uint64_t first, size_t n)
 {
     const tg_source *source = &job->source;
@@ -126,7 +126,7 @@ static bool compose(tg_job *job, const tg_dense_steps *steps, const void *shape,
                                  scratch->block.u, scratch->block.rest);
     else
         u = as_it_lies;
-    /* Codecs meet every u, but with alpha different from beta the rest may overflow where u does not. */
+    /* Codecs check every u, but with alpha different from beta the rest may overflow where u does not. */
     if (feedback && job->check_finite && job->source.alpha != job->source.beta &&
         job->kernels->first_nonfinite(scratch->block.rest, n) < n)
         return false;
@@ -146,8 +146,7 @@ enum { SAVED_AT_ONCE = 1024 };
 /* Encodes one block, from at->done on. False where a value is not finite. */
 static bool encode_block(tg_job *job, const tg_dense_steps *steps, const void *shape, size_t n, progress *at)
 {
-    const bool fusible = steps->fused &&
-                         !job->sent; /* a fused kernel stops before what is not finite, be it u or rest */
+    const bool fusible = steps->fused && !job->sent; /* a fused kernel stops before a u or a rest that is not finite */
     const uint64_t first = at->done, end = first + n;
     const float *gradient = fusible && n == TG_BLOCK ? gradient_at(job, first, n) : NULL;
     while (at->done < end) {
@@ -217,18 +216,18 @@ static void digest_seams(const pass *p)
 }
 
 /* A vector that fits the caches is looked through in less time than wide codes are kept (docs/log/cpu-kernels.md). */
-static bool looks_first(const tg_job *job, const tg_dense_steps *steps)
+static bool checks_first(const tg_job *job, const tg_dense_steps *steps)
 {
     enum { MOST = 1 << 21, WIDE = 16 };
     return job->kept && steps->bits >= WIDE && job->source.count <= MOST;
 }
 
-/* What comes before the pass over all elements: scales, and whether there can be anything that is not finite. False if
- * there is. */
+/* Before the pass over all elements: computes scales, and finds out whether all values are finite where that is cheaper
+ * in advance. False if one is not. */
 static bool prepare(pass *p)
 {
     tg_job *job = p->job;
-    if (looks_first(job, p->steps)) {
+    if (checks_first(job, p->steps)) {
         p->known_finite = true;
         if (tg_source_first_nonfinite(&job->source, job->kernels, job->pool) < job->source.count)
             return false;
@@ -236,7 +235,7 @@ static bool prepare(pass *p)
     if (p->steps->measure) {
         if (!tg_each_bucket(job, p->steps->bucket, p->steps->measure, p->shape))
             return false;
-        /* Every u has been met. With alpha different from beta the rest may overflow where u does not. */
+        /* Every u has been checked. With alpha different from beta the rest may overflow where u does not. */
         p->known_finite = p->known_finite || job->source.alpha == job->source.beta;
     }
     return true;

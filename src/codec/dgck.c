@@ -1,5 +1,5 @@
-/* `dgck`: the threshold is the k-th largest in proportion of a random one per cent; where too many pass it, the k
- * largest are taken exactly (Lin et al. 2018). */
+/* `dgck`: the threshold is estimated from a random sample of one per cent, where it has the proportional rank; if it
+ * selects too many elements, exactly the k largest are selected (Lin et al. 2018). */
 #include "base/bytes.h"
 #include "codec/nth.h"
 #include "codec/sparse.h"
@@ -9,7 +9,7 @@ static size_t sample_size(uint64_t count)
     uint64_t size = (count + 99) / 100;
     if (size < 4096)
         size = 4096;
-    /* Sampling is in whole runs. */
+    /* Samples consist of whole runs. */
     return (size_t)(size < count ? size : count) + TG_SAMPLE_RUN;
 }
 

@@ -1,11 +1,11 @@
-/* Codes in the entropy layout. Reading, every length is checked before it is used. */
+/* Codes in the entropy layout. When reading, every length is checked before it is used. */
 #include "codec/entropy_codes.h"
 
 #include <string.h>
 
 #include "codec/streams.h"
 
-/* In the byte for t: the frequency table is about one side of zero; it lists one frequency for a run of symbols. */
+/* Flags in the byte of t: the frequency table covers one side of zero; it has one frequency for a group of symbols. */
 #define MIRRORED 0x80u
 #define GROUPED 0x40u
 
@@ -22,7 +22,8 @@ tg_code_split tg_code_split_of(uint32_t values)
 
 size_t tg_entropy_codes_bound(uint64_t count, uint32_t values)
 {
-    const uint64_t chunk = UINT64_C(1) << 16, chunks = (count + chunk - 1) / chunk; /* as many as there can be */
+    /* the most chunks that there can be */
+    const uint64_t chunk = UINT64_C(1) << 16, chunks = (count + chunk - 1) / chunk;
     return (size_t)(6 + TG_ENTROPY_TABLE_MAX + low_size(count, tg_code_split_of(values).low) +
                     chunks * (4 + (uint64_t)tg_entropy_chunk_bound((size_t)chunk)));
 }
@@ -122,7 +123,7 @@ bool tg_entropy_codes_open(tg_entropy_codes *r, const tg_kernels *kernels, tg_cu
            tg_directory_adds_up(c, r->directory, chunks);
 }
 
-/* Ends the chunk that is open and opens the next. */
+/* Closes the open chunk and opens the next. */
 static bool next_chunk(tg_entropy_codes *r)
 {
     if (r->any_open && !tg_entropy_done(&r->reader))

@@ -1,5 +1,5 @@
-/* Codes in the entropy layout, of which all are below some number: digits in rANS streams, and the low bits of codes of
- * more than 8 (docs/format.md, 4.3). Levels are sent so, all of them or those that are not zero. */
+/* Codes below a given number in the entropy layout: digits in rANS streams, and separate low bits for codes of more
+ * than 8 bits (docs/format.md, 4.3). Used for all levels, or for the non-zero ones. */
 #ifndef TG_CODEC_ENTROPY_CODES_H
 #define TG_CODEC_ENTROPY_CODES_H
 
@@ -10,18 +10,18 @@
 
 /* How a code is split. */
 typedef struct tg_code_split {
-    unsigned low;        /* bits that travel as they are */
-    unsigned alphabet;   /* digits, code >> low, are below it */
-    unsigned zero_digit; /* that of the code in the middle, values / 2 */
+    unsigned low;        /* low bits that are sent without coding */
+    unsigned alphabet;   /* digits, code >> low, are below this */
+    unsigned zero_digit; /* the digit of the middle code, values / 2 */
 } tg_code_split;
 
 tg_code_split tg_code_split_of(uint32_t values);
 
-/* Most bytes of so many codes below `values`. */
+/* The most bytes of `count` codes below `values`. */
 size_t tg_entropy_codes_bound(uint64_t count, uint32_t values);
 
-/* Writing. The head is the fields and the table; then come the directory, the low bits, and the streams of the chunks,
- * each of which is a matter of the plan and its own digits alone. */
+/* Writing. The head has the fields and the table; then come the directory, the low bits, and the streams of the chunks,
+ * each of which depends only on the plan and its own digits. */
 uint8_t *tg_entropy_head_write(const tg_entropy_plan *plan, uint8_t *out);
 static inline uint64_t tg_entropy_chunks(const tg_entropy_plan *plan, uint64_t count)
 {
@@ -31,7 +31,7 @@ static inline uint64_t tg_entropy_chunks(const tg_entropy_plan *plan, uint64_t c
 uint8_t *tg_entropy_streams_write(const tg_kernels *kernels, tg_pool *pool, const tg_entropy_plan *plan,
                                   const uint8_t *digits, uint64_t count, uint8_t *directory, uint8_t *at);
 
-/* Reads what may be anything. */
+/* Reads untrusted bytes. */
 typedef struct tg_entropy_codes {
     const tg_kernels *kernels;
     uint64_t count, position;
@@ -40,26 +40,26 @@ typedef struct tg_entropy_codes {
     const uint8_t *directory;      /* lengths of the chunks still to come */
     const uint8_t *stream;         /* where the next chunk starts */
     uint64_t chunk, chunk_end;     /* codes of a chunk; where the open one ends */
-    const tg_entropy_slots *slots; /* for the present call, where many digits are read; else NULL */
+    const tg_entropy_slots *slots; /* for the current call, where many digits are read; else NULL */
     tg_entropy_plan plan;
     tg_entropy_reader reader;
     bool any_open;
 } tg_entropy_codes;
 
-/* `count` codes, not none, that fill all that the cursor has left. */
+/* Opens `count` codes, at least one, which fill all that the cursor has left. */
 bool tg_entropy_codes_open(tg_entropy_codes *r, const tg_kernels *kernels, tg_cursor *c, uint64_t count,
                            uint32_t values);
-/* The next n, in multiples of TG_GROUP but for the last call, and at most TG_BLOCK. Codes with low bits may be too
- * large by less than 2^low. */
+/* The next n codes, in multiples of TG_GROUP except for the last call, and at most TG_BLOCK. Codes with low bits may be
+ * too large by less than 2^low. */
 bool tg_entropy_codes_next(tg_entropy_codes *r, size_t n, uint16_t *codes);
-/* Whether what was read, to the end of a chunk, ended well. */
+/* Whether what was read, to the end of a chunk, was complete. */
 bool tg_entropy_codes_done(const tg_entropy_codes *r);
-/* Moves a reader that has just been opened on to the chunk that starts at `first`. */
+/* Moves a newly opened reader to the chunk that starts at `first`. */
 void tg_entropy_codes_seek(tg_entropy_codes *r, uint64_t first);
 
-/* The directory's lengths, one for each of `chunks`, must add up to the bytes that are left. */
+/* Whether the directory's lengths, one for each of `chunks`, add up to the bytes that are left. */
 bool tg_directory_adds_up(const tg_cursor *c, const uint8_t *directory, uint64_t chunks);
-/* Bits of the last byte that no packed code uses must be zero. */
+/* Whether the unused bits of the last byte are zero. */
 bool tg_padding_is_zero(const uint8_t *packed, uint64_t count, unsigned width);
 
 #endif

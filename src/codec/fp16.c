@@ -1,4 +1,4 @@
-/* `fp16`: IEEE half precision, rounded to nearest even; what is too large is limited to 65504 and counted. */
+/* `fp16`: IEEE half precision, rounded to nearest even; values that are too large are limited to 65504 and counted. */
 #include "codec/plain.h"
 
 static tg_dtype wire_of(tg_dtype source)

@@ -55,7 +55,7 @@ static tg_quantiser load_quantiser(const tg_levels_shape *shape, const uint8_t *
     return tg_quantiser_of(shape, scale);
 }
 
-/* Whether every bucket lies within one block, so that its scale can be found while the block is in the cache. */
+/* Whether every bucket lies within one block, so that its scale can be computed while the block is in the cache. */
 static bool nested(const tg_levels_shape *shape) { return shape->bucket != 0 && TG_BLOCK % shape->bucket == 0; }
 
 size_t tg_levels_workspace(const tg_levels_shape *shape)
@@ -65,7 +65,8 @@ size_t tg_levels_workspace(const tg_levels_shape *shape)
 
 size_t tg_levels_bound(const tg_levels_shape *shape) { return scales_size(shape) + tg_levels_code_bound(shape); }
 
-/* Where codes are packed as they are made: in their place on the wire, or where another layout is made of them. */
+/* Where codes are packed first: at their place in the payload, or in the workspace if another layout is made from
+ * them. */
 static uint8_t *packed_codes(const tg_job *job, const tg_levels_shape *shape)
 {
     if (shape->coding == TG_CODING_PACKED)
@@ -73,7 +74,7 @@ static uint8_t *packed_codes(const tg_job *job, const tg_levels_shape *shape)
     return job->workspace;
 }
 
-/* Elements of the bucket that holds `index`, from there to its end or to `end`. */
+/* The end of the bucket that contains `index`, at most `end`. */
 static uint64_t bucket_end(const tg_levels_shape *shape, uint64_t index, uint64_t end)
 {
     if (shape->bucket == 0)
@@ -87,16 +88,16 @@ static uint64_t bucket_of(const tg_levels_shape *shape, uint64_t index)
     return shape->bucket == 0 ? 0 : index / shape->bucket;
 }
 
-/* What the steps of one encoding need. A key is made once: to mix it takes as long as to draw for a hundred elements.
- */
-typedef struct drawing {
+/* What the functions of one encode call share. The key is computed once, because that takes as long as the random
+ * numbers of a hundred elements. */
+typedef struct encoding {
     const tg_levels_shape *shape;
     tg_hash_key key;
-} drawing;
+} encoding;
 
 static bool encode_block(tg_job *job, const void *of, uint64_t first, size_t n, const float *u, float *sent)
 {
-    const drawing *d = of;
+    const encoding *d = of;
     const tg_levels_shape *shape = d->shape;
     const tg_kernels *k = job->kernels;
     const unsigned width = tg_code_width(shape->levels);
@@ -120,10 +121,10 @@ static bool encode_block(tg_job *job, const void *of, uint64_t first, size_t n, 
     return true;
 }
 
-/* What encode_block and the residual's update do, where the table has a kernel for it. */
+/* Does the work of encode_block and updates the residual, where the kernel set has a kernel for it. */
 static size_t fuse_block(tg_job *job, const void *of, uint64_t first, size_t n, const float *gradient)
 {
-    const drawing *d = of;
+    const encoding *d = of;
     const tg_levels_shape *shape = d->shape;
     const tg_source *source = &job->source;
     const bool given = !nested(shape);
@@ -143,7 +144,7 @@ static size_t fuse_block(tg_job *job, const void *of, uint64_t first, size_t n, 
                             .key = d->key};
     e.scales = job->payload + bucket_of(shape, first) * 4;
     uint8_t scale[4];
-    if (given) { /* the kernel stores what it finds, and other threads may be reading */
+    if (given) { /* the kernel stores the scale again, which other threads may be reading */
         memcpy(scale, e.scales, sizeof scale);
         e.scales = scale;
     }
@@ -151,8 +152,8 @@ static size_t fuse_block(tg_job *job, const void *of, uint64_t first, size_t n, 
     return job->kernels->encode_levels(&e, n);
 }
 
-/* Whether fuse_block can take whole blocks: symmetric levels; and where scales are known beforehand, blocks within
- * buckets and nobody to look out for non-finite values on the way. */
+/* Whether fuse_block can encode whole blocks: levels are symmetric; and where scales are known in advance, blocks lie
+ * within buckets and non-finite values need not be dropped. */
 static bool fusible(const tg_job *job, const tg_levels_shape *shape)
 {
     if (!job->kernels->encode_levels || shape->affine || job->source.momentum)
@@ -164,7 +165,7 @@ static bool fusible(const tg_job *job, const tg_levels_shape *shape)
 
 static void replay_block(tg_job *job, const void *of, uint64_t first, size_t n, float *sent)
 {
-    const tg_levels_shape *shape = ((const drawing *)of)->shape;
+    const tg_levels_shape *shape = ((const encoding *)of)->shape;
     const tg_kernels *k = job->kernels;
     uint16_t *codes = job->scratch->codes;
     unsigned width = tg_code_width(shape->levels);
@@ -179,7 +180,7 @@ static void replay_block(tg_job *job, const void *of, uint64_t first, size_t n, 
 
 static bool measure_bucket(tg_job *job, const void *of, uint64_t start, uint64_t n)
 {
-    const tg_levels_shape *shape = ((const drawing *)of)->shape;
+    const tg_levels_shape *shape = ((const encoding *)of)->shape;
     tg_scale scale;
     if (!tg_bucket_scale(job, shape, start, n, NULL, &scale))
         return false;
@@ -189,7 +190,7 @@ static bool measure_bucket(tg_job *job, const void *of, uint64_t start, uint64_t
 
 tg_status tg_levels_encode(tg_job *job, const tg_levels_shape *shape)
 {
-    /* Scales of buckets that do not lie within blocks take a pass of their own. */
+    /* Scales of buckets that do not lie within blocks need a pass of their own. */
     const tg_dense_steps steps = {.measure = nested(shape) ? NULL : measure_bucket,
                                   .bucket = shape->bucket ? shape->bucket : shape->count,
                                   .fused = fusible(job, shape) ? fuse_block : NULL,
@@ -198,7 +199,7 @@ tg_status tg_levels_encode(tg_job *job, const tg_levels_shape *shape)
                                   .unit = tg_dense_unit(shape->bucket),
                                   .start = scales_size(shape),
                                   .bits = shape->coding == TG_CODING_PACKED ? tg_code_width(shape->levels) : 0};
-    const drawing d = {shape, tg_hash_key_of(&job->draw, TG_FOR_ROUNDING)};
+    const encoding d = {shape, tg_hash_key_of(&job->draw, TG_FOR_ROUNDING)};
     job->layout = TG_LAYOUT_PACKED;
     tg_status status = tg_dense_encode(job, &steps, &d);
     if (status != TG_OK)

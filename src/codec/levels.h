@@ -5,7 +5,7 @@
 #include "codec/codec.h"
 #include "codec/dense.h"
 
-/* Layouts, as the header numbers them. */
+/* The layouts and their numbers in the header. */
 enum {
     TG_LAYOUT_PACKED = 0,
     TG_LAYOUT_ELIAS_SPARSE = 1,
@@ -37,8 +37,8 @@ size_t tg_levels_workspace(const tg_levels_shape *shape);
 /* Encodes job->source (shape->count elements) to job->payload. */
 tg_status tg_levels_encode(tg_job *job, const tg_levels_shape *shape);
 
-/* Chooses the layout among those that the shape's coding allows, and writes all codes at `out`; returns the end. The
- * packed codes are the first of tg_levels_code_workspace bytes, and it works in the rest of them. */
+/* Chooses the layout among those that the shape's coding allows, and writes all codes at `out`; returns the end.
+ * `packed` has tg_levels_code_workspace bytes: the packed codes, then working memory. */
 uint8_t *tg_levels_code(tg_job *job, const tg_levels_shape *shape, uint8_t *packed, uint8_t *out);
 size_t tg_levels_code_bound(const tg_levels_shape *shape);
 size_t tg_levels_code_workspace(const tg_levels_shape *shape);
@@ -52,11 +52,11 @@ typedef struct tg_scale {
 } tg_scale;
 
 tg_quantiser tg_quantiser_of(const tg_levels_shape *shape, tg_scale scale);
-/* The scale of the n elements from `start`, which are read from job->source unless `u` has them. False if one is not
+/* The scale of the n elements from `start` on, which are read from job->source if `u` is NULL. False if one is not
  * finite. */
 bool tg_bucket_scale(tg_job *job, const tg_levels_shape *shape, uint64_t start, uint64_t n, const float *u,
                      tg_scale *scale);
-/* Mean magnitude likewise. */
+/* The mean magnitude, in the same way. */
 bool tg_bucket_mean(tg_job *job, uint64_t start, uint64_t n, const float *u, float *mean);
 
 /* Gamma of the quantisers: docs/numerics.md. */

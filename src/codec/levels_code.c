@@ -1,19 +1,19 @@
-/* From packed codes to other bits: Elias or entropy coded, whichever the spec asks for or is smallest. Lengths are
- * compared exactly and the lowest layout number wins a tie. */
+/* From packed codes to the other layouts: Elias or entropy coded, whichever the spec asks for or is smallest. Sizes are
+ * compared exactly, and the lowest layout number wins a tie. */
 #include <string.h>
 
 #include "base/bytes.h"
 #include "code/elias.h"
 #include "codec/levels_entropy.h"
 
-/* What tg_levels_code works in. */
+/* The working memory of tg_levels_code. */
 typedef struct workspace {
-    const uint8_t *packed; /* all codes, as they were made */
+    const uint8_t *packed; /* all codes, packed */
     int16_t *levels;       /* one Elias chunk */
-    void *entropy;         /* what tg_levels_entropy_write works in */
+    void *entropy;         /* the working memory of tg_levels_entropy_write */
 } workspace;
 
-/* Bytes of the packed codes, and what comes behind them is aligned. */
+/* Bytes of the packed codes, rounded up so that what follows is aligned. */
 static size_t packed_room(const tg_levels_shape *shape)
 {
     return (size_t)(tg_packed_size(shape->count, tg_code_width(shape->levels)) + 15) / 16 * 16;
@@ -41,7 +41,7 @@ size_t tg_levels_code_bound(const tg_levels_shape *shape)
 {
     const unsigned width = tg_code_width(shape->levels);
     uint64_t n = shape->count, bound = tg_packed_size(n, width);
-    if (may_use_elias(shape)) { /* the smaller of two, one of which is the dense layout */
+    if (may_use_elias(shape)) { /* the smaller of the two Elias layouts is at most the dense one */
         uint64_t bits = tg_omega_length((uint64_t)shape->levels + 1) + 1u;
         uint64_t elias = (n * bits + 7) / 8 + chunks_of(n, TG_ELIAS_CHUNK) * 5;
         bound = elias > bound ? elias : bound;
@@ -111,7 +111,7 @@ uint8_t *tg_levels_code(tg_job *job, const tg_levels_shape *shape, uint8_t *pack
     work.entropy = work.levels + TG_ELIAS_CHUNK;
 
     uint64_t size[TG_LAYOUTS];
-    memset(size, 0xff, sizeof size); /* not allowed: larger than anything */
+    memset(size, 0xff, sizeof size); /* layouts that are not allowed: larger than any size */
     if (shape->coding == TG_CODING_AUTO)
         size[TG_LAYOUT_PACKED] = tg_packed_size(shape->count, tg_code_width(shape->levels));
     if (may_use_elias(shape)) {

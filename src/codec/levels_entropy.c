@@ -1,6 +1,6 @@
-/* From packed codes to the entropy layouts. Where few levels are not zero, listing those may be the shorter way: a
- * probability has a least unit, so among a million zeros hundreds of rare levels would each take more than they are
- * worth. */
+/* From packed codes to the entropy layouts. Where few levels are not zero, it may be shorter to list these with their
+ * positions: probabilities have a smallest unit, so among a million zeros hundreds of rare levels would get more
+ * probability than they need. */
 #include "codec/levels_entropy.h"
 
 #include "codec/entropy_codes.h"
@@ -8,17 +8,17 @@
 #include "codec/prefix_choice.h"
 #include "kernels/ranges.h"
 
-/* Listing is tried where at most so many levels are not zero. */
+/* Listing is tried where at most this many levels are not zero. */
 static size_t most_listed(uint64_t count) { return (size_t)(count / 16); }
 
-/* Codes of all levels, and of those that are not zero, between which zero is left out. */
+/* The number of different codes: of all levels, and of listed levels, which are never zero. */
 static uint32_t all_values(const tg_levels_shape *shape) { return 2 * shape->levels + 1; }
 static uint32_t listed_values(const tg_levels_shape *shape) { return 2 * shape->levels; }
 
 typedef struct workspace {
     const uint8_t *packed;
     uint32_t *indices; /* of the levels that are not zero */
-    uint16_t *codes;   /* theirs */
+    uint16_t *codes;   /* their codes */
     size_t listed;
     uint8_t *listed_digits, *digits;
 } workspace;
@@ -53,7 +53,7 @@ static void take_digits(const uint16_t *restrict codes, size_t n, unsigned low, 
         digits[i] = (uint8_t)(codes[i] >> low);
 }
 
-/* Packs the low bits of a block of codes, which it takes off them. */
+/* Removes the low bits of a block of codes and packs them. */
 static void put_low_bits(const tg_kernels *k, uint16_t *codes, size_t n, unsigned low, uint8_t *out)
 {
     for (size_t i = 0; i < n; i++)
@@ -63,13 +63,13 @@ static void put_low_bits(const tg_kernels *k, uint16_t *codes, size_t n, unsigne
 
 /* ---- all levels ---- */
 
-/* Splitting all codes, for all threads: their digits, or their low bits. */
+/* Splitting all codes into digits and low bits, with all threads. */
 typedef struct splitting {
     const tg_job *job;
     const tg_levels_shape *shape;
     const workspace *work;
     unsigned low;
-    uint8_t *low_bits; /* where they are packed; NULL: digits are taken */
+    uint8_t *low_bits; /* where low bits are packed; NULL: digits are written */
     tg_ranges ranges;
 } splitting;
 
@@ -174,7 +174,7 @@ uint8_t *tg_levels_entropy_write(tg_job *job, const tg_levels_shape *shape, cons
         return write_dense(job, shape, &work, &dense, out);
     take_digits(work.codes, work.listed, tg_code_split_of(listed_values(shape)).low, work.listed_digits);
     const tg_entropy_plan sparse = plan_for(work.listed_digits, work.listed, listed_values(shape));
-    /* Lengths are known exactly once they are written. */
+    /* The sizes are known only after writing. */
     uint8_t *sparse_end = write_sparse(job, shape, &work, &sparse, out),
             *dense_end = write_dense(job, shape, &work, &dense, out);
     if (dense_end <= sparse_end)

@@ -1,4 +1,4 @@
-/* Decoding levels from any of the layouts. Bytes here come from outside: every length is checked before it is used. */
+/* Decoding levels from any of the layouts. The bytes are untrusted: every length is checked before it is used. */
 #include <string.h>
 
 #include "base/bytes.h"
@@ -70,7 +70,7 @@ bool tg_levels_open(tg_levels_reader *r, const tg_kernels *kernels, const tg_lev
     }
 }
 
-/* Ends the chunk that is open and opens the next. */
+/* Closes the open chunk and opens the next. */
 static bool next_elias_chunk(tg_levels_reader *r)
 {
     tg_elias_chunks *elias = &r->open.elias;
@@ -97,7 +97,7 @@ static bool read_elias(tg_levels_reader *r, size_t n, uint16_t *codes)
     return true;
 }
 
-/* The next n codes as the packed layout has them, which has room for a block of bytes. */
+/* The next n codes in the packed layout; `packed` has room for a block of bytes. */
 static bool read_packed(tg_levels_reader *r, size_t n, uint8_t *packed)
 {
     const size_t size = (size_t)tg_packed_size(n, r->width);
@@ -165,7 +165,7 @@ bool tg_levels_read(tg_levels_reader *r, size_t n, float *values)
     return true;
 }
 
-/* Whether the chunk that was read last ended well. */
+/* Whether the last chunk was read to its end. */
 static bool chunk_is_done(const tg_levels_reader *r)
 {
     switch (r->layout) {
@@ -189,7 +189,7 @@ bool tg_levels_done(const tg_levels_reader *r)
 
 /* ---- as a codec's row ---- */
 
-/* The elements of a chunk. */
+/* The elements of a chunk, at multiples of which reading can start. */
 static uint64_t grain_of(const tg_levels_reader *r)
 {
     switch (r->layout) {
@@ -232,7 +232,7 @@ static bool read_blocks(tg_reader *reader, size_t n, tg_read_mode mode, float we
     return true;
 }
 
-/* Many entropy coded digits, for which a table is worth making. */
+/* For many entropy coded digits, a decoding table pays off. */
 static bool read_with_slots(tg_reader *reader, size_t n, tg_read_mode mode, float weight, float *out)
 {
     tg_entropy_slots slots;
@@ -251,8 +251,8 @@ bool tg_blocks_fit(uint32_t bucket, uint32_t *within_block)
     return whole ? bucket % TG_FUSED_BUCKET == 0 : bucket % TG_BLOCK == 0;
 }
 
-/* The next block of packed codes for the fused kernel; false if it does not take them, for every block of this reader.
- */
+/* The next block of packed codes for the fused kernel; false, for every block of this reader, if it is not
+ * supported. */
 static bool packed_block(const tg_levels_reader *r, const uint8_t *packed, tg_levels_decoding *next)
 {
     if (r->shape.affine || !tg_blocks_fit(r->shape.bucket, &next->bucket))
@@ -264,8 +264,8 @@ static bool packed_block(const tg_levels_reader *r, const uint8_t *packed, tg_le
     return true;
 }
 
-/* Prefix coded bytes are packed codes again, for which there may be a kernel. Several blocks at a time: the kernel is
- * limited by memory, which is at its best in long runs. */
+/* Prefix decoding gives packed codes, for which there may be a kernel. Several blocks at a time, because the kernel is
+ * limited by memory, which is fastest in long runs. */
 enum { RUN = 8 * TG_BLOCK };
 
 static bool read_prefix_run(tg_reader *reader, size_t n, tg_read_mode mode, float weight, float *out)

@@ -1,4 +1,4 @@
-/* Levels that are not zero, put where they belong among those that are. */
+/* Puts the listed levels at their positions among the zeros. */
 #include "codec/listed_levels.h"
 
 /* Where no level is listed, no codes follow. */
@@ -12,8 +12,8 @@ bool tg_listed_open(tg_listed_levels *r, const tg_kernels *kernels, tg_cursor *c
     return n == 0 ? c->left == 0 : tg_entropy_codes_open(&r->codes, kernels, c, n, 2 * levels);
 }
 
-/* The code of the next level that is not zero. Those have no code for zero, and one that is too large is read as the
- * largest. */
+/* The code of the next level that is not zero. Listed levels have no code for zero; a code that is too large is read as
+ * the largest. */
 static bool next_listed(tg_listed_levels *r, uint16_t *code)
 {
     if (r->ahead_at == r->ahead_count) {

@@ -32,7 +32,7 @@ static void values_of(const uint8_t *means, uint64_t bucket, uint64_t first, siz
     }
 }
 
-/* Whether the kernels for signs take whole blocks. */
+/* Whether the kernels for signs support whole blocks. */
 static bool blocks_fit(uint32_t bucket, uint32_t *within_block)
 {
     return tg_blocks_fit(bucket, within_block) && *within_block >= TG_GROUP;
@@ -100,7 +100,7 @@ static tg_status encode(tg_job *job)
     return tg_dense_encode(job, &steps, NULL);
 }
 
-/* The levels reader's fields serve: scales are the means, codes the signs. */
+/* Uses the fields of the levels reader: scales are the means, codes the signs. */
 static bool open(tg_reader *reader, const tg_payload *payload)
 {
     tg_levels_reader *r = &reader->levels;

@@ -1,4 +1,4 @@
-/* The list of parameters, in one place so that all codecs mean the same by the same word. */
+/* All parameters, in one place so that a name has the same meaning in every codec. */
 #include "codec/parameters.h"
 
 #include <stddef.h>
@@ -32,7 +32,7 @@ const tg_parameter tg_parameter_norm = {.name = "norm",
                                         .shift = 0,
                                         .mask = TG_CHOICE_NORM_MAX,
                                         .of_levels = true,
-                                        .summary = "what a bucket's scale is"};
+                                        .summary = "the norm that is a bucket's scale"};
 
 const tg_parameter tg_parameter_range = {
     .name = "range",
@@ -42,7 +42,7 @@ const tg_parameter tg_parameter_range = {
     .shift = 1,
     .mask = TG_CHOICE_MINMAX,
     .of_levels = true,
-    .summary = "levels about zero, or between the bucket's least and largest value"};
+    .summary = "levels symmetric about zero, or between the bucket's minimum and maximum"};
 
 const tg_parameter tg_parameter_coding = {.name = "coding",
                                           .range = "packed|elias|entropy|auto",
@@ -51,7 +51,7 @@ const tg_parameter tg_parameter_coding = {.name = "coding",
                                           .shift = TG_CODING_SHIFT,
                                           .mask = TG_CHOICE_CODING,
                                           .of_levels = true,
-                                          .summary = "how levels become bits; auto takes the smallest"};
+                                          .summary = "how levels are coded; auto uses the smallest"};
 
 const tg_parameter tg_parameter_clip = {.name = "clip",
                                         .range = "0 or 0.001...60",
@@ -60,7 +60,7 @@ const tg_parameter tg_parameter_clip = {.name = "clip",
                                         .most = 60000,
                                         .grain = 1000000,
                                         .zero_too = true,
-                                        .summary = "clip to this many standard deviations first; 0 = do not"};
+                                        .summary = "clip to this many standard deviations first; 0 = no clipping"};
 
 const tg_parameter tg_parameter_density = {.name = "density",
                                            .range = "0.000000001...1",
@@ -78,7 +78,7 @@ const tg_parameter tg_parameter_k = {.name = "k",
                                      .most = UINT32_MAX,
                                      .mask = TG_CHOICE_BY_K,
                                      .shift = 6,
-                                     .summary = "the number of elements to send, in place of density"};
+                                     .summary = "the number of elements to send, instead of density"};
 
 const tg_parameter tg_parameter_values = {.name = "values",
                                           .range = "fp32|fp16|bf16|levels",
@@ -86,4 +86,4 @@ const tg_parameter tg_parameter_values = {.name = "values",
                                           .words = values_words,
                                           .shift = TG_VALUES_SHIFT,
                                           .mask = TG_CHOICE_VALUES,
-                                          .summary = "how the chosen elements' values travel"};
+                                          .summary = "how the values of the selected elements are sent"};

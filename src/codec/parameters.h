@@ -1,5 +1,5 @@
-/* The parameters that specs are made of. Each knows its name, its range and the field of tg_spec that holds it;
- * parsing, printing and checking specs is one loop over a codec's list of these. */
+/* The parameters of specs. Each has its name, its range and the field of tg_spec that holds it; parsing, printing and
+ * checking specs is one loop over a codec's list of these. */
 #ifndef TG_CODEC_PARAMETERS_H
 #define TG_CODEC_PARAMETERS_H
 
@@ -35,13 +35,13 @@ typedef enum tg_field { TG_FIELD_CHOICES, TG_FIELD_LEVELS, TG_FIELD_BUCKET, TG_F
 typedef struct tg_parameter {
     const char *name, *range, *summary;
     tg_field field;
-    const char *const *words; /* for choices: the texts of 0, 1, …; NULL ends */
+    const char *const *words; /* for choices: the names of 0, 1, …; terminated by NULL */
     unsigned shift;           /* for choices: where its bits lie, which `mask` covers */
     uint8_t mask;
     uint64_t least, most; /* for numbers, in units of the field */
-    uint64_t grain;       /* for decimals: billionths to one unit of the field; 0 for whole numbers */
-    bool zero_too;        /* 0 is allowed beside least…most */
-    bool of_levels;       /* a sparsifier has it only with values=levels */
+    uint64_t grain;       /* for decimals: billionths per unit of the field; 0 for whole numbers */
+    bool zero_too;        /* 0 is also allowed */
+    bool of_levels;       /* in sparsifiers: used only with values=levels */
 } tg_parameter;
 
 /* A row's list of parameters, which NULL ends, fits tg_codec_info. */

@@ -19,13 +19,13 @@ static bool encode_block(tg_job *job, const void *shape, uint64_t first, size_t 
     const tg_kernels *k = job->kernels;
     const tg_dtype wire = *(const tg_dtype *)shape;
     uint8_t *at = job->payload + first * tg_dtype_size(wire);
-    /* Where values come from memory, a look ahead of the narrowing brings them and costs nothing; where they have been
-     * computed, the narrowing tells as well whether it is needed. */
-    const bool look = job->check_finite && !job->source.residual;
-    if (look && k->first_nonfinite(u, n) < n)
+    /* Where values come from memory, checking them before they are narrowed costs nothing, because it also loads them
+     * into the cache. Where they have been computed, narrowing already tells whether the check is needed. */
+    const bool check_first = job->check_finite && !job->source.residual;
+    if (check_first && k->first_nonfinite(u, n) < n)
         return false;
     const uint64_t limited = k->store(wire, u, n, at);
-    if (job->check_finite && !look && (limited > 0 || wire == TG_FLOAT32) && k->first_nonfinite(u, n) < n)
+    if (job->check_finite && !check_first && (limited > 0 || wire == TG_FLOAT32) && k->first_nonfinite(u, n) < n)
         return false;
     job->saturated += limited;
     if (sent)

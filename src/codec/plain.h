@@ -1,11 +1,11 @@
-/* Values that travel as plain floats: what `none`, `fp16` and `bf16` share. */
+/* Values that are sent as plain floats: what `none`, `fp16` and `bf16` share. */
 #ifndef TG_CODEC_PLAIN_H
 #define TG_CODEC_PLAIN_H
 
 #include "codec/codec_table.h"
 #include "codec/peak.h"
 
-/* None. */
+/* 0: no workspace. */
 size_t tg_plain_workspace(const tg_spec *spec, uint64_t count, unsigned threads);
 /* Encodes job->source as values of this dtype. */
 tg_status tg_plain_encode(tg_job *job, tg_dtype wire);
@@ -17,8 +17,8 @@ void tg_plain_row_seek(tg_reader *reader, uint64_t first);
 
 extern const tg_parameter *const tg_no_parameters[];
 
-/* Defines the functions of a row and the row itself from `static tg_dtype wire_of(tg_dtype source)`, the dtype that a
- * source's values travel in. An element takes `row_bytes` at the most. */
+/* Defines the functions of a row and the row itself from `static tg_dtype wire_of(tg_dtype source)`, the dtype in which
+ * a source's values are sent. An element takes at most `row_bytes` bytes. */
 #define TG_PLAIN_ROW(row_name, row_id, row_text, row_summary, row_lossless, row_bytes, row_gamma)     \
     static size_t bound(const tg_spec *spec, uint64_t count)                                          \
     {                                                                                                 \

@@ -8,8 +8,8 @@ static uint64_t segments_of(uint64_t count, unsigned log) { return count == 0 ? 
 
 size_t tg_positions_bound(uint64_t count, uint64_t most)
 {
-    /* Segments are shortest, so most numerous, when most elements are listed; each ends in at most one byte of padding.
-     */
+    /* Segments are shortest, and therefore most numerous, when most elements are listed; each has at most one byte of
+     * padding. */
     return (size_t)(HEAD + segments_of(count, tg_segment_log(count, most)) * (ENTRY + 1) + count / 8);
 }
 
@@ -89,7 +89,7 @@ static bool take_directory(tg_positions_reader *r, tg_cursor *c)
 bool tg_positions_open(tg_positions_reader *r, tg_cursor *c, uint64_t count, const tg_gaps_engine *engine)
 {
     const uint64_t listed = tg_cursor_u32(c);
-    const uint32_t log = tg_cursor_u32(c); /* in the low byte; the rest is zero */
+    const uint32_t log = tg_cursor_u32(c); /* in the low byte; the other bytes must be zero */
     if (c->short_read || log < 12 || log > 30 || listed > count)
         return false;
     *r = (tg_positions_reader){.engine = engine, .count = count, .segment = UINT64_C(1) << log, .listed = listed};

@@ -1,6 +1,6 @@
-/* The code is made from a part of the bytes, which is as good as all of them but for vectors that hide something from a
- * sample. Those show in the lengths, which are not as expected, and are counted as a whole. docs/numerics.md has the
- * rules, as they decide what bytes are written. */
+/* The code is made from a sample of the bytes, which is as good as all of them except for unusual vectors. For those
+ * the resulting size differs from the expected one, and then all bytes are counted. docs/numerics.md has the rules,
+ * because they decide what bytes are written. */
 #include "codec/prefix_choice.h"
 
 #include <stdatomic.h>
@@ -9,16 +9,16 @@
 #include "kernels/ranges.h"
 
 enum {
-    SAMPLED = 1 << 19, /* bytes; fewer are all counted */
-    EVERY = 4,         /* of so many parts the first is */
+    SAMPLED = 1 << 19, /* bytes; shorter vectors are counted completely */
+    EVERY = 4,         /* one of this many parts is sampled */
     PART = TG_PREFIX_PART,
-    WORTH = 36,       /* lengths may be above the entropy by this part of it */
-    AS_EXPECTED = 200 /* and off what was expected by this part */
+    WORTH = 36,       /* the size may exceed the entropy by this fraction of it */
+    AS_EXPECTED = 200 /* and may differ from the expected size by this fraction */
 };
 
 static uint64_t packed_size(uint64_t count, unsigned width) { return (count * width + 7) / 8; }
 
-/* Speed matters where there is much. */
+/* For short vectors the speed does not matter. */
 static bool may_be_prefix(uint64_t count, unsigned width) { return count >= 1u << 18 && tg_prefix_suits(width); }
 
 size_t tg_prefix_bound(uint64_t count, unsigned width)
@@ -30,14 +30,14 @@ typedef struct code_range {
     uint8_t least, largest;
 } code_range;
 
-/* Looking for the least and the largest of all codes, for all threads. */
+/* Searches for the smallest and the largest of all codes, with all threads. */
 typedef struct range_search {
     const uint8_t *packed;
     unsigned width;
     uint8_t most;
     tg_ranges ranges;
     code_range *of;    /* of each of the ranges */
-    atomic_bool found; /* there are no wider ones */
+    atomic_bool found; /* the range cannot get wider */
 } range_search;
 
 static code_range wider(code_range a, code_range b)
@@ -49,7 +49,7 @@ static code_range range_of_part(const uint8_t *packed, size_t n, unsigned width,
 {
     const uint8_t mask = (uint8_t)((1u << width) - 1);
     for (unsigned shift = 0; shift < 8; shift += width) {
-        /* Codes are compared where they stand in their bytes. */
+        /* Codes are compared without shifting them out of their bytes. */
         const uint8_t place = (uint8_t)(mask << shift);
         uint8_t low = (uint8_t)(r.least << shift), high = (uint8_t)(r.largest << shift);
         for (size_t i = 0; i < n; i++) {
@@ -76,7 +76,7 @@ static void search_range(void *of, size_t part)
     l->of[part] = r;
 }
 
-/* What pads the last byte counts too. */
+/* The padding of the last byte counts too. */
 static code_range range_of(tg_pool *pool, const uint8_t *packed, uint64_t bytes, unsigned width, uint8_t most)
 {
     code_range of[TG_MAX_RANGES] = {{0, 0}};
@@ -101,7 +101,7 @@ static bool within(code_range r, unsigned byte, unsigned width)
 
 typedef struct choice {
     tg_prefix_code code;
-    uint64_t bits; /* that all bytes are expected to take */
+    uint64_t bits; /* expected size of all bytes */
 } choice;
 
 /* Counting bytes, for all threads. */
@@ -123,7 +123,7 @@ static void count_range(void *of, size_t part)
         atomic_fetch_add(&c->bins[s], met[s]);
 }
 
-/* As tg_bytes_count; ranges are whole turns of `every` parts. */
+/* As tg_bytes_count; a range has a multiple of `every` parts. */
 static uint64_t count_bytes(tg_pool *pool, const uint8_t *packed, uint64_t bytes, unsigned every, uint64_t *met)
 {
     counting c = {.packed = packed, .every = every, .ranges = tg_ranges_of(pool, bytes, EVERY * PART)};
@@ -133,8 +133,8 @@ static uint64_t count_bytes(tg_pool *pool, const uint8_t *packed, uint64_t bytes
     return c.counted;
 }
 
-/* Makes a code from the first of every `every` parts; it has the bytes of codes in `all` even where it does not meet
- * them. False if it is too long for what there is to say. */
+/* Makes a code from one of every `every` parts. It also covers all bytes whose codes are in the range `all`, even if
+ * the sample has none of them. False if the code is too long compared with the entropy. */
 static bool make_code(tg_pool *pool, const uint8_t *packed, uint64_t bytes, unsigned width, unsigned every,
                       code_range all, choice *chosen)
 {

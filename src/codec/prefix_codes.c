@@ -1,4 +1,4 @@
-/* Chunks of prefix coded bytes. Reading, every length is checked before it is used. */
+/* Chunks of prefix coded bytes. When reading, every length is checked before it is used. */
 #include "codec/prefix_codes.h"
 
 #include "codec/streams.h"
@@ -12,7 +12,8 @@ static size_t chunk_size(uint64_t bytes, uint64_t first)
 
 size_t tg_prefix_codes_bound(uint64_t bytes)
 {
-    /* Whole chunks' streams end on whole bytes when they are longest; the last chunk's may need a byte more each. */
+    /* The longest possible streams of a whole chunk end on whole bytes; those of the last chunk may each need a byte
+     * more. */
     return (size_t)(TG_PREFIX_TABLE + chunks_of(bytes) * TG_PREFIX_ENTRY + bytes * TG_PREFIX_LONGEST / 8 +
                     TG_PREFIX_STREAMS);
 }
@@ -61,7 +62,7 @@ bool tg_prefix_codes_open(tg_prefix_codes *r, tg_cursor *c, uint64_t bytes)
     return total == c->left;
 }
 
-/* Ends the chunk that is open and opens the next. */
+/* Closes the open chunk and opens the next. */
 static bool next_chunk(tg_prefix_codes *r)
 {
     if (r->any_open && !tg_prefix_done(&r->reader))

@@ -6,36 +6,36 @@
 #include "base/pool.h"
 #include "code/prefix.h"
 
-/* Whether codes of so many bits are ever sent so. */
+/* Whether codes of this width are ever sent this way. */
 static inline bool tg_prefix_suits(unsigned width) { return width == 2 || width == 4 || width == 8; }
 
-/* Most bytes that so many packed bytes take. */
+/* The most bytes that this many packed bytes take. */
 size_t tg_prefix_codes_bound(uint64_t bytes);
-/* What the writer works in. */
+/* Working memory of the writer. */
 enum { TG_PREFIX_ROOM = TG_PREFIX_STREAMS * TG_PREFIX_STREAM_ROOM };
-/* Writes the code, the directory and the streams, each chunk of which is a matter of the code and its own bytes alone;
- * returns the end. A thread works in TG_PREFIX_ROOM bytes of its stack. */
+/* Writes the code, the directory and the streams; returns the end. Each chunk depends only on the code and its own
+ * bytes. A thread uses TG_PREFIX_ROOM bytes of its stack. */
 uint8_t *tg_prefix_codes_write(const tg_prefix_code *code, tg_pool *pool, const uint8_t *packed, uint64_t bytes,
                                uint8_t *out);
 
-/* Reads what may be anything. */
+/* Reads untrusted bytes. */
 typedef struct tg_prefix_codes {
     uint64_t bytes, position;
     const uint8_t *directory;     /* entries of the chunks still to come */
     const uint8_t *stream;        /* where the next chunk starts */
-    const tg_prefix_slots *slots; /* for the present call; NULL: they are made for each piece */
+    const tg_prefix_slots *slots; /* for the current call; NULL: a table is made for each part */
     tg_prefix_code code;
     tg_prefix_reader reader;
     bool any_open;
 } tg_prefix_codes;
 
-/* So many packed bytes, that fill all that the cursor has left. */
+/* Opens `bytes` packed bytes, which fill all that the cursor has left. */
 bool tg_prefix_codes_open(tg_prefix_codes *r, tg_cursor *c, uint64_t bytes);
-/* The next n packed bytes, within a chunk; a multiple of TG_PREFIX_STREAMS but for the last call. */
+/* The next n packed bytes, within a chunk; a multiple of TG_PREFIX_STREAMS except for the last call. */
 bool tg_prefix_codes_next(tg_prefix_codes *r, size_t n, uint8_t *packed);
-/* Whether what was read, to the end of a chunk, ended well. */
+/* Whether what was read, to the end of a chunk, was complete. */
 bool tg_prefix_codes_done(const tg_prefix_codes *r);
-/* Moves a reader that has just been opened on to the chunk that starts with packed byte `first`. */
+/* Moves a newly opened reader to the chunk that starts with packed byte `first`. */
 void tg_prefix_codes_seek(tg_prefix_codes *r, uint64_t first);
 
 #endif

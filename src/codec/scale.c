@@ -1,4 +1,4 @@
-/* Scales of buckets: L2 norm, largest magnitude, least-and-largest, mean magnitude, each defined for every finite
+/* Scales of buckets: L2 norm, largest magnitude, minimum and maximum, mean magnitude. Each is defined for every finite
  * input, however large or small. */
 #include <float.h>
 
@@ -8,7 +8,7 @@
 #include "kernels/quantiser.h"
 #include "kernels/ranges.h"
 
-/* The elements of one bucket, in pieces of a block: from memory, or computed from the job's source. */
+/* The values of one bucket, which are read block by block: from memory, or computed from the job's source. */
 typedef struct bucket_values {
     tg_job *job;
     uint64_t start, n;
@@ -46,7 +46,7 @@ static double sum(const bucket_values *p, tg_sum_of what, float scale1, float sc
     return p->n <= TG_BLOCK ? sum_of_block(&s, 0, (size_t)p->n) : tg_sum_blocks(p->job->pool, p->n, sum_of_block, &s);
 }
 
-/* Largest magnitude, and if asked for the least and the largest value, of each range. */
+/* The largest magnitude of each range, and if `extremes` is set its smallest and largest value. */
 typedef struct extent {
     const bucket_values *bucket;
     tg_ranges ranges;
@@ -87,8 +87,7 @@ static uint32_t largest_magnitude(const bucket_values *p, float *least, float *l
     for (size_t part = 0; part < e.ranges.parts; part++)
         found = magnitude[part] > found ? magnitude[part] : found;
     for (size_t part = 0; least && found < TG_INFINITY_BITS && part < e.ranges.parts; part++) {
-        *least = part == 0 || low[part] < *least ? low[part]
-                                                 : *least; /* in order: of 0 and -0 the first one met counts */
+        *least = part == 0 || low[part] < *least ? low[part] : *least; /* in order: of 0 and -0 the first one counts */
         *largest = part == 0 || high[part] > *largest ? high[part] : *largest;
     }
     return found;
@@ -112,8 +111,8 @@ static bool is_finite(double x) { return x - x == 0; }
 
 static float limited_to_float(double x) { return x < (double)FLT_MAX ? (float)x : FLT_MAX; }
 
-/* A sum of squares or magnitudes; where float32 lanes could not hold it, every value is brought near 1 by a power of
- * two first. `exponent` is that power, 0 as a rule. False if a value is not finite. */
+/* A sum of squares or magnitudes. Where float32 lanes would overflow or lose it, all values are first scaled by a power
+ * of two to about 1; `exponent` is that power, usually 0. False if a value is not finite. */
 static bool safe_sum(const bucket_values *p, tg_sum_of what, double *total, int *exponent)
 {
     *exponent = 0;
@@ -169,8 +168,8 @@ static bool max_norm(const bucket_values *p, float *norm)
     return largest < TG_INFINITY_BITS;
 }
 
-/* Clips to `thousandths` of the standard deviation; a bucket whose values are all equal, up to the rounding of these
- * sums, has none and is not clipped. */
+/* Limits the radius to `thousandths` of the standard deviation. A bucket whose values are all equal, up to the rounding
+ * of these sums, has no deviation and is not clipped. */
 static float clipped(const bucket_values *p, float radius, uint32_t thousandths)
 {
     double squares = sum(p, TG_SUM_OF_SQUARES, 1, 1), mean = sum(p, TG_SUM_OF_VALUES, 1, 1) / (double)p->n;

@@ -1,6 +1,6 @@
-/* `sidco`: a threshold from an exponential distribution fitted in stages. Each stage keeps a quarter of what the one
- * before passed: where a tail is exponential, the magnitudes above a threshold exceed it by their mean times a
- * logarithm (Abdelmoniem et al. 2021). */
+/* `sidco`: a threshold from an exponential distribution that is fitted in stages. Each stage keeps a quarter of the
+ * elements of the one before. Where the tail is exponential, the magnitudes above a threshold exceed it by their mean
+ * times a logarithm (Abdelmoniem et al. 2021). */
 #include "base/bytes.h"
 #include "base/numeric.h"
 #include "codec/moments.h"
@@ -11,7 +11,7 @@ static tg_guesses guess_exponential(tg_selection *s)
     size_t n = tg_sample_fixed(s);
     double share = tg_share(s), threshold = 0;
     while (n > 0) {
-        /* The mean excess of those that passed the last threshold; the sample is compacted as it shrinks. */
+        /* The mean by which the remaining elements exceed the last threshold; the sample is compacted as it shrinks. */
         for (size_t i = 0; i < n; i++)
             s->sample[i] = (float)((double)tg_bits_float(tg_float_bits(s->sample[i]) & TG_MAGNITUDE_MASK) - threshold);
         double mean = tg_sample_sum(s, TG_SUM_OF_VALUES, n) / (double)n;

@@ -44,7 +44,7 @@ static void set(const tg_parameter *p, tg_spec *spec, uint64_t value)
     }
 }
 
-/* Whether the parameter means anything in this spec. */
+/* Whether the parameter is used with the other fields of this spec. */
 static bool applies(const tg_codec_row *row, const tg_parameter *p, const tg_spec *spec)
 {
     if (row->sparse && p->of_levels && tg_spec_values(spec) != TG_VALUES_LEVELS)
@@ -61,7 +61,7 @@ static bool in_range(const tg_parameter *p, uint64_t value)
     return (value >= p->least && value <= p->most) || (p->zero_too && value == 0);
 }
 
-/* The spec with every field that does not apply at its fixed place: zero, but norm is `max` under minmax. */
+/* The spec with every unused field at its fixed value: zero, but norm is `max` under minmax. */
 static tg_spec canonical(const tg_codec_row *row, const tg_spec *spec)
 {
     tg_spec clean = {.codec = row->id};
@@ -77,15 +77,16 @@ tg_status tg_spec_check(const tg_spec *spec, tg_error *error)
 {
     const tg_codec_row *row = tg_codec_row_of(spec->codec);
     if (!row)
-        return tg_fail(error, TG_UNKNOWN_CODEC, "codec number %u is unknown to tersegrad %s", spec->codec,
+        return tg_fail(error, TG_UNKNOWN_CODEC, "unknown codec number %u: tersegrad %s does not have it", spec->codec,
                        TG_VERSION_TEXT);
     for (const tg_parameter *const *p = row->parameters; *p; p++)
         if (!(*p)->words && applies(row, *p, spec) && !in_range(*p, get(*p, spec)))
-            return tg_fail(error, TG_INVALID_SPEC, "%s: field %s is %" PRIu64 ", out of its range", row->name,
+            return tg_fail(error, TG_INVALID_SPEC, "%s: the field for %s has the invalid value %" PRIu64, row->name,
                            (*p)->name, get(*p, spec));
     tg_spec clean = canonical(row, spec);
     if (memcmp(&clean, spec, sizeof clean) != 0)
-        return tg_fail(error, TG_INVALID_SPEC, "%s: a field that this codec does not use is not zero", row->name);
+        return tg_fail(error, TG_INVALID_SPEC,
+                       "%s: an unused field of the spec is not zero; make specs with tg_spec_parse", row->name);
     return TG_OK;
 }
 
@@ -101,7 +102,7 @@ static bool equals(slice s, const char *word)
     return strlen(word) == (size_t)s.length && memcmp(s.text, word, (size_t)s.length) == 0;
 }
 
-/* Cuts `rest` at the first `mark`; what was before it is returned and `rest` goes on behind it, or ends. */
+/* Splits `rest` at the first `mark`: returns what is before it, and moves `rest` behind it, or to the end. */
 static slice split(const char **rest, char mark)
 {
     const char *end = strchr(*rest, mark);
@@ -132,8 +133,8 @@ static tg_status unknown_name(slice name, tg_error *error)
         size_t used = strlen(known);
         (void)snprintf(known + used, sizeof known - used, "%s%s", i ? ", " : "", tg_codec_row_at(i)->name);
     }
-    return tg_fail(error, TG_UNKNOWN_CODEC, "unknown codec '%.*s'; there are %s", name.length > 40 ? 40 : name.length,
-                   name.text, known);
+    return tg_fail(error, TG_UNKNOWN_CODEC, "unknown codec '%.*s'; the codecs are %s",
+                   name.length > 40 ? 40 : name.length, name.text, known);
 }
 
 static tg_status unknown_key(const tg_codec_row *row, slice key, tg_error *error)
@@ -144,13 +145,13 @@ static tg_status unknown_key(const tg_codec_row *row, slice key, tg_error *error
         (void)snprintf(known + used, sizeof known - used, "%s%s", used ? ", " : "", (*p)->name);
     }
     return tg_fail(error, TG_INVALID_SPEC, "%s has no parameter '%.*s'%s%s", row->name,
-                   key.length > 40 ? 40 : key.length, key.text, known[0] ? "; it has " : "", known);
+                   key.length > 40 ? 40 : key.length, key.text, known[0] ? "; its parameters are " : "", known);
 }
 
 tg_status tg_spec_parse(const char *text, tg_spec *spec, tg_error *error)
 {
     if (!text || !spec)
-        return tg_fail(error, TG_INVALID_ARGUMENT, "tg_spec_parse needs a text and a place for the spec");
+        return tg_fail(error, TG_INVALID_ARGUMENT, "tg_spec_parse: text and spec must not be NULL");
     const char *rest = text;
     bool has_parameters = strchr(text, ':') != NULL;
     slice name = split(&rest, ':');
@@ -161,10 +162,10 @@ tg_status tg_spec_parse(const char *text, tg_spec *spec, tg_error *error)
     if (!row)
         return unknown_name(name, error);
     if (has_parameters && *rest == '\0')
-        return tg_fail(error, TG_INVALID_SPEC, "%s: nothing follows the ':'; write key=value or leave it out", text);
+        return tg_fail(error, TG_INVALID_SPEC, "%s: no parameters after ':'; write key=value or remove the ':'", text);
 
     tg_spec result = row->standard;
-    unsigned given = 0; /* bit i: the i-th parameter of the row was written */
+    unsigned given = 0; /* bit i: the i-th parameter of the row was given */
     for (bool more = has_parameters; more;) {
         more = strchr(rest, ',') != NULL;
         slice item = split(&rest, ','), key = {item.text, 0};
@@ -184,7 +185,7 @@ tg_status tg_spec_parse(const char *text, tg_spec *spec, tg_error *error)
         if (given & 1u << index)
             return tg_fail(error, TG_INVALID_SPEC, "%s: %s is given twice", row->name, p->name);
         if (!parse_value(p, value, &number))
-            return tg_fail(error, TG_INVALID_SPEC, "%s: %s=%.*s is out of range; it takes %s", row->name, p->name,
+            return tg_fail(error, TG_INVALID_SPEC, "%s: %s=%.*s is out of range; allowed: %s", row->name, p->name,
                            value.length > 40 ? 40 : value.length, value.text, p->range);
         given |= 1u << index;
         set(p, &result, number);
@@ -194,13 +195,13 @@ tg_status tg_spec_parse(const char *text, tg_spec *spec, tg_error *error)
         if (!(given & 1u << index) || applies(row, p, &result))
             continue;
         if (is_density(p) || is_k(p))
-            return tg_fail(error, TG_INVALID_SPEC, "%s: density and k exclude each other; give one", row->name);
+            return tg_fail(error, TG_INVALID_SPEC, "%s: density and k cannot be combined; give one of them", row->name);
         if (p == &tg_parameter_norm && (!row->sparse || tg_spec_values(&result) == TG_VALUES_LEVELS)) {
             if (result.choices & TG_CHOICE_NORM_MAX)
                 continue;
-            return tg_fail(error, TG_INVALID_SPEC, "%s: norm=l2 goes with range=symmetric only", row->name);
+            return tg_fail(error, TG_INVALID_SPEC, "%s: norm=l2 requires range=symmetric", row->name);
         }
-        return tg_fail(error, TG_INVALID_SPEC, "%s: %s means something only with values=levels", row->name, p->name);
+        return tg_fail(error, TG_INVALID_SPEC, "%s: %s requires values=levels", row->name, p->name);
     }
     *spec = canonical(row, &result);
     return tg_succeed(error);
@@ -218,7 +219,7 @@ static size_t print_value(const tg_parameter *p, uint64_t value, char text[24])
 tg_status tg_spec_print(const tg_spec *spec, char *text, size_t capacity, tg_error *error)
 {
     if (!spec || !text)
-        return tg_fail(error, TG_INVALID_ARGUMENT, "tg_spec_print needs a spec and a place for the text");
+        return tg_fail(error, TG_INVALID_ARGUMENT, "tg_spec_print: spec and text must not be NULL");
     tg_status status = tg_spec_check(spec, error);
     if (status != TG_OK)
         return status;
@@ -235,8 +236,8 @@ tg_status tg_spec_print(const tg_spec *spec, char *text, size_t capacity, tg_err
         mark = ',';
     }
     if (used >= capacity)
-        return tg_fail(error, TG_BUFFER_TOO_SMALL, "the spec's text takes %zu bytes and there is room for %zu",
-                       used + 1, capacity);
+        return tg_fail(error, TG_BUFFER_TOO_SMALL, "the text of the spec needs %zu bytes; the buffer has %zu", used + 1,
+                       capacity);
     memcpy(text, whole, used + 1);
     return tg_succeed(error);
 }

@@ -1,4 +1,4 @@
-/* Chunks in as many groups as threads can use. */
+/* Chunks are divided into as many groups as threads can use. */
 #include "codec/streams.h"
 
 #include <string.h>
@@ -39,7 +39,7 @@ uint8_t *tg_streams_write(tg_pool *pool, uint64_t chunks, size_t bound, tg_chunk
 
 /* ---- moving together ---- */
 
-/* Pieces from `first` on that are moved at once. */
+/* Streams from `first` on that are moved in one step. */
 typedef struct moving {
     const tg_stream *streams;
     uint8_t *const *to;
@@ -54,7 +54,7 @@ static void move_stream(void *of, size_t part)
         memmove(m->to[m->first + part], stream->from, stream->size);
 }
 
-/* Fewer bytes are moved before another thread is awake. */
+/* Fewer bytes are moved in less time than it takes to wake a thread. */
 enum { WORTH_WAKING = 1 << 17 };
 
 uint8_t *tg_streams_join(tg_pool *pool, const tg_stream *streams, size_t count, uint8_t *at)
@@ -62,8 +62,8 @@ uint8_t *tg_streams_join(tg_pool *pool, const tg_stream *streams, size_t count, 
     uint8_t *to[TG_MAX_RANGES + 1] = {at};
     for (size_t i = 0; i < count; i++)
         to[i + 1] = to[i] + streams[i].size;
-    /* Pieces can be moved at once if all their new places lie before the first of them. That lets each turn move about
-     * as much more as there is space between the streams: few turns for many. */
+    /* Streams can be moved at the same time if all their new places end before the first of them begins. Each step
+     * frees space for a larger one, so that few steps are needed. */
     for (size_t first = 0, end; first < count; first = end) {
         for (end = first + 1; end < count && to[end + 1] <= streams[first].from; end++)
             ;

@@ -1,6 +1,6 @@
 /* `terngrad`: -1, 0 or +1 times the bucket's largest magnitude, after clipping to a number of standard deviations (Wen
- * et al. 2017). It is qsgd with one level and the max-norm; clipping is a smaller radius, since what lies outside is
- * limited to it anyway. */
+ * et al. 2017). It is qsgd with one level and the max-norm. Clipping is a smaller radius, because values outside the
+ * radius are limited to it anyway. */
 #include "codec/levels.h"
 #include "codec/peak.h"
 #include "codec/reader.h"

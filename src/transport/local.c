@@ -76,7 +76,7 @@ static void swap(group *g, local *one, post *a, local *other, post *b)
     b->missing--;
     if (!there || !back) {
         tg_error reason;
-        (void)tg_fail(&reason, TG_EXCHANGE, "rank %u sent more bytes than rank %u has room for",
+        (void)tg_fail(&reason, TG_EXCHANGE, "rank %u sent more bytes than the buffer of rank %u holds",
                       there ? other_rank : one_rank, there ? one_rank : other_rank);
         give_up(g, &reason);
     }
@@ -94,7 +94,7 @@ static tg_status start(tg_transport *transport, tg_exchange *exchange, tg_error 
     if (g->aborted)
         status = tg_fail(error, TG_EXCHANGE, "%s", g->reason.message);
     else if (mine->exchange)
-        status = tg_fail(error, TG_INVALID_ARGUMENT, "more than %u exchanges are under way", TG_MOST_EXCHANGES);
+        status = tg_fail(error, TG_INVALID_ARGUMENT, "more than %u exchanges are in progress", TG_MOST_EXCHANGES);
     if (status == TG_OK) {
         *mine = (post){.exchange = exchange, .missing = g->world - 1, .order = g->posted++};
         me->started++;
@@ -197,7 +197,7 @@ static tg_status wait_for(tg_transport *transport, tg_exchange *exchange, double
     if (p)
         status = wait_until(me, p, timeout > 0 ? &until : NULL, timeout, error);
     else
-        (void)tg_fail(error, status, "this exchange was not started, or has been waited for");
+        (void)tg_fail(error, status, "this exchange was not started, or has already been waited for");
     if (p && status == TG_OK)
         p->exchange = NULL;
     else
@@ -211,7 +211,7 @@ static void abort_group(tg_transport *transport, int exit_status)
     (void)exit_status;
     local *me = (local *)transport;
     tg_error reason;
-    (void)tg_fail(&reason, TG_EXCHANGE, "rank %u has given up", transport->rank);
+    (void)tg_fail(&reason, TG_EXCHANGE, "rank %u has aborted", transport->rank);
     (void)pthread_mutex_lock(&me->group->lock);
     give_up(me->group, &reason);
     settle(me);
@@ -255,16 +255,18 @@ static const tg_transport_functions functions = {
 tg_status tg_transport_local(uint32_t world, tg_transport **transports, tg_error *error)
 {
     enum { MOST = 1024 };
-    if (world == 0 || world > MOST || !transports)
-        return tg_fail(error, TG_INVALID_ARGUMENT,
-                       "a local transport has 1 to %d ranks, and a place for each; %u were asked for", MOST, world);
+    if (!transports)
+        return tg_fail(error, TG_INVALID_ARGUMENT, "tg_transport_local: transports must not be NULL");
+    if (world == 0 || world > MOST)
+        return tg_fail(error, TG_INVALID_ARGUMENT, "invalid world size %u: a local transport has 1 to %d ranks", world,
+                       MOST);
     group *g = malloc(sizeof *g);
     local *members = calloc(world, sizeof *members);
     pthread_condattr_t attributes;
     if (!g || !members || pthread_condattr_init(&attributes) != 0) {
         free(g);
         free(members);
-        return tg_fail(error, TG_OUT_OF_MEMORY, "no memory for a local transport of %u ranks", world);
+        return tg_fail(error, TG_OUT_OF_MEMORY, "out of memory for a local transport of %u ranks", world);
     }
     *g = (group){.world = world, .alive = world, .members = members};
     (void)pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);

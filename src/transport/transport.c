@@ -12,18 +12,18 @@ uint32_t tg_transport_world(const tg_transport *transport) { return transport ? 
 static tg_status check(const tg_transport *t, const tg_exchange *e, tg_error *error)
 {
     if (!t || !e)
-        return tg_fail(error, TG_INVALID_ARGUMENT, "an exchange needs a transport and a description");
+        return tg_fail(error, TG_INVALID_ARGUMENT, "tg_transport_start: transport and exchange must not be NULL");
     if (e->world != t->world)
-        return tg_fail(error, TG_INVALID_ARGUMENT, "the exchange is for %u ranks and the transport has %u", e->world,
+        return tg_fail(error, TG_INVALID_ARGUMENT, "the exchange has %u ranks, but the transport has %u", e->world,
                        t->world);
     if (e->kind != TG_ALL_GATHER && e->kind != TG_ALL_TO_ALL)
-        return tg_fail(error, TG_INVALID_ARGUMENT, "the exchange's kind %d is none", (int)e->kind);
+        return tg_fail(error, TG_INVALID_ARGUMENT, "invalid exchange kind %d", (int)e->kind);
     if (!e->send || !e->send_size || !e->receive || !e->capacity || !e->received)
-        return tg_fail(error, TG_INVALID_ARGUMENT, "the exchange lacks one of its five arrays");
+        return tg_fail(error, TG_INVALID_ARGUMENT, "an array of the exchange is NULL");
     for (uint32_t peer = 0; peer < t->world; peer++)
         if (peer != t->rank &&
             ((!e->send[peer] && e->send_size[peer] > 0) || (!e->receive[peer] && e->capacity[peer] > 0)))
-            return tg_fail(error, TG_INVALID_ARGUMENT, "the exchange has no buffer for rank %u", peer);
+            return tg_fail(error, TG_INVALID_ARGUMENT, "the buffer of the exchange for rank %u is NULL", peer);
     return TG_OK;
 }
 
@@ -38,9 +38,9 @@ tg_status tg_transport_start(tg_transport *transport, tg_exchange *exchange, tg_
 tg_status tg_transport_wait(tg_transport *transport, tg_exchange *exchange, double timeout, tg_error *error)
 {
     if (!transport || !exchange)
-        return tg_fail(error, TG_INVALID_ARGUMENT, "waiting needs a transport and an exchange");
+        return tg_fail(error, TG_INVALID_ARGUMENT, "tg_transport_wait: transport and exchange must not be NULL");
     if (!(timeout >= 0 && timeout <= 1e9))
-        return tg_fail(error, TG_INVALID_ARGUMENT, "the timeout %g is out of range: 0 (for ever) to 1e9 seconds",
+        return tg_fail(error, TG_INVALID_ARGUMENT, "the timeout %g is out of range: 0 (no limit) to 1e9 seconds",
                        timeout);
     tg_status status = transport->functions->wait(transport, exchange, timeout, error);
     return status == TG_OK ? tg_succeed(error) : status;

@@ -214,7 +214,7 @@ int main(int argc, char **argv)
     expect(members[0].digest == digest, "scalar and fastest kernels differ");
     check_all("reductions, world 3: digest %016llx", (unsigned long long)digest);
     notices("leaves", "rank 1 has left");
-    notices("gives up", "rank 1 has given up");
+    notices("gives up", "rank 1 has aborted");
     notices("shouts", "rank 1 sent more");
     notices("is silent", "did not answer");
     names_the_silent();
