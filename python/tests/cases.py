@@ -157,6 +157,20 @@ def compiled(rank: int) -> None:
     assert means(plain) == means(other)
 
 
+def other_back_ends(rank: int) -> None:
+    """Those that want equal sizes on both sides, as NCCL does: the same results."""
+    every = []
+    for wire in (tg.exchange.open_wire(group()), tg.exchange.CollectiveWire(group(), "gloo")):
+        before, tg.state.open_wire = tg.state.open_wire, lambda _, wire=wire: wire
+        model = wrapped()
+        tg.compress(model, "topk:density=0.05", algorithm="shard", process_group=group())
+        tg.state.open_wire = before
+        for step in range(2):
+            backward(model, gradients(rank, step))
+        every.append(means(model))
+    assert every[0] == every[1]
+
+
 # ---- Unused parameters -----------------------------------------------------------------------------------------------
 
 
@@ -410,6 +424,38 @@ def mixed_precision(rank: int) -> None:
         raise AssertionError("its own hook would be lost")
     except TypeError as problem:
         assert "torch.autocast" in str(problem)
+
+
+def local_steps(rank: int) -> None:
+    def outer(parameters: list[torch.Tensor]) -> torch.optim.Optimizer:
+        return torch.optim.SGD(parameters, lr=0.7, momentum=0.9, nesterov=True)
+
+    def make() -> tuple[nn.Module, torch.optim.Optimizer, tg.LocalSGD]:
+        model = Products()
+        local = tg.LocalSGD(model, outer, every=3, spec="topk:density=0.05", process_group=group())
+        return model, torch.optim.SGD(model.parameters(), lr=0.1), local
+
+    def train(model: nn.Module, optimizer: torch.optim.Optimizer, local: tg.LocalSGD, first: int, last: int) -> list[bool]:
+        common = []
+        for step in range(first, last):
+            backward(model, gradients(rank, step))
+            optimizer.step()
+            common.append(local.step())
+        return common
+
+    model, optimizer, local = make()
+    assert train(model, optimizer, local, 0, 6) == [False, False, True] * 2
+    saved = copy.deepcopy(local.state_dict())
+    train(model, optimizer, local, 6, 9)
+    mine = {name: bits(p) for name, p in model.named_parameters()}
+    assert any(p.any() for p in model.parameters())
+    every: list[Any] = [None] * WORLD
+    dist.all_gather_object(every, mine)
+    assert all(one == mine for one in every)
+    again, optimizer, local = make()
+    local.load_state_dict(saved)
+    train(again, optimizer, local, 6, 9)
+    assert {name: bits(p) for name, p in again.named_parameters()} == mine
 
 
 # ---- Finding errors --------------------------------------------------------------------------------------------------

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import json
+import os
 import subprocess
 import sys
 import threading
@@ -98,6 +100,7 @@ SIMPLE = [
     cases.accumulation,
     cases.several_models,
     cases.compiled,
+    cases.other_back_ends,
     cases.unused,
     cases.not_finite,
     cases.scaler,
@@ -106,6 +109,7 @@ SIMPLE = [
     cases.contract,
     cases.without_ddp,
     cases.mixed_precision,
+    cases.local_steps,
     cases.differing_parameters,
     cases.differing_settings,
     cases.statistics,
@@ -136,6 +140,35 @@ def test_a_rank_that_dies_ends_the_others() -> None:
     for rank in (0, 1, 3):
         good, text = answers[rank]
         assert good and text, answers[rank]
+
+
+# ---- Examples ----------------------------------------------------------------------------------------------------------
+
+
+def write_digits(folder: Path) -> None:
+    """A few images in MNIST's form."""
+    for part, count in (("train", 40), ("t10k", 10)):
+        images = bytes([0, 0, 8, 3]) + b"".join(n.to_bytes(4, "big") for n in (count, 28, 28)) + bytes(28 * 28 * count)
+        labels = bytes([0, 0, 8, 1]) + count.to_bytes(4, "big") + bytes(i % 10 for i in range(count))
+        (folder / f"{part}-images-idx3-ubyte").write_bytes(images)
+        (folder / f"{part}-labels-idx1-ubyte").write_bytes(labels)
+
+
+@pytest.mark.parametrize("name", ["ddp_mnist", "ddp_chargpt", "ddp_lstm"])
+def test_examples_run(name: str, tmp_path: Path) -> None:
+    write_digits(tmp_path)
+    example = Path(__file__).resolve().parents[2] / "examples" / f"{name}.py"
+    data = ["--data", str(tmp_path)] if name == "ddp_mnist" else []
+    log = tmp_path / "log.jsonl"
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", str(example)]
+    options = ["--steps", "2", "--batch", "2", "--log-file", str(log), "--spec", "none", "--spec", "topk:density=0.01/ef"]
+    result = subprocess.run(
+        [*command, *data, *options], capture_output=True, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"}
+    )
+    assert result.returncode == 0, result.stderr
+    assert "topk:density=0.01/ef" in result.stdout and "2 ranks, 2 steps" in result.stdout
+    lines = [json.loads(line) for line in log.read_text().splitlines()]
+    assert [(line["run"], line["step"]) for line in lines] == [(0, 1), (0, 2), (1, 1), (1, 2)]
 
 
 # ---- Without ranks ---------------------------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ docs/python.md is the manual.
 """
 
 from .hook import comm_hook, compress, reduce_gradients
+from .local import LocalSGD
 from .policy import Choice, Policy
 from .state import CompressionState
 from .stats import Explanation, ParameterStats, Stats, explain
@@ -16,6 +17,7 @@ __all__ = [
     "Choice",
     "CompressionState",
     "Explanation",
+    "LocalSGD",
     "ParameterStats",
     "Policy",
     "Stats",
