@@ -118,9 +118,9 @@ static tg_status check_index(const tg_reduction *r, size_t index, const char *fu
 
 tg_status tg_reduce_ready(tg_reduction *reduction, size_t index, const tg_tensor *gradient, tg_error *error)
 {
+    if (!gradient)
+        return tg_fail(error, TG_INVALID_ARGUMENT, "tg_reduce_ready needs a gradient; see tg_reduce_absent");
     tg_status status = check_index(reduction, index, "tg_reduce_ready", error);
-    if (status == TG_OK && !gradient)
-        status = tg_fail(error, TG_INVALID_ARGUMENT, "tg_reduce_ready needs a gradient; see tg_reduce_absent");
     if (status == TG_OK)
         status = tg_gradient_check(reduction->reducer, index, gradient, error);
     if (status != TG_OK)
