@@ -63,20 +63,21 @@ static bool in_range(const number *n, double value)
 tg_status tg_feedback_spec_check(const tg_feedback_spec *spec, tg_error *error)
 {
     if ((unsigned)spec->kind >= KINDS)
-        return tg_fail(error, TG_INVALID_SPEC, "feedback kind %d is none", (int)spec->kind);
+        return tg_fail(error, TG_INVALID_SPEC, "invalid feedback kind %d", (int)spec->kind);
     const kind *k = &kinds[spec->kind];
     tg_feedback_spec clean = standard_of(spec->kind);
     for (size_t i = 0; i < k->number_count; i++) {
         float value = field_value(spec, &k->numbers[i]);
         if (!in_range(&k->numbers[i], (double)value))
-            return tg_fail(error, TG_INVALID_SPEC, "%s: %s=%g is out of range; it takes %s", k->name,
+            return tg_fail(error, TG_INVALID_SPEC, "%s: %s=%g is out of range; allowed: %s", k->name,
                            k->numbers[i].name, (double)value, k->numbers[i].range);
         *field(&clean, &k->numbers[i]) = value;
     }
     if (clean.alpha != spec->alpha || clean.beta != spec->beta || clean.momentum != spec->momentum ||
         clean.clip != spec->clip)
-        return tg_fail(error, TG_INVALID_SPEC, "%s: make the spec with tg_feedback_parse; a field is not what %s has",
-                       k->name, k->name);
+        return tg_fail(error, TG_INVALID_SPEC,
+                       "%s: a field has a value that %s does not use; make the spec with tg_feedback_parse", k->name,
+                       k->name);
     return TG_OK;
 }
 
@@ -86,7 +87,7 @@ static tg_status parse(const char *text, tg_feedback_spec *spec, tg_error *error
     while (which < KINDS && !(strlen(kinds[which].name) == name && memcmp(kinds[which].name, text, name) == 0))
         which++;
     if (which == KINDS)
-        return tg_fail(error, TG_INVALID_SPEC, "unknown feedback '%.*s'; there are none, ef, ecq, dgc",
+        return tg_fail(error, TG_INVALID_SPEC, "unknown feedback '%.*s'; use none, ef, ecq or dgc",
                        name > 40 ? 40 : (int)name, text);
     const kind *k = &kinds[which];
     tg_feedback_spec result = standard_of((tg_feedback_kind)which);
@@ -104,7 +105,7 @@ static tg_status parse(const char *text, tg_feedback_spec *spec, tg_error *error
         uint64_t billionths = 0;
         bool parsed = key < length && tg_decimal_parse(at + key + 1, length - key - 1, &billionths);
         if (!parsed || !in_range(n, (double)billionths / 1e9))
-            return tg_fail(error, TG_INVALID_SPEC, "%s: %.*s is out of range; %s takes %s", k->name,
+            return tg_fail(error, TG_INVALID_SPEC, "%s: %.*s is out of range; allowed for %s: %s", k->name,
                            length > 60 ? 60 : (int)length, at, n->name, n->range);
         if (given & 1u << i)
             return tg_fail(error, TG_INVALID_SPEC, "%s: %s is given twice", k->name, n->name);
@@ -113,7 +114,7 @@ static tg_status parse(const char *text, tg_feedback_spec *spec, tg_error *error
         at += length;
     }
     if (!in_range(&kinds[TG_FEEDBACK_DGC].numbers[0], (double)result.momentum)) /* 0.9999999999 rounds to 1 */
-        return tg_fail(error, TG_INVALID_SPEC, "%s: momentum must stay below 1 as a float32", k->name);
+        return tg_fail(error, TG_INVALID_SPEC, "%s: momentum must be below 1 after rounding to float32", k->name);
     *spec = result;
     return tg_succeed(error);
 }
@@ -121,7 +122,7 @@ static tg_status parse(const char *text, tg_feedback_spec *spec, tg_error *error
 tg_status tg_feedback_parse(const char *text, tg_feedback_spec *spec, tg_error *error)
 {
     if (!text || !spec)
-        return tg_fail(error, TG_INVALID_ARGUMENT, "tg_feedback_parse needs a text and a place for the spec");
+        return tg_fail(error, TG_INVALID_ARGUMENT, "tg_feedback_parse: text and spec must not be NULL");
     tg_fp_mode before = tg_fp_enter(); /* a decimal is the same float in every rounding mode */
     tg_status status = parse(text, spec, error);
     tg_fp_leave(before);
@@ -150,8 +151,7 @@ static tg_status print(const tg_feedback_spec *spec, char *text, size_t capacity
                                  value);
     }
     if (used >= capacity)
-        return tg_fail(error, TG_BUFFER_TOO_SMALL, "the text takes %zu bytes and there is room for %zu", used + 1,
-                       capacity);
+        return tg_fail(error, TG_BUFFER_TOO_SMALL, "the text needs %zu bytes; the buffer has %zu", used + 1, capacity);
     memcpy(text, whole, used + 1);
     return tg_succeed(error);
 }
@@ -159,7 +159,7 @@ static tg_status print(const tg_feedback_spec *spec, char *text, size_t capacity
 tg_status tg_feedback_print(const tg_feedback_spec *spec, char *text, size_t capacity, tg_error *error)
 {
     if (!spec || !text)
-        return tg_fail(error, TG_INVALID_ARGUMENT, "tg_feedback_print needs a spec and a place for the text");
+        return tg_fail(error, TG_INVALID_ARGUMENT, "tg_feedback_print: spec and text must not be NULL");
     tg_fp_mode before = tg_fp_enter();
     tg_status status = print(spec, text, capacity, error);
     tg_fp_leave(before);

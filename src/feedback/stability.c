@@ -7,7 +7,7 @@ tg_status tg_stability_of(const tg_spec *codec, const tg_feedback_spec *feedback
                           tg_stability *stability, tg_error *error)
 {
     if (!codec || !feedback || !stability)
-        return tg_fail(error, TG_INVALID_ARGUMENT, "tg_stability_of needs both specs and a place for the answer");
+        return tg_fail(error, TG_INVALID_ARGUMENT, "tg_stability_of: codec, feedback and stability must not be NULL");
     tg_traits traits;
     tg_status status = tg_traits_of(codec, count, &traits, error);
     if (status == TG_OK)

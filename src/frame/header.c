@@ -66,15 +66,15 @@ tg_status tg_frame_read(tg_frame frame, tg_frame_info *info, tg_error *error)
 {
     const uint8_t *h = frame.data;
     if (!h || !info)
-        return tg_fail(error, TG_INVALID_ARGUMENT, "tg_frame_read needs a frame and a place for its fields");
+        return tg_fail(error, TG_INVALID_ARGUMENT, "tg_frame_read: frame and info must not be NULL");
     if (frame.size >= sizeof magic && memcmp(h, magic, sizeof magic) != 0)
-        return tg_fail(error, TG_NOT_A_FRAME, "this is not a Tersegrad frame: it starts with %02x %02x %02x %02x", h[0],
-                       h[1], h[2], h[3]);
+        return tg_fail(error, TG_NOT_A_FRAME, "not a Tersegrad frame: it starts with %02x %02x %02x %02x", h[0], h[1],
+                       h[2], h[3]);
     if (frame.size < TG_HEADER_SIZE)
-        return tg_fail(error, TG_TRUNCATED, "%zu bytes are too few for a frame: its header alone has %u", frame.size,
+        return tg_fail(error, TG_TRUNCATED, "%zu bytes are too short for a frame: the header has %u", frame.size,
                        TG_HEADER_SIZE);
     if (h[4] != VERSION)
-        return tg_fail(error, TG_UNKNOWN_VERSION, "the frame has format version %u; tersegrad %s reads version %d",
+        return tg_fail(error, TG_UNKNOWN_VERSION, "the frame has format version %u; tersegrad %s supports version %d",
                        h[4], TG_VERSION_TEXT, VERSION);
     tg_frame_info read = {.version = h[4],
                           .dtype = (tg_dtype)h[5],
@@ -92,21 +92,22 @@ tg_status tg_frame_read(tg_frame frame, tg_frame_info *info, tg_error *error)
                           .count = tg_load64(h + 24)};
     uint64_t payload = tg_load64(h + 32);
     if (payload != frame.size - TG_HEADER_SIZE)
-        return tg_fail(error, TG_TRUNCATED, "the header announces a payload of %" PRIu64 " bytes and %zu are there",
-                       payload, frame.size - TG_HEADER_SIZE);
+        return tg_fail(error, TG_TRUNCATED,
+                       "wrong length: the header gives a payload of %" PRIu64 " bytes, and there are %zu", payload,
+                       frame.size - TG_HEADER_SIZE);
     tg_status status = tg_spec_check(&read.spec, error);
     if (status != TG_OK)
         return status == TG_UNKNOWN_CODEC ? status : TG_CORRUPT;
     if (tg_dtype_size(read.dtype) == 0)
-        return tg_fail(error, TG_CORRUPT, "the header's dtype %u is none", h[5]);
+        return tg_fail(error, TG_CORRUPT, "header: invalid dtype %u", h[5]);
     if (h[6] & ~FLAG_CHECKSUM)
-        return tg_fail(error, TG_CORRUPT, "the header has unknown flags %#x", h[6]);
+        return tg_fail(error, TG_CORRUPT, "header: the flags %#x set reserved bits", h[6]);
     if (!read.has_checksum && tg_header_checksum(h) != 0)
-        return tg_fail(error, TG_CORRUPT, "the header has a checksum but not its flag");
+        return tg_fail(error, TG_CORRUPT, "header: a checksum is present, but its flag is not set");
     if (!layout_fits(&read.spec, read.layout))
-        return tg_fail(error, TG_CORRUPT, "the header's layout %u does not fit the codec's coding", read.layout);
+        return tg_fail(error, TG_CORRUPT, "header: layout %u is invalid for the codec's coding", read.layout);
     if (read.count > TG_MAX_COUNT)
-        return tg_fail(error, TG_CORRUPT, "the header's count %" PRIu64 " is above the limit of %" PRIu32, read.count,
+        return tg_fail(error, TG_CORRUPT, "header: the count %" PRIu64 " exceeds the limit of %" PRIu32, read.count,
                        TG_MAX_COUNT);
     read.bytes = frame.size;
     *info = read;

@@ -61,7 +61,7 @@ static void *find(const char *name, char why[PATH])
 {
     char folder[PATH], path[PATH + 64];
     find_folder(folder);
-    (void)snprintf(why, PATH, "there is no mpi-%s.so beside the library", name);
+    (void)snprintf(why, PATH, "mpi-%s.so is not installed beside the library", name);
     for (size_t i = 0; folder[0] && i < sizeof places / sizeof *places; i++) {
         (void)snprintf(path, sizeof path, "%s%smpi-%s.so", folder, places[i], name);
         FILE *file = fopen(path, "rb");
@@ -77,18 +77,19 @@ tg_status tg_transport_mpi_open(const char *module, size_t segment, tg_transport
 {
     char why[PATH];
     if (!module || !transport)
-        return tg_fail(error, TG_INVALID_ARGUMENT, "tg_transport_mpi needs a module and a place for the transport");
+        return tg_fail(error, TG_INVALID_ARGUMENT, "tg_transport_mpi: module and transport must not be NULL");
     const bool is_path = strchr(module, '/') != NULL;
     if (!is_path && strcmp(module, "openmpi") != 0 && strcmp(module, "mpich") != 0)
         return tg_fail(error, TG_INVALID_ARGUMENT,
-                       "'%.60s' is no module: give openmpi, mpich, or a path with a slash in it", module);
+                       "invalid module '%.60s': use openmpi, mpich, or a path that contains a slash", module);
     void *handle = is_path ? load(module, why) : find(module, why);
     if (!handle)
         return tg_fail(error, TG_UNAVAILABLE, "MPI cannot be used: %.180s", why);
     const tg_mpi_module *found = dlsym(handle, TG_MPI_MODULE);
     if (!found || strcmp(found->version, TG_VERSION_TEXT) != 0) {
         (void)dlclose(handle);
-        return tg_fail(error, TG_UNAVAILABLE, "the module '%.150s' is not of tersegrad %s", module, TG_VERSION_TEXT);
+        return tg_fail(error, TG_UNAVAILABLE, "the module '%.150s' does not belong to tersegrad %s", module,
+                       TG_VERSION_TEXT);
     }
     return found->open(segment, transport, error); /* it stays loaded: MPI does not like to be unloaded */
 }

@@ -309,11 +309,11 @@ static tg_status join_world(mpi_transport *t, tg_error *error)
     } else {
         t->initialised_here = true;
         if (MPI_Init_thread(NULL, NULL, MPI_THREAD_SERIALIZED, &level) != MPI_SUCCESS)
-            return tg_fail(error, TG_UNAVAILABLE, "MPI did not start: was this process launched by its mpirun?");
+            return tg_fail(error, TG_UNAVAILABLE, "MPI did not start; launch this process with the mpirun of this MPI");
         t->shared = level >= MPI_THREAD_SERIALIZED;
     }
     if (MPI_Comm_dup(MPI_COMM_WORLD, &t->comm) != MPI_SUCCESS)
-        return tg_fail(error, TG_UNAVAILABLE, "MPI gave no communicator");
+        return tg_fail(error, TG_UNAVAILABLE, "MPI could not create a communicator");
     t->has_comm = true;
     (void)MPI_Comm_set_errhandler(t->comm, MPI_ERRORS_RETURN);
 #ifdef MPICH_VERSION /* it asks the world's handler about what it finds when it tests several requests */
@@ -336,14 +336,14 @@ static tg_status join_world(mpi_transport *t, tg_error *error)
     t->goodbyes = malloc((size_t)world * sizeof(MPI_Request));
     t->farewells = malloc((size_t)world * sizeof *t->farewells);
     if (!enough || !t->goodbyes || !t->farewells)
-        return tg_fail(error, TG_OUT_OF_MEMORY, "no memory for exchanges among %d ranks", world);
+        return tg_fail(error, TG_OUT_OF_MEMORY, "out of memory for exchanges among %d ranks", world);
     t->left_after = UINT64_MAX;
     t->listens = true;
     for (int peer = 0; peer < world; peer++) {
         t->goodbyes[peer] = MPI_REQUEST_NULL;
         if (peer != rank &&
             MPI_Irecv(&t->farewells[peer], 1, MPI_UINT64_T, peer, GOODBYE, t->comm, &t->goodbyes[peer]) != MPI_SUCCESS)
-            return tg_fail(error, TG_UNAVAILABLE, "MPI cannot receive");
+            return tg_fail(error, TG_UNAVAILABLE, "MPI could not start to receive");
     }
     return TG_OK;
 }
@@ -453,7 +453,7 @@ static tg_status start(tg_transport *transport, tg_exchange *exchange, tg_error 
     if (t->broken)
         status = tg_fail(error, TG_EXCHANGE, "%s", t->reason.message);
     else if (t->ring[place])
-        status = tg_fail(error, TG_INVALID_ARGUMENT, "more than %u exchanges are under way", TG_MOST_EXCHANGES);
+        status = tg_fail(error, TG_INVALID_ARGUMENT, "more than %u exchanges are in progress", TG_MOST_EXCHANGES);
     if (status == TG_OK) {
         t->ring[place] = exchange;
         t->done[place] = t->base.world == 1;
@@ -519,7 +519,7 @@ static tg_status wait_for(tg_transport *transport, tg_exchange *exchange, double
     while (place < TG_MOST_EXCHANGES && t->ring[place] != exchange)
         place++;
     if (place == TG_MOST_EXCHANGES)
-        status = tg_fail(error, TG_INVALID_ARGUMENT, "this exchange was not started, or has been waited for");
+        status = tg_fail(error, TG_INVALID_ARGUMENT, "this exchange was not started, or has already been waited for");
     t->helpers++;
     while (status == TG_OK && !t->done[place]) {
         const bool is_late = until > 0 && now() >= until; /* before the turn: what has come by then is not lost */
@@ -633,12 +633,12 @@ static tg_status open_transport(size_t segment, tg_transport **transport, tg_err
     (void)MPI_Finalized(&finalised);
     if (finalised)
         return tg_fail(error, TG_UNAVAILABLE,
-                       "MPI has been finalised, and starts only once in a process: keep the first transport");
+                       "MPI has been finalised, and cannot start twice in a process: keep the first transport");
     mpi_transport *t = calloc(1, sizeof *t);
     pthread_condattr_t attributes;
     if (!t || pthread_condattr_init(&attributes) != 0) {
         free(t);
-        return tg_fail(error, TG_OUT_OF_MEMORY, "no memory for a transport");
+        return tg_fail(error, TG_OUT_OF_MEMORY, "out of memory for a transport");
     }
     t->base = (tg_transport){.functions = &functions, .name = "mpi"};
     t->segment = segment > 0 && segment < SEGMENT ? segment : SEGMENT;
@@ -656,7 +656,7 @@ static tg_status open_transport(size_t segment, tg_transport **transport, tg_err
     if (status == TG_OK && t->has_thread) {
         if (pthread_create(&t->thread, NULL, run, t) != 0) {
             destroy(t);
-            return tg_fail(error, TG_OUT_OF_MEMORY, "no thread for MPI");
+            return tg_fail(error, TG_OUT_OF_MEMORY, "cannot start a thread for MPI");
         }
         (void)pthread_mutex_lock(&t->lock);
         while (!t->ready)
