@@ -107,8 +107,8 @@ typedef enum tg_dtype { TG_FLOAT32 = 0, TG_FLOAT16 = 1, TG_BFLOAT16 = 2 } tg_dty
 /* Bytes of one element; 0 for an invalid value. */
 TG_API size_t tg_dtype_size(tg_dtype dtype);
 
-/* A flat vector in memory of the device (host memory for "cpu"). It needs only the alignment of its elements. Functions
- * that take a `const tg_tensor *` as input only read `data`; as output they write it. */
+/* A flat vector in the memory of the device that works on it (see part 3). It needs only the alignment of its elements.
+ * Functions that take a `const tg_tensor *` as input only read `data`; as output they write it. */
 typedef struct tg_tensor {
     void *data;
     uint64_t count;
@@ -199,6 +199,30 @@ TG_API const char *tg_device_name(const tg_device *device);
 /* The devices that this machine can run, without threads: call with index 0, 1, ... until NULL. */
 TG_API const char *tg_device_list(size_t index);
 
+/* Where things lie, and when they are done. The data of a tensor lie in the memory of the device of the handle it is
+ * used with: for "cpu" that is host memory, whoever allocated it; for a card, memory that the card can reach.
+ * Residuals, momentum and workspace belong to their handles and lie there too. Frames, messages and saved states, and
+ * everything else that is passed by pointer (reports, errors, lists of frames, lists of indices), lie in host memory.
+ * The library touches device memory only by operations of the device, and a caller whose program runs on the host reads
+ * and writes it by tg_device_copy_in and tg_device_copy_out, or by the means of the device itself.
+ *
+ * Operations on device memory take place in the order of the calls, on the stream that the device was opened with: a
+ * tensor that earlier work on that stream writes may be given to a call at once, and what a call writes to a tensor may
+ * be used by later work on that stream at once. A call returns when its results in host memory are there (the status,
+ * the report, the frame, the sums' verdict) and its inputs in host memory have been read, so it may wait for the work
+ * before it on the stream; it does not wait for what it writes to device memory. Work on other streams, or on the host,
+ * needs tg_device_wait first, which returns when everything is done. "cpu" has no stream: every call is done when it
+ * returns. A report can only be read when its call has returned. */
+
+/* Memory of the device, for tensors; NULL data for 0 bytes is legal everywhere. */
+TG_API TG_MUST_CHECK tg_status tg_device_allocate(tg_device *device, size_t bytes, void **memory, tg_error *error);
+TG_API void tg_device_release(tg_device *device, void *memory);
+TG_API TG_MUST_CHECK tg_status tg_device_copy_in(tg_device *device, void *memory, const void *host, size_t bytes,
+                                                 tg_error *error);
+TG_API TG_MUST_CHECK tg_status tg_device_copy_out(tg_device *device, void *host, const void *memory, size_t bytes,
+                                                  tg_error *error);
+TG_API TG_MUST_CHECK tg_status tg_device_wait(tg_device *device, tg_error *error);
+
 /* A codec with the workspace for vectors of up to max_count elements. It must not outlive its device. Codecs that are
  * not sparsifiers also reserve an undo buffer for TG_NONFINITE_REJECT of up to the size of a frame, which takes memory
  * only when it is used. */
@@ -241,7 +265,10 @@ typedef struct tg_encode_options {
     bool no_checksum;
 } tg_encode_options;
 
+/* What came of an encode call. It is filled in whether the call succeeds or not: where `status` is not TG_OK, it is
+ * what the call returned, and all else is 0. */
 typedef struct tg_encode_report {
+    tg_status status;
     size_t bytes;       /* of the finished frame */
     uint64_t selected;  /* elements sent: those that a sparsifier selected, otherwise count */
     uint64_t saturated; /* values limited to the largest float16 or bfloat16 */
@@ -362,10 +389,14 @@ TG_API TG_MUST_CHECK tg_status tg_feedback_create(tg_device *device, const tg_fe
                                                   uint64_t count, bool insist, tg_feedback **feedback, tg_error *error);
 TG_API void tg_feedback_free(tg_feedback *feedback);
 
-/* The residual itself, `count` floats, and dgc's momentum or NULL: to be read for a checkpoint, and written to restore
- * one. They belong to the handle. */
-TG_API float *tg_feedback_residual(tg_feedback *feedback);
-TG_API float *tg_feedback_momentum(tg_feedback *feedback);
+/* The residual, and dgc's momentum, as they are between calls: elements `first` to first + count - 1 copied to host
+ * memory, for a checkpoint, or from it, to restore one. Feedback keeps them in device memory, so there is no pointer to
+ * them. Write takes finite values only, and otherwise changes nothing: TG_NONFINITE names the first that is not. */
+typedef enum tg_feedback_part { TG_RESIDUAL = 0, TG_MOMENTUM = 1 } tg_feedback_part;
+TG_API TG_MUST_CHECK tg_status tg_feedback_read(tg_feedback *feedback, tg_feedback_part part, uint64_t first,
+                                                uint64_t count, float *values, tg_error *error);
+TG_API TG_MUST_CHECK tg_status tg_feedback_write(tg_feedback *feedback, tg_feedback_part part, uint64_t first,
+                                                 uint64_t count, const float *values, tg_error *error);
 
 /* Compensates, encodes and updates the residual in one pass. Otherwise as tg_encode; after an error the residual is
  * unchanged (up to rounding under TG_NONFINITE_TRUST). TG_BAD_RESIDUAL: the message has an element of the residual or

@@ -90,6 +90,13 @@ class FeedbackKind(enum.IntEnum):
     FEEDBACK_DGC = 3
 
 
+class FeedbackPart(enum.IntEnum):
+    """tg_feedback_part."""
+
+    RESIDUAL = 0
+    MOMENTUM = 1
+
+
 class ExchangeKind(enum.IntEnum):
     """tg_exchange_kind."""
 
@@ -160,7 +167,13 @@ class tg_encode_options(Structure):
 
 
 class tg_encode_report(Structure):
-    _fields_ = [("bytes", c_size_t), ("selected", c_uint64), ("saturated", c_uint64), ("dropped", c_uint64)]
+    _fields_ = [
+        ("status", c_int),
+        ("bytes", c_size_t),
+        ("selected", c_uint64),
+        ("saturated", c_uint64),
+        ("dropped", c_uint64),
+    ]
 
 
 class tg_frame(Structure):
@@ -324,6 +337,11 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "tg_device_free": (None, [_device]),
     "tg_device_name": (c_char_p, [_device]),
     "tg_device_list": (c_char_p, [c_size_t]),
+    "tg_device_allocate": (c_int, [_device, c_size_t, POINTER(c_void_p), _error]),
+    "tg_device_release": (None, [_device, c_void_p]),
+    "tg_device_copy_in": (c_int, [_device, c_void_p, c_void_p, c_size_t, _error]),
+    "tg_device_copy_out": (c_int, [_device, c_void_p, c_void_p, c_size_t, _error]),
+    "tg_device_wait": (c_int, [_device, _error]),
     "tg_codec_create": (c_int, [_device, _spec, c_uint64, POINTER(_codec), _error]),
     "tg_codec_free": (None, [_codec]),
     "tg_codec_spec": (_spec, [_codec]),
@@ -345,8 +363,8 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
         [_device, POINTER(tg_feedback_spec), _spec, c_uint64, c_bool, POINTER(_feedback), _error],
     ),
     "tg_feedback_free": (None, [_feedback]),
-    "tg_feedback_residual": (POINTER(c_float), [_feedback]),
-    "tg_feedback_momentum": (POINTER(c_float), [_feedback]),
+    "tg_feedback_read": (c_int, [_feedback, c_int, c_uint64, c_uint64, POINTER(c_float), _error]),
+    "tg_feedback_write": (c_int, [_feedback, c_int, c_uint64, c_uint64, POINTER(c_float), _error]),
     "tg_encode_with_feedback": (
         c_int,
         [_codec, _feedback, _tensor, POINTER(tg_encode_options), c_void_p, c_size_t, POINTER(tg_encode_report), _error],

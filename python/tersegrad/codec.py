@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import threading
 from collections.abc import Sequence
 from ctypes import POINTER, byref, c_float, c_uint32
@@ -13,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from . import arrays
-from ._library import Dtype, Nonfinite, lib, tg_codec, tg_device, tg_encode_options, tg_encode_report
+from ._library import Dtype, FeedbackKind, FeedbackPart, Nonfinite, lib, tg_codec, tg_device, tg_encode_options, tg_encode_report
 from ._library import tg_error, tg_feedback, tg_frame, tg_frame_info, tg_frame_parts, tg_stats
 from .arrays import Array, Bytes
 from .errors import InvalidArgument, check
@@ -121,23 +120,36 @@ class Feedback:
         )
         check(status, error)
 
-    def _view(self, pointer: Any) -> Array | None:
-        if not pointer:
-            return None
-        memory: Any = (c_float * self.count).from_address(ctypes.addressof(pointer.contents))
-        memory.owner = self  # the array's memory lives as long as this object
-        return np.ctypeslib.as_array(memory)
+    def _read(self, part: FeedbackPart) -> Array:
+        values, error = np.empty(self.count, np.float32), tg_error()
+        pointer = values.ctypes.data_as(POINTER(c_float))
+        check(lib.tg_feedback_read(self._handle, part, 0, self.count, pointer, byref(error)), error)
+        return values
+
+    def _write(self, part: FeedbackPart, values: Array) -> None:
+        values, error = np.ascontiguousarray(values, np.float32), tg_error()
+        if values.shape != (self.count,):
+            raise ValueError(f"values have shape {values.shape}: it must be ({self.count},)")
+        pointer = values.ctypes.data_as(POINTER(c_float))
+        check(lib.tg_feedback_write(self._handle, part, 0, self.count, pointer, byref(error)), error)
 
     @property
     def residual(self) -> Array:
-        """The residual itself, float32, not a copy: read it for a checkpoint, write to it to restore one."""
-        view = self._view(lib.tg_feedback_residual(self._handle)) if self.count else None
-        return np.empty(0, np.float32) if view is None else view
+        """A copy of the residual, float32, for a checkpoint; assign to it to restore one."""
+        return self._read(FeedbackPart.RESIDUAL)
+
+    @residual.setter
+    def residual(self, values: Array) -> None:
+        self._write(FeedbackPart.RESIDUAL, values)
 
     @property
     def momentum(self) -> Array | None:
         """dgc's momentum, like `residual`; None for other kinds."""
-        return self._view(lib.tg_feedback_momentum(self._handle)) if self.count else None
+        return self._read(FeedbackPart.MOMENTUM) if self.feedback._raw.kind == FeedbackKind.FEEDBACK_DGC else None
+
+    @momentum.setter
+    def momentum(self, values: Array) -> None:
+        self._write(FeedbackPart.MOMENTUM, values)
 
     def compensate(self, gradient: Array, out: Array | None = None, *, dtype: str | None = None) -> Array:
         """u = g + alpha h, what is to be encoded. Changes nothing else."""

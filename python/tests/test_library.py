@@ -18,6 +18,7 @@ ENUMS = {
     "tg_dtype": _library.Dtype,
     "tg_nonfinite": _library.Nonfinite,
     "tg_feedback_kind": _library.FeedbackKind,
+    "tg_feedback_part": _library.FeedbackPart,
     "tg_exchange_kind": _library.ExchangeKind,
     "tg_algorithm": _library.Algorithm,
     "tg_nonfinite_step": _library.NonfiniteStep,

@@ -97,14 +97,19 @@ def test_composed_feedback_is_the_fused_one() -> None:
     assert not fused.residual.any()
 
 
-def test_residuals_are_the_librarys_memory_and_outlive_the_name() -> None:
+def test_residuals_are_read_and_written_by_copies() -> None:
     feedback = tersegrad.Feedback("dgc:momentum=0.9", "topk:density=0.1", 50)
-    feedback.residual[3] = 2
-    assert feedback.residual[3] == 2
-    momentum, residual = feedback.momentum, feedback.residual
+    residual, momentum = feedback.residual, feedback.momentum
     assert momentum is not None and momentum.shape == (50,)
-    del feedback
-    assert residual[3] == 2
+    residual[3] = momentum[4] = 2
+    assert not feedback.residual.any()
+    feedback.residual, feedback.momentum = residual, momentum
+    assert np.array_equal(feedback.residual, residual) and np.array_equal(feedback.momentum, momentum)
+    residual[5] = np.nan
+    with pytest.raises(tersegrad.Error, match="value 5"):
+        feedback.residual = residual
+    with pytest.raises(ValueError, match="shape"):
+        feedback.residual = residual[:7]
     assert tersegrad.Feedback("ef", "topk:density=0.1", 50).momentum is None
     assert tersegrad.Feedback("ef", "topk:density=0.1", 0).residual.size == 0
 

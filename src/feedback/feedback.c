@@ -5,13 +5,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/bytes.h"
 #include "base/fpenv.h"
-#include "base/numeric.h"
 #include "base/status.h"
-#include "base/vector.h"
 #include "frame/encode.h"
 #include "frame/traits.h"
-#include "kernels/ranges.h"
 
 tg_status tg_feedback_create(tg_device *device, const tg_feedback_spec *spec, const tg_spec *codec, uint64_t count,
                              bool insist, tg_feedback **feedback, tg_error *error)
@@ -40,17 +38,17 @@ tg_status tg_feedback_create(tg_device *device, const tg_feedback_spec *spec, co
     tg_feedback *made = malloc(sizeof *made);
     const size_t size = (size_t)count * sizeof(float);
     const bool with_momentum = spec->kind == TG_FEEDBACK_DGC;
-    float *residual = tg_vector_make(size, 0), *momentum = with_momentum ? tg_vector_make(size, 1) : NULL,
-          *kept = tg_vector_make(size, 2);
+    const tg_operations *on = device->operations;
+    float *residual = on->allocate(device, size, 0), *momentum = with_momentum ? on->allocate(device, size, 1) : NULL,
+          *kept = on->allocate(device, size, 2);
     if (!made || !residual || (with_momentum && !momentum) || !kept) {
         free(made);
-        tg_vector_free(residual);
-        tg_vector_free(momentum);
-        tg_vector_free(kept);
+        on->release(device, residual);
+        on->release(device, momentum);
+        on->release(device, kept);
         return tg_fail(error, TG_OUT_OF_MEMORY, "no memory for a residual of %" PRIu64 " elements", count);
     }
     *made = (tg_feedback){.device = device,
-                          .kernels = device->kernels,
                           .spec = *spec,
                           .codec = *codec,
                           .count = count,
@@ -66,83 +64,77 @@ tg_status tg_feedback_create(tg_device *device, const tg_feedback_spec *spec, co
 void tg_feedback_free(tg_feedback *feedback)
 {
     if (feedback) {
-        tg_vector_free(feedback->residual);
-        tg_vector_free(feedback->momentum);
-        tg_vector_free(feedback->kept);
+        feedback->device->operations->release(feedback->device, feedback->residual);
+        feedback->device->operations->release(feedback->device, feedback->momentum);
+        feedback->device->operations->release(feedback->device, feedback->kept);
     }
     free(feedback);
 }
 
-float *tg_feedback_residual(tg_feedback *feedback)
+/* Where the elements to be read or written lie. */
+static tg_status find_part(const tg_feedback *f, tg_feedback_part part, uint64_t first, uint64_t count,
+                           const float *values, float **found, tg_error *error)
 {
-    if (!feedback)
-        return NULL;
-    feedback->unchecked = true;
-    return feedback->residual;
+    if (!f || (!values && count > 0))
+        return tg_fail(error, TG_INVALID_ARGUMENT, "reading or writing a residual needs a feedback and values");
+    float *memory = part == TG_RESIDUAL ? f->residual : part == TG_MOMENTUM ? f->momentum : NULL;
+    if (!memory)
+        return tg_fail(error, TG_INVALID_ARGUMENT, "this feedback has no part %d: only dgc has a momentum", (int)part);
+    if (first > f->count || count > f->count - first)
+        return tg_fail(error, TG_SHAPE_MISMATCH,
+                       "%" PRIu64 " elements from %" PRIu64 " on are not in a residual of %" PRIu64, count, first,
+                       f->count);
+    *found = memory + first;
+    return TG_OK;
 }
 
-float *tg_feedback_momentum(tg_feedback *feedback)
+tg_status tg_feedback_read(tg_feedback *feedback, tg_feedback_part part, uint64_t first, uint64_t count, float *values,
+                           tg_error *error)
 {
-    if (!feedback)
-        return NULL;
-    feedback->unchecked = true;
-    return feedback->momentum;
+    float *memory = NULL;
+    tg_status status = find_part(feedback, part, first, count, values, &memory, error);
+    return status == TG_OK ? tg_device_copy_out(feedback->device, values, memory, (size_t)count * sizeof(float), error)
+                           : status;
+}
+
+tg_status tg_feedback_write(tg_feedback *feedback, tg_feedback_part part, uint64_t first, uint64_t count,
+                            const float *values, tg_error *error)
+{
+    float *memory = NULL;
+    tg_status status = find_part(feedback, part, first, count, values, &memory, error);
+    for (uint64_t i = 0; status == TG_OK && i < count; i++)
+        if ((tg_float_bits(values[i]) & TG_MAGNITUDE_MASK) >= TG_INFINITY_BITS)
+            return tg_fail(error, TG_NONFINITE, "value %" PRIu64 " is %g: a residual holds finite values only", i,
+                           (double)values[i]);
+    return status == TG_OK ? tg_device_copy_in(feedback->device, memory, values, (size_t)count * sizeof(float), error)
+                           : status;
 }
 
 void tg_feedback_reset(tg_feedback *feedback)
 {
     if (!feedback)
         return;
-    memset(feedback->residual, 0, (size_t)feedback->count * sizeof(float));
+    const size_t size = (size_t)feedback->count * sizeof(float);
+    feedback->device->operations->clear(feedback->device, feedback->residual, size);
     if (feedback->momentum)
-        memset(feedback->momentum, 0, (size_t)feedback->count * sizeof(float));
+        feedback->device->operations->clear(feedback->device, feedback->momentum, size);
     feedback->stats = (tg_stats){.steps = 0};
 }
 
-/* A gradient whose squares are summed. */
-typedef struct summand {
-    const tg_kernels *kernels;
-    const tg_tensor *tensor;
-} summand;
-
-/* The finite values of one block of a gradient; what is not finite is dropped or refused later, and must not spoil the
- * norm. */
-static void finite_block(const summand *s, uint64_t first, size_t n, float *values)
+static double norm_of(const tg_feedback *f, const tg_tensor *tensor, tg_norm_of what)
 {
-    const tg_tensor *t = s->tensor;
-    s->kernels->widen(t->dtype, (const char *)t->data + first * tg_dtype_size(t->dtype), n, values);
-    for (size_t i = 0; i < n; i++)
-        if (!(values[i] - values[i] == 0))
-            values[i] = 0;
+    double norm = 0;
+    f->device->operations->norm(f->device, tensor, what, &norm);
+    f->device->operations->wait(f->device);
+    return norm;
 }
 
-static double squares_of_block(const void *of, uint64_t first, size_t n)
-{
-    const summand *s = of;
-    float values[TG_BLOCK];
-    finite_block(s, first, n, values);
-    return (double)s->kernels->block_sum(TG_SUM_OF_SQUARES, values, n, 1, 1);
-}
-
-/* DGC's local clipping: the gradient is scaled so that its norm does not exceed `clip`. Where float32 lanes cannot hold
- * the squares, they are added in double, one after the other. */
+/* DGC's local clipping: the gradient is scaled so that its norm does not exceed `clip`. */
 float tg_feedback_clip(const tg_feedback *f, const tg_tensor *gradient)
 {
     if (!(f->spec.clip > 0))
         return 1;
-    const summand s = {f->kernels, gradient};
-    double squares = tg_sum_blocks(f->device->pool, gradient->count, squares_of_block, &s);
-    if (!(squares - squares == 0)) {
-        squares = 0;
-        for (uint64_t first = 0; first < gradient->count; first += TG_BLOCK) {
-            float values[TG_BLOCK];
-            const size_t n = tg_block_size(gradient->count, first);
-            finite_block(&s, first, n, values);
-            for (size_t i = 0; i < n; i++)
-                squares += (double)values[i] * (double)values[i];
-        }
-    }
-    double norm = tg_sqrt(squares);
+    const double norm = norm_of(f, gradient, TG_NORM_OF_ALL);
     return norm > (double)f->spec.clip ? (float)((double)f->spec.clip / norm) : 1;
 }
 
@@ -169,69 +161,10 @@ tg_source tg_feedback_source(const tg_feedback *f, const tg_tensor *gradient)
     return source_of(f, gradient, 0, f->momentum ? tg_feedback_clip(f, gradient) : 1);
 }
 
-/* Sum of the squares of n values; what is not finite was dropped and does not count. */
-static double squares_of(const tg_kernels *k, const float *values, size_t n)
+double tg_feedback_norm(const tg_feedback *f)
 {
-    const float quick = k->block_sum(TG_SUM_OF_SQUARES, values, n, 1, 1);
-    if (quick >= 0x1p-80f && quick - quick == 0)
-        return (double)quick;
-    double sum = 0; /* too small or too large for float32, or not finite */
-    for (size_t i = 0; i < n; i++)
-        if (values[i] - values[i] == 0)
-            sum += (double)values[i] * (double)values[i];
-    return sum;
+    return norm_of(f, &(tg_tensor){f->residual, f->count, TG_FLOAT32}, TG_NORM_ESTIMATED);
 }
-
-/* Asks the memory for n elements that are soon to be read: they are too far from each other for it to guess. */
-static void ask_for(const tg_tensor *tensor, uint64_t first, size_t n)
-{
-    const char *at = (const char *)tensor->data + first * tg_dtype_size(tensor->dtype);
-    for (size_t offset = 0; offset < n * tg_dtype_size(tensor->dtype); offset += 64)
-        __builtin_prefetch(at + offset, 0, 2);
-}
-
-/* Elements of the block at `first` that count for the statistics, which must cost next to nothing: of more than 2^20
- * elements only the first 64 of every four blocks. Fewer places would be cheaper still, as each is a page that the
- * processor has to find, but tell less where layers differ. */
-enum { SAMPLE = 64, PLACES = 4 * TG_BLOCK };
-static size_t counted(uint64_t count, uint64_t first, size_t n)
-{
-    if (count <= 1u << 20)
-        return n;
-    return first % PLACES != 0 ? 0 : n < SAMPLE ? n : SAMPLE;
-}
-
-static double counted_squares(const void *of, uint64_t first, size_t n)
-{
-    enum { AHEAD = 4 };
-    const summand *s = of;
-    const tg_tensor *t = s->tensor;
-    const size_t here = counted(t->count, first, n);
-    if (here == 0)
-        return 0;
-    if (here < n && t->count - first > (AHEAD + 1) * PLACES)
-        ask_for(t, first + AHEAD * PLACES, here);
-    if (t->dtype == TG_FLOAT32)
-        return squares_of(s->kernels, (const float *)t->data + first, here);
-    float wide[TG_BLOCK];
-    s->kernels->widen(t->dtype, (const char *)t->data + first * tg_dtype_size(t->dtype), here, wide);
-    return squares_of(s->kernels, wide, here);
-}
-
-/* L2 norm, or an estimate of it. */
-static double norm_of(const tg_feedback *f, const tg_tensor *tensor)
-{
-    const summand s = {f->kernels, tensor};
-    const uint64_t count = tensor->count;
-    double elements = 0;
-    if (count == 0)
-        return 0;
-    for (uint64_t first = 0; first < count; first += TG_BLOCK)
-        elements += (double)counted(count, first, tg_block_size(count, first));
-    return tg_sqrt(tg_sum_blocks(f->device->pool, count, counted_squares, &s) * ((double)count / elements));
-}
-
-double tg_feedback_norm(const tg_feedback *f) { return norm_of(f, &(tg_tensor){f->residual, f->count, TG_FLOAT32}); }
 
 /* A step has been made: what remains is this large. */
 void tg_feedback_note(tg_feedback *f, const tg_tensor *gradient, const tg_encode_report *report)
@@ -242,7 +175,7 @@ void tg_feedback_note(tg_feedback *f, const tg_tensor *gradient, const tg_encode
     s->bytes += report->bytes;
     s->saturated += report->saturated;
     s->dropped += report->dropped;
-    s->gradient_norm = norm_of(f, gradient);
+    s->gradient_norm = norm_of(f, gradient, TG_NORM_ESTIMATED);
     s->residual_norm = tg_feedback_norm(f);
     s->residual_peak = s->residual_norm > s->residual_peak ? s->residual_norm : s->residual_peak;
     if (s->steps > 1 && before > 0) {
@@ -269,14 +202,10 @@ static tg_status encode(tg_codec *codec, tg_feedback *f, const tg_tensor *gradie
                         void *frame, size_t capacity, tg_encode_report *report, tg_error *error)
 {
     tg_source source = tg_feedback_source(f, gradient);
-    tg_encode_report made;
-    tg_status status = encode_source(codec, f, &source, options, frame, capacity, &made, error);
-    if (status != TG_OK)
-        return status;
-    tg_feedback_note(f, gradient, &made);
-    if (report)
-        *report = made;
-    return TG_OK;
+    tg_status status = encode_source(codec, f, &source, options, frame, capacity, report, error);
+    if (status == TG_OK)
+        tg_feedback_note(f, gradient, report);
+    return status;
 }
 
 tg_status tg_feedback_encode_piece(tg_codec *codec, tg_feedback *f, const tg_tensor *piece, uint64_t first, float clip,
@@ -287,9 +216,65 @@ tg_status tg_feedback_encode_piece(tg_codec *codec, tg_feedback *f, const tg_ten
     return encode_source(codec, f, &source, options, frame, capacity, report, error);
 }
 
-tg_status tg_encode_with_feedback(tg_codec *codec, tg_feedback *feedback, const tg_tensor *gradient,
-                                  const tg_encode_options *options, void *frame, size_t capacity,
-                                  tg_encode_report *report, tg_error *error)
+uint64_t tg_feedback_add_list(tg_feedback *f, const tg_list *list, float factor, bool limits, const uint32_t *applied,
+                              size_t applied_count)
+{
+    tg_list_job job = {.h = f->residual,
+                       .list = *list,
+                       .applied = applied,
+                       .applied_count = applied_count,
+                       .factor = factor,
+                       .limits = limits};
+    f->device->operations->add_list(f->device, &job);
+    f->device->operations->wait(f->device);
+    return job.overflows;
+}
+
+uint64_t tg_feedback_add(tg_feedback *f, const float *values, float factor)
+{
+    uint64_t limited = 0;
+    f->device->operations->add_scaled(f->device, values, f->count, factor, f->residual, &limited);
+    f->device->operations->wait(f->device);
+    return limited;
+}
+
+void tg_feedback_save(const tg_feedback *f, tg_feedback_part part, uint8_t *bytes)
+{
+    f->device->operations->save(f->device, part == TG_RESIDUAL ? f->residual : f->momentum, f->count, bytes);
+    f->device->operations->wait(f->device);
+}
+
+void tg_feedback_load(tg_feedback *f, tg_feedback_part part, uint64_t first, bool applies, tg_load_job *job)
+{
+    job->h = applies ? (part == TG_RESIDUAL ? f->residual : f->momentum) + first : NULL;
+    f->device->operations->load(f->device, job);
+    f->device->operations->wait(f->device);
+}
+
+bool tg_feedback_can_scale(tg_feedback *f, float factor)
+{
+    uint32_t peaks[2] = {0, 0};
+    f->device->operations->peak(f->device, f->residual, f->count, &peaks[0]);
+    if (f->momentum)
+        f->device->operations->peak(f->device, f->momentum, f->count, &peaks[1]);
+    f->device->operations->wait(f->device);
+    const float largest = factor * tg_bits_float(peaks[0] > peaks[1] ? peaks[0] : peaks[1]);
+    return largest - largest == 0;
+}
+
+void tg_feedback_scale(tg_feedback *f, float factor)
+{
+    if (!f)
+        return;
+    f->device->operations->scale(f->device, f->residual, f->count, factor);
+    if (f->momentum)
+        f->device->operations->scale(f->device, f->momentum, f->count, factor);
+    f->stats.residual_norm *= (double)factor;
+    f->stats.residual_peak *= (double)factor;
+}
+
+static tg_status check_step(const tg_codec *codec, const tg_feedback *feedback, const tg_tensor *gradient,
+                            tg_error *error)
 {
     if (!codec || !feedback)
         return tg_fail(error, TG_INVALID_ARGUMENT, "tg_encode_with_feedback needs a codec and a feedback");
@@ -301,9 +286,22 @@ tg_status tg_encode_with_feedback(tg_codec *codec, tg_feedback *feedback, const 
                        gradient->count, feedback->count);
     if (memcmp(tg_codec_spec(codec), &feedback->codec, sizeof feedback->codec) != 0)
         return tg_fail(error, TG_INVALID_ARGUMENT, "the feedback was made for another codec spec than this codec's");
-    tg_fp_mode before = tg_fp_enter();
-    status = encode(codec, feedback, gradient, options, frame, capacity, report, error);
-    tg_fp_leave(before);
+    return TG_OK;
+}
+
+tg_status tg_encode_with_feedback(tg_codec *codec, tg_feedback *feedback, const tg_tensor *gradient,
+                                  const tg_encode_options *options, void *frame, size_t capacity,
+                                  tg_encode_report *report, tg_error *error)
+{
+    tg_encode_report made;
+    tg_status status = check_step(codec, feedback, gradient, error);
+    if (status == TG_OK) {
+        tg_fp_mode before = tg_fp_enter();
+        status = encode(codec, feedback, gradient, options, frame, capacity, &made, error);
+        tg_fp_leave(before);
+    }
+    if (report)
+        *report = status == TG_OK ? made : (tg_encode_report){.status = status};
     return status;
 }
 

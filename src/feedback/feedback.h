@@ -2,23 +2,18 @@
 #ifndef TG_FEEDBACK_FEEDBACK_H
 #define TG_FEEDBACK_FEEDBACK_H
 
-#include <float.h>
-
-#include "frame/device.h"
-#include "kernels/source.h"
-#include "tersegrad.h"
+#include "device/device.h"
 
 struct tg_feedback {
-    const tg_device *device;
-    const tg_kernels *kernels; /* the device's */
+    tg_device *device;
     tg_feedback_spec spec;
     tg_spec codec;
     uint64_t count;
-    float *residual;
+    float *residual; /* these three are device memory */
     float *momentum; /* NULL but for DGC */
     float *kept;     /* tg_source's: pages that are not used are never touched */
-    bool unchecked; /* a value that is not finite may have come to the residual: the caller has a pointer to it, or rest
-                     * - sent can overflow, as they may differ in sign */
+    bool unchecked;  /* a value that is not finite may come to the residual: rest - sent can overflow, as they may
+                      * differ in sign */
     tg_stats stats;
 };
 
@@ -42,17 +37,24 @@ void tg_feedback_note(tg_feedback *feedback, const tg_tensor *gradient, const tg
 /* The residual's norm as it is now, estimated as in tg_stats: after a step, or after something has returned. */
 double tg_feedback_norm(const tg_feedback *feedback);
 
+/* Residual and momentum times a factor, which must leave them finite; a NULL feedback has none. */
+bool tg_feedback_can_scale(tg_feedback *feedback, float factor);
+void tg_feedback_scale(tg_feedback *feedback, float factor);
+
+/* Residuals of a reducer. A list, or a vector in device memory, is added: both return how many elements overflowed.
+ * Those of the list that are limited become the largest float32, the others stay as they were; all of the vector's are
+ * limited. */
+uint64_t tg_feedback_add_list(tg_feedback *feedback, const tg_list *list, float factor, bool limits,
+                              const uint32_t *applied, size_t applied_count);
+uint64_t tg_feedback_add(tg_feedback *feedback, const float *values, float factor);
+
+/* A part to the bytes of a saved state, and back: job->h is set to where the elements from `first` on lie, unless
+ * `applies` is off. */
+void tg_feedback_save(const tg_feedback *feedback, tg_feedback_part part, uint8_t *bytes);
+void tg_feedback_load(tg_feedback *feedback, tg_feedback_part part, uint64_t first, bool applies, tg_load_job *job);
+
 /* h = h + sent, of a frame of ours of the elements from `first` on. What would overflow is limited to the largest
  * float32; returns how many elements that are. */
 uint64_t tg_feedback_return_piece(tg_feedback *feedback, tg_frame frame, uint64_t first);
-
-/* A sum of finite numbers for a residual, which must stay finite; counts those that had to be limited. */
-static inline float tg_limited(float sum, uint64_t *limited)
-{
-    if (sum - sum == 0 || sum != sum) /* a NaN was there before: encoding reports it */
-        return sum;
-    ++*limited;
-    return sum > 0 ? FLT_MAX : -FLT_MAX;
-}
 
 #endif

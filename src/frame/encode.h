@@ -2,28 +2,29 @@
 #ifndef TG_FRAME_ENCODE_H
 #define TG_FRAME_ENCODE_H
 
-#include "codec/codec.h"
+#include "device/device.h"
 
-/* The caller has entered the floating-point mode. */
+/* A job of this codec, for several that are given to the device together; then, after the device's wait, what came of
+ * it. */
+tg_status tg_encode_prepare(tg_codec *codec, const tg_source *source, const tg_encode_options *options, void *frame,
+                            size_t capacity, tg_encode_job *job, tg_error *error);
+tg_status tg_encode_outcome(const tg_codec *codec, const tg_encode_job *job, tg_error *error);
+
+/* One job, to its end. The caller has entered the floating-point mode. */
 tg_status tg_encode_source(tg_codec *codec, const tg_source *source, const tg_encode_options *options, void *frame,
                            size_t capacity, tg_encode_report *report, tg_error *error);
 
 /* TG_OK, or TG_BAD_RESIDUAL if the source's residual or momentum holds a value that is not finite: a look through all
  * of it. */
-tg_status tg_residual_check(const tg_source *source, const tg_device *device, tg_error *error);
+tg_status tg_residual_check(const tg_source *source, tg_device *device, tg_error *error);
+
+tg_device *tg_codec_device(const tg_codec *codec);
 
 /* TG_OK if the tensor can be read or written. */
 tg_status tg_tensor_check(const tg_tensor *tensor, const char *what, tg_error *error);
 
 /* The same codec for another density or k, no larger than the one it was made with; false if it is larger. */
 bool tg_codec_retune(tg_codec *codec, uint32_t amount);
-
-/* Selected elements, in the order of their indices. */
-typedef struct tg_list {
-    uint32_t *indices;
-    float *values;
-    size_t count;
-} tg_list;
 
 /* A sparse frame of elements that have been selected already, all between `first` and first + count, which the frame
  * takes as a vector of its own. `sent` receives what the decoder will see where that is not the values themselves. The

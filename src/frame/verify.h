@@ -6,13 +6,13 @@
 
 /* Header, checksum and every rule of the format. `peak`, unless it is NULL, receives the bits of a magnitude that no
  * value exceeds. */
-tg_status tg_frame_check(const tg_device *device, tg_frame frame, tg_frame_info *info, uint32_t *peak, tg_error *error);
+tg_status tg_frame_check(tg_device *device, tg_frame frame, tg_frame_info *info, uint32_t *peak, tg_error *error);
 
 /* The same of several frames, each of `count` elements; with TG_VERIFIED among the flags, the headers only. */
-tg_status tg_frames_check(const tg_device *device, const tg_frame *frames, size_t frame_count, unsigned flags,
-                          uint64_t count, tg_error *error);
+tg_status tg_frames_check(tg_device *device, const tg_frame *frames, size_t frame_count, unsigned flags, uint64_t count,
+                          tg_error *error);
 
 /* The magnitude of tg_frame_check, of a frame that has been checked or was made here. */
-uint32_t tg_frame_peak(const tg_device *device, tg_frame frame);
+uint32_t tg_frame_peak(tg_device *device, tg_frame frame);
 
 #endif

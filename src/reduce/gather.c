@@ -59,7 +59,7 @@ static void weigh(tg_reduction *r, size_t index)
 {
     const tg_piece *piece = &r->plan->pieces[index];
     wide_mean(r, index);
-    (void)tg_sum_check(r, piece->tensor, r->reducer->wide, NULL, piece->first, piece->count);
+    (void)tg_sum_check(r, piece->tensor, piece->first, piece->count);
 }
 
 /* The mean into the gradient, but 0 for what is not finite; every rank has the same sums, and does the same. */
@@ -67,7 +67,7 @@ static void apply_dropping(tg_reduction *r, size_t index, const tg_tensor *out)
 {
     tg_reducer *reducer = r->reducer;
     wide_mean(r, index);
-    (void)tg_sum_check(r, r->plan->pieces[index].tensor, reducer->wide, NULL, 0, out->count);
+    (void)tg_sum_check(r, r->plan->pieces[index].tensor, 0, out->count);
     tg_piece_narrow(reducer, out);
 }
 

@@ -3,7 +3,7 @@
 #define TG_REDUCE_IDENTITY_H
 
 #include "base/bytes.h"
-#include "frame/header.h"
+#include "codec/header.h"
 #include "tersegrad.h"
 
 enum {

@@ -49,26 +49,43 @@ void tg_piece_fail(tg_reduction *r, uint32_t tensor, const char *what, tg_status
 
 void tg_piece_narrow(const tg_reducer *reducer, const tg_tensor *out)
 {
-    for (uint64_t first = 0; first < out->count; first += TG_BLOCK)
-        (void)reducer->kernels->narrow(out->dtype, reducer->wide + first, tg_block_size(out->count, first),
-                                       (char *)out->data + first * tg_dtype_size(out->dtype));
+    reducer->device->operations->narrow(reducer->device, reducer->wide, out);
+    reducer->device->operations->wait(reducer->device);
 }
 
-bool tg_sum_check(tg_reduction *r, uint32_t tensor, float *means, const uint32_t *indices, uint64_t first,
-                  uint64_t count)
+static bool fail_mean(tg_reduction *r, uint32_t tensor, uint64_t element)
+{
+    tg_error why;
+    (void)tg_fail(&why, TG_NONFINITE, "the mean of element %" PRIu64 " is not finite", element);
+    tg_piece_fail(r, tensor, "sum", TG_NONFINITE, &why);
+    return false;
+}
+
+bool tg_sum_check(tg_reduction *r, uint32_t tensor, uint64_t first, uint64_t count)
+{
+    tg_device *device = r->reducer->device;
+    uint64_t found = count;
+    if (tg_policy_of(r->reducer) == TG_NONFINITE_ZERO) {
+        device->operations->drop_nonfinite(device, r->reducer->wide, count, &found);
+        device->operations->wait(device);
+        r->reducer->stats.dropped += found;
+        return true;
+    }
+    const tg_source means = {.gradient = r->reducer->wide, .dtype = TG_FLOAT32, .count = count};
+    device->operations->first_nonfinite(device, &means, &found);
+    device->operations->wait(device);
+    return found == count || fail_mean(r, tensor, first + found);
+}
+
+bool tg_list_check(tg_reduction *r, uint32_t tensor, const tg_list *means)
 {
     const bool drops = tg_policy_of(r->reducer) == TG_NONFINITE_ZERO;
-    for (uint64_t j = 0; j < count; j++) {
-        if (means[j] - means[j] == 0)
+    for (size_t j = 0; j < means->count; j++) {
+        if (means->values[j] - means->values[j] == 0)
             continue;
-        if (!drops) {
-            tg_error why;
-            (void)tg_fail(&why, TG_NONFINITE, "the mean of element %" PRIu64 " is not finite",
-                          indices ? indices[j] : first + j);
-            tg_piece_fail(r, tensor, "sum", TG_NONFINITE, &why);
-            return false;
-        }
-        means[j] = 0;
+        if (!drops)
+            return fail_mean(r, tensor, means->indices[j]);
+        means->values[j] = 0;
         r->reducer->stats.dropped++;
     }
     return true;

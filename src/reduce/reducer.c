@@ -204,8 +204,10 @@ static tg_status fill_in(tg_reducer *r, const tg_reducer_tensor *tensors, const 
     if (status != TG_OK)
         return status;
     r->present = tg_arena_take(&r->arena, r->world, sizeof *r->present);
-    r->wide = tg_arena_take(&r->arena, r->coded.largest > r->dense.largest ? r->coded.largest : r->dense.largest,
-                            sizeof *r->wide);
+    const uint64_t largest = r->coded.largest > r->dense.largest ? r->coded.largest : r->dense.largest;
+    r->wide = r->device->operations->allocate(r->device, (size_t)largest * sizeof *r->wide, 0);
+    if (!r->wide)
+        return tg_fail(error, TG_OUT_OF_MEMORY, "no memory for the sum of %" PRIu64 " elements", largest);
     if (r->functions->has_results)
         status = tg_shard_make(r, error);
     if (status != TG_OK)
@@ -243,7 +245,7 @@ tg_status tg_reducer_create(tg_device *device, uint32_t rank, uint32_t world, co
     if (!made)
         return tg_fail(error, TG_OUT_OF_MEMORY, "no memory for a reducer");
     made->device = device;
-    made->kernels = device->kernels;
+    made->kernels = tg_kernels_at(0); /* for digests, which are the same for all */
     made->rank = rank;
     made->world = world;
     made->tensor_count = tensor_count;
@@ -266,6 +268,8 @@ void tg_reducer_free(tg_reducer *reducer)
     for (size_t i = 0; reducer->second && i < reducer->coded.piece_count; i++)
         tg_feedback_free(reducer->second[i]);
     tg_codec_free(reducer->plain);
+    reducer->device->operations->release(reducer->device, reducer->wide);
+    reducer->device->operations->release(reducer->device, reducer->narrow);
     tg_arena_free(&reducer->arena);
     free(reducer);
 }
@@ -320,6 +324,5 @@ tg_status tg_reducer_residual_read(const tg_reducer *reducer, size_t index, floa
         return tg_fail(error, TG_SHAPE_MISMATCH,
                        "the residual of tensor '%.60s' has %" PRIu64 " elements, not %" PRIu64, t->given.name,
                        t->given.count, count);
-    memcpy(out, t->feedback->residual, (size_t)count * sizeof *out);
-    return tg_succeed(error);
+    return tg_feedback_read(t->feedback, TG_RESIDUAL, 0, count, out, error);
 }

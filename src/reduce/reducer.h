@@ -5,7 +5,6 @@
 #include <time.h>
 
 #include "feedback/feedback.h"
-#include "frame/device.h"
 #include "frame/encode.h"
 #include "reduce/greeting.h"
 #include "reduce/message.h"
@@ -109,7 +108,7 @@ struct tg_reducer {
     uint32_t greeting_size;
     uint64_t layout; /* digest of the greeting */
     bool greeted;
-    float *wide;    /* the largest piece, as float32 */
+    float *wide;    /* the largest piece, as float32, in device memory */
     void *narrow;   /* shard: and in 16 bits */
     uint8_t **ends; /* shard: where each owner's message ends, and its frames, while it is written */
     uint32_t *frame_counts;
@@ -245,10 +244,10 @@ void tg_piece_fail(tg_reduction *reduction, uint32_t tensor, const char *what, t
 
 /* `count` floats of reducer->wide into a tensor of any dtype. */
 void tg_piece_narrow(const tg_reducer *reducer, const tg_tensor *out);
-/* Whether means are finite: those of elements `first` and on, or of `indices`. One that is not is dropped and counted
- * where that is the policy, else recorded, and the answer is false. */
-bool tg_sum_check(tg_reduction *reduction, uint32_t tensor, float *means, const uint32_t *indices, uint64_t first,
-                  uint64_t count);
+/* Whether means are finite: those of `count` elements from `first` on, in reducer->wide, or those of a list. One that
+ * is not is dropped and counted where that is the policy, else recorded, and the answer is false. */
+bool tg_sum_check(tg_reduction *reduction, uint32_t tensor, uint64_t first, uint64_t count);
+bool tg_list_check(tg_reduction *reduction, uint32_t tensor, const tg_list *means);
 
 /* What a frame must be. */
 typedef struct tg_due {

@@ -5,36 +5,13 @@
 #include "base/status.h"
 #include "reduce/reducer.h"
 
-static bool overflows(const tg_feedback *f, const float *values, float factor)
+static tg_status check(const tg_reducer *r, tg_feedback *f, uint32_t tensor, float factor, tg_error *error)
 {
-    for (uint64_t first = 0; first < f->count; first += TG_BLOCK) {
-        const size_t n = tg_block_size(f->count, first);
-        const float largest = factor * tg_bits_float(f->kernels->max_magnitude(values + first, n));
-        if (!(largest - largest == 0))
-            return true;
-    }
-    return false;
-}
-
-static tg_status check(const tg_reducer *r, const tg_feedback *f, uint32_t tensor, float factor, tg_error *error)
-{
-    if (!f || (!overflows(f, f->residual, factor) && !(f->momentum && overflows(f, f->momentum, factor))))
+    if (!f || tg_feedback_can_scale(f, factor))
         return TG_OK;
     return tg_fail(error, TG_INVALID_ARGUMENT,
                    "a residual of tensor '%.60s' would overflow if multiplied by %g; no residual was changed",
                    r->names[tensor], (double)factor);
-}
-
-static void scale(tg_feedback *f, float factor)
-{
-    if (!f)
-        return;
-    for (uint64_t i = 0; i < f->count; i++)
-        f->residual[i] *= factor;
-    for (uint64_t i = 0; f->momentum && i < f->count; i++)
-        f->momentum[i] *= factor;
-    f->stats.residual_norm *= (double)factor;
-    f->stats.residual_peak *= (double)factor;
 }
 
 static tg_status scale_all(tg_reducer *r, float factor, tg_error *error)
@@ -48,9 +25,9 @@ static tg_status scale_all(tg_reducer *r, float factor, tg_error *error)
     if (status != TG_OK)
         return status;
     for (size_t i = 0; i < r->tensor_count; i++)
-        scale(r->tensors[i].feedback, factor);
+        tg_feedback_scale(r->tensors[i].feedback, factor);
     for (size_t i = 0; i < seconds; i++)
-        scale(r->second[i], factor);
+        tg_feedback_scale(r->second[i], factor);
     r->stats.residual_norm *= (double)factor;
     return tg_succeed(error);
 }

@@ -116,7 +116,7 @@ static void sum_piece(tg_reduction *r, size_t index, const tg_leg *leg, uint8_t 
     bool finite = true; /* if float32, encoding will see */
     if (mean.dtype != TG_FLOAT32) {
         mean.data = reducer->narrow;
-        finite = tg_sum_check(r, piece->tensor, reducer->wide, NULL, piece->first, piece->count);
+        finite = tg_sum_check(r, piece->tensor, piece->first, piece->count);
         tg_piece_narrow(reducer, &mean);
     }
     reducer->stats.decode_seconds += tg_seconds() - start;
@@ -258,8 +258,7 @@ static void undo_second(tg_reduction *r, size_t index)
         return;
     reducer->stats.saturated += tg_feedback_return_piece(second, result, 0);
     mean_of(r, index, reducer->wide);
-    for (uint64_t i = 0; i < r->plan->pieces[index].count; i++)
-        second->residual[i] = tg_limited(second->residual[i] - reducer->wide[i], &reducer->stats.saturated);
+    reducer->stats.saturated += tg_feedback_add(second, reducer->wide, -1);
 }
 
 static void undo(tg_reduction *r)
@@ -297,10 +296,11 @@ tg_status tg_shard_make(tg_reducer *r, tg_error *error)
     r->second = tg_arena_take(&r->arena, r->coded.piece_count, sizeof(tg_feedback *));
     r->ends = tg_arena_take(&r->arena, r->world, sizeof(uint8_t *));
     r->frame_counts = tg_arena_take(&r->arena, r->world, sizeof *r->frame_counts);
-    r->narrow = tg_arena_take(&r->arena, r->coded.largest > r->dense.largest ? r->coded.largest : r->dense.largest,
-                              sizeof(uint16_t));
-    tg_status status = r->arena.failed ? tg_fail(error, TG_OUT_OF_MEMORY, "no memory for what %u owners keep", r->world)
-                                       : TG_OK;
+    const uint64_t largest = r->coded.largest > r->dense.largest ? r->coded.largest : r->dense.largest;
+    r->narrow = r->device->operations->allocate(r->device, (size_t)largest * sizeof(uint16_t), 1);
+    tg_status status = r->arena.failed || !r->narrow
+                           ? tg_fail(error, TG_OUT_OF_MEMORY, "no memory for what %u owners keep", r->world)
+                           : TG_OK;
     for (size_t i = 0; status == TG_OK && i < r->coded.piece_count; i++)
         status = make_second(r, i, error);
     return status == TG_OK ? tg_sparse_make(r, error) : status;

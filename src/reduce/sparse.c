@@ -50,11 +50,13 @@ static size_t send_part(tg_reduction *r, size_t index, uint32_t owner, tg_list r
     tg_encode_list(tg_codec_in(r, piece->tensor), &list, part.first, part.count, &draw, sent, reducer->ends[owner],
                    &report);
     for (size_t j = 0; is_lossy(t) && j < list.count; j++) {
-        if (t->feedback)
-            t->feedback->residual[list.indices[j]] = tg_limited(
-                t->feedback->residual[list.indices[j]] + (list.values[j] - sent[j]), &reducer->stats.saturated);
+        const float exact = list.values[j];
         list.values[j] = sent[j];
+        sent[j] = exact - sent[j]; /* what encoding left of it */
     }
+    if (is_lossy(t) && t->feedback)
+        reducer->stats.saturated += tg_feedback_add_list(t->feedback, &(tg_list){list.indices, sent, list.count}, 1,
+                                                         true, NULL, 0);
     r->sent[tg_part_number(r, index, owner)] = (tg_frame){reducer->ends[owner], report.bytes};
     reducer->ends[owner] += report.bytes;
     reducer->frame_counts[owner]++;
@@ -74,7 +76,7 @@ void tg_sparse_send(tg_reduction *r, size_t index)
     tg_encode_report report;
     if (!tg_piece_encode(r, piece, select, tg_part_draw(r, index, 0), reducer->whole, reducer->whole_capacity, &report))
         return;
-    sent->count = tg_frame_list(reducer->kernels, (tg_frame){reducer->whole, report.bytes}, 0, sent->indices,
+    sent->count = tg_frame_list(reducer->device, (tg_frame){reducer->whole, report.bytes}, 0, sent->indices,
                                 sent->values);
     report.bytes = 0;
     size_t done = 0;
@@ -93,7 +95,7 @@ static void sum_part(tg_reduction *r, size_t index, const tg_owned *part)
     tg_list *all = &reducer->scratch;
     for (uint32_t rank = 0; rank < reducer->world; rank++) {
         const tg_frame frame = tg_received(r, index)[rank];
-        const size_t n = frame.data ? tg_frame_list(reducer->kernels, frame, 0, all->indices, all->values) : 0;
+        const size_t n = frame.data ? tg_frame_list(reducer->device, frame, 0, all->indices, all->values) : 0;
         for (size_t j = 0; j < n; j++) {
             __builtin_prefetch(&reducer->sums[all->indices[j + AHEAD < n ? j + AHEAD : j]], 1); /* they are far apart */
             reducer->sums[all->indices[j]] += all->values[j];
@@ -151,7 +153,9 @@ static size_t send_dense(tg_reduction *r, size_t index, const tg_owned *part, si
         return 0;
     for (size_t j = 0; j < all->count; j++)
         reducer->sums[all->indices[j] - part->first] = all->values[j];
-    const tg_tensor means = {reducer->sums, part->count, TG_FLOAT32};
+    tg_device *device = reducer->device;
+    device->operations->copy_in(device, reducer->wide, reducer->sums, part->count * sizeof *reducer->sums);
+    const tg_tensor means = {reducer->wide, part->count, TG_FLOAT32};
     const tg_encode_options options = {
         .draw = tg_draw_of(r, reducer->rank, tg_part_draw(r, index, reducer->rank) | TG_RESULT_DRAW)};
     tg_encode_report report = {.bytes = 0};
@@ -187,7 +191,7 @@ void tg_sparse_sum(tg_reduction *r, size_t index, uint8_t **end)
     const double start = tg_seconds();
     sum_part(r, index, &part);
     const tg_list *all = &reducer->scratch;
-    if (!tg_sum_check(r, piece->tensor, all->values, all->indices, 0, all->count))
+    if (!tg_list_check(r, piece->tensor, all))
         return;
     const double summed = tg_seconds();
     reducer->stats.decode_seconds += summed - start;
@@ -289,31 +293,6 @@ void tg_borders_reset(tg_reducer *r)
 
 /* ---- the end ---- */
 
-/* Adds back those of the first n entries of a selection that are not among the m applied indices. */
-static void give_back(tg_reducer *r, tg_feedback *feedback, const uint32_t *indices, const float *values, size_t n,
-                      const uint32_t *applied, size_t m)
-{
-    size_t next = 0;
-    for (size_t j = 0; j < n; j++) {
-        __builtin_prefetch(&feedback->residual[indices[j + AHEAD < n ? j + AHEAD : j]], 1);
-        while (next < m && applied[next] < indices[j])
-            next++;
-        if (next == m || applied[next] != indices[j])
-            feedback->residual[indices[j]] = tg_limited(feedback->residual[indices[j]] + values[j],
-                                                        &r->stats.saturated);
-    }
-}
-
-/* An error of the mean is as large as `world` ranks' of theirs; one that no residual can hold is lost. */
-static void keep_error(tg_reducer *r, float *residual, float error)
-{
-    const float kept = *residual + error * (float)r->world;
-    if (kept - kept == 0)
-        *residual = kept;
-    else
-        r->stats.dropped++;
-}
-
 void tg_sparse_apply(tg_reduction *r, size_t index)
 {
     tg_reducer *reducer = r->reducer;
@@ -337,14 +316,15 @@ void tg_sparse_apply(tg_reduction *r, size_t index)
             to++;
         const tg_cursor bytes = tg_cursor_over(result->data, result->size);
         if (feedback && !tg_travels_dense(&bytes)) {
-            const size_t m = tg_frame_list(reducer->kernels, *result, part.first, reducer->scratch.indices, NULL);
-            give_back(reducer, feedback, sent->indices + from, sent->values + from, to - from, reducer->scratch.indices,
-                      m);
+            const size_t m = tg_frame_list(reducer->device, *result, part.first, reducer->scratch.indices, NULL);
+            const tg_list mine = {sent->indices + from, sent->values + from, to - from};
+            reducer->stats.saturated += tg_feedback_add_list(feedback, &mine, 1, true, reducer->scratch.indices, m);
         }
         from = to;
     }
-    for (size_t j = 0; feedback && j < left->count; j++)
-        keep_error(reducer, &feedback->residual[left->indices[j]], left->values[j]);
+    /* An error of the mean is as large as `world` ranks' of theirs; one that no residual can hold is lost. */
+    if (feedback)
+        reducer->stats.dropped += tg_feedback_add_list(feedback, left, (float)reducer->world, false, NULL, 0);
 }
 
 void tg_sparse_undo(tg_reduction *r, size_t index)
@@ -352,8 +332,8 @@ void tg_sparse_undo(tg_reduction *r, size_t index)
     const uint32_t tensor = r->plan->pieces[index].tensor;
     const tg_list *sent = &r->sparse[tensor].sent;
     if (r->reducer->tensors[tensor].feedback)
-        give_back(r->reducer, r->reducer->tensors[tensor].feedback, sent->indices, sent->values, sent->count,
-                  sent->indices, 0); /* none was applied */
+        r->reducer->stats.saturated += tg_feedback_add_list(r->reducer->tensors[tensor].feedback, sent, 1, true, NULL,
+                                                            0);
 }
 
 /* ---- what it keeps ---- */

@@ -8,7 +8,6 @@
 
 /* With a NULL `at`, only the size is found. */
 typedef struct writer {
-    const tg_kernels *kernels;
     uint8_t *at;
     uint64_t size;
 } writer;
@@ -43,13 +42,13 @@ static void put_double(writer *w, double v)
     put64(w, bits);
 }
 
-static void put_floats(writer *w, const float *values, uint64_t count)
+static void put_part(writer *w, const tg_feedback *f, tg_feedback_part part)
 {
-    for (uint64_t first = 0; w->at && first < count; first += TG_BLOCK)
-        (void)w->kernels->store(TG_FLOAT32, values + first, tg_block_size(count, first), w->at + 4 * first);
-    if (w->at)
-        w->at += 4 * count;
-    w->size += 4 * count;
+    if (w->at) {
+        tg_feedback_save(f, part, w->at);
+        w->at += 4 * f->count;
+    }
+    w->size += 4 * f->count;
 }
 
 static void put_stats(writer *w, const tg_stats *s)
@@ -91,9 +90,9 @@ static void put_tensor(writer *w, const tg_reducer *r, const tg_reducing_tensor 
     put(w, t->given.name, strlen(t->given.name));
     if (t->feedback) {
         put_stats(w, &t->feedback->stats);
-        put_floats(w, t->feedback->residual, t->given.count);
+        put_part(w, t->feedback, TG_RESIDUAL);
         if (t->feedback->momentum)
-            put_floats(w, t->feedback->momentum, t->given.count);
+            put_part(w, t->feedback, TG_MOMENTUM);
     }
     put64(w, tg_state_borders(r, t));
     for (uint64_t i = 0; i < tg_state_borders(r, t); i++)
@@ -126,7 +125,7 @@ static void put_all(writer *w, const tg_reducer *r)
         put64(w, piece->first);
         put64(w, piece->count);
         put_stats(w, &r->second[i]->stats);
-        put_floats(w, r->second[i]->residual, piece->count);
+        put_part(w, r->second[i], TG_RESIDUAL);
     }
 }
 
@@ -137,7 +136,7 @@ tg_status tg_reducer_save(const tg_reducer *reducer, void *buffer, size_t capaci
     for (uint32_t i = 0; i < reducer->options.depth; i++)
         if (reducer->reductions[i].active)
             return tg_fail(error, TG_INVALID_ARGUMENT, "a reduction is under way: save between steps");
-    writer w = {.kernels = reducer->kernels};
+    writer w = {.at = NULL};
     put_all(&w, reducer);
     const uint64_t total = w.size + TG_STATE_DIGEST;
     if (total > SIZE_MAX || (buffer && capacity < total))
@@ -146,7 +145,7 @@ tg_status tg_reducer_save(const tg_reducer *reducer, void *buffer, size_t capaci
     *size = (size_t)total;
     if (!buffer)
         return tg_succeed(error);
-    w = (writer){.kernels = reducer->kernels, .at = buffer};
+    w = (writer){.at = buffer};
     put_all(&w, reducer);
     tg_store64(w.at, reducer->kernels->digest(buffer, (size_t)w.size));
     return tg_succeed(error);

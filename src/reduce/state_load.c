@@ -45,27 +45,21 @@ static tg_status short_state(const reading *in)
     return tg_fail(in->error, TG_TRUNCATED, "the state of rank %u ends too early", in->rank);
 }
 
-/* Floats to `values`: in their place, or added; `factor` brings them to the new world. */
-static tg_status get_floats(reading *in, uint64_t count, bool replace, float factor, float *values)
+/* Floats to a part of feedback, from element `first` on: in their place, or added; `factor` brings them to the new
+ * world. */
+static tg_status get_part(reading *in, tg_feedback *f, tg_feedback_part part, uint64_t first, uint64_t count,
+                          bool replaces, float factor)
 {
-    const uint8_t *wire = tg_cursor_take(&in->c, 4 * count);
-    const tg_kernels *k = in->reducer->kernels;
-    float block[TG_BLOCK], largest = 0;
-    if (!wire)
+    tg_load_job job = {
+        .bytes = tg_cursor_take(&in->c, 4 * count), .count = count, .factor = factor, .replaces = replaces};
+    if (!job.bytes)
         return short_state(in);
-    for (uint64_t first = 0; first < count; first += TG_BLOCK) {
-        const size_t n = tg_block_size(count, first);
-        k->load(TG_FLOAT32, wire + 4 * first, n, block);
-        if (k->first_nonfinite(block, n) < n)
-            return tg_fail(in->error, TG_CORRUPT, "the state of rank %u has a residual that is not finite", in->rank);
-        const float here = factor * tg_bits_float(k->max_magnitude(block, n));
-        largest = here > largest ? here : largest;
-        for (size_t i = 0; in->apply && i < n; i++)
-            values[first + i] = replace ? factor * block[i] : factor * block[i] + values[first + i];
-    }
+    tg_feedback_load(f, part, first, in->apply, &job);
+    if (!job.finite)
+        return tg_fail(in->error, TG_CORRUPT, "the state of rank %u has a residual that is not finite", in->rank);
     if (in->exact)
         return TG_OK;
-    *in->largest += (double)largest;
+    *in->largest += (double)job.largest;
     if (!(*in->largest <= FLT_MAX / 2)) /* the other half is for rounding */
         return tg_fail(in->error, TG_CORRUPT,
                        "the state of rank %u has residuals too large to be brought to a world of %u", in->rank,
@@ -154,9 +148,9 @@ static tg_status get_tensor(reading *in, size_t number)
     tg_status status = TG_OK;
     if (t->feedback) {
         get_stats(in, &t->feedback->stats);
-        status = get_floats(in, t->given.count, in->first, in->scale, t->feedback->residual);
+        status = get_part(in, t->feedback, TG_RESIDUAL, 0, t->given.count, in->first, in->scale);
         if (status == TG_OK && t->feedback->momentum)
-            status = get_floats(in, t->given.count, in->first, in->scale, t->feedback->momentum);
+            status = get_part(in, t->feedback, TG_MOMENTUM, 0, t->given.count, in->first, in->scale);
     }
     const uint64_t borders = get64(&in->c);
     const uint8_t *wire = borders <= SIZE_MAX / 4 ? tg_cursor_take(&in->c, 4 * borders) : NULL;
@@ -216,12 +210,12 @@ static tg_status get_second(reading *in)
                        r->names[tensor]);
     get_stats(in, home ? &home->stats : NULL);
     if (home)
-        return get_floats(in, count, true, 1, home->residual);
+        return get_part(in, home, TG_RESIDUAL, 0, count, true, 1);
     tg_feedback *feedback = r->tensors[tensor].feedback;
     if (!feedback)
         return tg_fail(in->error, TG_CORRUPT, "the state has a residual of tensor '%.60s', which keeps none",
                        r->names[tensor]);
-    return get_floats(in, count, false, in->scale * (float)in->world, feedback->residual + first);
+    return get_part(in, feedback, TG_RESIDUAL, first, count, false, in->scale * (float)in->world);
 }
 
 static tg_status get_all(reading *in)

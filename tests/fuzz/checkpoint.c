@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 #include "base/bytes.h"
-#include "frame/device.h"
+#include "device/cpu/cpu.h"
 #include "train/read.h"
 #include "train/settings_text.h"
 #include "train/worker.h"
@@ -137,7 +137,7 @@ static void forge_states(const struct train_settings *settings, uint8_t *bytes, 
         for (uint64_t i = 0; i < 2 * parts.world; i++)
             if (parts.states[i].size >= 8)
                 tg_store64(bytes + ((const uint8_t *)parts.states[i].data - bytes) + parts.states[i].size - 8,
-                           device->kernels->digest(parts.states[i].data, parts.states[i].size - 8));
+                           tg_cpu_of(device)->kernels->digest(parts.states[i].data, parts.states[i].size - 8));
         run.data = blob_get_block(&file, &run.size);
     }
 }

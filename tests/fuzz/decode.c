@@ -1,8 +1,8 @@
 /* Any bytes as a frame. The payload's length and the checksum are put right first, so that mutations reach the
  * decoders. Every device must agree with cpu/scalar on the verdict and on each bit, and a refused frame must change
  * nothing. */
-#include "frame/checksum.h"
-#include "frame/device.h"
+#include "device/cpu/checksum.h"
+#include "device/cpu/cpu.h"
 #include "tests/fuzz/fuzz.h"
 
 enum { HEADER = 64, FLAGS_AT = 6, COUNT_AT = 24, PAYLOAD_AT = 32, CHECKSUM_AT = 60 };
@@ -78,9 +78,10 @@ static void check_return(tg_device *device, tg_frame frame, const tg_frame_info 
             error.message);
     const tg_status status = tg_feedback_return(feedback, frame, NULL, 0, &error);
     REQUIRE(status == verdict, "return says %s, verify said %s", tg_status_text(status), tg_status_text(verdict));
+    const float *h = residual_of(feedback);
     if (status != TG_OK)
         for (uint64_t i = 0; i < info->count; i++)
-            REQUIRE(tg_feedback_residual(feedback)[i] == 0, "a refused frame reached the residual");
+            REQUIRE(h[i] == 0, "a refused frame reached the residual");
     tg_feedback_free(feedback);
 }
 
@@ -107,7 +108,7 @@ static void compare_devices(tg_frame frame, const tg_frame_info *header)
 
     for (size_t t = 0; t < (count <= COUNT_ANY_DTYPE ? sizeof dtypes / sizeof *dtypes : 1); t++) {
         const size_t size = (size_t)count * tg_dtype_size(dtypes[t]);
-        devices[0]->cache = SIZE_MAX;
+        tg_cpu_of(devices[0])->cache = SIZE_MAX;
         uint8_t *expected = decode(devices[0], frame, count, dtypes[t], 0, verdict);
         if (verdict == TG_OK && dtypes[t] == TG_FLOAT32)
             check_add(devices[0], frame, count, expected);
@@ -116,7 +117,7 @@ static void compare_devices(tg_frame frame, const tg_frame_info *header)
             REQUIRE(opinion == verdict, "%s says %s, not %s", tg_device_name(devices[d]), tg_status_text(opinion),
                     tg_status_text(verdict));
             for (unsigned flags = 0; flags <= TG_VERIFIED; flags++) {
-                devices[d]->cache = (d + flags) % 2 ? 0 : SIZE_MAX; /* through the caches, or past them */
+                tg_cpu_of(devices[d])->cache = (d + flags) % 2 ? 0 : SIZE_MAX; /* through the caches, or past them */
                 uint8_t *values = decode(devices[d], frame, count, dtypes[t], flags, verdict);
                 REQUIRE(verdict != TG_OK || memcmp(values, expected, size) == 0, "%s decodes other bits",
                         tg_device_name(devices[d]));

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "state.h"
 #include "tersegrad.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);

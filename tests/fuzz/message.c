@@ -6,9 +6,9 @@
 #include "tests/fuzz/fuzz.h"
 
 #include "base/bytes.h"
-#include "frame/checksum.h"
-#include "frame/device.h"
-#include "frame/header.h"
+#include "device/cpu/checksum.h"
+#include "device/cpu/cpu.h"
+#include "codec/header.h"
 #include "reduce/message.h"
 
 enum { LARGE = 70000, SMALL = 300, TENSORS = 3, WORLD = 2 };
@@ -64,7 +64,7 @@ static void close_rank(rank *r)
 /* Checksums as a forger would make them. */
 static void forge(uint8_t *bytes, size_t size)
 {
-    const tg_kernels *k = device->kernels;
+    const tg_kernels *k = tg_cpu_of(device)->kernels;
     if (size < TG_MESSAGE_HEADER)
         return;
     const uint32_t extra = tg_load32(bytes + 40);

@@ -207,7 +207,7 @@ static void check_feedback(tg_device *device, const tg_spec *spec, const tg_feed
                 "step %u: fused and composed frames differ", step);
         REQUIRE(tg_feedback_update(composed, gradient, (tg_frame){other, report.bytes}, &error) == TG_OK, "%s",
                 error.message);
-        REQUIRE(memcmp(tg_feedback_residual(fused), tg_feedback_residual(composed), count * sizeof(float)) == 0,
+        REQUIRE(memcmp(residual_of(fused), residual_of(composed), count * sizeof(float)) == 0,
                 "step %u: fused and composed residuals differ", step);
     }
     free(u.data);

@@ -9,7 +9,7 @@
 #include <math.h>
 
 #include "base/bytes.h"
-#include "frame/device.h"
+#include "device/cpu/cpu.h"
 #include "reduce/reducer.h"
 
 enum { TENSORS = 4, WORLD = 3, STEPS = 3 };
@@ -120,7 +120,7 @@ static tg_state spoil(const tg_state *good, unsigned kind, bool forge, const uin
         bytes[(edits[3 * i + 1] & 0x80 ? size - 1 - place % size : place) % size] ^= edits[3 * i + 2];
     }
     if (forge)
-        tg_store64(bytes + size - 8, device->kernels->digest(bytes, size - 8));
+        tg_store64(bytes + size - 8, tg_cpu_of(device)->kernels->digest(bytes, size - 8));
     return (tg_state){bytes, size};
 }
 
@@ -132,10 +132,12 @@ static bool is_same(const tg_state *a, const tg_state *b)
 static void require_finite(const tg_reducer *reducer)
 {
     for (unsigned t = 0; t < TENSORS; t++) {
-        const tg_feedback *feedback = reducer->tensors[t].feedback;
+        tg_feedback *feedback = reducer->tensors[t].feedback;
+        const float *residual = feedback ? residual_of(feedback) : NULL;
+        const float *momentum = feedback ? momentum_of(feedback) : NULL;
         for (uint64_t j = 0; feedback && j < counts[t]; j++)
-            REQUIRE(isfinite(feedback->residual[j]) && (!feedback->momentum || isfinite(feedback->momentum[j])),
-                    "tensor %u, element %u", t, (unsigned)j);
+            REQUIRE(isfinite(residual[j]) && (!momentum || isfinite(momentum[j])), "tensor %u, element %u", t,
+                    (unsigned)j);
     }
 }
 

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "frame/checksum.h"
+#include "device/cpu/checksum.h"
 #include "support.h"
 
 enum { HEADER = 64, CHECKSUM_AT = 60, EXTRA = 3 };

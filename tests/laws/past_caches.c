@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "frame/device.h"
+#include "guarded.h"
 #include "support.h"
 
 enum { MOST_FRAMES = 10, GUARD = 32, KINDS = 8 };
@@ -45,7 +45,7 @@ static unsigned char *decoded(tg_device *device, size_t cache, const frames *f, 
     if (!memory)
         exit(1);
     memset(memory, 0xa5, (size + 127) / 64 * 64);
-    device->cache = cache;
+    cpu_of(device)->cache = cache;
     const tg_tensor out = {(float *)(void *)memory + offset, elements, TG_FLOAT32};
     expect(tg_decode(device, f->of, f->count, weight, 0, &out, NULL) == TG_OK, "decode with a cache of %zu bytes",
            cache);

@@ -6,9 +6,9 @@
 #include <string.h>
 
 #include "base/bytes.h"
-#include "frame/checksum.h"
+#include "device/cpu/checksum.h"
 #include "frame/decode.h"
-#include "frame/device.h"
+#include "guarded.h"
 #include "frame/verify.h"
 #include "support.h"
 
@@ -21,10 +21,10 @@ static float largest_of(const tg_tensor *t)
 }
 
 /* The last value of a plain frame becomes infinite; the checksum is right again. */
-static void spoil(const tg_device *device, tg_frame frame, unsigned char *bytes, size_t value_size)
+static void spoil(tg_device *device, tg_frame frame, unsigned char *bytes, size_t value_size)
 {
     memcpy(bytes + frame.size - 2, value_size == 4 ? "\x80\x7f" : "\x80\xff", 2);
-    tg_header_set_checksum(bytes, tg_checksum(device->kernels, NULL, bytes, bytes + TG_HEADER_SIZE,
+    tg_header_set_checksum(bytes, tg_checksum(cpu_of(device)->kernels, NULL, bytes, bytes + TG_HEADER_SIZE,
                                               frame.size - TG_HEADER_SIZE, NULL, NULL));
 }
 

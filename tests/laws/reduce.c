@@ -154,13 +154,16 @@ static void settle(ledger *l, rank_state *states, uint32_t world)
 {
     for (uint32_t rank = 0; rank < world; rank++) {
         const tg_reducer *r = states[rank].reducer;
-        for (size_t i = 0; i < r->tensor_count; i++)
-            for (uint64_t j = 0; r->tensors[i].feedback && j < r->tensors[i].given.count; j++)
-                l->owed[i][j] -= (double)r->tensors[i].feedback->residual[j];
-        for (size_t p = 0; r->second && p < r->coded.piece_count; p++)
-            for (uint64_t j = 0; r->second[p] && j < r->coded.pieces[p].count; j++)
-                l->owed[r->coded.pieces[p].tensor][r->coded.pieces[p].first + j] -= world *
-                                                                                    (double)r->second[p]->residual[j];
+        for (size_t i = 0; i < r->tensor_count; i++) {
+            const float *residual = r->tensors[i].feedback ? residual_of(r->tensors[i].feedback) : NULL;
+            for (uint64_t j = 0; residual && j < r->tensors[i].given.count; j++)
+                l->owed[i][j] -= (double)residual[j];
+        }
+        for (size_t p = 0; r->second && p < r->coded.piece_count; p++) {
+            const float *residual = r->second[p] ? residual_of(r->second[p]) : NULL;
+            for (uint64_t j = 0; residual && j < r->coded.pieces[p].count; j++)
+                l->owed[r->coded.pieces[p].tensor][r->coded.pieces[p].first + j] -= world * (double)residual[j];
+        }
     }
 }
 

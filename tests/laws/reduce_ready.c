@@ -216,7 +216,7 @@ static void close_world(world *w)
 }
 
 /* A tensor's residual; NULL where it keeps none. */
-static float *residual_of(const rank_state *s, size_t t)
+static float *residual_on(const rank_state *s, size_t t)
 {
     if (s->tensors[t].feedback.kind == TG_FEEDBACK_NONE)
         return NULL;
@@ -247,7 +247,7 @@ static void same_as(const world *a, const world *b, uint64_t step)
             expect(memcmp(x->gradients[t].data, y->gradients[t].data, size) == 0,
                    "step %d: rank %u has another mean of tensor %zu", (int)step, i, t);
             expect(a->present[i][t] == b->present[i][t], "tensor %zu is present in one run", t);
-            float *h = residual_of(x, t), *k = residual_of(y, t);
+            float *h = residual_on(x, t), *k = residual_on(y, t);
             expect(!h || memcmp(h, k, x->gradients[t].count * sizeof *h) == 0,
                    "step %d: rank %u has another residual of tensor %zu", (int)step, i, t);
             free(h);
@@ -315,7 +315,7 @@ static void note_before(world *w, ledger *l, const behaviour *b, uint64_t step)
         rank_state *s = &w->ranks[i];
         fill_gradients(s, step);
         for (size_t t = 0; t < s->tensor_count; t++) {
-            l->before[i][t] = residual_of(s, t);
+            l->before[i][t] = residual_on(s, t);
             for (uint64_t j = 0; !is_absent(b, step, i, t) && j < s->gradients[t].count; j++)
                 l->owed[t][j] += (double)element(&s->gradients[t], j);
         }
@@ -331,7 +331,7 @@ static void check_absent(world *w, ledger *l)
             anywhere = anywhere || !w->absent[i][t];
         for (uint32_t i = 0; i < w->count; i++) {
             const uint8_t *mean = w->ranks[i].gradients[t].data;
-            float *after = residual_of(&w->ranks[i], t);
+            float *after = residual_on(&w->ranks[i], t);
             expect(w->present[i][t] == anywhere, "rank %u: whether tensor %zu is present", i, t);
             if (w->absent[i][t])
                 expect(memcmp(after, l->before[i][t], count * sizeof *after) == 0,
@@ -370,7 +370,7 @@ static void absent_waits(tg_algorithm algorithm)
     for (size_t t = 0; on_grid[t].name; t++) {
         double worst = 0;
         for (uint32_t i = 0; i < w.count; i++) {
-            float *h = residual_of(&w.ranks[i], t);
+            float *h = residual_on(&w.ranks[i], t);
             for (uint64_t j = 0; j < on_grid[t].count; j++)
                 l.owed[t][j] -= (double)h[j];
             free(h);
@@ -401,7 +401,7 @@ static void nothing_is_lost(tg_algorithm algorithm)
     float *before[4][MOST_TENSORS];
     for (uint32_t i = 0; i < 4; i++)
         for (size_t t = 0; t < w.ranks[i].tensor_count; t++)
-            before[i][t] = residual_of(&w.ranks[i], t);
+            before[i][t] = residual_on(&w.ranks[i], t);
     make_step(&w, &b, 1);
     for (uint32_t i = 0; i < 4; i++) {
         rank_state *s = &w.ranks[i];
@@ -409,7 +409,7 @@ static void nothing_is_lost(tg_algorithm algorithm)
                s->error.message);
         fill_gradients(s, 1);
         for (size_t t = 0; t < s->tensor_count; t++) {
-            float *after = residual_of(s, t);
+            float *after = residual_on(s, t);
             const bool bad = i == 1 && t == 3;
             for (uint64_t j = 0; j < s->gradients[t].count; j++)
                 expect(after[j] == before[i][t][j] + (bad ? 0 : element(&s->gradients[t], j)),

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "base/bytes.h"
-#include "frame/device.h"
+#include "guarded.h"
 #include "ranks.h"
 #include "reduce/state.h"
 
@@ -292,7 +292,8 @@ static void forged(uint32_t world, uint32_t rank, const saved *good, const char 
         states[i] = (tg_state){copies[i], size && i == rank ? size : good->size[i]};
     }
     memcpy(copies[rank] + at, edit, edit_size);
-    tg_store64(copies[rank] + states[rank].size - 8, s.device->kernels->digest(copies[rank], states[rank].size - 8));
+    tg_store64(copies[rank] + states[rank].size - 8,
+               cpu_of(s.device)->kernels->digest(copies[rank], states[rank].size - 8));
     const tg_status status = tg_reducer_load(s.reducer, states + (world == 1 ? 0 : rank), world == 1 ? 2 : 1, &s.error);
     check(status == TG_CORRUPT && strstr(s.error.message, words), "forged: %s is refused: %s", what, s.error.message);
     free(copies[0]);

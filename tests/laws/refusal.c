@@ -48,8 +48,8 @@ typedef struct setting {
 /* A run of steps. */
 typedef struct runner {
     tg_codec *codec;
-    tg_feedback *feedback;      /* NULL: none */
-    float *residual, *momentum; /* of it, or NULL */
+    tg_feedback *feedback; /* NULL: none */
+    bool has_momentum;
     unsigned char *frame;
     size_t bound;
     tg_tensor gradient;
@@ -69,8 +69,7 @@ static runner start(const setting *s)
             tg_feedback_create(s->device, &feedback, tg_codec_spec(r.codec), s->count, true, &r.feedback, NULL) !=
                 TG_OK)
             abort();
-        r.residual = tg_feedback_residual(r.feedback);
-        r.momentum = tg_feedback_momentum(r.feedback);
+        r.has_momentum = momentum_of(r.feedback) != NULL;
     }
     return r;
 }
@@ -100,7 +99,19 @@ static void set_gradient(runner *r, uint64_t at, uint32_t bits)
         memcpy((uint16_t *)r->gradient.data + at, &half, sizeof half);
 }
 
-static void set_float(float *values, uint64_t at, uint32_t bits) { memcpy(values + at, &bits, sizeof bits); }
+static void spoil_residual(runner *r, uint64_t at, uint32_t bits)
+{
+    float *values = residual_of(r->feedback);
+    memcpy(values + at, &bits, sizeof bits);
+    set_residual(r->feedback, values);
+}
+
+static void spoil_momentum(runner *r, uint64_t at, uint32_t bits)
+{
+    float *values = momentum_of(r->feedback);
+    memcpy(values + at, &bits, sizeof bits);
+    set_momentum(r->feedback, values);
+}
 
 static bool is_possible(const setting *s, wrong w)
 {
@@ -130,24 +141,24 @@ static void spoil(runner *r, wrong w, uint64_t at)
         set_gradient(r, at, infinity);
         break;
     case NAN_IN_RESIDUAL:
-        set_float(r->residual, at, nan);
+        spoil_residual(r, at, nan);
         break;
     case INFINITY_IN_RESIDUAL:
-        set_float(r->residual, at, infinity);
+        spoil_residual(r, at, infinity);
         break;
     case SUM_OVERFLOWS:
-        set_float(r->residual, at, largest);
-        if (r->momentum)
-            set_float(r->momentum, at, largest);
+        spoil_residual(r, at, largest);
+        if (r->has_momentum)
+            spoil_momentum(r, at, largest);
         else
             set_gradient(r, at, largest);
         break;
     case REST_OVERFLOWS: /* 0.5 + 0.2 is below 1, 0.5 + 0.9 is not */
-        set_float(r->residual, at, largest);
+        spoil_residual(r, at, largest);
         set_gradient(r, at, half_of_it);
         break;
     default:
-        set_float(r->momentum, at, nan);
+        spoil_momentum(r, at, nan);
     }
 }
 
@@ -170,7 +181,8 @@ static void *copy_of(const void *bytes, size_t size)
 static snapshot take(const runner *r)
 {
     const size_t floats = (size_t)r->gradient.count * sizeof(float);
-    snapshot s = {copy_of(r->residual, floats), copy_of(r->momentum, floats), copy_of(r->frame, r->bound),
+    snapshot s = {copy_of(r->feedback ? residual_of(r->feedback) : NULL, floats),
+                  copy_of(r->has_momentum ? momentum_of(r->feedback) : NULL, floats), copy_of(r->frame, r->bound),
                   .report = r->report};
     if (r->feedback && tg_feedback_stats(r->feedback, &s.stats, NULL) != TG_OK)
         abort();
@@ -189,9 +201,11 @@ static void is_as_in(const runner *r, const snapshot *s, const char *what)
     const size_t floats = (size_t)r->gradient.count * sizeof(float);
     tg_stats stats;
     expect(memcmp(r->frame, s->frame, r->bound) == 0, "%s: the frame buffer changed", what);
-    expect(memcmp(&r->report, &s->report, sizeof s->report) == 0, "%s: the report changed", what);
-    expect(!r->residual || memcmp(r->residual, s->residual, floats) == 0, "%s: the residual changed", what);
-    expect(!r->momentum || memcmp(r->momentum, s->momentum, floats) == 0, "%s: the momentum changed", what);
+    expect(memcmp(&r->report, &s->report, sizeof s->report) == 0, "%s: the report is another one", what);
+    expect(!r->feedback || memcmp(residual_of(r->feedback), s->residual, floats) == 0, "%s: the residual changed",
+           what);
+    expect(!r->has_momentum || memcmp(momentum_of(r->feedback), s->momentum, floats) == 0, "%s: the momentum changed",
+           what);
     expect(!r->feedback ||
                (tg_feedback_stats(r->feedback, &stats, NULL) == TG_OK && memcmp(&stats, &s->stats, sizeof stats) == 0),
            "%s: the statistics changed", what);
@@ -207,6 +221,8 @@ static void is_refused(runner *r, const setting *s, wrong w, uint64_t at, genera
     const tg_encode_options trust = {.nonfinite = TG_NONFINITE_TRUST};
     const tg_encode_options *options = s->kind == 3 && next_random(g) % 4 == 0 ? &trust
                                                                                : NULL; /* beta = 0: exact then, too */
+    const bool own = w == NAN_IN_RESIDUAL || w == INFINITY_IN_RESIDUAL || w == NAN_IN_MOMENTUM;
+    const tg_status due = own ? TG_BAD_RESIDUAL : TG_NONFINITE;
     const uint64_t later = at + next_random(g) % (s->count - at);
     snapshot mended = take(r);
     float *gradient = copy_of(r->gradient.data, (size_t)s->count * tg_dtype_size(s->dtype));
@@ -218,19 +234,21 @@ static void is_refused(runner *r, const setting *s, wrong w, uint64_t at, genera
         spoil(r, w, later);
     for (size_t i = 0; i < r->bound; i++)
         r->frame[i] = (unsigned char)(i * 29 + at);
+    memset(&r->report, 0, sizeof r->report);
+    r->report.status = due; /* is what the report will say, and nothing else */
     snapshot before = take(r);
+    memset(&r->report, 0xa5, sizeof r->report);
     tg_status status = encode(r, options);
-    const bool residual = w == NAN_IN_RESIDUAL || w == INFINITY_IN_RESIDUAL || w == NAN_IN_MOMENTUM;
-    expect(status == (residual ? TG_BAD_RESIDUAL : TG_NONFINITE), "%s: %s", what, tg_status_text(status));
+    expect(status == due, "%s: %s", what, tg_status_text(status));
     expect(strstr(r->error.message, index) != NULL, "%s: %s", what, r->error.message);
     if (options) /* the frame buffer may hold anything */
         memcpy(r->frame, before.frame, r->bound);
     is_as_in(r, &before, what);
     memcpy(r->gradient.data, gradient, (size_t)s->count * tg_dtype_size(s->dtype));
-    if (r->residual)
-        memcpy(r->residual, mended.residual, (size_t)s->count * sizeof(float));
-    if (r->momentum)
-        memcpy(r->momentum, mended.momentum, (size_t)s->count * sizeof(float));
+    if (r->feedback)
+        set_residual(r->feedback, mended.residual);
+    if (r->has_momentum)
+        set_momentum(r->feedback, mended.momentum);
     forget(&before);
     forget(&mended);
     free(gradient);

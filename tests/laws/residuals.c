@@ -33,7 +33,6 @@ typedef struct scene {
     tg_tensor gradient, u;
     uint8_t *frame, *before;
     size_t bound, floats;
-    float *spoilt; /* the residual or the momentum */
     uint64_t index;
 } scene;
 
@@ -54,8 +53,7 @@ static void expect_refused(const scene *s, tg_nonfinite policy)
     for (size_t i = 0; i < s->bound + GUARD; i++)
         same &= s->frame[i] == 0x77;
     expect(same, "policy %d writes to the frame", (int)policy);
-    expect(memcmp(tg_feedback_residual(s->feedback), s->before, s->floats) == 0, "policy %d changes the residual",
-           (int)policy);
+    expect(memcmp(residual_of(s->feedback), s->before, s->floats) == 0, "policy %d changes the residual", (int)policy);
 }
 
 static void bad_residual(tg_device *device, const char *spec, const char *kind, tg_dtype dtype, uint64_t count,
@@ -71,11 +69,14 @@ static void bad_residual(tg_device *device, const char *spec, const char *kind, 
     s.floats = (size_t)count * sizeof(float);
     s.frame = malloc(s.bound + GUARD);
     s.before = malloc(s.floats);
-    float *h = tg_feedback_residual(s.feedback), *m = tg_feedback_momentum(s.feedback);
-    s.spoilt = m && draw & 4 ? m : h;
+    float *h = residual_of(s.feedback), *m = momentum_of(s.feedback);
+    float *spoilt = m && draw & 4 ? m : h;
     cut(GAUSSIAN, draw, &s.gradient);
     cut(GAUSSIAN, draw + 1, &(tg_tensor){h, count, TG_FLOAT32});
-    memcpy(&s.spoilt[s.index], &bits[draw & 3], sizeof bits[0]);
+    memcpy(&spoilt[s.index], &bits[draw & 3], sizeof bits[0]);
+    set_residual(s.feedback, h);
+    if (m)
+        set_momentum(s.feedback, m);
     memcpy(s.before, h, s.floats);
     /* Trust comes last: it may change the residual by rounding. */
     const tg_nonfinite policies[] = {TG_NONFINITE_ZERO, TG_NONFINITE_REJECT, TG_NONFINITE_TRUST};
@@ -134,8 +135,7 @@ static void overflow(tg_device *device, const char *spec, uint64_t count, uint64
     tg_codec *codec;
     const tg_frame frame = frame_of(device, spec, count, index, 3e38f, &codec);
     tg_feedback *f = make_feedback(device, "ef", codec, count);
-    float *h = tg_feedback_residual(f);
-    const size_t floats = (size_t)count * sizeof *h;
+    const size_t floats = (size_t)count * sizeof(float);
     float *before = malloc(floats);
     tg_tensor zeros = make_tensor(count, TG_FLOAT32, 0);
     memset(zeros.data, 0, floats);
@@ -144,24 +144,25 @@ static void overflow(tg_device *device, const char *spec, uint64_t count, uint64
     snprintf(name, sizeof name, "element %llu ", (unsigned long long)index);
 
     expect(tg_feedback_return(f, frame, NULL, 0, &error) == TG_OK, "return: %s", error.message);
-    expect(h[index] > 2e38f, "it is %g", (double)h[index]);
-    memcpy(before, h, floats);
+    memcpy(before, residual_of(f), floats);
+    expect(before[index] > 2e38f, "it is %g", (double)before[index]);
     expect(tg_feedback_return(f, frame, NULL, 0, &error) == TG_NONFINITE, "return of an overflow: %s", error.message);
     expect(strstr(error.message, name) != NULL, "return names: %s", error.message);
-    expect(memcmp(before, h, floats) == 0, "a refused return changes the residual");
+    expect(memcmp(before, residual_of(f), floats) == 0, "a refused return changes the residual");
     /* Where that element was applied, nothing overflows. */
     const uint32_t applied = (uint32_t)index;
     expect(tg_feedback_return(f, frame, &applied, 1, &error) == TG_OK, "return of the others: %s", error.message);
-    expect(h[index] == before[index], "an applied element is returned");
+    expect(residual_of(f)[index] == before[index], "an applied element is returned");
 
     /* rest - sent, where what was sent has the other sign. */
     for (uint64_t i = 0; i < count; i++)
-        h[i] = i == index ? -3e38f : 0;
-    memcpy(before, h, floats);
+        before[i] = i == index ? -3e38f : 0;
+    set_residual(f, before);
     expect(tg_feedback_update(f, &zeros, frame, &error) == TG_NONFINITE, "update of an overflow: %s", error.message);
     expect(strstr(error.message, name) != NULL, "update names: %s", error.message);
-    expect(memcmp(before, h, floats) == 0, "a refused update changes the residual");
-    h[index] = 3e38f;
+    expect(memcmp(before, residual_of(f), floats) == 0, "a refused update changes the residual");
+    before[index] = 3e38f;
+    set_residual(f, before);
     expect(tg_feedback_update(f, &zeros, frame, &error) == TG_OK, "update: %s", error.message);
     check_all("%s %s, %llu elements: return and update refuse what overflows", tg_device_name(device), spec,
               (unsigned long long)count);
@@ -193,7 +194,7 @@ static void undone(tg_algorithm algorithm, const char *spec)
     tg_reduce_abandon(reductions[0]);
     expect(s.reducer->stats.saturated == 0, "counted too early");
     tg_reduce_abandon(reductions[1]);
-    const float *h = s.reducer->tensors[0].feedback->residual;
+    const float *h = residual_of(s.reducer->tensors[0].feedback);
     for (uint64_t i = 0; i < COUNT; i++)
         expect(isfinite(h[i]), "the residual of element %u is not finite", (unsigned)i);
     expect(h[AT] == -FLT_MAX, "it became %g", (double)h[AT]);
@@ -208,8 +209,12 @@ enum { WORLD = 3 };
 static void with_a_bad_residual(rank_state *s)
 {
     fill_gradients(s, 0);
-    if (s->rank == 1)
-        tg_feedback_residual(s->reducer->tensors[1].feedback)[123] = INFINITY;
+    if (s->rank == 1) {
+        float *values = calloc((size_t)s->tensors[1].count, sizeof *values);
+        values[123] = INFINITY;
+        set_residual(s->reducer->tensors[1].feedback, values);
+        free(values);
+    }
     s->status = tg_reduce(s->reducer, s->transport, s->gradients, 0, &s->error);
 }
 

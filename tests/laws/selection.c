@@ -133,11 +133,11 @@ static void compare(const runner *a, const runner *b, uint64_t number, const cha
                (int)b->report.selected);
     expect(memcmp(a->sum.data, b->sum.data, floats) == 0, "%s, step %d: sums differ", what, (int)number);
     if (a->feedback)
-        expect(memcmp(tg_feedback_residual(a->feedback), tg_feedback_residual(b->feedback), floats) == 0,
-               "%s, step %d: residuals differ", what, (int)number);
-    if (a->feedback && tg_feedback_momentum(a->feedback))
-        expect(memcmp(tg_feedback_momentum(a->feedback), tg_feedback_momentum(b->feedback), floats) == 0,
-               "%s, step %d: momenta differ", what, (int)number);
+        expect(memcmp(residual_of(a->feedback), residual_of(b->feedback), floats) == 0, "%s, step %d: residuals differ",
+               what, (int)number);
+    if (a->feedback && momentum_of(a->feedback))
+        expect(memcmp(momentum_of(a->feedback), momentum_of(b->feedback), floats) == 0, "%s, step %d: momenta differ",
+               what, (int)number);
 }
 
 /* The patterns follow each other without warning. */
@@ -177,33 +177,33 @@ static void nonfinite_is_found(const char *device, const char *spec, const char 
         step(&r, &gradient, &trust);
         expect(r.status == TG_OK, "step %d: %d", (int)number, (int)r.status);
     }
-    float *h = r.feedback ? tg_feedback_residual(r.feedback) : NULL;
-    float *m = r.feedback ? tg_feedback_momentum(r.feedback) : NULL;
+    const bool has_momentum = r.feedback && momentum_of(r.feedback);
     for (int trial = 0; trial < 6; trial++) {
         uint64_t where = next_random(&g) % count;
         make(NORMAL, seed + 10, &gradient);
         memcpy((float *)gradient.data + where, &bad_bits[trial % 4], sizeof(float));
-        if (h)
-            memcpy(before, h, floats);
-        if (m)
-            memcpy(momentum, m, floats);
+        if (r.feedback)
+            memcpy(before, residual_of(r.feedback), floats);
+        if (has_momentum)
+            memcpy(momentum, momentum_of(r.feedback), floats);
         tg_error error = {""};
         char index[40];
         snprintf(index, sizeof index, "element %llu ", (unsigned long long)where);
         size_t bound = tg_frame_bound(r.codec, count);
-        tg_status status = h ? tg_encode_with_feedback(r.codec, r.feedback, &gradient, &trust, r.frame, bound, NULL,
-                                                       &error)
-                             : tg_encode(r.codec, &gradient, &trust, r.frame, bound, NULL, &error);
+        tg_status status = r.feedback ? tg_encode_with_feedback(r.codec, r.feedback, &gradient, &trust, r.frame, bound,
+                                                                NULL, &error)
+                                      : tg_encode(r.codec, &gradient, &trust, r.frame, bound, NULL, &error);
         expect(status == TG_NONFINITE, "trial %d: status %d", trial, (int)status);
         expect(strstr(error.message, index) != NULL, "trial %d: %s, not %s", trial, error.message, index);
+        const float *h = r.feedback ? residual_of(r.feedback) : NULL;
         float largest = 0;
         for (uint64_t i = 0; h && i < count; i++)
             largest = fmaxf(largest, fabsf(before[i]));
         for (uint64_t i = 0; h && i < count; i++)
             expect(fabsf(h[i] - before[i]) <= (largest + 8) * 0x1p-20f, "trial %d: residual at %d off by %g", trial,
                    (int)i, (double)fabsf(h[i] - before[i]));
-        if (m)
-            expect(memcmp(m, momentum, floats) == 0, "trial %d: the momentum changed", trial);
+        if (has_momentum)
+            expect(memcmp(momentum_of(r.feedback), momentum, floats) == 0, "trial %d: the momentum changed", trial);
     }
     drop(&gradient);
     end(&r);

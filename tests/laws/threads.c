@@ -127,10 +127,10 @@ static void compare(const contender *c, const contender *scalar, const setting *
     expect(memcmp(&c->report, &scalar->report, sizeof c->report) == 0, "%s, step %d: reports differ", name, number);
     if (c->status == TG_OK && scalar->status == TG_OK)
         expect(memcmp(c->frame, scalar->frame, scalar->report.bytes) == 0, "%s, step %d: frames differ", name, number);
-    expect(memcmp(tg_feedback_residual(c->feedback), tg_feedback_residual(scalar->feedback), floats) == 0,
+    expect(memcmp(residual_of(c->feedback), residual_of(scalar->feedback), floats) == 0,
            "%s, step %d: residuals differ", name, number);
-    if (tg_feedback_momentum(scalar->feedback))
-        expect(memcmp(tg_feedback_momentum(c->feedback), tg_feedback_momentum(scalar->feedback), floats) == 0,
+    if (momentum_of(scalar->feedback))
+        expect(memcmp(momentum_of(c->feedback), momentum_of(scalar->feedback), floats) == 0,
                "%s, step %d: momenta differ", name, number);
     expect(memcmp(c->sum.data, scalar->sum.data, floats) == 0, "%s, step %d: sums differ", name, number);
 }
@@ -147,7 +147,7 @@ static float largest(const float *values, uint64_t count)
  * than residual and gradient together. */
 static void expect_restored(const contender *c, const float *before, const tg_tensor *input)
 {
-    const float *after = tg_feedback_residual(c->feedback);
+    const float *after = residual_of(c->feedback);
     float size = largest(before, input->count);
     for (uint64_t i = 0; i < input->count; i++)
         if (isfinite(element(input, i)))
@@ -187,7 +187,7 @@ static void run(const setting *s)
             if (contenders[i].rests)
                 continue;
             if (number == spoilt)
-                memcpy(before.data, tg_feedback_residual(contenders[i].feedback), (size_t)s->count * sizeof(float));
+                memcpy(before.data, residual_of(contenders[i].feedback), (size_t)s->count * sizeof(float));
             step(&contenders[i], &input, &options);
             if (number == spoilt && s->nonfinite == TG_NONFINITE_TRUST)
                 expect_restored(&contenders[i], before.data, &input);

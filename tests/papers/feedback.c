@@ -23,7 +23,7 @@ static void recursion(const char *spec, const char *how)
     size_t wrong_u = 0, wrong_frames = 0;
     for (unsigned step = 0; step < STEPS; step++) {
         fill(g, N, LAPLACE, 100 + step);
-        float *h = copy_of(tg_feedback_residual(feedback), N);
+        float *h = copy_of(residual_of(feedback), N);
         tg_tensor gradient = tensor_of(g, N), compensated = tensor_of(u, N);
         tg_error error;
         must(tg_feedback_compensate(feedback, &gradient, &compensated, &error), &error);
@@ -35,7 +35,7 @@ static void recursion(const char *spec, const char *how)
         decode(&c, sent);
         encode_drawn(&plain, u, (tg_draw){.seed = 4, .step = step});
         wrong_frames += plain.report.bytes != c.report.bytes || memcmp(plain.frame, c.frame, c.report.bytes) != 0;
-        const float *after = tg_feedback_residual(feedback);
+        const float *after = residual_of(feedback);
         for (size_t i = 0; i < N; i++) {
             double was = (double)h[i], e = (double)sent[i] - ((double)g[i] + alpha * was);
             double expected = (beta - alpha) * was - e;
@@ -53,7 +53,7 @@ static void recursion(const char *spec, const char *how)
     tg_stats stats = stats_of(feedback);
     /* The statistics come from float32 sums of up to 256 terms a lane. */
     check_near(text("%s: residual_norm reported", name),
-               stats.residual_norm / sqrt(square_norm(tg_feedback_residual(feedback), N)), 1, 256 * HALF_ULP);
+               stats.residual_norm / sqrt(square_norm(residual_of(feedback), N)), 1, 256 * HALF_ULP);
     check_near(text("%s: gradient_norm reported", name), stats.gradient_norm / sqrt(square_norm(g, N)), 1,
                256 * HALF_ULP);
     tg_feedback_free(feedback);
@@ -74,10 +74,10 @@ static void bit_for_bit(const char *spec)
     size_t wrong = 0, at_sent = 0, other_way = 0;
     for (unsigned step = 0; step < STEPS; step++) {
         fill(g, N, GAUSSIAN, 200 + step);
-        float *h = copy_of(tg_feedback_residual(feedback), N);
+        float *h = copy_of(residual_of(feedback), N);
         encode_step(&c, feedback, g, step, 0);
         decode(&c, sent);
-        const float *after = tg_feedback_residual(feedback);
+        const float *after = residual_of(feedback);
         for (size_t i = 0; i < N; i++) {
             u[i] = g[i] + h[i];
             float sum = sent[i] + after[i];
@@ -131,10 +131,13 @@ static void conservation(const char *spec, bool dyadic, uint32_t ranks)
     }
     size_t different = 0;
     double worst = 0;
+    const float *kept[8];
+    for (uint32_t rank = 0; rank < ranks; rank++)
+        kept[rank] = residual_of(feedback[rank]);
     for (size_t i = 0; i < N; i++) {
         float sum = applied[i];
         for (uint32_t rank = 0; rank < ranks; rank++)
-            sum += weight * tg_feedback_residual(feedback[rank])[i];
+            sum += weight * kept[rank][i];
         different += sum != total[i];
         worst = fmax(worst, fabs((double)sum - exact[i]) / size[i]);
     }
@@ -229,6 +232,7 @@ static void momentum_correction(void)
         fill(g, N, LAPLACE, 500 + step);
         encode_step(&c, feedback, g, step, 0);
         decode(&c, sent);
+        const float *residual = residual_of(feedback), *momentum = momentum_of(feedback);
         for (size_t i = 0; i < N; i++) {
             float kept = 0.9f * m[i];
             m[i] = kept + g[i];
@@ -237,7 +241,7 @@ static void momentum_correction(void)
                 wrong += sent[i] != h[i];
                 m[i] = h[i] = 0;
             }
-            wrong += tg_feedback_momentum(feedback)[i] != m[i] || tg_feedback_residual(feedback)[i] != h[i];
+            wrong += momentum[i] != m[i] || residual[i] != h[i];
         }
     }
     (void)check(wrong == 0, "dgc: momentum correction, cleared where sent",
@@ -257,8 +261,9 @@ static void momentum_correction(void)
         encode_step(&c, feedback, g, 0, 0);
         decode(&c, sent);
         double factor = fmin(1, 1.5 / sqrt(square_norm(g, N))), worst = 0;
+        const float *residual = residual_of(feedback);
         for (size_t i = 0; i < N; i++) {
-            double u = (double)sent[i] + (double)tg_feedback_residual(feedback)[i];
+            double u = (double)sent[i] + (double)residual[i];
             worst = fmax(worst, fabs(u - factor * (double)g[i]) / (factor * fabs((double)g[i])));
         }
         /* The norm comes from float32 sums of 256 terms a lane; factor and product are rounded. */

@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "state.h"
 #include "tersegrad.h"
 
 #define HEADER_BYTES 64u /* of a frame; docs/format.md, 1 */

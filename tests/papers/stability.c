@@ -129,9 +129,9 @@ static void divergence(void)
             if (step >= 32 && !(stats.residual_growth >= least_growth))
                 least_growth = stats.residual_growth;
             if (step >= 500)
-                late += square_norm(tg_feedback_residual(feedback), N) / (STEPS - 500);
+                late += square_norm(residual_of(feedback), N) / (STEPS - 500);
         }
-        double norm = sqrt(square_norm(tg_feedback_residual(feedback), N));
+        double norm = sqrt(square_norm(residual_of(feedback), N));
         tg_stats stats = stats_of(feedback);
         tg_stability st = stability_of("qsgd:levels=4,norm=l2,bucket=0", how[i], N);
         if (i == 0) {

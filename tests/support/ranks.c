@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "frame/device.h"
+#include "guarded.h"
 
 const tensor_case mixed_tensors[] = {{"kernel", "topk:density=0.02", "ef", 70001, TG_FLOAT32},
                                      {"matrix", "fp16", "ef", 20000, TG_FLOAT32},
@@ -27,7 +27,7 @@ void open_rank(rank_state *s, const rank_case *what, uint32_t rank, tg_transport
     s->transport = transport;
     s->device = open_device("cpu");
     if (rank % 2 == 1)
-        s->device->cache = 0; /* such ranks store everything past the caches, to the same bits */
+        cpu_of(s->device)->cache = 0; /* such ranks store everything past the caches, to the same bits */
     for (size_t i = 0; what->tensors[i].name; i++, s->tensor_count++) {
         const tensor_case *t = &what->tensors[i];
         tg_reducer_tensor *tensor = &s->tensors[i];

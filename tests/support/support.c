@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "guarded.h"
+
 static unsigned passed, failed, skipped;
 static bool expectation_failed;
 static char expectation[480];
@@ -261,6 +263,10 @@ tg_device *open_device(const char *name)
 {
     tg_device *device;
     tg_error error;
+    if (strncmp(name, "guarded:", 8) == 0)
+        return open_guarded(name + 8, false);
+    if (strncmp(name, "queued:", 7) == 0)
+        return open_guarded(name + 7, true);
     if (tg_device_open(name, NULL, &device, &error) != TG_OK) {
         printf("FAIL cannot open %s: %s\n", name, error.message);
         exit(1);
@@ -273,11 +279,12 @@ tg_device **open_devices(void)
     size_t count = 0, next = 1;
     while (tg_device_list(count))
         count++;
-    tg_device **devices = calloc(count + 1, sizeof *devices);
+    tg_device **devices = calloc(count + 2, sizeof *devices);
     if (!devices)
         abort();
     for (size_t i = 0; i < count; i++)
         devices[strcmp(tg_device_list(i), "cpu/scalar") == 0 ? 0 : next++] = open_device(tg_device_list(i));
+    devices[next] = open_device("queued:cpu");
     return devices;
 }
 

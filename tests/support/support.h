@@ -7,6 +7,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "staged.h"
+#include "state.h"
 #include "tersegrad.h"
 
 /* Machines that our checks emulate, some twenty times as slow: they get a part of the cases. */
@@ -90,8 +92,10 @@ const uint64_t *lengths(bool all);
 
 /* ---- shorthand that ends the program with a message where the library fails ---- */
 
+/* "queued:NAME" and "guarded:NAME" are devices whose memory is closed to the host (guarded.h), with a queue or without.
+ */
 tg_device *open_device(const char *name);
-/* All of the machine's, cpu/scalar first; NULL ends. */
+/* All of the machine's, cpu/scalar first, and a guarded one with a queue; NULL ends. */
 tg_device **open_devices(void);
 void close_devices(tg_device **devices);
 tg_codec *make_codec(tg_device *device, const char *spec, uint64_t count);

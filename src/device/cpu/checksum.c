@@ -1,5 +1,5 @@
 /* XXH3 over chunks of 4096 bytes, then over the header and their digests. */
-#include "frame/checksum.h"
+#include "device/cpu/checksum.h"
 
 #include <string.h>
 

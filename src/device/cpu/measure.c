@@ -1,13 +1,9 @@
 /* What a frame spends its bytes on, and the entropy of its levels. */
 #include <string.h>
 
-#include "base/fpenv.h"
 #include "base/numeric.h"
-#include "base/status.h"
-#include "frame/decode.h"
-#include "frame/device.h"
-#include "frame/header.h"
-#include "frame/verify.h"
+#include "device/cpu/cpu.h"
+#include "device/cpu/walk.h"
 
 /* Reads all of a frame that has been verified, counting the codes from `first` on. */
 static void count_codes(const tg_kernels *kernels, tg_frame frame, const tg_frame_info *info, uint32_t first,
@@ -40,31 +36,16 @@ static double entropy_of(const tg_kernels *kernels, tg_frame frame, const tg_fra
     return bits;
 }
 
-static tg_status measure(tg_device *device, tg_frame frame, tg_frame_parts *parts, tg_error *error)
+void tg_cpu_measure(tg_device *device, tg_frame frame, const tg_frame_info *info, tg_frame_parts *parts)
 {
-    tg_frame_info info;
-    tg_status status = tg_frame_check(device, frame, &info, NULL, error);
-    if (status != TG_OK)
-        return status;
+    const tg_kernels *kernels = tg_cpu_of(device)->kernels;
     tg_reader reader;
-    if (!tg_frame_open(&reader, device->kernels, frame, &info)) /* cannot be: it was just checked */
-        return tg_fail(error, TG_CORRUPT, "the frame changed while it was measured");
-    *parts = (tg_frame_parts){.selected = reader.row->sparse ? reader.sparse.positions.listed : info.count,
+    if (!tg_frame_open(&reader, kernels, frame, info))
+        return; /* cannot be: it was checked */
+    *parts = (tg_frame_parts){.selected = reader.row->sparse ? reader.sparse.positions.listed : info->count,
                               .scale_bytes = reader.levels.scale_bytes,
                               .index_bytes = reader.sparse.positions.bytes};
-    parts->value_bytes = info.bytes - TG_HEADER_SIZE - parts->scale_bytes - parts->index_bytes;
+    parts->value_bytes = info->bytes - TG_HEADER_SIZE - parts->scale_bytes - parts->index_bytes;
     if (reader.levels.width > 0 && reader.levels.shape.count > 0)
-        parts->level_entropy = entropy_of(device->kernels, frame, &info, reader.levels.shape.levels,
-                                          reader.levels.shape.count);
-    return tg_succeed(error);
-}
-
-tg_status tg_frame_measure(tg_device *device, tg_frame frame, tg_frame_parts *parts, tg_error *error)
-{
-    if (!device || !parts)
-        return tg_fail(error, TG_INVALID_ARGUMENT, "tg_frame_measure needs a device and a place for the answer");
-    tg_fp_mode before = tg_fp_enter();
-    tg_status status = measure(device, frame, parts, error);
-    tg_fp_leave(before);
-    return status;
+        parts->level_entropy = entropy_of(kernels, frame, info, reader.levels.shape.levels, reader.levels.shape.count);
 }

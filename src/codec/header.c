@@ -1,5 +1,5 @@
 /* Writing and reading headers. Reading refuses whatever a later stage could stumble over, each by name. */
-#include "frame/header.h"
+#include "codec/header.h"
 
 #include <inttypes.h>
 #include <string.h>

@@ -1,6 +1,6 @@
 /* The frame's header: 64 bytes (docs/format.md, 1). */
-#ifndef TG_FRAME_HEADER_H
-#define TG_FRAME_HEADER_H
+#ifndef TG_CODEC_HEADER_H
+#define TG_CODEC_HEADER_H
 
 #include "codec/codec.h"
 

@@ -1,6 +1,6 @@
 /* The frame's checksum: a tree of chunk digests (docs/format.md, 2). */
-#ifndef TG_FRAME_CHECKSUM_H
-#define TG_FRAME_CHECKSUM_H
+#ifndef TG_DEVICE_CPU_CHECKSUM_H
+#define TG_DEVICE_CPU_CHECKSUM_H
 
 #include "codec/codec.h"
 

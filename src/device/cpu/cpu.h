@@ -1,0 +1,67 @@
+/* The CPU as a device: kernels that were picked for this machine, and threads. Its memory is the host's, and every
+ * operation is done when it returns. */
+#ifndef TG_DEVICE_CPU_CPU_H
+#define TG_DEVICE_CPU_CPU_H
+
+#include <float.h>
+
+#include "base/pool.h"
+#include "device/device.h"
+
+typedef struct tg_cpu {
+    tg_device device; /* first: a tg_device of this table is one of these */
+    const tg_kernels *kernels;
+    tg_pool *pool; /* NULL for one thread */
+    size_t cache;  /* bytes: what is larger does not stay in it */
+} tg_cpu;
+
+static inline tg_cpu *tg_cpu_of(tg_device *device) { return (tg_cpu *)(void *)device; }
+static inline const tg_cpu *tg_cpu_of_const(const tg_device *device) { return (const tg_cpu *)(const void *)device; }
+
+/* The names that tg_device_open takes: "cpu", "cpu/avx2:threads=4". */
+tg_status tg_cpu_open(const char *name, void *stream, tg_device **device, tg_error *error);
+
+/* ---- encode.c ---- */
+tg_encoder *tg_cpu_make_encoder(tg_device *device, const tg_spec *spec, uint64_t max_count);
+void tg_cpu_free_encoder(tg_device *device, tg_encoder *encoder);
+bool tg_cpu_encoder_fits(const tg_device *device, const tg_encoder *encoder, const tg_spec *spec);
+void tg_cpu_encode(tg_device *device, tg_encode_job *jobs, size_t count);
+void tg_cpu_encode_list(tg_device *device, tg_encode_job *job, const tg_list *list, uint64_t first, float *sent);
+
+/* ---- check.c, measure.c ---- */
+void tg_cpu_check(tg_device *device, tg_check_job *jobs, size_t count);
+void tg_cpu_measure(tg_device *device, tg_frame frame, const tg_frame_info *info, tg_frame_parts *parts);
+
+/* ---- add.c ---- */
+void tg_cpu_add(tg_device *device, tg_add_job *jobs, size_t count);
+void tg_cpu_list_frame(tg_device *device, const tg_frame *frame, uint64_t first, tg_list *list);
+
+/* ---- feedback.c ---- */
+void tg_cpu_compensate(tg_device *device, const tg_source *source, float *u);
+void tg_cpu_update(tg_device *device, tg_settle_job *job);
+void tg_cpu_return_frame(tg_device *device, tg_settle_job *job);
+
+/* ---- norms.c, vectors.c ---- */
+void tg_cpu_peak(tg_device *device, const float *values, uint64_t count, uint32_t *bits);
+void tg_cpu_scale(tg_device *device, float *values, uint64_t count, float factor);
+void tg_cpu_add_scaled(tg_device *device, const float *values, uint64_t count, float factor, float *h,
+                       uint64_t *limited);
+void tg_cpu_sum(tg_device *device, const float *const *values, size_t vectors, float factor, uint64_t count,
+                float *out);
+void tg_cpu_drop_nonfinite(tg_device *device, float *values, uint64_t count, uint64_t *dropped);
+void tg_cpu_narrow(tg_device *device, const float *values, const tg_tensor *out);
+void tg_cpu_save(tg_device *device, const float *values, uint64_t count, uint8_t *bytes);
+void tg_cpu_load(tg_device *device, tg_load_job *job);
+void tg_cpu_add_list(tg_device *device, tg_list_job *job);
+void tg_cpu_norm(tg_device *device, const tg_tensor *tensor, tg_norm_of what, double *norm);
+
+/* A sum of finite numbers for a residual, which must stay finite; counts those that had to be limited. */
+static inline float tg_limited(float sum, uint64_t *limited)
+{
+    if (sum - sum == 0 || sum != sum) /* a NaN was there before: encoding reports it */
+        return sum;
+    ++*limited;
+    return sum > 0 ? FLT_MAX : -FLT_MAX;
+}
+
+#endif

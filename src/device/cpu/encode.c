@@ -1,0 +1,127 @@
+/* A vector, or a list of selected elements, to a frame. */
+#include <stdlib.h>
+
+#include "codec/header.h"
+#include "codec/sparse.h"
+#include "device/cpu/checksum.h"
+#include "device/cpu/cpu.h"
+
+struct tg_encoder {
+    const tg_codec_row *row;
+    tg_spec largest; /* what the memory was made for */
+    uint64_t max_count;
+    void *workspace;
+    size_t workspace_size;
+    uint64_t *digests; /* one for each chunk of the largest payload */
+    uint8_t *kept;     /* tg_job's, for TG_NONFINITE_REJECT: untouched where it is not used. NULL for sparsifiers */
+};
+
+enum { LINE = 64 }; /* of a cache */
+
+void tg_cpu_free_encoder(tg_device *device, tg_encoder *encoder)
+{
+    (void)device;
+    if (encoder) {
+        free(encoder->workspace);
+        free(encoder->digests);
+        free(encoder->kept);
+    }
+    free(encoder);
+}
+
+tg_encoder *tg_cpu_make_encoder(tg_device *device, const tg_spec *spec, uint64_t max_count)
+{
+    const tg_codec_row *row = tg_codec_row_of(spec->codec);
+    tg_encoder *made = calloc(1, sizeof *made);
+    if (!made)
+        return NULL;
+    const size_t bound = row->bound(spec, max_count);
+    *made = (tg_encoder){.row = row,
+                         .largest = *spec,
+                         .max_count = max_count,
+                         .workspace_size = row->workspace(spec, max_count, tg_pool_threads(tg_cpu_of(device)->pool))};
+    made->workspace = malloc(made->workspace_size ? made->workspace_size : 1);
+    /* A list of selected elements may have up to twice the segments that a bound of its count allows for, at 9 bytes.
+     */
+    made->digests = malloc((bound / TG_CHUNK + (size_t)(max_count >> 21) + 2) * sizeof *made->digests);
+    made->kept = row->sparse ? NULL
+                             : aligned_alloc(LINE, (bound / LINE + 1) * LINE); /* those write when they have seen all */
+    if (made->workspace && made->digests && (made->kept || row->sparse))
+        return made;
+    tg_cpu_free_encoder(device, made);
+    return NULL;
+}
+
+bool tg_cpu_encoder_fits(const tg_device *device, const tg_encoder *encoder, const tg_spec *spec)
+{
+    const tg_codec_row *row = encoder->row;
+    const unsigned threads = tg_pool_threads(tg_cpu_of_const(device)->pool);
+    return row->workspace(spec, encoder->max_count, threads) <= encoder->workspace_size &&
+           row->bound(spec, encoder->max_count) <= row->bound(&encoder->largest, encoder->max_count);
+}
+
+/* Header, checksum and report of a job that is done. */
+static void finish(tg_encode_job *job, const tg_job *done)
+{
+    const tg_frame_info info = {.spec = *job->spec,
+                                .dtype = done->source.dtype,
+                                .count = done->source.count,
+                                .bytes = TG_HEADER_SIZE + done->payload_size,
+                                .draw = job->options.draw,
+                                .layout = done->layout,
+                                .has_checksum = !job->options.no_checksum};
+    tg_header_write(&info, job->frame);
+    if (info.has_checksum)
+        tg_header_set_checksum(job->frame, tg_checksum(done->kernels, done->pool, job->frame, done->payload,
+                                                       done->payload_size, &done->digests, NULL));
+    job->report = (tg_encode_report){.bytes = (size_t)info.bytes,
+                                     .selected = done->selected,
+                                     .saturated = done->saturated,
+                                     .dropped = done->dropped};
+}
+
+static void encode(const tg_cpu *cpu, tg_encode_job *job)
+{
+    const tg_encoder *encoder = job->encoder;
+    const tg_nonfinite policy = job->options.nonfinite;
+    tg_job doing = {.kernels = cpu->kernels,
+                    .pool = cpu->pool,
+                    .spec = job->spec,
+                    .source = job->source,
+                    .draw = job->options.draw,
+                    .check_finite = policy != TG_NONFINITE_ZERO,
+                    .kept = policy == TG_NONFINITE_REJECT ? encoder->kept : NULL,
+                    .workspace = encoder->workspace,
+                    .payload = (uint8_t *)job->frame + TG_HEADER_SIZE,
+                    .digests.of = job->options.no_checksum ? NULL : encoder->digests};
+    doing.source.drop_nonfinite = policy == TG_NONFINITE_ZERO;
+    /* Under trust the residual goes back to rounding, but one that beta = 0 has wiped could not. */
+    if (policy == TG_NONFINITE_ZERO || (policy == TG_NONFINITE_TRUST && job->source.beta != 0))
+        doing.source.kept = NULL;
+    if (encoder->row->encode(&doing) == TG_OK) {
+        finish(job, &doing);
+        return;
+    }
+    job->report = (tg_encode_report){.status = TG_NONFINITE};
+    job->nonfinite = tg_source_first_nonfinite(&job->source, cpu->kernels, cpu->pool);
+}
+
+void tg_cpu_encode(tg_device *device, tg_encode_job *jobs, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        encode(tg_cpu_of(device), &jobs[i]);
+}
+
+void tg_cpu_encode_list(tg_device *device, tg_encode_job *job, const tg_list *list, uint64_t first, float *sent)
+{
+    tg_job doing = {.kernels = tg_cpu_of(device)->kernels,
+                    .spec = job->spec,
+                    .source = job->source,
+                    .draw = job->options.draw,
+                    .workspace = job->encoder->workspace,
+                    .sent = sent,
+                    .payload = (uint8_t *)job->frame + TG_HEADER_SIZE,
+                    .digests.of = job->encoder->digests};
+    tg_sparse_encode_list(&doing, (uint32_t)first, list->indices, list->values, list->count);
+    finish(job, &doing);
+}

@@ -1,0 +1,80 @@
+/* Opening devices by name, and their memory for whoever holds tensors there. */
+#include "device/device.h"
+
+#include "base/status.h"
+#include "device/cpu/cpu.h"
+
+tg_status tg_device_open(const char *name, void *stream, tg_device **device, tg_error *error)
+{
+    if (!name || !device)
+        return tg_fail(error, TG_INVALID_ARGUMENT, "tg_device_open needs a name and a place for the device");
+    return tg_cpu_open(name, stream, device, error);
+}
+
+void tg_device_free(tg_device *device)
+{
+    if (device)
+        device->operations->close(device);
+}
+
+const char *tg_device_name(const tg_device *device) { return device ? device->name : ""; }
+
+const char *tg_device_list(size_t index)
+{
+    const tg_kernels *kernels = tg_kernels_at(index);
+    return kernels ? kernels->name : NULL;
+}
+
+tg_status tg_device_allocate(tg_device *device, size_t bytes, void **memory, tg_error *error)
+{
+    if (!device || !memory)
+        return tg_fail(error, TG_INVALID_ARGUMENT, "tg_device_allocate needs a device and a place for the address");
+    void *made = device->operations->allocate(device, bytes, 3);
+    if (!made)
+        return tg_fail(error, TG_OUT_OF_MEMORY, "device %s has no memory for %zu bytes", device->name, bytes);
+    *memory = made;
+    return tg_succeed(error);
+}
+
+void tg_device_release(tg_device *device, void *memory)
+{
+    if (device && memory)
+        device->operations->release(device, memory);
+}
+
+static tg_status check_copy(const tg_device *device, const void *memory, const void *host, size_t bytes,
+                            tg_error *error)
+{
+    if (!device || ((!memory || !host) && bytes > 0))
+        return tg_fail(error, TG_INVALID_ARGUMENT, "copying %zu bytes needs a device, its memory and host memory",
+                       bytes);
+    return tg_succeed(error);
+}
+
+tg_status tg_device_copy_in(tg_device *device, void *memory, const void *host, size_t bytes, tg_error *error)
+{
+    tg_status status = check_copy(device, memory, host, bytes, error);
+    if (status == TG_OK) {
+        device->operations->copy_in(device, memory, host, bytes);
+        device->operations->wait(device);
+    }
+    return status;
+}
+
+tg_status tg_device_copy_out(tg_device *device, void *host, const void *memory, size_t bytes, tg_error *error)
+{
+    tg_status status = check_copy(device, memory, host, bytes, error);
+    if (status == TG_OK) {
+        device->operations->copy_out(device, host, memory, bytes);
+        device->operations->wait(device);
+    }
+    return status;
+}
+
+tg_status tg_device_wait(tg_device *device, tg_error *error)
+{
+    if (!device)
+        return tg_fail(error, TG_INVALID_ARGUMENT, "tg_device_wait needs a device");
+    device->operations->finish(device);
+    return tg_succeed(error);
+}

@@ -1,0 +1,183 @@
+/* A device: a table of operations on whole vectors, over memory that nothing else touches. Frames, feedback and
+ * reductions are built on this table. They compute with the addresses of tensors, residuals and lists, but never read
+ * or write what lies there: it may be on another card.
+ *
+ * Order: the operations of a device take place one after the other, in the order of the calls, as on a stream. Host
+ * memory that an operation is given (jobs, frames, places for numbers) belongs to the device until `wait` returns: then
+ * the results are there, and the inputs have been read. Device memory may still be in use then, by operations that
+ * come before all later ones. Whoever calls an operation has entered the floating-point mode (base/fpenv.h). */
+#ifndef TG_DEVICE_DEVICE_H
+#define TG_DEVICE_DEVICE_H
+
+#include "codec/codec.h"
+
+/* What encoding with one spec needs besides the vector: the device's own affair. */
+typedef struct tg_encoder tg_encoder;
+
+/* One vector, or a range of it, to one frame. */
+typedef struct tg_encode_job {
+    tg_encoder *encoder;
+    const tg_spec *spec; /* the encoder's, or one of a smaller amount */
+    tg_source source;    /* tensor and feedback state, in device memory */
+    tg_encode_options options;
+    void *frame; /* with room for the bound of the spec */
+    /* results */
+    tg_encode_report report;
+    uint64_t nonfinite; /* where report.status is TG_NONFINITE: the first such element */
+} tg_encode_job;
+
+/* One frame to be checked: header, checksum and every rule of the format. */
+typedef struct tg_check_job {
+    tg_frame frame;
+    uint64_t count;   /* the elements that it must have, or TG_ANY_COUNT */
+    bool header_only; /* the caller has checked the rest */
+    bool wants_peak;
+    /* results */
+    tg_status status;
+    tg_frame_info info; /* where the header can be read */
+    uint32_t peak;      /* if wanted: bits of a magnitude that no value exceeds */
+    tg_error error;
+} tg_check_job;
+#define TG_ANY_COUNT UINT64_MAX
+
+/* Frames, which have been checked, added to a vector: out = (out + weight * v0 + weight * v1 + ...) * scale. */
+typedef struct tg_add_job {
+    const tg_frame *frames;
+    size_t frame_count;
+    float weight, scale;
+    bool fresh;     /* out is taken as 0 */
+    uint64_t among; /* elements that are written before these are read again: many are stored past the caches */
+    float *wide;    /* device memory for the sum, where out has 16 bits and more than TG_MAX_NARROW_FRAMES are added */
+    tg_tensor out;
+    /* result */
+    tg_status status; /* TG_CORRUPT where a frame had not been checked after all */
+} tg_add_job;
+
+/* What a frame, which has been checked, does to the feedback state of its elements. */
+typedef struct tg_settle_job {
+    tg_source source; /* of a return: only the residual */
+    tg_frame frame;
+    const uint32_t *applied; /* of a return: increasing indices that are left out; NULL: none */
+    size_t applied_count;
+    bool only_checks; /* nothing is changed, only looked at for overflow */
+    /* results */
+    uint64_t overflow; /* of a check: the first element that would overflow, or the frame's count */
+    uint64_t limited;  /* of a return: elements that did, and became the largest float32 */
+} tg_settle_job;
+
+/* Selected elements in the order of their indices, in host memory: like frames, lists go to a wire or come from one. */
+typedef struct tg_list {
+    uint32_t *indices;
+    float *values;
+    size_t count;
+} tg_list;
+
+/* A list that is added to a vector: h = h + factor * value, but for the applied indices. */
+typedef struct tg_list_job {
+    float *h;
+    tg_list list;
+    const uint32_t *applied; /* increasing */
+    size_t applied_count;
+    float factor;
+    bool limits; /* what overflows becomes the largest float32; else it is left as it was */
+    /* result */
+    uint64_t overflows;
+} tg_list_job;
+
+/* Floats of a saved state, to a vector: h = factor * value, or added to what is there. */
+typedef struct tg_load_job {
+    const uint8_t *bytes; /* little-endian float32 */
+    uint64_t count;
+    float factor;
+    bool replaces;
+    float *h; /* NULL: only looked at */
+    /* results */
+    bool finite;
+    float largest; /* magnitude, times the factor */
+} tg_load_job;
+
+typedef enum tg_norm_of {
+    TG_NORM_OF_ALL,   /* the L2 norm of the finite values */
+    TG_NORM_ESTIMATED /* the same of up to 2^20 elements; beyond, from a sample */
+} tg_norm_of;
+
+typedef struct tg_operations {
+    void (*close)(tg_device *device);
+    void (*wait)(tg_device *device);   /* until host memory is as promised above */
+    void (*finish)(tg_device *device); /* until everything is done */
+
+    /* ---- memory ---- */
+
+    /* NULL if there is none. Vectors that are streamed through together should have different places, 0 to 3. */
+    void *(*allocate)(tg_device *device, size_t bytes, unsigned place);
+    void (*release)(tg_device *device, void *memory);
+    void (*copy_in)(tg_device *device, void *to, const void *from_host, size_t bytes);
+    void (*copy_out)(tg_device *device, void *to_host, const void *from, size_t bytes);
+    void (*clear)(tg_device *device, void *memory, size_t bytes);
+
+    /* ---- frames ---- */
+
+    /* For vectors of up to max_count elements; NULL if there is no memory. */
+    tg_encoder *(*make_encoder)(tg_device *device, const tg_spec *spec, uint64_t max_count);
+    void (*free_encoder)(tg_device *device, tg_encoder *encoder);
+    /* Whether it can be used with this spec, which differs in the amount. */
+    bool (*encoder_fits)(const tg_device *device, const tg_encoder *encoder, const tg_spec *spec);
+    void (*encode)(tg_device *device, tg_encode_job *jobs, size_t count);
+    void (*check)(tg_device *device, tg_check_job *jobs, size_t count);
+    void (*add)(tg_device *device, tg_add_job *jobs, size_t count);
+    /* What a frame spends its bytes on. It has been checked, and `info` is its header. */
+    void (*measure)(tg_device *device, tg_frame frame, const tg_frame_info *info, tg_frame_parts *parts);
+
+    /* ---- feedback ---- */
+
+    /* u of a source. */
+    void (*compensate)(tg_device *device, const tg_source *source, float *u);
+    /* The state after a frame of u was sent: residual = rest - sent, and the momentum is cleared where something was.
+     */
+    void (*update)(tg_device *device, tg_settle_job *job);
+    /* residual = residual + sent, but for the applied indices. */
+    void (*return_frame)(tg_device *device, tg_settle_job *job);
+
+    /* ---- vectors ---- */
+
+    /* The first element whose gradient, u or rest is not finite; the source's count if there is none. */
+    void (*first_nonfinite)(tg_device *device, const tg_source *source, uint64_t *index);
+    /* Bits of the largest magnitude: TG_INFINITY_BITS or more where a value is not finite. */
+    void (*peak)(tg_device *device, const float *values, uint64_t count, uint32_t *bits);
+    void (*scale)(tg_device *device, float *values, uint64_t count, float factor);
+    /* h = h + factor * values; what overflows becomes the largest float32, and is counted. */
+    void (*add_scaled)(tg_device *device, const float *values, uint64_t count, float factor, float *h,
+                       uint64_t *limited);
+    /* out = values[0] + values[1] + ..., in this order, times the factor. */
+    void (*sum)(tg_device *device, const float *const *values, size_t vectors, float factor, uint64_t count,
+                float *out);
+    /* 0 in the place of what is not finite, which is counted. */
+    void (*drop_nonfinite)(tg_device *device, float *values, uint64_t count, uint64_t *dropped);
+    /* Floats to a tensor of any dtype. */
+    void (*narrow)(tg_device *device, const float *values, const tg_tensor *out);
+    /* Floats to the bytes of a saved state, and back. */
+    void (*save)(tg_device *device, const float *values, uint64_t count, uint8_t *bytes);
+    void (*load)(tg_device *device, tg_load_job *job);
+    void (*norm)(tg_device *device, const tg_tensor *tensor, tg_norm_of what, double *norm);
+
+    /* ---- lists ---- */
+
+    /* A sparse frame of elements that have been selected already, all between `first` and first + the source's count,
+     * which the frame takes as a vector of its own. `sent` receives what the decoder will see where that is not the
+     * values themselves. The frame has room for a selection of so many elements. */
+    void (*encode_list)(tg_device *device, tg_encode_job *job, const tg_list *list, uint64_t first, float *sent);
+    /* The elements that a checked sparse frame lists, indices counted from `first`. `list->values` may be NULL. */
+    void (*list_frame)(tg_device *device, const tg_frame *frame, uint64_t first, tg_list *list);
+
+    void (*add_list)(tg_device *device, tg_list_job *job);
+
+    /* XXH3 of host bytes; does not wait for anything. */
+    uint64_t (*digest)(const tg_device *device, const void *bytes, size_t n);
+} tg_operations;
+
+struct tg_device {
+    const tg_operations *operations;
+    char name[48]; /* as tg_device_open takes it */
+};
+
+#endif

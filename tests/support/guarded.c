@@ -1,0 +1,415 @@
+/* Guarded memory, and a queue of calls. */
+#define _DEFAULT_SOURCE /* MAP_ANONYMOUS */
+#include "guarded.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "base/fpenv.h"
+
+enum { PAGE = 65536, MOST_BLOCKS = 1024, MOST_CALLS = 64, GARBAGE = 0xa5 };
+static const size_t room = (size_t)1 << 30; /* of addresses: only what is used takes memory */
+
+/* One allocation: whole pages. */
+typedef struct block {
+    char *memory;
+    size_t size;
+    bool is_free;
+} block;
+
+typedef struct guarded guarded;
+typedef struct call call;
+struct call {
+    void (*run)(tg_device *inner, const call *c);
+    void *a, *b, *c;
+    uint64_t n;
+    int what;
+    float factor;
+    bool frames_only; /* needs no device memory: it stays closed */
+};
+
+struct guarded {
+    tg_device device;
+    tg_device *inner;
+    bool queues;
+    pthread_mutex_t lock, queue_lock;
+    unsigned inside; /* operations that are running: the memory is open while there are any */
+    char *base;      /* all of its memory, one block after the other */
+    size_t used;
+    block blocks[MOST_BLOCKS];
+    size_t block_count;
+    call calls[MOST_CALLS];
+    size_t call_count;
+};
+
+static guarded *of(tg_device *device) { return (guarded *)(void *)device; }
+
+static void need(bool fine, const char *what)
+{
+    if (!fine) {
+        printf("FAIL guarded device: %s\n", what);
+        abort();
+    }
+}
+
+/* ---- memory ---- */
+
+static void protect(guarded *g, int how)
+{
+    if (g->used > 0)
+        need(mprotect(g->base, g->used, how) == 0, "mprotect");
+}
+
+static void enter(guarded *g)
+{
+    (void)pthread_mutex_lock(&g->lock);
+    if (g->inside++ == 0)
+        protect(g, PROT_READ | PROT_WRITE);
+    (void)pthread_mutex_unlock(&g->lock);
+}
+
+static void leave(guarded *g)
+{
+    (void)pthread_mutex_lock(&g->lock);
+    if (--g->inside == 0)
+        protect(g, PROT_NONE);
+    (void)pthread_mutex_unlock(&g->lock);
+}
+
+static void *allocate(tg_device *device, size_t bytes, unsigned place)
+{
+    guarded *g = of(device);
+    const size_t size = (bytes + PAGE) / PAGE * PAGE;
+    size_t i = 0;
+    (void)place;
+    (void)pthread_mutex_lock(&g->lock);
+    while (i < g->block_count && !(g->blocks[i].is_free && g->blocks[i].size == size))
+        i++;
+    if (i == g->block_count) {
+        need(i < MOST_BLOCKS && size <= room - g->used, "no room for another vector");
+        g->blocks[g->block_count++] = (block){.memory = g->base + g->used, .size = size};
+        g->used += size;
+        if (g->inside > 0)
+            protect(g, PROT_READ | PROT_WRITE);
+    }
+    g->blocks[i].is_free = false;
+    (void)pthread_mutex_unlock(&g->lock);
+    return g->blocks[i].memory;
+}
+
+static void wait_for_all(tg_device *device);
+
+static void release(tg_device *device, void *memory)
+{
+    guarded *g = of(device);
+    if (!memory)
+        return;
+    wait_for_all(device);
+    (void)pthread_mutex_lock(&g->lock);
+    size_t i = 0;
+    while (i < g->block_count && !(g->blocks[i].memory == memory && !g->blocks[i].is_free))
+        i++;
+    need(i < g->block_count, "this memory is not the device's");
+    g->blocks[i].is_free = true;
+    (void)pthread_mutex_unlock(&g->lock);
+}
+
+/* ---- calls ---- */
+
+static void run(guarded *g, const call *c)
+{
+    if (!c->frames_only)
+        enter(g);
+    tg_fp_mode before = tg_fp_enter();
+    c->run(g->inner, c);
+    tg_fp_leave(before);
+    if (!c->frames_only)
+        leave(g);
+}
+
+static void wait_for_all(tg_device *device)
+{
+    guarded *g = of(device);
+    (void)pthread_mutex_lock(&g->queue_lock);
+    for (size_t i = 0; i < g->call_count; i++)
+        run(g, &g->calls[i]);
+    g->call_count = 0;
+    (void)pthread_mutex_unlock(&g->queue_lock);
+}
+
+static void submit(tg_device *device, call c)
+{
+    guarded *g = of(device);
+    if (!g->queues) {
+        run(g, &c);
+        return;
+    }
+    (void)pthread_mutex_lock(&g->queue_lock);
+    need(g->call_count < MOST_CALLS, "nobody waits");
+    g->calls[g->call_count++] = c;
+    (void)pthread_mutex_unlock(&g->queue_lock);
+}
+
+static void run_copy_in(tg_device *d, const call *c) { d->operations->copy_in(d, c->a, c->b, (size_t)c->n); }
+static void copy_in(tg_device *d, void *to, const void *from, size_t bytes)
+{
+    submit(d, (call){run_copy_in, to, (void *)(uintptr_t)from, .n = bytes});
+}
+
+static void run_copy_out(tg_device *d, const call *c) { d->operations->copy_out(d, c->a, c->b, (size_t)c->n); }
+static void copy_out(tg_device *d, void *to, const void *from, size_t bytes)
+{
+    if (bytes > 0)
+        memset(to, GARBAGE, bytes);
+    submit(d, (call){run_copy_out, to, (void *)(uintptr_t)from, .n = bytes});
+}
+
+static void run_clear(tg_device *d, const call *c) { d->operations->clear(d, c->a, (size_t)c->n); }
+static void clear(tg_device *d, void *memory, size_t bytes) { submit(d, (call){run_clear, memory, .n = bytes}); }
+
+static void run_encode(tg_device *d, const call *c) { d->operations->encode(d, c->a, (size_t)c->n); }
+static void encode(tg_device *d, tg_encode_job *jobs, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        memset(&jobs[i].report, GARBAGE, sizeof jobs[i].report);
+    submit(d, (call){run_encode, jobs, .n = count});
+}
+
+static void run_check(tg_device *d, const call *c) { d->operations->check(d, c->a, (size_t)c->n); }
+static void check(tg_device *d, tg_check_job *jobs, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        memset(&jobs[i].status, GARBAGE, sizeof jobs[i].status);
+    submit(d, (call){run_check, jobs, .n = count, .frames_only = true});
+}
+
+static void run_add(tg_device *d, const call *c) { d->operations->add(d, c->a, (size_t)c->n); }
+static void add(tg_device *d, tg_add_job *jobs, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        memset(&jobs[i].status, GARBAGE, sizeof jobs[i].status);
+    submit(d, (call){run_add, jobs, .n = count});
+}
+
+typedef struct measuring {
+    tg_frame frame;
+    tg_frame_info info;
+} measuring;
+
+static void run_measure(tg_device *d, const call *c)
+{
+    measuring *m = c->a;
+    d->operations->measure(d, m->frame, &m->info, c->b);
+    free(m);
+}
+static void measure(tg_device *d, tg_frame frame, const tg_frame_info *info, tg_frame_parts *parts)
+{
+    measuring *m = malloc(sizeof *m);
+    need(m != NULL, "malloc");
+    *m = (measuring){frame, *info};
+    submit(d, (call){run_measure, .a = m, .b = parts, .frames_only = true});
+}
+
+static void run_compensate(tg_device *d, const call *c) { d->operations->compensate(d, c->a, c->b); }
+static void compensate(tg_device *d, const tg_source *source, float *u)
+{
+    submit(d, (call){run_compensate, .a = (void *)(uintptr_t)source, .b = u});
+}
+
+static void run_update(tg_device *d, const call *c) { d->operations->update(d, c->a); }
+static void update(tg_device *d, tg_settle_job *job) { submit(d, (call){run_update, .a = job}); }
+
+static void run_return_frame(tg_device *d, const call *c) { d->operations->return_frame(d, c->a); }
+static void return_frame(tg_device *d, tg_settle_job *job) { submit(d, (call){run_return_frame, .a = job}); }
+
+static void run_first_nonfinite(tg_device *d, const call *c) { d->operations->first_nonfinite(d, c->a, c->b); }
+static void first_nonfinite(tg_device *d, const tg_source *source, uint64_t *index)
+{
+    memset(index, GARBAGE, sizeof *index);
+    submit(d, (call){run_first_nonfinite, .a = (void *)(uintptr_t)source, .b = index});
+}
+
+static void run_peak(tg_device *d, const call *c) { d->operations->peak(d, c->a, c->n, c->b); }
+static void peak(tg_device *d, const float *values, uint64_t count, uint32_t *bits)
+{
+    memset(bits, GARBAGE, sizeof *bits);
+    submit(d, (call){run_peak, .a = (void *)(uintptr_t)values, .b = bits, .n = count});
+}
+
+static void run_scale(tg_device *d, const call *c) { d->operations->scale(d, c->a, c->n, c->factor); }
+static void scale(tg_device *d, float *values, uint64_t count, float factor)
+{
+    submit(d, (call){run_scale, .a = values, .n = count, .factor = factor});
+}
+
+static void run_add_scaled(tg_device *d, const call *c)
+{
+    d->operations->add_scaled(d, c->a, c->n, c->factor, c->b, c->c);
+}
+static void add_scaled(tg_device *d, const float *values, uint64_t count, float factor, float *h, uint64_t *limited)
+{
+    memset(limited, GARBAGE, sizeof *limited);
+    submit(d, (call){run_add_scaled, (void *)(uintptr_t)values, h, limited, .n = count, .factor = factor});
+}
+
+static void run_sum(tg_device *d, const call *c)
+{
+    d->operations->sum(d, (const float *const *)c->a, (size_t)c->what, c->factor, c->n, c->b);
+}
+static void sum(tg_device *d, const float *const *values, size_t vectors, float factor, uint64_t count, float *out)
+{
+    submit(d, (call){run_sum, .a = (void *)(uintptr_t)values, .b = out, .n = count, .factor = factor,
+                     .what = (int)vectors});
+}
+
+static void run_drop_nonfinite(tg_device *d, const call *c) { d->operations->drop_nonfinite(d, c->a, c->n, c->b); }
+static void drop_nonfinite(tg_device *d, float *values, uint64_t count, uint64_t *dropped)
+{
+    memset(dropped, GARBAGE, sizeof *dropped);
+    submit(d, (call){run_drop_nonfinite, .a = values, .b = dropped, .n = count});
+}
+
+static void run_narrow(tg_device *d, const call *c) { d->operations->narrow(d, c->a, c->b); }
+static void narrow(tg_device *d, const float *values, const tg_tensor *out)
+{
+    submit(d, (call){run_narrow, .a = (void *)(uintptr_t)values, .b = (void *)(uintptr_t)out});
+}
+
+static void run_save(tg_device *d, const call *c) { d->operations->save(d, c->a, c->n, c->b); }
+static void save(tg_device *d, const float *values, uint64_t count, uint8_t *bytes)
+{
+    submit(d, (call){run_save, .a = (void *)(uintptr_t)values, .b = bytes, .n = count});
+}
+
+static void run_load(tg_device *d, const call *c) { d->operations->load(d, c->a); }
+static void load(tg_device *d, tg_load_job *job)
+{
+    job->finite = false;
+    submit(d, (call){run_load, .a = job});
+}
+
+static void run_add_list(tg_device *d, const call *c) { d->operations->add_list(d, c->a); }
+static void add_list(tg_device *d, tg_list_job *job)
+{
+    memset(&job->overflows, GARBAGE, sizeof job->overflows);
+    submit(d, (call){run_add_list, .a = job});
+}
+
+static void run_norm(tg_device *d, const call *c) { d->operations->norm(d, c->a, (tg_norm_of)c->what, c->b); }
+static void norm(tg_device *d, const tg_tensor *tensor, tg_norm_of what, double *result)
+{
+    memset(result, GARBAGE, sizeof *result);
+    submit(d, (call){run_norm, (void *)(uintptr_t)tensor, result, .what = (int)what});
+}
+
+static void run_encode_list(tg_device *d, const call *c)
+{
+    const tg_list *list = c->b;
+    d->operations->encode_list(d, c->a, list, c->n, c->c);
+}
+static void encode_list(tg_device *d, tg_encode_job *job, const tg_list *list, uint64_t first, float *sent)
+{
+    memset(&job->report, GARBAGE, sizeof job->report);
+    submit(d, (call){run_encode_list, job, (void *)(uintptr_t)list, sent, .n = first});
+}
+
+static void run_list_frame(tg_device *d, const call *c) { d->operations->list_frame(d, c->a, c->n, c->b); }
+static void list_frame(tg_device *d, const tg_frame *frame, uint64_t first, tg_list *list)
+{
+    memset(&list->count, GARBAGE, sizeof list->count);
+    submit(d, (call){run_list_frame, (void *)(uintptr_t)frame, list, .n = first});
+}
+
+/* ---- what is not queued ---- */
+
+static tg_encoder *make_encoder(tg_device *d, const tg_spec *spec, uint64_t max_count)
+{
+    return of(d)->inner->operations->make_encoder(of(d)->inner, spec, max_count);
+}
+
+static void free_encoder(tg_device *d, tg_encoder *encoder)
+{
+    wait_for_all(d);
+    of(d)->inner->operations->free_encoder(of(d)->inner, encoder);
+}
+
+static bool encoder_fits(const tg_device *d, const tg_encoder *encoder, const tg_spec *spec)
+{
+    const guarded *g = (const guarded *)(const void *)d;
+    return g->inner->operations->encoder_fits(g->inner, encoder, spec);
+}
+
+static uint64_t digest(const tg_device *d, const void *bytes, size_t n)
+{
+    const guarded *g = (const guarded *)(const void *)d;
+    return g->inner->operations->digest(g->inner, bytes, n);
+}
+
+static void close_guarded(tg_device *device)
+{
+    guarded *g = of(device);
+    wait_for_all(device);
+    for (size_t i = 0; i < g->block_count; i++)
+        need(g->blocks[i].is_free, "memory was not given back");
+    (void)munmap(g->base, room);
+    tg_device_free(g->inner);
+    (void)pthread_mutex_destroy(&g->lock);
+    (void)pthread_mutex_destroy(&g->queue_lock);
+    free(g);
+}
+
+static const tg_operations operations = {.close = close_guarded,
+                                         .wait = wait_for_all,
+                                         .finish = wait_for_all,
+                                         .allocate = allocate,
+                                         .release = release,
+                                         .copy_in = copy_in,
+                                         .copy_out = copy_out,
+                                         .clear = clear,
+                                         .make_encoder = make_encoder,
+                                         .free_encoder = free_encoder,
+                                         .encoder_fits = encoder_fits,
+                                         .encode = encode,
+                                         .check = check,
+                                         .add = add,
+                                         .measure = measure,
+                                         .compensate = compensate,
+                                         .update = update,
+                                         .return_frame = return_frame,
+                                         .first_nonfinite = first_nonfinite,
+                                         .peak = peak,
+                                         .scale = scale,
+                                         .add_scaled = add_scaled,
+                                         .sum = sum,
+                                         .drop_nonfinite = drop_nonfinite,
+                                         .narrow = narrow,
+                                         .save = save,
+                                         .load = load,
+                                         .add_list = add_list,
+                                         .norm = norm,
+                                         .encode_list = encode_list,
+                                         .list_frame = list_frame,
+                                         .digest = digest};
+
+tg_device *open_guarded(const char *name, bool queues)
+{
+    guarded *g = calloc(1, sizeof *g);
+    tg_error error = {""};
+    need(g != NULL, "calloc");
+    need(tg_device_open(name, NULL, &g->inner, &error) == TG_OK, error.message);
+    g->base = mmap(NULL, room, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    need(g->base != MAP_FAILED, "mmap");
+    g->device.operations = &operations;
+    g->queues = queues;
+    (void)snprintf(g->device.name, sizeof g->device.name, "%s%.36s",
+                   queues ? "queued:" : "guarded:", tg_device_name(g->inner));
+    need(pthread_mutex_init(&g->lock, NULL) == 0 && pthread_mutex_init(&g->queue_lock, NULL) == 0, "a lock");
+    return &g->device;
+}
+
+bool is_guarded(const tg_device *device) { return device->operations == &operations; }
+
+tg_cpu *cpu_of(tg_device *device) { return tg_cpu_of(is_guarded(device) ? of(device)->inner : device); }

@@ -1,0 +1,17 @@
+/* A device whose memory the host cannot touch, for tests that run on any machine: a CPU device behind the same table,
+ * with memory that is not mapped for reading or writing outside of its own operations. A stray access from the host
+ * ends the program. Calls are queued, and take place when somebody waits for them, as on a stream: whoever reads a
+ * result before that finds garbage. */
+#ifndef TESTS_GUARDED_H
+#define TESTS_GUARDED_H
+
+#include "device/cpu/cpu.h"
+
+/* `name` is that of the CPU device. */
+tg_device *open_guarded(const char *name, bool queues);
+bool is_guarded(const tg_device *device);
+
+/* The CPU device, or that behind a guarded one. */
+tg_cpu *cpu_of(tg_device *device);
+
+#endif

@@ -1,0 +1,32 @@
+/* Tests hold their tensors in host memory, where they fill them and look at them. These functions take the place of the
+ * library's: where the device is a guarded one, every tensor of a call is copied to memory of the device, the library
+ * is called with that, and what it wrote is copied back. */
+#ifndef TESTS_STAGED_H
+#define TESTS_STAGED_H
+
+#include "tersegrad.h"
+
+TG_MUST_CHECK tg_status staged_encode(tg_codec *codec, const tg_tensor *input, const tg_encode_options *options,
+                                      void *frame, size_t capacity, tg_encode_report *report, tg_error *error);
+TG_MUST_CHECK tg_status staged_encode_with_feedback(tg_codec *codec, tg_feedback *feedback, const tg_tensor *gradient,
+                                                    const tg_encode_options *options, void *frame, size_t capacity,
+                                                    tg_encode_report *report, tg_error *error);
+TG_MUST_CHECK tg_status staged_decode(tg_device *device, const tg_frame *frames, size_t frame_count, float weight,
+                                      unsigned flags, const tg_tensor *out, tg_error *error);
+TG_MUST_CHECK tg_status staged_decode_add(tg_device *device, const tg_frame *frames, size_t frame_count, float weight,
+                                          unsigned flags, const tg_tensor *out, tg_error *error);
+TG_MUST_CHECK tg_status staged_compensate(tg_feedback *feedback, const tg_tensor *gradient, const tg_tensor *u,
+                                          tg_error *error);
+TG_MUST_CHECK tg_status staged_update(tg_feedback *feedback, const tg_tensor *gradient, tg_frame frame,
+                                      tg_error *error);
+
+#ifndef STAGED_ITSELF
+#define tg_encode staged_encode
+#define tg_encode_with_feedback staged_encode_with_feedback
+#define tg_decode staged_decode
+#define tg_decode_add staged_decode_add
+#define tg_feedback_compensate staged_compensate
+#define tg_feedback_update staged_update
+#endif
+
+#endif
