@@ -146,14 +146,28 @@ static bool check_files(const struct train_options *options, struct message *mes
 
 /* ---- the launcher ---- */
 
-/* mpirun leaves its mark in the environment, each kind its own. */
+/* mpirun says in the environment how many ranks there are, each kind in its own variable. */
+static const struct {
+    const char *variable, *module;
+} launchers[] = {{"OMPI_COMM_WORLD_SIZE", "openmpi"}, {"PMI_SIZE", "mpich"}};
+
 const char *train_mpi_module(void)
 {
-    if (getenv("OMPI_COMM_WORLD_SIZE"))
-        return "openmpi";
-    if (getenv("PMI_SIZE"))
-        return "mpich";
+    for (size_t i = 0; i < sizeof launchers / sizeof *launchers; i++)
+        if (getenv(launchers[i].variable))
+            return launchers[i].module;
     return NULL;
+}
+
+/* 0 where it does not say. */
+static uint64_t launched_ranks(void)
+{
+    for (size_t i = 0; i < sizeof launchers / sizeof *launchers; i++) {
+        const char *size = getenv(launchers[i].variable);
+        if (size)
+            return strtoull(size, NULL, 10);
+    }
+    return 0;
 }
 
 bool train_settings_fill(const struct train_options *options, struct train_settings *settings, struct message *message)
@@ -182,6 +196,7 @@ bool train_settings_fill(const struct train_options *options, struct train_setti
         .resume = options->resume,
         .timeout = options->timeout,
         .mpi = train_mpi_module(),
+        .launched = launched_ranks(),
     };
     if (options->steps && options->epochs > 0)
         return fail(message, "--steps and --epochs say the same thing in two ways; give one of them");

@@ -470,11 +470,19 @@ typedef struct tg_transport tg_transport;
 /* Ranks are threads of this process: fills transports[0 ... world-1], one for each thread. */
 TG_API TG_MUST_CHECK tg_status tg_transport_local(uint32_t world, tg_transport **transports, tg_error *error);
 
-/* Ranks are the processes that an MPI launcher started. `module` is "openmpi" or "mpich", whichever launcher that was:
- * then the module is looked for beside the library (LIBDIR/tersegrad/mpi-NAME.so); or a path with a slash in it.
- * TG_UNAVAILABLE where the module or its MPI is not installed. One for a process; MPI is initialised unless it is
+/* Ranks are the processes that an MPI launcher started. `module` is NULL for the MPI that this process has loaded, as
+ * every program has that is linked with MPI; or "openmpi" or "mpich", whichever launcher that was. Its module is looked
+ * for beside the library (LIBDIR/tersegrad/mpi-NAME.so). Or it is the path of a module, with a slash in it.
+ * TG_UNAVAILABLE where the module or its MPI is not installed, where NULL is given and no MPI is loaded, and where the
+ * process has loaded another MPI than the module's. A module that is not the launcher's gives every process a world of
+ * its own: compare tg_transport_world with the number of processes. One for a process; MPI is initialised unless it is
  * already, and then finalised when this is freed. */
 TG_API TG_MUST_CHECK tg_status tg_transport_mpi(const char *module, tg_transport **transport, tg_error *error);
+
+/* Ranks are those of a communicator of the caller, who has initialised MPI: `communicator` points to the MPI_Comm. It
+ * is duplicated, so all its ranks call this together, and may be freed afterwards. */
+TG_API TG_MUST_CHECK tg_status tg_transport_mpi_on(const char *module, const void *communicator,
+                                                   tg_transport **transport, tg_error *error);
 
 TG_API const char *tg_transport_name(const tg_transport *transport); /* "local", "mpi" */
 TG_API uint32_t tg_transport_rank(const tg_transport *transport);

@@ -44,6 +44,30 @@ example() {
     launch "$1" 3
 }
 
+# refuses WORDS COMMAND...: it fails with these words, and not by a crash
+refuses() {
+    local output
+    ! output=$("${@:2}" 2>&1) && grep -q "not available here: .*$1\|invalid argument: .*$1" <<<"$output" && return
+    echo "$output"
+    return 1
+}
+
+# halves MPI: of four ranks two communicators are made, and the suite runs over each
+halves() {
+    [ "$(launch "$1" 4 0 half | grep -c ' 0 of 2 ranks failed')" -eq 2 ]
+}
+
+# none COMMAND...: where there is no such communicator
+none() {
+    NONE=1 "$@"
+}
+
+# with MODULE COMMAND...: another module than that of the launcher
+with() {
+    local module=$1
+    "${@:2}"
+}
+
 same_bits() {
     [ "$(launch "$1" 3 0 reduce)" = "digest $digest" ]
 }
@@ -92,6 +116,16 @@ for mpi in openmpi mpich; do
     expect "$mpi: where calls are for one thread, the suite" at_level funnelled launch "$mpi" 3 0
     for level in single multiple; do
         expect "$mpi: in a program that has initialised it ($level), the suite" at_level $level launch "$mpi" 3 0
+        expect "$mpi: in such a program it is found without a name" at_level $level with loaded launch "$mpi" 2 0
+        expect "$mpi: in such a program a communicator can be given" at_level $level halves "$mpi"
+        expect "$mpi: but not MPI_COMM_NULL" refuses 'the communicator is MPI_COMM_NULL' none at_level $level launch "$mpi" 2 0 half
+        for other in openmpi mpich; do
+            [ "$other" = "$mpi" ] || [ ! -e "build/mpi-$other.so" ] || for module in $other ./build/mpi-$other.so; do
+                expect "$mpi: in such a program the module $module is refused" refuses 'and this process has loaded' \
+                    at_level $level with "$module" launch "$mpi" 2 0
+            done
+        done
+        module=""
         expect "$mpi: in such a program ranks that do not answer are named" at_level $level ends "$mpi" silent \
             '^ranks 1 and 2 did not answer rank 0 within 1 s'
         expect "$mpi: in such a program a rank that leaves is noticed" at_level $level ends "$mpi" leave 'rank 2 has left'
@@ -106,5 +140,6 @@ for mpi in openmpi mpich; do
     expect "$mpi: also where calls are for one thread" at_level funnelled ends "$mpi" silent '^ranks 1 and 2 did not answer rank 0 within 1 s'
     expect "$mpi: a second transport after the first is an error, not a crash" launch "$mpi" 2 0 again
 done
+[ "${1:-}" = large ] || expect "no module, and no MPI that is loaded" refuses 'has not loaded an MPI' "$program" loaded 0
 [ "${1:-}" = large ] || expect "a module that is not there is an error, not a crash" sh -c "$program ./nowhere.so 0 2>&1 | grep -q 'MPI cannot be used'"
 finish

@@ -31,6 +31,14 @@ launch() {
 unlike() {
     run_with "$1" -np 1 "$command" train "${small[@]}" : -np 1 "$command" train "${small[@]}" "${@:2}"
 }
+# other_launcher MPI: what the other MPI's launcher would leave in the environment, so that the other module is taken
+other_launcher() {
+    if [ "$1" = openmpi ]; then
+        run_with openmpi -np $ranks env -u OMPI_COMM_WORLD_SIZE PMI_SIZE=$ranks "$command" train "${small[@]}"
+    else
+        run_with mpich -np $ranks env OMPI_COMM_WORLD_SIZE=$ranks "$command" train "${small[@]}"
+    fi
+}
 # silent MPI: three ranks, of which the last never answers, because its data are a pipe that nobody writes to
 silent() {
     run_with "$1" -np 2 "$command" train --data here.txt --timeout 2 : -np 1 "$command" train --data pipe --timeout 2 >out 2>err
@@ -45,7 +53,7 @@ hashes() {
 complains() {
     local mpi=$1 name=$2 pattern=$3 how=launch
     shift 3
-    [ "$1" != unlike ] || { how=unlike && shift; }
+    case $1 in unlike | other_launcher) how=$1 && shift ;; esac
     if $how "$mpi" "$@" >out 2>err; then
         fail "$mpi, $name: it went well"
     elif [ "$(grep -c '^tersegrad train:' err)" -ne 1 ]; then
@@ -125,6 +133,7 @@ for mpi in openmpi mpich; do
     done
     expect "$mpi: help comes once" test "$(grep -c '^usage:' out)" -eq 1
     complains $mpi "ranks of other steps" "rank 0 has --steps 60, and rank 1 has --steps 70" unlike --steps 70
+    complains $mpi "a launcher of another MPI" "the launcher started 3 ranks, and MPI .* found 1" other_launcher
     dies $mpi
     expect "$mpi: a rank that does not answer ends the job" silent $mpi
     expect "$mpi: and is named" grep -qE '^tersegrad train: rank [01]: ranks? .*2 did not answer rank [01] within 2 s$' err

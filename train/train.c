@@ -194,6 +194,14 @@ static bool train_mpi(const struct train_settings *settings, const struct train_
     tg_status status = tg_transport_mpi(settings->mpi, &transport, &error);
     if (status != TG_OK)
         return fail(message, "%s", error.message[0] ? error.message : tg_status_text(status));
+    const uint32_t found = tg_transport_world(transport);
+    if (settings->launched > 0 && settings->launched != found) {
+        tg_transport_free(transport);
+        return fail(message,
+                    "the launcher started %" PRIu64 " ranks, and MPI (%s) found %" PRIu32
+                    "; use the mpirun that belongs to this MPI",
+                    settings->launched, settings->mpi, found);
+    }
     struct task task = {.settings = settings};
     struct rank *rank = calloc(1, sizeof *rank);
     if (!rank) {

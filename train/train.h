@@ -49,6 +49,7 @@ struct train_settings {
     const char *resume;     /* NULL: from the start */
     double timeout;         /* with mpi: seconds to wait for another rank; 0: for ever */
     const char *mpi;        /* the module of tg_transport_mpi; NULL: threads */
+    uint64_t launched;      /* with mpi: as many ranks as the launcher says that it started; 0: it does not say */
     const char *refusal;    /* with mpi: why this rank cannot begin, for all ranks to hear; NULL: it can */
 };
 

@@ -377,6 +377,7 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "tg_stability_of": (c_int, [_spec, POINTER(tg_feedback_spec), c_uint64, POINTER(tg_stability), _error]),
     "tg_transport_local": (c_int, [c_uint32, POINTER(_transport), _error]),
     "tg_transport_mpi": (c_int, [c_char_p, POINTER(_transport), _error]),
+    "tg_transport_mpi_on": (c_int, [c_char_p, c_void_p, POINTER(_transport), _error]),
     "tg_transport_name": (c_char_p, [_transport]),
     "tg_transport_rank": (c_uint32, [_transport]),
     "tg_transport_world": (c_uint32, [_transport]),

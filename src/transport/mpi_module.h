@@ -6,13 +6,16 @@
 
 typedef struct tg_mpi_module {
     const char *version; /* TG_VERSION_TEXT of the library that it was built with */
-    /* `segment`: the most bytes of one MPI message, longer ones are cut; 0 for the largest that is safe. */
-    tg_status (*open)(size_t segment, tg_transport **transport, tg_error *error);
+    const char *mpi;     /* "openmpi" or "mpich": what it was compiled against */
+    /* `communicator`: where an MPI_Comm lies, NULL for the world. `segment`: the most bytes of one MPI message, longer
+     * ones are cut; 0 for the largest that is safe. */
+    tg_status (*open)(const void *communicator, size_t segment, tg_transport **transport, tg_error *error);
 } tg_mpi_module;
 
 #define TG_MPI_MODULE "tg_mpi_module_of_this_mpi"
 
-/* tg_transport_mpi, with the segment's size for tests. */
-tg_status tg_transport_mpi_open(const char *module, size_t segment, tg_transport **transport, tg_error *error);
+/* tg_transport_mpi_on, with the segment's size for tests. */
+tg_status tg_transport_mpi_open(const char *module, const void *communicator, size_t segment, tg_transport **transport,
+                                tg_error *error);
 
 #endif

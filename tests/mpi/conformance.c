@@ -1,7 +1,9 @@
 /* The transports' suite under an MPI launcher: conformance MODULE SEGMENT
- * [suite|reduce|large|die|abort|leave|shout|silent|again]. Rank 0 reports. */
+ * [suite|reduce|large|die|abort|leave|shout|silent|again|half]. MODULE may be `loaded`. Rank 0 reports. */
+#define _GNU_SOURCE /* RTLD_DEFAULT */
 #include "conformance.h"
 
+#include <dlfcn.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -116,16 +118,32 @@ static tg_status shout(tg_transport *t, size_t more, double timeout, tg_error *e
 
 /* ---- what to do ---- */
 
+/* The communicator of every second rank, where tests/mpi/level is there to make one. */
+static const void *half_of_the_world(void)
+{
+    const void *(*make)(void);
+    void *address = dlsym(RTLD_DEFAULT, "level_half");
+    memcpy(&make, &address, sizeof make); /* ISO C has no cast to function pointers */
+    return make ? make() : NULL;
+}
+
 int main(int argc, char **argv)
 {
     tg_transport *t;
     tg_error error;
     uint64_t all[64];
-    if (argc < 3 || tg_transport_mpi_open(argv[1], (size_t)atol(argv[2]), &t, &error) != TG_OK) {
-        fprintf(stderr, "%s\n", argc < 3 ? "usage: conformance MODULE SEGMENT WHAT" : error.message);
+    if (argc < 3) {
+        fprintf(stderr, "usage: conformance MODULE SEGMENT WHAT\n");
         return 2;
     }
-    const char *what = argc > 3 ? argv[3] : "suite";
+    const char *what = argc > 3 ? argv[3] : "suite", *module = strcmp(argv[1], "loaded") == 0 ? NULL : argv[1];
+    const tg_status opened = strcmp(what, "half") == 0
+                                 ? tg_transport_mpi_on(module, half_of_the_world(), &t, &error)
+                                 : tg_transport_mpi_open(module, NULL, (size_t)atol(argv[2]), &t, &error);
+    if (opened != TG_OK) {
+        fprintf(stderr, "%s: %s\n", tg_status_text(opened), error.message);
+        return 2;
+    }
     const uint32_t rank = tg_transport_rank(t), world = tg_transport_world(t);
     int status = 0;
     if (strcmp(what, "die") == 0 && rank == world - 1) {
@@ -143,7 +161,7 @@ int main(int argc, char **argv)
     }
     if (strcmp(what, "again") == 0) {
         tg_transport_free(t);
-        const bool refused = tg_transport_mpi_open(argv[1], 0, &t, &error) == TG_UNAVAILABLE &&
+        const bool refused = tg_transport_mpi_open(module, NULL, 0, &t, &error) == TG_UNAVAILABLE &&
                              strstr(error.message, "finalised");
         if (!refused)
             fprintf(stderr, "rank %u: %s\n", rank, error.message);
@@ -190,7 +208,7 @@ int main(int argc, char **argv)
         for (uint32_t i = 0; i < world; i++)
             failed += all[i] != 0;
         if (rank == 0)
-            printf("%u tried, %u ranks failed\n", tried, failed);
+            printf("%u tried, %u of %u ranks failed\n", tried, failed, world);
         status = failed > 0;
     }
     tg_transport_free(t);

@@ -15,6 +15,12 @@
 #include "transport/mpi_module.h"
 #include "transport/ranks.h"
 
+#ifdef MPICH_VERSION
+#define THIS_MPI "mpich"
+#else
+#define THIS_MPI "openmpi"
+#endif
+
 enum {
     WINDOW = 64,          /* exchanges that MPI knows of at a time; others queue */
     TAGS = 32767,         /* every MPI has so many, and one more: */
@@ -298,7 +304,8 @@ static void serve(mpi_transport *t)
 
 /* ---- opening ---- */
 
-static tg_status join_world(mpi_transport *t, tg_error *error)
+/* Of the caller's communicator, which is NULL for the world. */
+static tg_status join_world(mpi_transport *t, const MPI_Comm *of, tg_error *error)
 {
     int initialised = 0, level = 0, rank = 0, world = 0;
     (void)MPI_Initialized(&initialised);
@@ -312,7 +319,7 @@ static tg_status join_world(mpi_transport *t, tg_error *error)
             return tg_fail(error, TG_UNAVAILABLE, "MPI did not start; launch this process with the mpirun of this MPI");
         t->shared = level >= MPI_THREAD_SERIALIZED;
     }
-    if (MPI_Comm_dup(MPI_COMM_WORLD, &t->comm) != MPI_SUCCESS)
+    if (MPI_Comm_dup(of ? *of : MPI_COMM_WORLD, &t->comm) != MPI_SUCCESS)
         return tg_fail(error, TG_UNAVAILABLE, "MPI could not create a communicator");
     t->has_comm = true;
     (void)MPI_Comm_set_errhandler(t->comm, MPI_ERRORS_RETURN);
@@ -425,7 +432,7 @@ static void *run(void *argument)
 {
     mpi_transport *t = argument;
     tg_error why = {""};
-    const tg_status status = t->has_comm ? TG_OK : join_world(t, &why);
+    const tg_status status = t->has_comm ? TG_OK : join_world(t, NULL, &why);
     (void)pthread_mutex_lock(&t->lock);
     t->opened = status;
     t->reason = why;
@@ -627,13 +634,32 @@ static void free_transport(tg_transport *transport)
 static const tg_transport_functions functions = {
     .start = start, .wait = wait_for, .abort = abort_job, .free = free_transport};
 
-static tg_status open_transport(size_t segment, tg_transport **transport, tg_error *error)
+/* Whether it can be duplicated at all: MPI would end the program. */
+static tg_status check_communicator(const MPI_Comm *of, int initialised, tg_error *error)
 {
-    int finalised = 0;
+    int has_two_groups = 0;
+    if (!initialised)
+        return tg_fail(error, TG_INVALID_ARGUMENT, "a communicator was given, but MPI has not been initialised");
+    if (*of == MPI_COMM_NULL)
+        return tg_fail(error, TG_INVALID_ARGUMENT, "the communicator is MPI_COMM_NULL");
+    (void)MPI_Comm_test_inter(*of, &has_two_groups);
+    if (has_two_groups)
+        return tg_fail(error, TG_INVALID_ARGUMENT, "the communicator joins two groups; give one with a single group");
+    return TG_OK;
+}
+
+static tg_status open_transport(const void *communicator, size_t segment, tg_transport **transport, tg_error *error)
+{
+    const MPI_Comm *of = communicator;
+    int finalised = 0, initialised = 0;
     (void)MPI_Finalized(&finalised);
     if (finalised)
         return tg_fail(error, TG_UNAVAILABLE,
                        "MPI has been finalised, and cannot start twice in a process: keep the first transport");
+    (void)MPI_Initialized(&initialised);
+    tg_status status = of ? check_communicator(of, initialised, error) : TG_OK;
+    if (status != TG_OK)
+        return status;
     mpi_transport *t = calloc(1, sizeof *t);
     pthread_condattr_t attributes;
     if (!t || pthread_condattr_init(&attributes) != 0) {
@@ -646,11 +672,8 @@ static tg_status open_transport(size_t segment, tg_transport **transport, tg_err
     (void)pthread_mutex_init(&t->lock, NULL);
     (void)pthread_cond_init(&t->changed, &attributes);
     (void)pthread_condattr_destroy(&attributes);
-    int initialised = 0;
-    (void)MPI_Initialized(&initialised);
-    tg_status status = TG_OK;
     if (initialised)
-        status = join_world(t, error);
+        status = join_world(t, of, error);
     else
         t->has_thread = true;
     if (status == TG_OK && t->has_thread) {
@@ -674,4 +697,4 @@ static tg_status open_transport(size_t segment, tg_transport **transport, tg_err
 }
 
 __attribute__((visibility("default")))
-const tg_mpi_module tg_mpi_module_of_this_mpi = {.version = TG_VERSION_TEXT, .open = open_transport};
+const tg_mpi_module tg_mpi_module_of_this_mpi = {.version = TG_VERSION_TEXT, .mpi = THIS_MPI, .open = open_transport};

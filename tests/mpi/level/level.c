@@ -52,6 +52,17 @@ int MPI_Init_thread(int *argc, char ***argv, int required, int *provided)
     return PMPI_Init_thread(argc, argv, MPI_THREAD_FUNNELED, provided);
 }
 
+/* For whoever wants a communicator that is not the world: of the ranks with even numbers, or of those with odd ones.
+ * With NONE in the environment, MPI_COMM_NULL. */
+const void *level_half(void)
+{
+    static MPI_Comm half = MPI_COMM_NULL;
+    int rank;
+    PMPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    PMPI_Comm_split(MPI_COMM_WORLD, getenv("NONE") ? MPI_UNDEFINED : rank % 2, rank, &half);
+    return &half;
+}
+
 static void enter(void)
 {
     if (for_one && !pthread_equal(pthread_self(), first))
