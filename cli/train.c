@@ -123,7 +123,10 @@ static int run_train(const struct command *command, int argc, char **argv)
     struct train_settings *settings = malloc(sizeof *settings);
     struct train_report *report = malloc(sizeof *report);
     int exit_code = EXIT_FAILED;
-    enum options_outcome outcome = options_read(command, argc, argv, &options, operands, &message);
+    struct train_arguments arguments;
+    enum options_outcome outcome = OPTIONS_WRONG;
+    if (train_arguments_make(command, argc, argv, &arguments, &message))
+        outcome = options_read(command, arguments.count, arguments.items, &options, operands, &message);
     if (!settings || !report) {
         complain(command->name, "no memory");
     } else if (outcome == OPTIONS_HELP) {
@@ -134,8 +137,11 @@ static int run_train(const struct command *command, int argc, char **argv)
                !train_check(settings, &message)) {
         exit_code = refuse(command, settings, report, &message);
     } else {
+        settings->arguments = arguments.text;
+        settings->arguments_size = arguments.text_size;
         exit_code = run_and_tell(command, &options, settings, report);
     }
+    train_arguments_free(&arguments);
     free(settings);
     free(report);
     return exit_code;
@@ -291,7 +297,8 @@ static const struct option train_option_table[] = {
      .kind = OPTION_TEXT,
      .value = "FILE",
      AT(resume),
-     .summary = "go on from a checkpoint, with the options it was made with; --steps may be larger"},
+     .summary = "go on from a checkpoint; options that are not given are those it was made with,\n"
+                "and with --resume alone so are its files; --steps may be larger"},
     {.name = "--timeout",
      .kind = OPTION_REAL,
      .value = "S",

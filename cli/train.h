@@ -23,6 +23,18 @@ struct train_options {
 extern const char *const train_schedule_choices[], *const train_algorithm_choices[],
                                                        *const train_reduce_choices[], *const train_nonfinite_choices[];
 
+/* The arguments of this run: those that were typed, and with --resume those of the checkpoint that were not. */
+struct train_arguments {
+    int count;
+    char **items;
+    char *text; /* what a checkpoint keeps of them, each with a 0 at its end */
+    size_t text_size;
+    char *storage, *stored; /* where they lie */
+};
+bool train_arguments_make(const struct command *command, int argc, char **argv, struct train_arguments *arguments,
+                          struct message *message);
+void train_arguments_free(struct train_arguments *arguments);
+
 /* False with a sentence where an option makes no sense. */
 bool train_settings_fill(const struct train_options *options, struct train_settings *settings, struct message *message);
 

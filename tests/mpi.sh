@@ -116,13 +116,13 @@ for mpi in openmpi mpich; do
     expect "$mpi: where calls are for one thread, the suite" at_level funnelled launch "$mpi" 3 0
     for level in single multiple; do
         expect "$mpi: in a program that has initialised it ($level), the suite" at_level $level launch "$mpi" 3 0
-        expect "$mpi: in such a program it is found without a name" at_level $level with loaded launch "$mpi" 2 0
+        expect "$mpi: in such a program it is found without a name" with loaded at_level $level launch "$mpi" 2 0
         expect "$mpi: in such a program a communicator can be given" at_level $level halves "$mpi"
         expect "$mpi: but not MPI_COMM_NULL" refuses 'the communicator is MPI_COMM_NULL' none at_level $level launch "$mpi" 2 0 half
         for other in openmpi mpich; do
             [ "$other" = "$mpi" ] || [ ! -e "build/mpi-$other.so" ] || for module in $other ./build/mpi-$other.so; do
                 expect "$mpi: in such a program the module $module is refused" refuses 'and this process has loaded' \
-                    at_level $level with "$module" launch "$mpi" 2 0
+                    with "$module" at_level $level launch "$mpi" 2 0
             done
         done
         module=""

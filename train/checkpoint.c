@@ -15,8 +15,8 @@
 #include <unistd.h>
 
 #define MAGIC "tgtrain"
-/* Version 3, in this machine's byte order: another kind of machine reads another number. */
-static const uint64_t version = UINT64_C(0x0102030400000003);
+/* Version 4, in this machine's byte order: another kind of machine reads another number. */
+static const uint64_t version = UINT64_C(0x0102030400000004);
 
 /* ---- what it was made with ---- */
 
@@ -37,7 +37,7 @@ static bool expect_text(struct worker *worker, struct blob_reader *reader, const
 
 /* ---- writing ---- */
 
-/* The settings that last, codecs and feedback among them; then the state of each run. */
+/* What was typed; the settings that last, codecs and feedback among them; then the state of each run. */
 static void compose(const struct worker *worker, struct blob *blob)
 {
     const struct train_settings *from = worker->task->settings;
@@ -49,6 +49,7 @@ static void compose(const struct worker *worker, struct blob *blob)
     size_t count = settings_list(from, &worker->task->data, settings);
     blob_put(blob, MAGIC, sizeof MAGIC);
     blob_put_number(blob, version);
+    blob_put_block(blob, from->arguments, from->arguments_size);
     blob_put_number(blob, from->run_count);
     for (size_t i = 0; i < count; i++)
         if (settings[i].is_lasting)
@@ -165,19 +166,36 @@ bool checkpoint_probe(const char *path, struct message *message)
 
 /* ---- reading ---- */
 
-static bool load(struct worker *worker, struct content *content)
+static bool load(const char *path, struct content *content, struct message *message)
 {
-    const char *path = worker->task->settings->resume;
-    if (!read_content(path, content, &worker->message))
+    if (!read_content(path, content, message))
         return false;
     uint64_t digest;
     if (content->size < sizeof MAGIC + 2 * sizeof digest || memcmp(content->bytes, MAGIC, sizeof MAGIC) != 0)
-        return fail(&worker->message, "'%s' is not a checkpoint of tersegrad train", path);
+        return fail(message, "'%s' is not a checkpoint of tersegrad train", path);
     memcpy(&digest, content->bytes + content->size - sizeof digest, sizeof digest);
     content->size -= sizeof digest;
     if (digest != digest_bytes(content->bytes, content->size))
-        return fail(&worker->message, "'%s' is damaged: its checksum does not hold", path);
+        return fail(message, "'%s' is damaged: its checksum does not hold", path);
     return true;
+}
+
+char *checkpoint_arguments(const char *path, size_t *size)
+{
+    struct content content = {0};
+    struct message ignored;
+    char *arguments = NULL;
+    if (load(path, &content, &ignored)) {
+        struct blob_reader reader = {content.bytes + sizeof MAGIC, content.bytes + content.size, false};
+        const bool is_ours = blob_get_number(&reader) == version;
+        const void *bytes = blob_get_block(&reader, size);
+        if (is_ours && !reader.is_bad && *size > 0 && (arguments = malloc(*size)) != NULL) {
+            memcpy(arguments, bytes, *size);
+            arguments[*size - 1] = '\0';
+        }
+    }
+    free(content.bytes);
+    return arguments;
 }
 
 static bool expect_settings(struct worker *worker, struct blob_reader *reader)
@@ -202,6 +220,8 @@ static bool parse(struct worker *worker, const tg_state *bytes, tg_state saved[T
     if (blob_get_number(&reader) != version)
         return fail(&worker->message, "'%s' is of another version, or from a machine of another byte order",
                     from->resume);
+    size_t ignored;
+    (void)blob_get_block(&reader, &ignored); /* what was typed */
     uint64_t runs = blob_get_number(&reader);
     if (runs != from->run_count)
         return fail(&worker->message, "'%s' holds %" PRIu64 " runs, and %zu codecs are given", from->resume, runs,
@@ -218,7 +238,7 @@ static bool parse(struct worker *worker, const tg_state *bytes, tg_state saved[T
 bool checkpoint_read(struct worker *worker, struct shared_bytes **bytes, tg_state saved[TRAIN_MOST_RUNS])
 {
     struct content content = {0};
-    bool is_well = worker->team.rank > 0 || load(worker, &content);
+    bool is_well = worker->team.rank > 0 || load(worker->task->settings->resume, &content, &worker->message);
     *bytes = NULL;
     if (worker_agrees(worker, is_well))
         *bytes = team_share(&worker->team, content.bytes, content.size, false, &worker->message);

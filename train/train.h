@@ -47,10 +47,12 @@ struct train_settings {
     const char *checkpoint; /* NULL: none is written */
     uint64_t every;         /* steps between checkpoints; one is written at the end of each run as well */
     const char *resume;     /* NULL: from the start */
-    double timeout;         /* with mpi: seconds to wait for another rank; 0: for ever */
-    const char *mpi;        /* the module of tg_transport_mpi; NULL: threads */
-    uint64_t launched;      /* with mpi: as many ranks as the launcher says that it started; 0: it does not say */
-    const char *refusal;    /* with mpi: why this rank cannot begin, for all ranks to hear; NULL: it can */
+    const char *arguments;  /* what was typed, for whoever resumes the checkpoint; each ends with a 0 */
+    size_t arguments_size;
+    double timeout;      /* with mpi: seconds to wait for another rank; 0: for ever */
+    const char *mpi;     /* the module of tg_transport_mpi; NULL: threads */
+    uint64_t launched;   /* with mpi: as many ranks as the launcher says that it started; 0: it does not say */
+    const char *refusal; /* with mpi: why this rank cannot begin, for all ranks to hear; NULL: it can */
 };
 
 /* Where a step's time goes, on rank 0, in seconds. */
@@ -132,5 +134,9 @@ bool train_check(const struct train_settings *settings, struct message *message)
 bool train(const struct train_settings *settings, const struct train_observer *observer, struct train_report *report,
            bool *speaks, struct message *message);
 void train_report_free(struct train_report *report);
+
+/* The arguments that a checkpoint was made with, from malloc, each with a 0 at its end; NULL where there are none or
+ * the file cannot be read, which train() will explain. */
+char *checkpoint_arguments(const char *path, size_t *size);
 
 #endif

@@ -19,6 +19,24 @@ same scalar "$(tersegrad train "$@" --steps 200 --resume b.ckpt --device cpu/sca
 tersegrad train "$@" --steps 200 --algorithm qsvrg --json 2>/dev/null | hashes >qsvrg.txt
 tersegrad train "$@" --steps 50 --algorithm qsvrg --checkpoint q.ckpt >/dev/null 2>&1
 tersegrad train "$@" --steps 200 --algorithm qsvrg --resume q.ckpt --json 2>/dev/null | hashes | cmp - qsvrg.txt && echo "qsvrg: the same weights"
+echo "# what is not typed is taken from the checkpoint; its files only by --resume alone"
+mkdir alone
+(
+    cd alone || exit 1
+    tersegrad train "$@" --steps 70 --checkpoint=own.ckpt --log own.jsonl >/dev/null 2>&1
+    cp own.ckpt old.ckpt
+    same steps "$(tersegrad train --resume old.ckpt --steps 200 --json 2>/dev/null | hashes)"
+    tersegrad train --resume old.ckpt --steps=90 --checkpoint next.ckpt >/dev/null 2>&1
+    wc -l <own.jsonl
+    same again "$(tersegrad train --resume=next.ckpt --steps 200 --json 2>/dev/null | hashes)"
+    tersegrad train --resume next.ckpt --epochs 5 --json 2>/dev/null | json '[(r["world"], r["steps"]) for r in j["runs"]]'
+    tersegrad train --resume old.ckpt 2>/dev/null | grep -o '3 workers.*70 steps'
+    tersegrad train --resume old.ckpt --codec none 2>&1
+    tersegrad train --resume missing.ckpt 2>&1
+    tersegrad train --resume old.ckpt --steps 2>&1
+    ls
+)
+rm -r alone
 echo "# nothing is left beside the checkpoints, and the log of a resumed run goes on"
 ls
 tersegrad train "$@" --steps 75 --resume a.ckpt --log log.jsonl >/dev/null 2>&1
