@@ -55,7 +55,7 @@ static inline __attribute__((always_inline)) void move_lines(const struct share 
                     sum[v] *= s->factor;                                                            \
             move_lines(s, &at, end += each, &seen);                                                 \
         }                                                                                           \
-        sink = seen + (uint64_t)(read[0] + read[1] + read[2] + read[3])[0];                         \
+        sink = seen + ((read[0] + read[1] + read[2] + read[3])[0] > 0);                             \
     }
 
 DEFINE_MOVES(narrow, , narrow_vector)

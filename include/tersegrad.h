@@ -374,8 +374,8 @@ typedef struct tg_feedback_spec {
     float clip;     /* 0 (off) ... 1000000 */
 } tg_feedback_spec;
 
-/* Text to feedback spec and back: "none", "ef", "ecq:alpha=0.2,beta=0.9", "dgc:momentum=0.9,clip=1". Up to nine
- * decimals. Printing gives the canonical text, and parsing that text gives the same spec. */
+/* Text to feedback spec and back: "none", "ef", "ecq:alpha=0.2,beta=0.9", "dgc:momentum=0.9,clip=1e-3". Numbers have up
+ * to 15 digits. Printing gives the canonical text, and parsing that text gives the same spec, to the bit. */
 TG_API TG_MUST_CHECK tg_status tg_feedback_parse(const char *text, tg_feedback_spec *spec, tg_error *error);
 TG_API TG_MUST_CHECK tg_status tg_feedback_print(const tg_feedback_spec *spec, char *text, size_t capacity,
                                                  tg_error *error);

@@ -6,57 +6,89 @@
 
 static bool is_digit(char c) { return c >= '0' && c <= '9'; }
 
+/* A decimal number as it is written: digits * 10^scale. */
+typedef struct decimal {
+    uint64_t digits;
+    int scale;
+} decimal;
+
+/* Up to this, one more digit fits. */
+static const uint64_t most_digits = (UINT64_MAX - 9) / 10;
+
+/* Appends a digit; zeros at the end of a fraction are held back, as they change nothing unless others follow. */
+static bool append(decimal *d, int digit, bool fraction, int *zeros)
+{
+    if (fraction && digit == 0) {
+        ++*zeros;
+        return true;
+    }
+    for (int i = 0; i <= *zeros; i++) {
+        if (d->digits > most_digits)
+            return false;
+        d->digits = d->digits * 10 + (uint64_t)(i == *zeros ? digit : 0);
+        d->scale -= fraction;
+    }
+    *zeros = 0;
+    return true;
+}
+
+/* Reads "e-07"; false if it is not an exponent of a size that can matter. */
+static bool parse_exponent(const char *text, size_t length, int *exponent)
+{
+    size_t i = 1;
+    const bool negative = i < length && text[i] == '-';
+    if (i < length && (text[i] == '-' || text[i] == '+'))
+        i++;
+    *exponent = 0;
+    if (i == length || (text[0] != 'e' && text[0] != 'E'))
+        return false;
+    for (; i < length; i++) {
+        if (!is_digit(text[i]) || *exponent > 100)
+            return false;
+        *exponent = *exponent * 10 + (text[i] - '0');
+    }
+    *exponent = negative ? -*exponent : *exponent;
+    return true;
+}
+
+static bool parse(const char *text, size_t length, decimal *d)
+{
+    bool any = false, point = false;
+    int zeros = 0, exponent = 0;
+    size_t i = 0;
+    *d = (decimal){0, 0};
+    for (; i < length && (is_digit(text[i]) || (text[i] == '.' && !point)); i++) {
+        if (text[i] == '.')
+            point = true;
+        else if (!append(d, text[i] - '0', point, &zeros))
+            return false;
+        any = any || text[i] != '.';
+    }
+    if (!any || (i < length && !parse_exponent(text + i, length - i, &exponent)))
+        return false;
+    d->scale += exponent;
+    return true;
+}
+
 bool tg_decimal_parse(const char *text, size_t length, uint64_t *billionths)
 {
-    const uint64_t limit = TG_BILLION * TG_BILLION;
-    uint64_t digits = 0;
-    int scale = 9; /* the value is digits * 10^scale billionths */
-    bool any = false, point = false;
-    size_t i = 0;
-    for (; i < length && (is_digit(text[i]) || (text[i] == '.' && !point)); i++) {
-        if (text[i] == '.') {
-            point = true;
-            continue;
-        }
-        any = true;
-        if (digits > limit)
-            return false;
-        digits = digits * 10 + (uint64_t)(text[i] - '0');
-        scale -= point;
-    }
-    if (!any)
+    const uint64_t limit = UINT32_MAX * TG_BILLION;
+    decimal d;
+    if (!parse(text, length, &d))
         return false;
-    if (i < length) {
-        if (text[i] != 'e' && text[i] != 'E')
-            return false;
-        i++;
-        bool negative = i < length && text[i] == '-';
-        if (i < length && (text[i] == '-' || text[i] == '+'))
-            i++;
-        int exponent = 0;
-        if (i == length)
-            return false;
-        for (; i < length; i++) {
-            if (!is_digit(text[i]) || exponent > 100)
-                return false;
-            exponent = exponent * 10 + (text[i] - '0');
-        }
-        scale += negative ? -exponent : exponent;
-    }
-    for (; scale < 0 && digits > 0; scale++) {
-        if (digits % 10 != 0)
+    d.scale += 9;
+    for (; d.scale < 0 && d.digits > 0; d.scale++) {
+        if (d.digits % 10 != 0)
             return false; /* finer than a billionth */
-        digits /= 10;
+        d.digits /= 10;
     }
-    for (; scale > 0 && digits > 0; scale--) {
-        if (digits > limit / 10)
+    for (; d.scale > 0 && d.digits > 0; d.scale--) {
+        if (d.digits > limit / 10)
             return false;
-        digits *= 10;
+        d.digits *= 10;
     }
-    if (digits > limit)
-        return false;
-    *billionths = digits;
-    return true;
+    *billionths = d.digits;
+    return d.digits <= limit;
 }
 
 size_t tg_decimal_print(uint64_t billionths, char text[24])
@@ -69,4 +101,67 @@ size_t tg_decimal_print(uint64_t billionths, char text[24])
             text[--length] = '\0';
     }
     return (size_t)length;
+}
+
+/* ---- float32 ---- */
+
+/* value * 10^scale; a power of ten up to 10^22 is exact, so most texts are rounded once. */
+static double scaled(double value, int scale)
+{
+    for (; scale != 0;) {
+        enum { EXACT = 22 };
+        const int step = scale > EXACT ? EXACT : scale < -EXACT ? -EXACT : scale;
+        double power = 1;
+        for (int i = 0; i < step || i < -step; i++)
+            power *= 10;
+        value = step > 0 ? value * power : value / power;
+        scale -= step;
+    }
+    return value;
+}
+
+bool tg_decimal_parse_real(const char *text, size_t length, double *value)
+{
+    const uint64_t most = UINT64_C(999999999999999); /* 15 digits, exact in a double */
+    decimal d;
+    if (!parse(text, length, &d))
+        return false;
+    for (; d.digits > most && d.digits % 10 == 0; d.scale++)
+        d.digits /= 10;
+    if (d.digits > most)
+        return false;
+    *value = d.digits ? scaled((double)d.digits, d.scale) : 0;
+    return *value <= 1e9;
+}
+
+/* As decimals, if nine of them are enough. */
+static bool print_decimals(float value, char text[24])
+{
+    for (uint64_t grain = TG_BILLION; grain > 0; grain /= 10) {
+        const uint64_t rounded = (uint64_t)((double)value * 1e9 / (double)grain + 0.5) * grain;
+        if ((float)((double)rounded / 1e9) == value) {
+            (void)tg_decimal_print(rounded, text);
+            return true;
+        }
+    }
+    return false;
+}
+
+void tg_decimal_print_float(float value, char text[24])
+{
+    enum { ENOUGH = 9 }; /* digits that tell any two float32 apart */
+    if (print_decimals(value, text))
+        return;
+    int exponent = 0;
+    while (scaled((double)value, -exponent) < 1)
+        exponent--;
+    for (int n = 1; n <= ENOUGH; n++) {
+        uint64_t digits = (uint64_t)(scaled((double)value, n - 1 - exponent) + 0.5);
+        if ((float)scaled((double)digits, exponent - n + 1) != value)
+            continue;
+        char all[24];
+        (void)snprintf(all, sizeof all, "%" PRIu64, digits);
+        (void)snprintf(text, 24, "%c%s%.9se%d", all[0], n > 1 ? "." : "", all + 1, exponent);
+        return;
+    }
 }

@@ -1,9 +1,10 @@
-/* Feedback texts: `ef`, `ecq:alpha=0.2,beta=0.9`, `dgc:momentum=0.9,clip=1`, exact both ways to nine decimals. */
+/* Feedback texts: `ef`, `ecq:alpha=0.2,beta=0.9`, `dgc:momentum=0.9,clip=1`, exact both ways. */
 #include "feedback/feedback.h"
 
 #include <stdio.h>
 #include <string.h>
 
+#include "base/bytes.h"
 #include "base/decimal.h"
 #include "base/fpenv.h"
 #include "base/status.h"
@@ -68,7 +69,8 @@ tg_status tg_feedback_spec_check(const tg_feedback_spec *spec, tg_error *error)
     tg_feedback_spec clean = standard_of(spec->kind);
     for (size_t i = 0; i < k->number_count; i++) {
         float value = field_value(spec, &k->numbers[i]);
-        if (!in_range(&k->numbers[i], (double)value))
+        /* No text gives a negative zero. */
+        if (!in_range(&k->numbers[i], (double)value) || tg_float_bits(value) >> 31)
             return tg_fail(error, TG_INVALID_SPEC, "%s: %s=%g is out of range; allowed: %s", k->name,
                            k->numbers[i].name, (double)value, k->numbers[i].range);
         *field(&clean, &k->numbers[i]) = value;
@@ -102,19 +104,18 @@ static tg_status parse(const char *text, tg_feedback_spec *spec, tg_error *error
         if (i == k->number_count)
             return tg_fail(error, TG_INVALID_SPEC, "%s has no parameter '%.*s'", k->name, key > 40 ? 40 : (int)key, at);
         const number *n = &k->numbers[i];
-        uint64_t billionths = 0;
-        bool parsed = key < length && tg_decimal_parse(at + key + 1, length - key - 1, &billionths);
-        if (!parsed || !in_range(n, (double)billionths / 1e9))
+        double value = 0;
+        bool parsed = key < length && tg_decimal_parse_real(at + key + 1, length - key - 1, &value);
+        /* As a float32, too: 0.9999999999 rounds to 1. */
+        if (!parsed || !in_range(n, value) || !in_range(n, (double)(float)value))
             return tg_fail(error, TG_INVALID_SPEC, "%s: %.*s is out of range; allowed for %s: %s", k->name,
                            length > 60 ? 60 : (int)length, at, n->name, n->range);
         if (given & 1u << i)
             return tg_fail(error, TG_INVALID_SPEC, "%s: %s is given twice", k->name, n->name);
         given |= 1u << i;
-        *field(&result, n) = (float)((double)billionths / 1e9);
+        *field(&result, n) = (float)value;
         at += length;
     }
-    if (!in_range(&kinds[TG_FEEDBACK_DGC].numbers[0], (double)result.momentum)) /* 0.9999999999 rounds to 1 */
-        return tg_fail(error, TG_INVALID_SPEC, "%s: momentum must be below 1 after rounding to float32", k->name);
     *spec = result;
     return tg_succeed(error);
 }
@@ -138,15 +139,8 @@ static tg_status print(const tg_feedback_spec *spec, char *text, size_t capacity
     char whole[TG_SPEC_TEXT];
     size_t used = (size_t)snprintf(whole, sizeof whole, "%s", k->name);
     for (size_t i = 0; i < k->number_count; i++) {
-        /* The shortest decimal that parses to the same float, among those of 1 to 9 digits after the point. */
         char value[24] = "";
-        double exact = (double)field_value(spec, &k->numbers[i]);
-        for (uint64_t grain = TG_BILLION; grain > 0; grain /= 10) {
-            uint64_t rounded = (uint64_t)(exact * 1e9 / (double)grain + 0.5) * grain;
-            (void)tg_decimal_print(rounded, value);
-            if ((float)((double)rounded / 1e9) == (float)exact)
-                break;
-        }
+        tg_decimal_print_float(field_value(spec, &k->numbers[i]), value);
         used += (size_t)snprintf(whole + used, sizeof whole - used, "%c%s=%s", i ? ',' : ':', k->numbers[i].name,
                                  value);
     }
