@@ -237,7 +237,7 @@ fill = sed -e 's|@VERSION@|$(VERSION)|g' -e 's|@PREFIX@|$(PREFIX)|g' -e 's|@LIBD
 
 install: all
 	$(Q)install -d $(addprefix $(DESTDIR),$(BINDIR) $(LIBDIR)/pkgconfig $(LIBDIR)/tersegrad $(CMAKEDIR) $(INCLUDEDIR) \
-	    $(DATADIR)/man/man1 $(DATADIR)/bash-completion/completions)
+	    $(DATADIR)/man/man1 $(DATADIR)/bash-completion/completions $(DATADIR)/zsh/site-functions)
 	$(Q)install -m 755 build/tersegrad $(DESTDIR)$(BINDIR)/tersegrad
 	$(Q)install -m 644 include/tersegrad.h $(DESTDIR)$(INCLUDEDIR)/tersegrad.h
 	$(Q)install -m 644 build/libtersegrad.a $(DESTDIR)$(LIBDIR)/libtersegrad.a
@@ -250,6 +250,7 @@ install: all
 	$(Q)$(call fill,packaging/tersegrad-config-version.cmake.in,$(DESTDIR)$(CMAKEDIR)/tersegrad-config-version.cmake)
 	$(Q)install -m 644 share/tersegrad.1 $(DESTDIR)$(DATADIR)/man/man1/tersegrad.1
 	$(Q)install -m 644 share/tersegrad.bash $(DESTDIR)$(DATADIR)/bash-completion/completions/tersegrad
+	$(Q)install -m 644 share/_tersegrad $(DESTDIR)$(DATADIR)/zsh/site-functions/_tersegrad
 	@echo 'installed tersegrad $(VERSION) in $(DESTDIR)$(PREFIX)'
 
 # With the same settings as install. Folders that are ours alone go too, once they are empty.

@@ -97,7 +97,7 @@ def lines(path):
         return lambda b: [(b.row(spec)["bytes"] - 64) / (b.row(spec)["limit_bits_per_element"] * b.row(spec)["count"] / 8)]
 
     def index_bits(b):
-        return [(r["index_bits"] - 512) / choose_bits(r["count"], r["selected"]) for r in (b.row(topk(d)) for d in DENSITIES)]
+        return [r["index_bits"] / choose_bits(r["count"], r["selected"]) for r in (b.row(topk(d)) for d in DENSITIES)]
 
     def moved(*specs, of): # against loops that move the same bytes
         return lambda b: [b.row(s)[of + "_x_moves"] for s in specs]

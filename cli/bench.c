@@ -20,6 +20,7 @@ struct bench_settings {
     bool devices;
     bool decades;
     bool compare;
+    bool wide;
     bool json;
 };
 
@@ -81,7 +82,7 @@ static bool run_all(struct bench *bench, const struct spec_list *specs, const st
     if (is_done && settings->json)
         bench_print_json(bench, rows, specs->count, comparison);
     else if (is_done)
-        bench_print_text(bench, rows, specs->count, comparison);
+        bench_print_text(bench, rows, specs->count, settings->wide, comparison);
     free(comparison);
     free(rows);
     return is_done;
@@ -104,6 +105,7 @@ static int run_with(const struct command *command, const struct bench_settings *
         .nonfinite = (tg_nonfinite)settings->nonfinite,
         .seconds = settings->seconds,
         .gradient_count = settings->feedback ? BENCH_GRADIENTS : 1,
+        .one_ruler = settings->compare, /* ours and theirs against the same floors */
     };
     tg_error error = {""};
     tg_status status = tg_device_open(settings->device, NULL, &bench.device, &error);
@@ -227,6 +229,7 @@ static const struct option bench_options[] = {
      .summary =
          "also what others need: torch, numpy, pypiquant, hivemind and zstd, as far as\nthe python3 on PATH has them",
      .offset = offsetof(struct bench_settings, compare)},
+    OPTION_WIDE(struct bench_settings),
     OPTION_JSON(struct bench_settings),
     {0},
 };
@@ -237,10 +240,13 @@ const struct command bench_command = {
     .description =
         "Times encode, verify and decode-add of each codec in one process, by turns with five floors: a read-only\n"
         "sum, a scale in place, e += g in place, a non-temporal copy and memcpy, each over a vector of COUNT\n"
-        "floats. Every figure is a minimum. Encoding is held against the read (with feedback: against e += g),\n"
-        "decode-add against the scale. The limit is the Shannon entropy of the levels plus the scales; for\n"
-        "sparsifiers log2 C(d,k) plus the values. The error is |decoded - x|^2 / |x|^2 of one encode. '4 peers'\n"
-        "is four frames added in one pass, held against the scale. With threads, the floors have as many.",
+        "floats. Every figure is a minimum. Speeds are in GB/s of float32 gradient. With --wide, encoding is held\n"
+        "against the read (with feedback: against e += g) and decode-add against the scale; '4 peers' is four\n"
+        "frames added in one pass, against the scale; the limit is the Shannon entropy of the levels plus the\n"
+        "scales, for sparsifiers log2 C(d,k) plus the values; 'pays below' is the speed of a rank's link, in\n"
+        "Gbit/s, below which sending frames takes less time than sending float32, encoding and adding included.\n"
+        "The error is |decoded - x|^2 / |x|^2 of one encode without feedback. With threads, the floors have as\n"
+        "many. Below the table is what the figures say to somebody who has to choose.",
     .options = bench_options,
     .examples = "  tersegrad bench\n"
                 "  tersegrad bench -n 25600000 --codec topk:density=0.01 --feedback\n"

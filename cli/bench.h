@@ -24,6 +24,7 @@ struct bench {
     struct bench_vector sum;       /* what decode_add and the floors add to: the same memory for both */
     struct bench_vector copy;      /* of the floors */
     double floors_ms[FLOOR_COUNT]; /* minima over all rounds of all rows */
+    bool one_ruler;                /* every row is held against these minima, and not against its own floors */
     struct progress progress;
     size_t rows_done, row_count;
 };
@@ -48,14 +49,31 @@ bool bench_row_run(struct bench *bench, struct bench_row *row, struct message *m
 /* The floor that encoding is held against. */
 enum floor_kind bench_encode_floor(const struct bench *bench);
 
+/* The floors that a row is held against. */
+const double *bench_floors(const struct bench *bench, const struct bench_row *row);
+
+/* Gigabytes of gradient (float32) a second. */
+double bench_speed(const struct bench *bench, double ms);
+
+/* Where a rank sends at less than this, in Gbit/s, sending the frame takes less time than sending float32, encoding and
+ * adding included; not above 0 where it never does. */
+double bench_break_even(const struct bench *bench, const struct bench_row *row);
+
+/* What the rows say to somebody who has to choose. Returns how many sentences there are. */
+#define VERDICT_MAX 3
+#define VERDICT_TEXT 512
+size_t bench_verdict(const struct bench *bench, const struct bench_row *rows, size_t row_count,
+                     char verdict[VERDICT_MAX][VERDICT_TEXT]);
+
 /* What others need for the same work, or NULL where that was not asked for. */
 struct comparison;
 bool comparison_run(const struct bench *bench, struct comparison **comparison, struct message *message);
-void comparison_print(const struct comparison *comparison);
+void comparison_print(const struct bench *bench, const struct bench_row *rows, size_t row_count,
+                      const struct comparison *comparison);
 struct json_writer;
 void comparison_put(const struct comparison *comparison, struct json_writer *json);
 
-void bench_print_text(const struct bench *bench, const struct bench_row *rows, size_t row_count,
+void bench_print_text(const struct bench *bench, const struct bench_row *rows, size_t row_count, bool wide,
                       const struct comparison *comparison);
 void bench_print_json(const struct bench *bench, const struct bench_row *rows, size_t row_count,
                       const struct comparison *comparison);

@@ -100,16 +100,32 @@ bool comparison_run(const struct bench *bench, struct comparison **comparison, s
     return fail(message, "--compare: python3 failed; what it said stands above");
 }
 
-void comparison_print(const struct comparison *c)
+/* Ours first, against the same floors. */
+static void add_ours(struct table *table, const struct bench *bench, const struct bench_row *row)
+{
+    const enum floor_kind kind = bench_encode_floor(bench);
+    if (row->refusal[0])
+        return;
+    table_cell(table, "%s", row->spec->label);
+    table_cell(table, "%.4g", row->encode_ms);
+    table_cell(table, "%.2f %c", row->encode_ms / bench->floors_ms[kind], kind == FLOOR_ACCUMULATE ? 'A' : 'R');
+    table_cell(table, "%.4f", row->measurement.bits_per_element);
+    table_cell(table, "tersegrad");
+}
+
+void comparison_print(const struct bench *bench, const struct bench_row *rows, size_t row_count,
+                      const struct comparison *c)
 {
     struct table table;
     puts("");
     table_start(&table, "lrrrl");
-    table_cell(&table, "what others need");
+    table_cell(&table, "beside others");
     table_cell(&table, "ms");
     table_cell(&table, "x floor");
     table_cell(&table, "bits/elem.");
     table_cell(&table, "%s", "");
+    for (size_t i = 0; i < row_count; i++)
+        add_ours(&table, bench, &rows[i]);
     for (size_t i = 0; i < c->count; i++) {
         const struct compared *row = &c->rows[i];
         table_cell(&table, "%s", row->name);
@@ -126,6 +142,7 @@ void comparison_print(const struct comparison *c)
             table_cell(&table, "%.4f", row->bits);
         table_cell(&table, "%s", row->note);
     }
+    table_fit(&table, 4, terminal_width(stdout));
     table_end(&table, stdout);
 }
 

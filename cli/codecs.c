@@ -78,17 +78,28 @@ static void print_parameters(const tg_codec_info *info)
         table_cell(&table, "%s", info->parameters[p].standard);
         table_cell(&table, "%s", info->parameters[p].summary);
     }
+    table_fit(&table, 3, terminal_width(stdout));
     table_end(&table, stdout);
+}
+
+static void print_codec(const tg_codec_info *info)
+{
+    char text[256];
+    snprintf(text, sizeof text, "%s%s%s", info->summary, info->sparse ? " [sparse]" : "",
+             info->unbiased ? " [unbiased]" : "");
+    printf("%s%-9s%s  ", colour_on(stdout, COLOUR_HEADING), info->name, colour_off(stdout));
+    print_rest(stdout, text, 11);
 }
 
 static void print_text(void)
 {
-    puts("A codec is written NAME or NAME:KEY=VALUE,KEY=VALUE; keys that are left out take their defaults.\n");
+    print_wrapped(
+        stdout, "A codec is written NAME or NAME:KEY=VALUE,KEY=VALUE; keys that are left out take their defaults.", 0);
+    puts("");
     tg_codec_info info, next;
     bool is_more = tg_codec_list(0, &info) == TG_OK;
     for (size_t i = 1; is_more; i++, info = next) {
-        printf("%s%-9s%s  %s", colour_on(stdout, COLOUR_HEADING), info.name, colour_off(stdout), info.summary);
-        printf("%s%s\n", info.sparse ? " [sparse]" : "", info.unbiased ? " [unbiased]" : "");
+        print_codec(&info);
         is_more = tg_codec_list(i, &next) == TG_OK;
         /* Neighbours that take the same parameters share one table, below the last of them. */
         if (is_more && have_same_parameters(&info, &next))

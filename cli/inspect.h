@@ -8,6 +8,7 @@
 struct inspect_settings {
     double density;     /* for the top-k figures */
     const char *layout; /* path, or NULL: look for one beside the gradient */
+    bool wide;
     bool json;
 };
 

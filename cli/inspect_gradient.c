@@ -79,7 +79,7 @@ int inspect_gradient(const struct command *command, const struct inspect_setting
     if (is_done && settings->json)
         gradient_view_json(&view);
     else if (is_done)
-        gradient_view_text(&view, path);
+        gradient_view_text(&view, path, settings->wide);
     else
         complain(command->name, "%s", message.text);
     free(view.suits);

@@ -17,7 +17,7 @@ struct gradient_view {
     struct suits *suits;
 };
 
-void gradient_view_text(const struct gradient_view *view, const char *path);
+void gradient_view_text(const struct gradient_view *view, const char *path, bool wide);
 void gradient_view_json(const struct gradient_view *view);
 
 #endif

@@ -66,15 +66,16 @@ static void print_histogram(const struct gradient_view *view)
     }
 }
 
-static void print_layers(const struct gradient_view *view)
+static void print_layers(const struct gradient_view *view, bool wide)
 {
     if (view->layout.count == 0)
         return;
     print_heading("Layers");
     struct table table;
-    table_start(&table, "llrrrrr");
+    table_start(&table, wide ? "llrrrrr" : "lrrrrr");
     table_cell(&table, "name");
-    table_cell(&table, "shape");
+    if (wide)
+        table_cell(&table, "shape");
     table_cell(&table, "elements");
     table_cell(&table, "std");
     table_cell(&table, "max |x|");
@@ -85,13 +86,16 @@ static void print_layers(const struct gradient_view *view)
         const struct moments *m = &view->layers[i];
         char number[GROUPED_MAX];
         table_cell(&table, "%s", layer->name);
-        table_cell(&table, "%s", layer->shape);
+        if (wide)
+            table_cell(&table, "%s", layer->shape);
         table_cell(&table, "%s", grouped(layer->count, number));
         table_cell(&table, "%.3g", m->std);
         table_cell(&table, "%.3g", m->max_abs);
         table_cell(&table, "%.1f %%", percent(m->zeros, m->count));
         table_cell(&table, "%.1f %%", view->moments.energy > 0 ? 100 * m->energy / view->moments.energy : 0);
     }
+    if (!wide)
+        table_fit(&table, 0, terminal_width(stdout));
     table_end(&table, stdout);
 }
 
@@ -113,11 +117,12 @@ static void print_suits(const struct suits *suits)
     if (suits->row_count == 0)
         return;
     print_heading("Codecs, tried on it");
+    print_wrapped(stdout, "error: |decoded - x|^2 / |x|^2 of one encode without feedback", 2);
     struct table table;
     table_start(&table, "lrrl");
     table_cell(&table, "codec");
-    table_cell(&table, "bits/element");
-    table_cell(&table, "rel. error");
+    table_cell(&table, "bits");
+    table_cell(&table, "error");
     table_cell(&table, "%s", "");
     for (size_t i = 0; i < suits->row_count; i++) {
         const struct suit_row *row = &suits->rows[i];
@@ -127,15 +132,16 @@ static void print_suits(const struct suits *suits)
             table_cell(&table, "%.3g", row->measurement.relative_error);
         else
             table_cell(&table, "-");
-        table_cell(&table, "%s", row->unstable ? "not with plain error feedback" : "");
+        table_cell(&table, "%s", row->unstable ? "diverges with ef" : "");
     }
+    table_fit(&table, 3, terminal_width(stdout));
     table_end(&table, stdout);
     print_heading("In short");
     for (size_t i = 0; i < suits->advice_count; i++)
-        printf("  %s\n", suits->advice[i]);
+        print_wrapped(stdout, suits->advice[i], 2);
 }
 
-void gradient_view_text(const struct gradient_view *view, const char *path)
+void gradient_view_text(const struct gradient_view *view, const char *path, bool wide)
 {
     char number[GROUPED_MAX];
     print_clean(stdout, path);
@@ -144,7 +150,7 @@ void gradient_view_text(const struct gradient_view *view, const char *path)
     if (view->moments.count == 0)
         return;
     print_histogram(view);
-    print_layers(view);
+    print_layers(view, wide);
     print_share(&view->share);
     print_suits(view->suits);
 }

@@ -44,6 +44,13 @@ struct option {
         .offset = offsetof(settings, json)                                                                           \
     }
 
+/* For commands whose tables have more columns than a terminal of 80. */
+#define OPTION_WIDE(settings)                                                                            \
+    {                                                                                                    \
+        .name = "--wide", .kind = OPTION_FLAG, .summary = "all columns, however wide the table becomes", \
+        .offset = offsetof(settings, wide)                                                               \
+    }
+
 #define OPERANDS_MAX 4
 struct command {
     const char *name;

@@ -82,8 +82,9 @@ static void advise_codec(struct suits *suits, double limit, const char *remark)
 {
     const struct suit_row *row = smallest_within(suits, limit);
     if (row)
-        advise(suits, "Smallest with an error of at most %g %%: %s, %.4g bits an element, error %.2g %%%s", limit * 100,
-               row->spec->label, row->measurement.bits_per_element, row->measurement.relative_error * 100, remark);
+        advise(suits, "Smallest with a squared error of at most %g %%: %s, %.4g bits an element, error %.2g %%%s",
+               limit * 100, row->spec->label, row->measurement.bits_per_element, row->measurement.relative_error * 100,
+               remark);
 }
 
 void suits_advise(struct suits *suits, const struct moments *moments, const struct topk_share *share,

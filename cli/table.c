@@ -49,22 +49,101 @@ static size_t column_width(const struct table *table, size_t column)
     return widest;
 }
 
+void table_fit(struct table *table, size_t column, size_t width)
+{
+    table->fitted_column = column;
+    table->fitted_width = width;
+}
+
+/* Two spaces stand before each column. */
+static void fit_widths(const struct table *table, size_t *widths)
+{
+    enum { SHORTEST = 8 };
+    size_t total = 0, *fitted = &widths[table->fitted_column];
+    for (size_t column = 0; column < table->columns; column++)
+        total += 2 + widths[column];
+    if (table->fitted_width == 0 || total <= table->fitted_width)
+        return;
+    size_t excess = total - table->fitted_width;
+    *fitted = *fitted > excess + SHORTEST ? *fitted - excess : SHORTEST;
+}
+
+/* The bytes of the first `width` characters. */
+static size_t bytes_of(const char *text, size_t width)
+{
+    size_t bytes = 0;
+    for (size_t shown = 0; text[bytes]; bytes++)
+        if (((unsigned char)text[bytes] & 0xc0) != 0x80 && shown++ == width)
+            break;
+    return bytes;
+}
+
+static void print_bytes(FILE *out, const char *text, size_t bytes)
+{
+    char *start = malloc(bytes + 1);
+    if (!start)
+        return;
+    memcpy(start, text, bytes);
+    start[bytes] = '\0';
+    print_clean(out, start);
+    free(start);
+}
+
+/* At most `width` characters; what is cut ends with "…". */
+static void print_cut(FILE *out, const char *text, size_t width)
+{
+    if (text_width(text) <= width) {
+        print_clean(out, text);
+        return;
+    }
+    print_bytes(out, text, bytes_of(text, width - 1));
+    fputs("…", out);
+}
+
+/* Words in lines of at most `width` characters, each but the first behind `indent` spaces. */
+static void print_folded(FILE *out, const char *text, size_t width, size_t indent)
+{
+    while (text_width(text) > width) {
+        size_t bytes = bytes_of(text, width), end = bytes;
+        while (end > 0 && text[end] != ' ')
+            end--;
+        print_bytes(out, text, end > 0 ? end : bytes);
+        fprintf(out, "\n%*s", (int)indent, "");
+        text += end > 0 ? end + 1 : bytes;
+    }
+    print_clean(out, text);
+}
+
+static void print_cell(FILE *out, const struct table *table, size_t column, const char *text, const size_t *widths)
+{
+    const bool is_last = column + 1 == table->columns, is_left = table->alignment[column] == 'l';
+    if (!is_last || !is_left) {
+        print_cut(out, text, widths[column]);
+        return;
+    }
+    size_t indent = 2;
+    for (size_t i = 0; i < column; i++)
+        indent += widths[i] + 2;
+    print_folded(out, text, widths[column], indent);
+}
+
 void table_end(struct table *table, FILE *out)
 {
     enum { MOST_COLUMNS = 16 };
     size_t widths[MOST_COLUMNS] = {0};
     for (size_t column = 0; column < table->columns; column++)
         widths[column] = column_width(table, column);
+    fit_widths(table, widths);
 
     for (size_t i = 0, column = 0; i < table->count; i++, column = column + 1 < table->columns ? column + 1 : 0) {
         const char *text = table->cells[i] ? table->cells[i] : "";
-        size_t pad = widths[column] - text_width(text);
+        size_t width = text_width(text), pad = width < widths[column] ? widths[column] - width : 0;
         bool is_right = table->alignment[column] == 'r', is_last = column + 1 == table->columns;
         if (i < table->columns)
             fputs(colour_on(out, COLOUR_HEADING), out);
         if (text[0] || !is_last)
             fprintf(out, "  %*s", is_right ? (int)pad : 0, "");
-        print_clean(out, text);
+        print_cell(out, table, column, text, widths);
         if (i < table->columns)
             fputs(colour_off(out), out);
         if (is_last)

@@ -74,6 +74,35 @@ size_t text_width(const char *text)
     return width;
 }
 
+void print_rest(FILE *stream, const char *text, size_t indent)
+{
+    const size_t most = terminal_width(stream);
+    size_t column = indent;
+    while (*text) {
+        size_t bytes = strcspn(text, " "), width = 0;
+        for (size_t i = 0; i < bytes; i++)
+            width += ((unsigned char)text[i] & 0xc0) != 0x80;
+        if (column > indent && column + 1 + width > most) {
+            fprintf(stream, "\n%*s", (int)indent, "");
+            column = indent;
+        } else if (column > indent) {
+            fputc(' ', stream);
+            column++;
+        }
+        fwrite(text, 1, bytes, stream);
+        column += width;
+        text += bytes;
+        text += strspn(text, " ");
+    }
+    fputc('\n', stream);
+}
+
+void print_wrapped(FILE *stream, const char *text, size_t indent)
+{
+    fprintf(stream, "%*s", (int)indent, "");
+    print_rest(stream, text, indent);
+}
+
 void progress_start(struct progress *progress, const char *label)
 {
     const char *kind = getenv("TERM");

@@ -24,6 +24,11 @@ void draw_bar(FILE *stream, double fraction, size_t width);
 /* Prints text from a file or the network: control characters become '?', so that no escape sequence gets through. */
 void print_clean(FILE *stream, const char *text);
 
+/* Prints a paragraph in lines no wider than the terminal, `indent` spaces before each; print_rest after that many
+ * columns of its first line have been printed. */
+void print_wrapped(FILE *stream, const char *text, size_t indent);
+void print_rest(FILE *stream, const char *text, size_t indent);
+
 /* Columns that a UTF-8 text takes, one for each code point. */
 size_t text_width(const char *text);
 

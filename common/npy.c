@@ -88,7 +88,7 @@ static bool take_shape(struct cursor *c, struct npy *npy, struct message *messag
         return fail(message, "its header has a shape that is not a tuple");
     bool is_empty = false, overflows = false;
     uint64_t product = 1, first = 1;
-    unsigned dimensions = 0;
+    unsigned dimensions = 0, longer = 0;
     while (!take(c, ')')) {
         uint64_t length;
         if (!take_number(c, &length))
@@ -97,6 +97,7 @@ static bool take_shape(struct cursor *c, struct npy *npy, struct message *messag
             return fail(message, "its shape has more than %d dimensions", MAX_DIMENSIONS);
         if (dimensions == 1)
             first = length;
+        longer += length > 1;
         if (length == 0)
             is_empty = true;
         else if (product > UINT64_MAX / length)
@@ -114,6 +115,7 @@ static bool take_shape(struct cursor *c, struct npy *npy, struct message *messag
     if (overflows && !is_empty)
         return fail(message, "its shape has more elements than can be counted");
     npy->dimensions = dimensions;
+    npy->has_one_order = is_empty || longer <= 1;
     npy->first = first;
     npy->count = is_empty ? 0 : product;
     return true;
@@ -204,7 +206,7 @@ static bool parse_dictionary(struct cursor *c, struct npy *npy, struct message *
         return fail(message, "its header goes on after the dictionary");
     if (seen != 7)
         return fail(message, "its header lacks descr, fortran_order or shape");
-    if (fortran && npy->dimensions > 1)
+    if (fortran && !npy->has_one_order)
         return fail(message, "it is in Fortran order, and only C order can be read: save "
                              "numpy.ascontiguousarray(array)");
     return true;

@@ -1,5 +1,6 @@
 /* NumPy's .npy files, as https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html describes them:
- * versions 1 to 3, C order, both byte orders, float16, float32 and float64, and where they are wanted integers. */
+ * versions 1 to 3, C order (Fortran order where it is the same), both byte orders, float16, float32 and float64, and
+ * where they are wanted integers. */
 #ifndef COMMON_NPY_H
 #define COMMON_NPY_H
 
@@ -17,6 +18,7 @@ struct npy {
     bool is_signed; /* integers */
     bool big_endian;
     unsigned dimensions;
+    bool has_one_order; /* at most one length of the shape is above 1: C and Fortran order are the same */
     uint64_t first;     /* the first length of the shape; 1 where it has none */
     uint64_t count;     /* elements: the product of the shape */
     size_t data_offset; /* where they start; all of them are there, and nothing follows them */

@@ -67,10 +67,10 @@ _tersegrad() {
         encode) _tersegrad_words "--seed --step --tensor --rank --nonfinite --no-checksum -o -f --force -q
             --quiet --json --help" ;;
         decode) _tersegrad_words "--dtype -o -f --force -q --quiet --json --help" ;;
-        inspect) _tersegrad_words "--density --layout --json --help" ;;
+        inspect) _tersegrad_words "--density --layout --wide --json --help" ;;
         bench)
             _tersegrad_words "-n --distribution --codec --device --devices --feedback --nonfinite --seconds
-                --decades --compare --json --help"
+                --decades --compare --wide --json --help"
             ;;
         train)
             _tersegrad_words "--data --model --workers --batch --lr --momentum --weight-decay --schedule --steps

@@ -49,6 +49,7 @@ for mpi in openmpi mpich; do
 done
 expect "the manual page is installed" test -s "$prefix/share/man/man1/tersegrad.1"
 expect "the completion is installed" test -s "$prefix/share/bash-completion/completions/tersegrad"
+expect "the completion for zsh is installed" test -s "$prefix/share/zsh/site-functions/_tersegrad"
 
 # ---- CMake, from a tree that was moved after it was installed ----
 mv "$prefix" "$work/moved"

@@ -20,6 +20,10 @@ json 'all(r["verify_ms"] > 0 and r["bits_per_element"] == 8 * r["bytes"] / r["co
 json '[round(r["limit_bits_per_element"], 4) for r in j["rows"]]' <out.json
 json '[r["limit_bits_per_element"] <= r["bits_per_element"] for r in j["rows"]]' <out.json
 json '[round(r["relative_error"], 4) for r in j["rows"]]' <out.json
+json 'all(abs(r["encode_gb_per_s"] * r["encode_ms"] / (4e-6 * r["count"]) - 1) < 1e-9 for r in j["rows"])' <out.json
+json '[r["break_even_gbit_per_s"] is None or abs(r["break_even_gbit_per_s"] * (r["encode_ms"] + r["decode_add_ms"]) / (8e-6 * (4 * r["count"] - r["bytes"])) - 1) < 1e-9 for r in j["rows"]]' <out.json
+json '[r["break_even_gbit_per_s"] is None for r in j["rows"]]' <out.json
+json '[v.split(",")[0] for v in j["verdict"]]' <out.json
 echo "# with feedback; an unstable pairing is a row with an error"
 bench -n 5000 --feedback --codec qsgd --codec qsgd:norm=l2,levels=1
 json '[abs(r["encode_x_floor"] * r["floors_ms"]["accumulate"] / r["encode_ms"] - 1) < 1e-9 for r in j["rows"][:1]]' \
@@ -49,7 +53,12 @@ print({r["codec"].split(":")[0] for r in rows} == set(names), len(rows) == len({
 END
 echo "# for people"
 tersegrad bench -n 1000 --seconds 0 --codec qsgd --device cpu/scalar |
-    sed 's/[0-9][0-9]*\.[0-9]*\(e-[0-9]*\)*/N/g; s/  */ /g'
+    sed 's/[0-9][0-9]*\.[0-9]*\(e-[0-9]*\)*/N/g; s/  */ /g; /In short/,$d'
+tersegrad bench -n 1000 --seconds 0 --codec qsgd --device cpu/scalar | sed '1,/In short/d' | tr -s ' \n' ' ' |
+    sed 's/[0-9][0-9.]*\(e-[0-9]*\)*/N/g'
+echo
+tersegrad bench -n 1000 --seconds 0 --codec qsgd --device cpu/scalar --wide |
+    sed 's/[0-9][0-9]*\.[0-9]*\(e-[0-9]*\)*/N/g; s/  */ /g; /In short/,$d'
 tersegrad bench -n 1000 --seconds 0 --feedback --codec qsgd:norm=l2,levels=1 | tail -n 3 | cut -c 1-60
 echo "# threads, decades, comparison"
 bench -n 140000 --codec qsgd --codec topk --device cpu/scalar:threads=3
@@ -58,7 +67,11 @@ bench -n 100000 --decades --codec qsgd
 json '[(d["count"], d["read_ns"] > 0, [r["encode_ns"] > 0 and r["decode_add_ns"] > 0 for r in d["rows"]]) for d in j["decades"]]' <out.json
 bench -n 9999 --decades --codec qsgd
 bench --decades --compare
-bench -n 5000 --codec none --compare
+bench -n 5000 --codec none --codec qsgd --codec fp16 --compare
+echo "# ours and theirs are held to the same floors"
+json 'all(abs(r["encode_x_floor"] * j["floors_ms"]["read"] / r["encode_ms"] - 1) < 1e-9 for r in j["rows"])' <out.json
+json 'all(abs(r["decode_add_x_floor"] * j["floors_ms"]["scale"] / r["decode_add_ms"] - 1) < 1e-9 for r in j["rows"])' <out.json
+json '{abs(r["x_floor"] * j["floors_ms"][{"R": "read", "S": "scale", "A": "accumulate"}[r["floor"]]] / r["ms"] - 1) < 1e-9 for r in j["compare"] if r["ms"]} <= {True}' <out.json
 json '[sorted(r) == ["bits_per_element", "floor", "ms", "name", "note", "x_floor"] for r in j["compare"]][:1]' <out.json
 json '{n for n in ("numpy", "torch", "piquant", "hivemind", "zstd") if not any(n in r["name"] for r in j["compare"])}' <out.json
 json 'all(r["ms"] or r["note"] for r in j["compare"])' <out.json

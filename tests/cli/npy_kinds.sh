@@ -23,6 +23,12 @@ npy make in.npy '<f4' --shape '(0, 5)'
 show in.npy
 npy make in.npy '<f4' --fortran --shape '(3,)' 1 2 3
 show in.npy
+npy make in.npy '<f4' --fortran --shape '(3, 1)' 1 2 3
+show in.npy
+npy make in.npy '<f4' --fortran --shape '(1, 1, 3)' 1 2 3
+show in.npy
+npy make in.npy '<f4' --fortran --shape '(0, 3, 2)'
+show in.npy
 npy make in.npy '<f4' --shape '(2L, 1L)' 1 2
 show in.npy
 npy header in.npy '{"shape":(1,),"descr":"<f4","fortran_order":False}' 0000803f
