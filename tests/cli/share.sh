@@ -37,7 +37,7 @@ echo "# every option of every help is offered, and in the man page"
 for command in codecs encode decode inspect bench train; do
     for option in $(tersegrad $command --help | sed -n 's/^  \(-[a-z]\), \(--[a-z-]*\).*/\1 \2/p; t; s/^  \(--*[a-z-]*\).*/\1/p'); do
         grep -q -- "$option" "$SHARE/tersegrad.bash" || echo "completion lacks $command $option"
-        sed -n "/^    $command)/,/;;/p; /output=/,/)$/p; /common=/p" "$SHARE/_tersegrad" | grep -q -- "[^-]$option[^a-z-]" ||
+        sed -n "/^    $command)/,/;;/p; /output=/,/)$/p; /common=/p" "$SHARE/_tersegrad" | grep -q -- "[^-]${option}[^a-z-]" ||
             echo "zsh completion lacks $command $option"
         escaped=$(echo "$option" | sed 's/-/\\\\-/g')
         grep -q -- "$escaped" "$SHARE/tersegrad.1" || echo "man page lacks $command $option"
