@@ -43,7 +43,12 @@ static void open_chart(FILE *out, const char *title, const char *summary, int he
     fputs("\">\n", out);
 }
 
-static void close_chart(FILE *out) { fputs("</svg>\n</figure>\n", out); }
+static void close_chart(FILE *out, const char *summary)
+{
+    fputs("</svg>\n<p class=\"note\">", out);
+    put_html(out, summary);
+    fputs("</p>\n</figure>\n", out);
+}
 
 static void put_text(FILE *out, double x, double y, const char *classes, const char *text)
 {
@@ -83,36 +88,30 @@ static void draw_axes(FILE *out, const struct axis *x, const struct axis *y, con
 
 /* ---- lines ---- */
 
-struct line_end {
-    double place; /* where the label goes */
-    size_t series;
-};
-
-static int by_place(const void *a, const void *b)
+static void put_classes(FILE *out, const char *first, size_t series)
 {
-    double one = ((const struct line_end *)a)->place, other = ((const struct line_end *)b)->place;
-    return one < other ? -1 : one > other;
+    fprintf(out, "class=\"%s c%zu d%zu\"", first, series % CHART_COLOURS, series / CHART_COLOURS % CHART_DASHES);
 }
 
-/* Labels beside the ends, moved apart where they would cover each other. */
-static void draw_labels(FILE *out, struct line_end *ends, size_t count, const struct chart_lines *chart, double x)
+void chart_put_key(FILE *out, size_t series)
 {
-    enum { APART = 14 };
-    qsort(ends, count, sizeof *ends, by_place);
-    if (count > 0 && ends[0].place < TOP)
-        ends[0].place = TOP;
-    for (size_t i = 1; i < count; i++)
-        if (ends[i].place < ends[i - 1].place + APART)
-            ends[i].place = ends[i - 1].place + APART;
-    for (size_t i = count; i-- > 0;) {
-        double limit = i + 1 == count ? BOTTOM : ends[i + 1].place - APART;
-        ends[i].place = ends[i].place > limit ? limit : ends[i].place;
+    fputs("<svg class=\"key\" viewBox=\"0 0 30 8\" aria-hidden=\"true\"><line ", out);
+    put_classes(out, "line", series);
+    fputs(" stroke-width=\"3\" x1=\"1\" x2=\"29\" y1=\"4\" y2=\"4\"/></svg>", out);
+}
+
+static void put_legend(FILE *out, const struct chart_lines *chart)
+{
+    fputs("</svg>\n<ul class=\"legend\">", out);
+    for (size_t s = 0; s < chart->series_count; s++) {
+        fputs("<li>", out);
+        chart_put_key(out, s);
+        put_html(out, chart->series[s].label);
+        fputs(chart->series[s].diverged ? " (diverged)</li>" : "</li>", out);
     }
-    for (size_t i = 0; i < count; i++) {
-        char classes[32];
-        snprintf(classes, sizeof classes, "label c%zu", ends[i].series % CHART_COLOURS);
-        put_text(out, x, ends[i].place + 4, classes, chart->series[ends[i].series].label);
-    }
+    fputs("</ul>\n<p class=\"note\">", out);
+    put_html(out, chart->summary);
+    fputs("</p>\n</figure>\n", out);
 }
 
 static bool is_shown(const struct chart_lines *chart, double x, double y)
@@ -126,63 +125,103 @@ static void widen(double value, double *low, double *high)
     *high = value > *high ? value : *high;
 }
 
-static size_t longest_label(const struct chart_lines *chart)
+struct ranges {
+    double x_low, x_high, y_low, y_high;
+};
+
+/* One run that diverges must not flatten the others: of such a one, values count up to a hundred times the first. */
+static struct ranges find_ranges(const struct chart_lines *chart)
 {
-    size_t longest = 0;
-    for (size_t i = 0; i < chart->series_count; i++) {
-        size_t length = strlen(chart->series[i].label);
-        longest = length > longest ? length : longest;
+    struct ranges found = {INFINITY, -INFINITY, INFINITY, -INFINITY};
+    for (size_t s = 0; s < chart->series_count; s++) {
+        const struct chart_series *series = &chart->series[s];
+        double first = 0;
+        for (size_t i = 0; i < series->count; i++) {
+            if (!is_shown(chart, series->x[i], series->y[i]))
+                continue;
+            first = first > 0 ? first : series->y[i];
+            widen(series->x[i], &found.x_low, &found.x_high);
+            if (!series->diverged || series->y[i] <= 100 * first)
+                widen(series->y[i], &found.y_low, &found.y_high);
+        }
     }
-    return longest;
+    return found;
+}
+
+/* What shows when the pointer rests on a point. */
+static void put_point(FILE *out, const struct chart_lines *chart, const struct chart_series *series, size_t i,
+                      double at_x, double at_y, const struct axis *x)
+{
+    char text[TICK_TEXT];
+    fprintf(out, "<circle class=\"hover\" cx=\"%.1f\" cy=\"%.1f\" r=\"5\"><title>", at_x, at_y);
+    put_html(out, series->label);
+    fprintf(out, "\n%s %s\n%s %.6g</title></circle>\n", chart->x_label, tick_text(x, series->x[i], text),
+            chart->y_label, series->y[i]);
+}
+
+static void draw_cross(FILE *out, size_t series, double x, double y)
+{
+    fputs("<path ", out);
+    put_classes(out, "cross", series);
+    fprintf(out, " d=\"M%.1f %.1fl8 8m0 -8l-8 8\"/>\n", x - 4, y - 4);
+}
+
+/* Earlier lines are wider: where several coincide, all of them show. */
+static double line_width(size_t series, size_t count)
+{
+    return count < 2 ? 2 : 1.6 + 3.6 * (double)(count - 1 - series) / (double)(count - 1);
+}
+
+static void draw_line(FILE *out, const struct chart_lines *chart, size_t s, const struct axis *x, const struct axis *y)
+{
+    const struct chart_series *series = &chart->series[s];
+    double cross_x = NAN;
+    fputs("<polyline ", out);
+    put_classes(out, "line", s);
+    fprintf(out, " stroke-width=\"%.1f\" points=\"", line_width(s, chart->series_count));
+    for (size_t i = 0; i < series->count; i++) {
+        const bool is_inside = is_shown(chart, series->x[i], series->y[i]);
+        if (!is_inside && (!series->diverged || !is_shown(chart, series->x[i], 1)))
+            continue;
+        double at_x = axis_place(x, series->x[i]), at_y = is_inside ? axis_place(y, series->y[i]) : TOP;
+        if (series->diverged && at_y <= TOP) { /* the rest is out of the picture */
+            fprintf(out, "%.1f,%d ", at_x, TOP);
+            cross_x = at_x;
+            break;
+        }
+        fprintf(out, "%.1f,%.1f ", at_x, at_y);
+    }
+    fputs("\"/>\n", out);
+    if (isfinite(cross_x))
+        draw_cross(out, s, cross_x, TOP);
+    for (size_t i = 0; i < series->count; i++) {
+        if (!is_shown(chart, series->x[i], series->y[i]))
+            continue;
+        double at_y = axis_place(y, series->y[i]);
+        put_point(out, chart, series, i, axis_place(x, series->x[i]), at_y < TOP ? TOP : at_y, x);
+    }
 }
 
 void chart_draw_lines(FILE *out, const struct chart_lines *chart)
 {
-    double x_low = INFINITY, x_high = -INFINITY, y_low = INFINITY, y_high = -INFINITY, first = -INFINITY;
-    for (size_t s = 0; s < chart->series_count; s++) {
-        const struct chart_series *series = &chart->series[s];
-        for (size_t i = 0; i < series->count; i++) {
-            if (!is_shown(chart, series->x[i], series->y[i]))
-                continue;
-            widen(series->x[i], &x_low, &x_high);
-            widen(series->y[i], &y_low, &y_high);
-            if (i < 2 && series->y[i] > first)
-                first = series->y[i];
-        }
-    }
+    const struct ranges found = find_ranges(chart);
     open_chart(out, chart->title, chart->summary, HEIGHT);
-    if (!(x_high >= x_low)) {
+    if (!(found.x_high >= found.x_low) || !(found.y_high >= found.y_low)) {
         put_text(out, WIDTH / 2.0, HEIGHT / 2.0, "name middle", "nothing to show");
-        close_chart(out);
+        put_legend(out, chart);
         return;
     }
-    /* One run that diverges must not flatten the others to a line. */
-    if (isfinite(first) && y_high > 100 * first)
-        y_high = 100 * first;
-    double right = WIDTH - 14 - 8.2 * (double)longest_label(chart);
-    struct axis x = axis_over(x_low, x_high, chart->log_x, LEFT, right);
-    struct axis y = axis_over(chart->log_y ? y_low : y_low < 0 ? y_low : 0, y_high, chart->log_y, BOTTOM, TOP);
+    struct axis x = axis_over(found.x_low, found.x_high, chart->log_x, LEFT, WIDTH - 14);
+    struct axis y = axis_over(chart->log_y      ? found.y_low
+                              : chart->free_y   ? found.y_low
+                              : found.y_low < 0 ? found.y_low
+                                                : 0,
+                              found.y_high, chart->log_y, BOTTOM, TOP);
     x.is_bytes = chart->x_is_bytes;
     draw_axes(out, &x, &y, chart->x_label, chart->y_label);
-    struct line_end ends[CHART_MOST_SERIES] = {{0}};
-    size_t end_count = 0;
-    for (size_t s = 0; s < chart->series_count && s < CHART_MOST_SERIES; s++) {
-        const struct chart_series *series = &chart->series[s];
-        double last = NAN;
-        fprintf(out, "<polyline class=\"line c%zu\" points=\"", s % CHART_COLOURS);
-        for (size_t i = 0; i < series->count; i++) {
-            if (!is_shown(chart, series->x[i], series->y[i]))
-                continue;
-            last = axis_place(&y, series->y[i]);
-            last = last < TOP - 8 ? TOP - 8 : last; /* out of the picture, at the top */
-            fprintf(out, "%.1f,%.1f ", axis_place(&x, series->x[i]), last);
-        }
-        fputs("\"/>\n", out);
-        if (isfinite(last))
-            ends[end_count++] = (struct line_end){last, s};
-    }
-    draw_labels(out, ends, end_count, chart, right + 6);
-    close_chart(out);
+    for (size_t s = 0; s < chart->series_count && s < CHART_MOST_SERIES; s++)
+        draw_line(out, chart, s, &x, &y);
+    put_legend(out, chart);
 }
 
 /* ---- bars ---- */
@@ -227,7 +266,7 @@ void chart_draw_bars(FILE *out, const struct chart_bars *chart)
         put_text(out, x + 14, y, "tick", chart->parts[part]);
         x += width;
     }
-    close_chart(out);
+    close_chart(out, chart->summary);
 }
 
 /* ---- histograms ---- */
@@ -285,7 +324,7 @@ void chart_draw_histogram(FILE *out, const struct chart_histogram *chart)
     open_chart(out, chart->title, chart->summary, HEIGHT);
     if (low > high) {
         put_text(out, WIDTH / 2.0, HEIGHT / 2.0, "name middle", "the gradient was zero");
-        close_chart(out);
+        close_chart(out, chart->summary);
         return;
     }
     struct axis x = {.is_log = true, .start = LEFT, .end = WIDTH - 12};
@@ -301,5 +340,5 @@ void chart_draw_histogram(FILE *out, const struct chart_histogram *chart)
     if (chart->late.shares)
         draw_outline(out, chart, &x, &shares, &chart->late, "outline late");
     draw_marks(out, chart, &x);
-    close_chart(out);
+    close_chart(out, chart->summary);
 }

@@ -1,5 +1,5 @@
-/* Charts as SVG inside an HTML page. Colours are the page's: series i has the class "c" i (0 ... CHART_COLOURS - 1),
- * stages "t" i. */
+/* Charts as SVG inside an HTML page. The page has the colours: series i has the class "c" i modulo CHART_COLOURS, and
+ * of those that share a colour each a dash pattern, "d" i / CHART_COLOURS; stages have "t" i. */
 #ifndef CLI_CHART_H
 #define CLI_CHART_H
 
@@ -9,22 +9,28 @@
 #include <stdio.h>
 
 #define CHART_COLOURS 8
+#define CHART_DASHES 8
 #define CHART_MOST_SERIES 64
 
 struct chart_series {
-    const char *label; /* short: it stands beside the line's end */
+    const char *label;
     const double *x, *y;
-    size_t count; /* points that are not finite are left out */
+    size_t count;  /* points that are not finite are left out */
+    bool diverged; /* then they, and those far above the others, are drawn as a cross at the top */
 };
 
 struct chart_lines {
-    const char *title, *summary; /* for those who cannot see it */
+    const char *title, *summary; /* a sentence that stands below it */
     const char *x_label, *y_label;
     bool log_x, log_y, x_is_bytes;
+    bool free_y; /* the axis need not begin at 0 */
     const struct chart_series *series;
     size_t series_count;
 };
 void chart_draw_lines(FILE *out, const struct chart_lines *chart);
+
+/* A short piece of the line of a series, for tables and legends. */
+void chart_put_key(FILE *out, size_t series);
 
 /* Horizontal bars, one for each row, each made of parts side by side. */
 struct chart_bars {

@@ -8,7 +8,8 @@
 #include <string.h>
 
 static const struct command *const commands[] = {
-    &codecs_command, &encode_command, &decode_command, &inspect_command, &bench_command, &train_command,
+    &codecs_command, &encode_command, &decode_command, &inspect_command,
+    &bench_command,  &train_command,  &report_command,
 };
 enum { COMMAND_COUNT = sizeof commands / sizeof commands[0] };
 
@@ -35,7 +36,7 @@ static int print_help(void)
     print_commands(stdout);
     puts("  help     show this, or with a command's name the help of that command\n\n"
          "Every command takes --help, and --json for one JSON object on stdout.\n"
-         "Exit codes: 0 done, 1 failed, 2 wrong usage.\n\n"
+         "Exit codes: 0 done, 1 failed, 2 wrong usage, 130 interrupted.\n\n"
          "Examples\n"
          "  tersegrad codecs\n"
          "  tersegrad encode qsgd:levels=7,bucket=512 gradient.npy\n"

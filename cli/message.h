@@ -8,7 +8,7 @@
 #include "common/message.h"
 
 /* The exit codes of the command. */
-enum { EXIT_DONE = 0, EXIT_FAILED = 1, EXIT_USAGE = 2 };
+enum { EXIT_DONE = 0, EXIT_FAILED = 1, EXIT_USAGE = 2, EXIT_INTERRUPTED = 130 };
 
 /* "tersegrad COMMAND: ..." and a newline on stderr. `command` may be NULL before one is known. */
 void complain(const char *command, const char *format, ...) PRINTF_LIKE(2, 3);

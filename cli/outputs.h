@@ -36,7 +36,7 @@ char *choose_output(const struct output_rule *rule, const struct output_settings
     {.name = "-o",                                                                             \
      .kind = OPTION_TEXT,                                                                      \
      .value = "FILE",                                                                          \
-     .summary = "write there; only for one input (default " default_name ")",                  \
+     .summary = "write there (default " default_name ")",                                      \
      .offset = offsetof(settings, output.path)},                                               \
         {.name = "--force",                                                                    \
          .letter = 'f',                                                                        \

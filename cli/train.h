@@ -3,7 +3,9 @@
 #define CLI_TRAIN_H
 
 #include "options.h"
+#include "origin.h"
 #include "terminal.h"
+#include "train_names.h"
 #include "train/train.h"
 
 #include <stdio.h>
@@ -17,7 +19,7 @@ struct train_options {
     int schedule, algorithm, reduce, nonfinite;
     const char *density_schedule;
     const char *log, *report, *checkpoint, *resume;
-    bool insist, json;
+    bool insist, wide, json;
 };
 
 extern const char *const train_schedule_choices[], *const train_algorithm_choices[],
@@ -45,12 +47,15 @@ const char *train_mpi_module(void);
 struct train_live {
     const struct train_settings *settings;
     const struct train_options *options;
+    const struct train_report *report;
+    const struct origin *origin;
     struct progress progress;
     bool is_shown;  /* there is a progress bar for this run */
     char label[40]; /* of the bar: short, so that the figures have room on a line of 80 */
     size_t run;
     uint64_t start_ns, spoken_ns;
     FILE *log;
+    bool has_header;
     bool log_goes_on; /* from an earlier run, whose last steps may be made again */
     int log_error;    /* errno of the first line that could not be written; 0: none */
     const char *command;
@@ -62,12 +67,26 @@ bool train_log_open(struct train_live *live, struct message *message);
 void train_log_step(struct train_live *live, const struct train_progress *progress);
 bool train_log_close(struct train_live *live, struct message *message);
 
-void train_print_table(const struct train_report *report, FILE *out);
-void train_print_json(const struct train_report *report, const char *algorithm, FILE *out);
+void train_print_table(const struct train_report *report, bool wide, FILE *out);
+void train_print_json(const struct train_report *report, const char *algorithm, const char *stopped, FILE *out);
+
+/* What a float32 ring all-reduce would have sent, over what was sent. */
+double train_wire_ratio(const struct train_result *result);
+
+/* What stands on a page beside the results. */
+struct page {
+    const struct train_report *report;
+    const struct origin *origin;
+    const char *heading, *description; /* what was trained */
+    const char *stopped;               /* why the last run ended early; NULL: it did not */
+    const char *const *sources;        /* the log of each run; NULL: they were just trained */
+    const char *const *commands;       /* what wrote the log of each run, with date, host and seed */
+    bool has_seed;
+    uint64_t seed;
+};
 
 /* One self-contained page. */
-bool train_write_report(const char *path, const struct train_settings *settings, const struct train_report *report,
-                        struct message *message);
+bool page_write(const char *path, const struct page *page, struct message *message);
 
 /* "1.23 MB". Returns `text`. */
 #define BYTES_TEXT 16

@@ -38,8 +38,8 @@ static void describe(const struct train_progress *progress, char *text, size_t c
     int used = snprintf(text, capacity, "loss %.4g", progress->point ? progress->point->loss : progress->loss);
     if (progress->point && isfinite(progress->point->accuracy))
         used += snprintf(text + used, capacity - (size_t)used, "  %.1f %% right", 100 * progress->point->accuracy);
-    snprintf(text + used, capacity - (size_t)used, "  %s  %.1fx", bytes_text((double)progress->bytes_sent, bytes),
-             progress->ratio);
+    snprintf(text + used, capacity - (size_t)used, "  sent %s  %.1fx", bytes_text((double)progress->bytes_sent, bytes),
+             progress->wire_ratio);
 }
 
 static void show(struct train_live *live, const struct train_progress *progress)
@@ -80,12 +80,12 @@ void train_live_end(void *context, size_t run, const struct train_result *result
         progress_end(&live->progress);
     live->is_shown = false;
     fprintf(stderr, "%s: loss %.4g", run_name(&live->settings->runs[run], name), result->final_loss);
-    if (!isfinite(result->final_loss))
+    if (train_has_diverged(result))
         fputs(" (the run diverged; a smaller --lr may help)", stderr);
     if (isfinite(result->accuracy))
         fprintf(stderr, ", accuracy %.2f %%", 100 * result->accuracy);
-    fprintf(stderr, " after %" PRIu64 " steps; sent %s, ratio %.1f", result->steps,
-            bytes_text((double)result->bytes_sent, bytes), result->ratio);
+    fprintf(stderr, " after %" PRIu64 " steps; sent %s, wire %.1fx, frames %.1fx", result->steps,
+            bytes_text((double)result->bytes_sent, bytes), train_wire_ratio(result), result->ratio);
     if (result->skipped)
         fprintf(stderr, "; %" PRIu64 " steps skipped", result->skipped);
     fputc('\n', stderr);

@@ -59,6 +59,34 @@ static void cut(struct train_live *live, size_t run, uint64_t step)
         (void)fclose(old);
 }
 
+static void put_string(FILE *out, const char *name, const char *text)
+{
+    fprintf(out, ", \"%s\": \"", name);
+    for (; *text; text++) {
+        if (*text == '"' || *text == '\\')
+            fputc('\\', out);
+        fputc((unsigned char)*text < 0x20 ? ' ' : *text, out);
+    }
+    fputc('"', out);
+}
+
+/* The first line says where the others are from. A log that goes on has one already. */
+static void put_header(const struct train_live *live)
+{
+    const struct train_report *report = live->report;
+    FILE *out = live->log;
+    fprintf(out, "{\"tersegrad\": \"%s\"", tg_version());
+    put_string(out, "command", live->origin->command);
+    put_string(out, "date", live->origin->date);
+    put_string(out, "host", live->origin->host);
+    put_string(out, "data", report->data);
+    put_string(out, "model", report->model);
+    fprintf(out, ", \"workers\": %" PRIu32 ", \"steps\": %" PRIu64 ", \"batch\": %" PRIu64 ", \"seed\": %" PRIu64,
+            report->world, report->steps, live->settings->batch, live->settings->seed);
+    fprintf(out, ", \"on_test_rows\": %s, \"point_rows\": %" PRIu64 ", \"rows\": %" PRIu64 "}\n",
+            report->on_test_rows ? "true" : "false", report->point_rows, report->result_rows);
+}
+
 static void put_field(FILE *out, const char *name, double value)
 {
     if (isfinite(value))
@@ -72,20 +100,25 @@ void train_log_step(struct train_live *live, const struct train_progress *progre
     FILE *out = live->log;
     if (live->log_goes_on)
         cut(live, progress->run, progress->step);
+    if (!live->has_header && ftello(out) <= 0) /* a pipe has no place */
+        put_header(live);
     live->log_goes_on = false;
+    live->has_header = true;
     const struct train_codec *codec = &live->settings->runs[progress->run];
     fprintf(out, "{\"run\": %zu, \"codec\": \"%s\", \"feedback\": \"%s\", \"step\": %" PRIu64, progress->run,
             codec->codec_text, codec->feedback_text, progress->step);
     put_field(out, "batch_loss", progress->loss);
     put_field(out, "lr", progress->lr);
     fprintf(out, ", \"bytes_sent\": %" PRIu64, progress->bytes_sent);
-    put_field(out, "ratio", progress->ratio);
+    put_field(out, "frame_ratio", progress->ratio);
+    put_field(out, "wire_ratio", progress->wire_ratio);
     fprintf(out, ", \"skipped\": %s", progress->skipped ? "true" : "false");
     if (progress->is_point) {
         put_field(out, "loss", progress->point->loss);
         put_field(out, "accuracy", progress->point->accuracy);
         put_field(out, "distance_to_optimum", progress->point->distance);
         put_field(out, "residual_norm", progress->point->residual_norm);
+        put_field(out, "selected", progress->point->selected);
     }
     fputs("}\n", out);
     if (fflush(out) != 0 && live->log_error == 0)

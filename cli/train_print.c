@@ -19,54 +19,102 @@ static void add_number(struct table *table, const char *format, double number)
     table_cell(table, "%s", text);
 }
 
-static void add_row(struct table *table, const struct train_result *result, bool has_accuracy, bool has_distance)
+double train_wire_ratio(const struct train_result *result)
 {
-    char bytes[BYTES_TEXT];
-    table_cell(table, "%s", result->codec->codec_text);
-    table_cell(table, "%s", result->codec->feedback_text);
-    add_number(table, "%.5g", result->final_loss);
-    if (has_accuracy)
-        add_number(table, "%.2f %%", 100 * result->accuracy);
-    if (has_distance)
-        add_number(table, "%.3e", result->distance);
-    table_cell(table, "%s", bytes_text((double)result->bytes_sent, bytes));
-    table_cell(table, "%.1f", result->ratio);
-    for (int i = 0; i < STAGE_COUNT; i++)
-        table_cell(table, "%.3f", result->stages[i]);
+    return result->bytes_sent ? (double)result->dense_bytes / (double)result->bytes_sent : NAN;
 }
 
-void train_print_table(const struct train_report *report, FILE *out)
+struct columns {
+    bool wide, accuracy, distance;
+};
+
+static void add_row(struct table *table, const struct train_result *result, const char *name, struct columns columns)
 {
-    char parameters[GROUPED_MAX], rows[GROUPED_MAX];
-    bool has_accuracy = false, has_distance = false;
-    for (size_t i = 0; i < report->run_count; i++) {
-        has_accuracy = has_accuracy || isfinite(report->runs[i].accuracy);
-        has_distance = has_distance || isfinite(report->runs[i].distance);
+    char bytes[BYTES_TEXT];
+    if (columns.wide) {
+        table_cell(table, "%s", result->codec->codec_text);
+        table_cell(table, "%s", result->codec->feedback_text);
+    } else {
+        table_cell(table, "%s", name);
     }
-    fprintf(out, "%s, %s rows; %s: %s parameters; %" PRIu32 " workers (%s), %" PRIu64 " steps, %s, %s\n\n",
-            report->data, grouped(report->train_rows, rows), report->model, grouped(report->parameters, parameters),
-            report->world, report->transport, report->runs[0].steps, report->device, report->blas);
+    if (train_has_diverged(result))
+        table_cell(table, "diverged");
+    else
+        add_number(table, "%.5g", result->final_loss);
+    if (columns.accuracy)
+        add_number(table, "%.2f %%", 100 * result->accuracy);
+    if (columns.distance)
+        add_number(table, "%.3e", result->distance);
+    table_cell(table, "%s", bytes_text((double)result->bytes_sent, bytes));
+    add_number(table, "%.1fx", train_wire_ratio(result));
+    add_number(table, "%.1fx", result->ratio);
+    double seconds = 0;
+    for (int i = 0; i < STAGE_COUNT; i++) {
+        seconds += result->stages[i];
+        if (columns.wide)
+            table_cell(table, "%.3f", result->stages[i]);
+    }
+    if (!columns.wide)
+        add_number(table, "%.3g", 1000 * seconds / (double)(result->steps ? result->steps : 1));
+}
+
+static void add_headings(struct table *table, const struct train_report *report, struct columns columns)
+{
+    table_cell(table, columns.wide ? "codec" : "run");
+    if (columns.wide)
+        table_cell(table, "feedback");
+    table_cell(table, report->on_test_rows ? "test loss" : "loss");
+    if (columns.accuracy)
+        table_cell(table, "accuracy");
+    if (columns.distance)
+        table_cell(table, "|w-w*|²");
+    table_cell(table, "sent");
+    table_cell(table, "wire");
+    table_cell(table, "frames");
+    for (int i = 0; i < STAGE_COUNT && columns.wide; i++)
+        table_cell(table, "%s s", train_stage_names[i]);
+    if (!columns.wide)
+        table_cell(table, "ms/step");
+}
+
+static void print_heading(const struct train_report *report, FILE *out)
+{
+    char parameters[GROUPED_MAX], rows[GROUPED_MAX], text[1024];
+    snprintf(text, sizeof text, "%s, %s rows; %s: %s parameters; %" PRIu32 " workers (%s), %" PRIu64 " steps, %s, %s",
+             report->data, grouped(report->train_rows, rows), report->model, grouped(report->parameters, parameters),
+             report->world, report->transport, report->steps, report->device, report->blas);
+    print_wrapped(out, text, 0);
+    fputc('\n', out);
+}
+
+void train_print_table(const struct train_report *report, bool wide, FILE *out)
+{
+    char names[TRAIN_MOST_RUNS][SHORT_NAME], alignment[20];
+    struct columns columns = {.wide = wide};
+    for (size_t i = 0; i < report->run_count; i++) {
+        columns.accuracy = columns.accuracy || isfinite(report->runs[i].accuracy);
+        columns.distance = columns.distance || isfinite(report->runs[i].distance);
+    }
+    print_heading(report, out);
+    train_short_names(report, NULL, names);
+    size_t count = 4u + columns.accuracy + columns.distance + (wide ? (size_t)STAGE_COUNT : 1);
+    snprintf(alignment, sizeof alignment, "%s%.*s", wide ? "ll" : "l", (int)count, "rrrrrrrrrrrrrrrr");
     struct table table;
-    char alignment[16] = "llrrr";
-    size_t columns = 5;
-    for (size_t extra = (size_t)STAGE_COUNT + has_accuracy + has_distance; extra > 0; extra--)
-        alignment[columns++] = 'r';
-    alignment[columns] = '\0';
     table_start(&table, alignment);
-    table_cell(&table, "codec");
-    table_cell(&table, "feedback");
-    table_cell(&table, report->on_test_rows ? "test loss" : "loss");
-    if (has_accuracy)
-        table_cell(&table, "accuracy");
-    if (has_distance)
-        table_cell(&table, "|w-w*|²");
-    table_cell(&table, "sent");
-    table_cell(&table, "ratio");
-    for (int i = 0; i < STAGE_COUNT; i++)
-        table_cell(&table, "%s s", train_stage_names[i]);
+    add_headings(&table, report, columns);
     for (size_t i = 0; i < report->run_count; i++)
-        add_row(&table, &report->runs[i], has_accuracy, has_distance);
+        add_row(&table, &report->runs[i], names[i], columns);
+    if (!wide)
+        table_fit(&table, 0, terminal_width(out));
     table_end(&table, out);
+    print_wrapped(out,
+                  "sent: by rank 0, a copy to each peer counted. wire: that many times less than a float32 ring "
+                  "all-reduce sends. frames: float32 over compressed bytes, each gradient once.",
+                  2);
+    for (size_t i = 0; i < report->run_count; i++)
+        if (report->runs[i].stopped)
+            fprintf(out, "  %s stopped after step %" PRIu64 " of %" PRIu64 "; its loss is over %" PRIu64 " rows.\n",
+                    names[i], report->runs[i].steps, report->steps, report->point_rows);
 }
 
 /* ---- for machines ---- */
@@ -85,7 +133,8 @@ static void put_run(struct json_writer *json, const struct train_report *report,
     json_put_real(json, "distance_to_optimum", result->distance);
     json_put_unsigned(json, "bytes_sent", result->bytes_sent);
     json_put_unsigned(json, "dense_bytes", result->dense_bytes);
-    json_put_real(json, "ratio", result->ratio);
+    json_put_real(json, "wire_ratio", train_wire_ratio(result));
+    json_put_real(json, "frame_ratio", result->ratio);
     json_open_object(json, "stages");
     for (int i = 0; i < STAGE_COUNT; i++)
         json_put_real(json, train_stage_names[i], result->stages[i]);
@@ -95,10 +144,12 @@ static void put_run(struct json_writer *json, const struct train_report *report,
     json_put_unsigned(json, "skipped", result->skipped);
     json_put_text(json, "reduce", train_reduce_choices[result->reduce]);
     json_put_real(json, "residual_norm", result->residual_norm);
+    json_put_bool(json, "diverged", train_has_diverged(result));
+    json_put_bool(json, "stopped", result->stopped);
     json_close_object(json);
 }
 
-void train_print_json(const struct train_report *report, const char *algorithm, FILE *out)
+void train_print_json(const struct train_report *report, const char *algorithm, const char *stopped, FILE *out)
 {
     struct json_writer json = json_writer_on(out);
     json_open_object(&json, NULL);
@@ -106,5 +157,7 @@ void train_print_json(const struct train_report *report, const char *algorithm, 
     for (size_t i = 0; i < report->run_count; i++)
         put_run(&json, report, &report->runs[i], algorithm);
     json_close_array(&json);
+    if (stopped)
+        json_put_text(&json, "stopped", stopped);
     json_close_object(&json);
 }

@@ -689,6 +689,7 @@ typedef struct tg_reducer_stats {
     double exchange_seconds; /* waiting in tg_reduce for bytes */
     double verify_seconds;   /* checking received frames */
     double decode_seconds;   /* summing, scaling, and updating residuals */
+    uint64_t selected;       /* elements in this rank's compressed gradients of the last step */
 } tg_reducer_stats;
 TG_API TG_MUST_CHECK tg_status tg_reducer_stats_of(const tg_reducer *reducer, tg_reducer_stats *stats, tg_error *error);
 

@@ -19,7 +19,7 @@ _tersegrad_codecs() {
 
 _tersegrad() {
     local current=${COMP_WORDS[COMP_CWORD]} previous=${COMP_WORDS[COMP_CWORD - 1]} command=${COMP_WORDS[1]}
-    local commands="codecs encode decode inspect bench train help"
+    local commands="codecs encode decode inspect bench train report help"
     COMPREPLY=()
     if [ "$COMP_CWORD" -eq 1 ]; then
         _tersegrad_words "$commands --help --version"
@@ -31,6 +31,7 @@ _tersegrad() {
     train--nonfinite) _tersegrad_words "stop skip drop"; return ;;
     encode-o) _tersegrad_files .tg; return ;;
     decode-o) _tersegrad_files .npy; return ;;
+    report-o) _tersegrad_files .html; return ;;
     train--feedback) _tersegrad_words "none ef ecq:alpha=0.2,beta=0.9 dgc:momentum=0.9"; return ;;
     esac
     case $previous in
@@ -72,11 +73,12 @@ _tersegrad() {
             _tersegrad_words "-n --distribution --codec --device --devices --feedback --nonfinite --seconds
                 --decades --compare --wide --json --help"
             ;;
+        report) _tersegrad_words "-o -f --force -q --quiet --json --help" ;;
         train)
             _tersegrad_words "--data --model --workers --batch --lr --momentum --weight-decay --schedule --steps
                 --epochs --seed --codec --feedback --insist --algorithm --reduce --min-size --warmup
-                --density-schedule --nonfinite --log --report --checkpoint --every --resume --timeout --device --json
-                --help"
+                --density-schedule --nonfinite --log --report --checkpoint --every --resume --timeout --device --wide
+                --json --help"
             ;;
         esac
         return
@@ -96,6 +98,7 @@ _tersegrad() {
     encode-1) _tersegrad_codecs ;;
     encode-*) _tersegrad_files .npy ;;
     decode-*) _tersegrad_files .tg ;;
+    report-*) _tersegrad_files .jsonl ;;
     inspect-1) _tersegrad_files .npy .tg ;;
     help-1) _tersegrad_words "$commands" ;;
     esac

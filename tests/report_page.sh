@@ -12,10 +12,19 @@ cd "$work" || exit 1
 # One page with everything: classes, several runs of one codec, long names; one with an optimum, and a run that diverges.
 "$command" train --data synthetic:rows=2000,features=20,classes=5 --model mlp:30,20 --steps 40 --workers 2 --report classes.html \
     --codec none --codec qsgd:levels=7,bucket=512,norm=max,coding=entropy --codec topk:density=0.01 --codec topk:density=0.1 \
-    --codec gaussiank:density=0.02 --feedback none --feedback none --feedback ef --feedback ef --feedback dgc:momentum=0.9 2>/dev/null \
-    >/dev/null || fail "a report of classes"
+    --codec gaussiank:density=0.02 --feedback none --feedback none --feedback ef --feedback ef --feedback dgc:momentum=0.9 --log classes.jsonl \
+    2>/dev/null >/dev/null || fail "a report of classes"
 "$command" train --data syn-256 --steps 200 --workers 2 --report optimum.html --codec none --codec qsgd:levels=1,norm=l2,bucket=0 \
-    --feedback none --feedback ef --insist 2>/dev/null >/dev/null || fail "a report with an optimum"
+    --feedback none --feedback ef --insist --log optimum.jsonl 2>/dev/null >/dev/null || fail "a report with an optimum"
+# Ten runs that differ in one parameter, over more test rows than a point on the way looks at.
+runs=()
+for levels in 1 2 3 4 5 6 7 8 9 10; do runs+=(--codec "qsgd:levels=$levels,bucket=128"); done
+"$command" train --data synthetic:rows=500,test=3000,features=20,classes=3 --steps 40 --workers 2 --report ten.html --json "${runs[@]}" \
+    2>/dev/null >ten.json || fail "a report of ten runs"
+if ! "$command" report classes.jsonl optimum.jsonl -o both.html >/dev/null 2>err; then
+    grep -q 'built without jansson' err || fail "a report of two logs"
+    cp classes.html both.html
+fi
 
 # The page in a frame of 360 pixels; what is wrong with it becomes the text of this one.
 cat >look.html <<'HTML'
@@ -32,10 +41,19 @@ frame.onload = () => {
   if (d.documentElement.scrollWidth > 360) problems.push('the page is ' + d.documentElement.scrollWidth + ' pixels wide');
   for (const e of d.querySelectorAll('main *'))
     if (!e.closest('.scroll') && e.getBoundingClientRect().right > 361) problems.push(e.tagName + ' ends at ' + e.getBoundingClientRect().right);
-  for (const svg of d.querySelectorAll('svg')) {
+  for (const svg of d.querySelectorAll('svg:not(.key)')) {
     const box = svg.getBoundingClientRect();
     if (box.height < 60) problems.push('a chart is ' + box.height + ' pixels high');
     if (!svg.getAttribute('aria-label')) problems.push('a chart without a description');
+    const figure = svg.closest('figure'), title = figure.querySelector('figcaption').textContent;
+    if (!figure.querySelector('p.note') || figure.querySelector('p.note').textContent.length < 30) problems.push(title + ': no sentence below it');
+    const lines = [...svg.querySelectorAll('.line')], entries = figure.querySelectorAll('.legend li').length;
+    if (lines.length > 0 && lines.length != entries) problems.push(title + ': ' + lines.length + ' lines and ' + entries + ' names');
+    const looks = new Set(lines.map(l => style(l).stroke + style(l).strokeDasharray));
+    if (looks.size < lines.length) problems.push(title + ': two lines look alike');
+    const widths = lines.map(l => parseFloat(l.getAttribute('stroke-width')));
+    if (widths.some((x, i) => i > 0 && x >= widths[i - 1])) problems.push(title + ': a line hides the one below it');
+    if (lines.length > 0 && [...svg.querySelectorAll('circle title')].length < 10) problems.push(title + ': no values to hover');
     for (const t of svg.querySelectorAll('text')) {
       const r = t.getBoundingClientRect();
       if (r.right > box.right + 1 || r.left < box.left - 1 || r.bottom > box.bottom + 1 || r.top < box.top - 1)
@@ -49,7 +67,7 @@ frame.onload = () => {
   for (const e of d.querySelectorAll('svg text'))
     if (contrast(style(e).fill, box) < 4.5) problems.push('faint: ' + e.textContent);
   for (const r of w.performance.getEntriesByType('resource')) if (!r.name.startsWith('data:')) problems.push('loads ' + r.name);
-  document.getElementById('out').textContent = 'LOOKED ' + d.querySelectorAll('svg').length + ' ' + page + '\n' + problems.join('\n');
+  document.getElementById('out').textContent = 'LOOKED ' + d.querySelectorAll('svg:not(.key)').length + ' ' + page + '\n' + problems.join('\n');
 };
 frame.src = location.hash.slice(1);
 </script>
@@ -66,10 +84,29 @@ look() {
     expect "$1, $2: nothing wrong at 360 pixels" sh -c '[ -z "$(tail -n +2 seen | tee /dev/stderr)" ]'
     expect "$1, $2: the console is silent" sh -c '! grep CONSOLE log'
 }
-look classes.html light "rgb(251, 251, 250)" 8
-look classes.html dark "rgb(21, 21, 23)" 8
-look optimum.html light "rgb(251, 251, 250)" 6
-look optimum.html dark "rgb(21, 21, 23)" 6
+look classes.html light "rgb(251, 251, 250)" 11
+look classes.html dark "rgb(21, 21, 23)" 11
+look optimum.html light "rgb(251, 251, 250)" 8
+look optimum.html dark "rgb(21, 21, 23)" 8
+look ten.html light "rgb(251, 251, 250)" 15
+if grep -q jsonl both.html; then look both.html light "rgb(251, 251, 250)" 6; fi
+# what a page says: contains PAGE TEXT...
+contains() {
+    local page=$1 text
+    shift
+    for text in "$@"; do expect "$page has: $text" grep -qF "$text" "$page"; done
+}
+contains classes.html "Accuracy by step" "Residual norm by step" "Elements sent by step" ">wire<" ">frames<" \
+    "<dt>command</dt><dd><code>tersegrad train --data synthetic:rows=2000,features=20,classes=5" "<dt>seed</dt><dd>1<" "<dt>date</dt><dd>20" \
+    "<dt>host</dt>" "<dt>version</dt><dd>tersegrad"
+contains optimum.html "<td>diverged</td>" "(diverged)</li>" 'class="cross '
+contains ten.html ">qsgd levels=1<" ">qsgd levels=10<" "Over 1 000 of 3 000 test rows on the way, and over all of them at the last step"
+expect "the last point of each run is the table's loss" python3 -c 'import json, re
+page = open("ten.html", encoding="utf-8").read()
+chart = page[page.index("Loss by step"):page.index("Loss by bytes sent")]
+last = {name: float(loss) for name, loss in re.findall(r"<title>(qsgd levels=\d+)\nstep 40\ntest loss ([^<]*)<", chart)}
+runs = {"qsgd " + re.search(r"levels=\d+", run["codec"]).group(): run["final_loss"] for run in json.load(open("ten.json"))["runs"]}
+assert last.keys() == runs.keys() and all(abs(last[name] / runs[name] - 1) < 1e-5 for name in runs), (last, runs)'
 
-expect "the page names nothing on a network" sh -c '! grep -E "https?:|src=|@import" classes.html optimum.html'
+expect "the page names nothing on a network" sh -c '! grep -E "https?:|src=|@import" classes.html optimum.html ten.html both.html'
 finish

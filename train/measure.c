@@ -8,8 +8,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { ROWS_OF_A_POINT = 1000 };
-
 const char *const train_stage_names[STAGE_COUNT] = {"data", "gradient", "encode", "exchange", "decode", "update"};
 
 static double distance_to_optimum(const struct run *run)
@@ -23,6 +21,12 @@ static double distance_to_optimum(const struct run *run)
         sum += difference * difference;
     }
     return sum;
+}
+
+bool train_has_diverged(const struct train_result *result)
+{
+    const double first = result->point_count ? result->points[0].loss : NAN;
+    return !isfinite(result->final_loss) || result->final_loss > 100 * first;
 }
 
 /* Loss and accuracy over the test rows, or over those for training where there are none; at most `most` of them. */
@@ -79,8 +83,11 @@ bool run_add_point(struct run *run)
         .batch_loss = run->loss_count ? run->loss_sum / (double)run->loss_count : NAN,
         .distance = distance_to_optimum(run),
         .residual_norm = stats.residual_norm,
+        .selected = run->step ? (double)stats.selected : NAN,
     };
-    evaluate(run, ROWS_OF_A_POINT, &point.loss, &point.accuracy);
+    /* The last one is over all rows, so that it agrees with the result. */
+    run->is_scored = run->step == run->worker->task->steps;
+    evaluate(run, run->is_scored ? UINT64_MAX : TRAIN_POINT_ROWS, &point.loss, &point.accuracy);
     result->points[result->point_count++] = point;
     run->loss_sum = 0;
     run->loss_count = 0;
@@ -180,6 +187,29 @@ static bool check_hashes(struct run *run, uint64_t hash)
     return is_equal;
 }
 
+static void take_last_point(struct train_result *result)
+{
+    const struct train_point *last = &result->points[result->point_count - 1];
+    result->final_loss = last->loss;
+    result->accuracy = last->accuracy;
+}
+
+static void fill_result(const struct run *run, const tg_reducer_stats *stats)
+{
+    struct train_result *result = run->result;
+    result->distance = distance_to_optimum(run);
+    result->codec = run->codec;
+    result->steps = run->step;
+    result->bytes_sent = stats->bytes_sent;
+    result->dense_bytes = stats->ring_bytes;
+    result->ratio = stats->ratio;
+    result->residual_norm = stats->residual_norm;
+    result->reduce = stats->algorithm;
+    result->stages[STAGE_ENCODE] = stats->encode_seconds;
+    result->stages[STAGE_EXCHANGE] = stats->exchange_seconds;
+    result->stages[STAGE_DECODE] = stats->verify_seconds + stats->decode_seconds;
+}
+
 bool run_finish(struct run *run)
 {
     struct worker *worker = run->worker;
@@ -193,17 +223,30 @@ bool run_finish(struct run *run)
     if (worker->team.rank > 0)
         return true;
     snprintf(result->weights_hash, sizeof result->weights_hash, "%016" PRIx64, hash);
-    evaluate(run, UINT64_MAX, &result->final_loss, &result->accuracy);
-    result->distance = distance_to_optimum(run);
-    result->codec = run->codec;
-    result->steps = run->step;
-    result->bytes_sent = stats.bytes_sent;
-    result->dense_bytes = stats.ring_bytes;
-    result->ratio = stats.ratio;
-    result->residual_norm = stats.residual_norm;
-    result->reduce = stats.algorithm;
-    result->stages[STAGE_ENCODE] = stats.encode_seconds;
-    result->stages[STAGE_EXCHANGE] = stats.exchange_seconds;
-    result->stages[STAGE_DECODE] = stats.verify_seconds + stats.decode_seconds;
+    if (run->is_scored)
+        take_last_point(result);
+    else
+        evaluate(run, UINT64_MAX, &result->final_loss, &result->accuracy);
+    fill_result(run, &stats);
     return true;
+}
+
+void run_keep(struct run *run)
+{
+    struct worker *worker = run->worker;
+    struct train_result *result = run->result;
+    const struct message message = worker->message;
+    const enum failure failure = worker->failure;
+    tg_reducer_stats stats;
+    const bool has_point = result->point_count > 0 && result->points[result->point_count - 1].step == run->step;
+    if (run->step > 0 && (has_point || run_add_point(run)) && run_counters(run, &stats)) {
+        take_last_point(result);
+        fill_result(run, &stats);
+        snprintf(result->weights_hash, sizeof result->weights_hash, "%016" PRIx64,
+                 digest_floats(run->weights, worker->task->model.parameters));
+        result->stopped = true;
+        worker->report->run_count = run->index + 1;
+    }
+    worker->message = message;
+    worker->failure = failure;
 }

@@ -3,6 +3,7 @@
 #include "optimiser.h"
 #include "worker.h"
 
+#include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -130,6 +131,7 @@ static bool tell(struct run *run, double loss, double rate, bool is_new, bool wa
         .result = result,
         .bytes_sent = stats.bytes_sent,
         .ratio = stats.ratio,
+        .wire_ratio = stats.bytes_sent ? (double)stats.ring_bytes / (double)stats.bytes_sent : NAN,
         .skipped = was_skipped,
     };
     worker->observer->on_step(worker->observer->context, &progress);
@@ -161,6 +163,16 @@ static void look_at_gradient(struct run *run)
         take_histogram(run, &run->result->late);
 }
 
+/* A gradient that is not finite because the loss is not is no fault of the data. Each rank has its own message, and
+ * rank 0's is the one that is shown. */
+static void say_diverged(struct run *run)
+{
+    struct message *message = &run->worker->message;
+    const struct message reason = *message;
+    fail(message, "the run diverged: its loss is not finite at step %" PRIu64 " (%.400s); a smaller --lr may help",
+         run->step + 1, reason.text);
+}
+
 static bool make_step(struct run *run)
 {
     struct worker *worker = run->worker;
@@ -171,8 +183,11 @@ static bool make_step(struct run *run)
     if (!run_gradient(run, &loss))
         return false;
     look_at_gradient(run);
-    if (!reduce(run, &was_skipped))
+    if (!reduce(run, &was_skipped)) {
+        if (!isfinite(loss))
+            say_diverged(run);
         return false;
+    }
     double rate = learning_rate(settings->schedule, task->lr, run->step, task->steps);
     if (!was_skipped) {
         uint64_t start = clock_ns();
@@ -190,6 +205,32 @@ static bool make_step(struct run *run)
     return (!is_new || run_add_point(run)) && tell(run, loss, rate, is_new, was_skipped);
 }
 
+/* Rank 0 asks before its part of a step: nobody can be past that step before it has been heard. */
+static void ask_to_stop(const struct run *run)
+{
+    const struct task *task = run->worker->task;
+    const volatile sig_atomic_t *interrupt = task->settings->interrupt;
+    if (task->stop_at && run->worker->team.rank == 0 && interrupt && *interrupt)
+        atomic_store(task->stop_at, run->step + 1);
+}
+
+static bool has_to_stop(const struct run *run)
+{
+    const struct task *task = run->worker->task;
+    return task->stop_at && run->step < task->steps && atomic_load(task->stop_at) == run->step;
+}
+
+static bool stop(struct run *run, bool is_saved)
+{
+    struct worker *worker = run->worker;
+    if (worker->task->settings->checkpoint && !is_saved && (!run_save(run) || !checkpoint_write(worker)))
+        return false;
+    worker->failure = FAILED_TOGETHER;
+    worker->culprit = 0;
+    return fail(&worker->message, "interrupted after step %" PRIu64 " of %" PRIu64 " of run %zu of %zu", run->step,
+                worker->task->steps, run->index + 1, worker->task->settings->run_count);
+}
+
 static bool make_steps(struct run *run)
 {
     struct worker *worker = run->worker;
@@ -198,11 +239,14 @@ static bool make_steps(struct run *run)
     if (run->step == 0 && worker->team.rank == 0 && !run_add_point(run))
         return false;
     while (run->step < steps) {
+        ask_to_stop(run);
         if (!make_step(run))
             return false;
         bool is_due = settings->checkpoint && (run->step % settings->every == 0 || run->step == steps);
         if (is_due && (!run_save(run) || !checkpoint_write(worker)))
             return false;
+        if (has_to_stop(run))
+            return stop(run, is_due);
     }
     return run_finish(run);
 }
@@ -210,10 +254,13 @@ static bool make_steps(struct run *run)
 bool run_all_steps(struct worker *worker, size_t index, const tg_state *saved)
 {
     struct run run;
-    bool is_well = worker_agrees(worker, run_create(worker, index, &run)) &&
-                   (saved->size == 0 || run_restore(&run, saved)) && make_steps(&run);
+    const bool is_ready = worker_agrees(worker, run_create(worker, index, &run)) &&
+                          (saved->size == 0 || run_restore(&run, saved));
+    const bool is_well = is_ready && make_steps(&run);
     if (is_well && worker->report)
         worker->report->run_count = index + 1;
+    else if (is_ready && worker->report)
+        run_keep(&run);
     if (is_well && worker->observer && worker->observer->on_end)
         worker->observer->on_end(worker->observer->context, index, run.result);
     run_free(&run);

@@ -50,6 +50,9 @@ static void fill_report(const struct task *task, const tg_transport *transport, 
     report->classes = task->data.classes;
     report->parameters = task->model.parameters;
     report->on_test_rows = task->data.test_rows > 0;
+    report->result_rows = report->on_test_rows ? task->data.test_rows : task->data.train_rows;
+    report->point_rows = report->result_rows < TRAIN_POINT_ROWS ? report->result_rows : TRAIN_POINT_ROWS;
+    report->steps = task->steps;
     snprintf(report->blas, sizeof report->blas, "%s", blas_name());
     snprintf(report->data, sizeof report->data, "%.255s", task->settings->data);
     describe_model(&task->model, report->model, sizeof report->model);
@@ -141,6 +144,7 @@ static bool train_local(const struct train_settings *settings, const struct trai
                         struct train_report *report, struct message *message)
 {
     const uint32_t world = settings->workers;
+    atomic_uint_fast64_t stop_at = 0;
     struct task task = {0};
     tg_transport *transports[TRAIN_MOST_WORKERS] = {NULL};
     tg_error error = {""};
@@ -148,6 +152,7 @@ static bool train_local(const struct train_settings *settings, const struct trai
         dataset_close(&task.data);
         return false;
     }
+    task.stop_at = &stop_at;
     struct rank *ranks = calloc(world, sizeof *ranks);
     bool is_well = ranks != NULL;
     if (!ranks)

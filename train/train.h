@@ -5,6 +5,8 @@
 #include "model.h"
 #include "tersegrad.h"
 
+#include <signal.h>
+
 enum train_schedule {
     SCHEDULE_CONSTANT,
     SCHEDULE_LINEAR, /* to 0 at the last step */
@@ -17,6 +19,7 @@ enum train_algorithm { ALGORITHM_SGD, ALGORITHM_QSVRG };
 #define TRAIN_MOST_RUNS 64
 #define TRAIN_MOST_CHANGES 32
 #define TRAIN_MOST_WORKERS 256
+#define TRAIN_POINT_ROWS 1000 /* at most, for the points on the way */
 
 struct train_codec {
     tg_spec codec;
@@ -49,9 +52,10 @@ struct train_settings {
     const char *resume;     /* NULL: from the start */
     const char *arguments;  /* what was typed, for whoever resumes the checkpoint; each ends with a 0 */
     size_t arguments_size;
-    double timeout;      /* with mpi: seconds to wait for another rank; 0: for ever */
-    const char *mpi;     /* the module of tg_transport_mpi; NULL: threads */
-    uint64_t launched;   /* with mpi: as many ranks as the launcher says that it started; 0: it does not say */
+    double timeout;    /* with mpi: seconds to wait for another rank; 0: for ever */
+    const char *mpi;   /* the module of tg_transport_mpi; NULL: threads */
+    uint64_t launched; /* with mpi: as many ranks as the launcher says that it started; 0: it does not say */
+    const volatile sig_atomic_t *interrupt; /* threads stop after their step when it is not 0; NULL: they do not */
     const char *refusal; /* with mpi: why this rank cannot begin, for all ranks to hear; NULL: it can */
 };
 
@@ -64,9 +68,10 @@ struct train_point {
     uint64_t step; /* that many were made */
     uint64_t bytes_sent;
     double batch_loss;     /* rank 0's, mean since the point before */
-    double loss, accuracy; /* over some test rows */
+    double loss, accuracy; /* over point_rows of the rows that the result is about; at the last step over all */
     double distance;       /* |w - w*|^2 */
     double residual_norm;
+    double selected; /* elements that rank 0 sent in the step */
 };
 
 /* How large the elements of rank 0's gradient were at one step: bin i counts 10^((i - 48) / 4) <= |g| < 10^((i - 47) /
@@ -82,6 +87,7 @@ struct train_histogram {
 struct train_result {
     const struct train_codec *codec;
     uint64_t steps, skipped;
+    bool stopped; /* it failed or was interrupted after `steps`, and the figures are those of the last point */
     double final_loss, accuracy, distance; /* over all test rows, or all rows where there are no test rows */
     uint64_t bytes_sent, dense_bytes;
     double ratio, residual_norm;
@@ -99,7 +105,9 @@ struct train_report {
     uint32_t world;
     uint64_t train_rows, test_rows, parameters;
     uint32_t features, classes;
-    bool on_test_rows; /* what final_loss is about */
+    bool on_test_rows;                /* what final_loss is about */
+    uint64_t point_rows, result_rows; /* over how many rows loss and accuracy are: on the way, and at the end */
+    uint64_t steps;                   /* of every run */
     size_t run_count;
     struct train_result runs[TRAIN_MOST_RUNS];
 };
@@ -113,7 +121,8 @@ struct train_progress {
     const struct train_point *point; /* the latest; NULL before the first */
     const struct train_result *result;
     uint64_t bytes_sent;
-    double ratio;
+    double ratio;      /* float32 bytes over frame bytes */
+    double wire_ratio; /* what a float32 ring all-reduce would have sent, over bytes_sent */
     bool skipped;
 };
 struct train_observer { /* any of these may be NULL */
@@ -128,7 +137,11 @@ struct train_observer { /* any of these may be NULL */
 /* Whether the texts in the settings can be right at all: the model's, a synthetic data set's, the device's. */
 bool train_check(const struct train_settings *settings, struct message *message);
 
-/* Runs everything. `*speaks` says whether this process is the one that prints: the report if all went well, else the
+/* Whether a run has diverged: its loss is not finite any more, or a hundred times what it was at first. */
+bool train_has_diverged(const struct train_result *result);
+
+/* Runs everything. After a failure the report has what was reached: whole runs, and the last one if it has `stopped`.
+ * `*speaks` says whether this process is the one that prints: the report if all went well, else the
  * message. In an MPI job that is rank 0 and a report alone; failures have been told to on_failure. The report must be
  * freed in any case. */
 bool train(const struct train_settings *settings, const struct train_observer *observer, struct train_report *report,

@@ -6,6 +6,8 @@
 #include "team.h"
 #include "train.h"
 
+#include <stdatomic.h>
+
 /* What the ranks of one process share and only read. */
 struct task {
     const struct train_settings *settings;
@@ -13,6 +15,7 @@ struct task {
     struct model model;
     uint64_t steps; /* of every run */
     double lr;
+    atomic_uint_fast64_t *stop_at; /* after that many steps of the run in progress all ranks stop; NULL: never */
 };
 
 /* How a rank came to fail. */
@@ -49,6 +52,7 @@ struct run {
     uint64_t step;
     double loss_sum; /* of rank 0's batches since the last point */
     uint64_t loss_count;
+    bool is_scored;              /* the last point is over all rows: the result needs no evaluation of its own */
     struct train_result *result; /* the report's on rank 0, else one of its own */
     struct train_result own_result;
 };
@@ -71,6 +75,9 @@ void run_free(struct run *run);
 bool run_add_point(struct run *run);
 /* The last figures: loss and accuracy over all rows, hash, counters. */
 bool run_finish(struct run *run);
+/* The figures of a run that ends before its last step, on rank 0: those of a point there. The worker's message stays.
+ */
+void run_keep(struct run *run);
 /* The reducers' counters, both together. */
 bool run_counters(struct run *run, tg_reducer_stats *stats);
 void take_histogram(struct run *run, struct train_histogram *histogram);

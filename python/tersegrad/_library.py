@@ -290,6 +290,7 @@ class tg_reducer_stats(Structure):
         ("exchange_seconds", c_double),
         ("verify_seconds", c_double),
         ("decode_seconds", c_double),
+        ("selected", c_uint64),
     ]
 
 

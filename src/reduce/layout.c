@@ -157,9 +157,11 @@ static uint64_t volume(const tg_reducer *r)
         const tg_reducing_tensor *t = &r->tensors[i];
         const uint64_t count = t->given.count;
         const tg_codec_row *row = tg_codec_row_of(t->spec.codec);
-        bytes += t->sparse            ? 5 * tg_spec_selected(&t->spec, count)
-                 : t->spec.codec == 0 ? tg_dtype_size(t->given.dtype) * count
-                                      : row->bound(&t->spec, count);
+        tg_spec packed = t->spec; /* the bounds of other codings have room for tables */
+        packed.choices &= (uint8_t)~TG_CHOICE_CODING;
+        bytes += t->sparse                       ? 5 * tg_spec_selected(&t->spec, count)
+                 : tg_spec_is_lossless(&t->spec) ? tg_dtype_size(t->given.dtype) * count
+                                                 : row->bound(&packed, count);
     }
     return bytes;
 }

@@ -329,6 +329,9 @@ static void conclude(tg_reduction *r, bool applied)
         reducer->functions->undo(r);
     reducer->stats.applied += applied;
     reducer->stats.skipped += !applied;
+    reducer->stats.selected = 0;
+    for (size_t i = 0; i < reducer->tensor_count; i++)
+        reducer->stats.selected += r->reports[i].selected;
     note_residuals(reducer, applied);
     tg_fp_leave(before);
     reducer->stats.decode_seconds += tg_seconds() - start;

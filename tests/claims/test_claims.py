@@ -127,5 +127,5 @@ def test_sparsifiers_with_feedback_keep_the_accuracy():
                                           "mlp:256,128", "--steps", 600, "--lr", 0.2, runs=runs)  # fmt: skip
     for run in (topk, gaussiank):
         assert run["accuracy"] > dense["accuracy"] - 0.01
-        assert run["ratio"] > 65
+        assert run["frame_ratio"] > 65
     assert randk["accuracy"] < dense["accuracy"] - 0.2

@@ -10,7 +10,7 @@ offer() {
     _tersegrad
     echo "$* -> ${COMPREPLY[*]}"
 }
-touch a.npy b.tg c.layout.json
+touch a.npy b.tg c.layout.json d.jsonl
 offer ''
 offer e
 offer encode --s
@@ -30,11 +30,12 @@ offer train --nonfinite ''
 offer train --feedback e
 offer train --report ''
 offer train --w
+offer report ''
 offer help d
 END
 bash complete.bash
 echo "# every option of every help is offered, and in the man page"
-for command in codecs encode decode inspect bench train; do
+for command in codecs encode decode inspect bench train report; do
     for option in $(tersegrad $command --help | sed -n 's/^  \(-[a-z]\), \(--[a-z-]*\).*/\1 \2/p; t; s/^  \(--*[a-z-]*\).*/\1/p'); do
         grep -q -- "$option" "$SHARE/tersegrad.bash" || echo "completion lacks $command $option"
         sed -n "/^    $command)/,/;;/p; /output=/,/)$/p; /common=/p" "$SHARE/_tersegrad" | grep -q -- "[^-]${option}[^a-z-]" ||

@@ -17,7 +17,7 @@ json 'len({r["weights_hash"] for r in j["runs"]}) == 3 and {len(r["weights_hash"
 echo "# bytes: 20*16 + 16 + 16*4 + 4 = 404 parameters, 4 tensors, 60 steps; a ring sends 2/3 of them twice, as 4 bytes each, to a byte for each tensor"
 json '[0 <= 60 * 404 * 16 / 3 - r["dense_bytes"] < 60 * 4 for r in j["runs"]]' <out.json
 json '[r["bytes_sent"] < j["runs"][0]["bytes_sent"] for r in j["runs"]]' <out.json
-json '[r["ratio"] < q["ratio"] for r, q in zip(j["runs"], j["runs"][1:])]' <out.json
+json '[r["frame_ratio"] < q["frame_ratio"] for r, q in zip(j["runs"], j["runs"][1:])]' <out.json
 wc -l <err.txt
 echo "# the same again; on the definition's kernels; with another seed"
 cp out.json first.json
@@ -51,8 +51,14 @@ echo "# the log"
 tersegrad train $small --codec none --codec qsgd --log log.jsonl >/dev/null 2>&1
 python3 -c 'import json
 lines = [json.loads(line) for line in open("log.jsonl")]
+header = lines.pop(0)
+print(list(header))
 print(len(lines), list(lines[0]), sorted(set(map(len, lines))))
 print([line["step"] for line in lines] == 2 * list(range(1, 61)), {line["codec"] for line in lines} == {"none", "qsgd"})'
+echo "# what went over the wire, and what the frames are"
+train $small --codec none --codec qsgd:levels=7 --reduce gather
+json 'all(abs(r["wire_ratio"] - r["dense_bytes"] / r["bytes_sent"]) < 1e-9 for r in j["runs"])' <out.json
+json '[r["frame_ratio"] > 1.4 * r["wire_ratio"] for r in j["runs"]]' <out.json
 echo "# for people"
 tersegrad train --data synthetic:features=30,rows=1000,test=100 --steps 20 --codec none --codec qsgd --device cpu/scalar 2>err.txt |
     sed 's/, openblas$/, BLAS/; s/, plain$/, BLAS/; s/[0-9][0-9.]*e-[0-9]*/N/g; s/[0-9]*\.[0-9][0-9]*/N/g; s/N [kM]*B/N B/g; s/[0-9][0-9]* kB/N B/g; s/  */ /g'

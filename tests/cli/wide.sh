@@ -20,7 +20,10 @@ tersegrad bench -n 1000 --seconds 0 --compare --codec qsgd | fits "bench --compa
 tersegrad bench -n 1000 --seconds 0 --codec topk:density=0.01,values=levels,levels=7,bucket=512,norm=max,coding=entropy |
     fits "a long spec"
 tersegrad bench -n 100000 --seconds 0 --decades --codec qsgd:levels=127,norm=l2,coding=entropy | fits "bench --decades"
+tersegrad train --data synthetic:rows=500,features=20,classes=4 --model mlp:16 --steps 5 --codec none --feedback none \
+    --codec qsgd:levels=127,bucket=512,norm=l2,coding=entropy --feedback ecq:alpha=0.2,beta=0.99 2>/dev/null | fits train
 echo "# all columns"
+tersegrad train --data syn-256 --steps 2 --codec none --wide 2>/dev/null | grep -o 'codec .*feedback.*update s' | sed 's/  */ /g'
 tersegrad inspect --wide net.npy | grep -c '64x32'
 tersegrad bench -n 1000 --seconds 0 --codec qsgd --wide | grep -o 'encode ms.*'
 echo "# the error that is meant"

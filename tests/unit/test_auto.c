@@ -46,6 +46,7 @@ static void test_little_to_save(void **state)
     assert_int_equal(chosen("none", &large, 1, 3), TG_SHARD);
     assert_int_equal(chosen("qsgd", &small, 1, 4), TG_GATHER);
     assert_int_equal(chosen("none", &small, 1, 4), TG_GATHER);
+    assert_int_equal(chosen("qsgd:coding=entropy", &small, 1, 4), TG_GATHER);
 }
 
 /* What matters is bytes: at one and at sixteen bits an element the choice turns at other counts. */

@@ -1,4 +1,5 @@
-/* The page of `tersegrad train --report`: one file, nothing from elsewhere, charts drawn here. */
+/* The page of `tersegrad train --report` and `tersegrad report`: one file, nothing from elsewhere, charts drawn here.
+ */
 #include "chart.h"
 #include "files.h"
 #include "table.h"
@@ -32,36 +33,20 @@ static const char style[] =
     "th,td{padding:.45rem .8rem;text-align:right;white-space:nowrap;border-bottom:1px solid var(--grid)}\n"
     "tr:last-child td,tr:last-child th{border-bottom:0}thead th{color:var(--soft);font-weight:600}\n"
     "th:first-child,.left{text-align:left}tbody th{font-weight:500}\n"
-    ".dot{display:inline-block;width:.7em;height:.7em;border-radius:50%;margin-right:.5em}\n"
+    "dl{display:grid;grid-template-columns:max-content 1fr;gap:.2rem 1rem;margin:0;color:var(--soft)}"
+    "dd{margin:0;min-width:0;overflow-wrap:anywhere}.stopped{color:var(--ink);font-weight:600}\n"
     "code{font:.85em ui-monospace,monospace;overflow-wrap:anywhere}\n"
     ".grid{stroke:var(--grid)}.axis{stroke:var(--soft)}.tick{fill:var(--soft);font-size:12px}.name{fill:var(--soft)}\n"
     ".end{text-anchor:end}.middle{text-anchor:middle}.label{font-weight:600}.plain{fill:var(--ink)}\n"
-    ".line,.outline,.mark{fill:none;stroke-width:2;stroke-linejoin:round}.early{opacity:.5;stroke-dasharray:4 3}\n"
+    ".line,.outline,.mark,.cross{fill:none;stroke-linejoin:round}.outline,.mark,.cross{stroke-width:2}\n"
+    ".hover{fill:transparent}.hover:hover{fill:var(--ink)}\n"
+    ".d1{stroke-dasharray:7 3}.d2{stroke-dasharray:2 3}.d3{stroke-dasharray:9 3 2 3}.d4{stroke-dasharray:14 4}"
+    ".d5{stroke-dasharray:4 6}.d6{stroke-dasharray:12 3 2 3 2 3}.d7{stroke-dasharray:1 6}\n"
+    ".legend{list-style:none;margin:.2rem 0;padding:0;display:flex;flex-wrap:wrap;gap:.1rem .9rem;font-size:.85rem}\n"
+    ".legend li{overflow-wrap:anywhere;min-width:0}.note{font-size:.85rem}\n"
+    "svg.key{display:inline-block;width:30px;height:8px;margin-right:.4em;vertical-align:middle}\n"
+    ".early{opacity:.5;stroke-dasharray:4 3}\n"
     ".mark{stroke-width:1.5}.outline.late{stroke-width:2.2}\n";
-
-/* ---- names ---- */
-
-enum { SHORT = 40 };
-
-/* "topk+ef": the codec's name and the kind of feedback; where two runs would be called the same, with a number. */
-static void short_names(const struct train_report *report, char names[][SHORT])
-{
-    static const char *const kinds[] = {"", "+ef", "+ecq", "+dgc"};
-    for (size_t i = 0; i < report->run_count; i++) {
-        const struct train_codec *codec = report->runs[i].codec;
-        size_t length = strcspn(codec->codec_text, ":");
-        snprintf(names[i], SHORT, "%.*s%s", (int)(length < 16 ? length : 16), codec->codec_text,
-                 kinds[codec->feedback.kind]);
-    }
-    for (size_t i = 0; i < report->run_count; i++) {
-        unsigned alike = 1;
-        for (size_t k = i + 1; k < report->run_count; k++)
-            if (strcmp(names[k], names[i]) == 0)
-                snprintf(names[k] + strlen(names[k]), SHORT - strlen(names[k]), " %u", ++alike);
-        if (alike > 1)
-            snprintf(names[i] + strlen(names[i]), SHORT - strlen(names[i]), " 1");
-    }
-}
 
 /* ---- the table ---- */
 
@@ -72,7 +57,7 @@ static void put_cell(FILE *out, const char *format, double number)
     fprintf(out, "<td>%s</td>", isfinite(number) ? text : "–");
 }
 
-static void put_table(FILE *out, const struct train_report *report, char names[][SHORT], bool has_accuracy,
+static void put_table(FILE *out, const struct train_report *report, char names[][SHORT_NAME], bool has_accuracy,
                       bool has_distance)
 {
     fputs("<div class=\"scroll\" tabindex=\"0\" role=\"region\" aria-label=\"Results\">\n<table>\n<thead><tr><th "
@@ -83,34 +68,43 @@ static void put_table(FILE *out, const struct train_report *report, char names[]
         fputs("<th scope=\"col\">accuracy</th>", out);
     if (has_distance)
         fputs("<th scope=\"col\">‖w−w*‖²</th>", out);
-    fputs("<th scope=\"col\">sent</th><th scope=\"col\">ratio</th><th scope=\"col\" class=\"left\">codec</th><th "
-          "scope=\"col\" class=\"left\">feedback</th></tr></thead>\n"
-          "<tbody>\n",
+    fputs("<th scope=\"col\">sent</th><th scope=\"col\">wire</th><th scope=\"col\">frames</th>"
+          "<th scope=\"col\">steps</th><th scope=\"col\" class=\"left\">codec</th>"
+          "<th scope=\"col\" class=\"left\">feedback</th></tr></thead>\n<tbody>\n",
           out);
     for (size_t i = 0; i < report->run_count; i++) {
         const struct train_result *run = &report->runs[i];
         char bytes[BYTES_TEXT];
-        fprintf(out, "<tr><th scope=\"row\"><span class=\"dot\" style=\"background:var(--c%zu)\"></span>%s</th>",
-                i % CHART_COLOURS, names[i]);
-        put_cell(out, "%.5g", run->final_loss);
+        fputs("<tr><th scope=\"row\">", out);
+        chart_put_key(out, i);
+        put_html(out, names[i]);
+        fputs("</th>", out);
+        if (train_has_diverged(run))
+            fputs("<td>diverged</td>", out);
+        else
+            put_cell(out, "%.5g", run->final_loss);
         if (has_accuracy)
             put_cell(out, "%.2f %%", 100 * run->accuracy);
         if (has_distance)
             put_cell(out, "%.3e", run->distance);
         fprintf(out, "<td>%s</td>", bytes_text((double)run->bytes_sent, bytes));
+        put_cell(out, "%.1f×", train_wire_ratio(run));
         put_cell(out, "%.1f×", run->ratio);
-        fputs("<td class=\"left\"><code>", out);
+        fprintf(out, "<td>%" PRIu64 "%s</td><td class=\"left\"><code>", run->steps, run->stopped ? " (stopped)" : "");
         put_html(out, run->codec->codec_text);
         fputs("</code></td><td class=\"left\"><code>", out);
         put_html(out, run->codec->feedback_text);
         fputs("</code></td></tr>\n", out);
     }
-    fputs("</tbody>\n</table>\n</div>\n", out);
+    fputs(
+        "</tbody>\n</table>\n</div>\n<p>Sent: by rank 0, a copy to each peer counted. Wire: that many times less than "
+        "a float32 ring all-reduce sends. Frames: float32 over compressed bytes, each gradient once.</p>\n",
+        out);
 }
 
 /* ---- lines ---- */
 
-enum quantity { OF_STEPS, OF_BYTES, OF_LOSS, OF_DISTANCE };
+enum quantity { OF_STEPS, OF_BYTES, OF_LOSS, OF_DISTANCE, OF_ACCURACY, OF_RESIDUAL, OF_SELECTED };
 
 static double value_of(const struct train_point *point, enum quantity quantity)
 {
@@ -121,6 +115,12 @@ static double value_of(const struct train_point *point, enum quantity quantity)
         return (double)point->bytes_sent;
     case OF_LOSS:
         return point->loss;
+    case OF_ACCURACY:
+        return 100 * point->accuracy;
+    case OF_RESIDUAL:
+        return point->residual_norm;
+    case OF_SELECTED:
+        return point->selected;
     case OF_DISTANCE:
         break;
     }
@@ -132,8 +132,9 @@ static bool wants_log(const struct train_report *report, enum quantity quantity)
 {
     double low = INFINITY, high = 0;
     for (size_t r = 0; r < report->run_count; r++) {
-        for (size_t i = 0; i < report->runs[r].point_count; i++) {
-            double value = value_of(&report->runs[r].points[i], quantity);
+        const struct train_result *run = &report->runs[r];
+        for (size_t i = 0; i < run->point_count && !train_has_diverged(run); i++) {
+            double value = value_of(&run->points[i], quantity);
             if (isfinite(value) && value > 0) {
                 low = value < low ? value : low;
                 high = value > high ? value : high;
@@ -143,7 +144,7 @@ static bool wants_log(const struct train_report *report, enum quantity quantity)
     return high > 10 * low;
 }
 
-static bool put_lines(FILE *out, const struct train_report *report, char names[][SHORT], struct chart_lines chart,
+static bool put_lines(FILE *out, const struct train_report *report, char names[][SHORT_NAME], struct chart_lines chart,
                       enum quantity of_x, enum quantity of_y)
 {
     struct chart_series series[CHART_MOST_SERIES];
@@ -160,12 +161,13 @@ static bool put_lines(FILE *out, const struct train_report *report, char names[]
             x[i] = value_of(&run->points[i], of_x);
             y[i] = value_of(&run->points[i], of_y);
         }
-        series[r] = (struct chart_series){names[r], x, y, run->point_count};
+        bool is_unbounded = of_y == OF_LOSS || of_y == OF_DISTANCE || of_y == OF_RESIDUAL;
+        series[r] = (struct chart_series){names[r], x, y, run->point_count, is_unbounded && train_has_diverged(run)};
         used += 2 * run->point_count;
     }
     chart.series = series;
     chart.series_count = report->run_count;
-    chart.log_y = wants_log(report, of_y);
+    chart.log_y = of_y != OF_ACCURACY && wants_log(report, of_y);
     chart_draw_lines(out, &chart);
     free(values);
     return true;
@@ -173,7 +175,28 @@ static bool put_lines(FILE *out, const struct train_report *report, char names[]
 
 /* ---- the charts ---- */
 
-static void put_stages(FILE *out, const struct train_report *report, char names[][SHORT])
+/* Whether any run has something to show other than 0. */
+static bool has_any(const struct train_report *report, enum quantity quantity)
+{
+    for (size_t r = 0; r < report->run_count; r++)
+        for (size_t i = 0; i < report->runs[r].point_count; i++) {
+            double value = value_of(&report->runs[r].points[i], quantity);
+            if (isfinite(value) && value != 0)
+                return true;
+        }
+    return false;
+}
+
+static bool has_stages(const struct train_report *report)
+{
+    for (size_t r = 0; r < report->run_count; r++)
+        for (int i = 0; i < STAGE_COUNT; i++)
+            if (report->runs[r].stages[i] > 0)
+                return true;
+    return false;
+}
+
+static void put_stages(FILE *out, const struct train_report *report, char names[][SHORT_NAME])
 {
     double values[TRAIN_MOST_RUNS * STAGE_COUNT];
     const char *rows[TRAIN_MOST_RUNS];
@@ -229,87 +252,191 @@ static void put_histogram(FILE *out, const struct train_result *run, const char 
                              .late = {run->late.step ? late : NULL, run->late.step ? run->late.threshold : NAN}});
 }
 
-static bool put_charts(FILE *out, const struct train_report *report, char names[][SHORT], bool has_distance)
+/* Over which rows the loss of a chart is. */
+static void describe_rows(const struct train_report *report, char *text, size_t capacity)
 {
+    char sample[GROUPED_MAX], all[GROUPED_MAX];
+    const char *kind = report->on_test_rows ? "test" : "training";
+    if (report->result_rows == 0)
+        text[0] = '\0';
+    else if (report->point_rows < report->result_rows)
+        snprintf(text, capacity,
+                 " Over %s of %s %s rows on the way, and over all of them at the last step, as in the table.",
+                 grouped(report->point_rows, sample), grouped(report->result_rows, all), kind);
+    else
+        snprintf(text, capacity, " Over all %s %s rows.", grouped(report->result_rows, all), kind);
+}
+
+static bool put_line_charts(FILE *out, const struct train_report *report, char names[][SHORT_NAME])
+{
+    char rows[256], by_step[512], by_bytes[512], accuracy[512];
     const char *loss = report->on_test_rows ? "test loss" : "loss";
+    describe_rows(report, rows, sizeof rows);
+    snprintf(by_step, sizeof by_step,
+             "Lower is better. Where runs coincide, the wider line shows on both sides of the narrower one, and "
+             "compression costs nothing; a cross marks where a run diverged.%s",
+             rows);
+    snprintf(by_bytes, sizeof by_bytes, "Further to the left is the same loss for fewer bytes.%s", rows);
+    snprintf(accuracy, sizeof accuracy, "Share of rows that are classified right.%s", rows);
+    const struct {
+        struct chart_lines chart;
+        enum quantity x, y;
+        bool is_wanted;
+    } charts[] = {
+        {{.title = "Loss by step", .x_label = "step", .y_label = loss, .summary = by_step}, OF_STEPS, OF_LOSS, true},
+        {{.title = "Loss by bytes sent",
+          .x_label = "sent by rank 0",
+          .y_label = loss,
+          .log_x = true,
+          .x_is_bytes = true,
+          .summary = by_bytes},
+         OF_BYTES,
+         OF_LOSS,
+         true},
+        {{.title = "Accuracy by step",
+          .x_label = "step",
+          .y_label = "accuracy, %",
+          .free_y = true,
+          .summary = accuracy},
+         OF_STEPS,
+         OF_ACCURACY,
+         has_any(report, OF_ACCURACY)},
+        {{.title = "Distance to the optimum",
+          .x_label = "step",
+          .y_label = "‖w−w*‖²",
+          .summary = "Squared distance of the weights from those that the data were made with."},
+         OF_STEPS,
+         OF_DISTANCE,
+         has_any(report, OF_DISTANCE)},
+        {{.title = "Residual norm by step",
+          .x_label = "step",
+          .y_label = "‖residual‖",
+          .summary =
+              "What rank 0 has not sent yet. It levels off where feedback is stable, and grows without end where "
+              "it diverges."},
+         OF_STEPS,
+         OF_RESIDUAL,
+         has_any(report, OF_RESIDUAL)},
+        {{.title = "Elements sent by step",
+          .x_label = "step",
+          .y_label = "elements",
+          .summary =
+              "Elements in rank 0's frames of the step. A sparsifier that works with a threshold selects more or "
+              "fewer than it aims at."},
+         OF_STEPS,
+         OF_SELECTED,
+         has_any(report, OF_SELECTED)},
+    };
+    bool is_done = true;
+    for (size_t i = 0; i < sizeof charts / sizeof *charts && is_done; i++)
+        if (charts[i].is_wanted)
+            is_done = put_lines(out, report, names, charts[i].chart, charts[i].x, charts[i].y);
+    return is_done;
+}
+
+static bool put_charts(FILE *out, const struct train_report *report, char names[][SHORT_NAME])
+{
     fputs("<h2>Learning and time</h2>\n<div class=\"charts\">\n", out);
-    bool is_done =
-        put_lines(out, report, names,
-                  (struct chart_lines){
-                      .title = "Loss by step",
-                      .x_label = "step",
-                      .y_label = loss,
-                      .summary = "One line for each run; where lines lie on each other, compression costs nothing."},
-                  OF_STEPS, OF_LOSS) &&
-        put_lines(out, report, names,
-                  (struct chart_lines){
-                      .title = "Loss by bytes sent",
-                      .x_label = "sent by rank 0",
-                      .y_label = loss,
-                      .log_x = true,
-                      .x_is_bytes = true,
-                      .summary = "One line for each run; further to the left is the same loss for fewer bytes."},
-                  OF_BYTES, OF_LOSS) &&
-        (!has_distance ||
-         put_lines(out, report, names,
-                   (struct chart_lines){
-                       .title = "Distance to the optimum",
-                       .x_label = "step",
-                       .y_label = "‖w−w*‖²",
-                       .summary = "Squared distance of the weights from those behind the data, one line for each run."},
-                   OF_STEPS, OF_DISTANCE));
-    put_stages(out, report, names);
-    fputs("</div>\n<h2>Gradients</h2>\n<div class=\"charts\">\n", out);
+    bool is_done = put_line_charts(out, report, names);
+    if (has_stages(report))
+        put_stages(out, report, names);
+    fputs("</div>\n", out);
+    bool has_histograms = false;
     for (size_t r = 0; r < report->run_count; r++)
-        put_histogram(out, &report->runs[r], names[r], r);
+        has_histograms = has_histograms || report->runs[r].early.step || report->runs[r].late.step;
+    if (!has_histograms)
+        return is_done;
+    fputs("<h2>Gradients</h2>\n<div class=\"charts\">\n", out);
+    for (size_t r = 0; r < report->run_count; r++)
+        if (report->runs[r].early.step || report->runs[r].late.step)
+            put_histogram(out, &report->runs[r], names[r], r);
     fputs("</div>\n", out);
     return is_done;
 }
 
 /* ---- the page ---- */
 
-static bool put_page(FILE *out, const struct train_settings *settings, const struct train_report *report)
+static void put_item(FILE *out, const char *name, const char *text)
 {
-    char names[TRAIN_MOST_RUNS][SHORT], rows[GROUPED_MAX], parameters[GROUPED_MAX];
-    bool has_accuracy = false, has_distance = false;
+    fprintf(out, "<dt>%s</dt><dd>", name);
+    put_html(out, text);
+    fputs("</dd>\n", out);
+}
+
+static void put_log(FILE *out, const char *name, const char *command)
+{
+    fputs("<dt>log</dt><dd>", out);
+    put_html(out, name);
+    fputs(command[0] ? ": <code>" : " <code>", out);
+    put_html(out, command);
+    fputs("</code></dd>\n", out);
+}
+
+static void put_origin(FILE *out, const struct page *page)
+{
+    char seed[32], version[64];
+    fputs("<h2>Where this is from</h2>\n<dl>\n<dt>command</dt><dd><code>", out);
+    put_html(out, page->origin->command);
+    fputs("</code></dd>\n", out);
+    for (size_t i = 0; page->sources && i < page->report->run_count; i++)
+        if (i == 0 || strcmp(page->sources[i], page->sources[i - 1]) != 0)
+            put_log(out, page->sources[i], page->commands[i]);
+    snprintf(seed, sizeof seed, "%" PRIu64, page->seed);
+    if (page->has_seed)
+        put_item(out, "seed", seed);
+    put_item(out, "date", page->origin->date);
+    put_item(out, "host", page->origin->host);
+    snprintf(version, sizeof version, "tersegrad %s", tg_version());
+    put_item(out, "version", version);
+    fputs("</dl>\n", out);
+}
+
+static bool put_page(FILE *out, const struct page *page)
+{
+    const struct train_report *report = page->report;
+    char names[TRAIN_MOST_RUNS][SHORT_NAME];
+    bool has_accuracy = false, has_distance = false, has_sources = false;
     for (size_t i = 0; i < report->run_count; i++) {
         has_accuracy = has_accuracy || isfinite(report->runs[i].accuracy);
         has_distance = has_distance || isfinite(report->runs[i].distance);
+        has_sources = has_sources || (page->sources && strcmp(page->sources[i], page->sources[0]) != 0);
     }
-    short_names(report, names);
+    train_short_names(report, has_sources ? page->sources : NULL, names);
     fputs("<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
           "<meta name=\"viewport\" content=\"width=device-width,initial-scale=1\">\n<title>tersegrad train: ",
           out);
-    put_html(out, report->data);
+    put_html(out, page->heading);
     fprintf(out, "</title>\n<link rel=\"icon\" href=\"data:,\">\n<style>\n%s", style);
     for (unsigned i = 0; i < CHART_COLOURS; i++)
         fprintf(out, "svg .c%u{stroke:var(--c%u)}svg text.c%u{stroke:none;fill:var(--c%u)}", i, i, i, i);
     for (unsigned i = 0; i < STAGE_COUNT; i++)
         fprintf(out, "svg .t%u{fill:var(--t%u)}", i, i);
     fputs("\n</style>\n</head>\n<body>\n<main>\n<h1>", out);
-    put_html(out, report->data);
-    fprintf(out, ", %" PRIu32 " workers</h1>\n<p>", report->world);
-    put_html(out, report->model);
-    fprintf(out, ": %s parameters, %s rows, %" PRIu64 " steps of %" PRIu64 " rows a worker, %s, seed %" PRIu64 ". ",
-            grouped(report->parameters, parameters), grouped(report->train_rows, rows), report->runs[0].steps,
-            settings->batch, train_algorithm_choices[settings->algorithm], settings->seed);
-    fprintf(out, "Transport %s, device %s. Written by tersegrad %s.</p>\n<h2>Results</h2>\n", report->transport,
-            report->device, tg_version());
+    put_html(out, page->heading);
+    fputs("</h1>\n<p>", out);
+    put_html(out, page->description);
+    fputs("</p>\n", out);
+    if (page->stopped) {
+        fputs("<p class=\"stopped\">The training ended early: ", out);
+        put_html(out, page->stopped);
+        fputs("</p>\n", out);
+    }
+    fputs("<h2>Results</h2>\n", out);
     put_table(out, report, names, has_accuracy, has_distance);
-    bool is_done = put_charts(out, report, names, has_distance);
+    bool is_done = put_charts(out, report, names);
+    put_origin(out, page);
     fputs("</main>\n</body>\n</html>\n", out);
     return is_done;
 }
 
-bool train_write_report(const char *path, const struct train_settings *settings, const struct train_report *report,
-                        struct message *message)
+bool page_write(const char *path, const struct page *page, struct message *message)
 {
     char *text = NULL;
     size_t size = 0;
     FILE *out = open_memstream(&text, &size);
     if (!out)
         return fail(message, "no memory for the report");
-    bool is_done = put_page(out, settings, report) && !ferror(out);
+    bool is_done = put_page(out, page) && !ferror(out);
     is_done = fclose(out) == 0 && is_done;
     struct piece piece = {text, size};
     is_done = is_done ? write_file(path, &piece, 1, message) : fail(message, "no memory for the report");
