@@ -79,6 +79,48 @@ static void results_come_with_the_wait(void)
     check_all("results are there after the wait, not before");
 }
 
+/* The sum of raw vectors is that of a plain loop over them, in their order, on every device. */
+static void sums_have_one_order(void)
+{
+    enum { COUNT = 5001, VECTORS = 5 };
+    tg_device **devices = open_devices();
+    tg_tensor values[VECTORS], due = make_tensor(COUNT, TG_FLOAT32, 0), found = make_tensor(COUNT, TG_FLOAT32, 0);
+    memset(due.data, 0, COUNT * sizeof(float));
+    for (size_t v = 0; v < VECTORS; v++) {
+        values[v] = make_tensor(COUNT, TG_FLOAT32, 0);
+        fill(GAUSSIAN, v, &values[v]);
+        for (size_t i = 0; i < COUNT; i++)
+            ((float *)due.data)[i] += ((float *)values[v].data)[i];
+    }
+    for (size_t i = 0; i < COUNT; i++)
+        ((float *)due.data)[i] *= 1.0f / VECTORS;
+    for (size_t d = 0; devices[d]; d++) {
+        void *there[VECTORS + 1];
+        const float *inputs[VECTORS];
+        for (size_t v = 0; v <= VECTORS; v++) {
+            const void *from = v < VECTORS ? values[v].data : due.data;
+            expect(tg_device_allocate(devices[d], COUNT * sizeof(float), &there[v], NULL) == TG_OK &&
+                       tg_device_copy_in(devices[d], there[v], from, COUNT * sizeof(float), NULL) == TG_OK,
+                   "memory");
+            if (v < VECTORS)
+                inputs[v] = there[v];
+        }
+        devices[d]->operations->clear(devices[d], there[VECTORS], COUNT * sizeof(float));
+        devices[d]->operations->sum(devices[d], inputs, VECTORS, 1.0f / VECTORS, COUNT, there[VECTORS]);
+        expect(tg_device_copy_out(devices[d], found.data, there[VECTORS], COUNT * sizeof(float), NULL) == TG_OK &&
+                   memcmp(found.data, due.data, COUNT * sizeof(float)) == 0,
+               "%s: another sum", tg_device_name(devices[d]));
+        for (size_t v = 0; v <= VECTORS; v++)
+            tg_device_release(devices[d], there[v]);
+    }
+    for (size_t v = 0; v < VECTORS; v++)
+        drop(&values[v]);
+    drop(&due);
+    drop(&found);
+    close_devices(devices);
+    check_all("raw vectors are summed in their order");
+}
+
 int main(int argc, char **argv)
 {
     (void)wants_all(argc, argv);
@@ -91,5 +133,6 @@ int main(int argc, char **argv)
         check_all("%s: a host that touches device memory is ended", queues ? "queued" : "guarded");
     }
     results_come_with_the_wait();
+    sums_have_one_order();
     return finish();
 }

@@ -348,5 +348,13 @@ int main(int argc, char **argv)
             }
             tg_device_free(device);
         }
+    tg_device *guarded = open_device("queued:cpu:threads=2");
+    size_t number = 0;
+    for (const char *const *spec = all_specs(); *spec; spec++, number++) {
+        generator g = generator_for(*spec, 1000);
+        if (number % (SLOW ? 16 : 4) == 0)
+            with_one_thread(guarded, *spec, all, &g);
+    }
+    tg_device_free(guarded);
     return finish();
 }

@@ -130,13 +130,18 @@ static void run(guarded *g, const call *c)
         leave(g);
 }
 
+static void run_queue(guarded *g)
+{
+    for (size_t i = 0; i < g->call_count; i++)
+        run(g, &g->calls[i]);
+    g->call_count = 0;
+}
+
 static void wait_for_all(tg_device *device)
 {
     guarded *g = of(device);
     (void)pthread_mutex_lock(&g->queue_lock);
-    for (size_t i = 0; i < g->call_count; i++)
-        run(g, &g->calls[i]);
-    g->call_count = 0;
+    run_queue(g);
     (void)pthread_mutex_unlock(&g->queue_lock);
 }
 
@@ -148,7 +153,8 @@ static void submit(tg_device *device, call c)
         return;
     }
     (void)pthread_mutex_lock(&g->queue_lock);
-    need(g->call_count < MOST_CALLS, "nobody waits");
+    if (g->call_count == MOST_CALLS) /* a stream may do its work at any time */
+        run_queue(g);
     g->calls[g->call_count++] = c;
     (void)pthread_mutex_unlock(&g->queue_lock);
 }

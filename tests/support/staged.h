@@ -20,7 +20,28 @@ TG_MUST_CHECK tg_status staged_compensate(tg_feedback *feedback, const tg_tensor
 TG_MUST_CHECK tg_status staged_update(tg_feedback *feedback, const tg_tensor *gradient, tg_frame frame,
                                       tg_error *error);
 
+/* Of a reduction: gradients stay on the device from where they are given until it ends. */
+TG_MUST_CHECK tg_status staged_reduce(tg_reducer *reducer, tg_transport *transport, const tg_tensor *gradients,
+                                      uint64_t step, tg_error *error);
+TG_MUST_CHECK tg_status staged_start(tg_reducer *reducer, tg_transport *transport, const tg_tensor *gradients,
+                                     uint64_t step, tg_reduction **reduction, tg_error *error);
+TG_MUST_CHECK tg_status staged_finish(tg_reduction *reduction, tg_transport *transport, tg_error *error);
+TG_MUST_CHECK tg_status staged_begin(tg_reducer *reducer, const tg_tensor *gradients, uint64_t step,
+                                     tg_reduction **reduction, tg_error *error);
+TG_MUST_CHECK tg_status staged_ready(tg_reduction *reduction, size_t index, const tg_tensor *gradient, tg_error *error);
+TG_MUST_CHECK tg_status staged_absent(tg_reduction *reduction, size_t index, const tg_tensor *out, tg_error *error);
+TG_MUST_CHECK tg_status staged_end(tg_reduction *reduction, tg_error *error);
+void staged_abandon(tg_reduction *reduction);
+
 #ifndef STAGED_ITSELF
+#define tg_reduce staged_reduce
+#define tg_reduce_start staged_start
+#define tg_reduce_finish staged_finish
+#define tg_reduce_begin staged_begin
+#define tg_reduce_ready staged_ready
+#define tg_reduce_absent staged_absent
+#define tg_reduce_end staged_end
+#define tg_reduce_abandon staged_abandon
 #define tg_encode staged_encode
 #define tg_encode_with_feedback staged_encode_with_feedback
 #define tg_decode staged_decode
