@@ -293,7 +293,7 @@ tg_status tg_encode_with_feedback(tg_codec *codec, tg_feedback *feedback, const 
                                   const tg_encode_options *options, void *frame, size_t capacity,
                                   tg_encode_report *report, tg_error *error)
 {
-    tg_encode_report made;
+    tg_encode_report made = {.status = TG_OK};
     tg_status status = check_step(codec, feedback, gradient, error);
     if (status == TG_OK) {
         tg_fp_mode before = tg_fp_enter();

@@ -177,7 +177,7 @@ static tg_status encode(tg_codec *codec, const tg_tensor *input, const tg_encode
 tg_status tg_encode(tg_codec *codec, const tg_tensor *input, const tg_encode_options *options, void *frame,
                     size_t capacity, tg_encode_report *report, tg_error *error)
 {
-    tg_encode_report made;
+    tg_encode_report made = {.status = TG_OK};
     tg_status status = encode(codec, input, options, frame, capacity, &made, error);
     if (report)
         *report = status == TG_OK ? made : (tg_encode_report){.status = status};
