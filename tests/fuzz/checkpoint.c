@@ -116,9 +116,11 @@ static tg_state find_run(const struct train_settings *settings, struct blob_read
     static struct setting list[SETTINGS_MOST];
     const struct dataset any = {0}; /* how many settings there are does not depend on it */
     tg_state run;
-    uint64_t skipped[3];
+    uint64_t skipped[2];
     const size_t count = settings_list(settings, &any, list);
-    blob_get(file, skipped, sizeof skipped); /* magic, version, runs */
+    blob_get(file, skipped, sizeof skipped); /* magic, version */
+    (void)blob_get_block(file, &run.size);   /* what was typed */
+    (void)blob_get_number(file);             /* runs */
     for (size_t i = 0; i < count; i++)
         if (list[i].is_lasting)
             (void)blob_get_block(file, &run.size);
