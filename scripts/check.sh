@@ -335,7 +335,7 @@ ready=()
 for name in "${names[@]}"; do
     is_possible "$name" && ready+=("$name")
 done
-mapfile -t targets < <(for name in ${ready[@]+"${ready[@]}"}; do printf '%s\n' ${builds[$name]}; done | sort -u)
+mapfile -t targets < <(for name in ${ready[@]+"${ready[@]}"}; do printf '%s\n' ${builds[$name]}; done | grep . | sort -u)
 if [ ${#targets[@]} -gt 0 ] && ! build "${targets[@]}"; then
     possible=(${ready[@]+"${ready[@]}"}) ready=()
     for name in "${possible[@]}"; do

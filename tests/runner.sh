@@ -72,6 +72,7 @@ says "and fails" '^status 1$' check_there CHECK_LIMIT=1 -- layering
 told layering.sh 'sleep 3; echo "1 passed, 0 failed, 0 skipped"'
 says "a long test is seen to run" '^ *after [0-9]+ s, running: layering: tests/layering.sh' check_there CHECK_PROGRESS=1 -- layering
 says "a long build is seen to get on" '^ *building, [0-9]+ %: slow.o' check_there CHECK_PROGRESS=1 SLEEP=3 -- golden
+says "also beside a group that builds nothing" '^ *building, [0-9]+ %: slow.o' check_there CHECK_PROGRESS=1 SLEEP=3 -- golden layering
 told layering.sh 'echo "skip: wings are not installed"; echo "0 passed, 0 failed, 1 skipped"'
 says "what is not installed is skipped" '^0 passed, 0 failed, 1 skipped$' check_there -- layering
 says "and with CI=true a failure" '^0 passed, 1 failed, 0 skipped$' check_there CI=true -- layering
