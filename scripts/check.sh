@@ -253,7 +253,7 @@ choose() {
     case "$*" in
     --list) printf '%s\n' "${names[@]}" | sort -u; exit ;;
     check | foreign) names=(); "groups_$1" ;;
-    ci) names=(); groups_ci; groups_foreign ;;
+    ci) names=(); groups_foreign; groups_ci ;; # emulation takes longest, so it begins first
     all) names=(); groups_check; groups_ci ;;
     *)
         names=("$@")
