@@ -11,10 +11,10 @@
 static tg_status check(tg_feedback *f, const tg_tensor *gradient, tg_error *error)
 {
     if (!f)
-        return tg_fail(error, TG_INVALID_ARGUMENT, "a feedback is needed");
+        return tg_fail(error, TG_INVALID_ARGUMENT, "feedback must not be NULL");
     tg_status status = tg_tensor_check(gradient, "the gradient", error);
     if (status == TG_OK && gradient->count != f->count)
-        return tg_fail(error, TG_SHAPE_MISMATCH, "the gradient has %" PRIu64 " elements and the residual %" PRIu64,
+        return tg_fail(error, TG_SHAPE_MISMATCH, "the gradient has %" PRIu64 " elements, but the residual has %" PRIu64,
                        gradient->count, f->count);
     return status;
 }
@@ -66,7 +66,7 @@ static tg_status compare_count(tg_frame frame, uint64_t count, tg_error *error)
     tg_frame_info info;
     tg_status status = tg_frame_read(frame, &info, error);
     if (status == TG_OK && info.count != count)
-        return tg_fail(error, TG_SHAPE_MISMATCH, "the frame has %" PRIu64 " elements and the residual %" PRIu64,
+        return tg_fail(error, TG_SHAPE_MISMATCH, "the frame has %" PRIu64 " elements, but the residual has %" PRIu64,
                        info.count, count);
     return status;
 }
@@ -124,16 +124,15 @@ tg_status tg_feedback_update(tg_feedback *feedback, const tg_tensor *gradient, t
 static tg_status check_applied(const uint32_t *applied, size_t applied_count, uint64_t count, tg_error *error)
 {
     if (!applied && applied_count > 0)
-        return tg_fail(error, TG_INVALID_ARGUMENT, "%zu applied indices are announced, but the list is NULL",
-                       applied_count);
+        return tg_fail(error, TG_INVALID_ARGUMENT, "applied is NULL, but applied_count is %zu", applied_count);
     for (size_t i = 1; i < applied_count; i++)
         if (applied[i] <= applied[i - 1])
             return tg_fail(error, TG_INVALID_ARGUMENT,
-                           "the applied indices must increase: %" PRIu32 " follows %" PRIu32, applied[i],
+                           "applied indices must increase: %" PRIu32 " comes after %" PRIu32, applied[i],
                            applied[i - 1]);
     if (applied_count > 0 && applied[applied_count - 1] >= count)
         return tg_fail(error, TG_INVALID_ARGUMENT,
-                       "the applied index %" PRIu32 " is out of range: the residual has %" PRIu64 " elements",
+                       "applied index %" PRIu32 " is out of range: the residual has %" PRIu64 " elements",
                        applied[applied_count - 1], count);
     return TG_OK;
 }
@@ -155,9 +154,9 @@ tg_status tg_feedback_return(tg_feedback *feedback, tg_frame frame, const uint32
                              tg_error *error)
 {
     if (!feedback)
-        return tg_fail(error, TG_INVALID_ARGUMENT, "tg_feedback_return needs a feedback");
+        return tg_fail(error, TG_INVALID_ARGUMENT, "tg_feedback_return: feedback must not be NULL");
     if (feedback->spec.kind == TG_FEEDBACK_NONE)
-        return tg_fail(error, TG_INVALID_ARGUMENT, "feedback none keeps nothing, so nothing can be returned to it");
+        return tg_fail(error, TG_INVALID_ARGUMENT, "feedback none has no residual to return a frame to");
     tg_fp_mode before = tg_fp_enter();
     tg_status status = give_back(feedback, frame, applied, applied_count, error);
     tg_fp_leave(before);

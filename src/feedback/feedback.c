@@ -16,7 +16,7 @@ tg_status tg_feedback_create(tg_device *device, const tg_feedback_spec *spec, co
 {
     if (!device || !spec || !codec || !feedback)
         return tg_fail(error, TG_INVALID_ARGUMENT,
-                       "tg_feedback_create needs a device, both specs and a place for the handle");
+                       "tg_feedback_create: device, spec, codec and feedback must not be NULL");
     tg_stability stability;
     tg_status status = tg_stability_of(codec, spec, count, &stability, error);
     if (status != TG_OK)
@@ -26,13 +26,11 @@ tg_status tg_feedback_create(tg_device *device, const tg_feedback_spec *spec, co
     if (status != TG_OK)
         return status;
     if (spec->kind == TG_FEEDBACK_DGC && !traits.sparse)
-        return tg_fail(error, TG_INVALID_SPEC,
-                       "dgc clears momentum where an element was sent, so it needs a sparsifier; %s sends all",
-                       traits.name);
+        return tg_fail(error, TG_INVALID_SPEC, "feedback dgc requires a sparsifier, and %s is not one", traits.name);
     if (stability.binding && !insist)
         return tg_fail(
             error, TG_UNSTABLE,
-            "this feedback over %s with the L2 norm would diverge: lambda = %.4g is not below 1 (gamma = %.4g); use "
+            "this feedback with %s and the L2 norm would diverge: lambda = %.4g is not below 1 (gamma = %.4g); use "
             "more levels, smaller buckets, norm=max, or ecq with a smaller alpha",
             traits.name, stability.lambda, stability.gamma);
     tg_feedback *made = malloc(sizeof *made);
@@ -277,12 +275,12 @@ static tg_status check_step(const tg_codec *codec, const tg_feedback *feedback, 
                             tg_error *error)
 {
     if (!codec || !feedback)
-        return tg_fail(error, TG_INVALID_ARGUMENT, "tg_encode_with_feedback needs a codec and a feedback");
+        return tg_fail(error, TG_INVALID_ARGUMENT, "tg_encode_with_feedback: codec and feedback must not be NULL");
     tg_status status = tg_tensor_check(gradient, "the gradient", error);
     if (status != TG_OK)
         return status;
     if (gradient->count != feedback->count)
-        return tg_fail(error, TG_SHAPE_MISMATCH, "the gradient has %" PRIu64 " elements and the residual %" PRIu64,
+        return tg_fail(error, TG_SHAPE_MISMATCH, "the gradient has %" PRIu64 " elements, but the residual has %" PRIu64,
                        gradient->count, feedback->count);
     if (memcmp(tg_codec_spec(codec), &feedback->codec, sizeof feedback->codec) != 0)
         return tg_fail(error, TG_INVALID_ARGUMENT, "the feedback was made for another codec spec than this codec's");
@@ -308,7 +306,7 @@ tg_status tg_encode_with_feedback(tg_codec *codec, tg_feedback *feedback, const 
 tg_status tg_feedback_stats(const tg_feedback *feedback, tg_stats *stats, tg_error *error)
 {
     if (!feedback || !stats)
-        return tg_fail(error, TG_INVALID_ARGUMENT, "tg_feedback_stats needs a feedback and a place for the answer");
+        return tg_fail(error, TG_INVALID_ARGUMENT, "tg_feedback_stats: feedback and stats must not be NULL");
     *stats = feedback->stats;
     return tg_succeed(error);
 }

@@ -44,18 +44,18 @@ static tg_status decode(tg_device *device, const tg_frame *frames, size_t frame_
                         bool fresh, const tg_tensor *out, tg_error *error)
 {
     if (!device || (!frames && frame_count > 0))
-        return tg_fail(error, TG_INVALID_ARGUMENT, "decoding needs a device and frames");
+        return tg_fail(error, TG_INVALID_ARGUMENT, "tg_decode: device and frames must not be NULL");
     tg_status status = tg_tensor_check(out, "the output", error);
     if (status != TG_OK)
         return status;
     if (weight - weight != 0)
         return tg_fail(error, TG_INVALID_ARGUMENT, "the weight %g is not finite", (double)weight);
     if (flags & ~TG_VERIFIED)
-        return tg_fail(error, TG_INVALID_ARGUMENT, "unknown flags %#x", flags);
+        return tg_fail(error, TG_INVALID_ARGUMENT, "the flags %#x set reserved bits", flags);
     if (out->dtype != TG_FLOAT32 && frame_count > TG_MAX_NARROW_FRAMES)
         return tg_fail(error, TG_INVALID_ARGUMENT,
-                       "%zu frames are too many for a 16-bit output: the limit is %d; sum into float32", frame_count,
-                       TG_MAX_NARROW_FRAMES);
+                       "%zu frames are too many for a 16-bit output: the limit is %d; use a float32 output",
+                       frame_count, TG_MAX_NARROW_FRAMES);
     status = tg_frames_check(device, frames, frame_count, flags, out->count, error);
     if (status == TG_OK)
         status = add(device,

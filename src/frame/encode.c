@@ -19,7 +19,7 @@ struct tg_codec {
 tg_status tg_codec_create(tg_device *device, const tg_spec *spec, uint64_t max_count, tg_codec **codec, tg_error *error)
 {
     if (!device || !spec || !codec)
-        return tg_fail(error, TG_INVALID_ARGUMENT, "tg_codec_create needs a device, a spec and a place for the codec");
+        return tg_fail(error, TG_INVALID_ARGUMENT, "tg_codec_create: device, spec and codec must not be NULL");
     tg_status status = tg_spec_check(spec, error);
     if (status != TG_OK)
         return status;
@@ -71,9 +71,9 @@ size_t tg_frame_bound(const tg_codec *codec, uint64_t count)
 tg_status tg_tensor_check(const tg_tensor *tensor, const char *what, tg_error *error)
 {
     if (!tensor || (!tensor->data && tensor->count > 0))
-        return tg_fail(error, TG_INVALID_ARGUMENT, "%s has no data", what);
+        return tg_fail(error, TG_INVALID_ARGUMENT, "%s: data must not be NULL", what);
     if (tg_dtype_size(tensor->dtype) == 0)
-        return tg_fail(error, TG_INVALID_ARGUMENT, "%s has dtype %d, which is none", what, (int)tensor->dtype);
+        return tg_fail(error, TG_INVALID_ARGUMENT, "%s: invalid dtype %d", what, (int)tensor->dtype);
     return TG_OK;
 }
 
@@ -82,10 +82,10 @@ tg_status tg_encode_prepare(tg_codec *codec, const tg_source *source, const tg_e
 {
     if (source->count > codec->max_count)
         return tg_fail(error, TG_SHAPE_MISMATCH,
-                       "the tensor has %" PRIu64 " elements; the codec was made for up to %" PRIu64, source->count,
+                       "the tensor has %" PRIu64 " elements; the codec was created for at most %" PRIu64, source->count,
                        codec->max_count);
     if (!frame || capacity < tg_frame_bound(codec, source->count))
-        return tg_fail(error, TG_BUFFER_TOO_SMALL, "the frame's buffer has %zu bytes; tg_frame_bound asks for %zu",
+        return tg_fail(error, TG_BUFFER_TOO_SMALL, "the frame buffer has %zu bytes; tg_frame_bound requires %zu",
                        frame ? capacity : 0, tg_frame_bound(codec, source->count));
     if (options && (unsigned)options->nonfinite > TG_NONFINITE_TRUST)
         return tg_fail(error, TG_INVALID_ARGUMENT,
@@ -163,7 +163,7 @@ static tg_status encode(tg_codec *codec, const tg_tensor *input, const tg_encode
                         size_t capacity, tg_encode_report *report, tg_error *error)
 {
     if (!codec)
-        return tg_fail(error, TG_INVALID_ARGUMENT, "tg_encode needs a codec");
+        return tg_fail(error, TG_INVALID_ARGUMENT, "tg_encode: codec must not be NULL");
     tg_status status = tg_tensor_check(input, "the input", error);
     if (status != TG_OK)
         return status;

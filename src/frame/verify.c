@@ -48,7 +48,7 @@ uint32_t tg_frame_peak(tg_device *device, tg_frame frame)
 tg_status tg_frame_verify(tg_device *device, tg_frame frame, tg_frame_info *info, tg_error *error)
 {
     if (!device)
-        return tg_fail(error, TG_INVALID_ARGUMENT, "tg_frame_verify needs a device");
+        return tg_fail(error, TG_INVALID_ARGUMENT, "tg_frame_verify: device must not be NULL");
     tg_frame_info read;
     tg_fp_mode before = tg_fp_enter();
     tg_status status = tg_frame_check(device, frame, &read, NULL, error);

@@ -79,7 +79,7 @@ echo "# places that cannot be written"
 mkdir folder
 for place in /dev/full missing/a.ckpt folder; do
     echo "$place"
-    tersegrad train --data syn-256 --steps 20 --every 10 --codec none --checkpoint $place 2>&1 >/dev/null
+    { tersegrad train --data syn-256 --steps 20 --every 10 --codec none --checkpoint $place >/dev/null; } 2>&1
     echo "-> $?"
 done
 try tersegrad train --data syn-256 --steps 2 --codec none --log missing/log.jsonl
@@ -95,7 +95,7 @@ echo "-> $?"
 echo "# a gradient that is not finite: one row of forty overflows"
 python3 -c 'for i in range(40): print("%g 1:%g 2:%g" % (3e38 if i == 7 else i % 5, 100 if i == 7 else i % 3, i % 7 / 7))' >overflow.txt
 set -- --data overflow.txt --model linear --workers 2 --batch 2 --steps 40 --lr 0.01
-tersegrad train "$@" --codec topk:density=0.5 2>&1 >/dev/null
+{ tersegrad train "$@" --codec topk:density=0.5 >/dev/null; } 2>&1
 echo "-> $?"
 for policy in skip drop; do
     tersegrad train "$@" --codec topk:density=0.5 --codec none --nonfinite $policy --json 2>/dev/null |
