@@ -1,0 +1,35 @@
+#!/usr/bin/env bash
+# The Python package as users get it: source distribution, wheel from it, repaired to a manylinux tag, installed into a
+# clean environment that has numpy alone.
+set -u
+cd "$(dirname "$0")/.." || exit 1
+. tests/report.sh
+
+python=$PWD/.venv/bin/python
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+
+# Builds from a copy of what git knows, so that nothing of the clone's build/ gets in by chance.
+git ls-files -z | tar --null -T - -c | tar -x -C "$work" --one-top-level=clone
+cd "$work" || exit 1
+expect "builds a source distribution" "$python" -m build --no-isolation --sdist --outdir dist clone
+tar -xzf dist/tersegrad-*.tar.gz
+expect "builds a wheel from it" "$python" -m build --no-isolation --wheel --outdir dist tersegrad-*/
+PATH=$(dirname "$python"):$PATH
+expect "the wheel is repaired to a manylinux tag" "$python" -m auditwheel repair -w repaired dist/*.whl
+expect "the tag names no version of Python" compgen -G 'repaired/tersegrad-*-py3-none-manylinux*.whl'
+
+"$python" -m venv clean
+# numpy is taken from where it is already; nothing is downloaded.
+expect "the wheel installs" clean/bin/python -m pip -q --disable-pip-version-check install --no-deps --no-index repaired/*.whl
+"$python" -c 'import numpy, os; print(os.path.dirname(os.path.dirname(numpy.__file__)))' >clean/numpy
+mkdir site && ln -s "$(cat clean/numpy)"/numpy* site/
+cat >try.py <<'PYTHON'
+import numpy, tersegrad
+library = tersegrad._library.find()
+assert "site-packages" in str(library), library
+gradient = numpy.arange(100, dtype=numpy.float32)
+assert tersegrad.decode(tersegrad.encode(gradient, "topk:k=3")).nonzero()[0].tolist() == [97, 98, 99]
+PYTHON
+expect "it encodes and decodes, with its own library" env PYTHONPATH=site clean/bin/python try.py
+finish
