@@ -30,6 +30,12 @@ typedef struct tg_job {
     struct tg_dense_scratch *scratch; /* codec/dense.h: of the thread that works on this copy of the job */
     float *sent;                      /* if not NULL, receives what the decoder will see, `count` values */
 
+    /* If not NULL, a sparsifier leaves its selection here and writes no payload: room for 128 elements more than can be
+     * selected. Values are as they were, whatever the spec does to them on the wire. */
+    struct {
+        uint32_t *indices;
+        float *values;
+    } list;
     uint8_t *payload;    /* room for the row's `bound` */
     size_t payload_size; /* out */
     tg_digests digests;  /* out */

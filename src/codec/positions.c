@@ -33,7 +33,8 @@ void tg_positions_put(tg_positions_writer *w, const uint32_t *indices, size_t m)
 {
     const uint64_t limit = tg_positions_limit(w);
     unsigned mode;
-    uint8_t *end = tg_index_write(indices, m, (uint32_t)w->next, (uint32_t)(limit - w->next), w->at, &mode, w->engine);
+    uint8_t *end = tg_index_write(indices, m, w->origin + (uint32_t)w->next, (uint32_t)(limit - w->next), w->at, &mode,
+                                  w->engine);
     tg_store32(w->entry, (uint32_t)m);
     tg_store32(w->entry + 4, mode << 30 | (uint32_t)(end - w->at));
     w->entry += ENTRY;

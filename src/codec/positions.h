@@ -13,10 +13,11 @@ size_t tg_positions_bound(uint64_t count, uint64_t most);
 typedef struct tg_positions_writer {
     const tg_gaps_engine *engine;
     uint64_t count;
-    uint64_t next;  /* where the next segment starts; count: there is none */
-    unsigned log;   /* segments have 2^log elements */
-    uint8_t *entry; /* of the next segment in the directory */
-    uint8_t *at;    /* its stream; after the last segment, the end of everything */
+    uint32_t origin; /* the caller's index of the vector's first element */
+    uint64_t next;   /* where the next segment starts; count: there is none */
+    unsigned log;    /* segments have 2^log elements */
+    uint8_t *entry;  /* of the next segment in the directory */
+    uint8_t *at;     /* its stream; after the last segment, the end of everything */
 } tg_positions_writer;
 
 tg_positions_writer tg_positions_begin(uint64_t count, uint64_t listed, uint8_t *out, const tg_gaps_engine *engine);

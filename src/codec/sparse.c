@@ -261,7 +261,8 @@ tg_status tg_sparse_encode(tg_job *job, const tg_selector *selector)
                         .portions = (tg_portion *)(base + at.portions),
                         .gathered = (float *)(base + at.gathered),
                         .levels_workspace = base + at.levels};
-    list.sent = tg_spec_values(job->spec) == TG_VALUES_FP32 ? NULL : (float *)(base + at.sent);
+    const bool as_they_are = job->list.indices || tg_spec_values(job->spec) == TG_VALUES_FP32;
+    list.sent = as_they_are ? NULL : (float *)(base + at.sent);
     list.range_lists[0] = (tg_range_list){.list = {.count = 0}};
     job->layout = 0;
     if (count > 0) {
@@ -278,27 +279,51 @@ tg_status tg_sparse_encode(tg_job *job, const tg_selector *selector)
         if (status != TG_OK)
             return status;
     }
-    tg_selected_write(job, &list);
+    if (!job->list.indices)
+        tg_selected_write(job, &list);
+    else if (count > 0)
+        tg_selected_list(job, &list);
     return TG_OK;
+}
+
+/* The first place from `from` on with an index of at least `limit`. */
+static size_t place_of(const uint32_t *indices, size_t from, size_t n, uint64_t limit)
+{
+    size_t to = n;
+    while (from < to) {
+        const size_t middle = from + (to - from) / 2;
+        if (indices[middle] < limit)
+            from = middle + 1;
+        else
+            to = middle;
+    }
+    return from;
 }
 
 void tg_sparse_encode_list(tg_job *job, uint32_t origin, uint32_t *indices, float *values, size_t n)
 {
-    tg_range_list all = {.list = {.indices = indices, .values = values, .count = n}};
-    tg_portion portion;
-    const tg_selected list = {.ranges = tg_ranges_of(NULL, job->source.count, TG_BLOCK),
-                              .range_lists = &all,
-                              .portions = &portion,
+    enum { FEW = 1 << 14, ALIGNED = 16 }; /* elements that are not worth waking threads for */
+    if (n < FEW)
+        job->pool = NULL;
+    const tg_ranges ranges = tg_ranges_of(job->pool, job->source.count, TG_BLOCK);
+    tg_range_list *lists = job->workspace;
+    tg_portion *portions = (tg_portion *)(lists + ranges.parts);
+    const size_t levels = ranges.parts * (sizeof *lists + sizeof *portions);
+    for (size_t i = 0, at = 0; i < ranges.parts; i++) {
+        const size_t end = place_of(indices, at, n, origin + tg_range_end(&ranges, i));
+        lists[i] = (tg_range_list){.list = {.indices = indices + at, .values = values + at, .count = end - at}};
+        at = end;
+    }
+    const tg_selected list = {.ranges = ranges,
+                              .origin = origin,
+                              .range_lists = lists,
+                              .portions = portions,
                               .threshold = {.selected = n},
                               .all_selected = true,
                               .sent = tg_spec_values(job->spec) == TG_VALUES_FP32 ? NULL : job->sent,
-                              .levels_workspace = job->workspace};
-    for (size_t j = 0; j < n; j++)
-        indices[j] -= origin;
+                              .levels_workspace = (char *)job->workspace + (levels + ALIGNED - 1) / ALIGNED * ALIGNED};
     job->layout = 0;
     tg_selected_write(job, &list);
-    for (size_t j = 0; j < n; j++)
-        indices[j] += origin;
 }
 
 double tg_sparse_gamma(const tg_spec *spec, uint64_t count, const tg_selector *selector)

@@ -21,7 +21,7 @@ tg_status tg_sparse_encode(tg_job *job, const tg_selector *selector);
 
 /* The payload of n elements that have been selected already, of a vector of job->source.count elements whose first
  * element has the index `origin`: increasing indices, finite values. Where values are not sent as float32, job->sent
- * receives what the decoder will see. The lists are unchanged when it returns. It needs no more workspace or room than
+ * receives what the decoder will see. The lists are only read. It needs no more workspace or room than
  * a selection of n. */
 void tg_sparse_encode_list(tg_job *job, uint32_t origin, uint32_t *indices, float *values, size_t n);
 

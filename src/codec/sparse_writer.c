@@ -123,7 +123,7 @@ static void write_indices(void *of, size_t portion)
         const size_t before = p->count;
         for (;; range_list++, next = 0) {
             const tg_candidates *list = &w->list->range_lists[range_list].list;
-            const size_t to = first_from(list, next, limit);
+            const size_t to = first_from(list, next, w->list->origin + limit);
             move_selected(w, p, list, next, to);
             next = to;
             if (range_list + 1 == end_range(w, portion) || tg_range_end(&w->list->ranges, range_list) >= limit)
@@ -206,7 +206,7 @@ static uint8_t *write_levels(writing *w)
 {
     tg_job *job = w->job;
     const float *values = w->list->portions[0].values;
-    if (w->portions > 1) {
+    if (w->portions > 1 && w->list->gathered) {
         tg_parallel(job->pool, w->portions, gather, w);
         values = w->list->gathered;
     }
@@ -229,6 +229,7 @@ void tg_selected_write(tg_job *job, const tg_selected *list)
 {
     writing w = {.job = job, .list = list};
     w.begun = tg_positions_begin(job->source.count, list->threshold.selected, job->payload, job->kernels->gaps);
+    w.begun.origin = list->origin;
     divide(&w);
     share_out_ties(&w);
     tg_parallel(job->pool, w.portions, write_indices, &w);
@@ -241,4 +242,40 @@ void tg_selected_write(tg_job *job, const tg_selected *list)
         tg_parallel(job->pool, w.portions, write_plain, &w);
     job->saturated += w.saturated;
     job->payload_size = (size_t)(end - job->payload);
+}
+
+/* ---- a list in place of a payload ---- */
+
+static void select_portion(void *of, size_t portion)
+{
+    writing *w = of;
+    const tg_candidates *list = &w->list->range_lists[portion].list;
+    move_selected(w, &w->list->portions[portion], list, 0, list->count);
+}
+
+static void copy_portion(void *of, size_t portion)
+{
+    const writing *w = of;
+    const tg_portion *p = &w->list->portions[portion];
+    if (w->portions > 1) {
+        memcpy(w->job->list.indices + p->before, p->indices, p->count * sizeof *p->indices);
+        memcpy(w->job->list.values + p->before, p->values, p->count * sizeof *p->values);
+    }
+    settle(w, p);
+}
+
+void tg_selected_list(tg_job *job, const tg_selected *list)
+{
+    writing w = {.job = job, .list = list}; /* without segments, a portion is a range */
+    divide(&w);
+    if (w.portions == 1) {
+        list->portions[0].indices = job->list.indices;
+        list->portions[0].values = job->list.values;
+    }
+    share_out_ties(&w);
+    tg_parallel(job->pool, w.portions, select_portion, &w);
+    for (size_t i = 1; i < w.portions; i++)
+        list->portions[i].before = list->portions[i - 1].before + list->portions[i - 1].count;
+    tg_parallel(job->pool, w.portions, copy_portion, &w);
+    job->selected = list->threshold.selected;
 }

@@ -16,6 +16,7 @@ typedef struct tg_portion {
 
 typedef struct tg_selected {
     tg_ranges ranges;
+    uint32_t origin;            /* the lists' index of the vector's first element */
     tg_range_list *range_lists; /* a list for each range; at first it also has candidates that are not selected */
     tg_threshold threshold;
     bool all_selected; /* every element of the lists is selected */
@@ -25,12 +26,15 @@ typedef struct tg_selected {
     tg_residual_state residual;
     tg_portion *portions; /* room for one per range */
     float *sent;          /* room for what the decoder will see; NULL: the values themselves */
-    float *gathered;      /* room for all values, where they are sent as levels and there are threads */
+    float *gathered; /* room for all values, where they are levels and there are threads; NULL: they lie together */
     void *levels_workspace;
 } tg_selected;
 
 /* Fills job->payload, and completes the residual. */
 void tg_selected_write(tg_job *job, const tg_selected *list);
+
+/* The same with the list at job->list in place of a payload; values are taken off the residual as they are. */
+void tg_selected_list(tg_job *job, const tg_selected *list);
 
 /* The dtype on the wire of values that are not levels. */
 tg_dtype tg_values_dtype(tg_values values);

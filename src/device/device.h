@@ -14,6 +14,13 @@
 /* What encoding with one spec needs besides the vector: the device's own affair. */
 typedef struct tg_encoder tg_encoder;
 
+/* Selected elements in the order of their indices, in host memory: like frames, lists go to a wire or come from one. */
+typedef struct tg_list {
+    uint32_t *indices;
+    float *values;
+    size_t count;
+} tg_list;
+
 /* One vector, or a range of it, to one frame. */
 typedef struct tg_encode_job {
     tg_encoder *encoder;
@@ -21,6 +28,9 @@ typedef struct tg_encode_job {
     tg_source source;    /* tensor and feedback state, in device memory */
     tg_encode_options options;
     void *frame; /* with room for the bound of the spec */
+    /* A sparsifier's alone: where this is not NULL, the selection is left here, and there is no frame. It has room for
+     * 128 elements more than can be selected. Values are as they were, whatever the spec does to them on the wire. */
+    tg_list *list;
     /* results */
     tg_encode_report report;
     uint64_t nonfinite; /* where report.status is TG_NONFINITE: the first such element */
@@ -64,13 +74,6 @@ typedef struct tg_settle_job {
     uint64_t overflow; /* of a check: the first element that would overflow, or the frame's count */
     uint64_t limited;  /* of a return: elements that did, and became the largest float32 */
 } tg_settle_job;
-
-/* Selected elements in the order of their indices, in host memory: like frames, lists go to a wire or come from one. */
-typedef struct tg_list {
-    uint32_t *indices;
-    float *values;
-    size_t count;
-} tg_list;
 
 /* A list that is added to a vector: h = h + factor * value, but for the applied indices. */
 typedef struct tg_list_job {

@@ -271,6 +271,15 @@ void tg_feedback_scale(tg_feedback *f, float factor)
     f->stats.residual_peak *= (double)factor;
 }
 
+tg_status tg_feedback_select_piece(tg_codec *codec, tg_feedback *f, const tg_tensor *piece, uint64_t first, float clip,
+                                   const tg_encode_options *options, tg_list *list, tg_encode_report *report,
+                                   tg_error *error)
+{
+    const tg_source plain = {.gradient = piece->data, .dtype = piece->dtype, .count = piece->count};
+    const tg_source source = f ? source_of(f, piece, first, clip) : plain;
+    return tg_select_source(codec, &source, options, list, report, error);
+}
+
 static tg_status check_step(const tg_codec *codec, const tg_feedback *feedback, const tg_tensor *gradient,
                             tg_error *error)
 {

@@ -32,6 +32,10 @@ float tg_feedback_clip(const tg_feedback *feedback, const tg_tensor *gradient);
 tg_status tg_feedback_encode_piece(tg_codec *codec, tg_feedback *feedback, const tg_tensor *piece, uint64_t first,
                                    float clip, const tg_encode_options *options, void *frame, size_t capacity,
                                    tg_encode_report *report, tg_error *error);
+/* The same of a sparsifier, with the selection as a list in place of a frame. A NULL feedback: there is none. */
+tg_status tg_feedback_select_piece(tg_codec *codec, tg_feedback *feedback, const tg_tensor *piece, uint64_t first,
+                                   float clip, const tg_encode_options *options, tg_list *list,
+                                   tg_encode_report *report, tg_error *error);
 void tg_feedback_note(tg_feedback *feedback, const tg_tensor *gradient, const tg_encode_report *report);
 
 /* The residual's norm as it is now, estimated as in tg_stats: after a step, or after something has returned. */

@@ -146,6 +146,17 @@ tg_status tg_encode_source(tg_codec *codec, const tg_source *source, const tg_en
     return tg_encode_outcome(codec, &job, error);
 }
 
+tg_status tg_select_source(tg_codec *codec, const tg_source *source, const tg_encode_options *options, tg_list *list,
+                           tg_encode_report *report, tg_error *error)
+{
+    tg_encode_job job = {
+        .encoder = codec->encoder, .spec = &codec->spec, .source = *source, .options = *options, .list = list};
+    codec->device->operations->encode(codec->device, &job, 1);
+    codec->device->operations->wait(codec->device);
+    *report = job.report;
+    return tg_encode_outcome(codec, &job, error);
+}
+
 void tg_encode_list(tg_codec *codec, const tg_list *list, uint64_t first, uint64_t count, const tg_draw *draw,
                     float *sent, void *frame, tg_encode_report *report)
 {

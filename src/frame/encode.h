@@ -14,6 +14,10 @@ tg_status tg_encode_outcome(const tg_codec *codec, const tg_encode_job *job, tg_
 tg_status tg_encode_source(tg_codec *codec, const tg_source *source, const tg_encode_options *options, void *frame,
                            size_t capacity, tg_encode_report *report, tg_error *error);
 
+/* What a sparsifier's codec selects of a source, as a list in place of a frame; see tg_encode_job. */
+tg_status tg_select_source(tg_codec *codec, const tg_source *source, const tg_encode_options *options, tg_list *list,
+                           tg_encode_report *report, tg_error *error);
+
 /* TG_OK, or TG_BAD_RESIDUAL if the source's residual or momentum holds a value that is not finite: a look through all
  * of it. */
 tg_status tg_residual_check(const tg_source *source, tg_device *device, tg_error *error);

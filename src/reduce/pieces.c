@@ -140,6 +140,20 @@ bool tg_piece_encode(tg_reduction *r, const tg_piece *piece, tg_codec *codec, ui
     return status == TG_OK;
 }
 
+bool tg_piece_select(tg_reduction *r, const tg_piece *piece, tg_codec *codec, uint32_t draw, tg_list *list,
+                     tg_encode_report *report)
+{
+    const tg_tensor part = tg_piece_of(r, piece);
+    const tg_encode_options options = {.draw = tg_draw_of(r, r->reducer->rank, draw),
+                                       .nonfinite = tg_policy_of(r->reducer)};
+    tg_error why;
+    tg_status status = tg_feedback_select_piece(codec, r->reducer->tensors[piece->tensor].feedback, &part, piece->first,
+                                                r->clips[piece->tensor], &options, list, report, &why);
+    if (status != TG_OK)
+        tg_piece_fail(r, piece->tensor, "gradient", status, &why);
+    return status == TG_OK;
+}
+
 /* Whether a frame is the one that is due, by its header. */
 static tg_status compare(const tg_reduction *r, uint32_t peer, const tg_frame_info *info, const tg_due *due,
                          tg_error *error)

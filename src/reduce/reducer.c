@@ -192,7 +192,7 @@ static tg_status fill_in(tg_reducer *r, const tg_reducer_tensor *tensors, const 
     keep_options(r, options);
     r->tensors = tg_arena_take(&r->arena, r->tensor_count, sizeof *r->tensors);
     r->names = tg_arena_take(&r->arena, r->tensor_count, sizeof *r->names);
-    r->codecs = tg_arena_take(&r->arena, 2 * (uint64_t)r->tensor_count, sizeof(tg_codec *));
+    r->codecs = tg_arena_take(&r->arena, r->tensor_count, sizeof(tg_codec *));
     r->greeting = tg_arena_take(&r->arena, TG_GREETING_MOST, 1);
     tg_status status = r->arena.failed
                            ? tg_fail(error, TG_OUT_OF_MEMORY, "no memory for a list of %zu tensors", r->tensor_count)

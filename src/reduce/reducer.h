@@ -35,7 +35,6 @@ typedef struct tg_reducing_tensor {
     tg_feedback *feedback; /* NULL: none */
     uint64_t most;         /* sparse: the most elements that are ever selected */
     uint32_t largest;      /* the spec's amount, at its largest */
-    size_t select;         /* sparse, under shard: the codec that selects, with values as they are */
     tg_stats stats;        /* without feedback; else they are the feedback's */
     uint32_t *borders;     /* balanced: where parts begin, world + 1 of them for each of `depth` reductions */
 } tg_reducing_tensor;
@@ -119,8 +118,6 @@ struct tg_reducer {
     tg_list scratch, chosen; /* shard: as long as all ranks' selections together, and as one's */
     uint32_t *keys;          /* shard: to select among all of these */
     size_t key_room;
-    uint8_t *whole; /* shard: a sparse frame of a whole tensor */
-    size_t whole_capacity;
     uint64_t begun;           /* reductions */
     tg_reduction *reductions; /* `depth` of them */
     tg_reducer_stats stats;
@@ -237,6 +234,9 @@ static inline uint32_t tg_part_draw(const tg_reduction *r, size_t piece, uint32_
  * recorded. */
 bool tg_piece_encode(tg_reduction *reduction, const tg_piece *piece, tg_codec *codec, uint32_t draw, uint8_t *frame,
                      size_t capacity, tg_encode_report *report);
+/* Selects of a sparse piece, with its feedback, and leaves the list; likewise. */
+bool tg_piece_select(tg_reduction *reduction, const tg_piece *piece, tg_codec *codec, uint32_t draw, tg_list *list,
+                     tg_encode_report *report);
 /* Adds what encoding a piece came to, and after the last piece of a tensor brings its statistics up to date. */
 void tg_piece_note(tg_reduction *reduction, const tg_piece *piece, const tg_encode_report *report);
 /* Something about a tensor's values makes the step impossible. */

@@ -69,15 +69,10 @@ void tg_sparse_send(tg_reduction *r, size_t index)
 {
     tg_reducer *reducer = r->reducer;
     const tg_piece *piece = &r->plan->pieces[index];
-    const tg_reducing_tensor *t = &reducer->tensors[piece->tensor];
     tg_list *sent = &r->sparse[piece->tensor].sent;
-    tg_codec *select = reducer->codecs[t->select];
-    (void)tg_codec_retune(select, tg_spec_in(r, piece->tensor).amount);
     tg_encode_report report;
-    if (!tg_piece_encode(r, piece, select, tg_part_draw(r, index, 0), reducer->whole, reducer->whole_capacity, &report))
+    if (!tg_piece_select(r, piece, tg_codec_in(r, piece->tensor), tg_part_draw(r, index, 0), sent, &report))
         return;
-    sent->count = tg_frame_list(reducer->device, (tg_frame){reducer->whole, report.bytes}, 0, sent->indices,
-                                sent->values);
     report.bytes = 0;
     size_t done = 0;
     for (uint32_t owner = 0; owner < reducer->world; owner++)
@@ -367,44 +362,28 @@ bool tg_sparse_make_steps(tg_reducer *r, tg_reduction *reduction)
     return !r->arena.failed;
 }
 
-/* The same selection with values as they are: what encoding does to them is for the parts to settle. */
-static tg_status make_select(tg_reducer *r, size_t tensor, tg_error *error)
-{
-    tg_reducing_tensor *t = &r->tensors[tensor];
-    tg_spec spec = {.codec = t->spec.codec, .choices = t->spec.choices & TG_CHOICE_BY_K, .amount = t->largest};
-    tg_status status = tg_codec_create(r->device, &spec, t->given.count, &r->codecs[r->codec_count], error);
-    if (status == TG_OK)
-        t->select = r->codec_count++;
-    return status;
-}
-
 tg_status tg_sparse_make(tg_reducer *r, tg_error *error)
 {
     uint64_t longest = 0, most = 0, together = 0;
-    tg_status status = TG_OK;
-    for (size_t i = 0; status == TG_OK && i < r->tensor_count; i++) {
+    for (size_t i = 0; i < r->tensor_count; i++) {
         tg_reducing_tensor *t = &r->tensors[i];
         if (!t->sparse)
             continue;
-        status = make_select(r, i, error);
-        const size_t frame = status == TG_OK ? tg_frame_bound(r->codecs[t->select], t->given.count) : 0;
-        r->whole_capacity = frame > r->whole_capacity ? frame : r->whole_capacity;
         longest = t->given.count > longest ? t->given.count : longest;
         most = t->most > most ? t->most : most;
         const uint64_t all = t->most * r->world < t->given.count ? t->most * r->world : t->given.count;
         together = all > together ? all : together;
         t->borders = tg_arena_take(&r->arena, r->options.depth * ((uint64_t)r->world + 1), sizeof *t->borders);
     }
-    r->whole = tg_arena_take(&r->arena, r->whole_capacity, 1);
     r->sums = tg_arena_take(&r->arena, longest, sizeof *r->sums);
     r->touched = tg_arena_take(&r->arena, longest / 64 + 1, sizeof *r->touched);
     r->scratch = take_list(&r->arena, together);
     r->chosen = take_list(&r->arena, most);
     r->key_room = (size_t)together;
     r->keys = tg_arena_take(&r->arena, together, sizeof *r->keys);
-    if (status == TG_OK && r->arena.failed)
+    if (r->arena.failed)
         return tg_fail(error, TG_OUT_OF_MEMORY, "no memory to sum sparse tensors of up to %" PRIu64 " elements",
                        longest);
     tg_borders_reset(r);
-    return status;
+    return TG_OK;
 }

@@ -92,16 +92,25 @@ static void encode(const tg_cpu *cpu, tg_encode_job *job)
                     .check_finite = policy != TG_NONFINITE_ZERO,
                     .kept = policy == TG_NONFINITE_REJECT ? encoder->kept : NULL,
                     .workspace = encoder->workspace,
-                    .payload = (uint8_t *)job->frame + TG_HEADER_SIZE,
+                    .payload = job->list ? NULL : (uint8_t *)job->frame + TG_HEADER_SIZE,
                     .digests.of = job->options.no_checksum ? NULL : encoder->digests};
+    if (job->list) {
+        doing.list.indices = job->list->indices;
+        doing.list.values = job->list->values;
+    }
     doing.source.drop_nonfinite = policy == TG_NONFINITE_ZERO;
     /* Under trust the residual goes back to rounding, but one that beta = 0 has wiped could not. */
     if (policy == TG_NONFINITE_ZERO || (policy == TG_NONFINITE_TRUST && job->source.beta != 0))
         doing.source.kept = NULL;
-    if (encoder->row->encode(&doing) == TG_OK) {
+    const tg_status status = encoder->row->encode(&doing);
+    if (status == TG_OK && !job->list)
         finish(job, &doing);
-        return;
+    if (status == TG_OK && job->list) {
+        job->list->count = (size_t)doing.selected;
+        job->report = (tg_encode_report){.selected = doing.selected, .dropped = doing.dropped};
     }
+    if (status == TG_OK)
+        return;
     job->report = (tg_encode_report){.status = TG_NONFINITE};
     job->nonfinite = tg_source_first_nonfinite(&job->source, cpu->kernels, cpu->pool);
 }
@@ -115,6 +124,7 @@ void tg_cpu_encode(tg_device *device, tg_encode_job *jobs, size_t count)
 void tg_cpu_encode_list(tg_device *device, tg_encode_job *job, const tg_list *list, uint64_t first, float *sent)
 {
     tg_job doing = {.kernels = tg_cpu_of(device)->kernels,
+                    .pool = tg_cpu_of(device)->pool,
                     .spec = job->spec,
                     .source = job->source,
                     .draw = job->options.draw,

@@ -1,0 +1,151 @@
+/* Laws of selecting to a list: it is what a frame of the same selection lists, and leaves the same residual; a part of
+ * the list is encoded to the same bytes whatever the number of threads. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "feedback/feedback.h"
+#include "frame/decode.h"
+#include "frame/encode.h"
+#include "support.h"
+
+enum { SLACK = 128 };
+
+static tg_list make_list(uint64_t count)
+{
+    return (tg_list){malloc((count + SLACK) * sizeof(uint32_t)), malloc((count + SLACK) * sizeof(float)), 0};
+}
+
+static void drop_list(tg_list *list)
+{
+    free(list->indices);
+    free(list->values);
+}
+
+static tg_feedback *make_feedback(tg_device *device, const char *text, const tg_spec *spec, uint64_t count)
+{
+    tg_feedback_spec parsed;
+    tg_feedback *feedback = NULL;
+    tg_error error;
+    expect(tg_feedback_parse(text, &parsed, &error) == TG_OK &&
+               tg_feedback_create(device, &parsed, spec, count, true, &feedback, &error) == TG_OK,
+           "%s", error.message);
+    return feedback;
+}
+
+/* Two steps by a list and by a frame, with feedback. */
+static void is_what_a_frame_lists(tg_device *device, const char *spec, const char *feedback, const tg_tensor *gradient)
+{
+    tg_codec *codec = make_codec(device, spec, gradient->count);
+    tg_feedback *a = make_feedback(device, feedback, tg_codec_spec(codec), gradient->count),
+                *b = make_feedback(device, feedback, tg_codec_spec(codec), gradient->count);
+    const size_t bound = tg_frame_bound(codec, gradient->count);
+    uint8_t *frame = malloc(bound);
+    tg_list framed = make_list(gradient->count), direct = make_list(gradient->count);
+    float *x = malloc((gradient->count + 1) * sizeof *x), *y = malloc((gradient->count + 1) * sizeof *y);
+    for (uint64_t step = 0; step < 2; step++) {
+        const tg_encode_options options = {.draw = {.seed = 1, .step = step}};
+        tg_encode_report made, selected;
+        tg_error error;
+        expect(tg_feedback_encode_piece(codec, a, gradient, 0, 1, &options, frame, bound, &made, &error) == TG_OK, "%s",
+               error.message);
+        expect(tg_feedback_select_piece(codec, b, gradient, 0, 1, &options, &direct, &selected, &error) == TG_OK, "%s",
+               error.message);
+        framed.count = tg_frame_list(device, (tg_frame){frame, made.bytes}, 0, framed.indices, framed.values);
+        expect(framed.count == direct.count && selected.selected == made.selected, "%zu selected, not %zu",
+               direct.count, framed.count);
+        expect(memcmp(framed.indices, direct.indices, framed.count * sizeof(uint32_t)) == 0, "other indices");
+        expect(memcmp(framed.values, direct.values, framed.count * sizeof(float)) == 0, "other values");
+        expect(tg_feedback_read(a, TG_RESIDUAL, 0, gradient->count, x, &error) == TG_OK &&
+                   tg_feedback_read(b, TG_RESIDUAL, 0, gradient->count, y, &error) == TG_OK,
+               "%s", error.message);
+        expect(memcmp(x, y, gradient->count * sizeof *x) == 0, "step %d: another residual", (int)step);
+    }
+    drop_list(&framed);
+    drop_list(&direct);
+    free(x);
+    free(y);
+    free(frame);
+    tg_feedback_free(a);
+    tg_feedback_free(b);
+    tg_codec_free(codec);
+}
+
+/* The frame of a part of a list, as this device makes it. */
+static size_t encode_part(tg_device *device, const char *spec, const tg_list *list, uint64_t first, uint64_t count,
+                          uint64_t whole, uint8_t *frame, float *sent)
+{
+    tg_codec *codec = make_codec(device, spec, whole);
+    const tg_draw draw = {.seed = 5};
+    tg_encode_report report;
+    tg_encode_list(codec, list, first, count, &draw, sent, frame, &report);
+    tg_codec_free(codec);
+    return report.bytes;
+}
+
+/* Every fourth element of a part that starts anywhere. */
+static void same_with_threads(const char *spec, uint64_t first, uint64_t count)
+{
+    tg_device *one = open_device("cpu/scalar"), *three = open_device("cpu:threads=3");
+    const uint64_t whole = first + count + 1000;
+    const size_t room = 8 * count + 65536;
+    tg_list list = make_list(count / 4 + 1), before = make_list(count / 4 + 1);
+    uint8_t *a = calloc(room, 1), *b = calloc(room, 1);
+    float *x = calloc(count + 1, sizeof *x), *y = calloc(count + 1, sizeof *y);
+    generator g = {first + count};
+    for (uint64_t i = 0; i + 4 <= count; i += 4) {
+        list.indices[list.count] = (uint32_t)(first + i + next_random(&g) % 4);
+        list.values[list.count++] = (float)next_gaussian(&g);
+    }
+    memcpy(before.indices, list.indices, list.count * sizeof *list.indices);
+    const size_t size = encode_part(one, spec, &list, first, count, whole, a, x);
+    expect(encode_part(three, spec, &list, first, count, whole, b, y) == size && memcmp(a, b, size) == 0,
+           "threads make another frame");
+    expect(memcmp(x, y, count * sizeof *x) == 0, "threads see other values");
+    expect(memcmp(before.indices, list.indices, list.count * sizeof *list.indices) == 0, "the list was changed");
+    tg_error error;
+    tg_frame_info info;
+    expect(tg_frame_verify(one, (tg_frame){a, size}, &info, &error) == TG_OK && info.count == count, "%s",
+           error.message);
+    expect(tg_frame_list(one, (tg_frame){a, size}, first, before.indices, before.values) == list.count &&
+               memcmp(before.indices, list.indices, list.count * sizeof *list.indices) == 0,
+           "the frame lists other elements");
+    drop_list(&list);
+    drop_list(&before);
+    free(a);
+    free(b);
+    free(x);
+    free(y);
+    tg_device_free(one);
+    tg_device_free(three);
+}
+
+int main(int argc, char **argv)
+{
+    (void)wants_all(argc, argv);
+    static const char *const selectors[] = {"topk", "gaussiank", "dgck", "randk", "trimk", "sidco"};
+    static const char *const feedbacks[] = {"ef", "ecq:alpha=0.5,beta=0.9", "dgc:momentum=0.5"};
+    static const char *const devices[] = {"cpu", "cpu/scalar", "cpu:threads=3"};
+    static const shape shapes[] = {GAUSSIAN, SIGNS, LAYERED};
+    static const uint64_t counts[] = {0, 1, 5000, 300001};
+    for (size_t c = 0; c < sizeof counts / sizeof *counts; c++)
+        for (size_t k = 0; k < sizeof selectors / sizeof *selectors; k++)
+            for (size_t d = 0; d < (EMULATED ? 1 : 3); d++) {
+                tg_device *device = open_device(devices[d]);
+                tg_tensor gradient = make_tensor(counts[c], TG_FLOAT32, 1);
+                fill(shapes[(k + d) % 3], 7 + k, &gradient);
+                for (size_t f = 0; f < 3; f++)
+                    is_what_a_frame_lists(device, selectors[k], feedbacks[f], &gradient);
+                drop(&gradient);
+                tg_device_free(device);
+                check_all("%s, %s, %d elements: a list is what a frame lists", devices[d], selectors[k],
+                          (int)counts[c]);
+            }
+    static const char *const values[] = {"topk:density=0.5", "topk:density=0.5,values=fp16",
+                                         "topk:density=0.5,values=levels"};
+    for (size_t v = 0; v < 3; v++)
+        for (uint64_t first = 0; first < 300000; first += 99991) {
+            same_with_threads(values[v], first, EMULATED ? 200000 : 500001);
+            check_all("%s, from %d on: threads encode the same part", values[v], (int)first);
+        }
+    return finish();
+}
