@@ -171,7 +171,7 @@ static bool asks_for_help(int argc, char **argv)
 enum options_outcome options_read(const struct command *command, int argc, char **argv, void *settings,
                                   const char *operands[OPERANDS_MAX], struct message *message)
 {
-    size_t count;
+    size_t count = 0;
     if (asks_for_help(argc, argv))
         return OPTIONS_HELP;
     if (!read_arguments(command, argc, argv, settings, &count, message))
@@ -201,7 +201,7 @@ bool options_parse_all(const struct command *command, int argc, char **argv, voi
 bool options_parse(const struct command *command, int argc, char **argv, void *settings,
                    const char *operands[OPERANDS_MAX], int *exit_code)
 {
-    size_t count;
+    size_t count = 0;
     if (!options_parse_all(command, argc, argv, settings, &count, exit_code))
         return false;
     for (size_t i = 0; i < count && i < OPERANDS_MAX; i++)

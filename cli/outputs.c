@@ -41,11 +41,10 @@ bool plan_files(const struct output_rule *rule, const struct output_settings *se
 static char *default_name(const struct output_rule *rule, const char *input)
 {
     size_t stem = strlen(input) - (has_ending(input, rule->from) ? strlen(rule->from) : 0);
-    char *name = malloc(stem + strlen(rule->to) + 1);
-    if (!name)
-        return NULL;
-    memcpy(name, input, stem);
-    strcpy(name + stem, rule->to);
+    const size_t size = stem + strlen(rule->to) + 1;
+    char *name = malloc(size);
+    if (name)
+        snprintf(name, size, "%.*s%s", (int)stem, input, rule->to);
     return name;
 }
 

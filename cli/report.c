@@ -199,8 +199,9 @@ static bool write_report(const struct report_settings *settings, const struct or
 {
     struct logs *logs = calloc(1, sizeof *logs);
     char description[640];
-    bool is_done = logs || fail(message, "no memory for the logs");
-    is_done = is_done && read_logs(logs, paths, count, message);
+    if (!logs)
+        return fail(message, "no memory for the logs");
+    bool is_done = read_logs(logs, paths, count, message);
     if (is_done) {
         snprintf(description, sizeof description, "%s%s%s, %" PRIu32 " workers, from %zu log%s.", logs->report.data,
                  logs->report.model[0] ? "; " : "", logs->report.model, logs->report.world, count,
@@ -218,8 +219,7 @@ static bool write_report(const struct report_settings *settings, const struct or
     else if (is_done && !settings->output.quiet)
         printf("%s: %zu runs from %zu log%s\n", settings->output.path, logs->report.run_count, count,
                count == 1 ? "" : "s");
-    if (logs)
-        train_report_free(&logs->report);
+    train_report_free(&logs->report);
     free(logs);
     return is_done;
 }
