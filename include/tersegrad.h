@@ -29,6 +29,8 @@
  *
  *  - The caller owns all buffers. Handles come from _create or _open and are released by _free; _free(NULL) is fine.
  *  - Nothing allocates after _create; nothing prints, exits, reads the environment or has global state.
+ *  - Buffers that a call writes must not overlap its other buffers. A frame buffer that overlaps the input, or an
+ *    output that overlaps a frame, is refused with TG_INVALID_ARGUMENT. Other overlaps may give wrong data.
  *  - On every status except TG_OK the outputs are unchanged. Exceptions are stated at the function.
  *  - A `tg_error *` may be NULL. Otherwise it receives one sentence that says what is wrong and what to do.
  *  - A handle may be used by one call at a time. Different handles may be used by different threads, and any number
@@ -77,7 +79,7 @@ typedef enum tg_status {
     TG_BUFFER_TOO_SMALL,  /* the frame buffer is smaller than tg_frame_bound */
     TG_SHAPE_MISMATCH,    /* element counts that must be equal differ */
     TG_NOT_A_FRAME,       /* the bytes do not start with the magic number of a frame */
-    TG_TRUNCATED,         /* the bytes end before the frame does, or go on after it */
+    TG_TRUNCATED,         /* the bytes end before the frame does */
     TG_CHECKSUM_MISMATCH, /* the checksum does not match: the bytes were changed */
     TG_CORRUPT,           /* the checksum matches or is absent, but the contents break a rule of the format */
     TG_NONFINITE,         /* an infinity or a NaN in the input, or in a sum with a residual */
@@ -87,6 +89,7 @@ typedef enum tg_status {
     TG_SKIPPED,           /* no rank applied this step; what was sent is back in the residuals: continue */
     TG_LAYOUT_MISMATCH,   /* another rank or a saved state has other tensors, specs or options than this reducer */
     TG_BAD_RESIDUAL,      /* a residual, or dgc's momentum, holds an infinity or a NaN: reset or restore the feedback */
+    TG_TRAILING_BYTES,    /* the bytes go on after the frame has ended */
     TG_STATUS_COUNT
 } tg_status;
 
@@ -331,11 +334,12 @@ TG_API TG_MUST_CHECK tg_status tg_frame_measure(tg_device *device, tg_frame fram
  *     tg_decode      out  =       weight * v0 + weight * v1 + ...
  *     tg_decode_add  out  = out + weight * v0 + weight * v1 + ...
  *
- * in the given order, with each product and each sum rounded to float32. A 16-bit output is rounded once, at the
- * end, to nearest even, and limited to the largest finite value. All frames are verified before anything is written:
- * one bad frame leaves the output unchanged, and the error message has its position in the list. Frames may have
- * different codecs. A float32 output takes any number of frames, a 16-bit one up to TG_MAX_NARROW_FRAMES (for more,
- * sum in float32). */
+ * in the given order, with each product and each sum rounded to float32. An element that a sparse frame does not list
+ * is left as it is, or is +0 where that frame is the first of tg_decode, whatever the sign of the weight. A 16-bit
+ * output is rounded once, at the end, to nearest even, and limited to the largest finite value. All frames are verified
+ * before anything is written: one bad frame leaves the output unchanged, and the error message has its position in the
+ * list. Frames may have different codecs. A float32 output takes any number of frames, a 16-bit one up to
+ * TG_MAX_NARROW_FRAMES (for more, sum in float32). */
 #define TG_MAX_NARROW_FRAMES 16
 TG_API TG_MUST_CHECK tg_status tg_decode(tg_device *device, const tg_frame *frames, size_t frame_count, float weight,
                                          unsigned flags, const tg_tensor *out, tg_error *error);

@@ -62,7 +62,8 @@ class Status(enum.IntEnum):
     SKIPPED = 17
     LAYOUT_MISMATCH = 18
     BAD_RESIDUAL = 19
-    STATUS_COUNT = 20
+    TRAILING_BYTES = 20
+    STATUS_COUNT = 21
 
 
 class Dtype(enum.IntEnum):

@@ -65,9 +65,15 @@ class NotAFrame(BadFrame):
 
 
 class Truncated(BadFrame):
-    """The bytes end before the frame does, or go on after it."""
+    """The bytes end before the frame does."""
 
     status = Status.TRUNCATED
+
+
+class TrailingBytes(BadFrame):
+    """The bytes go on after the frame has ended."""
+
+    status = Status.TRAILING_BYTES
 
 
 class ChecksumMismatch(BadFrame):

@@ -110,4 +110,11 @@ static inline uint32_t tg_cursor_u32(tg_cursor *c)
     return p ? tg_load32(p) : 0;
 }
 
+/* Whether two ranges of memory have a byte in common. */
+static inline bool tg_overlap(const void *a, size_t a_size, const void *b, size_t b_size)
+{
+    const uintptr_t first = (uintptr_t)a, second = (uintptr_t)b;
+    return a_size > 0 && b_size > 0 && (first < second ? second - first < a_size : first - second < b_size);
+}
+
 #endif

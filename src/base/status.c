@@ -15,7 +15,7 @@ static const char *const status_texts[TG_STATUS_COUNT] = {
     [TG_BUFFER_TOO_SMALL] = "buffer too small",
     [TG_SHAPE_MISMATCH] = "shape mismatch",
     [TG_NOT_A_FRAME] = "not a frame",
-    [TG_TRUNCATED] = "wrong length",
+    [TG_TRUNCATED] = "truncated",
     [TG_CHECKSUM_MISMATCH] = "checksum mismatch",
     [TG_CORRUPT] = "corrupt frame",
     [TG_NONFINITE] = "non-finite value",
@@ -25,6 +25,7 @@ static const char *const status_texts[TG_STATUS_COUNT] = {
     [TG_SKIPPED] = "step skipped",
     [TG_LAYOUT_MISMATCH] = "layout mismatch",
     [TG_BAD_RESIDUAL] = "non-finite residual",
+    [TG_TRAILING_BYTES] = "trailing bytes",
 };
 
 const char *tg_status_text(tg_status status)

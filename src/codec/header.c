@@ -92,7 +92,7 @@ tg_status tg_frame_read(tg_frame frame, tg_frame_info *info, tg_error *error)
                           .count = tg_load64(h + 24)};
     uint64_t payload = tg_load64(h + 32);
     if (payload != frame.size - TG_HEADER_SIZE)
-        return tg_fail(error, TG_TRUNCATED,
+        return tg_fail(error, payload > frame.size - TG_HEADER_SIZE ? TG_TRUNCATED : TG_TRAILING_BYTES,
                        "wrong length: the header gives a payload of %" PRIu64 " bytes, and there are %zu", payload,
                        frame.size - TG_HEADER_SIZE);
     tg_status status = tg_spec_check(&read.spec, error);

@@ -54,6 +54,10 @@ tg_status tg_feedback_compensate(tg_feedback *feedback, const tg_tensor *gradien
     if (u->dtype != TG_FLOAT32 || u->count != feedback->count)
         return tg_fail(error, TG_SHAPE_MISMATCH, "u must be float32 and have the residual's %" PRIu64 " elements",
                        feedback->count);
+    const size_t gradient_size = (size_t)gradient->count * tg_dtype_size(gradient->dtype);
+    const bool in_place = gradient->data == u->data && gradient->dtype == TG_FLOAT32;
+    if (!in_place && tg_overlap(gradient->data, gradient_size, u->data, (size_t)u->count * sizeof(float)))
+        return tg_fail(error, TG_INVALID_ARGUMENT, "the gradient and u overlap; give them separate memory");
     tg_fp_mode before = tg_fp_enter();
     status = compensate(feedback, gradient, u, error);
     tg_fp_leave(before);

@@ -1,6 +1,7 @@
 /* Frames back to vectors: everything is checked, then added. */
 #include "frame/decode.h"
 
+#include "base/bytes.h"
 #include "base/fpenv.h"
 #include "base/numeric.h"
 #include "base/status.h"
@@ -56,6 +57,10 @@ static tg_status decode(tg_device *device, const tg_frame *frames, size_t frame_
         return tg_fail(error, TG_INVALID_ARGUMENT,
                        "%zu frames are too many for a 16-bit output: the limit is %d; use a float32 output",
                        frame_count, TG_MAX_NARROW_FRAMES);
+    for (size_t i = 0; i < frame_count; i++)
+        if (tg_overlap(frames[i].data, frames[i].size, out->data, (size_t)out->count * tg_dtype_size(out->dtype)))
+            return tg_fail(error, TG_INVALID_ARGUMENT, "frame %zu and the output overlap; give them separate memory",
+                           i);
     status = tg_frames_check(device, frames, frame_count, flags, out->count, error);
     if (status == TG_OK)
         status = add(device,

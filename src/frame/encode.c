@@ -4,6 +4,7 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
+#include "base/bytes.h"
 #include "base/fpenv.h"
 #include "base/status.h"
 #include "codec/header.h"
@@ -87,6 +88,9 @@ tg_status tg_encode_prepare(tg_codec *codec, const tg_source *source, const tg_e
     if (!frame || capacity < tg_frame_bound(codec, source->count))
         return tg_fail(error, TG_BUFFER_TOO_SMALL, "the frame buffer has %zu bytes; tg_frame_bound requires %zu",
                        frame ? capacity : 0, tg_frame_bound(codec, source->count));
+    if (tg_overlap(source->gradient, (size_t)source->count * tg_dtype_size(source->dtype), frame,
+                   tg_frame_bound(codec, source->count)))
+        return tg_fail(error, TG_INVALID_ARGUMENT, "the input and the frame buffer overlap; give them separate memory");
     if (options && (unsigned)options->nonfinite > TG_NONFINITE_TRUST)
         return tg_fail(error, TG_INVALID_ARGUMENT,
                        "invalid non-finite policy %d%s; encoding takes TG_NONFINITE_REJECT, _ZERO or _TRUST",
@@ -128,8 +132,7 @@ tg_status tg_encode_outcome(const tg_codec *codec, const tg_encode_job *job, tg_
     tg_status status = tg_residual_check(&job->source, codec->device, error);
     if (status != TG_OK)
         return status;
-    return tg_fail(error, TG_NONFINITE,
-                   "element %" PRIu64 " is not finite; mend the input, or choose the policy that drops such values",
+    return tg_fail(error, TG_NONFINITE, "element %" PRIu64 " is not finite; fix the input, or use TG_NONFINITE_ZERO",
                    job->nonfinite);
 }
 

@@ -236,7 +236,8 @@ static tg_status get_all(reading *in)
         return tg_fail(in->error, TG_CORRUPT, "the state of rank %u has statistics that are negative or not finite",
                        in->rank);
     if (status == TG_OK && in->c.left > 0)
-        return tg_fail(in->error, TG_TRUNCATED, "the state of rank %u has %zu bytes too many", in->rank, in->c.left);
+        return tg_fail(in->error, TG_TRAILING_BYTES, "the state of rank %u has %zu bytes too many", in->rank,
+                       in->c.left);
     return status;
 }
 

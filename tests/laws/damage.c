@@ -63,7 +63,7 @@ static void truncate_at(subject *s, size_t size)
 {
     memset(s->damaged, 0, s->size + EXTRA);
     memcpy(s->damaged, s->frame, size < s->size ? size : s->size);
-    expect_refused(s, size, TG_TRUNCATED, "a truncated frame");
+    expect_refused(s, size, size < s->size ? TG_TRUNCATED : TG_TRAILING_BYTES, "a frame of another length");
     if (size < HEADER)
         return;
     /* The same with a header that agrees with the length. */
