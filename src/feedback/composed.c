@@ -2,6 +2,7 @@
  * applied. */
 #include <inttypes.h>
 
+#include "base/bytes.h"
 #include "base/fpenv.h"
 #include "base/status.h"
 #include "feedback/feedback.h"

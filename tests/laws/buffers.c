@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/bytes.h"
+#include "guarded.h"
 #include "support.h"
 
 enum { COUNT = 5000 };
@@ -117,7 +118,8 @@ int main(void)
     enum { SPECS = sizeof specs / sizeof *specs };
     tg_device **devices = open_devices();
     for (size_t d = 0; devices[d]; d++)
-        overlaps_are_refused(devices[d]);
+        if (!is_guarded(devices[d])) /* its tensors lie in memory of their own, and frames in the host's */
+            overlaps_are_refused(devices[d]);
     for (size_t a = 0; a < SPECS; a++)
         for (size_t b = 0; b < SPECS; b++)
             for (int sign = -1; sign <= 1; sign += 2) {
