@@ -35,7 +35,7 @@ class Options(ctypes.Structure):
 
 
 class Report(ctypes.Structure):
-    _fields_ = [("bytes", ctypes.c_size_t), ("selected", ctypes.c_uint64), ("saturated", ctypes.c_uint64),
+    _fields_ = [("status", ctypes.c_int), ("bytes", ctypes.c_size_t), ("selected", ctypes.c_uint64), ("saturated", ctypes.c_uint64),
                 ("dropped", ctypes.c_uint64)]
 
 
