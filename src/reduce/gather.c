@@ -1,4 +1,4 @@
-/* `gather`: every frame to every rank, which adds them up in rank order. Steps: one all-gather for each parcel. */
+/* `gather`: every frame to every rank, which adds them up in rank order. Steps: one all-gather for each batch. */
 #include <float.h>
 #include <string.h>
 
@@ -10,26 +10,26 @@
 static void send(tg_reduction *r, size_t number)
 {
     tg_reducer *reducer = r->reducer;
-    tg_leg *leg = &r->parcels[number];
-    const tg_parcel *parcel = &r->plan->parcels[number];
+    tg_transfer *transfer = &r->batches[number];
+    const tg_batch *batch = &r->plan->batches[number];
     const uint32_t extra = tg_present_size(r, number);
     size_t at = TG_MESSAGE_HEADER + extra;
     uint32_t frames = 0;
-    for (size_t i = parcel->first; i < parcel->first + parcel->count; i++) {
+    for (size_t i = batch->first; i < batch->first + batch->count; i++) {
         const tg_piece *piece = &r->plan->pieces[i];
         tg_encode_report report;
         if (!tg_piece_is_sent(r, piece) || !tg_piece_encode(r, piece, tg_codec_in(r, piece->tensor), (uint32_t)i,
-                                                            leg->out + at, leg->out_capacity - at, &report))
+                                                            transfer->out + at, transfer->out_capacity - at, &report))
             continue;
         tg_piece_note(r, piece, &report);
-        tg_received(r, i)[reducer->rank] = (tg_frame){leg->out + at, report.bytes};
+        tg_received(r, i)[reducer->rank] = (tg_frame){transfer->out + at, report.bytes};
         at += report.bytes;
         frames++;
     }
     const bool whole = !tg_reduction_lost(r);
-    tg_present_write(r, number, leg->out + TG_MESSAGE_HEADER);
-    tg_leg_seal(r, leg, whole ? frames : 0, whole ? extra : 0, leg->out);
-    tg_leg_send_all(reducer, leg, whole ? at : TG_MESSAGE_HEADER);
+    tg_present_write(r, number, transfer->out + TG_MESSAGE_HEADER);
+    tg_transfer_seal(r, transfer, whole ? frames : 0, whole ? extra : 0, transfer->out);
+    tg_transfer_send_all(reducer, transfer, whole ? at : TG_MESSAGE_HEADER);
 }
 
 /* ---- sums that are not finite ----
@@ -41,7 +41,10 @@ static void send(tg_reduction *r, size_t number)
  * TG_NONFINITE_DROP, where they say nothing, ranks look at their own as well. */
 
 /* Half of what `world` ranks can add up; the other half is for rounding. */
-static bool is_heavy(const tg_reducer *r, uint32_t peak) { return peak > tg_float_bits(FLT_MAX / 2 / (float)r->world); }
+static bool can_overflow(const tg_reducer *r, uint32_t peak)
+{
+    return peak > tg_float_bits(FLT_MAX / 2 / (float)r->world);
+}
 
 static bool drops(const tg_reducer *r) { return r->options.nonfinite == TG_NONFINITE_DROP; }
 
@@ -75,14 +78,14 @@ static void apply_dropping(tg_reduction *r, size_t index, const tg_tensor *out)
 
 static void take_from(tg_reduction *r, size_t number, uint32_t peer)
 {
-    const tg_parcel *parcel = &r->plan->parcels[number];
+    const tg_batch *batch = &r->plan->batches[number];
     tg_message message;
     tg_cursor extra, frames;
     uint32_t due_count = 0;
-    if (!tg_leg_open(r, &r->parcels[number], peer, &message, &extra, &frames) ||
+    if (!tg_transfer_open(r, &r->batches[number], peer, &message, &extra, &frames) ||
         !tg_present_read(r, number, peer, &extra))
         return;
-    for (size_t i = parcel->first; i < parcel->first + parcel->count; i++) {
+    for (size_t i = batch->first; i < batch->first + batch->count; i++) {
         const tg_piece *piece = &r->plan->pieces[i];
         const tg_due due = {.tensor = piece->tensor,
                             .spec = tg_spec_in(r, piece->tensor),
@@ -94,10 +97,10 @@ static void take_from(tg_reduction *r, size_t number, uint32_t peer)
             continue;
         if (!tg_piece_take(r, peer, &frames, &due, &tg_received(r, i)[peer], &peak))
             return;
-        r->heavy[i] |= is_heavy(r->reducer, peak);
+        r->may_overflow[i] |= can_overflow(r->reducer, peak);
         due_count++;
     }
-    tg_leg_close(r, peer, &message, due_count, &extra, &frames);
+    tg_transfer_close(r, peer, &message, due_count, &extra, &frames);
 }
 
 static void take(tg_reduction *r, size_t number)
@@ -105,12 +108,12 @@ static void take(tg_reduction *r, size_t number)
     for (uint32_t peer = 0; peer < r->reducer->world; peer++)
         if (peer != r->reducer->rank && !tg_reduction_lost(r))
             take_from(r, number, peer);
-    const tg_parcel *parcel = &r->plan->parcels[number];
-    for (size_t i = parcel->first; i < parcel->first + parcel->count && !tg_reduction_lost(r); i++) {
+    const tg_batch *batch = &r->plan->batches[number];
+    for (size_t i = batch->first; i < batch->first + batch->count && !tg_reduction_lost(r); i++) {
         const tg_frame own = tg_received(r, i)[r->reducer->rank];
         if (drops(r->reducer) && own.data)
-            r->heavy[i] |= is_heavy(r->reducer, tg_frame_peak(r->reducer->device, own));
-        else if (!drops(r->reducer) && r->heavy[i])
+            r->may_overflow[i] |= can_overflow(r->reducer, tg_frame_peak(r->reducer->device, own));
+        else if (!drops(r->reducer) && r->may_overflow[i])
             weigh(r, i);
     }
 }
@@ -124,7 +127,7 @@ static void apply(tg_reduction *r)
         const size_t count = tg_present_frames(r, i, &frames);
         if (count == 0 || !out.data)
             continue;
-        if (r->heavy[i] && drops(reducer)) {
+        if (r->may_overflow[i] && drops(reducer)) {
             apply_dropping(r, i, &out);
             continue;
         }

@@ -23,7 +23,7 @@ void tg_reduction_fail(tg_reduction *r, tg_status status, const char *text, ...)
 
 /* ---- begin ---- */
 
-static void reset_leg(tg_leg *leg) { leg->handed = leg->fed = false; }
+static void reset_transfer(tg_transfer *transfer) { transfer->handed = transfer->fed = false; }
 
 static void reset(tg_reduction *r, uint64_t step)
 {
@@ -35,16 +35,16 @@ static void reset(tg_reduction *r, uint64_t step)
     r->plan = r->dense ? &reducer->dense : &reducer->coded;
     r->verdict.status = r->outcome.status = TG_OK;
     r->verdict.text[0] = r->outcome.text[0] = '\0';
-    r->doomed = r->settled = false;
+    r->peer_failed = r->settled = false;
     r->greets = !reducer->greeted && reducer->world > 1;
-    r->parcels_handed = r->parcels_fed = r->results_handed = r->results_fed = 0;
-    reset_leg(&r->greeting);
-    reset_leg(&r->greeting_verdict);
-    reset_leg(&r->verdicts);
-    for (size_t i = 0; i < r->plan->parcel_count; i++) {
-        reset_leg(&r->parcels[i]);
+    r->batches_handed = r->batches_fed = r->results_handed = r->results_fed = 0;
+    reset_transfer(&r->greeting);
+    reset_transfer(&r->greeting_verdict);
+    reset_transfer(&r->verdicts);
+    for (size_t i = 0; i < r->plan->batch_count; i++) {
+        reset_transfer(&r->batches[i]);
         if (reducer->functions->has_results)
-            reset_leg(&r->results[i]);
+            reset_transfer(&r->results[i]);
     }
     memset(r->received, 0, r->plan->received_count * sizeof *r->received);
     if (reducer->functions->has_results) {
@@ -52,7 +52,7 @@ static void reset(tg_reduction *r, uint64_t step)
         memset(r->means, 0, r->plan->part_count * sizeof *r->means);
         tg_sparse_reset(r);
     } else {
-        memset(r->heavy, 0, r->plan->piece_count * sizeof *r->heavy);
+        memset(r->may_overflow, 0, r->plan->piece_count * sizeof *r->may_overflow);
     }
     memset(r->reports, 0, reducer->tensor_count * sizeof *r->reports);
     tg_given_reset(r);
@@ -86,31 +86,31 @@ tg_status tg_reduce_begin(tg_reducer *reducer, const tg_tensor *gradients, uint6
 
 /* ---- next ---- */
 
-static void write_verdict(tg_reduction *r, tg_leg *leg)
+static void write_verdict(tg_reduction *r, tg_transfer *transfer)
 {
-    const uint32_t extra = tg_verdict_write(&r->verdict, leg->out + TG_MESSAGE_HEADER);
-    tg_leg_seal(r, leg, 0, extra, leg->out);
-    tg_leg_send_all(r->reducer, leg, TG_MESSAGE_HEADER + extra);
+    const uint32_t extra = tg_verdict_write(&r->verdict, transfer->out + TG_MESSAGE_HEADER);
+    tg_transfer_seal(r, transfer, 0, extra, transfer->out);
+    tg_transfer_send_all(r->reducer, transfer, TG_MESSAGE_HEADER + extra);
 }
 
-static void write_greeting(tg_reduction *r, tg_leg *leg)
+static void write_greeting(tg_reduction *r, tg_transfer *transfer)
 {
-    memcpy(leg->out + TG_MESSAGE_HEADER, r->reducer->greeting, r->reducer->greeting_size);
-    tg_leg_seal(r, leg, 0, r->reducer->greeting_size, leg->out);
-    tg_leg_send_all(r->reducer, leg, TG_MESSAGE_HEADER + r->reducer->greeting_size);
+    memcpy(transfer->out + TG_MESSAGE_HEADER, r->reducer->greeting, r->reducer->greeting_size);
+    tg_transfer_seal(r, transfer, 0, r->reducer->greeting_size, transfer->out);
+    tg_transfer_send_all(r->reducer, transfer, TG_MESSAGE_HEADER + r->reducer->greeting_size);
 }
 
-static tg_leg *make_parcel(tg_reduction *r)
+static tg_transfer *make_batch(tg_reduction *r)
 {
     const double start = tg_seconds();
-    const size_t number = r->parcels_handed++;
+    const size_t number = r->batches_handed++;
     r->reducer->functions->send(r, number);
     r->reducer->stats.encode_seconds += tg_seconds() - start;
-    return &r->parcels[number];
+    return &r->batches[number];
 }
 
-/* The next leg, filled in; NULL if there is none for now. */
-static tg_leg *next_leg(tg_reduction *r)
+/* The next transfer, filled in; NULL if there is none for now. */
+static tg_transfer *next_transfer(tg_reduction *r)
 {
     if (r->settled)
         return NULL;
@@ -125,14 +125,14 @@ static tg_leg *next_leg(tg_reduction *r)
         return &r->greeting_verdict;
     }
     /* The order of exchanges is fixed, whatever comes when: results follow RESULTS_BEHIND messages after their own. */
-    const size_t due = r->plan->parcel_count;
+    const size_t due = r->plan->batch_count;
     const bool results = r->reducer->functions->has_results;
     if (results && r->results_handed < due &&
-        (r->parcels_handed == due || r->parcels_handed > r->results_handed + RESULTS_BEHIND))
-        return r->results_handed < r->parcels_fed ? &r->results[r->results_handed++] : NULL;
-    if (r->parcels_handed < due)
-        return tg_message_is_given(r, r->parcels_handed) ? make_parcel(r) : NULL;
-    if (r->missing > 0 || r->verdicts.handed || r->parcels_fed < due || (results && r->results_fed < due))
+        (r->batches_handed == due || r->batches_handed > r->results_handed + RESULTS_BEHIND))
+        return r->results_handed < r->batches_fed ? &r->results[r->results_handed++] : NULL;
+    if (r->batches_handed < due)
+        return tg_message_is_given(r, r->batches_handed) ? make_batch(r) : NULL;
+    if (r->missing > 0 || r->verdicts.handed || r->batches_fed < due || (results && r->results_fed < due))
         return NULL;
     write_verdict(r, &r->verdicts);
     return &r->verdicts;
@@ -142,9 +142,9 @@ static tg_leg *next_leg(tg_reduction *r)
 static void go_alone(tg_reduction *r)
 {
     const tg_algorithm_functions *f = r->reducer->functions;
-    while (r->parcels_handed < r->plan->parcel_count && tg_message_is_given(r, r->parcels_handed)) {
-        const size_t i = r->parcels_handed;
-        (void)make_parcel(r);
+    while (r->batches_handed < r->plan->batch_count && tg_message_is_given(r, r->batches_handed)) {
+        const size_t i = r->batches_handed;
+        (void)make_batch(r);
         const double start = tg_seconds();
         f->take(r, i); /* which takes off what it books elsewhere */
         if (f->has_results)
@@ -163,18 +163,18 @@ tg_status tg_reduce_next(tg_reduction *reduction, tg_exchange **exchange, tg_err
         return tg_fail(error, TG_INVALID_ARGUMENT,
                        "tg_reduce_next needs a reduction that is under way, and a place for the exchange");
     tg_fp_mode before = tg_fp_enter();
-    tg_leg *leg = NULL;
+    tg_transfer *transfer = NULL;
     if (reduction->reducer->world > 1)
-        leg = next_leg(reduction);
+        transfer = next_transfer(reduction);
     else if (!reduction->settled)
         go_alone(reduction);
     tg_fp_leave(before);
-    if (leg) {
-        leg->handed = true;
+    if (transfer) {
+        transfer->handed = true;
         for (uint32_t peer = 0; peer < reduction->reducer->world; peer++)
-            reduction->reducer->stats.bytes_sent += leg->send_size[peer];
+            reduction->reducer->stats.bytes_sent += transfer->send_size[peer];
     }
-    *exchange = leg ? &leg->exchange : NULL;
+    *exchange = transfer ? &transfer->exchange : NULL;
     return tg_succeed(error);
 }
 
@@ -187,7 +187,7 @@ static void take_greetings(tg_reduction *r)
         tg_message message;
         tg_cursor extra, frames;
         tg_error why;
-        if (peer == reducer->rank || !tg_leg_open(r, &r->greeting, peer, &message, &extra, &frames))
+        if (peer == reducer->rank || !tg_transfer_open(r, &r->greeting, peer, &message, &extra, &frames))
             continue;
         tg_status status = tg_greeting_compare(reducer->greeting, extra, reducer->names, &why);
         if (status != TG_OK)
@@ -197,7 +197,7 @@ static void take_greetings(tg_reduction *r)
 
 /* Every rank's verdict: the lowest rank that has something to say is heard, so all come to the same outcome. A verdict
  * that cannot be read means that this rank does not know what the others know. */
-static tg_status take_verdicts(tg_reduction *r, tg_leg *leg, tg_error *error)
+static tg_status take_verdicts(tg_reduction *r, tg_transfer *transfer, tg_error *error)
 {
     const tg_reducer *reducer = r->reducer;
     const tg_verdict own = r->verdict;
@@ -208,7 +208,7 @@ static tg_status take_verdicts(tg_reduction *r, tg_leg *leg, tg_error *error)
         tg_verdict theirs = own;
         if (rank != reducer->rank) {
             r->verdict.status = TG_OK; /* so that what is wrong with this message is recorded */
-            if (!tg_leg_open(r, leg, rank, &message, &extra, &frames) || !tg_verdict_read(extra, &theirs) ||
+            if (!tg_transfer_open(r, transfer, rank, &message, &extra, &frames) || !tg_verdict_read(extra, &theirs) ||
                 frames.left > 0)
                 return tg_fail(error, TG_EXCHANGE,
                                "the verdict of rank %u on step %" PRIu64
@@ -220,13 +220,13 @@ static tg_status take_verdicts(tg_reduction *r, tg_leg *leg, tg_error *error)
             outcome = theirs;
     }
     r->verdict = own;
-    if (leg == &r->verdicts && outcome.status == TG_OK && r->doomed)
+    if (transfer == &r->verdicts && outcome.status == TG_OK && r->peer_failed)
         return tg_fail(error, TG_EXCHANGE,
                        "a rank abstained from step %" PRIu64
                        " and yet every rank calls it sound, so rank %u cannot know "
                        "whether the others applied it",
                        r->step, reducer->rank);
-    if (leg == &r->verdicts || outcome.status != TG_OK) {
+    if (transfer == &r->verdicts || outcome.status != TG_OK) {
         r->outcome = outcome;
         r->settled = true;
     } else {
@@ -235,35 +235,35 @@ static tg_status take_verdicts(tg_reduction *r, tg_leg *leg, tg_error *error)
     return TG_OK;
 }
 
-/* The leg that an exchange belongs to, if it was handed out and has not been fed; they are fed in order. */
-static tg_leg *leg_of(tg_reduction *r, const tg_exchange *exchange)
+/* The transfer that an exchange belongs to, if it was handed out and has not been fed; they are fed in order. */
+static tg_transfer *leg_of(tg_reduction *r, const tg_exchange *exchange)
 {
     enum { CANDIDATES = 5 };
-    tg_leg *candidates[CANDIDATES] = {&r->greeting, &r->greeting_verdict, &r->verdicts,
-                                      r->parcels_fed < r->parcels_handed ? &r->parcels[r->parcels_fed] : NULL,
-                                      r->results_fed < r->results_handed ? &r->results[r->results_fed] : NULL};
+    tg_transfer *candidates[CANDIDATES] = {&r->greeting, &r->greeting_verdict, &r->verdicts,
+                                           r->batches_fed < r->batches_handed ? &r->batches[r->batches_fed] : NULL,
+                                           r->results_fed < r->results_handed ? &r->results[r->results_fed] : NULL};
     for (size_t i = 0; i < CANDIDATES; i++)
         if (candidates[i] && &candidates[i]->exchange == exchange && candidates[i]->handed && !candidates[i]->fed)
             return candidates[i];
     return NULL;
 }
 
-static tg_status feed(tg_reduction *r, tg_leg *leg, tg_error *error)
+static tg_status feed(tg_reduction *r, tg_transfer *transfer, tg_error *error)
 {
     const tg_algorithm_functions *f = r->reducer->functions;
-    switch (leg->kind) {
+    switch (transfer->kind) {
     case TG_MESSAGE_GREETING:
         take_greetings(r);
         break;
     case TG_MESSAGE_VERDICT:
-        return take_verdicts(r, leg, error);
+        return take_verdicts(r, transfer, error);
     case TG_MESSAGE_RESULTS:
         r->results_fed++;
-        f->take_results(r, leg->number);
+        f->take_results(r, transfer->number);
         break;
     default:
-        r->parcels_fed++;
-        f->take(r, leg->number);
+        r->batches_fed++;
+        f->take(r, transfer->number);
     }
     return TG_OK;
 }
@@ -273,23 +273,23 @@ tg_status tg_reduce_feed(tg_reduction *reduction, tg_exchange *exchange, tg_erro
     if (!reduction || !exchange || !reduction->active)
         return tg_fail(error, TG_INVALID_ARGUMENT,
                        "tg_reduce_feed needs a reduction that is under way, and its exchange");
-    tg_leg *leg = leg_of(reduction, exchange);
-    if (!leg)
+    tg_transfer *transfer = leg_of(reduction, exchange);
+    if (!transfer)
         return tg_fail(error, TG_INVALID_ARGUMENT,
-                       "this exchange is not the one that is due: feed them in the order they came");
+                       "this exchange is not the one that is expected: feed them in the order they came");
     const uint32_t world = reduction->reducer->world;
     for (uint32_t peer = 0; peer < world; peer++) {
         if (peer == reduction->reducer->rank)
             continue;
-        if (leg->received[peer] > leg->capacity[peer])
+        if (transfer->received[peer] > transfer->capacity[peer])
             return tg_fail(error, TG_INVALID_ARGUMENT, "rank %u is said to have sent %zu bytes, with room for %zu",
-                           peer, leg->received[peer], leg->capacity[peer]);
-        reduction->reducer->stats.bytes_received += leg->received[peer];
+                           peer, transfer->received[peer], transfer->capacity[peer]);
+        reduction->reducer->stats.bytes_received += transfer->received[peer];
     }
-    leg->fed = true;
+    transfer->fed = true;
     const double start = tg_seconds();
     tg_fp_mode before = tg_fp_enter();
-    tg_status status = feed(reduction, leg, error);
+    tg_status status = feed(reduction, transfer, error);
     tg_fp_leave(before);
     reduction->reducer->stats.verify_seconds += tg_seconds() - start;
     return status == TG_OK ? tg_succeed(error) : status;

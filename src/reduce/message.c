@@ -52,7 +52,7 @@ tg_message tg_message_fields(const uint8_t *bytes)
 static tg_status compare(const tg_message *expected, const tg_message *m, tg_error *error)
 {
     if (m->kind != expected->kind)
-        return tg_fail(error, TG_CORRUPT, "a message of %s came where %s were due", kind_texts[m->kind],
+        return tg_fail(error, TG_CORRUPT, "a message of %s came where %s were expected", kind_texts[m->kind],
                        kind_texts[expected->kind]);
     if (m->rank != expected->rank)
         return tg_fail(error, TG_CORRUPT, "the message says that it is from rank %u", m->rank);
@@ -63,7 +63,8 @@ static tg_status compare(const tg_message *expected, const tg_message *m, tg_err
         return tg_fail(error, TG_LAYOUT_MISMATCH, "it is at step %" PRIu64 " and this rank at step %" PRIu64, m->step,
                        expected->step);
     if (m->number != expected->number)
-        return tg_fail(error, TG_CORRUPT, "message %u of its step came where %u was due", m->number, expected->number);
+        return tg_fail(error, TG_CORRUPT, "message %u of its step came where %u was expected", m->number,
+                       expected->number);
     const bool introduction = m->kind == TG_MESSAGE_GREETING ||
                               (m->kind == TG_MESSAGE_VERDICT && m->number == TG_VERDICT_ON_GREETING);
     if (!introduction && m->layout != expected->layout)

@@ -163,14 +163,14 @@ static tg_status compare(const tg_reduction *r, uint32_t peer, const tg_frame_in
     if (memcmp(&info->spec, &due->spec, sizeof due->spec) != 0) {
         (void)!tg_spec_print(&info->spec, theirs, sizeof theirs, NULL);
         (void)!tg_spec_print(&due->spec, ours, sizeof ours, NULL);
-        return tg_fail(error, TG_CORRUPT, "it is %.50s, and %.50s is due", theirs, ours);
+        return tg_fail(error, TG_CORRUPT, "it is %.50s, and %.50s is expected", theirs, ours);
     }
     if (info->count != due->count)
-        return tg_fail(error, TG_CORRUPT, "it has %" PRIu64 " elements, and %" PRIu64 " are due", info->count,
+        return tg_fail(error, TG_CORRUPT, "it has %" PRIu64 " elements, and %" PRIu64 " are expected", info->count,
                        due->count);
     if (info->dtype != due->dtype || info->draw.seed != draw.seed || info->draw.step != draw.step ||
         info->draw.tensor != draw.tensor || info->draw.rank != draw.rank)
-        return tg_fail(error, TG_CORRUPT, "it is another frame than the one that is due");
+        return tg_fail(error, TG_CORRUPT, "it is another frame than the one that is expected");
     return TG_OK;
 }
 

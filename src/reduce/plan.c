@@ -27,8 +27,8 @@ static void add_piece(maker *m, const tg_piece *piece)
     m->plan->largest = piece->count > m->plan->largest ? piece->count : m->plan->largest;
 }
 
-/* Divides one run, which starts `before` elements into its message of `total`, at the owners' borders, rounded to the
- * tensor's grain. */
+/* Divides one run, which starts `before` elements into its message of `total`, at the owners' boundaries, rounded to
+ * the tensor's grain. */
 static void divide(maker *m, const tg_piece *run, uint64_t before, uint64_t total)
 {
     const uint64_t grain = m->tensors[run->tensor].grain;
@@ -45,7 +45,7 @@ static void divide(maker *m, const tg_piece *run, uint64_t before, uint64_t tota
     }
     uint64_t at = 0;
     for (uint32_t owner = 0; owner < m->owners && at < run->count; owner++) {
-        const uint64_t border = total * (owner + 1) / m->owners, inside = border > before ? border - before : 0;
+        const uint64_t boundary = total * (owner + 1) / m->owners, inside = boundary > before ? boundary - before : 0;
         uint64_t to = (inside + grain / 2) / grain * grain;
         to = owner + 1 == m->owners || to > run->count ? run->count : to;
         if (to > at)
@@ -55,7 +55,7 @@ static void divide(maker *m, const tg_piece *run, uint64_t before, uint64_t tota
     }
 }
 
-static void close_parcel(maker *m)
+static void close_batch(maker *m)
 {
     if (m->run_count == 0)
         return;
@@ -68,15 +68,15 @@ static void close_parcel(maker *m)
         before += m->tensors[m->runs[i].tensor].balanced ? 0 : m->runs[i].count;
     }
     if (!m->counting)
-        m->plan->parcels[m->plan->parcel_count] = (tg_parcel){first, m->plan->piece_count - first};
-    m->plan->parcel_count++;
+        m->plan->batches[m->plan->batch_count] = (tg_batch){first, m->plan->piece_count - first};
+    m->plan->batch_count++;
     m->run_count = 0;
     m->filled = 0;
 }
 
 static void cut_all(maker *m, size_t tensor_count, uint64_t chunk)
 {
-    m->plan->piece_count = m->plan->parcel_count = 0;
+    m->plan->piece_count = m->plan->batch_count = 0;
     for (size_t t = 0; t < tensor_count; t++) {
         const tg_plan_tensor *tensor = &m->tensors[t];
         uint64_t most = tensor->count;
@@ -85,12 +85,12 @@ static void cut_all(maker *m, size_t tensor_count, uint64_t chunk)
         for (uint64_t first = 0; first < tensor->count; first += most) {
             const uint64_t count = tensor->count - first < most ? tensor->count - first : most;
             if (m->filled + count > chunk)
-                close_parcel(m);
+                close_batch(m);
             m->runs[m->run_count++] = (tg_piece){.tensor = (uint32_t)t, .first = first, .count = count};
             m->filled += count;
         }
     }
-    close_parcel(m);
+    close_batch(m);
 }
 
 void tg_plan_receive(tg_plan *plan, uint32_t owner, uint32_t world)
@@ -111,7 +111,7 @@ bool tg_plan_make(const tg_plan_tensor *tensors, size_t tensor_count, uint64_t c
     maker m = {.tensors = tensors, .owners = owners, .plan = plan, .counting = true, .runs = runs};
     cut_all(&m, tensor_count, chunk);
     plan->pieces = tg_arena_take(arena, plan->piece_count, sizeof *plan->pieces);
-    plan->parcels = tg_arena_take(arena, plan->parcel_count, sizeof *plan->parcels);
+    plan->batches = tg_arena_take(arena, plan->batch_count, sizeof *plan->batches);
     m.counting = false;
     if (!arena->failed)
         cut_all(&m, tensor_count, chunk);

@@ -25,15 +25,15 @@ typedef struct tg_piece {
 } tg_piece;
 
 /* The pieces of one message: pieces[first ... first + count - 1]. */
-typedef struct tg_parcel {
+typedef struct tg_batch {
     size_t first, count;
-} tg_parcel;
+} tg_batch;
 
 typedef struct tg_plan {
     tg_piece *pieces;
     size_t piece_count;
-    tg_parcel *parcels;
-    size_t parcel_count;
+    tg_batch *batches;
+    size_t batch_count;
     size_t part_count;
     size_t received_count;
     uint64_t largest; /* elements of the largest piece */

@@ -14,7 +14,7 @@ typedef struct tensor_range {
 
 static tensor_range tensors_of(const tg_reduction *r, size_t message)
 {
-    const tg_parcel *m = &r->plan->parcels[message];
+    const tg_batch *m = &r->plan->batches[message];
     const uint32_t first = r->plan->pieces[m->first].tensor, last = r->plan->pieces[m->first + m->count - 1].tensor;
     return (tensor_range){first, last - first + 1};
 }

@@ -22,7 +22,7 @@ const char *tg_algorithm_text(tg_algorithm algorithm)
 static tg_status check_options(const tg_reducer_options *o, tg_error *error)
 {
     if ((unsigned)o->algorithm > TG_SHARD)
-        return tg_fail(error, TG_INVALID_ARGUMENT, "algorithm %d is none", (int)o->algorithm);
+        return tg_fail(error, TG_INVALID_ARGUMENT, "invalid algorithm %d", (int)o->algorithm);
     if (o->nonfinite != TG_NONFINITE_STOP && o->nonfinite != TG_NONFINITE_SKIP && o->nonfinite != TG_NONFINITE_DROP)
         return tg_fail(error, TG_INVALID_ARGUMENT,
                        "invalid non-finite policy %d%s; a reducer takes TG_NONFINITE_STOP, _SKIP or _DROP",
@@ -33,7 +33,7 @@ static tg_status check_options(const tg_reducer_options *o, tg_error *error)
     if (o->chunk > TG_MAX_COUNT)
         return tg_fail(error, TG_INVALID_ARGUMENT, "a chunk of %" PRIu64 " elements is too large", o->chunk);
     if (!(o->timeout >= 0 && o->timeout <= 1e9))
-        return tg_fail(error, TG_INVALID_ARGUMENT, "the timeout %g is out of range: 0 (for ever) to 1e9 seconds",
+        return tg_fail(error, TG_INVALID_ARGUMENT, "the timeout %g is out of range: 0 (no limit) to 1e9 seconds",
                        o->timeout);
     if (!o->schedule && o->schedule_count > 0)
         return tg_fail(error, TG_INVALID_ARGUMENT, "the density schedule has %zu entries and no list",
@@ -70,8 +70,7 @@ static tg_status check_tensor(const tg_reducer_tensor *t, size_t number, tg_erro
     if (!t->name)
         return tg_fail(error, TG_INVALID_ARGUMENT, "tensor %zu has no name", number);
     if (tg_dtype_size(t->dtype) == 0)
-        return tg_fail(error, TG_INVALID_ARGUMENT, "tensor '%.60s' has dtype %d, which is none", t->name,
-                       (int)t->dtype);
+        return tg_fail(error, TG_INVALID_ARGUMENT, "tensor '%.60s': invalid dtype %d", t->name, (int)t->dtype);
     if (t->count > TG_MAX_COUNT)
         return tg_fail(error, TG_INVALID_ARGUMENT, "tensor '%.60s' has %" PRIu64 " elements: the limit is %" PRIu32,
                        t->name, t->count, TG_MAX_COUNT);
@@ -112,9 +111,9 @@ static uint64_t history(const tg_reducer *r)
 {
     uint64_t digest = r->begun;
     for (size_t i = 0; i < r->tensor_count; i++) {
-        const uint64_t borders = r->tensors[i].borders ? r->options.depth * ((uint64_t)r->world + 1) : 0;
-        for (uint64_t j = 0; j < borders; j++)
-            digest = (digest ^ r->tensors[i].borders[j]) * UINT64_C(0x9e3779b97f4a7c15);
+        const uint64_t boundaries = r->tensors[i].boundaries ? r->options.depth * ((uint64_t)r->world + 1) : 0;
+        for (uint64_t j = 0; j < boundaries; j++)
+            digest = (digest ^ r->tensors[i].boundaries[j]) * UINT64_C(0x9e3779b97f4a7c15);
     }
     return digest;
 }
@@ -164,7 +163,7 @@ static bool make_reduction(tg_reducer *r, tg_reduction *reduction)
     const size_t pieces = most(r->coded.piece_count, r->dense.piece_count),
                  parts = most(r->coded.part_count, r->dense.part_count),
                  received = most(r->coded.received_count, r->dense.received_count);
-    const size_t parcels = most(r->coded.parcel_count, r->dense.parcel_count);
+    const size_t batches = most(r->coded.batch_count, r->dense.batch_count);
     reduction->reducer = r;
     reduction->gradients = tg_arena_take(&r->arena, r->tensor_count, sizeof *reduction->gradients);
     reduction->given = tg_arena_take(&r->arena, r->tensor_count, sizeof *reduction->given);
@@ -179,11 +178,11 @@ static bool make_reduction(tg_reducer *r, tg_reduction *reduction)
         reduction->means = tg_arena_take(&r->arena, parts, sizeof *reduction->means);
         (void)tg_sparse_make_steps(r, reduction);
     } else {
-        reduction->heavy = tg_arena_take(&r->arena, pieces, sizeof *reduction->heavy);
+        reduction->may_overflow = tg_arena_take(&r->arena, pieces, sizeof *reduction->may_overflow);
     }
-    reduction->queue_room = 2 * parcels + 3;
+    reduction->queue_room = 2 * batches + 3;
     reduction->queue = tg_arena_take(&r->arena, reduction->queue_room, sizeof(tg_exchange *));
-    return !r->arena.failed && tg_legs_make(r, reduction);
+    return !r->arena.failed && tg_transfers_make(r, reduction);
 }
 
 static tg_status fill_in(tg_reducer *r, const tg_reducer_tensor *tensors, const tg_reducer_options *options,

@@ -12,7 +12,7 @@
 #include "reduce/arena.h"
 
 /* One exchange of a reduction, with its buffers. The exchange comes first: a driver hands it back to be fed. */
-typedef struct tg_leg {
+typedef struct tg_transfer {
     tg_exchange exchange;
     tg_message_kind kind;
     uint32_t number;
@@ -25,7 +25,7 @@ typedef struct tg_leg {
     uint8_t *out;   /* what `send` points into */
     size_t *places; /* all-to-all: where in `out` the message to each rank starts; one more for the end */
     size_t out_capacity;
-} tg_leg;
+} tg_transfer;
 
 typedef struct tg_reducing_tensor {
     tg_reducer_tensor given; /* with a name of our own */
@@ -36,14 +36,14 @@ typedef struct tg_reducing_tensor {
     uint64_t most;         /* sparse: the most elements that are ever selected */
     uint32_t largest;      /* the spec's amount, at its largest */
     tg_stats stats;        /* without feedback; else they are the feedback's */
-    uint32_t *borders;     /* balanced: where parts begin, world + 1 of them for each of `depth` reductions */
+    uint32_t *boundaries;  /* balanced: where parts begin, world + 1 of them for each of `depth` reductions */
 } tg_reducing_tensor;
 
 /* What one reduction keeps of a sparse tensor under shard. */
 typedef struct tg_sparse_step {
-    tg_list sent;          /* what this rank selected, and what others see of it */
-    tg_list result;        /* what this rank's part came to, and what is left of it after encoding */
-    uint64_t *border_sums; /* of all ranks' proposals for later steps */
+    tg_list sent;            /* what this rank selected, and what others see of it */
+    tg_list result;          /* what this rank's part came to, and what is left of it after encoding */
+    uint64_t *boundary_sums; /* of all ranks' proposals for later steps */
 } tg_sparse_step;
 
 typedef struct tg_algorithm_functions tg_algorithm_functions;
@@ -71,16 +71,16 @@ struct tg_reduction {
     float *clips;         /* DGC's factor of each tensor */
     tg_encode_report *reports;
     tg_verdict verdict; /* what is wrong here, as far as is known */
-    bool doomed;        /* another rank abstains, and will say why in its verdict */
+    bool peer_failed;   /* another rank abstains, and will say why in its verdict */
     bool greets;
     bool settled; /* the outcome is known */
     tg_verdict outcome;
-    tg_leg greeting, greeting_verdict, verdicts;
-    tg_leg *parcels, *results;
-    size_t parcels_handed, parcels_fed, results_handed, results_fed;
+    tg_transfer greeting, greeting_verdict, verdicts;
+    tg_transfer *batches, *results;
+    size_t batches_handed, batches_fed, results_handed, results_fed;
     tg_frame *sent;         /* shard: this rank's frames, by part */
     tg_frame *received;     /* what is summed here, this rank's own included: by piece and rank */
-    bool *heavy;            /* gather: of each piece, whether values are so large that their sum may not be finite */
+    bool *may_overflow;     /* gather: of each piece, whether values are so large that their sum may not be finite */
     tg_frame *means;        /* shard: results, by part */
     tg_sparse_step *sparse; /* of each tensor, under shard */
     tg_exchange **queue;    /* drive.c: started and not fed, oldest first; places count on, modulo its room */
@@ -123,16 +123,16 @@ struct tg_reducer {
     tg_reducer_stats stats;
 };
 
-/* What gather and shard do differently: with one parcel of a reduction, which may be lost already, and then this rank
+/* What gather and shard do differently: with one batch of a reduction, which may be lost already, and then this rank
  * only keeps step; and at the end of all of it. What goes wrong is recorded with tg_reduction_fail. */
 struct tg_algorithm_functions {
     tg_algorithm algorithm;
     bool has_results;
-    /* Compresses the parcel's pieces and fills in what the leg sends. */
-    void (*send)(tg_reduction *reduction, size_t parcel);
+    /* Compresses the batch's pieces and fills in what the transfer sends. */
+    void (*send)(tg_reduction *reduction, size_t batch);
     /* Checks what came. */
-    void (*take)(tg_reduction *reduction, size_t parcel);
-    void (*take_results)(tg_reduction *reduction, size_t parcel);
+    void (*take)(tg_reduction *reduction, size_t batch);
+    void (*take_results)(tg_reduction *reduction, size_t batch);
     /* The mean, into the gradients; residuals are settled. */
     void (*apply)(tg_reduction *reduction);
     /* What was sent goes back into the residuals. */
@@ -181,22 +181,23 @@ void tg_present_write(const tg_reduction *reduction, size_t message, uint8_t *ex
 /* Reads a peer's into reduction->has; what is wrong is recorded, and then the answer is false. */
 bool tg_present_read(tg_reduction *reduction, size_t message, uint32_t peer, tg_cursor *extra);
 
-/* ---- legs.c: buffers of exchanges ---- */
+/* ---- transfers.c: buffers of exchanges ---- */
 
-/* Makes the legs of one reduction. */
-bool tg_legs_make(tg_reducer *reducer, tg_reduction *reduction);
-/* Everything that a leg sends is one message of this size, at its start, to all. */
-void tg_leg_send_all(tg_reducer *reducer, tg_leg *leg, size_t size);
-/* Header of a message that this rank sends on this leg; the extra part is in place. */
-void tg_leg_seal(tg_reduction *reduction, const tg_leg *leg, uint32_t frames, uint32_t extra, uint8_t *bytes);
+/* Makes the transfers of one reduction. */
+bool tg_transfers_make(tg_reducer *reducer, tg_reduction *reduction);
+/* Everything that a transfer sends is one message of this size, at its start, to all. */
+void tg_transfer_send_all(tg_reducer *reducer, tg_transfer *transfer, size_t size);
+/* Header of a message that this rank sends on this transfer; the extra part is in place. */
+void tg_transfer_seal(tg_reduction *reduction, const tg_transfer *transfer, uint32_t frames, uint32_t extra,
+                      uint8_t *bytes);
 /* Opens what came from `peer`; what is wrong is recorded, and then the answer is false; also where the peer abstains.
  */
-bool tg_leg_open(tg_reduction *reduction, tg_leg *leg, uint32_t peer, tg_message *message, tg_cursor *extra,
-                 tg_cursor *frames);
+bool tg_transfer_open(tg_reduction *reduction, tg_transfer *transfer, uint32_t peer, tg_message *message,
+                      tg_cursor *extra, tg_cursor *frames);
 
 /* After everything has been taken out of a message: nothing may be left. */
-void tg_leg_close(tg_reduction *reduction, uint32_t peer, const tg_message *message, uint32_t due,
-                  const tg_cursor *extra, const tg_cursor *frames);
+void tg_transfer_close(tg_reduction *reduction, uint32_t peer, const tg_message *message, uint32_t due,
+                       const tg_cursor *extra, const tg_cursor *frames);
 
 /* ---- pieces.c: frames of pieces ---- */
 
@@ -278,20 +279,20 @@ typedef struct tg_owned {
     uint64_t first, count;
 } tg_owned;
 tg_owned tg_part_of(const tg_reduction *reduction, const tg_piece *piece, uint32_t owner);
-/* Selects, cuts the selection at the borders, and appends to each owner's message, whose ends are moved on. */
+/* Selects, cuts the selection at the boundaries, and appends to each owner's message, whose ends are moved on. */
 void tg_sparse_send(tg_reduction *reduction, size_t index);
 /* Sums this rank's part, selects again, and appends the result. */
 void tg_sparse_sum(tg_reduction *reduction, size_t index, uint8_t **end);
 /* Whether the next frame holds all of a part instead of chosen elements. */
 bool tg_travels_dense(const tg_cursor *frames);
 /* Bytes of proposals in a message of results, and writing and reading them. */
-uint32_t tg_borders_size(const tg_reduction *reduction, const tg_parcel *parcel);
-void tg_borders_write(const tg_reduction *reduction, const tg_parcel *parcel, uint8_t *extra);
-bool tg_borders_read(tg_reduction *reduction, const tg_parcel *parcel, tg_cursor *extra);
-/* The mean, into the gradient, and residuals; then, when all is done with the old ones, new borders. */
+uint32_t tg_boundaries_size(const tg_reduction *reduction, const tg_batch *batch);
+void tg_boundaries_write(const tg_reduction *reduction, const tg_batch *batch, uint8_t *extra);
+bool tg_boundaries_read(tg_reduction *reduction, const tg_batch *batch, tg_cursor *extra);
+/* The mean, into the gradient, and residuals; then, when all is done with the old ones, new boundaries. */
 void tg_sparse_apply(tg_reduction *reduction, size_t index);
-void tg_borders_move(tg_reduction *reduction);
-void tg_borders_reset(tg_reducer *reducer);
+void tg_boundaries_move(tg_reduction *reduction);
+void tg_boundaries_reset(tg_reducer *reducer);
 void tg_sparse_undo(tg_reduction *reduction, size_t index);
 
 /* ---- machine.c ---- */
@@ -299,7 +300,7 @@ void tg_sparse_undo(tg_reduction *reduction, size_t index);
 /* This step will not be applied: something is wrong here, or another rank has said so. */
 static inline bool tg_reduction_lost(const tg_reduction *reduction)
 {
-    return reduction->verdict.status != TG_OK || reduction->doomed;
+    return reduction->verdict.status != TG_OK || reduction->peer_failed;
 }
 /* Something makes this step impossible; the first one counts. `text` is a format. */
 __attribute__((format(printf, 3, 4))) void tg_reduction_fail(tg_reduction *reduction, tg_status status,

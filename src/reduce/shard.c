@@ -1,6 +1,6 @@
 /* `shard`: the index space is split among owners. Each rank sends every owner its part; the owner adds the parts up,
- * compresses the mean again, with a residual of its own, and sends it to all. Steps for each parcel: an all-to-all and
- * an all-gather. Sparse pieces go the same way with borders that move (sparse.c). */
+ * compresses the mean again, with a residual of its own, and sends it to all. Steps for each batch: an all-to-all and
+ * an all-gather. Sparse pieces go the same way with boundaries that move (sparse.c). */
 #include <string.h>
 
 #include "base/status.h"
@@ -9,13 +9,13 @@
 
 /* ---- parts out ---- */
 
-static void send_piece(tg_reduction *r, size_t index, const tg_leg *leg)
+static void send_piece(tg_reduction *r, size_t index, const tg_transfer *transfer)
 {
     tg_reducer *reducer = r->reducer;
     const tg_piece *piece = &r->plan->pieces[index];
     const uint32_t owner = piece->owner;
     uint8_t *frame = reducer->ends[owner];
-    const size_t room = (size_t)(leg->out + leg->places[owner + 1] - frame);
+    const size_t room = (size_t)(transfer->out + transfer->places[owner + 1] - frame);
     tg_encode_report report;
     if (!tg_piece_encode(r, piece, tg_codec_in(r, piece->tensor), tg_part_draw(r, index, owner), frame, room, &report))
         return;
@@ -28,30 +28,30 @@ static void send_piece(tg_reduction *r, size_t index, const tg_leg *leg)
 static void send(tg_reduction *r, size_t number)
 {
     tg_reducer *reducer = r->reducer;
-    tg_leg *leg = &r->parcels[number];
-    const tg_parcel *parcel = &r->plan->parcels[number];
+    tg_transfer *transfer = &r->batches[number];
+    const tg_batch *batch = &r->plan->batches[number];
     const uint32_t extra = tg_present_size(r, number);
     for (uint32_t owner = 0; owner < reducer->world; owner++) {
-        tg_present_write(r, number, leg->out + leg->places[owner] + TG_MESSAGE_HEADER);
-        reducer->ends[owner] = leg->out + leg->places[owner] + TG_MESSAGE_HEADER + extra;
+        tg_present_write(r, number, transfer->out + transfer->places[owner] + TG_MESSAGE_HEADER);
+        reducer->ends[owner] = transfer->out + transfer->places[owner] + TG_MESSAGE_HEADER + extra;
         reducer->frame_counts[owner] = 0;
     }
-    for (size_t i = parcel->first; i < parcel->first + parcel->count; i++) {
+    for (size_t i = batch->first; i < batch->first + batch->count; i++) {
         if (!tg_piece_is_sent(r, &r->plan->pieces[i]))
             continue;
         if (tg_piece_is_sparse(r, &r->plan->pieces[i]))
             tg_sparse_send(r, i);
         else
-            send_piece(r, i, leg);
+            send_piece(r, i, transfer);
     }
     const bool lost = tg_reduction_lost(r);
     for (uint32_t owner = 0; owner < reducer->world; owner++) {
-        uint8_t *message = leg->out + leg->places[owner];
-        tg_leg_seal(r, leg, lost ? 0 : reducer->frame_counts[owner], lost ? 0 : extra, message);
-        leg->send[owner] = message;
-        leg->send_size[owner] = owner == reducer->rank ? 0
-                                : lost                 ? TG_MESSAGE_HEADER
-                                                       : (size_t)(reducer->ends[owner] - message);
+        uint8_t *message = transfer->out + transfer->places[owner];
+        tg_transfer_seal(r, transfer, lost ? 0 : reducer->frame_counts[owner], lost ? 0 : extra, message);
+        transfer->send[owner] = message;
+        transfer->send_size[owner] = owner == reducer->rank ? 0
+                                     : lost                 ? TG_MESSAGE_HEADER
+                                                            : (size_t)(reducer->ends[owner] - message);
     }
 }
 
@@ -60,14 +60,14 @@ static void send(tg_reduction *r, size_t number)
 static void take_from(tg_reduction *r, size_t number, uint32_t peer)
 {
     const tg_reducer *reducer = r->reducer;
-    const tg_parcel *parcel = &r->plan->parcels[number];
+    const tg_batch *batch = &r->plan->batches[number];
     uint32_t due_count = 0;
     tg_message message;
     tg_cursor extra, frames;
-    if (!tg_leg_open(r, &r->parcels[number], peer, &message, &extra, &frames) ||
+    if (!tg_transfer_open(r, &r->batches[number], peer, &message, &extra, &frames) ||
         !tg_present_read(r, number, peer, &extra))
         return;
-    for (size_t i = parcel->first; i < parcel->first + parcel->count; i++) {
+    for (size_t i = batch->first; i < batch->first + batch->count; i++) {
         const tg_piece *piece = &r->plan->pieces[i];
         const bool sparse = tg_piece_is_sparse(r, piece);
         const uint64_t count = sparse ? tg_part_of(r, piece, reducer->rank).count : piece->count;
@@ -83,7 +83,7 @@ static void take_from(tg_reduction *r, size_t number, uint32_t peer)
             return;
         due_count++;
     }
-    tg_leg_close(r, peer, &message, due_count, &extra, &frames);
+    tg_transfer_close(r, peer, &message, due_count, &extra, &frames);
 }
 
 /* ---- sums and results ---- */
@@ -106,7 +106,7 @@ static void mean_of(const tg_reduction *r, size_t index, float *mean)
     (void)!tg_decode_mean(reducer->device, frames, count, 1.0f / (float)reducer->world, NULL, 0, &out, NULL);
 }
 
-static void sum_piece(tg_reduction *r, size_t index, const tg_leg *leg, uint8_t **end)
+static void sum_piece(tg_reduction *r, size_t index, const tg_transfer *transfer, uint8_t **end)
 {
     tg_reducer *reducer = r->reducer;
     const tg_piece *piece = &r->plan->pieces[index];
@@ -128,7 +128,7 @@ static void sum_piece(tg_reduction *r, size_t index, const tg_leg *leg, uint8_t 
     const tg_encode_options options = {
         .draw = tg_draw_of(r, reducer->rank, tg_part_draw(r, index, reducer->rank) | TG_RESULT_DRAW),
         .nonfinite = tg_policy_of(reducer)};
-    const size_t room = leg->out_capacity - (size_t)(*end - leg->out);
+    const size_t room = transfer->out_capacity - (size_t)(*end - transfer->out);
     tg_encode_report report;
     tg_error why;
     tg_status status = second
@@ -148,12 +148,12 @@ static void sum_piece(tg_reduction *r, size_t index, const tg_leg *leg, uint8_t 
 static void make_results(tg_reduction *r, size_t number)
 {
     tg_reducer *reducer = r->reducer;
-    tg_leg *leg = &r->results[number];
-    const tg_parcel *parcel = &r->plan->parcels[number];
-    const uint32_t extra = tg_borders_size(r, parcel);
-    uint8_t *end = leg->out + TG_MESSAGE_HEADER + extra;
+    tg_transfer *transfer = &r->results[number];
+    const tg_batch *batch = &r->plan->batches[number];
+    const uint32_t extra = tg_boundaries_size(r, batch);
+    uint8_t *end = transfer->out + TG_MESSAGE_HEADER + extra;
     uint32_t frames = 0;
-    for (size_t i = parcel->first; i < parcel->first + parcel->count && !tg_reduction_lost(r); i++) {
+    for (size_t i = batch->first; i < batch->first + batch->count && !tg_reduction_lost(r); i++) {
         const tg_piece *piece = &r->plan->pieces[i];
         const bool sparse = tg_piece_is_sparse(r, piece);
         if (!r->anywhere[piece->tensor] || !tg_goes_to(piece, reducer->rank) ||
@@ -162,24 +162,24 @@ static void make_results(tg_reduction *r, size_t number)
         if (sparse)
             tg_sparse_sum(r, i, &end);
         else
-            sum_piece(r, i, leg, &end);
+            sum_piece(r, i, transfer, &end);
         frames++;
     }
     const bool lost = tg_reduction_lost(r);
     if (!lost)
-        tg_borders_write(r, parcel, leg->out + TG_MESSAGE_HEADER);
-    tg_leg_seal(r, leg, lost ? 0 : frames, lost ? 0 : extra, leg->out);
-    tg_leg_send_all(reducer, leg, lost ? TG_MESSAGE_HEADER : (size_t)(end - leg->out));
+        tg_boundaries_write(r, batch, transfer->out + TG_MESSAGE_HEADER);
+    tg_transfer_seal(r, transfer, lost ? 0 : frames, lost ? 0 : extra, transfer->out);
+    tg_transfer_send_all(reducer, transfer, lost ? TG_MESSAGE_HEADER : (size_t)(end - transfer->out));
 }
 
 static void take(tg_reduction *r, size_t number)
 {
     tg_reducer *reducer = r->reducer;
-    const tg_parcel *parcel = &r->plan->parcels[number];
+    const tg_batch *batch = &r->plan->batches[number];
     for (uint32_t peer = 0; peer < reducer->world; peer++)
         if (peer != reducer->rank && !tg_reduction_lost(r))
             take_from(r, number, peer);
-    for (size_t i = parcel->first; i < parcel->first + parcel->count; i++)
+    for (size_t i = batch->first; i < batch->first + batch->count; i++)
         if (tg_goes_to(&r->plan->pieces[i], reducer->rank))
             tg_received(r, i)[reducer->rank] = r->sent[tg_part_number(r, i, reducer->rank)];
     const double elsewhere = reducer->stats.decode_seconds + reducer->stats.encode_seconds;
@@ -191,17 +191,18 @@ static void take(tg_reduction *r, size_t number)
 
 static void take_results_from(tg_reduction *r, size_t number, uint32_t owner)
 {
-    const tg_parcel *parcel = &r->plan->parcels[number];
+    const tg_batch *batch = &r->plan->batches[number];
     uint32_t due_count = 0;
     tg_message message;
     tg_cursor extra, frames;
-    if (!tg_leg_open(r, &r->results[number], owner, &message, &extra, &frames))
+    if (!tg_transfer_open(r, &r->results[number], owner, &message, &extra, &frames))
         return;
-    if (!tg_borders_read(r, parcel, &extra)) {
-        tg_reduction_fail(r, TG_SKIPPED, "rank %u got impossible borders from rank %u", r->reducer->rank, owner);
+    if (!tg_boundaries_read(r, batch, &extra)) {
+        tg_reduction_fail(r, TG_SKIPPED, "rank %u received invalid partition boundaries from rank %u", r->reducer->rank,
+                          owner);
         return;
     }
-    for (size_t i = parcel->first; i < parcel->first + parcel->count; i++) {
+    for (size_t i = batch->first; i < batch->first + batch->count; i++) {
         const tg_piece *piece = &r->plan->pieces[i];
         const bool sparse = tg_piece_is_sparse(r, piece);
         tg_due due = {.tensor = piece->tensor,
@@ -220,7 +221,7 @@ static void take_results_from(tg_reduction *r, size_t number, uint32_t owner)
             return;
         due_count++;
     }
-    tg_leg_close(r, owner, &message, due_count, &extra, &frames);
+    tg_transfer_close(r, owner, &message, due_count, &extra, &frames);
 }
 
 static void take_results(tg_reduction *r, size_t number)
@@ -245,7 +246,7 @@ static void apply(tg_reduction *r)
         else if (out.data)
             (void)!tg_decode_mean(reducer->device, &r->means[piece->part], 1, 1, NULL, r->plan->total, &out, NULL);
     }
-    tg_borders_move(r);
+    tg_boundaries_move(r);
 }
 
 /* The second residual has taken in a mean that is not applied, and whose parts go back to where they came from. */

@@ -1,6 +1,6 @@
 /* Sparse pieces under `shard`, after Ok-Topk: every rank selects in the whole tensor and sends each owner what lies in
  * its part; owners add up and select again, their share of the k largest means; what did not make it returns to the
- * residuals. Parts are bordered so that owners get about equally many elements, by where ranks' selections lay some
+ * residuals. Parts are cut so that owners get about equally many elements, by where ranks' selections lay some
  * steps before. */
 #include <inttypes.h>
 #include <string.h>
@@ -11,21 +11,21 @@
 #include "reduce/reducer.h"
 
 enum {
-    BORDERS_EVERY = 16, /* steps: selections move slowly */
-    AHEAD = 24          /* elements that memory is asked for before their turn */
+    BOUNDARIES_EVERY = 16, /* steps: selections move slowly */
+    AHEAD = 24             /* elements that memory is asked for before their turn */
 };
 
-static uint32_t *borders_of(const tg_reduction *r, const tg_reducing_tensor *t)
+static uint32_t *boundaries_of(const tg_reduction *r, const tg_reducing_tensor *t)
 {
-    return t->borders + (r->number % r->reducer->options.depth) * ((uint64_t)r->reducer->world + 1);
+    return t->boundaries + (r->number % r->reducer->options.depth) * ((uint64_t)r->reducer->world + 1);
 }
 
 tg_owned tg_part_of(const tg_reduction *r, const tg_piece *piece, uint32_t owner)
 {
     if (piece->owner != TG_EVERY_OWNER)
         return (tg_owned){0, piece->owner == owner ? piece->count : 0};
-    const uint32_t *borders = borders_of(r, &r->reducer->tensors[piece->tensor]);
-    return (tg_owned){borders[owner], borders[owner + 1] - borders[owner]};
+    const uint32_t *boundaries = boundaries_of(r, &r->reducer->tensors[piece->tensor]);
+    return (tg_owned){boundaries[owner], boundaries[owner + 1] - boundaries[owner]};
 }
 
 static bool is_lossy(const tg_reducing_tensor *t) { return tg_spec_values(&t->spec) != TG_VALUES_FP32; }
@@ -211,78 +211,78 @@ bool tg_travels_dense(const tg_cursor *frames)
            tg_spec_is_lossless(&info.spec);
 }
 
-/* ---- borders ---- */
+/* ---- boundaries ---- */
 
-static bool proposes(const tg_reduction *r) { return r->number / r->reducer->options.depth % BORDERS_EVERY == 0; }
+static bool proposes(const tg_reduction *r) { return r->number / r->reducer->options.depth % BOUNDARIES_EVERY == 0; }
 
 static bool is_balanced(const tg_reduction *r, const tg_piece *piece)
 {
     return piece->owner == TG_EVERY_OWNER && tg_piece_is_sparse(r, piece);
 }
 
-uint32_t tg_borders_size(const tg_reduction *r, const tg_parcel *parcel)
+uint32_t tg_boundaries_size(const tg_reduction *r, const tg_batch *batch)
 {
     uint32_t size = 0;
-    for (size_t i = parcel->first; proposes(r) && i < parcel->first + parcel->count; i++)
+    for (size_t i = batch->first; proposes(r) && i < batch->first + batch->count; i++)
         size += is_balanced(r, &r->plan->pieces[i]) ? 4 * (r->reducer->world - 1) : 0;
     return size;
 }
 
-/* Where this rank would have the border before `owner`: so that all get equally many of its elements. */
+/* Where this rank would have the boundary before `owner`: so that all get equally many of its elements. */
 static uint32_t proposal(const tg_reduction *r, const tg_piece *piece, uint32_t owner)
 {
     const tg_list *sent = &r->sparse[piece->tensor].sent;
     const uint64_t world = r->reducer->world;
     if (r->given[piece->tensor] != TG_GIVEN) /* no opinion: where it is */
-        return borders_of(r, &r->reducer->tensors[piece->tensor])[owner];
+        return boundaries_of(r, &r->reducer->tensors[piece->tensor])[owner];
     return sent->count == 0 ? (uint32_t)(piece->count * owner / world) : sent->indices[sent->count * owner / world];
 }
 
-void tg_borders_write(const tg_reduction *r, const tg_parcel *parcel, uint8_t *extra)
+void tg_boundaries_write(const tg_reduction *r, const tg_batch *batch, uint8_t *extra)
 {
-    for (size_t i = parcel->first; proposes(r) && i < parcel->first + parcel->count; i++) {
+    for (size_t i = batch->first; proposes(r) && i < batch->first + batch->count; i++) {
         const tg_piece *piece = &r->plan->pieces[i];
         for (uint32_t owner = 1; is_balanced(r, piece) && owner < r->reducer->world; owner++, extra += 4) {
-            const uint32_t border = proposal(r, piece, owner);
-            tg_store32(extra, border);
-            r->sparse[piece->tensor].border_sums[owner] += border;
+            const uint32_t boundary = proposal(r, piece, owner);
+            tg_store32(extra, boundary);
+            r->sparse[piece->tensor].boundary_sums[owner] += boundary;
         }
     }
 }
 
-bool tg_borders_read(tg_reduction *r, const tg_parcel *parcel, tg_cursor *extra)
+bool tg_boundaries_read(tg_reduction *r, const tg_batch *batch, tg_cursor *extra)
 {
-    for (size_t i = parcel->first; proposes(r) && i < parcel->first + parcel->count; i++) {
+    for (size_t i = batch->first; proposes(r) && i < batch->first + batch->count; i++) {
         const tg_piece *piece = &r->plan->pieces[i];
         uint32_t before = 0;
         for (uint32_t owner = 1; is_balanced(r, piece) && owner < r->reducer->world; owner++) {
-            const uint32_t border = tg_cursor_u32(extra);
-            if (border < before || border > piece->count)
+            const uint32_t boundary = tg_cursor_u32(extra);
+            if (boundary < before || boundary > piece->count)
                 return false;
-            r->sparse[piece->tensor].border_sums[owner] += border;
-            before = border;
+            r->sparse[piece->tensor].boundary_sums[owner] += boundary;
+            before = boundary;
         }
     }
     return !extra->short_read;
 }
 
-void tg_borders_move(tg_reduction *r)
+void tg_boundaries_move(tg_reduction *r)
 {
     for (size_t i = 0; proposes(r) && i < r->plan->piece_count; i++) {
         const tg_piece *piece = &r->plan->pieces[i];
-        uint32_t *borders = is_balanced(r, piece) ? borders_of(r, &r->reducer->tensors[piece->tensor]) : NULL;
-        for (uint32_t owner = 1; borders && owner < r->reducer->world; owner++)
-            borders[owner] = (uint32_t)(r->sparse[piece->tensor].border_sums[owner] / r->reducer->world);
+        uint32_t *boundaries = is_balanced(r, piece) ? boundaries_of(r, &r->reducer->tensors[piece->tensor]) : NULL;
+        for (uint32_t owner = 1; boundaries && owner < r->reducer->world; owner++)
+            boundaries[owner] = (uint32_t)(r->sparse[piece->tensor].boundary_sums[owner] / r->reducer->world);
     }
 }
 
-void tg_borders_reset(tg_reducer *r)
+void tg_boundaries_reset(tg_reducer *r)
 {
     for (size_t i = 0; i < r->tensor_count; i++) {
         tg_reducing_tensor *t = &r->tensors[i];
-        for (uint64_t slot = 0; t->borders && slot < r->options.depth; slot++)
+        for (uint64_t slot = 0; t->boundaries && slot < r->options.depth; slot++)
             for (uint32_t owner = 0; owner <= r->world; owner++)
-                t->borders[slot * ((uint64_t)r->world + 1) + owner] = (uint32_t)(t->given.count * owner / r->world);
+                t->boundaries[slot * ((uint64_t)r->world + 1) + owner] = (uint32_t)(t->given.count * owner / r->world);
     }
 }
 
@@ -338,8 +338,8 @@ void tg_sparse_reset(tg_reduction *r)
     for (size_t i = 0; i < r->reducer->tensor_count; i++) {
         tg_sparse_step *step = &r->sparse[i];
         step->sent.count = step->result.count = 0;
-        if (step->border_sums)
-            memset(step->border_sums, 0, r->reducer->world * sizeof *step->border_sums);
+        if (step->boundary_sums)
+            memset(step->boundary_sums, 0, r->reducer->world * sizeof *step->boundary_sums);
     }
 }
 
@@ -357,7 +357,8 @@ bool tg_sparse_make_steps(tg_reducer *r, tg_reduction *reduction)
             continue;
         reduction->sparse[i].sent = take_list(&r->arena, r->tensors[i].most);
         reduction->sparse[i].result = take_list(&r->arena, r->tensors[i].most);
-        reduction->sparse[i].border_sums = tg_arena_take(&r->arena, r->world, sizeof *reduction->sparse[i].border_sums);
+        reduction->sparse[i].boundary_sums = tg_arena_take(&r->arena, r->world,
+                                                           sizeof *reduction->sparse[i].boundary_sums);
     }
     return !r->arena.failed;
 }
@@ -373,7 +374,7 @@ tg_status tg_sparse_make(tg_reducer *r, tg_error *error)
         most = t->most > most ? t->most : most;
         const uint64_t all = t->most * r->world < t->given.count ? t->most * r->world : t->given.count;
         together = all > together ? all : together;
-        t->borders = tg_arena_take(&r->arena, r->options.depth * ((uint64_t)r->world + 1), sizeof *t->borders);
+        t->boundaries = tg_arena_take(&r->arena, r->options.depth * ((uint64_t)r->world + 1), sizeof *t->boundaries);
     }
     r->sums = tg_arena_take(&r->arena, longest, sizeof *r->sums);
     r->touched = tg_arena_take(&r->arena, longest / 64 + 1, sizeof *r->touched);
@@ -384,6 +385,6 @@ tg_status tg_sparse_make(tg_reducer *r, tg_error *error)
     if (r->arena.failed)
         return tg_fail(error, TG_OUT_OF_MEMORY, "no memory to sum sparse tensors of up to %" PRIu64 " elements",
                        longest);
-    tg_borders_reset(r);
+    tg_boundaries_reset(r);
     return TG_OK;
 }

@@ -94,9 +94,9 @@ static void put_tensor(writer *w, const tg_reducer *r, const tg_reducing_tensor 
         if (t->feedback->momentum)
             put_part(w, t->feedback, TG_MOMENTUM);
     }
-    put64(w, tg_state_borders(r, t));
-    for (uint64_t i = 0; i < tg_state_borders(r, t); i++)
-        put32(w, t->borders[i]);
+    put64(w, tg_state_boundaries(r, t));
+    for (uint64_t i = 0; i < tg_state_boundaries(r, t); i++)
+        put32(w, t->boundaries[i]);
 }
 
 static void put_all(writer *w, const tg_reducer *r)

@@ -11,10 +11,10 @@ enum { TG_STATE_VERSION = 0, TG_STATE_HEAD = 40, TG_STATE_DIGEST = 8, TG_STATE_I
 /* What identifies a tensor, to be compared as bytes: its name follows. */
 void tg_state_identity(const tg_reducing_tensor *tensor, uint8_t bytes[TG_STATE_IDENTITY]);
 
-/* How many borders a tensor has, of all reductions that may be under way. */
-static inline uint64_t tg_state_borders(const tg_reducer *reducer, const tg_reducing_tensor *tensor)
+/* How many boundaries a tensor has, of all reductions that may be under way. */
+static inline uint64_t tg_state_boundaries(const tg_reducer *reducer, const tg_reducing_tensor *tensor)
 {
-    return tensor->borders ? reducer->options.depth * ((uint64_t)reducer->world + 1) : 0;
+    return tensor->boundaries ? reducer->options.depth * ((uint64_t)reducer->world + 1) : 0;
 }
 
 #endif

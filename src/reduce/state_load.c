@@ -103,8 +103,7 @@ static tg_status get_head(reading *in)
         return tg_fail(in->error, TG_UNKNOWN_VERSION, "the state has version %u; tersegrad %s reads version %d",
                        start[4], TG_VERSION_TEXT, TG_STATE_VERSION);
     if ((start[5] != TG_GATHER && start[5] != TG_SHARD) || start[6] != 0 || start[7] != 0)
-        return tg_fail(in->error, TG_CORRUPT,
-                       "the state was made by algorithm %u, which is none, or has bits set that mean nothing",
+        return tg_fail(in->error, TG_CORRUPT, "the state has the invalid algorithm %u, or sets reserved bits",
                        start[5]);
     in->rank = tg_cursor_u32(&in->c);
     in->world = tg_cursor_u32(&in->c);
@@ -152,22 +151,23 @@ static tg_status get_tensor(reading *in, size_t number)
         if (status == TG_OK && t->feedback->momentum)
             status = get_part(in, t->feedback, TG_MOMENTUM, 0, t->given.count, in->first, in->scale);
     }
-    const uint64_t borders = get64(&in->c);
-    const uint8_t *wire = borders <= SIZE_MAX / 4 ? tg_cursor_take(&in->c, 4 * borders) : NULL;
+    const uint64_t boundaries = get64(&in->c);
+    const uint8_t *wire = boundaries <= SIZE_MAX / 4 ? tg_cursor_take(&in->c, 4 * boundaries) : NULL;
     if (status != TG_OK || !wire || in->c.short_read)
         return status == TG_OK ? short_state(in) : status;
     if (!in->exact)
         return TG_OK;
-    if (borders != tg_state_borders(r, t))
-        return tg_fail(in->error, TG_CORRUPT, "the state of tensor '%.60s' has %" PRIu64 " borders", t->given.name,
-                       borders);
-    for (uint64_t i = 0; i < borders; i++) {
-        const uint32_t border = tg_load32(wire + 4 * i), place = (uint32_t)(i % ((uint64_t)r->world + 1));
-        if ((place == 0 && border != 0) || (place == r->world && border != t->given.count) ||
-            (place > 0 && border < tg_load32(wire + 4 * i - 4)))
-            return tg_fail(in->error, TG_CORRUPT, "the state of tensor '%.60s' has impossible borders", t->given.name);
+    if (boundaries != tg_state_boundaries(r, t))
+        return tg_fail(in->error, TG_CORRUPT, "the state of tensor '%.60s' has %" PRIu64 " boundaries", t->given.name,
+                       boundaries);
+    for (uint64_t i = 0; i < boundaries; i++) {
+        const uint32_t boundary = tg_load32(wire + 4 * i), place = (uint32_t)(i % ((uint64_t)r->world + 1));
+        if ((place == 0 && boundary != 0) || (place == r->world && boundary != t->given.count) ||
+            (place > 0 && boundary < tg_load32(wire + 4 * i - 4)))
+            return tg_fail(in->error, TG_CORRUPT, "the state of tensor '%.60s' has invalid partition boundaries",
+                           t->given.name);
         if (in->apply)
-            t->borders[i] = border;
+            t->boundaries[i] = boundary;
     }
     return TG_OK;
 }
@@ -248,7 +248,7 @@ static tg_status check_ranks(const tg_reducer *r, const reading *in, size_t numb
     const uint64_t due = r->rank + (uint64_t)number * r->world, after = r->rank + (uint64_t)count * r->world;
     if (in->rank != due)
         return tg_fail(in->error, TG_LAYOUT_MISMATCH,
-                       "state %zu is that of rank %u, and that of rank %" PRIu64 " is due", number, in->rank, due);
+                       "state %zu is that of rank %u, and that of rank %" PRIu64 " is expected", number, in->rank, due);
     if (after < in->world)
         return tg_fail(in->error, TG_LAYOUT_MISMATCH,
                        "the state of rank %" PRIu64 " of %u is missing: rank %u of %u loads those of ranks %u, %u, ...",
@@ -292,7 +292,7 @@ static void forget(tg_reducer *r)
         tg_feedback_reset(r->tensors[i].feedback);
     for (size_t i = 0; r->second && i < r->coded.piece_count; i++)
         tg_feedback_reset(r->second[i]);
-    tg_borders_reset(r);
+    tg_boundaries_reset(r);
     const tg_algorithm algorithm = r->stats.algorithm;
     memset(&r->stats, 0, sizeof r->stats);
     r->stats.algorithm = algorithm;

@@ -2,84 +2,86 @@
 #include "base/status.h"
 #include "reduce/reducer.h"
 
-static void prepare(tg_reducer *r, tg_leg *leg, tg_message_kind kind, tg_exchange_kind exchange, uint32_t number)
+static void prepare(tg_reducer *r, tg_transfer *transfer, tg_message_kind kind, tg_exchange_kind exchange,
+                    uint32_t number)
 {
-    leg->kind = kind;
-    leg->number = number;
-    leg->send = tg_arena_take(&r->arena, r->world, sizeof *leg->send);
-    leg->send_size = tg_arena_take(&r->arena, r->world, sizeof *leg->send_size);
-    leg->receive = tg_arena_take(&r->arena, r->world, sizeof *leg->receive);
-    leg->capacity = tg_arena_take(&r->arena, r->world, sizeof *leg->capacity);
-    leg->received = tg_arena_take(&r->arena, r->world, sizeof *leg->received);
-    leg->exchange = (tg_exchange){.kind = exchange,
-                                  .world = r->world,
-                                  .send = leg->send,
-                                  .send_size = leg->send_size,
-                                  .receive = leg->receive,
-                                  .capacity = leg->capacity,
-                                  .received = leg->received};
+    transfer->kind = kind;
+    transfer->number = number;
+    transfer->send = tg_arena_take(&r->arena, r->world, sizeof *transfer->send);
+    transfer->send_size = tg_arena_take(&r->arena, r->world, sizeof *transfer->send_size);
+    transfer->receive = tg_arena_take(&r->arena, r->world, sizeof *transfer->receive);
+    transfer->capacity = tg_arena_take(&r->arena, r->world, sizeof *transfer->capacity);
+    transfer->received = tg_arena_take(&r->arena, r->world, sizeof *transfer->received);
+    transfer->exchange = (tg_exchange){.kind = exchange,
+                                       .world = r->world,
+                                       .send = transfer->send,
+                                       .send_size = transfer->send_size,
+                                       .receive = transfer->receive,
+                                       .capacity = transfer->capacity,
+                                       .received = transfer->received};
 }
 
 /* Room for what goes out, and for what comes from every other rank. */
-static void give_room(tg_reducer *r, tg_leg *leg, size_t out, const size_t *in)
+static void give_room(tg_reducer *r, tg_transfer *transfer, size_t out, const size_t *in)
 {
-    leg->out = tg_arena_take(&r->arena, out, 1);
-    leg->out_capacity = out;
+    transfer->out = tg_arena_take(&r->arena, out, 1);
+    transfer->out_capacity = out;
     for (uint32_t peer = 0; !r->arena.failed && peer < r->world; peer++) {
         if (peer == r->rank)
             continue;
-        leg->capacity[peer] = in[peer];
-        leg->receive[peer] = tg_arena_take(&r->arena, in[peer], 1);
+        transfer->capacity[peer] = in[peer];
+        transfer->receive[peer] = tg_arena_take(&r->arena, in[peer], 1);
     }
 }
 
-static void make_leg(tg_reducer *r, tg_leg *leg, tg_message_kind kind, uint32_t number, size_t room, size_t *in)
+static void make_transfer(tg_reducer *r, tg_transfer *transfer, tg_message_kind kind, uint32_t number, size_t room,
+                          size_t *in)
 {
-    prepare(r, leg, kind, TG_ALL_GATHER, number);
+    prepare(r, transfer, kind, TG_ALL_GATHER, number);
     for (uint32_t peer = 0; peer < r->world; peer++)
         in[peer] = room;
-    give_room(r, leg, room, in);
+    give_room(r, transfer, room, in);
 }
 
 /* A bit for each tensor of a message. */
-static size_t presence_room(const tg_plan *plan, size_t parcel)
+static size_t presence_room(const tg_plan *plan, size_t batch)
 {
-    if (parcel >= plan->parcel_count)
+    if (batch >= plan->batch_count)
         return 0;
-    const tg_parcel *p = &plan->parcels[parcel];
+    const tg_batch *p = &plan->batches[batch];
     return tg_bitmap_bytes(plan->pieces[p->first + p->count - 1].tensor - plan->pieces[p->first].tensor + 1);
 }
 
-/* Most bytes of the frames of a parcel that `owner` is sent, or sends as a result; 0 where the plan is shorter. */
-static size_t parcel_room(const tg_reducer *r, const tg_plan *plan, size_t parcel, uint32_t owner)
+/* Most bytes of the frames of a batch that `owner` is sent, or sends as a result; 0 where the plan is shorter. */
+static size_t batch_room(const tg_reducer *r, const tg_plan *plan, size_t batch, uint32_t owner)
 {
     size_t room = 0;
-    for (size_t i = 0; parcel < plan->parcel_count && i < plan->parcels[parcel].count; i++) {
-        const tg_piece *piece = &plan->pieces[plan->parcels[parcel].first + i];
+    for (size_t i = 0; batch < plan->batch_count && i < plan->batches[batch].count; i++) {
+        const tg_piece *piece = &plan->pieces[plan->batches[batch].first + i];
         if (tg_goes_to(piece, owner))
             room += tg_frame_room(r, plan == &r->dense, piece->tensor, piece->count);
         if (piece->owner == TG_EVERY_OWNER) /* proposals for this piece's boundaries */
             room += 4 * (size_t)r->world;
     }
-    return room + presence_room(plan, parcel);
+    return room + presence_room(plan, batch);
 }
 
-static size_t message_room(const tg_reducer *r, size_t parcel, uint32_t owner)
+static size_t message_room(const tg_reducer *r, size_t batch, uint32_t owner)
 {
-    const size_t coded = parcel_room(r, &r->coded, parcel, owner), dense = parcel_room(r, &r->dense, parcel, owner);
+    const size_t coded = batch_room(r, &r->coded, batch, owner), dense = batch_room(r, &r->dense, batch, owner);
     return TG_MESSAGE_HEADER + (coded > dense ? coded : dense);
 }
 
 /* gather: everybody's frames to everybody. */
-static void make_gather_leg(tg_reducer *r, tg_reduction *reduction, size_t p, size_t *in)
+static void make_gather_transfer(tg_reducer *r, tg_reduction *reduction, size_t p, size_t *in)
 {
-    make_leg(r, &reduction->parcels[p], TG_MESSAGE_GRADIENTS, (uint32_t)p, message_room(r, p, 0), in);
+    make_transfer(r, &reduction->batches[p], TG_MESSAGE_GRADIENTS, (uint32_t)p, message_room(r, p, 0), in);
 }
 
 /* shard: to each owner its parts, and from each owner its results. */
-static void make_shard_legs(tg_reducer *r, tg_reduction *reduction, size_t p, size_t *in)
+static void make_shard_transfers(tg_reducer *r, tg_reduction *reduction, size_t p, size_t *in)
 {
-    tg_leg *parts = &reduction->parcels[p], *results = &reduction->results[p];
+    tg_transfer *parts = &reduction->batches[p], *results = &reduction->results[p];
     prepare(r, parts, TG_MESSAGE_PARTS, TG_ALL_TO_ALL, (uint32_t)p);
     parts->places = tg_arena_take(&r->arena, r->world + (uint64_t)1, sizeof *parts->places);
     size_t out = 0;
@@ -98,80 +100,81 @@ static void make_shard_legs(tg_reducer *r, tg_reduction *reduction, size_t p, si
         give_room(r, results, in[r->rank], in);
 }
 
-bool tg_legs_make(tg_reducer *r, tg_reduction *reduction)
+bool tg_transfers_make(tg_reducer *r, tg_reduction *reduction)
 {
     size_t *in = calloc(r->world, sizeof *in);
-    const size_t parcels = r->coded.parcel_count > r->dense.parcel_count ? r->coded.parcel_count
-                                                                         : r->dense.parcel_count;
-    reduction->parcels = tg_arena_take(&r->arena, parcels, sizeof *reduction->parcels);
-    reduction->results = tg_arena_take(&r->arena, r->functions->has_results ? parcels : 0, sizeof *reduction->results);
+    const size_t batches = r->coded.batch_count > r->dense.batch_count ? r->coded.batch_count : r->dense.batch_count;
+    reduction->batches = tg_arena_take(&r->arena, batches, sizeof *reduction->batches);
+    reduction->results = tg_arena_take(&r->arena, r->functions->has_results ? batches : 0, sizeof *reduction->results);
     if (!in || r->arena.failed) {
         r->arena.failed = true;
         free(in);
         return false;
     }
-    make_leg(r, &reduction->greeting, TG_MESSAGE_GREETING, 0, TG_MESSAGE_HEADER + TG_GREETING_MOST, in);
-    make_leg(r, &reduction->greeting_verdict, TG_MESSAGE_VERDICT, TG_VERDICT_ON_GREETING,
-             TG_MESSAGE_HEADER + TG_VERDICT_BYTES, in);
-    make_leg(r, &reduction->verdicts, TG_MESSAGE_VERDICT, TG_VERDICT_ON_STEP, TG_MESSAGE_HEADER + TG_VERDICT_BYTES, in);
-    for (size_t p = 0; p < parcels && !r->arena.failed; p++) {
+    make_transfer(r, &reduction->greeting, TG_MESSAGE_GREETING, 0, TG_MESSAGE_HEADER + TG_GREETING_MOST, in);
+    make_transfer(r, &reduction->greeting_verdict, TG_MESSAGE_VERDICT, TG_VERDICT_ON_GREETING,
+                  TG_MESSAGE_HEADER + TG_VERDICT_BYTES, in);
+    make_transfer(r, &reduction->verdicts, TG_MESSAGE_VERDICT, TG_VERDICT_ON_STEP, TG_MESSAGE_HEADER + TG_VERDICT_BYTES,
+                  in);
+    for (size_t p = 0; p < batches && !r->arena.failed; p++) {
         if (r->functions->has_results)
-            make_shard_legs(r, reduction, p, in);
+            make_shard_transfers(r, reduction, p, in);
         else
-            make_gather_leg(r, reduction, p, in);
+            make_gather_transfer(r, reduction, p, in);
     }
     free(in);
     return !r->arena.failed;
 }
 
-void tg_leg_send_all(tg_reducer *r, tg_leg *leg, size_t size)
+void tg_transfer_send_all(tg_reducer *r, tg_transfer *transfer, size_t size)
 {
     for (uint32_t peer = 0; peer < r->world; peer++) {
-        leg->send[peer] = leg->out;
-        leg->send_size[peer] = peer == r->rank ? 0 : size;
+        transfer->send[peer] = transfer->out;
+        transfer->send_size[peer] = peer == r->rank ? 0 : size;
     }
 }
 
-void tg_leg_seal(tg_reduction *r, const tg_leg *leg, uint32_t frames, uint32_t extra, uint8_t *bytes)
+void tg_transfer_seal(tg_reduction *r, const tg_transfer *transfer, uint32_t frames, uint32_t extra, uint8_t *bytes)
 {
     const tg_reducer *reducer = r->reducer;
-    const tg_message message = {.kind = leg->kind,
+    const tg_message message = {.kind = transfer->kind,
                                 .step = r->step,
                                 .rank = reducer->rank,
                                 .world = reducer->world,
-                                .number = leg->number,
+                                .number = transfer->number,
                                 .frames = frames,
                                 .layout = reducer->layout,
                                 .extra = extra,
-                                .abstain = tg_reduction_lost(r) && leg->kind != TG_MESSAGE_VERDICT &&
-                                           leg->kind != TG_MESSAGE_GREETING};
+                                .abstain = tg_reduction_lost(r) && transfer->kind != TG_MESSAGE_VERDICT &&
+                                           transfer->kind != TG_MESSAGE_GREETING};
     tg_message_seal(reducer->kernels, &message, bytes);
 }
 
-bool tg_leg_open(tg_reduction *r, tg_leg *leg, uint32_t peer, tg_message *message, tg_cursor *extra, tg_cursor *frames)
+bool tg_transfer_open(tg_reduction *r, tg_transfer *transfer, uint32_t peer, tg_message *message, tg_cursor *extra,
+                      tg_cursor *frames)
 {
     tg_reducer *reducer = r->reducer;
-    const tg_message expected = {.kind = leg->kind,
+    const tg_message expected = {.kind = transfer->kind,
                                  .step = r->step,
                                  .rank = peer,
                                  .world = reducer->world,
-                                 .number = leg->number,
+                                 .number = transfer->number,
                                  .layout = reducer->layout};
     tg_error why;
-    tg_status status = tg_message_open(reducer->kernels, leg->receive[peer], leg->received[peer], &expected, message,
-                                       extra, frames, &why);
+    tg_status status = tg_message_open(reducer->kernels, transfer->receive[peer], transfer->received[peer], &expected,
+                                       message, extra, frames, &why);
     if (status != TG_OK)
         tg_reduction_fail(r, status == TG_LAYOUT_MISMATCH ? status : TG_SKIPPED,
                           "rank %u on a message from rank %u: %.150s", reducer->rank, peer, why.message);
     else if (message->abstain)
-        r->doomed = true;
+        r->peer_failed = true;
     return status == TG_OK && !message->abstain;
 }
 
-void tg_leg_close(tg_reduction *r, uint32_t peer, const tg_message *message, uint32_t due, const tg_cursor *extra,
-                  const tg_cursor *frames)
+void tg_transfer_close(tg_reduction *r, uint32_t peer, const tg_message *message, uint32_t due, const tg_cursor *extra,
+                       const tg_cursor *frames)
 {
     if (frames->left > 0 || extra->left > 0 || message->frames != due)
-        tg_reduction_fail(r, TG_SKIPPED, "rank %u got a message from rank %u with more in it than is due",
+        tg_reduction_fail(r, TG_SKIPPED, "rank %u got a message from rank %u with more in it than is expected",
                           r->reducer->rank, peer);
 }

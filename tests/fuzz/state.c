@@ -15,7 +15,7 @@
 enum { TENSORS = 4, WORLD = 3, STEPS = 3 };
 
 static tg_device *device;
-static const uint64_t counts[TENSORS] = {66000, 40, 0, 17}; /* the first is long enough for borders that move */
+static const uint64_t counts[TENSORS] = {66000, 40, 0, 17}; /* the first is long enough for boundaries that move */
 static const char *const names[TENSORS] = {"kernel", "bias", "", "gate"};
 static const char *const specs[TENSORS] = {"topk:k=9,values=levels", "qsgd:levels=7,bucket=16", "none", "topk:k=3"};
 static const tg_feedback_spec feedbacks[TENSORS] = {{TG_FEEDBACK_EF, 1, 1, 0, 0},

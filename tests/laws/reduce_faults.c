@@ -86,7 +86,7 @@ static void count_exchanges(rank_state *states, uint32_t world)
 {
     (void)world;
     const tg_reducer *r = states[0].reducer;
-    exchanges = (unsigned)(r->functions->has_results ? 2 * r->coded.parcel_count : r->coded.parcel_count) + 1;
+    exchanges = (unsigned)(r->functions->has_results ? 2 * r->coded.batch_count : r->coded.batch_count) + 1;
 }
 
 static fault the_fault;

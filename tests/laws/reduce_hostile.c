@@ -10,7 +10,7 @@
 
 enum { WORLD = 3, ROGUE = 2, MOST_EXCHANGES = 512 };
 
-typedef void rogue(const tg_leg *leg, uint64_t step, uint32_t to, uint8_t *bytes, size_t *size);
+typedef void rogue(const tg_transfer *transfer, uint64_t step, uint32_t to, uint8_t *bytes, size_t *size);
 
 static rank_state ranks[WORLD];
 
@@ -44,7 +44,7 @@ static void hand_over(tg_exchange *const *exchanges, uint64_t step, rogue *spoil
             memcpy(receiver->receive[from], sender->send[to], sender->send_size[to]);
             receiver->received[from] = sender->send_size[to];
             if (from == ROGUE)
-                spoil((const tg_leg *)receiver, step, to, receiver->receive[from], &receiver->received[from]);
+                spoil((const tg_transfer *)receiver, step, to, receiver->receive[from], &receiver->received[from]);
         }
 }
 
@@ -117,9 +117,9 @@ static void stay_together(void)
 /* ---- what a rogue does ---- */
 
 /* Tells one rank that it abstains, and everybody that all is well. */
-static void two_faced(const tg_leg *leg, uint64_t step, uint32_t to, uint8_t *bytes, size_t *size)
+static void two_faced(const tg_transfer *transfer, uint64_t step, uint32_t to, uint8_t *bytes, size_t *size)
 {
-    if (step == 0 || to != 1 || (leg->kind != TG_MESSAGE_GRADIENTS && leg->kind != TG_MESSAGE_RESULTS))
+    if (step == 0 || to != 1 || (transfer->kind != TG_MESSAGE_GRADIENTS && transfer->kind != TG_MESSAGE_RESULTS))
         return;
     bytes[6] = 1;
     tg_store32(bytes + 28, 0);
@@ -141,11 +141,11 @@ static void scribble(uint8_t *frame, uint64_t payload)
         frame[next_number() % 60] = (uint8_t)next_number();
 }
 
-static void wild(const tg_leg *leg, uint64_t step, uint32_t to, uint8_t *bytes, size_t *size)
+static void wild(const tg_transfer *transfer, uint64_t step, uint32_t to, uint8_t *bytes, size_t *size)
 {
     (void)step;
     (void)to;
-    if (leg->kind == TG_MESSAGE_VERDICT || leg->kind == TG_MESSAGE_GREETING || !chance(3))
+    if (transfer->kind == TG_MESSAGE_VERDICT || transfer->kind == TG_MESSAGE_GREETING || !chance(3))
         return;
     size_t at = TG_MESSAGE_HEADER + tg_load32(bytes + 40);
     if (at > TG_MESSAGE_HEADER && chance(2))

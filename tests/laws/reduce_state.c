@@ -10,7 +10,7 @@
 #include "ranks.h"
 #include "reduce/state.h"
 
-enum { BEFORE = 20, AFTER = 5 }; /* across a change of borders, which is every 16 steps */
+enum { BEFORE = 20, AFTER = 5 }; /* across a change of boundaries, which is every 16 steps */
 
 static const tensor_case tensors[] = {{"weights", "qsgd:levels=7", "ef", 30000, TG_FLOAT32},
                                       {"sparse", "topk:density=0.02", "dgc:momentum=0.5", 70001, TG_FLOAT32},
@@ -261,7 +261,7 @@ static void refuses(void)
     check(status == TG_LAYOUT_MISMATCH && strstr(s.error.message, "rank 1"),
           "a world of two to one, of which one is missing: %s", s.error.message);
     status = tg_reducer_load(s.reducer, swapped, 2, &s.error); /* sums depend on the order */
-    check(status == TG_LAYOUT_MISMATCH && strstr(s.error.message, "rank 0 is due"), "out of order: %s",
+    check(status == TG_LAYOUT_MISMATCH && strstr(s.error.message, "rank 0 is expected"), "out of order: %s",
           s.error.message);
     check(tg_reducer_load(s.reducer, both, 2, &s.error) == TG_OK, "both are taken: %s", s.error.message);
     close_rank(&s);
@@ -312,7 +312,7 @@ static void refuses_forged(void)
     uint8_t nan[8], huge[4];                            /* as the state has numbers, whatever this machine does */
     tg_store64(nan, UINT64_C(0x7ff8000000000000));
     tg_store_float(huge, 3e38f);
-    forged(2, owner, &kept, "a bit that means nothing", 6, "\1", 1, 0, "mean nothing");
+    forged(2, owner, &kept, "a bit that means nothing", 6, "\1", 1, 0, "reserved bits");
     forged(2, owner, &kept, "an unknown algorithm", 5, "\7", 1, 0, "algorithm 7");
     forged(2, owner, &kept, "a norm that is no number", TG_STATE_HEAD + 80, nan, 8, 0, "statistics");
     forged(2, owner, &kept, "a lack of second residuals", SECONDS_AT, "\0", 1, SECONDS_AT + 4 + 8, "lacks");
