@@ -122,7 +122,7 @@ for mpi in openmpi mpich; do
         --algorithm qsvrg --nonfinite skip
     complains $mpi "ranks of other codecs" "rank 0 has --codec none, and rank 1 has --codec qsgd" unlike --codec qsgd --codec qsgd --codec qsgd
     complains $mpi "a rank of wrong usage" "rank 1: unknown codec 'junk'" unlike --codec junk
-    complains $mpi "a rank without the device" "rank 1: there is no device 'gpu9'" unlike --device gpu9
+    complains $mpi "a rank without the device" "rank 1: unknown device 'gpu9'" unlike --device gpu9
     run_with $mpi -np 1 "$command" train --data here.txt : -np 1 bash -c 'cd there && exec "$@"' - "$command" train --data here.txt >out 2>err
     expect "$mpi: ranks whose data differ in shape" grep -q "rank 0 has --data of 6 rows.* and rank 1 has --data of 5 rows" err
     run_with $mpi -np 1 "$command" train --data like.txt : -np 1 bash -c 'cd there && exec "$@"' - "$command" train --data like.txt >out 2>err

@@ -8,11 +8,11 @@
 #include "kernels/kernels.h"
 #include "kernels/source.h"
 
-/* The checksum's digests of a payload's chunks (docs/format.md, 2). A codec may fill in those from `from` to `to` while
- * their bytes are in the cache; the frame's encoder does the others. */
-#define TG_CHUNK 4096u
+/* The digests of the leaves of a payload, which the checksum is made of (docs/format.md, 2). A codec may fill in those
+ * from `from` to `to` while their bytes are in the cache; the frame's encoder does the others. */
+#define TG_LEAF 4096u
 typedef struct tg_digests {
-    uint64_t *of; /* room for every chunk of the payload; NULL: there is no checksum */
+    uint64_t *of; /* room for every leaf of the payload; NULL: there is no checksum */
     size_t from, to;
 } tg_digests;
 
@@ -24,8 +24,8 @@ typedef struct tg_job {
     tg_source source;
     tg_draw draw;
     bool check_finite; /* non-finite values have not been looked for: report them when they are found */
-    uint8_t
-        *kept; /* if not NULL, room for what lies in the payload's place, which is put back if a value is not finite */
+    /* if not NULL, undo buffer for the old bytes at the payload's place, which are restored if a value is not finite */
+    uint8_t *undo;
     void *workspace;                  /* as many bytes as the row's `workspace` returns, aligned for any type */
     struct tg_dense_scratch *scratch; /* codec/dense.h: of the thread that works on this copy of the job */
     float *sent;                      /* if not NULL, receives what the decoder will see, `count` values */

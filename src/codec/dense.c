@@ -13,10 +13,10 @@ size_t tg_dense_unit(uint32_t bucket)
     return bucket > COMFORTABLE && TG_BLOCK % bucket == 0 ? bucket : COMFORTABLE;
 }
 
-/* How far a range has come: elements before `done` are committed, and what lay in the place of the codes of those
- * before `kept` is kept. */
+/* How far a range has come: elements before `done` are committed; for elements before `saved` the old bytes at the
+ * place of their codes are in the undo buffer. */
 typedef struct progress {
-    uint64_t done, kept;
+    uint64_t done, saved;
 } progress;
 
 /* One call of tg_dense_encode, for all threads. */
@@ -40,8 +40,8 @@ static tg_job job_of(const pass *p, tg_dense_scratch *scratch)
     job.saturated = job.dropped = 0;
     if (p->known_finite) {
         job.check_finite = false;
-        job.kept = NULL;
-        job.source.kept = NULL;
+        job.undo = NULL;
+        job.source.undo = NULL;
     }
     return job;
 }
@@ -54,17 +54,17 @@ static uint64_t byte_of(const tg_dense_steps *steps, uint64_t element)
 
 /* ---- the way back, where a value is not finite ---- */
 
-/* Keeps the bytes of the payload from `from` to `to`, if they are to be put back. */
-static void keep_payload(const tg_job *job, uint64_t from, uint64_t to)
+/* Saves the payload's old bytes from `from` to `to`, if there is an undo buffer. */
+static void save_payload(const tg_job *job, uint64_t from, uint64_t to)
 {
-    if (job->kept)
-        job->kernels->set_aside(job->payload + from, (size_t)(to - from), job->kept + from);
+    if (job->undo)
+        job->kernels->copy_nontemporal(job->payload + from, (size_t)(to - from), job->undo + from);
 }
 
 static void restore_payload(const tg_job *job, uint64_t from, uint64_t to)
 {
-    if (job->kept)
-        memcpy(job->payload + from, job->kept + from, (size_t)(to - from));
+    if (job->undo)
+        memcpy(job->payload + from, job->undo + from, (size_t)(to - from));
 }
 
 /* The end of the codes of the elements before this one, where a group or the vector ends. */
@@ -73,30 +73,31 @@ static uint64_t byte_after(const tg_dense_steps *steps, uint64_t element)
     return steps->start + (element * steps->bits + 7) / 8;
 }
 
-/* The codes of the elements before `end` may be written. */
-static void keep_codes(const tg_job *job, const tg_dense_steps *steps, progress *at, uint64_t end)
+/* Saves what the codes of the elements before `end` will overwrite. */
+static void save_codes(const tg_job *job, const tg_dense_steps *steps, progress *at, uint64_t end)
 {
-    if (at->kept < end) {
-        keep_payload(job, byte_of(steps, at->kept), byte_after(steps, end));
-        at->kept = end;
+    if (at->saved < end) {
+        save_payload(job, byte_of(steps, at->saved), byte_after(steps, end));
+        at->saved = end;
     }
 }
 
-/* Puts back what has been committed of a range: exactly if it was kept, else the residual to rounding. */
+/* Restores what has been committed of a range: exactly where there is an undo buffer, otherwise only the residual, up
+ * to rounding. */
 static void undo_range(void *of, size_t part)
 {
     const pass *p = of;
     tg_dense_scratch scratch;
     tg_job job = job_of(p, &scratch);
     const uint64_t start = tg_range_first(&p->ranges, part), end = p->progress[part].done;
-    for (uint64_t first = start; job.source.residual && !job.source.kept && first < end; first += TG_BLOCK) {
+    for (uint64_t first = start; job.source.residual && !job.source.undo && first < end; first += TG_BLOCK) {
         size_t n = tg_block_size(end, first);
         p->steps->replay(&job, p->shape, first, n, scratch.sent);
-        tg_source_undo(&job.source, job.kernels, first, n, scratch.sent, &scratch.block);
+        tg_source_recompute(&job.source, job.kernels, first, n, scratch.sent, &scratch.block);
     }
-    if (job.source.kept)
+    if (job.source.undo)
         tg_source_restore(&job.source, start, end);
-    restore_payload(&job, byte_of(p->steps, start), byte_after(p->steps, p->progress[part].kept));
+    restore_payload(&job, byte_of(p->steps, start), byte_after(p->steps, p->progress[part].saved));
 }
 
 /* ---- encoding ---- */
@@ -139,8 +140,8 @@ static bool compose(tg_job *job, const tg_dense_steps *steps, const void *shape,
     return true;
 }
 
-/* How many elements' codes are kept at once before a fused kernel writes them: those of a whole block take a fifth of A
- * longer, from memory. */
+/* How many elements to save at a time before a fused kernel writes their codes. With a whole block at a time an encode
+ * from memory takes longer by a fifth of the time of `e += g`. */
 enum { SAVED_AT_ONCE = 1024 };
 
 /* Encodes one block, from at->done on. False where a value is not finite. */
@@ -153,14 +154,14 @@ static bool encode_block(tg_job *job, const tg_dense_steps *steps, const void *s
         const size_t left = (size_t)(end - at->done);
         size_t here = 0;
         if (gradient) {
-            here = job->kept && steps->unit <= SAVED_AT_ONCE && left > SAVED_AT_ONCE ? SAVED_AT_ONCE : left;
-            keep_codes(job, steps, at, at->done + here);
+            here = job->undo && steps->unit <= SAVED_AT_ONCE && left > SAVED_AT_ONCE ? SAVED_AT_ONCE : left;
+            save_codes(job, steps, at, at->done + here);
             here = steps->fused(job, shape, at->done, here, gradient + (at->done - first));
         }
         if (here == 0) {
             here = steps->unit < left ? steps->unit : left;
-            tg_source_keep(&job->source, job->kernels, at->done, here);
-            keep_codes(job, steps, at, at->done + here);
+            tg_source_save(&job->source, job->kernels, at->done, here);
+            save_codes(job, steps, at, at->done + here);
             if (!compose(job, steps, shape, at->done, here))
                 return false;
         }
@@ -169,11 +170,11 @@ static bool encode_block(tg_job *job, const tg_dense_steps *steps, const void *s
     return true;
 }
 
-static uint64_t chunk_from(uint64_t byte) { return (byte + TG_CHUNK - 1) / TG_CHUNK; }
+static uint64_t leaf_from(uint64_t byte) { return (byte + TG_LEAF - 1) / TG_LEAF; }
 
-static void digest_chunk(const tg_job *job, uint64_t chunk)
+static void digest_leaf(const tg_job *job, uint64_t leaf)
 {
-    job->digests.of[chunk] = job->kernels->digest(job->payload + chunk * TG_CHUNK, TG_CHUNK);
+    job->digests.of[leaf] = job->kernels->digest(job->payload + leaf * TG_LEAF, TG_LEAF);
 }
 
 static void encode_range(void *of, size_t part)
@@ -183,43 +184,44 @@ static void encode_range(void *of, size_t part)
     tg_job job = job_of(p, &scratch);
     const bool digests = job.digests.of && p->steps->bits > 0;
     const uint64_t start = tg_range_first(&p->ranges, part), end = tg_range_end(&p->ranges, part);
-    uint64_t chunk = chunk_from(byte_of(p->steps, start)); /* the first that lies in the range as a whole */
+    uint64_t leaf = leaf_from(byte_of(p->steps, start)); /* the first leaf that lies completely in the range */
     progress at = {start, start};
     while (at.done < end && !atomic_load_explicit(&p->nonfinite, memory_order_relaxed)) {
         if (!encode_block(&job, p->steps, p->shape, tg_block_size(end, at.done), &at))
             atomic_store(&p->nonfinite, true);
-        const uint64_t ready = byte_of(p->steps, at.done) / TG_CHUNK;
-        if (digests && (at.done == end || chunk + tg_digested_at_once() <= ready))
-            for (; chunk < ready; chunk++)
-                digest_chunk(&job, chunk);
+        const uint64_t ready = byte_of(p->steps, at.done) / TG_LEAF;
+        if (digests && (at.done == end || leaf + tg_digested_at_once() <= ready))
+            for (; leaf < ready; leaf++)
+                digest_leaf(&job, leaf);
     }
-    if (job.kept || job.source.kept)
-        job.kernels->aside_is_set();
+    if (job.undo || job.source.undo)
+        job.kernels->nontemporal_fence();
     p->progress[part] = at;
     atomic_fetch_add(&p->saturated, job.saturated);
     atomic_fetch_add(&p->dropped, job.dropped);
 }
 
-/* The chunks that no range has as a whole; then all of those that the elements fill are known. */
+/* Digests the leaves that belong to two ranges. After this all leaves that the codes fill are known. */
 static void digest_seams(const pass *p)
 {
     tg_job *job = p->job;
     if (!job->digests.of || p->steps->bits == 0)
         return;
-    job->digests.from = (size_t)chunk_from(p->steps->start);
-    job->digests.to = (size_t)(byte_of(p->steps, p->ranges.count) / TG_CHUNK);
+    job->digests.from = (size_t)leaf_from(p->steps->start);
+    job->digests.to = (size_t)(byte_of(p->steps, p->ranges.count) / TG_LEAF);
     for (size_t part = 1; part < p->ranges.parts; part++) {
         const uint64_t seam = byte_of(p->steps, tg_range_first(&p->ranges, part));
-        if (seam % TG_CHUNK != 0 && seam / TG_CHUNK >= job->digests.from && seam / TG_CHUNK < job->digests.to)
-            digest_chunk(job, seam / TG_CHUNK);
+        if (seam % TG_LEAF != 0 && seam / TG_LEAF >= job->digests.from && seam / TG_LEAF < job->digests.to)
+            digest_leaf(job, seam / TG_LEAF);
     }
 }
 
-/* A vector that fits the caches is looked through in less time than wide codes are kept (docs/log/cpu-kernels.md). */
+/* For a vector that fits the caches, checking it first takes less time than saving wide codes (docs/log/cpu-
+ * kernels.md). */
 static bool checks_first(const tg_job *job, const tg_dense_steps *steps)
 {
     enum { MOST = 1 << 21, WIDE = 16 };
-    return job->kept && steps->bits >= WIDE && job->source.count <= MOST;
+    return job->undo && steps->bits >= WIDE && job->source.count <= MOST;
 }
 
 /* Before the pass over all elements: computes scales, and finds out whether all values are finite where that is cheaper
@@ -245,7 +247,7 @@ tg_status tg_dense_encode(tg_job *job, const tg_dense_steps *steps, const void *
 {
     progress ranges_at[TG_MAX_RANGES];
     pass p = {.job = job, .steps = steps, .shape = shape, .progress = ranges_at};
-    keep_payload(job, 0, steps->start);
+    save_payload(job, 0, steps->start);
     if (!prepare(&p)) {
         restore_payload(job, 0, steps->start);
         return TG_NONFINITE;

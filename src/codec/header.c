@@ -1,4 +1,5 @@
-/* Writing and reading headers. Reading refuses whatever a later stage could stumble over, each by name. */
+/* Writing and reading headers. Reading refuses everything that later stages could not handle, with a message for each
+ * case. */
 #include "codec/header.h"
 
 #include <inttypes.h>

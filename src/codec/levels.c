@@ -130,7 +130,7 @@ static size_t fuse_block(tg_job *job, const void *of, uint64_t first, size_t n, 
     const bool given = !nested(shape);
     tg_levels_encoding e = {.gradient = gradient,
                             .residual = source->residual ? source->residual + first : NULL,
-                            .kept = source->kept ? source->kept + first : NULL,
+                            .undo = source->undo ? source->undo + first : NULL,
                             .alpha = source->alpha,
                             .beta = source->beta,
                             .norm = given             ? TG_NORM_GIVEN

@@ -95,11 +95,11 @@ static bool collect_values(const tg_onepass *o, tg_range_list *range_list, const
                            uint64_t first, size_t n, uint32_t *scratch)
 {
     const tg_kernels *k = o->selection->job->kernels;
-    const bool keep = residual && o->source.kept;
+    const bool save = residual && o->source.undo;
     for (size_t done = 0; done < n;) {
-        const size_t piece = keep && n - done > SAVED_AT_ONCE ? SAVED_AT_ONCE : n - done;
-        if (keep)
-            tg_source_keep(&o->source, k, first + done, piece);
+        const size_t piece = save && n - done > SAVED_AT_ONCE ? SAVED_AT_ONCE : n - done;
+        if (save)
+            tg_source_save(&o->source, k, first + done, piece);
         const size_t collected = k->collect(&range_list->list, values + done, residual ? residual + done : NULL,
                                             o->source.alpha, (uint32_t)(first + done), piece);
         done += collected;
@@ -125,7 +125,7 @@ static bool collect_block(const tg_onepass *o, tg_range_list *range_list, uint64
     if (!collect_values(o, range_list, scratch->block.u, NULL, first, n, scratch->keys))
         return false;
     if (rest_is_u(source)) {
-        tg_source_keep(source, k, first, n);
+        tg_source_save(source, k, first, n);
         tg_source_commit(source, k, first, n, &scratch->block, NULL);
         range_list->committed = first + n;
     }
@@ -168,8 +168,8 @@ static void collect_range(void *of, size_t part)
     }
     if (range_list->before_limit == SIZE_MAX)
         range_list->before_limit = range_list->list.count;
-    if (o->source.kept)
-        o->selection->job->kernels->aside_is_set();
+    if (o->source.undo)
+        o->selection->job->kernels->nontemporal_fence();
 }
 
 /* Lists all elements with the key `least` or a larger one. False where a value is not finite. */
@@ -215,13 +215,13 @@ static void undo(void *of, size_t part)
     const uint64_t end = o->range_lists[part].committed;
     tg_source_block block;
     float nothing[TG_BLOCK] = {0};
-    if (job->source.kept) {
+    if (job->source.undo) {
         tg_source_restore(&job->source, tg_range_first(&o->ranges, part), end);
         return;
     }
     put_back(of, part);
     for (uint64_t first = tg_range_first(&o->ranges, part); first < end; first += TG_BLOCK)
-        tg_source_undo(&job->source, job->kernels, first, tg_block_size(end, first), nothing, &block);
+        tg_source_recompute(&job->source, job->kernels, first, tg_block_size(end, first), nothing, &block);
 }
 
 /* ---- selecting among the candidates ---- */

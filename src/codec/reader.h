@@ -43,18 +43,18 @@ typedef struct tg_plain_reader {
 } tg_plain_reader;
 
 /* The positions that sparse readers have written in a block of up to TG_BLOCK elements that is used again and again:
- * clearing only these is cheaper than clearing the block. Above TG_MOST_TRACES it is not, so the positions are only
+ * clearing only these is cheaper than clearing the block. Above TG_MAX_TOUCHED it is not, so the positions are only
  * counted. */
-#define TG_MOST_TRACES (TG_BLOCK / 8)
-typedef struct tg_traces {
+#define TG_MAX_TOUCHED (TG_BLOCK / 8)
+typedef struct tg_touched {
     float *block; /* in the first-level cache; zero except at the touched positions */
     size_t count;
-    uint32_t positions[TG_MOST_TRACES + TG_RICE_BLOCK];
-} tg_traces;
+    uint32_t positions[TG_MAX_TOUCHED + TG_RICE_BLOCK];
+} tg_touched;
 
 typedef struct tg_sparse_reader {
     tg_positions_reader positions;
-    tg_traces *traces; /* if not NULL, records the positions that are written */
+    tg_touched *touched; /* if not NULL, records the positions that are written */
     tg_values values;
     tg_plain_reader plain;
     float ahead[TG_GROUP]; /* levels are decoded a group at a time and handed out from here */
@@ -110,7 +110,7 @@ bool tg_plain_open(tg_plain_reader *reader, tg_dtype dtype, uint64_t count, cons
 bool tg_plain_read(tg_plain_reader *reader, const tg_kernels *kernels, size_t n, float *values);
 
 /* Sets the touched positions of the block to zero. */
-void tg_traces_clear(tg_traces *traces);
+void tg_touched_clear(tg_touched *touched);
 
 /* Sets or adds a block of values in the output, as the mode says. */
 void tg_deliver(const tg_kernels *kernels, const float *values, size_t n, tg_read_mode mode, float weight, float *out);

@@ -70,28 +70,28 @@ static void prefetch(const uint32_t *positions, size_t n, const float *out)
 }
 
 /* Where the next touched positions are recorded; there is room for up to TG_RICE_BLOCK in one call. */
-static uint32_t *next_touched(tg_traces *traces)
+static uint32_t *next_touched(tg_touched *touched)
 {
-    return traces->positions + (traces->count < TG_MOST_TRACES ? traces->count : TG_MOST_TRACES);
+    return touched->positions + (touched->count < TG_MAX_TOUCHED ? touched->count : TG_MAX_TOUCHED);
 }
 
-static void record_touched(tg_traces *traces, const uint32_t *positions, size_t n, const float *out)
+static void record_touched(tg_touched *touched, const uint32_t *positions, size_t n, const float *out)
 {
-    const uint32_t origin = (uint32_t)(out - traces->block);
-    uint32_t *next = next_touched(traces);
+    const uint32_t origin = (uint32_t)(out - touched->block);
+    uint32_t *next = next_touched(touched);
     for (size_t j = 0; j < n; j++)
         next[j] = origin + positions[j];
-    traces->count += n;
+    touched->count += n;
 }
 
-void tg_traces_clear(tg_traces *traces)
+void tg_touched_clear(tg_touched *touched)
 {
-    if (traces->count > TG_MOST_TRACES)
-        memset(traces->block, 0, TG_BLOCK * sizeof *traces->block);
+    if (touched->count > TG_MAX_TOUCHED)
+        memset(touched->block, 0, TG_BLOCK * sizeof *touched->block);
     else
-        for (size_t j = 0; j < traces->count; j++)
-            traces->block[traces->positions[j]] = 0;
-    traces->count = 0;
+        for (size_t j = 0; j < touched->count; j++)
+            touched->block[touched->positions[j]] = 0;
+    touched->count = 0;
 }
 
 /* Reads the elements of the open segment up to `limit`; `base` is the next element. Works in batches: while one batch
@@ -109,8 +109,8 @@ static bool read_within(tg_reader *reader, uint32_t base, uint32_t limit, tg_rea
             return false;
         for (size_t j = 0; mode != TG_READ_CHECK && j < got; j++)
             here[j] -= base;
-        if (mode != TG_READ_CHECK && r->traces)
-            record_touched(r->traces, here, got, out);
+        if (mode != TG_READ_CHECK && r->touched)
+            record_touched(r->touched, here, got, out);
         else if (mode != TG_READ_CHECK)
             prefetch(here, got, out);
         if (!next_values(reader, got, values[turn]))
@@ -125,11 +125,11 @@ static bool read_within(tg_reader *reader, uint32_t base, uint32_t limit, tg_rea
 
 /* Adds those of n decoded positions that are below `limit`; returns how many. Their values are read directly from the
  * payload, and the output is one block in the cache, so a single loop without prefetching is fastest. */
-static inline size_t add_decoded(tg_traces *traces, const uint32_t *decoded, size_t n, uint32_t base, uint32_t limit,
+static inline size_t add_decoded(tg_touched *touched, const uint32_t *decoded, size_t n, uint32_t base, uint32_t limit,
                                  const uint8_t *wire, bool set, float weight, float *out, bool *nonfinite)
 {
-    uint32_t *positions = next_touched(traces), largest = 0;
-    const uint32_t origin = (uint32_t)(out - traces->block);
+    uint32_t *positions = next_touched(touched), largest = 0;
+    const uint32_t origin = (uint32_t)(out - touched->block);
     size_t j = 0;
     for (; j < n && decoded[j] < limit; j++) {
         const uint32_t position = decoded[j] - base, bits = tg_load32(wire + 4 * j),
@@ -139,7 +139,7 @@ static inline size_t add_decoded(tg_traces *traces, const uint32_t *decoded, siz
         positions[j] = origin + position;
         largest = magnitude > largest ? magnitude : largest;
     }
-    traces->count += j;
+    touched->count += j;
     *nonfinite = largest >= TG_INFINITY_BITS;
     return j;
 }
@@ -156,9 +156,9 @@ static bool read_to_block(tg_reader *reader, uint32_t base, uint32_t limit, tg_r
         if (!tg_index_peek(indices, &decoded, &n))
             return false;
         if (mode == TG_READ_SET)
-            done = add_decoded(r->traces, decoded, n, base, limit, r->plain.next, true, weight, out, &nonfinite);
+            done = add_decoded(r->touched, decoded, n, base, limit, r->plain.next, true, weight, out, &nonfinite);
         else
-            done = add_decoded(r->traces, decoded, n, base, limit, r->plain.next, false, weight, out, &nonfinite);
+            done = add_decoded(r->touched, decoded, n, base, limit, r->plain.next, false, weight, out, &nonfinite);
         indices->delivered += done;
         r->plain.next += done * sizeof(float);
         if (nonfinite || done < n || n == 0)
@@ -169,7 +169,7 @@ static bool read_to_block(tg_reader *reader, uint32_t base, uint32_t limit, tg_r
 bool tg_sparse_read(tg_reader *reader, size_t n, tg_read_mode mode, float weight, float *out)
 {
     tg_positions_reader *positions = &reader->sparse.positions;
-    const bool to_block = reader->sparse.traces && mode != TG_READ_CHECK && reader->sparse.values == TG_VALUES_FP32;
+    const bool to_block = reader->sparse.touched && mode != TG_READ_CHECK && reader->sparse.values == TG_VALUES_FP32;
     while (n > 0) {
         size_t here;
         uint32_t base, limit;

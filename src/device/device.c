@@ -7,7 +7,7 @@
 tg_status tg_device_open(const char *name, void *stream, tg_device **device, tg_error *error)
 {
     if (!name || !device)
-        return tg_fail(error, TG_INVALID_ARGUMENT, "tg_device_open needs a name and a place for the device");
+        return tg_fail(error, TG_INVALID_ARGUMENT, "tg_device_open: name and device must not be NULL");
     return tg_cpu_open(name, stream, device, error);
 }
 

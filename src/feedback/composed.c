@@ -1,5 +1,4 @@
-/* Feedback step by step: compensate, then (the caller encodes), update; and return, which takes back what was not
- * applied. */
+/* Feedback step by step: compensate, then (the caller encodes) update; and return, for a frame that was not applied. */
 #include <inttypes.h>
 
 #include "base/bytes.h"
@@ -65,7 +64,8 @@ tg_status tg_feedback_compensate(tg_feedback *feedback, const tg_tensor *gradien
     return status;
 }
 
-/* Whether a frame is of so many elements, by its header: a few bytes may stand for four billion, and take as long. */
+/* Compares the count in a frame's header with the expected one, before the contents are checked: a few bytes may stand
+ * for four billion elements, and take as long to check. */
 static tg_status compare_count(tg_frame frame, uint64_t count, tg_error *error)
 {
     tg_frame_info info;
@@ -76,12 +76,13 @@ static tg_status compare_count(tg_frame frame, uint64_t count, tg_error *error)
     return status;
 }
 
-/* A frame with smaller values overflows no residual: they are less than half of the largest float32's last place. */
+/* Frames with smaller values cannot make a residual overflow: they are less than half a unit in the last place of the
+ * largest float32. */
 static const uint32_t harmless = UINT32_C(0x73000000); /* 2^103 */
 
 typedef void settle(tg_device *device, tg_settle_job *job);
 
-/* Checks the frame, then, if it has huge values, whether it would make the residual overflow, and then does the job. */
+/* Checks the frame; if it has huge values, also checks whether the residual would overflow; then runs the job. */
 static tg_status check_and_settle(tg_feedback *f, tg_settle_job *job, settle *run, tg_error *error)
 {
     tg_frame_info info;
@@ -96,7 +97,7 @@ static tg_status check_and_settle(tg_feedback *f, tg_settle_job *job, settle *ru
         job->only_checks = false;
         if (job->overflow < f->count)
             return tg_fail(error, TG_NONFINITE,
-                           "element %" PRIu64 " of the residual would overflow; the residual is as it was",
+                           "element %" PRIu64 " of the residual would overflow; the residual is unchanged",
                            job->overflow);
     }
     run(f->device, job);
@@ -173,7 +174,7 @@ uint64_t tg_feedback_return_piece(tg_feedback *feedback, tg_frame frame, uint64_
     tg_frame_info info;
     if (feedback->spec.kind == TG_FEEDBACK_NONE)
         return 0;
-    /* It was made here, for this residual, so it cannot be refused. */
+    /* This rank made the frame for this residual, so it cannot be refused. */
     if (tg_frame_read(frame, &info, NULL) != TG_OK || info.count > feedback->count - first ||
         tg_frame_check(feedback->device, frame, &info, NULL, NULL) != TG_OK)
         return 0;

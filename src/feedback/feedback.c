@@ -1,4 +1,4 @@
-/* Making a residual, encoding with it, and keeping its statistics. */
+/* Creating a residual, encoding with it, and its statistics. */
 #include "feedback/feedback.h"
 
 #include <inttypes.h>
@@ -38,13 +38,13 @@ tg_status tg_feedback_create(tg_device *device, const tg_feedback_spec *spec, co
     const bool with_momentum = spec->kind == TG_FEEDBACK_DGC;
     const tg_operations *on = device->operations;
     float *residual = on->allocate(device, size, 0), *momentum = with_momentum ? on->allocate(device, size, 1) : NULL,
-          *kept = on->allocate(device, size, 2);
-    if (!made || !residual || (with_momentum && !momentum) || !kept) {
+          *undo = on->allocate(device, size, 2);
+    if (!made || !residual || (with_momentum && !momentum) || !undo) {
         free(made);
         on->release(device, residual);
         on->release(device, momentum);
-        on->release(device, kept);
-        return tg_fail(error, TG_OUT_OF_MEMORY, "no memory for a residual of %" PRIu64 " elements", count);
+        on->release(device, undo);
+        return tg_fail(error, TG_OUT_OF_MEMORY, "out of memory for a residual of %" PRIu64 " elements", count);
     }
     *made = (tg_feedback){.device = device,
                           .spec = *spec,
@@ -52,7 +52,7 @@ tg_status tg_feedback_create(tg_device *device, const tg_feedback_spec *spec, co
                           .count = count,
                           .residual = residual,
                           .momentum = momentum,
-                          .kept = kept,
+                          .undo = undo,
                           .unchecked = spec->alpha != spec->beta || traits.minmax};
     tg_feedback_reset(made);
     *feedback = made;
@@ -64,7 +64,7 @@ void tg_feedback_free(tg_feedback *feedback)
     if (feedback) {
         feedback->device->operations->release(feedback->device, feedback->residual);
         feedback->device->operations->release(feedback->device, feedback->momentum);
-        feedback->device->operations->release(feedback->device, feedback->kept);
+        feedback->device->operations->release(feedback->device, feedback->undo);
     }
     free(feedback);
 }
@@ -143,7 +143,8 @@ static tg_source source_of(const tg_feedback *f, const tg_tensor *piece, uint64_
     if (f->spec.kind == TG_FEEDBACK_NONE)
         return source;
     source.residual = f->residual + first;
-    source.kept = f->kept; /* from its start for every piece: it is of use while one is encoded */
+    /* every piece uses the undo buffer from its start: it is needed only while that piece is encoded */
+    source.undo = f->undo;
     source.alpha = f->spec.alpha;
     source.beta = f->spec.beta;
     if (f->momentum) {
@@ -164,7 +165,7 @@ double tg_feedback_norm(const tg_feedback *f)
     return norm_of(f, &(tg_tensor){f->residual, f->count, TG_FLOAT32}, TG_NORM_ESTIMATED);
 }
 
-/* A step has been made: what remains is this large. */
+/* Updates the statistics after a step. */
 void tg_feedback_note(tg_feedback *f, const tg_tensor *gradient, const tg_encode_report *report)
 {
     tg_stats *s = &f->stats;
@@ -182,8 +183,8 @@ void tg_feedback_note(tg_feedback *f, const tg_tensor *gradient, const tg_encode
     }
 }
 
-/* A codec that is to drop values takes all others as finite, and could not go back; so the residual is looked at
- * before. Under the other policies it is found where it is met. */
+/* A codec that drops non-finite values assumes that all others are finite and has no undo buffer, so the residual is
+ * checked first. Under the other policies the codec itself finds a value that is not finite. */
 static tg_status encode_source(tg_codec *codec, const tg_feedback *f, const tg_source *source,
                                const tg_encode_options *options, void *frame, size_t capacity, tg_encode_report *report,
                                tg_error *error)
@@ -292,7 +293,7 @@ static tg_status check_step(const tg_codec *codec, const tg_feedback *feedback, 
         return tg_fail(error, TG_SHAPE_MISMATCH, "the gradient has %" PRIu64 " elements, but the residual has %" PRIu64,
                        gradient->count, feedback->count);
     if (memcmp(tg_codec_spec(codec), &feedback->codec, sizeof feedback->codec) != 0)
-        return tg_fail(error, TG_INVALID_ARGUMENT, "the feedback was made for another codec spec than this codec's");
+        return tg_fail(error, TG_INVALID_ARGUMENT, "the feedback was created for another codec spec");
     return TG_OK;
 }
 

@@ -1,4 +1,4 @@
-/* Residuals: what is kept of a tensor between steps. */
+/* Residuals: the state of a tensor between steps. */
 #ifndef TG_FEEDBACK_FEEDBACK_H
 #define TG_FEEDBACK_FEEDBACK_H
 
@@ -11,24 +11,25 @@ struct tg_feedback {
     uint64_t count;
     float *residual; /* these three are device memory */
     float *momentum; /* NULL but for DGC */
-    float *kept;     /* tg_source's: pages that are not used are never touched */
-    bool unchecked;  /* a value that is not finite may come to the residual: rest - sent can overflow, as they may
-                      * differ in sign */
+    float *undo;     /* undo buffer of tg_source; takes memory only when it is used */
+    /* the residual may hold a value that is not finite: the caller has a pointer to it, or rest - sent can overflow
+     * because their signs may differ */
+    bool unchecked;
     tg_stats stats;
 };
 
-/* TG_OK if the spec is one that tg_feedback_parse could have made. */
+/* TG_OK if tg_feedback_parse could have returned this spec. */
 tg_status tg_feedback_spec_check(const tg_feedback_spec *spec, tg_error *error);
 
 /* The gradient together with this feedback, as a source for an encoder. */
 tg_source tg_feedback_source(const tg_feedback *feedback, const tg_tensor *gradient);
 
-/* What DGC's clipping multiplies this gradient by; 1 without it. */
+/* The factor by which dgc's clipping scales this gradient; 1 without clipping. */
 float tg_feedback_clip(const tg_feedback *feedback, const tg_tensor *gradient);
 
-/* For tensors that travel in pieces: tg_encode_with_feedback of the elements from `first` on, with a codec of any spec.
- * Statistics are left to tg_feedback_note, once for the whole tensor. The caller has entered the floating-point mode.
- */
+/* For tensors that are sent in pieces: tg_encode_with_feedback of the elements from `first` on, with a codec of any
+ * spec. tg_feedback_note updates the statistics, once for the whole tensor. The caller has set the floating-point
+ * mode. */
 tg_status tg_feedback_encode_piece(tg_codec *codec, tg_feedback *feedback, const tg_tensor *piece, uint64_t first,
                                    float clip, const tg_encode_options *options, void *frame, size_t capacity,
                                    tg_encode_report *report, tg_error *error);
@@ -38,7 +39,7 @@ tg_status tg_feedback_select_piece(tg_codec *codec, tg_feedback *feedback, const
                                    tg_encode_report *report, tg_error *error);
 void tg_feedback_note(tg_feedback *feedback, const tg_tensor *gradient, const tg_encode_report *report);
 
-/* The residual's norm as it is now, estimated as in tg_stats: after a step, or after something has returned. */
+/* The current norm of the residual, estimated as in tg_stats: after a step, or after a frame was returned. */
 double tg_feedback_norm(const tg_feedback *feedback);
 
 /* Residual and momentum times a factor, which must leave them finite; a NULL feedback has none. */
@@ -57,8 +58,8 @@ uint64_t tg_feedback_add(tg_feedback *feedback, const float *values, float facto
 void tg_feedback_save(const tg_feedback *feedback, tg_feedback_part part, uint8_t *bytes);
 void tg_feedback_load(tg_feedback *feedback, tg_feedback_part part, uint64_t first, bool applies, tg_load_job *job);
 
-/* h = h + sent, of a frame of ours of the elements from `first` on. What would overflow is limited to the largest
- * float32; returns how many elements that are. */
+/* h = h + sent, for a frame of this rank of the elements from `first` on. Elements that would overflow are limited to
+ * the largest float32; returns how many. */
 uint64_t tg_feedback_return_piece(tg_feedback *feedback, tg_frame frame, uint64_t first);
 
 #endif

@@ -1,4 +1,4 @@
-/* Frames back to vectors: everything is checked, then added. */
+/* Frames to vectors: checks everything, then adds. */
 #include "frame/decode.h"
 
 #include "base/bytes.h"
@@ -13,14 +13,14 @@ static tg_status add(tg_device *device, tg_add_job *job, tg_error *error)
     device->operations->add(device, job, 1);
     device->operations->wait(device);
     if (job->status != TG_OK)
-        return tg_fail(error, job->status, "a frame that was called verified breaks a rule of the format");
+        return tg_fail(error, job->status, "a frame that was passed as verified breaks a rule of the format");
     return TG_OK;
 }
 
 tg_status tg_decode_mean(tg_device *device, const tg_frame *frames, size_t frame_count, float scale, float *wide,
                          uint64_t among, const tg_tensor *out, tg_error *error)
 {
-    /* A power of two may as well scale each value: nothing is rounded by it, and a pass over the sum is saved. */
+    /* A power of two can scale each value instead of the sum: nothing is rounded, and a pass over the sum is saved. */
     const bool exact = (tg_float_bits(scale) & UINT32_C(0x7fffff)) == 0;
     tg_add_job job = {.frames = frames,
                       .frame_count = frame_count,

@@ -33,8 +33,8 @@ tg_status tg_codec_create(tg_device *device, const tg_spec *spec, uint64_t max_c
     if (!made || !encoder) {
         free(made);
         device->operations->free_encoder(device, encoder);
-        return tg_fail(error, TG_OUT_OF_MEMORY, "no memory for the workspace of %s for %" PRIu64 " elements", row->name,
-                       max_count);
+        return tg_fail(error, TG_OUT_OF_MEMORY, "out of memory for the workspace of %s for %" PRIu64 " elements",
+                       row->name, max_count);
     }
     *made = (tg_codec){.device = device, .spec = *spec, .row = row, .max_count = max_count, .encoder = encoder};
     *codec = made;
@@ -128,7 +128,7 @@ tg_status tg_encode_outcome(const tg_codec *codec, const tg_encode_job *job, tg_
 {
     if (job->report.status == TG_OK)
         return tg_succeed(error);
-    /* A codec met a value that is not finite: of the residual, or of the input. */
+    /* The codec found a value that is not finite: in the residual, or in the input. */
     tg_status status = tg_residual_check(&job->source, codec->device, error);
     if (status != TG_OK)
         return status;

@@ -10,7 +10,7 @@ tg_status tg_encode_prepare(tg_codec *codec, const tg_source *source, const tg_e
                             size_t capacity, tg_encode_job *job, tg_error *error);
 tg_status tg_encode_outcome(const tg_codec *codec, const tg_encode_job *job, tg_error *error);
 
-/* One job, to its end. The caller has entered the floating-point mode. */
+/* Runs one job completely. The caller has set the floating-point mode. */
 tg_status tg_encode_source(tg_codec *codec, const tg_source *source, const tg_encode_options *options, void *frame,
                            size_t capacity, tg_encode_report *report, tg_error *error);
 
@@ -18,8 +18,8 @@ tg_status tg_encode_source(tg_codec *codec, const tg_source *source, const tg_en
 tg_status tg_select_source(tg_codec *codec, const tg_source *source, const tg_encode_options *options, tg_list *list,
                            tg_encode_report *report, tg_error *error);
 
-/* TG_OK, or TG_BAD_RESIDUAL if the source's residual or momentum holds a value that is not finite: a look through all
- * of it. */
+/* TG_OK, or TG_BAD_RESIDUAL if the residual or the momentum of the source has a value that is not finite. Reads all of
+ * it. */
 tg_status tg_residual_check(const tg_source *source, tg_device *device, tg_error *error);
 
 tg_device *tg_codec_device(const tg_codec *codec);
@@ -27,7 +27,7 @@ tg_device *tg_codec_device(const tg_codec *codec);
 /* TG_OK if the tensor can be read or written. */
 tg_status tg_tensor_check(const tg_tensor *tensor, const char *what, tg_error *error);
 
-/* The same codec for another density or k, no larger than the one it was made with; false if it is larger. */
+/* Sets another density or k, at most the one the codec was created with; false if it is larger. */
 bool tg_codec_retune(tg_codec *codec, uint32_t amount);
 
 /* A sparse frame of elements that have been selected already, all between `first` and first + count, which the frame

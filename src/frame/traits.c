@@ -1,4 +1,4 @@
-/* Traits, read off the codec's row. */
+/* Traits, from the codec's row. */
 #include "frame/traits.h"
 
 #include <inttypes.h>

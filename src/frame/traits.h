@@ -9,12 +9,12 @@
 typedef struct tg_traits {
     const char *name;
     bool sparse;
-    bool l2;      /* quantises with the L2 norm, alone or behind a selection */
-    bool minmax;  /* quantises between a bucket's extremes: what is sent may differ in sign from u */
+    bool l2;      /* quantises with the L2 norm, alone or after a selection */
+    bool minmax;  /* quantises between a bucket's minimum and maximum: what is sent may have another sign than u */
     double gamma; /* a bound on E|C(u) - u|^2 / |u|^2 */
 } tg_traits;
 
-/* Of a spec, for vectors of this count; fails for a spec that is none. */
+/* The traits of a spec, for vectors of this count; fails for an invalid spec. */
 tg_status tg_traits_of(const tg_spec *spec, uint64_t count, tg_traits *traits, tg_error *error);
 
 #endif

@@ -30,8 +30,8 @@ tg_status tg_frames_check(tg_device *device, const tg_frame *frames, size_t fram
         tg_check_job job = {.frame = frames[f], .count = count, .header_only = flags & TG_VERIFIED};
         check(device, &job, 1);
         if (job.status == TG_SHAPE_MISMATCH)
-            return tg_fail(error, TG_SHAPE_MISMATCH, "frame %zu has %" PRIu64 " elements and the output %" PRIu64, f,
-                           job.info.count, count);
+            return tg_fail(error, TG_SHAPE_MISMATCH, "frame %zu has %" PRIu64 " elements, but the output has %" PRIu64,
+                           f, job.info.count, count);
         if (job.status != TG_OK)
             return tg_fail(error, job.status, "frame %zu: %s", f, job.error.message);
     }
@@ -61,7 +61,7 @@ tg_status tg_frame_verify(tg_device *device, tg_frame frame, tg_frame_info *info
 tg_status tg_frame_measure(tg_device *device, tg_frame frame, tg_frame_parts *parts, tg_error *error)
 {
     if (!device || !parts)
-        return tg_fail(error, TG_INVALID_ARGUMENT, "tg_frame_measure needs a device and a place for the answer");
+        return tg_fail(error, TG_INVALID_ARGUMENT, "tg_frame_measure: device and parts must not be NULL");
     tg_frame_info info;
     tg_fp_mode before = tg_fp_enter();
     tg_status status = tg_frame_check(device, frame, &info, NULL, error);

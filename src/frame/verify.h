@@ -12,7 +12,7 @@ tg_status tg_frame_check(tg_device *device, tg_frame frame, tg_frame_info *info,
 tg_status tg_frames_check(tg_device *device, const tg_frame *frames, size_t frame_count, unsigned flags, uint64_t count,
                           tg_error *error);
 
-/* The magnitude of tg_frame_check, of a frame that has been checked or was made here. */
+/* The peak of tg_frame_check, for a frame that has been checked or was made by this rank. */
 uint32_t tg_frame_peak(tg_device *device, tg_frame frame);
 
 #endif

@@ -58,7 +58,7 @@ typedef enum tg_norm {
 typedef struct tg_levels_encoding {
     const float *gradient;
     float *residual; /* NULL: no feedback */
-    float *kept; /* where the residual is set aside before it is overwritten, at the start of a cache line; or NULL */
+    float *undo;     /* undo buffer for the residual, aligned to a cache line; or NULL */
     float alpha, beta;
     tg_norm norm;
     bool exceeds; /* a value may exceed its radius by more than rounding */
@@ -85,7 +85,8 @@ typedef struct tg_levels_decoding {
 typedef enum tg_storing {
     TG_ADD,
     TG_SET,
-    TG_SET_ASIDE /* as TG_SET, and past the caches if that can be; aside_is_set() as for set_aside() */
+    /* as TG_SET, with non-temporal stores where possible; nontemporal_fence() as for copy_nontemporal() */
+    TG_SET_NONTEMPORAL
 } tg_storing;
 
 /* The fused kernels need buckets of a multiple of this, because elements i and i + 16 share a random number. */
@@ -154,9 +155,10 @@ typedef struct tg_kernels {
     uint64_t (*count_at_least)(const uint32_t *keys, size_t n, uint32_t least);
 
     /* memcpy of any number of bytes that will hardly ever be read: with non-temporal stores that bypass the caches,
-     * where the processor has them. Other threads see the bytes after the writing thread has called aside_is_set. */
-    void (*set_aside)(const void *from, size_t size, void *to);
-    void (*aside_is_set)(void);
+     * where the processor has them. Other threads see the bytes after the writing thread has called nontemporal_fence.
+     */
+    void (*copy_nontemporal)(const void *from, size_t size, void *to);
+    void (*nontemporal_fence)(void);
 
     /* XXH3_64bits, of any number of bytes. */
     uint64_t (*digest)(const uint8_t *bytes, size_t n);

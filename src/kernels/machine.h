@@ -14,8 +14,8 @@ static inline int tg_is_amd(void)
 #endif
 }
 
-/* How many chunks of a frame to digest at a time while it is written. AMD's processors need some time to detect a
- * stream again after they have read elsewhere: digesting chunks one by one costs them a third of the time of a plain
+/* How many leaves of a frame to digest at a time while it is written. AMD's processors need some time to detect a
+ * stream again after they have read elsewhere: digesting leaves one by one costs them a third of the time of a plain
  * read, while many at a time cost little even from the second-level cache. Intel's are fastest on what is still in the
  * first-level cache. */
 static inline size_t tg_digested_at_once(void) { return tg_is_amd() ? 64 : 1; }

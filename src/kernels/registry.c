@@ -57,12 +57,29 @@ const char *tg_kernels_missing(const tg_kernels *k)
     const struct {
         const char *name;
         bool present;
-    } required[] = {ENTRY(widen),           ENTRY(narrow),        ENTRY(load),          ENTRY(store),
-                    ENTRY(first_nonfinite), ENTRY(compensate),    ENTRY(subtract),      ENTRY(add_scaled),
-                    ENTRY(set_scaled),      ENTRY(max_magnitude), ENTRY(extremes),      ENTRY(block_sum),
-                    ENTRY(quantise),        ENTRY(dequantise),    ENTRY(pack),          ENTRY(unpack),
-                    ENTRY(magnitude_keys),  ENTRY(random_keys),   ENTRY(key_histogram), ENTRY(count_at_least),
-                    ENTRY(set_aside),       ENTRY(aside_is_set),  ENTRY(digest)};
+    } required[] = {ENTRY(widen),
+                    ENTRY(narrow),
+                    ENTRY(load),
+                    ENTRY(store),
+                    ENTRY(first_nonfinite),
+                    ENTRY(compensate),
+                    ENTRY(subtract),
+                    ENTRY(add_scaled),
+                    ENTRY(set_scaled),
+                    ENTRY(max_magnitude),
+                    ENTRY(extremes),
+                    ENTRY(block_sum),
+                    ENTRY(quantise),
+                    ENTRY(dequantise),
+                    ENTRY(pack),
+                    ENTRY(unpack),
+                    ENTRY(magnitude_keys),
+                    ENTRY(random_keys),
+                    ENTRY(key_histogram),
+                    ENTRY(count_at_least),
+                    ENTRY(copy_nontemporal),
+                    ENTRY(nontemporal_fence),
+                    ENTRY(digest)};
     for (size_t i = 0; i < sizeof required / sizeof required[0]; i++)
         if (!required[i].present)
             return required[i].name;

@@ -253,9 +253,9 @@ uint64_t tg_scalar_count_at_least(const uint32_t *keys, size_t n, uint32_t least
     return count;
 }
 
-void tg_scalar_set_aside(const void *from, size_t size, void *to) { memcpy(to, from, size); }
+void tg_scalar_copy_nontemporal(const void *from, size_t size, void *to) { memcpy(to, from, size); }
 
-void tg_scalar_aside_is_set(void) {}
+void tg_scalar_nontemporal_fence(void) {}
 
 const tg_kernels tg_kernels_scalar = {
     .name = "cpu/scalar",
@@ -279,7 +279,7 @@ const tg_kernels tg_kernels_scalar = {
     .random_keys = tg_scalar_random_keys,
     .key_histogram = tg_scalar_key_histogram,
     .count_at_least = tg_scalar_count_at_least,
-    .set_aside = tg_scalar_set_aside,
-    .aside_is_set = tg_scalar_aside_is_set,
+    .copy_nontemporal = tg_scalar_copy_nontemporal,
+    .nontemporal_fence = tg_scalar_nontemporal_fence,
     .digest = tg_scalar_digest,
 };

@@ -28,8 +28,8 @@ void tg_scalar_random_keys(tg_hash_key key, uint32_t first, size_t n, uint32_t *
 void tg_scalar_key_histogram(const uint32_t *keys, size_t n, unsigned prefix_shift, uint32_t prefix, unsigned shift,
                              uint32_t mask, uint64_t *bins);
 uint64_t tg_scalar_count_at_least(const uint32_t *keys, size_t n, uint32_t least);
-void tg_scalar_set_aside(const void *from, size_t size, void *to);
-void tg_scalar_aside_is_set(void);
+void tg_scalar_copy_nontemporal(const void *from, size_t size, void *to);
+void tg_scalar_nontemporal_fence(void);
 uint64_t tg_scalar_digest(const uint8_t *bytes, size_t n);
 
 #endif

@@ -80,19 +80,19 @@ void tg_source_commit(const tg_source *s, const tg_kernels *k, uint64_t first, s
         memcpy(s->momentum + first, b->push, n * sizeof(float));
 }
 
-void tg_source_keep(const tg_source *s, const tg_kernels *k, uint64_t first, size_t n)
+void tg_source_save(const tg_source *s, const tg_kernels *k, uint64_t first, size_t n)
 {
-    if (s->kept)
-        k->set_aside(s->residual + first, n * sizeof(float), s->kept + first);
+    if (s->undo)
+        k->copy_nontemporal(s->residual + first, n * sizeof(float), s->undo + first);
 }
 
 void tg_source_restore(const tg_source *s, uint64_t first, uint64_t end)
 {
-    memcpy(s->residual + first, s->kept + first, (size_t)(end - first) * sizeof(float));
+    memcpy(s->residual + first, s->undo + first, (size_t)(end - first) * sizeof(float));
 }
 
-void tg_source_undo(const tg_source *s, const tg_kernels *k, uint64_t first, size_t n, const float *sent,
-                    tg_source_block *b)
+void tg_source_recompute(const tg_source *s, const tg_kernels *k, uint64_t first, size_t n, const float *sent,
+                         tg_source_block *b)
 {
     k->widen(s->dtype, element_at(s, first), n, b->push);
     for (size_t i = 0; i < n; i++) {

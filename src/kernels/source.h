@@ -16,8 +16,7 @@ typedef struct tg_source {
     tg_dtype dtype;
     uint64_t count;
     float *residual; /* NULL: no feedback, u is the gradient */
-    float *kept;     /* if not NULL, aligned to a cache line: where the residual is kept as it was, so that there is an
-                      * exact way back */
+    float *undo;     /* if not NULL, undo buffer for the old residual, aligned to a cache line */
     float alpha, beta;
     float *momentum; /* NULL but for DGC */
     float momentum_factor, clip_factor;
@@ -50,15 +49,17 @@ static inline void tg_source_prefetch(const tg_source *source, uint64_t index)
 void tg_source_commit(const tg_source *source, const tg_kernels *kernels, uint64_t first, size_t n,
                       const tg_source_block *block, const float *sent);
 
-/* Before the n elements from `first` on are committed: keeps their residual, if the source has room to. */
-void tg_source_keep(const tg_source *source, const tg_kernels *kernels, uint64_t first, size_t n);
+/* Saves the residual of the n elements from `first` on to the undo buffer, if there is one, before they are
+ * committed. */
+void tg_source_save(const tg_source *source, const tg_kernels *kernels, uint64_t first, size_t n);
 
-/* The residual of the elements from `first` to `end`, all of which were kept, is as it was. */
+/* Restores the residual of the elements from `first` to `end`, all of which were saved. */
 void tg_source_restore(const tg_source *source, uint64_t first, uint64_t end);
 
-/* Undoes a commit to rounding, where nothing was kept, beta is not 0 and there is no momentum. `block` is scratch. */
-void tg_source_undo(const tg_source *source, const tg_kernels *kernels, uint64_t first, size_t n, const float *sent,
-                    tg_source_block *block);
+/* Computes the residual before a commit, up to rounding, where there is no undo buffer, beta is not 0 and there is no
+ * momentum. `block` is scratch. */
+void tg_source_recompute(const tg_source *source, const tg_kernels *kernels, uint64_t first, size_t n,
+                         const float *sent, tg_source_block *block);
 
 /* Index of the first element whose gradient, u or rest is not finite; count if all are. */
 uint64_t tg_source_first_nonfinite(const tg_source *source, const tg_kernels *kernels, tg_pool *pool);

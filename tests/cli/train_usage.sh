@@ -21,7 +21,7 @@ try tersegrad train --density-schedule 10:0.1,5:0.2
 try tersegrad train --density-schedule dgc
 try tersegrad train --density-schedule 99999999999999999999:0.1
 try tersegrad train --density-schedule 0:1e-10
-try_line "tersegrad train --device gpu9 2>&1 | sed 's/; there are .*//'"
+try_line "tersegrad train --device gpu9 2>&1 | sed 's/; this machine has .*//'"
 echo "# files that would take each other's place, and no files"
 try tersegrad train --log a --report a
 echo mine >b

@@ -27,7 +27,7 @@ try tersegrad bench -n 1e6
 try tersegrad bench -n
 try tersegrad bench --seconds forever
 try tersegrad bench --distribution gausian
-try_line "tersegrad bench --device gpu9 2>&1 | sed 's/; there are .*//'"
+try_line "tersegrad bench --device gpu9 2>&1 | sed 's/; this machine has .*//'"
 sh -c 'tersegrad bench --device gpu9 2>/dev/null'; echo "-> $?"
 try tersegrad bench --codec qsgd --codec qsgdd
 try tersegrad codecs extra

@@ -128,7 +128,7 @@ static void a_missing_kernel_is_named(void **state)
     EXPECT_MISSING(compensate);
     EXPECT_MISSING(unpack);
     EXPECT_MISSING(count_at_least);
-    EXPECT_MISSING(aside_is_set);
+    EXPECT_MISSING(nontemporal_fence);
     EXPECT_MISSING(digest);
     /* Selection in one pass takes three, or none. */
     tg_kernels without = *tg_kernels_at(0);

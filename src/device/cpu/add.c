@@ -1,4 +1,4 @@
-/* Turning frames back into vectors. */
+/* Decoding frames and adding them to vectors. */
 #include <stdatomic.h>
 #include <string.h>
 
@@ -16,7 +16,7 @@ bool tg_frame_open(tg_reader *reader, const tg_kernels *kernels, tg_frame frame,
     return reader->row->open(reader, &payload);
 }
 
-/* The next block of all frames with the fused kernel, if all of them are packed levels. */
+/* Adds the next block of all frames with the fused kernel, if all of them are packed levels. */
 static bool add_packed(const tg_kernels *k, tg_reader *readers, size_t frame_count, size_t n, tg_storing how,
                        float weight, float *sum)
 {
@@ -38,11 +38,11 @@ typedef struct batch {
     const tg_reader *opened;
     size_t frame_count;
     float weight;
-    bool fresh;  /* the first one sets the output */
-    float scale; /* of the sum, at the end */
+    bool fresh;  /* the first frame sets the output */
+    float scale; /* the sum is multiplied by it at the end */
     const tg_tensor *out;
-    tg_storing how;   /* for frames whose values can be stored while they are decoded */
-    bool past_caches; /* sparse frames make the output block by block, and no block is seen again */
+    tg_storing how;   /* for frames whose values are stored while they are decoded */
+    bool nontemporal; /* sparse frames: the output is made block by block, with non-temporal stores */
     uint64_t step;
     tg_ranges ranges;
     atomic_bool broken;
@@ -54,19 +54,19 @@ static void scale_in_place(const tg_kernels *k, float scale, size_t n, float *va
         k->set_scaled(values + first, scale, tg_block_size(n, first), values + first);
 }
 
-/* Adds the next n elements, the first of which is `first`, of all frames; in `block`, unless that can be done where
- * they belong. */
+/* Adds the next n elements, the first of which is `first`, of all frames; in `block`, unless it can be done in the
+ * output itself. */
 static bool add_step(const batch *b, tg_reader *readers, size_t frame_count, uint64_t first, size_t n, float *block)
 {
     const tg_kernels *k = b->kernels;
     const tg_dtype dtype = b->out->dtype;
     char *elements = (char *)b->out->data + first * tg_dtype_size(dtype);
     float *sum = block;
-    if (dtype == TG_FLOAT32 && !b->past_caches)
+    if (dtype == TG_FLOAT32 && !b->nontemporal)
         sum = (float *)b->out->data + first;
     else if (!b->fresh)
         k->widen(dtype, elements, n, sum);
-    if (b->fresh && !b->past_caches && (frame_count == 0 || readers[0].row->sparse))
+    if (b->fresh && !b->nontemporal && (frame_count == 0 || readers[0].row->sparse))
         memset(sum, 0, n * sizeof *sum);
     const bool fused = add_packed(k, readers, frame_count, n, b->how, b->weight, sum);
     for (size_t i = 0; !fused && i < frame_count; i++)
@@ -76,8 +76,8 @@ static bool add_step(const batch *b, tg_reader *readers, size_t frame_count, uin
         scale_in_place(k, b->scale, n, sum);
     if (dtype != TG_FLOAT32)
         (void)k->narrow(dtype, sum, n, elements);
-    else if (b->past_caches)
-        k->set_aside(sum, n * sizeof *sum, elements);
+    else if (b->nontemporal)
+        k->copy_nontemporal(sum, n * sizeof *sum, elements);
     return true;
 }
 
@@ -86,23 +86,23 @@ static void add_range(void *of, size_t part)
     batch *b = of;
     tg_reader readers[TG_MAX_NARROW_FRAMES];
     float block[TG_BLOCK];
-    tg_traces traces = {.block = block, .count = TG_BLOCK};
+    tg_touched touched = {.block = block, .count = TG_BLOCK};
     const size_t frame_count = b->frame_count;
     const uint64_t start = tg_range_first(&b->ranges, part), end = tg_range_end(&b->ranges, part);
     for (size_t i = 0; i < frame_count; i++) {
         readers[i] = b->opened[i];
-        readers[i].sparse.traces = b->past_caches ? &traces : NULL;
+        readers[i].sparse.touched = b->nontemporal ? &touched : NULL;
         tg_reader_seek(&readers[i], start);
     }
     for (uint64_t first = start; first < end && !atomic_load_explicit(&b->broken, memory_order_relaxed);
          first += b->step) {
-        if (b->past_caches)
-            tg_traces_clear(&traces);
+        if (b->nontemporal)
+            tg_touched_clear(&touched);
         if (!add_step(b, readers, frame_count, first, tg_reader_step(end, first, b->step), block))
             atomic_store(&b->broken, true);
     }
-    if (b->past_caches || b->how == TG_SET_ASIDE)
-        b->kernels->aside_is_set();
+    if (b->nontemporal || b->how == TG_SET_NONTEMPORAL)
+        b->kernels->nontemporal_fence();
 }
 
 static tg_status add_batch(const tg_cpu *cpu, const tg_frame *frames, size_t frame_count, float weight, bool fresh,
@@ -128,12 +128,12 @@ static tg_status add_batch(const tg_cpu *cpu, const tg_frame *frames, size_t fra
     }
     if (frame_count == 1 && readers[0].row->sparse && !fresh && scale == 1 && out->dtype == TG_FLOAT32)
         b.step = TG_LONG_SPARSE_STEP;
-    /* Stores past the caches need not read the lines that they overwrite; but what fits a cache is better left there.
-     */
+    /* Non-temporal stores need not read the lines that they overwrite; but output that fits the cache is better left
+     * there. */
     if (fresh && out->dtype == TG_FLOAT32 && among >= cpu->cache / sizeof(float)) {
-        b.past_caches = all_sparse;
+        b.nontemporal = all_sparse;
         b.step = all_sparse ? TG_BLOCK : b.step;
-        b.how = scale == 1 ? TG_SET_ASIDE : TG_SET;
+        b.how = scale == 1 ? TG_SET_NONTEMPORAL : TG_SET;
     }
     b.ranges = tg_reader_ranges(cpu->pool, out->count, grain);
     tg_parallel(cpu->pool, b.ranges.parts, add_range, &b);
@@ -181,5 +181,5 @@ void tg_cpu_list_frame(tg_device *device, const tg_frame *frame, uint64_t first,
     if (tg_frame_read(*frame, &info, NULL) == TG_OK &&
         tg_frame_open(&reader, tg_cpu_of(device)->kernels, *frame, &info) && reader.row->sparse &&
         tg_sparse_list(&reader, (uint32_t)first, list->indices, list->values))
-        list->count = (size_t)reader.sparse.positions.listed; /* it was checked: so it is */
+        list->count = (size_t)reader.sparse.positions.listed; /* cannot fail: the frame was checked */
 }

@@ -10,16 +10,16 @@
 #include "device/cpu/cpu.h"
 #include "device/cpu/walk.h"
 
-/* A frame under inspection. */
+/* A frame that is being checked. */
 typedef struct inspection {
     tg_frame_info info;
     tg_reader reader;
-    bool is_open; /* the payload begins as it should */
-    bool is_seen; /* its values have been looked at */
+    bool is_open; /* the payload could be opened */
+    bool is_seen; /* its values have been checked */
     atomic_bool broken;
 } inspection;
 
-/* Not the whole of it: a reader is large, and opening one clears what it needs. */
+/* Does not clear the whole struct: a reader is large, and opening it sets what it needs. */
 static void begin(inspection *i)
 {
     memset(&i->info, 0, sizeof i->info);
@@ -55,8 +55,8 @@ static void walk(inspection *i, tg_pool *pool)
     tg_parallel(pool, w.ranges.parts, walk_range, &w);
 }
 
-/* Whether all that the reader will come to keeps the rules. Plain values have no other rule than to be finite: one look
- * at them serves for the peak, too. */
+/* Whether everything that the reader will read is valid. The only rule for plain values is that they are finite, and
+ * finding their peak checks this too. */
 static bool is_sound(inspection *i, tg_pool *pool, uint32_t *peak)
 {
     if (peak)
@@ -78,8 +78,8 @@ static tg_status check_payload(const tg_cpu *cpu, inspection *i, uint32_t *peak,
 
 /* ---- the bytes ---- */
 
-/* Plain values, which lie in the payload one after the other, as they are digested. */
-static void look_at_values(void *of, size_t first, size_t n)
+/* Checks plain values while their bytes are digested. */
+static void visit_values(void *of, size_t first, size_t n)
 {
     inspection *i = of;
     const size_t size = tg_dtype_size(i->reader.plain.dtype);
@@ -92,7 +92,7 @@ static void look_at_values(void *of, size_t first, size_t n)
     }
 }
 
-/* Header and checksum: the bytes are those that were written. */
+/* Checks header and checksum. */
 static tg_status check_bytes(const tg_cpu *cpu, tg_frame frame, const uint32_t *peak, inspection *i, tg_error *error)
 {
     tg_status status = tg_frame_read(frame, &i->info, error);
@@ -102,13 +102,14 @@ static tg_status check_bytes(const tg_cpu *cpu, tg_frame frame, const uint32_t *
     if (!i->info.has_checksum)
         return TG_OK;
     const uint8_t *bytes = frame.data;
-    const tg_look look = {look_at_values, i};
+    const tg_visitor visitor = {visit_values, i};
     i->is_seen = i->is_open && i->reader.row->plain && !(peak && tg_plain_peak_sees_all(&i->reader));
     const uint32_t computed = tg_checksum(cpu->kernels, cpu->pool, bytes, bytes + TG_HEADER_SIZE,
-                                          frame.size - TG_HEADER_SIZE, NULL, i->is_seen ? &look : NULL);
+                                          frame.size - TG_HEADER_SIZE, NULL, i->is_seen ? &visitor : NULL);
     if (computed != tg_header_checksum(bytes))
         return tg_fail(error, TG_CHECKSUM_MISMATCH,
-                       "the checksum is %08" PRIx32 " and the bytes give %08" PRIx32 ": the frame was damaged",
+                       "checksum mismatch: the header has %08" PRIx32 ", the bytes give %08" PRIx32
+                       "; the frame is damaged",
                        tg_header_checksum(bytes), computed);
     return TG_OK;
 }
@@ -118,8 +119,8 @@ static tg_status check_bytes(const tg_cpu *cpu, tg_frame frame, const uint32_t *
 static tg_status check_count(const tg_check_job *job, tg_error *error)
 {
     if (job->count != TG_ANY_COUNT && job->info.count != job->count)
-        return tg_fail(error, TG_SHAPE_MISMATCH, "it has %" PRIu64 " elements, and %" PRIu64 " are due",
-                       job->info.count, job->count);
+        return tg_fail(error, TG_SHAPE_MISMATCH, "it has %" PRIu64 " elements instead of %" PRIu64, job->info.count,
+                       job->count);
     return TG_OK;
 }
 
@@ -134,10 +135,11 @@ static void check_header(const tg_cpu *cpu, tg_check_job *job)
         return;
     job->peak = tg_frame_open(&reader, cpu->kernels, job->frame, &job->info)
                     ? reader.row->peak(&reader, cpu->pool, job->info.count)
-                    : TG_INFINITY_BITS; /* cannot be: it was checked */
+                    : TG_INFINITY_BITS; /* cannot happen: it was checked */
 }
 
-/* Counts before contents: a few bytes may stand for four billion elements, and take as long. */
+/* Compares counts before it checks contents: a few bytes may stand for four billion elements, and take as long to
+ * check. */
 static void check(const tg_cpu *cpu, tg_check_job *job)
 {
     inspection i;

@@ -1,5 +1,5 @@
-/* The CPU as a device: kernels that were picked for this machine, and threads. Its memory is the host's, and every
- * operation is done when it returns. */
+/* The CPU as a device: the kernel set for this machine, and threads. Its memory is host memory, and every operation is
+ * complete when it returns. */
 #ifndef TG_DEVICE_CPU_CPU_H
 #define TG_DEVICE_CPU_CPU_H
 
@@ -9,16 +9,16 @@
 #include "device/device.h"
 
 typedef struct tg_cpu {
-    tg_device device; /* first: a tg_device of this table is one of these */
+    tg_device device; /* must be the first field: a tg_device of this table is cast to this type */
     const tg_kernels *kernels;
     tg_pool *pool; /* NULL for one thread */
-    size_t cache;  /* bytes: what is larger does not stay in it */
+    size_t cache;  /* size of the largest cache in bytes */
 } tg_cpu;
 
 static inline tg_cpu *tg_cpu_of(tg_device *device) { return (tg_cpu *)(void *)device; }
 static inline const tg_cpu *tg_cpu_of_const(const tg_device *device) { return (const tg_cpu *)(const void *)device; }
 
-/* The names that tg_device_open takes: "cpu", "cpu/avx2:threads=4". */
+/* Accepts the names "cpu", "cpu/avx2:threads=4". */
 tg_status tg_cpu_open(const char *name, void *stream, tg_device **device, tg_error *error);
 
 /* ---- encode.c ---- */
@@ -55,10 +55,10 @@ void tg_cpu_load(tg_device *device, tg_load_job *job);
 void tg_cpu_add_list(tg_device *device, tg_list_job *job);
 void tg_cpu_norm(tg_device *device, const tg_tensor *tensor, tg_norm_of what, double *norm);
 
-/* A sum of finite numbers for a residual, which must stay finite; counts those that had to be limited. */
+/* Limits a sum to the largest float32, because a residual must stay finite; counts the sums that were limited. */
 static inline float tg_limited(float sum, uint64_t *limited)
 {
-    if (sum - sum == 0 || sum != sum) /* a NaN was there before: encoding reports it */
+    if (sum - sum == 0 || sum != sum) /* a NaN was there before: encoding will report it */
         return sum;
     ++*limited;
     return sum > 0 ? FLT_MAX : -FLT_MAX;

@@ -1,4 +1,4 @@
-/* A vector, or a list of selected elements, to a frame. */
+/* Encodes a vector, or a list of selected elements, to a frame. */
 #include <stdlib.h>
 
 #include "codec/header.h"
@@ -8,12 +8,13 @@
 
 struct tg_encoder {
     const tg_codec_row *row;
-    tg_spec largest; /* what the memory was made for */
+    tg_spec largest; /* the spec that the memory was allocated for */
     uint64_t max_count;
     void *workspace;
     size_t workspace_size;
-    uint64_t *digests; /* one for each chunk of the largest payload */
-    uint8_t *kept;     /* tg_job's, for TG_NONFINITE_REJECT: untouched where it is not used. NULL for sparsifiers */
+    uint64_t *digests; /* one for each leaf of the largest payload */
+    /* undo buffer of tg_job, for TG_NONFINITE_REJECT: takes memory only when it is used. NULL for sparsifiers */
+    uint8_t *undo;
 };
 
 enum { LINE = 64 }; /* of a cache */
@@ -24,7 +25,7 @@ void tg_cpu_free_encoder(tg_device *device, tg_encoder *encoder)
     if (encoder) {
         free(encoder->workspace);
         free(encoder->digests);
-        free(encoder->kept);
+        free(encoder->undo);
     }
     free(encoder);
 }
@@ -43,10 +44,11 @@ tg_encoder *tg_cpu_make_encoder(tg_device *device, const tg_spec *spec, uint64_t
     made->workspace = malloc(made->workspace_size ? made->workspace_size : 1);
     /* A list of selected elements may have up to twice the segments that a bound of its count allows for, at 9 bytes.
      */
-    made->digests = malloc((bound / TG_CHUNK + (size_t)(max_count >> 21) + 2) * sizeof *made->digests);
-    made->kept = row->sparse ? NULL
-                             : aligned_alloc(LINE, (bound / LINE + 1) * LINE); /* those write when they have seen all */
-    if (made->workspace && made->digests && (made->kept || row->sparse))
+    made->digests = malloc((bound / TG_LEAF + (size_t)(max_count >> 21) + 2) * sizeof *made->digests);
+    made->undo = row->sparse ? NULL
+                             /* sparsifiers write only after they have checked all values */
+                             : aligned_alloc(LINE, (bound / LINE + 1) * LINE);
+    if (made->workspace && made->digests && (made->undo || row->sparse))
         return made;
     tg_cpu_free_encoder(device, made);
     return NULL;
@@ -60,7 +62,7 @@ bool tg_cpu_encoder_fits(const tg_device *device, const tg_encoder *encoder, con
            row->bound(spec, encoder->max_count) <= row->bound(&encoder->largest, encoder->max_count);
 }
 
-/* Header, checksum and report of a job that is done. */
+/* Writes header, checksum and report of a finished job. */
 static void finish(tg_encode_job *job, const tg_job *done)
 {
     const tg_frame_info info = {.spec = *job->spec,
@@ -90,7 +92,7 @@ static void encode(const tg_cpu *cpu, tg_encode_job *job)
                     .source = job->source,
                     .draw = job->options.draw,
                     .check_finite = policy != TG_NONFINITE_ZERO,
-                    .kept = policy == TG_NONFINITE_REJECT ? encoder->kept : NULL,
+                    .undo = policy == TG_NONFINITE_REJECT ? encoder->undo : NULL,
                     .workspace = encoder->workspace,
                     .payload = job->list ? NULL : (uint8_t *)job->frame + TG_HEADER_SIZE,
                     .digests.of = job->options.no_checksum ? NULL : encoder->digests};
@@ -99,9 +101,10 @@ static void encode(const tg_cpu *cpu, tg_encode_job *job)
         doing.list.values = job->list->values;
     }
     doing.source.drop_nonfinite = policy == TG_NONFINITE_ZERO;
-    /* Under trust the residual goes back to rounding, but one that beta = 0 has wiped could not. */
+    /* Under trust the residual is recomputed, up to rounding; with beta = 0 that is impossible, and it needs an undo
+     * buffer. */
     if (policy == TG_NONFINITE_ZERO || (policy == TG_NONFINITE_TRUST && job->source.beta != 0))
-        doing.source.kept = NULL;
+        doing.source.undo = NULL;
     const tg_status status = encoder->row->encode(&doing);
     if (status == TG_OK && !job->list)
         finish(job, &doing);

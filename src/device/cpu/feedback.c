@@ -1,4 +1,4 @@
-/* Feedback step by step: compensation, the state after a frame was sent, and a frame that returns. */
+/* Feedback step by step: compensating, updating the state after a frame was sent, and returning a frame. */
 #include <stdatomic.h>
 #include <string.h>
 
@@ -43,12 +43,12 @@ static void read_sent(tg_reader *reader, size_t n, float *sent)
 {
     for (size_t i = 0; i < n; i++)
         sent[i] = tg_bits_float(not_sent);
-    (void)tg_frame_next(reader, n, TG_READ_SET, 1, sent); /* the frame was checked: it cannot fail */
+    (void)tg_frame_next(reader, n, TG_READ_SET, 1, sent); /* cannot fail: the frame was checked */
 }
 
 static bool was_sent(float sent) { return tg_float_bits(sent) != not_sent; }
 
-/* The frame at the start of a range. */
+/* A reader of the frame at the start of a range. */
 static tg_reader reader_at(const pass *p, size_t part)
 {
     tg_reader reader = *p->opened;
@@ -56,14 +56,14 @@ static tg_reader reader_at(const pass *p, size_t part)
     return reader;
 }
 
-/* Lets threads share out the frame, which has been checked. */
+/* Divides a checked frame among threads. */
 static void run_with_frame(tg_device *device, tg_settle_job *job, tg_part *range)
 {
     pass p = {.cpu = tg_cpu_of(device), .source = &job->source, .job = job};
     tg_frame_info info;
     tg_reader reader;
     if (tg_frame_read(job->frame, &info, NULL) != TG_OK || !tg_frame_open(&reader, p.cpu->kernels, job->frame, &info))
-        return; /* cannot be: it was checked */
+        return; /* cannot happen: it was checked */
     p.opened = &reader;
     p.ranges = tg_reader_ranges(p.cpu->pool, info.count, reader.grain);
     atomic_store(&p.overflow, info.count);
@@ -72,8 +72,8 @@ static void run_with_frame(tg_device *device, tg_settle_job *job, tg_part *range
     job->limited = atomic_load(&p.limited);
 }
 
-/* Looks for overflow in what would become of the n elements from `first` on. */
-static void look_for_overflow(pass *p, uint64_t first, size_t n, const float *sums)
+/* Finds overflow in the sums of the n elements from `first` on. */
+static void find_overflow(pass *p, uint64_t first, size_t n, const float *sums)
 {
     const size_t at = p->cpu->kernels->first_nonfinite(sums, n);
     uint_fast64_t lowest = atomic_load(&p->overflow);
@@ -102,13 +102,13 @@ static void update_range(void *of, size_t part)
             continue;
         }
         p->cpu->kernels->subtract(block.rest, sent, n, sent);
-        look_for_overflow(p, first, n, sent);
+        find_overflow(p, first, n, sent);
     }
 }
 
 void tg_cpu_update(tg_device *device, tg_settle_job *job) { run_with_frame(device, job, update_range); }
 
-/* The first place in a list of increasing indices whose index is `limit` or more. */
+/* The first place in a list of increasing indices whose index is at least `limit`. */
 static size_t first_from(const uint32_t *indices, size_t count, uint64_t limit)
 {
     size_t from = 0, to = count;
@@ -154,7 +154,7 @@ static void return_range(void *of, size_t part)
         }
         for (size_t i = 0; i < n; i++)
             sent[i] = was_sent(sent[i]) ? p->source->residual[first + i] + sent[i] : 0;
-        look_for_overflow(p, first, n, sent);
+        find_overflow(p, first, n, sent);
     }
 }
 

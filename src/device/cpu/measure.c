@@ -1,11 +1,11 @@
-/* What a frame spends its bytes on, and the entropy of its levels. */
+/* What the bytes of a frame are used for, and the entropy of its levels. */
 #include <string.h>
 
 #include "base/numeric.h"
 #include "device/cpu/cpu.h"
 #include "device/cpu/walk.h"
 
-/* Reads all of a frame that has been verified, counting the codes from `first` on. */
+/* Reads a verified frame completely, counting the codes from `first` on. */
 static void count_codes(const tg_kernels *kernels, tg_frame frame, const tg_frame_info *info, uint32_t first,
                         uint64_t *bins)
 {
@@ -20,8 +20,8 @@ static void count_codes(const tg_kernels *kernels, tg_frame frame, const tg_fram
             return;
 }
 
-/* Total bits of the levels at their own entropy, a slice of the histogram at a time so that any number of levels fits.
- */
+/* Entropy of all levels in bits. The histogram is made in several passes over the frame, a part of the codes each time,
+ * so that any number of levels fits. */
 static double entropy_of(const tg_kernels *kernels, tg_frame frame, const tg_frame_info *info, uint32_t levels,
                          uint64_t n)
 {
@@ -41,7 +41,7 @@ void tg_cpu_measure(tg_device *device, tg_frame frame, const tg_frame_info *info
     const tg_kernels *kernels = tg_cpu_of(device)->kernels;
     tg_reader reader;
     if (!tg_frame_open(&reader, kernels, frame, info))
-        return; /* cannot be: it was checked */
+        return; /* cannot happen: it was checked */
     *parts = (tg_frame_parts){.selected = reader.row->sparse ? reader.sparse.positions.listed : info->count,
                               .scale_bytes = reader.levels.scale_bytes,
                               .index_bytes = reader.sparse.positions.bytes};

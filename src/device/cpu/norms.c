@@ -9,8 +9,7 @@ typedef struct summand {
     const tg_tensor *tensor;
 } summand;
 
-/* The finite values of one block of a gradient; what is not finite is dropped or refused later, and must not spoil the
- * norm. */
+/* The finite values of one block of a gradient. Others are dropped or refused later, and must not enter the norm. */
 static void finite_block(const summand *s, uint64_t first, size_t n, float *values)
 {
     const tg_tensor *t = s->tensor;
@@ -28,7 +27,7 @@ static double squares_of_block(const void *of, uint64_t first, size_t n)
     return (double)s->kernels->block_sum(TG_SUM_OF_SQUARES, values, n, 1, 1);
 }
 
-/* Where float32 lanes cannot hold the squares, they are added in double, one after the other. */
+/* Where the squares overflow or vanish in float32, they are added in double. */
 static double norm_of_all(const tg_cpu *cpu, const tg_tensor *t)
 {
     const summand s = {cpu->kernels, t};
@@ -46,7 +45,7 @@ static double norm_of_all(const tg_cpu *cpu, const tg_tensor *t)
     return tg_sqrt(squares);
 }
 
-/* Sum of the squares of n values; what is not finite was dropped and does not count. */
+/* Sum of the squares of n values; values that are not finite were dropped and do not count. */
 static double squares_of(const tg_kernels *k, const float *values, size_t n)
 {
     const float quick = k->block_sum(TG_SUM_OF_SQUARES, values, n, 1, 1);
@@ -59,7 +58,7 @@ static double squares_of(const tg_kernels *k, const float *values, size_t n)
     return sum;
 }
 
-/* Asks the memory for n elements that are soon to be read: they are too far from each other for it to guess. */
+/* Prefetches n elements; they are too far apart for the processor to prefetch them itself. */
 static void ask_for(const tg_tensor *tensor, uint64_t first, size_t n)
 {
     const char *at = (const char *)tensor->data + first * tg_dtype_size(tensor->dtype);
@@ -67,9 +66,9 @@ static void ask_for(const tg_tensor *tensor, uint64_t first, size_t n)
         __builtin_prefetch(at + offset, 0, 2);
 }
 
-/* Elements of the block at `first` that count for the statistics, which must cost next to nothing: of more than 2^20
- * elements only the first 64 of every four blocks. Fewer places would be cheaper still, as each is a page that the
- * processor has to find, but tell less where layers differ. */
+/* Elements of the block at `first` that count for the statistics, which must cost almost nothing: of more than 2^20
+ * elements only the first 64 of every four blocks. Fewer would be cheaper, because each is in another page, but less
+ * accurate where layers differ. */
 enum { SAMPLE = 64, PLACES = 4 * TG_BLOCK };
 static size_t counted(uint64_t count, uint64_t first, size_t n)
 {

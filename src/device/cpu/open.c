@@ -1,11 +1,11 @@
-/* Opening a device picks its kernels and starts its threads, once. */
+/* Opening a device: chooses its kernel set and starts its threads, once. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/processors.h"
 #include "base/status.h"
-#include "base/vector.h"
+#include "base/vector_memory.h"
 #include "device/cpu/cpu.h"
 
 static const char option[] = ":threads=";
@@ -29,7 +29,7 @@ static tg_status unknown(const char *name, tg_error *error)
         size_t used = strlen(known);
         (void)snprintf(known + used, sizeof known - used, ", %s", tg_kernels_at(i)->name);
     }
-    return tg_fail(error, TG_UNKNOWN_DEVICE, "there is no device '%.60s' on this machine; there are %s", name, known);
+    return tg_fail(error, TG_UNKNOWN_DEVICE, "unknown device '%.60s'; this machine has %s", name, known);
 }
 
 /* "": 1; ":threads=N": N, or where that is 0, one for each processor. 0 if it is neither. */
@@ -142,13 +142,13 @@ tg_status tg_cpu_open(const char *name, void *stream, tg_device **device, tg_err
     if (threads == 0)
         return tg_fail(
             error, TG_UNKNOWN_DEVICE,
-            "device '%.60s': after the name comes nothing, or :threads=N with N from 1 to %u, or 0 for every processor",
-            name, TG_MAX_THREADS);
+            "device '%.60s': only :threads=N may follow the name, with N from 1 to %u, or 0 for all processors", name,
+            TG_MAX_THREADS);
     if (stream)
         return tg_fail(error, TG_INVALID_ARGUMENT, "device %.60s has no streams; pass NULL", name);
     tg_cpu *made = malloc(sizeof *made);
     if (!made)
-        return tg_fail(error, TG_OUT_OF_MEMORY, "no memory for a device handle");
+        return tg_fail(error, TG_OUT_OF_MEMORY, "out of memory for a device handle");
     *made = (tg_cpu){.device = {.operations = &operations}, .kernels = kernels, .cache = tg_largest_cache()};
     char *text = made->device.name;
     if (threads == 1) {
@@ -158,7 +158,7 @@ tg_status tg_cpu_open(const char *name, void *stream, tg_device **device, tg_err
         made->pool = tg_pool_open(threads);
         if (!made->pool) {
             free(made);
-            return tg_fail(error, TG_OUT_OF_MEMORY, "the system does not let device %.60s start %u threads", name,
+            return tg_fail(error, TG_OUT_OF_MEMORY, "device %.60s: the system cannot start %u threads", name,
                            threads - 1);
         }
     }

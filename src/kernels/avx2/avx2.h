@@ -16,9 +16,9 @@ void tg_avx2_subtract(const float *rest, const float *sent, size_t n, float *res
 void tg_avx2_add_scaled(const float *values, float weight, size_t n, float *sum);
 void tg_avx2_set_scaled(const float *values, float weight, size_t n, float *result);
 
-/* aside.c */
-void tg_avx2_set_aside(const void *from, size_t size, void *to);
-void tg_avx2_aside_is_set(void);
+/* nontemporal.c */
+void tg_avx2_copy_nontemporal(const void *from, size_t size, void *to);
+void tg_avx2_nontemporal_fence(void);
 
 /* sums.c */
 size_t tg_avx2_first_nonfinite(const float *values, size_t n);

@@ -48,9 +48,9 @@ TG_INLINE float v_sum_of_row(const v_floats row[2]) { return tg_sum_of_row(row[0
 TG_INLINE uint32_t v_max_magnitude(const float *values, size_t n) { return tg_avx2_max_magnitude(values, n); }
 TG_INLINE void v_store(float *p, v_floats x) { _mm256_storeu_ps(p, x); }
 /* A non-temporal store to an aligned address. */
-TG_INLINE void v_set_aside(float *p, v_floats x) { _mm256_stream_ps(p, x); }
+TG_INLINE void v_store_nontemporal(float *p, v_floats x) { _mm256_stream_ps(p, x); }
 /* The same to an address that is aligned to 16 bytes only. */
-TG_INLINE void v_set_aside_in_parts(float *p, v_floats x)
+TG_INLINE void v_store_nontemporal_parts(float *p, v_floats x)
 {
     _mm_stream_ps(p, _mm256_castps256_ps128(x));
     _mm_stream_ps(p + 4, _mm256_extractf128_ps(x, 1));

@@ -47,9 +47,9 @@ TG_INLINE v_ints v_keys(v_floats x)
 TG_INLINE uint32_t v_max_magnitude(const float *values, size_t n) { return tg_avx2_max_magnitude(values, n); }
 TG_INLINE void v_store(float *p, v_floats x) { _mm512_storeu_ps(p, x); }
 /* A non-temporal store to an aligned address. */
-TG_INLINE void v_set_aside(float *p, v_floats x) { _mm512_stream_ps(p, x); }
+TG_INLINE void v_store_nontemporal(float *p, v_floats x) { _mm512_stream_ps(p, x); }
 /* The same to an address that is aligned to 16 bytes only. */
-TG_INLINE void v_set_aside_in_parts(float *p, v_floats x)
+TG_INLINE void v_store_nontemporal_parts(float *p, v_floats x)
 {
     _mm_stream_ps(p, _mm512_castps512_ps128(x));
     _mm_stream_ps(p + 4, _mm512_extractf32x4_ps(x, 1));

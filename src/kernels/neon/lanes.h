@@ -23,7 +23,7 @@ TG_INLINE v_ints v_load_bits(const void *p) { return vreinterpretq_u32_u8(vld1q_
 TG_INLINE void v_store_bits(void *p, v_ints x) { vst1q_u8(p, vreinterpretq_u8_u32(x)); }
 TG_INLINE v_floats v_load(const float *p) { return vld1q_f32(p); }
 TG_INLINE void v_store(float *p, v_floats x) { vst1q_f32(p, x); }
-TG_INLINE void v_set_aside(float *p, v_floats x) { v_store(p, x); }
+TG_INLINE void v_store_nontemporal(float *p, v_floats x) { v_store(p, x); }
 TG_INLINE v_floats v_load_next(const float *p) { return v_load(p); }
 TG_INLINE v_floats v_broadcast(const float *p) { return vld1q_dup_f32(p); }
 

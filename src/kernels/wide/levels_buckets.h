@@ -83,7 +83,7 @@ TG_INLINE size_t encode_buckets(const tg_levels_encoding *e, size_t n, variant v
         if (v.feedback) {
             g.rest = u;
             g.residual = e->residual + at;
-            g.kept = e->kept ? e->kept + at : NULL;
+            g.undo = e->undo ? e->undo + at : NULL;
             g.unit = &unit;
             g.radius = &radius;
         }

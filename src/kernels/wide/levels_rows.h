@@ -17,7 +17,7 @@ typedef struct group {
     const float *u;
     const float *rest; /* with feedback */
     float *residual;
-    float *kept;                       /* undo buffer for the residual; may be NULL */
+    float *undo;                       /* undo buffer for the residual; may be NULL */
     const float *gradient;             /* where to prefetch from */
     const float *gain, *unit, *radius; /* of the bucket in which the group starts, and of those that follow */
     unsigned bucket_shift;             /* pair >> bucket_shift: the bucket of a pair of rows */
@@ -138,11 +138,11 @@ TG_INLINE void prefetch_rows(const group *g, variant v, unsigned pair, unsigned 
  * whole unit. */
 TG_INLINE void save_rows(const group *g, unsigned pair, unsigned part)
 {
-    if (!g->kept || part > 0)
+    if (!g->undo || part > 0)
         return;
     TG_UNROLL
     for (unsigned i = 0; i < 32; i += V_LANES)
-        v_set_aside(g->kept + 32 * pair + i, v_load(g->residual + 32 * pair + i));
+        v_store_nontemporal(g->undo + 32 * pair + i, v_load(g->residual + 32 * pair + i));
 }
 
 /* Hashes of CHAINS pairs of rows from `pair` on, lanes from V_LANES * part on, without the last step. A hash is a long
@@ -270,7 +270,7 @@ TG_INLINE void encode_unit(const tg_unit *t, variant v)
         if (v.feedback) {
             g.rest = t->rest + done;
             g.residual = e->residual + at;
-            g.kept = e->kept ? e->kept + at : NULL;
+            g.undo = e->undo ? e->undo + at : NULL;
             g.unit = t->value + bucket;
             g.radius = t->radius + bucket;
         }

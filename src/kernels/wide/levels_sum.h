@@ -30,8 +30,8 @@ TG_INLINE float radius_at(const batch *b, unsigned f, size_t element)
 
 TG_INLINE void deliver(tg_storing how, float *to, v_floats x)
 {
-    if (how == TG_SET_ASIDE)
-        v_set_aside_in_parts(to, x);
+    if (how == TG_SET_NONTEMPORAL)
+        v_store_nontemporal_parts(to, x);
     else
         v_store(to, x);
 }
@@ -203,7 +203,7 @@ TG_INLINE void decode_batch(const batch *b, tg_storing how, size_t n, float weig
 
 /* Non-temporal stores are used only where the output is not read again in this call; in parts of 16 bytes, because this
  * is how large vectors are aligned. */
-static bool can_be_set_aside(const batch *b, size_t frame_count, const float *out)
+static bool can_be_nontemporal(const batch *b, size_t frame_count, const float *out)
 {
     return b->count == frame_count && (uintptr_t)out % 16 == 0;
 }
@@ -217,8 +217,8 @@ TG_INLINE void v_decode_levels(const tg_levels_decoding *frames, size_t frame_co
             b.bucket_log[i] = frames[f + i].bucket < n ? (unsigned)__builtin_ctz(frames[f + i].bucket) : 31;
         if (how == TG_ADD || f > 0)
             decode_batch(&b, TG_ADD, n, weight, out);
-        else if (how == TG_SET_ASIDE && can_be_set_aside(&b, frame_count, out))
-            decode_batch(&b, TG_SET_ASIDE, n, weight, out);
+        else if (how == TG_SET_NONTEMPORAL && can_be_nontemporal(&b, frame_count, out))
+            decode_batch(&b, TG_SET_NONTEMPORAL, n, weight, out);
         else
             decode_batch(&b, TG_SET, n, weight, out);
         f += b.count;

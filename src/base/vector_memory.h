@@ -1,6 +1,6 @@
 /* Memory for long vectors that are read and written again and again. */
-#ifndef TG_BASE_VECTOR_H
-#define TG_BASE_VECTOR_H
+#ifndef TG_BASE_VECTOR_MEMORY_H
+#define TG_BASE_VECTOR_MEMORY_H
 
 #include <stddef.h>
 

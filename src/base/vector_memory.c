@@ -1,6 +1,6 @@
 /* Asks for large pages where the system has such a call; otherwise ordinary ones. */
 #define _DEFAULT_SOURCE /* madvise */
-#include "base/vector.h"
+#include "base/vector_memory.h"
 
 #include <stdint.h>
 #include <stdlib.h>

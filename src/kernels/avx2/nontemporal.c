@@ -6,7 +6,7 @@
 
 enum { LINE = 64 };
 
-void tg_avx2_set_aside(const void *from, size_t size, void *to)
+void tg_avx2_copy_nontemporal(const void *from, size_t size, void *to)
 {
     const char *source = from;
     char *target = to;
@@ -22,6 +22,6 @@ void tg_avx2_set_aside(const void *from, size_t size, void *to)
 }
 
 /* Until this fence, non-temporal stores are not ordered with other stores. */
-void tg_avx2_aside_is_set(void) { _mm_sfence(); }
+void tg_avx2_nontemporal_fence(void) { _mm_sfence(); }
 
 #endif
