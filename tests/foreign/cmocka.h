@@ -27,6 +27,7 @@ static inline void cmocka_assert(int held, const char *what, const char *file, i
 }
 
 #define print_message printf
+#define fail_msg(...) (printf(__VA_ARGS__), cmocka_assert(0, " (failed)", __FILE__, __LINE__))
 #define CMOCKA_ASSERT(HELD, WHAT) cmocka_assert(!!(HELD), WHAT, __FILE__, __LINE__)
 #define assert_true(X) CMOCKA_ASSERT(X, #X)
 #define assert_false(X) CMOCKA_ASSERT(!(X), "not " #X)
