@@ -33,8 +33,22 @@ class Device:
 
     def __init__(self, name: str = "cpu") -> None:
         self._handle = POINTER(tg_device)()
+        self._users = 0
+        self._lock = threading.RLock()  # finalisers run in any thread, also while it is held
         error = tg_error()
         check(lib.tg_device_open(name.encode(), None, byref(self._handle), byref(error)), error)
+        self._acquire()
+
+    def _acquire(self) -> None:
+        """One more needs the device. Finalisers run in any order, so handles are counted and not only referred to."""
+        with self._lock:
+            self._users += 1
+
+    def _release(self) -> None:
+        with self._lock:
+            self._users -= 1
+            if self._users == 0:
+                lib.tg_device_free(self._handle)
 
     @property
     def name(self) -> str:
@@ -46,7 +60,7 @@ class Device:
 
     def __del__(self) -> None:
         if getattr(self, "_handle", None):
-            lib.tg_device_free(self._handle)
+            self._release()
 
 
 def devices() -> list[str]:
@@ -119,6 +133,7 @@ class Feedback:
             byref(error),
         )
         check(status, error)
+        self._device._acquire()
 
     def _read(self, part: FeedbackPart) -> Array:
         values, error = np.empty(self.count, np.float32), tg_error()
@@ -192,6 +207,7 @@ class Feedback:
     def __del__(self) -> None:
         if getattr(self, "_handle", None):
             lib.tg_feedback_free(self._handle)
+            self._device._release()
 
 
 class Encoder:
@@ -210,6 +226,7 @@ class Encoder:
             self._device._handle, byref(self.spec._raw), self.max_count, byref(self._handle), byref(error)
         )
         check(status, error)
+        self._device._acquire()
         self._buffer = np.empty(self.bound(self.max_count), np.uint8)
 
     def bound(self, count: int) -> int:
@@ -248,6 +265,7 @@ class Encoder:
     def __del__(self) -> None:
         if getattr(self, "_handle", None):
             lib.tg_codec_free(self._handle)
+            self._device._release()
 
 
 def _options(seed: int, step: int, tensor: int, rank: int, nonfinite: str, checksum: bool) -> tg_encode_options:

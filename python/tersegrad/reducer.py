@@ -121,6 +121,7 @@ class Reducer:
             self._device._handle, rank, world, self._list(), len(self.tensors), byref(options), byref(self._handle), byref(error)
         )
         check(status, error)
+        self._device._acquire()
 
     def _list(self) -> Any:
         every = (tg_reducer_tensor * len(self.tensors))()
@@ -182,3 +183,4 @@ class Reducer:
     def __del__(self) -> None:
         if getattr(self, "_handle", None):
             lib.tg_reducer_free(self._handle)
+            self._device._release()

@@ -2,6 +2,7 @@
 """The numpy API: what goes in comes out, bad input is named, nothing is copied."""
 
 import doctest
+import itertools
 import pickle
 import subprocess
 import sys
@@ -220,3 +221,14 @@ def test_examples_in_the_docstrings() -> None:
     for module in (spec_module, codec_module):
         result = doctest.testmod(module)
         assert result.attempted and not result.failed
+
+
+def test_handles_may_be_freed_in_any_order() -> None:
+    """At the end of the interpreter, and in cycles, finalisers run in any order."""
+    for holders in itertools.permutations(range(3)):
+        device = tersegrad.Device("cpu")
+        things = [device, tersegrad.Encoder("topk:k=3", 100, device=device)]
+        things.append(tersegrad.Feedback("ef", "topk:k=3", 100, device=device))
+        for index in holders:
+            things[index].__del__()
+            things[index]._handle = None  # type: ignore[assignment]
