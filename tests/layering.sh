@@ -35,7 +35,7 @@ allowed() {
         sched.h) [ "$file" = src/base/processors.c ] || [ "$folder" = transport ] ;;
         unistd.h) [[ $file == src/base/pool.c || $file == src/base/processors.c ]] || [ "$folder" = transport ] ;;
         dlfcn.h | link.h) [ "$folder" = transport ] ;;
-        sys/mman.h) [ "$file" = src/base/vector.c ] ;; # large pages are asked for in one place
+        sys/mman.h) [ "$file" = src/base/vector_memory.c ] ;; # large pages are asked for in one place
         *) [[ $libc == *" ${header%.h} "* ]] ;;
         esac
         return
