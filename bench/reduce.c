@@ -1,5 +1,5 @@
-/* How long reducing takes: reduce [-n FLOATS] [-r REPEATS] [-a gather|shard|auto] [-w THREADS | -m MODULE] [-c CHUNK]
- * [-d DEVICE] SPEC[/FEEDBACK]...
+/* How long reducing takes: reduce [-n FLOATS] [-r REPEATS] [-a gather|shard|auto] [-w THREADS | -m MODULE]
+ * [-b BATCH_ELEMENTS] [-d DEVICE] SPEC[/FEEDBACK]...
  *
  * The spec `memory` is no codec: every rank adds the gradient to a residual and stores a mean of zeros, at the same
  * time as the others. With one thread, no reduction with feedback can take less.
@@ -19,7 +19,7 @@
 enum { MOST_RANKS = 64, MOST_REPEATS = 100 };
 
 typedef struct settings {
-    uint64_t count, chunk;
+    uint64_t count, batch_elements;
     unsigned repeats, world;
     tg_algorithm algorithm;
     const char *module, *device;
@@ -124,7 +124,7 @@ static void measure(tg_device *device, tg_transport *transport, char *what, cons
     char spec[256], *slash;
     double times[MOST_REPEATS], all[MOST_RANKS], best[4] = {1e9, 1e9, 1e9, 1e9};
     tg_reducer_tensor tensor = {.name = "gradient", .count = the.count};
-    const tg_reducer_options options = {.algorithm = the.algorithm, .chunk = the.chunk};
+    const tg_reducer_options options = {.algorithm = the.algorithm, .batch_elements = the.batch_elements};
     tg_reducer *reducer;
     tg_reducer_stats before, after;
     tg_error error;
@@ -193,7 +193,7 @@ static void *run(void *argument)
 int main(int argc, char **argv)
 {
     the = (settings){.count = 25600000, .repeats = 5, .world = 2, .device = "cpu"};
-    for (int option; (option = getopt(argc, argv, "n:r:a:w:m:c:d:")) != -1;) {
+    for (int option; (option = getopt(argc, argv, "n:r:a:w:m:b:d:")) != -1;) {
         if (option == 'n')
             the.count = strtoull(optarg, NULL, 10);
         else if (option == 'r')
@@ -204,8 +204,8 @@ int main(int argc, char **argv)
             the.world = (unsigned)atoi(optarg);
         else if (option == 'm')
             the.module = optarg;
-        else if (option == 'c')
-            the.chunk = strtoull(optarg, NULL, 10);
+        else if (option == 'b')
+            the.batch_elements = strtoull(optarg, NULL, 10);
         else if (option == 'd')
             the.device = optarg;
         else
@@ -215,9 +215,8 @@ int main(int argc, char **argv)
     the.spec_count = argc - optind;
     if (the.repeats < 1 || the.repeats > MOST_REPEATS || the.world < 1 || the.world > MOST_RANKS ||
         the.spec_count < 1) {
-        fprintf(stderr, "usage: reduce [-n FLOATS] [-r REPEATS] [-a gather|shard|auto] [-w THREADS | -m MODULE] [-c "
-                        "CHUNK] [-d DEVICE] "
-                        "SPEC[/FEEDBACK]...\n");
+        fprintf(stderr, "usage: reduce [-n FLOATS] [-r REPEATS] [-a gather|shard|auto] [-w THREADS | -m MODULE] "
+                        "[-b BATCH_ELEMENTS] [-d DEVICE] SPEC[/FEEDBACK]...\n");
         return 2;
     }
     tg_error error;

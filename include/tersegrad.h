@@ -574,9 +574,9 @@ typedef struct tg_reducer_options {
     uint64_t warmup;                   /* all tensors are sent uncompressed in the steps below this one */
     const tg_density_change *schedule; /* in increasing order of steps */
     size_t schedule_count;
-    uint32_t depth; /* reductions that may be in progress at once: 0 and 1 mean one, 2 is double buffering */
-    uint64_t chunk; /* elements per message when larger tensors are cut; 0: chosen by the library */
-    double timeout; /* of an exchange in tg_reduce, in seconds; 0: no limit */
+    uint32_t depth;          /* reductions that may be in progress at once: 0 and 1 mean one, 2 is double buffering */
+    uint64_t batch_elements; /* elements that are sent in one exchange: larger tensors are cut; 0: 2^20 */
+    double timeout;          /* of an exchange in tg_reduce, in seconds; 0: no limit */
 } tg_reducer_options;
 
 /* All memory that reducing needs on this rank. It must not outlive its device. */
@@ -592,8 +592,8 @@ TG_API void tg_reducer_free(tg_reducer *reducer);
  * Step numbers need not be consecutive.
  *
  * TG_SKIPPED and TG_NONFINITE: every rank gets the same status. The gradients are unchanged, and they are also in the
- * residuals, so do not pass them again. Not in the residuals are tensors without feedback, and messages (of `chunk`
- * elements) with a value that is not finite: the caller still has these, or they are lost.
+ * residuals, so do not pass them again. Not in the residuals are tensors without feedback, and batches (of
+ * `batch_elements`) with a value that is not finite: the caller still has these, or they are lost.
  *
  * TG_EXCHANGE: other ranks may have applied the step: restart from a checkpoint. */
 TG_API TG_MUST_CHECK tg_status tg_reduce(tg_reducer *reducer, tg_transport *transport, const tg_tensor *gradients,

@@ -262,7 +262,7 @@ class tg_reducer_options(Structure):
         ("schedule", POINTER(tg_density_change)),
         ("schedule_count", c_size_t),
         ("depth", c_uint32),
-        ("chunk", c_uint64),
+        ("batch_elements", c_uint64),
         ("timeout", c_double),
     ]
 

@@ -100,7 +100,7 @@ class Reducer:
         seed: int = 0,
         warmup: int = 0,
         schedule: Iterable[tuple[int, float]] = (),
-        chunk: int = 0,
+        batch_elements: int = 0,
         device: Device | str = "cpu",
     ) -> None:
         if algorithm not in ALGORITHMS:
@@ -112,7 +112,7 @@ class Reducer:
         changes = [tg_density_change(step, density) for step, density in schedule]
         options = tg_reducer_options()
         options.algorithm, options.nonfinite = ALGORITHMS[algorithm], NONFINITE[nonfinite]
-        options.seed, options.warmup, options.chunk = seed, warmup, chunk
+        options.seed, options.warmup, options.batch_elements = seed, warmup, batch_elements
         options.schedule = (tg_density_change * len(changes))(*changes)
         options.schedule_count = len(changes)
         self._handle = POINTER(tg_reducer)()

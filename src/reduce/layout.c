@@ -8,7 +8,7 @@
 #include "reduce/reducer.h"
 
 enum {
-    CHUNK = 1 << 20,             /* elements of a message: half a megabyte at 4 bits */
+    BATCH_ELEMENTS = 1 << 20,    /* half a megabyte at 4 bits */
     LARGEST_GRAIN = 1 << 22,     /* a bucket that does not fit blocks may make cuts this coarse */
     SMALLEST_BALANCED = 1 << 16, /* elements of a sparse tensor that is worth cutting */
     WORTH_A_ROUND = 32 << 10,    /* bytes: 26 us at 10 Gbit/s, 260 us at 1 Gbit/s */
@@ -100,7 +100,8 @@ static bool make_plan(tg_reducer *r, bool dense, tg_plan *plan)
                                       .grain = dense ? TG_BLOCK : grain_of(&r->tensors[i]),
                                       .balanced = !dense && is_balanced(r, &r->tensors[i])};
     const uint32_t owners = r->functions->has_results ? r->world : 1;
-    const bool made = tensors && tg_plan_make(tensors, r->tensor_count, r->options.chunk, owners, &r->arena, plan);
+    const bool made = tensors &&
+                      tg_plan_make(tensors, r->tensor_count, r->options.batch_elements, owners, &r->arena, plan);
     free(tensors);
     if (made)
         tg_plan_receive(plan, r->functions->has_results ? r->rank : 0, r->world);
@@ -180,8 +181,8 @@ static tg_algorithm choose(const tg_reducer *r)
 
 tg_status tg_reducer_lay_out(tg_reducer *r, tg_error *error)
 {
-    if (r->options.chunk == 0)
-        r->options.chunk = CHUNK;
+    if (r->options.batch_elements == 0)
+        r->options.batch_elements = BATCH_ELEMENTS;
     r->algorithm = r->stats.algorithm = choose(r);
     r->functions = r->algorithm == TG_SHARD ? &tg_shard : &tg_gather;
     for (size_t i = 0; i < r->tensor_count; i++) { /* a threshold selector may take a third more than it aims at */

@@ -9,7 +9,7 @@ typedef struct maker {
     uint32_t owners;
     tg_plan *plan;
     bool counting;
-    /* The message being filled: runs of whole chunks, not yet divided among owners. */
+    /* The message being filled: runs of elements that are not yet divided among owners. */
     tg_piece *runs;
     size_t run_count;
     uint64_t filled;
@@ -74,17 +74,17 @@ static void close_batch(maker *m)
     m->filled = 0;
 }
 
-static void cut_all(maker *m, size_t tensor_count, uint64_t chunk)
+static void cut_all(maker *m, size_t tensor_count, uint64_t batch_elements)
 {
     m->plan->piece_count = m->plan->batch_count = 0;
     for (size_t t = 0; t < tensor_count; t++) {
         const tg_plan_tensor *tensor = &m->tensors[t];
         uint64_t most = tensor->count;
         if (tensor->grain > 0 && !tensor->balanced)
-            most = chunk < tensor->grain ? tensor->grain : chunk / tensor->grain * tensor->grain;
+            most = batch_elements < tensor->grain ? tensor->grain : batch_elements / tensor->grain * tensor->grain;
         for (uint64_t first = 0; first < tensor->count; first += most) {
             const uint64_t count = tensor->count - first < most ? tensor->count - first : most;
-            if (m->filled + count > chunk)
+            if (m->filled + count > batch_elements)
                 close_batch(m);
             m->runs[m->run_count++] = (tg_piece){.tensor = (uint32_t)t, .first = first, .count = count};
             m->filled += count;
@@ -101,20 +101,20 @@ void tg_plan_receive(tg_plan *plan, uint32_t owner, uint32_t world)
     }
 }
 
-bool tg_plan_make(const tg_plan_tensor *tensors, size_t tensor_count, uint64_t chunk, uint32_t owners, tg_arena *arena,
-                  tg_plan *plan)
+bool tg_plan_make(const tg_plan_tensor *tensors, size_t tensor_count, uint64_t batch_elements, uint32_t owners,
+                  tg_arena *arena, tg_plan *plan)
 {
     tg_piece *runs = malloc((tensor_count + 1) * sizeof *runs); /* a message has at most one run of each tensor */
     if (!runs)
         return false;
     memset(plan, 0, sizeof *plan);
     maker m = {.tensors = tensors, .owners = owners, .plan = plan, .counting = true, .runs = runs};
-    cut_all(&m, tensor_count, chunk);
+    cut_all(&m, tensor_count, batch_elements);
     plan->pieces = tg_arena_take(arena, plan->piece_count, sizeof *plan->pieces);
     plan->batches = tg_arena_take(arena, plan->batch_count, sizeof *plan->batches);
     m.counting = false;
     if (!arena->failed)
-        cut_all(&m, tensor_count, chunk);
+        cut_all(&m, tensor_count, batch_elements);
     free(runs);
     return !arena->failed;
 }

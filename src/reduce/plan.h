@@ -49,9 +49,9 @@ static inline bool tg_goes_to(const tg_piece *piece, uint32_t owner)
 /* Numbers the frames that are summed by `owner`, `world` of each of its pieces. */
 void tg_plan_receive(tg_plan *plan, uint32_t owner, uint32_t world);
 
-/* Cuts tensors into messages of about `chunk` elements, each divided among `owners` ranks (1: not divided). False if
- * there is no memory. */
-bool tg_plan_make(const tg_plan_tensor *tensors, size_t tensor_count, uint64_t chunk, uint32_t owners, tg_arena *arena,
-                  tg_plan *plan);
+/* Cuts tensors into messages of about `batch_elements` elements, each divided among `owners` ranks (1: not divided).
+ * False if there is no memory. */
+bool tg_plan_make(const tg_plan_tensor *tensors, size_t tensor_count, uint64_t batch_elements, uint32_t owners,
+                  tg_arena *arena, tg_plan *plan);
 
 #endif

@@ -30,8 +30,9 @@ static tg_status check_options(const tg_reducer_options *o, tg_error *error)
                        (unsigned)o->nonfinite <= TG_NONFINITE_TRUST ? " (one of tg_nonfinite, for tg_encode)" : "");
     if (o->depth > MOST_DEPTH)
         return tg_fail(error, TG_INVALID_ARGUMENT, "depth %u is too large: the limit is %d", o->depth, MOST_DEPTH);
-    if (o->chunk > TG_MAX_COUNT)
-        return tg_fail(error, TG_INVALID_ARGUMENT, "a chunk of %" PRIu64 " elements is too large", o->chunk);
+    if (o->batch_elements > TG_MAX_COUNT)
+        return tg_fail(error, TG_INVALID_ARGUMENT, "batch_elements %" PRIu64 " is too large: use at most 4294967295",
+                       o->batch_elements);
     if (!(o->timeout >= 0 && o->timeout <= 1e9))
         return tg_fail(error, TG_INVALID_ARGUMENT, "the timeout %g is out of range: 0 (no limit) to 1e9 seconds",
                        o->timeout);
@@ -130,7 +131,7 @@ void tg_reducer_greet(tg_reducer *r)
                    {TG_GREETING_MIN_SIZE, o->min_size},
                    {TG_GREETING_WARMUP, o->warmup},
                    {TG_GREETING_DEPTH, o->depth},
-                   {TG_GREETING_CHUNK, o->chunk},
+                   {TG_GREETING_BATCH_ELEMENTS, o->batch_elements},
                    {TG_GREETING_STATE, history(r)}};
     uint8_t bytes[8];
     r->greeting_size = tg_greeting_begin(r->greeting, (uint32_t)r->tensor_count);

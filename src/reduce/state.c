@@ -110,7 +110,7 @@ static void put_all(writer *w, const tg_reducer *r)
     put32(w, r->rank);
     put32(w, r->world);
     put64(w, r->begun);
-    put64(w, r->options.chunk);
+    put64(w, r->options.batch_elements);
     put32(w, r->options.depth);
     put32(w, (uint32_t)r->tensor_count);
     put_counters(w, &r->stats);

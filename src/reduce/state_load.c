@@ -108,7 +108,7 @@ static tg_status get_head(reading *in)
     in->rank = tg_cursor_u32(&in->c);
     in->world = tg_cursor_u32(&in->c);
     in->begun = get64(&in->c);
-    const uint64_t chunk = get64(&in->c);
+    const uint64_t batch_elements = get64(&in->c);
     const uint32_t depth = tg_cursor_u32(&in->c), tensors = tg_cursor_u32(&in->c);
     if (in->c.short_read || in->world == 0 || in->rank >= in->world)
         return short_state(in);
@@ -119,8 +119,8 @@ static tg_status get_head(reading *in)
         return tg_fail(in->error, TG_LAYOUT_MISMATCH,
                        "rank %u of %u loads the states of ranks %u, %u, ..., and not that of rank %u", r->rank,
                        r->world, r->rank, r->rank + r->world, in->rank);
-    in->exact = in->world == r->world && start[5] == (uint8_t)r->algorithm && chunk == r->options.chunk &&
-                depth == r->options.depth;
+    in->exact = in->world == r->world && start[5] == (uint8_t)r->algorithm &&
+                batch_elements == r->options.batch_elements && depth == r->options.depth;
     in->scale = (float)((double)r->world / (double)in->world);
     get_counters(in);
     return in->c.short_read ? short_state(in) : TG_OK;

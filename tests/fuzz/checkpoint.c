@@ -206,7 +206,8 @@ static void write_spoilt(const struct origin *of, const uint8_t *data, size_t si
 
 /* ---- reading ---- */
 
-/* Whether the reducers' states are of the very plan of those that were saved again: algorithm, world, chunk and depth.
+/* Whether the reducers' states are of the very plan of those that were saved again: algorithm, world, batch_elements
+ * and depth.
  */
 static bool is_exact(const tg_state *before, const struct blob *after)
 {

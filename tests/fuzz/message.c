@@ -47,7 +47,7 @@ static void open_rank(rank *r, unsigned number, unsigned algorithm)
         for (uint64_t j = 0; j < counts[i]; j++)
             r->values[i][j] = r->before[i][j] = (float)((j * 2654435761u + number * 97 + i) % 4093) / 4096 - 0.5f;
     }
-    const tg_reducer_options options = {.algorithm = algorithm % 2 ? TG_SHARD : TG_GATHER, .chunk = 4096};
+    const tg_reducer_options options = {.algorithm = algorithm % 2 ? TG_SHARD : TG_GATHER, .batch_elements = 4096};
     REQUIRE(tg_reducer_create(device, number, WORLD, tensors, TENSORS, &options, &r->reducer, &error) == TG_OK, "%s",
             error.message);
 }

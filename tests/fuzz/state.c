@@ -170,7 +170,7 @@ static bool is_exact(const tg_state *state, const tg_reducer *reducer)
 {
     const uint8_t *head = state->data;
     return head[5] == (uint8_t)reducer->algorithm && tg_load32(head + 12) == reducer->world &&
-           tg_load64(head + 24) == reducer->options.chunk && tg_load32(head + 32) == reducer->options.depth;
+           tg_load64(head + 24) == reducer->options.batch_elements && tg_load32(head + 32) == reducer->options.depth;
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)

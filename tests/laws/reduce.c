@@ -48,7 +48,7 @@ static void every_spec(bool all, tg_algorithm algorithm, uint32_t world)
             {"one", specs[i], "ef", 1, TG_BFLOAT16},      no_more};
         const rank_case what = {.world = world,
                                 .tensors = tensors,
-                                .options = {.algorithm = algorithm, .chunk = 8192, .seed = 7},
+                                .options = {.algorithm = algorithm, .batch_elements = 8192, .seed = 7},
                                 .shape = GAUSSIAN,
                                 .steps = 3};
         run_ranks(&what, NULL, steps, same_everywhere, NULL);
@@ -190,7 +190,7 @@ static void conserves(const char *spec, tg_algorithm algorithm, uint32_t world, 
     const tensor_case tensors[] = {{"x", spec, "ef", 70001, TG_FLOAT32}, {"y", spec, "ef", 500, TG_FLOAT32}, no_more};
     const rank_case what = {.world = world,
                             .tensors = tensors,
-                            .options = {.algorithm = algorithm, .chunk = 16384, .seed = 5},
+                            .options = {.algorithm = algorithm, .batch_elements = 16384, .seed = 5},
                             .shape = shape,
                             .steps = step_count};
     ledger l = {.lock = PTHREAD_MUTEX_INITIALIZER};
@@ -262,7 +262,7 @@ static void double_buffering(tg_algorithm algorithm)
         {"x", "topk:density=0.02", "ef", 70001, TG_FLOAT32}, {"y", "fp16", "ef", 5000, TG_FLOAT32}, no_more};
     const rank_case what = {.world = 4,
                             .tensors = tensors,
-                            .options = {.algorithm = algorithm, .chunk = 16384, .depth = 2},
+                            .options = {.algorithm = algorithm, .batch_elements = 16384, .depth = 2},
                             .shape = GRID,
                             .steps = 40};
     ledger l = {.lock = PTHREAD_MUTEX_INITIALIZER,
@@ -278,8 +278,11 @@ static void double_buffering(tg_algorithm algorithm)
 static void many_messages(tg_algorithm algorithm)
 {
     const tensor_case tensors[] = {{"x", "terngrad", "none", 4096 * 1300 + 5, TG_FLOAT32}, no_more};
-    const rank_case what = {
-        .world = 2, .tensors = tensors, .options = {.algorithm = algorithm, .chunk = 4096}, .shape = SIGNS, .steps = 1};
+    const rank_case what = {.world = 2,
+                            .tensors = tensors,
+                            .options = {.algorithm = algorithm, .batch_elements = 4096},
+                            .shape = SIGNS,
+                            .steps = 1};
     run_ranks(&what, NULL, steps, same_everywhere, NULL);
     check_all("%s: 1301 messages", algorithm_names[algorithm]);
 }

@@ -142,7 +142,7 @@ static void trouble(tg_algorithm algorithm, fault fault, unsigned exchange, unsi
 {
     const rank_case what = {.world = WORLD,
                             .tensors = mixed_tensors,
-                            .options = {.algorithm = algorithm, .chunk = 8192, .timeout = PATIENCE},
+                            .options = {.algorithm = algorithm, .batch_elements = 8192, .timeout = PATIENCE},
                             .shape = GRID,
                             .steps = STEPS};
     tg_transport *transports[WORLD];
@@ -163,8 +163,10 @@ static void trouble(tg_algorithm algorithm, fault fault, unsigned exchange, unsi
 
 static void faults(bool all, tg_algorithm algorithm)
 {
-    const rank_case what = {
-        .world = WORLD, .tensors = mixed_tensors, .options = {.algorithm = algorithm, .chunk = 8192}, .shape = GRID};
+    const rank_case what = {.world = WORLD,
+                            .tensors = mixed_tensors,
+                            .options = {.algorithm = algorithm, .batch_elements = 8192},
+                            .shape = GRID};
     history *h = calloc(1, sizeof *h);
     (void)pthread_mutex_init(&h->lock, NULL);
     run_ranks(&what, NULL, live, count_exchanges, h);
@@ -217,7 +219,7 @@ static void beyond_the_window(tg_algorithm algorithm)
 {
     const rank_case what = {.world = WORLD,
                             .tensors = many,
-                            .options = {.algorithm = algorithm, .chunk = MESSAGE, .depth = DEPTH},
+                            .options = {.algorithm = algorithm, .batch_elements = MESSAGE, .depth = DEPTH},
                             .shape = GRID};
     tg_transport *transports[WORLD];
     tg_error error;
@@ -251,7 +253,7 @@ static void differ(const char *what, const rank_case *other, const char *words)
 {
     const rank_case usual = {.world = WORLD,
                              .tensors = mixed_tensors,
-                             .options = {.chunk = 8192},
+                             .options = {.batch_elements = 8192},
                              .shape = GAUSSIAN,
                              .odd = other,
                              .odd_rank = 2};
@@ -262,7 +264,8 @@ static void differ(const char *what, const rank_case *other, const char *words)
 
 static void disagreement(void)
 {
-    const rank_case usual = {.world = WORLD, .tensors = mixed_tensors, .options = {.chunk = 8192}, .shape = GAUSSIAN};
+    const rank_case usual = {
+        .world = WORLD, .tensors = mixed_tensors, .options = {.batch_elements = 8192}, .shape = GAUSSIAN};
     const tensor_case kernel = mixed_tensors[0], matrix = mixed_tensors[1], bias = mixed_tensors[2];
     const tensor_case codec[] = {kernel, {"matrix", "bf16", "ef", 20000, TG_FLOAT32}, bias, {0}};
     const tensor_case name[] = {kernel, {"metrix", "fp16", "ef", 20000, TG_FLOAT32}, bias, {0}};

@@ -170,8 +170,10 @@ static void abstains_and_agrees(tg_algorithm algorithm)
     const tensor_case tensors[] = {{"x", "topk:density=0.01", "ef", 70001, TG_FLOAT32},
                                    {"y", "qsgd:levels=7", "ef", 9000, TG_FLOAT32},
                                    {NULL, NULL, NULL, 0, TG_FLOAT32}};
-    const rank_case what = {
-        .world = WORLD, .tensors = tensors, .options = {.algorithm = algorithm, .chunk = 8192}, .shape = GAUSSIAN};
+    const rank_case what = {.world = WORLD,
+                            .tensors = tensors,
+                            .options = {.algorithm = algorithm, .batch_elements = 8192},
+                            .shape = GAUSSIAN};
     open_all(&what);
     make_step(0, two_faced);
     expect(ranks[0].status == TG_OK && ranks[1].status == TG_OK, "the first step: %s", ranks[1].error.message);
@@ -189,7 +191,7 @@ static void anything_inside(tg_algorithm algorithm, const char *spec, const char
                                    {NULL, NULL, NULL, 0, TG_FLOAT32}};
     const rank_case what = {.world = WORLD,
                             .tensors = tensors,
-                            .options = {.algorithm = algorithm, .chunk = 8192, .warmup = 2},
+                            .options = {.algorithm = algorithm, .batch_elements = 8192, .warmup = 2},
                             .shape = GAUSSIAN};
     open_all(&what);
     for (uint64_t step = 0; step < 8 && ranks[0].status != TG_EXCHANGE; step++) {

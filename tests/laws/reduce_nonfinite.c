@@ -62,7 +62,7 @@ static void not_finite(tg_algorithm algorithm, tg_nonfinite_step policy, tg_stat
 {
     const rank_case what = {.world = WORLD,
                             .tensors = mixed_tensors,
-                            .options = {.algorithm = algorithm, .nonfinite = policy, .chunk = 8192},
+                            .options = {.algorithm = algorithm, .nonfinite = policy, .batch_elements = 8192},
                             .shape = GAUSSIAN};
     history *h = calloc(1, sizeof *h);
     due_status = due;
@@ -156,7 +156,7 @@ static void heavy_sums(tg_algorithm algorithm, uint32_t world, tg_nonfinite_step
 {
     const rank_case what = {.world = world,
                             .tensors = heavy,
-                            .options = {.algorithm = algorithm, .nonfinite = policy, .chunk = 8192},
+                            .options = {.algorithm = algorithm, .nonfinite = policy, .batch_elements = 8192},
                             .shape = GAUSSIAN};
     due_status = due;
     heavy_value = world == 2 ? 2.5e38f : 1.5e38f;

@@ -284,11 +284,12 @@ static void any_order(bool all)
     for (int algorithm = TG_GATHER; algorithm <= TG_SHARD; algorithm++)
         for (uint32_t count = 1; count <= MOST_WORLD; count++)
             for (uint64_t seed = 1; seed <= (all ? 8 : EMULATED ? 1 : 2); seed++) {
-                const rank_case what = {.world = count,
-                                        .tensors = tensors,
-                                        .options = {.algorithm = (tg_algorithm)algorithm, .chunk = 8192, .seed = 3},
-                                        .shape = GAUSSIAN,
-                                        .steps = 3};
+                const rank_case what = {
+                    .world = count,
+                    .tensors = tensors,
+                    .options = {.algorithm = (tg_algorithm)algorithm, .batch_elements = 8192, .seed = 3},
+                    .shape = GAUSSIAN,
+                    .steps = 3};
                 rank_case failing = what; /* an owner's second residual goes back to rounding: no step follows */
                 failing.steps = 2;
                 const behaviour b = {.order = {seed * 31 + count}, .bad_rank = TG_MAX_COUNT};
@@ -353,8 +354,11 @@ static void check_absent(world *w, ledger *l)
 static void absent_waits(tg_algorithm algorithm)
 {
     static world w;
-    const rank_case what = {
-        .world = 4, .tensors = on_grid, .options = {.algorithm = algorithm, .chunk = 8192}, .shape = GRID, .steps = 3};
+    const rank_case what = {.world = 4,
+                            .tensors = on_grid,
+                            .options = {.algorithm = algorithm, .batch_elements = 8192},
+                            .shape = GRID,
+                            .steps = 3};
     behaviour b = {.one_by_one = true, .order = {77}, .absent_from = 90, .bad_rank = TG_MAX_COUNT};
     ledger l;
     open_world(&w, &what);
@@ -392,7 +396,7 @@ static void nothing_is_lost(tg_algorithm algorithm)
     static world w;
     const rank_case what = {.world = 4,
                             .tensors = on_grid,
-                            .options = {.algorithm = algorithm, .chunk = 8192, .nonfinite = TG_NONFINITE_SKIP},
+                            .options = {.algorithm = algorithm, .batch_elements = 8192, .nonfinite = TG_NONFINITE_SKIP},
                             .shape = GRID,
                             .steps = 2};
     behaviour b = {.one_by_one = true, .order = {5}, .bad_rank = 1, .bad_index = 3};

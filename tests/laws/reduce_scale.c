@@ -63,8 +63,10 @@ static void are_multiples(rank_state *states, uint32_t world)
 
 static void follows(tg_algorithm algorithm)
 {
-    const rank_case what = {
-        .world = WORLD, .tensors = tensors, .options = {.algorithm = algorithm, .chunk = 8192}, .shape = GAUSSIAN};
+    const rank_case what = {.world = WORLD,
+                            .tensors = tensors,
+                            .options = {.algorithm = algorithm, .batch_elements = 8192},
+                            .shape = GAUSSIAN};
     run_ranks(&what, NULL, steps, keep_means, NULL);
     run_ranks(&what, NULL, steps, are_multiples, means);
     check_all("%s: residuals follow the loss scale", algorithm == TG_SHARD ? "shard" : "gather");

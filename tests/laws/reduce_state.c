@@ -98,7 +98,7 @@ static void resumes(tg_algorithm algorithm, uint32_t world, uint32_t depth)
     memset(&kept, 0, sizeof kept);
     const rank_case what = {.world = world,
                             .tensors = tensors,
-                            .options = {.algorithm = algorithm, .chunk = 8192, .seed = 3, .depth = depth},
+                            .options = {.algorithm = algorithm, .batch_elements = 8192, .seed = 3, .depth = depth},
                             .shape = LAYERED};
     run_ranks(&what, NULL, save_half_way, keep_result, &kept);
     run_ranks(&what, NULL, load_and_go_on, compare_result, &kept);
@@ -130,8 +130,9 @@ static void nothing_failed(rank_state *states, uint32_t world)
  * that loading them into a world of one adds them up and scales them. */
 static double mass_of(const saved *k, uint32_t world)
 {
-    const rank_case alone = {
-        .world = 1, .tensors = grid, .options = {.algorithm = TG_GATHER, .warmup = 1000, .chunk = 8192, .seed = 3}};
+    const rank_case alone = {.world = 1,
+                             .tensors = grid,
+                             .options = {.algorithm = TG_GATHER, .warmup = 1000, .batch_elements = 8192, .seed = 3}};
     rank_state s;
     tg_state states[MOST_RANKS];
     double sum = 0;
@@ -172,8 +173,10 @@ static void moves(tg_algorithm algorithm, uint32_t world, uint32_t other)
     saved kept, again;
     memset(&kept, 0, sizeof kept);
     memset(&again, 0, sizeof again);
-    rank_case what = {
-        .world = world, .tensors = grid, .options = {.algorithm = algorithm, .chunk = 8192, .seed = 3}, .shape = GRID};
+    rank_case what = {.world = world,
+                      .tensors = grid,
+                      .options = {.algorithm = algorithm, .batch_elements = 8192, .seed = 3},
+                      .shape = GRID};
     run_ranks(&what, NULL, save_only, nothing_failed, &kept);
     from = &kept;
     from_world = world;
@@ -195,7 +198,8 @@ static void refuses(void)
 {
     saved kept;
     memset(&kept, 0, sizeof kept);
-    rank_case what = {.world = 2, .tensors = tensors, .options = {.chunk = 8192, .seed = 3}, .shape = GAUSSIAN};
+    rank_case what = {
+        .world = 2, .tensors = tensors, .options = {.batch_elements = 8192, .seed = 3}, .shape = GAUSSIAN};
     run_ranks(&what, NULL, save_only, nothing_failed, &kept);
     check_all("a state is saved");
     unsigned char *bytes = kept.data[0];

@@ -154,7 +154,7 @@ uint64_t reduce_over(tg_transport *transport, const char *device_name, tg_error 
             tg_reducer_tensor tensors[2] = {{.name = "large", .count = LARGE},
                                             {.name = "small", .count = SMALL, .dtype = TG_BFLOAT16}};
             const tg_reducer_options options = {
-                .algorithm = (tg_algorithm)algorithm, .seed = 11, .chunk = 32768, .timeout = PATIENCE};
+                .algorithm = (tg_algorithm)algorithm, .seed = 11, .batch_elements = 32768, .timeout = PATIENCE};
             tg_reducer *reducer = NULL;
             tg_status status = TG_OK;
             for (unsigned t = 0; t < 2 && status == TG_OK; t++) {
