@@ -412,8 +412,8 @@ TG_API TG_MUST_CHECK tg_status tg_encode_with_feedback(tg_codec *codec, tg_feedb
 
 /* The same in three steps, with the same bytes, for callers that need u: compensate writes u to a float32 tensor and
  * changes nothing else; the caller encodes u; update takes the frame and the same gradient, and updates the residual.
- * The gradient and u must be finite. Where the new residual would overflow, update returns TG_NONFINITE and changes
- * nothing. */
+ * The gradient and u must be finite. u may take the place of a float32 gradient; any other overlap is refused. Where
+ * the new residual would overflow, update returns TG_NONFINITE and changes nothing. */
 TG_API TG_MUST_CHECK tg_status tg_feedback_compensate(tg_feedback *feedback, const tg_tensor *gradient,
                                                       const tg_tensor *u, tg_error *error);
 TG_API TG_MUST_CHECK tg_status tg_feedback_update(tg_feedback *feedback, const tg_tensor *gradient, tg_frame frame,

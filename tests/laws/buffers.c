@@ -41,6 +41,44 @@ static void overlaps_are_refused(tg_device *device)
     free(memory);
 }
 
+/* u may take the gradient's place, but not a part of it; a 16-bit gradient has no such place. */
+static void compensation_overlap_is_refused(tg_device *device)
+{
+    enum { FLOATS = COUNT * (int)sizeof(float), HALVES = COUNT * 2 };
+    tg_codec *codec = make_codec(device, "none", COUNT);
+    tg_feedback_spec ef;
+    tg_feedback *feedback = NULL;
+    tg_error error = {""};
+    uint8_t *memory = calloc(4, FLOATS);
+    if (!memory || tg_feedback_parse("ef", &ef, &error) != TG_OK ||
+        tg_feedback_create(device, &ef, tg_codec_spec(codec), COUNT, false, &feedback, &error) != TG_OK)
+        abort();
+    static const struct {
+        tg_dtype dtype;
+        size_t gradient, u;
+        bool is_refused;
+    } cases[] = {{TG_FLOAT32, FLOATS, FLOATS, false},
+                 {TG_FLOAT32, FLOATS, FLOATS + 4, true},
+                 {TG_FLOAT32, FLOATS, 4, true},
+                 {TG_FLOAT32, FLOATS, 0, false},
+                 {TG_FLOAT32, FLOATS, 2 * FLOATS, false},
+                 {TG_FLOAT16, FLOATS, FLOATS, true},
+                 {TG_FLOAT16, FLOATS, FLOATS + 4, true},
+                 {TG_FLOAT16, FLOATS + HALVES, FLOATS, true},
+                 {TG_FLOAT16, FLOATS, FLOATS + HALVES, false}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const tg_tensor gradient = {memory + cases[i].gradient, COUNT, cases[i].dtype};
+        const tg_tensor u = {memory + cases[i].u, COUNT, TG_FLOAT32};
+        const tg_status status = tg_feedback_compensate(feedback, &gradient, &u, &error);
+        expect(status == (cases[i].is_refused ? TG_INVALID_ARGUMENT : TG_OK), "case %zu: %s, %s", i,
+               tg_status_text(status), error.message);
+    }
+    check_all("%s: compensation with overlapping buffers is refused", tg_device_name(device));
+    tg_feedback_free(feedback);
+    tg_codec_free(codec);
+    free(memory);
+}
+
 /* ---- zeros ---- */
 
 /* A frame, its values, and which elements it lists. */
@@ -118,8 +156,10 @@ int main(void)
     enum { SPECS = sizeof specs / sizeof *specs };
     tg_device **devices = open_devices();
     for (size_t d = 0; devices[d]; d++)
-        if (!is_guarded(devices[d])) /* its tensors lie in memory of their own, and frames in the host's */
+        if (!is_guarded(devices[d])) { /* its tensors lie in memory of their own, and frames in the host's */
             overlaps_are_refused(devices[d]);
+            compensation_overlap_is_refused(devices[d]);
+        }
     for (size_t a = 0; a < SPECS; a++)
         for (size_t b = 0; b < SPECS; b++)
             for (int sign = -1; sign <= 1; sign += 2) {
