@@ -109,7 +109,7 @@ with_asan() {
 with_sanitizers() {
     programs build/asan unit
     programs build/asan laws --subset
-    script tests/cli/run.sh build/asan/tersegrad train_data train_usage train_faults
+    script tests/cli/run.sh build/asan/tersegrad bench train_data train_usage train_faults
     replay build/asan
 }
 

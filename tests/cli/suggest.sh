@@ -3,7 +3,7 @@
 for command in tarin bnech encoed deocde isnpect codec TRAIN frob; do
     try tersegrad $command
 done
-for codec in qsdg QSGD Top-K top_k gausiank onebti terngrda zip qsgd:levles=7 topk:desnity=0.1 topk:frob=1 qsgd:levels=0; do
+for codec in qsdg QSGD Top-K top_k gausiank onebti terngrda zip kopt qsgd:levles=7 topk:desnity=0.1 topk:frob=1 qsgd:levels=0; do
     try tersegrad encode "$codec" in.npy
 done
 try tersegrad bench --codec qsdg
