@@ -161,7 +161,7 @@ static int run_bench(const struct command *command, int argc, char **argv)
         return EXIT_USAGE;
     }
     if (!is_distribution(settings.distribution) && !ends_with(settings.distribution, ".npy")) {
-        complain(command->name, "--distribution takes " DISTRIBUTION_NAMES " or a FILE.npy, not '%s'",
+        complain(command->name, "--distribution takes " DISTRIBUTION_NAMES ", or a FILE.npy, not '%s'",
                  settings.distribution);
         return EXIT_USAGE;
     }
@@ -186,7 +186,7 @@ static const struct option bench_options[] = {
     {.name = "--distribution",
      .kind = OPTION_TEXT,
      .value = "NAME",
-     .summary = DISTRIBUTION_NAMES ",\nor FILE.npy, cut or repeated to COUNT (default gaussian)",
+     .summary = DISTRIBUTION_NAMES ", or FILE.npy, cut or repeated to COUNT (default gaussian)",
      .offset = offsetof(struct bench_settings, distribution)},
     {.name = "--codec",
      .kind = OPTION_LIST,
@@ -196,8 +196,7 @@ static const struct option bench_options[] = {
     {.name = "--device",
      .kind = OPTION_TEXT,
      .value = "NAME",
-     .summary = "where to run; --devices lists them; NAME:threads=N shares the work out\namong N threads, 0 for all "
-                "processors (default cpu)",
+     .summary = "where to run; --devices lists them; NAME:threads=N uses N threads, 0 for all processors (default cpu)",
      .offset = offsetof(struct bench_settings, device)},
     {.name = "--devices",
      .kind = OPTION_FLAG,
@@ -205,29 +204,29 @@ static const struct option bench_options[] = {
      .offset = offsetof(struct bench_settings, devices)},
     {.name = "--feedback",
      .kind = OPTION_FLAG,
-     .summary = "encode with error feedback, in one pass; four gradients take turns",
+     .summary = "encode with error feedback, in one pass, with four gradients in rotation",
      .offset = offsetof(struct bench_settings, feedback)},
     {.name = "--nonfinite",
      .kind = OPTION_CHOICE,
-     .value = "reject|zero|trust",
+     .value = "NAME",
      .choices = nonfinite_choices,
-     .summary = "what encoding does about infinities and NaN (default reject)",
+     .summary = "reject|zero|trust: what encoding does about infinities and NaN (default reject)",
      .offset = offsetof(struct bench_settings, nonfinite)},
     {.name = "--seconds",
      .kind = OPTION_REAL,
      .value = "S",
      .real_low = 0,
      .real_high = 3600,
-     .summary = "time for each row, at least three rounds (default 0.2)",
+     .summary = "time for each row; at least three rounds are run (default 0.2)",
      .offset = offsetof(struct bench_settings, seconds)},
     {.name = "--decades",
      .kind = OPTION_FLAG,
-     .summary = "time an element takes in vectors of 10000, 100000, ... up to COUNT",
+     .summary = "time per element in vectors of 10000, 100000, ... up to COUNT",
      .offset = offsetof(struct bench_settings, decades)},
     {.name = "--compare",
      .kind = OPTION_FLAG,
-     .summary =
-         "also what others need: torch, numpy, pypiquant, hivemind and zstd, as far as\nthe python3 on PATH has them",
+     .summary = "also time other libraries, where the python3 on PATH has them: torch, numpy, pypiquant, hivemind, "
+                "zstd",
      .offset = offsetof(struct bench_settings, compare)},
     OPTION_WIDE(struct bench_settings),
     OPTION_JSON(struct bench_settings),
@@ -238,19 +237,20 @@ const struct command bench_command = {
     .name = "bench",
     .summary = "time the codecs against what the memory allows",
     .description =
-        "Times encode, verify and decode-add of each codec in one process, by turns with five floors: a read-only\n"
-        "sum, a scale in place, e += g in place, a non-temporal copy and memcpy, each over a vector of COUNT\n"
-        "floats. Every figure is a minimum. Speeds are in GB/s of float32 gradient. With --wide, encoding is held\n"
-        "against the read (with feedback: against e += g) and decode-add against the scale; '4 peers' is four\n"
-        "frames added in one pass, against the scale; the limit is the Shannon entropy of the levels plus the\n"
-        "scales, for sparsifiers log2 C(d,k) plus the values; 'pays below' is the speed of a rank's link, in\n"
-        "Gbit/s, below which sending frames takes less time than sending float32, encoding and adding included.\n"
-        "The error is |decoded - x|^2 / |x|^2 of one encode without feedback. With threads, the floors have as\n"
-        "many. Below the table is what the figures say to somebody who has to choose.",
+        "Times encode, verify and decode-add of each codec, and alternately five floors, which are plain loops over a "
+        "vector of COUNT floats: a read-only sum, a scale in place, e += g in place, a non-temporal copy and memcpy. "
+        "The floors use as many threads as the codec. Every time is the minimum over all rounds. Speeds are in GB/s of "
+        "float32 gradient. The error is |decoded - x|^2 / |x|^2 of one encode without feedback. Below the table is a "
+        "short verdict that helps to choose a codec.\n\n"
+        "With --wide: encoding is divided by the read (with feedback: by e += g) and decode-add by the scale. '4 "
+        "peers' "
+        "is four frames added in one pass, divided by the scale. The limit is the Shannon entropy of the levels plus "
+        "the scales; for sparsifiers, log2 C(d,k) plus the values. 'pays below' is the speed of a rank's link, in "
+        "Gbit/s, below which sending frames takes less time than sending float32, with encoding and adding counted.",
     .options = bench_options,
     .examples = "  tersegrad bench\n"
                 "  tersegrad bench -n 25600000 --codec topk:density=0.01 --feedback\n"
                 "  tersegrad bench -n 100000000 --decades --codec qsgd --codec topk:density=0.01\n"
-                "  tersegrad bench --distribution mixture --codec qsgd:levels=7 --codec qsgd:levels=127 --json",
+                "  tersegrad bench --distribution mixture --codec qsgd:levels=127 --json",
     .run = run_bench,
 };

@@ -21,7 +21,7 @@ void vector_free(struct bench_vector *vector);
 bool is_distribution(const char *name);
 
 /* The distributions as one text: "gaussian|laplace|...". Those from "equal" on are unkind to selection. */
-#define DISTRIBUTION_NAMES "gaussian|laplace|student|uniform|mixture|equal|signs|sorted|layer|ambush"
+#define DISTRIBUTION_NAMES "gaussian, laplace, student, uniform, mixture, equal, signs, sorted, layer, ambush"
 
 /* Fills `number_of_vectors` vectors with different gradients of one kind. A file's values are cut or repeated to
  * `count`; the second vector and those that follow hold them times 1 + N(0, 1/4), so that layers keep their scales and

@@ -167,7 +167,8 @@ static const struct option decode_options[] = {
      .kind = OPTION_CHOICE,
      .value = "f4|f2",
      .choices = dtype_choices,
-     .summary = "write float32 or float16 (default: as it was encoded;\nbfloat16, which .npy lacks, becomes f4)",
+     .summary = "write float32 or float16 (default: the type that was encoded; bfloat16, which .npy lacks, "
+                "becomes f4)",
      .offset = offsetof(struct decode_settings, dtype)},
     OUTPUT_OPTIONS(struct decode_settings, "IN.npy for IN.tg"),
     OPTION_JSON(struct decode_settings),
@@ -179,9 +180,10 @@ const struct command decode_command = {
     .summary = "turn a frame back into a .npy vector",
     .operands = {"IN.tg"},
     .repeats_last = true,
-    .description = "Checks each frame IN.tg, decodes it and writes a flat vector: IN.tg to IN.npy, or where -o says.\n"
-                   "A damaged frame is refused, and nothing is written for it. '-' is stdin or stdout. The second\n"
-                   "of two names is the output if it ends in .npy.",
+    .description =
+        "Checks each frame IN.tg, decodes it and writes a flat vector: IN.npy, or the file after -o. A damaged "
+        "frame is refused, and nothing is written for it. '-' is stdin or stdout. The second of two names is "
+        "the output if it ends in .npy.",
     .options = decode_options,
     .examples = "  tersegrad decode gradient.tg -o restored.npy\n"
                 "  tersegrad decode --dtype f2 --force gradient.tg\n"

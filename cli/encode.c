@@ -186,13 +186,13 @@ static const struct option encode_options[] = {
      .kind = OPTION_NUMBER,
      .value = "N",
      .high = UINT64_MAX,
-     .summary = "training step, part of the random numbers' identity (default 0)",
+     .summary = "training step; other steps have other random numbers (default 0)",
      .offset = offsetof(struct encode_settings, step)},
     {.name = "--tensor",
      .kind = OPTION_NUMBER,
      .value = "N",
      .high = UINT32_MAX,
-     .summary = "tensor number, likewise (default 0)",
+     .summary = "number of the tensor, likewise (default 0)",
      .offset = offsetof(struct encode_settings, tensor)},
     {.name = "--rank",
      .kind = OPTION_NUMBER,
@@ -202,10 +202,10 @@ static const struct option encode_options[] = {
      .offset = offsetof(struct encode_settings, rank)},
     {.name = "--nonfinite",
      .kind = OPTION_CHOICE,
-     .value = "reject|zero|trust",
+     .value = "NAME",
      .choices = nonfinite_choices,
-     .summary = "infinities and NaN: refuse the vector, put zeros there,\n"
-                "or trust that there are none (default reject)",
+     .summary = "reject|zero|trust: with infinities or NaN, refuse the vector, put zeros there, or do not look for "
+                "them (default reject)",
      .offset = offsetof(struct encode_settings, nonfinite)},
     {.name = "--no-checksum",
      .kind = OPTION_FLAG,
@@ -222,13 +222,13 @@ const struct command encode_command = {
     .operands = {"SPEC", "IN.npy"},
     .repeats_last = true,
     .description =
-        "Compresses the floats of each IN.npy (float16, float32; float64 is narrowed) with the codec SPEC and\n"
-        "writes one frame each: IN.npy to IN.tg, or where -o says. Any shape is taken as one flat vector.\n"
-        "'-' is stdin or stdout. The second of two names is the output if it ends in .tg.",
+        "Compresses each IN.npy (float16 or float32; float64 becomes float32) with the codec SPEC and writes one "
+        "frame for it: IN.tg, or the file after -o. Any shape is taken as one flat vector. '-' is stdin or stdout. The "
+        "second of two names is the output if it ends in .tg.",
     .options = encode_options,
     .examples = "  tersegrad encode qsgd:levels=7,bucket=512 gradient.npy\n"
                 "  tersegrad encode topk:density=0.01 layer1.npy layer2.npy\n"
                 "  tersegrad encode topk:density=0.01 --json gradient.npy -o small.tg\n"
-                "  tersegrad encode terngrad --seed 7 --step 100 --rank 3 gradient.npy -o - | wc -c",
+                "  tersegrad encode terngrad --seed 7 --step 100 gradient.npy -o - | wc -c",
     .run = run_encode,
 };

@@ -1,9 +1,16 @@
-/* The help text of a subcommand, made from its row and its table of options. */
+/* The help text of a subcommand, made from its row and its table of options, in lines that fit the terminal. */
 #include "options.h"
 #include "terminal.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+
+enum {
+    MOST_FORM = 23, /* columns for "--seed N"; what is wider has a line of its own */
+    INDENT = 2,
+    GAP = 2
+};
 
 static void print_heading(const char *text)
 {
@@ -19,6 +26,28 @@ static size_t option_form(const struct option *option, char *text, size_t capaci
                             has_value ? " " : "", has_value ? option->value : "");
 }
 
+/* Each line of the text is a paragraph. */
+static void print_paragraphs(const char *text)
+{
+    for (const char *end = text; end; text = end + 1) {
+        end = strchr(text, '\n');
+        char *paragraph = strndup(text, end ? (size_t)(end - text) : strlen(text));
+        print_wrapped(stdout, paragraph ? paragraph : text, 0);
+        free(paragraph);
+        if (!end)
+            return;
+    }
+}
+
+static void print_option(const char *form, const char *summary, size_t width)
+{
+    const size_t start = INDENT + width + GAP;
+    printf("%*s%-*s%*s", INDENT, "", (int)width, form, GAP, "");
+    if (strlen(form) > width)
+        printf("\n%*s", (int)start, "");
+    print_rest(stdout, summary, start);
+}
+
 void print_command_help(const struct command *command)
 {
     printf("usage: tersegrad %s [OPTION]...", command->name);
@@ -26,28 +55,21 @@ void print_command_help(const struct command *command)
         printf(" %s", command->operands[i]);
     if (command->repeats_last)
         printf("...");
-    printf("\n\n%s\n", command->description);
+    printf("\n\n");
+    print_paragraphs(command->description);
 
     print_heading("Options");
     char form[80];
     size_t widest = 0;
     for (const struct option *option = command->options; option->name; option++) {
         size_t width = option_form(option, form, sizeof form);
-        widest = width > widest ? width : widest;
+        widest = width > widest && width <= MOST_FORM ? width : widest;
     }
     for (const struct option *option = command->options; option->name; option++) {
         option_form(option, form, sizeof form);
-        printf("  %-*s  ", (int)widest, form);
-        /* A summary of several lines goes on below its own start. */
-        for (const char *line = option->summary; line;) {
-            const char *end = strchr(line, '\n');
-            printf("%.*s\n", end ? (int)(end - line) : (int)strlen(line), line);
-            if (end)
-                printf("  %-*s  ", (int)widest, "");
-            line = end ? end + 1 : NULL;
-        }
+        print_option(form, option->summary, widest);
     }
-    printf("  %-*s  %s\n", (int)widest, "--help", "show this help");
+    print_option("--help", "show this help", widest);
 
     print_heading("Examples");
     printf("%s\n", command->examples);

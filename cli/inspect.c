@@ -41,8 +41,7 @@ static const struct option inspect_options[] = {
     {.name = "--layout",
      .kind = OPTION_TEXT,
      .value = "FILE",
-     .summary = "gradient: its layers (default: for NAME.npy NAME.layout.json,\n"
-                "for NAME-SUFFIX.npy also NAME.layout.json)",
+     .summary = "gradient: its layers (default: NAME.layout.json for NAME.npy and for NAME-SUFFIX.npy)",
      .offset = offsetof(struct inspect_settings, layout)},
     OPTION_WIDE(struct inspect_settings),
     OPTION_JSON(struct inspect_settings),
@@ -54,10 +53,10 @@ const struct command inspect_command = {
     .summary = "show what is in a frame or a gradient, and which codecs suit it",
     .operands = {"FILE"},
     .description =
-        "A frame: its fields, where its bytes go and whether it is sound (exit code 1 if not).\n"
-        "A .npy gradient: moments, zeros, a histogram of magnitudes, the layers if a layout is there, what top-k\n"
-        "leaves out (|u - Top_k(u)|^2 / |u|^2) beside the bounds (1 - k/d)^2 and 1 - k/d, and what every codec\n"
-        "makes of it: bits an element, and the error |decoded - x|^2 / |x|^2 of one encode without feedback.",
+        "For a frame: its fields, what its bytes are used for, and whether it is valid (exit code 1 if not).\n\n"
+        "For a .npy gradient: moments, zeros, a histogram of magnitudes, the layers if there is a layout, what top-k "
+        "leaves out (|u - Top_k(u)|^2 / |u|^2) beside the bounds (1 - k/d)^2 and 1 - k/d; and for every codec the bits "
+        "per element and the error |decoded - x|^2 / |x|^2 of one encode without feedback.",
     .options = inspect_options,
     .examples = "  tersegrad inspect gradient.tg\n"
                 "  tersegrad inspect --density 0.001 gradient.npy\n"

@@ -38,16 +38,16 @@ struct option {
 };
 
 /* The option that every subcommand takes, as the last row of its table before the empty row that ends it. */
-#define OPTION_JSON(settings)                                                                                        \
-    {                                                                                                                \
-        .name = "--json", .kind = OPTION_FLAG, .summary = "print one JSON object on stdout, and nothing else there", \
-        .offset = offsetof(settings, json)                                                                           \
+#define OPTION_JSON(settings)                                                                                 \
+    {                                                                                                         \
+        .name = "--json", .kind = OPTION_FLAG, .summary = "print one JSON object on stdout and nothing else", \
+        .offset = offsetof(settings, json)                                                                    \
     }
 
 /* For commands whose tables have more columns than a terminal of 80. */
 #define OPTION_WIDE(settings)                                                                            \
     {                                                                                                    \
-        .name = "--wide", .kind = OPTION_FLAG, .summary = "all columns, however wide the table becomes", \
+        .name = "--wide", .kind = OPTION_FLAG, .summary = "show all columns, also beyond 80 characters", \
         .offset = offsetof(settings, wide)                                                               \
     }
 
@@ -57,9 +57,9 @@ struct command {
     const char *summary;                /* one line for the list of commands */
     const char *operands[OPERANDS_MAX]; /* what must follow: {"SPEC", "IN.npy"} */
     bool repeats_last;                  /* the last operand may be given again and again */
-    const char *description;            /* a paragraph for the help */
+    const char *description;            /* paragraphs for the help, one on a line */
     const struct option *options;       /* ends with an empty row */
-    const char *examples;               /* lines that run as they are */
+    const char *examples;               /* lines of at most 80 columns that run as they are */
     int (*run)(const struct command *command, int argc, char **argv);
 };
 

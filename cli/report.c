@@ -274,9 +274,8 @@ const struct command report_command = {
     .operands = {"LOG.jsonl"},
     .repeats_last = true,
     .description =
-        "Draws the page of 'tersegrad train --report' from one or more logs that --log has written, with the\n"
-        "runs of all of them side by side. The log of a run that is still going on, or was killed, is read\n"
-        "as far as it goes.",
+        "Draws the page of 'tersegrad train --report' from one or more logs that --log has written, with all runs side "
+        "by side. The log of a run that has not ended, or was killed, is read up to its last whole line.",
     .options = report_options,
     .examples = "  tersegrad report monday.jsonl tuesday.jsonl -o compared.html\n"
                 "  tersegrad report run.jsonl --force",

@@ -227,15 +227,15 @@ static const struct option train_option_table[] = {
      .kind = OPTION_TEXT,
      .value = "DATA",
      AT(data),
-     .summary = "syn-256|syn-512|syn-1024|syn-20k; synthetic:rows=,test=,features=,noise=,\n"
-                "classes=,clusters=,spread=; a directory with MNIST's or CIFAR-10's files;\n"
-                "a LIBSVM file (FILE.t is its test set); X.npy,Y.npy[,XTEST.npy,YTEST.npy]\n"
-                "(default synthetic:rows=20000,features=64,classes=10,spread=6)"},
+     .summary = "syn-256, syn-512, syn-1024, syn-20k; synthetic:KEY=VALUE,... with the keys rows, test, features, "
+                "noise, classes, clusters, spread; a directory with the files of MNIST or CIFAR-10; a LIBSVM file "
+                "(FILE.t is its test set); X.npy,Y.npy[,XTEST.npy,YTEST.npy] (default "
+                "synthetic:rows=20000,features=64,classes=10,spread=6)"},
     {.name = "--model",
      .kind = OPTION_TEXT,
      .value = "MODEL",
      AT(model),
-     .summary = "linear[:bias], logistic[:bias], softmax, mlp:SIZE,SIZE,...\n(default: what suits the data)"},
+     .summary = "linear[:bias], logistic[:bias], softmax, mlp:SIZE,SIZE,... (default: what suits the data)"},
     {.name = "--workers",
      .kind = OPTION_NUMBER,
      .value = "N",
@@ -249,7 +249,7 @@ static const struct option train_option_table[] = {
      .low = 1,
      .high = 1000000,
      AT(batch),
-     .summary = "rows that a worker takes for a step (default 32)"},
+     .summary = "rows per worker and step (default 32)"},
     {.name = "--lr",
      .kind = OPTION_REAL,
      .value = "RATE",
@@ -263,7 +263,7 @@ static const struct option train_option_table[] = {
      .real_low = 0,
      .real_high = 0.9999,
      AT(momentum),
-     .summary = "of the optimiser (default 0); feedback dgc has its own and takes none here"},
+     .summary = "momentum of the optimiser (default 0); not with feedback dgc, which has its own"},
     {.name = "--weight-decay",
      .kind = OPTION_REAL,
      .value = "D",
@@ -276,43 +276,43 @@ static const struct option train_option_table[] = {
      .value = "NAME",
      .choices = train_schedule_choices,
      AT(schedule),
-     .summary = "constant|linear|cosine|step: of the learning rate; step divides it by 10 after\n"
-                "half and again after three quarters of the steps (default constant)"},
+     .summary = "constant|linear|cosine|step: how the learning rate changes; step divides it by 10 after half and "
+                "again after three quarters of the steps (default constant)"},
     {.name = "--steps",
      .kind = OPTION_NUMBER,
      .value = "N",
      .low = 1,
      .high = UINT64_C(1) << 40,
      AT(steps),
-     .summary = "steps in all (default 500)"},
+     .summary = "number of steps (default 500)"},
     {.name = "--epochs",
      .kind = OPTION_REAL,
      .value = "E",
      .real_low = 1e-6,
      .real_high = 1e9,
      AT(epochs),
-     .summary = "instead of --steps: passes of all workers together over the data"},
+     .summary = "instead of --steps: how often all workers together read the data"},
     {.name = "--seed",
      .kind = OPTION_NUMBER,
      .value = "N",
      .high = UINT64_MAX,
      AT(seed),
-     .summary = "of data, weights, order and draws (default 1)"},
+     .summary = "seed of data, weights, order of rows and random numbers (default 1)"},
     {.name = "--codec",
      .kind = OPTION_LIST,
      .value = "SPEC",
      AT(codecs),
-     .summary = "may be given again: one run each, from the same start\n(default none, qsgd and topk:density=0.01)"},
+     .summary = "may be given again: one run each, from the same start (default none, qsgd and topk:density=0.01)"},
     {.name = "--feedback",
      .kind = OPTION_LIST,
      .value = "SPEC",
      AT(feedbacks),
-     .summary = "none|ef|ecq:alpha=,beta=|dgc:momentum=; one for all runs, or one for each codec\n"
-                "(default ef for sparsifiers and onebit, else none)"},
+     .summary = "none|ef|ecq:alpha=A,beta=B|dgc:momentum=M; one for all runs, or one for each codec (default ef for "
+                "sparsifiers and onebit, else none)"},
     {.name = "--insist",
      .kind = OPTION_FLAG,
      AT(insist),
-     .summary = "run feedback that is refused because it would diverge"},
+     .summary = "run feedback that would be refused because it diverges"},
     {.name = "--algorithm",
      .kind = OPTION_CHOICE,
      .value = "NAME",
@@ -341,8 +341,8 @@ static const struct option train_option_table[] = {
      .kind = OPTION_TEXT,
      .value = "LIST",
      AT(density_schedule),
-     .summary = "STEP:DENSITY,...: from that step on, sparsifiers take that share;\n"
-                "dgc:STEPS: 25 %, 6.25 %, 1.5625 %, 0.4 %, 0.1 %, each for that many steps"},
+     .summary = "STEP:DENSITY,...: from that step on, sparsifiers have that density; or dgc:STEPS: 0.25, 0.0625, "
+                "0.015625, 0.004, 0.001, each for that many steps"},
     {.name = "--nonfinite",
      .kind = OPTION_CHOICE,
      .value = "NAME",
@@ -359,7 +359,7 @@ static const struct option train_option_table[] = {
      .kind = OPTION_TEXT,
      .value = "FILE",
      AT(checkpoint),
-     .summary = "save everything there, again and again"},
+     .summary = "save the whole state there, every N steps (--every)"},
     {.name = "--every",
      .kind = OPTION_NUMBER,
      .value = "N",
@@ -371,15 +371,15 @@ static const struct option train_option_table[] = {
      .kind = OPTION_TEXT,
      .value = "FILE",
      AT(resume),
-     .summary = "go on from a checkpoint; options that are not given are those it was made with,\n"
-                "and with --resume alone so are its files; --steps may be larger"},
+     .summary = "continue from a checkpoint. Options that are not given are those it was made with; with --resume "
+                "alone, so are --log, --report and --checkpoint. --steps may be larger"},
     {.name = "--timeout",
      .kind = OPTION_REAL,
      .value = "S",
      .real_low = 0,
      .real_high = 1e9,
      AT(timeout),
-     .summary = "under mpirun: end the job when a rank does not answer for S seconds\n(default 120; 0: wait for ever)"},
+     .summary = "under mpirun: end the job when a rank does not answer for S seconds (default 120; 0: no limit)"},
     {.name = "--device", .kind = OPTION_TEXT, .value = "NAME", AT(device), .summary = "where codecs run (default cpu)"},
     OPTION_WIDE(struct train_options),
     OPTION_JSON(struct train_options),
@@ -390,16 +390,16 @@ const struct command train_command = {
     .name = "train",
     .summary = "train a model on several workers, with any codec",
     .description =
-        "Trains the same model once for each codec and shows what each one costs: every worker computes the\n"
-        "gradient of its own batch, compresses it, exchanges frames and takes the mean; all hold the same weights\n"
-        "to the bit. Workers are threads; under mpirun they are its ranks, without a flag.\n\n"
-        "In the table, 'sent' is what rank 0 sent, a copy to each peer counted; 'wire' is how many times less that\n"
-        "is than what a float32 ring all-reduce sends; 'frames' is float32 bytes over compressed bytes, each\n"
-        "gradient counted once. Ctrl-C ends the training after the step, with table, log and page of what there is.",
+        "Trains the same model once for each codec and shows what each codec costs. Every worker computes the gradient "
+        "of its own batch, compresses it, exchanges frames and applies the mean; all have the same weights to the bit. "
+        "Workers are threads, or under mpirun its ranks.\n\n"
+        "In the table, 'sent' is what rank 0 sent to all peers together; 'wire' is how many times less that is than "
+        "what a float32 ring all-reduce sends; 'frames' is float32 bytes divided by compressed bytes, each gradient "
+        "counted once. Ctrl-C ends training after the current step and writes table, log and page so far.",
     .options = train_option_table,
     .examples = "  tersegrad train\n"
-                "  tersegrad train --data syn-512 --codec none --codec qsgd:levels=4,norm=l2,bucket=0 --steps 1500\n"
-                "  tersegrad train --data mnist/ --model mlp:256,128 --codec topk:density=0.001 --report report.html\n"
+                "  tersegrad train --data syn-512 --codec none --codec qsgd:levels=4 --steps 1500\n"
+                "  tersegrad train --data mnist/ --codec topk:density=0.001 --report page.html\n"
                 "  tersegrad train --checkpoint run.ckpt --every 100\n"
                 "  mpirun -np 4 tersegrad train --json",
     .run = run_train,

@@ -1,4 +1,4 @@
-# Tables and sentences for people fit 80 columns; --wide shows every column. What error means is said.
+# Help, tables and sentences for people fit 80 columns; --wide shows every column. What error means is said.
 . "$TOOLS/lib.sh"
 # fits NAME <output: the widest line
 fits() {
@@ -22,6 +22,10 @@ tersegrad bench -n 1000 --seconds 0 --codec topk:density=0.01,values=levels,leve
 tersegrad bench -n 100000 --seconds 0 --decades --codec qsgd:levels=127,norm=l2,coding=entropy | fits "bench --decades"
 tersegrad train --data synthetic:rows=500,features=20,classes=4 --model mlp:16 --steps 5 --codec none --feedback none \
     --codec qsgd:levels=127,bucket=512,norm=l2,coding=entropy --feedback ecq:alpha=0.2,beta=0.99 2>/dev/null | fits train
+tersegrad --help | fits "tersegrad --help"
+for command in $(tersegrad --help | sed -n 's/^  \([a-z]*\)  .*/\1/p'); do
+    tersegrad help "$command" | fits "help $command"
+done
 echo "# all columns"
 tersegrad train --data syn-256 --steps 2 --codec none --wide 2>/dev/null | grep -o 'codec .*feedback.*update s' | sed 's/  */ /g'
 tersegrad inspect --wide net.npy | grep -c '64x32'
