@@ -10,8 +10,9 @@
 #include <string.h>
 #include <sys/stat.h>
 
-/* Set by SIGINT, read by the workers. */
-static volatile sig_atomic_t interrupted;
+/* Set by the handler of SIGINT, read by the workers' threads. A handler may touch an atomic only if it has no lock. */
+static atomic_bool interrupted;
+_Static_assert(ATOMIC_BOOL_LOCK_FREE == 2, "this machine has no lock-free flag");
 
 /* What no mpirun has set is rank 0 of its own. */
 static bool is_first_process(void)
@@ -34,7 +35,7 @@ static void tell_failure(void *context, const char *message)
 static void note_interrupt(int signal)
 {
     (void)signal;
-    interrupted = 1;
+    atomic_store(&interrupted, true);
 }
 
 /* The first Ctrl-C ends the training after the step; the second ends the process. */
@@ -176,7 +177,7 @@ static int run_and_tell(const struct command *command, const struct train_option
     if (is_stopped && is_first_process())
         say_how_to_resume(options, report, origin);
     train_report_free(report);
-    return is_well ? EXIT_DONE : interrupted ? EXIT_INTERRUPTED : EXIT_FAILED;
+    return is_well ? EXIT_DONE : atomic_load(&interrupted) ? EXIT_INTERRUPTED : EXIT_FAILED;
 }
 
 static int run_train(const struct command *command, int argc, char **argv)

@@ -209,8 +209,8 @@ static bool make_step(struct run *run)
 static void ask_to_stop(const struct run *run)
 {
     const struct task *task = run->worker->task;
-    const volatile sig_atomic_t *interrupt = task->settings->interrupt;
-    if (task->stop_at && run->worker->team.rank == 0 && interrupt && *interrupt)
+    atomic_bool *interrupt = task->settings->interrupt;
+    if (task->stop_at && run->worker->team.rank == 0 && interrupt && atomic_load(interrupt))
         atomic_store(task->stop_at, run->step + 1);
 }
 

@@ -5,7 +5,7 @@
 #include "model.h"
 #include "tersegrad.h"
 
-#include <signal.h>
+#include <stdatomic.h>
 
 enum train_schedule {
     SCHEDULE_CONSTANT,
@@ -52,11 +52,11 @@ struct train_settings {
     const char *resume;     /* NULL: from the start */
     const char *arguments;  /* what was typed, for whoever resumes the checkpoint; each ends with a 0 */
     size_t arguments_size;
-    double timeout;    /* with mpi: seconds to wait for another rank; 0: for ever */
-    const char *mpi;   /* the module of tg_transport_mpi; NULL: threads */
-    uint64_t launched; /* with mpi: as many ranks as the launcher says that it started; 0: it does not say */
-    const volatile sig_atomic_t *interrupt; /* threads stop after their step when it is not 0; NULL: they do not */
-    const char *refusal; /* with mpi: why this rank cannot begin, for all ranks to hear; NULL: it can */
+    double timeout;         /* with mpi: seconds to wait for another rank; 0: for ever */
+    const char *mpi;        /* the module of tg_transport_mpi; NULL: threads */
+    uint64_t launched;      /* with mpi: as many ranks as the launcher says that it started; 0: it does not say */
+    atomic_bool *interrupt; /* threads stop after their step when it is set; NULL: they do not */
+    const char *refusal;    /* with mpi: why this rank cannot begin, for all ranks to hear; NULL: it can */
 };
 
 /* Where a step's time goes, on rank 0, in seconds. */
