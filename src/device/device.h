@@ -21,16 +21,30 @@ typedef struct tg_list {
     size_t count;
 } tg_list;
 
-/* One vector, or a range of it, to one frame. */
+/* Jobs of one array, of encode, check or add, are independent of each other, except that several may share an encoder,
+ * an undo buffer, an end or a wide sum: these take place as if one after the other. */
+
+/* One vector, or a range of it, or elements of it that have been selected already, to one frame. */
 typedef struct tg_encode_job {
     tg_encoder *encoder;
     const tg_spec *spec; /* the encoder's, or one of a smaller amount */
     tg_source source;    /* tensor and feedback state, in device memory */
     tg_encode_options options;
     void *frame; /* with room for the bound of the spec */
+    /* Where this is not NULL, the frame is made at *end, which is then moved behind it, and `frame` is set to where it
+     * lies: frames of several jobs with the same end follow one another without gaps, as in a message. A job that fails
+     * leaves it where it is. */
+    uint8_t **end;
     /* A sparsifier's alone: where this is not NULL, the selection is left here, and there is no frame. It has room for
      * 128 elements more than can be selected. Values are as they were, whatever the spec does to them on the wire. */
     tg_list *list;
+    /* A sparsifier's alone: where this is not NULL, these elements are what is sent. All are between `first` and first
+     * + the source's count, which the frame takes as a vector of its own; the source has no gradient. `sent` receives
+     * what the decoder will see where that is not the values themselves. The frame has room for a selection of so many
+     * elements. */
+    const tg_list *selected;
+    uint64_t first;
+    float *sent;
     /* results */
     tg_encode_report report;
     uint64_t nonfinite; /* where report.status is TG_NONFINITE: the first such element */
@@ -165,10 +179,6 @@ typedef struct tg_operations {
 
     /* ---- lists ---- */
 
-    /* A sparse frame of elements that have been selected already, all between `first` and first + the source's count,
-     * which the frame takes as a vector of its own. `sent` receives what the decoder will see where that is not the
-     * values themselves. The frame has room for a selection of so many elements. */
-    void (*encode_list)(tg_device *device, tg_encode_job *job, const tg_list *list, uint64_t first, float *sent);
     /* The elements that a checked sparse frame lists, indices counted from `first`. `list->values` may be NULL. */
     void (*list_frame)(tg_device *device, const tg_frame *frame, uint64_t first, tg_list *list);
 

@@ -136,15 +136,13 @@ float tg_feedback_clip(const tg_feedback *f, const tg_tensor *gradient)
     return norm > (double)f->spec.clip ? (float)((double)f->spec.clip / norm) : 1;
 }
 
-/* The source of the elements from `first` on. */
-static tg_source source_of(const tg_feedback *f, const tg_tensor *piece, uint64_t first, float clip)
+tg_source tg_feedback_piece(const tg_feedback *f, const tg_tensor *piece, uint64_t first, float clip)
 {
     tg_source source = {.gradient = piece->data, .dtype = piece->dtype, .count = piece->count};
-    if (f->spec.kind == TG_FEEDBACK_NONE)
+    if (!f || f->spec.kind == TG_FEEDBACK_NONE)
         return source;
     source.residual = f->residual + first;
-    /* every piece uses the undo buffer from its start: it is needed only while that piece is encoded */
-    source.undo = f->undo;
+    source.undo = f->undo + first;
     source.alpha = f->spec.alpha;
     source.beta = f->spec.beta;
     if (f->momentum) {
@@ -157,7 +155,7 @@ static tg_source source_of(const tg_feedback *f, const tg_tensor *piece, uint64_
 
 tg_source tg_feedback_source(const tg_feedback *f, const tg_tensor *gradient)
 {
-    return source_of(f, gradient, 0, f->momentum ? tg_feedback_clip(f, gradient) : 1);
+    return tg_feedback_piece(f, gradient, 0, f->momentum ? tg_feedback_clip(f, gradient) : 1);
 }
 
 double tg_feedback_norm(const tg_feedback *f)
@@ -165,8 +163,15 @@ double tg_feedback_norm(const tg_feedback *f)
     return norm_of(f, &(tg_tensor){f->residual, f->count, TG_FLOAT32}, TG_NORM_ESTIMATED);
 }
 
-/* Updates the statistics after a step. */
-void tg_feedback_note(tg_feedback *f, const tg_tensor *gradient, const tg_encode_report *report)
+void tg_feedback_ask(tg_feedback *f, const tg_tensor *gradient)
+{
+    f->asked[0] = gradient ? *gradient : (tg_tensor){.data = NULL};
+    f->asked[1] = (tg_tensor){f->residual, f->count, TG_FLOAT32};
+    for (size_t i = gradient ? 0 : 1; i < 2; i++)
+        f->device->operations->norm(f->device, &f->asked[i], TG_NORM_ESTIMATED, &f->norms[i]);
+}
+
+void tg_feedback_note(tg_feedback *f, const tg_encode_report *report)
 {
     tg_stats *s = &f->stats;
     double before = s->residual_norm;
@@ -174,8 +179,8 @@ void tg_feedback_note(tg_feedback *f, const tg_tensor *gradient, const tg_encode
     s->bytes += report->bytes;
     s->saturated += report->saturated;
     s->dropped += report->dropped;
-    s->gradient_norm = norm_of(f, gradient, TG_NORM_ESTIMATED);
-    s->residual_norm = tg_feedback_norm(f);
+    s->gradient_norm = f->norms[0];
+    s->residual_norm = f->norms[1];
     s->residual_peak = s->residual_norm > s->residual_peak ? s->residual_norm : s->residual_peak;
     if (s->steps > 1 && before > 0) {
         double ratio = s->residual_norm / before, window = s->steps - 1 < 32 ? (double)(s->steps - 1) : 32;
@@ -185,34 +190,24 @@ void tg_feedback_note(tg_feedback *f, const tg_tensor *gradient, const tg_encode
 
 /* A codec that drops non-finite values assumes that all others are finite and has no undo buffer, so the residual is
  * checked first. Under the other policies the codec itself finds a value that is not finite. */
-static tg_status encode_source(tg_codec *codec, const tg_feedback *f, const tg_source *source,
-                               const tg_encode_options *options, void *frame, size_t capacity, tg_encode_report *report,
-                               tg_error *error)
+tg_status tg_feedback_check(const tg_feedback *f, const tg_source *source, tg_nonfinite policy, tg_error *error)
 {
-    if (options && options->nonfinite == TG_NONFINITE_ZERO && f->unchecked) {
-        tg_status status = tg_residual_check(source, f->device, error);
-        if (status != TG_OK)
-            return status;
-    }
-    return tg_encode_source(codec, source, options, frame, capacity, report, error);
+    return policy == TG_NONFINITE_ZERO && f->unchecked ? tg_residual_check(source, f->device, error) : TG_OK;
 }
 
 static tg_status encode(tg_codec *codec, tg_feedback *f, const tg_tensor *gradient, const tg_encode_options *options,
                         void *frame, size_t capacity, tg_encode_report *report, tg_error *error)
 {
-    tg_source source = tg_feedback_source(f, gradient);
-    tg_status status = encode_source(codec, f, &source, options, frame, capacity, report, error);
+    const tg_source source = tg_feedback_source(f, gradient);
+    tg_status status = tg_feedback_check(f, &source, options ? options->nonfinite : TG_NONFINITE_REJECT, error);
     if (status == TG_OK)
-        tg_feedback_note(f, gradient, report);
-    return status;
-}
-
-tg_status tg_feedback_encode_piece(tg_codec *codec, tg_feedback *f, const tg_tensor *piece, uint64_t first, float clip,
-                                   const tg_encode_options *options, void *frame, size_t capacity,
-                                   tg_encode_report *report, tg_error *error)
-{
-    const tg_source source = source_of(f, piece, first, clip);
-    return encode_source(codec, f, &source, options, frame, capacity, report, error);
+        status = tg_encode_source(codec, &source, options, frame, capacity, report, error);
+    if (status != TG_OK)
+        return status;
+    tg_feedback_ask(f, gradient);
+    f->device->operations->wait(f->device);
+    tg_feedback_note(f, report);
+    return TG_OK;
 }
 
 uint64_t tg_feedback_add_list(tg_feedback *f, const tg_list *list, float factor, bool limits, const uint32_t *applied,
@@ -270,15 +265,6 @@ void tg_feedback_scale(tg_feedback *f, float factor)
         f->device->operations->scale(f->device, f->momentum, f->count, factor);
     f->stats.residual_norm *= (double)factor;
     f->stats.residual_peak *= (double)factor;
-}
-
-tg_status tg_feedback_select_piece(tg_codec *codec, tg_feedback *f, const tg_tensor *piece, uint64_t first, float clip,
-                                   const tg_encode_options *options, tg_list *list, tg_encode_report *report,
-                                   tg_error *error)
-{
-    const tg_source plain = {.gradient = piece->data, .dtype = piece->dtype, .count = piece->count};
-    const tg_source source = f ? source_of(f, piece, first, clip) : plain;
-    return tg_select_source(codec, &source, options, list, report, error);
 }
 
 static tg_status check_step(const tg_codec *codec, const tg_feedback *feedback, const tg_tensor *gradient,

@@ -15,6 +15,8 @@ struct tg_feedback {
     /* the residual may hold a value that is not finite: the caller has a pointer to it, or rest - sent can overflow
      * because their signs may differ */
     bool unchecked;
+    tg_tensor asked[2]; /* gradient and residual whose norms the device is asked for */
+    double norms[2];
     tg_stats stats;
 };
 
@@ -27,17 +29,17 @@ tg_source tg_feedback_source(const tg_feedback *feedback, const tg_tensor *gradi
 /* The factor by which dgc's clipping scales this gradient; 1 without clipping. */
 float tg_feedback_clip(const tg_feedback *feedback, const tg_tensor *gradient);
 
-/* For tensors that are sent in pieces: tg_encode_with_feedback of the elements from `first` on, with a codec of any
- * spec. tg_feedback_note updates the statistics, once for the whole tensor. The caller has set the floating-point
- * mode. */
-tg_status tg_feedback_encode_piece(tg_codec *codec, tg_feedback *feedback, const tg_tensor *piece, uint64_t first,
-                                   float clip, const tg_encode_options *options, void *frame, size_t capacity,
-                                   tg_encode_report *report, tg_error *error);
-/* The same of a sparsifier, with the selection as a list in place of a frame. A NULL feedback: there is none. */
-tg_status tg_feedback_select_piece(tg_codec *codec, tg_feedback *feedback, const tg_tensor *piece, uint64_t first,
-                                   float clip, const tg_encode_options *options, tg_list *list,
-                                   tg_encode_report *report, tg_error *error);
-void tg_feedback_note(tg_feedback *feedback, const tg_tensor *gradient, const tg_encode_report *report);
+/* For tensors that are sent in pieces: the source of the elements of `piece`, which are those from `first` on. A NULL
+ * feedback has no state. */
+tg_source tg_feedback_piece(const tg_feedback *feedback, const tg_tensor *piece, uint64_t first, float clip);
+
+/* TG_OK, or TG_BAD_RESIDUAL: to be asked before a source of this feedback is encoded. */
+tg_status tg_feedback_check(const tg_feedback *feedback, const tg_source *source, tg_nonfinite policy, tg_error *error);
+
+/* Statistics, once for a whole tensor that was encoded in pieces. First the norms are asked for: the gradient's, unless
+ * it is NULL, and the residual's. After the device's wait they are noted. */
+void tg_feedback_ask(tg_feedback *feedback, const tg_tensor *gradient);
+void tg_feedback_note(tg_feedback *feedback, const tg_encode_report *report);
 
 /* The current norm of the residual, estimated as in tg_stats: after a step, or after a frame was returned. */
 double tg_feedback_norm(const tg_feedback *feedback);

@@ -17,20 +17,19 @@ static tg_status add(tg_device *device, tg_add_job *job, tg_error *error)
     return TG_OK;
 }
 
-tg_status tg_decode_mean(tg_device *device, const tg_frame *frames, size_t frame_count, float scale, float *wide,
-                         uint64_t among, const tg_tensor *out, tg_error *error)
+tg_add_job tg_mean_job(const tg_frame *frames, size_t frame_count, float scale, float *wide, uint64_t among,
+                       const tg_tensor *out)
 {
     /* A power of two can scale each value instead of the sum: nothing is rounded, and a pass over the sum is saved. */
     const bool exact = (tg_float_bits(scale) & UINT32_C(0x7fffff)) == 0;
-    tg_add_job job = {.frames = frames,
-                      .frame_count = frame_count,
-                      .weight = exact ? scale : 1,
-                      .scale = exact ? 1 : scale,
-                      .fresh = true,
-                      .among = among,
-                      .wide = wide,
-                      .out = *out};
-    return add(device, &job, error);
+    return (tg_add_job){.frames = frames,
+                        .frame_count = frame_count,
+                        .weight = exact ? scale : 1,
+                        .scale = exact ? 1 : scale,
+                        .fresh = true,
+                        .among = among,
+                        .wide = wide,
+                        .out = *out};
 }
 
 size_t tg_frame_list(tg_device *device, tg_frame frame, uint64_t first, uint32_t *indices, float *values)

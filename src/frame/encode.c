@@ -78,8 +78,13 @@ tg_status tg_tensor_check(const tg_tensor *tensor, const char *what, tg_error *e
     return TG_OK;
 }
 
-tg_status tg_encode_prepare(tg_codec *codec, const tg_source *source, const tg_encode_options *options, void *frame,
-                            size_t capacity, tg_encode_job *job, tg_error *error)
+tg_encode_job tg_encode_job_of(tg_codec *codec, const tg_source *source, const tg_encode_options *options)
+{
+    return (tg_encode_job){.encoder = codec->encoder, .spec = &codec->spec, .source = *source, .options = *options};
+}
+
+static tg_status prepare(tg_codec *codec, const tg_source *source, const tg_encode_options *options, void *frame,
+                         size_t capacity, tg_encode_job *job, tg_error *error)
 {
     if (source->count > codec->max_count)
         return tg_fail(error, TG_SHAPE_MISMATCH,
@@ -98,9 +103,9 @@ tg_status tg_encode_prepare(tg_codec *codec, const tg_source *source, const tg_e
                        (int)options->nonfinite == TG_NONFINITE_SKIP || (int)options->nonfinite == TG_NONFINITE_DROP
                            ? " (one of tg_nonfinite_step, for reducers)"
                            : "");
-    *job = (tg_encode_job){.encoder = codec->encoder, .spec = &codec->spec, .source = *source, .frame = frame};
-    if (options)
-        job->options = *options;
+    const tg_encode_options defaults = {.no_checksum = false};
+    *job = tg_encode_job_of(codec, source, options ? options : &defaults);
+    job->frame = frame;
     return TG_OK;
 }
 
@@ -124,12 +129,12 @@ tg_status tg_residual_check(const tg_source *source, tg_device *device, tg_error
     return status == TG_OK ? check_part(source->momentum, "momentum", source, device, error) : status;
 }
 
-tg_status tg_encode_outcome(const tg_codec *codec, const tg_encode_job *job, tg_error *error)
+tg_status tg_encode_outcome(tg_device *device, const tg_encode_job *job, tg_error *error)
 {
     if (job->report.status == TG_OK)
         return tg_succeed(error);
     /* The codec found a value that is not finite: in the residual, or in the input. */
-    tg_status status = tg_residual_check(&job->source, codec->device, error);
+    tg_status status = tg_residual_check(&job->source, device, error);
     if (status != TG_OK)
         return status;
     return tg_fail(error, TG_NONFINITE, "element %" PRIu64 " is not finite; fix the input, or use TG_NONFINITE_ZERO",
@@ -140,37 +145,13 @@ tg_status tg_encode_source(tg_codec *codec, const tg_source *source, const tg_en
                            size_t capacity, tg_encode_report *report, tg_error *error)
 {
     tg_encode_job job;
-    tg_status status = tg_encode_prepare(codec, source, options, frame, capacity, &job, error);
+    tg_status status = prepare(codec, source, options, frame, capacity, &job, error);
     if (status != TG_OK)
         return status;
     codec->device->operations->encode(codec->device, &job, 1);
     codec->device->operations->wait(codec->device);
     *report = job.report;
-    return tg_encode_outcome(codec, &job, error);
-}
-
-tg_status tg_select_source(tg_codec *codec, const tg_source *source, const tg_encode_options *options, tg_list *list,
-                           tg_encode_report *report, tg_error *error)
-{
-    tg_encode_job job = {
-        .encoder = codec->encoder, .spec = &codec->spec, .source = *source, .options = *options, .list = list};
-    codec->device->operations->encode(codec->device, &job, 1);
-    codec->device->operations->wait(codec->device);
-    *report = job.report;
-    return tg_encode_outcome(codec, &job, error);
-}
-
-void tg_encode_list(tg_codec *codec, const tg_list *list, uint64_t first, uint64_t count, const tg_draw *draw,
-                    float *sent, void *frame, tg_encode_report *report)
-{
-    tg_encode_job job = {.encoder = codec->encoder,
-                         .spec = &codec->spec,
-                         .source = {.dtype = TG_FLOAT32, .count = count},
-                         .options = {.draw = *draw},
-                         .frame = frame};
-    codec->device->operations->encode_list(codec->device, &job, list, first, sent);
-    codec->device->operations->wait(codec->device);
-    *report = job.report;
+    return tg_encode_outcome(codec->device, &job, error);
 }
 
 static tg_status encode(tg_codec *codec, const tg_tensor *input, const tg_encode_options *options, void *frame,

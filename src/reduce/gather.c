@@ -1,35 +1,24 @@
 /* `gather`: every frame to every rank, which adds them up in rank order. Steps: one all-gather for each batch. */
-#include <float.h>
 #include <string.h>
 
 #include "base/status.h"
-#include "frame/decode.h"
-#include "frame/verify.h"
 #include "reduce/reducer.h"
 
 static void send(tg_reduction *r, size_t number)
 {
-    tg_reducer *reducer = r->reducer;
     tg_transfer *transfer = &r->batches[number];
     const tg_batch *batch = &r->plan->batches[number];
     const uint32_t extra = tg_present_size(r, number);
-    size_t at = TG_MESSAGE_HEADER + extra;
-    uint32_t frames = 0;
-    for (size_t i = batch->first; i < batch->first + batch->count; i++) {
-        const tg_piece *piece = &r->plan->pieces[i];
-        tg_encode_report report;
-        if (!tg_piece_is_sent(r, piece) || !tg_piece_encode(r, piece, tg_codec_in(r, piece->tensor), (uint32_t)i,
-                                                            transfer->out + at, transfer->out_capacity - at, &report))
-            continue;
-        tg_piece_note(r, piece, &report);
-        tg_received(r, i)[reducer->rank] = (tg_frame){transfer->out + at, report.bytes};
-        at += report.bytes;
-        frames++;
-    }
+    uint8_t *end = transfer->out + TG_MESSAGE_HEADER + extra;
+    for (size_t i = batch->first; i < batch->first + batch->count; i++)
+        if (tg_piece_is_sent(r, &r->plan->pieces[i]))
+            tg_piece_encode(r, i, (uint32_t)i, &end);
+    const size_t frames = tg_jobs_encode(r, "gradient");
+    tg_pieces_note(r, frames);
     const bool whole = !tg_reduction_lost(r);
     tg_present_write(r, number, transfer->out + TG_MESSAGE_HEADER);
-    tg_transfer_seal(r, transfer, whole ? frames : 0, whole ? extra : 0, transfer->out);
-    tg_transfer_send_all(reducer, transfer, whole ? at : TG_MESSAGE_HEADER);
+    tg_transfer_seal(r, transfer, whole ? (uint32_t)frames : 0, whole ? extra : 0, transfer->out);
+    tg_transfer_send_all(r->reducer, transfer, whole ? (size_t)(end - transfer->out) : TG_MESSAGE_HEADER);
 }
 
 /* ---- sums that are not finite ----
@@ -40,38 +29,19 @@ static void send(tg_reduction *r, size_t number)
  * frame is looked at by another rank than its own, and all hear of what one finds by its verdict; under
  * TG_NONFINITE_DROP, where they say nothing, ranks look at their own as well. */
 
-/* Half of what `world` ranks can add up; the other half is for rounding. */
-static bool can_overflow(const tg_reducer *r, uint32_t peak)
-{
-    return peak > tg_float_bits(FLT_MAX / 2 / (float)r->world);
-}
-
 static bool drops(const tg_reducer *r) { return r->options.nonfinite == TG_NONFINITE_DROP; }
 
-/* The mean of a piece, in reducer->wide. */
-static void wide_mean(const tg_reduction *r, size_t index)
-{
-    const tg_reducer *reducer = r->reducer;
-    const tg_frame *frames;
-    const size_t count = tg_present_frames(r, index, &frames);
-    const tg_tensor mean = {reducer->wide, r->plan->pieces[index].count, TG_FLOAT32};
-    (void)!tg_decode_mean(reducer->device, frames, count, 1.0f / (float)reducer->world, NULL, 0, &mean, NULL);
-}
-
-static void weigh(tg_reduction *r, size_t index)
-{
-    const tg_piece *piece = &r->plan->pieces[index];
-    wide_mean(r, index);
-    (void)tg_sum_check(r, piece->tensor, piece->first, piece->count);
-}
-
-/* The mean into the gradient, but 0 for what is not finite; every rank has the same sums, and does the same. */
-static void apply_dropping(tg_reduction *r, size_t index, const tg_tensor *out)
+/* The mean of a piece in reducer->wide, looked at, and then in `narrow` unless that is NULL. Where it is not finite,
+ * 0 takes its place if that is the policy; every rank has the same sums, and does the same. */
+static void weigh(tg_reduction *r, size_t index, const tg_tensor *narrow)
 {
     tg_reducer *reducer = r->reducer;
-    wide_mean(r, index);
-    (void)tg_sum_check(r, r->plan->pieces[index].tensor, 0, out->count);
-    tg_piece_narrow(reducer, out);
+    const tg_tensor wide = {reducer->wide, r->plan->pieces[index].count, TG_FLOAT32};
+    tg_job_mean(reducer, tg_received(r, index), tg_pack_received(r, index), 1.0f / (float)reducer->world, 0, &wide);
+    tg_jobs_add(reducer);
+    tg_mean mean = tg_mean_of(r, index, reducer->wide, narrow ? narrow->data : NULL,
+                              narrow ? narrow->dtype : TG_FLOAT32);
+    (void)tg_means_check(r, &mean, 1);
 }
 
 /* ---- frames in, sums out ---- */
@@ -92,30 +62,40 @@ static void take_from(tg_reduction *r, size_t number, uint32_t peer)
                             .dtype = r->gradients[piece->tensor].dtype,
                             .count = piece->count,
                             .draw = (uint32_t)i};
-        uint32_t peak = 0;
         if (!r->has[piece->tensor])
             continue;
-        if (!tg_piece_take(r, peer, &frames, &due, &tg_received(r, i)[peer], &peak))
+        if (!tg_piece_take(r, peer, &frames, &due, &tg_received(r, i)[peer], &r->may_overflow[i]))
             return;
-        r->may_overflow[i] |= can_overflow(r->reducer, peak);
         due_count++;
     }
     tg_transfer_close(r, peer, &message, due_count, &extra, &frames);
 }
 
+/* Only how large the values of this rank's own frames are: they were made here. */
+static void look_at_own(tg_reduction *r, const tg_batch *batch)
+{
+    for (size_t i = batch->first; i < batch->first + batch->count; i++) {
+        const tg_frame own = tg_received(r, i)[r->reducer->rank];
+        if (own.data)
+            tg_job_check(r,
+                         &(tg_check_job){.frame = own, .count = TG_ANY_COUNT, .header_only = true, .wants_peak = true},
+                         &(tg_checked){.may_overflow = &r->may_overflow[i]});
+    }
+}
+
 static void take(tg_reduction *r, size_t number)
 {
+    const tg_batch *batch = &r->plan->batches[number];
+    tg_receive_own(r, batch);
     for (uint32_t peer = 0; peer < r->reducer->world; peer++)
         if (peer != r->reducer->rank && !tg_reduction_lost(r))
             take_from(r, number, peer);
-    const tg_batch *batch = &r->plan->batches[number];
-    for (size_t i = batch->first; i < batch->first + batch->count && !tg_reduction_lost(r); i++) {
-        const tg_frame own = tg_received(r, i)[r->reducer->rank];
-        if (drops(r->reducer) && own.data)
-            r->may_overflow[i] |= can_overflow(r->reducer, tg_frame_peak(r->reducer->device, own));
-        else if (!drops(r->reducer) && r->may_overflow[i])
-            weigh(r, i);
-    }
+    if (drops(r->reducer))
+        look_at_own(r, batch);
+    tg_jobs_check(r);
+    for (size_t i = batch->first; i < batch->first + batch->count && !tg_reduction_lost(r); i++)
+        if (!drops(r->reducer) && r->may_overflow[i])
+            weigh(r, i, NULL);
 }
 
 static void apply(tg_reduction *r)
@@ -123,25 +103,24 @@ static void apply(tg_reduction *r)
     tg_reducer *reducer = r->reducer;
     for (size_t i = 0; i < r->plan->piece_count; i++) {
         const tg_tensor out = tg_piece_of(r, &r->plan->pieces[i]);
-        const tg_frame *frames;
-        const size_t count = tg_present_frames(r, i, &frames);
+        const size_t count = tg_pack_received(r, i);
         if (count == 0 || !out.data)
             continue;
         if (r->may_overflow[i] && drops(reducer)) {
-            apply_dropping(r, i, &out);
-            continue;
+            tg_jobs_add(reducer); /* some of which may use reducer->wide */
+            weigh(r, i, &out);
+        } else {
+            tg_job_mean(reducer, tg_received(r, i), count, 1.0f / (float)reducer->world, r->plan->total, &out);
         }
-        /* The frames were checked or made here, so this cannot fail. */
-        (void)!tg_decode_mean(reducer->device, frames, count, 1.0f / (float)reducer->world, reducer->wide,
-                              r->plan->total, &out, NULL);
     }
+    tg_jobs_add(reducer);
 }
 
 static void undo(tg_reduction *r)
 {
     for (size_t i = 0; i < r->plan->piece_count; i++) {
         const tg_piece *piece = &r->plan->pieces[i];
-        const tg_frame sent = tg_received(r, i)[r->reducer->rank];
+        const tg_frame sent = r->sent[piece->part];
         if (sent.data && r->reducer->tensors[piece->tensor].feedback)
             r->reducer->stats.saturated += tg_feedback_return_piece(r->reducer->tensors[piece->tensor].feedback, sent,
                                                                     piece->first);

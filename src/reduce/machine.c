@@ -47,8 +47,8 @@ static void reset(tg_reduction *r, uint64_t step)
             reset_transfer(&r->results[i]);
     }
     memset(r->received, 0, r->plan->received_count * sizeof *r->received);
+    memset(r->sent, 0, r->plan->part_count * sizeof *r->sent);
     if (reducer->functions->has_results) {
-        memset(r->sent, 0, r->plan->part_count * sizeof *r->sent);
         memset(r->means, 0, r->plan->part_count * sizeof *r->means);
         tg_sparse_reset(r);
     } else {

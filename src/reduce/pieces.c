@@ -19,23 +19,26 @@ bool tg_piece_is_sent(const tg_reduction *r, const tg_piece *piece)
            (!tg_reduction_lost(r) || r->reducer->tensors[piece->tensor].feedback);
 }
 
-size_t tg_present_frames(const tg_reduction *r, size_t piece, const tg_frame **frames)
+void tg_receive_own(tg_reduction *r, const tg_batch *batch)
 {
-    const tg_frame *all = tg_received(r, piece);
-    size_t count = 0;
-    for (uint32_t rank = 0; rank < r->reducer->world; rank++)
-        if (all[rank].data)
-            r->reducer->present[count++] = all[rank];
-    *frames = r->reducer->present;
-    return count;
+    for (size_t i = batch->first; i < batch->first + batch->count; i++) {
+        const bool gathers = !r->reducer->functions->has_results;
+        if (gathers || tg_goes_to(&r->plan->pieces[i], r->reducer->rank))
+            tg_received(r, i)[r->reducer->rank] = r->sent[tg_part_number(r, i, r->reducer->rank)];
+    }
 }
 
-static void add_report(tg_encode_report *sum, const tg_encode_report *r)
+size_t tg_pack_received(const tg_reduction *r, size_t piece)
 {
-    sum->bytes += r->bytes;
-    sum->selected += r->selected;
-    sum->saturated += r->saturated;
-    sum->dropped += r->dropped;
+    tg_frame *frames = tg_received(r, piece);
+    size_t count = 0;
+    for (uint32_t rank = 0; rank < r->reducer->world; rank++) {
+        const tg_frame frame = frames[rank];
+        frames[rank].data = NULL;
+        if (frame.data)
+            frames[count++] = frame;
+    }
+    return count;
 }
 
 void tg_piece_fail(tg_reduction *r, uint32_t tensor, const char *what, tg_status status, const tg_error *why)
@@ -47,12 +50,6 @@ void tg_piece_fail(tg_reduction *r, uint32_t tensor, const char *what, tg_status
                       reducer->rank, why->message);
 }
 
-void tg_piece_narrow(const tg_reducer *reducer, const tg_tensor *out)
-{
-    reducer->device->operations->narrow(reducer->device, reducer->wide, out);
-    reducer->device->operations->wait(reducer->device);
-}
-
 static bool fail_mean(tg_reduction *r, uint32_t tensor, uint64_t element)
 {
     tg_error why;
@@ -61,20 +58,37 @@ static bool fail_mean(tg_reduction *r, uint32_t tensor, uint64_t element)
     return false;
 }
 
-bool tg_sum_check(tg_reduction *r, uint32_t tensor, uint64_t first, uint64_t count)
+tg_mean tg_mean_of(const tg_reduction *r, size_t piece, float *values, void *narrow, tg_dtype dtype)
+{
+    const uint64_t count = r->plan->pieces[piece].count;
+    return (tg_mean){.piece = piece,
+                     .values = {.gradient = values, .dtype = TG_FLOAT32, .count = count},
+                     .narrow = {narrow, count, dtype}};
+}
+
+bool tg_means_check(tg_reduction *r, tg_mean *means, size_t count)
 {
     tg_device *device = r->reducer->device;
-    uint64_t found = count;
-    if (tg_policy_of(r->reducer) == TG_NONFINITE_ZERO) {
-        device->operations->drop_nonfinite(device, r->reducer->wide, count, &found);
-        device->operations->wait(device);
-        r->reducer->stats.dropped += found;
-        return true;
+    const bool drops = tg_policy_of(r->reducer) == TG_NONFINITE_ZERO;
+    for (tg_mean *m = means; m < means + count; m++) {
+        float *values = (float *)(uintptr_t)m->values.gradient;
+        if (drops)
+            device->operations->drop_nonfinite(device, values, m->values.count, &m->found);
+        else
+            device->operations->first_nonfinite(device, &m->values, &m->found);
+        if (m->narrow.data)
+            device->operations->narrow(device, values, &m->narrow);
     }
-    const tg_source means = {.gradient = r->reducer->wide, .dtype = TG_FLOAT32, .count = count};
-    device->operations->first_nonfinite(device, &means, &found);
     device->operations->wait(device);
-    return found == count || fail_mean(r, tensor, first + found);
+    bool finite = true;
+    for (tg_mean *m = means; m < means + count; m++) {
+        const tg_piece *piece = &r->plan->pieces[m->piece];
+        if (drops)
+            r->reducer->stats.dropped += m->found;
+        else if (m->found < m->values.count)
+            finite = fail_mean(r, piece->tensor, piece->first + m->found);
+    }
+    return finite;
 }
 
 bool tg_list_check(tg_reduction *r, uint32_t tensor, const tg_list *means)
@@ -101,57 +115,74 @@ tg_nonfinite tg_policy_of(const tg_reducer *reducer)
     return reducer->options.nonfinite == TG_NONFINITE_DROP ? TG_NONFINITE_ZERO : TG_NONFINITE_TRUST;
 }
 
-void tg_piece_note(tg_reduction *r, const tg_piece *piece, const tg_encode_report *report)
+void tg_report_add(tg_reduction *r, uint32_t tensor, const tg_encode_report *report)
+{
+    tg_encode_report *sum = &r->reports[tensor];
+    sum->bytes += report->bytes;
+    sum->selected += report->selected;
+    sum->saturated += report->saturated;
+    sum->dropped += report->dropped;
+    r->reducer->stats.frame_bytes += report->bytes;
+    r->reducer->stats.saturated += report->saturated;
+    r->reducer->stats.dropped += report->dropped;
+}
+
+/* The tensor whose last piece is that of encoding j, of `count`, all of which is there; NULL: none is. */
+static tg_reducing_tensor *tensor_ended_by(const tg_reduction *r, size_t j, size_t count)
+{
+    const tg_reducer *reducer = r->reducer;
+    const size_t index = reducer->encoded[j].piece;
+    const tg_piece *piece = &r->plan->pieces[index];
+    tg_reducing_tensor *t = &reducer->tensors[piece->tensor];
+    const bool last_part = j + 1 == count || reducer->encoded[j + 1].piece != index;
+    return last_part && reducer->encodings[j].report.status == TG_OK && piece->first + piece->count == t->given.count
+               ? t
+               : NULL;
+}
+
+void tg_pieces_note(tg_reduction *r, size_t count)
 {
     tg_reducer *reducer = r->reducer;
-    tg_reducing_tensor *t = &reducer->tensors[piece->tensor];
-    add_report(&r->reports[piece->tensor], report);
-    reducer->stats.float32_bytes += 4 * piece->count;
-    reducer->stats.frame_bytes += report->bytes;
-    reducer->stats.saturated += report->saturated;
-    reducer->stats.dropped += report->dropped;
-    if (piece->first + piece->count < t->given.count)
-        return;
-    const tg_encode_report *whole = &r->reports[piece->tensor];
-    if (t->feedback) {
-        tg_feedback_note(t->feedback, &r->gradients[piece->tensor], whole);
-        return;
+    for (size_t j = 0; j < count; j++) {
+        tg_encode_report report = reducer->encodings[j].report;
+        const tg_piece *piece = &r->plan->pieces[reducer->encoded[j].piece];
+        if (report.status != TG_OK)
+            continue;
+        if (reducer->encodings[j].selected)
+            report.selected = 0; /* they were counted when they were selected */
+        tg_report_add(r, piece->tensor, &report);
+        if (j == 0 || reducer->encoded[j - 1].piece != reducer->encoded[j].piece)
+            reducer->stats.float32_bytes += 4 * piece->count;
+        const tg_reducing_tensor *t = tensor_ended_by(r, j, count);
+        if (t && t->feedback)
+            tg_feedback_ask(t->feedback, &r->gradients[piece->tensor]);
     }
-    t->stats.steps++;
-    t->stats.bytes += whole->bytes;
-    t->stats.saturated += whole->saturated;
-    t->stats.dropped += whole->dropped;
+    reducer->device->operations->wait(reducer->device);
+    for (size_t j = 0; j < count; j++) {
+        tg_reducing_tensor *t = tensor_ended_by(r, j, count);
+        const tg_encode_report *whole = &r->reports[r->plan->pieces[reducer->encoded[j].piece].tensor];
+        if (t && t->feedback) {
+            tg_feedback_note(t->feedback, whole);
+        } else if (t) {
+            t->stats.steps++;
+            t->stats.bytes += whole->bytes;
+            t->stats.saturated += whole->saturated;
+            t->stats.dropped += whole->dropped;
+        }
+    }
 }
 
-bool tg_piece_encode(tg_reduction *r, const tg_piece *piece, tg_codec *codec, uint32_t draw, uint8_t *frame,
-                     size_t capacity, tg_encode_report *report)
+tg_source tg_piece_source(const tg_reduction *r, const tg_piece *piece)
 {
-    tg_reducing_tensor *t = &r->reducer->tensors[piece->tensor];
     const tg_tensor part = tg_piece_of(r, piece);
-    const tg_encode_options options = {.draw = tg_draw_of(r, r->reducer->rank, draw),
-                                       .nonfinite = tg_policy_of(r->reducer)};
-    tg_error why;
-    tg_status status = t->feedback
-                           ? tg_feedback_encode_piece(codec, t->feedback, &part, piece->first, r->clips[piece->tensor],
-                                                      &options, frame, capacity, report, &why)
-                           : tg_encode(codec, &part, &options, frame, capacity, report, &why);
-    if (status != TG_OK)
-        tg_piece_fail(r, piece->tensor, "gradient", status, &why);
-    return status == TG_OK;
+    return tg_feedback_piece(r->reducer->tensors[piece->tensor].feedback, &part, piece->first, r->clips[piece->tensor]);
 }
 
-bool tg_piece_select(tg_reduction *r, const tg_piece *piece, tg_codec *codec, uint32_t draw, tg_list *list,
-                     tg_encode_report *report)
+void tg_piece_encode(tg_reduction *r, size_t index, uint32_t draw, uint8_t **end)
 {
-    const tg_tensor part = tg_piece_of(r, piece);
-    const tg_encode_options options = {.draw = tg_draw_of(r, r->reducer->rank, draw),
-                                       .nonfinite = tg_policy_of(r->reducer)};
-    tg_error why;
-    tg_status status = tg_feedback_select_piece(codec, r->reducer->tensors[piece->tensor].feedback, &part, piece->first,
-                                                r->clips[piece->tensor], &options, list, report, &why);
-    if (status != TG_OK)
-        tg_piece_fail(r, piece->tensor, "gradient", status, &why);
-    return status == TG_OK;
+    const tg_piece *piece = &r->plan->pieces[index];
+    const tg_source source = tg_piece_source(r, piece);
+    tg_job_encode(r, index, r->reducer->tensors[piece->tensor].feedback, &source, draw, end, &r->sent[piece->part]);
 }
 
 /* Whether a frame is the one that is due, by its header. */
@@ -174,29 +205,30 @@ static tg_status compare(const tg_reduction *r, uint32_t peer, const tg_frame_in
     return TG_OK;
 }
 
+void tg_bad_frame(tg_reduction *r, uint32_t tensor, uint32_t peer, const tg_error *why)
+{
+    tg_reduction_fail(r, TG_SKIPPED, "rank %u got a bad frame of tensor '%.40s' from rank %u: %.110s", r->reducer->rank,
+                      r->reducer->names[tensor], peer, why->message);
+}
+
 bool tg_piece_take(tg_reduction *r, uint32_t peer, tg_cursor *frames, const tg_due *due, tg_frame *frame,
-                   uint32_t *peak)
+                   bool *may_overflow)
 {
     tg_frame_info info;
-    tg_frame found;
     tg_error why;
     tg_status status = TG_OK;
-    if (!tg_message_frame(frames, &found))
+    if (!tg_message_frame(frames, frame))
         status = tg_fail(&why, TG_TRUNCATED, "the message ends before it does");
     if (status == TG_OK)
-        status = tg_frame_read(found, &info, &why);
+        status = tg_frame_read(*frame, &info, &why);
     /* Counts before contents: a few bytes may stand for four billion elements, and take as long. */
     if (status == TG_OK)
         status = compare(r, peer, &info, due, &why);
-    if (status == TG_OK)
-        status = tg_frame_check(r->reducer->device, found, &info, peak, &why);
-    if (status == TG_OK && due->most > 0 && tg_frame_selected(found) > due->most)
-        status = tg_fail(&why, TG_CORRUPT, "it lists more than the %" PRIu64 " elements that a rank selects",
-                         due->most);
-    if (status != TG_OK)
-        tg_reduction_fail(r, TG_SKIPPED, "rank %u got a bad frame of tensor '%.40s' from rank %u: %.110s",
-                          r->reducer->rank, r->reducer->names[due->tensor], peer, why.message);
-    else
-        *frame = found;
-    return status == TG_OK;
+    if (status != TG_OK) {
+        tg_bad_frame(r, due->tensor, peer, &why);
+        return false;
+    }
+    tg_job_check(r, &(tg_check_job){.frame = *frame, .count = due->count, .wants_peak = may_overflow != NULL},
+                 &(tg_checked){.tensor = due->tensor, .peer = peer, .most = due->most, .may_overflow = may_overflow});
+    return true;
 }

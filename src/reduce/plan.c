@@ -99,6 +99,14 @@ void tg_plan_receive(tg_plan *plan, uint32_t owner, uint32_t world)
         plan->pieces[i].received = plan->received_count;
         plan->received_count += tg_goes_to(&plan->pieces[i], owner) ? world : 0;
     }
+    for (size_t b = 0; b < plan->batch_count; b++) {
+        uint64_t place = 0;
+        for (size_t i = plan->batches[b].first; i < plan->batches[b].first + plan->batches[b].count; i++) {
+            plan->pieces[i].place = place;
+            place += tg_goes_to(&plan->pieces[i], owner) ? plan->pieces[i].count : 0;
+        }
+        plan->summed = place > plan->summed ? place : plan->summed;
+    }
 }
 
 bool tg_plan_make(const tg_plan_tensor *tensors, size_t tensor_count, uint64_t batch_elements, uint32_t owners,

@@ -22,6 +22,7 @@ typedef struct tg_piece {
     uint64_t first, count;
     size_t part;     /* number of its first part: it has one for each owner */
     size_t received; /* number of the first frame that is summed here, of `world` in rank order, if any are */
+    uint64_t place;  /* of its mean, or a part of it, among those of a batch that are summed here */
 } tg_piece;
 
 /* The pieces of one message: pieces[first ... first + count - 1]. */
@@ -37,6 +38,7 @@ typedef struct tg_plan {
     size_t part_count;
     size_t received_count;
     uint64_t largest; /* elements of the largest piece */
+    uint64_t summed;  /* elements of the pieces of a batch that are summed here, at the most */
     uint64_t total;   /* elements of all pieces */
 } tg_plan;
 

@@ -159,6 +159,15 @@ void tg_reducer_greet(tg_reducer *r)
 
 static size_t most(size_t a, size_t b) { return a > b ? a : b; }
 
+uint64_t tg_wide_room(const tg_reducer *r)
+{
+    const uint64_t rooms[] = {r->coded.largest, r->dense.largest, r->coded.summed, r->dense.summed};
+    uint64_t room = 0;
+    for (size_t i = 0; i < (r->functions->has_results ? 4 : 2); i++) /* gather sums piece by piece */
+        room = rooms[i] > room ? rooms[i] : room;
+    return room;
+}
+
 static bool make_reduction(tg_reducer *r, tg_reduction *reduction)
 {
     const size_t pieces = most(r->coded.piece_count, r->dense.piece_count),
@@ -174,8 +183,8 @@ static bool make_reduction(tg_reducer *r, tg_reduction *reduction)
     reduction->clips = tg_arena_take(&r->arena, r->tensor_count, sizeof *reduction->clips);
     reduction->reports = tg_arena_take(&r->arena, r->tensor_count, sizeof *reduction->reports);
     reduction->received = tg_arena_take(&r->arena, received, sizeof *reduction->received);
+    reduction->sent = tg_arena_take(&r->arena, parts, sizeof *reduction->sent);
     if (r->functions->has_results) {
-        reduction->sent = tg_arena_take(&r->arena, parts, sizeof *reduction->sent);
         reduction->means = tg_arena_take(&r->arena, parts, sizeof *reduction->means);
         (void)tg_sparse_make_steps(r, reduction);
     } else {
@@ -203,11 +212,10 @@ static tg_status fill_in(tg_reducer *r, const tg_reducer_tensor *tensors, const 
         status = tg_reducer_lay_out(r, error);
     if (status != TG_OK)
         return status;
-    r->present = tg_arena_take(&r->arena, r->world, sizeof *r->present);
-    const uint64_t largest = r->coded.largest > r->dense.largest ? r->coded.largest : r->dense.largest;
-    r->wide = r->device->operations->allocate(r->device, (size_t)largest * sizeof *r->wide, 0);
+    tg_jobs_make(r);
+    r->wide = r->device->operations->allocate(r->device, (size_t)tg_wide_room(r) * sizeof *r->wide, 0);
     if (!r->wide)
-        return tg_fail(error, TG_OUT_OF_MEMORY, "no memory for the sum of %" PRIu64 " elements", largest);
+        return tg_fail(error, TG_OUT_OF_MEMORY, "no memory for the sum of %" PRIu64 " elements", tg_wide_room(r));
     if (r->functions->has_results)
         status = tg_shard_make(r, error);
     if (status != TG_OK)

@@ -39,8 +39,31 @@ typedef struct tg_reducing_tensor {
     uint32_t *boundaries;  /* balanced: where parts begin, world + 1 of them for each of `depth` reductions */
 } tg_reducing_tensor;
 
+/* A frame that is being made, or a selection. */
+typedef struct tg_encoded {
+    size_t piece;
+    tg_frame *frame; /* where it is recorded if all goes well; NULL: a selection */
+    tg_list list;    /* what of a selection is sent, if this is sparse */
+} tg_encoded;
+
+/* A frame that is being checked. */
+typedef struct tg_checked {
+    uint32_t tensor, peer;
+    uint64_t most;      /* see tg_due */
+    bool *may_overflow; /* is set where values are so large that a sum of all ranks' may not be finite; or NULL */
+} tg_checked;
+
+/* A mean that is looked at before it is applied or sent. */
+typedef struct tg_mean {
+    size_t piece;
+    tg_source values;
+    tg_tensor narrow; /* receives it in 16 bits, unless it has no data */
+    uint64_t found;   /* the first value that is not finite, or how many were dropped */
+} tg_mean;
+
 /* What one reduction keeps of a sparse tensor under shard. */
 typedef struct tg_sparse_step {
+    bool selected;           /* this rank has */
     tg_list sent;            /* what this rank selected, and what others see of it */
     tg_list result;          /* what this rank's part came to, and what is left of it after encoding */
     uint64_t *boundary_sums; /* of all ranks' proposals for later steps */
@@ -78,7 +101,7 @@ struct tg_reduction {
     tg_transfer greeting, greeting_verdict, verdicts;
     tg_transfer *batches, *results;
     size_t batches_handed, batches_fed, results_handed, results_fed;
-    tg_frame *sent;         /* shard: this rank's frames, by part */
+    tg_frame *sent;         /* this rank's frames, by part */
     tg_frame *received;     /* what is summed here, this rank's own included: by piece and rank */
     bool *may_overflow;     /* gather: of each piece, whether values are so large that their sum may not be finite */
     tg_frame *means;        /* shard: results, by part */
@@ -107,11 +130,17 @@ struct tg_reducer {
     uint32_t greeting_size;
     uint64_t layout; /* digest of the greeting */
     bool greeted;
-    float *wide;    /* the largest piece, as float32, in device memory */
+    float *wide;    /* the largest piece, or all of a batch that are summed here, as float32, in device memory */
     void *narrow;   /* shard: and in 16 bits */
     uint8_t **ends; /* shard: where each owner's message ends, and its frames, while it is written */
     uint32_t *frame_counts;
-    tg_frame *present;    /* room for the frames of all ranks */
+    tg_encode_job *encodings; /* jobs for the device; see jobs.c */
+    tg_encoded *encoded;
+    tg_check_job *checks;
+    tg_checked *checked;
+    tg_add_job *addings;
+    tg_mean *checked_means;
+    size_t encoding_count, check_count, check_room, adding_count, adding_room;
     tg_feedback **second; /* shard: residuals of the second encoding, of the pieces owned here */
     float *sums; /* shard: of a sparse part, and zero between uses; with a bit for each element that is in it */
     uint64_t *touched;
@@ -151,6 +180,8 @@ static inline double tg_seconds(void)
 
 /* Writes the greeting anew, to be sent with the next reduction. */
 void tg_reducer_greet(tg_reducer *reducer);
+/* Elements of reducer->wide, and of `narrow`. */
+uint64_t tg_wide_room(const tg_reducer *reducer);
 
 /* ---- layout.c: what travels how ---- */
 
@@ -218,8 +249,10 @@ static inline tg_frame *tg_received(const tg_reduction *r, size_t piece)
 {
     return r->received + r->plan->pieces[piece].received;
 }
-/* Those of the ranks that have the tensor, in rank order; returns how many. */
-size_t tg_present_frames(const tg_reduction *reduction, size_t piece, const tg_frame **frames);
+/* This rank's own frames of a batch come to those that are summed here. */
+void tg_receive_own(tg_reduction *reduction, const tg_batch *batch);
+/* Moves the frames of the ranks that have the tensor to the front, in rank order; returns how many there are. */
+size_t tg_pack_received(const tg_reduction *reduction, size_t piece);
 /* shard: the number of an owner's part of a piece. */
 static inline size_t tg_part_number(const tg_reduction *r, size_t piece, uint32_t owner)
 {
@@ -231,23 +264,23 @@ static inline uint32_t tg_part_draw(const tg_reduction *r, size_t piece, uint32_
 {
     return (uint32_t)(piece * r->reducer->world + owner) & ~TG_RESULT_DRAW;
 }
-/* Compresses a piece of the gradient, with its feedback and the given codec; false if it was not finite, which is
- * recorded. */
-bool tg_piece_encode(tg_reduction *reduction, const tg_piece *piece, tg_codec *codec, uint32_t draw, uint8_t *frame,
-                     size_t capacity, tg_encode_report *report);
-/* Selects of a sparse piece, with its feedback, and leaves the list; likewise. */
-bool tg_piece_select(tg_reduction *reduction, const tg_piece *piece, tg_codec *codec, uint32_t draw, tg_list *list,
-                     tg_encode_report *report);
-/* Adds what encoding a piece came to, and after the last piece of a tensor brings its statistics up to date. */
-void tg_piece_note(tg_reduction *reduction, const tg_piece *piece, const tg_encode_report *report);
+/* Collects the job that compresses a piece of the gradient, with its feedback; the frame becomes that of a part. */
+void tg_piece_encode(tg_reduction *reduction, size_t index, uint32_t draw, uint8_t **end);
+/* The source of a piece of the gradient. */
+tg_source tg_piece_source(const tg_reduction *reduction, const tg_piece *piece);
+/* Adds what an encoding of a tensor came to. */
+void tg_report_add(tg_reduction *reduction, uint32_t tensor, const tg_encode_report *report);
+/* Adds what the last `count` encodings came to, which are of gradients, and brings the statistics of tensors up to date
+ * whose last piece is among them. */
+void tg_pieces_note(tg_reduction *reduction, size_t count);
 /* Something about a tensor's values makes the step impossible. */
 void tg_piece_fail(tg_reduction *reduction, uint32_t tensor, const char *what, tg_status status, const tg_error *why);
 
-/* `count` floats of reducer->wide into a tensor of any dtype. */
-void tg_piece_narrow(const tg_reducer *reducer, const tg_tensor *out);
-/* Whether means are finite: those of `count` elements from `first` on, in reducer->wide, or those of a list. One that
- * is not is dropped and counted where that is the policy, else recorded, and the answer is false. */
-bool tg_sum_check(tg_reduction *reduction, uint32_t tensor, uint64_t first, uint64_t count);
+/* The values of a mean, for tg_means_check; `narrow` may be NULL. */
+tg_mean tg_mean_of(const tg_reduction *reduction, size_t piece, float *values, void *narrow, tg_dtype dtype);
+/* Whether means are finite; then they are narrowed. One that is not is dropped and counted where that is the policy,
+ * else recorded, and the answer is false. The same for a list. */
+bool tg_means_check(tg_reduction *reduction, tg_mean *means, size_t count);
 bool tg_list_check(tg_reduction *reduction, uint32_t tensor, const tg_list *means);
 
 /* What a frame must be. */
@@ -259,10 +292,34 @@ typedef struct tg_due {
     uint64_t most; /* elements that it may list, if it is sparse; 0: any number */
     uint32_t draw;
 } tg_due;
-/* Takes the next frame from `peer` off its message and checks everything about it. What is wrong is recorded. `peak`,
- * unless it is NULL, receives the bits of a magnitude that no value exceeds. */
+/* Takes the next frame from `peer` off its message and compares its header; tg_jobs_check will check the rest. What is
+ * wrong is recorded. `may_overflow`: see tg_checked. */
 bool tg_piece_take(tg_reduction *reduction, uint32_t peer, tg_cursor *frames, const tg_due *due, tg_frame *frame,
-                   uint32_t *peak);
+                   bool *may_overflow);
+void tg_bad_frame(tg_reduction *reduction, uint32_t tensor, uint32_t peer, const tg_error *why);
+
+/* The elements that an owner sums. */
+typedef struct tg_owned {
+    uint64_t first, count;
+} tg_owned;
+
+/* ---- jobs.c: what the device does for a whole message at once ---- */
+
+void tg_jobs_make(tg_reducer *reducer);
+/* Each collects one job: a frame of a source, at *end; the selection of a source; a frame of a part of a selection. */
+void tg_job_encode(tg_reduction *reduction, size_t piece, tg_feedback *feedback, const tg_source *source, uint32_t draw,
+                   uint8_t **end, tg_frame *frame);
+void tg_job_select(tg_reduction *reduction, size_t piece, const tg_source *source, uint32_t draw, tg_list *list);
+void tg_job_encode_list(tg_reduction *reduction, size_t piece, const tg_list *list, const tg_owned *part, uint32_t draw,
+                        float *sent, uint8_t **end, tg_frame *frame);
+/* Does what was collected. Returns how many; reports are in reducer->encodings, and what went wrong is recorded. */
+size_t tg_jobs_encode(tg_reduction *reduction, const char *what);
+void tg_job_check(tg_reduction *reduction, const tg_check_job *job, const tg_checked *checked);
+void tg_jobs_check(tg_reduction *reduction);
+/* out = sum of frames * scale; see tg_mean_job. */
+void tg_job_mean(tg_reducer *reducer, const tg_frame *frames, size_t frame_count, float scale, uint64_t among,
+                 const tg_tensor *out);
+void tg_jobs_add(tg_reducer *reducer);
 
 /* ---- shard.c ---- */
 
@@ -274,13 +331,13 @@ tg_status tg_shard_make(tg_reducer *reducer, tg_error *error);
 tg_status tg_sparse_make(tg_reducer *reducer, tg_error *error);
 bool tg_sparse_make_steps(tg_reducer *reducer, tg_reduction *reduction);
 void tg_sparse_reset(tg_reduction *reduction);
-/* The elements that an owner sums. */
-typedef struct tg_owned {
-    uint64_t first, count;
-} tg_owned;
 tg_owned tg_part_of(const tg_reduction *reduction, const tg_piece *piece, uint32_t owner);
-/* Selects, cuts the selection at the boundaries, and appends to each owner's message, whose ends are moved on. */
+/* Selects of all sparse pieces of a batch. */
+void tg_sparse_select(tg_reduction *reduction, const tg_batch *batch);
+/* Cuts a selection at the boundaries, and collects the jobs that append to each owner's message. */
 void tg_sparse_send(tg_reduction *reduction, size_t index);
+/* When they are done: what encoding left of the values returns to the residual. */
+void tg_sparse_sent(tg_reduction *reduction, size_t index);
 /* Sums this rank's part, selects again, and appends the result. */
 void tg_sparse_sum(tg_reduction *reduction, size_t index, uint8_t **end);
 /* Whether the next frame holds all of a part instead of chosen elements. */

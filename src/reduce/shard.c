@@ -4,46 +4,43 @@
 #include <string.h>
 
 #include "base/status.h"
-#include "frame/decode.h"
 #include "reduce/reducer.h"
 
 /* ---- parts out ---- */
 
-static void send_piece(tg_reduction *r, size_t index, const tg_transfer *transfer)
+static void send_pieces(tg_reduction *r, const tg_batch *batch)
 {
     tg_reducer *reducer = r->reducer;
-    const tg_piece *piece = &r->plan->pieces[index];
-    const uint32_t owner = piece->owner;
-    uint8_t *frame = reducer->ends[owner];
-    const size_t room = (size_t)(transfer->out + transfer->places[owner + 1] - frame);
-    tg_encode_report report;
-    if (!tg_piece_encode(r, piece, tg_codec_in(r, piece->tensor), tg_part_draw(r, index, owner), frame, room, &report))
-        return;
-    tg_piece_note(r, piece, &report);
-    r->sent[tg_part_number(r, index, owner)] = (tg_frame){frame, report.bytes};
-    reducer->ends[owner] += report.bytes;
-    reducer->frame_counts[owner]++;
+    tg_sparse_select(r, batch);
+    for (size_t i = batch->first; i < batch->first + batch->count; i++) {
+        const tg_piece *piece = &r->plan->pieces[i];
+        if (!tg_piece_is_sent(r, piece))
+            continue;
+        if (tg_piece_is_sparse(r, piece)) {
+            tg_sparse_send(r, i);
+        } else {
+            tg_piece_encode(r, i, tg_part_draw(r, i, piece->owner), &reducer->ends[piece->owner]);
+            reducer->frame_counts[piece->owner]++;
+        }
+    }
+    const size_t frames = tg_jobs_encode(r, "gradient");
+    for (size_t i = batch->first; i < batch->first + batch->count; i++)
+        if (tg_piece_is_sparse(r, &r->plan->pieces[i]))
+            tg_sparse_sent(r, i);
+    tg_pieces_note(r, frames);
 }
 
 static void send(tg_reduction *r, size_t number)
 {
     tg_reducer *reducer = r->reducer;
     tg_transfer *transfer = &r->batches[number];
-    const tg_batch *batch = &r->plan->batches[number];
     const uint32_t extra = tg_present_size(r, number);
     for (uint32_t owner = 0; owner < reducer->world; owner++) {
         tg_present_write(r, number, transfer->out + transfer->places[owner] + TG_MESSAGE_HEADER);
         reducer->ends[owner] = transfer->out + transfer->places[owner] + TG_MESSAGE_HEADER + extra;
         reducer->frame_counts[owner] = 0;
     }
-    for (size_t i = batch->first; i < batch->first + batch->count; i++) {
-        if (!tg_piece_is_sent(r, &r->plan->pieces[i]))
-            continue;
-        if (tg_piece_is_sparse(r, &r->plan->pieces[i]))
-            tg_sparse_send(r, i);
-        else
-            send_piece(r, i, transfer);
-    }
+    send_pieces(r, &r->plan->batches[number]);
     const bool lost = tg_reduction_lost(r);
     for (uint32_t owner = 0; owner < reducer->world; owner++) {
         uint8_t *message = transfer->out + transfer->places[owner];
@@ -95,54 +92,74 @@ static tg_dtype result_dtype(const tg_reduction *r, const tg_piece *piece)
     return tg_spec_is_lossless(&spec) ? r->gradients[piece->tensor].dtype : TG_FLOAT32;
 }
 
-/* The mean of a piece owned here, as float32. */
-static void mean_of(const tg_reduction *r, size_t index, float *mean)
+/* Whether the mean of a piece is made and sent here. */
+static bool is_summed(const tg_reduction *r, const tg_piece *piece)
 {
-    const tg_reducer *reducer = r->reducer;
-    const tg_tensor out = {mean, r->plan->pieces[index].count, TG_FLOAT32};
-    const tg_frame *frames;
-    const size_t count = tg_present_frames(r, index, &frames);
-    /* The frames were checked or made here, so this cannot fail. */
-    (void)!tg_decode_mean(reducer->device, frames, count, 1.0f / (float)reducer->world, NULL, 0, &out, NULL);
+    const uint32_t rank = r->reducer->rank;
+    return r->anywhere[piece->tensor] && tg_goes_to(piece, rank) &&
+           !(tg_piece_is_sparse(r, piece) && tg_part_of(r, piece, rank).count == 0);
 }
 
-static void sum_piece(tg_reduction *r, size_t index, const tg_transfer *transfer, uint8_t **end)
+static void add_mean(const tg_reduction *r, size_t index, float *mean)
 {
     tg_reducer *reducer = r->reducer;
-    const tg_piece *piece = &r->plan->pieces[index];
-    tg_tensor mean = {reducer->wide, piece->count, result_dtype(r, piece)};
-    double start = tg_seconds();
-    mean_of(r, index, reducer->wide);
-    bool finite = true; /* if float32, encoding will see */
-    if (mean.dtype != TG_FLOAT32) {
-        mean.data = reducer->narrow;
-        finite = tg_sum_check(r, piece->tensor, piece->first, piece->count);
-        tg_piece_narrow(reducer, &mean);
+    const tg_tensor out = {mean, r->plan->pieces[index].count, TG_FLOAT32};
+    tg_job_mean(reducer, tg_received(r, index), tg_pack_received(r, index), 1.0f / (float)reducer->world, 0, &out);
+}
+
+/* Where the mean of a piece owned here lies while it is encoded. */
+static tg_tensor place_of(const tg_reduction *r, const tg_piece *piece)
+{
+    const tg_reducer *reducer = r->reducer;
+    const tg_dtype dtype = result_dtype(r, piece);
+    void *data = dtype == TG_FLOAT32 ? (void *)(reducer->wide + piece->place)
+                                     : (void *)((uint16_t *)reducer->narrow + piece->place);
+    return (tg_tensor){data, piece->count, dtype};
+}
+
+/* The means of the pieces of a batch that are owned here. */
+static void sum_pieces(tg_reduction *r, const tg_batch *batch)
+{
+    tg_reducer *reducer = r->reducer;
+    const double start = tg_seconds();
+    size_t narrow = 0;
+    for (size_t i = batch->first; i < batch->first + batch->count && !tg_reduction_lost(r); i++) {
+        const tg_piece *piece = &r->plan->pieces[i];
+        if (!is_summed(r, piece) || tg_piece_is_sparse(r, piece))
+            continue;
+        const tg_tensor mean = place_of(r, piece);
+        add_mean(r, i, reducer->wide + piece->place);
+        if (mean.dtype != TG_FLOAT32) /* else encoding will see what is not finite */
+            reducer->checked_means[narrow++] = tg_mean_of(r, i, reducer->wide + piece->place, mean.data, mean.dtype);
     }
+    tg_jobs_add(reducer);
+    if (narrow > 0)
+        (void)tg_means_check(r, reducer->checked_means, narrow);
     reducer->stats.decode_seconds += tg_seconds() - start;
-    if (!finite)
-        return;
-    start = tg_seconds();
-    tg_feedback *second = r->dense ? NULL : reducer->second[index];
-    tg_codec *codec = tg_codec_in(r, piece->tensor);
-    const tg_encode_options options = {
-        .draw = tg_draw_of(r, reducer->rank, tg_part_draw(r, index, reducer->rank) | TG_RESULT_DRAW),
-        .nonfinite = tg_policy_of(reducer)};
-    const size_t room = transfer->out_capacity - (size_t)(*end - transfer->out);
-    tg_encode_report report;
-    tg_error why;
-    tg_status status = second
-                           ? tg_feedback_encode_piece(codec, second, &mean, 0, 1, &options, *end, room, &report, &why)
-                           : tg_encode(codec, &mean, &options, *end, room, &report, &why);
-    reducer->stats.encode_seconds += tg_seconds() - start;
-    if (status != TG_OK) {
-        tg_piece_fail(r, piece->tensor, "sum", status, &why);
-        return;
+}
+
+/* Does the encodings that were collected. */
+static void encode_results(tg_reduction *r)
+{
+    tg_reducer *reducer = r->reducer;
+    const double start = tg_seconds();
+    const size_t count = tg_jobs_encode(r, "sum");
+    for (size_t j = 0; j < count; j++) {
+        reducer->stats.saturated += reducer->encodings[j].report.saturated;
+        reducer->stats.dropped += reducer->encodings[j].report.dropped;
     }
-    reducer->stats.saturated += report.saturated;
-    reducer->stats.dropped += report.dropped;
-    r->means[tg_part_number(r, index, reducer->rank)] = (tg_frame){*end, report.bytes};
-    *end += report.bytes;
+    reducer->stats.encode_seconds += tg_seconds() - start;
+}
+
+static void encode_mean(tg_reduction *r, size_t index, uint8_t **end)
+{
+    const tg_piece *piece = &r->plan->pieces[index];
+    const uint32_t rank = r->reducer->rank;
+    tg_feedback *second = r->dense ? NULL : r->reducer->second[index];
+    const tg_tensor mean = place_of(r, piece);
+    const tg_source source = tg_feedback_piece(second, &mean, 0, 1);
+    tg_job_encode(r, index, second, &source, tg_part_draw(r, index, rank) | TG_RESULT_DRAW, end,
+                  &r->means[tg_part_number(r, index, rank)]);
 }
 
 static void make_results(tg_reduction *r, size_t number)
@@ -153,18 +170,20 @@ static void make_results(tg_reduction *r, size_t number)
     const uint32_t extra = tg_boundaries_size(r, batch);
     uint8_t *end = transfer->out + TG_MESSAGE_HEADER + extra;
     uint32_t frames = 0;
+    sum_pieces(r, batch);
     for (size_t i = batch->first; i < batch->first + batch->count && !tg_reduction_lost(r); i++) {
         const tg_piece *piece = &r->plan->pieces[i];
-        const bool sparse = tg_piece_is_sparse(r, piece);
-        if (!r->anywhere[piece->tensor] || !tg_goes_to(piece, reducer->rank) ||
-            (sparse && tg_part_of(r, piece, reducer->rank).count == 0))
+        if (!is_summed(r, piece))
             continue;
-        if (sparse)
+        if (tg_piece_is_sparse(r, piece)) {
+            encode_results(r); /* frames come in the order of pieces, and this one is made at once */
             tg_sparse_sum(r, i, &end);
-        else
-            sum_piece(r, i, transfer, &end);
+        } else {
+            encode_mean(r, i, &end);
+        }
         frames++;
     }
+    encode_results(r);
     const bool lost = tg_reduction_lost(r);
     if (!lost)
         tg_boundaries_write(r, batch, transfer->out + TG_MESSAGE_HEADER);
@@ -175,13 +194,11 @@ static void make_results(tg_reduction *r, size_t number)
 static void take(tg_reduction *r, size_t number)
 {
     tg_reducer *reducer = r->reducer;
-    const tg_batch *batch = &r->plan->batches[number];
+    tg_receive_own(r, &r->plan->batches[number]);
     for (uint32_t peer = 0; peer < reducer->world; peer++)
         if (peer != reducer->rank && !tg_reduction_lost(r))
             take_from(r, number, peer);
-    for (size_t i = batch->first; i < batch->first + batch->count; i++)
-        if (tg_goes_to(&r->plan->pieces[i], reducer->rank))
-            tg_received(r, i)[reducer->rank] = r->sent[tg_part_number(r, i, reducer->rank)];
+    tg_jobs_check(r);
     const double elsewhere = reducer->stats.decode_seconds + reducer->stats.encode_seconds;
     make_results(r, number); /* if only to abstain */
     reducer->stats.verify_seconds -= reducer->stats.decode_seconds + reducer->stats.encode_seconds - elsewhere;
@@ -229,13 +246,14 @@ static void take_results(tg_reduction *r, size_t number)
     for (uint32_t owner = 0; owner < r->reducer->world; owner++)
         if (owner != r->reducer->rank && !tg_reduction_lost(r))
             take_results_from(r, number, owner);
+    tg_jobs_check(r);
 }
 
 /* ---- the end ---- */
 
 static void apply(tg_reduction *r)
 {
-    const tg_reducer *reducer = r->reducer;
+    tg_reducer *reducer = r->reducer;
     for (size_t i = 0; i < r->plan->piece_count; i++) {
         const tg_piece *piece = &r->plan->pieces[i];
         const tg_tensor out = tg_piece_of(r, piece);
@@ -244,8 +262,9 @@ static void apply(tg_reduction *r)
         if (tg_piece_is_sparse(r, piece))
             tg_sparse_apply(r, i);
         else if (out.data)
-            (void)!tg_decode_mean(reducer->device, &r->means[piece->part], 1, 1, NULL, r->plan->total, &out, NULL);
+            tg_job_mean(reducer, &r->means[piece->part], 1, 1, r->plan->total, &out);
     }
+    tg_jobs_add(reducer);
     tg_boundaries_move(r);
 }
 
@@ -258,7 +277,8 @@ static void undo_second(tg_reduction *r, size_t index)
     if (!second || !result.data)
         return;
     reducer->stats.saturated += tg_feedback_return_piece(second, result, 0);
-    mean_of(r, index, reducer->wide);
+    add_mean(r, index, reducer->wide);
+    tg_jobs_add(reducer);
     reducer->stats.saturated += tg_feedback_add(second, reducer->wide, -1);
 }
 
@@ -297,8 +317,7 @@ tg_status tg_shard_make(tg_reducer *r, tg_error *error)
     r->second = tg_arena_take(&r->arena, r->coded.piece_count, sizeof(tg_feedback *));
     r->ends = tg_arena_take(&r->arena, r->world, sizeof(uint8_t *));
     r->frame_counts = tg_arena_take(&r->arena, r->world, sizeof *r->frame_counts);
-    const uint64_t largest = r->coded.largest > r->dense.largest ? r->coded.largest : r->dense.largest;
-    r->narrow = r->device->operations->allocate(r->device, (size_t)largest * sizeof(uint16_t), 1);
+    r->narrow = r->device->operations->allocate(r->device, (size_t)tg_wide_room(r) * sizeof(uint16_t), 1);
     tg_status status = r->arena.failed || !r->narrow
                            ? tg_fail(error, TG_OUT_OF_MEMORY, "no memory for what %u owners keep", r->world)
                            : TG_OK;

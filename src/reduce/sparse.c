@@ -32,53 +32,63 @@ static bool is_lossy(const tg_reducing_tensor *t) { return tg_spec_values(&t->sp
 
 /* ---- selecting and sending ---- */
 
-/* Appends the part of the selection that belongs to an owner; returns how many elements that is. */
-static size_t send_part(tg_reduction *r, size_t index, uint32_t owner, tg_list rest, tg_encode_report *sum)
+void tg_sparse_select(tg_reduction *r, const tg_batch *batch)
 {
     tg_reducer *reducer = r->reducer;
-    const tg_piece *piece = &r->plan->pieces[index];
-    tg_reducing_tensor *t = &reducer->tensors[piece->tensor];
-    const tg_owned part = tg_part_of(r, piece, owner);
-    if (part.count == 0)
-        return 0;
-    tg_list list = {rest.indices, rest.values, 0};
-    while (list.count < rest.count && list.indices[list.count] < part.first + part.count)
-        list.count++;
-    const tg_draw draw = tg_draw_of(r, reducer->rank, tg_part_draw(r, index, owner));
-    float *sent = is_lossy(t) ? reducer->chosen.values : list.values;
-    tg_encode_report report;
-    tg_encode_list(tg_codec_in(r, piece->tensor), &list, part.first, part.count, &draw, sent, reducer->ends[owner],
-                   &report);
-    for (size_t j = 0; is_lossy(t) && j < list.count; j++) {
-        const float exact = list.values[j];
-        list.values[j] = sent[j];
-        sent[j] = exact - sent[j]; /* what encoding left of it */
+    for (size_t i = batch->first; i < batch->first + batch->count; i++) {
+        const tg_piece *piece = &r->plan->pieces[i];
+        if (!tg_piece_is_sparse(r, piece) || !tg_piece_is_sent(r, piece))
+            continue;
+        const tg_source source = tg_piece_source(r, piece);
+        tg_job_select(r, i, &source, tg_part_draw(r, i, 0), &r->sparse[piece->tensor].sent);
     }
-    if (is_lossy(t) && t->feedback)
-        reducer->stats.saturated += tg_feedback_add_list(t->feedback, &(tg_list){list.indices, sent, list.count}, 1,
-                                                         true, NULL, 0);
-    r->sent[tg_part_number(r, index, owner)] = (tg_frame){reducer->ends[owner], report.bytes};
-    reducer->ends[owner] += report.bytes;
-    reducer->frame_counts[owner]++;
-    sum->bytes += report.bytes;
-    sum->saturated += report.saturated;
-    return list.count;
+    const size_t count = tg_jobs_encode(r, "gradient");
+    for (size_t j = 0; j < count; j++) {
+        const tg_encode_report *report = &reducer->encodings[j].report;
+        const uint32_t tensor = r->plan->pieces[reducer->encoded[j].piece].tensor;
+        r->sparse[tensor].selected = report->status == TG_OK;
+        if (report->status == TG_OK)
+            tg_report_add(r, tensor, report);
+    }
 }
 
 void tg_sparse_send(tg_reduction *r, size_t index)
 {
     tg_reducer *reducer = r->reducer;
     const tg_piece *piece = &r->plan->pieces[index];
-    tg_list *sent = &r->sparse[piece->tensor].sent;
-    tg_encode_report report;
-    if (!tg_piece_select(r, piece, tg_codec_in(r, piece->tensor), tg_part_draw(r, index, 0), sent, &report))
+    const tg_sparse_step *step = &r->sparse[piece->tensor];
+    const tg_list *sent = &step->sent;
+    size_t from = 0;
+    for (uint32_t owner = 0; step->selected && owner < reducer->world; owner++) {
+        const tg_owned part = tg_part_of(r, piece, owner);
+        size_t to = from;
+        while (to < sent->count && sent->indices[to] < part.first + part.count)
+            to++;
+        if (part.count == 0)
+            continue;
+        const tg_list list = {sent->indices + from, sent->values + from, to - from};
+        tg_job_encode_list(r, index, &list, &part, tg_part_draw(r, index, owner), step->result.values + from,
+                           &reducer->ends[owner], &r->sent[tg_part_number(r, index, owner)]);
+        reducer->frame_counts[owner]++;
+        from = to;
+    }
+}
+
+void tg_sparse_sent(tg_reduction *r, size_t index)
+{
+    const uint32_t tensor = r->plan->pieces[index].tensor;
+    const tg_reducing_tensor *t = &r->reducer->tensors[tensor];
+    const tg_sparse_step *step = &r->sparse[tensor];
+    if (!step->selected || !is_lossy(t))
         return;
-    report.bytes = 0;
-    size_t done = 0;
-    for (uint32_t owner = 0; owner < reducer->world; owner++)
-        done += send_part(r, index, owner, (tg_list){sent->indices + done, sent->values + done, sent->count - done},
-                          &report);
-    tg_piece_note(r, piece, &report);
+    const tg_list left = {step->sent.indices, step->result.values, step->sent.count};
+    for (size_t j = 0; j < left.count; j++) {
+        const float exact = step->sent.values[j];
+        step->sent.values[j] = left.values[j];
+        left.values[j] = exact - left.values[j]; /* what encoding left of it */
+    }
+    if (t->feedback)
+        r->reducer->stats.saturated += tg_feedback_add_list(t->feedback, &left, 1, true, NULL, 0);
 }
 
 /* ---- summing and selecting again ---- */
@@ -139,6 +149,12 @@ static void choose(tg_reducer *r, const tg_list *all, uint64_t share, tg_list *c
     }
 }
 
+static tg_draw result_draw(const tg_reduction *r, size_t index)
+{
+    const uint32_t rank = r->reducer->rank;
+    return tg_draw_of(r, rank, tg_part_draw(r, index, rank) | TG_RESULT_DRAW);
+}
+
 /* All means of the part, where that is no larger than the chosen ones were; returns the frame's bytes, or 0. */
 static size_t send_dense(tg_reduction *r, size_t index, const tg_owned *part, size_t sparse_bytes, uint8_t *frame)
 {
@@ -149,10 +165,10 @@ static size_t send_dense(tg_reduction *r, size_t index, const tg_owned *part, si
     for (size_t j = 0; j < all->count; j++)
         reducer->sums[all->indices[j] - part->first] = all->values[j];
     tg_device *device = reducer->device;
-    device->operations->copy_in(device, reducer->wide, reducer->sums, part->count * sizeof *reducer->sums);
-    const tg_tensor means = {reducer->wide, part->count, TG_FLOAT32};
-    const tg_encode_options options = {
-        .draw = tg_draw_of(r, reducer->rank, tg_part_draw(r, index, reducer->rank) | TG_RESULT_DRAW)};
+    float *place = reducer->wide + r->plan->pieces[index].place;
+    device->operations->copy_in(device, place, reducer->sums, part->count * sizeof *reducer->sums);
+    const tg_tensor means = {place, part->count, TG_FLOAT32};
+    const tg_encode_options options = {.draw = result_draw(r, index)};
     tg_encode_report report = {.bytes = 0};
     (void)!tg_encode(reducer->plain, &means, &options, frame, sparse_bytes, &report, NULL); /* the means are finite */
     memset(reducer->sums, 0, part->count * sizeof *reducer->sums);
@@ -167,15 +183,16 @@ static size_t send_chosen(tg_reduction *r, size_t index, const tg_owned *part, u
     const uint32_t tensor = r->plan->pieces[index].tensor;
     const tg_list *chosen = &reducer->chosen;
     tg_list *left = &r->sparse[tensor].result;
-    const tg_draw draw = tg_draw_of(r, reducer->rank, tg_part_draw(r, index, reducer->rank) | TG_RESULT_DRAW);
-    tg_encode_report report;
-    tg_encode_list(tg_codec_in(r, tensor), chosen, part->first, part->count, &draw, left->values, frame, &report);
+    tg_frame made;
+    tg_job_encode_list(r, index, chosen, part, tg_part_draw(r, index, reducer->rank) | TG_RESULT_DRAW, left->values,
+                       &frame, &made);
+    (void)tg_jobs_encode(r, "sum"); /* cannot fail: the means are finite */
     left->count = is_lossy(&reducer->tensors[tensor]) ? chosen->count : 0;
     for (size_t j = 0; j < left->count; j++) {
         left->indices[j] = chosen->indices[j];
         left->values[j] = chosen->values[j] - left->values[j];
     }
-    return report.bytes;
+    return made.size;
 }
 
 void tg_sparse_sum(tg_reduction *r, size_t index, uint8_t **end)
@@ -304,7 +321,7 @@ void tg_sparse_apply(tg_reduction *r, size_t index)
         if (whole.data) {
             char *data = (char *)whole.data + part.first * tg_dtype_size(whole.dtype);
             const tg_tensor out = {data, part.count, whole.dtype};
-            (void)!tg_decode_mean(reducer->device, result, 1, 1, NULL, r->plan->total, &out, NULL);
+            tg_job_mean(reducer, result, 1, 1, r->plan->total, &out);
         }
         size_t to = from;
         while (to < sent->count && sent->indices[to] < part.first + part.count)
@@ -337,6 +354,7 @@ void tg_sparse_reset(tg_reduction *r)
 {
     for (size_t i = 0; i < r->reducer->tensor_count; i++) {
         tg_sparse_step *step = &r->sparse[i];
+        step->selected = false;
         step->sent.count = step->result.count = 0;
         if (step->boundary_sums)
             memset(step->boundary_sums, 0, r->reducer->world * sizeof *step->boundary_sums);

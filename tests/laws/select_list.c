@@ -44,12 +44,16 @@ static void is_what_a_frame_lists(tg_device *device, const char *spec, const cha
     float *x = malloc((gradient->count + 1) * sizeof *x), *y = malloc((gradient->count + 1) * sizeof *y);
     for (uint64_t step = 0; step < 2; step++) {
         const tg_encode_options options = {.draw = {.seed = 1, .step = step}};
-        tg_encode_report made, selected;
+        const tg_source sources[] = {tg_feedback_piece(a, gradient, 0, 1), tg_feedback_piece(b, gradient, 0, 1)};
+        tg_encode_job jobs[] = {tg_encode_job_of(codec, &sources[0], &options),
+                                tg_encode_job_of(codec, &sources[1], &options)};
+        jobs[0].frame = frame;
+        jobs[1].list = &direct;
+        device->operations->encode(device, jobs, 2);
+        device->operations->wait(device);
+        const tg_encode_report made = jobs[0].report, selected = jobs[1].report;
         tg_error error;
-        expect(tg_feedback_encode_piece(codec, a, gradient, 0, 1, &options, frame, bound, &made, &error) == TG_OK, "%s",
-               error.message);
-        expect(tg_feedback_select_piece(codec, b, gradient, 0, 1, &options, &direct, &selected, &error) == TG_OK, "%s",
-               error.message);
+        expect(made.status == TG_OK && selected.status == TG_OK, "a finite gradient was refused");
         framed.count = tg_frame_list(device, (tg_frame){frame, made.bytes}, 0, framed.indices, framed.values);
         expect(framed.count == direct.count && selected.selected == made.selected, "%zu selected, not %zu",
                direct.count, framed.count);
@@ -75,11 +79,17 @@ static size_t encode_part(tg_device *device, const char *spec, const tg_list *li
                           uint64_t whole, uint8_t *frame, float *sent)
 {
     tg_codec *codec = make_codec(device, spec, whole);
-    const tg_draw draw = {.seed = 5};
-    tg_encode_report report;
-    tg_encode_list(codec, list, first, count, &draw, sent, frame, &report);
+    const tg_source part = {.dtype = TG_FLOAT32, .count = count};
+    const tg_encode_options options = {.draw = {.seed = 5}};
+    tg_encode_job job = tg_encode_job_of(codec, &part, &options);
+    job.frame = frame;
+    job.selected = list;
+    job.first = first;
+    job.sent = sent;
+    device->operations->encode(device, &job, 1);
+    device->operations->wait(device);
     tg_codec_free(codec);
-    return report.bytes;
+    return job.report.bytes;
 }
 
 /* Every fourth element of a part that starts anywhere. */

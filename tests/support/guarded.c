@@ -43,6 +43,7 @@ struct guarded {
     size_t block_count;
     call calls[MOST_CALLS];
     size_t call_count;
+    uint64_t waits;
 };
 
 static guarded *of(tg_device *device) { return (guarded *)(void *)device; }
@@ -141,6 +142,7 @@ static void wait_for_all(tg_device *device)
 {
     guarded *g = of(device);
     (void)pthread_mutex_lock(&g->queue_lock);
+    g->waits++;
     run_queue(g);
     (void)pthread_mutex_unlock(&g->queue_lock);
 }
@@ -311,17 +313,6 @@ static void norm(tg_device *d, const tg_tensor *tensor, tg_norm_of what, double 
     submit(d, (call){run_norm, (void *)(uintptr_t)tensor, result, .what = (int)what});
 }
 
-static void run_encode_list(tg_device *d, const call *c)
-{
-    const tg_list *list = c->b;
-    d->operations->encode_list(d, c->a, list, c->n, c->c);
-}
-static void encode_list(tg_device *d, tg_encode_job *job, const tg_list *list, uint64_t first, float *sent)
-{
-    memset(&job->report, GARBAGE, sizeof job->report);
-    submit(d, (call){run_encode_list, job, (void *)(uintptr_t)list, sent, .n = first});
-}
-
 static void run_list_frame(tg_device *d, const call *c) { d->operations->list_frame(d, c->a, c->n, c->b); }
 static void list_frame(tg_device *d, const tg_frame *frame, uint64_t first, tg_list *list)
 {
@@ -396,7 +387,6 @@ static const tg_operations operations = {.close = close_guarded,
                                          .load = load,
                                          .add_list = add_list,
                                          .norm = norm,
-                                         .encode_list = encode_list,
                                          .list_frame = list_frame,
                                          .digest = digest};
 
@@ -415,6 +405,8 @@ tg_device *open_guarded(const char *name, bool queues)
     need(pthread_mutex_init(&g->lock, NULL) == 0 && pthread_mutex_init(&g->queue_lock, NULL) == 0, "a lock");
     return &g->device;
 }
+
+uint64_t guarded_waits(tg_device *device) { return of(device)->waits; }
 
 bool is_guarded(const tg_device *device) { return device->operations == &operations; }
 

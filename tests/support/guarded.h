@@ -11,6 +11,9 @@
 tg_device *open_guarded(const char *name, bool queues);
 bool is_guarded(const tg_device *device);
 
+/* How often somebody has waited for this guarded device. */
+uint64_t guarded_waits(tg_device *device);
+
 /* The CPU device, or that behind a guarded one. */
 tg_cpu *cpu_of(tg_device *device);
 

@@ -26,7 +26,6 @@ tg_encoder *tg_cpu_make_encoder(tg_device *device, const tg_spec *spec, uint64_t
 void tg_cpu_free_encoder(tg_device *device, tg_encoder *encoder);
 bool tg_cpu_encoder_fits(const tg_device *device, const tg_encoder *encoder, const tg_spec *spec);
 void tg_cpu_encode(tg_device *device, tg_encode_job *jobs, size_t count);
-void tg_cpu_encode_list(tg_device *device, tg_encode_job *job, const tg_list *list, uint64_t first, float *sent);
 
 /* ---- check.c, measure.c ---- */
 void tg_cpu_check(tg_device *device, tg_check_job *jobs, size_t count);

@@ -118,23 +118,32 @@ static void encode(const tg_cpu *cpu, tg_encode_job *job)
     job->nonfinite = tg_source_first_nonfinite(&job->source, cpu->kernels, cpu->pool);
 }
 
-void tg_cpu_encode(tg_device *device, tg_encode_job *jobs, size_t count)
+static void encode_list(const tg_cpu *cpu, tg_encode_job *job)
 {
-    for (size_t i = 0; i < count; i++)
-        encode(tg_cpu_of(device), &jobs[i]);
-}
-
-void tg_cpu_encode_list(tg_device *device, tg_encode_job *job, const tg_list *list, uint64_t first, float *sent)
-{
-    tg_job doing = {.kernels = tg_cpu_of(device)->kernels,
-                    .pool = tg_cpu_of(device)->pool,
+    tg_job doing = {.kernels = cpu->kernels,
+                    .pool = cpu->pool,
                     .spec = job->spec,
                     .source = job->source,
                     .draw = job->options.draw,
                     .workspace = job->encoder->workspace,
-                    .sent = sent,
+                    .sent = job->sent,
                     .payload = (uint8_t *)job->frame + TG_HEADER_SIZE,
                     .digests.of = job->encoder->digests};
-    tg_sparse_encode_list(&doing, (uint32_t)first, list->indices, list->values, list->count);
+    tg_sparse_encode_list(&doing, (uint32_t)job->first, job->selected->indices, job->selected->values,
+                          job->selected->count);
     finish(job, &doing);
+}
+
+void tg_cpu_encode(tg_device *device, tg_encode_job *jobs, size_t count)
+{
+    for (tg_encode_job *job = jobs; job < jobs + count; job++) {
+        if (job->end)
+            job->frame = *job->end;
+        if (job->selected)
+            encode_list(tg_cpu_of(device), job);
+        else
+            encode(tg_cpu_of(device), job);
+        if (job->end && job->report.status == TG_OK)
+            *job->end += job->report.bytes;
+    }
 }

@@ -124,7 +124,6 @@ static const tg_operations operations = {.close = close_cpu,
                                          .load = tg_cpu_load,
                                          .add_list = tg_cpu_add_list,
                                          .norm = tg_cpu_norm,
-                                         .encode_list = tg_cpu_encode_list,
                                          .list_frame = tg_cpu_list_frame,
                                          .digest = digest};
 

@@ -1,0 +1,111 @@
+/* Laws of a reducer's calls to its device: jobs come in arrays, so that a step waits for the device as often with many
+ * tensors as with few. */
+#define STAGED_ITSELF /* tensors lie on the device from the start */
+#include "guarded.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "ranks.h"
+
+enum { WORLD = 3, FEW = 10, MANY = 40, COUNT = 1000 };
+
+typedef struct one_rank {
+    tg_device *device;
+    tg_reducer *reducer;
+    tg_tensor gradients[MANY];
+    tg_reduction *reduction;
+    tg_exchange *exchange;
+} one_rank;
+
+static void make_rank(one_rank *r, uint32_t rank, const tg_reducer_tensor *tensors, size_t count, tg_algorithm how)
+{
+    const tg_reducer_options options = {.algorithm = how};
+    tg_error error;
+    float values[COUNT];
+    tg_tensor host = {values, COUNT, TG_FLOAT32};
+    r->device = open_guarded("cpu", true);
+    for (size_t i = 0; i < count; i++) {
+        r->gradients[i] = (tg_tensor){NULL, COUNT, tensors[i].dtype};
+        fill(GAUSSIAN, rank * MANY + i, &host);
+        if (tensors[i].dtype != TG_FLOAT32)
+            memset(values, 0, sizeof values);
+        expect(tg_device_allocate(r->device, sizeof values, &r->gradients[i].data, &error) == TG_OK &&
+                   tg_device_copy_in(r->device, r->gradients[i].data, values, sizeof values, &error) == TG_OK,
+               "%s", error.message);
+    }
+    expect(tg_reducer_create(r->device, rank, WORLD, tensors, count, &options, &r->reducer, &error) == TG_OK, "%s",
+           error.message);
+}
+
+/* What the wire does: every rank's exchange is the same one. */
+static bool exchange(one_rank *ranks)
+{
+    tg_error error;
+    for (size_t a = 0; a < WORLD; a++)
+        expect(tg_reduce_next(ranks[a].reduction, &ranks[a].exchange, &error) == TG_OK, "%s", error.message);
+    if (!ranks[0].exchange)
+        return false;
+    for (size_t a = 0; a < WORLD; a++)
+        for (size_t b = 0; b < WORLD; b++)
+            if (a != b) {
+                const tg_exchange *from = ranks[a].exchange, *to = ranks[b].exchange;
+                memcpy(to->receive[a], from->send[b], from->send_size[b]);
+                to->received[a] = from->send_size[b];
+            }
+    for (size_t a = 0; a < WORLD; a++)
+        expect(tg_reduce_feed(ranks[a].reduction, ranks[a].exchange, &error) == TG_OK, "%s", error.message);
+    return true;
+}
+
+/* How often the first rank waits in one step of so many tensors. */
+static uint64_t waits(const char *spec, const char *feedback, tg_dtype dtype, size_t count, tg_algorithm how)
+{
+    one_rank ranks[WORLD];
+    tg_reducer_tensor tensors[MANY];
+    char names[MANY][8];
+    tg_error error;
+    for (size_t i = 0; i < count; i++) {
+        (void)snprintf(names[i], sizeof names[i], "t%zu", i);
+        tensors[i] = (tg_reducer_tensor){.name = names[i], .count = COUNT, .dtype = dtype, .insist = true};
+        expect(tg_spec_parse(spec, &tensors[i].codec, &error) == TG_OK &&
+                   tg_feedback_parse(feedback, &tensors[i].feedback, &error) == TG_OK,
+               "%s", error.message);
+    }
+    for (uint32_t i = 0; i < WORLD; i++)
+        make_rank(&ranks[i], i, tensors, count, how);
+    const uint64_t before = guarded_waits(ranks[0].device);
+    for (uint32_t i = 0; i < WORLD; i++)
+        expect(tg_reduce_begin(ranks[i].reducer, ranks[i].gradients, 0, &ranks[i].reduction, &error) == TG_OK, "%s",
+               error.message);
+    while (exchange(ranks)) {}
+    for (uint32_t i = 0; i < WORLD; i++)
+        expect(tg_reduce_end(ranks[i].reduction, &error) == TG_OK, "%s", error.message);
+    const uint64_t after = guarded_waits(ranks[0].device);
+    for (uint32_t i = 0; i < WORLD; i++) {
+        tg_reducer_free(ranks[i].reducer);
+        for (size_t t = 0; t < count; t++)
+            tg_device_release(ranks[i].device, ranks[i].gradients[t].data);
+        tg_device_free(ranks[i].device);
+    }
+    return after - before;
+}
+
+static void do_not_grow(const char *spec, const char *feedback, tg_dtype dtype, tg_algorithm how)
+{
+    const uint64_t few = waits(spec, feedback, dtype, FEW, how), many = waits(spec, feedback, dtype, MANY, how);
+    expect(few > 0 && many == few, "%d tensors: %d waits, %d tensors: %d", FEW, (int)few, MANY, (int)many);
+    check_all("%s, %s, %s, dtype %d: %d tensors take no more waits than %d", tg_algorithm_text(how), spec, feedback,
+              (int)dtype, MANY, FEW);
+}
+
+int main(int argc, char **argv)
+{
+    (void)wants_all(argc, argv);
+    do_not_grow("qsgd", "ef", TG_FLOAT32, TG_GATHER);
+    do_not_grow("topk:density=0.1", "ef", TG_FLOAT32, TG_GATHER);
+    do_not_grow("none", "none", TG_FLOAT16, TG_GATHER);
+    do_not_grow("qsgd", "ef", TG_FLOAT32, TG_SHARD);
+    do_not_grow("none", "none", TG_BFLOAT16, TG_SHARD);
+    return finish();
+}
