@@ -27,7 +27,7 @@ class CharGpt(nn.Module):
 
     def forward(self, text: torch.Tensor) -> torch.Tensor:
         length = text.shape[1]
-        mask = nn.Transformer.generate_square_subsequent_mask(length)
+        mask = nn.Transformer.generate_square_subsequent_mask(length, device=text.device)
         states = self.layers(self.letter(text) + self.place[:length], mask=mask, is_causal=True)
         output: torch.Tensor = self.head(self.norm(states))
         return output
@@ -35,11 +35,7 @@ class CharGpt(nn.Module):
 
 def make_task(options: argparse.Namespace) -> Task:
     text = Text(options, options.context)
-
-    def optimizer(model: nn.Module, rate: float) -> torch.optim.Optimizer:
-        return torch.optim.AdamW(model.parameters(), lr=rate)
-
-    return Task(lambda: CharGpt(text.letters, options.context), optimizer, text.batch, text.test, learning_rate=1e-3)
+    return Task(lambda: CharGpt(text.letters, options.context), text.batch, text.test(), learning_rate=1e-3, optimizer="adamw")
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import sys
 import time
 from collections.abc import Callable
@@ -34,11 +35,12 @@ class Task:
     """A model, its data, and how it is trained."""
 
     make_model: Callable[[], nn.Module]
-    make_optimizer: Callable[[nn.Module, float], torch.optim.Optimizer]
     batch: Callable[[torch.Generator, int], Batch]
     """Draws so many training samples."""
-    test: Callable[[], Batch]
+    test: Batch
+    """All samples for testing."""
     learning_rate: float
+    optimizer: str = "sgd"
     clip: float = 0.0
 
 
@@ -52,13 +54,53 @@ def parser(description: str, steps: int, batch: int) -> argparse.ArgumentParser:
     result.add_argument("--spec", action="append", metavar="SPEC", help="may be given several times; default: dense and topk 1 %%")
     result.add_argument("--steps", type=int, default=steps)
     result.add_argument("--batch", type=int, default=batch, help="samples of each rank in a step")
-    result.add_argument("--warmup", type=int, default=0, help="steps at the start that are sent as they are")
+    result.add_argument("--warmup", type=int, default=0, metavar="N", help="steps at the start that are sent as they are")
+    result.add_argument("--schedule", type=density_schedule, default=[], metavar="STEP:DENSITY,...", help=(
+        "densities of sparsifiers from given steps on; DGC's warm-up is 0:0.25,100:0.0625,200:0.0156,300:0.004,400:0.001"))
+    result.add_argument("--min-size", type=int, default=10_000, metavar="N", help="parameters of fewer elements are sent as they are")
     result.add_argument("--lr", type=float, help="learning rate")
+    result.add_argument("--lr-schedule", choices=LR_SCHEDULES, default="constant", help="how it changes over the steps")
+    result.add_argument("--lr-warmup", type=int, default=0, metavar="N", help="steps in which it rises from 0")
+    result.add_argument("--optimizer", choices=["sgd", "adamw"], help="default: what suits the model")
+    result.add_argument("--momentum", type=float, default=0.9, help="of sgd; use 0 where feedback dgc has one")
+    result.add_argument("--last", type=int, default=100, metavar="N", help="the training loss in the table is the mean of so many steps")
+    result.add_argument("--device", default="cpu", help="cpu, or cuda: ranks share the cards of a machine")
     result.add_argument("--seed", type=int, default=1)
     result.add_argument("--algorithm", default="auto", choices=["auto", "gather", "shard"])
     # torchrun takes --log for one of its own options, unless there is a -- before the script.
     result.add_argument("--log-file", "--log", dest="log", type=Path, metavar="FILE.jsonl", help="write a JSON object for every step")
+    result.add_argument("--log-every", type=int, default=1, metavar="N", help="or for every so many: losses are means of N steps, over all ranks")
+    result.add_argument("--json", action="store_true", help="print a JSON object for each spec instead of the table")
     return result
+
+
+LR_SCHEDULES: dict[str, Callable[[float], float]] = {
+    "constant": lambda done: 1.0,
+    "linear": lambda done: 1.0 - done,
+    "cosine": lambda done: 0.5 + 0.5 * math.cos(math.pi * done),
+    "step": lambda done: 1.0 if done < 0.5 else 0.1 if done < 0.75 else 0.01,
+}
+
+
+def density_schedule(text: str) -> list[tuple[int, float]]:
+    """0:0.25,100:0.01: a quarter of all elements at first, from step 100 on one in a hundred."""
+    return [(int(step), float(density)) for step, density in (part.split(":") for part in text.split(","))]
+
+
+def learning_rates(options: argparse.Namespace, optimizer: torch.optim.Optimizer) -> torch.optim.lr_scheduler.LambdaLR:
+    """The factor of the learning rate in every step."""
+    shape = LR_SCHEDULES[options.lr_schedule]
+    return torch.optim.lr_scheduler.LambdaLR(
+        optimizer, lambda step: min(1.0, (step + 1) / (options.lr_warmup + 1)) * shape(min(1.0, step / options.steps))
+    )
+
+
+def make_optimizer(task: Task, options: argparse.Namespace, model: nn.Module) -> torch.optim.Optimizer:
+    """The one that was asked for, or the one of the task."""
+    rate = options.lr or task.learning_rate
+    if (options.optimizer or task.optimizer) == "adamw":
+        return torch.optim.AdamW(model.parameters(), lr=rate)
+    return torch.optim.SGD(model.parameters(), lr=rate, momentum=options.momentum)
 
 
 def _loss(model: nn.Module, batch: Batch) -> torch.Tensor:
@@ -83,57 +125,93 @@ class Bar:
             print(f"\r{self._title:40.40} [{'=' * done:30}] {step}/{self._steps}  loss {loss:.4f} ", end=end, file=sys.stderr)
 
 
-def write_line(log: Any, run: int, codec: str, feedback: str, step: int, loss: float, stats: Any) -> None:
+def write_line(log: Any, run: int, spec: str, step: int, loss: float, stats: Any) -> None:
     """With the names of `tersegrad train --log`."""
+    codec, _, feedback = spec.partition("/")
     line = {"run": run, "codec": codec, "feedback": feedback or "none", "step": step, "batch_loss": loss, "loss": loss}
     line |= {"bytes_sent": stats.bytes_sent, "ratio": stats.ratio, "residual_norm": stats.residual_norm}
     log.write(json.dumps(line) + "\n")
 
 
+def mean_of_ranks(values: list[float]) -> float:
+    """The mean of all ranks' means."""
+    total = torch.tensor(sum(values) / len(values), dtype=torch.float64)
+    dist.all_reduce(total)
+    return total.item() / dist.get_world_size()
+
+
+def evaluate(model: nn.Module, test: Batch, device: torch.device) -> tuple[float, float]:
+    """(loss, accuracy) over all samples for testing; each rank takes its share of them."""
+    rank, world = dist.get_rank(), dist.get_world_size()
+    sums = torch.zeros(3, dtype=torch.float64)
+    model.eval()
+    with torch.no_grad():
+        for inputs, targets in zip(*(part[rank::world].split(250) for part in test)):
+            outputs, goals = model(inputs.to(device)).flatten(0, -2), targets.to(device).flatten()
+            loss = nn.functional.cross_entropy(outputs, goals, reduction="sum")
+            sums += torch.tensor([loss.item(), (outputs.argmax(-1) == goals).sum().item(), goals.numel()])
+    dist.all_reduce(sums)
+    return float(sums[0] / sums[2]), float(sums[1] / sums[2])
+
+
 def _train(task: Task, number: int, spec: str, options: argparse.Namespace, log: Any) -> dict[str, Any]:
-    rank = dist.get_rank()
+    rank, device = dist.get_rank(), the_device(options)
     torch.manual_seed(options.seed)  # every rank makes the same model
-    model = DistributedDataParallel(task.make_model())
+    model = DistributedDataParallel(task.make_model().to(device))
     codec, _, feedback = spec.partition("/")
     state = tersegrad.compress(
         model,
         codec,
         feedback=feedback or None,
+        min_size=options.min_size,
         warmup=options.warmup,
+        schedule=options.schedule,
         seed=options.seed,
         algorithm=options.algorithm,
     )
-    optimizer = task.make_optimizer(model, options.lr or task.learning_rate)
+    optimizer = make_optimizer(task, options, model)
+    rates = learning_rates(options, optimizer)
     draws = torch.Generator().manual_seed(1000 * options.seed + rank)
     bar = Bar(spec, options.steps)
-    loss, start = torch.zeros(()), time.perf_counter()
+    losses: list[float] = []
+    start = time.perf_counter()
     for step in range(1, options.steps + 1):
         optimizer.zero_grad()
-        loss = _loss(model, task.batch(draws, options.batch))
+        inputs, targets = task.batch(draws, options.batch)
+        loss = _loss(model, (inputs.to(device), targets.to(device)))
         loss.backward()
         if task.clip:
             nn.utils.clip_grad_norm_(model.parameters(), task.clip)
         optimizer.step()
-        bar.show(step, loss.item())
-        if log is not None:
-            write_line(log, number, codec, feedback, step, loss.item(), state.stats())
+        rates.step()
+        losses.append(loss.item())
+        bar.show(step, losses[-1])
+        if options.log and step % options.log_every == 0:
+            mean = mean_of_ranks(losses[-options.log_every :])
+            if log is not None:
+                write_line(log, number, spec, step, mean, state.stats())
     seconds = time.perf_counter() - start
-    model.eval()
-    with torch.no_grad():
-        test = task.test()
-        outputs = model.module(test[0])
-        final = nn.functional.cross_entropy(outputs.reshape(-1, outputs.shape[-1]), test[1].reshape(-1)).item()
-        right = (outputs.argmax(-1) == test[1]).float().mean().item()
+    test_loss, accuracy = evaluate(model.module, task.test, device)
     stats = state.stats()
     return {
         "spec": spec,
-        "loss": final,
-        "accuracy": right,
+        "seed": options.seed,
+        "steps": options.steps,
+        "train_loss": mean_of_ranks(losses[-options.last :]),
+        "loss": test_loss,
+        "accuracy": accuracy,
         "sent": stats.bytes_sent,
         "dense": stats.dense_bytes,
         "ratio": stats.ratio,
         "seconds": seconds,
     }
+
+
+def the_device(options: argparse.Namespace) -> torch.device:
+    """Ranks take the cards of a machine in turn."""
+    if options.device != "cuda":
+        return torch.device(options.device)
+    return torch.device("cuda", dist.get_rank() % torch.cuda.device_count())
 
 
 def main(options: argparse.Namespace, make_task: Callable[[argparse.Namespace], Task]) -> None:
@@ -147,13 +225,16 @@ def main(options: argparse.Namespace, make_task: Callable[[argparse.Namespace], 
     log = options.log.open("w") if options.log and leader else None
     specs = options.spec or ["none", "topk:density=0.01/ef"]
     rows = [_train(task, number, spec, options, log) for number, spec in enumerate(specs)]
-    if leader:
+    if leader and options.json:
+        for row in rows:
+            print(json.dumps(row))
+    elif leader:
         print(f"{dist.get_world_size()} ranks, {options.steps} steps; bytes are those that rank 0 sent")
-        print(f"{'spec':32} {'test loss':>10} {'accuracy':>9} {'bytes':>14} {'dense ring':>14} {'ratio':>7} {'seconds':>8}")
+        print(f"{'spec':28} {'train loss':>10} {'test loss':>9} {'accuracy':>8} {'bytes':>13} {'dense ring':>13} {'ratio':>6} {'seconds':>7}")
         for row in rows:
             print(
-                f"{row['spec']:32} {row['loss']:10.4f} {100 * row['accuracy']:8.2f}% {row['sent']:14,} "
-                f"{row['dense']:14,} {row['ratio']:7.1f} {row['seconds']:8.1f}"
+                f"{row['spec']:28} {row['train_loss']:10.4f} {row['loss']:9.4f} {100 * row['accuracy']:7.2f}% {row['sent']:13,} "
+                f"{row['dense']:13,} {row['ratio']:6.1f} {row['seconds']:7.1f}"
             )
     if log is not None:
         log.close()

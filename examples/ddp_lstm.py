@@ -30,12 +30,8 @@ class CharLstm(nn.Module):
 
 def make_task(options: argparse.Namespace) -> Task:
     text = Text(options, options.context)
-
-    def optimizer(model: nn.Module, rate: float) -> torch.optim.Optimizer:
-        return torch.optim.SGD(model.parameters(), lr=rate, momentum=0.9)
-
     # Recurrent gradients explode now and then: clipped after reducing, alike on every rank.
-    return Task(lambda: CharLstm(text.letters), optimizer, text.batch, text.test, learning_rate=0.5, clip=0.5)
+    return Task(lambda: CharLstm(text.letters), text.batch, text.test(), learning_rate=0.5, clip=0.5)
 
 
 if __name__ == "__main__":

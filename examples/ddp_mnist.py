@@ -58,10 +58,7 @@ def make_task(options: argparse.Namespace) -> Task:
         rows = torch.randint(len(images), (count,), generator=draws)
         return images[rows], labels[rows]
 
-    def optimizer(model: nn.Module, rate: float) -> torch.optim.Optimizer:
-        return torch.optim.SGD(model.parameters(), lr=rate, momentum=0.9)
-
-    return Task(make_model, optimizer, batch, lambda: (test_images, test_labels), learning_rate=0.02)
+    return Task(make_model, batch, (test_images, test_labels), learning_rate=0.02)
 
 
 if __name__ == "__main__":

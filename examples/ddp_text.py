@@ -34,5 +34,5 @@ class Text:
         return self._at(self._train, torch.randint(len(self._train) - self._context - 1, (count,), generator=draws))
 
     def test(self) -> Batch:
-        last = len(self._test) - self._context - 1
-        return self._at(self._test, torch.linspace(0, last, 64).long())
+        """The whole part for testing, cut into samples."""
+        return self._at(self._test, torch.arange(0, len(self._test) - self._context, self._context))
