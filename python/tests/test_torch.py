@@ -142,6 +142,25 @@ def test_a_rank_that_dies_ends_the_others() -> None:
         assert good and text, answers[rank]
 
 
+def test_a_run_that_torchrun_restarts_equals_the_undisturbed_one(tmp_path: Path) -> None:
+    script = Path(__file__).with_name("restarted.py")
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    paths = os.pathsep.join(path for path in sys.path if path)
+    digests = []
+    for killed in ("0", "4"):
+        folder = tmp_path / killed
+        folder.mkdir()
+        command = [*launcher, "--max-restarts", "1", "--monitor-interval", "0.1", str(script), str(folder), "6", killed]
+        # Otherwise a new life may find the addresses of the old one in torchrun's store (pytorch issue 167288).
+        environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": paths, "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
+        result = subprocess.run(command, capture_output=True, text=True, env=environment)
+        assert result.returncode == 0, result.stderr
+        lines = result.stdout.splitlines()
+        assert ("life 1: rank 0 starts after step 3" in lines) == (killed == "4"), result.stdout
+        digests.append([line for line in lines if line.startswith("digest")])
+    assert len(digests[0]) == 1 and digests[0] == digests[1]
+
+
 # ---- Examples ----------------------------------------------------------------------------------------------------------
 
 
