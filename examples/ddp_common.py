@@ -40,7 +40,6 @@ class Task:
     test: Batch
     """All samples for testing."""
     learning_rate: float
-    optimizer: str = "sgd"
     clip: float = 0.0
 
 
@@ -61,7 +60,7 @@ def parser(description: str, steps: int, batch: int) -> argparse.ArgumentParser:
     result.add_argument("--lr", type=float, help="learning rate")
     result.add_argument("--lr-schedule", choices=LR_SCHEDULES, default="constant", help="how it changes over the steps")
     result.add_argument("--lr-warmup", type=int, default=0, metavar="N", help="steps in which it rises from 0")
-    result.add_argument("--optimizer", choices=["sgd", "adamw"], help="default: what suits the model")
+    result.add_argument("--optimizer", choices=["sgd", "adamw"], default="sgd")
     result.add_argument("--momentum", type=float, default=0.9, help="of sgd; use 0 where feedback dgc has one")
     result.add_argument("--last", type=int, default=100, metavar="N", help="the training loss in the table is the mean of so many steps")
     result.add_argument("--device", default="cpu", help="cpu, or cuda: ranks share the cards of a machine")
@@ -96,11 +95,10 @@ def learning_rates(options: argparse.Namespace, optimizer: torch.optim.Optimizer
 
 
 def make_optimizer(task: Task, options: argparse.Namespace, model: nn.Module) -> torch.optim.Optimizer:
-    """The one that was asked for, or the one of the task."""
-    rate = options.lr or task.learning_rate
-    if (options.optimizer or task.optimizer) == "adamw":
-        return torch.optim.AdamW(model.parameters(), lr=rate)
-    return torch.optim.SGD(model.parameters(), lr=rate, momentum=options.momentum)
+    """The one that was asked for."""
+    if options.optimizer == "adamw":
+        return torch.optim.AdamW(model.parameters(), lr=options.lr or 1e-3)
+    return torch.optim.SGD(model.parameters(), lr=options.lr or task.learning_rate, momentum=options.momentum)
 
 
 def _loss(model: nn.Module, batch: Batch) -> torch.Tensor:
