@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Documents: links that lead somewhere, lines of at most 100 columns, and a picture that shows the figures it names.
+# Documents: links that lead somewhere, lines of at most 100 columns, functions that are where a document says, and a picture that shows the
+# figures it names.
 set -u
 cd "$(dirname "$0")/.." || exit 1
 . tests/report.sh
@@ -30,6 +31,22 @@ for name in sys.argv[1:]:
 PYTHON
 }
 
+# astray FILE: what is wrong with the table of "Follow one gradient": a function that is not defined where it says, or too many of them.
+astray() {
+    python3 - "$1" <<'PYTHON'
+import pathlib, re, sys
+text = pathlib.Path(sys.argv[1]).read_text(encoding="utf-8")
+section = text.partition("## Follow one gradient\n")[2].partition("\n## ")[0]
+rows = re.findall(r"^\| \d+ \| `(\w+)` \| `([\w/.]+)` \|", section, re.M)
+if not 1 <= len(rows) <= 15:
+    print(f"{sys.argv[1]} names {len(rows)} functions to follow one gradient, not 1 to 15")
+for function, file in rows:
+    path = pathlib.Path(file)
+    if not path.exists() or not re.search(rf"^\w[^;=]*?[ *]{function}\([^;]*?\)\n\{{", path.read_text(), re.M):
+        print(f"{sys.argv[1]} names {function}, which is not defined in {file}")
+PYTHON
+}
+
 report_lines() { # report_lines SENTENCE LINES
     if [ -z "$2" ]; then
         pass "$1"
@@ -40,12 +57,15 @@ report_lines() { # report_lines SENTENCE LINES
 
 report_lines "every link of ${#documents[@]} documents leads to a file" "$(broken "${documents[@]}")"
 report_lines "no line is longer than 100 columns" "$(long "${documents[@]}")"
+report_lines "docs/architecture.md: the functions of one gradient are where it says" "$(astray docs/architecture.md)"
 expect "docs/figures/overview.svg shows docs/figures/measured.json" python3 bench/figures.py --check
 
 # Checks that cannot fail check nothing.
 wrong=$(mktemp -d)
 trap 'rm -rf "$wrong"' EXIT
 { echo '[a](nowhere.md)'; printf 'word %.0s' {1..30}; echo; } >"$wrong/a.md"
+{ echo '## Follow one gradient'; echo '| 1 | `nobody` | `src/frame/encode.c` | |'; } >"$wrong/b.md"
+expect "finds a function that is not there" test "$(astray "$wrong/b.md" | wc -l)" -eq 1
 expect "finds a broken link" test "$(broken "$wrong/a.md" | wc -l)" -eq 1
 expect "finds a long line" test "$(long "$wrong/a.md" | wc -l)" -eq 1
 finish

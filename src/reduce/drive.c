@@ -12,7 +12,7 @@ enum { MOST_UNDER_WAY = 1024 };
 /* Exchanges are started as they come and fed oldest first, so that every rank does the same in the same order. Until
  * the end; or only as far as it goes without waiting, but for the greeting, which must be answered, and where too many
  * are under way. */
-static tg_status pump(tg_reduction *r, tg_transport *transport, bool to_the_end, tg_error *error)
+static tg_status run_exchanges(tg_reduction *r, tg_transport *transport, bool to_the_end, tg_error *error)
 {
     const size_t window = MOST_UNDER_WAY / r->reducer->options.depth;
     for (;;) {
@@ -63,7 +63,7 @@ tg_status tg_reduce_start(tg_reducer *reducer, tg_transport *transport, const tg
     if (status != TG_OK)
         return status;
     made->queue_from = made->queue_to = 0;
-    status = pump(made, transport, false, error);
+    status = run_exchanges(made, transport, false, error);
     if (status != TG_OK) {
         tg_reduce_abandon(made);
         return status;
@@ -81,7 +81,7 @@ tg_status tg_reduce_finish(tg_reduction *reduction, tg_transport *transport, tg_
         return status;
     if (reduction->missing > 0)
         return tg_missing_fail(reduction, error);
-    status = pump(reduction, transport, true, error);
+    status = run_exchanges(reduction, transport, true, error);
     if (status == TG_OK)
         return tg_reduce_end(reduction, error);
     tg_reduce_abandon(reduction);

@@ -236,7 +236,7 @@ static tg_status take_verdicts(tg_reduction *r, tg_transfer *transfer, tg_error 
 }
 
 /* The transfer that an exchange belongs to, if it was handed out and has not been fed; they are fed in order. */
-static tg_transfer *leg_of(tg_reduction *r, const tg_exchange *exchange)
+static tg_transfer *transfer_of(tg_reduction *r, const tg_exchange *exchange)
 {
     enum { CANDIDATES = 5 };
     tg_transfer *candidates[CANDIDATES] = {&r->greeting, &r->greeting_verdict, &r->verdicts,
@@ -273,7 +273,7 @@ tg_status tg_reduce_feed(tg_reduction *reduction, tg_exchange *exchange, tg_erro
     if (!reduction || !exchange || !reduction->active)
         return tg_fail(error, TG_INVALID_ARGUMENT,
                        "tg_reduce_feed needs a reduction that is under way, and its exchange");
-    tg_transfer *transfer = leg_of(reduction, exchange);
+    tg_transfer *transfer = transfer_of(reduction, exchange);
     if (!transfer)
         return tg_fail(error, TG_INVALID_ARGUMENT,
                        "this exchange is not the one that is expected: feed them in the order they came");
