@@ -274,7 +274,7 @@ typedef struct tg_encode_report {
     tg_status status;
     size_t bytes;       /* of the finished frame */
     uint64_t selected;  /* elements sent: those that a sparsifier selected, otherwise count */
-    uint64_t saturated; /* values limited to the largest float16 or bfloat16 */
+    uint64_t saturated; /* values limited to the largest float16 or bfloat16, or residuals to the largest float32 */
     uint64_t dropped;   /* non-finite values that TG_NONFINITE_ZERO replaced */
 } tg_encode_report;
 

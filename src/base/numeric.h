@@ -3,6 +3,7 @@
 #ifndef TG_BASE_NUMERIC_H
 #define TG_BASE_NUMERIC_H
 
+#include <float.h>
 #include <stdint.h>
 
 /* Natural logarithm of a positive finite double; relative error below 1e-14. */
@@ -16,5 +17,14 @@ double tg_normal_tail_quantile(double p);
 
 /* Correctly rounded square root of a number >= 0. */
 static inline double tg_sqrt(double x) { return __builtin_sqrt(x); }
+
+/* Limits a sum to the largest float32, because a residual must stay finite; counts the sums that were limited. */
+static inline float tg_limited(float sum, uint64_t *limited)
+{
+    if (sum - sum == 0 || sum != sum) /* a NaN was there before: encoding will report it */
+        return sum;
+    ++*limited;
+    return sum > 0 ? FLT_MAX : -FLT_MAX;
+}
 
 #endif

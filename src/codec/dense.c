@@ -4,6 +4,7 @@
 #include <stdatomic.h>
 #include <string.h>
 
+#include "base/numeric.h"
 #include "kernels/machine.h"
 #include "kernels/ranges.h"
 
@@ -113,6 +114,29 @@ static const float *gradient_at(tg_job *job, uint64_t first, size_t n)
     return wide;
 }
 
+/* Writes what is left of a block to the residual. Where alpha and beta are equal, rest is u, and what was sent has the
+ * sign of u or is a level next to it: nothing can overflow. Else it may, and is limited to the largest float32. False
+ * where the rest itself is not finite: codecs check every u, but not that. */
+static bool settle(tg_job *job, uint64_t first, size_t n, const float *sent)
+{
+    const tg_source *source = &job->source;
+    tg_source_block *block = &job->scratch->block;
+    if (source->alpha == source->beta) {
+        tg_source_commit(source, job->kernels, first, n, block, sent);
+        return true;
+    }
+    float *left = block->u; /* which has been encoded */
+    job->kernels->subtract(block->rest, sent, n, left);
+    if (job->kernels->first_nonfinite(left, n) < n) {
+        if (job->check_finite && job->kernels->first_nonfinite(block->rest, n) < n)
+            return false;
+        for (size_t i = 0; i < n; i++)
+            left[i] = tg_limited(left[i], &job->saturated);
+    }
+    memcpy(source->residual + first, left, n * sizeof *left);
+    return true;
+}
+
 static bool compose(tg_job *job, const tg_dense_steps *steps, const void *shape, uint64_t first, size_t n)
 {
     tg_dense_scratch *scratch = job->scratch;
@@ -127,15 +151,11 @@ static bool compose(tg_job *job, const tg_dense_steps *steps, const void *shape,
                                  scratch->block.u, scratch->block.rest);
     else
         u = as_it_lies;
-    /* Codecs check every u, but with alpha different from beta the rest may overflow where u does not. */
-    if (feedback && job->check_finite && job->source.alpha != job->source.beta &&
-        job->kernels->first_nonfinite(scratch->block.rest, n) < n)
-        return false;
     float *sent = job->sent ? job->sent + first : feedback ? scratch->sent : NULL;
     if (!steps->block(job, shape, first, n, u, sent))
         return false;
-    if (feedback)
-        tg_source_commit(&job->source, job->kernels, first, n, &scratch->block, sent);
+    if (feedback && !settle(job, first, n, sent))
+        return false;
     job->dropped += dropped;
     return true;
 }

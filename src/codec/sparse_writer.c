@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/bytes.h"
+#include "base/numeric.h"
 #include "codec/levels.h"
 #include "codec/positions.h"
 #include "codec/streams.h"
@@ -155,19 +156,22 @@ static const float *sent_of(const writing *w, const tg_portion *p)
     return w->list->sent ? w->list->sent + p->before : p->values;
 }
 
-/* Subtracts what was sent from the residual, and clears the momentum of the sent elements. */
-static void settle(const writing *w, const tg_portion *p)
+/* Subtracts what was sent from the residual, and clears the momentum of the sent elements. With alpha different from
+ * beta the difference may overflow, as in dense.c. */
+static void settle(writing *w, const tg_portion *p)
 {
     const tg_source *source = &w->job->source;
     const float *sent = sent_of(w, p);
+    uint64_t limited = 0;
     if (source->residual && w->list->residual == TG_RESIDUAL_REST)
         for (size_t j = 0; j < p->count; j++)
-            source->residual[p->indices[j]] -= sent[j];
+            source->residual[p->indices[j]] = tg_limited(source->residual[p->indices[j]] - sent[j], &limited);
     else if (source->residual && w->list->sent)
         for (size_t j = 0; j < p->count; j++)
             source->residual[p->indices[j]] = p->values[j] - sent[j];
     for (size_t j = 0; source->momentum && j < p->count; j++)
         source->momentum[p->indices[j]] = 0;
+    atomic_fetch_add(&w->saturated, limited);
 }
 
 static void write_plain(void *of, size_t portion)
@@ -197,7 +201,7 @@ static void gather(void *of, size_t portion)
 
 static void settle_portion(void *of, size_t portion)
 {
-    const writing *w = of;
+    writing *w = of;
     settle(w, &w->list->portions[portion]);
 }
 
@@ -255,7 +259,7 @@ static void select_portion(void *of, size_t portion)
 
 static void copy_portion(void *of, size_t portion)
 {
-    const writing *w = of;
+    writing *w = of;
     const tg_portion *p = &w->list->portions[portion];
     if (w->portions > 1) {
         memcpy(w->job->list.indices + p->before, p->indices, p->count * sizeof *p->indices);
@@ -277,5 +281,6 @@ void tg_selected_list(tg_job *job, const tg_selected *list)
     for (size_t i = 1; i < w.portions; i++)
         list->portions[i].before = list->portions[i - 1].before + list->portions[i - 1].count;
     tg_parallel(job->pool, w.portions, copy_portion, &w);
+    job->saturated += w.saturated;
     job->selected = list->threshold.selected;
 }

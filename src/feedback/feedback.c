@@ -52,8 +52,7 @@ tg_status tg_feedback_create(tg_device *device, const tg_feedback_spec *spec, co
                           .count = count,
                           .residual = residual,
                           .momentum = momentum,
-                          .undo = undo,
-                          .unchecked = spec->alpha != spec->beta || traits.minmax};
+                          .undo = undo};
     tg_feedback_reset(made);
     *feedback = made;
     return tg_succeed(error);

@@ -12,8 +12,7 @@ struct tg_feedback {
     float *residual; /* these three are device memory */
     float *momentum; /* NULL but for DGC */
     float *undo;     /* undo buffer of tg_source; takes memory only when it is used */
-    /* the residual may hold a value that is not finite: the caller has a pointer to it, or rest - sent can overflow
-     * because their signs may differ */
+    /* the residual may hold a value that is not finite, because somebody else has written to it */
     bool unchecked;
     tg_tensor asked[2]; /* gradient and residual whose norms the device is asked for */
     double norms[2];

@@ -24,7 +24,6 @@ tg_status tg_traits_of(const tg_spec *spec, uint64_t count, tg_traits *traits, t
     *traits = (tg_traits){.name = row->name,
                           .sparse = row->sparse,
                           .l2 = is_l2_quantiser(row, spec),
-                          .minmax = spec->choices & TG_CHOICE_MINMAX,
                           .gamma = row->gamma(spec, count)};
     return TG_OK;
 }

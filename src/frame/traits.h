@@ -10,7 +10,6 @@ typedef struct tg_traits {
     const char *name;
     bool sparse;
     bool l2;      /* quantises with the L2 norm, alone or after a selection */
-    bool minmax;  /* quantises between a bucket's minimum and maximum: what is sent may have another sign than u */
     double gamma; /* a bound on E|C(u) - u|^2 / |u|^2 */
 } tg_traits;
 

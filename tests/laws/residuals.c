@@ -1,6 +1,7 @@
 /* Laws of residuals that cannot be used, or would become so: one that is not finite has a status of its own under every
- * policy, and nothing else changes; what would overflow is refused, or, where a step has to be undone, limited; frames
- * and lists that do not fit the residual are refused before they are read. */
+ * policy, and nothing else changes; what would overflow is refused, or, where a step has to be undone, limited; what an
+ * encode call leaves of huge values is limited as well; frames and lists that do not fit the residual are refused
+ * before they are read. */
 #include <float.h>
 #include <math.h>
 #include <stdio.h>
@@ -109,6 +110,78 @@ static void bad_residuals(tg_device *device, const char *spec, generator *g)
             bad_residual(device, spec, kinds[kind], (tg_dtype)((draw >> 8) % 3), counts[i], draw + (uint64_t)kind);
     }
     check_all("%s %s: a residual that is not finite", tg_device_name(device), spec);
+}
+
+/* ---- values so large that what is left of them may not fit a float32 ---- */
+
+/* Gradient and residual near the largest float32, of any sign, some of them small: u and rest are finite. */
+static void fill_huge(generator *g, float alpha, float beta, uint64_t count, float *gradient, float *h)
+{
+    for (uint64_t i = 0; i < count; i++) {
+        h[i] = (float)(2 * next_uniform(g) - 1) * FLT_MAX;
+        gradient[i] = (float)(2 * next_uniform(g) - 1) * FLT_MAX;
+        if (next_random(g) % 8 == 0)
+            h[i] = next_random(g) % 2 ? FLT_MAX : -FLT_MAX;
+        const float most = alpha > beta ? alpha : beta, room = FLT_MAX - most * __builtin_fabsf(h[i]);
+        if (gradient[i] * h[i] > 0 && __builtin_fabsf(gradient[i]) > room)
+            gradient[i] = (gradient[i] > 0 ? room : -room) * 0.999f;
+    }
+}
+
+/* Steps with such values: residual and frame are finite and the same on every device, whatever the policy. */
+static void huge_steps(tg_device **devices, const char *spec, const char *kind, tg_nonfinite policy, uint64_t count,
+                       uint64_t seed)
+{
+    tg_feedback_spec parsed;
+    tg_error error = {""};
+    expect(tg_feedback_parse(kind, &parsed, &error) == TG_OK, "%s", error.message);
+    tg_tensor gradient = make_tensor(count, TG_FLOAT32, 0);
+    float *h = malloc(count * sizeof *h), *due = malloc(count * sizeof *due), *left = malloc(count * sizeof *left);
+    generator g = {seed};
+    fill_huge(&g, parsed.alpha, parsed.beta, count, gradient.data, h);
+    uint64_t saturated = 0;
+    for (size_t d = 0; devices[d]; d++) {
+        tg_codec *codec = make_codec(devices[d], spec, count);
+        tg_feedback *feedback = make_feedback(devices[d], kind, codec, count);
+        const size_t bound = tg_frame_bound(codec, count);
+        uint8_t *frame = malloc(bound);
+        const tg_encode_options options = {.draw = {.seed = seed}, .nonfinite = policy};
+        tg_encode_report report;
+        now_at(tg_device_name(devices[d]), HUGE_ONES, count);
+        expect(tg_feedback_write(feedback, TG_RESIDUAL, 0, count, h, &error) == TG_OK, "%s", error.message);
+        const tg_status status = tg_encode_with_feedback(codec, feedback, &gradient, &options, frame, bound, &report,
+                                                         &error);
+        expect(status == TG_OK, "policy %d: %s", (int)policy, error.message);
+        expect(tg_frame_verify(devices[d], (tg_frame){frame, report.bytes}, NULL, &error) == TG_OK, "%s",
+               error.message);
+        expect(tg_feedback_read(feedback, TG_RESIDUAL, 0, count, left, &error) == TG_OK, "%s", error.message);
+        for (uint64_t i = 0; i < count; i++)
+            expect(left[i] - left[i] == 0, "residual %llu is %g", (unsigned long long)i, (double)left[i]);
+        expect(d == 0 || report.saturated == saturated, "another number is limited");
+        saturated = report.saturated;
+        if (d == 0)
+            memcpy(due, left, count * sizeof *due);
+        expect(memcmp(due, left, count * sizeof *due) == 0, "another residual than on %s", tg_device_name(devices[0]));
+        free(frame);
+        tg_feedback_free(feedback);
+        tg_codec_free(codec);
+    }
+    drop(&gradient);
+    free(h);
+    free(due);
+    free(left);
+}
+
+static void huge_values(tg_device **devices, const char *spec, generator *g)
+{
+    static const char *const kinds[] = {"ef", "ecq:alpha=0,beta=1", "ecq:alpha=1,beta=0", "ecq:alpha=0.1,beta=1",
+                                        "ecq:alpha=0.5,beta=0.9"};
+    static const tg_nonfinite policies[] = {TG_NONFINITE_REJECT, TG_NONFINITE_ZERO, TG_NONFINITE_TRUST};
+    for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++)
+        for (size_t p = 0; p < 3; p++)
+            huge_steps(devices, spec, kinds[k], policies[p], next_random(g) % 2 ? 5000 : 1 + next_random(g) % 600,
+                       next_random(g));
+    check_all("%s: what is left of huge values is finite", spec);
 }
 
 /* ---- what would become so ---- */
@@ -288,6 +361,12 @@ int main(void)
             for (uint64_t count = 100; count <= 10000; count *= 10)
                 overflow(devices[d], specs[i], count, count - 9);
         counts_first(devices[d]);
+    }
+    size_t number = 0;
+    for (const char *const *spec = all_specs(); *spec; spec++, number++) {
+        generator g = generator_for(*spec, 99);
+        if (!EMULATED || number % 8 == 0)
+            huge_values(devices, *spec, &g);
     }
     static const char *const undoing[] = {"none", "topk:density=0.02", "qsgd:levels=7,norm=max,bucket=512"};
     for (size_t i = 0; i < sizeof undoing / sizeof *undoing; i++) {

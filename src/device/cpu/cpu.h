@@ -3,8 +3,7 @@
 #ifndef TG_DEVICE_CPU_CPU_H
 #define TG_DEVICE_CPU_CPU_H
 
-#include <float.h>
-
+#include "base/numeric.h"
 #include "base/pool.h"
 #include "device/device.h"
 
@@ -53,14 +52,5 @@ void tg_cpu_save(tg_device *device, const float *values, uint64_t count, uint8_t
 void tg_cpu_load(tg_device *device, tg_load_job *job);
 void tg_cpu_add_list(tg_device *device, tg_list_job *job);
 void tg_cpu_norm(tg_device *device, const tg_tensor *tensor, tg_norm_of what, double *norm);
-
-/* Limits a sum to the largest float32, because a residual must stay finite; counts the sums that were limited. */
-static inline float tg_limited(float sum, uint64_t *limited)
-{
-    if (sum - sum == 0 || sum != sum) /* a NaN was there before: encoding will report it */
-        return sum;
-    ++*limited;
-    return sum > 0 ? FLT_MAX : -FLT_MAX;
-}
 
 #endif

@@ -110,7 +110,8 @@ static void encode(const tg_cpu *cpu, tg_encode_job *job)
         finish(job, &doing);
     if (status == TG_OK && job->list) {
         job->list->count = (size_t)doing.selected;
-        job->report = (tg_encode_report){.selected = doing.selected, .dropped = doing.dropped};
+        job->report = (tg_encode_report){
+            .selected = doing.selected, .saturated = doing.saturated, .dropped = doing.dropped};
     }
     if (status == TG_OK)
         return;

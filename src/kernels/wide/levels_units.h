@@ -8,6 +8,9 @@
 #include "kernels/quantiser.h"
 #include "kernels/wide/sum.h"
 
+/* The difference of two smaller floats is finite. */
+#define TG_MAY_OVERFLOW 0x1p127f
+
 /* ---- staging: u, and what a scale is made of, in one go over a bucket ---- */
 
 /* u = gradient + factor * residual, which goes to `sum`; or the gradient itself. */
@@ -93,7 +96,7 @@ TG_INLINE void stage_as(tg_unit *t, tg_norm norm, bool feedback, float *u)
         if (!stage_bucket(e, norm, e->gradient + t->at + done, feedback ? e->residual + t->at + done : NULL, bucket,
                           t->scales + 4 * b, u + done, &radius))
             break;
-        if (!(radius >= TG_LIFT_BELOW) && radius != 0)
+        if (!(radius >= TG_LIFT_BELOW && radius < TG_MAY_OVERFLOW) && radius != 0)
             break;
         t->radius[b] = radius;
         t->gain[b] = radius > 0 ? tg_level_gain(e->levels, radius) : 0;
@@ -142,7 +145,7 @@ static size_t encode_units(const tg_levels_encoding *e, size_t n, const tg_unit_
         if (e->residual && e->beta != e->alpha) {
             stage_values(e->gradient + t.at, e->residual + t.at, e->beta, here, rest);
             t.rest = rest;
-            if (v_max_magnitude(rest, here) >= TG_INFINITY_BITS)
+            if (!(tg_bits_float(v_max_magnitude(rest, here)) < TG_MAY_OVERFLOW))
                 break;
         }
         t.n = here;
