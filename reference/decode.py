@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Reference decoder of Tersegrad frames, version 0, written from docs/format.md alone.
+"""Reference decoder of Tersegrad frames, version 1, written from docs/format.md alone.
 
     decode.py IN.tg OUT.npy     decode one frame into a float32 array
     decode.py --batch           the same for each line "IN.tg OUT.npy" of standard input; answers every line with
@@ -45,7 +45,7 @@ def ceil_div(a: int, b: int) -> int:
 class Reader:
     """Hands out the payload from front to back, and never more than there is."""
 
-    def __init__(self, data: bytes) -> None:
+    def __init__(self, data: bytes | memoryview) -> None:
         self.data, self.at = memoryview(data), 0
 
     def take(self, size: int, what: str) -> memoryview:
@@ -59,6 +59,15 @@ class Reader:
 
     def byte(self, what: str) -> int:
         return self.take(1, what)[0]
+
+    def pad(self, what: str) -> None:
+        """What was taken last is padded to 4."""
+        require(not any(self.take(-self.at % 4, f"the padding of {what}")), f"non-zero padding after {what}")
+
+    def before_last(self, size: int, what: str) -> Reader:
+        """All that is left before the last `size` bytes."""
+        require(size <= len(self.data) - self.at, f"payload too short for {what}")
+        return Reader(self.take(len(self.data) - self.at - size, what))
 
     def end(self, what: str) -> None:
         require(self.at == len(self.data), f"{len(self.data) - self.at} bytes too many after {what}")
@@ -115,7 +124,8 @@ def read_header(frame: bytes) -> Header:
     (magic, version, dtype, flags, layout, codec, choices, levels, bucket, amount, tensor, count, payload, seed, step,
      rank, checksum) = HEADER.unpack(frame[: HEADER.size])
     require(magic == b"TGRD", "not a frame: wrong magic")
-    require(version == 0, f"unknown version {version}")
+    require(version != 0, "version 0, which was never released as stable")
+    require(version == 1, f"unknown version {version}")
     require(dtype <= 2, f"unknown dtype {dtype}")
     require(flags <= 1, f"unknown flags {flags:#x}")
     require(layout <= PREFIX, f"unknown layout {layout}")
@@ -144,10 +154,16 @@ def read_header(frame: bytes) -> Header:
 
 # ---- 2. Checksum -----------------------------------------------------------------------------------------------------
 def frame_checksum(frame: bytes) -> int:
-    tree = xxhash.xxh3_64(bytes(frame[:60]) + bytes(4))
-    for at in range(HEADER.size, len(frame), 4096):
-        tree.update(struct.pack("<Q", xxhash.xxh3_64_intdigest(frame[at : at + 4096])))
-    return tree.intdigest() & 0xFFFFFFFF
+    digests = digests_of(frame[HEADER.size :])
+    while len(digests) > 8 * 512:
+        digests = digests_of(digests)
+    return xxhash.xxh3_64_intdigest(bytes(frame[:60]) + bytes(4) + digests) & 0xFFFFFFFF
+
+
+def digests_of(data: bytes) -> bytes:
+    """The digests of leaves or nodes, one after the other."""
+    parts = (data[at : at + 4096] for at in range(0, len(data), 4096))
+    return b"".join(struct.pack("<Q", xxhash.xxh3_64_intdigest(part)) for part in parts)
 
 
 # ---- 3. Plain values -------------------------------------------------------------------------------------------------
@@ -176,6 +192,8 @@ def level_values(r: Reader, n: int, s: int, minmax: bool, bucket: int, layout: i
         r.end("an empty vector")
         return np.zeros(0, np.float32)
     buckets = bucket_count(n, bucket)
+    codes = packed(r, n, code_width(2 * s + 1)) if layout == PACKED else None
+    r.pad("packed codes")
     scales = r.array("<f4", buckets * (2 if minmax else 1), "scales")
     radius = scales[1::2] if minmax else scales
     require(bool(np.isfinite(scales).all()), "a scale is not finite")
@@ -187,9 +205,9 @@ def level_values(r: Reader, n: int, s: int, minmax: bool, bucket: int, layout: i
     else:
         if layout == ENTROPY:
             codes = entropy_codes(r, n, s, 2 * s + 1)
-        else:
+        elif layout == PREFIX:
             w = code_width(2 * s + 1)
-            codes = packed(r if layout == PACKED else Reader(prefix_bytes(r, n, w)), n, w)
+            codes = packed(Reader(prefix_bytes(r, n, w)), n, w)
         q = np.minimum(codes, 2 * s).astype(np.int32) - s
     r.end("levels")
 
@@ -264,8 +282,8 @@ class BitStream:
 
 
 def elias_levels(r: Reader, n: int, s: int, layout: int) -> np.ndarray:
-    q, chunk = np.zeros(n, np.int32), 65536
-    for i, size in enumerate(r.array("<u4", ceil_div(n, chunk), "directory").tolist()):
+    q, chunk = np.zeros(n, np.int32), 8192
+    for i, size in enumerate(r.array("<u2", ceil_div(n, chunk), "directory").tolist()):
         part = q[i * chunk : (i + 1) * chunk]  # a view
         stream = BitStream(r.take(size, "a stream"))
         (elias_sparse if layout == ELIAS_SPARSE else elias_dense)(stream, part, s)
@@ -353,12 +371,15 @@ def entropy_codes(r: Reader, n: int, s: int, codes_in_use: int) -> np.ndarray:
     require(t == 1 or not (mirrored or grouped), "a table of pairs is mirrored or grouped, or t is out of range")
     require(t == 1 or (t == 2 and digits <= 16), f"{t} digits in a symbol out of range")
     require(log_lanes in (0, 2, 5), f"log2 of lanes {log_lanes} out of range")
-    require(16 <= log_chunk <= 31, f"log2 of chunk {log_chunk} out of range")
-    table_size = int(r.array("<u2", 1, "entropy fields")[0])
+    require(13 <= log_chunk <= 31, f"log2 of chunk {log_chunk} out of range")
+    table_size, reserved = r.array("<u2", 2, "entropy fields").tolist()
+    require(reserved == 0, "reserved bytes are not zero")
     table = entropy_table(BitStream(r.take(table_size, "frequency table")), digits**t, bits, mirrored, grouped)
+    r.pad("the frequency table")
     chunk = 1 << log_chunk
     directory = r.array("<u4", ceil_div(n, chunk), "directory").tolist()
     codes = packed(r, n, low)
+    r.pad("low bits")
     for i, size in enumerate(directory):
         part = codes[i * chunk : (i + 1) * chunk]  # a view
         symbols = len(part) if t == 1 else 16 * ceil_div(len(part), 32)
@@ -372,11 +393,12 @@ def entropy_codes(r: Reader, n: int, s: int, codes_in_use: int) -> np.ndarray:
 
 # ---- 4.4 Entropy sparse ----------------------------------------------------------------------------------------------
 def entropy_sparse_levels(r: Reader, n: int, s: int) -> np.ndarray:
-    index = positions(r, n)
+    index, values = positions(r, n)
     q = np.zeros(n, np.int32)
     if len(index):
-        codes = np.minimum(entropy_codes(r, len(index), s, 2 * s), 2 * s - 1).astype(np.int32)
+        codes = np.minimum(entropy_codes(values, len(index), s, 2 * s), 2 * s - 1).astype(np.int32)
         q[index] = codes - s + (codes >= s)
+    values.end("listed levels")
     return q
 
 
@@ -413,7 +435,10 @@ def prefix_stream(raw: memoryview, n: int, value: np.ndarray, length: np.ndarray
 
 def prefix_bytes(r: Reader, n: int, w: int) -> bytes:
     require(w in (2, 4, 8), f"codes of {w} bits have no prefix layout")
-    total, chunk = ceil_div(n * w, 8), 1 << 17
+    log_chunk = r.byte("prefix fields")
+    require(12 <= log_chunk <= 17, f"log2 of chunk {log_chunk} out of range")
+    require(bytes(r.take(3, "prefix fields")) == bytes(3), "reserved bytes are not zero")
+    total, chunk = ceil_div(n * w, 8), 1 << log_chunk
     halves = np.frombuffer(r.take(128, "the code"), np.uint8)
     table = prefix_table(np.stack((halves & 15, halves >> 4), axis=1).reshape(-1).tolist())
     directory = r.array("<u2", 8 * ceil_div(total, chunk), "directory").reshape(-1, 8).tolist()
@@ -427,16 +452,19 @@ def prefix_bytes(r: Reader, n: int, w: int) -> bytes:
 
 # ---- 5. One bit ------------------------------------------------------------------------------------------------------
 def one_bit(r: Reader, n: int, bucket: int) -> np.ndarray:
+    codes = packed(r, n, 1)
+    r.pad("codes")
     magnitude = r.array("<f4", bucket_count(n, bucket), "magnitudes")
     require(bool(np.isfinite(magnitude).all()), "a magnitude is not finite")
     require(not np.signbit(magnitude).any(), "a magnitude has its sign bit set")
-    m, codes = per_element(magnitude, n, bucket), packed(r, n, 1)
-    r.end("codes")
+    r.end("magnitudes")
+    m = per_element(magnitude, n, bucket)
     return np.where(codes == 1, m, -m)
 
 
 # ---- 6. Sparse vectors -----------------------------------------------------------------------------------------------
-def positions(r: Reader, count: int) -> np.ndarray:
+def positions(r: Reader, count: int) -> tuple[np.ndarray, Reader]:
+    """The positions, and the bytes of the values, which lie between the directory and the index streams."""
     total = int(r.array("<u4", 1, "sparse fields")[0])
     require(total <= count, f"{total} elements of {count}")
     g = r.byte("sparse fields")
@@ -444,6 +472,7 @@ def positions(r: Reader, count: int) -> np.ndarray:
     require(bytes(r.take(3, "sparse fields")) == bytes(3), "reserved bytes are not zero")
     directory = r.array("<u4", 2 * ceil_div(count, 1 << g), "directory").reshape(-1, 2)
     require(int(directory[:, 0].sum(dtype=np.uint64)) == total, "elements of segments do not add up")
+    values = r.before_last(int((directory[:, 1] & (1 << 30) - 1).sum(dtype=np.uint64)), "index streams")
     indices = [np.zeros(0, np.int64)]
     for i, (m, word) in enumerate(directory.tolist()):
         base, mode, size = i << g, word >> 30, word & (1 << 30) - 1
@@ -455,15 +484,15 @@ def positions(r: Reader, count: int) -> np.ndarray:
         require(mode < 3, "unknown index mode 3")
         require(m <= length, "more elements than a segment holds")
         indices.append((rice_indices, elias_indices, bitmap_indices)[mode](stream, m, length) + base)
-    return np.concatenate(indices)
+    return np.concatenate(indices), values
 
 
 def sparse(r: Reader, h: Header) -> np.ndarray:
-    index = positions(r, h.count)
+    index, coded = positions(r, h.count)
     if h.values == AS_LEVELS:
-        values = level_values(r, len(index), h.levels, h.range == 1, h.bucket, h.layout)
+        values = level_values(coded, len(index), h.levels, h.range == 1, h.bucket, h.layout)
     else:
-        values = plain_values(r, len(index), h.values)
+        values = plain_values(coded, len(index), h.values)
     out = np.zeros(h.count, np.float32)
     out[index] = values
     return out
@@ -486,8 +515,12 @@ def rice_indices(stream: memoryview, m: int, length: int) -> np.ndarray:
 
 
 def elias_indices(stream: memoryview, m: int, length: int) -> np.ndarray:
-    bits, position, out = BitStream(stream), -1, np.zeros(m, np.int64)
+    require(m <= 8 * len(stream), "an index stream is too short")  # before m numbers take memory
+    r = Reader(stream)
+    offsets = r.array("<u4", ceil_div(m, 1024) - 1, "the table of an Elias stream").tolist()
+    bits, position, out = BitStream(stream[r.at :]), -1, np.zeros(m, np.int64)
     for i in range(m):
+        require(i % 1024 != 0 or i == 0 or bits.at == offsets[i // 1024 - 1], "a wrong offset in an Elias table")
         position += bits.omega()
         require(position < length, "a position is outside its segment")
         out[i] = position

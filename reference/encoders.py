@@ -61,7 +61,7 @@ def choices(norm=0, range_=0, coding=0, values=0, kind=0):
 
 
 def frame(codec, count, payload, *, dtype=0, layout=0, choice=0, levels=0, bucket=0, amount=0, checksum=True, **over):
-    fields = dict(magic=b"TGRD", version=0, flags=int(checksum), tensor=7, seed=1 << 63, step=3, rank=2,
+    fields = dict(magic=b"TGRD", version=1, flags=int(checksum), tensor=7, seed=1 << 63, step=3, rank=2,
                   size=len(payload))
     fields.update(over)
     head = fields["magic"] + bytes([fields["version"], dtype, fields["flags"], layout, codec, choice])
@@ -71,9 +71,18 @@ def frame(codec, count, payload, *, dtype=0, layout=0, choice=0, levels=0, bucke
         return head + struct.pack("<I", over["stored"]) + payload
     if not checksum:
         return head + bytes(4) + payload
-    digests = [xxhash.xxh3_64_intdigest(payload[i : i + 4096]) for i in range(0, len(payload), 4096)]
-    top = xxhash.xxh3_64_intdigest(head + bytes(4) + struct.pack(f"<{len(digests)}Q", *digests))
+    top = xxhash.xxh3_64_intdigest(head + bytes(4) + digests(payload))
     return head + struct.pack("<I", top & 0xFFFFFFFF) + payload
+
+
+def digests(data):
+    """Of leaves, then of nodes, until a node is enough."""
+    out = b"".join(xxhash.xxh3_64_digest(data[i : i + 4096])[::-1] for i in range(0, len(data), 4096))
+    return out if len(out) <= 4096 else digests(out)
+
+
+def padded(part):
+    return part + bytes(-len(part) % 4)
 
 
 def width(s):
@@ -94,8 +103,8 @@ def elias_dense(q):
 
 
 def elias(q, coder):
-    streams = [to_bytes(coder(q[i : i + 65536])) for i in range(0, len(q), 65536)]
-    return b"".join(struct.pack("<I", len(s)) for s in streams) + b"".join(streams)
+    streams = [to_bytes(coder(q[i : i + 8192])) for i in range(0, len(q), 8192)]
+    return b"".join(struct.pack("<H", len(s)) for s in streams) + b"".join(streams)
 
 
 def scaled_frequencies(symbols, size, m):
@@ -138,7 +147,7 @@ def grouped_frequencies(size, m, mirrored):
     return f
 
 
-def entropy(q, s, m=12, t=1, log_lanes=5, c=16, freqs=None, mirrored=False, grouped=False, values=None):
+def entropy(q, s, m=12, t=1, log_lanes=5, c=13, freqs=None, mirrored=False, grouped=False, values=None):
     """values: how many codes there are, if not 2s + 1; then q are the codes."""
     codes = [x + s for x in q] if values is None else q
     values = values or 2 * s + 1
@@ -156,9 +165,9 @@ def entropy(q, s, m=12, t=1, log_lanes=5, c=16, freqs=None, mirrored=False, grou
     listed = range(-(-size // 2)) if mirrored else range(size**t)
     table = to_bytes([bit for i in listed if not grouped or i in group_starts(size) for bit in omega(freqs[i] + 1)])
     streams = [rans(chunk, freqs, m, 1 << log_lanes) for chunk in chunks]
-    out = bytes([m, t | 64 * grouped | 128 * mirrored, log_lanes, c]) + struct.pack("<H", len(table)) + table
+    out = bytes([m, t | 64 * grouped | 128 * mirrored, log_lanes, c]) + struct.pack("<HH", len(table), 0) + padded(table)
     out += b"".join(struct.pack("<I", len(stream)) for stream in streams)
-    return out + pack([code & (1 << low) - 1 for code in codes], low) + b"".join(streams)
+    return out + padded(pack([code & (1 << low) - 1 for code in codes], low)) + b"".join(streams)
 
 
 def entropy_sparse(q, s, g=12, mode=0, **options):
@@ -194,14 +203,14 @@ def prefix_codes(lengths):
     return codes
 
 
-def prefix(raw, lengths=None, **change):
+def prefix(raw, lengths=None, c=13):
     lengths = lengths or flat_lengths(set(raw) | {0, 1})
     codes = prefix_codes(lengths)
     nibbles = [lengths.get(v, 0) for v in range(256)]
-    out = bytes(nibbles[2 * i] | nibbles[2 * i + 1] << 4 for i in range(128))
+    out = struct.pack("<I", c) + bytes(nibbles[2 * i] | nibbles[2 * i + 1] << 4 for i in range(128))
     streams = []
-    for at in range(0, len(raw), 1 << 17):
-        chunk = raw[at : at + (1 << 17)]
+    for at in range(0, len(raw), 1 << c):
+        chunk = raw[at : at + (1 << c)]
         streams += [to_bytes([bit for v in chunk[s::8] for bit in codes[v]]) for s in range(8)]
     return out + b"".join(struct.pack("<H", len(x)) for x in streams) + b"".join(streams)
 
@@ -247,8 +256,13 @@ CODERS = {
 }
 
 
+def with_scales(scales, codes, layout):
+    """Levels: scales come before codes, but after packed ones."""
+    return padded(codes) + scale_bytes(scales) if layout == 0 else scale_bytes(scales) + codes
+
+
 def qsgd(q, s, scales, bucket=0, layout=0, coding=3, minmax=False, codec=QSGD, levels=None, **options):
-    payload = scale_bytes(scales) + CODERS[layout](q, s, **options) if q else b""
+    payload = with_scales(scales, CODERS[layout](q, s, **options), layout) if q else b""
     choice = choices(norm=int(codec == QSGD), range_=int(minmax), coding=coding)
     levels = s if levels is None else levels
     return frame(codec, len(q), payload, layout=layout, choice=choice, bucket=bucket, levels=levels)
@@ -277,7 +291,9 @@ def index_stream(mode, positions, length, params=None):
     if mode == 0:
         return rice(positions, params or [3] * -(-len(positions) // 256))
     if mode == 1:
-        return to_bytes([bit for gap in plain_gaps(positions) for bit in omega(gap + 1)])
+        codes = [omega(gap + 1) for gap in plain_gaps(positions)]
+        offsets = [sum(map(len, codes[:i])) for i in range(1024, len(codes), 1024)]
+        return struct.pack(f"<{len(offsets)}I", *offsets) + to_bytes([bit for code in codes for bit in code])
     return to_bytes(np.isin(np.arange(length), positions).astype(int).tolist())
 
 
@@ -287,7 +303,7 @@ def sparse_payload(count, g, segments, values, total=None, reserved=bytes(3)):
     out = struct.pack("<IB", total, g) + reserved
     for mode, positions, stream in segments:
         out += struct.pack("<II", len(positions), mode << 30 | len(stream))
-    return out + b"".join(stream for _, _, stream in segments) + values
+    return out + values + b"".join(stream for _, _, stream in segments)
 
 
 def topk(count, payload, values=0, codec=TOPK, kind=DENSITY, amount=10**7, **more):

@@ -156,7 +156,7 @@ def test_pairs_of_digits(library: Library) -> None:
 
 
 def test_prefix_codes(library: Library) -> None:
-    for text in ("qsgd:levels=7", "qsgd:levels=7,norm=l2", "qsgd:levels=127,bucket=0", "terngrad:bucket=100", "qsgd:levels=5,range=minmax"):
+    for text in ("qsgd:levels=7", "qsgd:levels=7,norm=l2,bucket=128", "qsgd:levels=127,bucket=0", "terngrad:bucket=100", "qsgd:levels=5,range=minmax"):
         for count in (1 << 18, (1 << 18) + 77, 1 << 20):
             values = data("gaussian", count, count % 100)
             frame = library.encode(f"{text}{',' if ':' in text else ':'}coding=entropy", values)

@@ -13,8 +13,8 @@ import pytest
 import decode as dut
 from decode import Refused, decode, read_header
 from encoders import (
-    BF16, FP16, NONE, ONEBIT, QSGD, TERNGRAD, TOPK, frame, index_stream, pack, qsgd, random_levels, random_scales,
-    refused, same, scale_bytes, sparse_payload, spread, topk,
+    BF16, FP16, NONE, ONEBIT, QSGD, TERNGRAD, TOPK, frame, index_stream, pack, padded, qsgd, random_levels,
+    random_scales, refused, same, scale_bytes, sparse_payload, spread, topk,
 )  # fmt: skip
 
 SCRIPT = Path(__file__).parent / "decode.py"
@@ -30,7 +30,7 @@ def test_header_fields():
 
 
 @pytest.mark.parametrize("over, why", [
-    (dict(magic=b"TGRE"), "magic"), (dict(version=1), "version"), (dict(dtype=3), "dtype"), (dict(flags=3), "flags"),
+    (dict(magic=b"TGRE"), "magic"), (dict(version=0), "never released"), (dict(version=2), "unknown version"), (dict(dtype=3), "dtype"), (dict(flags=3), "flags"),
     (dict(layout=6), "layout"), (dict(layout=1), "layout"), (dict(codec=6), "codec"), (dict(codec=15), "codec"),
     (dict(codec=22), "codec"), (dict(choice=128), "bit 7"), (dict(choice=1), "norm"), (dict(choice=2), "range"),
     (dict(choice=4), "coding"), (dict(choice=16), "values"), (dict(choice=64), "amount_kind"),
@@ -63,7 +63,7 @@ def test_layouts_of_codings(coding, allowed):
             refused(data, "does not allow")
 
 
-@pytest.mark.parametrize("size", [0, 1, 1023, 1024, 1025, 5000])
+@pytest.mark.parametrize("size", [0, 1, 1023, 1024, 1025, 5000, 512 * 1024, 512 * 1024 + 1, 1300000])
 def test_checksum(size):
     values = np.arange(size, dtype="<f4")
     data = frame(NONE, size, values.tobytes())
@@ -102,13 +102,17 @@ def test_onebit(n, bucket):
     rng = random.Random(n)
     codes = [rng.randint(0, 1) for _ in range(n)]
     scales = random_scales(n, bucket, False)
-    payload = scale_bytes(scales) + pack(codes, 1)
+    payload = padded(pack(codes, 1)) + scale_bytes(scales)
     want = [scales[i // bucket if bucket else 0][1] * (1 if code else -1) for i, code in enumerate(codes)]
     same(decode(frame(ONEBIT, n, payload, bucket=bucket))[1], want)
     refused(frame(ONEBIT, n, payload + b"\0", bucket=bucket), "too many")
     if n:
         for bad in (-1.0, -0.0, float("inf"), float("nan")):
-            refused(frame(ONEBIT, n, struct.pack("<f", bad) + payload[4:], bucket=bucket), "magnitude")
+            refused(frame(ONEBIT, n, payload[:-4] + struct.pack("<f", bad), bucket=bucket), "magnitude")
+    if n % 32:
+        at = len(pack(codes, 1)) - (n % 8 == 0)
+        if at % 4:
+            refused(frame(ONEBIT, n, payload[:at] + b"\1" + payload[at + 1 :], bucket=bucket), "padding")
 
 
 # ---- arbitrary bytes, command line ----
@@ -122,7 +126,7 @@ def corpus():
     yield qsgd([0] * 150, 3, [(None, 1.0)], layout=3)
     yield qsgd(random_levels(150, 999), 999, [(None, 1.0)], layout=3)
     yield frame(FP16, 20, np.arange(20).astype("<f2").tobytes())
-    yield frame(ONEBIT, 90, struct.pack("<2f", 1, 2) + pack([1] * 90, 1), bucket=50)
+    yield frame(ONEBIT, 90, pack([1] * 90, 1) + struct.pack("<2f", 1, 2), bucket=50)
     p = spread(3000, 290)
     for mode in range(3):
         yield topk(3000, sparse_payload(3000, 12, [(mode, p, index_stream(mode, p, 3000))], bytes(580)), 1)

@@ -8,7 +8,7 @@ import pytest
 from decode import decode
 from encoders import (
     MAX, QSGD, choices, entropy, entropy_sparse, flat_lengths, frame, group_starts, grouped_frequencies,
-    level_values, omega, pack, prefix, prefix_codes, qsgd, random_levels, random_scales, refused, same, scale_bytes,
+    index_stream, level_values, omega, pack, padded, prefix, prefix_codes, qsgd, random_levels, random_scales, refused, same, scale_bytes,
     scaled_frequencies, skewed_lengths, sparse_payload, to_bytes, width,
 )  # fmt: skip
 
@@ -29,10 +29,11 @@ def test_entropy(log_lanes, m, s, t, n):
 
 @pytest.mark.parametrize("t", [1, 2])
 def test_entropy_chunks_and_constant(t):
-    q = random_levels(2 * 65536 + 77, 2)
-    same(decode(qsgd(q, 2, [(None, 2.0)], layout=3, t=t))[1], q)
+    q = random_levels(70000, 2)
+    same(decode(qsgd(q[:17000], 2, [(None, 2.0)], layout=3, t=t))[1], q[:17000])
+    same(decode(qsgd(q, 2, [(None, 2.0)], layout=3, t=t, c=15))[1], q)
     same(decode(qsgd(q[:70000], 2, [(None, 2.0)], layout=3, t=t, c=31))[1], q[:70000])
-    zeros = entropy([0] * 70000, 2, t=t, log_lanes=2)
+    zeros = entropy([0] * 70000, 2, t=t, log_lanes=2, c=17)
     assert len(zeros) < 80
     same(decode(frame(QSGD, 70000, struct.pack("<f", 1) + zeros, layout=3, choice=8, levels=2))[1], [0] * 70000)
 
@@ -41,7 +42,8 @@ def test_entropy_refusals():
     q = random_levels(100, 2)
     good = entropy(q, 2)
     table = struct.unpack("<H", good[4:6])[0]
-    first = 6 + table + 4  # the stream's first byte
+    pad = -table % 4
+    first = 8 + table + pad + 4  # the stream's first byte
 
     def check(payload, why=None, s=2):
         refused(frame(QSGD, 100, struct.pack("<f", 1.0) + payload, layout=3, choice=8, levels=s), why)
@@ -50,16 +52,21 @@ def test_entropy_refusals():
         return good[:at] + new + good[at + len(new) :]
 
     decode(frame(QSGD, 100, struct.pack("<f", 1.0) + good, layout=3, choice=8, levels=2))
-    for at, bad in [(0, 13), (0, 11), (0, 6), (0, 18), (1, 0), (1, 3), (1, 64), (1, 0xC2), (2, 3), (2, 1), (3, 15), (3, 32)]:
+    for at, bad in [(0, 13), (0, 11), (0, 6), (0, 18), (1, 0), (1, 3), (1, 64), (1, 0xC2), (2, 3), (2, 1), (3, 12), (3, 32)]:
         check(changed(at, bytes([bad])), "out of range")
     check(entropy(random_levels(100, 8), 8, t=2, freqs=[4096 - 288] + [1] * 288), "out of range", s=8)
     check(changed(4, struct.pack("<H", 0)))
     check(changed(4, struct.pack("<H", 60000)))
     f = scaled_frequencies([x + 2 for x in q], 5, 12)
     one_less = to_bytes([bit for x in [f[0] - 1] + f[1:] for bit in omega(x + 1)])
-    check(good[:4] + struct.pack("<H", len(one_less)) + one_less + good[6 + table :], "add up")
-    longer = good[6 : 6 + table] + b"\0"
-    check(good[:4] + struct.pack("<H", len(longer)) + longer + good[6 + table :], "long")
+    check(good[:4] + struct.pack("<HH", len(one_less), 0) + padded(one_less) + good[8 + table + pad :], "add up")
+    longer = good[8 : 8 + table] + b"\0"
+    check(good[:4] + struct.pack("<HH", len(longer), 0) + padded(longer) + good[8 + table + pad :], "long")
+    check(changed(6, b"\1"), "reserved")
+    check(changed(7, b"\1"), "reserved")
+    assert pad > 0
+    for at in range(8 + table, 8 + table + pad):
+        check(changed(at, b"\1"), "padding")
     check(changed(first, struct.pack("<I", 65535)), "below")
     check(changed(first - 4, struct.pack("<I", len(good) - first - 2)))
     check(changed(first - 4, struct.pack("<I", len(good) - first + 2)), "short")
@@ -124,9 +131,11 @@ def test_entropy_sparse_refusals():
     nothing = sparse_payload(8, 12, [(0, [], b"")], b"")
     decode(frame_of(nothing))
     refused(frame_of(nothing + entropy([0], 3, values=6)), "too many")
+    segment = [(2, [1, 4, 6], index_stream(2, [1, 4, 6], 8))]
+    refused(frame_of(sparse_payload(8, 12, segment, entropy([5, 2, 4], 3, values=6) + b"\0\0")), "too many")
     # s = 257: codes 0 … 513, low = 2; digit 128 with low bits 3 is code 515
     payload = bytearray(entropy([513] * 3, 257, values=514))
-    low_at = payload.index(struct.pack("<I", 1 << 16) * 32) - 1
+    low_at = payload.index(struct.pack("<I", 1 << 16) * 32) - 4
     assert payload[low_at] == 0b010101
     payload[low_at] = 0b111111
     data = sparse_payload(3, 12, [(2, [0, 1, 2], b"\7")], bytes(payload))
@@ -153,9 +162,14 @@ def test_prefix(s, n):
 
 
 def test_prefix_chunks():
-    q = random_levels((1 << 17) + 1000, 64)
+    q = random_levels((1 << 14) + 1000, 64)
     raw = pack([x + 64 for x in q], 8)
-    same(decode(frame(QSGD, len(q), struct.pack("<f", 64.0) + prefix(raw), layout=5, choice=8, levels=64))[1], q)
+    for c in (12, 13, 14, 17):
+        data = frame(QSGD, len(q), struct.pack("<f", 64.0) + prefix(raw, c=c), layout=5, choice=8, levels=64)
+        same(decode(data)[1], q)
+    for bad in (11, 18, 255, 13 | 1 << 8, 13 | 1 << 31):
+        payload = struct.pack("<fI", 64.0, bad) + prefix(raw)[4:]
+        refused(frame(QSGD, len(q), payload, layout=5, choice=8, levels=64), "out of range|reserved")
 
 
 def test_prefix_refusals():
@@ -172,17 +186,17 @@ def test_prefix_refusals():
     check(good + b"\0", "too many")
     check(good, "no prefix layout", levels=15)
     check(good, "no prefix layout", levels=300)
-    check(b"\x87" + good[1:], "incomplete")
-    check(b"\x97" + good[1:], "incomplete")
-    check(b"\xd8" + good[1:], "more than 12")
-    check(bytes(128) + good[128:], "incomplete")
-    sizes = struct.unpack("<8H", good[128:144])
+    check(good[:4] + b"\x87" + good[5:], "incomplete")
+    check(good[:4] + b"\x97" + good[5:], "incomplete")
+    check(good[:4] + b"\xd8" + good[5:], "more than 12")
+    check(good[:4] + bytes(128) + good[132:], "incomplete")
+    sizes = struct.unpack("<8H", good[132:148])
     longer = struct.pack("<8H", *sizes[:7], sizes[7] + 1)
-    check(good[:128] + longer + good[144:] + b"\0", "long")
-    check(good[:128] + struct.pack("<8H", sizes[0] - 1, sizes[1] + 1, *sizes[2:]) + good[144:], "short")
+    check(good[:132] + longer + good[148:] + b"\0", "long")
+    check(good[:132] + struct.pack("<8H", sizes[0] - 1, sizes[1] + 1, *sizes[2:]) + good[148:], "short")
     check(prefix(raw, flat_lengths(range(200))), n=92)  # another number of bytes
     odd = prefix(raw[:49], flat_lengths(range(200)))  # codes of 7 or 8 bits: streams that end within a byte
-    ends = np.cumsum(struct.unpack("<8H", odd[128:144])) + 143
+    ends = np.cumsum(struct.unpack("<8H", odd[132:148])) + 147
     for end in ends.tolist():
         if odd[end] < 128:
             check(odd[:end] + bytes([odd[end] | 128]) + odd[end + 1 :], "ones", n=98)

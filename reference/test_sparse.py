@@ -8,7 +8,7 @@ import pytest
 from decode import decode
 from encoders import (
     CODERS, K_OF, MAX, TOPK, choices, frame, index_stream, level_values, random_levels, random_scales, refused,
-    rice, same, scale_bytes, sparse_payload, spread, to_bytes, topk,
+    rice, same, sparse_payload, spread, to_bytes, topk, with_scales,
 )  # fmt: skip
 
 
@@ -40,7 +40,7 @@ def test_sparse_levels(layout, k):
     halves = [[p for p in positions if p < 4096], [p - 4096 for p in positions if p >= 4096]]
     segments = [(0, p, rice(p, [2] * -(-len(p) // 256)) if p else b"") for p in halves]
     q, scales = random_levels(k, 9), random_scales(k, 128, True)
-    values = scale_bytes(scales) + CODERS[layout](q, 9) if k else b""
+    values = with_scales(scales, CODERS[layout](q, 9), layout) if k else b""
     choice = choices(norm=MAX, range_=1, coding=3, values=3)
     data = frame(TOPK, 5000, sparse_payload(5000, 12, segments, values), layout=layout, choice=choice, levels=9,
                  bucket=128, amount=10**9)
@@ -96,6 +96,24 @@ def test_sparse_refusals():
     check("padding", stream=bytes([3, 0, 0b10]) + to_bytes([1, 1, 1]))  # bit 9 of 3 gaps of b = 3 bits
     check("number", stream=bytes([3, 0, 0]) + to_bytes([1, 1, 1, 1]))
     check("number", stream=bytes([3, 0, 0]) + to_bytes([1, 1]))
+
+
+def test_elias_tables():
+    count = 8192
+    for m in (1024, 1025, 2048, 2049, 5000):
+        p = spread(count, m)
+        table, x = -(-m // 1024) - 1, np.arange(m, dtype="<f4")
+        good = index_stream(1, p, count)
+        want = np.zeros(count, np.float32)
+        want[p] = x
+        same(decode(topk(count, sparse_payload(count, 13, [(1, p, good)], x.tobytes())))[1], want)
+        for entry in range(table):
+            for change in (1, -1, 8, 1 << 31):
+                offset = struct.unpack_from("<I", good, 4 * entry)[0] + change & 0xFFFFFFFF
+                bad = good[: 4 * entry] + struct.pack("<I", offset) + good[4 * entry + 4 :]
+                refused(topk(count, sparse_payload(count, 13, [(1, p, bad)], x.tobytes())), "wrong offset")
+        if table:
+            refused(topk(count, sparse_payload(count, 13, [(1, p, good[4:])], x.tobytes())))
 
 
 def test_truncated_sparse_frames():

@@ -126,9 +126,12 @@ def main():
         frame = bytearray(encode("qsgd:bucket=0,coding=entropy", npy("<f4", gradient(70)), folder, "--no-checksum"))
         streams = bytes(int(f"{byte:08b}"[::-1], 2) for byte in range(35))
         sizes = [len(streams[s::8]) for s in range(8)]
-        payload = frame[64:68] + b"\x88" * 128 + struct.pack("<8H", *sizes) + b"".join(streams[s::8] for s in range(8))
+        payload = frame[64:68] + struct.pack("<I", 12) + b"\x88" * 128 + struct.pack("<8H", *sizes) + b"".join(streams[s::8] for s in range(8))
         frame[7], frame[32:40] = 5, struct.pack("<Q", len(payload))
         save("decode", "prefix", bytes(frame[:64]) + payload)
+        # Long runs: indices as Elias codes, enough of them for a table.
+        runs = npy("<f4", [1.0 if i % 2600 < 1300 else 0.0 for i in range(7000)])
+        save("decode", "runs", encode("topk:k=3700,values=levels,levels=1,bucket=0", runs, folder))
         for number in range(1, 5):
             head = bytes([3] + [number] * 5 + [0] * 3 + [3 * number, 0, 2])
             save("roundtrip", f"parameters-{number}", head + struct.pack("<5f", 1, -2.5, math.inf, 1e-42, math.nan))

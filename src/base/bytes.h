@@ -110,6 +110,37 @@ static inline uint32_t tg_cursor_u32(tg_cursor *c)
     return p ? tg_load32(p) : 0;
 }
 
+/* The last `size` of the bytes that are left, which are then no longer among them; or NULL. */
+static inline const uint8_t *tg_cursor_take_last(tg_cursor *c, uint64_t size)
+{
+    if (c->short_read || size > c->left) {
+        c->short_read = true;
+        return NULL;
+    }
+    c->left -= (size_t)size;
+    return c->at + c->left;
+}
+
+/* Parts of a payload that are padded to 4: the size with the padding, and writing it. */
+static inline uint64_t tg_padded(uint64_t size) { return (size + 3) / 4 * 4; }
+
+static inline uint8_t *tg_pad(uint8_t *part, uint64_t size)
+{
+    for (uint64_t i = size; i < tg_padded(size); i++)
+        part[i] = 0;
+    return part + tg_padded(size);
+}
+
+/* As tg_cursor_take, for a part that is padded to 4; NULL also where the padding is not zero. */
+static inline const uint8_t *tg_cursor_take_padded(tg_cursor *c, uint64_t size)
+{
+    const uint8_t *part = tg_cursor_take(c, size);
+    for (uint64_t i = size; i < tg_padded(size); i++)
+        if (tg_cursor_u8(c) != 0)
+            part = NULL;
+    return c->short_read ? NULL : part;
+}
+
 /* Whether two ranges of memory have a byte in common. */
 static inline bool tg_overlap(const void *a, size_t a_size, const void *b, size_t b_size)
 {

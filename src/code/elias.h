@@ -13,8 +13,9 @@ bool tg_omega_read(tg_bit_reader *r, uint64_t *m);
 
 enum { TG_ELIAS_SPARSE = 1, TG_ELIAS_DENSE = 2 }; /* the values of the header's layout field */
 
-/* Levels are coded in chunks of this many, each a stream of its own. */
-#define TG_ELIAS_CHUNK 65536u
+/* Levels are coded in chunks of this many, each a stream of its own, with its size in an entry of the directory. */
+#define TG_ELIAS_CHUNK 8192u
+#define TG_ELIAS_ENTRY 2u /* bytes */
 
 /* Exact length in bits of the stream of one chunk (n at most TG_ELIAS_CHUNK), before it is padded to bytes. */
 uint64_t tg_elias_bits(int layout, const int16_t *levels, size_t n);

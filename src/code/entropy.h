@@ -10,8 +10,10 @@
 
 #include "base/rans_engine.h"
 
-#define TG_ENTROPY_SYMBOLS 256u /* most symbols a plan can have */
-#define TG_ENTROPY_LANES 32u    /* most lanes */
+#define TG_ENTROPY_SYMBOLS 256u    /* most symbols a plan can have */
+#define TG_ENTROPY_LANES 32u       /* most lanes */
+#define TG_ENTROPY_CHUNK_LEAST 13u /* log2 of the elements in a chunk */
+#define TG_ENTROPY_CHUNK_MOST 31u
 #define TG_ENTROPY_STATE 65536u /* lowest value of a lane's state, and its value once all symbols are decoded */
 
 /* Most bytes of a frequency table: omega(f + 1) is at most 16 + (f - 255) / 256 bits, and 256 frequencies sum to at
@@ -25,7 +27,7 @@ typedef struct tg_entropy_plan {
     /* frequencies are equal in runs of symbols, which get longer away from zero_digit, and are sent once per run */
     bool grouped;
     unsigned lane_log;   /* 0, 2 or 5 */
-    unsigned chunk_log;  /* c: elements in a chunk, 16 to 31 */
+    unsigned chunk_log;  /* c: 2^c elements in a chunk */
     unsigned alphabet;   /* A: a digit is below it; at most 256, and 16 for pairs */
     unsigned symbols;    /* A^t */
     unsigned zero_digit; /* digit of level zero, which fills up the last pairs */

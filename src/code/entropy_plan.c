@@ -255,15 +255,15 @@ static void choose_kind(tg_entropy_plan *plan, const histogram *h)
     }
 }
 
-/* The smallest chunk that is expected to take 32 KiB: bits << c >= n << 18, without the overflow. */
+/* The smallest chunk that is expected to take 8 KiB: bits << c >= n << 16, without the overflow. */
 static unsigned choose_chunk(uint64_t bits, uint64_t n)
 {
-    for (unsigned c = 16; c < 31; c++) {
-        uint64_t needed = c < 18 ? n << (18 - c) : (n + (UINT64_C(1) << (c - 18)) - 1) >> (c - 18);
+    for (unsigned c = TG_ENTROPY_CHUNK_LEAST; c < TG_ENTROPY_CHUNK_MOST; c++) {
+        uint64_t needed = c < 16 ? n << (16 - c) : (n + (UINT64_C(1) << (c - 16)) - 1) >> (c - 16);
         if (bits >= needed)
             return c;
     }
-    return 31;
+    return TG_ENTROPY_CHUNK_MOST;
 }
 
 /* Fills in what follows from the frequencies. */
@@ -303,7 +303,7 @@ static void index_symbols(tg_entropy_plan *plan)
  * to a symbol that occurs is not possible. The first of the four that costs least is used.
  * 6. With bits = the cost without the table // 2^16: 32 lanes when bits >= 131072, where their states cost little, 4
  * when bits >= 8192, else 1.
- * 7. c is the smallest of 16 to 31 with bits * 2^c >= n * 2^18, that is, with 32 KiB in a chunk on average; else 31. */
+ * 7. c is the smallest of 13 to 31 with bits * 2^c >= n * 2^16, that is, with 8 KiB in a chunk on average; else 31. */
 void tg_entropy_plan_make(tg_entropy_plan *plan, const uint8_t *digits, size_t n, unsigned alphabet,
                           unsigned zero_digit)
 {

@@ -10,7 +10,7 @@
 unsigned tg_segment_log(uint64_t count, uint64_t selected)
 {
     unsigned g = 12;
-    while (g < 30 && (selected == 0 || selected << g < count << 12))
+    while (g < 30 && (selected == 0 || selected << g < count << 11))
         g++;
     return g;
 }
@@ -61,12 +61,17 @@ static const uint32_t *gaps_again(segment_gaps *s, size_t j)
 
 static uint64_t bytes_of(uint64_t bits) { return (bits + 7) / 8; }
 
+/* Entries of the table before Elias coded gaps, and its bytes. */
+enum { ELIAS_RUN = 1024, ELIAS_ENTRY = 4 };
+static size_t elias_entries(size_t m) { return m == 0 ? 0 : (m - 1) / ELIAS_RUN; }
+static size_t elias_table(size_t m) { return ELIAS_ENTRY * elias_entries(m); }
+
 static uint64_t elias_bytes(segment_gaps *s)
 {
     uint64_t bits = 0;
     for (size_t j = 0; j < s->m; j += TG_RICE_BLOCK)
         bits += tg_gaps_omega_bits(gaps_again(s, j), size_at(s, j));
-    return bytes_of(bits);
+    return elias_table(s->m) + bytes_of(bits);
 }
 
 /* The size of each mode in bytes, and where the quotients of the Rice mode would start. An Elias size above the Rice
@@ -88,7 +93,7 @@ static index_costs weigh_modes(segment_gaps *s, uint8_t *parameters)
         elias_least += costs.omega_least;
     }
     const uint64_t quotients_at = count_blocks(s->m) + low_bytes, rice = quotients_at + bytes_of(quotient_bits);
-    const uint64_t least = bytes_of(elias_least);
+    const uint64_t least = elias_table(s->m) + bytes_of(elias_least);
     return (index_costs){.rice = rice, .elias = least >= rice ? least : elias_bytes(s), .quotients_at = quotients_at};
 }
 
@@ -106,19 +111,26 @@ static uint8_t *write_rice(segment_gaps *s, size_t quotients_at, uint8_t *out)
 
 static uint8_t *write_elias(const uint32_t *indices, size_t m, uint32_t base, uint8_t *out)
 {
-    tg_bit_writer w = tg_bit_writer_at(out);
+    uint8_t *entry = out, *const start = out + elias_table(m);
+    tg_bit_writer w = tg_bit_writer_at(start);
     uint64_t following = base;
-    for (size_t j = 0; j < m;) {
-        /* omega(1) is a single 0 bit, and where this mode is the smallest, most gaps are coded so. */
-        unsigned run = 0;
-        while (run < 32 && j + run < m && indices[j + run] == following + run)
-            run++;
-        tg_bits_put(&w, 0, run);
-        j += run;
-        following += run;
-        if (run < 32 && j < m) {
-            tg_omega_write(&w, indices[j] - following + 1);
-            following = (uint64_t)indices[j++] + 1;
+    for (size_t j = 0, end; j < m;) {
+        if (j > 0) {
+            tg_store32(entry, (uint32_t)(8 * (w.out - start)) + w.pending_count);
+            entry += ELIAS_ENTRY;
+        }
+        for (end = m - j < ELIAS_RUN ? m : j + ELIAS_RUN; j < end;) {
+            /* omega(1) is a single 0 bit, and where this mode is the smallest, most gaps are coded so. */
+            unsigned run = 0;
+            while (run < 32 && j + run < end && indices[j + run] == following + run)
+                run++;
+            tg_bits_put(&w, 0, run);
+            j += run;
+            following += run;
+            if (run < 32 && j < end) {
+                tg_omega_write(&w, indices[j] - following + 1);
+                following = (uint64_t)indices[j++] + 1;
+            }
         }
     }
     return tg_bits_finish(&w);
@@ -204,8 +216,9 @@ bool tg_index_open(tg_index_reader *reader, unsigned mode, const uint8_t *in, si
         sound = open_rice(reader, in, size);
     else if (mode == TG_INDEX_BITMAP)
         sound = open_bitmap(reader, in, size);
-    else if (mode == TG_INDEX_ELIAS) {
-        reader->bits = tg_bit_reader_at(in, size);
+    else if (mode == TG_INDEX_ELIAS && elias_table(m) <= size) {
+        reader->offsets = in;
+        reader->bits = tg_bit_reader_at(in + elias_table(m), size - elias_table(m));
         sound = m <= reader->bits.size;
     }
     reader->broken = !sound;
@@ -248,6 +261,10 @@ static unsigned zeros_ahead(const tg_bit_reader *r, unsigned most)
 
 static bool read_elias_block(tg_index_reader *reader)
 {
+    const size_t run = reader->decoded / ELIAS_RUN;
+    if (reader->decoded % ELIAS_RUN == 0 && run > 0 &&
+        reader->bits.position != tg_load32(reader->offsets + ELIAS_ENTRY * (run - 1)))
+        return false;
     for (unsigned i = 0; i < reader->block_size; i++) {
         uint64_t gap_plus_one;
         const unsigned zeros = zeros_ahead(&reader->bits, reader->block_size - i);

@@ -8,7 +8,7 @@
 
 enum { TG_INDEX_RICE = 0, TG_INDEX_ELIAS = 1, TG_INDEX_BITMAP = 2 }; /* as in the directory */
 
-/* The encoder's g, segments of 2^g elements, such that one holds 4096 to 8191 of the selected indices on average, or
+/* The encoder's g, segments of 2^g elements, such that one holds 2048 to 4095 of the selected indices on average, or
  * all of them. count and selected are below 2^32. */
 unsigned tg_segment_log(uint64_t count, uint64_t selected);
 
@@ -34,6 +34,7 @@ typedef struct tg_index_reader {
     tg_bit_reader bits;        /* Rice: the quotients; Elias, bitmap: everything */
     const uint8_t *parameters; /* Rice: of each block */
     const uint8_t *low_bits;   /* Rice: of the next block */
+    const uint8_t *offsets;    /* Elias: where runs of gaps start */
     unsigned block_size;
     uint32_t block[TG_RICE_BLOCK]; /* the last decoded positions */
 } tg_index_reader;

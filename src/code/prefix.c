@@ -68,14 +68,15 @@ static void put_rounds(stream *pair, const tg_prefix_encoder *encoder, const uin
     pair[1] = b;
 }
 
-uint8_t *tg_prefix_write(const tg_prefix_encoder *encoder, const uint8_t *bytes, size_t n, uint8_t *room,
-                         uint8_t *entry, uint8_t *out)
+uint8_t *tg_prefix_write(const tg_prefix_encoder *encoder, const uint8_t *bytes, size_t n, unsigned chunk_log,
+                         uint8_t *room, uint8_t *entry, uint8_t *out)
 {
+    const size_t room_each = TG_PREFIX_ROOM(chunk_log) / STREAMS;
     enum { PART = 4096 }; /* bytes that stay in the first-level cache while all streams are written from them */
     const size_t whole = n / (TOGETHER * STREAMS) * (TOGETHER * STREAMS);
     stream streams[STREAMS];
     for (unsigned s = 0; s < STREAMS; s++)
-        streams[s] = (stream){.out = room + s * TG_PREFIX_STREAM_ROOM};
+        streams[s] = (stream){.out = room + s * room_each};
     for (size_t at = 0; at < whole; at += PART)
         for (unsigned s = 0; s < STREAMS; s += 2)
             put_rounds(streams + s, encoder, bytes + at + s,
@@ -86,7 +87,7 @@ uint8_t *tg_prefix_write(const tg_prefix_encoder *encoder, const uint8_t *bytes,
         w->count += length_of(encoder->entry[bytes[y]]);
     }
     for (unsigned s = 0; s < STREAMS; s++) {
-        const uint8_t *start = room + s * TG_PREFIX_STREAM_ROOM;
+        const uint8_t *start = room + s * room_each;
         tg_store64(streams[s].out, streams[s].pending);
         const size_t size = (size_t)(streams[s].out - start) + (streams[s].count + 7) / 8;
         tg_store16(entry + 2 * s, (uint16_t)size);
@@ -127,30 +128,32 @@ size_t tg_prefix_size(const uint8_t *entry)
     return size;
 }
 
-void tg_prefix_open(tg_prefix_reader *reader, const uint8_t *entry, const uint8_t *in, size_t n)
+void tg_prefix_open(tg_prefix_reader *reader, const uint8_t *entry, const uint8_t *in, size_t readable, size_t n)
 {
+    size_t at = 0;
+    reader->in = in;
+    reader->readable = readable;
     reader->left = n;
-    reader->broken = false;
     for (unsigned s = 0; s < STREAMS; s++) {
-        reader->stream[s] = tg_bit_reader_at(in, tg_load16(entry + 2 * s));
-        in += tg_load16(entry + 2 * s);
+        reader->position[s] = 8 * (uint64_t)at;
+        at += tg_load16(entry + 2 * s);
+        reader->end[s] = at;
     }
 }
 
-/* Decodes four rounds of all streams at a time, as long as every stream has a whole load left; returns how many
+/* Decodes four rounds of all streams at a time, as long as that cannot read over the end of all; returns how many
  * bytes. */
 static size_t read_rounds(tg_prefix_reader *reader, const tg_prefix_slots *slots, size_t count, uint8_t *out)
 {
-    const uint8_t *in = reader->stream[0].in; /* the others follow */
-    uint64_t position[STREAMS];               /* from there */
-    size_t rounds = count / (TOGETHER * STREAMS);
+    const uint8_t *in = reader->in;
+    uint64_t position[STREAMS], last = 0;
     for (unsigned s = 0; s < STREAMS; s++) {
-        const tg_bit_reader *r = &reader->stream[s];
-        position[s] = 8 * (uint64_t)(r->in - in) + r->position;
-        const uint64_t left = r->size - r->position,
-                       safe = left < 64 ? 0 : (left - 64) / (TOGETHER * TG_PREFIX_LONGEST);
-        rounds = rounds < safe ? rounds : (size_t)safe;
+        position[s] = reader->position[s];
+        last = position[s] > last ? position[s] : last;
     }
+    const uint64_t readable = 8 * (uint64_t)reader->readable,
+                   safe = readable < last + 64 ? 0 : (readable - last - 64) / (TOGETHER * TG_PREFIX_LONGEST);
+    const size_t wanted = count / (TOGETHER * STREAMS), rounds = wanted < safe ? wanted : (size_t)safe;
     for (size_t round = 0; round < rounds; round++, out += TOGETHER * STREAMS) {
 #pragma GCC unroll 8
         for (unsigned s = 0; s < STREAMS; s++) {
@@ -166,33 +169,41 @@ static size_t read_rounds(tg_prefix_reader *reader, const tg_prefix_slots *slots
             position[s] += used & 0xff;
         }
     }
-    for (unsigned s = 0; s < STREAMS; s++)
-        reader->stream[s].position = position[s] - 8 * (uint64_t)(reader->stream[s].in - in);
+    memcpy(reader->position, position, sizeof position);
     return rounds * TOGETHER * STREAMS;
+}
+
+/* Decodes one byte of a stream; bits that do not exist are zeros. */
+static uint8_t read_byte(tg_prefix_reader *reader, const tg_prefix_slots *slots, unsigned stream)
+{
+    tg_bit_reader r = tg_bit_reader_at(reader->in, reader->readable);
+    r.position = reader->position[stream] < r.size ? reader->position[stream] : r.size;
+    const unsigned slot = slots->slot[tg_bits_peek(&r) & (TG_PREFIX_SLOTS - 1)];
+    reader->position[stream] += slot & 0xff;
+    return (uint8_t)(slot >> 8);
 }
 
 bool tg_prefix_next(tg_prefix_reader *reader, const tg_prefix_slots *slots, size_t count, uint8_t *out)
 {
-    if (reader->broken || count > reader->left || (count % STREAMS != 0 && count != reader->left))
+    if (count > reader->left || (count % STREAMS != 0 && count != reader->left))
         return false;
     size_t done = 0;
     for (size_t got = 1; got > 0;
          done += got) /* the number of safe rounds assumes the longest codes, so there may be more */
         got = read_rounds(reader, slots, count - done, out + done);
-    for (; done < count && !reader->broken; done++) {
-        tg_bit_reader *r = &reader->stream[done % STREAMS];
-        const unsigned slot = slots->slot[tg_bits_peek(r) & (TG_PREFIX_SLOTS - 1)];
-        out[done] = (uint8_t)(slot >> 8);
-        reader->broken = !tg_bits_skip(r, slot & 0xff);
-    }
+    for (; done < count; done++)
+        out[done] = read_byte(reader, slots, (unsigned)(done % STREAMS));
     reader->left -= count;
-    return !reader->broken;
+    return true;
 }
 
 bool tg_prefix_done(const tg_prefix_reader *reader)
 {
-    bool sound = !reader->broken && reader->left == 0;
-    for (unsigned s = 0; s < STREAMS && sound; s++)
-        sound = tg_bits_at_end(&reader->stream[s]);
+    bool sound = reader->left == 0;
+    for (unsigned s = 0; s < STREAMS && sound; s++) {
+        const uint64_t position = reader->position[s], end = 8 * (uint64_t)reader->end[s];
+        sound = position <= end && end - position < 8 &&
+                (position % 8 == 0 || reader->in[position / 8] >> position % 8 == 0);
+    }
     return sound;
 }

@@ -7,13 +7,14 @@
 #define TG_PREFIX_SYMBOLS 256u
 #define TG_PREFIX_LONGEST 12u /* bits of a code */
 #define TG_PREFIX_SLOTS (1u << TG_PREFIX_LONGEST)
-#define TG_PREFIX_STREAMS 8u                    /* byte y of a chunk is in stream y mod 8 */
-#define TG_PREFIX_CHUNK (1u << 17)              /* bytes that are coded together */
+#define TG_PREFIX_STREAMS 8u      /* byte y of a chunk is in stream y mod 8 */
+#define TG_PREFIX_CHUNK_LEAST 12u /* log2 of the bytes that are coded together */
+#define TG_PREFIX_CHUNK_MOST 17u
 #define TG_PREFIX_TABLE (TG_PREFIX_SYMBOLS / 2) /* bytes of the lengths on the wire */
 #define TG_PREFIX_ENTRY (2 * TG_PREFIX_STREAMS) /* bytes of a chunk's entry in the directory: its streams' sizes */
-/* Most bytes of a stream, and room to write it in. */
-#define TG_PREFIX_STREAM_MAX (TG_PREFIX_CHUNK / TG_PREFIX_STREAMS * TG_PREFIX_LONGEST / 8)
-#define TG_PREFIX_STREAM_ROOM (TG_PREFIX_STREAM_MAX + 16)
+/* Most bytes of the streams of a whole chunk, and room to write those of any chunk in. */
+#define TG_PREFIX_STREAMS_MAX(chunk_log) ((size_t)TG_PREFIX_LONGEST << (chunk_log) >> 3)
+#define TG_PREFIX_ROOM(chunk_log) (TG_PREFIX_STREAMS_MAX(chunk_log) + TG_PREFIX_STREAMS * 16)
 
 typedef uint64_t tg_byte_histogram[TG_PREFIX_SYMBOLS];
 /* Adds bytes to a histogram: all of n, or the first of every `every` parts. Returns how many. */
@@ -44,10 +45,10 @@ typedef struct tg_prefix_encoder {
 } tg_prefix_encoder;
 void tg_prefix_encoder_make(tg_prefix_encoder *encoder, const tg_prefix_code *code);
 
-/* Writes the streams of one chunk, at most TG_PREFIX_CHUNK bytes, and their sizes to its entry; returns the end. `room`
- * has TG_PREFIX_STREAMS * TG_PREFIX_STREAM_ROOM bytes. */
-uint8_t *tg_prefix_write(const tg_prefix_encoder *encoder, const uint8_t *bytes, size_t n, uint8_t *room,
-                         uint8_t *entry, uint8_t *out);
+/* Writes the streams of one chunk, of n <= 2^chunk_log bytes, and their sizes to its entry; returns the end. `room` has
+ * TG_PREFIX_ROOM(chunk_log) bytes. */
+uint8_t *tg_prefix_write(const tg_prefix_encoder *encoder, const uint8_t *bytes, size_t n, unsigned chunk_log,
+                         uint8_t *room, uint8_t *entry, uint8_t *out);
 
 /* The decoder's table, indexed by the next 12 bits: the length in the low byte and the symbol in the high one. */
 typedef struct tg_prefix_slots {
@@ -55,19 +56,22 @@ typedef struct tg_prefix_slots {
 } tg_prefix_slots;
 void tg_prefix_slots_make(tg_prefix_slots *slots, const tg_prefix_code *code);
 
-/* Reads one chunk's streams, which are untrusted, part by part. */
+/* Reads one chunk's streams, which are untrusted, part by part. A stream may be read over its end, into the next ones,
+ * but not over the end of all; that it was not is known when all of it has been read. */
 typedef struct tg_prefix_reader {
-    tg_bit_reader stream[TG_PREFIX_STREAMS];
-    size_t left; /* bytes to come */
-    bool broken;
+    const uint8_t *in;                    /* where the first stream begins */
+    size_t readable;                      /* bytes from there on that exist */
+    uint64_t position[TG_PREFIX_STREAMS]; /* of the next code of each stream, in bits from `in` */
+    size_t end[TG_PREFIX_STREAMS];        /* of each stream, in bytes from `in` */
+    size_t left;                          /* bytes to come */
 } tg_prefix_reader;
 
-/* The streams lie one after the other at `in`, as long as the entry says; the caller has checked that they are there.
- */
-void tg_prefix_open(tg_prefix_reader *reader, const uint8_t *entry, const uint8_t *in, size_t n);
+/* The streams of n bytes lie one after the other at `in`, as long as the entry says. The caller has checked that they
+ * are there; `readable` bytes are. */
+void tg_prefix_open(tg_prefix_reader *reader, const uint8_t *entry, const uint8_t *in, size_t readable, size_t n);
 /* Bytes of a chunk's streams. */
 size_t tg_prefix_size(const uint8_t *entry);
-/* The next `count` bytes; a multiple of TG_PREFIX_STREAMS but for the last call. False when a stream runs out. */
+/* The next `count` bytes; a multiple of TG_PREFIX_STREAMS but for the last call. False when there are fewer. */
 bool tg_prefix_next(tg_prefix_reader *reader, const tg_prefix_slots *slots, size_t count, uint8_t *out);
 /* True when everything was delivered and every stream was read to its end. */
 bool tg_prefix_done(const tg_prefix_reader *reader);

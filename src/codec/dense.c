@@ -48,10 +48,7 @@ static tg_job job_of(const pass *p, tg_dense_scratch *scratch)
 }
 
 /* The byte in which the code of an element begins. */
-static uint64_t byte_of(const tg_dense_steps *steps, uint64_t element)
-{
-    return steps->start + element * steps->bits / 8;
-}
+static uint64_t byte_of(const tg_dense_steps *steps, uint64_t element) { return element * steps->bits / 8; }
 
 /* ---- the way back, where a value is not finite ---- */
 
@@ -69,10 +66,7 @@ static void restore_payload(const tg_job *job, uint64_t from, uint64_t to)
 }
 
 /* The end of the codes of the elements before this one, where a group or the vector ends. */
-static uint64_t byte_after(const tg_dense_steps *steps, uint64_t element)
-{
-    return steps->start + (element * steps->bits + 7) / 8;
-}
+static uint64_t byte_after(const tg_dense_steps *steps, uint64_t element) { return (element * steps->bits + 7) / 8; }
 
 /* Saves what the codes of the elements before `end` will overwrite. */
 static void save_codes(const tg_job *job, const tg_dense_steps *steps, progress *at, uint64_t end)
@@ -227,11 +221,11 @@ static void digest_seams(const pass *p)
     tg_job *job = p->job;
     if (!job->digests.of || p->steps->bits == 0)
         return;
-    job->digests.from = (size_t)leaf_from(p->steps->start);
+    job->digests.from = 0;
     job->digests.to = (size_t)(byte_of(p->steps, p->ranges.count) / TG_LEAF);
     for (size_t part = 1; part < p->ranges.parts; part++) {
         const uint64_t seam = byte_of(p->steps, tg_range_first(&p->ranges, part));
-        if (seam % TG_LEAF != 0 && seam / TG_LEAF >= job->digests.from && seam / TG_LEAF < job->digests.to)
+        if (seam % TG_LEAF != 0 && seam / TG_LEAF < job->digests.to)
             digest_leaf(job, seam / TG_LEAF);
     }
 }
@@ -267,16 +261,17 @@ tg_status tg_dense_encode(tg_job *job, const tg_dense_steps *steps, const void *
 {
     progress ranges_at[TG_MAX_RANGES];
     pass p = {.job = job, .steps = steps, .shape = shape, .progress = ranges_at};
-    save_payload(job, 0, steps->start);
+    const size_t scales_end = steps->scales_at + steps->scales_size;
+    save_payload(job, steps->scales_at, scales_end);
     if (!prepare(&p)) {
-        restore_payload(job, 0, steps->start);
+        restore_payload(job, steps->scales_at, scales_end);
         return TG_NONFINITE;
     }
     p.ranges = tg_ranges_of(job->pool, job->source.count, TG_BLOCK);
     tg_parallel(job->pool, p.ranges.parts, encode_range, &p);
     if (p.nonfinite) {
         tg_parallel(job->pool, p.ranges.parts, undo_range, &p);
-        restore_payload(job, 0, steps->start);
+        restore_payload(job, steps->scales_at, scales_end);
         return TG_NONFINITE;
     }
     digest_seams(&p);

@@ -31,10 +31,10 @@ typedef struct tg_dense_steps {
     /* Elements that are encoded at a time without a fused kernel; few enough for the first-level cache:
      * tg_dense_unit. */
     size_t unit;
-    /* Where the codes start in the payload, behind the scales, and how many bits each takes; 0 bits where they are not
-     * written block by block. */
-    size_t start;
+    /* Bits of a code; codes fill the payload from its start on. 0 where they are not written to it block by block. */
     unsigned bits;
+    /* Where the scales lie in the payload. */
+    size_t scales_at, scales_size;
 } tg_dense_steps;
 
 /* At least a bucket, where buckets lie within blocks; otherwise what fits the cache best. */

@@ -9,6 +9,8 @@
 #define MIRRORED 0x80u
 #define GROUPED 0x40u
 
+enum { HEAD = 8 }; /* bytes before the table */
+
 static uint64_t low_size(uint64_t count, unsigned low) { return (count * low + 7) / 8; }
 
 tg_code_split tg_code_split_of(uint32_t values)
@@ -23,8 +25,8 @@ tg_code_split tg_code_split_of(uint32_t values)
 size_t tg_entropy_codes_bound(uint64_t count, uint32_t values)
 {
     /* the most chunks that there can be */
-    const uint64_t chunk = UINT64_C(1) << 16, chunks = (count + chunk - 1) / chunk;
-    return (size_t)(6 + TG_ENTROPY_TABLE_MAX + low_size(count, tg_code_split_of(values).low) +
+    const uint64_t chunk = UINT64_C(1) << TG_ENTROPY_CHUNK_LEAST, chunks = (count + chunk - 1) / chunk;
+    return (size_t)(HEAD + tg_padded(TG_ENTROPY_TABLE_MAX) + tg_padded(low_size(count, tg_code_split_of(values).low)) +
                     chunks * (4 + (uint64_t)tg_entropy_chunk_bound((size_t)chunk)));
 }
 
@@ -35,7 +37,8 @@ uint8_t *tg_entropy_head_write(const tg_entropy_plan *plan, uint8_t *out)
     out[2] = (uint8_t)plan->lane_log;
     out[3] = (uint8_t)plan->chunk_log;
     tg_store16(out + 4, (uint16_t)tg_entropy_table_size(plan));
-    return tg_entropy_table_write(plan, out + 6);
+    tg_store16(out + 6, 0);
+    return tg_pad(out + HEAD, (uint64_t)(tg_entropy_table_write(plan, out + HEAD) - (out + HEAD)));
 }
 
 typedef struct digit_streams {
@@ -71,7 +74,8 @@ bool tg_padding_is_zero(const uint8_t *packed, uint64_t count, unsigned width)
     return used == 0 || packed[low_size(count, width) - 1] >> used == 0;
 }
 
-bool tg_directory_adds_up(const tg_cursor *c, const uint8_t *directory, uint64_t chunks)
+/* Whether the directory's lengths add up to the bytes that are left. */
+static bool adds_up(const tg_cursor *c, const uint8_t *directory, uint64_t chunks)
 {
     uint64_t total = 0;
     for (uint64_t i = 0; i < chunks; i++)
@@ -89,13 +93,14 @@ static bool read_head(tg_entropy_plan *plan, tg_cursor *c)
     plan->lane_log = tg_cursor_u8(c);
     plan->chunk_log = tg_cursor_u8(c);
     const size_t table_size = tg_cursor_u16(c);
-    const uint8_t *table = tg_cursor_take(c, table_size);
-    if (!table || plan->table_log < 8 || plan->table_log > 16 || plan->table_log % 2 != 0)
+    const bool reserved = tg_cursor_u16(c) != 0;
+    const uint8_t *table = tg_cursor_take_padded(c, table_size);
+    if (!table || reserved || plan->table_log < 8 || plan->table_log > 16 || plan->table_log % 2 != 0)
         return false;
     if (plan->tuple != 1 && !(plan->tuple == 2 && plan->alphabet <= 16 && !plan->mirrored && !plan->grouped))
         return false;
-    if ((plan->lane_log != 0 && plan->lane_log != 2 && plan->lane_log != 5) || plan->chunk_log < 16 ||
-        plan->chunk_log > 31)
+    if ((plan->lane_log != 0 && plan->lane_log != 2 && plan->lane_log != 5) ||
+        plan->chunk_log < TG_ENTROPY_CHUNK_LEAST || plan->chunk_log > TG_ENTROPY_CHUNK_MOST)
         return false;
     return tg_entropy_table_read(plan, table, table_size);
 }
@@ -117,10 +122,10 @@ bool tg_entropy_codes_open(tg_entropy_codes *r, const tg_kernels *kernels, tg_cu
     r->chunk = UINT64_C(1) << r->plan.chunk_log;
     const uint64_t chunks = tg_entropy_chunks(&r->plan, count);
     r->directory = tg_cursor_take(c, 4 * chunks);
-    r->low_bits = tg_cursor_take(c, low_size(count, r->low));
+    r->low_bits = tg_cursor_take_padded(c, low_size(count, r->low));
     r->stream = c->at;
     return r->directory && r->low_bits && (r->low == 0 || tg_padding_is_zero(r->low_bits, count, r->low)) &&
-           tg_directory_adds_up(c, r->directory, chunks);
+           adds_up(c, r->directory, chunks);
 }
 
 /* Closes the open chunk and opens the next. */

@@ -57,8 +57,6 @@ bool tg_entropy_codes_done(const tg_entropy_codes *r);
 /* Moves a newly opened reader to the chunk that starts at `first`. */
 void tg_entropy_codes_seek(tg_entropy_codes *r, uint64_t first);
 
-/* Whether the directory's lengths, one for each of `chunks`, add up to the bytes that are left. */
-bool tg_directory_adds_up(const tg_cursor *c, const uint8_t *directory, uint64_t chunks);
 /* Whether the unused bits of the last byte are zero. */
 bool tg_padding_is_zero(const uint8_t *packed, uint64_t count, unsigned width);
 

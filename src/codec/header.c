@@ -10,7 +10,7 @@
 #include "codec/levels.h"
 
 static const uint8_t magic[4] = {'T', 'G', 'R', 'D'};
-enum { VERSION = 0, FLAG_CHECKSUM = 1 };
+enum { VERSION = 1, UNSTABLE_VERSION = 0, FLAG_CHECKSUM = 1 };
 
 void tg_spec_store(const tg_spec *spec, uint8_t bytes[TG_SPEC_BYTES])
 {
@@ -74,6 +74,11 @@ tg_status tg_frame_read(tg_frame frame, tg_frame_info *info, tg_error *error)
     if (frame.size < TG_HEADER_SIZE)
         return tg_fail(error, TG_TRUNCATED, "%zu bytes are too short for a frame: the header has %u", frame.size,
                        TG_HEADER_SIZE);
+    if (h[4] == UNSTABLE_VERSION)
+        return tg_fail(error, TG_UNKNOWN_VERSION,
+                       "the frame has format version 0, which was never released as stable; encode it again with "
+                       "tersegrad %s, which reads and writes version %d",
+                       TG_VERSION_TEXT, VERSION);
     if (h[4] != VERSION)
         return tg_fail(error, TG_UNKNOWN_VERSION, "the frame has format version %u; tersegrad %s supports version %d",
                        h[4], TG_VERSION_TEXT, VERSION);

@@ -32,7 +32,7 @@ uint64_t tg_bucket_count(uint64_t count, uint32_t bucket)
 
 static size_t scale_bytes(const tg_levels_shape *shape) { return shape->affine ? 8 : 4; }
 
-static size_t scales_size(const tg_levels_shape *shape)
+size_t tg_scales_size(const tg_levels_shape *shape)
 {
     return (size_t)tg_bucket_count(shape->count, shape->bucket) * scale_bytes(shape);
 }
@@ -63,15 +63,20 @@ size_t tg_levels_workspace(const tg_levels_shape *shape)
     return shape->coding == TG_CODING_PACKED ? 0 : tg_levels_code_workspace(shape);
 }
 
-size_t tg_levels_bound(const tg_levels_shape *shape) { return scales_size(shape) + tg_levels_code_bound(shape); }
+size_t tg_levels_bound(const tg_levels_shape *shape) { return tg_scales_size(shape) + tg_levels_code_bound(shape); }
 
 /* Where codes are packed first: at their place in the payload, or in the workspace if another layout is made from
  * them. */
 static uint8_t *packed_codes(const tg_job *job, const tg_levels_shape *shape)
 {
-    if (shape->coding == TG_CODING_PACKED)
-        return job->payload + scales_size(shape);
-    return job->workspace;
+    return shape->coding == TG_CODING_PACKED ? job->payload : job->workspace;
+}
+
+/* Where the scales lie in the payload: behind packed codes, before codes of other layouts. */
+static size_t scales_at(const tg_levels_shape *shape)
+{
+    const uint64_t packed = tg_packed_size(shape->count, tg_code_width(shape->levels));
+    return shape->coding == TG_CODING_PACKED ? (size_t)tg_padded(packed) : 0;
 }
 
 /* The end of the bucket that contains `index`, at most `end`. */
@@ -93,6 +98,7 @@ static uint64_t bucket_of(const tg_levels_shape *shape, uint64_t index)
 typedef struct encoding {
     const tg_levels_shape *shape;
     tg_hash_key key;
+    size_t scales_at;
 } encoding;
 
 static bool encode_block(tg_job *job, const void *of, uint64_t first, size_t n, const float *u, float *sent)
@@ -102,6 +108,7 @@ static bool encode_block(tg_job *job, const void *of, uint64_t first, size_t n, 
     const tg_kernels *k = job->kernels;
     const unsigned width = tg_code_width(shape->levels);
     uint16_t *codes = job->scratch->codes;
+    uint8_t *scales = job->payload + d->scales_at;
     for (uint64_t at = first; at < first + n;) {
         uint64_t end = bucket_end(shape, at, first + n), bucket = bucket_of(shape, at), offset = at - first;
         size_t here = (size_t)(end - at);
@@ -109,9 +116,9 @@ static bool encode_block(tg_job *job, const void *of, uint64_t first, size_t n, 
             tg_scale scale;
             if (!tg_bucket_scale(job, shape, at, here, u + offset, &scale))
                 return false;
-            store_scale(shape, job->payload, bucket, scale);
+            store_scale(shape, scales, bucket, scale);
         }
-        tg_quantiser q = load_quantiser(shape, job->payload, bucket);
+        tg_quantiser q = load_quantiser(shape, scales, bucket);
         k->quantise(&q, u + offset, here, (uint32_t)at, d->key, codes + offset);
         if (sent)
             k->dequantise(&q, codes + offset, here, sent + offset);
@@ -142,7 +149,7 @@ static size_t fuse_block(tg_job *job, const void *of, uint64_t first, size_t n, 
                             .bucket = given ? (uint32_t)n : shape->bucket,
                             .first = (uint32_t)first,
                             .key = d->key};
-    e.scales = job->payload + bucket_of(shape, first) * 4;
+    e.scales = job->payload + d->scales_at + bucket_of(shape, first) * 4;
     uint8_t scale[4];
     if (given) { /* the kernel stores the scale again, which other threads may be reading */
         memcpy(scale, e.scales, sizeof scale);
@@ -165,14 +172,15 @@ static bool fusible(const tg_job *job, const tg_levels_shape *shape)
 
 static void replay_block(tg_job *job, const void *of, uint64_t first, size_t n, float *sent)
 {
-    const tg_levels_shape *shape = ((const encoding *)of)->shape;
+    const encoding *d = of;
+    const tg_levels_shape *shape = d->shape;
     const tg_kernels *k = job->kernels;
     uint16_t *codes = job->scratch->codes;
     unsigned width = tg_code_width(shape->levels);
     k->unpack(packed_codes(job, shape) + first / 8 * width, n, width, codes);
     for (uint64_t at = first; at < first + n;) {
         uint64_t end = bucket_end(shape, at, first + n);
-        tg_quantiser q = load_quantiser(shape, job->payload, bucket_of(shape, at));
+        tg_quantiser q = load_quantiser(shape, job->payload + d->scales_at, bucket_of(shape, at));
         k->dequantise(&q, codes + (at - first), (size_t)(end - at), sent + (at - first));
         at = end;
     }
@@ -180,11 +188,11 @@ static void replay_block(tg_job *job, const void *of, uint64_t first, size_t n, 
 
 static bool measure_bucket(tg_job *job, const void *of, uint64_t start, uint64_t n)
 {
-    const tg_levels_shape *shape = ((const encoding *)of)->shape;
+    const encoding *d = of;
     tg_scale scale;
-    if (!tg_bucket_scale(job, shape, start, n, NULL, &scale))
+    if (!tg_bucket_scale(job, d->shape, start, n, NULL, &scale))
         return false;
-    store_scale(shape, job->payload, bucket_of(shape, start), scale);
+    store_scale(d->shape, job->payload + d->scales_at, bucket_of(d->shape, start), scale);
     return true;
 }
 
@@ -197,18 +205,19 @@ tg_status tg_levels_encode(tg_job *job, const tg_levels_shape *shape)
                                   .block = encode_block,
                                   .replay = replay_block,
                                   .unit = tg_dense_unit(shape->bucket),
-                                  .start = scales_size(shape),
-                                  .bits = shape->coding == TG_CODING_PACKED ? tg_code_width(shape->levels) : 0};
-    const encoding d = {shape, tg_hash_key_of(&job->draw, TG_FOR_ROUNDING)};
+                                  .bits = shape->coding == TG_CODING_PACKED ? tg_code_width(shape->levels) : 0,
+                                  .scales_at = scales_at(shape),
+                                  .scales_size = tg_scales_size(shape)};
+    const encoding d = {shape, tg_hash_key_of(&job->draw, TG_FOR_ROUNDING), steps.scales_at};
     job->layout = TG_LAYOUT_PACKED;
     tg_status status = tg_dense_encode(job, &steps, &d);
     if (status != TG_OK)
         return status;
-    uint8_t *codes = job->payload + scales_size(shape), *end;
+    uint8_t *end;
     if (shape->coding == TG_CODING_PACKED)
-        end = codes + tg_packed_size(shape->count, tg_code_width(shape->levels));
+        end = tg_pad(job->payload, tg_packed_size(shape->count, tg_code_width(shape->levels))) + steps.scales_size;
     else
-        end = tg_levels_code(job, shape, packed_codes(job, shape), codes);
+        end = tg_levels_code(job, shape, packed_codes(job, shape));
     job->payload_size = (size_t)(end - job->payload);
     return TG_OK;
 }

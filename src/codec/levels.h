@@ -31,15 +31,17 @@ tg_levels_shape tg_levels_shape_of(const tg_spec *spec, uint64_t count);
 unsigned tg_code_width(uint32_t levels);
 static inline uint64_t tg_packed_size(uint64_t count, unsigned width) { return (count * width + 7) / 8; }
 uint64_t tg_bucket_count(uint64_t count, uint32_t bucket);
+/* Bytes of all scales. */
+size_t tg_scales_size(const tg_levels_shape *shape);
 
 size_t tg_levels_bound(const tg_levels_shape *shape);
 size_t tg_levels_workspace(const tg_levels_shape *shape);
 /* Encodes job->source (shape->count elements) to job->payload. */
 tg_status tg_levels_encode(tg_job *job, const tg_levels_shape *shape);
 
-/* Chooses the layout among those that the shape's coding allows, and writes all codes at `out`; returns the end.
- * `packed` has tg_levels_code_workspace bytes: the packed codes, then working memory. */
-uint8_t *tg_levels_code(tg_job *job, const tg_levels_shape *shape, uint8_t *packed, uint8_t *out);
+/* Chooses the layout among those that the shape's coding allows, and completes the payload, which begins with the
+ * scales; returns the end. `packed` has tg_levels_code_workspace bytes: the packed codes, then working memory. */
+uint8_t *tg_levels_code(tg_job *job, const tg_levels_shape *shape, uint8_t *packed);
 size_t tg_levels_code_bound(const tg_levels_shape *shape);
 size_t tg_levels_code_workspace(const tg_levels_shape *shape);
 /* The n packed codes from `first` on, within a block, unpacked. */

@@ -40,10 +40,10 @@ size_t tg_levels_code_workspace(const tg_levels_shape *shape)
 size_t tg_levels_code_bound(const tg_levels_shape *shape)
 {
     const unsigned width = tg_code_width(shape->levels);
-    uint64_t n = shape->count, bound = tg_packed_size(n, width);
+    uint64_t n = shape->count, bound = tg_padded(tg_packed_size(n, width));
     if (may_use_elias(shape)) { /* the smaller of the two Elias layouts is at most the dense one */
         uint64_t bits = tg_omega_length((uint64_t)shape->levels + 1) + 1u;
-        uint64_t elias = (n * bits + 7) / 8 + chunks_of(n, TG_ELIAS_CHUNK) * 5;
+        uint64_t elias = (n * bits + 7) / 8 + chunks_of(n, TG_ELIAS_CHUNK) * (TG_ELIAS_ENTRY + 1);
         bound = elias > bound ? elias : bound;
     }
     if (may_use_entropy(shape)) {
@@ -81,26 +81,36 @@ static uint64_t elias_size(tg_job *job, const tg_levels_shape *shape, int layout
     for (uint64_t first = 0; first < shape->count; first += TG_ELIAS_CHUNK) {
         size_t n;
         const int16_t *levels = chunk_levels(job, shape, first, &n, work);
-        size += 4 + (tg_elias_bits(layout, levels, n) + 7) / 8;
+        size += TG_ELIAS_ENTRY + (tg_elias_bits(layout, levels, n) + 7) / 8;
     }
     return size;
 }
 
 static uint8_t *write_elias(tg_job *job, const tg_levels_shape *shape, int layout, workspace *work, uint8_t *out)
 {
-    uint8_t *entry = out, *at = out + 4 * chunks_of(shape->count, TG_ELIAS_CHUNK);
-    for (uint64_t first = 0; first < shape->count; first += TG_ELIAS_CHUNK, entry += 4) {
+    uint8_t *entry = out, *at = out + TG_ELIAS_ENTRY * chunks_of(shape->count, TG_ELIAS_CHUNK);
+    for (uint64_t first = 0; first < shape->count; first += TG_ELIAS_CHUNK, entry += TG_ELIAS_ENTRY) {
         size_t n;
         const int16_t *levels = chunk_levels(job, shape, first, &n, work);
         uint8_t *end = tg_elias_write(layout, levels, n, at);
-        tg_store32(entry, (uint32_t)(end - at));
+        tg_store16(entry, (uint16_t)(end - at));
         at = end;
     }
     return at;
 }
 
-uint8_t *tg_levels_code(tg_job *job, const tg_levels_shape *shape, uint8_t *packed, uint8_t *out)
+/* Packed codes come before the scales. */
+static uint8_t *write_packed(const tg_job *job, const tg_levels_shape *shape, const uint8_t *packed, size_t size)
 {
+    const size_t scales = tg_scales_size(shape);
+    memmove(job->payload + tg_padded(size), job->payload, scales);
+    memcpy(job->payload, packed, size);
+    return tg_pad(job->payload, size) + scales;
+}
+
+uint8_t *tg_levels_code(tg_job *job, const tg_levels_shape *shape, uint8_t *packed)
+{
+    uint8_t *const out = job->payload + tg_scales_size(shape);
     if (shape->count == 0) {
         job->layout = shape->coding == TG_CODING_ELIAS     ? TG_LAYOUT_ELIAS_SPARSE
                       : shape->coding == TG_CODING_ENTROPY ? TG_LAYOUT_ENTROPY
@@ -110,10 +120,11 @@ uint8_t *tg_levels_code(tg_job *job, const tg_levels_shape *shape, uint8_t *pack
     workspace work = {.packed = packed, .levels = (int16_t *)(void *)(packed + packed_room(shape))};
     work.entropy = work.levels + TG_ELIAS_CHUNK;
 
+    const uint64_t packed_size = tg_packed_size(shape->count, tg_code_width(shape->levels));
     uint64_t size[TG_LAYOUTS];
     memset(size, 0xff, sizeof size); /* layouts that are not allowed: larger than any size */
     if (shape->coding == TG_CODING_AUTO)
-        size[TG_LAYOUT_PACKED] = tg_packed_size(shape->count, tg_code_width(shape->levels));
+        size[TG_LAYOUT_PACKED] = tg_padded(packed_size);
     if (may_use_elias(shape)) {
         size[TG_LAYOUT_ELIAS_SPARSE] = elias_size(job, shape, TG_ELIAS_SPARSE, &work);
         size[TG_LAYOUT_ELIAS_DENSE] = elias_size(job, shape, TG_ELIAS_DENSE, &work);
@@ -130,8 +141,7 @@ uint8_t *tg_levels_code(tg_job *job, const tg_levels_shape *shape, uint8_t *pack
     job->layout = best;
     switch (best) {
     case TG_LAYOUT_PACKED:
-        memcpy(out, packed, size[TG_LAYOUT_PACKED]);
-        return out + size[TG_LAYOUT_PACKED];
+        return write_packed(job, shape, packed, (size_t)packed_size);
     case TG_LAYOUT_ELIAS_SPARSE:
     case TG_LAYOUT_ELIAS_DENSE:
         return write_elias(job, shape, (int)best, &work, out);

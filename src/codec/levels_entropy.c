@@ -102,7 +102,7 @@ static uint8_t *write_dense(tg_job *job, const tg_levels_shape *shape, const wor
     uint8_t *directory = tg_entropy_head_write(plan, out), *at = directory + 4 * tg_entropy_chunks(plan, shape->count);
     if (low > 0)
         split_codes(job, shape, work, low, at);
-    at += tg_packed_size(shape->count, low);
+    at = tg_pad(at, tg_packed_size(shape->count, low));
     return tg_entropy_streams_write(job->kernels, job->pool, plan, work->digits, shape->count, directory, at);
 }
 
@@ -129,15 +129,12 @@ static bool list_levels(tg_job *job, const tg_levels_shape *shape, workspace *wo
     return true;
 }
 
-static uint8_t *write_sparse(tg_job *job, const tg_levels_shape *shape, const workspace *work,
+/* The codes of the listed levels. */
+static uint8_t *write_listed(tg_job *job, const tg_levels_shape *shape, const workspace *work,
                              const tg_entropy_plan *plan, uint8_t *out)
 {
     const unsigned low = tg_code_split_of(listed_values(shape)).low;
-    uint8_t *at = tg_positions_write(work->indices, work->listed, shape->count, out, job->kernels->gaps);
-    if (work->listed == 0)
-        return at;
-    uint8_t *directory = tg_entropy_head_write(plan, at);
-    at = directory + 4 * tg_entropy_chunks(plan, work->listed);
+    uint8_t *directory = tg_entropy_head_write(plan, out), *at = directory + 4 * tg_entropy_chunks(plan, work->listed);
     for (size_t first = 0; low > 0 && first < work->listed; first += TG_BLOCK) {
         uint16_t codes[TG_BLOCK];
         const size_t n = tg_block_size(work->listed, first);
@@ -145,8 +142,17 @@ static uint8_t *write_sparse(tg_job *job, const tg_levels_shape *shape, const wo
             codes[i] = work->codes[first + i];
         put_low_bits(job->kernels, codes, n, low, at + first / 8 * low);
     }
-    at += tg_packed_size(work->listed, low);
+    at = tg_pad(at, tg_packed_size(work->listed, low));
     return tg_entropy_streams_write(job->kernels, job->pool, plan, work->listed_digits, work->listed, directory, at);
+}
+
+static uint8_t *write_sparse(tg_job *job, const tg_levels_shape *shape, const workspace *work,
+                             const tg_entropy_plan *plan, uint8_t *out)
+{
+    tg_positions_writer positions = tg_positions_begin(shape->count, work->listed, out, job->kernels->gaps);
+    if (work->listed > 0)
+        positions.at = write_listed(job, shape, work, plan, positions.at);
+    return tg_positions_write(&positions, work->indices, work->listed);
 }
 
 static tg_entropy_plan plan_for(const uint8_t *digits, size_t n, uint32_t values)

@@ -27,11 +27,14 @@ static bool open_elias(tg_levels_reader *r, tg_cursor *c)
 {
     tg_elias_chunks *elias = &r->open.elias;
     const uint64_t chunks = chunks_of(r->shape.count, TG_ELIAS_CHUNK);
-    elias->directory = tg_cursor_take(c, 4 * chunks);
+    elias->directory = tg_cursor_take(c, TG_ELIAS_ENTRY * chunks);
     elias->stream = c->at;
     elias->chunk_end = 0;
     elias->any_open = false;
-    return elias->directory && tg_directory_adds_up(c, elias->directory, chunks);
+    uint64_t total = 0;
+    for (uint64_t i = 0; elias->directory && i < chunks; i++)
+        total += tg_load16(elias->directory + TG_ELIAS_ENTRY * i);
+    return elias->directory && total == c->left;
 }
 
 bool tg_levels_open(tg_levels_reader *r, const tg_kernels *kernels, const tg_levels_shape *shape, unsigned layout,
@@ -49,13 +52,13 @@ bool tg_levels_open(tg_levels_reader *r, const tg_kernels *kernels, const tg_lev
         return size == 0;
     uint64_t buckets = tg_bucket_count(shape->count, shape->bucket);
     r->scale_bytes = buckets * (shape->affine ? 8 : 4);
+    if (layout == TG_LAYOUT_PACKED)
+        r->codes = tg_cursor_take_padded(&c, tg_packed_size(shape->count, r->width));
     r->scales = tg_cursor_take(&c, r->scale_bytes);
     if (!r->scales || !scales_are_sound(r, buckets))
         return false;
-    if (layout == TG_LAYOUT_PACKED) {
-        r->codes = tg_cursor_take(&c, tg_packed_size(shape->count, r->width));
+    if (layout == TG_LAYOUT_PACKED)
         return r->codes && c.left == 0 && tg_padding_is_zero(r->codes, shape->count, r->width);
-    }
     *walk = true;
     switch (layout) {
     case TG_LAYOUT_ENTROPY:
@@ -78,9 +81,9 @@ static bool next_elias_chunk(tg_levels_reader *r)
         return false;
     elias->any_open = true;
     const uint64_t left = r->shape.count - r->position, n = left < TG_ELIAS_CHUNK ? left : TG_ELIAS_CHUNK;
-    const uint32_t size = tg_load32(elias->directory);
+    const uint16_t size = tg_load16(elias->directory);
     tg_elias_open(&elias->reader, (int)r->layout, elias->stream, size, (size_t)n, r->shape.levels);
-    elias->directory += 4;
+    elias->directory += TG_ELIAS_ENTRY;
     elias->stream += size;
     elias->chunk_end = r->position + n;
     return true;
@@ -200,7 +203,7 @@ static uint64_t grain_of(const tg_levels_reader *r)
     case TG_LAYOUT_ENTROPY_SPARSE:
         return 0;
     case TG_LAYOUT_PREFIX:
-        return TG_PREFIX_CHUNK / r->width * 8;
+        return r->open.prefix.chunk / r->width * 8;
     default:
         return TG_ELIAS_CHUNK;
     }
@@ -322,8 +325,8 @@ bool tg_levels_row_done(const tg_reader *reader)
 
 static void seek_elias(tg_elias_chunks *elias, uint64_t first)
 {
-    for (uint64_t at = 0; at < first; at += TG_ELIAS_CHUNK, elias->directory += 4)
-        elias->stream += tg_load32(elias->directory);
+    for (uint64_t at = 0; at < first; at += TG_ELIAS_CHUNK, elias->directory += TG_ELIAS_ENTRY)
+        elias->stream += tg_load16(elias->directory);
     elias->chunk_end = first;
 }
 

@@ -8,9 +8,12 @@
 #include "codec/reader.h"
 #include "codec/codec_table.h"
 
+/* Where the means lie: behind the codes. */
+static size_t means_at(uint64_t count) { return (size_t)tg_padded(tg_packed_size(count, 1)); }
+
 static size_t bound(const tg_spec *spec, uint64_t count)
 {
-    return (size_t)(tg_bucket_count(count, spec->bucket) * 4 + tg_packed_size(count, 1));
+    return means_at(count) + (size_t)tg_bucket_count(count, spec->bucket) * 4;
 }
 
 static uint64_t bucket_size(const tg_spec *spec, uint64_t count)
@@ -43,16 +46,17 @@ static bool encode_block(tg_job *job, const void *shape, uint64_t first, size_t 
     (void)shape;
     const uint64_t count = job->source.count, bucket = bucket_size(job->spec, count);
     uint16_t *codes = job->scratch->codes;
+    uint8_t *means = job->payload + means_at(count);
     for (uint64_t at = first; nested(job->spec) && at < first + n; at += bucket) {
         float mean;
         uint64_t left = first + n - at;
         if (!tg_bucket_mean(job, at, left < bucket ? left : bucket, u + (at - first), &mean))
             return false;
-        tg_store_float(job->payload + at / bucket * 4, mean);
+        tg_store_float(means + at / bucket * 4, mean);
     }
     const tg_kernels *k = job->kernels;
-    uint8_t *packed = job->payload + tg_bucket_count(count, job->spec->bucket) * 4 + first / 8;
-    tg_levels_decoding run = {.width = 1, .scales = job->payload + first / bucket * 4, .packed = packed};
+    uint8_t *packed = job->payload + first / 8;
+    tg_levels_decoding run = {.width = 1, .scales = means + first / bucket * 4, .packed = packed};
     if (k->pack_signs && n % TG_GROUP == 0 && blocks_fit(job->spec->bucket, &run.bucket)) {
         k->pack_signs(u, n, packed);
         if (sent)
@@ -63,7 +67,7 @@ static bool encode_block(tg_job *job, const void *shape, uint64_t first, size_t 
         codes[i] = tg_float_bits(u[i]) >> 31 == 0;
     k->pack(codes, n, 1, packed);
     if (sent)
-        values_of(job->payload, bucket, first, n, codes, sent);
+        values_of(means, bucket, first, n, codes, sent);
     return true;
 }
 
@@ -72,8 +76,8 @@ static void replay_block(tg_job *job, const void *shape, uint64_t first, size_t 
     (void)shape;
     const uint64_t count = job->source.count;
     uint16_t *codes = job->scratch->codes;
-    job->kernels->unpack(job->payload + tg_bucket_count(count, job->spec->bucket) * 4 + first / 8, n, 1, codes);
-    values_of(job->payload, bucket_size(job->spec, count), first, n, codes, sent);
+    job->kernels->unpack(job->payload + first / 8, n, 1, codes);
+    values_of(job->payload + means_at(count), bucket_size(job->spec, count), first, n, codes, sent);
 }
 
 static bool measure_bucket(tg_job *job, const void *shape, uint64_t start, uint64_t n)
@@ -82,7 +86,8 @@ static bool measure_bucket(tg_job *job, const void *shape, uint64_t start, uint6
     float mean;
     if (!tg_bucket_mean(job, start, n, NULL, &mean))
         return false;
-    tg_store_float(job->payload + start / bucket_size(job->spec, job->source.count) * 4, mean);
+    const uint64_t count = job->source.count;
+    tg_store_float(job->payload + means_at(count) + start / bucket_size(job->spec, count) * 4, mean);
     return true;
 }
 
@@ -95,9 +100,13 @@ static tg_status encode(tg_job *job)
                                   .block = encode_block,
                                   .replay = replay_block,
                                   .unit = tg_dense_unit(job->spec->bucket),
-                                  .start = (size_t)tg_bucket_count(count, job->spec->bucket) * 4,
-                                  .bits = 1};
-    return tg_dense_encode(job, &steps, NULL);
+                                  .bits = 1,
+                                  .scales_at = means_at(count),
+                                  .scales_size = (size_t)tg_bucket_count(count, job->spec->bucket) * 4};
+    const tg_status status = tg_dense_encode(job, &steps, NULL);
+    if (status == TG_OK)
+        (void)tg_pad(job->payload, tg_packed_size(count, 1));
+    return status;
 }
 
 /* Uses the fields of the levels reader: scales are the means, codes the signs. */
@@ -107,8 +116,8 @@ static bool open(tg_reader *reader, const tg_payload *payload)
     tg_cursor c = tg_cursor_over(payload->bytes, payload->size);
     uint64_t buckets = tg_bucket_count(payload->count, payload->spec->bucket);
     r->scale_bytes = 4 * buckets;
+    r->codes = tg_cursor_take_padded(&c, tg_packed_size(payload->count, 1));
     r->scales = tg_cursor_take(&c, r->scale_bytes);
-    r->codes = tg_cursor_take(&c, tg_packed_size(payload->count, 1));
     r->shape = (tg_levels_shape){.count = payload->count,
                                  .bucket = (uint32_t)bucket_size(payload->spec, payload->count)};
     r->position = 0;

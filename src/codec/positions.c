@@ -51,19 +51,17 @@ tg_positions_writer tg_positions_from(const tg_positions_writer *begun, uint64_t
     return w;
 }
 
-uint8_t *tg_positions_write(const uint32_t *indices, size_t listed, uint64_t count, uint8_t *out,
-                            const tg_gaps_engine *engine)
+uint8_t *tg_positions_write(tg_positions_writer *w, const uint32_t *indices, size_t listed)
 {
-    tg_positions_writer w = tg_positions_begin(count, listed, out, engine);
-    for (size_t done = 0; w.next < count;) {
-        const uint64_t limit = tg_positions_limit(&w);
+    for (size_t done = 0; w->next < w->count;) {
+        const uint64_t limit = tg_positions_limit(w);
         size_t m = 0;
         while (done + m < listed && indices[done + m] < limit)
             m++;
-        tg_positions_put(&w, indices + done, m);
+        tg_positions_put(w, indices + done, m);
         done += m;
     }
-    return w.at;
+    return w->at;
 }
 
 static bool take_directory(tg_positions_reader *r, tg_cursor *c)
@@ -82,7 +80,7 @@ static bool take_directory(tg_positions_reader *r, tg_cursor *c)
         bytes += stream & STREAM_SIZE;
     }
     r->directory = directory;
-    r->stream = tg_cursor_take(c, bytes);
+    r->stream = tg_cursor_take_last(c, bytes);
     r->bytes = HEAD + ENTRY * segments + bytes;
     return listed == r->listed && r->stream;
 }

@@ -1,5 +1,6 @@
 /* Increasing positions in a vector, as they are sent: their number, a directory, and an index stream for each segment
- * (docs/format.md, 6). Used for the elements of a sparse vector, and for the levels that are not zero. */
+ * (docs/format.md, 6). Between the directory and the streams lie the values, which are the caller's. Used for the
+ * elements of a sparse vector, and for the levels that are not zero. */
 #ifndef TG_CODEC_POSITIONS_H
 #define TG_CODEC_POSITIONS_H
 
@@ -17,9 +18,10 @@ typedef struct tg_positions_writer {
     uint64_t next;   /* where the next segment starts; count: there is none */
     unsigned log;    /* segments have 2^log elements */
     uint8_t *entry;  /* of the next segment in the directory */
-    uint8_t *at;     /* its stream; after the last segment, the end of everything */
+    uint8_t *at;     /* its stream; at first, where the directory ends; after the last segment, the end of everything */
 } tg_positions_writer;
 
+/* Writes the head. The caller moves `at` behind the values before it writes segments. */
 tg_positions_writer tg_positions_begin(uint64_t count, uint64_t listed, uint8_t *out, const tg_gaps_engine *engine);
 /* Where the next segment ends. */
 uint64_t tg_positions_limit(const tg_positions_writer *writer);
@@ -29,8 +31,7 @@ void tg_positions_put(tg_positions_writer *writer, const uint32_t *indices, size
  * is free whatever comes before them, and must be moved to their final place once that is known. */
 tg_positions_writer tg_positions_from(const tg_positions_writer *begun, uint64_t first);
 /* Writes all segments of a complete list; returns the end. */
-uint8_t *tg_positions_write(const uint32_t *indices, size_t listed, uint64_t count, uint8_t *out,
-                            const tg_gaps_engine *engine);
+uint8_t *tg_positions_write(tg_positions_writer *writer, const uint32_t *indices, size_t listed);
 
 /* Reads untrusted bytes. */
 typedef struct tg_positions_reader {
@@ -44,7 +45,7 @@ typedef struct tg_positions_reader {
     bool any_open;
 } tg_positions_reader;
 
-/* Reads head, directory and streams from the cursor. */
+/* Reads head, directory and streams from the cursor; the values are left. */
 bool tg_positions_open(tg_positions_reader *reader, tg_cursor *c, uint64_t count, const tg_gaps_engine *engine);
 /* How many of the next n > 0 elements lie in one segment, which is then open. The caller takes its positions below
  * *limit from reader->indices, subtracts *base, and advances reader->position by *here. */

@@ -101,7 +101,8 @@ static bool within(code_range r, unsigned byte, unsigned width)
 
 typedef struct choice {
     tg_prefix_code code;
-    uint64_t bits; /* expected size of all bytes */
+    unsigned chunk_log;
+    uint64_t bits; /* expected size of everything */
 } choice;
 
 /* Counting bytes, for all threads. */
@@ -149,8 +150,12 @@ static bool make_code(tg_pool *pool, const uint8_t *packed, uint64_t bytes, unsi
         return false;
     tg_prefix_make(&chosen->code, coded);
     const uint64_t bits = tg_prefix_bits(&chosen->code, met), entropy = tg_bytes_entropy(met);
-    chosen->bits = bits / counted * bytes + bits % counted * bytes / counted;
-    return ((bits + 8 * TG_PREFIX_TABLE) << 16) <= entropy + entropy / WORTH;
+    /* Streams of 512 bytes or more on average, 256 if they are very short, because of their entries in the directory.
+     */
+    chosen->chunk_log = bits >= 4 * counted ? TG_PREFIX_SHORT_CHUNK : TG_PREFIX_LONG_CHUNK;
+    chosen->bits = bits / counted * bytes + bits % counted * bytes / counted +
+                   8 * tg_prefix_codes_head(bytes, chosen->chunk_log);
+    return (bits + 8 * tg_prefix_codes_head(counted, chosen->chunk_log)) << 16 <= entropy + entropy / WORTH;
 }
 
 uint8_t *tg_prefix_try(tg_pool *pool, const uint8_t *packed, uint64_t count, unsigned width, uint8_t most, uint8_t *out)
@@ -161,7 +166,7 @@ uint8_t *tg_prefix_try(tg_pool *pool, const uint8_t *packed, uint64_t count, uns
         return NULL;
     if (bytes >= SAMPLED &&
         make_code(pool, packed, bytes, width, EVERY, range_of(pool, packed, bytes, width, most), &chosen)) {
-        uint8_t *end = tg_prefix_codes_write(&chosen.code, pool, packed, bytes, out);
+        uint8_t *end = tg_prefix_codes_write(&chosen.code, chosen.chunk_log, pool, packed, bytes, out);
         const uint64_t bits = 8 * (uint64_t)(end - out),
                        off = bits > chosen.bits ? bits - chosen.bits : chosen.bits - bits;
         if (off <= chosen.bits / AS_EXPECTED)
@@ -169,5 +174,5 @@ uint8_t *tg_prefix_try(tg_pool *pool, const uint8_t *packed, uint64_t count, uns
     }
     if (!make_code(pool, packed, bytes, width, 1, (code_range){0, 0}, &chosen))
         return NULL;
-    return tg_prefix_codes_write(&chosen.code, pool, packed, bytes, out);
+    return tg_prefix_codes_write(&chosen.code, chosen.chunk_log, pool, packed, bytes, out);
 }

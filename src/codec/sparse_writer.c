@@ -1,4 +1,5 @@
-/* Portion by portion: filters the lists and codes the indices. The values follow once it is known where they start. */
+/* Portion by portion: filters the lists and codes the indices, then the values. These lie before the index streams,
+ * which start behind the room that values can take, and are moved if they take less. */
 #include "codec/sparse_writer.h"
 
 #include <stdatomic.h>
@@ -135,18 +136,23 @@ static void write_indices(void *of, size_t portion)
     p->end = positions.at;
 }
 
-/* Moves the streams of all portions together; returns their end. */
-static uint8_t *join(writing *w)
+/* How many selected elements come before each portion. */
+static void count_before(writing *w)
+{
+    w->list->portions[0].before = 0;
+    for (size_t i = 1; i < w->portions; i++)
+        w->list->portions[i].before = w->list->portions[i - 1].before + w->list->portions[i - 1].count;
+}
+
+/* Moves the streams of all portions together, from `at` on; returns their end. */
+static uint8_t *join(const writing *w, uint8_t *at)
 {
     tg_stream streams[TG_MAX_RANGES];
-    size_t before = 0;
     for (size_t i = 0; i < w->portions; i++) {
-        tg_portion *p = &w->list->portions[i];
+        const tg_portion *p = &w->list->portions[i];
         streams[i] = (tg_stream){p->stream, (size_t)(p->end - p->stream)};
-        p->before = before;
-        before += p->count;
     }
-    return tg_streams_join(w->job->pool, streams, w->portions, w->begun.at);
+    return tg_streams_join(w->job->pool, streams, w->portions, at);
 }
 
 /* ---- values ---- */
@@ -205,6 +211,11 @@ static void settle_portion(void *of, size_t portion)
     settle(w, &w->list->portions[portion]);
 }
 
+static tg_levels_shape levels_of(const writing *w)
+{
+    return tg_levels_shape_of(w->job->spec, w->list->threshold.selected);
+}
+
 /* Returns the end. */
 static uint8_t *write_levels(writing *w)
 {
@@ -214,7 +225,7 @@ static uint8_t *write_levels(writing *w)
         tg_parallel(job->pool, w->portions, gather, w);
         values = w->list->gathered;
     }
-    tg_levels_shape shape = tg_levels_shape_of(job->spec, job->selected);
+    const tg_levels_shape shape = levels_of(w);
     tg_job inner = {.kernels = job->kernels,
                     .pool = job->pool,
                     .spec = job->spec,
@@ -234,18 +245,23 @@ void tg_selected_write(tg_job *job, const tg_selected *list)
     writing w = {.job = job, .list = list};
     w.begun = tg_positions_begin(job->source.count, list->threshold.selected, job->payload, job->kernels->gaps);
     w.begun.origin = list->origin;
+    const bool as_levels = tg_spec_values(job->spec) == TG_VALUES_LEVELS;
+    const tg_levels_shape shape = levels_of(&w);
+    job->selected = list->threshold.selected;
+    w.values = w.begun.at;
+    w.begun.at += as_levels ? tg_levels_bound(&shape)
+                            : job->selected * tg_dtype_size(tg_values_dtype(tg_spec_values(job->spec)));
     divide(&w);
     share_out_ties(&w);
     tg_parallel(job->pool, w.portions, write_indices, &w);
-    w.values = join(&w);
-    job->selected = list->threshold.selected;
-    uint8_t *end = w.values + job->selected * tg_dtype_size(tg_values_dtype(tg_spec_values(job->spec)));
-    if (tg_spec_values(job->spec) == TG_VALUES_LEVELS)
-        end = write_levels(&w);
+    count_before(&w);
+    uint8_t *values_end = w.begun.at;
+    if (as_levels)
+        values_end = write_levels(&w);
     else
         tg_parallel(job->pool, w.portions, write_plain, &w);
     job->saturated += w.saturated;
-    job->payload_size = (size_t)(end - job->payload);
+    job->payload_size = (size_t)(join(&w, values_end) - job->payload);
 }
 
 /* ---- a list in place of a payload ---- */
@@ -278,8 +294,7 @@ void tg_selected_list(tg_job *job, const tg_selected *list)
     }
     share_out_ties(&w);
     tg_parallel(job->pool, w.portions, select_portion, &w);
-    for (size_t i = 1; i < w.portions; i++)
-        list->portions[i].before = list->portions[i - 1].before + list->portions[i - 1].count;
+    count_before(&w);
     tg_parallel(job->pool, w.portions, copy_portion, &w);
     job->saturated += w.saturated;
     job->selected = list->threshold.selected;

@@ -30,11 +30,13 @@ cp good.tg bad.tg && printf x >>bad.tg
 bad "a byte too many"
 cp good.tg bad.tg && npy patch bad.tg 4 63
 bad "version 99"
+cp good.tg bad.tg && npy patch bad.tg 4 00
+bad "version 0"
 cp good.tg bad.tg && npy patch bad.tg 8 ff
 bad "an unknown codec"
 tersegrad encode -f --no-checksum qsgd:levels=7 in.npy bad.tg >/dev/null
 tersegrad inspect --json bad.tg | json '(j["checksum_ok"], j["verdict"])'
-npy patch bad.tg 67 ff
+npy patch bad.tg -1 ff
 bad "no checksum, a negative scale"
 echo "# shown"
 cp good.tg bad.tg && npy patch bad.tg -1 5a

@@ -212,15 +212,18 @@ static void bad_arguments(tg_device *device)
           "encode");
     static const unsigned char scales[3][4] = {{0, 0, 0x80, 0x7f}, {0, 0, 0xc0, 0x7f}, {0, 0, 0, 0x80}};
     for (int i = 0; i < 3; i++) {
-        memcpy(frame + 64, scales[i], 4);
+        memcpy(frame + report.bytes - 4, scales[i], 4); /* behind the codes */
         check(tg_decode(device, &(tg_frame){frame, report.bytes}, 1, 1, 0, &x, NULL) == TG_CORRUPT, "scale %d", i);
     }
     tg_codec_free(codec);
     codec = make_codec(device, "onebit", 100);
     check(tg_encode(codec, &x, &(tg_encode_options){.no_checksum = true}, frame, sizeof frame, &report, NULL) == TG_OK,
           "encode");
-    frame[report.bytes - 1] |= 0x80;
-    check(tg_decode(device, &(tg_frame){frame, report.bytes}, 1, 1, 0, &x, NULL) == TG_CORRUPT, "padding");
+    for (int byte = 12; byte < 16; byte++) { /* 100 bits, padded to a byte and to 4 */
+        frame[64 + byte] ^= 0x80;
+        check(tg_decode(device, &(tg_frame){frame, report.bytes}, 1, 1, 0, &x, NULL) == TG_CORRUPT, "padding");
+        frame[64 + byte] ^= 0x80;
+    }
     tg_codec_free(codec);
     codec = make_codec(device, "fp16", 100);
     check(tg_encode(codec, &x, &(tg_encode_options){.no_checksum = true}, frame, sizeof frame, &report, NULL) == TG_OK,

@@ -74,13 +74,13 @@ static void test_plan_choices(void **state)
     tg_entropy_plan_make(&plan, digits, n, 3, 1);
     assert_int_equal(plan.tuple, 1);
 
-    /* Four equally frequent digits are two bits each with any table: the smallest, and chunks of 2^17. */
+    /* Four equally frequent digits are two bits each with any table: the smallest, and chunks of 2^15. */
     for (size_t i = 0; i < n; i++)
         digits[i] = (uint8_t)(i & 3);
     tg_entropy_plan_make(&plan, digits, n - 4, 4, 1);
     assert_int_equal(plan.table_log, 12);
     assert_int_equal(plan.frequency[0], 1024);
-    assert_int_equal(plan.chunk_log, 17);
+    assert_int_equal(plan.chunk_log, 15);
     assert_int_equal(plan.lane_log, 5);
     tg_entropy_plan_make(&plan, digits, 65536, 4, 1); /* 16384 bytes */
     assert_int_equal(plan.lane_log, 5);

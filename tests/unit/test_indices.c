@@ -36,6 +36,9 @@ static uint32_t gap_at(const uint32_t *positions, size_t j)
     return j == 0 ? positions[0] : positions[j] - positions[j - 1] - 1;
 }
 
+/* Bytes of the table before Elias coded gaps. */
+static size_t elias_table(size_t m) { return m == 0 ? 0 : 4 * ((m - 1) / 1024); }
+
 /* The bytes of each mode, counted in the plainest way. */
 static void plain_costs(const uint32_t *positions, size_t m, uint32_t length, size_t cost[3])
 {
@@ -59,7 +62,7 @@ static void plain_costs(const uint32_t *positions, size_t m, uint32_t length, si
             omega += tg_omega_length((uint64_t)gap_at(positions, i) + 1);
     }
     cost[TG_INDEX_RICE] = (m + 255) / 256 + low + (quotients + 7) / 8;
-    cost[TG_INDEX_ELIAS] = (omega + 7) / 8;
+    cost[TG_INDEX_ELIAS] = elias_table(m) + (omega + 7) / 8;
     cost[TG_INDEX_BITMAP] = (length + 7) / 8;
 }
 
@@ -74,12 +77,15 @@ static size_t write_mode(unsigned mode, const uint32_t *positions, size_t m, uin
     }
     uint32_t gaps[256], low[256];
     uint8_t *at = out + (mode == TG_INDEX_RICE ? (m + 255) / 256 : 0), unary[65536];
-    tg_bit_writer w = tg_bit_writer_at(mode == TG_INDEX_RICE ? unary : out);
+    uint8_t *codes = out + elias_table(m);
+    tg_bit_writer w = tg_bit_writer_at(mode == TG_INDEX_RICE ? unary : codes);
     for (size_t j = 0; j < m; j += 256) {
         const size_t r = m - j < 256 ? m - j : 256;
         for (size_t i = 0; i < r; i++)
             gaps[i] = gap_at(positions, j + i);
         if (mode == TG_INDEX_ELIAS) {
+            if (j > 0 && j % 1024 == 0)
+                tg_store32(out + 4 * (j / 1024 - 1), (uint32_t)(8 * (w.out - codes)) + w.pending_count);
             for (size_t i = 0; i < r; i++)
                 tg_omega_write(&w, (uint64_t)gaps[i] + 1);
             continue;
@@ -245,8 +251,8 @@ static void test_segment_log(void **state)
     assert_int_equal(tg_segment_log(0, 0), 30);
     assert_int_equal(tg_segment_log(1000000, 1), 30);
     assert_int_equal(tg_segment_log(1000000, 1000000), 12);
-    assert_int_equal(tg_segment_log(1u << 20, 1u << 16), 16);
-    assert_int_equal(tg_segment_log(1u << 20, (1u << 16) - 1), 17);
+    assert_int_equal(tg_segment_log(1u << 20, 1u << 16), 15);
+    assert_int_equal(tg_segment_log(1u << 20, (1u << 16) - 1), 16);
     assert_int_equal(tg_segment_log(UINT32_MAX, 1), 30);
     assert_int_equal(tg_segment_log(UINT32_MAX, UINT32_MAX), 12);
 }
@@ -409,6 +415,34 @@ static bool delivers(unsigned mode, const uint8_t *bytes, size_t size, size_t m,
            tg_index_next(&reader, UINT32_MAX, 8, positions, &got) && got == m;
 }
 
+/* Where every 1024th gap starts: a table that differs in any bit is refused. */
+static void test_elias_tables(void **state)
+{
+    (void)state;
+    static const size_t counts[] = {1023, 1024, 1025, 2048, 2049, 5000};
+    enum { LENGTH = 20000 };
+    uint8_t *bytes = malloc(LENGTH);
+    uint32_t positions[5000];
+    uint64_t seed = 11;
+    for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) {
+        const size_t m = counts[i], table = 4 * ((m - 1) / 1024);
+        for (size_t j = 0; j < m; j++)
+            positions[j] = (uint32_t)(3 * j + draw_below(&seed, 3));
+        const size_t size = write_mode(TG_INDEX_ELIAS, positions, m, LENGTH, bytes);
+        assert_int_equal(table, elias_table(m));
+        assert_true(accepts(TG_INDEX_ELIAS, bytes, size, m, LENGTH));
+        for (size_t bit = 0; bit < 8 * table; bit++) {
+            bytes[bit / 8] = (uint8_t)(bytes[bit / 8] ^ 1u << bit % 8);
+            assert_false(accepts(TG_INDEX_ELIAS, bytes, size, m, LENGTH));
+            bytes[bit / 8] = (uint8_t)(bytes[bit / 8] ^ 1u << bit % 8);
+        }
+        if (table > 0)
+            assert_false(accepts(TG_INDEX_ELIAS, bytes + table, size - table, m, LENGTH));
+    }
+    assert_false(opens(TG_INDEX_ELIAS, bytes, 3, 1025, LENGTH));
+    free(bytes);
+}
+
 static void test_refused_by_hand(void **state)
 {
     (void)state;
@@ -499,6 +533,7 @@ int main(void)
         cmocka_unit_test(test_least_of_elias),     cmocka_unit_test(test_close_to_the_count_of_subsets),
         cmocka_unit_test(test_bytes_never_change), cmocka_unit_test(test_refusals),
         cmocka_unit_test(test_refused_by_hand),    cmocka_unit_test(test_damaged_streams),
+        cmocka_unit_test(test_elias_tables),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -147,35 +147,60 @@ typedef struct chunk {
     size_t size, n;
 } chunk;
 
+/* Chunks here are the shortest that hold their bytes. */
+enum { LONGEST_CHUNK = 1 << TG_PREFIX_CHUNK_MOST };
+static unsigned chunk_log_of(size_t n)
+{
+    unsigned log = TG_PREFIX_CHUNK_LEAST;
+    while ((size_t)1 << log < n)
+        log++;
+    return log;
+}
+
 static chunk write_chunk(const tg_prefix_code *code, const uint8_t *bytes, size_t n)
 {
-    static uint8_t room[TG_PREFIX_STREAMS * TG_PREFIX_STREAM_ROOM];
-    chunk c = {.code = *code, .n = n, .streams = malloc(TG_PREFIX_STREAMS * TG_PREFIX_STREAM_MAX)};
+    const unsigned log = chunk_log_of(n);
+    uint8_t *room = malloc(TG_PREFIX_ROOM(log));
+    chunk c = {.code = *code, .n = n, .streams = malloc(TG_PREFIX_STREAMS_MAX(log))};
     tg_prefix_encoder encoder;
     tg_prefix_encoder_make(&encoder, code);
-    uint8_t *end = tg_prefix_write(&encoder, bytes, n, room, c.entry, c.streams);
+    uint8_t *end = tg_prefix_write(&encoder, bytes, n, log, room, c.entry, c.streams);
+    free(room);
     c.size = (size_t)(end - c.streams);
     assert_int_equal(tg_prefix_size(c.entry), c.size);
     return c;
 }
 
-/* Whether the streams are a chunk of n bytes, read in pieces; nothing before them or behind them is touched. */
-static bool accepts(const chunk *c, const uint8_t *streams, size_t size, size_t piece, uint8_t *out)
+/* Whether the streams are a chunk of n bytes, read in pieces. */
+static bool reads(const chunk *c, const uint8_t *streams, size_t readable, size_t piece, uint8_t *out)
 {
     static tg_prefix_slots slots;
-    uint8_t *copy = exact_copy(streams, size);
     tg_prefix_reader reader;
     tg_prefix_slots_make(&slots, &c->code);
-    tg_prefix_open(&reader, c->entry, copy, c->n);
-    bool sound = true;
-    for (size_t done = 0; sound && done < c->n; done += piece) {
+    tg_prefix_open(&reader, c->entry, streams, readable, c->n);
+    for (size_t done = 0; done < c->n; done += piece) {
         assert_false(tg_prefix_done(&reader));
-        sound = tg_prefix_next(&reader, &slots, c->n - done < piece ? c->n - done : piece, out + done);
+        assert_true(tg_prefix_next(&reader, &slots, c->n - done < piece ? c->n - done : piece, out + done));
     }
-    assert_true(sound || !tg_prefix_done(&reader));
-    sound = sound && tg_prefix_done(&reader);
-    assert_false(sound && tg_prefix_next(&reader, &slots, 1, out)); /* there is no more */
-    free(copy);
+    assert_false(tg_prefix_next(&reader, &slots, 1, out)); /* there is no more */
+    return tg_prefix_done(&reader);
+}
+
+/* The same for the last chunk, whose streams nothing follows, and for others: nothing before or behind is touched, and
+ * what follows makes no difference. */
+static bool accepts(const chunk *c, const uint8_t *streams, size_t size, size_t piece, uint8_t *out)
+{
+    enum { BEHIND = 4096 };
+    uint8_t *alone = exact_copy(streams, size), *followed = malloc(size + BEHIND), *other = malloc(c->n + 1);
+    memcpy(followed, streams, size);
+    memset(followed + size, 0x5a, BEHIND);
+    const bool sound = reads(c, alone, size, piece, out);
+    assert_int_equal(reads(c, followed, size + BEHIND, piece, other), sound);
+    if (sound)
+        assert_memory_equal(out, other, c->n);
+    free(alone);
+    free(followed);
+    free(other);
     return sound;
 }
 
@@ -202,8 +227,8 @@ static void test_round_trips(void **state)
 {
     (void)state;
     static const size_t lengths[] = {
-        0, 1, 2, 7, 8, 9, 31, 32, 33, 64, 255, 256, 4095, 4096, 4097, 5000, TG_PREFIX_CHUNK - 1, TG_PREFIX_CHUNK};
-    uint8_t *bytes = malloc(TG_PREFIX_CHUNK), *back = malloc(TG_PREFIX_CHUNK);
+        0, 1, 2, 7, 8, 9, 31, 32, 33, 64, 255, 256, 4095, 4096, 4097, 8192, 16384, LONGEST_CHUNK - 1, LONGEST_CHUNK};
+    uint8_t *bytes = malloc(LONGEST_CHUNK), *back = malloc(LONGEST_CHUNK);
     uint64_t seed = 3;
     for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++)
         for (unsigned kinds = 2; kinds <= 256; kinds = 2 * kinds + (kinds > 8))
@@ -231,12 +256,14 @@ static void test_longest_streams(void **state)
     tg_prefix_code code;
     tg_prefix_make(&code, h);
     assert_int_equal(code.length[0], TG_PREFIX_LONGEST);
-    uint8_t *bytes = calloc(TG_PREFIX_CHUNK, 1), *back = malloc(TG_PREFIX_CHUNK);
-    chunk c = write_chunk(&code, bytes, TG_PREFIX_CHUNK);
-    assert_int_equal(c.size, TG_PREFIX_STREAMS * TG_PREFIX_STREAM_MAX);
-    assert_true(accepts(&c, c.streams, c.size, 4096, back));
-    assert_memory_equal(back, bytes, TG_PREFIX_CHUNK);
-    free(c.streams);
+    uint8_t *bytes = calloc(LONGEST_CHUNK, 1), *back = malloc(LONGEST_CHUNK);
+    for (unsigned log = TG_PREFIX_CHUNK_LEAST; log <= TG_PREFIX_CHUNK_MOST; log++) {
+        chunk c = write_chunk(&code, bytes, (size_t)1 << log);
+        assert_int_equal(c.size, TG_PREFIX_STREAMS_MAX(log));
+        assert_true(accepts(&c, c.streams, c.size, 4096, back));
+        assert_memory_equal(back, bytes, (size_t)1 << log);
+        free(c.streams);
+    }
     free(bytes);
     free(back);
 }

@@ -1,4 +1,5 @@
-/* XXH3 over leaves of 4096 bytes, then over the header and the digests of all leaves. */
+/* XXH3 over leaves of 4096 bytes; over nodes, which are as many bytes of digests, while there are more than fit one;
+ * then over the header and the digests that are left. */
 #include "device/cpu/checksum.h"
 
 #include <string.h>
@@ -6,11 +7,13 @@
 #include "base/bytes.h"
 #include "kernels/ranges.h"
 
-#define XXH_INLINE_ALL
-#include <xxhash.h>
-
-/* Digests that are made before they are digested themselves: enough to divide among threads. */
-enum { HEADER = 64, CHECKSUM_AT = 60, BATCH = 4096 };
+enum {
+    HEADER = 64,
+    CHECKSUM_AT = 60,
+    NODE = TG_LEAF / 8, /* digests in a node */
+    BATCH = 8 * NODE,   /* digests that are made before they are digested themselves: enough to divide among threads */
+    LEVELS = 4          /* of nodes, enough for 2^57 bytes */
+};
 
 typedef struct batch {
     const tg_kernels *kernels;
@@ -51,17 +54,57 @@ static void digest_range(void *of, size_t part)
     }
 }
 
+/* The digests of nodes, level by level: of each level those of one node of the next, which is digested when it is
+ * full. */
+typedef struct nodes {
+    const tg_kernels *kernels;
+    unsigned levels;
+    size_t count[LEVELS];
+    uint8_t digests[LEVELS][8 * NODE];
+} nodes;
+
+static unsigned levels_for(size_t leaves)
+{
+    unsigned levels = 0;
+    for (; leaves > NODE; leaves = (leaves - 1) / NODE + 1)
+        levels++;
+    return levels;
+}
+
+static void add_node(nodes *n, unsigned level, const uint8_t *digests, size_t count)
+{
+    tg_store64(n->digests[level] + 8 * n->count[level]++, n->kernels->digest(digests, 8 * count));
+}
+
+/* Adds the nodes that the leaves of a batch make. */
+static void add_batch(nodes *n, const uint8_t *digests, size_t count)
+{
+    for (size_t first = 0; first < count; first += NODE) {
+        add_node(n, 0, digests + 8 * first, count - first < NODE ? count - first : NODE);
+        for (unsigned level = 0; level + 1 < n->levels && n->count[level] == NODE; level++) {
+            add_node(n, level + 1, n->digests[level], NODE);
+            n->count[level] = 0;
+        }
+    }
+}
+
+/* Closes the last node of each level but the highest. */
+static void close_nodes(nodes *n)
+{
+    for (unsigned level = 0; level + 1 < n->levels; level++)
+        if (n->count[level] > 0)
+            add_node(n, level + 1, n->digests[level], n->count[level]);
+}
+
 uint32_t tg_checksum(const tg_kernels *kernels, tg_pool *pool, const uint8_t header[64], const uint8_t *payload,
                      size_t size, const tg_digests *known, const tg_visitor *visitor)
 {
-    XXH3_state_t root;
-    XXH3_INITSTATE(&root);
-    (void)XXH3_64bits_reset(&root);
-    uint8_t head[HEADER];
-    memcpy(head, header, HEADER);
-    memset(head + CHECKSUM_AT, 0, 4);
-    (void)XXH3_64bits_update(&root, head, HEADER);
     batch b;
+    nodes n; /* not cleared: short frames use none of it */
+    const size_t leaves = size / TG_LEAF + (size % TG_LEAF != 0);
+    n.kernels = kernels;
+    n.levels = levels_for(leaves);
+    memset(n.count, 0, sizeof n.count);
     b.kernels = kernels;
     b.payload = payload;
     b.size = size;
@@ -71,7 +114,15 @@ uint32_t tg_checksum(const tg_kernels *kernels, tg_pool *pool, const uint8_t hea
         const size_t left = size - b.first * TG_LEAF, here = left < BATCH * TG_LEAF ? left : BATCH * TG_LEAF;
         b.ranges = tg_ranges_of(pool, here, 64 * TG_LEAF); /* a leaf alone is too little work for a thread */
         tg_parallel(pool, b.ranges.parts, digest_range, &b);
-        (void)XXH3_64bits_update(&root, b.digests, 8 * ((here + TG_LEAF - 1) / TG_LEAF));
+        if (n.levels > 0)
+            add_batch(&n, b.digests, (here + TG_LEAF - 1) / TG_LEAF);
     }
-    return (uint32_t)XXH3_64bits_digest(&root);
+    close_nodes(&n);
+    uint8_t root[HEADER + 8 * NODE];
+    const uint8_t *top = n.levels > 0 ? n.digests[n.levels - 1] : b.digests;
+    const size_t count = n.levels > 0 ? n.count[n.levels - 1] : leaves;
+    memcpy(root, header, HEADER);
+    memset(root + CHECKSUM_AT, 0, 4);
+    memcpy(root + HEADER, top, 8 * count);
+    return (uint32_t)kernels->digest(root, HEADER + 8 * count);
 }
