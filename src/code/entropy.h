@@ -63,15 +63,17 @@ typedef struct tg_entropy_reader {
     const tg_entropy_plan *plan;
     const uint8_t *word; /* next unread word */
     size_t words;        /* unread words */
+    size_t behind;       /* words behind these that can be read too, though they are not the chunk's */
     size_t elements;     /* in the chunk */
     size_t delivered;    /* of these */
     bool broken;
     uint32_t state[TG_ENTROPY_LANES];
 } tg_entropy_reader;
 
-/* False when the stream cannot be valid: too short for its states, half a word, a state out of range. */
+/* False when the stream cannot be valid: too short for its states, half a word, a state out of range. `behind` bytes
+ * follow it, which may be read but change nothing. */
 bool tg_entropy_open(tg_entropy_reader *reader, const tg_entropy_plan *plan, const uint8_t *in, size_t size,
-                     size_t elements);
+                     size_t behind, size_t elements);
 
 /* The engine's decoding table, which pays off from a few thousand digits on. False if the engine does not support the
  * plan's shape. */

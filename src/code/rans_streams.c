@@ -117,6 +117,18 @@ bool tg_entropy_slots_make(tg_entropy_slots *slots, const tg_entropy_plan *plan,
     return true;
 }
 
+/* Decodes steps with the engine. It does not stop at the end of the stream, but at the end of what can be read. */
+static size_t run_engine(tg_entropy_reader *reader, const tg_entropy_slots *slots, size_t steps, uint8_t *symbols)
+{
+    const size_t before = reader->words + reader->behind;
+    size_t after = before;
+    const size_t done = slots->engine->decode(slots->slot, reader->state, &reader->word, &after, steps, symbols);
+    const size_t used = before - after;
+    reader->broken = used > reader->words;
+    reader->words -= reader->broken ? reader->words : used;
+    return done;
+}
+
 /* Decodes as many of `count` digits as the engine can, a multiple of 32; the caller decodes the rest. */
 static size_t decode_steps(tg_entropy_reader *reader, const tg_entropy_slots *slots, size_t count, uint8_t *digits)
 {
@@ -126,11 +138,10 @@ static size_t decode_steps(tg_entropy_reader *reader, const tg_entropy_slots *sl
     size_t y = reader->delivered / tuple, symbols = count / tuple / TG_RANS_LANES * TG_RANS_LANES, done = 0;
     if (y % TG_RANS_LANES != 0)
         return 0;
-    while (done < symbols) {
+    while (done < symbols && !reader->broken) {
         size_t here = symbols - done < PIECE ? symbols - done : PIECE;
         uint8_t *to = tuple == 1 ? digits + done : piece;
-        size_t steps = slots->engine->decode(slots->slot, reader->state, &reader->word, &reader->words,
-                                             here / TG_RANS_LANES, to);
+        size_t steps = run_engine(reader, slots, here / TG_RANS_LANES, to);
         for (size_t row = 0; tuple == 2 && row < steps * TG_RANS_LANES; row += RUN / 2) {
             uint8_t *low = digits + 2 * (done + row), *high = low + RUN / 2;
             for (size_t i = 0; i < RUN / 2; i++) {
@@ -146,11 +157,11 @@ static size_t decode_steps(tg_entropy_reader *reader, const tg_entropy_slots *sl
 }
 
 bool tg_entropy_open(tg_entropy_reader *reader, const tg_entropy_plan *plan, const uint8_t *in, size_t size,
-                     size_t elements)
+                     size_t behind, size_t elements)
 {
     const unsigned lanes = 1u << plan->lane_log;
     tg_cursor c = tg_cursor_over(in, size);
-    *reader = (tg_entropy_reader){.plan = plan, .elements = elements};
+    *reader = (tg_entropy_reader){.plan = plan, .behind = behind / 2, .elements = elements};
     for (unsigned lane = 0; lane < lanes; lane++) {
         reader->state[lane] = tg_cursor_u32(&c); /* zero, and therefore refused, when there is none */
         if (reader->state[lane] < TG_ENTROPY_STATE)
@@ -238,6 +249,8 @@ bool tg_entropy_next(tg_entropy_reader *reader, size_t count, uint8_t *digits, c
         digits += done;
         count -= done;
     }
+    if (reader->broken)
+        return false;
     bool sound = (reader->plan->tuple == 2 ? next_pairs : next_singles)(reader, count, digits);
     reader->broken = !sound;
     reader->delivered += count;

@@ -4,7 +4,6 @@
 #include <string.h>
 
 #include "base/bytes.h"
-#include "base/bit_lanes.h"
 #include "code/bit_tools.h"
 
 /* Vectors of the compiler: where the processor has none, the compiler uses integers. */
@@ -247,7 +246,14 @@ static bool unpack_short(const uint8_t *in, unsigned r, unsigned parameter, uint
     const unsigned used = r * parameter % 8;
     if (used != 0 && in[tg_rice_low_size(r, parameter) - 1] >> used != 0)
         return false;
-    tg_tail_unpack(in, r, parameter, low);
+    const uint32_t mask = (UINT32_C(1) << parameter) - 1;
+    const size_t size = tg_rice_low_size(r, parameter);
+    tg_bit_reader rest = tg_bit_reader_at(in, size);
+    unsigned j = 0;
+    for (; j < r && (rest.position >> 3) + 8 <= size; j++, rest.position += parameter)
+        low[j] = (uint32_t)(tg_load64(in + (rest.position >> 3)) >> (rest.position & 7)) & mask;
+    for (; j < r; j++)
+        low[j] = tg_bits_get(&rest, parameter);
     return true;
 }
 

@@ -124,6 +124,7 @@ bool tg_entropy_codes_open(tg_entropy_codes *r, const tg_kernels *kernels, tg_cu
     r->directory = tg_cursor_take(c, 4 * chunks);
     r->low_bits = tg_cursor_take_padded(c, low_size(count, r->low));
     r->stream = c->at;
+    r->end = c->at + c->left;
     return r->directory && r->low_bits && (r->low == 0 || tg_padding_is_zero(r->low_bits, count, r->low)) &&
            adds_up(c, r->directory, chunks);
 }
@@ -140,7 +141,7 @@ static bool next_chunk(tg_entropy_codes *r)
     r->directory += 4;
     r->stream += size;
     r->chunk_end = r->position + n;
-    return tg_entropy_open(&r->reader, &r->plan, stream, size, (size_t)n);
+    return tg_entropy_open(&r->reader, &r->plan, stream, size, (size_t)(r->end - r->stream), (size_t)n);
 }
 
 bool tg_entropy_codes_next(tg_entropy_codes *r, size_t n, uint16_t *codes)

@@ -39,6 +39,7 @@ typedef struct tg_entropy_codes {
     const uint8_t *low_bits;
     const uint8_t *directory;      /* lengths of the chunks still to come */
     const uint8_t *stream;         /* where the next chunk starts */
+    const uint8_t *end;            /* of all streams */
     uint64_t chunk, chunk_end;     /* codes of a chunk; where the open one ends */
     const tg_entropy_slots *slots; /* for the current call, where many digits are read; else NULL */
     tg_entropy_plan plan;

@@ -134,6 +134,12 @@ static uint64_t count_bytes(tg_pool *pool, const uint8_t *packed, uint64_t bytes
     return c.counted;
 }
 
+/* What all bytes take, if `counted` of them take so much: rounded down, without overflow. */
+static uint64_t of_all(uint64_t taken, uint64_t bytes, uint64_t counted)
+{
+    return taken / counted * bytes + taken % counted * bytes / counted;
+}
+
 /* Makes a code from one of every `every` parts. It also covers all bytes whose codes are in the range `all`, even if
  * the sample has none of them. False if the code is too long compared with the entropy. */
 static bool make_code(tg_pool *pool, const uint8_t *packed, uint64_t bytes, unsigned width, unsigned every,
@@ -153,9 +159,9 @@ static bool make_code(tg_pool *pool, const uint8_t *packed, uint64_t bytes, unsi
     /* Streams of 512 bytes or more on average, 256 if they are very short, because of their entries in the directory.
      */
     chosen->chunk_log = bits >= 4 * counted ? TG_PREFIX_SHORT_CHUNK : TG_PREFIX_LONG_CHUNK;
-    chosen->bits = bits / counted * bytes + bits % counted * bytes / counted +
-                   8 * tg_prefix_codes_head(bytes, chosen->chunk_log);
-    return (bits + 8 * tg_prefix_codes_head(counted, chosen->chunk_log)) << 16 <= entropy + entropy / WORTH;
+    chosen->bits = of_all(bits, bytes, counted) + 8 * tg_prefix_codes_head(bytes, chosen->chunk_log);
+    const uint64_t expected = of_all(entropy, bytes, counted);
+    return chosen->bits << 16 <= expected + expected / WORTH;
 }
 
 uint8_t *tg_prefix_try(tg_pool *pool, const uint8_t *packed, uint64_t count, unsigned width, uint8_t most, uint8_t *out)

@@ -123,7 +123,7 @@ static inline bool accepts(const tg_entropy_plan *plan, const uint8_t *bytes, si
     uint8_t digits[1024], again[4096];
     uint8_t *copy = exact_copy(bytes, size);
     tg_entropy_reader reader;
-    bool sound = tg_entropy_open(&reader, plan, copy, size, n);
+    bool sound = tg_entropy_open(&reader, plan, copy, size, 0, n);
     if (!sound)
         assert_false(tg_entropy_next(&reader, n, digits, NULL));
     for (size_t done = 0; sound && done < n;) {

@@ -19,7 +19,7 @@ static uint64_t check_chunk(const tg_entropy_plan *plan, const uint8_t *digits, 
     const uint64_t print = fingerprint(out, *size);
     uint8_t *copy = exact_copy(out, *size);
     tg_entropy_reader reader;
-    assert_true(tg_entropy_open(&reader, plan, copy, *size, n));
+    assert_true(tg_entropy_open(&reader, plan, copy, *size, 0, n));
     for (size_t done = 0; done < n;) {
         const size_t step = n - done < piece ? n - done : piece;
         assert_false(tg_entropy_done(&reader));
@@ -251,10 +251,10 @@ static void test_refused_streams(void **state)
             uint8_t saved[2];
             memcpy(saved, bytes + 4 * lane + 2, 2);
             memset(bytes + 4 * lane + 2, 0, 2);
-            assert_false(tg_entropy_open(&reader, &plan, bytes, size, n));
+            assert_false(tg_entropy_open(&reader, &plan, bytes, size, 0, n));
             memcpy(bytes + 4 * lane + 2, saved, 2);
         }
-        assert_true(tg_entropy_open(&reader, &plan, bytes, size, n)); /* pieces must be whole runs */
+        assert_true(tg_entropy_open(&reader, &plan, bytes, size, 0, n)); /* pieces must be whole runs */
         if (n > 1)
             assert_false(tg_entropy_next(&reader, n > 33 ? 33 : 1, digits, NULL));
         assert_false(tg_entropy_next(&reader, n + 1, digits, NULL));
