@@ -28,15 +28,18 @@ _nonfinite = {
 class Device:
     """Where the work is done: 'cpu' is the fastest kernels of this machine, 'cpu:threads=4' shares the work out.
 
+    'cuda' and 'cuda:1' are cards. Arrays of numpy are in host memory, so cards are for reducers (`tersegrad.torch`).
+    `stream` is the address of the CUDA stream that a card works on; None is CUDA's default stream.
+
     No byte depends on the choice. Any number of encoders, feedbacks and reducers may use one device.
     """
 
-    def __init__(self, name: str = "cpu") -> None:
+    def __init__(self, name: str = "cpu", *, stream: int | None = None) -> None:
         self._handle = POINTER(tg_device)()
         self._users = 0
         self._lock = threading.RLock()  # finalisers run in any thread, also while it is held
         error = tg_error()
-        check(lib.tg_device_open(name.encode(), None, byref(self._handle), byref(error)), error)
+        check(lib.tg_device_open(name.encode(), stream, byref(self._handle), byref(error)), error)
         self._acquire()
 
     def _acquire(self) -> None:

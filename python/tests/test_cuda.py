@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Gradients on a card: staged through host memory, with the bits of the same gradients on the host.
+"""Gradients on a card, compressed there or staged through host memory: the bits of the same gradients on the host.
 
 Two ranks share one card over gloo; NCCL, which wants a card for each rank, is tested in a world of one.
 """
@@ -22,15 +22,15 @@ from torch.nn.parallel import DistributedDataParallel
 
 def on_card(rank: int, spec: str, algorithm: str) -> None:
     every = []
-    for place in ("cpu", "cuda"):
+    for place, device in (("cpu", "cpu"), ("cuda", "cpu"), ("cuda", "cuda")):
         model = DistributedDataParallel(cases.Products().to(place), bucket_cap_mb=0.1)
-        tg.compress(model, spec, algorithm=algorithm, seed=7)
+        tg.compress(model, spec, algorithm=algorithm, seed=7, device=device)
         steps = []
         for step in range(4):
             cases.backward(model, {name: g.to(place) for name, g in cases.gradients(rank, step).items()})
             steps.append(cases.means(model))
         every.append(steps)
-    assert every[0] == every[1]
+    assert every[0] == every[1] == every[2]
 
 
 def not_finite_on_card(rank: int) -> None:

@@ -21,7 +21,7 @@ from ..reducer import Reducer
 from ..spec import FeedbackSpec, Spec
 from .exchange import Wire, open_wire
 from .policy import DTYPES, Choice, Policy, Rule, choices_of, parameters_of, wrapper
-from .staging import Staging
+from .staging import Held, open_reducer
 from .stats import Stats, collect, log_line
 from .worker import Given, Job, Worker
 
@@ -38,10 +38,17 @@ def _own_group(parent: Any, timeout: timedelta | None) -> dist.ProcessGroup:
 
 
 class _Piece:
-    """The gradients of one hook call."""
+    """The gradients of one hook call. `held` where they are on a card."""
 
-    def __init__(self, future: Any, buffer: torch.Tensor, staged: Any) -> None:
-        self.future, self.buffer, self.staged = future, buffer, staged
+    def __init__(self, future: Any, buffer: torch.Tensor, held: Held | None) -> None:
+        self.future, self.buffer, self.held = future, buffer, held
+
+    def complete(self, means: bool) -> None:
+        """With the means, or with NaN in all of them."""
+        if self.held is not None:
+            self.held.complete(self.future, means)
+        else:
+            self.future.set_result(self.buffer if means else self.buffer.fill_(math.nan))
 
 
 class CompressionState:
@@ -67,7 +74,9 @@ class CompressionState:
     process_group  exchange over this group instead of a new gloo group with the model's ranks. It must be used for
                    nothing else
     timeout        of exchanges: a datetime.timedelta or seconds; None: torch's default
-    device         of the library: 'cpu', 'cpu:threads=4'
+    device         of the library: 'cpu', 'cpu:threads=4', 'cuda'. 'auto': the card where the parameters are, if the
+                   library has this card and the codecs for it; else 'cpu', and gradients on a card are staged through
+                   pinned host memory. The bytes are the same
 
     One reduction is made for each step, whatever the buckets of DistributedDataParallel: either all gradients of a step
     are replaced by their means on all ranks, or none.
@@ -94,7 +103,7 @@ class CompressionState:
         insist: bool = False,
         process_group: dist.ProcessGroup | None = None,
         timeout: timedelta | float | None = None,
-        device: str = "cpu",
+        device: str = "auto",
     ) -> None:
         if nonfinite not in ("propagate", "raise", "drop"):
             raise ValueError(f"nonfinite is {nonfinite!r}: it must be 'propagate', 'raise' or 'drop'")
@@ -137,15 +146,14 @@ class CompressionState:
         group = process_group if process_group is not None else _own_group(getattr(ddp, "process_group", None), self._timeout)
         self.rank, self.world = dist.get_rank(group), dist.get_world_size(group)
         self._wire: Wire = open_wire(group)
-        self._reducer = Reducer(
-            self.rank,
-            self.world,
-            [choice.tensor(self._insist) for choice in self.choices],
-            nonfinite="drop" if self._nonfinite == "drop" else "stop",
-            **self._options,
-        )
+        options = {**self._options, "nonfinite": "drop" if self._nonfinite == "drop" else "stop"}
+        tensors = [choice.tensor(self._insist) for choice in self.choices]
+
+        def make(device: Any) -> Reducer:
+            return Reducer(self.rank, self.world, tensors, **{**options, "device": device})
+
+        self._reducer, self._cards = open_reducer(self._options["device"], self._parameters, make)
         self._worker = Worker(self._reducer, self._wire, "tersegrad")
-        self._staging = Staging()
         self._pieces: list[_Piece] = []
         self._watch(ddp)
 
@@ -198,11 +206,11 @@ class CompressionState:
         used: set[int] | None,
     ) -> Any:
         on_card = buffer.device.type != "cpu"
-        staged = self._staging.take(buffer, gradients) if on_card else None
+        held = self._cards.take(buffer, gradients) if on_card else None
         future: Any = torch.futures.Future(devices=[buffer.device] if on_card else None)
-        self._pieces.append(_Piece(future, buffer, staged))
+        self._pieces.append(_Piece(future, buffer, held))
         for place, (i, gradient) in enumerate(zip(indices, gradients)):
-            address, arrive = (gradient.data_ptr(), None) if staged is None else staged.part(place)
+            address, arrive = (gradient.data_ptr(), None) if held is None else held.part(place)
             tensor = tg_tensor(address, gradient.numel(), DTYPES[gradient.dtype])
             worker.give(Given(i, tensor, used is not None and i not in used, arrive))
         return future.then(_unwrap)
@@ -289,13 +297,8 @@ class CompressionState:
             try:
                 if problem is not None and not (refused and self._nonfinite == "propagate"):
                     piece.future.set_result(problem)
-                elif problem is not None:
-                    piece.buffer.fill_(math.nan)
-                    piece.future.set_result(piece.buffer)
-                elif piece.staged is not None:
-                    piece.staged.give_back(piece.future)
                 else:
-                    piece.future.set_result(piece.buffer)
+                    piece.complete(means=problem is None)
             except RuntimeError as trouble:  # the future's own continuation failed: it has the error
                 _log.debug("%s", trouble)
         if problem is None and self._log_every and self.rank == 0:
