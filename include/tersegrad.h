@@ -540,12 +540,18 @@ typedef struct tg_reducer_tensor {
     tg_spec codec;
     tg_feedback_spec feedback;
     bool insist; /* accept feedback that would diverge, see part 5 */
+    /* TG_SCATTER only: world + 1 of them, from 0 to count, not decreasing. The part of rank r is the elements from
+     * boundaries[r] to boundaries[r+1] - 1, perhaps none. They are copied. NULL: count * r / world, rounded down. */
+    const uint64_t *boundaries;
 } tg_reducer_tensor;
 
 typedef enum tg_algorithm {
     TG_AUTO = 0, /* chosen by sizes and world; tg_reducer_stats has the result */
     TG_GATHER,   /* every rank gets every frame: lowest latency, volume grows with the world */
-    TG_SHARD     /* each rank sums and encodes its part of the index space: volume does not grow */
+    TG_SHARD,    /* each rank sums and encodes its part of the index space: volume does not grow */
+    /* The first half of it, a reduce-scatter: each rank is left with the mean of its own part of every tensor (see
+     * tg_reducer_tensor.boundaries), and the rest of its gradients is unchanged. TG_AUTO never chooses it. */
+    TG_SCATTER
 } tg_algorithm;
 
 /* The name of an algorithm: "gather". Never NULL, for any value. */
@@ -681,7 +687,7 @@ typedef struct tg_reducer_stats {
     uint64_t bytes_received;
     uint64_t frame_bytes;        /* of this rank's compressed gradients, each counted once */
     uint64_t float32_bytes;      /* of these gradients at 4 bytes per element */
-    uint64_t ring_bytes;         /* what a float32 ring all-reduce would have sent from this rank */
+    uint64_t ring_bytes;         /* what a float32 ring all-reduce (TG_SCATTER: reduce-scatter) would have sent */
     double ratio;                /* float32_bytes / frame_bytes; 0 before the first step */
     uint64_t dense_parts;        /* sums that were sent dense because that was smaller than sparse */
     uint64_t saturated, dropped; /* as in tg_encode_report; of gradients, and of sums that were made here; also

@@ -169,7 +169,7 @@ def main():
         save("dataset", name, bytes([2, 0]) + struct.pack("<H", rows) + data + struct.pack("<H", 1) + b"\3")  # the length says how many rows
     # algorithm, exchange, forged checksums, bytes cut, edits of three bytes: see tests/fuzz/message.c
     draw = random.Random(4)
-    for what, exchange, forged in itertools.product((0, 1), (0, 1, 2, 3, 5), (0, 1)):
+    for what, exchange, forged in itertools.product((0, 1, 16), (0, 1, 2, 3, 5), (0, 1)):
         edits = bytes(draw.choice((draw.randrange(256), 1, 0)) for _ in range(3 * draw.randrange(4)))
         head = bytes([what, exchange, forged, draw.choice((0, 0, 1, 64))])
         save("message", f"{what}-{exchange}-{forged}", head + edits)

@@ -111,6 +111,7 @@ class Algorithm(enum.IntEnum):
     AUTO = 0
     GATHER = 1
     SHARD = 2
+    SCATTER = 3
 
 
 class NonfiniteStep(enum.IntEnum):
@@ -245,6 +246,7 @@ class tg_reducer_tensor(Structure):
         ("codec", tg_spec),
         ("feedback", tg_feedback_spec),
         ("insist", c_bool),
+        ("boundaries", POINTER(c_uint64)),
     ]
 
 

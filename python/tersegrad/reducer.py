@@ -27,7 +27,7 @@ from .codec import Device
 from .errors import check
 from .spec import FeedbackSpec, Spec
 
-ALGORITHMS = {"auto": Algorithm.AUTO, "gather": Algorithm.GATHER, "shard": Algorithm.SHARD}
+ALGORITHMS = {"auto": Algorithm.AUTO, "gather": Algorithm.GATHER, "shard": Algorithm.SHARD, "scatter": Algorithm.SCATTER}
 NONFINITE = {
     "stop": NonfiniteStep.NONFINITE_STOP,
     "skip": NonfiniteStep.NONFINITE_SKIP,
@@ -37,7 +37,8 @@ NONFINITE = {
 
 @dataclass(frozen=True)
 class TensorSpec:
-    """One tensor of a reducer: its name, elements, dtype, and how it is sent."""
+    """One tensor of a reducer: its name, elements, dtype, and how it is sent. With the algorithm `scatter` also where
+    the parts of the ranks begin, and the end: world + 1 numbers, from 0 to count; without them parts are equal."""
 
     name: str
     count: int
@@ -45,6 +46,7 @@ class TensorSpec:
     spec: Spec
     feedback: FeedbackSpec
     insist: bool = False
+    boundaries: tuple[int, ...] | None = None
 
 
 class Reduction:
@@ -77,7 +79,8 @@ class Reduction:
         check(lib.tg_reduce_feed(self._handle, exchange, byref(error)), error)
 
     def end(self) -> None:
-        """Leaves the mean in every tensor; or raises, and then nothing was written on any rank."""
+        """Leaves the mean in every tensor, under `scatter` in this rank's part of it; or raises, and then nothing was
+        written on any rank."""
         error = tg_error()
         check(lib.tg_reduce_end(self._handle, byref(error)), error)
 
@@ -104,7 +107,7 @@ class Reducer:
         device: Device | str = "cpu",
     ) -> None:
         if algorithm not in ALGORITHMS:
-            raise ValueError(f"algorithm is {algorithm!r}: it must be 'auto', 'gather' or 'shard'")
+            raise ValueError(f"algorithm is {algorithm!r}: it must be one of {', '.join(ALGORITHMS)}")
         if nonfinite not in NONFINITE:
             raise ValueError(f"nonfinite is {nonfinite!r}: it must be 'stop', 'skip' or 'drop'")
         self.rank, self.world, self.tensors = rank, world, list(tensors)
@@ -128,6 +131,11 @@ class Reducer:
         for raw, tensor in zip(every, self.tensors):
             raw.name, raw.count, raw.dtype = tensor.name.encode(), tensor.count, tensor.dtype
             raw.codec, raw.feedback, raw.insist = tensor.spec._raw, tensor.feedback._raw, tensor.insist
+            if tensor.boundaries is None:
+                continue
+            if len(tensor.boundaries) != self.world + 1:
+                raise ValueError(f"{tensor.name} has {len(tensor.boundaries)} boundaries; {self.world} ranks take {self.world + 1}")
+            raw.boundaries = (ctypes.c_uint64 * len(tensor.boundaries))(*tensor.boundaries)
         return every
 
     def begin(self, step: int) -> Reduction:

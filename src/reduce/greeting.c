@@ -18,7 +18,7 @@ static const char *const option_texts[TG_GREETING_OPTIONS] = {
     [TG_GREETING_STATE] = "history: it was resumed from another step",
 };
 
-static const char *const field_texts[TG_GREETING_FIELDS] = {"name", "count or dtype", "codec", "feedback"};
+static const char *const field_texts[TG_GREETING_FIELDS] = {"name", "count, dtype or boundaries", "codec", "feedback"};
 
 static uint32_t entries(uint32_t tensor_count)
 {
@@ -44,13 +44,27 @@ void tg_greeting_option_set(const tg_kernels *kernels, uint8_t *greeting, tg_gre
     tg_store16(greeting + 4 + 2 * (size_t)option, digest16(kernels, bytes, size));
 }
 
-void tg_greeting_tensor(const tg_kernels *kernels, uint8_t *greeting, uint32_t number, const tg_reducer_tensor *tensor)
+/* Count, dtype, and where parts begin. */
+static uint16_t shape_digest(const tg_kernels *kernels, const uint8_t *shape, const uint32_t *parts, size_t part_count)
+{
+    uint16_t digest = digest16(kernels, shape, TG_SHAPE_BYTES);
+    for (size_t i = 0; parts && i < part_count; i++) {
+        uint8_t bytes[6];
+        tg_store16(bytes, digest);
+        tg_store32(bytes + 2, parts[i]);
+        digest = digest16(kernels, bytes, sizeof bytes);
+    }
+    return digest;
+}
+
+void tg_greeting_tensor(const tg_kernels *kernels, uint8_t *greeting, uint32_t number, const tg_reducer_tensor *tensor,
+                        const uint32_t *parts, size_t part_count)
 {
     uint8_t *entry = greeting + TG_GREETING_HEAD + ENTRY * (size_t)(number % TG_GREETING_ENTRIES);
     uint8_t shape[TG_IDENTITY_BYTES], *codec = shape + TG_SHAPE_BYTES, *feedback = codec + TG_SPEC_BYTES;
     tg_identity_store(shape, tensor);
     const uint16_t digests[TG_GREETING_FIELDS] = {
-        digest16(kernels, tensor->name, strlen(tensor->name)), digest16(kernels, shape, TG_SHAPE_BYTES),
+        digest16(kernels, tensor->name, strlen(tensor->name)), shape_digest(kernels, shape, parts, part_count),
         digest16(kernels, codec, TG_SPEC_BYTES), digest16(kernels, feedback, TG_FEEDBACK_BYTES)};
     for (unsigned i = 0; i < TG_GREETING_FIELDS; i++) /* rotated, so that two tensors that change places are seen */
         tg_store16(entry + 2 * i, (uint16_t)(tg_load16(entry + 2 * i) * 3 + digests[i]));

@@ -31,7 +31,9 @@ enum { TG_GREETING_NAME, TG_GREETING_SHAPE, TG_GREETING_CODEC, TG_GREETING_FEEDB
 uint32_t tg_greeting_begin(uint8_t *greeting, uint32_t tensor_count);
 void tg_greeting_option_set(const tg_kernels *kernels, uint8_t *greeting, tg_greeting_option option, const void *bytes,
                             size_t size);
-void tg_greeting_tensor(const tg_kernels *kernels, uint8_t *greeting, uint32_t number, const tg_reducer_tensor *tensor);
+/* `parts` is where ranks' parts begin, `part_count` numbers, or NULL. */
+void tg_greeting_tensor(const tg_kernels *kernels, uint8_t *greeting, uint32_t number, const tg_reducer_tensor *tensor,
+                        const uint32_t *parts, size_t part_count);
 
 /* Compares another rank's greeting with this rank's; names the first difference. */
 tg_status tg_greeting_compare(const uint8_t *ours, tg_cursor theirs, const char *const *names, tg_error *error);

@@ -80,10 +80,12 @@ static uint64_t grain_of(const tg_reducing_tensor *t)
     return grain <= LARGEST_GRAIN ? grain : 0;
 }
 
-/* Sparse tensors that are large enough to have a part of them summed by every rank. */
+/* Sparse tensors that are large enough to have a part of them summed by every rank, or that must. */
 static bool is_balanced(const tg_reducer *r, const tg_reducing_tensor *t)
 {
-    return r->functions->has_results && t->sparse && t->given.count >= SMALLEST_BALANCED &&
+    if (t->parts)
+        return t->sparse;
+    return r->functions->has_parts && t->sparse && t->given.count >= SMALLEST_BALANCED &&
            t->given.count >= 64 * (uint64_t)r->world;
 }
 
@@ -98,13 +100,14 @@ static bool make_plan(tg_reducer *r, bool dense, tg_plan *plan)
     for (size_t i = 0; tensors && i < r->tensor_count; i++)
         tensors[i] = (tg_plan_tensor){.count = r->tensors[i].given.count,
                                       .grain = dense ? TG_BLOCK : grain_of(&r->tensors[i]),
-                                      .balanced = !dense && is_balanced(r, &r->tensors[i])};
-    const uint32_t owners = r->functions->has_results ? r->world : 1;
+                                      .balanced = !dense && is_balanced(r, &r->tensors[i]),
+                                      .parts = r->tensors[i].parts};
+    const uint32_t owners = r->functions->has_parts ? r->world : 1;
     const bool made = tensors &&
                       tg_plan_make(tensors, r->tensor_count, r->options.batch_elements, owners, &r->arena, plan);
     free(tensors);
     if (made)
-        tg_plan_receive(plan, r->functions->has_results ? r->rank : 0, r->world);
+        tg_plan_receive(plan, r->functions->has_parts ? r->rank : 0, r->world);
     return made;
 }
 
@@ -184,7 +187,7 @@ tg_status tg_reducer_lay_out(tg_reducer *r, tg_error *error)
     if (r->options.batch_elements == 0)
         r->options.batch_elements = BATCH_ELEMENTS;
     r->algorithm = r->stats.algorithm = choose(r);
-    r->functions = r->algorithm == TG_SHARD ? &tg_shard : &tg_gather;
+    r->functions = r->algorithm == TG_SHARD ? &tg_shard : r->algorithm == TG_SCATTER ? &tg_scatter : &tg_gather;
     for (size_t i = 0; i < r->tensor_count; i++) { /* a threshold selector may take a third more than it aims at */
         const tg_spec largest = largest_spec(r, &r->tensors[i]);
         const uint64_t count = r->tensors[i].given.count, most = tg_spec_selected(&largest, count) * 4 / 3 + 1;

@@ -48,12 +48,12 @@ static void reset(tg_reduction *r, uint64_t step)
     }
     memset(r->received, 0, r->plan->received_count * sizeof *r->received);
     memset(r->sent, 0, r->plan->part_count * sizeof *r->sent);
-    if (reducer->functions->has_results) {
-        memset(r->means, 0, r->plan->part_count * sizeof *r->means);
+    if (reducer->functions->has_parts)
         tg_sparse_reset(r);
-    } else {
+    if (reducer->functions->has_results)
+        memset(r->means, 0, r->plan->part_count * sizeof *r->means);
+    else
         memset(r->may_overflow, 0, r->plan->piece_count * sizeof *r->may_overflow);
-    }
     memset(r->reports, 0, reducer->tensor_count * sizeof *r->reports);
     tg_given_reset(r);
 }
@@ -77,7 +77,8 @@ tg_status tg_reduce_begin(tg_reducer *reducer, const tg_tensor *gradients, uint6
     for (size_t i = 0; i < reducer->tensor_count; i++) {
         if (gradients)
             tg_give(r, i, &gradients[i]);
-        reducer->stats.ring_bytes += 8 * reducer->tensors[i].given.count * (reducer->world - 1) / reducer->world;
+        reducer->stats.ring_bytes += (reducer->algorithm == TG_SCATTER ? 4 : 8) * reducer->tensors[i].given.count *
+                                     (reducer->world - 1) / reducer->world;
     }
     tg_fp_leave(before);
     *reduction = r;

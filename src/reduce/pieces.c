@@ -22,7 +22,7 @@ bool tg_piece_is_sent(const tg_reduction *r, const tg_piece *piece)
 void tg_receive_own(tg_reduction *r, const tg_batch *batch)
 {
     for (size_t i = batch->first; i < batch->first + batch->count; i++) {
-        const bool gathers = !r->reducer->functions->has_results;
+        const bool gathers = !r->reducer->functions->has_parts;
         if (gathers || tg_goes_to(&r->plan->pieces[i], r->reducer->rank))
             tg_received(r, i)[r->reducer->rank] = r->sent[tg_part_number(r, i, r->reducer->rank)];
     }
@@ -62,6 +62,7 @@ tg_mean tg_mean_of(const tg_reduction *r, size_t piece, float *values, void *nar
 {
     const uint64_t count = r->plan->pieces[piece].count;
     return (tg_mean){.piece = piece,
+                     .first = r->plan->pieces[piece].first,
                      .values = {.gradient = values, .dtype = TG_FLOAT32, .count = count},
                      .narrow = {narrow, count, dtype}};
 }
@@ -82,11 +83,10 @@ bool tg_means_check(tg_reduction *r, tg_mean *means, size_t count)
     device->operations->wait(device);
     bool finite = true;
     for (tg_mean *m = means; m < means + count; m++) {
-        const tg_piece *piece = &r->plan->pieces[m->piece];
         if (drops)
             r->reducer->stats.dropped += m->found;
         else if (m->found < m->values.count)
-            finite = fail_mean(r, piece->tensor, piece->first + m->found);
+            finite = fail_mean(r, r->plan->pieces[m->piece].tensor, m->first + m->found);
     }
     return finite;
 }
@@ -135,9 +135,7 @@ static tg_reducing_tensor *tensor_ended_by(const tg_reduction *r, size_t j, size
     const tg_piece *piece = &r->plan->pieces[index];
     tg_reducing_tensor *t = &reducer->tensors[piece->tensor];
     const bool last_part = j + 1 == count || reducer->encoded[j + 1].piece != index;
-    return last_part && reducer->encodings[j].report.status == TG_OK && piece->first + piece->count == t->given.count
-               ? t
-               : NULL;
+    return last_part && reducer->encodings[j].report.status == TG_OK && piece->last ? t : NULL;
 }
 
 void tg_pieces_note(tg_reduction *r, size_t count)

@@ -13,13 +13,18 @@ typedef struct maker {
     tg_piece *runs;
     size_t run_count;
     uint64_t filled;
+    size_t first_piece; /* of this message */
 } maker;
 
 static void add_piece(maker *m, const tg_piece *piece)
 {
     if (!m->counting) {
-        m->plan->pieces[m->plan->piece_count] = *piece;
-        m->plan->pieces[m->plan->piece_count].part = m->plan->part_count;
+        tg_piece *made = &m->plan->pieces[m->plan->piece_count];
+        *made = *piece;
+        made->part = m->plan->part_count;
+        made->last = true; /* until the next one */
+        if (m->plan->piece_count > 0 && made[-1].tensor == made->tensor)
+            made[-1].last = false;
         m->plan->part_count += piece->owner == TG_EVERY_OWNER ? m->owners : 1;
     }
     m->plan->piece_count++;
@@ -55,11 +60,20 @@ static void divide(maker *m, const tg_piece *run, uint64_t before, uint64_t tota
     }
 }
 
+static void end_batch(maker *m)
+{
+    const size_t first = m->first_piece, next = m->plan->piece_count;
+    m->filled = 0;
+    if (next == first)
+        return;
+    if (!m->counting)
+        m->plan->batches[m->plan->batch_count] = (tg_batch){first, next - first};
+    m->plan->batch_count++;
+    m->first_piece = next;
+}
+
 static void close_batch(maker *m)
 {
-    if (m->run_count == 0)
-        return;
-    const size_t first = m->plan->piece_count;
     uint64_t total = 0, before = 0;
     for (size_t i = 0; i < m->run_count; i++)
         total += m->tensors[m->runs[i].tensor].balanced ? 0 : m->runs[i].count;
@@ -67,18 +81,65 @@ static void close_batch(maker *m)
         divide(m, &m->runs[i], before, total);
         before += m->tensors[m->runs[i].tensor].balanced ? 0 : m->runs[i].count;
     }
-    if (!m->counting)
-        m->plan->batches[m->plan->batch_count] = (tg_batch){first, m->plan->piece_count - first};
-    m->plan->batch_count++;
     m->run_count = 0;
-    m->filled = 0;
+    end_batch(m);
 }
+
+/* ---- scatter ---- */
+
+/* How a tensor's parts are cut: into as many slices as it fills messages, so that each message has something for every
+ * owner. */
+typedef struct slicing {
+    const tg_plan_tensor *tensor;
+    uint64_t slices;
+} slicing;
+
+/* The slice of an owner's part that goes into the message `number` of the tensor. */
+static tg_piece slice_of(const slicing *s, uint32_t owner, uint64_t number)
+{
+    const uint64_t grain = s->tensor->grain, first = s->tensor->parts[owner],
+                   count = s->tensor->parts[owner + 1] - first;
+    uint64_t size = (count + s->slices - 1) / s->slices;
+    if (grain > 0)
+        size = (size + grain - 1) / grain * grain;
+    const uint64_t from = number * size < count ? number * size : count;
+    return (tg_piece){.owner = owner, .first = first + from, .count = count - from < size ? count - from : size};
+}
+
+static void cut_parts(maker *m, uint32_t number, uint64_t batch_elements)
+{
+    const tg_plan_tensor *t = &m->tensors[number];
+    const bool whole = t->grain == 0 || t->balanced;
+    const slicing s = {t, whole ? 1 : (t->count + batch_elements - 1) / batch_elements};
+    for (uint64_t slice = 0; t->count > 0 && slice < s.slices; slice++) {
+        uint64_t count = 0;
+        for (uint32_t owner = 0; owner < m->owners; owner++)
+            count += slice_of(&s, owner, slice).count;
+        if (m->filled + count > batch_elements)
+            end_batch(m);
+        m->filled += count;
+        if (t->balanced)
+            add_piece(m, &(tg_piece){.tensor = number, .owner = TG_EVERY_OWNER, .count = t->count});
+        for (uint32_t owner = 0; !t->balanced && owner < m->owners; owner++) {
+            tg_piece piece = slice_of(&s, owner, slice);
+            piece.tensor = number;
+            if (piece.count > 0)
+                add_piece(m, &piece);
+        }
+    }
+}
+
+/* ---- all of it ---- */
 
 static void cut_all(maker *m, size_t tensor_count, uint64_t batch_elements)
 {
-    m->plan->piece_count = m->plan->batch_count = 0;
+    m->plan->piece_count = m->plan->batch_count = m->first_piece = 0;
     for (size_t t = 0; t < tensor_count; t++) {
         const tg_plan_tensor *tensor = &m->tensors[t];
+        if (tensor->parts) {
+            cut_parts(m, (uint32_t)t, batch_elements);
+            continue;
+        }
         uint64_t most = tensor->count;
         if (tensor->grain > 0 && !tensor->balanced)
             most = batch_elements < tensor->grain ? tensor->grain : batch_elements / tensor->grain * tensor->grain;

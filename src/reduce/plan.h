@@ -10,7 +10,8 @@
 typedef struct tg_plan_tensor {
     uint64_t count;
     uint64_t grain; /* may be cut at multiples of this; 0: may not be cut */
-    bool balanced;  /* under shard: cut by where its selected elements lie, not here */
+    bool balanced; /* under shard and scatter: its selected elements are divided among owners, and it is not cut here */
+    const uint32_t *parts; /* scatter: where owners' parts begin, and the end */
 } tg_plan_tensor;
 
 #define TG_EVERY_OWNER UINT32_MAX
@@ -23,6 +24,7 @@ typedef struct tg_piece {
     size_t part;     /* number of its first part: it has one for each owner */
     size_t received; /* number of the first frame that is summed here, of `world` in rank order, if any are */
     uint64_t place;  /* of its mean, or a part of it, among those of a batch that are summed here */
+    bool last;       /* of its tensor's pieces */
 } tg_piece;
 
 /* The pieces of one message: pieces[first ... first + count - 1]. */
@@ -52,7 +54,7 @@ static inline bool tg_goes_to(const tg_piece *piece, uint32_t owner)
 void tg_plan_receive(tg_plan *plan, uint32_t owner, uint32_t world);
 
 /* Cuts tensors into messages of about `batch_elements` elements, each divided among `owners` ranks (1: not divided).
- * False if there is no memory. */
+ * All tensors have parts, or none has. False if there is no memory. */
 bool tg_plan_make(const tg_plan_tensor *tensors, size_t tensor_count, uint64_t batch_elements, uint32_t owners,
                   tg_arena *arena, tg_plan *plan);
 

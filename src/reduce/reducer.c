@@ -14,14 +14,15 @@ enum { MOST_RANKS = 65536, MOST_DEPTH = 16 };
 
 const char *tg_algorithm_text(tg_algorithm algorithm)
 {
-    static const char *const texts[] = {[TG_AUTO] = "auto", [TG_GATHER] = "gather", [TG_SHARD] = "shard"};
+    static const char *const texts[] = {
+        [TG_AUTO] = "auto", [TG_GATHER] = "gather", [TG_SHARD] = "shard", [TG_SCATTER] = "scatter"};
     const unsigned index = (unsigned)algorithm;
     return index < sizeof texts / sizeof *texts ? texts[index] : "unknown algorithm";
 }
 
 static tg_status check_options(const tg_reducer_options *o, tg_error *error)
 {
-    if ((unsigned)o->algorithm > TG_SHARD)
+    if ((unsigned)o->algorithm > TG_SCATTER)
         return tg_fail(error, TG_INVALID_ARGUMENT, "invalid algorithm %d", (int)o->algorithm);
     if (o->nonfinite != TG_NONFINITE_STOP && o->nonfinite != TG_NONFINITE_SKIP && o->nonfinite != TG_NONFINITE_DROP)
         return tg_fail(error, TG_INVALID_ARGUMENT,
@@ -97,6 +98,9 @@ static tg_status keep_tensor(tg_reducer *r, const tg_reducer_tensor *given, size
     if (given->count < r->options.min_size)
         t->spec = (tg_spec){.codec = 0}; /* none */
     t->sparse = tg_codec_row_of(t->spec.codec)->sparse;
+    status = tg_scatter_boundaries(r, given, number, error);
+    if (status != TG_OK)
+        return status;
     if (given->feedback.kind == TG_FEEDBACK_NONE || given->count < r->options.min_size)
         return TG_OK;
     tg_error why;
@@ -150,7 +154,8 @@ void tg_reducer_greet(tg_reducer *r)
     tg_store64(bytes, schedule);
     tg_greeting_option_set(r->kernels, r->greeting, TG_GREETING_SCHEDULE, bytes, sizeof bytes);
     for (size_t i = 0; i < r->tensor_count; i++)
-        tg_greeting_tensor(r->kernels, r->greeting, (uint32_t)i, &r->tensors[i].given);
+        tg_greeting_tensor(r->kernels, r->greeting, (uint32_t)i, &r->tensors[i].given, r->tensors[i].parts,
+                           r->world + (size_t)1);
     r->layout = r->kernels->digest(r->greeting, r->greeting_size);
     r->greeted = false;
 }
@@ -163,7 +168,7 @@ uint64_t tg_wide_room(const tg_reducer *r)
 {
     const uint64_t rooms[] = {r->coded.largest, r->dense.largest, r->coded.summed, r->dense.summed};
     uint64_t room = 0;
-    for (size_t i = 0; i < (r->functions->has_results ? 4 : 2); i++) /* gather sums piece by piece */
+    for (size_t i = 0; i < (r->functions->has_results ? 4 : 2); i++) /* gather and scatter sum piece by piece */
         room = rooms[i] > room ? rooms[i] : room;
     return room;
 }
@@ -184,12 +189,12 @@ static bool make_reduction(tg_reducer *r, tg_reduction *reduction)
     reduction->reports = tg_arena_take(&r->arena, r->tensor_count, sizeof *reduction->reports);
     reduction->received = tg_arena_take(&r->arena, received, sizeof *reduction->received);
     reduction->sent = tg_arena_take(&r->arena, parts, sizeof *reduction->sent);
-    if (r->functions->has_results) {
-        reduction->means = tg_arena_take(&r->arena, parts, sizeof *reduction->means);
+    if (r->functions->has_parts)
         (void)tg_sparse_make_steps(r, reduction);
-    } else {
+    if (r->functions->has_results)
+        reduction->means = tg_arena_take(&r->arena, parts, sizeof *reduction->means);
+    else
         reduction->may_overflow = tg_arena_take(&r->arena, pieces, sizeof *reduction->may_overflow);
-    }
     reduction->queue_room = 2 * batches + 3;
     reduction->queue = tg_arena_take(&r->arena, reduction->queue_room, sizeof(tg_exchange *));
     return !r->arena.failed && tg_transfers_make(r, reduction);
@@ -216,7 +221,9 @@ static tg_status fill_in(tg_reducer *r, const tg_reducer_tensor *tensors, const 
     r->wide = r->device->operations->allocate(r->device, (size_t)tg_wide_room(r) * sizeof *r->wide, 0);
     if (!r->wide)
         return tg_fail(error, TG_OUT_OF_MEMORY, "no memory for the sum of %" PRIu64 " elements", tg_wide_room(r));
-    if (r->functions->has_results)
+    if (r->functions->has_parts)
+        status = tg_parts_make(r, error);
+    if (status == TG_OK && r->functions->has_results)
         status = tg_shard_make(r, error);
     if (status != TG_OK)
         return status;

@@ -36,7 +36,8 @@ typedef struct tg_reducing_tensor {
     uint64_t most;         /* sparse: the most elements that are ever selected */
     uint32_t largest;      /* the spec's amount, at its largest */
     tg_stats stats;        /* without feedback; else they are the feedback's */
-    uint32_t *boundaries;  /* balanced: where parts begin, world + 1 of them for each of `depth` reductions */
+    uint32_t *boundaries;  /* shard, balanced: where parts begin, world + 1 of them for each of `depth` reductions */
+    uint32_t *parts;       /* scatter: where ranks' parts begin, as the caller has it; world + 1 */
 } tg_reducing_tensor;
 
 /* A frame that is being made, or a selection. */
@@ -56,17 +57,18 @@ typedef struct tg_checked {
 /* A mean that is looked at before it is applied or sent. */
 typedef struct tg_mean {
     size_t piece;
+    uint64_t first; /* element of its tensor */
     tg_source values;
     tg_tensor narrow; /* receives it in 16 bits, unless it has no data */
     uint64_t found;   /* the first value that is not finite, or how many were dropped */
 } tg_mean;
 
-/* What one reduction keeps of a sparse tensor under shard. */
+/* What one reduction keeps of a sparse tensor under shard and scatter. */
 typedef struct tg_sparse_step {
     bool selected;           /* this rank has */
     tg_list sent;            /* what this rank selected, and what others see of it */
     tg_list result;          /* what this rank's part came to, and what is left of it after encoding */
-    uint64_t *boundary_sums; /* of all ranks' proposals for later steps */
+    uint64_t *boundary_sums; /* shard: of all ranks' proposals for later steps */
 } tg_sparse_step;
 
 typedef struct tg_algorithm_functions tg_algorithm_functions;
@@ -103,9 +105,9 @@ struct tg_reduction {
     size_t batches_handed, batches_fed, results_handed, results_fed;
     tg_frame *sent;         /* this rank's frames, by part */
     tg_frame *received;     /* what is summed here, this rank's own included: by piece and rank */
-    bool *may_overflow;     /* gather: of each piece, whether values are so large that their sum may not be finite */
+    bool *may_overflow;     /* not shard: of each piece, whether values are so large that their sum may not be finite */
     tg_frame *means;        /* shard: results, by part */
-    tg_sparse_step *sparse; /* of each tensor, under shard */
+    tg_sparse_step *sparse; /* of each tensor, under shard and scatter */
     tg_exchange **queue;    /* drive.c: started and not fed, oldest first; places count on, modulo its room */
     size_t queue_room, queue_from, queue_to;
 };
@@ -132,7 +134,7 @@ struct tg_reducer {
     bool greeted;
     float *wide;    /* the largest piece, or all of a batch that are summed here, as float32, in device memory */
     void *narrow;   /* shard: and in 16 bits */
-    uint8_t **ends; /* shard: where each owner's message ends, and its frames, while it is written */
+    uint8_t **ends; /* shard, scatter: where each owner's message ends, and its frames, while it is written */
     uint32_t *frame_counts;
     tg_encode_job *encodings; /* jobs for the device; see jobs.c */
     tg_encoded *encoded;
@@ -152,11 +154,12 @@ struct tg_reducer {
     tg_reducer_stats stats;
 };
 
-/* What gather and shard do differently: with one batch of a reduction, which may be lost already, and then this rank
+/* What algorithms do differently: with one batch of a reduction, which may be lost already, and then this rank
  * only keeps step; and at the end of all of it. What goes wrong is recorded with tg_reduction_fail. */
 struct tg_algorithm_functions {
     tg_algorithm algorithm;
-    bool has_results;
+    bool has_parts;   /* ranks sum parts, and are sent these */
+    bool has_results; /* and send what they come to */
     /* Compresses the batch's pieces and fills in what the transfer sends. */
     void (*send)(tg_reduction *reduction, size_t batch);
     /* Checks what came. */
@@ -167,7 +170,7 @@ struct tg_algorithm_functions {
     /* What was sent goes back into the residuals. */
     void (*undo)(tg_reduction *reduction);
 };
-extern const tg_algorithm_functions tg_gather, tg_shard;
+extern const tg_algorithm_functions tg_gather, tg_shard, tg_scatter;
 
 static inline double tg_seconds(void)
 {
@@ -191,7 +194,7 @@ tg_spec tg_spec_in(const tg_reduction *reduction, uint32_t tensor);
 tg_codec *tg_codec_in(tg_reduction *reduction, uint32_t tensor);
 /* Most bytes of a frame of `count` elements of this tensor. */
 size_t tg_frame_room(const tg_reducer *reducer, bool dense, uint32_t tensor, uint64_t count);
-/* Whether the elements of this piece are selected: under shard such pieces go another way. */
+/* Whether the elements of this piece are selected: such pieces are not cut where ranks have parts. */
 bool tg_piece_is_sparse(const tg_reduction *reduction, const tg_piece *piece);
 /* Codecs, plans and the algorithm, from tensors and options. */
 tg_status tg_reducer_lay_out(tg_reducer *reducer, tg_error *error);
@@ -321,12 +324,36 @@ void tg_job_mean(tg_reducer *reducer, const tg_frame *frames, size_t frame_count
                  const tg_tensor *out);
 void tg_jobs_add(tg_reducer *reducer);
 
+/* ---- overflow.c: sums that are not finite, where no owner encodes them ---- */
+
+/* Collects the jobs that look how large the values of this rank's own frames are. */
+void tg_look_at_own(tg_reduction *reduction, const tg_batch *batch);
+/* Adds up beforehand what may overflow, unless such sums are to be dropped: the part of a piece that is summed here,
+ * as elements of its tensor. */
+void tg_overflow_check(tg_reduction *reduction, size_t index, const tg_owned *part);
+/* Collects the job that leaves the mean of a piece in `out`, its elements from `first` on; where sums may overflow and
+ * are to be dropped, does it at once. Nothing where no rank has the tensor. */
+void tg_mean_apply(tg_reduction *reduction, size_t index, uint64_t first, uint64_t among, const tg_tensor *out);
+
 /* ---- shard.c ---- */
+
+/* What ranks that sum parts need to send them. */
+tg_status tg_parts_make(tg_reducer *reducer, tg_error *error);
+/* Compresses a batch's pieces, to each owner its own; and collects the jobs that check what came for this rank. */
+void tg_parts_send(tg_reduction *reduction, size_t number);
+void tg_parts_take(tg_reduction *reduction, size_t number);
+/* Returns what was sent. */
+void tg_parts_undo(tg_reduction *reduction);
 
 /* What shard keeps besides: residuals of the second encoding, and what sparse pieces need. */
 tg_status tg_shard_make(tg_reducer *reducer, tg_error *error);
 
-/* ---- sparse.c: sparse pieces under shard ---- */
+/* ---- scatter.c ---- */
+
+/* Takes over where parts begin. */
+tg_status tg_scatter_boundaries(tg_reducer *reducer, const tg_reducer_tensor *given, size_t number, tg_error *error);
+
+/* ---- sparse.c: sparse pieces under shard, and parts of them under scatter ---- */
 
 tg_status tg_sparse_make(tg_reducer *reducer, tg_error *error);
 bool tg_sparse_make_steps(tg_reducer *reducer, tg_reduction *reduction);

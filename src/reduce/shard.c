@@ -30,7 +30,7 @@ static void send_pieces(tg_reduction *r, const tg_batch *batch)
     tg_pieces_note(r, frames);
 }
 
-static void send(tg_reduction *r, size_t number)
+void tg_parts_send(tg_reduction *r, size_t number)
 {
     tg_reducer *reducer = r->reducer;
     tg_transfer *transfer = &r->batches[number];
@@ -76,11 +76,21 @@ static void take_from(tg_reduction *r, size_t number, uint32_t peer)
                             .draw = tg_part_draw(r, i, reducer->rank)};
         if (!tg_goes_to(piece, reducer->rank) || count == 0 || !r->has[piece->tensor])
             continue;
-        if (!tg_piece_take(r, peer, &frames, &due, &tg_received(r, i)[peer], NULL))
+        bool *may_overflow = r->may_overflow ? &r->may_overflow[i] : NULL; /* else encoding the mean will see */
+        if (!tg_piece_take(r, peer, &frames, &due, &tg_received(r, i)[peer], may_overflow))
             return;
         due_count++;
     }
     tg_transfer_close(r, peer, &message, due_count, &extra, &frames);
+}
+
+void tg_parts_take(tg_reduction *r, size_t number)
+{
+    const tg_reducer *reducer = r->reducer;
+    tg_receive_own(r, &r->plan->batches[number]);
+    for (uint32_t peer = 0; peer < reducer->world; peer++)
+        if (peer != reducer->rank && !tg_reduction_lost(r))
+            take_from(r, number, peer);
 }
 
 /* ---- sums and results ---- */
@@ -194,10 +204,7 @@ static void make_results(tg_reduction *r, size_t number)
 static void take(tg_reduction *r, size_t number)
 {
     tg_reducer *reducer = r->reducer;
-    tg_receive_own(r, &r->plan->batches[number]);
-    for (uint32_t peer = 0; peer < reducer->world; peer++)
-        if (peer != reducer->rank && !tg_reduction_lost(r))
-            take_from(r, number, peer);
+    tg_parts_take(r, number);
     tg_jobs_check(r);
     const double elsewhere = reducer->stats.decode_seconds + reducer->stats.encode_seconds;
     make_results(r, number); /* if only to abstain */
@@ -282,7 +289,7 @@ static void undo_second(tg_reduction *r, size_t index)
     reducer->stats.saturated += tg_feedback_add(second, reducer->wide, -1);
 }
 
-static void undo(tg_reduction *r)
+void tg_parts_undo(tg_reduction *r)
 {
     tg_reducer *reducer = r->reducer;
     for (size_t i = 0; i < r->plan->piece_count; i++) {
@@ -291,7 +298,7 @@ static void undo(tg_reduction *r)
             tg_sparse_undo(r, i);
             continue;
         }
-        if (piece->owner == reducer->rank)
+        if (reducer->second && piece->owner == reducer->rank)
             undo_second(r, i);
         const tg_frame sent = r->sent[piece->part];
         if (sent.data && reducer->tensors[piece->tensor].feedback)
@@ -312,11 +319,16 @@ static tg_status make_second(tg_reducer *r, size_t index, tg_error *error)
     return tg_feedback_create(r->device, &t->given.feedback, &t->spec, piece->count, true, &r->second[index], error);
 }
 
+tg_status tg_parts_make(tg_reducer *r, tg_error *error)
+{
+    r->ends = tg_arena_take(&r->arena, r->world, sizeof(uint8_t *));
+    r->frame_counts = tg_arena_take(&r->arena, r->world, sizeof *r->frame_counts);
+    return r->arena.failed ? tg_fail(error, TG_OUT_OF_MEMORY, "no memory to send parts to %u ranks", r->world) : TG_OK;
+}
+
 tg_status tg_shard_make(tg_reducer *r, tg_error *error)
 {
     r->second = tg_arena_take(&r->arena, r->coded.piece_count, sizeof(tg_feedback *));
-    r->ends = tg_arena_take(&r->arena, r->world, sizeof(uint8_t *));
-    r->frame_counts = tg_arena_take(&r->arena, r->world, sizeof *r->frame_counts);
     r->narrow = r->device->operations->allocate(r->device, (size_t)tg_wide_room(r) * sizeof(uint16_t), 1);
     tg_status status = r->arena.failed || !r->narrow
                            ? tg_fail(error, TG_OUT_OF_MEMORY, "no memory for what %u owners keep", r->world)
@@ -327,9 +339,10 @@ tg_status tg_shard_make(tg_reducer *r, tg_error *error)
 }
 
 const tg_algorithm_functions tg_shard = {.algorithm = TG_SHARD,
+                                         .has_parts = true,
                                          .has_results = true,
-                                         .send = send,
+                                         .send = tg_parts_send,
                                          .take = take,
                                          .take_results = take_results,
                                          .apply = apply,
-                                         .undo = undo};
+                                         .undo = tg_parts_undo};

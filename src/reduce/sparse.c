@@ -24,7 +24,8 @@ tg_owned tg_part_of(const tg_reduction *r, const tg_piece *piece, uint32_t owner
 {
     if (piece->owner != TG_EVERY_OWNER)
         return (tg_owned){0, piece->owner == owner ? piece->count : 0};
-    const uint32_t *boundaries = boundaries_of(r, &r->reducer->tensors[piece->tensor]);
+    const tg_reducing_tensor *t = &r->reducer->tensors[piece->tensor];
+    const uint32_t *boundaries = t->parts ? t->parts : boundaries_of(r, t);
     return (tg_owned){boundaries[owner], boundaries[owner + 1] - boundaries[owner]};
 }
 
@@ -375,6 +376,8 @@ bool tg_sparse_make_steps(tg_reducer *r, tg_reduction *reduction)
             continue;
         reduction->sparse[i].sent = take_list(&r->arena, r->tensors[i].most);
         reduction->sparse[i].result = take_list(&r->arena, r->tensors[i].most);
+        if (!r->functions->has_results)
+            continue;
         reduction->sparse[i].boundary_sums = tg_arena_take(&r->arena, r->world,
                                                            sizeof *reduction->sparse[i].boundary_sums);
     }

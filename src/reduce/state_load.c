@@ -102,7 +102,7 @@ static tg_status get_head(reading *in)
     if (start[4] != TG_STATE_VERSION)
         return tg_fail(in->error, TG_UNKNOWN_VERSION, "the state has version %u; tersegrad %s reads version %d",
                        start[4], TG_VERSION_TEXT, TG_STATE_VERSION);
-    if ((start[5] != TG_GATHER && start[5] != TG_SHARD) || start[6] != 0 || start[7] != 0)
+    if (start[5] < TG_GATHER || start[5] > TG_SCATTER || start[6] != 0 || start[7] != 0)
         return tg_fail(in->error, TG_CORRUPT, "the state has the invalid algorithm %u, or sets reserved bits",
                        start[5]);
     in->rank = tg_cursor_u32(&in->c);

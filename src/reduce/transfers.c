@@ -78,10 +78,10 @@ static void make_gather_transfer(tg_reducer *r, tg_reduction *reduction, size_t 
     make_transfer(r, &reduction->batches[p], TG_MESSAGE_GRADIENTS, (uint32_t)p, message_room(r, p, 0), in);
 }
 
-/* shard: to each owner its parts, and from each owner its results. */
-static void make_shard_transfers(tg_reducer *r, tg_reduction *reduction, size_t p, size_t *in)
+/* shard and scatter: to each owner its parts. */
+static void make_parts_transfer(tg_reducer *r, tg_reduction *reduction, size_t p, size_t *in)
 {
-    tg_transfer *parts = &reduction->batches[p], *results = &reduction->results[p];
+    tg_transfer *parts = &reduction->batches[p];
     prepare(r, parts, TG_MESSAGE_PARTS, TG_ALL_TO_ALL, (uint32_t)p);
     parts->places = tg_arena_take(&r->arena, r->world + (uint64_t)1, sizeof *parts->places);
     size_t out = 0;
@@ -93,6 +93,12 @@ static void make_shard_transfers(tg_reducer *r, tg_reduction *reduction, size_t 
     }
     if (!r->arena.failed)
         give_room(r, parts, out, in);
+}
+
+/* shard: from each owner its results. */
+static void make_results_transfer(tg_reducer *r, tg_reduction *reduction, size_t p, size_t *in)
+{
+    tg_transfer *results = &reduction->results[p];
     prepare(r, results, TG_MESSAGE_RESULTS, TG_ALL_GATHER, (uint32_t)p);
     for (uint32_t peer = 0; peer < r->world; peer++)
         in[peer] = message_room(r, p, peer);
@@ -117,10 +123,12 @@ bool tg_transfers_make(tg_reducer *r, tg_reduction *reduction)
     make_transfer(r, &reduction->verdicts, TG_MESSAGE_VERDICT, TG_VERDICT_ON_STEP, TG_MESSAGE_HEADER + TG_VERDICT_BYTES,
                   in);
     for (size_t p = 0; p < batches && !r->arena.failed; p++) {
-        if (r->functions->has_results)
-            make_shard_transfers(r, reduction, p, in);
+        if (r->functions->has_parts)
+            make_parts_transfer(r, reduction, p, in);
         else
             make_gather_transfer(r, reduction, p, in);
+        if (r->functions->has_results)
+            make_results_transfer(r, reduction, p, in);
     }
     free(in);
     return !r->arena.failed;

@@ -11,7 +11,7 @@
 #include "reduce/reducer.h"
 
 static const tensor_case no_more = {NULL, NULL, NULL, 0, TG_FLOAT32};
-static const char *const algorithm_names[] = {"auto", "gather", "shard"};
+static const char *const algorithm_names[] = {"auto", "gather", "shard", "scatter"};
 
 static void steps(rank_state *s)
 {
@@ -23,6 +23,7 @@ static void steps(rank_state *s)
 
 static void same_everywhere(rank_state *states, uint32_t world)
 {
+    join_parts(states, world);
     for (uint32_t rank = 0; rank < world; rank++) {
         tg_reducer_stats s;
         expect(states[rank].status == TG_OK, "rank %u: %s", rank, states[rank].error.message);
@@ -129,12 +130,21 @@ typedef struct ledger {
     pthread_mutex_t lock;
 } ledger;
 
-static void enter(ledger *l, const rank_state *s, double factor)
+static void enter(ledger *l, const rank_state *s)
 {
     (void)pthread_mutex_lock(&l->lock);
     for (size_t i = 0; i < s->tensor_count; i++)
         for (uint64_t j = 0; j < s->gradients[i].count; j++)
-            l->owed[i][j] += factor * (double)element(&s->gradients[i], j);
+            l->owed[i][j] += (double)element(&s->gradients[i], j);
+    (void)pthread_mutex_unlock(&l->lock);
+}
+
+static void take_off(ledger *l, const rank_state *s)
+{
+    (void)pthread_mutex_lock(&l->lock);
+    for (size_t i = 0; i < s->tensor_count; i++)
+        for (uint64_t j = shown_by(s, i).from; j < shown_by(s, i).to; j++)
+            l->owed[i][j] -= s->what->world * (double)element(&s->gradients[i], j);
     (void)pthread_mutex_unlock(&l->lock);
 }
 
@@ -142,10 +152,10 @@ static void steps_with_ledger(rank_state *s)
 {
     for (uint64_t step = 0; step < s->what->steps && s->status == TG_OK; step++) {
         fill_gradients(s, step);
-        enter(s->extra, s, 1);
+        enter(s->extra, s);
         s->status = tg_reduce(s->reducer, s->transport, s->gradients, step, &s->error);
-        if (s->status == TG_OK && s->rank == 0)
-            enter(s->extra, s, -(double)s->what->world);
+        if (s->status == TG_OK)
+            take_off(s->extra, s);
     }
 }
 
@@ -216,13 +226,16 @@ static void mass(void)
                                           "qsgd:levels=4,norm=max"};
     const uint64_t many = EMULATED ? 5 : 20;
     for (size_t i = 0; i < sizeof on_grid / sizeof *on_grid; i++)
-        for (int algorithm = TG_GATHER; algorithm <= TG_SHARD; algorithm++) {
+        for (int algorithm = TG_GATHER; algorithm <= TG_SCATTER; algorithm++) {
             conserves(on_grid[i], (tg_algorithm)algorithm, 4, GRID, 2, 0);
             conserves(on_grid[i], (tg_algorithm)algorithm, 3, GAUSSIAN, many, 2e-4);
         }
-    conserves("qsgd:levels=7", TG_SHARD, 4, GAUSSIAN, many, 2e-4);
-    conserves("topk:density=0.02,values=levels", TG_SHARD, 4, GAUSSIAN, many, 2e-4);
+    for (int algorithm = TG_SHARD; algorithm <= TG_SCATTER; algorithm++) {
+        conserves("qsgd:levels=7", (tg_algorithm)algorithm, 4, GAUSSIAN, many, 2e-4);
+        conserves("topk:density=0.02,values=levels", (tg_algorithm)algorithm, 4, GAUSSIAN, many, 2e-4);
+    }
     conserves("onebit", TG_GATHER, 5, GAUSSIAN, many, 2e-4);
+    conserves("onebit", TG_SCATTER, 5, GAUSSIAN, many, 2e-4);
 }
 
 /* ---- two reductions under way ---- */
@@ -239,14 +252,14 @@ static void two_at_once(rank_state *s)
         memcpy(s->gradients, step % 2 ? other : first, sizeof first);
         if (step < s->what->steps) {
             fill_gradients(s, step);
-            enter(l, s, 1);
+            enter(l, s);
             s->status = tg_reduce_start(s->reducer, s->transport, s->gradients, step, &under_way[step % 2], &s->error);
         }
         memcpy(s->gradients, step % 2 ? first : other, sizeof first);
         if (s->status == TG_OK && step > 0) {
             s->status = tg_reduce_finish(under_way[(step + 1) % 2], s->transport, &s->error);
-            if (s->status == TG_OK && s->rank == 0)
-                enter(l, s, -(double)s->what->world);
+            if (s->status == TG_OK)
+                take_off(l, s);
         }
     }
     for (size_t i = 0; i < s->tensor_count; i++) { /* the last result, in the buffers that the test owns */
@@ -305,7 +318,10 @@ static void warm(rank_state *s)
         s->rank = me;
         fill_gradients(s, step);
         s->status = tg_reduce(s->reducer, s->transport, s->gradients, step, &s->error);
-        const bool equal = memcmp(mean, s->gradients[0].data, sum.count * sizeof *mean) == 0;
+        const element_range part = s->what->options.algorithm == TG_SCATTER ? shown_by(s, 0)
+                                                                            : (element_range){0, sum.count};
+        const bool equal = memcmp(mean + part.from, (const float *)s->gradients[0].data + part.from,
+                                  (part.to - part.from) * sizeof *mean) == 0;
         if (s->status == TG_OK && equal != (step < 2)) {
             s->status = TG_CORRUPT;
             (void)snprintf(s->error.message, sizeof s->error.message, "step %d is %s", (int)step,
@@ -341,7 +357,7 @@ static void policies(void)
 {
     const tensor_case tensors[] = {{"x", "topk:density=0.01", "ef", 70001, TG_FLOAT32}, no_more};
     const tg_density_change schedule[] = {{0, 0.25}, {1, 0.05}, {2, 0.01}};
-    for (int algorithm = TG_GATHER; algorithm <= TG_SHARD; algorithm++) {
+    for (int algorithm = TG_GATHER; algorithm <= TG_SCATTER; algorithm++) {
         rank_case what = {.world = 4,
                           .tensors = tensors,
                           .options = {.algorithm = (tg_algorithm)algorithm, .warmup = 2},
@@ -391,7 +407,7 @@ static void volume(void)
 int main(int argc, char **argv)
 {
     const bool all = wants_all(argc, argv);
-    for (int algorithm = TG_GATHER; algorithm <= TG_SHARD; algorithm++) {
+    for (int algorithm = TG_GATHER; algorithm <= TG_SCATTER; algorithm++) {
         every_spec(all, (tg_algorithm)algorithm, 1);
         every_spec(all, (tg_algorithm)algorithm, 3);
         if (all)

@@ -18,7 +18,7 @@ typedef struct history {
     tg_status status[WORLD][STEPS];
     tg_error error[WORLD][STEPS];
     bool touched[WORLD];   /* a gradient was changed by a step that was not applied */
-    double owed[3][70001]; /* of gradients less what was applied, by rank 0 */
+    double owed[3][70001]; /* of gradients less what was applied */
     pthread_mutex_t lock;
 } history;
 
@@ -44,7 +44,7 @@ static void live(rank_state *s)
             if (status != TG_OK &&
                 memcmp(copy[i].data, s->gradients[i].data, s->gradients[i].count * sizeof(float)) != 0)
                 h->touched[s->rank] = true;
-            for (uint64_t j = 0; status == TG_OK && s->rank == 0 && j < s->gradients[i].count; j++)
+            for (uint64_t j = shown_by(s, i).from; status == TG_OK && j < shown_by(s, i).to; j++)
                 h->owed[i][j] -= WORLD * (double)element(&s->gradients[i], j);
         }
         (void)pthread_mutex_unlock(&h->lock);
@@ -98,6 +98,7 @@ static void alike(rank_state *states, uint32_t world)
 {
     history *h = states[0].extra;
     const tg_status due = the_fault == DELAY ? TG_OK : TG_SKIPPED;
+    join_parts(states, world);
     for (uint32_t rank = 0; rank < world; rank++)
         expect(!h->touched[rank], "rank %u: a step that was not applied changed a gradient", rank);
     if (the_fault == LOSE) {
@@ -228,7 +229,7 @@ static void beyond_the_window(tg_algorithm algorithm)
     transports[1] = faulty(transports[1], FLIP, 2, 2, 0.5); /* the first message, after the greeting and its verdict */
     run_ranks(&what, transports, one_step_of_many, all_is_in_the_residuals, NULL);
     check_all("%s: of more messages than may be under way, all are in the residuals after a failure",
-              algorithm == TG_SHARD ? "shard" : "gather");
+              tg_algorithm_text(algorithm));
 }
 
 /* ---- ranks that do not agree ---- */
@@ -278,7 +279,7 @@ static void disagreement(void)
         const char *words;
     } cases[] = {{"codec", codec, "rank 2 differs from rank 0: it has another codec for tensor 1 ('matrix' here)"},
                  {"name", name, "another name for tensor 1"},
-                 {"count", count, "another count or dtype for tensor 1 ('matrix'"},
+                 {"count", count, "another count, dtype or boundaries for tensor 1 ('matrix'"},
                  {"feedback", feedback, "another feedback for tensor 1 ('matrix'"},
                  {"number of tensors", fewer, "it reduces 2 tensors and this rank 3"}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -302,8 +303,10 @@ int main(int argc, char **argv)
     const bool all = wants_all(argc, argv);
     faults(all, TG_GATHER);
     faults(all, TG_SHARD);
+    faults(all, TG_SCATTER);
     beyond_the_window(TG_GATHER);
     beyond_the_window(TG_SHARD);
+    beyond_the_window(TG_SCATTER);
     disagreement();
     return finish();
 }

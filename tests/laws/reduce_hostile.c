@@ -119,7 +119,7 @@ static void stay_together(void)
 /* Tells one rank that it abstains, and everybody that all is well. */
 static void two_faced(const tg_transfer *transfer, uint64_t step, uint32_t to, uint8_t *bytes, size_t *size)
 {
-    if (step == 0 || to != 1 || (transfer->kind != TG_MESSAGE_GRADIENTS && transfer->kind != TG_MESSAGE_RESULTS))
+    if (step == 0 || to != 1 || transfer->kind == TG_MESSAGE_VERDICT)
         return;
     bytes[6] = 1;
     tg_store32(bytes + 28, 0);
@@ -206,7 +206,7 @@ int main(int argc, char **argv)
 {
     const bool all = wants_all(argc, argv);
     const char *const *specs = all_specs();
-    for (int algorithm = TG_GATHER; algorithm <= TG_SHARD; algorithm++) {
+    for (int algorithm = TG_GATHER; algorithm <= TG_SCATTER; algorithm++) {
         abstains_and_agrees((tg_algorithm)algorithm);
         for (size_t i = 0; specs[i]; i += all ? 1 : EMULATED ? 23 : 5)
             anything_inside((tg_algorithm)algorithm, specs[i], specs[i / 2]);

@@ -122,6 +122,8 @@ static void heavy_alike(rank_state *states, uint32_t world)
     history *h = states[0].extra;
     uint64_t dropped = 0;
     char name[40];
+    if (due_status == TG_OK)
+        join_parts(states, world);
     (void)snprintf(name, sizeof name, "sum of tensor '%s'", heavy[heavy_tensor].name);
     for (uint32_t rank = 0; rank < world; rank++) {
         const tg_reducer *r = states[rank].reducer;
@@ -233,7 +235,7 @@ static void honest_ratio(tg_algorithm algorithm)
 
 int main(void)
 {
-    for (int algorithm = TG_GATHER; algorithm <= TG_SHARD; algorithm++) {
+    for (int algorithm = TG_GATHER; algorithm <= TG_SCATTER; algorithm++) {
         not_finite((tg_algorithm)algorithm, TG_NONFINITE_STOP, TG_NONFINITE);
         not_finite((tg_algorithm)algorithm, TG_NONFINITE_SKIP, TG_SKIPPED);
         not_finite((tg_algorithm)algorithm, TG_NONFINITE_DROP, TG_OK);
@@ -244,6 +246,7 @@ int main(void)
     }
     heavy_sums(TG_GATHER, 2, TG_NONFINITE_STOP, TG_OK);
     heavy_sums(TG_GATHER, 2, TG_NONFINITE_DROP, TG_OK);
+    heavy_sums(TG_SCATTER, 2, TG_NONFINITE_STOP, TG_OK);
     large_errors();
     return finish();
 }

@@ -41,7 +41,7 @@ static float *means[MOST_TENSORS];
 
 static void keep_means(rank_state *states, uint32_t world)
 {
-    (void)world;
+    join_parts(states, world);
     for (size_t t = 0; t < states[0].tensor_count; t++) {
         means[t] = malloc(tensors[t].count * sizeof(float));
         memcpy(means[t], states[0].gradients[t].data, tensors[t].count * sizeof(float));
@@ -50,6 +50,7 @@ static void keep_means(rank_state *states, uint32_t world)
 
 static void are_multiples(rank_state *states, uint32_t world)
 {
+    join_parts(states, world);
     for (uint32_t rank = 0; rank < world; rank++) {
         expect(states[rank].status == TG_OK, "%s", states[rank].error.message);
         multiply(&states[rank], 1 / FACTOR);
@@ -69,7 +70,7 @@ static void follows(tg_algorithm algorithm)
                             .shape = GAUSSIAN};
     run_ranks(&what, NULL, steps, keep_means, NULL);
     run_ranks(&what, NULL, steps, are_multiples, means);
-    check_all("%s: residuals follow the loss scale", algorithm == TG_SHARD ? "shard" : "gather");
+    check_all("%s: residuals follow the loss scale", tg_algorithm_text(algorithm));
 }
 
 static void refusals(void)
@@ -142,6 +143,7 @@ int main(int argc, char **argv)
     (void)wants_all(argc, argv);
     follows(TG_GATHER);
     follows(TG_SHARD);
+    follows(TG_SCATTER);
     refusals();
     one_tensor();
     return finish();

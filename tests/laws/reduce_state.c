@@ -54,6 +54,7 @@ static void save_half_way(rank_state *s)
 static void keep_result(rank_state *states, uint32_t world)
 {
     saved *k = states[0].extra;
+    join_parts(states, world);
     for (uint32_t rank = 0; rank < world; rank++)
         expect(states[rank].status == TG_OK, "rank %u: %s", rank, states[rank].error.message);
     for (size_t i = 0; i < states[0].tensor_count; i++) {
@@ -74,6 +75,7 @@ static void load_and_go_on(rank_state *s)
 static void compare_result(rank_state *states, uint32_t world)
 {
     saved *k = states[0].extra;
+    join_parts(states, world);
     for (uint32_t rank = 0; rank < world; rank++) {
         expect(states[rank].status == TG_OK, "rank %u: %s", rank, states[rank].error.message);
         for (size_t i = 0; i < states[0].tensor_count; i++) {
@@ -331,10 +333,13 @@ int main(void)
     resumes(TG_GATHER, 3, 1);
     resumes(TG_SHARD, 3, 1);
     resumes(TG_SHARD, 4, 2);
+    resumes(TG_SCATTER, 3, 2);
     moves(TG_GATHER, 4, 2);
     moves(TG_GATHER, 2, 4);
     moves(TG_SHARD, 4, 2);
     moves(TG_SHARD, 2, 4);
+    moves(TG_SCATTER, 4, 2);
+    moves(TG_SCATTER, 2, 4);
     refuses();
     refuses_forged();
     return finish();

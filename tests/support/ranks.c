@@ -33,6 +33,7 @@ void open_rank(rank_state *s, const rank_case *what, uint32_t rank, tg_transport
         const tensor_case *t = &what->tensors[i];
         tg_reducer_tensor *tensor = &s->tensors[i];
         *tensor = (tg_reducer_tensor){.name = t->name, .count = t->count, .dtype = t->dtype, .insist = true};
+        tensor->boundaries = what->boundaries ? what->boundaries[i] : NULL;
         if (tg_spec_parse(t->spec, &tensor->codec, &s->error) != TG_OK ||
             tg_feedback_parse(t->feedback, &tensor->feedback, &s->error) != TG_OK) {
             printf("FAIL %s\n", s->error.message);
@@ -42,6 +43,29 @@ void open_rank(rank_state *s, const rank_case *what, uint32_t rank, tg_transport
     }
     s->status = tg_reducer_create(s->device, rank, what->world, s->tensors, s->tensor_count, &what->options,
                                   &s->reducer, &s->error);
+}
+
+element_range shown_by(const rank_state *s, size_t tensor)
+{
+    const uint64_t count = s->tensors[tensor].count, *b = s->tensors[tensor].boundaries, world = s->what->world;
+    if (s->what->options.algorithm != TG_SCATTER)
+        return (element_range){0, s->rank == 0 ? count : 0};
+    return b ? (element_range){b[s->rank], b[s->rank + 1]}
+             : (element_range){count * s->rank / world, count * (s->rank + 1) / world};
+}
+
+void join_parts(rank_state *states, uint32_t world)
+{
+    for (uint32_t from = 0; from < world; from++)
+        for (size_t t = 0; states[0].what->options.algorithm == TG_SCATTER && t < states[0].tensor_count; t++) {
+            const element_range part = shown_by(&states[from], t);
+            const size_t size = tg_dtype_size(states[0].gradients[t].dtype);
+            for (uint32_t to = 0; to < world; to++)
+                if (to != from)
+                    memcpy((char *)states[to].gradients[t].data + part.from * size,
+                           (const char *)states[from].gradients[t].data + part.from * size,
+                           (part.to - part.from) * size);
+        }
 }
 
 void close_rank(rank_state *s)

@@ -24,7 +24,8 @@ struct rank_case {
     tg_reducer_options options;
     shape shape;
     uint64_t steps;
-    const rank_case *odd; /* if not NULL, what the rank `odd_rank` does instead */
+    const uint64_t *const *boundaries; /* of each tensor, for scatter; NULL: equal parts */
+    const rank_case *odd;              /* if not NULL, what the rank `odd_rank` does instead */
     uint32_t odd_rank;
 };
 
@@ -49,6 +50,15 @@ void fill_gradients(rank_state *state, uint64_t step);
 /* Makes a device, gradients and the reducer, on which state->status and state->error say how it went. */
 void open_rank(rank_state *state, const rank_case *what, uint32_t rank, tg_transport *transport);
 void close_rank(rank_state *state);
+
+/* The elements whose mean a rank has to show for a step: its part under scatter, else all of them, by rank 0. */
+typedef struct element_range {
+    uint64_t from, to;
+} element_range;
+element_range shown_by(const rank_state *state, size_t tensor);
+
+/* After a scatter, copies parts until every rank has the whole mean; the bytes of others' parts were theirs to keep. */
+void join_parts(rank_state *states, uint32_t world);
 
 /* Runs `body` once for each rank, each in a thread of its own, over local transports or those that are given, which are
  * freed. Then calls `after` with all of them, before they are closed. */

@@ -70,6 +70,7 @@ static void algorithms_have_names(void **state)
     assert_string_equal(tg_algorithm_text(TG_AUTO), "auto");
     assert_string_equal(tg_algorithm_text(TG_GATHER), "gather");
     assert_string_equal(tg_algorithm_text(TG_SHARD), "shard");
+    assert_string_equal(tg_algorithm_text(TG_SCATTER), "scatter");
     assert_string_equal(tg_algorithm_text((tg_algorithm)77), "unknown algorithm");
     assert_string_equal(tg_algorithm_text((tg_algorithm)-1), "unknown algorithm");
 }
