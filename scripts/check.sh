@@ -47,7 +47,7 @@ groups_ci() {
     group sanitizers cmocka.h      "asan asan-unit asan-laws asan-fuzz" with_sanitizers
     group tsan      gcc            "build/tsan/tests/laws/threads build/tsan/tests/laws/refusal build/tsan/tests/laws/reduce_faults tsan-ranks tsan-module" with_tsan
     group tidy      clang-tidy     ""              script tests/tidy.sh
-    group python    torch          all             tally pytest $pytest python/tests/test_torch.py
+    group python    torch          all             tally pytest $pytest python/tests/test_torch.py python/tests/test_fsdp.py
     group wheel     "torch cmake"  ""              script tests/wheel.sh
     group mpi       gcc            "all release-ranks levels build/tests/laws/transports" script tests/mpi.sh
     group claims    .venv          release         tally pytest $pytest tests/claims

@@ -134,7 +134,8 @@ class Reducer:
             if tensor.boundaries is None:
                 continue
             if len(tensor.boundaries) != self.world + 1:
-                raise ValueError(f"{tensor.name} has {len(tensor.boundaries)} boundaries; {self.world} ranks take {self.world + 1}")
+                given, due = len(tensor.boundaries), self.world + 1
+                raise ValueError(f"{tensor.name} has {given} boundaries; {self.world} ranks take {due}")
             raw.boundaries = (ctypes.c_uint64 * len(tensor.boundaries))(*tensor.boundaries)
         return every
 

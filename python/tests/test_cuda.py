@@ -58,6 +58,39 @@ def over_nccl(rank: int) -> None:
     assert state.stats().applied == 2
 
 
+def fsdp_on_card(rank: int) -> None:
+    """What torch gives the reduce-scatter of an FSDP module, on the card and on the host. (Ranks that share a card cannot
+    gather parameters over NCCL, so torch does not do it here.)"""
+    import fsdp_cases
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import FSDPModule
+
+    mesh = init_device_mesh("cpu", (2,), mesh_dim_names=("cards",))
+    if not hasattr(FSDPModule, "set_custom_reduce_scatter"):
+        try:
+            tg.compress(fsdp_cases.sharded(mesh), "qsgd")
+        except RuntimeError as problem:
+            assert "has no FSDPModule.set_custom_reduce_scatter" in str(problem)
+            return
+        raise AssertionError("it was accepted")
+    for spec in ("qsgd", "topk:density=0.05", "fp16"):
+        every = []
+        for place in ("cpu", "cuda"):
+            state = tg.compress(fsdp_cases.sharded(mesh), spec, rules={"*": spec}, seed=7)
+            outputs = []
+            for step in range(3):
+                for unit in state._units.values():
+                    size = sum(part.chunk for part in unit.parts)
+                    draw = torch.Generator().manual_seed(10 * step + rank)
+                    flat = torch.randn(2 * size, generator=draw).to(place)
+                    output = unit.allocate((size,), dtype=flat.dtype, device=flat.device)
+                    unit(output, flat, dist.group.WORLD, dist.ReduceOp.AVG)
+                    assert output.device.type == place
+                    outputs.append(cases.bits(output))
+            every.append(outputs)
+        assert every[0] == every[1] and every[0], spec
+
+
 def test_on_card() -> None:
     if not torch.cuda.is_available():
         import pytest
@@ -70,6 +103,7 @@ def test_on_card() -> None:
                 pool.run(on_card, spec, algorithm)
         pool.run(not_finite_on_card)
         pool.run(over_nccl)
+        pool.run(fsdp_on_card)
     finally:
         pool.close()
 

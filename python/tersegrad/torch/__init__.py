@@ -7,6 +7,7 @@
 docs/python.md is the manual.
 """
 
+from .fsdp import ShardedCompression
 from .hook import comm_hook, compress, reduce_gradients
 from .local import LocalSGD
 from .policy import Choice, Policy
@@ -20,6 +21,7 @@ __all__ = [
     "LocalSGD",
     "ParameterStats",
     "Policy",
+    "ShardedCompression",
     "Stats",
     "comm_hook",
     "compress",

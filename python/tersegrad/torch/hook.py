@@ -10,6 +10,7 @@ from torch import nn
 from torch._C._distributed_c10d import GradBucket
 
 from ..spec import Spec
+from .fsdp import ShardedCompression, is_sharded
 from .policy import wrapper
 from .state import CompressionState
 
@@ -24,20 +25,28 @@ def comm_hook(state: CompressionState, bucket: GradBucket) -> torch.futures.Futu
     return future
 
 
-def compress(model: nn.Module, spec: Union[str, Spec], **options: Any) -> CompressionState:
-    """Compresses the gradients of a DistributedDataParallel model from now on; all ranks call it together.
+def compress(
+    model: nn.Module, spec: Union[str, Spec, None] = None, **options: Any
+) -> Union[CompressionState, ShardedCompression]:
+    """Compresses the gradients of a DistributedDataParallel model, or of one that fully_shard was applied to, from now
+    on; all ranks call it together.
 
     >>> state = tersegrad.torch.compress(ddp_model, "topk:density=0.01", feedback="ef")   # doctest: +SKIP
 
-    Options are those of CompressionState. Save `state.state_dict()` beside the model's, or a resumed run will not be
+    Options are those of CompressionState, and with fully_shard of ShardedCompression: there the spec may be left out, and
+    is 'qsgd'. Save `state.state_dict()` beside the model's, or a resumed run will not be
     the same: residuals hold what was not sent yet.
     """
+    if is_sharded(model):
+        return ShardedCompression(model, spec, **options)
     ddp = wrapper(model)
     if ddp is None:
         raise TypeError(
-            f"compress takes a DistributedDataParallel model, not {type(model).__name__}: wrap it first, or use "
-            "CompressionState with reduce_gradients"
+            f"compress takes a DistributedDataParallel model, or one that fully_shard was applied to, not "
+            f"{type(model).__name__}: wrap it first, or use CompressionState with reduce_gradients"
         )
+    if spec is None:
+        raise TypeError("compress needs a spec, such as 'qsgd' or 'topk:density=0.01'")
     if getattr(ddp, "mixed_precision", None) is not None:
         raise TypeError(
             "DistributedDataParallel with mixed_precision= has a hook of its own, and takes no other: use torch.autocast, "

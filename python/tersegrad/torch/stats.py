@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -54,7 +55,7 @@ class Stats:
     """Over the wire, with a copy to each peer."""
     bytes_received: int
     dense_bytes: int
-    """What a float32 ring all-reduce would have sent from this rank."""
+    """What a float32 ring all-reduce, or under 'scatter' reduce-scatter, would have sent from this rank."""
     ratio: float
     """Bytes of the gradients as float32, over those of their frames."""
     residual_norm: float
@@ -116,6 +117,33 @@ def _parameter(raw: Any, choice: Choice) -> ParameterStats:
     )
 
 
+def together(every: Sequence[Stats]) -> Stats:
+    """Those of several reducers that share one model's parameters; what each applied and skipped is added up."""
+
+    def total(name: str) -> int:
+        return sum(getattr(one, name) for one in every)
+
+    parameters = {name: own for one in every for name, own in one.parameters.items()}
+    sent = sum(own.bytes for own in parameters.values())
+    stages = ("encode", "exchange", "verify", "decode")
+    return Stats(
+        steps=max((one.steps for one in every), default=0),
+        applied=total("applied"),
+        skipped=total("skipped"),
+        algorithm=every[0].algorithm if every else "",
+        bytes_sent=total("bytes_sent"),
+        bytes_received=total("bytes_received"),
+        dense_bytes=total("dense_bytes"),
+        ratio=sum(own.dense_bytes for own in parameters.values()) / sent if sent else 0.0,
+        residual_norm=math.hypot(*(one.residual_norm for one in every)),
+        residual_growth=max((one.residual_growth for one in every), default=0.0),
+        saturated=total("saturated"),
+        dropped=total("dropped"),
+        seconds={stage: sum(one.seconds[stage] for one in every) for stage in stages},
+        parameters=parameters,
+    )
+
+
 def log_line(stats: Stats) -> str:
     """One line for a log."""
     seconds = ", ".join(f"{name} {value:.2f} s" for name, value in stats.seconds.items())
@@ -132,6 +160,8 @@ class Explanation:
     choices: tuple[Choice, ...]
     frame_bytes: tuple[int, ...]
     """The most bytes of each parameter's frame; for fixed codes that is the size."""
+    shards: int = 1
+    """Ranks that fully_shard has divided the model among."""
 
     @property
     def dense_bytes(self) -> int:
@@ -159,6 +189,12 @@ class Explanation:
             f"a step: at most {self.bytes:,} bytes where float32 takes {self.dense_bytes:,}; "
             f"residuals: {self.residual_bytes:,} bytes of memory on each rank"
         )
+        if self.shards > 1:
+            full = sum(4 * choice.count for choice in self.choices if choice.compressed)
+            lines.append(
+                f"feedback 'ef' keeps {full:,} bytes on each of the {self.shards} ranks that share this model, as much as "
+                f"all its gradients; a shard of them has {full // self.shards:,}, and that is what it keeps with hosts="
+            )
         return "\n".join(lines)
 
 
@@ -181,4 +217,6 @@ def explain(
             sizes.append(5 * choice.spec.selected(choice.count) + 64)
         else:
             sizes.append(Encoder(choice.spec, choice.count).bound(choice.count))
-    return Explanation(tuple(choices), tuple(sizes))
+    from .fsdp import shards_of
+
+    return Explanation(tuple(choices), tuple(sizes), shards_of(model))

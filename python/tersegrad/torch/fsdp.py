@@ -1,0 +1,472 @@
+# SPDX-License-Identifier: Apache-2.0
+"""FSDP2 (`fully_shard`): gradients are scattered compressed, module by module, in torch's own backward pass.
+
+torch hands each module's gradients to `FSDPModule.set_custom_reduce_scatter` as one flat tensor: for every rank its part
+of each parameter, padded to the same length, without names. Here they are put together again, parameter by parameter,
+so that codecs see what they would see without sharding and residuals belong to names.
+"""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import math
+import time
+import weakref
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from itertools import accumulate
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import nn
+
+from .._library import tg_tensor
+from ..errors import Error
+from ..reducer import Reducer, TensorSpec
+from ..spec import FeedbackSpec, Spec
+from .exchange import Wire, open_wire
+from .policy import DTYPES, Choice, Policy, Rule, parameters_of
+from .state import VERSION, _own_group
+from .stats import Stats, collect, together
+from .worker import MOST_UNDER_WAY, RECOVERABLE
+
+_log = logging.getLogger("tersegrad")
+DEFAULT_SPEC = "qsgd"
+"""Unbiased, so that it does without feedback, whose residuals are as large as the whole gradient on every rank."""
+
+_states: weakref.WeakSet[ShardedCompression] = weakref.WeakSet()
+
+
+@atexit.register
+def _close_all() -> None:
+    for state in list(_states):
+        state._wire.close()
+
+
+def is_sharded(model: nn.Module) -> bool:
+    """`fully_shard` was applied to it, or to a part of it."""
+    try:
+        from torch.distributed.fsdp import FSDPModule
+    except ImportError:  # torch before 2.6
+        return False
+    return any(isinstance(module, FSDPModule) for module in model.modules())
+
+
+def _require(name: str) -> None:
+    from torch.distributed.fsdp import FSDPModule
+
+    if not hasattr(FSDPModule, name):
+        raise RuntimeError(
+            f"torch {torch.__version__} has no FSDPModule.{name}, which compressing the gradients of fully_shard needs: "
+            "torch 2.13 has it"
+        )
+
+
+@dataclass(frozen=True)
+class Part:
+    """One parameter in the flat tensors of its module."""
+
+    choice: Choice
+    chunk: int
+    """Elements that each rank has of it, with padding."""
+    boundaries: tuple[int, ...]
+    """Where the parts of the ranks begin, without padding, and the end."""
+
+    def tensor(self, insist: bool, count: int | None = None) -> TensorSpec:
+        """For a reducer: all of it, cut at the boundaries; or `count` elements of it."""
+        whole = self.choice.tensor(insist)
+        return replace(whole, boundaries=self.boundaries) if count is None else replace(whole, count=count)
+
+
+@dataclass(frozen=True)
+class _Options:
+    seed: int
+    nonfinite: str
+    insist: bool
+    scaler: Any
+    reducer: dict[str, Any]
+
+
+def _groups(module: Any) -> list[Any]:
+    """torch's own record of what a module exchanges together."""
+    state = module._get_fsdp_state()
+    groups = getattr(state, "_fsdp_param_groups", None)
+    if groups is None:
+        groups = [state._fsdp_param_group] if getattr(state, "_fsdp_param_group", None) is not None else []
+    return list(groups)
+
+
+def _part(choice: Choice, record: Any, world: int, dtype: torch.dtype) -> Part:
+    """How torch cuts it: by rows, or evenly along another dimension."""
+    size = record._orig_size  # of what FSDP shards: where tensor parallelism has cut it before, a part of the parameter
+    rows = size[0] if record.fsdp_placement.dim == 0 else world
+    row = size.numel() // rows if rows else 0
+    each = -(-rows // world)
+    boundaries = tuple(min(rank * each, rows) * row for rank in range(world + 1))
+    return Part(replace(choice, count=size.numel(), dtype=dtype), each * row, boundaries)
+
+
+class _Unit:
+    """One FSDP module. Torch calls it where it would call dist.reduce_scatter_tensor."""
+
+    def __init__(self, owner: ShardedCompression, name: str, parts: Sequence[Part], dtype: torch.dtype, number: int) -> None:
+        self.name, self.parts, self.dtype = name, list(parts), dtype
+        self.step, self.wait_seconds = 0, 0.0
+        self._owner, self._ranks = owner, owner._shard_ranks
+        self._shard, self._cards = owner._shard, len(owner._shard_ranks)
+        self._starts = [0, *accumulate(part.chunk for part in self.parts)]
+        self.seed = (owner._options.seed + 0x9E3779B97F4A7C15 * number) % 2**64  # no two modules have the same draws
+        self.reducer = self._make(owner)
+
+    def _make(self, owner: ShardedCompression) -> Reducer:
+        insist = owner._options.insist
+        if owner._hosts is None:
+            tensors = [part.tensor(insist) for part in self.parts]
+        else:
+            sizes = [part.boundaries[self._shard + 1] - part.boundaries[self._shard] for part in self.parts]
+            tensors = [part.tensor(insist, size) for part, size in zip(self.parts, sizes)]
+        nonfinite = "drop" if owner._options.nonfinite == "drop" else "stop"
+        algorithm = "scatter" if owner._hosts is None else "auto"
+        return Reducer(
+            owner.rank, owner.world, tensors, algorithm=algorithm, nonfinite=nonfinite, seed=self.seed, **owner._options.reducer
+        )
+
+    # ---- What torch calls --------------------------------------------------------------------------------------------
+
+    def allocate(self, size: Sequence[Any], *, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+        """Memory for a flat tensor."""
+        return torch.empty(*size, dtype=dtype, device=device)
+
+    def __call__(
+        self, output_tensor: torch.Tensor, input_tensor: torch.Tensor, group: Any, op: Any, async_op: bool = False
+    ) -> None:
+        """Reduce-scatter: this rank's part of the mean of all ranks' gradients, times what `op` makes of a mean."""
+        factor = _factor(op, self._cards)
+        ranks = dist.get_process_group_ranks(group)
+        if ranks != self._ranks:
+            raise RuntimeError(f"the gradients of {self._title} are sharded over ranks {ranks}, and were over {self._ranks}")
+        self._check(input_tensor, self._cards * self._starts[-1])
+        owner = self._live()
+        host = owner._staging(input_tensor, input_tensor.numel())
+        rows = input_tensor.view(self._cards, -1)
+        regions = []
+        for part, start in zip(self.parts, self._starts):
+            region = host[self._cards * start : self._cards * (start + part.chunk)]
+            region.view(self._cards, -1).copy_(rows[:, start : start + part.chunk])
+            regions.append(region)
+        if not self._reduce(owner, regions):
+            output_tensor.fill_(math.nan)
+            return
+        for part, start, region in zip(self.parts, self._starts, regions):
+            own = region[part.boundaries[self._shard] : part.boundaries[self._shard + 1]]
+            output_tensor[start : start + own.numel()].copy_(own)
+            output_tensor[start + own.numel() : start + part.chunk].zero_()
+        if factor != 1.0:
+            output_tensor.mul_(factor)
+
+    def between_hosts(self, reduce_output: torch.Tensor) -> None:
+        """All-reduce hook: the mean over hosts of what this rank has after the reduce-scatter."""
+        self._check(reduce_output, self._starts[-1])
+        owner = self._live()
+        on_host = reduce_output.device.type == "cpu"
+        host = reduce_output if on_host else owner._staging(reduce_output, reduce_output.numel())
+        if not on_host:
+            host.copy_(reduce_output)
+        if not self._reduce(owner, [host[start:] for start in self._starts[:-1]]):
+            reduce_output.fill_(math.nan)
+        elif not on_host:
+            reduce_output.copy_(host)
+
+    # ---- One step ----------------------------------------------------------------------------------------------------
+
+    @property
+    def _title(self) -> str:
+        return f"module {self.name!r}" if self.name else "the root module"
+
+    def _live(self) -> ShardedCompression:
+        broken = self._owner._broken
+        if broken is not None:
+            raise RuntimeError(
+                f"an earlier exchange failed, so ranks may not know the same any more: restart from a checkpoint ({broken})"
+            ) from broken
+        return self._owner
+
+    def _check(self, flat: torch.Tensor, due: int) -> None:
+        if flat.numel() != due:
+            raise RuntimeError(
+                f"{self._title} reduces {flat.numel()} elements where its trained parameters have {due} with padding: some "
+                "got no gradient, or were frozen or added after compress. Call "
+                "model.set_reduce_scatter_unused_params(True) where parameters may be unused"
+            )
+        if flat.dtype is not self.dtype:
+            raise TypeError(f"the gradients of {self._title} arrive as {flat.dtype}, and {self.dtype} was expected")
+
+    def _reduce(self, owner: ShardedCompression, regions: Sequence[torch.Tensor]) -> bool:
+        """False if the step was not applied on any rank, because a gradient is not finite."""
+        owner._follow_scale()
+        try:
+            self._exchange(owner._wire, [region.data_ptr() for region in regions])
+        except Error as problem:
+            if problem.status not in RECOVERABLE:
+                owner._broken = problem
+            if problem.status not in RECOVERABLE or owner._options.nonfinite != "propagate":
+                raise
+            _log.info("%s", problem)
+            return False
+        except BaseException as problem:
+            owner._broken = problem
+            raise
+        finally:
+            self.step += 1
+        return True
+
+    def _exchange(self, wire: Wire, addresses: Sequence[int]) -> None:
+        """A whole reduction, on this thread."""
+        reduction = self.reducer.begin(self.step)
+        under_way: deque[Any] = deque()
+        try:
+            for i, (address, tensor) in enumerate(zip(addresses, self.reducer.tensors)):
+                reduction.ready(i, tg_tensor(address, tensor.count, tensor.dtype))
+            while True:
+                raw = reduction.next() if len(under_way) < MOST_UNDER_WAY else None
+                if raw is not None:
+                    under_way.append(wire.start(raw))
+                elif under_way:
+                    pending = under_way.popleft()
+                    start = time.perf_counter()
+                    pending.wait()
+                    self.wait_seconds += time.perf_counter() - start
+                    reduction.feed(pending.raw)
+                else:
+                    break
+        except BaseException:
+            reduction.abandon()
+            self.reducer.forget()  # the wire may still write to its memory
+            raise
+        reduction.end()
+
+
+def _factor(op: Any, world: int) -> float:
+    """What a mean is to be multiplied by."""
+    if op == dist.ReduceOp.AVG:
+        return 1.0
+    if op == dist.ReduceOp.SUM:
+        return float(world)
+    if op == dist.ReduceOp.PREMUL_SUM and hasattr(op, "__getstate__"):
+        premultiplied = op.__getstate__()[1]
+        return float(premultiplied) * world
+    raise ValueError(f"a reduce-scatter with {op} cannot be compressed: it must be AVG, SUM or PREMUL_SUM")
+
+
+class ShardedCompression:
+    """Compresses the gradients of a model that `fully_shard` was applied to. Made by `compress`.
+
+    model          after all calls of fully_shard, before the first forward
+    spec           None: 'qsgd', which is unbiased and needs no feedback
+    feedback       as for CompressionState. What it keeps is as large as the whole gradient on every rank, so that memory
+                   no longer shrinks with the number of ranks: `explain` says how much it is
+    hosts          a process group, or a one-dimensional DeviceMesh: the ranks of other hosts with the same shard. Then
+                   torch reduces within a host as ever, and only what goes between hosts is compressed, with residuals of
+                   the size of a shard. The model is sharded over the cards of one host:
+
+                       mesh = init_device_mesh("cuda", (2, 8), mesh_dim_names=("hosts", "cards"))
+                       fully_shard(model, mesh=mesh["cards"])
+                       tersegrad.compress(model, hosts=mesh["hosts"])
+
+    rules, min_size, exclude, exclude_norms, warmup, schedule, seed, nonfinite, scaler, insist, process_group, timeout,
+    device         as for CompressionState. Modules in which nothing is compressed are left to torch, unless hosts is given
+
+    Every module is reduced by itself: 'propagate' gives NaN to all ranks in the module where a gradient is not finite. The
+    backward pass waits for each module's exchange.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        spec: str | Spec | None = None,
+        *,
+        feedback: str | FeedbackSpec | None = None,
+        hosts: Any = None,
+        rules: Mapping[str, Rule] | Sequence[tuple[str, Rule]] = (),
+        min_size: int = 10_000,
+        exclude: Iterable[str] = (),
+        exclude_norms: bool = True,
+        warmup: int = 0,
+        schedule: Iterable[tuple[int, float]] = (),
+        seed: int = 0,
+        nonfinite: str = "propagate",
+        scaler: Any = None,
+        insist: bool = False,
+        process_group: dist.ProcessGroup | None = None,
+        timeout: timedelta | float | None = None,
+        device: str = "cpu",
+    ) -> None:
+        if nonfinite not in ("propagate", "raise", "drop"):
+            raise ValueError(f"nonfinite is {nonfinite!r}: it must be 'propagate', 'raise' or 'drop'")
+        _require("set_custom_reduce_scatter" if hosts is None else "set_all_reduce_hook")
+        self.policy = Policy.of(DEFAULT_SPEC if spec is None else spec, feedback, rules, min_size, exclude, exclude_norms)
+        reducer = {"warmup": warmup, "schedule": list(schedule), "device": device}
+        self._options = _Options(seed, nonfinite, insist, scaler, reducer)
+        self._hosts = hosts if hosts is None or isinstance(hosts, dist.ProcessGroup) else hosts.get_group()
+        self._loss_scale = 0.0
+        self._broken: BaseException | None = None
+        self._host: dict[torch.dtype, torch.Tensor] = {}
+        found = _modules(model)
+        self._shard_ranks = dist.get_process_group_ranks(_shard_group(found))
+        self._shard = self._shard_ranks.index(dist.get_rank())
+        wait = timeout if timeout is None or isinstance(timeout, timedelta) else timedelta(seconds=timeout)
+        parent = self._hosts if self._hosts is not None else _shard_group(found)
+        group = process_group if process_group is not None else _own_group(parent, wait)
+        if dist.get_process_group_ranks(group) != dist.get_process_group_ranks(parent):
+            raise ValueError("process_group must have the ranks that the gradients are exchanged among, in their order")
+        self.rank, self.world = dist.get_rank(group), dist.get_world_size(group)
+        self._wire: Wire = open_wire(group)
+        _states.add(self)
+        self.choices: list[Choice] = []
+        self._units: dict[str, _Unit] = {}
+        self._install(model, found)
+
+    # ---- Setting up --------------------------------------------------------------------------------------------------
+
+    def _install(self, model: nn.Module, found: Sequence[tuple[str, Any, Any]]) -> None:
+        names = {id(parameter): (name, norm) for name, parameter, norm in parameters_of(model)}
+        for number, (prefix, module, group) in enumerate(found):
+            parts, dtype = [], None
+            for record in group.fsdp_params:
+                parameter = record.sharded_param
+                if not parameter.requires_grad:
+                    continue
+                if id(parameter) not in names:
+                    raise RuntimeError("compress was called while parameters are gathered: call it before the first forward")
+                name, norm = names[id(parameter)]
+                dtype = group.mp_policy.reduce_dtype or group.mp_policy.param_dtype or parameter.dtype
+                if dtype not in DTYPES:
+                    raise TypeError(f"{name} is reduced as {dtype}: only float32, float16 and bfloat16 can be compressed")
+                choice = self.policy.choose(name, parameter, norm)
+                parts.append(_part(choice, record, len(self._shard_ranks), dtype))
+            self.choices += [part.choice for part in parts]
+            plain = not any(part.choice.compressed for part in parts)
+            if dtype is None or (plain and self._hosts is None):  # between hosts, torch reduces nothing by itself
+                continue
+            unit = _Unit(self, prefix, parts, dtype, number)
+            if self._hosts is None:
+                module.set_custom_reduce_scatter(unit)
+            else:
+                module.set_all_reduce_hook(unit.between_hosts)
+            self._units[prefix] = unit
+
+    def _staging(self, like: torch.Tensor, count: int) -> torch.Tensor:
+        """Host memory that all modules use, one after the other."""
+        host = self._host.get(like.dtype)
+        if host is None or host.numel() < count:
+            on_card = like.device.type != "cpu"
+            if on_card and host is None:
+                _log.info("gradients on %s are compressed on the host, through pinned memory", like.device)
+            host = torch.empty(count, dtype=like.dtype, pin_memory=on_card)
+            self._host[like.dtype] = host
+        return host[:count]
+
+    def _follow_scale(self) -> None:
+        scaler = self._options.scaler
+        if scaler is None or not scaler.is_enabled():
+            return
+        scale = float(scaler.get_scale())
+        if self._loss_scale not in (0.0, scale):
+            for unit in self._units.values():
+                unit.reducer.scale(scale / self._loss_scale)
+        self._loss_scale = scale
+
+    # ---- State -------------------------------------------------------------------------------------------------------
+
+    def state_dict(self) -> dict[str, Any]:
+        """This rank's residuals and counters by module, between steps; each knows the names of its parameters. For
+        torch.save, one file for each rank, and for torch.distributed.checkpoint: the keys name the shard and the rank."""
+        modules = {
+            name: {"step": unit.step, "state": torch.frombuffer(bytearray(unit.reducer.save()), dtype=torch.uint8)}
+            for name, unit in self._units.items()
+        }
+        own = {"loss_scale": self._loss_scale, "modules": modules}
+        return {"version": VERSION, "world": self.world, "ranks": {self._key(self.rank): own}}
+
+    def _key(self, rank: int) -> str:
+        return str(rank) if self._hosts is None else f"{rank}, shard {self._shard} of {len(self._shard_ranks)}"
+
+    def load_state_dict(self, saved: Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> None:
+        """Takes a state back: what this rank saved, or a list of what all ranks saved, which is needed where their number
+        has changed. Between hosts, the number of shards must be the same."""
+        every = [saved] if isinstance(saved, Mapping) else list(saved)
+        if not every or any(one.get("version") != VERSION or "ranks" not in one for one in every):
+            raise ValueError(f"this is not a state of version {VERSION} that ShardedCompression.state_dict made")
+        world = int(every[0]["world"])
+        ranks: dict[str, Any] = {key: own for one in every for key, own in one["ranks"].items()}
+        wanted = [self._key(rank) for rank in range(self.rank, world, self.world)]
+        wanted = wanted if world != self.world else [self._key(self.rank)]
+        missing = [key for key in wanted if key not in ranks]
+        if missing:
+            raise ValueError(
+                f"rank {self.rank} of {self.world} needs the state of rank {missing[0]} of {world}: give load_state_dict a "
+                "list of what all ranks saved"
+            )
+        for name, unit in self._units.items():
+            if any(name not in ranks[key]["modules"] for key in wanted):
+                raise ValueError(f"the state has nothing for module {name!r}")
+            unit.reducer.load([ranks[key]["modules"][name]["state"].cpu().numpy() for key in wanted])
+            unit.step = max((int(own["modules"][name]["step"]) for own in ranks.values()), default=0)
+        self._loss_scale = float(next(iter(ranks.values()))["loss_scale"])
+
+    # ---- Seeing it work ----------------------------------------------------------------------------------------------
+
+    def residual(self, name: str) -> torch.Tensor:
+        """A copy of a parameter's residual on this rank: flat, of the whole parameter, or between hosts of its shard."""
+        for unit in self._units.values():
+            for i, part in enumerate(unit.parts):
+                if part.choice.name == name:
+                    return torch.from_numpy(unit.reducer.residual(i))
+        raise KeyError(f"no module that is compressed has a trained parameter {name!r}")
+
+    def stats(self) -> Stats:
+        """What was sent so far on this rank, per parameter and in total. Between steps."""
+        return together(
+            [
+                collect(unit.reducer, [part.choice for part in unit.parts], unit.wait_seconds, unit.step)
+                for unit in self._units.values()
+            ]
+        )
+
+
+def _modules(model: nn.Module) -> list[tuple[str, Any, Any]]:
+    """(name, module, torch's record of its parameters) of all FSDP modules, the last first."""
+    from torch.distributed.fsdp import FSDPModule
+
+    result = []
+    for name, module in model.named_modules():
+        if not isinstance(module, FSDPModule):
+            continue
+        for group in _groups(module):
+            if getattr(group, "_is_hsdp", False):
+                raise TypeError(
+                    "this model is sharded over a mesh of two dimensions: torch then reduces between hosts by itself, "
+                    "before any hook. Shard over the inner dimension, fully_shard(model, mesh=mesh['cards']), and call "
+                    "compress(model, hosts=mesh['hosts'])"
+                )
+            result.append((name.replace("_orig_mod.", ""), module, group))
+    if not result:
+        raise ValueError("the model has no parameters that fully_shard has sharded")
+    return result[::-1]
+
+
+def shards_of(model: nn.Module) -> int:
+    """Among how many ranks fully_shard has divided the model; 1 if it has not."""
+    return len(dist.get_process_group_ranks(_shard_group(_modules(model)))) if is_sharded(model) else 1
+
+
+def _shard_group(found: Sequence[tuple[str, Any, Any]]) -> Any:
+    groups = [group.mesh_info.shard_process_group for _, _, group in found]
+    ranks = {tuple(dist.get_process_group_ranks(group)) for group in groups}
+    if len(ranks) > 1:
+        raise TypeError(f"modules are sharded over different ranks, {sorted(ranks)}: all must be sharded over the same")
+    return groups[0]
