@@ -94,6 +94,16 @@ OPENMPI_CC ?= $(call flavour,openmpi,--showme:version)
 MPICH_CC ?= $(call flavour,mpich,-link_info)
 MODULES := $(if $(OPENMPI_CC),build/mpi-openmpi.so) $(if $(MPICH_CC),build/mpi-mpich.so)
 
+# The module for CUDA cards, where nvcc is: for all cards from Turing on, and newer ones by way of PTX. ARCH=sm_90 compiles for one kind of card
+# only, which is quicker. Bytes must be equal on every device: no contraction here either.
+NVCC ?= $(firstword $(shell command -v nvcc 2>/dev/null) $(wildcard /usr/local/cuda/bin/nvcc))
+CUDA := $(sort $(wildcard src/device/cuda/*.cu))
+CUDA_HEADERS := $(sort $(wildcard src/device/cuda/*.h src/device/cuda/*.cuh src/base/*.h src/codec/*.h src/kernels/*.h src/device/*.h src/device/cpu/*.h)) include/tersegrad.h
+CARDS := $(if $(ARCH),-arch=$(ARCH),$(foreach n,75 80 86 89 90,-gencode arch=compute_$n,code=sm_$n) -gencode arch=compute_90,code=compute_90)
+CUDA_COMPILE := -std=c++20 -O3 -fmad=false $(CARDS) $(INCLUDES) -D_POSIX_C_SOURCE=200809L \
+    -Xcompiler -fPIC,-fvisibility=hidden,-ffp-contract=off,-Wall,-Wextra,-Wno-missing-field-initializers
+CUDA_MODULE := $(if $(NVCC),build/libtersegrad_cuda.so)
+
 Q := $(if $(V),,@)
 remember = @mkdir -p $(@D) && echo '$1' | cmp -s - $@ || echo '$1' >$@
 say = $(if $(V),,@printf '%-4s %s\n' '$1' '$(patsubst build/%,%,$2)')
@@ -167,7 +177,7 @@ $(eval $(call variant,s390x,build/s390x,s390x-linux-gnu-gcc,-O2 $(S390),-static,
 # ---- Products --------------------------------------------------------------------------------------------------------
 
 .PHONY: all clean help install uninstall
-all: release build/libtersegrad.a build/libtersegrad.so $(MODULES)
+all: release build/libtersegrad.a build/libtersegrad.so $(MODULES) $(CUDA_MODULE)
 
 build/libtersegrad.so.$(VERSION): $(LIBRARY:%.c=build/obj/%.o) build/sources
 	$(call say,LD,$@)
@@ -188,6 +198,39 @@ $(MODULES) $(WATCHED): src/transport/mpi/module.c src/base/status.c src/transpor
 	$(call say,MPI,$@)
 	$(Q)mkdir -p $(@D) && $(MPICC) $(PREPROCESS) $(filter-out -Wpedantic,$(WARNINGS)) -fvisibility=hidden -fPIC -O2 $(WERROR) $(MODULE_FLAGS) $(CFLAGS) \
 	    -shared $(LDFLAGS) -o $@ $(filter %.c,$^)
+
+# The module has what it needs of the library in itself, and shows one symbol. Only the driver is needed where it runs.
+.PHONY: cuda emulated
+cuda: $(or $(CUDA_MODULE),no-nvcc)
+no-nvcc:
+	@echo 'make: there is no nvcc: install the CUDA toolkit, or set NVCC' >&2; exit 1
+build/cuda/flags: FORCE
+	$(call remember,$(NVCC) $(CUDA_COMPILE) $(CFLAGS))
+build/cuda/%.o: src/device/cuda/%.cu $(CUDA_HEADERS) build/cuda/flags
+	$(call say,NVCC,$@)
+	$(Q)mkdir -p $(@D) && $(NVCC) $(CUDA_COMPILE) $(CFLAGS:%=-Xcompiler=%) -c -o $@ $<
+build/libtersegrad_cuda.so: $(CUDA:src/device/cuda/%.cu=build/cuda/%.o) build/libtersegrad.a
+	$(call say,LD,$@)
+	$(Q)$(NVCC) -shared -cudart static -Xlinker --exclude-libs,ALL,-Bsymbolic,--gc-sections,-soname,$(@F) -o $@ $^ -lpthread -ldl
+
+# The same sources for a card that is emulated on the CPU (tests/cuda), and law programs that find this module.
+EMULATED := build/emulated
+EMULATED_LAWS := codecs devices feedback damage refusal
+EMULATE := -std=gnu++20 -O2 -g -ffp-contract=off -fPIC -fvisibility=hidden -Wall -Wextra -Wno-missing-field-initializers -Wno-unknown-pragmas $(INCLUDES) \
+    -Itests/cuda
+emulated: $(EMULATED)/libtersegrad_cuda.so $(EMULATED_LAWS:%=$(EMULATED)/tests/laws/%)
+$(EMULATED)/obj/%.o: src/device/cuda/%.cu $(CUDA_HEADERS) tests/cuda/cuda_runtime.h build/flags
+	$(call say,CXX,$@)
+	$(Q)mkdir -p $(@D) && $(CXX) $(EMULATE) $(WERROR) $(CFLAGS) -x c++ -c -o $@ $<
+$(EMULATED)/obj/emulator.o: tests/cuda/emulator.cc tests/cuda/cuda_runtime.h build/flags
+	$(call say,CXX,$@)
+	$(Q)mkdir -p $(@D) && $(CXX) $(EMULATE) $(WERROR) $(CFLAGS) -c -o $@ $<
+$(EMULATED)/libtersegrad_cuda.so: $(CUDA:src/device/cuda/%.cu=$(EMULATED)/obj/%.o) $(EMULATED)/obj/emulator.o build/libtersegrad.a
+	$(call say,LD,$@)
+	$(Q)$(CXX) -shared -Wl,--exclude-libs,ALL,-Bsymbolic,--gc-sections -o $@ $^ -pthread $(CFLAGS) $(LDFLAGS) -ldl
+$(EMULATED)/tests/laws/%: build/obj/tests/laws/%.o $(SUPPORT:%.c=build/obj/%.o) build/obj/command.a build/libtersegrad.a
+	$(call say,LD,$@)
+	$(Q)mkdir -p $(@D) && $(CC) -pthread $(CFLAGS) $(LDFLAGS) -o $@ $^ $(COMMAND_LIBRARIES) -lm -ldl
 
 # MPIs of less use than they are, for tests.
 LEVELS := $(MODULES:build/mpi-%=build/tests/mpi/level-%)
@@ -242,7 +285,7 @@ install: all
 	$(Q)install -m 644 include/tersegrad.h $(DESTDIR)$(INCLUDEDIR)/tersegrad.h
 	$(Q)install -m 644 build/libtersegrad.a $(DESTDIR)$(LIBDIR)/libtersegrad.a
 	$(Q)install -m 755 build/libtersegrad.so.$(VERSION) $(DESTDIR)$(LIBDIR)/libtersegrad.so.$(VERSION)
-	$(Q)$(if $(strip $(MODULES)),install -m 755 $(MODULES) $(DESTDIR)$(LIBDIR)/tersegrad/)
+	$(Q)$(if $(strip $(MODULES) $(CUDA_MODULE)),install -m 755 $(MODULES) $(CUDA_MODULE) $(DESTDIR)$(LIBDIR)/tersegrad/)
 	$(Q)ln -sf libtersegrad.so.$(VERSION) $(DESTDIR)$(LIBDIR)/$(SONAME)
 	$(Q)ln -sf $(SONAME) $(DESTDIR)$(LIBDIR)/libtersegrad.so
 	$(Q)$(call fill,packaging/tersegrad.pc.in,$(DESTDIR)$(LIBDIR)/pkgconfig/tersegrad.pc)
@@ -257,7 +300,8 @@ install: all
 uninstall:
 	$(Q)rm -f $(addprefix $(DESTDIR),$(BINDIR)/tersegrad $(INCLUDEDIR)/tersegrad.h $(LIBDIR)/libtersegrad.a \
 	    $(LIBDIR)/libtersegrad.so $(LIBDIR)/$(SONAME) $(LIBDIR)/libtersegrad.so.$(VERSION) \
-	    $(LIBDIR)/tersegrad/mpi-openmpi.so $(LIBDIR)/tersegrad/mpi-mpich.so $(LIBDIR)/pkgconfig/tersegrad.pc \
+	    $(LIBDIR)/tersegrad/mpi-openmpi.so $(LIBDIR)/tersegrad/mpi-mpich.so \
+	    $(LIBDIR)/tersegrad/libtersegrad_cuda.so $(LIBDIR)/pkgconfig/tersegrad.pc \
 	    $(CMAKEDIR)/tersegrad-config.cmake $(CMAKEDIR)/tersegrad-config-version.cmake \
 	    $(DATADIR)/man/man1/tersegrad.1 $(DATADIR)/bash-completion/completions/tersegrad \
 	    $(DATADIR)/zsh/site-functions/_tersegrad)
@@ -317,6 +361,7 @@ help:
 ##   make check-ci       the rest: sanitizers, analysers, MPI, hosts, another compiler, other machines; .ci/run does both
 ##   make check-foreign  golden frames, unit tests and laws on aarch64 and big-endian s390x, under qemu-user
 ##   make check-all      all groups but the foreign ones, with the full product of the laws and messages beyond 2 GiB over MPI
+##   make cuda           build/libtersegrad_cuda.so, the module for CUDA cards; ARCH=sm_90 for one kind of card only
 ##   make bench          build/bench/reduce, which times whole reductions; bench/network runs it over shaped links
 ##   make python         install the Python package, torch and what its tests need into .venv
 ##   make format         lay out the C sources as .clang-format says

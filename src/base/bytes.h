@@ -8,62 +8,64 @@
 #include <stdint.h>
 #include <string.h>
 
-static inline uint16_t tg_load16(const void *p)
+#include "base/any_device.h"
+
+TG_ANY_DEVICE uint16_t tg_load16(const void *p)
 {
-    const uint8_t *b = p;
+    const uint8_t *b = (const uint8_t *)p;
     return (uint16_t)(b[0] | (unsigned)b[1] << 8);
 }
 
-static inline uint32_t tg_load32(const void *p)
+TG_ANY_DEVICE uint32_t tg_load32(const void *p)
 {
-    const uint8_t *b = p;
+    const uint8_t *b = (const uint8_t *)p;
     return (uint32_t)b[0] | (uint32_t)b[1] << 8 | (uint32_t)b[2] << 16 | (uint32_t)b[3] << 24;
 }
 
-static inline uint64_t tg_load64(const void *p)
+TG_ANY_DEVICE uint64_t tg_load64(const void *p)
 {
-    const uint8_t *b = p;
+    const uint8_t *b = (const uint8_t *)p;
     return (uint64_t)tg_load32(b) | (uint64_t)tg_load32(b + 4) << 32;
 }
 
-static inline void tg_store16(void *p, uint16_t v)
+TG_ANY_DEVICE void tg_store16(void *p, uint16_t v)
 {
-    uint8_t *b = p;
+    uint8_t *b = (uint8_t *)p;
     b[0] = (uint8_t)v;
     b[1] = (uint8_t)(v >> 8);
 }
 
-static inline void tg_store32(void *p, uint32_t v)
+TG_ANY_DEVICE void tg_store32(void *p, uint32_t v)
 {
-    uint8_t *b = p;
+    uint8_t *b = (uint8_t *)p;
     b[0] = (uint8_t)v;
     b[1] = (uint8_t)(v >> 8);
     b[2] = (uint8_t)(v >> 16);
     b[3] = (uint8_t)(v >> 24);
 }
 
-static inline void tg_store64(void *p, uint64_t v)
+TG_ANY_DEVICE void tg_store64(void *p, uint64_t v)
 {
     tg_store32(p, (uint32_t)v);
     tg_store32((uint8_t *)p + 4, (uint32_t)(v >> 32));
 }
 
-static inline uint32_t tg_float_bits(float x)
+TG_ANY_DEVICE uint32_t tg_float_bits(float x)
 {
     uint32_t bits;
     memcpy(&bits, &x, sizeof bits);
     return bits;
 }
 
-static inline float tg_bits_float(uint32_t bits)
+TG_ANY_DEVICE float tg_bits_float(uint32_t bits)
 {
     float x;
     memcpy(&x, &bits, sizeof x);
     return x;
 }
 
-static inline float tg_load_float(const void *p) { return tg_bits_float(tg_load32(p)); }
-static inline void tg_store_float(void *p, float x) { tg_store32(p, tg_float_bits(x)); }
+TG_ANY_DEVICE float tg_load_float(const void *p) { return tg_bits_float(tg_load32(p)); }
+TG_ANY_DEVICE void tg_store_float(void *p, float x) { tg_store32(p, tg_float_bits(x)); }
 
 /* Untrusted bytes that are read in order. Every read is checked; after the first that does not fit, `short_read` stays
  * set, reads return zeros, and takes return NULL. */
@@ -75,7 +77,7 @@ typedef struct tg_cursor {
 
 static inline tg_cursor tg_cursor_over(const void *data, size_t size)
 {
-    return (tg_cursor){.at = data, .left = size, .short_read = false};
+    return (tg_cursor){.at = (const uint8_t *)data, .left = size, .short_read = false};
 }
 
 /* A pointer to the next `size` bytes, or NULL. The size is a uint64_t, so that it cannot wrap where size_t has 32

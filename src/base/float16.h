@@ -10,7 +10,7 @@
 #define TG_FLOAT16_MAX_BITS UINT16_C(0x7bff)
 #define TG_BFLOAT16_MAX_BITS UINT16_C(0x7f7f)
 
-static inline float tg_widen_float16(uint16_t half)
+TG_ANY_DEVICE float tg_widen_float16(uint16_t half)
 {
     uint32_t sign = (uint32_t)(half & 0x8000) << 16, exponent = (half >> 10) & 31, fraction = half & 0x3ff;
     if (exponent == 31)
@@ -22,7 +22,7 @@ static inline float tg_widen_float16(uint16_t half)
     return sign ? -magnitude : magnitude;
 }
 
-static inline uint16_t tg_narrow_float16(float x, bool *saturated)
+TG_ANY_DEVICE uint16_t tg_narrow_float16(float x, bool *saturated)
 {
     uint32_t bits = tg_float_bits(x), magnitude = bits & 0x7fffffff;
     uint16_t sign = (uint16_t)(bits >> 16 & 0x8000);
@@ -40,9 +40,9 @@ static inline uint16_t tg_narrow_float16(float x, bool *saturated)
     return (uint16_t)(sign | ((rounded >> 13) - (112u << 10)));
 }
 
-static inline float tg_widen_bfloat16(uint16_t brain) { return tg_bits_float((uint32_t)brain << 16); }
+TG_ANY_DEVICE float tg_widen_bfloat16(uint16_t brain) { return tg_bits_float((uint32_t)brain << 16); }
 
-static inline uint16_t tg_narrow_bfloat16(float x, bool *saturated)
+TG_ANY_DEVICE uint16_t tg_narrow_bfloat16(float x, bool *saturated)
 {
     uint32_t bits = tg_float_bits(x), magnitude = bits & 0x7fffffff;
     uint16_t sign = (uint16_t)(bits >> 16 & 0x8000);

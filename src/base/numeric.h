@@ -6,6 +6,8 @@
 #include <float.h>
 #include <stdint.h>
 
+#include "base/any_device.h"
+
 /* Natural logarithm of a positive finite double; relative error below 1e-14. */
 double tg_log(double x);
 
@@ -16,7 +18,14 @@ double tg_log2(double x);
 double tg_normal_tail_quantile(double p);
 
 /* Correctly rounded square root of a number >= 0. */
-static inline double tg_sqrt(double x) { return __builtin_sqrt(x); }
+TG_ANY_DEVICE double tg_sqrt(double x)
+{
+#if defined(__CUDA_ARCH__)
+    return sqrt(x);
+#else
+    return __builtin_sqrt(x);
+#endif
+}
 
 /* Limits a sum to the largest float32, because a residual must stay finite; counts the sums that were limited. */
 static inline float tg_limited(float sum, uint64_t *limited)

@@ -5,6 +5,7 @@
 
 #include <stdint.h>
 
+#include "base/any_device.h"
 #include "tersegrad.h"
 
 /* What a random number is for; numbers of different purposes are independent. */
@@ -14,7 +15,7 @@ typedef struct tg_hash_key {
     uint32_t low, high;
 } tg_hash_key;
 
-static inline uint64_t tg_mix64(uint64_t z)
+TG_ANY_DEVICE uint64_t tg_mix64(uint64_t z)
 {
     z = (z ^ (z >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
     z = (z ^ (z >> 27)) * UINT64_C(0x94d049bb133111eb);
@@ -23,7 +24,7 @@ static inline uint64_t tg_mix64(uint64_t z)
 
 /* The key is mixed before it is combined with a counter: related seeds, steps, tensors and ranks must not give related
  * streams. */
-static inline tg_hash_key tg_hash_key_of(const tg_draw *draw, tg_purpose purpose)
+TG_ANY_DEVICE tg_hash_key tg_hash_key_of(const tg_draw *draw, tg_purpose purpose)
 {
     const uint64_t golden = UINT64_C(0x9e3779b97f4a7c15);
     uint64_t key = tg_mix64(draw->seed + golden);
@@ -35,7 +36,7 @@ static inline tg_hash_key tg_hash_key_of(const tg_draw *draw, tg_purpose purpose
 
 /* 32 random bits for a counter. For a fixed key this is a bijection of the counter. The second half of the key enters
  * between the multiplications, so that two keys never give shifted copies of one stream. */
-static inline uint32_t tg_hash(tg_hash_key key, uint32_t counter)
+TG_ANY_DEVICE uint32_t tg_hash(tg_hash_key key, uint32_t counter)
 {
     uint32_t x = counter + key.low;
     x ^= x >> 16;
@@ -48,7 +49,7 @@ static inline uint32_t tg_hash(tg_hash_key key, uint32_t counter)
 
 /* The 16 random bits of element i. Elements i and i + 16 of each aligned run of 32 share one hash, low and high half,
  * so that a vector of hashes serves two rows of elements without a shuffle. */
-static inline uint32_t tg_random16(tg_hash_key key, uint32_t i)
+TG_ANY_DEVICE uint32_t tg_random16(tg_hash_key key, uint32_t i)
 {
     uint32_t bits = tg_hash(key, (i >> 5) << 4 | (i & 15));
     return i & 16 ? bits >> 16 : bits & 0xffff;

@@ -1,12 +1,10 @@
 /* Scales of buckets: L2 norm, largest magnitude, minimum and maximum, mean magnitude. Each is defined for every finite
  * input, however large or small. */
-#include <float.h>
-
 #include "base/bytes.h"
-#include "base/numeric.h"
 #include "codec/levels.h"
 #include "kernels/quantiser.h"
 #include "kernels/ranges.h"
+#include "kernels/scales.h"
 
 /* The values of one bucket, which are read block by block: from memory, or computed from the job's source. */
 typedef struct bucket_values {
@@ -93,31 +91,13 @@ static uint32_t largest_magnitude(const bucket_values *p, float *least, float *l
     return found;
 }
 
-/* The e with 2^e <= x < 2^(e+1), x > 0 given as bits. */
-static int exponent_of(uint32_t bits)
-{
-    int exponent = (int)(bits >> 23) - 127;
-    if (exponent == -127) {
-        exponent = -150;
-        for (; bits; bits >>= 1)
-            exponent++;
-    }
-    return exponent;
-}
-
-static float power_of_two(int exponent) { return tg_bits_float((uint32_t)(exponent + 127) << 23); }
-
-static bool is_finite(double x) { return x - x == 0; }
-
-static float limited_to_float(double x) { return x < (double)FLT_MAX ? (float)x : FLT_MAX; }
-
 /* A sum of squares or magnitudes. Where float32 lanes would overflow or lose it, all values are first scaled by a power
  * of two to about 1; `exponent` is that power, usually 0. False if a value is not finite. */
 static bool safe_sum(const bucket_values *p, tg_sum_of what, double *total, int *exponent)
 {
     *exponent = 0;
     *total = sum(p, what, 1, 1);
-    if (is_finite(*total) && (*total >= 0x1p-80 || what == TG_SUM_OF_MAGNITUDES))
+    if (tg_sum_is_safe(*total, what))
         return true;
     uint32_t largest = largest_magnitude(p, NULL, NULL);
     if (largest >= TG_INFINITY_BITS)
@@ -125,19 +105,9 @@ static bool safe_sum(const bucket_values *p, tg_sum_of what, double *total, int 
     *total = 0;
     if (largest == 0)
         return true;
-    int e = exponent_of(largest), half = e / 2;
-    *exponent = e;
-    *total = sum(p, what, power_of_two(-half), power_of_two(half - e));
+    *exponent = tg_exponent_of(largest);
+    *total = sum(p, what, tg_first_factor(*exponent), tg_second_factor(*exponent));
     return true;
-}
-
-static double scale_by(double x, int exponent)
-{
-    for (; exponent > 0; exponent--)
-        x *= 2;
-    for (; exponent < 0; exponent++)
-        x *= 0.5;
-    return x;
 }
 
 static bool l2_norm(const bucket_values *p, float *norm)
@@ -146,7 +116,7 @@ static bool l2_norm(const bucket_values *p, float *norm)
     int exponent;
     if (!safe_sum(p, TG_SUM_OF_SQUARES, &total, &exponent))
         return false;
-    *norm = limited_to_float(scale_by(tg_sqrt(total), exponent));
+    *norm = tg_limited_to_float(tg_scale_by(tg_sqrt(total), exponent));
     return true;
 }
 
@@ -157,7 +127,7 @@ bool tg_bucket_mean(tg_job *job, uint64_t start, uint64_t n, const float *u, flo
     int exponent;
     if (!safe_sum(&p, TG_SUM_OF_MAGNITUDES, &total, &exponent))
         return false;
-    *mean = limited_to_float(scale_by(total / (double)n, exponent));
+    *mean = tg_limited_to_float(tg_scale_by(total / (double)n, exponent));
     return true;
 }
 
@@ -168,28 +138,18 @@ static bool max_norm(const bucket_values *p, float *norm)
     return largest < TG_INFINITY_BITS;
 }
 
-/* Limits the radius to `thousandths` of the standard deviation. A bucket whose values are all equal, up to the rounding
- * of these sums, has no deviation and is not clipped. */
 static float clipped(const bucket_values *p, float radius, uint32_t thousandths)
 {
-    double squares = sum(p, TG_SUM_OF_SQUARES, 1, 1), mean = sum(p, TG_SUM_OF_VALUES, 1, 1) / (double)p->n;
-    double variance = squares / (double)p->n - mean * mean;
-    if (!(squares >= 0x1p-80) || !is_finite(variance) || !(variance > 0x1p-16 * squares / (double)p->n))
-        return radius;
-    double limit = tg_sqrt(variance) * (double)thousandths / 1000;
-    return limit > 0 && limit < (double)radius ? (float)limit : radius;
+    const double squares = sum(p, TG_SUM_OF_SQUARES, 1, 1), total = sum(p, TG_SUM_OF_VALUES, 1, 1);
+    return tg_clipped_radius(squares, total, (double)p->n, radius, thousandths);
 }
 
-/* Centre and half width between the least and the largest value. */
 static bool between_extremes(const bucket_values *p, tg_scale *scale)
 {
     float least = 0, largest = 0;
     if (largest_magnitude(p, &least, &largest) >= TG_INFINITY_BITS)
         return false;
-    float width = largest - least;
-    scale->centre = width <= FLT_MAX ? least + width * 0.5f : least * 0.5f + largest * 0.5f;
-    float above = largest - scale->centre, below = scale->centre - least;
-    scale->radius = above > below ? above : below;
+    tg_between_extremes(least, largest, &scale->centre, &scale->radius);
     return true;
 }
 

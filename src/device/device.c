@@ -1,13 +1,21 @@
 /* Opening devices by name, and their memory for whoever holds tensors there. */
 #include "device/device.h"
 
+#include <string.h>
+
 #include "base/status.h"
 #include "device/cpu/cpu.h"
+#include "device/module.h"
+
+static const char cuda[] = "cuda";
 
 tg_status tg_device_open(const char *name, void *stream, tg_device **device, tg_error *error)
 {
     if (!name || !device)
         return tg_fail(error, TG_INVALID_ARGUMENT, "tg_device_open: name and device must not be NULL");
+    const size_t length = sizeof cuda - 1;
+    if (strncmp(name, cuda, length) == 0 && (name[length] == '\0' || name[length] == ':'))
+        return tg_cuda_open(name, stream, device, error);
     return tg_cpu_open(name, stream, device, error);
 }
 
@@ -22,7 +30,10 @@ const char *tg_device_name(const tg_device *device) { return device ? device->na
 const char *tg_device_list(size_t index)
 {
     const tg_kernels *kernels = tg_kernels_at(index);
-    return kernels ? kernels->name : NULL;
+    if (kernels)
+        return kernels->name;
+    const bool comes_next = index > 0 && tg_kernels_at(index - 1);
+    return comes_next && tg_cuda_is_present() ? cuda : NULL;
 }
 
 tg_status tg_device_allocate(tg_device *device, size_t bytes, void **memory, tg_error *error)

@@ -134,8 +134,10 @@ typedef struct tg_operations {
 
     /* ---- frames ---- */
 
-    /* For vectors of up to max_count elements; NULL if there is no memory. */
-    tg_encoder *(*make_encoder)(tg_device *device, const tg_spec *spec, uint64_t max_count);
+    /* For vectors of up to max_count elements. TG_OUT_OF_MEMORY without a sentence; TG_UNAVAILABLE, with one, where the
+     * device does not have this codec. */
+    tg_status (*make_encoder)(tg_device *device, const tg_spec *spec, uint64_t max_count, tg_encoder **encoder,
+                              tg_error *error);
     void (*free_encoder)(tg_device *device, tg_encoder *encoder);
     /* Whether it can be used with this spec, which differs in the amount. */
     bool (*encoder_fits)(const tg_device *device, const tg_encoder *encoder, const tg_spec *spec);

@@ -29,10 +29,14 @@ tg_status tg_codec_create(tg_device *device, const tg_spec *spec, uint64_t max_c
                        "a tensor of %" PRIu64 " elements is too large: the limit is %" PRIu32, max_count, TG_MAX_COUNT);
     const tg_codec_row *row = tg_codec_row_of(spec->codec);
     tg_codec *made = malloc(sizeof *made);
-    tg_encoder *encoder = device->operations->make_encoder(device, spec, max_count);
-    if (!made || !encoder) {
+    tg_encoder *encoder = NULL;
+    status = device->operations->make_encoder(device, spec, max_count, &encoder, error);
+    if (!made || status != TG_OK) {
         free(made);
-        device->operations->free_encoder(device, encoder);
+        if (status == TG_OK)
+            device->operations->free_encoder(device, encoder);
+        if (status == TG_UNAVAILABLE)
+            return status;
         return tg_fail(error, TG_OUT_OF_MEMORY, "out of memory for the workspace of %s for %" PRIu64 " elements",
                        row->name, max_count);
     }

@@ -6,6 +6,8 @@
 
 #include "base/float16.h"
 #include "base/bit_lanes.h"
+#include "kernels/quantiser.h"
+#include "kernels/scales.h"
 
 #if FLT_EVAL_METHOD != 0 && FLT_EVAL_METHOD != 16
 #error "float arithmetic must be done in float: build for SSE2 or another FPU without excess precision"
@@ -116,20 +118,13 @@ uint32_t tg_scalar_max_magnitude(const float *values, size_t n)
     return largest;
 }
 
-/* Orders finite floats as integers, -0 below +0, so that the extremes do not depend on the order of comparisons. */
-static int32_t order_of(float x)
-{
-    int32_t bits = (int32_t)tg_float_bits(x);
-    return bits < 0 ? -(int32_t)((uint32_t)bits & TG_MAGNITUDE_MASK) - 1 : bits;
-}
-
 void tg_scalar_extremes(const float *values, size_t n, float *least, float *largest)
 {
     *least = *largest = values[0];
     for (size_t i = 1; i < n; i++) {
-        if (order_of(values[i]) < order_of(*least))
+        if (tg_order_of(values[i]) < tg_order_of(*least))
             *least = values[i];
-        if (order_of(values[i]) > order_of(*largest))
+        if (tg_order_of(values[i]) > tg_order_of(*largest))
             *largest = values[i];
     }
 }
@@ -153,46 +148,17 @@ float tg_scalar_block_sum(tg_sum_of what, const float *values, size_t n, float s
 
 /* ---- quantisation ---- */
 
-/* Rounds to the nearest integer, ties to even, for |x| < 2^31. Adding and subtracting 2^23 rounds numbers with a
- * fraction. */
-static int32_t round_to_even(float x)
-{
-    float magnitude = tg_bits_float(tg_float_bits(x) & TG_MAGNITUDE_MASK);
-    if (magnitude < 0x1p23f)
-        magnitude = (magnitude + 0x1p23f) - 0x1p23f;
-    int32_t integer = (int32_t)magnitude;
-    return x < 0 ? -integer : integer;
-}
-
 void tg_scalar_quantise(const tg_quantiser *q, const float *values, size_t n, uint32_t first, tg_hash_key key,
                         uint16_t *codes)
 {
-    const float limit = (float)q->levels * 0x1p16f;
-    const uint32_t offset = q->levels << 16;
-    for (size_t i = 0; i < n; i++) {
-        float position = (values[i] - q->centre) * q->lift * q->gain;
-        position = position > -limit ? position : -limit;
-        position = position < limit ? position : limit;
-        uint32_t fixed = (uint32_t)round_to_even(position) + offset; /* not negative: position >= -limit */
-        codes[i] = (uint16_t)((fixed + tg_random16(key, first + (uint32_t)i)) >> 16);
-    }
-}
-
-/* Only values strictly beyond the bound change, so a zero keeps its sign. */
-static float limit_to(float x, float bound)
-{
-    x = bound < x ? bound : x;
-    return -bound > x ? -bound : x;
+    for (size_t i = 0; i < n; i++)
+        codes[i] = (uint16_t)tg_code_of(q, values[i], tg_random16(key, first + (uint32_t)i));
 }
 
 void tg_scalar_dequantise(const tg_quantiser *q, const uint16_t *codes, size_t n, float *values)
 {
-    const uint32_t top = 2 * q->levels;
-    for (size_t i = 0; i < n; i++) {
-        uint32_t code = codes[i] < top ? codes[i] : top;
-        float value = limit_to((float)((int32_t)code - (int32_t)q->levels) * q->unit * q->drop, q->radius);
-        values[i] = q->affine ? limit_to(q->centre + value, FLT_MAX) : value;
-    }
+    for (size_t i = 0; i < n; i++)
+        values[i] = tg_value_of(q, codes[i]);
 }
 
 void tg_scalar_pack(const uint16_t *codes, size_t n, unsigned width, uint8_t *packed)

@@ -6,13 +6,15 @@
 
 #include <stdint.h>
 
+#include "base/any_device.h"
+
 /* A tree that is fed block by block: partial[j] holds the sum of 2^j blocks while bit j of `blocks` is set. */
 typedef struct tg_tree_sum {
     double partial[32];
     uint32_t blocks;
 } tg_tree_sum;
 
-static inline void tg_tree_add(tg_tree_sum *tree, double block)
+TG_ANY_DEVICE void tg_tree_add(tg_tree_sum *tree, double block)
 {
     unsigned level = 0;
     for (uint32_t bits = tree->blocks++; bits & 1; bits >>= 1)
@@ -20,7 +22,7 @@ static inline void tg_tree_add(tg_tree_sum *tree, double block)
     tree->partial[level] = block;
 }
 
-static inline double tg_tree_total(const tg_tree_sum *tree)
+TG_ANY_DEVICE double tg_tree_total(const tg_tree_sum *tree)
 {
     double total = 0;
     int first = 1;

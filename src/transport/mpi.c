@@ -1,77 +1,19 @@
 /* `mpi`: finds and loads the module for the MPI that launched this process. MPIs differ in their binary interface, so
  * there is a module for each, and none is needed where there is no MPI. */
-#define _GNU_SOURCE /* dladdr */
-#include <dlfcn.h>
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
+#include "base/modules.h"
 #include "base/status.h"
 #include "transport/mpi_loaded.h"
 #include "transport/mpi_module.h"
 
-enum { PATH = 4096 };
-
-/* Where modules lie, seen from the folder of this library, or of the program that it is part of. */
-static const char *const places[] = {"tersegrad/",
-                                     "../lib/tersegrad/",
-                                     "../lib64/tersegrad/",
-#if defined(__x86_64__)
-                                     "../lib/x86_64-linux-gnu/tersegrad/",
-#elif defined(__aarch64__)
-                                     "../lib/aarch64-linux-gnu/tersegrad/",
-#endif
-                                     "",
-                                     "../",
-                                     "../../",
-                                     "../../../"}; /* the last ones: in the tree that it was built in */
-
-static void *load(const char *path, char why[PATH])
+/* The module for one MPI, whose own plug-ins expect to find MPI's symbols. */
+static void *find(const char *mpi, char why[TG_MODULE_WHY])
 {
-    /* Its MPI's own plug-ins expect to find MPI's symbols. */
-    void *handle = dlopen(path, RTLD_NOW | RTLD_GLOBAL);
-    if (!handle)
-        (void)snprintf(why, PATH, "%s", dlerror());
-    return handle;
-}
-
-/* The folder of the file that this code is in, with its slash at the end; "" if that cannot be said. A program that was
- * found on the PATH knows only its name, and what lies in the current folder under that name is anybody's. */
-static void find_folder(char folder[PATH])
-{
-    Dl_info self;
-    void *here;
-    tg_status (*function)(const char *, tg_transport **, tg_error *) = tg_transport_mpi;
-    memcpy(&here, &function, sizeof here); /* ISO C has no cast from function to object pointers */
-    folder[0] = '\0';
-    if (dladdr(here, &self) != 0 && self.dli_fname)
-        (void)snprintf(folder, PATH, "%s", self.dli_fname);
-    if (!strchr(folder, '/')) {
-        const ssize_t length = readlink("/proc/self/exe", folder, PATH - 1);
-        folder[length > 0 ? length : 0] = '\0';
-    }
-    char *slash = strrchr(folder, '/');
-    if (slash)
-        slash[1] = '\0';
-    else
-        folder[0] = '\0';
-}
-
-/* The first place that has such a module. */
-static void *find(const char *name, char why[PATH])
-{
-    char folder[PATH], path[PATH + 64];
-    find_folder(folder);
-    (void)snprintf(why, PATH, "mpi-%s.so is not installed beside the library", name);
-    for (size_t i = 0; folder[0] && i < sizeof places / sizeof *places; i++) {
-        (void)snprintf(path, sizeof path, "%s%smpi-%s.so", folder, places[i], name);
-        FILE *file = fopen(path, "rb");
-        if (!file)
-            continue;
-        (void)fclose(file);
-        return load(path, why);
-    }
-    return NULL;
+    char name[32];
+    (void)snprintf(name, sizeof name, "mpi-%.20s.so", mpi);
+    return tg_module_find(name, true, why);
 }
 
 /* The name of the module for what is loaded, which is `module` itself where that is given and fits. */
@@ -102,7 +44,7 @@ static tg_status check_mpi(const tg_mpi_loaded *loaded, const char *mpi, tg_erro
 tg_status tg_transport_mpi_open(const char *module, const void *communicator, size_t segment, tg_transport **transport,
                                 tg_error *error)
 {
-    char why[PATH];
+    char why[TG_MODULE_WHY];
     if (!transport)
         return tg_fail(error, TG_INVALID_ARGUMENT, "tg_transport_mpi: transport must not be NULL");
     const tg_mpi_loaded loaded = tg_mpi_find_loaded(); /* before the module loads its own */
@@ -117,17 +59,17 @@ tg_status tg_transport_mpi_open(const char *module, const void *communicator, si
         status = check_mpi(&loaded, module, error);
     if (status != TG_OK)
         return status;
-    void *handle = is_path ? load(module, why) : find(module, why);
+    void *handle = is_path ? tg_module_load(module, true, why) : find(module, why);
     if (!handle)
         return tg_fail(error, TG_UNAVAILABLE, "MPI cannot be used: %.180s", why);
-    const tg_mpi_module *found = dlsym(handle, TG_MPI_MODULE);
+    const tg_mpi_module *found = tg_module_symbol(handle, TG_MPI_MODULE);
     if (!found || strcmp(found->version, TG_VERSION_TEXT) != 0)
         status = tg_fail(error, TG_UNAVAILABLE, "the module '%.150s' does not belong to tersegrad %s", module,
                          TG_VERSION_TEXT);
     else
         status = check_mpi(&loaded, found->mpi, error);
     if (!found || status != TG_OK) {
-        (void)dlclose(handle);
+        tg_module_unload(handle);
         return status;
     }
     return found->open(communicator, segment, transport, error); /* it stays loaded: MPI does not like to be unloaded */

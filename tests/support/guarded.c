@@ -322,9 +322,10 @@ static void list_frame(tg_device *d, const tg_frame *frame, uint64_t first, tg_l
 
 /* ---- what is not queued ---- */
 
-static tg_encoder *make_encoder(tg_device *d, const tg_spec *spec, uint64_t max_count)
+static tg_status make_encoder(tg_device *d, const tg_spec *spec, uint64_t max_count, tg_encoder **encoder,
+                              tg_error *error)
 {
-    return of(d)->inner->operations->make_encoder(of(d)->inner, spec, max_count);
+    return of(d)->inner->operations->make_encoder(of(d)->inner, spec, max_count, encoder, error);
 }
 
 static void free_encoder(tg_device *d, tg_encoder *encoder)

@@ -21,7 +21,8 @@ static inline const tg_cpu *tg_cpu_of_const(const tg_device *device) { return (c
 tg_status tg_cpu_open(const char *name, void *stream, tg_device **device, tg_error *error);
 
 /* ---- encode.c ---- */
-tg_encoder *tg_cpu_make_encoder(tg_device *device, const tg_spec *spec, uint64_t max_count);
+tg_status tg_cpu_make_encoder(tg_device *device, const tg_spec *spec, uint64_t max_count, tg_encoder **encoder,
+                              tg_error *error);
 void tg_cpu_free_encoder(tg_device *device, tg_encoder *encoder);
 bool tg_cpu_encoder_fits(const tg_device *device, const tg_encoder *encoder, const tg_spec *spec);
 void tg_cpu_encode(tg_device *device, tg_encode_job *jobs, size_t count);

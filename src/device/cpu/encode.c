@@ -30,12 +30,14 @@ void tg_cpu_free_encoder(tg_device *device, tg_encoder *encoder)
     free(encoder);
 }
 
-tg_encoder *tg_cpu_make_encoder(tg_device *device, const tg_spec *spec, uint64_t max_count)
+tg_status tg_cpu_make_encoder(tg_device *device, const tg_spec *spec, uint64_t max_count, tg_encoder **encoder,
+                              tg_error *error)
 {
+    (void)error;
     const tg_codec_row *row = tg_codec_row_of(spec->codec);
     tg_encoder *made = calloc(1, sizeof *made);
     if (!made)
-        return NULL;
+        return TG_OUT_OF_MEMORY;
     const size_t bound = row->bound(spec, max_count);
     *made = (tg_encoder){.row = row,
                          .largest = *spec,
@@ -48,10 +50,12 @@ tg_encoder *tg_cpu_make_encoder(tg_device *device, const tg_spec *spec, uint64_t
     made->undo = row->sparse ? NULL
                              /* sparsifiers write only after they have checked all values */
                              : aligned_alloc(LINE, (bound / LINE + 1) * LINE);
-    if (made->workspace && made->digests && (made->undo || row->sparse))
-        return made;
+    if (made->workspace && made->digests && (made->undo || row->sparse)) {
+        *encoder = made;
+        return TG_OK;
+    }
     tg_cpu_free_encoder(device, made);
-    return NULL;
+    return TG_OUT_OF_MEMORY;
 }
 
 bool tg_cpu_encoder_fits(const tg_device *device, const tg_encoder *encoder, const tg_spec *spec)

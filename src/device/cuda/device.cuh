@@ -1,0 +1,119 @@
+/* A card as a device. Operations are put on the stream; what they tell the host lies in the control block, one slot for
+ * each result, and is handed over by `wait`: one copy, one event. */
+#ifndef TG_DEVICE_CUDA_DEVICE_CUH
+#define TG_DEVICE_CUDA_DEVICE_CUH
+
+#include <pthread.h>
+
+#include "device/cuda/runtime.cuh"
+
+extern "C" {
+#include "base/status.h"
+#include "codec/header.h"
+#include "codec/levels.h"
+#include "device/cpu/cpu.h"
+#include "device/device.h"
+}
+
+/* What the kernels of one operation leave for the host. All zero when the operation begins. */
+struct control {
+    u32 nonfinite;        /* a value was not finite */
+    u32 bad;              /* a frame breaks a rule of the format */
+    u32 checksum;         /* of a frame */
+    u32 peak;             /* bits of the largest magnitude */
+    u64 least;            /* ~index of the first element that was looked for: 0 where there was none */
+    u64 limited, dropped; /* elements */
+    u64 payload;          /* bytes, where only the card knows them */
+    u64 selected;
+    u32 layout;
+    u32 ticket; /* of blocks that have come to an end */
+    double sum;
+    u32 spare[10];
+};
+
+struct tg_cuda;
+
+/* An operation whose results are not with the host yet. `of` is what `complete` knows it to be. */
+struct pending {
+    void (*complete)(tg_cuda *cuda, const pending *p, const control *seen);
+    void *of, *more;
+    u64 number;
+};
+
+enum { SLOTS = 256 };
+
+struct tg_cuda {
+    tg_device device; /* must be the first field */
+    tg_device *host;  /* for what lies in host memory anyway */
+    int ordinal;
+    unsigned processors;
+    cudaStream_t stream;
+    cudaEvent_t event;
+    pthread_mutex_t lock; /* recursive: handles of several threads may share the device */
+    control *slots;       /* on the card, SLOTS of them */
+    control *seen;        /* the host's copy, in pinned memory */
+    pending waiting[SLOTS];
+    unsigned used;
+    bool busy; /* something was put on the stream since the last wait */
+    /* Memory on the card for what comes from the host: frames and lists. It is made when it is first needed, and again
+     * where more is needed than there was. */
+    u8 *arena;
+    size_t arena_size, arena_used;
+    cudaError_t failure; /* the first that was not out of memory: nothing works after it */
+};
+
+static inline tg_cuda *tg_cuda_of(tg_device *device) { return (tg_cuda *)(void *)device; }
+
+/* While this lives, the device belongs to this thread, whose current card it is. */
+struct occupied {
+    tg_cuda *cuda;
+    int before;
+    explicit occupied(tg_device *device);
+    ~occupied();
+};
+
+/* Remembers a failure. */
+bool tg_cuda_fine(tg_cuda *cuda, cudaError_t error);
+/* A slot of the control block for an operation; what is to be done when its results are there. May wait for earlier
+ * ones. */
+control *tg_cuda_slot(tg_cuda *cuda, const pending &what);
+/* Until all results are with the host. */
+void tg_cuda_settle(tg_cuda *cuda);
+
+/* The arena, empty, with room for so many bytes in pieces of 256; false if there is no memory. */
+bool tg_cuda_arena(tg_cuda *cuda, size_t bytes);
+static inline size_t arena_room(size_t bytes) { return (bytes + 255) / 256 * 256 + 256; }
+/* A part of it. */
+u8 *tg_cuda_take(tg_cuda *cuda, size_t bytes);
+void tg_cuda_copy(tg_cuda *cuda, void *to, const void *from, size_t bytes, cudaMemcpyKind kind);
+
+/* ---- the operations, each in a file named for what it does ---- */
+
+tg_status tg_cuda_make_encoder(tg_device *device, const tg_spec *spec, uint64_t max_count, tg_encoder **encoder,
+                               tg_error *error);
+void tg_cuda_free_encoder(tg_device *device, tg_encoder *encoder);
+bool tg_cuda_encoder_fits(const tg_device *device, const tg_encoder *encoder, const tg_spec *spec);
+void tg_cuda_encode(tg_device *device, tg_encode_job *jobs, size_t count);
+void tg_cuda_encode_list(tg_device *device, tg_encode_job *job, const tg_list *list, uint64_t first, float *sent);
+
+void tg_cuda_check(tg_device *device, tg_check_job *jobs, size_t count);
+void tg_cuda_add(tg_device *device, tg_add_job *jobs, size_t count);
+void tg_cuda_compensate(tg_device *device, const tg_source *source, float *u);
+void tg_cuda_update(tg_device *device, tg_settle_job *job);
+void tg_cuda_return_frame(tg_device *device, tg_settle_job *job);
+
+void tg_cuda_first_nonfinite(tg_device *device, const tg_source *source, uint64_t *index);
+void tg_cuda_peak(tg_device *device, const float *values, uint64_t count, uint32_t *bits);
+void tg_cuda_scale(tg_device *device, float *values, uint64_t count, float factor);
+void tg_cuda_add_scaled(tg_device *device, const float *values, uint64_t count, float factor, float *h,
+                        uint64_t *limited);
+void tg_cuda_sum(tg_device *device, const float *const *values, size_t vectors, float factor, uint64_t count,
+                 float *out);
+void tg_cuda_drop_nonfinite(tg_device *device, float *values, uint64_t count, uint64_t *dropped);
+void tg_cuda_narrow(tg_device *device, const float *values, const tg_tensor *out);
+void tg_cuda_save(tg_device *device, const float *values, uint64_t count, uint8_t *bytes);
+void tg_cuda_load(tg_device *device, tg_load_job *job);
+void tg_cuda_norm(tg_device *device, const tg_tensor *tensor, tg_norm_of what, double *norm);
+void tg_cuda_add_list(tg_device *device, tg_list_job *job);
+
+#endif

@@ -1,0 +1,312 @@
+/* Opening a card, its memory, and handing over results. */
+#include "device/cuda/device.cuh"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+extern "C" {
+#include "device/module.h"
+}
+
+bool tg_cuda_fine(tg_cuda *cuda, cudaError_t error)
+{
+    if (error != cudaSuccess && cuda->failure == cudaSuccess)
+        cuda->failure = error;
+    return error == cudaSuccess;
+}
+
+occupied::occupied(tg_device *device) : cuda(tg_cuda_of(device)), before(cuda->ordinal)
+{
+    (void)pthread_mutex_lock(&cuda->lock);
+    (void)cudaGetDevice(&before);
+    if (before != cuda->ordinal)
+        (void)cudaSetDevice(cuda->ordinal);
+}
+
+occupied::~occupied()
+{
+    (void)tg_cuda_fine(cuda, cudaPeekAtLastError()); /* of launches */
+    if (before != cuda->ordinal)
+        (void)cudaSetDevice(before);
+    (void)pthread_mutex_unlock(&cuda->lock);
+}
+
+/* ---- results ---- */
+
+void tg_cuda_settle(tg_cuda *cuda)
+{
+    const unsigned used = cuda->used;
+    if (!cuda->busy && used == 0)
+        return;
+    if (used > 0) {
+        (void)cudaMemcpyAsync(cuda->seen, cuda->slots, used * sizeof(control), cudaMemcpyDeviceToHost, cuda->stream);
+        (void)cudaMemsetAsync(cuda->slots, 0, used * sizeof(control), cuda->stream);
+    }
+    (void)tg_cuda_fine(cuda, cudaEventRecord(cuda->event, cuda->stream));
+    (void)tg_cuda_fine(cuda, cudaEventSynchronize(cuda->event));
+    cuda->busy = false;
+    cuda->used = 0;
+    /* What an operation does when its results are there may put more on the stream, but takes no slots. */
+    for (unsigned i = 0; i < used; i++)
+        cuda->waiting[i].complete(cuda, &cuda->waiting[i], &cuda->seen[i]);
+    if (cuda->busy)
+        (void)tg_cuda_fine(cuda, cudaStreamSynchronize(cuda->stream));
+    cuda->busy = false;
+}
+
+control *tg_cuda_slot(tg_cuda *cuda, const pending &what)
+{
+    if (cuda->used == SLOTS)
+        tg_cuda_settle(cuda);
+    cuda->waiting[cuda->used] = what;
+    cuda->busy = true;
+    return &cuda->slots[cuda->used++];
+}
+
+static void wait_for_results(tg_device *device)
+{
+    const occupied now(device);
+    tg_cuda_settle(now.cuda);
+}
+
+static void finish(tg_device *device)
+{
+    const occupied now(device);
+    tg_cuda_settle(now.cuda);
+    (void)tg_cuda_fine(now.cuda, cudaStreamSynchronize(now.cuda->stream));
+}
+
+/* ---- memory ---- */
+
+bool tg_cuda_arena(tg_cuda *cuda, size_t bytes)
+{
+    cuda->arena_used = 0;
+    if (bytes <= cuda->arena_size)
+        return true;
+    (void)cudaStreamSynchronize(cuda->stream); /* what is on the stream may still read it */
+    (void)cudaFree(cuda->arena);
+    cuda->arena = NULL;
+    cuda->arena_size = 0;
+    const size_t size = bytes + bytes / 4;
+    if (cudaMalloc(&cuda->arena, size) != cudaSuccess) {
+        (void)cudaGetLastError();
+        cuda->arena = NULL;
+        return tg_cuda_fine(cuda, cudaErrorMemoryAllocation);
+    }
+    cuda->arena_size = size;
+    return true;
+}
+
+u8 *tg_cuda_take(tg_cuda *cuda, size_t bytes)
+{
+    u8 *at = cuda->arena + cuda->arena_used;
+    cuda->arena_used += arena_room(bytes);
+    return at;
+}
+
+void tg_cuda_copy(tg_cuda *cuda, void *to, const void *from, size_t bytes, cudaMemcpyKind kind)
+{
+    cuda->busy = true;
+    if (bytes > 0)
+        (void)tg_cuda_fine(cuda, cudaMemcpyAsync(to, from, bytes, kind, cuda->stream));
+}
+
+static void *allocate(tg_device *device, size_t bytes, unsigned place)
+{
+    (void)place;
+    const occupied now(device);
+    void *memory = NULL;
+    if (cudaMalloc(&memory, bytes > 0 ? bytes : 1) == cudaSuccess)
+        return memory;
+    (void)cudaGetLastError();
+    return NULL;
+}
+
+static void release(tg_device *device, void *memory)
+{
+    if (!memory)
+        return;
+    const occupied now(device);
+    tg_cuda_settle(now.cuda);
+    (void)cudaStreamSynchronize(now.cuda->stream);
+    (void)cudaFree(memory);
+}
+
+static void copy_in(tg_device *device, void *to, const void *from, size_t bytes)
+{
+    const occupied now(device);
+    tg_cuda_copy(now.cuda, to, from, bytes, cudaMemcpyHostToDevice);
+}
+
+static void copy_out(tg_device *device, void *to, const void *from, size_t bytes)
+{
+    const occupied now(device);
+    tg_cuda_copy(now.cuda, to, from, bytes, cudaMemcpyDeviceToHost);
+}
+
+static void clear(tg_device *device, void *memory, size_t bytes)
+{
+    const occupied now(device);
+    if (bytes > 0)
+        (void)tg_cuda_fine(now.cuda, cudaMemsetAsync(memory, 0, bytes, now.cuda->stream));
+}
+
+/* ---- what is done in host memory ---- */
+
+static void measure(tg_device *device, tg_frame frame, const tg_frame_info *info, tg_frame_parts *parts)
+{
+    tg_device *host = tg_cuda_of(device)->host;
+    host->operations->measure(host, frame, info, parts);
+}
+
+static void list_frame(tg_device *device, const tg_frame *frame, uint64_t first, tg_list *list)
+{
+    tg_device *host = tg_cuda_of(device)->host;
+    host->operations->list_frame(host, frame, first, list);
+}
+
+static uint64_t digest(const tg_device *device, const void *bytes, size_t n)
+{
+    tg_device *host = ((const tg_cuda *)(const void *)device)->host;
+    return host->operations->digest(host, bytes, n);
+}
+
+/* ---- opening ---- */
+
+static void dispose(tg_cuda *cuda)
+{
+    (void)cudaFree(cuda->slots);
+    (void)cudaFreeHost(cuda->seen);
+    (void)cudaFree(cuda->arena);
+    if (cuda->event)
+        (void)cudaEventDestroy(cuda->event);
+    tg_device_free(cuda->host);
+    (void)pthread_mutex_destroy(&cuda->lock);
+    free(cuda);
+}
+
+static void close_cuda(tg_device *device)
+{
+    tg_cuda *cuda = tg_cuda_of(device);
+    finish(device);
+    int before = cuda->ordinal;
+    const int ordinal = cuda->ordinal;
+    (void)cudaGetDevice(&before);
+    (void)cudaSetDevice(ordinal);
+    dispose(cuda);
+    if (before != ordinal)
+        (void)cudaSetDevice(before);
+}
+
+static const tg_operations operations = {.close = close_cuda,
+                                         .wait = wait_for_results,
+                                         .finish = finish,
+                                         .allocate = allocate,
+                                         .release = release,
+                                         .copy_in = copy_in,
+                                         .copy_out = copy_out,
+                                         .clear = clear,
+                                         .make_encoder = tg_cuda_make_encoder,
+                                         .free_encoder = tg_cuda_free_encoder,
+                                         .encoder_fits = tg_cuda_encoder_fits,
+                                         .encode = tg_cuda_encode,
+                                         .check = tg_cuda_check,
+                                         .add = tg_cuda_add,
+                                         .measure = measure,
+                                         .compensate = tg_cuda_compensate,
+                                         .update = tg_cuda_update,
+                                         .return_frame = tg_cuda_return_frame,
+                                         .first_nonfinite = tg_cuda_first_nonfinite,
+                                         .peak = tg_cuda_peak,
+                                         .scale = tg_cuda_scale,
+                                         .add_scaled = tg_cuda_add_scaled,
+                                         .sum = tg_cuda_sum,
+                                         .drop_nonfinite = tg_cuda_drop_nonfinite,
+                                         .narrow = tg_cuda_narrow,
+                                         .save = tg_cuda_save,
+                                         .load = tg_cuda_load,
+                                         .norm = tg_cuda_norm,
+                                         .encode_list = tg_cuda_encode_list,
+                                         .list_frame = list_frame,
+                                         .add_list = tg_cuda_add_list,
+                                         .digest = digest};
+
+/* The card's number: "cuda" is the one that this thread uses. -1 if the name is not one. */
+static int ordinal_of(const char *name)
+{
+    int ordinal = 0;
+    const char *digits = strchr(name, ':');
+    if (!digits)
+        return cudaGetDevice(&ordinal) == cudaSuccess ? ordinal : -1;
+    if (*++digits == '\0')
+        return -1;
+    for (; *digits; digits++) {
+        if (*digits < '0' || *digits > '9' || ordinal > 1000)
+            return -1;
+        ordinal = 10 * ordinal + (*digits - '0');
+    }
+    return ordinal;
+}
+
+enum { FIRST_ARENA = 16 << 20 }; /* enough for the sums of any norm */
+
+/* All that a device needs; false if there is no memory for it. */
+static bool furnish(tg_cuda *made, void *stream, tg_error *error)
+{
+    int processors = 1;
+    made->stream = (cudaStream_t)stream; /* NULL is CUDA's default stream */
+    (void)cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, made->ordinal);
+    made->processors = (unsigned)processors;
+    return tg_cpu_open("cpu", NULL, &made->host, error) == TG_OK &&
+           cudaMalloc(&made->slots, SLOTS * sizeof(control)) == cudaSuccess &&
+           cudaMallocHost(&made->seen, SLOTS * sizeof(control)) == cudaSuccess &&
+           cudaEventCreateWithFlags(&made->event, cudaEventDisableTiming) == cudaSuccess &&
+           cudaMemsetAsync(made->slots, 0, SLOTS * sizeof(control), made->stream) == cudaSuccess &&
+           tg_cuda_arena(made, FIRST_ARENA);
+}
+
+static tg_status open(const char *name, void *stream, tg_device **device, tg_error *error)
+{
+    int count = 0, before = 0;
+    (void)cudaGetDeviceCount(&count);
+    const int ordinal = ordinal_of(name);
+    if (ordinal < 0 || ordinal >= count)
+        return tg_fail(error, TG_UNKNOWN_DEVICE, "device '%.40s': use cuda, or cuda:0 to cuda:%d", name, count - 1);
+    tg_cuda *made = (tg_cuda *)calloc(1, sizeof *made);
+    if (!made)
+        return tg_fail(error, TG_OUT_OF_MEMORY, "out of memory for a device handle");
+    (void)cudaGetDevice(&before);
+    (void)cudaSetDevice(ordinal);
+    made->device.operations = &operations;
+    made->ordinal = ordinal;
+    (void)snprintf(made->device.name, sizeof made->device.name, "cuda:%d", ordinal);
+    pthread_mutexattr_t kind;
+    (void)pthread_mutexattr_init(&kind);
+    (void)pthread_mutexattr_settype(&kind, PTHREAD_MUTEX_RECURSIVE);
+    (void)pthread_mutex_init(&made->lock, &kind);
+    (void)pthread_mutexattr_destroy(&kind);
+    const bool furnished = furnish(made, stream, error);
+    const cudaError_t why = cudaGetLastError();
+    if (!furnished)
+        dispose(made);
+    if (before != ordinal)
+        (void)cudaSetDevice(before);
+    if (!furnished)
+        return tg_fail(error, TG_OUT_OF_MEMORY, "device %.40s cannot be opened: %.100s", name, cudaGetErrorString(why));
+    *device = &made->device;
+    return tg_succeed(error);
+}
+
+static const char *missing(void)
+{
+    int count = 0;
+    const cudaError_t error = cudaGetDeviceCount(&count);
+    if (error != cudaSuccess) {
+        (void)cudaGetLastError();
+        return cudaGetErrorString(error);
+    }
+    return count > 0 ? NULL : "this machine has no card for CUDA";
+}
+
+extern "C" __attribute__((visibility("default"))) const tg_device_module tg_module_of_cuda = {
+    TG_VERSION_TEXT, TG_DEVICE_LAYOUT, missing, open};

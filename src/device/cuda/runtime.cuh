@@ -1,0 +1,66 @@
+/* CUDA's own header, included here and nowhere else, and the few names that all kernels use. Tests compile the same
+ * sources for a CPU, with a header of this name that emulates a card (tests/cuda). */
+#ifndef TG_DEVICE_CUDA_RUNTIME_CUH
+#define TG_DEVICE_CUDA_RUNTIME_CUH
+
+#include <cuda_runtime.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+typedef uint8_t u8;
+typedef uint16_t u16;
+typedef uint32_t u32;
+typedef unsigned long long u64; /* as CUDA's atomics want it */
+
+#define FULL 0xffffffffu /* all lanes of a warp */
+
+#ifndef LAUNCH
+#define LAUNCH(kernel, grid, block, shared, stream, ...) kernel<<<grid, block, shared, stream>>>(__VA_ARGS__)
+#define DYNAMIC_SHARED(name) extern __shared__ __align__(16) char name[]
+#endif
+
+/* ---- what a warp does together ---- */
+
+__device__ __forceinline__ u32 lane_id() { return threadIdx.x & 31; }
+
+__device__ __forceinline__ u32 warp_max(u32 x)
+{
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+    return __reduce_max_sync(FULL, x);
+#else
+    for (int d = 16; d > 0; d /= 2) {
+        const u32 y = __shfl_xor_sync(FULL, x, d);
+        x = x > y ? x : y;
+    }
+    return x;
+#endif
+}
+
+__device__ __forceinline__ u32 warp_sum(u32 x)
+{
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+    return __reduce_add_sync(FULL, x);
+#else
+    for (int d = 16; d > 0; d /= 2)
+        x += __shfl_xor_sync(FULL, x, d);
+    return x;
+#endif
+}
+
+/* Counts over a warp, added to a number of the control block. */
+__device__ __forceinline__ void warp_count(u64 *counter, u32 mine)
+{
+    const u32 all = warp_sum(mine);
+    if (all > 0 && lane_id() == 0)
+        atomicAdd(counter, (u64)all);
+}
+
+/* Blocks of `threads` threads for so many threads, at most `most`: the kernel goes on with steps of the grid. */
+static inline unsigned grid_for(u64 work, unsigned threads, u64 most)
+{
+    const u64 blocks = (work + threads - 1) / threads;
+    return (unsigned)(blocks < 1 ? 1 : blocks < most ? blocks : most);
+}
+
+#endif

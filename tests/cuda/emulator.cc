@@ -1,0 +1,329 @@
+/* Fibers, the queue of work, and memory that is closed to the host. */
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+
+#include <deque>
+#include <map>
+#include <vector>
+
+#include "cuda_runtime.h"
+
+dim3 threadIdx, blockIdx, blockDim, gridDim;
+
+namespace {
+[[noreturn]] void fail(const char *what)
+{
+    printf("FAIL emulated card: %s (block %u, thread %u)\n", what, blockIdx.x, threadIdx.x);
+    fflush(stdout);
+    abort();
+}
+
+/* ---- fibers: what a function call keeps, on a stack of its own ---- */
+
+#if defined(__x86_64__)
+extern "C" void emulator_switch(void **save, void *to);
+__asm__(".text\n.globl emulator_switch\n.hidden emulator_switch\nemulator_switch:\n"
+        "push %rbx\npush %rbp\npush %r12\npush %r13\npush %r14\npush %r15\n"
+        "mov %rsp, (%rdi)\nmov %rsi, %rsp\n"
+        "pop %r15\npop %r14\npop %r13\npop %r12\npop %rbp\npop %rbx\nret\n");
+#else
+#error "the emulator's fibers are written for x86-64"
+#endif
+
+constexpr size_t stack_size = 96 << 10;
+struct fiber {
+    void *at = nullptr;
+    std::vector<char> stack;
+    bool done = false;
+};
+struct warp {
+    unsigned arrived = 0, generation = 0;
+    uint64_t values[2][32];
+};
+std::vector<fiber> fibers;
+std::vector<warp> warps;
+void *scheduler;
+unsigned current, live, at_barrier, barrier_generation, progress;
+bool barrier_any[2];
+const std::function<void()> *body;
+
+void pass_on() { emulator_switch(&fibers[current].at, scheduler); threadIdx = dim3(current); }
+
+void fiber_main()
+{
+    (*body)();
+    fibers[current].done = true;
+    live--;
+    progress++;
+    if (at_barrier > 0 && at_barrier == live) { /* threads that have ended are not waited for */
+        at_barrier = 0;
+        barrier_generation++;
+    }
+    emulator_switch(&fibers[current].at, scheduler);
+    fail("a fiber came back");
+}
+
+void prepare(fiber &f)
+{
+    if (f.stack.empty())
+        f.stack.resize(stack_size);
+    void **top = (void **)(((uintptr_t)f.stack.data() + stack_size) & ~(uintptr_t)63);
+    *--top = nullptr;
+    *--top = nullptr; /* so that the stack is aligned as after a call */
+    *--top = (void *)fiber_main;
+    for (int i = 0; i < 6; i++)
+        *--top = nullptr;
+    f.at = top;
+    f.done = false;
+}
+
+/* ---- memory ---- */
+
+constexpr size_t room = (size_t)16 << 30, page = 4096;
+char *base;
+size_t used;
+struct allocation {
+    size_t bytes, pages;
+};
+std::map<char *, allocation> live_memory;
+std::map<size_t, std::vector<char *>> free_memory;
+constexpr char canary = 0x5c;
+unsigned inside;
+std::deque<std::function<void()>> queue;
+pthread_mutex_t lock = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
+struct locked {
+    locked() { pthread_mutex_lock(&lock); }
+    ~locked() { pthread_mutex_unlock(&lock); }
+};
+
+void protect(int how)
+{
+    if (used > 0 && mprotect(base, used, how) != 0)
+        fail("mprotect");
+}
+struct opened {
+    opened() { if (inside++ == 0) protect(PROT_READ | PROT_WRITE); }
+    ~opened() { if (--inside == 0) protect(PROT_NONE); }
+};
+
+void run_queue()
+{
+    if (queue.empty())
+        return;
+    opened memory;
+    while (!queue.empty()) {
+        const auto work = std::move(queue.front());
+        queue.pop_front();
+        work();
+    }
+}
+} // namespace
+
+namespace emulator {
+void enqueue(std::function<void()> work)
+{
+    locked l;
+    queue.push_back(std::move(work));
+}
+
+unsigned lane() { return current & 31; }
+
+char *dynamic_shared()
+{
+    alignas(128) static char memory[228 << 10];
+    return memory;
+}
+
+const uint64_t *gather(unsigned mask, uint64_t mine)
+{
+    warp &w = warps[current >> 5];
+    const unsigned left = blockDim.x - (current & ~31u), there = left < 32 ? (1u << left) - 1 : ~0u;
+    const unsigned wanted = (unsigned)__builtin_popcount(mask & there), g = w.generation;
+    if (!(mask >> lane() & 1))
+        fail("a lane that is not in the mask takes part");
+    w.values[g & 1][lane()] = mine;
+    progress++;
+    if (++w.arrived == wanted) {
+        w.arrived = 0;
+        w.generation++;
+    } else {
+        while (w.generation == g)
+            pass_on();
+    }
+    return w.values[g & 1];
+}
+
+void barrier()
+{
+    const unsigned g = barrier_generation;
+    progress++;
+    if (++at_barrier == live) {
+        at_barrier = 0;
+        barrier_generation++;
+        return;
+    }
+    while (barrier_generation == g)
+        pass_on();
+}
+
+bool barrier_or(bool mine)
+{
+    const unsigned g = barrier_generation & 1;
+    barrier_any[g] = barrier_any[g] || mine;
+    barrier();
+    const bool any = barrier_any[g];
+    barrier();
+    barrier_any[g] = false;
+    barrier();
+    return any;
+}
+
+/* Every other block runs its threads from the last to the first: what depends on their order shows. */
+void run(dim3 grid, dim3 block, const std::function<void()> &kernel)
+{
+    if (grid.y != 1 || grid.z != 1 || block.y != 1 || block.z != 1 || block.x > 1024)
+        fail("a grid of more than one dimension, or too large a block");
+    gridDim = grid;
+    blockDim = block;
+    body = &kernel;
+    if (fibers.size() < block.x)
+        fibers.resize(block.x);
+    for (unsigned b = 0; b < grid.x; b++) {
+        blockIdx = dim3(b);
+        warps.assign((block.x + 31) / 32, warp());
+        memset(dynamic_shared(), 0xa5, 1024);
+        barrier_generation = at_barrier = 0;
+        live = block.x;
+        for (unsigned t = 0; t < block.x; t++)
+            prepare(fibers[t]);
+        while (live > 0) {
+            const unsigned before = progress;
+            for (unsigned i = 0; i < block.x; i++) {
+                const unsigned t = b & 1 ? block.x - 1 - i : i;
+                if (fibers[t].done)
+                    continue;
+                current = t;
+                threadIdx = dim3(t);
+                emulator_switch(&scheduler, fibers[t].at);
+            }
+            if (progress == before)
+                fail("its threads wait for each other, or for one that has ended");
+        }
+    }
+}
+} // namespace emulator
+
+/* ---- the host's side ---- */
+
+cudaError_t cudaMalloc(void **memory, size_t bytes)
+{
+    locked l;
+    const size_t size = (bytes + 256 + page - 1) / page * page;
+    if (!base) {
+        base = (char *)mmap(NULL, room, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+        if (base == MAP_FAILED)
+            fail("mmap");
+    }
+    char *at;
+    std::vector<char *> &spare = free_memory[size];
+    if (!spare.empty()) {
+        at = spare.back();
+        spare.pop_back();
+    } else {
+        if (size > room - used)
+            return cudaErrorMemoryAllocation;
+        at = base + used;
+        used += size;
+        if (inside > 0)
+            protect(PROT_READ | PROT_WRITE);
+    }
+    live_memory[at] = {bytes, size};
+    emulator::enqueue([=] {
+        memset(at, 0xa5, bytes < 1 << 20 ? bytes : 1 << 20);
+        memset(at + bytes, canary, size - bytes < 256 ? size - bytes : 256);
+    });
+    *memory = at;
+    return cudaSuccess;
+}
+
+cudaError_t cudaFree(void *memory)
+{
+    locked l;
+    if (!memory)
+        return cudaSuccess;
+    run_queue();
+    char *at = (char *)memory;
+    const auto found = live_memory.find(at);
+    if (found == live_memory.end())
+        fail("this memory is not the card's");
+    {
+        opened o;
+        for (size_t i = found->second.bytes; i < found->second.pages && i < found->second.bytes + 256; i++)
+            if (at[i] != canary)
+                fail("something wrote behind the end of its memory");
+    }
+    free_memory[found->second.pages].push_back(at);
+    live_memory.erase(found);
+    return cudaSuccess;
+}
+
+cudaError_t cudaMallocHost(void **memory, size_t bytes)
+{
+    *memory = malloc(bytes ? bytes : 1);
+    return *memory ? cudaSuccess : cudaErrorMemoryAllocation;
+}
+
+cudaError_t cudaFreeHost(void *memory)
+{
+    free(memory);
+    return cudaSuccess;
+}
+
+/* A copy from ordinary host memory takes its bytes at once, as the driver does; one to it is late. */
+cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, cudaMemcpyKind kind, cudaStream_t)
+{
+    if (kind == cudaMemcpyHostToDevice) {
+        std::vector<char> kept((const char *)from, (const char *)from + bytes);
+        emulator::enqueue([=] { memcpy(to, kept.data(), bytes); });
+    } else {
+        emulator::enqueue([=] { memmove(to, from, bytes); });
+    }
+    return cudaSuccess;
+}
+
+cudaError_t cudaMemsetAsync(void *memory, int value, size_t bytes, cudaStream_t)
+{
+    emulator::enqueue([=] { memset(memory, value, bytes); });
+    return cudaSuccess;
+}
+
+cudaError_t cudaPointerGetAttributes(cudaPointerAttributes *attributes, const void *memory)
+{
+    locked l;
+    const char *at = (const char *)memory;
+    *attributes = {base && at >= base && at < base + used ? cudaMemoryTypeDevice : cudaMemoryTypeUnregistered, 0};
+    return cudaSuccess;
+}
+
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t *stream, unsigned)
+{
+    *stream = nullptr;
+    return cudaSuccess;
+}
+cudaError_t cudaStreamDestroy(cudaStream_t) { return cudaSuccess; }
+cudaError_t cudaStreamSynchronize(cudaStream_t)
+{
+    locked l;
+    run_queue();
+    return cudaSuccess;
+}
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t *event, unsigned)
+{
+    *event = nullptr;
+    return cudaSuccess;
+}
+cudaError_t cudaEventRecord(cudaEvent_t, cudaStream_t) { return cudaSuccess; }
+cudaError_t cudaEventSynchronize(cudaEvent_t) { return cudaStreamSynchronize(nullptr); }
+cudaError_t cudaEventDestroy(cudaEvent_t) { return cudaSuccess; }
