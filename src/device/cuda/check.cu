@@ -1,0 +1,127 @@
+/* Checking frames: the header on the host, the rest on the card. */
+#include "device/cuda/checksum.cuh"
+#include "device/cuda/received.cuh"
+
+#include <inttypes.h>
+
+constexpr u32 THREADS = 256;
+
+/* Looks at every value, or every scale and the padding. */
+__global__ void __launch_bounds__(THREADS) inspect(dense_frame f, u64 words, control *c)
+{
+    u32 largest = 0;
+    bool bad = false;
+    const u64 start = blockIdx.x * (u64)THREADS + threadIdx.x, step = (u64)gridDim.x * THREADS;
+    for (u64 i = start; i < words; i += step) {
+        const u32 bits = f.kind == PLAIN ? tg_float_bits(element_at(f.codes, f.wire, i)) : ((const u32 *)f.scales)[i];
+        const u32 magnitude = bits & TG_MAGNITUDE_MASK;
+        bad = bad || (f.kind == PLAIN ? magnitude >= TG_INFINITY_BITS : !scale_is_sound(f, i, bits));
+        largest = max(largest, magnitude);
+    }
+    if (start == 0 && f.kind != PLAIN && !padding_is_zero(f))
+        bad = true;
+    largest = warp_max(largest);
+    if (__any_sync(FULL, bad) && lane_id() == 0)
+        atomicOr(&c->bad, 1u);
+    if (lane_id() == 0)
+        atomicMax(&c->peak, largest);
+}
+
+static uint32_t peak_of(const tg_check_job *job, const control *seen)
+{
+    dense_frame f;
+    (void)tg_cuda_dense_frame(&job->info.spec, job->info.dtype, job->info.count, NULL, &f);
+    if (f.kind == PLAIN && f.wire == TG_FLOAT16)
+        return UINT32_C(0x477fe000); /* 65504: as on the CPU, which does not look */
+    const uint32_t doubled = seen->peak + UINT32_C(0x800000);
+    return !f.affine ? seen->peak : doubled < TG_MAX_FINITE_BITS ? doubled : TG_MAX_FINITE_BITS;
+}
+
+static tg_status check_count(tg_check_job *job)
+{
+    if (job->count != TG_ANY_COUNT && job->info.count != job->count)
+        return tg_fail(&job->error, TG_SHAPE_MISMATCH, "it has %" PRIu64 " elements instead of %" PRIu64,
+                       job->info.count, job->count);
+    return TG_OK;
+}
+
+/* What `p->number` says: the payload has the size that it should have. */
+static void complete_check(tg_cuda *cuda, const pending *p, const control *seen)
+{
+    tg_check_job *job = (tg_check_job *)p->of;
+    const uint32_t written = tg_header_checksum((const uint8_t *)job->frame.data);
+    if (cuda->failure != cudaSuccess)
+        job->status = tg_fail(&job->error, TG_UNAVAILABLE, "device %s failed: %s", cuda->device.name,
+                              cudaGetErrorString(cuda->failure));
+    else if (job->info.has_checksum && seen->checksum != written)
+        job->status = tg_fail(&job->error, TG_CHECKSUM_MISMATCH,
+                              "checksum mismatch: the header has %08" PRIx32 ", the bytes give %08" PRIx32
+                              "; the frame is damaged",
+                              written, seen->checksum);
+    else
+        job->status = check_count(job);
+    if (job->status == TG_OK && (!p->number || seen->bad))
+        job->status = tg_fail(&job->error, TG_CORRUPT, "the payload of this %s frame breaks a rule of the format",
+                              tg_codec_row_of(job->info.spec.codec)->name);
+    if (job->status == TG_OK && job->wants_peak)
+        job->peak = peak_of(job, seen);
+}
+
+/* The header; false if that is all there is to do. */
+static bool begin(tg_cuda *cuda, tg_check_job *job)
+{
+    job->info = tg_frame_info{};
+    job->error.message[0] = '\0';
+    if (job->header_only && job->wants_peak) { /* the frame is in host memory */
+        cuda->host->operations->check(cuda->host, job, 1);
+        return false;
+    }
+    job->status = tg_frame_read(job->frame, &job->info, &job->error);
+    if (job->status == TG_OK && !can_read(&job->info))
+        job->status = tg_fail(&job->error, TG_UNAVAILABLE, "device %s cannot read frames of %s with layout %s yet",
+                              cuda->device.name, tg_codec_row_of(job->info.spec.codec)->name,
+                              tg_layout_text(job->info.layout));
+    if (job->status == TG_OK && job->header_only)
+        job->status = check_count(job);
+    return job->status == TG_OK && !job->header_only;
+}
+
+static void check(tg_cuda *cuda, tg_check_job *job)
+{
+    dense_frame f;
+    u8 *payload;
+    const u64 size = job->frame.size - TG_HEADER_SIZE;
+    const bool fits = receive(cuda, job->frame, &job->info, &payload, &f);
+    control *c = tg_cuda_slot(cuda, {complete_check, job, NULL, fits});
+    if (job->info.has_checksum) {
+        checksum_job sum = {.payload = payload,
+                            .size = size,
+                            .digests = (u64 *)(void *)tg_cuda_take(cuda, tg_cuda_digests_room(size)),
+                            .has_checksum = true,
+                            .result = c};
+        memcpy(sum.header, job->frame.data, TG_HEADER_SIZE);
+        tg_header_set_checksum(sum.header, 0);
+        tg_cuda_checksum(cuda, &sum, 1);
+    }
+    const u64 words = f.kind == PLAIN ? f.count : tg_cuda_scale_words(&f);
+    if (fits && f.count > 0)
+        LAUNCH(inspect, grid_for(words, THREADS, 8 * cuda->processors), THREADS, 0, cuda->stream, f, words, c);
+}
+
+void tg_cuda_check(tg_device *device, tg_check_job *jobs, size_t count)
+{
+    const occupied now(device);
+    size_t room = 0;
+    for (size_t i = 0; i < count; i++)
+        room += frame_room(jobs[i].frame) + arena_room(tg_cuda_digests_room(jobs[i].frame.size));
+    const bool has_room = tg_cuda_arena(now.cuda, room);
+    for (size_t i = 0; i < count; i++) {
+        if (!begin(now.cuda, &jobs[i]))
+            continue;
+        if (has_room)
+            check(now.cuda, &jobs[i]);
+        else
+            jobs[i].status = tg_fail(&jobs[i].error, TG_OUT_OF_MEMORY, "device %s has no memory for %zu bytes of frames",
+                                     device->name, room);
+    }
+}

@@ -1,0 +1,124 @@
+/* Leaves by all warps of the card, and then nodes and root by one block. */
+#include "device/cuda/checksum.cuh"
+
+#include "device/cuda/digest.cuh"
+
+constexpr u32 THREADS = 256, WARPS = THREADS / 32, TOP_THREADS = 1024, NODE = TG_LEAF / 8, AT_ONCE = 16;
+
+/* Jobs that are done by one launch: block b belongs to the last job whose first block is not behind it. */
+struct checksum_batch {
+    u32 count, first_block[AT_ONCE + 1];
+    checksum_job of[AT_ONCE];
+};
+
+size_t tg_cuda_digests_room(u64 payload)
+{
+    const u64 leaves = payload / TG_LEAF + 1;
+    return (size_t)((leaves + leaves / 256 + 64) * 8);
+}
+
+__device__ __forceinline__ u64 size_of(const checksum_job &j) { return j.known ? j.known->payload : j.size; }
+
+__device__ __forceinline__ u64 leaf_digest(const u8 *p, u64 size, const leaf_lane &l)
+{
+    if (size < TG_LEAF)
+        return warp_digest(p, size);
+    uint4 d[8];
+#pragma unroll
+    for (int j = 0; j < 8; j++)
+        d[j] = __ldcg((const uint4 *)(p + 512 * j + 16 * lane_id()));
+    return digest_leaf(d, l, lane_id());
+}
+
+__global__ void __launch_bounds__(THREADS) digest_leaves(const __grid_constant__ checksum_batch batch)
+{
+    u32 which = 0;
+    while (which + 1 < batch.count && batch.first_block[which + 1] <= blockIdx.x)
+        which++;
+    const checksum_job &job = batch.of[which];
+    const u32 block = blockIdx.x - batch.first_block[which];
+    const u32 blocks = batch.first_block[which + 1] - batch.first_block[which];
+    const u64 size = size_of(job), leaves = (size + TG_LEAF - 1) / TG_LEAF;
+    const leaf_lane l(lane_id());
+    /* from the last one on: it was written last, and may be in the cache still */
+    for (u64 c = block * WARPS + threadIdx.x / 32; c + job.leaves_done < leaves; c += blocks * WARPS) {
+        const u64 leaf = leaves - 1 - c, left = size - leaf * TG_LEAF;
+        const u64 digest = leaf_digest(job.payload + leaf * TG_LEAF, left < TG_LEAF ? left : TG_LEAF, l);
+        if (lane_id() == 0)
+            job.digests[leaf] = digest;
+    }
+}
+
+/* Nodes of digests until there are few enough for the root: where they are, and how many. */
+__device__ __forceinline__ u64 *reduce_to_root(u64 *digests, u64 *count)
+{
+    const leaf_lane l(lane_id());
+    while (*count > NODE) {
+        const u64 nodes = (*count + NODE - 1) / NODE;
+        u64 *above = digests + (*count + 1) / 2 * 2;
+        for (u64 node = threadIdx.x / 32; node < nodes; node += TOP_THREADS / 32) {
+            const u64 left = *count - node * NODE;
+            const u64 digest = leaf_digest((const u8 *)(digests + node * NODE), 8 * (left < NODE ? left : NODE), l);
+            if (lane_id() == 0)
+                above[node] = digest;
+        }
+        __syncthreads();
+        digests = above;
+        *count = nodes;
+    }
+    return digests;
+}
+
+__global__ void __launch_bounds__(TOP_THREADS) digest_root(const __grid_constant__ checksum_batch batch)
+{
+    __shared__ u64 root[TG_HEADER_SIZE / 8 + NODE];
+    const checksum_job &job = batch.of[blockIdx.x];
+    u64 count = (size_of(job) + TG_LEAF - 1) / TG_LEAF;
+    u8 *header = (u8 *)root;
+    if (threadIdx.x < TG_HEADER_SIZE)
+        header[threadIdx.x] = job.header[threadIdx.x];
+    __syncthreads();
+    if (threadIdx.x == 0 && job.known) {
+        header[7] = (u8)job.known->layout;
+        tg_store64(header + 32, job.known->payload);
+    }
+    u32 checksum = 0;
+    if (job.has_checksum) {
+        const u64 *top = reduce_to_root(job.digests, &count);
+        if (threadIdx.x < count)
+            root[TG_HEADER_SIZE / 8 + threadIdx.x] = top[threadIdx.x];
+        __syncthreads();
+        if (threadIdx.x < 32)
+            checksum = (u32)warp_digest(header, TG_HEADER_SIZE + 8 * count);
+    }
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        if (!job.frame)
+            job.result->checksum = checksum;
+        tg_store32(header + 60, checksum);
+    }
+    __syncthreads();
+    if (job.frame && threadIdx.x < TG_HEADER_SIZE)
+        job.frame[threadIdx.x] = header[threadIdx.x];
+}
+
+void tg_cuda_checksum(tg_cuda *cuda, const checksum_job *jobs, size_t count)
+{
+    for (size_t done = 0; done < count; done += AT_ONCE) {
+        checksum_batch batch;
+        u32 blocks = 0;
+        batch.count = (u32)(count - done < AT_ONCE ? count - done : AT_ONCE);
+        for (u32 i = 0; i < batch.count; i++) {
+            const checksum_job &job = batch.of[i] = jobs[done + i];
+            const u64 leaves = job.size / TG_LEAF + 1 - job.leaves_done;
+            batch.first_block[i] = blocks;
+            blocks += job.has_checksum ? grid_for(leaves, WARPS, 8 * cuda->processors) : 0;
+        }
+        for (u32 i = batch.count; i <= AT_ONCE; i++)
+            batch.first_block[i] = blocks;
+        if (blocks > 0)
+            LAUNCH(digest_leaves, blocks, THREADS, 0, cuda->stream, batch);
+        LAUNCH(digest_root, batch.count, TOP_THREADS, 0, cuda->stream, batch);
+        cuda->busy = true;
+    }
+}

@@ -1,0 +1,24 @@
+/* The checksum of frames on the card: a tree of digests (docs/format.md, 2). */
+#ifndef TG_DEVICE_CUDA_CHECKSUM_CUH
+#define TG_DEVICE_CUDA_CHECKSUM_CUH
+
+#include "device/cuda/device.cuh"
+
+/* One frame: its payload is digested, and either the header with the checksum is written in front of it, or the checksum
+ * is left in the control block. */
+struct checksum_job {
+    const u8 *payload;    /* on 16 bytes */
+    u64 size;             /* of the payload */
+    const control *known; /* if not NULL: size and layout are known on the card alone, and are here */
+    u64 *digests;         /* room for tg_cuda_digests_room bytes */
+    u64 leaves_done;      /* digests of so many leaves have been made already */
+    u8 *frame;            /* where the header goes; NULL: the checksum is left in `result` */
+    bool has_checksum;    /* of a frame that is written: else only its header is */
+    control *result;
+    u8 header[TG_HEADER_SIZE]; /* with a checksum of 0 */
+};
+
+size_t tg_cuda_digests_room(u64 payload);
+void tg_cuda_checksum(tg_cuda *cuda, const checksum_job *jobs, size_t count);
+
+#endif

@@ -1,0 +1,45 @@
+/* Encoding with a codec that sends something for every element. */
+#ifndef TG_DEVICE_CUDA_DENSE_CUH
+#define TG_DEVICE_CUDA_DENSE_CUH
+
+#include "device/cuda/frame.cuh"
+
+extern "C" {
+#include "base/random.h"
+}
+
+/* What a unit of a bucket, a block of 4096 elements, brings to its scale. */
+struct unit {
+    u32 largest;        /* bits of a magnitude */
+    float sum, values;  /* of squares or magnitudes; of values, for clipping */
+    float low, high;
+};
+
+enum norm_kind : u32 { NORM_MAX, NORM_L2, NORM_EXTREMES, NORM_MEAN };
+
+struct dense_job {
+    tg_source source; /* with an undo buffer where the residual must be restored exactly */
+    dense_frame frame;
+    norm_kind norm;
+    u32 clip; /* thousandths */
+    tg_hash_key key;
+    bool checks;    /* values that are not finite have not been dropped */
+    unit *units;    /* where buckets have more than one */
+    int *exponents; /* of these buckets, of sums that must be scaled; NO_EXPONENT: none */
+    u8 *marks;      /* of each group, whether it was committed; NULL where nobody asks */
+    control *result;
+};
+constexpr int NO_EXPONENT = 1 << 20;
+
+/* Reasons in control.nonfinite. */
+enum { FOUND_ENCODING = 1, FOUND_MEASURING = 2 };
+
+/* Puts all of it on the stream. */
+void tg_cuda_dense_encode(tg_cuda *cuda, const dense_job *job);
+
+/* scales.cu: the scales of all buckets, for those that are not one group. */
+void tg_cuda_measure(tg_cuda *cuda, const dense_job *job);
+/* Units of a bucket. */
+static inline u32 units_in_bucket(const dense_frame *f) { return (f->bucket + TG_BLOCK - 1) / TG_BLOCK; }
+
+#endif

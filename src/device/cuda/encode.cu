@@ -1,0 +1,191 @@
+/* Vectors to frames. An encoder has memory on the card for a frame and what it takes to make one; the frame goes to the
+ * host when it is known that there is one. */
+#include "device/cuda/checksum.cuh"
+#include "device/cuda/dense.cuh"
+
+#include <stdlib.h>
+
+struct tg_encoder {
+    const tg_codec_row *row;
+    tg_spec largest;
+    u64 max_count;
+    tg_encoder *host; /* of the host's device: for lists, which lie in host memory */
+    u8 *memory;       /* on the card, and what it is divided into */
+    u8 *frame, *marks;
+    u64 *digests;
+    unit *units;
+    int *exponents;
+    bool busy; /* the frame has not gone to the host yet */
+};
+
+static bool has_kernels(const tg_spec *spec, u64 count, dense_frame *frame)
+{
+    return tg_spec_coding(spec) == TG_CODING_PACKED && tg_cuda_dense_frame(spec, TG_FLOAT32, count, NULL, frame);
+}
+
+/* ---- encoders ---- */
+
+/* Divides the memory, or only adds up what it takes. */
+static size_t divide(tg_encoder *e, const dense_frame *f)
+{
+    size_t at = 0;
+    const auto take = [&](size_t bytes) {
+        u8 *place = e->memory ? e->memory + at : NULL;
+        at += arena_room(bytes);
+        return place;
+    };
+    const size_t bound = e->row->bound(&e->largest, e->max_count);
+    const u64 buckets = f->count == 0 ? 0 : (f->count - 1) / f->bucket + 1, units = units_in_bucket(f);
+    e->frame = take(TG_HEADER_SIZE + bound + 64);
+    e->digests = (u64 *)(void *)take(tg_cuda_digests_room(bound));
+    e->marks = take((size_t)(e->max_count / TG_GROUP + 1));
+    e->units = (unit *)(void *)take(f->kind != PLAIN && units > 1 ? (size_t)(buckets * units * sizeof(unit)) : 0);
+    e->exponents = (int *)(void *)take(units > 1 ? (size_t)buckets * sizeof(int) : 0);
+    return at;
+}
+
+tg_status tg_cuda_make_encoder(tg_device *device, const tg_spec *spec, uint64_t max_count, tg_encoder **encoder,
+                               tg_error *error)
+{
+    const occupied now(device);
+    dense_frame frame;
+    if (!has_kernels(spec, max_count, &frame)) {
+        char text[TG_SPEC_TEXT] = "";
+        (void)!tg_spec_print(spec, text, sizeof text, NULL);
+        return tg_fail(error, TG_UNAVAILABLE, "device %s cannot encode %.120s yet; use a cpu device", device->name, text);
+    }
+    tg_encoder *made = (tg_encoder *)calloc(1, sizeof *made);
+    if (!made)
+        return TG_OUT_OF_MEMORY;
+    made->row = tg_codec_row_of(spec->codec);
+    made->largest = *spec;
+    made->max_count = max_count;
+    if (cudaMalloc(&made->memory, divide(made, &frame)) != cudaSuccess) {
+        (void)cudaGetLastError();
+        free(made);
+        return TG_OUT_OF_MEMORY;
+    }
+    (void)divide(made, &frame);
+    *encoder = made;
+    return TG_OK;
+}
+
+void tg_cuda_free_encoder(tg_device *device, tg_encoder *encoder)
+{
+    if (!encoder)
+        return;
+    const occupied now(device);
+    tg_cuda_settle(now.cuda);
+    (void)cudaStreamSynchronize(now.cuda->stream);
+    (void)cudaFree(encoder->memory);
+    free(encoder);
+}
+
+bool tg_cuda_encoder_fits(const tg_device *, const tg_encoder *encoder, const tg_spec *spec)
+{
+    const tg_codec_row *row = encoder->row;
+    return row->bound(spec, encoder->max_count) <= row->bound(&encoder->largest, encoder->max_count);
+}
+
+/* ---- one job ---- */
+
+static u64 find_first_nonfinite(tg_cuda *cuda, const tg_source *source)
+{
+    uint64_t index = source->count;
+    tg_cuda_first_nonfinite(&cuda->device, source, &index);
+    tg_cuda_settle(cuda);
+    return index;
+}
+
+static void complete_encode(tg_cuda *cuda, const pending *p, const control *seen)
+{
+    tg_encode_job *job = (tg_encode_job *)p->of;
+    job->encoder->busy = false;
+    if (cuda->failure != cudaSuccess) {
+        job->report = tg_encode_report{.status = TG_UNAVAILABLE};
+    } else if (seen->nonfinite) {
+        job->report = tg_encode_report{.status = TG_NONFINITE};
+        job->nonfinite = find_first_nonfinite(cuda, &job->source);
+    } else {
+        job->report = tg_encode_report{.bytes = (size_t)p->number,
+                                       .selected = job->source.count,
+                                       .saturated = seen->limited,
+                                       .dropped = seen->dropped};
+        if (p->more)
+            tg_cuda_copy(cuda, job->frame, p->more, (size_t)p->number, cudaMemcpyDeviceToHost);
+    }
+}
+
+static norm_kind norm_of(const tg_spec *spec, const dense_frame *f)
+{
+    if (f->kind == SIGNS)
+        return NORM_MEAN;
+    if (f->affine)
+        return NORM_EXTREMES;
+    const bool is_qsgd = spec->codec == 3;
+    return !is_qsgd || spec->choices & TG_CHOICE_NORM_MAX ? NORM_MAX : NORM_L2;
+}
+
+static dense_job dense_job_of(const tg_encode_job *job, u8 *payload)
+{
+    const tg_nonfinite policy = job->options.nonfinite;
+    const tg_encoder *e = job->encoder;
+    dense_job d = {.source = job->source};
+    (void)tg_cuda_dense_frame(job->spec, job->source.dtype, job->source.count, payload, &d.frame);
+    d.norm = norm_of(job->spec, &d.frame);
+    d.clip = d.frame.kind == LEVELS && job->spec->codec == 4 ? job->spec->levels : 0;
+    d.key = tg_hash_key_of(&job->options.draw, TG_FOR_ROUNDING);
+    d.checks = policy != TG_NONFINITE_ZERO;
+    d.source.drop_nonfinite = policy == TG_NONFINITE_ZERO;
+    /* As on the CPU: under trust the residual is recomputed, which beta = 0 makes impossible. */
+    if (policy == TG_NONFINITE_ZERO || (policy == TG_NONFINITE_TRUST && job->source.beta != 0))
+        d.source.undo = NULL;
+    d.units = e->units;
+    d.exponents = e->exponents;
+    d.marks = job->source.residual && d.checks && !d.source.undo ? e->marks : NULL;
+    return d;
+}
+
+static void encode(tg_cuda *cuda, tg_encode_job *job)
+{
+    tg_encoder *e = job->encoder;
+    if (e->busy)
+        tg_cuda_settle(cuda);
+    u8 *frame = e->frame;
+    dense_job d = dense_job_of(job, frame + TG_HEADER_SIZE);
+    const u64 payload = tg_cuda_dense_size(&d.frame);
+    d.result = tg_cuda_slot(cuda, {complete_encode, job, frame, TG_HEADER_SIZE + payload});
+    e->busy = true;
+    const tg_frame_info info = {.spec = *job->spec,
+                                .dtype = job->source.dtype,
+                                .count = job->source.count,
+                                .bytes = TG_HEADER_SIZE + payload,
+                                .draw = job->options.draw,
+                                .layout = TG_LAYOUT_PACKED,
+                                .has_checksum = !job->options.no_checksum};
+    tg_cuda_dense_encode(cuda, &d);
+    checksum_job c = {.payload = frame + TG_HEADER_SIZE,
+                      .size = payload,
+                      .digests = e->digests,
+                      .frame = frame,
+                      .has_checksum = info.has_checksum,
+                      .result = d.result};
+    tg_header_write(&info, c.header);
+    tg_cuda_checksum(cuda, &c, 1);
+}
+
+void tg_cuda_encode(tg_device *device, tg_encode_job *jobs, size_t count)
+{
+    const occupied now(device);
+    for (size_t i = 0; i < count; i++)
+        encode(now.cuda, &jobs[i]);
+}
+
+void tg_cuda_encode_list(tg_device *device, tg_encode_job *job, const tg_list *list, uint64_t first, float *sent)
+{
+    tg_device *host = tg_cuda_of(device)->host;
+    tg_encode_job mine = *job;
+    mine.encoder = job->encoder->host;
+    host->operations->encode_list(host, &mine, list, first, sent);
+    job->report = mine.report;
+}

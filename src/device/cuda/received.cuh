@@ -1,0 +1,41 @@
+/* Frames that came from elsewhere: from host memory to the arena. */
+#ifndef TG_DEVICE_CUDA_RECEIVED_CUH
+#define TG_DEVICE_CUDA_RECEIVED_CUH
+
+#include "device/cuda/frame.cuh"
+
+/* Whether the card can read a frame with this header. */
+static inline bool can_read(const tg_frame_info *info)
+{
+    dense_frame f;
+    return info->layout == TG_LAYOUT_PACKED && tg_cuda_dense_frame(&info->spec, info->dtype, info->count, NULL, &f);
+}
+
+/* Room in the arena for a frame. */
+static inline size_t frame_room(tg_frame frame) { return arena_room(frame.size + 64); }
+
+/* Copies a frame to the arena, and says where its parts are. False if its payload does not have the size that its header
+ * asks for: then only its bytes can be looked at. */
+static inline bool receive(tg_cuda *cuda, tg_frame frame, const tg_frame_info *info, u8 **payload, dense_frame *f)
+{
+    u8 *place = tg_cuda_take(cuda, frame.size + 64);
+    tg_cuda_copy(cuda, place, frame.data, frame.size, cudaMemcpyHostToDevice);
+    *payload = place + TG_HEADER_SIZE;
+    return tg_cuda_dense_frame(&info->spec, info->dtype, info->count, *payload, f) &&
+           tg_cuda_dense_size(f) == frame.size - TG_HEADER_SIZE;
+}
+
+/* Whether the bits behind the last code are zero. */
+__device__ __forceinline__ bool padding_is_zero(const dense_frame &f)
+{
+    const u64 bits = (u64)f.count * f.width;
+    return bits % 32 == 0 || ((const u32 *)f.codes)[bits / 32] >> (bits % 32) == 0;
+}
+
+/* Whether a scale may be what these bits say. */
+__device__ __forceinline__ bool scale_is_sound(const dense_frame &f, u64 word, u32 bits)
+{
+    return (f.affine && word % 2 == 0 ? bits & TG_MAGNITUDE_MASK : bits) < TG_INFINITY_BITS;
+}
+
+#endif
