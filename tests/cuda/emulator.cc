@@ -70,7 +70,6 @@ void prepare(fiber &f)
     if (f.stack.empty())
         f.stack.resize(stack_size);
     void **top = (void **)(((uintptr_t)f.stack.data() + stack_size) & ~(uintptr_t)63);
-    *--top = nullptr;
     *--top = nullptr; /* so that the stack is aligned as after a call */
     *--top = (void *)fiber_main;
     for (int i = 0; i < 6; i++)

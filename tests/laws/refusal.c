@@ -330,10 +330,13 @@ static void with_wide_codes(tg_device *device)
 int main(int argc, char **argv)
 {
     const bool all = wants_all(argc, argv);
-    for (size_t d = 0; tg_device_list(d); d++)
+    for (size_t d = 0; device_to_try(d); d++)
         for (int threads = FEWEST_THREADS; threads <= 3; threads++) {
             char name[64];
-            snprintf(name, sizeof name, "%s:threads=%d", tg_device_list(d), threads);
+            const bool is_card = strncmp(device_to_try(d), "cuda", 4) == 0; /* has no threads of its own */
+            if (is_card && threads != 1)
+                continue;
+            snprintf(name, sizeof name, is_card ? "%s" : "%s:threads=%d", device_to_try(d), threads);
             tg_device *device = open_device(name);
             size_t number = 0;
             if (!SLOW && (all || threads != 2))

@@ -52,10 +52,10 @@ static void open_contender(const char *kernels, int threads)
 static void open_contenders(void)
 {
     open_contender("cpu/scalar", 1);
-    for (size_t d = 0; tg_device_list(d); d++)
+    for (size_t d = 0; device_to_try(d); d++)
         for (int threads = WATCHED ? 3 : 1; threads <= 3; threads++)
-            if (threads > 1 || strcmp(tg_device_list(d), "cpu/scalar") != 0)
-                open_contender(tg_device_list(d), threads);
+            if (threads > 1 || strcmp(device_to_try(d), "cpu/scalar") != 0)
+                open_contender(device_to_try(d), threads);
 }
 
 enum { EVERYBODY = -1 };
@@ -490,9 +490,9 @@ int main(int argc, char **argv)
     generator g = {9};
     open_contenders();
     names();
-    for (size_t d = 0; tg_device_list(d); d++) {
+    for (size_t d = 0; device_to_try(d); d++) {
         char name[64];
-        snprintf(name, sizeof name, "%s:threads=3", tg_device_list(d));
+        snprintf(name, sizeof name, "%s:threads=3", device_to_try(d));
         shared_device(name);
         opened_in_another_mode(name);
         if (!WATCHED)

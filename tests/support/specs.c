@@ -113,6 +113,19 @@ void share_specs(unsigned part, unsigned parts)
     spec_count = kept;
 }
 
+void keep_specs_of(tg_device *device)
+{
+    size_t kept = 0, whole = 0;
+    for (all_specs(); whole < spec_count; whole++) {
+        if (has_codec(device, specs[whole]))
+            specs[kept++] = specs[whole];
+        else
+            free(specs[whole]);
+    }
+    specs[kept] = NULL;
+    spec_count = kept;
+}
+
 bool is_sparsifier(const char *spec)
 {
     const size_t length = strcspn(spec, ":");

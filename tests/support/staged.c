@@ -1,12 +1,19 @@
-/* Tensors on their way to a guarded device and back. */
+/* Tensors on their way to a device that has memory of its own, and back. */
 #define STAGED_ITSELF
 #include "staged.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #include "feedback/feedback.h"
 #include "frame/encode.h"
 #include "guarded.h"
+
+/* Whether its memory is not the host's. */
+static bool is_apart(const tg_device *device)
+{
+    return is_guarded(device) || strncmp(tg_device_name(device), "cuda", 4) == 0;
+}
 
 static size_t size_of(const tg_tensor *t) { return (size_t)t->count * tg_dtype_size(t->dtype); }
 
@@ -17,7 +24,7 @@ static tg_tensor stage(tg_device *device, const tg_tensor *tensor)
     if (!tensor)
         return (tg_tensor){.data = NULL};
     tg_tensor there = *tensor;
-    if (device && is_guarded(device) && tensor->data && size_of(tensor) > 0 &&
+    if (device && is_apart(device) && tensor->data && size_of(tensor) > 0 &&
         (tg_device_allocate(device, size_of(tensor), &there.data, NULL) != TG_OK ||
          tg_device_copy_in(device, there.data, tensor->data, size_of(tensor), NULL) != TG_OK))
         abort();

@@ -274,18 +274,40 @@ tg_device *open_device(const char *name)
     return device;
 }
 
+static const char *named_device; /* by --device */
+
+const char *device_to_try(size_t index)
+{
+    if (named_device)
+        return index == 0 ? named_device : NULL;
+    const char *name = tg_device_list(index);
+    return name && strncmp(name, "cpu", 3) == 0 ? name : NULL;
+}
+
 tg_device **open_devices(void)
 {
     size_t count = 0, next = 1;
-    while (tg_device_list(count))
+    while (device_to_try(count))
         count++;
-    tg_device **devices = calloc(count + 2, sizeof *devices);
+    tg_device **devices = calloc(count + 3, sizeof *devices);
     if (!devices)
         abort();
+    devices[0] = open_device("cpu/scalar");
     for (size_t i = 0; i < count; i++)
-        devices[strcmp(tg_device_list(i), "cpu/scalar") == 0 ? 0 : next++] = open_device(tg_device_list(i));
-    devices[next] = open_device("queued:cpu");
+        if (strcmp(device_to_try(i), "cpu/scalar") != 0)
+            devices[next++] = open_device(device_to_try(i));
+    if (!named_device)
+        devices[next] = open_device("queued:cpu");
     return devices;
+}
+
+bool has_codec(tg_device *device, const char *text)
+{
+    tg_spec spec;
+    tg_codec *codec = NULL;
+    const bool has = tg_spec_parse(text, &spec, NULL) == TG_OK && tg_codec_create(device, &spec, 1, &codec, NULL) == TG_OK;
+    tg_codec_free(codec);
+    return has;
 }
 
 void close_devices(tg_device **devices)
@@ -307,11 +329,24 @@ tg_codec *make_codec(tg_device *device, const char *text, uint64_t count)
     return codec;
 }
 
+/* Takes `--device NAME` off the end of the arguments. */
+static int take_device(int argc, char **argv)
+{
+    if (argc < 3 || strcmp(argv[argc - 2], "--device") != 0)
+        return argc;
+    named_device = argv[argc - 1];
+    tg_device *device = open_device(named_device);
+    keep_specs_of(device);
+    tg_device_free(device);
+    return argc - 2;
+}
+
 bool wants_all(int argc, char **argv)
 {
     unsigned part = 1, parts = 1;
+    argc = take_device(argc, argv);
     if (argc > 2 && (sscanf(argv[2], "%u/%u", &part, &parts) != 2 || part < 1 || part > parts)) {
-        fprintf(stderr, "usage: %s [--subset|--all [PART/PARTS]]\n", argv[0]);
+        fprintf(stderr, "usage: %s [--subset|--all [PART/PARTS]] [--device NAME]\n", argv[0]);
         exit(2);
     }
     share_specs(part, parts);

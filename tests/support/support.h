@@ -82,6 +82,8 @@ const char *const *all_specs(void);
 
 /* From now on, every parts-th of them, from the part-th on. */
 void share_specs(unsigned part, unsigned parts);
+/* From now on, those of them that this device has. */
+void keep_specs_of(tg_device *device);
 bool is_sparsifier(const char *spec);
 /* Draws for one spec, which do not depend on the others: a part of the specs has the same cases as the whole. */
 generator generator_for(const char *spec, uint64_t seed);
@@ -95,12 +97,17 @@ const uint64_t *lengths(bool all);
 /* "queued:NAME" and "guarded:NAME" are devices whose memory is closed to the host (guarded.h), with a queue or without.
  */
 tg_device *open_device(const char *name);
-/* All of the machine's, cpu/scalar first, and a guarded one with a queue; NULL ends. */
+/* The name of a device that laws are to be tried on: the kernel sets of this machine, or what --device names; NULL
+ * ends. */
+const char *device_to_try(size_t index);
+/* The same opened, after cpu/scalar; where no device is named, with a guarded one that has a queue. NULL ends. */
 tg_device **open_devices(void);
+/* Whether the device has this codec. A card may lack some. */
+bool has_codec(tg_device *device, const char *spec);
 void close_devices(tg_device **devices);
 tg_codec *make_codec(tg_device *device, const char *spec, uint64_t count);
 /* The arguments of a law: --subset, or --all for the full product, which PART/PARTS may follow: 2/8 is the second
- * eighth of the specs. */
+ * eighth of the specs. At the end `--device NAME`: that device, and of the specs those that it has. */
 bool wants_all(int argc, char **argv);
 
 #endif
