@@ -1,0 +1,57 @@
+#!/usr/bin/env bash
+# What can only be checked where there is a CUDA card: the laws on it, NVIDIA's sanitizer over a part of them, and the
+# benchmark. Usage: scripts/check_cuda.sh [laws|sanitizer|bench]...; without arguments all of them. What it prints ends
+# with `N passed, M failed, K skipped`. CUDA_ARCH=sm_90 compiles for one kind of card; CFLAGS may name a folder that has
+# xxhash.h. Logs go to build/check.
+set -u
+cd "$(dirname "$0")/.." || exit 1
+. tests/report.sh
+laws="devices codecs feedback damage refusal"
+mkdir -p build/check
+[ $# -gt 0 ] || set -- laws sanitizer bench
+
+run_laws() {
+    local law
+    for law in $laws; do
+        expect "laws/$law on the card" run_logged "cuda-$law" "build/tests/laws/$law" --subset --device cuda
+    done
+}
+
+# One law under each tool, on a few specs: the tools make everything a hundred times as slow.
+run_sanitizer() {
+    local tool sanitizer
+    sanitizer=$(command -v compute-sanitizer || echo /usr/local/cuda/bin/compute-sanitizer)
+    [ -x "$sanitizer" ] || { skip "compute-sanitizer is not installed"; return; }
+    for tool in memcheck racecheck initcheck; do
+        expect "$tool finds nothing" run_logged "cuda-$tool" timeout 600 "$sanitizer" --tool "$tool" --error-exitcode 9 \
+            build/tests/laws/codecs --all "${SANITIZED:-1/40}" --device cuda
+    done
+}
+
+run_bench() {
+    local count
+    for count in 25600000 138000000; do
+        expect "bench of $count elements" run_logged "cuda-bench-$count" build/tersegrad bench --device cuda --count "$count"
+        cat "build/check/cuda-bench-$count.log"
+    done
+}
+
+# run_logged NAME COMMAND...: its last lines are shown where it fails.
+run_logged() {
+    local log=build/check/$1.log start=$SECONDS
+    shift
+    "$@" >"$log" 2>&1 && { echo "  $((SECONDS - start)) s: $(tail -n 1 "$log")"; return 0; }
+    grep -m 5 -E 'FAIL|=========' "$log"
+    tail -n 5 "$log"
+    return 1
+}
+
+make --no-print-directory -s release cuda ${CUDA_ARCH:+ARCH=$CUDA_ARCH} CFLAGS="${CFLAGS:-}" \
+    $(printf 'build/tests/laws/%s ' $laws) || exit 1
+for part; do
+    case $part in
+    laws | sanitizer | bench) "run_$part" ;;
+    *) echo "check_cuda: no part '$part': laws, sanitizer, bench" >&2; exit 2 ;;
+    esac
+done
+finish
