@@ -84,7 +84,7 @@ typedef enum tg_status {
     TG_CORRUPT,           /* the checksum matches or is absent, but the contents break a rule of the format */
     TG_NONFINITE,         /* an infinity or a NaN in the input, or in a sum with a residual */
     TG_UNSTABLE,          /* error feedback with this codec would diverge; see part 6 */
-    TG_UNAVAILABLE,       /* an optional component that this machine or process does not have: MPI */
+    TG_UNAVAILABLE,       /* what this machine, process or device does not have: MPI, a card, a codec on a card */
     TG_EXCHANGE,          /* an exchange between ranks failed, and ranks may have different states: stop */
     TG_SKIPPED,           /* no rank applied this step; what was sent is back in the residuals: continue */
     TG_LAYOUT_MISMATCH,   /* another rank or a saved state has other tensors, specs or options than this reducer */
@@ -186,12 +186,15 @@ TG_API TG_MUST_CHECK tg_status tg_codec_list(size_t index, tg_codec_info *info);
  *     "cpu"                   the fastest kernels that this machine can run
  *     "cpu/scalar"            the plain C definition; all others give the same bytes
  *     "cpu:threads=4", "cpu/avx2:threads=4"    several threads per call, the caller's own included
+ *     "cuda", "cuda:1"        an NVIDIA card: the calling thread's current one, or the one of this number. It needs the
+ *                             module libtersegrad_cuda.so beside the library, and the driver; TG_UNAVAILABLE says what
+ *                             is missing. A codec that has no kernels there yet is TG_UNAVAILABLE too
  *
  * `threads` is 1 (the default) to 256, or 0 for one per processor that the process may use. Threads are started
  * here, sleep while there is no work, block all signals, and end with the device. Vectors of less than 131072
  * elements use the caller's thread only. No byte depends on the number of threads. Several callers may share them.
  * In a child after fork the caller does everything. A call uses up to 512 KiB of the caller's stack. `stream` is for
- * devices that have streams, and NULL for others. */
+ * devices that have streams, and NULL for others: a cudaStream_t, of which NULL is CUDA's default stream. */
 typedef struct tg_device tg_device;
 TG_API TG_MUST_CHECK tg_status tg_device_open(const char *name, void *stream, tg_device **device, tg_error *error);
 TG_API void tg_device_free(tg_device *device);
@@ -215,7 +218,12 @@ TG_API const char *tg_device_list(size_t index);
  * the report, the frame, the sums' verdict) and its inputs in host memory have been read, so it may wait for the work
  * before it on the stream; it does not wait for what it writes to device memory. Work on other streams, or on the host,
  * needs tg_device_wait first, which returns when everything is done. "cpu" has no stream: every call is done when it
- * returns. A report can only be read when its call has returned. */
+ * returns. A report can only be read when its call has returned.
+ *
+ * A card copies frames that are in host memory to memory of its own, which the device keeps: the first call that needs
+ * more of it than all before allocates it (an exception to the rule above), and TG_OUT_OF_MEMORY says where there is
+ * none. Frames may stay on the card: see tg_encode_options.on_device and TG_ON_DEVICE. On a CPU these have no effect. A
+ * frame on a card should begin at a multiple of 16; else it is copied. */
 
 /* Memory of the device, for tensors; NULL data for 0 bytes is legal everywhere. */
 TG_API TG_MUST_CHECK tg_status tg_device_allocate(tg_device *device, size_t bytes, void **memory, tg_error *error);
@@ -266,6 +274,7 @@ typedef struct tg_encode_options {
     tg_draw draw;
     tg_nonfinite nonfinite;
     bool no_checksum;
+    bool on_device; /* the frame buffer is device memory, and the frame stays there; after an error it is undefined */
 } tg_encode_options;
 
 /* What came of an encode call. It is filled in whether the call succeeds or not: where `status` is not TG_OK, it is
@@ -328,6 +337,8 @@ TG_API TG_MUST_CHECK tg_status tg_frame_measure(tg_device *device, tg_frame fram
 /* For `flags`: tg_frame_verify has returned TG_OK for these very bytes, so they are not verified again. Memory safety
  * does not depend on it, but if it is not true, a bad frame may leave some of its values in the output. */
 #define TG_VERIFIED 1u
+/* Likewise: the frames are device memory, as tg_encode_options.on_device leaves them. Of their device alone. */
+#define TG_ON_DEVICE 2u
 
 /* Frames to vector, in one pass over the output, which must have the frames' count and may have any dtype:
  *

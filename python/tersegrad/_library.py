@@ -37,6 +37,7 @@ TG_SPEC_TEXT = 192
 TG_MAX_PARAMETERS = 8
 TG_MAX_NARROW_FRAMES = 16
 TG_VERIFIED = 1
+TG_ON_DEVICE = 2
 
 
 class Status(enum.IntEnum):
@@ -165,7 +166,7 @@ class tg_draw(Structure):
 
 
 class tg_encode_options(Structure):
-    _fields_ = [("draw", tg_draw), ("nonfinite", c_int), ("no_checksum", c_bool)]
+    _fields_ = [("draw", tg_draw), ("nonfinite", c_int), ("no_checksum", c_bool), ("on_device", c_bool)]
 
 
 class tg_encode_report(Structure):

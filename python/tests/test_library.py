@@ -23,7 +23,7 @@ ENUMS = {
     "tg_algorithm": _library.Algorithm,
     "tg_nonfinite_step": _library.NonfiniteStep,
 }
-CONSTANTS = ["TG_MAX_COUNT", "TG_SPEC_TEXT", "TG_MAX_PARAMETERS", "TG_MAX_NARROW_FRAMES", "TG_VERIFIED"]
+CONSTANTS = ["TG_MAX_COUNT", "TG_SPEC_TEXT", "TG_MAX_PARAMETERS", "TG_MAX_NARROW_FRAMES", "TG_VERIFIED", "TG_ON_DEVICE"]
 STRUCTS = {
     name: kind
     for name, kind in vars(_library).items()

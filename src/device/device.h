@@ -56,6 +56,7 @@ typedef struct tg_check_job {
     uint64_t count;   /* the elements that it must have, or TG_ANY_COUNT */
     bool header_only; /* the caller has checked the rest */
     bool wants_peak;
+    bool on_device; /* the frame is device memory */
     /* results */
     tg_status status;
     tg_frame_info info; /* where the header can be read */
@@ -68,6 +69,8 @@ typedef struct tg_check_job {
 typedef struct tg_add_job {
     const tg_frame *frames;
     size_t frame_count;
+    bool on_device;             /* the frames are device memory */
+    const tg_frame_info *infos; /* their headers, where the caller has read them; else NULL */
     float weight, scale;
     bool fresh;     /* out is taken as 0 */
     uint64_t among; /* elements that are written before these are read again: many are stored past the caches */

@@ -12,8 +12,10 @@ static tg_status add(tg_device *device, tg_add_job *job, tg_error *error)
 {
     device->operations->add(device, job, 1);
     device->operations->wait(device);
-    if (job->status != TG_OK)
+    if (job->status == TG_CORRUPT)
         return tg_fail(error, job->status, "a frame that was passed as verified breaks a rule of the format");
+    if (job->status != TG_OK)
+        return tg_fail(error, job->status, "device %s failed, or has no memory for the frames", device->name);
     return TG_OK;
 }
 
@@ -50,7 +52,7 @@ static tg_status decode(tg_device *device, const tg_frame *frames, size_t frame_
         return status;
     if (weight - weight != 0)
         return tg_fail(error, TG_INVALID_ARGUMENT, "the weight %g is not finite", (double)weight);
-    if (flags & ~TG_VERIFIED)
+    if (flags & ~(TG_VERIFIED | TG_ON_DEVICE))
         return tg_fail(error, TG_INVALID_ARGUMENT, "the flags %#x set reserved bits", flags);
     if (out->dtype != TG_FLOAT32 && frame_count > TG_MAX_NARROW_FRAMES)
         return tg_fail(error, TG_INVALID_ARGUMENT,
@@ -60,11 +62,14 @@ static tg_status decode(tg_device *device, const tg_frame *frames, size_t frame_
         if (tg_overlap(frames[i].data, frames[i].size, out->data, (size_t)out->count * tg_dtype_size(out->dtype)))
             return tg_fail(error, TG_INVALID_ARGUMENT, "frame %zu and the output overlap; give them separate memory",
                            i);
-    status = tg_frames_check(device, frames, frame_count, flags, out->count, error);
+    tg_frame_info infos[TG_MAX_NARROW_FRAMES];
+    status = tg_frames_check(device, frames, frame_count, flags, out->count, infos, error);
     if (status == TG_OK)
         status = add(device,
                      &(tg_add_job){.frames = frames,
                                    .frame_count = frame_count,
+                                   .on_device = flags & TG_ON_DEVICE,
+                                   .infos = frame_count <= TG_MAX_NARROW_FRAMES ? infos : NULL,
                                    .weight = weight,
                                    .scale = 1,
                                    .fresh = fresh,

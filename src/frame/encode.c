@@ -137,6 +137,8 @@ tg_status tg_encode_outcome(tg_device *device, const tg_encode_job *job, tg_erro
 {
     if (job->report.status == TG_OK)
         return tg_succeed(error);
+    if (job->report.status != TG_NONFINITE)
+        return tg_fail(error, job->report.status, "device %s failed; close it", device->name);
     /* The codec found a value that is not finite: in the residual, or in the input. */
     tg_status status = tg_residual_check(&job->source, device, error);
     if (status != TG_OK)

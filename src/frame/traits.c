@@ -21,9 +21,7 @@ tg_status tg_traits_of(const tg_spec *spec, uint64_t count, tg_traits *traits, t
         return tg_fail(error, TG_INVALID_ARGUMENT,
                        "a tensor of %" PRIu64 " elements is too large: the limit is %" PRIu32, count, TG_MAX_COUNT);
     const tg_codec_row *row = tg_codec_row_of(spec->codec);
-    *traits = (tg_traits){.name = row->name,
-                          .sparse = row->sparse,
-                          .l2 = is_l2_quantiser(row, spec),
-                          .gamma = row->gamma(spec, count)};
+    *traits = (tg_traits){
+        .name = row->name, .sparse = row->sparse, .l2 = is_l2_quantiser(row, spec), .gamma = row->gamma(spec, count)};
     return TG_OK;
 }

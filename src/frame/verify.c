@@ -23,19 +23,35 @@ tg_status tg_frame_check(tg_device *device, tg_frame frame, tg_frame_info *info,
     return job.status == TG_OK ? tg_succeed(error) : tg_fail(error, job.status, "%s", job.error.message);
 }
 
-tg_status tg_frames_check(tg_device *device, const tg_frame *frames, size_t frame_count, unsigned flags, uint64_t count,
-                          tg_error *error)
+/* What is wrong with the frame of a job, which is frame `f` of a list. */
+static tg_status judge(const tg_check_job *job, size_t f, tg_error *error)
 {
-    for (size_t f = 0; f < frame_count; f++) {
-        tg_check_job job = {.frame = frames[f], .count = count, .header_only = flags & TG_VERIFIED};
-        check(device, &job, 1);
-        if (job.status == TG_SHAPE_MISMATCH)
-            return tg_fail(error, TG_SHAPE_MISMATCH, "frame %zu has %" PRIu64 " elements, but the output has %" PRIu64,
-                           f, job.info.count, count);
-        if (job.status != TG_OK)
-            return tg_fail(error, job.status, "frame %zu: %s", f, job.error.message);
+    if (job->status == TG_SHAPE_MISMATCH)
+        return tg_fail(error, TG_SHAPE_MISMATCH, "frame %zu has %" PRIu64 " elements, but the output has %" PRIu64, f,
+                       job->info.count, job->count);
+    return job->status == TG_OK ? TG_OK : tg_fail(error, job->status, "frame %zu: %s", f, job->error.message);
+}
+
+tg_status tg_frames_check(tg_device *device, const tg_frame *frames, size_t frame_count, unsigned flags, uint64_t count,
+                          tg_frame_info *infos, tg_error *error)
+{
+    tg_check_job jobs[TG_MAX_NARROW_FRAMES];
+    tg_status status = TG_OK;
+    for (size_t done = 0, n; status == TG_OK && done < frame_count; done += n) {
+        n = frame_count - done < TG_MAX_NARROW_FRAMES ? frame_count - done : TG_MAX_NARROW_FRAMES;
+        for (size_t i = 0; i < n; i++)
+            jobs[i] = (tg_check_job){.frame = frames[done + i],
+                                     .count = count,
+                                     .header_only = flags & TG_VERIFIED,
+                                     .on_device = flags & TG_ON_DEVICE};
+        check(device, jobs, n);
+        for (size_t i = 0; status == TG_OK && i < n; i++) {
+            status = judge(&jobs[i], done + i, error);
+            if (done == 0)
+                infos[i] = jobs[i].info;
+        }
     }
-    return TG_OK;
+    return status;
 }
 
 uint32_t tg_frame_peak(tg_device *device, tg_frame frame)

@@ -191,7 +191,7 @@ static void check(tg_device *d, tg_check_job *jobs, size_t count)
 {
     for (size_t i = 0; i < count; i++)
         memset(&jobs[i].status, GARBAGE, sizeof jobs[i].status);
-    submit(d, (call){run_check, jobs, .n = count, .frames_only = true});
+    submit(d, (call){run_check, jobs, .n = count, .frames_only = count > 0 && !jobs[0].on_device});
 }
 
 static void run_add(tg_device *d, const call *c) { d->operations->add(d, c->a, (size_t)c->n); }

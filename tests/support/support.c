@@ -305,7 +305,8 @@ bool has_codec(tg_device *device, const char *text)
 {
     tg_spec spec;
     tg_codec *codec = NULL;
-    const bool has = tg_spec_parse(text, &spec, NULL) == TG_OK && tg_codec_create(device, &spec, 1, &codec, NULL) == TG_OK;
+    const bool has = tg_spec_parse(text, &spec, NULL) == TG_OK &&
+                     tg_codec_create(device, &spec, 1, &codec, NULL) == TG_OK;
     tg_codec_free(codec);
     return has;
 }

@@ -110,6 +110,9 @@ static void complete_add(tg_cuda *cuda, const pending *p, const control *seen)
 /* Frames from `done` on to `out`. */
 static bool add_some(tg_cuda *cuda, const tg_add_job *job, size_t done, u32 n, const tg_tensor *out, control *c)
 {
+    tg_frame headers[AT_ONCE];
+    if (!job->infos)
+        fetch_headers(cuda, job->frames + done, n, job->on_device, headers);
     addition a = {.frame_count = n,
                   .weight = job->weight,
                   .scale = done + n == job->frame_count ? job->scale : 1,
@@ -119,8 +122,12 @@ static bool add_some(tg_cuda *cuda, const tg_add_job *job, size_t done, u32 n, c
     for (u32 k = 0; k < n; k++) {
         tg_frame_info info;
         u8 *payload;
-        if (tg_frame_read(job->frames[done + k], &info, NULL) != TG_OK || !can_read(&info) || info.count != out->count ||
-            !receive(cuda, job->frames[done + k], &info, &payload, &a.frames[k]))
+        if (job->infos)
+            info = job->infos[done + k];
+        else if (tg_frame_read(headers[k], &info, NULL) != TG_OK)
+            return false;
+        if (!can_read(&info) || info.count != out->count ||
+            !receive(cuda, job->frames[done + k], job->on_device, &info, &payload, &a.frames[k]))
             return false;
     }
     if (out->count > 0)

@@ -4,7 +4,7 @@
 
 #include <inttypes.h>
 
-constexpr u32 THREADS = 256;
+constexpr u32 THREADS = 256, AT_ONCE = 64;
 
 /* Looks at every value, or every scale and the padding. */
 __global__ void __launch_bounds__(THREADS) inspect(dense_frame f, u64 words, control *c)
@@ -45,22 +45,22 @@ static tg_status check_count(tg_check_job *job)
     return TG_OK;
 }
 
-/* What `p->number` says: the payload has the size that it should have. */
+/* p->number: the checksum that the header has, and 1 if the payload has the size that it should have. */
 static void complete_check(tg_cuda *cuda, const pending *p, const control *seen)
 {
     tg_check_job *job = (tg_check_job *)p->of;
-    const uint32_t written = tg_header_checksum((const uint8_t *)job->frame.data);
+    const uint32_t written = (uint32_t)(p->number >> 1);
     if (cuda->failure != cudaSuccess)
         job->status = tg_fail(&job->error, TG_UNAVAILABLE, "device %s failed: %s", cuda->device.name,
                               cudaGetErrorString(cuda->failure));
-    else if (job->info.has_checksum && seen->checksum != written)
+    else if (job->info.has_checksum && !job->header_only && seen->checksum != written)
         job->status = tg_fail(&job->error, TG_CHECKSUM_MISMATCH,
                               "checksum mismatch: the header has %08" PRIx32 ", the bytes give %08" PRIx32
                               "; the frame is damaged",
                               written, seen->checksum);
     else
         job->status = check_count(job);
-    if (job->status == TG_OK && (!p->number || seen->bad))
+    if (job->status == TG_OK && !job->header_only && (!(p->number & 1) || seen->bad))
         job->status = tg_fail(&job->error, TG_CORRUPT, "the payload of this %s frame breaks a rule of the format",
                               tg_codec_row_of(job->info.spec.codec)->name);
     if (job->status == TG_OK && job->wants_peak)
@@ -68,38 +68,34 @@ static void complete_check(tg_cuda *cuda, const pending *p, const control *seen)
 }
 
 /* The header; false if that is all there is to do. */
-static bool begin(tg_cuda *cuda, tg_check_job *job)
+static bool begin(tg_cuda *cuda, tg_frame header, tg_check_job *job)
 {
     job->info = tg_frame_info{};
     job->error.message[0] = '\0';
-    if (job->header_only && job->wants_peak) { /* the frame is in host memory */
-        cuda->host->operations->check(cuda->host, job, 1);
-        return false;
-    }
-    job->status = tg_frame_read(job->frame, &job->info, &job->error);
+    job->status = tg_frame_read(header, &job->info, &job->error);
     if (job->status == TG_OK && !can_read(&job->info))
         job->status = tg_fail(&job->error, TG_UNAVAILABLE, "device %s cannot read frames of %s with layout %s yet",
                               cuda->device.name, tg_codec_row_of(job->info.spec.codec)->name,
                               tg_layout_text(job->info.layout));
     if (job->status == TG_OK && job->header_only)
         job->status = check_count(job);
-    return job->status == TG_OK && !job->header_only;
+    return job->status == TG_OK && (!job->header_only || job->wants_peak);
 }
 
-static void check(tg_cuda *cuda, tg_check_job *job)
+static void check(tg_cuda *cuda, const u8 *header, tg_check_job *job)
 {
     dense_frame f;
     u8 *payload;
     const u64 size = job->frame.size - TG_HEADER_SIZE;
-    const bool fits = receive(cuda, job->frame, &job->info, &payload, &f);
-    control *c = tg_cuda_slot(cuda, {complete_check, job, NULL, fits});
-    if (job->info.has_checksum) {
+    const bool fits = receive(cuda, job->frame, job->on_device, &job->info, &payload, &f);
+    control *c = tg_cuda_slot(cuda, {complete_check, job, NULL, (u64)tg_header_checksum(header) << 1 | fits});
+    if (job->info.has_checksum && !job->header_only) {
         checksum_job sum = {.payload = payload,
                             .size = size,
                             .digests = (u64 *)(void *)tg_cuda_take(cuda, tg_cuda_digests_room(size)),
                             .has_checksum = true,
                             .result = c};
-        memcpy(sum.header, job->frame.data, TG_HEADER_SIZE);
+        memcpy(sum.header, header, TG_HEADER_SIZE);
         tg_header_set_checksum(sum.header, 0);
         tg_cuda_checksum(cuda, &sum, 1);
     }
@@ -108,20 +104,30 @@ static void check(tg_cuda *cuda, tg_check_job *job)
         LAUNCH(inspect, grid_for(words, THREADS, 8 * cuda->processors), THREADS, 0, cuda->stream, f, words, c);
 }
 
+static void check_some(tg_cuda *cuda, tg_check_job *jobs, size_t count)
+{
+    tg_frame frames[AT_ONCE], headers[AT_ONCE];
+    size_t room = 0;
+    for (size_t i = 0; i < count; i++) {
+        frames[i] = jobs[i].frame;
+        room += frame_room(frames[i]) + arena_room(tg_cuda_digests_room(frames[i].size));
+    }
+    fetch_headers(cuda, frames, count, count > 0 && jobs[0].on_device, headers);
+    const bool has_room = tg_cuda_arena(cuda, room);
+    for (size_t i = 0; i < count; i++) {
+        if (!begin(cuda, headers[i], &jobs[i]))
+            continue;
+        if (has_room)
+            check(cuda, (const u8 *)headers[i].data, &jobs[i]);
+        else
+            jobs[i].status = tg_fail(&jobs[i].error, TG_OUT_OF_MEMORY, "device %s has no memory for %zu bytes of frames",
+                                     cuda->device.name, room);
+    }
+}
+
 void tg_cuda_check(tg_device *device, tg_check_job *jobs, size_t count)
 {
     const occupied now(device);
-    size_t room = 0;
-    for (size_t i = 0; i < count; i++)
-        room += frame_room(jobs[i].frame) + arena_room(tg_cuda_digests_room(jobs[i].frame.size));
-    const bool has_room = tg_cuda_arena(now.cuda, room);
-    for (size_t i = 0; i < count; i++) {
-        if (!begin(now.cuda, &jobs[i]))
-            continue;
-        if (has_room)
-            check(now.cuda, &jobs[i]);
-        else
-            jobs[i].status = tg_fail(&jobs[i].error, TG_OUT_OF_MEMORY, "device %s has no memory for %zu bytes of frames",
-                                     device->name, room);
-    }
+    for (size_t done = 0; done < count; done += AT_ONCE)
+        check_some(now.cuda, jobs + done, count - done < AT_ONCE ? count - done : AT_ONCE);
 }

@@ -52,6 +52,7 @@ struct tg_cuda {
     pthread_mutex_t lock; /* recursive: handles of several threads may share the device */
     control *slots;       /* on the card, SLOTS of them */
     control *seen;        /* the host's copy, in pinned memory */
+    u8 *headers;          /* pinned memory for the headers of SLOTS frames that are on the card */
     pending waiting[SLOTS];
     unsigned used;
     bool busy; /* something was put on the stream since the last wait */
@@ -94,7 +95,6 @@ tg_status tg_cuda_make_encoder(tg_device *device, const tg_spec *spec, uint64_t 
 void tg_cuda_free_encoder(tg_device *device, tg_encoder *encoder);
 bool tg_cuda_encoder_fits(const tg_device *device, const tg_encoder *encoder, const tg_spec *spec);
 void tg_cuda_encode(tg_device *device, tg_encode_job *jobs, size_t count);
-void tg_cuda_encode_list(tg_device *device, tg_encode_job *job, const tg_list *list, uint64_t first, float *sent);
 
 void tg_cuda_check(tg_device *device, tg_check_job *jobs, size_t count);
 void tg_cuda_add(tg_device *device, tg_add_job *jobs, size_t count);

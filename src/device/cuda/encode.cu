@@ -97,6 +97,18 @@ static u64 find_first_nonfinite(tg_cuda *cuda, const tg_source *source)
     return index;
 }
 
+/* Gives the host a finished frame, at the place that is the next one now. `p->more` is where it was made. */
+static void hand_over(tg_cuda *cuda, tg_encode_job *job, const u8 *made, size_t bytes)
+{
+    if (job->end) {
+        job->frame = *job->end;
+        *job->end += bytes;
+    }
+    if (made != job->frame)
+        tg_cuda_copy(cuda, job->frame, made, bytes,
+                     job->options.on_device ? cudaMemcpyDeviceToDevice : cudaMemcpyDeviceToHost);
+}
+
 static void complete_encode(tg_cuda *cuda, const pending *p, const control *seen)
 {
     tg_encode_job *job = (tg_encode_job *)p->of;
@@ -111,8 +123,7 @@ static void complete_encode(tg_cuda *cuda, const pending *p, const control *seen
                                        .selected = job->source.count,
                                        .saturated = seen->limited,
                                        .dropped = seen->dropped};
-        if (p->more)
-            tg_cuda_copy(cuda, job->frame, p->more, (size_t)p->number, cudaMemcpyDeviceToHost);
+        hand_over(cuda, job, (const u8 *)p->more, (size_t)p->number);
     }
 }
 
@@ -151,7 +162,8 @@ static void encode(tg_cuda *cuda, tg_encode_job *job)
     tg_encoder *e = job->encoder;
     if (e->busy)
         tg_cuda_settle(cuda);
-    u8 *frame = e->frame;
+    const bool in_place = job->options.on_device && !job->end && (uintptr_t)job->frame % 16 == 0;
+    u8 *frame = in_place ? (u8 *)job->frame : e->frame;
     dense_job d = dense_job_of(job, frame + TG_HEADER_SIZE);
     const u64 payload = tg_cuda_dense_size(&d.frame);
     d.result = tg_cuda_slot(cuda, {complete_encode, job, frame, TG_HEADER_SIZE + payload});
@@ -179,13 +191,4 @@ void tg_cuda_encode(tg_device *device, tg_encode_job *jobs, size_t count)
     const occupied now(device);
     for (size_t i = 0; i < count; i++)
         encode(now.cuda, &jobs[i]);
-}
-
-void tg_cuda_encode_list(tg_device *device, tg_encode_job *job, const tg_list *list, uint64_t first, float *sent)
-{
-    tg_device *host = tg_cuda_of(device)->host;
-    tg_encode_job mine = *job;
-    mine.encoder = job->encoder->host;
-    host->operations->encode_list(host, &mine, list, first, sent);
-    job->report = mine.report;
 }

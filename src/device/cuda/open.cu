@@ -91,7 +91,7 @@ bool tg_cuda_arena(tg_cuda *cuda, size_t bytes)
     if (cudaMalloc(&cuda->arena, size) != cudaSuccess) {
         (void)cudaGetLastError();
         cuda->arena = NULL;
-        return tg_cuda_fine(cuda, cudaErrorMemoryAllocation);
+        return false;
     }
     cuda->arena_size = size;
     return true;
@@ -177,6 +177,7 @@ static void dispose(tg_cuda *cuda)
 {
     (void)cudaFree(cuda->slots);
     (void)cudaFreeHost(cuda->seen);
+    (void)cudaFreeHost(cuda->headers);
     (void)cudaFree(cuda->arena);
     if (cuda->event)
         (void)cudaEventDestroy(cuda->event);
@@ -226,7 +227,6 @@ static const tg_operations operations = {.close = close_cuda,
                                          .save = tg_cuda_save,
                                          .load = tg_cuda_load,
                                          .norm = tg_cuda_norm,
-                                         .encode_list = tg_cuda_encode_list,
                                          .list_frame = list_frame,
                                          .add_list = tg_cuda_add_list,
                                          .digest = digest};
@@ -248,7 +248,7 @@ static int ordinal_of(const char *name)
     return ordinal;
 }
 
-enum { FIRST_ARENA = 16 << 20 }; /* enough for the sums of any norm */
+enum { FIRST_ARENA = 20 << 20 }; /* enough for the sums of any norm */
 
 /* All that a device needs; false if there is no memory for it. */
 static bool furnish(tg_cuda *made, void *stream, tg_error *error)
@@ -260,6 +260,7 @@ static bool furnish(tg_cuda *made, void *stream, tg_error *error)
     return tg_cpu_open("cpu", NULL, &made->host, error) == TG_OK &&
            cudaMalloc(&made->slots, SLOTS * sizeof(control)) == cudaSuccess &&
            cudaMallocHost(&made->seen, SLOTS * sizeof(control)) == cudaSuccess &&
+           cudaMallocHost(&made->headers, SLOTS * TG_HEADER_SIZE) == cudaSuccess &&
            cudaEventCreateWithFlags(&made->event, cudaEventDisableTiming) == cudaSuccess &&
            cudaMemsetAsync(made->slots, 0, SLOTS * sizeof(control), made->stream) == cudaSuccess &&
            tg_cuda_arena(made, FIRST_ARENA);

@@ -14,12 +14,32 @@ static inline bool can_read(const tg_frame_info *info)
 /* Room in the arena for a frame. */
 static inline size_t frame_room(tg_frame frame) { return arena_room(frame.size + 64); }
 
-/* Copies a frame to the arena, and says where its parts are. False if its payload does not have the size that its header
- * asks for: then only its bytes can be looked at. */
-static inline bool receive(tg_cuda *cuda, tg_frame frame, const tg_frame_info *info, u8 **payload, dense_frame *f)
+/* The headers of up to SLOTS frames where the host can read them: as far as they are on the card, copies. */
+static inline void fetch_headers(tg_cuda *cuda, const tg_frame *frames, size_t count, bool on_device, tg_frame *headers)
 {
-    u8 *place = tg_cuda_take(cuda, frame.size + 64);
-    tg_cuda_copy(cuda, place, frame.data, frame.size, cudaMemcpyHostToDevice);
+    for (size_t i = 0; i < count; i++) {
+        headers[i] = frames[i];
+        if (!on_device || !frames[i].data)
+            continue;
+        u8 *copy = cuda->headers + i * TG_HEADER_SIZE;
+        tg_cuda_copy(cuda, copy, frames[i].data, frames[i].size < TG_HEADER_SIZE ? frames[i].size : TG_HEADER_SIZE,
+                     cudaMemcpyDeviceToHost);
+        headers[i].data = copy;
+    }
+    if (on_device)
+        (void)tg_cuda_fine(cuda, cudaStreamSynchronize(cuda->stream));
+}
+
+/* Copies a frame to the arena unless it is on the card already, and says where its parts are. False if its payload does
+ * not have the size that its header asks for: then only its bytes can be looked at. */
+static inline bool receive(tg_cuda *cuda, tg_frame frame, bool on_device, const tg_frame_info *info, u8 **payload,
+                           dense_frame *f)
+{
+    u8 *place = (u8 *)(uintptr_t)frame.data;
+    if (!on_device || (uintptr_t)frame.data % 16 != 0) {
+        place = tg_cuda_take(cuda, frame.size + 64);
+        tg_cuda_copy(cuda, place, frame.data, frame.size, on_device ? cudaMemcpyDeviceToDevice : cudaMemcpyHostToDevice);
+    }
     *payload = place + TG_HEADER_SIZE;
     return tg_cuda_dense_frame(&info->spec, info->dtype, info->count, *payload, f) &&
            tg_cuda_dense_size(f) == frame.size - TG_HEADER_SIZE;

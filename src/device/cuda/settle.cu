@@ -62,7 +62,7 @@ static void start(tg_device *device, tg_settle_job *job, bool returns)
     s.applied_count = returns && job->applied ? job->applied_count : 0;
     if (tg_frame_read(job->frame, &info, NULL) != TG_OK || !can_read(&info) ||
         !tg_cuda_arena(cuda, frame_room(job->frame) + arena_room(4 * (size_t)s.applied_count)) ||
-        !receive(cuda, job->frame, &info, &payload, &s.frame))
+        !receive(cuda, job->frame, false, &info, &payload, &s.frame))
         return; /* cannot happen: it was checked */
     u32 *applied = (u32 *)(void *)tg_cuda_take(cuda, 4 * (size_t)s.applied_count);
     tg_cuda_copy(cuda, applied, job->applied, 4 * (size_t)s.applied_count, cudaMemcpyHostToDevice);

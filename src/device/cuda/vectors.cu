@@ -187,8 +187,12 @@ void tg_cuda_load(tg_device *device, tg_load_job *job)
     job->finite = look.finite;
     job->largest = look.largest;
     const size_t most = (size_t)(job->count < at_once ? job->count : at_once);
-    if (!job->h || !job->finite || !tg_cuda_arena(cuda, arena_room(most * sizeof(float))))
+    if (!job->h || !job->finite)
         return;
+    if (!tg_cuda_arena(cuda, arena_room(most * sizeof(float)))) { /* cannot happen: the first arena has room for this */
+        (void)tg_cuda_fine(cuda, cudaErrorMemoryAllocation);
+        return;
+    }
     for (u64 first = 0; first < job->count; first += at_once) {
         const u64 n = job->count - first < at_once ? job->count - first : at_once;
         tg_cuda_copy(cuda, cuda->arena, job->bytes + 4 * first, (size_t)n * 4, cudaMemcpyHostToDevice);
@@ -239,8 +243,12 @@ void tg_cuda_add_list(tg_device *device, tg_list_job *job)
     tg_cuda *cuda = now.cuda;
     const size_t n = job->list.count, applied_count = job->applied ? job->applied_count : 0;
     job->overflows = 0;
-    if (n == 0 || !tg_cuda_arena(cuda, 2 * arena_room(4 * n) + arena_room(4 * applied_count)))
+    if (n == 0)
         return;
+    if (!tg_cuda_arena(cuda, 2 * arena_room(4 * n) + arena_room(4 * applied_count))) {
+        (void)tg_cuda_fine(cuda, cudaErrorMemoryAllocation); /* there is no status that could say it */
+        return;
+    }
     u32 *indices = (u32 *)tg_cuda_take(cuda, 4 * n), *applied = (u32 *)tg_cuda_take(cuda, 4 * applied_count);
     float *values = (float *)tg_cuda_take(cuda, 4 * n);
     tg_cuda_copy(cuda, indices, job->list.indices, 4 * n, cudaMemcpyHostToDevice);
