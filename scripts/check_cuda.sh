@@ -46,8 +46,8 @@ run_logged() {
     return 1
 }
 
-make --no-print-directory -s release cuda ${CUDA_ARCH:+ARCH=$CUDA_ARCH} CFLAGS="${CFLAGS:-}" \
-    $(printf 'build/tests/laws/%s ' $laws) || exit 1
+read -ra programs <<<"$(printf 'build/tests/laws/%s ' $laws)"
+make --no-print-directory -s release cuda ${CUDA_ARCH:+ARCH=$CUDA_ARCH} CFLAGS="${CFLAGS:-}" "${programs[@]}" || exit 1
 for part; do
     case $part in
     laws | sanitizer | bench) "run_$part" ;;

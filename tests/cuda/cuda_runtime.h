@@ -26,12 +26,24 @@ struct dim3 {
     unsigned x, y, z;
     dim3(unsigned a = 1, unsigned b = 1, unsigned c = 1) : x(a), y(b), z(c) {}
 };
-struct uint2 { unsigned x, y; };
-struct alignas(16) uint4 { unsigned x, y, z, w; };
-struct alignas(16) int4 { int x, y, z, w; };
-struct alignas(8) float2 { float x, y; };
-struct alignas(16) float4 { float x, y, z, w; };
-struct alignas(16) ulonglong2 { unsigned long long x, y; };
+struct uint2 {
+    unsigned x, y;
+};
+struct alignas(16) uint4 {
+    unsigned x, y, z, w;
+};
+struct alignas(16) int4 {
+    int x, y, z, w;
+};
+struct alignas(8) float2 {
+    float x, y;
+};
+struct alignas(16) float4 {
+    float x, y, z, w;
+};
+struct alignas(16) ulonglong2 {
+    unsigned long long x, y;
+};
 static inline uint2 make_uint2(unsigned a, unsigned b) { return {a, b}; }
 static inline uint4 make_uint4(unsigned a, unsigned b, unsigned c, unsigned d) { return {a, b, c, d}; }
 static inline float2 make_float2(float a, float b) { return {a, b}; }
@@ -42,7 +54,8 @@ extern dim3 threadIdx, blockIdx, blockDim, gridDim;
 
 /* ---- the emulator ---- */
 
-namespace emulator {
+namespace emulator
+{
 void enqueue(std::function<void()> work);
 void run(dim3 grid, dim3 block, const std::function<void()> &kernel);
 /* What each lane of `mask` brought, after all of them have. */
@@ -111,10 +124,22 @@ template <class F> static unsigned emulator_reduce(unsigned mask, unsigned v, F 
         }
     return result;
 }
-static inline unsigned __reduce_add_sync(unsigned m, unsigned v) { return emulator_reduce(m, v, [](unsigned a, unsigned b) { return a + b; }); }
-static inline unsigned __reduce_max_sync(unsigned m, unsigned v) { return emulator_reduce(m, v, [](unsigned a, unsigned b) { return a > b ? a : b; }); }
-static inline unsigned __reduce_min_sync(unsigned m, unsigned v) { return emulator_reduce(m, v, [](unsigned a, unsigned b) { return a < b ? a : b; }); }
-static inline unsigned __reduce_or_sync(unsigned m, unsigned v) { return emulator_reduce(m, v, [](unsigned a, unsigned b) { return a | b; }); }
+static inline unsigned __reduce_add_sync(unsigned m, unsigned v)
+{
+    return emulator_reduce(m, v, [](unsigned a, unsigned b) { return a + b; });
+}
+static inline unsigned __reduce_max_sync(unsigned m, unsigned v)
+{
+    return emulator_reduce(m, v, [](unsigned a, unsigned b) { return a > b ? a : b; });
+}
+static inline unsigned __reduce_min_sync(unsigned m, unsigned v)
+{
+    return emulator_reduce(m, v, [](unsigned a, unsigned b) { return a < b ? a : b; });
+}
+static inline unsigned __reduce_or_sync(unsigned m, unsigned v)
+{
+    return emulator_reduce(m, v, [](unsigned a, unsigned b) { return a | b; });
+}
 static inline unsigned __ballot_sync(unsigned mask, int p)
 {
     const uint64_t *all = emulator::gather(mask, p != 0);
@@ -128,14 +153,57 @@ static inline int __all_sync(unsigned mask, int p) { return __ballot_sync(mask, 
 static inline unsigned __activemask() { return ~0u; }
 
 /* One thread at a time runs, and only collective operations pass on: so these are atomic. */
-template <class T, class U> static T atomicAdd(T *p, U v) { const T old = *p; *p = (T)(old + (T)v); return old; }
-template <class T, class U> static T atomicSub(T *p, U v) { const T old = *p; *p = (T)(old - (T)v); return old; }
-template <class T, class U> static T atomicOr(T *p, U v) { const T old = *p; *p = old | (T)v; return old; }
-template <class T, class U> static T atomicAnd(T *p, U v) { const T old = *p; *p = old & (T)v; return old; }
-template <class T, class U> static T atomicMax(T *p, U v) { const T old = *p; if ((T)v > old) *p = (T)v; return old; }
-template <class T, class U> static T atomicMin(T *p, U v) { const T old = *p; if ((T)v < old) *p = (T)v; return old; }
-template <class T, class U> static T atomicExch(T *p, U v) { const T old = *p; *p = (T)v; return old; }
-template <class T, class U, class V> static T atomicCAS(T *p, U c, V v) { const T old = *p; if (old == (T)c) *p = (T)v; return old; }
+template <class T, class U> static T atomicAdd(T *p, U v)
+{
+    const T old = *p;
+    *p = (T)(old + (T)v);
+    return old;
+}
+template <class T, class U> static T atomicSub(T *p, U v)
+{
+    const T old = *p;
+    *p = (T)(old - (T)v);
+    return old;
+}
+template <class T, class U> static T atomicOr(T *p, U v)
+{
+    const T old = *p;
+    *p = old | (T)v;
+    return old;
+}
+template <class T, class U> static T atomicAnd(T *p, U v)
+{
+    const T old = *p;
+    *p = old & (T)v;
+    return old;
+}
+template <class T, class U> static T atomicMax(T *p, U v)
+{
+    const T old = *p;
+    if ((T)v > old)
+        *p = (T)v;
+    return old;
+}
+template <class T, class U> static T atomicMin(T *p, U v)
+{
+    const T old = *p;
+    if ((T)v < old)
+        *p = (T)v;
+    return old;
+}
+template <class T, class U> static T atomicExch(T *p, U v)
+{
+    const T old = *p;
+    *p = (T)v;
+    return old;
+}
+template <class T, class U, class V> static T atomicCAS(T *p, U c, V v)
+{
+    const T old = *p;
+    if (old == (T)c)
+        *p = (T)v;
+    return old;
+}
 static inline void __threadfence() {}
 static inline void __threadfence_block() {}
 static inline void __nanosleep(unsigned) { (void)emulator::gather(1u << emulator::lane(), 0); }
@@ -146,8 +214,14 @@ static inline int __clz(int x) { return x ? __builtin_clz((unsigned)x) : 32; }
 static inline int __clzll(long long x) { return x ? __builtin_clzll((unsigned long long)x) : 64; }
 static inline int __ffs(int x) { return __builtin_ffs(x); }
 static inline int __ffsll(long long x) { return __builtin_ffsll(x); }
-static inline unsigned __funnelshift_r(unsigned lo, unsigned hi, unsigned s) { return (unsigned)((((uint64_t)hi << 32) | lo) >> (s & 31)); }
-static inline unsigned __funnelshift_l(unsigned lo, unsigned hi, unsigned s) { return (unsigned)(((((uint64_t)hi << 32) | lo) << (s & 31)) >> 32); }
+static inline unsigned __funnelshift_r(unsigned lo, unsigned hi, unsigned s)
+{
+    return (unsigned)((((uint64_t)hi << 32) | lo) >> (s & 31));
+}
+static inline unsigned __funnelshift_l(unsigned lo, unsigned hi, unsigned s)
+{
+    return (unsigned)(((((uint64_t)hi << 32) | lo) << (s & 31)) >> 32);
+}
 static inline unsigned __byte_perm(unsigned a, unsigned b, unsigned s)
 {
     const uint64_t v = ((uint64_t)b << 32) | a;
@@ -157,7 +231,10 @@ static inline unsigned __byte_perm(unsigned a, unsigned b, unsigned s)
     return r;
 }
 static inline unsigned __umulhi(unsigned a, unsigned b) { return (unsigned)(((uint64_t)a * b) >> 32); }
-static inline unsigned long long __umul64hi(unsigned long long a, unsigned long long b) { return (unsigned long long)(((unsigned __int128)a * b) >> 64); }
+static inline unsigned long long __umul64hi(unsigned long long a, unsigned long long b)
+{
+    return (unsigned long long)(((unsigned __int128)a * b) >> 64);
+}
 static inline unsigned __brev(unsigned x)
 {
     unsigned r = 0;
@@ -193,7 +270,13 @@ typedef int cudaError_t;
 typedef struct emulated_stream *cudaStream_t;
 typedef struct emulated_event *cudaEvent_t;
 enum { cudaSuccess = 0, cudaErrorMemoryAllocation = 2, cudaErrorNoDevice = 100 };
-enum cudaMemcpyKind { cudaMemcpyHostToHost, cudaMemcpyHostToDevice, cudaMemcpyDeviceToHost, cudaMemcpyDeviceToDevice, cudaMemcpyDefault };
+enum cudaMemcpyKind {
+    cudaMemcpyHostToHost,
+    cudaMemcpyHostToDevice,
+    cudaMemcpyDeviceToHost,
+    cudaMemcpyDeviceToDevice,
+    cudaMemcpyDefault
+};
 enum { cudaEventDisableTiming = 2, cudaStreamNonBlocking = 1 };
 enum cudaDeviceAttr { cudaDevAttrMultiProcessorCount, cudaDevAttrMaxSharedMemoryPerBlockOptin };
 enum cudaFuncAttribute { cudaFuncAttributeMaxDynamicSharedMemorySize };
@@ -204,10 +287,16 @@ struct cudaPointerAttributes {
 };
 
 cudaError_t cudaMalloc(void **memory, size_t bytes);
-template <class T> static inline cudaError_t cudaMalloc(T **memory, size_t bytes) { return cudaMalloc((void **)memory, bytes); }
+template <class T> static inline cudaError_t cudaMalloc(T **memory, size_t bytes)
+{
+    return cudaMalloc((void **)memory, bytes);
+}
 cudaError_t cudaFree(void *memory);
 cudaError_t cudaMallocHost(void **memory, size_t bytes);
-template <class T> static inline cudaError_t cudaMallocHost(T **memory, size_t bytes) { return cudaMallocHost((void **)memory, bytes); }
+template <class T> static inline cudaError_t cudaMallocHost(T **memory, size_t bytes)
+{
+    return cudaMallocHost((void **)memory, bytes);
+}
 cudaError_t cudaFreeHost(void *memory);
 cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, cudaMemcpyKind kind, cudaStream_t stream);
 cudaError_t cudaMemsetAsync(void *memory, int value, size_t bytes, cudaStream_t stream);
@@ -219,9 +308,17 @@ cudaError_t cudaEventCreateWithFlags(cudaEvent_t *event, unsigned flags);
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream);
 cudaError_t cudaEventSynchronize(cudaEvent_t event);
 cudaError_t cudaEventDestroy(cudaEvent_t event);
-static inline cudaError_t cudaGetDevice(int *device) { *device = 0; return cudaSuccess; }
+static inline cudaError_t cudaGetDevice(int *device)
+{
+    *device = 0;
+    return cudaSuccess;
+}
 static inline cudaError_t cudaSetDevice(int) { return cudaSuccess; }
-static inline cudaError_t cudaGetDeviceCount(int *count) { *count = 1; return cudaSuccess; }
+static inline cudaError_t cudaGetDeviceCount(int *count)
+{
+    *count = 1;
+    return cudaSuccess;
+}
 static inline cudaError_t cudaGetLastError() { return cudaSuccess; }
 static inline cudaError_t cudaPeekAtLastError() { return cudaSuccess; }
 static inline const char *cudaGetErrorString(cudaError_t) { return "emulated error"; }
