@@ -164,6 +164,13 @@ def test_prefix_codes(library: Library) -> None:
             assert_same(frame, library.decode(frame, values.size))
 
 
+def test_many_leaves(library: Library) -> None:
+    """More than 512 leaves: their digests are digested in nodes."""
+    for count in (512 * 1024, 512 * 1024 + 1, 900001):
+        frame = library.encode("none", data("gaussian", count, 3))
+        assert_same(frame, library.decode(frame, count))
+
+
 def with_checksum(frame: bytearray) -> bytes:
     frame[60:64] = bytes(4)
     if frame[6] & 1:

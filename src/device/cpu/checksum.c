@@ -12,7 +12,7 @@ enum {
     CHECKSUM_AT = 60,
     NODE = TG_LEAF / 8, /* digests in a node */
     BATCH = 8 * NODE,   /* digests that are made before they are digested themselves: enough to divide among threads */
-    LEVELS = 4          /* of nodes, enough for 2^57 bytes */
+    LEVELS = 3          /* of nodes, enough for 2^48 bytes */
 };
 
 typedef struct batch {
