@@ -193,7 +193,7 @@ TG_API TG_MUST_CHECK tg_status tg_codec_list(size_t index, tg_codec_info *info);
  * `threads` is 1 (the default) to 256, or 0 for one per processor that the process may use. Threads are started
  * here, sleep while there is no work, block all signals, and end with the device. Vectors of less than 131072
  * elements use the caller's thread only. No byte depends on the number of threads. Several callers may share them.
- * In a child after fork the caller does everything. A call uses up to 512 KiB of the caller's stack. `stream` is for
+ * In a child after fork the caller does everything. No call uses more than 96 KiB of a thread's stack. `stream` is for
  * devices that have streams, and NULL for others: a cudaStream_t, of which NULL is CUDA's default stream. */
 typedef struct tg_device tg_device;
 TG_API TG_MUST_CHECK tg_status tg_device_open(const char *name, void *stream, tg_device **device, tg_error *error);

@@ -87,8 +87,8 @@ static void undo_range(void *of, size_t part)
     const uint64_t start = tg_range_first(&p->ranges, part), end = p->progress[part].done;
     for (uint64_t first = start; job.source.residual && !job.source.undo && first < end; first += TG_BLOCK) {
         size_t n = tg_block_size(end, first);
-        p->steps->replay(&job, p->shape, first, n, scratch.sent);
-        tg_source_recompute(&job.source, job.kernels, first, n, scratch.sent, &scratch.block);
+        p->steps->replay(&job, p->shape, first, n, scratch.block.u);
+        tg_source_recompute(&job.source, job.kernels, first, n, scratch.block.u, &scratch.block);
     }
     if (job.source.undo)
         tg_source_restore(&job.source, start, end);
@@ -145,7 +145,8 @@ static bool compose(tg_job *job, const tg_dense_steps *steps, const void *shape,
                                  scratch->block.u, scratch->block.rest);
     else
         u = as_it_lies;
-    float *sent = job->sent ? job->sent + first : feedback ? scratch->sent : NULL;
+    /* The gradient alone is not needed any more: codecs of this kind have no momentum. */
+    float *sent = job->sent ? job->sent + first : feedback ? scratch->block.push : NULL;
     if (!steps->block(job, shape, first, n, u, sent))
         return false;
     if (feedback && !settle(job, first, n, sent))

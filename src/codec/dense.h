@@ -9,7 +9,6 @@
 /* Scratch memory of one thread for one block, on its stack. */
 typedef struct tg_dense_scratch {
     tg_source_block block;
-    float sent[TG_BLOCK];
     uint16_t codes[TG_BLOCK];
 } tg_dense_scratch;
 

@@ -18,8 +18,8 @@ static tg_guesses guess_by_sample(tg_selection *s)
     const uint64_t count = s->job->source.count;
     size_t n = tg_sample_random(s, sample_size(count) - TG_SAMPLE_RUN);
     uint64_t rank = (s->target * n + count / 2) / count;
-    tg_threshold threshold = tg_nth_of_array(s->sample, n, rank < 1 ? 1 : rank, (tg_band){0, TG_INFINITY_BITS},
-                                             s->scratch->keys, TG_BLOCK);
+    tg_threshold threshold = tg_nth_of_array(s->sample, n, rank < 1 ? 1 : rank, (tg_band){0, TG_INFINITY_BITS}, s->keys,
+                                             TG_BLOCK);
     return (tg_guesses){.values = {tg_bits_float(threshold.above)}, .count = 1, .exact_if_many = true};
 }
 

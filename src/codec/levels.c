@@ -148,7 +148,9 @@ static size_t fuse_block(tg_job *job, const void *of, uint64_t first, size_t n, 
                             .width = tg_code_width(shape->levels),
                             .bucket = given ? (uint32_t)n : shape->bucket,
                             .first = (uint32_t)first,
-                            .key = d->key};
+                            .key = d->key,
+                            .u = job->scratch->block.u,
+                            .rest = job->scratch->block.rest};
     e.scales = job->payload + d->scales_at + bucket_of(shape, first) * 4;
     uint8_t scale[4];
     if (given) { /* the kernel stores the scale again, which other threads may be reading */

@@ -84,8 +84,7 @@ static uint32_t key_at(const float *sample, size_t n, double rank, tg_selection 
 {
     if (rank > (double)n)
         return 0;
-    return tg_nth_of_array(sample, n, rank < 1 ? 1 : (uint64_t)rank, (tg_band){0, TG_INFINITY_BITS}, s->scratch->keys,
-                           TG_BLOCK)
+    return tg_nth_of_array(sample, n, rank < 1 ? 1 : (uint64_t)rank, (tg_band){0, TG_INFINITY_BITS}, s->keys, TG_BLOCK)
         .above;
 }
 

@@ -1,5 +1,5 @@
-/* The state of reading one payload; which parts are used depends on the codec. A reader lives on the stack of a decode
- * call, so it is kept small. */
+/* The state of reading one payload; which parts are used depends on the codec. Some calls have a reader on the stack,
+ * so it is kept small. */
 #ifndef TG_CODEC_READER_H
 #define TG_CODEC_READER_H
 

@@ -13,16 +13,24 @@ typedef struct bucket_values {
     const float *u;
 } bucket_values;
 
-static const float *values_at(const bucket_values *p, uint64_t offset, size_t n, tg_source_block *block)
+/* Where the values from `offset` on lie, if they need not be computed. */
+static const float *in_memory(const bucket_values *p, uint64_t offset)
 {
+    const tg_source *source = &p->job->source;
     if (p->u)
         return p->u + offset;
-    const tg_source *source = &p->job->source;
     if (!source->residual && source->dtype == TG_FLOAT32 && !source->drop_nonfinite)
         return (const float *)source->gradient + p->start + offset;
-    (void)tg_source_read(source, p->job->kernels, p->start + offset, n, block);
-    return block->u;
+    return NULL;
 }
+
+static void compute(const bucket_values *p, uint64_t offset, size_t n, tg_source_block *block)
+{
+    (void)tg_source_read(&p->job->source, p->job->kernels, p->start + offset, n, block);
+}
+
+/* Functions with a block are not inlined: where values lie in memory, the caller has a block on the stack already. */
+#define WITH_BLOCK __attribute__((noinline))
 
 typedef struct scaled_sum {
     const bucket_values *bucket;
@@ -30,12 +38,23 @@ typedef struct scaled_sum {
     float scale1, scale2;
 } scaled_sum;
 
+static double sum_of_values(const scaled_sum *s, const float *values, size_t n)
+{
+    return (double)s->bucket->job->kernels->block_sum(s->what, values, n, s->scale1, s->scale2);
+}
+
+static WITH_BLOCK double sum_of_computed(const scaled_sum *s, uint64_t offset, size_t n)
+{
+    tg_source_block block;
+    compute(s->bucket, offset, n, &block);
+    return sum_of_values(s, block.u, n);
+}
+
 static double sum_of_block(const void *of, uint64_t offset, size_t n)
 {
     const scaled_sum *s = of;
-    tg_source_block block;
-    const float *values = values_at(s->bucket, offset, n, &block);
-    return (double)s->bucket->job->kernels->block_sum(s->what, values, n, s->scale1, s->scale2);
+    const float *values = in_memory(s->bucket, offset);
+    return values ? sum_of_values(s, values, n) : sum_of_computed(s, offset, n);
 }
 
 static double sum(const bucket_values *p, tg_sum_of what, float scale1, float scale2)
@@ -58,11 +77,15 @@ static void extent_of_range(void *of, size_t part)
     const extent *e = of;
     const tg_kernels *k = e->bucket->job->kernels;
     const uint64_t start = tg_range_first(&e->ranges, part), end = tg_range_end(&e->ranges, part);
+    tg_source_block block;
     e->magnitude[part] = 0;
     for (uint64_t offset = start; offset < end; offset += TG_BLOCK) {
-        tg_source_block block;
         const size_t n = tg_block_size(end, offset);
-        const float *values = values_at(e->bucket, offset, n, &block);
+        const float *values = in_memory(e->bucket, offset);
+        if (!values) {
+            compute(e->bucket, offset, n, &block);
+            values = block.u;
+        }
         uint32_t here = k->max_magnitude(values, n);
         e->magnitude[part] = here > e->magnitude[part] ? here : e->magnitude[part];
         if (!e->extremes || here >= TG_INFINITY_BITS)
@@ -74,8 +97,7 @@ static void extent_of_range(void *of, size_t part)
     }
 }
 
-/* `least` and `largest` may be NULL, and are not set where a value is not finite. */
-static uint32_t largest_magnitude(const bucket_values *p, float *least, float *largest)
+static WITH_BLOCK uint32_t largest_of_ranges(const bucket_values *p, float *least, float *largest)
 {
     uint32_t magnitude[TG_MAX_RANGES];
     float low[TG_MAX_RANGES], high[TG_MAX_RANGES];
@@ -88,6 +110,18 @@ static uint32_t largest_magnitude(const bucket_values *p, float *least, float *l
         *least = part == 0 || low[part] < *least ? low[part] : *least; /* in order: of 0 and -0 the first one counts */
         *largest = part == 0 || high[part] > *largest ? high[part] : *largest;
     }
+    return found;
+}
+
+/* `least` and `largest` may be NULL, and are not set where a value is not finite. */
+static uint32_t largest_magnitude(const bucket_values *p, float *least, float *largest)
+{
+    const tg_kernels *k = p->job->kernels;
+    if (!p->u)
+        return largest_of_ranges(p, least, largest);
+    const uint32_t found = k->max_magnitude(p->u, (size_t)p->n); /* within a block */
+    if (least && found < TG_INFINITY_BITS)
+        k->extremes(p->u, (size_t)p->n, least, largest);
     return found;
 }
 

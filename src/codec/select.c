@@ -1,7 +1,6 @@
 /* Exact selection by a radix search over the bits of the keys, threshold selection by bisection. */
 #include "codec/select.h"
 
-#include <stdatomic.h>
 #include <string.h>
 
 #include "base/bytes.h"
@@ -40,11 +39,10 @@ typedef struct pass {
 
 static void pass_range(void *of, size_t part)
 {
-    enum { BINS = 1u << 11 };
     pass *p = of;
     const tg_kernels *k = p->selection->job->kernels;
     tg_select_scratch scratch;
-    uint64_t passing = 0, bins[BINS] = {0}, nonfinite = 0;
+    uint64_t passing = 0, bins[TG_DIGIT_BINS] = {0}, nonfinite = 0;
     const uint64_t end = tg_range_end(&p->ranges, part);
     for (uint64_t first = tg_range_first(&p->ranges, part); first < end; first += TG_BLOCK) {
         const size_t n = tg_block_size(end, first);
@@ -57,7 +55,7 @@ static void pass_range(void *of, size_t part)
         else
             passing += k->count_at_least(scratch.keys, n, p->least);
     }
-    for (size_t bin = 0; p->bins && bin < BINS; bin++)
+    for (size_t bin = 0; p->bins && bin < TG_DIGIT_BINS; bin++)
         if (bins[bin] > 0)
             atomic_fetch_add(&p->bins[bin], bins[bin]);
     atomic_fetch_add(&p->passing, passing);
@@ -81,8 +79,8 @@ static tg_threshold radix_select(tg_selection *s, uint64_t rank)
     unsigned prefix_shift = 31;
     uint64_t left = rank;
     for (unsigned i = 0; i < 3; i++) {
-        atomic_uint_fast64_t bins[1u << 11];
-        for (size_t bin = 0; bin < sizeof bins / sizeof bins[0]; bin++)
+        atomic_uint_fast64_t *bins = s->bins;
+        for (size_t bin = 0; bin < TG_DIGIT_BINS; bin++)
             atomic_init(&bins[bin], 0);
         pass p = {.prefix_shift = prefix_shift, .prefix = prefix, .digit = digits[i], .bins = bins};
         run_pass(s, &p);
@@ -170,8 +168,9 @@ static void sample_block(tg_selection *s, uint64_t start, size_t n, size_t place
 static size_t sample_all(tg_selection *s)
 {
     const uint64_t count = s->job->source.count;
+    tg_source_block block;
     for (uint64_t start = 0; start < count; start += TG_BLOCK)
-        sample_block(s, start, tg_block_size(count, start), (size_t)start, &s->scratch->block);
+        sample_block(s, start, tg_block_size(count, start), (size_t)start, &block);
     return (size_t)count;
 }
 

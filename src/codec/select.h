@@ -4,6 +4,8 @@
 #ifndef TG_CODEC_SELECT_H
 #define TG_CODEC_SELECT_H
 
+#include <stdatomic.h>
+
 #include "codec/codec.h"
 
 /* The result of a selection: every element whose key is larger than `above` is selected, and of the elements whose key
@@ -27,14 +29,19 @@ typedef struct tg_select_scratch {
     uint32_t keys[TG_BLOCK];
 } tg_select_scratch;
 
+/* Values of the most significant digit of a key, in a radix search. */
+#define TG_DIGIT_BINS (1u << 11)
+
 /* The state of one selection. `sample` has room for as many floats as the selector asked for. */
 typedef struct tg_selection {
     tg_job *job;
     uint64_t target; /* k: how many elements to select */
     bool by_random_key;
-    bool seen_all;              /* set when the keys of all elements have been read */
-    bool nonfinite;             /* set when one of them is not finite */
-    tg_select_scratch *scratch; /* of the thread that runs the selection */
+    bool seen_all;  /* set when the keys of all elements have been read */
+    bool nonfinite; /* set when one of them is not finite */
+    /* working memory of the thread that runs the selection: TG_BLOCK keys, TG_DIGIT_BINS counters */
+    uint32_t *keys;
+    atomic_uint_fast64_t *bins;
     float *sample;
 } tg_selection;
 

@@ -21,7 +21,7 @@ static uint64_t most_selected(const tg_spec *spec, uint64_t count, const tg_sele
 
 /* Offsets of what the workspace holds. The lists have room for all candidates, of which the selected ones remain. */
 typedef struct workspace_layout {
-    size_t range_lists, portions, sample, pilot, indices, values, sent, gathered, levels, size;
+    size_t range_lists, portions, bins, keys, sample, pilot, indices, values, sent, gathered, levels, size;
 } workspace_layout;
 
 /* The room of all lists together. */
@@ -41,7 +41,9 @@ static workspace_layout layout_of(const tg_spec *spec, uint64_t count, const tg_
     const size_t room = most_listed(count, tg_spec_selected(spec, count), most, selector, threads);
     tg_levels_shape shape = tg_levels_shape_of(spec, most);
     workspace_layout at = {.portions = ranges * sizeof(tg_range_list)};
-    at.sample = at.portions + ranges * sizeof(tg_portion);
+    at.bins = at.portions + ranges * sizeof(tg_portion);
+    at.keys = at.bins + TG_DIGIT_BINS * sizeof(atomic_uint_fast64_t);
+    at.sample = at.keys + TG_BLOCK * sizeof(uint32_t);
     at.pilot = at.sample + (selector->sample_size ? selector->sample_size(count) : 0) * sizeof(float);
     at.indices = at.pilot + (selector->by_random_key ? 0 : tg_pilot_size(count)) * sizeof(uint32_t);
     at.values = at.indices + room * sizeof(uint32_t);
@@ -250,11 +252,11 @@ tg_status tg_sparse_encode(tg_job *job, const tg_selector *selector)
     char *base = job->workspace;
     uint32_t *indices = (uint32_t *)(base + at.indices), *pilot = (uint32_t *)(base + at.pilot);
     float *values = (float *)(base + at.values);
-    tg_select_scratch scratch;
     tg_selection s = {.job = job,
                       .target = tg_spec_selected(job->spec, count),
                       .by_random_key = selector->by_random_key,
-                      .scratch = &scratch,
+                      .keys = (uint32_t *)(base + at.keys),
+                      .bins = (atomic_uint_fast64_t *)(void *)(base + at.bins),
                       .sample = (float *)(base + at.sample)};
     tg_selected list = {.ranges = tg_ranges_of(job->pool, count, TG_BLOCK),
                         .range_lists = (tg_range_list *)base,

@@ -69,6 +69,7 @@ typedef struct tg_levels_encoding {
     tg_hash_key key;
     uint8_t *scales; /* of the run's buckets, on the wire */
     uint8_t *packed; /* the run's codes, on the wire */
+    float *u, *rest; /* scratch with room for the run, aligned to cache lines */
 } tg_levels_encoding;
 
 /* A run of packed levels within one block, to be decoded; or of signs: width 1, where code 1 is the radius and code 0

@@ -25,7 +25,7 @@ typedef struct tg_source {
 
 /* One block of a source. */
 typedef struct tg_source_block {
-    float push[TG_BLOCK];
+    _Alignas(64) float push[TG_BLOCK];
     float u[TG_BLOCK];
     float rest[TG_BLOCK];
 } tg_source_block;

@@ -14,8 +14,6 @@ typedef struct one_rank {
     tg_device *device;
     tg_reducer *reducer;
     tg_tensor gradients[MANY];
-    tg_reduction *reduction;
-    tg_exchange *exchange;
 } one_rank;
 
 static void make_rank(one_rank *r, uint32_t rank, const tg_reducer_tensor *tensors, size_t count, tg_algorithm how)
@@ -38,30 +36,11 @@ static void make_rank(one_rank *r, uint32_t rank, const tg_reducer_tensor *tenso
            error.message);
 }
 
-/* What the wire does: every rank's exchange is the same one. */
-static bool exchange(one_rank *ranks)
-{
-    tg_error error;
-    for (size_t a = 0; a < WORLD; a++)
-        expect(tg_reduce_next(ranks[a].reduction, &ranks[a].exchange, &error) == TG_OK, "%s", error.message);
-    if (!ranks[0].exchange)
-        return false;
-    for (size_t a = 0; a < WORLD; a++)
-        for (size_t b = 0; b < WORLD; b++)
-            if (a != b) {
-                const tg_exchange *from = ranks[a].exchange, *to = ranks[b].exchange;
-                memcpy(to->receive[a], from->send[b], from->send_size[b]);
-                to->received[a] = from->send_size[b];
-            }
-    for (size_t a = 0; a < WORLD; a++)
-        expect(tg_reduce_feed(ranks[a].reduction, ranks[a].exchange, &error) == TG_OK, "%s", error.message);
-    return true;
-}
-
 /* How often the first rank waits in one step of so many tensors. */
 static uint64_t waits(const char *spec, const char *feedback, tg_dtype dtype, size_t count, tg_algorithm how)
 {
     one_rank ranks[WORLD];
+    tg_reduction *reductions[WORLD];
     tg_reducer_tensor tensors[MANY];
     char names[MANY][8];
     tg_error error;
@@ -76,11 +55,11 @@ static uint64_t waits(const char *spec, const char *feedback, tg_dtype dtype, si
         make_rank(&ranks[i], i, tensors, count, how);
     const uint64_t before = guarded_waits(ranks[0].device);
     for (uint32_t i = 0; i < WORLD; i++)
-        expect(tg_reduce_begin(ranks[i].reducer, ranks[i].gradients, 0, &ranks[i].reduction, &error) == TG_OK, "%s",
+        expect(tg_reduce_begin(ranks[i].reducer, ranks[i].gradients, 0, &reductions[i], &error) == TG_OK, "%s",
                error.message);
-    while (exchange(ranks)) {}
+    while (exchange_by_hand(reductions, WORLD)) {}
     for (uint32_t i = 0; i < WORLD; i++)
-        expect(tg_reduce_end(ranks[i].reduction, &error) == TG_OK, "%s", error.message);
+        expect(tg_reduce_end(reductions[i], &error) == TG_OK, "%s", error.message);
     const uint64_t after = guarded_waits(ranks[0].device);
     for (uint32_t i = 0; i < WORLD; i++) {
         tg_reducer_free(ranks[i].reducer);

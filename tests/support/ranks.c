@@ -122,3 +122,22 @@ void run_ranks(const rank_case *what, tg_transport **given, void (*body)(rank_st
     for (uint32_t rank = 0; rank < what->world; rank++)
         close_rank(&states[rank]);
 }
+
+bool exchange_by_hand(tg_reduction *const *reductions, uint32_t world)
+{
+    tg_exchange *exchanges[MOST_RANKS] = {NULL};
+    tg_error error;
+    for (uint32_t a = 0; a < world; a++)
+        expect(tg_reduce_next(reductions[a], &exchanges[a], &error) == TG_OK, "%s", error.message);
+    if (!exchanges[0])
+        return false;
+    for (uint32_t a = 0; a < world; a++)
+        for (uint32_t b = 0; b < world; b++)
+            if (a != b) {
+                memcpy(exchanges[b]->receive[a], exchanges[a]->send[b], exchanges[a]->send_size[b]);
+                exchanges[b]->received[a] = exchanges[a]->send_size[b];
+            }
+    for (uint32_t a = 0; a < world; a++)
+        expect(tg_reduce_feed(reductions[a], exchanges[a], &error) == TG_OK, "%s", error.message);
+    return true;
+}

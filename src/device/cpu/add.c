@@ -34,8 +34,8 @@ static bool add_packed(const tg_kernels *k, tg_reader *readers, size_t frame_cou
 
 /* Up to TG_MAX_NARROW_FRAMES frames that are added in one pass. */
 typedef struct batch {
-    const tg_kernels *kernels;
-    const tg_reader *opened;
+    tg_cpu *cpu;
+    tg_walk_scratch *opened; /* with readers of all frames */
     size_t frame_count;
     float weight;
     bool fresh;  /* the first frame sets the output */
@@ -58,7 +58,7 @@ static void scale_in_place(const tg_kernels *k, float scale, size_t n, float *va
  * output itself. */
 static bool add_step(const batch *b, tg_reader *readers, size_t frame_count, uint64_t first, size_t n, float *block)
 {
-    const tg_kernels *k = b->kernels;
+    const tg_kernels *k = b->cpu->kernels;
     const tg_dtype dtype = b->out->dtype;
     char *elements = (char *)b->out->data + first * tg_dtype_size(dtype);
     float *sum = block;
@@ -81,42 +81,53 @@ static bool add_step(const batch *b, tg_reader *readers, size_t frame_count, uin
     return true;
 }
 
-static void add_range(void *of, size_t part)
+/* Adds a range, with readers that have been opened and that this thread has for itself. */
+static void add_with(batch *b, size_t part, tg_walk_scratch *own)
 {
-    batch *b = of;
-    tg_reader readers[TG_MAX_NARROW_FRAMES];
-    float block[TG_BLOCK];
-    tg_touched touched = {.block = block, .count = TG_BLOCK};
+    tg_reader *readers = own->readers;
+    tg_touched *touched = &own->touched;
+    touched->block = own->block;
+    touched->count = TG_BLOCK;
     const size_t frame_count = b->frame_count;
     const uint64_t start = tg_range_first(&b->ranges, part), end = tg_range_end(&b->ranges, part);
     for (size_t i = 0; i < frame_count; i++) {
-        readers[i] = b->opened[i];
-        readers[i].sparse.touched = b->nontemporal ? &touched : NULL;
+        readers[i].sparse.touched = b->nontemporal ? touched : NULL;
         tg_reader_seek(&readers[i], start);
     }
     for (uint64_t first = start; first < end && !atomic_load_explicit(&b->broken, memory_order_relaxed);
          first += b->step) {
         if (b->nontemporal)
-            tg_touched_clear(&touched);
-        if (!add_step(b, readers, frame_count, first, tg_reader_step(end, first, b->step), block))
+            tg_touched_clear(touched);
+        if (!add_step(b, readers, frame_count, first, tg_reader_step(end, first, b->step), own->block))
             atomic_store(&b->broken, true);
     }
     if (b->nontemporal || b->how == TG_SET_NONTEMPORAL)
-        b->kernels->nontemporal_fence();
+        b->cpu->kernels->nontemporal_fence();
 }
 
-static tg_status add_batch(const tg_cpu *cpu, const tg_frame *frames, size_t frame_count, float weight, bool fresh,
-                           float scale, uint64_t among, const tg_tensor *out)
+static void add_range(void *of, size_t part)
 {
-    tg_reader readers[TG_MAX_NARROW_FRAMES];
-    tg_frame_info infos[TG_MAX_NARROW_FRAMES];
-    batch b = {cpu->kernels,    readers, frame_count, weight, fresh, scale, out, .how = fresh ? TG_SET : TG_ADD,
-               .step = TG_BLOCK};
+    batch *b = of;
+    if (b->ranges.parts == 1) {
+        add_with(b, part, b->opened);
+        return;
+    }
+    tg_walk_scratch *own = tg_scratch_take(&b->cpu->parts);
+    memcpy(own->readers, b->opened->readers, b->frame_count * sizeof *own->readers);
+    add_with(b, part, own);
+    tg_scratch_give(&b->cpu->parts, own);
+}
+
+static tg_status add_batch(tg_cpu *cpu, tg_walk_scratch *scratch, const tg_frame *frames, size_t frame_count,
+                           float weight, bool fresh, float scale, uint64_t among, const tg_tensor *out)
+{
+    tg_reader *readers = scratch->readers;
+    batch b = {cpu, scratch, frame_count, weight, fresh, scale, out, .how = fresh ? TG_SET : TG_ADD, .step = TG_BLOCK};
     uint64_t grain = TG_BLOCK;
     bool all_sparse = true;
     for (size_t i = 0; i < frame_count; i++) {
-        if (tg_frame_read(frames[i], &infos[i], NULL) != TG_OK ||
-            !tg_frame_open(&readers[i], cpu->kernels, frames[i], &infos[i]))
+        if (tg_frame_read(frames[i], &scratch->infos[i], NULL) != TG_OK ||
+            !tg_frame_open(&readers[i], cpu->kernels, frames[i], &scratch->infos[i]))
             return TG_CORRUPT;
         if (out->dtype == TG_FLOAT32)
             b.step = i == 0 || readers[i].step < b.step ? readers[i].step : b.step;
@@ -141,20 +152,22 @@ static tg_status add_batch(const tg_cpu *cpu, const tg_frame *frames, size_t fra
 }
 
 /* Any number of frames, in batches. */
-static tg_status add_all(const tg_cpu *cpu, const tg_add_job *job, uint64_t among, const tg_tensor *out)
+static tg_status add_all(tg_cpu *cpu, const tg_add_job *job, uint64_t among, const tg_tensor *out)
 {
+    tg_walk_scratch *scratch = tg_scratch_take(&cpu->calls);
     tg_status status = TG_OK;
     for (size_t done = 0; status == TG_OK && (done < job->frame_count || (job->fresh && done == 0));) {
         const size_t left = job->frame_count - done, n = left < TG_MAX_NARROW_FRAMES ? left : TG_MAX_NARROW_FRAMES;
         const bool last = n == left;
-        status = add_batch(cpu, job->frames + done, n, job->weight, job->fresh && done == 0, last ? job->scale : 1,
-                           last ? among : 0, out);
+        status = add_batch(cpu, scratch, job->frames + done, n, job->weight, job->fresh && done == 0,
+                           last ? job->scale : 1, last ? among : 0, out);
         done += n ? n : 1;
     }
+    tg_scratch_give(&cpu->calls, scratch);
     return status;
 }
 
-static tg_status add(const tg_cpu *cpu, const tg_add_job *job)
+static tg_status add(tg_cpu *cpu, const tg_add_job *job)
 {
     const tg_tensor *out = &job->out;
     if (out->dtype == TG_FLOAT32 || job->frame_count <= TG_MAX_NARROW_FRAMES)

@@ -5,6 +5,7 @@
 
 #include "base/numeric.h"
 #include "base/pool.h"
+#include "base/scratch.h"
 #include "device/device.h"
 
 typedef struct tg_cpu {
@@ -12,6 +13,9 @@ typedef struct tg_cpu {
     const tg_kernels *kernels;
     tg_pool *pool; /* NULL for one thread */
     size_t cache;  /* size of the largest cache in bytes */
+    /* tg_walk_scratch of calls that read frames, and of threads that work on a part of one. Several threads may use the
+     * device at once. */
+    tg_scratch calls, parts;
 } tg_cpu;
 
 static inline tg_cpu *tg_cpu_of(tg_device *device) { return (tg_cpu *)(void *)device; }

@@ -7,6 +7,7 @@
 #include "base/status.h"
 #include "base/vector_memory.h"
 #include "device/cpu/cpu.h"
+#include "device/cpu/walk.h"
 
 static const char option[] = ":threads=";
 
@@ -53,8 +54,11 @@ static unsigned threads_of(const char *text)
 
 static void close_cpu(tg_device *device)
 {
-    tg_pool_close(tg_cpu_of(device)->pool);
-    free(device);
+    tg_cpu *cpu = tg_cpu_of(device);
+    tg_pool_close(cpu->pool);
+    tg_scratch_free(&cpu->calls);
+    tg_scratch_free(&cpu->parts);
+    free(cpu);
 }
 
 static void wait_for_nothing(tg_device *device) { (void)device; }
@@ -127,6 +131,16 @@ static const tg_operations operations = {.close = close_cpu,
                                          .list_frame = tg_cpu_list_frame,
                                          .digest = digest};
 
+/* For as many callers at once as there are processors, more of whom would have to wait, and for all threads. */
+static bool make_scratch(tg_cpu *cpu)
+{
+    enum { FEWEST = 4, MOST = 64 };
+    const unsigned processors = tg_processors();
+    const unsigned callers = processors < FEWEST ? FEWEST : processors < MOST ? processors : MOST;
+    return tg_scratch_make(&cpu->calls, callers, sizeof(tg_walk_scratch)) &&
+           tg_scratch_make(&cpu->parts, callers + tg_pool_threads(cpu->pool) - 1, sizeof(tg_walk_scratch));
+}
+
 tg_status tg_cpu_open(const char *name, void *stream, tg_device **device, tg_error *error)
 {
     const size_t length = strcspn(name, ":");
@@ -160,6 +174,10 @@ tg_status tg_cpu_open(const char *name, void *stream, tg_device **device, tg_err
             return tg_fail(error, TG_OUT_OF_MEMORY, "device %.60s: the system cannot start %u threads", name,
                            threads - 1);
         }
+    }
+    if (!make_scratch(made)) {
+        close_cpu(&made->device);
+        return tg_fail(error, TG_OUT_OF_MEMORY, "out of memory for the scratch of device %.60s", name);
     }
     *device = &made->device;
     return tg_succeed(error);

@@ -6,6 +6,16 @@
 #include "codec/reader.h"
 #include "kernels/ranges.h"
 
+/* What reading frames takes beside the stack: for one thread. */
+typedef struct tg_walk_scratch {
+    float block[TG_BLOCK]; /* aligned to a cache line, as the scratch is */
+    tg_source_block source;
+    uint64_t bins[TG_HISTOGRAM];
+    tg_reader readers[TG_MAX_NARROW_FRAMES];
+    tg_frame_info infos[TG_MAX_NARROW_FRAMES];
+    tg_touched touched;
+} tg_walk_scratch;
+
 /* Opens a frame whose header has been read to `info`, which must live as long as the reader. */
 bool tg_frame_open(tg_reader *reader, const tg_kernels *kernels, tg_frame frame, const tg_frame_info *info);
 

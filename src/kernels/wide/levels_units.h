@@ -134,7 +134,7 @@ static size_t encode_units(const tg_levels_encoding *e, size_t n, const tg_unit_
     /* No value exceeds a scale that was computed here, and the rounding error of the gain is so small that a position
      * still rounds to the last level: at most 2^-24 of 2^23 for 127 levels. */
     const bool limit = e->exceeds || e->levels > (e->norm == TG_NORM_GIVEN ? 31 : 127);
-    _Alignas(64) float u[TG_BLOCK], rest[TG_BLOCK];
+    float *u = e->u, *rest = e->rest;
     tg_unit t = {.encoding = e};
     for (t.at = 0; t.at < n; t.at += t.n) {
         const size_t here = n - t.at < step ? n - t.at : step;
