@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import io
+import os
 import re
 from typing import Any
 
@@ -303,6 +304,55 @@ def unused(rank: int) -> None:
     model.set_reduce_scatter_unused_params(True)
     backward(model, given)
     assert not shards(model)["ten"].any() and shards(model)["five"].numel() == part(given["five"], rank).numel()
+
+
+class Scale:
+    """A GradScaler, as far as it is asked."""
+
+    def __init__(self) -> None:
+        self.value = 1024.0
+
+    def is_enabled(self) -> bool:
+        return True
+
+    def get_scale(self) -> float:
+        return self.value
+
+
+def scaler(rank: int) -> None:
+    """Residuals follow the loss scale: gradients of another scale give the same shards in that scale."""
+    every = []
+    for change in (1.0, 0.5):
+        scale = Scale()
+        model = sharded()
+        tg.compress(model, "topk:density=0.05", min_size=1000, scaler=scale, process_group=cases.group())
+        backward(model, gradients(rank, 0))
+        scale.value *= change
+        backward(model, {name: change * g for name, g in gradients(rank, 1).items()})
+        every.append({name: cases.bits(value / change) for name, value in shards(model).items()})
+    assert every[0] == every[1]
+
+
+def dies(rank: int, victim: int) -> str:
+    """What the others are told when a rank ends within an exchange."""
+    model = sharded()
+    state = tg.compress(model, "topk:density=0.05", min_size=1000, timeout=600)
+    backward(model, gradients(rank, 0))
+    if rank == victim:
+        state._units["inner"]._exchange = lambda *_: os._exit(1)  # type: ignore[method-assign]
+    problem = ""
+    try:
+        backward(model, gradients(rank, 1))
+    except RuntimeError as caught:
+        problem = str(caught)
+    unit = state._units["inner"]
+    flat = torch.zeros(WORLD * unit._starts[-1])
+    try:
+        unit(flat[: unit._starts[-1]], flat, dist.group.WORLD, dist.ReduceOp.AVG)
+    except RuntimeError as caught:
+        assert "restart from a checkpoint" in str(caught), caught
+        return problem
+    raise AssertionError("it goes on")
 
 
 # ---- State -----------------------------------------------------------------------------------------------------------

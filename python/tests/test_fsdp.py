@@ -99,12 +99,24 @@ CASES = [
     fsdp_cases.another_dimension,
     fsdp_cases.not_finite,
     fsdp_cases.accumulation,
+    fsdp_cases.scaler,
     fsdp_cases.unused,
     fsdp_cases.resumed,
     fsdp_cases.another_world,
     fsdp_cases.explained,
     fsdp_cases.lacking,
 ]
+
+
+def test_a_rank_that_dies_ends_the_others() -> None:
+    pool = Ranks(WORLD)
+    pool.start(fsdp_cases.dies, 2)
+    answers = [pool.answer(rank) for rank in range(WORLD)]
+    pool.close()
+    assert answers[2] == (False, "died")
+    for rank in (0, 1, 3):
+        good, text = answers[rank]
+        assert good and text, answers[rank]
 
 
 def test_distributed_checkpoints(ranks: Ranks, tmp_path: Path) -> None:

@@ -437,6 +437,12 @@ class ShardedCompression:
             ]
         )
 
+    def write_to(self, writer: Any, step: int | None = None, prefix: str = "tersegrad") -> None:
+        """The totals of `stats` as scalars of a torch.utils.tensorboard.SummaryWriter."""
+        stats = self.stats()
+        for name, value in stats.scalars().items():
+            writer.add_scalar(f"{prefix}/{name}", value, stats.steps if step is None else step)
+
 
 def _modules(model: nn.Module) -> list[tuple[str, Any, Any]]:
     """(name, module, torch's record of its parameters) of all FSDP modules, the last first."""
