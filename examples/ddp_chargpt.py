@@ -19,6 +19,7 @@ class CharGpt(nn.Module):
     def __init__(self, letters: int, context: int, width: int = 128) -> None:
         super().__init__()
         self.letter = nn.Embedding(letters, width)
+        nn.init.normal_(self.letter.weight, std=0.02)  # no louder than places, or attention is slow to find them
         self.place = nn.Parameter(0.02 * torch.randn(context, width))
         layer = nn.TransformerEncoderLayer(width, 4, 4 * width, dropout=0.0, batch_first=True, norm_first=True)
         self.layers = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
@@ -36,7 +37,7 @@ class CharGpt(nn.Module):
 def make_task(options: argparse.Namespace) -> Task:
     text = Text(options, options.context)
     # Not AdamW: an element that Top-k sends once in a hundred steps counts a hundred times in its second moment.
-    return Task(lambda: CharGpt(text.letters, options.context), text.batch, text.test(), learning_rate=0.3, clip=1.0)
+    return Task(lambda: CharGpt(text.letters, options.context), text.batch, text.test(), learning_rate=0.1)
 
 
 if __name__ == "__main__":
