@@ -24,7 +24,7 @@ struct bench_settings {
     bool json;
 };
 
-static bool make_vectors(struct bench *bench, const char *command, struct message *message)
+bool bench_make_vectors(struct bench *bench, struct message *message)
 {
     size_t place = 0;
     for (size_t i = 0; i < bench->gradient_count; i++)
@@ -32,10 +32,11 @@ static bool make_vectors(struct bench *bench, const char *command, struct messag
             return false;
     return vector_create(&bench->sum, bench->count, place, message) &&
            vector_create(&bench->copy, bench->count, place + 1, message) &&
-           fill_gradients(bench->distribution, bench->gradients, bench->gradient_count, bench->count, command, message);
+           fill_gradients(bench->distribution, bench->gradients, bench->gradient_count, bench->count, bench->command,
+                          message);
 }
 
-static void free_vectors(struct bench *bench)
+void bench_free_vectors(struct bench *bench)
 {
     for (size_t i = 0; i < bench->gradient_count; i++)
         vector_free(&bench->gradients[i]);
@@ -63,14 +64,16 @@ bool bench_measure(struct bench *bench, const struct spec_list *specs, struct be
 {
     for (int i = 0; i < FLOOR_COUNT; i++)
         bench->floors_ms[i] = INFINITY;
-    bool is_done = make_vectors(bench, bench->command, message) && run_rows(bench, specs, rows, message);
-    free_vectors(bench);
+    bool is_done = bench_make_vectors(bench, message) && run_rows(bench, specs, rows, message);
+    bench_free_vectors(bench);
     return is_done;
 }
 
 static bool run_all(struct bench *bench, const struct spec_list *specs, const struct bench_settings *settings,
                     struct message *message)
 {
+    if (strncmp(tg_device_name(bench->device), "cuda", 4) == 0)
+        return bench_run_card(bench, specs, settings->json, message);
     if (settings->decades)
         return bench_run_decades(bench, specs, settings->json, message);
     struct comparison *comparison = NULL;

@@ -78,8 +78,16 @@ void bench_print_text(const struct bench *bench, const struct bench_row *rows, s
 void bench_print_json(const struct bench *bench, const struct bench_row *rows, size_t row_count,
                       const struct comparison *comparison);
 
+/* The vectors, with their gradients. */
+bool bench_make_vectors(struct bench *bench, struct message *message);
+void bench_free_vectors(struct bench *bench);
+
 /* Makes the vectors, measures a row for each spec, and lets the vectors go. */
 bool bench_measure(struct bench *bench, const struct spec_list *specs, struct bench_row *rows, struct message *message);
+
+/* Measures and prints on a card: gradients, sums and frames stay in its memory, and what is timed is held against a
+ * copy in the same memory. */
+bool bench_run_card(struct bench *bench, const struct spec_list *specs, bool as_json, struct message *message);
 
 /* Measures and prints vectors of 10^4, 10^5, … up to bench->count elements. */
 bool bench_run_decades(struct bench *bench, const struct spec_list *specs, bool as_json, struct message *message);

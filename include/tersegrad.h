@@ -232,6 +232,9 @@ TG_API TG_MUST_CHECK tg_status tg_device_copy_in(tg_device *device, void *memory
                                                  tg_error *error);
 TG_API TG_MUST_CHECK tg_status tg_device_copy_out(tg_device *device, void *host, const void *memory, size_t bytes,
                                                   tg_error *error);
+/* From one place in the device's memory to another. */
+TG_API TG_MUST_CHECK tg_status tg_device_copy(tg_device *device, void *to, const void *from, size_t bytes,
+                                              tg_error *error);
 TG_API TG_MUST_CHECK tg_status tg_device_wait(tg_device *device, tg_error *error);
 
 /* A codec with the workspace for vectors of up to max_count elements. It must not outlive its device. Codecs that are

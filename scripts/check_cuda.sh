@@ -29,10 +29,13 @@ run_sanitizer() {
 }
 
 run_bench() {
-    local count
+    local count feedback
     for count in 25600000 138000000; do
-        expect "bench of $count elements" run_logged "cuda-bench-$count" build/tersegrad bench --device cuda --count "$count"
-        cat "build/check/cuda-bench-$count.log"
+        for feedback in "" --feedback; do
+            expect "bench of $count elements $feedback" run_logged "cuda-bench-$count$feedback" \
+                build/tersegrad bench --device cuda -n "$count" ${feedback:+$feedback --nonfinite trust}
+            cat "build/check/cuda-bench-$count$feedback.log"
+        done
     done
 }
 

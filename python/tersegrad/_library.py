@@ -345,6 +345,7 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "tg_device_allocate": (c_int, [_device, c_size_t, POINTER(c_void_p), _error]),
     "tg_device_release": (None, [_device, c_void_p]),
     "tg_device_copy_in": (c_int, [_device, c_void_p, c_void_p, c_size_t, _error]),
+    "tg_device_copy": (c_int, [_device, c_void_p, c_void_p, c_size_t, _error]),
     "tg_device_copy_out": (c_int, [_device, c_void_p, c_void_p, c_size_t, _error]),
     "tg_device_wait": (c_int, [_device, _error]),
     "tg_codec_create": (c_int, [_device, _spec, c_uint64, POINTER(_codec), _error]),

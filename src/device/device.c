@@ -82,6 +82,16 @@ tg_status tg_device_copy_out(tg_device *device, void *host, const void *memory, 
     return status;
 }
 
+tg_status tg_device_copy(tg_device *device, void *to, const void *from, size_t bytes, tg_error *error)
+{
+    if (!device || ((!to || !from) && bytes > 0))
+        return tg_fail(error, TG_INVALID_ARGUMENT, "copying %zu bytes needs a device and two places in its memory",
+                       bytes);
+    device->operations->copy(device, to, from, bytes);
+    device->operations->wait(device);
+    return tg_succeed(error);
+}
+
 tg_status tg_device_wait(tg_device *device, tg_error *error)
 {
     if (!device)

@@ -133,6 +133,7 @@ typedef struct tg_operations {
     void (*release)(tg_device *device, void *memory);
     void (*copy_in)(tg_device *device, void *to, const void *from_host, size_t bytes);
     void (*copy_out)(tg_device *device, void *to_host, const void *from, size_t bytes);
+    void (*copy)(tg_device *device, void *to, const void *from, size_t bytes); /* both in device memory */
     void (*clear)(tg_device *device, void *memory, size_t bytes);
 
     /* ---- frames ---- */

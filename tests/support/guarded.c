@@ -175,6 +175,12 @@ static void copy_out(tg_device *d, void *to, const void *from, size_t bytes)
     submit(d, (call){run_copy_out, to, (void *)(uintptr_t)from, .n = bytes});
 }
 
+static void run_copy(tg_device *d, const call *c) { d->operations->copy(d, c->a, c->b, (size_t)c->n); }
+static void copy(tg_device *d, void *to, const void *from, size_t bytes)
+{
+    submit(d, (call){run_copy, to, (void *)(uintptr_t)from, .n = bytes});
+}
+
 static void run_clear(tg_device *d, const call *c) { d->operations->clear(d, c->a, (size_t)c->n); }
 static void clear(tg_device *d, void *memory, size_t bytes) { submit(d, (call){run_clear, memory, .n = bytes}); }
 
@@ -366,6 +372,7 @@ static const tg_operations operations = {.close = close_guarded,
                                          .release = release,
                                          .copy_in = copy_in,
                                          .copy_out = copy_out,
+                                         .copy = copy,
                                          .clear = clear,
                                          .make_encoder = make_encoder,
                                          .free_encoder = free_encoder,

@@ -144,6 +144,13 @@ static void copy_out(tg_device *device, void *to, const void *from, size_t bytes
     tg_cuda_copy(now.cuda, to, from, bytes, cudaMemcpyDeviceToHost);
 }
 
+static void copy(tg_device *device, void *to, const void *from, size_t bytes)
+{
+    const occupied now(device);
+    if (bytes > 0)
+        (void)tg_cuda_fine(now.cuda, cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, now.cuda->stream));
+}
+
 static void clear(tg_device *device, void *memory, size_t bytes)
 {
     const occupied now(device);
@@ -206,6 +213,7 @@ static const tg_operations operations = {.close = close_cuda,
                                          .release = release,
                                          .copy_in = copy_in,
                                          .copy_out = copy_out,
+                                         .copy = copy,
                                          .clear = clear,
                                          .make_encoder = tg_cuda_make_encoder,
                                          .free_encoder = tg_cuda_free_encoder,
