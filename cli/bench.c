@@ -245,6 +245,8 @@ const struct command bench_command = {
         "The floors use as many threads as the codec. Every time is the minimum over all rounds. Speeds are in GB/s of "
         "float32 gradient. The error is |decoded - x|^2 / |x|^2 of one encode without feedback. Below the table is a "
         "short verdict that helps to choose a codec.\n\n"
+        "On a card (--device cuda) gradients, sums and frames stay in its memory. Each time comes with the fraction of "
+        "the speed of a copy there that it reaches; every byte that must be read or written counts once.\n\n"
         "With --wide: encoding is divided by the read (with feedback: by e += g) and decode-add by the scale. '4 "
         "peers' "
         "is four frames added in one pass, divided by the scale. The limit is the Shannon entropy of the levels plus "
