@@ -3,6 +3,7 @@
 
 #include <sched.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 enum { LINE = 64 };
 
@@ -18,7 +19,7 @@ bool tg_scratch_make(tg_scratch *scratch, unsigned count, size_t size)
         return false;
     }
     for (unsigned i = 0; i < count; i++)
-        atomic_init(&scratch->taken[i], false);
+        atomic_init(&scratch->taken[i], 0);
     return true;
 }
 
@@ -29,16 +30,21 @@ void tg_scratch_free(tg_scratch *scratch)
     *scratch = (tg_scratch){.memory = NULL};
 }
 
+/* What another process took is free: this one is its child, and the thread that had it is not here. */
 void *tg_scratch_take(tg_scratch *scratch)
 {
+    const int self = (int)getpid();
     for (;; (void)sched_yield())
-        for (unsigned i = 0; i < scratch->count; i++)
-            if (!atomic_exchange_explicit(&scratch->taken[i], true, memory_order_acquire))
+        for (unsigned i = 0; i < scratch->count; i++) {
+            int before = atomic_load_explicit(&scratch->taken[i], memory_order_relaxed);
+            if (before != self && atomic_compare_exchange_strong_explicit(&scratch->taken[i], &before, self,
+                                                                          memory_order_acquire, memory_order_relaxed))
                 return scratch->memory + i * scratch->size;
+        }
 }
 
 void tg_scratch_give(tg_scratch *scratch, const void *buffer)
 {
     const size_t i = (size_t)((const char *)buffer - scratch->memory) / scratch->size;
-    atomic_store_explicit(&scratch->taken[i], false, memory_order_release);
+    atomic_store_explicit(&scratch->taken[i], 0, memory_order_release);
 }
