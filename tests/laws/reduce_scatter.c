@@ -405,6 +405,39 @@ static void overflow_by_own_value(void)
     check_all("a rank whose own value makes the sum overflow stops all");
 }
 
+/* ---- a state, with other boundaries ---- */
+
+static void other_boundaries(void)
+{
+    static const uint64_t some[] = {0, 70001, 70001}, others[] = {0, 3, 70001};
+    static const uint64_t *const some_list[] = {some}, *const other_list[] = {others};
+    static float before[70001], after[70001];
+    const tensor_case tensors[] = {{"x", "topk:density=0.02", "ef", 70001, TG_FLOAT32},
+                                   {NULL, NULL, NULL, 0, TG_FLOAT32}};
+    rank_case what = {.world = 2, .tensors = tensors, .options = {.algorithm = TG_SCATTER}, .boundaries = some_list};
+    rank_state s;
+    size_t size = 0;
+    open_rank(&s, &what, 1, NULL);
+    fill_gradients(&s, 0);
+    expect(tg_feedback_write(s.reducer->tensors[0].feedback, TG_RESIDUAL, 0, 70001, s.gradients[0].data, &s.error) ==
+                   TG_OK &&
+               tg_reducer_residual_read(s.reducer, 0, before, 70001, &s.error) == TG_OK &&
+               tg_reducer_save(s.reducer, NULL, 0, &size, &s.error) == TG_OK,
+           "%s", s.error.message);
+    void *saved = malloc(size);
+    expect(tg_reducer_save(s.reducer, saved, size, &size, &s.error) == TG_OK, "%s", s.error.message);
+    close_rank(&s);
+    what.boundaries = other_list;
+    open_rank(&s, &what, 1, NULL);
+    expect(tg_reducer_load(s.reducer, &(tg_state){saved, size}, 1, &s.error) == TG_OK &&
+               tg_reducer_residual_read(s.reducer, 0, after, 70001, &s.error) == TG_OK &&
+               memcmp(before, after, sizeof before) == 0 && after[5] != 0,
+           "%s", s.error.message);
+    close_rank(&s);
+    free(saved);
+    check_all("a state is loaded with other boundaries");
+}
+
 /* ---- what is refused ---- */
 
 static void refused(tg_algorithm algorithm, const uint64_t *given, const char *words)
@@ -452,6 +485,7 @@ int main(int argc, char **argv)
     const bool all = wants_all(argc, argv);
     refusals();
     overflow_by_own_value();
+    other_boundaries();
     by_hand_anywhere(all ? 200 : EMULATED ? 5 : 20);
     const char *const *specs = all_specs();
     for (size_t i = 0; specs[i]; i += all ? 1 : EMULATED ? 37 : 5)
