@@ -30,6 +30,23 @@ __device__ __forceinline__ u64 leaf_digest(const u8 *p, u64 size, const leaf_lan
     return digest_leaf(d, l, lane_id());
 }
 
+/* Four leaves from their sums, eight lanes each. */
+__device__ __forceinline__ void digest_quad(const checksum_job &job, u64 quad)
+{
+    const u32 i = lane_id() & 7;
+    const u64 leaf = 4 * quad + lane_id() / 8;
+    u64 accumulator = first_accumulators[i];
+#pragma unroll
+    for (int run = 0; run < 4; run++) {
+        accumulator += leaf < job.summed ? __ldcg(job.sums + 32 * leaf + 8 * run + i) : 0;
+        if (run < 3)
+            accumulator = scramble(accumulator, secret_at(128 + 8 * i));
+    }
+    const u64 digest = merged(accumulator, TG_LEAF);
+    if (i == 0 && leaf < job.summed)
+        job.digests[leaf] = digest;
+}
+
 __global__ void __launch_bounds__(THREADS) digest_leaves(const __grid_constant__ checksum_batch batch)
 {
     u32 which = 0;
@@ -39,9 +56,14 @@ __global__ void __launch_bounds__(THREADS) digest_leaves(const __grid_constant__
     const u32 block = blockIdx.x - batch.first_block[which];
     const u32 blocks = batch.first_block[which + 1] - batch.first_block[which];
     const u64 size = size_of(job), leaves = (size + TG_LEAF - 1) / TG_LEAF;
-    const leaf_lane l(lane_id());
+    const u64 quads = (job.summed + 3) / 4;
     /* from the last one on: it was written last, and may be in the cache still */
-    for (u64 c = block * WARPS + threadIdx.x / 32; c + job.leaves_done < leaves; c += blocks * WARPS) {
+    const leaf_lane l(lane_id());
+    for (u64 c = block * WARPS + threadIdx.x / 32; c < leaves - job.summed + quads; c += blocks * WARPS) {
+        if (c >= leaves - job.summed) {
+            digest_quad(job, c - (leaves - job.summed));
+            continue;
+        }
         const u64 leaf = leaves - 1 - c, left = size - leaf * TG_LEAF;
         const u64 digest = leaf_digest(job.payload + leaf * TG_LEAF, left < TG_LEAF ? left : TG_LEAF, l);
         if (lane_id() == 0)
@@ -110,7 +132,7 @@ void tg_cuda_checksum(tg_cuda *cuda, const checksum_job *jobs, size_t count)
         batch.count = (u32)(count - done < AT_ONCE ? count - done : AT_ONCE);
         for (u32 i = 0; i < batch.count; i++) {
             const checksum_job &job = batch.of[i] = jobs[done + i];
-            const u64 leaves = job.size / TG_LEAF + 1 - job.leaves_done;
+            const u64 leaves = job.size / TG_LEAF + 1 - job.summed + (job.summed + 3) / 4;
             batch.first_block[i] = blocks;
             blocks += job.has_checksum ? grid_for(leaves, WARPS, 8 * cuda->processors) : 0;
         }

@@ -11,7 +11,8 @@ struct checksum_job {
     u64 size;             /* of the payload */
     const control *known; /* if not NULL: size and layout are known on the card alone, and are here */
     u64 *digests;         /* room for tg_cuda_digests_room bytes */
-    u64 leaves_done;      /* digests of so many leaves have been made already */
+    const u64 *sums;      /* of the first leaves, if not NULL: 32 each, four times eight accumulators */
+    u64 summed;           /* leaves that have sums */
     u8 *frame;            /* where the header goes; NULL: the checksum is left in `result` */
     bool has_checksum;    /* of a frame that is written: else only its header is */
     control *result;

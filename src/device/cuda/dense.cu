@@ -35,45 +35,6 @@ template <bool FEEDBACK> __device__ __forceinline__ void read_group(const dense_
     }
 }
 
-/* The radius of a bucket that is this group, of which n elements exist. */
-template <norm_kind NORM> __device__ __forceinline__ float group_radius(const group &g, u32 n)
-{
-    u32 largest = 0;
-    if (NORM == NORM_MAX) {
-#pragma unroll
-        for (u32 r = 0; r < 16; r++)
-            largest = max(largest, (u32)(tg_float_bits(g.u[r]) & TG_MAGNITUDE_MASK));
-        return tg_bits_float(warp_max(largest));
-    }
-    const tg_sum_of what = sum_of(NORM);
-    const auto sum = [&](float scale1, float scale2) { /* lanes 32 (t / 16) + t % 16 of the sum, and 16 more */
-        float a = 0, b = 0;
-#pragma unroll
-        for (u32 r = 0; r < 16; r += 2) {
-            a = a + summand(what, g.u[r], scale1, scale2);
-            b = b + summand(what, g.u[r + 1], scale1, scale2);
-        }
-        a = a + __shfl_xor_sync(FULL, a, 16);
-        b = b + __shfl_xor_sync(FULL, b, 16);
-        a = a + b;
-#pragma unroll
-        for (int d = 8; d > 0; d /= 2)
-            a = a + __shfl_xor_sync(FULL, a, d);
-        return a;
-    };
-    const float quick = sum(1, 1);
-    if (tg_sum_is_safe((double)quick, what))
-        return radius_of_sum(NORM, (double)quick, 0, n);
-#pragma unroll
-    for (u32 r = 0; r < 16; r++)
-        largest = max(largest, (u32)(tg_float_bits(g.u[r]) & TG_MAGNITUDE_MASK));
-    largest = warp_max(largest);
-    if (largest == 0)
-        return 0;
-    const int e = tg_exponent_of(largest);
-    return radius_of_sum(NORM, (double)sum(tg_first_factor(e), tg_second_factor(e)), e, n);
-}
-
 /* Leaves what was sent in `rest`, in the place of what was to be sent. */
 template <bool FEEDBACK> __device__ __forceinline__ void keep(group *g, u32 r, float sent)
 {
@@ -158,7 +119,7 @@ __global__ void __launch_bounds__(THREADS) encode_groups(dense_job j)
     }
     warp_count(&j.result->dropped, g.dropped);
     u32 code[16];
-    const float radius = KIND != PLAIN && !GIVEN ? group_radius<NORM>(g, here) : 0;
+    const float radius = KIND != PLAIN && !GIVEN ? group_radius<NORM>(g.u, here) : 0;
     if (KIND != PLAIN && !GIVEN && lane_id() == 0)
         store_scale(j.frame, which, 0, radius);
     if (KIND == PLAIN)
@@ -202,6 +163,13 @@ __global__ void __launch_bounds__(THREADS) undo_groups(dense_job j)
     }
 }
 
+static void undo(tg_cuda *cuda, const dense_job *job)
+{
+    const unsigned grid = grid_for(job->frame.count, THREADS, 4 * cuda->processors);
+    if (job->source.residual && job->checks)
+        LAUNCH(undo_groups, grid, THREADS, 0, cuda->stream, *job);
+}
+
 template <dense_kind KIND, bool GIVEN, norm_kind NORM> static void launch(tg_cuda *cuda, const dense_job *job)
 {
     const unsigned grid = (job->frame.count - 1) / (WARPS * TG_GROUP) + 1;
@@ -216,6 +184,11 @@ void tg_cuda_dense_encode(tg_cuda *cuda, const dense_job *job)
     const dense_frame *f = &job->frame;
     if (f->count == 0)
         return;
+    if (tg_cuda_is_fast(job)) {
+        tg_cuda_fast_encode(cuda, job);
+        undo(cuda, job);
+        return;
+    }
     const bool given = f->bucket != TG_GROUP || job->norm == NORM_EXTREMES || job->clip > 0;
     if (f->kind != PLAIN && given)
         tg_cuda_measure(cuda, job);
@@ -229,6 +202,5 @@ void tg_cuda_dense_encode(tg_cuda *cuda, const dense_job *job)
         launch<LEVELS, false, NORM_L2>(cuda, job);
     else
         launch<LEVELS, false, NORM_MAX>(cuda, job);
-    if (job->source.residual && job->checks)
-        LAUNCH(undo_groups, grid_for(f->count, THREADS, 4 * cuda->processors), THREADS, 0, cuda->stream, *job);
+    undo(cuda, job);
 }

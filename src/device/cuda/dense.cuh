@@ -26,6 +26,7 @@ struct dense_job {
     bool checks;    /* values that are not finite have not been dropped */
     unit *units;    /* where buckets have more than one */
     int *exponents; /* of these buckets, of sums that must be scaled; NO_EXPONENT: none */
+    u64 *sums;      /* fast.cu: eight for each 1024 bytes of codes, from which their digests are made */
     u8 *marks;      /* of each group, whether it was committed; NULL where nobody asks */
     control *result;
 };
@@ -41,5 +42,11 @@ void tg_cuda_dense_encode(tg_cuda *cuda, const dense_job *job);
 void tg_cuda_measure(tg_cuda *cuda, const dense_job *job);
 /* Units of a bucket. */
 static inline u32 units_in_bucket(const dense_frame *f) { return (f->bucket + TG_BLOCK - 1) / TG_BLOCK; }
+
+/* fast.cu: float32, a scale for each group, codes of 2, 4 or 8 bits, feedback with alpha = beta. Leaves sums in the place
+ * of the digests of the first tg_cuda_summed_leaves. */
+bool tg_cuda_is_fast(const dense_job *job);
+void tg_cuda_fast_encode(tg_cuda *cuda, const dense_job *job);
+u64 tg_cuda_summed_leaves(const dense_job *job);
 
 #endif

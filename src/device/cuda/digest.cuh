@@ -90,7 +90,7 @@ __device__ __forceinline__ u64 word_at(const u8 *p)
 }
 
 /* Up to 16 bytes: every lane does the same. */
-__device__ __noinline__ u64 digest_tiny(const u8 *p, u32 size)
+static inline __device__ __noinline__ u64 digest_tiny(const u8 *p, u32 size)
 {
     if (size > 8) {
         const u64 low = tg_load64(p) ^ (secret_at(24) ^ secret_at(32));
@@ -127,7 +127,7 @@ __device__ __forceinline__ u64 mix_16(const u8 *p, u32 place)
 }
 
 /* 17 to 240 bytes: each lane has one part of a sum. */
-__device__ __noinline__ u64 digest_short(const u8 *p, u32 size)
+static inline __device__ __noinline__ u64 digest_short(const u8 *p, u32 size)
 {
     const u32 lane = lane_id();
     u64 first = 0, rest = 0;
@@ -170,7 +170,7 @@ struct addends {
 };
 
 /* More than 240 bytes. Lane 8 s + i has word i of the stripes s, s + 4, ... of each run. */
-__device__ __noinline__ u64 digest_long(const u8 *p, u64 size)
+static inline __device__ __noinline__ u64 digest_long(const u8 *p, u64 size)
 {
     const u32 i = lane_id() & 7, s = lane_id() >> 3;
     const u64 runs = (size - 1) / 1024;

@@ -12,7 +12,7 @@ struct tg_encoder {
     tg_encoder *host; /* of the host's device: for lists, which lie in host memory */
     u8 *memory;       /* on the card, and what it is divided into */
     u8 *frame, *marks;
-    u64 *digests;
+    u64 *digests, *sums;
     unit *units;
     int *exponents;
     bool busy; /* the frame has not gone to the host yet */
@@ -38,6 +38,8 @@ static size_t divide(tg_encoder *e, const dense_frame *f)
     const u64 buckets = f->count == 0 ? 0 : (f->count - 1) / f->bucket + 1, units = units_in_bucket(f);
     e->frame = take(TG_HEADER_SIZE + bound + 64);
     e->digests = (u64 *)(void *)take(tg_cuda_digests_room(bound));
+    const bool has_sums = f->kind == LEVELS && f->bucket == TG_GROUP;
+    e->sums = (u64 *)(void *)take(has_sums ? bound / 16 + 64 : 0);
     e->marks = take((size_t)(e->max_count / TG_GROUP + 1));
     e->units = (unit *)(void *)take(f->kind != PLAIN && units > 1 ? (size_t)(buckets * units * sizeof(unit)) : 0);
     e->exponents = (int *)(void *)take(units > 1 ? (size_t)buckets * sizeof(int) : 0);
@@ -152,6 +154,7 @@ static dense_job dense_job_of(const tg_encode_job *job, u8 *payload)
     if (policy == TG_NONFINITE_ZERO || (policy == TG_NONFINITE_TRUST && job->source.beta != 0))
         d.source.undo = NULL;
     d.units = e->units;
+    d.sums = e->sums;
     d.exponents = e->exponents;
     d.marks = job->source.residual && d.checks && !d.source.undo ? e->marks : NULL;
     return d;
@@ -179,6 +182,8 @@ static void encode(tg_cuda *cuda, tg_encode_job *job)
     checksum_job c = {.payload = frame + TG_HEADER_SIZE,
                       .size = payload,
                       .digests = e->digests,
+                      .sums = e->sums,
+                      .summed = tg_cuda_is_fast(&d) ? tg_cuda_summed_leaves(&d) : 0,
                       .frame = frame,
                       .has_checksum = info.has_checksum,
                       .result = d.result};
