@@ -3,15 +3,6 @@
 
 constexpr u32 THREADS = 256, WARPS = THREADS / 32, AT_ONCE = TG_MAX_NARROW_FRAMES;
 
-struct addition {
-    dense_frame frames[AT_ONCE];
-    u32 frame_count;
-    float weight, scale;
-    bool fresh;
-    tg_tensor out;
-    control *result;
-};
-
 /* Element r of lane t: row 16 (t / 16) + r of the packed lane t % 16. */
 __device__ __forceinline__ u32 decoded_place(u32 t, u32 r) { return 256 * (t / 16) + TG_LANES * r + t % 16; }
 
@@ -130,7 +121,7 @@ static bool add_some(tg_cuda *cuda, const tg_add_job *job, size_t done, u32 n, c
             !receive(cuda, job->frames[done + k], job->on_device, &info, &payload, &a.frames[k]))
             return false;
     }
-    if (out->count > 0)
+    if (out->count > 0 && !tg_cuda_add_fast(cuda, &a))
         LAUNCH(add_groups, (unsigned)((out->count - 1) / (WARPS * TG_GROUP) + 1), THREADS, 0, cuda->stream, a);
     return true;
 }

@@ -58,4 +58,17 @@ __device__ __forceinline__ bool scale_is_sound(const dense_frame &f, u64 word, u
     return (f.affine && word % 2 == 0 ? bits & TG_MAGNITUDE_MASK : bits) < TG_INFINITY_BITS;
 }
 
+/* Frames that are added in one pass. */
+struct addition {
+    dense_frame frames[TG_MAX_NARROW_FRAMES];
+    u32 frame_count;
+    float weight, scale;
+    bool fresh;
+    tg_tensor out;
+    control *result;
+};
+
+/* add_fast.cu: packed levels of 2, 4 or 8 bits in buckets of 512, to a float32 output. False if it is something else. */
+bool tg_cuda_add_fast(tg_cuda *cuda, const addition *a);
+
 #endif
