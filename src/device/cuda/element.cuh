@@ -47,11 +47,11 @@ __device__ __forceinline__ void combine(const tg_source &s, float h, element *e)
     e->finite = is_finite(e->u) && is_finite(e->rest);
 }
 
-/* Element i of a source; `h` is its residual, where there is one. Counts what is dropped as not finite. */
-__device__ __forceinline__ element source_at(const tg_source &s, u64 i, float h, u32 *dropped)
+/* One element of a source, from its gradient, momentum and residual. Counts what is dropped as not finite. */
+__device__ __forceinline__ element source_of(const tg_source &s, float gradient, float m, float h, u32 *dropped)
 {
     element e;
-    e.push = element_at(s.gradient, s.dtype, i);
+    e.push = gradient;
     if (s.drop_nonfinite && !is_finite(e.push)) {
         e.push = 0;
         ++*dropped;
@@ -62,7 +62,7 @@ __device__ __forceinline__ element source_at(const tg_source &s, u64 i, float h,
         return e;
     }
     if (s.momentum)
-        e.push = s.momentum_factor * s.momentum[i] + s.clip_factor * e.push;
+        e.push = s.momentum_factor * m + s.clip_factor * e.push;
     combine(s, h, &e);
     if (s.drop_nonfinite && !e.finite) { /* gradient and residual were finite, their sum is not */
         e.push = 0;
@@ -70,6 +70,12 @@ __device__ __forceinline__ element source_at(const tg_source &s, u64 i, float h,
         combine(s, h, &e);
     }
     return e;
+}
+
+/* Element i; `h` is its residual, where there is one. */
+__device__ __forceinline__ element source_at(const tg_source &s, u64 i, float h, u32 *dropped)
+{
+    return source_of(s, element_at(s.gradient, s.dtype, i), s.momentum ? s.momentum[i] : 0, h, dropped);
 }
 
 __device__ __forceinline__ float residual_at(const tg_source &s, u64 i) { return s.residual ? s.residual[i] : 0; }

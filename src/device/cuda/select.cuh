@@ -1,0 +1,186 @@
+/* Selecting elements on a card: what the kernels share. docs/architecture.md, Selection in one pass, has the idea; here
+ * the stages are kernels that hand each other what they found in a control block, so that the host waits for nothing:
+ *
+ *     pilot    a key that is almost certainly exceeded by slightly more than k elements         (select_pilot.cuh)
+ *     sift     one pass: feedback, residual, and the candidates of each chunk                   (select_sift.cuh)
+ *     cut      the threshold among the candidates                                               (select_cut.cuh)
+ *     again    where the pilot misled: three passes over the vector find the threshold          (select_again.cuh)
+ *     gather   the selected elements in order, and the residual where the sift's guess was wrong  (sparse_gather.cuh)
+ *
+ * A kernel that is not needed returns at once. */
+#ifndef TG_DEVICE_CUDA_SELECT_CUH
+#define TG_DEVICE_CUDA_SELECT_CUH
+
+#include "device/cuda/device.cuh"
+#include "device/cuda/element.cuh"
+
+/* Elements are sifted by chunks, one for each warp. The candidates of chunk c go to region c mod REGIONS, so that few
+ * warps wait for the same counter. */
+constexpr u32 CHUNK = 512, REGIONS = 256, COUNTER_STRIDE = 8;
+/* What the table has of a chunk: where in its region its candidates are, and above that bit how many. */
+constexpr u32 COUNT_SHIFT = 22, REGION_MOST = 1 << COUNT_SHIFT;
+#define NOT_COMMITTED 0xffffffffu /* the residual of this chunk was left as it was: a value is not finite */
+
+constexpr u32 PILOT_RUN = 16, PILOT_RUNS = 4096, PILOT_BINS = 8192, PILOT_SHIFT = 18, PILOT_LEAST = 4096;
+constexpr u32 BAND_BINS = 4096, LIST_ROOM = 4096, DIGIT_BINS = 2048, RANKS = 3, GUESSES = 5;
+#define KEY_MASK 0x7fffffffu
+#define INFINITY_KEY 0x7f800000u
+#define EVERY_INDEX 0xffffffffu
+
+/* Which kernels of a stage act: the pilot's key served, or it did not. */
+struct select_control {
+    /* pilot */
+    u32 low, high, shift; /* candidates have the key low or a larger one; keys below high are in bins of 2^shift keys */
+    u32 clear_from;       /* candidates from this key on leave a 0 in the residual at once */
+    u32 guess[GUESSES], guesses;
+    /* sift */
+    u32 nonfinite, overflow;
+    unsigned long long dropped;
+    /* cut */
+    u32 listed; /* keys in the threshold's bin */
+    u32 again;  /* the candidates do not hold the threshold */
+    u32 prefix[RANKS], rank[RANKS];
+    u32 key, last_index; /* selected: larger keys, and this key up to this index */
+    u32 ties;            /* the same as a number; only where `again` is set */
+    u32 selected;
+    u32 log, segments; /* of the payload */
+    u32 values_at;     /* bytes from the payload's start */
+    /* gather, write */
+    unsigned long long saturated;
+    u32 tickets[12];
+};
+
+enum ticket { PILOT_TICKET, CUT_TICKET, AGAIN_TICKET, COUNT_TICKET = 5, GATHER_TICKET, WEIGH_TICKET, GUESS_TICKET };
+
+/* How many elements are wanted. */
+struct select_amount {
+    u32 target, fewest, most, needed;
+    bool exact;         /* never anything but `target` */
+    bool exact_if_many; /* dgck */
+};
+
+struct selecting {
+    tg_source from;
+    u32 count;    /* its elements */
+    bool commits; /* the rest of an element is u, so the sift may write it at once */
+    bool clears;  /* and selected elements leave a 0, as they are sent without loss */
+    select_amount amount;
+    bool random; /* keys are 31 random bits (randk) */
+    tg_hash_key hash;
+    u32 random_low; /* the least key of a candidate, if random */
+    u32 value_size; /* of a value in the payload, in bytes: decides g and places only together with the format */
+    u32 chunks, tiles, segments_most;
+    u32 room; /* of a region */
+    select_control *control;
+    u32 *pilot_bins, *bins, *digits; /* digits: RANKS histograms */
+    u32 *sample;
+    u32 *counters, *table;
+    uint2 *candidates, *list;
+    u64 *states;  /* of tiles, for the look-back of gather */
+    u32 *indices; /* selected, in order */
+};
+
+/* ---- elements ---- */
+
+__device__ __forceinline__ u32 magnitude_key(float x) { return __float_as_uint(x) & KEY_MASK; }
+
+__device__ __forceinline__ u32 key_of(const selecting &s, u32 index, u32 bits)
+{
+    return s.random ? tg_hash(s.hash, index) >> 1 : bits & KEY_MASK;
+}
+
+__device__ __forceinline__ element source_element(const selecting &s, u32 i)
+{
+    u32 dropped = 0;
+    return source_at(s.from, i, residual_at(s.from, i), &dropped);
+}
+
+/* u after the sift: a residual that was committed holds it. */
+__device__ __forceinline__ float u_again(const selecting &s, u32 i)
+{
+    return s.commits ? s.from.residual[i] : source_element(s, i).u;
+}
+
+__device__ __forceinline__ u32 chunk_size(const selecting &s, u32 chunk)
+{
+    return min(s.count - chunk * CHUNK, (u32)CHUNK);
+}
+
+__device__ __forceinline__ uint2 *region_of(const selecting &s, u32 chunk)
+{
+    return s.candidates + (u64)(chunk & (REGIONS - 1)) * s.room;
+}
+
+/* ---- blocks ---- */
+
+__device__ __forceinline__ u32 warp_scan(u32 v) /* inclusive */
+{
+    const u32 lane = threadIdx.x & 31;
+#pragma unroll
+    for (int d = 1; d < 32; d *= 2) {
+        const u32 y = __shfl_up_sync(FULL, v, d);
+        if (lane >= (u32)d)
+            v += y;
+    }
+    return v;
+}
+
+/* Exclusive sum over the threads of a block, of 1024 at most; `part` has 33 places. */
+__device__ __forceinline__ u32 block_scan(u32 v, u32 *part, u32 *total)
+{
+    const u32 lane = threadIdx.x & 31, warp = threadIdx.x >> 5, warps = blockDim.x >> 5;
+    const u32 sum = warp_scan(v);
+    if (lane == 31)
+        part[warp] = sum;
+    __syncthreads();
+    if (warp == 0) {
+        const u32 own = lane < warps ? part[lane] : 0, scan = warp_scan(own);
+        part[lane] = scan - own;
+        if (lane == 31)
+            part[32] = scan;
+    }
+    __syncthreads();
+    const u32 before = part[warp] + sum - v;
+    *total = part[32];
+    __syncthreads();
+    return before;
+}
+
+/* True for the block that comes last; what the others have written is visible to it. */
+__device__ __forceinline__ bool is_last_block(u32 *ticket, u32 *shared)
+{
+    __threadfence();
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        *shared = atomicAdd(ticket, 1u) == gridDim.x - 1;
+        if (*shared)
+            *ticket = 0;
+    }
+    __syncthreads();
+    const bool last = *shared;
+    __syncthreads();
+    if (last)
+        __threadfence();
+    return last;
+}
+
+/* The encoder's g: a segment has 2048 to 4095 of the selected elements on average, or all of them. */
+__device__ __host__ __forceinline__ u32 segment_log(u64 count, u64 selected)
+{
+    u32 g = 12;
+    while (g < 30 && (selected == 0 || selected << g < count << 11))
+        g++;
+    return g;
+}
+
+/* What follows from the number of selected elements. By one thread. */
+__device__ __forceinline__ void set_selected(const selecting &s, u32 selected)
+{
+    select_control *c = s.control;
+    c->selected = selected;
+    c->log = segment_log(s.count, selected);
+    c->segments = (u32)(((u64)s.count - 1) >> c->log) + 1;
+    c->values_at = 8 + 8 * c->segments;
+}
+
+#endif

@@ -1,0 +1,164 @@
+/* Which kernels a selector needs. */
+#include "device/cuda/sparse.h"
+
+#include "device/cuda/sparse_encode.cuh"
+#include "device/cuda/sparse_read.cuh"
+
+extern "C" {
+#include "base/numeric.h"
+#include "codec/sparse.h"
+}
+
+constexpr u32 TOPK = 16, RANDK = 17;
+
+bool tg_cuda_sparse_has(const tg_spec *spec, uint64_t max_count, const char **why)
+{
+    *why = NULL;
+    if (spec->codec != TOPK && spec->codec != RANDK)
+        *why = "selectors other than topk and randk";
+    else if (tg_spec_values(spec) == TG_VALUES_LEVELS)
+        *why = "values=levels";
+    else if (max_count >= UINT64_C(1) << 31)
+        *why = "sparse vectors of 2^31 elements or more";
+    return !*why;
+}
+
+static bool is_exact(const tg_spec *spec) { return spec->codec == TOPK || spec->codec == RANDK; }
+
+static select_amount amount_of(const tg_spec *spec, uint64_t count)
+{
+    const u64 target = count ? tg_spec_selected(spec, count) : 0;
+    select_amount a = {};
+    a.exact = is_exact(spec);
+    a.target = (u32)target;
+    a.fewest = (u32)(a.exact ? target : (2 * target + 2) / 3);
+    a.most = (u32)(a.exact ? target : 4 * target / 3 < count ? 4 * target / 3 : count);
+    a.needed = (u32)(a.exact ? target : 4 * target / 3 + 1);
+    return a;
+}
+
+/* The least key of a candidate among random ones: slightly more than k elements are likely to have it. */
+static u32 random_low(u64 count, u64 target)
+{
+    const double expected = (double)target, wanted = expected + 6 * tg_sqrt(expected) + 32, keys = 0x1p31;
+    return wanted < (double)count ? (u32)(keys - keys * (wanted / (double)count)) : 0;
+}
+
+static sparse_plan plan_of(const tg_spec *spec, uint64_t count, const tg_draw *draw)
+{
+    sparse_plan plan = {};
+    plan.amount = amount_of(spec, count);
+    plan.values = tg_spec_values(spec);
+    plan.value_size = plan.values == TG_VALUES_FP32 ? 4 : 2;
+    plan.random = spec->codec == RANDK;
+    if (plan.random && count > 0) {
+        plan.hash = tg_hash_key_of(draw, TG_FOR_SELECTION);
+        plan.random_low = random_low(count, plan.amount.target);
+    }
+    return plan;
+}
+
+size_t tg_cuda_sparse_workspace(const tg_spec *spec, uint64_t max_count)
+{
+    const select_amount amount = amount_of(spec, max_count);
+    return sparse_layout_of(&amount, max_count).size;
+}
+
+void tg_cuda_sparse_prepare(tg_cuda *cuda, void *workspace) { sparse_prepare(cuda->stream, workspace); }
+
+__global__ void empty_kernel(u8 *payload, control *result)
+{
+    ((u32 *)payload)[0] = 0;
+    ((u32 *)payload)[1] = segment_log(0, 0);
+    result->payload = 8;
+}
+
+void tg_cuda_sparse_encode(tg_cuda *cuda, const tg_spec *spec, const tg_source *source, const tg_draw *draw,
+                           void *workspace, u8 *payload, control *result)
+{
+    if (source->count == 0) {
+        LAUNCH(empty_kernel, 1, 1, 0, cuda->stream, payload, result);
+        return;
+    }
+    const sparse_plan plan = plan_of(spec, source->count, draw);
+    launch_sparse(cuda->stream, sparse_writing(&plan, source, workspace, payload, result, false));
+}
+
+/* ---- reading ---- */
+
+bool tg_cuda_sparse_head(tg_frame frame, const tg_frame_info *info, sparse_frame *head)
+{
+    const u8 *payload = (const u8 *)frame.data + TG_HEADER_SIZE;
+    const size_t size = frame.size - TG_HEADER_SIZE;
+    head->info = info;
+    if (size < 8 || info->layout != 0)
+        return false;
+    head->selected = tg_load32(payload);
+    head->log = tg_load32(payload + 4);
+    if (head->log < 12 || head->log > 30 || head->selected > info->count)
+        return false;
+    const u64 segments = info->count ? ((info->count - 1) >> head->log) + 1 : 0;
+    const u64 value = tg_spec_values(&info->spec) == TG_VALUES_FP32 ? 4 : 2;
+    return 8 * segments + value * head->selected <= size - 8;
+}
+
+/* Places in the workspace. */
+static reading reading_of(const sparse_frame *frame, void *workspace, control *result, size_t *size)
+{
+    const tg_frame_info *info = frame->info;
+    reading r = {};
+    u8 *base = (u8 *)workspace;
+    size_t at = 0;
+    auto place = [&](u64 words) {
+        u32 *here = (u32 *)(base + at);
+        at += (size_t)rounded_up(4 * words, 256) * 256;
+        return here;
+    };
+    r.payload = frame->payload;
+    r.size = info->bytes - TG_HEADER_SIZE;
+    r.count = (u32)info->count;
+    r.selected = frame->selected;
+    r.log = frame->log;
+    r.segments = info->count ? (u32)((info->count - 1) >> frame->log) + 1 : 0;
+    r.values = tg_spec_values(&info->spec);
+    r.value_size = r.values == TG_VALUES_FP32 ? 4 : 2;
+    r.result = result;
+    const u64 slots = r.selected / RICE_BLOCK + r.segments + 2;
+    r.starts = place(r.segments + 1);
+    r.streams = place(r.segments + 1);
+    r.positions = place(r.selected + 1);
+    r.zeros = place(slots);
+    r.lows = place(slots);
+    r.bases = place(slots);
+    if (size)
+        *size = at;
+    return r;
+}
+
+size_t tg_cuda_sparse_read_workspace(const sparse_frame *frame)
+{
+    size_t size;
+    (void)reading_of(frame, NULL, NULL, &size);
+    return size;
+}
+
+static void launch_positions(tg_cuda *cuda, const reading &r, bool checks)
+{
+    LAUNCH(directory_kernel, 1, DIRECTORY_THREADS, 0, cuda->stream, r);
+    if (r.segments > 0)
+        LAUNCH(positions_kernel, r.segments, READ_THREADS, 0, cuda->stream, r, checks);
+}
+
+void tg_cuda_sparse_check(tg_cuda *cuda, const sparse_frame *frame, void *workspace, control *result)
+{
+    launch_positions(cuda, reading_of(frame, workspace, result, NULL), true);
+}
+
+void tg_cuda_sparse_add(tg_cuda *cuda, const sparse_frame *frame, void *workspace, float weight, bool set, float *out,
+                        control *result)
+{
+    const reading r = reading_of(frame, workspace, result, NULL);
+    launch_positions(cuda, r, false);
+    if (r.selected > 0)
+        LAUNCH(add_sparse_kernel, (unsigned)rounded_up(r.selected, 256), 256, 0, cuda->stream, r, weight, set, out);
+}

@@ -1,0 +1,38 @@
+/* Sparse vectors on a card: everything but header, checksum and copies. */
+#ifndef TG_DEVICE_CUDA_SPARSE_H
+#define TG_DEVICE_CUDA_SPARSE_H
+
+#include "device/cuda/device.cuh"
+
+/* Whether this device can encode with a spec; if not, why. */
+bool tg_cuda_sparse_has(const tg_spec *spec, uint64_t max_count, const char **why);
+
+/* Bytes on the card that encoding needs besides the payload; they are prepared once, after they were allocated. */
+size_t tg_cuda_sparse_workspace(const tg_spec *spec, uint64_t max_count);
+void tg_cuda_sparse_prepare(tg_cuda *cuda, void *workspace);
+
+/* The payload of a vector, on 16 bytes, with room for the row's bound and 16 bytes more. `source` is the job's, with
+ * the undo buffer and the policy as device/cpu/encode.c sets them. Leaves payload, selected, limited (values that
+ * were), dropped, layout and nonfinite in `result`; where a value was not finite the residual is what it was. */
+void tg_cuda_sparse_encode(tg_cuda *cuda, const tg_spec *spec, const tg_source *source, const tg_draw *draw,
+                           void *workspace, u8 *payload, control *result);
+
+/* A frame's payload on the card, which lies on 16 bytes. */
+typedef struct sparse_frame {
+    const u8 *payload;
+    const tg_frame_info *info; /* on the host */
+    u32 selected, log;         /* the first two words of the payload, which the host has seen */
+} sparse_frame;
+
+/* Reads these words from the host's copy of a frame; false where they break a rule. */
+bool tg_cuda_sparse_head(tg_frame frame, const tg_frame_info *info, sparse_frame *head);
+/* Bytes on the card that reading one frame needs. */
+size_t tg_cuda_sparse_read_workspace(const sparse_frame *frame);
+/* Every rule of the format that the payload can break: result->bad. result->peak gets the largest magnitude. */
+void tg_cuda_sparse_check(tg_cuda *cuda, const sparse_frame *frame, void *workspace, control *result);
+/* out = out + weight * values, or with `set` out = weight * values, where the frame has some: a frame that was checked.
+ */
+void tg_cuda_sparse_add(tg_cuda *cuda, const sparse_frame *frame, void *workspace, float weight, bool set, float *out,
+                        control *result);
+
+#endif

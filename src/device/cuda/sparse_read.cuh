@@ -1,0 +1,418 @@
+/* Reading a sparse payload: a block takes a segment, checks every rule, and leaves the positions of its elements. */
+#ifndef TG_DEVICE_CUDA_SPARSE_READ_CUH
+#define TG_DEVICE_CUDA_SPARSE_READ_CUH
+
+#include "device/cuda/select.cuh"
+#include "device/cuda/sparse_code.cuh"
+
+constexpr u32 READ_THREADS = 256, READ_WARPS = READ_THREADS / 32, DIRECTORY_THREADS = 1024;
+
+struct reading {
+    const u8 *payload;
+    u64 size;
+    u32 count, selected, log, segments;
+    u32 values, value_size;
+    u32 *starts, *streams; /* of segments: elements and bytes of streams before */
+    u32 *positions;        /* of all elements */
+    u32 *zeros, *lows,
+        *bases; /* of Rice blocks: zeros before its quotients, place of its low bits, position before it */
+    control *result;
+};
+
+__device__ __forceinline__ void refuse(const reading &r) { r.result->bad = 1; }
+
+/* Four bytes from anywhere. The words that hold them must be there: payloads have 16 bytes of room behind them. */
+__device__ __forceinline__ u32 word_at(const u8 *p)
+{
+    const u32 *w = (const u32 *)((uintptr_t)p & ~(uintptr_t)3);
+    return __funnelshift_r(__ldg(w), __ldg(w + 1), 8 * (u32)((uintptr_t)p & 3));
+}
+
+/* ---- the directory ---- */
+
+__device__ __forceinline__ u32 segment_length(const reading &r, u32 segment)
+{
+    return min(1u << r.log, r.count - (segment << r.log));
+}
+
+/* Adds up the directory, by one block. Sums are kept from wrapping: no segment counts for more than it may. */
+__global__ void __launch_bounds__(DIRECTORY_THREADS) directory_kernel(reading r)
+{
+    __shared__ u32 part[33];
+    const u32 *entries = (const u32 *)(r.payload + 8);
+    u64 listed = 0, bytes = 0;
+    bool sound = true;
+    for (u32 first = 0; first < r.segments; first += DIRECTORY_THREADS) {
+        const u32 segment = first + threadIdx.x;
+        u32 m = 0, stream = 0, all_m, all_bytes_low, all_bytes_high;
+        if (segment < r.segments) {
+            m = entries[2 * segment];
+            stream = entries[2 * segment + 1];
+            sound = sound && m <= segment_length(r, segment) && (m > 0 || stream == 0) && stream >> 30 != 3;
+        }
+        m = min(m, 1u << 30);
+        const u32 size = stream & 0x3fffffff;
+        /* 1024 entries of 2^30 do not fit 32 bits: halves do */
+        const u32 m_before = block_scan(m, part, &all_m);
+        const u32 low_before = block_scan(size & 0xffff, part, &all_bytes_low);
+        const u32 high_before = block_scan(size >> 16, part, &all_bytes_high);
+        if (segment < r.segments) {
+            r.starts[segment] = (u32)listed + m_before;
+            r.streams[segment] = (u32)(bytes + low_before + ((u64)high_before << 16));
+        }
+        listed += all_m;
+        bytes += all_bytes_low + ((u64)all_bytes_high << 16);
+    }
+    if (threadIdx.x == 0) {
+        r.starts[r.segments] = (u32)listed;
+        sound = sound && listed == r.selected &&
+                r.size == 8 + 8 * (u64)r.segments + (u64)r.selected * r.value_size + bytes;
+    }
+    if (!sound)
+        refuse(r);
+}
+
+/* ---- streams ---- */
+
+/* A segment and its stream. */
+struct open_segment {
+    u32 m, start, length, size;
+    u32 slot; /* of its first Rice block */
+    const u8 *stream;
+};
+
+struct read_shared {
+    u32 part[33];
+    u32 bad;
+};
+
+/* Whether a rule has been broken: the same answer for all threads. */
+__device__ __forceinline__ bool is_broken(read_shared *here)
+{
+    __syncthreads();
+    const bool bad = here->bad;
+    __syncthreads();
+    return bad;
+}
+
+/* Parameters, and where the low bits of each Rice block are; returns where the quotients start, or more than `size`. */
+__device__ __forceinline__ u32 read_parameters(const reading &r, const open_segment &s, u32 blocks, read_shared *here)
+{
+    u64 before = blocks;
+    for (u32 first = 0; first < blocks; first += READ_THREADS) {
+        const u32 b = first + threadIdx.x;
+        u32 low = 0, all;
+        if (b < blocks) {
+            const u32 gaps = min(s.m - RICE_BLOCK * b, (u32)RICE_BLOCK), parameter = s.stream[b];
+            if (parameter > PARAMETER_MOST)
+                here->bad = 1;
+            low = low_size(gaps, min(parameter, (u32)PARAMETER_MOST));
+        }
+        const u32 at = block_scan(low, here->part, &all);
+        if (b < blocks)
+            r.lows[s.slot + b] = (u32)(before + at < s.size ? before + at : s.size);
+        before += all;
+    }
+    return before <= s.size ? (u32)before : s.size + 1;
+}
+
+/* Zeros before each one of the quotients, to the place of its position. */
+__device__ __forceinline__ void read_ones(const reading &r, const open_segment &s, u32 quotients, read_shared *here)
+{
+    const u32 bytes = s.size - quotients;
+    u32 ones = 0;
+    for (u32 first = 0; first < bytes; first += 4 * READ_THREADS) {
+        const u32 at = first + 4 * threadIdx.x, left = at < bytes ? bytes - at : 0;
+        u32 word = left ? word_at(s.stream + quotients + at) : 0, total;
+        if (left < 4)
+            word &= (1u << (8 * left)) - 1;
+        u32 j = ones + block_scan((u32)__popc(word), here->part, &total);
+        for (; word && j < s.m; word &= word - 1, j++) {
+            const u32 bit = 8 * at + (u32)__ffs((int)word) - 1;
+            r.positions[s.start + j] = bit - j;
+            if (j == s.m - 1 && bit + 8 < 8 * bytes) /* more padding than there may be */
+                here->bad = 1;
+        }
+        ones += total;
+    }
+    if (ones != s.m)
+        here->bad = 1;
+}
+
+__device__ __forceinline__ u32 low_bits(const u8 *from, u32 gaps, u32 parameter, u32 j)
+{
+    u32 v;
+    if (gaps == RICE_BLOCK) {
+        const u32 bit = (j >> 3) * parameter, word = bit >> 5, shift = bit & 31;
+        v = word_at(from + 4 * (8 * word + (j & 7))) >> shift;
+        if (shift + parameter > 32)
+            v |= word_at(from + 4 * (8 * (word + 1) + (j & 7))) << (32 - shift);
+    } else {
+        const u32 bit = j * parameter;
+        v = word_at(from + (bit >> 3)) >> (bit & 7);
+        if ((bit & 7) + parameter > 32)
+            v |= (u32)from[(bit >> 3) + 4] << (32 - (bit & 7));
+    }
+    return v & ((1u << parameter) - 1);
+}
+
+/* What a lane has of a Rice block: the low bits of eight consecutive gaps, and their sum. */
+struct low_eight {
+    u32 of[EACH_GAP], sum;
+};
+
+__device__ __forceinline__ low_eight read_low(const u8 *from, u32 gaps, u32 parameter)
+{
+    low_eight low;
+    low.sum = 0;
+#pragma unroll
+    for (u32 q = 0; q < EACH_GAP; q++) {
+        const u32 j = EACH_GAP * lane_id() + q;
+        low.of[q] = j < gaps && parameter ? low_bits(from, gaps, parameter, j) : 0;
+        low.sum += low.of[q];
+    }
+    return low;
+}
+
+__device__ __forceinline__ bool short_block_is_padded(const u8 *from, u32 gaps, u32 parameter)
+{
+    const u32 used = gaps * parameter % 8;
+    return gaps == RICE_BLOCK || used == 0 || from[low_size(gaps, parameter) - 1] >> used == 0;
+}
+
+/* How far each Rice block goes, to `bases`; and the zeros before it. A warp for each. */
+__device__ __forceinline__ void read_spans(const reading &r, const open_segment &s, u32 blocks, read_shared *here)
+{
+    for (u32 b = threadIdx.x >> 5; b < blocks; b += READ_WARPS) {
+        const u32 gaps = min(s.m - RICE_BLOCK * b, (u32)RICE_BLOCK), parameter = s.stream[b];
+        const u8 *from = s.stream + r.lows[s.slot + b];
+        const u32 sum = warp_sum(read_low(from, gaps, parameter).sum); /* of 256 below 2^30: may wrap */
+        if (lane_id() == 0) {
+            const u32 *zeros = r.positions + s.start + RICE_BLOCK * b, before = b ? zeros[-1] : 0;
+            const u64 quotients = (u64)(zeros[gaps - 1] - before) << parameter;
+            const bool fits = quotients <= s.length && sum <= s.length && quotients + sum + gaps <= s.length;
+            if (!fits || !short_block_is_padded(from, gaps, parameter))
+                here->bad = 1;
+            r.zeros[s.slot + b] = before;
+            r.bases[s.slot + b] = fits ? (u32)quotients + sum + gaps : 0;
+        }
+    }
+}
+
+/* The position that each Rice block starts from: the sum of those before. By warp 0. */
+__device__ __forceinline__ void read_bases(const reading &r, const open_segment &s, u32 blocks, read_shared *here)
+{
+    u64 before = 0;
+    for (u32 first = 0; first < blocks; first += 32) {
+        const u32 b = first + lane_id();
+        const u64 own = b < blocks ? r.bases[s.slot + b] : 0;
+        u64 scan = own;
+#pragma unroll
+        for (int d = 1; d < 32; d *= 2) {
+            const u64 y = __shfl_up_sync(FULL, scan, d);
+            scan += lane_id() >= (u32)d ? y : 0;
+        }
+        if (b < blocks) {
+            if (before + scan > s.length)
+                here->bad = 1;
+            r.bases[s.slot + b] = (u32)(before + scan - own);
+        }
+        before += __shfl_sync(FULL, scan, 31);
+    }
+}
+
+/* All blocks are known to end within the segment, and gaps are not negative: no position needs another look. But the
+ * low bits of a block may wrap in their sum, so each lane's are looked at. */
+__device__ __forceinline__ void read_places(const reading &r, const open_segment &s, u32 blocks, u32 origin,
+                                            read_shared *here)
+{
+    for (u32 b = threadIdx.x >> 5; b < blocks; b += READ_WARPS) {
+        const u32 gaps = min(s.m - RICE_BLOCK * b, (u32)RICE_BLOCK), parameter = s.stream[b];
+        const low_eight low = read_low(s.stream + r.lows[s.slot + b], gaps, parameter);
+        const u32 zeros = r.zeros[s.slot + b], scan = warp_scan(low.sum);
+        u64 before = (u64)r.bases[s.slot + b] + (u32)(scan - low.sum);
+        u32 *positions = r.positions + s.start + RICE_BLOCK * b;
+        bool wrong = false;
+#pragma unroll
+        for (u32 q = 0; q < EACH_GAP; q++) {
+            const u32 j = EACH_GAP * lane_id() + q;
+            if (j < gaps) {
+                before += low.of[q];
+                const u64 position = before + ((u64)(positions[j] - zeros) << parameter) + j;
+                wrong = wrong || position >= s.length || low.of[q] >= s.length;
+                positions[j] = origin + (u32)position;
+            }
+        }
+        if (wrong)
+            here->bad = 1;
+    }
+}
+
+__device__ __forceinline__ void read_rice(const reading &r, const open_segment &s, u32 origin, read_shared *here)
+{
+    const u32 blocks = (s.m - 1) / RICE_BLOCK + 1;
+    if (blocks > s.size) {
+        here->bad = 1;
+        return;
+    }
+    const u32 quotients = read_parameters(r, s, blocks, here);
+    /* longer quotients than a segment has elements are refused at once, so that bits are counted in 32 bits */
+    if (quotients > s.size || s.size - quotients > (s.m + s.length) / 8 + 1)
+        here->bad = 1;
+    if (is_broken(here))
+        return;
+    read_ones(r, s, quotients, here);
+    if (is_broken(here))
+        return;
+    read_spans(r, s, blocks, here);
+    if (is_broken(here))
+        return;
+    if (threadIdx.x < 32)
+        read_bases(r, s, blocks, here);
+    if (!is_broken(here))
+        read_places(r, s, blocks, origin, here);
+}
+
+/* The next omega number of a stream of `bits` bits; 0 where it ends early, or is larger than any gap. */
+__device__ __forceinline__ u32 read_omega(const u8 *stream, u64 bits, u64 *at)
+{
+    u32 m = 1;
+    for (;;) {
+        if (*at >= bits)
+            return 0;
+        if (!(stream[*at >> 3] >> (*at & 7) & 1)) {
+            ++*at;
+            return m;
+        }
+        if (m >= 32 || bits - *at < m + 1)
+            return 0;
+        u32 value = 0;
+        for (u32 i = 0; i <= m; i++, ++*at)
+            value = value << 1 | (stream[*at >> 3] >> (*at & 7) & 1);
+        m = value;
+    }
+}
+
+/* Runs of 1024 gaps, a thread for each: positions are counted from the run's start at first. */
+__device__ __forceinline__ void read_elias(const reading &r, const open_segment &s, u32 origin, read_shared *here)
+{
+    const u32 runs = (s.m - 1) / ELIAS_RUN + 1, table = 4 * (runs - 1);
+    if (table > s.size) {
+        here->bad = 1;
+        return;
+    }
+    const u8 *stream = s.stream + table;
+    const u64 bits = 8 * (u64)(s.size - table);
+    for (u32 run = threadIdx.x; run < runs; run += READ_THREADS) {
+        u64 at = run ? word_at(s.stream + 4 * (run - 1)) : 0;
+        const u32 end = min(s.m, ELIAS_RUN * (run + 1));
+        u64 following = 0;
+        bool sound = true;
+        for (u32 j = ELIAS_RUN * run; j < end && sound; j++) {
+            const u32 number = read_omega(stream, bits, &at);
+            sound = number > 0 && number <= s.length && following + number <= s.length;
+            following += number;
+            r.positions[s.start + j] = (u32)(following - 1);
+        }
+        if (sound && run < runs - 1)
+            sound = at == word_at(s.stream + 4 * run);
+        else if (sound)
+            sound = bits - at < 8 && (at == bits || stream[at >> 3] >> (at & 7) == 0);
+        if (!sound)
+            here->bad = 1;
+        r.bases[s.slot + run] = sound ? (u32)following : 0; /* there are four Rice blocks for each run */
+    }
+    if (is_broken(here))
+        return;
+    if (threadIdx.x < 32)
+        read_bases(r, s, runs, here);
+    if (!is_broken(here))
+        for (u32 j = threadIdx.x; j < s.m; j += READ_THREADS)
+            r.positions[s.start + j] += origin + r.bases[s.slot + j / ELIAS_RUN];
+}
+
+__device__ __forceinline__ void read_bitmap(const reading &r, const open_segment &s, u32 origin, read_shared *here)
+{
+    u32 ones = 0;
+    if (s.size != (s.length - 1) / 8 + 1) {
+        here->bad = 1;
+        return;
+    }
+    for (u32 first = 0; first < s.size; first += 4 * READ_THREADS) {
+        const u32 at = first + 4 * threadIdx.x, left = at < s.size ? s.size - at : 0;
+        u32 word = left ? word_at(s.stream + at) : 0, total;
+        if (left < 4)
+            word &= (1u << (8 * left)) - 1;
+        u32 j = ones + block_scan((u32)__popc(word), here->part, &total);
+        for (; word && j < s.m; word &= word - 1, j++) {
+            const u32 position = 8 * at + (u32)__ffs((int)word) - 1;
+            if (position >= s.length) /* padding */
+                here->bad = 1;
+            r.positions[s.start + j] = origin + position;
+        }
+        ones += total;
+    }
+    if (ones != s.m)
+        here->bad = 1;
+}
+
+/* ---- all of it ---- */
+
+__device__ __forceinline__ float value_at(const reading &r, u32 place)
+{
+    const u8 *values = r.payload + 8 + 8 * (u64)r.segments;
+    if (r.values == TG_VALUES_FP32)
+        return ((const float *)values)[place];
+    const u16 half = ((const u16 *)values)[place];
+    return r.values == TG_VALUES_FP16 ? tg_widen_float16(half) : tg_widen_bfloat16(half);
+}
+
+__global__ void __launch_bounds__(READ_THREADS) positions_kernel(reading r, bool checks)
+{
+    __shared__ read_shared here;
+    const u32 segment = blockIdx.x, *entry = (const u32 *)(r.payload + 8) + 2 * segment;
+    if (r.result->bad) /* of the directory, or of another segment */
+        return;
+    open_segment s;
+    s.m = entry[0];
+    s.size = entry[1] & 0x3fffffff;
+    s.start = r.starts[segment];
+    s.length = segment_length(r, segment);
+    s.slot = s.start / RICE_BLOCK + segment;
+    s.stream = r.payload + 8 + 8 * (u64)r.segments + (u64)r.selected * r.value_size + r.streams[segment];
+    if (s.m == 0)
+        return;
+    if (threadIdx.x == 0)
+        here.bad = 0;
+    __syncthreads();
+    const u32 origin = segment << r.log, mode = entry[1] >> 30;
+    if (mode == MODE_RICE)
+        read_rice(r, s, origin, &here);
+    else if (mode == MODE_ELIAS)
+        read_elias(r, s, origin, &here);
+    else
+        read_bitmap(r, s, origin, &here);
+    u32 largest = 0;
+    for (u32 j = threadIdx.x; checks && j < s.m; j += READ_THREADS)
+        largest = max(largest, magnitude_key(value_at(r, s.start + j)));
+    largest = warp_max(largest);
+    if (checks && lane_id() == 0)
+        atomicMax(&r.result->peak, largest);
+    if (largest >= INFINITY_KEY)
+        here.bad = 1;
+    __syncthreads();
+    if (threadIdx.x == 0 && here.bad)
+        refuse(r);
+}
+
+__global__ void __launch_bounds__(256) add_sparse_kernel(reading r, float weight, bool set, float *out)
+{
+    const u32 i = blockIdx.x * 256 + threadIdx.x;
+    if (r.result->bad || i >= r.selected)
+        return;
+    const float value = weight * value_at(r, i);
+    float *at = out + r.positions[i];
+    *at = set ? value : *at + value;
+}
+
+#endif
