@@ -25,7 +25,7 @@ constexpr u32 PILOT_RUN = 16, PILOT_RUNS = 4096, PILOT_BINS = 8192, PILOT_SHIFT 
 constexpr u32 BAND_BINS = 4096, LIST_ROOM = 4096, DIGIT_BINS = 2048, RANKS = 3, GUESSES = 5;
 #define KEY_MASK 0x7fffffffu
 #define INFINITY_KEY 0x7f800000u
-#define EVERY_INDEX 0xffffffffu
+#define EVERY 0xffffffffu
 
 /* Which kernels of a stage act: the pilot's key served, or it did not. */
 struct select_control {
@@ -38,10 +38,9 @@ struct select_control {
     unsigned long long dropped;
     /* cut */
     u32 listed; /* keys in the threshold's bin */
-    u32 again;  /* the candidates do not hold the threshold */
+    u32 again;  /* NOT_AGAIN, ... */
     u32 prefix[RANKS], rank[RANKS];
-    u32 key, last_index; /* selected: larger keys, and this key up to this index */
-    u32 ties;            /* the same as a number; only where `again` is set */
+    u32 key, ties; /* selected: larger keys, and of this key the first so many by index */
     u32 selected;
     u32 log, segments; /* of the payload */
     u32 values_at;     /* bytes from the payload's start */
@@ -49,6 +48,9 @@ struct select_control {
     unsigned long long saturated;
     u32 tickets[12];
 };
+
+/* Whether the digits of keys must be counted, and of which. */
+enum { NOT_AGAIN, AGAIN_CANDIDATES, AGAIN_ALL };
 
 enum ticket { PILOT_TICKET, CUT_TICKET, AGAIN_TICKET, COUNT_TICKET = 5, GATHER_TICKET, WEIGH_TICKET, GUESS_TICKET };
 
@@ -75,7 +77,8 @@ struct selecting {
     u32 *pilot_bins, *bins, *digits; /* digits: RANKS histograms */
     u32 *sample;
     u32 *counters, *table;
-    uint2 *candidates, *list;
+    uint2 *candidates;
+    u32 *list; /* keys of the threshold's bin */
     u64 *states;  /* of tiles, for the look-back of gather */
     u32 *indices; /* selected, in order */
 };

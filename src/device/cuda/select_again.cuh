@@ -1,5 +1,6 @@
-/* Where the candidates do not hold the threshold (the pilot misled, or so many keys are equal that regions overflowed):
- * three passes over the vector count the digits of its keys. The time is bounded whatever the values are. */
+/* Counting the digits of keys, in three passes: of the candidates, where the threshold is not found faster; or of all
+ * elements, where the candidates do not hold it, because the pilot misled, or so many keys are equal that regions
+ * overflowed. So the time is bounded whatever the values are. */
 #ifndef TG_DEVICE_CUDA_SELECT_AGAIN_CUH
 #define TG_DEVICE_CUDA_SELECT_AGAIN_CUH
 
@@ -22,8 +23,8 @@ __device__ __forceinline__ void put_back(const selecting &s, u32 chunk)
     __syncwarp();
 }
 
-/* Calls a function with the key of every element of the chunks that this block has. */
-template <class Visit> __device__ __forceinline__ void each_key(const selecting &s, bool puts_back, Visit &&visit)
+/* The chunks of the vector, a warp for each. */
+template <class Visit> __device__ __forceinline__ void each_chunk(const selecting &s, bool puts_back, Visit &&visit)
 {
     const u32 lane = threadIdx.x & 31, warps = CUT_THREADS / 32;
     for (u32 chunk = blockIdx.x * warps + (threadIdx.x >> 5); chunk < s.chunks; chunk += gridDim.x * warps) {
@@ -38,6 +39,31 @@ template <class Visit> __device__ __forceinline__ void each_key(const selecting 
     }
 }
 
+/* The candidates: every region is divided among the same number of warps. */
+template <class Visit> __device__ __forceinline__ void each_candidate(const selecting &s, Visit &&visit)
+{
+    const u32 warps = gridDim.x * (CUT_THREADS / 32), warp = blockIdx.x * (CUT_THREADS / 32) + (threadIdx.x >> 5);
+    const u32 parts = max(warps / REGIONS, 1u), part = warp / REGIONS;
+    for (u32 region = warp % REGIONS; part < parts && region < REGIONS; region += min(warps, REGIONS)) {
+        const uint2 *at = s.candidates + (u64)region * s.room;
+        const u32 count = s.counters[COUNTER_STRIDE * region];
+#pragma unroll 4
+        for (u32 i = 32 * part + (threadIdx.x & 31); i < count; i += 32 * parts) {
+            const uint2 candidate = __ldcg(at + i);
+            visit(key_of(s, candidate.x, candidate.y));
+        }
+    }
+}
+
+/* Calls a function with every key that this block is to look at. */
+template <class Visit> __device__ __forceinline__ void each_key(const selecting &s, bool puts_back, Visit &&visit)
+{
+    if (s.control->again == AGAIN_ALL)
+        each_chunk(s, puts_back, visit);
+    else
+        each_candidate(s, visit);
+}
+
 /* By one thread, when the digits of all ranks are known. */
 __device__ __forceinline__ void again_decide(const selecting &s)
 {
@@ -46,14 +72,14 @@ __device__ __forceinline__ void again_decide(const selecting &s)
     u32 key = 0;
     if (!a.exact && s.count <= a.most) {
         c->key = 0;
-        c->ties = EVERY_INDEX;
+        c->ties = EVERY;
         set_selected(s, s.count);
         return;
     }
     if (!a.exact)
         key = search_threshold(c->guess, c->guesses, a.exact_if_many, c->prefix[1], c->prefix[2]);
     c->key = key ? key : c->prefix[0];
-    c->ties = key ? EVERY_INDEX : c->rank[0];
+    c->ties = key ? EVERY : c->rank[0];
     if (!key)
         set_selected(s, a.target); /* else they are counted */
 }
@@ -104,7 +130,7 @@ __global__ void __launch_bounds__(CUT_THREADS) count_kernel(selecting s)
     __shared__ u32 part[33], last;
     select_control *c = s.control;
     u32 in = 0, all;
-    if (!selects_again(s) || c->ties != EVERY_INDEX || s.count <= s.amount.most)
+    if (!selects_again(s) || c->ties != EVERY || s.count <= s.amount.most)
         return;
     each_key(s, false, [&](u32 key) { in += key >= c->key; });
     (void)block_scan(in, part, &all);

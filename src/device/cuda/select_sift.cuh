@@ -119,10 +119,10 @@ template <int KIND> __device__ __forceinline__ void sift_collect(const selecting
         if (!fits)
             s.control->overflow = 1;
         s.table[c.chunk] = fits ? total << COUNT_SHIFT | at : 0;
-        at = fits ? at : EVERY_INDEX;
+        at = fits ? at : EVERY;
     }
     at = __shfl_sync(FULL, at, 0);
-    if (at == EVERY_INDEX) {
+    if (at == EVERY) {
         if (KIND == SIFT_COMMIT || (KIND == SIFT_GENERAL && s.commits))
             sift_store_u(s, c); /* nothing stays cleared that is not listed */
         return;

@@ -9,13 +9,13 @@ extern "C" {
 #include "codec/sparse.h"
 }
 
-constexpr u32 TOPK = 16, RANDK = 17;
+constexpr u32 TOPK = 16, RANDK = 17, GAUSSIANK = 18, DGCK = 19, TRIMK = 20, SIDCO = 21; /* ids of codecs */
 
 bool tg_cuda_sparse_has(const tg_spec *spec, uint64_t max_count, const char **why)
 {
     *why = NULL;
-    if (spec->codec != TOPK && spec->codec != RANDK)
-        *why = "selectors other than topk and randk";
+    if (spec->codec < TOPK || spec->codec > SIDCO)
+        *why = "this codec";
     else if (tg_spec_values(spec) == TG_VALUES_LEVELS)
         *why = "values=levels";
     else if (max_count >= UINT64_C(1) << 31)
@@ -30,6 +30,7 @@ static select_amount amount_of(const tg_spec *spec, uint64_t count)
     const u64 target = count ? tg_spec_selected(spec, count) : 0;
     select_amount a = {};
     a.exact = is_exact(spec);
+    a.exact_if_many = spec->codec == DGCK;
     a.target = (u32)target;
     a.fewest = (u32)(a.exact ? target : (2 * target + 2) / 3);
     a.most = (u32)(a.exact ? target : 4 * target / 3 < count ? 4 * target / 3 : count);
@@ -44,12 +45,61 @@ static u32 random_low(u64 count, u64 target)
     return wanted < (double)count ? (u32)(keys - keys * (wanted / (double)count)) : 0;
 }
 
+/* The elements of a selector's sample, and its runs. */
+static void sample_of(const tg_spec *spec, u64 count, u32 *size, u32 *runs)
+{
+    u64 wanted = TG_SAMPLE;
+    *size = *runs = 0;
+    if (is_exact(spec))
+        return;
+    if (spec->codec == DGCK) {
+        wanted = (count + 99) / 100 < 4096 ? 4096 : (count + 99) / 100;
+        wanted = wanted < count ? wanted : count;
+    }
+    const u64 whole = rounded_up(wanted, TG_SAMPLE_RUN);
+    const bool is_vector = spec->codec == DGCK ? whole * TG_SAMPLE_RUN >= count : count <= TG_SAMPLE;
+    *runs = is_vector ? 0 : (u32)whole;
+    *size = (u32)(is_vector ? count : whole * TG_SAMPLE_RUN);
+}
+
+/* Logarithms of the stages of an exponential distribution. */
+static void set_stages(guessing *g, double share)
+{
+    g->stage_log = -tg_log(0.25);
+    for (g->stages = 1; share < 0.25; share /= 0.25)
+        g->stages++;
+    g->last_log = -tg_log(share);
+}
+
+static guessing guess_of(const tg_spec *spec, u64 count, u64 target, const tg_draw *draw)
+{
+    const double share = (double)target / (double)count;
+    guessing g = {};
+    sample_of(spec, count, &g.size, &g.runs);
+    if (spec->codec == GAUSSIANK) {
+        g.kind = GUESS_GAUSSIAN;
+        g.quantile = tg_normal_tail_quantile(share / 2);
+    } else if (spec->codec == TRIMK) {
+        g.kind = GUESS_TRIMMED;
+    } else if (spec->codec == SIDCO) {
+        g.kind = GUESS_EXPONENTIAL;
+        set_stages(&g, share);
+    } else if (spec->codec == DGCK) {
+        const u64 rank = (target * g.size + count / 2) / count;
+        g.kind = GUESS_BY_SAMPLE;
+        g.hash = tg_hash_key_of(draw, TG_FOR_SAMPLING);
+        g.rank = rank < 1 ? 1 : (u32)rank;
+    }
+    return g;
+}
+
 static sparse_plan plan_of(const tg_spec *spec, uint64_t count, const tg_draw *draw)
 {
     sparse_plan plan = {};
     plan.amount = amount_of(spec, count);
     plan.values = tg_spec_values(spec);
     plan.value_size = plan.values == TG_VALUES_FP32 ? 4 : 2;
+    plan.guess = guess_of(spec, count, plan.amount.target, draw);
     plan.random = spec->codec == RANDK;
     if (plan.random && count > 0) {
         plan.hash = tg_hash_key_of(draw, TG_FOR_SELECTION);
@@ -61,7 +111,9 @@ static sparse_plan plan_of(const tg_spec *spec, uint64_t count, const tg_draw *d
 size_t tg_cuda_sparse_workspace(const tg_spec *spec, uint64_t max_count)
 {
     const select_amount amount = amount_of(spec, max_count);
-    return sparse_layout_of(&amount, max_count).size;
+    u32 sample, runs;
+    sample_of(spec, max_count, &sample, &runs);
+    return sparse_layout_of(&amount, max_count, sample).size;
 }
 
 void tg_cuda_sparse_prepare(tg_cuda *cuda, void *workspace) { sparse_prepare(cuda->stream, workspace); }
@@ -80,8 +132,9 @@ void tg_cuda_sparse_encode(tg_cuda *cuda, const tg_spec *spec, const tg_source *
         LAUNCH(empty_kernel, 1, 1, 0, cuda->stream, payload, result);
         return;
     }
-    const sparse_plan plan = plan_of(spec, source->count, draw);
-    launch_sparse(cuda->stream, sparse_writing(&plan, source, workspace, payload, result, false));
+    sparse_plan plan = plan_of(spec, source->count, draw);
+    const writing w = sparse_writing(&plan, source, workspace, payload, result, false);
+    launch_sparse(cuda->stream, w, plan.guess);
 }
 
 /* ---- reading ---- */

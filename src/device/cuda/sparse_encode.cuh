@@ -2,6 +2,7 @@
 #ifndef TG_DEVICE_CUDA_SPARSE_ENCODE_CUH
 #define TG_DEVICE_CUDA_SPARSE_ENCODE_CUH
 
+#include "device/cuda/select_guess.cuh"
 #include "device/cuda/select_pilot.cuh"
 #include "device/cuda/select_sift.cuh"
 #include "device/cuda/sparse_write.cuh"
@@ -13,12 +14,14 @@ struct sparse_plan {
     u32 random_low;
     tg_hash_key hash;
     u32 values, value_size;
+    guessing guess;
 };
 
 /* Places in the workspace, each on 256 bytes. */
 struct sparse_layout {
-    size_t control, pilot_bins, cleared; /* what must be 0 before the first use ends at `cleared` */
+    size_t control, pilot_bins, largest, cleared; /* what must be 0 before the first use ends at `cleared` */
     size_t bins, digits, sample, counters, table, candidates, list, states, indices, list_values;
+    size_t sample_values, sums;
     size_t starts, blocks, low_bytes, quotient_bits, omega_bits, streams, size;
     u32 room, tiles, chunks, segments, slots;
 };
@@ -40,7 +43,7 @@ static inline u64 segments_most(u64 count, u64 most)
     return by_count < by_selected ? by_count : by_selected;
 }
 
-static inline sparse_layout sparse_layout_of(const select_amount *a, u64 count)
+static inline sparse_layout sparse_layout_of(const select_amount *a, u64 count, u64 sample)
 {
     sparse_layout l = {};
     size_t at = 0;
@@ -56,6 +59,7 @@ static inline sparse_layout sparse_layout_of(const select_amount *a, u64 count)
     l.slots = a->most / RICE_BLOCK + l.segments + 1;
     l.control = place(sizeof(select_control));
     l.pilot_bins = place(4 * PILOT_BINS);
+    l.largest = place(4);
     l.cleared = at;
     l.bins = place(4 * BAND_BINS);
     l.digits = place(4 * RANKS * DIGIT_BINS);
@@ -63,10 +67,12 @@ static inline sparse_layout sparse_layout_of(const select_amount *a, u64 count)
     l.counters = place(4 * REGIONS * COUNTER_STRIDE);
     l.table = place(4 * (u64)l.chunks);
     l.candidates = place(8 * (u64)REGIONS * l.room);
-    l.list = place(8 * LIST_ROOM);
+    l.list = place(4 * LIST_ROOM);
     l.states = place(8 * (u64)l.tiles);
     l.indices = place(4 * ((u64)a->most + 1));
     l.list_values = place(4 * ((u64)a->most + 1));
+    l.sample_values = place(4 * sample);
+    l.sums = place(16 * rounded_up(sample, TG_BLOCK));
     l.starts = place(4 * ((u64)l.segments + 1));
     l.blocks = place(4 * (u64)l.slots);
     l.low_bytes = place(4 * (u64)l.segments);
@@ -77,10 +83,10 @@ static inline sparse_layout sparse_layout_of(const select_amount *a, u64 count)
     return l;
 }
 
-static inline writing sparse_writing(const sparse_plan *plan, const tg_source *from, void *workspace, u8 *payload,
+static inline writing sparse_writing(sparse_plan *plan, const tg_source *from, void *workspace, u8 *payload,
                                      control *result, bool to_list)
 {
-    const sparse_layout l = sparse_layout_of(&plan->amount, from->count);
+    const sparse_layout l = sparse_layout_of(&plan->amount, from->count, plan->guess.size);
     u8 *base = (u8 *)workspace;
     writing w = {};
     selecting &s = w.s;
@@ -104,7 +110,7 @@ static inline writing sparse_writing(const sparse_plan *plan, const tg_source *f
     s.counters = (u32 *)(base + l.counters);
     s.table = (u32 *)(base + l.table);
     s.candidates = (uint2 *)(base + l.candidates);
-    s.list = (uint2 *)(base + l.list);
+    s.list = (u32 *)(base + l.list);
     s.states = (u64 *)(base + l.states);
     s.indices = (u32 *)(base + l.indices);
     w.values = plan->values;
@@ -117,6 +123,9 @@ static inline writing sparse_writing(const sparse_plan *plan, const tg_source *f
     w.omega_bits = (u32 *)(base + l.omega_bits);
     w.streams = (u32 *)(base + l.streams);
     w.result = result;
+    plan->guess.values = (float *)(base + l.sample_values);
+    plan->guess.sums = (double *)(base + l.sums);
+    plan->guess.largest = (u32 *)(base + l.largest);
     return w;
 }
 
@@ -124,7 +133,7 @@ static inline writing sparse_writing(const sparse_plan *plan, const tg_source *f
 static inline void sparse_prepare(cudaStream_t stream, void *workspace)
 {
     select_amount none = {};
-    (void)cudaMemsetAsync(workspace, 0, sparse_layout_of(&none, 0).cleared, stream);
+    (void)cudaMemsetAsync(workspace, 0, sparse_layout_of(&none, 0, 0).cleared, stream);
 }
 
 template <int DTYPE> static inline void launch_sift(cudaStream_t stream, const selecting &s)
@@ -168,10 +177,11 @@ static inline void launch_select(cudaStream_t stream, const selecting &s)
 }
 
 /* The payload of a vector that has elements. */
-static inline void launch_sparse(cudaStream_t stream, const writing &w)
+static inline void launch_sparse(cudaStream_t stream, const writing &w, const guessing &guess)
 {
     const selecting &s = w.s;
-    const sparse_layout l = sparse_layout_of(&s.amount, s.count);
+    const u64 slots = s.amount.most / RICE_BLOCK + segments_most(s.count, s.amount.most) + 1;
+    launch_guess(stream, s, guess);
     launch_select(stream, s);
     LAUNCH(gather_kernel, s.tiles, GATHER_THREADS, 0, stream, w);
     if (s.from.residual && !s.commits) {
@@ -180,8 +190,8 @@ static inline void launch_sparse(cudaStream_t stream, const writing &w)
     }
     if (w.to_list)
         return;
-    LAUNCH(weigh_kernel, (unsigned)rounded_up(l.slots, WEIGH_WARPS), WEIGH_THREADS, 0, stream, w);
-    LAUNCH(write_kernel, (unsigned)rounded_up(l.slots, WRITE_WARPS), WRITE_THREADS, 0, stream, w);
+    LAUNCH(weigh_kernel, (unsigned)rounded_up(slots, WEIGH_WARPS), WEIGH_THREADS, 0, stream, w);
+    LAUNCH(write_kernel, (unsigned)rounded_up(slots, WRITE_WARPS), WRITE_THREADS, 0, stream, w);
 }
 
 #endif

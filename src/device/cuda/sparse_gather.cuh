@@ -108,22 +108,19 @@ __device__ __forceinline__ const uint2 *list_place(const selecting &s, const u32
     return region_of(s, chunk0 + c) + (entry & (REGION_MOST - 1)) + (j - start);
 }
 
-__device__ __forceinline__ bool is_selected(const select_control *c, u32 key, u32 index)
-{
-    return key > c->key || (key == c->key && index <= c->last_index);
-}
-
-/* Goes through a warp's candidates in order, and calls visit(candidate, whether selected, ballot of those). */
+/* Goes through a warp's candidates in order, and calls visit(candidate, its key, ballots of larger and equal keys); a
+ * place behind the last has the key 0 and is in no ballot. */
 template <class Visit>
 __device__ __forceinline__ void each_listed(const selecting &s, const u32 *ends, u32 chunk0, Visit &&visit)
 {
-    const u32 lane = threadIdx.x & 31, total = ends[WARP_CHUNKS - 1];
+    const u32 lane = threadIdx.x & 31, total = ends[WARP_CHUNKS - 1], threshold = s.control->key;
 #pragma unroll 4
     for (u32 first = 0; first < total; first += 32) {
         const u32 j = first + lane;
         const uint2 c = j < total ? __ldcg(list_place(s, ends, chunk0, j)) : make_uint2(0, 0);
-        const bool selected = j < total && is_selected(s.control, key_of(s, c.x, c.y), c.x);
-        visit(c, j < total, selected, __ballot_sync(FULL, selected));
+        const u32 key = j < total ? key_of(s, c.x, c.y) : 0;
+        visit(c, key, __ballot_sync(FULL, j < total && key > threshold),
+              __ballot_sync(FULL, j < total && key == threshold));
     }
 }
 
@@ -184,47 +181,15 @@ __device__ __forceinline__ void gather_starts(const writing &w, u32 from, u32 to
         w.starts[w.s.control->segments] = to;
 }
 
-__device__ __forceinline__ u32 gather_listed(const writing &w, gather_shared *here, u32 chunk0)
-{
-    const selecting &s = w.s;
-    const u32 lane = threadIdx.x & 31, warp = threadIdx.x >> 5, clear_from = s.control->clear_from;
-    const u32 count = lane < WARP_CHUNKS && chunk0 + lane < s.chunks ? __ldg(&s.table[chunk0 + lane]) >> COUNT_SHIFT
-                                                                     : 0;
-    const u32 scan = warp_scan(count);
-    u32 ends[WARP_CHUNKS], found = 0;
-#pragma unroll
-    for (u32 i = 0; i < WARP_CHUNKS; i++)
-        ends[i] = __shfl_sync(FULL, scan, i);
-    each_listed(s, ends, chunk0, [&](uint2, bool, bool, u32 ballot) { found += (u32)__popc(ballot); });
-    if (lane == 0) {
-        here->before[warp] = found;
-        here->equal[warp] = 0;
-    }
-    __syncthreads();
-    if (warp == 0)
-        gather_places(w, here);
-    __syncthreads();
-    u32 place = here->before[warp];
-    each_listed(s, ends, chunk0, [&](uint2 c, bool in, bool selected, u32 ballot) {
-        const bool cleared = s.commits && key_of(s, c.x, c.y) >= clear_from;
-        if (selected)
-            put_selected(w, place + (u32)__popc(ballot & ((1u << lane) - 1)), c.x, __uint_as_float(c.y), cleared);
-        else if (in && cleared)
-            s.from.residual[c.x] = __uint_as_float(c.y);
-        place += (u32)__popc(ballot);
-    });
-    return here->before[GATHER_WARPS];
-}
+/* A warp's place among all, and how many equal keys come before it. */
+struct gather_at {
+    u32 place, equal;
+};
 
-__device__ __forceinline__ u32 gather_again(const writing &w, gather_shared *here, u32 chunk0)
+__device__ __forceinline__ gather_at gather_from(const writing &w, gather_shared *here, u32 larger, u32 equal)
 {
-    const u32 lane = threadIdx.x & 31, warp = threadIdx.x >> 5, below = (1u << lane) - 1, ties = w.s.control->ties;
-    u32 larger = 0, equal = 0;
-    each_element(w.s, chunk0, [&](u32, float, u32 more, u32 same) {
-        larger += (u32)__popc(more);
-        equal += (u32)__popc(same);
-    });
-    if (lane == 0) {
+    const u32 warp = threadIdx.x >> 5;
+    if (lane_id() == 0) {
         here->before[warp] = larger;
         here->equal[warp] = equal;
     }
@@ -232,16 +197,63 @@ __device__ __forceinline__ u32 gather_again(const writing &w, gather_shared *her
     if (warp == 0)
         gather_places(w, here);
     __syncthreads();
-    u32 place = here->before[warp] + min(here->equal[warp], ties), before = here->equal[warp];
-    each_element(w.s, chunk0, [&](u32 index, float u, u32 more, u32 same) {
-        const bool tie = (same >> lane & 1) && before + (u32)__popc(same & below) < ties;
-        const u32 ballot = more | __ballot_sync(FULL, tie);
-        if (ballot >> lane & 1)
-            put_selected(w, place + (u32)__popc(ballot & below), index, u, false);
-        place += (u32)__popc(ballot);
-        before += (u32)__popc(same);
+    return {here->before[warp] + min(here->equal[warp], w.s.control->ties), here->equal[warp]};
+}
+
+/* Who is selected of 32 in order: all larger keys, and equal ones while there are ties. */
+__device__ __forceinline__ u32 selected_of(const writing &w, gather_at *at, u32 larger, u32 equal)
+{
+    const u32 rank = at->equal + (u32)__popc(equal & ((1u << lane_id()) - 1));
+    const u32 selected = larger | __ballot_sync(FULL, (equal >> lane_id() & 1) && rank < w.s.control->ties);
+    at->place += (u32)__popc(selected);
+    at->equal += (u32)__popc(equal);
+    return selected;
+}
+
+/* The place of this lane among those that were just counted. */
+__device__ __forceinline__ u32 own_place(const gather_at &at, u32 selected)
+{
+    return at.place - (u32)__popc(selected >> lane_id());
+}
+
+__device__ __forceinline__ void gather_listed(const writing &w, gather_shared *here, u32 chunk0)
+{
+    const selecting &s = w.s;
+    const u32 lane = lane_id(), clear_from = s.control->clear_from;
+    const u32 count = lane < WARP_CHUNKS && chunk0 + lane < s.chunks ? __ldg(&s.table[chunk0 + lane]) >> COUNT_SHIFT : 0;
+    const u32 scan = warp_scan(count);
+    u32 ends[WARP_CHUNKS], more = 0, same = 0;
+#pragma unroll
+    for (u32 i = 0; i < WARP_CHUNKS; i++)
+        ends[i] = __shfl_sync(FULL, scan, (int)i);
+    each_listed(s, ends, chunk0, [&](uint2, u32, u32 larger, u32 equal) {
+        more += (u32)__popc(larger);
+        same += (u32)__popc(equal);
     });
-    return here->before[GATHER_WARPS] + min(here->equal[GATHER_WARPS], ties);
+    gather_at at = gather_from(w, here, more, same);
+    each_listed(s, ends, chunk0, [&](uint2 c, u32 key, u32 larger, u32 equal) {
+        const bool cleared = s.commits && key >= clear_from;
+        const u32 selected = selected_of(w, &at, larger, equal);
+        if (selected >> lane & 1)
+            put_selected(w, own_place(at, selected), c.x, __uint_as_float(c.y), cleared);
+        else if (cleared)
+            s.from.residual[c.x] = __uint_as_float(c.y);
+    });
+}
+
+__device__ __forceinline__ void gather_again(const writing &w, gather_shared *here, u32 chunk0)
+{
+    u32 more = 0, same = 0;
+    each_element(w.s, chunk0, [&](u32, float, u32 larger, u32 equal) {
+        more += (u32)__popc(larger);
+        same += (u32)__popc(equal);
+    });
+    gather_at at = gather_from(w, here, more, same);
+    each_element(w.s, chunk0, [&](u32 index, float u, u32 larger, u32 equal) {
+        const u32 selected = selected_of(w, &at, larger, equal);
+        if (selected >> lane_id() & 1)
+            put_selected(w, own_place(at, selected), index, u, false);
+    });
 }
 
 __global__ void __launch_bounds__(GATHER_THREADS) gather_kernel(writing w)
@@ -254,8 +266,12 @@ __global__ void __launch_bounds__(GATHER_THREADS) gather_kernel(writing w)
         here.tile = atomicAdd(&c->tickets[GATHER_TICKET], 1u);
     __syncthreads();
     const u32 tile = here.tile, chunk0 = (tile * GATHER_WARPS + (threadIdx.x >> 5)) * WARP_CHUNKS;
-    const u32 end = c->again ? gather_again(w, &here, chunk0) : gather_listed(w, &here, chunk0);
-    const u32 first = here.before[0] + (c->again ? min(here.equal[0], c->ties) : 0);
+    if (c->again == AGAIN_ALL)
+        gather_again(w, &here, chunk0);
+    else
+        gather_listed(w, &here, chunk0);
+    const u32 ties = c->ties, first = here.before[0] + min(here.equal[0], ties),
+              end = here.before[GATHER_WARPS] + min(here.equal[GATHER_WARPS], ties);
     __syncthreads();
     if (!w.to_list)
         gather_starts(w, first, end, tile);

@@ -1,0 +1,239 @@
+/* The thresholds that selectors guess from a sample of the vector. These are sent (they decide what is selected), so the
+ * sample's places and the order of sums are those of codec/select.c, moments.c and the selectors. */
+#ifndef TG_DEVICE_CUDA_SELECT_GUESS_CUH
+#define TG_DEVICE_CUDA_SELECT_GUESS_CUH
+
+#include "device/cuda/select_again.cuh"
+#include "device/cuda/sums.cuh"
+
+extern "C" {
+#include "codec/select.h"
+}
+
+enum guess_kind { NO_GUESS, GUESS_GAUSSIAN, GUESS_TRIMMED, GUESS_EXPONENTIAL, GUESS_BY_SAMPLE };
+
+struct guessing {
+    guess_kind kind;
+    u32 size;         /* of the sample */
+    u32 runs;         /* 0: the sample is the vector */
+    tg_hash_key hash; /* of random places */
+    u32 rank;         /* of the threshold in the sample */
+    double quantile;  /* of the normal distribution */
+    u32 stages;       /* of the exponential one: a quarter is kept in all but the last */
+    double stage_log, last_log;
+    float *values; /* room for the sample */
+    double *sums;  /* room for two for each block of the sample */
+    u32 *largest;  /* of the sample; 0 between calls */
+};
+
+constexpr u32 GUESS_THREADS = 256, STAGE_THREADS = 1024;
+
+/* Element j of the sample. */
+__device__ __forceinline__ u32 sample_index(const selecting &s, const guessing &g, u32 j)
+{
+    if (g.runs == 0)
+        return j;
+    const u64 run = j / TG_SAMPLE_RUN, start = run * s.count / g.runs;
+    if (g.kind != GUESS_BY_SAMPLE)
+        return (u32)(start / TG_SAMPLE_RUN * TG_SAMPLE_RUN) + j % TG_SAMPLE_RUN;
+    const u64 length = (run + 1) * s.count / g.runs - start,
+              places = length >= TG_SAMPLE_RUN ? length - TG_SAMPLE_RUN + 1 : 1;
+    return (u32)(start + tg_hash(g.hash, (u32)run) % places) + j % TG_SAMPLE_RUN;
+}
+
+/* ---- sums of a fixed sample ---- */
+
+__device__ __forceinline__ float magnitude(float x) { return __uint_as_float(magnitude_key(x)); }
+
+/* A block of the sample, by a block of threads. */
+__device__ __forceinline__ void sum_sample(const selecting &s, const guessing &g, float *values)
+{
+    const u32 first = blockIdx.x * TG_BLOCK, n = min(g.size - first, TG_BLOCK), warp = threadIdx.x >> 5;
+    u32 largest = 0;
+    for (u32 i = threadIdx.x; i < n; i += GUESS_THREADS) {
+        values[i] = source_element(s, sample_index(s, g, first + i)).u;
+        largest = max(largest, magnitude_key(values[i]));
+        if (g.kind == GUESS_EXPONENTIAL)
+            g.values[first + i] = values[i];
+    }
+    largest = warp_max(largest);
+    if (lane_id() == 0 && g.kind == GUESS_TRIMMED)
+        atomicMax(g.largest, largest);
+    __syncthreads();
+    if (warp < 2 && g.kind != GUESS_EXPONENTIAL) {
+        const float sum = block_sum(n, [&](u32 i) {
+            const float x = values[i];
+            return g.kind == GUESS_TRIMMED ? magnitude(x) : warp ? x * x : x;
+        });
+        if (lane_id() == 0)
+            g.sums[2 * blockIdx.x + warp] = (double)sum;
+    }
+}
+
+/* The tree over the sums of all blocks. By one thread. */
+__device__ __forceinline__ double sample_sum(const guessing &g, u32 which)
+{
+    tg_tree_sum tree;
+    tree.blocks = 0;
+    for (u32 b = 0; b < (g.size + TG_BLOCK - 1) / TG_BLOCK; b++)
+        tg_tree_add(&tree, __ldcg(&g.sums[2 * b + which]));
+    return tg_tree_total(&tree);
+}
+
+__device__ __forceinline__ void guess_gaussian(const selecting &s, const guessing &g)
+{
+    const double mean = sample_sum(g, 0) / (double)g.size;
+    const double variance = sample_sum(g, 1) / (double)g.size - mean * mean;
+    const double deviation = variance > 0 ? __dsqrt_rn(variance) : 0;
+    s.control->guess[0] = tg_float_bits((float)((mean < 0 ? -mean : mean) + deviation * g.quantile));
+    s.control->guesses = 1;
+}
+
+__device__ __forceinline__ void guess_trimmed(const selecting &s, const guessing &g)
+{
+    const double mean = sample_sum(g, 0) / (double)g.size, largest = (double)tg_bits_float(__ldcg(g.largest));
+    for (int step = 0; step < (int)GUESSES; step++)
+        s.control->guess[step] = tg_float_bits((float)(mean + (4 - step) / 5.0 * (largest - mean)));
+    s.control->guesses = GUESSES;
+    *g.largest = 0;
+}
+
+__global__ void __launch_bounds__(GUESS_THREADS) guess_kernel(selecting s, guessing g)
+{
+    __shared__ float values[TG_BLOCK];
+    __shared__ u32 last;
+    sum_sample(s, g, values);
+    if (is_last_block(&s.control->tickets[GUESS_TICKET], &last) && threadIdx.x == 0) {
+        if (g.kind == GUESS_GAUSSIAN)
+            guess_gaussian(s, g);
+        else if (g.kind == GUESS_TRIMMED)
+            guess_trimmed(s, g);
+    }
+}
+
+/* ---- the exponential distribution, in stages ---- */
+
+/* The sum of n values of the sample. Thread 0 returns it. */
+__device__ __forceinline__ double stage_sum(const guessing &g, u32 n)
+{
+    const u32 blocks = (n + TG_BLOCK - 1) / TG_BLOCK;
+    for (u32 b = threadIdx.x >> 5; b < blocks; b += STAGE_THREADS / 32) {
+        const float *at = g.values + b * TG_BLOCK;
+        const float sum = block_sum(min(n - b * TG_BLOCK, TG_BLOCK), [&](u32 i) { return at[i]; });
+        if (lane_id() == 0)
+            g.sums[2 * b] = (double)sum;
+    }
+    __syncthreads();
+    tg_tree_sum tree;
+    tree.blocks = 0;
+    if (threadIdx.x == 0)
+        for (u32 b = 0; b < blocks; b++)
+            tg_tree_add(&tree, g.sums[2 * b]);
+    return threadIdx.x == 0 ? tg_tree_total(&tree) : 0;
+}
+
+/* Keeps the values above `step`, in order; returns how many. */
+__device__ __forceinline__ u32 stage_keep(const guessing &g, u32 n, double step, double threshold, u32 *part)
+{
+    u32 kept = 0;
+    for (u32 first = 0; first < n; first += STAGE_THREADS) {
+        const u32 i = first + threadIdx.x;
+        const float value = i < n ? g.values[i] : 0;
+        const bool keeps = i < n && (double)value > step;
+        u32 all;
+        const u32 place = kept + block_scan(keeps, part, &all); /* all of these have been read by then */
+        if (keeps)
+            g.values[place] = (float)((double)value + threshold);
+        kept += all;
+    }
+    __syncthreads();
+    return kept;
+}
+
+__global__ void __launch_bounds__(STAGE_THREADS) stages_kernel(selecting s, guessing g)
+{
+    __shared__ u32 part[33];
+    __shared__ double step;
+    double threshold = 0;
+    u32 n = g.size;
+    for (u32 stage = 0; stage < g.stages && n > 0; stage++) {
+        for (u32 i = threadIdx.x; i < n; i += STAGE_THREADS)
+            g.values[i] = (float)((double)magnitude(g.values[i]) - threshold);
+        __syncthreads();
+        const double sum = stage_sum(g, n);
+        if (threadIdx.x == 0)
+            step = sum / (double)n * (stage == g.stages - 1 ? g.last_log : g.stage_log);
+        __syncthreads();
+        n = stage_keep(g, n, step, threshold, part);
+        threshold += step;
+        __syncthreads();
+    }
+    if (threadIdx.x == 0) {
+        s.control->guess[0] = tg_float_bits((float)threshold);
+        s.control->guesses = 1;
+    }
+}
+
+/* ---- the rank in a random sample ---- */
+
+__global__ void __launch_bounds__(256) sample_kernel(selecting s, guessing g)
+{
+    const u32 j = blockIdx.x * 256 + threadIdx.x;
+    for (u32 i = j; i < RANKS * DIGIT_BINS; i += gridDim.x * 256)
+        s.digits[i] = 0;
+    if (j < g.size)
+        g.values[j] = source_element(s, sample_index(s, g, j)).u;
+}
+
+/* A digit of the key of g.rank; the last pass leaves the guess. */
+__global__ void __launch_bounds__(CUT_THREADS) sample_digit_kernel(selecting s, guessing g, u32 pass)
+{
+    __shared__ u32 digits[DIGIT_BINS];
+    __shared__ u32 part[33], found[2], last;
+    select_control *c = s.control;
+    const u32 shift = digit_shift(pass), bits = digit_bits(pass);
+    for (u32 i = threadIdx.x; i < DIGIT_BINS; i += CUT_THREADS)
+        digits[i] = 0;
+    __syncthreads();
+    for (u32 j = blockIdx.x * CUT_THREADS + threadIdx.x; j < g.size; j += gridDim.x * CUT_THREADS) {
+        const u32 key = magnitude_key(g.values[j]);
+        if (pass == 0 || key >> (shift + bits) == c->prefix[0])
+            atomicAdd(&digits[key >> shift & ((1u << bits) - 1)], 1u);
+    }
+    __syncthreads();
+    for (u32 i = threadIdx.x; i < DIGIT_BINS; i += CUT_THREADS)
+        if (digits[i])
+            atomicAdd(&s.digits[i], digits[i]);
+    if (!is_last_block(&c->tickets[GUESS_TICKET], &last))
+        return;
+    for (u32 i = threadIdx.x; i < DIGIT_BINS; i += CUT_THREADS) {
+        digits[i] = __ldcg(&s.digits[i]);
+        s.digits[i] = 0;
+    }
+    __syncthreads();
+    const uint2 digit = find_digit(digits, pass ? c->rank[0] : g.rank, true, part, found);
+    if (threadIdx.x == 0) {
+        c->prefix[0] = (pass ? c->prefix[0] << bits : 0) | digit.x;
+        c->rank[0] = digit.y;
+        c->guess[0] = c->prefix[0];
+        c->guesses = 1;
+    }
+}
+
+/* ---- all of them ---- */
+
+static inline void launch_guess(cudaStream_t stream, const selecting &s, const guessing &g)
+{
+    const unsigned blocks = (g.size + TG_BLOCK - 1) / TG_BLOCK;
+    if (g.kind == GUESS_BY_SAMPLE) {
+        LAUNCH(sample_kernel, (g.size + 255) / 256, 256, 0, stream, s, g);
+        for (u32 pass = 0; pass < DIGIT_PASSES; pass++)
+            LAUNCH(sample_digit_kernel, blocks < 256 ? blocks : 256, CUT_THREADS, 0, stream, s, g, pass);
+    } else if (g.kind != NO_GUESS) {
+        LAUNCH(guess_kernel, blocks, GUESS_THREADS, 0, stream, s, g);
+        if (g.kind == GUESS_EXPONENTIAL)
+            LAUNCH(stages_kernel, 1, STAGE_THREADS, 0, stream, s, g);
+    }
+}
+
+#endif
