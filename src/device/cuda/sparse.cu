@@ -130,30 +130,36 @@ void tg_cuda_sparse_encode(tg_cuda *cuda, const tg_spec *spec, const tg_source *
 {
     if (source->count == 0) {
         LAUNCH(empty_kernel, 1, 1, 0, cuda->stream, payload, result);
+        cuda->busy = true;
         return;
     }
     sparse_plan plan = plan_of(spec, source->count, draw);
     const writing w = sparse_writing(&plan, source, workspace, payload, result, false);
     launch_sparse(cuda->stream, w, plan.guess);
+    cuda->busy = true;
+}
+
+void tg_cuda_sparse_select(tg_cuda *cuda, const tg_spec *spec, const tg_source *source, const tg_draw *draw,
+                           void *workspace, control *result, const u32 **indices, const float **values)
+{
+    sparse_plan plan = plan_of(spec, source->count, draw);
+    const writing w = sparse_writing(&plan, source, workspace, NULL, result, true);
+    *indices = w.s.indices;
+    *values = w.to_list;
+    if (source->count > 0)
+        launch_sparse(cuda->stream, w, plan.guess);
+    cuda->busy = true;
 }
 
 /* ---- reading ---- */
 
-bool tg_cuda_sparse_head(tg_frame frame, const tg_frame_info *info, sparse_frame *head)
+bool tg_cuda_sparse_reads(const tg_frame_info *info)
 {
-    const u8 *payload = (const u8 *)frame.data + TG_HEADER_SIZE;
-    const size_t size = frame.size - TG_HEADER_SIZE;
-    head->info = info;
-    if (size < 8 || info->layout != 0)
-        return false;
-    head->selected = tg_load32(payload);
-    head->log = tg_load32(payload + 4);
-    if (head->log < 12 || head->log > 30 || head->selected > info->count)
-        return false;
-    const u64 segments = info->count ? ((info->count - 1) >> head->log) + 1 : 0;
-    const u64 value = tg_spec_values(&info->spec) == TG_VALUES_FP32 ? 4 : 2;
-    return 8 * segments + value * head->selected <= size - 8;
+    return tg_codec_row_of(info->spec.codec)->sparse && tg_spec_values(&info->spec) != TG_VALUES_LEVELS &&
+           info->count < UINT64_C(1) << 31;
 }
+
+bool tg_cuda_sparse_fits(const tg_frame_info *info, u64 size) { return info->layout == 0 && size >= 8; }
 
 /* Places in the workspace. */
 static reading reading_of(const sparse_frame *frame, void *workspace, control *result, size_t *size)
@@ -168,18 +174,19 @@ static reading reading_of(const sparse_frame *frame, void *workspace, control *r
         return here;
     };
     r.payload = frame->payload;
-    r.size = info->bytes - TG_HEADER_SIZE;
+    r.size = frame->size;
     r.count = (u32)info->count;
-    r.selected = frame->selected;
-    r.log = frame->log;
-    r.segments = info->count ? (u32)((info->count - 1) >> frame->log) + 1 : 0;
     r.values = tg_spec_values(&info->spec);
     r.value_size = r.values == TG_VALUES_FP32 ? 4 : 2;
     r.result = result;
-    const u64 slots = r.selected / RICE_BLOCK + r.segments + 2;
-    r.starts = place(r.segments + 1);
-    r.streams = place(r.segments + 1);
-    r.positions = place(r.selected + 1);
+    const u64 behind = r.size - 8, values = behind / r.value_size, segments = info->count / 4096 + 1;
+    r.selected_most = (u32)(values < info->count ? values : info->count);
+    r.segments_most = (u32)(behind / 8 < segments ? behind / 8 : segments);
+    const u64 slots = r.selected_most / RICE_BLOCK + r.segments_most + 2;
+    r.head = (sparse_head *)place(sizeof(sparse_head) / 4);
+    r.starts = place(r.segments_most + 1);
+    r.streams = place(r.segments_most + 1);
+    r.positions = place(r.selected_most + 1);
     r.zeros = place(slots);
     r.lows = place(slots);
     r.bases = place(slots);
@@ -188,30 +195,50 @@ static reading reading_of(const sparse_frame *frame, void *workspace, control *r
     return r;
 }
 
-size_t tg_cuda_sparse_read_workspace(const sparse_frame *frame)
+size_t tg_cuda_sparse_read_workspace(const tg_frame_info *info, u64 size)
 {
-    size_t size;
-    (void)reading_of(frame, NULL, NULL, &size);
-    return size;
+    const sparse_frame frame = {NULL, size < 8 ? 8 : size, info};
+    size_t needed;
+    (void)reading_of(&frame, NULL, NULL, &needed);
+    return needed;
 }
 
-static void launch_positions(tg_cuda *cuda, const reading &r, bool checks)
+static void launch_positions(tg_cuda *cuda, const reading &r)
 {
     LAUNCH(directory_kernel, 1, DIRECTORY_THREADS, 0, cuda->stream, r);
-    if (r.segments > 0)
-        LAUNCH(positions_kernel, r.segments, READ_THREADS, 0, cuda->stream, r, checks);
+    if (r.segments_most > 0)
+        LAUNCH(positions_kernel, grid_for(r.segments_most, 1, 8 * cuda->processors), READ_THREADS, 0, cuda->stream, r);
+    cuda->busy = true;
 }
+
+static unsigned grid_over(const tg_cuda *cuda, u64 elements) { return grid_for(elements, 256, 16 * cuda->processors); }
 
 void tg_cuda_sparse_check(tg_cuda *cuda, const sparse_frame *frame, void *workspace, control *result)
 {
-    launch_positions(cuda, reading_of(frame, workspace, result, NULL), true);
+    const reading r = reading_of(frame, workspace, result, NULL);
+    launch_positions(cuda, r);
+    LAUNCH(values_kernel, grid_over(cuda, r.selected_most), 256, 0, cuda->stream, r);
 }
 
 void tg_cuda_sparse_add(tg_cuda *cuda, const sparse_frame *frame, void *workspace, float weight, bool set, float *out,
                         control *result)
 {
     const reading r = reading_of(frame, workspace, result, NULL);
-    launch_positions(cuda, r, false);
-    if (r.selected > 0)
-        LAUNCH(add_sparse_kernel, (unsigned)rounded_up(r.selected, 256), 256, 0, cuda->stream, r, weight, set, out);
+    launch_positions(cuda, r);
+    LAUNCH(add_sparse_kernel, grid_over(cuda, r.selected_most), 256, 0, cuda->stream, r, weight, set, out);
+}
+
+void tg_cuda_sparse_settle(tg_cuda *cuda, const sparse_frame *frame, void *workspace, const tg_settle_job *job,
+                           bool returns, const u32 *applied, control *result)
+{
+    const reading r = reading_of(frame, workspace, result, NULL);
+    const sparse_settling s = {.source = job->source,
+                               .applied = applied,
+                               .applied_count = applied ? job->applied_count : 0,
+                               .returns = returns,
+                               .only_checks = job->only_checks};
+    launch_positions(cuda, r);
+    if (!returns)
+        LAUNCH(rest_kernel, grid_over(cuda, r.count), 256, 0, cuda->stream, r, s);
+    LAUNCH(settle_sparse_kernel, grid_over(cuda, r.selected_most), 256, 0, cuda->stream, r, s);
 }

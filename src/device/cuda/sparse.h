@@ -17,22 +17,31 @@ void tg_cuda_sparse_prepare(tg_cuda *cuda, void *workspace);
 void tg_cuda_sparse_encode(tg_cuda *cuda, const tg_spec *spec, const tg_source *source, const tg_draw *draw,
                            void *workspace, u8 *payload, control *result);
 
-/* A frame's payload on the card, which lies on 16 bytes. */
+/* Leaves the selection in the workspace in place of a payload: increasing indices, values as they are. */
+void tg_cuda_sparse_select(tg_cuda *cuda, const tg_spec *spec, const tg_source *source, const tg_draw *draw,
+                           void *workspace, control *result, const u32 **indices, const float **values);
+
+/* A frame's payload on the card, where it lies on 8 bytes. */
 typedef struct sparse_frame {
     const u8 *payload;
-    const tg_frame_info *info; /* on the host */
-    u32 selected, log;         /* the first two words of the payload, which the host has seen */
+    u64 size; /* at least 8 */
+    const tg_frame_info *info;
 } sparse_frame;
 
-/* Reads these words from the host's copy of a frame; false where they break a rule. */
-bool tg_cuda_sparse_head(tg_frame frame, const tg_frame_info *info, sparse_frame *head);
-/* Bytes on the card that reading one frame needs. */
-size_t tg_cuda_sparse_read_workspace(const sparse_frame *frame);
+/* Whether this device can read such a frame. */
+bool tg_cuda_sparse_reads(const tg_frame_info *info);
+/* Whether its payload can be what its header says: else it must not be read. */
+bool tg_cuda_sparse_fits(const tg_frame_info *info, u64 size);
+/* Bytes on the card that reading one frame needs, of a payload of this size. */
+size_t tg_cuda_sparse_read_workspace(const tg_frame_info *info, u64 size);
 /* Every rule of the format that the payload can break: result->bad. result->peak gets the largest magnitude. */
 void tg_cuda_sparse_check(tg_cuda *cuda, const sparse_frame *frame, void *workspace, control *result);
-/* out = out + weight * values, or with `set` out = weight * values, where the frame has some: a frame that was checked.
- */
+/* out = out + weight * values, or with `set` out = weight * values, where the frame has some. result->bad, and nothing
+ * added, where it had not been checked after all. */
 void tg_cuda_sparse_add(tg_cuda *cuda, const sparse_frame *frame, void *workspace, float weight, bool set, float *out,
                         control *result);
+/* tg_operations.update, or return_frame; `applied` is on the card. Leaves `least` and `limited`. */
+void tg_cuda_sparse_settle(tg_cuda *cuda, const sparse_frame *frame, void *workspace, const tg_settle_job *job,
+                           bool returns, const u32 *applied, control *result);
 
 #endif

@@ -188,8 +188,10 @@ static inline void launch_sparse(cudaStream_t stream, const writing &w, const gu
         LAUNCH(commit_kernel, (unsigned)rounded_up(s.count, 256), 256, 0, stream, s);
         LAUNCH(settle_kernel, (unsigned)rounded_up(s.amount.most, 256), 256, 0, stream, w);
     }
-    if (w.to_list)
+    if (w.to_list) {
+        LAUNCH(report_kernel, 1, 1, 0, stream, w);
         return;
+    }
     LAUNCH(weigh_kernel, (unsigned)rounded_up(slots, WEIGH_WARPS), WEIGH_THREADS, 0, stream, w);
     LAUNCH(write_kernel, (unsigned)rounded_up(slots, WRITE_WARPS), WRITE_THREADS, 0, stream, w);
 }

@@ -7,69 +7,92 @@
 
 constexpr u32 READ_THREADS = 256, READ_WARPS = READ_THREADS / 32, DIRECTORY_THREADS = 1024;
 
+/* What the first kernel finds in the payload: all zero where it breaks a rule. */
+struct sparse_head {
+    u32 selected, log, segments;
+};
+
 struct reading {
     const u8 *payload;
-    u64 size;
-    u32 count, selected, log, segments;
+    u64 size; /* at least 8 */
+    u32 count;
     u32 values, value_size;
-    u32 *starts, *streams; /* of segments: elements and bytes of streams before */
-    u32 *positions;        /* of all elements */
-    u32 *zeros, *lows,
-        *bases; /* of Rice blocks: zeros before its quotients, place of its low bits, position before it */
+    u32 selected_most, segments_most; /* what a payload of this size can have */
+    sparse_head *head;
+    u32 *starts, *streams;     /* of segments: elements and bytes of streams before */
+    u32 *positions;            /* of all elements */
+    u32 *zeros, *lows, *bases; /* of Rice blocks: zeros before its quotients, place of its low bits, position before it */
     control *result;
 };
 
 __device__ __forceinline__ void refuse(const reading &r) { r.result->bad = 1; }
 
-/* Four bytes from anywhere. The words that hold them must be there: payloads have 16 bytes of room behind them. */
-__device__ __forceinline__ u32 word_at(const u8 *p)
+/* Four bytes from anywhere; zeros from `end` on. */
+__device__ __forceinline__ u32 word_at(const u8 *p, const u8 *end)
 {
-    const u32 *w = (const u32 *)((uintptr_t)p & ~(uintptr_t)3);
-    return __funnelshift_r(__ldg(w), __ldg(w + 1), 8 * (u32)((uintptr_t)p & 3));
+    if (end - p >= 8) { /* the words that hold them lie before the end */
+        const u32 *w = (const u32 *)((uintptr_t)p & ~(uintptr_t)3);
+        return __funnelshift_r(__ldg(w), __ldg(w + 1), 8 * (u32)((uintptr_t)p & 3));
+    }
+    u32 word = 0;
+    for (u32 i = 0; i < 4 && p + i < end; i++)
+        word |= (u32)p[i] << (8 * i);
+    return word;
 }
 
 /* ---- the directory ---- */
 
-__device__ __forceinline__ u32 segment_length(const reading &r, u32 segment)
+__device__ __forceinline__ u32 segment_length(const reading &r, u32 log, u32 segment)
 {
-    return min(1u << r.log, r.count - (segment << r.log));
+    return min(1u << log, r.count - (segment << log));
 }
 
-/* Adds up the directory, by one block. Sums are kept from wrapping: no segment counts for more than it may. */
+/* False where the first words cannot be right: then nothing else is read. */
+__device__ __forceinline__ bool read_head(const reading &r, sparse_head *head)
+{
+    head->selected = ((const u32 *)r.payload)[0];
+    head->log = ((const u32 *)r.payload)[1];
+    if (head->log < 12 || head->log > 30 || head->selected > r.count)
+        return false;
+    head->segments = r.count ? ((r.count - 1) >> head->log) + 1 : 0;
+    return 8 * (u64)head->segments + (u64)r.value_size * head->selected <= r.size - 8;
+}
+
+/* Adds up the directory, by one block. */
 __global__ void __launch_bounds__(DIRECTORY_THREADS) directory_kernel(reading r)
 {
     __shared__ u32 part[33];
     const u32 *entries = (const u32 *)(r.payload + 8);
     u64 listed = 0, bytes = 0;
-    bool sound = true;
-    for (u32 first = 0; first < r.segments; first += DIRECTORY_THREADS) {
+    sparse_head head;
+    bool sound = read_head(r, &head);
+    if (!sound)
+        head = {0, 12, 0};
+    for (u32 first = 0; first < head.segments; first += DIRECTORY_THREADS) {
         const u32 segment = first + threadIdx.x;
-        u32 m = 0, stream = 0, all_m, all_bytes_low, all_bytes_high;
-        if (segment < r.segments) {
+        u32 m = 0, stream = 0, all[4];
+        if (segment < head.segments) {
             m = entries[2 * segment];
             stream = entries[2 * segment + 1];
-            sound = sound && m <= segment_length(r, segment) && (m > 0 || stream == 0) && stream >> 30 != 3;
+            sound = sound && m <= segment_length(r, head.log, segment) && (m > 0 || stream == 0) && stream >> 30 != 3;
         }
-        m = min(m, 1u << 30);
+        /* 1024 numbers of 30 bits do not fit 32: halves do */
         const u32 size = stream & 0x3fffffff;
-        /* 1024 entries of 2^30 do not fit 32 bits: halves do */
-        const u32 m_before = block_scan(m, part, &all_m);
-        const u32 low_before = block_scan(size & 0xffff, part, &all_bytes_low);
-        const u32 high_before = block_scan(size >> 16, part, &all_bytes_high);
-        if (segment < r.segments) {
-            r.starts[segment] = (u32)listed + m_before;
-            r.streams[segment] = (u32)(bytes + low_before + ((u64)high_before << 16));
+        const u64 m_before = block_scan(m & 0xffff, part, &all[0]) + ((u64)block_scan(m >> 16, part, &all[1]) << 16);
+        const u64 before = block_scan(size & 0xffff, part, &all[2]) + ((u64)block_scan(size >> 16, part, &all[3]) << 16);
+        if (segment < head.segments) {
+            r.starts[segment] = (u32)(listed + m_before);
+            r.streams[segment] = (u32)(bytes + before);
         }
-        listed += all_m;
-        bytes += all_bytes_low + ((u64)all_bytes_high << 16);
+        listed += all[0] + ((u64)all[1] << 16);
+        bytes += all[2] + ((u64)all[3] << 16);
     }
-    if (threadIdx.x == 0) {
-        r.starts[r.segments] = (u32)listed;
-        sound = sound && listed == r.selected &&
-                r.size == 8 + 8 * (u64)r.segments + (u64)r.selected * r.value_size + bytes;
-    }
+    sound = sound && listed == head.selected &&
+            r.size == 8 + 8 * (u64)head.segments + (u64)head.selected * r.value_size + bytes;
     if (!sound)
         refuse(r);
+    if (threadIdx.x == 0)
+        *r.head = head;
 }
 
 /* ---- streams ---- */
@@ -78,7 +101,7 @@ __global__ void __launch_bounds__(DIRECTORY_THREADS) directory_kernel(reading r)
 struct open_segment {
     u32 m, start, length, size;
     u32 slot; /* of its first Rice block */
-    const u8 *stream;
+    const u8 *stream, *end;
 };
 
 struct read_shared {
@@ -123,9 +146,7 @@ __device__ __forceinline__ void read_ones(const reading &r, const open_segment &
     u32 ones = 0;
     for (u32 first = 0; first < bytes; first += 4 * READ_THREADS) {
         const u32 at = first + 4 * threadIdx.x, left = at < bytes ? bytes - at : 0;
-        u32 word = left ? word_at(s.stream + quotients + at) : 0, total;
-        if (left < 4)
-            word &= (1u << (8 * left)) - 1;
+        u32 word = left ? word_at(s.stream + quotients + at, s.end) : 0, total;
         u32 j = ones + block_scan((u32)__popc(word), here->part, &total);
         for (; word && j < s.m; word &= word - 1, j++) {
             const u32 bit = 8 * at + (u32)__ffs((int)word) - 1;
@@ -139,17 +160,17 @@ __device__ __forceinline__ void read_ones(const reading &r, const open_segment &
         here->bad = 1;
 }
 
-__device__ __forceinline__ u32 low_bits(const u8 *from, u32 gaps, u32 parameter, u32 j)
+__device__ __forceinline__ u32 low_bits(const u8 *from, const u8 *end, u32 gaps, u32 parameter, u32 j)
 {
     u32 v;
     if (gaps == RICE_BLOCK) {
         const u32 bit = (j >> 3) * parameter, word = bit >> 5, shift = bit & 31;
-        v = word_at(from + 4 * (8 * word + (j & 7))) >> shift;
+        v = word_at(from + 4 * (8 * word + (j & 7)), end) >> shift;
         if (shift + parameter > 32)
-            v |= word_at(from + 4 * (8 * (word + 1) + (j & 7))) << (32 - shift);
+            v |= word_at(from + 4 * (8 * (word + 1) + (j & 7)), end) << (32 - shift);
     } else {
         const u32 bit = j * parameter;
-        v = word_at(from + (bit >> 3)) >> (bit & 7);
+        v = word_at(from + (bit >> 3), end) >> (bit & 7);
         if ((bit & 7) + parameter > 32)
             v |= (u32)from[(bit >> 3) + 4] << (32 - (bit & 7));
     }
@@ -161,14 +182,14 @@ struct low_eight {
     u32 of[EACH_GAP], sum;
 };
 
-__device__ __forceinline__ low_eight read_low(const u8 *from, u32 gaps, u32 parameter)
+__device__ __forceinline__ low_eight read_low(const u8 *from, const u8 *end, u32 gaps, u32 parameter)
 {
     low_eight low;
     low.sum = 0;
 #pragma unroll
     for (u32 q = 0; q < EACH_GAP; q++) {
         const u32 j = EACH_GAP * lane_id() + q;
-        low.of[q] = j < gaps && parameter ? low_bits(from, gaps, parameter, j) : 0;
+        low.of[q] = j < gaps && parameter ? low_bits(from, end, gaps, parameter, j) : 0;
         low.sum += low.of[q];
     }
     return low;
@@ -186,7 +207,7 @@ __device__ __forceinline__ void read_spans(const reading &r, const open_segment 
     for (u32 b = threadIdx.x >> 5; b < blocks; b += READ_WARPS) {
         const u32 gaps = min(s.m - RICE_BLOCK * b, (u32)RICE_BLOCK), parameter = s.stream[b];
         const u8 *from = s.stream + r.lows[s.slot + b];
-        const u32 sum = warp_sum(read_low(from, gaps, parameter).sum); /* of 256 below 2^30: may wrap */
+        const u32 sum = warp_sum(read_low(from, s.end, gaps, parameter).sum); /* of 256 below 2^30: may wrap */
         if (lane_id() == 0) {
             const u32 *zeros = r.positions + s.start + RICE_BLOCK * b, before = b ? zeros[-1] : 0;
             const u64 quotients = (u64)(zeros[gaps - 1] - before) << parameter;
@@ -228,7 +249,7 @@ __device__ __forceinline__ void read_places(const reading &r, const open_segment
 {
     for (u32 b = threadIdx.x >> 5; b < blocks; b += READ_WARPS) {
         const u32 gaps = min(s.m - RICE_BLOCK * b, (u32)RICE_BLOCK), parameter = s.stream[b];
-        const low_eight low = read_low(s.stream + r.lows[s.slot + b], gaps, parameter);
+        const low_eight low = read_low(s.stream + r.lows[s.slot + b], s.end, gaps, parameter);
         const u32 zeros = r.zeros[s.slot + b], scan = warp_scan(low.sum);
         u64 before = (u64)r.bases[s.slot + b] + (u32)(scan - low.sum);
         u32 *positions = r.positions + s.start + RICE_BLOCK * b;
@@ -304,7 +325,7 @@ __device__ __forceinline__ void read_elias(const reading &r, const open_segment 
     const u8 *stream = s.stream + table;
     const u64 bits = 8 * (u64)(s.size - table);
     for (u32 run = threadIdx.x; run < runs; run += READ_THREADS) {
-        u64 at = run ? word_at(s.stream + 4 * (run - 1)) : 0;
+        u64 at = run ? word_at(s.stream + 4 * (run - 1), s.end) : 0;
         const u32 end = min(s.m, ELIAS_RUN * (run + 1));
         u64 following = 0;
         bool sound = true;
@@ -315,7 +336,7 @@ __device__ __forceinline__ void read_elias(const reading &r, const open_segment 
             r.positions[s.start + j] = (u32)(following - 1);
         }
         if (sound && run < runs - 1)
-            sound = at == word_at(s.stream + 4 * run);
+            sound = at == word_at(s.stream + 4 * run, s.end);
         else if (sound)
             sound = bits - at < 8 && (at == bits || stream[at >> 3] >> (at & 7) == 0);
         if (!sound)
@@ -340,9 +361,7 @@ __device__ __forceinline__ void read_bitmap(const reading &r, const open_segment
     }
     for (u32 first = 0; first < s.size; first += 4 * READ_THREADS) {
         const u32 at = first + 4 * threadIdx.x, left = at < s.size ? s.size - at : 0;
-        u32 word = left ? word_at(s.stream + at) : 0, total;
-        if (left < 4)
-            word &= (1u << (8 * left)) - 1;
+        u32 word = left ? word_at(s.stream + at, s.end) : 0, total;
         u32 j = ones + block_scan((u32)__popc(word), here->part, &total);
         for (; word && j < s.m; word &= word - 1, j++) {
             const u32 position = 8 * at + (u32)__ffs((int)word) - 1;
@@ -358,61 +377,141 @@ __device__ __forceinline__ void read_bitmap(const reading &r, const open_segment
 
 /* ---- all of it ---- */
 
-__device__ __forceinline__ float value_at(const reading &r, u32 place)
+__device__ __forceinline__ float value_at(const reading &r, u32 segments, u32 place)
 {
-    const u8 *values = r.payload + 8 + 8 * (u64)r.segments;
-    if (r.values == TG_VALUES_FP32)
-        return ((const float *)values)[place];
-    const u16 half = ((const u16 *)values)[place];
-    return r.values == TG_VALUES_FP16 ? tg_widen_float16(half) : tg_widen_bfloat16(half);
+    const u8 *values = r.payload + 8 + 8 * (u64)segments;
+    const tg_dtype dtype = r.values == TG_VALUES_FP32   ? TG_FLOAT32
+                           : r.values == TG_VALUES_FP16 ? TG_FLOAT16
+                                                        : TG_BFLOAT16;
+    return element_at(values, dtype, place);
 }
 
-__global__ void __launch_bounds__(READ_THREADS) positions_kernel(reading r, bool checks)
+__device__ __forceinline__ void read_segment(const reading &r, const sparse_head &head, u32 segment, read_shared *here)
 {
-    __shared__ read_shared here;
-    const u32 segment = blockIdx.x, *entry = (const u32 *)(r.payload + 8) + 2 * segment;
-    if (r.result->bad) /* of the directory, or of another segment */
-        return;
+    const u32 *entry = (const u32 *)(r.payload + 8) + 2 * segment, origin = segment << head.log, mode = entry[1] >> 30;
     open_segment s;
     s.m = entry[0];
     s.size = entry[1] & 0x3fffffff;
     s.start = r.starts[segment];
-    s.length = segment_length(r, segment);
+    s.length = segment_length(r, head.log, segment);
     s.slot = s.start / RICE_BLOCK + segment;
-    s.stream = r.payload + 8 + 8 * (u64)r.segments + (u64)r.selected * r.value_size + r.streams[segment];
+    s.stream = r.payload + 8 + 8 * (u64)head.segments + (u64)head.selected * r.value_size + r.streams[segment];
+    s.end = s.stream + s.size;
     if (s.m == 0)
+        return;
+    if (mode == MODE_RICE)
+        read_rice(r, s, origin, here);
+    else if (mode == MODE_ELIAS)
+        read_elias(r, s, origin, here);
+    else
+        read_bitmap(r, s, origin, here);
+}
+
+__global__ void __launch_bounds__(READ_THREADS) positions_kernel(reading r)
+{
+    __shared__ read_shared here;
+    const sparse_head head = *r.head;
+    if (r.result->bad) /* of the directory; another segment's is found out at the end */
         return;
     if (threadIdx.x == 0)
         here.bad = 0;
-    __syncthreads();
-    const u32 origin = segment << r.log, mode = entry[1] >> 30;
-    if (mode == MODE_RICE)
-        read_rice(r, s, origin, &here);
-    else if (mode == MODE_ELIAS)
-        read_elias(r, s, origin, &here);
-    else
-        read_bitmap(r, s, origin, &here);
+    for (u32 segment = blockIdx.x; segment < head.segments; segment += gridDim.x) {
+        __syncthreads();
+        read_segment(r, head, segment, &here);
+    }
+    if (is_broken(&here) && threadIdx.x == 0)
+        refuse(r);
+}
+
+/* Values must be finite; the largest magnitude. */
+__global__ void __launch_bounds__(256) values_kernel(reading r)
+{
+    const sparse_head head = *r.head;
     u32 largest = 0;
-    for (u32 j = threadIdx.x; checks && j < s.m; j += READ_THREADS)
-        largest = max(largest, magnitude_key(value_at(r, s.start + j)));
+    for (u32 i = blockIdx.x * 256 + threadIdx.x; i < head.selected; i += gridDim.x * 256)
+        largest = max(largest, magnitude_key(value_at(r, head.segments, i)));
     largest = warp_max(largest);
-    if (checks && lane_id() == 0)
+    if (lane_id() == 0)
         atomicMax(&r.result->peak, largest);
     if (largest >= INFINITY_KEY)
-        here.bad = 1;
-    __syncthreads();
-    if (threadIdx.x == 0 && here.bad)
         refuse(r);
 }
 
 __global__ void __launch_bounds__(256) add_sparse_kernel(reading r, float weight, bool set, float *out)
 {
-    const u32 i = blockIdx.x * 256 + threadIdx.x;
-    if (r.result->bad || i >= r.selected)
+    const sparse_head head = *r.head;
+    if (r.result->bad)
         return;
-    const float value = weight * value_at(r, i);
-    float *at = out + r.positions[i];
-    *at = set ? value : *at + value;
+    for (u32 i = blockIdx.x * 256 + threadIdx.x; i < head.selected; i += gridDim.x * 256) {
+        const float value = weight * value_at(r, head.segments, i);
+        float *at = out + r.positions[i];
+        *at = set ? value : *at + value;
+    }
+}
+
+/* ---- feedback ---- */
+
+/* What a frame does to the state of its elements (settle.cu does it for dense frames). */
+struct sparse_settling {
+    tg_source source;
+    const u32 *applied;
+    u64 applied_count;
+    bool returns, only_checks;
+};
+
+__device__ __forceinline__ bool is_listed(const u32 *indices, u64 count, u32 index)
+{
+    u64 from = 0, to = count;
+    while (from < to) {
+        const u64 middle = (from + to) / 2;
+        if (indices[middle] < index)
+            from = middle + 1;
+        else
+            to = middle;
+    }
+    return from < count && indices[from] == index;
+}
+
+/* Of an update: the rest of every element. */
+__global__ void __launch_bounds__(256) rest_kernel(reading r, sparse_settling s)
+{
+    u32 dropped = 0;
+    for (u64 i = blockIdx.x * 256ull + threadIdx.x; i < r.count; i += gridDim.x * 256ull) {
+        const element e = source_at(s.source, i, residual_at(s.source, i), &dropped);
+        if (s.only_checks) {
+            if (!is_finite(e.rest))
+                atomicMax(&r.result->least, ~i);
+            continue;
+        }
+        s.source.residual[i] = e.rest;
+        if (s.source.momentum)
+            s.source.momentum[i] = e.push;
+    }
+}
+
+/* What the frame lists is taken off, or given back. */
+__global__ void __launch_bounds__(256) settle_sparse_kernel(reading r, sparse_settling s)
+{
+    const sparse_head head = *r.head;
+    u32 limited = 0, dropped = 0;
+    for (u32 i = blockIdx.x * 256 + threadIdx.x; !r.result->bad && i < head.selected; i += gridDim.x * 256) {
+        const u32 index = r.positions[i];
+        const float sent = value_at(r, head.segments, i), h = s.source.residual[index];
+        if (s.returns && is_listed(s.applied, s.applied_count, index))
+            continue;
+        const float before = s.returns || !s.only_checks ? h : source_at(s.source, index, h, &dropped).rest;
+        const float after = s.returns ? before + sent : before - sent;
+        if (s.only_checks) {
+            if (!is_finite(after))
+                atomicMax(&r.result->least, ~(u64)index);
+            continue;
+        }
+        s.source.residual[index] = s.returns ? limited_sum(after, &limited) : after;
+        if (!s.returns && s.source.momentum)
+            s.source.momentum[index] = 0;
+    }
+    if (limited)
+        atomicAdd(&r.result->limited, (u64)limited);
 }
 
 #endif

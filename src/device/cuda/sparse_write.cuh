@@ -410,19 +410,26 @@ __device__ __forceinline__ void write_bitmap(const writing &w, const rice_block 
     }
 }
 
+/* By one thread, when all of it is known. */
+__device__ __forceinline__ void report(const writing &w)
+{
+    const select_control *c = w.s.control;
+    w.result->selected = c->selected;
+    w.result->limited = c->saturated;
+    w.result->dropped = c->dropped;
+    w.result->nonfinite = c->nonfinite;
+}
+
+__global__ void report_kernel(writing w) { report(w); }
+
 __global__ void __launch_bounds__(WRITE_THREADS) write_kernel(writing w)
 {
     __shared__ write_shared here[WRITE_WARPS];
     const select_control *c = w.s.control;
     const u32 slot = blockIdx.x * WRITE_WARPS + (threadIdx.x >> 5);
     rice_block block;
-    if (slot == 0 && (threadIdx.x & 31) == 0) {
-        w.result->selected = c->selected;
-        w.result->limited = c->saturated;
-        w.result->dropped = c->dropped;
-        w.result->layout = 0;
-        w.result->nonfinite = c->nonfinite;
-    }
+    if (slot == 0 && (threadIdx.x & 31) == 0)
+        report(w);
     if (c->nonfinite || !find_block(w, slot, &block))
         return;
     u8 *stream = w.payload + c->values_at + (u64)c->selected * w.s.value_size + w.streams[block.segment];
@@ -449,7 +456,7 @@ __global__ void __launch_bounds__(256) commit_kernel(selecting s)
         s.from.momentum[i] = e.push;
 }
 
-/* What was sent is taken off. */
+/* What was sent is taken off. With alpha unlike beta that may overflow. */
 __global__ void __launch_bounds__(256) settle_kernel(writing w)
 {
     const select_control *c = w.s.control;
@@ -462,7 +469,10 @@ __global__ void __launch_bounds__(256) settle_kernel(writing w)
                            : w.values == TG_VALUES_FP16 ? TG_FLOAT16
                                                         : TG_BFLOAT16;
     const float sent = w.to_list ? w.to_list[place] : element_at(values, dtype, place);
-    w.s.from.residual[index] -= sent;
+    u32 limited = 0;
+    w.s.from.residual[index] = limited_sum(w.s.from.residual[index] - sent, &limited);
+    if (limited)
+        atomicAdd(&w.s.control->saturated, 1ull);
     if (w.s.from.momentum)
         w.s.from.momentum[index] = 0;
 }
