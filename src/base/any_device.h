@@ -8,4 +8,11 @@
 #define TG_ANY_DEVICE static inline
 #endif
 
+/* C and C++ have different words for it. */
+#ifdef __cplusplus
+#define TG_ALIGNED(bytes) alignas(bytes)
+#else
+#define TG_ALIGNED(bytes) _Alignas(bytes)
+#endif
+
 #endif

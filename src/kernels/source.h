@@ -8,6 +8,7 @@
 #ifndef TG_KERNELS_SOURCE_H
 #define TG_KERNELS_SOURCE_H
 
+#include "base/any_device.h"
 #include "base/pool.h"
 #include "kernels/kernels.h"
 
@@ -25,7 +26,7 @@ typedef struct tg_source {
 
 /* One block of a source. */
 typedef struct tg_source_block {
-    _Alignas(64) float push[TG_BLOCK];
+    TG_ALIGNED(64) float push[TG_BLOCK];
     float u[TG_BLOCK];
     float rest[TG_BLOCK];
 } tg_source_block;

@@ -11,7 +11,6 @@ extern "C" {
 #include "base/status.h"
 #include "codec/header.h"
 #include "codec/levels.h"
-#include "device/cpu/cpu.h"
 #include "device/device.h"
 }
 

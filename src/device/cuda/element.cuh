@@ -2,6 +2,8 @@
 #ifndef TG_DEVICE_CUDA_ELEMENT_CUH
 #define TG_DEVICE_CUDA_ELEMENT_CUH
 
+#include <float.h>
+
 #include "device/cuda/runtime.cuh"
 
 extern "C" {

@@ -265,7 +265,7 @@ static bool furnish(tg_cuda *made, void *stream, tg_error *error)
     made->stream = (cudaStream_t)stream; /* NULL is CUDA's default stream */
     (void)cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, made->ordinal);
     made->processors = (unsigned)processors;
-    return tg_cpu_open("cpu", NULL, &made->host, error) == TG_OK &&
+    return tg_device_open("cpu", NULL, &made->host, error) == TG_OK &&
            cudaMalloc(&made->slots, SLOTS * sizeof(control)) == cudaSuccess &&
            cudaMallocHost(&made->seen, SLOTS * sizeof(control)) == cudaSuccess &&
            cudaMallocHost(&made->headers, SLOTS * TG_HEADER_SIZE) == cudaSuccess &&

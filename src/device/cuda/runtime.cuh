@@ -8,6 +8,12 @@
 #include <stdint.h>
 #include <string.h>
 
+#include <atomic>
+
+/* The library's headers use C's names, which <stdatomic.h> gives C++ only from C++23 on. */
+using std::atomic_int;
+using std::atomic_uint_fast64_t;
+
 typedef uint8_t u8;
 typedef uint16_t u16;
 typedef uint32_t u32;
