@@ -26,8 +26,8 @@ def frame_bytes(command: str, vector: np.ndarray, spec: str) -> int:
 
 
 def qsgd_sizes(command: str) -> None:
-    """Bits an element of a Gaussian vector, one L2 scale, Elias codes; and what the paper promises."""
-    print("| n | s | bits an element | bound | s = √n: bits an element | the paper's 2.8 + 32/n | `coding=auto` |")
+    """Bits per element of a Gaussian vector, one L2 scale, Elias codes; and what the paper promises."""
+    print("| n | s | bits per element | bound | s = √n: bits per element | the paper's 2.8 + 32/n | `coding=auto` |")
     print("|---|---|---|---|---|---|---|")
     header = 64 * 8
     for log_n in range(10, 25, 2):

@@ -79,7 +79,7 @@ static bool run_all(struct bench *bench, const struct spec_list *specs, const st
     struct comparison *comparison = NULL;
     struct bench_row *rows = calloc(specs->count, sizeof *rows);
     if (!rows)
-        return fail(message, "no memory for %zu rows", specs->count);
+        return fail(message, "out of memory for %zu rows", specs->count);
     bool is_done = bench_measure(bench, specs, rows, message) &&
                    (!settings->compare || comparison_run(bench, &comparison, message));
     if (is_done && settings->json)
@@ -160,7 +160,7 @@ static int run_bench(const struct command *command, int argc, char **argv)
     if (settings.devices)
         return print_devices(settings.json);
     if (settings.decades && settings.compare) {
-        complain(command->name, "--decades and --compare do not go together");
+        complain(command->name, "--decades and --compare cannot be combined");
         return EXIT_USAGE;
     }
     if (!is_distribution(settings.distribution) && !ends_with(settings.distribution, ".npy")) {
@@ -170,7 +170,7 @@ static int run_bench(const struct command *command, int argc, char **argv)
     }
     struct spec_list *specs = malloc(sizeof *specs);
     if (!specs) {
-        complain(command->name, "no memory");
+        complain(command->name, "out of memory");
         return EXIT_FAILED;
     }
     exit_code = run_with(command, &settings, specs);

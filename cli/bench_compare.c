@@ -49,7 +49,7 @@ static void run_python(const struct bench *bench, int output)
     _exit(127);
 }
 
-/* name, milliseconds, floor, bits an element, note; tabs in between, and - for what there is not. */
+/* name, milliseconds, floor, bits per element, note; tabs in between, and - for what there is not. */
 static bool parse(char *line, struct compared *row)
 {
     char *fields[5];
@@ -75,7 +75,7 @@ bool comparison_run(const struct bench *bench, struct comparison **comparison, s
     struct comparison *c = calloc(1, sizeof *c);
     if (!c || pipe(ends) != 0) {
         free(c);
-        return fail(message, "no memory for a comparison");
+        return fail(message, "out of memory for a comparison");
     }
     memcpy(c->floors_ms, bench->floors_ms, sizeof c->floors_ms);
     fflush(stdout);
@@ -96,8 +96,8 @@ bool comparison_run(const struct bench *bench, struct comparison **comparison, s
     if (WIFEXITED(status) && WEXITSTATUS(status) == 0)
         return true;
     if (WIFEXITED(status) && WEXITSTATUS(status) == 127)
-        return fail(message, "--compare runs python3, and there is none on PATH");
-    return fail(message, "--compare: python3 failed; what it said stands above");
+        return fail(message, "--compare needs python3, and there is none on PATH");
+    return fail(message, "--compare: python3 failed; its output is above");
 }
 
 /* Ours first, against the same floors. */

@@ -20,7 +20,7 @@ bool vector_create(struct bench_vector *vector, size_t count, size_t place, stru
     size_t shift = place * SHIFT % PAGE;
     if (posix_memalign(&vector->storage, PAGE, count * sizeof(float) + PAGE) != 0) {
         vector->storage = NULL;
-        return fail(message, "no memory for a vector of %zu elements", count);
+        return fail(message, "out of memory for a vector of %zu elements", count);
     }
     vector->values = (float *)(void *)((char *)vector->storage + shift);
     memset(vector->storage, 0, count * sizeof(float) + PAGE);
@@ -206,7 +206,7 @@ static bool fill_from_file(const char *path, struct bench_vector *vectors, size_
     size_t length = (size_t)gradient.tensor.count;
     if (length == 0) {
         gradient_free(&gradient);
-        return fail(message, "'%s' is empty, and a benchmark needs values", path);
+        return fail(message, "'%s' has no elements; a benchmark needs some", path);
     }
     const float *values = gradient.tensor.data;
     for (size_t v = 0; v < number_of_vectors; v++) {

@@ -18,7 +18,7 @@ static double ns_each(double ms, size_t count) { return ms * 1e6 / (double)count
 
 static void print_text(const struct bench *bench, const struct decade *decades, int decade_count, size_t row_count)
 {
-    printf("%s, %s%s: nanoseconds an element\n\n", tg_device_name(bench->device), bench->distribution,
+    printf("%s, %s%s: nanoseconds per element\n\n", tg_device_name(bench->device), bench->distribution,
            bench->feedback ? ", with error feedback" : "");
     struct table table;
     table_start(&table, "llrrrrrr");
@@ -85,14 +85,14 @@ bool bench_run_decades(struct bench *bench, const struct spec_list *specs, bool 
         decade->rows = calloc(specs->count, sizeof *decade->rows);
         if (!decade->rows) {
             decade_count--;
-            is_done = fail(message, "no memory for %zu rows", specs->count);
+            is_done = fail(message, "out of memory for %zu rows", specs->count);
             break;
         }
         is_done = bench_measure(bench, specs, decade->rows, message);
         decade->read_ms = bench->floors_ms[FLOOR_READ];
     }
     if (is_done && decade_count == 0)
-        is_done = fail(message, "--decades starts with %d elements: give -n at least as many", (int)LEAST);
+        is_done = fail(message, "--decades starts with %d elements; use a larger -n", (int)LEAST);
     if (is_done)
         (as_json ? print_json : print_text)(bench, decades, decade_count, specs->count);
     for (int d = 0; d < decade_count; d++)

@@ -107,7 +107,7 @@ static void print_rows(const struct bench *bench, const struct bench_row *rows, 
     table_end(&table, stdout);
     print_wrapped(
         stdout,
-        "GB/s of gradient (4 bytes an element); bits an element; error: |decoded - x|^2 / |x|^2 of one encode "
+        "GB/s of gradient (4 bytes per element); bits per element; error: |decoded - x|^2 / |x|^2 of one encode "
         "without feedback",
         2);
     if (wide)

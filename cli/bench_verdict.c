@@ -31,7 +31,7 @@ static void describe(const struct bench *bench, const struct bench_row *row, con
     const double break_even = bench_break_even(bench, row);
     int used = snprintf(
         text, VERDICT_TEXT,
-        "%s: %s, %.3g bits an element (%.3g times smaller than float32), squared error %.2g %%. It encodes "
+        "%s: %s, %.3g bits per element (%.3g times smaller than float32), squared error %.2g %%. It encodes "
         "%.1f and adds %.1f GB/s of gradient",
         what, row->spec->label, measured->bits_per_element, 32 / measured->bits_per_element,
         100 * measured->relative_error, bench_speed(bench, row->encode_ms), bench_speed(bench, row->add_ms));

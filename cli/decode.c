@@ -47,7 +47,7 @@ static tg_status decode_frame(tg_device *device, tg_frame frame, int dtype, stru
     size_t size = (size_t)result->info.count * result->type;
     result->values = malloc(size ? size : 1);
     if (!result->values) {
-        snprintf(error->message, sizeof error->message, "no memory for its %zu bytes", size);
+        snprintf(error->message, sizeof error->message, "out of memory for its %zu bytes", size);
         return TG_OUT_OF_MEMORY;
     }
     const tg_tensor out = {result->values, result->info.count, result->type == NPY_F2 ? TG_FLOAT16 : TG_FLOAT32};

@@ -84,7 +84,7 @@ static void print_line(const char *path, const struct encode_result *result, con
     fprintf(out, "%s elements, %s bytes", grouped(input->count, count), grouped(report->bytes, bytes));
     if (input->count > 0) {
         double raw = (double)input->count * (double)tg_dtype_size(input->dtype);
-        fprintf(out, ", %.4g bits an element, ratio %.4g", 8 * (double)report->bytes / (double)input->count,
+        fprintf(out, ", %.4g bits per element, ratio %.4g", 8 * (double)report->bytes / (double)input->count,
                 raw / (double)report->bytes);
     }
     if (report->selected < input->count)

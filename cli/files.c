@@ -49,14 +49,14 @@ static bool read_all(int descriptor, const char *name, struct file_bytes *file, 
     size_t capacity = expected + 1; /* one more, so that the end shows without growing */
     file->bytes = malloc(capacity);
     if (!file->bytes)
-        return fail(message, "cannot read '%s': no memory for its %zu bytes", name, expected);
+        return fail(message, "cannot read '%s': out of memory for its %zu bytes", name, expected);
 
     struct progress progress;
     progress_start(&progress, "reading");
     for (;;) {
         if (!make_room(file, &capacity)) {
             progress_end(&progress);
-            return fail(message, "cannot read '%s': no memory for more than %zu bytes", name, file->size);
+            return fail(message, "cannot read '%s': out of memory for more than %zu bytes", name, file->size);
         }
         size_t room = capacity - file->size;
         ssize_t got = read(descriptor, file->bytes + file->size, room < STEP ? room : STEP);
@@ -136,7 +136,7 @@ static char *open_beside(const char *path, int *descriptor, struct message *mess
     size_t length = strlen(path) + sizeof ".XXXXXX";
     char *temporary = malloc(length);
     if (!temporary) {
-        fail(message, "cannot write '%s': no memory", path);
+        fail(message, "cannot write '%s': out of memory", path);
         return NULL;
     }
     snprintf(temporary, length, "%s.XXXXXX", path);

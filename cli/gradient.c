@@ -18,7 +18,7 @@ static bool unpack(struct file_bytes *file, const char *name, bool as_float32, s
         size_t needed = (size_t)npy.count * 4 > file->size ? (size_t)npy.count * 4 : file->size;
         uint8_t *larger = realloc(file->bytes, needed);
         if (!larger)
-            return fail(message, "cannot read '%s': no memory for %zu bytes", name, needed);
+            return fail(message, "cannot read '%s': out of memory for %zu bytes", name, needed);
         file->bytes = larger;
     }
     gradient->file_type = npy.type;

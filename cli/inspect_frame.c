@@ -44,7 +44,7 @@ static void look_at(tg_device *device, tg_frame frame, struct frame_view *view)
         view->has_parts = tg_frame_measure(device, frame, &view->parts, NULL) == TG_OK;
     if (view->status == TG_OK)
         snprintf(view->verdict, sizeof view->verdict, "%s",
-                 view->info.has_checksum ? "sound" : "sound, as far as can be told without a checksum");
+                 view->info.has_checksum ? "valid" : "valid, but without a checksum changed values cannot be found");
     else
         snprintf(view->verdict, sizeof view->verdict, "refused: %s", library_message(view->status, &error));
 }
@@ -127,7 +127,7 @@ static void print_sizes(const struct frame_view *view)
     char number[GROUPED_MAX];
     printf("  size      %s bytes", grouped(view->size, number));
     if (view->info.count > 0)
-        printf(", %.4g bits an element, ratio %.4g", bits_per_element(view),
+        printf(", %.4g bits per element, ratio %.4g", bits_per_element(view),
                (double)view->info.count * (double)tg_dtype_size(view->info.dtype) / (double)view->size);
     puts("");
     if (!view->has_parts)

@@ -26,7 +26,7 @@ static bool measure_layers(const float *values, struct gradient_view *view, stru
 {
     view->layers = calloc(view->layout.count ? view->layout.count : 1, sizeof *view->layers);
     if (!view->layers)
-        return fail(message, "no memory for %zu layers", view->layout.count);
+        return fail(message, "out of memory for %zu layers", view->layout.count);
     double smallest = 0, largest = 0;
     for (size_t i = 0; i < view->layout.count; i++) {
         const struct layer *layer = &view->layout.layers[i];
@@ -52,12 +52,12 @@ static bool look_at(const struct command *command, const struct inspect_settings
     measure_moments(values, count, &view->moments);
     measure_histogram(values, count, view->moments.max_abs, &view->histogram);
     if (!measure_topk(values, count, settings->density, &view->share))
-        return fail(message, "no memory for the top-k figures");
+        return fail(message, "out of memory for the top-k figures");
     if (!measure_layers(values, view, message))
         return false;
     view->suits = malloc(sizeof *view->suits);
     if (!view->suits)
-        return fail(message, "no memory for the codecs' figures");
+        return fail(message, "out of memory for the codecs' figures");
     if (!suits_measure(&gradient->tensor, view->suits, message))
         return false;
     suits_advise(view->suits, &view->moments, &view->share, view->layer_spread);

@@ -25,7 +25,7 @@ static bool read_shape(const json_t *shape, struct layer *layer, struct message 
     for (size_t i = 0; i < json_array_size(shape); i++) {
         uint64_t length;
         if (!json_is_count(json_array_get(shape, i), &length))
-            return fail(message, "layer '%s' has a shape with something else than whole numbers", layer->name);
+            return fail(message, "layer '%s' has a shape with entries that are not whole numbers", layer->name);
         product = length != 0 && product > UINT64_MAX / length ? UINT64_MAX : product * length;
         int more = snprintf(layer->shape + used, sizeof layer->shape - used, "%s%" PRIu64, used ? "x" : "", length);
         used = used + (size_t)more < sizeof layer->shape ? used + (size_t)more : sizeof layer->shape - 1;
@@ -58,7 +58,7 @@ static bool read_layers(const json_t *from, uint64_t elements, struct layout *la
     const size_t count = json_array_size(from);
     layout->layers = calloc(count ? count : 1, sizeof *layout->layers);
     if (!layout->layers)
-        return fail(message, "no memory for its %zu layers", count);
+        return fail(message, "out of memory for its %zu layers", count);
     while (layout->count < count) {
         const size_t place = layout->count++;
         if (!read_layer(json_array_get(from, place), elements, &layout->layers[place], message))

@@ -30,7 +30,7 @@ static void print_commands(FILE *out)
 
 static int print_help(void)
 {
-    printf("tersegrad %s - make the gradients of distributed training small\n\n"
+    printf("tersegrad %s - gradient compression for distributed training\n\n"
            "usage: tersegrad COMMAND [OPTION]... [ARGUMENT]...\n\n",
            tg_version());
     print_commands(stdout);

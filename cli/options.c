@@ -150,7 +150,7 @@ static bool read_arguments(const struct command *command, int argc, char **argv,
             if (!read_option(command, argc, argv, &at, settings, message))
                 return false;
         } else if (found >= wanted && !command->repeats_last) {
-            return fail(message, "'%s' is one argument too many", text);
+            return fail(message, "unexpected argument '%s'", text);
         } else {
             argv[found++] = text;
             at++;

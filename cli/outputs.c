@@ -25,15 +25,14 @@ bool plan_files(const struct output_rule *rule, const struct output_settings *se
         plan->count = 1;
     }
     if (plan->output && plan->count > 1)
-        return fail(message,
-                    "-o names one output, and there are %zu inputs; leave -o out to write %s files beside them",
+        return fail(message, "-o names one output, but there are %zu inputs; without -o, each gets a %s file beside it",
                     plan->count, rule->to);
     for (size_t i = 0; i < plan->count && plan->count > 1; i++)
         if (is_standard_stream(operands[i]))
             return fail(message, "'-' cannot be one of several inputs");
     bool to_stdout = plan->output ? is_standard_stream(plan->output) : is_standard_stream(operands[0]);
     if (json && to_stdout)
-        return fail(message, "--json prints on stdout, where the output goes too; name a file with -o");
+        return fail(message, "--json and the output would both go to stdout; name a file with -o");
     return true;
 }
 
@@ -54,11 +53,12 @@ static bool may_write(const char *output, const struct output_settings *settings
     struct stat status;
     if (is_standard_stream(output))
         return !isatty(STDOUT_FILENO) ||
-               fail(message, "binary data is not written to a terminal; name a file with -o, or use a pipe");
+               fail(message,
+                    "the output is binary and is not written to a terminal; name a file with -o, or use a pipe");
     if (!is_standard_stream(input) && is_same_file(input, output))
         return fail(message, "'%s' is the input, and is not overwritten; name another file with -o", output);
     if (!settings->force && stat(output, &status) == 0 && S_ISREG(status.st_mode))
-        return fail(message, "'%s' exists; --force overwrites it, -o names another file", output);
+        return fail(message, "'%s' exists; overwrite it with --force, or name another file with -o", output);
     return true;
 }
 
@@ -72,7 +72,7 @@ char *choose_output(const struct output_rule *rule, const struct output_settings
     }
     char *output = given ? strdup(given) : default_name(rule, input);
     if (!output)
-        fail(message, "no memory");
+        fail(message, "out of memory");
     else if (may_write(output, settings, input, message))
         return output;
     free(output);

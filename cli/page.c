@@ -96,10 +96,10 @@ static void put_table(FILE *out, const struct train_report *report, char names[]
         put_html(out, run->codec->feedback_text);
         fputs("</code></td></tr>\n", out);
     }
-    fputs(
-        "</tbody>\n</table>\n</div>\n<p>Sent: by rank 0, a copy to each peer counted. Wire: that many times less than "
-        "a float32 ring all-reduce sends. Frames: float32 over compressed bytes, each gradient once.</p>\n",
-        out);
+    fputs("</tbody>\n</table>\n</div>\n<p>Sent: by rank 0, to all peers together. Wire: how many times less than a "
+          "float32 ring all-reduce sends. Frames: float32 bytes divided by compressed bytes, each gradient counted "
+          "once.</p>\n",
+          out);
 }
 
 /* ---- lines ---- */
@@ -261,7 +261,7 @@ static void describe_rows(const struct train_report *report, char *text, size_t 
         text[0] = '\0';
     else if (report->point_rows < report->result_rows)
         snprintf(text, capacity,
-                 " Over %s of %s %s rows on the way, and over all of them at the last step, as in the table.",
+                 " Over %s of %s %s rows before the last step, and over all of them at the last step, as in the table.",
                  grouped(report->point_rows, sample), grouped(report->result_rows, all), kind);
     else
         snprintf(text, capacity, " Over all %s %s rows.", grouped(report->result_rows, all), kind);
@@ -273,11 +273,11 @@ static bool put_line_charts(FILE *out, const struct train_report *report, char n
     const char *loss = report->on_test_rows ? "test loss" : "loss";
     describe_rows(report, rows, sizeof rows);
     snprintf(by_step, sizeof by_step,
-             "Lower is better. Where runs coincide, the wider line shows on both sides of the narrower one, and "
-             "compression costs nothing; a cross marks where a run diverged.%s",
+             "Lower is better. Where lines coincide, the wider one is visible on both sides of the narrower one; a "
+             "cross marks where a run diverged.%s",
              rows);
-    snprintf(by_bytes, sizeof by_bytes, "Further to the left is the same loss for fewer bytes.%s", rows);
-    snprintf(accuracy, sizeof accuracy, "Share of rows that are classified right.%s", rows);
+    snprintf(by_bytes, sizeof by_bytes, "A curve further to the left reaches the same loss with fewer bytes.%s", rows);
+    snprintf(accuracy, sizeof accuracy, "Share of rows that are classified correctly.%s", rows);
     const struct {
         struct chart_lines chart;
         enum quantity x, y;
@@ -311,18 +311,16 @@ static bool put_line_charts(FILE *out, const struct train_report *report, char n
         {{.title = "Residual norm by step",
           .x_label = "step",
           .y_label = "‖residual‖",
-          .summary =
-              "What rank 0 has not sent yet. It levels off where feedback is stable, and grows without end where "
-              "it diverges."},
+          .summary = "The norm of what rank 0 has not sent yet. With stable feedback it stays bounded; if feedback "
+                     "diverges, it grows without bound."},
          OF_STEPS,
          OF_RESIDUAL,
          has_any(report, OF_RESIDUAL)},
         {{.title = "Elements sent by step",
           .x_label = "step",
           .y_label = "elements",
-          .summary =
-              "Elements in rank 0's frames of the step. A sparsifier that works with a threshold selects more or "
-              "fewer than it aims at."},
+          .summary = "Elements in rank 0's frames of the step. A sparsifier with an estimated threshold selects more "
+                     "or fewer than its target."},
          OF_STEPS,
          OF_SELECTED,
          has_any(report, OF_SELECTED)},
@@ -375,7 +373,7 @@ static void put_log(FILE *out, const char *name, const char *command)
 static void put_origin(FILE *out, const struct page *page)
 {
     char seed[32], version[64];
-    fputs("<h2>Where this is from</h2>\n<dl>\n<dt>command</dt><dd><code>", out);
+    fputs("<h2>Provenance</h2>\n<dl>\n<dt>command</dt><dd><code>", out);
     put_html(out, page->origin->command);
     fputs("</code></dd>\n", out);
     for (size_t i = 0; page->sources && i < page->report->run_count; i++)
@@ -417,7 +415,7 @@ static bool put_page(FILE *out, const struct page *page)
     put_html(out, page->description);
     fputs("</p>\n", out);
     if (page->stopped) {
-        fputs("<p class=\"stopped\">The training ended early: ", out);
+        fputs("<p class=\"stopped\">Training ended early: ", out);
         put_html(out, page->stopped);
         fputs("</p>\n", out);
     }
@@ -435,11 +433,11 @@ bool page_write(const char *path, const struct page *page, struct message *messa
     size_t size = 0;
     FILE *out = open_memstream(&text, &size);
     if (!out)
-        return fail(message, "no memory for the report");
+        return fail(message, "out of memory for the report");
     bool is_done = put_page(out, page) && !ferror(out);
     is_done = fclose(out) == 0 && is_done;
     struct piece piece = {text, size};
-    is_done = is_done ? write_file(path, &piece, 1, message) : fail(message, "no memory for the report");
+    is_done = is_done ? write_file(path, &piece, 1, message) : fail(message, "out of memory for the report");
     free(text);
     return is_done;
 }

@@ -91,7 +91,7 @@ static bool add_point(struct train_result *run, const json_t *line, struct messa
         size_t room = run->point_room * 2 + 64;
         struct train_point *points = realloc(run->points, room * sizeof *points);
         if (!points)
-            return fail(message, "no memory for %zu points", room);
+            return fail(message, "out of memory for %zu points", room);
         run->points = points;
         run->point_room = room;
     }
@@ -131,7 +131,7 @@ static bool read_line(struct logs *logs, const json_t *line, const char *source,
     }
     uint64_t run;
     if (!json_is_count(json_object_get(line, "run"), &run) || !json_object_get(line, "step"))
-        return fail(message, "it is not a line of a log of 'tersegrad train --log'");
+        return fail(message, "it is not from a log of 'tersegrad train --log'");
     if (run > report->run_count - first || run + 1 < report->run_count - first)
         return fail(message, "run %" PRIu64 " is out of order", run);
     if (run == report->run_count - first && !start_run(logs, line, source, message))
@@ -200,7 +200,7 @@ static bool write_report(const struct report_settings *settings, const struct or
     struct logs *logs = calloc(1, sizeof *logs);
     char description[640];
     if (!logs)
-        return fail(message, "no memory for the logs");
+        return fail(message, "out of memory for the logs");
     bool is_done = read_logs(logs, paths, count, message);
     if (is_done) {
         snprintf(description, sizeof description, "%s%s%s, %" PRIu32 " workers, from %zu log%s.", logs->report.data,

@@ -43,7 +43,7 @@ bool suits_measure(const tg_tensor *gradient, struct suits *suits, struct messag
         return false;
     float *scratch = malloc((size_t)gradient->count * sizeof *scratch);
     if (!scratch)
-        return fail(message, "no memory for %zu elements", (size_t)gradient->count);
+        return fail(message, "out of memory for %zu elements", (size_t)gradient->count);
     tg_error error = {""};
     tg_device *device = NULL;
     tg_status status = tg_device_open("cpu", NULL, &device, &error);
@@ -82,7 +82,7 @@ static void advise_codec(struct suits *suits, double limit, const char *remark)
 {
     const struct suit_row *row = smallest_within(suits, limit);
     if (row)
-        advise(suits, "Smallest with a squared error of at most %g %%: %s, %.4g bits an element, error %.2g %%%s",
+        advise(suits, "Smallest with a squared error of at most %g %%: %s, %.4g bits per element, error %.2g %%%s",
                limit * 100, row->spec->label, row->measurement.bits_per_element, row->measurement.relative_error * 100,
                remark);
 }
@@ -92,17 +92,20 @@ void suits_advise(struct suits *suits, const struct moments *moments, const stru
 {
     double zeros = moments->count ? (double)moments->zeros / (double)moments->count : 0;
     if (moments->nonfinite > 0)
-        advise(suits, "Some elements are not finite: encode refuses them unless told --nonfinite zero.");
+        advise(suits, "Some elements are not finite: encode refuses them without --nonfinite zero.");
     if (!(moments->energy > 0))
         return;
     if (layer_spread >= 10)
-        advise(suits, "The layers' scales differ by a factor of %.3g: keep buckets small, so that each has its own.",
-               layer_spread);
+        advise(
+            suits,
+            "The layers' scales differ by a factor of %.3g: use small buckets, so that each layer has its own scales.",
+            layer_spread);
     if (moments->kurtosis >= 10)
         advise(suits, "Heavy tails (kurtosis %.4g, a Gaussian has 3): sparsifiers and entropy coding gain most here.",
                moments->kurtosis);
     if (zeros >= 0.2)
-        advise(suits, "%.3g %% of the elements are exact zeros: entropy coding and sparsifiers hardly pay for them.",
+        advise(suits,
+               "%.3g %% of the elements are exactly 0: with entropy coding or a sparsifier they cost almost no bits.",
                zeros * 100);
     double kept = 100 * (1 - share->ratio);
     advise(suits, "The largest %.3g %% of the elements carry %.3g %% of the energy%s.", share->density * 100, kept,

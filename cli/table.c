@@ -152,7 +152,7 @@ void table_end(struct table *table, FILE *out)
             fprintf(out, "%*s", (int)pad, "");
     }
     if (table->out_of_memory)
-        complain(NULL, "there was no memory for the whole table");
+        complain(NULL, "out of memory for the whole table");
     for (size_t i = 0; i < table->count; i++)
         free(table->cells[i]);
     free(table->cells);

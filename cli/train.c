@@ -130,7 +130,7 @@ static void say_how_to_resume(const struct train_options *options, const struct 
         }
         fprintf(stderr, "resume with: %s\n", again.command);
     } else if (report->run_count > 0 && !options->checkpoint) {
-        fputs("With --checkpoint FILE it could be resumed.\n", stderr);
+        fputs("With --checkpoint FILE a run can be resumed.\n", stderr);
     }
 }
 
@@ -203,7 +203,7 @@ static int run_train(const struct command *command, int argc, char **argv)
     if (train_arguments_make(command, argc, argv, &arguments, &message))
         outcome = options_read(command, arguments.count, arguments.items, &options, operands, &message);
     if (!settings || !report) {
-        complain(command->name, "no memory");
+        complain(command->name, "out of memory");
     } else if (outcome == OPTIONS_HELP) {
         if (is_first_process())
             print_command_help(command);

@@ -37,7 +37,7 @@ static void describe(const struct train_progress *progress, char *text, size_t c
     char bytes[BYTES_TEXT];
     int used = snprintf(text, capacity, "loss %.4g", progress->point ? progress->point->loss : progress->loss);
     if (progress->point && isfinite(progress->point->accuracy))
-        used += snprintf(text + used, capacity - (size_t)used, "  %.1f %% right", 100 * progress->point->accuracy);
+        used += snprintf(text + used, capacity - (size_t)used, "  %.1f %% correct", 100 * progress->point->accuracy);
     snprintf(text + used, capacity - (size_t)used, "  sent %s  %.1fx", bytes_text((double)progress->bytes_sent, bytes),
              progress->wire_ratio);
 }

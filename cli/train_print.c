@@ -108,8 +108,8 @@ void train_print_table(const struct train_report *report, bool wide, FILE *out)
         table_fit(&table, 0, terminal_width(out));
     table_end(&table, out);
     print_wrapped(out,
-                  "sent: by rank 0, a copy to each peer counted. wire: that many times less than a float32 ring "
-                  "all-reduce sends. frames: float32 over compressed bytes, each gradient once.",
+                  "sent: by rank 0, to all peers together. wire: how many times less than a float32 ring all-reduce "
+                  "sends. frames: float32 bytes divided by compressed bytes, each gradient counted once.",
                   2);
     for (size_t i = 0; i < report->run_count; i++)
         if (report->runs[i].stopped)

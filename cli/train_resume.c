@@ -142,7 +142,7 @@ bool train_arguments_make(const struct command *command, int argc, char **argv, 
         typed = NULL;
     }
     free(typed);
-    return is_made || fail(message, "no memory");
+    return is_made || fail(message, "out of memory");
 }
 
 void train_arguments_free(struct train_arguments *arguments)

@@ -51,7 +51,7 @@ static bool add_run(struct train_settings *settings, const char *codec, const ch
     if (status != TG_OK)
         return fail(message, "%s", library_message(status, &error));
     if (strlen(codec) >= sizeof run->codec_text || strlen(feedback) >= sizeof run->feedback_text)
-        return fail(message, "a spec may have %d characters, and this has more: '%.40s...'", TG_SPEC_TEXT - 1, codec);
+        return fail(message, "the spec has more than %d characters: '%.40s...'", TG_SPEC_TEXT - 1, codec);
     strcpy(run->codec_text, codec);
     strcpy(run->feedback_text, feedback);
     settings->run_count++;
@@ -199,7 +199,7 @@ bool train_settings_fill(const struct train_options *options, struct train_setti
         .launched = launched_ranks(),
     };
     if (options->steps && options->epochs > 0)
-        return fail(message, "--steps and --epochs say the same thing in two ways; give one of them");
+        return fail(message, "--steps and --epochs cannot be combined; give one of them");
     if (!options->steps && !(options->epochs > 0))
         settings->steps = 500;
     return check_files(options, message) && fill_runs(options, settings, message) &&

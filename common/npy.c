@@ -92,7 +92,7 @@ static bool take_shape(struct cursor *c, struct npy *npy, struct message *messag
     while (!take(c, ')')) {
         uint64_t length;
         if (!take_number(c, &length))
-            return fail(message, "its header has a shape with something else than whole numbers");
+            return fail(message, "its header has a shape with entries that are not whole numbers");
         if (++dimensions > MAX_DIMENSIONS)
             return fail(message, "its shape has more than %d dimensions", MAX_DIMENSIONS);
         if (dimensions == 1)
@@ -242,11 +242,11 @@ static bool parse(const uint8_t *bytes, size_t size, bool integers, struct npy *
     size_t data_size = size - found.data_offset;
     if (found.count > data_size / found.size)
         return fail(message,
-                    "it is cut short: its header announces %" PRIu64 " elements of %u bytes, but %zu bytes "
+                    "it is truncated: its header gives %" PRIu64 " elements of %u bytes, but %zu bytes "
                     "follow",
                     found.count, found.size, data_size);
     if (found.count * found.size != data_size)
-        return fail(message, "it goes on for %zu bytes after its %" PRIu64 " elements; a file must hold one array",
+        return fail(message, "it has %zu bytes after its %" PRIu64 " elements; a file must hold one array",
                     data_size - (size_t)found.count * found.size, found.count);
     *npy = found;
     return true;

@@ -2,7 +2,7 @@
 #
 #   python3 -c "$(cat share/compare.py)" COUNT SECONDS THREADS
 #
-# Prints a line for each: name, milliseconds (the minimum), the floor that it is held against (R, S, A), bits an element, note; with tabs
+# Prints a line for each: name, milliseconds (the minimum), the floor that it is held against (R, S, A), bits per element, note; with tabs
 # in between. What is not installed is a line that says so.
 import sys
 import time

@@ -121,7 +121,7 @@ for mpi in openmpi mpich; do
         expect "$mpi: but not MPI_COMM_NULL" refuses 'the communicator is MPI_COMM_NULL' none at_level $level launch "$mpi" 2 0 half
         for other in openmpi mpich; do
             [ "$other" = "$mpi" ] || [ ! -e "build/mpi-$other.so" ] || for module in $other ./build/mpi-$other.so; do
-                expect "$mpi: in such a program the module $module is refused" refuses 'and this process has loaded' \
+                expect "$mpi: in such a program the module $module is refused" refuses 'but this process has loaded' \
                     with "$module" at_level $level launch "$mpi" 2 0
             done
         done

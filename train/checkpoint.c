@@ -29,7 +29,7 @@ static bool expect_text(struct worker *worker, struct blob_reader *reader, const
     if (size == strlen(wanted) && memcmp(text, wanted, size) == 0)
         return true;
     if (size == 0)
-        return fail(&worker->message, "'%s' was made without %s, and not with '%s'", worker->task->settings->resume,
+        return fail(&worker->message, "'%s' was made without %s, but '%s' is given", worker->task->settings->resume,
                     name, wanted);
     return fail(&worker->message, "'%s' was made with %s %.*s, not %s", worker->task->settings->resume, name,
                 (int)(size < 200 ? size : 200), text, wanted[0] ? wanted : "the default");
@@ -139,7 +139,7 @@ bool checkpoint_write(struct worker *worker)
     if (worker->team.rank == 0) {
         struct blob blob = {0};
         compose(worker, &blob);
-        is_well = blob.out_of_memory ? fail(&worker->message, "no memory for the checkpoint")
+        is_well = blob.out_of_memory ? fail(&worker->message, "out of memory for the checkpoint")
                                      : write_blob(worker->task->settings->checkpoint, &blob, &worker->message);
         blob_free(&blob);
     }
@@ -176,7 +176,7 @@ static bool load(const char *path, struct content *content, struct message *mess
     memcpy(&digest, content->bytes + content->size - sizeof digest, sizeof digest);
     content->size -= sizeof digest;
     if (digest != digest_bytes(content->bytes, content->size))
-        return fail(message, "'%s' is damaged: its checksum does not hold", path);
+        return fail(message, "'%s' is damaged: checksum mismatch", path);
     return true;
 }
 
@@ -202,7 +202,7 @@ static bool expect_settings(struct worker *worker, struct blob_reader *reader)
 {
     struct setting *settings = malloc(SETTINGS_MOST * sizeof *settings);
     if (!settings)
-        return fail(&worker->message, "no memory");
+        return fail(&worker->message, "out of memory");
     size_t count = settings_list(worker->task->settings, &worker->task->data, settings);
     bool is_same = true;
     for (size_t i = 0; i < count && is_same; i++)
@@ -224,14 +224,14 @@ static bool parse(struct worker *worker, const tg_state *bytes, tg_state saved[T
     (void)blob_get_block(&reader, &ignored); /* what was typed */
     uint64_t runs = blob_get_number(&reader);
     if (runs != from->run_count)
-        return fail(&worker->message, "'%s' holds %" PRIu64 " runs, and %zu codecs are given", from->resume, runs,
+        return fail(&worker->message, "'%s' holds %" PRIu64 " runs, but %zu codecs are given", from->resume, runs,
                     from->run_count);
     if (!expect_settings(worker, &reader))
         return false;
     for (size_t i = 0; i < from->run_count; i++)
         saved[i].data = blob_get_block(&reader, &saved[i].size);
     if (reader.is_bad || reader.at != reader.end)
-        return fail(&worker->message, "'%s' is damaged: its parts do not fit its length", from->resume);
+        return fail(&worker->message, "'%s' is damaged: the lengths of its parts do not add up", from->resume);
     return true;
 }
 

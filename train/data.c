@@ -54,7 +54,7 @@ static bool open_any(const char *name, uint64_t seed, bool real_targets, struct 
     if (S_ISDIR(status.st_mode))
         return open_directory(name, data, message);
     if (ends_with(name, ".npy"))
-        return fail(message, "'%s' is one array, and training needs two: features and targets, as X.npy,Y.npy", name);
+        return fail(message, "'%s' is one array; training needs two, features and targets: X.npy,Y.npy", name);
     return libsvm_open(name, real_targets, data, message);
 }
 
@@ -66,7 +66,7 @@ static bool digest_rows(struct dataset *data, struct message *message)
     const uint64_t looked_at = rows < most ? rows : most;
     float *row = calloc((size_t)data->features + 1, sizeof *row);
     if (!row)
-        return fail(message, "no memory for a row of %" PRIu32 " features", data->features);
+        return fail(message, "out of memory for a row of %" PRIu32 " features", data->features);
     for (uint64_t i = 0; i < looked_at; i++) {
         data->fetch(data->state, i * rows / looked_at, row, row + data->features);
         const uint64_t both[2] = {data->digest, digest_bytes(row, ((size_t)data->features + 1) * sizeof *row)};

@@ -143,7 +143,7 @@ bool idx_open(const char *directory, struct dataset *data, struct message *messa
 {
     struct images *images = calloc(1, sizeof *images);
     if (!images)
-        return fail(message, "no memory");
+        return fail(message, "out of memory");
     if (!load_pair(directory, idx_names[0], images, message) || !load_pair(directory, idx_names[1], images, message)) {
         free_images(images);
         return false;
@@ -183,7 +183,7 @@ bool cifar_open(const char *directory, struct dataset *data, struct message *mes
 {
     struct images *images = calloc(1, sizeof *images);
     if (!images)
-        return fail(message, "no memory");
+        return fail(message, "out of memory");
     images->pixels = CIFAR_PIXELS;
     uint64_t train_rows = 0, test_rows = 0;
     char path[PATH_ROOM], name[32];

@@ -58,7 +58,7 @@ bool libsvm_open(const char *path, bool real_targets, struct dataset *data, stru
 {
     struct state *state = calloc(1, sizeof *state);
     if (!state)
-        return fail(message, "no memory for '%s'", path);
+        return fail(message, "out of memory for '%s'", path);
     struct sparse_rows *rows = &state->rows;
     char test[PATH_ROOM];
     bool is_read = append(path, rows, message);

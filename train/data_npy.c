@@ -61,7 +61,7 @@ static bool load_integers(const char *path, const struct npy *npy, float **value
     free(*values);
     *values = numbers;
     if (!numbers)
-        return fail(message, "cannot read '%s': no memory for its numbers", path);
+        return fail(message, "cannot read '%s': out of memory for its numbers", path);
     return fits ||
            fail(message, "cannot read '%s': element %" PRIu64 " has more digits than float32, which training uses",
                 path, where);
@@ -81,7 +81,7 @@ static bool load(const char *path, float **values, struct npy *npy, struct messa
     if (npy->type == NPY_F2 && (size_t)npy->count * 4 > content.size) {
         uint8_t *larger = realloc(content.bytes, (size_t)npy->count * 4);
         if (!larger)
-            return fail(message, "cannot read '%s': no memory to widen it", path);
+            return fail(message, "cannot read '%s': out of memory for its conversion to float32", path);
         content.bytes = larger;
         *values = (float *)(void *)larger;
     }
@@ -107,7 +107,7 @@ static bool load_pair(const char *x, const char *y, struct arrays *arrays, struc
         return fail(message, "'%s' is empty", x);
     uint64_t width = features.count / features.first;
     if (width > UINT32_MAX / 2 || (arrays->features && arrays->features != width))
-        return fail(message, "'%s' has %" PRIu64 " features a row, and %" PRIu32 " are wanted", x, width,
+        return fail(message, "'%s' has %" PRIu64 " features per row, but %" PRIu32 " are expected", x, width,
                     arrays->features);
     arrays->features = (uint32_t)width;
     pair->rows = targets.count;
@@ -151,7 +151,7 @@ bool npy_open(const char *names, bool real_targets, struct dataset *data, struct
         return fail(message, "'%s' must be X.npy,Y.npy or X.npy,Y.npy,XTEST.npy,YTEST.npy", names);
     struct arrays *arrays = calloc(1, sizeof *arrays);
     if (!arrays)
-        return fail(message, "no memory");
+        return fail(message, "out of memory");
     for (size_t i = 0; i < count; i += 2) {
         if (!load_pair(files[i], files[i + 1], arrays, &arrays->pairs[i / 2], message)) {
             free_arrays(arrays);

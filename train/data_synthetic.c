@@ -164,7 +164,7 @@ bool synthetic_open(const char *text, uint64_t seed, struct dataset *data, struc
     if (!s || !weights) {
         free(s);
         free(weights);
-        return fail(message, "no memory for the %" PRIu64 " features of '%s'", recipe.features, text);
+        return fail(message, "out of memory for the %" PRIu64 " features of '%s'", recipe.features, text);
     }
     *s = (struct synthetic){recipe, seed, weights};
     /* |w*|^2 is about 1; two centres are about spread * sqrt(2) deviations apart. */

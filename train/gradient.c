@@ -63,9 +63,8 @@ static bool take_anchor(struct run *run)
     if (status == TG_SKIPPED) { /* on every rank alike */
         worker->failure = FAILED_TOGETHER;
         worker->culprit = 0;
-        return fail(&worker->message,
-                    "the full gradient of QSVRG is not finite, and no step until the next one can do without it; "
-                    "--nonfinite drop goes on, and a smaller --lr may help");
+        return fail(&worker->message, "the full gradient of QSVRG is not finite, and the following steps need it; use "
+                                      "--nonfinite drop or a smaller --lr");
     }
     return status == TG_OK || worker_fails(worker, status, &error);
 }

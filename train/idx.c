@@ -29,9 +29,9 @@ bool idx_parse(const uint8_t *bytes, size_t size, struct idx *idx, struct messag
             row_bytes *= length;
     }
     if (rows > 0 && row_bytes > data / rows)
-        return fail(message, "it is cut short: its header announces more than the %" PRIu64 " bytes that follow", data);
+        return fail(message, "it is truncated: its header gives more than the %" PRIu64 " bytes that follow", data);
     if (rows * row_bytes != data)
-        return fail(message, "it goes on for %" PRIu64 " bytes after its data", data - rows * row_bytes);
+        return fail(message, "it has %" PRIu64 " bytes after its data", data - rows * row_bytes);
     *idx = (struct idx){dimensions, rows, row_bytes, offset};
     return true;
 }

@@ -73,7 +73,7 @@ bool run_add_point(struct run *run)
         size_t room = result->point_room * 2 + 64;
         struct train_point *points = realloc(result->points, room * sizeof *points);
         if (!points)
-            return fail(&run->worker->message, "no memory for %zu points", room);
+            return fail(&run->worker->message, "out of memory for %zu points", room);
         result->points = points;
         result->point_room = room;
     }

@@ -118,7 +118,7 @@ bool model_work_create(const struct model *model, uint64_t rows, struct model_wo
     uint64_t floats = rows * (width + 2 * widest) + 16 * (model->layers + 4);
     void *storage;
     if (floats > SIZE_MAX / sizeof(float) || posix_memalign(&storage, 64, (size_t)floats * sizeof(float)) != 0)
-        return fail(message, "no memory for batches of %" PRIu64 " rows of %" PRIu32 " features", rows,
+        return fail(message, "out of memory for batches of %" PRIu64 " rows of %" PRIu32 " features", rows,
                     model->sizes[0]);
     memset(storage, 0, (size_t)floats * sizeof(float));
     work->storage = storage;

@@ -28,7 +28,7 @@ static bool source_read(source from, void *room, size_t size, size_t *got, const
         if (code == Z_ERRNO)
             *reason = strerror(errno);
         if (code == Z_BUF_ERROR)
-            *reason = "it is cut short: the gzip stream has no end";
+            *reason = "it is truncated: the gzip stream has no end";
     }
     *got = count < 0 ? 0 : (size_t)count;
     return count >= 0 && (code == Z_OK || code == Z_STREAM_END);
@@ -49,7 +49,7 @@ static bool source_read(source from, void *room, size_t size, size_t *got, const
     *got = fread(room, 1, size, from);
     *reason = strerror(errno);
     if (at_start && *got >= 2 && memcmp(room, "\x1f\x8b", 2) == 0) {
-        *reason = "it is gzipped, and this build has no zlib; unpack it with gunzip";
+        *reason = "it is gzipped, but this build has no zlib; unpack it with gunzip";
         return false;
     }
     return !ferror(from);
@@ -67,7 +67,7 @@ static bool read_all(source from, const char *path, struct content *content, str
             size_t larger = capacity + capacity / 2 + STEP + 1;
             uint8_t *bytes = larger > capacity ? realloc(content->bytes, larger) : NULL;
             if (!bytes)
-                return fail(message, "cannot read '%s': no memory for more than %zu bytes", path, content->size);
+                return fail(message, "cannot read '%s': out of memory for more than %zu bytes", path, content->size);
             content->bytes = bytes;
             capacity = larger;
         }

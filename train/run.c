@@ -17,7 +17,7 @@ static float *make_vector(struct worker *worker)
     void *vector;
     size_t size = (size_t)worker->task->model.parameters * sizeof(float);
     if (posix_memalign(&vector, 64, size + 64) != 0) {
-        fail(&worker->message, "no memory for %zu bytes of parameters", size);
+        fail(&worker->message, "out of memory for %zu bytes of parameters", size);
         return NULL;
     }
     memset(vector, 0, size + 64);

@@ -19,7 +19,7 @@ static bool put_reducer(struct worker *worker, const tg_reducer *reducer, struct
     tg_status status = tg_reducer_save(reducer, NULL, 0, &size, &error);
     void *bytes = status == TG_OK ? malloc(size ? size : 1) : NULL;
     if (status == TG_OK && !bytes)
-        return fail(&worker->message, "no memory to save %zu bytes of residuals", size);
+        return fail(&worker->message, "out of memory while saving %zu bytes of residuals", size);
     if (status == TG_OK)
         status = tg_reducer_save(reducer, bytes, size, &size, &error);
     if (status == TG_OK)
@@ -36,7 +36,7 @@ static bool load_reducer(struct worker *worker, tg_reducer *reducer, const tg_st
         return true;
     tg_state *mine = calloc(saved_world, sizeof *mine);
     if (!mine)
-        return fail(&worker->message, "no memory");
+        return fail(&worker->message, "out of memory");
     size_t count = 0;
     for (uint64_t i = rank; i < saved_world; i += world)
         mine[count++] = all[i];
@@ -77,7 +77,7 @@ bool run_save(struct run *run)
     struct blob reducers = {0};
     bool is_well = put_reducer(worker, run->reducer, &reducers) && put_reducer(worker, run->exact, &reducers);
     if (is_well && reducers.out_of_memory)
-        is_well = fail(&worker->message, "no memory to save the residuals");
+        is_well = fail(&worker->message, "out of memory while saving the residuals");
     struct shared_bytes *all = worker_agrees(worker, is_well)
                                    ? team_share(&worker->team, reducers.bytes, reducers.size, true, &worker->message)
                                    : NULL;
@@ -92,7 +92,7 @@ bool run_save(struct run *run)
         for (uint32_t i = 0; i < worker->team.world; i++)
             blob_put_block(blob, all->parts[i].data, all->parts[i].size);
         if (blob->out_of_memory)
-            is_well = fail(&worker->message, "no memory to save the run");
+            is_well = fail(&worker->message, "out of memory while saving the run");
     }
     shared_bytes_free(all);
     return worker_agrees(worker, is_well);
@@ -123,11 +123,11 @@ static bool get_points(struct run *run, struct blob_reader *reader)
     size_t size;
     const void *bytes = blob_get_block(reader, &size);
     if (size % sizeof *result->points != 0)
-        return fail(&run->worker->message, "the checkpoint is damaged: %zu bytes are no points of a run", size);
+        return fail(&run->worker->message, "the checkpoint is damaged: %zu bytes are not whole points of a run", size);
     free(result->points);
     result->points = malloc(size + 1);
     if (!result->points)
-        return fail(&run->worker->message, "no memory for the points of the run");
+        return fail(&run->worker->message, "out of memory for the points of the run");
     memcpy(result->points, bytes, size);
     result->point_count = result->point_room = size / sizeof *result->points;
     return true;
@@ -177,10 +177,9 @@ static bool restore(struct run *run, const tg_state *saved)
         !get_vector(run, &reader, run->mean, "elements of a full gradient"))
         return false;
     if (reader.is_bad)
-        return fail(&worker->message, "the checkpoint is damaged: run %zu is cut short", run->index + 1);
+        return fail(&worker->message, "the checkpoint is damaged: run %zu is truncated", run->index + 1);
     if (run->step > worker->task->steps)
-        return fail(&worker->message,
-                    "the checkpoint was made after %" PRIu64 " steps, and --steps asks for %" PRIu64 " in all",
+        return fail(&worker->message, "the checkpoint was made after %" PRIu64 " steps, but --steps is %" PRIu64,
                     run->step, worker->task->steps);
     return get_reducers(run, &reader);
 }

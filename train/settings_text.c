@@ -96,12 +96,12 @@ static bool is_same(const tg_state *first, const tg_state *other, uint32_t rank,
                         memcmp(value, other_value, sizes[1]) == 0;
         if (!is_equal)
             return fail(
-                message, "the ranks were not started alike: rank 0 has %.*s %.*s, and rank %" PRIu32 " has %.*s %.*s",
+                message, "the ranks have different settings: rank 0 has %.*s %.*s, and rank %" PRIu32 " has %.*s %.*s",
                 (int)sizes[0], name, (int)sizes[1], value, rank, (int)sizes[2], other_name, (int)sizes[3], other_value);
     }
     return fail(message,
-                "the ranks were not started alike: rank 0 and rank %" PRIu32
-                " have another number of --codec or --density-schedule",
+                "the ranks have different settings: rank 0 and rank %" PRIu32
+                " have different numbers of --codec or --density-schedule",
                 rank);
 }
 

@@ -14,7 +14,7 @@ static bool exchange_known(const struct team *team, const void *bytes, size_t si
     void **receive = calloc(world, sizeof *receive);
     bool is_done = send && send_sizes && received && receive;
     if (!is_done)
-        fail(message, "no memory to talk to %u ranks", (unsigned)world);
+        fail(message, "out of memory for exchanges among %u ranks", (unsigned)world);
     for (uint32_t i = 0; is_done && i < world; i++) {
         send[i] = bytes;
         send_sizes[i] = to_first && i > 0 ? 0 : size;
@@ -26,7 +26,7 @@ static bool exchange_known(const struct team *team, const void *bytes, size_t si
         tg_error error = {""};
         if (tg_transport_start(team->transport, &exchange, &error) != TG_OK ||
             tg_transport_wait(team->transport, &exchange, team->timeout, &error) != TG_OK)
-            is_done = fail(message, "%s", error.message[0] ? error.message : "the ranks lost each other");
+            is_done = fail(message, "%s", error.message[0] ? error.message : "the exchange between the ranks failed");
     }
     for (uint32_t i = 0; is_done && i < world; i++)
         if (i != team->rank && received[i] != capacities[i])
@@ -57,7 +57,7 @@ struct shared_bytes *team_share(const struct team *team, const void *bytes, size
                              sizeof *sizes); /* one machine architecture for one job, as MPI's launchers have it */
     bool is_done = shared && places && capacities && sizes;
     if (!is_done)
-        fail(message, "no memory to talk to %u ranks", (unsigned)world);
+        fail(message, "out of memory for exchanges among %u ranks", (unsigned)world);
     for (uint32_t i = 0; is_done && i < world; i++) {
         places[i] = (uint8_t *)&sizes[i];
         capacities[i] = sizeof sizes[i];
@@ -74,7 +74,7 @@ struct shared_bytes *team_share(const struct team *team, const void *bytes, size
         }
         shared->storage = total <= SIZE_MAX ? malloc((size_t)total) : NULL;
         if (!shared->storage)
-            is_done = fail(message, "no memory for the state of %u ranks", (unsigned)world);
+            is_done = fail(message, "out of memory for the state of %u ranks", (unsigned)world);
     }
     if (is_done) {
         uint8_t *at = shared->storage;

@@ -132,7 +132,7 @@ static bool run_threads(struct rank *ranks, uint32_t world, struct message *mess
     for (uint32_t i = 1; i <= started; i++)
         pthread_join(ranks[i].thread, NULL);
     return all_started ? pick_message(ranks, world, message)
-                       : fail(message, "cannot start %" PRIu32 " threads; fewer --workers may do", world);
+                       : fail(message, "cannot start %" PRIu32 " threads; use fewer --workers", world);
 }
 
 static bool can_start(const struct train_observer *observer, struct message *message)
@@ -156,7 +156,7 @@ static bool train_local(const struct train_settings *settings, const struct trai
     struct rank *ranks = calloc(world, sizeof *ranks);
     bool is_well = ranks != NULL;
     if (!ranks)
-        fail(message, "no memory for %" PRIu32 " workers", world);
+        fail(message, "out of memory for %" PRIu32 " workers", world);
     else if (tg_transport_local(world, transports, &error) != TG_OK)
         is_well = fail(message, "%s", error.message);
     if (is_well) {
@@ -211,7 +211,7 @@ static bool train_mpi(const struct train_settings *settings, const struct train_
     struct rank *rank = calloc(1, sizeof *rank);
     if (!rank) {
         tg_transport_abort(transport, 1);
-        return fail(message, "no memory");
+        return fail(message, "out of memory");
     }
     set_up_rank(rank, &task, transport, observer, report);
     const uint32_t world = rank->worker.team.world;

@@ -15,7 +15,7 @@ bool worker_fails(struct worker *worker, tg_status status, const tg_error *error
         worker->failure = FAILED_LOST;
     }
     return fail(&worker->message, "%s%s", error->message[0] ? error->message : tg_status_text(status),
-                status == TG_UNSTABLE ? " (--insist runs it all the same)" : "");
+                status == TG_UNSTABLE ? " (--insist runs it anyway)" : "");
 }
 
 bool worker_agrees(struct worker *worker, bool well)
@@ -37,12 +37,13 @@ static bool make_room(struct worker *worker)
     if (status != TG_OK)
         return worker_fails(worker, status, &error);
     if (task->data.train_rows < worker->team.world)
-        return fail(&worker->message, "%" PRIu64 " rows cannot be shared by %" PRIu32 " workers", task->data.train_rows,
+        return fail(&worker->message, "%" PRIu64 " rows are too few for %" PRIu32 " workers", task->data.train_rows,
                     worker->team.world);
     worker->shard_rows = (task->data.train_rows - worker->team.rank + worker->team.world - 1) / worker->team.world;
     for (size_t i = 0; i < 2; i++) {
         if (posix_memalign(&vectors[i], 64, size) != 0)
-            return fail(&worker->message, "no memory for a gradient of %" PRIu64 " elements", task->model.parameters);
+            return fail(&worker->message, "out of memory for a gradient of %" PRIu64 " elements",
+                        task->model.parameters);
         memset(vectors[i], 0, size);
         *(i == 0 ? &worker->gradient : &worker->second) = vectors[i];
     }

@@ -39,10 +39,10 @@ const char *tg_device_list(size_t index)
 tg_status tg_device_allocate(tg_device *device, size_t bytes, void **memory, tg_error *error)
 {
     if (!device || !memory)
-        return tg_fail(error, TG_INVALID_ARGUMENT, "tg_device_allocate needs a device and a place for the address");
+        return tg_fail(error, TG_INVALID_ARGUMENT, "tg_device_allocate: device and memory must not be NULL");
     void *made = device->operations->allocate(device, bytes, 3);
     if (!made)
-        return tg_fail(error, TG_OUT_OF_MEMORY, "device %s has no memory for %zu bytes", device->name, bytes);
+        return tg_fail(error, TG_OUT_OF_MEMORY, "device %s has no %zu bytes of free memory", device->name, bytes);
     *memory = made;
     return tg_succeed(error);
 }
@@ -57,7 +57,7 @@ static tg_status check_copy(const tg_device *device, const void *memory, const v
                             tg_error *error)
 {
     if (!device || ((!memory || !host) && bytes > 0))
-        return tg_fail(error, TG_INVALID_ARGUMENT, "copying %zu bytes needs a device, its memory and host memory",
+        return tg_fail(error, TG_INVALID_ARGUMENT, "copying %zu bytes: device, memory and host must not be NULL",
                        bytes);
     return tg_succeed(error);
 }
@@ -95,7 +95,7 @@ tg_status tg_device_copy(tg_device *device, void *to, const void *from, size_t b
 tg_status tg_device_wait(tg_device *device, tg_error *error)
 {
     if (!device)
-        return tg_fail(error, TG_INVALID_ARGUMENT, "tg_device_wait needs a device");
+        return tg_fail(error, TG_INVALID_ARGUMENT, "tg_device_wait: device must not be NULL");
     device->operations->finish(device);
     return tg_succeed(error);
 }

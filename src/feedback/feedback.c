@@ -73,7 +73,7 @@ static tg_status find_part(const tg_feedback *f, tg_feedback_part part, uint64_t
                            const float *values, float **found, tg_error *error)
 {
     if (!f || (!values && count > 0))
-        return tg_fail(error, TG_INVALID_ARGUMENT, "reading or writing a residual needs a feedback and values");
+        return tg_fail(error, TG_INVALID_ARGUMENT, "tg_feedback_read and _write: feedback and values must not be NULL");
     float *memory = part == TG_RESIDUAL ? f->residual : part == TG_MOMENTUM ? f->momentum : NULL;
     if (!memory)
         return tg_fail(error, TG_INVALID_ARGUMENT, "this feedback has no part %d: only dgc has a momentum", (int)part);

@@ -42,10 +42,10 @@ static tg_status run_exchanges(tg_reduction *r, tg_transport *transport, bool to
 static tg_status check(const tg_reducer *r, const tg_transport *t, tg_error *error)
 {
     if (!t)
-        return tg_fail(error, TG_INVALID_ARGUMENT, "reducing needs a transport");
+        return tg_fail(error, TG_INVALID_ARGUMENT, "tg_reduce: transport must not be NULL");
     if (t->rank != r->rank || t->world != r->world)
         return tg_fail(error, TG_INVALID_ARGUMENT,
-                       "the reducer is for rank %u of %u and the transport has rank %u of %u", r->rank, r->world,
+                       "the reducer is for rank %u of %u, but the transport has rank %u of %u", r->rank, r->world,
                        t->rank, t->world);
     return TG_OK;
 }
@@ -57,7 +57,7 @@ tg_status tg_reduce_start(tg_reducer *reducer, tg_transport *transport, const tg
     tg_status status = reducer && reduction && (gradients || reducer->tensor_count == 0)
                            ? check(reducer, transport, error)
                            : tg_fail(error, TG_INVALID_ARGUMENT,
-                                     "tg_reduce_start needs a reducer, its gradients and a place for the reduction");
+                                     "tg_reduce_start: reducer, gradients and reduction must not be NULL");
     if (status == TG_OK)
         status = tg_reduce_begin(reducer, gradients, step, &made, error);
     if (status != TG_OK)

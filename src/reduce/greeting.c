@@ -76,7 +76,7 @@ tg_status tg_greeting_compare(const uint8_t *ours, tg_cursor theirs, const char 
     if (theirs.short_read)
         return tg_fail(error, TG_CORRUPT, "its greeting is too short");
     if (their_count != count)
-        return tg_fail(error, TG_LAYOUT_MISMATCH, "it reduces %u tensors and this rank %u", their_count, count);
+        return tg_fail(error, TG_LAYOUT_MISMATCH, "it has %u tensors, but this rank has %u", their_count, count);
     for (unsigned i = 0; i < TG_GREETING_OPTIONS; i++)
         if (tg_cursor_u16(&theirs) != tg_load16(ours + 4 + 2 * i))
             return tg_fail(error, TG_LAYOUT_MISMATCH, "it has another %s", option_texts[i]);

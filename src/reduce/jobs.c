@@ -100,7 +100,7 @@ static void take_check(tg_reduction *r, const tg_check_job *job, const tg_checke
     tg_error why = job->error;
     tg_status status = job->status;
     if (status == TG_OK && checked->most > 0 && tg_frame_selected(job->frame) > checked->most)
-        status = tg_fail(&why, TG_CORRUPT, "it lists more than the %" PRIu64 " elements that a rank selects",
+        status = tg_fail(&why, TG_CORRUPT, "it lists more than the %" PRIu64 " elements that a rank may select",
                          checked->most);
     if (status != TG_OK)
         tg_bad_frame(r, checked->tensor, checked->peer, &why);

@@ -195,6 +195,6 @@ tg_status tg_reducer_lay_out(tg_reducer *r, tg_error *error)
         r->tensors[i].largest = largest.amount;
     }
     if (!make_plan(r, false, &r->coded) || (r->options.warmup > 0 && !make_plan(r, true, &r->dense)))
-        return tg_fail(error, TG_OUT_OF_MEMORY, "no memory for the plan of %zu tensors", r->tensor_count);
+        return tg_fail(error, TG_OUT_OF_MEMORY, "out of memory for the plan of %zu tensors", r->tensor_count);
     return make_codecs(r, error);
 }

@@ -62,7 +62,7 @@ tg_status tg_reduce_begin(tg_reducer *reducer, const tg_tensor *gradients, uint6
                           tg_error *error)
 {
     if (!reducer || !reduction)
-        return tg_fail(error, TG_INVALID_ARGUMENT, "tg_reduce_begin needs a reducer and a place for the reduction");
+        return tg_fail(error, TG_INVALID_ARGUMENT, "tg_reduce_begin: reducer and reduction must not be NULL");
     tg_status status = TG_OK;
     for (size_t i = 0; gradients && status == TG_OK && i < reducer->tensor_count; i++)
         status = tg_gradient_check(reducer, i, &gradients[i], error);
@@ -70,7 +70,8 @@ tg_status tg_reduce_begin(tg_reducer *reducer, const tg_tensor *gradients, uint6
         return status;
     tg_reduction *r = &reducer->reductions[reducer->begun % reducer->options.depth];
     if (r->active)
-        return tg_fail(error, TG_INVALID_ARGUMENT, "%u reductions are under way, as many as the reducer's depth",
+        return tg_fail(error, TG_INVALID_ARGUMENT,
+                       "%u reductions are in progress: finish one, or create the reducer with a larger depth",
                        reducer->options.depth);
     reset(r, step);
     tg_fp_mode before = tg_fp_enter();
@@ -162,7 +163,7 @@ tg_status tg_reduce_next(tg_reduction *reduction, tg_exchange **exchange, tg_err
 {
     if (!reduction || !exchange || !reduction->active)
         return tg_fail(error, TG_INVALID_ARGUMENT,
-                       "tg_reduce_next needs a reduction that is under way, and a place for the exchange");
+                       "tg_reduce_next needs a reduction in progress, and exchange must not be NULL");
     tg_fp_mode before = tg_fp_enter();
     tg_transfer *transfer = NULL;
     if (reduction->reducer->world > 1)
@@ -223,8 +224,7 @@ static tg_status take_verdicts(tg_reduction *r, tg_transfer *transfer, tg_error 
     r->verdict = own;
     if (transfer == &r->verdicts && outcome.status == TG_OK && r->peer_failed)
         return tg_fail(error, TG_EXCHANGE,
-                       "a rank abstained from step %" PRIu64
-                       " and yet every rank calls it sound, so rank %u cannot know "
+                       "a rank abstained from step %" PRIu64 ", but no verdict says why, so rank %u cannot know "
                        "whether the others applied it",
                        r->step, reducer->rank);
     if (transfer == &r->verdicts || outcome.status != TG_OK) {
@@ -272,19 +272,18 @@ static tg_status feed(tg_reduction *r, tg_transfer *transfer, tg_error *error)
 tg_status tg_reduce_feed(tg_reduction *reduction, tg_exchange *exchange, tg_error *error)
 {
     if (!reduction || !exchange || !reduction->active)
-        return tg_fail(error, TG_INVALID_ARGUMENT,
-                       "tg_reduce_feed needs a reduction that is under way, and its exchange");
+        return tg_fail(error, TG_INVALID_ARGUMENT, "tg_reduce_feed needs a reduction in progress and its exchange");
     tg_transfer *transfer = transfer_of(reduction, exchange);
     if (!transfer)
         return tg_fail(error, TG_INVALID_ARGUMENT,
-                       "this exchange is not the one that is expected: feed them in the order they came");
+                       "this exchange is not the next one: feed exchanges in the order of tg_reduce_next");
     const uint32_t world = reduction->reducer->world;
     for (uint32_t peer = 0; peer < world; peer++) {
         if (peer == reduction->reducer->rank)
             continue;
         if (transfer->received[peer] > transfer->capacity[peer])
-            return tg_fail(error, TG_INVALID_ARGUMENT, "rank %u is said to have sent %zu bytes, with room for %zu",
-                           peer, transfer->received[peer], transfer->capacity[peer]);
+            return tg_fail(error, TG_INVALID_ARGUMENT, "received[%u] is %zu, but the buffer has %zu bytes", peer,
+                           transfer->received[peer], transfer->capacity[peer]);
         reduction->reducer->stats.bytes_received += transfer->received[peer];
     }
     transfer->fed = true;
@@ -342,11 +341,12 @@ static void conclude(tg_reduction *r, bool applied)
 tg_status tg_reduce_end(tg_reduction *reduction, tg_error *error)
 {
     if (!reduction || !reduction->active)
-        return tg_fail(error, TG_INVALID_ARGUMENT, "tg_reduce_end needs a reduction that is under way");
+        return tg_fail(error, TG_INVALID_ARGUMENT, "tg_reduce_end needs a reduction in progress");
     if (reduction->missing > 0)
         return tg_missing_fail(reduction, error);
     if (!reduction->settled)
-        return tg_fail(error, TG_INVALID_ARGUMENT, "the reduction still has exchanges to make; abandon it to give up");
+        return tg_fail(error, TG_INVALID_ARGUMENT,
+                       "the reduction has exchanges left: feed them first, or call tg_reduce_abandon");
     const tg_verdict outcome = reduction->outcome;
     conclude(reduction, outcome.status == TG_OK);
     if (outcome.status == TG_OK)

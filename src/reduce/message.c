@@ -52,23 +52,23 @@ tg_message tg_message_fields(const uint8_t *bytes)
 static tg_status compare(const tg_message *expected, const tg_message *m, tg_error *error)
 {
     if (m->kind != expected->kind)
-        return tg_fail(error, TG_CORRUPT, "a message of %s came where %s were expected", kind_texts[m->kind],
+        return tg_fail(error, TG_CORRUPT, "it is a message of %s, but %s were expected", kind_texts[m->kind],
                        kind_texts[expected->kind]);
     if (m->rank != expected->rank)
-        return tg_fail(error, TG_CORRUPT, "the message says that it is from rank %u", m->rank);
+        return tg_fail(error, TG_CORRUPT, "its header names rank %u as the sender", m->rank);
     if (m->world != expected->world)
-        return tg_fail(error, TG_LAYOUT_MISMATCH, "its world has %u ranks and this one's %u", m->world,
+        return tg_fail(error, TG_LAYOUT_MISMATCH, "its world has %u ranks, but this rank's has %u", m->world,
                        expected->world);
     if (m->kind != TG_MESSAGE_VERDICT && m->step != expected->step) /* a verdict may be on just that */
         return tg_fail(error, TG_LAYOUT_MISMATCH, "it is at step %" PRIu64 " and this rank at step %" PRIu64, m->step,
                        expected->step);
     if (m->number != expected->number)
-        return tg_fail(error, TG_CORRUPT, "message %u of its step came where %u was expected", m->number,
+        return tg_fail(error, TG_CORRUPT, "it is message %u of its step, but %u was expected", m->number,
                        expected->number);
     const bool introduction = m->kind == TG_MESSAGE_GREETING ||
                               (m->kind == TG_MESSAGE_VERDICT && m->number == TG_VERDICT_ON_GREETING);
     if (!introduction && m->layout != expected->layout)
-        return tg_fail(error, TG_LAYOUT_MISMATCH, "its reducer has another layout");
+        return tg_fail(error, TG_LAYOUT_MISMATCH, "the sender's reducer has another layout");
     return TG_OK;
 }
 
@@ -77,20 +77,20 @@ tg_status tg_message_open(const tg_kernels *kernels, const void *data, size_t si
 {
     const uint8_t *bytes = data;
     if (size < TG_MESSAGE_HEADER)
-        return tg_fail(error, TG_TRUNCATED, "%zu bytes came, too few for a message", size);
+        return tg_fail(error, TG_TRUNCATED, "%zu bytes are too few for a message", size);
     if (memcmp(bytes, magic, sizeof magic) != 0)
-        return tg_fail(error, TG_CORRUPT, "what came is no message: it starts with %02x %02x %02x %02x", bytes[0],
-                       bytes[1], bytes[2], bytes[3]);
+        return tg_fail(error, TG_CORRUPT, "it is not a message: it starts with %02x %02x %02x %02x", bytes[0], bytes[1],
+                       bytes[2], bytes[3]);
     if (bytes[4] != VERSION)
-        return tg_fail(error, TG_UNKNOWN_VERSION, "the message has version %u; tersegrad %s reads version %d", bytes[4],
+        return tg_fail(error, TG_UNKNOWN_VERSION, "it has version %u, but tersegrad %s reads version %d", bytes[4],
                        TG_VERSION_TEXT, VERSION);
     const tg_message m = tg_message_fields(bytes);
     if (m.extra > size - TG_MESSAGE_HEADER)
-        return tg_fail(error, TG_TRUNCATED, "the message was cut short");
+        return tg_fail(error, TG_TRUNCATED, "it is truncated");
     if (checksum(kernels, bytes, m.extra) != tg_load32(bytes + CHECKSUM_AT))
-        return tg_fail(error, TG_CHECKSUM_MISMATCH, "the message was damaged");
+        return tg_fail(error, TG_CHECKSUM_MISMATCH, "it is damaged: checksum mismatch");
     if (bytes[5] >= TG_MESSAGE_KINDS || bytes[6] & ~FLAG_ABSTAIN || bytes[7] != 0 || (m.abstain && m.frames > 0))
-        return tg_fail(error, TG_CORRUPT, "the message breaks a rule of its format");
+        return tg_fail(error, TG_CORRUPT, "it breaks a rule of the message format");
     tg_status status = compare(expected, &m, error);
     if (status != TG_OK)
         return status;

@@ -192,21 +192,21 @@ static tg_status compare(const tg_reduction *r, uint32_t peer, const tg_frame_in
     if (memcmp(&info->spec, &due->spec, sizeof due->spec) != 0) {
         (void)!tg_spec_print(&info->spec, theirs, sizeof theirs, NULL);
         (void)!tg_spec_print(&due->spec, ours, sizeof ours, NULL);
-        return tg_fail(error, TG_CORRUPT, "it is %.50s, and %.50s is expected", theirs, ours);
+        return tg_fail(error, TG_CORRUPT, "its codec is %.50s, but %.50s was expected", theirs, ours);
     }
     if (info->count != due->count)
         return tg_fail(error, TG_CORRUPT, "it has %" PRIu64 " elements, and %" PRIu64 " are expected", info->count,
                        due->count);
     if (info->dtype != due->dtype || info->draw.seed != draw.seed || info->draw.step != draw.step ||
         info->draw.tensor != draw.tensor || info->draw.rank != draw.rank)
-        return tg_fail(error, TG_CORRUPT, "it is another frame than the one that is expected");
+        return tg_fail(error, TG_CORRUPT, "its dtype, seed, step, tensor or rank is not the expected one");
     return TG_OK;
 }
 
 void tg_bad_frame(tg_reduction *r, uint32_t tensor, uint32_t peer, const tg_error *why)
 {
-    tg_reduction_fail(r, TG_SKIPPED, "rank %u got a bad frame of tensor '%.40s' from rank %u: %.110s", r->reducer->rank,
-                      r->reducer->names[tensor], peer, why->message);
+    tg_reduction_fail(r, TG_SKIPPED, "rank %u received an invalid frame of tensor '%.40s' from rank %u: %.110s",
+                      r->reducer->rank, r->reducer->names[tensor], peer, why->message);
 }
 
 bool tg_piece_take(tg_reduction *r, uint32_t peer, tg_cursor *frames, const tg_due *due, tg_frame *frame,
@@ -216,7 +216,7 @@ bool tg_piece_take(tg_reduction *r, uint32_t peer, tg_cursor *frames, const tg_d
     tg_error why;
     tg_status status = TG_OK;
     if (!tg_message_frame(frames, frame))
-        status = tg_fail(&why, TG_TRUNCATED, "the message ends before it does");
+        status = tg_fail(&why, TG_TRUNCATED, "it is longer than the rest of the message");
     if (status == TG_OK)
         status = tg_frame_read(*frame, &info, &why);
     /* Counts before contents: a few bytes may stand for four billion elements, and take as long. */

@@ -106,12 +106,12 @@ void tg_give(tg_reduction *r, size_t index, const tg_tensor *gradient)
 static tg_status check_index(const tg_reduction *r, size_t index, const char *function, tg_error *error)
 {
     if (!r || !r->active)
-        return tg_fail(error, TG_INVALID_ARGUMENT, "%s needs a reduction that is under way", function);
+        return tg_fail(error, TG_INVALID_ARGUMENT, "%s needs a reduction in progress", function);
     if (index >= r->reducer->tensor_count)
         return tg_fail(error, TG_INVALID_ARGUMENT, "there is no tensor %zu: the reducer has %zu", index,
                        r->reducer->tensor_count);
     if (r->given[index] != TG_NOT_GIVEN)
-        return tg_fail(error, TG_INVALID_ARGUMENT, "tensor '%.60s' has been given already in this reduction",
+        return tg_fail(error, TG_INVALID_ARGUMENT, "tensor '%.60s' was already given in this reduction",
                        r->reducer->names[index]);
     return TG_OK;
 }
@@ -119,7 +119,8 @@ static tg_status check_index(const tg_reduction *r, size_t index, const char *fu
 tg_status tg_reduce_ready(tg_reduction *reduction, size_t index, const tg_tensor *gradient, tg_error *error)
 {
     if (!gradient)
-        return tg_fail(error, TG_INVALID_ARGUMENT, "tg_reduce_ready needs a gradient; see tg_reduce_absent");
+        return tg_fail(error, TG_INVALID_ARGUMENT,
+                       "tg_reduce_ready: gradient must not be NULL; for a tensor without one, call tg_reduce_absent");
     tg_status status = check_index(reduction, index, "tg_reduce_ready", error);
     if (status == TG_OK)
         status = tg_gradient_check(reduction->reducer, index, gradient, error);
@@ -149,7 +150,7 @@ tg_status tg_reduce_present(const tg_reduction *reduction, size_t index, bool *p
 {
     if (!reduction || !present || !reduction->active)
         return tg_fail(error, TG_INVALID_ARGUMENT,
-                       "tg_reduce_present needs a reduction that has not ended, and a place for the answer");
+                       "tg_reduce_present needs a reduction that has not ended, and present must not be NULL");
     if (index >= reduction->reducer->tensor_count)
         return tg_fail(error, TG_INVALID_ARGUMENT, "there is no tensor %zu: the reducer has %zu", index,
                        reduction->reducer->tensor_count);

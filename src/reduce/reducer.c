@@ -90,7 +90,7 @@ static tg_status keep_tensor(tg_reducer *r, const tg_reducer_tensor *given, size
     const size_t length = strlen(given->name) + 1;
     char *name = tg_arena_take(&r->arena, length, 1);
     if (!name)
-        return tg_fail(error, TG_OUT_OF_MEMORY, "no memory for a tensor's name");
+        return tg_fail(error, TG_OUT_OF_MEMORY, "out of memory for a tensor's name");
     memcpy(name, given->name, length);
     t->given = *given;
     t->given.name = r->names[number] = name;
@@ -208,9 +208,9 @@ static tg_status fill_in(tg_reducer *r, const tg_reducer_tensor *tensors, const 
     r->names = tg_arena_take(&r->arena, r->tensor_count, sizeof *r->names);
     r->codecs = tg_arena_take(&r->arena, r->tensor_count, sizeof(tg_codec *));
     r->greeting = tg_arena_take(&r->arena, TG_GREETING_MOST, 1);
-    tg_status status = r->arena.failed
-                           ? tg_fail(error, TG_OUT_OF_MEMORY, "no memory for a list of %zu tensors", r->tensor_count)
-                           : TG_OK;
+    tg_status status = r->arena.failed ? tg_fail(error, TG_OUT_OF_MEMORY, "out of memory for a list of %zu tensors",
+                                                 r->tensor_count)
+                                       : TG_OK;
     for (size_t i = 0; status == TG_OK && i < r->tensor_count; i++)
         status = keep_tensor(r, &tensors[i], i, error);
     if (status == TG_OK)
@@ -220,7 +220,7 @@ static tg_status fill_in(tg_reducer *r, const tg_reducer_tensor *tensors, const 
     tg_jobs_make(r);
     r->wide = r->device->operations->allocate(r->device, (size_t)tg_wide_room(r) * sizeof *r->wide, 0);
     if (!r->wide)
-        return tg_fail(error, TG_OUT_OF_MEMORY, "no memory for the sum of %" PRIu64 " elements", tg_wide_room(r));
+        return tg_fail(error, TG_OUT_OF_MEMORY, "out of memory for the sum of %" PRIu64 " elements", tg_wide_room(r));
     if (r->functions->has_parts)
         status = tg_parts_make(r, error);
     if (status == TG_OK && r->functions->has_results)
@@ -232,7 +232,7 @@ static tg_status fill_in(tg_reducer *r, const tg_reducer_tensor *tensors, const 
         (void)make_reduction(r, &r->reductions[i]);
     if (r->arena.failed)
         return tg_fail(error, TG_OUT_OF_MEMORY,
-                       "no memory for the messages of %zu tensors and %u ranks, beyond %" PRIu64 " bytes",
+                       "out of memory for the messages of %zu tensors and %u ranks, beyond %" PRIu64 " bytes",
                        r->tensor_count, r->world, r->arena.bytes);
     tg_reducer_greet(r);
     return tg_succeed(error);
@@ -245,12 +245,10 @@ tg_status tg_reducer_create(tg_device *device, uint32_t rank, uint32_t world, co
     const tg_reducer_options defaults = {.algorithm = TG_AUTO};
     options = options ? options : &defaults;
     if (!device || !reducer || (!tensors && tensor_count > 0))
-        return tg_fail(error, TG_INVALID_ARGUMENT,
-                       "tg_reducer_create needs a device, tensors and a place for the reducer");
+        return tg_fail(error, TG_INVALID_ARGUMENT, "tg_reducer_create: device, tensors and reducer must not be NULL");
     if (world == 0 || world > MOST_RANKS || rank >= world)
         return tg_fail(error, TG_INVALID_ARGUMENT,
-                       "there is no rank %u in a world of %u: ranks count from 0, at most %d of them", rank, world,
-                       MOST_RANKS);
+                       "invalid rank %u of %u: ranks count from 0, and there are at most %d", rank, world, MOST_RANKS);
     if (tensor_count > UINT32_MAX / 2)
         return tg_fail(error, TG_INVALID_ARGUMENT, "%zu tensors are too many", tensor_count);
     tg_status status = check_options(options, error);
@@ -258,7 +256,7 @@ tg_status tg_reducer_create(tg_device *device, uint32_t rank, uint32_t world, co
         return status;
     tg_reducer *made = calloc(1, sizeof *made);
     if (!made)
-        return tg_fail(error, TG_OUT_OF_MEMORY, "no memory for a reducer");
+        return tg_fail(error, TG_OUT_OF_MEMORY, "out of memory for a reducer");
     made->device = device;
     made->kernels = tg_kernels_at(0); /* for digests, which are the same for all */
     made->rank = rank;
@@ -292,7 +290,7 @@ void tg_reducer_free(tg_reducer *reducer)
 tg_status tg_reducer_stats_of(const tg_reducer *reducer, tg_reducer_stats *stats, tg_error *error)
 {
     if (!reducer || !stats)
-        return tg_fail(error, TG_INVALID_ARGUMENT, "tg_reducer_stats_of needs a reducer and a place for the answer");
+        return tg_fail(error, TG_INVALID_ARGUMENT, "tg_reducer_stats_of: reducer and stats must not be NULL");
     *stats = reducer->stats;
     stats->ratio = stats->frame_bytes ? (double)stats->float32_bytes / (double)stats->frame_bytes : 0;
     return tg_succeed(error);
@@ -334,7 +332,7 @@ tg_status tg_reducer_residual_read(const tg_reducer *reducer, size_t index, floa
         return status;
     const tg_reducing_tensor *t = &reducer->tensors[index];
     if (!t->feedback)
-        return tg_fail(error, TG_INVALID_ARGUMENT, "tensor '%.60s' keeps no residual", t->given.name);
+        return tg_fail(error, TG_INVALID_ARGUMENT, "tensor '%.60s' has no residual: it has no feedback", t->given.name);
     if (count != t->given.count)
         return tg_fail(error, TG_SHAPE_MISMATCH,
                        "the residual of tensor '%.60s' has %" PRIu64 " elements, not %" PRIu64, t->given.name,

@@ -35,12 +35,12 @@ static tg_status scale_all(tg_reducer *r, float factor, tg_error *error)
 tg_status tg_reducer_scale(tg_reducer *reducer, float factor, tg_error *error)
 {
     if (!reducer)
-        return tg_fail(error, TG_INVALID_ARGUMENT, "tg_reducer_scale needs a reducer");
+        return tg_fail(error, TG_INVALID_ARGUMENT, "tg_reducer_scale: reducer must not be NULL");
     if (!(factor > 0 && factor - factor == 0))
         return tg_fail(error, TG_INVALID_ARGUMENT, "the factor %g is out of range: above 0 and finite", (double)factor);
     for (uint32_t i = 0; i < reducer->options.depth; i++)
         if (reducer->reductions[i].active)
-            return tg_fail(error, TG_INVALID_ARGUMENT, "a reduction is under way: scale between steps");
+            return tg_fail(error, TG_INVALID_ARGUMENT, "a reduction is in progress; scale between steps");
     tg_fp_mode before = tg_fp_enter();
     tg_status status = scale_all(reducer, factor, error);
     tg_fp_leave(before);

@@ -331,7 +331,7 @@ tg_status tg_shard_make(tg_reducer *r, tg_error *error)
     r->second = tg_arena_take(&r->arena, r->coded.piece_count, sizeof(tg_feedback *));
     r->narrow = r->device->operations->allocate(r->device, (size_t)tg_wide_room(r) * sizeof(uint16_t), 1);
     tg_status status = r->arena.failed || !r->narrow
-                           ? tg_fail(error, TG_OUT_OF_MEMORY, "no memory for what %u owners keep", r->world)
+                           ? tg_fail(error, TG_OUT_OF_MEMORY, "out of memory for the residuals of %u owners", r->world)
                            : TG_OK;
     for (size_t i = 0; status == TG_OK && i < r->coded.piece_count; i++)
         status = make_second(r, i, error);

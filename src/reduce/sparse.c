@@ -404,8 +404,8 @@ tg_status tg_sparse_make(tg_reducer *r, tg_error *error)
     r->key_room = (size_t)together;
     r->keys = tg_arena_take(&r->arena, together, sizeof *r->keys);
     if (r->arena.failed)
-        return tg_fail(error, TG_OUT_OF_MEMORY, "no memory to sum sparse tensors of up to %" PRIu64 " elements",
-                       longest);
+        return tg_fail(error, TG_OUT_OF_MEMORY,
+                       "out of memory for the sums of sparse tensors of up to %" PRIu64 " elements", longest);
     tg_boundaries_reset(r);
     return TG_OK;
 }

@@ -132,15 +132,15 @@ static void put_all(writer *w, const tg_reducer *r)
 tg_status tg_reducer_save(const tg_reducer *reducer, void *buffer, size_t capacity, size_t *size, tg_error *error)
 {
     if (!reducer || !size)
-        return tg_fail(error, TG_INVALID_ARGUMENT, "tg_reducer_save needs a reducer and a place for the size");
+        return tg_fail(error, TG_INVALID_ARGUMENT, "tg_reducer_save: reducer and size must not be NULL");
     for (uint32_t i = 0; i < reducer->options.depth; i++)
         if (reducer->reductions[i].active)
-            return tg_fail(error, TG_INVALID_ARGUMENT, "a reduction is under way: save between steps");
+            return tg_fail(error, TG_INVALID_ARGUMENT, "a reduction is in progress; save between steps");
     writer w = {.at = NULL};
     put_all(&w, reducer);
     const uint64_t total = w.size + TG_STATE_DIGEST;
     if (total > SIZE_MAX || (buffer && capacity < total))
-        return tg_fail(error, TG_BUFFER_TOO_SMALL, "the state has %" PRIu64 " bytes and the buffer %zu", total,
+        return tg_fail(error, TG_BUFFER_TOO_SMALL, "the state has %" PRIu64 " bytes, but the buffer has %zu", total,
                        capacity);
     *size = (size_t)total;
     if (!buffer)

@@ -62,8 +62,8 @@ static tg_status get_part(reading *in, tg_feedback *f, tg_feedback_part part, ui
     *in->largest += (double)job.largest;
     if (!(*in->largest <= FLT_MAX / 2)) /* the other half is for rounding */
         return tg_fail(in->error, TG_CORRUPT,
-                       "the state of rank %u has residuals too large to be brought to a world of %u", in->rank,
-                       in->reducer->world);
+                       "the state of rank %u has residuals that overflow when they are scaled for a world of %u",
+                       in->rank, in->reducer->world);
     return TG_OK;
 }
 
@@ -113,7 +113,7 @@ static tg_status get_head(reading *in)
     if (in->c.short_read || in->world == 0 || in->rank >= in->world)
         return short_state(in);
     if (tensors != r->tensor_count)
-        return tg_fail(in->error, TG_LAYOUT_MISMATCH, "the state has %u tensors and the reducer %zu", tensors,
+        return tg_fail(in->error, TG_LAYOUT_MISMATCH, "the state has %u tensors, but the reducer has %zu", tensors,
                        r->tensor_count);
     if (in->rank % r->world != r->rank)
         return tg_fail(in->error, TG_LAYOUT_MISMATCH,
@@ -138,7 +138,7 @@ static tg_status get_tensor(reading *in, size_t number)
     if (!name)
         return short_state(in);
     if (tg_load32(theirs) != length || memcmp(name, t->given.name, length) != 0)
-        return tg_fail(in->error, TG_LAYOUT_MISMATCH, "tensor %zu is '%.60s' in the reducer and '%.*s' in the state",
+        return tg_fail(in->error, TG_LAYOUT_MISMATCH, "tensor %zu is '%.60s' in the reducer, but '%.*s' in the state",
                        number, t->given.name, (int)(tg_load32(theirs) < 60 ? tg_load32(theirs) : 60),
                        (const char *)name);
     if (memcmp(theirs, ours, TG_STATE_IDENTITY) != 0)
@@ -213,7 +213,7 @@ static tg_status get_second(reading *in)
         return get_part(in, home, TG_RESIDUAL, 0, count, true, 1);
     tg_feedback *feedback = r->tensors[tensor].feedback;
     if (!feedback)
-        return tg_fail(in->error, TG_CORRUPT, "the state has a residual of tensor '%.60s', which keeps none",
+        return tg_fail(in->error, TG_CORRUPT, "the state has a residual of tensor '%.60s', which has none",
                        r->names[tensor]);
     return get_part(in, feedback, TG_RESIDUAL, first, count, false, in->scale * (float)in->world);
 }
@@ -248,7 +248,7 @@ static tg_status check_ranks(const tg_reducer *r, const reading *in, size_t numb
     const uint64_t due = r->rank + (uint64_t)number * r->world, after = r->rank + (uint64_t)count * r->world;
     if (in->rank != due)
         return tg_fail(in->error, TG_LAYOUT_MISMATCH,
-                       "state %zu is that of rank %u, and that of rank %" PRIu64 " is expected", number, in->rank, due);
+                       "state %zu is of rank %u, but that of rank %" PRIu64 " is expected", number, in->rank, due);
     if (after < in->world)
         return tg_fail(in->error, TG_LAYOUT_MISMATCH,
                        "the state of rank %" PRIu64 " of %u is missing: rank %u of %u loads those of ranks %u, %u, ...",
@@ -262,10 +262,10 @@ static tg_status walk(tg_reducer *r, const tg_state *states, size_t count, bool 
     double largest = 0;
     for (size_t i = 0; i < count; i++) {
         if (!states[i].data || states[i].size < TG_STATE_HEAD + TG_STATE_DIGEST)
-            return tg_fail(error, TG_TRUNCATED, "state %zu has too few bytes to be one", i);
+            return tg_fail(error, TG_TRUNCATED, "state %zu has too few bytes for a state", i);
         const size_t size = states[i].size - TG_STATE_DIGEST;
         if (!apply && r->kernels->digest(states[i].data, size) != tg_load64((const uint8_t *)states[i].data + size))
-            return tg_fail(error, TG_CHECKSUM_MISMATCH, "state %zu was damaged", i);
+            return tg_fail(error, TG_CHECKSUM_MISMATCH, "state %zu is damaged: checksum mismatch", i);
         reading in = {.reducer = r,
                       .c = tg_cursor_over(states[i].data, size),
                       .apply = apply,
@@ -278,7 +278,8 @@ static tg_status walk(tg_reducer *r, const tg_state *states, size_t count, bool 
         if (status != TG_OK)
             return status;
         if (i > 0 && in.world != world)
-            return tg_fail(error, TG_LAYOUT_MISMATCH, "the states are of worlds of %u and %u ranks", world, in.world);
+            return tg_fail(error, TG_LAYOUT_MISMATCH, "the states are from different worlds, of %u and %u ranks", world,
+                           in.world);
         world = in.world;
         if (apply)
             r->begun = in.exact && count == 1 ? in.begun : 0;
@@ -302,10 +303,10 @@ static void forget(tg_reducer *r)
 tg_status tg_reducer_load(tg_reducer *reducer, const tg_state *states, size_t count, tg_error *error)
 {
     if (!reducer || (!states && count > 0))
-        return tg_fail(error, TG_INVALID_ARGUMENT, "tg_reducer_load needs a reducer and states");
+        return tg_fail(error, TG_INVALID_ARGUMENT, "tg_reducer_load: reducer and states must not be NULL");
     for (uint32_t i = 0; i < reducer->options.depth; i++)
         if (reducer->reductions[i].active)
-            return tg_fail(error, TG_INVALID_ARGUMENT, "a reduction is under way: load between steps");
+            return tg_fail(error, TG_INVALID_ARGUMENT, "a reduction is in progress; load between steps");
     tg_fp_mode before = tg_fp_enter();
     tg_status status = walk(reducer, states, count, false, error);
     if (status == TG_OK) {

@@ -173,7 +173,7 @@ bool tg_transfer_open(tg_reduction *r, tg_transfer *transfer, uint32_t peer, tg_
                                        message, extra, frames, &why);
     if (status != TG_OK)
         tg_reduction_fail(r, status == TG_LAYOUT_MISMATCH ? status : TG_SKIPPED,
-                          "rank %u on a message from rank %u: %.150s", reducer->rank, peer, why.message);
+                          "rank %u received an invalid message from rank %u: %.150s", reducer->rank, peer, why.message);
     else if (message->abstain)
         r->peer_failed = true;
     return status == TG_OK && !message->abstain;
@@ -183,6 +183,6 @@ void tg_transfer_close(tg_reduction *r, uint32_t peer, const tg_message *message
                        const tg_cursor *frames)
 {
     if (frames->left > 0 || extra->left > 0 || message->frames != due)
-        tg_reduction_fail(r, TG_SKIPPED, "rank %u got a message from rank %u with more in it than is expected",
+        tg_reduction_fail(r, TG_SKIPPED, "rank %u received a message from rank %u that is longer than expected",
                           r->reducer->rank, peer);
 }

@@ -36,7 +36,7 @@ static tg_status check_mpi(const tg_mpi_loaded *loaded, const char *mpi, tg_erro
     const bool is_openmpi = strcmp(mpi, "openmpi") == 0;
     if (is_openmpi ? !loaded->mpich : !loaded->openmpi)
         return TG_OK;
-    return tg_fail(error, TG_UNAVAILABLE, "the module is for %s, and this process has loaded %s; give the module '%s'",
+    return tg_fail(error, TG_UNAVAILABLE, "the module is for %s, but this process has loaded %s; use the module '%s'",
                    is_openmpi ? "OpenMPI" : "MPICH", is_openmpi ? "MPICH" : "OpenMPI",
                    is_openmpi ? "mpich" : "openmpi");
 }

@@ -26,7 +26,7 @@ print("exit", process.returncode, "in run", last["run"], "before its end" if las
 print("table:", [line.split()[0] for line in out.splitlines() if line.startswith("  ")][:3])
 print("the table says where it stopped:", "stopped after step %d of %s" % (last["step"], steps) in out)
 print([line.replace(str(last["step"]) + " of", "N of") for line in err.splitlines()[-2:]])
-print("page:", "The training ended early: interrupted" in open("page.html", encoding="utf-8").read())
+print("page:", "Training ended early: interrupted" in open("page.html", encoding="utf-8").read())
 print("resumed to the same weights:", hashes("--steps", str(steps), "--resume", "c.ckpt") == hashes("--steps", str(steps)))
 END
 try python3 interrupt.py
@@ -58,7 +58,7 @@ echo "-> $?"
 grep -c 'none' table.txt
 grep -o 'stopped after step.*' table.txt
 cut -c 1-70 err.txt
-grep -c 'The training ended early' failed.html
+grep -c 'Training ended early' failed.html
 echo "# divergence is called that"
 tersegrad train --data syn-256 --lr 1e12 --steps 4 --codec none 2>/dev/null | grep -o 'none *diverged'
 tersegrad train --data syn-256 --lr 1e12 --steps 4 --codec none --json 2>/dev/null | json '[r["diverged"] for r in j["runs"]]'

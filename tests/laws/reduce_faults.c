@@ -281,7 +281,7 @@ static void disagreement(void)
                  {"name", name, "another name for tensor 1"},
                  {"count", count, "another count, dtype or boundaries for tensor 1 ('matrix'"},
                  {"feedback", feedback, "another feedback for tensor 1 ('matrix'"},
-                 {"number of tensors", fewer, "it reduces 2 tensors and this rank 3"}};
+                 {"number of tensors", fewer, "it has 2 tensors, but this rank has 3"}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         rank_case other = usual;
         other.tensors = cases[i].list;

@@ -323,7 +323,7 @@ static void refuses_forged(void)
     forged(2, owner, &kept, "a norm that is no number", TG_STATE_HEAD + 80, nan, 8, 0, "statistics");
     forged(2, owner, &kept, "a lack of second residuals", SECONDS_AT, "\0", 1, SECONDS_AT + 4 + 8, "lacks");
     forged(1, owner, &kept, "a residual that cannot be added to others", SECONDS_AT + 4 + 20 + STATISTICS, huge, 4, 0,
-           "too large");
+           "overflow when they are scaled");
     free(kept.data[0]);
     free(kept.data[1]);
 }

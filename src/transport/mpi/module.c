@@ -644,7 +644,8 @@ static tg_status check_communicator(const MPI_Comm *of, int initialised, tg_erro
         return tg_fail(error, TG_INVALID_ARGUMENT, "the communicator is MPI_COMM_NULL");
     (void)MPI_Comm_test_inter(*of, &has_two_groups);
     if (has_two_groups)
-        return tg_fail(error, TG_INVALID_ARGUMENT, "the communicator joins two groups; give one with a single group");
+        return tg_fail(error, TG_INVALID_ARGUMENT,
+                       "the communicator is an intercommunicator; give an intracommunicator");
     return TG_OK;
 }
 
@@ -654,8 +655,9 @@ static tg_status open_transport(const void *communicator, size_t segment, tg_tra
     int finalised = 0, initialised = 0;
     (void)MPI_Finalized(&finalised);
     if (finalised)
-        return tg_fail(error, TG_UNAVAILABLE,
-                       "MPI has been finalised, and cannot start twice in a process: keep the first transport");
+        return tg_fail(
+            error, TG_UNAVAILABLE,
+            "MPI has been finalised, and cannot be initialised again in this process; keep the first transport");
     (void)MPI_Initialized(&initialised);
     tg_status status = of ? check_communicator(of, initialised, error) : TG_OK;
     if (status != TG_OK)
