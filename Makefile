@@ -194,7 +194,7 @@ tsan-module: $(WATCHED)
 build/mpi-openmpi.so $(WATCHED): MPICC = $(OPENMPI_CC)
 build/mpi-mpich.so: MPICC = $(MPICH_CC)
 $(WATCHED): MODULE_FLAGS = -g -fsanitize=thread
-$(MODULES) $(WATCHED): src/transport/mpi/module.c src/base/status.c src/transport/ranks.c src/transport/ranks.h src/transport/mpi_module.h src/transport/transport.h include/tersegrad.h build/flags
+$(MODULES) $(WATCHED): $(wildcard src/transport/mpi/*.[ch]) src/base/status.c src/transport/ranks.c src/transport/ranks.h src/transport/mpi_module.h src/transport/transport.h include/tersegrad.h build/flags
 	$(call say,MPI,$@)
 	$(Q)mkdir -p $(@D) && $(MPICC) $(PREPROCESS) $(filter-out -Wpedantic,$(WARNINGS)) -fvisibility=hidden -fPIC -O2 $(WERROR) $(MODULE_FLAGS) $(CFLAGS) \
 	    -shared $(LDFLAGS) -o $@ $(filter %.c,$^)
