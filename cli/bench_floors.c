@@ -161,7 +161,7 @@ static void run_share(void *of, unsigned member, unsigned members)
 
 void floor_run(const struct floor_vectors *vectors, enum floor_kind kind, unsigned way, struct team *team)
 {
-    /* Doubling and halving by turns: the values stay as they are, neither overflowing nor becoming subnormal. */
+    /* Doubling and halving alternately: the values stay as they are, neither overflowing nor becoming subnormal. */
     static float factor = 2.0f;
     struct floor_work work = {*vectors, kind, way, factor};
     team_run(team, run_share, &work);

@@ -88,7 +88,7 @@ static void run_share(void *of, unsigned member, unsigned members)
 
 void moves_run(const struct moves *moves, unsigned way, struct team *team)
 {
-    static float factor = 2.0f; /* by turns, as in bench_floors.c */
+    static float factor = 2.0f; /* alternating, as in bench_floors.c */
     struct work work = {moves, way, factor};
     team_run(team, run_share, &work);
     if (moves->kind == FLOOR_SCALE)

@@ -1,4 +1,4 @@
-/* A frame: its fields, where its bytes go, and whether it is sound. */
+/* A frame: its fields, what its bytes are used for, and whether it is valid. */
 #include "inspect.h"
 #include "json_writer.h"
 #include "table.h"
@@ -161,8 +161,8 @@ static void print_text(const struct frame_view *view, const char *path)
         printf("  version   %u\n", info->version);
         printf("  checksum  %s\n", !info->has_checksum ? "none" : checksum_holds(view) ? "holds" : "does not hold");
     }
-    bool is_sound = view->status == TG_OK;
-    printf("  verdict   %s%s%s\n", colour_on(stdout, is_sound ? COLOUR_GOOD : COLOUR_BAD), view->verdict,
+    bool is_valid = view->status == TG_OK;
+    printf("  verdict   %s%s%s\n", colour_on(stdout, is_valid ? COLOUR_GOOD : COLOUR_BAD), view->verdict,
            colour_off(stdout));
 }
 

@@ -39,7 +39,7 @@ static void note_interrupt(int signal)
 }
 
 /* The first Ctrl-C ends the training after the step; the second ends the process. */
-static void heed_interrupts(void)
+static void catch_interrupts(void)
 {
     struct sigaction action = {.sa_handler = note_interrupt, .sa_flags = (int)SA_RESETHAND}, before;
     sigemptyset(&action.sa_mask);
@@ -169,7 +169,7 @@ static int run_and_tell(const struct command *command, const struct train_option
     bool speaks = true, is_stopped = false;
     if (!settings->mpi) { /* a launcher ends its ranks itself */
         settings->interrupt = &interrupted;
-        heed_interrupts();
+        catch_interrupts();
     }
     bool is_well = run_settings(command, options, settings, origin, report, &speaks, &is_stopped, &message);
     if (!is_well && speaks && is_first_process())

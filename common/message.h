@@ -1,4 +1,4 @@
-/* How readers and the training loop speak about failures: one sentence in a struct message, and false. */
+/* How readers and the training loop report failures: one sentence in a struct message, and false. */
 #ifndef COMMON_MESSAGE_H
 #define COMMON_MESSAGE_H
 

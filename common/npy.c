@@ -75,7 +75,7 @@ static bool take_number(struct cursor *c, uint64_t *number)
             return false;
         value = value * 10 + digit;
     }
-    if (c->at < c->end && *c->at == 'L') /* Python 2 wrote its long integers so */
+    if (c->at < c->end && *c->at == 'L') /* as Python 2 wrote long integers */
         c->at++;
     *number = value;
     return true;

@@ -1,6 +1,6 @@
 /* NumPy's .npy files, as https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html describes them:
  * versions 1 to 3, C order (Fortran order where it is the same), both byte orders, float16, float32 and float64, and
- * where they are wanted integers. */
+ * integers where the caller takes them. */
 #ifndef COMMON_NPY_H
 #define COMMON_NPY_H
 
@@ -37,7 +37,7 @@ bool npy_parse_any(const uint8_t *bytes, size_t size, struct npy *npy, struct me
  * have room for 4 * count. Returns the type that results. */
 enum npy_type npy_unpack(uint8_t *bytes, const struct npy *npy, bool widen);
 
-/* Integers of a parsed file as float32. False where one is none exactly: *where is the first such. */
+/* Integers of a parsed file as float32. False if one is not exact in float32: *where is the first such. */
 bool npy_integers(const uint8_t *bytes, const struct npy *npy, float *values, uint64_t *where);
 
 /* The way back: this machine's byte order to little-endian, in place. */

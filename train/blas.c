@@ -32,7 +32,7 @@ void blas_open(bool plain)
     if (plain)
         return;
     static const char *const names[] = {"libopenblas.so.0", "libopenblas.so"};
-    /* Before it is loaded, so that it makes no threads that it is then told not to use. */
+    /* Before it is loaded, so that it starts no threads that would not be used. */
     setenv("OPENBLAS_NUM_THREADS", "1", 1);
     for (size_t i = 0; i < sizeof names / sizeof *names && !sgemm; i++) {
         void *library = dlopen(names[i], RTLD_NOW | RTLD_LOCAL);
@@ -54,7 +54,7 @@ static bool multiply_fast(bool turn_a, bool turn_b, size_t m, size_t n, size_t k
     if (!sgemm)
         return false;
     int rows = (int)m, columns = (int)n, inner = (int)k;
-    /* A vector is bound by memory, and has a routine that knows. */
+    /* A product with a vector is bound by memory, and has a routine of its own. */
     if (columns == 1 && turn_a)
         sgemv(ROW_MAJOR, TURNED, inner, rows, 1, a, rows, b, 1, beta, c, 1);
     else if (columns == 1)

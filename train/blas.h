@@ -1,5 +1,6 @@
-/* Products of matrices. OpenBLAS does them, looked for when training starts, with one thread a call, so that the result
- * depends on the shapes alone and not on how many ranks share the process; where it is not installed, plain loops do.
+/* Products of matrices. OpenBLAS does them, looked for when training starts, with one thread per call, so that the
+ * result depends only on the shapes, not on how many ranks share the process. If it is not installed, plain loops are
+ * used.
  */
 #ifndef TRAIN_BLAS_H
 #define TRAIN_BLAS_H

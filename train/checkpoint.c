@@ -1,6 +1,5 @@
-/* The file of a checkpoint: what it was made with, the state of every run that has begun, a digest. It is written
- * beside its place and moved there when it is safely on the disk, so that a kill at any moment leaves the old one or
- * the new one. */
+/* The file of a checkpoint: what it was made with, the state of every run that has begun, a digest. It is written to a
+ * temporary file, synced and renamed, so that a kill at any moment leaves the old one or the new one. */
 #include "read.h"
 #include "settings_text.h"
 #include "worker.h"

@@ -1,4 +1,4 @@
-/* Which reader a name wants; see data.h. */
+/* Which reader a name needs; see data.h. */
 #include "data.h"
 
 #include "blob.h"
@@ -58,8 +58,8 @@ static bool open_any(const char *name, uint64_t seed, bool real_targets, struct 
     return libsvm_open(name, real_targets, data, message);
 }
 
-/* Of all rows; where they hold more than 16 M values, of so many rows at equal distances as do, which takes a moment
- * only: files that are not the same usually differ in more than a few rows. */
+/* Of all rows; if they have more than 16 M values, of as many rows as have 16 M, at equal distances. That is quick, and
+ * files that differ usually differ in more than a few rows. */
 static bool digest_rows(struct dataset *data, struct message *message)
 {
     const uint64_t most = (UINT64_C(1) << 24) / data->features + 1, rows = data->train_rows + data->test_rows;

@@ -1,5 +1,5 @@
-/* Data sets. A row is fetched by its number, as features and a target; whether it is read from memory or made on the
- * spot is the data set's affair. Rows 0 ... train_rows - 1 are for training, the test rows follow. */
+/* Data sets. A row is fetched by its number, as features and a target; whether it is read from memory or computed is up
+ * to the data set. Rows 0 ... train_rows - 1 are for training, the test rows follow. */
 #ifndef TRAIN_DATA_H
 #define TRAIN_DATA_H
 
@@ -12,7 +12,7 @@ struct dataset {
     uint64_t train_rows, test_rows;
     uint32_t features;
     uint32_t classes;     /* targets are 0 ... classes - 1; 0: they are real numbers */
-    const float *optimum; /* the weights behind the targets, one for each feature; NULL where nobody knows */
+    const float *optimum; /* the weights that the targets were made with, one for each feature; NULL if unknown */
     void (*fetch)(const void *state, uint64_t row, float *features, float *target);
     uint64_t digest; /* of what was read from files; 0 for what is made */
     void *state;
@@ -24,7 +24,7 @@ struct dataset {
  * one, holds the test rows. With `real_targets` they are taken as numbers even where they look like classes. */
 bool dataset_open(const char *name, uint64_t seed, bool real_targets, struct dataset *data, struct message *message);
 void dataset_close(struct dataset *data);
-/* Whether that needs no file: what is wrong with such a name can be said before anything else is done. */
+/* Whether that needs no file: then an error in the name can be reported before anything else is done. */
 bool dataset_is_synthetic(const char *name);
 
 /* The readers behind it, one file each. */

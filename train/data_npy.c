@@ -114,7 +114,7 @@ static bool load_pair(const char *x, const char *y, struct arrays *arrays, struc
     return true;
 }
 
-/* Targets of both pairs are numbered alike. */
+/* Classes of both pairs are numbered together. */
 static uint32_t find_classes(struct arrays *arrays)
 {
     uint64_t first = arrays->pairs[0].rows, second = arrays->pairs[1].rows;

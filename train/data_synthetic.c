@@ -1,4 +1,4 @@
-/* Rows that are made when they are asked for: y = w*.x + noise, or points around the centres of classes. Syn-20K would
+/* Rows that are computed when they are needed: y = w*.x + noise, or points around the centres of classes. Syn-20K would
  * be 4 GB. */
 #include "data.h"
 #include "random.h"
@@ -112,7 +112,7 @@ static bool read_recipe(const char *text, struct recipe *recipe, struct message 
 
 /* ---- rows ---- */
 
-/* Four sums side by side, in double: the order is fixed, and it is quick enough not to be seen beside the row itself.
+/* Four sums side by side, in double: the order is fixed, and the time is small beside that of the row itself.
  */
 static double product(const float *a, const float *b, size_t count)
 {

@@ -66,7 +66,7 @@ static void skip_blanks(struct line_reader *reader)
         reader->at++;
 }
 
-/* What stands here, for a message: up to the next blank, and not too long. */
+/* The text at this place, for a message: up to the next blank, and not too long. */
 static int word_length(const struct line_reader *reader)
 {
     int length = 0;

@@ -1,4 +1,4 @@
-/* What is measured of a run: points on the way, histograms of gradients, and the figures at the end. On rank 0. */
+/* What is measured of a run: points during the run, histograms of gradients, and the figures at the end. On rank 0. */
 #include "random.h"
 #include "worker.h"
 

@@ -51,7 +51,8 @@ static float normal_tail(double q)
     return (float)(q < 0 ? -magnitude : magnitude);
 }
 
-/* In pieces that stay in the cache: two loops that become vectors, and one that mends the tails, one element in twenty.
+/* In pieces that stay in the cache: two loops that the compiler vectorises, and one that corrects the tails, one
+ * element in twenty.
  */
 void fill_normal(uint64_t key, float *out, size_t count)
 {

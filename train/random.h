@@ -28,7 +28,7 @@ static inline uint64_t random_key(uint64_t seed, enum random_purpose purpose, ui
 /* Counters 0 ... count - 1 of a key, as normal numbers: mean 0, variance 1, independent. */
 void fill_normal(uint64_t key, float *out, size_t count);
 
-/* Where place `at` of [0, size) goes in the permutation that the key names. */
+/* The image of place `at` of [0, size) in the permutation of this key. */
 uint64_t permuted(uint64_t key, uint64_t size, uint64_t at);
 
 #endif

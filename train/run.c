@@ -62,7 +62,7 @@ static bool make_reducer(struct worker *worker, const struct train_codec *codec,
     return status == TG_OK || worker_fails(worker, status, &error);
 }
 
-/* Momentum correction has a momentum of its own; a second one on top would be squared. */
+/* Momentum correction has its own momentum; with a second one, momentum would be applied twice. */
 static double momentum_of(const struct run *run)
 {
     return run->codec->feedback.kind == TG_FEEDBACK_DGC ? 0 : run->worker->task->settings->momentum;
@@ -151,7 +151,7 @@ static bool reduce(struct run *run, bool *was_skipped)
     return status == TG_OK || status == TG_SKIPPED || worker_fails(worker, status, &error);
 }
 
-/* The histograms are of the twentieth of the run and of its end, so that the first steps' transient is over. */
+/* The histograms are from a twentieth into the run and from its end: the first steps are not typical. */
 static void look_at_gradient(struct run *run)
 {
     uint64_t steps = run->worker->task->steps;
@@ -163,8 +163,8 @@ static void look_at_gradient(struct run *run)
         take_histogram(run, &run->result->late);
 }
 
-/* A gradient that is not finite because the loss is not is no fault of the data. Each rank has its own message, and
- * rank 0's is the one that is shown. */
+/* A gradient that is not finite because the loss is not finite is not an error in the data. Each rank has its own
+ * message; rank 0's is shown. */
 static void say_diverged(struct run *run)
 {
     struct message *message = &run->worker->message;
@@ -205,7 +205,7 @@ static bool make_step(struct run *run)
     return (!is_new || run_add_point(run)) && tell(run, loss, rate, is_new, was_skipped);
 }
 
-/* Rank 0 asks before its part of a step: nobody can be past that step before it has been heard. */
+/* Rank 0 asks before its part of a step, so no rank can be past that step when the request is seen. */
 static void ask_to_stop(const struct run *run)
 {
     const struct task *task = run->worker->task;

@@ -1,5 +1,5 @@
 /* A run's state as bytes: everything that the next step depends on, and the figures so far. Random numbers are
- * functions of seed and step, and a batch's rows of the step as well, so the step is all that there is of both. */
+ * functions of seed and step, and a batch's rows of the step as well, so the step stands for both. */
 #include "worker.h"
 
 #include <inttypes.h>
@@ -188,7 +188,7 @@ bool run_restore(struct run *run, const tg_state *saved)
 {
     if (!worker_agrees(run->worker, restore(run, saved)))
         return false;
-    /* A run that was complete is saved again with the next checkpoint, so that this one too can go on some day. */
+    /* A run that is complete is saved again with the next checkpoint, so that it can be continued with more steps. */
     struct blob *blob = &run->worker->saved[run->index];
     if (run->worker->team.rank == 0 && blob->size == 0)
         blob_put(blob, saved->data, saved->size);

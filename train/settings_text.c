@@ -123,7 +123,7 @@ enum verdict settings_agree(const struct team *team, const struct train_settings
     enum verdict verdict = TEAM_WELL;
     for (uint32_t i = 1; i < team->world && verdict == TEAM_WELL; i++)
         if (!is_same(&all->parts[0], &all->parts[i], i, message))
-            verdict = TEAM_ILL;
+            verdict = TEAM_FAILED;
     shared_bytes_free(all);
     return verdict;
 }

@@ -1,4 +1,4 @@
-/* See team.h. Sizes travel first, so that room can be made for what follows. */
+/* See team.h. Sizes are exchanged first, so that memory can be allocated for the bytes. */
 #include "team.h"
 
 #include <stdlib.h>
@@ -106,7 +106,7 @@ enum verdict team_verdict(const struct team *team, bool well, uint32_t *culprit,
     enum verdict verdict = TEAM_WELL;
     for (uint32_t i = 0; i < team->world && verdict == TEAM_WELL; i++) {
         if (all->parts[i].size > 0) {
-            verdict = TEAM_ILL;
+            verdict = TEAM_FAILED;
             *culprit = i;
             fail(message, "%s", (const char *)all->parts[i].data);
         }

@@ -104,7 +104,7 @@ static void set_up_rank(struct rank *rank, const struct task *task, tg_transport
     };
 }
 
-/* Of several messages one is the cause; ranks that were only left alone have another. */
+/* Of several messages one is the cause; other ranks only report that they lost a peer. */
 static bool pick_message(const struct rank *ranks, uint32_t world, struct message *message)
 {
     const struct rank *picked = NULL;
@@ -121,7 +121,7 @@ static bool run_threads(struct rank *ranks, uint32_t world, struct message *mess
     uint32_t started = 0;
     for (uint32_t i = 1; i < world; i++, started++) {
         if (pthread_create(&ranks[i].thread, NULL, run_thread, &ranks[i]) != 0) {
-            /* The others would wait for it for ever. */
+            /* The others would wait for it without end. */
             tg_transport_abort(ranks[0].worker.team.transport, 1);
             break;
         }
@@ -174,8 +174,8 @@ static bool train_local(const struct train_settings *settings, const struct trai
     return is_well;
 }
 
-/* The message comes before the end: a launcher kills all ranks as soon as one has failed, and abort ends this one as
- * well. */
+/* The message is printed first: a launcher kills all ranks as soon as one has failed, and abort ends this one as well.
+ */
 static void end_job(const struct worker *worker, const struct train_observer *observer, struct message *message)
 {
     const struct team *team = &worker->team;
@@ -185,7 +185,7 @@ static void end_job(const struct worker *worker, const struct train_observer *ob
         observer->on_failure(observer->context, message->text);
     struct message ignored;
     if (together) {
-        shared_bytes_free(team_share(team, "", 0, false, &ignored)); /* nobody leaves before it is said */
+        shared_bytes_free(team_share(team, "", 0, false, &ignored)); /* no rank ends before it is printed */
         return;
     }
     tg_transport_abort(team->transport, 1);

@@ -19,7 +19,7 @@ enum train_algorithm { ALGORITHM_SGD, ALGORITHM_QSVRG };
 #define TRAIN_MOST_RUNS 64
 #define TRAIN_MOST_CHANGES 32
 #define TRAIN_MOST_WORKERS 256
-#define TRAIN_POINT_ROWS 1000 /* at most, for the points on the way */
+#define TRAIN_POINT_ROWS 1000 /* at most, for points before the last */
 
 struct train_codec {
     tg_spec codec;
@@ -30,7 +30,7 @@ struct train_codec {
 struct train_settings {
     const char *data, *model; /* model NULL: what suits the data */
     uint32_t workers;         /* threads; under MPI the launcher decides */
-    uint64_t batch;           /* rows a rank takes for a step */
+    uint64_t batch;           /* rows per rank and step */
     double lr;                /* 0: what suits the model */
     double momentum, weight_decay;
     enum train_schedule schedule;
@@ -56,7 +56,7 @@ struct train_settings {
     const char *mpi;        /* the module of tg_transport_mpi; NULL: threads */
     uint64_t launched;      /* with mpi: as many ranks as the launcher says that it started; 0: it does not say */
     atomic_bool *interrupt; /* threads stop after their step when it is set; NULL: they do not */
-    const char *refusal;    /* with mpi: why this rank cannot begin, for all ranks to hear; NULL: it can */
+    const char *refusal;    /* with mpi: why this rank cannot begin, which all ranks are told; NULL: it can */
 };
 
 /* Where a step's time goes, on rank 0, in seconds. */
@@ -112,7 +112,7 @@ struct train_report {
     struct train_result runs[TRAIN_MOST_RUNS];
 };
 
-/* What rank 0 tells while it works. */
+/* What rank 0 reports during training. */
 struct train_progress {
     size_t run;
     uint64_t step, steps;            /* done, of */
@@ -134,13 +134,13 @@ struct train_observer { /* any of these may be NULL */
     void (*on_failure)(void *context, const char *message); /* of the rank of an MPI job that knows why it ends */
 };
 
-/* Whether the texts in the settings can be right at all: the model's, a synthetic data set's, the device's. */
+/* Checks the texts in the settings that need no file: the model's, a synthetic data set's, the device's. */
 bool train_check(const struct train_settings *settings, struct message *message);
 
 /* Whether a run has diverged: its loss is not finite any more, or a hundred times what it was at first. */
 bool train_has_diverged(const struct train_result *result);
 
-/* Runs everything. After a failure the report has what was reached: whole runs, and the last one if it has `stopped`.
+/* Runs everything. After a failure the report has what was completed: whole runs, and the last one if it has `stopped`.
  * `*speaks` says whether this process is the one that prints: the report if all went well, else the
  * message. In an MPI job that is rank 0 and a report alone; failures have been told to on_failure. The report must be
  * freed in any case. */

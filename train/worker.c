@@ -1,4 +1,4 @@
-/* A rank's way through all runs. */
+/* One rank, through all runs. */
 #include "worker.h"
 
 #include <inttypes.h>

@@ -22,7 +22,7 @@ struct task {
 enum failure {
     FAILED_ALONE,    /* the others do not know yet */
     FAILED_TOGETHER, /* every rank stops here, with the same message */
-    FAILED_LOST      /* because another rank is gone */
+    FAILED_LOST      /* because another rank has left or does not answer */
 };
 
 struct worker {
@@ -37,7 +37,7 @@ struct worker {
     uint64_t shard_rows;                /* rows rank, rank + world, rank + 2 world, ... */
     struct blob saved[TRAIN_MOST_RUNS]; /* rank 0: the state of each run as last saved; empty where there is none */
     enum failure failure;
-    uint32_t culprit; /* of FAILED_TOGETHER: the rank that speaks */
+    uint32_t culprit; /* of FAILED_TOGETHER: the rank whose message it is */
     struct message message;
 };
 
@@ -82,7 +82,7 @@ void run_keep(struct run *run);
 bool run_counters(struct run *run, tg_reducer_stats *stats);
 void take_histogram(struct run *run, struct train_histogram *histogram);
 
-/* The run's state to worker->saved on rank 0, and back. All ranks call them alike. */
+/* The run's state to worker->saved on rank 0, and back. All ranks call them together. */
 bool run_save(struct run *run);
 bool run_restore(struct run *run, const tg_state *saved);
 
@@ -94,7 +94,7 @@ bool checkpoint_probe(const char *path, struct message *message);
 
 /* The library's sentence becomes the worker's message; false. */
 bool worker_fails(struct worker *worker, tg_status status, const tg_error *error);
-/* All ranks are well, or none goes on. */
+/* Whether no rank has failed; otherwise all stop. */
 bool worker_agrees(struct worker *worker, bool well);
 
 #endif
