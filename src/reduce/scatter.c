@@ -39,7 +39,7 @@ tg_status tg_scatter_boundaries(tg_reducer *r, const tg_reducer_tensor *given, s
         return status;
     t->parts = tg_arena_take(&r->arena, r->world + UINT64_C(1), sizeof *t->parts);
     if (!t->parts)
-        return tg_fail(error, TG_OUT_OF_MEMORY, "no memory for a tensor's boundaries");
+        return tg_fail(error, TG_OUT_OF_MEMORY, "out of memory for a tensor's boundaries");
     for (uint32_t rank = 0; rank <= r->world; rank++)
         t->parts[rank] = (uint32_t)(given->boundaries ? given->boundaries[rank] : given->count * rank / r->world);
     return TG_OK;

@@ -323,7 +323,8 @@ tg_status tg_parts_make(tg_reducer *r, tg_error *error)
 {
     r->ends = tg_arena_take(&r->arena, r->world, sizeof(uint8_t *));
     r->frame_counts = tg_arena_take(&r->arena, r->world, sizeof *r->frame_counts);
-    return r->arena.failed ? tg_fail(error, TG_OUT_OF_MEMORY, "no memory to send parts to %u ranks", r->world) : TG_OK;
+    return r->arena.failed ? tg_fail(error, TG_OUT_OF_MEMORY, "out of memory for the parts of %u ranks", r->world)
+                           : TG_OK;
 }
 
 tg_status tg_shard_make(tg_reducer *r, tg_error *error)
