@@ -18,7 +18,7 @@ allowed() {
     case $header in
     tersegrad.h) return 0 ;;
     mpi.h) [[ $file == src/transport/mpi/* ]]; return ;;
-    cuda*.h) [ "$file" = src/device/cuda/runtime.cuh ]; return ;;
+    cuda*.h | atomic) [ "$file" = src/device/cuda/runtime.cuh ]; return ;;
     xxhash.h) [[ $file == src/kernels/*digest.c ]]; return ;;
     esac
     case $file in
@@ -33,8 +33,9 @@ allowed() {
         xmmintrin.h | immintrin.h | arm_neon.h | cpuid.h) [ "$folder" = kernels ] || [ "$folder" = base ] ;; # the compiler's own
         # Threads are made for the work of a call in one place, and by transports; what the machine has is asked in one place.
         pthread.h) [[ $file == src/base/pool.c || $file == src/device/cuda/device.cuh ]] || [ "$folder" = transport ] ;;
-        sched.h) [ "$file" = src/base/processors.c ] || [ "$folder" = transport ] ;;
-        unistd.h) [[ $file == src/base/pool.c || $file == src/base/processors.c || $file == src/base/modules.c ]] || [ "$folder" = transport ] ;;
+        sched.h) [[ $file == src/base/processors.c || $file == src/base/scratch.c ]] || [ "$folder" = transport ] ;;
+        unistd.h) [[ $file == src/base/pool.c || $file == src/base/scratch.c || $file == src/base/processors.c || $file == src/base/modules.c ]] ||
+            [ "$folder" = transport ] ;;
         dlfcn.h) [[ $file == src/base/modules.c || $file == src/transport/mpi_loaded.c ]] ;; # modules are loaded in one place
         link.h) [ "$folder" = transport ] ;;
         sys/mman.h) [ "$file" = src/base/vector_memory.c ] ;; # large pages are asked for in one place
