@@ -3,7 +3,7 @@
 
 #include "device/cuda/digest.cuh"
 
-constexpr u32 THREADS = 256, WARPS = THREADS / 32, TOP_THREADS = 1024, NODE = TG_LEAF / 8, AT_ONCE = 16;
+constexpr u32 THREADS = 256, WARPS = THREADS / 32, FEW = 128, MANY = 1024, NODE = TG_LEAF / 8, AT_ONCE = 16;
 
 /* Jobs that are done by one launch: block b belongs to the last job whose first block is not behind it. */
 struct checksum_batch {
@@ -78,7 +78,7 @@ __device__ __forceinline__ u64 *reduce_to_root(u64 *digests, u64 *count)
     while (*count > NODE) {
         const u64 nodes = (*count + NODE - 1) / NODE;
         u64 *above = digests + (*count + 1) / 2 * 2;
-        for (u64 node = threadIdx.x / 32; node < nodes; node += TOP_THREADS / 32) {
+        for (u64 node = threadIdx.x / 32; node < nodes; node += blockDim.x / 32) {
             const u64 left = *count - node * NODE;
             const u64 digest = leaf_digest((const u8 *)(digests + node * NODE), 8 * (left < NODE ? left : NODE), l);
             if (lane_id() == 0)
@@ -91,7 +91,7 @@ __device__ __forceinline__ u64 *reduce_to_root(u64 *digests, u64 *count)
     return digests;
 }
 
-__global__ void __launch_bounds__(TOP_THREADS) digest_root(const __grid_constant__ checksum_batch batch)
+__global__ void __launch_bounds__(MANY) digest_root(const __grid_constant__ checksum_batch batch)
 {
     __shared__ u64 root[TG_HEADER_SIZE / 8 + NODE];
     const checksum_job &job = batch.of[blockIdx.x];
@@ -107,8 +107,8 @@ __global__ void __launch_bounds__(TOP_THREADS) digest_root(const __grid_constant
     u32 checksum = 0;
     if (job.has_checksum) {
         const u64 *top = reduce_to_root(job.digests, &count);
-        if (threadIdx.x < count)
-            root[TG_HEADER_SIZE / 8 + threadIdx.x] = top[threadIdx.x];
+        for (u32 i = threadIdx.x; i < count; i += blockDim.x)
+            root[TG_HEADER_SIZE / 8 + i] = top[i];
         __syncthreads();
         if (threadIdx.x < 32)
             checksum = (u32)warp_digest(header, TG_HEADER_SIZE + 8 * count);
@@ -128,19 +128,20 @@ void tg_cuda_checksum(tg_cuda *cuda, const checksum_job *jobs, size_t count)
 {
     for (size_t done = 0; done < count; done += AT_ONCE) {
         checksum_batch batch;
-        u32 blocks = 0;
+        u32 blocks = 0, top_threads = FEW;
         batch.count = (u32)(count - done < AT_ONCE ? count - done : AT_ONCE);
         for (u32 i = 0; i < batch.count; i++) {
             const checksum_job &job = batch.of[i] = jobs[done + i];
             const u64 leaves = job.size / TG_LEAF + 1 - job.summed + (job.summed + 3) / 4;
             batch.first_block[i] = blocks;
+            top_threads = job.size > NODE * TG_LEAF ? MANY : top_threads; /* there are nodes to make */
             blocks += job.has_checksum ? grid_for(leaves, WARPS, 8 * cuda->processors) : 0;
         }
         for (u32 i = batch.count; i <= AT_ONCE; i++)
             batch.first_block[i] = blocks;
         if (blocks > 0)
             LAUNCH(digest_leaves, blocks, THREADS, 0, cuda->stream, batch);
-        LAUNCH(digest_root, batch.count, TOP_THREADS, 0, cuda->stream, batch);
+        LAUNCH(digest_root, batch.count, top_threads, 0, cuda->stream, batch);
         cuda->busy = true;
     }
 }
