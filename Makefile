@@ -312,7 +312,7 @@ uninstall:
 
 # These set up what they need first. scripts/check.sh then comes back to this Makefile to build what each group of tests
 # needs, so that what cannot be installed or built is one line of the report and not the end of it.
-.PHONY: demo check check-ci check-all check-foreign format fuzz python
+.PHONY: demo check check-ci check-all check-foreign check-cuda format fuzz python
 demo:
 	@scripts/setup.sh build && scripts/setup.sh --try train
 	@$(MAKE) --no-print-directory -s release
@@ -335,6 +335,10 @@ check-all:
 check-foreign:
 	@scripts/setup.sh build && scripts/setup.sh --try foreign
 	@MAKE='$(CHECK_MAKE)' scripts/check.sh foreign
+
+# Where there is a card. Installs nothing.
+check-cuda:
+	@scripts/check_cuda.sh
 
 # The package, torch and what its tests need.
 python:
@@ -362,6 +366,7 @@ help:
 ##   make check          set up, build, and run what shows that the build can be trusted; ONLY="unit cli" picks groups
 ##   make check-ci       the rest: sanitizers, analysers, MPI, hosts, another compiler, other machines; .ci/run does both
 ##   make check-foreign  golden frames, unit tests and laws on aarch64 and big-endian s390x, under qemu-user
+##   make check-cuda     where there is a CUDA card: the laws on it, NVIDIA's sanitizer, the benchmark
 ##   make check-all      all groups but the foreign ones, with the full product of the laws and messages beyond 2 GiB over MPI
 ##   make cuda           build/libtersegrad_cuda.so, the module for CUDA cards; ARCH=sm_90 for one kind of card only
 ##   make bench          build/bench/reduce, which times whole reductions; bench/network runs it over shaped links

@@ -57,6 +57,7 @@ groups_ci() {
     group report    chromium       release         script tests/report_page.sh build/tersegrad
     group valgrind  valgrind       "release build/gradient" script tests/valgrind.sh build/tersegrad
     group instructions valgrind    build/bench/instructions script bench/instructions.sh build/bench/instructions "${CC:-gcc}"
+    group cuda      g++            "emulated $(command -v "${NVCC:-nvcc}" >/dev/null && echo cuda)" with_emulated_card
     group cppcheck  cppcheck       ""              script tests/cppcheck.sh
     group clang     "clang cmocka.h" "all clang clang-unit" with_clang
     [ "$LAWS" != --all ] || groups_large
@@ -129,6 +130,16 @@ replay() {
         name=$(basename "$source" .c)
         [ "$name" = replay ] || tally "fuzz/$name" "$1/tests/fuzz/$name" tests/fuzz/corpus/"$name"/*
     done
+}
+
+# The kernels for cards, on a card that is emulated on the CPU. It is slow, so some laws get a part of the specs.
+with_emulated_card() {
+    local law
+    for law in devices codecs feedback damage "refusal 1/16"; do
+        # shellcheck disable=SC2086
+        tally "laws/${law% *}" "build/emulated/tests/laws/${law% *}" --subset ${law#"${law% *}"} --device cuda
+    done
+    [ -e build/libtersegrad_cuda.so ] || absent "there is no nvcc here, so the kernels were compiled for the emulator alone"
 }
 
 # Another compiler must give the same bytes.
@@ -284,7 +295,7 @@ is_possible() {
 show_building() {
     local steps=$1 taken=0 due=$((SECONDS + every)) kind file last=""
     while read -r -t "$every" kind file || [ $? -gt 128 ]; do # above 128: nothing came in time, and both are empty
-        [[ $kind != @(CC|AR|LD|MPI) ]] || { taken=$((taken + 1)) last=$file; }
+        [[ $kind != @(CC|CXX|NVCC|AR|LD|MPI) ]] || { taken=$((taken + 1)) last=$file; }
         [ "$SECONDS" -ge "$due" ] || continue
         echo "      building, $((100 * taken / (steps > taken ? steps : taken + 1))) %: $last"
         due=$((SECONDS + every))
