@@ -92,61 +92,138 @@ __global__ void __launch_bounds__(THREADS) add_groups(const __grid_constant__ ad
     }
 }
 
+constexpr u32 NO_MEMORY = 2; /* in the place of what is bad */
+
 static void complete_add(tg_cuda *cuda, const pending *p, const control *seen)
 {
     tg_add_job *job = (tg_add_job *)p->of;
-    job->status = cuda->failure != cudaSuccess ? TG_UNAVAILABLE : seen->bad ? TG_CORRUPT : TG_OK;
+    job->status = cuda->failure != cudaSuccess ? TG_UNAVAILABLE
+                  : seen->bad == NO_MEMORY      ? TG_OUT_OF_MEMORY
+                  : seen->bad                   ? TG_CORRUPT
+                                                : TG_OK;
 }
 
-/* Frames from `done` on to `out`. */
-static bool add_some(tg_cuda *cuda, const tg_add_job *job, size_t done, u32 n, const tg_tensor *out, control *c)
+/* What is known of up to AT_ONCE frames from `done` on. False if the card cannot add one of them to this output. */
+static bool look_at(tg_cuda *cuda, const tg_add_job *job, size_t done, u32 n, tg_frame_info *infos)
 {
     tg_frame headers[AT_ONCE];
     if (!job->infos)
         fetch_headers(cuda, job->frames + done, n, job->on_device, headers);
+    for (u32 k = 0; k < n; k++) {
+        if (job->infos)
+            infos[k] = job->infos[done + k];
+        else if (tg_frame_read(headers[k], &infos[k], NULL) != TG_OK)
+            return false;
+        if (!can_read(&infos[k]) || infos[k].count != job->out.count)
+            return false;
+    }
+    return true;
+}
+
+/* Dense frames from `done` on to `out`. */
+static tg_status add_dense(tg_cuda *cuda, const tg_add_job *job, size_t done, u32 n, const tg_frame_info *infos, float scale,
+                      const tg_tensor *out, control *c)
+{
     addition a = {.frame_count = n,
                   .weight = job->weight,
-                  .scale = done + n == job->frame_count ? job->scale : 1,
+                  .scale = scale,
                   .fresh = job->fresh && done == 0,
                   .out = *out,
                   .result = c};
     for (u32 k = 0; k < n; k++) {
-        tg_frame_info info;
         u8 *payload;
-        if (job->infos)
-            info = job->infos[done + k];
-        else if (tg_frame_read(headers[k], &info, NULL) != TG_OK)
-            return false;
-        if (!can_read(&info) || info.count != out->count ||
-            !receive(cuda, job->frames[done + k], job->on_device, &info, &payload, &a.frames[k]))
-            return false;
+        if (!receive(cuda, job->frames[done + k], job->on_device, &infos[k], &payload, &a.frames[k]))
+            return TG_CORRUPT;
     }
     if (out->count > 0 && !tg_cuda_add_fast(cuda, &a))
         LAUNCH(add_groups, (unsigned)((out->count - 1) / (WARPS * TG_GROUP) + 1), THREADS, 0, cuda->stream, a);
-    return true;
+    return TG_OK;
+}
+
+/* ---- where some frames are sparse: one frame after the other to a sum in float32 ---- */
+
+static bool any_sparse(const tg_frame_info *infos, u32 n)
+{
+    bool any = false;
+    for (u32 k = 0; k < n; k++)
+        any = any || is_sparse(&infos[k]);
+    return any;
+}
+
+static tg_status add_one(tg_cuda *cuda, const tg_add_job *job, size_t which, const tg_frame_info *info, const tg_tensor *sum,
+                    control *c)
+{
+    sparse_frame f;
+    u8 *workspace;
+    const bool sets = job->fresh && which == 0;
+    if (!is_sparse(info))
+        return add_dense(cuda, job, which, 1, info, 1, sum, c);
+    if (!receive_sparse(cuda, job->frames[which], job->on_device, info, &f, &workspace))
+        return TG_CORRUPT;
+    if (sets)
+        (void)tg_cuda_fine(cuda, cudaMemsetAsync(sum->data, 0, 4 * (size_t)sum->count, cuda->stream));
+    tg_cuda_sparse_add(cuda, &f, workspace, job->weight, sets, (float *)sum->data, c);
+    return TG_OK;
+}
+
+/* Frames from `done` on; the last of all are followed by scaling. */
+static tg_status add_in_turn(tg_cuda *cuda, const tg_add_job *job, size_t done, u32 n, const tg_frame_info *infos,
+                        const tg_tensor *out, control *c)
+{
+    size_t room = out->dtype == TG_FLOAT32 ? 0 : arena_room(4 * (size_t)out->count);
+    for (u32 k = 0; k < n; k++)
+        room += frame_room(job->frames[done + k]) + reading_room(job->frames[done + k], &infos[k]);
+    if (!tg_cuda_arena(cuda, room))
+        return TG_OUT_OF_MEMORY;
+    tg_tensor sum = *out;
+    if (out->dtype != TG_FLOAT32) {
+        sum = tg_tensor{tg_cuda_take(cuda, 4 * (size_t)out->count), out->count, TG_FLOAT32};
+        const tg_source as_it_is = {.gradient = out->data, .dtype = out->dtype, .count = out->count};
+        if (!(job->fresh && done == 0))
+            tg_cuda_compensate(&cuda->device, &as_it_is, (float *)sum.data);
+    }
+    for (u32 k = 0; k < n; k++)
+        if (add_one(cuda, job, done + k, &infos[k], &sum, c) != TG_OK)
+            return TG_CORRUPT;
+    if (done + n == job->frame_count && job->scale != 1)
+        tg_cuda_scale(&cuda->device, (float *)sum.data, sum.count, job->scale);
+    if (out->dtype != TG_FLOAT32)
+        tg_cuda_narrow(&cuda->device, (const float *)sum.data, out);
+    return TG_OK;
+}
+
+/* ---- all of it ---- */
+
+/* Up to AT_ONCE frames from `done` on to `out`. */
+static tg_status add_some(tg_cuda *cuda, const tg_add_job *job, size_t done, u32 n, const tg_tensor *out, control *c)
+{
+    tg_frame_info infos[AT_ONCE];
+    size_t room = 0;
+    if (!look_at(cuda, job, done, n, infos))
+        return TG_CORRUPT;
+    if (any_sparse(infos, n))
+        return add_in_turn(cuda, job, done, n, infos, out, c);
+    for (u32 k = 0; k < n; k++)
+        room += frame_room(job->frames[done + k]);
+    if (!tg_cuda_arena(cuda, room))
+        return TG_OUT_OF_MEMORY;
+    return add_dense(cuda, job, done, n, infos, done + n == job->frame_count ? job->scale : 1, out, c);
 }
 
 static void add(tg_cuda *cuda, tg_add_job *job)
 {
     const bool wide = job->out.dtype != TG_FLOAT32 && job->frame_count > AT_ONCE;
     const tg_tensor sum = {job->wide, job->out.count, TG_FLOAT32}, *out = wide ? &sum : &job->out;
-    size_t room = 0;
-    for (size_t i = 0; i < job->frame_count; i++)
-        room += frame_room(job->frames[i]);
-    if (!tg_cuda_arena(cuda, room)) {
-        job->status = TG_OUT_OF_MEMORY;
-        return;
-    }
-    bool sound = true;
+    tg_status status = TG_OK;
     control *c = tg_cuda_slot(cuda, {complete_add, job, NULL, 0});
-    for (size_t done = 0; sound && (done < job->frame_count || (job->fresh && done == 0));) {
+    for (size_t done = 0; status == TG_OK && (done < job->frame_count || (job->fresh && done == 0));) {
         const size_t left = job->frame_count - done;
         const u32 n = left < AT_ONCE ? (u32)left : AT_ONCE;
-        sound = add_some(cuda, job, done, n, out, c);
+        status = add_some(cuda, job, done, n, out, c);
         done += n ? n : 1;
     }
-    if (!sound)
-        (void)tg_cuda_fine(cuda, cudaMemsetAsync(&c->bad, 1, sizeof c->bad, cuda->stream));
+    if (status != TG_OK)
+        (void)tg_cuda_fine(cuda, cudaMemsetAsync(&c->bad, status == TG_CORRUPT ? 1 : (int)NO_MEMORY, 1, cuda->stream));
     else if (wide)
         tg_cuda_narrow(&cuda->device, job->wide, &job->out);
 }

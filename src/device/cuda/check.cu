@@ -27,12 +27,16 @@ __global__ void __launch_bounds__(THREADS) inspect(dense_frame f, u64 words, con
         atomicMax(&c->peak, largest);
 }
 
+#define FLOAT16_PEAK UINT32_C(0x477fe000) /* 65504: as on the CPU, which does not look */
+
 static uint32_t peak_of(const tg_check_job *job, const control *seen)
 {
     dense_frame f;
+    if (is_sparse(&job->info))
+        return tg_spec_values(&job->info.spec) == TG_VALUES_FP16 ? FLOAT16_PEAK : seen->peak;
     (void)tg_cuda_dense_frame(&job->info.spec, job->info.dtype, job->info.count, NULL, &f);
     if (f.kind == PLAIN && f.wire == TG_FLOAT16)
-        return UINT32_C(0x477fe000); /* 65504: as on the CPU, which does not look */
+        return FLOAT16_PEAK;
     const uint32_t doubled = seen->peak + UINT32_C(0x800000);
     return !f.affine ? seen->peak : doubled < TG_MAX_FINITE_BITS ? doubled : TG_MAX_FINITE_BITS;
 }
@@ -85,9 +89,14 @@ static bool begin(tg_cuda *cuda, tg_frame header, tg_check_job *job)
 static void check(tg_cuda *cuda, const u8 *header, tg_check_job *job)
 {
     dense_frame f;
-    u8 *payload;
+    sparse_frame s;
+    u8 *payload, *workspace = NULL;
     const u64 size = job->frame.size - TG_HEADER_SIZE;
-    const bool fits = receive(cuda, job->frame, job->on_device, &job->info, &payload, &f);
+    const bool sparse = is_sparse(&job->info);
+    const bool fits = sparse ? receive_sparse(cuda, job->frame, job->on_device, &job->info, &s, &workspace)
+                             : receive(cuda, job->frame, job->on_device, &job->info, &payload, &f);
+    if (sparse)
+        payload = (u8 *)(uintptr_t)s.payload;
     control *c = tg_cuda_slot(cuda, {complete_check, job, NULL, (u64)tg_header_checksum(header) << 1 | fits});
     if (job->info.has_checksum && !job->header_only) {
         checksum_job sum = {.payload = payload,
@@ -99,6 +108,11 @@ static void check(tg_cuda *cuda, const u8 *header, tg_check_job *job)
         tg_header_set_checksum(sum.header, 0);
         tg_cuda_checksum(cuda, &sum, 1);
     }
+    if (sparse) {
+        if (fits)
+            tg_cuda_sparse_check(cuda, &s, workspace, c);
+        return;
+    }
     const u64 words = f.kind == PLAIN ? f.count : tg_cuda_scale_words(&f);
     if (fits && f.count > 0)
         LAUNCH(inspect, grid_for(words, THREADS, 8 * cuda->processors), THREADS, 0, cuda->stream, f, words, c);
@@ -107,19 +121,22 @@ static void check(tg_cuda *cuda, const u8 *header, tg_check_job *job)
 static void check_some(tg_cuda *cuda, tg_check_job *jobs, size_t count)
 {
     tg_frame frames[AT_ONCE], headers[AT_ONCE];
+    bool goes_on[AT_ONCE];
     size_t room = 0;
-    for (size_t i = 0; i < count; i++) {
+    for (size_t i = 0; i < count; i++)
         frames[i] = jobs[i].frame;
-        room += frame_room(frames[i]) + arena_room(tg_cuda_digests_room(frames[i].size));
-    }
     fetch_headers(cuda, frames, count, count > 0 && jobs[0].on_device, headers);
+    for (size_t i = 0; i < count; i++) {
+        goes_on[i] = begin(cuda, headers[i], &jobs[i]);
+        if (goes_on[i])
+            room += frame_room(frames[i]) + arena_room(tg_cuda_digests_room(frames[i].size)) +
+                    reading_room(frames[i], &jobs[i].info);
+    }
     const bool has_room = tg_cuda_arena(cuda, room);
     for (size_t i = 0; i < count; i++) {
-        if (!begin(cuda, headers[i], &jobs[i]))
-            continue;
-        if (has_room)
+        if (goes_on[i] && has_room)
             check(cuda, (const u8 *)headers[i].data, &jobs[i]);
-        else
+        else if (goes_on[i])
             jobs[i].status = tg_fail(&jobs[i].error, TG_OUT_OF_MEMORY, "device %s has no memory for %zu bytes of frames",
                                      cuda->device.name, room);
     }

@@ -2,6 +2,7 @@
  * host when it is known that there is one. */
 #include "device/cuda/checksum.cuh"
 #include "device/cuda/dense.cuh"
+#include "device/cuda/sparse.h"
 
 #include <stdlib.h>
 
@@ -15,11 +16,17 @@ struct tg_encoder {
     u64 *digests, *sums;
     unit *units;
     int *exponents;
+    u8 *sparse; /* what a sparsifier works in */
     bool busy; /* the frame has not gone to the host yet */
 };
 
+static bool is_sparse(const tg_spec *spec) { return tg_codec_row_of(spec->codec)->sparse; }
+
 static bool has_kernels(const tg_spec *spec, u64 count, dense_frame *frame)
 {
+    *frame = dense_frame{.kind = PLAIN, .bucket = 1};
+    if (is_sparse(spec))
+        return tg_cuda_sparse_has(spec, count);
     return tg_spec_coding(spec) == TG_CODING_PACKED && tg_cuda_dense_frame(spec, TG_FLOAT32, count, NULL, frame);
 }
 
@@ -43,6 +50,7 @@ static size_t divide(tg_encoder *e, const dense_frame *f)
     e->marks = take((size_t)(e->max_count / TG_GROUP + 1));
     e->units = (unit *)(void *)take(f->kind != PLAIN && units > 1 ? (size_t)(buckets * units * sizeof(unit)) : 0);
     e->exponents = (int *)(void *)take(units > 1 ? (size_t)buckets * sizeof(int) : 0);
+    e->sparse = take(is_sparse(&e->largest) ? tg_cuda_sparse_workspace(&e->largest, e->max_count) : 0);
     return at;
 }
 
@@ -62,12 +70,17 @@ tg_status tg_cuda_make_encoder(tg_device *device, const tg_spec *spec, uint64_t 
     made->row = tg_codec_row_of(spec->codec);
     made->largest = *spec;
     made->max_count = max_count;
-    if (cudaMalloc(&made->memory, divide(made, &frame)) != cudaSuccess) {
+    tg_device *host = now.cuda->host;
+    if ((is_sparse(spec) && host->operations->make_encoder(host, spec, max_count, &made->host, error) != TG_OK) ||
+        cudaMalloc(&made->memory, divide(made, &frame)) != cudaSuccess) {
         (void)cudaGetLastError();
+        host->operations->free_encoder(host, made->host);
         free(made);
         return TG_OUT_OF_MEMORY;
     }
     (void)divide(made, &frame);
+    if (is_sparse(spec))
+        tg_cuda_sparse_prepare(now.cuda, made->sparse);
     *encoder = made;
     return TG_OK;
 }
@@ -80,12 +93,18 @@ void tg_cuda_free_encoder(tg_device *device, tg_encoder *encoder)
     tg_cuda_settle(now.cuda);
     (void)cudaStreamSynchronize(now.cuda->stream);
     (void)cudaFree(encoder->memory);
+    now.cuda->host->operations->free_encoder(now.cuda->host, encoder->host);
     free(encoder);
 }
 
-bool tg_cuda_encoder_fits(const tg_device *, const tg_encoder *encoder, const tg_spec *spec)
+bool tg_cuda_encoder_fits(const tg_device *device, const tg_encoder *encoder, const tg_spec *spec)
 {
     const tg_codec_row *row = encoder->row;
+    const tg_device *host = ((const tg_cuda *)(const void *)device)->host;
+    if (encoder->host && (!host->operations->encoder_fits(host, encoder->host, spec) ||
+                          tg_cuda_sparse_workspace(spec, encoder->max_count) >
+                              tg_cuda_sparse_workspace(&encoder->largest, encoder->max_count)))
+        return false;
     return row->bound(spec, encoder->max_count) <= row->bound(&encoder->largest, encoder->max_count);
 }
 
@@ -128,6 +147,110 @@ static void complete_encode(tg_cuda *cuda, const pending *p, const control *seen
         hand_over(cuda, job, (const u8 *)p->more, (size_t)p->number);
     }
 }
+
+/* ---- sparse vectors ---- */
+
+static void complete_sparse(tg_cuda *cuda, const pending *p, const control *seen)
+{
+    tg_encode_job *job = (tg_encode_job *)p->of;
+    const bool fine = cuda->failure == cudaSuccess && !seen->nonfinite;
+    pending made = *p;
+    made.number = TG_HEADER_SIZE + seen->payload;
+    complete_encode(cuda, &made, seen);
+    if (fine)
+        job->report.selected = seen->selected;
+}
+
+/* A selection that was left in the workspace: p->more has the indices, and the values behind them at p->number. */
+static void complete_list(tg_cuda *cuda, const pending *p, const control *seen)
+{
+    tg_encode_job *job = (tg_encode_job *)p->of;
+    job->encoder->busy = false;
+    if (cuda->failure != cudaSuccess) {
+        job->report = tg_encode_report{.status = TG_UNAVAILABLE};
+    } else if (seen->nonfinite) {
+        job->report = tg_encode_report{.status = TG_NONFINITE};
+        job->nonfinite = find_first_nonfinite(cuda, &job->source);
+    } else {
+        job->report = tg_encode_report{
+            .selected = seen->selected, .saturated = seen->limited, .dropped = seen->dropped};
+        job->list->count = (size_t)seen->selected;
+        const u8 *indices = (const u8 *)p->more;
+        tg_cuda_copy(cuda, job->list->indices, indices, 4 * job->list->count, cudaMemcpyDeviceToHost);
+        tg_cuda_copy(cuda, job->list->values, indices + p->number, 4 * job->list->count, cudaMemcpyDeviceToHost);
+    }
+}
+
+/* Elements that have been selected already are in host memory, and so is their frame. */
+static void encode_list(tg_cuda *cuda, tg_encode_job *job)
+{
+    tg_encode_job there = *job;
+    tg_cuda_settle(cuda); /* frames before this one may have the same end */
+    there.encoder = job->encoder->host;
+    cuda->host->operations->encode(cuda->host, &there, 1);
+    job->frame = there.frame;
+    job->report = there.report;
+}
+
+static tg_source sparse_source(const tg_encode_job *job)
+{
+    const tg_nonfinite policy = job->options.nonfinite;
+    tg_source source = job->source;
+    source.drop_nonfinite = policy == TG_NONFINITE_ZERO;
+    /* As on the CPU: under trust the residual is recomputed, which beta = 0 makes impossible. */
+    if (policy == TG_NONFINITE_ZERO || (policy == TG_NONFINITE_TRUST && job->source.beta != 0))
+        source.undo = NULL;
+    return source;
+}
+
+static void select_list(tg_cuda *cuda, tg_encode_job *job)
+{
+    const tg_source source = sparse_source(job);
+    const u32 *indices;
+    const float *values;
+    tg_cuda_sparse_lists(job->spec, source.count, job->encoder->sparse, &indices, &values);
+    control *c = tg_cuda_slot(cuda, {complete_list, job, (void *)(uintptr_t)indices,
+                                     (u64)((const u8 *)values - (const u8 *)indices)});
+    tg_cuda_sparse_select(cuda, job->spec, &source, &job->options.draw, job->encoder->sparse, c);
+}
+
+static void encode_sparse(tg_cuda *cuda, tg_encode_job *job)
+{
+    tg_encoder *e = job->encoder;
+    if (e->busy)
+        tg_cuda_settle(cuda);
+    if (job->selected) {
+        encode_list(cuda, job);
+        return;
+    }
+    e->busy = true;
+    if (job->list) {
+        select_list(cuda, job);
+        return;
+    }
+    const bool in_place = job->options.on_device && !job->end && (uintptr_t)job->frame % 16 == 0;
+    u8 *frame = in_place ? (u8 *)job->frame : e->frame;
+    const tg_source source = sparse_source(job);
+    control *result = tg_cuda_slot(cuda, {complete_sparse, job, frame, 0});
+    const tg_frame_info info = {.spec = *job->spec,
+                                .dtype = source.dtype,
+                                .count = source.count,
+                                .bytes = TG_HEADER_SIZE,
+                                .draw = job->options.draw,
+                                .has_checksum = !job->options.no_checksum};
+    tg_cuda_sparse_encode(cuda, job->spec, &source, &job->options.draw, e->sparse, frame + TG_HEADER_SIZE, result);
+    checksum_job c = {.payload = frame + TG_HEADER_SIZE,
+                      .size = e->row->bound(job->spec, source.count),
+                      .known = result,
+                      .digests = e->digests,
+                      .frame = frame,
+                      .has_checksum = info.has_checksum,
+                      .result = result};
+    tg_header_write(&info, c.header);
+    tg_cuda_checksum(cuda, &c, 1);
+}
+
+/* ---- the others ---- */
 
 static norm_kind norm_of(const tg_spec *spec, const dense_frame *f)
 {
@@ -195,5 +318,8 @@ void tg_cuda_encode(tg_device *device, tg_encode_job *jobs, size_t count)
 {
     const occupied now(device);
     for (size_t i = 0; i < count; i++)
-        encode(now.cuda, &jobs[i]);
+        if (is_sparse(jobs[i].spec))
+            encode_sparse(now.cuda, &jobs[i]);
+        else
+            encode(now.cuda, &jobs[i]);
 }

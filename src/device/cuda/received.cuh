@@ -3,11 +3,16 @@
 #define TG_DEVICE_CUDA_RECEIVED_CUH
 
 #include "device/cuda/frame.cuh"
+#include "device/cuda/sparse.h"
+
+static inline bool is_sparse(const tg_frame_info *info) { return tg_codec_row_of(info->spec.codec)->sparse; }
 
 /* Whether the card can read a frame with this header. */
 static inline bool can_read(const tg_frame_info *info)
 {
     dense_frame f;
+    if (is_sparse(info))
+        return tg_cuda_sparse_reads(info);
     return info->layout == TG_LAYOUT_PACKED && tg_cuda_dense_frame(&info->spec, info->dtype, info->count, NULL, &f);
 }
 
@@ -30,17 +35,40 @@ static inline void fetch_headers(tg_cuda *cuda, const tg_frame *frames, size_t c
         (void)tg_cuda_fine(cuda, cudaStreamSynchronize(cuda->stream));
 }
 
-/* Copies a frame to the arena unless it is on the card already, and says where its parts are. False if its payload does
- * not have the size that its header asks for: then only its bytes can be looked at. */
-static inline bool receive(tg_cuda *cuda, tg_frame frame, bool on_device, const tg_frame_info *info, u8 **payload,
-                           dense_frame *f)
+/* Copies a frame to the arena unless it is on the card already; returns where its payload is. */
+static inline u8 *receive_bytes(tg_cuda *cuda, tg_frame frame, bool on_device)
 {
     u8 *place = (u8 *)(uintptr_t)frame.data;
     if (!on_device || (uintptr_t)frame.data % 16 != 0) {
         place = tg_cuda_take(cuda, frame.size + 64);
         tg_cuda_copy(cuda, place, frame.data, frame.size, on_device ? cudaMemcpyDeviceToDevice : cudaMemcpyHostToDevice);
     }
-    *payload = place + TG_HEADER_SIZE;
+    return place + TG_HEADER_SIZE;
+}
+
+/* Room in the arena for what reading a frame takes besides its bytes. */
+static inline size_t reading_room(tg_frame frame, const tg_frame_info *info)
+{
+    return is_sparse(info) ? arena_room(tg_cuda_sparse_read_workspace(info, frame.size - TG_HEADER_SIZE)) : 0;
+}
+
+/* A sparse frame, and memory to read it in. False if it cannot be one. */
+static inline bool receive_sparse(tg_cuda *cuda, tg_frame frame, bool on_device, const tg_frame_info *info,
+                                  sparse_frame *f, u8 **workspace)
+{
+    f->payload = receive_bytes(cuda, frame, on_device);
+    f->size = frame.size - TG_HEADER_SIZE;
+    f->info = info;
+    *workspace = tg_cuda_take(cuda, tg_cuda_sparse_read_workspace(info, f->size));
+    return tg_cuda_sparse_fits(info, f->size);
+}
+
+/* Receives a dense frame, and says where its parts are. False if its payload does not have the size that its header asks
+ * for: then only its bytes can be looked at. */
+static inline bool receive(tg_cuda *cuda, tg_frame frame, bool on_device, const tg_frame_info *info, u8 **payload,
+                           dense_frame *f)
+{
+    *payload = receive_bytes(cuda, frame, on_device);
     return tg_cuda_dense_frame(&info->spec, info->dtype, info->count, *payload, f) &&
            tg_cuda_dense_size(f) == frame.size - TG_HEADER_SIZE;
 }

@@ -52,23 +52,36 @@ static void complete_settle(tg_cuda *, const pending *p, const control *seen)
     job->limited = seen->limited;
 }
 
+/* The applied indices of a return, on the card. */
+static const u32 *applied_of(tg_cuda *cuda, const tg_settle_job *job, u64 count)
+{
+    u32 *applied = (u32 *)(void *)tg_cuda_take(cuda, 4 * (size_t)count);
+    tg_cuda_copy(cuda, applied, job->applied, 4 * (size_t)count, cudaMemcpyHostToDevice);
+    return applied;
+}
+
 static void start(tg_device *device, tg_settle_job *job, bool returns)
 {
     const occupied now(device);
     tg_cuda *cuda = now.cuda;
     tg_frame_info info;
-    u8 *payload;
+    u8 *place;
     settling s = {.source = job->source, .returns = returns, .only_checks = job->only_checks};
     s.applied_count = returns && job->applied ? job->applied_count : 0;
     if (tg_frame_read(job->frame, &info, NULL) != TG_OK || !can_read(&info) ||
-        !tg_cuda_arena(cuda, frame_room(job->frame) + arena_room(4 * (size_t)s.applied_count)) ||
-        !receive(cuda, job->frame, false, &info, &payload, &s.frame))
+        !tg_cuda_arena(cuda, frame_room(job->frame) + reading_room(job->frame, &info) +
+                                 arena_room(4 * (size_t)s.applied_count)))
         return; /* cannot happen: it was checked */
-    u32 *applied = (u32 *)(void *)tg_cuda_take(cuda, 4 * (size_t)s.applied_count);
-    tg_cuda_copy(cuda, applied, job->applied, 4 * (size_t)s.applied_count, cudaMemcpyHostToDevice);
-    s.applied = applied;
-    s.result = tg_cuda_slot(cuda, {complete_settle, job, NULL, info.count});
-    LAUNCH(settle, grid_for(info.count, THREADS, 16 * cuda->processors), THREADS, 0, cuda->stream, s);
+    s.applied = s.applied_count ? applied_of(cuda, job, s.applied_count) : NULL;
+    sparse_frame sparse;
+    if (is_sparse(&info)) {
+        if (receive_sparse(cuda, job->frame, false, &info, &sparse, &place))
+            tg_cuda_sparse_settle(cuda, &sparse, place, job, returns, s.applied,
+                                  tg_cuda_slot(cuda, {complete_settle, job, NULL, info.count}));
+    } else if (receive(cuda, job->frame, false, &info, &place, &s.frame)) {
+        s.result = tg_cuda_slot(cuda, {complete_settle, job, NULL, info.count});
+        LAUNCH(settle, grid_for(info.count, THREADS, 16 * cuda->processors), THREADS, 0, cuda->stream, s);
+    }
 }
 
 void tg_cuda_update(tg_device *device, tg_settle_job *job) { start(device, job, false); }

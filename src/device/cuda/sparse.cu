@@ -11,16 +11,11 @@ extern "C" {
 
 constexpr u32 TOPK = 16, RANDK = 17, GAUSSIANK = 18, DGCK = 19, TRIMK = 20, SIDCO = 21; /* ids of codecs */
 
-bool tg_cuda_sparse_has(const tg_spec *spec, uint64_t max_count, const char **why)
+/* Levels have no kernels yet; sums over tiles have 31 bits. */
+bool tg_cuda_sparse_has(const tg_spec *spec, uint64_t max_count)
 {
-    *why = NULL;
-    if (spec->codec < TOPK || spec->codec > SIDCO)
-        *why = "this codec";
-    else if (tg_spec_values(spec) == TG_VALUES_LEVELS)
-        *why = "values=levels";
-    else if (max_count >= UINT64_C(1) << 31)
-        *why = "sparse vectors of 2^31 elements or more";
-    return !*why;
+    return spec->codec >= TOPK && spec->codec <= SIDCO && tg_spec_values(spec) != TG_VALUES_LEVELS &&
+           max_count < UINT64_C(1) << 31;
 }
 
 static bool is_exact(const tg_spec *spec) { return spec->codec == TOPK || spec->codec == RANDK; }
@@ -140,15 +135,25 @@ void tg_cuda_sparse_encode(tg_cuda *cuda, const tg_spec *spec, const tg_source *
 }
 
 void tg_cuda_sparse_select(tg_cuda *cuda, const tg_spec *spec, const tg_source *source, const tg_draw *draw,
-                           void *workspace, control *result, const u32 **indices, const float **values)
+                           void *workspace, control *result)
 {
+    if (source->count == 0)
+        return;
     sparse_plan plan = plan_of(spec, source->count, draw);
     const writing w = sparse_writing(&plan, source, workspace, NULL, result, true);
-    *indices = w.s.indices;
-    *values = w.to_list;
-    if (source->count > 0)
-        launch_sparse(cuda->stream, w, plan.guess);
+    launch_sparse(cuda->stream, w, plan.guess);
     cuda->busy = true;
+}
+
+void tg_cuda_sparse_lists(const tg_spec *spec, uint64_t count, void *workspace, const u32 **indices,
+                          const float **values)
+{
+    const select_amount amount = amount_of(spec, count);
+    u32 sample, runs;
+    sample_of(spec, count, &sample, &runs);
+    const sparse_layout l = sparse_layout_of(&amount, count, sample);
+    *indices = (const u32 *)((u8 *)workspace + l.indices);
+    *values = (const float *)((u8 *)workspace + l.list_values);
 }
 
 /* ---- reading ---- */

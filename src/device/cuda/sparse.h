@@ -4,8 +4,8 @@
 
 #include "device/cuda/device.cuh"
 
-/* Whether this device can encode with a spec; if not, why. */
-bool tg_cuda_sparse_has(const tg_spec *spec, uint64_t max_count, const char **why);
+/* Whether this device can encode with a spec. */
+bool tg_cuda_sparse_has(const tg_spec *spec, uint64_t max_count);
 
 /* Bytes on the card that encoding needs besides the payload; they are prepared once, after they were allocated. */
 size_t tg_cuda_sparse_workspace(const tg_spec *spec, uint64_t max_count);
@@ -19,7 +19,10 @@ void tg_cuda_sparse_encode(tg_cuda *cuda, const tg_spec *spec, const tg_source *
 
 /* Leaves the selection in the workspace in place of a payload: increasing indices, values as they are. */
 void tg_cuda_sparse_select(tg_cuda *cuda, const tg_spec *spec, const tg_source *source, const tg_draw *draw,
-                           void *workspace, control *result, const u32 **indices, const float **values);
+                           void *workspace, control *result);
+/* Where. */
+void tg_cuda_sparse_lists(const tg_spec *spec, uint64_t count, void *workspace, const u32 **indices,
+                          const float **values);
 
 /* A frame's payload on the card, where it lies on 8 bytes. */
 typedef struct sparse_frame {
