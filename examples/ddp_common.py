@@ -58,7 +58,9 @@ def parser(description: str, steps: int, batch: int) -> argparse.ArgumentParser:
         "densities of sparsifiers from given steps on; DGC's warm-up is 0:0.25,100:0.0625,200:0.0156,300:0.004,400:0.001"))
     result.add_argument("--min-size", type=int, default=10_000, metavar="N", help="parameters of fewer elements are sent as they are")
     result.add_argument("--lr", type=float, help="learning rate")
-    result.add_argument("--lr-schedule", choices=LR_SCHEDULES, default="constant", help="how it changes over the steps")
+    result.add_argument("--lr-schedule", choices=LR_SCHEDULES, default="constant", help=(
+        "how it changes over the steps; hold: it falls to 0 in the last three tenths, which suits error feedback: what is sent "
+        "late is still worth as much"))
     result.add_argument("--lr-warmup", type=int, default=0, metavar="N", help="steps in which it rises from 0")
     result.add_argument("--optimizer", choices=["sgd", "adamw"], default="sgd")
     result.add_argument("--momentum", type=float, default=0.9, help="of sgd; use 0 where feedback dgc has one")
@@ -76,6 +78,7 @@ def parser(description: str, steps: int, batch: int) -> argparse.ArgumentParser:
 LR_SCHEDULES: dict[str, Callable[[float], float]] = {
     "constant": lambda done: 1.0,
     "linear": lambda done: 1.0 - done,
+    "hold": lambda done: min(1.0, (1.0 - done) / 0.3),
     "cosine": lambda done: 0.5 + 0.5 * math.cos(math.pi * done),
     "step": lambda done: 1.0 if done < 0.5 else 0.1 if done < 0.75 else 0.01,
 }
