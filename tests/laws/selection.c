@@ -227,8 +227,8 @@ int main(int argc, char **argv)
     const bool all = wants_all(argc, argv);
     generator g = {4};
     tg_codec_info info;
-    for (size_t d = 0; device_to_try(d); d++) {
-        const char *device = device_to_try(d);
+    for (size_t d = 0; any_device_to_try(d); d++) {
+        const char *device = any_device_to_try(d);
         const bool is_definition = strcmp(device, "cpu/scalar") == 0; /* needs no comparison with itself */
         for (size_t i = 0; tg_codec_list(i, &info) == TG_OK; i++) {
             if (!is_sparsifier(info.name))

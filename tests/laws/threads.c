@@ -10,6 +10,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "guarded.h"
 #include "support.h"
 
 /* ThreadSanitizer does not follow a fork, and takes its time: it gets a part of the cases. */
@@ -52,16 +53,20 @@ static void open_contender(const char *kernels, int threads)
 static void open_contenders(void)
 {
     open_contender("cpu/scalar", 1);
-    for (size_t d = 0; device_to_try(d); d++)
-        for (int threads = WATCHED ? 3 : 1; threads <= 3; threads++)
-            if (threads > 1 || strcmp(device_to_try(d), "cpu/scalar") != 0)
-                open_contender(device_to_try(d), threads);
+    for (size_t d = 0; any_device_to_try(d); d++) {
+        const char *name = any_device_to_try(d);
+        const bool guarded = !device_to_try(d);
+        for (int threads = WATCHED || guarded ? 3 : 1; threads <= 3; threads++)
+            if (threads > 1 || strcmp(name, "cpu/scalar") != 0)
+                open_contender(name, threads);
+    }
 }
 
 enum { EVERYBODY = -1 };
 
 /* Numbers of threads take turns: each kind of kernels has one of them, besides the definition. Or everybody takes part.
- */
+ * For hundreds of steps the guarded device always rests: it closes and opens its memory for every call, which takes
+ * longer than the calls. */
 static void let_rest(int turn)
 {
     for (size_t i = 1; i < contender_count; i++) {
@@ -314,6 +319,8 @@ static void many_steps(setting s, int turn, generator *g)
     s.feedback = feedbacks[1 + next_random(g) % (is_sparsifier(s.spec) ? 3 : 2)];
     s.steps = EMULATED ? 40 : 200;
     let_rest(turn);
+    for (size_t i = 1; i < contender_count; i++)
+        contenders[i].rests |= is_guarded(contenders[i].device);
     run(&s);
     let_rest(EVERYBODY);
     describe(&s);
@@ -490,9 +497,9 @@ int main(int argc, char **argv)
     generator g = {9};
     open_contenders();
     names();
-    for (size_t d = 0; device_to_try(d); d++) {
+    for (size_t d = 0; any_device_to_try(d); d++) {
         char name[64];
-        snprintf(name, sizeof name, "%s:threads=3", device_to_try(d));
+        snprintf(name, sizeof name, "%s:threads=3", any_device_to_try(d));
         shared_device(name);
         opened_in_another_mode(name);
         if (!WATCHED)

@@ -209,9 +209,13 @@ int main(int argc, char **argv)
     for (uint32_t i = 0; i < 3; i++)
         expect(members[i].digest == digest && !members[i].problem.message[0], "rank %u: %s", i,
                members[i].problem.message);
-    device = "cpu/scalar";
-    together(3, reductions, members);
-    expect(members[0].digest == digest, "scalar and fastest kernels differ");
+    static const char *const others[] = {"cpu/scalar", "queued:cpu", "guarded:cpu"};
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
+        device = others[i];
+        together(3, reductions, members);
+        expect(members[0].digest == digest && !members[0].problem.message[0], "%s differs: %s", device,
+               members[0].problem.message);
+    }
     check_all("reductions, world 3: digest %016llx", (unsigned long long)digest);
     notices("leaves", "rank 1 has left");
     notices("gives up", "rank 1 has aborted");

@@ -284,6 +284,12 @@ const char *device_to_try(size_t index)
     return name && strncmp(name, "cpu", 3) == 0 ? name : NULL;
 }
 
+const char *any_device_to_try(size_t index)
+{
+    const char *name = device_to_try(index);
+    return name || named_device || (index > 0 && !device_to_try(index - 1)) ? name : "queued:cpu";
+}
+
 tg_device **open_devices(void)
 {
     size_t count = 0, next = 1;

@@ -100,6 +100,8 @@ tg_device *open_device(const char *name);
 /* The name of a device that laws are to be tried on: the kernel sets of this machine, or what --device names; NULL
  * ends. */
 const char *device_to_try(size_t index);
+/* The same, and then a guarded one with a queue. */
+const char *any_device_to_try(size_t index);
 /* The same opened, after cpu/scalar; where no device is named, with a guarded one that has a queue. NULL ends. */
 tg_device **open_devices(void);
 /* Whether the device has this codec. A card may lack some. */
