@@ -218,7 +218,7 @@ EMULATED := build/emulated
 EMULATED_LAWS := codecs devices feedback damage refusal
 EMULATE := -std=gnu++20 -O2 -g -ffp-contract=off -fPIC -fvisibility=hidden -Wall -Wextra -Wno-missing-field-initializers -Wno-unknown-pragmas $(INCLUDES) \
     -Itests/cuda
-emulated: $(EMULATED)/libtersegrad_cuda.so $(EMULATED_LAWS:%=$(EMULATED)/tests/laws/%)
+emulated: $(EMULATED)/libtersegrad_cuda.so $(EMULATED_LAWS:%=$(EMULATED)/tests/laws/%) $(EMULATED)/tests/coding
 $(EMULATED)/obj/%.o: src/device/cuda/%.cu $(CUDA_HEADERS) tests/cuda/cuda_runtime.h build/flags
 	$(call say,CXX,$@)
 	$(Q)mkdir -p $(@D) && $(CXX) $(EMULATE) $(WERROR) $(CFLAGS) -x c++ -c -o $@ $<
@@ -228,6 +228,9 @@ $(EMULATED)/obj/emulator.o: tests/cuda/emulator.cc tests/cuda/cuda_runtime.h bui
 $(EMULATED)/libtersegrad_cuda.so: $(CUDA:src/device/cuda/%.cu=$(EMULATED)/obj/%.o) $(EMULATED)/obj/emulator.o build/libtersegrad.a
 	$(call say,LD,$@)
 	$(Q)$(CXX) -shared -Wl,--exclude-libs,ALL,-Bsymbolic,--gc-sections -o $@ $^ -pthread $(CFLAGS) $(LDFLAGS) -ldl
+$(EMULATED)/tests/coding: tests/cuda/coding.cc $(EMULATED)/obj/coding.o $(EMULATED)/obj/sparse.o $(EMULATED)/obj/emulator.o build/libtersegrad.a
+	$(call say,CXX,$@)
+	$(Q)mkdir -p $(@D) && $(CXX) $(EMULATE) $(WERROR) $(CFLAGS) -o $@ $^ -pthread $(LDFLAGS) -ldl -lm
 $(EMULATED)/tests/laws/%: build/obj/tests/laws/%.o $(SUPPORT:%.c=build/obj/%.o) build/obj/command.a build/libtersegrad.a
 	$(call say,LD,$@)
 	$(Q)mkdir -p $(@D) && $(CC) -pthread $(CFLAGS) $(LDFLAGS) -o $@ $^ $(COMMAND_LIBRARIES) -lm -ldl

@@ -114,7 +114,7 @@ static bool look_at(tg_cuda *cuda, const tg_add_job *job, size_t done, u32 n, tg
             infos[k] = job->infos[done + k];
         else if (tg_frame_read(headers[k], &infos[k], NULL) != TG_OK)
             return false;
-        if (!can_read(&infos[k]) || infos[k].count != job->out.count)
+        if (!can_read(&infos[k], job->on_device) || infos[k].count != job->out.count)
             return false;
     }
     return true;
@@ -134,6 +134,7 @@ static tg_status add_dense(tg_cuda *cuda, const tg_add_job *job, size_t done, u3
         u8 *payload;
         if (!receive(cuda, job->frames[done + k], job->on_device, &infos[k], &payload, &a.frames[k]))
             return TG_CORRUPT;
+        expand(cuda, job->frames[done + k], job->on_device, &infos[k], &a.frames[k], c);
     }
     if (out->count > 0 && !tg_cuda_add_fast(cuda, &a))
         LAUNCH(add_groups, (unsigned)((out->count - 1) / (WARPS * TG_GROUP) + 1), THREADS, 0, cuda->stream, a);
@@ -172,7 +173,7 @@ static tg_status add_in_turn(tg_cuda *cuda, const tg_add_job *job, size_t done, 
 {
     size_t room = out->dtype == TG_FLOAT32 ? 0 : arena_room(4 * (size_t)out->count);
     for (u32 k = 0; k < n; k++)
-        room += frame_room(job->frames[done + k]) + reading_room(job->frames[done + k], &infos[k]);
+        room += frame_room(job->frames[done + k]) + reading_room(job->frames[done + k], job->on_device, &infos[k]);
     if (!tg_cuda_arena(cuda, room))
         return TG_OUT_OF_MEMORY;
     tg_tensor sum = *out;
@@ -204,7 +205,7 @@ static tg_status add_some(tg_cuda *cuda, const tg_add_job *job, size_t done, u32
     if (any_sparse(infos, n))
         return add_in_turn(cuda, job, done, n, infos, out, c);
     for (u32 k = 0; k < n; k++)
-        room += frame_room(job->frames[done + k]);
+        room += frame_room(job->frames[done + k]) + reading_room(job->frames[done + k], job->on_device, &infos[k]);
     if (!tg_cuda_arena(cuda, room))
         return TG_OUT_OF_MEMORY;
     return add_dense(cuda, job, done, n, infos, done + n == job->frame_count ? job->scale : 1, out, c);

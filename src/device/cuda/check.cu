@@ -77,7 +77,7 @@ static bool begin(tg_cuda *cuda, tg_frame header, tg_check_job *job)
     job->info = tg_frame_info{};
     job->error.message[0] = '\0';
     job->status = tg_frame_read(header, &job->info, &job->error);
-    if (job->status == TG_OK && !can_read(&job->info))
+    if (job->status == TG_OK && !can_read(&job->info, job->on_device))
         job->status = tg_fail(&job->error, TG_UNAVAILABLE, "device %s cannot read frames of %s with layout %s yet",
                               cuda->device.name, tg_codec_row_of(job->info.spec.codec)->name,
                               tg_layout_text(job->info.layout));
@@ -113,6 +113,8 @@ static void check(tg_cuda *cuda, const u8 *header, tg_check_job *job)
             tg_cuda_sparse_check(cuda, &s, workspace, c);
         return;
     }
+    if (fits)
+        expand(cuda, job->frame, job->on_device, &job->info, &f, c);
     const u64 words = f.kind == PLAIN ? f.count : tg_cuda_scale_words(&f);
     if (fits && f.count > 0)
         LAUNCH(inspect, grid_for(words, THREADS, 8 * cuda->processors), THREADS, 0, cuda->stream, f, words, c);
@@ -130,7 +132,7 @@ static void check_some(tg_cuda *cuda, tg_check_job *jobs, size_t count)
         goes_on[i] = begin(cuda, headers[i], &jobs[i]);
         if (goes_on[i])
             room += frame_room(frames[i]) + arena_room(tg_cuda_digests_room(frames[i].size)) +
-                    reading_room(frames[i], &jobs[i].info);
+                    reading_room(frames[i], jobs[i].on_device, &jobs[i].info);
     }
     const bool has_room = tg_cuda_arena(cuda, room);
     for (size_t i = 0; i < count; i++) {

@@ -1,6 +1,7 @@
 /* Vectors to frames. An encoder has memory on the card for a frame and what it takes to make one; the frame goes to the
  * host when it is known that there is one. */
 #include "device/cuda/checksum.cuh"
+#include "device/cuda/coded_frames.cuh"
 #include "device/cuda/dense.cuh"
 #include "device/cuda/sparse.h"
 
@@ -16,7 +17,8 @@ struct tg_encoder {
     u64 *digests, *sums;
     unit *units;
     int *exponents;
-    u8 *sparse; /* what a sparsifier works in */
+    u8 *sparse;        /* what a sparsifier works in */
+    u8 *codes, *coder; /* packed codes, and what the coder of another layout works in, if there is one */
     bool busy; /* the frame has not gone to the host yet */
 };
 
@@ -27,7 +29,7 @@ static bool has_kernels(const tg_spec *spec, u64 count, dense_frame *frame)
     *frame = dense_frame{.kind = PLAIN, .bucket = 1};
     if (is_sparse(spec))
         return tg_cuda_sparse_has(spec, count);
-    return tg_spec_coding(spec) == TG_CODING_PACKED && tg_cuda_dense_frame(spec, TG_FLOAT32, count, NULL, frame);
+    return tg_cuda_dense_frame(spec, TG_FLOAT32, count, NULL, frame);
 }
 
 /* ---- encoders ---- */
@@ -51,6 +53,10 @@ static size_t divide(tg_encoder *e, const dense_frame *f)
     e->units = (unit *)(void *)take(f->kind != PLAIN && units > 1 ? (size_t)(buckets * units * sizeof(unit)) : 0);
     e->exponents = (int *)(void *)take(units > 1 ? (size_t)buckets * sizeof(int) : 0);
     e->sparse = take(is_sparse(&e->largest) ? tg_cuda_sparse_workspace(&e->largest, e->max_count) : 0);
+    if (f->kind == LEVELS && tg_cuda_wants_coding(&e->largest)) {
+        e->codes = take(tg_cuda_codes_room(f));
+        e->coder = take(tg_cuda_coder_room(&e->largest, f));
+    }
     return at;
 }
 
@@ -150,13 +156,19 @@ static void complete_encode(tg_cuda *cuda, const pending *p, const control *seen
 
 /* ---- sparse vectors ---- */
 
+/* A frame whose bytes only the card knew. */
+static void complete_unknown(tg_cuda *cuda, const pending *p, const control *seen)
+{
+    pending made = *p;
+    made.number = TG_HEADER_SIZE + seen->payload;
+    complete_encode(cuda, &made, seen);
+}
+
 static void complete_sparse(tg_cuda *cuda, const pending *p, const control *seen)
 {
     tg_encode_job *job = (tg_encode_job *)p->of;
     const bool fine = cuda->failure == cudaSuccess && !seen->nonfinite;
-    pending made = *p;
-    made.number = TG_HEADER_SIZE + seen->payload;
-    complete_encode(cuda, &made, seen);
+    complete_unknown(cuda, p, seen);
     if (fine)
         job->report.selected = seen->selected;
 }
@@ -291,8 +303,11 @@ static void encode(tg_cuda *cuda, tg_encode_job *job)
     const bool in_place = job->options.on_device && !job->end && (uintptr_t)job->frame % 16 == 0;
     u8 *frame = in_place ? (u8 *)job->frame : e->frame;
     dense_job d = dense_job_of(job, frame + TG_HEADER_SIZE);
-    const u64 payload = tg_cuda_dense_size(&d.frame);
-    d.result = tg_cuda_slot(cuda, {complete_encode, job, frame, TG_HEADER_SIZE + payload});
+    const bool coded = tg_cuda_wants_coding(job->spec);
+    if (coded)
+        tg_cuda_place_apart(&d.frame, e->codes);
+    const u64 payload = coded ? e->row->bound(job->spec, job->source.count) : tg_cuda_dense_size(&d.frame);
+    d.result = tg_cuda_slot(cuda, {coded ? complete_unknown : complete_encode, job, frame, TG_HEADER_SIZE + payload});
     e->busy = true;
     const tg_frame_info info = {.spec = *job->spec,
                                 .dtype = job->source.dtype,
@@ -302,11 +317,14 @@ static void encode(tg_cuda *cuda, tg_encode_job *job)
                                 .layout = TG_LAYOUT_PACKED,
                                 .has_checksum = !job->options.no_checksum};
     tg_cuda_dense_encode(cuda, &d);
+    if (coded)
+        tg_cuda_code_frame(cuda, job->spec, &d.frame, e->coder, d.result);
     checksum_job c = {.payload = frame + TG_HEADER_SIZE,
                       .size = payload,
+                      .known = coded ? d.result : NULL,
                       .digests = e->digests,
                       .sums = e->sums,
-                      .summed = tg_cuda_is_fast(&d) ? tg_cuda_summed_leaves(&d) : 0,
+                      .summed = !coded && tg_cuda_is_fast(&d) ? tg_cuda_summed_leaves(&d) : 0,
                       .frame = frame,
                       .has_checksum = info.has_checksum,
                       .result = d.result};

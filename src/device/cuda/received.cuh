@@ -2,18 +2,19 @@
 #ifndef TG_DEVICE_CUDA_RECEIVED_CUH
 #define TG_DEVICE_CUDA_RECEIVED_CUH
 
-#include "device/cuda/frame.cuh"
+#include "device/cuda/coded_frames.cuh"
 #include "device/cuda/sparse.h"
 
 static inline bool is_sparse(const tg_frame_info *info) { return tg_codec_row_of(info->spec.codec)->sparse; }
 
 /* Whether the card can read a frame with this header. */
-static inline bool can_read(const tg_frame_info *info)
+static inline bool can_read(const tg_frame_info *info, bool on_device)
 {
     dense_frame f;
     if (is_sparse(info))
         return tg_cuda_sparse_reads(info);
-    return info->layout == TG_LAYOUT_PACKED && tg_cuda_dense_frame(&info->spec, info->dtype, info->count, NULL, &f);
+    return tg_cuda_reads_layout(info->layout, on_device) &&
+           tg_cuda_dense_frame(&info->spec, info->dtype, info->count, NULL, &f);
 }
 
 /* Room in the arena for a frame. */
@@ -47,9 +48,10 @@ static inline u8 *receive_bytes(tg_cuda *cuda, tg_frame frame, bool on_device)
 }
 
 /* Room in the arena for what reading a frame takes besides its bytes. */
-static inline size_t reading_room(tg_frame frame, const tg_frame_info *info)
+static inline size_t reading_room(tg_frame frame, bool on_device, const tg_frame_info *info)
 {
-    return is_sparse(info) ? arena_room(tg_cuda_sparse_read_workspace(info, frame.size - TG_HEADER_SIZE)) : 0;
+    return is_sparse(info) ? arena_room(tg_cuda_sparse_read_workspace(info, frame.size - TG_HEADER_SIZE))
+                           : tg_cuda_expansion_room(frame, on_device, info);
 }
 
 /* A sparse frame, and memory to read it in. False if it cannot be one. */
@@ -63,14 +65,24 @@ static inline bool receive_sparse(tg_cuda *cuda, tg_frame frame, bool on_device,
     return tg_cuda_sparse_fits(info, f->size);
 }
 
-/* Receives a dense frame, and says where its parts are. False if its payload does not have the size that its header asks
- * for: then only its bytes can be looked at. */
+/* Receives a dense frame, and says where its parts are; codes that are not packed in the frame are only there when
+ * `expand` has been called too. False if its payload does not have the size that its header asks for: then only its
+ * bytes can be looked at. */
 static inline bool receive(tg_cuda *cuda, tg_frame frame, bool on_device, const tg_frame_info *info, u8 **payload,
                            dense_frame *f)
 {
     *payload = receive_bytes(cuda, frame, on_device);
+    if (info->layout != TG_LAYOUT_PACKED)
+        return tg_cuda_find_coded(cuda, info, frame.size - TG_HEADER_SIZE, *payload, f);
     return tg_cuda_dense_frame(&info->spec, info->dtype, info->count, *payload, f) &&
            tg_cuda_dense_size(f) == frame.size - TG_HEADER_SIZE;
+}
+
+static inline void expand(tg_cuda *cuda, tg_frame frame, bool on_device, const tg_frame_info *info, const dense_frame *f,
+                          control *result)
+{
+    if (info->layout != TG_LAYOUT_PACKED)
+        tg_cuda_expand_frame(cuda, frame, on_device, info, f, result);
 }
 
 /* Whether the bits behind the last code are zero. */

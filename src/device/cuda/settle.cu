@@ -68,8 +68,8 @@ static void start(tg_device *device, tg_settle_job *job, bool returns)
     u8 *place;
     settling s = {.source = job->source, .returns = returns, .only_checks = job->only_checks};
     s.applied_count = returns && job->applied ? job->applied_count : 0;
-    if (tg_frame_read(job->frame, &info, NULL) != TG_OK || !can_read(&info) ||
-        !tg_cuda_arena(cuda, frame_room(job->frame) + reading_room(job->frame, &info) +
+    if (tg_frame_read(job->frame, &info, NULL) != TG_OK || !can_read(&info, false) ||
+        !tg_cuda_arena(cuda, frame_room(job->frame) + reading_room(job->frame, false, &info) +
                                  arena_room(4 * (size_t)s.applied_count)))
         return; /* cannot happen: it was checked */
     s.applied = s.applied_count ? applied_of(cuda, job, s.applied_count) : NULL;
@@ -80,6 +80,7 @@ static void start(tg_device *device, tg_settle_job *job, bool returns)
                                   tg_cuda_slot(cuda, {complete_settle, job, NULL, info.count}));
     } else if (receive(cuda, job->frame, false, &info, &place, &s.frame)) {
         s.result = tg_cuda_slot(cuda, {complete_settle, job, NULL, info.count});
+        expand(cuda, job->frame, false, &info, &s.frame, s.result);
         LAUNCH(settle, grid_for(info.count, THREADS, 16 * cuda->processors), THREADS, 0, cuda->stream, s);
     }
 }

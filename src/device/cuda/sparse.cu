@@ -2,6 +2,7 @@
 #include "device/cuda/sparse.h"
 
 #include "device/cuda/sparse_encode.cuh"
+#include "device/cuda/sparse_positions.cuh"
 #include "device/cuda/sparse_read.cuh"
 
 extern "C" {

@@ -47,4 +47,32 @@ void tg_cuda_sparse_add(tg_cuda *cuda, const sparse_frame *frame, void *workspac
 void tg_cuda_sparse_settle(tg_cuda *cuda, const sparse_frame *frame, void *workspace, const tg_settle_job *job,
                            bool returns, const u32 *applied, control *result);
 
+/* ---- positions of a list that another kernel made (sparse_positions.cuh) ---- */
+
+#define POSITIONS_NONE 0xffffffffu
+
+typedef struct positions_job {
+    u32 count, most;    /* elements of the vector, not 0; a bound of the listed ones */
+    const u32 *indices; /* increasing */
+    const u32 *listed;  /* on the card, as all that follows: how many, or POSITIONS_NONE: nothing is written */
+    const u64 *values;  /* bytes of what lies between directory and streams */
+    u8 *out;            /* on 4 bytes: head and directory; the streams come so many bytes behind them */
+    control *result;    /* `payload` gets the bytes of everything */
+} positions_job;
+
+size_t tg_cuda_positions_workspace(u64 count, u64 most);
+void tg_cuda_positions_write(cudaStream_t stream, const positions_job *job, void *workspace);
+
+typedef struct positions_frame {
+    u32 count, listed, log; /* as the host has read them: not 0, at most `count`, 12 to 30 */
+    const u8 *in;           /* head and directory */
+    const u8 *streams;
+    u64 stream_bytes;
+    u32 *positions; /* result: where each of the listed elements is */
+} positions_frame;
+
+size_t tg_cuda_positions_read_workspace(const positions_frame *frame);
+/* Every rule that head, directory and streams can break: result->bad. */
+void tg_cuda_positions_read(cudaStream_t stream, const positions_frame *frame, void *workspace, control *result);
+
 #endif
