@@ -310,10 +310,10 @@ typedef struct tg_owned {
 
 void tg_jobs_make(tg_reducer *reducer);
 /* Each collects one job: a frame of a source, at *end; the selection of a source; a frame of a part of a selection. */
-void tg_job_encode(tg_reduction *reduction, size_t piece, tg_feedback *feedback, const tg_source *source, uint32_t draw,
+void tg_job_encode(tg_reduction *reduction, size_t index, tg_feedback *feedback, const tg_source *source, uint32_t draw,
                    uint8_t **end, tg_frame *frame);
-void tg_job_select(tg_reduction *reduction, size_t piece, const tg_source *source, uint32_t draw, tg_list *list);
-void tg_job_encode_list(tg_reduction *reduction, size_t piece, const tg_list *list, const tg_owned *part, uint32_t draw,
+void tg_job_select(tg_reduction *reduction, size_t index, const tg_source *source, uint32_t draw, tg_list *list);
+void tg_job_encode_list(tg_reduction *reduction, size_t index, const tg_list *list, const tg_owned *part, uint32_t draw,
                         float *sent, uint8_t **end, tg_frame *frame);
 /* Does what was collected. Returns how many; reports are in reducer->encodings, and what went wrong is recorded. */
 size_t tg_jobs_encode(tg_reduction *reduction, const char *what);
