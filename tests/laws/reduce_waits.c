@@ -42,7 +42,7 @@ static uint64_t waits(const char *spec, const char *feedback, tg_dtype dtype, si
     one_rank ranks[WORLD];
     tg_reduction *reductions[WORLD];
     tg_reducer_tensor tensors[MANY];
-    char names[MANY][8];
+    char names[MANY][24];
     tg_error error;
     for (size_t i = 0; i < count; i++) {
         (void)snprintf(names[i], sizeof names[i], "t%zu", i);
