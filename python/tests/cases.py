@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import copy
+import logging
 import os
 import pickle
 import tempfile
@@ -169,6 +170,26 @@ def other_back_ends(rank: int) -> None:
             backward(model, gradients(rank, step))
         every.append(means(model))
     assert every[0] == every[1]
+
+
+def warm_up_and_schedule(rank: int) -> None:
+    """Dense at first, then the densities of the schedule; other collectives of the user go on beside them."""
+    model = wrapped()
+    state = tg.compress(model, "topk:density=0.5", warmup=1, schedule=[(0, 0.2), (2, 0.05)])
+    sent = [0]
+    for step in range(3):
+        total = torch.full((1000,), float(rank))
+        other = dist.all_reduce(total, async_op=True)
+        backward(model, gradients(rank, step))
+        other.wait()
+        assert total.eq(sum(range(WORLD))).all()
+        sent.append(state.stats().parameters["last"].bytes)
+        assert state.residual("last").any() == (step > 0)
+        if step == 0:
+            mean = sum(gradient(r, 0, "last") for r in range(WORLD)) / WORLD
+            assert torch.allclose(model.module.last.grad, mean, atol=1e-7)
+    dense, early, late = (b - a for a, b in zip(sent, sent[1:]))
+    assert dense >= 4 * 600 * 500 and dense > 3 * early and early > 3 * late, (dense, early, late)
 
 
 # ---- Unused parameters -----------------------------------------------------------------------------------------------
@@ -488,9 +509,17 @@ def differing_settings(rank: int) -> None:
 
 def statistics(rank: int) -> None:
     model = wrapped()
-    state = tg.compress(model, "topk:density=0.05", log_every=1)
+    state = tg.compress(model, "topk:density=0.05", log_every=2)
+    lines: list[str] = []
+    handler = logging.Handler()
+    handler.emit = lambda record: lines.append(record.getMessage())  # type: ignore[method-assign]
+    logger = logging.getLogger("tersegrad")
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO)
     for step in range(3):
         backward(model, gradients(rank, step))
+    logger.removeHandler(handler)
+    assert [line.split(":")[0] for line in lines] == (["step 2"] if rank == 0 else []), lines
     stats = state.stats()
     assert (stats.steps, stats.applied, stats.skipped) == (3, 3, 0)
     first = stats.parameters["first"]

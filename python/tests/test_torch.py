@@ -101,6 +101,7 @@ SIMPLE = [
     cases.several_models,
     cases.compiled,
     cases.other_back_ends,
+    cases.warm_up_and_schedule,
     cases.unused,
     cases.not_finite,
     cases.scaler,
