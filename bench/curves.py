@@ -56,7 +56,8 @@ def panel(task: str, lines: dict, left: float) -> list[str]:
         out.append(f'<text x="{x}" y="{float(y) + 16:.1f}" text-anchor="middle">{step}</text>')
     for name, points in lines.items():
         path = " ".join(place(step, loss) for step, loss in points)
-        out.append(f'<polyline points="{path}" fill="none" stroke="{COLOURS[name]}" stroke-width="{3 if name == 'dense' else 1.4}"/>')
+        wide_line = 3 if name == "dense" else 1.4  # the others lie on it
+        out.append(f'<polyline points="{path}" fill="none" stroke="{COLOURS[name]}" stroke-width="{wide_line}"/>')
     return out
 
 

@@ -59,6 +59,7 @@ report_lines "every link of ${#documents[@]} documents leads to a file" "$(broke
 report_lines "no line is longer than 100 columns" "$(long "${documents[@]}")"
 report_lines "docs/architecture.md: the functions of one gradient are where it says" "$(astray docs/architecture.md)"
 expect "docs/figures/overview.svg shows docs/figures/measured.json" python3 bench/figures.py --check
+expect "docs/figures/training.svg shows docs/figures/training.json" python3 bench/curves.py --check
 
 # Checks that cannot fail check nothing.
 wrong=$(mktemp -d)
