@@ -26,8 +26,8 @@ void open_rank(rank_state *s, const rank_case *what, uint32_t rank, tg_transport
     s->rank = rank;
     s->transport = transport;
     static const char *const devices[] = {"cpu", "queued:cpu", "guarded:cpu"}; /* take turns, to the same bits */
-    s->device = open_device(devices[rank % 3]);
-    if (rank % 2 == 1)
+    s->device = open_device(named_device() && rank % 2 ? named_device() : devices[rank % 3]);
+    if (rank % 2 == 1 && !named_device())
         cpu_of(s->device)->cache = 0; /* such ranks store everything past the caches, to the same bits */
     for (size_t i = 0; what->tensors[i].name; i++, s->tensor_count++) {
         const tensor_case *t = &what->tensors[i];

@@ -9,11 +9,7 @@
 #include "frame/encode.h"
 #include "guarded.h"
 
-/* Whether its memory is not the host's. */
-static bool is_apart(const tg_device *device)
-{
-    return is_guarded(device) || strncmp(tg_device_name(device), "cuda", 4) == 0;
-}
+bool is_apart(const tg_device *device) { return is_guarded(device) || strncmp(tg_device_name(device), "cuda", 4) == 0; }
 
 static size_t size_of(const tg_tensor *t) { return (size_t)t->count * tg_dtype_size(t->dtype); }
 

@@ -33,6 +33,9 @@ TG_MUST_CHECK tg_status staged_absent(tg_reduction *reduction, size_t index, con
 TG_MUST_CHECK tg_status staged_end(tg_reduction *reduction, tg_error *error);
 void staged_abandon(tg_reduction *reduction);
 
+/* Whether the memory of a device is not the host's. */
+bool is_apart(const tg_device *device);
+
 #ifndef STAGED_ITSELF
 #define tg_reduce staged_reduce
 #define tg_reduce_start staged_start

@@ -90,7 +90,7 @@ static staging *find(const tg_reduction *reduction, bool takes)
     return found;
 }
 
-static bool is_staged(const tg_reducer *reducer) { return reducer && is_guarded(reducer->device); }
+static bool is_staged(const tg_reducer *reducer) { return reducer && is_apart(reducer->device); }
 
 /* All gradients at once. */
 static const tg_tensor *stage_all(staging *s, const tg_reducer *reducer, const tg_tensor *gradients)

@@ -274,12 +274,14 @@ tg_device *open_device(const char *name)
     return device;
 }
 
-static const char *named_device; /* by --device */
+static const char *given_device; /* by --device */
+
+const char *named_device(void) { return given_device; }
 
 const char *device_to_try(size_t index)
 {
-    if (named_device)
-        return index == 0 ? named_device : NULL;
+    if (given_device)
+        return index == 0 ? given_device : NULL;
     const char *name = tg_device_list(index);
     return name && strncmp(name, "cpu", 3) == 0 ? name : NULL;
 }
@@ -287,7 +289,7 @@ const char *device_to_try(size_t index)
 const char *any_device_to_try(size_t index)
 {
     const char *name = device_to_try(index);
-    return name || named_device || (index > 0 && !device_to_try(index - 1)) ? name : "queued:cpu";
+    return name || given_device || (index > 0 && !device_to_try(index - 1)) ? name : "queued:cpu";
 }
 
 tg_device **open_devices(void)
@@ -302,7 +304,7 @@ tg_device **open_devices(void)
     for (size_t i = 0; i < count; i++)
         if (strcmp(device_to_try(i), "cpu/scalar") != 0)
             devices[next++] = open_device(device_to_try(i));
-    if (!named_device)
+    if (!given_device)
         devices[next] = open_device("queued:cpu");
     return devices;
 }
@@ -341,8 +343,8 @@ static int take_device(int argc, char **argv)
 {
     if (argc < 3 || strcmp(argv[argc - 2], "--device") != 0)
         return argc;
-    named_device = argv[argc - 1];
-    tg_device *device = open_device(named_device);
+    given_device = argv[argc - 1];
+    tg_device *device = open_device(given_device);
     keep_specs_of(device);
     tg_device_free(device);
     return argc - 2;

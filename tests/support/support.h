@@ -102,6 +102,8 @@ tg_device *open_device(const char *name);
 const char *device_to_try(size_t index);
 /* The same, and then a guarded one with a queue. */
 const char *any_device_to_try(size_t index);
+/* What --device names, or NULL. */
+const char *named_device(void);
 /* The same opened, after cpu/scalar; where no device is named, with a guarded one that has a queue. NULL ends. */
 tg_device **open_devices(void);
 /* Whether the device has this codec. A card may lack some. */
