@@ -219,7 +219,9 @@ void run(dim3 grid, dim3 block, const std::function<void()> &kernel)
 cudaError_t cudaMalloc(void **memory, size_t bytes)
 {
     locked l;
-    const size_t size = (bytes + 256 + page - 1) / page * page;
+    size_t size = page; /* powers of two, so that what was freed serves again: closing memory takes time */
+    while (size < bytes + 256)
+        size *= 2;
     if (!base) {
         base = (char *)mmap(NULL, room, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
         if (base == MAP_FAILED)

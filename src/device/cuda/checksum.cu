@@ -3,13 +3,21 @@
 
 #include "device/cuda/digest.cuh"
 
-constexpr u32 THREADS = 256, WARPS = THREADS / 32, FEW = 128, MANY = 1024, NODE = TG_LEAF / 8, AT_ONCE = 16;
+constexpr u32 THREADS = 256, WARPS = THREADS / 32, FEW = 128, MANY = 1024, NODE = TG_LEAF / 8, FEW_JOBS = 8,
+              MANY_JOBS = 128;
 
-/* Jobs that are done by one launch: block b belongs to the last job whose first block is not behind it. */
+/* Jobs that are done by one launch: a few of them here, many on the card. Block b belongs to the last job whose first
+ * block is not behind it. */
 struct checksum_batch {
-    u32 count, first_block[AT_ONCE + 1];
-    checksum_job of[AT_ONCE];
+    u32 count, blocks;
+    const checksum_job *many; /* or NULL */
+    checksum_job few[FEW_JOBS];
 };
+
+__device__ __forceinline__ const checksum_job &job_at(const checksum_batch &batch, u32 i)
+{
+    return batch.many ? batch.many[i] : batch.few[i];
+}
 
 size_t tg_cuda_digests_room(u64 payload)
 {
@@ -49,12 +57,17 @@ __device__ __forceinline__ void digest_quad(const checksum_job &job, u64 quad)
 
 __global__ void __launch_bounds__(THREADS) digest_leaves(const __grid_constant__ checksum_batch batch)
 {
-    u32 which = 0;
-    while (which + 1 < batch.count && batch.first_block[which + 1] <= blockIdx.x)
-        which++;
-    const checksum_job &job = batch.of[which];
-    const u32 block = blockIdx.x - batch.first_block[which];
-    const u32 blocks = batch.first_block[which + 1] - batch.first_block[which];
+    u32 which = 0, end = batch.count;
+    while (end - which > 1) {
+        const u32 middle = (which + end) / 2;
+        if (job_at(batch, middle).first_block <= blockIdx.x)
+            which = middle;
+        else
+            end = middle;
+    }
+    const checksum_job &job = job_at(batch, which);
+    const u32 block = blockIdx.x - job.first_block;
+    const u32 blocks = (which + 1 < batch.count ? job_at(batch, which + 1).first_block : batch.blocks) - job.first_block;
     const u64 size = size_of(job), leaves = (size + TG_LEAF - 1) / TG_LEAF;
     const u64 quads = (job.summed + 3) / 4;
     /* from the last one on: it was written last, and may be in the cache still */
@@ -94,7 +107,7 @@ __device__ __forceinline__ u64 *reduce_to_root(u64 *digests, u64 *count)
 __global__ void __launch_bounds__(MANY) digest_root(const __grid_constant__ checksum_batch batch)
 {
     __shared__ u64 root[TG_HEADER_SIZE / 8 + NODE];
-    const checksum_job &job = batch.of[blockIdx.x];
+    const checksum_job &job = job_at(batch, blockIdx.x);
     u64 count = (size_of(job) + TG_LEAF - 1) / TG_LEAF;
     u8 *header = (u8 *)root;
     if (threadIdx.x < TG_HEADER_SIZE)
@@ -124,24 +137,36 @@ __global__ void __launch_bounds__(MANY) digest_root(const __grid_constant__ chec
         job.frame[threadIdx.x] = header[threadIdx.x];
 }
 
+static void launch(tg_cuda *cuda, const checksum_batch &batch, u32 top_threads)
+{
+    if (batch.blocks > 0)
+        LAUNCH(digest_leaves, batch.blocks, THREADS, 0, cuda->stream, batch);
+    LAUNCH(digest_root, batch.count, top_threads, 0, cuda->stream, batch);
+    cuda->busy = true;
+}
+
 void tg_cuda_checksum(tg_cuda *cuda, const checksum_job *jobs, size_t count)
 {
-    for (size_t done = 0; done < count; done += AT_ONCE) {
-        checksum_batch batch;
-        u32 blocks = 0, top_threads = FEW;
-        batch.count = (u32)(count - done < AT_ONCE ? count - done : AT_ONCE);
-        for (u32 i = 0; i < batch.count; i++) {
-            const checksum_job &job = batch.of[i] = jobs[done + i];
-            const u64 leaves = job.size / TG_LEAF + 1 - job.summed + (job.summed + 3) / 4;
-            batch.first_block[i] = blocks;
-            top_threads = job.size > NODE * TG_LEAF ? MANY : top_threads; /* there are nodes to make */
-            blocks += job.has_checksum ? grid_for(leaves, WARPS, 8 * cuda->processors) : 0;
+    checksum_job many[MANY_JOBS];
+    for (size_t done = 0, n; done < count; done += n) {
+        checksum_batch batch = {};
+        n = count - done < MANY_JOBS ? count - done : MANY_JOBS;
+        u32 top_threads = FEW;
+        for (u32 i = 0; i < n; i++) {
+            many[i] = jobs[done + i];
+            many[i].first_block = batch.blocks;
+            const u64 leaves = many[i].size / TG_LEAF + 1 - many[i].summed + (many[i].summed + 3) / 4;
+            top_threads = many[i].size > NODE * TG_LEAF ? MANY : top_threads; /* there are nodes to make */
+            batch.blocks += many[i].has_checksum ? grid_for(leaves, WARPS, 8 * cuda->processors) : 0;
         }
-        for (u32 i = batch.count; i <= AT_ONCE; i++)
-            batch.first_block[i] = blocks;
-        if (blocks > 0)
-            LAUNCH(digest_leaves, blocks, THREADS, 0, cuda->stream, batch);
-        LAUNCH(digest_root, batch.count, top_threads, 0, cuda->stream, batch);
-        cuda->busy = true;
+        batch.count = (u32)n;
+        batch.many = n > FEW_JOBS ? (const checksum_job *)tg_cuda_upload(cuda, many, n * sizeof *many) : NULL;
+        if (n > FEW_JOBS && !batch.many) { /* no room: fewer at a time */
+            n = batch.count = FEW_JOBS;
+            batch.blocks = many[FEW_JOBS].first_block;
+        }
+        for (u32 i = 0; !batch.many && i < n; i++)
+            batch.few[i] = many[i];
+        launch(cuda, batch, top_threads);
     }
 }

@@ -16,6 +16,7 @@ struct checksum_job {
     u8 *frame;            /* where the header goes; NULL: the checksum is left in `result` */
     bool has_checksum;    /* of a frame that is written: else only its header is */
     control *result;
+    u32 first_block; /* set by tg_cuda_checksum */
     u8 header[TG_HEADER_SIZE]; /* with a checksum of 0 */
 };
 

@@ -148,12 +148,12 @@ __global__ void __launch_bounds__(THREADS) encode_groups(dense_job j)
 
 /* Where a value was not finite, the residual becomes what it was: exactly where there is an undo buffer, else up to
  * rounding, for the groups that were committed. */
-__global__ void __launch_bounds__(THREADS) undo_groups(dense_job j)
+__device__ __forceinline__ void undo_part(const dense_job &j, u32 part, u32 parts)
 {
     if (!(j.result->nonfinite & FOUND_ENCODING) || (j.result->nonfinite & FOUND_MEASURING))
         return;
     const tg_source &s = j.source;
-    for (u64 i = blockIdx.x * (u64)THREADS + threadIdx.x; i < s.count; i += (u64)gridDim.x * THREADS) {
+    for (u64 i = part * (u64)THREADS + threadIdx.x; i < s.count; i += (u64)parts * THREADS) {
         if (s.undo) {
             s.residual[i] = s.undo[i];
         } else if (j.marks[i / TG_GROUP]) {
@@ -161,6 +161,19 @@ __global__ void __launch_bounds__(THREADS) undo_groups(dense_job j)
             s.residual[i] = (rest - element_at(s.gradient, s.dtype, i)) / s.beta;
         }
     }
+}
+
+__global__ void __launch_bounds__(THREADS) undo_groups(dense_job j) { undo_part(j, blockIdx.x, gridDim.x); }
+
+constexpr u32 PARTS = 8; /* of each of many jobs */
+__global__ void __launch_bounds__(THREADS) undo_many(const dense_job *jobs)
+{
+    undo_part(jobs[blockIdx.x / PARTS], blockIdx.x % PARTS, PARTS);
+}
+
+void tg_cuda_undo_many(tg_cuda *cuda, const dense_job *jobs, u32 count)
+{
+    LAUNCH(undo_many, count * PARTS, THREADS, 0, cuda->stream, jobs);
 }
 
 static void undo(tg_cuda *cuda, const dense_job *job)

@@ -29,6 +29,7 @@ struct dense_job {
     u64 *sums;      /* fast.cu: eight for each 1024 bytes of codes, from which their digests are made */
     u8 *marks;      /* of each group, whether it was committed; NULL where nobody asks */
     control *result;
+    u32 first_block; /* of many jobs in one launch */
 };
 constexpr int NO_EXPONENT = 1 << 20;
 
@@ -47,6 +48,10 @@ static inline u32 units_in_bucket(const dense_frame *f) { return (f->bucket + TG
  * of the digests of the first tg_cuda_summed_leaves. */
 bool tg_cuda_is_fast(const dense_job *job);
 void tg_cuda_fast_encode(tg_cuda *cuda, const dense_job *job);
+/* Many of them, in few launches: with the way back. */
+void tg_cuda_fast_encode_many(tg_cuda *cuda, const dense_job *jobs, size_t count);
+/* dense.cu: the way back, of jobs that are on the card. */
+void tg_cuda_undo_many(tg_cuda *cuda, const dense_job *jobs, u32 count);
 u64 tg_cuda_summed_leaves(const dense_job *job);
 
 #endif

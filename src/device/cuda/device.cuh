@@ -59,6 +59,11 @@ struct tg_cuda {
      * where more is needed than there was. */
     u8 *arena;
     size_t arena_size, arena_used;
+    /* Descriptions of many jobs on their way to the card: pinned memory, and where they go. Both are used from the start
+     * again after each wait. */
+    u8 *upload_from, *upload_to;
+    size_t uploaded;
+    u64 waits; /* so far: what was made before the last one has been handed over */
     cudaError_t failure; /* the first that was not out of memory: nothing works after it */
 };
 
@@ -86,6 +91,9 @@ static inline size_t arena_room(size_t bytes) { return (bytes + 255) / 256 * 256
 /* A part of it. */
 u8 *tg_cuda_take(tg_cuda *cuda, size_t bytes);
 void tg_cuda_copy(tg_cuda *cuda, void *to, const void *from, size_t bytes, cudaMemcpyKind kind);
+
+/* A copy of an array on the card, until the next wait; NULL if there is no room for it. */
+const void *tg_cuda_upload(tg_cuda *cuda, const void *array, size_t bytes);
 
 /* ---- the operations, each in a file named for what it does ---- */
 

@@ -13,13 +13,14 @@ struct tg_encoder {
     u64 max_count;
     tg_encoder *host; /* of the host's device: for lists, which lie in host memory */
     u8 *memory;       /* on the card, and what it is divided into */
-    u8 *frame, *marks;
-    u64 *digests, *sums;
+    u8 *areas; /* what jobs have for themselves, one after the other, until they have been handed over */
+    size_t areas_size, areas_used;
+    u64 areas_of; /* the number of waits when the first of them was taken */
     unit *units;
     int *exponents;
     u8 *sparse;        /* what a sparsifier works in */
     u8 *codes, *coder; /* packed codes, and what the coder of another layout works in, if there is one */
-    bool busy; /* the frame has not gone to the host yet */
+    bool busy; /* a list in the workspace has not gone to the host yet */
 };
 
 static bool is_sparse(const tg_spec *spec) { return tg_codec_row_of(spec->codec)->sparse; }
@@ -34,6 +35,37 @@ static bool has_kernels(const tg_spec *spec, u64 count, dense_frame *frame)
 
 /* ---- encoders ---- */
 
+/* What one job has for itself, so that others may follow before it has been handed over. */
+struct job_area {
+    u8 *frame, *marks;
+    u64 *digests, *sums;
+};
+
+/* Divides what begins at `at`, or only adds up what it takes. */
+static size_t divide_area(size_t bound, u64 count, bool in_place, u8 *at, job_area *area)
+{
+    size_t used = 0;
+    const auto take = [&](size_t bytes) {
+        u8 *place = at ? at + used : NULL;
+        used += arena_room(bytes);
+        return place;
+    };
+    area->frame = take(in_place ? 0 : TG_HEADER_SIZE + bound + 64);
+    area->digests = (u64 *)(void *)take(tg_cuda_digests_room(bound));
+    area->sums = (u64 *)(void *)take(bound / 16 + 64);
+    area->marks = take((size_t)(count / TG_GROUP + 1));
+    return used;
+}
+
+/* Room for one of the largest jobs, and for several where they are small. */
+static size_t areas_room(size_t bound, u64 count)
+{
+    constexpr size_t several = 16, enough = 32 << 20;
+    job_area area;
+    const size_t one = divide_area(bound, count, false, NULL, &area);
+    return several * one < enough ? several * one : one < enough ? enough : one;
+}
+
 /* Divides the memory, or only adds up what it takes. */
 static size_t divide(tg_encoder *e, const dense_frame *f)
 {
@@ -45,11 +77,8 @@ static size_t divide(tg_encoder *e, const dense_frame *f)
     };
     const size_t bound = e->row->bound(&e->largest, e->max_count);
     const u64 buckets = f->count == 0 ? 0 : (f->count - 1) / f->bucket + 1, units = units_in_bucket(f);
-    e->frame = take(TG_HEADER_SIZE + bound + 64);
-    e->digests = (u64 *)(void *)take(tg_cuda_digests_room(bound));
-    const bool has_sums = f->kind == LEVELS && f->bucket == TG_GROUP;
-    e->sums = (u64 *)(void *)take(has_sums ? bound / 16 + 64 : 0);
-    e->marks = take((size_t)(e->max_count / TG_GROUP + 1));
+    e->areas_size = areas_room(bound, e->max_count);
+    e->areas = take(e->areas_size);
     e->units = (unit *)(void *)take(f->kind != PLAIN && units > 1 ? (size_t)(buckets * units * sizeof(unit)) : 0);
     e->exponents = (int *)(void *)take(units > 1 ? (size_t)buckets * sizeof(int) : 0);
     e->sparse = take(is_sparse(&e->largest) ? tg_cuda_sparse_workspace(&e->largest, e->max_count) : 0);
@@ -116,6 +145,39 @@ bool tg_cuda_encoder_fits(const tg_device *device, const tg_encoder *encoder, co
 
 /* ---- one job ---- */
 
+/* Whether the frame is made where the caller wants it. */
+static bool is_in_place(const tg_encode_job *job)
+{
+    return job->options.on_device && !job->end && (uintptr_t)job->frame % 16 == 0;
+}
+
+/* Whether there is room for the area of another job before those that are there have been handed over. */
+static bool has_area(const tg_cuda *cuda, const tg_encode_job *job)
+{
+    const tg_encoder *e = job->encoder;
+    job_area area;
+    const size_t bound = e->row->bound(job->spec, job->source.count);
+    return e->areas_of != cuda->waits ||
+           divide_area(bound, job->source.count, is_in_place(job), NULL, &area) <= e->areas_size - e->areas_used;
+}
+
+/* The area of a job; waits for those before it if there is no room. */
+static job_area take_area(tg_cuda *cuda, tg_encode_job *job)
+{
+    tg_encoder *e = job->encoder;
+    job_area area;
+    if (!has_area(cuda, job) || cuda->used == SLOTS)
+        tg_cuda_settle(cuda);
+    if (e->areas_of != cuda->waits)
+        e->areas_used = 0;
+    e->areas_of = cuda->waits;
+    const size_t bound = e->row->bound(job->spec, job->source.count);
+    e->areas_used += divide_area(bound, job->source.count, is_in_place(job), e->areas + e->areas_used, &area);
+    if (is_in_place(job))
+        area.frame = (u8 *)job->frame;
+    return area;
+}
+
 static u64 find_first_nonfinite(tg_cuda *cuda, const tg_source *source)
 {
     uint64_t index = source->count;
@@ -139,7 +201,6 @@ static void hand_over(tg_cuda *cuda, tg_encode_job *job, const u8 *made, size_t 
 static void complete_encode(tg_cuda *cuda, const pending *p, const control *seen)
 {
     tg_encode_job *job = (tg_encode_job *)p->of;
-    job->encoder->busy = false;
     if (cuda->failure != cudaSuccess) {
         job->report = tg_encode_report{.status = TG_UNAVAILABLE};
     } else if (seen->nonfinite) {
@@ -235,13 +296,13 @@ static void encode_sparse(tg_cuda *cuda, tg_encode_job *job)
         encode_list(cuda, job);
         return;
     }
-    e->busy = true;
     if (job->list) {
+        e->busy = true;
         select_list(cuda, job);
         return;
     }
-    const bool in_place = job->options.on_device && !job->end && (uintptr_t)job->frame % 16 == 0;
-    u8 *frame = in_place ? (u8 *)job->frame : e->frame;
+    const job_area area = take_area(cuda, job);
+    u8 *frame = area.frame;
     const tg_source source = sparse_source(job);
     control *result = tg_cuda_slot(cuda, {complete_sparse, job, frame, 0});
     const tg_frame_info info = {.spec = *job->spec,
@@ -254,7 +315,7 @@ static void encode_sparse(tg_cuda *cuda, tg_encode_job *job)
     checksum_job c = {.payload = frame + TG_HEADER_SIZE,
                       .size = e->row->bound(job->spec, source.count),
                       .known = result,
-                      .digests = e->digests,
+                      .digests = area.digests,
                       .frame = frame,
                       .has_checksum = info.has_checksum,
                       .result = result};
@@ -274,12 +335,12 @@ static norm_kind norm_of(const tg_spec *spec, const dense_frame *f)
     return !is_qsgd || spec->choices & TG_CHOICE_NORM_MAX ? NORM_MAX : NORM_L2;
 }
 
-static dense_job dense_job_of(const tg_encode_job *job, u8 *payload)
+static dense_job dense_job_of(const tg_encode_job *job, const job_area *area)
 {
     const tg_nonfinite policy = job->options.nonfinite;
     const tg_encoder *e = job->encoder;
     dense_job d = {.source = job->source};
-    (void)tg_cuda_dense_frame(job->spec, job->source.dtype, job->source.count, payload, &d.frame);
+    (void)tg_cuda_dense_frame(job->spec, job->source.dtype, job->source.count, area->frame + TG_HEADER_SIZE, &d.frame);
     d.norm = norm_of(job->spec, &d.frame);
     d.clip = d.frame.kind == LEVELS && job->spec->codec == 4 ? job->spec->levels : 0;
     d.key = tg_hash_key_of(&job->options.draw, TG_FOR_ROUNDING);
@@ -289,26 +350,42 @@ static dense_job dense_job_of(const tg_encode_job *job, u8 *payload)
     if (policy == TG_NONFINITE_ZERO || (policy == TG_NONFINITE_TRUST && job->source.beta != 0))
         d.source.undo = NULL;
     d.units = e->units;
-    d.sums = e->sums;
+    d.sums = area->sums;
     d.exponents = e->exponents;
-    d.marks = job->source.residual && d.checks && !d.source.undo ? e->marks : NULL;
+    d.marks = job->source.residual && d.checks && !d.source.undo ? area->marks : NULL;
     return d;
 }
 
-static void encode(tg_cuda *cuda, tg_encode_job *job)
+/* Jobs that are put on the stream together. */
+struct batch {
+    static constexpr u32 MOST = 64;
+    dense_job jobs[MOST];
+    checksum_job sums[MOST];
+    u32 count;
+};
+
+static void flush(tg_cuda *cuda, batch *b)
+{
+    if (b->count == 0)
+        return;
+    tg_cuda_fast_encode_many(cuda, b->jobs, b->count);
+    tg_cuda_checksum(cuda, b->sums, b->count);
+    b->count = 0;
+}
+
+static void encode(tg_cuda *cuda, tg_encode_job *job, batch *b)
 {
     tg_encoder *e = job->encoder;
-    if (e->busy)
-        tg_cuda_settle(cuda);
-    const bool in_place = job->options.on_device && !job->end && (uintptr_t)job->frame % 16 == 0;
-    u8 *frame = in_place ? (u8 *)job->frame : e->frame;
-    dense_job d = dense_job_of(job, frame + TG_HEADER_SIZE);
-    const bool coded = tg_cuda_wants_coding(job->spec);
+    if (b->count == batch::MOST || !has_area(cuda, job) || cuda->used == SLOTS)
+        flush(cuda, b);
+    const job_area area = take_area(cuda, job);
+    u8 *frame = area.frame;
+    dense_job d = dense_job_of(job, &area);
+    const bool coded = tg_cuda_wants_coding(job->spec), fast = !coded && tg_cuda_is_fast(&d) && d.frame.count > 0;
     if (coded)
         tg_cuda_place_apart(&d.frame, e->codes);
     const u64 payload = coded ? e->row->bound(job->spec, job->source.count) : tg_cuda_dense_size(&d.frame);
     d.result = tg_cuda_slot(cuda, {coded ? complete_unknown : complete_encode, job, frame, TG_HEADER_SIZE + payload});
-    e->busy = true;
     const tg_frame_info info = {.spec = *job->spec,
                                 .dtype = job->source.dtype,
                                 .count = job->source.count,
@@ -316,28 +393,39 @@ static void encode(tg_cuda *cuda, tg_encode_job *job)
                                 .draw = job->options.draw,
                                 .layout = TG_LAYOUT_PACKED,
                                 .has_checksum = !job->options.no_checksum};
-    tg_cuda_dense_encode(cuda, &d);
-    if (coded)
-        tg_cuda_code_frame(cuda, job->spec, &d.frame, e->coder, d.result);
     checksum_job c = {.payload = frame + TG_HEADER_SIZE,
                       .size = payload,
                       .known = coded ? d.result : NULL,
-                      .digests = e->digests,
-                      .sums = e->sums,
-                      .summed = !coded && tg_cuda_is_fast(&d) ? tg_cuda_summed_leaves(&d) : 0,
+                      .digests = area.digests,
+                      .sums = area.sums,
+                      .summed = fast ? tg_cuda_summed_leaves(&d) : 0,
                       .frame = frame,
                       .has_checksum = info.has_checksum,
                       .result = d.result};
     tg_header_write(&info, c.header);
+    if (fast) {
+        b->jobs[b->count] = d;
+        b->sums[b->count++] = c;
+        return;
+    }
+    tg_cuda_dense_encode(cuda, &d);
+    if (coded)
+        tg_cuda_code_frame(cuda, job->spec, &d.frame, e->coder, d.result);
     tg_cuda_checksum(cuda, &c, 1);
 }
 
 void tg_cuda_encode(tg_device *device, tg_encode_job *jobs, size_t count)
 {
     const occupied now(device);
-    for (size_t i = 0; i < count; i++)
-        if (is_sparse(jobs[i].spec))
+    batch b;
+    b.count = 0;
+    for (size_t i = 0; i < count; i++) {
+        if (is_sparse(jobs[i].spec)) {
+            flush(now.cuda, &b);
             encode_sparse(now.cuda, &jobs[i]);
-        else
-            encode(now.cuda, &jobs[i]);
+        } else {
+            encode(now.cuda, &jobs[i], &b);
+        }
+    }
+    flush(now.cuda, &b);
 }

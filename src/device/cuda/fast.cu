@@ -157,13 +157,12 @@ __device__ __forceinline__ u64 encode_group(const dense_job &j, u32 which, u32 s
     return digest_words<WIDTH>(word, stripe + lane_id() / 16 * (WIDTH / 2), ends_leaf);
 }
 
+/* The groups of 1024 bytes of codes, by a block. */
 template <u32 WIDTH, norm_kind NORM, bool FEEDBACK>
-__global__ void __launch_bounds__(512 / WIDTH) encode_fast(const __grid_constant__ dense_job j)
+__device__ __forceinline__ void encode_run(const dense_job &j, u32 run, u64 (*sums)[8], u32 *room)
 {
     constexpr u32 GROUPS = 16 / WIDTH;
-    __shared__ u64 sums[GROUPS][8];
-    __shared__ u32 room[TG_GROUP * WIDTH / 32];
-    const u32 run = blockIdx.x, warp = threadIdx.x / 32, t = lane_id(), which = GROUPS * run + warp;
+    const u32 warp = threadIdx.x / 32, t = lane_id(), which = GROUPS * run + warp;
     if (which <= (j.frame.count - 1) / TG_GROUP) {
         const u64 sum = encode_group<WIDTH, NORM, FEEDBACK>(j, which, warp * WIDTH, run % 4 == 3, room);
         if (t < 16 && t % 2 == 0)
@@ -179,9 +178,43 @@ __global__ void __launch_bounds__(512 / WIDTH) encode_fast(const __grid_constant
     }
 }
 
+template <u32 WIDTH, norm_kind NORM, bool FEEDBACK>
+__global__ void __launch_bounds__(512 / WIDTH) encode_fast(const __grid_constant__ dense_job j)
+{
+    __shared__ u64 sums[16 / WIDTH][8];
+    __shared__ u32 room[TG_GROUP * WIDTH / 32];
+    encode_run<WIDTH, NORM, FEEDBACK>(j, blockIdx.x, sums, room);
+}
+
+/* Block b belongs to the last job whose first block is not behind it. */
+template <u32 WIDTH, norm_kind NORM, bool FEEDBACK>
+__global__ void __launch_bounds__(512 / WIDTH) encode_many(const dense_job *jobs, u32 count)
+{
+    __shared__ u64 sums[16 / WIDTH][8];
+    __shared__ u32 room[TG_GROUP * WIDTH / 32];
+    __shared__ dense_job j;
+    u32 which = 0, end = count;
+    while (end - which > 1) {
+        const u32 middle = (which + end) / 2;
+        if (jobs[middle].first_block <= blockIdx.x)
+            which = middle;
+        else
+            end = middle;
+    }
+    for (u32 i = threadIdx.x; i < sizeof(dense_job) / 8; i += blockDim.x)
+        memcpy((char *)(void *)&j + 8 * i, (const char *)(const void *)&jobs[which] + 8 * i, 8);
+    __syncthreads();
+    encode_run<WIDTH, NORM, FEEDBACK>(j, blockIdx.x - j.first_block, sums, room);
+}
+
+static u32 blocks_for(const dense_job *job)
+{
+    return ((job->frame.count - 1) / TG_GROUP) / (16 / job->frame.width) + 1;
+}
+
 template <u32 WIDTH, norm_kind NORM> static void launch(tg_cuda *cuda, const dense_job *job)
 {
-    const unsigned groups = (job->frame.count - 1) / TG_GROUP + 1, grid = (groups - 1) / (16 / WIDTH) + 1;
+    const unsigned grid = blocks_for(job);
     if (job->source.residual)
         LAUNCH((encode_fast<WIDTH, NORM, true>), grid, 512 / WIDTH, 0, cuda->stream, *job);
     else
@@ -207,5 +240,58 @@ void tg_cuda_fast_encode(tg_cuda *cuda, const dense_job *job)
         break;
     default:
         launch_norm<8>(cuda, job);
+    }
+}
+
+/* ---- many jobs ---- */
+
+template <u32 WIDTH, norm_kind NORM> static void launch_many(tg_cuda *cuda, const dense_job *jobs, u32 n, u32 blocks, bool feedback)
+{
+    if (feedback)
+        LAUNCH((encode_many<WIDTH, NORM, true>), blocks, 512 / WIDTH, 0, cuda->stream, jobs, n);
+    else
+        LAUNCH((encode_many<WIDTH, NORM, false>), blocks, 512 / WIDTH, 0, cuda->stream, jobs, n);
+}
+
+template <u32 WIDTH> static void launch_many_of(tg_cuda *cuda, const dense_job *first, const dense_job *jobs, u32 n, u32 blocks)
+{
+    const bool feedback = first->source.residual != NULL;
+    if (first->norm == NORM_L2)
+        launch_many<WIDTH, NORM_L2>(cuda, jobs, n, blocks, feedback);
+    else
+        launch_many<WIDTH, NORM_MAX>(cuda, jobs, n, blocks, feedback);
+}
+
+static bool same_kernel(const dense_job *a, const dense_job *b)
+{
+    return a->frame.width == b->frame.width && a->norm == b->norm && !a->source.residual == !b->source.residual;
+}
+
+/* Runs of jobs that the same kernel does. */
+void tg_cuda_fast_encode_many(tg_cuda *cuda, const dense_job *jobs, size_t count)
+{
+    constexpr u32 MOST = 128;
+    dense_job run[MOST];
+    for (size_t done = 0; done < count;) {
+        u32 n = 0, blocks = 0;
+        for (; n < MOST && done + n < count && same_kernel(&jobs[done], &jobs[done + n]); n++) {
+            run[n] = jobs[done + n];
+            run[n].first_block = blocks;
+            blocks += blocks_for(&run[n]);
+        }
+        const dense_job *there = n > 1 ? (const dense_job *)tg_cuda_upload(cuda, run, n * sizeof *run) : NULL;
+        if (!there) {
+            tg_cuda_dense_encode(cuda, run);
+            n = 1;
+        } else if (run[0].frame.width == 2) {
+            launch_many_of<2>(cuda, run, there, n, blocks);
+        } else if (run[0].frame.width == 4) {
+            launch_many_of<4>(cuda, run, there, n, blocks);
+        } else {
+            launch_many_of<8>(cuda, run, there, n, blocks);
+        }
+        if (there && run[0].source.residual)
+            tg_cuda_undo_many(cuda, there, n);
+        done += n;
     }
 }

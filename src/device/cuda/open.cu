@@ -33,6 +33,8 @@ occupied::~occupied()
 
 /* ---- results ---- */
 
+enum { UPLOADS = 512 << 10 };
+
 void tg_cuda_settle(tg_cuda *cuda)
 {
     const unsigned used = cuda->used;
@@ -52,6 +54,8 @@ void tg_cuda_settle(tg_cuda *cuda)
     if (cuda->busy)
         (void)tg_cuda_fine(cuda, cudaStreamSynchronize(cuda->stream));
     cuda->busy = false;
+    cuda->uploaded = 0;
+    cuda->waits++;
 }
 
 control *tg_cuda_slot(tg_cuda *cuda, const pending &what)
@@ -61,6 +65,17 @@ control *tg_cuda_slot(tg_cuda *cuda, const pending &what)
     cuda->waiting[cuda->used] = what;
     cuda->busy = true;
     return &cuda->slots[cuda->used++];
+}
+
+const void *tg_cuda_upload(tg_cuda *cuda, const void *array, size_t bytes)
+{
+    const size_t at = cuda->uploaded, room = (bytes + 15) / 16 * 16;
+    if (room > UPLOADS - at)
+        return NULL;
+    memcpy(cuda->upload_from + at, array, bytes);
+    tg_cuda_copy(cuda, cuda->upload_to + at, cuda->upload_from + at, bytes, cudaMemcpyHostToDevice);
+    cuda->uploaded += room;
+    return cuda->upload_to + at;
 }
 
 static void wait_for_results(tg_device *device)
@@ -185,6 +200,8 @@ static void dispose(tg_cuda *cuda)
     (void)cudaFree(cuda->slots);
     (void)cudaFreeHost(cuda->seen);
     (void)cudaFreeHost(cuda->headers);
+    (void)cudaFreeHost(cuda->upload_from);
+    (void)cudaFree(cuda->upload_to);
     (void)cudaFree(cuda->arena);
     if (cuda->event)
         (void)cudaEventDestroy(cuda->event);
@@ -268,6 +285,8 @@ static bool furnish(tg_cuda *made, void *stream, tg_error *error)
     return tg_device_open("cpu", NULL, &made->host, error) == TG_OK &&
            cudaMalloc(&made->slots, SLOTS * sizeof(control)) == cudaSuccess &&
            cudaMallocHost(&made->seen, SLOTS * sizeof(control)) == cudaSuccess &&
+           cudaMallocHost(&made->upload_from, UPLOADS) == cudaSuccess &&
+           cudaMalloc(&made->upload_to, UPLOADS) == cudaSuccess &&
            cudaMallocHost(&made->headers, SLOTS * TG_HEADER_SIZE) == cudaSuccess &&
            cudaEventCreateWithFlags(&made->event, cudaEventDisableTiming) == cudaSuccess &&
            cudaMemsetAsync(made->slots, 0, SLOTS * sizeof(control), made->stream) == cudaSuccess &&
