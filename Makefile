@@ -215,7 +215,7 @@ build/libtersegrad_cuda.so: $(CUDA:src/device/cuda/%.cu=build/cuda/%.o) build/li
 
 # The same sources for a card that is emulated on the CPU (tests/cuda), and law programs that find this module.
 EMULATED := build/emulated
-EMULATED_LAWS := codecs devices feedback damage refusal
+EMULATED_LAWS := arrays codecs devices feedback damage refusal
 EMULATE := -std=gnu++20 -O2 -g -ffp-contract=off -fPIC -fvisibility=hidden -Wall -Wextra -Wno-missing-field-initializers -Wno-unknown-pragmas $(INCLUDES) \
     -Itests/cuda
 emulated: $(EMULATED)/libtersegrad_cuda.so $(EMULATED_LAWS:%=$(EMULATED)/tests/laws/%) $(EMULATED)/tests/coding

@@ -109,7 +109,8 @@ void share_specs(unsigned part, unsigned parts)
         else
             free(specs[whole]);
     }
-    specs[kept] = NULL;
+    for (size_t i = kept; i < spec_count; i++) /* some laws go on by several, to the next NULL */
+        specs[i] = NULL;
     spec_count = kept;
 }
 
@@ -122,7 +123,8 @@ void keep_specs_of(tg_device *device)
         else
             free(specs[whole]);
     }
-    specs[kept] = NULL;
+    for (size_t i = kept; i < spec_count; i++) /* some laws go on by several, to the next NULL */
+        specs[i] = NULL;
     spec_count = kept;
 }
 
