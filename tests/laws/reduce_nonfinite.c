@@ -233,8 +233,9 @@ static void honest_ratio(tg_algorithm algorithm)
     close_rank(&s);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
+    (void)wants_all(argc, argv);
     for (int algorithm = TG_GATHER; algorithm <= TG_SCATTER; algorithm++) {
         not_finite((tg_algorithm)algorithm, TG_NONFINITE_STOP, TG_NONFINITE);
         not_finite((tg_algorithm)algorithm, TG_NONFINITE_SKIP, TG_SKIPPED);

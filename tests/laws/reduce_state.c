@@ -328,8 +328,9 @@ static void refuses_forged(void)
     free(kept.data[1]);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
+    (void)wants_all(argc, argv);
     resumes(TG_GATHER, 3, 1);
     resumes(TG_SHARD, 3, 1);
     resumes(TG_SHARD, 4, 2);
