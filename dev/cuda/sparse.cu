@@ -99,14 +99,11 @@ static void staged(const writing &w, const guessing &guess, laps *lap)
     (*lap)("pilot");
     launch_sift<TG_FLOAT32>(0, s);
     (*lap)("sift");
-    if (s.commits)
-        LAUNCH(unsift_kernel, (unsigned)rounded_up(s.chunks, SIFT_THREADS / 32), SIFT_THREADS, 0, 0, s);
-    (*lap)("unsift");
     LAUNCH(cut_kernel, (s.chunks < REGIONS ? s.chunks : REGIONS) * parts, CUT_THREADS, 0, 0, s, parts);
     (*lap)("cut");
     for (u32 pass = 0; pass < DIGIT_PASSES; pass++)
-        LAUNCH(again_kernel, 1024, CUT_THREADS, 0, 0, s, pass);
-    LAUNCH(count_kernel, 1024, CUT_THREADS, 0, 0, s);
+        LAUNCH(again_kernel, 528, CUT_THREADS, 0, 0, s, pass);
+    LAUNCH(count_kernel, 528, CUT_THREADS, 0, 0, s);
     (*lap)("again");
     LAUNCH(gather_kernel, s.tiles, GATHER_THREADS, 0, 0, w);
     (*lap)("gather");

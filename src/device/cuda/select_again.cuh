@@ -23,6 +23,24 @@ __device__ __forceinline__ void put_back(const selecting &s, u32 chunk)
     __syncwarp();
 }
 
+/* A value was not finite: the residual becomes what it was, exactly if it was saved, otherwise up to rounding. */
+__device__ __forceinline__ void unsift(const selecting &s)
+{
+    const u32 warps = CUT_THREADS / 32;
+    for (u32 chunk = blockIdx.x * warps + (threadIdx.x >> 5); chunk < s.chunks; chunk += gridDim.x * warps) {
+        if (s.table[chunk] == NOT_COMMITTED)
+            continue;
+        if (!s.from.undo)
+            put_back(s, chunk);
+        for (u32 i = lane_id(); i < chunk_size(s, chunk); i += 32) {
+            const u32 index = chunk * CHUNK + i;
+            float *h = s.from.residual + index;
+            *h = s.from.undo ? s.from.undo[index]
+                             : (*h - element_at(s.from.gradient, s.from.dtype, index)) / s.from.beta;
+        }
+    }
+}
+
 /* The chunks of the vector, a warp for each. */
 template <class Visit> __device__ __forceinline__ void each_chunk(const selecting &s, bool puts_back, Visit &&visit)
 {
@@ -90,6 +108,8 @@ __global__ void __launch_bounds__(CUT_THREADS) again_kernel(selecting s, u32 pas
     __shared__ u32 part[33], found[2], last;
     select_control *c = s.control;
     const u32 ranks = s.amount.exact ? 1 : RANKS, shift = digit_shift(pass), bits = digit_bits(pass);
+    if (c->nonfinite && s.commits && pass == 0)
+        unsift(s);
     if (!selects_again(s))
         return;
     for (u32 i = threadIdx.x; i < ranks * DIGIT_BINS; i += CUT_THREADS)

@@ -17,46 +17,53 @@ __device__ __forceinline__ float widened_half(u32 dtype, u32 bits)
     return dtype == TG_FLOAT16 ? tg_widen_float16((unsigned short)bits) : tg_widen_bfloat16((unsigned short)bits);
 }
 
-/* Four elements from `offset` on in a chunk that has `size`; 0 past its end. */
-template <int DTYPE> __device__ __forceinline__ float4 load_four(const void *vector, u32 chunk, u32 offset, u32 size)
+/* Where a lane's elements of a row start in their chunk. */
+__device__ __forceinline__ u32 row_offset(u32 row) { return 128 * row + 4 * lane_id(); }
+
+template <int DTYPE> __device__ __forceinline__ float4 load_four(const void *vector, u64 first)
 {
-    const u64 first = (u64)chunk * CHUNK + offset;
-    if (DTYPE == TG_FLOAT32) {
-        const float *at = (const float *)vector + first;
-        if (size == CHUNK && ((uintptr_t)vector & 15) == 0)
-            return __ldcs((const float4 *)at);
-        return make_float4(offset < size ? at[0] : 0, offset + 1 < size ? at[1] : 0, offset + 2 < size ? at[2] : 0,
-                           offset + 3 < size ? at[3] : 0);
-    }
-    const unsigned short *at = (const unsigned short *)vector + first;
-    u32 x[4];
-    if (size == CHUNK && ((uintptr_t)vector & 7) == 0) {
-        const uint2 both = __ldcs((const uint2 *)at);
-        x[0] = both.x & 0xffff, x[1] = both.x >> 16, x[2] = both.y & 0xffff, x[3] = both.y >> 16;
-    } else {
-#pragma unroll
-        for (u32 c = 0; c < 4; c++)
-            x[c] = offset + c < size ? at[c] : 0;
-    }
-    return make_float4(widened_half(DTYPE, x[0]), widened_half(DTYPE, x[1]), widened_half(DTYPE, x[2]),
-                       widened_half(DTYPE, x[3]));
+    if (DTYPE == TG_FLOAT32)
+        return __ldcs((const float4 *)((const float *)vector + first));
+    const uint2 both = __ldcs((const uint2 *)((const u16 *)vector + first));
+    return make_float4(widened_half(DTYPE, both.x & 0xffff), widened_half(DTYPE, both.x >> 16),
+                       widened_half(DTYPE, both.y & 0xffff), widened_half(DTYPE, both.y >> 16));
 }
 
-__device__ __forceinline__ void store_four(float *vector, u32 chunk, u32 offset, u32 size, float4 v)
+/* A lane's elements of a chunk that has `size`; 0 past its end. */
+template <int DTYPE> __device__ __forceinline__ void load_rows(const void *vector, u32 chunk, u32 size, float4 *rows)
 {
-    float *at = vector + (u64)chunk * CHUNK + offset;
-    if (size == CHUNK && ((uintptr_t)vector & 15) == 0) {
-        __stcs((float4 *)at, v);
+    const u64 first = (u64)chunk * CHUNK;
+    const uintptr_t alignment = DTYPE == TG_FLOAT32 ? 16 : 8;
+    if (size == CHUNK && (uintptr_t)vector % alignment == 0) {
+#pragma unroll
+        for (u32 r = 0; r < ROWS; r++)
+            rows[r] = load_four<DTYPE>(vector, first + row_offset(r));
         return;
     }
-    if (offset < size)
-        at[0] = v.x;
-    if (offset + 1 < size)
-        at[1] = v.y;
-    if (offset + 2 < size)
-        at[2] = v.z;
-    if (offset + 3 < size)
-        at[3] = v.w;
+#pragma unroll
+    for (u32 r = 0; r < ROWS; r++)
+#pragma unroll
+        for (u32 i = 0; i < 4; i++)
+            ((float *)&rows[r])[i] = row_offset(r) + i < size
+                                         ? element_at(vector, (tg_dtype)DTYPE, first + row_offset(r) + i)
+                                         : 0;
+}
+
+__device__ __forceinline__ void store_rows(float *vector, u32 chunk, u32 size, const float4 *rows)
+{
+    float *at = vector + (u64)chunk * CHUNK;
+    if (size == CHUNK && (uintptr_t)vector % 16 == 0) {
+#pragma unroll
+        for (u32 r = 0; r < ROWS; r++)
+            __stcs((float4 *)(at + row_offset(r)), rows[r]);
+        return;
+    }
+#pragma unroll
+    for (u32 r = 0; r < ROWS; r++)
+#pragma unroll
+        for (u32 i = 0; i < 4; i++)
+            if (row_offset(r) + i < size)
+                at[row_offset(r) + i] = ((const float *)&rows[r])[i];
 }
 
 /* What a lane has of its chunk. */
@@ -65,15 +72,6 @@ struct sifted {
     u32 mask; /* bit 4 row + column: a candidate */
     u32 lane, chunk, size;
 };
-
-__device__ __forceinline__ u32 sift_offset(const sifted &c, u32 row) { return 128 * row + 4 * c.lane; }
-
-__device__ __forceinline__ void sift_store_u(const selecting &s, const sifted &c)
-{
-#pragma unroll
-    for (u32 r = 0; r < ROWS; r++)
-        store_four(s.from.residual, c.chunk, sift_offset(c, r), c.size, c.u[r]);
-}
 
 /* Lists the candidates of a chunk, whose number is `total`, at their place in the region. `before` has in byte r how
  * many of row r are in earlier lanes, `rows` how many each row has: 128 at most. */
@@ -87,7 +85,7 @@ __device__ __forceinline__ void sift_list(const selecting &s, const sifted &c, u
 #pragma unroll
         for (u32 i = 0; i < 4; i++)
             if (c.mask >> (4 * r + i) & 1) {
-                const u32 index = c.chunk * CHUNK + sift_offset(c, r) + i, bits = __float_as_uint(u[i]),
+                const u32 index = c.chunk * CHUNK + row_offset(r) + i, bits = __float_as_uint(u[i]),
                           key = key_of(s, index, bits);
                 *to++ = make_uint2(index, bits);
                 if (key < high)
@@ -124,34 +122,35 @@ template <int KIND> __device__ __forceinline__ void sift_collect(const selecting
     at = __shfl_sync(FULL, at, 0);
     if (at == EVERY) {
         if (KIND == SIFT_COMMIT || (KIND == SIFT_GENERAL && s.commits))
-            sift_store_u(s, c); /* nothing stays cleared that is not listed */
+            store_rows(s.from.residual, c.chunk, c.size, c.u); /* nothing stays cleared that is not listed */
         return;
     }
     if (c.mask)
         sift_list(s, c, scan - packed, rows, region_of(s, c.chunk) + at);
 }
 
-/* u of four elements, to *u; their rest is only looked at. Returns how many were dropped. */
-template <int DTYPE, int KIND>
-__device__ __forceinline__ u32 sift_compensate(const selecting &s, const sifted &c, u32 row, float4 *u, float4 *h,
-                                               u32 *largest)
+/* Gradient and residual to u; the rest is only looked at. Returns how many elements were dropped. */
+template <int KIND>
+__device__ __forceinline__ u32 sift_compensate(const selecting &s, sifted *c, const float4 *residual, u32 *largest)
 {
-    float4 m = make_float4(0, 0, 0, 0);
+    float4 momentum[ROWS] = {};
     u32 dropped = 0;
     if (KIND == SIFT_GENERAL && s.from.momentum)
-        m = load_four<TG_FLOAT32>(s.from.momentum, c.chunk, sift_offset(c, row), c.size);
-    float *x = (float *)u, *y = (float *)h, *z = (float *)&m;
+        load_rows<TG_FLOAT32>(s.from.momentum, c->chunk, c->size, momentum);
 #pragma unroll
-    for (u32 i = 0; i < 4; i++) {
-        if (KIND == SIFT_PLAIN && !s.from.drop_nonfinite) {
+    for (u32 r = 0; r < ROWS; r++) {
+        float *x = (float *)&c->u[r];
+        const float *h = (const float *)&residual[r], *m = (const float *)&momentum[r];
+#pragma unroll
+        for (u32 i = 0; i < 4; i++) {
+            if (KIND == SIFT_GENERAL || s.from.drop_nonfinite) {
+                const element e = source_of(s.from, x[i], m[i], h[i], &dropped);
+                x[i] = e.u;
+                *largest = max(*largest, magnitude_key(e.rest));
+            } else if (KIND == SIFT_COMMIT) {
+                x[i] = x[i] + s.from.alpha * h[i];
+            }
             *largest = max(*largest, magnitude_key(x[i]));
-        } else if (KIND == SIFT_COMMIT && !s.from.drop_nonfinite) {
-            x[i] = x[i] + s.from.alpha * y[i];
-            *largest = max(*largest, magnitude_key(x[i]));
-        } else {
-            const element e = source_of(s.from, x[i], z[i], y[i], &dropped);
-            x[i] = e.u;
-            *largest = max(*largest, max(magnitude_key(e.u), magnitude_key(e.rest)));
         }
     }
     return dropped;
@@ -161,49 +160,40 @@ __device__ __forceinline__ u32 sift_compensate(const selecting &s, const sifted 
 template <int KIND> __device__ __forceinline__ void sift_mark(const selecting &s, sifted *c)
 {
     const u32 low = *(volatile u32 *)&s.control->low, clear_from = *(volatile u32 *)&s.control->clear_from;
+    float4 left[ROWS];
     c->mask = 0;
 #pragma unroll
     for (u32 r = 0; r < ROWS; r++) {
-        const u32 offset = sift_offset(*c, r);
+        const u32 offset = row_offset(r);
         const float *u = (const float *)&c->u[r];
-        float4 left;
-        float *y = (float *)&left;
 #pragma unroll
         for (u32 i = 0; i < 4; i++) {
             const u32 key = KIND == SIFT_GENERAL ? key_of(s, c->chunk * CHUNK + offset + i, __float_as_uint(u[i]))
                                                  : magnitude_key(u[i]);
             c->mask |= key >= low && offset + i < c->size ? 1u << (4 * r + i) : 0;
-            y[i] = key >= clear_from ? 0.0f : u[i];
+            ((float *)&left[r])[i] = key >= clear_from ? 0.0f : u[i];
         }
-        if (KIND == SIFT_COMMIT || (KIND == SIFT_GENERAL && s.commits))
-            store_four(s.from.residual, c->chunk, offset, c->size, left);
     }
+    if (KIND == SIFT_COMMIT || (KIND == SIFT_GENERAL && s.commits))
+        store_rows(s.from.residual, c->chunk, c->size, left);
 }
 
 template <int DTYPE, int KIND> __global__ void __launch_bounds__(SIFT_THREADS) sift_kernel(selecting s)
 {
     sifted c;
-    float4 h[ROWS];
-    u32 largest = 0, dropped = 0;
+    float4 h[ROWS] = {};
+    u32 largest = 0;
     c.lane = threadIdx.x & 31;
     c.chunk = blockIdx.x * (SIFT_THREADS / 32) + (threadIdx.x >> 5);
     if (c.chunk >= s.chunks)
         return;
     c.size = chunk_size(s, c.chunk);
-#pragma unroll
-    for (u32 r = 0; r < ROWS; r++)
-        c.u[r] = load_four<DTYPE>(s.from.gradient, c.chunk, sift_offset(c, r), c.size);
-#pragma unroll
-    for (u32 r = 0; r < ROWS; r++)
-        h[r] = KIND != SIFT_PLAIN && s.from.residual
-                   ? load_four<TG_FLOAT32>(s.from.residual, c.chunk, sift_offset(c, r), c.size)
-                   : make_float4(0, 0, 0, 0);
-#pragma unroll
-    for (u32 r = 0; r < ROWS; r++) {
-        if (KIND != SIFT_PLAIN && s.from.undo && s.commits)
-            store_four(s.from.undo, c.chunk, sift_offset(c, r), c.size, h[r]);
-        dropped += sift_compensate<DTYPE, KIND>(s, c, r, &c.u[r], &h[r], &largest);
-    }
+    load_rows<DTYPE>(s.from.gradient, c.chunk, c.size, c.u);
+    if (KIND != SIFT_PLAIN && s.from.residual)
+        load_rows<TG_FLOAT32>(s.from.residual, c.chunk, c.size, h);
+    if (KIND != SIFT_PLAIN && s.from.undo && s.commits)
+        store_rows(s.from.undo, c.chunk, c.size, h);
+    const u32 dropped = sift_compensate<KIND>(s, &c, h, &largest);
     if (__any_sync(FULL, largest >= INFINITY_KEY)) {
         if (c.lane == 0) {
             s.control->nonfinite = 1;
@@ -215,25 +205,6 @@ template <int DTYPE, int KIND> __global__ void __launch_bounds__(SIFT_THREADS) s
         atomicAdd(&s.control->dropped, (unsigned long long)dropped);
     sift_mark<KIND>(s, &c);
     sift_collect<KIND>(s, c);
-}
-
-/* A value was not finite: the residual becomes what it was, exactly if it was saved, otherwise up to rounding. */
-__global__ void __launch_bounds__(SIFT_THREADS) unsift_kernel(selecting s)
-{
-    const u32 lane = threadIdx.x & 31, chunk = blockIdx.x * (SIFT_THREADS / 32) + (threadIdx.x >> 5);
-    if (!s.control->nonfinite || chunk >= s.chunks || s.table[chunk] == NOT_COMMITTED)
-        return;
-    const u32 entry = s.table[chunk], size = chunk_size(s, chunk);
-    const uint2 *listed = region_of(s, chunk) + (entry & (REGION_MOST - 1));
-    if (!s.from.undo)
-        for (u32 j = lane; j < entry >> COUNT_SHIFT; j += 32)
-            s.from.residual[listed[j].x] = __uint_as_float(listed[j].y);
-    __syncwarp();
-    for (u32 i = lane; i < size; i += 32) {
-        const u32 index = chunk * CHUNK + i;
-        float *h = s.from.residual + index;
-        *h = s.from.undo ? s.from.undo[index] : (*h - element_at(s.from.gradient, s.from.dtype, index)) / s.from.beta;
-    }
 }
 
 #endif

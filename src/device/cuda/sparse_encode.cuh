@@ -157,8 +157,7 @@ static inline unsigned pilot_blocks(u32 count)
 /* Everything up to the threshold. */
 static inline void launch_select(cudaStream_t stream, const selecting &s)
 {
-    const unsigned many =
-        (unsigned)(rounded_up(s.chunks, CUT_THREADS / 32) < 1024 ? rounded_up(s.chunks, CUT_THREADS / 32) : 1024);
+    const unsigned many = grid_for(s.chunks, CUT_THREADS / 32, 528); /* fills an H200, and is soon gone if not needed */
     const unsigned parts = s.amount.needed / REGIONS / (CUT_THREADS * CUT_AHEAD) + 1;
     LAUNCH(pilot_kernel, pilot_blocks(s.count), PILOT_THREADS, 0, stream, s);
     if (s.from.dtype == TG_FLOAT32)
@@ -167,8 +166,6 @@ static inline void launch_select(cudaStream_t stream, const selecting &s)
         launch_sift<TG_FLOAT16>(stream, s);
     else
         launch_sift<TG_BFLOAT16>(stream, s);
-    if (s.commits)
-        LAUNCH(unsift_kernel, (unsigned)rounded_up(s.chunks, SIFT_THREADS / 32), SIFT_THREADS, 0, stream, s);
     LAUNCH(cut_kernel, (s.chunks < REGIONS ? s.chunks : (u32)REGIONS) * parts, CUT_THREADS, 0, stream, s, parts);
     for (u32 pass = 0; pass < DIGIT_PASSES; pass++)
         LAUNCH(again_kernel, many, CUT_THREADS, 0, stream, s, pass);
