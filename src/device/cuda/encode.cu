@@ -258,6 +258,10 @@ static void complete_list(tg_cuda *cuda, const pending *p, const control *seen)
 static void encode_list(tg_cuda *cuda, tg_encode_job *job)
 {
     tg_encode_job there = *job;
+    if (job->options.on_device) { /* nobody asks for that */
+        job->report = tg_encode_report{.status = TG_UNAVAILABLE};
+        return;
+    }
     tg_cuda_settle(cuda); /* frames before this one may have the same end */
     there.encoder = job->encoder->host;
     cuda->host->operations->encode(cuda->host, &there, 1);
