@@ -139,6 +139,7 @@ with_emulated_card() {
         # shellcheck disable=SC2086
         tally "laws/${law% *}" "build/emulated/tests/laws/${law% *}" --subset ${law#"${law% *}"} --device cuda
     done
+    tally cuda/coding build/emulated/tests/coding
     [ -e build/libtersegrad_cuda.so ] || absent "there is no nvcc here, so the kernels were compiled for the emulator alone"
 }
 
