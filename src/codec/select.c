@@ -165,7 +165,8 @@ static void sample_block(tg_selection *s, uint64_t start, size_t n, size_t place
     memcpy(s->sample + place, block->u, n * sizeof(float));
 }
 
-static size_t sample_all(tg_selection *s)
+/* Not inlined, so that its block is not on the stack where only runs are read. */
+__attribute__((noinline)) static size_t sample_all(tg_selection *s)
 {
     const uint64_t count = s->job->source.count;
     tg_source_block block;

@@ -144,8 +144,9 @@ static void count_before(writing *w)
         w->list->portions[i].before = w->list->portions[i - 1].before + w->list->portions[i - 1].count;
 }
 
-/* Moves the streams of all portions together, from `at` on; returns their end. */
-static uint8_t *join(const writing *w, uint8_t *at)
+/* Moves the streams of all portions together, from `at` on; returns their end. Not inlined, so that its list is not on
+ * the stack while values are written. */
+__attribute__((noinline)) static uint8_t *join(const writing *w, uint8_t *at)
 {
     tg_stream streams[TG_MAX_RANGES];
     for (size_t i = 0; i < w->portions; i++) {
