@@ -33,7 +33,7 @@ def make_model(method: str, layers: int, width: int, device: str) -> Distributed
     torch.manual_seed(1)
     name, _, rest = method.partition(":")
     # PowerSGD starts collectives in callbacks of others. With several buckets over gloo, ranks then start them in
-    # different orders, and hang.
+    # different orders, it seems: they hung.
     model = DistributedDataParallel(
         nn.Sequential(*(nn.Linear(width, width, bias=False) for _ in range(layers))),
         gradient_as_bucket_view=True,
