@@ -86,7 +86,13 @@ static bool begin(tg_cuda *cuda, tg_frame header, tg_check_job *job)
     return job->status == TG_OK && (!job->header_only || job->wants_peak);
 }
 
-static void check(tg_cuda *cuda, const u8 *header, tg_check_job *job)
+/* Checksums that are made together. */
+struct checksums {
+    checksum_job of[AT_ONCE];
+    size_t count;
+};
+
+static void check(tg_cuda *cuda, const u8 *header, tg_check_job *job, checksums *sums)
 {
     dense_frame f;
     sparse_frame s;
@@ -99,14 +105,14 @@ static void check(tg_cuda *cuda, const u8 *header, tg_check_job *job)
         payload = (u8 *)(uintptr_t)s.payload;
     control *c = tg_cuda_slot(cuda, {complete_check, job, NULL, (u64)tg_header_checksum(header) << 1 | fits});
     if (job->info.has_checksum && !job->header_only) {
-        checksum_job sum = {.payload = payload,
+        checksum_job *sum = &sums->of[sums->count++];
+        *sum = checksum_job{.payload = payload,
                             .size = size,
                             .digests = (u64 *)(void *)tg_cuda_take(cuda, tg_cuda_digests_room(size)),
                             .has_checksum = true,
                             .result = c};
-        memcpy(sum.header, header, TG_HEADER_SIZE);
-        tg_header_set_checksum(sum.header, 0);
-        tg_cuda_checksum(cuda, &sum, 1);
+        memcpy(sum->header, header, TG_HEADER_SIZE);
+        tg_header_set_checksum(sum->header, 0);
     }
     if (sparse) {
         if (fits)
@@ -135,13 +141,18 @@ static void check_some(tg_cuda *cuda, tg_check_job *jobs, size_t count)
                     reading_room(frames[i], jobs[i].on_device, &jobs[i].info);
     }
     const bool has_room = tg_cuda_arena(cuda, room);
+    checksums sums;
+    sums.count = 0;
+    if (cuda->used + count > SLOTS) /* none of these may be handed over before all are on the stream */
+        tg_cuda_settle(cuda);
     for (size_t i = 0; i < count; i++) {
         if (goes_on[i] && has_room)
-            check(cuda, (const u8 *)headers[i].data, &jobs[i]);
+            check(cuda, (const u8 *)headers[i].data, &jobs[i], &sums);
         else if (goes_on[i])
             jobs[i].status = tg_fail(&jobs[i].error, TG_OUT_OF_MEMORY, "device %s has no memory for %zu bytes of frames",
                                      cuda->device.name, room);
     }
+    tg_cuda_checksum(cuda, sums.of, sums.count);
 }
 
 void tg_cuda_check(tg_device *device, tg_check_job *jobs, size_t count)
