@@ -161,8 +161,7 @@ void tg_cuda_sparse_lists(const tg_spec *spec, uint64_t count, void *workspace, 
 
 bool tg_cuda_sparse_reads(const tg_frame_info *info)
 {
-    return tg_codec_row_of(info->spec.codec)->sparse && tg_spec_values(&info->spec) != TG_VALUES_LEVELS &&
-           info->count < UINT64_C(1) << 31;
+    return tg_codec_row_of(info->spec.codec)->sparse && tg_spec_values(&info->spec) != TG_VALUES_LEVELS;
 }
 
 bool tg_cuda_sparse_fits(const tg_frame_info *info, u64 size) { return info->layout == 0 && size >= 8; }
