@@ -184,6 +184,8 @@ void run(dim3 grid, dim3 block, const std::function<void()> &kernel)
 {
     if (grid.y != 1 || grid.z != 1 || block.y != 1 || block.z != 1 || block.x > 1024)
         fail("a grid of more than one dimension, or too large a block");
+    if (grid.x == 0 || grid.x > 0x7fffffffu || block.x == 0)
+        fail("a launch without blocks or threads, or with too many");
     gridDim = grid;
     blockDim = block;
     body = &kernel;

@@ -58,13 +58,28 @@ __global__ void sum_squares(sampling s, double *sums)
     }
 }
 
-/* Blocks that do not count are part of the tree, as 0. */
-__global__ void sum_tree(sampling s, const double *sums, u64 blocks, control *c)
+/* A block's sum as a leaf of the tree: blocks that do not count are part of it, as 0. */
+__device__ __forceinline__ double leaf_of(const sampling &s, const double *sums, u64 b)
+{
+    return !s.sampled ? sums[b] : b % EVERY == 0 ? sums[b / EVERY] : 0.0;
+}
+
+/* The tree over each run of 256 leaves. */
+__global__ void __launch_bounds__(TREE_THREADS) sum_runs(sampling s, const double *sums, u64 blocks, double *runs)
 {
     __shared__ double shared[TREE_THREADS];
-    const double sum = tree_sum(blocks, shared, [&](u64 b) {
-        return !s.sampled ? sums[b] : b % EVERY == 0 ? sums[b / EVERY] : 0.0;
-    });
+    const u64 first = blockIdx.x * (u64)TREE_THREADS, left = blocks - first;
+    const double sum = tree_sum(left < TREE_THREADS ? left : TREE_THREADS, shared,
+                                [&](u64 b) { return leaf_of(s, sums, first + b); });
+    if (threadIdx.x == 0)
+        runs[blockIdx.x] = sum;
+}
+
+/* And over all runs. */
+__global__ void __launch_bounds__(TREE_THREADS) sum_tree(const double *runs, u64 count, control *c)
+{
+    __shared__ double shared[TREE_THREADS];
+    const double sum = tree_sum(count, shared, [&](u64 run) { return runs[run]; });
     if (threadIdx.x == 0)
         c->sum = sum;
 }
@@ -87,12 +102,8 @@ static void complete_norm(tg_cuda *, const pending *p, const control *seen)
     const u64 count = p->number, blocks = (count + TG_BLOCK - 1) / TG_BLOCK;
     double factor = 1;
     if (p->more) { /* an estimate: how many elements the sample has */
-        double elements = 0;
-        for (u64 b = 0; b < blocks; b += EVERY) {
-            const u64 left = count - b * TG_BLOCK;
-            elements += (double)(left < SAMPLE ? left : SAMPLE);
-        }
-        factor = (double)count / elements;
+        const u64 samples = (blocks + EVERY - 1) / EVERY, left = count - (samples - 1) * EVERY * TG_BLOCK;
+        factor = (double)count / (double)((samples - 1) * SAMPLE + (left < SAMPLE ? left : SAMPLE));
     }
     *(double *)p->of = tg_sqrt(seen->sum * factor);
 }
@@ -105,14 +116,17 @@ void tg_cuda_norm(tg_device *device, const tg_tensor *tensor, tg_norm_of what, d
     sampling s = {*tensor, blocks, what == TG_NORM_OF_ALL, what != TG_NORM_OF_ALL && count > 1u << 20};
     if (s.sampled)
         s.blocks = (blocks + EVERY - 1) / EVERY;
-    if (count == 0 || !tg_cuda_arena(cuda, arena_room((size_t)s.blocks * sizeof(double)))) {
+    const u64 runs = (blocks + TREE_THREADS - 1) / TREE_THREADS;
+    if (count == 0 || !tg_cuda_arena(cuda, arena_room((size_t)s.blocks * 8) + arena_room((size_t)runs * 8))) {
         *norm = 0;
         return;
     }
     double *sums = (double *)(void *)tg_cuda_take(cuda, (size_t)s.blocks * sizeof(double));
+    double *of_runs = (double *)(void *)tg_cuda_take(cuda, (size_t)runs * sizeof(double));
     control *c = tg_cuda_slot(cuda, {complete_norm, norm, s.sampled ? cuda : NULL, count});
     LAUNCH(sum_squares, grid_for(s.blocks, THREADS / 32, 16 * cuda->processors), THREADS, 0, cuda->stream, s, sums);
-    LAUNCH(sum_tree, 1, TREE_THREADS, 0, cuda->stream, s, (const double *)sums, blocks, c);
+    LAUNCH(sum_runs, (unsigned)runs, TREE_THREADS, 0, cuda->stream, s, (const double *)sums, blocks, of_runs);
+    LAUNCH(sum_tree, 1, TREE_THREADS, 0, cuda->stream, (const double *)of_runs, runs, c);
     if (s.exact)
         LAUNCH(sum_slowly, 1, 1, 0, cuda->stream, *tensor, c);
 }
