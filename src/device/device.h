@@ -48,6 +48,7 @@ typedef struct tg_encode_job {
     /* results */
     tg_encode_report report;
     uint64_t nonfinite; /* where report.status is TG_NONFINITE: the first such element */
+    bool moved;         /* the residual is in the source's undo buffer now, which may_move allowed */
 } tg_encode_job;
 
 /* One frame to be checked: header, checksum and every rule of the format. */

@@ -197,12 +197,19 @@ tg_status tg_feedback_check(const tg_feedback *f, const tg_source *source, tg_no
 static tg_status encode(tg_codec *codec, tg_feedback *f, const tg_tensor *gradient, const tg_encode_options *options,
                         void *frame, size_t capacity, tg_encode_report *report, tg_error *error)
 {
-    const tg_source source = tg_feedback_source(f, gradient);
+    tg_source source = tg_feedback_source(f, gradient);
+    bool moved = false;
+    source.may_move = true; /* all of the residual is encoded, so the two buffers can change places */
     tg_status status = tg_feedback_check(f, &source, options ? options->nonfinite : TG_NONFINITE_REJECT, error);
     if (status == TG_OK)
-        status = tg_encode_source(codec, &source, options, frame, capacity, report, error);
+        status = tg_encode_source(codec, &source, options, frame, capacity, report, &moved, error);
     if (status != TG_OK)
         return status;
+    if (moved) {
+        float *before = f->residual;
+        f->residual = f->undo;
+        f->undo = before;
+    }
     tg_feedback_ask(f, gradient);
     f->device->operations->wait(f->device);
     tg_feedback_note(f, report);

@@ -148,7 +148,7 @@ tg_status tg_encode_outcome(tg_device *device, const tg_encode_job *job, tg_erro
 }
 
 tg_status tg_encode_source(tg_codec *codec, const tg_source *source, const tg_encode_options *options, void *frame,
-                           size_t capacity, tg_encode_report *report, tg_error *error)
+                           size_t capacity, tg_encode_report *report, bool *moved, tg_error *error)
 {
     tg_encode_job job;
     tg_status status = prepare(codec, source, options, frame, capacity, &job, error);
@@ -157,6 +157,7 @@ tg_status tg_encode_source(tg_codec *codec, const tg_source *source, const tg_en
     codec->device->operations->encode(codec->device, &job, 1);
     codec->device->operations->wait(codec->device);
     *report = job.report;
+    *moved = job.moved;
     return tg_encode_outcome(codec->device, &job, error);
 }
 
@@ -170,7 +171,8 @@ static tg_status encode(tg_codec *codec, const tg_tensor *input, const tg_encode
         return status;
     const tg_source source = {.gradient = input->data, .dtype = input->dtype, .count = input->count};
     tg_fp_mode before = tg_fp_enter();
-    status = tg_encode_source(codec, &source, options, frame, capacity, report, error);
+    bool moved; /* there is no residual */
+    status = tg_encode_source(codec, &source, options, frame, capacity, report, &moved, error);
     tg_fp_leave(before);
     return status;
 }

@@ -18,6 +18,9 @@ typedef struct tg_source {
     uint64_t count;
     float *residual; /* NULL: no feedback, u is the gradient */
     float *undo;     /* if not NULL, undo buffer for the old residual, aligned to a cache line */
+    /* The new residual may be left in the undo buffer, in the place of the old one's copy, if the job says so
+     * (tg_encode_job.moved): its owner then takes that for the residual. */
+    bool may_move;
     float alpha, beta;
     float *momentum; /* NULL but for DGC */
     float momentum_factor, clip_factor;

@@ -150,7 +150,7 @@ __global__ void __launch_bounds__(THREADS) encode_groups(dense_job j)
  * rounding, for the groups that were committed. */
 __device__ __forceinline__ void undo_part(const dense_job &j, u32 part, u32 parts)
 {
-    if (!(j.result->nonfinite & FOUND_ENCODING) || (j.result->nonfinite & FOUND_MEASURING))
+    if (j.moves || !(j.result->nonfinite & FOUND_ENCODING) || (j.result->nonfinite & FOUND_MEASURING))
         return;
     const tg_source &s = j.source;
     for (u64 i = part * (u64)THREADS + threadIdx.x; i < s.count; i += (u64)parts * THREADS) {
@@ -179,7 +179,7 @@ void tg_cuda_undo_many(tg_cuda *cuda, const dense_job *jobs, u32 count)
 static void undo(tg_cuda *cuda, const dense_job *job)
 {
     const unsigned grid = grid_for(job->frame.count, THREADS, 4 * cuda->processors);
-    if (job->source.residual && job->checks)
+    if (job->source.residual && job->checks && !job->moves)
         LAUNCH(undo_groups, grid, THREADS, 0, cuda->stream, *job);
 }
 

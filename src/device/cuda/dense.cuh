@@ -23,6 +23,7 @@ struct dense_job {
     norm_kind norm;
     u32 clip; /* thousandths */
     tg_hash_key key;
+    bool moves;     /* the new residual goes to the undo buffer, and its owner takes that for the residual */
     bool checks;    /* values that are not finite have not been dropped */
     unit *units;    /* where buckets have more than one */
     int *exponents; /* of these buckets, of sums that must be scaled; NO_EXPONENT: none */

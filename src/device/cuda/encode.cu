@@ -203,8 +203,10 @@ static void complete_encode(tg_cuda *cuda, const pending *p, const control *seen
     tg_encode_job *job = (tg_encode_job *)p->of;
     if (cuda->failure != cudaSuccess) {
         job->report = tg_encode_report{.status = TG_UNAVAILABLE};
+        job->moved = false;
     } else if (seen->nonfinite) {
         job->report = tg_encode_report{.status = TG_NONFINITE};
+        job->moved = false;
         job->nonfinite = find_first_nonfinite(cuda, &job->source);
     } else {
         job->report = tg_encode_report{.bytes = (size_t)p->number,
@@ -407,6 +409,7 @@ static void encode(tg_cuda *cuda, tg_encode_job *job, batch *b)
                       .has_checksum = info.has_checksum,
                       .result = d.result};
     tg_header_write(&info, c.header);
+    d.moves = job->moved = fast && d.source.may_move && d.source.residual && d.source.undo;
     if (fast) {
         b->jobs[b->count] = d;
         b->sums[b->count++] = c;

@@ -84,7 +84,8 @@ __device__ __forceinline__ u64 digest_words(const u32 (&word)[WIDTH / 2], u32 st
 }
 
 /* Reads the warp's group: u, and under feedback saves the old residual where that is asked for. */
-template <bool FEEDBACK> __device__ __forceinline__ void read_values(const tg_source &s, u32 first, u32 n, float (&u)[16])
+template <bool FEEDBACK>
+__device__ __forceinline__ void read_values(const tg_source &s, bool moves, u32 first, u32 n, float (&u)[16])
 {
     const float *g = (const float *)s.gradient + first, *h = s.residual + (FEEDBACK ? first : 0);
     float old[FEEDBACK ? 16 : 1];
@@ -96,7 +97,7 @@ template <bool FEEDBACK> __device__ __forceinline__ void read_values(const tg_so
 #pragma unroll
     for (u32 r = 0; r < 16; r++)
         old[FEEDBACK ? r : 0] = n == TG_GROUP || place_of(lane_id(), r) < n ? __ldcs(h + place_of(lane_id(), r)) : 0;
-    if (s.undo) {
+    if (s.undo && !moves) {
 #pragma unroll
         for (u32 r = 0; r < 16; r++)
             if (n == TG_GROUP || place_of(lane_id(), r) < n)
@@ -107,7 +108,7 @@ template <bool FEEDBACK> __device__ __forceinline__ void read_values(const tg_so
         u[r] = u[r] + s.alpha * old[FEEDBACK ? r : 0];
 }
 
-__device__ __forceinline__ void write_residual(const tg_source &s, const tg_quantiser &q, u32 first, u32 n,
+__device__ __forceinline__ void write_residual(float *residual, const tg_quantiser &q, u32 first, u32 n,
                                                const float (&u)[16], const u32 (&code)[16])
 {
     const bool tiny = q.lift != 1;
@@ -117,7 +118,7 @@ __device__ __forceinline__ void write_residual(const tg_source &s, const tg_quan
         float sent = (__uint_as_float(code[r] | 0x4B000000u) - zero) * q.unit; /* levels as floats, without converting */
         sent = tg_limit_to(tiny ? sent * q.drop : sent, q.radius);
         if (n == TG_GROUP || place_of(lane_id(), r) < n)
-            __stcs(s.residual + first + place_of(lane_id(), r), u[r] - sent);
+            __stcs(residual + first + place_of(lane_id(), r), u[r] - sent);
     }
 }
 
@@ -129,7 +130,7 @@ __device__ __forceinline__ u64 encode_group(const dense_job &j, u32 which, u32 s
     const u32 first = which * TG_GROUP, n = f.count - first < TG_GROUP ? f.count - first : TG_GROUP;
     float u[16];
     u32 code[16], word[WIDTH / 2];
-    read_values<FEEDBACK>(j.source, first, n, u);
+    read_values<FEEDBACK>(j.source, j.moves, first, n, u);
     const float radius = group_radius<NORM>(u, n);
     const bool finite = tg_float_bits(radius) < TG_INFINITY_BITS;
     if (lane_id() == 0) {
@@ -144,7 +145,7 @@ __device__ __forceinline__ u64 encode_group(const dense_job &j, u32 which, u32 s
     const tg_quantiser q = tg_quantiser_from(f.levels, 0, radius, false);
     quantise<WIDTH>(q, j.key, first, u, code);
     if (FEEDBACK)
-        write_residual(j.source, q, first, n, u, code);
+        write_residual(j.moves ? j.source.undo : j.source.residual, q, first, n, u, code);
     u32 *out = (u32 *)(f.codes + (u64)which * (TG_GROUP / 8) * WIDTH);
     if (n < TG_GROUP) {
         pack_rest(code, WIDTH, n, room, out);
