@@ -77,7 +77,10 @@ static bool begin(tg_cuda *cuda, tg_frame header, tg_check_job *job)
     job->info = tg_frame_info{};
     job->error.message[0] = '\0';
     job->status = tg_frame_read(header, &job->info, &job->error);
-    if (job->status == TG_OK && !can_read(&job->info, job->on_device))
+    const bool reads = job->status == TG_OK && can_read(&job->info, job->on_device);
+    if (job->status == TG_OK && !reads && !job->on_device) /* damaged frames get the verdict that they get elsewhere */
+        cuda->host->operations->check(cuda->host, job, 1);
+    if (job->status == TG_OK && !reads)
         job->status = tg_fail(&job->error, TG_UNAVAILABLE, "device %s cannot read frames of %s with layout %s yet",
                               cuda->device.name, tg_codec_row_of(job->info.spec.codec)->name,
                               tg_layout_text(job->info.layout));

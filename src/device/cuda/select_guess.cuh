@@ -26,7 +26,7 @@ struct guessing {
     u32 *largest;  /* of the sample; 0 between calls */
 };
 
-constexpr u32 GUESS_THREADS = 256, STAGE_THREADS = 1024;
+constexpr u32 GUESS_THREADS = 1024, STAGE_THREADS = 1024;
 
 /* Element j of the sample. */
 __device__ __forceinline__ u32 sample_index(const selecting &s, const guessing &g, u32 j)

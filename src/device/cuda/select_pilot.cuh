@@ -77,15 +77,17 @@ __device__ __forceinline__ u32 pilot_key_at(const pilot_view &v, float rank, pil
     return found;
 }
 
-/* How many elements of the sample have at least a key, and the standard deviation of this number. */
+/* How many elements of the sample have at least a key, and the standard deviation of this number. A quarter of the runs
+ * is counted, as one block reads them all: the estimate has an `error` of its own. */
 struct pilot_estimate {
-    float count, deviation;
+    float count, deviation, error;
 };
 
 __device__ __forceinline__ pilot_estimate pilot_count(const selecting &s, u32 runs, u32 key, pilot_shared *here)
 {
     u32 sum = 0, squares = 0, all, all_squares;
-    for (u32 run = threadIdx.x; run < runs; run += PILOT_THREADS) {
+    const u32 step = runs >= 1024 ? 4 : 1, counted = runs / step;
+    for (u32 run = step * threadIdx.x; run < step * counted; run += step * PILOT_THREADS) {
         const uint4 *keys = (const uint4 *)(s.sample + PILOT_RUN * run);
         u32 in = 0;
 #pragma unroll
@@ -98,10 +100,12 @@ __device__ __forceinline__ pilot_estimate pilot_count(const selecting &s, u32 ru
     }
     (void)block_scan(sum, here->part, &all);
     (void)block_scan(squares, here->part, &all_squares);
-    const double variance = (double)all_squares - (double)all * (double)all / (double)runs;
+    const float variance = (float)((double)all_squares - (double)all * (double)all / (double)counted);
+    const float of_counted = variance > 0 ? sqrtf(variance) : 0;
     pilot_estimate e;
-    e.count = (float)all;
-    e.deviation = variance > 0 ? sqrtf((float)variance) : 0;
+    e.count = (float)(all * step);
+    e.error = (float)step * of_counted;
+    e.deviation = sqrtf((float)step) * of_counted;
     return e;
 }
 
@@ -126,7 +130,7 @@ __device__ __forceinline__ u32 pilot_sure_guess(const selecting &s, u32 runs, fl
         if (key == 0 || key >= INFINITY_KEY)
             continue;
         const pilot_estimate e = pilot_count(s, runs, key, here);
-        if (e.count - 3.2f * e.deviation - 1 > share * (float)s.amount.fewest && e.count < share * (float)s.amount.most)
+        if (e.count - 3.2f * e.error - 1 > share * (float)s.amount.fewest && e.count < share * (float)s.amount.most)
             return key;
     }
     return 0;

@@ -157,7 +157,7 @@ static inline unsigned pilot_blocks(u32 count)
 /* Everything up to the threshold. */
 static inline void launch_select(cudaStream_t stream, const selecting &s)
 {
-    const unsigned many = grid_for(s.chunks, CUT_THREADS / 32, 528); /* fills an H200, and is soon gone if not needed */
+    const unsigned many = grid_for(s.chunks, CUT_THREADS / 32, 264); /* enough for a card, and soon gone if not needed */
     const unsigned parts = s.amount.needed / REGIONS / (CUT_THREADS * CUT_AHEAD) + 1;
     LAUNCH(pilot_kernel, pilot_blocks(s.count), PILOT_THREADS, 0, stream, s);
     if (s.from.dtype == TG_FLOAT32)

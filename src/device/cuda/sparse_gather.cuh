@@ -5,7 +5,7 @@
 #include "device/cuda/select_again.cuh"
 
 /* A block takes a tile, a warp some chunks of it. */
-constexpr u32 GATHER_THREADS = 256, GATHER_WARPS = GATHER_THREADS / 32, WARP_CHUNKS = 8,
+constexpr u32 GATHER_THREADS = 256, GATHER_WARPS = GATHER_THREADS / 32, WARP_CHUNKS = 16,
               TILE = GATHER_WARPS * WARP_CHUNKS * CHUNK;
 
 struct writing {

@@ -5,7 +5,7 @@
 #include "device/cuda/select.cuh"
 #include "device/cuda/sparse_code.cuh"
 
-constexpr u32 READ_THREADS = 256, READ_WARPS = READ_THREADS / 32, DIRECTORY_THREADS = 1024;
+constexpr u32 READ_THREADS = 512, READ_WARPS = READ_THREADS / 32, DIRECTORY_THREADS = 1024;
 
 /* What the first kernel finds in the payload: all zero where it breaks a rule. */
 struct sparse_head {
