@@ -39,11 +39,12 @@ sources = $(sort $(wildcard $(addsuffix .c,$1)))
 # What includes mpi.h is a module of its own, see below.
 SOURCES := $(filter-out src/transport/mpi/%,$(call sources,src/* src/*/* src/*/*/*))
 COMMAND := $(call sources,common/* train/* cli/* cli/*/*)
-# Every file of these five folders is a program of its own, but for the replaying main() of the fuzz targets.
+# Every file of these six folders is a program of its own, but for the replaying main() of the fuzz targets.
 UNIT := $(call sources,tests/unit/*)
 LAWS := $(call sources,tests/laws/*)
 PAPERS := $(call sources,tests/papers/*)
 RANKS := $(call sources,tests/mpi/*)
+CARDS_TESTS := $(call sources,tests/cuda/*)
 FUZZ := $(filter-out tests/fuzz/replay.c,$(call sources,tests/fuzz/*))
 # What several tests share.
 SUPPORT := $(call sources,tests/support/*)
@@ -159,7 +160,7 @@ $2/tests/%: $2/obj/tests/%.o $(SUPPORT:%.c=$2/obj/%.o) $2/obj/command.a $2/libte
 	$$(Q)mkdir -p $$(@D)
 	$$(Q)$3 $5 -pthread $$(FUZZER) $(CFLAGS) $(LDFLAGS) -o $$@ $$^ $$(LIBRARIES) $(if $6,,$(COMMAND_LIBRARIES)) -lm -ldl
 
--include $(patsubst %.c,$2/obj/%.d,$(SOURCES) $(COMMAND) $(SUPPORT) $(UNIT) $(LAWS) $(PAPERS) $(RANKS) $(FUZZ))
+-include $(patsubst %.c,$2/obj/%.d,$(SOURCES) $(COMMAND) $(SUPPORT) $(UNIT) $(LAWS) $(PAPERS) $(RANKS) $(CARDS_TESTS) $(FUZZ))
 endef
 
 SANITIZE := -fsanitize=address,undefined,float-cast-overflow -fno-sanitize-recover=all
@@ -218,7 +219,7 @@ EMULATED := build/emulated
 EMULATED_LAWS := arrays codecs devices feedback damage refusal
 EMULATE := -std=gnu++20 -O2 -g -ffp-contract=off -fPIC -fvisibility=hidden -Wall -Wextra -Wno-missing-field-initializers -Wno-unknown-pragmas $(INCLUDES) \
     -Itests/cuda
-emulated: $(EMULATED)/libtersegrad_cuda.so $(EMULATED_LAWS:%=$(EMULATED)/tests/laws/%) $(EMULATED)/tests/coding
+emulated: $(EMULATED)/libtersegrad_cuda.so $(EMULATED_LAWS:%=$(EMULATED)/tests/laws/%) $(EMULATED)/tests/coding $(CARDS_TESTS:%.c=$(EMULATED)/%)
 $(EMULATED)/obj/%.o: src/device/cuda/%.cu $(CUDA_HEADERS) tests/cuda/cuda_runtime.h build/flags
 	$(call say,CXX,$@)
 	$(Q)mkdir -p $(@D) && $(CXX) $(EMULATE) $(WERROR) $(CFLAGS) -x c++ -c -o $@ $<
@@ -227,11 +228,11 @@ $(EMULATED)/obj/emulator.o: tests/cuda/emulator.cc tests/cuda/cuda_runtime.h bui
 	$(Q)mkdir -p $(@D) && $(CXX) $(EMULATE) $(WERROR) $(CFLAGS) -c -o $@ $<
 $(EMULATED)/libtersegrad_cuda.so: $(CUDA:src/device/cuda/%.cu=$(EMULATED)/obj/%.o) $(EMULATED)/obj/emulator.o build/libtersegrad.a
 	$(call say,LD,$@)
-	$(Q)$(CXX) -shared -Wl,--exclude-libs,ALL,-Bsymbolic,--gc-sections -o $@ $^ -pthread $(CFLAGS) $(LDFLAGS) -ldl
+	$(Q)$(CXX) -shared -Wl,--exclude-libs,ALL,-Bsymbolic,--gc-sections,-soname,$(@F) -o $@ $^ -pthread $(CFLAGS) $(LDFLAGS) -ldl
 $(EMULATED)/tests/coding: tests/cuda/coding.cc $(EMULATED)/obj/coding.o $(EMULATED)/obj/sparse.o $(EMULATED)/obj/emulator.o build/libtersegrad.a
 	$(call say,CXX,$@)
 	$(Q)mkdir -p $(@D) && $(CXX) $(EMULATE) $(WERROR) $(CFLAGS) -o $@ $^ -pthread $(LDFLAGS) -ldl -lm
-$(EMULATED)/tests/laws/%: build/obj/tests/laws/%.o $(SUPPORT:%.c=build/obj/%.o) build/obj/command.a build/libtersegrad.a
+$(EMULATED)/tests/%: build/obj/tests/%.o $(SUPPORT:%.c=build/obj/%.o) build/obj/command.a build/libtersegrad.a
 	$(call say,LD,$@)
 	$(Q)mkdir -p $(@D) && $(CC) -pthread $(CFLAGS) $(LDFLAGS) -o $@ $^ $(COMMAND_LIBRARIES) -lm -ldl
 

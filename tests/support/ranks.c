@@ -19,14 +19,29 @@ void fill_gradients(rank_state *s, uint64_t step)
         fill(s->what->shape, 1 + step * 1000 + s->rank * 10 + i, &s->gradients[i]);
 }
 
+static const char *const *places;
+
+void put_ranks_on(const char *const *devices) { places = devices; }
+
+/* Whatever the devices, the bits are the same. */
+static const char *place_of(uint32_t rank)
+{
+    static const char *const devices[] = {"cpu", "queued:cpu", "guarded:cpu"}; /* take turns */
+    if (!places)
+        return named_device() && rank % 2 ? named_device() : devices[rank % 3];
+    uint32_t count = 0;
+    while (places[count])
+        count++;
+    return places[rank % count];
+}
+
 void open_rank(rank_state *s, const rank_case *what, uint32_t rank, tg_transport *transport)
 {
     memset(s, 0, sizeof *s);
     s->what = what;
     s->rank = rank;
     s->transport = transport;
-    static const char *const devices[] = {"cpu", "queued:cpu", "guarded:cpu"}; /* take turns, to the same bits */
-    s->device = open_device(named_device() && rank % 2 ? named_device() : devices[rank % 3]);
+    s->device = open_device(place_of(rank));
     if (rank % 2 == 1 && !named_device())
         cpu_of(s->device)->cache = 0; /* such ranks store everything past the caches, to the same bits */
     for (size_t i = 0; what->tensors[i].name; i++, s->tensor_count++) {

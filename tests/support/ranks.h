@@ -47,6 +47,11 @@ typedef struct rank_state {
 /* Fills a rank's gradients for a step, the same each time. */
 void fill_gradients(rank_state *state, uint64_t step);
 
+/* From now on, ranks take these devices in turn; NULL ends. At first they are kinds of CPU devices, and every other one
+ * what
+ * --device names. */
+void put_ranks_on(const char *const *devices);
+
 /* Makes a device, gradients and the reducer, on which state->status and state->error say how it went. */
 void open_rank(rank_state *state, const rank_case *what, uint32_t rank, tg_transport *transport);
 void close_rank(rank_state *state);
