@@ -14,11 +14,11 @@
 
 enum { HEADER = 64, FLAGS_AT = 6, PAYLOAD_AT = 32, CHECKSUM_AT = 60, LAYOUTS = 6 };
 enum { BATCH = 64, EXTRA = 5, COUNTS = 5, ADDED = TG_MAX_NARROW_FRAMES };
-#define COUNT_MAX (UINT64_C(1) << 17) /* a small frame may stand for very many zeros, which only cost time */
+#define COUNT_MAX (UINT64_C(1) << 19) /* a small frame may stand for very many zeros, which only cost time */
 
 static const uint64_t counts[COUNTS] = {1, 33, 600, 5000, 1000};
-/* The prefix layout is for long vectors: of these, a hundredth of the cases. */
-enum { LONG = 70001, LONG_PART = 100 };
+/* The prefix layout is for long vectors: of these, a few of the cases. */
+enum { LONG = (1 << 18) + 77, LONG_PART = 400 };
 static const char *const long_specs[] = {"qsgd:levels=7,coding=entropy", "qsgd:levels=7,norm=l2,coding=entropy",
                                          "qsgd:levels=3,range=minmax,coding=auto", "terngrad:coding=entropy", NULL};
 
