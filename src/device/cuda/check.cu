@@ -41,9 +41,14 @@ static uint32_t peak_of(const tg_check_job *job, const control *seen)
     return !f.affine ? seen->peak : doubled < TG_MAX_FINITE_BITS ? doubled : TG_MAX_FINITE_BITS;
 }
 
+static bool has_wrong_count(const tg_check_job *job)
+{
+    return job->count != TG_ANY_COUNT && job->info.count != job->count;
+}
+
 static tg_status check_count(tg_check_job *job)
 {
-    if (job->count != TG_ANY_COUNT && job->info.count != job->count)
+    if (has_wrong_count(job))
         return tg_fail(&job->error, TG_SHAPE_MISMATCH, "it has %" PRIu64 " elements instead of %" PRIu64,
                        job->info.count, job->count);
     return TG_OK;
@@ -89,18 +94,6 @@ static bool begin(tg_cuda *cuda, tg_frame header, tg_check_job *job)
     return job->status == TG_OK && (!job->header_only || job->wants_peak);
 }
 
-/* Whether a frame is of another vector: then only its bytes are looked at, whatever it says that they stand for. */
-static bool is_another(const tg_check_job *job) { return job->count != TG_ANY_COUNT && job->info.count != job->count; }
-
-static u8 *place_bytes(tg_cuda *cuda, tg_frame frame, bool on_device)
-{
-    if (on_device && (uintptr_t)frame.data % 16 == 0)
-        return (u8 *)(uintptr_t)frame.data;
-    u8 *place = tg_cuda_take(cuda, frame.size + 64);
-    tg_cuda_copy(cuda, place, frame.data, frame.size, on_device ? cudaMemcpyDeviceToDevice : cudaMemcpyHostToDevice);
-    return place;
-}
-
 /* Checksums that are made together. */
 struct checksums {
     checksum_job of[AT_ONCE];
@@ -114,14 +107,15 @@ static void check(tg_cuda *cuda, const u8 *header, tg_check_job *job, checksums 
     u8 *payload, *workspace = NULL;
     const u64 size = job->frame.size - TG_HEADER_SIZE;
     const bool sparse = is_sparse(&job->info);
-    const bool another = is_another(job);
-    if (another)
-        payload = place_bytes(cuda, job->frame, job->on_device) + TG_HEADER_SIZE;
-    const bool fits = another ? false
-                      : sparse ? receive_sparse(cuda, job->frame, job->on_device, &job->info, &s, &workspace)
-                             : receive(cuda, job->frame, job->on_device, &job->info, &payload, &f);
-    if (sparse && !another)
+    bool fits = false;
+    if (has_wrong_count(job)) /* no memory is asked for by this count: only the bytes are looked at */
+        payload = receive_bytes(cuda, job->frame, job->on_device);
+    else if (!sparse)
+        fits = receive(cuda, job->frame, job->on_device, &job->info, &payload, &f);
+    else {
+        fits = receive_sparse(cuda, job->frame, job->on_device, &job->info, &s, &workspace);
         payload = (u8 *)(uintptr_t)s.payload;
+    }
     control *c = tg_cuda_slot(cuda, {complete_check, job, NULL, (u64)tg_header_checksum(header) << 1 | fits});
     if (job->info.has_checksum && !job->header_only) {
         checksum_job *sum = &sums->of[sums->count++];
@@ -133,15 +127,15 @@ static void check(tg_cuda *cuda, const u8 *header, tg_check_job *job, checksums 
         memcpy(sum->header, header, TG_HEADER_SIZE);
         tg_header_set_checksum(sum->header, 0);
     }
+    if (!fits)
+        return;
     if (sparse) {
-        if (fits)
-            tg_cuda_sparse_check(cuda, &s, workspace, c);
+        tg_cuda_sparse_check(cuda, &s, workspace, c);
         return;
     }
-    if (fits)
-        expand(cuda, job->frame, job->on_device, &job->info, &f, c);
-    const u64 words = !fits ? 0 : f.kind == PLAIN ? f.count : tg_cuda_scale_words(&f);
-    if (fits && f.count > 0)
+    expand(cuda, job->frame, job->on_device, &job->info, &f, c);
+    const u64 words = f.kind == PLAIN ? f.count : tg_cuda_scale_words(&f);
+    if (f.count > 0)
         LAUNCH(inspect, grid_for(words, THREADS, 8 * cuda->processors), THREADS, 0, cuda->stream, f, words, c);
 }
 
@@ -157,7 +151,7 @@ static void check_some(tg_cuda *cuda, tg_check_job *jobs, size_t count)
         goes_on[i] = begin(cuda, headers[i], &jobs[i]);
         if (goes_on[i])
             room += frame_room(frames[i]) + arena_room(tg_cuda_digests_room(frames[i].size)) +
-                    (is_another(&jobs[i]) ? 0 : reading_room(frames[i], jobs[i].on_device, &jobs[i].info));
+                    (has_wrong_count(&jobs[i]) ? 0 : reading_room(frames[i], jobs[i].on_device, &jobs[i].info));
     }
     const bool has_room = tg_cuda_arena(cuda, room);
     checksums sums;

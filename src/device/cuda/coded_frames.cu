@@ -62,11 +62,25 @@ static const u8 *coded_bytes(tg_frame host, bool on_device, const dense_frame *f
     return on_device ? NULL : (const u8 *)host.data + TG_HEADER_SIZE + scales_size(f);
 }
 
+/* Whether so few bytes can hold so many codes: a frame that cannot must not ask for memory. In the other layouts a few
+ * bytes may stand for any number of equal codes. */
+static bool may_hold(const tg_frame_info *info, const dense_frame *f, u64 size)
+{
+    if (size < scales_size(f))
+        return false;
+    const u64 coded = size - scales_size(f);
+    if (info->layout == TG_LAYOUT_PREFIX)
+        return 8 * coded >= tg_packed_size(f->count, f->width);
+    if (info->layout == TG_LAYOUT_ELIAS_SPARSE || info->layout == TG_LAYOUT_ELIAS_DENSE)
+        return coded * 4096 >= f->count;
+    return true;
+}
+
 size_t tg_cuda_expansion_room(tg_frame host, bool on_device, const tg_frame_info *info)
 {
     dense_frame f;
     if (info->layout == TG_LAYOUT_PACKED || !tg_cuda_dense_frame(&info->spec, info->dtype, info->count, NULL, &f) ||
-        host.size - TG_HEADER_SIZE < scales_size(&f))
+        !may_hold(info, &f, host.size - TG_HEADER_SIZE))
         return 0;
     const tg_levels_shape shape = shape_of(&info->spec, &f);
     return arena_room(tg_cuda_codes_room(&f)) +
@@ -76,7 +90,7 @@ size_t tg_cuda_expansion_room(tg_frame host, bool on_device, const tg_frame_info
 
 bool tg_cuda_find_coded(tg_cuda *cuda, const tg_frame_info *info, u64 size, u8 *payload, dense_frame *f)
 {
-    if (!tg_cuda_dense_frame(&info->spec, info->dtype, info->count, payload, f) || size < scales_size(f))
+    if (!tg_cuda_dense_frame(&info->spec, info->dtype, info->count, payload, f) || !may_hold(info, f, size))
         return false;
     tg_cuda_place_apart(f, tg_cuda_take(cuda, tg_cuda_codes_room(f)));
     return true;
