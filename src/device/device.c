@@ -36,11 +36,20 @@ const char *tg_device_list(size_t index)
     return comes_next && tg_cuda_is_present() ? cuda : NULL;
 }
 
+tg_status tg_device_outcome(const tg_device *device, tg_error *error)
+{
+    if (!device->failure)
+        return TG_OK;
+    return tg_fail(error, TG_UNAVAILABLE, "device %s failed: %.120s; close it", device->name, device->failure);
+}
+
 tg_status tg_device_allocate(tg_device *device, size_t bytes, void **memory, tg_error *error)
 {
     if (!device || !memory)
         return tg_fail(error, TG_INVALID_ARGUMENT, "tg_device_allocate: device and memory must not be NULL");
     void *made = device->operations->allocate(device, bytes, 3);
+    if (!made && device->failure)
+        return tg_device_outcome(device, error);
     if (!made)
         return tg_fail(error, TG_OUT_OF_MEMORY, "device %s has no %zu bytes of free memory", device->name, bytes);
     *memory = made;
@@ -68,6 +77,7 @@ tg_status tg_device_copy_in(tg_device *device, void *memory, const void *host, s
     if (status == TG_OK) {
         device->operations->copy_in(device, memory, host, bytes);
         device->operations->wait(device);
+        status = tg_device_outcome(device, error);
     }
     return status;
 }
@@ -78,6 +88,7 @@ tg_status tg_device_copy_out(tg_device *device, void *host, const void *memory, 
     if (status == TG_OK) {
         device->operations->copy_out(device, host, memory, bytes);
         device->operations->wait(device);
+        status = tg_device_outcome(device, error);
     }
     return status;
 }
@@ -89,7 +100,7 @@ tg_status tg_device_copy(tg_device *device, void *to, const void *from, size_t b
                        bytes);
     device->operations->copy(device, to, from, bytes);
     device->operations->wait(device);
-    return tg_succeed(error);
+    return device->failure ? tg_device_outcome(device, error) : tg_succeed(error);
 }
 
 tg_status tg_device_wait(tg_device *device, tg_error *error)
@@ -97,5 +108,5 @@ tg_status tg_device_wait(tg_device *device, tg_error *error)
     if (!device)
         return tg_fail(error, TG_INVALID_ARGUMENT, "tg_device_wait: device must not be NULL");
     device->operations->finish(device);
-    return tg_succeed(error);
+    return device->failure ? tg_device_outcome(device, error) : tg_succeed(error);
 }

@@ -198,6 +198,11 @@ typedef struct tg_operations {
 struct tg_device {
     const tg_operations *operations;
     char name[48]; /* as tg_device_open takes it */
+    /* Why nothing works any more, or NULL: a card can be lost. Whoever waits looks at it before trusting a result. */
+    const char *failure;
 };
+
+/* TG_UNAVAILABLE, with a sentence, where the device has failed. */
+tg_status tg_device_outcome(const tg_device *device, tg_error *error);
 
 #endif

@@ -24,6 +24,8 @@ static tg_status check_finite(const tg_feedback *f, const tg_source *source, tg_
     uint64_t bad = source->count;
     f->device->operations->first_nonfinite(f->device, source, &bad);
     f->device->operations->wait(f->device);
+    if (f->device->failure)
+        return tg_device_outcome(f->device, error);
     if (bad == source->count)
         return TG_OK;
     tg_status status = tg_residual_check(source, f->device, error);
@@ -41,7 +43,7 @@ static tg_status compensate(tg_feedback *f, const tg_tensor *gradient, const tg_
         return status;
     f->device->operations->compensate(f->device, &source, u->data);
     f->device->operations->wait(f->device);
-    return tg_succeed(error);
+    return f->device->failure ? tg_device_outcome(f->device, error) : tg_succeed(error);
 }
 
 tg_status tg_feedback_compensate(tg_feedback *feedback, const tg_tensor *gradient, const tg_tensor *u, tg_error *error)
@@ -95,6 +97,8 @@ static tg_status check_and_settle(tg_feedback *f, tg_settle_job *job, settle *ru
         run(f->device, job);
         f->device->operations->wait(f->device);
         job->only_checks = false;
+        if (f->device->failure)
+            return tg_device_outcome(f->device, error);
         if (job->overflow < f->count)
             return tg_fail(error, TG_NONFINITE,
                            "element %" PRIu64 " of the residual would overflow; the residual is unchanged",
@@ -102,7 +106,7 @@ static tg_status check_and_settle(tg_feedback *f, tg_settle_job *job, settle *ru
     }
     run(f->device, job);
     f->device->operations->wait(f->device);
-    return tg_succeed(error);
+    return f->device->failure ? tg_device_outcome(f->device, error) : tg_succeed(error);
 }
 
 static tg_status update(tg_feedback *f, const tg_tensor *gradient, tg_frame frame, tg_error *error)

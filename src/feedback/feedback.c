@@ -33,6 +33,9 @@ tg_status tg_feedback_create(tg_device *device, const tg_feedback_spec *spec, co
             "this feedback with %s and the L2 norm would diverge: lambda = %.4g is not below 1 (gamma = %.4g); use "
             "more levels, smaller buckets, norm=max, or ecq with a smaller alpha",
             traits.name, stability.lambda, stability.gamma);
+    status = tg_device_outcome(device, error);
+    if (status != TG_OK)
+        return status;
     tg_feedback *made = malloc(sizeof *made);
     const size_t size = (size_t)count * sizeof(float);
     const bool with_momentum = spec->kind == TG_FEEDBACK_DGC;
@@ -213,7 +216,7 @@ static tg_status encode(tg_codec *codec, tg_feedback *f, const tg_tensor *gradie
     tg_feedback_ask(f, gradient);
     f->device->operations->wait(f->device);
     tg_feedback_note(f, report);
-    return TG_OK;
+    return tg_device_outcome(f->device, error);
 }
 
 uint64_t tg_feedback_add_list(tg_feedback *f, const tg_list *list, float factor, bool limits, const uint32_t *applied,

@@ -12,10 +12,12 @@ static tg_status add(tg_device *device, tg_add_job *job, tg_error *error)
 {
     device->operations->add(device, job, 1);
     device->operations->wait(device);
+    if (device->failure)
+        return tg_device_outcome(device, error);
     if (job->status == TG_CORRUPT)
         return tg_fail(error, job->status, "a frame that was passed as verified breaks a rule of the format");
     if (job->status != TG_OK)
-        return tg_fail(error, job->status, "device %s failed, or has no memory for the frames", device->name);
+        return tg_fail(error, job->status, "device %s has no memory for the frames", device->name);
     return TG_OK;
 }
 

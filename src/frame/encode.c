@@ -27,6 +27,9 @@ tg_status tg_codec_create(tg_device *device, const tg_spec *spec, uint64_t max_c
     if (max_count > TG_MAX_COUNT)
         return tg_fail(error, TG_INVALID_ARGUMENT,
                        "a tensor of %" PRIu64 " elements is too large: the limit is %" PRIu32, max_count, TG_MAX_COUNT);
+    status = tg_device_outcome(device, error);
+    if (status != TG_OK)
+        return status;
     const tg_codec_row *row = tg_codec_row_of(spec->codec);
     tg_codec *made = malloc(sizeof *made);
     tg_encoder *encoder = NULL;
@@ -120,6 +123,8 @@ static tg_status check_part(const float *values, const char *name, const tg_sour
     uint64_t bad = part.count;
     device->operations->first_nonfinite(device, &part, &bad);
     device->operations->wait(device);
+    if (device->failure)
+        return tg_device_outcome(device, error);
     if (bad == part.count)
         return TG_OK;
     return tg_fail(error, TG_BAD_RESIDUAL,
@@ -135,10 +140,10 @@ tg_status tg_residual_check(const tg_source *source, tg_device *device, tg_error
 
 tg_status tg_encode_outcome(tg_device *device, const tg_encode_job *job, tg_error *error)
 {
+    if (device->failure)
+        return tg_device_outcome(device, error);
     if (job->report.status == TG_OK)
         return tg_succeed(error);
-    if (job->report.status != TG_NONFINITE)
-        return tg_fail(error, job->report.status, "device %s failed; close it", device->name);
     /* The codec found a value that is not finite: in the residual, or in the input. */
     tg_status status = tg_residual_check(&job->source, device, error);
     if (status != TG_OK)
@@ -156,9 +161,10 @@ tg_status tg_encode_source(tg_codec *codec, const tg_source *source, const tg_en
         return status;
     codec->device->operations->encode(codec->device, &job, 1);
     codec->device->operations->wait(codec->device);
-    *report = job.report;
+    const tg_status outcome = tg_encode_outcome(codec->device, &job, error);
+    *report = outcome == TG_OK ? job.report : (tg_encode_report){.status = outcome};
     *moved = job.moved;
-    return tg_encode_outcome(codec->device, &job, error);
+    return outcome;
 }
 
 static tg_status encode(tg_codec *codec, const tg_tensor *input, const tg_encode_options *options, void *frame,

@@ -137,9 +137,12 @@ void tg_jobs_add(tg_reducer *r)
     r->adding_count = 0;
     if (count == 0)
         return;
-    /* The frames were checked or made here, so this cannot fail. */
+    /* The frames were checked or made here, so this can fail only for want of memory on a card. */
     r->device->operations->add(r->device, r->addings, count);
     wait(r);
+    for (size_t i = 0; i < count; i++)
+        if (r->addings[i].status != TG_OK)
+            r->adding_status = r->addings[i].status;
 }
 
 /* ---- room ---- */

@@ -349,6 +349,13 @@ tg_status tg_reduce_end(tg_reduction *reduction, tg_error *error)
                        "the reduction has exchanges left: feed them first, or call tg_reduce_abandon");
     const tg_verdict outcome = reduction->outcome;
     conclude(reduction, outcome.status == TG_OK);
+    const tg_reducer *reducer = reduction->reducer;
+    if (reducer->device->failure)
+        return tg_device_outcome(reducer->device, error);
+    if (reducer->adding_status != TG_OK)
+        return tg_fail(error, reducer->adding_status,
+                       "step %" PRIu64 ": device %s could not add the frames; restart from a checkpoint",
+                       reduction->step, reducer->device->name);
     if (outcome.status == TG_OK)
         return tg_succeed(error);
     return tg_fail(error, outcome.status, "step %" PRIu64 " was not applied: %s", reduction->step, outcome.text);

@@ -143,7 +143,8 @@ struct tg_reducer {
     tg_add_job *addings;
     tg_mean *checked_means;
     size_t encoding_count, check_count, check_room, adding_count, adding_room;
-    tg_feedback **second; /* shard: residuals of the second encoding, of the pieces owned here */
+    tg_status adding_status; /* TG_OK until the device cannot add: then sums are not what they should be */
+    tg_feedback **second;    /* shard: residuals of the second encoding, of the pieces owned here */
     float *sums; /* shard: of a sparse part, and zero between uses; with a bit for each element that is in it */
     uint64_t *touched;
     tg_list scratch, chosen; /* shard: as long as all ranks' selections together, and as one's */

@@ -44,5 +44,5 @@ tg_status tg_reducer_scale(tg_reducer *reducer, float factor, tg_error *error)
     tg_fp_mode before = tg_fp_enter();
     tg_status status = scale_all(reducer, factor, error);
     tg_fp_leave(before);
-    return status;
+    return status == TG_OK ? tg_device_outcome(reducer->device, error) : status;
 }

@@ -148,5 +148,5 @@ tg_status tg_reducer_save(const tg_reducer *reducer, void *buffer, size_t capaci
     w = (writer){.at = buffer};
     put_all(&w, reducer);
     tg_store64(w.at, reducer->kernels->digest(buffer, (size_t)w.size));
-    return tg_succeed(error);
+    return reducer->device->failure ? tg_device_outcome(reducer->device, error) : tg_succeed(error);
 }

@@ -315,5 +315,7 @@ tg_status tg_reducer_load(tg_reducer *reducer, const tg_state *states, size_t co
         tg_reducer_greet(reducer);
     }
     tg_fp_leave(before);
+    if (status == TG_OK)
+        status = tg_device_outcome(reducer->device, error);
     return status == TG_OK ? tg_succeed(error) : status;
 }

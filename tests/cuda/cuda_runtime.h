@@ -319,8 +319,8 @@ static inline cudaError_t cudaGetDeviceCount(int *count)
     *count = 1;
     return cudaSuccess;
 }
-static inline cudaError_t cudaGetLastError() { return cudaSuccess; }
-static inline cudaError_t cudaPeekAtLastError() { return cudaSuccess; }
+cudaError_t cudaGetLastError();
+cudaError_t cudaPeekAtLastError();
 static inline const char *cudaGetErrorString(cudaError_t) { return "emulated error"; }
 static inline cudaError_t cudaDeviceGetAttribute(int *value, cudaDeviceAttr what, int)
 {

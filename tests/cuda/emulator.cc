@@ -10,6 +10,10 @@
 
 #include "cuda_runtime.h"
 
+/* A test may set this: then the card is lost, and nothing is done any more but to say so. */
+extern "C" __attribute__((visibility("default"))) cudaError_t emulated_card_failure;
+cudaError_t emulated_card_failure = cudaSuccess;
+
 dim3 threadIdx, blockIdx, blockDim, gridDim;
 
 namespace {
@@ -109,6 +113,8 @@ struct opened {
 
 void run_queue()
 {
+    if (emulated_card_failure != cudaSuccess)
+        queue.clear();
     if (queue.empty())
         return;
     opened memory;
@@ -218,9 +224,14 @@ void run(dim3 grid, dim3 block, const std::function<void()> &kernel)
 
 /* ---- the host's side ---- */
 
+cudaError_t cudaGetLastError() { return emulated_card_failure; }
+cudaError_t cudaPeekAtLastError() { return emulated_card_failure; }
+
 cudaError_t cudaMalloc(void **memory, size_t bytes)
 {
     locked l;
+    if (emulated_card_failure != cudaSuccess)
+        return emulated_card_failure;
     size_t size = page; /* powers of two, so that what was freed serves again: closing memory takes time */
     while (size < bytes + 256)
         size *= 2;
@@ -254,8 +265,8 @@ cudaError_t cudaMalloc(void **memory, size_t bytes)
 cudaError_t cudaFree(void *memory)
 {
     locked l;
-    if (!memory)
-        return cudaSuccess;
+    if (!memory || emulated_card_failure != cudaSuccess)
+        return emulated_card_failure;
     run_queue();
     char *at = (char *)memory;
     const auto found = live_memory.find(at);
@@ -287,6 +298,8 @@ cudaError_t cudaFreeHost(void *memory)
 /* A copy from ordinary host memory takes its bytes at once, as the driver does; one to it is late. */
 cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, cudaMemcpyKind kind, cudaStream_t)
 {
+    if (emulated_card_failure != cudaSuccess)
+        return emulated_card_failure;
     if (kind == cudaMemcpyHostToDevice) {
         std::vector<char> kept((const char *)from, (const char *)from + bytes);
         emulator::enqueue([=] { memcpy(to, kept.data(), bytes); });
@@ -299,7 +312,7 @@ cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, cudaMemcpy
 cudaError_t cudaMemsetAsync(void *memory, int value, size_t bytes, cudaStream_t)
 {
     emulator::enqueue([=] { memset(memory, value, bytes); });
-    return cudaSuccess;
+    return emulated_card_failure;
 }
 
 cudaError_t cudaPointerGetAttributes(cudaPointerAttributes *attributes, const void *memory)
@@ -320,7 +333,7 @@ cudaError_t cudaStreamSynchronize(cudaStream_t)
 {
     locked l;
     run_queue();
-    return cudaSuccess;
+    return emulated_card_failure;
 }
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t *event, unsigned)
 {

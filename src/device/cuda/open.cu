@@ -10,8 +10,10 @@ extern "C" {
 
 bool tg_cuda_fine(tg_cuda *cuda, cudaError_t error)
 {
-    if (error != cudaSuccess && cuda->failure == cudaSuccess)
+    if (error != cudaSuccess && cuda->failure == cudaSuccess) {
         cuda->failure = error;
+        cuda->device.failure = cudaGetErrorString(error);
+    }
     return error == cudaSuccess;
 }
 
@@ -41,8 +43,9 @@ void tg_cuda_settle(tg_cuda *cuda)
     if (!cuda->busy && used == 0)
         return;
     if (used > 0) {
-        (void)cudaMemcpyAsync(cuda->seen, cuda->slots, used * sizeof(control), cudaMemcpyDeviceToHost, cuda->stream);
-        (void)cudaMemsetAsync(cuda->slots, 0, used * sizeof(control), cuda->stream);
+        const size_t size = used * sizeof(control);
+        (void)tg_cuda_fine(cuda, cudaMemcpyAsync(cuda->seen, cuda->slots, size, cudaMemcpyDeviceToHost, cuda->stream));
+        (void)tg_cuda_fine(cuda, cudaMemsetAsync(cuda->slots, 0, size, cuda->stream));
     }
     (void)tg_cuda_fine(cuda, cudaEventRecord(cuda->event, cuda->stream));
     (void)tg_cuda_fine(cuda, cudaEventSynchronize(cuda->event));
@@ -131,10 +134,12 @@ static void *allocate(tg_device *device, size_t bytes, unsigned place)
     (void)place;
     const occupied now(device);
     void *memory = NULL;
-    if (cudaMalloc(&memory, bytes > 0 ? bytes : 1) == cudaSuccess)
-        return memory;
-    (void)cudaGetLastError();
-    return NULL;
+    const cudaError_t error = cudaMalloc(&memory, bytes > 0 ? bytes : 1);
+    if (error == cudaErrorMemoryAllocation)
+        (void)cudaGetLastError();
+    else
+        (void)tg_cuda_fine(now.cuda, error);
+    return error == cudaSuccess ? memory : NULL;
 }
 
 static void release(tg_device *device, void *memory)
@@ -319,8 +324,9 @@ static tg_status open(const char *name, void *stream, tg_device **device, tg_err
         dispose(made);
     if (before != ordinal)
         (void)cudaSetDevice(before);
+    const bool is_full = why == cudaSuccess || why == cudaErrorMemoryAllocation;
     if (!furnished)
-        return tg_fail(error, TG_OUT_OF_MEMORY, "device %.40s cannot be opened: %.100s", name, cudaGetErrorString(why));
+        return tg_fail(error, is_full ? TG_OUT_OF_MEMORY : TG_UNAVAILABLE, "device %.40s cannot be opened: %.100s", name, cudaGetErrorString(why));
     *device = &made->device;
     return tg_succeed(error);
 }
