@@ -201,7 +201,8 @@ $(MODULES) $(WATCHED): $(wildcard src/transport/mpi/*.[ch]) src/base/status.c sr
 	    -shared $(LDFLAGS) -o $@ $(filter %.c,$^)
 
 # The module has what it needs of the library in itself, and shows one symbol. Only the driver is needed where it runs.
-.PHONY: cuda emulated
+.PHONY: cuda cuda-objects emulated
+cuda-objects: $(CUDA:src/device/cuda/%.cu=build/cuda/%.o)
 cuda: $(or $(CUDA_MODULE),no-nvcc)
 no-nvcc:
 	@echo 'make: there is no nvcc: install the CUDA toolkit, or set NVCC' >&2; exit 1

@@ -1,19 +1,44 @@
 #!/usr/bin/env bash
-# What can only be checked where there is a CUDA card: the laws on it, NVIDIA's sanitizer over a part of them, and the
-# benchmark. Usage: scripts/check_cuda.sh [laws|sanitizer|bench]...; without arguments all of them. What it prints ends
-# with `N passed, M failed, K skipped`. CUDA_ARCH=sm_90 compiles for one kind of card; CFLAGS may name a folder that has
+# What can only be checked where there is a CUDA card: the laws on it, what only a card can do wrong (tests/cuda), a million
+# mutated frames, NVIDIA's sanitizer over a part of all that, and the benchmark. Usage: scripts/check_cuda.sh
+# [laws|card|fuzz|sanitizer|bench]...; without arguments all of them. What it prints ends with `N passed, M failed, K
+# skipped`. MUTATED=10000 is the number of mutated frames. CUDA_ARCH=sm_90 compiles for one kind of card; CFLAGS may name a folder that has
 # xxhash.h. Logs go to build/check.
 set -u
 cd "$(dirname "$0")/.." || exit 1
 . tests/report.sh
 laws="arrays devices codecs feedback damage refusal reduce reduce_ready"
 mkdir -p build/check
-[ $# -gt 0 ] || set -- laws sanitizer bench
+card="table steps ranks memory lost"
+[ $# -gt 0 ] || set -- laws card fuzz sanitizer bench
 
 run_laws() {
     local law
     for law in $laws; do
         expect "laws/$law on the card" run_logged "cuda-$law" "build/tests/laws/$law" --subset --device cuda
+    done
+}
+
+# `lost` leaves nothing to work with, which is why it is a program of its own.
+run_card() {
+    local name
+    for name in $card; do
+        expect "cuda/$name on the card" run_logged "cuda-$name" timeout 300 "build/tests/cuda/$name" --device cuda
+    done
+    sed -n 's/^unsupported/  &/p' build/check/cuda-table.log
+}
+
+# Four processes, each with a seed of its own: the CPU, whose opinion counts, takes longer than the card.
+run_fuzz() {
+    local seed log
+    for seed in 1 2 3 4; do
+        build/tests/cuda/mutate --cases $((${MUTATED:-1000000} / 4)) --seed "$seed" --device cuda \
+            >"build/check/cuda-mutate-$seed.log" 2>&1 &
+    done
+    wait
+    for seed in 1 2 3 4; do
+        log=build/check/cuda-mutate-$seed.log
+        expect "mutated frames, seed $seed: $(grep accepted "$log")" grep -q ' 0 failed' "$log"
     done
 }
 
@@ -26,6 +51,8 @@ run_sanitizer() {
         expect "$tool finds nothing" run_logged "cuda-$tool" timeout 600 "$sanitizer" --tool "$tool" --error-exitcode 9 \
             build/tests/laws/arrays --device cuda
     done
+    expect "memcheck finds nothing in mutated frames" run_logged cuda-memcheck-mutate timeout 600 "$sanitizer" \
+        --error-exitcode 9 build/tests/cuda/mutate --cases 1000 --device cuda
     expect "memcheck finds nothing in all codecs" run_logged cuda-memcheck-codecs timeout 600 "$sanitizer" \
         --error-exitcode 9 build/tests/laws/codecs --subset "${SANITIZED:-1/10}" --device cuda
 }
@@ -51,12 +78,12 @@ run_logged() {
     return 1
 }
 
-read -ra programs <<<"$(printf 'build/tests/laws/%s ' $laws)"
+read -ra programs <<<"$(printf 'build/tests/laws/%s ' $laws) $(printf 'build/tests/cuda/%s ' $card mutate)"
 make --no-print-directory -s release cuda ${CUDA_ARCH:+ARCH=$CUDA_ARCH} CFLAGS="${CFLAGS:-}" "${programs[@]}" || exit 1
 for part; do
     case $part in
-    laws | sanitizer | bench) "run_$part" ;;
-    *) echo "check_cuda: no part '$part': laws, sanitizer, bench" >&2; exit 2 ;;
+    laws | card | fuzz | sanitizer | bench) "run_$part" ;;
+    *) echo "check_cuda: no part '$part': laws, card, fuzz, sanitizer, bench" >&2; exit 2 ;;
     esac
 done
 finish

@@ -183,7 +183,7 @@ int main(int argc, char **argv)
     tg_device *shared = open_device(name);
     for (size_t i = 0; i < RUNS; i++)
         if (!(is_there[i] = has_codec(shared, runs[i].spec)))
-            skip(runs[i].spec);
+            skip_codec(runs[i].spec);
     alone(name, steps);
     at_once(name, NULL, steps / 4 + 1);
     at_once(name, shared, steps / 4 + 1);

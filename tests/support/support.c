@@ -319,6 +319,13 @@ bool has_codec(tg_device *device, const char *text)
     return has;
 }
 
+void skip_codec(const char *spec)
+{
+    char reason[TG_SPEC_TEXT + 40];
+    (void)snprintf(reason, sizeof reason, "the device does not have %s", spec);
+    skip(reason);
+}
+
 void close_devices(tg_device **devices)
 {
     for (size_t i = 0; devices[i]; i++)

@@ -108,6 +108,7 @@ const char *named_device(void);
 tg_device **open_devices(void);
 /* Whether the device has this codec. A card may lack some. */
 bool has_codec(tg_device *device, const char *spec);
+void skip_codec(const char *spec);
 void close_devices(tg_device **devices);
 tg_codec *make_codec(tg_device *device, const char *spec, uint64_t count);
 /* The arguments of a law: --subset, or --all for the full product, which PART/PARTS may follow: 2/8 is the second
