@@ -223,7 +223,8 @@ TG_API const char *tg_device_list(size_t index);
  * A card copies frames that are in host memory to memory of its own, which the device keeps: the first call that needs
  * more of it than all before allocates it (an exception to the rule above), and TG_OUT_OF_MEMORY says where there is
  * none. Frames may stay on the card: see tg_encode_options.on_device and TG_ON_DEVICE. On a CPU these have no effect. A
- * frame on a card should begin at a multiple of 16; else it is copied. */
+ * frame on a card should begin at a multiple of 16; else it is copied. After a card has failed every call that needs it
+ * returns TG_UNAVAILABLE, and what it was to write is undefined: free its handles. */
 
 /* Memory of the device, for tensors; NULL data for 0 bytes is legal everywhere. */
 TG_API TG_MUST_CHECK tg_status tg_device_allocate(tg_device *device, size_t bytes, void **memory, tg_error *error);
