@@ -32,6 +32,7 @@ struct select_control {
     /* pilot */
     u32 low, high, shift; /* candidates have the key low or a larger one; keys below high are in bins of 2^shift keys */
     u32 clear_from;       /* candidates from this key on leave a 0 in the residual at once */
+    u32 sure;             /* low is a guess that will probably be accepted: SURE_FIRST, or SURE_LATER */
     u32 guess[GUESSES], guesses;
     /* sift */
     u32 nonfinite, overflow;
@@ -48,6 +49,9 @@ struct select_control {
     unsigned long long saturated;
     u32 tickets[12];
 };
+
+/* Guesses are tried in order. Before a later one, `high` is the smallest guess that was tried: too few must have it. */
+enum { NOT_SURE, SURE_FIRST, SURE_LATER };
 
 /* Whether the digits of keys must be counted, and of which. */
 enum { NOT_AGAIN, AGAIN_CANDIDATES, AGAIN_ALL };

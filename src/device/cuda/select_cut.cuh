@@ -133,8 +133,9 @@ __device__ __forceinline__ cut_view cut_look(const selecting &s, cut_shared *her
     u32 before = block_scan(sum, here->part, &band);
     const select_amount &a = s.amount;
     const u32 above = v.total - band, wanted = a.target - above;
-    /* a guess that selects as many as it may needs no more candidates than that */
-    const bool is_guess = !a.exact && c->high == c->low + 1 && v.total >= a.fewest && v.total <= a.most;
+    /* a guess that selects as many as it may needs no more candidates than that, if none before it does so too */
+    const bool is_guess = !a.exact && (c->sure == SURE_FIRST || (c->sure == SURE_LATER && above < a.fewest)) &&
+                          v.total >= a.fewest && v.total <= a.most;
     v.again = c->overflow || (!is_guess && v.total < a.needed && v.total < s.count);
     v.all = !v.again && (is_guess || (a.exact ? v.total == a.target : v.total <= a.most));
     v.listed = !v.again && !v.all && a.exact && above < a.target;

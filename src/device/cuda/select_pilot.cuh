@@ -120,27 +120,31 @@ __device__ __forceinline__ void pilot_set(const selecting &s, u32 low, u32 high,
     c->high = high;
     c->shift = shift;
     c->clear_from = s.clears && !s.random ? max(clear_from, 1u) : 0xffffffffu;
+    c->sure = NOT_SURE;
 }
 
-/* A guess that will be accepted needs no candidates below it. */
-__device__ __forceinline__ u32 pilot_sure_guess(const selecting &s, u32 runs, float share, pilot_shared *here)
+/* A guess that will be accepted needs no candidates below it. (It, and the smallest guess before it); or (0, ...). */
+__device__ __forceinline__ uint2 pilot_sure_guess(const selecting &s, u32 runs, float share, pilot_shared *here)
 {
+    u32 before = INFINITY_KEY;
     for (u32 i = 0; i < s.control->guesses; i++) {
         const u32 key = s.control->guess[i];
-        if (key == 0 || key >= INFINITY_KEY)
+        if (key == 0 || key >= before)
             continue;
         const pilot_estimate e = pilot_count(s, runs, key, here);
         if (e.count - 3.2f * e.error - 1 > share * (float)s.amount.fewest && e.count < share * (float)s.amount.most)
-            return key;
+            return make_uint2(key, before);
+        before = key;
     }
-    return 0;
+    return make_uint2(0, before);
 }
 
 __device__ __forceinline__ void pilot_decide(const selecting &s, u32 runs, pilot_shared *here)
 {
     const float caution = 3.2f, share = (float)(runs * PILOT_RUN) / (float)s.count;
     const pilot_view v = pilot_take(s, here);
-    const u32 guess = pilot_sure_guess(s, runs, share, here);
+    const uint2 sure = pilot_sure_guess(s, runs, share, here);
+    const u32 guess = sure.x;
     const float rank = share * (float)s.amount.needed;
     float margin = caution * sqrtf(rank) + 4;
     u32 low = guess;
@@ -155,8 +159,10 @@ __device__ __forceinline__ void pilot_decide(const selecting &s, u32 runs, pilot
     }
     const u32 top = rank > margin + 1 ? pilot_key_at(v, rank - margin, here) + 1 : 0;
     if (threadIdx.x == 0) {
-        const u32 high = guess ? low + 1 : top > low ? top : INFINITY_KEY;
+        const bool first = sure.y == INFINITY_KEY;
+        const u32 high = guess ? (first ? low + 1 : sure.y) : top > low ? top : INFINITY_KEY;
         pilot_set(s, low, high, high == INFINITY_KEY || guess ? low : low + (high - low) / 2);
+        s.control->sure = !guess ? NOT_SURE : first ? SURE_FIRST : SURE_LATER;
     }
 }
 
