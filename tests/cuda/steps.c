@@ -28,6 +28,7 @@ static const run runs[] = {
     {"topk:density=0.02,values=levels,coding=auto", "ef", 5003, TG_BFLOAT16, LAYERED, NULL, NULL, 0, ""},
     {"topk:density=0.05", "dgc:momentum=0.9,clip=100", 4099, TG_FLOAT16, GAUSSIAN, NULL, NULL, 0, ""},
     {"gaussiank:density=0.01", "ef", 9001, TG_FLOAT32, GAUSSIAN, NULL, NULL, 0, ""},
+    {"trimk:density=0.29", "ef", 8191, TG_FLOAT32, GRID, NULL, NULL, 0, ""}, /* two of its guesses could be taken */
     {"qsgd:levels=7", "ef", 4999, TG_FLOAT32, GAUSSIAN, NULL, NULL, 0, ""},
     {"qsgd:levels=7,norm=l2,coding=auto", "ecq:alpha=0.2,beta=0.9", 8191, TG_FLOAT32, LAYERED, NULL, NULL, 0, ""},
     {"onebit", "ef", 3001, TG_FLOAT32, GAUSSIAN, NULL, NULL, 0, ""},
