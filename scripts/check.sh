@@ -135,7 +135,7 @@ replay() {
 # The kernels for cards, on a card that is emulated on the CPU. It is slow, so some laws get a part of the specs.
 with_emulated_card() {
     local law
-    for law in arrays devices codecs feedback damage "refusal 1/16"; do
+    for law in arrays devices "codecs 1/12" "feedback 1/24" "damage 1/12" "refusal 1/24"; do
         # shellcheck disable=SC2086
         tally "laws/${law% *}" "build/emulated/tests/laws/${law% *}" --subset ${law#"${law% *}"} --device cuda
     done
