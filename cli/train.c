@@ -172,7 +172,7 @@ static int run_and_tell(const struct command *command, const struct train_option
         catch_interrupts();
     }
     bool is_well = run_settings(command, options, settings, origin, report, &speaks, &is_stopped, &message);
-    if (!is_well && speaks && is_first_process())
+    if (!is_well && speaks && (is_first_process() || report->is_alone))
         complain(command->name, "%s", message.text);
     if (is_stopped && is_first_process())
         say_how_to_resume(options, report, origin);
@@ -194,7 +194,7 @@ static int run_train(const struct command *command, int argc, char **argv)
     const char *operands[OPERANDS_MAX];
     struct message message = {""};
     struct train_settings *settings = malloc(sizeof *settings);
-    struct train_report *report = malloc(sizeof *report);
+    struct train_report *report = calloc(1, sizeof *report);
     int exit_code = EXIT_FAILED;
     struct train_arguments arguments;
     struct origin origin;

@@ -100,7 +100,7 @@ contains classes.html "Accuracy by step" "Residual norm by step" "Elements sent 
     "<dt>command</dt><dd><code>tersegrad train --data synthetic:rows=2000,features=20,classes=5" "<dt>seed</dt><dd>1<" "<dt>date</dt><dd>20" \
     "<dt>host</dt>" "<dt>version</dt><dd>tersegrad"
 contains optimum.html "<td>diverged</td>" "(diverged)</li>" 'class="cross '
-contains ten.html ">qsgd levels=1<" ">qsgd levels=10<" "Over 1 000 of 3 000 test rows on the way, and over all of them at the last step"
+contains ten.html ">qsgd levels=1<" ">qsgd levels=10<" "Over 1 000 of 3 000 test rows before the last step, and over all of them at the last step"
 expect "the last point of each run is the table's loss" python3 -c 'import json, re
 page = open("ten.html", encoding="utf-8").read()
 chart = page[page.index("Loss by step"):page.index("Loss by bytes sent")]

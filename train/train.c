@@ -202,6 +202,7 @@ static bool train_mpi(const struct train_settings *settings, const struct train_
     const uint32_t found = tg_transport_world(transport);
     if (settings->launched > 0 && settings->launched != found) {
         tg_transport_free(transport);
+        report->is_alone = true;
         return fail(message,
                     "the launcher started %" PRIu64 " ranks, and MPI (%s) found %" PRIu32
                     "; use the mpirun that belongs to this MPI",

@@ -100,6 +100,7 @@ struct train_result {
 };
 
 struct train_report {
+    bool is_alone; /* this process found fewer ranks than its launcher started, so it speaks for itself */
     const char *transport;
     char device[64], blas[16], data[256], model[256];
     uint32_t world;
