@@ -43,7 +43,8 @@ def main(folder: Path, steps: int, killed: int) -> None:
         model.load_state_dict(saved["model"])
         optimizer.load_state_dict(saved["optimizer"])
         state.load_state_dict(saved["compression"])
-    print(f"life {life}: rank {rank} starts after step {done}", flush=True)
+    # One write for each line: those of two ranks may otherwise come mixed.
+    os.write(1, f"life {life}: rank {rank} starts after step {done}\n".encode())
     for step in range(done + 1, steps + 1):
         if step == killed and rank == 1 and life == 0:
             # The gradients of `last` are on their way to the others by now, those of `first` are not.
@@ -63,7 +64,7 @@ def main(folder: Path, steps: int, killed: int) -> None:
     every: list[str] = [""] * dist.get_world_size()
     dist.all_gather_object(every, digest.hexdigest())
     if rank == 0:
-        print(f"digest {' '.join(every)}", flush=True)
+        os.write(1, f"digest {' '.join(every)}\n".encode())
     dist.destroy_process_group()
 
 
