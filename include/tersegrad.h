@@ -28,7 +28,8 @@
  * These rules hold for every function:
  *
  *  - The caller owns all buffers. Handles come from _create or _open and are released by _free; _free(NULL) is fine.
- *  - Nothing allocates after _create; nothing prints, exits, reads the environment or has global state.
+ *  - Nothing allocates after _create, except that a card's memory for frames from the host grows to the largest call;
+ *    nothing prints, exits, reads the environment or has global state.
  *  - Buffers that a call writes must not overlap its other buffers. A frame buffer that overlaps the input, or an
  *    output that overlaps a frame, is refused with TG_INVALID_ARGUMENT. Other overlaps may give wrong data.
  *  - On every status except TG_OK the outputs are unchanged. Exceptions are stated at the function.
