@@ -1,11 +1,13 @@
-/* How long reducing takes: reduce [-n FLOATS] [-r REPEATS] [-a gather|shard|auto] [-w THREADS | -m MODULE]
+/* How long reducing takes: reduce [-n FLOATS] [-r REPEATS] [-a gather|shard|auto] [-w THREADS [-l BITS_PER_SECOND] | -m
+ * MODULE]
  * [-b BATCH_ELEMENTS] [-d DEVICE] SPEC[/FEEDBACK]...
  *
  * The spec `memory` is no codec: every rank adds the gradient to a residual and stores a mean of zeros, at the same
  * time as the others. With one thread, no reduction with feedback can take less.
  *
- * Ranks are threads (-w) or MPI processes (-m openmpi). Rank 0 prints a line for each spec: the least and the median
- * time over repeats of the slowest rank, where this rank spent it (least of each stage), and the bytes it sent. */
+ * Ranks are threads (-w), over links that take their time where -l says so, or MPI processes (-m openmpi). Rank 0
+ * prints a line for each spec: the least and the median time over repeats of the slowest rank, where this rank spent it
+ * (least of each stage), and the bytes it sent. */
 #include <math.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -23,6 +25,7 @@ typedef struct settings {
     unsigned repeats, world;
     tg_algorithm algorithm;
     const char *module, *device;
+    double rate;
     char **specs;
     int spec_count;
 } settings;
@@ -193,7 +196,7 @@ static void *run(void *argument)
 int main(int argc, char **argv)
 {
     the = (settings){.count = 25600000, .repeats = 5, .world = 2, .device = "cpu"};
-    for (int option; (option = getopt(argc, argv, "n:r:a:w:m:b:d:")) != -1;) {
+    for (int option; (option = getopt(argc, argv, "n:r:a:w:l:m:b:d:")) != -1;) {
         if (option == 'n')
             the.count = strtoull(optarg, NULL, 10);
         else if (option == 'r')
@@ -202,6 +205,8 @@ int main(int argc, char **argv)
             the.algorithm = optarg[0] == 'g' ? TG_GATHER : optarg[0] == 's' ? TG_SHARD : TG_AUTO;
         else if (option == 'w')
             the.world = (unsigned)atoi(optarg);
+        else if (option == 'l')
+            the.rate = strtod(optarg, NULL);
         else if (option == 'm')
             the.module = optarg;
         else if (option == 'b')
@@ -215,7 +220,8 @@ int main(int argc, char **argv)
     the.spec_count = argc - optind;
     if (the.repeats < 1 || the.repeats > MOST_REPEATS || the.world < 1 || the.world > MOST_RANKS ||
         the.spec_count < 1) {
-        fprintf(stderr, "usage: reduce [-n FLOATS] [-r REPEATS] [-a gather|shard|auto] [-w THREADS | -m MODULE] "
+        fprintf(stderr, "usage: reduce [-n FLOATS] [-r REPEATS] [-a gather|shard|auto] [-w THREADS [-l "
+                        "BITS_PER_SECOND] | -m MODULE] "
                         "[-b BATCH_ELEMENTS] [-d DEVICE] SPEC[/FEEDBACK]...\n");
         return 2;
     }
@@ -228,7 +234,9 @@ int main(int argc, char **argv)
         return 0;
     }
     pthread_t threads[MOST_RANKS];
-    if (tg_transport_local(the.world, transports, &error) != TG_OK)
+    const tg_link link = {.bits_per_second = the.rate, .latency_seconds = 50e-6};
+    if ((the.rate > 0 ? tg_transport_local_link(the.world, &link, transports, &error)
+                      : tg_transport_local(the.world, transports, &error)) != TG_OK)
         fail("local", &error);
     for (unsigned i = 0; i < the.world; i++)
         if (pthread_create(&threads[i], NULL, run, transports[i]) != 0)

@@ -104,7 +104,7 @@ static void put_table(FILE *out, const struct train_report *report, char names[]
 
 /* ---- lines ---- */
 
-enum quantity { OF_STEPS, OF_BYTES, OF_LOSS, OF_DISTANCE, OF_ACCURACY, OF_RESIDUAL, OF_SELECTED };
+enum quantity { OF_STEPS, OF_BYTES, OF_LOSS, OF_DISTANCE, OF_ACCURACY, OF_RESIDUAL, OF_SELECTED, OF_TIME };
 
 static double value_of(const struct train_point *point, enum quantity quantity)
 {
@@ -121,6 +121,8 @@ static double value_of(const struct train_point *point, enum quantity quantity)
         return point->residual_norm;
     case OF_SELECTED:
         return point->selected;
+    case OF_TIME:
+        return point->seconds;
     case OF_DISTANCE:
         break;
     }
@@ -269,7 +271,7 @@ static void describe_rows(const struct train_report *report, char *text, size_t 
 
 static bool put_line_charts(FILE *out, const struct train_report *report, char names[][SHORT_NAME])
 {
-    char rows[256], by_step[512], by_bytes[512], accuracy[512];
+    char rows[256], by_step[512], by_bytes[512], accuracy[512], time_title[128], by_time[512];
     const char *loss = report->on_test_rows ? "test loss" : "loss";
     describe_rows(report, rows, sizeof rows);
     snprintf(by_step, sizeof by_step,
@@ -277,6 +279,12 @@ static bool put_line_charts(FILE *out, const struct train_report *report, char n
              "cross marks where a run diverged.%s",
              rows);
     snprintf(by_bytes, sizeof by_bytes, "A curve further to the left reaches the same loss with fewer bytes.%s", rows);
+    snprintf(time_title, sizeof time_title, report->link[0] ? "Loss by time, links of %s" : "Loss by time",
+             report->link);
+    snprintf(by_time, sizeof by_time,
+             "A curve further to the left is at the same loss sooner. The time of the steps on rank 0, without "
+             "evaluation%s.%s",
+             report->link[0] ? "; exchanges took as long as over such links" : "", rows);
     snprintf(accuracy, sizeof accuracy, "Share of rows that are classified correctly.%s", rows);
     const struct {
         struct chart_lines chart;
@@ -293,6 +301,10 @@ static bool put_line_charts(FILE *out, const struct train_report *report, char n
          OF_BYTES,
          OF_LOSS,
          true},
+        {{.title = time_title, .x_label = "seconds", .y_label = loss, .summary = by_time},
+         OF_TIME,
+         OF_LOSS,
+         has_any(report, OF_TIME)},
         {{.title = "Accuracy by step",
           .x_label = "step",
           .y_label = "accuracy, %",

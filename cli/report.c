@@ -61,6 +61,7 @@ static void read_header(const json_t *line, struct logs *logs)
         return;
     copy_at(line, "data", report->data, sizeof report->data);
     copy_at(line, "model", report->model, sizeof report->model);
+    copy_at(line, "link", report->link, sizeof report->link);
     report->world = (uint32_t)count_at(line, "workers");
     report->steps = count_at(line, "steps");
     report->on_test_rows = json_is_true(json_object_get(line, "on_test_rows"));
@@ -104,6 +105,7 @@ static bool add_point(struct train_result *run, const json_t *line, struct messa
         .distance = real_at(line, "distance_to_optimum"),
         .residual_norm = real_at(line, "residual_norm"),
         .selected = real_at(line, "selected"),
+        .seconds = real_at(line, "seconds"),
     };
     return true;
 }

@@ -326,6 +326,12 @@ static const struct option train_option_table[] = {
      .choices = train_reduce_choices,
      AT(reduce),
      .summary = "gather|shard|auto (default auto)"},
+    {.name = "--link",
+     .kind = OPTION_TEXT,
+     .value = "RATE[,LATENCY]",
+     AT(link),
+     .summary = "workers that are threads exchange as slowly as over links of this rate each, 1gbit or 100mbit,50us: "
+                "for loss by time on such a network"},
     {.name = "--min-size",
      .kind = OPTION_NUMBER,
      .value = "N",
@@ -396,11 +402,13 @@ const struct command train_command = {
         "Workers are threads, or under mpirun its ranks.\n\n"
         "In the table, 'sent' is what rank 0 sent to all peers together; 'wire' is how many times less that is than "
         "what a float32 ring all-reduce sends; 'frames' is float32 bytes divided by compressed bytes, each gradient "
-        "counted once. Ctrl-C ends training after the current step and writes table, log and page so far.",
+        "counted once. With --link there is also the loss of every run when the first of them was done. Ctrl-C ends "
+        "training after the current step and writes table, log and page so far.",
     .options = train_option_table,
     .examples = "  tersegrad train\n"
                 "  tersegrad train --data syn-512 --codec none --codec qsgd:levels=4 --steps 1500\n"
                 "  tersegrad train --data mnist/ --codec topk:density=0.001 --report page.html\n"
+                "  tersegrad train --link 1gbit,50us --report page.html\n"
                 "  tersegrad train --checkpoint run.ckpt --every 100\n"
                 "  mpirun -np 4 tersegrad train --json",
     .run = run_train,

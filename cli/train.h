@@ -17,7 +17,7 @@ struct train_options {
     double lr, momentum, weight_decay, epochs, timeout;
     struct text_list codecs, feedbacks;
     int schedule, algorithm, reduce, nonfinite;
-    const char *density_schedule;
+    const char *density_schedule, *link;
     const char *log, *report, *checkpoint, *resume;
     bool insist, wide, json;
 };
@@ -69,6 +69,11 @@ bool train_log_close(struct train_live *live, struct message *message);
 
 void train_print_table(const struct train_report *report, bool wide, FILE *out);
 void train_print_json(const struct train_report *report, const char *algorithm, const char *stopped, FILE *out);
+
+/* The loss of a run when its steps had taken so long: that of the last point before. NAN where there is none. */
+double train_loss_after(const struct train_result *result, double seconds);
+/* How long the run took that was done first; 0 where that is not known. */
+double train_shortest(const struct train_report *report);
 
 /* What a float32 ring all-reduce would have sent, over what was sent. */
 double train_wire_ratio(const struct train_result *result);

@@ -81,6 +81,8 @@ static void put_header(const struct train_live *live)
     put_string(out, "host", live->origin->host);
     put_string(out, "data", report->data);
     put_string(out, "model", report->model);
+    if (report->link[0])
+        put_string(out, "link", report->link);
     fprintf(out, ", \"workers\": %" PRIu32 ", \"steps\": %" PRIu64 ", \"batch\": %" PRIu64 ", \"seed\": %" PRIu64,
             report->world, report->steps, live->settings->batch, live->settings->seed);
     fprintf(out, ", \"on_test_rows\": %s, \"point_rows\": %" PRIu64 ", \"rows\": %" PRIu64 "}\n",
@@ -119,6 +121,7 @@ void train_log_step(struct train_live *live, const struct train_progress *progre
         put_field(out, "distance_to_optimum", progress->point->distance);
         put_field(out, "residual_norm", progress->point->residual_norm);
         put_field(out, "selected", progress->point->selected);
+        put_field(out, "seconds", progress->point->seconds);
     }
     fputs("}\n", out);
     if (fflush(out) != 0 && live->log_error == 0)

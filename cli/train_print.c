@@ -24,8 +24,28 @@ double train_wire_ratio(const struct train_result *result)
     return result->bytes_sent ? (double)result->dense_bytes / (double)result->bytes_sent : NAN;
 }
 
+double train_loss_after(const struct train_result *result, double seconds)
+{
+    double loss = NAN;
+    for (size_t i = 0; i < result->point_count && result->points[i].seconds <= seconds; i++)
+        loss = result->points[i].loss;
+    return loss;
+}
+
+double train_shortest(const struct train_report *report)
+{
+    double shortest = 0;
+    for (size_t i = 0; i < report->run_count; i++) {
+        const struct train_result *run = &report->runs[i];
+        const double seconds = run->point_count ? run->points[run->point_count - 1].seconds : 0;
+        shortest = i == 0 || seconds < shortest ? seconds : shortest;
+    }
+    return shortest;
+}
+
 struct columns {
     bool wide, accuracy, distance;
+    double seconds; /* with a link: when the first run was done; else 0 */
 };
 
 static void add_row(struct table *table, const struct train_result *result, const char *name, struct columns columns)
@@ -45,6 +65,8 @@ static void add_row(struct table *table, const struct train_result *result, cons
         add_number(table, "%.2f %%", 100 * result->accuracy);
     if (columns.distance)
         add_number(table, "%.3e", result->distance);
+    if (columns.seconds > 0)
+        add_number(table, "%.4g", train_loss_after(result, columns.seconds));
     table_cell(table, "%s", bytes_text((double)result->bytes_sent, bytes));
     add_number(table, "%.1fx", train_wire_ratio(result));
     add_number(table, "%.1fx", result->ratio);
@@ -68,6 +90,8 @@ static void add_headings(struct table *table, const struct train_report *report,
         table_cell(table, "accuracy");
     if (columns.distance)
         table_cell(table, "|w-w*|²");
+    if (columns.seconds > 0)
+        table_cell(table, "at %.3g s", columns.seconds);
     table_cell(table, "sent");
     table_cell(table, "wire");
     table_cell(table, "frames");
@@ -80,9 +104,11 @@ static void add_headings(struct table *table, const struct train_report *report,
 static void print_heading(const struct train_report *report, FILE *out)
 {
     char parameters[GROUPED_MAX], rows[GROUPED_MAX], text[1024];
-    snprintf(text, sizeof text, "%s, %s rows; %s: %s parameters; %" PRIu32 " workers (%s), %" PRIu64 " steps, %s, %s",
-             report->data, grouped(report->train_rows, rows), report->model, grouped(report->parameters, parameters),
-             report->world, report->transport, report->steps, report->device, report->blas);
+    snprintf(text, sizeof text,
+             "%s, %s rows; %s: %s parameters; %" PRIu32 " workers (%s%s%s), %" PRIu64 " steps, %s, %s", report->data,
+             grouped(report->train_rows, rows), report->model, grouped(report->parameters, parameters), report->world,
+             report->transport, report->link[0] ? ", link " : "", report->link, report->steps, report->device,
+             report->blas);
     print_wrapped(out, text, 0);
     fputc('\n', out);
 }
@@ -90,14 +116,14 @@ static void print_heading(const struct train_report *report, FILE *out)
 void train_print_table(const struct train_report *report, bool wide, FILE *out)
 {
     char names[TRAIN_MOST_RUNS][SHORT_NAME], alignment[20];
-    struct columns columns = {.wide = wide};
+    struct columns columns = {.wide = wide, .seconds = report->link[0] ? train_shortest(report) : 0};
     for (size_t i = 0; i < report->run_count; i++) {
         columns.accuracy = columns.accuracy || isfinite(report->runs[i].accuracy);
         columns.distance = columns.distance || isfinite(report->runs[i].distance);
     }
     print_heading(report, out);
     train_short_names(report, NULL, names);
-    size_t count = 4u + columns.accuracy + columns.distance + (wide ? (size_t)STAGE_COUNT : 1);
+    size_t count = 4u + columns.accuracy + columns.distance + (columns.seconds > 0) + (wide ? (size_t)STAGE_COUNT : 1);
     snprintf(alignment, sizeof alignment, "%s%.*s", wide ? "ll" : "l", (int)count, "rrrrrrrrrrrrrrrr");
     struct table table;
     table_start(&table, alignment);
@@ -111,6 +137,13 @@ void train_print_table(const struct train_report *report, bool wide, FILE *out)
                   "sent: by rank 0, to all peers together. wire: how many times less than a float32 ring all-reduce "
                   "sends. frames: float32 bytes divided by compressed bytes, each gradient counted once.",
                   2);
+    if (columns.seconds > 0) {
+        char text[128];
+        snprintf(text, sizeof text,
+                 "at %.3g s: the loss of every run when the first was done, by the time of its steps.",
+                 columns.seconds);
+        print_wrapped(out, text, 2);
+    }
     for (size_t i = 0; i < report->run_count; i++)
         if (report->runs[i].stopped)
             fprintf(out, "  %s stopped after step %" PRIu64 " of %" PRIu64 "; its loss is over %" PRIu64 " rows.\n",
@@ -128,6 +161,8 @@ static void put_run(struct json_writer *json, const struct train_report *report,
     json_put_text(json, "algorithm", algorithm);
     json_put_unsigned(json, "world", report->world);
     json_put_text(json, "transport", report->transport);
+    if (report->link[0])
+        json_put_text(json, "link", report->link);
     json_put_real(json, "final_loss", result->final_loss);
     json_put_real(json, "accuracy", result->accuracy);
     json_put_real(json, "distance_to_optimum", result->distance);

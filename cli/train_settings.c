@@ -3,6 +3,7 @@
 
 #include "files.h"
 #include "suggest.h"
+#include "units.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -121,6 +122,26 @@ static bool fill_changes(const char *text, struct train_settings *settings, stru
     }
 }
 
+/* ---- the link ---- */
+
+static bool fill_link(const char *text, struct train_settings *settings, struct message *message)
+{
+    if (!text)
+        return true;
+    const size_t rate = strcspn(text, ",");
+    settings->link_text = text;
+    if (!parse_rate(text, rate, &settings->link.bits_per_second) ||
+        (text[rate] && !parse_time(text + rate + 1, strlen(text + rate + 1), &settings->link.latency_seconds)) ||
+        settings->link.bits_per_second < 1e3 || settings->link.bits_per_second > 1e15 ||
+        settings->link.latency_seconds > 1e3)
+        return fail(message,
+                    "--link takes a rate from 1kbit to 1000tbit, and after a comma a latency up to 1000s, as in 1gbit "
+                    "or 100mbit,50us; not '%s'",
+                    text);
+    return !settings->mpi ||
+           fail(message, "--link is for workers that are threads; under mpirun the network has links of its own");
+}
+
 /* ---- files ---- */
 
 /* Two outputs in one file would leave one of them, and a checkpoint that a log is appended to is none any more. */
@@ -203,5 +224,5 @@ bool train_settings_fill(const struct train_options *options, struct train_setti
     if (!options->steps && !(options->epochs > 0))
         settings->steps = 500;
     return check_files(options, message) && fill_runs(options, settings, message) &&
-           fill_changes(options->density_schedule, settings, message);
+           fill_changes(options->density_schedule, settings, message) && fill_link(options->link, settings, message);
 }

@@ -61,11 +61,13 @@ static bool exchange(const int *sockets, uint32_t rank, tg_exchange *e)
         for (uint32_t peer = 0; peer < e->world; peer++) {
             if (peer == rank)
                 continue;
-            const int sent = move(sockets[peer], &out[peer], true, 0);
-            const int came = move(sockets[peer], &in[peer], false, e->capacity[peer]);
+            const bool sends = e->send_size[peer] != TG_NO_MESSAGE, receives = e->capacity[peer] != TG_NO_MESSAGE;
+            const int sent = sends ? move(sockets[peer], &out[peer], true, 0) : 1;
+            const int came = receives ? move(sockets[peer], &in[peer], false, e->capacity[peer]) : 1;
             if (sent < 0 || came < 0)
                 return false;
-            e->received[peer] = (size_t)in[peer].size;
+            if (receives)
+                e->received[peer] = (size_t)in[peer].size;
             if (sent == 0 || came == 0)
                 waiting[open++] = (struct pollfd){
                     .fd = sockets[peer], .events = (short)((sent == 0 ? POLLOUT : 0) | (came == 0 ? POLLIN : 0))};

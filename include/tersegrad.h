@@ -490,6 +490,19 @@ typedef struct tg_transport tg_transport;
 /* Ranks are threads of this process: fills transports[0 ... world-1], one for each thread. */
 TG_API TG_MUST_CHECK tg_status tg_transport_local(uint32_t world, tg_transport **transports, tg_error *error);
 
+/* The same, but exchanges take the time that they would take on a network, so that one machine shows what it would be
+ * like: every host has one link, which moves `bits_per_second` each way at once, packets' headers included, and what
+ * has passed the links of both hosts is there after the latency. A message sets out when both ranks have started the
+ * exchange; messages on a link follow each other. tg_transport_wait returns when all of an exchange is there, and that
+ * time does not count against its timeout. Messages between ranks of one host take no time of their own. */
+typedef struct tg_link {
+    double bits_per_second;       /* 1e3 ... 1e15 */
+    double latency_seconds;       /* 0 ... 1000 */
+    const uint32_t *host_of_rank; /* of each rank, below `world`; NULL: every rank is a host of its own */
+} tg_link;
+TG_API TG_MUST_CHECK tg_status tg_transport_local_link(uint32_t world, const tg_link *link, tg_transport **transports,
+                                                       tg_error *error);
+
 /* Ranks are the processes that an MPI launcher started. `module` is NULL for the MPI that this process has loaded, as
  * every program has that is linked with MPI; or "openmpi" or "mpich", whichever launcher that was. Its module is looked
  * for beside the library (LIBDIR/tersegrad/mpi-NAME.so). Or it is the path of a module, with a slash in it.
@@ -516,7 +529,13 @@ TG_API void tg_transport_free(tg_transport *transport);
 
 /* One exchange, as plain data. Arrays have `world` entries; those of the own rank are ignored. Under TG_ALL_GATHER
  * every rank gets the same bytes (all entries of `send` are equal), under TG_ALL_TO_ALL each gets its own. The size of
- * what will be received is not known in advance: `capacity` limits it, and `received` has it afterwards. */
+ * what will be received is not known in advance: `capacity` limits it, and `received` has it afterwards.
+ *
+ * Not every pair of ranks needs to exchange something: TG_NO_MESSAGE as send_size[p] says that nothing is sent to rank
+ * p, not even an empty message, and as capacity[p] that nothing comes from it (received[p] is left as it is). Both
+ * sides must say the same, and what goes one way does not depend on what goes the other. A rank that exchanges nothing
+ * with anybody still starts the exchange, so that all ranks count alike. */
+#define TG_NO_MESSAGE SIZE_MAX
 typedef enum tg_exchange_kind { TG_ALL_GATHER = 0, TG_ALL_TO_ALL = 1 } tg_exchange_kind;
 
 typedef struct tg_exchange {
@@ -694,6 +713,51 @@ TG_API TG_MUST_CHECK tg_status tg_reducer_load(tg_reducer *reducer, const tg_sta
  * of another scale follow. Every rank must do the same, between steps. Refused if the factor is not positive and
  * finite, or if a residual would overflow; then nothing has changed. */
 TG_API TG_MUST_CHECK tg_status tg_reducer_scale(tg_reducer *reducer, float factor, tg_error *error);
+
+/* What a reduction exchanges, without making a reducer: from the same plan, for any rank of up to a million. It needs
+ * no device and no buffers, only the list of pieces; the greeting of the first step is left out. Sizes are those of a
+ * step after warm-up, in which every rank has every tensor. Where they depend on the data (sparsifiers, coded levels)
+ * they are estimates: as many elements as the spec aims at, spread evenly, and levels as if packed. */
+typedef struct tg_description tg_description;
+
+typedef enum tg_exchange_role {
+    TG_ROLE_GRADIENTS = 1, /* gather: everybody's frames to everybody */
+    TG_ROLE_PARTS,         /* shard: to each owner its parts */
+    TG_ROLE_RESULTS,       /* shard: from each owner the mean of its parts */
+    TG_ROLE_VERDICT        /* whether the step can be applied */
+} tg_exchange_role;
+
+/* One exchange of a step, as one rank sees it. */
+typedef struct tg_described_exchange {
+    tg_exchange_role role;
+    tg_exchange_kind kind;
+    size_t first_tensor, tensor_count;       /* these must be ready before it can be made */
+    size_t after;                            /* this one must have been fed before it can be made; SIZE_MAX: none */
+    uint32_t peers;                          /* messages that this rank sends, and that it gets */
+    uint64_t bytes_sent, bytes_received;     /* over all peers, with message headers */
+    uint64_t largest_sent, largest_received; /* by any rank */
+    uint64_t summed;  /* elements of frames that are added up to make it; one of P frames counts P times */
+    uint64_t encoded; /* elements that are compressed to make it */
+    uint64_t checked; /* elements of the frames that come */
+    uint64_t frames;  /* frames that are compressed to make it, and frames that come */
+} tg_described_exchange;
+
+typedef struct tg_description_info {
+    tg_algorithm algorithm; /* not TG_AUTO */
+    size_t exchange_count;  /* they are started in this order, and fed in this order */
+    uint64_t applied;       /* elements of frames that are added up after the last exchange */
+    bool estimated;         /* some sizes depend on the data */
+} tg_description_info;
+
+/* TG_SCATTER is refused. */
+TG_API TG_MUST_CHECK tg_status tg_description_create(uint32_t world, const tg_reducer_tensor *tensors,
+                                                     size_t tensor_count, const tg_reducer_options *options,
+                                                     tg_description **description, tg_error *error);
+TG_API void tg_description_free(tg_description *description);
+TG_API TG_MUST_CHECK tg_status tg_description_of(const tg_description *description, tg_description_info *info,
+                                                 tg_error *error);
+TG_API TG_MUST_CHECK tg_status tg_description_exchange(const tg_description *description, uint32_t rank, size_t index,
+                                                       tg_described_exchange *exchange, tg_error *error);
 
 /* Counted since creation, or including those of the loaded state; for this rank. */
 typedef struct tg_reducer_stats {

@@ -76,7 +76,7 @@ _tersegrad() {
         report) _tersegrad_words "-o -f --force -q --quiet --json --help" ;;
         train)
             _tersegrad_words "--data --model --workers --batch --lr --momentum --weight-decay --schedule --steps
-                --epochs --seed --codec --feedback --insist --algorithm --reduce --min-size --warmup
+                --epochs --seed --codec --feedback --insist --algorithm --reduce --link --min-size --warmup
                 --density-schedule --nonfinite --log --report --checkpoint --every --resume --timeout --device --wide
                 --json --help"
             ;;

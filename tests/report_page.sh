@@ -84,19 +84,19 @@ look() {
     expect "$1, $2: nothing wrong at 360 pixels" sh -c '[ -z "$(tail -n +2 seen | tee /dev/stderr)" ]'
     expect "$1, $2: the console is silent" sh -c '! grep CONSOLE log'
 }
-look classes.html light "rgb(251, 251, 250)" 11
-look classes.html dark "rgb(21, 21, 23)" 11
-look optimum.html light "rgb(251, 251, 250)" 8
-look optimum.html dark "rgb(21, 21, 23)" 8
-look ten.html light "rgb(251, 251, 250)" 15
-if grep -q jsonl both.html; then look both.html light "rgb(251, 251, 250)" 6; fi
+look classes.html light "rgb(251, 251, 250)" 12
+look classes.html dark "rgb(21, 21, 23)" 12
+look optimum.html light "rgb(251, 251, 250)" 9
+look optimum.html dark "rgb(21, 21, 23)" 9
+look ten.html light "rgb(251, 251, 250)" 16
+if grep -q jsonl both.html; then look both.html light "rgb(251, 251, 250)" 7; fi
 # what a page says: contains PAGE TEXT...
 contains() {
     local page=$1 text
     shift
     for text in "$@"; do expect "$page has: $text" grep -qF "$text" "$page"; done
 }
-contains classes.html "Accuracy by step" "Residual norm by step" "Elements sent by step" ">wire<" ">frames<" \
+contains classes.html "Loss by time" "Accuracy by step" "Residual norm by step" "Elements sent by step" ">wire<" ">frames<" \
     "<dt>command</dt><dd><code>tersegrad train --data synthetic:rows=2000,features=20,classes=5" "<dt>seed</dt><dd>1<" "<dt>date</dt><dd>20" \
     "<dt>host</dt>" "<dt>version</dt><dd>tersegrad"
 contains optimum.html "<td>diverged</td>" "(diverged)</li>" 'class="cross '

@@ -15,7 +15,7 @@
 
 #define MAGIC "tgtrain"
 /* Version 4, in this machine's byte order: another kind of machine reads another number. */
-static const uint64_t version = UINT64_C(0x0102030400000004);
+static const uint64_t version = UINT64_C(0x0102030400000005);
 
 /* ---- what it was made with ---- */
 

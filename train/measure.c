@@ -84,6 +84,8 @@ bool run_add_point(struct run *run)
         .distance = distance_to_optimum(run),
         .residual_norm = stats.residual_norm,
         .selected = run->step ? (double)stats.selected : NAN,
+        .seconds = result->stages[STAGE_DATA] + result->stages[STAGE_GRADIENT] + result->stages[STAGE_UPDATE] +
+                   stats.encode_seconds + stats.exchange_seconds + stats.verify_seconds + stats.decode_seconds,
     };
     /* The last one is over all rows, so that it agrees with the result. */
     run->is_scored = run->step == run->worker->task->steps;

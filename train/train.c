@@ -55,6 +55,7 @@ static void fill_report(const struct task *task, const tg_transport *transport, 
     report->steps = task->steps;
     snprintf(report->blas, sizeof report->blas, "%s", blas_name());
     snprintf(report->data, sizeof report->data, "%.255s", task->settings->data);
+    snprintf(report->link, sizeof report->link, "%s", task->settings->link_text ? task->settings->link_text : "");
     describe_model(&task->model, report->model, sizeof report->model);
 }
 
@@ -157,7 +158,8 @@ static bool train_local(const struct train_settings *settings, const struct trai
     bool is_well = ranks != NULL;
     if (!ranks)
         fail(message, "out of memory for %" PRIu32 " workers", world);
-    else if (tg_transport_local(world, transports, &error) != TG_OK)
+    else if ((settings->link_text ? tg_transport_local_link(world, &settings->link, transports, &error)
+                                  : tg_transport_local(world, transports, &error)) != TG_OK)
         is_well = fail(message, "%s", error.message);
     if (is_well) {
         fill_report(&task, transports[0], report);

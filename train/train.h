@@ -30,8 +30,10 @@ struct train_codec {
 struct train_settings {
     const char *data, *model; /* model NULL: what suits the data */
     uint32_t workers;         /* threads; under MPI the launcher decides */
-    uint64_t batch;           /* rows per rank and step */
-    double lr;                /* 0: what suits the model */
+    const char *link_text;    /* as it was typed; NULL: threads exchange as fast as they can */
+    tg_link link;
+    uint64_t batch; /* rows per rank and step */
+    double lr;      /* 0: what suits the model */
     double momentum, weight_decay;
     enum train_schedule schedule;
     uint64_t steps; /* 0: as many as the epochs take */
@@ -72,6 +74,7 @@ struct train_point {
     double distance;       /* |w - w*|^2 */
     double residual_norm;
     double selected; /* elements that rank 0 sent in the step */
+    double seconds;  /* that the steps took, on rank 0, without evaluating */
 };
 
 /* How large the elements of rank 0's gradient were at one step: bin i counts 10^((i - 48) / 4) <= |g| < 10^((i - 47) /
@@ -103,6 +106,7 @@ struct train_report {
     bool is_alone; /* this process found fewer ranks than its launcher started, so it speaks for itself */
     const char *transport;
     char device[64], blas[16], data[256], model[256];
+    char link[64]; /* "1gbit,50us"; empty: none */
     uint32_t world;
     uint64_t train_rows, test_rows, parameters;
     uint32_t features, classes;

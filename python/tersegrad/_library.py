@@ -38,6 +38,7 @@ TG_MAX_PARAMETERS = 8
 TG_MAX_NARROW_FRAMES = 16
 TG_VERIFIED = 1
 TG_ON_DEVICE = 2
+TG_NO_MESSAGE = ctypes.c_size_t(-1).value
 
 
 class Status(enum.IntEnum):
@@ -113,6 +114,15 @@ class Algorithm(enum.IntEnum):
     GATHER = 1
     SHARD = 2
     SCATTER = 3
+
+
+class ExchangeRole(enum.IntEnum):
+    """tg_exchange_role."""
+
+    ROLE_GRADIENTS = 1
+    ROLE_PARTS = 2
+    ROLE_RESULTS = 3
+    ROLE_VERDICT = 4
 
 
 class NonfiniteStep(enum.IntEnum):
@@ -227,6 +237,14 @@ class tg_stability(Structure):
     _fields_ = [("gamma", c_double), ("lambda", c_double), ("binding", c_bool)]
 
 
+class tg_link(Structure):
+    _fields_ = [
+        ("bits_per_second", c_double),
+        ("latency_seconds", c_double),
+        ("host_of_rank", POINTER(c_uint32)),
+    ]
+
+
 class tg_exchange(Structure):
     _fields_ = [
         ("kind", c_int),
@@ -272,6 +290,34 @@ class tg_reducer_options(Structure):
 
 class tg_state(Structure):
     _fields_ = [("data", c_void_p), ("size", c_size_t)]
+
+
+class tg_described_exchange(Structure):
+    _fields_ = [
+        ("role", c_int),
+        ("kind", c_int),
+        ("first_tensor", c_size_t),
+        ("tensor_count", c_size_t),
+        ("after", c_size_t),
+        ("peers", c_uint32),
+        ("bytes_sent", c_uint64),
+        ("bytes_received", c_uint64),
+        ("largest_sent", c_uint64),
+        ("largest_received", c_uint64),
+        ("summed", c_uint64),
+        ("encoded", c_uint64),
+        ("checked", c_uint64),
+        ("frames", c_uint64),
+    ]
+
+
+class tg_description_info(Structure):
+    _fields_ = [
+        ("algorithm", c_int),
+        ("exchange_count", c_size_t),
+        ("applied", c_uint64),
+        ("estimated", c_bool),
+    ]
 
 
 class tg_reducer_stats(Structure):
@@ -323,10 +369,15 @@ class tg_reduction(Structure):
     pass
 
 
+class tg_description(Structure):
+    pass
+
+
 # ---- Functions: what they return, what they take ---------------------------------------------------------------------
 
 _device, _codec, _feedback = POINTER(tg_device), POINTER(tg_codec), POINTER(tg_feedback)
 _transport, _reducer, _reduction = POINTER(tg_transport), POINTER(tg_reducer), POINTER(tg_reduction)
+_description = POINTER(tg_description)
 _error, _tensor, _spec = POINTER(tg_error), POINTER(tg_tensor), POINTER(tg_spec)
 _frames, _exchange = POINTER(tg_frame), POINTER(tg_exchange)
 
@@ -382,6 +433,7 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "tg_feedback_stats": (c_int, [_feedback, POINTER(tg_stats), _error]),
     "tg_stability_of": (c_int, [_spec, POINTER(tg_feedback_spec), c_uint64, POINTER(tg_stability), _error]),
     "tg_transport_local": (c_int, [c_uint32, POINTER(_transport), _error]),
+    "tg_transport_local_link": (c_int, [c_uint32, POINTER(tg_link), POINTER(_transport), _error]),
     "tg_transport_mpi": (c_int, [c_char_p, POINTER(_transport), _error]),
     "tg_transport_mpi_on": (c_int, [c_char_p, c_void_p, POINTER(_transport), _error]),
     "tg_transport_name": (c_char_p, [_transport]),
@@ -405,6 +457,23 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
         ],
     ),
     "tg_reducer_free": (None, [_reducer]),
+    "tg_description_create": (
+        c_int,
+        [
+            c_uint32,
+            POINTER(tg_reducer_tensor),
+            c_size_t,
+            POINTER(tg_reducer_options),
+            POINTER(_description),
+            _error,
+        ],
+    ),
+    "tg_description_free": (None, [_description]),
+    "tg_description_of": (c_int, [_description, POINTER(tg_description_info), _error]),
+    "tg_description_exchange": (
+        c_int,
+        [_description, c_uint32, c_size_t, POINTER(tg_described_exchange), _error],
+    ),
     "tg_algorithm_text": (c_char_p, [c_int]),
     "tg_reduce": (c_int, [_reducer, _transport, _tensor, c_uint64, _error]),
     "tg_reduce_start": (c_int, [_reducer, _transport, _tensor, c_uint64, POINTER(_reduction), _error]),

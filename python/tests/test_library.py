@@ -21,9 +21,11 @@ ENUMS = {
     "tg_feedback_part": _library.FeedbackPart,
     "tg_exchange_kind": _library.ExchangeKind,
     "tg_algorithm": _library.Algorithm,
+    "tg_exchange_role": _library.ExchangeRole,
     "tg_nonfinite_step": _library.NonfiniteStep,
 }
 CONSTANTS = ["TG_MAX_COUNT", "TG_SPEC_TEXT", "TG_MAX_PARAMETERS", "TG_MAX_NARROW_FRAMES", "TG_VERIFIED", "TG_ON_DEVICE"]
+CONSTANTS.append("TG_NO_MESSAGE")
 STRUCTS = {
     name: kind
     for name, kind in vars(_library).items()
@@ -57,7 +59,7 @@ def structs_of_header() -> "dict[str, list[str]]":
 
 def probe(tmp_path: Path, lines: "list[str]") -> "dict[str, int]":
     source, program = tmp_path / "probe.c", tmp_path / "probe"
-    body = "\n".join(f'    printf("%s %lld\\n", "{line}", (long long)({line}));' for line in lines)
+    body = "\n".join(f'    printf("%s %llu\\n", "{line}", (unsigned long long)({line}));' for line in lines)
     text = f"#include <stddef.h>\n#include <stdio.h>\n#include <tersegrad.h>\nint main(void) {{\n{body}\n    return 0;\n}}\n"
     source.write_text(text)
     compiler = os.environ.get("CC", "gcc").split()

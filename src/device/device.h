@@ -14,15 +14,19 @@
 /* What encoding with one spec needs besides the vector: the device's own affair. */
 typedef struct tg_encoder tg_encoder;
 
-/* Selected elements in the order of their indices, in host memory: like frames, lists go to a wire or come from one. */
+/* Selected elements in the order of their indices. Indices and values are device memory. The count is the host's, as
+ * results are; an operation reads it when it takes place, so that it may be the result of one before it. */
 typedef struct tg_list {
     uint32_t *indices;
     float *values;
     size_t count;
 } tg_list;
 
-/* Jobs of one array, of encode, check or add, are independent of each other, except that several may share an encoder,
- * an undo buffer, an end or a wide sum: these take place as if one after the other. */
+/* What operations on lists work in: the device's own affair. */
+typedef struct tg_list_workspace tg_list_workspace;
+
+/* Jobs of one array are independent of each other, except that several may share an encoder, a workspace, an undo
+ * buffer, an end, a residual or a wide sum: these take place as if one after the other. */
 
 /* One vector, or a range of it, or elements of it that have been selected already, to one frame. */
 typedef struct tg_encode_job {
@@ -38,10 +42,10 @@ typedef struct tg_encode_job {
     /* A sparsifier's alone: where this is not NULL, the selection is left here, and there is no frame. It has room for
      * 128 elements more than can be selected. Values are as they were, whatever the spec does to them on the wire. */
     tg_list *list;
-    /* A sparsifier's alone: where this is not NULL, these elements are what is sent. All are between `first` and first
-     * + the source's count, which the frame takes as a vector of its own; the source has no gradient. `sent` receives
-     * what the decoder will see where that is not the values themselves. The frame has room for a selection of so many
-     * elements. */
+    /* A sparsifier's alone: where this is not NULL, what is sent is those of its elements that lie between `first` and
+     * first + the source's count, which the frame takes as a vector of its own; the source has no gradient. `sent`, as
+     * long as the list, receives in their places what the decoder will see, where that is not the values themselves.
+     * The frame has room for a selection of so many elements. */
     const tg_list *selected;
     uint64_t first;
     float *sent;
@@ -93,17 +97,39 @@ typedef struct tg_settle_job {
     uint64_t limited;  /* of a return: elements that did, and became the largest float32 */
 } tg_settle_job;
 
-/* A list that is added to a vector: h = h + factor * value, but for the applied indices. */
+/* A list, or those of its elements that lie between `first` and first + count, added to a vector: h = h + factor *
+ * value. */
 typedef struct tg_list_job {
+    tg_list_workspace *workspace; /* where a frame is applied */
     float *h;
-    tg_list list;
-    const uint32_t *applied; /* increasing */
-    size_t applied_count;
+    const tg_list *list;
+    uint64_t first, count;
+    /* Where this is not NULL, it is what the decoder sees of each value: only what that leaves of the value is added,
+     * and the list keeps what the decoder sees. */
+    float *sent;
+    tg_frame applied; /* a sparse frame of the elements from `first` on: those that it lists are left out; or no data */
     float factor;
     bool limits; /* what overflows becomes the largest float32; else it is left as it was */
     /* result */
     uint64_t overflows;
 } tg_list_job;
+
+/* Sparse frames of one vector, which have been checked, added up in their order, times a factor; and the largest of
+ * that. Indices count from `first`. */
+typedef struct tg_sum_job {
+    tg_list_workspace *workspace;
+    const tg_frame *frames; /* those without data are left out */
+    size_t frame_count;
+    uint64_t first, count;
+    float factor;
+    bool drops;      /* 0 in the place of what is not finite */
+    tg_list *sums;   /* all that some frame lists */
+    uint64_t share;  /* how many of these are chosen; of equal magnitudes the first */
+    tg_list *chosen; /* not made where a sum is not finite */
+    /* results */
+    uint64_t nonfinite; /* index of the first sum that is not finite, or first + count */
+    uint64_t dropped;
+} tg_sum_job;
 
 /* Floats of a saved state, to a vector: h = factor * value, or added to what is there. */
 typedef struct tg_load_job {
@@ -186,10 +212,17 @@ typedef struct tg_operations {
 
     /* ---- lists ---- */
 
-    /* The elements that a checked sparse frame lists, indices counted from `first`. `list->values` may be NULL. */
-    void (*list_frame)(tg_device *device, const tg_frame *frame, uint64_t first, tg_list *list);
-
-    void (*add_list)(tg_device *device, tg_list_job *job);
+    /* For vectors of up to `longest` elements, frames that list up to `most` of them, and sums of up to `together`
+     * elements. NULL if there is no memory. */
+    tg_list_workspace *(*make_list_workspace)(tg_device *device, uint64_t longest, uint64_t most, uint64_t together);
+    void (*free_list_workspace)(tg_device *device, tg_list_workspace *workspace);
+    void (*add_lists)(tg_device *device, tg_list_job *jobs, size_t count);
+    void (*sum_lists)(tg_device *device, tg_sum_job *jobs, size_t count);
+    /* A list as the vector of `count` elements from `first` on. */
+    void (*spread_list)(tg_device *device, const tg_list *list, uint64_t first, uint64_t count, float *out);
+    /* The indices with which the parts begin that a list, which is not empty, falls into: indices[j] = that of element
+     * count * j / parts. */
+    void (*cut_list)(tg_device *device, const tg_list *list, uint32_t parts, uint32_t *indices);
 
     /* XXH3 of host bytes; does not wait for anything. */
     uint64_t (*digest)(const tg_device *device, const void *bytes, size_t n);

@@ -18,7 +18,7 @@ typedef struct tg_device_module {
 #define TG_DEVICE_LAYOUT                                                                                         \
     (sizeof(tg_operations) + sizeof(struct tg_device) + 3 * sizeof(tg_encode_job) + 5 * sizeof(tg_check_job) +   \
      7 * sizeof(tg_add_job) + 11 * sizeof(tg_settle_job) + 13 * sizeof(tg_list_job) + 17 * sizeof(tg_load_job) + \
-     19 * sizeof(tg_frame_info))
+     19 * sizeof(tg_frame_info) + 23 * sizeof(tg_sum_job))
 
 /* Accepts "cuda" and "cuda:N". */
 tg_status tg_cuda_open(const char *name, void *stream, tg_device **device, tg_error *error);

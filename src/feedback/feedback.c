@@ -219,18 +219,12 @@ static tg_status encode(tg_codec *codec, tg_feedback *f, const tg_tensor *gradie
     return tg_device_outcome(f->device, error);
 }
 
-uint64_t tg_feedback_add_list(tg_feedback *f, const tg_list *list, float factor, bool limits, const uint32_t *applied,
-                              size_t applied_count)
+void tg_feedback_add_lists(tg_device *device, tg_feedback *const *feedbacks, tg_list_job *jobs, size_t count)
 {
-    tg_list_job job = {.h = f->residual,
-                       .list = *list,
-                       .applied = applied,
-                       .applied_count = applied_count,
-                       .factor = factor,
-                       .limits = limits};
-    f->device->operations->add_list(f->device, &job);
-    f->device->operations->wait(f->device);
-    return job.overflows;
+    for (size_t i = 0; i < count; i++)
+        jobs[i].h = feedbacks[i]->residual;
+    device->operations->add_lists(device, jobs, count);
+    device->operations->wait(device);
 }
 
 uint64_t tg_feedback_add(tg_feedback *f, const float *values, float factor)

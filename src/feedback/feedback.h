@@ -47,11 +47,9 @@ double tg_feedback_norm(const tg_feedback *feedback);
 bool tg_feedback_can_scale(tg_feedback *feedback, float factor);
 void tg_feedback_scale(tg_feedback *feedback, float factor);
 
-/* Residuals of a reducer. A list, or a vector in device memory, is added: both return how many elements overflowed.
- * Those of the list that are limited become the largest float32, the others stay as they were; all of the vector's are
- * limited. */
-uint64_t tg_feedback_add_list(tg_feedback *feedback, const tg_list *list, float factor, bool limits,
-                              const uint32_t *applied, size_t applied_count);
+/* Residuals of a reducer. Lists are added, each to the residual of one feedback; or a vector in device memory, which
+ * returns how many elements overflowed and were limited to the largest float32. */
+void tg_feedback_add_lists(tg_device *device, tg_feedback *const *feedbacks, tg_list_job *jobs, size_t count);
 uint64_t tg_feedback_add(tg_feedback *feedback, const float *values, float factor);
 
 /* A part to the bytes of a saved state, and back: job->h is set to where the elements from `first` on lie, unless

@@ -36,14 +36,6 @@ tg_add_job tg_mean_job(const tg_frame *frames, size_t frame_count, float scale, 
                         .out = *out};
 }
 
-size_t tg_frame_list(tg_device *device, tg_frame frame, uint64_t first, uint32_t *indices, float *values)
-{
-    tg_list list = {indices, values, 0};
-    device->operations->list_frame(device, &frame, first, &list);
-    device->operations->wait(device);
-    return list.count;
-}
-
 static tg_status decode(tg_device *device, const tg_frame *frames, size_t frame_count, float weight, unsigned flags,
                         bool fresh, const tg_tensor *out, tg_error *error)
 {

@@ -1,4 +1,4 @@
-/* Frames to vectors, and to lists. */
+/* Frames to vectors. */
 #ifndef TG_FRAME_DECODE_H
 #define TG_FRAME_DECODE_H
 
@@ -18,9 +18,5 @@ static inline uint64_t tg_frame_selected(tg_frame frame)
 {
     return tg_load32((const uint8_t *)frame.data + TG_HEADER_SIZE);
 }
-
-/* The elements that a sparse frame lists, indices counted from `first`; the frame has been checked. `values` may be
- * NULL. */
-size_t tg_frame_list(tg_device *device, tg_frame frame, uint64_t first, uint32_t *indices, float *values);
 
 #endif

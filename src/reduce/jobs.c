@@ -13,15 +13,18 @@ static void wait(const tg_reducer *r) { r->device->operations->wait(r->device); 
 
 /* ---- encoding ---- */
 
-static tg_encode_job *add_encoding(tg_reduction *r, size_t index, const tg_source *source, uint32_t draw)
+static tg_encode_job *add_encoding(tg_reduction *r, size_t index, tg_codec *codec, const tg_source *source,
+                                   uint32_t draw)
 {
     tg_reducer *reducer = r->reducer;
     const tg_encode_options options = {.draw = tg_draw_of(r, reducer->rank, draw), .nonfinite = tg_policy_of(reducer)};
     tg_encode_job *job = &reducer->encodings[reducer->encoding_count];
-    *job = tg_encode_job_of(tg_codec_in(r, r->plan->pieces[index].tensor), source, &options);
+    *job = tg_encode_job_of(codec, source, &options);
     reducer->encoded[reducer->encoding_count++] = (tg_encoded){.piece = index};
     return job;
 }
+
+static tg_codec *codec_of(tg_reduction *r, size_t index) { return tg_codec_in(r, r->plan->pieces[index].tensor); }
 
 void tg_job_encode(tg_reduction *r, size_t index, tg_feedback *feedback, const tg_source *source, uint32_t draw,
                    uint8_t **end, tg_frame *frame)
@@ -32,28 +35,34 @@ void tg_job_encode(tg_reduction *r, size_t index, tg_feedback *feedback, const t
         tg_piece_fail(r, r->plan->pieces[index].tensor, "gradient", status, &why);
         return;
     }
-    add_encoding(r, index, source, draw)->end = end;
+    add_encoding(r, index, codec_of(r, index), source, draw)->end = end;
     r->reducer->encoded[r->reducer->encoding_count - 1].frame = frame;
 }
 
 void tg_job_select(tg_reduction *r, size_t index, const tg_source *source, uint32_t draw, tg_list *list)
 {
-    add_encoding(r, index, source, draw)->list = list;
+    add_encoding(r, index, codec_of(r, index), source, draw)->list = list;
 }
 
 void tg_job_encode_list(tg_reduction *r, size_t index, const tg_list *list, const tg_owned *part, uint32_t draw,
                         float *sent, uint8_t **end, tg_frame *frame)
 {
     const tg_source source = {.dtype = TG_FLOAT32, .count = part->count};
-    tg_encode_job *job = add_encoding(r, index, &source, draw);
-    tg_encoded *encoded = &r->reducer->encoded[r->reducer->encoding_count - 1];
-    encoded->frame = frame;
-    encoded->list = *list;
+    tg_encode_job *job = add_encoding(r, index, codec_of(r, index), &source, draw);
+    r->reducer->encoded[r->reducer->encoding_count - 1].frame = frame;
     job->options.nonfinite = TG_NONFINITE_REJECT;
-    job->selected = &encoded->list;
+    job->selected = list;
     job->first = part->first;
     job->sent = sent;
     job->end = end;
+}
+
+void tg_job_encode_plain(tg_reduction *r, size_t index, const tg_source *source, uint32_t draw, tg_frame *frame)
+{
+    tg_encode_job *job = add_encoding(r, index, r->reducer->plain, source, draw);
+    r->reducer->encoded[r->reducer->encoding_count - 1].frame = frame;
+    job->options.nonfinite = TG_NONFINITE_REJECT;
+    job->frame = (void *)(uintptr_t)frame->data;
 }
 
 size_t tg_jobs_encode(tg_reduction *r, const char *what)
@@ -145,6 +154,28 @@ void tg_jobs_add(tg_reducer *r)
             r->adding_status = r->addings[i].status;
 }
 
+/* ---- lists ---- */
+
+void tg_job_add_list(tg_reducer *r, tg_feedback *feedback, const tg_list_job *job)
+{
+    if (r->list_count == r->list_room)
+        tg_jobs_add_lists(r);
+    r->list_feedbacks[r->list_count] = feedback;
+    r->list_jobs[r->list_count] = *job;
+    r->list_jobs[r->list_count++].workspace = r->list_workspace;
+}
+
+void tg_jobs_add_lists(tg_reducer *r)
+{
+    const size_t count = r->list_count;
+    r->list_count = 0;
+    if (count == 0)
+        return;
+    tg_feedback_add_lists(r->device, r->list_feedbacks, r->list_jobs, count);
+    for (size_t i = 0; i < count; i++)
+        *(r->list_jobs[i].limits ? &r->stats.saturated : &r->stats.dropped) += r->list_jobs[i].overflows;
+}
+
 /* ---- room ---- */
 
 /* The most parts that a batch has. */
@@ -174,5 +205,8 @@ void tg_jobs_make(tg_reducer *r)
     r->checks = tg_arena_take(&r->arena, r->check_room, sizeof *r->checks);
     r->checked = tg_arena_take(&r->arena, r->check_room, sizeof *r->checked);
     r->addings = tg_arena_take(&r->arena, r->adding_room, sizeof *r->addings);
+    r->list_room = r->functions->has_parts ? limited(all + r->coded.piece_count) : 0;
+    r->list_jobs = tg_arena_take(&r->arena, r->list_room, sizeof *r->list_jobs);
+    r->list_feedbacks = tg_arena_take(&r->arena, r->list_room, sizeof(tg_feedback *));
     r->checked_means = tg_arena_take(&r->arena, parts, sizeof *r->checked_means);
 }

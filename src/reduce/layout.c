@@ -124,7 +124,7 @@ static tg_spec largest_spec(const tg_reducer *r, const tg_reducing_tensor *t)
 }
 
 /* One codec for all tensors of a spec, with room for the largest piece of any. */
-static tg_status make_codecs(tg_reducer *r, tg_error *error)
+tg_status tg_reducer_make_codecs(tg_reducer *r, tg_error *error)
 {
     for (size_t i = 0; i < r->tensor_count; i++) {
         const tg_spec spec = r->tensors[i].spec, largest = largest_spec(r, &r->tensors[i]);
@@ -196,5 +196,5 @@ tg_status tg_reducer_lay_out(tg_reducer *r, tg_error *error)
     }
     if (!make_plan(r, false, &r->coded) || (r->options.warmup > 0 && !make_plan(r, true, &r->dense)))
         return tg_fail(error, TG_OUT_OF_MEMORY, "out of memory for the plan of %zu tensors", r->tensor_count);
-    return make_codecs(r, error);
+    return TG_OK;
 }

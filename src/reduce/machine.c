@@ -7,8 +7,7 @@
 #include "base/fpenv.h"
 #include "base/status.h"
 #include "reduce/reducer.h"
-
-enum { RESULTS_BEHIND = 4 }; /* messages: enough to keep the wire busy while one is summed */
+#include "transport/transport.h"
 
 void tg_reduction_fail(tg_reduction *r, tg_status status, const char *text, ...)
 {
@@ -126,11 +125,9 @@ static tg_transfer *next_transfer(tg_reduction *r)
         write_verdict(r, &r->greeting_verdict);
         return &r->greeting_verdict;
     }
-    /* The order of exchanges is fixed, whatever comes when: results follow RESULTS_BEHIND messages after their own. */
     const size_t due = r->plan->batch_count;
     const bool results = r->reducer->functions->has_results;
-    if (results && r->results_handed < due &&
-        (r->batches_handed == due || r->batches_handed > r->results_handed + RESULTS_BEHIND))
+    if (results && tg_results_are_next(r->batches_handed, r->results_handed, due))
         return r->results_handed < r->batches_fed ? &r->results[r->results_handed++] : NULL;
     if (r->batches_handed < due)
         return tg_message_is_given(r, r->batches_handed) ? make_batch(r) : NULL;
@@ -174,7 +171,7 @@ tg_status tg_reduce_next(tg_reduction *reduction, tg_exchange **exchange, tg_err
     if (transfer) {
         transfer->handed = true;
         for (uint32_t peer = 0; peer < reduction->reducer->world; peer++)
-            reduction->reducer->stats.bytes_sent += transfer->send_size[peer];
+            reduction->reducer->stats.bytes_sent += tg_sends(&transfer->exchange, peer) ? transfer->send_size[peer] : 0;
     }
     *exchange = transfer ? &transfer->exchange : NULL;
     return tg_succeed(error);
@@ -279,7 +276,7 @@ tg_status tg_reduce_feed(tg_reduction *reduction, tg_exchange *exchange, tg_erro
                        "this exchange is not the next one: feed exchanges in the order of tg_reduce_next");
     const uint32_t world = reduction->reducer->world;
     for (uint32_t peer = 0; peer < world; peer++) {
-        if (peer == reduction->reducer->rank)
+        if (peer == reduction->reducer->rank || !tg_receives(exchange, peer))
             continue;
         if (transfer->received[peer] > transfer->capacity[peer])
             return tg_fail(error, TG_INVALID_ARGUMENT, "received[%u] is %zu, but the buffer has %zu bytes", peer,
@@ -297,17 +294,29 @@ tg_status tg_reduce_feed(tg_reduction *reduction, tg_exchange *exchange, tg_erro
 
 /* ---- end ---- */
 
+/* Whether a part of a tensor's residual may have returned since it was compressed. */
+static bool residual_changed(const tg_reducer *r, const tg_reducing_tensor *t, bool applied)
+{
+    return t->feedback && (!applied || (t->sparse && r->functions->has_results));
+}
+
 /* The residuals' norm over all tensors, and how it grows, as tg_stats has it for one. */
 static void note_residuals(tg_reducer *r, bool applied)
 {
     double squares = 0;
+    bool asked = false;
+    for (size_t i = 0; i < r->tensor_count; i++)
+        if (residual_changed(r, &r->tensors[i], applied)) {
+            tg_feedback_ask(r->tensors[i].feedback, NULL);
+            asked = true;
+        }
+    if (asked)
+        r->device->operations->wait(r->device);
     for (size_t i = 0; i < r->tensor_count; i++) {
-        const tg_reducing_tensor *t = &r->tensors[i];
-        if (!t->feedback)
+        const tg_feedback *f = r->tensors[i].feedback;
+        if (!f)
             continue;
-        /* Since it was compressed, a part of it may have returned. */
-        const bool changed = !applied || (t->sparse && r->functions->has_results);
-        const double norm = changed ? tg_feedback_norm(t->feedback) : t->feedback->stats.residual_norm;
+        const double norm = residual_changed(r, &r->tensors[i], applied) ? f->norms[1] : f->stats.residual_norm;
         squares += norm * norm;
     }
     const double before = r->stats.residual_norm, norm = __builtin_sqrt(squares);

@@ -50,12 +50,11 @@ void tg_piece_fail(tg_reduction *r, uint32_t tensor, const char *what, tg_status
                       reducer->rank, why->message);
 }
 
-static bool fail_mean(tg_reduction *r, uint32_t tensor, uint64_t element)
+void tg_mean_fail(tg_reduction *r, uint32_t tensor, uint64_t element)
 {
     tg_error why;
     (void)tg_fail(&why, TG_NONFINITE, "the mean of element %" PRIu64 " is not finite", element);
     tg_piece_fail(r, tensor, "sum", TG_NONFINITE, &why);
-    return false;
 }
 
 tg_mean tg_mean_of(const tg_reduction *r, size_t piece, float *values, void *narrow, tg_dtype dtype)
@@ -83,26 +82,14 @@ bool tg_means_check(tg_reduction *r, tg_mean *means, size_t count)
     device->operations->wait(device);
     bool finite = true;
     for (tg_mean *m = means; m < means + count; m++) {
-        if (drops)
+        if (drops) {
             r->reducer->stats.dropped += m->found;
-        else if (m->found < m->values.count)
-            finite = fail_mean(r, r->plan->pieces[m->piece].tensor, m->first + m->found);
+        } else if (m->found < m->values.count) {
+            tg_mean_fail(r, r->plan->pieces[m->piece].tensor, m->first + m->found);
+            finite = false;
+        }
     }
     return finite;
-}
-
-bool tg_list_check(tg_reduction *r, uint32_t tensor, const tg_list *means)
-{
-    const bool drops = tg_policy_of(r->reducer) == TG_NONFINITE_ZERO;
-    for (size_t j = 0; j < means->count; j++) {
-        if (means->values[j] - means->values[j] == 0)
-            continue;
-        if (!drops)
-            return fail_mean(r, tensor, means->indices[j]);
-        means->values[j] = 0;
-        r->reducer->stats.dropped++;
-    }
-    return true;
 }
 
 tg_draw tg_draw_of(const tg_reduction *r, uint32_t rank, uint32_t number)

@@ -48,8 +48,9 @@ static void divide(maker *m, const tg_piece *run, uint64_t before, uint64_t tota
             m, &(tg_piece){.tensor = run->tensor, .owner = (uint32_t)owner, .first = run->first, .count = run->count});
         return;
     }
-    uint64_t at = 0;
-    for (uint32_t owner = 0; owner < m->owners && at < run->count; owner++) {
+    /* Owners whose part ends before this run get nothing of it. */
+    uint64_t at = 0, skipped = before * m->owners / total;
+    for (uint32_t owner = skipped > 0 ? (uint32_t)skipped - 1 : 0; owner < m->owners && at < run->count; owner++) {
         const uint64_t boundary = total * (owner + 1) / m->owners, inside = boundary > before ? boundary - before : 0;
         uint64_t to = (inside + grain / 2) / grain * grain;
         to = owner + 1 == m->owners || to > run->count ? run->count : to;

@@ -50,6 +50,15 @@ static inline bool tg_goes_to(const tg_piece *piece, uint32_t owner)
     return piece->owner == TG_EVERY_OWNER || piece->owner == owner;
 }
 
+/* The order of exchanges is fixed, whatever comes when: results follow this many messages after their own, enough to
+ * keep the wire busy while one is summed. Whether results are next, of `due` batches of which so many were handed out.
+ */
+enum { TG_RESULTS_BEHIND = 4 };
+static inline bool tg_results_are_next(size_t batches, size_t results, size_t due)
+{
+    return results < due && (batches == due || batches > results + TG_RESULTS_BEHIND);
+}
+
 /* Numbers the frames that are summed by `owner`, `world` of each of its pieces. */
 void tg_plan_receive(tg_plan *plan, uint32_t owner, uint32_t world);
 

@@ -101,7 +101,7 @@ static tg_status keep_tensor(tg_reducer *r, const tg_reducer_tensor *given, size
     status = tg_scatter_boundaries(r, given, number, error);
     if (status != TG_OK)
         return status;
-    if (given->feedback.kind == TG_FEEDBACK_NONE || given->count < r->options.min_size)
+    if (given->feedback.kind == TG_FEEDBACK_NONE || given->count < r->options.min_size || !r->device)
         return TG_OK;
     tg_error why;
     status = tg_feedback_create(r->device, &given->feedback, &given->codec, given->count, given->insist, &t->feedback,
@@ -200,21 +200,34 @@ static bool make_reduction(tg_reducer *r, tg_reduction *reduction)
     return !r->arena.failed && tg_transfers_make(r, reduction);
 }
 
-static tg_status fill_in(tg_reducer *r, const tg_reducer_tensor *tensors, const tg_reducer_options *options,
-                         tg_error *error)
+tg_status tg_reducer_keep(tg_reducer *r, const tg_reducer_tensor *tensors, const tg_reducer_options *options,
+                          tg_error *error)
 {
+    if (r->tensor_count > UINT32_MAX / 2)
+        return tg_fail(error, TG_INVALID_ARGUMENT, "%zu tensors are too many", r->tensor_count);
+    tg_status status = check_options(options, error);
+    if (status != TG_OK)
+        return status;
     keep_options(r, options);
     r->tensors = tg_arena_take(&r->arena, r->tensor_count, sizeof *r->tensors);
     r->names = tg_arena_take(&r->arena, r->tensor_count, sizeof *r->names);
+    if (r->arena.failed)
+        return tg_fail(error, TG_OUT_OF_MEMORY, "out of memory for a list of %zu tensors", r->tensor_count);
+    for (size_t i = 0; status == TG_OK && i < r->tensor_count; i++)
+        status = keep_tensor(r, &tensors[i], i, error);
+    return status == TG_OK ? tg_reducer_lay_out(r, error) : status;
+}
+
+static tg_status fill_in(tg_reducer *r, const tg_reducer_tensor *tensors, const tg_reducer_options *options,
+                         tg_error *error)
+{
     r->codecs = tg_arena_take(&r->arena, r->tensor_count, sizeof(tg_codec *));
     r->greeting = tg_arena_take(&r->arena, TG_GREETING_MOST, 1);
     tg_status status = r->arena.failed ? tg_fail(error, TG_OUT_OF_MEMORY, "out of memory for a list of %zu tensors",
                                                  r->tensor_count)
-                                       : TG_OK;
-    for (size_t i = 0; status == TG_OK && i < r->tensor_count; i++)
-        status = keep_tensor(r, &tensors[i], i, error);
+                                       : tg_reducer_keep(r, tensors, options, error);
     if (status == TG_OK)
-        status = tg_reducer_lay_out(r, error);
+        status = tg_reducer_make_codecs(r, error);
     if (status != TG_OK)
         return status;
     tg_jobs_make(r);
@@ -249,11 +262,6 @@ tg_status tg_reducer_create(tg_device *device, uint32_t rank, uint32_t world, co
     if (world == 0 || world > MOST_RANKS || rank >= world)
         return tg_fail(error, TG_INVALID_ARGUMENT,
                        "invalid rank %u of %u: ranks count from 0, and there are at most %d", rank, world, MOST_RANKS);
-    if (tensor_count > UINT32_MAX / 2)
-        return tg_fail(error, TG_INVALID_ARGUMENT, "%zu tensors are too many", tensor_count);
-    tg_status status = check_options(options, error);
-    if (status != TG_OK)
-        return status;
     tg_reducer *made = calloc(1, sizeof *made);
     if (!made)
         return tg_fail(error, TG_OUT_OF_MEMORY, "out of memory for a reducer");
@@ -262,7 +270,7 @@ tg_status tg_reducer_create(tg_device *device, uint32_t rank, uint32_t world, co
     made->rank = rank;
     made->world = world;
     made->tensor_count = tensor_count;
-    status = fill_in(made, tensors, options, error);
+    const tg_status status = fill_in(made, tensors, options, error);
     if (status != TG_OK)
         tg_reducer_free(made);
     else
@@ -281,8 +289,11 @@ void tg_reducer_free(tg_reducer *reducer)
     for (size_t i = 0; reducer->second && i < reducer->coded.piece_count; i++)
         tg_feedback_free(reducer->second[i]);
     tg_codec_free(reducer->plain);
-    reducer->device->operations->release(reducer->device, reducer->wide);
-    reducer->device->operations->release(reducer->device, reducer->narrow);
+    if (reducer->device) {
+        tg_sparse_free(reducer);
+        reducer->device->operations->release(reducer->device, reducer->wide);
+        reducer->device->operations->release(reducer->device, reducer->narrow);
+    }
     tg_arena_free(&reducer->arena);
     free(reducer);
 }

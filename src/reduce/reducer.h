@@ -44,7 +44,6 @@ typedef struct tg_reducing_tensor {
 typedef struct tg_encoded {
     size_t piece;
     tg_frame *frame; /* where it is recorded if all goes well; NULL: a selection */
-    tg_list list;    /* what of a selection is sent, if this is sparse */
 } tg_encoded;
 
 /* A frame that is being checked. */
@@ -67,8 +66,10 @@ typedef struct tg_mean {
 typedef struct tg_sparse_step {
     bool selected;           /* this rank has */
     tg_list sent;            /* what this rank selected, and what others see of it */
-    tg_list result;          /* what this rank's part came to, and what is left of it after encoding */
-    uint64_t *boundary_sums; /* shard: of all ranks' proposals for later steps */
+    tg_list result;          /* shard: what was chosen of the sums of this rank's part */
+    float *seen;             /* what decoders see of the values of one of these, where it is not the same */
+    uint32_t *proposals;     /* shard, balanced: where this rank would have parts begin in later steps */
+    uint64_t *boundary_sums; /* of all ranks' proposals */
 } tg_sparse_step;
 
 typedef struct tg_algorithm_functions tg_algorithm_functions;
@@ -108,6 +109,7 @@ struct tg_reduction {
     bool *may_overflow;     /* not shard: of each piece, whether values are so large that their sum may not be finite */
     tg_frame *means;        /* shard: results, by part */
     tg_sparse_step *sparse; /* of each tensor, under shard and scatter */
+    void *lists;            /* device memory for their lists */
     tg_exchange **queue;    /* drive.c: started and not fed, oldest first; places count on, modulo its room */
     size_t queue_room, queue_from, queue_to;
 };
@@ -143,13 +145,18 @@ struct tg_reducer {
     tg_add_job *addings;
     tg_mean *checked_means;
     size_t encoding_count, check_count, check_room, adding_count, adding_room;
-    tg_status adding_status; /* TG_OK until the device cannot add: then sums are not what they should be */
-    tg_feedback **second;    /* shard: residuals of the second encoding, of the pieces owned here */
-    float *sums; /* shard: of a sparse part, and zero between uses; with a bit for each element that is in it */
-    uint64_t *touched;
-    tg_list scratch, chosen; /* shard: as long as all ranks' selections together, and as one's */
-    uint32_t *keys;          /* shard: to select among all of these */
-    size_t key_room;
+    tg_status adding_status;           /* TG_OK until the device cannot add: then sums are not what they should be */
+    tg_feedback **second;              /* shard: residuals of the second encoding, of the pieces owned here */
+    tg_list_workspace *list_workspace; /* shard: for sums of lists; these, of a batch, are in `sum_memory` */
+    void *sum_memory;                  /* of the device: indices, and behind them values */
+    uint64_t sum_room;                 /* elements */
+    tg_sum_job *sum_jobs;
+    tg_list *sums;
+    size_t *summed; /* the pieces of these */
+    size_t sum_count;
+    tg_list_job *list_jobs;
+    tg_feedback **list_feedbacks; /* to whose residuals they are added */
+    size_t list_count, list_room;
     uint64_t begun;           /* reductions */
     tg_reduction *reductions; /* `depth` of them */
     tg_reducer_stats stats;
@@ -182,6 +189,9 @@ static inline double tg_seconds(void)
 
 /* ---- reducer.c ---- */
 
+/* Copies tensors and options, and lays them out. Without a device the reducer is one that is only described. */
+tg_status tg_reducer_keep(tg_reducer *reducer, const tg_reducer_tensor *tensors, const tg_reducer_options *options,
+                          tg_error *error);
 /* Writes the greeting anew, to be sent with the next reduction. */
 void tg_reducer_greet(tg_reducer *reducer);
 /* Elements of reducer->wide, and of `narrow`. */
@@ -197,8 +207,10 @@ tg_codec *tg_codec_in(tg_reduction *reduction, uint32_t tensor);
 size_t tg_frame_room(const tg_reducer *reducer, bool dense, uint32_t tensor, uint64_t count);
 /* Whether the elements of this piece are selected: such pieces are not cut where ranks have parts. */
 bool tg_piece_is_sparse(const tg_reduction *reduction, const tg_piece *piece);
-/* Codecs, plans and the algorithm, from tensors and options. */
+/* Plans and the algorithm, from tensors and options. */
 tg_status tg_reducer_lay_out(tg_reducer *reducer, tg_error *error);
+/* And the codecs that they need. */
+tg_status tg_reducer_make_codecs(tg_reducer *reducer, tg_error *error);
 
 /* ---- present.c: which tensors are given, and which ranks have them ---- */
 
@@ -283,9 +295,10 @@ void tg_piece_fail(tg_reduction *reduction, uint32_t tensor, const char *what, t
 /* The values of a mean, for tg_means_check; `narrow` may be NULL. */
 tg_mean tg_mean_of(const tg_reduction *reduction, size_t piece, float *values, void *narrow, tg_dtype dtype);
 /* Whether means are finite; then they are narrowed. One that is not is dropped and counted where that is the policy,
- * else recorded, and the answer is false. The same for a list. */
+ * else recorded, and the answer is false. */
 bool tg_means_check(tg_reduction *reduction, tg_mean *means, size_t count);
-bool tg_list_check(tg_reduction *reduction, uint32_t tensor, const tg_list *means);
+/* Records that the mean of an element is not finite. */
+void tg_mean_fail(tg_reduction *reduction, uint32_t tensor, uint64_t element);
 
 /* What a frame must be. */
 typedef struct tg_due {
@@ -310,12 +323,15 @@ typedef struct tg_owned {
 /* ---- jobs.c: what the device does for a whole message at once ---- */
 
 void tg_jobs_make(tg_reducer *reducer);
-/* Each collects one job: a frame of a source, at *end; the selection of a source; a frame of a part of a selection. */
+/* Each collects one job: a frame of a source, at *end; the selection of a source; a frame of a part of a list; a frame
+ * of a vector, as `none`, in the place of another. */
 void tg_job_encode(tg_reduction *reduction, size_t index, tg_feedback *feedback, const tg_source *source, uint32_t draw,
                    uint8_t **end, tg_frame *frame);
 void tg_job_select(tg_reduction *reduction, size_t index, const tg_source *source, uint32_t draw, tg_list *list);
 void tg_job_encode_list(tg_reduction *reduction, size_t index, const tg_list *list, const tg_owned *part, uint32_t draw,
                         float *sent, uint8_t **end, tg_frame *frame);
+void tg_job_encode_plain(tg_reduction *reduction, size_t index, const tg_source *source, uint32_t draw,
+                         tg_frame *frame);
 /* Does what was collected. Returns how many; reports are in reducer->encodings, and what went wrong is recorded. */
 size_t tg_jobs_encode(tg_reduction *reduction, const char *what);
 void tg_job_check(tg_reduction *reduction, const tg_check_job *job, const tg_checked *checked);
@@ -324,6 +340,10 @@ void tg_jobs_check(tg_reduction *reduction);
 void tg_job_mean(tg_reducer *reducer, const tg_frame *frames, size_t frame_count, float scale, uint64_t among,
                  const tg_tensor *out);
 void tg_jobs_add(tg_reducer *reducer);
+/* Collects a job that adds a list to a residual; what overflows is counted as saturated where it is limited, else as
+ * dropped. */
+void tg_job_add_list(tg_reducer *reducer, tg_feedback *feedback, const tg_list_job *job);
+void tg_jobs_add_lists(tg_reducer *reducer);
 
 /* ---- overflow.c: sums that are not finite, where no owner encodes them ---- */
 
@@ -359,26 +379,41 @@ tg_status tg_scatter_boundaries(tg_reducer *reducer, const tg_reducer_tensor *gi
 tg_status tg_sparse_make(tg_reducer *reducer, tg_error *error);
 bool tg_sparse_make_steps(tg_reducer *reducer, tg_reduction *reduction);
 void tg_sparse_reset(tg_reduction *reduction);
-tg_owned tg_part_of(const tg_reduction *reduction, const tg_piece *piece, uint32_t owner);
 /* Selects of all sparse pieces of a batch. */
 void tg_sparse_select(tg_reduction *reduction, const tg_batch *batch);
 /* Cuts a selection at the boundaries, and collects the jobs that append to each owner's message. */
 void tg_sparse_send(tg_reduction *reduction, size_t index);
-/* When they are done: what encoding left of the values returns to the residual. */
-void tg_sparse_sent(tg_reduction *reduction, size_t index);
-/* Sums this rank's part, selects again, and appends the result. */
-void tg_sparse_sum(tg_reduction *reduction, size_t index, uint8_t **end);
+/* When they are done: what encoding left of the values returns to the residuals. */
+void tg_sparse_sent(tg_reduction *reduction, const tg_batch *batch);
+/* Sums this rank's parts of a batch and selects again. What goes wrong is recorded. */
+void tg_sparse_sum(tg_reduction *reduction, const tg_batch *batch);
+/* Collects the job that appends what was selected. When all of a batch are done: parts that are no larger as a whole
+ * are sent so, and later frames follow them without gaps. */
+void tg_sparse_result(tg_reduction *reduction, size_t index, uint8_t **end);
+void tg_sparse_shrink(tg_reduction *reduction, const tg_batch *batch, uint8_t **end);
+/* Whether the mean of a piece is made and sent here. */
+bool tg_is_summed(const tg_reduction *reduction, const tg_piece *piece);
 /* Whether the next frame holds all of a part instead of chosen elements. */
 bool tg_travels_dense(const tg_cursor *frames);
-/* Bytes of proposals in a message of results, and writing and reading them. */
+/* Collects the jobs that leave the mean in the gradient, and what it lacks in the residual. */
+void tg_sparse_apply(tg_reduction *reduction, size_t index);
+void tg_sparse_undo(tg_reduction *reduction, size_t index);
+void tg_sparse_free(tg_reducer *reducer);
+
+/* ---- boundaries.c: where parts of sparse tensors begin ---- */
+
+tg_owned tg_part_of(const tg_reduction *reduction, const tg_piece *piece, uint32_t owner);
+/* Selections move slowly, so ranks propose boundaries every so many steps: so many bytes for each balanced piece. */
+enum { TG_BOUNDARIES_EVERY = 16 };
+static inline uint32_t tg_proposal_size(const tg_reducer *r) { return 4 * (r->world - 1); }
+/* Bytes of proposals in a message of results; making, writing and reading them; and, when all is done with the old
+ * ones, new boundaries. */
 uint32_t tg_boundaries_size(const tg_reduction *reduction, const tg_batch *batch);
+void tg_boundaries_propose(tg_reduction *reduction, const tg_batch *batch);
 void tg_boundaries_write(const tg_reduction *reduction, const tg_batch *batch, uint8_t *extra);
 bool tg_boundaries_read(tg_reduction *reduction, const tg_batch *batch, tg_cursor *extra);
-/* The mean, into the gradient, and residuals; then, when all is done with the old ones, new boundaries. */
-void tg_sparse_apply(tg_reduction *reduction, size_t index);
 void tg_boundaries_move(tg_reduction *reduction);
 void tg_boundaries_reset(tg_reducer *reducer);
-void tg_sparse_undo(tg_reduction *reduction, size_t index);
 
 /* ---- machine.c ---- */
 

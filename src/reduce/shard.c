@@ -24,9 +24,7 @@ static void send_pieces(tg_reduction *r, const tg_batch *batch)
         }
     }
     const size_t frames = tg_jobs_encode(r, "gradient");
-    for (size_t i = batch->first; i < batch->first + batch->count; i++)
-        if (tg_piece_is_sparse(r, &r->plan->pieces[i]))
-            tg_sparse_sent(r, i);
+    tg_sparse_sent(r, batch);
     tg_pieces_note(r, frames);
 }
 
@@ -102,8 +100,7 @@ static tg_dtype result_dtype(const tg_reduction *r, const tg_piece *piece)
     return tg_spec_is_lossless(&spec) ? r->gradients[piece->tensor].dtype : TG_FLOAT32;
 }
 
-/* Whether the mean of a piece is made and sent here. */
-static bool is_summed(const tg_reduction *r, const tg_piece *piece)
+bool tg_is_summed(const tg_reduction *r, const tg_piece *piece)
 {
     const uint32_t rank = r->reducer->rank;
     return r->anywhere[piece->tensor] && tg_goes_to(piece, rank) &&
@@ -135,7 +132,7 @@ static void sum_pieces(tg_reduction *r, const tg_batch *batch)
     size_t narrow = 0;
     for (size_t i = batch->first; i < batch->first + batch->count && !tg_reduction_lost(r); i++) {
         const tg_piece *piece = &r->plan->pieces[i];
-        if (!is_summed(r, piece) || tg_piece_is_sparse(r, piece))
+        if (!tg_is_summed(r, piece) || tg_piece_is_sparse(r, piece))
             continue;
         const tg_tensor mean = place_of(r, piece);
         add_mean(r, i, reducer->wide + piece->place);
@@ -145,19 +142,22 @@ static void sum_pieces(tg_reduction *r, const tg_batch *batch)
     tg_jobs_add(reducer);
     if (narrow > 0)
         (void)tg_means_check(r, reducer->checked_means, narrow);
+    tg_sparse_sum(r, batch);
     reducer->stats.decode_seconds += tg_seconds() - start;
 }
 
-/* Does the encodings that were collected. */
-static void encode_results(tg_reduction *r)
+/* Does the encodings that were collected, of a batch whose frames then end at *end. */
+static void encode_results(tg_reduction *r, const tg_batch *batch, uint8_t **end)
 {
     tg_reducer *reducer = r->reducer;
     const double start = tg_seconds();
+    tg_boundaries_propose(r, batch);
     const size_t count = tg_jobs_encode(r, "sum");
     for (size_t j = 0; j < count; j++) {
         reducer->stats.saturated += reducer->encodings[j].report.saturated;
         reducer->stats.dropped += reducer->encodings[j].report.dropped;
     }
+    tg_sparse_shrink(r, batch, end);
     reducer->stats.encode_seconds += tg_seconds() - start;
 }
 
@@ -183,17 +183,15 @@ static void make_results(tg_reduction *r, size_t number)
     sum_pieces(r, batch);
     for (size_t i = batch->first; i < batch->first + batch->count && !tg_reduction_lost(r); i++) {
         const tg_piece *piece = &r->plan->pieces[i];
-        if (!is_summed(r, piece))
+        if (!tg_is_summed(r, piece))
             continue;
-        if (tg_piece_is_sparse(r, piece)) {
-            encode_results(r); /* frames come in the order of pieces, and this one is made at once */
-            tg_sparse_sum(r, i, &end);
-        } else {
+        if (tg_piece_is_sparse(r, piece))
+            tg_sparse_result(r, i, &end);
+        else
             encode_mean(r, i, &end);
-        }
         frames++;
     }
-    encode_results(r);
+    encode_results(r, batch, &end);
     const bool lost = tg_reduction_lost(r);
     if (!lost)
         tg_boundaries_write(r, batch, transfer->out + TG_MESSAGE_HEADER);
@@ -272,6 +270,7 @@ static void apply(tg_reduction *r)
             tg_job_mean(reducer, &r->means[piece->part], 1, 1, r->plan->total, &out);
     }
     tg_jobs_add(reducer);
+    tg_jobs_add_lists(reducer);
     tg_boundaries_move(r);
 }
 
@@ -305,6 +304,7 @@ void tg_parts_undo(tg_reduction *r)
             reducer->stats.saturated += tg_feedback_return_piece(reducer->tensors[piece->tensor].feedback, sent,
                                                                  piece->first);
     }
+    tg_jobs_add_lists(reducer);
 }
 
 /* ---- what it keeps ---- */

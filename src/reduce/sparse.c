@@ -1,33 +1,14 @@
 /* Sparse pieces under `shard`, after Ok-Topk: every rank selects in the whole tensor and sends each owner what lies in
  * its part; owners add up and select again, their share of the k largest means; what did not make it returns to the
- * residuals. Parts are cut so that owners get about equally many elements, by where ranks' selections lay some
- * steps before. */
+ * residuals. Lists of elements stay on the device; what is known here is how many they have. */
 #include <inttypes.h>
 #include <string.h>
 
 #include "base/status.h"
-#include "codec/nth.h"
 #include "frame/decode.h"
 #include "reduce/reducer.h"
 
-enum {
-    BOUNDARIES_EVERY = 16, /* steps: selections move slowly */
-    AHEAD = 24             /* elements that memory is asked for before their turn */
-};
-
-static uint32_t *boundaries_of(const tg_reduction *r, const tg_reducing_tensor *t)
-{
-    return t->boundaries + (r->number % r->reducer->options.depth) * ((uint64_t)r->reducer->world + 1);
-}
-
-tg_owned tg_part_of(const tg_reduction *r, const tg_piece *piece, uint32_t owner)
-{
-    if (piece->owner != TG_EVERY_OWNER)
-        return (tg_owned){0, piece->owner == owner ? piece->count : 0};
-    const tg_reducing_tensor *t = &r->reducer->tensors[piece->tensor];
-    const uint32_t *boundaries = t->parts ? t->parts : boundaries_of(r, t);
-    return (tg_owned){boundaries[owner], boundaries[owner + 1] - boundaries[owner]};
-}
+enum { LIST_SLACK = 128 }; /* elements of room that the device wants behind a selection */
 
 static bool is_lossy(const tg_reducing_tensor *t) { return tg_spec_values(&t->spec) != TG_VALUES_FP32; }
 
@@ -58,68 +39,34 @@ void tg_sparse_send(tg_reduction *r, size_t index)
     tg_reducer *reducer = r->reducer;
     const tg_piece *piece = &r->plan->pieces[index];
     const tg_sparse_step *step = &r->sparse[piece->tensor];
-    const tg_list *sent = &step->sent;
-    size_t from = 0;
-    for (uint32_t owner = 0; step->selected && owner < reducer->world; owner++) {
+    const bool every = piece->owner == TG_EVERY_OWNER;
+    const uint32_t first = every ? 0 : piece->owner, end = every ? reducer->world : piece->owner + 1;
+    for (uint32_t owner = first; step->selected && owner < end; owner++) {
         const tg_owned part = tg_part_of(r, piece, owner);
-        size_t to = from;
-        while (to < sent->count && sent->indices[to] < part.first + part.count)
-            to++;
         if (part.count == 0)
             continue;
-        const tg_list list = {sent->indices + from, sent->values + from, to - from};
-        tg_job_encode_list(r, index, &list, &part, tg_part_draw(r, index, owner), step->result.values + from,
+        tg_job_encode_list(r, index, &step->sent, &part, tg_part_draw(r, index, owner), step->seen,
                            &reducer->ends[owner], &r->sent[tg_part_number(r, index, owner)]);
         reducer->frame_counts[owner]++;
-        from = to;
     }
 }
 
-void tg_sparse_sent(tg_reduction *r, size_t index)
+void tg_sparse_sent(tg_reduction *r, const tg_batch *batch)
 {
-    const uint32_t tensor = r->plan->pieces[index].tensor;
-    const tg_reducing_tensor *t = &r->reducer->tensors[tensor];
-    const tg_sparse_step *step = &r->sparse[tensor];
-    if (!step->selected || !is_lossy(t))
-        return;
-    const tg_list left = {step->sent.indices, step->result.values, step->sent.count};
-    for (size_t j = 0; j < left.count; j++) {
-        const float exact = step->sent.values[j];
-        step->sent.values[j] = left.values[j];
-        left.values[j] = exact - left.values[j]; /* what encoding left of it */
+    for (size_t i = batch->first; i < batch->first + batch->count; i++) {
+        const tg_piece *piece = &r->plan->pieces[i];
+        const tg_reducing_tensor *t = &r->reducer->tensors[piece->tensor];
+        const tg_sparse_step *step = &r->sparse[piece->tensor];
+        if (tg_piece_is_sparse(r, piece) && step->selected && is_lossy(t) && t->feedback)
+            tg_job_add_list(
+                r->reducer, t->feedback,
+                &(tg_list_job){
+                    .list = &step->sent, .count = piece->count, .sent = step->seen, .factor = 1, .limits = true});
     }
-    if (t->feedback)
-        r->reducer->stats.saturated += tg_feedback_add_list(t->feedback, &left, 1, true, NULL, 0);
+    tg_jobs_add_lists(r->reducer);
 }
 
 /* ---- summing and selecting again ---- */
-
-/* Adds up this rank's part in rank order; reducer->scratch becomes the list of what was sent by anybody, with means. */
-static void sum_part(tg_reduction *r, size_t index, const tg_owned *part)
-{
-    tg_reducer *reducer = r->reducer;
-    tg_list *all = &reducer->scratch;
-    for (uint32_t rank = 0; rank < reducer->world; rank++) {
-        const tg_frame frame = tg_received(r, index)[rank];
-        const size_t n = frame.data ? tg_frame_list(reducer->device, frame, 0, all->indices, all->values) : 0;
-        for (size_t j = 0; j < n; j++) {
-            __builtin_prefetch(&reducer->sums[all->indices[j + AHEAD < n ? j + AHEAD : j]], 1); /* they are far apart */
-            reducer->sums[all->indices[j]] += all->values[j];
-            reducer->touched[all->indices[j] / 64] |= UINT64_C(1) << all->indices[j] % 64;
-        }
-    }
-    const float scale = 1.0f / (float)reducer->world;
-    all->count = 0;
-    for (uint64_t word = 0; word < (part->count + 63) / 64; word++) {
-        for (uint64_t bits = reducer->touched[word]; bits; bits &= bits - 1) {
-            const uint64_t i = 64 * word + (uint64_t)__builtin_ctzll(bits);
-            all->indices[all->count] = (uint32_t)(part->first + i);
-            all->values[all->count++] = reducer->sums[i] * scale;
-            reducer->sums[i] = 0;
-        }
-        reducer->touched[word] = 0;
-    }
-}
 
 /* How many means an owner may send: its share of what one rank selects. */
 static uint64_t share_of(const tg_reduction *r, const tg_piece *piece, uint32_t owner)
@@ -132,92 +79,116 @@ static uint64_t share_of(const tg_reduction *r, const tg_piece *piece, uint32_t 
     return share ? share : 1;
 }
 
-/* Keeps the `share` largest of `all`. */
-static void choose(tg_reducer *r, const tg_list *all, uint64_t share, tg_list *chosen)
+static uint32_t result_draw(const tg_reduction *r, size_t index)
 {
-    tg_threshold threshold = {.above = 0, .ties = UINT64_MAX};
-    chosen->count = 0;
-    if (share < all->count)
-        threshold = tg_nth_of_array(all->values, all->count, share, (tg_band){0, UINT32_MAX}, r->keys, r->key_room);
-    for (size_t j = 0; j < all->count; j++) {
-        const uint32_t key = tg_float_bits(all->values[j]) & TG_MAGNITUDE_MASK;
-        const bool tie = key == threshold.above && threshold.ties > 0;
-        threshold.ties -= tie;
-        if (tie || key > threshold.above) {
-            chosen->indices[chosen->count] = all->indices[j];
-            chosen->values[chosen->count++] = all->values[j];
-        }
+    return tg_part_draw(r, index, r->reducer->rank) | TG_RESULT_DRAW;
+}
+
+/* Elements that all ranks' lists of a tensor can have together. */
+static uint64_t most_together(const tg_reducer *r, const tg_reducing_tensor *t)
+{
+    return t->most * r->world < t->given.count ? t->most * r->world : t->given.count;
+}
+
+static void collect_sums(tg_reduction *r, const tg_batch *batch)
+{
+    tg_reducer *reducer = r->reducer;
+    uint32_t *indices = reducer->sum_memory;
+    float *values = (float *)(void *)(indices + reducer->sum_room);
+    uint64_t at = 0;
+    reducer->sum_count = 0;
+    for (size_t i = batch->first; i < batch->first + batch->count && !tg_reduction_lost(r); i++) {
+        const tg_piece *piece = &r->plan->pieces[i];
+        if (!tg_piece_is_sparse(r, piece) || !tg_is_summed(r, piece))
+            continue;
+        const tg_owned part = tg_part_of(r, piece, reducer->rank);
+        const size_t n = reducer->sum_count++;
+        reducer->sums[n] = (tg_list){indices + at, values + at, 0};
+        reducer->summed[n] = i;
+        reducer->sum_jobs[n] = (tg_sum_job){.workspace = reducer->list_workspace,
+                                            .frames = tg_received(r, i),
+                                            .frame_count = reducer->world,
+                                            .first = part.first,
+                                            .count = part.count,
+                                            .factor = 1.0f / (float)reducer->world,
+                                            .drops = tg_policy_of(reducer) == TG_NONFINITE_ZERO,
+                                            .sums = &reducer->sums[n],
+                                            .share = share_of(r, piece, reducer->rank),
+                                            .chosen = &r->sparse[piece->tensor].result};
+        at += most_together(reducer, &reducer->tensors[piece->tensor]);
     }
 }
 
-static tg_draw result_draw(const tg_reduction *r, size_t index)
-{
-    const uint32_t rank = r->reducer->rank;
-    return tg_draw_of(r, rank, tg_part_draw(r, index, rank) | TG_RESULT_DRAW);
-}
-
-/* All means of the part, where that is no larger than the chosen ones were; returns the frame's bytes, or 0. */
-static size_t send_dense(tg_reduction *r, size_t index, const tg_owned *part, size_t sparse_bytes, uint8_t *frame)
+void tg_sparse_sum(tg_reduction *r, const tg_batch *batch)
 {
     tg_reducer *reducer = r->reducer;
-    const tg_list *all = &reducer->scratch;
-    if (tg_frame_bound(reducer->plain, part->count) > sparse_bytes)
-        return 0;
-    for (size_t j = 0; j < all->count; j++)
-        reducer->sums[all->indices[j] - part->first] = all->values[j];
     tg_device *device = reducer->device;
-    float *place = reducer->wide + r->plan->pieces[index].place;
-    device->operations->copy_in(device, place, reducer->sums, part->count * sizeof *reducer->sums);
-    const tg_tensor means = {place, part->count, TG_FLOAT32};
-    const tg_encode_options options = {.draw = result_draw(r, index)};
-    tg_encode_report report = {.bytes = 0};
-    (void)!tg_encode(reducer->plain, &means, &options, frame, sparse_bytes, &report, NULL); /* the means are finite */
-    memset(reducer->sums, 0, part->count * sizeof *reducer->sums);
-    reducer->stats.dense_parts += report.bytes > 0;
-    return report.bytes;
-}
-
-/* The chosen means as a frame, and what encoding left of them. */
-static size_t send_chosen(tg_reduction *r, size_t index, const tg_owned *part, uint8_t *frame)
-{
-    tg_reducer *reducer = r->reducer;
-    const uint32_t tensor = r->plan->pieces[index].tensor;
-    const tg_list *chosen = &reducer->chosen;
-    tg_list *left = &r->sparse[tensor].result;
-    tg_frame made;
-    tg_job_encode_list(r, index, chosen, part, tg_part_draw(r, index, reducer->rank) | TG_RESULT_DRAW, left->values,
-                       &frame, &made);
-    (void)tg_jobs_encode(r, "sum"); /* cannot fail: the means are finite */
-    left->count = is_lossy(&reducer->tensors[tensor]) ? chosen->count : 0;
-    for (size_t j = 0; j < left->count; j++) {
-        left->indices[j] = chosen->indices[j];
-        left->values[j] = chosen->values[j] - left->values[j];
-    }
-    return made.size;
-}
-
-void tg_sparse_sum(tg_reduction *r, size_t index, uint8_t **end)
-{
-    tg_reducer *reducer = r->reducer;
-    const tg_piece *piece = &r->plan->pieces[index];
-    const tg_owned part = tg_part_of(r, piece, reducer->rank);
-    const double start = tg_seconds();
-    sum_part(r, index, &part);
-    const tg_list *all = &reducer->scratch;
-    if (!tg_list_check(r, piece->tensor, all))
+    collect_sums(r, batch);
+    if (reducer->sum_count == 0)
         return;
-    const double summed = tg_seconds();
-    reducer->stats.decode_seconds += summed - start;
-    choose(reducer, all, share_of(r, piece, reducer->rank), &reducer->chosen);
-    size_t bytes = send_chosen(r, index, &part, *end);
-    const size_t dense = send_dense(r, index, &part, bytes, *end);
-    if (dense > 0) {
-        bytes = dense;
-        r->sparse[piece->tensor].result.count = 0;
+    device->operations->sum_lists(device, reducer->sum_jobs, reducer->sum_count);
+    device->operations->wait(device);
+    for (size_t n = 0; n < reducer->sum_count; n++) {
+        const tg_sum_job *job = &reducer->sum_jobs[n];
+        reducer->stats.dropped += job->dropped;
+        if (job->nonfinite < job->first + job->count)
+            tg_mean_fail(r, r->plan->pieces[reducer->summed[n]].tensor, job->nonfinite);
     }
-    r->means[tg_part_number(r, index, reducer->rank)] = (tg_frame){*end, bytes};
-    *end += bytes;
-    reducer->stats.encode_seconds += tg_seconds() - summed;
+}
+
+void tg_sparse_result(tg_reduction *r, size_t index, uint8_t **end)
+{
+    const tg_piece *piece = &r->plan->pieces[index];
+    const uint32_t rank = r->reducer->rank;
+    const tg_owned part = tg_part_of(r, piece, rank);
+    const tg_sparse_step *step = &r->sparse[piece->tensor];
+    tg_job_encode_list(r, index, &step->result, &part, result_draw(r, index), step->seen, end,
+                       &r->means[tg_part_number(r, index, rank)]);
+}
+
+/* All means of a part in the place of the chosen ones, where that is no larger. */
+static size_t collect_dense(tg_reduction *r)
+{
+    tg_reducer *reducer = r->reducer;
+    tg_device *device = reducer->device;
+    size_t count = 0;
+    for (size_t n = 0; n < reducer->sum_count; n++) {
+        const size_t i = reducer->summed[n];
+        const tg_piece *piece = &r->plan->pieces[i];
+        const tg_owned part = tg_part_of(r, piece, reducer->rank);
+        tg_frame *frame = &r->means[tg_part_number(r, i, reducer->rank)];
+        float *place = reducer->wide + piece->place;
+        if (tg_frame_bound(reducer->plain, part.count) > frame->size)
+            continue;
+        device->operations->spread_list(device, &reducer->sums[n], part.first, part.count, place);
+        const tg_source means = {.gradient = place, .dtype = TG_FLOAT32, .count = part.count};
+        tg_job_encode_plain(r, i, &means, result_draw(r, i), frame);
+        r->sparse[piece->tensor].result.count = 0; /* nothing is left of it */
+        count++;
+    }
+    return count;
+}
+
+void tg_sparse_shrink(tg_reduction *r, const tg_batch *batch, uint8_t **end)
+{
+    if (tg_reduction_lost(r))
+        return;
+    const size_t dense = collect_dense(r);
+    if (dense == 0)
+        return;
+    (void)tg_jobs_encode(r, "sum"); /* cannot fail: the means are finite */
+    r->reducer->stats.dense_parts += dense;
+    uint8_t *to = NULL;
+    for (size_t i = batch->first; i < batch->first + batch->count; i++) {
+        if (!tg_is_summed(r, &r->plan->pieces[i]))
+            continue;
+        tg_frame *frame = &r->means[tg_part_number(r, i, r->reducer->rank)];
+        to = to ? to : (uint8_t *)(uintptr_t)frame->data;
+        memmove(to, frame->data, frame->size);
+        frame->data = to;
+        to += frame->size;
+    }
+    *end = to;
 }
 
 bool tg_travels_dense(const tg_cursor *frames)
@@ -229,91 +200,31 @@ bool tg_travels_dense(const tg_cursor *frames)
            tg_spec_is_lossless(&info.spec);
 }
 
-/* ---- boundaries ---- */
-
-static bool proposes(const tg_reduction *r) { return r->number / r->reducer->options.depth % BOUNDARIES_EVERY == 0; }
-
-static bool is_balanced(const tg_reduction *r, const tg_piece *piece)
-{
-    return piece->owner == TG_EVERY_OWNER && tg_piece_is_sparse(r, piece);
-}
-
-uint32_t tg_boundaries_size(const tg_reduction *r, const tg_batch *batch)
-{
-    uint32_t size = 0;
-    for (size_t i = batch->first; proposes(r) && i < batch->first + batch->count; i++)
-        size += is_balanced(r, &r->plan->pieces[i]) ? 4 * (r->reducer->world - 1) : 0;
-    return size;
-}
-
-/* Where this rank would have the boundary before `owner`: so that all get equally many of its elements. */
-static uint32_t proposal(const tg_reduction *r, const tg_piece *piece, uint32_t owner)
-{
-    const tg_list *sent = &r->sparse[piece->tensor].sent;
-    const uint64_t world = r->reducer->world;
-    if (r->given[piece->tensor] != TG_GIVEN) /* no opinion: where it is */
-        return boundaries_of(r, &r->reducer->tensors[piece->tensor])[owner];
-    return sent->count == 0 ? (uint32_t)(piece->count * owner / world) : sent->indices[sent->count * owner / world];
-}
-
-void tg_boundaries_write(const tg_reduction *r, const tg_batch *batch, uint8_t *extra)
-{
-    for (size_t i = batch->first; proposes(r) && i < batch->first + batch->count; i++) {
-        const tg_piece *piece = &r->plan->pieces[i];
-        for (uint32_t owner = 1; is_balanced(r, piece) && owner < r->reducer->world; owner++, extra += 4) {
-            const uint32_t boundary = proposal(r, piece, owner);
-            tg_store32(extra, boundary);
-            r->sparse[piece->tensor].boundary_sums[owner] += boundary;
-        }
-    }
-}
-
-bool tg_boundaries_read(tg_reduction *r, const tg_batch *batch, tg_cursor *extra)
-{
-    for (size_t i = batch->first; proposes(r) && i < batch->first + batch->count; i++) {
-        const tg_piece *piece = &r->plan->pieces[i];
-        uint32_t before = 0;
-        for (uint32_t owner = 1; is_balanced(r, piece) && owner < r->reducer->world; owner++) {
-            const uint32_t boundary = tg_cursor_u32(extra);
-            if (boundary < before || boundary > piece->count)
-                return false;
-            r->sparse[piece->tensor].boundary_sums[owner] += boundary;
-            before = boundary;
-        }
-    }
-    return !extra->short_read;
-}
-
-void tg_boundaries_move(tg_reduction *r)
-{
-    for (size_t i = 0; proposes(r) && i < r->plan->piece_count; i++) {
-        const tg_piece *piece = &r->plan->pieces[i];
-        uint32_t *boundaries = is_balanced(r, piece) ? boundaries_of(r, &r->reducer->tensors[piece->tensor]) : NULL;
-        for (uint32_t owner = 1; boundaries && owner < r->reducer->world; owner++)
-            boundaries[owner] = (uint32_t)(r->sparse[piece->tensor].boundary_sums[owner] / r->reducer->world);
-    }
-}
-
-void tg_boundaries_reset(tg_reducer *r)
-{
-    for (size_t i = 0; i < r->tensor_count; i++) {
-        tg_reducing_tensor *t = &r->tensors[i];
-        for (uint64_t slot = 0; t->boundaries && slot < r->options.depth; slot++)
-            for (uint32_t owner = 0; owner <= r->world; owner++)
-                t->boundaries[slot * ((uint64_t)r->world + 1) + owner] = (uint32_t)(t->given.count * owner / r->world);
-    }
-}
-
 /* ---- the end ---- */
+
+/* What this rank sent of a part, and the owner did not choose, returns to the residual. */
+static void return_part(tg_reduction *r, const tg_piece *piece, const tg_owned *part, const tg_frame *result)
+{
+    tg_feedback *feedback = r->reducer->tensors[piece->tensor].feedback;
+    const tg_cursor bytes = tg_cursor_over(result->data, result->size);
+    if (!feedback || tg_travels_dense(&bytes))
+        return;
+    tg_job_add_list(r->reducer, feedback,
+                    &(tg_list_job){.list = &r->sparse[piece->tensor].sent,
+                                   .first = part->first,
+                                   .count = part->count,
+                                   .applied = *result,
+                                   .factor = 1,
+                                   .limits = true});
+}
 
 void tg_sparse_apply(tg_reduction *r, size_t index)
 {
     tg_reducer *reducer = r->reducer;
     const tg_piece *piece = &r->plan->pieces[index];
-    tg_feedback *feedback = reducer->tensors[piece->tensor].feedback;
+    const tg_reducing_tensor *t = &reducer->tensors[piece->tensor];
+    const tg_sparse_step *step = &r->sparse[piece->tensor];
     const tg_tensor whole = tg_piece_of(r, piece);
-    const tg_list *sent = &r->sparse[piece->tensor].sent, *left = &r->sparse[piece->tensor].result;
-    size_t from = 0;
     for (uint32_t owner = 0; owner < reducer->world; owner++) {
         const tg_owned part = tg_part_of(r, piece, owner);
         const tg_frame *result = &r->means[tg_part_number(r, index, owner)];
@@ -324,29 +235,24 @@ void tg_sparse_apply(tg_reduction *r, size_t index)
             const tg_tensor out = {data, part.count, whole.dtype};
             tg_job_mean(reducer, result, 1, 1, r->plan->total, &out);
         }
-        size_t to = from;
-        while (to < sent->count && sent->indices[to] < part.first + part.count)
-            to++;
-        const tg_cursor bytes = tg_cursor_over(result->data, result->size);
-        if (feedback && !tg_travels_dense(&bytes)) {
-            const size_t m = tg_frame_list(reducer->device, *result, part.first, reducer->scratch.indices, NULL);
-            const tg_list mine = {sent->indices + from, sent->values + from, to - from};
-            reducer->stats.saturated += tg_feedback_add_list(feedback, &mine, 1, true, reducer->scratch.indices, m);
-        }
-        from = to;
+        return_part(r, piece, &part, result);
     }
     /* An error of the mean is as large as `world` ranks' of theirs; one that no residual can hold is lost. */
-    if (feedback)
-        reducer->stats.dropped += tg_feedback_add_list(feedback, left, (float)reducer->world, false, NULL, 0);
+    if (t->feedback && is_lossy(t) && step->result.count > 0)
+        tg_job_add_list(
+            reducer, t->feedback,
+            &(tg_list_job){
+                .list = &step->result, .count = piece->count, .sent = step->seen, .factor = (float)reducer->world});
 }
 
 void tg_sparse_undo(tg_reduction *r, size_t index)
 {
-    const uint32_t tensor = r->plan->pieces[index].tensor;
-    const tg_list *sent = &r->sparse[tensor].sent;
-    if (r->reducer->tensors[tensor].feedback)
-        r->reducer->stats.saturated += tg_feedback_add_list(r->reducer->tensors[tensor].feedback, sent, 1, true, NULL,
-                                                            0);
+    const tg_piece *piece = &r->plan->pieces[index];
+    tg_feedback *feedback = r->reducer->tensors[piece->tensor].feedback;
+    const tg_list *sent = &r->sparse[piece->tensor].sent;
+    if (feedback && sent->count > 0)
+        tg_job_add_list(r->reducer, feedback,
+                        &(tg_list_job){.list = sent, .count = piece->count, .factor = 1, .limits = true});
 }
 
 /* ---- what it keeps ---- */
@@ -362,26 +268,61 @@ void tg_sparse_reset(tg_reduction *r)
     }
 }
 
-static tg_list take_list(tg_arena *arena, uint64_t room)
-{
-    return (tg_list){tg_arena_take(arena, room + 128, sizeof(uint32_t)),
-                     tg_arena_take(arena, room + 128, sizeof(float)), 0};
-}
+/* Elements of device memory for the lists of a tensor: two, and what is seen of one. */
+static uint64_t list_room(const tg_reducing_tensor *t) { return t->sparse ? 5 * (t->most + LIST_SLACK) : 0; }
 
 bool tg_sparse_make_steps(tg_reducer *r, tg_reduction *reduction)
 {
+    uint64_t room = 0;
+    for (size_t i = 0; i < r->tensor_count; i++)
+        room += list_room(&r->tensors[i]);
     reduction->sparse = tg_arena_take(&r->arena, r->tensor_count, sizeof *reduction->sparse);
+    reduction->lists = room > 0 ? r->device->operations->allocate(r->device, (size_t)room * sizeof(float), 0) : NULL;
+    r->arena.failed |= room > 0 && !reduction->lists;
+    uint32_t *at = reduction->lists;
     for (size_t i = 0; !r->arena.failed && i < r->tensor_count; i++) {
+        tg_sparse_step *step = &reduction->sparse[i];
+        const uint64_t most = r->tensors[i].most + LIST_SLACK;
         if (!r->tensors[i].sparse)
             continue;
-        reduction->sparse[i].sent = take_list(&r->arena, r->tensors[i].most);
-        reduction->sparse[i].result = take_list(&r->arena, r->tensors[i].most);
-        if (!r->functions->has_results)
+        step->sent = (tg_list){at, (float *)(void *)(at + most), 0};
+        step->result = (tg_list){at + 2 * most, (float *)(void *)(at + 3 * most), 0};
+        step->seen = (float *)(void *)(at + 4 * most);
+        at += list_room(&r->tensors[i]);
+        if (!r->tensors[i].boundaries)
             continue;
-        reduction->sparse[i].boundary_sums = tg_arena_take(&r->arena, r->world,
-                                                           sizeof *reduction->sparse[i].boundary_sums);
+        step->proposals = tg_arena_take(&r->arena, r->world, sizeof *step->proposals);
+        step->boundary_sums = tg_arena_take(&r->arena, r->world, sizeof *step->boundary_sums);
     }
     return !r->arena.failed;
+}
+
+/* Room for the sums of a batch, and for the jobs that make them. */
+static bool make_sums(tg_reducer *r, uint64_t longest, uint64_t most, uint64_t together)
+{
+    size_t jobs = 0;
+    for (size_t b = 0; b < r->coded.batch_count; b++) {
+        uint64_t room = 0;
+        size_t count = 0;
+        for (size_t i = r->coded.batches[b].first; i < r->coded.batches[b].first + r->coded.batches[b].count; i++) {
+            const tg_reducing_tensor *t = &r->tensors[r->coded.pieces[i].tensor];
+            if (!t->sparse || !tg_goes_to(&r->coded.pieces[i], r->rank))
+                continue;
+            room += most_together(r, t);
+            count++;
+        }
+        r->sum_room = room > r->sum_room ? room : r->sum_room;
+        jobs = count > jobs ? count : jobs;
+    }
+    r->sum_jobs = tg_arena_take(&r->arena, jobs, sizeof *r->sum_jobs);
+    r->sums = tg_arena_take(&r->arena, jobs, sizeof *r->sums);
+    r->summed = tg_arena_take(&r->arena, jobs, sizeof *r->summed);
+    if (most == 0)
+        return true;
+    tg_device *device = r->device;
+    r->sum_memory = device->operations->allocate(device, (size_t)r->sum_room * 2 * sizeof(float), 0);
+    r->list_workspace = device->operations->make_list_workspace(device, longest, most, together);
+    return r->sum_memory && r->list_workspace;
 }
 
 tg_status tg_sparse_make(tg_reducer *r, tg_error *error)
@@ -393,19 +334,21 @@ tg_status tg_sparse_make(tg_reducer *r, tg_error *error)
             continue;
         longest = t->given.count > longest ? t->given.count : longest;
         most = t->most > most ? t->most : most;
-        const uint64_t all = t->most * r->world < t->given.count ? t->most * r->world : t->given.count;
-        together = all > together ? all : together;
+        together = most_together(r, t) > together ? most_together(r, t) : together;
         t->boundaries = tg_arena_take(&r->arena, r->options.depth * ((uint64_t)r->world + 1), sizeof *t->boundaries);
     }
-    r->sums = tg_arena_take(&r->arena, longest, sizeof *r->sums);
-    r->touched = tg_arena_take(&r->arena, longest / 64 + 1, sizeof *r->touched);
-    r->scratch = take_list(&r->arena, together);
-    r->chosen = take_list(&r->arena, most);
-    r->key_room = (size_t)together;
-    r->keys = tg_arena_take(&r->arena, together, sizeof *r->keys);
-    if (r->arena.failed)
+    if (!make_sums(r, longest, most, together) || r->arena.failed)
         return tg_fail(error, TG_OUT_OF_MEMORY,
                        "out of memory for the sums of sparse tensors of up to %" PRIu64 " elements", longest);
     tg_boundaries_reset(r);
     return TG_OK;
+}
+
+void tg_sparse_free(tg_reducer *r)
+{
+    tg_device *device = r->device;
+    for (uint32_t i = 0; r->reductions && i < r->options.depth; i++)
+        device->operations->release(device, r->reductions[i].lists);
+    device->operations->release(device, r->sum_memory);
+    device->operations->free_list_workspace(device, r->list_workspace);
 }

@@ -1,5 +1,6 @@
 /* `local`: ranks are threads of one process. A rank posts its exchange; whichever rank of a pair posts later copies
- * both ways, so an exchange goes on while its other side computes, and nothing is copied more than once. */
+ * both ways, so an exchange goes on while its other side computes, and nothing is copied more than once. With a link,
+ * it also finds out when the messages would be there, and whoever waits for them waits until then. */
 #include <errno.h>
 #include <pthread.h>
 #include <stdlib.h>
@@ -7,6 +8,7 @@
 #include <time.h>
 
 #include "base/status.h"
+#include "transport/link.h"
 #include "transport/ranks.h"
 #include "transport/transport.h"
 
@@ -14,6 +16,7 @@
 typedef struct post {
     tg_exchange *exchange; /* NULL: not started */
     uint32_t missing;      /* peers that have not been exchanged with yet */
+    uint64_t due;          /* with a link: when all of it so far has been sent and received */
     uint64_t order;        /* among all posts of the group: the later one of a pair does the copying */
 } post;
 
@@ -27,11 +30,15 @@ typedef struct group {
     tg_error reason;
     uint64_t posted; /* by all ranks */
     local *members;
+    bool has_link;
+    tg_link link;
+    tg_bucket (*buckets)[2]; /* of each host, what goes out and what comes in */
 } group;
 
 struct local {
     tg_transport base;
     group *group;
+    uint32_t host;
     bool left;
     unsigned busy;                 /* copies under way from or to this rank's buffers */
     uint64_t started;              /* exchanges so far */
@@ -48,10 +55,23 @@ static void give_up(group *g, const tg_error *reason)
     (void)pthread_cond_broadcast(&g->changed);
 }
 
+/* Whether an exchange has anything to do with a rank. */
+static bool concerns(const tg_exchange *e, uint32_t peer) { return tg_sends(e, peer) || tg_receives(e, peer); }
+
+static uint32_t count_peers(const tg_exchange *e, uint32_t rank)
+{
+    uint32_t peers = 0;
+    for (uint32_t peer = 0; peer < e->world; peer++)
+        peers += peer != rank && concerns(e, peer);
+    return peers;
+}
+
 /* Copies what one rank sends to another; false if there is no room. */
 static bool deliver(const tg_exchange *from, uint32_t from_rank, const tg_exchange *to, uint32_t to_rank)
 {
     const size_t size = from->send_size[to_rank];
+    if (!tg_sends(from, to_rank))
+        return true;
     if (size > to->capacity[from_rank])
         return false;
     if (size > 0)
@@ -60,12 +80,44 @@ static bool deliver(const tg_exchange *from, uint32_t from_rank, const tg_exchan
     return true;
 }
 
+static uint64_t nanoseconds(void)
+{
+    struct timespec t;
+    (void)clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+/* When what one rank sends another would be there. */
+static void travel(group *g, const local *from, post *a, const local *to, post *b)
+{
+    const size_t size = a->exchange->send_size[to->base.rank];
+    if (!tg_sends(a->exchange, to->base.rank) || from->host == to->host)
+        return;
+    const uint64_t due = tg_link_move(&g->link, &g->buckets[from->host][0], &g->buckets[to->host][1], nanoseconds(),
+                                      size);
+    a->due = due > a->due ? due : a->due;
+    b->due = due > b->due ? due : b->due;
+}
+
+/* Only one of two ranks says that there is a message between them. */
+static void disagree(group *g, uint32_t one, uint32_t other)
+{
+    tg_error reason;
+    (void)tg_fail(&reason, TG_EXCHANGE, "ranks %u and %u do not agree on whether there is a message between them", one,
+                  other);
+    give_up(g, &reason);
+}
+
 /* Both ways between two ranks that have posted the same exchange, without the lock. */
 static void swap(group *g, local *one, post *a, local *other, post *b)
 {
     const uint32_t one_rank = one->base.rank, other_rank = other->base.rank;
     one->busy++;
     other->busy++;
+    if (g->has_link) {
+        travel(g, one, a, other, b);
+        travel(g, other, b, one, a);
+    }
     (void)pthread_mutex_unlock(&g->lock);
     const bool there = deliver(a->exchange, one_rank, b->exchange, other_rank);
     const bool back = deliver(b->exchange, other_rank, a->exchange, one_rank);
@@ -83,6 +135,22 @@ static void swap(group *g, local *one, post *a, local *other, post *b)
     (void)pthread_cond_broadcast(&g->changed);
 }
 
+/* With a rank that has posted this exchange before: it copies nothing itself. */
+static void meet(group *g, local *me, post *mine, local *other, uint64_t number)
+{
+    post *theirs = &other->posts[number % TG_MOST_EXCHANGES];
+    const uint32_t rank = me->base.rank, peer = other->base.rank;
+    if (other->started <= number || theirs->order >= mine->order)
+        return;
+    /* One that exchanges nothing may be through with it, and far ahead. */
+    const tg_exchange *e = !other->left && other->started - number <= TG_MOST_EXCHANGES ? theirs->exchange : NULL;
+    const bool out = tg_sends(mine->exchange, peer), in = tg_receives(mine->exchange, peer);
+    if (out != (e && tg_receives(e, rank)) || in != (e && tg_sends(e, rank)))
+        disagree(g, rank, peer);
+    else if (out || in)
+        swap(g, me, mine, other, theirs);
+}
+
 static tg_status start(tg_transport *transport, tg_exchange *exchange, tg_error *error)
 {
     local *me = (local *)transport;
@@ -96,15 +164,12 @@ static tg_status start(tg_transport *transport, tg_exchange *exchange, tg_error 
     else if (mine->exchange)
         status = tg_fail(error, TG_INVALID_ARGUMENT, "more than %u exchanges are in progress", TG_MOST_EXCHANGES);
     if (status == TG_OK) {
-        *mine = (post){.exchange = exchange, .missing = g->world - 1, .order = g->posted++};
+        *mine = (post){.exchange = exchange, .missing = count_peers(exchange, me->base.rank), .order = g->posted++};
         me->started++;
     }
-    for (uint32_t peer = 0; status == TG_OK && !g->aborted && peer < g->world; peer++) {
-        local *other = &g->members[peer];
-        post *theirs = &other->posts[number % TG_MOST_EXCHANGES];
-        if (other != me && other->started > number && theirs->order < mine->order)
-            swap(g, me, mine, other, theirs);
-    }
+    for (uint32_t peer = 0; status == TG_OK && !g->aborted && peer < g->world; peer++)
+        if (peer != me->base.rank)
+            meet(g, me, mine, &g->members[peer], number);
     (void)pthread_mutex_unlock(&g->lock);
     return status;
 }
@@ -143,11 +208,11 @@ static uint32_t never_coming(const group *g, uint64_t number)
 }
 
 /* Ranks that have not started this exchange, for the message of one that waits in vain. */
-static tg_ranks not_started(const group *g, uint64_t number)
+static tg_ranks not_started(const group *g, const tg_exchange *exchange, uint64_t number)
 {
     tg_ranks ranks = {.count = 0};
     for (uint32_t rank = 0; rank < g->world; rank++)
-        if (g->members[rank].started <= number)
+        if (g->members[rank].started <= number && concerns(exchange, rank))
             tg_ranks_add(&ranks, rank);
     return ranks;
 }
@@ -166,7 +231,7 @@ static tg_status wait_until(local *me, const post *p, const struct timespec *unt
         } else if (!until) {
             (void)pthread_cond_wait(&g->changed, &g->lock);
         } else if (pthread_cond_timedwait(&g->changed, &g->lock, until) == ETIMEDOUT && p->missing > 0) {
-            const tg_ranks silent = not_started(g, number);
+            const tg_ranks silent = not_started(g, p->exchange, number);
             char names[TG_RANKS_TEXT];
             if (silent.count == 0) { /* all have answered, and copies are under way */
                 until = NULL;
@@ -187,22 +252,34 @@ static void settle(local *me)
         (void)pthread_cond_wait(&me->group->changed, &me->group->lock);
 }
 
+static void sleep_until(uint64_t nanosecond)
+{
+    const struct timespec at = {.tv_sec = (time_t)(nanosecond / 1000000000u),
+                                .tv_nsec = (long)(nanosecond % 1000000000u)};
+    while (nanosecond > 0 && clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &at, NULL) == EINTR)
+        continue;
+}
+
 static tg_status wait_for(tg_transport *transport, tg_exchange *exchange, double timeout, tg_error *error)
 {
     local *me = (local *)transport;
     const struct timespec until = after(timeout);
     (void)pthread_mutex_lock(&me->group->lock);
     post *p = find(me, exchange);
+    uint64_t due = 0;
     tg_status status = TG_INVALID_ARGUMENT;
     if (p)
         status = wait_until(me, p, timeout > 0 ? &until : NULL, timeout, error);
     else
         (void)tg_fail(error, status, "this exchange was not started, or has already been waited for");
-    if (p && status == TG_OK)
+    if (p && status == TG_OK) {
         p->exchange = NULL;
-    else
+        due = p->due;
+    } else {
         settle(me);
+    }
     (void)pthread_mutex_unlock(&me->group->lock);
+    sleep_until(due);
     return status;
 }
 
@@ -246,13 +323,14 @@ static void free_local(tg_transport *transport)
     (void)pthread_mutex_destroy(&g->lock);
     (void)pthread_cond_destroy(&g->changed);
     free(g->members);
+    free(g->buckets);
     free(g);
 }
 
 static const tg_transport_functions functions = {
     .start = start, .wait = wait_for, .abort = abort_group, .free = free_local};
 
-tg_status tg_transport_local(uint32_t world, tg_transport **transports, tg_error *error)
+static tg_status make(uint32_t world, const tg_link *link, tg_transport **transports, tg_error *error)
 {
     enum { MOST = 1024 };
     if (!transports)
@@ -262,13 +340,18 @@ tg_status tg_transport_local(uint32_t world, tg_transport **transports, tg_error
                        MOST);
     group *g = malloc(sizeof *g);
     local *members = calloc(world, sizeof *members);
+    tg_bucket(*buckets)[2] = calloc(world, sizeof *buckets);
     pthread_condattr_t attributes;
-    if (!g || !members || pthread_condattr_init(&attributes) != 0) {
+    if (!g || !members || !buckets || pthread_condattr_init(&attributes) != 0) {
         free(g);
         free(members);
+        free(buckets);
         return tg_fail(error, TG_OUT_OF_MEMORY, "out of memory for a local transport of %u ranks", world);
     }
-    *g = (group){.world = world, .alive = world, .members = members};
+    *g = (group){.world = world, .alive = world, .members = members, .has_link = link != NULL, .buckets = buckets};
+    if (link)
+        g->link = *link;
+    g->link.host_of_rank = NULL; /* the caller's memory */
     (void)pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
     (void)pthread_mutex_init(&g->lock, NULL);
     (void)pthread_cond_init(&g->changed, &attributes);
@@ -276,7 +359,21 @@ tg_status tg_transport_local(uint32_t world, tg_transport **transports, tg_error
     for (uint32_t rank = 0; rank < world; rank++) {
         members[rank].base = (tg_transport){.functions = &functions, .name = "local", .rank = rank, .world = world};
         members[rank].group = g;
+        members[rank].host = link && link->host_of_rank ? link->host_of_rank[rank] : rank;
         transports[rank] = &members[rank].base;
     }
     return tg_succeed(error);
+}
+
+tg_status tg_transport_local(uint32_t world, tg_transport **transports, tg_error *error)
+{
+    return make(world, NULL, transports, error);
+}
+
+tg_status tg_transport_local_link(uint32_t world, const tg_link *link, tg_transport **transports, tg_error *error)
+{
+    if (!link)
+        return tg_fail(error, TG_INVALID_ARGUMENT, "tg_transport_local_link: link must not be NULL");
+    tg_status status = tg_link_check(link, world, error);
+    return status == TG_OK ? make(world, link, transports, error) : status;
 }

@@ -21,8 +21,8 @@ static tg_status check(const tg_transport *t, const tg_exchange *e, tg_error *er
     if (!e->send || !e->send_size || !e->receive || !e->capacity || !e->received)
         return tg_fail(error, TG_INVALID_ARGUMENT, "an array of the exchange is NULL");
     for (uint32_t peer = 0; peer < t->world; peer++)
-        if (peer != t->rank &&
-            ((!e->send[peer] && e->send_size[peer] > 0) || (!e->receive[peer] && e->capacity[peer] > 0)))
+        if (peer != t->rank && ((!e->send[peer] && tg_sends(e, peer) && e->send_size[peer] > 0) ||
+                                (!e->receive[peer] && tg_receives(e, peer) && e->capacity[peer] > 0)))
             return tg_fail(error, TG_INVALID_ARGUMENT, "the buffer of the exchange for rank %u is NULL", peer);
     return TG_OK;
 }

@@ -20,6 +20,16 @@ struct tg_transport {
     uint32_t rank, world;
 };
 
+/* Whether something is sent to a rank, and whether something comes from it. */
+static inline bool tg_sends(const tg_exchange *exchange, uint32_t peer)
+{
+    return exchange->send_size[peer] != TG_NO_MESSAGE;
+}
+static inline bool tg_receives(const tg_exchange *exchange, uint32_t peer)
+{
+    return exchange->capacity[peer] != TG_NO_MESSAGE;
+}
+
 /* Exchanges that may be under way at once, on any transport: enough for every chunk of a large step. */
 #define TG_MOST_EXCHANGES 4096u
 

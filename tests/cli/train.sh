@@ -59,6 +59,18 @@ echo "# what went over the wire, and what the frames are"
 train $small --codec none --codec qsgd:levels=7 --reduce gather
 json 'all(abs(r["wire_ratio"] - r["dense_bytes"] / r["bytes_sent"]) < 1e-9 for r in j["runs"])' <out.json
 json '[r["frame_ratio"] > 1.4 * r["wire_ratio"] for r in j["runs"]]' <out.json
+echo "# over slow links: the same weights, and loss by time in table, log and page"
+train $small --codec none --codec qsgd:levels=7 --codec topk:density=0.05 --link 10gbit,10us --report link.html --log link.jsonl
+python3 -c 'import json
+one, two = (json.load(open(name))["runs"] for name in ("first.json", "out.json"))
+print([a["weights_hash"] == b["weights_hash"] for a, b in zip(one, two)], {r["link"] for r in two})
+lines = [json.loads(line) for line in open("link.jsonl")]
+times = [line["seconds"] for line in lines[1:] if line["run"] == 0 and "seconds" in line]
+print(lines[0]["link"], len(times) > 10, times == sorted(times) and times[0] > 0)'
+grep -o 'Loss by time[^<]*' link.html | head -n 1
+tersegrad report link.jsonl -o again.html --quiet
+grep -o 'Loss by time[^<]*' again.html | head -n 1
+tersegrad train $small --codec none --link 10gbit 2>/dev/null | grep -o 'link 10gbit\|at [0-9.]* s:.*' | sed 's/[0-9.]* s:/N s:/'
 echo "# for people"
 tersegrad train --data synthetic:features=30,rows=1000,test=100 --steps 20 --codec none --codec qsgd --device cpu/scalar 2>err.txt |
     sed 's/, openblas$/, BLAS/; s/, plain$/, BLAS/; s/[0-9][0-9.]*e-[0-9]*/N/g; s/[0-9]*\.[0-9][0-9]*/N/g; s/N [kM]*B/N B/g; s/[0-9][0-9]* kB/N B/g; s/  */ /g'

@@ -86,5 +86,9 @@ int main(int argc, char **argv)
     do_not_grow("none", "none", TG_FLOAT16, TG_GATHER);
     do_not_grow("qsgd", "ef", TG_FLOAT32, TG_SHARD);
     do_not_grow("none", "none", TG_BFLOAT16, TG_SHARD);
+    do_not_grow("topk:density=0.1", "ef", TG_FLOAT32, TG_SHARD);
+    do_not_grow("topk:density=0.1,values=fp16", "ef", TG_FLOAT32, TG_SHARD);
+    do_not_grow("topk:density=0.1", "ef", TG_FLOAT32, TG_SCATTER);
+    do_not_grow("topk:density=1", "ef", TG_FLOAT32, TG_SHARD); /* sent as a whole */
     return finish();
 }

@@ -90,6 +90,8 @@ static void *ten_bytes(void *argument)
         send[i] = bytes;
         receive[i] = room[i];
         sizes[i] = odd && strcmp(misbehaviour, "shouts") == 0 ? 11 : 10;
+        if (odd && strcmp(misbehaviour, "sends nothing where something is expected") == 0)
+            sizes[i] = TG_NO_MESSAGE;
         capacity[i] = 10;
     }
     tg_exchange e = {TG_ALL_GATHER, world, send, sizes, receive, capacity, received};
@@ -220,6 +222,7 @@ int main(int argc, char **argv)
     notices("leaves", "rank 1 has left");
     notices("gives up", "rank 1 has aborted");
     notices("shouts", "rank 1 sent more");
+    notices("sends nothing where something is expected", "do not agree on whether there is a message between them");
     notices("is silent", "did not answer");
     names_the_silent();
     leaves_early();

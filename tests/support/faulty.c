@@ -32,6 +32,8 @@ static tg_status start(tg_transport *transport, tg_exchange *exchange, tg_error 
 static void spoil(const faulty_transport *t, const tg_exchange *e)
 {
     size_t *size = &e->received[t->from];
+    if (!tg_receives(e, t->from))
+        return;
     unsigned char *bytes = e->receive[t->from];
     if (t->fault == CUT && *size > 0)
         --*size;

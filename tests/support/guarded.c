@@ -305,13 +305,6 @@ static void load(tg_device *d, tg_load_job *job)
     submit(d, (call){run_load, .a = job});
 }
 
-static void run_add_list(tg_device *d, const call *c) { d->operations->add_list(d, c->a); }
-static void add_list(tg_device *d, tg_list_job *job)
-{
-    memset(&job->overflows, GARBAGE, sizeof job->overflows);
-    submit(d, (call){run_add_list, .a = job});
-}
-
 static void run_norm(tg_device *d, const call *c) { d->operations->norm(d, c->a, (tg_norm_of)c->what, c->b); }
 static void norm(tg_device *d, const tg_tensor *tensor, tg_norm_of what, double *result)
 {
@@ -319,11 +312,49 @@ static void norm(tg_device *d, const tg_tensor *tensor, tg_norm_of what, double 
     submit(d, (call){run_norm, (void *)(uintptr_t)tensor, result, .what = (int)what});
 }
 
-static void run_list_frame(tg_device *d, const call *c) { d->operations->list_frame(d, c->a, c->n, c->b); }
-static void list_frame(tg_device *d, const tg_frame *frame, uint64_t first, tg_list *list)
+static void run_add_lists(tg_device *d, const call *c) { d->operations->add_lists(d, c->a, (size_t)c->n); }
+static void add_lists(tg_device *d, tg_list_job *jobs, size_t count)
 {
-    memset(&list->count, GARBAGE, sizeof list->count);
-    submit(d, (call){run_list_frame, (void *)(uintptr_t)frame, list, .n = first});
+    for (size_t i = 0; i < count; i++)
+        memset(&jobs[i].overflows, GARBAGE, sizeof jobs[i].overflows);
+    submit(d, (call){run_add_lists, .a = jobs, .n = count});
+}
+
+static void run_sum_lists(tg_device *d, const call *c) { d->operations->sum_lists(d, c->a, (size_t)c->n); }
+static void sum_lists(tg_device *d, tg_sum_job *jobs, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        memset(&jobs[i].nonfinite, GARBAGE, sizeof jobs[i].nonfinite);
+        memset(&jobs[i].dropped, GARBAGE, sizeof jobs[i].dropped);
+        memset(&jobs[i].sums->count, GARBAGE, sizeof jobs[i].sums->count);
+        memset(&jobs[i].chosen->count, GARBAGE, sizeof jobs[i].chosen->count);
+    }
+    submit(d, (call){run_sum_lists, .a = jobs, .n = count});
+}
+
+typedef struct spreading {
+    uint64_t first, count;
+} spreading;
+
+static void run_spread_list(tg_device *d, const call *c)
+{
+    spreading *s = c->c;
+    d->operations->spread_list(d, c->a, s->first, s->count, c->b);
+    free(s);
+}
+static void spread_list(tg_device *d, const tg_list *list, uint64_t first, uint64_t count, float *out)
+{
+    spreading *s = malloc(sizeof *s);
+    need(s != NULL, "malloc");
+    *s = (spreading){first, count};
+    submit(d, (call){run_spread_list, .a = (void *)(uintptr_t)list, .b = out, .c = s});
+}
+
+static void run_cut_list(tg_device *d, const call *c) { d->operations->cut_list(d, c->a, (uint32_t)c->n, c->b); }
+static void cut_list(tg_device *d, const tg_list *list, uint32_t parts, uint32_t *indices)
+{
+    memset(indices, GARBAGE, parts * sizeof *indices);
+    submit(d, (call){run_cut_list, .a = (void *)(uintptr_t)list, .b = indices, .n = parts});
 }
 
 /* ---- what is not queued ---- */
@@ -338,6 +369,17 @@ static void free_encoder(tg_device *d, tg_encoder *encoder)
 {
     wait_for_all(d);
     of(d)->inner->operations->free_encoder(of(d)->inner, encoder);
+}
+
+static tg_list_workspace *make_list_workspace(tg_device *d, uint64_t longest, uint64_t most, uint64_t together)
+{
+    return of(d)->inner->operations->make_list_workspace(of(d)->inner, longest, most, together);
+}
+
+static void free_list_workspace(tg_device *d, tg_list_workspace *workspace)
+{
+    wait_for_all(d);
+    of(d)->inner->operations->free_list_workspace(of(d)->inner, workspace);
 }
 
 static bool encoder_fits(const tg_device *d, const tg_encoder *encoder, const tg_spec *spec)
@@ -393,9 +435,13 @@ static const tg_operations operations = {.close = close_guarded,
                                          .narrow = narrow,
                                          .save = save,
                                          .load = load,
-                                         .add_list = add_list,
                                          .norm = norm,
-                                         .list_frame = list_frame,
+                                         .make_list_workspace = make_list_workspace,
+                                         .free_list_workspace = free_list_workspace,
+                                         .add_lists = add_lists,
+                                         .sum_lists = sum_lists,
+                                         .spread_list = spread_list,
+                                         .cut_list = cut_list,
                                          .digest = digest};
 
 tg_device *open_guarded(const char *name, bool queues)

@@ -148,7 +148,7 @@ bool exchange_by_hand(tg_reduction *const *reductions, uint32_t world)
         return false;
     for (uint32_t a = 0; a < world; a++)
         for (uint32_t b = 0; b < world; b++)
-            if (a != b) {
+            if (a != b && exchanges[a]->send_size[b] != TG_NO_MESSAGE) {
                 memcpy(exchanges[b]->receive[a], exchanges[a]->send[b], exchanges[a]->send_size[b]);
                 exchanges[b]->received[a] = exchanges[a]->send_size[b];
             }

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 import torch
 import torch.distributed as dist
 
-from .._library import tg_exchange, view
+from .._library import TG_NO_MESSAGE, tg_exchange, view
 
 
 TAG = 0
@@ -69,7 +69,7 @@ class _Posted:
             work.wait()
         exchange: tg_exchange = self.raw.contents
         for peer, size in enumerate(self._sizes.tolist()):
-            if size >= 0:  # all but this rank
+            if size >= 0:  # those that something comes from
                 exchange.received[peer] = size
 
 
@@ -82,16 +82,18 @@ class GlooWire:
     def start(self, raw: Any) -> Pending:
         exchange: tg_exchange = raw.contents
         peers = [peer for peer in range(exchange.world) if peer != self._rank]
+        sources = [peer for peer in peers if exchange.capacity[peer] != TG_NO_MESSAGE]
+        targets = [peer for peer in peers if exchange.send_size[peer] != TG_NO_MESSAGE]
         sizes = torch.full((exchange.world,), -1, dtype=torch.int64)
         keep = [sizes]
         works = []
-        for peer in peers:
+        for peer in sources:
             room = memory(exchange.receive[peer], exchange.capacity[peer])
             works.append(self._group.recv([sizes[peer : peer + 1]], peer, TAG))
             works.append(self._group.recv([room], peer, TAG))
             keep.append(room)
         # Those after this rank first, so that not all ranks send to the same one at the same time.
-        for peer in sorted(peers, key=lambda one: (one - self._rank) % exchange.world):
+        for peer in sorted(targets, key=lambda one: (one - self._rank) % exchange.world):
             size = torch.tensor([exchange.send_size[peer]], dtype=torch.int64)
             message = memory(exchange.send[peer], exchange.send_size[peer])
             works.append(self._group.send([size], peer, TAG))
@@ -124,20 +126,23 @@ class CollectiveWire:
 
     def start(self, raw: Any) -> Pending:
         exchange: tg_exchange = raw.contents
-        sends = [0 if peer == self._rank else exchange.send_size[peer] for peer in range(exchange.world)]
+        sends = [exchange.send_size[peer] for peer in range(exchange.world)]
+        sends = [0 if peer == self._rank or size == TG_NO_MESSAGE else size for peer, size in enumerate(sends)]
+        rooms = [exchange.capacity[peer] for peer in range(exchange.world)]
+        rooms = [0 if room == TG_NO_MESSAGE else room for room in rooms]
         outgoing = torch.tensor(sends, dtype=torch.int64, device=self._device)
         incoming = torch.empty_like(outgoing)
         dist.all_to_all_single(incoming, outgoing, group=self._group)
         sizes = incoming.tolist()
         for peer, size in enumerate(sizes):
-            if peer != self._rank and size > exchange.capacity[peer]:
-                raise RuntimeError(f"rank {peer} sends {size} bytes where at most {exchange.capacity[peer]} can come")
+            if peer != self._rank and size > rooms[peer]:
+                raise RuntimeError(f"rank {peer} sends {size} bytes where at most {rooms[peer]} can come")
         parts = [memory(exchange.send[peer], size) for peer, size in enumerate(sends) if size]
-        payload = torch.cat(parts).to(self._device)
+        payload = torch.cat([torch.empty(0, dtype=torch.uint8), *parts]).to(self._device)
         result = torch.empty(sum(sizes), dtype=torch.uint8, device=self._device)
         dist.all_to_all_single(result, payload, sizes, sends, group=self._group)
         for peer, part in enumerate(torch.split(result.cpu(), sizes)):
-            if peer != self._rank:
+            if peer != self._rank and exchange.capacity[peer] != TG_NO_MESSAGE:
                 memory(exchange.receive[peer], len(part)).copy_(part)
                 exchange.received[peer] = len(part)
         return _Done(raw)

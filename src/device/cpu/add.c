@@ -2,7 +2,6 @@
 #include <stdatomic.h>
 #include <string.h>
 
-#include "codec/sparse.h"
 #include "device/cpu/cpu.h"
 #include "device/cpu/walk.h"
 
@@ -184,15 +183,4 @@ void tg_cpu_add(tg_device *device, tg_add_job *jobs, size_t count)
 {
     for (size_t i = 0; i < count; i++)
         jobs[i].status = add(tg_cpu_of(device), &jobs[i]);
-}
-
-void tg_cpu_list_frame(tg_device *device, const tg_frame *frame, uint64_t first, tg_list *list)
-{
-    tg_frame_info info;
-    tg_reader reader;
-    list->count = 0;
-    if (tg_frame_read(*frame, &info, NULL) == TG_OK &&
-        tg_frame_open(&reader, tg_cpu_of(device)->kernels, *frame, &info) && reader.row->sparse &&
-        tg_sparse_list(&reader, (uint32_t)first, list->indices, list->values))
-        list->count = (size_t)reader.sparse.positions.listed; /* cannot fail: the frame was checked */
 }

@@ -37,7 +37,6 @@ void tg_cpu_measure(tg_device *device, tg_frame frame, const tg_frame_info *info
 
 /* ---- add.c ---- */
 void tg_cpu_add(tg_device *device, tg_add_job *jobs, size_t count);
-void tg_cpu_list_frame(tg_device *device, const tg_frame *frame, uint64_t first, tg_list *list);
 
 /* ---- feedback.c ---- */
 void tg_cpu_compensate(tg_device *device, const tg_source *source, float *u);
@@ -55,7 +54,16 @@ void tg_cpu_drop_nonfinite(tg_device *device, float *values, uint64_t count, uin
 void tg_cpu_narrow(tg_device *device, const float *values, const tg_tensor *out);
 void tg_cpu_save(tg_device *device, const float *values, uint64_t count, uint8_t *bytes);
 void tg_cpu_load(tg_device *device, tg_load_job *job);
-void tg_cpu_add_list(tg_device *device, tg_list_job *job);
 void tg_cpu_norm(tg_device *device, const tg_tensor *tensor, tg_norm_of what, double *norm);
+
+/* ---- lists.c ---- */
+/* The first place of a list with an index of at least `limit`. */
+size_t tg_cpu_list_place(const tg_list *list, uint64_t limit);
+tg_list_workspace *tg_cpu_make_list_workspace(tg_device *device, uint64_t longest, uint64_t most, uint64_t together);
+void tg_cpu_free_list_workspace(tg_device *device, tg_list_workspace *workspace);
+void tg_cpu_add_lists(tg_device *device, tg_list_job *jobs, size_t count);
+void tg_cpu_sum_lists(tg_device *device, tg_sum_job *jobs, size_t count);
+void tg_cpu_spread_list(tg_device *device, const tg_list *list, uint64_t first, uint64_t count, float *out);
+void tg_cpu_cut_list(tg_device *device, const tg_list *list, uint32_t parts, uint32_t *indices);
 
 #endif

@@ -125,17 +125,19 @@ static void encode(const tg_cpu *cpu, tg_encode_job *job)
 
 static void encode_list(const tg_cpu *cpu, tg_encode_job *job)
 {
+    const tg_list *list = job->selected;
+    const size_t from = tg_cpu_list_place(list, job->first),
+                 to = tg_cpu_list_place(list, job->first + job->source.count);
     tg_job doing = {.kernels = cpu->kernels,
                     .pool = cpu->pool,
                     .spec = job->spec,
                     .source = job->source,
                     .draw = job->options.draw,
                     .workspace = job->encoder->workspace,
-                    .sent = job->sent,
+                    .sent = job->sent ? job->sent + from : NULL,
                     .payload = (uint8_t *)job->frame + TG_HEADER_SIZE,
                     .digests.of = job->encoder->digests};
-    tg_sparse_encode_list(&doing, (uint32_t)job->first, job->selected->indices, job->selected->values,
-                          job->selected->count);
+    tg_sparse_encode_list(&doing, (uint32_t)job->first, list->indices + from, list->values + from, to - from);
     finish(job, &doing);
 }
 

@@ -127,9 +127,13 @@ static const tg_operations operations = {.close = close_cpu,
                                          .narrow = tg_cpu_narrow,
                                          .save = tg_cpu_save,
                                          .load = tg_cpu_load,
-                                         .add_list = tg_cpu_add_list,
                                          .norm = tg_cpu_norm,
-                                         .list_frame = tg_cpu_list_frame,
+                                         .make_list_workspace = tg_cpu_make_list_workspace,
+                                         .free_list_workspace = tg_cpu_free_list_workspace,
+                                         .add_lists = tg_cpu_add_lists,
+                                         .sum_lists = tg_cpu_sum_lists,
+                                         .spread_list = tg_cpu_spread_list,
+                                         .cut_list = tg_cpu_cut_list,
                                          .digest = digest};
 
 /* For as many callers at once as there are processors, more of whom would have to wait, and for all threads. */

@@ -87,27 +87,3 @@ void tg_cpu_load(tg_device *device, tg_load_job *job)
             h[i] = job->replaces ? factor * block[i] : factor * block[i] + h[i];
     }
 }
-
-void tg_cpu_add_list(tg_device *device, tg_list_job *job)
-{
-    enum { AHEAD = 24 }; /* elements that memory is asked for before their turn: they are far apart */
-    const tg_list *list = &job->list;
-    size_t next = 0;
-    (void)device;
-    job->overflows = 0;
-    for (size_t j = 0; j < list->count; j++) {
-        const uint32_t i = list->indices[j];
-        __builtin_prefetch(&job->h[list->indices[j + AHEAD < list->count ? j + AHEAD : j]], 1);
-        while (next < job->applied_count && job->applied[next] < i)
-            next++;
-        if (next < job->applied_count && job->applied[next] == i)
-            continue;
-        const float sum = job->h[i] + job->factor * list->values[j];
-        if (job->limits)
-            job->h[i] = tg_limited(sum, &job->overflows);
-        else if (sum - sum == 0)
-            job->h[i] = sum;
-        else
-            job->overflows++;
-    }
-}

@@ -121,6 +121,12 @@ void tg_cuda_narrow(tg_device *device, const float *values, const tg_tensor *out
 void tg_cuda_save(tg_device *device, const float *values, uint64_t count, uint8_t *bytes);
 void tg_cuda_load(tg_device *device, tg_load_job *job);
 void tg_cuda_norm(tg_device *device, const tg_tensor *tensor, tg_norm_of what, double *norm);
-void tg_cuda_add_list(tg_device *device, tg_list_job *job);
+
+tg_list_workspace *tg_cuda_make_list_workspace(tg_device *device, uint64_t longest, uint64_t most, uint64_t together);
+void tg_cuda_free_list_workspace(tg_device *device, tg_list_workspace *workspace);
+void tg_cuda_add_lists(tg_device *device, tg_list_job *jobs, size_t count);
+void tg_cuda_sum_lists(tg_device *device, tg_sum_job *jobs, size_t count);
+void tg_cuda_spread_list(tg_device *device, const tg_list *list, uint64_t first, uint64_t count, float *out);
+void tg_cuda_cut_list(tg_device *device, const tg_list *list, uint32_t parts, uint32_t *indices);
 
 #endif

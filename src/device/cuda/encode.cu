@@ -11,7 +11,7 @@ struct tg_encoder {
     const tg_codec_row *row;
     tg_spec largest;
     u64 max_count;
-    tg_encoder *host; /* of the host's device: for lists, which lie in host memory */
+    tg_encoder *host; /* of the host's device: for lists, which are encoded in host memory */
     u8 *memory;       /* on the card, and what it is divided into */
     u8 *areas; /* what jobs have for themselves, one after the other, until they have been handed over */
     size_t areas_size, areas_used;
@@ -20,7 +20,9 @@ struct tg_encoder {
     int *exponents;
     u8 *sparse;        /* what a sparsifier works in */
     u8 *codes, *coder; /* packed codes, and what the coder of another layout works in, if there is one */
-    bool busy; /* a list in the workspace has not gone to the host yet */
+    bool busy; /* a list in the workspace has not been copied yet */
+    tg_list staged; /* a sparsifier's: a list in host memory, of which parts are encoded, and what decoders see */
+    float *staged_sent;
 };
 
 static bool is_sparse(const tg_spec *spec) { return tg_codec_row_of(spec->codec)->sparse; }
@@ -89,6 +91,23 @@ static size_t divide(tg_encoder *e, const dense_frame *f)
     return at;
 }
 
+/* Room for the longest selection in host memory. */
+static bool make_staged(tg_encoder *e)
+{
+    const size_t room = (size_t)(tg_spec_selected(&e->largest, e->max_count) * 4 / 3 + 1) * sizeof(float);
+    e->staged.indices = (u32 *)malloc(room);
+    e->staged.values = (float *)malloc(room);
+    e->staged_sent = (float *)malloc(room);
+    return e->staged.indices && e->staged.values && e->staged_sent;
+}
+
+static void free_staged(tg_encoder *e)
+{
+    free(e->staged.indices);
+    free(e->staged.values);
+    free(e->staged_sent);
+}
+
 tg_status tg_cuda_make_encoder(tg_device *device, const tg_spec *spec, uint64_t max_count, tg_encoder **encoder,
                                tg_error *error)
 {
@@ -106,10 +125,12 @@ tg_status tg_cuda_make_encoder(tg_device *device, const tg_spec *spec, uint64_t 
     made->largest = *spec;
     made->max_count = max_count;
     tg_device *host = now.cuda->host;
-    if ((is_sparse(spec) && host->operations->make_encoder(host, spec, max_count, &made->host, error) != TG_OK) ||
+    if ((is_sparse(spec) && (host->operations->make_encoder(host, spec, max_count, &made->host, error) != TG_OK ||
+                             !make_staged(made))) ||
         cudaMalloc(&made->memory, divide(made, &frame)) != cudaSuccess) {
         (void)cudaGetLastError();
         host->operations->free_encoder(host, made->host);
+        free_staged(made);
         free(made);
         return TG_OUT_OF_MEMORY;
     }
@@ -129,6 +150,7 @@ void tg_cuda_free_encoder(tg_device *device, tg_encoder *encoder)
     (void)cudaStreamSynchronize(now.cuda->stream);
     (void)cudaFree(encoder->memory);
     now.cuda->host->operations->free_encoder(now.cuda->host, encoder->host);
+    free_staged(encoder);
     free(encoder);
 }
 
@@ -251,12 +273,26 @@ static void complete_list(tg_cuda *cuda, const pending *p, const control *seen)
             .selected = seen->selected, .saturated = seen->limited, .dropped = seen->dropped};
         job->list->count = (size_t)seen->selected;
         const u8 *indices = (const u8 *)p->more;
-        tg_cuda_copy(cuda, job->list->indices, indices, 4 * job->list->count, cudaMemcpyDeviceToHost);
-        tg_cuda_copy(cuda, job->list->values, indices + p->number, 4 * job->list->count, cudaMemcpyDeviceToHost);
+        tg_cuda_copy(cuda, job->list->indices, indices, 4 * job->list->count, cudaMemcpyDeviceToDevice);
+        tg_cuda_copy(cuda, job->list->values, indices + p->number, 4 * job->list->count, cudaMemcpyDeviceToDevice);
     }
 }
 
-/* Elements that have been selected already are in host memory, and so is their frame. */
+/* The first place of a list in host memory with an index of at least `limit`. */
+static size_t place_in(const tg_list *list, u64 limit)
+{
+    size_t from = 0, to = list->count;
+    while (from < to) {
+        const size_t middle = (from + to) / 2;
+        if (list->indices[middle] < limit)
+            from = middle + 1;
+        else
+            to = middle;
+    }
+    return from;
+}
+
+/* Elements that have been selected already are encoded in host memory, where their frame goes. */
 static void encode_list(tg_cuda *cuda, tg_encode_job *job)
 {
     tg_encode_job there = *job;
@@ -265,10 +301,23 @@ static void encode_list(tg_cuda *cuda, tg_encode_job *job)
         return;
     }
     tg_cuda_settle(cuda); /* frames before this one may have the same end */
+    tg_list *staged = &job->encoder->staged;
+    float *sent = job->encoder->staged_sent;
+    staged->count = job->selected->count;
+    tg_cuda_copy(cuda, staged->indices, job->selected->indices, 4 * staged->count, cudaMemcpyDeviceToHost);
+    tg_cuda_copy(cuda, staged->values, job->selected->values, 4 * staged->count, cudaMemcpyDeviceToHost);
+    (void)tg_cuda_fine(cuda, cudaStreamSynchronize(cuda->stream));
     there.encoder = job->encoder->host;
+    there.selected = staged;
+    there.sent = sent;
     cuda->host->operations->encode(cuda->host, &there, 1);
     job->frame = there.frame;
     job->report = there.report;
+    const size_t from = place_in(staged, job->first), to = place_in(staged, job->first + job->source.count);
+    if (job->sent && tg_spec_values(job->spec) != TG_VALUES_FP32) {
+        tg_cuda_copy(cuda, job->sent + from, sent + from, 4 * (to - from), cudaMemcpyHostToDevice);
+        (void)tg_cuda_fine(cuda, cudaStreamSynchronize(cuda->stream)); /* the next job works in the same place */
+    }
 }
 
 static tg_source sparse_source(const tg_encode_job *job)

@@ -186,12 +186,6 @@ static void measure(tg_device *device, tg_frame frame, const tg_frame_info *info
     host->operations->measure(host, frame, info, parts);
 }
 
-static void list_frame(tg_device *device, const tg_frame *frame, uint64_t first, tg_list *list)
-{
-    tg_device *host = tg_cuda_of(device)->host;
-    host->operations->list_frame(host, frame, first, list);
-}
-
 static uint64_t digest(const tg_device *device, const void *bytes, size_t n)
 {
     tg_device *host = ((const tg_cuda *)(const void *)device)->host;
@@ -257,8 +251,12 @@ static const tg_operations operations = {.close = close_cuda,
                                          .save = tg_cuda_save,
                                          .load = tg_cuda_load,
                                          .norm = tg_cuda_norm,
-                                         .list_frame = list_frame,
-                                         .add_list = tg_cuda_add_list,
+                                         .make_list_workspace = tg_cuda_make_list_workspace,
+                                         .free_list_workspace = tg_cuda_free_list_workspace,
+                                         .add_lists = tg_cuda_add_lists,
+                                         .sum_lists = tg_cuda_sum_lists,
+                                         .spread_list = tg_cuda_spread_list,
+                                         .cut_list = tg_cuda_cut_list,
                                          .digest = digest};
 
 /* The card's number: "cuda" is the one that this thread uses. -1 if the name is not one. */

@@ -48,11 +48,16 @@ bool tg_mpi_launch(tg_mpi_transport *t, tg_exchange *exchange, uint64_t number)
     tg_posted *f = &t->posted[t->posted_count++];
     f->exchange = exchange;
     f->number = number;
-    f->open = 2 * (world - 1);
+    f->open = 0;
     for (uint32_t place = 0; place < 2 * world; place++) {
+        const bool receives = place < world;
+        const uint32_t peer = receives ? place : place - world;
         f->requests[place] = MPI_REQUEST_NULL;
         f->moved[place] = 0;
-        if (place != t->base.rank && place != world + t->base.rank && !post(t, f, place))
+        if (peer == t->base.rank || !(receives ? tg_receives(exchange, peer) : tg_sends(exchange, peer)))
+            continue;
+        f->open++;
+        if (!post(t, f, place))
             return false;
     }
     return true;

@@ -1,0 +1,363 @@
+/* What a reduction exchanges, from its plan alone: for predictions, and for worlds that nobody has. */
+#include <inttypes.h>
+#include <string.h>
+
+#include "base/status.h"
+#include "codec/codec.h"
+#include "codec/header.h"
+#include "codec/positions.h"
+#include "reduce/reducer.h"
+
+enum { MOST_DESCRIBED = 1000000 };
+
+/* What one owner has of a batch. */
+typedef struct share {
+    uint32_t owner;
+    uint32_t frames;
+    uint64_t elements, bytes;
+} share;
+
+/* The exchanges of one batch. */
+typedef struct described_batch {
+    size_t first_tensor, tensor_count;
+    size_t first_share, share_count;  /* owners of pieces that have one owner, in rising order */
+    share every;                      /* what each owner has of balanced pieces, in parts */
+    uint64_t every_result, proposals; /* bytes of their results, and of boundaries, in the mean over steps */
+    uint64_t elements, frames, bytes; /* of one rank's gradients, all owners together */
+    uint64_t largest_share;           /* bytes of the shares above */
+} described_batch;
+
+/* Exchanges come in the order in which the step machine hands them out. */
+typedef struct entry {
+    tg_exchange_role role;
+    size_t batch, after;
+} entry;
+
+struct tg_description {
+    tg_reducer *reducer; /* tensors and plan, nothing else */
+    described_batch *batches;
+    share *shares;
+    entry *entries;
+    size_t entry_count;
+    uint64_t elements;
+    bool estimated;
+};
+
+/* ---- sizes ---- */
+
+/* Bits of a gap under the Rice code that suits this density: b low bits, and a quotient that is geometric. */
+static double gap_bits(double density)
+{
+    double best = 64, rest = 1 - density; /* (1 - density)^(2^b) */
+    for (unsigned b = 0; b < 32 && rest < 1; b++, rest *= rest)
+        best = b + 1 / (1 - rest) < best ? b + 1 / (1 - rest) : best;
+    return best;
+}
+
+static uint64_t list_bytes(const tg_spec *spec, uint64_t count, uint64_t selected)
+{
+    if (count == 0 || selected == 0)
+        return tg_positions_bound(0, 0);
+    const double indices = gap_bits((double)selected / (double)count) * (double)selected / 8;
+    /* The bound has a bit for each element beside the directory; a bitmap is what crowded indices become. */
+    const uint64_t bitmap = count / 8, directory = tg_positions_bound(count, selected) - bitmap;
+    uint64_t values = 0;
+    switch (tg_spec_values(spec)) {
+    case TG_VALUES_FP32:
+        values = 4 * selected;
+        break;
+    case TG_VALUES_LEVELS: { /* two bits at the least, and a scale for each bucket */
+        unsigned bits = 2;
+        while ((1u << bits) < 2u * spec->levels + 1)
+            bits++;
+        values = selected * bits / 8 + 4 * (spec->bucket ? selected / spec->bucket + 1 : 1);
+        break;
+    }
+    default:
+        values = 2 * selected;
+    }
+    return directory + values + (indices < (double)bitmap ? (uint64_t)indices : bitmap);
+}
+
+/* A frame of `count` elements of a tensor, of which `selected` are sent if it is sparse. */
+static uint64_t frame_bytes(const tg_reducing_tensor *t, uint64_t count, uint64_t selected)
+{
+    const uint64_t raw = tg_dtype_size(t->given.dtype) * count;
+    if (t->sparse)
+        return TG_HEADER_SIZE + list_bytes(&t->spec, count, selected);
+    tg_spec packed = t->spec;
+    packed.choices &= (uint8_t)~TG_CHOICE_CODING;
+    return TG_HEADER_SIZE +
+           (tg_spec_is_lossless(&t->spec) ? raw : tg_codec_row_of(t->spec.codec)->bound(&packed, count));
+}
+
+static bool depends_on_data(const tg_reducing_tensor *t)
+{
+    return t->sparse || (!tg_spec_is_lossless(&t->spec) && t->spec.choices & TG_CHOICE_CODING);
+}
+
+/* ---- batches ---- */
+
+/* The spec after the schedule's last change. */
+static uint64_t selected_of(const tg_reducer *r, const tg_reducing_tensor *t)
+{
+    tg_spec spec = t->spec;
+    if (t->sparse && !(spec.choices & TG_CHOICE_BY_K) && r->options.schedule_count > 0)
+        spec.amount = r->amounts[r->options.schedule_count - 1];
+    return tg_spec_selected(&spec, t->given.count);
+}
+
+static void add_balanced(const tg_reducer *r, described_batch *b, const tg_piece *piece)
+{
+    const tg_reducing_tensor *t = &r->tensors[piece->tensor];
+    const uint64_t world = r->world, count = piece->count / world, selected = selected_of(r, t) / world;
+    const uint64_t bytes = frame_bytes(t, count, selected);
+    const uint64_t result = frame_bytes(t, count, selected > 0 ? selected : 1),
+                   dense = TG_HEADER_SIZE + sizeof(float) * count;
+    b->every.elements += count;
+    b->every.frames++;
+    b->every.bytes += bytes;
+    b->every_result += result < dense ? result : dense;
+    b->proposals += tg_proposal_size(r) / TG_BOUNDARIES_EVERY;
+    b->frames += world;
+    b->bytes += world * bytes;
+}
+
+static int by_owner(const void *a, const void *b)
+{
+    const share *x = a, *y = b;
+    return (x->owner > y->owner) - (x->owner < y->owner);
+}
+
+/* Those of one owner become one. */
+static size_t merge(share *shares, size_t count)
+{
+    size_t kept = 0;
+    qsort(shares, count, sizeof *shares, by_owner);
+    for (size_t i = 0; i < count; i++) {
+        if (kept == 0 || shares[kept - 1].owner != shares[i].owner) {
+            shares[kept++] = shares[i];
+            continue;
+        }
+        shares[kept - 1].frames += shares[i].frames;
+        shares[kept - 1].elements += shares[i].elements;
+        shares[kept - 1].bytes += shares[i].bytes;
+    }
+    return kept;
+}
+
+static void describe_batch(tg_description *d, size_t number, size_t *used)
+{
+    const tg_reducer *r = d->reducer;
+    const tg_batch *batch = &r->coded.batches[number];
+    described_batch *b = &d->batches[number];
+    const uint32_t first = r->coded.pieces[batch->first].tensor;
+    *b = (described_batch){.first_tensor = first,
+                           .tensor_count = r->coded.pieces[batch->first + batch->count - 1].tensor - first + (size_t)1,
+                           .first_share = *used};
+    for (size_t i = batch->first; i < batch->first + batch->count; i++) {
+        const tg_piece *piece = &r->coded.pieces[i];
+        const tg_reducing_tensor *t = &r->tensors[piece->tensor];
+        d->estimated = d->estimated || depends_on_data(t);
+        b->elements += piece->count;
+        if (piece->owner == TG_EVERY_OWNER) {
+            add_balanced(r, b, piece);
+            continue;
+        }
+        const uint64_t bytes = frame_bytes(t, piece->count, t->sparse ? selected_of(r, t) : 0);
+        b->frames++;
+        b->bytes += bytes;
+        d->shares[*used + b->share_count++] = (share){piece->owner, 1, piece->count, bytes};
+    }
+    b->share_count = merge(d->shares + b->first_share, b->share_count);
+    for (size_t i = 0; i < b->share_count; i++)
+        b->largest_share = d->shares[b->first_share + i].bytes > b->largest_share ? d->shares[b->first_share + i].bytes
+                                                                                  : b->largest_share;
+    *used += b->share_count;
+    d->elements += b->elements;
+}
+
+/* The order in which exchanges are handed out. */
+static void order(tg_description *d)
+{
+    const tg_reducer *r = d->reducer;
+    const size_t due = r->coded.batch_count;
+    const bool results = r->functions->has_results;
+    if (r->world == 1)
+        return;
+    size_t handed = 0, results_handed = 0,
+           made[TG_RESULTS_BEHIND + 2] = {0}; /* where the last batches were handed out */
+    while (handed < due || (results && results_handed < due)) {
+        entry *e = &d->entries[d->entry_count];
+        if (results && tg_results_are_next(handed, results_handed, due)) {
+            *e = (entry){TG_ROLE_RESULTS, results_handed, made[results_handed % (TG_RESULTS_BEHIND + 2)]};
+            results_handed++;
+        } else {
+            made[handed % (TG_RESULTS_BEHIND + 2)] = d->entry_count;
+            *e = (entry){r->functions->has_parts ? TG_ROLE_PARTS : TG_ROLE_GRADIENTS, handed++, SIZE_MAX};
+        }
+        d->entry_count++;
+    }
+    d->entries[d->entry_count] = (entry){TG_ROLE_VERDICT, 0, d->entry_count - 1};
+    if (d->entry_count == 0)
+        d->entries[0].after = SIZE_MAX;
+    d->entry_count++;
+}
+
+/* ---- making and reading ---- */
+
+static tg_status fill_in(tg_description *d, tg_error *error)
+{
+    tg_reducer *r = d->reducer;
+    d->batches = tg_arena_take(&r->arena, r->coded.batch_count, sizeof *d->batches);
+    d->shares = tg_arena_take(&r->arena, r->coded.piece_count, sizeof *d->shares);
+    d->entries = tg_arena_take(&r->arena, 2 * r->coded.batch_count + 1, sizeof *d->entries);
+    if (r->arena.failed)
+        return tg_fail(error, TG_OUT_OF_MEMORY, "out of memory for a description of %zu tensors", r->tensor_count);
+    size_t used = 0;
+    for (size_t i = 0; i < r->coded.batch_count; i++)
+        describe_batch(d, i, &used);
+    order(d);
+    return tg_succeed(error);
+}
+
+tg_status tg_description_create(uint32_t world, const tg_reducer_tensor *tensors, size_t tensor_count,
+                                const tg_reducer_options *options, tg_description **description, tg_error *error)
+{
+    const tg_reducer_options defaults = {.algorithm = TG_AUTO};
+    options = options ? options : &defaults;
+    if (!description || (!tensors && tensor_count > 0))
+        return tg_fail(error, TG_INVALID_ARGUMENT, "tg_description_create: tensors and description must not be NULL");
+    if (world == 0 || world > MOST_DESCRIBED)
+        return tg_fail(error, TG_INVALID_ARGUMENT, "a world of %u ranks cannot be described: use 1 to %d", world,
+                       MOST_DESCRIBED);
+    if (options->algorithm == TG_SCATTER)
+        return tg_fail(error, TG_INVALID_ARGUMENT, "scatter cannot be described: it is the first half of shard");
+    tg_description *made = calloc(1, sizeof *made);
+    tg_reducer *r = calloc(1, sizeof *r);
+    if (!made || !r) {
+        free(made);
+        free(r);
+        return tg_fail(error, TG_OUT_OF_MEMORY, "out of memory for a description");
+    }
+    made->reducer = r;
+    r->world = world;
+    r->tensor_count = tensor_count;
+    tg_status status = tg_reducer_keep(r, tensors, options, error);
+    if (status == TG_OK)
+        status = fill_in(made, error);
+    if (status == TG_OK)
+        *description = made;
+    else
+        tg_description_free(made);
+    return status;
+}
+
+void tg_description_free(tg_description *description)
+{
+    if (!description)
+        return;
+    tg_reducer_free(description->reducer);
+    free(description);
+}
+
+tg_status tg_description_of(const tg_description *d, tg_description_info *info, tg_error *error)
+{
+    if (!d || !info)
+        return tg_fail(error, TG_INVALID_ARGUMENT, "tg_description_of: description and info must not be NULL");
+    const bool sums_at_the_end = !d->reducer->functions->has_results;
+    *info = (tg_description_info){.algorithm = d->reducer->algorithm,
+                                  .exchange_count = d->entry_count,
+                                  .applied = d->elements * (sums_at_the_end ? d->reducer->world : 1),
+                                  .estimated = d->estimated};
+    return tg_succeed(error);
+}
+
+/* What one rank owns of a batch. */
+static share share_of(const tg_description *d, const described_batch *b, uint32_t rank)
+{
+    share owned = b->every;
+    const share key = {.owner = rank};
+    const share *found = b->share_count == 0
+                             ? NULL
+                             : bsearch(&key, d->shares + b->first_share, b->share_count, sizeof *d->shares, by_owner);
+    if (found) {
+        owned.frames += found->frames;
+        owned.elements += found->elements;
+        owned.bytes += found->bytes;
+    }
+    return owned;
+}
+
+static void describe_parts(const tg_description *d, const described_batch *b, const share *owned,
+                           tg_described_exchange *e)
+{
+    const uint64_t world = d->reducer->world, headers = (world - 1) * TG_MESSAGE_HEADER;
+    e->kind = TG_ALL_TO_ALL;
+    e->bytes_sent = headers + b->bytes - owned->bytes;
+    e->bytes_received = headers + (world - 1) * owned->bytes;
+    e->largest_sent = headers + b->bytes - b->every.bytes; /* a rank that owns nothing else */
+    e->largest_received = headers + (world - 1) * (b->every.bytes + b->largest_share);
+    e->encoded = b->elements;
+    e->checked = (world - 1) * owned->elements;
+    e->frames = b->frames + (world - 1) * owned->frames;
+}
+
+static void describe_results(const tg_description *d, const described_batch *b, const share *owned,
+                             tg_described_exchange *e)
+{
+    const uint64_t world = d->reducer->world, extra = TG_MESSAGE_HEADER + b->proposals;
+    /* Parts and results of pieces that have one owner are alike; those of balanced pieces are not. */
+    const uint64_t own = owned->bytes - b->every.bytes + b->every_result,
+                   all = b->bytes - world * b->every.bytes + world * b->every_result;
+    e->bytes_sent = (world - 1) * (extra + own);
+    e->bytes_received = (world - 1) * extra + all - own;
+    e->largest_sent = (world - 1) * (extra + b->every_result + b->largest_share);
+    e->largest_received = (world - 1) * extra + all - b->every_result;
+    e->summed = world * owned->elements;
+    e->encoded = owned->elements;
+    e->checked = b->elements - owned->elements;
+    e->frames = b->frames;
+}
+
+static void describe_gradients(const tg_description *d, const described_batch *b, tg_described_exchange *e)
+{
+    const uint64_t others = d->reducer->world - (uint64_t)1;
+    e->bytes_sent = e->bytes_received = e->largest_sent = e->largest_received = others * (TG_MESSAGE_HEADER + b->bytes);
+    e->encoded = b->elements;
+    e->checked = others * b->elements;
+    e->frames = d->reducer->world * b->frames;
+}
+
+tg_status tg_description_exchange(const tg_description *d, uint32_t rank, size_t index, tg_described_exchange *exchange,
+                                  tg_error *error)
+{
+    if (!d || !exchange)
+        return tg_fail(error, TG_INVALID_ARGUMENT,
+                       "tg_description_exchange: description and exchange must not be NULL");
+    if (rank >= d->reducer->world || index >= d->entry_count)
+        return tg_fail(error, TG_INVALID_ARGUMENT,
+                       "there is no exchange %zu of rank %u: there are %zu exchanges and %u ranks", index, rank,
+                       d->entry_count, d->reducer->world);
+    const entry *e = &d->entries[index];
+    const uint64_t others = d->reducer->world - (uint64_t)1;
+    tg_described_exchange made = {.role = e->role, .kind = TG_ALL_GATHER, .after = e->after, .peers = (uint32_t)others};
+    if (e->role == TG_ROLE_VERDICT) {
+        made.bytes_sent = made.bytes_received = others * (TG_MESSAGE_HEADER + sizeof(uint32_t));
+        made.largest_sent = made.largest_received = made.bytes_sent;
+        *exchange = made;
+        return tg_succeed(error);
+    }
+    const described_batch *b = &d->batches[e->batch];
+    const share owned = share_of(d, b, rank);
+    made.first_tensor = b->first_tensor;
+    made.tensor_count = b->tensor_count;
+    if (e->role == TG_ROLE_GRADIENTS)
+        describe_gradients(d, b, &made);
+    else if (e->role == TG_ROLE_PARTS)
+        describe_parts(d, b, &owned, &made);
+    else
+        describe_results(d, b, &owned, &made);
+    *exchange = made;
+    return tg_succeed(error);
+}
