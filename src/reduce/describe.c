@@ -22,7 +22,7 @@ typedef struct described_batch {
     size_t first_tensor, tensor_count;
     size_t first_share, share_count;  /* owners of pieces that have one owner, in rising order */
     share every;                      /* what each owner has of balanced pieces, in parts */
-    uint64_t every_result, proposals; /* bytes of their results, and of boundaries, in the mean over steps */
+    uint64_t every_result, balanced;  /* bytes of their results, and how many there are */
     uint64_t elements, frames, bytes; /* of one rank's gradients, all owners together */
     uint64_t largest_share;           /* bytes of the shares above */
 } described_batch;
@@ -118,7 +118,7 @@ static void add_balanced(const tg_reducer *r, described_batch *b, const tg_piece
     b->every.frames++;
     b->every.bytes += bytes;
     b->every_result += result < dense ? result : dense;
-    b->proposals += tg_proposal_size(r) / TG_BOUNDARIES_EVERY;
+    b->balanced++;
     b->frames += world;
     b->bytes += world * bytes;
 }
@@ -289,10 +289,13 @@ static share share_of(const tg_description *d, const described_batch *b, uint32_
     return owned;
 }
 
+/* Bytes of boundaries in a message, in the mean over steps. */
+static uint64_t proposals_of(const described_batch *b) { return b->balanced * TG_PROPOSAL_SIZE / TG_BOUNDARIES_EVERY; }
+
 static void describe_parts(const tg_description *d, const described_batch *b, const share *owned,
                            tg_described_exchange *e)
 {
-    const uint64_t world = d->reducer->world, headers = (world - 1) * TG_MESSAGE_HEADER;
+    const uint64_t world = d->reducer->world, headers = (world - 1) * (TG_MESSAGE_HEADER + proposals_of(b));
     e->kind = TG_ALL_TO_ALL;
     e->bytes_sent = headers + b->bytes - owned->bytes;
     e->bytes_received = headers + (world - 1) * owned->bytes;
@@ -306,7 +309,7 @@ static void describe_parts(const tg_description *d, const described_batch *b, co
 static void describe_results(const tg_description *d, const described_batch *b, const share *owned,
                              tg_described_exchange *e)
 {
-    const uint64_t world = d->reducer->world, extra = TG_MESSAGE_HEADER + b->proposals;
+    const uint64_t world = d->reducer->world, extra = TG_MESSAGE_HEADER + proposals_of(b);
     /* Parts and results of pieces that have one owner are alike; those of balanced pieces are not. */
     const uint64_t own = owned->bytes - b->every.bytes + b->every_result,
                    all = b->bytes - world * b->every.bytes + world * b->every_result;

@@ -98,7 +98,8 @@ static void write_greeting(tg_reduction *r, tg_transfer *transfer)
 {
     memcpy(transfer->out + TG_MESSAGE_HEADER, r->reducer->greeting, r->reducer->greeting_size);
     tg_transfer_seal(r, transfer, 0, r->reducer->greeting_size, transfer->out);
-    tg_transfer_send_all(r->reducer, transfer, TG_MESSAGE_HEADER + r->reducer->greeting_size);
+    tg_transfer_send_all(r->reducer, transfer,
+                         r->reducer->rank == 0 ? TG_MESSAGE_HEADER + r->reducer->greeting_size : TG_NO_MESSAGE);
 }
 
 static tg_transfer *make_batch(tg_reduction *r)
@@ -179,19 +180,17 @@ tg_status tg_reduce_next(tg_reduction *reduction, tg_exchange **exchange, tg_err
 
 /* ---- feed ---- */
 
-static void take_greetings(tg_reduction *r)
+static void take_greeting(tg_reduction *r)
 {
     const tg_reducer *reducer = r->reducer;
-    for (uint32_t peer = 0; peer < reducer->world; peer++) {
-        tg_message message;
-        tg_cursor extra, frames;
-        tg_error why;
-        if (peer == reducer->rank || !tg_transfer_open(r, &r->greeting, peer, &message, &extra, &frames))
-            continue;
-        tg_status status = tg_greeting_compare(reducer->greeting, extra, reducer->names, &why);
-        if (status != TG_OK)
-            tg_reduction_fail(r, status, "rank %u differs from rank %u: %.150s", peer, reducer->rank, why.message);
-    }
+    tg_message message;
+    tg_cursor extra, frames;
+    tg_error why;
+    if (reducer->rank == 0 || !tg_transfer_open(r, &r->greeting, 0, &message, &extra, &frames))
+        return;
+    tg_status status = tg_greeting_compare(reducer->greeting, extra, reducer->names, &why);
+    if (status != TG_OK)
+        tg_reduction_fail(r, status, "rank %u differs from rank 0: %.150s", reducer->rank, why.message);
 }
 
 /* Every rank's verdict: the lowest rank that has something to say is heard, so all come to the same outcome. A verdict
@@ -251,7 +250,7 @@ static tg_status feed(tg_reduction *r, tg_transfer *transfer, tg_error *error)
     const tg_algorithm_functions *f = r->reducer->functions;
     switch (transfer->kind) {
     case TG_MESSAGE_GREETING:
-        take_greetings(r);
+        take_greeting(r);
         break;
     case TG_MESSAGE_VERDICT:
         return take_verdicts(r, transfer, error);

@@ -64,12 +64,12 @@ typedef struct tg_mean {
 
 /* What one reduction keeps of a sparse tensor under shard and scatter. */
 typedef struct tg_sparse_step {
-    bool selected;           /* this rank has */
-    tg_list sent;            /* what this rank selected, and what others see of it */
-    tg_list result;          /* shard: what was chosen of the sums of this rank's part */
-    float *seen;             /* what decoders see of the values of one of these, where it is not the same */
-    uint32_t *proposals;     /* shard, balanced: where this rank would have parts begin in later steps */
-    uint64_t *boundary_sums; /* of all ranks' proposals */
+    bool selected;         /* this rank has */
+    tg_list sent;          /* what this rank selected, and what others see of it */
+    tg_list result;        /* shard: what was chosen of the sums of this rank's part */
+    float *seen;           /* what decoders see of the values of one of these, where it is not the same */
+    uint32_t *proposals;   /* shard, balanced: where this rank would have parts begin; then where they will */
+    uint64_t proposal_sum; /* of all ranks' proposals for this rank's part */
 } tg_sparse_step;
 
 typedef struct tg_algorithm_functions tg_algorithm_functions;
@@ -134,9 +134,10 @@ struct tg_reducer {
     uint32_t greeting_size;
     uint64_t layout; /* digest of the greeting */
     bool greeted;
-    float *wide;    /* the largest piece, or all of a batch that are summed here, as float32, in device memory */
-    void *narrow;   /* shard: and in 16 bits */
-    uint8_t **ends; /* shard, scatter: where each owner's message ends, and its frames, while it is written */
+    float *wide;  /* the largest piece, or all of a batch that are summed here, as float32, in device memory */
+    void *narrow; /* shard: and in 16 bits */
+    uint32_t *old_boundaries; /* shard: room for those of one tensor */
+    uint8_t **ends;           /* shard, scatter: where each owner's message ends, and its frames, while it is written */
     uint32_t *frame_counts;
     tg_encode_job *encodings; /* jobs for the device; see jobs.c */
     tg_encoded *encoded;
@@ -205,6 +206,11 @@ tg_spec tg_spec_in(const tg_reduction *reduction, uint32_t tensor);
 tg_codec *tg_codec_in(tg_reduction *reduction, uint32_t tensor);
 /* Most bytes of a frame of `count` elements of this tensor. */
 size_t tg_frame_room(const tg_reducer *reducer, bool dense, uint32_t tensor, uint64_t count);
+/* Most bytes of a frame of selected elements that an owner gets of a piece, or sends as results: what writing it takes,
+ * or what arrives. */
+size_t tg_list_room(const tg_reducer *reducer, const tg_piece *piece, uint32_t owner, bool results, bool arrives);
+/* shard: the most means that an owner chooses of a sparse tensor. */
+uint64_t tg_most_chosen(const tg_reducer *reducer, const tg_piece *piece);
 /* Whether the elements of this piece are selected: such pieces are not cut where ranks have parts. */
 bool tg_piece_is_sparse(const tg_reduction *reduction, const tg_piece *piece);
 /* Plans and the algorithm, from tensors and options. */
@@ -403,17 +409,29 @@ void tg_sparse_free(tg_reducer *reducer);
 /* ---- boundaries.c: where parts of sparse tensors begin ---- */
 
 tg_owned tg_part_of(const tg_reduction *reduction, const tg_piece *piece, uint32_t owner);
-/* Selections move slowly, so ranks propose boundaries every so many steps: so many bytes for each balanced piece. */
-enum { TG_BOUNDARIES_EVERY = 16 };
-static inline uint32_t tg_proposal_size(const tg_reducer *r) { return 4 * (r->world - 1); }
-/* Bytes of proposals in a message of results; making, writing and reading them; and, when all is done with the old
- * ones, new boundaries. */
+/* Selections move slowly, so ranks propose boundaries every so many steps: to each owner, with its part, where that
+ * should begin. The owner's mean of all proposals is where it will, and comes with its results. So many bytes for each
+ * balanced piece, in parts and in results. */
+enum { TG_BOUNDARIES_EVERY = 16, TG_PROPOSAL_SIZE = 4 };
+/* Bytes of boundaries in a message. */
 uint32_t tg_boundaries_size(const tg_reduction *reduction, const tg_batch *batch);
 void tg_boundaries_propose(tg_reduction *reduction, const tg_batch *batch);
-void tg_boundaries_write(const tg_reduction *reduction, const tg_batch *batch, uint8_t *extra);
-bool tg_boundaries_read(tg_reduction *reduction, const tg_batch *batch, tg_cursor *extra);
+/* What `owner` is sent, or sends when it has decided. */
+void tg_boundaries_write(const tg_reduction *reduction, const tg_batch *batch, uint32_t owner, uint8_t *extra);
+bool tg_boundaries_read_proposals(tg_reduction *reduction, const tg_batch *batch, tg_cursor *extra);
+void tg_boundaries_decide(tg_reduction *reduction, const tg_batch *batch);
+bool tg_boundaries_read(tg_reduction *reduction, const tg_batch *batch, uint32_t owner, tg_cursor *extra);
+/* Whether what all owners have decided are boundaries; and, when all is done with the old ones, these take their place.
+ */
+bool tg_boundaries_check(const tg_reduction *reduction, const tg_batch *batch);
 void tg_boundaries_move(tg_reduction *reduction);
 void tg_boundaries_reset(tg_reducer *reducer);
+/* The most elements that a part may have under shard, whatever ranks propose, so that what may come from `world` ranks
+ * does not take room for all of the tensor from each. */
+uint64_t tg_part_limit(uint64_t count, uint32_t world);
+/* Moves boundaries[1 ... world - 1], which do not decrease, so that no part has more. Where none has, nothing moves.
+ * `old` is room for `world` of them. */
+void tg_boundaries_limit(uint64_t count, uint32_t world, uint32_t *boundaries, uint32_t *old);
 
 /* ---- machine.c ---- */
 

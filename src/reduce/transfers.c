@@ -21,16 +21,28 @@ static void prepare(tg_reducer *r, tg_transfer *transfer, tg_message_kind kind, 
                                        .received = transfer->received};
 }
 
+/* Whole lines of memory for so many bytes, of which there may be none. */
+static uint64_t room_of(size_t bytes)
+{
+    enum { LINE = 64 };
+    return bytes == TG_NO_MESSAGE ? 0 : ((uint64_t)bytes / LINE + 1) * LINE;
+}
+
 /* Room for what goes out, and for what comes from every other rank. */
 static void give_room(tg_reducer *r, tg_transfer *transfer, size_t out, const size_t *in)
 {
+    uint64_t all = 0;
+    for (uint32_t peer = 0; peer < r->world; peer++)
+        all += peer == r->rank ? 0 : room_of(in[peer]);
     transfer->out = tg_arena_take(&r->arena, out, 1);
     transfer->out_capacity = out;
+    uint8_t *at = tg_arena_take(&r->arena, all, 1);
     for (uint32_t peer = 0; !r->arena.failed && peer < r->world; peer++) {
         if (peer == r->rank)
             continue;
         transfer->capacity[peer] = in[peer];
-        transfer->receive[peer] = tg_arena_take(&r->arena, in[peer], 1);
+        transfer->receive[peer] = at;
+        at += room_of(in[peer]);
     }
 }
 
@@ -43,6 +55,16 @@ static void make_transfer(tg_reducer *r, tg_transfer *transfer, tg_message_kind 
     give_room(r, transfer, room, in);
 }
 
+/* From rank 0 to all others. */
+static void make_greeting_transfer(tg_reducer *r, tg_reduction *reduction, size_t *in)
+{
+    const size_t room = TG_MESSAGE_HEADER + TG_GREETING_MOST;
+    prepare(r, &reduction->greeting, TG_MESSAGE_GREETING, TG_ALL_TO_ALL, 0);
+    for (uint32_t peer = 0; peer < r->world; peer++)
+        in[peer] = peer == 0 ? room : TG_NO_MESSAGE;
+    give_room(r, &reduction->greeting, room, in);
+}
+
 /* A bit for each tensor of a message. */
 static size_t presence_room(const tg_plan *plan, size_t batch)
 {
@@ -52,30 +74,45 @@ static size_t presence_room(const tg_plan *plan, size_t batch)
     return tg_bitmap_bytes(plan->pieces[p->first + p->count - 1].tensor - plan->pieces[p->first].tensor + 1);
 }
 
-/* Most bytes of the frames of a batch that `owner` is sent, or sends as a result; 0 where the plan is shorter. */
-static size_t batch_room(const tg_reducer *r, const tg_plan *plan, size_t batch, uint32_t owner)
+/* What room is asked for: for what `owner` is sent, or for its results; where it is made, or where it arrives. */
+typedef struct asked {
+    uint32_t owner;
+    bool results, arrives;
+} asked;
+
+/* Most bytes of the frames of a batch; 0 where the plan is shorter. */
+static size_t batch_room(const tg_reducer *r, const tg_plan *plan, size_t batch, const asked *a)
 {
+    const bool dense = plan == &r->dense;
     size_t room = 0;
     for (size_t i = 0; batch < plan->batch_count && i < plan->batches[batch].count; i++) {
         const tg_piece *piece = &plan->pieces[plan->batches[batch].first + i];
-        if (tg_goes_to(piece, owner))
-            room += tg_frame_room(r, plan == &r->dense, piece->tensor, piece->count);
-        if (piece->owner == TG_EVERY_OWNER) /* proposals for this piece's boundaries */
-            room += 4 * (size_t)r->world;
+        if (!tg_goes_to(piece, a->owner))
+            continue;
+        if (!dense && r->tensors[piece->tensor].sparse)
+            room += TG_PROPOSAL_SIZE + tg_list_room(r, piece, a->owner, a->results, a->arrives);
+        else
+            room += tg_frame_room(r, dense, piece->tensor, piece->count);
     }
     return room + presence_room(plan, batch);
 }
 
-static size_t message_room(const tg_reducer *r, size_t batch, uint32_t owner)
+static size_t message_room(const tg_reducer *r, size_t batch, asked a)
 {
-    const size_t coded = batch_room(r, &r->coded, batch, owner), dense = batch_room(r, &r->dense, batch, owner);
+    const size_t coded = batch_room(r, &r->coded, batch, &a), dense = batch_room(r, &r->dense, batch, &a);
     return TG_MESSAGE_HEADER + (coded > dense ? coded : dense);
 }
 
 /* gather: everybody's frames to everybody. */
 static void make_gather_transfer(tg_reducer *r, tg_reduction *reduction, size_t p, size_t *in)
 {
-    make_transfer(r, &reduction->batches[p], TG_MESSAGE_GRADIENTS, (uint32_t)p, message_room(r, p, 0), in);
+    tg_transfer *gradients = &reduction->batches[p];
+    prepare(r, gradients, TG_MESSAGE_GRADIENTS, TG_ALL_GATHER, (uint32_t)p);
+    const size_t room = message_room(r, p, (asked){.arrives = true});
+    for (uint32_t peer = 0; peer < r->world; peer++)
+        in[peer] = room;
+    if (!r->arena.failed)
+        give_room(r, gradients, message_room(r, p, (asked){.owner = 0}), in);
 }
 
 /* shard and scatter: to each owner its parts. */
@@ -84,12 +121,13 @@ static void make_parts_transfer(tg_reducer *r, tg_reduction *reduction, size_t p
     tg_transfer *parts = &reduction->batches[p];
     prepare(r, parts, TG_MESSAGE_PARTS, TG_ALL_TO_ALL, (uint32_t)p);
     parts->places = tg_arena_take(&r->arena, r->world + (uint64_t)1, sizeof *parts->places);
+    const size_t own = message_room(r, p, (asked){.owner = r->rank, .arrives = true});
     size_t out = 0;
     for (uint32_t peer = 0; parts->places && peer < r->world; peer++) {
         parts->places[peer] = out;
-        out += message_room(r, p, peer);
+        out += message_room(r, p, (asked){.owner = peer});
         parts->places[peer + 1] = out;
-        in[peer] = message_room(r, p, r->rank);
+        in[peer] = own;
     }
     if (!r->arena.failed)
         give_room(r, parts, out, in);
@@ -101,9 +139,9 @@ static void make_results_transfer(tg_reducer *r, tg_reduction *reduction, size_t
     tg_transfer *results = &reduction->results[p];
     prepare(r, results, TG_MESSAGE_RESULTS, TG_ALL_GATHER, (uint32_t)p);
     for (uint32_t peer = 0; peer < r->world; peer++)
-        in[peer] = message_room(r, p, peer);
+        in[peer] = message_room(r, p, (asked){.owner = peer, .results = true, .arrives = true});
     if (!r->arena.failed)
-        give_room(r, results, in[r->rank], in);
+        give_room(r, results, message_room(r, p, (asked){.owner = r->rank, .results = true}), in);
 }
 
 bool tg_transfers_make(tg_reducer *r, tg_reduction *reduction)
@@ -117,7 +155,7 @@ bool tg_transfers_make(tg_reducer *r, tg_reduction *reduction)
         free(in);
         return false;
     }
-    make_transfer(r, &reduction->greeting, TG_MESSAGE_GREETING, 0, TG_MESSAGE_HEADER + TG_GREETING_MOST, in);
+    make_greeting_transfer(r, reduction, in);
     make_transfer(r, &reduction->greeting_verdict, TG_MESSAGE_VERDICT, TG_VERDICT_ON_GREETING,
                   TG_MESSAGE_HEADER + TG_VERDICT_BYTES, in);
     make_transfer(r, &reduction->verdicts, TG_MESSAGE_VERDICT, TG_VERDICT_ON_STEP, TG_MESSAGE_HEADER + TG_VERDICT_BYTES,

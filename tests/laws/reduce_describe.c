@@ -69,7 +69,7 @@ static void step(rank_state *states, tg_reduction **reductions, uint32_t world, 
             break;
         for (uint32_t a = 0; a < world; a++)
             for (uint32_t b = 0; b < world; b++)
-                if (a != b) {
+                if (a != b && exchanges[a]->send_size[b] != TG_NO_MESSAGE) {
                     memcpy(exchanges[b]->receive[a], exchanges[a]->send[b], exchanges[a]->send_size[b]);
                     exchanges[b]->received[a] = exchanges[a]->send_size[b];
                 }
