@@ -198,10 +198,8 @@ static void order(tg_description *d)
         }
         d->entry_count++;
     }
-    d->entries[d->entry_count] = (entry){TG_ROLE_VERDICT, 0, d->entry_count - 1};
-    if (d->entry_count == 0)
-        d->entries[0].after = SIZE_MAX;
-    d->entry_count++;
+    for (uint32_t round = 0; round < tg_agreement_rounds(r->world); round++, d->entry_count++)
+        d->entries[d->entry_count] = (entry){TG_ROLE_VERDICT, 0, d->entry_count > 0 ? d->entry_count - 1 : SIZE_MAX};
 }
 
 /* ---- making and reading ---- */
@@ -211,7 +209,7 @@ static tg_status fill_in(tg_description *d, tg_error *error)
     tg_reducer *r = d->reducer;
     d->batches = tg_arena_take(&r->arena, r->coded.batch_count, sizeof *d->batches);
     d->shares = tg_arena_take(&r->arena, r->coded.piece_count, sizeof *d->shares);
-    d->entries = tg_arena_take(&r->arena, 2 * r->coded.batch_count + 1, sizeof *d->entries);
+    d->entries = tg_arena_take(&r->arena, 2 * r->coded.batch_count + tg_agreement_rounds(r->world), sizeof *d->entries);
     if (r->arena.failed)
         return tg_fail(error, TG_OUT_OF_MEMORY, "out of memory for a description of %zu tensors", r->tensor_count);
     size_t used = 0;
@@ -346,7 +344,8 @@ tg_status tg_description_exchange(const tg_description *d, uint32_t rank, size_t
     const uint64_t others = d->reducer->world - (uint64_t)1;
     tg_described_exchange made = {.role = e->role, .kind = TG_ALL_GATHER, .after = e->after, .peers = (uint32_t)others};
     if (e->role == TG_ROLE_VERDICT) {
-        made.bytes_sent = made.bytes_received = others * (TG_MESSAGE_HEADER + sizeof(uint32_t));
+        made.peers = tg_agreement_peers(d->reducer->world);
+        made.bytes_sent = made.bytes_received = made.peers * (uint64_t)(TG_MESSAGE_HEADER + TG_OPINION_BYTES);
         made.largest_sent = made.largest_received = made.bytes_sent;
         *exchange = made;
         return tg_succeed(error);

@@ -38,8 +38,8 @@ static void reset(tg_reduction *r, uint64_t step)
     r->greets = !reducer->greeted && reducer->world > 1;
     r->batches_handed = r->batches_fed = r->results_handed = r->results_fed = 0;
     reset_transfer(&r->greeting);
-    reset_transfer(&r->greeting_verdict);
-    reset_transfer(&r->verdicts);
+    tg_agreement_reset(&r->introduction);
+    tg_agreement_reset(&r->agreement);
     for (size_t i = 0; i < r->plan->batch_count; i++) {
         reset_transfer(&r->batches[i]);
         if (reducer->functions->has_results)
@@ -87,13 +87,6 @@ tg_status tg_reduce_begin(tg_reducer *reducer, const tg_tensor *gradients, uint6
 
 /* ---- next ---- */
 
-static void write_verdict(tg_reduction *r, tg_transfer *transfer)
-{
-    const uint32_t extra = tg_verdict_write(&r->verdict, transfer->out + TG_MESSAGE_HEADER);
-    tg_transfer_seal(r, transfer, 0, extra, transfer->out);
-    tg_transfer_send_all(r->reducer, transfer, TG_MESSAGE_HEADER + extra);
-}
-
 static void write_greeting(tg_reduction *r, tg_transfer *transfer)
 {
     memcpy(transfer->out + TG_MESSAGE_HEADER, r->reducer->greeting, r->reducer->greeting_size);
@@ -116,15 +109,11 @@ static tg_transfer *next_transfer(tg_reduction *r)
 {
     if (r->settled)
         return NULL;
-    if (r->greets && !r->greeting_verdict.fed) {
-        if (!r->greeting.handed) {
-            write_greeting(r, &r->greeting);
-            return &r->greeting;
-        }
-        if (!r->greeting.fed || r->greeting_verdict.handed)
-            return NULL;
-        write_verdict(r, &r->greeting_verdict);
-        return &r->greeting_verdict;
+    if (r->greets && !r->introduction.settled) {
+        if (r->greeting.handed)
+            return r->greeting.fed ? tg_agreement_next(r, &r->introduction) : NULL;
+        write_greeting(r, &r->greeting);
+        return &r->greeting;
     }
     const size_t due = r->plan->batch_count;
     const bool results = r->reducer->functions->has_results;
@@ -132,10 +121,9 @@ static tg_transfer *next_transfer(tg_reduction *r)
         return r->results_handed < r->batches_fed ? &r->results[r->results_handed++] : NULL;
     if (r->batches_handed < due)
         return tg_message_is_given(r, r->batches_handed) ? make_batch(r) : NULL;
-    if (r->missing > 0 || r->verdicts.handed || r->batches_fed < due || (results && r->results_fed < due))
+    if (r->missing > 0 || r->batches_fed < due || (results && r->results_fed < due))
         return NULL;
-    write_verdict(r, &r->verdicts);
-    return &r->verdicts;
+    return tg_agreement_next(r, &r->agreement);
 }
 
 /* A world of one: everything that would come from others is there already. As far as tensors are given. */
@@ -193,38 +181,20 @@ static void take_greeting(tg_reduction *r)
         tg_reduction_fail(r, status, "rank %u differs from rank 0: %.150s", reducer->rank, why.message);
 }
 
-/* Every rank's verdict: the lowest rank that has something to say is heard, so all come to the same outcome. A verdict
- * that cannot be read means that this rank does not know what the others know. */
-static tg_status take_verdicts(tg_reduction *r, tg_transfer *transfer, tg_error *error)
+static tg_status take_verdict(tg_reduction *r, tg_transfer *transfer, tg_error *error)
 {
-    const tg_reducer *reducer = r->reducer;
-    const tg_verdict own = r->verdict;
-    tg_verdict outcome = {.status = TG_OK};
-    for (uint32_t rank = 0; rank < reducer->world; rank++) {
-        tg_message message;
-        tg_cursor extra, frames;
-        tg_verdict theirs = own;
-        if (rank != reducer->rank) {
-            r->verdict.status = TG_OK; /* so that what is wrong with this message is recorded */
-            if (!tg_transfer_open(r, transfer, rank, &message, &extra, &frames) || !tg_verdict_read(extra, &theirs) ||
-                frames.left > 0)
-                return tg_fail(error, TG_EXCHANGE,
-                               "the verdict of rank %u on step %" PRIu64
-                               " cannot be read (%.100s), so rank %u cannot know "
-                               "whether the others applied it",
-                               rank, r->step, r->verdict.text, reducer->rank);
-        }
-        if (outcome.status == TG_OK && theirs.status != TG_OK)
-            outcome = theirs;
-    }
-    r->verdict = own;
-    if (transfer == &r->verdicts && outcome.status == TG_OK && r->peer_failed)
+    const bool on_step = transfer->number % TG_VERDICT_NUMBERS == TG_VERDICT_ON_STEP;
+    tg_agreement *a = on_step ? &r->agreement : &r->introduction;
+    tg_status status = tg_agreement_take(r, a, transfer, error);
+    if (status != TG_OK || !a->settled)
+        return status;
+    if (on_step && a->outcome.status == TG_OK && r->peer_failed)
         return tg_fail(error, TG_EXCHANGE,
                        "a rank abstained from step %" PRIu64 ", but no verdict says why, so rank %u cannot know "
                        "whether the others applied it",
-                       r->step, reducer->rank);
-    if (transfer == &r->verdicts || outcome.status != TG_OK) {
-        r->outcome = outcome;
+                       r->step, r->reducer->rank);
+    if (on_step || a->outcome.status != TG_OK) {
+        r->outcome = a->outcome;
         r->settled = true;
     } else {
         r->reducer->greeted = true;
@@ -232,11 +202,16 @@ static tg_status take_verdicts(tg_reduction *r, tg_transfer *transfer, tg_error 
     return TG_OK;
 }
 
+static tg_transfer *in_progress(tg_agreement *a)
+{
+    return a->round < a->round_count ? &a->rounds[a->round] : &a->sentence;
+}
+
 /* The transfer that an exchange belongs to, if it was handed out and has not been fed; they are fed in order. */
 static tg_transfer *transfer_of(tg_reduction *r, const tg_exchange *exchange)
 {
     enum { CANDIDATES = 5 };
-    tg_transfer *candidates[CANDIDATES] = {&r->greeting, &r->greeting_verdict, &r->verdicts,
+    tg_transfer *candidates[CANDIDATES] = {&r->greeting, in_progress(&r->introduction), in_progress(&r->agreement),
                                            r->batches_fed < r->batches_handed ? &r->batches[r->batches_fed] : NULL,
                                            r->results_fed < r->results_handed ? &r->results[r->results_fed] : NULL};
     for (size_t i = 0; i < CANDIDATES; i++)
@@ -253,7 +228,8 @@ static tg_status feed(tg_reduction *r, tg_transfer *transfer, tg_error *error)
         take_greeting(r);
         break;
     case TG_MESSAGE_VERDICT:
-        return take_verdicts(r, transfer, error);
+    case TG_MESSAGE_SENTENCE:
+        return take_verdict(r, transfer, error);
     case TG_MESSAGE_RESULTS:
         r->results_fed++;
         f->take_results(r, transfer->number);

@@ -27,6 +27,17 @@ typedef struct tg_transfer {
     size_t out_capacity;
 } tg_transfer;
 
+/* All ranks' way to one outcome; see agreement.c. */
+typedef struct tg_agreement {
+    tg_transfer *rounds;
+    uint32_t round_count, round; /* the next */
+    tg_transfer sentence;
+    uint8_t *heard;    /* room for one that comes */
+    tg_opinion lowest; /* of all ranks that have been heard of */
+    bool settled;
+    tg_verdict outcome; /* then */
+} tg_agreement;
+
 typedef struct tg_reducing_tensor {
     tg_reducer_tensor given; /* with a name of our own */
     tg_spec spec;            /* of steps that compress: `none` below the minimum size */
@@ -101,7 +112,8 @@ struct tg_reduction {
     bool greets;
     bool settled; /* the outcome is known */
     tg_verdict outcome;
-    tg_transfer greeting, greeting_verdict, verdicts;
+    tg_transfer greeting;
+    tg_agreement introduction, agreement; /* on the greeting, and on the step */
     tg_transfer *batches, *results;
     size_t batches_handed, batches_fed, results_handed, results_fed;
     tg_frame *sent;         /* this rank's frames, by part */
@@ -251,6 +263,19 @@ bool tg_transfer_open(tg_reduction *reduction, tg_transfer *transfer, uint32_t p
 /* After everything has been taken out of a message: nothing may be left. */
 void tg_transfer_close(tg_reduction *reduction, uint32_t peer, const tg_message *message, uint32_t due,
                        const tg_cursor *extra, const tg_cursor *frames);
+
+/* ---- agreement.c: all ranks come to the same outcome ---- */
+
+/* Rounds, and peers that a rank sends to and hears from in each. */
+uint32_t tg_agreement_rounds(uint32_t world);
+uint32_t tg_agreement_peers(uint32_t world);
+bool tg_agreement_tells(const tg_reducer *reducer, uint32_t round, uint32_t peer);
+bool tg_agreement_hears(const tg_reducer *reducer, uint32_t round, uint32_t peer);
+void tg_agreement_reset(tg_agreement *agreement);
+/* The next exchange, filled in; NULL if there is none for now. */
+tg_transfer *tg_agreement_next(tg_reduction *reduction, tg_agreement *agreement);
+/* Takes what came. An error where this rank cannot know what the others do. */
+tg_status tg_agreement_take(tg_reduction *reduction, tg_agreement *agreement, tg_transfer *transfer, tg_error *error);
 
 /* ---- pieces.c: frames of pieces ---- */
 

@@ -46,13 +46,20 @@ static void give_room(tg_reducer *r, tg_transfer *transfer, size_t out, const si
     }
 }
 
-static void make_transfer(tg_reducer *r, tg_transfer *transfer, tg_message_kind kind, uint32_t number, size_t room,
-                          size_t *in)
+static void make_agreement(tg_reducer *r, tg_agreement *a, uint32_t number, size_t *in)
 {
-    prepare(r, transfer, kind, TG_ALL_GATHER, number);
-    for (uint32_t peer = 0; peer < r->world; peer++)
-        in[peer] = room;
-    give_room(r, transfer, room, in);
+    a->round_count = tg_agreement_rounds(r->world);
+    a->rounds = tg_arena_take(&r->arena, a->round_count, sizeof *a->rounds);
+    a->heard = tg_arena_take(&r->arena, TG_MESSAGE_HEADER + TG_VERDICT_TEXT, 1);
+    for (uint32_t round = 0; !r->arena.failed && round < a->round_count; round++) {
+        prepare(r, &a->rounds[round], TG_MESSAGE_VERDICT, TG_ALL_GATHER, TG_VERDICT_NUMBERS * round + number);
+        for (uint32_t peer = 0; peer < r->world; peer++)
+            in[peer] = tg_agreement_hears(r, round, peer) ? TG_MESSAGE_HEADER + TG_OPINION_BYTES : TG_NO_MESSAGE;
+        if (!r->arena.failed)
+            give_room(r, &a->rounds[round], TG_MESSAGE_HEADER + TG_OPINION_BYTES, in);
+    }
+    prepare(r, &a->sentence, TG_MESSAGE_SENTENCE, TG_ALL_GATHER, number);
+    a->sentence.out = tg_arena_take(&r->arena, TG_MESSAGE_HEADER + TG_VERDICT_TEXT, 1);
 }
 
 /* From rank 0 to all others. */
@@ -156,10 +163,8 @@ bool tg_transfers_make(tg_reducer *r, tg_reduction *reduction)
         return false;
     }
     make_greeting_transfer(r, reduction, in);
-    make_transfer(r, &reduction->greeting_verdict, TG_MESSAGE_VERDICT, TG_VERDICT_ON_GREETING,
-                  TG_MESSAGE_HEADER + TG_VERDICT_BYTES, in);
-    make_transfer(r, &reduction->verdicts, TG_MESSAGE_VERDICT, TG_VERDICT_ON_STEP, TG_MESSAGE_HEADER + TG_VERDICT_BYTES,
-                  in);
+    make_agreement(r, &reduction->introduction, TG_VERDICT_ON_GREETING, in);
+    make_agreement(r, &reduction->agreement, TG_VERDICT_ON_STEP, in);
     for (size_t p = 0; p < batches && !r->arena.failed; p++) {
         if (r->functions->has_parts)
             make_parts_transfer(r, reduction, p, in);
@@ -192,6 +197,7 @@ void tg_transfer_seal(tg_reduction *r, const tg_transfer *transfer, uint32_t fra
                                 .layout = reducer->layout,
                                 .extra = extra,
                                 .abstain = tg_reduction_lost(r) && transfer->kind != TG_MESSAGE_VERDICT &&
+                                           transfer->kind != TG_MESSAGE_SENTENCE &&
                                            transfer->kind != TG_MESSAGE_GREETING};
     tg_message_seal(reducer->kernels, &message, bytes);
 }

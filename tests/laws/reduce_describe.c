@@ -26,11 +26,16 @@ static bool near(uint64_t described, uint64_t real, bool exact)
     return exact ? described == real : fabs((double)described - (double)real) <= 0.04 * (double)real + 64;
 }
 
-static uint64_t sum(const size_t *sizes, uint32_t world, uint32_t rank)
+/* Bytes of messages to or from others, where `there` has their sizes or rooms; counts them. */
+static uint64_t sum(const size_t *sizes, const size_t *there, uint32_t world, uint32_t rank, uint32_t *messages)
 {
     uint64_t bytes = 0;
+    *messages = 0;
     for (uint32_t i = 0; i < world; i++)
-        bytes += i == rank ? 0 : sizes[i];
+        if (i != rank && there[i] != TG_NO_MESSAGE) {
+            bytes += sizes[i];
+            ++*messages;
+        }
     return bytes;
 }
 
@@ -42,7 +47,11 @@ static void compare(const tg_description *d, size_t index, const tg_exchange *e,
     expect(status == TG_OK, "%s", error.message);
     if (status != TG_OK)
         return;
-    const uint64_t sent = sum(e->send_size, e->world, rank), received = sum(e->received, e->world, rank);
+    uint32_t messages[2];
+    const uint64_t sent = sum(e->send_size, e->send_size, e->world, rank, &messages[0]),
+                   received = sum(e->received, e->capacity, e->world, rank, &messages[1]);
+    expect(described.peers == messages[0] && described.peers == messages[1], "exchange %zu has %u and %u messages",
+           index, messages[0], messages[1]);
     expect(described.kind == e->kind, "exchange %zu is of another kind", index);
     expect(near(described.bytes_sent, sent, exact), "exchange %zu, rank %u sent %" PRIu64 ", described as %" PRIu64,
            index, rank, sent, described.bytes_sent);
