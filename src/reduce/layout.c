@@ -96,6 +96,25 @@ uint64_t tg_most_chosen(const tg_reducer *r, const tg_piece *piece)
     return piece->owner == TG_EVERY_OWNER ? (k + r->world - 1) / r->world + (k == 0) : k;
 }
 
+static uint64_t plan_bound(const tg_reducer *r, const tg_plan *plan, size_t batch)
+{
+    uint64_t bytes = 0;
+    for (size_t i = 0; batch < plan->batch_count && i < plan->batches[batch].count; i++) {
+        const tg_piece *piece = &plan->pieces[plan->batches[batch].first + i];
+        const tg_reducing_tensor *t = &r->tensors[piece->tensor];
+        const tg_spec spec = largest_spec(r, t);
+        bytes += TG_HEADER_SIZE + (plan == &r->dense ? tg_dtype_size(t->given.dtype) * piece->count
+                                                     : tg_codec_row_of(spec.codec)->bound(&spec, piece->count));
+    }
+    return bytes;
+}
+
+uint64_t tg_batch_bound(const tg_reducer *r, size_t batch)
+{
+    const uint64_t coded = plan_bound(r, &r->coded, batch), dense = plan_bound(r, &r->dense, batch);
+    return coded > dense ? coded : dense;
+}
+
 /* ---- cutting ---- */
 
 static uint64_t common_multiple(uint64_t a, uint64_t b)

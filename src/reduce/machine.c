@@ -24,6 +24,18 @@ void tg_reduction_fail(tg_reduction *r, tg_status status, const char *text, ...)
 
 static void reset_transfer(tg_transfer *transfer) { transfer->handed = transfer->fed = false; }
 
+/* gather: the batches of this step's plan that are handed on from rank to rank. */
+static void reset_relays(tg_reduction *r)
+{
+    r->relay_count = r->relays_handed = r->relays_fed = 0;
+    while (r->relay_count < r->reducer->relay_count && r->relays[r->relay_count].batch < r->plan->batch_count) {
+        tg_relay *relay = &r->relays[r->relay_count++];
+        relay->round = 0;
+        for (uint32_t i = 0; i < relay->round_count; i++)
+            reset_transfer(&relay->rounds[i]);
+    }
+}
+
 static void reset(tg_reduction *r, uint64_t step)
 {
     tg_reducer *reducer = r->reducer;
@@ -45,6 +57,7 @@ static void reset(tg_reduction *r, uint64_t step)
         if (reducer->functions->has_results)
             reset_transfer(&r->results[i]);
     }
+    reset_relays(r);
     memset(r->received, 0, r->plan->received_count * sizeof *r->received);
     memset(r->sent, 0, r->plan->part_count * sizeof *r->sent);
     if (reducer->functions->has_parts)
@@ -95,6 +108,15 @@ static void write_greeting(tg_reduction *r, tg_transfer *transfer)
                          r->reducer->rank == 0 ? TG_MESSAGE_HEADER + r->reducer->greeting_size : TG_NO_MESSAGE);
 }
 
+/* How a batch is handed on; NULL: it is not. */
+static tg_relay *relay_of(const tg_reduction *r, size_t batch)
+{
+    for (size_t i = 0; i < r->relay_count; i++)
+        if (r->relays[i].batch == batch)
+            return &r->relays[i];
+    return NULL;
+}
+
 static tg_transfer *make_batch(tg_reduction *r)
 {
     const double start = tg_seconds();
@@ -102,6 +124,21 @@ static tg_transfer *make_batch(tg_reduction *r)
     r->reducer->functions->send(r, number);
     r->reducer->stats.encode_seconds += tg_seconds() - start;
     return &r->batches[number];
+}
+
+/* After the first exchange of each batch come the second rounds of those that are handed on, then the third ones. */
+static tg_relay *relay_at(const tg_reduction *r, size_t exchange) { return &r->relays[exchange % r->relay_count]; }
+static size_t relayed_exchanges(const tg_reduction *r)
+{
+    return r->relay_count > 0 ? r->relay_count * (r->relays[0].round_count - 1) : 0;
+}
+
+static tg_transfer *next_round(tg_reduction *r)
+{
+    const size_t before = r->relays_handed - r->relays_handed % r->relay_count;
+    const bool is_there = before == 0 ? relay_at(r, r->relays_handed)->batch < r->batches_fed
+                                      : r->relays_handed - r->relay_count < r->relays_fed;
+    return is_there ? tg_relay_next(r, relay_at(r, r->relays_handed++)) : NULL;
 }
 
 /* The next transfer, filled in; NULL if there is none for now. */
@@ -119,8 +156,15 @@ static tg_transfer *next_transfer(tg_reduction *r)
     const bool results = r->reducer->functions->has_results;
     if (results && tg_results_are_next(r->batches_handed, r->results_handed, due))
         return r->results_handed < r->batches_fed ? &r->results[r->results_handed++] : NULL;
-    if (r->batches_handed < due)
-        return tg_message_is_given(r, r->batches_handed) ? make_batch(r) : NULL;
+    if (r->batches_handed < due) {
+        tg_transfer *made = tg_message_is_given(r, r->batches_handed) ? make_batch(r) : NULL;
+        tg_relay *relay = made ? relay_of(r, made->number) : NULL;
+        return relay ? tg_relay_next(r, relay) : made;
+    }
+    if (r->relays_handed < relayed_exchanges(r))
+        return next_round(r);
+    if (r->relays_fed < relayed_exchanges(r))
+        return NULL;
     if (r->missing > 0 || r->batches_fed < due || (results && r->results_fed < due))
         return NULL;
     return tg_agreement_next(r, &r->agreement);
@@ -207,17 +251,48 @@ static tg_transfer *in_progress(tg_agreement *a)
     return a->round < a->round_count ? &a->rounds[a->round] : &a->sentence;
 }
 
+/* What is fed next of the exchanges that a batch starts with. */
+static tg_transfer *batch_due(tg_reduction *r)
+{
+    if (r->batches_fed == r->batches_handed)
+        return NULL;
+    tg_relay *relay = relay_of(r, r->batches_fed);
+    return relay ? &relay->rounds[0] : &r->batches[r->batches_fed];
+}
+
+static tg_transfer *round_due(tg_reduction *r)
+{
+    if (r->relays_fed == r->relays_handed)
+        return NULL;
+    tg_relay *relay = relay_at(r, r->relays_fed);
+    return &relay->rounds[relay->round];
+}
+
 /* The transfer that an exchange belongs to, if it was handed out and has not been fed; they are fed in order. */
 static tg_transfer *transfer_of(tg_reduction *r, const tg_exchange *exchange)
 {
-    enum { CANDIDATES = 5 };
-    tg_transfer *candidates[CANDIDATES] = {&r->greeting, in_progress(&r->introduction), in_progress(&r->agreement),
-                                           r->batches_fed < r->batches_handed ? &r->batches[r->batches_fed] : NULL,
+    enum { CANDIDATES = 6 };
+    tg_transfer *candidates[CANDIDATES] = {&r->greeting,
+                                           in_progress(&r->introduction),
+                                           in_progress(&r->agreement),
+                                           batch_due(r),
+                                           round_due(r),
                                            r->results_fed < r->results_handed ? &r->results[r->results_fed] : NULL};
     for (size_t i = 0; i < CANDIDATES; i++)
         if (candidates[i] && &candidates[i]->exchange == exchange && candidates[i]->handed && !candidates[i]->fed)
             return candidates[i];
     return NULL;
+}
+
+static void take_batch(tg_reduction *r, const tg_transfer *transfer)
+{
+    tg_relay *relay = transfer->relay;
+    if (!relay || relay->round == 0)
+        r->batches_fed++;
+    else
+        r->relays_fed++;
+    if (!relay || tg_relay_take(r, relay))
+        r->reducer->functions->take(r, transfer->number);
 }
 
 static tg_status feed(tg_reduction *r, tg_transfer *transfer, tg_error *error)
@@ -235,8 +310,7 @@ static tg_status feed(tg_reduction *r, tg_transfer *transfer, tg_error *error)
         f->take_results(r, transfer->number);
         break;
     default:
-        r->batches_fed++;
-        f->take(r, transfer->number);
+        take_batch(r, transfer);
     }
     return TG_OK;
 }

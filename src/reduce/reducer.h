@@ -22,8 +22,9 @@ typedef struct tg_transfer {
     void **receive;
     size_t *capacity;
     size_t *received;
-    uint8_t *out;   /* what `send` points into */
-    size_t *places; /* all-to-all: where in `out` the message to each rank starts; one more for the end */
+    struct tg_relay *relay; /* that it is a round of; NULL: none */
+    uint8_t *out;           /* what `send` points into */
+    size_t *places;         /* all-to-all: where in `out` the message to each rank starts; one more for the end */
     size_t out_capacity;
 } tg_transfer;
 
@@ -37,6 +38,18 @@ typedef struct tg_agreement {
     bool settled;
     tg_verdict outcome; /* then */
 } tg_agreement;
+
+/* Other ranks' messages of one batch on their way through this rank; see relay.c. */
+typedef struct tg_block {
+    const uint8_t *data;
+    size_t size;
+} tg_block;
+typedef struct tg_relay {
+    size_t batch, room; /* most bytes of a message */
+    tg_transfer *rounds;
+    uint32_t round_count, round; /* the next */
+    tg_block *blocks;            /* of this rank, and of those after it */
+} tg_relay;
 
 typedef struct tg_reducing_tensor {
     tg_reducer_tensor given; /* with a name of our own */
@@ -116,7 +129,9 @@ struct tg_reduction {
     tg_agreement introduction, agreement; /* on the greeting, and on the step */
     tg_transfer *batches, *results;
     size_t batches_handed, batches_fed, results_handed, results_fed;
-    tg_frame *sent;         /* this rank's frames, by part */
+    tg_relay *relays;                              /* gather: of the batches that have one, in their order */
+    size_t relay_count, relays_handed, relays_fed; /* of this step's plan; exchanges after the first of each */
+    tg_frame *sent;                                /* this rank's frames, by part */
     tg_frame *received;     /* what is summed here, this rank's own included: by piece and rank */
     bool *may_overflow;     /* not shard: of each piece, whether values are so large that their sum may not be finite */
     tg_frame *means;        /* shard: results, by part */
@@ -171,6 +186,7 @@ struct tg_reducer {
     tg_feedback **list_feedbacks; /* to whose residuals they are added */
     size_t list_count, list_room;
     uint64_t begun;           /* reductions */
+    size_t relay_count;       /* batches whose messages are handed on, of all plans */
     tg_reduction *reductions; /* `depth` of them */
     tg_reducer_stats stats;
 };
@@ -223,6 +239,8 @@ size_t tg_frame_room(const tg_reducer *reducer, bool dense, uint32_t tensor, uin
 size_t tg_list_room(const tg_reducer *reducer, const tg_piece *piece, uint32_t owner, bool results, bool arrives);
 /* shard: the most means that an owner chooses of a sparse tensor. */
 uint64_t tg_most_chosen(const tg_reducer *reducer, const tg_piece *piece);
+/* Most bytes of the frames of a batch, in any step; from specs alone. */
+uint64_t tg_batch_bound(const tg_reducer *reducer, size_t batch);
 /* Whether the elements of this piece are selected: such pieces are not cut where ranks have parts. */
 bool tg_piece_is_sparse(const tg_reduction *reduction, const tg_piece *piece);
 /* Plans and the algorithm, from tensors and options. */
@@ -276,6 +294,17 @@ void tg_agreement_reset(tg_agreement *agreement);
 tg_transfer *tg_agreement_next(tg_reduction *reduction, tg_agreement *agreement);
 /* Takes what came. An error where this rank cannot know what the others do. */
 tg_status tg_agreement_take(tg_reduction *reduction, tg_agreement *agreement, tg_transfer *transfer, tg_error *error);
+
+/* ---- relay.c: small messages of many ranks ---- */
+
+/* Whether a batch's messages are handed on from rank to rank. */
+bool tg_is_relayed(const tg_reducer *reducer, size_t batch);
+/* Messages that are handed on in a round, each with an entry for its size before them. */
+#define TG_RELAY_ENTRY 4u
+uint32_t tg_relay_blocks(uint32_t world, uint32_t round);
+/* The next round, filled in; and takes what came, until all messages of the batch are there. */
+tg_transfer *tg_relay_next(tg_reduction *reduction, tg_relay *relay);
+bool tg_relay_take(tg_reduction *reduction, tg_relay *relay);
 
 /* ---- pieces.c: frames of pieces ---- */
 

@@ -122,6 +122,31 @@ static void make_gather_transfer(tg_reducer *r, tg_reduction *reduction, size_t 
         give_room(r, gradients, message_room(r, p, (asked){.owner = 0}), in);
 }
 
+/* gather: the rounds of a batch whose messages are handed on. */
+static void make_relay(tg_reducer *r, tg_reduction *reduction, size_t p, size_t *in)
+{
+    tg_relay *relay = &reduction->relays[reduction->relay_count++];
+    relay->room = message_room(r, p, (asked){.owner = 0});
+    const size_t room = TG_RELAY_ENTRY + relay->room;
+    tg_transfer *batch = &reduction->batches[p];
+    prepare(r, batch, TG_MESSAGE_GRADIENTS, TG_ALL_GATHER, (uint32_t)p);
+    batch->out = tg_arena_take(&r->arena, room, 1);
+    relay->batch = p;
+    relay->round_count = tg_agreement_rounds(r->world);
+    relay->rounds = tg_arena_take(&r->arena, relay->round_count, sizeof *relay->rounds);
+    relay->blocks = tg_arena_take(&r->arena, r->world, sizeof *relay->blocks);
+    for (uint32_t round = 0; !r->arena.failed && round < relay->round_count; round++) {
+        const uint64_t from = (r->rank + (UINT64_C(1) << round)) % r->world;
+        const size_t bytes = room * tg_relay_blocks(r->world, round);
+        prepare(r, &relay->rounds[round], TG_MESSAGE_GRADIENTS, TG_ALL_TO_ALL, (uint32_t)p);
+        relay->rounds[round].relay = relay;
+        for (uint32_t peer = 0; peer < r->world; peer++)
+            in[peer] = peer == from ? bytes : TG_NO_MESSAGE;
+        if (!r->arena.failed)
+            give_room(r, &relay->rounds[round], bytes, in);
+    }
+}
+
 /* shard and scatter: to each owner its parts. */
 static void make_parts_transfer(tg_reducer *r, tg_reduction *reduction, size_t p, size_t *in)
 {
@@ -157,6 +182,10 @@ bool tg_transfers_make(tg_reducer *r, tg_reduction *reduction)
     const size_t batches = r->coded.batch_count > r->dense.batch_count ? r->coded.batch_count : r->dense.batch_count;
     reduction->batches = tg_arena_take(&r->arena, batches, sizeof *reduction->batches);
     reduction->results = tg_arena_take(&r->arena, r->functions->has_results ? batches : 0, sizeof *reduction->results);
+    size_t relays = 0;
+    for (size_t p = 0; p < batches; p++)
+        relays += tg_is_relayed(r, p);
+    reduction->relays = tg_arena_take(&r->arena, relays, sizeof *reduction->relays);
     if (!in || r->arena.failed) {
         r->arena.failed = true;
         free(in);
@@ -168,11 +197,14 @@ bool tg_transfers_make(tg_reducer *r, tg_reduction *reduction)
     for (size_t p = 0; p < batches && !r->arena.failed; p++) {
         if (r->functions->has_parts)
             make_parts_transfer(r, reduction, p, in);
+        else if (tg_is_relayed(r, p))
+            make_relay(r, reduction, p, in);
         else
             make_gather_transfer(r, reduction, p, in);
         if (r->functions->has_results)
             make_results_transfer(r, reduction, p, in);
     }
+    r->relay_count = reduction->relay_count;
     free(in);
     return !r->arena.failed;
 }

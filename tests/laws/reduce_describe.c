@@ -20,6 +20,14 @@ static const tensor_case sparse[] = {{"a", "topk:density=0.01", "ef", 400000, TG
                                      {"d", "topk:density=0.02,values=levels,levels=7", "ef", 100000, TG_FLOAT32},
                                      {NULL, NULL, NULL, 0, TG_FLOAT32}};
 
+/* Among messages that go to all at once, some that are handed on. */
+static const tensor_case small[] = {{"a", "qsgd:levels=7,bucket=512", "ef", 5000, TG_FLOAT32},
+                                    {"b", "none", "none", 61000, TG_FLOAT32},
+                                    {"c", "fp16", "none", 1001, TG_FLOAT32},
+                                    {"d", "none", "none", 65000, TG_FLOAT16},
+                                    {"e", "none", "none", 1, TG_FLOAT32},
+                                    {NULL, NULL, NULL, 0, TG_FLOAT32}};
+
 static bool near(uint64_t described, uint64_t real, bool exact)
 {
     /* Selected elements lie where the data has them, 1 in 50 of a part's more or fewer; headers are exact. */
@@ -179,6 +187,7 @@ int main(int argc, char **argv)
     static const uint32_t worlds[] = {1, 2, 3, 5, 16};
     for (size_t w = 0; w < sizeof worlds / sizeof *worlds; w++) {
         follows(dense, true, TG_GATHER, worlds[w]);
+        follows(small, true, TG_GATHER, worlds[w]);
         follows(dense, true, TG_SHARD, worlds[w]);
         follows(dense, true, TG_AUTO, worlds[w]);
         follows(sparse, false, TG_GATHER, worlds[w]);
