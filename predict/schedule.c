@@ -13,46 +13,80 @@ static const uint64_t ring_bucket = 25 << 20;
 
 static uint64_t larger(uint64_t a, uint64_t b) { return a > b ? a : b; }
 
-/* An exchange waits for the rank that has most to do for it. */
-static tg_status busiest(const tg_description *description, uint32_t world, size_t index, tg_described_exchange *most,
-                         tg_error *error)
+/* What ranks have to do for an exchange, or for all: of the one that has most, and in the mean. */
+struct load {
+    double most, mean;
+};
+
+static void count_in(struct load *load, double amount, size_t ranks)
 {
-    const uint32_t step = world > LOOKED_AT ? world / LOOKED_AT : 1;
-    tg_status status = tg_description_exchange(description, 0, index, most, error);
-    for (uint32_t rank = step; rank < world && status == TG_OK; rank += step) {
-        tg_described_exchange e;
-        status = tg_description_exchange(description, rank, index, &e, error);
-        if (status != TG_OK)
-            break;
-        most->bytes_sent = larger(most->bytes_sent, e.bytes_sent);
-        most->summed = larger(most->summed, e.summed);
-        most->encoded = larger(most->encoded, e.encoded);
-        most->checked = larger(most->checked, e.checked);
-        most->frames = larger(most->frames, e.frames);
-    }
-    return status;
+    load->most = amount > load->most ? amount : load->most;
+    load->mean += amount / (double)ranks;
+}
+
+/* An exchange waits for the rank that has most to do for it, but that is another one in the next exchange: over a step,
+ * no rank has more than the busiest has in all. */
+static double usual(struct load one, struct load all) { return all.mean > 0 ? one.mean * all.most / all.mean : 0; }
+
+static double before_of(const tg_described_exchange *e, const struct predict_coding *coding)
+{
+    return (double)e->summed * coding->add + (double)e->encoded * coding->encode;
+}
+
+static double behind_of(const tg_described_exchange *e, const struct predict_coding *coding)
+{
+    return (double)e->checked * coding->check + (double)e->frames * coding->frame;
 }
 
 static tg_status fill_in(const tg_description *description, const struct predict_job *job,
                          const struct predict_coding *coding, struct schedule *schedule, tg_error *error)
 {
+    const uint32_t step = job->world > LOOKED_AT ? job->world / LOOKED_AT : 1;
+    const size_t looked_at = (job->world + step - 1) / step;
+    struct load bytes_in_all = {0, 0}, before_in_all = {0, 0}, behind_in_all = {0, 0}, sent_in_all = {0, 0};
+    struct {
+        struct load bytes, before, behind;
+    } *loads = calloc(schedule->count + 1, sizeof *loads);
+    if (!loads)
+        return TG_OUT_OF_MEMORY;
     tg_status status = TG_OK;
-    for (size_t i = 0; i < schedule->count && status == TG_OK; i++) {
-        tg_described_exchange e;
-        status = busiest(description, job->world, i, &e, error);
-        if (status != TG_OK)
-            break;
-        const uint64_t bytes = larger(e.largest_sent, e.largest_received);
-        schedule->exchanges[i] = (struct scheduled){
-            .last_tensor = e.tensor_count > 0 ? e.first_tensor + e.tensor_count - 1 : SIZE_MAX,
-            .after = e.after,
-            .pattern = e.kind == TG_ALL_TO_ALL ? PREDICT_ALL_TO_ALL : PREDICT_ALL_GATHER,
-            .bytes = (double)bytes,
-            .before = (double)e.summed * coding->add + (double)e.encoded * coding->encode,
-            .behind = (double)e.checked * coding->check + (double)e.frames * coding->frame,
-        };
-        schedule->bytes += e.bytes_sent;
+    for (uint32_t rank = 0; rank < job->world && status == TG_OK; rank += step) {
+        double bytes = 0, sent = 0, before = 0, behind = 0;
+        for (size_t i = 0; i < schedule->count && status == TG_OK; i++) {
+            tg_described_exchange e;
+            status = tg_description_exchange(description, rank, i, &e, error);
+            if (status != TG_OK)
+                break;
+            const double here = (double)larger(e.bytes_sent, e.bytes_received);
+            count_in(&loads[i].bytes, here, looked_at);
+            count_in(&loads[i].before, before_of(&e, coding), looked_at);
+            count_in(&loads[i].behind, behind_of(&e, coding), looked_at);
+            bytes += here;
+            sent += (double)e.bytes_sent;
+            before += before_of(&e, coding);
+            behind += behind_of(&e, coding);
+            schedule->exchanges[i] = (struct scheduled){
+                .last_tensor = e.tensor_count > 0 ? e.first_tensor + e.tensor_count - 1 : SIZE_MAX,
+                .after = e.after,
+                .pattern = e.kind == TG_ALL_TO_ALL ? PREDICT_ALL_TO_ALL : PREDICT_ALL_GATHER,
+                .bytes = (double)larger(e.largest_sent, e.largest_received),
+            };
+        }
+        count_in(&bytes_in_all, bytes, looked_at);
+        count_in(&sent_in_all, sent, looked_at);
+        count_in(&before_in_all, before, looked_at);
+        count_in(&behind_in_all, behind, looked_at);
     }
+    for (size_t i = 0; i < schedule->count && status == TG_OK; i++) {
+        struct scheduled *e = &schedule->exchanges[i];
+        e->usual_bytes = usual(loads[i].bytes, bytes_in_all);
+        e->usual_bytes = e->usual_bytes < e->bytes ? e->usual_bytes : e->bytes;
+        e->before = loads[i].before.most;
+        e->usual_before = usual(loads[i].before, before_in_all);
+        e->behind = usual(loads[i].behind, behind_in_all);
+    }
+    schedule->bytes = (uint64_t)sent_in_all.most;
+    free(loads);
     return status;
 }
 
@@ -117,8 +151,11 @@ bool schedule_of_ring(const struct predict_job *job, struct schedule *schedule, 
         bytes += sizeof(float) * job->tensors[i].count;
         if (bytes < room && i + 1 < job->tensor_count)
             continue;
-        schedule->exchanges[schedule->count++] = (struct scheduled){
-            .last_tensor = i, .after = SIZE_MAX, .pattern = PREDICT_RING, .bytes = factor * (double)bytes};
+        schedule->exchanges[schedule->count++] = (struct scheduled){.last_tensor = i,
+                                                                    .after = SIZE_MAX,
+                                                                    .pattern = PREDICT_RING,
+                                                                    .bytes = factor * (double)bytes,
+                                                                    .usual_bytes = factor * (double)bytes};
         schedule->bytes += (uint64_t)(factor * (double)bytes);
         bytes = 0;
     }
@@ -158,11 +195,16 @@ double schedule_run(const struct schedule *schedule, const struct predict_job *j
             now = coded_by(job, backward, now > came[fed] ? now : came[fed],
                            shares->coding * schedule->exchanges[fed].behind);
         const double ready = e->last_tensor == SIZE_MAX ? 0 : shares->computing * job->tensors[e->last_tensor].ready;
-        now = coded_by(job, backward, now > ready ? now : ready, shares->coding * e->before);
-        const struct exchange_time time = exchange_time_of(network, job, e->pattern, e->bytes, end);
-        const double fixed = shares->latency * (time.fixed - time.hidden), paused = now - shares->wire * time.burst;
-        wire = (wire > paused ? wire : paused) + fixed + shares->wire * time.volume;
-        came[i] = (wire > now + fixed ? wire : now + fixed) + shares->latency * time.hidden;
+        const double begun = now > ready ? now : ready,
+                     made = coded_by(job, backward, begun, shares->coding * e->before);
+        now = coded_by(job, backward, begun, shares->coding * e->usual_before);
+        const struct exchange_time most = exchange_time_of(network, job, e->pattern, e->bytes, end),
+                                   time = exchange_time_of(network, job, e->pattern, e->usual_bytes, end);
+        const double fixed = shares->latency * (time.fixed - time.hidden), burst = shares->wire * time.burst;
+        wire = (wire > made - burst ? wire : made - burst) + fixed + shares->wire * time.volume;
+        double sent = made + fixed + (most.volume > most.burst ? shares->wire * (most.volume - most.burst) : 0);
+        sent = wire > sent ? wire : sent;
+        came[i] = sent + shares->latency * time.hidden;
     }
     for (; fed < schedule->count; fed++)
         now = coded_by(job, backward, now > came[fed] ? now : came[fed],
