@@ -122,13 +122,12 @@ const struct command plan_command = {
     .description =
         "Predicts how long a training step takes with each codec, and says which to use, or none. Sizes and exchanges "
         "are those that the reducer plans. 'ring' is the dense baseline: ring all-reduces of float32 in buckets of "
-        "25 MiB, as data-parallel training does without compression; 'gain' is how many times longer its step is. 'gather' and 'shard' are "
-        "the two algorithms of this library.\n\n"
+        "25 MiB, as data-parallel training does without compression. 'gather' and 'shard' are the two algorithms of "
+        "this library. '80 %' is the interval that should hold four of five measured steps; 'gain' is how many times "
+        "longer the baseline's step is; 'sent' is by the busiest rank; 'bound by' is what would have to be faster for "
+        "a shorter step.\n\n"
         "A codec is recommended if the lower end of its interval is at least 5 % faster than the best without "
-        "compression. 'bound by' is what would have to be faster for a shorter step. This is about time, not about "
-        "accuracy.\n\n"
-        "Without a probe, costs of coding and much of the network are assumed; what is assumed is listed below the "
-        "table.",
+        "compression. This is about time, not about accuracy. What is assumed is listed below the table.",
     .options = plan_option_table,
     .examples = "  tersegrad plan\n"
                 "  tersegrad plan --model gpt2 --world 16 --rate 1gbit --latency 100us\n"

@@ -18,9 +18,7 @@ struct plan_options {
     int device; /* enum predict_device */
     struct text_list codecs;
     const char *feedback;
-    uint64_t min_size, batch_elements;
-    const char *report;
-    bool force;
+    uint64_t min_size;
     bool json;
 };
 

@@ -41,13 +41,13 @@ static void choose(struct plan *plan)
     if (shortest) {
         const struct predict_gain gain = predict_gain_of(&plan->recommended->step, &dense->step);
         snprintf(plan->reason, sizeof plan->reason,
-                 "A step is %.2f times shorter than the shortest without compression (80 %%: %.2f to %.2f).",
-                 gain.factor, gain.low, gain.high);
+                 "A step is %.2f times as fast as the fastest without compression (80 %%: %.2f to %.2f).", gain.factor,
+                 gain.low, gain.high);
     } else if (nearest) {
         const struct predict_gain gain = predict_gain_of(&nearest->step, &dense->step);
         snprintf(plan->reason, sizeof plan->reason,
-                 "No codec surely makes a step 5 %% shorter: the best, %s by %s, makes it %.2f times as short as the "
-                 "shortest without compression (80 %%: %.2f to %.2f).",
+                 "No codec is surely 5 %% faster: a step with the best, %s by %s, is %.2f times as fast as the fastest "
+                 "without compression (80 %%: %.2f to %.2f).",
                  nearest->name, tg_algorithm_text(nearest->step.algorithm), gain.factor, gain.low, gain.high);
     } else {
         snprintf(plan->reason, sizeof plan->reason, "No codec that compresses was asked about.");

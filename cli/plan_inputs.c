@@ -128,8 +128,8 @@ static bool use_rate(struct plan *plan, struct message *message)
                                              .inside = inside_bytes,
                                              .low = 0.9,
                                              .high = 1.25};
-    plan_note(plan, "%s: links of %s, latency %s", options->rate && options->latency ? "stated" : "assumed", rate,
-              latency);
+    plan_note(plan, "%s: links of %s; %s: latency %s", options->rate ? "stated" : "assumed", rate,
+              options->latency ? "stated" : "assumed", latency);
     plan_note(plan, "assumed: TCP over Ethernet (96 %% of the rate), %.0f us of software for each message",
               1e6 * message_seconds);
     if (options->per_node > 1)
@@ -139,40 +139,51 @@ static bool use_rate(struct plan *plan, struct message *message)
 
 /* ---- rows ---- */
 
-static bool needs_feedback(const tg_spec *spec)
+static bool find_info(const tg_spec *spec, tg_codec_info *info)
 {
-    tg_codec_info info;
-    for (size_t i = 0; tg_codec_list(i, &info) == TG_OK; i++)
-        if (info.id == spec->codec)
-            return info.wants_feedback;
+    for (size_t i = 0; tg_codec_list(i, info) == TG_OK; i++)
+        if (info->id == spec->codec)
+            return true;
     return false;
+}
+
+/* What was asked for, where it suits the codec; what a codec needs, where nothing was. */
+static bool choose_feedback(const struct plan_options *options, const tg_codec_info *info, struct plan_row *row,
+                            struct message *message)
+{
+    tg_error error = {""};
+    const char *text = row->is_dense          ? "none"
+                       : options->feedback    ? options->feedback
+                       : info->wants_feedback ? "ef"
+                                              : "none";
+    tg_status status = tg_feedback_parse(text, &row->feedback, &error);
+    if (status == TG_OK && row->feedback.kind == TG_FEEDBACK_DGC && !info->sparse) {
+        if (options->codecs.count > 0)
+            return fail(message, "feedback '%s' is for sparsifiers, and '%s' is none; use ef, or ask about each alone",
+                        text, row->codec_text);
+        text = "none"; /* of the standard list, those that it is not for */
+        status = tg_feedback_parse(text, &row->feedback, &error);
+    }
+    snprintf(row->feedback_text, sizeof row->feedback_text, "%s", text);
+    return status == TG_OK || fail(message, "%s", library_message(status, &error));
 }
 
 static bool fill_row(const struct plan *plan, const char *text, struct plan_row *row, struct message *message)
 {
     const struct plan_options *options = plan->options;
-    tg_error error = {""};
+    tg_codec_info info;
     if (!parse_spec(text, &row->codec, message))
         return false;
-    if (strlen(text) >= sizeof row->codec_text)
+    if (strlen(text) >= sizeof row->codec_text || !find_info(&row->codec, &info))
         return fail(message, "the spec '%.40s...' is too long", text);
     strcpy(row->codec_text, text);
-    row->is_dense = strcmp(text, "none") == 0;
-    const char *feedback = row->is_dense                 ? "none"
-                           : options->feedback           ? options->feedback
-                           : needs_feedback(&row->codec) ? "ef"
-                                                         : "none";
-    const tg_status status = tg_feedback_parse(feedback, &row->feedback, &error);
-    if (status != TG_OK)
-        return fail(message, "%s", library_message(status, &error));
-    if (row->feedback.kind == TG_FEEDBACK_DGC && options->codecs.count == 0 && !needs_feedback(&row->codec))
-        return true; /* of the standard list, those that it is for */
-    snprintf(row->feedback_text, sizeof row->feedback_text, "%s", feedback);
-    snprintf(row->name, sizeof row->name, "%s%s%s", text, row->feedback.kind == TG_FEEDBACK_NONE ? "" : "+",
-             row->feedback.kind == TG_FEEDBACK_NONE ? "" : feedback);
-    row->options = (tg_reducer_options){.min_size = options->min_size, .batch_elements = options->batch_elements};
-    return predict_costs((enum predict_device)options->device, &row->codec, row->feedback.kind != TG_FEEDBACK_NONE,
-                         &row->coding, message);
+    row->is_dense = strcmp(info.name, "none") == 0;
+    if (!choose_feedback(options, &info, row, message))
+        return false;
+    const bool feedback = row->feedback.kind != TG_FEEDBACK_NONE;
+    snprintf(row->name, sizeof row->name, "%s%s%s", text, feedback ? "+" : "", feedback ? row->feedback_text : "");
+    row->options = (tg_reducer_options){.min_size = options->min_size};
+    return predict_costs((enum predict_device)options->device, &row->codec, feedback, &row->coding, message);
 }
 
 static bool fill_rows(struct plan *plan, struct message *message)

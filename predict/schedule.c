@@ -13,79 +13,99 @@ static const uint64_t ring_bucket = 25 << 20;
 
 static uint64_t larger(uint64_t a, uint64_t b) { return a > b ? a : b; }
 
-/* What ranks have to do for an exchange, or for all: of the one that has most, and in the mean. */
-struct load {
-    double most, mean;
+/* What a rank has to do for an exchange, or for all of them. */
+enum { BYTES, SENT, SUMMED, ENCODED, CHECKED, FRAMES, AMOUNTS };
+struct amounts {
+    double of[AMOUNTS];
 };
 
-static void count_in(struct load *load, double amount, size_t ranks)
+static struct amounts amounts_of(const tg_described_exchange *e)
 {
-    load->most = amount > load->most ? amount : load->most;
-    load->mean += amount / (double)ranks;
+    return (struct amounts){{[BYTES] = (double)larger(e->bytes_sent, e->bytes_received),
+                             [SENT] = (double)e->bytes_sent,
+                             [SUMMED] = (double)e->summed,
+                             [ENCODED] = (double)e->encoded,
+                             [CHECKED] = (double)e->checked,
+                             [FRAMES] = (double)e->frames}};
+}
+
+/* Over ranks: of the one that has most, and in the mean. */
+struct load {
+    struct amounts most, mean;
+};
+
+static void count_in(struct load *load, const struct amounts *rank, double ranks)
+{
+    for (int i = 0; i < AMOUNTS; i++) {
+        load->most.of[i] = rank->of[i] > load->most.of[i] ? rank->of[i] : load->most.of[i];
+        load->mean.of[i] += rank->of[i] / ranks;
+    }
 }
 
 /* An exchange waits for the rank that has most to do for it, but that is another one in the next exchange: over a step,
  * no rank has more than the busiest has in all. */
-static double usual(struct load one, struct load all) { return all.mean > 0 ? one.mean * all.most / all.mean : 0; }
-
-static double before_of(const tg_described_exchange *e, const struct predict_coding *coding)
+static struct amounts usual(const struct load *one, const struct load *all)
 {
-    return (double)e->summed * coding->add + (double)e->encoded * coding->encode;
+    struct amounts amounts;
+    for (int i = 0; i < AMOUNTS; i++) {
+        const double amount = all->mean.of[i] > 0 ? one->mean.of[i] * all->most.of[i] / all->mean.of[i] : 0;
+        amounts.of[i] = amount < one->most.of[i] ? amount : one->most.of[i];
+    }
+    return amounts;
 }
 
-static double behind_of(const tg_described_exchange *e, const struct predict_coding *coding)
+static void schedule_one(const tg_described_exchange *e, const struct load *one, const struct load *all,
+                         const struct predict_coding *coding, struct scheduled *scheduled)
 {
-    return (double)e->checked * coding->check + (double)e->frames * coding->frame;
+    const struct amounts amounts = usual(one, all);
+    const double most = (double)larger(e->largest_sent, e->largest_received);
+    *scheduled = (struct scheduled){
+        .last_tensor = e->tensor_count > 0 ? e->first_tensor + e->tensor_count - 1 : SIZE_MAX,
+        .after = e->after,
+        .pattern = e->kind == TG_ALL_TO_ALL ? PREDICT_ALL_TO_ALL : PREDICT_ALL_GATHER,
+        .bytes = most,
+        .usual_bytes = amounts.of[BYTES],
+        .before = one->most.of[SUMMED] * coding->add + one->most.of[ENCODED] * coding->encode,
+        .usual_before = amounts.of[SUMMED] * coding->add + amounts.of[ENCODED] * coding->encode,
+        .behind = amounts.of[CHECKED] * coding->check + amounts.of[FRAMES] * coding->frame,
+    };
+}
+
+static tg_status count_all(const tg_description *description, uint32_t world, size_t count, struct load *loads,
+                           struct load *all, tg_error *error)
+{
+    const uint32_t step = world > LOOKED_AT ? world / LOOKED_AT : 1;
+    const double ranks = (world + step - 1) / step;
+    tg_status status = TG_OK;
+    for (uint32_t rank = 0; rank < world && status == TG_OK; rank += step) {
+        struct amounts in_all = {{0}};
+        for (size_t i = 0; i < count && status == TG_OK; i++) {
+            tg_described_exchange e = {.role = TG_ROLE_VERDICT};
+            status = tg_description_exchange(description, rank, i, &e, error);
+            const struct amounts here = amounts_of(&e);
+            count_in(&loads[i], &here, ranks);
+            for (int a = 0; a < AMOUNTS; a++)
+                in_all.of[a] += here.of[a];
+        }
+        count_in(all, &in_all, ranks);
+    }
+    return status;
 }
 
 static tg_status fill_in(const tg_description *description, const struct predict_job *job,
                          const struct predict_coding *coding, struct schedule *schedule, tg_error *error)
 {
-    const uint32_t step = job->world > LOOKED_AT ? job->world / LOOKED_AT : 1;
-    const size_t looked_at = (job->world + step - 1) / step;
-    struct load bytes_in_all = {0, 0}, before_in_all = {0, 0}, behind_in_all = {0, 0}, sent_in_all = {0, 0};
-    struct {
-        struct load bytes, before, behind;
-    } *loads = calloc(schedule->count + 1, sizeof *loads);
+    struct load all = {0}, *loads = calloc(schedule->count + 1, sizeof *loads);
     if (!loads)
         return TG_OUT_OF_MEMORY;
-    tg_status status = TG_OK;
-    for (uint32_t rank = 0; rank < job->world && status == TG_OK; rank += step) {
-        double bytes = 0, sent = 0, before = 0, behind = 0;
-        for (size_t i = 0; i < schedule->count && status == TG_OK; i++) {
-            tg_described_exchange e;
-            status = tg_description_exchange(description, rank, i, &e, error);
-            if (status != TG_OK)
-                break;
-            const double here = (double)larger(e.bytes_sent, e.bytes_received);
-            count_in(&loads[i].bytes, here, looked_at);
-            count_in(&loads[i].before, before_of(&e, coding), looked_at);
-            count_in(&loads[i].behind, behind_of(&e, coding), looked_at);
-            bytes += here;
-            sent += (double)e.bytes_sent;
-            before += before_of(&e, coding);
-            behind += behind_of(&e, coding);
-            schedule->exchanges[i] = (struct scheduled){
-                .last_tensor = e.tensor_count > 0 ? e.first_tensor + e.tensor_count - 1 : SIZE_MAX,
-                .after = e.after,
-                .pattern = e.kind == TG_ALL_TO_ALL ? PREDICT_ALL_TO_ALL : PREDICT_ALL_GATHER,
-                .bytes = (double)larger(e.largest_sent, e.largest_received),
-            };
-        }
-        count_in(&bytes_in_all, bytes, looked_at);
-        count_in(&sent_in_all, sent, looked_at);
-        count_in(&before_in_all, before, looked_at);
-        count_in(&behind_in_all, behind, looked_at);
-    }
+    tg_status status = count_all(description, job->world, schedule->count, loads, &all, error);
     for (size_t i = 0; i < schedule->count && status == TG_OK; i++) {
-        struct scheduled *e = &schedule->exchanges[i];
-        e->usual_bytes = usual(loads[i].bytes, bytes_in_all);
-        e->usual_bytes = e->usual_bytes < e->bytes ? e->usual_bytes : e->bytes;
-        e->before = loads[i].before.most;
-        e->usual_before = usual(loads[i].before, before_in_all);
-        e->behind = usual(loads[i].behind, behind_in_all);
+        tg_described_exchange e;
+        status = tg_description_exchange(description, 0, i, &e, error);
+        if (status == TG_OK)
+            schedule_one(&e, &loads[i], &all, coding, &schedule->exchanges[i]);
     }
-    schedule->bytes = (uint64_t)sent_in_all.most;
+    schedule->bytes = (uint64_t)all.most.of[SENT];
     free(loads);
     return status;
 }
