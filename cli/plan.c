@@ -9,7 +9,14 @@ static const char *const device_choices[] = {[PREDICT_CPU] = "cpu", [PREDICT_CAR
 
 static int run_plan(const struct command *command, int argc, char **argv)
 {
-    struct plan_options options = {.world = 8, .per_node = 1, .kappa = 1};
+    struct plan_options options = {.world = 8,
+                                   .per_node = 1,
+                                   .kappa = 1,
+                                   .seed = UINT64_MAX,
+                                   .oversubscription = -1,
+                                   .jitter = -1,
+                                   .stragglers = -1,
+                                   .slowdown = -1};
     const char *operands[OPERANDS_MAX];
     int exit_code;
     if (!options_parse(command, argc, argv, &options, operands, &exit_code))
@@ -112,6 +119,58 @@ static const struct option plan_option_table[] = {
      .real_high = 100,
      AT(kappa),
      .summary = "how many times longer coding takes while the backward pass runs (default 1: something else computes)"},
+    {.name = "--simulate",
+     .kind = OPTION_FLAG,
+     AT(simulate),
+     .summary = "simulate every exchange of every rank, up to 100000 ranks, on hosts and racks that are not all alike"},
+    {.name = "--rack",
+     .kind = OPTION_NUMBER,
+     .value = "N",
+     .low = 1,
+     .high = PREDICT_MOST_RANKS,
+     AT(rack),
+     .summary = "simulated: hosts of a rack (default: all hosts are in one)"},
+    {.name = "--oversubscription",
+     .kind = OPTION_REAL,
+     .value = "X",
+     .real_low = 1,
+     .real_high = 1000,
+     AT(oversubscription),
+     .summary = "simulated: the links of a rack's hosts together are X times as fast as its uplink (default 1)"},
+    {.name = "--jitter",
+     .kind = OPTION_REAL,
+     .value = "X",
+     .real_low = 0,
+     .real_high = 1,
+     AT(jitter),
+     .summary = "simulated: how much a rank's computing varies, as a share of it (default 0.02)"},
+    {.name = "--stragglers",
+     .kind = OPTION_REAL,
+     .value = "X",
+     .real_low = 0,
+     .real_high = 1,
+     AT(stragglers),
+     .summary = "simulated: share of the hosts that are slow (default 0)"},
+    {.name = "--slowdown",
+     .kind = OPTION_REAL,
+     .value = "X",
+     .real_low = 1,
+     .real_high = 1000,
+     AT(slowdown),
+     .summary = "simulated: how many times longer slow hosts compute (default 2)"},
+    {.name = "--steps",
+     .kind = OPTION_NUMBER,
+     .value = "N",
+     .low = 1,
+     .high = SIMULATE_MOST_STEPS,
+     AT(steps),
+     .summary = "simulated: so many steps (default 20)"},
+    {.name = "--seed",
+     .kind = OPTION_NUMBER,
+     .value = "N",
+     .high = UINT64_MAX - 1,
+     AT(seed),
+     .summary = "simulated: seed of what varies (default 1)"},
     OPTION_JSON(struct plan_options),
     {0},
 };
@@ -132,6 +191,7 @@ const struct command plan_command = {
     .examples = "  tersegrad plan\n"
                 "  tersegrad plan --model gpt2 --world 16 --rate 1gbit --latency 100us\n"
                 "  tersegrad plan --model vgg16 --backward 250ms --per-node 8 --world 64\n"
+                "  tersegrad plan --world 1024 --simulate --rack 32 --oversubscription 4\n"
                 "  tersegrad plan --codec qsgd --codec topk:density=0.001 --json",
     .run = run_plan,
 };

@@ -8,6 +8,7 @@
 
 #include "predict/costs.h"
 #include "predict/models.h"
+#include "predict/simulate.h"
 
 struct plan_options {
     int model; /* its place in known_models */
@@ -19,6 +20,9 @@ struct plan_options {
     struct text_list codecs;
     const char *feedback;
     uint64_t min_size;
+    bool simulate;
+    uint64_t steps, seed, rack;
+    double oversubscription, jitter, stragglers, slowdown; /* negative: not given */
     bool json;
 };
 
@@ -34,6 +38,8 @@ struct plan_row {
     struct predict_coding coding;
     struct predict_step step;
     struct predict_gain gain; /* over the baseline */
+    double uniform_seconds;   /* with --simulate: of the step on a uniform network, without chance */
+    struct simulated simulated;
 };
 
 enum { PLAN_MOST_ROWS = 2 * TEXT_LIST_MAX + 1, PLAN_MOST_NOTES = 12 };
@@ -48,6 +54,7 @@ struct plan {
     struct predict_job job;
     struct predict_network network;
     double rate_bits, latency; /* as they were given */
+    struct cluster cluster;    /* of --simulate */
     struct plan_row *rows;     /* the baseline first */
     size_t row_count;
     const struct plan_row *recommended; /* the baseline: `none` */

@@ -54,14 +54,38 @@ static void choose(struct plan *plan)
     }
 }
 
+/* The simulation says how much longer a step is than on a uniform network; intervals move with it, and are as wide as
+ * its steps differ at least. */
+static bool simulate_row(const struct plan *plan, struct plan_row *row, struct message *message)
+{
+    struct schedule schedule;
+    if (!(row->is_ring ? schedule_of_ring(&plan->job, &schedule, message)
+                       : schedule_of_reduction(&plan->job, &row->coding, &row->codec, &row->feedback, &row->options,
+                                               &schedule, message)))
+        return false;
+    const bool is_done = simulate(&schedule, &plan->job, &plan->network, &plan->cluster, &row->simulated, message);
+    schedule_free(&schedule);
+    if (!is_done)
+        return false;
+    struct predict_step *step = &row->step;
+    row->uniform_seconds = step->seconds;
+    const double factor = row->simulated.mean / step->seconds;
+    step->seconds = row->simulated.mean;
+    step->low = step->low * factor < row->simulated.low ? step->low * factor : row->simulated.low;
+    step->high = step->high * factor > row->simulated.high ? step->high * factor : row->simulated.high;
+    step->fast_network *= factor;
+    step->slow_network *= factor;
+    return true;
+}
+
 bool plan_predict(struct plan *plan, struct message *message)
 {
     for (size_t i = 0; i < plan->row_count; i++) {
         struct plan_row *row = &plan->rows[i];
-        const bool is_done = row->is_ring ? predict_ring(&plan->job, &plan->network, &row->step, message)
-                                          : predict_reduction(&plan->job, &plan->network, &row->coding, &row->codec,
-                                                              &row->feedback, &row->options, &row->step, message);
-        if (!is_done)
+        if (!(row->is_ring ? predict_ring(&plan->job, &plan->network, &row->step, message)
+                           : predict_reduction(&plan->job, &plan->network, &row->coding, &row->codec, &row->feedback,
+                                               &row->options, &row->step, message)) ||
+            (plan->options->simulate && !simulate_row(plan, row, message)))
             return false;
         row->gain = predict_gain_of(&row->step, &plan->rows[0].step);
     }

@@ -209,13 +209,48 @@ static bool fill_rows(struct plan *plan, struct message *message)
     return true;
 }
 
+/* ---- the cluster ---- */
+
+static bool use_cluster(struct plan *plan, struct message *message)
+{
+    const struct plan_options *o = plan->options;
+    const struct {
+        const char *name;
+        bool is_given;
+    } given[] = {{"--steps", o->steps > 0},       {"--seed", o->seed != UINT64_MAX},
+                 {"--rack", o->rack > 0},         {"--oversubscription", o->oversubscription >= 0},
+                 {"--jitter", o->jitter >= 0},    {"--stragglers", o->stragglers >= 0},
+                 {"--slowdown", o->slowdown >= 0}};
+    for (size_t i = 0; i < sizeof given / sizeof *given && !o->simulate; i++)
+        if (given[i].is_given)
+            return fail(message, "%s is about a simulation: give --simulate too", given[i].name);
+    if (!o->simulate)
+        return true;
+    plan->cluster = (struct cluster){.rack_hosts = (uint32_t)o->rack,
+                                     .oversubscription = o->oversubscription >= 0 ? o->oversubscription : 1,
+                                     .jitter = o->jitter >= 0 ? o->jitter : 0.02,
+                                     .stragglers = o->stragglers >= 0 ? o->stragglers : 0,
+                                     .slowdown = o->slowdown >= 0 ? o->slowdown : 2,
+                                     .steps = o->steps > 0 ? (uint32_t)o->steps : 20,
+                                     .seed = o->seed != UINT64_MAX ? o->seed : 1};
+    const struct cluster *c = &plan->cluster;
+    char racks[80] = "";
+    if (c->rack_hosts > 0)
+        snprintf(racks, sizeof racks, "racks of %u hosts, uplinks %g times oversubscribed, ", c->rack_hosts,
+                 c->oversubscription);
+    plan_note(plan,
+              "simulated: %u steps, %scomputing varies by %g %%, %g %% of the hosts are %g times slower, seed %" PRIu64,
+              c->steps, racks, 100 * c->jitter, 100 * c->stragglers, c->slowdown, c->seed);
+    return simulate_check(c, &plan->job, message);
+}
+
 bool plan_inputs(struct plan *plan, const struct plan_options *options, struct message *message)
 {
     *plan = (struct plan){.options = options};
     plan->job = (struct predict_job){
         .world = (uint32_t)options->world, .per_node = (uint32_t)options->per_node, .kappa = options->kappa};
     if (!(options->layout ? use_layout(plan, message) : use_model(plan, message)) || !use_rate(plan, message) ||
-        !fill_rows(plan, message))
+        !fill_rows(plan, message) || !use_cluster(plan, message))
         return false;
     plan->job.tensors = plan->tensors;
     for (size_t i = 0; i < plan->job.tensor_count; i++)

@@ -89,7 +89,7 @@ void plan_print_table(const struct plan *plan, FILE *out)
 
 /* ---- for machines ---- */
 
-static void put_row(struct json_writer *json, const struct plan_row *row)
+static void put_row(struct json_writer *json, const struct plan_row *row, bool simulated)
 {
     json_open_object(json, NULL);
     json_put_text(json, "codec", row->codec_text);
@@ -107,6 +107,10 @@ static void put_row(struct json_writer *json, const struct plan_row *row)
     json_put_real(json, "wire_seconds", row->step.wire);
     json_put_real(json, "coding_seconds", row->step.coding);
     json_put_bool(json, "extrapolated", row->step.extrapolated);
+    if (simulated) {
+        json_put_real(json, "uniform_seconds", row->uniform_seconds);
+        json_put_unsigned(json, "events", row->simulated.events);
+    }
     json_close_object(json);
 }
 
@@ -132,7 +136,7 @@ void plan_print_json(const struct plan *plan, FILE *out)
     json_close_object(&json);
     json_open_array(&json, "rows");
     for (size_t i = 0; i < plan->row_count; i++)
-        put_row(&json, &plan->rows[i]);
+        put_row(&json, &plan->rows[i], plan->options->simulate);
     json_close_array(&json);
     json_open_array(&json, "inputs");
     for (size_t i = 0; i < plan->note_count; i++)

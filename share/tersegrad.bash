@@ -62,6 +62,7 @@ _tersegrad() {
     --seed | --step | --tensor | --rank | --density | --seconds | -n) return ;;
     --workers | --batch | --lr | --momentum | --weight-decay | --steps | --epochs) return ;;
     --world | --per-node | --rate | --latency | --forward | --backward | --kappa) return ;;
+    --rack | --oversubscription | --jitter | --stragglers | --slowdown) return ;;
     --min-size | --warmup | --density-schedule | --every) return ;;
     esac
 
@@ -78,7 +79,8 @@ _tersegrad() {
             ;;
         plan)
             _tersegrad_words "--model --layout --backward --forward --world --per-node --rate --latency --codec
-                --feedback --min-size --device --kappa --json --help"
+                --feedback --min-size --device --kappa --simulate --rack --oversubscription --jitter
+                --stragglers --slowdown --steps --seed --json --help"
             ;;
         report) _tersegrad_words "-o -f --force -q --quiet --json --help" ;;
         train)
