@@ -19,6 +19,8 @@ static int run_plan(const struct command *command, int argc, char **argv)
                                    .slowdown = -1};
     const char *operands[OPERANDS_MAX];
     int exit_code;
+    struct origin origin;
+    origin_fill(&origin, command->name, argc, argv); /* before the options are read, which moves the arguments */
     if (!options_parse(command, argc, argv, &options, operands, &exit_code))
         return exit_code;
     struct plan plan;
@@ -29,7 +31,8 @@ static int run_plan(const struct command *command, int argc, char **argv)
         return EXIT_USAGE;
     }
     exit_code = EXIT_DONE;
-    if (!plan_predict(&plan, &message)) {
+    if (!plan_predict(&plan, &message) ||
+        (options.report && !plan_write_page(options.report, &plan, &origin, &message))) {
         complain(command->name, "%s", message.text);
         exit_code = EXIT_FAILED;
     } else if (options.json) {
@@ -119,6 +122,11 @@ static const struct option plan_option_table[] = {
      .real_high = 100,
      AT(kappa),
      .summary = "how many times longer coding takes while the backward pass runs (default 1: something else computes)"},
+    {.name = "--report",
+     .kind = OPTION_TEXT,
+     .value = "FILE.html",
+     AT(report),
+     .summary = "write a page with charts: step time by bandwidth and by world, and where each codec wins"},
     {.name = "--simulate",
      .kind = OPTION_FLAG,
      AT(simulate),
@@ -192,6 +200,7 @@ const struct command plan_command = {
                 "  tersegrad plan --model gpt2 --world 16 --rate 1gbit --latency 100us\n"
                 "  tersegrad plan --model vgg16 --backward 250ms --per-node 8 --world 64\n"
                 "  tersegrad plan --world 1024 --simulate --rack 32 --oversubscription 4\n"
+                "  tersegrad plan --model gpt2 --report page.html\n"
                 "  tersegrad plan --codec qsgd --codec topk:density=0.001 --json",
     .run = run_plan,
 };

@@ -20,6 +20,7 @@ struct plan_options {
     struct text_list codecs;
     const char *feedback;
     uint64_t min_size;
+    const char *report;
     bool simulate;
     uint64_t steps, seed, rack;
     double oversubscription, jitter, stragglers, slowdown; /* negative: not given */
@@ -82,6 +83,19 @@ void plan_free(struct plan *plan);
 
 void plan_print_table(const struct plan *plan, FILE *out);
 void plan_print_json(const struct plan *plan, FILE *out);
+
+/* Which row to recommend if they took so long; 0, the baseline, if none is surely faster. */
+size_t plan_choice(const struct plan *plan, const struct predict_step *steps);
+
+/* "gather", "shard" or "ring"; "wire". */
+const char *plan_algorithm(const struct plan_row *row);
+const char *plan_bound(const struct plan_row *row);
+
+/* Links of so many bits a second, with what is assumed besides. */
+struct predict_network plan_network(double bits_per_second, double latency);
+
+/* One self-contained page. */
+bool plan_write_page(const char *path, const struct plan *plan, const struct origin *origin, struct message *message);
 
 /* "12.3 ms". Returns `text`. */
 #define TIME_TEXT 16

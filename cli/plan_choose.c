@@ -7,51 +7,53 @@
 static const double as_good = 1.02;
 
 /* Compression must beat the best that can be had without. */
-static const struct plan_row *best_dense(const struct plan *plan)
+static size_t best_dense(const struct plan *plan, const struct predict_step *steps)
 {
-    const struct plan_row *best = &plan->rows[0];
+    size_t best = 0;
     for (size_t i = 1; i < plan->row_count; i++)
-        if (plan->rows[i].is_dense && plan->rows[i].step.seconds < best->step.seconds)
-            best = &plan->rows[i];
+        if (plan->rows[i].is_dense && steps[i].seconds < steps[best].seconds)
+            best = i;
     return best;
 }
 
-static bool may_be_recommended(const struct plan_row *row, const struct plan_row *dense)
+/* The shortest step of a codec that compresses, or 0; only of those whose gain is sure, or of all. */
+static size_t shortest(const struct plan *plan, const struct predict_step *steps, size_t dense, bool sure)
 {
-    return !row->is_dense && predict_gain_of(&row->step, &dense->step).low >= PLAN_LEAST_GAIN;
+    size_t found = 0;
+    for (size_t i = 1; i < plan->row_count; i++)
+        if (!plan->rows[i].is_dense && (!sure || predict_gain_of(&steps[i], &steps[dense]).low >= PLAN_LEAST_GAIN) &&
+            (found == 0 || steps[i].seconds < steps[found].seconds))
+            found = i;
+    return found;
 }
 
-static void choose(struct plan *plan)
+size_t plan_choice(const struct plan *plan, const struct predict_step *steps)
 {
-    const struct plan_row *dense = best_dense(plan), *shortest = NULL, *nearest = NULL;
-    for (size_t i = 0; i < plan->row_count; i++) {
-        const struct plan_row *row = &plan->rows[i];
-        if (!row->is_dense && (!nearest || row->step.seconds < nearest->step.seconds))
-            nearest = row;
-        if (may_be_recommended(row, dense) && (!shortest || row->step.seconds < shortest->step.seconds))
-            shortest = row;
-    }
-    plan->recommended = &plan->rows[0];
-    for (size_t i = 0; shortest && i < plan->row_count; i++)
-        if (may_be_recommended(&plan->rows[i], dense) &&
-            plan->rows[i].step.seconds <= as_good * shortest->step.seconds) {
-            plan->recommended = &plan->rows[i];
-            break;
-        }
-    if (shortest) {
-        const struct predict_gain gain = predict_gain_of(&plan->recommended->step, &dense->step);
+    const size_t dense = best_dense(plan, steps), best = shortest(plan, steps, dense, true);
+    for (size_t i = 1; i < best; i++)
+        if (!plan->rows[i].is_dense && steps[i].seconds <= as_good * steps[best].seconds &&
+            predict_gain_of(&steps[i], &steps[dense]).low >= PLAN_LEAST_GAIN)
+            return i;
+    return best;
+}
+
+static void choose(struct plan *plan, const struct predict_step *steps)
+{
+    const size_t choice = plan_choice(plan, steps), dense = best_dense(plan, steps),
+                 nearest = choice > 0 ? choice : shortest(plan, steps, dense, false);
+    const struct predict_gain gain = predict_gain_of(&steps[nearest], &steps[dense]);
+    plan->recommended = &plan->rows[choice];
+    if (choice > 0)
         snprintf(plan->reason, sizeof plan->reason,
                  "A step is %.2f times as fast as the fastest without compression (80 %%: %.2f to %.2f).", gain.factor,
                  gain.low, gain.high);
-    } else if (nearest) {
-        const struct predict_gain gain = predict_gain_of(&nearest->step, &dense->step);
+    else if (nearest > 0)
         snprintf(plan->reason, sizeof plan->reason,
                  "No codec is surely 5 %% faster: a step with the best, %s by %s, is %.2f times as fast as the fastest "
                  "without compression (80 %%: %.2f to %.2f).",
-                 nearest->name, tg_algorithm_text(nearest->step.algorithm), gain.factor, gain.low, gain.high);
-    } else {
+                 plan->rows[nearest].name, plan_algorithm(&plan->rows[nearest]), gain.factor, gain.low, gain.high);
+    else
         snprintf(plan->reason, sizeof plan->reason, "No codec that compresses was asked about.");
-    }
 }
 
 /* The simulation says how much longer a step is than on a uniform network; intervals move with it, and are as wide as
@@ -80,6 +82,7 @@ static bool simulate_row(const struct plan *plan, struct plan_row *row, struct m
 
 bool plan_predict(struct plan *plan, struct message *message)
 {
+    struct predict_step steps[PLAN_MOST_ROWS];
     for (size_t i = 0; i < plan->row_count; i++) {
         struct plan_row *row = &plan->rows[i];
         if (!(row->is_ring ? predict_ring(&plan->job, &plan->network, &row->step, message)
@@ -88,7 +91,8 @@ bool plan_predict(struct plan *plan, struct message *message)
             (plan->options->simulate && !simulate_row(plan, row, message)))
             return false;
         row->gain = predict_gain_of(&row->step, &plan->rows[0].step);
+        steps[i] = row->step;
     }
-    choose(plan);
+    choose(plan, steps);
     return true;
 }

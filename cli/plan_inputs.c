@@ -1,6 +1,7 @@
 /* What a plan is made from: the model, the network, the costs of coding. See plan.h. */
 #include "plan.h"
 
+#include "files.h"
 #include "suggest.h"
 #include "units.h"
 
@@ -113,6 +114,16 @@ static bool use_model(struct plan *plan, struct message *message)
 
 /* ---- the network ---- */
 
+struct predict_network plan_network(double bits_per_second, double latency)
+{
+    return (struct predict_network){.rate = bits_per_second / 8 * payload,
+                                    .latency = latency,
+                                    .message = message_seconds,
+                                    .inside = inside_bytes,
+                                    .low = 0.9,
+                                    .high = 1.25};
+}
+
 static bool use_rate(struct plan *plan, struct message *message)
 {
     const struct plan_options *options = plan->options;
@@ -122,12 +133,7 @@ static bool use_rate(struct plan *plan, struct message *message)
         return fail(message, "--rate takes a rate with its unit, such as 100mbit or 2.5gbit, not '%s'", rate);
     if (!parse_time(latency, strlen(latency), &plan->latency) || !(plan->latency > 0 && plan->latency <= 1e3))
         return fail(message, "--latency takes a time above 0 with its unit, such as 50us or 2ms, not '%s'", latency);
-    plan->network = (struct predict_network){.rate = plan->rate_bits / 8 * payload,
-                                             .latency = plan->latency,
-                                             .message = message_seconds,
-                                             .inside = inside_bytes,
-                                             .low = 0.9,
-                                             .high = 1.25};
+    plan->network = plan_network(plan->rate_bits, plan->latency);
     plan_note(plan, "%s: links of %s; %s: latency %s", options->rate ? "stated" : "assumed", rate,
               options->latency ? "stated" : "assumed", latency);
     plan_note(plan, "assumed: TCP over Ethernet (96 %% of the rate), %.0f us of software for each message",
@@ -251,6 +257,8 @@ bool plan_inputs(struct plan *plan, const struct plan_options *options, struct m
         .world = (uint32_t)options->world, .per_node = (uint32_t)options->per_node, .kappa = options->kappa};
     if (!(options->layout ? use_layout(plan, message) : use_model(plan, message)) || !use_rate(plan, message) ||
         !fill_rows(plan, message) || !use_cluster(plan, message))
+        return false;
+    if (options->report && !can_write_file(options->report, message))
         return false;
     plan->job.tensors = plan->tensors;
     for (size_t i = 0; i < plan->job.tensor_count; i++)

@@ -24,10 +24,12 @@ const char *time_text(double seconds, char text[TIME_TEXT])
     return text;
 }
 
-static const char *algorithm_of(const struct plan_row *row)
+const char *plan_algorithm(const struct plan_row *row)
 {
     return row->is_ring ? "ring" : tg_algorithm_text(row->step.algorithm);
 }
+
+const char *plan_bound(const struct plan_row *row) { return bounds[row->step.bound]; }
 
 /* Both ends in one unit, that of the upper. */
 static void add_interval(struct table *table, const struct predict_step *step)
@@ -50,12 +52,12 @@ static void print_rows(const struct plan *plan, FILE *out)
         const struct plan_row *row = &plan->rows[i];
         char time[TIME_TEXT], bytes[BYTES_TEXT];
         table_cell(&table, "%s", row->name);
-        table_cell(&table, "%s", algorithm_of(row));
+        table_cell(&table, "%s", plan_algorithm(row));
         table_cell(&table, "%s", time_text(row->step.seconds, time));
         add_interval(&table, &row->step);
         table_cell(&table, "%.2fx", row->gain.factor);
         table_cell(&table, "%s", bytes_text((double)row->step.bytes, bytes));
-        table_cell(&table, "%s", bounds[row->step.bound]);
+        table_cell(&table, "%s", plan_bound(row));
     }
     table_end(&table, out);
 }
@@ -76,7 +78,7 @@ void plan_print_table(const struct plan *plan, FILE *out)
     fprintf(out, "\n%sRecommended: ", colour_on(out, COLOUR_GOOD));
     print_clean(out, row->name);
     if (!row->is_ring)
-        fprintf(out, " by %s", algorithm_of(row));
+        fprintf(out, " by %s", plan_algorithm(row));
     fprintf(out, "%s\n", colour_off(out));
     print_wrapped(out, plan->reason, 0);
     print_wrapped(out, "This predicts time, not accuracy: see how a codec trains with 'tersegrad train'.", 0);
@@ -94,7 +96,7 @@ static void put_row(struct json_writer *json, const struct plan_row *row, bool s
     json_open_object(json, NULL);
     json_put_text(json, "codec", row->codec_text);
     json_put_text(json, "feedback", row->feedback_text);
-    json_put_text(json, "algorithm", algorithm_of(row));
+    json_put_text(json, "algorithm", plan_algorithm(row));
     json_put_real(json, "seconds", row->step.seconds);
     json_put_real(json, "low", row->step.low);
     json_put_real(json, "high", row->step.high);
@@ -103,7 +105,7 @@ static void put_row(struct json_writer *json, const struct plan_row *row, bool s
     json_put_real(json, "speed_up_high", row->gain.high);
     json_put_unsigned(json, "bytes_sent", row->step.bytes);
     json_put_bool(json, "bytes_estimated", row->step.estimated);
-    json_put_text(json, "bound_by", bounds[row->step.bound]);
+    json_put_text(json, "bound_by", plan_bound(row));
     json_put_real(json, "wire_seconds", row->step.wire);
     json_put_real(json, "coding_seconds", row->step.coding);
     json_put_bool(json, "extrapolated", row->step.extrapolated);
@@ -131,7 +133,7 @@ void plan_print_json(const struct plan *plan, FILE *out)
     json_open_object(&json, "recommended");
     json_put_text(&json, "codec", plan->recommended->codec_text);
     json_put_text(&json, "feedback", plan->recommended->feedback_text);
-    json_put_text(&json, "algorithm", algorithm_of(plan->recommended));
+    json_put_text(&json, "algorithm", plan_algorithm(plan->recommended));
     json_put_text(&json, "reason", plan->reason);
     json_close_object(&json);
     json_open_array(&json, "rows");

@@ -51,4 +51,9 @@ double schedule_best(const struct schedule *schedule, const struct predict_job *
                      const struct predict_network *network, enum predict_end end, const struct shares *shares,
                      size_t *lag);
 
+/* The prediction of a step; `low` and `high` are factors of all coding. */
+bool predict_scheduled(const struct schedule *schedule, const struct predict_job *job,
+                       const struct predict_network *network, double low, double high, struct predict_step *step,
+                       struct message *message);
+
 #endif

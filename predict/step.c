@@ -34,11 +34,11 @@ static double with_error(double seconds, double computing, double error)
     return seconds > computing ? computing + (seconds - computing) * (1 + error) : seconds;
 }
 
-static bool fill_step(const struct schedule *schedule, const struct predict_job *job,
-                      const struct predict_network *network, double coding_low, double coding_high,
-                      struct predict_step *step, struct message *message)
+bool predict_scheduled(const struct schedule *schedule, const struct predict_job *job,
+                       const struct predict_network *network, double low, double high, struct predict_step *step,
+                       struct message *message)
 {
-    const struct shares all = {1, 1, 1, 1}, fast = {1, coding_low, 1, 1}, slow = {1, coding_high, 1, 1};
+    const struct shares all = {1, 1, 1, 1}, fast = {1, low, 1, 1}, slow = {1, high, 1, 1};
     struct predict_step made = {
         .seconds = schedule_best(schedule, job, network, PREDICT_MIDDLE, &all, NULL),
         .computing = job->forward + job->backward,
@@ -75,7 +75,7 @@ bool predict_reduction(const struct predict_job *job, const struct predict_netwo
         !predict_coding_check(coding, message) ||
         !schedule_of_reduction(job, coding, codec, feedback, options, &schedule, message))
         return false;
-    const bool is_done = fill_step(&schedule, job, network, coding->low, coding->high, step, message);
+    const bool is_done = predict_scheduled(&schedule, job, network, coding->low, coding->high, step, message);
     schedule_free(&schedule);
     return is_done;
 }
@@ -87,7 +87,7 @@ bool predict_ring(const struct predict_job *job, const struct predict_network *n
     if (!predict_job_check(job, message) || !predict_network_check(network, message) ||
         !schedule_of_ring(job, &schedule, message))
         return false;
-    const bool is_done = fill_step(&schedule, job, network, 1, 1, step, message);
+    const bool is_done = predict_scheduled(&schedule, job, network, 1, 1, step, message);
     schedule_free(&schedule);
     return is_done;
 }

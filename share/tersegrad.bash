@@ -79,7 +79,7 @@ _tersegrad() {
             ;;
         plan)
             _tersegrad_words "--model --layout --backward --forward --world --per-node --rate --latency --codec
-                --feedback --min-size --device --kappa --simulate --rack --oversubscription --jitter
+                --feedback --min-size --device --kappa --report --simulate --rack --oversubscription --jitter
                 --stragglers --slowdown --steps --seed --json --help"
             ;;
         report) _tersegrad_words "-o -f --force -q --quiet --json --help" ;;

@@ -25,6 +25,21 @@ echo "# the slower the network, the longer the step"
 for rate in 100gbit 10gbit 1gbit 100mbit; do
     tersegrad plan --rate $rate --json --codec qsgd | json '[round(r["seconds"], 4) for r in j["rows"]]'
 done
+echo "# simulated: without chance as predicted; the same seed, the same bytes"
+difference='max(abs(r["seconds"] / r["uniform_seconds"] - 1) for r in j["rows"]) < 0.01'
+tersegrad plan --simulate --jitter 0 --world 64 --per-node 4 --json | json "$difference"
+tersegrad plan --simulate --jitter 0.1 --seed 7 --json >one.json
+tersegrad plan --simulate --jitter 0.1 --seed 7 --json >two.json
+tersegrad plan --simulate --jitter 0.1 --seed 8 --json >three.json
+cmp one.json two.json && echo same
+cmp -s one.json three.json || echo other
+try tersegrad plan --world 10000 --per-node 8 --rack 32 --oversubscription 4 --stragglers 0.01 --simulate --codec topk:density=0.001
+try tersegrad plan --rack 32
+try tersegrad plan --simulate --world 100001
+echo "# a page"
+try tersegrad plan --codec qsgd --report page.html >page.txt && cmp -s page.txt /dev/null || echo "with the table"
+grep -c '<figure>' page.html
+try tersegrad plan --report missing/page.html
 cat >net.json <<'END'
 [ {"name": "first.weight", "shape": [200, 500], "offset": 0, "count": 100000},
   {"name": "last.weight", "shape": [1000, 1000], "offset": 100000, "count": 1000000} ]
