@@ -12,9 +12,12 @@
 #include <stddef.h>
 #include <stdint.h>
 
+enum { PREDICT_MOST_RANKS = 1000000 };
+
 /* ---- The network ---- */
 
-/* How ranks exchange: TG_ALL_GATHER and TG_ALL_TO_ALL of tg_exchange, and a ring all-reduce of float32, the baseline. */
+/* How ranks exchange: TG_ALL_GATHER and TG_ALL_TO_ALL of tg_exchange, and a ring all-reduce of float32, the baseline.
+ */
 enum predict_pattern { PREDICT_ALL_GATHER, PREDICT_ALL_TO_ALL, PREDICT_RING, PREDICT_PATTERNS };
 
 /* An exchange in which the busiest rank sends or gets `bytes`, over all its peers and rounds, took so long: the median
@@ -39,11 +42,12 @@ struct predict_network {
     uint32_t world, per_node; /* with which the points were measured; not used where there are none */
     struct predict_wire patterns[PREDICT_PATTERNS];
     /* Where a pattern has no points: latency + message * messages + max(0, bytes - burst) / rate */
-    double rate;    /* bytes a second, of a host's link, each way; INFINITY: the wire takes no time */
-    double burst;   /* bytes that pass at once after a pause */
-    double latency; /* seconds of a round; a ring has 2 (P - 1) of them, other patterns one */
-    double message; /* seconds of a rank for each message, sent and got: software */
-    double inside;  /* bytes a second between ranks of one host, each */
+    double rate;      /* bytes a second, of a host's link, each way; INFINITY: the wire takes no time */
+    double burst;     /* bytes that pass at once after a pause */
+    double latency;   /* seconds of a round; a ring has 2 (P - 1) of them, other patterns one */
+    double message;   /* seconds of a rank for each message, sent and got: software */
+    double inside;    /* bytes a second between ranks of one host, each */
+    double low, high; /* factors of such a time between which 80 % are believed to lie; 1, 1: exactly */
 };
 
 /* ---- Coding ---- */
@@ -73,7 +77,6 @@ struct predict_job {
     double backward; /* seconds of it: not less than the last `ready` */
     uint32_t world, per_node;
     double kappa;         /* coding takes so many times longer while the backward pass runs; 1: a card computes */
-    tg_algorithm dense;   /* unused by the ring */
     uint64_t ring_bucket; /* bytes of gradients for each ring all-reduce of the baseline; 0: 25 MiB, as DDP has it */
 };
 
@@ -83,16 +86,28 @@ enum predict_bound { PREDICT_COMPUTING, PREDICT_CODING, PREDICT_WIRE, PREDICT_LA
 
 struct predict_step {
     double seconds, low, high; /* of a step: forward, backward and what of the reduction outlasts them */
-    uint64_t bytes;            /* that the busiest rank sends in a step */
-    enum predict_bound bound;  /* that without which the step would be shortest */
-    double wire, coding;       /* seconds in which each is busy */
-    tg_algorithm algorithm;    /* TG_GATHER or TG_SHARD; TG_AUTO for the ring */
-    bool estimated;            /* bytes depend on the data */
-    bool extrapolated;         /* beyond twice the world of the probe, or its largest exchange */
+    double fast_network;      /* the same if the network is as fast as it was at best, and coding as slow as at worst */
+    double slow_network;      /* the other way round */
+    uint64_t bytes;           /* that the busiest rank sends in a step */
+    enum predict_bound bound; /* that without which the step would be shortest */
+    double computing;         /* forward and backward */
+    double wire, coding;      /* seconds in which each is busy */
+    tg_algorithm algorithm;   /* TG_GATHER or TG_SHARD; TG_AUTO for the ring */
+    bool estimated;           /* bytes depend on the data */
+    bool extrapolated;        /* beyond twice the world of the probe, or its largest exchange */
 };
 
 /* Which of the measured values to take. */
 enum predict_end { PREDICT_LOW, PREDICT_MIDDLE, PREDICT_HIGH };
+
+/* What the model itself may be wrong by, beyond what its inputs are: measured in docs/planning.md. */
+#define PREDICT_MODEL_ERROR 0.1
+
+/* How many times shorter a step is than another, with the same network for both. */
+struct predict_gain {
+    double factor, low, high;
+};
+struct predict_gain predict_gain_of(const struct predict_step *step, const struct predict_step *over);
 
 /* One sentence where it cannot be used: points that fall, times that are not finite. */
 bool predict_network_check(const struct predict_network *network, struct message *message);

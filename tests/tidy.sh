@@ -19,7 +19,7 @@ while read -r source; do
     case $source in
     */avx2/*) instructions=("${AVX2[@]}") ;;
     */avx512/*) instructions=("${AVX512[@]}") ;;
-    cli/* | common/* | train/*) instructions=(-I. "${COMMAND_FLAGS[@]}") ;;
+    cli/* | common/* | predict/* | train/*) instructions=(-I. "${COMMAND_FLAGS[@]}") ;;
     */mpi/*)
         if ! command -v mpicc.openmpi >/dev/null; then
             skip "$source: mpicc.openmpi is not installed"

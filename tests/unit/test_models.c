@@ -1,0 +1,92 @@
+/* The built-in models have as many parameters as their authors' have. */
+#include "predict/models.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+static void has(const char *name, uint64_t parameters, size_t tensors)
+{
+    struct model model;
+    struct message message = {""};
+    assert_true(model_make(name, &model, &message));
+    assert_int_equal(model.parameters, parameters);
+    assert_int_equal(model.count, tensors);
+    model_free(&model);
+}
+
+static void parameters_and_tensors(void **state)
+{
+    (void)state;
+    has("resnet50", 25557032, 161);
+    has("resnet152", 60192808, 467);
+    has("vgg16", 138357544, 32);
+    has("vgg19", 143667240, 38);
+    has("alexnet", 61100840, 16);
+    has("lstm", 66034000, 11);
+    has("gpt2", 124439808, 148);
+}
+
+/* Multiplications of one image, as the papers count them: 3.8 to 4.1 G, 11.3 to 11.6 G, 15.5 G, 19.6 G, 0.71 G. */
+static void work(void **state)
+{
+    static const struct {
+        const char *name;
+        double low, high;
+    } papers[] = {{"resnet50", 3.8e9, 4.2e9},
+                  {"resnet152", 11.2e9, 11.7e9},
+                  {"vgg16", 15.3e9, 15.6e9},
+                  {"vgg19", 19.5e9, 19.7e9},
+                  {"alexnet", 0.65e9, 0.75e9}};
+    (void)state;
+    for (size_t i = 0; i < sizeof papers / sizeof *papers; i++) {
+        struct model model;
+        struct message message = {""};
+        assert_true(model_make(papers[i].name, &model, &message));
+        assert_true(model.work / 64 > papers[i].low && model.work / 64 < papers[i].high);
+        model_free(&model);
+    }
+}
+
+/* All names are made; no name occurs twice; times do not decrease and end with the backward pass. */
+static void ready(void **state)
+{
+    (void)state;
+    for (size_t n = 0; model_names[n]; n++) {
+        struct model model;
+        struct message message = {""};
+        assert_true(model_make(model_names[n], &model, &message));
+        struct predict_tensor *tensors = calloc(model.count, sizeof *tensors);
+        assert_non_null(tensors);
+        model_ready(&model, 0.3, tensors);
+        for (size_t i = 0; i < model.count; i++) {
+            assert_true(tensors[i].count > 0 && tensors[i].ready <= 0.3);
+            assert_true(i == 0 || tensors[i].ready >= tensors[i - 1].ready);
+            for (size_t j = 0; j < i; j++)
+                assert_string_not_equal(tensors[i].name, tensors[j].name);
+        }
+        assert_true(tensors[model.count - 1].ready == 0.3);
+        free(tensors);
+        model_free(&model);
+    }
+}
+
+static void refused(void **state)
+{
+    struct model model;
+    struct message message = {""};
+    (void)state;
+    assert_false(model_make("resnet51", &model, &message));
+    assert_string_equal(message.text, "there is no model 'resnet51'");
+    assert_null(model.tensors);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(parameters_and_tensors), cmocka_unit_test(work),
+                                       cmocka_unit_test(ready), cmocka_unit_test(refused)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
