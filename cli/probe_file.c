@@ -75,6 +75,7 @@ static void print_pattern(struct json_writer *json, const char *name, const stru
 {
     json_open_object(json, name);
     json_put_real(json, "hidden", wire->hidden);
+    json_put_real(json, "burst", wire->burst);
     json_open_array(json, "points");
     for (size_t i = 0; i < wire->count; i++) {
         const struct predict_point *p = &wire->points[i];
@@ -199,7 +200,8 @@ static bool read_pattern(const json_t *from, const char *name, struct predict_wi
         if (!read_point(json_array_get(points, wire->count), name, wire->count > 0 ? point - 1 : NULL, point, message))
             return false;
     }
-    return read_number(json_object_get(from, "hidden"), "hidden", 0, wire->points[0].seconds, &wire->hidden, message);
+    return read_number(json_object_get(from, "hidden"), "hidden", 0, wire->points[0].seconds, &wire->hidden, message) &&
+           read_number(json_object_get(from, "burst"), "burst", 0, longest, &wire->burst, message);
 }
 
 /* Specs and feedbacks are read by the library, and kept as it writes them. */
@@ -226,7 +228,8 @@ static bool read_coding(const json_t *from, struct probe_coding *c, struct messa
            read_number(json_object_get(from, "add"), "add", 0, longest, &p->add, message) &&
            read_number(json_object_get(from, "frame"), "frame", 0, longest, &p->frame, message) &&
            read_number(json_object_get(from, "low"), "low", 0, 1, &p->low, message) &&
-           read_number(json_object_get(from, "high"), "high", 1, 1e6, &p->high, message);
+           read_number(json_object_get(from, "high"), "high", 1, 1e6, &p->high, message) &&
+           predict_coding_check(p, message);
 }
 
 static bool read_codings(const json_t *from, struct probe *probe, struct message *message)
@@ -281,7 +284,8 @@ static bool read_probe(const json_t *from, struct probe *probe, struct message *
         if (!read_pattern(json_object_get(network, pattern_names[i]), pattern_names[i], &probe->network.patterns[i],
                           message))
             return false;
-    return read_codings(json_object_get(from, "coding"), probe, message) &&
+    return predict_network_check(&probe->network, message) &&
+           read_codings(json_object_get(from, "coding"), probe, message) &&
            read_number(json_object_get(from, "kappa"), "kappa", 1, 1e6, &probe->kappa, message);
 }
 

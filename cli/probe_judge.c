@@ -44,7 +44,7 @@ static void widen(struct probe *probe, double factor)
     for (size_t i = 0; i < probe->coding_count; i++) {
         struct predict_coding *c = &probe->codings[i].coding;
         c->high = 1 + factor * fmax(c->high - 1, least);
-        c->low = fmax(0, 1 - factor * fmax(1 - c->low, least));
+        c->low = fmax(0.1 * c->low, 1 - factor * fmax(1 - c->low, least));
     }
 }
 

@@ -10,8 +10,10 @@
 
 enum { SIZES = 17, MOST_TRIALS = 32, LEAST_TRIALS = 3, MOST_AT_ONCE = 32 };
 static const size_t largest = 64 << 20;
-static const double train_bytes = 4 << 20; /* of a train of exchanges: several times what a link lets pass as a burst */
-static const double drains = 32768, rest_seconds = 0.05;
+/* Of a train of exchanges: several times what a link lets pass as a burst. */
+static const double train_bytes = 4 << 20;
+enum { TRAIN_OF_LARGE = 8 }; /* exchanges of a train of large ones */
+static const double shortest_rest = 0.001, longest_rest = 0.05;
 
 /* One exchange after the other through the same buffers. `messages` has what goes to each rank, `arrivals` what comes
  * from each. */
@@ -119,8 +121,8 @@ static bool exchange_ring(const struct exchanger *x, size_t size, struct message
 
 /* ---- what is measured ---- */
 
-/* One size of exchanges. Of all-gather and all-to-all, two trains of them are timed: a reduction has many exchanges under
- * way, and a large one by itself is slower than as many bytes in several. */
+/* One size of exchanges. Of all-gather and all-to-all, two trains of them are timed: a reduction has many exchanges
+ * under way, and a large one by itself is slower than as many bytes in several. */
 struct point {
     size_t size; /* of a message */
     double bytes;
@@ -134,6 +136,7 @@ struct pattern {
     struct point points[SIZES];
     size_t count;
     double single[MOST_TRIALS]; /* the smallest exchange by itself */
+    double per_byte;            /* seconds, about */
 };
 
 /* Bytes rise by four, and by two from 16 KiB on; they are rounded down to whole floats in each message. */
@@ -154,12 +157,13 @@ static void rest(double seconds)
 }
 
 /* A link that lets bursts pass must have its burst back before it is measured again: a step's computing gives it that,
- * too. */
-static bool time_point(const struct exchanger *x, enum predict_pattern kind, const struct point *point, size_t count,
-                       double *seconds, struct message *message)
+ * too. It takes no longer than what was sent would take without a burst. */
+static bool time_point(const struct exchanger *x, const struct pattern *pattern, const struct point *point,
+                       size_t count, double *seconds, struct message *message)
 {
+    const enum predict_pattern kind = pattern->kind;
     double ignored;
-    rest((double)count * point->bytes >= drains ? rest_seconds : 0.001);
+    rest(fmin(fmax((double)count * point->bytes * pattern->per_byte, shortest_rest), longest_rest));
     if (!probe_slowest(x->team, 0, &ignored, message))
         return false;
     const uint64_t start = clock_ns();
@@ -170,29 +174,34 @@ static bool time_point(const struct exchanger *x, enum predict_pattern kind, con
     return is_done && probe_slowest(x->team, 1e-9 * (double)(clock_ns() - start), seconds, message);
 }
 
+/* By itself beyond what a link lets pass as a burst. */
+static bool is_large(const struct point *p) { return p->bytes >= train_bytes / 4; }
+
 /* As many as make a train, but none that takes too long. */
 static void choose_counts(struct point *p, enum predict_pattern kind, double most)
 {
-    double count = fmin(train_bytes / p->bytes, most / fmax(p->estimate, 1e-9));
+    double count = fmin(fmax(train_bytes / p->bytes, TRAIN_OF_LARGE), most / fmax(p->estimate, 1e-9));
     count = fmin(fmax(floor(count), 2), MOST_AT_ONCE);
     p->counts[1] = kind == PREDICT_RING ? 1 : (size_t)count;
-    p->counts[0] = p->counts[1] / 2;
+    p->counts[0] = kind == PREDICT_RING ? 0 : is_large(p) ? 1 : p->counts[1] / 2;
 }
 
 /* Once for every size, from small to large, until one would take too long: larger ones are left out. What it takes the
  * first time also has connections to be made, and is not counted. */
 static bool first_round(const struct exchanger *x, struct pattern *pattern, double most, struct message *message)
 {
+    pattern->per_byte = longest_rest / 16384;
     for (size_t i = 0; i < pattern->count; i++) {
         struct point *p = &pattern->points[i];
         if (i > 0 && p[-1].estimate * p->bytes / p[-1].bytes > most) {
             pattern->count = i;
             break;
         }
-        if (!time_point(x, pattern->kind, p, 1, &p->estimate, message))
+        if (!time_point(x, pattern, p, 1, &p->estimate, message))
             return false;
         choose_counts(p, pattern->kind, most);
     }
+    pattern->per_byte = pattern->points[pattern->count - 1].estimate / pattern->points[pattern->count - 1].bytes;
     return true;
 }
 
@@ -202,11 +211,10 @@ static bool further_round(const struct exchanger *x, struct pattern *patterns, s
         for (unsigned kind = 0; kind < PREDICT_PATTERNS; kind++) {
             struct pattern *pattern = &patterns[kind];
             struct point *p = &pattern->points[i];
-            if (i == 0 && !time_point(x, pattern->kind, p, 1, &pattern->single[trial], message))
+            if (i == 0 && !time_point(x, pattern, p, 1, &pattern->single[trial], message))
                 return false;
             for (unsigned j = 0; i < pattern->count && j < 2; j++)
-                if (p->counts[j] > 0 &&
-                    !time_point(x, pattern->kind, p, p->counts[j], &p->samples[j][trial], message))
+                if (p->counts[j] > 0 && !time_point(x, pattern, p, p->counts[j], &p->samples[j][trial], message))
                     return false;
         }
     return true;
@@ -238,42 +246,63 @@ static bool run_rounds(const struct exchanger *x, double until, struct pattern *
 /* Whole nanoseconds. */
 static double rounded(double seconds) { return round(seconds * 1e9) / 1e9; }
 
-/* What one exchange more adds to a train, and what a train takes less than its exchanges add up to: the burst. */
-static double marginal_of(const struct point *p, size_t trials, double single, double *saved)
+/* What one exchange more adds to a train. */
+static double slope_of(const struct point *p, size_t trials)
 {
     const double shorter = p->counts[0] > 0 ? probe_quantile(p->samples[0], trials, 0.5) : 0,
                  longer = probe_quantile(p->samples[1], trials, 0.5);
-    const double each = fmax(0, (longer - shorter) / (double)(p->counts[1] - p->counts[0]));
-    *saved = single + (double)p->counts[1] * each - longer;
-    return each;
+    return fmax(0, longer - shorter) / (double)(p->counts[1] - p->counts[0]);
+}
+
+/* What a large exchange takes less by itself than among others: what links let pass as a burst after a rest. */
+static double burst_of(const struct pattern *pattern, size_t trials, double single)
+{
+    double saved[SIZES];
+    size_t count = 0;
+    for (size_t i = 0; i < pattern->count; i++) {
+        const struct point *p = &pattern->points[i];
+        if (is_large(p) && p->bytes < train_bytes)
+            saved[count++] = single + slope_of(p, trials) - probe_quantile(p->samples[0], trials, 0.5);
+    }
+    probe_sort(saved, count);
+    return count > 0 ? fmax(0, probe_quantile(saved, count, 0.5)) : 0;
+}
+
+/* What one exchange takes of the wire among others. Trains that a burst was a part of take it all. */
+static double each_of(const struct point *p, size_t trials, double single, double burst)
+{
+    const double bytes = (double)p->counts[1] * p->bytes;
+    if (is_large(p) || bytes < train_bytes / 4)
+        return slope_of(p, trials);
+    return fmax(0, probe_quantile(p->samples[1], trials, 0.5) - single + burst) / (double)p->counts[1];
 }
 
 /* Medians of noisy samples may fall where there are more bytes; those of a network do not. */
 static void summarise(struct pattern *pattern, size_t trials, struct predict_wire *wire)
 {
+    const bool is_ring = pattern->kind == PREDICT_RING;
     struct predict_point before = {0};
-    double saved[SIZES];
-    size_t saving = 0;
-    probe_sort(pattern->single, trials);
-    const double single = probe_quantile(pattern->single, trials, 0.5);
     for (size_t i = 0; i < pattern->count; i++) {
-        struct point *p = &pattern->points[i];
-        probe_sort(p->samples[0], trials);
-        probe_sort(p->samples[1], trials);
-        const double each = marginal_of(p, trials, single, &saved[saving]),
+        probe_sort(pattern->points[i].samples[0], trials);
+        probe_sort(pattern->points[i].samples[1], trials);
+    }
+    probe_sort(pattern->single, trials);
+    const double single = is_ring ? 0 : probe_quantile(pattern->single, trials, 0.5);
+    const double burst = is_ring ? 0 : burst_of(pattern, trials, single);
+    wire->burst = rounded(burst);
+    for (size_t i = 0; i < pattern->count; i++) {
+        const struct point *p = &pattern->points[i];
+        const double each = each_of(p, trials, single, burst),
                      middle = fmax(probe_quantile(p->samples[1], trials, 0.5), 1e-9);
         if (i == 0)
-            wire->hidden = pattern->kind == PREDICT_RING ? 0 : rounded(fmax(0, single - each));
+            wire->hidden = rounded(fmax(0, single - each));
         const double seconds = wire->hidden + each;
-        saving += pattern->kind != PREDICT_RING && (double)p->counts[0] * p->bytes >= train_bytes / 4;
         wire->points[wire->count++] = before = (struct predict_point){
             .bytes = p->bytes,
             .seconds = fmax(before.seconds, rounded(seconds)),
             .low = fmax(before.low, rounded(seconds * probe_quantile(p->samples[1], trials, 0.1) / middle)),
             .high = fmax(before.high, rounded(seconds * probe_quantile(p->samples[1], trials, 0.9) / middle))};
     }
-    probe_sort(saved, saving);
-    wire->burst = saving > 0 ? rounded(fmax(0, probe_quantile(saved, saving, 0.5))) : 0;
 }
 
 bool probe_network(const struct probe_team *team, double until, struct predict_network *network,
