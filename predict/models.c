@@ -12,7 +12,7 @@ enum { IMAGES = 32, VOCABULARY = 10000 };
 
 /* A model being made, and what its next layer gets. */
 struct maker {
-    struct model *model;
+    struct known_model *model;
     uint64_t channels, side; /* of the image before the next layer */
     uint64_t batch;          /* positions, for models of text */
     bool failed;
@@ -20,10 +20,10 @@ struct maker {
 
 PRINTF_LIKE(4, 5) static void add(struct maker *m, uint64_t count, double work, const char *name, ...)
 {
-    struct model *model = m->model;
+    struct known_model *model = m->model;
     if (model->count == model->room) {
         const size_t room = 2 * model->room + 64;
-        struct model_tensor *tensors = realloc(model->tensors, room * sizeof *tensors);
+        struct known_tensor *tensors = realloc(model->tensors, room * sizeof *tensors);
         if (!tensors) {
             m->failed = true;
             return;
@@ -31,7 +31,7 @@ PRINTF_LIKE(4, 5) static void add(struct maker *m, uint64_t count, double work, 
         model->tensors = tensors;
         model->room = room;
     }
-    struct model_tensor *tensor = &model->tensors[model->count++];
+    struct known_tensor *tensor = &model->tensors[model->count++];
     va_list arguments;
     va_start(arguments, name);
     vsnprintf(tensor->name, sizeof tensor->name, name, arguments);
@@ -210,36 +210,36 @@ static const struct {
               {make_alexnet, "32 images"},
               {make_lstm, "20 texts of 35 words"},
               {make_gpt2, "8 texts of 1024 tokens"}};
-const char *const model_names[] = {"resnet50", "resnet152", "vgg16", "vgg19", "alexnet", "lstm", "gpt2", NULL};
+const char *const known_models[] = {"resnet50", "resnet152", "vgg16", "vgg19", "alexnet", "lstm", "gpt2", NULL};
 
-bool model_make(const char *name, struct model *model, struct message *message)
+bool known_model_make(const char *name, struct known_model *model, struct message *message)
 {
-    *model = (struct model){0};
-    for (size_t i = 0; model_names[i]; i++) {
-        if (strcmp(model_names[i], name) != 0)
+    *model = (struct known_model){0};
+    for (size_t i = 0; known_models[i]; i++) {
+        if (strcmp(known_models[i], name) != 0)
             continue;
         struct maker maker = {.model = model};
         makers[i].make(&maker);
         snprintf(model->batch, sizeof model->batch, "%s", makers[i].batch);
         if (!maker.failed)
             return true;
-        model_free(model);
+        known_model_free(model);
         return fail(message, "out of memory for the tensors of '%s'", name);
     }
     return fail(message, "there is no model '%s'", name);
 }
 
-void model_free(struct model *model)
+void known_model_free(struct known_model *model)
 {
     free(model->tensors);
-    *model = (struct model){0};
+    *model = (struct known_model){0};
 }
 
-void model_ready(const struct model *model, double backward, struct predict_tensor *tensors)
+void known_model_ready(const struct known_model *model, double backward, struct predict_tensor *tensors)
 {
     double done = 0;
     for (size_t i = 0; i < model->count; i++) {
-        const struct model_tensor *from = &model->tensors[model->count - 1 - i];
+        const struct known_tensor *from = &model->tensors[model->count - 1 - i];
         done += from->work;
         const double share = model->work > 0 && done < model->work ? done / model->work : 1;
         tensors[i] = (struct predict_tensor){from->name, from->count, backward * share};

@@ -13,22 +13,81 @@ static const uint64_t ring_bucket = 25 << 20;
 
 static uint64_t larger(uint64_t a, uint64_t b) { return a > b ? a : b; }
 
-/* An exchange waits for the rank that has most to do for it. */
-static tg_status busiest(const tg_description *description, uint32_t world, size_t index, tg_described_exchange *most,
-                         tg_error *error)
+/* What a rank has to do for an exchange, or for all of them. */
+enum { BYTES, SENT, SUMMED, ENCODED, CHECKED, FRAMES, AMOUNTS };
+struct amounts {
+    double of[AMOUNTS];
+};
+
+static struct amounts amounts_of(const tg_described_exchange *e)
+{
+    return (struct amounts){{[BYTES] = (double)larger(e->bytes_sent, e->bytes_received),
+                             [SENT] = (double)e->bytes_sent,
+                             [SUMMED] = (double)e->summed,
+                             [ENCODED] = (double)e->encoded,
+                             [CHECKED] = (double)e->checked,
+                             [FRAMES] = (double)e->frames}};
+}
+
+/* Over ranks: of the one that has most, and in the mean. */
+struct load {
+    struct amounts most, mean;
+};
+
+static void count_in(struct load *load, const struct amounts *rank, double ranks)
+{
+    for (int i = 0; i < AMOUNTS; i++) {
+        load->most.of[i] = rank->of[i] > load->most.of[i] ? rank->of[i] : load->most.of[i];
+        load->mean.of[i] += rank->of[i] / ranks;
+    }
+}
+
+/* An exchange waits for the rank that has most to do for it, but that is another one in the next exchange: over a step,
+ * no rank has more than the busiest has in all. */
+static struct amounts usual(const struct load *one, const struct load *all)
+{
+    struct amounts amounts;
+    for (int i = 0; i < AMOUNTS; i++) {
+        const double amount = all->mean.of[i] > 0 ? one->mean.of[i] * all->most.of[i] / all->mean.of[i] : 0;
+        amounts.of[i] = amount < one->most.of[i] ? amount : one->most.of[i];
+    }
+    return amounts;
+}
+
+static void schedule_one(const tg_described_exchange *e, const struct load *one, const struct load *all,
+                         const struct predict_coding *coding, struct scheduled *scheduled)
+{
+    const struct amounts amounts = usual(one, all);
+    const double most = (double)larger(e->largest_sent, e->largest_received);
+    *scheduled = (struct scheduled){
+        .last_tensor = e->tensor_count > 0 ? e->first_tensor + e->tensor_count - 1 : SIZE_MAX,
+        .after = e->after,
+        .pattern = e->kind == TG_ALL_TO_ALL ? PREDICT_ALL_TO_ALL : PREDICT_ALL_GATHER,
+        .bytes = most,
+        .usual_bytes = amounts.of[BYTES],
+        .before = one->most.of[SUMMED] * coding->add + one->most.of[ENCODED] * coding->encode,
+        .usual_before = amounts.of[SUMMED] * coding->add + amounts.of[ENCODED] * coding->encode,
+        .behind = amounts.of[CHECKED] * coding->check + amounts.of[FRAMES] * coding->frame,
+    };
+}
+
+static tg_status count_all(const tg_description *description, uint32_t world, size_t count, struct load *loads,
+                           struct load *all, tg_error *error)
 {
     const uint32_t step = world > LOOKED_AT ? world / LOOKED_AT : 1;
-    tg_status status = tg_description_exchange(description, 0, index, most, error);
-    for (uint32_t rank = step; rank < world && status == TG_OK; rank += step) {
-        tg_described_exchange e;
-        status = tg_description_exchange(description, rank, index, &e, error);
-        if (status != TG_OK)
-            break;
-        most->bytes_sent = larger(most->bytes_sent, e.bytes_sent);
-        most->summed = larger(most->summed, e.summed);
-        most->encoded = larger(most->encoded, e.encoded);
-        most->checked = larger(most->checked, e.checked);
-        most->frames = larger(most->frames, e.frames);
+    const double ranks = (world + step - 1) / step;
+    tg_status status = TG_OK;
+    for (uint32_t rank = 0; rank < world && status == TG_OK; rank += step) {
+        struct amounts in_all = {{0}};
+        for (size_t i = 0; i < count && status == TG_OK; i++) {
+            tg_described_exchange e = {.role = TG_ROLE_VERDICT};
+            status = tg_description_exchange(description, rank, i, &e, error);
+            const struct amounts here = amounts_of(&e);
+            count_in(&loads[i], &here, ranks);
+            for (int a = 0; a < AMOUNTS; a++)
+                in_all.of[a] += here.of[a];
+        }
+        count_in(all, &in_all, ranks);
     }
     return status;
 }
@@ -36,23 +95,18 @@ static tg_status busiest(const tg_description *description, uint32_t world, size
 static tg_status fill_in(const tg_description *description, const struct predict_job *job,
                          const struct predict_coding *coding, struct schedule *schedule, tg_error *error)
 {
-    tg_status status = TG_OK;
+    struct load all = {0}, *loads = calloc(schedule->count + 1, sizeof *loads);
+    if (!loads)
+        return TG_OUT_OF_MEMORY;
+    tg_status status = count_all(description, job->world, schedule->count, loads, &all, error);
     for (size_t i = 0; i < schedule->count && status == TG_OK; i++) {
         tg_described_exchange e;
-        status = busiest(description, job->world, i, &e, error);
-        if (status != TG_OK)
-            break;
-        const uint64_t bytes = larger(e.largest_sent, e.largest_received);
-        schedule->exchanges[i] = (struct scheduled){
-            .last_tensor = e.tensor_count > 0 ? e.first_tensor + e.tensor_count - 1 : SIZE_MAX,
-            .after = e.after,
-            .pattern = e.kind == TG_ALL_TO_ALL ? PREDICT_ALL_TO_ALL : PREDICT_ALL_GATHER,
-            .bytes = (double)bytes,
-            .before = (double)e.summed * coding->add + (double)e.encoded * coding->encode,
-            .behind = (double)e.checked * coding->check + (double)e.frames * coding->frame,
-        };
-        schedule->bytes += e.bytes_sent;
+        status = tg_description_exchange(description, 0, i, &e, error);
+        if (status == TG_OK)
+            schedule_one(&e, &loads[i], &all, coding, &schedule->exchanges[i]);
     }
+    schedule->bytes = (uint64_t)all.most.of[SENT];
+    free(loads);
     return status;
 }
 
@@ -117,8 +171,11 @@ bool schedule_of_ring(const struct predict_job *job, struct schedule *schedule, 
         bytes += sizeof(float) * job->tensors[i].count;
         if (bytes < room && i + 1 < job->tensor_count)
             continue;
-        schedule->exchanges[schedule->count++] = (struct scheduled){
-            .last_tensor = i, .after = SIZE_MAX, .pattern = PREDICT_RING, .bytes = factor * (double)bytes};
+        schedule->exchanges[schedule->count++] = (struct scheduled){.last_tensor = i,
+                                                                    .after = SIZE_MAX,
+                                                                    .pattern = PREDICT_RING,
+                                                                    .bytes = factor * (double)bytes,
+                                                                    .usual_bytes = factor * (double)bytes};
         schedule->bytes += (uint64_t)(factor * (double)bytes);
         bytes = 0;
     }
@@ -158,11 +215,16 @@ double schedule_run(const struct schedule *schedule, const struct predict_job *j
             now = coded_by(job, backward, now > came[fed] ? now : came[fed],
                            shares->coding * schedule->exchanges[fed].behind);
         const double ready = e->last_tensor == SIZE_MAX ? 0 : shares->computing * job->tensors[e->last_tensor].ready;
-        now = coded_by(job, backward, now > ready ? now : ready, shares->coding * e->before);
-        const struct exchange_time time = exchange_time_of(network, job, e->pattern, e->bytes, end);
-        const double fixed = shares->latency * (time.fixed - time.hidden), paused = now - shares->wire * time.burst;
-        wire = (wire > paused ? wire : paused) + fixed + shares->wire * time.volume;
-        came[i] = (wire > now + fixed ? wire : now + fixed) + shares->latency * time.hidden;
+        const double begun = now > ready ? now : ready,
+                     made = coded_by(job, backward, begun, shares->coding * e->before);
+        now = coded_by(job, backward, begun, shares->coding * e->usual_before);
+        const struct exchange_time most = exchange_time_of(network, job, e->pattern, e->bytes, end),
+                                   time = exchange_time_of(network, job, e->pattern, e->usual_bytes, end);
+        const double fixed = shares->latency * (time.fixed - time.hidden), burst = shares->wire * time.burst;
+        wire = (wire > made - burst ? wire : made - burst) + fixed + shares->wire * time.volume;
+        double sent = made + fixed + (most.volume > most.burst ? shares->wire * (most.volume - most.burst) : 0);
+        sent = wire > sent ? wire : sent;
+        came[i] = sent + shares->latency * time.hidden;
     }
     for (; fed < schedule->count; fed++)
         now = coded_by(job, backward, now > came[fed] ? now : came[fed],

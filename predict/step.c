@@ -58,8 +58,8 @@ static bool fill_step(const struct schedule *schedule, const struct predict_job 
     made.coding = schedule->last;
     for (size_t i = 0; i < schedule->count; i++) {
         const struct scheduled *e = &schedule->exchanges[i];
-        made.coding += e->before + e->behind;
-        made.wire += predict_exchange(network, job, e->pattern, e->bytes, PREDICT_MIDDLE);
+        made.coding += e->usual_before + e->behind;
+        made.wire += predict_exchange(network, job, e->pattern, e->usual_bytes, PREDICT_MIDDLE);
         made.extrapolated = made.extrapolated || is_extrapolated(network, job, e->pattern, e->bytes);
     }
     *step = made;

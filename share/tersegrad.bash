@@ -19,7 +19,7 @@ _tersegrad_codecs() {
 
 _tersegrad() {
     local current=${COMP_WORDS[COMP_CWORD]} previous=${COMP_WORDS[COMP_CWORD - 1]} command=${COMP_WORDS[1]}
-    local commands="codecs encode decode inspect bench train report help"
+    local commands="codecs encode decode inspect bench plan train report help"
     COMPREPLY=()
     if [ "$COMP_CWORD" -eq 1 ]; then
         _tersegrad_words "$commands --help --version"
@@ -32,7 +32,9 @@ _tersegrad() {
     encode-o) _tersegrad_files .tg; return ;;
     decode-o) _tersegrad_files .npy; return ;;
     report-o) _tersegrad_files .html; return ;;
-    train--feedback) _tersegrad_words "none ef ecq:alpha=0.2,beta=0.9 dgc:momentum=0.9"; return ;;
+    plan--model) _tersegrad_words "resnet50 resnet152 vgg16 vgg19 alexnet lstm gpt2"; return ;;
+    plan--device) _tersegrad_words "cpu cuda"; return ;;
+    plan--feedback | train--feedback) _tersegrad_words "none ef ecq:alpha=0.2,beta=0.9 dgc:momentum=0.9"; return ;;
     esac
     case $previous in
     --nonfinite) _tersegrad_words "reject zero trust"; return ;;
@@ -59,6 +61,7 @@ _tersegrad() {
         ;;
     --seed | --step | --tensor | --rank | --density | --seconds | -n) return ;;
     --workers | --batch | --lr | --momentum | --weight-decay | --steps | --epochs) return ;;
+    --world | --per-node | --rate | --latency | --forward | --backward | --kappa) return ;;
     --min-size | --warmup | --density-schedule | --every) return ;;
     esac
 
@@ -72,6 +75,10 @@ _tersegrad() {
         bench)
             _tersegrad_words "-n --distribution --codec --device --devices --feedback --nonfinite --seconds
                 --decades --compare --wide --json --help"
+            ;;
+        plan)
+            _tersegrad_words "--model --layout --backward --forward --world --per-node --rate --latency --codec
+                --feedback --min-size --device --kappa --json --help"
             ;;
         report) _tersegrad_words "-o -f --force -q --quiet --json --help" ;;
         train)

@@ -10,12 +10,12 @@
 
 static void has(const char *name, uint64_t parameters, size_t tensors)
 {
-    struct model model;
+    struct known_model model;
     struct message message = {""};
-    assert_true(model_make(name, &model, &message));
+    assert_true(known_model_make(name, &model, &message));
     assert_int_equal(model.parameters, parameters);
     assert_int_equal(model.count, tensors);
-    model_free(&model);
+    known_model_free(&model);
 }
 
 static void parameters_and_tensors(void **state)
@@ -43,11 +43,11 @@ static void work(void **state)
                   {"alexnet", 0.65e9, 0.75e9}};
     (void)state;
     for (size_t i = 0; i < sizeof papers / sizeof *papers; i++) {
-        struct model model;
+        struct known_model model;
         struct message message = {""};
-        assert_true(model_make(papers[i].name, &model, &message));
+        assert_true(known_model_make(papers[i].name, &model, &message));
         assert_true(model.work / 64 > papers[i].low && model.work / 64 < papers[i].high);
-        model_free(&model);
+        known_model_free(&model);
     }
 }
 
@@ -55,13 +55,13 @@ static void work(void **state)
 static void ready(void **state)
 {
     (void)state;
-    for (size_t n = 0; model_names[n]; n++) {
-        struct model model;
+    for (size_t n = 0; known_models[n]; n++) {
+        struct known_model model;
         struct message message = {""};
-        assert_true(model_make(model_names[n], &model, &message));
+        assert_true(known_model_make(known_models[n], &model, &message));
         struct predict_tensor *tensors = calloc(model.count, sizeof *tensors);
         assert_non_null(tensors);
-        model_ready(&model, 0.3, tensors);
+        known_model_ready(&model, 0.3, tensors);
         for (size_t i = 0; i < model.count; i++) {
             assert_true(tensors[i].count > 0 && tensors[i].ready <= 0.3);
             assert_true(i == 0 || tensors[i].ready >= tensors[i - 1].ready);
@@ -70,16 +70,16 @@ static void ready(void **state)
         }
         assert_true(tensors[model.count - 1].ready == 0.3);
         free(tensors);
-        model_free(&model);
+        known_model_free(&model);
     }
 }
 
 static void refused(void **state)
 {
-    struct model model;
+    struct known_model model;
     struct message message = {""};
     (void)state;
-    assert_false(model_make("resnet51", &model, &message));
+    assert_false(known_model_make("resnet51", &model, &message));
     assert_string_equal(message.text, "there is no model 'resnet51'");
     assert_null(model.tensors);
 }

@@ -1,0 +1,137 @@
+/* `tersegrad plan`: will compression help, and which? */
+#include "plan.h"
+
+#include "commands.h"
+
+#include <stdio.h>
+
+static const char *const device_choices[] = {[PREDICT_CPU] = "cpu", [PREDICT_CARD] = "cuda", NULL};
+
+static int run_plan(const struct command *command, int argc, char **argv)
+{
+    struct plan_options options = {.world = 8, .per_node = 1, .kappa = 1};
+    const char *operands[OPERANDS_MAX];
+    int exit_code;
+    if (!options_parse(command, argc, argv, &options, operands, &exit_code))
+        return exit_code;
+    struct plan plan;
+    struct message message = {""};
+    if (!plan_inputs(&plan, &options, &message)) {
+        complain(command->name, "%s", message.text);
+        plan_free(&plan);
+        return EXIT_USAGE;
+    }
+    exit_code = EXIT_DONE;
+    if (!plan_predict(&plan, &message)) {
+        complain(command->name, "%s", message.text);
+        exit_code = EXIT_FAILED;
+    } else if (options.json) {
+        plan_print_json(&plan, stdout);
+    } else {
+        plan_print_table(&plan, stdout);
+    }
+    plan_free(&plan);
+    return exit_code;
+}
+
+#define AT(field) .offset = offsetof(struct plan_options, field)
+
+static const struct option plan_option_table[] = {
+    {.name = "--model",
+     .kind = OPTION_CHOICE,
+     .value = "NAME",
+     .choices = known_models,
+     AT(model),
+     .summary = "resnet50|resnet152|vgg16|vgg19|alexnet|lstm|gpt2 (default resnet50)"},
+    {.name = "--layout",
+     .kind = OPTION_TEXT,
+     .value = "FILE.json",
+     AT(layout),
+     .summary = "the tensors of your model, with the times at which they are ready, if they are known"},
+    {.name = "--backward",
+     .kind = OPTION_TEXT,
+     .value = "TIME",
+     AT(backward),
+     .summary = "how long a backward pass takes: 80ms (default: of --model, for a card of 10 TFLOP/s)"},
+    {.name = "--forward",
+     .kind = OPTION_TEXT,
+     .value = "TIME",
+     AT(forward),
+     .summary = "how long a forward pass takes (default: half of the backward pass)"},
+    {.name = "--world",
+     .kind = OPTION_NUMBER,
+     .value = "N",
+     .low = 1,
+     .high = PREDICT_MOST_RANKS,
+     AT(world),
+     .summary = "ranks (default 8)"},
+    {.name = "--per-node",
+     .kind = OPTION_NUMBER,
+     .value = "N",
+     .low = 1,
+     .high = PREDICT_MOST_RANKS,
+     AT(per_node),
+     .summary = "ranks of one host, which share its link (default 1)"},
+    {.name = "--rate",
+     .kind = OPTION_TEXT,
+     .value = "RATE",
+     AT(rate),
+     .summary = "of a host's link, each way: 100mbit, 2.5gbit (default 10gbit)"},
+    {.name = "--latency",
+     .kind = OPTION_TEXT,
+     .value = "TIME",
+     AT(latency),
+     .summary = "of a message: 50us, 2ms (default 50us)"},
+    {.name = "--codec",
+     .kind = OPTION_LIST,
+     .value = "SPEC",
+     AT(codecs),
+     .summary = "a codec to ask about; may be given again (default: nine that span what there is)"},
+    {.name = "--feedback",
+     .kind = OPTION_TEXT,
+     .value = "SPEC",
+     AT(feedback),
+     .summary = "none|ef|ecq:alpha=A,beta=B|dgc:momentum=M, for all codecs (default ef for sparsifiers and onebit, "
+                "else none)"},
+    {.name = "--min-size",
+     .kind = OPTION_NUMBER,
+     .value = "N",
+     .high = UINT64_MAX,
+     AT(min_size),
+     .summary = "tensors of fewer elements are not compressed (default 0)"},
+    {.name = "--device",
+     .kind = OPTION_CHOICE,
+     .value = "NAME",
+     .choices = device_choices,
+     AT(device),
+     .summary = "cpu|cuda: where codecs run (default cpu)"},
+    {.name = "--kappa",
+     .kind = OPTION_REAL,
+     .value = "K",
+     .real_low = 1,
+     .real_high = 100,
+     AT(kappa),
+     .summary = "how many times longer coding takes while the backward pass runs (default 1: something else computes)"},
+    OPTION_JSON(struct plan_options),
+    {0},
+};
+
+const struct command plan_command = {
+    .name = "plan",
+    .summary = "predict whether compression makes training faster",
+    .description =
+        "Predicts how long a training step takes with each codec, and says which to use, or none. Sizes and exchanges "
+        "are those that the reducer plans. 'ring' is the dense baseline: ring all-reduces of float32 in buckets of "
+        "25 MiB, as data-parallel training does without compression. 'gather' and 'shard' are the two algorithms of "
+        "this library. '80 %' is the interval that should hold four of five measured steps; 'gain' is how many times "
+        "longer the baseline's step is; 'sent' is by the busiest rank; 'bound by' is what would have to be faster for "
+        "a shorter step.\n\n"
+        "A codec is recommended if the lower end of its interval is at least 5 % faster than the best without "
+        "compression. This is about time, not about accuracy. What is assumed is listed below the table.",
+    .options = plan_option_table,
+    .examples = "  tersegrad plan\n"
+                "  tersegrad plan --model gpt2 --world 16 --rate 1gbit --latency 100us\n"
+                "  tersegrad plan --model vgg16 --backward 250ms --per-node 8 --world 64\n"
+                "  tersegrad plan --codec qsgd --codec topk:density=0.001 --json",
+    .run = run_plan,
+};
