@@ -61,7 +61,8 @@ static struct exchange_time measured(const struct predict_network *network, cons
     const double fixed = at(&wire->points[0], end), then = messages_of(pattern, network->world),
                  now = messages_of(pattern, job->world);
     const double volume = from_points(wire, as_measured(network, job, pattern, bytes), end) - fixed;
-    struct exchange_time time = {.fixed = then > 0 ? fixed * now / then : fixed, .volume = volume};
+    struct exchange_time time = {
+        .fixed = then > 0 ? fixed * now / then : fixed, .volume = volume, .burst = wire->burst};
     time.hidden = wire->hidden < time.fixed ? wire->hidden : time.fixed;
     return time;
 }
@@ -132,8 +133,9 @@ bool predict_network_check(const struct predict_network *network, struct message
         for (size_t i = 0; i < wire->count; i++)
             if (!check_point(names[pattern], wire->points, i, message))
                 return false;
-        if (!is_time(wire->hidden))
-            return fail(message, "'%s' has a hidden time of %g seconds: use 0 or more", names[pattern], wire->hidden);
+        if (!is_time(wire->hidden) || !is_time(wire->burst))
+            return fail(message, "'%s' has hidden times of %g and %g seconds: use 0 or more", names[pattern],
+                        wire->hidden, wire->burst);
         if (wire->count > 0 && (network->world < 2 || network->per_node < 1))
             return fail(message, "points were measured with %u ranks, %u on a host: use at least 2 and 1",
                         network->world, network->per_node);

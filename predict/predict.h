@@ -36,6 +36,7 @@ struct predict_wire {
     struct predict_point points[PREDICT_MOST_POINTS];
     size_t count;  /* 0: from rate and latency */
     double hidden; /* of the seconds of an exchange, those in which the next one may already pass: its latency */
+    double burst;  /* seconds less that exchanges take after a pause, all together: what links let pass at once */
 };
 
 struct predict_network {

@@ -1,0 +1,408 @@
+/* How long codecs take: in reductions of all ranks, by the reducer's own clocks; see probe.h. */
+#include "probe.h"
+
+#include "common/clock.h"
+
+#include <math.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* What is reduced: a large tensor, for the time of an element, and many small ones, for that of a frame. */
+enum { LARGEST = 1 << 22, LEAST_LARGE = 1 << 17, SMALL = 1 << 10, MANY = 64, MOST_TRIALS = 24, LEAST_TRIALS = 3 };
+
+static const char *const standard_specs[] = {
+    "none",
+    "fp16",
+    "qsgd:levels=7,bucket=512",
+    "qsgd:levels=7,bucket=512/ef",
+    "qsgd:levels=127,bucket=512",
+    "terngrad",
+    "onebit/ef",
+    "topk:density=0.01/ef",
+    "topk:density=0.001/ef",
+    "randk:density=0.01",
+    "gaussiank:density=0.01/ef",
+    "dgck:density=0.01/ef",
+};
+
+/* Seconds of each stage, and by how many elements the reducer's plan counts it. */
+enum stage { ENCODE, CHECK, ADD, STAGES };
+struct stages {
+    double seconds[STAGES], elements[STAGES], frames;
+};
+
+struct bench {
+    const struct probe_team *team;
+    tg_device *device;
+    float *source, *gradient;
+    double idle; /* between two barriers with nothing between them */
+};
+
+/* Normal numbers, about: sums of four uniform ones. Every rank has its own. */
+static void fill(float *values, size_t count, uint64_t seed)
+{
+    uint64_t state = seed * UINT64_C(0x9e3779b97f4a7c15) + 1;
+    for (size_t i = 0; i < count; i++) {
+        state = state * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
+        const uint64_t bits = state ^ state >> 29;
+        const uint64_t sum = (bits & 0xffff) + (bits >> 16 & 0xffff) + (bits >> 32 & 0xffff) + (bits >> 48);
+        values[i] = ((float)sum / 65536 - 2) * 1e-3f;
+    }
+}
+
+/* ---- one reduction ---- */
+
+/* What a reduction is made of, and a clock that goes from barrier to barrier: where ranks share processors, one that
+ * waits for its turn is not at work by its own clock, but the others wait for it all the same. */
+struct stepper {
+    const struct bench *bench;
+    tg_reduction *reduction;
+    tg_exchange *pending;
+    enum { NEXT, FEED, END } call;
+    tg_status status;
+    tg_error error;
+};
+
+static double seconds_now(void) { return 1e-9 * (double)clock_ns(); }
+
+static void make_call(struct stepper *s)
+{
+    s->error.message[0] = '\0';
+    if (s->call == NEXT)
+        s->status = tg_reduce_next(s->reduction, &s->pending, &s->error);
+    else
+        s->status = s->call == FEED ? tg_reduce_feed(s->reduction, s->pending, &s->error)
+                                    : tg_reduce_end(s->reduction, &s->error);
+}
+
+/* From when the first rank could begin until the last had done it. */
+static bool time_call(struct stepper *s, double *seconds, struct message *message)
+{
+    const struct probe_team *team = s->bench->team;
+    double ignored;
+    if (!probe_slowest(team, 0, &ignored, message))
+        return false;
+    const double start = seconds_now();
+    make_call(s);
+    if (!probe_slowest(team, 0, &ignored, message))
+        return false;
+    if (!probe_slowest(team, seconds_now() - start, seconds, message))
+        return false;
+    *seconds = fmax(0, *seconds - s->bench->idle);
+    return s->status == TG_OK || fail(message, "%s", s->error.message);
+}
+
+static bool carry_out(struct stepper *s, struct message *message)
+{
+    const struct team *t = &s->bench->team->team;
+    if (tg_transport_start(t->transport, s->pending, &s->error) == TG_OK &&
+        tg_transport_wait(t->transport, s->pending, t->timeout, &s->error) == TG_OK)
+        return true;
+    return fail(message, "%s", s->error.message);
+}
+
+/* One exchange after the other, so that nothing but coding is timed. What is fed is checked; what is handed out was
+ * encoded, and under shard first added up: that is told apart later. */
+static bool time_reduction(const struct bench *b, tg_reducer *reducer, const tg_tensor *tensors, uint64_t step,
+                           double seconds[STAGES], double *results, struct message *message)
+{
+    struct stepper s = {.bench = b};
+    size_t handed = 0;
+    double took;
+    memcpy(b->gradient, b->source, LARGEST * sizeof *b->source);
+    memset(seconds, 0, STAGES * sizeof *seconds);
+    *results = 0;
+    if (tg_reduce_begin(reducer, tensors, step, &s.reduction, &s.error) != TG_OK)
+        return fail(message, "%s", s.error.message);
+    bool is_well = true;
+    for (;;) {
+        s.call = NEXT;
+        is_well = time_call(&s, &took, message);
+        if (!is_well || !s.pending)
+            break;
+        *(handed++ == 0 ? &seconds[ENCODE] : results) += took;
+        s.call = FEED;
+        is_well = carry_out(&s, message) && time_call(&s, &took, message);
+        if (!is_well)
+            break;
+        seconds[CHECK] += took;
+    }
+    if (!is_well) {
+        tg_reduce_abandon(s.reduction);
+        return false;
+    }
+    s.call = END;
+    return time_call(&s, &seconds[ADD], message);
+}
+
+static bool count_elements(uint32_t world, const tg_reducer_tensor *tensors, size_t count,
+                           const tg_reducer_options *options, struct stages *stages, tg_error *error)
+{
+    tg_description *description = NULL;
+    tg_description_info info;
+    tg_described_exchange exchange;
+    tg_status status = tg_description_create(world, tensors, count, options, &description, error);
+    if (status == TG_OK)
+        status = tg_description_of(description, &info, error);
+    *stages = (struct stages){0};
+    for (size_t i = 0; status == TG_OK && i < info.exchange_count; i++) {
+        status = tg_description_exchange(description, 0, i, &exchange, error);
+        stages->elements[ENCODE] += (double)exchange.encoded;
+        stages->elements[CHECK] += (double)exchange.checked;
+        stages->elements[ADD] += (double)exchange.summed;
+        stages->frames += (double)exchange.frames;
+    }
+    if (status == TG_OK)
+        stages->elements[ADD] += (double)info.applied;
+    tg_description_free(description);
+    return status == TG_OK;
+}
+
+/* ---- a codec ---- */
+
+struct trials {
+    double seconds[STAGES][MOST_TRIALS], results[MOST_TRIALS], all[MOST_TRIALS];
+    size_t count;
+};
+
+/* What is reduced how. */
+struct task {
+    tg_reducer_tensor like; /* codec and feedback */
+    size_t tensors, elements;
+    tg_algorithm algorithm;
+};
+
+static bool run_steps(const struct bench *b, tg_reducer *reducer, const tg_tensor *gradients, double until,
+                      struct trials *trials, struct message *message)
+{
+    double now = 0;
+    trials->count = 0;
+    for (uint64_t step = 0; trials->count < MOST_TRIALS; step++) { /* the first has a greeting, and is not counted */
+        const double began = now;
+        double seconds[STAGES], results;
+        if (!time_reduction(b, reducer, gradients, step, seconds, &results, message))
+            return false;
+        now = probe_now(b->team, message);
+        if (now < 0)
+            return false;
+        if (step == 0)
+            continue;
+        for (unsigned i = 0; i < STAGES; i++)
+            trials->seconds[i][trials->count] = seconds[i];
+        trials->results[trials->count] = results;
+        trials->all[trials->count++] = seconds[ENCODE] + seconds[CHECK] + seconds[ADD] + results;
+        if (trials->count >= LEAST_TRIALS && now + (now - began) > until)
+            break;
+    }
+    for (unsigned i = 0; i < STAGES; i++)
+        probe_sort(trials->seconds[i], trials->count);
+    probe_sort(trials->results, trials->count);
+    probe_sort(trials->all, trials->count);
+    return true;
+}
+
+static bool run_trials(const struct bench *b, const struct task *task, double until, struct trials *trials,
+                       struct stages *stages, struct message *message)
+{
+    const struct team *t = &b->team->team;
+    tg_reducer_tensor tensors[MANY];
+    tg_tensor gradients[MANY];
+    char names[MANY][8];
+    const tg_reducer_options options = {
+        .algorithm = task->algorithm, .timeout = t->timeout, .batch_elements = task->tensors * task->elements};
+    tg_reducer *reducer = NULL;
+    tg_error error = {""};
+    for (size_t i = 0; i < task->tensors; i++) {
+        snprintf(names[i], sizeof names[i], "t%zu", i);
+        tensors[i] = task->like;
+        tensors[i].name = names[i];
+        tensors[i].count = task->elements;
+        gradients[i] = (tg_tensor){b->gradient + i * task->elements, task->elements, TG_FLOAT32};
+    }
+    bool is_well = tg_reducer_create(b->device, t->rank, t->world, tensors, task->tensors, &options, &reducer,
+                                     &error) == TG_OK &&
+                   count_elements(t->world, tensors, task->tensors, &options, stages, &error);
+    if (!is_well)
+        fail(message, "%s", error.message);
+    is_well = probe_agree(b->team, is_well, message) && run_steps(b, reducer, gradients, until, trials, message);
+    tg_reducer_free(reducer);
+    return is_well;
+}
+
+static double middle(const double *sorted, const struct trials *trials)
+{
+    return probe_quantile(sorted, trials->count, 0.5);
+}
+
+bool probe_parse_codec(const char *text, tg_reducer_tensor *tensor, struct probe_coding *c, struct message *message)
+{
+    char spec[TG_SPEC_TEXT];
+    tg_error error = {""};
+    const size_t length = strcspn(text, "/");
+    snprintf(spec, sizeof spec, "%.*s", length < sizeof spec ? (int)length : (int)sizeof spec - 1, text);
+    if (tg_spec_parse(spec, &tensor->codec, &error) != TG_OK ||
+        tg_feedback_parse(text[length] ? text + length + 1 : "none", &tensor->feedback, &error) != TG_OK ||
+        tg_spec_print(&tensor->codec, c->coding.spec, sizeof c->coding.spec, &error) != TG_OK ||
+        tg_feedback_print(&tensor->feedback, c->feedback, sizeof c->feedback, &error) != TG_OK)
+        return fail(message, "%s", error.message);
+    return true;
+}
+
+/* As many elements as can be sent several times over: none but the exchanges themselves depend on the network. */
+static size_t elements_for(const struct bench *b, const struct predict_network *network, const tg_reducer_tensor *like,
+                           double seconds)
+{
+    const struct predict_job job = {.world = network->world, .per_node = network->per_node, .kappa = 1};
+    size_t elements = LARGEST;
+    for (; elements > LEAST_LARGE; elements /= 2) {
+        tg_reducer_tensor tensor = *like;
+        const tg_reducer_options options = {.algorithm = TG_GATHER, .batch_elements = elements};
+        tg_description *description = NULL;
+        tg_described_exchange exchange = {0};
+        tensor.name = "gradient";
+        tensor.count = elements;
+        const bool is_known = tg_description_create(b->team->team.world, &tensor, 1, &options, &description, NULL) ==
+                                  TG_OK &&
+                              tg_description_exchange(description, 0, 0, &exchange, NULL) == TG_OK;
+        tg_description_free(description);
+        if (is_known && (LEAST_TRIALS + 1) * predict_exchange(network, &job, PREDICT_ALL_GATHER,
+                                                              (double)exchange.bytes_sent, PREDICT_MIDDLE) <
+                            seconds)
+            break;
+    }
+    return elements;
+}
+
+static bool probe_codec(const struct bench *b, const struct predict_network *network, const char *text, double until,
+                        struct probe_coding *c, struct message *message)
+{
+    struct task task = {.tensors = 1, .algorithm = TG_GATHER};
+    struct trials gathered, sharded, small;
+    struct stages by_gather, by_shard, by_small;
+    struct predict_coding *p = &c->coding;
+    if (!probe_parse_codec(text, &task.like, c, message))
+        return false;
+    const double now = probe_now(b->team, message), share = (until - now) / 3;
+    task.elements = elements_for(b, network, &task.like, share);
+    if (now < 0 || !run_trials(b, &task, now + share, &gathered, &by_gather, message))
+        return false;
+    task.algorithm = TG_SHARD;
+    if (!run_trials(b, &task, now + 2 * share, &sharded, &by_shard, message))
+        return false;
+    task = (struct task){task.like, MANY, SMALL, TG_GATHER};
+    if (!run_trials(b, &task, until, &small, &by_small, message))
+        return false;
+    p->encode = (middle(gathered.seconds[ENCODE], &gathered) + middle(sharded.seconds[ENCODE], &sharded)) /
+                (2 * by_gather.elements[ENCODE]);
+    p->check = (middle(gathered.seconds[CHECK], &gathered) + middle(sharded.seconds[CHECK], &sharded)) /
+               (by_gather.elements[CHECK] + by_shard.elements[CHECK]);
+    /* Under shard, results are made by adding up and encoding. */
+    const double encoded = p->encode * (by_shard.elements[ENCODE] - by_gather.elements[ENCODE]);
+    const double added = middle(gathered.seconds[ADD], &gathered) + middle(sharded.seconds[ADD], &sharded) +
+                         fmax(0, middle(sharded.results, &sharded) - encoded);
+    p->add = added / (by_gather.elements[ADD] + by_shard.elements[ADD]);
+    const double elements = p->encode * by_small.elements[ENCODE] + p->check * by_small.elements[CHECK] +
+                            p->add * by_small.elements[ADD];
+    p->frame = fmax(0, (middle(small.all, &small) - elements) / by_small.frames);
+    const double all = fmax(middle(gathered.all, &gathered), 1e-9);
+    p->low = probe_quantile(gathered.all, gathered.count, 0.1) / all;
+    p->high = probe_quantile(gathered.all, gathered.count, 0.9) / all;
+    return true;
+}
+
+/* ---- beside computing ---- */
+
+struct computing {
+    atomic_bool stop;
+    float values[4096];
+};
+
+static void *compute(void *argument)
+{
+    struct computing *c = argument;
+    while (!atomic_load_explicit(&c->stop, memory_order_relaxed))
+        for (size_t i = 0; i < sizeof c->values / sizeof *c->values; i++)
+            c->values[i] = c->values[i] * 0.999f + 1e-3f;
+    return NULL;
+}
+
+/* How much longer coding takes while another thread of every rank computes, as a backward pass does. */
+static bool probe_kappa(const struct bench *b, double until, double *kappa, struct message *message)
+{
+    struct task task = {.tensors = 1, .elements = LEAST_LARGE, .algorithm = TG_GATHER};
+    struct probe_coding ignored;
+    struct trials trials;
+    struct stages stages;
+    struct computing *c = calloc(1, sizeof *c);
+    pthread_t thread;
+    double seconds[2] = {0, 0};
+    const double now = probe_now(b->team, message);
+    bool is_well = now >= 0 && probe_parse_codec("qsgd", &task.like, &ignored, message);
+    for (unsigned i = 0; is_well && i < 2; i++) {
+        const bool is_busy = i == 1 && c && pthread_create(&thread, NULL, compute, c) == 0;
+        is_well = probe_agree(b->team, i == 0 || is_busy || fail(message, "cannot start a thread"), message) &&
+                  run_trials(b, &task, now + (i + 1) * (until - now) / 2, &trials, &stages, message);
+        if (is_busy) {
+            atomic_store(&c->stop, true);
+            (void)pthread_join(thread, NULL);
+        }
+        seconds[i] = is_well ? middle(trials.all, &trials) : 0;
+    }
+    free(c);
+    *kappa = seconds[0] > 0 ? fmax(1, seconds[1] / seconds[0]) : 1;
+    return is_well;
+}
+
+/* What a call seems to take that does nothing. */
+static bool probe_idle(struct bench *b, struct message *message)
+{
+    enum { TRIALS = 21 };
+    double samples[TRIALS], ignored;
+    for (unsigned i = 0; i < TRIALS; i++) {
+        if (!probe_slowest(b->team, 0, &ignored, message))
+            return false;
+        const double start = seconds_now();
+        if (!probe_slowest(b->team, 0, &ignored, message) ||
+            !probe_slowest(b->team, seconds_now() - start, &samples[i], message))
+            return false;
+    }
+    probe_sort(samples, TRIALS);
+    b->idle = probe_quantile(samples, TRIALS, 0.5);
+    return true;
+}
+
+bool probe_codecs(const struct probe_team *team, const struct probe_request *request, double until, struct probe *probe,
+                  struct message *message)
+{
+    const char *const *specs = request->specs.count > 0 ? request->specs.items : standard_specs;
+    const size_t count = request->specs.count > 0 ? request->specs.count
+                                                  : sizeof standard_specs / sizeof *standard_specs;
+    struct bench b = {
+        .team = team, .source = malloc(LARGEST * sizeof(float)), .gradient = malloc(LARGEST * sizeof(float))};
+    tg_error error = {""};
+    bool is_well = true;
+    if (!b.source || !b.gradient)
+        is_well = fail(message, "out of memory for a gradient of %d elements", LARGEST);
+    else if (count > PROBE_MOST_CODINGS)
+        is_well = fail(message, "%zu codecs are more than a probe takes, %d", count, PROBE_MOST_CODINGS);
+    else if (tg_device_open(request->device, NULL, &b.device, &error) != TG_OK)
+        is_well = fail(message, "%s", error.message);
+    if (is_well) {
+        fill(b.source, LARGEST, team->team.rank + 1);
+        snprintf(probe->device, sizeof probe->device, "%s", tg_device_name(b.device));
+    }
+    is_well = probe_agree(team, is_well, message) && probe_idle(&b, message);
+    for (size_t i = 0; is_well && i < count; i++) {
+        const double now = probe_now(team, message);
+        is_well = now >= 0 && probe_codec(&b, &probe->network, specs[i], now + (until - now) / (double)(count + 1 - i),
+                                          &probe->codings[i], message);
+        probe->coding_count += is_well;
+    }
+    is_well = is_well && probe_kappa(&b, until, &probe->kappa, message);
+    tg_device_free(b.device);
+    free(b.source);
+    free(b.gradient);
+    return is_well;
+}
