@@ -86,7 +86,7 @@ static void qsgd_on_eight(void)
     (void)check(fabs(step_of(&s, true) - 5) < 1e-6 && fabs(gain(&s) - 2.5) < 1e-3, "QSGD, AlexNet at 16 GPUs",
                 "calibrated: dense %.4f, gain %.4f", step_of(&s, true), gain(&s));
     s.world = 8;
-    s.images = 128; /* stated: 1024 for all */
+    s.images = 128; /* assumed: 1024 for all */
     const double alexnet = gain(&s);
     (void)check(fabs(alexnet / 2.05 - 1) <= 0.15, "QSGD, AlexNet at 8 GPUs",
                 "predicted %.2f, the paper has 2.05: %+.1f %%", alexnet, 100 * (alexnet / 2.05 - 1));
