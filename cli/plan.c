@@ -2,6 +2,8 @@
 #include "plan.h"
 
 #include "commands.h"
+#include "probe.h"
+#include "train.h"
 
 #include <stdio.h>
 
@@ -9,20 +11,23 @@ static const char *const device_choices[] = {[PREDICT_CPU] = "cpu", [PREDICT_CAR
 
 static int run_plan(const struct command *command, int argc, char **argv)
 {
-    struct plan_options options = {.world = 8,
-                                   .per_node = 1,
-                                   .kappa = 1,
-                                   .seed = UINT64_MAX,
-                                   .oversubscription = -1,
-                                   .jitter = -1,
-                                   .stragglers = -1,
-                                   .slowdown = -1};
+    struct plan_options options = {
+        .seconds = 25, .seed = UINT64_MAX, .oversubscription = -1, .jitter = -1, .stragglers = -1, .slowdown = -1};
     const char *operands[OPERANDS_MAX];
     int exit_code;
     struct origin origin;
     origin_fill(&origin, command->name, argc, argv); /* before the options are read, which moves the arguments */
     if (!options_parse(command, argc, argv, &options, operands, &exit_code))
         return exit_code;
+    if (options.probe && train_mpi_module()) {
+        const struct probe_request request = {.path = options.probe,
+                                              .device = options.device == PREDICT_CARD ? "cuda" : "cpu",
+                                              .seconds = options.seconds,
+                                              .command = origin.command,
+                                              .feedback = options.feedback,
+                                              .specs = options.codecs};
+        return probe_run(command, &request);
+    }
     struct plan plan;
     struct message message = {""};
     if (!plan_inputs(&plan, &options, &message)) {
@@ -68,30 +73,44 @@ static const struct option plan_option_table[] = {
      .value = "TIME",
      AT(forward),
      .summary = "how long a forward pass takes (default: half of the backward pass)"},
+    {.name = "--probe",
+     .kind = OPTION_TEXT,
+     .value = "FILE.json",
+     AT(probe),
+     .summary = "under mpirun: measure exchanges and codecs between its ranks, and write them there; without: predict "
+                "from what was measured"},
+    {.name = "--seconds",
+     .kind = OPTION_REAL,
+     .value = "S",
+     .real_low = 1,
+     .real_high = PROBE_MOST_SECONDS,
+     AT(seconds),
+     .summary = "how long measuring may take, 1 to 30 (default 25)"},
+    {.name = "--insist", .kind = OPTION_FLAG, AT(insist), .summary = "predict from a probe of another machine"},
     {.name = "--world",
      .kind = OPTION_NUMBER,
      .value = "N",
      .low = 1,
      .high = PREDICT_MOST_RANKS,
      AT(world),
-     .summary = "ranks (default 8)"},
+     .summary = "ranks (default: those of the probe, or 8)"},
     {.name = "--per-node",
      .kind = OPTION_NUMBER,
      .value = "N",
      .low = 1,
      .high = PREDICT_MOST_RANKS,
      AT(per_node),
-     .summary = "ranks of one host, which share its link (default 1)"},
+     .summary = "ranks of one host, which share its link (default: those of the probe, or 1)"},
     {.name = "--rate",
      .kind = OPTION_TEXT,
      .value = "RATE",
      AT(rate),
-     .summary = "of a host's link, each way: 100mbit, 2.5gbit (default 10gbit)"},
+     .summary = "of a host's link, each way: 100mbit, 2.5gbit (default: what was probed, or 10gbit)"},
     {.name = "--latency",
      .kind = OPTION_TEXT,
      .value = "TIME",
      AT(latency),
-     .summary = "of a message: 50us, 2ms (default 50us)"},
+     .summary = "of a message: 50us, 2ms (default: what was probed, or 50us)"},
     {.name = "--codec",
      .kind = OPTION_LIST,
      .value = "SPEC",
@@ -121,7 +140,8 @@ static const struct option plan_option_table[] = {
      .real_low = 1,
      .real_high = 100,
      AT(kappa),
-     .summary = "how many times longer coding takes while the backward pass runs (default 1: something else computes)"},
+     .summary = "how many times longer coding takes while the backward pass runs (default: what was probed, or 1: "
+                "something else computes)"},
     {.name = "--report",
      .kind = OPTION_TEXT,
      .value = "FILE.html",
@@ -201,6 +221,7 @@ const struct command plan_command = {
                 "  tersegrad plan --model vgg16 --backward 250ms --per-node 8 --world 64\n"
                 "  tersegrad plan --world 1024 --simulate --rack 32 --oversubscription 4\n"
                 "  tersegrad plan --model gpt2 --report page.html\n"
-                "  tersegrad plan --codec qsgd --codec topk:density=0.001 --json",
+                "  tersegrad plan --codec qsgd --codec topk:density=0.001 --json\n"
+                "  mpirun -np 4 tersegrad plan --probe network.json",
     .run = run_plan,
 };

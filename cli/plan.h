@@ -5,6 +5,7 @@
 #include "layout.h"
 #include "options.h"
 #include "origin.h"
+#include "probe_file.h"
 
 #include "predict/costs.h"
 #include "predict/models.h"
@@ -13,10 +14,13 @@
 struct plan_options {
     int model; /* its place in known_models */
     const char *layout;
-    uint64_t world, per_node;
+    const char *probe; /* measured under mpirun, used without */
+    double seconds;    /* for measuring */
+    bool insist;
+    uint64_t world, per_node; /* 0: those of the probe, or 8 and 1 */
     const char *rate, *latency, *forward, *backward;
-    double kappa;
-    int device; /* enum predict_device */
+    double kappa; /* 0: that of the probe, or 1 */
+    int device;   /* enum predict_device */
     struct text_list codecs;
     const char *feedback;
     uint64_t min_size;
@@ -54,6 +58,7 @@ struct plan {
     uint64_t parameters;
     struct predict_job job;
     struct predict_network network;
+    struct probe *probe;       /* where one was given */
     double rate_bits, latency; /* as they were given */
     struct cluster cluster;    /* of --simulate */
     struct plan_row *rows;     /* the baseline first */
@@ -75,6 +80,12 @@ void plan_note(struct plan *plan, const char *format, ...) PRINTF_LIKE(2, 3);
  * negative where it was not given. */
 bool plan_layout_check(const struct layout *layout, bool *has_times, struct message *message);
 void plan_layout_ready(const struct layout *layout, bool has_times, double backward, struct predict_tensor *tensors);
+
+/* Reads the probe, says what is doubtful about it, and takes what the options leave to it. */
+bool plan_probe_load(struct plan *plan, struct message *message);
+/* Its network; and its coding of a row's codec, where it has that. */
+void plan_probe_network(struct plan *plan);
+bool plan_probe_coding(struct plan *plan, struct plan_row *row);
 
 /* From the options; free with plan_free in any case. */
 bool plan_inputs(struct plan *plan, const struct plan_options *options, struct message *message);

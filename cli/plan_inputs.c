@@ -138,7 +138,7 @@ static bool use_rate(struct plan *plan, struct message *message)
               options->latency ? "stated" : "assumed", latency);
     plan_note(plan, "assumed: TCP over Ethernet (96 %% of the rate), %.0f us of software for each message",
               1e6 * message_seconds);
-    if (options->per_node > 1)
+    if (plan->job.per_node > 1)
         plan_note(plan, "assumed: %.0f GB/s between ranks of one host", 1e-9 * inside_bytes);
     return true;
 }
@@ -174,7 +174,7 @@ static bool choose_feedback(const struct plan_options *options, const tg_codec_i
     return status == TG_OK || fail(message, "%s", library_message(status, &error));
 }
 
-static bool fill_row(const struct plan *plan, const char *text, struct plan_row *row, struct message *message)
+static bool fill_row(struct plan *plan, const char *text, struct plan_row *row, struct message *message)
 {
     const struct plan_options *options = plan->options;
     tg_codec_info info;
@@ -189,7 +189,8 @@ static bool fill_row(const struct plan *plan, const char *text, struct plan_row 
     const bool feedback = row->feedback.kind != TG_FEEDBACK_NONE;
     snprintf(row->name, sizeof row->name, "%s%s%s", text, feedback ? "+" : "", feedback ? row->feedback_text : "");
     row->options = (tg_reducer_options){.min_size = options->min_size};
-    return predict_costs((enum predict_device)options->device, &row->codec, feedback, &row->coding, message);
+    return plan_probe_coding(plan, row) ||
+           predict_costs((enum predict_device)options->device, &row->codec, feedback, &row->coding, message);
 }
 
 static bool fill_rows(struct plan *plan, struct message *message)
@@ -208,10 +209,11 @@ static bool fill_rows(struct plan *plan, struct message *message)
         row->options.algorithm = TG_GATHER;
         row[1] = row[0];
         row[1].options.algorithm = TG_SHARD;
-        plan->row_count += plan->options->world > 1 ? 2 : 1; /* alone, both are the same */
+        plan->row_count += plan->job.world > 1 ? 2 : 1; /* alone, both are the same */
     }
-    plan_note(plan, "assumed: coding as fast as on %s",
-              predict_costs_source((enum predict_device)plan->options->device));
+    if (!plan->probe)
+        plan_note(plan, "assumed: coding as fast as on %s",
+                  predict_costs_source((enum predict_device)plan->options->device));
     return true;
 }
 
@@ -253,12 +255,17 @@ static bool use_cluster(struct plan *plan, struct message *message)
 bool plan_inputs(struct plan *plan, const struct plan_options *options, struct message *message)
 {
     *plan = (struct plan){.options = options};
-    plan->job = (struct predict_job){
-        .world = (uint32_t)options->world, .per_node = (uint32_t)options->per_node, .kappa = options->kappa};
-    if (!(options->layout ? use_layout(plan, message) : use_model(plan, message)) || !use_rate(plan, message) ||
-        !fill_rows(plan, message) || !use_cluster(plan, message))
+    plan->job = (struct predict_job){.world = options->world ? (uint32_t)options->world : 8,
+                                     .per_node = options->per_node ? (uint32_t)options->per_node : 1,
+                                     .kappa = options->kappa > 0 ? options->kappa : 1};
+    const bool from_rate = !options->probe || options->rate || options->latency;
+    if (!(options->layout ? use_layout(plan, message) : use_model(plan, message)) ||
+        (options->probe && !plan_probe_load(plan, message)) || (from_rate && !use_rate(plan, message)))
         return false;
-    if (options->report && !can_write_file(options->report, message))
+    if (!from_rate)
+        plan_probe_network(plan);
+    if (!fill_rows(plan, message) || !use_cluster(plan, message) ||
+        (options->report && !can_write_file(options->report, message)))
         return false;
     plan->job.tensors = plan->tensors;
     for (size_t i = 0; i < plan->job.tensor_count; i++)
@@ -272,5 +279,6 @@ void plan_free(struct plan *plan)
     layout_free(&plan->layout);
     free(plan->tensors);
     free(plan->rows);
+    free(plan->probe);
     *plan = (struct plan){0};
 }

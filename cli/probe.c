@@ -140,7 +140,7 @@ int probe_run(const struct command *command, const struct probe_request *request
     for (size_t i = 0; i < request->specs.count; i++) {
         tg_reducer_tensor tensor;
         struct probe_coding coding;
-        if (!probe_parse_codec(request->specs.items[i], &tensor, &coding, &message))
+        if (!probe_parse_codec(request->specs.items[i], request->feedback, &tensor, &coding, &message))
             return refuse(command, &message);
     }
     if (tg_transport_mpi(module, &transport, &error) != TG_OK) {

@@ -12,7 +12,8 @@ struct probe_request {
     const char *device;     /* on which codecs run */
     double seconds;         /* for all of it */
     const char *command;    /* the command line, for the file */
-    struct text_list specs; /* SPEC or SPEC/FEEDBACK; none: a list that spans the codecs */
+    const char *feedback;   /* of all codecs; NULL: what suits each */
+    struct text_list specs; /* none: a list that spans the codecs */
 };
 
 enum { PROBE_MOST_SECONDS = 30 };
@@ -43,8 +44,8 @@ bool probe_agree(const struct probe_team *team, bool well, struct message *messa
 void probe_sort(double *samples, size_t count);
 double probe_quantile(const double *sorted, size_t count, double at);
 
-/* SPEC or SPEC/FEEDBACK, for the reducer and for the file. */
-bool probe_parse_codec(const char *text, tg_reducer_tensor *tensor, struct probe_coding *coding,
+/* A codec for the reducer and for the file. Feedback is what suits the codec where it is NULL. */
+bool probe_parse_codec(const char *spec, const char *feedback, tg_reducer_tensor *tensor, struct probe_coding *coding,
                        struct message *message);
 
 /* Until `until` seconds after the beginning at the latest, about. */

@@ -12,20 +12,20 @@
 /* What is reduced: a large tensor, for the time of an element, and many small ones, for that of a frame. */
 enum { LARGEST = 1 << 22, LEAST_LARGE = 1 << 17, SMALL = 1 << 10, MANY = 64, MOST_TRIALS = 24, LEAST_TRIALS = 3 };
 
-static const char *const standard_specs[] = {
-    "none",
-    "fp16",
-    "qsgd:levels=7,bucket=512",
-    "qsgd:levels=7,bucket=512/ef",
-    "qsgd:levels=127,bucket=512",
-    "terngrad",
-    "onebit/ef",
-    "topk:density=0.01/ef",
-    "topk:density=0.001/ef",
-    "randk:density=0.01",
-    "gaussiank:density=0.01/ef",
-    "dgck:density=0.01/ef",
-};
+static const struct {
+    const char *spec, *feedback;
+} standard[] = {{"none", NULL},
+                {"fp16", NULL},
+                {"qsgd:levels=127", NULL},
+                {"qsgd:levels=7", NULL},
+                {"qsgd:levels=7", "ef"},
+                {"qsgd:coding=entropy", NULL},
+                {"terngrad", NULL},
+                {"onebit", NULL},
+                {"topk:density=0.01", NULL},
+                {"topk:density=0.001", NULL},
+                {"gaussiank:density=0.01", NULL},
+                {"randk:density=0.01", NULL}};
 
 /* Seconds of each stage, and by how many elements the reducer's plan counts it. */
 enum stage { ENCODE, CHECK, ADD, STAGES };
@@ -236,18 +236,30 @@ static double middle(const double *sorted, const struct trials *trials)
     return probe_quantile(sorted, trials->count, 0.5);
 }
 
-bool probe_parse_codec(const char *text, tg_reducer_tensor *tensor, struct probe_coding *c, struct message *message)
+static bool wants_feedback(const tg_spec *spec)
 {
-    char spec[TG_SPEC_TEXT];
+    tg_codec_info info;
+    for (size_t i = 0; tg_codec_list(i, &info) == TG_OK; i++)
+        if (info.id == spec->codec)
+            return info.wants_feedback;
+    return false;
+}
+
+bool probe_parse_codec(const char *spec, const char *feedback, tg_reducer_tensor *tensor, struct probe_coding *coding,
+                       struct message *message)
+{
     tg_error error = {""};
-    const size_t length = strcspn(text, "/");
-    snprintf(spec, sizeof spec, "%.*s", length < sizeof spec ? (int)length : (int)sizeof spec - 1, text);
-    if (tg_spec_parse(spec, &tensor->codec, &error) != TG_OK ||
-        tg_feedback_parse(text[length] ? text + length + 1 : "none", &tensor->feedback, &error) != TG_OK ||
-        tg_spec_print(&tensor->codec, c->coding.spec, sizeof c->coding.spec, &error) != TG_OK ||
-        tg_feedback_print(&tensor->feedback, c->feedback, sizeof c->feedback, &error) != TG_OK)
-        return fail(message, "%s", error.message);
-    return true;
+    *tensor = (tg_reducer_tensor){.insist = true}; /* whether it converges is not asked here */
+    tg_status status = tg_spec_parse(spec, &tensor->codec, &error);
+    if (status == TG_OK && !feedback)
+        feedback = wants_feedback(&tensor->codec) ? "ef" : "none";
+    if (status == TG_OK)
+        status = tg_feedback_parse(feedback, &tensor->feedback, &error);
+    if (status == TG_OK)
+        status = tg_spec_print(&tensor->codec, coding->coding.spec, sizeof coding->coding.spec, &error);
+    if (status == TG_OK)
+        status = tg_feedback_print(&tensor->feedback, coding->feedback, sizeof coding->feedback, &error);
+    return status == TG_OK || fail(message, "%s", library_message(status, &error));
 }
 
 /* As many elements as can be sent several times over: none but the exchanges themselves depend on the network. */
@@ -275,14 +287,14 @@ static size_t elements_for(const struct bench *b, const struct predict_network *
     return elements;
 }
 
-static bool probe_codec(const struct bench *b, const struct predict_network *network, const char *text, double until,
-                        struct probe_coding *c, struct message *message)
+static bool probe_codec(const struct bench *b, const struct predict_network *network, const char *spec,
+                        const char *feedback, double until, struct probe_coding *c, struct message *message)
 {
     struct task task = {.tensors = 1, .algorithm = TG_GATHER};
     struct trials gathered, sharded, small;
     struct stages by_gather, by_shard, by_small;
     struct predict_coding *p = &c->coding;
-    if (!probe_parse_codec(text, &task.like, c, message))
+    if (!probe_parse_codec(spec, feedback, &task.like, c, message))
         return false;
     const double now = probe_now(b->team, message), share = (until - now) / 3;
     task.elements = elements_for(b, network, &task.like, share);
@@ -328,31 +340,57 @@ static void *compute(void *argument)
     return NULL;
 }
 
-/* How much longer coding takes while another thread of every rank computes, as a backward pass does. */
-static bool probe_kappa(const struct bench *b, double until, double *kappa, struct message *message)
+/* Seconds for encoding on the slowest rank, all of them at it for a while. */
+static bool time_encoding(const struct bench *b, tg_codec *codec, void *frame, double *seconds, struct message *message)
 {
-    struct task task = {.tensors = 1, .elements = LEAST_LARGE, .algorithm = TG_GATHER};
-    struct probe_coding ignored;
-    struct trials trials;
-    struct stages stages;
+    static const double while_seconds = 0.05;
+    const tg_tensor tensor = {b->source, LEAST_LARGE, TG_FLOAT32};
+    const tg_encode_options options = {0};
+    tg_encode_report report;
+    double ignored, spent = 0;
+    unsigned count = 0;
+    if (!probe_slowest(b->team, 0, &ignored, message))
+        return false;
+    for (const double start = seconds_now(); spent < while_seconds; spent = seconds_now() - start, count++)
+        if (tg_encode(codec, &tensor, &options, frame, tg_frame_bound(codec, LEAST_LARGE), &report, NULL) != TG_OK)
+            break;
+    return probe_slowest(b->team, count > 0 ? spent / count : 0, seconds, message);
+}
+
+/* How much longer coding takes while another thread of every rank computes, as a backward pass does. */
+static bool probe_kappa(const struct bench *b, double *kappa, struct message *message)
+{
+    enum { TRIALS = 5 };
     struct computing *c = calloc(1, sizeof *c);
+    double alone[TRIALS], beside[TRIALS];
     pthread_t thread;
-    double seconds[2] = {0, 0};
-    const double now = probe_now(b->team, message);
-    bool is_well = now >= 0 && probe_parse_codec("qsgd", &task.like, &ignored, message);
-    for (unsigned i = 0; is_well && i < 2; i++) {
-        const bool is_busy = i == 1 && c && pthread_create(&thread, NULL, compute, c) == 0;
-        is_well = probe_agree(b->team, i == 0 || is_busy || fail(message, "cannot start a thread"), message) &&
-                  run_trials(b, &task, now + (i + 1) * (until - now) / 2, &trials, &stages, message);
+    tg_spec spec;
+    tg_codec *codec = NULL;
+    void *frame = NULL;
+    if (tg_spec_parse("qsgd", &spec, NULL) == TG_OK &&
+        tg_codec_create(b->device, &spec, LEAST_LARGE, &codec, NULL) == TG_OK)
+        frame = malloc(tg_frame_bound(codec, LEAST_LARGE));
+    bool is_well = probe_agree(b->team, (c && frame) || fail(message, "out of memory"), message);
+    for (unsigned i = 0; is_well && i < TRIALS; i++) {
+        is_well = time_encoding(b, codec, frame, &alone[i], message);
+        const bool is_busy = is_well && pthread_create(&thread, NULL, compute, c) == 0;
+        is_well = is_well && probe_agree(b->team, is_busy || fail(message, "cannot start a thread"), message) &&
+                  time_encoding(b, codec, frame, &beside[i], message);
         if (is_busy) {
             atomic_store(&c->stop, true);
             (void)pthread_join(thread, NULL);
+            atomic_store(&c->stop, false);
         }
-        seconds[i] = is_well ? middle(trials.all, &trials) : 0;
     }
+    tg_codec_free(codec);
+    free(frame);
     free(c);
-    *kappa = seconds[0] > 0 ? fmax(1, seconds[1] / seconds[0]) : 1;
-    return is_well;
+    if (!is_well)
+        return false;
+    probe_sort(alone, TRIALS);
+    probe_sort(beside, TRIALS);
+    *kappa = fmax(1, alone[TRIALS / 2] > 0 ? beside[TRIALS / 2] / alone[TRIALS / 2] : 1);
+    return true;
 }
 
 /* What a call seems to take that does nothing. */
@@ -376,9 +414,8 @@ static bool probe_idle(struct bench *b, struct message *message)
 bool probe_codecs(const struct probe_team *team, const struct probe_request *request, double until, struct probe *probe,
                   struct message *message)
 {
-    const char *const *specs = request->specs.count > 0 ? request->specs.items : standard_specs;
-    const size_t count = request->specs.count > 0 ? request->specs.count
-                                                  : sizeof standard_specs / sizeof *standard_specs;
+    const struct text_list *given = &request->specs;
+    const size_t count = given->count > 0 ? given->count : sizeof standard / sizeof *standard;
     struct bench b = {
         .team = team, .source = malloc(LARGEST * sizeof(float)), .gradient = malloc(LARGEST * sizeof(float))};
     tg_error error = {""};
@@ -396,11 +433,13 @@ bool probe_codecs(const struct probe_team *team, const struct probe_request *req
     is_well = probe_agree(team, is_well, message) && probe_idle(&b, message);
     for (size_t i = 0; is_well && i < count; i++) {
         const double now = probe_now(team, message);
-        is_well = now >= 0 && probe_codec(&b, &probe->network, specs[i], now + (until - now) / (double)(count + 1 - i),
-                                          &probe->codings[i], message);
+        const char *spec = given->count > 0 ? given->items[i] : standard[i].spec,
+                   *feedback = given->count > 0 || request->feedback ? request->feedback : standard[i].feedback;
+        is_well = now >= 0 && probe_codec(&b, &probe->network, spec, feedback,
+                                          now + (until - now) / (double)(count + 1 - i), &probe->codings[i], message);
         probe->coding_count += is_well;
     }
-    is_well = is_well && probe_kappa(&b, until, &probe->kappa, message);
+    is_well = is_well && probe_kappa(&b, &probe->kappa, message);
     tg_device_free(b.device);
     free(b.source);
     free(b.gradient);
