@@ -53,7 +53,7 @@ _tersegrad() {
     --dtype) _tersegrad_words "f4 f2"; return ;;
     --codec) _tersegrad_codecs; return ;;
     --device) _tersegrad_words "cpu $(tersegrad bench --devices 2>/dev/null)"; return ;;
-    --layout) _tersegrad_files .json; return ;;
+    --layout | --probe) _tersegrad_files .json; return ;;
     --distribution)
         _tersegrad_words "gaussian laplace student uniform mixture equal signs sorted layer ambush"
         _tersegrad_files .npy
@@ -78,7 +78,7 @@ _tersegrad() {
                 --decades --compare --wide --json --help"
             ;;
         plan)
-            _tersegrad_words "--model --layout --backward --forward --world --per-node --rate --latency --codec
+            _tersegrad_words "--model --layout --backward --forward --probe --seconds --insist --world --per-node --rate --latency --codec
                 --feedback --min-size --device --kappa --report --simulate --rack --oversubscription --jitter
                 --stragglers --slowdown --steps --seed --json --help"
             ;;
