@@ -6,24 +6,28 @@
 #include <stdlib.h>
 #include <string.h>
 
-static int by_name(const void *a, const void *b)
+struct name {
+    const char *text;
+};
+
+static int by_text(const void *a, const void *b)
 {
-    const struct layer *const *x = a, *const *y = b;
-    return strcmp((*x)->name, (*y)->name);
+    const struct name *x = a, *y = b;
+    return strcmp(x->text, y->text);
 }
 
 static bool has_unlike_names(const struct layout *layout, struct message *message)
 {
-    const struct layer **sorted = malloc((layout->count + 1) * sizeof *sorted);
+    struct name *sorted = calloc(layout->count, sizeof *sorted);
     if (!sorted)
         return fail(message, "out of memory for its %zu layers", layout->count);
     for (size_t i = 0; i < layout->count; i++)
-        sorted[i] = &layout->layers[i];
-    qsort(sorted, layout->count, sizeof *sorted, by_name);
+        sorted[i].text = layout->layers[i].name;
+    qsort(sorted, layout->count, sizeof *sorted, by_text);
     bool is_good = true;
     for (size_t i = 1; i < layout->count && is_good; i++)
-        if (strcmp(sorted[i]->name, sorted[i - 1]->name) == 0)
-            is_good = fail(message, "two layers are called '%s'; give each a name of its own", sorted[i]->name);
+        if (strcmp(sorted[i].text, sorted[i - 1].text) == 0)
+            is_good = fail(message, "two layers are called '%s'; give each a name of its own", sorted[i].text);
     free(sorted);
     return is_good;
 }

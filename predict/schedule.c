@@ -75,7 +75,8 @@ static tg_status count_all(const tg_description *description, uint32_t world, si
                            struct load *all, tg_error *error)
 {
     const uint32_t step = world > LOOKED_AT ? world / LOOKED_AT : 1;
-    const double ranks = (world + step - 1) / step;
+    const uint32_t looked_at = (world + step - 1) / step;
+    const double ranks = looked_at;
     tg_status status = TG_OK;
     for (uint32_t rank = 0; rank < world && status == TG_OK; rank += step) {
         struct amounts in_all = {{0}};
@@ -204,7 +205,7 @@ double schedule_run(const struct schedule *schedule, const struct predict_job *j
 {
     const double backward = shares->computing * job->backward;
     double now = 0, wire = -INFINITY; /* of the thread that codes; when the link is free */
-    double *came = malloc((schedule->count + 1) * sizeof *came);
+    double *came = calloc(schedule->count + 1, sizeof *came);
     size_t fed = 0;
     if (!came)
         return NAN;

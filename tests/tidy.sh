@@ -34,5 +34,5 @@ while read -r source; do
     *) instructions=() ;;
     esac
     expect "$source" clang-tidy --quiet --warnings-as-errors='*' "$source" -- "${PREPROCESS[@]}" "${instructions[@]}"
-done < <(find src common train cli -name '*.c' | sort)
+done < <(find src common predict train cli -name '*.c' | sort)
 finish
