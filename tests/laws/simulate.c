@@ -134,9 +134,11 @@ static void unevenness_costs_time(generator *g, size_t rounds)
 static void seeds(generator *g)
 {
     struct scene s;
-    do {
+    make_scene(&s, g, false);
+    while (s.job.world < 8) {
+        schedule_free(&s.schedule);
         make_scene(&s, g, false);
-    } while (s.job.world < 8);
+    }
     struct cluster c = uniform;
     c.jitter = 0.1;
     const struct simulated one = run(&s, &c), again = run(&s, &c);
