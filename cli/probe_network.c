@@ -181,9 +181,9 @@ static bool is_large(const struct point *p) { return p->bytes >= train_bytes / 4
 static void choose_counts(struct point *p, enum predict_pattern kind, double most)
 {
     double count = fmin(fmax(train_bytes / p->bytes, TRAIN_OF_LARGE), most / fmax(p->estimate, 1e-9));
-    count = fmin(fmax(floor(count), 2), MOST_AT_ONCE);
+    count = fmin(fmax(floor(count), 2), fmin(MOST_AT_ONCE, floor((double)largest / p->bytes)));
     p->counts[1] = kind == PREDICT_RING ? 1 : (size_t)count;
-    p->counts[0] = kind == PREDICT_RING ? 0 : is_large(p) ? 1 : p->counts[1] / 2;
+    p->counts[0] = p->counts[1] > 1 && is_large(p) ? 1 : p->counts[1] / 2;
 }
 
 /* Once for every size, from small to large, until one would take too long: larger ones are left out. What it takes the
