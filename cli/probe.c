@@ -19,19 +19,37 @@ double probe_now(const struct probe_team *team, struct message *message)
     return probe_slowest(team, own, &now, message) ? now : -1;
 }
 
-bool probe_slowest(const struct probe_team *team, double number, double *slowest, struct message *message)
+/* All ranks' numbers, sorted; the caller frees. */
+static double *share_numbers(const struct probe_team *team, double number, struct message *message)
 {
     struct shared_bytes *all = team_share(&team->team, &number, sizeof number, false, message);
-    if (!all)
-        return false;
-    *slowest = number;
-    for (uint32_t i = 0; i < team->team.world; i++) {
-        double one = 0;
-        memcpy(&one, all->parts[i].data, all->parts[i].size == sizeof one ? sizeof one : 0);
-        *slowest = one > *slowest ? one : *slowest;
-    }
+    double *numbers = all ? calloc(team->team.world, sizeof *numbers) : NULL;
+    if (all && !numbers)
+        fail(message, "out of memory for the numbers of %" PRIu32 " ranks", team->team.world);
+    for (uint32_t i = 0; numbers && i < team->team.world; i++)
+        memcpy(&numbers[i], all->parts[i].data, all->parts[i].size == sizeof *numbers ? sizeof *numbers : 0);
     shared_bytes_free(all);
-    return true;
+    if (numbers)
+        probe_sort(numbers, team->team.world);
+    return numbers;
+}
+
+bool probe_middle(const struct probe_team *team, double number, double *middle, struct message *message)
+{
+    double *numbers = share_numbers(team, number, message);
+    if (numbers)
+        *middle = probe_quantile(numbers, team->team.world, 0.5);
+    free(numbers);
+    return numbers != NULL;
+}
+
+bool probe_slowest(const struct probe_team *team, double number, double *slowest, struct message *message)
+{
+    double *numbers = share_numbers(team, number, message);
+    if (numbers)
+        *slowest = numbers[team->team.world - 1];
+    free(numbers);
+    return numbers;
 }
 
 bool probe_agree(const struct probe_team *team, bool well, struct message *message)

@@ -34,7 +34,8 @@ struct probe_team {
  * why it failed. */
 double probe_now(const struct probe_team *team, struct message *message);
 
-/* The slowest rank's number; also a barrier. */
+/* Of all ranks' numbers the median, and the largest; also a barrier. */
+bool probe_middle(const struct probe_team *team, double number, double *middle, struct message *message);
 bool probe_slowest(const struct probe_team *team, double number, double *slowest, struct message *message);
 
 /* Whether all ranks are well; if not, the message is that of the lowest that is not. */

@@ -37,7 +37,8 @@ struct bench {
     const struct probe_team *team;
     tg_device *device;
     float *source, *gradient;
-    double idle; /* between two barriers with nothing between them */
+    double idle;  /* between two barriers with nothing between them */
+    double crowd; /* where ranks share processors, some wait: so many times longer is all ranks' work than one's */
 };
 
 /* Normal numbers, about: sums of four uniform ones. Every rank has its own. */
@@ -54,8 +55,7 @@ static void fill(float *values, size_t count, uint64_t seed)
 
 /* ---- one reduction ---- */
 
-/* What a reduction is made of, and a clock that goes from barrier to barrier: where ranks share processors, one that
- * waits for its turn is not at work by its own clock, but the others wait for it all the same. */
+/* The calls that a reduction is made of. */
 struct stepper {
     const struct bench *bench;
     tg_reduction *reduction;
@@ -77,7 +77,7 @@ static void make_call(struct stepper *s)
                                     : tg_reduce_end(s->reduction, &s->error);
 }
 
-/* From when the first rank could begin until the last had done it. */
+/* By the clock of the rank in the middle, all of them at it at once. */
 static bool time_call(struct stepper *s, double *seconds, struct message *message)
 {
     const struct probe_team *team = s->bench->team;
@@ -86,12 +86,8 @@ static bool time_call(struct stepper *s, double *seconds, struct message *messag
         return false;
     const double start = seconds_now();
     make_call(s);
-    if (!probe_slowest(team, 0, &ignored, message))
-        return false;
-    if (!probe_slowest(team, seconds_now() - start, seconds, message))
-        return false;
-    *seconds = fmax(0, *seconds - s->bench->idle);
-    return s->status == TG_OK || fail(message, "%s", s->error.message);
+    return probe_middle(team, seconds_now() - start, seconds, message) &&
+           (s->status == TG_OK || fail(message, "%s", s->error.message));
 }
 
 static bool carry_out(struct stepper *s, struct message *message)
@@ -209,7 +205,7 @@ static bool run_trials(const struct bench *b, const struct task *task, double un
     const struct team *t = &b->team->team;
     tg_reducer_tensor tensors[MANY];
     tg_tensor gradients[MANY];
-    char names[MANY][8];
+    char names[MANY][24];
     const tg_reducer_options options = {
         .algorithm = task->algorithm, .timeout = t->timeout, .batch_elements = task->tensors * task->elements};
     tg_reducer *reducer = NULL;
@@ -318,6 +314,10 @@ static bool probe_codec(const struct bench *b, const struct predict_network *net
     const double elements = p->encode * by_small.elements[ENCODE] + p->check * by_small.elements[CHECK] +
                             p->add * by_small.elements[ADD];
     p->frame = fmax(0, (middle(small.all, &small) - elements) / by_small.frames);
+    p->encode *= b->crowd;
+    p->check *= b->crowd;
+    p->add *= b->crowd;
+    p->frame *= b->crowd;
     const double all = fmax(middle(gathered.all, &gathered), 1e-9);
     p->low = probe_quantile(gathered.all, gathered.count, 0.1) / all;
     p->high = probe_quantile(gathered.all, gathered.count, 0.9) / all;
@@ -340,37 +340,62 @@ static void *compute(void *argument)
     return NULL;
 }
 
+static bool encode(const struct bench *b, tg_codec *codec, void *frame)
+{
+    const tg_tensor tensor = {b->source, LEAST_LARGE, TG_FLOAT32};
+    const tg_encode_options options = {0};
+    tg_encode_report report;
+    return tg_encode(codec, &tensor, &options, frame, tg_frame_bound(codec, LEAST_LARGE), &report, NULL) == TG_OK;
+}
+
 /* Seconds for encoding on the slowest rank, all of them at it for a while. */
 static bool time_encoding(const struct bench *b, tg_codec *codec, void *frame, double *seconds, struct message *message)
 {
     static const double while_seconds = 0.05;
-    const tg_tensor tensor = {b->source, LEAST_LARGE, TG_FLOAT32};
-    const tg_encode_options options = {0};
-    tg_encode_report report;
     double ignored, spent = 0;
     unsigned count = 0;
     if (!probe_slowest(b->team, 0, &ignored, message))
         return false;
     for (const double start = seconds_now(); spent < while_seconds; spent = seconds_now() - start, count++)
-        if (tg_encode(codec, &tensor, &options, frame, tg_frame_bound(codec, LEAST_LARGE), &report, NULL) != TG_OK)
+        if (!encode(b, codec, frame))
             break;
     return probe_slowest(b->team, count > 0 ? spent / count : 0, seconds, message);
 }
 
+/* Some milliseconds of work on every rank: how long until the last has done it, over how long it takes a rank by its
+ * own clock. A rank that waits for a processor is not at work by its clock, but the others wait for it all the same. */
+static bool probe_crowd(struct bench *b, tg_codec *codec, void *frame, struct message *message)
+{
+    enum { TRIALS = 15, AT_A_TIME = 64 };
+    double factors[TRIALS];
+    for (unsigned i = 0; i < TRIALS; i++) {
+        double ignored, own, all;
+        if (!probe_slowest(b->team, 0, &ignored, message))
+            return false;
+        const double start = seconds_now();
+        for (unsigned j = 0; j < AT_A_TIME; j++)
+            (void)encode(b, codec, frame);
+        const double spent = seconds_now() - start;
+        if (!probe_slowest(b->team, 0, &ignored, message))
+            return false;
+        const double until_all = seconds_now() - start;
+        if (!probe_middle(b->team, spent, &own, message) || !probe_slowest(b->team, until_all, &all, message))
+            return false;
+        factors[i] = fmax(1, (all - b->idle) / own);
+    }
+    probe_sort(factors, TRIALS);
+    b->crowd = factors[TRIALS / 2];
+    return true;
+}
+
 /* How much longer coding takes while another thread of every rank computes, as a backward pass does. */
-static bool probe_kappa(const struct bench *b, double *kappa, struct message *message)
+static bool probe_kappa(const struct bench *b, tg_codec *codec, void *frame, double *kappa, struct message *message)
 {
     enum { TRIALS = 5 };
     struct computing *c = calloc(1, sizeof *c);
     double alone[TRIALS], beside[TRIALS];
     pthread_t thread;
-    tg_spec spec;
-    tg_codec *codec = NULL;
-    void *frame = NULL;
-    if (tg_spec_parse("qsgd", &spec, NULL) == TG_OK &&
-        tg_codec_create(b->device, &spec, LEAST_LARGE, &codec, NULL) == TG_OK)
-        frame = malloc(tg_frame_bound(codec, LEAST_LARGE));
-    bool is_well = probe_agree(b->team, (c && frame) || fail(message, "out of memory"), message);
+    bool is_well = probe_agree(b->team, c || fail(message, "out of memory"), message);
     for (unsigned i = 0; is_well && i < TRIALS; i++) {
         is_well = time_encoding(b, codec, frame, &alone[i], message);
         const bool is_busy = is_well && pthread_create(&thread, NULL, compute, c) == 0;
@@ -382,8 +407,6 @@ static bool probe_kappa(const struct bench *b, double *kappa, struct message *me
             atomic_store(&c->stop, false);
         }
     }
-    tg_codec_free(codec);
-    free(frame);
     free(c);
     if (!is_well)
         return false;
@@ -411,6 +434,23 @@ static bool probe_idle(struct bench *b, struct message *message)
     return true;
 }
 
+/* Ranks among each other, and beside computing. */
+static bool probe_company(struct bench *b, double *kappa, struct message *message)
+{
+    tg_spec spec;
+    tg_codec *codec = NULL;
+    void *frame = NULL;
+    if (tg_spec_parse("qsgd", &spec, NULL) == TG_OK &&
+        tg_codec_create(b->device, &spec, LEAST_LARGE, &codec, NULL) == TG_OK)
+        frame = malloc(tg_frame_bound(codec, LEAST_LARGE));
+    const bool is_well = probe_agree(b->team, frame || fail(message, "out of memory for a codec"), message) &&
+                         probe_idle(b, message) && probe_crowd(b, codec, frame, message) &&
+                         probe_kappa(b, codec, frame, kappa, message);
+    tg_codec_free(codec);
+    free(frame);
+    return is_well;
+}
+
 bool probe_codecs(const struct probe_team *team, const struct probe_request *request, double until, struct probe *probe,
                   struct message *message)
 {
@@ -430,16 +470,15 @@ bool probe_codecs(const struct probe_team *team, const struct probe_request *req
         fill(b.source, LARGEST, team->team.rank + 1);
         snprintf(probe->device, sizeof probe->device, "%s", tg_device_name(b.device));
     }
-    is_well = probe_agree(team, is_well, message) && probe_idle(&b, message);
+    is_well = probe_agree(team, is_well, message) && probe_company(&b, &probe->kappa, message);
     for (size_t i = 0; is_well && i < count; i++) {
         const double now = probe_now(team, message);
         const char *spec = given->count > 0 ? given->items[i] : standard[i].spec,
                    *feedback = given->count > 0 || request->feedback ? request->feedback : standard[i].feedback;
         is_well = now >= 0 && probe_codec(&b, &probe->network, spec, feedback,
-                                          now + (until - now) / (double)(count + 1 - i), &probe->codings[i], message);
+                                          now + (until - now) / (double)(count - i), &probe->codings[i], message);
         probe->coding_count += is_well;
     }
-    is_well = is_well && probe_kappa(&b, &probe->kappa, message);
     tg_device_free(b.device);
     free(b.source);
     free(b.gradient);

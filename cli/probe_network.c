@@ -181,9 +181,9 @@ static bool is_large(const struct point *p) { return p->bytes >= train_bytes / 4
 static void choose_counts(struct point *p, enum predict_pattern kind, double most)
 {
     double count = fmin(fmax(train_bytes / p->bytes, TRAIN_OF_LARGE), most / fmax(p->estimate, 1e-9));
-    count = fmin(fmax(floor(count), 2), MOST_AT_ONCE);
+    count = fmin(fmax(floor(count), 2), fmin(MOST_AT_ONCE, floor((double)largest / p->bytes)));
     p->counts[1] = kind == PREDICT_RING ? 1 : (size_t)count;
-    p->counts[0] = kind == PREDICT_RING ? 0 : is_large(p) ? 1 : p->counts[1] / 2;
+    p->counts[0] = p->counts[1] > 1 && is_large(p) ? 1 : p->counts[1] / 2;
 }
 
 /* Once for every size, from small to large, until one would take too long: larger ones are left out. What it takes the
@@ -254,41 +254,45 @@ static double slope_of(const struct point *p, size_t trials)
     return fmax(0, longer - shorter) / (double)(p->counts[1] - p->counts[0]);
 }
 
-/* What a large exchange takes less by itself than among others: what links let pass as a burst after a rest. */
-static double burst_of(const struct pattern *pattern, size_t trials, double single)
+/* What a large exchange takes less by itself than among others: what links let pass as a burst after a rest. It is the
+ * links', whatever the pattern; of a ring, the largest two exchanges say what one takes among others. */
+static double burst_of(const struct pattern *patterns, size_t trials)
 {
-    double saved[SIZES];
+    double saved[PREDICT_PATTERNS * SIZES];
     size_t count = 0;
-    for (size_t i = 0; i < pattern->count; i++) {
-        const struct point *p = &pattern->points[i];
-        if (is_large(p) && p->bytes < train_bytes)
-            saved[count++] = single + slope_of(p, trials) - probe_quantile(p->samples[0], trials, 0.5);
+    for (size_t kind = 0; kind < PREDICT_PATTERNS; kind++) {
+        const struct pattern *pattern = &patterns[kind];
+        const struct point *last = &pattern->points[pattern->count - 1];
+        const bool is_ring = pattern->kind == PREDICT_RING;
+        const double single = probe_quantile(pattern->single, trials, 0.5);
+        const double per_byte = pattern->count < 2 ? 0
+                                                   : (probe_quantile(last->samples[1], trials, 0.5) -
+                                                      probe_quantile(last[-1].samples[1], trials, 0.5)) /
+                                                         (last->bytes - last[-1].bytes);
+        for (const struct point *p = pattern->points; p <= last; p++)
+            if (is_large(p) && p->bytes < train_bytes && (!is_ring || p + 1 < last))
+                saved[count++] = single + (is_ring ? per_byte * p->bytes : slope_of(p, trials)) -
+                                 probe_quantile(p->samples[is_ring], trials, 0.5);
     }
     probe_sort(saved, count);
     return count > 0 ? fmax(0, probe_quantile(saved, count, 0.5)) : 0;
 }
 
-/* What one exchange takes of the wire among others. Trains that a burst was a part of take it all. */
+/* What one exchange takes of the wire among others. Trains that a burst was a part of had it all. */
 static double each_of(const struct point *p, size_t trials, double single, double burst)
 {
-    const double bytes = (double)p->counts[1] * p->bytes;
-    if (is_large(p) || bytes < train_bytes / 4)
+    if ((double)p->counts[1] * p->bytes < train_bytes / 4)
         return slope_of(p, trials);
     return fmax(0, probe_quantile(p->samples[1], trials, 0.5) - single + burst) / (double)p->counts[1];
 }
 
 /* Medians of noisy samples may fall where there are more bytes; those of a network do not. */
-static void summarise(struct pattern *pattern, size_t trials, struct predict_wire *wire)
+static void summarise(const struct pattern *pattern, size_t trials, double burst, struct predict_wire *wire)
 {
-    const bool is_ring = pattern->kind == PREDICT_RING;
+    const bool is_ring = pattern->kind == PREDICT_RING; /* by itself, after a rest: as it is made */
     struct predict_point before = {0};
-    for (size_t i = 0; i < pattern->count; i++) {
-        probe_sort(pattern->points[i].samples[0], trials);
-        probe_sort(pattern->points[i].samples[1], trials);
-    }
-    probe_sort(pattern->single, trials);
     const double single = is_ring ? 0 : probe_quantile(pattern->single, trials, 0.5);
-    const double burst = is_ring ? 0 : burst_of(pattern, trials, single);
+    burst = is_ring ? 0 : burst;
     wire->burst = rounded(burst);
     for (size_t i = 0; i < pattern->count; i++) {
         const struct point *p = &pattern->points[i];
@@ -305,6 +309,17 @@ static void summarise(struct pattern *pattern, size_t trials, struct predict_wir
     }
 }
 
+static void sort_samples(struct pattern *patterns, size_t trials)
+{
+    for (unsigned kind = 0; kind < PREDICT_PATTERNS; kind++) {
+        for (size_t i = 0; i < patterns[kind].count; i++) {
+            probe_sort(patterns[kind].points[i].samples[0], trials);
+            probe_sort(patterns[kind].points[i].samples[1], trials);
+        }
+        probe_sort(patterns[kind].single, trials);
+    }
+}
+
 bool probe_network(const struct probe_team *team, double until, struct predict_network *network,
                    struct message *message)
 {
@@ -314,8 +329,12 @@ bool probe_network(const struct probe_team *team, double until, struct predict_n
     size_t trials = 0;
     const bool is_done = probe_agree(team, patterns && is_made, message) &&
                          run_rounds(&x, until, patterns, &trials, message);
-    for (unsigned kind = 0; is_done && kind < PREDICT_PATTERNS; kind++)
-        summarise(&patterns[kind], trials, &network->patterns[kind]);
+    if (is_done) {
+        sort_samples(patterns, trials);
+        const double burst = burst_of(patterns, trials);
+        for (unsigned kind = 0; kind < PREDICT_PATTERNS; kind++)
+            summarise(&patterns[kind], trials, burst, &network->patterns[kind]);
+    }
     exchanger_free(&x);
     free(patterns);
     return is_done;
