@@ -54,21 +54,6 @@ static bool date_text(int64_t seconds, char text[DATE_TEXT])
     return gmtime_r(&when, &parts) && strftime(text, DATE_TEXT, "%Y-%m-%dT%H:%M:%SZ", &parts) > 0;
 }
 
-/* Years of four digits; what is no date does not print as it was written. */
-static bool parse_date(const char *text, int64_t *seconds)
-{
-    int part[6];
-    char again[DATE_TEXT];
-    if (strlen(text) != strlen("2026-01-31T12:00:00Z") ||
-        sscanf(text, "%4d-%2d-%2dT%2d:%2d:%2dZ", &part[0], &part[1], &part[2], &part[3], &part[4], &part[5]) != 6)
-        return false;
-    /* Days since 1970, with years that begin in March so that a leap day is their last. */
-    const int64_t year = part[1] > 2 ? part[0] : part[0] - 1, month = (part[1] + 9) % 12;
-    const int64_t days = year * 365 + year / 4 - year / 100 + year / 400 + (153 * month + 2) / 5 + part[2] - 1 - 719468;
-    *seconds = days * 86400 + part[3] * 3600 + part[4] * 60 + part[5];
-    return date_text(*seconds, again) && strcmp(text, again) == 0;
-}
-
 /* ---- writing ---- */
 
 static void print_pattern(struct json_writer *json, const char *name, const struct predict_wire *wire)
@@ -150,6 +135,21 @@ bool probe_save(const char *path, const struct probe *probe, struct message *mes
 /* ---- reading ---- */
 
 #ifdef CLI_HAS_JANSSON
+
+/* Years of four digits; what is no date does not print as it was written. */
+static bool parse_date(const char *text, int64_t *seconds)
+{
+    int part[6];
+    char again[DATE_TEXT];
+    if (strlen(text) != strlen("2026-01-31T12:00:00Z") ||
+        sscanf(text, "%4d-%2d-%2dT%2d:%2d:%2dZ", &part[0], &part[1], &part[2], &part[3], &part[4], &part[5]) != 6)
+        return false;
+    /* Days since 1970, with years that begin in March so that a leap day is their last. */
+    const int64_t year = part[1] > 2 ? part[0] : part[0] - 1, month = (part[1] + 9) % 12;
+    const int64_t days = year * 365 + year / 4 - year / 100 + year / 400 + (153 * month + 2) / 5 + part[2] - 1 - 719468;
+    *seconds = days * 86400 + part[3] * 3600 + part[4] * 60 + part[5];
+    return date_text(*seconds, again) && strcmp(text, again) == 0;
+}
 
 static bool read_text(const json_t *from, const char *key, char *text, size_t capacity, struct message *message)
 {
