@@ -22,7 +22,7 @@ static double inside_share(enum predict_pattern pattern, uint32_t world, uint32_
     return pattern == PREDICT_RING ? 1 : (here - 1) / (ranks - 1);
 }
 
-static double messages_of(enum predict_pattern pattern, uint32_t world)
+double messages_of(enum predict_pattern pattern, uint32_t world)
 {
     const double peers = world > 0 ? world - 1.0 : 0;
     return pattern == PREDICT_RING ? 2 * peers : peers;
@@ -55,43 +55,43 @@ static double as_measured(const struct predict_network *network, const struct pr
 }
 
 static struct exchange_time measured(const struct predict_network *network, const struct predict_job *job,
-                                     enum predict_pattern pattern, double bytes, enum predict_end end)
+                                     enum predict_pattern pattern, double bytes, double messages, enum predict_end end)
 {
     const struct predict_wire *wire = &network->patterns[pattern];
-    const double fixed = at(&wire->points[0], end), then = messages_of(pattern, network->world),
-                 now = messages_of(pattern, job->world);
-    const double volume = from_points(wire, as_measured(network, job, pattern, bytes), end) - fixed;
-    struct exchange_time time = {
-        .fixed = then > 0 ? fixed * now / then : fixed, .volume = volume, .burst = wire->burst};
-    time.hidden = wire->hidden < time.fixed ? wire->hidden : time.fixed;
-    return time;
+    const double fixed = at(&wire->points[0], end), hidden = wire->hidden < fixed ? wire->hidden : fixed;
+    /* Latency is there once; software takes its time for each message. */
+    return (struct exchange_time){
+        .fixed = hidden + (fixed - hidden) * messages / messages_of(pattern, network->world),
+        .volume = from_points(wire, as_measured(network, job, pattern, bytes), end) - fixed,
+        .burst = wire->burst,
+        .hidden = hidden,
+    };
 }
 
 struct exchange_time exchange_time_of(const struct predict_network *network, const struct predict_job *job,
-                                      enum predict_pattern pattern, double bytes, enum predict_end end)
+                                      enum predict_pattern pattern, double bytes, double messages, enum predict_end end)
 {
     if (job->world <= 1)
         return (struct exchange_time){0};
     if (network->patterns[pattern].count > 0)
-        return measured(network, job, pattern, bytes, end);
+        return measured(network, job, pattern, bytes, messages, end);
     const double factor = end == PREDICT_LOW ? network->low : end == PREDICT_HIGH ? network->high : 1;
     const double share = link_share(pattern, job->world, job->per_node),
                  inside = bytes * inside_share(pattern, job->world, job->per_node) / network->inside,
-                 link = bytes * share / network->rate, messages = messages_of(pattern, job->world);
-    const double rounds = pattern == PREDICT_RING ? messages : 1;
-    struct exchange_time time = {
+                 link = bytes * share / network->rate, rounds = pattern == PREDICT_RING ? messages : 1;
+    return (struct exchange_time){
         .fixed = factor * (network->latency * rounds + network->message * messages),
         .volume = factor * (link > inside ? link : inside),
         .burst = link > inside ? factor * network->burst / network->rate : 0,
+        .hidden = pattern == PREDICT_RING ? 0 : factor * network->latency,
     };
-    time.hidden = pattern == PREDICT_RING ? 0 : factor * network->latency;
-    return time;
 }
 
 double predict_exchange(const struct predict_network *network, const struct predict_job *job,
                         enum predict_pattern pattern, double bytes, enum predict_end end)
 {
-    const struct exchange_time time = exchange_time_of(network, job, pattern, bytes, end);
+    const struct exchange_time time = exchange_time_of(network, job, pattern, bytes, messages_of(pattern, job->world),
+                                                       end);
     return time.fixed + (time.volume > time.burst ? time.volume - time.burst : 0);
 }
 

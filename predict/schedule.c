@@ -63,6 +63,7 @@ static void schedule_one(const tg_described_exchange *e, const struct load *one,
         .last_tensor = e->tensor_count > 0 ? e->first_tensor + e->tensor_count - 1 : SIZE_MAX,
         .after = e->after,
         .pattern = e->kind == TG_ALL_TO_ALL ? PREDICT_ALL_TO_ALL : PREDICT_ALL_GATHER,
+        .messages = e->peers,
         .bytes = most,
         .usual_bytes = amounts.of[BYTES],
         .before = one->most.of[SUMMED] * coding->add + one->most.of[ENCODED] * coding->encode,
@@ -175,6 +176,7 @@ bool schedule_of_ring(const struct predict_job *job, struct schedule *schedule, 
         schedule->exchanges[schedule->count++] = (struct scheduled){.last_tensor = i,
                                                                     .after = SIZE_MAX,
                                                                     .pattern = PREDICT_RING,
+                                                                    .messages = messages_of(PREDICT_RING, job->world),
                                                                     .bytes = factor * (double)bytes,
                                                                     .usual_bytes = factor * (double)bytes};
         schedule->bytes += (uint64_t)(factor * (double)bytes);
@@ -219,8 +221,8 @@ double schedule_run(const struct schedule *schedule, const struct predict_job *j
         const double begun = now > ready ? now : ready,
                      made = coded_by(job, backward, begun, shares->coding * e->before);
         now = coded_by(job, backward, begun, shares->coding * e->usual_before);
-        const struct exchange_time most = exchange_time_of(network, job, e->pattern, e->bytes, end),
-                                   time = exchange_time_of(network, job, e->pattern, e->usual_bytes, end);
+        const struct exchange_time most = exchange_time_of(network, job, e->pattern, e->bytes, e->messages, end),
+                                   time = exchange_time_of(network, job, e->pattern, e->usual_bytes, e->messages, end);
         const double fixed = shares->latency * (time.fixed - time.hidden), burst = shares->wire * time.burst;
         wire = (wire > made - burst ? wire : made - burst) + fixed + shares->wire * time.volume;
         double sent = made + fixed + (most.volume > most.burst ? shares->wire * (most.volume - most.burst) : 0);

@@ -56,8 +56,9 @@ static void make_event(struct event *event, const struct scheduled *e, const str
                        const struct predict_network *network)
 {
     const struct predict_job *job = s->job;
-    const struct exchange_time time = exchange_time_of(network, job, e->pattern, e->usual_bytes, PREDICT_MIDDLE),
-                               most = exchange_time_of(network, job, e->pattern, e->bytes, PREDICT_MIDDLE);
+    const struct exchange_time time = exchange_time_of(network, job, e->pattern, e->usual_bytes, e->messages,
+                                                       PREDICT_MIDDLE),
+                               most = exchange_time_of(network, job, e->pattern, e->bytes, e->messages, PREDICT_MIDDLE);
     *event = (struct event){.fixed = time.fixed - time.hidden,
                             .volume = time.volume,
                             .burst = time.burst,

@@ -59,7 +59,9 @@ bool predict_scheduled(const struct schedule *schedule, const struct predict_job
     for (size_t i = 0; i < schedule->count; i++) {
         const struct scheduled *e = &schedule->exchanges[i];
         made.coding += e->usual_before + e->behind;
-        made.wire += predict_exchange(network, job, e->pattern, e->usual_bytes, PREDICT_MIDDLE);
+        const struct exchange_time time = exchange_time_of(network, job, e->pattern, e->usual_bytes, e->messages,
+                                                           PREDICT_MIDDLE);
+        made.wire += time.fixed + (time.volume > time.burst ? time.volume - time.burst : 0);
         made.extrapolated = made.extrapolated || is_extrapolated(network, job, e->pattern, e->bytes);
     }
     *step = made;
