@@ -209,7 +209,8 @@ const struct command plan_command = {
     .description =
         "Predicts how long a training step takes with each codec, and says which to use, or none. Sizes and exchanges "
         "are those that the reducer plans. 'ring' is the dense baseline: ring all-reduces of float32 in buckets of "
-        "25 MiB, as data-parallel training does without compression. 'gather' and 'shard' are the two algorithms of "
+        "25 MiB, as data-parallel training does without compression; with more than eight ranks 'tree' is the same up "
+        "and down a tree, and the faster of the two is the baseline. 'gather' and 'shard' are the two algorithms of "
         "this library. '80 %' is the interval that should hold four of five measured steps; 'gain' is how many times "
         "longer the baseline's step is; 'sent' is by the busiest rank; 'bound by' is what would have to be faster for "
         "a shorter step.\n\n"

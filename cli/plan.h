@@ -37,17 +37,18 @@ struct plan_row {
     char name[2 * TG_SPEC_TEXT];                                /* for people: "topk:density=0.01+ef" */
     tg_spec codec;
     tg_feedback_spec feedback;
-    bool is_ring;
-    bool is_dense; /* the baseline, or the reducer's `none` */
+    bool is_ring; /* not by the reducer: the baseline, or with `is_tree` its kind for many ranks */
+    bool is_tree;
+    bool is_dense; /* one of these, or the reducer's `none` */
     tg_reducer_options options;
     struct predict_coding coding;
     struct predict_step step;
-    struct predict_gain gain; /* over the baseline */
+    struct predict_gain gain; /* over the baseline: the ring, or the tree where that is faster */
     double uniform_seconds;   /* with --simulate: of the step on a uniform network, without chance */
     struct simulated simulated;
 };
 
-enum { PLAN_MOST_ROWS = 2 * TEXT_LIST_MAX + 1, PLAN_MOST_NOTES = 12 };
+enum { PLAN_MOST_ROWS = 2 * TEXT_LIST_MAX + 2, PLAN_MOST_NOTES = 12 };
 
 struct plan {
     const struct plan_options *options;
@@ -98,7 +99,11 @@ void plan_print_json(const struct plan *plan, FILE *out);
 /* Which row to recommend if they took so long; 0, the baseline, if none is surely faster. */
 size_t plan_choice(const struct plan *plan, const struct predict_step *steps);
 
-/* "gather", "shard" or "ring"; "wire". */
+/* The schedule of a row, for a job like the plan's; free it with schedule_free. */
+bool plan_schedule(const struct plan_row *row, const struct predict_job *job, struct schedule *schedule,
+                   struct message *message);
+
+/* "gather", "shard", "ring" or "tree"; "wire". */
 const char *plan_algorithm(const struct plan_row *row);
 const char *plan_bound(const struct plan_row *row);
 

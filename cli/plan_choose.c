@@ -42,7 +42,7 @@ static void choose(struct plan *plan, const struct predict_step *steps)
     const size_t choice = plan_choice(plan, steps), dense = best_dense(plan, steps),
                  nearest = choice > 0 ? choice : shortest(plan, steps, dense, false);
     const struct predict_gain gain = predict_gain_of(&steps[nearest], &steps[dense]);
-    plan->recommended = &plan->rows[choice];
+    plan->recommended = &plan->rows[choice]; /* 0 says `none`, whether in a ring or a tree */
     if (choice > 0)
         snprintf(plan->reason, sizeof plan->reason,
                  "A step is %.2f times as fast as the fastest without compression (80 %%: %.2f to %.2f).", gain.factor,
@@ -56,18 +56,22 @@ static void choose(struct plan *plan, const struct predict_step *steps)
         snprintf(plan->reason, sizeof plan->reason, "No codec that compresses was asked about.");
 }
 
+bool plan_schedule(const struct plan_row *row, const struct predict_job *job, struct schedule *schedule,
+                   struct message *message)
+{
+    struct predict_job dense = *job;
+    dense.tree = row->is_tree;
+    return row->is_ring ? schedule_of_ring(&dense, schedule, message)
+                        : schedule_of_reduction(job, &row->coding, &row->codec, &row->feedback, &row->options, schedule,
+                                                message);
+}
+
 /* The simulation says how much longer a step is than on a uniform network; intervals move with it, and are as wide as
  * its steps differ at least. */
-static bool simulate_row(const struct plan *plan, struct plan_row *row, struct message *message)
+static bool simulate_row(const struct plan *plan, const struct schedule *schedule, struct plan_row *row,
+                         struct message *message)
 {
-    struct schedule schedule;
-    if (!(row->is_ring ? schedule_of_ring(&plan->job, &schedule, message)
-                       : schedule_of_reduction(&plan->job, &row->coding, &row->codec, &row->feedback, &row->options,
-                                               &schedule, message)))
-        return false;
-    const bool is_done = simulate(&schedule, &plan->job, &plan->network, &plan->cluster, &row->simulated, message);
-    schedule_free(&schedule);
-    if (!is_done)
+    if (!simulate(schedule, &plan->job, &plan->network, &plan->cluster, &row->simulated, message))
         return false;
     struct predict_step *step = &row->step;
     row->uniform_seconds = step->seconds;
@@ -80,19 +84,30 @@ static bool simulate_row(const struct plan *plan, struct plan_row *row, struct m
     return true;
 }
 
+static bool predict_row(const struct plan *plan, struct plan_row *row, struct message *message)
+{
+    struct schedule schedule;
+    if (!predict_coding_check(&row->coding, message) || !plan_schedule(row, &plan->job, &schedule, message))
+        return false;
+    const bool is_done = predict_scheduled(&schedule, &plan->job, &plan->network, row->coding.low, row->coding.high,
+                                           &row->step, message) &&
+                         (!plan->options->simulate || simulate_row(plan, &schedule, row, message));
+    schedule_free(&schedule);
+    return is_done;
+}
+
 bool plan_predict(struct plan *plan, struct message *message)
 {
     struct predict_step steps[PLAN_MOST_ROWS];
     for (size_t i = 0; i < plan->row_count; i++) {
         struct plan_row *row = &plan->rows[i];
-        if (!(row->is_ring ? predict_ring(&plan->job, &plan->network, &row->step, message)
-                           : predict_reduction(&plan->job, &plan->network, &row->coding, &row->codec, &row->feedback,
-                                               &row->options, &row->step, message)) ||
-            (plan->options->simulate && !simulate_row(plan, row, message)))
+        if (!predict_row(plan, row, message))
             return false;
-        row->gain = predict_gain_of(&row->step, &plan->rows[0].step);
         steps[i] = row->step;
     }
+    const size_t baseline = plan->rows[1].is_tree && steps[1].seconds < steps[0].seconds ? 1 : 0;
+    for (size_t i = 0; i < plan->row_count; i++)
+        plan->rows[i].gain = predict_gain_of(&steps[i], &steps[baseline]);
     choose(plan, steps);
     return true;
 }

@@ -17,6 +17,9 @@ static const char *const standard_codecs[] = {
     "none",     "fp16",   "qsgd:levels=127",   "qsgd:levels=7",     "qsgd:coding=entropy",
     "terngrad", "onebit", "topk:density=0.01", "topk:density=0.001"};
 
+/* Beyond this, libraries may use a tree where a ring's rounds would take too long. */
+static const uint32_t most_in_a_ring = 8;
+
 /* TCP over Ethernet: 1448 bytes of a packet of 1514 are the caller's. */
 static const double payload = 1448.0 / 1514;
 /* Of which nothing is known without a probe: what software takes for a message, and how fast ranks of one host are. */
@@ -200,8 +203,17 @@ static bool fill_rows(struct plan *plan, struct message *message)
     plan->rows = calloc(PLAN_MOST_ROWS, sizeof *plan->rows);
     if (!plan->rows)
         return fail(message, "out of memory");
-    plan->rows[plan->row_count++] = (struct plan_row){
-        .codec_text = "none", .feedback_text = "none", .name = "none", .is_ring = true, .is_dense = true};
+    const struct plan_row baseline = {.codec_text = "none",
+                                      .feedback_text = "none",
+                                      .name = "none",
+                                      .is_ring = true,
+                                      .is_dense = true,
+                                      .coding = {.low = 1, .high = 1}};
+    plan->rows[plan->row_count++] = baseline;
+    if (plan->job.world > most_in_a_ring) {
+        plan->rows[plan->row_count] = baseline;
+        plan->rows[plan->row_count++].is_tree = true;
+    }
     for (size_t i = 0; i < count; i++) {
         struct plan_row *row = &plan->rows[plan->row_count];
         if (!fill_row(plan, given->count ? given->items[i] : standard_codecs[i], row, message))

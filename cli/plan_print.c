@@ -26,15 +26,15 @@ const char *time_text(double seconds, char text[TIME_TEXT])
 
 const char *plan_algorithm(const struct plan_row *row)
 {
-    return row->is_ring ? "ring" : tg_algorithm_text(row->step.algorithm);
+    return row->is_tree ? "tree" : row->is_ring ? "ring" : tg_algorithm_text(row->step.algorithm);
 }
 
 const char *plan_bound(const struct plan_row *row) { return bounds[row->step.bound]; }
 
-/* Both ends in one unit, that of the upper. */
+/* Both ends in the unit of the step. */
 static void add_interval(struct table *table, const struct predict_step *step)
 {
-    const double unit = step->high < 1e-3 ? 1e6 : step->high < 1 ? 1e3 : 1;
+    const double unit = step->seconds < 1e-3 ? 1e6 : step->seconds < 1 ? 1e3 : 1;
     const double low = step->low * unit, high = step->high * unit;
     const int digits = high < 9.995 ? 2 : high < 99.95 ? 1 : 0;
     table_cell(table, "%.*f-%.*f", digits, low, digits, high);

@@ -33,21 +33,16 @@ static double plan_latency(const struct plan *plan) { return plan->latency > 0 ?
 
 /* ---- predictions ---- */
 
-static bool schedule_row(const struct plan_row *row, const struct predict_job *job, struct schedule *schedule,
-                         struct message *message)
-{
-    return row->is_ring ? schedule_of_ring(job, schedule, message)
-                        : schedule_of_reduction(job, &row->coding, &row->codec, &row->feedback, &row->options, schedule,
-                                                message);
-}
-
 /* Rows of one codec follow each other. */
 static void name_series(const struct plan *plan, struct sweep *sweep, size_t series_of[PLAN_MOST_ROWS])
 {
     for (size_t i = 0; i < plan->row_count; i++) {
-        const bool is_new = i < 2 || strcmp(plan->rows[i].name, plan->rows[i - 1].name) != 0;
+        const struct plan_row *row = &plan->rows[i];
+        const bool is_new = i == 0 || row[-1].is_ring || strcmp(row->name, row[-1].name) != 0;
         if (is_new && sweep->series_count < MOST_SERIES)
-            sweep->labels[sweep->series_count++] = plan->rows[i].is_ring ? "none, ring" : plan->rows[i].name;
+            sweep->labels[sweep->series_count++] = row->is_tree   ? "none, tree"
+                                                   : row->is_ring ? "none, ring"
+                                                                  : row->name;
         series_of[i] = sweep->series_count - 1;
     }
 }
@@ -66,7 +61,7 @@ static bool sweep_rates(const struct plan *plan, const struct predict_job *job, 
     for (size_t i = 0; i < plan->row_count; i++) {
         const struct plan_row *row = &plan->rows[i];
         struct schedule schedule;
-        if (!schedule_row(row, job, &schedule, message))
+        if (!plan_schedule(row, job, &schedule, message))
             return false;
         bool is_done = true;
         for (size_t r = 0; r < RATES && is_done; r++) {
@@ -96,7 +91,7 @@ static bool sweep_worlds(const struct plan *plan, struct sweep *sweep, const siz
             const struct plan_row *row = &plan->rows[i];
             struct schedule schedule;
             struct predict_step step;
-            if (!schedule_row(row, &job, &schedule, message))
+            if (!plan_schedule(row, &job, &schedule, message))
                 return false;
             const bool is_done = predict_scheduled(&schedule, &job, &plan->network, 1, 1, &step, message);
             schedule_free(&schedule);
@@ -194,7 +189,8 @@ static void put_table(FILE *out, const struct plan *plan)
                 bytes_text((double)row->step.bytes, bytes), plan_bound(row));
     }
     fputs("</tbody>\n</table>\n</div>\n", out);
-    fputs("<p>Gain: how many times longer the step of the baseline is, ring all-reduces of float32. Sent: by the "
+    fputs("<p>Gain: how many times longer the step of the baseline is, all-reduces of float32 in a ring or a tree. "
+          "Sent: by the "
           "busiest rank. Bound by: what would have to be faster for a shorter step.</p>\n",
           out);
 }

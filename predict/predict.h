@@ -77,7 +77,8 @@ struct predict_job {
     double forward;  /* seconds before the backward pass */
     double backward; /* seconds of it: not less than the last `ready` */
     uint32_t world, per_node;
-    double kappa;         /* coding takes so many times longer while the backward pass runs; 1: a card computes */
+    double kappa; /* coding takes so many times longer while the backward pass runs; 1: a card computes */
+    bool tree;    /* the baseline goes up and down a tree, in 2 log2 P rounds, as libraries do with many ranks */
     uint64_t ring_bucket; /* bytes of gradients for each ring all-reduce of the baseline; 0: 25 MiB, as DDP has it */
 };
 
@@ -124,7 +125,7 @@ bool predict_reduction(const struct predict_job *job, const struct predict_netwo
                        const struct predict_coding *coding, const tg_spec *codec, const tg_feedback_spec *feedback,
                        const tg_reducer_options *options, struct predict_step *step, struct message *message);
 
-/* A step of the dense baseline: ring all-reduces of float32, bucket by bucket, as soon as a bucket is ready. */
+/* A step of the dense baseline: ring (or tree) all-reduces of float32, bucket by bucket, as soon as one is ready. */
 bool predict_ring(const struct predict_job *job, const struct predict_network *network, struct predict_step *step,
                   struct message *message);
 

@@ -167,7 +167,12 @@ bool schedule_of_ring(const struct predict_job *job, struct schedule *schedule, 
                                   .algorithm = TG_AUTO};
     if (!schedule->exchanges)
         return fail(message, "out of memory for %zu tensors", job->tensor_count);
-    const double factor = job->world > 1 ? 2 * (job->world - 1.0) / job->world : 0;
+    double rounds = messages_of(PREDICT_RING, job->world), factor = rounds / job->world; /* ranks hand on shares */
+    if (job->tree) {
+        factor = 2; /* up and down */
+        for (rounds = 0; UINT64_C(1) << (unsigned)(rounds / 2) < job->world; rounds += 2)
+            ;
+    }
     uint64_t bytes = 0;
     for (size_t i = 0; i < job->tensor_count && job->world > 1; i++) {
         bytes += sizeof(float) * job->tensors[i].count;
@@ -176,7 +181,7 @@ bool schedule_of_ring(const struct predict_job *job, struct schedule *schedule, 
         schedule->exchanges[schedule->count++] = (struct scheduled){.last_tensor = i,
                                                                     .after = SIZE_MAX,
                                                                     .pattern = PREDICT_RING,
-                                                                    .messages = messages_of(PREDICT_RING, job->world),
+                                                                    .messages = rounds,
                                                                     .bytes = factor * (double)bytes,
                                                                     .usual_bytes = factor * (double)bytes};
         schedule->bytes += (uint64_t)(factor * (double)bytes);

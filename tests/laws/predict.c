@@ -166,6 +166,13 @@ static void dense_is_its_closed_form(generator *g, size_t rounds)
         expect(is(ring(&job, &network).seconds, step), "ring of %u: %.17g, not %.17g", job.world,
                ring(&job, &network).seconds, step);
 
+        job.tree = true; /* all bytes up and down, a latency at each of the two times log2 P levels */
+        const double levels = 2 * ceil(log2(job.world)), tree = job.forward + job.backward +
+                                                                levels * (network.latency + network.message) +
+                                                                8 * (double)elements / network.rate;
+        expect(is(ring(&job, &network).seconds, tree), "tree of %u: %.17g, not %.17g", job.world,
+               ring(&job, &network).seconds, tree);
+
         /* Gather of `none` in one batch: its bytes and a latency; then the rounds of the verdict, one after the other.
          */
         struct codec none = {.feedback = {.kind = TG_FEEDBACK_NONE},
