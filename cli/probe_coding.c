@@ -55,82 +55,22 @@ static void fill(float *values, size_t count, uint64_t seed)
 
 /* ---- one reduction ---- */
 
-/* The calls that a reduction is made of. */
-struct stepper {
-    const struct bench *bench;
-    tg_reduction *reduction;
-    tg_exchange *pending;
-    enum { NEXT, FEED, END } call;
-    tg_status status;
-    tg_error error;
-};
-
 static double seconds_now(void) { return 1e-9 * (double)clock_ns(); }
 
-static void make_call(struct stepper *s)
-{
-    s->error.message[0] = '\0';
-    if (s->call == NEXT)
-        s->status = tg_reduce_next(s->reduction, &s->pending, &s->error);
-    else
-        s->status = s->call == FEED ? tg_reduce_feed(s->reduction, s->pending, &s->error)
-                                    : tg_reduce_end(s->reduction, &s->error);
-}
-
-/* By the clock of the rank in the middle, all of them at it at once. */
-static bool time_call(struct stepper *s, double *seconds, struct message *message)
-{
-    const struct probe_team *team = s->bench->team;
-    double ignored;
-    if (!probe_slowest(team, 0, &ignored, message))
-        return false;
-    const double start = seconds_now();
-    make_call(s);
-    return probe_middle(team, seconds_now() - start, seconds, message) &&
-           (s->status == TG_OK || fail(message, "%s", s->error.message));
-}
-
-static bool carry_out(struct stepper *s, struct message *message)
-{
-    const struct team *t = &s->bench->team->team;
-    if (tg_transport_start(t->transport, s->pending, &s->error) == TG_OK &&
-        tg_transport_wait(t->transport, s->pending, t->timeout, &s->error) == TG_OK)
-        return true;
-    return fail(message, "%s", s->error.message);
-}
-
-/* One exchange after the other, so that nothing but coding is timed. What is fed is checked; what is handed out was
- * encoded, and under shard first added up: that is told apart later. */
+/* Seconds of each stage by the reducer's clocks, of the rank in the middle. */
 static bool time_reduction(const struct bench *b, tg_reducer *reducer, const tg_tensor *tensors, uint64_t step,
-                           double seconds[STAGES], double *results, struct message *message)
+                           double seconds[STAGES], struct message *message)
 {
-    struct stepper s = {.bench = b};
-    size_t handed = 0;
-    double took;
+    tg_reducer_stats before, after;
+    tg_error error = {""};
     memcpy(b->gradient, b->source, LARGEST * sizeof *b->source);
-    memset(seconds, 0, STAGES * sizeof *seconds);
-    *results = 0;
-    if (tg_reduce_begin(reducer, tensors, step, &s.reduction, &s.error) != TG_OK)
-        return fail(message, "%s", s.error.message);
-    bool is_well = true;
-    for (;;) {
-        s.call = NEXT;
-        is_well = time_call(&s, &took, message);
-        if (!is_well || !s.pending)
-            break;
-        *(handed++ == 0 ? &seconds[ENCODE] : results) += took;
-        s.call = FEED;
-        is_well = carry_out(&s, message) && time_call(&s, &took, message);
-        if (!is_well)
-            break;
-        seconds[CHECK] += took;
-    }
-    if (!is_well) {
-        tg_reduce_abandon(s.reduction);
-        return false;
-    }
-    s.call = END;
-    return time_call(&s, &seconds[ADD], message);
+    if (tg_reducer_stats_of(reducer, &before, &error) != TG_OK ||
+        tg_reduce(reducer, b->team->team.transport, tensors, step, &error) != TG_OK ||
+        tg_reducer_stats_of(reducer, &after, &error) != TG_OK)
+        return fail(message, "%s", error.message);
+    return probe_middle(b->team, after.encode_seconds - before.encode_seconds, &seconds[ENCODE], message) &&
+           probe_middle(b->team, after.verify_seconds - before.verify_seconds, &seconds[CHECK], message) &&
+           probe_middle(b->team, after.decode_seconds - before.decode_seconds, &seconds[ADD], message);
 }
 
 static bool count_elements(uint32_t world, const tg_reducer_tensor *tensors, size_t count,
@@ -159,7 +99,7 @@ static bool count_elements(uint32_t world, const tg_reducer_tensor *tensors, siz
 /* ---- a codec ---- */
 
 struct trials {
-    double seconds[STAGES][MOST_TRIALS], results[MOST_TRIALS], all[MOST_TRIALS];
+    double seconds[STAGES][MOST_TRIALS], all[MOST_TRIALS];
     size_t count;
 };
 
@@ -177,8 +117,8 @@ static bool run_steps(const struct bench *b, tg_reducer *reducer, const tg_tenso
     trials->count = 0;
     for (uint64_t step = 0; trials->count < MOST_TRIALS; step++) { /* the first has a greeting, and is not counted */
         const double began = now;
-        double seconds[STAGES], results;
-        if (!time_reduction(b, reducer, gradients, step, seconds, &results, message))
+        double seconds[STAGES];
+        if (!time_reduction(b, reducer, gradients, step, seconds, message))
             return false;
         now = probe_now(b->team, message);
         if (now < 0)
@@ -187,14 +127,12 @@ static bool run_steps(const struct bench *b, tg_reducer *reducer, const tg_tenso
             continue;
         for (unsigned i = 0; i < STAGES; i++)
             trials->seconds[i][trials->count] = seconds[i];
-        trials->results[trials->count] = results;
-        trials->all[trials->count++] = seconds[ENCODE] + seconds[CHECK] + seconds[ADD] + results;
+        trials->all[trials->count++] = seconds[ENCODE] + seconds[CHECK] + seconds[ADD];
         if (trials->count >= LEAST_TRIALS && now + (now - began) > until)
             break;
     }
     for (unsigned i = 0; i < STAGES; i++)
         probe_sort(trials->seconds[i], trials->count);
-    probe_sort(trials->results, trials->count);
     probe_sort(trials->all, trials->count);
     return true;
 }
@@ -206,8 +144,7 @@ static bool run_trials(const struct bench *b, const struct task *task, double un
     tg_reducer_tensor tensors[MANY];
     tg_tensor gradients[MANY];
     char names[MANY][24];
-    const tg_reducer_options options = {
-        .algorithm = task->algorithm, .timeout = t->timeout, .batch_elements = task->tensors * task->elements};
+    const tg_reducer_options options = {.algorithm = task->algorithm, .timeout = t->timeout};
     tg_reducer *reducer = NULL;
     tg_error error = {""};
     for (size_t i = 0; i < task->tensors; i++) {
@@ -302,15 +239,10 @@ static bool probe_codec(const struct bench *b, const struct predict_network *net
     task = (struct task){task.like, MANY, SMALL, TG_GATHER};
     if (!run_trials(b, &task, until, &small, &by_small, message))
         return false;
-    p->encode = (middle(gathered.seconds[ENCODE], &gathered) + middle(sharded.seconds[ENCODE], &sharded)) /
-                (2 * by_gather.elements[ENCODE]);
-    p->check = (middle(gathered.seconds[CHECK], &gathered) + middle(sharded.seconds[CHECK], &sharded)) /
-               (by_gather.elements[CHECK] + by_shard.elements[CHECK]);
-    /* Under shard, results are made by adding up and encoding. */
-    const double encoded = p->encode * (by_shard.elements[ENCODE] - by_gather.elements[ENCODE]);
-    const double added = middle(gathered.seconds[ADD], &gathered) + middle(sharded.seconds[ADD], &sharded) +
-                         fmax(0, middle(sharded.results, &sharded) - encoded);
-    p->add = added / (by_gather.elements[ADD] + by_shard.elements[ADD]);
+    double *const per[STAGES] = {[ENCODE] = &p->encode, [CHECK] = &p->check, [ADD] = &p->add};
+    for (unsigned i = 0; i < STAGES; i++)
+        *per[i] = (middle(gathered.seconds[i], &gathered) + middle(sharded.seconds[i], &sharded)) /
+                  (by_gather.elements[i] + by_shard.elements[i]);
     const double elements = p->encode * by_small.elements[ENCODE] + p->check * by_small.elements[CHECK] +
                             p->add * by_small.elements[ADD];
     p->frame = fmax(0, (middle(small.all, &small) - elements) / by_small.frames);
@@ -366,7 +298,7 @@ static bool time_encoding(const struct bench *b, tg_codec *codec, void *frame, d
  * own clock. A rank that waits for a processor is not at work by its clock, but the others wait for it all the same. */
 static bool probe_crowd(struct bench *b, tg_codec *codec, void *frame, struct message *message)
 {
-    enum { TRIALS = 15, AT_A_TIME = 64 };
+    enum { TRIALS = 15, AT_A_TIME = 128 };
     double factors[TRIALS];
     for (unsigned i = 0; i < TRIALS; i++) {
         double ignored, own, all;

@@ -286,26 +286,65 @@ static double each_of(const struct point *p, size_t trials, double single, doubl
     return fmax(0, probe_quantile(p->samples[1], trials, 0.5) - single + burst) / (double)p->counts[1];
 }
 
+/* What one exchange of each size takes, and the quantiles relative to that. */
+struct estimate {
+    double seconds, low, high;
+};
+
+static double median_of(double *numbers, size_t count)
+{
+    probe_sort(numbers, count);
+    return probe_quantile(numbers, count, 0.5);
+}
+
+/* Large exchanges lie on a line, but for what disturbed them: the line of the median slope between two of them. */
+static void straighten(const struct pattern *pattern, struct estimate *estimates)
+{
+    double slopes[SIZES * SIZES], rests[SIZES], lows[SIZES], highs[SIZES];
+    size_t first = 0, count = 0, pairs = 0;
+    while (first < pattern->count && !is_large(&pattern->points[first]))
+        first++;
+    for (size_t i = first; i < pattern->count; i++)
+        for (size_t j = i + 1; j < pattern->count; j++)
+            slopes[pairs++] = (estimates[j].seconds - estimates[i].seconds) /
+                              (pattern->points[j].bytes - pattern->points[i].bytes);
+    if (pairs == 0)
+        return;
+    const double slope = fmax(0, median_of(slopes, pairs));
+    for (size_t i = first; i < pattern->count; i++, count++) {
+        rests[count] = estimates[i].seconds - slope * pattern->points[i].bytes;
+        lows[count] = estimates[i].low;
+        highs[count] = estimates[i].high;
+    }
+    const struct estimate at = {median_of(rests, count), median_of(lows, count), median_of(highs, count)};
+    for (size_t i = first; i < pattern->count; i++)
+        estimates[i] = (struct estimate){fmax(0, at.seconds + slope * pattern->points[i].bytes), at.low, at.high};
+}
+
 /* Medians of noisy samples may fall where there are more bytes; those of a network do not. */
 static void summarise(const struct pattern *pattern, size_t trials, double burst, struct predict_wire *wire)
 {
     const bool is_ring = pattern->kind == PREDICT_RING; /* by itself, after a rest: as it is made */
+    struct estimate estimates[SIZES];
     struct predict_point before = {0};
     const double single = is_ring ? 0 : probe_quantile(pattern->single, trials, 0.5);
-    burst = is_ring ? 0 : burst;
-    wire->burst = rounded(burst);
+    wire->burst = is_ring ? 0 : rounded(burst);
     for (size_t i = 0; i < pattern->count; i++) {
         const struct point *p = &pattern->points[i];
-        const double each = each_of(p, trials, single, burst),
-                     middle = fmax(probe_quantile(p->samples[1], trials, 0.5), 1e-9);
-        if (i == 0)
-            wire->hidden = rounded(fmax(0, single - each));
-        const double seconds = wire->hidden + each;
+        const double middle = fmax(probe_quantile(p->samples[1], trials, 0.5), 1e-9);
+        estimates[i] = (struct estimate){each_of(p, trials, single, wire->burst),
+                                         probe_quantile(p->samples[1], trials, 0.1) / middle,
+                                         probe_quantile(p->samples[1], trials, 0.9) / middle};
+    }
+    straighten(pattern, estimates);
+    wire->hidden = rounded(fmax(0, single - estimates[0].seconds));
+    for (size_t i = 0; i < pattern->count; i++) {
+        const double seconds = fmax(before.seconds, rounded(wire->hidden + estimates[i].seconds));
         wire->points[wire->count++] = before = (struct predict_point){
-            .bytes = p->bytes,
-            .seconds = fmax(before.seconds, rounded(seconds)),
-            .low = fmax(before.low, rounded(seconds * probe_quantile(p->samples[1], trials, 0.1) / middle)),
-            .high = fmax(before.high, rounded(seconds * probe_quantile(p->samples[1], trials, 0.9) / middle))};
+            .bytes = pattern->points[i].bytes,
+            .seconds = seconds,
+            .low = fmax(before.low, rounded(seconds * fmin(1, estimates[i].low))),
+            .high = fmax(before.high, rounded(seconds * fmax(1, estimates[i].high)))};
     }
 }
 
