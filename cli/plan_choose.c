@@ -98,16 +98,17 @@ static bool predict_row(const struct plan *plan, struct plan_row *row, struct me
 
 bool plan_predict(struct plan *plan, struct message *message)
 {
-    struct predict_step steps[PLAN_MOST_ROWS];
+    struct predict_step steps[PLAN_MOST_ROWS] = {{0}};
     for (size_t i = 0; i < plan->row_count; i++) {
         struct plan_row *row = &plan->rows[i];
         if (!predict_row(plan, row, message))
             return false;
         steps[i] = row->step;
     }
-    const size_t baseline = plan->rows[1].is_tree && steps[1].seconds < steps[0].seconds ? 1 : 0;
+    const struct plan_row *ring = &plan->rows[0], *second = &plan->rows[1];
+    const struct plan_row *baseline = second->is_tree && second->step.seconds < ring->step.seconds ? second : ring;
     for (size_t i = 0; i < plan->row_count; i++)
-        plan->rows[i].gain = predict_gain_of(&steps[i], &steps[baseline]);
+        plan->rows[i].gain = predict_gain_of(&plan->rows[i].step, &baseline->step);
     choose(plan, steps);
     return true;
 }
