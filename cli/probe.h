@@ -52,6 +52,11 @@ bool probe_parse_codec(const char *spec, const char *feedback, tg_reducer_tensor
 /* Until `until` seconds after the beginning at the latest, about. */
 bool probe_network(const struct probe_team *team, double until, struct predict_network *network,
                    struct message *message);
+/* Some milliseconds of work on this rank. */
+typedef void probe_work(void *context);
+/* Which share of what could overlap does not, where exchanges and this work go on at once: network->shared. */
+bool probe_overlap(const struct probe_team *team, probe_work *work, void *context, struct predict_network *network,
+                   struct message *message);
 bool probe_codecs(const struct probe_team *team, const struct probe_request *request, double until, struct probe *probe,
                   struct message *message);
 

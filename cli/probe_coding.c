@@ -366,8 +366,20 @@ static bool probe_idle(struct bench *b, struct message *message)
     return true;
 }
 
-/* Ranks among each other, and beside computing. */
-static bool probe_company(struct bench *b, double *kappa, struct message *message)
+struct encoding {
+    const struct bench *bench;
+    tg_codec *codec;
+    void *frame;
+};
+
+static void encode_once(void *context)
+{
+    const struct encoding *e = context;
+    (void)encode(e->bench, e->codec, e->frame);
+}
+
+/* Ranks among each other, beside exchanges, and beside computing. */
+static bool probe_company(struct bench *b, struct predict_network *network, double *kappa, struct message *message)
 {
     tg_spec spec;
     tg_codec *codec = NULL;
@@ -375,8 +387,10 @@ static bool probe_company(struct bench *b, double *kappa, struct message *messag
     if (tg_spec_parse("qsgd", &spec, NULL) == TG_OK &&
         tg_codec_create(b->device, &spec, LEAST_LARGE, &codec, NULL) == TG_OK)
         frame = malloc(tg_frame_bound(codec, LEAST_LARGE));
+    struct encoding encoding = {b, codec, frame};
     const bool is_well = probe_agree(b->team, frame || fail(message, "out of memory for a codec"), message) &&
                          probe_idle(b, message) && probe_crowd(b, codec, frame, message) &&
+                         probe_overlap(b->team, encode_once, &encoding, network, message) &&
                          probe_kappa(b, codec, frame, kappa, message);
     tg_codec_free(codec);
     free(frame);
@@ -402,7 +416,7 @@ bool probe_codecs(const struct probe_team *team, const struct probe_request *req
         fill(b.source, LARGEST, team->team.rank + 1);
         snprintf(probe->device, sizeof probe->device, "%s", tg_device_name(b.device));
     }
-    is_well = probe_agree(team, is_well, message) && probe_company(&b, &probe->kappa, message);
+    is_well = probe_agree(team, is_well, message) && probe_company(&b, &probe->network, &probe->kappa, message);
     for (size_t i = 0; is_well && i < count; i++) {
         const double now = probe_now(team, message);
         const char *spec = given->count > 0 ? given->items[i] : standard[i].spec,

@@ -108,6 +108,7 @@ void probe_print(const struct probe *probe, FILE *out)
     for (size_t i = 0; i < PREDICT_PATTERNS; i++)
         print_pattern(&json, pattern_names[i], &probe->network.patterns[i]);
     json_close_object(&json);
+    json_put_real(&json, "shared", probe->network.shared);
     json_open_array(&json, "coding");
     for (size_t i = 0; i < probe->coding_count; i++)
         print_coding(&json, &probe->codings[i]);
@@ -284,7 +285,8 @@ static bool read_probe(const json_t *from, struct probe *probe, struct message *
         if (!read_pattern(json_object_get(network, pattern_names[i]), pattern_names[i], &probe->network.patterns[i],
                           message))
             return false;
-    return predict_network_check(&probe->network, message) &&
+    return read_number(json_object_get(from, "shared"), "shared", 0, 1, &probe->network.shared, message) &&
+           predict_network_check(&probe->network, message) &&
            read_codings(json_object_get(from, "coding"), probe, message) &&
            read_number(json_object_get(from, "kappa"), "kappa", 1, 1e6, &probe->kappa, message);
 }

@@ -56,24 +56,29 @@ static bool exchanger_make(const struct probe_team *team, size_t room, struct ex
     return true;
 }
 
-static bool carry_out(const struct exchanger *x, tg_exchange *exchanges, size_t count, struct message *message)
+static bool start_all(const struct exchanger *x, tg_exchange *exchanges, size_t count, struct message *message)
 {
     tg_error error = {""};
     for (size_t i = 0; i < count; i++)
         if (tg_transport_start(x->team->team.transport, &exchanges[i], &error) != TG_OK)
             return fail(message, "%s", error.message);
+    return true;
+}
+
+static bool wait_all(const struct exchanger *x, tg_exchange *exchanges, size_t count, struct message *message)
+{
+    tg_error error = {""};
     for (size_t i = 0; i < count; i++)
         if (tg_transport_wait(x->team->team.transport, &exchanges[i], x->team->team.timeout, &error) != TG_OK)
             return fail(message, "%s", error.message);
     return true;
 }
 
-/* `size` bytes to and from every rank, `count` times at once. */
-static bool exchange_all(const struct exchanger *x, tg_exchange_kind kind, size_t size, size_t count,
-                         struct message *message)
+/* `size` bytes to and from every rank, `count` times. */
+static void list_exchanges(const struct exchanger *x, tg_exchange_kind kind, size_t size, size_t count,
+                           tg_exchange *exchanges)
 {
     const struct team *t = &x->team->team;
-    tg_exchange exchanges[MOST_AT_ONCE];
     uint8_t *arrival = x->arrivals;
     for (uint32_t i = 0, peer = 0; i < t->world; i++) {
         x->send[i] = x->messages + (kind == TG_ALL_TO_ALL ? peer * size : 0);
@@ -88,7 +93,15 @@ static bool exchange_all(const struct exchanger *x, tg_exchange_kind kind, size_
         exchanges[i] = (tg_exchange){
             kind, t->world, x->send, x->send_size, &x->receive[i * t->world], x->capacity, &x->received[i * t->world]};
     }
-    return carry_out(x, exchanges, count, message);
+}
+
+/* All of them at once. */
+static bool exchange_all(const struct exchanger *x, tg_exchange_kind kind, size_t size, size_t count,
+                         struct message *message)
+{
+    tg_exchange exchanges[MOST_AT_ONCE];
+    list_exchanges(x, kind, size, count, exchanges);
+    return start_all(x, exchanges, count, message) && wait_all(x, exchanges, count, message);
 }
 
 /* A ring all-reduce of world * size bytes of floats: in each of 2 (P - 1) rounds every rank sends a share to the next;
@@ -108,7 +121,7 @@ static bool exchange_ring(const struct exchanger *x, size_t size, struct message
             x->receive[i] = x->arrivals;
         }
         tg_exchange exchange = {TG_ALL_TO_ALL, t->world, x->send, x->send_size, x->receive, x->capacity, x->received};
-        if (!carry_out(x, &exchange, 1, message))
+        if (!start_all(x, &exchange, 1, message) || !wait_all(x, &exchange, 1, message))
             return false;
         if (round < t->world - 1)
             for (size_t i = 0; i < size / sizeof *own; i++)
@@ -377,4 +390,55 @@ bool probe_network(const struct probe_team *team, double until, struct predict_n
     exchanger_free(&x);
     free(patterns);
     return is_done;
+}
+
+/* ---- beside coding ---- */
+
+/* A train of exchanges, with work on every rank after its start, or one of the two alone. */
+static bool time_both(const struct exchanger *x, size_t size, size_t count, size_t times, probe_work *work,
+                      void *context, double *seconds, struct message *message)
+{
+    tg_exchange exchanges[MOST_AT_ONCE];
+    double ignored;
+    rest(longest_rest);
+    list_exchanges(x, TG_ALL_TO_ALL, size, count, exchanges);
+    if (!probe_slowest(x->team, 0, &ignored, message))
+        return false;
+    const uint64_t start = clock_ns();
+    if (!start_all(x, exchanges, count, message))
+        return false;
+    for (size_t i = 0; i < times; i++)
+        work(context);
+    return wait_all(x, exchanges, count, message) && probe_slowest(x->team, 0, &ignored, message) &&
+           probe_slowest(x->team, 1e-9 * (double)(clock_ns() - start), seconds, message);
+}
+
+bool probe_overlap(const struct probe_team *team, probe_work *work, void *context, struct predict_network *network,
+                   struct message *message)
+{
+    enum { TRIALS = 5, COUNT = TRAIN_OF_LARGE, MOST_TIMES = 1000 };
+    const struct predict_wire *all = &network->patterns[PREDICT_ALL_TO_ALL];
+    const struct predict_point *last = &all->points[all->count - 1];
+    const double most = 0.1, bytes = fmin(train_bytes, most * last->bytes / fmax(last->seconds, 1e-9));
+    const size_t size = (size_t)bytes / COUNT / (team->team.world - 1) + 1;
+    double samples[TRIALS], wire, once, many, both;
+    struct exchanger x;
+    const bool is_made = exchanger_make(team, 2 * (size_t)train_bytes, &x, message);
+    bool is_well = probe_agree(team, is_made, message) &&
+                   time_both(&x, size, COUNT, 0, work, context, &wire, message) &&
+                   time_both(&x, size, 0, 1, work, context, &once, message);
+    /* As much work as the exchanges take: then the most can overlap. */
+    const size_t times = is_well ? (size_t)fmin(fmax(1, wire / fmax(once, 1e-9)), MOST_TIMES) : 0;
+    for (unsigned i = 0; is_well && i < TRIALS; i++) {
+        is_well = time_both(&x, size, COUNT, 0, work, context, &wire, message) &&
+                  time_both(&x, size, 0, times, work, context, &many, message) &&
+                  time_both(&x, size, COUNT, times, work, context, &both, message);
+        samples[i] = is_well ? 1 - (wire + many - both) / fmax(fmin(wire, many), 1e-9) : 0;
+    }
+    exchanger_free(&x);
+    if (!is_well)
+        return false;
+    probe_sort(samples, TRIALS);
+    network->shared = round(1e3 * fmin(1, fmax(0, samples[TRIALS / 2]))) / 1e3;
+    return true;
 }

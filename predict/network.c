@@ -140,6 +140,8 @@ bool predict_network_check(const struct predict_network *network, struct message
             return fail(message, "points were measured with %u ranks, %u on a host: use at least 2 and 1",
                         network->world, network->per_node);
     }
+    if (!(network->shared >= 0 && network->shared <= 1))
+        return fail(message, "the share of what cannot overlap is %g: use 0 to 1", network->shared);
     if (needs_rate && (!(network->rate > 0) || !(network->inside > 0) || !is_time(network->burst) ||
                        !is_time(network->latency) || !is_time(network->message)))
         return fail(message, "a network of %g bytes a second, %g seconds of latency and %g for a message is not one",

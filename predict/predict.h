@@ -43,11 +43,14 @@ struct predict_network {
     uint32_t world, per_node; /* with which the points were measured; not used where there are none */
     struct predict_wire patterns[PREDICT_PATTERNS];
     /* Where a pattern has no points: latency + message * messages + max(0, bytes - burst) / rate */
-    double rate;      /* bytes a second, of a host's link, each way; INFINITY: the wire takes no time */
-    double burst;     /* bytes that pass at once after a pause */
-    double latency;   /* seconds of a round; a ring has 2 (P - 1) of them, other patterns one */
-    double message;   /* seconds of a rank for each message, sent and got: software */
-    double inside;    /* bytes a second between ranks of one host, each */
+    double rate;    /* bytes a second, of a host's link, each way; INFINITY: the wire takes no time */
+    double burst;   /* bytes that pass at once after a pause */
+    double latency; /* seconds of a round; a ring has 2 (P - 1) of them, other patterns one */
+    double message; /* seconds of a rank for each message, sent and got: software */
+    double inside;  /* bytes a second between ranks of one host, each */
+    /* Where ranks have few processors, exchanges need those that code: of what coding and wire would overlap, the share
+     * that comes one after the other instead. 0: they do not disturb each other; 1: nothing overlaps. */
+    double shared;
     double low, high; /* factors of such a time between which 80 % are believed to lie; 1, 1: exactly */
 };
 

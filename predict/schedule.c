@@ -255,5 +255,9 @@ double schedule_best(const struct schedule *schedule, const struct predict_job *
                 *lag = schedule_lags[i];
         }
     }
+    if (network->shared > 0) {
+        const double serial = schedule_run(schedule, job, network, end, shares, 1);
+        best += network->shared * (serial - best);
+    }
     return best;
 }

@@ -21,7 +21,8 @@ static const char *const text_of =
     " \"date\": \"2026-11-18T15:40:00Z\", \"command\": \"tersegrad plan --probe n.json\", \"tersegrad\": \"0.1.0\","
     " \"transport\": \"mpi, openmpi\", \"device\": \"cpu/avx2\","
     " \"network\": {\"all-gather\": WIRE, \"all-to-all\": WIRE, \"ring\": WIRE},"
-    " \"coding\": [{\"spec\": \"qsgd\", \"feedback\": \"none\", \"encode\": 1.5e-10, \"check\": 2e-11, \"add\": 1e-10,"
+    " \"shared\": 0.25, \"coding\": [{\"spec\": \"qsgd\", \"feedback\": \"none\", \"encode\": 1.5e-10, \"check\": "
+    "2e-11, \"add\": 1e-10,"
     " \"frame\": 1e-6, \"low\": 0.9, \"high\": 1.2}], \"kappa\": 2.5}";
 static const int64_t made = 1795016400; /* date -u -d 2026-11-18T15:40:00Z +%s */
 
@@ -79,7 +80,7 @@ static void test_fields(void **state)
     assert_int_equal(probe.network.patterns[PREDICT_RING].count, 2);
     assert_true(probe.network.patterns[PREDICT_ALL_GATHER].points[1].seconds == 6.5e-4);
     assert_true(probe.network.patterns[PREDICT_ALL_TO_ALL].burst == 0.004);
-    assert_true(probe.codings[0].coding.add == 1e-10 && probe.kappa == 2.5);
+    assert_true(probe.codings[0].coding.add == 1e-10 && probe.kappa == 2.5 && probe.network.shared == 0.25);
     tg_spec spec;
     tg_feedback_spec feedback;
     assert_int_equal(tg_spec_parse("qsgd:levels=7", &spec, NULL), TG_OK); /* what qsgd is by default */
@@ -113,6 +114,7 @@ static void test_refusals(void **state)
         {"\"feedback\": \"none\"", "\"feedback\": \"never\"", "never"},
         {"\"encode\": 1.5e-10", "\"encode\": \"fast\"", "'encode' is not a number"},
         {"\"low\": 0.9", "\"low\": 1.1", "'low'"},
+        {"\"shared\": 0.25", "\"shared\": 1.25", "'shared' is not a number from 0 to 1"},
         {"\"kappa\": 2.5", "\"kappa\": 0.5", "'kappa' is not a number from 1"},
     };
     for (size_t i = 0; i < sizeof table / sizeof *table; i++) {

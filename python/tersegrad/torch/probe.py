@@ -331,6 +331,7 @@ def probe(
         "transport": f"torch, {dist.get_backend(ranks.group)}",
         "device": Device("cpu").name,
         "network": network,
+        "shared": 0.0,  # the wire's threads are torch's: not measured
         "coding": coding,
         "kappa": kappa,
     }
