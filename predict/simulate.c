@@ -194,30 +194,45 @@ static int ascending(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-bool simulate(const struct schedule *schedule, const struct predict_job *job, const struct predict_network *network,
-              const struct cluster *cluster, struct simulated *result, struct message *message)
+static bool simulate_in_order(const struct schedule *schedule, const struct predict_job *job,
+                              const struct predict_network *network, const struct cluster *cluster, size_t lag,
+                              struct simulated *result)
 {
-    const struct shares all = {1, 1, 1, 1};
     struct state s = {.schedule = schedule, .job = job, .cluster = cluster};
-    size_t lag = 0;
-    const bool is_made = make_state(&s, network) &&
-                         !isnan(schedule_best(schedule, job, network, PREDICT_MIDDLE, &all, &lag));
+    const bool is_made = make_state(&s, network);
+    double before = 0;
+    *result = (struct simulated){.events = (uint64_t)job->world * schedule->count * cluster->steps};
+    for (uint32_t step = 0; is_made && step < cluster->steps; step++) {
+        begin_step(&s, step);
+        const double done = run_step(&s, lag);
+        s.steps[step] = done - before;
+        result->mean += s.steps[step] / cluster->steps;
+        before = done;
+    }
     if (is_made) {
-        double before = 0;
-        *result = (struct simulated){.events = (uint64_t)job->world * schedule->count * cluster->steps};
-        for (uint32_t step = 0; step < cluster->steps; step++) {
-            begin_step(&s, step);
-            const double done = run_step(&s, lag);
-            s.steps[step] = done - before;
-            result->mean += s.steps[step] / cluster->steps;
-            before = done;
-        }
         qsort(s.steps, cluster->steps, sizeof *s.steps, ascending);
         result->low = s.steps[cluster->steps / 10];
         result->high = s.steps[cluster->steps - 1 - cluster->steps / 10];
     }
     free_state(&s);
-    return is_made || fail(message, "out of memory for %u ranks and %zu exchanges", job->world, schedule->count);
+    return is_made;
+}
+
+bool simulate(const struct schedule *schedule, const struct predict_job *job, const struct predict_network *network,
+              const struct cluster *cluster, struct simulated *result, struct message *message)
+{
+    const struct shares all = {1, 1, 1, 1};
+    size_t lag = 0;
+    struct simulated serial;
+    bool is_done = !isnan(schedule_best(schedule, job, network, PREDICT_MIDDLE, &all, &lag)) &&
+                   simulate_in_order(schedule, job, network, cluster, lag, result);
+    if (is_done && network->shared > 0) { /* as schedule_best has it */
+        is_done = simulate_in_order(schedule, job, network, cluster, 1, &serial);
+        result->mean += network->shared * (serial.mean - result->mean);
+        result->low += network->shared * (serial.low - result->low);
+        result->high += network->shared * (serial.high - result->high);
+    }
+    return is_done || fail(message, "out of memory for %u ranks and %zu exchanges", job->world, schedule->count);
 }
 
 bool simulate_check(const struct cluster *cluster, const struct predict_job *job, struct message *message)

@@ -41,6 +41,7 @@ static struct predict_network random_network(generator *g)
                                     .latency = between(g, 1e-7, 1e-2),
                                     .message = between(g, 1e-7, 1e-4),
                                     .inside = between(g, 1e8, 1e11),
+                                    .shared = next_random(g) % 2 ? next_uniform(g) : 0,
                                     .low = 0.8,
                                     .high = 1.3};
 }

@@ -37,6 +37,7 @@ static void make_scene(struct scene *s, generator *g, bool is_ring)
                                     .latency = between(g, 1e-6, 1e-3),
                                     .message = between(g, 1e-7, 1e-5),
                                     .inside = between(g, 1e9, 1e11),
+                                    .shared = next_random(g) % 2 ? next_uniform(g) : 0,
                                     .low = 1,
                                     .high = 1},
                         .is_ring = is_ring};
