@@ -84,9 +84,9 @@ void plan_layout_ready(const struct layout *layout, bool has_times, double backw
 
 /* Reads the probe, says what is doubtful about it, and takes what the options leave to it. */
 bool plan_probe_load(struct plan *plan, struct message *message);
-/* Its network; and its coding of a row's codec, where it has that. */
+/* Its network; and its coding of a row's codec by the row's algorithm, where it has that. */
 void plan_probe_network(struct plan *plan);
-bool plan_probe_coding(struct plan *plan, struct plan_row *row);
+void plan_probe_coding(struct plan *plan, struct plan_row *row);
 
 /* From the options; free with plan_free in any case. */
 bool plan_inputs(struct plan *plan, const struct plan_options *options, struct message *message);

@@ -192,8 +192,7 @@ static bool fill_row(struct plan *plan, const char *text, struct plan_row *row, 
     const bool feedback = row->feedback.kind != TG_FEEDBACK_NONE;
     snprintf(row->name, sizeof row->name, "%s%s%s", text, feedback ? "+" : "", feedback ? row->feedback_text : "");
     row->options = (tg_reducer_options){.min_size = options->min_size};
-    return plan_probe_coding(plan, row) ||
-           predict_costs((enum predict_device)options->device, &row->codec, feedback, &row->coding, message);
+    return predict_costs((enum predict_device)options->device, &row->codec, feedback, &row->coding, message);
 }
 
 static bool fill_rows(struct plan *plan, struct message *message)
@@ -221,6 +220,8 @@ static bool fill_rows(struct plan *plan, struct message *message)
         row->options.algorithm = TG_GATHER;
         row[1] = row[0];
         row[1].options.algorithm = TG_SHARD;
+        plan_probe_coding(plan, &row[0]);
+        plan_probe_coding(plan, &row[1]);
         plan->row_count += plan->job.world > 1 ? 2 : 1; /* alone, both are the same */
     }
     if (!plan->probe)

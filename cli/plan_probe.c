@@ -39,12 +39,14 @@ void plan_probe_network(struct plan *plan)
         plan_note(plan, "extrapolated: %u ranks are more than twice as many as were probed", plan->job.world);
 }
 
-bool plan_probe_coding(struct plan *plan, struct plan_row *row)
+void plan_probe_coding(struct plan *plan, struct plan_row *row)
 {
-    const struct predict_coding *found = plan->probe ? probe_coding_of(plan->probe, &row->codec, &row->feedback) : NULL;
+    if (!plan->probe)
+        return;
+    const struct predict_coding *found = probe_coding_of(plan->probe, &row->codec, &row->feedback,
+                                                         row->options.algorithm);
     if (found)
         row->coding = *found;
-    else if (plan->probe)
+    else if (row->options.algorithm == TG_GATHER) /* once for both */
         plan_note(plan, "assumed: coding of %s, which was not probed", row->name);
-    return found;
 }

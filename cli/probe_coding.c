@@ -220,40 +220,50 @@ static size_t elements_for(const struct bench *b, const struct predict_network *
     return elements;
 }
 
-static bool probe_codec(const struct bench *b, const struct predict_network *network, const char *spec,
-                        const char *feedback, double until, struct probe_coding *c, struct message *message)
+/* One algorithm: seconds of an element in each stage, and what is left of many small tensors for a frame. */
+static bool probe_one(const struct bench *b, struct task task, double now, double until, struct probe_coding *c,
+                      struct message *message)
 {
-    struct task task = {.tensors = 1, .algorithm = TG_GATHER};
-    struct trials gathered, sharded, small;
-    struct stages by_gather, by_shard, by_small;
+    struct trials large, small;
+    struct stages of_large, of_small;
     struct predict_coding *p = &c->coding;
-    if (!probe_parse_codec(spec, feedback, &task.like, c, message))
+    double *const per[STAGES] = {[ENCODE] = &p->encode, [CHECK] = &p->check, [ADD] = &p->add};
+    if (!run_trials(b, &task, now + 0.7 * (until - now), &large, &of_large, message))
         return false;
-    const double now = probe_now(b->team, message), share = (until - now) / 3;
-    task.elements = elements_for(b, network, &task.like, share);
-    if (now < 0 || !run_trials(b, &task, now + share, &gathered, &by_gather, message))
+    task.tensors = MANY;
+    task.elements = SMALL;
+    if (!run_trials(b, &task, until, &small, &of_small, message))
+        return false;
+    double elements = 0;
+    for (unsigned i = 0; i < STAGES; i++) {
+        *per[i] = b->crowd * middle(large.seconds[i], &large) / of_large.elements[i];
+        elements += *per[i] * of_small.elements[i];
+    }
+    p->frame = fmax(0, (b->crowd * middle(small.all, &small) - elements) / of_small.frames);
+    const double all = fmax(middle(large.all, &large), 1e-9);
+    p->low = probe_quantile(large.all, large.count, 0.1) / all;
+    p->high = probe_quantile(large.all, large.count, 0.9) / all;
+    c->algorithm = task.algorithm;
+    return true;
+}
+
+/* Two rows of the file. */
+static bool probe_codec(const struct bench *b, const struct predict_network *network, const char *spec,
+                        const char *feedback, double until, struct probe_coding c[2], struct message *message)
+{
+    struct task task = {.tensors = 1};
+    if (!probe_parse_codec(spec, feedback, &task.like, &c[0], message))
+        return false;
+    c[1] = c[0];
+    const double now = probe_now(b->team, message), half = (until - now) / 2;
+    if (now < 0)
+        return false;
+    task.elements = elements_for(b, network, &task.like, 0.7 * half);
+    task.algorithm = TG_GATHER;
+    if (!probe_one(b, task, now, now + half, &c[0], message))
         return false;
     task.algorithm = TG_SHARD;
-    if (!run_trials(b, &task, now + 2 * share, &sharded, &by_shard, message))
-        return false;
-    task = (struct task){task.like, MANY, SMALL, TG_GATHER};
-    if (!run_trials(b, &task, until, &small, &by_small, message))
-        return false;
-    double *const per[STAGES] = {[ENCODE] = &p->encode, [CHECK] = &p->check, [ADD] = &p->add};
-    for (unsigned i = 0; i < STAGES; i++)
-        *per[i] = (middle(gathered.seconds[i], &gathered) + middle(sharded.seconds[i], &sharded)) /
-                  (by_gather.elements[i] + by_shard.elements[i]);
-    const double elements = p->encode * by_small.elements[ENCODE] + p->check * by_small.elements[CHECK] +
-                            p->add * by_small.elements[ADD];
-    p->frame = fmax(0, (middle(small.all, &small) - elements) / by_small.frames);
-    p->encode *= b->crowd;
-    p->check *= b->crowd;
-    p->add *= b->crowd;
-    p->frame *= b->crowd;
-    const double all = fmax(middle(gathered.all, &gathered), 1e-9);
-    p->low = probe_quantile(gathered.all, gathered.count, 0.1) / all;
-    p->high = probe_quantile(gathered.all, gathered.count, 0.9) / all;
-    return true;
+    return probe_one(b, task, now + half, until, &c[1], message);
 }
 
 /* ---- beside computing ---- */
@@ -408,8 +418,8 @@ bool probe_codecs(const struct probe_team *team, const struct probe_request *req
     bool is_well = true;
     if (!b.source || !b.gradient)
         is_well = fail(message, "out of memory for a gradient of %d elements", LARGEST);
-    else if (count > PROBE_MOST_CODINGS)
-        is_well = fail(message, "%zu codecs are more than a probe takes, %d", count, PROBE_MOST_CODINGS);
+    else if (2 * count > PROBE_MOST_CODINGS)
+        is_well = fail(message, "%zu codecs are more than a probe takes, %d", count, PROBE_MOST_CODINGS / 2);
     else if (tg_device_open(request->device, NULL, &b.device, &error) != TG_OK)
         is_well = fail(message, "%s", error.message);
     if (is_well) {
@@ -422,8 +432,8 @@ bool probe_codecs(const struct probe_team *team, const struct probe_request *req
         const char *spec = given->count > 0 ? given->items[i] : standard[i].spec,
                    *feedback = given->count > 0 || request->feedback ? request->feedback : standard[i].feedback;
         is_well = now >= 0 && probe_codec(&b, &probe->network, spec, feedback,
-                                          now + (until - now) / (double)(count - i), &probe->codings[i], message);
-        probe->coding_count += is_well;
+                                          now + (until - now) / (double)(count - i), &probe->codings[2 * i], message);
+        probe->coding_count += is_well ? 2 : 0;
     }
     tg_device_free(b.device);
     free(b.source);

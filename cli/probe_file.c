@@ -80,6 +80,7 @@ static void print_coding(struct json_writer *json, const struct probe_coding *c)
     json_open_object(json, NULL);
     json_put_text(json, "spec", c->coding.spec);
     json_put_text(json, "feedback", c->feedback);
+    json_put_text(json, "algorithm", tg_algorithm_text(c->algorithm));
     json_put_real(json, "encode", c->coding.encode);
     json_put_real(json, "check", c->coding.check);
     json_put_real(json, "add", c->coding.add);
@@ -219,11 +220,23 @@ static bool read_codec(struct probe_coding *c, struct message *message)
     return true;
 }
 
+static bool read_algorithm(const json_t *from, tg_algorithm *algorithm, struct message *message)
+{
+    char text[16];
+    if (!read_text(from, "algorithm", text, sizeof text, message))
+        return false;
+    for (*algorithm = TG_GATHER; *algorithm <= TG_SHARD; (*algorithm)++)
+        if (strcmp(text, tg_algorithm_text(*algorithm)) == 0)
+            return true;
+    return fail(message, "its 'algorithm' is '%s', and not gather or shard", text);
+}
+
 static bool read_coding(const json_t *from, struct probe_coding *c, struct message *message)
 {
     struct predict_coding *p = &c->coding;
     return read_text(from, "spec", p->spec, sizeof p->spec, message) &&
            read_text(from, "feedback", c->feedback, sizeof c->feedback, message) && read_codec(c, message) &&
+           read_algorithm(from, &c->algorithm, message) &&
            read_number(json_object_get(from, "encode"), "encode", 0, longest, &p->encode, message) &&
            read_number(json_object_get(from, "check"), "check", 0, longest, &p->check, message) &&
            read_number(json_object_get(from, "add"), "add", 0, longest, &p->add, message) &&
@@ -243,7 +256,8 @@ static bool read_codings(const json_t *from, struct probe *probe, struct message
         if (!read_coding(json_array_get(from, probe->coding_count), c, message))
             return false;
         for (size_t i = 0; i < probe->coding_count; i++)
-            if (strcmp(probe->codings[i].coding.spec, c->coding.spec) == 0 &&
+            if (probe->codings[i].algorithm == c->algorithm &&
+                strcmp(probe->codings[i].coding.spec, c->coding.spec) == 0 &&
                 strcmp(probe->codings[i].feedback, c->feedback) == 0)
                 return fail(message, "its 'coding' has %s with feedback %s twice", c->coding.spec, c->feedback);
     }

@@ -9,11 +9,12 @@
 
 #include <stdio.h>
 
-enum { PROBE_VERSION = 1, PROBE_MOST_CODINGS = 48, PROBE_OLD_DAYS = 30 };
+enum { PROBE_VERSION = 1, PROBE_MOST_CODINGS = 2 * 48, PROBE_OLD_DAYS = 30 };
 
 struct probe_coding {
     struct predict_coding coding;
     char feedback[TG_SPEC_TEXT]; /* as tg_feedback_print writes it */
+    tg_algorithm algorithm;      /* TG_GATHER or TG_SHARD: what is done for an element differs a little */
 };
 
 struct probe {
@@ -48,8 +49,9 @@ struct probe_doubts {
 bool probe_judge(struct probe *probe, const char *machine, int64_t now, bool insist, struct probe_doubts *doubts,
                  struct message *message);
 
-/* The coding of this spec and feedback; of this spec with another feedback where that was not probed; NULL: neither. */
+/* The coding of this spec, feedback and algorithm; of this spec and algorithm with another feedback where that was not
+ * probed; NULL: neither. */
 const struct predict_coding *probe_coding_of(const struct probe *probe, const tg_spec *spec,
-                                             const tg_feedback_spec *feedback);
+                                             const tg_feedback_spec *feedback, tg_algorithm algorithm);
 
 #endif

@@ -81,7 +81,7 @@ bool probe_judge(struct probe *probe, const char *machine, int64_t now, bool ins
 }
 
 const struct predict_coding *probe_coding_of(const struct probe *probe, const tg_spec *spec,
-                                             const tg_feedback_spec *feedback)
+                                             const tg_feedback_spec *feedback, tg_algorithm algorithm)
 {
     char text[TG_SPEC_TEXT], loop[TG_SPEC_TEXT];
     const struct predict_coding *other = NULL;
@@ -89,7 +89,7 @@ const struct predict_coding *probe_coding_of(const struct probe *probe, const tg
         tg_feedback_print(feedback, loop, sizeof loop, NULL) != TG_OK)
         return NULL;
     for (size_t i = 0; i < probe->coding_count; i++) {
-        if (strcmp(probe->codings[i].coding.spec, text) != 0)
+        if (probe->codings[i].algorithm != algorithm || strcmp(probe->codings[i].coding.spec, text) != 0)
             continue;
         if (strcmp(probe->codings[i].feedback, loop) == 0)
             return &probe->codings[i].coding;

@@ -267,8 +267,9 @@ static double slope_of(const struct point *p, size_t trials)
     return fmax(0, longer - shorter) / (double)(p->counts[1] - p->counts[0]);
 }
 
-/* What a large exchange takes less by itself than among others: what links let pass as a burst after a rest. It is the
- * links', whatever the pattern; of a ring, the largest two exchanges say what one takes among others. */
+/* What large exchanges and trains take less than their exchanges among others: what links let pass as a burst after a
+ * rest. It is the links', whatever the pattern; of a ring, the largest two exchanges say what one takes among others.
+ */
 static double burst_of(const struct pattern *patterns, size_t trials)
 {
     double saved[PREDICT_PATTERNS * SIZES];
@@ -283,8 +284,9 @@ static double burst_of(const struct pattern *patterns, size_t trials)
                                                       probe_quantile(last[-1].samples[1], trials, 0.5)) /
                                                          (last->bytes - last[-1].bytes);
         for (const struct point *p = pattern->points; p <= last; p++)
-            if (is_large(p) && p->bytes < train_bytes && (!is_ring || p + 1 < last))
-                saved[count++] = single + (is_ring ? per_byte * p->bytes : slope_of(p, trials)) -
+            if (is_ring ? is_large(p) && p->bytes < train_bytes && p + 1 < last
+                        : p->bytes < train_bytes && (double)p->counts[0] * p->bytes >= train_bytes / 4)
+                saved[count++] = single + (is_ring ? per_byte * p->bytes : (double)p->counts[0] * slope_of(p, trials)) -
                                  probe_quantile(p->samples[is_ring], trials, 0.5);
     }
     probe_sort(saved, count);
@@ -416,29 +418,28 @@ static bool time_both(const struct exchanger *x, size_t size, size_t count, size
 bool probe_overlap(const struct probe_team *team, probe_work *work, void *context, struct predict_network *network,
                    struct message *message)
 {
-    enum { TRIALS = 5, COUNT = TRAIN_OF_LARGE, MOST_TIMES = 1000 };
+    enum { TRIALS = 5, COUNT = TRAIN_OF_LARGE, FEW_TIMES = 64, MOST_TIMES = 10000 };
     const struct predict_wire *all = &network->patterns[PREDICT_ALL_TO_ALL];
     const struct predict_point *last = &all->points[all->count - 1];
     const double most = 0.1, bytes = fmin(train_bytes, most * last->bytes / fmax(last->seconds, 1e-9));
     const size_t size = (size_t)bytes / COUNT / (team->team.world - 1) + 1;
-    double samples[TRIALS], wire, once, many, both;
+    double wire[TRIALS], many[TRIALS], both[TRIALS], first = 0, few = 0;
     struct exchanger x;
     const bool is_made = exchanger_make(team, 2 * (size_t)train_bytes, &x, message);
     bool is_well = probe_agree(team, is_made, message) &&
-                   time_both(&x, size, COUNT, 0, work, context, &wire, message) &&
-                   time_both(&x, size, 0, 1, work, context, &once, message);
+                   time_both(&x, size, COUNT, 0, work, context, &first, message) &&
+                   time_both(&x, size, 0, FEW_TIMES, work, context, &few, message);
     /* As much work as the exchanges take: then the most can overlap. */
-    const size_t times = is_well ? (size_t)fmin(fmax(1, wire / fmax(once, 1e-9)), MOST_TIMES) : 0;
-    for (unsigned i = 0; is_well && i < TRIALS; i++) {
-        is_well = time_both(&x, size, COUNT, 0, work, context, &wire, message) &&
-                  time_both(&x, size, 0, times, work, context, &many, message) &&
-                  time_both(&x, size, COUNT, times, work, context, &both, message);
-        samples[i] = is_well ? 1 - (wire + many - both) / fmax(fmin(wire, many), 1e-9) : 0;
-    }
+    const size_t times = is_well ? (size_t)fmin(fmax(1, FEW_TIMES * first / fmax(few, 1e-9)), MOST_TIMES) : 0;
+    for (unsigned i = 0; is_well && i < TRIALS; i++)
+        is_well = time_both(&x, size, COUNT, 0, work, context, &wire[i], message) &&
+                  time_both(&x, size, 0, times, work, context, &many[i], message) &&
+                  time_both(&x, size, COUNT, times, work, context, &both[i], message);
     exchanger_free(&x);
     if (!is_well)
         return false;
-    probe_sort(samples, TRIALS);
-    network->shared = round(1e3 * fmin(1, fmax(0, samples[TRIALS / 2]))) / 1e3;
+    const double alone = median_of(wire, TRIALS), coding = median_of(many, TRIALS), together = median_of(both, TRIALS);
+    const double shared = 1 - (alone + coding - together) / fmax(fmin(alone, coding), 1e-9);
+    network->shared = round(1e3 * fmin(1, fmax(0, shared))) / 1e3;
     return true;
 }

@@ -145,7 +145,8 @@ def test_probe(tmp_path: Path) -> None:
     assert [one.name for one in tmp_path.iterdir()] == ["probe.json"]
     probe = json.loads(path.read_text())
     assert probe["world"] == 2 and probe["per_node"] == 2 and probe["transport"] == "torch, gloo" and probe["kappa"] == 1.5
-    assert [row["spec"].split(":")[0] for row in probe["coding"]] == ["none", "qsgd", "topk"]
+    assert [row["spec"].split(":")[0] for row in probe["coding"]] == ["none", "none", "qsgd", "qsgd", "topk", "topk"]
+    assert [row["algorithm"] for row in probe["coding"]] == ["gather", "shard"] * 3
     model, loss = small_model()
     made = tg.plan(model, loss, probe=path, codecs=["qsgd:levels=7"], repeats=1)  # not another machine's
     assert made.world == 2 and len(made.rows) == 3

@@ -21,7 +21,8 @@ static const char *const text_of =
     " \"date\": \"2026-11-18T15:40:00Z\", \"command\": \"tersegrad plan --probe n.json\", \"tersegrad\": \"0.1.0\","
     " \"transport\": \"mpi, openmpi\", \"device\": \"cpu/avx2\","
     " \"network\": {\"all-gather\": WIRE, \"all-to-all\": WIRE, \"ring\": WIRE},"
-    " \"shared\": 0.25, \"coding\": [{\"spec\": \"qsgd\", \"feedback\": \"none\", \"encode\": 1.5e-10, \"check\": "
+    " \"shared\": 0.25, \"coding\": [{\"spec\": \"qsgd\", \"feedback\": \"none\", \"algorithm\": \"shard\", "
+    "\"encode\": 1.5e-10, \"check\": "
     "2e-11, \"add\": 1e-10,"
     " \"frame\": 1e-6, \"low\": 0.9, \"high\": 1.2}], \"kappa\": 2.5}";
 static const int64_t made = 1795016400; /* date -u -d 2026-11-18T15:40:00Z +%s */
@@ -85,9 +86,10 @@ static void test_fields(void **state)
     tg_feedback_spec feedback;
     assert_int_equal(tg_spec_parse("qsgd:levels=7", &spec, NULL), TG_OK); /* what qsgd is by default */
     assert_int_equal(tg_feedback_parse("ef", &feedback, NULL), TG_OK);
-    assert_ptr_equal(probe_coding_of(&probe, &spec, &feedback), &probe.codings[0].coding);
+    assert_ptr_equal(probe_coding_of(&probe, &spec, &feedback, TG_SHARD), &probe.codings[0].coding);
+    assert_null(probe_coding_of(&probe, &spec, &feedback, TG_GATHER));
     assert_int_equal(tg_spec_parse("fp16", &spec, NULL), TG_OK);
-    assert_null(probe_coding_of(&probe, &spec, &feedback));
+    assert_null(probe_coding_of(&probe, &spec, &feedback, TG_SHARD));
 }
 
 static void test_refusals(void **state)
@@ -113,6 +115,7 @@ static void test_refusals(void **state)
         {"\"spec\": \"qsgd\"", "\"spec\": \"qsdg\"", "qsdg"},
         {"\"feedback\": \"none\"", "\"feedback\": \"never\"", "never"},
         {"\"encode\": 1.5e-10", "\"encode\": \"fast\"", "'encode' is not a number"},
+        {"\"algorithm\": \"shard\"", "\"algorithm\": \"ring\"", "'algorithm' is 'ring', and not gather or shard"},
         {"\"low\": 0.9", "\"low\": 1.1", "'low'"},
         {"\"shared\": 0.25", "\"shared\": 1.25", "'shared' is not a number from 0 to 1"},
         {"\"kappa\": 2.5", "\"kappa\": 0.5", "'kappa' is not a number from 1"},

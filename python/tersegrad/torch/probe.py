@@ -253,29 +253,30 @@ def _stages(ranks: _Ranks, like: tuple[Spec, FeedbackSpec], shape: tuple[int, in
     return [statistics.median(stage) for stage in zip(*steps)], [sum(step) for step in steps]
 
 
-def _coding(ranks: _Ranks, text: str, elements: int, until: float) -> dict[str, Any]:
+def _coding(ranks: _Ranks, text: str, algorithm: str, elements: int, until: float) -> dict[str, Any]:
     """Seconds for an element and for a frame. Counts are those of docs/collectives.md: of P ranks, under gather one
     encodes n elements, checks (P - 1) n and adds P n; under shard n + n/P, 2 (P - 1)/P n and 2 n."""
     spec = Spec(text)
     like, world = (spec, default_feedback(spec)), ranks.world
     start = ranks.now()
-    share = (until - start) / 3
-    gathered, totals = _stages(ranks, like, (1, elements), "gather", start + share)
-    sharded, _ = _stages(ranks, like, (1, elements), "shard", start + 2 * share)
-    small, _ = _stages(ranks, like, (64, 1024), "gather", until)
-    encode = (gathered[0] + sharded[0]) / (2 * elements)
-    check = (gathered[1] + sharded[1]) / ((world - 1) * elements * (1 + 2 / world))
-    results = max(0.0, sharded[3] - encode * elements / world)
-    add = (gathered[2] + sharded[2] + results) / ((world + 2) * elements)
-    rest = sum(small) - 64 * 1024 * (encode + (world - 1) * check + world * add)
+    large, totals = _stages(ranks, like, (1, elements), algorithm, start + 0.7 * (until - start))
+    small, _ = _stages(ranks, like, (64, 1024), algorithm, until)
+    counts = (1, world - 1, world) if algorithm == "gather" else (1 + 1 / world, 2 - 2 / world, 2)
+    # under shard, what is handed out later was added up and encoded; the encoding is as of the first
+    made = large[0] / world if algorithm == "shard" else 0.0
+    seconds = large[0] + made, large[1], large[2] + max(0.0, large[3] - made)
+    encode, check, add = (time / (count * elements) for time, count in zip(seconds, counts))
+    rest = sum(small) - 64 * 1024 * sum(count * time for count, time in zip(counts, (encode, check, add)))
+    frames = 64 * (world if algorithm == "gather" else 3)
     middle, low, high = spread(totals)
     return {
         "spec": str(spec),
         "feedback": str(like[1]),
+        "algorithm": algorithm,
         "encode": encode,
         "check": check,
         "add": add,
-        "frame": max(0.0, rest / (64 * world)),
+        "frame": max(0.0, rest / frames),
         "low": max(0.01, min(1.0, low / middle)),
         "high": max(1.0, high / middle),
     }
@@ -313,13 +314,14 @@ def probe(
     network = _network(ranks, 0.4 * seconds)
     bytes_a_second = (lambda row: row[0] / max(row[1], 1e-9))(network["all-gather"]["points"][-1])
     coding = []
-    for i, codec in enumerate(codecs):
+    tasks = [(codec, algorithm) for codec in codecs for algorithm in ("gather", "shard")]
+    for i, (codec, algorithm) in enumerate(tasks):
         now = ranks.now()
-        until = now + (0.95 * seconds - now) / (len(codecs) - i)
+        until = now + (0.95 * seconds - now) / (len(tasks) - i)
         # as many elements as can be sent several times over, whole
-        room = (until - now) / 3 / 4 * bytes_a_second / (4 * (ranks.world - 1))
-        elements = min(1 << 22, max(1 << 17, 1 << int(room).bit_length() - 1)) if room >= 1 else 1 << 17
-        coding.append(_coding(ranks, codec, elements, until))
+        room = int((until - now) / 6 * bytes_a_second / (4 * (ranks.world - 1)))
+        elements = min(1 << 22, max(1 << 17, 1 << max(room, 1).bit_length() - 1))
+        coding.append(_coding(ranks, codec, algorithm, elements, until))
     made = {
         "tersegrad_probe": 1,
         "machine": machine(),
