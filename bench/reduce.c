@@ -1,13 +1,15 @@
 /* How long reducing takes: reduce [-n FLOATS] [-r REPEATS] [-a gather|shard|auto] [-w THREADS [-l BITS_PER_SECOND] | -m
  * MODULE]
- * [-b BATCH_ELEMENTS] [-d DEVICE] [-p STEPS] SPEC[/FEEDBACK]...
+ * [-b BATCH_ELEMENTS] [-d DEVICE] [-p SECONDS] [-y STEPS] SPEC[/FEEDBACK]...
+ *
+ * -p: rests before each repeat, as a step's computing would, so that links have their burst back.
  *
  * The spec `memory` is no codec: every rank adds the gradient to a residual and stores a mean of zeros, at the same
  * time as the others. With one thread, no reduction with feedback can take less.
  *
  * Ranks are threads (-w), over links that take their time where -l says so, or MPI processes (-m openmpi). Rank 0
  * prints a line for each spec: the least and the median time over repeats of the slowest rank, where this rank spent it
- * (least of each stage), and the bytes it sent. With -p, reducers have bypass `auto`, but for the spec `none`; so many
+ * (least of each stage), and the bytes it sent. With -y, reducers have bypass `auto`, but for the spec `none`; so many
  * steps are made before those that are timed, and the mean is printed too. */
 #include <math.h>
 #include <pthread.h>
@@ -26,7 +28,7 @@ typedef struct settings {
     unsigned repeats, world;
     tg_algorithm algorithm;
     const char *module, *device;
-    double rate;
+    double rate, pause;
     unsigned before; /* with bypass: steps that are not timed */
     char **specs;
     int spec_count;
@@ -150,6 +152,9 @@ static void measure(tg_device *device, tg_transport *transport, char *what, cons
     for (unsigned i = 0; i < the.repeats + untimed; i++) {
         memcpy(gradient, source, the.count * sizeof *gradient);
         (void)!tg_reducer_stats_of(reducer, &before, NULL);
+        const struct timespec rest = {.tv_sec = (time_t)the.pause,
+                                      .tv_nsec = (long)((the.pause - (double)(time_t)the.pause) * 1e9)};
+        (void)nanosleep(&rest, NULL);
         gather(transport, 0, all);
         const double start = now();
         if (tg_reduce(reducer, transport, &tensors, i, &error) != TG_OK)
@@ -206,7 +211,7 @@ static void *run(void *argument)
 int main(int argc, char **argv)
 {
     the = (settings){.count = 25600000, .repeats = 5, .world = 2, .device = "cpu"};
-    for (int option; (option = getopt(argc, argv, "n:r:a:w:l:m:b:d:p:")) != -1;) {
+    for (int option; (option = getopt(argc, argv, "n:r:a:w:l:m:b:d:p:y:")) != -1;) {
         if (option == 'n')
             the.count = strtoull(optarg, NULL, 10);
         else if (option == 'r')
@@ -224,6 +229,8 @@ int main(int argc, char **argv)
         else if (option == 'd')
             the.device = optarg;
         else if (option == 'p')
+            the.pause = strtod(optarg, NULL);
+        else if (option == 'y')
             the.before = (unsigned)atoi(optarg);
         else
             return 2;
@@ -234,7 +241,7 @@ int main(int argc, char **argv)
         the.spec_count < 1) {
         fprintf(stderr, "usage: reduce [-n FLOATS] [-r REPEATS] [-a gather|shard|auto] [-w THREADS [-l "
                         "BITS_PER_SECOND] | -m MODULE] "
-                        "[-b BATCH_ELEMENTS] [-d DEVICE] [-p STEPS] SPEC[/FEEDBACK]...\n");
+                        "[-b BATCH_ELEMENTS] [-d DEVICE] [-p SECONDS] [-y STEPS] SPEC[/FEEDBACK]...\n");
         return 2;
     }
     tg_error error;

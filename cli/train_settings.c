@@ -207,8 +207,7 @@ const char *train_mpi_module(void)
     return NULL;
 }
 
-/* 0 where it does not say. */
-static uint64_t launched_ranks(void)
+uint64_t train_launched_ranks(void)
 {
     for (size_t i = 0; i < sizeof launchers / sizeof *launchers; i++) {
         const char *size = getenv(launchers[i].variable);
@@ -244,7 +243,7 @@ bool train_settings_fill(const struct train_options *options, struct train_setti
         .resume = options->resume,
         .timeout = options->timeout,
         .mpi = train_mpi_module(),
-        .launched = launched_ranks(),
+        .launched = train_launched_ranks(),
     };
     if (options->steps && options->epochs > 0)
         return fail(message, "--steps and --epochs cannot be combined; give one of them");
