@@ -158,6 +158,8 @@ static tg_transfer *next_transfer(tg_reduction *r)
     const bool results = r->reducer->functions->has_results;
     if (results && tg_results_are_next(r->batches_handed, r->results_handed, due))
         return r->results_handed < r->batches_fed ? &r->results[r->results_handed++] : NULL;
+    if (r->aside && r->batches_handed < due && r->batches_handed - r->batches_fed >= TG_GATHER_WINDOW)
+        return NULL;
     if (r->batches_handed < due) {
         tg_transfer *made = tg_message_is_given(r, r->batches_handed) ? make_batch(r) : NULL;
         tg_relay *relay = made ? relay_of(r, made->number) : NULL;
