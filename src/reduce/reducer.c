@@ -224,7 +224,7 @@ tg_status tg_reducer_keep(tg_reducer *r, const tg_reducer_tensor *tensors, const
     r->names = tg_arena_take(&r->arena, r->tensor_count, sizeof *r->names);
     if (r->arena.failed)
         return tg_fail(error, TG_OUT_OF_MEMORY, "out of memory for a list of %zu tensors", r->tensor_count);
-    for (size_t i = 0; status == TG_OK && i < r->tensor_count; i++)
+    for (size_t i = 0; tensors && status == TG_OK && i < r->tensor_count; i++)
         status = keep_tensor(r, &tensors[i], i, error);
     return status == TG_OK ? tg_reducer_lay_out(r, error) : status;
 }
