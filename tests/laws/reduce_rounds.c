@@ -301,8 +301,8 @@ int main(int argc, char **argv)
         for (int algorithm = TG_GATHER; algorithm <= TG_SCATTER; algorithm++) {
             for (uint64_t which = 0; which <= world + 3; which += all || world < 12 ? 1 : 5)
                 one_is_heard((tg_algorithm)algorithm, world, which);
-            check_all("%s, world %u: whoever has something to say, all hear the lowest", tg_algorithm_text(algorithm),
-                      world);
+            check_all("%s, world %u: whoever has something to say, all hear the lowest",
+                      tg_algorithm_text((tg_algorithm)algorithm), world);
         }
     for (uint32_t world = 2; world <= 64; world = all ? world + 1 : world * 4 / 3 + 1)
         sums_are_the_same(world);
