@@ -52,7 +52,7 @@ typedef struct tg_encode_job {
     /* results */
     tg_encode_report report;
     uint64_t nonfinite; /* where report.status is TG_NONFINITE: the first such element */
-    bool moved;         /* the residual is in the source's undo buffer now, which may_move allowed */
+    bool moved; /* the residual is in the source's undo buffer now, which may_move allowed: known before the wait */
 } tg_encode_job;
 
 /* One frame to be checked: header, checksum and every rule of the format. */
@@ -208,7 +208,7 @@ typedef struct tg_operations {
     /* Floats to the bytes of a saved state, and back. */
     void (*save)(tg_device *device, const float *values, uint64_t count, uint8_t *bytes);
     void (*load)(tg_device *device, tg_load_job *job);
-    void (*norm)(tg_device *device, const tg_tensor *tensor, tg_norm_of what, double *norm);
+    void (*norm)(tg_device *device, const tg_tensor *tensors, size_t count, tg_norm_of what, double *norms);
 
     /* ---- lists ---- */
 

@@ -1,5 +1,5 @@
 /* A card as a device. Operations are put on the stream; what they tell the host lies in the control block, one slot for
- * each result, and is handed over by `wait`: one copy, one event. */
+ * each result, and is handed over by `wait`: one kernel writes it to the host's memory. */
 #ifndef TG_DEVICE_CUDA_DEVICE_CUH
 #define TG_DEVICE_CUDA_DEVICE_CUH
 
@@ -27,7 +27,8 @@ struct control {
     u32 layout;
     u32 ticket; /* of blocks that have come to an end */
     double sum;
-    u32 spare[10];
+    u32 ended; /* blocks of the digest */
+    u32 spare[9];
 };
 
 struct tg_cuda;
@@ -47,10 +48,10 @@ struct tg_cuda {
     int ordinal;
     unsigned processors;
     cudaStream_t stream;
-    cudaEvent_t event;
     pthread_mutex_t lock; /* recursive: handles of several threads may share the device */
     control *slots;       /* on the card, SLOTS of them */
     control *seen;        /* the host's copy, in pinned memory */
+    u64 *mark, marks;     /* beside it: how many times results have come there; and how many times they will have */
     u8 *headers;          /* pinned memory for the headers of SLOTS frames that are on the card */
     pending waiting[SLOTS];
     unsigned used;
@@ -120,7 +121,7 @@ void tg_cuda_drop_nonfinite(tg_device *device, float *values, uint64_t count, ui
 void tg_cuda_narrow(tg_device *device, const float *values, const tg_tensor *out);
 void tg_cuda_save(tg_device *device, const float *values, uint64_t count, uint8_t *bytes);
 void tg_cuda_load(tg_device *device, tg_load_job *job);
-void tg_cuda_norm(tg_device *device, const tg_tensor *tensor, tg_norm_of what, double *norm);
+void tg_cuda_norm(tg_device *device, const tg_tensor *tensors, size_t count, tg_norm_of what, double *norms);
 
 tg_list_workspace *tg_cuda_make_list_workspace(tg_device *device, uint64_t longest, uint64_t most, uint64_t together);
 void tg_cuda_free_list_workspace(tg_device *device, tg_list_workspace *workspace);
