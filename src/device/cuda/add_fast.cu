@@ -33,7 +33,7 @@ __device__ __forceinline__ float limited(float x, float bound)
 template <bool FRESH, u32 FRAMES, u32 WIDTH>
 __device__ __noinline__ void add_rest(const fast_addition &a, u32 group, u32 first)
 {
-    bool sound = true;
+    bool sound = *(volatile u32 *)&a.result->bad == 0;
     for (u32 i = first + lane_id(); i < a.count; i += 32) {
         float sum = FRESH ? 0 : a.out[i];
         for (u32 k = 0; k < FRAMES; k++) {
@@ -52,7 +52,7 @@ __device__ __noinline__ void add_rest(const fast_addition &a, u32 group, u32 fir
             a.out[i] = a.scale != 1 ? a.scale * sum : sum;
     }
     if (!sound)
-        atomicOr(&a.result->bad, 1u);
+        atomicOr(&a.result->bad, (u32)BREAKS_RULE);
 }
 
 template <bool FRESH, u32 FRAMES, u32 WIDTH>
@@ -66,6 +66,7 @@ __global__ void __launch_bounds__(THREADS) add_whole_groups(const __grid_constan
         return;
     }
     /* Lane t has elements 128 r + 4 t to + 3: row 8 r + t / 4 of the packed lanes 4 (t % 4) to + 3. */
+    const u32 bad = *(volatile u32 *)&a.result->bad; /* found by what came before: nothing is added */
     float4 sum[4];
     u32 worst = 0;
     float radius[FRAMES];
@@ -100,9 +101,11 @@ __global__ void __launch_bounds__(THREADS) add_whole_groups(const __grid_constan
     }
     if (worst >= TG_INFINITY_BITS) {
         if (t == 0)
-            atomicOr(&a.result->bad, 1u);
+            atomicOr(&a.result->bad, (u32)BREAKS_RULE);
         return;
     }
+    if (bad)
+        return;
 #pragma unroll
     for (u32 r = 0; r < 4; r++) {
         if (a.scale != 1)

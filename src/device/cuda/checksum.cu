@@ -3,6 +3,7 @@
 #include "device/cuda/checksum.cuh"
 
 #include "device/cuda/digest.cuh"
+#include "device/cuda/received.cuh"
 
 constexpr u32 THREADS = 256, WARPS = THREADS / 32, MANY = 1024, NODE = TG_LEAF / 8, NODES_OF_FEW = 5 * WARPS,
               FEW_JOBS = 8, MANY_JOBS = 128;
@@ -82,9 +83,13 @@ __device__ __forceinline__ void finish_frame(const checksum_job &job, u64 *root)
 {
     u64 count = (size_of(job) + TG_LEAF - 1) / TG_LEAF;
     u8 *header = (u8 *)root;
+    const u32 written = job.header_at ? ((const u32 *)job.header_at)[15] : 0;
     if (threadIdx.x < TG_HEADER_SIZE)
-        header[threadIdx.x] = job.header[threadIdx.x];
+        header[threadIdx.x] = job.header_at && threadIdx.x < 60 ? job.header_at[threadIdx.x] : job.header[threadIdx.x];
     __syncthreads();
+    if (job.header_at && threadIdx.x < 40 && (threadIdx.x < 20 || threadIdx.x >= 24) &&
+        header[threadIdx.x] != job.header[threadIdx.x])
+        atomicOr(&job.result->bad, (u32)OTHER_HEADER);
     if (threadIdx.x == 0 && job.known) {
         header[7] = (u8)job.known->layout;
         tg_store64(header + 32, job.known->payload);
@@ -102,6 +107,8 @@ __device__ __forceinline__ void finish_frame(const checksum_job &job, u64 *root)
     if (threadIdx.x == 0) {
         if (!job.frame)
             job.result->checksum = checksum;
+        if (job.header_at && job.must_match && checksum != written)
+            atomicOr(&job.result->bad, (u32)BREAKS_RULE);
         tg_store32(header + 60, checksum);
     }
     __syncthreads();
@@ -116,9 +123,9 @@ __device__ __forceinline__ bool ends_job(const checksum_job &job, u32 blocks, bo
         __threadfence();
         __syncthreads();
         if (threadIdx.x == 0) {
-            *shared = atomicAdd(&job.result->ended, 1u) == blocks - 1;
+            *shared = atomicAdd(&job.result->ended[job.turn], 1u) == blocks - 1;
             if (*shared)
-                job.result->ended = 0;
+                job.result->ended[job.turn] = 0;
         }
     } else if (threadIdx.x == 0) {
         *shared = true;
@@ -147,6 +154,8 @@ __global__ void __launch_bounds__(THREADS) digest_leaves(const __grid_constant__
     const u32 blocks = (which + 1 < batch.count ? job_at(batch, which + 1).first_block : batch.blocks) - job.first_block;
     const u64 size = size_of(job), leaves = job.has_checksum ? (size + TG_LEAF - 1) / TG_LEAF : 0;
     const u64 summed = job.has_checksum ? job.summed : 0, quads = (summed + 3) / 4;
+    if (job.words > 0)
+        look_at_scales(job.looked_at, job.words, block * THREADS + threadIdx.x, blocks * THREADS, job.result);
     /* from the last one on: it was written last, and may be in the cache still */
     const leaf_lane l(lane_id());
     for (u64 c = block * WARPS + threadIdx.x / 32; c < leaves - summed + quads; c += blocks * WARPS) {
@@ -188,7 +197,8 @@ void tg_cuda_checksum(tg_cuda *cuda, const checksum_job *jobs, size_t count)
             many[i].first_block = batch.blocks;
             const u64 leaves = many[i].size / TG_LEAF + 1 - many[i].summed + (many[i].summed + 3) / 4;
             batch.roots_apart |= many[i].has_checksum && many[i].size > (u64)NODES_OF_FEW * NODE * TG_LEAF;
-            batch.blocks += many[i].has_checksum ? grid_for(leaves, WARPS, 8 * cuda->processors) : 1;
+            batch.blocks += many[i].has_checksum ? grid_for(leaves, WARPS, 8 * cuda->processors)
+                                                 : grid_for(many[i].words, 16 * THREADS, 2 * cuda->processors);
         }
         batch.count = (u32)n;
         batch.many = n > FEW_JOBS ? (const checksum_job *)tg_cuda_upload(cuda, many, n * sizeof *many) : NULL;

@@ -27,9 +27,12 @@ struct control {
     u32 layout;
     u32 ticket; /* of blocks that have come to an end */
     double sum;
-    u32 ended; /* blocks of the digest */
-    u32 spare[9];
+    u32 ended[8]; /* blocks of the digests of up to eight frames */
+    u32 spare[2];
 };
+
+/* What `bad` says. */
+enum : u32 { BREAKS_RULE = 1, NO_MEMORY = 2, OTHER_HEADER = 4 };
 
 struct tg_cuda;
 
@@ -40,7 +43,14 @@ struct pending {
     u64 number;
 };
 
-enum { SLOTS = 256 };
+enum { SLOTS = 256, EXPECTED = 64 };
+
+/* A header that was seen, or made, for a vector of so many elements: the next frame of such a vector probably has the
+ * same one, up to what changes from step to step. */
+struct seen_header {
+    u8 bytes[TG_HEADER_SIZE];
+    tg_frame_info info;
+};
 
 struct tg_cuda {
     tg_device device; /* must be the first field */
@@ -64,6 +74,9 @@ struct tg_cuda {
      * again after each wait. */
     u8 *upload_from, *upload_to;
     size_t uploaded;
+    seen_header expected[EXPECTED]; /* by their counts */
+    tg_add_job *again[SLOTS]; /* whose frames were not what was expected */
+    unsigned again_count;
     u64 waits; /* so far: what was made before the last one has been handed over */
     cudaError_t failure; /* the first that was not out of memory: nothing works after it */
 };
@@ -93,6 +106,11 @@ static inline size_t arena_room(size_t bytes) { return (bytes + 255) / 256 * 256
 u8 *tg_cuda_take(tg_cuda *cuda, size_t bytes);
 void tg_cuda_copy(tg_cuda *cuda, void *to, const void *from, size_t bytes, cudaMemcpyKind kind);
 
+/* Remembers the header of a frame on the card. Then what is expected of one of so many elements and bytes: false if
+ * nothing is. */
+void tg_cuda_remember(tg_cuda *cuda, const u8 *header, const tg_frame_info *info);
+bool tg_cuda_expect(const tg_cuda *cuda, u64 count, size_t size, u8 *header, tg_frame_info *info);
+
 /* A copy of an array on the card, until the next wait; NULL if there is no room for it. */
 const void *tg_cuda_upload(tg_cuda *cuda, const void *array, size_t bytes);
 
@@ -106,6 +124,8 @@ void tg_cuda_encode(tg_device *device, tg_encode_job *jobs, size_t count);
 
 void tg_cuda_check(tg_device *device, tg_check_job *jobs, size_t count);
 void tg_cuda_add(tg_device *device, tg_add_job *jobs, size_t count);
+/* Without expecting anything of frames. */
+void tg_cuda_add_slowly(tg_cuda *cuda, tg_add_job *job);
 void tg_cuda_compensate(tg_device *device, const tg_source *source, float *u);
 void tg_cuda_update(tg_device *device, tg_settle_job *job);
 void tg_cuda_return_frame(tg_device *device, tg_settle_job *job);

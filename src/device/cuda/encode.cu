@@ -375,6 +375,8 @@ static void encode_sparse(tg_cuda *cuda, tg_encode_job *job)
                       .has_checksum = info.has_checksum,
                       .result = result};
     tg_header_write(&info, c.header);
+    if (job->options.on_device)
+        tg_cuda_remember(cuda, c.header, &info);
     tg_cuda_checksum(cuda, &c, 1);
 }
 
@@ -458,6 +460,8 @@ static void encode(tg_cuda *cuda, tg_encode_job *job, batch *b)
                       .has_checksum = info.has_checksum,
                       .result = d.result};
     tg_header_write(&info, c.header);
+    if (job->options.on_device && !coded)
+        tg_cuda_remember(cuda, c.header, &info);
     d.moves = job->moved = fast && d.source.may_move && d.source.residual && d.source.undo;
     if (fast) {
         b->jobs[b->count] = d;

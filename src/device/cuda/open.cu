@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 extern "C" {
+#include "base/bytes.h"
 #include "device/module.h"
 }
 
@@ -89,6 +90,31 @@ void tg_cuda_settle(tg_cuda *cuda)
     cuda->busy = false;
     cuda->uploaded = 0;
     cuda->waits++;
+    const unsigned again = cuda->again_count;
+    cuda->again_count = 0;
+    for (unsigned i = 0; i < again; i++) {
+        tg_cuda_add_slowly(cuda, cuda->again[i]);
+        tg_cuda_settle(cuda);
+    }
+}
+
+void tg_cuda_remember(tg_cuda *cuda, const u8 *header, const tg_frame_info *info)
+{
+    seen_header *place = &cuda->expected[info->count * 0x9e3779b97f4a7c15ull >> 58];
+    memcpy(place->bytes, header, TG_HEADER_SIZE);
+    place->info = *info;
+}
+
+bool tg_cuda_expect(const tg_cuda *cuda, u64 count, size_t size, u8 *header, tg_frame_info *info)
+{
+    const seen_header *place = &cuda->expected[count * 0x9e3779b97f4a7c15ull >> 58];
+    if (place->bytes[0] == 0 || place->info.count != count || size <= TG_HEADER_SIZE)
+        return false;
+    memcpy(header, place->bytes, TG_HEADER_SIZE);
+    *info = place->info;
+    info->bytes = size;
+    tg_store64(header + 32, size - TG_HEADER_SIZE);
+    return true;
 }
 
 control *tg_cuda_slot(tg_cuda *cuda, const pending &what)

@@ -220,9 +220,21 @@ static unsigned grid_over(const tg_cuda *cuda, u64 elements) { return grid_for(e
 
 void tg_cuda_sparse_check(tg_cuda *cuda, const sparse_frame *frame, void *workspace, control *result)
 {
-    const reading r = reading_of(frame, workspace, result, NULL);
+    reading r = reading_of(frame, workspace, result, NULL);
+    r.looks_at_values = true;
     launch_positions(cuda, r);
-    LAUNCH(values_kernel, grid_over(cuda, r.selected_most), 256, 0, cuda->stream, r);
+}
+
+void tg_cuda_sparse_find(tg_cuda *cuda, const sparse_frame *frame, void *workspace, control *result)
+{
+    launch_positions(cuda, reading_of(frame, workspace, result, NULL));
+}
+
+void tg_cuda_sparse_put(tg_cuda *cuda, const sparse_frame *frame, void *workspace, float weight, float *out,
+                        control *result)
+{
+    const reading r = reading_of(frame, workspace, result, NULL);
+    LAUNCH(add_sparse_kernel, grid_over(cuda, r.selected_most), 256, 0, cuda->stream, r, weight, false, out);
 }
 
 void tg_cuda_sparse_add(tg_cuda *cuda, const sparse_frame *frame, void *workspace, float weight, bool set, float *out,

@@ -43,6 +43,11 @@ void tg_cuda_sparse_check(tg_cuda *cuda, const sparse_frame *frame, void *worksp
  * added, where it had not been checked after all. */
 void tg_cuda_sparse_add(tg_cuda *cuda, const sparse_frame *frame, void *workspace, float weight, bool set, float *out,
                         control *result);
+/* The same in two steps, of which the first may be a check: positions are left in the workspace, and what they list is
+ * added. */
+void tg_cuda_sparse_find(tg_cuda *cuda, const sparse_frame *frame, void *workspace, control *result);
+void tg_cuda_sparse_put(tg_cuda *cuda, const sparse_frame *frame, void *workspace, float weight, float *out,
+                        control *result);
 /* tg_operations.update, or return_frame; `applied` is on the card. Leaves `least` and `limited`. */
 void tg_cuda_sparse_settle(tg_cuda *cuda, const sparse_frame *frame, void *workspace, const tg_settle_job *job,
                            bool returns, const u32 *applied, control *result);

@@ -22,10 +22,11 @@ struct reading {
     u32 *starts, *streams;     /* of segments: elements and bytes of streams before */
     u32 *positions;            /* of all elements */
     u32 *zeros, *lows, *bases; /* of Rice blocks: zeros before its quotients, place of its low bits, position before it */
+    bool looks_at_values;
     control *result;
 };
 
-__device__ __forceinline__ void refuse(const reading &r) { r.result->bad = 1; }
+__device__ __forceinline__ void refuse(const reading &r) { atomicOr(&r.result->bad, (u32)BREAKS_RULE); }
 
 /* Four bytes from anywhere; zeros from `end` on. */
 __device__ __forceinline__ u32 word_at(const u8 *p, const u8 *end)
@@ -407,6 +408,21 @@ __device__ __forceinline__ void read_segment(const reading &r, const sparse_head
         read_bitmap(r, s, origin, here);
 }
 
+/* The values of a segment must be finite; the largest magnitude. */
+__device__ __forceinline__ void look_at_values(const reading &r, const sparse_head &head, u32 segment, read_shared *here)
+{
+    const u32 m = ((const u32 *)(r.payload + 8))[2 * segment], start = r.starts[segment];
+    u32 largest = 0;
+#pragma unroll 4
+    for (u32 i = threadIdx.x; i < m; i += READ_THREADS)
+        largest = max(largest, magnitude_key(value_at(r, head.segments, start + i)));
+    largest = warp_max(largest);
+    if (lane_id() == 0 && largest > 0)
+        atomicMax(&r.result->peak, largest);
+    if (largest >= INFINITY_KEY)
+        here->bad = 1;
+}
+
 __global__ void __launch_bounds__(READ_THREADS) positions_kernel(reading r)
 {
     __shared__ read_shared here;
@@ -417,23 +433,11 @@ __global__ void __launch_bounds__(READ_THREADS) positions_kernel(reading r)
         here.bad = 0;
     for (u32 segment = blockIdx.x; segment < head.segments; segment += gridDim.x) {
         __syncthreads();
+        if (r.looks_at_values)
+            look_at_values(r, head, segment, &here);
         read_segment(r, head, segment, &here);
     }
     if (is_broken(&here) && threadIdx.x == 0)
-        refuse(r);
-}
-
-/* Values must be finite; the largest magnitude. */
-__global__ void __launch_bounds__(256) values_kernel(reading r)
-{
-    const sparse_head head = *r.head;
-    u32 largest = 0;
-    for (u32 i = blockIdx.x * 256 + threadIdx.x; i < head.selected; i += gridDim.x * 256)
-        largest = max(largest, magnitude_key(value_at(r, head.segments, i)));
-    largest = warp_max(largest);
-    if (lane_id() == 0)
-        atomicMax(&r.result->peak, largest);
-    if (largest >= INFINITY_KEY)
         refuse(r);
 }
 
