@@ -11,6 +11,12 @@ bool tg_cuda_sparse_has(const tg_spec *spec, uint64_t max_count);
 size_t tg_cuda_sparse_workspace(const tg_spec *spec, uint64_t max_count);
 void tg_cuda_sparse_prepare(tg_cuda *cuda, void *workspace);
 
+/* Whether encoding leaves the new residual in the undo buffer (tg_encode_job.moved), where nothing fails. */
+static inline bool tg_cuda_sparse_moves(const tg_source *s)
+{
+    return s->residual && !s->momentum && s->alpha == s->beta && s->may_move && s->undo;
+}
+
 /* The payload of a vector, on 16 bytes, with room for the row's bound and 16 bytes more. `source` is the job's, with
  * the undo buffer and the policy as device/cpu/encode.c sets them. Leaves payload, selected, limited (values that
  * were), dropped, layout and nonfinite in `result`; where a value was not finite the residual is what it was. */

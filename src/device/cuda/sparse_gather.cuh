@@ -83,7 +83,7 @@ __device__ __forceinline__ void put_selected(const writing &w, u32 place, u32 in
     const float sent = put_value(w, place, u);
     w.s.indices[place] = index;
     if (w.s.commits && !(exact && cleared))
-        w.s.from.residual[index] = exact ? 0.0f : u - sent;
+        w.s.rest[index] = exact ? 0.0f : u - sent;
 }
 
 struct gather_shared {
@@ -237,7 +237,7 @@ __device__ __forceinline__ void gather_listed(const writing &w, gather_shared *h
         if (selected >> lane & 1)
             put_selected(w, own_place(at, selected), c.x, __uint_as_float(c.y), cleared);
         else if (cleared)
-            s.from.residual[c.x] = __uint_as_float(c.y);
+            s.rest[c.x] = __uint_as_float(c.y);
     });
 }
 
