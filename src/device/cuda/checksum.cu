@@ -59,7 +59,7 @@ __device__ __forceinline__ void digest_quad(const checksum_job &job, u64 quad)
 }
 
 /* Nodes of digests until there are few enough for the root: where they are, and how many. */
-__device__ __forceinline__ u64 *reduce_to_root(u64 *digests, u64 *count)
+static __device__ __noinline__ u64 *reduce_to_root(u64 *digests, u64 *count)
 {
     const leaf_lane l(lane_id());
     while (*count > NODE) {
@@ -78,8 +78,9 @@ __device__ __forceinline__ u64 *reduce_to_root(u64 *digests, u64 *count)
     return digests;
 }
 
-/* The checksum from the digests of all leaves, and the header. By a block; `root` has room for header and a node. */
-__device__ __forceinline__ void finish_frame(const checksum_job &job, u64 *root)
+/* The checksum from the digests of all leaves, and the header. By a block; `root` has room for header and a node. Not
+ * inline, so that the loop over leaves has the registers that it needs. */
+static __device__ __noinline__ void finish_frame(const checksum_job &job, u64 *root)
 {
     u64 count = (size_of(job) + TG_LEAF - 1) / TG_LEAF;
     u8 *header = (u8 *)root;

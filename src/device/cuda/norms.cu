@@ -23,7 +23,7 @@ __device__ __forceinline__ float finite_or_zero(const tg_tensor &t, u64 i)
 }
 
 /* The squares of n elements. Of an estimate, those that are too small or too large for float32 are added in double. */
-__device__ double squares_of(const sampling &s, u64 first, u32 n)
+static __device__ __noinline__ double squares_of(const sampling &s, u64 first, u32 n)
 {
     const tg_tensor &t = s.of;
     if (s.exact)
@@ -109,7 +109,27 @@ struct estimates {
     estimate of[TOGETHER];
 };
 
-/* A run of leaves, most of which are 0. */
+/* The lane's 2 BATCH elements from `first` on, 32 apart, of n; all are asked for before one is used. */
+template <u32 BATCH> struct lane_values {
+    float low[BATCH], high[BATCH];
+    __device__ __forceinline__ void load(const tg_tensor &t, u64 first, u32 n)
+    {
+#pragma unroll
+        for (u32 j = 0; j < BATCH; j++) {
+            const u32 i = 64 * j + lane_id();
+            low[j] = i < n ? element_at(t.data, t.dtype, first + i) : 0;
+            high[j] = i + 32 < n ? element_at(t.data, t.dtype, first + i + 32) : 0;
+        }
+    }
+};
+
+/* The squares of n elements, whose sum was `quick`. */
+__device__ __forceinline__ double safe_squares(const sampling &s, u64 first, u32 n, float quick)
+{
+    return quick >= 0x1p-80f && quick - quick == 0 ? (double)quick : squares_of(s, first, n);
+}
+
+/* A run of leaves, most of which are 0: a warp has every eighth sample. */
 __device__ __forceinline__ void estimate_run(const estimate &e, u32 run, double *shared)
 {
     const u64 first = run * (u64)RUN;
@@ -117,12 +137,23 @@ __device__ __forceinline__ void estimate_run(const estimate &e, u32 run, double 
     for (u32 i = threadIdx.x; i < RUN; i += THREADS)
         shared[i] = 0;
     __syncthreads();
-#pragma unroll 4
-    for (u32 j = threadIdx.x / 32; j < RUN_SAMPLES; j += WARPS) {
-        const u64 at = (first + EVERY * j) * TG_BLOCK;
-        const double sum = EVERY * j < n ? squares_of(e.s, at, e.s.of.count - at < SAMPLE ? (u32)(e.s.of.count - at) : SAMPLE) : 0;
+    constexpr u32 EACH = RUN_SAMPLES / WARPS;
+    const auto place = [&](u32 j) { return (first + EVERY * (threadIdx.x / 32 + WARPS * j)) * TG_BLOCK; };
+    const auto size = [&](u32 j) {
+        const u64 at = place(j), count = e.s.of.count;
+        return at >= count ? 0 : count - at < SAMPLE ? (u32)(count - at) : SAMPLE;
+    };
+    lane_values<1> values[EACH];
+#pragma unroll
+    for (u32 j = 0; j < EACH; j++)
+        values[j].load(e.s.of, place(j), size(j));
+#pragma unroll
+    for (u32 j = 0; j < EACH; j++) {
+        const float low = values[j].low[0], high = values[j].high[0];
+        const float quick = sum_of_lanes(0.0f + low * low, 0.0f + high * high);
+        const double sum = size(j) > 0 ? safe_squares(e.s, place(j), size(j), quick) : 0;
         if (lane_id() == 0)
-            shared[EVERY * j] = sum;
+            shared[EVERY * (threadIdx.x / 32 + WARPS * j)] = sum;
     }
     for (u32 step = 1; step < n; step *= 2) {
         __syncthreads();
@@ -135,9 +166,24 @@ __device__ __forceinline__ void estimate_run(const estimate &e, u32 run, double 
 
 __device__ __forceinline__ void estimate_leaf(const estimate &e, u64 leaf)
 {
-    const u64 first = leaf * TG_BLOCK;
-    const double sum = leaf < e.leaves ? squares_of(e.s, first, e.s.of.count - first < TG_BLOCK ? (u32)(e.s.of.count - first) : TG_BLOCK) : 0;
-    if (leaf < e.leaves && lane_id() == 0)
+    constexpr u32 BATCH = 16;
+    const u64 first = leaf * TG_BLOCK, left = leaf < e.leaves ? e.s.of.count - first : 0;
+    const u32 n = left < TG_BLOCK ? (u32)left : TG_BLOCK;
+    float low = 0, high = 0;
+    for (u32 at = 0; at < n; at += 64 * BATCH) {
+        lane_values<BATCH> values;
+        values.load(e.s.of, first + at, n - at);
+#pragma unroll
+        for (u32 j = 0; j < BATCH; j++) {
+            low = low + values.low[j] * values.low[j]; /* behind the end: + 0, which changes nothing */
+            high = high + values.high[j] * values.high[j];
+        }
+    }
+    const float quick = sum_of_lanes(low, high);
+    if (n == 0)
+        return;
+    const double sum = safe_squares(e.s, first, n, quick);
+    if (lane_id() == 0)
         e.sums[leaf] = sum;
 }
 
