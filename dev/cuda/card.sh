@@ -25,20 +25,20 @@ build() {
 }
 
 # One line for each row, so that little is lost where the output is cut.
-rows() { timeout 100 "${program:-build/tersegrad}" bench --device cuda --nonfinite trust --seconds "${seconds:-0.06}" "$@" 2>&1; }
+rows() { timeout 60 "${program:-build/tersegrad}" bench --device cuda --nonfinite trust --seconds "${seconds:-0.06}" "$@" 2>&1; }
 
 run() {
     build/tersegrad bench --devices | grep -q cuda || build || exit 1
     nvidia-smi --query-gpu=name,driver_version,clocks.sm,clocks.mem --format=csv,noheader
     timeout 60 build/tests/cuda/onboard --device cuda 2>&1 | tail -4
     timeout 60 build/tests/cuda/onboard --count 1000003 --device cuda 2>&1 | tail -4
+    timeout 60 build/tests/cuda/onboard --count 20000003 --only k:density=0.01 --device cuda 2>&1 | tail -4
     local n sparse="--codec topk:density=0.01 --codec topk:density=0.001 --codec gaussiank:density=0.01 --codec dgck:density=0.01"
     local dense="--codec qsgd:levels=7 --codec qsgd:levels=7,norm=l2" entropy="--codec qsgd:levels=7,coding=entropy"
     for n in ${COUNTS:-1000000 25600000 138000000}; do
         # shellcheck disable=SC2086
         { rows -n "$n" $dense $entropy; rows -n "$n" --feedback $sparse $dense; }
     done
-    rows -n 1000000 --feedback --nonfinite reject --codec topk:density=0.01 --codec qsgd:levels=7
     rows -n 25600000 --feedback --nonfinite reject --codec topk:density=0.01 --codec qsgd:levels=7
     [ -e build/timed/tersegrad ] || return 0
     for n in ${COUNTS:-1000000 138000000}; do
@@ -50,6 +50,8 @@ run() {
     echo "kernels, 138000000 elements, gaussiank, feedback; prefix"
     program=build/timed/tersegrad seconds=0.02 rows -n 138000000 --feedback --codec gaussiank:density=0.01 | grep kernel
     program=build/timed/tersegrad seconds=0.02 rows -n 138000000 $entropy | grep kernel
+    # shellcheck disable=SC2086
+    rows -n 1000000000 $dense
 }
 
 "${1:-run}"

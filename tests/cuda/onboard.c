@@ -1,7 +1,7 @@
 /* Frames that stay on the card: the same bytes and sums as cpu/scalar, whether the card expected such a frame or not;
  * damaged ones are refused with the same words, and nothing is added.
  *
- *     onboard [--count N] [--device NAME] */
+ *     onboard [--count N] [--only TEXT] [--device NAME]      N elements; specs that contain TEXT */
 #define STAGED_ITSELF
 #include <stdio.h>
 #include <stdlib.h>
@@ -185,12 +185,19 @@ int main(int argc, char **argv)
 {
     static const uint64_t small[] = {1, 511, 5120, 70001, 0};
     uint64_t one[] = {0, 0};
-    for (; argc > 2 && strcmp(argv[1], "--count") == 0; argc -= 2, argv += 2)
-        one[0] = strtoull(argv[2], NULL, 10);
+    const char *only = "";
+    for (; argc > 2 && (strcmp(argv[1], "--count") == 0 || strcmp(argv[1], "--only") == 0); argc -= 2, argv += 2) {
+        if (strcmp(argv[1], "--only") == 0)
+            only = argv[2];
+        else
+            one[0] = strtoull(argv[2], NULL, 10);
+    }
     (void)wants_all(argc, argv);
     tg_device *card = open_device(device_to_try(0)), *host = open_device(one[0] ? "cpu" : "cpu/scalar");
     for (const uint64_t *count = one[0] ? one : small; *count; count++)
         for (size_t i = 0; specs[i]; i++) {
+            if (!strstr(specs[i], only))
+                continue;
             if (!has_codec(card, specs[i])) {
                 skip_codec(specs[i]);
                 continue;
