@@ -1,6 +1,6 @@
-/* Times every kernel of the module. Compile all of it with `-include dev/cuda/timed.h`; when the program ends, it prints
- * for each kernel how often it ran, and the least and the mean of its microseconds. Each launch is waited for, so the
- * program as a whole is slower than it is. */
+/* Times every kernel of the module. Compile all of it with `-include dev/cuda/timed.h`; when the program ends, it
+ * prints for each kernel how often it ran, and the least and the mean of its microseconds. Each launch is waited for,
+ * so the program as a whole is slower than it is. */
 #ifndef DEV_CUDA_TIMED_H
 #define DEV_CUDA_TIMED_H
 
@@ -47,11 +47,11 @@ struct kernel_times {
 };
 inline kernel_times timed_kernels;
 
-#define LAUNCH(kernel, grid, block, shared, stream, ...)          \
-    do {                                                          \
-        timed_kernels.start(stream);                              \
-        kernel<<<grid, block, shared, stream>>>(__VA_ARGS__);     \
-        timed_kernels.stop(#kernel, (unsigned)(grid), stream);    \
+#define LAUNCH(kernel, grid, block, shared, stream, ...)       \
+    do {                                                       \
+        timed_kernels.start(stream);                           \
+        kernel<<<grid, block, shared, stream>>>(__VA_ARGS__);  \
+        timed_kernels.stop(#kernel, (unsigned)(grid), stream); \
     } while (0)
 #define DYNAMIC_SHARED(name) extern __shared__ __align__(16) char name[]
 

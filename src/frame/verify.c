@@ -34,10 +34,8 @@ static tg_status judge(const tg_check_job *job, size_t f, tg_error *error)
 void tg_frames_ask(const tg_frame *frames, size_t frame_count, unsigned flags, uint64_t count, tg_check_job *jobs)
 {
     for (size_t i = 0; i < frame_count; i++)
-        jobs[i] = (tg_check_job){.frame = frames[i],
-                                 .count = count,
-                                 .header_only = flags & TG_VERIFIED,
-                                 .on_device = flags & TG_ON_DEVICE};
+        jobs[i] = (tg_check_job){
+            .frame = frames[i], .count = count, .header_only = flags & TG_VERIFIED, .on_device = flags & TG_ON_DEVICE};
 }
 
 tg_status tg_frames_judge(const tg_check_job *jobs, size_t frame_count, size_t first, tg_error *error)

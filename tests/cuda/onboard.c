@@ -59,10 +59,10 @@ static void open_pair(pair *p, const char *spec, uint64_t count, bool feedback, 
         fine = fine && p->host_frames[i] && tg_device_allocate(card, p->room, &p->frames[i], &error) == TG_OK;
     }
     if (feedback)
-        fine = fine &&
-               tg_feedback_create(card, &ef, tg_codec_spec(p->on_card), count, true, &p->card_feedback, &error) ==
-                   TG_OK &&
-               tg_feedback_create(host, &ef, tg_codec_spec(p->on_host), count, true, &p->host_feedback, &error) == TG_OK;
+        fine =
+            fine &&
+            tg_feedback_create(card, &ef, tg_codec_spec(p->on_card), count, true, &p->card_feedback, &error) == TG_OK &&
+            tg_feedback_create(host, &ef, tg_codec_spec(p->on_host), count, true, &p->host_feedback, &error) == TG_OK;
     expect(fine, "memory: %s", error.message);
 }
 
@@ -92,11 +92,10 @@ static void make_frame(pair *p, int i, tg_nonfinite policy)
     tg_encode_report here = {.bytes = 0}, there = {.bytes = 0};
     tg_error error = {""};
     cut(i == 1 ? LAYERED : GAUSSIAN, (uint64_t)i, &p->values);
-    tg_status status =
-        p->host_feedback
-            ? tg_encode_with_feedback(p->on_host, p->host_feedback, &p->values, &options, p->host_frames[i], p->room,
-                                      &here, &error)
-            : tg_encode(p->on_host, &p->values, &options, p->host_frames[i], p->room, &here, &error);
+    tg_status status = p->host_feedback
+                           ? tg_encode_with_feedback(p->on_host, p->host_feedback, &p->values, &options,
+                                                     p->host_frames[i], p->room, &here, &error)
+                           : tg_encode(p->on_host, &p->values, &options, p->host_frames[i], p->room, &here, &error);
     expect(status == TG_OK, "host: %s", error.message);
     const tg_tensor gradient = {p->gradient, p->count, TG_FLOAT32};
     options.on_device = true;
@@ -125,15 +124,14 @@ static void add_both(pair *p, size_t frame_count, unsigned flags, bool fresh, co
     }
     cut(GRID, 9, &p->expected);
     (void)!tg_device_copy_in(p->card, p->sum, p->expected.data, bytes, NULL);
-    const tg_status on_host = fresh
-                                  ? tg_decode(p->host, here, frame_count, 0.25f, flags, &p->expected, &why_here)
-                                  : tg_decode_add(p->host, here, frame_count, 0.25f, flags, &p->expected, &why_here);
+    const tg_status on_host = fresh ? tg_decode(p->host, here, frame_count, 0.25f, flags, &p->expected, &why_here)
+                                    : tg_decode_add(p->host, here, frame_count, 0.25f, flags, &p->expected, &why_here);
     flags |= TG_ON_DEVICE;
     const tg_status on_card = fresh ? tg_decode(p->card, there, frame_count, 0.25f, flags, &sum, &why_there)
                                     : tg_decode_add(p->card, there, frame_count, 0.25f, flags, &sum, &why_there);
     (void)!tg_device_copy_out(p->card, p->seen.data, p->sum, bytes, NULL);
-    expect(on_host == on_card, "%s, %zu frames: %s (%s) instead of %s (%s)", what, frame_count,
-           tg_status_text(on_card), why_there.message, tg_status_text(on_host), why_here.message);
+    expect(on_host == on_card, "%s, %zu frames: %s (%s) instead of %s (%s)", what, frame_count, tg_status_text(on_card),
+           why_there.message, tg_status_text(on_host), why_here.message);
     expect(memcmp(p->seen.data, p->expected.data, bytes) == 0, "%s, %zu frames: sums differ", what, frame_count);
 }
 
@@ -176,9 +174,9 @@ static void try_pair(const char *spec, uint64_t count, bool feedback, tg_nonfini
     add_both(&p, 2, 0, false, "too short");
     close_pair(&p);
     check_all("%s: %s, %llu elements%s", tg_device_name(card), spec, (unsigned long long)count,
-              !feedback                         ? ""
+              !feedback                       ? ""
               : policy == TG_NONFINITE_REJECT ? ", feedback, reject"
-                                                : ", feedback, trust");
+                                              : ", feedback, trust");
 }
 
 int main(int argc, char **argv)
