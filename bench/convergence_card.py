@@ -16,6 +16,7 @@ import json
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -50,11 +51,16 @@ def train(options: argparse.Namespace, what: str, deadline: float) -> None:
     total = int(steps or task.steps)
     task.rate = float(rate or task.rate)
     runs = [Run(title, spec) for title, spec in SPECS.items() if title in CODECS[name]]
-    begun = time.monotonic()
-    stack = Stack(
-        task, runs, int(seed or 1), world, total, device, loop=options.loop if name == "cifar" else 0, lanes=options.lanes, graph=not options.eager
-    )
-    print(f"{what}: {len(runs)} runs, {world} workers, {stack.flat.shape[1]} elements, prepared in {time.monotonic() - begun:.1f} s", flush=True)
+
+    def made(steps: int, loop: int, graph: bool = True) -> Stack:
+        return Stack(task, runs, int(seed or 1), world, steps, device, loop=loop, lanes=options.lanes, graph=graph and not options.eager)
+
+    loop, graph, needed = fastest(made, [0, 8] if name == "cifar" else [0])
+    left = deadline - time.monotonic()
+    if options.fit:
+        total = max(20, min(total, int(0.88 * left / needed)))
+    print(f"{what}: {len(runs)} runs, {world} workers, {1e3 * needed:.2f} ms a step with loop={loop}, graph={graph}; {total} steps in {left:.0f} s", flush=True)
+    stack = made(total, loop, graph)
     done, started, shown = 0, time.monotonic(), 0
     while done < total and time.monotonic() < deadline:
         stack.step(done)
@@ -78,6 +84,28 @@ def train(options: argparse.Namespace, what: str, deadline: float) -> None:
         print(f"{what} {show(row, rows[0])}", flush=True)
 
 
+def fastest(made: Callable[..., Stack], loops: list[int]) -> tuple[int, bool, float]:
+    """How to compute gradients, and the seconds that a step takes then, beside the other processes."""
+    found: list[tuple[float, int, bool]] = []
+    for loop in [*loops, *([] if 8 in loops else [8])]:
+        if found and loop not in loops:
+            break
+        for graph in (True, False):
+            try:
+                stack = made(60, loop, graph)
+                for step in range(30 if len(loops) == 1 else 15):
+                    if step == 5:
+                        start = time.perf_counter()
+                    stack.step(step)
+                found.append(((time.perf_counter() - start) / (step - 4), loop, graph))
+                stack.lanes.close()
+                break
+            except RuntimeError as problem:
+                print(f"loop={loop}, graph={graph}: {problem}", flush=True)
+    seconds, loop, graph = min(found)
+    return loop, graph, seconds
+
+
 def write(path: Path, rows: list[dict[str, Any]]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("a") as file:
@@ -98,7 +126,7 @@ def main() -> int:
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--world", type=int, default=0, help="workers; default: 8 for chargpt and cifar, 4 for the others")
     parser.add_argument("--lanes", type=int, default=2, help="groups of threads that reduce at once")
-    parser.add_argument("--loop", type=int, default=0, metavar="STREAMS", help="cifar: workers one by one on so many streams, not stacked")
+    parser.add_argument("--fit", action="store_true", help="fewer steps where they would take longer than that")
     parser.add_argument("--eager", action="store_true", help="without a CUDA graph")
     parser.add_argument("--data", type=Path, default=ROOT.parent / "shared" / "data", metavar="FOLDER")
     parser.add_argument("--out", type=Path, default=ROOT / "build" / "convergence_card", metavar="FOLDER")
@@ -111,8 +139,8 @@ def main() -> int:
         train(options, options.what[0], options.here or time.monotonic() + options.seconds)
         return 0
     deadline = time.monotonic() + options.seconds  # the same clock for all processes of a machine
-    rest = ["--device", options.device, "--world", str(options.world), "--lanes", str(options.lanes), "--loop", str(options.loop)]
-    rest += ["--data", str(options.data), "--out", str(options.out), "--here", str(deadline)] + ["--eager"] * options.eager
+    rest = ["--device", options.device, "--world", str(options.world), "--lanes", str(options.lanes)]
+    rest += ["--data", str(options.data), "--out", str(options.out), "--here", str(deadline)] + ["--eager"] * options.eager + ["--fit"] * options.fit
     processes = [subprocess.Popen([sys.executable, __file__, what, *rest]) for what in options.what]
     return max(abs(process.wait()) for process in processes)
 

@@ -130,8 +130,7 @@ class Lanes:
                 threading.Thread(target=self._work, args=(orders, runs[lane::lanes], rank), daemon=True).start()
 
     def _work(self, orders: queue.SimpleQueue[int], runs: Sequence[Workers], rank: int) -> None:
-        while True:
-            step = orders.get()
+        while (step := orders.get()) >= 0:
             for run in runs:
                 if not run.broken:
                     run.reduce(rank, step)
@@ -142,6 +141,10 @@ class Lanes:
             orders.put(step)
         for _ in self._orders:
             self._done.get()
+
+    def close(self) -> None:
+        for orders in self._orders:
+            orders.put(-1)
 
 
 class Stack:
@@ -173,7 +176,7 @@ class Stack:
         self.host = torch.zeros(count - self._dense, world, end, pin_memory=device.type == "cuda")
         compressed = self.runs[self._dense :]
         self.workers = [Workers(run, self.model, task, steps, seed, memory, self._places) for run, memory in zip(compressed, self.host)]
-        self._lanes = Lanes(self.workers, world, lanes)
+        self.lanes = Lanes(self.workers, world, lanes)
         generators = [torch.Generator().manual_seed(1000 * seed + rank) for rank in range(world)]  # as the examples draw
         self.draws = torch.stack([torch.randint(task.samples, (steps, task.batch), generator=one) for one in generators], 1).to(device)
         self._drawn = self.draws[0].clone()
@@ -256,7 +259,7 @@ class Stack:
         if self.device.type == "cuda":
             torch.cuda.current_stream().synchronize()
         coding = time.perf_counter()
-        self._lanes.reduce(step)
+        self.lanes.reduce(step)
         done = time.perf_counter()
         for i, workers in enumerate(self.workers):
             if not workers.broken:
