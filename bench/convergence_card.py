@@ -6,17 +6,18 @@
 
 A process for each of the given, all at once. TASK: chargpt, lstm, mnist, cifar. FOLDER gets rows.jsonl, a line for each
 run, and curves.jsonl, its losses on the way; a run that the time did not suffice for says at which step it was stopped.
-DATA has tinyshakespeare.txt, mnist/ and cifar10.zip (PART/CLASS/NUMBER.jpg). The library must be built (`make`).
+DATA has tinyshakespeare.txt, mnist/ and cifar10.zip (PART/CLASS/NUMBER.jpg). It needs `make bench`.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import subprocess
 import sys
+import tempfile
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -32,12 +33,12 @@ SPECS = {
     "QSGD 4-bit": "qsgd:levels=7,bucket=512",
     "ECQ 4-bit": "qsgd:levels=7,bucket=512/ecq:alpha=0.2,beta=0.9",
     "ECQ L2 s=4, coded": "qsgd:levels=4,norm=l2,bucket=0,coding=auto/ecq:alpha=0.1,beta=0.8",
-    "ECQ L2 s=1, coded": "qsgd:levels=1,norm=l2,bucket=0,coding=auto/ecq:alpha=0.05,beta=0.7",
+    "ECQ L2 s=8, coded": "qsgd:levels=8,norm=l2,bucket=0,coding=auto/ecq:alpha=0.15,beta=0.8",
 }
 EVERY = {"dense", "Top-k 1 %, ef", "Gaussian-k 0.1 %, ef", "QSGD 4-bit", "ECQ 4-bit"}
 CODECS = {"chargpt": EVERY | {"Top-k 0.1 %, ef"}, "lstm": EVERY, "mnist": EVERY, "cifar": set(SPECS)}
 WORLDS = {"chargpt": 8, "lstm": 4, "mnist": 4, "cifar": 8}
-POINTS = 200
+POINTS, MEASURED = 200, 80
 
 
 def train(options: argparse.Namespace, what: str, deadline: float) -> None:
@@ -52,15 +53,13 @@ def train(options: argparse.Namespace, what: str, deadline: float) -> None:
     task.rate = float(rate or task.rate)
     runs = [Run(title, spec) for title, spec in SPECS.items() if title in CODECS[name]]
 
-    def made(steps: int, loop: int, graph: bool = True) -> Stack:
-        return Stack(task, runs, int(seed or 1), world, steps, device, loop=loop, lanes=options.lanes, graph=graph and not options.eager)
+    def made(steps: int) -> Stack:
+        return Stack(task, runs, int(seed or 1), world, steps, device)
 
-    loop, graph, needed = fastest(made, [0, 8] if name == "cifar" else [0])
-    left = deadline - time.monotonic()
     if options.fit:
-        total = max(20, min(total, int(0.88 * left / needed)))
-    print(f"{what}: {len(runs)} runs, {world} workers, {1e3 * needed:.2f} ms a step with loop={loop}, graph={graph}; {total} steps in {left:.0f} s", flush=True)
-    stack = made(total, loop, graph)
+        total = min(total, int(0.92 * (deadline - time.monotonic()) / measure(made(MEASURED), options.together)))
+    stack = made(total)
+    print(f"{what}: {len(runs)} runs, {world} workers, {total} steps in {deadline - time.monotonic():.0f} s", flush=True)
     done, started, shown = 0, time.monotonic(), 0
     while done < total and time.monotonic() < deadline:
         stack.step(done)
@@ -84,26 +83,18 @@ def train(options: argparse.Namespace, what: str, deadline: float) -> None:
         print(f"{what} {show(row, rows[0])}", flush=True)
 
 
-def fastest(made: Callable[..., Stack], loops: list[int]) -> tuple[int, bool, float]:
-    """How to compute gradients, and the seconds that a step takes then, beside the other processes."""
-    found: list[tuple[float, int, bool]] = []
-    for loop in [*loops, *([] if 8 in loops else [8])]:
-        if found and loop not in loops:
-            break
-        for graph in (True, False):
-            try:
-                stack = made(60, loop, graph)
-                for step in range(30 if len(loops) == 1 else 15):
-                    if step == 5:
-                        start = time.perf_counter()
-                    stack.step(step)
-                found.append(((time.perf_counter() - start) / (step - 4), loop, graph))
-                stack.lanes.close()
-                break
-            except RuntimeError as problem:
-                print(f"loop={loop}, graph={graph}: {problem}", flush=True)
-    seconds, loop, graph = min(found)
-    return loop, graph, seconds
+def measure(stack: Stack, together: str) -> float:
+    """Seconds of a step, while all processes measure."""
+    if together:
+        folder, count = together.rsplit(":", 1)
+        (Path(folder) / str(os.getpid())).touch()
+        while len(list(Path(folder).iterdir())) < int(count):
+            time.sleep(0.05)
+    for step in range(MEASURED):
+        if step == MEASURED // 4:
+            start = time.perf_counter()
+        stack.step(step)
+    return (time.perf_counter() - start) / (MEASURED - MEASURED // 4)
 
 
 def write(path: Path, rows: list[dict[str, Any]]) -> None:
@@ -125,12 +116,11 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=250.0, help="after these a run is stopped where it is")
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--world", type=int, default=0, help="workers; default: 8 for chargpt and cifar, 4 for the others")
-    parser.add_argument("--lanes", type=int, default=2, help="groups of threads that reduce at once")
     parser.add_argument("--fit", action="store_true", help="fewer steps where they would take longer than that")
-    parser.add_argument("--eager", action="store_true", help="without a CUDA graph")
     parser.add_argument("--data", type=Path, default=ROOT.parent / "shared" / "data", metavar="FOLDER")
     parser.add_argument("--out", type=Path, default=ROOT / "build" / "convergence_card", metavar="FOLDER")
-    parser.add_argument("--here", type=float, default=0.0, help=argparse.SUPPRESS)  # a process of the others: its deadline
+    parser.add_argument("--here", type=float, default=0.0, help=argparse.SUPPRESS)  # in one of several processes: its deadline,
+    parser.add_argument("--together", default="", help=argparse.SUPPRESS)  # and where they meet
     options = parser.parse_args()
     for what in options.what:
         if what.split(":")[0] not in TASKS:
@@ -139,10 +129,11 @@ def main() -> int:
         train(options, options.what[0], options.here or time.monotonic() + options.seconds)
         return 0
     deadline = time.monotonic() + options.seconds  # the same clock for all processes of a machine
-    rest = ["--device", options.device, "--world", str(options.world), "--lanes", str(options.lanes)]
-    rest += ["--data", str(options.data), "--out", str(options.out), "--here", str(deadline)] + ["--eager"] * options.eager + ["--fit"] * options.fit
-    processes = [subprocess.Popen([sys.executable, __file__, what, *rest]) for what in options.what]
-    return max(abs(process.wait()) for process in processes)
+    with tempfile.TemporaryDirectory() as folder:
+        rest = ["--device", options.device, "--world", str(options.world), "--data", str(options.data), "--out", str(options.out)]
+        rest += ["--here", str(deadline), "--together", f"{folder}:{len(options.what)}"] + ["--fit"] * options.fit
+        processes = [subprocess.Popen([sys.executable, __file__, what, *rest]) for what in options.what]
+        return max(abs(process.wait()) for process in processes)
 
 
 if __name__ == "__main__":

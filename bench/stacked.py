@@ -3,18 +3,18 @@
 
 Runs that differ in their codec are stacked: their parameters are rows of one tensor, one pass over the model gives every
 worker's gradient in every run, on a card in one CUDA graph. Gradients are then reduced by the library itself: a Reducer
-for each worker, with its own residuals, and a local transport between them, just as between ranks.
+for each worker, with its own residuals, whose messages are copied from one to the other as between ranks (stacked.c).
 """
 
 from __future__ import annotations
 
-import queue
+import ctypes
 import sys
-import threading
 import time
 from collections.abc import Callable, Sequence
-from ctypes import POINTER, byref
-from dataclasses import dataclass, field
+from concurrent.futures import ThreadPoolExecutor
+from ctypes import POINTER, byref, c_uint32, c_uint64
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -25,11 +25,24 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "python"))
-from tersegrad._library import Dtype, lib, tg_error, tg_tensor, tg_transport  # noqa: E402
+from tersegrad._library import Dtype, tg_error, tg_reducer, tg_tensor  # noqa: E402
 from tersegrad.reducer import Reducer  # noqa: E402
 from tersegrad.torch.policy import Policy, choices_of, parameters_of  # noqa: E402
 
 Batch = tuple[torch.Tensor, torch.Tensor]
+
+
+def _compiled() -> Any:
+    path = ROOT / "build" / "bench" / "stacked.so"
+    if not path.exists():
+        sys.exit(f"{path} does not exist: run make bench")
+    function = ctypes.CDLL(str(path)).stacked_reduce
+    ranks = POINTER(POINTER(tg_reducer)), c_uint32, POINTER(POINTER(tg_tensor))
+    function.argtypes = [*ranks, c_uint64, POINTER(tg_error)]
+    return function
+
+
+stacked_reduce = _compiled()
 ALIGNMENT = 64  # elements: every parameter begins where the card likes to
 
 
@@ -58,11 +71,10 @@ class StackedTask:
 
 @dataclass
 class Run:
-    """A codec with its feedback; what came of it."""
+    """A codec with its feedback."""
 
     name: str
     spec: str
-    result: dict[str, Any] = field(default_factory=dict)
 
     @property
     def dense(self) -> bool:
@@ -83,24 +95,22 @@ class Workers:
         self.reducers = [
             Reducer(rank, world, [choice.tensor(False) for choice in choices], seed=seed, schedule=schedule) for rank in range(world)
         ]
-        self.transports = (POINTER(tg_transport) * world)()
-        error = tg_error()
-        if lib.tg_transport_local(world, self.transports, byref(error)):
-            raise RuntimeError(error.message.decode())
-        self.tensors = [
+        self._handles = (POINTER(tg_reducer) * world)(*(reducer._handle for reducer in self.reducers))
+        tensors = [
             (tg_tensor * len(choices))(
                 *(tg_tensor(row.data_ptr() + 4 * place, choice.count, Dtype.FLOAT32) for place, choice in zip(places, choices))
             )
             for row in memory
         ]
+        self._gradients = (POINTER(tg_tensor) * world)(*(ctypes.cast(one, POINTER(tg_tensor)) for one in tensors))
+        self._keep = tensors
         self.broken = ""
 
-    def reduce(self, rank: int, step: int) -> None:
-        """On a thread of this rank: the mean takes the place of the gradient."""
+    def reduce(self, step: int) -> None:
+        """The mean takes the place of every worker's gradient."""
         error = tg_error()
-        status = lib.tg_reduce(self.reducers[rank]._handle, self.transports[rank], self.tensors[rank], step, byref(error))
-        if status:
-            self.broken = error.message.decode()
+        if not self.broken and stacked_reduce(self._handles, len(self.reducers), self._gradients, step, byref(error)):
+            self.broken = error.message.decode() or "it failed"
 
     def sent(self) -> dict[str, float]:
         """By rank 0: bytes in all; how many times smaller than float32, and the same of the compressed tensors alone."""
@@ -117,41 +127,11 @@ class Workers:
         }
 
 
-class Lanes:
-    """Threads that reduce: in each lane one for every worker, which takes the lane's runs one after the other."""
-
-    def __init__(self, runs: Sequence[Workers], world: int, lanes: int) -> None:
-        self._orders: list[queue.SimpleQueue[int]] = []
-        self._done: queue.SimpleQueue[None] = queue.SimpleQueue()
-        for lane in range(min(lanes, len(runs))):
-            for rank in range(world):
-                orders: queue.SimpleQueue[int] = queue.SimpleQueue()
-                self._orders.append(orders)
-                threading.Thread(target=self._work, args=(orders, runs[lane::lanes], rank), daemon=True).start()
-
-    def _work(self, orders: queue.SimpleQueue[int], runs: Sequence[Workers], rank: int) -> None:
-        while (step := orders.get()) >= 0:
-            for run in runs:
-                if not run.broken:
-                    run.reduce(rank, step)
-            self._done.put(None)
-
-    def reduce(self, step: int) -> None:
-        for orders in self._orders:
-            orders.put(step)
-        for _ in self._orders:
-            self._done.get()
-
-    def close(self) -> None:
-        for orders in self._orders:
-            orders.put(-1)
-
-
 class Stack:
     """All runs of one task and seed, step by step."""
 
-    def __init__(self, task: StackedTask, runs: Sequence[Run], seed: int, world: int, steps: int, device: torch.device, *, loop: int = 0, lanes: int = 2, graph: bool = True) -> None:
-        self.task, self.world, self.steps, self.device, self.loop = task, world, steps, device, loop
+    def __init__(self, task: StackedTask, runs: Sequence[Run], seed: int, world: int, steps: int, device: torch.device) -> None:
+        self.task, self.world, self.steps, self.device = task, world, steps, device
         self.runs = sorted(runs, key=lambda run: not run.dense)
         self._dense = sum(run.dense for run in self.runs)
         torch.manual_seed(seed)
@@ -176,14 +156,14 @@ class Stack:
         self.host = torch.zeros(count - self._dense, world, end, pin_memory=device.type == "cuda")
         compressed = self.runs[self._dense :]
         self.workers = [Workers(run, self.model, task, steps, seed, memory, self._places) for run, memory in zip(compressed, self.host)]
-        self.lanes = Lanes(self.workers, world, lanes)
+        self._threads = ThreadPoolExecutor(max(1, len(self.workers)))
         generators = [torch.Generator().manual_seed(1000 * seed + rank) for rank in range(world)]  # as the examples draw
         self.draws = torch.stack([torch.randint(task.samples, (steps, task.batch), generator=one) for one in generators], 1).to(device)
         self._drawn = self.draws[0].clone()
         self.rates = [self._rate(step) for step in range(steps)]
         self.seconds = {"gradients": 0.0, "library": 0.0, "all": 0.0}
         self._compute: Callable[[], None] = self._passes
-        if graph and device.type == "cuda":
+        if device.type == "cuda":
             self._capture()
 
     def _rate(self, step: int) -> float:
@@ -202,36 +182,12 @@ class Stack:
         """Forward and backward of all workers of all runs, for the samples that were drawn."""
         inputs, targets = self.task.batch_of(self._drawn)
         with sdpa_kernel(SDPBackend.MATH):
-            self._one_by_one(inputs, targets) if self.loop else self._at_once(inputs, targets)
-
-    def _at_once(self, inputs: torch.Tensor, targets: torch.Tensor) -> None:
-        workers = vmap(grad_and_value(self._loss), in_dims=(None, 0, 0), randomness="different")
-        parameters = dict(zip(self._names, self._views(self.flat)))
-        gradients, losses = vmap(workers, in_dims=(0, None, None), randomness="different")(parameters, inputs, targets)
+            workers = vmap(grad_and_value(self._loss), in_dims=(None, 0, 0), randomness="different")
+            parameters = dict(zip(self._names, self._views(self.flat)))
+            gradients, losses = vmap(workers, in_dims=(0, None, None), randomness="different")(parameters, inputs, targets)
         for name, view in zip(self._names, self._views(self.gradients)):
             view.copy_(gradients[name])
         self.losses.copy_(losses)
-
-    def _one_by_one(self, inputs: torch.Tensor, targets: torch.Tensor) -> None:
-        """For models whose layers are slow when stacked. On a card, on `loop` streams."""
-        cuda = self.device.type == "cuda"
-        streams = [torch.cuda.Stream() for _ in range(self.loop)] if cuda else []
-        here = torch.cuda.current_stream() if cuda else None
-        for stream in streams:
-            stream.wait_stream(here)
-        for number in range(len(self.runs) * self.world):
-            run, rank = divmod(number, self.world)
-            if streams:
-                torch.cuda.set_stream(streams[number % self.loop])
-            parameters = [view.detach().requires_grad_() for view in self._views(self.flat[run])]
-            loss = self._loss(dict(zip(self._names, parameters)), inputs[rank], targets[rank])
-            for view, gradient in zip(self._views(self.gradients[run, rank]), torch.autograd.grad(loss, parameters)):
-                view.copy_(gradient)
-            self.losses[run, rank].copy_(loss.detach())
-        if here is not None:
-            torch.cuda.set_stream(here)
-            for stream in streams:
-                here.wait_stream(stream)
 
     def _capture(self) -> None:
         side = torch.cuda.Stream()
@@ -259,7 +215,7 @@ class Stack:
         if self.device.type == "cuda":
             torch.cuda.current_stream().synchronize()
         coding = time.perf_counter()
-        self.lanes.reduce(step)
+        list(self._threads.map(lambda workers: workers.reduce(step), self.workers))
         done = time.perf_counter()
         for i, workers in enumerate(self.workers):
             if not workers.broken:

@@ -11,6 +11,7 @@ import argparse
 import sys
 import zipfile
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import torch
@@ -98,7 +99,7 @@ def _text(data: Path, context: int, device: torch.device) -> tuple[int, int, Cal
 def chargpt(data: Path, device: torch.device, world: int) -> StackedTask:
     context = 64
     letters, samples, batch_of, test = _text(data, context, device)
-    warmup = [(0.0, 0.25), (0.005, 0.0625), (0.05, 0.0156), (0.075, 0.01), (0.1, 0.004), (0.15, 0.001)]
+    warmup = [(0.0, 0.25), (0.005, 0.0625), (0.04, 0.0156), (0.06, 0.004), (0.08, 0.001)]
     return StackedTask(
         lambda: stackable(ddp_chargpt.CharGpt(letters, context)), samples, batch_of, lambda model: _score(model, test, 500),
         steps=20000, batch=32 // world, rate=0.1, rate_warmup=100, warmup=warmup,
@@ -107,7 +108,7 @@ def chargpt(data: Path, device: torch.device, world: int) -> StackedTask:
 
 def lstm(data: Path, device: torch.device, world: int) -> StackedTask:
     letters, samples, batch_of, test = _text(data, 50, device)
-    warmup = [(0.0, 0.25), (0.005, 0.0625), (0.02, 0.0156), (0.05, 0.01), (0.075, 0.004), (0.1, 0.001)]
+    warmup = [(0.0, 0.25), (0.005, 0.0625), (0.02, 0.0156), (0.04, 0.004), (0.06, 0.001)]
     return StackedTask(
         lambda: stackable(ddp_lstm.CharLstm(letters, 1)), samples, batch_of, lambda model: _score(model, test, 500),
         steps=20000, batch=32 // world, rate=0.5, clip=5.0, warmup=warmup,
@@ -117,7 +118,7 @@ def lstm(data: Path, device: torch.device, world: int) -> StackedTask:
 def mnist(data: Path, device: torch.device, world: int) -> StackedTask:
     images, labels, test_images, test_labels = (part.to(device) for part in ddp_mnist.load(data / "mnist"))
     test = (test_images, test_labels)
-    warmup = [(0.0, 0.25), (0.016, 0.0625), (0.033, 0.0156), (0.05, 0.01), (0.06, 0.004), (0.07, 0.001)]
+    warmup = [(0.0, 0.25), (0.016, 0.0625), (0.033, 0.0156), (0.05, 0.004), (0.07, 0.001)]
     return StackedTask(
         ddp_mnist.make_model, len(images), lambda rows: (images[rows], labels[rows]), lambda model: _score(model, test, 1000),
         steps=3000, batch=128 // world, rate=0.02, warmup=warmup,
@@ -170,7 +171,8 @@ def read_cifar(path: Path) -> dict[str, Batch]:
         for part in ("train", "test"):
             own = [name for name in names if name.startswith(part)]
             raw = [torch.frombuffer(bytearray(archive.read(name)), dtype=torch.uint8) for name in own]
-            images = torch.stack([decode_jpeg(one, ImageReadMode.RGB) for one in raw]).float() / 255
+            with ThreadPoolExecutor(8) as threads:
+                images = torch.stack(list(threads.map(lambda one: decode_jpeg(one, ImageReadMode.RGB), raw))).float() / 255
             mean, deviation = torch.tensor([0.4914, 0.4822, 0.4465]), torch.tensor([0.247, 0.2435, 0.2616])
             images = (images - mean[:, None, None]) / deviation[:, None, None]
             found[part] = images, torch.tensor([classes.index(name.split("/")[1]) for name in own])
