@@ -25,18 +25,20 @@ import torch
 from stacked import ROOT, Run, Stack
 from stacked_tasks import TASKS
 
+LONG = "Gaussian-k 0.1 %, ef, warm-up x 3"
 SPECS = {
     "dense": "none",
     "Top-k 1 %, ef": "topk:density=0.01/ef",
     "Top-k 0.1 %, ef": "topk:density=0.001/ef",
     "Gaussian-k 0.1 %, ef": "gaussiank:density=0.001/ef",
+    LONG: "gaussiank:density=0.001/ef",
     "QSGD 4-bit": "qsgd:levels=7,bucket=512",
     "ECQ 4-bit": "qsgd:levels=7,bucket=512/ecq:alpha=0.2,beta=0.9",
     "ECQ L2 s=4, coded": "qsgd:levels=4,norm=l2,bucket=0,coding=auto/ecq:alpha=0.1,beta=0.8",
     "ECQ L2 s=8, coded": "qsgd:levels=8,norm=l2,bucket=0,coding=auto/ecq:alpha=0.15,beta=0.8",
 }
 EVERY = {"dense", "Top-k 1 %, ef", "Gaussian-k 0.1 %, ef", "QSGD 4-bit", "ECQ 4-bit"}
-CODECS = {"chargpt": EVERY | {"Top-k 0.1 %, ef"}, "lstm": EVERY, "mnist": EVERY, "cifar": set(SPECS)}
+CODECS = {"chargpt": EVERY | {"Top-k 0.1 %, ef"}, "lstm": EVERY, "mnist": EVERY, "cifar": set(SPECS) - {LONG}}
 WORLDS = {"chargpt": 8, "lstm": 4, "mnist": 4, "cifar": 8}
 POINTS, MEASURED = 200, 80
 
@@ -51,7 +53,8 @@ def train(options: argparse.Namespace, what: str, deadline: float) -> None:
     task = TASKS[name](options.data, device, world)
     total = int(steps or task.steps)
     task.rate = float(rate or task.rate)
-    runs = [Run(title, spec) for title, spec in SPECS.items() if title in CODECS[name]]
+    chosen = set(options.only) | {"dense"} if options.only else CODECS[name]
+    runs = [Run(title, spec, 3.0 if title == LONG else 1.0) for title, spec in SPECS.items() if title in chosen]
 
     def made(steps: int) -> Stack:
         return Stack(task, runs, int(seed or 1), world, steps, device)
@@ -116,6 +119,7 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=250.0, help="after these a run is stopped where it is")
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--world", type=int, default=0, help="workers; default: 8 for chargpt and cifar, 4 for the others")
+    parser.add_argument("--only", nargs="*", default=[], choices=SPECS, metavar="CODEC", help="these and dense; default: by task")
     parser.add_argument("--fit", action="store_true", help="fewer steps where they would take longer than that")
     parser.add_argument("--data", type=Path, default=ROOT.parent / "shared" / "data", metavar="FOLDER")
     parser.add_argument("--out", type=Path, default=ROOT / "build" / "convergence_card", metavar="FOLDER")
@@ -132,6 +136,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as folder:
         rest = ["--device", options.device, "--world", str(options.world), "--data", str(options.data), "--out", str(options.out)]
         rest += ["--here", str(deadline), "--together", f"{folder}:{len(options.what)}"] + ["--fit"] * options.fit
+        rest += ["--only", *options.only]
         processes = [subprocess.Popen([sys.executable, __file__, what, *rest]) for what in options.what]
         return max(abs(process.wait()) for process in processes)
 

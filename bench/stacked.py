@@ -75,6 +75,8 @@ class Run:
 
     name: str
     spec: str
+    stretch: float = 1.0
+    """The warm-up of the density takes so many times the steps."""
 
     @property
     def dense(self) -> bool:
@@ -89,7 +91,7 @@ class Workers:
         choices = choices_of(model, Policy.of(codec, feedback or None, min_size=task.min_size))
         self.compressed = [choice.compressed for choice in choices]
         densities = [float(part.split("=")[1]) for part in codec.replace(":", ",").split(",") if part.startswith("density=")]
-        falling = {int(part * steps): max(density, *densities) for part, density in task.warmup} if densities else {}
+        falling = {int(run.stretch * part * steps): max(density, *densities) for part, density in task.warmup} if densities else {}
         schedule = sorted(falling.items())
         world = len(memory)
         self.reducers = [
