@@ -332,6 +332,10 @@ tg_status tg_reduce_feed(tg_reduction *reduction, tg_exchange *exchange, tg_erro
     for (uint32_t peer = 0; peer < world; peer++) {
         if (peer == reduction->reducer->rank || !tg_receives(exchange, peer))
             continue;
+        if (transfer->received[peer] == TG_UNKNOWN_SIZE)
+            transfer->received[peer] = (transfer->relay
+                                            ? tg_relay_size(reduction, transfer, peer)
+                                            : tg_message_size(transfer->receive[peer], transfer->capacity[peer]));
         if (transfer->received[peer] > transfer->capacity[peer])
             return tg_fail(error, TG_INVALID_ARGUMENT, "received[%u] is %zu, but the buffer has %zu bytes", peer,
                            transfer->received[peer], transfer->capacity[peer]);

@@ -323,6 +323,8 @@ uint32_t tg_relay_blocks(uint32_t world, uint32_t round);
 /* The next round, filled in; and takes what came, until all messages of the batch are there. */
 tg_transfer *tg_relay_next(tg_reduction *reduction, tg_relay *relay);
 bool tg_relay_take(tg_reduction *reduction, tg_relay *relay);
+/* Where what came from a rank in a round ends, by what it says. */
+size_t tg_relay_size(const tg_reduction *reduction, const tg_transfer *round, uint32_t from);
 
 /* ---- bypass.c: steps that are sent as they are because that is faster ---- */
 

@@ -94,3 +94,16 @@ bool tg_relay_take(tg_reduction *r, tg_relay *relay)
     }
     return true;
 }
+
+size_t tg_relay_size(const tg_reduction *r, const tg_transfer *round, uint32_t from)
+{
+    const uint8_t *bytes = round->receive[from];
+    const size_t room = round->capacity[from];
+    const uint32_t count = tg_relay_blocks(r->reducer->world, (uint32_t)(round - round->relay->rounds));
+    size_t at = (size_t)TG_RELAY_ENTRY * count; /* there is room for these */
+    for (uint32_t i = 0; i < count; i++) {
+        const uint32_t length = tg_load32(bytes + (size_t)TG_RELAY_ENTRY * i);
+        at = length <= room - at ? at + length : room;
+    }
+    return at;
+}
