@@ -6,7 +6,7 @@
 
 #include "base/fpenv.h"
 #include "base/status.h"
-#include "reduce/reducer.h"
+#include "reduce/levels.h"
 #include "transport/transport.h"
 
 void tg_reduction_fail(tg_reduction *r, tg_status status, const char *text, ...)
@@ -24,7 +24,7 @@ void tg_reduction_fail(tg_reduction *r, tg_status status, const char *text, ...)
 
 static void reset_transfer(tg_transfer *transfer) { transfer->handed = transfer->fed = false; }
 
-static void reset(tg_reduction *r, uint64_t step)
+void tg_reduction_reset(tg_reduction *r, uint64_t step)
 {
     tg_reducer *reducer = r->reducer;
     r->active = true;
@@ -55,6 +55,8 @@ static void reset(tg_reduction *r, uint64_t step)
         memset(r->may_overflow, 0, r->plan->piece_count * sizeof *r->may_overflow);
     memset(r->reports, 0, reducer->tensor_count * sizeof *r->reports);
     tg_given_reset(r);
+    if (r->levels)
+        tg_levels_begin(r);
 }
 
 tg_status tg_reduce_begin(tg_reducer *reducer, const tg_tensor *gradients, uint64_t step, tg_reduction **reduction,
@@ -72,7 +74,7 @@ tg_status tg_reduce_begin(tg_reducer *reducer, const tg_tensor *gradients, uint6
         return tg_fail(error, TG_INVALID_ARGUMENT,
                        "%u reductions are in progress: finish one, or create the reducer with a larger depth",
                        reducer->options.depth);
-    reset(r, step);
+    tg_reduction_reset(r, step);
     tg_fp_mode before = tg_fp_enter();
     for (size_t i = 0; i < reducer->tensor_count; i++) {
         if (gradients)
@@ -125,8 +127,10 @@ static tg_transfer *next_transfer(tg_reduction *r)
         write_verdict(r, &r->greeting_verdict);
         return &r->greeting_verdict;
     }
-    const size_t due = r->plan->batch_count;
+    const size_t due = r->levels ? 0 : r->plan->batch_count;
     const bool results = r->reducer->functions->has_results;
+    if (r->levels && !tg_levels_are_through(r))
+        return tg_levels_next(r);
     if (results && tg_results_are_next(r->batches_handed, r->results_handed, due))
         return r->results_handed < r->batches_fed ? &r->results[r->results_handed++] : NULL;
     if (r->batches_handed < due)
@@ -236,8 +240,11 @@ static tg_status take_verdicts(tg_reduction *r, tg_transfer *transfer, tg_error 
 /* The transfer that an exchange belongs to, if it was handed out and has not been fed; they are fed in order. */
 static tg_transfer *transfer_of(tg_reduction *r, const tg_exchange *exchange)
 {
-    enum { CANDIDATES = 5 };
-    tg_transfer *candidates[CANDIDATES] = {&r->greeting, &r->greeting_verdict, &r->verdicts,
+    enum { CANDIDATES = 6 };
+    tg_transfer *candidates[CANDIDATES] = {&r->greeting,
+                                           &r->greeting_verdict,
+                                           &r->verdicts,
+                                           r->levels ? tg_levels_oldest(r) : NULL,
                                            r->batches_fed < r->batches_handed ? &r->batches[r->batches_fed] : NULL,
                                            r->results_fed < r->results_handed ? &r->results[r->results_fed] : NULL};
     for (size_t i = 0; i < CANDIDATES; i++)
@@ -249,6 +256,10 @@ static tg_transfer *transfer_of(tg_reduction *r, const tg_exchange *exchange)
 static tg_status feed(tg_reduction *r, tg_transfer *transfer, tg_error *error)
 {
     const tg_algorithm_functions *f = r->reducer->functions;
+    if (r->levels && transfer->kind != TG_MESSAGE_GREETING && transfer->kind != TG_MESSAGE_VERDICT) {
+        tg_levels_feed(r);
+        return TG_OK;
+    }
     switch (transfer->kind) {
     case TG_MESSAGE_GREETING:
         take_greetings(r);
@@ -327,7 +338,7 @@ static void note_residuals(tg_reducer *r, bool applied)
                                     (double)(steps - 1 < 32 ? steps - 1 : 32);
 }
 
-static void conclude(tg_reduction *r, bool applied)
+void tg_reduction_conclude(tg_reduction *r, bool applied)
 {
     tg_reducer *reducer = r->reducer;
     const double start = tg_seconds();
@@ -357,7 +368,7 @@ tg_status tg_reduce_end(tg_reduction *reduction, tg_error *error)
         return tg_fail(error, TG_INVALID_ARGUMENT,
                        "the reduction has exchanges left: feed them first, or call tg_reduce_abandon");
     const tg_verdict outcome = reduction->outcome;
-    conclude(reduction, outcome.status == TG_OK);
+    tg_reduction_conclude(reduction, outcome.status == TG_OK);
     const tg_reducer *reducer = reduction->reducer;
     if (reducer->device->failure)
         return tg_device_outcome(reducer->device, error);
@@ -373,5 +384,5 @@ tg_status tg_reduce_end(tg_reduction *reduction, tg_error *error)
 void tg_reduce_abandon(tg_reduction *reduction)
 {
     if (reduction && reduction->active)
-        conclude(reduction, false);
+        tg_reduction_conclude(reduction, false);
 }

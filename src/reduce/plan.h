@@ -67,4 +67,9 @@ void tg_plan_receive(tg_plan *plan, uint32_t owner, uint32_t world);
 bool tg_plan_make(const tg_plan_tensor *tensors, size_t tensor_count, uint64_t batch_elements, uint32_t owners,
                   tg_arena *arena, tg_plan *plan);
 
+/* The plan between hosts for one share, the pieces of one owner of `whole`: every message of that which has some is one
+ * message here, divided among `owners` hosts. `tensors` are the shares. False if there is no memory. */
+bool tg_plan_follow(const tg_plan *whole, uint32_t share, const tg_plan_tensor *tensors, uint32_t owners,
+                    tg_arena *arena, tg_plan *plan);
+
 #endif

@@ -111,7 +111,7 @@ static void add_mean(const tg_reduction *r, size_t index, float *mean)
 {
     tg_reducer *reducer = r->reducer;
     const tg_tensor out = {mean, r->plan->pieces[index].count, TG_FLOAT32};
-    tg_job_mean(reducer, tg_received(r, index), tg_pack_received(r, index), 1.0f / (float)reducer->world, 0, &out);
+    tg_job_mean(reducer, tg_received(r, index), tg_pack_received(r, index), 1.0f / (float)tg_divisor(reducer), 0, &out);
 }
 
 /* Where the mean of a piece owned here lies while it is encoded. */
@@ -220,8 +220,8 @@ static void take_results_from(tg_reduction *r, size_t number, uint32_t owner)
     if (!tg_transfer_open(r, &r->results[number], owner, &message, &extra, &frames))
         return;
     if (!tg_boundaries_read(r, batch, &extra)) {
-        tg_reduction_fail(r, TG_SKIPPED, "rank %u received invalid partition boundaries from rank %u", r->reducer->rank,
-                          owner);
+        tg_reduction_fail(r, TG_SKIPPED, "rank %u received invalid partition boundaries from rank %u",
+                          tg_named(r->reducer, r->reducer->rank), tg_named(r->reducer, owner));
         return;
     }
     for (size_t i = batch->first; i < batch->first + batch->count; i++) {

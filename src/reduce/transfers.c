@@ -1,9 +1,9 @@
 /* The exchanges of a reduction: their buffers, and messages on their way in and out. */
 #include "base/status.h"
-#include "reduce/reducer.h"
+#include "reduce/levels.h"
 
-static void prepare(tg_reducer *r, tg_transfer *transfer, tg_message_kind kind, tg_exchange_kind exchange,
-                    uint32_t number)
+void tg_transfer_prepare(tg_reducer *r, tg_transfer *transfer, tg_message_kind kind, tg_exchange_kind exchange,
+                         uint32_t number)
 {
     transfer->kind = kind;
     transfer->number = number;
@@ -22,7 +22,7 @@ static void prepare(tg_reducer *r, tg_transfer *transfer, tg_message_kind kind, 
 }
 
 /* Room for what goes out, and for what comes from every other rank. */
-static void give_room(tg_reducer *r, tg_transfer *transfer, size_t out, const size_t *in)
+void tg_transfer_give_room(tg_reducer *r, tg_transfer *transfer, size_t out, const size_t *in)
 {
     transfer->out = tg_arena_take(&r->arena, out, 1);
     transfer->out_capacity = out;
@@ -37,10 +37,10 @@ static void give_room(tg_reducer *r, tg_transfer *transfer, size_t out, const si
 static void make_transfer(tg_reducer *r, tg_transfer *transfer, tg_message_kind kind, uint32_t number, size_t room,
                           size_t *in)
 {
-    prepare(r, transfer, kind, TG_ALL_GATHER, number);
+    tg_transfer_prepare(r, transfer, kind, TG_ALL_GATHER, number);
     for (uint32_t peer = 0; peer < r->world; peer++)
         in[peer] = room;
-    give_room(r, transfer, room, in);
+    tg_transfer_give_room(r, transfer, room, in);
 }
 
 /* A bit for each tensor of a message. */
@@ -82,7 +82,7 @@ static void make_gather_transfer(tg_reducer *r, tg_reduction *reduction, size_t 
 static void make_parts_transfer(tg_reducer *r, tg_reduction *reduction, size_t p, size_t *in)
 {
     tg_transfer *parts = &reduction->batches[p];
-    prepare(r, parts, TG_MESSAGE_PARTS, TG_ALL_TO_ALL, (uint32_t)p);
+    tg_transfer_prepare(r, parts, TG_MESSAGE_PARTS, TG_ALL_TO_ALL, (uint32_t)p);
     parts->places = tg_arena_take(&r->arena, r->world + (uint64_t)1, sizeof *parts->places);
     size_t out = 0;
     for (uint32_t peer = 0; parts->places && peer < r->world; peer++) {
@@ -92,18 +92,30 @@ static void make_parts_transfer(tg_reducer *r, tg_reduction *reduction, size_t p
         in[peer] = message_room(r, p, r->rank);
     }
     if (!r->arena.failed)
-        give_room(r, parts, out, in);
+        tg_transfer_give_room(r, parts, out, in);
 }
 
 /* shard: from each owner its results. */
 static void make_results_transfer(tg_reducer *r, tg_reduction *reduction, size_t p, size_t *in)
 {
     tg_transfer *results = &reduction->results[p];
-    prepare(r, results, TG_MESSAGE_RESULTS, TG_ALL_GATHER, (uint32_t)p);
+    tg_transfer_prepare(r, results, TG_MESSAGE_RESULTS, TG_ALL_GATHER, (uint32_t)p);
     for (uint32_t peer = 0; peer < r->world; peer++)
         in[peer] = message_room(r, p, peer);
     if (!r->arena.failed)
-        give_room(r, results, in[r->rank], in);
+        tg_transfer_give_room(r, results, in[r->rank], in);
+}
+
+static void make_batches(tg_reducer *r, tg_reduction *reduction, size_t batches, size_t *in)
+{
+    for (size_t p = 0; p < batches && !r->arena.failed; p++) {
+        if (r->functions->has_parts)
+            make_parts_transfer(r, reduction, p, in);
+        else
+            make_gather_transfer(r, reduction, p, in);
+        if (r->functions->has_results)
+            make_results_transfer(r, reduction, p, in);
+    }
 }
 
 bool tg_transfers_make(tg_reducer *r, tg_reduction *reduction)
@@ -117,19 +129,17 @@ bool tg_transfers_make(tg_reducer *r, tg_reduction *reduction)
         free(in);
         return false;
     }
-    make_transfer(r, &reduction->greeting, TG_MESSAGE_GREETING, 0, TG_MESSAGE_HEADER + TG_GREETING_MOST, in);
-    make_transfer(r, &reduction->greeting_verdict, TG_MESSAGE_VERDICT, TG_VERDICT_ON_GREETING,
-                  TG_MESSAGE_HEADER + TG_VERDICT_BYTES, in);
-    make_transfer(r, &reduction->verdicts, TG_MESSAGE_VERDICT, TG_VERDICT_ON_STEP, TG_MESSAGE_HEADER + TG_VERDICT_BYTES,
-                  in);
-    for (size_t p = 0; p < batches && !r->arena.failed; p++) {
-        if (r->functions->has_parts)
-            make_parts_transfer(r, reduction, p, in);
-        else
-            make_gather_transfer(r, reduction, p, in);
-        if (r->functions->has_results)
-            make_results_transfer(r, reduction, p, in);
+    if (!r->share.whole) { /* else these are the whole's */
+        make_transfer(r, &reduction->greeting, TG_MESSAGE_GREETING, 0, TG_MESSAGE_HEADER + TG_GREETING_MOST, in);
+        make_transfer(r, &reduction->greeting_verdict, TG_MESSAGE_VERDICT, TG_VERDICT_ON_GREETING,
+                      TG_MESSAGE_HEADER + TG_VERDICT_BYTES, in);
+        make_transfer(r, &reduction->verdicts, TG_MESSAGE_VERDICT, TG_VERDICT_ON_STEP,
+                      TG_MESSAGE_HEADER + TG_VERDICT_BYTES, in);
     }
+    if (r->levels)
+        tg_levels_transfers(reduction, in);
+    else
+        make_batches(r, reduction, batches, in);
     free(in);
     return !r->arena.failed;
 }
@@ -173,7 +183,8 @@ bool tg_transfer_open(tg_reduction *r, tg_transfer *transfer, uint32_t peer, tg_
                                        message, extra, frames, &why);
     if (status != TG_OK)
         tg_reduction_fail(r, status == TG_LAYOUT_MISMATCH ? status : TG_SKIPPED,
-                          "rank %u received an invalid message from rank %u: %.150s", reducer->rank, peer, why.message);
+                          "rank %u received an invalid message from rank %u: %.150s", tg_named(reducer, reducer->rank),
+                          tg_named(reducer, peer), why.message);
     else if (message->abstain)
         r->peer_failed = true;
     return status == TG_OK && !message->abstain;
@@ -184,5 +195,5 @@ void tg_transfer_close(tg_reduction *r, uint32_t peer, const tg_message *message
 {
     if (frames->left > 0 || extra->left > 0 || message->frames != due)
         tg_reduction_fail(r, TG_SKIPPED, "rank %u received a message from rank %u that is longer than expected",
-                          r->reducer->rank, peer);
+                          tg_named(r->reducer, r->reducer->rank), tg_named(r->reducer, peer));
 }
