@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "faulty.h"
 #include "ranks.h"
 #include "reduce/levels.h"
 
@@ -197,6 +198,138 @@ static void mass(const placement *p, tg_algorithm algorithm, const char *spec, c
         free(l.owed[i]);
 }
 
+/* ---- trouble ---- */
+
+typedef struct history {
+    tg_status status[MOST_RANKS];
+    tg_error error[MOST_RANKS];
+    bool touched[MOST_RANKS];
+    ledger ledger;
+} history;
+
+static void one_step(rank_state *s, history *h, uint64_t step)
+{
+    tg_tensor copy[MOST_TENSORS];
+    for (size_t i = 0; i < s->tensor_count; i++) {
+        const tg_tensor *g = &s->gradients[i];
+        copy[i] = make_tensor(g->count, g->dtype, 0);
+        memcpy(copy[i].data, g->data, g->count * tg_dtype_size(g->dtype));
+        (void)pthread_mutex_lock(&h->ledger.lock);
+        for (uint64_t j = 0; j < g->count; j++)
+            h->ledger.owed[i][j] += (double)element(g, j);
+        (void)pthread_mutex_unlock(&h->ledger.lock);
+    }
+    s->status = tg_reduce(s->reducer, s->transport, s->gradients, step, &s->error);
+    for (size_t i = 0; i < s->tensor_count; i++) {
+        const tg_tensor *g = &s->gradients[i];
+        if (s->status != TG_OK && memcmp(copy[i].data, g->data, g->count * tg_dtype_size(g->dtype)) != 0)
+            h->touched[s->rank] = true;
+        (void)pthread_mutex_lock(&h->ledger.lock);
+        for (uint64_t j = 0; s->status == TG_OK && s->rank == 0 && j < g->count; j++)
+            h->ledger.owed[i][j] -= s->what->world * (double)element(g, j);
+        (void)pthread_mutex_unlock(&h->ledger.lock);
+        drop(&copy[i]);
+    }
+}
+
+/* A step that fails somewhere, and one that does not. */
+static void fail_and_go_on(rank_state *s)
+{
+    history *h = s->extra;
+    fill_gradients(s, 0);
+    one_step(s, h, 0);
+    h->status[s->rank] = s->status;
+    h->error[s->rank] = s->error;
+    if (s->status == TG_EXCHANGE) {
+        tg_transport_abort(s->transport, 1);
+        return;
+    }
+    fill_gradients(s, 1);
+    one_step(s, h, 1);
+}
+
+static unsigned spoilt_before;
+static bool may_lack; /* of what was damaged within a host: nobody else has it */
+
+static void alike(rank_state *states, uint32_t world)
+{
+    history *h = states[0].extra;
+    double worst = 0;
+    for (uint32_t rank = 0; rank < world; rank++) {
+        expect(!h->touched[rank], "rank %u: a step that was not applied changed a gradient", rank);
+        if (messages_spoilt == spoilt_before) {
+            expect(h->status[rank] == TG_OK, "rank %u: %s", rank, h->error[rank].message);
+            continue;
+        }
+        expect(h->status[rank] == TG_SKIPPED && strstr(h->error[rank].message, "rank 1") &&
+                   strstr(h->error[rank].message, "rank 3") && strcmp(h->error[rank].message, h->error[0].message) == 0,
+               "rank %u: %s: %s", rank, tg_status_text(h->status[rank]), h->error[rank].message);
+    }
+    same_everywhere(states, world);
+    take_residuals(h->ledger.owed, states, world);
+    for (size_t i = 0; i < states[0].tensor_count; i++)
+        for (uint64_t j = 0; j < states[0].gradients[i].count; j++)
+            worst = fabs(h->ledger.owed[i][j]) > worst ? fabs(h->ledger.owed[i][j]) : worst;
+    expect(worst < 1e-4 || (may_lack && worst < 1), "%g is missing", worst);
+}
+
+static void with_history(const rank_case *what, tg_transport **transports, void (*body)(rank_state *),
+                         void (*after)(rank_state *, uint32_t))
+{
+    history *h = calloc(1, sizeof *h);
+    (void)pthread_mutex_init(&h->ledger.lock, NULL);
+    for (size_t i = 0; what->tensors[i].name; i++)
+        h->ledger.owed[i] = calloc(what->tensors[i].count + 1, sizeof(double));
+    run_ranks(what, transports, body, after, h);
+    for (size_t i = 0; what->tensors[i].name; i++)
+        free(h->ledger.owed[i]);
+    free(h);
+}
+
+/* Counts exchanges that bring something from one rank to another. */
+static unsigned met;
+static void count_meetings(rank_state *states, uint32_t world)
+{
+    (void)world;
+    const tg_reducer *r = states[0].reducer;
+    met = 2 + r->levels->stage_count * (unsigned)r->coded.batch_count + 1;
+}
+
+static void nothing(rank_state *s) { (void)s; }
+
+static const placement troubled[] = {{"2 hosts, the second ranks' link", 4, {0, 0, 1, 1}},
+                                     {"2 hosts that take turns, within the second", 4, {0, 1, 0, 1}},
+                                     {"hosts of 2 and 3, within the second", 5, {0, 1, 0, 1, 1}}};
+
+/* Rank 1 has trouble with what rank 3 sends: on the same host, or on another. */
+static void faults(bool all, const placement *p, tg_algorithm algorithm)
+{
+    rank_case what = {.world = p->world,
+                      .tensors = mixed_tensors,
+                      .options = {.algorithm = algorithm, .batch_elements = 16384, .host_of_rank = p->hosts},
+                      .shape = GRID};
+    run_ranks(&what, NULL, nothing, count_meetings, NULL);
+    const bool same_host = p->hosts[1] == p->hosts[3];
+    unsigned troubles = 0;
+    for (unsigned exchange = 2; exchange + 1 < met; exchange++)
+        for (int fault = CUT; fault <= FLIP; fault++) {
+            if (!all && (exchange + (unsigned)fault) % (EMULATED ? 7 : 3) != 0)
+                continue;
+            tg_transport *transports[MOST_RANKS];
+            tg_error error;
+            if (tg_transport_local(p->world, transports, &error) != TG_OK)
+                abort();
+            transports[1] = faulty(transports[1], (enum fault)fault, exchange, 3, 0.5);
+            may_lack = same_host;
+            spoilt_before = messages_spoilt;
+            with_history(&what, transports, fail_and_go_on, alike);
+            troubles += messages_spoilt > spoilt_before;
+            check_all("%s, %s, exchange %u %s: all ranks alike, nothing lost", tg_algorithm_text(algorithm), p->name,
+                      exchange, fault_names[fault]);
+        }
+    check(troubles > 0, "%s, %s: %u messages were spoilt", tg_algorithm_text(algorithm), p->name, troubles);
+}
+
 int main(int argc, char **argv)
 {
     const bool all = wants_all(argc, argv);
@@ -209,5 +342,9 @@ int main(int argc, char **argv)
             mass(&placements[j], TG_GATHER, specs[i], "ef");
             mass(&placements[j], TG_SHARD, specs[i], "ef");
         }
+    for (size_t j = 0; j < sizeof troubled / sizeof *troubled; j++) {
+        faults(all, &troubled[j], TG_GATHER);
+        faults(all, &troubled[j], TG_SHARD);
+    }
     return finish();
 }
