@@ -729,16 +729,19 @@ typedef enum tg_exchange_role {
     TG_ROLE_GRADIENTS = 1, /* gather: everybody's frames to everybody */
     TG_ROLE_PARTS,         /* shard: to each owner its parts */
     TG_ROLE_RESULTS,       /* shard: from each owner the mean of its parts */
-    TG_ROLE_VERDICT        /* whether the step can be applied */
+    TG_ROLE_VERDICT,       /* whether the step can be applied */
+    TG_ROLE_RAW,           /* two levels, within hosts: to each owner its parts as they are, uncompressed */
+    TG_ROLE_SPREAD         /* two levels, within hosts: from each owner the frames of its share */
 } tg_exchange_role;
 
-/* One exchange of a step, as one rank sees it. */
+/* One exchange of a step, as one rank sees it. With two levels, TG_ROLE_RAW and TG_ROLE_SPREAD stay within hosts, and
+ * all others but verdicts are between hosts. */
 typedef struct tg_described_exchange {
     tg_exchange_role role;
     tg_exchange_kind kind;
     size_t first_tensor, tensor_count;       /* these must be ready before it can be made */
     size_t after;                            /* this one must have been fed before it can be made; SIZE_MAX: none */
-    uint32_t peers;                          /* messages that this rank sends, and that it gets */
+    uint32_t peers;                          /* messages that this rank sends, or that it gets if these are more */
     uint64_t bytes_sent, bytes_received;     /* over all peers, with message headers */
     uint64_t largest_sent, largest_received; /* by any rank */
     uint64_t summed;  /* elements of frames that are added up to make it; one of P frames counts P times */
