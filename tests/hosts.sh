@@ -91,8 +91,8 @@ vanishes() {
 
 # falls_silent MPI: the link of n1 is cut. The ranks there end as well, without a launcher that could tell them to. A message that had come
 # before the cut makes its rank one that has answered, so one of the two is named for certain. OpenMPI's launcher waits for its daemon on the
-# other side until the kernel gives the connection up: after 25 seconds here, by default after 15 minutes. MPICH's waits for its agents,
-# which are processes of this machine here, until the link is back.
+# other side until the kernel gives the connection up: after 25 seconds here, by default after 15 minutes. MPICH's waits until
+# the link is back.
 falls_silent() {
     ip netns exec "$hosts_id-n0" sysctl -qw net.ipv4.tcp_retries2=6
     begin "$1" "${forever[@]}" --timeout 10
