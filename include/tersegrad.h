@@ -771,7 +771,7 @@ TG_API TG_MUST_CHECK tg_status tg_description_exchange(const tg_description *des
 typedef struct tg_reducer_stats {
     tg_algorithm algorithm;    /* the algorithm in use, which is not TG_AUTO */
     uint64_t applied, skipped; /* steps */
-    uint64_t bytes_sent;       /* on the wire, with message headers; a copy to each peer counts */
+    uint64_t bytes_sent;       /* on the wire, with message headers; a copy to each peer counts, on another host */
     uint64_t bytes_received;
     uint64_t frame_bytes;        /* of this rank's compressed gradients, each counted once */
     uint64_t float32_bytes;      /* of these gradients at 4 bytes per element */

@@ -46,6 +46,7 @@ static bool make_reducer(struct worker *worker, const struct train_codec *codec,
         .schedule = settings->changes,
         .schedule_count = settings->change_count,
         .timeout = worker->team.timeout,
+        .host_of_rank = worker->hosts,
     };
     tg_error error = {""};
     tg_status status = TG_OK;

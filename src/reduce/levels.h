@@ -76,6 +76,12 @@ bool tg_levels_keep(const tg_reducer *reducer, size_t tensor);
 tg_status tg_levels_residual(const tg_reducer *reducer, size_t tensor, float *out, tg_error *error);
 void tg_levels_stats(const tg_reducer *reducer, tg_reducer_stats *stats);
 
+/* Whether what goes to a rank stays on this host. */
+static inline bool tg_share_a_host(const tg_reducer *r, uint32_t peer)
+{
+    return r->levels && r->levels->host_of_rank[peer] == r->levels->host;
+}
+
 /* ---- levels.c: a step ---- */
 
 /* Buffers of one reduction; `in` has an entry for each rank. */

@@ -175,7 +175,8 @@ tg_status tg_reduce_next(tg_reduction *reduction, tg_exchange **exchange, tg_err
     if (transfer) {
         transfer->handed = true;
         for (uint32_t peer = 0; peer < reduction->reducer->world; peer++)
-            reduction->reducer->stats.bytes_sent += tg_sends(&transfer->exchange, peer) ? transfer->send_size[peer] : 0;
+            if (tg_sends(&transfer->exchange, peer) && !tg_share_a_host(reduction->reducer, peer))
+                reduction->reducer->stats.bytes_sent += transfer->send_size[peer];
     }
     *exchange = transfer ? &transfer->exchange : NULL;
     return tg_succeed(error);
@@ -292,7 +293,8 @@ tg_status tg_reduce_feed(tg_reduction *reduction, tg_exchange *exchange, tg_erro
         if (transfer->received[peer] > transfer->capacity[peer])
             return tg_fail(error, TG_INVALID_ARGUMENT, "received[%u] is %zu, but the buffer has %zu bytes", peer,
                            transfer->received[peer], transfer->capacity[peer]);
-        reduction->reducer->stats.bytes_received += transfer->received[peer];
+        if (!tg_share_a_host(reduction->reducer, peer))
+            reduction->reducer->stats.bytes_received += transfer->received[peer];
     }
     transfer->fed = true;
     const double start = tg_seconds();

@@ -315,25 +315,31 @@ static tg_status check_ranks(const tg_reducer *r, const reading *in, size_t numb
     return TG_OK;
 }
 
-/* Whether this rank is given the states of all ranks: where hosts have several ranks, or had, unless it is given its
- * own of the same hosts and plan. */
-static bool are_all(tg_reducer *r, const tg_state *states, size_t count)
+/* Whether a state is this rank's own, of the same hosts and plan. */
+static bool is_own(tg_reducer *r, const tg_state *state)
 {
-    bool levels = r->levels != NULL;
-    for (size_t i = 0; i < count; i++)
-        levels = levels || (states[i].data && states[i].size > TG_STATE_HEAD &&
-                            ((const uint8_t *)states[i].data)[6] == TG_STATE_LEVELS);
-    if (!levels || count != 1)
-        return levels;
     tg_error ignored;
     reading in = {.reducer = r, .home = tg_state_home(r), .error = &ignored};
-    in.c = tg_cursor_over(states[0].data, states[0].data ? states[0].size : 0);
-    return !(get_head(&in) == TG_OK && in.exact && in.rank == r->rank);
+    in.c = tg_cursor_over(state->data, state->data ? state->size : 0);
+    return get_head(&in) == TG_OK && in.exact && in.rank == r->rank;
+}
+
+/* Where hosts have several ranks, or had, the states of all ranks are given, unless the own is enough. */
+static bool have_hosts(const tg_reducer *r, const tg_state *states, size_t count)
+{
+    bool hosts = r->levels != NULL;
+    for (size_t i = 0; i < count; i++)
+        hosts = hosts || (states[i].data && states[i].size > TG_STATE_HEAD &&
+                          ((const uint8_t *)states[i].data)[6] == TG_STATE_LEVELS);
+    return hosts;
 }
 
 static tg_status walk(tg_reducer *r, const tg_state *states, size_t count, bool apply, tg_error *error)
 {
-    const bool all = are_all(r, states, count);
+    const bool hosts = have_hosts(r, states, count), own = hosts && count > 0 && r->rank < count;
+    if (own && count > 1 && is_own(r, &states[r->rank]))
+        return walk(r, &states[r->rank], 1, apply, error);
+    const bool all = hosts && !(count == 1 && is_own(r, &states[0]));
     uint32_t world = 0;
     double largest = 0;
     for (size_t i = 0; i < count; i++) {
