@@ -1,9 +1,10 @@
 /* How long reducing takes: reduce [-n FLOATS] [-r REPEATS] [-a gather|shard|auto] [-w THREADS [-l BITS_PER_SECOND] | -m
- * MODULE]
- * [-b BATCH_ELEMENTS] [-d DEVICE] SPEC[/FEEDBACK]...
+ * MODULE] [-g RANKS [-f]] [-b BATCH_ELEMENTS] [-d DEVICE] SPEC[/FEEDBACK]...
  *
  * The spec `memory` is no codec: every rank adds the gradient to a residual and stores a mean of zeros, at the same
  * time as the others. With one thread, no reduction with feedback can take less.
+ *
+ * With -g so many ranks in a row share a host: its link, and reductions have two levels; with -f only the link.
  *
  * Ranks are threads (-w), over links that take their time where -l says so, or MPI processes (-m openmpi). Rank 0
  * prints a line for each spec: the least and the median time over repeats of the slowest rank, where this rank spent it
@@ -26,6 +27,9 @@ typedef struct settings {
     tg_algorithm algorithm;
     const char *module, *device;
     double rate;
+    unsigned group; /* ranks of a host */
+    bool flat;      /* which the reducer does not know */
+    uint32_t hosts[MOST_RANKS];
     char **specs;
     int spec_count;
 } settings;
@@ -127,7 +131,8 @@ static void measure(tg_device *device, tg_transport *transport, char *what, cons
     char spec[256], *slash;
     double times[MOST_REPEATS], all[MOST_RANKS], best[4] = {1e9, 1e9, 1e9, 1e9};
     tg_reducer_tensor tensor = {.name = "gradient", .count = the.count};
-    const tg_reducer_options options = {.algorithm = the.algorithm, .batch_elements = the.batch_elements};
+    const tg_reducer_options options = {
+        .algorithm = the.algorithm, .batch_elements = the.batch_elements, .host_of_rank = the.flat ? NULL : the.hosts};
     tg_reducer *reducer;
     tg_reducer_stats before, after;
     tg_error error;
@@ -195,8 +200,8 @@ static void *run(void *argument)
 
 int main(int argc, char **argv)
 {
-    the = (settings){.count = 25600000, .repeats = 5, .world = 2, .device = "cpu"};
-    for (int option; (option = getopt(argc, argv, "n:r:a:w:l:m:b:d:")) != -1;) {
+    the = (settings){.count = 25600000, .repeats = 5, .world = 2, .group = 1, .device = "cpu"};
+    for (int option; (option = getopt(argc, argv, "n:r:a:w:l:m:g:fb:d:")) != -1;) {
         if (option == 'n')
             the.count = strtoull(optarg, NULL, 10);
         else if (option == 'r')
@@ -209,6 +214,10 @@ int main(int argc, char **argv)
             the.rate = strtod(optarg, NULL);
         else if (option == 'm')
             the.module = optarg;
+        else if (option == 'g')
+            the.group = (unsigned)atoi(optarg);
+        else if (option == 'f')
+            the.flat = true;
         else if (option == 'b')
             the.batch_elements = strtoull(optarg, NULL, 10);
         else if (option == 'd')
@@ -218,13 +227,15 @@ int main(int argc, char **argv)
     }
     the.specs = argv + optind;
     the.spec_count = argc - optind;
-    if (the.repeats < 1 || the.repeats > MOST_REPEATS || the.world < 1 || the.world > MOST_RANKS ||
+    if (the.repeats < 1 || the.repeats > MOST_REPEATS || the.world < 1 || the.world > MOST_RANKS || the.group < 1 ||
         the.spec_count < 1) {
         fprintf(stderr, "usage: reduce [-n FLOATS] [-r REPEATS] [-a gather|shard|auto] [-w THREADS [-l "
-                        "BITS_PER_SECOND] | -m MODULE] "
+                        "BITS_PER_SECOND] | -m MODULE] [-g RANKS [-f]] "
                         "[-b BATCH_ELEMENTS] [-d DEVICE] SPEC[/FEEDBACK]...\n");
         return 2;
     }
+    for (unsigned i = 0; i < MOST_RANKS; i++)
+        the.hosts[i] = i / the.group;
     tg_error error;
     tg_transport *transports[MOST_RANKS];
     if (the.module) {
@@ -234,7 +245,7 @@ int main(int argc, char **argv)
         return 0;
     }
     pthread_t threads[MOST_RANKS];
-    const tg_link link = {.bits_per_second = the.rate, .latency_seconds = 50e-6};
+    const tg_link link = {.bits_per_second = the.rate, .latency_seconds = 50e-6, .host_of_rank = the.hosts};
     if ((the.rate > 0 ? tg_transport_local_link(the.world, &link, transports, &error)
                       : tg_transport_local(the.world, transports, &error)) != TG_OK)
         fail("local", &error);
