@@ -75,8 +75,9 @@ static void number_messages(tg_description *d, uint32_t share)
     size_t next = 0;
     for (size_t b = 0; b < plan->batch_count; b++) {
         bool owns = false;
+        tg_piece run;
         for (size_t i = plan->batches[b].first; i < plan->batches[b].first + plan->batches[b].count; i++)
-            owns = owns || plan->pieces[i].owner == share;
+            owns = owns || (plan->pieces[i].owner == share && tg_share_ends(d->reducer, false, &plan->pieces[i], &run));
         d->inner_message[share][b] = owns ? next++ : SIZE_MAX;
     }
 }
@@ -125,9 +126,10 @@ void tg_describe_levels_free(tg_description *d)
 /* What there is of one share in a message. */
 typedef struct part {
     uint64_t pieces, elements;
-    uint64_t raw;    /* bytes of a message of raw parts */
-    uint64_t spread; /* and of one of results */
-    uint64_t frames; /* of the latter */
+    uint64_t runs, ended; /* what goes between hosts then: runs of elements, and so many elements */
+    uint64_t raw;         /* bytes of a message of raw parts */
+    uint64_t spread;      /* and of one of results */
+    uint64_t frames;      /* of the latter */
 } part;
 
 static part part_of(const tg_description *d, size_t message, uint32_t share)
@@ -141,6 +143,11 @@ static part part_of(const tg_description *d, size_t message, uint32_t share)
             continue;
         p.pieces++;
         p.elements += piece->count;
+        tg_piece run;
+        if (tg_share_ends(r, false, piece, &run)) {
+            p.runs++;
+            p.ended += run.count;
+        }
         p.raw += TG_HEADER_SIZE + tg_dtype_size(r->tensors[piece->tensor].given.dtype) * piece->count;
     }
     const size_t inner = d->inner_message[share][message];
@@ -148,7 +155,7 @@ static part part_of(const tg_description *d, size_t message, uint32_t share)
         return p;
     const tg_description *between = d->levels[share];
     const uint64_t copies = r->algorithm == TG_SHARD ? 1 : r->levels->hosts;
-    p.spread += sizeof(uint32_t) * p.pieces + copies * tg_described_bytes(between, inner);
+    p.spread += sizeof(uint32_t) * p.runs + copies * tg_described_bytes(between, inner);
     p.frames = copies * between->batches[inner].frames;
     return p;
 }
@@ -208,7 +215,7 @@ static void describe_between(const tg_description *d, uint32_t rank, tg_exchange
         e->after = after;
         e->peers = l->hosts - 1;
         if (role != TG_ROLE_RESULTS) /* made of what came within the host */
-            e->summed += (uint64_t)d->host_size[host] * part_of(d, message, share).elements;
+            e->summed += (uint64_t)d->host_size[host] * part_of(d, message, share).ended;
     }
     e->first_tensor = first_tensor;
     e->tensor_count = tensor_count;
@@ -235,7 +242,7 @@ static void describe_spread(const tg_description *d, uint32_t rank, size_t messa
             e->bytes_sent = (local - 1) * p.spread;
         } else {
             e->bytes_received += p.spread;
-            e->checked += copies * p.elements;
+            e->checked += copies * p.ended;
             e->frames += p.frames;
         }
         if (share == place && l->hosts == 1) /* one host has nothing between */

@@ -136,6 +136,9 @@ tg_status tg_levels_share(tg_reducer *r, tg_error *error)
         for (uint32_t j = 0; j <= shares; j++) {
             const uint64_t at = cut ? nearest(count * j / shares, grain) : j > owner ? count : 0;
             t->parts[j] = (uint32_t)(j == shares || at > count ? count : at);
+            const uint64_t made = j > 0 ? t->parts[j] - t->parts[j - 1] : 0;
+            if (t->given.dtype != TG_FLOAT32 && made > r->levels->longest)
+                r->levels->longest = made;
         }
         before += count;
     }
@@ -181,6 +184,13 @@ tg_reducer_options tg_share_options(const tg_reducer *r, uint32_t share)
     return options;
 }
 
+bool tg_share_ends(const tg_reducer *r, bool dense, const tg_piece *piece, tg_piece *run)
+{
+    const tg_reducing_tensor *t = &r->tensors[piece->tensor];
+    const tg_spec spec = r->levels->hosts > 1 ? tg_wire_spec(r, t) : (tg_spec){.codec = 0};
+    return tg_piece_ends(piece, t->parts, dense || tg_grain_of(&spec) > 0, run);
+}
+
 static void follow_messages(tg_reducer *r, bool dense)
 {
     const tg_plan *plan = dense ? &r->dense : &r->coded;
@@ -189,8 +199,9 @@ static void follow_messages(tg_reducer *r, bool dense)
     l->inner_message[dense] = tg_arena_take(&r->arena, plan->batch_count, sizeof(size_t));
     for (size_t b = 0; !r->arena.failed && b < plan->batch_count; b++) {
         bool owns = false;
+        tg_piece run;
         for (size_t i = plan->batches[b].first; i < plan->batches[b].first + plan->batches[b].count; i++)
-            owns = owns || plan->pieces[i].owner == l->share;
+            owns = owns || (plan->pieces[i].owner == l->share && tg_share_ends(r, dense, &plan->pieces[i], &run));
         l->inner_message[dense][b] = owns ? next++ : SIZE_MAX;
     }
 }
@@ -298,13 +309,14 @@ size_t tg_spread_room(const tg_reducer *r, const tg_plan *plan, size_t message, 
     for (size_t i = plan->batches[message].first; i < plan->batches[message].first + plan->batches[message].count;
          i++) {
         const tg_piece *piece = &plan->pieces[i];
-        if (piece->owner != share)
+        tg_piece run;
+        if (piece->owner != share || !tg_share_ends(r, dense, piece, &run))
             continue;
         tg_spec spec = dense ? (tg_spec){.codec = 0} : tg_share_tensor(r, piece->tensor, share).codec;
         const tg_codec_row *row = tg_codec_row_of(spec.codec);
         for (size_t s = 0; row->sparse && !(spec.choices & TG_CHOICE_BY_K) && s < r->options.schedule_count; s++)
             spec.amount = r->amounts[s] > spec.amount ? r->amounts[s] : spec.amount;
-        const uint64_t count = piece->count, slack = row->sparse ? count / 512 + 32 : 0;
+        const uint64_t count = run.count, slack = row->sparse ? count / 512 + 32 : 0;
         const uint64_t whole = TG_HEADER_SIZE + row->bound(&spec, count) + slack,
                        grain = row->sparse ? TG_BLOCK
                                : dense     ? TG_BLOCK

@@ -101,15 +101,18 @@ bool tg_piece_is_sparse(const tg_reduction *reduction, const tg_piece *piece)
 
 static bool make_plan(tg_reducer *r, bool dense, tg_plan *plan)
 {
+    const tg_reducer *whole = r->share.whole;
     tg_plan_tensor *tensors = malloc((r->tensor_count + 1) * sizeof *tensors);
     for (size_t i = 0; tensors && i < r->tensor_count; i++) {
         const tg_spec spec = tg_wire_spec(r, &r->tensors[i]);
+        uint64_t grain = dense ? TG_BLOCK : tg_grain_of(&spec);
+        if (r->levels && grain == 0) /* what is sent as it is may be cut anywhere */
+            grain = TG_BLOCK;
         tensors[i] = (tg_plan_tensor){.count = r->tensors[i].given.count,
-                                      .grain = dense ? TG_BLOCK : tg_grain_of(&spec),
+                                      .grain = grain,
                                       .balanced = !dense && is_balanced(r, &r->tensors[i]),
-                                      .parts = r->tensors[i].parts};
+                                      .parts = whole ? whole->tensors[i].parts : r->tensors[i].parts};
     }
-    const tg_reducer *whole = r->share.whole;
     const uint32_t owners = r->levels ? r->levels->shares : r->functions->has_parts ? r->world : 1;
     const bool made = tensors && (whole ? tg_plan_follow(dense ? &whole->dense : &whole->coded, r->share.number,
                                                          tensors, owners, &r->arena, plan)

@@ -28,6 +28,7 @@ struct tg_levels {
     uint32_t local_count;
     uint32_t *owners; /* of this rank's share, on each host */
     uint64_t digest;  /* of which ranks share hosts */
+    uint64_t longest; /* share of 16-bit elements that is not cut */
     tg_stage stages[TG_STAGES];
     unsigned stage_count;
     tg_reducer *inner;        /* NULL: this rank owns no share */
@@ -66,6 +67,8 @@ static inline uint64_t tg_share_count(const tg_reducing_tensor *t, uint32_t shar
 {
     return t->parts[share + 1] - t->parts[share];
 }
+/* What a piece ends of its share, and what is spread then; see tg_piece_ends. */
+bool tg_share_ends(const tg_reducer *reducer, bool dense, const tg_piece *piece, tg_piece *run);
 /* Most bytes of what the owner of a share spreads of a message. */
 size_t tg_spread_room(const tg_reducer *reducer, const tg_plan *plan, size_t message, uint32_t share);
 /* Makes the reducer between hosts. */

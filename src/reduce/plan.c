@@ -171,22 +171,17 @@ void tg_plan_receive(tg_plan *plan, uint32_t owner, uint32_t world)
     }
 }
 
-/* The pieces that an owner has of each message, as elements of its shares: these start where its first piece of a
- * tensor does. */
+/* The pieces that an owner has of each message, as elements of its shares. */
 static void follow_all(maker *m, const tg_plan *whole, uint32_t share)
 {
-    uint64_t start = 0;
-    uint32_t tensor = TG_EVERY_OWNER;
     m->plan->piece_count = m->plan->batch_count = m->first_piece = 0;
     for (size_t b = 0; b < whole->batch_count; b++) {
         for (size_t i = whole->batches[b].first; i < whole->batches[b].first + whole->batches[b].count; i++) {
-            const tg_piece *piece = &whole->pieces[i];
-            if (piece->owner != share)
-                continue;
-            start = piece->tensor == tensor ? start : piece->first;
-            tensor = piece->tensor;
-            m->runs[m->run_count++] = (tg_piece){
-                .tensor = tensor, .first = piece->first - start, .count = piece->count};
+            const tg_plan_tensor *t = &m->tensors[whole->pieces[i].tensor];
+            tg_piece run;
+            if (whole->pieces[i].owner == share && tg_piece_ends(&whole->pieces[i], t->parts, t->grain > 0, &run))
+                m->runs[m->run_count++] = (tg_piece){
+                    .tensor = run.tensor, .first = run.first - t->parts[share], .count = run.count};
         }
         close_batch(m);
     }

@@ -168,7 +168,7 @@ static size_t most(size_t a, size_t b) { return a > b ? a : b; }
 uint64_t tg_wide_room(const tg_reducer *r)
 {
     const uint64_t rooms[] = {r->coded.largest, r->dense.largest, r->coded.summed, r->dense.summed};
-    uint64_t room = 0;
+    uint64_t room = r->levels ? r->levels->longest : 0;
     for (size_t i = 0; i < (r->functions->has_results ? 4 : 2); i++) /* gather and scatter sum piece by piece */
         room = rooms[i] > room ? rooms[i] : room;
     return room;

@@ -11,6 +11,12 @@
 
 #define IS_MEAN UINT32_C(0x80000000)
 
+/* Whether a piece ends something that the owner of this share spreads. */
+static bool is_spread(const tg_reduction *r, const tg_piece *piece, uint32_t share, tg_piece *run)
+{
+    return piece->owner == share && tg_share_ends(r->reducer, r->dense, piece, run);
+}
+
 /* ---- out ---- */
 
 typedef struct writer {
@@ -82,19 +88,19 @@ void tg_spread_send(tg_reduction *r, size_t number)
     if (!inner)
         return;
     uint32_t own = 0;
+    tg_piece run;
     for (size_t i = batch->first; i < batch->first + batch->count; i++)
-        own += r->plan->pieces[i].owner == l->share;
+        own += is_spread(r, &r->plan->pieces[i], l->share, &run);
     uint8_t *extra = transfer->out + TG_MESSAGE_HEADER;
     writer w = {.at = extra + 4 * (size_t)own, .end = transfer->out + transfer->out_capacity};
     const size_t message = l->inner_message[r->dense][number];
     size_t at = message == SIZE_MAX ? 0 : inner->plan->batches[message].first;
     for (size_t i = batch->first; own > 0 && i < batch->first + batch->count && !tg_reduction_lost(r); i++) {
-        const tg_piece *piece = &r->plan->pieces[i];
-        if (piece->owner != l->share)
+        if (!is_spread(r, &r->plan->pieces[i], l->share, &run))
             continue;
         uint32_t frames = inner->reducer->functions->has_results ? IS_MEAN : 0;
-        for (uint64_t done = 0; done < piece->count; done += inner->plan->pieces[at++].count)
-            if (inner->anywhere[piece->tensor])
+        for (uint64_t done = 0; done < run.count; done += inner->plan->pieces[at++].count)
+            if (inner->anywhere[run.tensor])
                 frames += inner->reducer->functions->has_results ? put_results(inner, at, &w)
                                                                  : put_gathered(inner, at, &w);
         tg_store32(extra, frames == IS_MEAN ? 0 : frames);
@@ -173,13 +179,13 @@ static void take_from(tg_reduction *r, size_t number, uint32_t share)
     if (!tg_transfer_open(r, &r->batches[number], peer, &message, &extra, &frames))
         return;
     for (size_t i = batch->first; i < batch->first + batch->count; i++) {
-        const tg_piece *piece = &r->plan->pieces[i];
-        if (piece->owner != share)
+        tg_piece run;
+        if (!is_spread(r, &r->plan->pieces[i], share, &run))
             continue;
         const uint32_t count = tg_cursor_u32(&extra);
-        if (!take_piece(r, piece, peer, count, &frames))
+        if (!take_piece(r, &run, peer, count, &frames))
             return;
-        r->anywhere[piece->tensor] |= (count & ~IS_MEAN) > 0;
+        r->anywhere[run.tensor] |= (count & ~IS_MEAN) > 0;
         due += count & ~IS_MEAN;
     }
     if (extra.short_read)
@@ -240,12 +246,13 @@ void tg_spread_apply(tg_reduction *r)
                       frames = tg_cursor_over(bytes + TG_MESSAGE_HEADER + extra_size,
                                               size - TG_MESSAGE_HEADER - extra_size);
             for (size_t i = batch->first; i < batch->first + batch->count; i++) {
-                if (r->plan->pieces[i].owner != share)
+                tg_piece run;
+                if (!is_spread(r, &r->plan->pieces[i], share, &run))
                     continue;
                 const uint32_t number = tg_cursor_u32(&extra), count = number & ~IS_MEAN;
                 for (uint32_t f = 0; f < count; f++)
                     (void)tg_message_frame(&frames, &room[f]);
-                apply_piece(r, &r->plan->pieces[i], number, room);
+                apply_piece(r, &run, number, room);
                 room += count;
             }
         }
