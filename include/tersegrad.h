@@ -620,7 +620,7 @@ typedef struct tg_reducer_options {
     double timeout;          /* of an exchange in tg_reduce, in seconds; 0: no limit */
     /* Of each rank, the host that it runs on: any numbers below `world`, in any order. They are copied. Where a host
      * has several ranks, gather and shard have two levels: ranks of a host add up their gradients as they are, and only
-     * hosts exchange what is compressed (docs/collectives.md, 6). TG_SCATTER, and dgc with a clip, are refused then.
+     * hosts exchange what is compressed (docs/collectives.md, 13). TG_SCATTER, and dgc with a clip, are refused then.
      * NULL: every rank is a host of its own. */
     const uint32_t *host_of_rank;
 } tg_reducer_options;

@@ -108,8 +108,7 @@ static void resumes(tg_algorithm algorithm, uint32_t world, const uint32_t *host
     const rank_case what = {
         .world = world,
         .tensors = tensors,
-        .options =
-            {.algorithm = algorithm, .batch_elements = 16384, .seed = 3, .depth = depth, .host_of_rank = hosts},
+        .options = {.algorithm = algorithm, .batch_elements = 16384, .seed = 3, .depth = depth, .host_of_rank = hosts},
         .shape = LAYERED};
     run_ranks(&what, NULL, save_half_way, keep_result, kept);
     run_ranks(&what, NULL, load_and_go_on, compare_result, kept);
@@ -151,8 +150,7 @@ static void add_pending(const rank_state *s, uint32_t world, double (*pending)[L
     for (size_t p = 0; home && home->second && p < home->coded.piece_count; p++) {
         const tg_piece *piece = &home->coded.pieces[p];
         const float *residual = home->second[p] ? residual_of(home->second[p]) : NULL;
-        const uint64_t start = piece->first +
-                               (r->levels ? r->tensors[piece->tensor].parts[r->levels->share] : 0);
+        const uint64_t start = piece->first + (r->levels ? r->tensors[piece->tensor].parts[r->levels->share] : 0);
         for (uint64_t j = 0; residual && j < piece->count; j++)
             pending[piece->tensor][start + j] += (double)residual[j];
     }
