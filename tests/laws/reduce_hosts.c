@@ -65,6 +65,35 @@ static void every_spec(bool all, tg_algorithm algorithm)
     }
 }
 
+/* Feedback of every kind, a warm-up, a schedule of densities, small tensors, several reductions under way. */
+static void every_feedback(tg_algorithm algorithm)
+{
+    static const tensor_case tensors[] = {{"ecq", "qsgd:levels=3", "ecq:alpha=0.2,beta=0.9", 50000, TG_BFLOAT16},
+                                          {"dgc", "topk:density=0.01", "dgc:momentum=0.9,clip=0", 140001, TG_FLOAT32},
+                                          {"levels", "topk:k=9,values=levels", "ef", 90000, TG_FLOAT16},
+                                          {"whole", "onebit:bucket=0", "ef", 20001, TG_FLOAT32},
+                                          {"small", "qsgd", "ef", 100, TG_FLOAT16},
+                                          {NULL, NULL, NULL, 0, TG_FLOAT32}};
+    static const tg_density_change changes[] = {{3, 0.05}, {5, 0.001}};
+    for (size_t i = 0; i < PLACEMENTS; i++) {
+        const rank_case what = {.world = placements[i].world,
+                                .tensors = tensors,
+                                .options = {.algorithm = algorithm,
+                                            .batch_elements = 16384,
+                                            .warmup = 2,
+                                            .min_size = 101,
+                                            .schedule = changes,
+                                            .schedule_count = 2,
+                                            .depth = 2,
+                                            .host_of_rank = placements[i].hosts},
+                                .shape = LAYERED,
+                                .steps = 40}; /* boundaries move every 16 of both */
+        run_ranks(&what, NULL, steps, same_everywhere, NULL);
+        check_all("%s, %s, all kinds of feedback: same bits everywhere", tg_algorithm_text(algorithm),
+                  placements[i].name);
+    }
+}
+
 /* ---- one host ---- */
 
 static void is_the_mean(rank_state *states, uint32_t world)
@@ -335,6 +364,8 @@ int main(int argc, char **argv)
     const bool all = wants_all(argc, argv);
     every_spec(all, TG_GATHER);
     every_spec(all, TG_SHARD);
+    every_feedback(TG_GATHER);
+    every_feedback(TG_SHARD);
     one_host();
     static const char *const specs[] = {"topk:density=0.02", "topk:k=70", "qsgd:levels=7", "fp16", "none"};
     for (size_t i = 0; i < sizeof specs / sizeof *specs; i++)

@@ -180,9 +180,6 @@ static void load_all(rank_state *s)
     for (uint32_t rank = 0; rank < k->world; rank++)
         states[rank] = (tg_state){k->data[rank], k->size[rank]};
     s->status = tg_reducer_load(s->reducer, states, k->world, &s->error);
-    if (s->status == TG_OK)
-        for (size_t i = 0; i < s->tensor_count; i++) /* the residuals, and nothing else, are sent */
-            memset(s->gradients[i].data, 0, s->gradients[i].count * tg_dtype_size(s->gradients[i].dtype));
 }
 
 static void compare_pending(rank_state *states, uint32_t world)
