@@ -13,6 +13,20 @@ size_t tg_positions_bound(uint64_t count, uint64_t most)
     return (size_t)(HEAD + segments_of(count, tg_segment_log(count, most)) * (ENTRY + 1) + count / 8);
 }
 
+size_t tg_positions_most(uint64_t count, uint64_t most)
+{
+    enum { BLOCK = 256, MOST_PARAMETER = 30 };
+    /* Rice codes with one parameter p for all gaps: p + 1 bits each, and their sum, below `count`, in units of 2^p. The
+     * writer's choice takes no more, but for a byte for the parameter and one of padding in each block. */
+    const uint64_t segments = segments_of(count, tg_segment_log(count, most)), bytes = 2 * (most / BLOCK + segments);
+    uint64_t best = count / 8;
+    for (unsigned p = 0; p <= MOST_PARAMETER; p++) {
+        const uint64_t coded = (most * (p + 1) + (count >> p)) / 8 + bytes + 1;
+        best = coded < best ? coded : best;
+    }
+    return (size_t)(HEAD + segments * (ENTRY + 1) + best);
+}
+
 tg_positions_writer tg_positions_begin(uint64_t count, uint64_t listed, uint8_t *out, const tg_gaps_engine *engine)
 {
     tg_positions_writer w = {

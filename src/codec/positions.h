@@ -10,6 +10,9 @@
 /* The most bytes for up to `most` positions among `count` elements. */
 size_t tg_positions_bound(uint64_t count, uint64_t most);
 
+/* The most bytes that they come to once they are written, which takes the room above. */
+size_t tg_positions_most(uint64_t count, uint64_t most);
+
 /* Writes segment by segment, so that a caller can write while it finds the positions. */
 typedef struct tg_positions_writer {
     const tg_gaps_engine *engine;

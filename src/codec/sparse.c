@@ -60,15 +60,28 @@ size_t tg_sparse_workspace(const tg_spec *spec, uint64_t count, unsigned threads
     return layout_of(spec, count, selector, threads).size;
 }
 
-size_t tg_sparse_bound(const tg_spec *spec, uint64_t count, const tg_selector *selector)
+static size_t values_bound(const tg_spec *spec, uint64_t most)
 {
-    const uint64_t most = most_selected(spec, count, selector);
-    const size_t bound = tg_positions_bound(count, most);
     if (tg_spec_values(spec) == TG_VALUES_LEVELS) {
         tg_levels_shape shape = tg_levels_shape_of(spec, most);
-        return bound + tg_levels_bound(&shape);
+        return tg_levels_bound(&shape);
     }
-    return bound + (size_t)most * tg_dtype_size(tg_values_dtype(tg_spec_values(spec)));
+    return (size_t)most * tg_dtype_size(tg_values_dtype(tg_spec_values(spec)));
+}
+
+size_t tg_sparse_list_bound(const tg_spec *spec, uint64_t count, uint64_t most)
+{
+    return tg_positions_bound(count, most) + values_bound(spec, most);
+}
+
+size_t tg_sparse_list_most(const tg_spec *spec, uint64_t count, uint64_t most)
+{
+    return tg_positions_most(count, most) + values_bound(spec, most);
+}
+
+size_t tg_sparse_bound(const tg_spec *spec, uint64_t count, const tg_selector *selector)
+{
+    return tg_sparse_list_bound(spec, count, most_selected(spec, count, selector));
 }
 
 /* ---- where the kernels have nothing for one pass ---- */

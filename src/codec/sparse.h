@@ -16,6 +16,10 @@ typedef struct tg_selector {
 } tg_selector;
 
 size_t tg_sparse_bound(const tg_spec *spec, uint64_t count, const tg_selector *selector);
+/* Of up to `most` elements that have been selected already, of a vector of `count`. */
+size_t tg_sparse_list_bound(const tg_spec *spec, uint64_t count, uint64_t most);
+/* The most bytes that they come to; writing them takes the room above. */
+size_t tg_sparse_list_most(const tg_spec *spec, uint64_t count, uint64_t most);
 size_t tg_sparse_workspace(const tg_spec *spec, uint64_t count, unsigned threads, const tg_selector *selector);
 tg_status tg_sparse_encode(tg_job *job, const tg_selector *selector);
 

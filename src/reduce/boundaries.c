@@ -18,7 +18,10 @@ tg_owned tg_part_of(const tg_reduction *r, const tg_piece *piece, uint32_t owner
     return (tg_owned){boundaries[owner], boundaries[owner + 1] - boundaries[owner]};
 }
 
-static bool proposes(const tg_reduction *r) { return r->number / r->reducer->options.depth % TG_BOUNDARIES_EVERY == 0; }
+static bool proposes(const tg_reduction *r)
+{
+    return r->reducer->functions->has_results && r->number / r->reducer->options.depth % TG_BOUNDARIES_EVERY == 0;
+}
 
 static bool is_balanced(const tg_reduction *r, const tg_piece *piece)
 {
@@ -29,7 +32,7 @@ uint32_t tg_boundaries_size(const tg_reduction *r, const tg_batch *batch)
 {
     uint32_t size = 0;
     for (size_t i = batch->first; proposes(r) && i < batch->first + batch->count; i++)
-        size += is_balanced(r, &r->plan->pieces[i]) ? tg_proposal_size(r->reducer) : 0;
+        size += is_balanced(r, &r->plan->pieces[i]) ? TG_PROPOSAL_SIZE : 0;
     return size;
 }
 
@@ -37,6 +40,56 @@ static void cut_equally(uint64_t count, uint32_t world, uint32_t *boundaries)
 {
     for (uint32_t owner = 0; owner < world; owner++)
         boundaries[owner] = (uint32_t)(count * owner / world);
+}
+
+/* ---- parts that are not too long ---- */
+
+enum { LONGEST = 4 }; /* times an equal part */
+
+uint64_t tg_part_limit(uint64_t count, uint32_t world)
+{
+    const uint64_t limit = (LONGEST * count + world - 1) / world + 1; /* one for rounding */
+    return limit < count ? limit : count;
+}
+
+static bool has_long_part(uint64_t count, uint32_t world, const uint32_t *boundaries)
+{
+    const uint64_t limit = tg_part_limit(count, world);
+    uint64_t from = 0;
+    for (uint32_t owner = 1; owner <= world; owner++) {
+        const uint64_t to = owner < world ? boundaries[owner] : count;
+        if (to - from > limit)
+            return true;
+        from = to;
+    }
+    return false;
+}
+
+/* Parts are cut anew, each a `world`th of a measure of which three quarters lie evenly in the parts as they were, and a
+ * quarter evenly in the tensor. So a part has at most four times an equal part of the tensor's elements, and at most
+ * 4/3 of what it had of those by which parts were balanced. In whole numbers, all of the measure is 4 count world. */
+void tg_boundaries_limit(uint64_t count, uint32_t world, uint32_t *boundaries, uint32_t *old)
+{
+    if (!has_long_part(count, world, boundaries))
+        return;
+    memcpy(old, boundaries, world * sizeof *old);
+    const double by_parts = (LONGEST - 1) * (double)count;
+    uint64_t from = 0, to = old[1]; /* of an old part */
+    uint32_t part = 0;
+    double before = 0, here = by_parts + (double)world * (double)to; /* measure of the old parts before it, and of it */
+    for (uint32_t owner = 1; owner < world; owner++) {
+        const double due = LONGEST * (double)count * owner;
+        for (; part + 1 < world && before + here <= due; part++) {
+            before += here;
+            from = to;
+            to = part + 2 < world ? old[part + 2] : count;
+            here = by_parts + (double)world * (double)(to - from);
+        }
+        const double place = (due - before) / here * (double)(to - from);
+        boundaries[owner] = (uint32_t)(from + (place > 0 ? (uint64_t)place : 0));
+        if (boundaries[owner] > to)
+            boundaries[owner] = (uint32_t)to;
+    }
 }
 
 /* So that all owners get equally many of this rank's elements. A rank without an opinion leaves them where they are. */
@@ -58,43 +111,80 @@ void tg_boundaries_propose(tg_reduction *r, const tg_batch *batch)
     }
     if (proposes(r))
         device->operations->wait(device);
-}
-
-void tg_boundaries_write(const tg_reduction *r, const tg_batch *batch, uint8_t *extra)
-{
     for (size_t i = batch->first; proposes(r) && i < batch->first + batch->count; i++) {
-        const tg_piece *piece = &r->plan->pieces[i];
-        const tg_sparse_step *step = &r->sparse[piece->tensor];
-        for (uint32_t owner = 1; is_balanced(r, piece) && owner < r->reducer->world; owner++, extra += 4) {
-            tg_store32(extra, step->proposals[owner]);
-            step->boundary_sums[owner] += step->proposals[owner];
-        }
+        tg_sparse_step *step = &r->sparse[r->plan->pieces[i].tensor];
+        if (!is_balanced(r, &r->plan->pieces[i]))
+            continue;
+        step->proposals[0] = 0;
+        tg_boundaries_limit(r->plan->pieces[i].count, world, step->proposals, r->reducer->old_boundaries);
+        step->proposal_sum += step->proposals[r->reducer->rank];
     }
 }
 
-bool tg_boundaries_read(tg_reduction *r, const tg_batch *batch, tg_cursor *extra)
+void tg_boundaries_write(const tg_reduction *r, const tg_batch *batch, uint32_t owner, uint8_t *extra)
+{
+    for (size_t i = batch->first; proposes(r) && i < batch->first + batch->count; i++)
+        if (is_balanced(r, &r->plan->pieces[i])) {
+            tg_store32(extra, r->sparse[r->plan->pieces[i].tensor].proposals[owner]);
+            extra += TG_PROPOSAL_SIZE;
+        }
+}
+
+bool tg_boundaries_read_proposals(tg_reduction *r, const tg_batch *batch, tg_cursor *extra)
 {
     for (size_t i = batch->first; proposes(r) && i < batch->first + batch->count; i++) {
         const tg_piece *piece = &r->plan->pieces[i];
-        uint32_t before = 0;
-        for (uint32_t owner = 1; is_balanced(r, piece) && owner < r->reducer->world; owner++) {
-            const uint32_t boundary = tg_cursor_u32(extra);
-            if (boundary < before || boundary > piece->count)
-                return false;
-            r->sparse[piece->tensor].boundary_sums[owner] += boundary;
-            before = boundary;
-        }
+        const uint32_t boundary = is_balanced(r, piece) ? tg_cursor_u32(extra) : 0;
+        if (boundary > piece->count)
+            return false;
+        r->sparse[piece->tensor].proposal_sum += boundary;
     }
     return !extra->short_read;
+}
+
+void tg_boundaries_decide(tg_reduction *r, const tg_batch *batch)
+{
+    for (size_t i = batch->first; proposes(r) && i < batch->first + batch->count; i++) {
+        tg_sparse_step *step = &r->sparse[r->plan->pieces[i].tensor];
+        if (is_balanced(r, &r->plan->pieces[i]))
+            step->proposals[r->reducer->rank] = (uint32_t)(step->proposal_sum / r->reducer->world);
+    }
+}
+
+bool tg_boundaries_read(tg_reduction *r, const tg_batch *batch, uint32_t owner, tg_cursor *extra)
+{
+    for (size_t i = batch->first; proposes(r) && i < batch->first + batch->count; i++)
+        if (is_balanced(r, &r->plan->pieces[i]))
+            r->sparse[r->plan->pieces[i].tensor].proposals[owner] = tg_cursor_u32(extra);
+    return !extra->short_read;
+}
+
+/* Whether the parts from 0 to `count` may be these. */
+static bool are_parts(uint64_t count, uint32_t world, const uint32_t *boundaries)
+{
+    for (uint32_t owner = 1; owner < world; owner++)
+        if (boundaries[owner] < boundaries[owner - 1])
+            return false;
+    return boundaries[0] == 0 && boundaries[world - 1] <= count && !has_long_part(count, world, boundaries);
+}
+
+bool tg_boundaries_check(const tg_reduction *r, const tg_batch *batch)
+{
+    for (size_t i = batch->first; proposes(r) && i < batch->first + batch->count; i++) {
+        const tg_piece *piece = &r->plan->pieces[i];
+        if (is_balanced(r, piece) && !are_parts(piece->count, r->reducer->world, r->sparse[piece->tensor].proposals))
+            return false;
+    }
+    return true;
 }
 
 void tg_boundaries_move(tg_reduction *r)
 {
     for (size_t i = 0; proposes(r) && i < r->plan->piece_count; i++) {
         const tg_piece *piece = &r->plan->pieces[i];
-        uint32_t *boundaries = is_balanced(r, piece) ? boundaries_of(r, &r->reducer->tensors[piece->tensor]) : NULL;
-        for (uint32_t owner = 1; boundaries && owner < r->reducer->world; owner++)
-            boundaries[owner] = (uint32_t)(r->sparse[piece->tensor].boundary_sums[owner] / r->reducer->world);
+        if (is_balanced(r, piece))
+            memcpy(boundaries_of(r, &r->reducer->tensors[piece->tensor]), r->sparse[piece->tensor].proposals,
+                   r->reducer->world * sizeof(uint32_t));
     }
 }
 

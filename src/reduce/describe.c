@@ -89,7 +89,7 @@ static void add_balanced(const tg_reducer *r, described_batch *b, const tg_piece
     b->every.frames++;
     b->every.bytes += bytes;
     b->every_result += result < dense ? result : dense;
-    b->proposals += tg_proposal_size(r) / TG_BOUNDARIES_EVERY;
+    b->balanced++;
     b->frames += world;
     b->bytes += world * bytes;
 }
@@ -123,7 +123,8 @@ static void describe_batch(tg_description *d, size_t number, size_t *used)
     const tg_batch *batch = &r->coded.batches[number];
     described_batch *b = &d->batches[number];
     const uint32_t first = r->coded.pieces[batch->first].tensor;
-    *b = (described_batch){.first_tensor = first,
+    *b = (described_batch){.relayed = tg_is_relayed(r, number),
+                           .first_tensor = first,
                            .tensor_count = r->coded.pieces[batch->first + batch->count - 1].tensor - first + (size_t)1,
                            .first_share = *used};
     for (size_t i = batch->first; i < batch->first + batch->count; i++) {
@@ -148,6 +149,21 @@ static void describe_batch(tg_description *d, size_t number, size_t *used)
     d->elements += b->elements;
 }
 
+/* Rounds after the first, of batches that are handed on. */
+static void order_rounds(tg_description *d)
+{
+    const size_t first = d->entry_count;
+    for (uint32_t round = 1; first > 0 && round < tg_agreement_rounds(d->reducer->world); round++)
+        for (size_t i = 0; i < d->reducer->coded.batch_count; i++) {
+            if (!d->batches[i].relayed)
+                continue;
+            size_t before = d->entry_count - 1; /* the round before of the same batch; before it, every batch has one */
+            while (d->entries[before].batch != i)
+                before--;
+            d->entries[d->entry_count++] = (entry){TG_ROLE_GRADIENTS, i, before, round};
+        }
+}
+
 /* The order in which exchanges are handed out. */
 static void order(tg_description *d)
 {
@@ -161,18 +177,17 @@ static void order(tg_description *d)
     while (handed < due || (results && results_handed < due)) {
         entry *e = &d->entries[d->entry_count];
         if (results && tg_results_are_next(handed, results_handed, due)) {
-            *e = (entry){TG_ROLE_RESULTS, results_handed, made[results_handed % (TG_RESULTS_BEHIND + 2)]};
+            *e = (entry){TG_ROLE_RESULTS, results_handed, made[results_handed % (TG_RESULTS_BEHIND + 2)], 0};
             results_handed++;
         } else {
             made[handed % (TG_RESULTS_BEHIND + 2)] = d->entry_count;
-            *e = (entry){r->functions->has_parts ? TG_ROLE_PARTS : TG_ROLE_GRADIENTS, handed++, SIZE_MAX};
+            *e = (entry){r->functions->has_parts ? TG_ROLE_PARTS : TG_ROLE_GRADIENTS, handed++, SIZE_MAX, 0};
         }
         d->entry_count++;
     }
-    d->entries[d->entry_count] = (entry){TG_ROLE_VERDICT, 0, d->entry_count - 1};
-    if (d->entry_count == 0)
-        d->entries[0].after = SIZE_MAX;
-    d->entry_count++;
+    order_rounds(d);
+    for (uint32_t round = 0; round < tg_agreement_rounds(r->world); round++, d->entry_count++)
+        d->entries[d->entry_count] = (entry){TG_ROLE_VERDICT, 0, d->entry_count > 0 ? d->entry_count - 1 : SIZE_MAX, 0};
 }
 
 /* ---- making and reading ---- */
@@ -180,9 +195,13 @@ static void order(tg_description *d)
 tg_status tg_description_fill_in(tg_description *d, tg_error *error)
 {
     tg_reducer *r = d->reducer;
+    uint64_t relays = 0;
+    for (size_t i = 0; i < r->coded.batch_count; i++)
+        relays += tg_is_relayed(r, i);
     d->batches = tg_arena_take(&r->arena, r->coded.batch_count, sizeof *d->batches);
     d->shares = tg_arena_take(&r->arena, r->coded.piece_count, sizeof *d->shares);
-    d->entries = tg_arena_take(&r->arena, 2 * r->coded.batch_count + 1, sizeof *d->entries);
+    d->entries = tg_arena_take(&r->arena, 2 * r->coded.batch_count + (relays + 1) * tg_agreement_rounds(r->world),
+                               sizeof *d->entries);
     if (r->arena.failed)
         return tg_fail(error, TG_OUT_OF_MEMORY, "out of memory for a description of %zu tensors", r->tensor_count);
     size_t used = 0;
@@ -262,10 +281,13 @@ static share share_of(const tg_description *d, const described_batch *b, uint32_
     return owned;
 }
 
+/* Bytes of boundaries in a message, in the mean over steps. */
+static uint64_t proposals_of(const described_batch *b) { return b->balanced * TG_PROPOSAL_SIZE / TG_BOUNDARIES_EVERY; }
+
 static void describe_parts(const tg_description *d, const described_batch *b, const share *owned,
                            tg_described_exchange *e)
 {
-    const uint64_t world = d->reducer->world, headers = (world - 1) * TG_MESSAGE_HEADER;
+    const uint64_t world = d->reducer->world, headers = (world - 1) * (TG_MESSAGE_HEADER + proposals_of(b));
     e->kind = TG_ALL_TO_ALL;
     e->bytes_sent = headers + b->bytes - owned->bytes;
     e->bytes_received = headers + (world - 1) * owned->bytes;
@@ -279,7 +301,7 @@ static void describe_parts(const tg_description *d, const described_batch *b, co
 static void describe_results(const tg_description *d, const described_batch *b, const share *owned,
                              tg_described_exchange *e)
 {
-    const uint64_t world = d->reducer->world, extra = TG_MESSAGE_HEADER + b->proposals;
+    const uint64_t world = d->reducer->world, extra = TG_MESSAGE_HEADER + proposals_of(b);
     /* Parts and results of pieces that have one owner are alike; those of balanced pieces are not. */
     const uint64_t own = owned->bytes - b->every.bytes + b->every_result,
                    all = b->bytes - world * b->every.bytes + world * b->every_result;
@@ -291,6 +313,19 @@ static void describe_results(const tg_description *d, const described_batch *b, 
     e->encoded = owned->elements;
     e->checked = b->elements - owned->elements;
     e->frames = b->frames;
+}
+
+/* Whole messages, each with the entry of its size. */
+static void describe_round(const tg_description *d, const described_batch *b, uint32_t round, tg_described_exchange *e)
+{
+    const uint32_t world = d->reducer->world, rounds = tg_agreement_rounds(world);
+    e->kind = TG_ALL_TO_ALL;
+    e->peers = 1;
+    e->bytes_sent = e->bytes_received = e->largest_sent = e->largest_received =
+        tg_relay_blocks(world, round) * (TG_RELAY_ENTRY + TG_MESSAGE_HEADER + b->bytes);
+    e->encoded = round == 0 ? b->elements : 0;
+    e->checked = round + 1 == rounds ? (world - UINT64_C(1)) * b->elements : 0;
+    e->frames = (round == 0 ? b->frames : 0) + (round + 1 == rounds ? (world - UINT64_C(1)) * b->frames : 0);
 }
 
 static void describe_gradients(const tg_description *d, const described_batch *b, tg_described_exchange *e)
@@ -336,14 +371,18 @@ tg_status tg_description_exchange(const tg_description *d, uint32_t rank, size_t
     const uint64_t others = d->reducer->world - (uint64_t)1;
     tg_described_exchange made = {.role = e->role, .kind = TG_ALL_GATHER, .after = e->after, .peers = (uint32_t)others};
     if (e->role == TG_ROLE_VERDICT) {
-        made.bytes_sent = made.bytes_received = others * (TG_MESSAGE_HEADER + sizeof(uint32_t));
+        made.peers = tg_agreement_peers(d->reducer->world);
+        made.bytes_sent = made.bytes_received = made.peers * (uint64_t)(TG_MESSAGE_HEADER + TG_OPINION_BYTES);
         made.largest_sent = made.largest_received = made.bytes_sent;
         *exchange = made;
         return tg_succeed(error);
     }
     made.first_tensor = d->batches[e->batch].first_tensor;
     made.tensor_count = d->batches[e->batch].tensor_count;
-    (d->levels ? tg_describe_level : tg_describe)(d, rank, e->role, e->batch, &made);
+    if (d->batches[e->batch].relayed)
+        describe_round(d, &d->batches[e->batch], e->round, &made);
+    else
+        (d->levels ? tg_describe_level : tg_describe)(d, rank, e->role, e->batch, &made);
     *exchange = made;
     return tg_succeed(error);
 }

@@ -16,15 +16,17 @@ typedef struct tg_described_batch {
     size_t first_tensor, tensor_count;
     size_t first_share, share_count;  /* owners of pieces that have one owner, in rising order */
     tg_described_share every;         /* what each owner has of balanced pieces, in parts */
-    uint64_t every_result, proposals; /* bytes of their results, and of boundaries, in the mean over steps */
+    uint64_t every_result, balanced;  /* bytes of their results, and how many there are */
     uint64_t elements, frames, bytes; /* of one rank's gradients, all owners together */
     uint64_t largest_share;           /* bytes of the shares above */
+    bool relayed;                     /* messages are handed on, in rounds */
 } tg_described_batch;
 
 /* Exchanges come in the order in which the step machine hands them out. */
 typedef struct tg_described_entry {
     tg_exchange_role role;
     size_t batch, after;
+    uint32_t round; /* of a batch that is handed on */
 } tg_described_entry;
 
 struct tg_description {

@@ -54,12 +54,12 @@ static void order(tg_description *d)
             if (slot < behind || message >= messages)
                 continue;
             d->entries[d->entry_count] = (tg_described_entry){
-                roles[stage], message, stage > 0 ? made[stage - 1][message % TG_TURNS] : SIZE_MAX};
+                roles[stage], message, stage > 0 ? made[stage - 1][message % TG_TURNS] : SIZE_MAX, 0};
             made[stage][message % TG_TURNS] = d->entry_count++;
         }
-    d->entries[d->entry_count] = (tg_described_entry){TG_ROLE_VERDICT, 0,
-                                                      d->entry_count > 0 ? d->entry_count - 1 : SIZE_MAX};
-    d->entry_count++;
+    for (uint32_t round = 0; round < tg_agreement_rounds(r->world); round++, d->entry_count++)
+        d->entries[d->entry_count] = (tg_described_entry){TG_ROLE_VERDICT, 0,
+                                                          d->entry_count > 0 ? d->entry_count - 1 : SIZE_MAX, 0};
 }
 
 static void place_ranks(tg_description *d)
@@ -89,7 +89,7 @@ tg_status tg_describe_levels(tg_description *d, tg_error *error)
     const size_t messages = r->coded.batch_count;
     d->levels = tg_arena_take(&r->arena, shares, sizeof(tg_description *));
     d->batches = tg_arena_take(&r->arena, messages, sizeof *d->batches);
-    d->entries = tg_arena_take(&r->arena, TG_STAGES * messages + 1, sizeof *d->entries);
+    d->entries = tg_arena_take(&r->arena, TG_STAGES * messages + tg_agreement_rounds(r->world), sizeof *d->entries);
     d->place = tg_arena_take(&r->arena, r->world, sizeof *d->place);
     d->host_size = tg_arena_take(&r->arena, r->levels->hosts, sizeof *d->host_size);
     d->inner_message = tg_arena_take(&r->arena, shares, sizeof(size_t *));

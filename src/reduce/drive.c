@@ -24,7 +24,7 @@ static tg_status run_exchanges(tg_reduction *r, tg_transport *transport, bool to
             if (status == TG_OK)
                 r->queue[r->queue_to++ % r->queue_room] = exchange;
         } else if (status == TG_OK) {
-            const bool greeting = r->greets && !r->greeting_verdict.fed;
+            const bool greeting = r->greets && !r->introduction.settled && !r->settled;
             if (r->queue_from == r->queue_to || !(to_the_end || greeting || full))
                 return TG_OK;
             exchange = r->queue[r->queue_from++ % r->queue_room];

@@ -75,9 +75,9 @@ tg_status tg_greeting_compare(const uint8_t *ours, tg_cursor theirs, const char 
 {
     const uint32_t count = tg_load32(ours), their_count = tg_cursor_u32(&theirs);
     if (theirs.short_read)
-        return tg_fail(error, TG_CORRUPT, "its greeting is too short");
+        return tg_fail(error, TG_CORRUPT, "that rank's greeting is too short");
     if (their_count != count)
-        return tg_fail(error, TG_LAYOUT_MISMATCH, "it has %u tensors, but this rank has %u", their_count, count);
+        return tg_fail(error, TG_LAYOUT_MISMATCH, "it has %u tensors, not %u", count, their_count);
     for (unsigned i = 0; i < TG_GREETING_OPTIONS; i++)
         if (tg_cursor_u16(&theirs) != tg_load16(ours + 4 + 2 * i))
             return tg_fail(error, TG_LAYOUT_MISMATCH, "it has another %s", option_texts[i]);
@@ -87,6 +87,6 @@ tg_status tg_greeting_compare(const uint8_t *ours, tg_cursor theirs, const char 
                 return tg_fail(error, TG_LAYOUT_MISMATCH, "it has another %s for tensor %u ('%.60s' here)",
                                field_texts[i], entry, names[entry]);
     if (theirs.short_read || theirs.left > 0)
-        return tg_fail(error, TG_CORRUPT, "its greeting has a wrong length");
+        return tg_fail(error, TG_CORRUPT, "that rank's greeting has a wrong length");
     return TG_OK;
 }

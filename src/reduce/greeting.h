@@ -1,5 +1,5 @@
-/* Before their first step, ranks tell each other what they reduce and how, so that a difference is named and not met
- * later as a frame of the wrong kind. */
+/* Before their first step, rank 0 tells the others what it reduces and how, and they compare, so that a difference is
+ * named and not met later as a frame of the wrong kind. */
 #ifndef TG_REDUCE_GREETING_H
 #define TG_REDUCE_GREETING_H
 
@@ -36,7 +36,7 @@ void tg_greeting_option_set(const tg_kernels *kernels, uint8_t *greeting, tg_gre
 void tg_greeting_tensor(const tg_kernels *kernels, uint8_t *greeting, uint32_t number, const tg_reducer_tensor *tensor,
                         const uint32_t *parts, size_t part_count);
 
-/* Compares another rank's greeting with this rank's; names the first difference. */
+/* Compares this rank's greeting with another's; the first difference is in words about this rank: "it has ...". */
 tg_status tg_greeting_compare(const uint8_t *ours, tg_cursor theirs, const char *const *names, tg_error *error);
 
 #endif

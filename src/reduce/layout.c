@@ -4,6 +4,8 @@
 
 #include "base/status.h"
 #include "codec/codec.h"
+#include "codec/header.h"
+#include "codec/sparse.h"
 #include "frame/encode.h"
 #include "reduce/levels.h"
 
@@ -41,14 +43,76 @@ tg_codec *tg_codec_in(tg_reduction *reduction, uint32_t tensor)
     return codec;
 }
 
+/* A part's list may have up to twice the segments that the bound of a whole allows for, at 9 bytes for every 8192
+ * elements. */
+static size_t list_slack(uint64_t most) { return (size_t)(most / 512) + 32; }
+
+/* The spec that a tensor's codec is made for: the largest density it will have. */
+static tg_spec largest_spec(const tg_reducer *r, const tg_reducing_tensor *t)
+{
+    tg_spec spec = t->spec;
+    if (t->sparse && !(spec.choices & TG_CHOICE_BY_K))
+        for (size_t i = 0; i < r->options.schedule_count; i++)
+            spec.amount = r->amounts[i] > spec.amount ? r->amounts[i] : spec.amount;
+    return spec;
+}
+
+static uint64_t most_aimed_at(const tg_reducer *r, const tg_reducing_tensor *t)
+{
+    const tg_spec spec = largest_spec(r, t);
+    return tg_spec_selected(&spec, t->given.count);
+}
+
 size_t tg_frame_room(const tg_reducer *r, bool dense, uint32_t tensor, uint64_t count)
 {
     const tg_reducing_tensor *t = &r->tensors[tensor];
     if (dense)
         return tg_frame_bound(r->plain, count);
-    /* A part's list may have up to twice the segments that the bound of a whole allows for, at 9 bytes for every 8192
-     * elements. */
-    return tg_frame_bound(r->codecs[t->codec], count) + (t->sparse ? (size_t)(t->most / 512) + 32 : 0);
+    return tg_frame_bound(r->codecs[t->codec], count) + (t->sparse ? list_slack(t->most) : 0);
+}
+
+/* What a part of a tensor that is divided among all may have at the most. */
+static uint64_t longest_part(const tg_reducer *r, const tg_reducing_tensor *t, uint32_t owner)
+{
+    return t->parts ? t->parts[owner + 1] - t->parts[owner] : tg_part_limit(t->given.count, r->world);
+}
+
+size_t tg_list_room(const tg_reducer *r, const tg_piece *piece, uint32_t owner, bool results, bool arrives)
+{
+    const tg_reducing_tensor *t = &r->tensors[piece->tensor];
+    const bool every = piece->owner == TG_EVERY_OWNER;
+    const uint64_t count = every ? longest_part(r, t, owner) : piece->count,
+                   most = results ? tg_most_chosen(r, piece) : t->most, listed = most < count ? most : count;
+    if (!arrives && !every)
+        return tg_frame_room(r, false, piece->tensor, count);
+    return TG_HEADER_SIZE + list_slack(listed) +
+           (arrives ? tg_sparse_list_most(&t->spec, count, listed) : tg_sparse_list_bound(&t->spec, count, listed));
+}
+
+uint64_t tg_most_chosen(const tg_reducer *r, const tg_piece *piece)
+{
+    const tg_reducing_tensor *t = &r->tensors[piece->tensor];
+    const uint64_t k = most_aimed_at(r, t);
+    return piece->owner == TG_EVERY_OWNER ? (k + r->world - 1) / r->world + (k == 0) : k;
+}
+
+static uint64_t plan_bound(const tg_reducer *r, const tg_plan *plan, size_t batch)
+{
+    uint64_t bytes = 0;
+    for (size_t i = 0; batch < plan->batch_count && i < plan->batches[batch].count; i++) {
+        const tg_piece *piece = &plan->pieces[plan->batches[batch].first + i];
+        const tg_reducing_tensor *t = &r->tensors[piece->tensor];
+        const tg_spec spec = largest_spec(r, t);
+        bytes += TG_HEADER_SIZE + (plan == &r->dense ? tg_dtype_size(t->given.dtype) * piece->count
+                                                     : tg_codec_row_of(spec.codec)->bound(&spec, piece->count));
+    }
+    return bytes;
+}
+
+uint64_t tg_batch_bound(const tg_reducer *r, size_t batch)
+{
+    const uint64_t coded = plan_bound(r, &r->coded, batch), dense = plan_bound(r, &r->dense, batch);
+    return coded > dense ? coded : dense;
 }
 
 /* ---- cutting ---- */
@@ -127,16 +191,6 @@ static bool make_plan(tg_reducer *r, bool dense, tg_plan *plan)
 }
 
 /* ---- codecs ---- */
-
-/* The spec that a tensor's codec is made for: the largest density it will have. */
-static tg_spec largest_spec(const tg_reducer *r, const tg_reducing_tensor *t)
-{
-    tg_spec spec = t->spec;
-    if (t->sparse && !(spec.choices & TG_CHOICE_BY_K))
-        for (size_t i = 0; i < r->options.schedule_count; i++)
-            spec.amount = r->amounts[i] > spec.amount ? r->amounts[i] : spec.amount;
-    return spec;
-}
 
 /* One codec for all tensors of a spec, with room for the largest piece of any. */
 tg_status tg_reducer_make_codecs(tg_reducer *r, tg_error *error)

@@ -435,11 +435,10 @@ static void make_spread(tg_reducer *r, tg_transfer *transfer, size_t message)
         }
 }
 
-void tg_levels_transfers(tg_reduction *reduction, size_t *in)
+void tg_levels_transfers(tg_reduction *reduction)
 {
     tg_reducer *r = reduction->reducer;
     const tg_levels *l = r->levels;
-    (void)in;
     tg_level_step *s = reduction->levels = tg_arena_take(&r->arena, 1, sizeof *s);
     for (size_t turn = 0; !r->arena.failed && turn < TG_TURNS; turn++) {
         make_raw(r, &s->raw[turn], turn);

@@ -87,8 +87,8 @@ static inline bool tg_share_a_host(const tg_reducer *r, uint32_t peer)
 
 /* ---- levels.c: a step ---- */
 
-/* Buffers of one reduction; `in` has an entry for each rank. */
-void tg_levels_transfers(tg_reduction *reduction, size_t *in);
+/* Buffers of one reduction. */
+void tg_levels_transfers(tg_reduction *reduction);
 void tg_levels_begin(tg_reduction *reduction);
 /* Whether all exchanges but the verdicts have been fed. */
 bool tg_levels_are_through(const tg_reduction *reduction);

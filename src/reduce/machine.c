@@ -24,6 +24,18 @@ void tg_reduction_fail(tg_reduction *r, tg_status status, const char *text, ...)
 
 static void reset_transfer(tg_transfer *transfer) { transfer->handed = transfer->fed = false; }
 
+/* gather: the batches of this step's plan that are handed on from rank to rank. */
+static void reset_relays(tg_reduction *r)
+{
+    r->relay_count = r->relays_handed = r->relays_fed = 0;
+    while (r->relay_count < r->reducer->relay_count && r->relays[r->relay_count].batch < r->plan->batch_count) {
+        tg_relay *relay = &r->relays[r->relay_count++];
+        relay->round = 0;
+        for (uint32_t i = 0; i < relay->round_count; i++)
+            reset_transfer(&relay->rounds[i]);
+    }
+}
+
 void tg_reduction_reset(tg_reduction *r, uint64_t step)
 {
     tg_reducer *reducer = r->reducer;
@@ -38,13 +50,14 @@ void tg_reduction_reset(tg_reduction *r, uint64_t step)
     r->greets = !reducer->greeted && reducer->world > 1;
     r->batches_handed = r->batches_fed = r->results_handed = r->results_fed = 0;
     reset_transfer(&r->greeting);
-    reset_transfer(&r->greeting_verdict);
-    reset_transfer(&r->verdicts);
+    tg_agreement_reset(&r->introduction);
+    tg_agreement_reset(&r->agreement);
     for (size_t i = 0; i < r->plan->batch_count; i++) {
         reset_transfer(&r->batches[i]);
         if (reducer->functions->has_results)
             reset_transfer(&r->results[i]);
     }
+    reset_relays(r);
     memset(r->received, 0, r->plan->received_count * sizeof *r->received);
     memset(r->sent, 0, r->plan->part_count * sizeof *r->sent);
     if (reducer->functions->has_parts)
@@ -89,18 +102,21 @@ tg_status tg_reduce_begin(tg_reducer *reducer, const tg_tensor *gradients, uint6
 
 /* ---- next ---- */
 
-static void write_verdict(tg_reduction *r, tg_transfer *transfer)
-{
-    const uint32_t extra = tg_verdict_write(&r->verdict, transfer->out + TG_MESSAGE_HEADER);
-    tg_transfer_seal(r, transfer, 0, extra, transfer->out);
-    tg_transfer_send_all(r->reducer, transfer, TG_MESSAGE_HEADER + extra);
-}
-
 static void write_greeting(tg_reduction *r, tg_transfer *transfer)
 {
     memcpy(transfer->out + TG_MESSAGE_HEADER, r->reducer->greeting, r->reducer->greeting_size);
     tg_transfer_seal(r, transfer, 0, r->reducer->greeting_size, transfer->out);
-    tg_transfer_send_all(r->reducer, transfer, TG_MESSAGE_HEADER + r->reducer->greeting_size);
+    tg_transfer_send_all(r->reducer, transfer,
+                         r->reducer->rank == 0 ? TG_MESSAGE_HEADER + r->reducer->greeting_size : TG_NO_MESSAGE);
+}
+
+/* How a batch is handed on; NULL: it is not. */
+static tg_relay *relay_of(const tg_reduction *r, size_t batch)
+{
+    for (size_t i = 0; i < r->relay_count; i++)
+        if (r->relays[i].batch == batch)
+            return &r->relays[i];
+    return NULL;
 }
 
 static tg_transfer *make_batch(tg_reduction *r)
@@ -112,20 +128,31 @@ static tg_transfer *make_batch(tg_reduction *r)
     return &r->batches[number];
 }
 
+/* After the first exchange of each batch come the second rounds of those that are handed on, then the third ones. */
+static tg_relay *relay_at(const tg_reduction *r, size_t exchange) { return &r->relays[exchange % r->relay_count]; }
+static size_t relayed_exchanges(const tg_reduction *r)
+{
+    return r->relay_count > 0 ? r->relay_count * (r->relays[0].round_count - 1) : 0;
+}
+
+static tg_transfer *next_round(tg_reduction *r)
+{
+    const size_t before = r->relays_handed - r->relays_handed % r->relay_count;
+    const bool is_there = before == 0 ? relay_at(r, r->relays_handed)->batch < r->batches_fed
+                                      : r->relays_handed - r->relay_count < r->relays_fed;
+    return is_there ? tg_relay_next(r, relay_at(r, r->relays_handed++)) : NULL;
+}
+
 /* The next transfer, filled in; NULL if there is none for now. */
 static tg_transfer *next_transfer(tg_reduction *r)
 {
     if (r->settled)
         return NULL;
-    if (r->greets && !r->greeting_verdict.fed) {
-        if (!r->greeting.handed) {
-            write_greeting(r, &r->greeting);
-            return &r->greeting;
-        }
-        if (!r->greeting.fed || r->greeting_verdict.handed)
-            return NULL;
-        write_verdict(r, &r->greeting_verdict);
-        return &r->greeting_verdict;
+    if (r->greets && !r->introduction.settled) {
+        if (r->greeting.handed)
+            return r->greeting.fed ? tg_agreement_next(r, &r->introduction) : NULL;
+        write_greeting(r, &r->greeting);
+        return &r->greeting;
     }
     const size_t due = r->levels ? 0 : r->plan->batch_count;
     const bool results = r->reducer->functions->has_results;
@@ -133,12 +160,18 @@ static tg_transfer *next_transfer(tg_reduction *r)
         return tg_levels_next(r);
     if (results && tg_results_are_next(r->batches_handed, r->results_handed, due))
         return r->results_handed < r->batches_fed ? &r->results[r->results_handed++] : NULL;
-    if (r->batches_handed < due)
-        return tg_message_is_given(r, r->batches_handed) ? make_batch(r) : NULL;
-    if (r->missing > 0 || r->verdicts.handed || r->batches_fed < due || (results && r->results_fed < due))
+    if (r->batches_handed < due) {
+        tg_transfer *made = tg_message_is_given(r, r->batches_handed) ? make_batch(r) : NULL;
+        tg_relay *relay = made ? relay_of(r, made->number) : NULL;
+        return relay ? tg_relay_next(r, relay) : made;
+    }
+    if (r->relays_handed < relayed_exchanges(r))
+        return next_round(r);
+    if (r->relays_fed < relayed_exchanges(r))
         return NULL;
-    write_verdict(r, &r->verdicts);
-    return &r->verdicts;
+    if (r->missing > 0 || r->batches_fed < due || (results && r->results_fed < due))
+        return NULL;
+    return tg_agreement_next(r, &r->agreement);
 }
 
 /* A world of one: everything that would come from others is there already. As far as tensors are given. */
@@ -184,53 +217,33 @@ tg_status tg_reduce_next(tg_reduction *reduction, tg_exchange **exchange, tg_err
 
 /* ---- feed ---- */
 
-static void take_greetings(tg_reduction *r)
+static void take_greeting(tg_reduction *r)
 {
     const tg_reducer *reducer = r->reducer;
-    for (uint32_t peer = 0; peer < reducer->world; peer++) {
-        tg_message message;
-        tg_cursor extra, frames;
-        tg_error why;
-        if (peer == reducer->rank || !tg_transfer_open(r, &r->greeting, peer, &message, &extra, &frames))
-            continue;
-        tg_status status = tg_greeting_compare(reducer->greeting, extra, reducer->names, &why);
-        if (status != TG_OK)
-            tg_reduction_fail(r, status, "rank %u differs from rank %u: %.150s", peer, reducer->rank, why.message);
-    }
+    tg_message message;
+    tg_cursor extra, frames;
+    tg_error why;
+    if (reducer->rank == 0 || !tg_transfer_open(r, &r->greeting, 0, &message, &extra, &frames))
+        return;
+    tg_status status = tg_greeting_compare(reducer->greeting, extra, reducer->names, &why);
+    if (status != TG_OK)
+        tg_reduction_fail(r, status, "rank %u differs from rank 0: %.150s", reducer->rank, why.message);
 }
 
-/* Every rank's verdict: the lowest rank that has something to say is heard, so all come to the same outcome. A verdict
- * that cannot be read means that this rank does not know what the others know. */
-static tg_status take_verdicts(tg_reduction *r, tg_transfer *transfer, tg_error *error)
+static tg_status take_verdict(tg_reduction *r, tg_transfer *transfer, tg_error *error)
 {
-    const tg_reducer *reducer = r->reducer;
-    const tg_verdict own = r->verdict;
-    tg_verdict outcome = {.status = TG_OK};
-    for (uint32_t rank = 0; rank < reducer->world; rank++) {
-        tg_message message;
-        tg_cursor extra, frames;
-        tg_verdict theirs = own;
-        if (rank != reducer->rank) {
-            r->verdict.status = TG_OK; /* so that what is wrong with this message is recorded */
-            if (!tg_transfer_open(r, transfer, rank, &message, &extra, &frames) || !tg_verdict_read(extra, &theirs) ||
-                frames.left > 0)
-                return tg_fail(error, TG_EXCHANGE,
-                               "the verdict of rank %u on step %" PRIu64
-                               " cannot be read (%.100s), so rank %u cannot know "
-                               "whether the others applied it",
-                               rank, r->step, r->verdict.text, reducer->rank);
-        }
-        if (outcome.status == TG_OK && theirs.status != TG_OK)
-            outcome = theirs;
-    }
-    r->verdict = own;
-    if (transfer == &r->verdicts && outcome.status == TG_OK && r->peer_failed)
+    const bool on_step = transfer->number % TG_VERDICT_NUMBERS == TG_VERDICT_ON_STEP;
+    tg_agreement *a = on_step ? &r->agreement : &r->introduction;
+    tg_status status = tg_agreement_take(r, a, transfer, error);
+    if (status != TG_OK || !a->settled)
+        return status;
+    if (on_step && a->outcome.status == TG_OK && r->peer_failed)
         return tg_fail(error, TG_EXCHANGE,
                        "a rank abstained from step %" PRIu64 ", but no verdict says why, so rank %u cannot know "
                        "whether the others applied it",
-                       r->step, reducer->rank);
-    if (transfer == &r->verdicts || outcome.status != TG_OK) {
-        r->outcome = outcome;
+                       r->step, r->reducer->rank);
+    if (on_step || a->outcome.status != TG_OK) {
+        r->outcome = a->outcome;
         r->settled = true;
     } else {
         r->reducer->greeted = true;
@@ -238,15 +251,38 @@ static tg_status take_verdicts(tg_reduction *r, tg_transfer *transfer, tg_error 
     return TG_OK;
 }
 
+static tg_transfer *in_progress(tg_agreement *a)
+{
+    return a->round < a->round_count ? &a->rounds[a->round] : &a->sentence;
+}
+
+/* What is fed next of the exchanges that a batch starts with. */
+static tg_transfer *batch_due(tg_reduction *r)
+{
+    if (r->batches_fed == r->batches_handed)
+        return NULL;
+    tg_relay *relay = relay_of(r, r->batches_fed);
+    return relay ? &relay->rounds[0] : &r->batches[r->batches_fed];
+}
+
+static tg_transfer *round_due(tg_reduction *r)
+{
+    if (r->relays_fed == r->relays_handed)
+        return NULL;
+    tg_relay *relay = relay_at(r, r->relays_fed);
+    return &relay->rounds[relay->round];
+}
+
 /* The transfer that an exchange belongs to, if it was handed out and has not been fed; they are fed in order. */
 static tg_transfer *transfer_of(tg_reduction *r, const tg_exchange *exchange)
 {
-    enum { CANDIDATES = 6 };
+    enum { CANDIDATES = 7 };
     tg_transfer *candidates[CANDIDATES] = {&r->greeting,
-                                           &r->greeting_verdict,
-                                           &r->verdicts,
+                                           in_progress(&r->introduction),
+                                           in_progress(&r->agreement),
+                                           batch_due(r),
+                                           round_due(r),
                                            r->levels ? tg_levels_oldest(r) : NULL,
-                                           r->batches_fed < r->batches_handed ? &r->batches[r->batches_fed] : NULL,
                                            r->results_fed < r->results_handed ? &r->results[r->results_fed] : NULL};
     for (size_t i = 0; i < CANDIDATES; i++)
         if (candidates[i] && &candidates[i]->exchange == exchange && candidates[i]->handed && !candidates[i]->fed)
@@ -254,26 +290,37 @@ static tg_transfer *transfer_of(tg_reduction *r, const tg_exchange *exchange)
     return NULL;
 }
 
+static void take_batch(tg_reduction *r, const tg_transfer *transfer)
+{
+    tg_relay *relay = transfer->relay;
+    if (!relay || relay->round == 0)
+        r->batches_fed++;
+    else
+        r->relays_fed++;
+    if (!relay || tg_relay_take(r, relay))
+        r->reducer->functions->take(r, transfer->number);
+}
+
 static tg_status feed(tg_reduction *r, tg_transfer *transfer, tg_error *error)
 {
     const tg_algorithm_functions *f = r->reducer->functions;
-    if (r->levels && transfer->kind != TG_MESSAGE_GREETING && transfer->kind != TG_MESSAGE_VERDICT) {
+    if (r->levels && (transfer->kind == TG_MESSAGE_PARTS || transfer->kind == TG_MESSAGE_RESULTS)) {
         tg_levels_feed(r);
         return TG_OK;
     }
     switch (transfer->kind) {
     case TG_MESSAGE_GREETING:
-        take_greetings(r);
+        take_greeting(r);
         break;
     case TG_MESSAGE_VERDICT:
-        return take_verdicts(r, transfer, error);
+    case TG_MESSAGE_SENTENCE:
+        return take_verdict(r, transfer, error);
     case TG_MESSAGE_RESULTS:
         r->results_fed++;
         f->take_results(r, transfer->number);
         break;
     default:
-        r->batches_fed++;
-        f->take(r, transfer->number);
+        take_batch(r, transfer);
     }
     return TG_OK;
 }

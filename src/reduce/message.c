@@ -2,13 +2,16 @@
 #include "reduce/message.h"
 
 #include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
 
 #include "base/status.h"
 
 static const uint8_t magic[4] = {'T', 'G', 'M', 'S'};
-enum { VERSION = 1, FLAG_ABSTAIN = 1, CHECKSUM_AT = 44, FRAME_HEADER = 64, FRAME_PAYLOAD_AT = 32 };
+enum { VERSION = 2, FLAG_ABSTAIN = 1, CHECKSUM_AT = 44, FRAME_HEADER = 64, FRAME_PAYLOAD_AT = 32 };
 
-static const char *const kind_texts[TG_MESSAGE_KINDS] = {"greeting", "gradients", "parts", "results", "verdict"};
+static const char *const kind_texts[TG_MESSAGE_KINDS] = {"greeting", "gradients", "parts",
+                                                         "results",  "verdict",   "sentence"};
 
 /* Of the header up to its checksum, and of the extra part behind it by way of its digest. */
 static uint32_t checksum(const tg_kernels *kernels, const uint8_t *bytes, uint32_t extra)
@@ -59,14 +62,15 @@ static tg_status compare(const tg_message *expected, const tg_message *m, tg_err
     if (m->world != expected->world)
         return tg_fail(error, TG_LAYOUT_MISMATCH, "its world has %u ranks, but this rank's has %u", m->world,
                        expected->world);
-    if (m->kind != TG_MESSAGE_VERDICT && m->step != expected->step) /* a verdict may be on just that */
+    const bool verdict = m->kind == TG_MESSAGE_VERDICT || m->kind == TG_MESSAGE_SENTENCE;
+    if (!verdict && m->step != expected->step) /* a verdict may be on just that */
         return tg_fail(error, TG_LAYOUT_MISMATCH, "it is at step %" PRIu64 " and this rank at step %" PRIu64, m->step,
                        expected->step);
     if (m->number != expected->number)
         return tg_fail(error, TG_CORRUPT, "it is message %u of its step, but %u was expected", m->number,
                        expected->number);
     const bool introduction = m->kind == TG_MESSAGE_GREETING ||
-                              (m->kind == TG_MESSAGE_VERDICT && m->number == TG_VERDICT_ON_GREETING);
+                              (verdict && m->number % TG_VERDICT_NUMBERS == TG_VERDICT_ON_GREETING);
     if (!introduction && m->layout != expected->layout)
         return tg_fail(error, TG_LAYOUT_MISMATCH, "the sender's reducer has another layout");
     return TG_OK;
@@ -134,12 +138,18 @@ bool tg_bitmap_read(tg_cursor *extra, uint32_t n, bool *bits)
     return all || set < n;
 }
 
-uint32_t tg_verdict_write(const tg_verdict *verdict, uint8_t *extra)
+void tg_verdict_print(tg_verdict *verdict, const char *text, ...)
 {
-    const size_t length = strlen(verdict->text);
-    tg_store32(extra, (uint32_t)verdict->status);
-    memcpy(extra + 4, verdict->text, length);
-    return 4 + (uint32_t)length;
+    va_list arguments;
+    va_start(arguments, text);
+    (void)vsnprintf(verdict->text, sizeof verdict->text, text, arguments);
+    va_end(arguments);
+}
+
+void tg_opinion_write(const tg_opinion *opinion, uint8_t *extra)
+{
+    tg_store32(extra, opinion->rank);
+    tg_store32(extra + 4, (uint32_t)opinion->status);
 }
 
 /* What a rank may make of a step or a greeting; other statuses are between a caller and its own reducer. */
@@ -149,13 +159,21 @@ static bool is_verdict(uint32_t status)
            status == TG_CORRUPT || status == TG_BAD_RESIDUAL;
 }
 
-bool tg_verdict_read(tg_cursor extra, tg_verdict *verdict)
+bool tg_opinion_read(tg_cursor extra, uint32_t world, tg_opinion *opinion)
 {
-    const uint32_t status = tg_cursor_u32(&extra);
-    if (extra.short_read || !is_verdict(status) || extra.left >= TG_VERDICT_TEXT)
+    const uint32_t rank = tg_cursor_u32(&extra), status = tg_cursor_u32(&extra);
+    if (extra.short_read || extra.left > 0 || !is_verdict(status) || (rank == TG_NO_RANK) != (status == TG_OK) ||
+        (rank != TG_NO_RANK && rank >= world))
         return false;
-    verdict->status = (tg_status)status;
+    *opinion = (tg_opinion){rank, (tg_status)status};
+    return true;
+}
+
+bool tg_sentence_read(tg_cursor extra, tg_verdict *verdict)
+{
     const size_t length = extra.left;
+    if (length >= TG_VERDICT_TEXT)
+        return false;
     memcpy(verdict->text, tg_cursor_take(&extra, length), length);
     verdict->text[length] = '\0';
     for (size_t i = 0; i < length; i++) /* it goes to a terminal */

@@ -13,7 +13,8 @@ typedef enum tg_message_kind {
     TG_MESSAGE_GRADIENTS, /* gather: frames of this rank's gradients */
     TG_MESSAGE_PARTS,     /* shard: frames of what the receiver owns */
     TG_MESSAGE_RESULTS,   /* shard: frames of the mean of what the sender owns */
-    TG_MESSAGE_VERDICT,   /* whether this rank can apply the step */
+    TG_MESSAGE_VERDICT,   /* whether ranks can apply the step, as far as is known */
+    TG_MESSAGE_SENTENCE,  /* why not */
     TG_MESSAGE_KINDS
 } tg_message_kind;
 
@@ -57,12 +58,22 @@ typedef struct tg_verdict {
     char text[TG_VERDICT_TEXT];
 } tg_verdict;
 
-/* The numbers of verdicts' messages. */
-enum { TG_VERDICT_ON_GREETING = 0, TG_VERDICT_ON_STEP = 1 };
+__attribute__((format(printf, 2, 3))) void tg_verdict_print(tg_verdict *verdict, const char *text, ...);
 
-#define TG_VERDICT_BYTES (4u + TG_VERDICT_TEXT)
-/* To and from the extra part of a verdict's message; writing returns the bytes used. */
-uint32_t tg_verdict_write(const tg_verdict *verdict, uint8_t *extra);
-bool tg_verdict_read(tg_cursor extra, tg_verdict *verdict);
+/* The numbers of verdicts' messages, twice the number of the round more; and of sentences. */
+enum { TG_VERDICT_ON_GREETING = 0, TG_VERDICT_ON_STEP = 1, TG_VERDICT_NUMBERS = 2 };
+
+/* The lowest rank of some that cannot apply a step, and what it makes of it; TG_NO_RANK and TG_OK where all can. */
+#define TG_NO_RANK UINT32_MAX
+#define TG_OPINION_BYTES 8u
+typedef struct tg_opinion {
+    uint32_t rank;
+    tg_status status;
+} tg_opinion;
+/* To and from the extra part of a verdict's message; a rank must be below `world`. */
+void tg_opinion_write(const tg_opinion *opinion, uint8_t *extra);
+bool tg_opinion_read(tg_cursor extra, uint32_t world, tg_opinion *opinion);
+/* A verdict's text from the extra part of a sentence's message. */
+bool tg_sentence_read(tg_cursor extra, tg_verdict *verdict);
 
 #endif

@@ -196,7 +196,8 @@ static bool make_reduction(tg_reducer *r, tg_reduction *reduction)
         reduction->means = tg_arena_take(&r->arena, parts, sizeof *reduction->means);
     else
         reduction->may_overflow = tg_arena_take(&r->arena, pieces, sizeof *reduction->may_overflow);
-    reduction->queue_room = (r->levels ? TG_STAGES : 2) * batches + 3;
+    /* a batch has one exchange under way, or its results; with levels, one of each stage */
+    reduction->queue_room = (r->levels ? TG_STAGES : 2) * batches + 2;
     reduction->queue = tg_arena_take(&r->arena, reduction->queue_room, sizeof(tg_exchange *));
     return !r->arena.failed && tg_transfers_make(r, reduction);
 }

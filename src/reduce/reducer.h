@@ -22,10 +22,34 @@ typedef struct tg_transfer {
     void **receive;
     size_t *capacity;
     size_t *received;
-    uint8_t *out;   /* what `send` points into */
-    size_t *places; /* all-to-all: where in `out` the message to each rank starts; one more for the end */
+    struct tg_relay *relay; /* that it is a round of; NULL: none */
+    uint8_t *out;           /* what `send` points into */
+    size_t *places;         /* all-to-all: where in `out` the message to each rank starts; one more for the end */
     size_t out_capacity;
 } tg_transfer;
+
+/* All ranks' way to one outcome; see agreement.c. */
+typedef struct tg_agreement {
+    tg_transfer *rounds;
+    uint32_t round_count, round; /* the next */
+    tg_transfer sentence;
+    uint8_t *heard;    /* room for one that comes */
+    tg_opinion lowest; /* of all ranks that have been heard of */
+    bool settled;
+    tg_verdict outcome; /* then */
+} tg_agreement;
+
+/* Other ranks' messages of one batch on their way through this rank; see relay.c. */
+typedef struct tg_block {
+    const uint8_t *data;
+    size_t size;
+} tg_block;
+typedef struct tg_relay {
+    size_t batch, room; /* most bytes of a message */
+    tg_transfer *rounds;
+    uint32_t round_count, round; /* the next */
+    tg_block *blocks;            /* of this rank, and of those after it */
+} tg_relay;
 
 typedef struct tg_reducing_tensor {
     tg_reducer_tensor given; /* with a name of our own */
@@ -65,12 +89,12 @@ typedef struct tg_mean {
 
 /* What one reduction keeps of a sparse tensor under shard and scatter. */
 typedef struct tg_sparse_step {
-    bool selected;           /* this rank has */
-    tg_list sent;            /* what this rank selected, and what others see of it */
-    tg_list result;          /* shard: what was chosen of the sums of this rank's part */
-    float *seen;             /* what decoders see of the values of one of these, where it is not the same */
-    uint32_t *proposals;     /* shard, balanced: where this rank would have parts begin in later steps */
-    uint64_t *boundary_sums; /* of all ranks' proposals */
+    bool selected;         /* this rank has */
+    tg_list sent;          /* what this rank selected, and what others see of it */
+    tg_list result;        /* shard: what was chosen of the sums of this rank's part */
+    float *seen;           /* what decoders see of the values of one of these, where it is not the same */
+    uint32_t *proposals;   /* shard, balanced: where this rank would have parts begin; then where they will */
+    uint64_t proposal_sum; /* of all ranks' proposals for this rank's part */
 } tg_sparse_step;
 
 typedef struct tg_algorithm_functions tg_algorithm_functions;
@@ -104,10 +128,13 @@ struct tg_reduction {
     bool greets;
     bool settled; /* the outcome is known */
     tg_verdict outcome;
-    tg_transfer greeting, greeting_verdict, verdicts;
+    tg_transfer greeting;
+    tg_agreement introduction, agreement; /* on the greeting, and on the step */
     tg_transfer *batches, *results;
     size_t batches_handed, batches_fed, results_handed, results_fed;
-    tg_frame *sent;         /* this rank's frames, by part */
+    tg_relay *relays;                              /* gather: of the batches that have one, in their order */
+    size_t relay_count, relays_handed, relays_fed; /* of this step's plan; exchanges after the first of each */
+    tg_frame *sent;                                /* this rank's frames, by part */
     tg_frame *received;     /* what is summed here, this rank's own included: by piece and rank */
     bool *may_overflow;     /* not shard: of each piece, whether values are so large that their sum may not be finite */
     tg_frame *means;        /* shard: results, by part */
@@ -147,9 +174,10 @@ struct tg_reducer {
     uint32_t greeting_size;
     uint64_t layout; /* digest of the greeting */
     bool greeted;
-    float *wide;    /* the largest piece, or all of a batch that are summed here, as float32, in device memory */
-    void *narrow;   /* shard: and in 16 bits */
-    uint8_t **ends; /* shard, scatter: where each owner's message ends, and its frames, while it is written */
+    float *wide;  /* the largest piece, or all of a batch that are summed here, as float32, in device memory */
+    void *narrow; /* shard: and in 16 bits */
+    uint32_t *old_boundaries; /* shard: room for those of one tensor */
+    uint8_t **ends;           /* shard, scatter: where each owner's message ends, and its frames, while it is written */
     uint32_t *frame_counts;
     tg_encode_job *encodings; /* jobs for the device; see jobs.c */
     tg_encoded *encoded;
@@ -171,6 +199,7 @@ struct tg_reducer {
     tg_feedback **list_feedbacks; /* to whose residuals they are added */
     size_t list_count, list_room;
     uint64_t begun;           /* reductions */
+    size_t relay_count;       /* batches whose messages are handed on, of all plans */
     tg_reduction *reductions; /* `depth` of them */
     tg_reducer_stats stats;
 };
@@ -235,6 +264,13 @@ tg_spec tg_wire_spec(const tg_reducer *reducer, const tg_reducing_tensor *tensor
 uint64_t tg_grain_of(const tg_spec *spec);
 /* Most bytes of a frame of `count` elements of this tensor. */
 size_t tg_frame_room(const tg_reducer *reducer, bool dense, uint32_t tensor, uint64_t count);
+/* Most bytes of a frame of selected elements that an owner gets of a piece, or sends as results: what writing it takes,
+ * or what arrives. */
+size_t tg_list_room(const tg_reducer *reducer, const tg_piece *piece, uint32_t owner, bool results, bool arrives);
+/* shard: the most means that an owner chooses of a sparse tensor. */
+uint64_t tg_most_chosen(const tg_reducer *reducer, const tg_piece *piece);
+/* Most bytes of the frames of a batch, in any step; from specs alone. */
+uint64_t tg_batch_bound(const tg_reducer *reducer, size_t batch);
 /* Whether the elements of this piece are selected: such pieces are not cut where ranks have parts. */
 bool tg_piece_is_sparse(const tg_reduction *reduction, const tg_piece *piece);
 /* Plans and the algorithm, from tensors and options. */
@@ -279,6 +315,30 @@ bool tg_transfer_open(tg_reduction *reduction, tg_transfer *transfer, uint32_t p
 /* After everything has been taken out of a message: nothing may be left. */
 void tg_transfer_close(tg_reduction *reduction, uint32_t peer, const tg_message *message, uint32_t due,
                        const tg_cursor *extra, const tg_cursor *frames);
+
+/* ---- agreement.c: all ranks come to the same outcome ---- */
+
+/* Rounds, and peers that a rank sends to and hears from in each. */
+uint32_t tg_agreement_rounds(uint32_t world);
+uint32_t tg_agreement_peers(uint32_t world);
+bool tg_agreement_tells(const tg_reducer *reducer, uint32_t round, uint32_t peer);
+bool tg_agreement_hears(const tg_reducer *reducer, uint32_t round, uint32_t peer);
+void tg_agreement_reset(tg_agreement *agreement);
+/* The next exchange, filled in; NULL if there is none for now. */
+tg_transfer *tg_agreement_next(tg_reduction *reduction, tg_agreement *agreement);
+/* Takes what came. An error where this rank cannot know what the others do. */
+tg_status tg_agreement_take(tg_reduction *reduction, tg_agreement *agreement, tg_transfer *transfer, tg_error *error);
+
+/* ---- relay.c: small messages of many ranks ---- */
+
+/* Whether a batch's messages are handed on from rank to rank. */
+bool tg_is_relayed(const tg_reducer *reducer, size_t batch);
+/* Messages that are handed on in a round, each with an entry for its size before them. */
+#define TG_RELAY_ENTRY 4u
+uint32_t tg_relay_blocks(uint32_t world, uint32_t round);
+/* The next round, filled in; and takes what came, until all messages of the batch are there. */
+tg_transfer *tg_relay_next(tg_reduction *reduction, tg_relay *relay);
+bool tg_relay_take(tg_reduction *reduction, tg_relay *relay);
 
 /* ---- pieces.c: frames of pieces ---- */
 
@@ -437,17 +497,29 @@ void tg_sparse_free(tg_reducer *reducer);
 /* ---- boundaries.c: where parts of sparse tensors begin ---- */
 
 tg_owned tg_part_of(const tg_reduction *reduction, const tg_piece *piece, uint32_t owner);
-/* Selections move slowly, so ranks propose boundaries every so many steps: so many bytes for each balanced piece. */
-enum { TG_BOUNDARIES_EVERY = 16 };
-static inline uint32_t tg_proposal_size(const tg_reducer *r) { return 4 * (r->world - 1); }
-/* Bytes of proposals in a message of results; making, writing and reading them; and, when all is done with the old
- * ones, new boundaries. */
+/* Selections move slowly, so ranks propose boundaries every so many steps: to each owner, with its part, where that
+ * should begin. The owner's mean of all proposals is where it will, and comes with its results. So many bytes for each
+ * balanced piece, in parts and in results. */
+enum { TG_BOUNDARIES_EVERY = 16, TG_PROPOSAL_SIZE = 4 };
+/* Bytes of boundaries in a message. */
 uint32_t tg_boundaries_size(const tg_reduction *reduction, const tg_batch *batch);
 void tg_boundaries_propose(tg_reduction *reduction, const tg_batch *batch);
-void tg_boundaries_write(const tg_reduction *reduction, const tg_batch *batch, uint8_t *extra);
-bool tg_boundaries_read(tg_reduction *reduction, const tg_batch *batch, tg_cursor *extra);
+/* What `owner` is sent, or sends when it has decided. */
+void tg_boundaries_write(const tg_reduction *reduction, const tg_batch *batch, uint32_t owner, uint8_t *extra);
+bool tg_boundaries_read_proposals(tg_reduction *reduction, const tg_batch *batch, tg_cursor *extra);
+void tg_boundaries_decide(tg_reduction *reduction, const tg_batch *batch);
+bool tg_boundaries_read(tg_reduction *reduction, const tg_batch *batch, uint32_t owner, tg_cursor *extra);
+/* Whether what all owners have decided are boundaries; and, when all is done with the old ones, these take their place.
+ */
+bool tg_boundaries_check(const tg_reduction *reduction, const tg_batch *batch);
 void tg_boundaries_move(tg_reduction *reduction);
 void tg_boundaries_reset(tg_reducer *reducer);
+/* The most elements that a part may have under shard, whatever ranks propose, so that what may come from `world` ranks
+ * does not take room for all of the tensor from each. */
+uint64_t tg_part_limit(uint64_t count, uint32_t world);
+/* Moves boundaries[1 ... world - 1], which do not decrease, so that no part has more. Where none has, nothing moves.
+ * `old` is room for `world` of them. */
+void tg_boundaries_limit(uint64_t count, uint32_t world, uint32_t *boundaries, uint32_t *old);
 
 /* ---- machine.c ---- */
 

@@ -32,16 +32,19 @@ void tg_parts_send(tg_reduction *r, size_t number)
 {
     tg_reducer *reducer = r->reducer;
     tg_transfer *transfer = &r->batches[number];
-    const uint32_t extra = tg_present_size(r, number);
+    const tg_batch *batch = &r->plan->batches[number];
+    const uint32_t proposals = tg_boundaries_size(r, batch), extra = proposals + tg_present_size(r, number);
     for (uint32_t owner = 0; owner < reducer->world; owner++) {
-        tg_present_write(r, number, transfer->out + transfer->places[owner] + TG_MESSAGE_HEADER);
         reducer->ends[owner] = transfer->out + transfer->places[owner] + TG_MESSAGE_HEADER + extra;
         reducer->frame_counts[owner] = 0;
     }
-    send_pieces(r, &r->plan->batches[number]);
+    send_pieces(r, batch);
+    tg_boundaries_propose(r, batch);
     const bool lost = tg_reduction_lost(r);
     for (uint32_t owner = 0; owner < reducer->world; owner++) {
         uint8_t *message = transfer->out + transfer->places[owner];
+        tg_boundaries_write(r, batch, owner, message + TG_MESSAGE_HEADER);
+        tg_present_write(r, number, message + TG_MESSAGE_HEADER + proposals);
         tg_transfer_seal(r, transfer, lost ? 0 : reducer->frame_counts[owner], lost ? 0 : extra, message);
         transfer->send[owner] = message;
         transfer->send_size[owner] = owner == reducer->rank ? 0
@@ -52,6 +55,12 @@ void tg_parts_send(tg_reduction *r, size_t number)
 
 /* ---- parts in ---- */
 
+static void bad_boundaries(tg_reduction *r, uint32_t peer)
+{
+    tg_reduction_fail(r, TG_SKIPPED, "rank %u received invalid partition boundaries from rank %u",
+                      tg_named(r->reducer, r->reducer->rank), tg_named(r->reducer, peer));
+}
+
 static void take_from(tg_reduction *r, size_t number, uint32_t peer)
 {
     const tg_reducer *reducer = r->reducer;
@@ -59,8 +68,13 @@ static void take_from(tg_reduction *r, size_t number, uint32_t peer)
     uint32_t due_count = 0;
     tg_message message;
     tg_cursor extra, frames;
-    if (!tg_transfer_open(r, &r->batches[number], peer, &message, &extra, &frames) ||
-        !tg_present_read(r, number, peer, &extra))
+    if (!tg_transfer_open(r, &r->batches[number], peer, &message, &extra, &frames))
+        return;
+    if (!tg_boundaries_read_proposals(r, batch, &extra)) {
+        bad_boundaries(r, peer);
+        return;
+    }
+    if (!tg_present_read(r, number, peer, &extra))
         return;
     for (size_t i = batch->first; i < batch->first + batch->count; i++) {
         const tg_piece *piece = &r->plan->pieces[i];
@@ -151,7 +165,6 @@ static void encode_results(tg_reduction *r, const tg_batch *batch, uint8_t **end
 {
     tg_reducer *reducer = r->reducer;
     const double start = tg_seconds();
-    tg_boundaries_propose(r, batch);
     const size_t count = tg_jobs_encode(r, "sum");
     for (size_t j = 0; j < count; j++) {
         reducer->stats.saturated += reducer->encodings[j].report.saturated;
@@ -193,8 +206,8 @@ static void make_results(tg_reduction *r, size_t number)
     }
     encode_results(r, batch, &end);
     const bool lost = tg_reduction_lost(r);
-    if (!lost)
-        tg_boundaries_write(r, batch, transfer->out + TG_MESSAGE_HEADER);
+    tg_boundaries_decide(r, batch);
+    tg_boundaries_write(r, batch, reducer->rank, transfer->out + TG_MESSAGE_HEADER);
     tg_transfer_seal(r, transfer, lost ? 0 : frames, lost ? 0 : extra, transfer->out);
     tg_transfer_send_all(reducer, transfer, lost ? TG_MESSAGE_HEADER : (size_t)(end - transfer->out));
 }
@@ -219,9 +232,8 @@ static void take_results_from(tg_reduction *r, size_t number, uint32_t owner)
     tg_cursor extra, frames;
     if (!tg_transfer_open(r, &r->results[number], owner, &message, &extra, &frames))
         return;
-    if (!tg_boundaries_read(r, batch, &extra)) {
-        tg_reduction_fail(r, TG_SKIPPED, "rank %u received invalid partition boundaries from rank %u",
-                          tg_named(r->reducer, r->reducer->rank), tg_named(r->reducer, owner));
+    if (!tg_boundaries_read(r, batch, owner, &extra)) {
+        bad_boundaries(r, owner);
         return;
     }
     for (size_t i = batch->first; i < batch->first + batch->count; i++) {
@@ -231,7 +243,7 @@ static void take_results_from(tg_reduction *r, size_t number, uint32_t owner)
                       .spec = tg_spec_in(r, piece->tensor),
                       .dtype = result_dtype(r, piece),
                       .count = sparse ? tg_part_of(r, piece, owner).count : piece->count,
-                      .most = sparse ? r->reducer->tensors[piece->tensor].most : 0,
+                      .most = sparse ? tg_most_chosen(r->reducer, piece) : 0,
                       .draw = tg_part_draw(r, i, owner) | TG_RESULT_DRAW};
         if (!tg_goes_to(piece, owner) || due.count == 0 || !r->anywhere[piece->tensor])
             continue;
@@ -252,6 +264,9 @@ static void take_results(tg_reduction *r, size_t number)
         if (owner != r->reducer->rank && !tg_reduction_lost(r))
             take_results_from(r, number, owner);
     tg_jobs_check(r);
+    if (!tg_reduction_lost(r) && !tg_boundaries_check(r, &r->plan->batches[number]))
+        tg_reduction_fail(r, TG_SKIPPED, "rank %u received partition boundaries that do not follow one another",
+                          r->reducer->rank);
 }
 
 /* ---- the end ---- */

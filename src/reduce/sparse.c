@@ -84,10 +84,12 @@ static uint32_t result_draw(const tg_reduction *r, size_t index)
     return tg_part_draw(r, index, r->reducer->rank) | TG_RESULT_DRAW;
 }
 
-/* Elements that all ranks' lists of a tensor can have together. */
-static uint64_t most_together(const tg_reducer *r, const tg_reducing_tensor *t)
+/* Elements that all ranks' lists of what an owner sums of a piece can have together. */
+static uint64_t most_together(const tg_reducer *r, const tg_piece *piece)
 {
-    return t->most * r->world < t->given.count ? t->most * r->world : t->given.count;
+    const uint64_t lists = r->tensors[piece->tensor].most * r->world,
+                   count = piece->owner == TG_EVERY_OWNER ? tg_part_limit(piece->count, r->world) : piece->count;
+    return lists < count ? lists : count;
 }
 
 static void collect_sums(tg_reduction *r, const tg_batch *batch)
@@ -115,7 +117,7 @@ static void collect_sums(tg_reduction *r, const tg_batch *batch)
                                             .sums = &reducer->sums[n],
                                             .share = share_of(r, piece, reducer->rank),
                                             .chosen = &r->sparse[piece->tensor].result};
-        at += most_together(reducer, &reducer->tensors[piece->tensor]);
+        at += most_together(reducer, piece);
     }
 }
 
@@ -264,8 +266,7 @@ void tg_sparse_reset(tg_reduction *r)
         tg_sparse_step *step = &r->sparse[i];
         step->selected = false;
         step->sent.count = step->result.count = 0;
-        if (step->boundary_sums)
-            memset(step->boundary_sums, 0, r->reducer->world * sizeof *step->boundary_sums);
+        step->proposal_sum = 0;
     }
 }
 
@@ -290,26 +291,27 @@ bool tg_sparse_make_steps(tg_reducer *r, tg_reduction *reduction)
         step->result = (tg_list){at + 2 * most, (float *)(void *)(at + 3 * most), 0};
         step->seen = (float *)(void *)(at + 4 * most);
         at += list_room(&r->tensors[i]);
-        if (!r->tensors[i].boundaries)
-            continue;
-        step->proposals = tg_arena_take(&r->arena, r->world, sizeof *step->proposals);
-        step->boundary_sums = tg_arena_take(&r->arena, r->world, sizeof *step->boundary_sums);
+        if (r->tensors[i].boundaries)
+            step->proposals = tg_arena_take(&r->arena, r->world, sizeof *step->proposals);
     }
     return !r->arena.failed;
 }
 
 /* Room for the sums of a batch, and for the jobs that make them. */
-static bool make_sums(tg_reducer *r, uint64_t longest, uint64_t most, uint64_t together)
+static bool make_sums(tg_reducer *r, uint64_t longest, uint64_t most)
 {
+    uint64_t together = 0;
     size_t jobs = 0;
     for (size_t b = 0; b < r->coded.batch_count; b++) {
         uint64_t room = 0;
         size_t count = 0;
         for (size_t i = r->coded.batches[b].first; i < r->coded.batches[b].first + r->coded.batches[b].count; i++) {
-            const tg_reducing_tensor *t = &r->tensors[r->coded.pieces[i].tensor];
-            if (!t->sparse || !tg_goes_to(&r->coded.pieces[i], r->rank))
+            const tg_piece *piece = &r->coded.pieces[i];
+            if (!r->tensors[piece->tensor].sparse || !tg_goes_to(piece, r->rank))
                 continue;
-            room += most_together(r, t);
+            const uint64_t sums = most_together(r, piece);
+            together = sums > together ? sums : together;
+            room += sums;
             count++;
         }
         r->sum_room = room > r->sum_room ? room : r->sum_room;
@@ -328,17 +330,17 @@ static bool make_sums(tg_reducer *r, uint64_t longest, uint64_t most, uint64_t t
 
 tg_status tg_sparse_make(tg_reducer *r, tg_error *error)
 {
-    uint64_t longest = 0, most = 0, together = 0;
+    uint64_t longest = 0, most = 0;
     for (size_t i = 0; i < r->tensor_count; i++) {
         tg_reducing_tensor *t = &r->tensors[i];
         if (!t->sparse)
             continue;
         longest = t->given.count > longest ? t->given.count : longest;
         most = t->most > most ? t->most : most;
-        together = most_together(r, t) > together ? most_together(r, t) : together;
         t->boundaries = tg_arena_take(&r->arena, r->options.depth * ((uint64_t)r->world + 1), sizeof *t->boundaries);
     }
-    if (!make_sums(r, longest, most, together) || r->arena.failed)
+    r->old_boundaries = tg_arena_take(&r->arena, r->world, sizeof *r->old_boundaries);
+    if (!make_sums(r, longest, most) || r->arena.failed)
         return tg_fail(error, TG_OUT_OF_MEMORY,
                        "out of memory for the sums of sparse tensors of up to %" PRIu64 " elements", longest);
     tg_boundaries_reset(r);

@@ -219,6 +219,8 @@ static tg_status get_tensor(reading *in, size_t number)
         if (in->apply)
             at_home->boundaries[i] = boundary;
     }
+    for (uint64_t i = 0; in->apply && i < boundaries; i += (uint64_t)r->world + 1) /* older states have longer parts */
+        tg_boundaries_limit(t->given.count, r->world, t->boundaries + i, r->old_boundaries);
     return TG_OK;
 }
 

@@ -21,26 +21,56 @@ void tg_transfer_prepare(tg_reducer *r, tg_transfer *transfer, tg_message_kind k
                                        .received = transfer->received};
 }
 
+/* Whole lines of memory for so many bytes, of which there may be none. */
+static uint64_t room_of(size_t bytes)
+{
+    enum { LINE = 64 };
+    return bytes == TG_NO_MESSAGE ? 0 : ((uint64_t)bytes / LINE + 1) * LINE;
+}
+
 /* Room for what goes out, and for what comes from every other rank. */
 void tg_transfer_give_room(tg_reducer *r, tg_transfer *transfer, size_t out, const size_t *in)
 {
+    uint64_t all = 0;
+    for (uint32_t peer = 0; peer < r->world; peer++)
+        all += peer == r->rank ? 0 : room_of(in[peer]);
     transfer->out = tg_arena_take(&r->arena, out, 1);
     transfer->out_capacity = out;
+    uint8_t *at = tg_arena_take(&r->arena, all, 1);
     for (uint32_t peer = 0; !r->arena.failed && peer < r->world; peer++) {
         if (peer == r->rank)
             continue;
         transfer->capacity[peer] = in[peer];
-        transfer->receive[peer] = tg_arena_take(&r->arena, in[peer], 1);
+        transfer->receive[peer] = at;
+        at += room_of(in[peer]);
     }
 }
 
-static void make_transfer(tg_reducer *r, tg_transfer *transfer, tg_message_kind kind, uint32_t number, size_t room,
-                          size_t *in)
+static void make_agreement(tg_reducer *r, tg_agreement *a, uint32_t number, size_t *in)
 {
-    tg_transfer_prepare(r, transfer, kind, TG_ALL_GATHER, number);
+    a->round_count = tg_agreement_rounds(r->world);
+    a->rounds = tg_arena_take(&r->arena, a->round_count, sizeof *a->rounds);
+    a->heard = tg_arena_take(&r->arena, TG_MESSAGE_HEADER + TG_VERDICT_TEXT, 1);
+    for (uint32_t round = 0; !r->arena.failed && round < a->round_count; round++) {
+        tg_transfer_prepare(r, &a->rounds[round], TG_MESSAGE_VERDICT, TG_ALL_GATHER,
+                            TG_VERDICT_NUMBERS * round + number);
+        for (uint32_t peer = 0; peer < r->world; peer++)
+            in[peer] = tg_agreement_hears(r, round, peer) ? TG_MESSAGE_HEADER + TG_OPINION_BYTES : TG_NO_MESSAGE;
+        if (!r->arena.failed)
+            tg_transfer_give_room(r, &a->rounds[round], TG_MESSAGE_HEADER + TG_OPINION_BYTES, in);
+    }
+    tg_transfer_prepare(r, &a->sentence, TG_MESSAGE_SENTENCE, TG_ALL_GATHER, number);
+    a->sentence.out = tg_arena_take(&r->arena, TG_MESSAGE_HEADER + TG_VERDICT_TEXT, 1);
+}
+
+/* From rank 0 to all others. */
+static void make_greeting_transfer(tg_reducer *r, tg_reduction *reduction, size_t *in)
+{
+    const size_t room = TG_MESSAGE_HEADER + TG_GREETING_MOST;
+    tg_transfer_prepare(r, &reduction->greeting, TG_MESSAGE_GREETING, TG_ALL_TO_ALL, 0);
     for (uint32_t peer = 0; peer < r->world; peer++)
-        in[peer] = room;
-    tg_transfer_give_room(r, transfer, room, in);
+        in[peer] = peer == 0 ? room : TG_NO_MESSAGE;
+    tg_transfer_give_room(r, &reduction->greeting, room, in);
 }
 
 /* A bit for each tensor of a message. */
@@ -52,30 +82,70 @@ static size_t presence_room(const tg_plan *plan, size_t batch)
     return tg_bitmap_bytes(plan->pieces[p->first + p->count - 1].tensor - plan->pieces[p->first].tensor + 1);
 }
 
-/* Most bytes of the frames of a batch that `owner` is sent, or sends as a result; 0 where the plan is shorter. */
-static size_t batch_room(const tg_reducer *r, const tg_plan *plan, size_t batch, uint32_t owner)
+/* What room is asked for: for what `owner` is sent, or for its results; where it is made, or where it arrives. */
+typedef struct asked {
+    uint32_t owner;
+    bool results, arrives;
+} asked;
+
+/* Most bytes of the frames of a batch; 0 where the plan is shorter. */
+static size_t batch_room(const tg_reducer *r, const tg_plan *plan, size_t batch, const asked *a)
 {
+    const bool dense = plan == &r->dense;
     size_t room = 0;
     for (size_t i = 0; batch < plan->batch_count && i < plan->batches[batch].count; i++) {
         const tg_piece *piece = &plan->pieces[plan->batches[batch].first + i];
-        if (tg_goes_to(piece, owner))
-            room += tg_frame_room(r, plan == &r->dense, piece->tensor, piece->count);
-        if (piece->owner == TG_EVERY_OWNER) /* proposals for this piece's boundaries */
-            room += 4 * (size_t)r->world;
+        if (!tg_goes_to(piece, a->owner))
+            continue;
+        if (!dense && r->tensors[piece->tensor].sparse)
+            room += TG_PROPOSAL_SIZE + tg_list_room(r, piece, a->owner, a->results, a->arrives);
+        else
+            room += tg_frame_room(r, dense, piece->tensor, piece->count);
     }
     return room + presence_room(plan, batch);
 }
 
-static size_t message_room(const tg_reducer *r, size_t batch, uint32_t owner)
+static size_t message_room(const tg_reducer *r, size_t batch, asked a)
 {
-    const size_t coded = batch_room(r, &r->coded, batch, owner), dense = batch_room(r, &r->dense, batch, owner);
+    const size_t coded = batch_room(r, &r->coded, batch, &a), dense = batch_room(r, &r->dense, batch, &a);
     return TG_MESSAGE_HEADER + (coded > dense ? coded : dense);
 }
 
 /* gather: everybody's frames to everybody. */
 static void make_gather_transfer(tg_reducer *r, tg_reduction *reduction, size_t p, size_t *in)
 {
-    make_transfer(r, &reduction->batches[p], TG_MESSAGE_GRADIENTS, (uint32_t)p, message_room(r, p, 0), in);
+    tg_transfer *gradients = &reduction->batches[p];
+    tg_transfer_prepare(r, gradients, TG_MESSAGE_GRADIENTS, TG_ALL_GATHER, (uint32_t)p);
+    const size_t room = message_room(r, p, (asked){.arrives = true});
+    for (uint32_t peer = 0; peer < r->world; peer++)
+        in[peer] = room;
+    if (!r->arena.failed)
+        tg_transfer_give_room(r, gradients, message_room(r, p, (asked){.owner = 0}), in);
+}
+
+/* gather: the rounds of a batch whose messages are handed on. */
+static void make_relay(tg_reducer *r, tg_reduction *reduction, size_t p, size_t *in)
+{
+    tg_relay *relay = &reduction->relays[reduction->relay_count++];
+    relay->room = message_room(r, p, (asked){.owner = 0});
+    const size_t room = TG_RELAY_ENTRY + relay->room;
+    tg_transfer *batch = &reduction->batches[p];
+    tg_transfer_prepare(r, batch, TG_MESSAGE_GRADIENTS, TG_ALL_GATHER, (uint32_t)p);
+    batch->out = tg_arena_take(&r->arena, room, 1);
+    relay->batch = p;
+    relay->round_count = tg_agreement_rounds(r->world);
+    relay->rounds = tg_arena_take(&r->arena, relay->round_count, sizeof *relay->rounds);
+    relay->blocks = tg_arena_take(&r->arena, r->world, sizeof *relay->blocks);
+    for (uint32_t round = 0; !r->arena.failed && round < relay->round_count; round++) {
+        const uint64_t from = (r->rank + (UINT64_C(1) << round)) % r->world;
+        const size_t bytes = room * tg_relay_blocks(r->world, round);
+        tg_transfer_prepare(r, &relay->rounds[round], TG_MESSAGE_GRADIENTS, TG_ALL_TO_ALL, (uint32_t)p);
+        relay->rounds[round].relay = relay;
+        for (uint32_t peer = 0; peer < r->world; peer++)
+            in[peer] = peer == from ? bytes : TG_NO_MESSAGE;
+        if (!r->arena.failed)
+            tg_transfer_give_room(r, &relay->rounds[round], bytes, in);
+    }
 }
 
 /* shard and scatter: to each owner its parts. */
@@ -84,12 +154,13 @@ static void make_parts_transfer(tg_reducer *r, tg_reduction *reduction, size_t p
     tg_transfer *parts = &reduction->batches[p];
     tg_transfer_prepare(r, parts, TG_MESSAGE_PARTS, TG_ALL_TO_ALL, (uint32_t)p);
     parts->places = tg_arena_take(&r->arena, r->world + (uint64_t)1, sizeof *parts->places);
+    const size_t own = message_room(r, p, (asked){.owner = r->rank, .arrives = true});
     size_t out = 0;
     for (uint32_t peer = 0; parts->places && peer < r->world; peer++) {
         parts->places[peer] = out;
-        out += message_room(r, p, peer);
+        out += message_room(r, p, (asked){.owner = peer});
         parts->places[peer + 1] = out;
-        in[peer] = message_room(r, p, r->rank);
+        in[peer] = own;
     }
     if (!r->arena.failed)
         tg_transfer_give_room(r, parts, out, in);
@@ -101,9 +172,9 @@ static void make_results_transfer(tg_reducer *r, tg_reduction *reduction, size_t
     tg_transfer *results = &reduction->results[p];
     tg_transfer_prepare(r, results, TG_MESSAGE_RESULTS, TG_ALL_GATHER, (uint32_t)p);
     for (uint32_t peer = 0; peer < r->world; peer++)
-        in[peer] = message_room(r, p, peer);
+        in[peer] = message_room(r, p, (asked){.owner = peer, .results = true, .arrives = true});
     if (!r->arena.failed)
-        tg_transfer_give_room(r, results, in[r->rank], in);
+        tg_transfer_give_room(r, results, message_room(r, p, (asked){.owner = r->rank, .results = true}), in);
 }
 
 static void make_batches(tg_reducer *r, tg_reduction *reduction, size_t batches, size_t *in)
@@ -111,11 +182,14 @@ static void make_batches(tg_reducer *r, tg_reduction *reduction, size_t batches,
     for (size_t p = 0; p < batches && !r->arena.failed; p++) {
         if (r->functions->has_parts)
             make_parts_transfer(r, reduction, p, in);
+        else if (tg_is_relayed(r, p))
+            make_relay(r, reduction, p, in);
         else
             make_gather_transfer(r, reduction, p, in);
         if (r->functions->has_results)
             make_results_transfer(r, reduction, p, in);
     }
+    r->relay_count = reduction->relay_count;
 }
 
 bool tg_transfers_make(tg_reducer *r, tg_reduction *reduction)
@@ -124,20 +198,22 @@ bool tg_transfers_make(tg_reducer *r, tg_reduction *reduction)
     const size_t batches = r->coded.batch_count > r->dense.batch_count ? r->coded.batch_count : r->dense.batch_count;
     reduction->batches = tg_arena_take(&r->arena, batches, sizeof *reduction->batches);
     reduction->results = tg_arena_take(&r->arena, r->functions->has_results ? batches : 0, sizeof *reduction->results);
+    size_t relays = 0;
+    for (size_t p = 0; p < batches; p++)
+        relays += tg_is_relayed(r, p);
+    reduction->relays = tg_arena_take(&r->arena, relays, sizeof *reduction->relays);
     if (!in || r->arena.failed) {
         r->arena.failed = true;
         free(in);
         return false;
     }
     if (!r->share.whole) { /* else these are the whole's */
-        make_transfer(r, &reduction->greeting, TG_MESSAGE_GREETING, 0, TG_MESSAGE_HEADER + TG_GREETING_MOST, in);
-        make_transfer(r, &reduction->greeting_verdict, TG_MESSAGE_VERDICT, TG_VERDICT_ON_GREETING,
-                      TG_MESSAGE_HEADER + TG_VERDICT_BYTES, in);
-        make_transfer(r, &reduction->verdicts, TG_MESSAGE_VERDICT, TG_VERDICT_ON_STEP,
-                      TG_MESSAGE_HEADER + TG_VERDICT_BYTES, in);
+        make_greeting_transfer(r, reduction, in);
+        make_agreement(r, &reduction->introduction, TG_VERDICT_ON_GREETING, in);
+        make_agreement(r, &reduction->agreement, TG_VERDICT_ON_STEP, in);
     }
     if (r->levels)
-        tg_levels_transfers(reduction, in);
+        tg_levels_transfers(reduction);
     else
         make_batches(r, reduction, batches, in);
     free(in);
@@ -164,6 +240,7 @@ void tg_transfer_seal(tg_reduction *r, const tg_transfer *transfer, uint32_t fra
                                 .layout = reducer->layout,
                                 .extra = extra,
                                 .abstain = tg_reduction_lost(r) && transfer->kind != TG_MESSAGE_VERDICT &&
+                                           transfer->kind != TG_MESSAGE_SENTENCE &&
                                            transfer->kind != TG_MESSAGE_GREETING};
     tg_message_seal(reducer->kernels, &message, bytes);
 }

@@ -99,6 +99,8 @@ static size_t spoil(const edits *e, uint8_t *bytes, size_t size)
 static void deliver(const rank *from, unsigned from_rank, const rank *to, unsigned to_rank)
 {
     const size_t size = from->exchange->send_size[to_rank];
+    if (size == TG_NO_MESSAGE)
+        return;
     REQUIRE(size <= to->exchange->capacity[from_rank], "%zu bytes for %zu", size, to->exchange->capacity[from_rank]);
     memcpy(to->exchange->receive[from_rank], from->exchange->send[to_rank], size);
     to->exchange->received[from_rank] = size;
@@ -126,8 +128,9 @@ static bool reduce(rank ranks[WORLD], const edits *e, tg_status status[WORLD])
         deliver(&ranks[0], 0, &ranks[1], 1);
         deliver(&ranks[1], 1, &ranks[0], 0);
         if (number == e->exchange) {
-            tg_exchange *x = ranks[0].exchange;
-            x->received[1] = spoil(e, x->receive[1], x->received[1]);
+            const bool greeting = ranks[0].exchange->capacity[1] == TG_NO_MESSAGE; /* which only rank 1 gets */
+            tg_exchange *x = ranks[greeting].exchange;
+            x->received[!greeting] = spoil(e, x->receive[!greeting], x->received[!greeting]);
         }
         for (unsigned i = 0; i < WORLD; i++) {
             const tg_status fed = tg_reduce_feed(ranks[i].reduction, ranks[i].exchange, &error);

@@ -64,7 +64,7 @@ static void step_together(tg_reducer *reducers[WORLD], tg_tensor gradients[WORLD
             break;
         for (unsigned to = 0; to < WORLD; to++) {
             for (unsigned from = 0; from < WORLD; from++) {
-                if (from == to)
+                if (from == to || exchanges[from]->send_size[to] == TG_NO_MESSAGE)
                     continue;
                 memcpy(exchanges[to]->receive[from], exchanges[from]->send[to], exchanges[from]->send_size[to]);
                 exchanges[to]->received[from] = exchanges[from]->send_size[to];

@@ -20,18 +20,30 @@ static const tensor_case sparse[] = {{"a", "topk:density=0.01", "ef", 400000, TG
                                      {"d", "topk:density=0.02,values=levels,levels=7", "ef", 100000, TG_FLOAT32},
                                      {NULL, NULL, NULL, 0, TG_FLOAT32}};
 
+/* Among messages that go to all at once, some that are handed on. */
+static const tensor_case small[] = {{"a", "qsgd:levels=7,bucket=512", "ef", 5000, TG_FLOAT32},
+                                    {"b", "none", "none", 61000, TG_FLOAT32},
+                                    {"c", "fp16", "none", 1001, TG_FLOAT32},
+                                    {"d", "none", "none", 65000, TG_FLOAT16},
+                                    {"e", "none", "none", 1, TG_FLOAT32},
+                                    {NULL, NULL, NULL, 0, TG_FLOAT32}};
+
 static bool near(uint64_t described, uint64_t real, bool exact)
 {
     /* Selected elements lie where the data has them, 1 in 50 of a part's more or fewer; headers are exact. */
     return exact ? described == real : fabs((double)described - (double)real) <= 0.04 * (double)real + 64;
 }
 
-/* Of messages that there are: `sizes` or `capacity` says which there are not. */
-static uint64_t sum(const size_t *sizes, const size_t *capacity, uint32_t world, uint32_t rank)
+/* Bytes of messages to or from others, where `there` has their sizes or rooms; counts them. */
+static uint64_t sum(const size_t *sizes, const size_t *there, uint32_t world, uint32_t rank, uint32_t *messages)
 {
     uint64_t bytes = 0;
+    *messages = 0;
     for (uint32_t i = 0; i < world; i++)
-        bytes += i == rank || capacity[i] == TG_NO_MESSAGE ? 0 : sizes[i];
+        if (i != rank && there[i] != TG_NO_MESSAGE) {
+            bytes += sizes[i];
+            ++*messages;
+        }
     return bytes;
 }
 
@@ -43,8 +55,11 @@ static void compare(const tg_description *d, size_t index, const tg_exchange *e,
     expect(status == TG_OK, "%s", error.message);
     if (status != TG_OK)
         return;
-    const uint64_t sent = sum(e->send_size, e->send_size, e->world, rank),
-                   received = sum(e->received, e->capacity, e->world, rank);
+    uint32_t messages[2];
+    const uint64_t sent = sum(e->send_size, e->send_size, e->world, rank, &messages[0]),
+                   received = sum(e->received, e->capacity, e->world, rank, &messages[1]);
+    expect(described.peers == (messages[0] > messages[1] ? messages[0] : messages[1]),
+           "exchange %zu has %u and %u messages", index, messages[0], messages[1]);
     expect(described.kind == e->kind, "exchange %zu is of another kind", index);
     expect(near(described.bytes_sent, sent, exact), "exchange %zu, rank %u sent %" PRIu64 ", described as %" PRIu64,
            index, rank, sent, described.bytes_sent);
@@ -179,6 +194,7 @@ int main(int argc, char **argv)
     static const uint32_t worlds[] = {1, 2, 3, 5, 16};
     for (size_t w = 0; w < sizeof worlds / sizeof *worlds; w++) {
         follows(dense, true, TG_GATHER, worlds[w], NULL);
+        follows(small, true, TG_GATHER, worlds[w], NULL);
         follows(dense, true, TG_SHARD, worlds[w], NULL);
         follows(dense, true, TG_AUTO, worlds[w], NULL);
         follows(sparse, false, TG_GATHER, worlds[w], NULL);

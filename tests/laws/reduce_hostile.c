@@ -39,7 +39,7 @@ static void hand_over(tg_exchange *const *exchanges, uint64_t step, rogue *spoil
     for (uint32_t from = 0; from < WORLD; from++)
         for (uint32_t to = 0; to < WORLD; to++) {
             const tg_exchange *sender = exchanges[from], *receiver = exchanges[to];
-            if (from == to)
+            if (from == to || sender->send_size[to] == TG_NO_MESSAGE)
                 continue;
             memcpy(receiver->receive[from], sender->send[to], sender->send_size[to]);
             receiver->received[from] = sender->send_size[to];

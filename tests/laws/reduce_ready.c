@@ -67,7 +67,8 @@ static void deliver(world *w)
             for (uint32_t to = 0; to < w->count; to++) {
                 const tg_exchange *sender = w->started[from][w->delivered], *receiver = w->started[to][w->delivered];
                 expect(sender->kind == receiver->kind, "ranks %u and %u started different exchanges", from, to);
-                if (from == to || sender->send_size[to] > receiver->capacity[from])
+                if (from == to || sender->send_size[to] == TG_NO_MESSAGE ||
+                    sender->send_size[to] > receiver->capacity[from])
                     continue;
                 memcpy(receiver->receive[from], sender->send[to], sender->send_size[to]);
                 receiver->received[from] = sender->send_size[to];

@@ -1,0 +1,156 @@
+/* How all ranks come to the same outcome: the verdict of the lowest rank that has something to say. Ranks exchange the
+ * lowest that they have heard of, as two numbers: in few worlds with everybody at once, else in rounds, in each of
+ * which a rank hears of twice as many others (dissemination). Only where a rank has something to say, it says it to
+ * all. */
+#include <inttypes.h>
+#include <string.h>
+
+#include "base/status.h"
+#include "reduce/reducer.h"
+
+enum { ALL_AT_ONCE = 8 }; /* ranks: fewer messages would take more rounds, and be slower */
+
+uint32_t tg_agreement_rounds(uint32_t world)
+{
+    uint32_t rounds = world > 1;
+    if (world > ALL_AT_ONCE)
+        while (UINT64_C(1) << rounds < world)
+            rounds++;
+    return rounds;
+}
+
+uint32_t tg_agreement_peers(uint32_t world) { return world > ALL_AT_ONCE ? 1 : world - 1; }
+
+/* Whether rank `from` sends to rank `to` in a round. */
+static bool speaks(uint32_t world, uint32_t round, uint32_t from, uint32_t to)
+{
+    return world <= ALL_AT_ONCE || (from + (UINT64_C(1) << round)) % world == to;
+}
+
+bool tg_agreement_hears(const tg_reducer *r, uint32_t round, uint32_t peer)
+{
+    return peer != r->rank && speaks(r->world, round, peer, r->rank);
+}
+
+bool tg_agreement_tells(const tg_reducer *r, uint32_t round, uint32_t peer)
+{
+    return peer != r->rank && speaks(r->world, round, r->rank, peer);
+}
+
+/* ---- out ---- */
+
+static void write_round(tg_reduction *r, tg_agreement *a)
+{
+    tg_transfer *t = &a->rounds[a->round];
+    if (a->round == 0)
+        a->lowest = r->verdict.status == TG_OK ? (tg_opinion){TG_NO_RANK, TG_OK}
+                                               : (tg_opinion){r->reducer->rank, r->verdict.status};
+    tg_opinion_write(&a->lowest, t->out + TG_MESSAGE_HEADER);
+    tg_transfer_seal(r, t, 0, TG_OPINION_BYTES, t->out);
+    tg_transfer_send_all(r->reducer, t, TG_NO_MESSAGE);
+    for (uint32_t peer = 0; peer < r->reducer->world; peer++)
+        if (tg_agreement_tells(r->reducer, a->round, peer))
+            t->send_size[peer] = TG_MESSAGE_HEADER + TG_OPINION_BYTES;
+}
+
+/* From the rank that is heard to all. */
+static void write_sentence(tg_reduction *r, tg_agreement *a)
+{
+    tg_transfer *t = &a->sentence;
+    const uint32_t rank = r->reducer->rank, length = (uint32_t)strlen(r->verdict.text);
+    const bool own = a->lowest.rank == rank;
+    memcpy(t->out + TG_MESSAGE_HEADER, r->verdict.text, length);
+    tg_transfer_seal(r, t, 0, length, t->out);
+    tg_transfer_send_all(r->reducer, t, own ? TG_MESSAGE_HEADER + length : TG_NO_MESSAGE);
+    for (uint32_t peer = 0; peer < r->reducer->world; peer++)
+        t->capacity[peer] = peer == a->lowest.rank && !own ? TG_MESSAGE_HEADER + TG_VERDICT_TEXT : TG_NO_MESSAGE;
+    if (!own)
+        t->receive[a->lowest.rank] = a->heard;
+}
+
+tg_transfer *tg_agreement_next(tg_reduction *r, tg_agreement *a)
+{
+    tg_transfer *t = a->round < a->round_count ? &a->rounds[a->round] : &a->sentence;
+    if (a->settled || t->handed)
+        return NULL;
+    if (t == &a->sentence)
+        write_sentence(r, a);
+    else
+        write_round(r, a);
+    return t;
+}
+
+/* ---- in ---- */
+
+/* A verdict that cannot be read means that this rank does not know what the others know. */
+static tg_status take_opinion(tg_reduction *r, tg_agreement *a, uint32_t peer, tg_error *error)
+{
+    const tg_reducer *reducer = r->reducer;
+    const tg_verdict own = r->verdict;
+    tg_message message;
+    tg_cursor extra, frames;
+    tg_opinion theirs;
+    r->verdict.status = TG_OK; /* so that what is wrong with this message is recorded */
+    const bool read = tg_transfer_open(r, &a->rounds[a->round], peer, &message, &extra, &frames) && frames.left == 0 &&
+                      tg_opinion_read(extra, reducer->world, &theirs);
+    const tg_verdict wrong = r->verdict;
+    r->verdict = own;
+    if (!read)
+        return tg_fail(error, TG_EXCHANGE,
+                       "the verdict of rank %u on step %" PRIu64 " cannot be read (%.100s), so rank %u cannot know "
+                       "whether the others applied it",
+                       peer, r->step, wrong.text, reducer->rank);
+    if (theirs.rank < a->lowest.rank)
+        a->lowest = theirs;
+    return TG_OK;
+}
+
+static tg_status take_round(tg_reduction *r, tg_agreement *a, tg_error *error)
+{
+    tg_status status = TG_OK;
+    for (uint32_t peer = 0; status == TG_OK && peer < r->reducer->world; peer++)
+        if (tg_agreement_hears(r->reducer, a->round, peer))
+            status = take_opinion(r, a, peer, error);
+    if (status == TG_OK && ++a->round == a->round_count)
+        a->settled = a->lowest.rank == TG_NO_RANK;
+    return status;
+}
+
+/* What has happened is known already; only the words may be missing. */
+static void take_sentence(tg_reduction *r, tg_agreement *a)
+{
+    tg_message message;
+    tg_cursor extra, frames;
+    a->settled = true;
+    a->outcome.status = a->lowest.status;
+    if (a->lowest.rank == r->reducer->rank) {
+        a->outcome = r->verdict;
+    } else {
+        const tg_verdict own = r->verdict;
+        r->verdict.status = TG_OK;
+        if (!tg_transfer_open(r, &a->sentence, a->lowest.rank, &message, &extra, &frames) || frames.left > 0 ||
+            !tg_sentence_read(extra, &a->outcome))
+            (void)tg_verdict_print(&a->outcome, "rank %u has a reason that rank %u cannot read: %.120s", a->lowest.rank,
+                                   r->reducer->rank, r->verdict.text);
+        r->verdict = own;
+    }
+}
+
+tg_status tg_agreement_take(tg_reduction *r, tg_agreement *a, tg_transfer *transfer, tg_error *error)
+{
+    if (transfer != &a->sentence)
+        return take_round(r, a, error);
+    take_sentence(r, a);
+    return TG_OK;
+}
+
+void tg_agreement_reset(tg_agreement *a)
+{
+    for (uint32_t i = 0; i < a->round_count; i++)
+        a->rounds[i].handed = a->rounds[i].fed = false;
+    a->sentence.handed = a->sentence.fed = false;
+    a->round = 0;
+    a->settled = false;
+    a->outcome.status = TG_OK;
+    a->outcome.text[0] = '\0';
+}
