@@ -38,7 +38,7 @@ SONAME := libtersegrad.so.$(firstword $(subst ., ,$(VERSION)))
 sources = $(sort $(wildcard $(addsuffix .c,$1)))
 # What includes mpi.h is a module of its own, see below.
 SOURCES := $(filter-out src/transport/mpi/%,$(call sources,src/* src/*/* src/*/*/*))
-COMMAND := $(call sources,common/* train/* cli/* cli/*/*)
+COMMAND := $(call sources,common/* predict/* train/* cli/* cli/*/*)
 # Every file of these six folders is a program of its own, but for the replaying main() of the fuzz targets.
 UNIT := $(call sources,tests/unit/*)
 LAWS := $(call sources,tests/laws/*)
@@ -130,7 +130,7 @@ $2/sources: FORCE
 	$$(call remember,$(call library_of,$(or $6,$(MACHINE))) $(COMMAND))
 
 $2/obj/tests/%.o: FOLDERS := $(TEST_INCLUDES) $(if $6,-Itests/foreign)
-$2/obj/cli/%.o $2/obj/common/%.o $2/obj/train/%.o: FOLDERS := -I. $(if $6,,$(COMMAND_FLAGS))
+$2/obj/cli/%.o $2/obj/common/%.o $2/obj/predict/%.o $2/obj/train/%.o: FOLDERS := -I. $(if $6,,$(COMMAND_FLAGS))
 $2/obj/src/kernels/avx2/%.o: INSTRUCTIONS := $(AVX2)
 $2/obj/cli/bench_compare.o: share/compare.py
 $2/obj/src/kernels/avx512/%.o: INSTRUCTIONS := $(AVX512)

@@ -1,5 +1,7 @@
 /* How long reducing takes: reduce [-n FLOATS] [-r REPEATS] [-a gather|shard|auto] [-w THREADS [-l BITS_PER_SECOND] | -m
- * MODULE] [-g RANKS [-f]] [-b BATCH_ELEMENTS] [-d DEVICE] SPEC[/FEEDBACK]...
+ * MODULE] [-g RANKS [-f]] [-b BATCH_ELEMENTS] [-d DEVICE] [-p SECONDS] SPEC[/FEEDBACK]...
+ *
+ * -p: rests before each repeat, as a step's computing would, so that links have their burst back.
  *
  * The spec `memory` is no codec: every rank adds the gradient to a residual and stores a mean of zeros, at the same
  * time as the others. With one thread, no reduction with feedback can take less.
@@ -26,7 +28,7 @@ typedef struct settings {
     unsigned repeats, world;
     tg_algorithm algorithm;
     const char *module, *device;
-    double rate;
+    double rate, pause;
     unsigned group; /* ranks of a host */
     bool flat;      /* which the reducer does not know */
     uint32_t hosts[MOST_RANKS];
@@ -148,6 +150,9 @@ static void measure(tg_device *device, tg_transport *transport, char *what, cons
     for (unsigned i = 0; i < the.repeats + 1; i++) { /* the first is not counted */
         memcpy(gradient, source, the.count * sizeof *gradient);
         (void)!tg_reducer_stats_of(reducer, &before, NULL);
+        const struct timespec rest = {.tv_sec = (time_t)the.pause,
+                                      .tv_nsec = (long)((the.pause - (double)(time_t)the.pause) * 1e9)};
+        (void)nanosleep(&rest, NULL);
         gather(transport, 0, all);
         const double start = now();
         if (tg_reduce(reducer, transport, &tensors, i, &error) != TG_OK)
@@ -201,7 +206,7 @@ static void *run(void *argument)
 int main(int argc, char **argv)
 {
     the = (settings){.count = 25600000, .repeats = 5, .world = 2, .group = 1, .device = "cpu"};
-    for (int option; (option = getopt(argc, argv, "n:r:a:w:l:m:g:fb:d:")) != -1;) {
+    for (int option; (option = getopt(argc, argv, "n:r:a:w:l:m:g:fb:d:p:")) != -1;) {
         if (option == 'n')
             the.count = strtoull(optarg, NULL, 10);
         else if (option == 'r')
@@ -222,6 +227,8 @@ int main(int argc, char **argv)
             the.batch_elements = strtoull(optarg, NULL, 10);
         else if (option == 'd')
             the.device = optarg;
+        else if (option == 'p')
+            the.pause = strtod(optarg, NULL);
         else
             return 2;
     }
@@ -231,7 +238,7 @@ int main(int argc, char **argv)
         the.spec_count < 1) {
         fprintf(stderr, "usage: reduce [-n FLOATS] [-r REPEATS] [-a gather|shard|auto] [-w THREADS [-l "
                         "BITS_PER_SECOND] | -m MODULE] [-g RANKS [-f]] "
-                        "[-b BATCH_ELEMENTS] [-d DEVICE] SPEC[/FEEDBACK]...\n");
+                        "[-b BATCH_ELEMENTS] [-d DEVICE] [-p SECONDS] SPEC[/FEEDBACK]...\n");
         return 2;
     }
     for (unsigned i = 0; i < MOST_RANKS; i++)

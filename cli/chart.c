@@ -342,3 +342,54 @@ void chart_draw_histogram(FILE *out, const struct chart_histogram *chart)
     draw_marks(out, chart, &x);
     close_chart(out, chart->summary);
 }
+
+/* ---- regions ---- */
+
+/* Colours that are used again are hatched by their opacity. */
+static void put_cell(FILE *out, size_t series, double x, double y, double width, double height)
+{
+    fprintf(out,
+            "<rect class=\"cell\" style=\"fill:var(--c%zu);stroke:none\" fill-opacity=\"%.2f\" x=\"%.1f\" y=\"%.1f\" "
+            "width=\"%.1f\" height=\"%.1f\"",
+            series % CHART_COLOURS, series < CHART_COLOURS ? 0.85 : 0.4, x, y, width, height);
+}
+
+void chart_draw_regions(FILE *out, const struct chart_regions *chart)
+{
+    const double x_step = pow(chart->x[chart->x_count - 1] / chart->x[0], 0.5 / (double)(chart->x_count - 1)),
+                 y_step = pow(chart->y[chart->y_count - 1] / chart->y[0], 0.5 / (double)(chart->y_count - 1));
+    struct axis x = {.is_log = true, .start = LEFT, .end = WIDTH - 14},
+                y = {.is_log = true, .start = BOTTOM, .end = TOP};
+    x.low = log10(chart->x[0] / x_step);
+    x.high = log10(chart->x[chart->x_count - 1] * x_step);
+    y.low = log10(chart->y[0] / y_step);
+    y.high = log10(chart->y[chart->y_count - 1] * y_step);
+    open_chart(out, chart->title, chart->summary, HEIGHT);
+    draw_axes(out, &x, &y, chart->x_label, chart->y_label);
+    bool occurs[CHART_MOST_SERIES] = {false};
+    for (size_t i = 0; i < chart->x_count * chart->y_count; i++) {
+        const double at_x = chart->x[i % chart->x_count], at_y = chart->y[i / chart->x_count];
+        const double left = axis_place(&x, at_x / x_step), top = axis_place(&y, at_y * y_step);
+        const size_t best = chart->best[i];
+        put_cell(out, best, left, top, axis_place(&x, at_x * x_step) - left, axis_place(&y, at_y / y_step) - top);
+        char text[TICK_TEXT];
+        fputs("><title>", out);
+        put_html(out, chart->labels[best]);
+        fprintf(out, "\n%s %s", chart->x_label, tick_text(&x, at_x, text));
+        fprintf(out, "\n%s %s</title></rect>\n", chart->y_label, tick_text(&y, at_y, text));
+        occurs[best] = true;
+    }
+    fputs("</svg>\n<ul class=\"legend\">", out);
+    for (size_t s = 0; s < chart->series_count && s < CHART_MOST_SERIES; s++) {
+        if (!occurs[s])
+            continue;
+        fputs("<li><svg class=\"key\" viewBox=\"0 0 30 8\" aria-hidden=\"true\">", out);
+        put_cell(out, s, 1, 0, 28, 8);
+        fputs("/></svg>", out);
+        put_html(out, chart->labels[s]);
+        fputs("</li>", out);
+    }
+    fputs("</ul>\n<p class=\"note\">", out);
+    put_html(out, chart->summary);
+    fputs("</p>\n</figure>\n", out);
+}

@@ -11,6 +11,7 @@ extern const struct command inspect_command;
 extern const struct command bench_command;
 extern const struct command train_command;
 extern const struct command report_command;
+extern const struct command plan_command;
 
 /* The words for --nonfinite, each at its tg_nonfinite. */
 extern const char *const nonfinite_choices[];

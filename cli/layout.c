@@ -5,6 +5,7 @@
 #include "json_reader.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -36,6 +37,18 @@ static bool read_shape(const json_t *shape, struct layer *layer, struct message 
     return true;
 }
 
+static bool read_ready(const json_t *ready, struct layer *layer, struct message *message)
+{
+    layer->ready = NAN;
+    if (!ready)
+        return true;
+    if (!json_is_number(ready) || !(json_number_value(ready) >= 0 && json_number_value(ready) <= 1e6))
+        return fail(message, "layer '%s' has a time \"ready\" that is not a number of seconds from 0 to 1000000",
+                    layer->name);
+    layer->ready = json_number_value(ready);
+    return true;
+}
+
 static bool read_layer(const json_t *from, uint64_t elements, struct layer *layer, struct message *message)
 {
     const json_t *name = json_object_get(from, "name");
@@ -48,7 +61,8 @@ static bool read_layer(const json_t *from, uint64_t elements, struct layer *laye
     if (layer->offset > elements || layer->count > elements - layer->offset)
         return fail(message, "layer '%s' goes from %" PRIu64 " for %" PRIu64 " elements, but the gradient has %" PRIu64,
                     layer->name, layer->offset, layer->count, elements);
-    return read_shape(json_object_get(from, "shape"), layer, message);
+    return read_shape(json_object_get(from, "shape"), layer, message) &&
+           read_ready(json_object_get(from, "ready"), layer, message);
 }
 
 static bool read_layers(const json_t *from, uint64_t elements, struct layout *layout, struct message *message)

@@ -1,5 +1,5 @@
 /* The layers of a flat gradient, from a .layout.json:
- * [{"name": ..., "shape": [...], "offset": ..., "count": ...}, ...] */
+ * [{"name": ..., "shape": [...], "offset": ..., "count": ..., "ready": ...}, ...] */
 #ifndef CLI_LAYOUT_H
 #define CLI_LAYOUT_H
 
@@ -12,6 +12,7 @@ struct layer {
     char name[256];
     char shape[64]; /* "64x32x3x3"; "" where the file says nothing */
     uint64_t offset, count;
+    double ready; /* seconds after the backward pass began; NAN where the file says nothing */
 };
 
 struct layout {

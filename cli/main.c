@@ -9,7 +9,7 @@
 
 static const struct command *const commands[] = {
     &codecs_command, &encode_command, &decode_command, &inspect_command,
-    &bench_command,  &train_command,  &report_command,
+    &bench_command,  &plan_command,   &train_command,  &report_command,
 };
 enum { COMMAND_COUNT = sizeof commands / sizeof commands[0] };
 

@@ -1,7 +1,7 @@
 /* The page of `tersegrad train --report` and `tersegrad report`: one file, nothing from elsewhere, charts drawn here.
  */
 #include "chart.h"
-#include "files.h"
+#include "page_frame.h"
 #include "table.h"
 #include "train.h"
 
@@ -9,44 +9,6 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-
-static const char style[] =
-    ":root{color-scheme:light dark;--page:#fbfbfa;--ink:#1d1d1f;--soft:#5c5c61;--grid:#e3e3e0;--box:#fff;"
-    "--c0:#5c5c61;--c1:#0b62c4;--c2:#c2410c;--c3:#0f766e;--c4:#a21caf;--c5:#a16207;--c6:#be123c;--c7:#4d7c0f;"
-    "--t0:#c9c9c6;--t1:#8b8b88;--t2:#0b62c4;--t3:#f0953f;--t4:#4ba3a0;--t5:#b9a3d6}\n"
-    "@media (prefers-color-scheme:dark){:root{--page:#151517;--ink:#ededf0;--soft:#a5a5ad;--grid:#323238;--box:#1d1d20;"
-    "--c0:#b4b4bc;--c1:#69b1ff;--c2:#ff9b66;--c3:#4fd1c5;--c4:#e58cf0;--c5:#e3b341;--c6:#ff8fa3;--c7:#a3d65c;"
-    "--t0:#4a4a50;--t1:#7f7f87;--t2:#69b1ff;--t3:#f0a35a;--t4:#5cc4bd;--t5:#c0a8e6}}\n"
-    "*{box-sizing:border-box}\n"
-    "body{margin:0;background:var(--page);color:var(--ink);font:16px/1.5 system-ui,sans-serif}\n"
-    "main{max-width:76rem;margin:0 auto;padding:1.25rem 1rem 3rem}\n"
-    "h1{font-size:1.5rem;line-height:1.2;margin:0 0 .4rem;overflow-wrap:anywhere}h2{font-size:1.1rem;margin:2rem 0 "
-    ".6rem}\n"
-    "p{margin:.3rem 0;color:var(--soft);overflow-wrap:anywhere;max-width:60rem}\n"
-    ".charts{display:grid;gap:1rem;grid-template-columns:repeat(auto-fill,minmax(min(100%,23rem),1fr))}\n"
-    "figure{margin:0;padding:.8rem .8rem .4rem;background:var(--box);border:1px solid "
-    "var(--grid);border-radius:.6rem;min-width:0}\n"
-    "figcaption{font-weight:600;margin-bottom:.3rem;overflow-wrap:anywhere}\n"
-    "svg{display:block;width:100%;height:auto;max-width:36rem;font:12.5px system-ui,sans-serif}\n"
-    ".scroll{overflow-x:auto;border:1px solid var(--grid);border-radius:.6rem;background:var(--box)}\n"
-    "table{border-collapse:collapse;font-variant-numeric:tabular-nums;font-size:.9rem;width:100%}\n"
-    "th,td{padding:.45rem .8rem;text-align:right;white-space:nowrap;border-bottom:1px solid var(--grid)}\n"
-    "tr:last-child td,tr:last-child th{border-bottom:0}thead th{color:var(--soft);font-weight:600}\n"
-    "th:first-child,.left{text-align:left}tbody th{font-weight:500}\n"
-    "dl{display:grid;grid-template-columns:max-content 1fr;gap:.2rem 1rem;margin:0;color:var(--soft)}"
-    "dd{margin:0;min-width:0;overflow-wrap:anywhere}.stopped{color:var(--ink);font-weight:600}\n"
-    "code{font:.85em ui-monospace,monospace;overflow-wrap:anywhere}\n"
-    ".grid{stroke:var(--grid)}.axis{stroke:var(--soft)}.tick{fill:var(--soft);font-size:12px}.name{fill:var(--soft)}\n"
-    ".end{text-anchor:end}.middle{text-anchor:middle}.label{font-weight:600}.plain{fill:var(--ink)}\n"
-    ".line,.outline,.mark,.cross{fill:none;stroke-linejoin:round}.outline,.mark,.cross{stroke-width:2}\n"
-    ".hover{fill:transparent}.hover:hover{fill:var(--ink)}\n"
-    ".d1{stroke-dasharray:7 3}.d2{stroke-dasharray:2 3}.d3{stroke-dasharray:9 3 2 3}.d4{stroke-dasharray:14 4}"
-    ".d5{stroke-dasharray:4 6}.d6{stroke-dasharray:12 3 2 3 2 3}.d7{stroke-dasharray:1 6}\n"
-    ".legend{list-style:none;margin:.2rem 0;padding:0;display:flex;flex-wrap:wrap;gap:.1rem .9rem;font-size:.85rem}\n"
-    ".legend li{overflow-wrap:anywhere;min-width:0}.note{font-size:.85rem}\n"
-    "svg.key{display:inline-block;width:30px;height:8px;margin-right:.4em;vertical-align:middle}\n"
-    ".early{opacity:.5;stroke-dasharray:4 3}\n"
-    ".mark{stroke-width:1.5}.outline.late{stroke-width:2.2}\n";
 
 /* ---- the table ---- */
 
@@ -366,13 +328,6 @@ static bool put_charts(FILE *out, const struct train_report *report, char names[
 
 /* ---- the page ---- */
 
-static void put_item(FILE *out, const char *name, const char *text)
-{
-    fprintf(out, "<dt>%s</dt><dd>", name);
-    put_html(out, text);
-    fputs("</dd>\n", out);
-}
-
 static void put_log(FILE *out, const char *name, const char *command)
 {
     fputs("<dt>log</dt><dd>", out);
@@ -384,21 +339,15 @@ static void put_log(FILE *out, const char *name, const char *command)
 
 static void put_origin(FILE *out, const struct page *page)
 {
-    char seed[32], version[64];
-    fputs("<h2>Provenance</h2>\n<dl>\n<dt>command</dt><dd><code>", out);
-    put_html(out, page->origin->command);
-    fputs("</code></dd>\n", out);
+    char seed[32];
+    page_put_command(out, page->origin);
     for (size_t i = 0; page->sources && i < page->report->run_count; i++)
         if (i == 0 || strcmp(page->sources[i], page->sources[i - 1]) != 0)
             put_log(out, page->sources[i], page->commands[i]);
     snprintf(seed, sizeof seed, "%" PRIu64, page->seed);
     if (page->has_seed)
-        put_item(out, "seed", seed);
-    put_item(out, "date", page->origin->date);
-    put_item(out, "host", page->origin->host);
-    snprintf(version, sizeof version, "tersegrad %s", tg_version());
-    put_item(out, "version", version);
-    fputs("</dl>\n", out);
+        page_put_item(out, "seed", seed);
+    page_put_end(out, page->origin);
 }
 
 static bool put_page(FILE *out, const struct page *page)
@@ -412,20 +361,7 @@ static bool put_page(FILE *out, const struct page *page)
         has_sources = has_sources || (page->sources && strcmp(page->sources[i], page->sources[0]) != 0);
     }
     train_short_names(report, has_sources ? page->sources : NULL, names);
-    fputs("<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
-          "<meta name=\"viewport\" content=\"width=device-width,initial-scale=1\">\n<title>tersegrad train: ",
-          out);
-    put_html(out, page->heading);
-    fprintf(out, "</title>\n<link rel=\"icon\" href=\"data:,\">\n<style>\n%s", style);
-    for (unsigned i = 0; i < CHART_COLOURS; i++)
-        fprintf(out, "svg .c%u{stroke:var(--c%u)}svg text.c%u{stroke:none;fill:var(--c%u)}", i, i, i, i);
-    for (unsigned i = 0; i < STAGE_COUNT; i++)
-        fprintf(out, "svg .t%u{fill:var(--t%u)}", i, i);
-    fputs("\n</style>\n</head>\n<body>\n<main>\n<h1>", out);
-    put_html(out, page->heading);
-    fputs("</h1>\n<p>", out);
-    put_html(out, page->description);
-    fputs("</p>\n", out);
+    page_put_head(out, "train", page->heading, page->description);
     if (page->stopped) {
         fputs("<p class=\"stopped\">Training ended early: ", out);
         put_html(out, page->stopped);
@@ -435,21 +371,12 @@ static bool put_page(FILE *out, const struct page *page)
     put_table(out, report, names, has_accuracy, has_distance);
     bool is_done = put_charts(out, report, names);
     put_origin(out, page);
-    fputs("</main>\n</body>\n</html>\n", out);
     return is_done;
 }
 
+static bool put_page_of(FILE *out, const void *page) { return put_page(out, page); }
+
 bool page_write(const char *path, const struct page *page, struct message *message)
 {
-    char *text = NULL;
-    size_t size = 0;
-    FILE *out = open_memstream(&text, &size);
-    if (!out)
-        return fail(message, "out of memory for the report");
-    bool is_done = put_page(out, page) && !ferror(out);
-    is_done = fclose(out) == 0 && is_done;
-    struct piece piece = {text, size};
-    is_done = is_done ? write_file(path, &piece, 1, message) : fail(message, "out of memory for the report");
-    free(text);
-    return is_done;
+    return page_save(path, put_page_of, page, message);
 }

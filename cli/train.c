@@ -15,7 +15,7 @@ static atomic_bool interrupted;
 _Static_assert(ATOMIC_BOOL_LOCK_FREE == 2, "this machine has no lock-free flag");
 
 /* What no mpirun has set is rank 0 of its own. */
-static bool is_first_process(void)
+bool train_is_first_process(void)
 {
     static const char *const names[] = {"OMPI_COMM_WORLD_RANK", "PMI_RANK"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
@@ -155,9 +155,9 @@ static int refuse(const struct command *command, struct train_settings *settings
                   const struct message *message)
 {
     const bool is_said = refuse_together(command, settings, report, message);
-    if (!is_said && is_first_process())
+    if (!is_said && train_is_first_process())
         complain(command->name, "%s", message->text);
-    if (is_first_process())
+    if (train_is_first_process())
         fprintf(stderr, "Try 'tersegrad %s --help'.\n", command->name);
     return EXIT_USAGE;
 }
@@ -172,9 +172,9 @@ static int run_and_tell(const struct command *command, const struct train_option
         catch_interrupts();
     }
     bool is_well = run_settings(command, options, settings, origin, report, &speaks, &is_stopped, &message);
-    if (!is_well && speaks && (is_first_process() || report->is_alone))
+    if (!is_well && speaks && (train_is_first_process() || report->is_alone))
         complain(command->name, "%s", message.text);
-    if (is_stopped && is_first_process())
+    if (is_stopped && train_is_first_process())
         say_how_to_resume(options, report, origin);
     train_report_free(report);
     return is_well ? EXIT_DONE : atomic_load(&interrupted) ? EXIT_INTERRUPTED : EXIT_FAILED;
@@ -205,7 +205,7 @@ static int run_train(const struct command *command, int argc, char **argv)
     if (!settings || !report) {
         complain(command->name, "out of memory");
     } else if (outcome == OPTIONS_HELP) {
-        if (is_first_process())
+        if (train_is_first_process())
             print_command_help(command);
         exit_code = EXIT_DONE;
     } else if (outcome == OPTIONS_WRONG || !train_settings_fill(&options, settings, &message) ||
@@ -351,6 +351,13 @@ static const struct option train_option_table[] = {
      .high = UINT64_MAX,
      AT(warmup),
      .summary = "nothing is compressed in the first N steps (default 0)"},
+    {.name = "--bypass",
+     .kind = OPTION_TEXT,
+     .value = "HOW",
+     AT(bypass),
+     .summary = "off|auto|replay:STEP,...; auto: steps are sent uncompressed while that is faster, which is tried now "
+                "and then; replay:17,22: from "
+                "step 17 on, and compressed again from step 22 on, as an earlier run has decided (default off)"},
     {.name = "--density-schedule",
      .kind = OPTION_TEXT,
      .value = "LIST",

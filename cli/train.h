@@ -17,7 +17,7 @@ struct train_options {
     double lr, momentum, weight_decay, epochs, timeout;
     struct text_list codecs, feedbacks;
     int schedule, algorithm, reduce, nonfinite;
-    const char *density_schedule, *link, *group;
+    const char *density_schedule, *link, *group, *bypass;
     const char *log, *report, *checkpoint, *resume;
     bool insist, wide, json;
 };
@@ -42,6 +42,10 @@ bool train_settings_fill(const struct train_options *options, struct train_setti
 
 /* The module of tg_transport_mpi for the launcher that started this process; NULL if none did. */
 const char *train_mpi_module(void);
+/* How many ranks it started; 0 where it does not say. */
+uint64_t train_launched_ranks(void);
+/* Whether this is rank 0 of a job, or no rank of any. */
+bool train_is_first_process(void);
 
 /* The live line, and the log: rank 0 tells, these show. */
 struct train_live {

@@ -159,6 +159,33 @@ static bool fill_group(const char *text, struct train_settings *settings, struct
     return settings->group > 0 || fail(message, "--group takes a number of ranks from 1 on, or auto; not '%s'", text);
 }
 
+/* ---- bypass ---- */
+
+static bool fill_bypass(const char *text, struct train_settings *settings, struct message *message)
+{
+    static const char *const form = "--bypass takes off, auto, or replay:STEP,STEP,... with increasing steps";
+    settings->bypass_text = text;
+    if (!text || strcmp(text, "off") == 0)
+        return true;
+    settings->bypass = strcmp(text, "auto") == 0 ? TG_BYPASS_AUTO : TG_BYPASS_REPLAY;
+    if (settings->bypass == TG_BYPASS_AUTO)
+        return true;
+    if (strncmp(text, "replay:", 7) != 0)
+        return fail(message, "%s, not '%s'", form, text);
+    for (const char *at = text + 7; *at;) {
+        char *end;
+        const size_t count = settings->bypass_change_count;
+        errno = 0; /* too many digits */
+        const unsigned long long step = strtoull(at, &end, 10);
+        if (*at < '0' || *at > '9' || errno != 0 || (*end && (*end != ',' || !end[1])) ||
+            count == TRAIN_MOST_BYPASSES || (count > 0 && step <= settings->bypass_changes[count - 1]))
+            return fail(message, "%s, not '%s'", form, text);
+        settings->bypass_changes[settings->bypass_change_count++] = step;
+        at = *end ? end + 1 : end;
+    }
+    return true;
+}
+
 /* ---- files ---- */
 
 /* Two outputs in one file would leave one of them, and a checkpoint that a log is appended to is none any more. */
@@ -197,8 +224,7 @@ const char *train_mpi_module(void)
     return NULL;
 }
 
-/* 0 where it does not say. */
-static uint64_t launched_ranks(void)
+uint64_t train_launched_ranks(void)
 {
     for (size_t i = 0; i < sizeof launchers / sizeof *launchers; i++) {
         const char *size = getenv(launchers[i].variable);
@@ -234,7 +260,7 @@ bool train_settings_fill(const struct train_options *options, struct train_setti
         .resume = options->resume,
         .timeout = options->timeout,
         .mpi = train_mpi_module(),
-        .launched = launched_ranks(),
+        .launched = train_launched_ranks(),
     };
     if (options->steps && options->epochs > 0)
         return fail(message, "--steps and --epochs cannot be combined; give one of them");
@@ -242,5 +268,5 @@ bool train_settings_fill(const struct train_options *options, struct train_setti
         settings->steps = 500;
     return check_files(options, message) && fill_runs(options, settings, message) &&
            fill_changes(options->density_schedule, settings, message) && fill_link(options->link, settings, message) &&
-           fill_group(options->group, settings, message);
+           fill_group(options->group, settings, message) && fill_bypass(options->bypass, settings, message);
 }

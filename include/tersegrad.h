@@ -606,6 +606,15 @@ typedef struct tg_density_change {
     double density;
 } tg_density_change;
 
+/* Whether steps may be sent uncompressed because that is faster, as `none`. */
+typedef enum tg_bypass {
+    TG_BYPASS_OFF = 0,
+    /* Ranks tell each other with their verdicts how long reductions take, try both ways, and use the faster one, all
+     * of them in the same steps. What is in residuals is sent with the first dense step. Refused with feedback dgc. */
+    TG_BYPASS_AUTO,
+    TG_BYPASS_REPLAY /* at the reductions of bypass_changes: the same bits as the run that they are the log of */
+} tg_bypass;
+
 /* All zero is the default. Every rank must pass the same. */
 typedef struct tg_reducer_options {
     tg_algorithm algorithm;
@@ -620,9 +629,12 @@ typedef struct tg_reducer_options {
     double timeout;          /* of an exchange in tg_reduce, in seconds; 0: no limit */
     /* Of each rank, the host that it runs on: any numbers below `world`, in any order. They are copied. Where a host
      * has several ranks, gather and shard have two levels: ranks of a host add up their gradients as they are, and only
-     * hosts exchange what is compressed (docs/collectives.md, 13). TG_SCATTER, and dgc with a clip, are refused then.
-     * NULL: every rank is a host of its own. */
+     * hosts exchange what is compressed (docs/collectives.md, 14). TG_SCATTER, bypass, and dgc with a clip are refused
+     * then. NULL: every rank is a host of its own. */
     const uint32_t *host_of_rank;
+    tg_bypass bypass;
+    const uint64_t *bypass_changes; /* TG_BYPASS_REPLAY: what tg_reducer_bypass_log has given */
+    size_t bypass_change_count;
 } tg_reducer_options;
 
 /* All memory that reducing needs on this rank. It must not outlive its device. */
@@ -718,6 +730,12 @@ TG_API TG_MUST_CHECK tg_status tg_reducer_load(tg_reducer *reducer, const tg_sta
  * of another scale follow. Every rank must do the same, between steps. Refused if the factor is not positive and
  * finite, or if a residual would overflow; then nothing has changed. */
 TG_API TG_MUST_CHECK tg_status tg_reducer_scale(tg_reducer *reducer, float factor, tg_error *error);
+
+/* The reductions, counted from 0, at which TG_BYPASS_AUTO has changed how steps are sent, so far and of the loaded
+ * state: from the first on they are dense, from the second on compressed again. At most 4096; then nothing changes any
+ * more. With a NULL list it returns only how many there are. */
+TG_API TG_MUST_CHECK tg_status tg_reducer_bypass_log(const tg_reducer *reducer, uint64_t *changes, size_t capacity,
+                                                     size_t *count, tg_error *error);
 
 /* What a reduction exchanges, without making a reducer: from the same plan, for any rank of up to a million. It needs
  * no device and no buffers, only the list of pieces; the greeting of the first step is left out. Sizes are those of a

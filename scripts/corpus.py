@@ -39,6 +39,11 @@ LAYOUTS = {
     "product": b'[{"name": "a", "shape": [4294967296, 4294967296, 0], "offset": 0, "count": 0}]', "deep": b"[" * 3000,
     "twice": b'[{"name": "a", "name": "b", "offset": 0, "count": 1}]', "long": b'[{"name": "' + b"x" * 256 + b'", "offset": 0, "count": 1}]',
     "shapes": b'[{"name": "a", "shape": [' + b"1, " * 40 + b'1], "offset": 0, "count": 1}]', "cut": b'[{"name": "a", "off',
+    "times": b'[{"name": "b", "offset": 1, "count": 2, "ready": 0}, {"name": "a", "offset": 0, "count": 1, "ready": 1.5e-3}]',
+    "falling": b'[{"name": "b", "offset": 1, "count": 2, "ready": 2}, {"name": "a", "offset": 0, "count": 1, "ready": 1}]',
+    "some": b'[{"name": "b", "offset": 1, "count": 2, "ready": 2}, {"name": "a", "offset": 0, "count": 1}]',
+    "same": b'[{"name": "a", "offset": 1, "count": 2}, {"name": "a", "offset": 0, "count": 1}]',
+    "late": b'[{"name": "a", "offset": 0, "count": 1, "ready": 1e308}]', "early": b'[{"name": "a", "offset": 0, "count": 1, "ready": -1}]',
 }  # fmt: skip
 
 def save(target, name, data):

@@ -19,7 +19,7 @@ _tersegrad_codecs() {
 
 _tersegrad() {
     local current=${COMP_WORDS[COMP_CWORD]} previous=${COMP_WORDS[COMP_CWORD - 1]} command=${COMP_WORDS[1]}
-    local commands="codecs encode decode inspect bench train report help"
+    local commands="codecs encode decode inspect bench plan train report help"
     COMPREPLY=()
     if [ "$COMP_CWORD" -eq 1 ]; then
         _tersegrad_words "$commands --help --version"
@@ -32,7 +32,9 @@ _tersegrad() {
     encode-o) _tersegrad_files .tg; return ;;
     decode-o) _tersegrad_files .npy; return ;;
     report-o) _tersegrad_files .html; return ;;
-    train--feedback) _tersegrad_words "none ef ecq:alpha=0.2,beta=0.9 dgc:momentum=0.9"; return ;;
+    plan--model) _tersegrad_words "resnet50 resnet152 vgg16 vgg19 alexnet lstm gpt2"; return ;;
+    plan--device) _tersegrad_words "cpu cuda"; return ;;
+    plan--feedback | train--feedback) _tersegrad_words "none ef ecq:alpha=0.2,beta=0.9 dgc:momentum=0.9"; return ;;
     esac
     case $previous in
     --nonfinite) _tersegrad_words "reject zero trust"; return ;;
@@ -45,13 +47,14 @@ _tersegrad() {
     --schedule) _tersegrad_words "constant linear cosine step"; return ;;
     --algorithm) _tersegrad_words "sgd qsvrg"; return ;;
     --reduce) _tersegrad_words "gather shard auto"; return ;;
+    --bypass) _tersegrad_words "off auto replay:"; return ;;
     --log) _tersegrad_files .jsonl; return ;;
     --report) _tersegrad_files .html; return ;;
     --checkpoint | --resume) _tersegrad_files ""; return ;;
     --dtype) _tersegrad_words "f4 f2"; return ;;
     --codec) _tersegrad_codecs; return ;;
     --device) _tersegrad_words "cpu $(tersegrad bench --devices 2>/dev/null)"; return ;;
-    --layout) _tersegrad_files .json; return ;;
+    --layout | --probe) _tersegrad_files .json; return ;;
     --distribution)
         _tersegrad_words "gaussian laplace student uniform mixture equal signs sorted layer ambush"
         _tersegrad_files .npy
@@ -59,6 +62,8 @@ _tersegrad() {
         ;;
     --seed | --step | --tensor | --rank | --density | --seconds | -n) return ;;
     --workers | --batch | --lr | --momentum | --weight-decay | --steps | --epochs) return ;;
+    --world | --per-node | --rate | --latency | --forward | --backward | --kappa) return ;;
+    --rack | --oversubscription | --jitter | --stragglers | --slowdown) return ;;
     --min-size | --warmup | --density-schedule | --every) return ;;
     esac
 
@@ -73,10 +78,15 @@ _tersegrad() {
             _tersegrad_words "-n --distribution --codec --device --devices --feedback --nonfinite --seconds
                 --decades --compare --wide --json --help"
             ;;
+        plan)
+            _tersegrad_words "--model --layout --backward --forward --probe --seconds --insist --world --per-node --rate --latency --codec
+                --feedback --min-size --device --kappa --report --simulate --rack --oversubscription --jitter
+                --stragglers --slowdown --steps --seed --json --help"
+            ;;
         report) _tersegrad_words "-o -f --force -q --quiet --json --help" ;;
         train)
             _tersegrad_words "--data --model --workers --batch --lr --momentum --weight-decay --schedule --steps
-                --epochs --seed --codec --feedback --insist --algorithm --reduce --link --min-size --warmup
+                --epochs --seed --codec --feedback --insist --algorithm --reduce --link --min-size --warmup --bypass
                 --density-schedule --nonfinite --log --report --checkpoint --every --resume --timeout --device --wide
                 --json --help"
             ;;

@@ -13,5 +13,5 @@ while read -r source; do
     *) machine=-D__x86_64__ ;;
     esac
     expect "$source" cppcheck "${checks[@]}" "$machine" "$source"
-done < <(find src common train cli -name '*.c' | sort)
+done < <(find src common predict train cli -name '*.c' | sort)
 finish

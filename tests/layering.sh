@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Who may include whom: the table of docs/architecture.md, checked against every #include of src/, common/, train/ and cli/.
+# Who may include whom: the table of docs/architecture.md, checked against every #include of src/, common/, predict/, train/
+# and cli/.
 set -u
 cd "$(dirname "$0")/.." || exit 1
 . tests/report.sh
@@ -23,8 +24,9 @@ allowed() {
     esac
     case $file in
     # The command, which uses what libraries it likes, but of ours only the public header.
-    cli/*) [ "$kind" = '<' ] || [ -e "$root/cli/$header" ] || [[ $header == common/* || $header == train/* ]]; return ;;
+    cli/*) [ "$kind" = '<' ] || [ -e "$root/cli/$header" ] || [[ $header == common/* || $header == predict/* || $header == train/* ]]; return ;;
     train/*) [ "$kind" = '<' ] || [ -e "$root/train/$header" ] || [[ $header == common/* ]]; return ;;
+    predict/*) [ "$kind" = '<' ] || [ -e "$root/predict/$header" ] || [[ $header == common/* ]]; return ;;
     common/*) [ "$kind" = '<' ] || [ -e "$root/common/$header" ]; return ;;
     esac
     folder=${folder%%/*}
@@ -59,7 +61,7 @@ violations() {
         file=${file#"$root"/}
         [[ $line =~ ^[[:space:]]*#[[:space:]]*include[[:space:]]*([<\"])([^>\"]+) ]] || continue
         allowed "$file" "${BASH_REMATCH[2]}" "${BASH_REMATCH[1]}" || echo "$file may not include ${BASH_REMATCH[2]}"
-    done < <(grep -rHE '^[[:space:]]*#[[:space:]]*include' --include='*.[ch]' --include='*.cu*' "$root"/{src,common,train,cli} 2>/dev/null)
+    done < <(grep -rHE '^[[:space:]]*#[[:space:]]*include' --include='*.[ch]' --include='*.cu*' "$root"/{src,common,predict,train,cli} 2>/dev/null)
 }
 
 for folder in src/*/; do
@@ -68,7 +70,7 @@ for folder in src/*/; do
 done
 bad=$(violations .)
 if [ -z "$bad" ]; then
-    pass "every #include stays within its layer ($(find src common train cli -name '*.[ch]' -o -name '*.cu*' | wc -l) files)"
+    pass "every #include stays within its layer ($(find src common predict train cli -name '*.[ch]' -o -name '*.cu*' | wc -l) files)"
 else
     while read -r line; do fail "$line"; done <<<"$bad"
 fi
@@ -76,7 +78,7 @@ fi
 # A check that cannot fail checks nothing: a tree with one sin of each kind.
 wrong=$(mktemp -d)
 trap 'rm -rf "$wrong"' EXIT
-mkdir -p "$wrong"/src/{base,code,frame} "$wrong"/{common,train,cli}
+mkdir -p "$wrong"/src/{base,code,frame} "$wrong"/{common,predict,train,cli}
 echo '#include "codec/codec.h"' >"$wrong/src/base/up.h"
 echo '#include <zlib.h>' >"$wrong/src/code/library.c"
 echo '#include <pthread.h>' >"$wrong/src/code/threads.c"
@@ -84,10 +86,11 @@ echo '#include <xxhash.h>' >"$wrong/src/frame/verify.c"
 echo '#include "frame/decode.h"' >"$wrong/cli/encode.c"
 echo '#include "train/data.h"' >"$wrong/common/up.c"
 echo '#include "cli/files.h"' >"$wrong/train/up.c"
+echo '#include "train/data.h"' >"$wrong/predict/aside.c"
 echo '#include "device/cpu/cpu.h"' >"$wrong/src/frame/around.c"
 mkdir -p "$wrong/src/transport"
 echo '#include <mpi.h>' >"$wrong/src/transport/local.c"
 mkdir -p "$wrong/src/device/cuda"
 echo '#include <cuda_runtime.h>' >"$wrong/src/device/cuda/open.cu"
-expect "finds what is not allowed" test "$(violations "$wrong" | wc -l)" -eq 10
+expect "finds what is not allowed" test "$(violations "$wrong" | wc -l)" -eq 11
 finish

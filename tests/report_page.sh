@@ -26,6 +26,8 @@ if ! "$command" report classes.jsonl optimum.jsonl -o both.html >/dev/null 2>err
     cp classes.html both.html
 fi
 
+"$command" plan --model gpt2 --report plan.html >/dev/null || fail "a report of a plan"
+
 # The page in a frame of 360 pixels; what is wrong with it becomes the text of this one.
 cat >look.html <<'HTML'
 <!DOCTYPE html><meta charset="utf-8"><iframe id="f" width="360" height="2000" style="border:0"></iframe><pre id="out"></pre>
@@ -89,6 +91,8 @@ look classes.html dark "rgb(21, 21, 23)" 12
 look optimum.html light "rgb(251, 251, 250)" 9
 look optimum.html dark "rgb(21, 21, 23)" 9
 look ten.html light "rgb(251, 251, 250)" 16
+look plan.html light "rgb(251, 251, 250)" 3
+look plan.html dark "rgb(21, 21, 23)" 3
 if grep -q jsonl both.html; then look both.html light "rgb(251, 251, 250)" 7; fi
 # what a page says: contains PAGE TEXT...
 contains() {
@@ -99,6 +103,7 @@ contains() {
 contains classes.html "Loss by time" "Accuracy by step" "Residual norm by step" "Elements sent by step" ">wire<" ">frames<" \
     "<dt>command</dt><dd><code>tersegrad train --data synthetic:rows=2000,features=20,classes=5" "<dt>seed</dt><dd>1<" "<dt>date</dt><dd>20" \
     "<dt>host</dt>" "<dt>version</dt><dd>tersegrad"
+contains plan.html "Recommended for gpt2" "Step time by bandwidth" "Step time by world" "Which codec wins" "assumed: latency"
 contains optimum.html "<td>diverged</td>" "(diverged)</li>" 'class="cross '
 contains ten.html ">qsgd levels=1<" ">qsgd levels=10<" "Over 1 000 of 3 000 test rows before the last step, and over all of them at the last step"
 expect "the last point of each run is the table's loss" python3 -c 'import json, re

@@ -19,7 +19,7 @@ while read -r source; do
     case $source in
     */avx2/*) instructions=("${AVX2[@]}") ;;
     */avx512/*) instructions=("${AVX512[@]}") ;;
-    cli/* | common/* | train/*) instructions=(-I. "${COMMAND_FLAGS[@]}") ;;
+    cli/* | common/* | predict/* | train/*) instructions=(-I. "${COMMAND_FLAGS[@]}") ;;
     */mpi/*)
         if ! command -v mpicc.openmpi >/dev/null; then
             skip "$source: mpicc.openmpi is not installed"
@@ -34,5 +34,5 @@ while read -r source; do
     *) instructions=() ;;
     esac
     expect "$source" clang-tidy --quiet --warnings-as-errors='*' "$source" -- "${PREPROCESS[@]}" "${instructions[@]}"
-done < <(find src common train cli -name '*.c' | sort)
+done < <(find src common predict train cli -name '*.c' | sort)
 finish

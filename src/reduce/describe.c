@@ -142,9 +142,13 @@ static void describe_batch(tg_description *d, size_t number, size_t *used)
         d->shares[*used + b->share_count++] = (share){piece->owner, 1, piece->count, bytes};
     }
     b->share_count = merge(d->shares + b->first_share, b->share_count);
-    for (size_t i = 0; i < b->share_count; i++)
-        b->largest_share = d->shares[b->first_share + i].bytes > b->largest_share ? d->shares[b->first_share + i].bytes
-                                                                                  : b->largest_share;
+    for (size_t i = 0; i < b->share_count; i++) {
+        const uint64_t bytes = d->shares[b->first_share + i].bytes;
+        b->largest_share = bytes > b->largest_share ? bytes : b->largest_share;
+        b->smallest_share = i == 0 || bytes < b->smallest_share ? bytes : b->smallest_share;
+    }
+    if (b->share_count < r->world)
+        b->smallest_share = 0;
     *used += b->share_count;
     d->elements += b->elements;
 }
@@ -291,7 +295,7 @@ static void describe_parts(const tg_description *d, const described_batch *b, co
     e->kind = TG_ALL_TO_ALL;
     e->bytes_sent = headers + b->bytes - owned->bytes;
     e->bytes_received = headers + (world - 1) * owned->bytes;
-    e->largest_sent = headers + b->bytes - b->every.bytes; /* a rank that owns nothing else */
+    e->largest_sent = headers + b->bytes - b->every.bytes - b->smallest_share;
     e->largest_received = headers + (world - 1) * (b->every.bytes + b->largest_share);
     e->encoded = b->elements;
     e->checked = (world - 1) * owned->elements;
@@ -308,7 +312,7 @@ static void describe_results(const tg_description *d, const described_batch *b, 
     e->bytes_sent = (world - 1) * (extra + own);
     e->bytes_received = (world - 1) * extra + all - own;
     e->largest_sent = (world - 1) * (extra + b->every_result + b->largest_share);
-    e->largest_received = (world - 1) * extra + all - b->every_result;
+    e->largest_received = (world - 1) * extra + all - b->every_result - b->smallest_share;
     e->summed = world * owned->elements;
     e->encoded = owned->elements;
     e->checked = b->elements - owned->elements;

@@ -19,6 +19,7 @@ typedef struct tg_described_batch {
     uint64_t every_result, balanced;  /* bytes of their results, and how many there are */
     uint64_t elements, frames, bytes; /* of one rank's gradients, all owners together */
     uint64_t largest_share;           /* bytes of the shares above */
+    uint64_t smallest_share;          /* likewise; 0 where a rank has none */
     bool relayed;                     /* messages are handed on, in rounds */
 } tg_described_batch;
 

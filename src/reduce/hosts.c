@@ -30,6 +30,9 @@ static tg_status check_hosts(const tg_reducer *r, const tg_reducer_options *o, b
     if (status == TG_OK && *several && o->algorithm == TG_SCATTER)
         return tg_fail(error, TG_INVALID_ARGUMENT,
                        "scatter does not know hosts: use gather, shard or auto, or leave host_of_rank NULL");
+    if (status == TG_OK && *several && o->bypass != TG_BYPASS_OFF)
+        return tg_fail(error, TG_INVALID_ARGUMENT,
+                       "bypass does not know hosts with several ranks: use TG_BYPASS_OFF, or leave host_of_rank NULL");
     return status;
 }
 

@@ -1,4 +1,4 @@
-/* Two levels, for hosts with several ranks (docs/collectives.md, 13). Every tensor is divided into shares, and on every
+/* Two levels, for hosts with several ranks (docs/collectives.md, 14). Every tensor is divided into shares, and on every
  * host each share has one owner:
  *
  *     raw        within a host: ranks send each owner its part of their gradients, as it is; the owner adds them up

@@ -48,16 +48,14 @@ static void divide(maker *m, const tg_piece *run, uint64_t before, uint64_t tota
             m, &(tg_piece){.tensor = run->tensor, .owner = (uint32_t)owner, .first = run->first, .count = run->count});
         return;
     }
-    /* Owners whose part ends before this run get nothing of it. */
-    uint64_t at = 0, skipped = before * m->owners / total;
-    for (uint32_t owner = skipped > 0 ? (uint32_t)skipped - 1 : 0; owner < m->owners && at < run->count; owner++) {
-        const uint64_t boundary = total * (owner + 1) / m->owners, inside = boundary > before ? boundary - before : 0;
-        uint64_t to = (inside + grain / 2) / grain * grain;
+    for (uint64_t at = 0, to; at < run->count; at = to) {
+        /* The first owner whose boundary is rounded to beyond `at`: with many owners, most get nothing. */
+        const uint64_t beyond = before + at + grain - grain / 2, next = (beyond * m->owners + total - 1) / total,
+                       owner = (next < m->owners ? next : m->owners) - 1;
+        to = (total * (owner + 1) / m->owners - before + grain / 2) / grain * grain;
         to = owner + 1 == m->owners || to > run->count ? run->count : to;
-        if (to > at)
-            add_piece(m,
-                      &(tg_piece){.tensor = run->tensor, .owner = owner, .first = run->first + at, .count = to - at});
-        at = to > at ? to : at;
+        add_piece(m, &(tg_piece){
+                         .tensor = run->tensor, .owner = (uint32_t)owner, .first = run->first + at, .count = to - at});
     }
 }
 

@@ -6,10 +6,11 @@
 #include "reduce/levels.h"
 
 static const uint8_t tg_state_magic[4] = {'T', 'G', 'S', 'T'};
+enum { TG_STATE_BYPASSES = 1 }; /* flag: the rule and its log are in it */
 enum { TG_STATE_VERSION = 0, TG_STATE_HEAD = 40, TG_STATE_DIGEST = 8, TG_STATE_IDENTITY = 4 + TG_IDENTITY_BYTES + 1 };
 
 /* The flag of a state of two levels: it says which hosts there were, and of each tensor which elements it has. */
-enum { TG_STATE_LEVELS = 1 };
+enum { TG_STATE_LEVELS = 2 };
 
 /* What identifies a tensor, to be compared as bytes: its name follows. The last byte says what follows the name. */
 enum { TG_STATE_RESIDUAL = 1, TG_STATE_MOMENTUM = 2 };

@@ -4,7 +4,7 @@ try tersegrad --version
 try tersegrad
 try tersegrad --help
 try tersegrad help encode
-for command in codecs encode decode inspect bench train report; do
+for command in codecs encode decode inspect bench plan train report; do
     try tersegrad $command --help
 done
 try tersegrad encode --bogus --help | head -n 2

@@ -26,6 +26,9 @@ offer inspect ''
 offer inspect --layout ''
 offer bench --distribution g
 offer bench --codec top
+offer plan --model ''
+offer plan --device ''
+offer plan --w
 offer train --nonfinite ''
 offer train --feedback e
 offer train --report ''
@@ -35,7 +38,7 @@ offer help d
 END
 bash complete.bash
 echo "# every option of every help is offered, and in the man page"
-for command in codecs encode decode inspect bench train report; do
+for command in codecs encode decode inspect bench plan train report; do
     for option in $(tersegrad $command --help | sed -n 's/^  \(-[a-z]\), \(--[a-z-]*\).*/\1 \2/p; t; s/^  \(--*[a-z-]*\).*/\1/p'); do
         grep -q -- "$option" "$SHARE/tersegrad.bash" || echo "completion lacks $command $option"
         sed -n "/^    $command)/,/;;/p; /output=/,/)$/p; /common=/p" "$SHARE/_tersegrad" | grep -q -- "[^-]${option}[^a-z-]" ||

@@ -1,6 +1,7 @@
 /* Any bytes as a .layout.json. The first byte says how many elements the gradient has; what is accepted lies within
- * them. */
+ * them, and what can be planned has tensors that do not decrease in time and whose names differ. */
 #include "cli/layout.h"
+#include "cli/plan.h"
 #include "tests/fuzz/fuzz.h"
 
 static void check(const struct layout *layout, uint64_t elements)
@@ -13,6 +14,30 @@ static void check(const struct layout *layout, uint64_t elements)
     }
 }
 
+static void check_planned(const struct layout *layout)
+{
+    bool has_times = false;
+    struct message message = {{0}};
+    if (!plan_layout_check(layout, &has_times, &message)) {
+        REQUIRE(message.text[0] != 0, "refused without a reason");
+        return;
+    }
+    struct predict_tensor *tensors = calloc(layout->count, sizeof *tensors);
+    REQUIRE(tensors, "no memory");
+    plan_layout_ready(layout, has_times, 1, tensors);
+    const double last = tensors[layout->count - 1].ready;
+    const struct predict_job job = {.tensors = tensors,
+                                    .tensor_count = layout->count,
+                                    .backward = has_times ? last : 1,
+                                    .world = 2,
+                                    .per_node = 1,
+                                    .kappa = 1};
+    REQUIRE(predict_job_check(&job, &message), "%s", message.text);
+    for (size_t i = 0; i < layout->count; i++)
+        REQUIRE(tensors[i].count > 0 && tensors[i].name[0] != 0, "tensor %zu is empty", i);
+    free(tensors);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     if (size == 0)
@@ -22,9 +47,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     memcpy(text, data + 1, size - 1);
     struct layout layout;
     struct message message = {{0}};
-    if (layout_parse(text, size - 1, elements, &layout, &message))
+    if (layout_parse(text, size - 1, elements, &layout, &message)) {
         check(&layout, elements);
-    else
+        check_planned(&layout);
+    } else
         REQUIRE(message.text[0] != 0 && layout.count == 0 && !layout.layers, "refused without a reason, or not freed");
     layout_free(&layout);
     free(text);

@@ -10,7 +10,9 @@ docs/python.md is the manual.
 from .fsdp import ShardedCompression
 from .hook import comm_hook, compress, reduce_gradients
 from .local import LocalSGD
+from .plan import Plan, Timeline, plan, timeline
 from .policy import Choice, Policy
+from .probe import probe
 from .state import CompressionState
 from .stats import Explanation, ParameterStats, Stats, explain
 
@@ -20,11 +22,16 @@ __all__ = [
     "Explanation",
     "LocalSGD",
     "ParameterStats",
+    "Plan",
     "Policy",
     "ShardedCompression",
     "Stats",
+    "Timeline",
     "comm_hook",
     "compress",
     "explain",
+    "plan",
+    "probe",
     "reduce_gradients",
+    "timeline",
 ]

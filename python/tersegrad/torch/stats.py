@@ -4,14 +4,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 from torch import nn
 
 from ..codec import Encoder
 from ..reducer import ALGORITHMS, Reducer
+from .plan import Row, plan
 from .policy import Choice, Policy, choices_of
 
 
@@ -162,6 +164,10 @@ class Explanation:
     """The most bytes of each parameter's frame; for fixed codes that is the size."""
     shards: int = 1
     """Ranks that fully_shard has divided the model among."""
+    predicted: Row | None = None
+    """The step's predicted time, where `loss` was given; the faster of the two algorithms."""
+    dense: Row | None = None
+    """The same without compression."""
 
     @property
     def dense_bytes(self) -> int:
@@ -189,6 +195,12 @@ class Explanation:
             f"a step: at most {self.bytes:,} bytes where float32 takes {self.dense_bytes:,}; "
             f"residuals: {self.residual_bytes:,} bytes of memory on each rank"
         )
+        if self.predicted is not None and self.dense is not None:
+            step, dense = self.predicted, self.dense
+            lines.append(
+                f"predicted: a step takes {1e3 * step.seconds:.1f} ms ({1e3 * step.low:.1f} - {1e3 * step.high:.1f}) by "
+                f"{step.algorithm}, bound by {step.bound_by}; without compression {1e3 * dense.seconds:.1f} ms"
+            )
         if self.shards > 1:
             full = sum(4 * choice.count for choice in self.choices if choice.compressed)
             lines.append(
@@ -207,9 +219,18 @@ def explain(
     min_size: int = 10_000,
     exclude: Any = (),
     exclude_norms: bool = True,
+    loss: Callable[[], torch.Tensor] | None = None,
+    **network: Any,
 ) -> Explanation:
-    """Which parameters would be sent how, the bytes of a step, and the memory for residuals. Needs no process group."""
-    choices = choices_of(model, Policy.of(spec, feedback, rules, min_size, exclude, exclude_norms))
+    """Which parameters would be sent how, the bytes of a step, and the memory for residuals. Needs no process group.
+
+    With `loss`, and a network as for `plan` (probe, world, rate, ...), also how long a step takes. That is predicted with
+    the spec for all parameters of `min_size` elements and more; rules and exclusions are left out.
+    """
+    policy = Policy.of(spec, feedback, rules, min_size, exclude, exclude_norms)
+    choices = choices_of(model, policy)
+    if network and loss is None:
+        raise TypeError(f"explain was given {', '.join(network)}, but no loss= to time the model with")
     sizes = []
     for choice in choices:
         if choice.spec.codec.sparse:
@@ -219,4 +240,8 @@ def explain(
             sizes.append(Encoder(choice.spec, choice.count).bound(choice.count))
     from .fsdp import shards_of
 
-    return Explanation(tuple(choices), tuple(sizes), shards_of(model))
+    if loss is None:
+        return Explanation(tuple(choices), tuple(sizes), shards_of(model))
+    text, loop = str(policy.spec), str(policy.feedback)
+    made = plan(model, loss, codecs=[text], feedback=loop, min_size=min_size, **network)
+    return Explanation(tuple(choices), tuple(sizes), shards_of(model), made.find(text, loop), made.rows[0])

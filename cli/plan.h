@@ -1,0 +1,120 @@
+/* `tersegrad plan`: from its options to inputs, predictions and a recommendation. */
+#ifndef CLI_PLAN_H
+#define CLI_PLAN_H
+
+#include "layout.h"
+#include "options.h"
+#include "origin.h"
+#include "probe_file.h"
+
+#include "predict/costs.h"
+#include "predict/models.h"
+#include "predict/simulate.h"
+
+struct plan_options {
+    int model; /* its place in known_models */
+    const char *layout;
+    const char *probe; /* measured under mpirun, used without */
+    double seconds;    /* for measuring */
+    bool insist;
+    uint64_t world, per_node; /* 0: those of the probe, or 8 and 1 */
+    const char *rate, *latency, *forward, *backward;
+    double kappa; /* 0: that of the probe, or 1 */
+    int device;   /* enum predict_device */
+    struct text_list codecs;
+    const char *feedback;
+    uint64_t min_size;
+    const char *report;
+    bool simulate;
+    uint64_t steps, seed, rack;
+    double oversubscription, jitter, stragglers, slowdown; /* negative: not given */
+    bool json;
+};
+
+/* A codec by one algorithm, or the dense baseline. */
+struct plan_row {
+    char codec_text[TG_SPEC_TEXT], feedback_text[TG_SPEC_TEXT]; /* "none" twice for the baseline */
+    char name[2 * TG_SPEC_TEXT];                                /* for people: "topk:density=0.01+ef" */
+    tg_spec codec;
+    tg_feedback_spec feedback;
+    bool is_ring; /* not by the reducer: the baseline, or with `is_tree` its kind for many ranks */
+    bool is_tree;
+    bool is_dense; /* one of these, or the reducer's `none` */
+    tg_reducer_options options;
+    struct predict_coding coding;
+    struct predict_step step;
+    struct predict_gain gain; /* over the baseline: the ring, or the tree where that is faster */
+    double uniform_seconds;   /* with --simulate: of the step on a uniform network, without chance */
+    struct simulated simulated;
+};
+
+enum { PLAN_MOST_ROWS = 2 * TEXT_LIST_MAX + 2, PLAN_MOST_NOTES = 12 };
+
+struct plan {
+    const struct plan_options *options;
+    struct known_model model; /* where one was named */
+    struct layout layout;     /* or read */
+    char what[300];           /* "resnet50", or the file's name */
+    struct predict_tensor *tensors;
+    uint64_t parameters;
+    struct predict_job job;
+    struct predict_network network;
+    struct probe *probe;       /* where one was given */
+    double rate_bits, latency; /* as they were given */
+    struct cluster cluster;    /* of --simulate */
+    struct plan_row *rows;     /* the baseline first */
+    size_t row_count;
+    const struct plan_row *recommended; /* the baseline: `none` */
+    char reason[640];
+    /* What the prediction rests on: each with "stated", "measured" or "assumed" before it. */
+    char notes[PLAN_MOST_NOTES][200];
+    size_t note_count;
+};
+
+/* Speed-up that the lower end of the interval must show before compression is recommended. */
+#define PLAN_LEAST_GAIN 1.05
+
+void plan_note(struct plan *plan, const char *format, ...) PRINTF_LIKE(2, 3);
+
+/* Tensors in the order in which they become ready. With `ready` in the file, that is the file's order; else the file
+ * has the order of the forward pass, and tensors are ready, last first, by their share of the elements. `backward` is
+ * negative where it was not given. */
+bool plan_layout_check(const struct layout *layout, bool *has_times, struct message *message);
+void plan_layout_ready(const struct layout *layout, bool has_times, double backward, struct predict_tensor *tensors);
+
+/* Reads the probe, says what is doubtful about it, and takes what the options leave to it. */
+bool plan_probe_load(struct plan *plan, struct message *message);
+/* Its network; and its coding of a row's codec by the row's algorithm, where it has that. */
+void plan_probe_network(struct plan *plan);
+void plan_probe_coding(struct plan *plan, struct plan_row *row);
+
+/* From the options; free with plan_free in any case. */
+bool plan_inputs(struct plan *plan, const struct plan_options *options, struct message *message);
+bool plan_predict(struct plan *plan, struct message *message);
+void plan_free(struct plan *plan);
+
+void plan_print_table(const struct plan *plan, FILE *out);
+void plan_print_json(const struct plan *plan, FILE *out);
+
+/* Which row to recommend if they took so long; 0, the baseline, if none is surely faster. */
+size_t plan_choice(const struct plan *plan, const struct predict_step *steps);
+
+/* The schedule of a row, for a job like the plan's; free it with schedule_free. */
+bool plan_schedule(const struct plan_row *row, const struct predict_job *job, struct schedule *schedule,
+                   struct message *message);
+
+/* "gather", "shard", "ring" or "tree"; "wire". */
+const char *plan_algorithm(const struct plan_row *row);
+const char *plan_bound(const struct plan_row *row);
+
+/* Links of so many bits a second, with what is assumed besides. */
+struct predict_network plan_network(double bits_per_second, double latency);
+
+/* One self-contained page. */
+bool plan_write_page(const char *path, const struct plan *plan, const struct origin *origin, struct message *message);
+
+/* "12.3 ms". Returns `text`. */
+#define TIME_TEXT 16
+const char *time_text(double seconds, char text[TIME_TEXT]);
+
+#endif

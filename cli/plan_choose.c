@@ -1,0 +1,114 @@
+/* Predictions for all rows, and which to recommend. See plan.h. */
+#include "plan.h"
+
+#include <stdio.h>
+
+/* Steps so near the shortest are as good: the gentler codec, which comes first, is taken. */
+static const double as_good = 1.02;
+
+/* Compression must beat the best that can be had without. */
+static size_t best_dense(const struct plan *plan, const struct predict_step *steps)
+{
+    size_t best = 0;
+    for (size_t i = 1; i < plan->row_count; i++)
+        if (plan->rows[i].is_dense && steps[i].seconds < steps[best].seconds)
+            best = i;
+    return best;
+}
+
+/* The shortest step of a codec that compresses, or 0; only of those whose gain is sure, or of all. */
+static size_t shortest(const struct plan *plan, const struct predict_step *steps, size_t dense, bool sure)
+{
+    size_t found = 0;
+    for (size_t i = 1; i < plan->row_count; i++)
+        if (!plan->rows[i].is_dense && (!sure || predict_gain_of(&steps[i], &steps[dense]).low >= PLAN_LEAST_GAIN) &&
+            (found == 0 || steps[i].seconds < steps[found].seconds))
+            found = i;
+    return found;
+}
+
+size_t plan_choice(const struct plan *plan, const struct predict_step *steps)
+{
+    const size_t dense = best_dense(plan, steps), best = shortest(plan, steps, dense, true);
+    for (size_t i = 1; i < best; i++)
+        if (!plan->rows[i].is_dense && steps[i].seconds <= as_good * steps[best].seconds &&
+            predict_gain_of(&steps[i], &steps[dense]).low >= PLAN_LEAST_GAIN)
+            return i;
+    return best;
+}
+
+static void choose(struct plan *plan, const struct predict_step *steps)
+{
+    const size_t choice = plan_choice(plan, steps), dense = best_dense(plan, steps),
+                 nearest = choice > 0 ? choice : shortest(plan, steps, dense, false);
+    const struct predict_gain gain = predict_gain_of(&steps[nearest], &steps[dense]);
+    plan->recommended = &plan->rows[choice]; /* 0 says `none`, whether in a ring or a tree */
+    if (choice > 0)
+        snprintf(plan->reason, sizeof plan->reason,
+                 "A step is %.2f times as fast as the fastest without compression (80 %%: %.2f to %.2f).", gain.factor,
+                 gain.low, gain.high);
+    else if (nearest > 0)
+        snprintf(plan->reason, sizeof plan->reason,
+                 "No codec is surely 5 %% faster: a step with the best, %s by %s, is %.2f times as fast as the fastest "
+                 "without compression (80 %%: %.2f to %.2f).",
+                 plan->rows[nearest].name, plan_algorithm(&plan->rows[nearest]), gain.factor, gain.low, gain.high);
+    else
+        snprintf(plan->reason, sizeof plan->reason, "No codec that compresses was asked about.");
+}
+
+bool plan_schedule(const struct plan_row *row, const struct predict_job *job, struct schedule *schedule,
+                   struct message *message)
+{
+    struct predict_job dense = *job;
+    dense.tree = row->is_tree;
+    return row->is_ring ? schedule_of_ring(&dense, schedule, message)
+                        : schedule_of_reduction(job, &row->coding, &row->codec, &row->feedback, &row->options, schedule,
+                                                message);
+}
+
+/* The simulation says how much longer a step is than on a uniform network; intervals move with it, and are as wide as
+ * its steps differ at least. */
+static bool simulate_row(const struct plan *plan, const struct schedule *schedule, struct plan_row *row,
+                         struct message *message)
+{
+    if (!simulate(schedule, &plan->job, &plan->network, &plan->cluster, &row->simulated, message))
+        return false;
+    struct predict_step *step = &row->step;
+    row->uniform_seconds = step->seconds;
+    const double factor = row->simulated.mean / step->seconds;
+    step->seconds = row->simulated.mean;
+    step->low = step->low * factor < row->simulated.low ? step->low * factor : row->simulated.low;
+    step->high = step->high * factor > row->simulated.high ? step->high * factor : row->simulated.high;
+    step->fast_network *= factor;
+    step->slow_network *= factor;
+    return true;
+}
+
+static bool predict_row(const struct plan *plan, struct plan_row *row, struct message *message)
+{
+    struct schedule schedule;
+    if (!predict_coding_check(&row->coding, message) || !plan_schedule(row, &plan->job, &schedule, message))
+        return false;
+    const bool is_done = predict_scheduled(&schedule, &plan->job, &plan->network, row->coding.low, row->coding.high,
+                                           &row->step, message) &&
+                         (!plan->options->simulate || simulate_row(plan, &schedule, row, message));
+    schedule_free(&schedule);
+    return is_done;
+}
+
+bool plan_predict(struct plan *plan, struct message *message)
+{
+    struct predict_step steps[PLAN_MOST_ROWS] = {{0}};
+    for (size_t i = 0; i < plan->row_count; i++) {
+        struct plan_row *row = &plan->rows[i];
+        if (!predict_row(plan, row, message))
+            return false;
+        steps[i] = row->step;
+    }
+    const struct plan_row *ring = &plan->rows[0], *second = &plan->rows[1];
+    const struct plan_row *baseline = second->is_tree && second->step.seconds < ring->step.seconds ? second : ring;
+    for (size_t i = 0; i < plan->row_count; i++)
+        plan->rows[i].gain = predict_gain_of(&plan->rows[i].step, &baseline->step);
+    choose(plan, steps);
+    return true;
+}

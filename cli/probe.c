@@ -1,0 +1,180 @@
+/* `tersegrad plan --probe` under mpirun: joins the job, measures, and rank 0 writes the file. See probe.h. */
+#include "probe.h"
+
+#include "files.h"
+#include "train.h"
+
+#include "common/clock.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+double probe_now(const struct probe_team *team, struct message *message)
+{
+    const double own = team->team.rank == 0 ? 1e-9 * (double)(clock_ns() - team->began) : 0;
+    double now;
+    return probe_slowest(team, own, &now, message) ? now : -1;
+}
+
+/* All ranks' numbers, sorted; the caller frees. */
+static double *share_numbers(const struct probe_team *team, double number, struct message *message)
+{
+    struct shared_bytes *all = team_share(&team->team, &number, sizeof number, false, message);
+    double *numbers = all ? calloc(team->team.world, sizeof *numbers) : NULL;
+    if (all && !numbers)
+        fail(message, "out of memory for the numbers of %" PRIu32 " ranks", team->team.world);
+    for (uint32_t i = 0; numbers && i < team->team.world; i++)
+        memcpy(&numbers[i], all->parts[i].data, all->parts[i].size == sizeof *numbers ? sizeof *numbers : 0);
+    shared_bytes_free(all);
+    if (numbers)
+        probe_sort(numbers, team->team.world);
+    return numbers;
+}
+
+bool probe_middle(const struct probe_team *team, double number, double *middle, struct message *message)
+{
+    double *numbers = share_numbers(team, number, message);
+    if (numbers)
+        *middle = probe_quantile(numbers, team->team.world, 0.5);
+    free(numbers);
+    return numbers != NULL;
+}
+
+bool probe_slowest(const struct probe_team *team, double number, double *slowest, struct message *message)
+{
+    double *numbers = share_numbers(team, number, message);
+    if (numbers)
+        *slowest = numbers[team->team.world - 1];
+    free(numbers);
+    return numbers;
+}
+
+bool probe_agree(const struct probe_team *team, bool well, struct message *message)
+{
+    uint32_t culprit;
+    return team_verdict(&team->team, well, &culprit, message) == TEAM_WELL;
+}
+
+static int ascending(const void *a, const void *b)
+{
+    const double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+void probe_sort(double *samples, size_t count) { qsort(samples, count, sizeof *samples, ascending); }
+
+double probe_quantile(const double *sorted, size_t count, double at)
+{
+    const double place = at * (double)(count - 1);
+    const size_t below = (size_t)place;
+    return below + 1 < count ? sorted[below] + (place - (double)below) * (sorted[below + 1] - sorted[below])
+                             : sorted[count - 1];
+}
+
+/* The most ranks that any host has. */
+static bool count_neighbours(const struct team *team, uint32_t *per_node, struct message *message)
+{
+    char name[256] = "";
+    (void)gethostname(name, sizeof name - 1);
+    struct shared_bytes *all = team_share(team, name, sizeof name, false, message);
+    if (!all)
+        return false;
+    *per_node = 1;
+    for (uint32_t i = 0; i < team->world; i++) {
+        uint32_t alike = 0;
+        for (uint32_t j = 0; j < team->world; j++)
+            alike += memcmp(all->parts[i].data, all->parts[j].data, sizeof name) == 0;
+        *per_node = alike > *per_node ? alike : *per_node;
+    }
+    shared_bytes_free(all);
+    return true;
+}
+
+/* Exchanges have a little more than a third of the time. */
+static bool measure(const struct probe_team *team, const struct probe_request *request, struct probe *probe,
+                    struct message *message)
+{
+    probe->network.world = team->team.world;
+    probe_machine(probe->machine);
+    probe->made = (int64_t)time(NULL);
+    snprintf(probe->command, sizeof probe->command, "%s", request->command);
+    snprintf(probe->library, sizeof probe->library, "%s", tg_version());
+    snprintf(probe->transport, sizeof probe->transport, "%s, %s", tg_transport_name(team->team.transport),
+             train_mpi_module());
+    const bool can_write = team->team.rank > 0 || can_write_file(request->path, message);
+    return probe_agree(team, can_write, message) && count_neighbours(&team->team, &probe->network.per_node, message) &&
+           probe_network(team, 0.4 * request->seconds, &probe->network, message) &&
+           probe_codecs(team, request, 0.95 * request->seconds, probe, message) &&
+           probe_agree(team, team->team.rank > 0 || probe_save(request->path, probe, message), message);
+}
+
+static int probe_ranks(const struct command *command, const struct probe_request *request, tg_transport *transport)
+{
+    const struct probe_team team = {
+        {transport, tg_transport_rank(transport), tg_transport_world(transport), 4 * PROBE_MOST_SECONDS}, clock_ns()};
+    struct message message = {""};
+    struct probe *probe = calloc(1, sizeof *probe);
+    const bool is_well = probe_agree(&team, probe || fail(&message, "out of memory"), &message) &&
+                         measure(&team, request, probe, &message);
+    if (is_well && team.team.rank == 0)
+        printf("probed %" PRIu32 " ranks in %.1f s: %s\n", team.team.world, 1e-9 * (double)(clock_ns() - team.began),
+               request->path);
+    else if (!is_well && team.team.rank == 0)
+        complain(command->name, "%s", message.text);
+    free(probe);
+    if (is_well)
+        return EXIT_DONE;
+    /* Where all have agreed to end, all come here; where a rank is lost, nobody may wait for this one. */
+    struct shared_bytes *last = team_share(&team.team, "", 0, false, &message);
+    if (!last)
+        tg_transport_abort(transport, EXIT_FAILED);
+    shared_bytes_free(last);
+    return EXIT_FAILED;
+}
+
+/* All ranks have the same arguments: one speaks. */
+static int refuse(const struct command *command, const struct message *message)
+{
+    if (train_is_first_process())
+        complain(command->name, "%s", message->text);
+    return EXIT_USAGE;
+}
+
+int probe_run(const struct command *command, const struct probe_request *request)
+{
+    const char *module = train_mpi_module();
+    const uint64_t launched = train_launched_ranks();
+    tg_transport *transport = NULL;
+    tg_error error = {""};
+    struct message message = {""};
+    if (!module || launched < 2) {
+        fail(&message,
+             "a probe measures between ranks, and there is one alone; start it under mpirun, with two or more");
+        return refuse(command, &message);
+    }
+    for (size_t i = 0; i < request->specs.count; i++) {
+        tg_reducer_tensor tensor;
+        struct probe_coding coding;
+        if (!probe_parse_codec(request->specs.items[i], request->feedback, &tensor, &coding, &message))
+            return refuse(command, &message);
+    }
+    if (tg_transport_mpi(module, &transport, &error) != TG_OK) {
+        fail(&message, "%s", error.message);
+        (void)refuse(command, &message);
+        return EXIT_FAILED;
+    }
+    const uint32_t found = tg_transport_world(transport);
+    int exit_code = EXIT_FAILED;
+    if (found == launched)
+        exit_code = probe_ranks(command, request, transport);
+    else /* each of them is alone, and cannot know who speaks */
+        complain(command->name,
+                 "the launcher started %" PRIu64 " ranks, and MPI (%s) found %" PRIu32
+                 "; use the mpirun that belongs to this MPI",
+                 launched, module, found);
+    tg_transport_free(transport);
+    return exit_code;
+}

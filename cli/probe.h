@@ -1,0 +1,63 @@
+/* Measuring what `plan` predicts from: all ranks of an MPI job together. */
+#ifndef CLI_PROBE_H
+#define CLI_PROBE_H
+
+#include "options.h"
+#include "probe_file.h"
+
+#include "train/team.h"
+
+struct probe_request {
+    const char *path;       /* which rank 0 writes */
+    const char *device;     /* on which codecs run */
+    double seconds;         /* for all of it */
+    const char *command;    /* the command line, for the file */
+    const char *feedback;   /* of all codecs; NULL: what suits each */
+    struct text_list specs; /* none: a list that spans the codecs */
+};
+
+enum { PROBE_MOST_SECONDS = 30 };
+
+/* This process as one rank of the job that a launcher started; returns an exit code. Rank 0 writes the file, complete
+ * or not at all, and says so; one rank says what went wrong. */
+int probe_run(const struct command *command, const struct probe_request *request);
+
+/* ---- For the files of the probe ---- */
+
+/* The ranks that measure, and the clock that all of them go by: rank 0's. */
+struct probe_team {
+    struct team team;
+    uint64_t began; /* clock_ns of this rank */
+};
+
+/* After all ranks have come here: how long after the beginning that is, on rank 0's clock. Negative: the message says
+ * why it failed. */
+double probe_now(const struct probe_team *team, struct message *message);
+
+/* Of all ranks' numbers the median, and the largest; also a barrier. */
+bool probe_middle(const struct probe_team *team, double number, double *middle, struct message *message);
+bool probe_slowest(const struct probe_team *team, double number, double *slowest, struct message *message);
+
+/* Whether all ranks are well; if not, the message is that of the lowest that is not. */
+bool probe_agree(const struct probe_team *team, bool well, struct message *message);
+
+/* Sorts the samples; the quantile is linear between them. */
+void probe_sort(double *samples, size_t count);
+double probe_quantile(const double *sorted, size_t count, double at);
+
+/* A codec for the reducer and for the file. Feedback is what suits the codec where it is NULL. */
+bool probe_parse_codec(const char *spec, const char *feedback, tg_reducer_tensor *tensor, struct probe_coding *coding,
+                       struct message *message);
+
+/* Until `until` seconds after the beginning at the latest, about. */
+bool probe_network(const struct probe_team *team, double until, struct predict_network *network,
+                   struct message *message);
+/* Some milliseconds of work on this rank. */
+typedef void probe_work(void *context);
+/* Which share of what could overlap does not, where exchanges and this work go on at once: network->shared. */
+bool probe_overlap(const struct probe_team *team, probe_work *work, void *context, struct predict_network *network,
+                   struct message *message);
+bool probe_codecs(const struct probe_team *team, const struct probe_request *request, double until, struct probe *probe,
+                  struct message *message);
+
+#endif

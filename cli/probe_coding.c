@@ -1,0 +1,442 @@
+/* How long codecs take: in reductions of all ranks, by the reducer's own clocks; see probe.h. */
+#include "probe.h"
+
+#include "common/clock.h"
+
+#include <math.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* What is reduced: a large tensor, for the time of an element, and many small ones, for that of a frame. */
+enum { LARGEST = 1 << 22, LEAST_LARGE = 1 << 17, SMALL = 1 << 10, MANY = 64, MOST_TRIALS = 24, LEAST_TRIALS = 3 };
+
+static const struct {
+    const char *spec, *feedback;
+} standard[] = {{"none", NULL},
+                {"fp16", NULL},
+                {"qsgd:levels=127", NULL},
+                {"qsgd:levels=7", NULL},
+                {"qsgd:levels=7", "ef"},
+                {"qsgd:coding=entropy", NULL},
+                {"terngrad", NULL},
+                {"onebit", NULL},
+                {"topk:density=0.01", NULL},
+                {"topk:density=0.001", NULL},
+                {"gaussiank:density=0.01", NULL},
+                {"randk:density=0.01", NULL}};
+
+/* Seconds of each stage, and by how many elements the reducer's plan counts it. */
+enum stage { ENCODE, CHECK, ADD, STAGES };
+struct stages {
+    double seconds[STAGES], elements[STAGES], frames;
+};
+
+struct bench {
+    const struct probe_team *team;
+    tg_device *device;
+    float *source, *gradient;
+    double idle;  /* between two barriers with nothing between them */
+    double crowd; /* where ranks share processors, some wait: so many times longer is all ranks' work than one's */
+};
+
+/* Normal numbers, about: sums of four uniform ones. Every rank has its own. */
+static void fill(float *values, size_t count, uint64_t seed)
+{
+    uint64_t state = seed * UINT64_C(0x9e3779b97f4a7c15) + 1;
+    for (size_t i = 0; i < count; i++) {
+        state = state * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
+        const uint64_t bits = state ^ state >> 29;
+        const uint64_t sum = (bits & 0xffff) + (bits >> 16 & 0xffff) + (bits >> 32 & 0xffff) + (bits >> 48);
+        values[i] = ((float)sum / 65536 - 2) * 1e-3f;
+    }
+}
+
+/* ---- one reduction ---- */
+
+static double seconds_now(void) { return 1e-9 * (double)clock_ns(); }
+
+/* Seconds of each stage by the reducer's clocks, of the rank in the middle. */
+static bool time_reduction(const struct bench *b, tg_reducer *reducer, const tg_tensor *tensors, uint64_t step,
+                           double seconds[STAGES], struct message *message)
+{
+    tg_reducer_stats before, after;
+    tg_error error = {""};
+    memcpy(b->gradient, b->source, LARGEST * sizeof *b->source);
+    if (tg_reducer_stats_of(reducer, &before, &error) != TG_OK ||
+        tg_reduce(reducer, b->team->team.transport, tensors, step, &error) != TG_OK ||
+        tg_reducer_stats_of(reducer, &after, &error) != TG_OK)
+        return fail(message, "%s", error.message);
+    return probe_middle(b->team, after.encode_seconds - before.encode_seconds, &seconds[ENCODE], message) &&
+           probe_middle(b->team, after.verify_seconds - before.verify_seconds, &seconds[CHECK], message) &&
+           probe_middle(b->team, after.decode_seconds - before.decode_seconds, &seconds[ADD], message);
+}
+
+static bool count_elements(uint32_t world, const tg_reducer_tensor *tensors, size_t count,
+                           const tg_reducer_options *options, struct stages *stages, tg_error *error)
+{
+    tg_description *description = NULL;
+    tg_description_info info;
+    tg_described_exchange exchange;
+    tg_status status = tg_description_create(world, tensors, count, options, &description, error);
+    if (status == TG_OK)
+        status = tg_description_of(description, &info, error);
+    *stages = (struct stages){0};
+    for (size_t i = 0; status == TG_OK && i < info.exchange_count; i++) {
+        status = tg_description_exchange(description, 0, i, &exchange, error);
+        stages->elements[ENCODE] += (double)exchange.encoded;
+        stages->elements[CHECK] += (double)exchange.checked;
+        stages->elements[ADD] += (double)exchange.summed;
+        stages->frames += (double)exchange.frames;
+    }
+    if (status == TG_OK)
+        stages->elements[ADD] += (double)info.applied;
+    tg_description_free(description);
+    return status == TG_OK;
+}
+
+/* ---- a codec ---- */
+
+struct trials {
+    double seconds[STAGES][MOST_TRIALS], all[MOST_TRIALS];
+    size_t count;
+};
+
+/* What is reduced how. */
+struct task {
+    tg_reducer_tensor like; /* codec and feedback */
+    size_t tensors, elements;
+    tg_algorithm algorithm;
+};
+
+static bool run_steps(const struct bench *b, tg_reducer *reducer, const tg_tensor *gradients, double until,
+                      struct trials *trials, struct message *message)
+{
+    double now = 0;
+    trials->count = 0;
+    for (uint64_t step = 0; trials->count < MOST_TRIALS; step++) { /* the first has a greeting, and is not counted */
+        const double began = now;
+        double seconds[STAGES];
+        if (!time_reduction(b, reducer, gradients, step, seconds, message))
+            return false;
+        now = probe_now(b->team, message);
+        if (now < 0)
+            return false;
+        if (step == 0)
+            continue;
+        for (unsigned i = 0; i < STAGES; i++)
+            trials->seconds[i][trials->count] = seconds[i];
+        trials->all[trials->count++] = seconds[ENCODE] + seconds[CHECK] + seconds[ADD];
+        if (trials->count >= LEAST_TRIALS && now + (now - began) > until)
+            break;
+    }
+    for (unsigned i = 0; i < STAGES; i++)
+        probe_sort(trials->seconds[i], trials->count);
+    probe_sort(trials->all, trials->count);
+    return true;
+}
+
+static bool run_trials(const struct bench *b, const struct task *task, double until, struct trials *trials,
+                       struct stages *stages, struct message *message)
+{
+    const struct team *t = &b->team->team;
+    tg_reducer_tensor tensors[MANY];
+    tg_tensor gradients[MANY];
+    char names[MANY][24];
+    const tg_reducer_options options = {.algorithm = task->algorithm, .timeout = t->timeout};
+    tg_reducer *reducer = NULL;
+    tg_error error = {""};
+    for (size_t i = 0; i < task->tensors; i++) {
+        snprintf(names[i], sizeof names[i], "t%zu", i);
+        tensors[i] = task->like;
+        tensors[i].name = names[i];
+        tensors[i].count = task->elements;
+        gradients[i] = (tg_tensor){b->gradient + i * task->elements, task->elements, TG_FLOAT32};
+    }
+    bool is_well = tg_reducer_create(b->device, t->rank, t->world, tensors, task->tensors, &options, &reducer,
+                                     &error) == TG_OK &&
+                   count_elements(t->world, tensors, task->tensors, &options, stages, &error);
+    if (!is_well)
+        fail(message, "%s", error.message);
+    is_well = probe_agree(b->team, is_well, message) && run_steps(b, reducer, gradients, until, trials, message);
+    tg_reducer_free(reducer);
+    return is_well;
+}
+
+static double middle(const double *sorted, const struct trials *trials)
+{
+    return probe_quantile(sorted, trials->count, 0.5);
+}
+
+static bool wants_feedback(const tg_spec *spec)
+{
+    tg_codec_info info;
+    for (size_t i = 0; tg_codec_list(i, &info) == TG_OK; i++)
+        if (info.id == spec->codec)
+            return info.wants_feedback;
+    return false;
+}
+
+bool probe_parse_codec(const char *spec, const char *feedback, tg_reducer_tensor *tensor, struct probe_coding *coding,
+                       struct message *message)
+{
+    tg_error error = {""};
+    *tensor = (tg_reducer_tensor){.insist = true}; /* whether it converges is not asked here */
+    tg_status status = tg_spec_parse(spec, &tensor->codec, &error);
+    if (status == TG_OK && !feedback)
+        feedback = wants_feedback(&tensor->codec) ? "ef" : "none";
+    if (status == TG_OK)
+        status = tg_feedback_parse(feedback, &tensor->feedback, &error);
+    if (status == TG_OK)
+        status = tg_spec_print(&tensor->codec, coding->coding.spec, sizeof coding->coding.spec, &error);
+    if (status == TG_OK)
+        status = tg_feedback_print(&tensor->feedback, coding->feedback, sizeof coding->feedback, &error);
+    return status == TG_OK || fail(message, "%s", library_message(status, &error));
+}
+
+/* As many elements as can be sent several times over: none but the exchanges themselves depend on the network. */
+static size_t elements_for(const struct bench *b, const struct predict_network *network, const tg_reducer_tensor *like,
+                           double seconds)
+{
+    const struct predict_job job = {.world = network->world, .per_node = network->per_node, .kappa = 1};
+    size_t elements = LARGEST;
+    for (; elements > LEAST_LARGE; elements /= 2) {
+        tg_reducer_tensor tensor = *like;
+        const tg_reducer_options options = {.algorithm = TG_GATHER, .batch_elements = elements};
+        tg_description *description = NULL;
+        tg_described_exchange exchange = {0};
+        tensor.name = "gradient";
+        tensor.count = elements;
+        const bool is_known = tg_description_create(b->team->team.world, &tensor, 1, &options, &description, NULL) ==
+                                  TG_OK &&
+                              tg_description_exchange(description, 0, 0, &exchange, NULL) == TG_OK;
+        tg_description_free(description);
+        if (is_known && (LEAST_TRIALS + 1) * predict_exchange(network, &job, PREDICT_ALL_GATHER,
+                                                              (double)exchange.bytes_sent, PREDICT_MIDDLE) <
+                            seconds)
+            break;
+    }
+    return elements;
+}
+
+/* One algorithm: seconds of an element in each stage, and what is left of many small tensors for a frame. */
+static bool probe_one(const struct bench *b, struct task task, double now, double until, struct probe_coding *c,
+                      struct message *message)
+{
+    struct trials large, small;
+    struct stages of_large, of_small;
+    struct predict_coding *p = &c->coding;
+    double *const per[STAGES] = {[ENCODE] = &p->encode, [CHECK] = &p->check, [ADD] = &p->add};
+    if (!run_trials(b, &task, now + 0.7 * (until - now), &large, &of_large, message))
+        return false;
+    task.tensors = MANY;
+    task.elements = SMALL;
+    if (!run_trials(b, &task, until, &small, &of_small, message))
+        return false;
+    double elements = 0;
+    for (unsigned i = 0; i < STAGES; i++) {
+        *per[i] = b->crowd * middle(large.seconds[i], &large) / of_large.elements[i];
+        elements += *per[i] * of_small.elements[i];
+    }
+    p->frame = fmax(0, (b->crowd * middle(small.all, &small) - elements) / of_small.frames);
+    const double all = fmax(middle(large.all, &large), 1e-9);
+    p->low = probe_quantile(large.all, large.count, 0.1) / all;
+    p->high = probe_quantile(large.all, large.count, 0.9) / all;
+    c->algorithm = task.algorithm;
+    return true;
+}
+
+/* Two rows of the file. */
+static bool probe_codec(const struct bench *b, const struct predict_network *network, const char *spec,
+                        const char *feedback, double until, struct probe_coding c[2], struct message *message)
+{
+    struct task task = {.tensors = 1};
+    if (!probe_parse_codec(spec, feedback, &task.like, &c[0], message))
+        return false;
+    c[1] = c[0];
+    const double now = probe_now(b->team, message), half = (until - now) / 2;
+    if (now < 0)
+        return false;
+    task.elements = elements_for(b, network, &task.like, 0.7 * half);
+    task.algorithm = TG_GATHER;
+    if (!probe_one(b, task, now, now + half, &c[0], message))
+        return false;
+    task.algorithm = TG_SHARD;
+    return probe_one(b, task, now + half, until, &c[1], message);
+}
+
+/* ---- beside computing ---- */
+
+struct computing {
+    atomic_bool stop;
+    float values[4096];
+};
+
+static void *compute(void *argument)
+{
+    struct computing *c = argument;
+    while (!atomic_load_explicit(&c->stop, memory_order_relaxed))
+        for (size_t i = 0; i < sizeof c->values / sizeof *c->values; i++)
+            c->values[i] = c->values[i] * 0.999f + 1e-3f;
+    return NULL;
+}
+
+static bool encode(const struct bench *b, tg_codec *codec, void *frame)
+{
+    const tg_tensor tensor = {b->source, LEAST_LARGE, TG_FLOAT32};
+    const tg_encode_options options = {0};
+    tg_encode_report report;
+    return tg_encode(codec, &tensor, &options, frame, tg_frame_bound(codec, LEAST_LARGE), &report, NULL) == TG_OK;
+}
+
+/* Seconds for encoding on the slowest rank, all of them at it for a while. */
+static bool time_encoding(const struct bench *b, tg_codec *codec, void *frame, double *seconds, struct message *message)
+{
+    static const double while_seconds = 0.05;
+    double ignored, spent = 0;
+    unsigned count = 0;
+    if (!probe_slowest(b->team, 0, &ignored, message))
+        return false;
+    for (const double start = seconds_now(); spent < while_seconds; spent = seconds_now() - start, count++)
+        if (!encode(b, codec, frame))
+            break;
+    return probe_slowest(b->team, count > 0 ? spent / count : 0, seconds, message);
+}
+
+/* Some milliseconds of work on every rank: how long until the last has done it, over how long it takes a rank by its
+ * own clock. A rank that waits for a processor is not at work by its clock, but the others wait for it all the same. */
+static bool probe_crowd(struct bench *b, tg_codec *codec, void *frame, struct message *message)
+{
+    enum { TRIALS = 15, AT_A_TIME = 128 };
+    double factors[TRIALS];
+    for (unsigned i = 0; i < TRIALS; i++) {
+        double ignored, own, all;
+        if (!probe_slowest(b->team, 0, &ignored, message))
+            return false;
+        const double start = seconds_now();
+        for (unsigned j = 0; j < AT_A_TIME; j++)
+            (void)encode(b, codec, frame);
+        const double spent = seconds_now() - start;
+        if (!probe_slowest(b->team, 0, &ignored, message))
+            return false;
+        const double until_all = seconds_now() - start;
+        if (!probe_middle(b->team, spent, &own, message) || !probe_slowest(b->team, until_all, &all, message))
+            return false;
+        factors[i] = fmax(1, (all - b->idle) / own);
+    }
+    probe_sort(factors, TRIALS);
+    b->crowd = factors[TRIALS / 2];
+    return true;
+}
+
+/* How much longer coding takes while another thread of every rank computes, as a backward pass does. */
+static bool probe_kappa(const struct bench *b, tg_codec *codec, void *frame, double *kappa, struct message *message)
+{
+    enum { TRIALS = 5 };
+    struct computing *c = calloc(1, sizeof *c);
+    double alone[TRIALS], beside[TRIALS];
+    pthread_t thread;
+    bool is_well = probe_agree(b->team, c || fail(message, "out of memory"), message);
+    for (unsigned i = 0; is_well && i < TRIALS; i++) {
+        is_well = time_encoding(b, codec, frame, &alone[i], message);
+        const bool is_busy = is_well && pthread_create(&thread, NULL, compute, c) == 0;
+        is_well = is_well && probe_agree(b->team, is_busy || fail(message, "cannot start a thread"), message) &&
+                  time_encoding(b, codec, frame, &beside[i], message);
+        if (is_busy) {
+            atomic_store(&c->stop, true);
+            (void)pthread_join(thread, NULL);
+            atomic_store(&c->stop, false);
+        }
+    }
+    free(c);
+    if (!is_well)
+        return false;
+    probe_sort(alone, TRIALS);
+    probe_sort(beside, TRIALS);
+    *kappa = fmax(1, alone[TRIALS / 2] > 0 ? beside[TRIALS / 2] / alone[TRIALS / 2] : 1);
+    return true;
+}
+
+/* What a call seems to take that does nothing. */
+static bool probe_idle(struct bench *b, struct message *message)
+{
+    enum { TRIALS = 21 };
+    double samples[TRIALS], ignored;
+    for (unsigned i = 0; i < TRIALS; i++) {
+        if (!probe_slowest(b->team, 0, &ignored, message))
+            return false;
+        const double start = seconds_now();
+        if (!probe_slowest(b->team, 0, &ignored, message) ||
+            !probe_slowest(b->team, seconds_now() - start, &samples[i], message))
+            return false;
+    }
+    probe_sort(samples, TRIALS);
+    b->idle = probe_quantile(samples, TRIALS, 0.5);
+    return true;
+}
+
+struct encoding {
+    const struct bench *bench;
+    tg_codec *codec;
+    void *frame;
+};
+
+static void encode_once(void *context)
+{
+    const struct encoding *e = context;
+    (void)encode(e->bench, e->codec, e->frame);
+}
+
+/* Ranks among each other, beside exchanges, and beside computing. */
+static bool probe_company(struct bench *b, struct predict_network *network, double *kappa, struct message *message)
+{
+    tg_spec spec;
+    tg_codec *codec = NULL;
+    void *frame = NULL;
+    if (tg_spec_parse("qsgd", &spec, NULL) == TG_OK &&
+        tg_codec_create(b->device, &spec, LEAST_LARGE, &codec, NULL) == TG_OK)
+        frame = malloc(tg_frame_bound(codec, LEAST_LARGE));
+    struct encoding encoding = {b, codec, frame};
+    const bool is_well = probe_agree(b->team, frame || fail(message, "out of memory for a codec"), message) &&
+                         probe_idle(b, message) && probe_crowd(b, codec, frame, message) &&
+                         probe_overlap(b->team, encode_once, &encoding, network, message) &&
+                         probe_kappa(b, codec, frame, kappa, message);
+    tg_codec_free(codec);
+    free(frame);
+    return is_well;
+}
+
+bool probe_codecs(const struct probe_team *team, const struct probe_request *request, double until, struct probe *probe,
+                  struct message *message)
+{
+    const struct text_list *given = &request->specs;
+    const size_t count = given->count > 0 ? given->count : sizeof standard / sizeof *standard;
+    struct bench b = {
+        .team = team, .source = malloc(LARGEST * sizeof(float)), .gradient = malloc(LARGEST * sizeof(float))};
+    tg_error error = {""};
+    bool is_well = true;
+    if (!b.source || !b.gradient)
+        is_well = fail(message, "out of memory for a gradient of %d elements", LARGEST);
+    else if (2 * count > PROBE_MOST_CODINGS)
+        is_well = fail(message, "%zu codecs are more than a probe takes, %d", count, PROBE_MOST_CODINGS / 2);
+    else if (tg_device_open(request->device, NULL, &b.device, &error) != TG_OK)
+        is_well = fail(message, "%s", error.message);
+    if (is_well) {
+        fill(b.source, LARGEST, team->team.rank + 1);
+        snprintf(probe->device, sizeof probe->device, "%s", tg_device_name(b.device));
+    }
+    is_well = probe_agree(team, is_well, message) && probe_company(&b, &probe->network, &probe->kappa, message);
+    for (size_t i = 0; is_well && i < count; i++) {
+        const double now = probe_now(team, message);
+        const char *spec = given->count > 0 ? given->items[i] : standard[i].spec,
+                   *feedback = given->count > 0 || request->feedback ? request->feedback : standard[i].feedback;
+        is_well = now >= 0 && probe_codec(&b, &probe->network, spec, feedback,
+                                          now + (until - now) / (double)(count - i), &probe->codings[2 * i], message);
+        probe->coding_count += is_well ? 2 : 0;
+    }
+    tg_device_free(b.device);
+    free(b.source);
+    free(b.gradient);
+    return is_well;
+}

@@ -1,0 +1,263 @@
+/* See schedule.h. */
+#include "schedule.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+/* Ranks differ only in what they own. Of a large world so many are looked at. */
+enum { LOOKED_AT = 512 };
+
+static const uint64_t ring_bucket = 25 << 20;
+
+/* ---- from a description ---- */
+
+static uint64_t larger(uint64_t a, uint64_t b) { return a > b ? a : b; }
+
+/* What a rank has to do for an exchange, or for all of them. */
+enum { BYTES, SENT, SUMMED, ENCODED, CHECKED, FRAMES, AMOUNTS };
+struct amounts {
+    double of[AMOUNTS];
+};
+
+static struct amounts amounts_of(const tg_described_exchange *e)
+{
+    return (struct amounts){{[BYTES] = (double)larger(e->bytes_sent, e->bytes_received),
+                             [SENT] = (double)e->bytes_sent,
+                             [SUMMED] = (double)e->summed,
+                             [ENCODED] = (double)e->encoded,
+                             [CHECKED] = (double)e->checked,
+                             [FRAMES] = (double)e->frames}};
+}
+
+/* Over ranks: of the one that has most, and in the mean. */
+struct load {
+    struct amounts most, mean;
+};
+
+static void count_in(struct load *load, const struct amounts *rank, double ranks)
+{
+    for (int i = 0; i < AMOUNTS; i++) {
+        load->most.of[i] = rank->of[i] > load->most.of[i] ? rank->of[i] : load->most.of[i];
+        load->mean.of[i] += rank->of[i] / ranks;
+    }
+}
+
+/* An exchange waits for the rank that has most to do for it, but that is another one in the next exchange: over a step,
+ * no rank has more than the busiest has in all. */
+static struct amounts usual(const struct load *one, const struct load *all)
+{
+    struct amounts amounts;
+    for (int i = 0; i < AMOUNTS; i++) {
+        const double amount = all->mean.of[i] > 0 ? one->mean.of[i] * all->most.of[i] / all->mean.of[i] : 0;
+        amounts.of[i] = amount < one->most.of[i] ? amount : one->most.of[i];
+    }
+    return amounts;
+}
+
+static void schedule_one(const tg_described_exchange *e, const struct load *one, const struct load *all,
+                         const struct predict_coding *coding, struct scheduled *scheduled)
+{
+    const struct amounts amounts = usual(one, all);
+    const double most = (double)larger(e->largest_sent, e->largest_received);
+    *scheduled = (struct scheduled){
+        .last_tensor = e->tensor_count > 0 ? e->first_tensor + e->tensor_count - 1 : SIZE_MAX,
+        .after = e->after,
+        .pattern = e->kind == TG_ALL_TO_ALL ? PREDICT_ALL_TO_ALL : PREDICT_ALL_GATHER,
+        .messages = e->peers,
+        .bytes = most,
+        .usual_bytes = amounts.of[BYTES],
+        .before = one->most.of[SUMMED] * coding->add + one->most.of[ENCODED] * coding->encode,
+        .usual_before = amounts.of[SUMMED] * coding->add + amounts.of[ENCODED] * coding->encode,
+        .behind = amounts.of[CHECKED] * coding->check + amounts.of[FRAMES] * coding->frame,
+    };
+}
+
+static tg_status count_all(const tg_description *description, uint32_t world, size_t count, struct load *loads,
+                           struct load *all, tg_error *error)
+{
+    const uint32_t step = world > LOOKED_AT ? world / LOOKED_AT : 1;
+    const uint32_t looked_at = (world + step - 1) / step;
+    const double ranks = looked_at;
+    tg_status status = TG_OK;
+    for (uint32_t rank = 0; rank < world && status == TG_OK; rank += step) {
+        struct amounts in_all = {{0}};
+        for (size_t i = 0; i < count && status == TG_OK; i++) {
+            tg_described_exchange e = {.role = TG_ROLE_VERDICT};
+            status = tg_description_exchange(description, rank, i, &e, error);
+            const struct amounts here = amounts_of(&e);
+            count_in(&loads[i], &here, ranks);
+            for (int a = 0; a < AMOUNTS; a++)
+                in_all.of[a] += here.of[a];
+        }
+        count_in(all, &in_all, ranks);
+    }
+    return status;
+}
+
+static tg_status fill_in(const tg_description *description, const struct predict_job *job,
+                         const struct predict_coding *coding, struct schedule *schedule, tg_error *error)
+{
+    struct load all = {0}, *loads = calloc(schedule->count + 1, sizeof *loads);
+    if (!loads)
+        return TG_OUT_OF_MEMORY;
+    tg_status status = count_all(description, job->world, schedule->count, loads, &all, error);
+    for (size_t i = 0; i < schedule->count && status == TG_OK; i++) {
+        tg_described_exchange e;
+        status = tg_description_exchange(description, 0, i, &e, error);
+        if (status == TG_OK)
+            schedule_one(&e, &loads[i], &all, coding, &schedule->exchanges[i]);
+    }
+    schedule->bytes = (uint64_t)all.most.of[SENT];
+    free(loads);
+    return status;
+}
+
+static tg_status describe(const struct predict_job *job, const struct predict_coding *coding,
+                          const tg_reducer_tensor *tensors, const tg_reducer_options *options,
+                          struct schedule *schedule, tg_error *error)
+{
+    tg_description *description;
+    tg_description_info info;
+    tg_status status = tg_description_create(job->world, tensors, job->tensor_count, options, &description, error);
+    if (status != TG_OK)
+        return status;
+    status = tg_description_of(description, &info, error);
+    if (status == TG_OK) {
+        *schedule = (struct schedule){.exchanges = calloc(info.exchange_count + 1, sizeof *schedule->exchanges),
+                                      .count = info.exchange_count,
+                                      .last = (double)info.applied * coding->add,
+                                      .algorithm = info.algorithm,
+                                      .estimated = info.estimated};
+        status = schedule->exchanges ? fill_in(description, job, coding, schedule, error) : TG_OUT_OF_MEMORY;
+    }
+    tg_description_free(description);
+    return status;
+}
+
+bool schedule_of_reduction(const struct predict_job *job, const struct predict_coding *coding, const tg_spec *codec,
+                           const tg_feedback_spec *feedback, const tg_reducer_options *options,
+                           struct schedule *schedule, struct message *message)
+{
+    *schedule = (struct schedule){0};
+    tg_reducer_tensor *tensors = calloc(job->tensor_count + 1, sizeof *tensors);
+    if (!tensors)
+        return fail(message, "out of memory for %zu tensors", job->tensor_count);
+    for (size_t i = 0; i < job->tensor_count; i++)
+        tensors[i] = (tg_reducer_tensor){.name = job->tensors[i].name,
+                                         .count = job->tensors[i].count,
+                                         .dtype = TG_FLOAT32,
+                                         .codec = *codec,
+                                         .feedback = *feedback,
+                                         .insist = true}; /* whether it converges is not asked here */
+    tg_error error = {""};
+    const tg_status status = describe(job, coding, tensors, options, schedule, &error);
+    free(tensors);
+    if (status == TG_OK)
+        return true;
+    schedule_free(schedule);
+    return fail(message, "%s", error.message[0] ? error.message : tg_status_text(status));
+}
+
+/* ---- the dense baseline ---- */
+
+bool schedule_of_ring(const struct predict_job *job, struct schedule *schedule, struct message *message)
+{
+    const uint64_t room = job->ring_bucket ? job->ring_bucket : ring_bucket;
+    *schedule = (struct schedule){.exchanges = calloc(job->tensor_count + 1, sizeof *schedule->exchanges),
+                                  .algorithm = TG_AUTO};
+    if (!schedule->exchanges)
+        return fail(message, "out of memory for %zu tensors", job->tensor_count);
+    double rounds = messages_of(PREDICT_RING, job->world), factor = rounds / job->world; /* ranks hand on shares */
+    if (job->tree) {
+        factor = 2; /* up and down */
+        for (rounds = 0; UINT64_C(1) << (unsigned)(rounds / 2) < job->world; rounds += 2)
+            ;
+    }
+    uint64_t bytes = 0;
+    for (size_t i = 0; i < job->tensor_count && job->world > 1; i++) {
+        bytes += sizeof(float) * job->tensors[i].count;
+        if (bytes < room && i + 1 < job->tensor_count)
+            continue;
+        schedule->exchanges[schedule->count++] = (struct scheduled){.last_tensor = i,
+                                                                    .after = SIZE_MAX,
+                                                                    .pattern = PREDICT_RING,
+                                                                    .messages = rounds,
+                                                                    .bytes = factor * (double)bytes,
+                                                                    .usual_bytes = factor * (double)bytes};
+        schedule->bytes += (uint64_t)(factor * (double)bytes);
+        bytes = 0;
+    }
+    return true;
+}
+
+void schedule_free(struct schedule *schedule)
+{
+    free(schedule->exchanges);
+    *schedule = (struct schedule){0};
+}
+
+/* ---- its time ---- */
+
+const size_t schedule_lags[LAGS] = {1, 2, 4, 8, 16, 32, SIZE_MAX};
+
+double coded_by(const struct predict_job *job, double backward, double now, double seconds)
+{
+    const double beside = now < backward ? (backward - now) / job->kappa : 0;
+    return seconds <= beside ? now + seconds * job->kappa : now + (beside > 0 ? backward - now : 0) + seconds - beside;
+}
+
+double schedule_run(const struct schedule *schedule, const struct predict_job *job,
+                    const struct predict_network *network, enum predict_end end, const struct shares *shares,
+                    size_t lag)
+{
+    const double backward = shares->computing * job->backward;
+    double now = 0, wire = -INFINITY; /* of the thread that codes; when the link is free */
+    double *came = calloc(schedule->count + 1, sizeof *came);
+    size_t fed = 0;
+    if (!came)
+        return NAN;
+    for (size_t i = 0; i < schedule->count; i++) {
+        const struct scheduled *e = &schedule->exchanges[i];
+        const size_t by_lag = i > lag ? i - lag : 0, needed = e->after == SIZE_MAX ? 0 : e->after + 1;
+        for (const size_t until = by_lag > needed ? by_lag : needed; fed < until; fed++)
+            now = coded_by(job, backward, now > came[fed] ? now : came[fed],
+                           shares->coding * schedule->exchanges[fed].behind);
+        const double ready = e->last_tensor == SIZE_MAX ? 0 : shares->computing * job->tensors[e->last_tensor].ready;
+        const double begun = now > ready ? now : ready,
+                     made = coded_by(job, backward, begun, shares->coding * e->before);
+        now = coded_by(job, backward, begun, shares->coding * e->usual_before);
+        const struct exchange_time most = exchange_time_of(network, job, e->pattern, e->bytes, e->messages, end),
+                                   time = exchange_time_of(network, job, e->pattern, e->usual_bytes, e->messages, end);
+        const double fixed = shares->latency * (time.fixed - time.hidden), burst = shares->wire * time.burst;
+        wire = (wire > made - burst ? wire : made - burst) + fixed + shares->wire * time.volume;
+        double sent = made + fixed + (most.volume > most.burst ? shares->wire * (most.volume - most.burst) : 0);
+        sent = wire > sent ? wire : sent;
+        came[i] = sent + shares->latency * time.hidden;
+    }
+    for (; fed < schedule->count; fed++)
+        now = coded_by(job, backward, now > came[fed] ? now : came[fed],
+                       shares->coding * schedule->exchanges[fed].behind);
+    free(came);
+    now = now > backward ? now : backward;
+    return shares->computing * job->forward + now + shares->coding * schedule->last;
+}
+
+double schedule_best(const struct schedule *schedule, const struct predict_job *job,
+                     const struct predict_network *network, enum predict_end end, const struct shares *shares,
+                     size_t *lag)
+{
+    double best = INFINITY;
+    for (size_t i = 0; i < LAGS; i++) {
+        const double seconds = schedule_run(schedule, job, network, end, shares, schedule_lags[i]);
+        if (!(seconds >= best)) { /* also where there was no memory */
+            best = seconds;
+            if (lag)
+                *lag = schedule_lags[i];
+        }
+    }
+    if (network->shared > 0) {
+        const double serial = schedule_run(schedule, job, network, end, shares, 1);
+        best += network->shared * (serial - best);
+    }
+    return best;
+}

@@ -1,0 +1,345 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Measures a process group's exchanges and the codecs on its ranks, for `plan`: probe.
+
+The same figures as `tersegrad plan --probe` takes under mpirun, and the same file (docs/planning.md), but over
+torch.distributed: what the hook's wire takes, and for the dense baseline torch's own all_reduce.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import platform
+import socket
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from ctypes import POINTER, c_size_t, c_void_p, pointer
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from .. import __version__
+from .._library import tg_exchange, tg_tensor
+from ..codec import Device
+from ..reducer import Reducer, TensorSpec
+from ..spec import FeedbackSpec, Spec
+from .exchange import Wire, open_wire
+from .plan import spread
+from .policy import DTYPES, default_feedback
+
+SIZES = [64 * 4**i for i in range(4)] + [16384 * 2**i for i in range(13)]
+TRAIN_BYTES, ROOM, AT_ONCE = 4 << 20, 64 << 20, 32
+LEAST_TRIALS, MOST_TRIALS = 3, 32
+CODECS: tuple[str, ...] = ("none", "fp16", "qsgd:levels=127", "qsgd:levels=7", "qsgd:coding=entropy", "terngrad", "onebit")
+CODECS += ("topk:density=0.01", "topk:density=0.001")
+
+
+def machine() -> str:
+    """The kind of machine, as the command names it: a probe is for machines of its kind."""
+    name = ""
+    try:
+        for line in Path("/proc/cpuinfo").read_text(errors="replace").splitlines():
+            if line.startswith("model name"):
+                name = ", " + line.split(":", 1)[1].strip()
+                break
+    except OSError:
+        pass
+    count = os.sysconf("SC_NPROCESSORS_ONLN")
+    return f"{platform.machine()[:24]}{name[:127]}, {count} processor{'' if count == 1 else 's'}"
+
+
+class _Ranks:
+    """All ranks together: barriers, agreed numbers, and one clock, rank 0's."""
+
+    def __init__(self, group: dist.ProcessGroup) -> None:
+        self.group, self.rank, self.world = group, dist.get_rank(group), dist.get_world_size(group)
+        self.wire: Wire = open_wire(group)
+        self._start = time.perf_counter()
+
+    def gather(self, seconds: float) -> list[float]:
+        """Every rank's number, in nanoseconds on the way; also a barrier."""
+        return [row[0] / 1e9 for row in self.wire.gather([round(seconds * 1e9)])]
+
+    def now(self) -> float:
+        return self.gather(time.perf_counter() - self._start)[0]
+
+    def time(self, work: Callable[[], None]) -> list[float]:
+        """How long it takes each rank, after a barrier."""
+        self.gather(0)
+        start = time.perf_counter()
+        work()
+        return self.gather(time.perf_counter() - start)
+
+
+class _Exchanges:
+    """Trains of exchanges of one size, through the hook's wire."""
+
+    def __init__(self, ranks: _Ranks) -> None:
+        self._ranks = ranks
+        self._out = torch.ones(ROOM, dtype=torch.uint8)
+        self._in = torch.ones(ROOM, dtype=torch.uint8)
+
+    def _make(self, kind: int, size: int, place: int) -> Any:
+        world, rank = self._ranks.world, self._ranks.rank
+        peers = [peer - (peer > rank) for peer in range(world)]  # their places among the others
+        sizes = (c_size_t * world)(*[size] * world)
+        send = (c_void_p * world)(*(self._out.data_ptr() + (p * size if kind else 0) for p in peers))
+        receive = (c_void_p * world)(*(self._in.data_ptr() + (place * (world - 1) + p) * size for p in peers))
+        as_sizes = ctypes.cast(sizes, POINTER(c_size_t))
+        exchange = tg_exchange(kind, world, send, as_sizes, receive, as_sizes, (c_size_t * world)())
+        exchange.keep = (sizes, send, receive)
+        return pointer(exchange)
+
+    def run(self, kind: int, size: int, count: int) -> None:
+        """All started, then waited for, as a reduction has many under way."""
+        under_way = [self._ranks.wire.start(self._make(kind, size, place)) for place in range(count)]
+        for one in under_way:
+            one.wait()
+
+
+class _Point:
+    def __init__(self, size: int, messages: int) -> None:
+        self.size, self.bytes = size, size * messages
+        self.counts = (0, 1)
+        self.samples: tuple[list[float], list[float]] = ([], [])
+
+    def choose(self, estimate: float, most: float) -> None:
+        """As many as make a train, but none that takes too long: see cli/probe_network.c."""
+        count = min(max(TRAIN_BYTES / self.bytes, 8), most / max(estimate, 1e-9))
+        longer = int(min(max(count, 2), AT_ONCE, max(1, ROOM // self.bytes)))
+        self.counts = (1 if longer > 1 and self.large else longer // 2, longer)
+
+    @property
+    def large(self) -> bool:
+        return self.bytes >= TRAIN_BYTES / 4
+
+    def slope(self) -> float:
+        shorter = statistics.median(self.samples[0]) if self.samples[0] else 0.0
+        return max(0.0, statistics.median(self.samples[1]) - shorter) / (self.counts[1] - self.counts[0])
+
+
+def _points(world: int, rounds: int) -> list[_Point]:
+    result: list[_Point] = []
+    for size in SIZES:
+        message = size // (rounds * (world - 1)) // 4 * 4
+        if message and (not result or message > result[-1].size):
+            result.append(_Point(message, rounds * (world - 1)))
+    return result
+
+
+def _network(ranks: _Ranks, until: float) -> dict[str, Any]:
+    exchanges, most = _Exchanges(ranks), until / 48
+    on_card = dist.get_backend(ranks.group) == "nccl"
+    floats = torch.ones(ROOM // 4, device="cuda" if on_card else "cpu")
+
+    def all_reduce(point: _Point, count: int) -> None:
+        # 2 (P - 1) messages of a share each: a vector of P shares
+        dist.all_reduce(floats[: point.size * ranks.world // 4], group=ranks.group)
+        if on_card:
+            torch.cuda.synchronize()
+
+    works: dict[str, Callable[[_Point, int], None]] = {
+        "all-gather": lambda point, count: exchanges.run(0, point.size, count),
+        "all-to-all": lambda point, count: exchanges.run(1, point.size, count),
+        "ring": all_reduce,
+    }
+    patterns = {name: _points(ranks.world, 2 if name == "ring" else 1) for name in works}
+
+    def timed(name: str, point: _Point, count: int, rest: float) -> float:
+        time.sleep(rest)  # links that let bursts pass have theirs back
+        return max(ranks.time(lambda: works[name](point, count)))
+
+    pace = {}
+    for name, points in patterns.items():
+        before = 0.0
+        for i, point in enumerate(points):
+            if i and before * point.bytes / points[i - 1].bytes > most or point.size * ranks.world > ROOM:
+                del points[i:]
+                break
+            before = timed(name, point, 1, 0.05)
+            if name != "ring":
+                point.choose(before, most)
+        pace[name] = before / points[-1].bytes
+    singles: dict[str, list[float]] = {name: [] for name in works}
+    now, took = ranks.now(), 0.0
+    for trial in range(MOST_TRIALS):
+        if trial >= LEAST_TRIALS and now + took > until:
+            break
+        for name, points in patterns.items():
+            singles[name].append(timed(name, points[0], 1, 0.001))
+            for point in points:
+                for samples, count in zip(point.samples, point.counts):
+                    if count:
+                        rest = min(max(count * point.bytes * pace[name], 0.001), 0.05)
+                        samples.append(timed(name, point, count, rest))
+        before, now = now, ranks.now()
+        took = now - before
+    return _summary(patterns, {name: statistics.median(times) for name, times in singles.items()})
+
+
+def _summary(patterns: dict[str, list[_Point]], singles: dict[str, float]) -> dict[str, Any]:
+    saved = [
+        singles[name] + point.slope() - statistics.median(point.samples[0])
+        for name, points in patterns.items()
+        for point in points
+        if name != "ring" and point.large and point.bytes < TRAIN_BYTES and point.samples[0]
+    ]
+    burst = max(0.0, statistics.median(saved)) if saved else 0.0
+    network = {}
+    for name, points in patterns.items():
+        ring = name == "ring"
+        single, own, hidden = 0.0 if ring else singles[name], 0.0 if ring else burst, 0.0
+        rows: list[list[float]] = []
+        low = middle = high = 0.0
+        for point in points:
+            if point.counts[1] * point.bytes < TRAIN_BYTES / 4:
+                each = point.slope()
+            else:
+                each = max(0.0, statistics.median(point.samples[1]) - single + own) / point.counts[1]
+            if not rows:
+                hidden = 0.0 if ring else max(0.0, single - each)
+            around = spread(point.samples[1])
+            share = (hidden + each) / max(around[0], 1e-9)
+            middle, low, high = (
+                max(old, new) for old, new in zip((middle, low, high), (hidden + each, around[1] * share, around[2] * share))
+            )
+            rows.append([point.bytes, round(middle, 9), round(min(low, middle), 9), round(max(high, middle), 9)])
+        network[name] = {"hidden": min(round(hidden, 9), rows[0][1]), "burst": round(own, 9), "points": rows}
+    return network
+
+
+def _reduction(ranks: _Ranks, reducer: Reducer, tensors: Sequence[tg_tensor], step: int) -> list[float]:
+    """Seconds of the rank in the middle for encoding, checking, adding up, and making results, exchange by exchange."""
+    seconds, handed = [0.0, 0.0, 0.0, 0.0], 0
+    reduction = reducer.begin(step)
+    for i, tensor in enumerate(tensors):
+        reduction.ready(i, tensor)
+
+    def clocked(stage: int, work: Callable[[], Any]) -> Any:
+        answers: list[Any] = []
+        seconds[stage] += statistics.median(ranks.time(lambda: answers.append(work())))
+        return answers[0]
+
+    while (exchange := clocked(3 if handed else 0, reduction.next)) is not None:
+        handed += 1
+        ranks.wire.start(exchange).wait()
+        clocked(1, lambda: reduction.feed(exchange))
+    clocked(2, reduction.end)
+    return seconds
+
+
+def _stages(ranks: _Ranks, like: tuple[Spec, FeedbackSpec], shape: tuple[int, int], algorithm: str, until: float) -> Any:
+    """Medians of the stages over steps, and the sum of every step."""
+    tensors, elements = shape
+    generator = torch.Generator().manual_seed(ranks.rank + 1)
+    source = torch.randn(tensors, elements, generator=generator) * 1e-3
+    given = [TensorSpec(f"t{i}", elements, DTYPES[torch.float32], *like, True) for i in range(tensors)]
+    reducer = Reducer(ranks.rank, ranks.world, given, algorithm=algorithm, batch_elements=tensors * elements)
+    steps: list[list[float]] = []
+    now = ranks.now()
+    for step in range(MOST_TRIALS):
+        gradient = source.clone()
+        raw = [tg_tensor(row.data_ptr(), elements, DTYPES[torch.float32]) for row in gradient]
+        steps.append(_reduction(ranks, reducer, raw, step))
+        before, now = now, ranks.now()
+        if step > LEAST_TRIALS and now + (now - before) > until:
+            break
+    del steps[0]  # with the greeting
+    return [statistics.median(stage) for stage in zip(*steps)], [sum(step) for step in steps]
+
+
+def _coding(ranks: _Ranks, text: str, algorithm: str, elements: int, until: float) -> dict[str, Any]:
+    """Seconds for an element and for a frame. Counts are those of docs/collectives.md: of P ranks, under gather one
+    encodes n elements, checks (P - 1) n and adds P n; under shard n + n/P, 2 (P - 1)/P n and 2 n."""
+    spec = Spec(text)
+    like, world = (spec, default_feedback(spec)), ranks.world
+    start = ranks.now()
+    large, totals = _stages(ranks, like, (1, elements), algorithm, start + 0.7 * (until - start))
+    small, _ = _stages(ranks, like, (64, 1024), algorithm, until)
+    counts = (1, world - 1, world) if algorithm == "gather" else (1 + 1 / world, 2 - 2 / world, 2)
+    # under shard, what is handed out later was added up and encoded; the encoding is as of the first
+    made = large[0] / world if algorithm == "shard" else 0.0
+    seconds = large[0] + made, large[1], large[2] + max(0.0, large[3] - made)
+    encode, check, add = (time / (count * elements) for time, count in zip(seconds, counts))
+    rest = sum(small) - 64 * 1024 * sum(count * time for count, time in zip(counts, (encode, check, add)))
+    frames = 64 * (world if algorithm == "gather" else 3)
+    middle, low, high = spread(totals)
+    return {
+        "spec": str(spec),
+        "feedback": str(like[1]),
+        "algorithm": algorithm,
+        "encode": encode,
+        "check": check,
+        "add": add,
+        "frame": max(0.0, rest / frames),
+        "low": max(0.01, min(1.0, low / middle)),
+        "high": max(1.0, high / middle),
+    }
+
+
+def probe(
+    path: str | Path,
+    *,
+    group: dist.ProcessGroup | None = None,
+    seconds: float = 25.0,
+    codecs: Sequence[str] = CODECS,
+    kappa: float = 1.0,
+) -> None:
+    """Measures exchanges and codecs between the ranks of a process group, and rank 0 writes them to `path`, for `plan`.
+
+    All ranks call it together, for instance in a script of its own under torchrun. It takes about `seconds`. `kappa` is
+    how many times longer coding takes while the backward pass runs; 1 where a card computes.
+    """
+    if not 1 <= seconds <= 30:
+        raise ValueError(f"seconds is {seconds}: measure for 1 to 30 seconds")
+    if kappa < 1:
+        raise ValueError(f"kappa is {kappa}: coding beside the backward pass takes 1 or more times as long")
+    if not codecs:
+        raise ValueError("codecs is empty: name at least one")
+    for codec in codecs:
+        Spec(codec)  # a mistake is found before anything is measured
+    chosen = group or dist.group.WORLD
+    if chosen is None:
+        raise ValueError("there is no process group: call torch.distributed.init_process_group first")
+    ranks = _Ranks(chosen)
+    if ranks.world < 2:
+        raise ValueError("a probe measures between ranks, and there is one alone: start two or more with torchrun")
+    hosts: list[Any] = [None] * ranks.world
+    dist.all_gather_object(hosts, socket.gethostname(), group=ranks.group)
+    network = _network(ranks, 0.4 * seconds)
+    bytes_a_second = (lambda row: row[0] / max(row[1], 1e-9))(network["all-gather"]["points"][-1])
+    coding = []
+    tasks = [(codec, algorithm) for codec in codecs for algorithm in ("gather", "shard")]
+    for i, (codec, algorithm) in enumerate(tasks):
+        now = ranks.now()
+        until = now + (0.95 * seconds - now) / (len(tasks) - i)
+        # as many elements as can be sent several times over, whole
+        room = int((until - now) / 6 * bytes_a_second / (4 * (ranks.world - 1)))
+        elements = min(1 << 22, max(1 << 17, 1 << max(room, 1).bit_length() - 1))
+        coding.append(_coding(ranks, codec, algorithm, elements, until))
+    made = {
+        "tersegrad_probe": 1,
+        "machine": machine(),
+        "world": ranks.world,
+        "per_node": max(hosts.count(host) for host in hosts),
+        "date": datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        "command": "tersegrad.torch.probe",
+        "tersegrad": __version__,
+        "transport": f"torch, {dist.get_backend(ranks.group)}",
+        "device": Device("cpu").name,
+        "network": network,
+        "shared": 0.0,  # the wire's threads are torch's: not measured
+        "coding": coding,
+        "kappa": kappa,
+    }
+    if ranks.rank == 0:
+        beside = Path(f"{path}.{os.getpid()}")  # complete, or not at all
+        beside.write_text(json.dumps(made, indent=2) + "\n")
+        os.replace(beside, path)
+    dist.barrier(group=ranks.group)
+    ranks.wire.close()

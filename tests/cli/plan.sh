@@ -1,0 +1,86 @@
+# Predictions: the table, JSON, layouts, and everything that is refused.
+. "$TOOLS/lib.sh"
+echo '[]' >empty.json
+if tersegrad plan --layout empty.json 2>&1 | grep -q 'built without jansson'; then
+    echo "libjansson-dev not installed when the command was built"
+    exit 77
+fi
+try tersegrad plan --model resnet50 --world 8 --rate 10gbit --latency 50us
+try tersegrad plan --model vgg16 --world 16 --per-node 4 --rate 1gbit --codec qsgd --codec topk:density=0.001
+echo "# nothing to gain"
+try tersegrad plan --rate 400gbit --device cuda --codec qsgd
+try tersegrad plan --world 1 --codec qsgd
+echo "# no line is wider than 80 columns"
+tersegrad plan --model gpt2 --world 1000000 --rate 100mbit | awk 'length > 80'
+echo "# JSON: one object, twice the same bytes"
+tersegrad plan --json >one.json
+tersegrad plan --json >two.json
+cmp one.json two.json && echo same
+json '(j["recommended"]["codec"], j["recommended"]["feedback"], j["recommended"]["algorithm"])' <one.json
+json 'sorted(j)' <one.json
+json 'sorted(j["rows"][0])' <one.json
+json 'all(r["low"] <= r["seconds"] <= r["high"] for r in j["rows"])' <one.json
+json 'j["rows"][0]["codec"] + " " + j["rows"][0]["algorithm"]' <one.json
+echo "# the slower the network, the longer the step"
+for rate in 100gbit 10gbit 1gbit 100mbit; do
+    tersegrad plan --rate $rate --json --codec qsgd | json '[round(r["seconds"], 4) for r in j["rows"]]'
+done
+echo "# simulated: without chance as predicted; the same seed, the same bytes"
+difference='max(abs(r["seconds"] / r["uniform_seconds"] - 1) for r in j["rows"]) < 0.01'
+tersegrad plan --simulate --jitter 0 --world 64 --per-node 4 --json | json "$difference"
+tersegrad plan --simulate --jitter 0.1 --seed 7 --json >one.json
+tersegrad plan --simulate --jitter 0.1 --seed 7 --json >two.json
+tersegrad plan --simulate --jitter 0.1 --seed 8 --json >three.json
+cmp one.json two.json && echo same
+cmp -s one.json three.json || echo other
+try tersegrad plan --world 10000 --per-node 8 --rack 32 --oversubscription 4 --stragglers 0.01 --simulate --codec topk:density=0.001
+try tersegrad plan --rack 32
+try tersegrad plan --simulate --world 100001
+echo "# a page"
+try tersegrad plan --codec qsgd --report page.html >page.txt && cmp -s page.txt /dev/null || echo "with the table"
+grep -c '<figure>' page.html
+try tersegrad plan --report missing/page.html
+cat >net.json <<'END'
+[ {"name": "first.weight", "shape": [200, 500], "offset": 0, "count": 100000},
+  {"name": "last.weight", "shape": [1000, 1000], "offset": 100000, "count": 1000000} ]
+END
+cat >times.json <<'END'
+[ {"name": "last.weight", "offset": 100000, "count": 1000000, "ready": 0.001},
+  {"name": "first.weight", "offset": 0, "count": 100000, "ready": 0.004} ]
+END
+echo "# layouts"
+try tersegrad plan --layout net.json --backward 4ms --forward 2ms --codec qsgd
+try tersegrad plan --layout times.json --codec qsgd
+try tersegrad plan --layout times.json --backward 5ms --json --codec qsgd | sed -n '/_seconds/p' | head -3
+try tersegrad plan --layout net.json
+try tersegrad plan --layout times.json --backward 3ms
+bad() {
+    printf '%s' "$1" >bad.json
+    echo "# $1" | cut -c 1-100
+    tersegrad plan --layout bad.json --backward 1ms
+    echo "-> $?"
+}
+bad '[]'
+bad '{'
+bad '[{"offset": 0, "count": 1}]'
+bad '[{"name": "", "offset": 0, "count": 1}]'
+bad '[{"name": "a", "offset": 0, "count": 0}]'
+bad '[{"name": "a", "offset": 0, "count": 1}, {"name": "b", "offset": 1, "count": 1}, {"name": "a", "offset": 2, "count": 1}]'
+bad '[{"name": "a", "offset": 0, "count": 1, "ready": 2}, {"name": "b", "offset": 1, "count": 1, "ready": 1}]'
+bad '[{"name": "a", "offset": 0, "count": 1, "ready": 2}, {"name": "b", "offset": 1, "count": 1}]'
+bad '[{"name": "a", "offset": 0, "count": 1, "ready": -1}]'
+bad '[{"name": "a", "offset": 0, "count": 1, "ready": "soon"}]'
+bad '[{"name": "a", "offset": 0, "count": 9223372036854775807}]'
+echo "# numbers that are none"
+for world in 0 -1 1000001 1e3 four; do try tersegrad plan --world $world 2>&1 | head -n 2; done
+for rate in 0gbit 0 10 -1gbit infgbit nan gbit 1e99tbit 10gb; do try tersegrad plan --rate $rate; done
+for latency in 0us 0 50 -1us infs nanms us 1e99s; do try tersegrad plan --latency $latency; done
+try tersegrad plan --backward 80
+try tersegrad plan --forward -80ms
+try tersegrad plan --per-node 0
+try tersegrad plan --kappa 0.5
+try tersegrad plan --model resnet5
+try tersegrad plan --codec qsdg
+try tersegrad plan --codec qsgd --feedback efe
+try tersegrad plan --codec qsgd --feedback dgc:momentum=0.9
+try tersegrad plan --layout missing.json

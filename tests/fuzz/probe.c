@@ -1,0 +1,58 @@
+/* Any bytes as the file of a probe. What is accepted can be predicted from; it prints to a text that reads back as the
+ * same, to the byte; and a judgement that lets it pass leaves it fit to predict from. What is refused says why. */
+#include "cli/probe_file.h"
+#include "tests/fuzz/fuzz.h"
+
+static char *printed(const struct probe *probe, size_t *size)
+{
+    char *text = NULL;
+    FILE *out = open_memstream(&text, size);
+    REQUIRE(out, "memory for a text");
+    probe_print(probe, out);
+    REQUIRE(fclose(out) == 0 && text, "memory for a text");
+    return text;
+}
+
+static void check_use(struct probe *probe, bool widens)
+{
+    struct message message = {{0}};
+    struct probe_doubts doubts;
+    const int64_t later = probe->made + (widens ? INT64_C(86400) * 365 : 0);
+    REQUIRE(probe_judge(probe, widens ? "another machine" : probe->machine, later, true, &doubts, &message),
+            "refused although insisted on: %s", message.text);
+    REQUIRE(!widens || doubts.age[0], "a year is not old");
+    REQUIRE(predict_network_check(&probe->network, &message), "%s", message.text);
+    for (size_t i = 0; i < probe->coding_count; i++) {
+        tg_spec spec;
+        tg_feedback_spec feedback;
+        REQUIRE(predict_coding_check(&probe->codings[i].coding, &message), "%s", message.text);
+        REQUIRE(tg_spec_parse(probe->codings[i].coding.spec, &spec, NULL) == TG_OK &&
+                    tg_feedback_parse(probe->codings[i].feedback, &feedback, NULL) == TG_OK,
+                "coding %zu is of no codec", i);
+        REQUIRE(probe_coding_of(probe, &spec, &feedback, probe->codings[i].algorithm) == &probe->codings[i].coding,
+                "coding %zu is not found", i);
+    }
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    static struct probe probe, again;
+    struct message message = {{0}};
+    char *text = exact_buffer(size, 0);
+    memcpy(text, data, size);
+    if (!probe_parse(text, size, &probe, &message)) {
+        REQUIRE(message.text[0] != 0, "refused without a reason");
+    } else {
+        size_t first_size, second_size;
+        char *first = printed(&probe, &first_size);
+        REQUIRE(probe_parse(first, first_size, &again, &message), "what was printed is refused: %s", message.text);
+        char *second = printed(&again, &second_size);
+        REQUIRE(first_size == second_size && memcmp(first, second, first_size) == 0, "printed in two ways");
+        free(first);
+        free(second);
+        check_use(&probe, false);
+        check_use(&again, true);
+    }
+    free(text);
+    return 0;
+}

@@ -1,0 +1,356 @@
+/* Laws of predictions: time never falls when something takes longer; dense steps have their closed form; one rank has
+ * no wire; equal inputs give equal outputs; points on a line say what rate and latency say. */
+#include <float.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "predict/costs.h"
+#include "predict/models.h"
+#include "predict/schedule.h"
+#include "support.h"
+
+/* Sums are added up in another order, a thousand of them at most. */
+static const double rounding = 1000 * DBL_EPSILON;
+
+enum { TENSORS = 40 };
+
+static struct predict_tensor tensors[TENSORS];
+
+static double between(generator *g, double low, double high) { return low * exp(next_uniform(g) * log(high / low)); }
+
+static struct predict_job random_job(generator *g)
+{
+    struct predict_job job = {.tensors = tensors,
+                              .tensor_count = 1 + next_random(g) % TENSORS,
+                              .forward = between(g, 1e-3, 1),
+                              .world = (uint32_t)between(g, 2, 200),
+                              .kappa = between(g, 1, 4)};
+    job.per_node = next_random(g) % 3 ? 1 : (uint32_t)(1 + next_random(g) % 8);
+    for (size_t i = 0; i < job.tensor_count; i++) {
+        job.backward += next_random(g) % 4 ? between(g, 1e-5, 1e-2) : 0;
+        tensors[i] = (struct predict_tensor){"t", 1 + (uint64_t)between(g, 10, 4e6), job.backward};
+    }
+    return job;
+}
+
+static struct predict_network random_network(generator *g)
+{
+    return (struct predict_network){.rate = between(g, 1e6, 1e11),
+                                    .burst = next_random(g) % 2 ? between(g, 1e3, 1e6) : 0,
+                                    .latency = between(g, 1e-7, 1e-2),
+                                    .message = between(g, 1e-7, 1e-4),
+                                    .inside = between(g, 1e8, 1e11),
+                                    .shared = next_random(g) % 2 ? next_uniform(g) : 0,
+                                    .low = 0.8,
+                                    .high = 1.3};
+}
+
+static const char *const specs[] = {"none", "fp16", "qsgd", "onebit", "topk:density=0.01"};
+enum { SPECS = sizeof specs / sizeof *specs };
+
+struct codec {
+    tg_spec spec;
+    tg_feedback_spec feedback;
+    struct predict_coding coding;
+    tg_reducer_options options;
+};
+
+static struct codec random_codec(generator *g)
+{
+    struct codec codec = {.feedback = {.kind = TG_FEEDBACK_NONE}};
+    struct message message = {""};
+    expect(tg_spec_parse(specs[next_random(g) % SPECS], &codec.spec, NULL) == TG_OK, "a spec");
+    expect(predict_costs(PREDICT_CPU, &codec.spec, false, &codec.coding, &message), "%s", message.text);
+    codec.options.algorithm = next_random(g) % 2 ? TG_GATHER : TG_SHARD;
+    return codec;
+}
+
+static struct predict_step predicted(const struct predict_job *job, const struct predict_network *network,
+                                     const struct codec *codec)
+{
+    struct predict_step step = {0};
+    struct message message = {""};
+    expect(predict_reduction(job, network, &codec->coding, &codec->spec, &codec->feedback, &codec->options, &step,
+                             &message),
+           "%s", message.text);
+    return step;
+}
+
+static struct predict_step ring(const struct predict_job *job, const struct predict_network *network)
+{
+    struct predict_step step = {0};
+    struct message message = {""};
+    expect(predict_ring(job, network, &step, &message), "%s", message.text);
+    return step;
+}
+
+/* ---- what takes longer ---- */
+
+static void grows_with_costs(generator *g, size_t rounds)
+{
+    static const char *const names[] = {"latency", "a lower rate", "messages", "less burst", "encode",
+                                        "check",   "add",          "frames",   "kappa",      "the backward pass"};
+    enum { CHANGES = sizeof names / sizeof *names };
+    for (size_t i = 0; i < rounds; i++) {
+        struct predict_job job = random_job(g);
+        struct predict_network network = random_network(g);
+        struct codec codec = random_codec(g);
+        const double before = predicted(&job, &network, &codec).seconds, dense = ring(&job, &network).seconds;
+        const double factor = between(g, 1.001, 5);
+        const size_t change = i % CHANGES;
+        double *const changed[] = {&network.latency,  &network.rate,        &network.message,
+                                   &network.burst,    &codec.coding.encode, &codec.coding.check,
+                                   &codec.coding.add, &codec.coding.frame,  &job.kappa};
+        if (change < 9)
+            *changed[change] *= change == 1 || change == 3 ? 1 / factor : factor;
+        else
+            job.backward += factor * 1e-3;
+        expect(predicted(&job, &network, &codec).seconds >= before * (1 - rounding), "%s, %s, %u ranks: %.17g, %.17g",
+               names[change], codec.coding.spec, job.world, before, predicted(&job, &network, &codec).seconds);
+        expect(ring(&job, &network).seconds >= dense * (1 - rounding), "%s, ring", names[change]);
+    }
+    check_all("a step never takes less time when latency, rate, coding or computing take more");
+}
+
+static void grows_with_bytes(generator *g, size_t rounds)
+{
+    const struct shares all = {1, 1, 1, 1};
+    for (size_t i = 0; i < rounds; i++) {
+        const struct predict_job job = random_job(g);
+        const struct predict_network network = random_network(g);
+        const struct codec codec = random_codec(g);
+        struct schedule schedule;
+        struct message message = {""};
+        expect(schedule_of_reduction(&job, &codec.coding, &codec.spec, &codec.feedback, &codec.options, &schedule,
+                                     &message),
+               "%s", message.text);
+        const double before = schedule_best(&schedule, &job, &network, PREDICT_MIDDLE, &all, NULL);
+        struct scheduled *e = &schedule.exchanges[next_random(g) % schedule.count];
+        const double factor = between(g, 1.001, 10);
+        e->bytes *= factor;
+        e->usual_bytes *= factor;
+        expect(schedule_best(&schedule, &job, &network, PREDICT_MIDDLE, &all, NULL) >= before * (1 - rounding),
+               "%s, %u ranks", codec.coding.spec, job.world);
+        schedule_free(&schedule);
+        const double bytes = between(g, 1, 1e9);
+        for (int pattern = 0; pattern < PREDICT_PATTERNS; pattern++)
+            expect(predict_exchange(&network, &job, (enum predict_pattern)pattern, bytes * factor, PREDICT_MIDDLE) >=
+                       predict_exchange(&network, &job, (enum predict_pattern)pattern, bytes, PREDICT_MIDDLE),
+                   "pattern %d", pattern);
+    }
+    check_all("a step never takes less time when an exchange has more bytes");
+}
+
+/* ---- closed forms ---- */
+
+static bool is(double seconds, double expected) { return fabs(seconds - expected) <= rounding * expected; }
+
+static void dense_is_its_closed_form(generator *g, size_t rounds)
+{
+    for (size_t i = 0; i < rounds; i++) {
+        struct predict_job job = random_job(g);
+        struct predict_network network = random_network(g);
+        const double peers = job.world - 1.0;
+        uint64_t elements = 0;
+        job.per_node = 1;
+        job.ring_bucket = UINT64_MAX;
+        network.burst = 0;
+        for (size_t t = 0; t < job.tensor_count; t++) {
+            tensors[t].count += t == 0 ? 100000 : 0; /* too many to be handed on from rank to rank */
+            elements += tensors[t].count;
+            tensors[t].ready = job.backward; /* all at the end */
+        }
+        const double volume = 2 * peers / job.world * 4 * (double)elements,
+                     step = job.forward + job.backward + 2 * peers * (network.latency + network.message) +
+                            volume / network.rate;
+        expect(is(ring(&job, &network).seconds, step), "ring of %u: %.17g, not %.17g", job.world,
+               ring(&job, &network).seconds, step);
+
+        job.tree = true; /* all bytes up and down, a latency at each of the two times log2 P levels */
+        const double levels = 2 * ceil(log2(job.world)), tree = job.forward + job.backward +
+                                                                levels * (network.latency + network.message) +
+                                                                8 * (double)elements / network.rate;
+        expect(is(ring(&job, &network).seconds, tree), "tree of %u: %.17g, not %.17g", job.world,
+               ring(&job, &network).seconds, tree);
+
+        /* Gather of `none` in one batch: its bytes and a latency; then the rounds of the verdict, one after the other.
+         */
+        struct codec none = {.feedback = {.kind = TG_FEEDBACK_NONE},
+                             .coding = {.low = 1, .high = 1},
+                             .options = {.algorithm = TG_GATHER, .batch_elements = UINT64_C(1) << 31}};
+        struct schedule schedule;
+        struct message message = {""};
+        expect(tg_spec_parse("none", &none.spec, NULL) == TG_OK, "none");
+        expect(
+            schedule_of_reduction(&job, &none.coding, &none.spec, &none.feedback, &none.options, &schedule, &message),
+            "%s", message.text);
+        double bytes = 0, messages = 0;
+        for (size_t e = 0; e < schedule.count; e++) {
+            bytes += schedule.exchanges[e].bytes;
+            messages += schedule.exchanges[e].messages;
+        }
+        expect(schedule.exchanges[0].messages == peers && (job.world > 8 || schedule.count == 2), "one batch");
+        const double gather = job.forward + job.backward + messages * network.message +
+                              (double)schedule.count * network.latency + bytes / network.rate;
+        /* A rank sends P - 1 times its frames, which have the elements and a few hundred bytes besides. */
+        expect(bytes >= 4 * peers * (double)elements, "bytes of gather");
+        const double seconds = predicted(&job, &network, &none).seconds;
+        expect(is(seconds, gather), "gather of %u: %.17g, not %.17g", job.world, seconds, gather);
+        schedule_free(&schedule);
+    }
+    check_all("dense steps take as long as their closed forms say");
+}
+
+static void alone_has_no_wire(generator *g, size_t rounds)
+{
+    for (size_t i = 0; i < rounds; i++) {
+        struct predict_job job = random_job(g);
+        const struct predict_network slow = {.rate = 1, .latency = 1e3, .message = 1, .inside = 1, .low = 1, .high = 1};
+        const struct codec codec = random_codec(g);
+        job.world = 1;
+        const struct predict_step step = predicted(&job, &slow, &codec), dense = ring(&job, &slow);
+        expect(step.bytes == 0 && step.wire == 0 && dense.bytes == 0 && dense.wire == 0, "a wire");
+        expect(step.seconds == job.forward + job.backward + step.coding, "a step of one rank");
+        expect(dense.seconds == job.forward + job.backward, "a dense step of one rank");
+        expect(predict_exchange(&slow, &job, PREDICT_ALL_GATHER, 1e6, PREDICT_MIDDLE) == 0, "an exchange of one rank");
+    }
+    check_all("one rank has no wire");
+}
+
+/* Points that lie on the line of a rate and a latency. */
+static void points_say_the_same(generator *g, size_t rounds)
+{
+    for (size_t i = 0; i < rounds; i++) {
+        struct predict_job job = random_job(g);
+        struct predict_network network = random_network(g);
+        const struct codec codec = random_codec(g);
+        job.per_node = 1;
+        network.burst = 0;
+        struct predict_network points = network;
+        points.world = job.world;
+        points.per_node = 1;
+        for (int pattern = 0; pattern < PREDICT_PATTERNS; pattern++) {
+            struct predict_wire *wire = &points.patterns[pattern];
+            wire->hidden = pattern == PREDICT_RING ? 0 : network.latency;
+            /* The first stands for everything that is smaller: here, for nothing. */
+            for (double bytes = 1e-3; bytes < 1e9; bytes *= 1e2) {
+                const double seconds = predict_exchange(&network, &job, (enum predict_pattern)pattern, bytes,
+                                                        PREDICT_MIDDLE);
+                wire->points[wire->count++] = (struct predict_point){bytes, seconds, seconds, seconds};
+            }
+        }
+        const double one = predicted(&job, &network, &codec).seconds, other = predicted(&job, &points, &codec).seconds;
+        expect(fabs(one - other) <= 1e-6 * one, "%.17g, from points %.17g", one, other); /* a byte in a thousand */
+        expect(fabs(ring(&job, &network).seconds - ring(&job, &points).seconds) <= 1e-6 * one, "ring");
+        job.world = 2 * points.world + 1;
+        expect(predicted(&job, &points, &codec).extrapolated, "more than twice the world is extrapolated");
+    }
+    check_all("points on a line say what rate and latency say");
+}
+
+/* ---- outputs ---- */
+
+static void intervals_and_equality(generator *g, size_t rounds)
+{
+    for (size_t i = 0; i < rounds; i++) {
+        const struct predict_job job = random_job(g);
+        const struct predict_network network = random_network(g);
+        const struct codec codec = random_codec(g);
+        const struct predict_step step = predicted(&job, &network, &codec), again = predicted(&job, &network, &codec),
+                                  dense = ring(&job, &network);
+        const struct predict_gain gain = predict_gain_of(&step, &dense);
+        expect(step.low <= step.seconds && step.seconds <= step.high, "%g is not within %g to %g", step.seconds,
+               step.low, step.high);
+        expect(gain.low <= gain.factor && gain.factor <= gain.high, "a gain of %g is not within %g to %g", gain.factor,
+               gain.low, gain.high);
+        expect(step.seconds >= job.forward + job.backward, "a step is shorter than its computing");
+        expect(step.seconds == again.seconds && step.low == again.low && step.high == again.high &&
+                   step.bytes == again.bytes && step.bound == again.bound && step.wire == again.wire &&
+                   step.coding == again.coding,
+               "a second prediction differs");
+    }
+    check_all("intervals hold their middle, and equal inputs give equal outputs");
+}
+
+static void bounds(void)
+{
+    static const struct predict_tensor one[] = {{"t", 1000000, 0.01}};
+    struct predict_job job = {
+        .tensors = one, .tensor_count = 1, .backward = 0.01, .world = 4, .per_node = 1, .kappa = 1};
+    struct predict_network network = {.rate = 1e12, .latency = 1e-9, .inside = 1e12, .low = 1, .high = 1};
+    generator g = {7};
+    struct codec codec = random_codec(&g);
+    codec.coding = (struct predict_coding){.encode = 1e-12, .low = 1, .high = 1};
+    expect(predicted(&job, &network, &codec).bound == PREDICT_COMPUTING, "computing");
+    codec.coding.encode = 1e-6;
+    expect(predicted(&job, &network, &codec).bound == PREDICT_CODING, "coding");
+    network.rate = 1e5;
+    expect(predicted(&job, &network, &codec).bound == PREDICT_WIRE, "wire");
+    network.latency = 1e3;
+    expect(predicted(&job, &network, &codec).bound == PREDICT_LATENCY, "latency");
+    check_all("what bounds a step is what takes longest");
+}
+
+static void refusals(void)
+{
+    generator g = {5};
+    struct message message = {""};
+    const struct predict_job job = random_job(&g);
+    const struct predict_network network = random_network(&g);
+    const struct codec codec = random_codec(&g);
+    struct predict_job bad = job;
+    bad.world = 0;
+    expect(!predict_job_check(&bad, &message) && strstr(message.text, "0 ranks"), "%s", message.text);
+    bad.world = 1000001;
+    expect(!predict_job_check(&bad, &message) && strstr(message.text, "1000001"), "%s", message.text);
+    bad = job;
+    bad.backward = NAN;
+    expect(!predict_job_check(&bad, &message), "a time that is not a number");
+    bad.backward = -1;
+    expect(!predict_job_check(&bad, &message), "a negative time");
+    bad = job;
+    bad.kappa = 0.5;
+    expect(!predict_job_check(&bad, &message), "coding that is faster beside computing");
+    tensors[0].ready = 1e9;
+    expect(!predict_job_check(&job, &message) && strstr(message.text, "decrease"), "%s", message.text);
+    tensors[0].ready = 0;
+    struct predict_network no_network = network;
+    no_network.rate = 0;
+    expect(!predict_network_check(&no_network, &message), "a rate of 0");
+    no_network.rate = NAN;
+    expect(!predict_network_check(&no_network, &message), "a rate that is not a number");
+    no_network = network;
+    no_network.latency = INFINITY;
+    expect(!predict_network_check(&no_network, &message), "a latency without end");
+    struct predict_network points = network;
+    points.world = 2;
+    points.per_node = 1;
+    points.patterns[PREDICT_RING].count = 2;
+    points.patterns[PREDICT_RING].points[0] = (struct predict_point){64, 2e-5, 2e-5, 2e-5};
+    points.patterns[PREDICT_RING].points[1] = (struct predict_point){128, 1e-5, 1e-5, 1e-5};
+    expect(!predict_network_check(&points, &message) && strstr(message.text, "ring"), "%s", message.text);
+    points.patterns[PREDICT_RING].points[1] = (struct predict_point){128, 3e-5, 2e-5, 4e-5};
+    expect(predict_network_check(&points, &message), "%s", message.text);
+    points.patterns[PREDICT_RING].points[1].bytes = 64;
+    expect(!predict_network_check(&points, &message), "two points of one size");
+    struct predict_coding coding = codec.coding;
+    coding.add = -1;
+    expect(!predict_coding_check(&coding, &message) && strstr(message.text, coding.spec), "%s", message.text);
+    check_all("what nothing can be predicted from is refused");
+}
+
+int main(int argc, char **argv)
+{
+    const size_t rounds = EMULATED ? 20 : wants_all(argc, argv) ? 2000 : 300;
+    generator g = {20261118};
+    grows_with_costs(&g, rounds);
+    grows_with_bytes(&g, rounds);
+    dense_is_its_closed_form(&g, rounds / 4);
+    alone_has_no_wire(&g, rounds / 4);
+    points_say_the_same(&g, rounds / 4);
+    intervals_and_equality(&g, rounds / 4);
+    bounds();
+    refusals();
+    return finish();
+}
