@@ -1,11 +1,12 @@
 /* How long reducing takes: reduce [-n FLOATS] [-r REPEATS] [-a gather|shard|auto] [-w THREADS [-l BITS_PER_SECOND] | -m
- * MODULE]
- * [-b BATCH_ELEMENTS] [-d DEVICE] [-p SECONDS] [-y STEPS] SPEC[/FEEDBACK]...
+ * MODULE] [-g RANKS [-f]] [-b BATCH_ELEMENTS] [-d DEVICE] [-p SECONDS] [-y STEPS] SPEC[/FEEDBACK]...
  *
  * -p: rests before each repeat, as a step's computing would, so that links have their burst back.
  *
  * The spec `memory` is no codec: every rank adds the gradient to a residual and stores a mean of zeros, at the same
  * time as the others. With one thread, no reduction with feedback can take less.
+ *
+ * With -g so many ranks in a row share a host: its link, and reductions have two levels; with -f only the link.
  *
  * Ranks are threads (-w), over links that take their time where -l says so, or MPI processes (-m openmpi). Rank 0
  * prints a line for each spec: the least and the median time over repeats of the slowest rank, where this rank spent it
@@ -30,6 +31,9 @@ typedef struct settings {
     const char *module, *device;
     double rate, pause;
     unsigned before; /* with bypass: steps that are not timed */
+    unsigned group; /* ranks of a host */
+    bool flat;      /* which the reducer does not know */
+    uint32_t hosts[MOST_RANKS];
     char **specs;
     int spec_count;
 } settings;
@@ -134,6 +138,7 @@ static void measure(tg_device *device, tg_transport *transport, char *what, cons
     const bool is_plain = strcmp(what, "none") == 0;
     const tg_reducer_options options = {.algorithm = the.algorithm,
                                         .batch_elements = the.batch_elements,
+                                        .host_of_rank = the.flat ? NULL : the.hosts,
                                         .bypass = the.before > 0 && !is_plain ? TG_BYPASS_AUTO : TG_BYPASS_OFF};
     const unsigned untimed = the.before > 0 ? the.before : 1;
     double sum = 0;
@@ -210,8 +215,8 @@ static void *run(void *argument)
 
 int main(int argc, char **argv)
 {
-    the = (settings){.count = 25600000, .repeats = 5, .world = 2, .device = "cpu"};
-    for (int option; (option = getopt(argc, argv, "n:r:a:w:l:m:b:d:p:y:")) != -1;) {
+    the = (settings){.count = 25600000, .repeats = 5, .world = 2, .group = 1, .device = "cpu"};
+    for (int option; (option = getopt(argc, argv, "n:r:a:w:l:m:g:fb:d:p:y:")) != -1;) {
         if (option == 'n')
             the.count = strtoull(optarg, NULL, 10);
         else if (option == 'r')
@@ -224,6 +229,10 @@ int main(int argc, char **argv)
             the.rate = strtod(optarg, NULL);
         else if (option == 'm')
             the.module = optarg;
+        else if (option == 'g')
+            the.group = (unsigned)atoi(optarg);
+        else if (option == 'f')
+            the.flat = true;
         else if (option == 'b')
             the.batch_elements = strtoull(optarg, NULL, 10);
         else if (option == 'd')
@@ -237,13 +246,15 @@ int main(int argc, char **argv)
     }
     the.specs = argv + optind;
     the.spec_count = argc - optind;
-    if (the.repeats < 1 || the.repeats > MOST_REPEATS || the.world < 1 || the.world > MOST_RANKS ||
+    if (the.repeats < 1 || the.repeats > MOST_REPEATS || the.world < 1 || the.world > MOST_RANKS || the.group < 1 ||
         the.spec_count < 1) {
         fprintf(stderr, "usage: reduce [-n FLOATS] [-r REPEATS] [-a gather|shard|auto] [-w THREADS [-l "
-                        "BITS_PER_SECOND] | -m MODULE] "
+                        "BITS_PER_SECOND] | -m MODULE] [-g RANKS [-f]] "
                         "[-b BATCH_ELEMENTS] [-d DEVICE] [-p SECONDS] [-y STEPS] SPEC[/FEEDBACK]...\n");
         return 2;
     }
+    for (unsigned i = 0; i < MOST_RANKS; i++)
+        the.hosts[i] = i / the.group;
     tg_error error;
     tg_transport *transports[MOST_RANKS];
     if (the.module) {
@@ -253,7 +264,7 @@ int main(int argc, char **argv)
         return 0;
     }
     pthread_t threads[MOST_RANKS];
-    const tg_link link = {.bits_per_second = the.rate, .latency_seconds = 50e-6};
+    const tg_link link = {.bits_per_second = the.rate, .latency_seconds = 50e-6, .host_of_rank = the.hosts};
     if ((the.rate > 0 ? tg_transport_local_link(the.world, &link, transports, &error)
                       : tg_transport_local(the.world, transports, &error)) != TG_OK)
         fail("local", &error);
