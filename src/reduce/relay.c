@@ -9,9 +9,22 @@
 
 enum { SMALL = 8 << 10 }; /* bytes of a message: larger ones would wait for links, not for rounds */
 
+/* Whether a batch begins or ends within a tensor: then ranks compare its messages with those before and after, which
+ * must have come. */
+static bool is_joined(const tg_plan *plan, size_t batch)
+{
+    if (batch >= plan->batch_count)
+        return false;
+    const size_t first = plan->batches[batch].first, next = first + plan->batches[batch].count;
+    const tg_piece *pieces = plan->pieces;
+    return (first > 0 && pieces[first - 1].tensor == pieces[first].tensor) ||
+           (next < plan->piece_count && pieces[next - 1].tensor == pieces[next].tensor);
+}
+
 bool tg_is_relayed(const tg_reducer *r, size_t batch)
 {
-    return r->algorithm == TG_GATHER && tg_agreement_rounds(r->world) > 1 && tg_batch_bound(r, batch) <= SMALL;
+    return r->algorithm == TG_GATHER && tg_agreement_rounds(r->world) > 1 && tg_batch_bound(r, batch) <= SMALL &&
+           !is_joined(&r->coded, batch) && !is_joined(&r->dense, batch);
 }
 
 uint32_t tg_relay_blocks(uint32_t world, uint32_t round)
