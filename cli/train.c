@@ -344,6 +344,13 @@ static const struct option train_option_table[] = {
      .high = UINT64_MAX,
      AT(warmup),
      .summary = "nothing is compressed in the first N steps (default 0)"},
+    {.name = "--bypass",
+     .kind = OPTION_TEXT,
+     .value = "HOW",
+     AT(bypass),
+     .summary = "off|auto|replay:STEP,...; auto: steps are sent uncompressed while that is faster, which is tried now "
+                "and then; replay:17,22: from "
+                "step 17 on, and compressed again from step 22 on, as an earlier run has decided (default off)"},
     {.name = "--density-schedule",
      .kind = OPTION_TEXT,
      .value = "LIST",

@@ -113,6 +113,23 @@ static void print_heading(const struct train_report *report, FILE *out)
     fputc('\n', out);
 }
 
+/* The steps at which a run changed how it sends, the last few of them. */
+static void print_bypass(const struct train_result *result, const char *name, FILE *out)
+{
+    enum { SHOWN = 6 };
+    char text[512];
+    const size_t count = result->bypass_change_count, first = count > SHOWN ? (count - SHOWN + 1) / 2 * 2 : 0;
+    int used = snprintf(text, sizeof text, "%s was sent uncompressed", name);
+    for (size_t i = first; i < count && (size_t)used < sizeof text; i++)
+        used += snprintf(text + used, sizeof text - (size_t)used, "%s%" PRIu64 "%s",
+                         i % 2        ? " to "
+                         : i == first ? " from step "
+                                      : ", from step ",
+                         result->bypass_changes[i] - i % 2, i + 1 == count ? (i % 2 ? "." : " on.") : "");
+    if (count > 0)
+        print_wrapped(out, text, 2);
+}
+
 void train_print_table(const struct train_report *report, bool wide, FILE *out)
 {
     char names[TRAIN_MOST_RUNS][SHORT_NAME], alignment[20];
@@ -144,6 +161,8 @@ void train_print_table(const struct train_report *report, bool wide, FILE *out)
                  columns.seconds);
         print_wrapped(out, text, 2);
     }
+    for (size_t i = 0; i < report->run_count; i++)
+        print_bypass(&report->runs[i], names[i], out);
     for (size_t i = 0; i < report->run_count; i++)
         if (report->runs[i].stopped)
             fprintf(out, "  %s stopped after step %" PRIu64 " of %" PRIu64 "; its loss is over %" PRIu64 " rows.\n",
@@ -179,6 +198,12 @@ static void put_run(struct json_writer *json, const struct train_report *report,
     json_put_unsigned(json, "skipped", result->skipped);
     json_put_text(json, "reduce", train_reduce_choices[result->reduce]);
     json_put_real(json, "residual_norm", result->residual_norm);
+    if (result->bypass_change_count > 0) {
+        json_open_array(json, "bypass_changes");
+        for (size_t i = 0; i < result->bypass_change_count; i++)
+            json_put_unsigned(json, NULL, result->bypass_changes[i]);
+        json_close_array(json);
+    }
     json_put_bool(json, "diverged", train_has_diverged(result));
     json_put_bool(json, "stopped", result->stopped);
     json_close_object(json);

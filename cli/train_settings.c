@@ -142,6 +142,33 @@ static bool fill_link(const char *text, struct train_settings *settings, struct 
            fail(message, "--link is for workers that are threads; under mpirun the network has links of its own");
 }
 
+/* ---- bypass ---- */
+
+static bool fill_bypass(const char *text, struct train_settings *settings, struct message *message)
+{
+    static const char *const form = "--bypass takes off, auto, or replay:STEP,STEP,... with increasing steps";
+    settings->bypass_text = text;
+    if (!text || strcmp(text, "off") == 0)
+        return true;
+    settings->bypass = strcmp(text, "auto") == 0 ? TG_BYPASS_AUTO : TG_BYPASS_REPLAY;
+    if (settings->bypass == TG_BYPASS_AUTO)
+        return true;
+    if (strncmp(text, "replay:", 7) != 0)
+        return fail(message, "%s, not '%s'", form, text);
+    for (const char *at = text + 7; *at;) {
+        char *end;
+        const size_t count = settings->bypass_change_count;
+        errno = 0; /* too many digits */
+        const unsigned long long step = strtoull(at, &end, 10);
+        if (*at < '0' || *at > '9' || errno != 0 || (*end && (*end != ',' || !end[1])) ||
+            count == TRAIN_MOST_BYPASSES || (count > 0 && step <= settings->bypass_changes[count - 1]))
+            return fail(message, "%s, not '%s'", form, text);
+        settings->bypass_changes[settings->bypass_change_count++] = step;
+        at = *end ? end + 1 : end;
+    }
+    return true;
+}
+
 /* ---- files ---- */
 
 /* Two outputs in one file would leave one of them, and a checkpoint that a log is appended to is none any more. */
@@ -223,5 +250,6 @@ bool train_settings_fill(const struct train_options *options, struct train_setti
     if (!options->steps && !(options->epochs > 0))
         settings->steps = 500;
     return check_files(options, message) && fill_runs(options, settings, message) &&
-           fill_changes(options->density_schedule, settings, message) && fill_link(options->link, settings, message);
+           fill_changes(options->density_schedule, settings, message) && fill_link(options->link, settings, message) &&
+           fill_bypass(options->bypass, settings, message);
 }

@@ -606,6 +606,15 @@ typedef struct tg_density_change {
     double density;
 } tg_density_change;
 
+/* Whether steps may be sent uncompressed because that is faster, as `none`. */
+typedef enum tg_bypass {
+    TG_BYPASS_OFF = 0,
+    /* Ranks tell each other with their verdicts how long reductions take, try both ways, and use the faster one, all
+     * of them in the same steps. What is in residuals is sent with the first dense step. Refused with feedback dgc. */
+    TG_BYPASS_AUTO,
+    TG_BYPASS_REPLAY /* at the reductions of bypass_changes: the same bits as the run that they are the log of */
+} tg_bypass;
+
 /* All zero is the default. Every rank must pass the same. */
 typedef struct tg_reducer_options {
     tg_algorithm algorithm;
@@ -618,6 +627,9 @@ typedef struct tg_reducer_options {
     uint32_t depth;          /* reductions that may be in progress at once: 0 and 1 mean one, 2 is double buffering */
     uint64_t batch_elements; /* elements that are sent in one exchange: larger tensors are cut; 0: 2^20 */
     double timeout;          /* of an exchange in tg_reduce, in seconds; 0: no limit */
+    tg_bypass bypass;
+    const uint64_t *bypass_changes; /* TG_BYPASS_REPLAY: what tg_reducer_bypass_log has given */
+    size_t bypass_change_count;
 } tg_reducer_options;
 
 /* All memory that reducing needs on this rank. It must not outlive its device. */
@@ -713,6 +725,12 @@ TG_API TG_MUST_CHECK tg_status tg_reducer_load(tg_reducer *reducer, const tg_sta
  * of another scale follow. Every rank must do the same, between steps. Refused if the factor is not positive and
  * finite, or if a residual would overflow; then nothing has changed. */
 TG_API TG_MUST_CHECK tg_status tg_reducer_scale(tg_reducer *reducer, float factor, tg_error *error);
+
+/* The reductions, counted from 0, at which TG_BYPASS_AUTO has changed how steps are sent, so far and of the loaded
+ * state: from the first on they are dense, from the second on compressed again. At most 4096; then nothing changes any
+ * more. With a NULL list it returns only how many there are. */
+TG_API TG_MUST_CHECK tg_status tg_reducer_bypass_log(const tg_reducer *reducer, uint64_t *changes, size_t capacity,
+                                                     size_t *count, tg_error *error);
 
 /* What a reduction exchanges, without making a reducer: from the same plan, for any rank of up to a million. It needs
  * no device and no buffers, only the list of pieces; the greeting of the first step is left out. Sizes are those of a

@@ -210,6 +210,13 @@ static void fill_result(const struct run *run, const tg_reducer_stats *stats)
     result->stages[STAGE_ENCODE] = stats->encode_seconds;
     result->stages[STAGE_EXCHANGE] = stats->exchange_seconds;
     result->stages[STAGE_DECODE] = stats->verify_seconds + stats->decode_seconds;
+    uint64_t changes[TRAIN_MOST_BYPASSES];
+    size_t count = 0;
+    tg_error error;
+    if (tg_reducer_bypass_log(run->reducer, changes, TRAIN_MOST_BYPASSES, &count, &error) == TG_OK) {
+        memcpy(result->bypass_changes, changes, count * sizeof *changes);
+        result->bypass_change_count = count;
+    }
 }
 
 bool run_finish(struct run *run)

@@ -46,11 +46,15 @@ static bool make_reducer(struct worker *worker, const struct train_codec *codec,
         .schedule = settings->changes,
         .schedule_count = settings->change_count,
         .timeout = worker->team.timeout,
+        .bypass = settings->bypass,
+        .bypass_changes = settings->bypass_changes,
+        .bypass_change_count = settings->bypass_change_count,
     };
     tg_error error = {""};
     tg_status status = TG_OK;
     if (is_exact) {
-        options.warmup = options.min_size = options.schedule_count = 0;
+        options.warmup = options.min_size = options.schedule_count = options.bypass_change_count = 0;
+        options.bypass = TG_BYPASS_OFF;
         for (unsigned i = 0; i < model->tensor_count && status == TG_OK; i++) {
             tensors[i].feedback = (tg_feedback_spec){.kind = TG_FEEDBACK_NONE};
             status = tg_spec_parse("none", &tensors[i].codec, &error);

@@ -11,7 +11,7 @@ struct setting {
     bool is_lasting;  /* a run that goes on must keep it */
 };
 
-#define SETTINGS_MOST (21 + 2 * TRAIN_MOST_RUNS + TRAIN_MOST_CHANGES)
+#define SETTINGS_MOST (22 + 2 * TRAIN_MOST_RUNS + TRAIN_MOST_CHANGES)
 /* With the shape and the content of the data: a name may stand for other ones on another host, or some days later. */
 size_t settings_list(const struct train_settings *settings, const struct dataset *data,
                      struct setting list[SETTINGS_MOST]);

@@ -18,6 +18,7 @@ enum train_algorithm { ALGORITHM_SGD, ALGORITHM_QSVRG };
 
 #define TRAIN_MOST_RUNS 64
 #define TRAIN_MOST_CHANGES 32
+#define TRAIN_MOST_BYPASSES 256
 #define TRAIN_MOST_WORKERS 256
 #define TRAIN_POINT_ROWS 1000 /* at most, for points before the last */
 
@@ -45,6 +46,10 @@ struct train_settings {
     enum train_algorithm algorithm;
     tg_algorithm reduce;
     uint64_t min_size, warmup;
+    const char *bypass_text; /* as it was typed; NULL: off */
+    tg_bypass bypass;
+    uint64_t bypass_changes[TRAIN_MOST_BYPASSES]; /* to be replayed */
+    size_t bypass_change_count;
     tg_density_change changes[TRAIN_MOST_CHANGES];
     size_t change_count;
     tg_nonfinite_step nonfinite;
@@ -98,6 +103,8 @@ struct train_result {
     double stages[STAGE_COUNT];
     char weights_hash[17];
     struct train_histogram early, late;
+    uint64_t bypass_changes[TRAIN_MOST_BYPASSES]; /* steps from which it was sent as it is, and compressed again */
+    size_t bypass_change_count;
     struct train_point *points;
     size_t point_count, point_room;
 };

@@ -107,6 +107,14 @@ class ExchangeKind(enum.IntEnum):
     ALL_TO_ALL = 1
 
 
+class Bypass(enum.IntEnum):
+    """tg_bypass."""
+
+    BYPASS_OFF = 0
+    BYPASS_AUTO = 1
+    BYPASS_REPLAY = 2
+
+
 class Algorithm(enum.IntEnum):
     """tg_algorithm."""
 
@@ -285,6 +293,9 @@ class tg_reducer_options(Structure):
         ("depth", c_uint32),
         ("batch_elements", c_uint64),
         ("timeout", c_double),
+        ("bypass", c_int),
+        ("bypass_changes", POINTER(c_uint64)),
+        ("bypass_change_count", c_size_t),
     ]
 
 
@@ -492,6 +503,7 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "tg_reducer_save": (c_int, [_reducer, c_void_p, c_size_t, POINTER(c_size_t), _error]),
     "tg_reducer_load": (c_int, [_reducer, POINTER(tg_state), c_size_t, _error]),
     "tg_reducer_scale": (c_int, [_reducer, c_float, _error]),
+    "tg_reducer_bypass_log": (c_int, [_reducer, POINTER(c_uint64), c_size_t, POINTER(c_size_t), _error]),
     "tg_reducer_scale": (c_int, [_reducer, c_float, _error]),
     "tg_reducer_tensor_stats": (c_int, [_reducer, c_size_t, POINTER(tg_stats), _error]),
     "tg_reducer_residual_read": (c_int, [_reducer, c_size_t, POINTER(c_float), c_uint64, _error]),

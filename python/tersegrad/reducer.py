@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from ._library import Algorithm, Dtype, NonfiniteStep, lib, tg_density_change, tg_error, tg_exchange, tg_reducer
+from ._library import Algorithm, Bypass, Dtype, NonfiniteStep, lib, tg_density_change, tg_error, tg_exchange, tg_reducer
 from ._library import tg_reducer_options, tg_reducer_stats, tg_reducer_tensor, tg_reduction, tg_state, tg_stats, tg_tensor
 from .arrays import Array, Bytes
 from .codec import Device
@@ -104,12 +104,15 @@ class Reducer:
         warmup: int = 0,
         schedule: Iterable[tuple[int, float]] = (),
         batch_elements: int = 0,
+        bypass: str | Sequence[int] = "off",
         device: Device | str = "cpu",
     ) -> None:
         if algorithm not in ALGORITHMS:
             raise ValueError(f"algorithm is {algorithm!r}: it must be one of {', '.join(ALGORITHMS)}")
         if nonfinite not in NONFINITE:
             raise ValueError(f"nonfinite is {nonfinite!r}: it must be 'stop', 'skip' or 'drop'")
+        if isinstance(bypass, str) and bypass not in ("off", "auto"):
+            raise ValueError(f"bypass is {bypass!r}: it must be 'off', 'auto', or the bypass_log of a run to replay")
         self.rank, self.world, self.tensors = rank, world, list(tensors)
         self._device = device if isinstance(device, Device) else Device(device)
         changes = [tg_density_change(step, density) for step, density in schedule]
@@ -118,6 +121,10 @@ class Reducer:
         options.seed, options.warmup, options.batch_elements = seed, warmup, batch_elements
         options.schedule = (tg_density_change * len(changes))(*changes)
         options.schedule_count = len(changes)
+        log = [] if isinstance(bypass, str) else list(bypass)
+        options.bypass = Bypass.BYPASS_REPLAY if not isinstance(bypass, str) else Bypass.BYPASS_AUTO if bypass == "auto" else 0
+        options.bypass_changes = (ctypes.c_uint64 * len(log))(*log)
+        options.bypass_change_count = len(log)
         self._handle = POINTER(tg_reducer)()
         error = tg_error()
         status = lib.tg_reducer_create(
@@ -164,6 +171,14 @@ class Reducer:
         """Multiplies every residual: they follow a change of the loss scale."""
         error = tg_error()
         check(lib.tg_reducer_scale(self._handle, factor, byref(error)), error)
+
+    def bypass_log(self) -> list[int]:
+        """The reductions, counted from 0, from which on steps were sent as they are, and compressed again, by turns."""
+        count, error = c_size_t(), tg_error()
+        check(lib.tg_reducer_bypass_log(self._handle, None, 0, byref(count), byref(error)), error)
+        log = (ctypes.c_uint64 * count.value)()
+        check(lib.tg_reducer_bypass_log(self._handle, log, count.value, byref(count), byref(error)), error)
+        return list(log)
 
     def residual(self, index: int) -> Array:
         """A copy of one tensor's residual; zeros where it keeps none."""

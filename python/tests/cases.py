@@ -172,6 +172,22 @@ def other_back_ends(rank: int) -> None:
     assert every[0] == every[1]
 
 
+def bypass(rank: int) -> None:
+    """Steps that are sent as they are, decided by times and then by the log of that: the same bits."""
+    every, log, decided = [], [], []
+    for how in ("auto", log):
+        model = wrapped()
+        state = tg.compress(model, "topk:density=0.02", bypass=how)
+        for step in range(24):
+            backward(model, gradients(rank, step))
+            every.append(means(model))
+        log[:] = state.bypass_log()
+        decided.append(list(log))
+        assert not state.residual("last").any() or len(log) % 2 == 0
+    assert decided[0] == decided[1] and decided[0][0] == 18  # after a step that does not count, and 16 that do
+    assert every[:24] == every[24:]
+
+
 def warm_up_and_schedule(rank: int) -> None:
     """Dense at first, then the densities of the schedule; other collectives of the user go on beside them."""
     model = wrapped()

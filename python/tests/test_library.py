@@ -21,6 +21,7 @@ ENUMS = {
     "tg_feedback_part": _library.FeedbackPart,
     "tg_exchange_kind": _library.ExchangeKind,
     "tg_algorithm": _library.Algorithm,
+    "tg_bypass": _library.Bypass,
     "tg_exchange_role": _library.ExchangeRole,
     "tg_nonfinite_step": _library.NonfiniteStep,
 }

@@ -102,6 +102,7 @@ SIMPLE = [
     cases.compiled,
     cases.other_back_ends,
     cases.warm_up_and_schedule,
+    cases.bypass,
     cases.unused,
     cases.not_finite,
     cases.scaler,

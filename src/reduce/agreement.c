@@ -39,18 +39,24 @@ bool tg_agreement_tells(const tg_reducer *r, uint32_t round, uint32_t peer)
 
 /* ---- out ---- */
 
+/* Whether ranks tell each other how long reductions take. */
+static bool is_timed(const tg_reduction *r, const tg_agreement *a)
+{
+    return a == &r->agreement && r->reducer->options.bypass == TG_BYPASS_AUTO;
+}
+
 static void write_round(tg_reduction *r, tg_agreement *a)
 {
     tg_transfer *t = &a->rounds[a->round];
     if (a->round == 0)
-        a->lowest = r->verdict.status == TG_OK ? (tg_opinion){TG_NO_RANK, TG_OK}
-                                               : (tg_opinion){r->reducer->rank, r->verdict.status};
-    tg_opinion_write(&a->lowest, t->out + TG_MESSAGE_HEADER);
-    tg_transfer_seal(r, t, 0, TG_OPINION_BYTES, t->out);
+        a->lowest = r->verdict.status == TG_OK ? (tg_opinion){TG_NO_RANK, TG_OK, r->microseconds}
+                                               : (tg_opinion){r->reducer->rank, r->verdict.status, r->microseconds};
+    const uint32_t size = tg_opinion_write(&a->lowest, is_timed(r, a), t->out + TG_MESSAGE_HEADER);
+    tg_transfer_seal(r, t, 0, size, t->out);
     tg_transfer_send_all(r->reducer, t, TG_NO_MESSAGE);
     for (uint32_t peer = 0; peer < r->reducer->world; peer++)
         if (tg_agreement_tells(r->reducer, a->round, peer))
-            t->send_size[peer] = TG_MESSAGE_HEADER + TG_OPINION_BYTES;
+            t->send_size[peer] = TG_MESSAGE_HEADER + size;
 }
 
 /* From the rank that is heard to all. */
@@ -92,7 +98,7 @@ static tg_status take_opinion(tg_reduction *r, tg_agreement *a, uint32_t peer, t
     tg_opinion theirs;
     r->verdict.status = TG_OK; /* so that what is wrong with this message is recorded */
     const bool read = tg_transfer_open(r, &a->rounds[a->round], peer, &message, &extra, &frames) && frames.left == 0 &&
-                      tg_opinion_read(extra, reducer->world, &theirs);
+                      tg_opinion_read(extra, is_timed(r, a), reducer->world, &theirs);
     const tg_verdict wrong = r->verdict;
     r->verdict = own;
     if (!read)
@@ -100,8 +106,11 @@ static tg_status take_opinion(tg_reduction *r, tg_agreement *a, uint32_t peer, t
                        "the verdict of rank %u on step %" PRIu64 " cannot be read (%.100s), so rank %u cannot know "
                        "whether the others applied it",
                        peer, r->step, wrong.text, reducer->rank);
+    const uint32_t longest = theirs.microseconds > a->lowest.microseconds ? theirs.microseconds
+                                                                          : a->lowest.microseconds;
     if (theirs.rank < a->lowest.rank)
         a->lowest = theirs;
+    a->lowest.microseconds = longest;
     return TG_OK;
 }
 

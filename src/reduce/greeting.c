@@ -15,6 +15,7 @@ static const char *const option_texts[TG_GREETING_OPTIONS] = {
     [TG_GREETING_SCHEDULE] = "density schedule",
     [TG_GREETING_DEPTH] = "depth",
     [TG_GREETING_BATCH_ELEMENTS] = "number of elements in a batch",
+    [TG_GREETING_BYPASS] = "bypass setting",
     [TG_GREETING_STATE] = "history: it was resumed from another step",
 };
 

@@ -18,6 +18,7 @@ typedef enum tg_greeting_option {
     TG_GREETING_SCHEDULE,
     TG_GREETING_DEPTH,
     TG_GREETING_BATCH_ELEMENTS,
+    TG_GREETING_BYPASS,
     TG_GREETING_STATE, /* how many steps were made, and where parts begin */
     TG_GREETING_OPTIONS
 } tg_greeting_option;

@@ -236,6 +236,8 @@ static tg_algorithm choose(const tg_reducer *r)
     return saved > WORTH_A_ROUND ? TG_SHARD : TG_GATHER;
 }
 
+static bool has_dense_steps(const tg_reducer_options *o) { return o->warmup > 0 || o->bypass != TG_BYPASS_OFF; }
+
 tg_status tg_reducer_lay_out(tg_reducer *r, tg_error *error)
 {
     if (r->options.batch_elements == 0)
@@ -248,7 +250,7 @@ tg_status tg_reducer_lay_out(tg_reducer *r, tg_error *error)
         r->tensors[i].most = most < count ? most : count;
         r->tensors[i].largest = largest.amount;
     }
-    if (!make_plan(r, false, &r->coded) || (r->options.warmup > 0 && !make_plan(r, true, &r->dense)))
+    if (!make_plan(r, false, &r->coded) || (has_dense_steps(&r->options) && !make_plan(r, true, &r->dense)))
         return tg_fail(error, TG_OUT_OF_MEMORY, "out of memory for the plan of %zu tensors", r->tensor_count);
     return TG_OK;
 }

@@ -42,7 +42,8 @@ static void reset(tg_reduction *r, uint64_t step)
     r->active = true;
     r->step = step;
     r->number = reducer->begun++;
-    r->dense = step < reducer->options.warmup;
+    r->dense = step < reducer->options.warmup || tg_bypass_at(reducer, r->number);
+    r->begun = tg_seconds();
     r->plan = r->dense ? &reducer->dense : &reducer->coded;
     r->verdict.status = r->outcome.status = TG_OK;
     r->verdict.text[0] = r->outcome.text[0] = '\0';
@@ -87,6 +88,7 @@ tg_status tg_reduce_begin(tg_reducer *reducer, const tg_tensor *gradients, uint6
                        reducer->options.depth);
     reset(r, step);
     tg_fp_mode before = tg_fp_enter();
+    tg_bypass_begin(r);
     for (size_t i = 0; i < reducer->tensor_count; i++) {
         if (gradients)
             tg_give(r, i, &gradients[i]);
@@ -186,6 +188,7 @@ static void go_alone(tg_reduction *r)
     if (r->missing > 0)
         return;
     r->outcome = r->verdict;
+    r->agreement.lowest.microseconds = r->microseconds;
     r->settled = true;
 }
 
@@ -391,9 +394,19 @@ static void conclude(tg_reduction *r, bool applied)
     for (size_t i = 0; i < reducer->tensor_count; i++)
         reducer->stats.selected += r->reports[i].selected;
     note_residuals(reducer, applied);
+    tg_bypass_end(r, applied);
     tg_fp_leave(before);
     reducer->stats.decode_seconds += tg_seconds() - start;
     r->active = false;
+}
+
+/* What the next reduction in this place will tell of this one. Those that had to be dense say nothing. */
+static void take_time(tg_reduction *r, bool applied)
+{
+    const double microseconds = 1e6 * (tg_seconds() - r->begun);
+    r->timed = applied && r->step >= r->reducer->options.warmup;
+    r->timed_dense = r->dense;
+    r->microseconds = microseconds < 4e9 ? (uint32_t)microseconds : UINT32_C(4000000000);
 }
 
 tg_status tg_reduce_end(tg_reduction *reduction, tg_error *error)
@@ -407,6 +420,8 @@ tg_status tg_reduce_end(tg_reduction *reduction, tg_error *error)
                        "the reduction has exchanges left: feed them first, or call tg_reduce_abandon");
     const tg_verdict outcome = reduction->outcome;
     conclude(reduction, outcome.status == TG_OK);
+    tg_bypass_note(reduction, reduction->agreement.lowest.microseconds);
+    take_time(reduction, outcome.status == TG_OK);
     const tg_reducer *reducer = reduction->reducer;
     if (reducer->device->failure)
         return tg_device_outcome(reducer->device, error);
@@ -421,6 +436,8 @@ tg_status tg_reduce_end(tg_reduction *reduction, tg_error *error)
 
 void tg_reduce_abandon(tg_reduction *reduction)
 {
-    if (reduction && reduction->active)
+    if (reduction && reduction->active) {
         conclude(reduction, false);
+        reduction->timed = false;
+    }
 }

@@ -146,10 +146,13 @@ void tg_verdict_print(tg_verdict *verdict, const char *text, ...)
     va_end(arguments);
 }
 
-void tg_opinion_write(const tg_opinion *opinion, uint8_t *extra)
+uint32_t tg_opinion_write(const tg_opinion *opinion, bool timed, uint8_t *extra)
 {
     tg_store32(extra, opinion->rank);
     tg_store32(extra + 4, (uint32_t)opinion->status);
+    if (timed)
+        tg_store32(extra + 8, opinion->microseconds);
+    return timed ? TG_TIMED_BYTES : TG_OPINION_BYTES;
 }
 
 /* What a rank may make of a step or a greeting; other statuses are between a caller and its own reducer. */
@@ -159,13 +162,14 @@ static bool is_verdict(uint32_t status)
            status == TG_CORRUPT || status == TG_BAD_RESIDUAL;
 }
 
-bool tg_opinion_read(tg_cursor extra, uint32_t world, tg_opinion *opinion)
+bool tg_opinion_read(tg_cursor extra, bool timed, uint32_t world, tg_opinion *opinion)
 {
-    const uint32_t rank = tg_cursor_u32(&extra), status = tg_cursor_u32(&extra);
+    const uint32_t rank = tg_cursor_u32(&extra), status = tg_cursor_u32(&extra),
+                   microseconds = timed ? tg_cursor_u32(&extra) : 0;
     if (extra.short_read || extra.left > 0 || !is_verdict(status) || (rank == TG_NO_RANK) != (status == TG_OK) ||
         (rank != TG_NO_RANK && rank >= world))
         return false;
-    *opinion = (tg_opinion){rank, (tg_status)status};
+    *opinion = (tg_opinion){rank, (tg_status)status, microseconds};
     return true;
 }
 

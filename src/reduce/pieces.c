@@ -138,21 +138,22 @@ void tg_pieces_note(tg_reduction *r, size_t count)
         tg_report_add(r, piece->tensor, &report);
         if (j == 0 || reducer->encoded[j - 1].piece != reducer->encoded[j].piece)
             reducer->stats.float32_bytes += 4 * piece->count;
-        const tg_reducing_tensor *t = tensor_ended_by(r, j, count);
-        if (t && t->feedback)
-            tg_feedback_ask(t->feedback, &r->gradients[piece->tensor]);
+        if (tensor_ended_by(r, j, count) && tg_feedback_in(r, piece->tensor))
+            tg_feedback_ask(tg_feedback_in(r, piece->tensor), &r->gradients[piece->tensor]);
     }
     reducer->device->operations->wait(reducer->device);
     for (size_t j = 0; j < count; j++) {
         tg_reducing_tensor *t = tensor_ended_by(r, j, count);
-        const tg_encode_report *whole = &r->reports[r->plan->pieces[reducer->encoded[j].piece].tensor];
-        if (t && t->feedback) {
+        const uint32_t tensor = r->plan->pieces[reducer->encoded[j].piece].tensor;
+        const tg_encode_report *whole = &r->reports[tensor];
+        if (t && tg_feedback_in(r, tensor)) {
             tg_feedback_note(t->feedback, whole);
         } else if (t) {
-            t->stats.steps++;
-            t->stats.bytes += whole->bytes;
-            t->stats.saturated += whole->saturated;
-            t->stats.dropped += whole->dropped;
+            tg_stats *stats = t->feedback ? &t->feedback->stats : &t->stats;
+            stats->steps++;
+            stats->bytes += whole->bytes;
+            stats->saturated += whole->saturated;
+            stats->dropped += whole->dropped;
         }
     }
 }
@@ -160,14 +161,16 @@ void tg_pieces_note(tg_reduction *r, size_t count)
 tg_source tg_piece_source(const tg_reduction *r, const tg_piece *piece)
 {
     const tg_tensor part = tg_piece_of(r, piece);
-    return tg_feedback_piece(r->reducer->tensors[piece->tensor].feedback, &part, piece->first, r->clips[piece->tensor]);
+    const tg_source source = tg_feedback_piece(tg_feedback_in(r, piece->tensor), &part, piece->first,
+                                               r->clips[piece->tensor]);
+    return tg_source_in(r, &source);
 }
 
 void tg_piece_encode(tg_reduction *r, size_t index, uint32_t draw, uint8_t **end)
 {
     const tg_piece *piece = &r->plan->pieces[index];
     const tg_source source = tg_piece_source(r, piece);
-    tg_job_encode(r, index, r->reducer->tensors[piece->tensor].feedback, &source, draw, end, &r->sent[piece->part]);
+    tg_job_encode(r, index, tg_feedback_in(r, piece->tensor), &source, draw, end, &r->sent[piece->part]);
 }
 
 /* Whether a frame is the one that is due, by its header. */

@@ -40,6 +40,9 @@ static tg_status check_options(const tg_reducer_options *o, tg_error *error)
     if (!o->schedule && o->schedule_count > 0)
         return tg_fail(error, TG_INVALID_ARGUMENT, "the density schedule has %zu entries and no list",
                        o->schedule_count);
+    tg_status status = tg_bypass_check(o, error);
+    if (status != TG_OK)
+        return status;
     for (size_t i = 0; i < o->schedule_count; i++) {
         if (!(o->schedule[i].density >= 1e-9 && o->schedule[i].density <= 1))
             return tg_fail(error, TG_INVALID_ARGUMENT, "density %g of the schedule is out of range: 0.000000001 to 1",
@@ -63,6 +66,7 @@ static void keep_options(tg_reducer *r, const tg_reducer_options *options)
         r->amounts[i] = (uint32_t)(options->schedule[i].density * 1e9 + 0.5);
     }
     r->options.schedule = schedule;
+    (void)tg_bypass_keep(r, options); /* where there is no memory, the arena says so */
 }
 
 /* ---- tensors ---- */
@@ -103,6 +107,10 @@ static tg_status keep_tensor(tg_reducer *r, const tg_reducer_tensor *given, size
         return status;
     if (given->feedback.kind == TG_FEEDBACK_NONE || given->count < r->options.min_size || !r->device)
         return TG_OK;
+    if (given->feedback.kind == TG_FEEDBACK_DGC && r->options.bypass != TG_BYPASS_OFF)
+        return tg_fail(error, TG_INVALID_ARGUMENT,
+                       "tensor '%.60s' has feedback dgc, whose momentum no dense step can send: use ef, or bypass off",
+                       name);
     tg_error why;
     status = tg_feedback_create(r->device, &given->feedback, &given->codec, given->count, given->insist, &t->feedback,
                                 &why);
@@ -120,6 +128,8 @@ static uint64_t history(const tg_reducer *r)
         for (uint64_t j = 0; j < boundaries; j++)
             digest = (digest ^ r->tensors[i].boundaries[j]) * UINT64_C(0x9e3779b97f4a7c15);
     }
+    for (size_t i = 0; i < r->bypass_change_count; i++)
+        digest = (digest ^ r->bypass_changes[i]) * UINT64_C(0x9e3779b97f4a7c15);
     return digest;
 }
 
@@ -136,6 +146,7 @@ void tg_reducer_greet(tg_reducer *r)
                    {TG_GREETING_WARMUP, o->warmup},
                    {TG_GREETING_DEPTH, o->depth},
                    {TG_GREETING_BATCH_ELEMENTS, o->batch_elements},
+                   {TG_GREETING_BYPASS, (uint64_t)o->bypass},
                    {TG_GREETING_STATE, history(r)}};
     uint8_t bytes[8];
     r->greeting_size = tg_greeting_begin(r->greeting, (uint32_t)r->tensor_count);

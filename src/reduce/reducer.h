@@ -10,6 +10,7 @@
 #include "reduce/message.h"
 #include "reduce/plan.h"
 #include "reduce/arena.h"
+#include "reduce/bypass.h"
 
 /* One exchange of a reduction, with its buffers. The exchange comes first: a driver hands it back to be fed. */
 typedef struct tg_transfer {
@@ -57,6 +58,7 @@ typedef struct tg_reducing_tensor {
     bool sparse;
     size_t codec;          /* in the reducer's list */
     tg_feedback *feedback; /* NULL: none */
+    bool idle;             /* bypass: the residual is known to be zero */
     uint64_t most;         /* sparse: the most elements that are ever selected */
     uint32_t largest;      /* the spec's amount, at its largest */
     tg_stats stats;        /* without feedback; else they are the feedback's */
@@ -110,7 +112,10 @@ struct tg_reduction {
     bool active;
     uint64_t step;
     uint64_t number; /* of this reducer's reductions */
-    bool dense;      /* a warm-up step */
+    bool dense;      /* a warm-up step, or one that bypass sends as it is */
+    double begun;    /* when; and what the verdict tells of the reduction before, in this place: */
+    bool timed, timed_dense;
+    uint32_t microseconds;
     const tg_plan *plan;
     tg_tensor *gradients; /* of absent tensors where the mean goes; data may be NULL then */
     uint8_t *given;       /* tg_given of each tensor */
@@ -185,8 +190,12 @@ struct tg_reducer {
     tg_list_job *list_jobs;
     tg_feedback **list_feedbacks; /* to whose residuals they are added */
     size_t list_count, list_room;
-    uint64_t begun;           /* reductions */
-    size_t relay_count;       /* batches whose messages are handed on, of all plans */
+    uint64_t begun;     /* reductions */
+    size_t relay_count; /* batches whose messages are handed on, of all plans */
+    tg_bypass_rule bypass_rule;
+    uint64_t *bypass_changes; /* the log, or what is replayed; NULL where bypass is off */
+    size_t bypass_change_count;
+    bool folded;              /* bypass: second residuals are known to be zero */
     tg_reduction *reductions; /* `depth` of them */
     tg_reducer_stats stats;
 };
@@ -305,6 +314,24 @@ uint32_t tg_relay_blocks(uint32_t world, uint32_t round);
 /* The next round, filled in; and takes what came, until all messages of the batch are there. */
 tg_transfer *tg_relay_next(tg_reduction *reduction, tg_relay *relay);
 bool tg_relay_take(tg_reduction *reduction, tg_relay *relay);
+
+/* ---- bypass.c: steps that are sent as they are because that is faster ---- */
+
+tg_status tg_bypass_check(const tg_reducer_options *options, tg_error *error);
+bool tg_bypass_keep(tg_reducer *reducer, const tg_reducer_options *options);
+/* Forgets what was decided; and what is known of residuals, too. */
+void tg_bypass_reset(tg_reducer *reducer);
+void tg_bypass_forget(tg_reducer *reducer);
+/* Whether a reduction is sent as it is. */
+bool tg_bypass_at(const tg_reducer *reducer, uint64_t number);
+/* What all ranks know of the time that r->timed is about. */
+void tg_bypass_note(tg_reduction *reduction, uint32_t microseconds);
+/* Residuals before and after a reduction. */
+void tg_bypass_begin(tg_reduction *reduction);
+void tg_bypass_end(tg_reduction *reduction, bool applied);
+/* The feedback of a tensor, unless there is nothing in it and nothing will be; and a source that sends all of it. */
+tg_feedback *tg_feedback_in(const tg_reduction *reduction, uint32_t tensor);
+tg_source tg_source_in(const tg_reduction *reduction, const tg_source *source);
 
 /* ---- pieces.c: frames of pieces ---- */
 

@@ -99,12 +99,24 @@ static void put_tensor(writer *w, const tg_reducer *r, const tg_reducing_tensor 
         put32(w, t->boundaries[i]);
 }
 
+static void put_bypass(writer *w, const tg_reducer *r)
+{
+    uint32_t numbers[TG_BYPASS_NUMBERS];
+    memcpy(numbers, &r->bypass_rule, sizeof numbers);
+    for (size_t i = 0; i < TG_BYPASS_NUMBERS; i++)
+        put32(w, numbers[i]);
+    put32(w, (uint32_t)r->bypass_change_count);
+    for (size_t i = 0; i < r->bypass_change_count; i++)
+        put64(w, r->bypass_changes[i]);
+}
+
 static void put_all(writer *w, const tg_reducer *r)
 {
+    const bool bypasses = r->options.bypass == TG_BYPASS_AUTO;
     uint32_t seconds = 0;
     for (size_t i = 0; r->second && i < r->coded.piece_count; i++)
         seconds += r->second[i] != NULL;
-    const uint8_t version[4] = {TG_STATE_VERSION, (uint8_t)r->algorithm, 0, 0};
+    const uint8_t version[4] = {TG_STATE_VERSION, (uint8_t)r->algorithm, bypasses ? TG_STATE_BYPASSES : 0, 0};
     put(w, tg_state_magic, sizeof tg_state_magic);
     put(w, version, sizeof version);
     put32(w, r->rank);
@@ -127,6 +139,8 @@ static void put_all(writer *w, const tg_reducer *r)
         put_stats(w, &r->second[i]->stats);
         put_part(w, r->second[i], TG_RESIDUAL);
     }
+    if (bypasses)
+        put_bypass(w, r);
 }
 
 tg_status tg_reducer_save(const tg_reducer *reducer, void *buffer, size_t capacity, size_t *size, tg_error *error)

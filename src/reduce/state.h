@@ -6,6 +6,7 @@
 #include "reduce/reducer.h"
 
 static const uint8_t tg_state_magic[4] = {'T', 'G', 'S', 'T'};
+enum { TG_STATE_BYPASSES = 1 }; /* flag: the rule and its log are in it */
 enum { TG_STATE_VERSION = 0, TG_STATE_HEAD = 40, TG_STATE_DIGEST = 8, TG_STATE_IDENTITY = 4 + TG_IDENTITY_BYTES + 1 };
 
 /* What identifies a tensor, to be compared as bytes: its name follows. */

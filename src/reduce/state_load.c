@@ -21,6 +21,7 @@ typedef struct reading {
     size_t piece;    /* exact: pieces before this one have had their second residuals */
     double *largest; /* not exact: what residuals could add up to, of all states so far */
     bool odd_number; /* a statistic is not one */
+    bool bypasses;   /* the rule of a bypass follows */
     tg_error *error;
 } reading;
 
@@ -102,7 +103,8 @@ static tg_status get_head(reading *in)
     if (start[4] != TG_STATE_VERSION)
         return tg_fail(in->error, TG_UNKNOWN_VERSION, "the state has version %u; tersegrad %s reads version %d",
                        start[4], TG_VERSION_TEXT, TG_STATE_VERSION);
-    if (start[5] < TG_GATHER || start[5] > TG_SCATTER || start[6] != 0 || start[7] != 0)
+    in->bypasses = start[6] & TG_STATE_BYPASSES;
+    if (start[5] < TG_GATHER || start[5] > TG_SCATTER || (start[6] & ~TG_STATE_BYPASSES) != 0 || start[7] != 0)
         return tg_fail(in->error, TG_CORRUPT, "the state has the invalid algorithm %u, or sets reserved bits",
                        start[5]);
     in->rank = tg_cursor_u32(&in->c);
@@ -220,6 +222,33 @@ static tg_status get_second(reading *in)
     return get_part(in, feedback, TG_RESIDUAL, first, count, false, in->scale * (float)in->world);
 }
 
+/* What was decided, and what the rule remembers: for the same world and plan, if this reducer decides too. */
+static tg_status get_bypass(reading *in)
+{
+    tg_reducer *r = in->reducer;
+    uint32_t numbers[TG_BYPASS_NUMBERS];
+    for (size_t i = 0; i < TG_BYPASS_NUMBERS; i++)
+        numbers[i] = tg_cursor_u32(&in->c);
+    const uint32_t changes = tg_cursor_u32(&in->c);
+    const uint8_t *wire = tg_cursor_take(&in->c, 8 * (size_t)changes);
+    tg_bypass_rule rule;
+    memcpy(&rule, numbers, sizeof rule);
+    if (in->c.short_read || !wire)
+        return short_state(in);
+    bool valid = changes <= TG_BYPASS_MOST_CHANGES && tg_bypass_rule_check(&rule, changes);
+    for (uint32_t i = 1; i < changes; i++)
+        valid = valid && tg_load64(wire + 8 * (size_t)i) > tg_load64(wire + 8 * (size_t)i - 8);
+    if (!valid)
+        return tg_fail(in->error, TG_CORRUPT, "the state of rank %u has an invalid log of bypass", in->rank);
+    if (!in->apply || !in->exact || r->options.bypass != TG_BYPASS_AUTO)
+        return TG_OK;
+    r->bypass_rule = rule;
+    r->bypass_change_count = changes;
+    for (uint32_t i = 0; i < changes; i++)
+        r->bypass_changes[i] = tg_load64(wire + 8 * (size_t)i);
+    return TG_OK;
+}
+
 static tg_status get_all(reading *in)
 {
     tg_status status = get_head(in);
@@ -228,6 +257,8 @@ static tg_status get_all(reading *in)
     const uint32_t seconds = tg_cursor_u32(&in->c);
     for (uint32_t i = 0; status == TG_OK && i < seconds; i++)
         status = get_second(in);
+    if (status == TG_OK && in->bypasses)
+        status = get_bypass(in);
     if (status == TG_OK && in->c.short_read)
         return short_state(in);
     find_next_second(in);
@@ -296,6 +327,7 @@ static void forget(tg_reducer *r)
     for (size_t i = 0; r->second && i < r->coded.piece_count; i++)
         tg_feedback_reset(r->second[i]);
     tg_boundaries_reset(r);
+    tg_bypass_forget(r);
     const tg_algorithm algorithm = r->stats.algorithm;
     memset(&r->stats, 0, sizeof r->stats);
     r->stats.algorithm = algorithm;

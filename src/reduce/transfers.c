@@ -54,9 +54,9 @@ static void make_agreement(tg_reducer *r, tg_agreement *a, uint32_t number, size
     for (uint32_t round = 0; !r->arena.failed && round < a->round_count; round++) {
         prepare(r, &a->rounds[round], TG_MESSAGE_VERDICT, TG_ALL_GATHER, TG_VERDICT_NUMBERS * round + number);
         for (uint32_t peer = 0; peer < r->world; peer++)
-            in[peer] = tg_agreement_hears(r, round, peer) ? TG_MESSAGE_HEADER + TG_OPINION_BYTES : TG_NO_MESSAGE;
+            in[peer] = tg_agreement_hears(r, round, peer) ? TG_MESSAGE_HEADER + TG_TIMED_BYTES : TG_NO_MESSAGE;
         if (!r->arena.failed)
-            give_room(r, &a->rounds[round], TG_MESSAGE_HEADER + TG_OPINION_BYTES, in);
+            give_room(r, &a->rounds[round], TG_MESSAGE_HEADER + TG_TIMED_BYTES, in);
     }
     prepare(r, &a->sentence, TG_MESSAGE_SENTENCE, TG_ALL_GATHER, number);
     a->sentence.out = tg_arena_take(&r->arena, TG_MESSAGE_HEADER + TG_VERDICT_TEXT, 1);

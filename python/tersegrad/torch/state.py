@@ -63,6 +63,8 @@ class CompressionState:
     warmup         so many steps at the start are sent as they are
     schedule       [(from_step, density), ...] for sparsifiers that were given a density
     algorithm      'auto', 'gather' or 'shard'
+    bypass         'auto': steps are sent as they are while that is faster, which is tried now and then; nothing in
+                   residuals is lost. A list, the `bypass_log` of an earlier run: as that run has decided. Not with dgc
     seed           of all random numbers
     nonfinite      'propagate': if a gradient is not finite on one rank, every rank gets NaN in all of them, so that
                    every GradScaler skips the step and backs off alike. 'raise': NonFinite on every rank. 'drop': such
@@ -95,6 +97,7 @@ class CompressionState:
         warmup: int = 0,
         schedule: Iterable[tuple[int, float]] = (),
         algorithm: str = "auto",
+        bypass: str | Sequence[int] = "off",
         seed: int = 0,
         nonfinite: str = "propagate",
         scaler: Any = None,
@@ -112,6 +115,7 @@ class CompressionState:
             "warmup": warmup,
             "schedule": list(schedule),
             "algorithm": algorithm,
+            "bypass": bypass if isinstance(bypass, str) else list(bypass),
             "seed": seed,
             "device": device,
         }
@@ -357,6 +361,10 @@ class CompressionState:
             raise KeyError(f"the model has no trained parameter {name!r}")
         i = names.index(name)
         return torch.from_numpy(self._reducer.residual(i)).reshape(self._parameters[i].shape)
+
+    def bypass_log(self) -> list[int]:
+        """The steps from which on gradients were sent as they are, and compressed again, by turns: `bypass` takes it."""
+        return self._reducer.bypass_log()
 
     def stats(self) -> Stats:
         """What was sent so far on this rank, per parameter and in total, and where the time went. Between steps."""
