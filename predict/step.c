@@ -59,10 +59,10 @@ bool predict_scheduled(const struct schedule *schedule, const struct predict_job
     for (size_t i = 0; i < schedule->count; i++) {
         const struct scheduled *e = &schedule->exchanges[i];
         made.coding += e->usual_before + e->behind;
-        const struct exchange_time time = exchange_time_of(network, job, e->pattern, e->usual_bytes, e->messages,
-                                                           PREDICT_MIDDLE);
+        const struct exchange_time time = exchange_time_of(network, job, e->pattern, e->scope, e->usual_bytes,
+                                                           e->messages, PREDICT_MIDDLE);
         made.wire += time.fixed + (time.volume > time.burst ? time.volume - time.burst : 0);
-        made.extrapolated = made.extrapolated || is_extrapolated(network, job, e->pattern, e->bytes);
+        made.extrapolated = made.extrapolated || is_extrapolated(network, job, e->pattern, e->scope, e->bytes);
     }
     *step = made;
     return true;
