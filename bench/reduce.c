@@ -31,8 +31,8 @@ typedef struct settings {
     const char *module, *device;
     double rate, pause;
     unsigned before; /* with bypass: steps that are not timed */
-    unsigned group; /* ranks of a host */
-    bool flat;      /* which the reducer does not know */
+    unsigned group;  /* ranks of a host */
+    bool flat;       /* which the reducer does not know */
     uint32_t hosts[MOST_RANKS];
     char **specs;
     int spec_count;

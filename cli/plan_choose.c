@@ -2,6 +2,7 @@
 #include "plan.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 
 /* Steps so near the shortest are as good: the gentler codec, which comes first, is taken. */
 static const double as_good = 1.02;
@@ -56,14 +57,30 @@ static void choose(struct plan *plan, const struct predict_step *steps)
         snprintf(plan->reason, sizeof plan->reason, "No codec that compresses was asked about.");
 }
 
+/* Ranks of a host follow each other. NULL without memory, or where every rank is a host of its own. */
+static uint32_t *place_on_hosts(const struct predict_job *job)
+{
+    uint32_t *hosts = job->per_node > 1 ? malloc(job->world * sizeof *hosts) : NULL;
+    for (uint32_t rank = 0; hosts && rank < job->world; rank++)
+        hosts[rank] = rank / job->per_node;
+    return hosts;
+}
+
 bool plan_schedule(const struct plan_row *row, const struct predict_job *job, struct schedule *schedule,
                    struct message *message)
 {
     struct predict_job dense = *job;
     dense.tree = row->is_tree;
-    return row->is_ring ? schedule_of_ring(&dense, schedule, message)
-                        : schedule_of_reduction(job, &row->coding, &row->codec, &row->feedback, &row->options, schedule,
-                                                message);
+    if (row->is_ring)
+        return schedule_of_ring(&dense, schedule, message);
+    uint32_t *hosts = place_on_hosts(job);
+    tg_reducer_options options = row->options;
+    options.host_of_rank = hosts;
+    const bool is_done = (hosts || job->per_node == 1 || fail(message, "out of memory for %u ranks", job->world)) &&
+                         schedule_of_reduction(job, &row->coding, &row->codec, &row->feedback, &options, schedule,
+                                               message);
+    free(hosts);
+    return is_done;
 }
 
 /* The simulation says how much longer a step is than on a uniform network; intervals move with it, and are as wide as
