@@ -536,6 +536,8 @@ TG_API void tg_transport_free(tg_transport *transport);
  * sides must say the same, and what goes one way does not depend on what goes the other. A rank that exchanges nothing
  * with anybody still starts the exchange, so that all ranks count alike. */
 #define TG_NO_MESSAGE SIZE_MAX
+/* As received[p], of a transport that does not tell how much has come: the message says itself where it ends. */
+#define TG_UNKNOWN_SIZE (SIZE_MAX - 1)
 typedef enum tg_exchange_kind { TG_ALL_GATHER = 0, TG_ALL_TO_ALL = 1 } tg_exchange_kind;
 
 typedef struct tg_exchange {

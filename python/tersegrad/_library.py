@@ -39,6 +39,7 @@ TG_MAX_NARROW_FRAMES = 16
 TG_VERIFIED = 1
 TG_ON_DEVICE = 2
 TG_NO_MESSAGE = ctypes.c_size_t(-1).value
+TG_UNKNOWN_SIZE = TG_NO_MESSAGE - 1
 
 
 class Status(enum.IntEnum):

@@ -173,7 +173,7 @@ static void order(tg_description *d)
 {
     const tg_reducer *r = d->reducer;
     const size_t due = r->coded.batch_count;
-    const bool results = r->functions->has_results;
+    const bool results = r->functions->has_results, aside = tg_sets_aside(r);
     if (r->world == 1)
         return;
     size_t handed = 0, results_handed = 0,
@@ -185,7 +185,10 @@ static void order(tg_description *d)
             results_handed++;
         } else {
             made[handed % (TG_RESULTS_BEHIND + 2)] = d->entry_count;
-            *e = (entry){r->functions->has_parts ? TG_ROLE_PARTS : TG_ROLE_GRADIENTS, handed++, SIZE_MAX, 0};
+            const bool waits = aside && handed >= TG_GATHER_WINDOW; /* for room that is used again */
+            *e = (entry){r->functions->has_parts ? TG_ROLE_PARTS : TG_ROLE_GRADIENTS, handed,
+                         waits ? handed - TG_GATHER_WINDOW : SIZE_MAX, 0};
+            handed++;
         }
         d->entry_count++;
     }

@@ -162,6 +162,8 @@ static tg_transfer *next_transfer(tg_reduction *r)
         return tg_levels_next(r);
     if (results && tg_results_are_next(r->batches_handed, r->results_handed, due))
         return r->results_handed < r->batches_fed ? &r->results[r->results_handed++] : NULL;
+    if (r->aside && r->batches_handed < due && r->batches_handed - r->batches_fed >= TG_GATHER_WINDOW)
+        return NULL;
     if (r->batches_handed < due) {
         tg_transfer *made = tg_message_is_given(r, r->batches_handed) ? make_batch(r) : NULL;
         tg_relay *relay = made ? relay_of(r, made->number) : NULL;
@@ -340,6 +342,10 @@ tg_status tg_reduce_feed(tg_reduction *reduction, tg_exchange *exchange, tg_erro
     for (uint32_t peer = 0; peer < world; peer++) {
         if (peer == reduction->reducer->rank || !tg_receives(exchange, peer))
             continue;
+        if (transfer->received[peer] == TG_UNKNOWN_SIZE)
+            transfer->received[peer] = (transfer->relay
+                                            ? tg_relay_size(reduction, transfer, peer)
+                                            : tg_message_size(transfer->receive[peer], transfer->capacity[peer]));
         if (transfer->received[peer] > transfer->capacity[peer])
             return tg_fail(error, TG_INVALID_ARGUMENT, "received[%u] is %zu, but the buffer has %zu bytes", peer,
                            transfer->received[peer], transfer->capacity[peer]);
@@ -358,18 +364,19 @@ tg_status tg_reduce_feed(tg_reduction *reduction, tg_exchange *exchange, tg_erro
 /* ---- end ---- */
 
 /* Whether a part of a tensor's residual may have returned since it was compressed. */
-static bool residual_changed(const tg_reducer *r, const tg_reducing_tensor *t, bool applied)
+static bool residual_changed(const tg_reduction *r, const tg_reducing_tensor *t, bool applied)
 {
-    return t->feedback && (!applied || (t->sparse && r->functions->has_results));
+    return t->feedback && (!applied || (t->sparse && !r->dense && r->reducer->functions->has_results));
 }
 
 /* The residuals' norm over all tensors, and how it grows, as tg_stats has it for one. */
-static void note_residuals(tg_reducer *r, bool applied)
+static void note_residuals(const tg_reduction *reduction, bool applied)
 {
+    tg_reducer *r = reduction->reducer;
     double squares = 0;
     bool asked = false;
     for (size_t i = 0; i < r->tensor_count; i++)
-        if (residual_changed(r, &r->tensors[i], applied)) {
+        if (residual_changed(reduction, &r->tensors[i], applied)) {
             tg_feedback_ask(r->tensors[i].feedback, NULL);
             asked = true;
         }
@@ -379,7 +386,7 @@ static void note_residuals(tg_reducer *r, bool applied)
         const tg_feedback *f = r->tensors[i].feedback;
         if (!f)
             continue;
-        const double norm = residual_changed(r, &r->tensors[i], applied) ? f->norms[1] : f->stats.residual_norm;
+        const double norm = residual_changed(reduction, &r->tensors[i], applied) ? f->norms[1] : f->stats.residual_norm;
         squares += norm * norm;
     }
     const double before = r->stats.residual_norm, norm = __builtin_sqrt(squares);
@@ -404,7 +411,7 @@ void tg_reduction_conclude(tg_reduction *r, bool applied)
     reducer->stats.selected = 0;
     for (size_t i = 0; i < reducer->tensor_count; i++)
         reducer->stats.selected += r->reports[i].selected;
-    note_residuals(reducer, applied);
+    note_residuals(r, applied);
     tg_bypass_end(r, applied);
     tg_fp_leave(before);
     reducer->stats.decode_seconds += tg_seconds() - start;

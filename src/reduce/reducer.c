@@ -229,7 +229,7 @@ tg_status tg_reducer_keep(tg_reducer *r, const tg_reducer_tensor *tensors, const
     r->names = tg_arena_take(&r->arena, r->tensor_count, sizeof *r->names);
     if (r->arena.failed)
         return tg_fail(error, TG_OUT_OF_MEMORY, "out of memory for a list of %zu tensors", r->tensor_count);
-    for (size_t i = 0; status == TG_OK && i < r->tensor_count; i++)
+    for (size_t i = 0; tensors && status == TG_OK && i < r->tensor_count; i++)
         status = keep_tensor(r, &tensors[i], i, error);
     if (status == TG_OK && r->levels)
         status = tg_levels_share(r, error);
@@ -310,6 +310,8 @@ void tg_reducer_free(tg_reducer *reducer)
         tg_feedback_free(reducer->second[i]);
     tg_codec_free(reducer->plain);
     tg_levels_free(reducer);
+    for (uint32_t i = 0; reducer->device && reducer->reductions && i < reducer->options.depth; i++)
+        reducer->device->operations->release(reducer->device, reducer->reductions[i].aside);
     if (reducer->device) {
         tg_sparse_free(reducer);
         reducer->device->operations->release(reducer->device, reducer->wide);

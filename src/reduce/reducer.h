@@ -59,6 +59,7 @@ typedef struct tg_reducing_tensor {
     size_t codec;          /* in the reducer's list */
     tg_feedback *feedback; /* NULL: none */
     bool idle;             /* bypass: the residual is known to be zero */
+    uint64_t aside_at;     /* gather: of its mean among those that are set aside */
     uint64_t most;         /* sparse: the most elements that are ever selected */
     uint32_t largest;      /* the spec's amount, at its largest */
     tg_stats stats;        /* without feedback; else they are the feedback's */
@@ -137,6 +138,7 @@ struct tg_reduction {
     tg_agreement introduction, agreement; /* on the greeting, and on the step */
     tg_transfer *batches, *results;
     size_t batches_handed, batches_fed, results_handed, results_fed;
+    float *aside; /* gather: means of all tensors until the verdict, in device memory; NULL: frames are kept instead */
     tg_relay *relays;                              /* gather: of the batches that have one, in their order */
     size_t relay_count, relays_handed, relays_fed; /* of this step's plan; exchanges after the first of each */
     tg_frame *sent;                                /* this rank's frames, by part */
@@ -338,6 +340,13 @@ tg_transfer *tg_agreement_next(tg_reduction *reduction, tg_agreement *agreement)
 /* Takes what came. An error where this rank cannot know what the others do. */
 tg_status tg_agreement_take(tg_reduction *reduction, tg_agreement *agreement, tg_transfer *transfer, tg_error *error);
 
+/* ---- gather.c ---- */
+
+/* Whether means are made as messages come and set aside until the verdict, and room for messages is used again: where
+ * frames of all ranks would take more than twice as much. Then so many batches are under way at once. */
+enum { TG_GATHER_WINDOW = 8 };
+bool tg_sets_aside(const tg_reducer *reducer);
+
 /* ---- relay.c: small messages of many ranks ---- */
 
 /* Whether a batch's messages are handed on from rank to rank. */
@@ -348,6 +357,8 @@ uint32_t tg_relay_blocks(uint32_t world, uint32_t round);
 /* The next round, filled in; and takes what came, until all messages of the batch are there. */
 tg_transfer *tg_relay_next(tg_reduction *reduction, tg_relay *relay);
 bool tg_relay_take(tg_reduction *reduction, tg_relay *relay);
+/* Where what came from a rank in a round ends, by what it says. */
+size_t tg_relay_size(const tg_reduction *reduction, const tg_transfer *round, uint32_t from);
 
 /* ---- bypass.c: steps that are sent as they are because that is faster ---- */
 

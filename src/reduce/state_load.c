@@ -280,7 +280,7 @@ static tg_status get_second(reading *in)
 static tg_status get_bypass(reading *in)
 {
     tg_reducer *r = in->reducer;
-    uint32_t numbers[TG_BYPASS_NUMBERS];
+    uint32_t numbers[TG_BYPASS_NUMBERS] = {0};
     for (size_t i = 0; i < TG_BYPASS_NUMBERS; i++)
         numbers[i] = tg_cursor_u32(&in->c);
     const uint32_t changes = tg_cursor_u32(&in->c);

@@ -123,6 +123,37 @@ static void make_gather_transfer(tg_reducer *r, tg_reduction *reduction, size_t 
         tg_transfer_give_room(r, gradients, message_room(r, p, (asked){.owner = 0}), in);
 }
 
+/* gather, where means are set aside: the same, in room that batches use in turn. */
+static void make_windowed_transfer(tg_reducer *r, tg_reduction *reduction, size_t p, uint8_t *room, size_t most)
+{
+    tg_transfer *gradients = &reduction->batches[p];
+    const size_t capacity = message_room(r, p, (asked){.arrives = true});
+    tg_transfer_prepare(r, gradients, TG_MESSAGE_GRADIENTS, TG_ALL_GATHER, (uint32_t)p);
+    gradients->out = tg_arena_take(&r->arena, message_room(r, p, (asked){.owner = 0}), 1);
+    for (uint32_t peer = 0; !r->arena.failed && peer < r->world; peer++) {
+        gradients->capacity[peer] = capacity;
+        gradients->receive[peer] = room + ((uint64_t)(p % TG_GATHER_WINDOW) * r->world + peer) * most;
+    }
+}
+
+/* Room for the messages of so many batches, each of all ranks; and for the means. */
+static uint8_t *make_aside(tg_reducer *r, tg_reduction *reduction, size_t batches, size_t *most)
+{
+    uint64_t at = 0;
+    *most = 0;
+    for (size_t p = 0; p < batches; p++) {
+        const size_t room = tg_is_relayed(r, p) ? 0 : (size_t)room_of(message_room(r, p, (asked){.arrives = true}));
+        *most = room > *most ? room : *most;
+    }
+    for (size_t i = 0; i < r->tensor_count; i++) {
+        r->tensors[i].aside_at = at;
+        at += r->tensors[i].given.count;
+    }
+    reduction->aside = r->device->operations->allocate(r->device, (size_t)at * sizeof(float), 0);
+    r->arena.failed |= !reduction->aside;
+    return tg_arena_take(&r->arena, (uint64_t)TG_GATHER_WINDOW * r->world * *most, 1);
+}
+
 /* gather: the rounds of a batch whose messages are handed on. */
 static void make_relay(tg_reducer *r, tg_reduction *reduction, size_t p, size_t *in)
 {
@@ -179,11 +210,15 @@ static void make_results_transfer(tg_reducer *r, tg_reduction *reduction, size_t
 
 static void make_batches(tg_reducer *r, tg_reduction *reduction, size_t batches, size_t *in)
 {
+    size_t most = 0;
+    uint8_t *window = tg_sets_aside(r) ? make_aside(r, reduction, batches, &most) : NULL;
     for (size_t p = 0; p < batches && !r->arena.failed; p++) {
         if (r->functions->has_parts)
             make_parts_transfer(r, reduction, p, in);
         else if (tg_is_relayed(r, p))
             make_relay(r, reduction, p, in);
+        else if (window)
+            make_windowed_transfer(r, reduction, p, window, most);
         else
             make_gather_transfer(r, reduction, p, in);
         if (r->functions->has_results)
