@@ -79,7 +79,8 @@ JANSSON ?= $(call has,jansson.h)
 ZLIB := $(ZLIB)
 JANSSON := $(JANSSON)
 COMMAND_FLAGS := $(if $(filter yes,$(ZLIB)),-DTRAIN_HAS_ZLIB) $(if $(filter yes,$(JANSSON)),-DCLI_HAS_JANSSON) -DTRAIN_HAS_DLOPEN
-COMMAND_LIBRARIES := $(if $(filter yes,$(ZLIB)),-lz) $(if $(filter yes,$(JANSSON)),-ljansson)
+JANSSON_LIBRARY ?= -ljansson
+COMMAND_LIBRARIES := $(if $(filter yes,$(ZLIB)),-lz) $(if $(filter yes,$(JANSSON)),$(JANSSON_LIBRARY))
 
 # The checksum is xxHash's: its header is compiled into the library. Compilers for other machines do not look where the header of this one is,
 # so they are given a folder that has this header and no other.

@@ -30,10 +30,10 @@ typedef struct settings {
     tg_algorithm algorithm;
     const char *module, *device;
     double rate, pause;
-    unsigned group; /* ranks of a host */
-    bool flat;      /* which the reducer does not know */
-    uint32_t hosts[MOST_RANKS];
     unsigned before; /* with bypass: steps that are not timed */
+    unsigned group;  /* ranks of a host */
+    bool flat;       /* which the reducer does not know */
+    uint32_t hosts[MOST_RANKS];
     char **specs;
     int spec_count;
 } settings;

@@ -312,22 +312,27 @@ static double median_of(double *numbers, size_t count)
     return probe_quantile(numbers, count, 0.5);
 }
 
-/* Large exchanges lie on a line, but for what disturbed them: the line of the median slope between two of them. */
+/* Large exchanges lie on a line, but for what disturbed them. Among others their time is as their bytes; a ring, which
+ * is timed by itself, also waits and has its burst: there it is the line of the median slope between two of them. */
 static void straighten(const struct pattern *pattern, struct estimate *estimates)
 {
     double slopes[SIZES * SIZES], rests[SIZES], lows[SIZES], highs[SIZES];
+    const bool is_ring = pattern->kind == PREDICT_RING;
     size_t first = 0, count = 0, pairs = 0;
     while (first < pattern->count && !is_large(&pattern->points[first]))
         first++;
-    for (size_t i = first; i < pattern->count; i++)
-        for (size_t j = i + 1; j < pattern->count; j++)
-            slopes[pairs++] = (estimates[j].seconds - estimates[i].seconds) /
-                              (pattern->points[j].bytes - pattern->points[i].bytes);
+    for (size_t i = first; i < pattern->count; i++) {
+        const struct point *p = pattern->points;
+        for (size_t j = i + 1; is_ring && j < pattern->count; j++)
+            slopes[pairs++] = (estimates[j].seconds - estimates[i].seconds) / (p[j].bytes - p[i].bytes);
+        if (!is_ring)
+            slopes[pairs++] = estimates[i].seconds / p[i].bytes;
+    }
     if (pairs == 0)
         return;
     const double slope = fmax(0, median_of(slopes, pairs));
     for (size_t i = first; i < pattern->count; i++, count++) {
-        rests[count] = estimates[i].seconds - slope * pattern->points[i].bytes;
+        rests[count] = is_ring ? estimates[i].seconds - slope * pattern->points[i].bytes : 0;
         lows[count] = estimates[i].low;
         highs[count] = estimates[i].high;
     }

@@ -3,21 +3,23 @@
 
 #include <math.h>
 
-double link_share(enum predict_pattern pattern, uint32_t world, uint32_t per_node)
+double link_share(enum predict_pattern pattern, enum predict_scope scope, uint32_t world, uint32_t per_node)
 {
     const double ranks = world, here = per_node < world ? per_node : world;
-    if (here >= ranks)
+    if (here >= ranks || scope == PREDICT_INSIDE)
         return 0;
+    if (scope == PREDICT_BETWEEN) /* each owner of the host sends all of it elsewhere */
+        return here;
     /* A ring crosses a host's link once, whatever the host's ranks; else each of them sends to all that are elsewhere.
      */
     return pattern == PREDICT_RING ? 1 : here * (ranks - here) / (ranks - 1);
 }
 
 /* Of the bytes that a rank sends, those that stay on its host. */
-static double inside_share(enum predict_pattern pattern, uint32_t world, uint32_t per_node)
+static double inside_share(enum predict_pattern pattern, enum predict_scope scope, uint32_t world, uint32_t per_node)
 {
     const double ranks = world, here = per_node < world ? per_node : world;
-    if (here <= 1)
+    if (here <= 1 || scope == PREDICT_BETWEEN)
         return 0;
     return pattern == PREDICT_RING ? 1 : (here - 1) / (ranks - 1);
 }
@@ -47,37 +49,53 @@ static double from_points(const struct predict_wire *wire, double bytes, enum pr
 
 /* Bytes of an exchange here that load the links as much as so many did where the points were measured. */
 static double as_measured(const struct predict_network *network, const struct predict_job *job,
-                          enum predict_pattern pattern, double bytes)
+                          enum predict_pattern pattern, enum predict_scope scope, double bytes)
 {
-    const double then = link_share(pattern, network->world, network->per_node),
-                 now = link_share(pattern, job->world, job->per_node);
+    const double then = link_share(pattern, PREDICT_FLAT, network->world, network->per_node),
+                 now = link_share(pattern, scope, job->world, job->per_node);
     return then > 0 ? bytes * now / then : bytes;
 }
 
 static struct exchange_time measured(const struct predict_network *network, const struct predict_job *job,
-                                     enum predict_pattern pattern, double bytes, double messages, enum predict_end end)
+                                     enum predict_pattern pattern, enum predict_scope scope, double bytes,
+                                     double messages, enum predict_end end)
 {
     const struct predict_wire *wire = &network->patterns[pattern];
     const double fixed = at(&wire->points[0], end), hidden = wire->hidden < fixed ? wire->hidden : fixed;
     /* Latency is there once; software takes its time for each message. */
     return (struct exchange_time){
         .fixed = hidden + (fixed - hidden) * messages / messages_of(pattern, network->world),
-        .volume = from_points(wire, as_measured(network, job, pattern, bytes), end) - fixed,
+        .volume = from_points(wire, as_measured(network, job, pattern, scope, bytes), end) - fixed,
         .burst = wire->burst,
         .hidden = hidden,
     };
 }
 
-struct exchange_time exchange_time_of(const struct predict_network *network, const struct predict_job *job,
-                                      enum predict_pattern pattern, double bytes, double messages, enum predict_end end)
+/* Through memory: a probe has no points for that. */
+static struct exchange_time inside_hosts(const struct predict_network *network, double bytes, double messages,
+                                         double factor)
 {
+    static const double usual = 5e9;
+    return (struct exchange_time){.fixed = factor * network->message * messages,
+                                  .volume = factor * bytes / (network->inside > 0 ? network->inside : usual)};
+}
+
+struct exchange_time exchange_time_of(const struct predict_network *network, const struct predict_job *job,
+                                      enum predict_pattern pattern, enum predict_scope scope, double bytes,
+                                      double messages, enum predict_end end)
+{
+    const double low = network->low > 0 ? network->low : 1, high = network->high > 0 ? network->high : 1,
+                 factor = end == PREDICT_LOW    ? low
+                          : end == PREDICT_HIGH ? high
+                                                : 1;
     if (job->world <= 1)
         return (struct exchange_time){0};
+    if (scope == PREDICT_INSIDE)
+        return inside_hosts(network, bytes, messages, factor);
     if (network->patterns[pattern].count > 0)
-        return measured(network, job, pattern, bytes, messages, end);
-    const double factor = end == PREDICT_LOW ? network->low : end == PREDICT_HIGH ? network->high : 1;
-    const double share = link_share(pattern, job->world, job->per_node),
-                 inside = bytes * inside_share(pattern, job->world, job->per_node) / network->inside,
+        return measured(network, job, pattern, scope, bytes, messages, end);
+    const double share = link_share(pattern, scope, job->world, job->per_node),
+                 inside = bytes * inside_share(pattern, scope, job->world, job->per_node) / network->inside,
                  link = bytes * share / network->rate, rounds = pattern == PREDICT_RING ? messages : 1;
     return (struct exchange_time){
         .fixed = factor * (network->latency * rounds + network->message * messages),
@@ -90,17 +108,18 @@ struct exchange_time exchange_time_of(const struct predict_network *network, con
 double predict_exchange(const struct predict_network *network, const struct predict_job *job,
                         enum predict_pattern pattern, double bytes, enum predict_end end)
 {
-    const struct exchange_time time = exchange_time_of(network, job, pattern, bytes, messages_of(pattern, job->world),
-                                                       end);
+    const struct exchange_time time = exchange_time_of(network, job, pattern, PREDICT_FLAT, bytes,
+                                                       messages_of(pattern, job->world), end);
     return time.fixed + (time.volume > time.burst ? time.volume - time.burst : 0);
 }
 
 bool is_extrapolated(const struct predict_network *network, const struct predict_job *job, enum predict_pattern pattern,
-                     double bytes)
+                     enum predict_scope scope, double bytes)
 {
     const struct predict_wire *wire = &network->patterns[pattern];
-    return wire->count > 0 && (job->world > 2 * (uint64_t)network->world ||
-                               as_measured(network, job, pattern, bytes) > 2 * wire->points[wire->count - 1].bytes);
+    return wire->count > 0 &&
+           (job->world > 2 * (uint64_t)network->world ||
+            as_measured(network, job, pattern, scope, bytes) > 2 * wire->points[wire->count - 1].bytes);
 }
 
 /* ---- what can be used ---- */

@@ -4,6 +4,10 @@
 
 #include "predict.h"
 
+/* Who exchanges: all ranks with all, or with two levels of reduction the ranks of a host among themselves, and owners
+ * of a share with those on other hosts. */
+enum predict_scope { PREDICT_FLAT, PREDICT_INSIDE, PREDICT_BETWEEN };
+
 struct exchange_time {
     double fixed;  /* however little is sent */
     double volume; /* for the bytes, before the burst is taken off */
@@ -13,17 +17,17 @@ struct exchange_time {
 
 /* `bytes` of the busiest rank, in so many messages to others. */
 struct exchange_time exchange_time_of(const struct predict_network *network, const struct predict_job *job,
-                                      enum predict_pattern pattern, double bytes, double messages,
-                                      enum predict_end end);
+                                      enum predict_pattern pattern, enum predict_scope scope, double bytes,
+                                      double messages, enum predict_end end);
 
 /* How many messages the pattern takes where everybody sends to everybody; of a ring, one each round. */
 double messages_of(enum predict_pattern pattern, uint32_t world);
 
-/* Of the bytes that a rank sends in this pattern, how many times those go over its host's link: 0 on one host, 1 with
- * one rank on each. Two levels, where hosts add up before they send, would be another row here. */
-double link_share(enum predict_pattern pattern, uint32_t world, uint32_t per_node);
+/* Of the bytes that a rank sends, how many times those go over its host's link: 0 on one host, 1 with one rank on
+ * each. */
+double link_share(enum predict_pattern pattern, enum predict_scope scope, uint32_t world, uint32_t per_node);
 
 bool is_extrapolated(const struct predict_network *network, const struct predict_job *job, enum predict_pattern pattern,
-                     double bytes);
+                     enum predict_scope scope, double bytes);
 
 #endif

@@ -13,6 +13,10 @@ static const uint64_t ring_bucket = 25 << 20;
 
 static uint64_t larger(uint64_t a, uint64_t b) { return a > b ? a : b; }
 
+/* With two levels, what comes after verdicts in the list of roles stays within hosts: gradients as they are, which the
+ * next exchange adds up, and results. Verdicts are among all; everything else is between hosts. */
+static bool is_inside(tg_exchange_role role) { return role > TG_ROLE_VERDICT; }
+
 /* What a rank has to do for an exchange, or for all of them. */
 enum { BYTES, SENT, SUMMED, ENCODED, CHECKED, FRAMES, AMOUNTS };
 struct amounts {
@@ -22,7 +26,7 @@ struct amounts {
 static struct amounts amounts_of(const tg_described_exchange *e)
 {
     return (struct amounts){{[BYTES] = (double)larger(e->bytes_sent, e->bytes_received),
-                             [SENT] = (double)e->bytes_sent,
+                             [SENT] = is_inside(e->role) ? 0 : (double)e->bytes_sent, /* over a link */
                              [SUMMED] = (double)e->summed,
                              [ENCODED] = (double)e->encoded,
                              [CHECKED] = (double)e->checked,
@@ -54,15 +58,38 @@ static struct amounts usual(const struct load *one, const struct load *all)
     return amounts;
 }
 
+static enum predict_scope scope_of(tg_exchange_role role, bool two_levels)
+{
+    return is_inside(role) ? PREDICT_INSIDE : two_levels && role != TG_ROLE_VERDICT ? PREDICT_BETWEEN : PREDICT_FLAT;
+}
+
+/* Copying, checking or adding an element that is sent as it is. */
+static const struct predict_coding raw = {.encode = 0.3e-9, .check = 0.2e-9, .add = 0.24e-9};
+
+static struct predict_coding costs_of(const tg_described_exchange *e, bool two_levels,
+                                      const struct predict_coding *coding)
+{
+    struct predict_coding costs = *coding;
+    if (is_inside(e->role) && e->kind == TG_ALL_TO_ALL) {
+        costs.encode = raw.encode;
+        costs.check = raw.check;
+    }
+    if (two_levels && e->role != TG_ROLE_RESULTS)
+        costs.add = raw.add;
+    return costs;
+}
+
 static void schedule_one(const tg_described_exchange *e, const struct load *one, const struct load *all,
-                         const struct predict_coding *coding, struct scheduled *scheduled)
+                         const struct predict_coding *of_codec, bool two_levels, struct scheduled *scheduled)
 {
     const struct amounts amounts = usual(one, all);
+    const struct predict_coding own = costs_of(e, two_levels, of_codec), *coding = &own;
     const double most = (double)larger(e->largest_sent, e->largest_received);
     *scheduled = (struct scheduled){
         .last_tensor = e->tensor_count > 0 ? e->first_tensor + e->tensor_count - 1 : SIZE_MAX,
         .after = e->after,
         .pattern = e->kind == TG_ALL_TO_ALL ? PREDICT_ALL_TO_ALL : PREDICT_ALL_GATHER,
+        .scope = scope_of(e->role, two_levels),
         .messages = e->peers,
         .bytes = most,
         .usual_bytes = amounts.of[BYTES],
@@ -101,11 +128,13 @@ static tg_status fill_in(const tg_description *description, const struct predict
     if (!loads)
         return TG_OUT_OF_MEMORY;
     tg_status status = count_all(description, job->world, schedule->count, loads, &all, error);
+    bool two_levels = false;
     for (size_t i = 0; i < schedule->count && status == TG_OK; i++) {
         tg_described_exchange e;
         status = tg_description_exchange(description, 0, i, &e, error);
+        two_levels = two_levels || is_inside(e.role); /* they begin with one */
         if (status == TG_OK)
-            schedule_one(&e, &loads[i], &all, coding, &schedule->exchanges[i]);
+            schedule_one(&e, &loads[i], &all, coding, two_levels, &schedule->exchanges[i]);
     }
     schedule->bytes = (uint64_t)all.most.of[SENT];
     free(loads);
@@ -211,7 +240,7 @@ double schedule_run(const struct schedule *schedule, const struct predict_job *j
                     size_t lag)
 {
     const double backward = shares->computing * job->backward;
-    double now = 0, wire = -INFINITY; /* of the thread that codes; when the link is free */
+    double now = 0, wires[2] = {-INFINITY, -INFINITY}; /* of the thread that codes; when link and memory are free */
     double *came = calloc(schedule->count + 1, sizeof *came);
     size_t fed = 0;
     if (!came)
@@ -226,12 +255,15 @@ double schedule_run(const struct schedule *schedule, const struct predict_job *j
         const double begun = now > ready ? now : ready,
                      made = coded_by(job, backward, begun, shares->coding * e->before);
         now = coded_by(job, backward, begun, shares->coding * e->usual_before);
-        const struct exchange_time most = exchange_time_of(network, job, e->pattern, e->bytes, e->messages, end),
-                                   time = exchange_time_of(network, job, e->pattern, e->usual_bytes, e->messages, end);
+        const struct exchange_time most = exchange_time_of(network, job, e->pattern, e->scope, e->bytes, e->messages,
+                                                           end),
+                                   time = exchange_time_of(network, job, e->pattern, e->scope, e->usual_bytes,
+                                                           e->messages, end);
         const double fixed = shares->latency * (time.fixed - time.hidden), burst = shares->wire * time.burst;
-        wire = (wire > made - burst ? wire : made - burst) + fixed + shares->wire * time.volume;
+        double *wire = &wires[e->scope == PREDICT_INSIDE];
+        *wire = (*wire > made - burst ? *wire : made - burst) + fixed + shares->wire * time.volume;
         double sent = made + fixed + (most.volume > most.burst ? shares->wire * (most.volume - most.burst) : 0);
-        sent = wire > sent ? wire : sent;
+        sent = *wire > sent ? *wire : sent;
         came[i] = sent + shares->latency * time.hidden;
     }
     for (; fed < schedule->count; fed++)

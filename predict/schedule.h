@@ -8,6 +8,7 @@ struct scheduled {
     size_t last_tensor; /* ready before it can be made; SIZE_MAX: none */
     size_t after;       /* fed before it can be made; SIZE_MAX: none */
     enum predict_pattern pattern;
+    enum predict_scope scope;
     double messages;             /* that a rank sends */
     double bytes, usual_bytes;   /* of the rank that has most; of a rank that has most over all exchanges of the step */
     double before, usual_before; /* likewise, seconds of coding to make it */

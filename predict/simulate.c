@@ -45,7 +45,8 @@ struct state {
     struct event *events;
     double *came;             /* of each exchange of the step */
     double *now, *pace, *end; /* of each rank: its thread, its computing in this step, when its backward pass ends */
-    double *link, *uplink;    /* when each is free: of hosts, of racks */
+    double *link, *inside;    /* of each host, when they are free: its link, its memory */
+    double *uplink;           /* of each rack */
     double *steps;
     uint32_t hosts, racks;
 };
@@ -56,15 +57,16 @@ static void make_event(struct event *event, const struct scheduled *e, const str
                        const struct predict_network *network)
 {
     const struct predict_job *job = s->job;
-    const struct exchange_time time = exchange_time_of(network, job, e->pattern, e->usual_bytes, e->messages,
+    const struct exchange_time time = exchange_time_of(network, job, e->pattern, e->scope, e->usual_bytes, e->messages,
                                                        PREDICT_MIDDLE),
-                               most = exchange_time_of(network, job, e->pattern, e->bytes, e->messages, PREDICT_MIDDLE);
+                               most = exchange_time_of(network, job, e->pattern, e->scope, e->bytes, e->messages,
+                                                       PREDICT_MIDDLE);
     *event = (struct event){.fixed = time.fixed - time.hidden,
                             .volume = time.volume,
                             .burst = time.burst,
                             .hidden = time.hidden,
                             .most = most.volume > most.burst ? most.volume - most.burst : 0};
-    if (s->racks < 2)
+    if (s->racks < 2 || e->scope == PREDICT_INSIDE)
         return;
     /* Of what a host sends, the part for other racks. A ring leaves a rack once. */
     const double ranks = job->world, here = job->per_node, in_rack = here * s->cluster->rack_hosts,
@@ -83,9 +85,10 @@ static bool make_state(struct state *s, const struct predict_network *network)
     s->pace = room(s->job->world);
     s->end = room(s->job->world);
     s->link = room(s->hosts);
+    s->inside = room(s->hosts);
     s->uplink = room(s->racks);
     s->steps = room(s->cluster->steps);
-    if (!s->events || !s->came || !s->now || !s->pace || !s->end || !s->link || !s->uplink || !s->steps)
+    if (!s->events || !s->came || !s->now || !s->pace || !s->end || !s->link || !s->inside || !s->uplink || !s->steps)
         return false;
     for (size_t i = 0; i < s->schedule->count; i++)
         make_event(&s->events[i], &s->schedule->exchanges[i], s, network);
@@ -94,7 +97,7 @@ static bool make_state(struct state *s, const struct predict_network *network)
 
 static void free_state(struct state *s)
 {
-    double *const all[] = {s->came, s->now, s->pace, s->end, s->link, s->uplink, s->steps};
+    double *const all[] = {s->came, s->now, s->pace, s->end, s->link, s->inside, s->uplink, s->steps};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         free(all[i]);
     free(s->events);
@@ -144,7 +147,9 @@ static double send_from(struct state *s, uint32_t host, size_t index, size_t fed
     const struct event *event = &s->events[index];
     const uint32_t first = host * s->job->per_node, left = s->job->world - first,
                    ranks = left < s->job->per_node ? left : s->job->per_node;
-    double *link = &s->link[host], *uplink = &s->uplink[s->racks > 1 ? host / s->cluster->rack_hosts : 0];
+    const bool is_inside = s->schedule->exchanges[index].scope == PREDICT_INSIDE;
+    double *link = is_inside ? &s->inside[host] : &s->link[host],
+           *uplink = &s->uplink[s->racks > 1 ? host / s->cluster->rack_hosts : 0];
     double sent = 0, earliest = INFINITY;
     for (uint32_t rank = first; rank < first + ranks; rank++) {
         s->now[rank] = feed(s, rank, fed, until);
@@ -155,8 +160,10 @@ static double send_from(struct state *s, uint32_t host, size_t index, size_t fed
         sent = alone > sent ? alone : sent;
     }
     sent = *link > sent ? *link : sent;
+    if (s->racks < 2 || is_inside)
+        return sent;
     *uplink = (*uplink > earliest ? *uplink : earliest) + event->uplink;
-    return s->racks > 1 && *uplink > sent ? *uplink : sent;
+    return *uplink > sent ? *uplink : sent;
 }
 
 /* Returns when the last rank is done. */

@@ -55,14 +55,17 @@ bool predict_scheduled(const struct schedule *schedule, const struct predict_job
         return fail(message, "out of memory for %zu exchanges", schedule->count);
     made.low = with_error(made.low, made.computing, -PREDICT_MODEL_ERROR);
     made.high = with_error(made.high, made.computing, PREDICT_MODEL_ERROR);
+    /* Beyond the last points of a probe, its quantiles go on with slopes of their own, and may cross. */
+    made.low = made.low < made.seconds ? made.low : made.seconds;
+    made.high = made.high > made.seconds ? made.high : made.seconds;
     made.coding = schedule->last;
     for (size_t i = 0; i < schedule->count; i++) {
         const struct scheduled *e = &schedule->exchanges[i];
         made.coding += e->usual_before + e->behind;
-        const struct exchange_time time = exchange_time_of(network, job, e->pattern, e->usual_bytes, e->messages,
-                                                           PREDICT_MIDDLE);
+        const struct exchange_time time = exchange_time_of(network, job, e->pattern, e->scope, e->usual_bytes,
+                                                           e->messages, PREDICT_MIDDLE);
         made.wire += time.fixed + (time.volume > time.burst ? time.volume - time.burst : 0);
-        made.extrapolated = made.extrapolated || is_extrapolated(network, job, e->pattern, e->bytes);
+        made.extrapolated = made.extrapolated || is_extrapolated(network, job, e->pattern, e->scope, e->bytes);
     }
     *step = made;
     return true;

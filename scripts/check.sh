@@ -47,12 +47,13 @@ groups_ci() {
     group sanitizers cmocka.h      "asan asan-unit asan-laws asan-fuzz" with_sanitizers
     group tsan      gcc            "build/tsan/tests/laws/threads build/tsan/tests/laws/refusal build/tsan/tests/laws/reduce_faults tsan-ranks tsan-module" with_tsan
     group tidy      clang-tidy     ""              script tests/tidy.sh
-    group python    torch          all             tally pytest $pytest python/tests/test_torch.py python/tests/test_fsdp.py
+    group python    torch          all             tally pytest $pytest python/tests/test_torch.py python/tests/test_fsdp.py python/tests/test_plan.py
     group wheel     "torch cmake"  ""              script tests/wheel.sh
     group mpi       gcc            "all release-ranks levels build/tests/laws/transports" script tests/mpi.sh
     group claims    .venv          release         tally pytest $pytest tests/claims
     group kill      bash           release         script tests/kill.sh build/tersegrad "$KILLS"
     group trainmpi  pgrep          all             script tests/train_mpi.sh build/tersegrad
+    group probe     bash           all             script tests/probe_mpi.sh build/tersegrad
     group hosts     pgrep          all             script tests/hosts.sh build/tersegrad
     group report    chromium       release         script tests/report_page.sh build/tersegrad
     group valgrind  valgrind       "release build/gradient" script tests/valgrind.sh build/tersegrad

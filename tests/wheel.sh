@@ -30,6 +30,9 @@ library = tersegrad._library.find()
 assert "site-packages" in str(library), library
 gradient = numpy.arange(100, dtype=numpy.float32)
 assert tersegrad.decode(tersegrad.encode(gradient, "topk:k=3")).nonzero()[0].tolist() == [97, 98, 99]
+from tersegrad import _command
+assert "site-packages" in str(_command.find()), _command.find()
+assert _command.ask("plan", "--codec=qsgd")[0]["recommended"]["codec"]
 PYTHON
-expect "it encodes and decodes, with its own library" env PYTHONPATH=site clean/bin/python try.py
+expect "it encodes, decodes and predicts, with its own library and command" env PYTHONPATH=site clean/bin/python try.py
 finish

@@ -8,9 +8,8 @@ bool tg_sets_aside(const tg_reducer *r)
 {
     const size_t coded = r->coded.batch_count, dense = r->dense.batch_count, batches = coded > dense ? coded : dense;
     uint64_t all = 0, largest = 0, peers = r->world - UINT64_C(1);
-    if (r->functions != &tg_gather || r->share.whole) /* an owner spreads the frames themselves */
-        return false;
-    if (tg_agreement_rounds(r->world) < 2) /* few ranks are faster if they write once */
+    /* Few ranks are faster if they write once; between hosts the mean is in the frames that are spread. */
+    if (r->functions != &tg_gather || r->share.whole || tg_agreement_rounds(r->world) < 2)
         return false;
     for (size_t i = 0; i < batches; i++) {
         const uint64_t room = tg_is_relayed(r, i) ? 0 : tg_batch_bound(r, i);

@@ -309,9 +309,9 @@ void tg_reducer_free(tg_reducer *reducer)
     for (size_t i = 0; reducer->second && i < reducer->coded.piece_count; i++)
         tg_feedback_free(reducer->second[i]);
     tg_codec_free(reducer->plain);
-    tg_levels_free(reducer);
     for (uint32_t i = 0; reducer->device && reducer->reductions && i < reducer->options.depth; i++)
         reducer->device->operations->release(reducer->device, reducer->reductions[i].aside);
+    tg_levels_free(reducer);
     if (reducer->device) {
         tg_sparse_free(reducer);
         reducer->device->operations->release(reducer->device, reducer->wide);

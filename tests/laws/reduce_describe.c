@@ -70,6 +70,22 @@ static void compare(const tg_description *d, size_t index, const tg_exchange *e,
     expect(described.after == SIZE_MAX || described.after < index, "exchange %zu comes after a later one", index);
 }
 
+/* The largest is what some rank has. */
+static void compare_largest(const tg_description *d, size_t index, uint32_t world)
+{
+    tg_described_exchange e = {0};
+    tg_error error;
+    uint64_t sent = 0, received = 0;
+    for (uint32_t a = 0; a < world; a++) {
+        expect(tg_description_exchange(d, a, index, &e, &error) == TG_OK, "%s", error.message);
+        sent = e.bytes_sent > sent ? e.bytes_sent : sent;
+        received = e.bytes_received > received ? e.bytes_received : received;
+    }
+    expect(e.largest_sent == sent && e.largest_received == received,
+           "exchange %zu: the most are %" PRIu64 " and %" PRIu64 " bytes, described as %" PRIu64 " and %" PRIu64, index,
+           sent, received, e.largest_sent, e.largest_received);
+}
+
 /* One step of all ranks in this thread, each exchange beside its description. */
 static void step(rank_state *states, tg_reduction **reductions, uint32_t world, const tg_description *d, bool exact)
 {
@@ -84,6 +100,7 @@ static void step(rank_state *states, tg_reduction **reductions, uint32_t world, 
             expect(tg_reduce_next(reductions[a], &exchanges[a], &error) == TG_OK, "%s", error.message);
         if (!exchanges[0])
             break;
+        compare_largest(d, index, world);
         for (uint32_t a = 0; a < world; a++)
             for (uint32_t b = 0; b < world; b++)
                 if (a != b && exchanges[a]->send_size[b] != TG_NO_MESSAGE) {

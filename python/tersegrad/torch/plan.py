@@ -84,9 +84,8 @@ class Plan:
         lines = [f"{'codec':{width}} reduce {'step':>10} {'80 %':>19} {'gain':>7}  bound by"]
         for row in self.rows:
             interval = f"{1e3 * row.low:.1f} - {1e3 * row.high:.1f} ms"
-            lines.append(
-                f"{_name(row):{width}} {row.algorithm:6} {1e3 * row.seconds:7.1f} ms {interval:>19} {row.speed_up:6.2f}x  {row.bound_by}"
-            )
+            step = f"{1e3 * row.seconds:7.1f} ms"
+            lines.append(f"{_name(row):{width}} {row.algorithm:6} {step} {interval:>19} {row.speed_up:6.2f}x  {row.bound_by}")
         by = "" if self.recommended.algorithm == "ring" else f" by {self.recommended.algorithm}"
         lines += [f"recommended for {self.world} ranks: {_name(self.recommended)}{by}", self.reason]
         return "\n".join(lines)
@@ -199,8 +198,8 @@ def plan(
     if kappa is None and next(iter(model.parameters())).device.type == "cuda":
         kappa = 1.0  # a card computes while the host codes
     arguments = ["plan", f"--min-size={min_size}"]
-    given: dict[str, Any] = {"--probe": probe, "--world": world, "--per-node": per_node, "--rate": rate, "--latency": latency}
-    given.update({"--feedback": feedback, "--kappa": kappa})
+    given: dict[str, Any] = {"--probe": probe, "--world": world, "--per-node": per_node}
+    given.update({"--rate": rate, "--latency": latency, "--feedback": feedback, "--kappa": kappa})
     arguments += [f"{name}={value}" for name, value in given.items() if value is not None]
     arguments += [f"--codec={codec}" for codec in codecs] + (["--insist"] if insist else [])
     arguments += [f"--forward={times.forward:.9f}s", f"--backward={max(times.backward, times.ready[-1]):.9f}s"]

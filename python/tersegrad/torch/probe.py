@@ -182,6 +182,25 @@ def _network(ranks: _Ranks, until: float) -> dict[str, Any]:
     return _summary(patterns, {name: statistics.median(times) for name, times in singles.items()})
 
 
+def _straight(
+    points: Sequence[_Point], found: list[tuple[float, float, float]], ring: bool
+) -> list[tuple[float, float, float]]:
+    """Large exchanges on a line, as in cli/probe_network.c: proportional to bytes, or for a ring of the median slope."""
+    large = [(point.bytes, *one) for point, one in zip(points, found) if point.large]
+    if len(large) < 2:
+        return found
+    if ring:
+        pairs = [(b[1] - a[1]) / (b[0] - a[0]) for i, a in enumerate(large) for b in large[i + 1 :]]
+        slope = max(0.0, statistics.median(pairs))
+        start = statistics.median(one[1] - slope * one[0] for one in large)
+    else:
+        slope, start = statistics.median(one[1] / one[0] for one in large), 0.0
+    down, up = (statistics.median(one[i] for one in large) for i in (2, 3))
+    return [
+        (max(0.0, start + slope * point.bytes), down, up) if point.large else one for point, one in zip(points, found)
+    ]
+
+
 def _summary(patterns: dict[str, list[_Point]], singles: dict[str, float]) -> dict[str, Any]:
     saved = [
         singles[name] + point.slope() - statistics.median(point.samples[0])
@@ -193,22 +212,23 @@ def _summary(patterns: dict[str, list[_Point]], singles: dict[str, float]) -> di
     network = {}
     for name, points in patterns.items():
         ring = name == "ring"
-        single, own, hidden = 0.0 if ring else singles[name], 0.0 if ring else burst, 0.0
+        single, own = 0.0 if ring else singles[name], 0.0 if ring else burst
         rows: list[list[float]] = []
-        low = middle = high = 0.0
+        found = []
         for point in points:
             if point.counts[1] * point.bytes < TRAIN_BYTES / 4:
                 each = point.slope()
             else:
                 each = max(0.0, statistics.median(point.samples[1]) - single + own) / point.counts[1]
-            if not rows:
-                hidden = 0.0 if ring else max(0.0, single - each)
             around = spread(point.samples[1])
-            share = (hidden + each) / max(around[0], 1e-9)
-            middle, low, high = (
-                max(old, new) for old, new in zip((middle, low, high), (hidden + each, around[1] * share, around[2] * share))
-            )
-            rows.append([point.bytes, round(middle, 9), round(min(low, middle), 9), round(max(high, middle), 9)])
+            found.append((each, around[1] / max(around[0], 1e-9), around[2] / max(around[0], 1e-9)))
+        found = _straight(points, found, ring)
+        hidden = 0.0 if ring else max(0.0, single - found[0][0])
+        low = middle = high = 0.0
+        for point, (each, down, up) in zip(points, found):
+            middle = max(middle, hidden + each)
+            low, high = max(low, min(1.0, down) * middle), max(high, max(1.0, up) * middle)
+            rows.append([point.bytes, round(middle, 9), round(low, 9), round(high, 9)])
         network[name] = {"hidden": min(round(hidden, 9), rows[0][1]), "burst": round(own, 9), "points": rows}
     return network
 

@@ -240,7 +240,6 @@ static bool can_expect(tg_cuda *cuda, const tg_add_job *job, expectation *x, siz
     for (size_t k = 0; k < job->frame_count; k++) {
         const tg_frame frame = job->frames[k];
         tg_frame_info *info = &job->checks[k].info;
-        x->sums[k] = checksum_job{};
         if ((uintptr_t)frame.data % 16 != 0 || job->checks[k].wants_peak ||
             !tg_cuda_expect(cuda, job->out.count, frame.size, x->sums[k].header, info) || !can_read(info, true) ||
             (is_sparse(info) ? !lists : !tg_cuda_dense_frame(&info->spec, info->dtype, info->count, NULL, &x->dense[k]) ||
@@ -305,7 +304,7 @@ static void add_lists(tg_cuda *cuda, const tg_add_job *job, const expectation *x
  * cannot be treated so. */
 static bool add_expected(tg_cuda *cuda, tg_add_job *job)
 {
-    expectation x;
+    expectation x = {};
     size_t room;
     if (!can_expect(cuda, job, &x, &room) || !tg_cuda_arena(cuda, room))
         return false;

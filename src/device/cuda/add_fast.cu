@@ -89,8 +89,8 @@ __global__ void __launch_bounds__(THREADS) add_whole_groups(const __grid_constan
         const fast_frame &f = a.frames[k];
         const u32 *words = (const u32 *)(f.codes + (u64)group * (TG_GROUP / 8) * WIDTH);
         const tg_quantiser q = tg_quantiser_from(f.levels, 0, radius[k], false);
-        /* there are few codes: each lane has what one of them adds, and others ask it */
-        constexpr bool ASKS = WIDTH <= 4;
+        /* there are few codes: each lane has what one of them adds, and others ask it; of one frame it does not pay */
+        constexpr bool ASKS = WIDTH <= 4 && FRAMES > 1;
         const float own = ASKS ? addend(f, q, a.weight, t & ((1u << WIDTH) - 1)) : 0;
         worst = max(worst, (u32)tg_float_bits(radius[k]));
 #pragma unroll
