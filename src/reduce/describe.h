@@ -57,7 +57,7 @@ uint64_t tg_described_bytes(const tg_description *description, size_t batch);
 
 tg_status tg_describe_levels(tg_description *description, tg_error *error);
 void tg_describe_levels_free(tg_description *description);
-void tg_describe_level(const tg_description *description, uint32_t rank, tg_exchange_role role, size_t batch,
+void tg_describe_level(const tg_description *description, uint32_t rank, tg_exchange_role role, size_t message,
                        tg_described_exchange *exchange);
 
 #endif

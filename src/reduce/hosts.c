@@ -65,7 +65,7 @@ static bool number_hosts(tg_reducer *r, const uint32_t *given)
 static bool find_ranks(tg_reducer *r)
 {
     tg_levels *l = r->levels;
-    uint32_t *before = calloc(l->hosts, sizeof *before), count = 0;
+    uint32_t *before = calloc(l->hosts + (size_t)1, sizeof *before), count = 0;
     l->host = l->host_of_rank[r->rank];
     l->local = tg_arena_take(&r->arena, l->local_count, sizeof *l->local);
     l->owners = tg_arena_take(&r->arena, l->hosts, sizeof *l->owners);
@@ -116,7 +116,7 @@ static uint64_t share_grain(const tg_reducer *r, const tg_reducing_tensor *t)
 
 tg_status tg_levels_share(tg_reducer *r, tg_error *error)
 {
-    const uint32_t shares = r->levels->shares;
+    const uint32_t shares = r->levels->shares > 0 ? r->levels->shares : 1;
     uint64_t total = 0, before = 0;
     for (size_t i = 0; i < r->tensor_count; i++) {
         const tg_reducer_tensor *t = &r->tensors[i].given;
@@ -137,7 +137,7 @@ tg_status tg_levels_share(tg_reducer *r, tg_error *error)
         /* Else it goes whole to the owner of its middle, among all tensors. */
         const uint64_t owner = total > 0 ? (before + count / 2) * shares / total : 0;
         for (uint32_t j = 0; j <= shares; j++) {
-            const uint64_t at = cut ? nearest(count * j / shares, grain) : j > owner ? count : 0;
+            const uint64_t at = cut && grain > 0 ? nearest(count * j / shares, grain) : j > owner ? count : 0;
             t->parts[j] = (uint32_t)(j == shares || at > count ? count : at);
             const uint64_t made = j > 0 ? t->parts[j] - t->parts[j - 1] : 0;
             if (t->given.dtype != TG_FLOAT32 && made > r->levels->longest)

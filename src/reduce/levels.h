@@ -60,7 +60,7 @@ tg_status tg_levels_make(tg_reducer *reducer, const tg_reducer_options *options,
 /* Divides all tensors into shares: tg_reducing_tensor.parts. */
 tg_status tg_levels_share(tg_reducer *reducer, tg_error *error);
 /* The tensors of a share: names, counts, and how they travel between hosts. */
-tg_reducer_tensor tg_share_tensor(const tg_reducer *reducer, size_t tensor, uint32_t share);
+tg_reducer_tensor tg_share_tensor(const tg_reducer *reducer, size_t number, uint32_t share);
 tg_reducer_options tg_share_options(const tg_reducer *reducer, uint32_t share);
 /* Elements of a tensor that are in a share. */
 static inline uint64_t tg_share_count(const tg_reducing_tensor *t, uint32_t share)
@@ -100,8 +100,8 @@ void tg_levels_feed(tg_reduction *reduction);
 
 /* ---- spread.c: what owners came to, to the ranks of their hosts ---- */
 
-void tg_spread_send(tg_reduction *reduction, size_t message);
-void tg_spread_take(tg_reduction *reduction, size_t message);
+void tg_spread_send(tg_reduction *reduction, size_t number);
+void tg_spread_take(tg_reduction *reduction, size_t number);
 void tg_spread_apply(tg_reduction *reduction);
 
 #endif
