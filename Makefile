@@ -250,7 +250,11 @@ build/tests/mpi/level-%.so: tests/mpi/level/level.c build/flags
 
 # Times of whole reductions, and of what they are compared with.
 .PHONY: bench
-bench: all build/bench/reduce $(if $(OPENMPI_CC),build/bench/dense-openmpi) $(if $(MPICH_CC),build/bench/dense-mpich)
+bench: all build/bench/reduce build/bench/stacked.so $(if $(OPENMPI_CC),build/bench/dense-openmpi) $(if $(MPICH_CC),build/bench/dense-mpich)
+build/bench/stacked.so: build/obj/bench/stacked.o build/libtersegrad.so
+	$(call say,LD,$@)
+	@mkdir -p $(@D)
+	$(Q)$(CC) -shared $< -Lbuild -ltersegrad -Wl,-rpath,$(CURDIR)/build $(LDFLAGS) -o $@
 build/bench/reduce: build/obj/bench/reduce.o build/libtersegrad.a
 	$(call say,LD,$@)
 	$(Q)mkdir -p $(@D) && $(CC) -pthread $(CFLAGS) $(LDFLAGS) -o $@ $^ -lm -ldl

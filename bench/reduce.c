@@ -1,15 +1,17 @@
 /* How long reducing takes: reduce [-n FLOATS] [-r REPEATS] [-a gather|shard|auto] [-w THREADS [-l BITS_PER_SECOND] | -m
- * MODULE]
- * [-b BATCH_ELEMENTS] [-d DEVICE] [-p SECONDS] SPEC[/FEEDBACK]...
+ * MODULE] [-g RANKS [-f]] [-b BATCH_ELEMENTS] [-d DEVICE] [-p SECONDS] [-y STEPS] SPEC[/FEEDBACK]...
  *
  * -p: rests before each repeat, as a step's computing would, so that links have their burst back.
  *
  * The spec `memory` is no codec: every rank adds the gradient to a residual and stores a mean of zeros, at the same
  * time as the others. With one thread, no reduction with feedback can take less.
  *
+ * With -g so many ranks in a row share a host: its link, and reductions have two levels; with -f only the link.
+ *
  * Ranks are threads (-w), over links that take their time where -l says so, or MPI processes (-m openmpi). Rank 0
  * prints a line for each spec: the least and the median time over repeats of the slowest rank, where this rank spent it
- * (least of each stage), and the bytes it sent. */
+ * (least of each stage), and the bytes it sent. With -y, reducers have bypass `auto`, but for the spec `none`; so many
+ * steps are made before those that are timed, and the mean is printed too. */
 #include <math.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -20,7 +22,7 @@
 
 #include "tersegrad.h"
 
-enum { MOST_RANKS = 64, MOST_REPEATS = 100 };
+enum { MOST_RANKS = 64, MOST_REPEATS = 1000 };
 
 typedef struct settings {
     uint64_t count, batch_elements;
@@ -28,6 +30,10 @@ typedef struct settings {
     tg_algorithm algorithm;
     const char *module, *device;
     double rate, pause;
+    unsigned before; /* with bypass: steps that are not timed */
+    unsigned group; /* ranks of a host */
+    bool flat;      /* which the reducer does not know */
+    uint32_t hosts[MOST_RANKS];
     char **specs;
     int spec_count;
 } settings;
@@ -129,7 +135,13 @@ static void measure(tg_device *device, tg_transport *transport, char *what, cons
     char spec[256], *slash;
     double times[MOST_REPEATS], all[MOST_RANKS], best[4] = {1e9, 1e9, 1e9, 1e9};
     tg_reducer_tensor tensor = {.name = "gradient", .count = the.count};
-    const tg_reducer_options options = {.algorithm = the.algorithm, .batch_elements = the.batch_elements};
+    const bool is_plain = strcmp(what, "none") == 0;
+    const tg_reducer_options options = {.algorithm = the.algorithm,
+                                        .batch_elements = the.batch_elements,
+                                        .host_of_rank = the.flat ? NULL : the.hosts,
+                                        .bypass = the.before > 0 && !is_plain ? TG_BYPASS_AUTO : TG_BYPASS_OFF};
+    const unsigned untimed = the.before > 0 ? the.before : 1;
+    double sum = 0;
     tg_reducer *reducer;
     tg_reducer_stats before, after;
     tg_error error;
@@ -142,7 +154,7 @@ static void measure(tg_device *device, tg_transport *transport, char *what, cons
         tg_reducer_create(device, rank, world, &tensor, 1, &options, &reducer, &error) != TG_OK)
         fail(what, &error);
     const tg_tensor tensors = {gradient, the.count, TG_FLOAT32};
-    for (unsigned i = 0; i < the.repeats + 1; i++) { /* the first is not counted */
+    for (unsigned i = 0; i < the.repeats + untimed; i++) {
         memcpy(gradient, source, the.count * sizeof *gradient);
         (void)!tg_reducer_stats_of(reducer, &before, NULL);
         const struct timespec rest = {.tv_sec = (time_t)the.pause,
@@ -154,9 +166,10 @@ static void measure(tg_device *device, tg_transport *transport, char *what, cons
             fail(what, &error);
         const double slowest = slowest_of(transport, now() - start);
         (void)!tg_reducer_stats_of(reducer, &after, NULL);
-        if (i == 0)
+        if (i < untimed)
             continue;
-        times[i - 1] = slowest;
+        times[i - untimed] = slowest;
+        sum += slowest;
         const double stages[4] = {
             after.encode_seconds - before.encode_seconds, after.exchange_seconds - before.exchange_seconds,
             after.verify_seconds - before.verify_seconds, after.decode_seconds - before.decode_seconds};
@@ -170,6 +183,8 @@ static void measure(tg_device *device, tg_transport *transport, char *what, cons
                what, tg_algorithm_text(after.algorithm), world, 1e3 * times[0], 1e3 * times[the.repeats / 2],
                1e3 * best[0], 1e3 * best[1], 1e3 * best[2], 1e3 * best[3],
                (double)(after.bytes_sent - before.bytes_sent) * 1e-6);
+        if (the.before > 0)
+            printf("  mean of steps %u to %u: %.3f ms\n", untimed, untimed + the.repeats - 1, 1e3 * sum / the.repeats);
         (void)fflush(stdout);
     }
     tg_reducer_free(reducer);
@@ -200,8 +215,8 @@ static void *run(void *argument)
 
 int main(int argc, char **argv)
 {
-    the = (settings){.count = 25600000, .repeats = 5, .world = 2, .device = "cpu"};
-    for (int option; (option = getopt(argc, argv, "n:r:a:w:l:m:b:d:p:")) != -1;) {
+    the = (settings){.count = 25600000, .repeats = 5, .world = 2, .group = 1, .device = "cpu"};
+    for (int option; (option = getopt(argc, argv, "n:r:a:w:l:m:g:fb:d:p:y:")) != -1;) {
         if (option == 'n')
             the.count = strtoull(optarg, NULL, 10);
         else if (option == 'r')
@@ -214,24 +229,32 @@ int main(int argc, char **argv)
             the.rate = strtod(optarg, NULL);
         else if (option == 'm')
             the.module = optarg;
+        else if (option == 'g')
+            the.group = (unsigned)atoi(optarg);
+        else if (option == 'f')
+            the.flat = true;
         else if (option == 'b')
             the.batch_elements = strtoull(optarg, NULL, 10);
         else if (option == 'd')
             the.device = optarg;
         else if (option == 'p')
             the.pause = strtod(optarg, NULL);
+        else if (option == 'y')
+            the.before = (unsigned)atoi(optarg);
         else
             return 2;
     }
     the.specs = argv + optind;
     the.spec_count = argc - optind;
-    if (the.repeats < 1 || the.repeats > MOST_REPEATS || the.world < 1 || the.world > MOST_RANKS ||
+    if (the.repeats < 1 || the.repeats > MOST_REPEATS || the.world < 1 || the.world > MOST_RANKS || the.group < 1 ||
         the.spec_count < 1) {
         fprintf(stderr, "usage: reduce [-n FLOATS] [-r REPEATS] [-a gather|shard|auto] [-w THREADS [-l "
-                        "BITS_PER_SECOND] | -m MODULE] "
-                        "[-b BATCH_ELEMENTS] [-d DEVICE] [-p SECONDS] SPEC[/FEEDBACK]...\n");
+                        "BITS_PER_SECOND] | -m MODULE] [-g RANKS [-f]] "
+                        "[-b BATCH_ELEMENTS] [-d DEVICE] [-p SECONDS] [-y STEPS] SPEC[/FEEDBACK]...\n");
         return 2;
     }
+    for (unsigned i = 0; i < MOST_RANKS; i++)
+        the.hosts[i] = i / the.group;
     tg_error error;
     tg_transport *transports[MOST_RANKS];
     if (the.module) {
@@ -241,7 +264,7 @@ int main(int argc, char **argv)
         return 0;
     }
     pthread_t threads[MOST_RANKS];
-    const tg_link link = {.bits_per_second = the.rate, .latency_seconds = 50e-6};
+    const tg_link link = {.bits_per_second = the.rate, .latency_seconds = 50e-6, .host_of_rank = the.hosts};
     if ((the.rate > 0 ? tg_transport_local_link(the.world, &link, transports, &error)
                       : tg_transport_local(the.world, transports, &error)) != TG_OK)
         fail("local", &error);

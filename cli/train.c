@@ -332,6 +332,13 @@ static const struct option train_option_table[] = {
      AT(link),
      .summary = "workers that are threads exchange as slowly as over links of this rate each, 1gbit or 100mbit,50us: "
                 "for loss by time on such a network"},
+    {.name = "--group",
+     .kind = OPTION_TEXT,
+     .value = "N|auto",
+     AT(group),
+     .summary =
+         "so many ranks in a row share a host: they add up their gradients, and only hosts compress and exchange; "
+         "with --link they share its link too. auto, under mpirun: ranks whose hosts have the same name"},
     {.name = "--min-size",
      .kind = OPTION_NUMBER,
      .value = "N",

@@ -17,7 +17,7 @@ struct train_options {
     double lr, momentum, weight_decay, epochs, timeout;
     struct text_list codecs, feedbacks;
     int schedule, algorithm, reduce, nonfinite;
-    const char *density_schedule, *link, *bypass;
+    const char *density_schedule, *link, *group, *bypass;
     const char *log, *report, *checkpoint, *resume;
     bool insist, wide, json;
 };

@@ -103,11 +103,13 @@ static void add_headings(struct table *table, const struct train_report *report,
 
 static void print_heading(const struct train_report *report, FILE *out)
 {
-    char parameters[GROUPED_MAX], rows[GROUPED_MAX], text[1024];
+    char parameters[GROUPED_MAX], rows[GROUPED_MAX], hosts[32] = "", text[1024];
+    if (report->hosts > 0)
+        snprintf(hosts, sizeof hosts, ", %" PRIu32 " host%s", report->hosts, report->hosts == 1 ? "" : "s");
     snprintf(text, sizeof text,
-             "%s, %s rows; %s: %s parameters; %" PRIu32 " workers (%s%s%s), %" PRIu64 " steps, %s, %s", report->data,
+             "%s, %s rows; %s: %s parameters; %" PRIu32 " workers (%s%s%s%s), %" PRIu64 " steps, %s, %s", report->data,
              grouped(report->train_rows, rows), report->model, grouped(report->parameters, parameters), report->world,
-             report->transport, report->link[0] ? ", link " : "", report->link, report->steps, report->device,
+             report->transport, hosts, report->link[0] ? ", link " : "", report->link, report->steps, report->device,
              report->blas);
     print_wrapped(out, text, 0);
     fputc('\n', out);
@@ -182,6 +184,8 @@ static void put_run(struct json_writer *json, const struct train_report *report,
     json_put_text(json, "transport", report->transport);
     if (report->link[0])
         json_put_text(json, "link", report->link);
+    if (report->hosts > 0)
+        json_put_unsigned(json, "hosts", report->hosts);
     json_put_real(json, "final_loss", result->final_loss);
     json_put_real(json, "accuracy", result->accuracy);
     json_put_real(json, "distance_to_optimum", result->distance);

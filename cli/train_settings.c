@@ -142,6 +142,23 @@ static bool fill_link(const char *text, struct train_settings *settings, struct 
            fail(message, "--link is for workers that are threads; under mpirun the network has links of its own");
 }
 
+/* ---- hosts ---- */
+
+static bool fill_group(const char *text, struct train_settings *settings, struct message *message)
+{
+    if (!text)
+        return true;
+    settings->group_text = text;
+    const bool is_auto = strcmp(text, "auto") == 0;
+    if (is_auto)
+        return settings->mpi || fail(message, "--group auto is for ranks under mpirun; workers that are threads all "
+                                              "share this host: say how many are to be taken for one, as in --group 4");
+    char *end;
+    const bool is_number = strspn(text, "0123456789") == strlen(text) && strlen(text) < 10;
+    settings->group = is_number ? strtoull(text, &end, 10) : 0;
+    return settings->group > 0 || fail(message, "--group takes a number of ranks from 1 on, or auto; not '%s'", text);
+}
+
 /* ---- bypass ---- */
 
 static bool fill_bypass(const char *text, struct train_settings *settings, struct message *message)
@@ -251,5 +268,5 @@ bool train_settings_fill(const struct train_options *options, struct train_setti
         settings->steps = 500;
     return check_files(options, message) && fill_runs(options, settings, message) &&
            fill_changes(options->density_schedule, settings, message) && fill_link(options->link, settings, message) &&
-           fill_bypass(options->bypass, settings, message);
+           fill_group(options->group, settings, message) && fill_bypass(options->bypass, settings, message);
 }

@@ -536,6 +536,8 @@ TG_API void tg_transport_free(tg_transport *transport);
  * sides must say the same, and what goes one way does not depend on what goes the other. A rank that exchanges nothing
  * with anybody still starts the exchange, so that all ranks count alike. */
 #define TG_NO_MESSAGE SIZE_MAX
+/* As received[p], of a transport that does not tell how much has come: the message says itself where it ends. */
+#define TG_UNKNOWN_SIZE (SIZE_MAX - 1)
 typedef enum tg_exchange_kind { TG_ALL_GATHER = 0, TG_ALL_TO_ALL = 1 } tg_exchange_kind;
 
 typedef struct tg_exchange {
@@ -627,6 +629,11 @@ typedef struct tg_reducer_options {
     uint32_t depth;          /* reductions that may be in progress at once: 0 and 1 mean one, 2 is double buffering */
     uint64_t batch_elements; /* elements that are sent in one exchange: larger tensors are cut; 0: 2^20 */
     double timeout;          /* of an exchange in tg_reduce, in seconds; 0: no limit */
+    /* Of each rank, the host that it runs on: any numbers below `world`, in any order. They are copied. Where a host
+     * has several ranks, gather and shard have two levels: ranks of a host add up their gradients as they are, and only
+     * hosts exchange what is compressed (docs/collectives.md, 14). TG_SCATTER, bypass, and dgc with a clip are refused
+     * then. NULL: every rank is a host of its own. */
+    const uint32_t *host_of_rank;
     tg_bypass bypass;
     const uint64_t *bypass_changes; /* TG_BYPASS_REPLAY: what tg_reducer_bypass_log has given */
     size_t bypass_change_count;
@@ -742,16 +749,19 @@ typedef enum tg_exchange_role {
     TG_ROLE_GRADIENTS = 1, /* gather: everybody's frames to everybody */
     TG_ROLE_PARTS,         /* shard: to each owner its parts */
     TG_ROLE_RESULTS,       /* shard: from each owner the mean of its parts */
-    TG_ROLE_VERDICT        /* whether the step can be applied */
+    TG_ROLE_VERDICT,       /* whether the step can be applied */
+    TG_ROLE_RAW,           /* two levels, within hosts: to each owner its parts as they are, uncompressed */
+    TG_ROLE_SPREAD         /* two levels, within hosts: from each owner the frames of its share */
 } tg_exchange_role;
 
-/* One exchange of a step, as one rank sees it. */
+/* One exchange of a step, as one rank sees it. With two levels, TG_ROLE_RAW and TG_ROLE_SPREAD stay within hosts, and
+ * all others but verdicts are between hosts. */
 typedef struct tg_described_exchange {
     tg_exchange_role role;
     tg_exchange_kind kind;
     size_t first_tensor, tensor_count;       /* these must be ready before it can be made */
     size_t after;                            /* this one must have been fed before it can be made; SIZE_MAX: none */
-    uint32_t peers;                          /* messages that this rank sends, and that it gets */
+    uint32_t peers;                          /* messages that this rank sends, or that it gets if these are more */
     uint64_t bytes_sent, bytes_received;     /* over all peers, with message headers */
     uint64_t largest_sent, largest_received; /* by any rank */
     uint64_t summed;  /* elements of frames that are added up to make it; one of P frames counts P times */
@@ -781,7 +791,7 @@ TG_API TG_MUST_CHECK tg_status tg_description_exchange(const tg_description *des
 typedef struct tg_reducer_stats {
     tg_algorithm algorithm;    /* the algorithm in use, which is not TG_AUTO */
     uint64_t applied, skipped; /* steps */
-    uint64_t bytes_sent;       /* on the wire, with message headers; a copy to each peer counts */
+    uint64_t bytes_sent;       /* on the wire, with message headers; a copy to each peer counts, on another host */
     uint64_t bytes_received;
     uint64_t frame_bytes;        /* of this rank's compressed gradients, each counted once */
     uint64_t float32_bytes;      /* of these gradients at 4 bytes per element */

@@ -141,7 +141,7 @@ with_emulated_card() {
         tally "laws/${law% *}" "build/emulated/tests/laws/${law% *}" --subset ${law#"${law% *}"} --device cuda
     done
     tally cuda/coding build/emulated/tests/coding
-    for law in lost memory ranks "table --all 1/3" "steps --steps 20" "mutate --cases 5000"; do
+    for law in lost memory onboard ranks "table --all 1/3" "steps --steps 20" "mutate --cases 5000"; do
         # shellcheck disable=SC2086
         tally "cuda/${law%% *}" build/emulated/tests/cuda/$law --device cuda
     done

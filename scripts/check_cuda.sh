@@ -9,7 +9,7 @@ cd "$(dirname "$0")/.." || exit 1
 . tests/report.sh
 laws="arrays devices codecs feedback damage refusal reduce reduce_ready"
 mkdir -p build/check
-card="table steps ranks memory lost"
+card="table steps ranks memory lost onboard"
 [ $# -gt 0 ] || set -- laws card fuzz sanitizer bench
 
 run_laws() {

@@ -67,6 +67,7 @@ size_t settings_list(const struct train_settings *s, const struct dataset *data,
     add_number(list, &count, "--warmup", false, s->warmup);
     add_number(list, &count, "--nonfinite", false, (uint64_t)s->nonfinite);
     add_text(list, &count, "--link", false, s->link_text);
+    add_text(list, &count, "--group", false, s->group_text);
     add_text(list, &count, "--bypass", false, s->bypass_text);
     add_text(list, &count, "--checkpoint", false, s->checkpoint);
     add_number(list, &count, "--every", false, s->every);

@@ -148,7 +148,12 @@ static bool train_local(const struct train_settings *settings, const struct trai
     atomic_uint_fast64_t stop_at = 0;
     struct task task = {0};
     tg_transport *transports[TRAIN_MOST_WORKERS] = {NULL};
+    uint32_t hosts[TRAIN_MOST_WORKERS];
+    tg_link link = settings->link;
     tg_error error = {""};
+    for (uint32_t i = 0; settings->group > 0 && i < world; i++)
+        hosts[i] = (uint32_t)(i / settings->group);
+    link.host_of_rank = settings->group > 0 ? hosts : NULL;
     if (!can_start(observer, message) || !open_task(settings, world, &task, message)) {
         dataset_close(&task.data);
         return false;
@@ -158,7 +163,7 @@ static bool train_local(const struct train_settings *settings, const struct trai
     bool is_well = ranks != NULL;
     if (!ranks)
         fail(message, "out of memory for %" PRIu32 " workers", world);
-    else if ((settings->link_text ? tg_transport_local_link(world, &settings->link, transports, &error)
+    else if ((settings->link_text ? tg_transport_local_link(world, &link, transports, &error)
                                   : tg_transport_local(world, transports, &error)) != TG_OK)
         is_well = fail(message, "%s", error.message);
     if (is_well) {

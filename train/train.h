@@ -33,8 +33,10 @@ struct train_settings {
     uint32_t workers;         /* threads; under MPI the launcher decides */
     const char *link_text;    /* as it was typed; NULL: threads exchange as fast as they can */
     tg_link link;
-    uint64_t batch; /* rows per rank and step */
-    double lr;      /* 0: what suits the model */
+    const char *group_text; /* as it was typed; NULL: every rank is a host of its own */
+    uint64_t group;         /* ranks on a host, in their order; 0: those whose hosts have the same name */
+    uint64_t batch;         /* rows per rank and step */
+    double lr;              /* 0: what suits the model */
     double momentum, weight_decay;
     enum train_schedule schedule;
     uint64_t steps; /* 0: as many as the epochs take */
@@ -115,6 +117,7 @@ struct train_report {
     char device[64], blas[16], data[256], model[256];
     char link[64]; /* "1gbit,50us"; empty: none */
     uint32_t world;
+    uint32_t hosts; /* with --group; else 0 */
     uint64_t train_rows, test_rows, parameters;
     uint32_t features, classes;
     bool on_test_rows;                /* what final_loss is about */

@@ -4,6 +4,7 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 bool worker_fails(struct worker *worker, tg_status status, const tg_error *error)
 {
@@ -55,8 +56,44 @@ static bool make_room(struct worker *worker)
             checkpoint_probe(task->settings->checkpoint, &worker->message));
 }
 
+/* Which ranks share a host: those of one name, or so many in a row. */
+static bool find_hosts(struct worker *worker)
+{
+    const struct train_settings *settings = worker->task->settings;
+    const struct team *team = &worker->team;
+    if (!settings->group_text)
+        return true;
+    worker->hosts = calloc(team->world, sizeof *worker->hosts);
+    if (!worker->hosts)
+        return fail(&worker->message, "out of memory for %" PRIu32 " ranks", team->world);
+    for (uint32_t i = 0; settings->group > 0 && i < team->world; i++)
+        worker->hosts[i] = (uint32_t)(i / settings->group);
+    if (settings->group > 0)
+        return true;
+    char name[256] = "";
+    (void)gethostname(name, sizeof name - 1);
+    struct shared_bytes *all = team_share(team, name, strlen(name), false, &worker->message);
+    for (uint32_t i = 0; all && i < team->world; i++)
+        while (all->parts[worker->hosts[i]].size != all->parts[i].size ||
+               memcmp(all->parts[worker->hosts[i]].data, all->parts[i].data, all->parts[i].size) != 0)
+            worker->hosts[i]++;
+    shared_bytes_free(all);
+    return all != NULL;
+}
+
+static void count_hosts(const struct worker *worker)
+{
+    for (uint32_t i = 0; worker->hosts && worker->report && i < worker->team.world; i++) {
+        uint32_t before = 0;
+        while (worker->hosts[before] != worker->hosts[i])
+            before++;
+        worker->report->hosts += before == i;
+    }
+}
+
 static void free_room(struct worker *worker)
 {
+    free(worker->hosts);
     free(worker->gradient);
     free(worker->second);
     model_work_free(&worker->work);
@@ -72,6 +109,12 @@ bool worker_run(struct worker *worker)
     tg_state saved[TRAIN_MOST_RUNS] = {{0}};
     struct shared_bytes *bytes = NULL;
     bool is_well = worker_agrees(worker, make_room(worker));
+    if (is_well && !find_hosts(worker)) {
+        worker->failure = settings->group > 0 ? FAILED_ALONE : FAILED_LOST;
+        is_well = false;
+    }
+    if (is_well)
+        count_hosts(worker);
     if (is_well && worker->report)
         strncpy(worker->report->device, tg_device_name(worker->device), sizeof worker->report->device - 1);
     if (is_well && settings->resume)

@@ -35,6 +35,7 @@ struct worker {
     struct model_work score;            /* rank 0's, for evaluation */
     float *gradient, *second;           /* of all parameters */
     uint64_t shard_rows;                /* rows rank, rank + world, rank + 2 world, ... */
+    uint32_t *hosts;                    /* of each rank; NULL: every rank is a host of its own */
     struct blob saved[TRAIN_MOST_RUNS]; /* rank 0: the state of each run as last saved; empty where there is none */
     enum failure failure;
     uint32_t culprit; /* of FAILED_TOGETHER: the rank whose message it is */

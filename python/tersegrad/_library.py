@@ -39,6 +39,7 @@ TG_MAX_NARROW_FRAMES = 16
 TG_VERIFIED = 1
 TG_ON_DEVICE = 2
 TG_NO_MESSAGE = ctypes.c_size_t(-1).value
+TG_UNKNOWN_SIZE = TG_NO_MESSAGE - 1
 
 
 class Status(enum.IntEnum):
@@ -131,6 +132,8 @@ class ExchangeRole(enum.IntEnum):
     ROLE_PARTS = 2
     ROLE_RESULTS = 3
     ROLE_VERDICT = 4
+    ROLE_RAW = 5
+    ROLE_SPREAD = 6
 
 
 class NonfiniteStep(enum.IntEnum):
@@ -293,6 +296,7 @@ class tg_reducer_options(Structure):
         ("depth", c_uint32),
         ("batch_elements", c_uint64),
         ("timeout", c_double),
+        ("host_of_rank", POINTER(c_uint32)),
         ("bypass", c_int),
         ("bypass_changes", POINTER(c_uint64)),
         ("bypass_change_count", c_size_t),

@@ -6,6 +6,7 @@ from __future__ import annotations
 import io
 import os
 import re
+import threading
 from typing import Any
 
 import cases
@@ -287,6 +288,38 @@ def accumulation(rank: int) -> None:
     model(gradients(rank, 1)).backward()
     for name, found in shards(model).items():
         torch.testing.assert_close(found, part(mean(0, name) + mean(1, name), rank), rtol=4e-3, atol=1e-4)
+
+
+def added_up(rank: int) -> None:
+    """Two backward passes with an exchange each: torch adds the second result to the first at once."""
+    model = sharded()
+    tg.compress(model, "none", rules={"*": "fp16"}, process_group=cases.group())
+    for step in range(2):
+        model(gradients(rank, step)).backward()
+    for name, found in shards(model).items():
+        torch.testing.assert_close(found, part(mean(0, name) + mean(1, name), rank), rtol=4e-3, atol=1e-4)
+
+
+def overlapped(rank: int) -> None:
+    """A module's exchange does not begin before the backward pass has come to the next module, and still it ends."""
+    for held in (False, True):
+        model = small_model()
+        state = tg.compress(model, min_size=1000, process_group=cases.group())
+        unit, reached = state._units["2"], threading.Event()
+        exchange, seen = unit._exchange, []
+
+        def hold(wire: Any, addresses: Any) -> None:
+            seen.append(reached.wait(60.0))
+            exchange(wire, addresses)
+
+        if held:
+            unit._exchange = hold  # type: ignore[method-assign]
+            model[0].register_forward_hook(lambda *given: given[-1].register_hook(lambda _: reached.set()) and None)
+        train(rank, model, steps=1)
+        found = {name: cases.bits(shard) for name, shard in shards(model).items()}
+        if not held:
+            expected = found
+    assert seen == [True] and found == expected, seen
 
 
 def unused(rank: int) -> None:

@@ -99,6 +99,8 @@ CASES = [
     fsdp_cases.another_dimension,
     fsdp_cases.not_finite,
     fsdp_cases.accumulation,
+    fsdp_cases.added_up,
+    fsdp_cases.overlapped,
     fsdp_cases.scaler,
     fsdp_cases.unused,
     fsdp_cases.resumed,

@@ -26,7 +26,7 @@ ENUMS = {
     "tg_nonfinite_step": _library.NonfiniteStep,
 }
 CONSTANTS = ["TG_MAX_COUNT", "TG_SPEC_TEXT", "TG_MAX_PARAMETERS", "TG_MAX_NARROW_FRAMES", "TG_VERIFIED", "TG_ON_DEVICE"]
-CONSTANTS.append("TG_NO_MESSAGE")
+CONSTANTS += ["TG_NO_MESSAGE", "TG_UNKNOWN_SIZE"]
 STRUCTS = {
     name: kind
     for name, kind in vars(_library).items()

@@ -52,7 +52,7 @@ typedef struct tg_encode_job {
     /* results */
     tg_encode_report report;
     uint64_t nonfinite; /* where report.status is TG_NONFINITE: the first such element */
-    bool moved;         /* the residual is in the source's undo buffer now, which may_move allowed */
+    bool moved; /* the residual is in the source's undo buffer now, which may_move allowed: known before the wait */
 } tg_encode_job;
 
 /* One frame to be checked: header, checksum and every rule of the format. */
@@ -70,19 +70,21 @@ typedef struct tg_check_job {
 } tg_check_job;
 #define TG_ANY_COUNT UINT64_MAX
 
-/* Frames, which have been checked, added to a vector: out = (out + weight * v0 + weight * v1 + ...) * scale. */
+/* Frames added to a vector: out = (out + weight * v0 + weight * v1 + ...) * scale. */
 typedef struct tg_add_job {
     const tg_frame *frames;
     size_t frame_count;
-    bool on_device;             /* the frames are device memory */
-    const tg_frame_info *infos; /* their headers, where the caller has read them; else NULL */
+    bool on_device; /* the frames are device memory */
+    /* A job for each frame, by which they are checked before anything is added; where one fails, nothing is. NULL: they
+     * have been checked. Not for more than TG_MAX_NARROW_FRAMES. */
+    tg_check_job *checks;
     float weight, scale;
     bool fresh;     /* out is taken as 0 */
     uint64_t among; /* elements that are written before these are read again: many are stored past the caches */
     float *wide;    /* device memory for the sum, where out has 16 bits and more than TG_MAX_NARROW_FRAMES are added */
     tg_tensor out;
     /* result */
-    tg_status status; /* TG_CORRUPT where a frame had not been checked after all */
+    tg_status status; /* TG_CORRUPT where a check failed, or a frame had not been checked after all */
 } tg_add_job;
 
 /* What a frame, which has been checked, does to the feedback state of its elements. */
@@ -208,7 +210,7 @@ typedef struct tg_operations {
     /* Floats to the bytes of a saved state, and back. */
     void (*save)(tg_device *device, const float *values, uint64_t count, uint8_t *bytes);
     void (*load)(tg_device *device, tg_load_job *job);
-    void (*norm)(tg_device *device, const tg_tensor *tensor, tg_norm_of what, double *norm);
+    void (*norm)(tg_device *device, const tg_tensor *tensors, size_t count, tg_norm_of what, double *norms);
 
     /* ---- lists ---- */
 

@@ -124,7 +124,7 @@ void tg_feedback_reset(tg_feedback *feedback)
 static double norm_of(const tg_feedback *f, const tg_tensor *tensor, tg_norm_of what)
 {
     double norm = 0;
-    f->device->operations->norm(f->device, tensor, what, &norm);
+    f->device->operations->norm(f->device, tensor, 1, what, &norm);
     f->device->operations->wait(f->device);
     return norm;
 }
@@ -165,13 +165,15 @@ double tg_feedback_norm(const tg_feedback *f)
     return norm_of(f, &(tg_tensor){f->residual, f->count, TG_FLOAT32}, TG_NORM_ESTIMATED);
 }
 
-void tg_feedback_ask(tg_feedback *f, const tg_tensor *gradient)
+static void ask(tg_feedback *f, const tg_tensor *gradient, float *residual)
 {
+    const size_t first = gradient ? 0 : 1;
     f->asked[0] = gradient ? *gradient : (tg_tensor){.data = NULL};
-    f->asked[1] = (tg_tensor){f->residual, f->count, TG_FLOAT32};
-    for (size_t i = gradient ? 0 : 1; i < 2; i++)
-        f->device->operations->norm(f->device, &f->asked[i], TG_NORM_ESTIMATED, &f->norms[i]);
+    f->asked[1] = (tg_tensor){residual, f->count, TG_FLOAT32};
+    f->device->operations->norm(f->device, &f->asked[first], 2 - first, TG_NORM_ESTIMATED, &f->norms[first]);
 }
+
+void tg_feedback_ask(tg_feedback *f, const tg_tensor *gradient) { ask(f, gradient, f->residual); }
 
 void tg_feedback_note(tg_feedback *f, const tg_encode_report *report)
 {
@@ -201,22 +203,26 @@ static tg_status encode(tg_codec *codec, tg_feedback *f, const tg_tensor *gradie
                         void *frame, size_t capacity, tg_encode_report *report, tg_error *error)
 {
     tg_source source = tg_feedback_source(f, gradient);
-    bool moved = false;
+    tg_encode_job job;
     source.may_move = true; /* all of the residual is encoded, so the two buffers can change places */
     tg_status status = tg_feedback_check(f, &source, options ? options->nonfinite : TG_NONFINITE_REJECT, error);
     if (status == TG_OK)
-        status = tg_encode_source(codec, &source, options, frame, capacity, report, &moved, error);
+        status = tg_encode_begin(codec, &source, options, frame, capacity, &job, error);
     if (status != TG_OK)
         return status;
-    if (moved) {
-        float *before = f->residual;
-        f->residual = f->undo;
+    float *before = f->residual, *after = job.moved ? f->undo : f->residual;
+    ask(f, gradient, after); /* one wait for everything */
+    f->device->operations->wait(f->device);
+    status = tg_encode_outcome(f->device, &job, error);
+    if (status != TG_OK)
+        return status;
+    if (job.moved) {
+        f->residual = after;
         f->undo = before;
     }
-    tg_feedback_ask(f, gradient);
-    f->device->operations->wait(f->device);
+    *report = job.report;
     tg_feedback_note(f, report);
-    return tg_device_outcome(f->device, error);
+    return TG_OK;
 }
 
 void tg_feedback_add_lists(tg_device *device, tg_feedback *const *feedbacks, tg_list_job *jobs, size_t count)

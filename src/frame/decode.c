@@ -14,6 +14,9 @@ static tg_status add(tg_device *device, tg_add_job *job, tg_error *error)
     device->operations->wait(device);
     if (device->failure)
         return tg_device_outcome(device, error);
+    const tg_status checked = job->checks ? tg_frames_judge(job->checks, job->frame_count, 0, error) : TG_OK;
+    if (checked != TG_OK)
+        return checked;
     if (job->status == TG_CORRUPT)
         return tg_fail(error, job->status, "a frame that was passed as verified breaks a rule of the format");
     if (job->status != TG_OK)
@@ -56,20 +59,23 @@ static tg_status decode(tg_device *device, const tg_frame *frames, size_t frame_
         if (tg_overlap(frames[i].data, frames[i].size, out->data, (size_t)out->count * tg_dtype_size(out->dtype)))
             return tg_fail(error, TG_INVALID_ARGUMENT, "frame %zu and the output overlap; give them separate memory",
                            i);
-    tg_frame_info infos[TG_MAX_NARROW_FRAMES];
-    status = tg_frames_check(device, frames, frame_count, flags, out->count, infos, error);
+    tg_add_job job = {.frames = frames,
+                      .frame_count = frame_count,
+                      .on_device = flags & TG_ON_DEVICE,
+                      .weight = weight,
+                      .scale = 1,
+                      .fresh = fresh,
+                      .among = out->count,
+                      .out = *out};
+    tg_check_job checks[TG_MAX_NARROW_FRAMES];
+    if (frame_count <= TG_MAX_NARROW_FRAMES) { /* one wait for both */
+        job.checks = checks;
+        tg_frames_ask(frames, frame_count, flags, out->count, checks);
+    } else {
+        status = tg_frames_check(device, frames, frame_count, flags, out->count, error);
+    }
     if (status == TG_OK)
-        status = add(device,
-                     &(tg_add_job){.frames = frames,
-                                   .frame_count = frame_count,
-                                   .on_device = flags & TG_ON_DEVICE,
-                                   .infos = frame_count <= TG_MAX_NARROW_FRAMES ? infos : NULL,
-                                   .weight = weight,
-                                   .scale = 1,
-                                   .fresh = fresh,
-                                   .among = out->count,
-                                   .out = *out},
-                     error);
+        status = add(device, &job, error);
     return status == TG_OK ? tg_succeed(error) : status;
 }
 

@@ -152,19 +152,13 @@ tg_status tg_encode_outcome(tg_device *device, const tg_encode_job *job, tg_erro
                    job->nonfinite);
 }
 
-tg_status tg_encode_source(tg_codec *codec, const tg_source *source, const tg_encode_options *options, void *frame,
-                           size_t capacity, tg_encode_report *report, bool *moved, tg_error *error)
+tg_status tg_encode_begin(tg_codec *codec, const tg_source *source, const tg_encode_options *options, void *frame,
+                          size_t capacity, tg_encode_job *job, tg_error *error)
 {
-    tg_encode_job job;
-    tg_status status = prepare(codec, source, options, frame, capacity, &job, error);
-    if (status != TG_OK)
-        return status;
-    codec->device->operations->encode(codec->device, &job, 1);
-    codec->device->operations->wait(codec->device);
-    const tg_status outcome = tg_encode_outcome(codec->device, &job, error);
-    *report = outcome == TG_OK ? job.report : (tg_encode_report){.status = outcome};
-    *moved = job.moved;
-    return outcome;
+    tg_status status = prepare(codec, source, options, frame, capacity, job, error);
+    if (status == TG_OK)
+        codec->device->operations->encode(codec->device, job, 1);
+    return status;
 }
 
 static tg_status encode(tg_codec *codec, const tg_tensor *input, const tg_encode_options *options, void *frame,
@@ -176,9 +170,14 @@ static tg_status encode(tg_codec *codec, const tg_tensor *input, const tg_encode
     if (status != TG_OK)
         return status;
     const tg_source source = {.gradient = input->data, .dtype = input->dtype, .count = input->count};
+    tg_encode_job job;
     tg_fp_mode before = tg_fp_enter();
-    bool moved; /* there is no residual */
-    status = tg_encode_source(codec, &source, options, frame, capacity, report, &moved, error);
+    status = tg_encode_begin(codec, &source, options, frame, capacity, &job, error);
+    if (status == TG_OK) {
+        codec->device->operations->wait(codec->device);
+        status = tg_encode_outcome(codec->device, &job, error);
+        *report = job.report;
+    }
     tg_fp_leave(before);
     return status;
 }

@@ -9,9 +9,9 @@
 tg_encode_job tg_encode_job_of(tg_codec *codec, const tg_source *source, const tg_encode_options *options);
 tg_status tg_encode_outcome(tg_device *device, const tg_encode_job *job, tg_error *error);
 
-/* Runs one job completely; `moved` as in tg_encode_job. The caller has set the floating-point mode. */
-tg_status tg_encode_source(tg_codec *codec, const tg_source *source, const tg_encode_options *options, void *frame,
-                           size_t capacity, tg_encode_report *report, bool *moved, tg_error *error);
+/* Looks at the arguments of a call, and gives the job to the device. The caller has set the floating-point mode. */
+tg_status tg_encode_begin(tg_codec *codec, const tg_source *source, const tg_encode_options *options, void *frame,
+                          size_t capacity, tg_encode_job *job, tg_error *error);
 
 /* TG_OK, or TG_BAD_RESIDUAL if the residual or the momentum of the source has a value that is not finite. Reads all of
  * it. */

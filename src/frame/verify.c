@@ -5,7 +5,6 @@
 
 #include "base/fpenv.h"
 #include "base/status.h"
-#include "device/device.h"
 
 static void check(tg_device *device, tg_check_job *jobs, size_t count)
 {
@@ -32,24 +31,31 @@ static tg_status judge(const tg_check_job *job, size_t f, tg_error *error)
     return job->status == TG_OK ? TG_OK : tg_fail(error, job->status, "frame %zu: %s", f, job->error.message);
 }
 
+void tg_frames_ask(const tg_frame *frames, size_t frame_count, unsigned flags, uint64_t count, tg_check_job *jobs)
+{
+    for (size_t i = 0; i < frame_count; i++)
+        jobs[i] = (tg_check_job){
+            .frame = frames[i], .count = count, .header_only = flags & TG_VERIFIED, .on_device = flags & TG_ON_DEVICE};
+}
+
+tg_status tg_frames_judge(const tg_check_job *jobs, size_t frame_count, size_t first, tg_error *error)
+{
+    tg_status status = TG_OK;
+    for (size_t i = 0; status == TG_OK && i < frame_count; i++)
+        status = judge(&jobs[i], first + i, error);
+    return status;
+}
+
 tg_status tg_frames_check(tg_device *device, const tg_frame *frames, size_t frame_count, unsigned flags, uint64_t count,
-                          tg_frame_info *infos, tg_error *error)
+                          tg_error *error)
 {
     tg_check_job jobs[TG_MAX_NARROW_FRAMES];
     tg_status status = TG_OK;
     for (size_t done = 0, n; status == TG_OK && done < frame_count; done += n) {
         n = frame_count - done < TG_MAX_NARROW_FRAMES ? frame_count - done : TG_MAX_NARROW_FRAMES;
-        for (size_t i = 0; i < n; i++)
-            jobs[i] = (tg_check_job){.frame = frames[done + i],
-                                     .count = count,
-                                     .header_only = flags & TG_VERIFIED,
-                                     .on_device = flags & TG_ON_DEVICE};
+        tg_frames_ask(frames + done, n, flags, count, jobs);
         check(device, jobs, n);
-        for (size_t i = 0; status == TG_OK && i < n; i++) {
-            status = judge(&jobs[i], done + i, error);
-            if (done == 0)
-                infos[i] = jobs[i].info;
-        }
+        status = tg_frames_judge(jobs, n, done, error);
     }
     return status;
 }

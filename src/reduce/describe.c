@@ -6,45 +6,13 @@
 #include "codec/codec.h"
 #include "codec/header.h"
 #include "codec/positions.h"
-#include "reduce/reducer.h"
+#include "reduce/describe.h"
 
 enum { MOST_DESCRIBED = 1000000 };
 
-/* What one owner has of a batch. */
-typedef struct share {
-    uint32_t owner;
-    uint32_t frames;
-    uint64_t elements, bytes;
-} share;
-
-/* The exchanges of one batch. */
-typedef struct described_batch {
-    size_t first_tensor, tensor_count;
-    size_t first_share, share_count;  /* owners of pieces that have one owner, in rising order */
-    share every;                      /* what each owner has of balanced pieces, in parts */
-    uint64_t every_result, balanced;  /* bytes of their results, and how many there are */
-    uint64_t elements, frames, bytes; /* of one rank's gradients, all owners together */
-    uint64_t largest_share;           /* bytes of the shares above */
-    uint64_t smallest_share;          /* likewise; 0 where a rank has none */
-    bool relayed;                     /* messages are handed on, in rounds */
-} described_batch;
-
-/* Exchanges come in the order in which the step machine hands them out. */
-typedef struct entry {
-    tg_exchange_role role;
-    size_t batch, after;
-    uint32_t round; /* of a batch that is handed on */
-} entry;
-
-struct tg_description {
-    tg_reducer *reducer; /* tensors and plan, nothing else */
-    described_batch *batches;
-    share *shares;
-    entry *entries;
-    size_t entry_count;
-    uint64_t elements;
-    bool estimated;
-};
+typedef tg_described_share share;
+typedef tg_described_batch described_batch;
+typedef tg_described_entry entry;
 
 /* ---- sizes ---- */
 
@@ -205,7 +173,7 @@ static void order(tg_description *d)
 {
     const tg_reducer *r = d->reducer;
     const size_t due = r->coded.batch_count;
-    const bool results = r->functions->has_results;
+    const bool results = r->functions->has_results, aside = tg_sets_aside(r);
     if (r->world == 1)
         return;
     size_t handed = 0, results_handed = 0,
@@ -217,7 +185,10 @@ static void order(tg_description *d)
             results_handed++;
         } else {
             made[handed % (TG_RESULTS_BEHIND + 2)] = d->entry_count;
-            *e = (entry){r->functions->has_parts ? TG_ROLE_PARTS : TG_ROLE_GRADIENTS, handed++, SIZE_MAX, 0};
+            const bool waits = aside && handed >= TG_GATHER_WINDOW; /* for room that is used again */
+            *e = (entry){r->functions->has_parts ? TG_ROLE_PARTS : TG_ROLE_GRADIENTS, handed,
+                         waits ? handed - TG_GATHER_WINDOW : SIZE_MAX, 0};
+            handed++;
         }
         d->entry_count++;
     }
@@ -228,7 +199,7 @@ static void order(tg_description *d)
 
 /* ---- making and reading ---- */
 
-static tg_status fill_in(tg_description *d, tg_error *error)
+tg_status tg_description_fill_in(tg_description *d, tg_error *error)
 {
     tg_reducer *r = d->reducer;
     uint64_t relays = 0;
@@ -271,7 +242,7 @@ tg_status tg_description_create(uint32_t world, const tg_reducer_tensor *tensors
     r->tensor_count = tensor_count;
     tg_status status = tg_reducer_keep(r, tensors, options, error);
     if (status == TG_OK)
-        status = fill_in(made, error);
+        status = r->levels ? tg_describe_levels(made, error) : tg_description_fill_in(made, error);
     if (status == TG_OK)
         *description = made;
     else
@@ -283,6 +254,7 @@ void tg_description_free(tg_description *description)
 {
     if (!description)
         return;
+    tg_describe_levels_free(description);
     tg_reducer_free(description->reducer);
     free(description);
 }
@@ -291,10 +263,11 @@ tg_status tg_description_of(const tg_description *d, tg_description_info *info, 
 {
     if (!d || !info)
         return tg_fail(error, TG_INVALID_ARGUMENT, "tg_description_of: description and info must not be NULL");
-    const bool sums_at_the_end = !d->reducer->functions->has_results;
+    const bool sums_at_the_end = d->reducer->algorithm != TG_SHARD;
+    const uint32_t world = d->levels ? d->reducer->levels->hosts : d->reducer->world;
     *info = (tg_description_info){.algorithm = d->reducer->algorithm,
                                   .exchange_count = d->entry_count,
-                                  .applied = d->elements * (sums_at_the_end ? d->reducer->world : 1),
+                                  .applied = d->elements * (sums_at_the_end ? world : 1),
                                   .estimated = d->estimated};
     return tg_succeed(error);
 }
@@ -371,6 +344,26 @@ static void describe_gradients(const tg_description *d, const described_batch *b
     e->frames = d->reducer->world * b->frames;
 }
 
+void tg_describe(const tg_description *d, uint32_t rank, tg_exchange_role role, size_t batch,
+                 tg_described_exchange *exchange)
+{
+    const described_batch *b = &d->batches[batch];
+    const share owned = share_of(d, b, rank);
+    if (role == TG_ROLE_GRADIENTS)
+        describe_gradients(d, b, exchange);
+    else if (role == TG_ROLE_PARTS)
+        describe_parts(d, b, &owned, exchange);
+    else
+        describe_results(d, b, &owned, exchange);
+}
+
+uint64_t tg_described_bytes(const tg_description *d, size_t batch)
+{
+    const described_batch *b = &d->batches[batch];
+    const uint64_t world = d->reducer->world;
+    return d->reducer->functions->has_results ? b->bytes - world * b->every.bytes + world * b->every_result : b->bytes;
+}
+
 tg_status tg_description_exchange(const tg_description *d, uint32_t rank, size_t index, tg_described_exchange *exchange,
                                   tg_error *error)
 {
@@ -391,18 +384,12 @@ tg_status tg_description_exchange(const tg_description *d, uint32_t rank, size_t
         *exchange = made;
         return tg_succeed(error);
     }
-    const described_batch *b = &d->batches[e->batch];
-    const share owned = share_of(d, b, rank);
-    made.first_tensor = b->first_tensor;
-    made.tensor_count = b->tensor_count;
-    if (b->relayed)
-        describe_round(d, b, e->round, &made);
-    else if (e->role == TG_ROLE_GRADIENTS)
-        describe_gradients(d, b, &made);
-    else if (e->role == TG_ROLE_PARTS)
-        describe_parts(d, b, &owned, &made);
+    made.first_tensor = d->batches[e->batch].first_tensor;
+    made.tensor_count = d->batches[e->batch].tensor_count;
+    if (d->batches[e->batch].relayed)
+        describe_round(d, &d->batches[e->batch], e->round, &made);
     else
-        describe_results(d, b, &owned, &made);
+        (d->levels ? tg_describe_level : tg_describe)(d, rank, e->role, e->batch, &made);
     *exchange = made;
     return tg_succeed(error);
 }

@@ -4,6 +4,21 @@
 #include "base/status.h"
 #include "reduce/reducer.h"
 
+bool tg_sets_aside(const tg_reducer *r)
+{
+    const size_t coded = r->coded.batch_count, dense = r->dense.batch_count, batches = coded > dense ? coded : dense;
+    uint64_t all = 0, largest = 0, peers = r->world - UINT64_C(1);
+    /* Few ranks are faster if they write once; between hosts the mean is in the frames that are spread. */
+    if (r->functions != &tg_gather || r->share.whole || tg_agreement_rounds(r->world) < 2)
+        return false;
+    for (size_t i = 0; i < batches; i++) {
+        const uint64_t room = tg_is_relayed(r, i) ? 0 : tg_batch_bound(r, i);
+        all += room * peers;
+        largest = room > largest ? room : largest;
+    }
+    return all > 2 * (sizeof(float) * r->coded.total + TG_GATHER_WINDOW * largest * peers);
+}
+
 static void send(tg_reduction *r, size_t number)
 {
     tg_transfer *transfer = &r->batches[number];
@@ -48,6 +63,34 @@ static void take_from(tg_reduction *r, size_t number, uint32_t peer)
     tg_transfer_close(r, peer, &message, due_count, &extra, &frames);
 }
 
+static float *aside_of(const tg_reduction *r, const tg_piece *piece)
+{
+    return r->aside + r->reducer->tensors[piece->tensor].aside_at + piece->first;
+}
+
+/* The means of a batch, before its messages' room is used again. */
+static void set_aside(tg_reduction *r, const tg_batch *batch)
+{
+    tg_reducer *reducer = r->reducer;
+    const double start = tg_seconds();
+    size_t large = 0;
+    for (size_t i = batch->first; i < batch->first + batch->count && !tg_reduction_lost(r); i++) {
+        const tg_piece *piece = &r->plan->pieces[i];
+        const size_t count = tg_pack_received(r, i);
+        const tg_tensor mean = {aside_of(r, piece), piece->count, TG_FLOAT32};
+        if (count == 0)
+            continue;
+        tg_job_mean(reducer, tg_received(r, i), count, 1.0f / (float)reducer->world, r->plan->total, &mean);
+        if (r->may_overflow[i])
+            reducer->checked_means[large++] = tg_mean_of(r, i, aside_of(r, piece), NULL, TG_FLOAT32);
+    }
+    tg_jobs_add(reducer);
+    if (large > 0)
+        (void)tg_means_check(r, reducer->checked_means, large);
+    reducer->stats.decode_seconds += tg_seconds() - start;
+    reducer->stats.verify_seconds -= tg_seconds() - start; /* which this is part of */
+}
+
 static void take(tg_reduction *r, size_t number)
 {
     const tg_batch *batch = &r->plan->batches[number];
@@ -58,12 +101,36 @@ static void take(tg_reduction *r, size_t number)
     if (tg_policy_of(r->reducer) == TG_NONFINITE_ZERO)
         tg_look_at_own(r, batch);
     tg_jobs_check(r);
+    if (r->aside) {
+        set_aside(r, batch);
+        return;
+    }
     for (size_t i = batch->first; i < batch->first + batch->count && !tg_reduction_lost(r); i++)
         tg_overflow_check(r, i, &(tg_owned){r->plan->pieces[i].first, r->plan->pieces[i].count});
 }
 
+static void apply_aside(tg_reduction *r)
+{
+    const tg_operations *on = r->reducer->device->operations;
+    for (size_t i = 0; i < r->reducer->tensor_count; i++) {
+        const tg_tensor *out = &r->gradients[i];
+        const float *mean = r->aside + r->reducer->tensors[i].aside_at;
+        if (!out->data || !r->anywhere[i] || out->count == 0)
+            continue;
+        if (out->dtype == TG_FLOAT32)
+            on->copy(r->reducer->device, out->data, mean, (size_t)out->count * sizeof *mean);
+        else
+            on->narrow(r->reducer->device, mean, out);
+    }
+    on->wait(r->reducer->device);
+}
+
 static void apply(tg_reduction *r)
 {
+    if (r->aside) {
+        apply_aside(r);
+        return;
+    }
     for (size_t i = 0; i < r->plan->piece_count; i++) {
         const tg_tensor out = tg_piece_of(r, &r->plan->pieces[i]);
         if (out.data)

@@ -17,6 +17,7 @@ static const char *const option_texts[TG_GREETING_OPTIONS] = {
     [TG_GREETING_BATCH_ELEMENTS] = "number of elements in a batch",
     [TG_GREETING_BYPASS] = "bypass setting",
     [TG_GREETING_STATE] = "history: it was resumed from another step",
+    [TG_GREETING_HOSTS] = "list of hosts",
 };
 
 static const char *const field_texts[TG_GREETING_FIELDS] = {"name", "count, dtype or boundaries", "codec", "feedback"};

@@ -111,6 +111,8 @@ static void take_check(tg_reduction *r, const tg_check_job *job, const tg_checke
     if (status == TG_OK && checked->most > 0 && tg_frame_selected(job->frame) > checked->most)
         status = tg_fail(&why, TG_CORRUPT, "it lists more than the %" PRIu64 " elements that a rank may select",
                          checked->most);
+    if (status != TG_OK && checked->frame)
+        checked->frame->data = NULL;
     if (status != TG_OK)
         tg_bad_frame(r, checked->tensor, checked->peer, &why);
     else if (checked->may_overflow)
@@ -122,7 +124,8 @@ void tg_jobs_check(tg_reduction *r)
     tg_reducer *reducer = r->reducer;
     const size_t count = reducer->check_count;
     reducer->check_count = 0;
-    if (count == 0 || tg_reduction_lost(r))
+    /* Within a host, what comes is needed for residuals even where the step is lost. */
+    if (count == 0 || (tg_reduction_lost(r) && !r->levels))
         return;
     reducer->device->operations->check(reducer->device, reducer->checks, count);
     wait(reducer);

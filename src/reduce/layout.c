@@ -7,7 +7,7 @@
 #include "codec/header.h"
 #include "codec/sparse.h"
 #include "frame/encode.h"
-#include "reduce/reducer.h"
+#include "reduce/levels.h"
 
 enum {
     BATCH_ELEMENTS = 1 << 20,    /* half a megabyte at 4 bits */
@@ -16,10 +16,10 @@ enum {
     WORTH_A_ROUND = 32 << 10,    /* bytes: 26 us at 10 Gbit/s, 260 us at 1 Gbit/s */
 };
 
-static uint32_t amount_at(const tg_reducer *r, const tg_reducing_tensor *t, uint64_t step)
+uint32_t tg_amount_at(const tg_reducer *r, const tg_spec *spec, uint64_t step)
 {
-    uint32_t amount = t->spec.amount;
-    if (t->sparse && !(t->spec.choices & TG_CHOICE_BY_K))
+    uint32_t amount = spec->amount;
+    if (tg_codec_row_of(spec->codec)->sparse && !(spec->choices & TG_CHOICE_BY_K))
         for (size_t i = 0; i < r->options.schedule_count && r->options.schedule[i].from_step <= step; i++)
             amount = r->amounts[i];
     return amount;
@@ -31,7 +31,7 @@ tg_spec tg_spec_in(const tg_reduction *reduction, uint32_t tensor)
     if (reduction->dense)
         return *tg_codec_spec(reduction->reducer->plain);
     tg_spec spec = t->spec;
-    spec.amount = amount_at(reduction->reducer, t, reduction->step);
+    spec.amount = tg_amount_at(reduction->reducer, &spec, reduction->step);
     return spec;
 }
 
@@ -128,19 +128,24 @@ static uint64_t common_multiple(uint64_t a, uint64_t b)
     return a / x * b;
 }
 
+tg_spec tg_wire_spec(const tg_reducer *r, const tg_reducing_tensor *t)
+{
+    return !r->levels ? t->spec : t->given.count < r->options.min_size ? (tg_spec){.codec = 0} : t->given.codec;
+}
+
 /* Where a tensor may be cut so that what is sent does not depend on it: whole blocks, whole buckets. A sparsifier
  * chooses among all elements, and a bucket of 0 is the whole vector. */
-static uint64_t grain_of(const tg_reducing_tensor *t)
+uint64_t tg_grain_of(const tg_spec *spec)
 {
-    if (t->sparse)
+    const tg_codec_row *row = tg_codec_row_of(spec->codec);
+    if (row->sparse)
         return 0;
-    const tg_codec_row *row = tg_codec_row_of(t->spec.codec);
     bool has_buckets = false;
     for (size_t i = 0; row->parameters[i]; i++)
         has_buckets = has_buckets || row->parameters[i] == &tg_parameter_bucket;
     if (!has_buckets)
         return TG_BLOCK;
-    const uint64_t grain = t->spec.bucket == 0 ? 0 : common_multiple(TG_BLOCK, t->spec.bucket);
+    const uint64_t grain = spec->bucket == 0 ? 0 : common_multiple(TG_BLOCK, spec->bucket);
     return grain <= LARGEST_GRAIN ? grain : 0;
 }
 
@@ -160,17 +165,27 @@ bool tg_piece_is_sparse(const tg_reduction *reduction, const tg_piece *piece)
 
 static bool make_plan(tg_reducer *r, bool dense, tg_plan *plan)
 {
+    const tg_reducer *whole = r->share.whole;
     tg_plan_tensor *tensors = malloc((r->tensor_count + 1) * sizeof *tensors);
-    for (size_t i = 0; tensors && i < r->tensor_count; i++)
+    for (size_t i = 0; tensors && i < r->tensor_count; i++) {
+        const tg_spec spec = tg_wire_spec(r, &r->tensors[i]);
+        uint64_t grain = dense ? TG_BLOCK : tg_grain_of(&spec);
+        if (r->levels && grain == 0) /* what is sent as it is may be cut anywhere */
+            grain = TG_BLOCK;
         tensors[i] = (tg_plan_tensor){.count = r->tensors[i].given.count,
-                                      .grain = dense ? TG_BLOCK : grain_of(&r->tensors[i]),
+                                      .grain = grain,
                                       .balanced = !dense && is_balanced(r, &r->tensors[i]),
-                                      .parts = r->tensors[i].parts};
-    const uint32_t owners = r->functions->has_parts ? r->world : 1;
-    const bool made = tensors &&
-                      tg_plan_make(tensors, r->tensor_count, r->options.batch_elements, owners, &r->arena, plan);
+                                      .parts = whole ? whole->tensors[i].parts : r->tensors[i].parts};
+    }
+    const uint32_t owners = r->levels ? r->levels->shares : r->functions->has_parts ? r->world : 1;
+    const bool made = tensors && (whole ? tg_plan_follow(dense ? &whole->dense : &whole->coded, r->share.number,
+                                                         tensors, owners, &r->arena, plan)
+                                        : tg_plan_make(tensors, r->tensor_count, r->options.batch_elements, owners,
+                                                       &r->arena, plan));
     free(tensors);
-    if (made)
+    if (made && r->levels)
+        tg_plan_receive(plan, r->levels->share, r->levels->local_count);
+    else if (made)
         tg_plan_receive(plan, r->functions->has_parts ? r->rank : 0, r->world);
     return made;
 }
@@ -200,8 +215,8 @@ tg_status tg_reducer_make_codecs(tg_reducer *r, tg_error *error)
         r->tensors[i].codec = r->codec_count++;
     }
     const tg_spec none = {.codec = 0};
-    const uint64_t largest = r->functions->has_results && r->coded.largest > r->dense.largest ? r->coded.largest
-                                                                                              : r->dense.largest;
+    const bool coded = r->functions->has_results || r->levels || r->share.whole; /* and not only in dense steps */
+    const uint64_t largest = coded && r->coded.largest > r->dense.largest ? r->coded.largest : r->dense.largest;
     return tg_codec_create(r->device, &none, largest, &r->plain, error);
 }
 
@@ -214,12 +229,13 @@ static uint64_t volume(const tg_reducer *r)
     for (size_t i = 0; i < r->tensor_count; i++) {
         const tg_reducing_tensor *t = &r->tensors[i];
         const uint64_t count = t->given.count;
-        const tg_codec_row *row = tg_codec_row_of(t->spec.codec);
-        tg_spec packed = t->spec; /* the bounds of other codings have room for tables */
+        const tg_spec spec = tg_wire_spec(r, t);
+        const tg_codec_row *row = tg_codec_row_of(spec.codec);
+        tg_spec packed = spec; /* the bounds of other codings have room for tables */
         packed.choices &= (uint8_t)~TG_CHOICE_CODING;
-        bytes += t->sparse                       ? 5 * tg_spec_selected(&t->spec, count)
-                 : tg_spec_is_lossless(&t->spec) ? tg_dtype_size(t->given.dtype) * count
-                                                 : row->bound(&packed, count);
+        bytes += row->sparse                  ? 5 * tg_spec_selected(&spec, count)
+                 : tg_spec_is_lossless(&spec) ? tg_dtype_size(t->given.dtype) * count
+                                              : row->bound(&packed, count);
     }
     return bytes;
 }
@@ -230,9 +246,10 @@ static tg_algorithm choose(const tg_reducer *r)
 {
     if (r->options.algorithm != TG_AUTO)
         return r->options.algorithm;
-    if (r->world <= 2)
+    const uint32_t world = r->levels ? r->levels->hosts : r->world; /* of those who exchange frames */
+    if (world <= 2)
         return TG_GATHER;
-    const double saved = (double)volume(r) * (r->world - 1) * (1 - 2.0 / r->world);
+    const double saved = (double)volume(r) / (r->levels ? r->levels->shares : 1) * (world - 1) * (1 - 2.0 / world);
     return saved > WORTH_A_ROUND ? TG_SHARD : TG_GATHER;
 }
 
@@ -243,7 +260,10 @@ tg_status tg_reducer_lay_out(tg_reducer *r, tg_error *error)
     if (r->options.batch_elements == 0)
         r->options.batch_elements = BATCH_ELEMENTS;
     r->algorithm = r->stats.algorithm = choose(r);
-    r->functions = r->algorithm == TG_SHARD ? &tg_shard : r->algorithm == TG_SCATTER ? &tg_scatter : &tg_gather;
+    r->functions = r->levels                    ? &tg_two_levels
+                   : r->algorithm == TG_SHARD   ? &tg_shard
+                   : r->algorithm == TG_SCATTER ? &tg_scatter
+                                                : &tg_gather;
     for (size_t i = 0; i < r->tensor_count; i++) { /* a threshold selector may take a third more than it aims at */
         const tg_spec largest = largest_spec(r, &r->tensors[i]);
         const uint64_t count = r->tensors[i].given.count, most = tg_spec_selected(&largest, count) * 4 / 3 + 1;

@@ -6,7 +6,7 @@
 
 #include "base/fpenv.h"
 #include "base/status.h"
-#include "reduce/reducer.h"
+#include "reduce/levels.h"
 #include "transport/transport.h"
 
 void tg_reduction_fail(tg_reduction *r, tg_status status, const char *text, ...)
@@ -36,7 +36,7 @@ static void reset_relays(tg_reduction *r)
     }
 }
 
-static void reset(tg_reduction *r, uint64_t step)
+void tg_reduction_reset(tg_reduction *r, uint64_t step)
 {
     tg_reducer *reducer = r->reducer;
     r->active = true;
@@ -69,6 +69,8 @@ static void reset(tg_reduction *r, uint64_t step)
         memset(r->may_overflow, 0, r->plan->piece_count * sizeof *r->may_overflow);
     memset(r->reports, 0, reducer->tensor_count * sizeof *r->reports);
     tg_given_reset(r);
+    if (r->levels)
+        tg_levels_begin(r);
 }
 
 tg_status tg_reduce_begin(tg_reducer *reducer, const tg_tensor *gradients, uint64_t step, tg_reduction **reduction,
@@ -86,7 +88,7 @@ tg_status tg_reduce_begin(tg_reducer *reducer, const tg_tensor *gradients, uint6
         return tg_fail(error, TG_INVALID_ARGUMENT,
                        "%u reductions are in progress: finish one, or create the reducer with a larger depth",
                        reducer->options.depth);
-    reset(r, step);
+    tg_reduction_reset(r, step);
     tg_fp_mode before = tg_fp_enter();
     tg_bypass_begin(r);
     for (size_t i = 0; i < reducer->tensor_count; i++) {
@@ -154,10 +156,14 @@ static tg_transfer *next_transfer(tg_reduction *r)
         write_greeting(r, &r->greeting);
         return &r->greeting;
     }
-    const size_t due = r->plan->batch_count;
+    const size_t due = r->levels ? 0 : r->plan->batch_count;
     const bool results = r->reducer->functions->has_results;
+    if (r->levels && !tg_levels_are_through(r))
+        return tg_levels_next(r);
     if (results && tg_results_are_next(r->batches_handed, r->results_handed, due))
         return r->results_handed < r->batches_fed ? &r->results[r->results_handed++] : NULL;
+    if (r->aside && r->batches_handed < due && r->batches_handed - r->batches_fed >= TG_GATHER_WINDOW)
+        return NULL;
     if (r->batches_handed < due) {
         tg_transfer *made = tg_message_is_given(r, r->batches_handed) ? make_batch(r) : NULL;
         tg_relay *relay = made ? relay_of(r, made->number) : NULL;
@@ -207,7 +213,8 @@ tg_status tg_reduce_next(tg_reduction *reduction, tg_exchange **exchange, tg_err
     if (transfer) {
         transfer->handed = true;
         for (uint32_t peer = 0; peer < reduction->reducer->world; peer++)
-            reduction->reducer->stats.bytes_sent += tg_sends(&transfer->exchange, peer) ? transfer->send_size[peer] : 0;
+            if (tg_sends(&transfer->exchange, peer) && !tg_share_a_host(reduction->reducer, peer))
+                reduction->reducer->stats.bytes_sent += transfer->send_size[peer];
     }
     *exchange = transfer ? &transfer->exchange : NULL;
     return tg_succeed(error);
@@ -274,12 +281,13 @@ static tg_transfer *round_due(tg_reduction *r)
 /* The transfer that an exchange belongs to, if it was handed out and has not been fed; they are fed in order. */
 static tg_transfer *transfer_of(tg_reduction *r, const tg_exchange *exchange)
 {
-    enum { CANDIDATES = 6 };
+    enum { CANDIDATES = 7 };
     tg_transfer *candidates[CANDIDATES] = {&r->greeting,
                                            in_progress(&r->introduction),
                                            in_progress(&r->agreement),
                                            batch_due(r),
                                            round_due(r),
+                                           r->levels ? tg_levels_oldest(r) : NULL,
                                            r->results_fed < r->results_handed ? &r->results[r->results_fed] : NULL};
     for (size_t i = 0; i < CANDIDATES; i++)
         if (candidates[i] && &candidates[i]->exchange == exchange && candidates[i]->handed && !candidates[i]->fed)
@@ -301,6 +309,10 @@ static void take_batch(tg_reduction *r, const tg_transfer *transfer)
 static tg_status feed(tg_reduction *r, tg_transfer *transfer, tg_error *error)
 {
     const tg_algorithm_functions *f = r->reducer->functions;
+    if (r->levels && (transfer->kind == TG_MESSAGE_PARTS || transfer->kind == TG_MESSAGE_RESULTS)) {
+        tg_levels_feed(r);
+        return TG_OK;
+    }
     switch (transfer->kind) {
     case TG_MESSAGE_GREETING:
         take_greeting(r);
@@ -330,10 +342,15 @@ tg_status tg_reduce_feed(tg_reduction *reduction, tg_exchange *exchange, tg_erro
     for (uint32_t peer = 0; peer < world; peer++) {
         if (peer == reduction->reducer->rank || !tg_receives(exchange, peer))
             continue;
+        if (transfer->received[peer] == TG_UNKNOWN_SIZE)
+            transfer->received[peer] = (transfer->relay
+                                            ? tg_relay_size(reduction, transfer, peer)
+                                            : tg_message_size(transfer->receive[peer], transfer->capacity[peer]));
         if (transfer->received[peer] > transfer->capacity[peer])
             return tg_fail(error, TG_INVALID_ARGUMENT, "received[%u] is %zu, but the buffer has %zu bytes", peer,
                            transfer->received[peer], transfer->capacity[peer]);
-        reduction->reducer->stats.bytes_received += transfer->received[peer];
+        if (!tg_share_a_host(reduction->reducer, peer))
+            reduction->reducer->stats.bytes_received += transfer->received[peer];
     }
     transfer->fed = true;
     const double start = tg_seconds();
@@ -347,18 +364,19 @@ tg_status tg_reduce_feed(tg_reduction *reduction, tg_exchange *exchange, tg_erro
 /* ---- end ---- */
 
 /* Whether a part of a tensor's residual may have returned since it was compressed. */
-static bool residual_changed(const tg_reducer *r, const tg_reducing_tensor *t, bool applied)
+static bool residual_changed(const tg_reduction *r, const tg_reducing_tensor *t, bool applied)
 {
-    return t->feedback && (!applied || (t->sparse && r->functions->has_results));
+    return t->feedback && (!applied || (t->sparse && !r->dense && r->reducer->functions->has_results));
 }
 
 /* The residuals' norm over all tensors, and how it grows, as tg_stats has it for one. */
-static void note_residuals(tg_reducer *r, bool applied)
+static void note_residuals(const tg_reduction *reduction, bool applied)
 {
+    tg_reducer *r = reduction->reducer;
     double squares = 0;
     bool asked = false;
     for (size_t i = 0; i < r->tensor_count; i++)
-        if (residual_changed(r, &r->tensors[i], applied)) {
+        if (residual_changed(reduction, &r->tensors[i], applied)) {
             tg_feedback_ask(r->tensors[i].feedback, NULL);
             asked = true;
         }
@@ -368,7 +386,7 @@ static void note_residuals(tg_reducer *r, bool applied)
         const tg_feedback *f = r->tensors[i].feedback;
         if (!f)
             continue;
-        const double norm = residual_changed(r, &r->tensors[i], applied) ? f->norms[1] : f->stats.residual_norm;
+        const double norm = residual_changed(reduction, &r->tensors[i], applied) ? f->norms[1] : f->stats.residual_norm;
         squares += norm * norm;
     }
     const double before = r->stats.residual_norm, norm = __builtin_sqrt(squares);
@@ -379,7 +397,7 @@ static void note_residuals(tg_reducer *r, bool applied)
                                     (double)(steps - 1 < 32 ? steps - 1 : 32);
 }
 
-static void conclude(tg_reduction *r, bool applied)
+void tg_reduction_conclude(tg_reduction *r, bool applied)
 {
     tg_reducer *reducer = r->reducer;
     const double start = tg_seconds();
@@ -393,7 +411,7 @@ static void conclude(tg_reduction *r, bool applied)
     reducer->stats.selected = 0;
     for (size_t i = 0; i < reducer->tensor_count; i++)
         reducer->stats.selected += r->reports[i].selected;
-    note_residuals(reducer, applied);
+    note_residuals(r, applied);
     tg_bypass_end(r, applied);
     tg_fp_leave(before);
     reducer->stats.decode_seconds += tg_seconds() - start;
@@ -419,7 +437,7 @@ tg_status tg_reduce_end(tg_reduction *reduction, tg_error *error)
         return tg_fail(error, TG_INVALID_ARGUMENT,
                        "the reduction has exchanges left: feed them first, or call tg_reduce_abandon");
     const tg_verdict outcome = reduction->outcome;
-    conclude(reduction, outcome.status == TG_OK);
+    tg_reduction_conclude(reduction, outcome.status == TG_OK);
     tg_bypass_note(reduction, reduction->agreement.lowest.microseconds);
     take_time(reduction, outcome.status == TG_OK);
     const tg_reducer *reducer = reduction->reducer;
@@ -437,7 +455,7 @@ tg_status tg_reduce_end(tg_reduction *reduction, tg_error *error)
 void tg_reduce_abandon(tg_reduction *reduction)
 {
     if (reduction && reduction->active) {
-        conclude(reduction, false);
+        tg_reduction_conclude(reduction, false);
         reduction->timed = false;
     }
 }

@@ -117,6 +117,23 @@ bool tg_message_frame(tg_cursor *frames, tg_frame *frame)
     return bytes != NULL;
 }
 
+size_t tg_message_size(const void *data, size_t size)
+{
+    const uint8_t *bytes = data;
+    if (size < TG_MESSAGE_HEADER)
+        return size;
+    const tg_message message = tg_message_fields(bytes);
+    if (message.extra > size - TG_MESSAGE_HEADER)
+        return size;
+    const size_t before = TG_MESSAGE_HEADER + message.extra;
+    tg_cursor frames = tg_cursor_over(bytes + before, size - before);
+    tg_frame frame;
+    for (uint32_t i = 0; i < message.frames; i++)
+        if (!tg_message_frame(&frames, &frame))
+            return size;
+    return size - frames.left;
+}
+
 void tg_bitmap_write(const bool *bits, uint32_t n, uint8_t *bytes)
 {
     memset(bytes, 0, tg_bitmap_bytes(n));

@@ -32,6 +32,9 @@ typedef struct tg_message {
 /* Writes the header for a message whose extra part already lies behind it, checksum included. */
 void tg_message_seal(const tg_kernels *kernels, const tg_message *message, uint8_t *bytes);
 
+/* Where the message at the start of these bytes ends, by what it says; all of them if they are no message. */
+size_t tg_message_size(const void *data, size_t size);
+
 /* The fields of TG_MESSAGE_HEADER bytes, whatever they are. */
 tg_message tg_message_fields(const uint8_t *bytes);
 

@@ -29,7 +29,8 @@ static void weigh(tg_reduction *r, size_t index, const tg_owned *part, const tg_
 {
     tg_reducer *reducer = r->reducer;
     const tg_tensor wide = {reducer->wide, part->count, TG_FLOAT32};
-    tg_job_mean(reducer, tg_received(r, index), tg_pack_received(r, index), 1.0f / (float)reducer->world, 0, &wide);
+    tg_job_mean(reducer, tg_received(r, index), tg_pack_received(r, index), 1.0f / (float)tg_divisor(reducer), 0,
+                &wide);
     tg_jobs_add(reducer);
     tg_mean mean = {.piece = index,
                     .first = part->first,
@@ -55,6 +56,6 @@ void tg_mean_apply(tg_reduction *r, size_t index, uint64_t first, uint64_t among
         tg_jobs_add(reducer); /* some of which may use reducer->wide */
         weigh(r, index, &(tg_owned){first, out->count}, out);
     } else {
-        tg_job_mean(reducer, tg_received(r, index), count, 1.0f / (float)reducer->world, among, out);
+        tg_job_mean(reducer, tg_received(r, index), count, 1.0f / (float)tg_divisor(reducer), among, out);
     }
 }

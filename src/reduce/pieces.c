@@ -47,7 +47,7 @@ void tg_piece_fail(tg_reduction *r, uint32_t tensor, const char *what, tg_status
     if (status == TG_NONFINITE)
         status = reducer->options.nonfinite == TG_NONFINITE_SKIP ? TG_SKIPPED : TG_NONFINITE;
     tg_reduction_fail(r, status, "the %s of tensor '%.60s' on rank %u: %.110s", what, reducer->names[tensor],
-                      reducer->rank, why->message);
+                      tg_named(reducer, reducer->rank), why->message);
 }
 
 void tg_mean_fail(tg_reduction *r, uint32_t tensor, uint64_t element)
@@ -196,7 +196,8 @@ static tg_status compare(const tg_reduction *r, uint32_t peer, const tg_frame_in
 void tg_bad_frame(tg_reduction *r, uint32_t tensor, uint32_t peer, const tg_error *why)
 {
     tg_reduction_fail(r, TG_SKIPPED, "rank %u received an invalid frame of tensor '%.40s' from rank %u: %.110s",
-                      r->reducer->rank, r->reducer->names[tensor], peer, why->message);
+                      tg_named(r->reducer, r->reducer->rank), r->reducer->names[tensor], tg_named(r->reducer, peer),
+                      why->message);
 }
 
 bool tg_piece_take(tg_reduction *r, uint32_t peer, tg_cursor *frames, const tg_due *due, tg_frame *frame,
@@ -216,7 +217,9 @@ bool tg_piece_take(tg_reduction *r, uint32_t peer, tg_cursor *frames, const tg_d
         tg_bad_frame(r, due->tensor, peer, &why);
         return false;
     }
-    tg_job_check(r, &(tg_check_job){.frame = *frame, .count = due->count, .wants_peak = may_overflow != NULL},
-                 &(tg_checked){.tensor = due->tensor, .peer = peer, .most = due->most, .may_overflow = may_overflow});
+    tg_job_check(
+        r, &(tg_check_job){.frame = *frame, .count = due->count, .wants_peak = may_overflow != NULL},
+        &(tg_checked){
+            .tensor = due->tensor, .peer = peer, .most = due->most, .may_overflow = may_overflow, .frame = frame});
     return true;
 }

@@ -169,6 +169,40 @@ void tg_plan_receive(tg_plan *plan, uint32_t owner, uint32_t world)
     }
 }
 
+/* The pieces that an owner has of each message, as elements of its shares. */
+static void follow_all(maker *m, const tg_plan *whole, uint32_t share)
+{
+    m->plan->piece_count = m->plan->batch_count = m->first_piece = 0;
+    for (size_t b = 0; b < whole->batch_count; b++) {
+        for (size_t i = whole->batches[b].first; i < whole->batches[b].first + whole->batches[b].count; i++) {
+            const tg_plan_tensor *t = &m->tensors[whole->pieces[i].tensor];
+            tg_piece run;
+            if (whole->pieces[i].owner == share && tg_piece_ends(&whole->pieces[i], t->parts, t->grain > 0, &run))
+                m->runs[m->run_count++] = (tg_piece){
+                    .tensor = run.tensor, .first = run.first - t->parts[share], .count = run.count};
+        }
+        close_batch(m);
+    }
+}
+
+bool tg_plan_follow(const tg_plan *whole, uint32_t share, const tg_plan_tensor *tensors, uint32_t owners,
+                    tg_arena *arena, tg_plan *plan)
+{
+    tg_piece *runs = malloc((whole->piece_count + 1) * sizeof *runs);
+    if (!runs)
+        return false;
+    memset(plan, 0, sizeof *plan);
+    maker m = {.tensors = tensors, .owners = owners, .plan = plan, .counting = true, .runs = runs};
+    follow_all(&m, whole, share);
+    plan->pieces = tg_arena_take(arena, plan->piece_count, sizeof *plan->pieces);
+    plan->batches = tg_arena_take(arena, plan->batch_count, sizeof *plan->batches);
+    m.counting = false;
+    if (!arena->failed)
+        follow_all(&m, whole, share);
+    free(runs);
+    return !arena->failed;
+}
+
 bool tg_plan_make(const tg_plan_tensor *tensors, size_t tensor_count, uint64_t batch_elements, uint32_t owners,
                   tg_arena *arena, tg_plan *plan)
 {

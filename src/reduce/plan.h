@@ -67,4 +67,23 @@ void tg_plan_receive(tg_plan *plan, uint32_t owner, uint32_t world);
 bool tg_plan_make(const tg_plan_tensor *tensors, size_t tensor_count, uint64_t batch_elements, uint32_t owners,
                   tg_arena *arena, tg_plan *plan);
 
+/* What a piece of `whole` ends of its tensor's share between hosts: itself, or where shares may not be cut, and then
+ * with the last piece, all of it. As elements of the tensor, whose shares begin at `parts`. False where it ends
+ * nothing. */
+static inline bool tg_piece_ends(const tg_piece *piece, const uint32_t *parts, bool may_be_cut, tg_piece *run)
+{
+    *run = *piece;
+    if (may_be_cut)
+        return true;
+    run->first = parts[piece->owner];
+    run->count = parts[piece->owner + 1] - run->first;
+    return piece->first + piece->count == parts[piece->owner + 1];
+}
+
+/* The plan between hosts for one share, the pieces of one owner of `whole`: every message of that which has some is one
+ * message here, divided among `owners` hosts. `tensors` are the shares, with the parts of the whole. False if there is
+ * no memory. */
+bool tg_plan_follow(const tg_plan *whole, uint32_t share, const tg_plan_tensor *tensors, uint32_t owners,
+                    tg_arena *arena, tg_plan *plan);
+
 #endif

@@ -51,7 +51,7 @@ bool tg_present_read(tg_reduction *r, size_t message, uint32_t peer, tg_cursor *
     }
     if (!valid) {
         tg_reduction_fail(r, TG_SKIPPED, "rank %u received an invalid list of present tensors from rank %u",
-                          r->reducer->rank, peer);
+                          tg_named(r->reducer, r->reducer->rank), tg_named(r->reducer, peer));
         return false;
     }
     r->had_last[peer] = r->has[t.first + t.count - 1];

@@ -1,5 +1,5 @@
 /* Making a reducer, and giving it back. */
-#include "reduce/reducer.h"
+#include "reduce/levels.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -99,13 +99,13 @@ static tg_status keep_tensor(tg_reducer *r, const tg_reducer_tensor *given, size
     t->given = *given;
     t->given.name = r->names[number] = name;
     t->spec = given->codec;
-    if (given->count < r->options.min_size)
-        t->spec = (tg_spec){.codec = 0}; /* none */
+    if (given->count < r->options.min_size || r->levels) /* within a host, nothing is compressed */
+        t->spec = (tg_spec){.codec = 0};                 /* none */
     t->sparse = tg_codec_row_of(t->spec.codec)->sparse;
     status = tg_scatter_boundaries(r, given, number, error);
     if (status != TG_OK)
         return status;
-    if (given->feedback.kind == TG_FEEDBACK_NONE || given->count < r->options.min_size || !r->device)
+    if (given->feedback.kind == TG_FEEDBACK_NONE || given->count < r->options.min_size || !r->device || r->levels)
         return TG_OK;
     if (given->feedback.kind == TG_FEEDBACK_DGC && r->options.bypass != TG_BYPASS_OFF)
         return tg_fail(error, TG_INVALID_ARGUMENT,
@@ -147,7 +147,8 @@ void tg_reducer_greet(tg_reducer *r)
                    {TG_GREETING_DEPTH, o->depth},
                    {TG_GREETING_BATCH_ELEMENTS, o->batch_elements},
                    {TG_GREETING_BYPASS, (uint64_t)o->bypass},
-                   {TG_GREETING_STATE, history(r)}};
+                   {TG_GREETING_STATE, history(r)},
+                   {TG_GREETING_HOSTS, r->levels ? r->levels->digest : 0}};
     uint8_t bytes[8];
     r->greeting_size = tg_greeting_begin(r->greeting, (uint32_t)r->tensor_count);
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
@@ -166,7 +167,7 @@ void tg_reducer_greet(tg_reducer *r)
     tg_greeting_option_set(r->kernels, r->greeting, TG_GREETING_SCHEDULE, bytes, sizeof bytes);
     for (size_t i = 0; i < r->tensor_count; i++)
         tg_greeting_tensor(r->kernels, r->greeting, (uint32_t)i, &r->tensors[i].given, r->tensors[i].parts,
-                           r->world + (size_t)1);
+                           (r->levels ? r->levels->shares : r->world) + (size_t)1);
     r->layout = r->kernels->digest(r->greeting, r->greeting_size);
     r->greeted = false;
 }
@@ -178,7 +179,7 @@ static size_t most(size_t a, size_t b) { return a > b ? a : b; }
 uint64_t tg_wide_room(const tg_reducer *r)
 {
     const uint64_t rooms[] = {r->coded.largest, r->dense.largest, r->coded.summed, r->dense.summed};
-    uint64_t room = 0;
+    uint64_t room = r->levels ? r->levels->longest : 0;
     for (size_t i = 0; i < (r->functions->has_results ? 4 : 2); i++) /* gather and scatter sum piece by piece */
         room = rooms[i] > room ? rooms[i] : room;
     return room;
@@ -206,7 +207,8 @@ static bool make_reduction(tg_reducer *r, tg_reduction *reduction)
         reduction->means = tg_arena_take(&r->arena, parts, sizeof *reduction->means);
     else
         reduction->may_overflow = tg_arena_take(&r->arena, pieces, sizeof *reduction->may_overflow);
-    reduction->queue_room = 2 * batches + 2; /* a batch has one exchange under way, or its results */
+    /* a batch has one exchange under way, or its results; with levels, one of each stage */
+    reduction->queue_room = (r->levels ? TG_STAGES : 2) * batches + 2;
     reduction->queue = tg_arena_take(&r->arena, reduction->queue_room, sizeof(tg_exchange *));
     return !r->arena.failed && tg_transfers_make(r, reduction);
 }
@@ -220,17 +222,22 @@ tg_status tg_reducer_keep(tg_reducer *r, const tg_reducer_tensor *tensors, const
     if (status != TG_OK)
         return status;
     keep_options(r, options);
+    status = tg_levels_make(r, options, error);
+    if (status != TG_OK)
+        return status;
     r->tensors = tg_arena_take(&r->arena, r->tensor_count, sizeof *r->tensors);
     r->names = tg_arena_take(&r->arena, r->tensor_count, sizeof *r->names);
     if (r->arena.failed)
         return tg_fail(error, TG_OUT_OF_MEMORY, "out of memory for a list of %zu tensors", r->tensor_count);
-    for (size_t i = 0; status == TG_OK && i < r->tensor_count; i++)
+    for (size_t i = 0; tensors && status == TG_OK && i < r->tensor_count; i++)
         status = keep_tensor(r, &tensors[i], i, error);
+    if (status == TG_OK && r->levels)
+        status = tg_levels_share(r, error);
     return status == TG_OK ? tg_reducer_lay_out(r, error) : status;
 }
 
-static tg_status fill_in(tg_reducer *r, const tg_reducer_tensor *tensors, const tg_reducer_options *options,
-                         tg_error *error)
+tg_status tg_reducer_fill_in(tg_reducer *r, const tg_reducer_tensor *tensors, const tg_reducer_options *options,
+                             tg_error *error)
 {
     r->codecs = tg_arena_take(&r->arena, r->tensor_count, sizeof(tg_codec *));
     r->greeting = tg_arena_take(&r->arena, TG_GREETING_MOST, 1);
@@ -249,6 +256,8 @@ static tg_status fill_in(tg_reducer *r, const tg_reducer_tensor *tensors, const 
         status = tg_parts_make(r, error);
     if (status == TG_OK && r->functions->has_results)
         status = tg_shard_make(r, error);
+    if (status == TG_OK && r->levels)
+        status = tg_levels_fill_in(r, error);
     if (status != TG_OK)
         return status;
     r->reductions = tg_arena_take(&r->arena, r->options.depth, sizeof *r->reductions);
@@ -281,7 +290,7 @@ tg_status tg_reducer_create(tg_device *device, uint32_t rank, uint32_t world, co
     made->rank = rank;
     made->world = world;
     made->tensor_count = tensor_count;
-    const tg_status status = fill_in(made, tensors, options, error);
+    const tg_status status = tg_reducer_fill_in(made, tensors, options, error);
     if (status != TG_OK)
         tg_reducer_free(made);
     else
@@ -300,6 +309,9 @@ void tg_reducer_free(tg_reducer *reducer)
     for (size_t i = 0; reducer->second && i < reducer->coded.piece_count; i++)
         tg_feedback_free(reducer->second[i]);
     tg_codec_free(reducer->plain);
+    for (uint32_t i = 0; reducer->device && reducer->reductions && i < reducer->options.depth; i++)
+        reducer->device->operations->release(reducer->device, reducer->reductions[i].aside);
+    tg_levels_free(reducer);
     if (reducer->device) {
         tg_sparse_free(reducer);
         reducer->device->operations->release(reducer->device, reducer->wide);
@@ -314,6 +326,7 @@ tg_status tg_reducer_stats_of(const tg_reducer *reducer, tg_reducer_stats *stats
     if (!reducer || !stats)
         return tg_fail(error, TG_INVALID_ARGUMENT, "tg_reducer_stats_of: reducer and stats must not be NULL");
     *stats = reducer->stats;
+    tg_levels_stats(reducer, stats);
     stats->ratio = stats->frame_bytes ? (double)stats->float32_bytes / (double)stats->frame_bytes : 0;
     return tg_succeed(error);
 }
@@ -335,7 +348,11 @@ tg_status tg_reducer_tensor_stats(const tg_reducer *reducer, size_t index, tg_st
     tg_status status = check_tensor_index(reducer, index, stats, "tg_reducer_tensor_stats", error);
     if (status != TG_OK)
         return status;
-    const tg_reducing_tensor *t = &reducer->tensors[index];
+    if (reducer->levels && !reducer->levels->inner) { /* it owns no share, and compresses nothing */
+        memset(stats, 0, sizeof *stats);
+        return tg_succeed(error);
+    }
+    const tg_reducing_tensor *t = reducer->levels ? &reducer->levels->inner->tensors[index] : &reducer->tensors[index];
     if (!t->feedback) {
         *stats = t->stats;
         return tg_succeed(error);
@@ -353,11 +370,12 @@ tg_status tg_reducer_residual_read(const tg_reducer *reducer, size_t index, floa
     if (status != TG_OK)
         return status;
     const tg_reducing_tensor *t = &reducer->tensors[index];
-    if (!t->feedback)
+    if (!t->feedback && !(reducer->levels && tg_levels_keep(reducer, index)))
         return tg_fail(error, TG_INVALID_ARGUMENT, "tensor '%.60s' has no residual: it has no feedback", t->given.name);
     if (count != t->given.count)
         return tg_fail(error, TG_SHAPE_MISMATCH,
                        "the residual of tensor '%.60s' has %" PRIu64 " elements, not %" PRIu64, t->given.name,
                        t->given.count, count);
-    return tg_feedback_read(t->feedback, TG_RESIDUAL, 0, count, out, error);
+    return reducer->levels ? tg_levels_residual(reducer, index, out, error)
+                           : tg_feedback_read(t->feedback, TG_RESIDUAL, 0, count, out, error);
 }

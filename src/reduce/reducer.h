@@ -59,6 +59,7 @@ typedef struct tg_reducing_tensor {
     size_t codec;          /* in the reducer's list */
     tg_feedback *feedback; /* NULL: none */
     bool idle;             /* bypass: the residual is known to be zero */
+    uint64_t aside_at;     /* gather: of its mean among those that are set aside */
     uint64_t most;         /* sparse: the most elements that are ever selected */
     uint32_t largest;      /* the spec's amount, at its largest */
     tg_stats stats;        /* without feedback; else they are the feedback's */
@@ -77,6 +78,7 @@ typedef struct tg_checked {
     uint32_t tensor, peer;
     uint64_t most;      /* see tg_due */
     bool *may_overflow; /* is set where values are so large that a sum of all ranks' may not be finite; or NULL */
+    tg_frame *frame;    /* is forgotten where it is bad; or NULL */
 } tg_checked;
 
 /* A mean that is looked at before it is applied or sent. */
@@ -99,6 +101,8 @@ typedef struct tg_sparse_step {
 } tg_sparse_step;
 
 typedef struct tg_algorithm_functions tg_algorithm_functions;
+typedef struct tg_levels tg_levels;
+typedef struct tg_level_step tg_level_step;
 
 /* What the caller has said about a tensor in this step. */
 typedef enum tg_given {
@@ -134,6 +138,7 @@ struct tg_reduction {
     tg_agreement introduction, agreement; /* on the greeting, and on the step */
     tg_transfer *batches, *results;
     size_t batches_handed, batches_fed, results_handed, results_fed;
+    float *aside; /* gather: means of all tensors until the verdict, in device memory; NULL: frames are kept instead */
     tg_relay *relays;                              /* gather: of the batches that have one, in their order */
     size_t relay_count, relays_handed, relays_fed; /* of this step's plan; exchanges after the first of each */
     tg_frame *sent;                                /* this rank's frames, by part */
@@ -142,15 +147,25 @@ struct tg_reduction {
     tg_frame *means;        /* shard: results, by part */
     tg_sparse_step *sparse; /* of each tensor, under shard and scatter */
     void *lists;            /* device memory for their lists */
+    tg_level_step *levels;  /* where hosts have several ranks; else NULL */
     tg_exchange **queue;    /* drive.c: started and not fed, oldest first; places count on, modulo its room */
     size_t queue_room, queue_from, queue_to;
 };
+
+/* A reducer between hosts (levels.h): of one share of every tensor. */
+typedef struct tg_share {
+    const tg_reducer *whole; /* whose share it is; NULL: this is not one */
+    uint32_t number;
+    const uint32_t *ranks; /* of each host, the rank that has it there, by which messages name it */
+} tg_share;
 
 struct tg_reducer {
     tg_device *device;
     const tg_kernels *kernels;
     tg_arena arena;
     uint32_t rank, world;
+    tg_levels *levels; /* where hosts have several ranks; else NULL */
+    tg_share share;
     tg_algorithm algorithm;
     const tg_algorithm_functions *functions;
     tg_reducer_options options; /* with a schedule of our own, and defaults filled in */
@@ -216,7 +231,15 @@ struct tg_algorithm_functions {
     /* What was sent goes back into the residuals. */
     void (*undo)(tg_reduction *reduction);
 };
-extern const tg_algorithm_functions tg_gather, tg_shard, tg_scatter;
+extern const tg_algorithm_functions tg_gather, tg_shard, tg_scatter, tg_two_levels;
+
+/* By what a sum over all that is exchanged is divided for the mean. */
+static inline uint32_t tg_divisor(const tg_reducer *r) { return r->share.whole ? r->share.whole->world : r->world; }
+/* The rank that messages name. */
+static inline uint32_t tg_named(const tg_reducer *r, uint32_t rank)
+{
+    return r->share.ranks ? r->share.ranks[rank] : rank;
+}
 
 static inline double tg_seconds(void)
 {
@@ -230,6 +253,9 @@ static inline double tg_seconds(void)
 /* Copies tensors and options, and lays them out. Without a device the reducer is one that is only described. */
 tg_status tg_reducer_keep(tg_reducer *reducer, const tg_reducer_tensor *tensors, const tg_reducer_options *options,
                           tg_error *error);
+/* All that a reducer has, by its tensors and options. */
+tg_status tg_reducer_fill_in(tg_reducer *reducer, const tg_reducer_tensor *tensors, const tg_reducer_options *options,
+                             tg_error *error);
 /* Writes the greeting anew, to be sent with the next reduction. */
 void tg_reducer_greet(tg_reducer *reducer);
 /* Elements of reducer->wide, and of `narrow`. */
@@ -237,10 +263,16 @@ uint64_t tg_wide_room(const tg_reducer *reducer);
 
 /* ---- layout.c: what travels how ---- */
 
+/* The amount of a spec in a step, by the schedule. */
+uint32_t tg_amount_at(const tg_reducer *reducer, const tg_spec *spec, uint64_t step);
 /* The spec of a tensor's frames in a reduction. */
 tg_spec tg_spec_in(const tg_reduction *reduction, uint32_t tensor);
 /* The codec that makes them. */
 tg_codec *tg_codec_in(tg_reduction *reduction, uint32_t tensor);
+/* The spec of a tensor where it is compressed, of steps that compress: of two levels, between hosts. */
+tg_spec tg_wire_spec(const tg_reducer *reducer, const tg_reducing_tensor *tensor);
+/* Where a vector with this spec may be cut: at multiples of this; 0: nowhere. */
+uint64_t tg_grain_of(const tg_spec *spec);
 /* Most bytes of a frame of `count` elements of this tensor. */
 size_t tg_frame_room(const tg_reducer *reducer, bool dense, uint32_t tensor, uint64_t count);
 /* Most bytes of a frame of selected elements that an owner gets of a piece, or sends as results: what writing it takes,
@@ -275,6 +307,10 @@ bool tg_present_read(tg_reduction *reduction, size_t message, uint32_t peer, tg_
 
 /* ---- transfers.c: buffers of exchanges ---- */
 
+/* The arrays of an exchange, and room for what goes out and for what comes from every other rank. */
+void tg_transfer_prepare(tg_reducer *reducer, tg_transfer *transfer, tg_message_kind kind, tg_exchange_kind exchange,
+                         uint32_t number);
+void tg_transfer_give_room(tg_reducer *reducer, tg_transfer *transfer, size_t out, const size_t *in);
 /* Makes the transfers of one reduction. */
 bool tg_transfers_make(tg_reducer *reducer, tg_reduction *reduction);
 /* Everything that a transfer sends is one message of this size, at its start, to all. */
@@ -304,6 +340,13 @@ tg_transfer *tg_agreement_next(tg_reduction *reduction, tg_agreement *agreement)
 /* Takes what came. An error where this rank cannot know what the others do. */
 tg_status tg_agreement_take(tg_reduction *reduction, tg_agreement *agreement, tg_transfer *transfer, tg_error *error);
 
+/* ---- gather.c ---- */
+
+/* Whether means are made as messages come and set aside until the verdict, and room for messages is used again: where
+ * frames of all ranks would take more than twice as much. Then so many batches are under way at once. */
+enum { TG_GATHER_WINDOW = 8 };
+bool tg_sets_aside(const tg_reducer *reducer);
+
 /* ---- relay.c: small messages of many ranks ---- */
 
 /* Whether a batch's messages are handed on from rank to rank. */
@@ -314,6 +357,8 @@ uint32_t tg_relay_blocks(uint32_t world, uint32_t round);
 /* The next round, filled in; and takes what came, until all messages of the batch are there. */
 tg_transfer *tg_relay_next(tg_reduction *reduction, tg_relay *relay);
 bool tg_relay_take(tg_reduction *reduction, tg_relay *relay);
+/* Where what came from a rank in a round ends, by what it says. */
+size_t tg_relay_size(const tg_reduction *reduction, const tg_transfer *round, uint32_t from);
 
 /* ---- bypass.c: steps that are sent as they are because that is faster ---- */
 
@@ -515,6 +560,10 @@ uint64_t tg_part_limit(uint64_t count, uint32_t world);
 void tg_boundaries_limit(uint64_t count, uint32_t world, uint32_t *boundaries, uint32_t *old);
 
 /* ---- machine.c ---- */
+
+/* The start of a reduction, and its end: residuals and statistics are brought up to date. */
+void tg_reduction_reset(tg_reduction *reduction, uint64_t step);
+void tg_reduction_conclude(tg_reduction *reduction, bool applied);
 
 /* This step will not be applied: something is wrong here, or another rank has said so. */
 static inline bool tg_reduction_lost(const tg_reduction *reduction)

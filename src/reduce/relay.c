@@ -9,9 +9,22 @@
 
 enum { SMALL = 8 << 10 }; /* bytes of a message: larger ones would wait for links, not for rounds */
 
+/* Whether a batch begins or ends within a tensor: then ranks compare its messages with those before and after, which
+ * must have come. */
+static bool is_joined(const tg_plan *plan, size_t batch)
+{
+    if (batch >= plan->batch_count)
+        return false;
+    const size_t first = plan->batches[batch].first, next = first + plan->batches[batch].count;
+    const tg_piece *pieces = plan->pieces;
+    return (first > 0 && pieces[first - 1].tensor == pieces[first].tensor) ||
+           (next < plan->piece_count && pieces[next - 1].tensor == pieces[next].tensor);
+}
+
 bool tg_is_relayed(const tg_reducer *r, size_t batch)
 {
-    return r->algorithm == TG_GATHER && tg_agreement_rounds(r->world) > 1 && tg_batch_bound(r, batch) <= SMALL;
+    return r->functions == &tg_gather && !r->share.whole && tg_agreement_rounds(r->world) > 1 &&
+           tg_batch_bound(r, batch) <= SMALL && !is_joined(&r->coded, batch) && !is_joined(&r->dense, batch);
 }
 
 uint32_t tg_relay_blocks(uint32_t world, uint32_t round)
@@ -80,4 +93,17 @@ bool tg_relay_take(tg_reduction *r, tg_relay *relay)
         batch->received[rank_after(reducer, i)] = block_of(relay, i)->size;
     }
     return true;
+}
+
+size_t tg_relay_size(const tg_reduction *r, const tg_transfer *round, uint32_t from)
+{
+    const uint8_t *bytes = round->receive[from];
+    const size_t room = round->capacity[from];
+    const uint32_t count = tg_relay_blocks(r->reducer->world, (uint32_t)(round - round->relay->rounds));
+    size_t at = (size_t)TG_RELAY_ENTRY * count; /* there is room for these */
+    for (uint32_t i = 0; i < count; i++) {
+        const uint32_t length = tg_load32(bytes + (size_t)TG_RELAY_ENTRY * i);
+        at = length <= room - at ? at + length : room;
+    }
+    return at;
 }

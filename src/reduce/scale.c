@@ -3,7 +3,7 @@
 
 #include "base/fpenv.h"
 #include "base/status.h"
-#include "reduce/reducer.h"
+#include "reduce/levels.h"
 
 static tg_status check(const tg_reducer *r, tg_feedback *f, uint32_t tensor, float factor, tg_error *error)
 {
@@ -41,8 +41,9 @@ tg_status tg_reducer_scale(tg_reducer *reducer, float factor, tg_error *error)
     for (uint32_t i = 0; i < reducer->options.depth; i++)
         if (reducer->reductions[i].active)
             return tg_fail(error, TG_INVALID_ARGUMENT, "a reduction is in progress; scale between steps");
+    tg_reducer *home = reducer->levels ? reducer->levels->inner : reducer;
     tg_fp_mode before = tg_fp_enter();
-    tg_status status = scale_all(reducer, factor, error);
+    tg_status status = home ? scale_all(home, factor, error) : tg_succeed(error);
     tg_fp_leave(before);
     return status == TG_OK ? tg_device_outcome(reducer->device, error) : status;
 }

@@ -57,8 +57,8 @@ void tg_parts_send(tg_reduction *r, size_t number)
 
 static void bad_boundaries(tg_reduction *r, uint32_t peer)
 {
-    tg_reduction_fail(r, TG_SKIPPED, "rank %u received invalid partition boundaries from rank %u", r->reducer->rank,
-                      peer);
+    tg_reduction_fail(r, TG_SKIPPED, "rank %u received invalid partition boundaries from rank %u",
+                      tg_named(r->reducer, r->reducer->rank), tg_named(r->reducer, peer));
 }
 
 static void take_from(tg_reduction *r, size_t number, uint32_t peer)
@@ -125,7 +125,7 @@ static void add_mean(const tg_reduction *r, size_t index, float *mean)
 {
     tg_reducer *reducer = r->reducer;
     const tg_tensor out = {mean, r->plan->pieces[index].count, TG_FLOAT32};
-    tg_job_mean(reducer, tg_received(r, index), tg_pack_received(r, index), 1.0f / (float)reducer->world, 0, &out);
+    tg_job_mean(reducer, tg_received(r, index), tg_pack_received(r, index), 1.0f / (float)tg_divisor(reducer), 0, &out);
 }
 
 /* Where the mean of a piece owned here lies while it is encoded. */

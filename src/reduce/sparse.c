@@ -112,7 +112,7 @@ static void collect_sums(tg_reduction *r, const tg_batch *batch)
                                             .frame_count = reducer->world,
                                             .first = part.first,
                                             .count = part.count,
-                                            .factor = 1.0f / (float)reducer->world,
+                                            .factor = 1.0f / (float)tg_divisor(reducer),
                                             .drops = tg_policy_of(reducer) == TG_NONFINITE_ZERO,
                                             .sums = &reducer->sums[n],
                                             .share = share_of(r, piece, reducer->rank),
@@ -241,10 +241,11 @@ void tg_sparse_apply(tg_reduction *r, size_t index)
     }
     /* An error of the mean is as large as `world` ranks' of theirs; one that no residual can hold is lost. */
     if (t->feedback && is_lossy(t) && step->result.count > 0)
-        tg_job_add_list(
-            reducer, t->feedback,
-            &(tg_list_job){
-                .list = &step->result, .count = piece->count, .sent = step->seen, .factor = (float)reducer->world});
+        tg_job_add_list(reducer, t->feedback,
+                        &(tg_list_job){.list = &step->result,
+                                       .count = piece->count,
+                                       .sent = step->seen,
+                                       .factor = (float)tg_divisor(reducer)});
 }
 
 void tg_sparse_undo(tg_reduction *r, size_t index)

@@ -75,28 +75,50 @@ static void put_counters(writer *w, const tg_reducer_stats *s)
         put_double(w, real[i]);
 }
 
-void tg_state_identity(const tg_reducing_tensor *t, uint8_t bytes[TG_STATE_IDENTITY])
+void tg_state_identity(const tg_reducer *r, size_t tensor, uint8_t bytes[TG_STATE_IDENTITY])
 {
+    const tg_reducing_tensor *t = &r->tensors[tensor];
+    const tg_feedback *f = tg_state_home(r) ? tg_state_home(r)->tensors[tensor].feedback : NULL;
     tg_store32(bytes, (uint32_t)strlen(t->given.name));
     tg_identity_store(bytes + 4, &t->given);
-    bytes[TG_STATE_IDENTITY - 1] = t->feedback != NULL;
+    const bool keeps = r->levels ? tg_levels_keep(r, tensor) : f != NULL;
+    bytes[TG_STATE_IDENTITY - 1] = (uint8_t)((keeps ? TG_STATE_RESIDUAL : 0) |
+                                             (r->levels && f && f->momentum ? TG_STATE_MOMENTUM : 0));
 }
 
-static void put_tensor(writer *w, const tg_reducer *r, const tg_reducing_tensor *t)
+static void put_tensor(writer *w, const tg_reducer *r, size_t number)
 {
     uint8_t identity[TG_STATE_IDENTITY];
-    tg_state_identity(t, identity);
+    const tg_reducer *home = tg_state_home(r);
+    const tg_reducing_tensor *t = home ? &home->tensors[number] : NULL;
+    const tg_stats nothing = {.steps = 0};
+    tg_state_identity(r, number, identity);
     put(w, identity, sizeof identity);
-    put(w, t->given.name, strlen(t->given.name));
-    if (t->feedback) {
-        put_stats(w, &t->feedback->stats);
-        put_part(w, t->feedback, TG_RESIDUAL);
-        if (t->feedback->momentum)
-            put_part(w, t->feedback, TG_MOMENTUM);
+    put(w, r->names[number], strlen(r->names[number]));
+    if (identity[TG_STATE_IDENTITY - 1] && r->levels) {
+        put64(w, tg_state_first(r, number));
+        put64(w, t ? t->given.count : 0);
     }
-    put64(w, tg_state_boundaries(r, t));
-    for (uint64_t i = 0; i < tg_state_boundaries(r, t); i++)
+    if (identity[TG_STATE_IDENTITY - 1])
+        put_stats(w, t ? &t->feedback->stats : &nothing);
+    if (t && t->feedback)
+        put_part(w, t->feedback, TG_RESIDUAL);
+    if (t && t->feedback && t->feedback->momentum)
+        put_part(w, t->feedback, TG_MOMENTUM);
+    const uint64_t boundaries = t ? tg_state_boundaries(home, t) : 0;
+    put64(w, boundaries);
+    for (uint64_t i = 0; i < boundaries; i++)
         put32(w, t->boundaries[i]);
+}
+
+static void put_levels(writer *w, const tg_reducer *r)
+{
+    const tg_levels *l = r->levels;
+    const tg_reducer_stats nothing = {.applied = 0};
+    put32(w, l->hosts);
+    put32(w, l->host);
+    put64(w, l->digest);
+    put_counters(w, l->inner ? &l->inner->stats : &nothing);
 }
 
 static void put_bypass(writer *w, const tg_reducer *r)
@@ -113,10 +135,13 @@ static void put_bypass(writer *w, const tg_reducer *r)
 static void put_all(writer *w, const tg_reducer *r)
 {
     const bool bypasses = r->options.bypass == TG_BYPASS_AUTO;
+    const tg_reducer *home = tg_state_home(r);
+    const size_t pieces = home && home->second ? home->coded.piece_count : 0;
     uint32_t seconds = 0;
-    for (size_t i = 0; r->second && i < r->coded.piece_count; i++)
-        seconds += r->second[i] != NULL;
-    const uint8_t version[4] = {TG_STATE_VERSION, (uint8_t)r->algorithm, bypasses ? TG_STATE_BYPASSES : 0, 0};
+    for (size_t i = 0; i < pieces; i++)
+        seconds += home->second[i] != NULL;
+    const uint8_t version[4] = {TG_STATE_VERSION, (uint8_t)r->algorithm,
+                                (uint8_t)((r->levels ? TG_STATE_LEVELS : 0) | (bypasses ? TG_STATE_BYPASSES : 0)), 0};
     put(w, tg_state_magic, sizeof tg_state_magic);
     put(w, version, sizeof version);
     put32(w, r->rank);
@@ -126,18 +151,20 @@ static void put_all(writer *w, const tg_reducer *r)
     put32(w, r->options.depth);
     put32(w, (uint32_t)r->tensor_count);
     put_counters(w, &r->stats);
+    if (r->levels)
+        put_levels(w, r);
     for (size_t i = 0; i < r->tensor_count; i++)
-        put_tensor(w, r, &r->tensors[i]);
+        put_tensor(w, r, i);
     put32(w, seconds);
-    for (size_t i = 0; seconds > 0 && i < r->coded.piece_count; i++) {
-        const tg_piece *piece = &r->coded.pieces[i];
-        if (!r->second[i])
+    for (size_t i = 0; i < pieces; i++) {
+        const tg_piece *piece = &home->coded.pieces[i];
+        if (!home->second[i])
             continue;
         put32(w, piece->tensor);
-        put64(w, piece->first);
+        put64(w, tg_state_first(r, piece->tensor) + piece->first);
         put64(w, piece->count);
-        put_stats(w, &r->second[i]->stats);
-        put_part(w, r->second[i], TG_RESIDUAL);
+        put_stats(w, &home->second[i]->stats);
+        put_part(w, home->second[i], TG_RESIDUAL);
     }
     if (bypasses)
         put_bypass(w, r);

@@ -11,6 +11,10 @@
 
 typedef struct reading {
     tg_reducer *reducer;
+    tg_reducer *home; /* where its residuals are */
+    bool levels;      /* the state has hosts */
+    bool all;         /* states of all ranks are given, of which this rank takes its part; else only those it takes */
+    bool takes;       /* this one among them */
     tg_cursor c;
     bool apply;  /* off: only checks */
     bool exact;  /* of this very rank, world and plan: everything is taken as it is */
@@ -46,16 +50,20 @@ static tg_status short_state(const reading *in)
     return tg_fail(in->error, TG_TRUNCATED, "the state of rank %u ends too early", in->rank);
 }
 
-/* Floats to a part of feedback, from element `first` on: in their place, or added; `factor` brings them to the new
- * world. */
+/* Floats to a part of feedback, of a tensor's elements from `first` on, as far as this rank has these, which start at
+ * `start` in the feedback: in their place, or added; `factor` brings them to the new world. */
 static tg_status get_part(reading *in, tg_feedback *f, tg_feedback_part part, uint64_t first, uint64_t count,
-                          bool replaces, float factor)
+                          uint64_t start, bool replaces, float factor)
 {
-    tg_load_job job = {
-        .bytes = tg_cursor_take(&in->c, 4 * count), .count = count, .factor = factor, .replaces = replaces};
-    if (!job.bytes)
+    const uint8_t *bytes = count <= SIZE_MAX / 4 ? tg_cursor_take(&in->c, 4 * count) : NULL;
+    if (!bytes)
         return short_state(in);
-    tg_feedback_load(f, part, first, in->apply, &job);
+    const uint64_t end = f ? start + f->count : 0, from = first > start ? first : start,
+                   to = first + count < end ? first + count : end;
+    if (!f || !in->takes || from >= to)
+        return TG_OK;
+    tg_load_job job = {.bytes = bytes + 4 * (from - first), .count = to - from, .factor = factor, .replaces = replaces};
+    tg_feedback_load(f, part, from - start, in->apply, &job);
     if (!job.finite)
         return tg_fail(in->error, TG_CORRUPT, "the state of rank %u has a residual that is not finite", in->rank);
     if (in->exact)
@@ -79,7 +87,7 @@ static void get_stats(reading *in, tg_stats *stats)
         *stats = s;
 }
 
-static void get_counters(reading *in)
+static void get_counters(reading *in, tg_reducer *r)
 {
     tg_reducer_stats s = in->reducer->stats;
     uint64_t *const whole[] = {&s.applied,       &s.skipped,    &s.bytes_sent,  &s.bytes_received, &s.frame_bytes,
@@ -90,8 +98,29 @@ static void get_counters(reading *in)
         *whole[i] = get64(&in->c);
     for (size_t i = 0; i < sizeof real / sizeof *real; i++)
         *real[i] = get_double(in);
-    if (in->apply && in->first)
-        in->reducer->stats = s;
+    if (in->apply && in->first && r)
+        r->stats = s;
+}
+
+/* Which hosts there were; and whether this rank takes something of a state of two levels, or for two levels. What
+ * hosts have is divided among hosts or, without these, ranks, as what ranks have is among ranks. */
+static tg_status get_levels(reading *in)
+{
+    const tg_levels *l = in->reducer->levels;
+    uint32_t hosts = in->world, host = in->rank;
+    uint64_t digest = 0;
+    if (in->levels) {
+        hosts = tg_cursor_u32(&in->c);
+        host = tg_cursor_u32(&in->c);
+        digest = get64(&in->c);
+        get_counters(in, l && in->exact ? l->inner : NULL);
+    }
+    if (in->c.short_read || hosts == 0 || host >= hosts)
+        return short_state(in);
+    in->exact = in->exact && in->levels == (l != NULL) && (!l || digest == l->digest);
+    const uint32_t divided = l ? l->hosts : in->reducer->world, here = l ? l->host : in->reducer->rank;
+    in->takes = in->exact || !in->all || host % divided == here;
+    return TG_OK;
 }
 
 static tg_status get_head(reading *in)
@@ -104,7 +133,8 @@ static tg_status get_head(reading *in)
         return tg_fail(in->error, TG_UNKNOWN_VERSION, "the state has version %u; tersegrad %s reads version %d",
                        start[4], TG_VERSION_TEXT, TG_STATE_VERSION);
     in->bypasses = start[6] & TG_STATE_BYPASSES;
-    if (start[5] < TG_GATHER || start[5] > TG_SCATTER || (start[6] & ~TG_STATE_BYPASSES) != 0 || start[7] != 0)
+    if (start[5] < TG_GATHER || start[5] > TG_SCATTER || (start[6] & ~(TG_STATE_BYPASSES | TG_STATE_LEVELS)) != 0 ||
+        start[7] != 0)
         return tg_fail(in->error, TG_CORRUPT, "the state has the invalid algorithm %u, or sets reserved bits",
                        start[5]);
     in->rank = tg_cursor_u32(&in->c);
@@ -117,15 +147,17 @@ static tg_status get_head(reading *in)
     if (tensors != r->tensor_count)
         return tg_fail(in->error, TG_LAYOUT_MISMATCH, "the state has %u tensors, but the reducer has %zu", tensors,
                        r->tensor_count);
-    if (in->rank % r->world != r->rank)
+    in->levels = start[6] & TG_STATE_LEVELS;
+    if (!in->all && in->rank % r->world != r->rank)
         return tg_fail(in->error, TG_LAYOUT_MISMATCH,
                        "rank %u of %u loads the states of ranks %u, %u, ..., and not that of rank %u", r->rank,
                        r->world, r->rank, r->rank + r->world, in->rank);
-    in->exact = in->world == r->world && start[5] == (uint8_t)r->algorithm &&
+    in->exact = in->world == r->world && start[5] == (uint8_t)r->algorithm && !in->all &&
                 batch_elements == r->options.batch_elements && depth == r->options.depth;
     in->scale = (float)((double)r->world / (double)in->world);
-    get_counters(in);
-    return in->c.short_read ? short_state(in) : TG_OK;
+    in->first = in->all ? in->rank == r->rank : in->first;
+    get_counters(in, r);
+    return get_levels(in);
 }
 
 static tg_status get_tensor(reading *in, size_t number)
@@ -133,7 +165,7 @@ static tg_status get_tensor(reading *in, size_t number)
     tg_reducer *r = in->reducer;
     tg_reducing_tensor *t = &r->tensors[number];
     uint8_t ours[TG_STATE_IDENTITY];
-    tg_state_identity(t, ours);
+    tg_state_identity(r, number, ours);
     const uint8_t *theirs = tg_cursor_take(&in->c, TG_STATE_IDENTITY);
     const size_t length = strlen(t->given.name);
     const uint8_t *name = theirs ? tg_cursor_take(&in->c, tg_load32(theirs)) : NULL;
@@ -143,15 +175,32 @@ static tg_status get_tensor(reading *in, size_t number)
         return tg_fail(in->error, TG_LAYOUT_MISMATCH, "tensor %zu is '%.60s' in the reducer, but '%.*s' in the state",
                        number, t->given.name, (int)(tg_load32(theirs) < 60 ? tg_load32(theirs) : 60),
                        (const char *)name);
-    if (memcmp(theirs, ours, TG_STATE_IDENTITY) != 0)
+    const uint8_t has = theirs[TG_STATE_IDENTITY - 1];
+    if (memcmp(theirs, ours, TG_STATE_IDENTITY - 1) != 0 || has > (TG_STATE_RESIDUAL | TG_STATE_MOMENTUM) ||
+        (has & TG_STATE_RESIDUAL) != (ours[TG_STATE_IDENTITY - 1] & TG_STATE_RESIDUAL))
         return tg_fail(in->error, TG_LAYOUT_MISMATCH,
                        "tensor '%.60s' has another count, dtype, codec or feedback in the state", t->given.name);
     tg_status status = TG_OK;
-    if (t->feedback) {
-        get_stats(in, &t->feedback->stats);
-        status = get_part(in, t->feedback, TG_RESIDUAL, 0, t->given.count, in->first, in->scale);
-        if (status == TG_OK && t->feedback->momentum)
-            status = get_part(in, t->feedback, TG_MOMENTUM, 0, t->given.count, in->first, in->scale);
+    tg_feedback *f = in->home ? in->home->tensors[number].feedback : NULL;
+    const bool momentum = in->levels ? has & TG_STATE_MOMENTUM : t->given.feedback.kind == TG_FEEDBACK_DGC;
+    uint64_t first = 0, count = t->given.count;
+    if (has && in->levels) {
+        first = get64(&in->c);
+        count = get64(&in->c);
+        if (first > t->given.count || count > t->given.count - first)
+            return tg_fail(in->error, TG_CORRUPT, "the state has a part of tensor '%.60s' that does not exist",
+                           t->given.name);
+        if (in->exact && (first != tg_state_first(r, number) || count != (f ? f->count : 0)))
+            return tg_fail(in->error, TG_CORRUPT, "the state has a part of tensor '%.60s' that this rank does not own",
+                           t->given.name);
+    }
+    if (has) {
+        const bool replaces = in->first && !in->all;
+        get_stats(in, f ? &f->stats : NULL);
+        status = get_part(in, f, TG_RESIDUAL, first, count, tg_state_first(r, number), replaces, in->scale);
+        if (status == TG_OK && momentum)
+            status = get_part(in, f && f->momentum ? f : NULL, TG_MOMENTUM, first, count, tg_state_first(r, number),
+                              replaces, in->scale);
     }
     const uint64_t boundaries = get64(&in->c);
     const uint8_t *wire = boundaries <= SIZE_MAX / 4 ? tg_cursor_take(&in->c, 4 * boundaries) : NULL;
@@ -159,37 +208,41 @@ static tg_status get_tensor(reading *in, size_t number)
         return status == TG_OK ? short_state(in) : status;
     if (!in->exact)
         return TG_OK;
-    if (boundaries != tg_state_boundaries(r, t))
+    const tg_reducing_tensor *at_home = in->home ? &in->home->tensors[number] : NULL;
+    if (boundaries != (at_home ? tg_state_boundaries(in->home, at_home) : 0))
         return tg_fail(in->error, TG_CORRUPT, "the state of tensor '%.60s' has %" PRIu64 " boundaries", t->given.name,
                        boundaries);
     for (uint64_t i = 0; i < boundaries; i++) {
-        const uint32_t boundary = tg_load32(wire + 4 * i), place = (uint32_t)(i % ((uint64_t)r->world + 1));
-        if ((place == 0 && boundary != 0) || (place == r->world && boundary != t->given.count) ||
+        const uint32_t parts = in->home->world, boundary = tg_load32(wire + 4 * i),
+                       place = (uint32_t)(i % ((uint64_t)parts + 1));
+        if ((place == 0 && boundary != 0) || (place == parts && boundary != at_home->given.count) ||
             (place > 0 && boundary < tg_load32(wire + 4 * i - 4)))
             return tg_fail(in->error, TG_CORRUPT, "the state of tensor '%.60s' has invalid partition boundaries",
                            t->given.name);
         if (in->apply)
-            t->boundaries[i] = boundary;
+            at_home->boundaries[i] = boundary;
     }
-    for (uint64_t i = 0; in->apply && i < boundaries; i += (uint64_t)r->world + 1) /* older states have longer parts */
-        tg_boundaries_limit(t->given.count, r->world, t->boundaries + i, r->old_boundaries);
+    tg_reducer *home = in->home; /* older states have longer parts */
+    for (uint64_t i = 0; in->apply && i < boundaries; i += (uint64_t)home->world + 1)
+        tg_boundaries_limit(at_home->given.count, home->world, at_home->boundaries + i, home->old_boundaries);
     return TG_OK;
 }
 
 /* Second residuals come in the order of the pieces that they are of. */
 static bool is_next_second(const reading *in, uint32_t tensor, uint64_t first, uint64_t count)
 {
-    const tg_reducer *r = in->reducer;
-    if (in->piece == r->coded.piece_count)
+    const tg_reducer *r = in->home;
+    if (!r || in->piece == r->coded.piece_count)
         return false;
     const tg_piece *piece = &r->coded.pieces[in->piece];
-    return piece->tensor == tensor && piece->first == first && piece->count == count;
+    return piece->tensor == tensor && tg_state_first(in->reducer, tensor) + piece->first == first &&
+           piece->count == count;
 }
 
 static void find_next_second(reading *in)
 {
-    const tg_reducer *r = in->reducer;
-    while (in->piece < r->coded.piece_count && !(r->second && r->second[in->piece]))
+    const tg_reducer *r = in->home;
+    while (r && in->piece < r->coded.piece_count && !(r->second && r->second[in->piece]))
         in->piece++;
 }
 
@@ -208,25 +261,26 @@ static tg_status get_second(reading *in)
     tg_feedback *home = NULL;
     find_next_second(in);
     if (in->exact && is_next_second(in, tensor, first, count))
-        home = r->second[in->piece++];
+        home = in->home->second[in->piece++];
     if (in->exact && !home)
         return tg_fail(in->error, TG_CORRUPT, "the state has a part of tensor '%.60s' that this rank does not own",
                        r->names[tensor]);
     get_stats(in, home ? &home->stats : NULL);
     if (home)
-        return get_part(in, home, TG_RESIDUAL, 0, count, true, 1);
-    tg_feedback *feedback = r->tensors[tensor].feedback;
-    if (!feedback)
+        return get_part(in, home, TG_RESIDUAL, 0, count, 0, true, 1);
+    tg_feedback *feedback = in->home ? in->home->tensors[tensor].feedback : NULL;
+    if (!feedback && (!r->levels || !tg_levels_keep(r, tensor)))
         return tg_fail(in->error, TG_CORRUPT, "the state has a residual of tensor '%.60s', which has none",
                        r->names[tensor]);
-    return get_part(in, feedback, TG_RESIDUAL, first, count, false, in->scale * (float)in->world);
+    return get_part(in, feedback, TG_RESIDUAL, first, count, tg_state_first(r, tensor), false,
+                    in->scale * (float)in->world);
 }
 
 /* What was decided, and what the rule remembers: for the same world and plan, if this reducer decides too. */
 static tg_status get_bypass(reading *in)
 {
     tg_reducer *r = in->reducer;
-    uint32_t numbers[TG_BYPASS_NUMBERS];
+    uint32_t numbers[TG_BYPASS_NUMBERS] = {0};
     for (size_t i = 0; i < TG_BYPASS_NUMBERS; i++)
         numbers[i] = tg_cursor_u32(&in->c);
     const uint32_t changes = tg_cursor_u32(&in->c);
@@ -262,7 +316,7 @@ static tg_status get_all(reading *in)
     if (status == TG_OK && in->c.short_read)
         return short_state(in);
     find_next_second(in);
-    if (status == TG_OK && in->exact && in->piece < in->reducer->coded.piece_count)
+    if (status == TG_OK && in->exact && in->home && in->piece < in->home->coded.piece_count)
         return tg_fail(in->error, TG_CORRUPT, "the state of rank %u lacks residuals of parts that this rank owns",
                        in->rank);
     if (status == TG_OK && in->odd_number)
@@ -278,6 +332,13 @@ static tg_status get_all(reading *in)
  * depend. */
 static tg_status check_ranks(const tg_reducer *r, const reading *in, size_t number, size_t count)
 {
+    if (in->all && (in->rank != number || in->world != count))
+        return tg_fail(in->error, TG_LAYOUT_MISMATCH,
+                       "state %zu of %zu is that of rank %u of %u: where ranks share hosts, or did, and the world, the "
+                       "hosts or the algorithm have changed, every rank loads the states of all ranks in their order",
+                       number, count, in->rank, in->world);
+    if (in->all)
+        return TG_OK;
     const uint64_t due = r->rank + (uint64_t)number * r->world, after = r->rank + (uint64_t)count * r->world;
     if (in->rank != due)
         return tg_fail(in->error, TG_LAYOUT_MISMATCH,
@@ -289,8 +350,31 @@ static tg_status check_ranks(const tg_reducer *r, const reading *in, size_t numb
     return TG_OK;
 }
 
+/* Whether a state is this rank's own, of the same hosts and plan. */
+static bool is_own(tg_reducer *r, const tg_state *state)
+{
+    tg_error ignored;
+    reading in = {.reducer = r, .home = tg_state_home(r), .error = &ignored};
+    in.c = tg_cursor_over(state->data, state->data ? state->size : 0);
+    return get_head(&in) == TG_OK && in.exact && in.rank == r->rank;
+}
+
+/* Where hosts have several ranks, or had, the states of all ranks are given, unless the own is enough. */
+static bool have_hosts(const tg_reducer *r, const tg_state *states, size_t count)
+{
+    bool hosts = r->levels != NULL;
+    for (size_t i = 0; i < count; i++)
+        hosts = hosts || (states[i].data && states[i].size > TG_STATE_HEAD &&
+                          ((const uint8_t *)states[i].data)[6] & TG_STATE_LEVELS);
+    return hosts;
+}
+
 static tg_status walk(tg_reducer *r, const tg_state *states, size_t count, bool apply, tg_error *error)
 {
+    const bool hosts = have_hosts(r, states, count), own = hosts && count > 0 && r->rank < count;
+    if (own && count > 1 && is_own(r, &states[r->rank]))
+        return walk(r, &states[r->rank], 1, apply, error);
+    const bool all = hosts && !(count == 1 && is_own(r, &states[0]));
     uint32_t world = 0;
     double largest = 0;
     for (size_t i = 0; i < count; i++) {
@@ -300,6 +384,8 @@ static tg_status walk(tg_reducer *r, const tg_state *states, size_t count, bool 
         if (!apply && r->kernels->digest(states[i].data, size) != tg_load64((const uint8_t *)states[i].data + size))
             return tg_fail(error, TG_CHECKSUM_MISMATCH, "state %zu is damaged: checksum mismatch", i);
         reading in = {.reducer = r,
+                      .home = tg_state_home(r),
+                      .all = all,
                       .c = tg_cursor_over(states[i].data, size),
                       .apply = apply,
                       .first = i == 0,
@@ -322,6 +408,8 @@ static tg_status walk(tg_reducer *r, const tg_state *states, size_t count, bool 
 
 static void forget(tg_reducer *r)
 {
+    if (r->levels && r->levels->inner)
+        forget(r->levels->inner);
     for (size_t i = 0; i < r->tensor_count; i++)
         tg_feedback_reset(r->tensors[i].feedback);
     for (size_t i = 0; r->second && i < r->coded.piece_count; i++)
@@ -347,6 +435,8 @@ tg_status tg_reducer_load(tg_reducer *reducer, const tg_state *states, size_t co
         forget(reducer);
         status = walk(reducer, states, count, true, error);
         tg_reducer_greet(reducer);
+        if (reducer->levels && reducer->levels->inner)
+            tg_reducer_greet(reducer->levels->inner);
     }
     tg_fp_leave(before);
     if (status == TG_OK)

@@ -1,9 +1,9 @@
 /* The exchanges of a reduction: their buffers, and messages on their way in and out. */
 #include "base/status.h"
-#include "reduce/reducer.h"
+#include "reduce/levels.h"
 
-static void prepare(tg_reducer *r, tg_transfer *transfer, tg_message_kind kind, tg_exchange_kind exchange,
-                    uint32_t number)
+void tg_transfer_prepare(tg_reducer *r, tg_transfer *transfer, tg_message_kind kind, tg_exchange_kind exchange,
+                         uint32_t number)
 {
     transfer->kind = kind;
     transfer->number = number;
@@ -29,7 +29,7 @@ static uint64_t room_of(size_t bytes)
 }
 
 /* Room for what goes out, and for what comes from every other rank. */
-static void give_room(tg_reducer *r, tg_transfer *transfer, size_t out, const size_t *in)
+void tg_transfer_give_room(tg_reducer *r, tg_transfer *transfer, size_t out, const size_t *in)
 {
     uint64_t all = 0;
     for (uint32_t peer = 0; peer < r->world; peer++)
@@ -52,13 +52,14 @@ static void make_agreement(tg_reducer *r, tg_agreement *a, uint32_t number, size
     a->rounds = tg_arena_take(&r->arena, a->round_count, sizeof *a->rounds);
     a->heard = tg_arena_take(&r->arena, TG_MESSAGE_HEADER + TG_VERDICT_TEXT, 1);
     for (uint32_t round = 0; !r->arena.failed && round < a->round_count; round++) {
-        prepare(r, &a->rounds[round], TG_MESSAGE_VERDICT, TG_ALL_GATHER, TG_VERDICT_NUMBERS * round + number);
+        tg_transfer_prepare(r, &a->rounds[round], TG_MESSAGE_VERDICT, TG_ALL_GATHER,
+                            TG_VERDICT_NUMBERS * round + number);
         for (uint32_t peer = 0; peer < r->world; peer++)
             in[peer] = tg_agreement_hears(r, round, peer) ? TG_MESSAGE_HEADER + TG_TIMED_BYTES : TG_NO_MESSAGE;
         if (!r->arena.failed)
-            give_room(r, &a->rounds[round], TG_MESSAGE_HEADER + TG_TIMED_BYTES, in);
+            tg_transfer_give_room(r, &a->rounds[round], TG_MESSAGE_HEADER + TG_TIMED_BYTES, in);
     }
-    prepare(r, &a->sentence, TG_MESSAGE_SENTENCE, TG_ALL_GATHER, number);
+    tg_transfer_prepare(r, &a->sentence, TG_MESSAGE_SENTENCE, TG_ALL_GATHER, number);
     a->sentence.out = tg_arena_take(&r->arena, TG_MESSAGE_HEADER + TG_VERDICT_TEXT, 1);
 }
 
@@ -66,10 +67,10 @@ static void make_agreement(tg_reducer *r, tg_agreement *a, uint32_t number, size
 static void make_greeting_transfer(tg_reducer *r, tg_reduction *reduction, size_t *in)
 {
     const size_t room = TG_MESSAGE_HEADER + TG_GREETING_MOST;
-    prepare(r, &reduction->greeting, TG_MESSAGE_GREETING, TG_ALL_TO_ALL, 0);
+    tg_transfer_prepare(r, &reduction->greeting, TG_MESSAGE_GREETING, TG_ALL_TO_ALL, 0);
     for (uint32_t peer = 0; peer < r->world; peer++)
         in[peer] = peer == 0 ? room : TG_NO_MESSAGE;
-    give_room(r, &reduction->greeting, room, in);
+    tg_transfer_give_room(r, &reduction->greeting, room, in);
 }
 
 /* A bit for each tensor of a message. */
@@ -114,12 +115,43 @@ static size_t message_room(const tg_reducer *r, size_t batch, asked a)
 static void make_gather_transfer(tg_reducer *r, tg_reduction *reduction, size_t p, size_t *in)
 {
     tg_transfer *gradients = &reduction->batches[p];
-    prepare(r, gradients, TG_MESSAGE_GRADIENTS, TG_ALL_GATHER, (uint32_t)p);
+    tg_transfer_prepare(r, gradients, TG_MESSAGE_GRADIENTS, TG_ALL_GATHER, (uint32_t)p);
     const size_t room = message_room(r, p, (asked){.arrives = true});
     for (uint32_t peer = 0; peer < r->world; peer++)
         in[peer] = room;
     if (!r->arena.failed)
-        give_room(r, gradients, message_room(r, p, (asked){.owner = 0}), in);
+        tg_transfer_give_room(r, gradients, message_room(r, p, (asked){.owner = 0}), in);
+}
+
+/* gather, where means are set aside: the same, in room that batches use in turn. */
+static void make_windowed_transfer(tg_reducer *r, tg_reduction *reduction, size_t p, uint8_t *room, size_t most)
+{
+    tg_transfer *gradients = &reduction->batches[p];
+    const size_t capacity = message_room(r, p, (asked){.arrives = true});
+    tg_transfer_prepare(r, gradients, TG_MESSAGE_GRADIENTS, TG_ALL_GATHER, (uint32_t)p);
+    gradients->out = tg_arena_take(&r->arena, message_room(r, p, (asked){.owner = 0}), 1);
+    for (uint32_t peer = 0; !r->arena.failed && peer < r->world; peer++) {
+        gradients->capacity[peer] = capacity;
+        gradients->receive[peer] = room + ((uint64_t)(p % TG_GATHER_WINDOW) * r->world + peer) * most;
+    }
+}
+
+/* Room for the messages of so many batches, each of all ranks; and for the means. */
+static uint8_t *make_aside(tg_reducer *r, tg_reduction *reduction, size_t batches, size_t *most)
+{
+    uint64_t at = 0;
+    *most = 0;
+    for (size_t p = 0; p < batches; p++) {
+        const size_t room = tg_is_relayed(r, p) ? 0 : (size_t)room_of(message_room(r, p, (asked){.arrives = true}));
+        *most = room > *most ? room : *most;
+    }
+    for (size_t i = 0; i < r->tensor_count; i++) {
+        r->tensors[i].aside_at = at;
+        at += r->tensors[i].given.count;
+    }
+    reduction->aside = r->device->operations->allocate(r->device, (size_t)at * sizeof(float), 0);
+    r->arena.failed |= !reduction->aside;
+    return tg_arena_take(&r->arena, (uint64_t)TG_GATHER_WINDOW * r->world * *most, 1);
 }
 
 /* gather: the rounds of a batch whose messages are handed on. */
@@ -129,7 +161,7 @@ static void make_relay(tg_reducer *r, tg_reduction *reduction, size_t p, size_t 
     relay->room = message_room(r, p, (asked){.owner = 0});
     const size_t room = TG_RELAY_ENTRY + relay->room;
     tg_transfer *batch = &reduction->batches[p];
-    prepare(r, batch, TG_MESSAGE_GRADIENTS, TG_ALL_GATHER, (uint32_t)p);
+    tg_transfer_prepare(r, batch, TG_MESSAGE_GRADIENTS, TG_ALL_GATHER, (uint32_t)p);
     batch->out = tg_arena_take(&r->arena, room, 1);
     relay->batch = p;
     relay->round_count = tg_agreement_rounds(r->world);
@@ -138,12 +170,12 @@ static void make_relay(tg_reducer *r, tg_reduction *reduction, size_t p, size_t 
     for (uint32_t round = 0; !r->arena.failed && round < relay->round_count; round++) {
         const uint64_t from = (r->rank + (UINT64_C(1) << round)) % r->world;
         const size_t bytes = room * tg_relay_blocks(r->world, round);
-        prepare(r, &relay->rounds[round], TG_MESSAGE_GRADIENTS, TG_ALL_TO_ALL, (uint32_t)p);
+        tg_transfer_prepare(r, &relay->rounds[round], TG_MESSAGE_GRADIENTS, TG_ALL_TO_ALL, (uint32_t)p);
         relay->rounds[round].relay = relay;
         for (uint32_t peer = 0; peer < r->world; peer++)
             in[peer] = peer == from ? bytes : TG_NO_MESSAGE;
         if (!r->arena.failed)
-            give_room(r, &relay->rounds[round], bytes, in);
+            tg_transfer_give_room(r, &relay->rounds[round], bytes, in);
     }
 }
 
@@ -151,7 +183,7 @@ static void make_relay(tg_reducer *r, tg_reduction *reduction, size_t p, size_t 
 static void make_parts_transfer(tg_reducer *r, tg_reduction *reduction, size_t p, size_t *in)
 {
     tg_transfer *parts = &reduction->batches[p];
-    prepare(r, parts, TG_MESSAGE_PARTS, TG_ALL_TO_ALL, (uint32_t)p);
+    tg_transfer_prepare(r, parts, TG_MESSAGE_PARTS, TG_ALL_TO_ALL, (uint32_t)p);
     parts->places = tg_arena_take(&r->arena, r->world + (uint64_t)1, sizeof *parts->places);
     const size_t own = message_room(r, p, (asked){.owner = r->rank, .arrives = true});
     size_t out = 0;
@@ -162,18 +194,37 @@ static void make_parts_transfer(tg_reducer *r, tg_reduction *reduction, size_t p
         in[peer] = own;
     }
     if (!r->arena.failed)
-        give_room(r, parts, out, in);
+        tg_transfer_give_room(r, parts, out, in);
 }
 
 /* shard: from each owner its results. */
 static void make_results_transfer(tg_reducer *r, tg_reduction *reduction, size_t p, size_t *in)
 {
     tg_transfer *results = &reduction->results[p];
-    prepare(r, results, TG_MESSAGE_RESULTS, TG_ALL_GATHER, (uint32_t)p);
+    tg_transfer_prepare(r, results, TG_MESSAGE_RESULTS, TG_ALL_GATHER, (uint32_t)p);
     for (uint32_t peer = 0; peer < r->world; peer++)
         in[peer] = message_room(r, p, (asked){.owner = peer, .results = true, .arrives = true});
     if (!r->arena.failed)
-        give_room(r, results, message_room(r, p, (asked){.owner = r->rank, .results = true}), in);
+        tg_transfer_give_room(r, results, message_room(r, p, (asked){.owner = r->rank, .results = true}), in);
+}
+
+static void make_batches(tg_reducer *r, tg_reduction *reduction, size_t batches, size_t *in)
+{
+    size_t most = 0;
+    uint8_t *window = tg_sets_aside(r) ? make_aside(r, reduction, batches, &most) : NULL;
+    for (size_t p = 0; p < batches && !r->arena.failed; p++) {
+        if (r->functions->has_parts)
+            make_parts_transfer(r, reduction, p, in);
+        else if (tg_is_relayed(r, p))
+            make_relay(r, reduction, p, in);
+        else if (window)
+            make_windowed_transfer(r, reduction, p, window, most);
+        else
+            make_gather_transfer(r, reduction, p, in);
+        if (r->functions->has_results)
+            make_results_transfer(r, reduction, p, in);
+    }
+    r->relay_count = reduction->relay_count;
 }
 
 bool tg_transfers_make(tg_reducer *r, tg_reduction *reduction)
@@ -191,20 +242,15 @@ bool tg_transfers_make(tg_reducer *r, tg_reduction *reduction)
         free(in);
         return false;
     }
-    make_greeting_transfer(r, reduction, in);
-    make_agreement(r, &reduction->introduction, TG_VERDICT_ON_GREETING, in);
-    make_agreement(r, &reduction->agreement, TG_VERDICT_ON_STEP, in);
-    for (size_t p = 0; p < batches && !r->arena.failed; p++) {
-        if (r->functions->has_parts)
-            make_parts_transfer(r, reduction, p, in);
-        else if (tg_is_relayed(r, p))
-            make_relay(r, reduction, p, in);
-        else
-            make_gather_transfer(r, reduction, p, in);
-        if (r->functions->has_results)
-            make_results_transfer(r, reduction, p, in);
+    if (!r->share.whole) { /* else these are the whole's */
+        make_greeting_transfer(r, reduction, in);
+        make_agreement(r, &reduction->introduction, TG_VERDICT_ON_GREETING, in);
+        make_agreement(r, &reduction->agreement, TG_VERDICT_ON_STEP, in);
     }
-    r->relay_count = reduction->relay_count;
+    if (r->levels)
+        tg_levels_transfers(reduction);
+    else
+        make_batches(r, reduction, batches, in);
     free(in);
     return !r->arena.failed;
 }
@@ -249,7 +295,8 @@ bool tg_transfer_open(tg_reduction *r, tg_transfer *transfer, uint32_t peer, tg_
                                        message, extra, frames, &why);
     if (status != TG_OK)
         tg_reduction_fail(r, status == TG_LAYOUT_MISMATCH ? status : TG_SKIPPED,
-                          "rank %u received an invalid message from rank %u: %.150s", reducer->rank, peer, why.message);
+                          "rank %u received an invalid message from rank %u: %.150s", tg_named(reducer, reducer->rank),
+                          tg_named(reducer, peer), why.message);
     else if (message->abstain)
         r->peer_failed = true;
     return status == TG_OK && !message->abstain;
@@ -260,5 +307,5 @@ void tg_transfer_close(tg_reduction *r, uint32_t peer, const tg_message *message
 {
     if (frames->left > 0 || extra->left > 0 || message->frames != due)
         tg_reduction_fail(r, TG_SKIPPED, "rank %u received a message from rank %u that is longer than expected",
-                          r->reducer->rank, peer);
+                          tg_named(r->reducer, r->reducer->rank), tg_named(r->reducer, peer));
 }

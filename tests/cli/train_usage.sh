@@ -48,3 +48,6 @@ echo "# feedback that would diverge"
 tersegrad train --data syn-256 --codec qsgd:levels=4,norm=l2,bucket=0 --feedback ef --steps 1 2>&1 | cut -c 1-60
 tersegrad train --data syn-256 --codec qsgd:levels=4,norm=l2,bucket=0 --feedback ef --steps 400 --insist --json 2>/dev/null |
     json 'j["runs"][0]["distance_to_optimum"] > 10'
+try tersegrad train --group 0
+try tersegrad train --group many
+try tersegrad train --group auto

@@ -335,6 +335,7 @@ cudaError_t cudaStreamSynchronize(cudaStream_t)
     run_queue();
     return emulated_card_failure;
 }
+cudaError_t cudaStreamQuery(cudaStream_t stream) { return cudaStreamSynchronize(stream); } /* never unfinished */
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t *event, unsigned)
 {
     *event = nullptr;

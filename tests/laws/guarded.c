@@ -70,7 +70,7 @@ static void results_come_with_the_wait(void)
                tg_device_copy_in(device, memory, values, sizeof values, NULL) == TG_OK,
            "memory");
     const tg_tensor tensor = {memory, 4, TG_FLOAT32};
-    device->operations->norm(device, &tensor, TG_NORM_OF_ALL, &norm);
+    device->operations->norm(device, &tensor, 1, TG_NORM_OF_ALL, &norm);
     expect(norm != 7.937253933193772, "the result is there before the wait");
     device->operations->wait(device);
     expect(norm == 7.937253933193772, "the result is %.17g after the wait", norm);

@@ -160,16 +160,16 @@ static void dense_is_dense(tg_algorithm algorithm, const char *feedback)
     static rank_state states[2][WORLD];
     tg_reduction *reductions[WORLD];
     tg_error error;
+    const rank_case what[] = {
+        {.world = WORLD,
+         .tensors = coded,
+         .options =
+             {.algorithm = algorithm, .bypass = TG_BYPASS_REPLAY, .bypass_changes = changes, .bypass_change_count = 1},
+         .shape = GAUSSIAN},
+        {.world = WORLD, .tensors = plain, .options = {.algorithm = algorithm}, .shape = GAUSSIAN}};
     for (unsigned run = 0; run < 2; run++) {
-        const rank_case what = {.world = WORLD,
-                                .tensors = run == 0 ? coded : plain,
-                                .options = {.algorithm = algorithm,
-                                            .bypass = run == 0 ? TG_BYPASS_REPLAY : TG_BYPASS_OFF,
-                                            .bypass_changes = changes,
-                                            .bypass_change_count = run == 0},
-                                .shape = GAUSSIAN};
         for (uint32_t rank = 0; rank < WORLD; rank++)
-            open_rank(&states[run][rank], &what, rank, NULL);
+            open_rank(&states[run][rank], &what[run], rank, NULL);
         for (uint64_t step = 0; step < 4; step++) {
             for (uint32_t rank = 0; rank < WORLD; rank++) {
                 fill_gradients(&states[run][rank], step);

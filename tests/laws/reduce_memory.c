@@ -38,12 +38,12 @@ static uint32_t largest_owner(const tg_plan *plan, uint32_t world)
 }
 
 /* Bytes that a reducer of rank `rank` reserves, residuals and the codecs' memory included; few are touched. */
-static uint64_t reserved(const char *codec, uint32_t rank, uint32_t world, const uint64_t *counts, size_t tensor_count,
-                         uint32_t *most_owned)
+static uint64_t reserved(tg_algorithm how, const char *codec, uint32_t rank, uint32_t world, const uint64_t *counts,
+                         size_t tensor_count, uint32_t *most_owned)
 {
     static tg_reducer_tensor tensors[LAYERS];
     tg_device *device = open_device("cpu/scalar");
-    const tg_reducer_options options = {.algorithm = TG_SHARD};
+    const tg_reducer_options options = {.algorithm = how};
     tg_reducer *reducer = NULL;
     tg_error error;
     for (size_t i = 0; i < tensor_count; i++) {
@@ -67,10 +67,20 @@ static const uint64_t one_tensor[] = {25600000};
 static void hardly_grows(const char *codec, uint32_t world, uint64_t most)
 {
     uint32_t owner;
-    const uint64_t bytes = reserved(codec, world / 2, world, one_tensor, 1, &owner);
+    const uint64_t bytes = reserved(TG_SHARD, codec, world / 2, world, one_tensor, 1, &owner);
     expect(bytes <= most, "%.2f GB are reserved, more than %.2f GB", (double)bytes / 1e9, (double)most / 1e9);
     printf("shard, world %u, %s: %.2f GB are reserved\n", world, codec, (double)bytes / 1e9);
     check_all("shard, world %u, %s: memory is limited", world, codec);
+}
+
+/* Under gather, room for messages is used again where many ranks' frames would take much more than the means. */
+static void gathers(uint32_t world, uint64_t most)
+{
+    uint32_t owner;
+    const uint64_t bytes = reserved(TG_GATHER, "qsgd:levels=7,bucket=512", 1, world, one_tensor, 1, &owner);
+    printf("gather, world %u, qsgd:levels=7,bucket=512: %.2f GB are reserved\n", world, (double)bytes / 1e9);
+    expect(bytes <= most, "%.2f GB are reserved", (double)bytes / 1e9);
+    check_all("gather, world %u: memory is limited", world);
 }
 
 /* ResNet-50: tensors of all sizes. */
@@ -104,8 +114,8 @@ static void a_model(const char *codec, uint32_t world)
     uint64_t counts[LAYERS];
     const size_t n = resnet50(counts);
     uint32_t owner = 0;
-    uint64_t bytes = reserved(codec, 0, world, counts, n, &owner);
-    bytes = reserved(codec, owner, world, counts, n, &owner);
+    uint64_t bytes = reserved(TG_SHARD, codec, 0, world, counts, n, &owner);
+    bytes = reserved(TG_SHARD, codec, owner, world, counts, n, &owner);
     printf("shard, world %u, %s, ResNet-50, rank %u: %.2f GB are reserved\n", world, codec, owner, (double)bytes / 1e9);
     expect(bytes <= UINT64_C(4) << 30, "%.2f GB are reserved", (double)bytes / 1e9);
     check_all("shard, world %u, %s, ResNet-50: memory is limited", world, codec);
@@ -238,6 +248,8 @@ int main(int argc, char **argv)
     hardly_grows("topk:density=0.01", 256, UINT64_C(2) << 30);
     hardly_grows("topk:density=0.01", 1024, UINT64_C(2) << 30);
     hardly_grows("topk:density=0.01", 10000, UINT64_C(4) << 30);
+    gathers(8, 500000000);
+    gathers(256, 2000000000);
     a_model("qsgd:levels=7,bucket=512", 10000);
     a_model("topk:density=0.01", 1024);
     a_model("topk:density=0.01", 10000);

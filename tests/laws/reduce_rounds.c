@@ -111,6 +111,90 @@ static void sums_are_the_same(uint32_t world)
     free(at_once);
 }
 
+/* ---- means that are set aside ---- */
+
+enum { ASIDE = 12, VALUES = 103000 };
+
+/* Two steps of all ranks; the means are left in `means`, the second step's with values so large that sums overflow.
+ * Returns how many batches were under way at most. */
+static size_t steps_aside(tg_nonfinite_step policy, uint64_t batch_elements, unsigned char *means, tg_status last)
+{
+    static const tensor_case list[] = {{"a", "none", "none", 50000, TG_FLOAT32},
+                                       {"b", "fp16", "ef", 30000, TG_FLOAT32},
+                                       {"c", "none", "none", 20000, TG_BFLOAT16},
+                                       {"d", "topk:density=0.1", "ef", 3000, TG_FLOAT32},
+                                       {0}};
+    const rank_case what = {.world = ASIDE,
+                            .tensors = list,
+                            .options = {.algorithm = TG_GATHER, .batch_elements = batch_elements, .nonfinite = policy},
+                            .shape = GAUSSIAN};
+    static rank_state states[ASIDE];
+    tg_reduction *reductions[ASIDE];
+    tg_error error;
+    size_t most = 0;
+    for (uint32_t rank = 0; rank < ASIDE; rank++)
+        open_rank(&states[rank], &what, rank, NULL);
+    for (uint64_t step = 0; step < 2; step++) {
+        for (uint32_t rank = 0; rank < ASIDE; rank++) {
+            rank_state *s = &states[rank];
+            fill_gradients(s, step);
+            for (uint64_t j = 40000; step == 1 && j < 40100; j++)
+                ((float *)s->gradients[0].data)[j] = 3e38f;
+            expect(tg_reduce_begin(s->reducer, NULL, step, &reductions[rank], &error) == TG_OK, "%s", error.message);
+            for (size_t i = 0; i < s->tensor_count; i++)
+                expect((i == 1 && rank % 3 == 0
+                            ? tg_reduce_absent(reductions[rank], i, &s->gradients[i], &error)
+                            : tg_reduce_ready(reductions[rank], i, &s->gradients[i], &error)) == TG_OK,
+                       "%s", error.message);
+        }
+        /* As many at once as each rank has. */
+        tg_exchange *started[ASIDE][64];
+        size_t counts[ASIDE] = {0}, fed = 0;
+        for (bool more = true; more; fed++) {
+            for (uint32_t rank = 0; rank < ASIDE; rank++)
+                for (tg_exchange *e; tg_reduce_next(reductions[rank], &e, &error) == TG_OK && e;)
+                    started[rank][counts[rank]++ % 64] = e;
+            most = counts[0] - fed > most ? counts[0] - fed : most;
+            more = counts[0] > fed;
+            for (uint32_t a = 0; more && a < ASIDE; a++)
+                for (uint32_t b = 0; b < ASIDE; b++) {
+                    const tg_exchange *from = started[a][fed % 64], *to = started[b][fed % 64];
+                    if (a == b || from->send_size[b] == TG_NO_MESSAGE)
+                        continue;
+                    memcpy(to->receive[a], from->send[b], from->send_size[b]);
+                    to->received[a] = from->send_size[b];
+                }
+            for (uint32_t a = 0; more && a < ASIDE; a++)
+                expect(tg_reduce_feed(reductions[a], started[a][fed % 64], &error) == TG_OK, "%s", error.message);
+        }
+        for (uint32_t rank = 0; rank < ASIDE; rank++)
+            expect(tg_reduce_end(reductions[rank], &error) == (step == 1 ? last : TG_OK), "rank %u: %s", rank,
+                   error.message);
+        for (size_t i = 0; i < states[0].tensor_count; i++) {
+            const size_t size = (size_t)list[i].count * tg_dtype_size(list[i].dtype);
+            for (uint32_t rank = 1; (step == 0 || last == TG_OK) && rank < ASIDE; rank++)
+                expect(memcmp(states[0].gradients[i].data, states[rank].gradients[i].data, size) == 0,
+                       "ranks 0 and %u differ", rank);
+            memcpy(means, states[0].gradients[i].data, size);
+            means += size;
+        }
+    }
+    for (uint32_t rank = 0; rank < ASIDE; rank++)
+        close_rank(&states[rank]);
+    return most;
+}
+
+static void means_are_the_same(tg_nonfinite_step policy, tg_status last)
+{
+    unsigned char *aside = calloc(2 * VALUES, 4), *kept = calloc(2 * VALUES, 4);
+    expect(steps_aside(policy, 4096, aside, last) == TG_GATHER_WINDOW, "room is not used again");
+    expect(steps_aside(policy, 1 << 20, kept, last) == 1, "there are several batches");
+    expect(memcmp(aside, kept, 2 * VALUES * 4) == 0, "means differ");
+    check_all("gather, policy %d: means that are set aside are the same", (int)policy);
+    free(aside);
+    free(kept);
+}
+
 /* ---- messages that are spoilt ---- */
 
 enum { WORLD = 11, STEPS = 2 };
@@ -217,12 +301,14 @@ int main(int argc, char **argv)
         for (int algorithm = TG_GATHER; algorithm <= TG_SCATTER; algorithm++) {
             for (uint64_t which = 0; which <= world + 3; which += all || world < 12 ? 1 : 5)
                 one_is_heard((tg_algorithm)algorithm, world, which);
-            check_all("%s, world %u: whoever has something to say, all hear the lowest", tg_algorithm_text(algorithm),
-                      world);
+            check_all("%s, world %u: whoever has something to say, all hear the lowest",
+                      tg_algorithm_text((tg_algorithm)algorithm), world);
         }
     for (uint32_t world = 2; world <= 64; world = all ? world + 1 : world * 4 / 3 + 1)
         sums_are_the_same(world);
     sums_are_the_same(64);
+    means_are_the_same(TG_NONFINITE_STOP, TG_NONFINITE);
+    means_are_the_same(TG_NONFINITE_DROP, TG_OK);
     troubles();
     return finish();
 }

@@ -318,7 +318,7 @@ static void refuses_forged(void)
     uint8_t nan[8], huge[4];                            /* as the state has numbers, whatever this machine does */
     tg_store64(nan, UINT64_C(0x7ff8000000000000));
     tg_store_float(huge, 3e38f);
-    forged(2, owner, &kept, "a bit that means nothing", 6, "\1", 1, 0, "reserved bits");
+    forged(2, owner, &kept, "a bit that means nothing", 6, "\4", 1, 0, "reserved bits");
     forged(2, owner, &kept, "an unknown algorithm", 5, "\7", 1, 0, "algorithm 7");
     forged(2, owner, &kept, "a norm that is no number", TG_STATE_HEAD + 80, nan, 8, 0, "statistics");
     forged(2, owner, &kept, "a lack of second residuals", SECONDS_AT, "\0", 1, SECONDS_AT + 4 + 8, "lacks");

@@ -9,6 +9,8 @@
 
 const char *const fault_names[FAULTS] = {"none", "cut", "halved", "empty", "flipped", "delayed", "lost"};
 
+unsigned messages_spoilt;
+
 typedef struct faulty_transport {
     tg_transport base;
     tg_transport *inner;
@@ -34,6 +36,7 @@ static void spoil(const faulty_transport *t, const tg_exchange *e)
     size_t *size = &e->received[t->from];
     if (!tg_receives(e, t->from))
         return;
+    messages_spoilt++;
     unsigned char *bytes = e->receive[t->from];
     if (t->fault == CUT && *size > 0)
         --*size;

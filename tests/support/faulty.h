@@ -15,6 +15,7 @@ typedef enum fault {
     FAULTS
 } fault;
 extern const char *const fault_names[FAULTS];
+extern unsigned messages_spoilt; /* so far: an exchange may bring nothing from a rank */
 
 /* Spoils what `from` sends in exchange `number` (counted from 0); `where`, a fraction of the message, is the byte that
  * is flipped. It owns `inner`. */

@@ -305,11 +305,14 @@ static void load(tg_device *d, tg_load_job *job)
     submit(d, (call){run_load, .a = job});
 }
 
-static void run_norm(tg_device *d, const call *c) { d->operations->norm(d, c->a, (tg_norm_of)c->what, c->b); }
-static void norm(tg_device *d, const tg_tensor *tensor, tg_norm_of what, double *result)
+static void run_norm(tg_device *d, const call *c)
 {
-    memset(result, GARBAGE, sizeof *result);
-    submit(d, (call){run_norm, (void *)(uintptr_t)tensor, result, .what = (int)what});
+    d->operations->norm(d, c->a, (size_t)c->n, (tg_norm_of)c->what, c->b);
+}
+static void norm(tg_device *d, const tg_tensor *tensors, size_t count, tg_norm_of what, double *results)
+{
+    memset(results, GARBAGE, count * sizeof *results);
+    submit(d, (call){run_norm, (void *)(uintptr_t)tensors, results, .n = count, .what = (int)what});
 }
 
 static void run_add_lists(tg_device *d, const call *c) { d->operations->add_lists(d, c->a, (size_t)c->n); }

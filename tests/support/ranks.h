@@ -70,7 +70,8 @@ void join_parts(rank_state *states, uint32_t world);
 void run_ranks(const rank_case *what, tg_transport **transports, void (*body)(rank_state *state),
                void (*after)(rank_state *states, uint32_t world), void *extra);
 
-/* The next exchange of reductions whose ranks all run in this thread; false if there is none left. */
+/* The next exchange of reductions whose ranks all run in this thread, which are not told the size of every other
+ * message; false if there is none left. */
 bool exchange_by_hand(tg_reduction *const *reductions, uint32_t world);
 
 #endif

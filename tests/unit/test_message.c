@@ -59,6 +59,26 @@ static void round_trip(void **state)
     assert_int_equal(frames.left, 0);
 }
 
+/* A message with two frames at the start of a longer buffer ends where it says; what breaks off has no other end. */
+static void sizes(void **state)
+{
+    (void)state;
+    enum { FRAME = 64, END = 52 + FRAME + 10 + FRAME, ROOM = END + 30 };
+    uint8_t bytes[ROOM];
+    memset(bytes, 0xff, sizeof bytes);
+    tg_message message = sample;
+    message.frames = 2;
+    tg_message_seal(&tg_kernels_scalar, &message, bytes);
+    tg_store64(bytes + 52 + 32, 10);
+    tg_store64(bytes + 52 + FRAME + 10 + 32, 0);
+    for (size_t room = 0; room <= ROOM; room++)
+        assert_int_equal(tg_message_size(bytes, room), room < END ? room : END);
+    tg_store64(bytes + 52 + 32, UINT64_MAX - 20);
+    assert_int_equal(tg_message_size(bytes, ROOM), ROOM);
+    tg_store32(bytes + 40, UINT32_MAX);
+    assert_int_equal(tg_message_size(bytes, ROOM), ROOM);
+}
+
 static void every_flip_is_refused(void **state)
 {
     (void)state;
@@ -173,6 +193,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(golden),
                                        cmocka_unit_test(round_trip),
+                                       cmocka_unit_test(sizes),
                                        cmocka_unit_test(every_flip_is_refused),
                                        cmocka_unit_test(others_are_refused),
                                        cmocka_unit_test(verdicts),

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Exchanges of the reducer over a process group of torch.distributed.
 
-How much will come is not known beforehand. Over gloo that costs no round of its own: a receive may be posted for the
-most that can come, so every message is preceded by one of 8 bytes with its size, and all are posted at once. Other
-back ends want equal sizes on both sides: there a first collective exchanges the sizes.
+How much will come is not known beforehand. Over gloo a receive may be posted for the most that can come, and the library
+finds the end of a message by itself. Other back ends want equal sizes on both sides: there a first collective exchanges
+the sizes.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any, Protocol
 import torch
 import torch.distributed as dist
 
-from .._library import TG_NO_MESSAGE, tg_exchange, view
+from .._library import TG_NO_MESSAGE, TG_UNKNOWN_SIZE, tg_exchange, view
 
 
 TAG = 0
@@ -61,45 +61,48 @@ def _gather(group: dist.ProcessGroup, values: Sequence[int], device: torch.devic
 
 
 class _Posted:
-    def __init__(self, raw: Any, works: list[Any], sizes: torch.Tensor, keep: list[torch.Tensor]) -> None:
-        self.raw, self._works, self._sizes, self._keep = raw, works, sizes, keep
+    def __init__(self, raw: Any, works: list[Any], sources: list[int]) -> None:
+        self.raw, self._works, self._sources = raw, works, sources
 
     def wait(self) -> None:
         for work in self._works:
             work.wait()
-        exchange: tg_exchange = self.raw.contents
-        for peer, size in enumerate(self._sizes.tolist()):
-            if size >= 0:  # those that something comes from
-                exchange.received[peer] = size
+        received = self.raw.contents.received
+        for peer in self._sources:
+            received[peer] = TG_UNKNOWN_SIZE
 
 
 class GlooWire:
-    """Point-to-point messages. Every rank starts exchanges in the same order, so messages need no number."""
+    """Point-to-point messages. Every rank starts exchanges in the same order, so messages need no number.
+
+    Compressing leaves nothing in the caches, so every line here costs more than it seems.
+    """
 
     def __init__(self, group: dist.ProcessGroup) -> None:
         self._group, self._rank = group, dist.get_rank(group)
+        self._memory: dict[int, torch.Tensor] = {}  # buffers are the same in every step, but for the size of a message
+        # Those after this rank first, so that not all ranks send to the same one at the same time.
+        world = dist.get_world_size(group)
+        self._peers = [peer % world for peer in range(self._rank + 1, self._rank + world)]
+
+    def _bytes(self, address: int, size: int) -> torch.Tensor:
+        found = self._memory.get(address)
+        if found is None or len(found) < size:
+            found = self._memory[address] = memory(address, size)
+        return found if len(found) == size else found[:size]
 
     def start(self, raw: Any) -> Pending:
         exchange: tg_exchange = raw.contents
-        peers = [peer for peer in range(exchange.world) if peer != self._rank]
-        sources = [peer for peer in peers if exchange.capacity[peer] != TG_NO_MESSAGE]
-        targets = [peer for peer in peers if exchange.send_size[peer] != TG_NO_MESSAGE]
-        sizes = torch.full((exchange.world,), -1, dtype=torch.int64)
-        keep = [sizes]
-        works = []
-        for peer in sources:
-            room = memory(exchange.receive[peer], exchange.capacity[peer])
-            works.append(self._group.recv([sizes[peer : peer + 1]], peer, TAG))
-            works.append(self._group.recv([room], peer, TAG))
-            keep.append(room)
-        # Those after this rank first, so that not all ranks send to the same one at the same time.
-        for peer in sorted(targets, key=lambda one: (one - self._rank) % exchange.world):
-            size = torch.tensor([exchange.send_size[peer]], dtype=torch.int64)
-            message = memory(exchange.send[peer], exchange.send_size[peer])
-            works.append(self._group.send([size], peer, TAG))
-            works.append(self._group.send([message], peer, TAG))
-            keep += [size, message]
-        return _Posted(raw, works, sizes, keep)
+        receive, capacity, send, send_size = exchange.receive, exchange.capacity, exchange.send, exchange.send_size
+        works, sources, group = [], [], self._group
+        for peer in self._peers:
+            if (room := capacity[peer]) != TG_NO_MESSAGE:
+                works.append(group.recv([self._bytes(receive[peer], room)], peer, TAG))
+                sources.append(peer)
+        for peer in self._peers:
+            if (size := send_size[peer]) != TG_NO_MESSAGE:
+                works.append(group.send([self._bytes(send[peer], size)], peer, TAG))
+        return _Posted(raw, works, sources)
 
     def gather(self, values: Sequence[int]) -> list[list[int]]:
         return _gather(self._group, values, torch.device("cpu"))

@@ -28,6 +28,7 @@ from .._library import tg_tensor
 from ..errors import Error
 from ..reducer import Reducer, TensorSpec
 from ..spec import FeedbackSpec, Spec
+from .behind import Behind
 from .exchange import Wire, open_wire
 from .policy import DTYPES, Choice, Policy, Rule, parameters_of
 from .state import VERSION, _own_group
@@ -43,7 +44,9 @@ _states: weakref.WeakSet[ShardedCompression] = weakref.WeakSet()
 
 @atexit.register
 def _close_all() -> None:
+    # A thread that the interpreter ends inside of torch takes the process with it.
     for state in list(_states):
+        state._behind.close()
         state._wire.close()
 
 
@@ -113,8 +116,11 @@ def _part(choice: Choice, record: Any, world: int, dtype: torch.dtype) -> Part:
 class _Unit:
     """One FSDP module. Torch calls it where it would call dist.reduce_scatter_tensor."""
 
-    def __init__(self, owner: ShardedCompression, name: str, parts: Sequence[Part], dtype: torch.dtype, number: int) -> None:
+    def __init__(
+        self, owner: ShardedCompression, name: str, parts: Sequence[Part], records: Sequence[Any], dtype: torch.dtype, number: int
+    ) -> None:
         self.name, self.parts, self.dtype = name, list(parts), dtype
+        self._records = list(records)
         self.step, self.wait_seconds = 0, 0.0
         self._owner, self._ranks = owner, owner._shard_ranks
         self._shard, self._cards = owner._shard, len(owner._shard_ranks)
@@ -145,12 +151,41 @@ class _Unit:
         self, output_tensor: torch.Tensor, input_tensor: torch.Tensor, group: Any, op: Any, async_op: bool = False
     ) -> None:
         """Reduce-scatter: this rank's part of the mean of all ranks' gradients, times what `op` makes of a mean."""
-        factor = _factor(op, self._cards)
-        ranks = dist.get_process_group_ranks(group)
-        if ranks != self._ranks:
-            raise RuntimeError(f"the gradients of {self._title} are sharded over ranks {ranks}, and were over {self._ranks}")
-        self._check(input_tensor, self._cards * self._starts[-1])
-        owner = self._live()
+        owner = self._owner
+        try:
+            factor = _factor(op, self._cards)
+            ranks = dist.get_process_group_ranks(group)
+            if ranks != self._ranks:
+                raise RuntimeError(f"the gradients of {self._title} are sharded over ranks {ranks}, and were over {self._ranks}")
+            self._check(input_tensor, self._cards * self._starts[-1])
+            self._live()
+        except BaseException:
+            owner._behind.wait()  # the pass ends here, and nothing goes on behind it
+            raise
+
+        def work() -> None:
+            self._scatter(self._live(), output_tensor, input_tensor, factor)
+
+        if self._may_follow(output_tensor, op):
+            owner._behind.start(work)
+        else:
+            owner._behind.finish()  # the wire and the host's memory serve one module at a time
+            work()
+
+    def _may_follow(self, output: torch.Tensor, op: Any) -> bool:
+        """Nobody looks at the output before the backward pass ends. After SUM torch divides it, and it may add it to a
+        gradient or hand it to hooks at once. On cards it would have to be ordered among their streams."""
+        if output.device.type != "cpu" or op == dist.ReduceOp.SUM:
+            return False
+        return all(
+            record.sharded_param.grad is None
+            and record.orig_dtype is output.dtype
+            and not record.offload_to_cpu
+            and not getattr(record.sharded_param, "_post_accumulate_grad_hooks", None)
+            for record in self._records
+        )
+
+    def _scatter(self, owner: ShardedCompression, output_tensor: torch.Tensor, input_tensor: torch.Tensor, factor: float) -> None:
         host = owner._staging(input_tensor, input_tensor.numel())
         rows = input_tensor.view(self._cards, -1)
         regions = []
@@ -280,8 +315,11 @@ class ShardedCompression:
     rules, min_size, exclude, exclude_norms, warmup, schedule, seed, nonfinite, scaler, insist, process_group, timeout,
     device         as for CompressionState. Modules in which nothing is compressed are left to torch, unless hosts is given
 
-    Every module is reduced by itself: 'propagate' gives NaN to all ranks in the module where a gradient is not finite. The
-    backward pass waits for each module's exchange.
+    Every module is reduced by itself: 'propagate' gives NaN to all ranks in the module where a gradient is not finite. On
+    the CPU a module is reduced while the backward pass goes on to the next, and backward() returns when all are done; but
+    the pass waits for a module's exchange where torch looks at the result at once: where gradients are accumulated, are
+    of another dtype than the parameters or are summed and then divided (float16), where a parameter has hooks for its
+    gradient, between hosts, and on cards.
     """
 
     def __init__(
@@ -325,6 +363,7 @@ class ShardedCompression:
             raise ValueError("process_group must have the ranks that the gradients are exchanged among, in their order")
         self.rank, self.world = dist.get_rank(group), dist.get_world_size(group)
         self._wire: Wire = open_wire(group)
+        self._behind = Behind("tersegrad")
         _states.add(self)
         self.choices: list[Choice] = []
         self._units: dict[str, _Unit] = {}
@@ -335,7 +374,7 @@ class ShardedCompression:
     def _install(self, model: nn.Module, found: Sequence[tuple[str, Any, Any]]) -> None:
         names = {id(parameter): (name, norm) for name, parameter, norm in parameters_of(model)}
         for number, (prefix, module, group) in enumerate(found):
-            parts, dtype = [], None
+            parts, records, dtype = [], [], None
             for record in group.fsdp_params:
                 parameter = record.sharded_param
                 if not parameter.requires_grad:
@@ -348,11 +387,12 @@ class ShardedCompression:
                     raise TypeError(f"{name} is reduced as {dtype}: only float32, float16 and bfloat16 can be compressed")
                 choice = self.policy.choose(name, parameter, norm)
                 parts.append(_part(choice, record, len(self._shard_ranks), dtype))
+                records.append(record)
             self.choices += [part.choice for part in parts]
             plain = not any(part.choice.compressed for part in parts)
             if dtype is None or (plain and self._hosts is None):  # between hosts, torch reduces nothing by itself
                 continue
-            unit = _Unit(self, prefix, parts, dtype, number)
+            unit = _Unit(self, prefix, parts, records, dtype, number)
             if self._hosts is None:
                 module.set_custom_reduce_scatter(unit)
             else:
@@ -385,6 +425,7 @@ class ShardedCompression:
     def state_dict(self) -> dict[str, Any]:
         """This rank's residuals and counters by module, between steps; each knows the names of its parameters. For
         torch.save, one file for each rank, and for torch.distributed.checkpoint: the keys name the shard and the rank."""
+        self._behind.wait()
         modules = {
             name: {"step": unit.step, "state": torch.frombuffer(bytearray(unit.reducer.save()), dtype=torch.uint8)}
             for name, unit in self._units.items()
@@ -398,6 +439,7 @@ class ShardedCompression:
     def load_state_dict(self, saved: Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> None:
         """Takes a state back: what this rank saved, or a list of what all ranks saved, which is needed where their number
         has changed. Between hosts, the number of shards must be the same."""
+        self._behind.wait()
         every = [saved] if isinstance(saved, Mapping) else list(saved)
         if not every or any(one.get("version") != VERSION or "ranks" not in one for one in every):
             raise ValueError(f"this is not a state of version {VERSION} that ShardedCompression.state_dict made")
@@ -422,6 +464,7 @@ class ShardedCompression:
 
     def residual(self, name: str) -> torch.Tensor:
         """A copy of a parameter's residual on this rank: flat, of the whole parameter, or between hosts of its shard."""
+        self._behind.wait()
         for unit in self._units.values():
             for i, part in enumerate(unit.parts):
                 if part.choice.name == name:
@@ -430,6 +473,7 @@ class ShardedCompression:
 
     def stats(self) -> Stats:
         """What was sent so far on this rank, per parameter and in total. Between steps."""
+        self._behind.wait()
         return together(
             [
                 collect(unit.reducer, [part.choice for part in unit.parts], unit.wait_seconds, unit.step)

@@ -182,6 +182,7 @@ class _Step:
             event = self._core.events.get()
             self.wait_seconds += time.perf_counter() - start if self._job.complete else 0.0
             self._take(event)
+            self._take_all()
         reduction, self._reduction = self._reduction, None
         try:
             reduction.end()
@@ -197,9 +198,12 @@ class _Step:
             pending = self._core.wire.start(raw)
             self._under_way.append(pending)
             self._core.started.put(pending)
-            while not self._core.events.empty():
-                self._take(self._core.events.get())
+            self._take_all()
         return self._job.complete and not self._under_way
+
+    def _take_all(self) -> None:
+        while not self._core.events.empty():
+            self._take(self._core.events.get())
 
     def _take(self, event: Any) -> None:
         assert self._reduction is not None

@@ -179,8 +179,19 @@ static tg_status add(tg_cpu *cpu, const tg_add_job *job)
     return status;
 }
 
+/* Checks the frames of a job that asks for it. */
+static bool are_sound(tg_device *device, const tg_add_job *job)
+{
+    bool sound = true;
+    if (job->checks)
+        tg_cpu_check(device, job->checks, job->frame_count);
+    for (size_t i = 0; job->checks && i < job->frame_count; i++)
+        sound = sound && job->checks[i].status == TG_OK;
+    return sound;
+}
+
 void tg_cpu_add(tg_device *device, tg_add_job *jobs, size_t count)
 {
     for (size_t i = 0; i < count; i++)
-        jobs[i].status = add(tg_cpu_of(device), &jobs[i]);
+        jobs[i].status = are_sound(device, &jobs[i]) ? add(tg_cpu_of(device), &jobs[i]) : TG_CORRUPT;
 }

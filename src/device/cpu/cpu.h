@@ -54,7 +54,7 @@ void tg_cpu_drop_nonfinite(tg_device *device, float *values, uint64_t count, uin
 void tg_cpu_narrow(tg_device *device, const float *values, const tg_tensor *out);
 void tg_cpu_save(tg_device *device, const float *values, uint64_t count, uint8_t *bytes);
 void tg_cpu_load(tg_device *device, tg_load_job *job);
-void tg_cpu_norm(tg_device *device, const tg_tensor *tensor, tg_norm_of what, double *norm);
+void tg_cpu_norm(tg_device *device, const tg_tensor *tensors, size_t count, tg_norm_of what, double *norms);
 
 /* ---- lists.c ---- */
 /* The first place of a list with an index of at least `limit`. */

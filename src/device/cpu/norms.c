@@ -106,8 +106,9 @@ static double estimated_norm(const tg_cpu *cpu, const tg_tensor *tensor)
     return tg_sqrt(tg_sum_blocks(cpu->pool, count, counted_squares, &s) * ((double)count / elements));
 }
 
-void tg_cpu_norm(tg_device *device, const tg_tensor *tensor, tg_norm_of what, double *norm)
+void tg_cpu_norm(tg_device *device, const tg_tensor *tensors, size_t count, tg_norm_of what, double *norms)
 {
     const tg_cpu *cpu = tg_cpu_of(device);
-    *norm = what == TG_NORM_OF_ALL ? norm_of_all(cpu, tensor) : estimated_norm(cpu, tensor);
+    for (size_t i = 0; i < count; i++)
+        norms[i] = what == TG_NORM_OF_ALL ? norm_of_all(cpu, &tensors[i]) : estimated_norm(cpu, &tensors[i]);
 }

@@ -1,4 +1,5 @@
 /* Decoding frames and adding them to vectors: a warp takes a group of 512 elements, through all frames. */
+#include "device/cuda/checksum.cuh"
 #include "device/cuda/received.cuh"
 
 constexpr u32 THREADS = 256, WARPS = THREADS / 32, AT_ONCE = TG_MAX_NARROW_FRAMES;
@@ -63,6 +64,7 @@ __global__ void __launch_bounds__(THREADS) add_groups(const __grid_constant__ ad
     const u32 group = blockIdx.x * WARPS + threadIdx.x / 32, t = lane_id();
     if ((u64)group * TG_GROUP >= a.out.count)
         return;
+    const u32 bad = *(volatile u32 *)&a.result->bad; /* found by what came before: nothing is added */
     float sum[16], value[16];
     const u32 first = group * TG_GROUP;
 #pragma unroll
@@ -80,9 +82,11 @@ __global__ void __launch_bounds__(THREADS) add_groups(const __grid_constant__ ad
     }
     if (!__all_sync(FULL, sound)) {
         if (t == 0)
-            atomicOr(&a.result->bad, 1u);
+            atomicOr(&a.result->bad, (u32)BREAKS_RULE);
         return;
     }
+    if (bad)
+        return;
     u32 limited = 0;
 #pragma unroll
     for (u32 r = 0; r < 16; r++) {
@@ -91,8 +95,6 @@ __global__ void __launch_bounds__(THREADS) add_groups(const __grid_constant__ ad
             store_element(a.out.data, a.out.dtype, i, a.scale != 1 ? a.scale * sum[r] : sum[r], &limited);
     }
 }
-
-constexpr u32 NO_MEMORY = 2; /* in the place of what is bad */
 
 static void complete_add(tg_cuda *cuda, const pending *p, const control *seen)
 {
@@ -107,17 +109,23 @@ static void complete_add(tg_cuda *cuda, const pending *p, const control *seen)
 static bool look_at(tg_cuda *cuda, const tg_add_job *job, size_t done, u32 n, tg_frame_info *infos)
 {
     tg_frame headers[AT_ONCE];
-    if (!job->infos)
+    if (!job->checks)
         fetch_headers(cuda, job->frames + done, n, job->on_device, headers);
     for (u32 k = 0; k < n; k++) {
-        if (job->infos)
-            infos[k] = job->infos[done + k];
+        if (job->checks)
+            infos[k] = job->checks[done + k].info;
         else if (tg_frame_read(headers[k], &infos[k], NULL) != TG_OK)
             return false;
         if (!can_read(&infos[k], job->on_device) || infos[k].count != job->out.count)
             return false;
     }
     return true;
+}
+
+static void launch_addition(tg_cuda *cuda, const addition *a)
+{
+    if (a->out.count > 0 && !tg_cuda_add_fast(cuda, a))
+        LAUNCH(add_groups, (unsigned)((a->out.count - 1) / (WARPS * TG_GROUP) + 1), THREADS, 0, cuda->stream, *a);
 }
 
 /* Dense frames from `done` on to `out`. */
@@ -136,8 +144,7 @@ static tg_status add_dense(tg_cuda *cuda, const tg_add_job *job, size_t done, u3
             return TG_CORRUPT;
         expand(cuda, job->frames[done + k], job->on_device, &infos[k], &a.frames[k], c);
     }
-    if (out->count > 0 && !tg_cuda_add_fast(cuda, &a))
-        LAUNCH(add_groups, (unsigned)((out->count - 1) / (WARPS * TG_GROUP) + 1), THREADS, 0, cuda->stream, a);
+    launch_addition(cuda, &a);
     return TG_OK;
 }
 
@@ -193,7 +200,7 @@ static tg_status add_in_turn(tg_cuda *cuda, const tg_add_job *job, size_t done, 
     return TG_OK;
 }
 
-/* ---- all of it ---- */
+/* ---- all of them ---- */
 
 /* Up to AT_ONCE frames from `done` on to `out`. */
 static tg_status add_some(tg_cuda *cuda, const tg_add_job *job, size_t done, u32 n, const tg_tensor *out, control *c)
@@ -211,7 +218,124 @@ static tg_status add_some(tg_cuda *cuda, const tg_add_job *job, size_t done, u32
     return add_dense(cuda, job, done, n, infos, done + n == job->frame_count ? job->scale : 1, out, c);
 }
 
-static void add(tg_cuda *cuda, tg_add_job *job)
+/* ---- frames on the card whose headers are what was expected ---- */
+
+constexpr u32 TOGETHER = 8;
+
+/* What is known of the frames of a job before they have been looked at. */
+struct expectation {
+    checksum_job sums[TOGETHER];
+    dense_frame dense[TOGETHER];
+    sparse_frame sparse[TOGETHER];
+    u8 *workspace[TOGETHER];
+};
+
+/* Whether the kernels for these frames can be chosen before anything is known of them. */
+static bool can_expect(tg_cuda *cuda, const tg_add_job *job, expectation *x, size_t *room)
+{
+    const bool lists = job->out.dtype == TG_FLOAT32 && !job->fresh && job->scale == 1;
+    if (!job->on_device || job->frame_count == 0 || job->frame_count > TOGETHER || job->out.count == 0)
+        return false;
+    *room = 0;
+    for (size_t k = 0; k < job->frame_count; k++) {
+        const tg_frame frame = job->frames[k];
+        tg_frame_info *info = &job->checks[k].info;
+        if ((uintptr_t)frame.data % 16 != 0 || job->checks[k].wants_peak ||
+            !tg_cuda_expect(cuda, job->out.count, frame.size, x->sums[k].header, info) || !can_read(info, true) ||
+            (is_sparse(info) ? !lists : !tg_cuda_dense_frame(&info->spec, info->dtype, info->count, NULL, &x->dense[k]) ||
+                                            x->dense[k].kind == PLAIN) ||
+            is_sparse(info) != is_sparse(&job->checks[0].info))
+            return false;
+        *room += reading_room(frame, true, info) + arena_room(tg_cuda_digests_room(frame.size));
+    }
+    return true;
+}
+
+/* Where the parts of a frame are. False if it is not as long as it must be. */
+static bool divide(tg_cuda *cuda, const tg_add_job *job, size_t k, expectation *x)
+{
+    const tg_check_job *check = &job->checks[k];
+    const tg_frame frame = job->frames[k];
+    checksum_job *sum = &x->sums[k];
+    u8 *payload = (u8 *)(uintptr_t)frame.data + TG_HEADER_SIZE;
+    sum->payload = payload;
+    sum->size = frame.size - TG_HEADER_SIZE;
+    sum->digests = (u64 *)(void *)tg_cuda_take(cuda, tg_cuda_digests_room(frame.size));
+    sum->has_checksum = check->info.has_checksum && !check->header_only;
+    sum->header_at = (const u8 *)frame.data;
+    sum->must_match = sum->has_checksum || !check->info.has_checksum;
+    sum->turn = (u32)k;
+    tg_header_set_checksum(sum->header, 0);
+    if (is_sparse(&check->info))
+        return receive_sparse(cuda, frame, true, &check->info, &x->sparse[k], &x->workspace[k]);
+    if (!receive(cuda, frame, true, &check->info, &payload, &x->dense[k]))
+        return false;
+    sum->looked_at = x->dense[k];
+    sum->words = check->header_only ? 0 : tg_cuda_scale_words(&x->dense[k]);
+    return true;
+}
+
+static void complete_expected(tg_cuda *cuda, const pending *p, const control *seen)
+{
+    tg_add_job *job = (tg_add_job *)p->of;
+    const bool lost = cuda->failure != cudaSuccess;
+    if (!lost && (seen->bad & OTHER_HEADER || (seen->bad && !job->checks[0].header_only))) {
+        cuda->again[cuda->again_count++] = job; /* and then it is said what is wrong */
+        return;
+    }
+    for (size_t k = 0; k < job->frame_count; k++)
+        job->checks[k].status = lost ? TG_UNAVAILABLE : TG_OK;
+    job->status = lost ? TG_UNAVAILABLE : seen->bad ? TG_CORRUPT : TG_OK;
+}
+
+static void add_lists(tg_cuda *cuda, const tg_add_job *job, const expectation *x, control *c)
+{
+    for (size_t k = 0; k < job->frame_count; k++) {
+        if (job->checks[k].header_only)
+            tg_cuda_sparse_find(cuda, &x->sparse[k], x->workspace[k], c);
+        else
+            tg_cuda_sparse_check(cuda, &x->sparse[k], x->workspace[k], c);
+    }
+    for (size_t k = 0; k < job->frame_count; k++)
+        tg_cuda_sparse_put(cuda, &x->sparse[k], x->workspace[k], job->weight, (float *)job->out.data, c);
+}
+
+/* Checks and adds without waiting in between; the kernels add nothing where a check has failed. False if these frames
+ * cannot be treated so. */
+static bool add_expected(tg_cuda *cuda, tg_add_job *job)
+{
+    expectation x = {};
+    size_t room;
+    if (!can_expect(cuda, job, &x, &room) || !tg_cuda_arena(cuda, room))
+        return false;
+    for (size_t k = 0; k < job->frame_count; k++)
+        if (!divide(cuda, job, k, &x))
+            return false;
+    control *c = tg_cuda_slot(cuda, {complete_expected, job, NULL, 0});
+    addition a = {.frame_count = (u32)job->frame_count,
+                  .weight = job->weight,
+                  .scale = job->scale,
+                  .fresh = job->fresh,
+                  .out = job->out,
+                  .result = c};
+    const bool sparse = is_sparse(&job->checks[0].info);
+    for (size_t k = 0; k < job->frame_count; k++) {
+        x.sums[k].result = c;
+        if (!sparse)
+            expand(cuda, job->frames[k], true, &job->checks[k].info, &x.dense[k], c);
+        a.frames[k] = x.dense[k];
+    }
+    tg_cuda_checksum(cuda, x.sums, job->frame_count);
+    if (sparse)
+        add_lists(cuda, job, &x, c);
+    else
+        launch_addition(cuda, &a);
+    return true;
+}
+
+/* ---- any frames ---- */
+
+static void add_checked(tg_cuda *cuda, tg_add_job *job)
 {
     const bool wide = job->out.dtype != TG_FLOAT32 && job->frame_count > AT_ONCE;
     const tg_tensor sum = {job->wide, job->out.count, TG_FLOAT32}, *out = wide ? &sum : &job->out;
@@ -229,9 +353,25 @@ static void add(tg_cuda *cuda, tg_add_job *job)
         tg_cuda_narrow(&cuda->device, job->wide, &job->out);
 }
 
+void tg_cuda_add_slowly(tg_cuda *cuda, tg_add_job *job)
+{
+    bool sound = true;
+    if (job->checks) {
+        tg_cuda_check(&cuda->device, job->checks, job->frame_count);
+        tg_cuda_settle(cuda);
+        for (size_t k = 0; k < job->frame_count; k++)
+            sound = sound && job->checks[k].status == TG_OK;
+    }
+    if (sound)
+        add_checked(cuda, job);
+    else
+        job->status = TG_CORRUPT;
+}
+
 void tg_cuda_add(tg_device *device, tg_add_job *jobs, size_t count)
 {
     const occupied now(device);
     for (size_t i = 0; i < count; i++)
-        add(now.cuda, &jobs[i]);
+        if (!jobs[i].checks || !add_expected(now.cuda, &jobs[i]))
+            tg_cuda_add_slowly(now.cuda, &jobs[i]);
 }

@@ -29,11 +29,19 @@ __device__ __forceinline__ float limited(float x, float bound)
 #endif
 }
 
+/* What a code adds to the sum. */
+__device__ __forceinline__ float addend(const fast_frame &f, const tg_quantiser &q, float weight, u32 code)
+{
+    const float level = __uint_as_float(code | 0x4B000000u) - f.zero; /* as a float, without converting */
+    const float value = (level < f.top ? level : f.top) * q.unit;
+    return weight * limited(q.lift != 1 ? value * q.drop : value, q.radius);
+}
+
 /* The rest of a vector, fewer elements than a group. */
 template <bool FRESH, u32 FRAMES, u32 WIDTH>
 __device__ __noinline__ void add_rest(const fast_addition &a, u32 group, u32 first)
 {
-    bool sound = true;
+    bool sound = *(volatile u32 *)&a.result->bad == 0;
     for (u32 i = first + lane_id(); i < a.count; i += 32) {
         float sum = FRESH ? 0 : a.out[i];
         for (u32 k = 0; k < FRAMES; k++) {
@@ -52,7 +60,7 @@ __device__ __noinline__ void add_rest(const fast_addition &a, u32 group, u32 fir
             a.out[i] = a.scale != 1 ? a.scale * sum : sum;
     }
     if (!sound)
-        atomicOr(&a.result->bad, 1u);
+        atomicOr(&a.result->bad, (u32)BREAKS_RULE);
 }
 
 template <bool FRESH, u32 FRAMES, u32 WIDTH>
@@ -66,6 +74,7 @@ __global__ void __launch_bounds__(THREADS) add_whole_groups(const __grid_constan
         return;
     }
     /* Lane t has elements 128 r + 4 t to + 3: row 8 r + t / 4 of the packed lanes 4 (t % 4) to + 3. */
+    const u32 bad = *(volatile u32 *)&a.result->bad; /* found by what came before: nothing is added */
     float4 sum[4];
     u32 worst = 0;
     float radius[FRAMES];
@@ -80,7 +89,9 @@ __global__ void __launch_bounds__(THREADS) add_whole_groups(const __grid_constan
         const fast_frame &f = a.frames[k];
         const u32 *words = (const u32 *)(f.codes + (u64)group * (TG_GROUP / 8) * WIDTH);
         const tg_quantiser q = tg_quantiser_from(f.levels, 0, radius[k], false);
-        const bool tiny = q.lift != 1;
+        /* there are few codes: each lane has what one of them adds, and others ask it; of one frame it does not pay */
+        constexpr bool ASKS = WIDTH <= 4 && FRAMES > 1;
+        const float own = ASKS ? addend(f, q, a.weight, t & ((1u << WIDTH) - 1)) : 0;
         worst = max(worst, (u32)tg_float_bits(radius[k]));
 #pragma unroll
         for (u32 r = 0; r < 4; r++) {
@@ -90,19 +101,20 @@ __global__ void __launch_bounds__(THREADS) add_whole_groups(const __grid_constan
             float *s = (float *)&sum[r];
 #pragma unroll
             for (u32 c = 0; c < 4; c++) {
-                const u32 code = word[c] >> (bit % 32) & ((1u << WIDTH) - 1);
-                const float level = __uint_as_float(code | 0x4B000000u) - f.zero; /* as a float, without converting */
-                float value = (level < f.top ? level : f.top) * q.unit;
-                value = a.weight * limited(tiny ? value * q.drop : value, q.radius);
+                const u32 code = word[c] >> (bit % 32);
+                const float value = ASKS ? __shfl_sync(FULL, own, (int)code, 1 << WIDTH)
+                                         : addend(f, q, a.weight, code & ((1u << WIDTH) - 1));
                 s[c] = FRESH && k == 0 ? value : s[c] + value;
             }
         }
     }
     if (worst >= TG_INFINITY_BITS) {
         if (t == 0)
-            atomicOr(&a.result->bad, 1u);
+            atomicOr(&a.result->bad, (u32)BREAKS_RULE);
         return;
     }
+    if (bad)
+        return;
 #pragma unroll
     for (u32 r = 0; r < 4; r++) {
         if (a.scale != 1)

@@ -12,14 +12,15 @@ __global__ void __launch_bounds__(THREADS) inspect(dense_frame f, u64 words, con
     u32 largest = 0;
     bool bad = false;
     const u64 start = blockIdx.x * (u64)THREADS + threadIdx.x, step = (u64)gridDim.x * THREADS;
+    if (f.kind != PLAIN) {
+        look_at_scales(f, words, start, step, c);
+        return;
+    }
     for (u64 i = start; i < words; i += step) {
-        const u32 bits = f.kind == PLAIN ? tg_float_bits(element_at(f.codes, f.wire, i)) : ((const u32 *)f.scales)[i];
-        const u32 magnitude = bits & TG_MAGNITUDE_MASK;
-        bad = bad || (f.kind == PLAIN ? magnitude >= TG_INFINITY_BITS : !scale_is_sound(f, i, bits));
+        const u32 magnitude = tg_float_bits(element_at(f.codes, f.wire, i)) & TG_MAGNITUDE_MASK;
+        bad = bad || magnitude >= TG_INFINITY_BITS;
         largest = max(largest, magnitude);
     }
-    if (start == 0 && f.kind != PLAIN && !padding_is_zero(f))
-        bad = true;
     largest = warp_max(largest);
     if (__any_sync(FULL, bad) && lane_id() == 0)
         atomicOr(&c->bad, 1u);
@@ -89,6 +90,8 @@ static bool begin(tg_cuda *cuda, tg_frame header, tg_check_job *job)
         job->status = tg_fail(&job->error, TG_UNAVAILABLE, "device %s cannot read frames of %s with layout %s yet",
                               cuda->device.name, tg_codec_row_of(job->info.spec.codec)->name,
                               tg_layout_text(job->info.layout));
+    if (job->status == TG_OK && job->on_device)
+        tg_cuda_remember(cuda, (const u8 *)header.data, &job->info);
     if (job->status == TG_OK && job->header_only)
         job->status = check_count(job);
     return job->status == TG_OK && (!job->header_only || job->wants_peak);
@@ -124,6 +127,10 @@ static void check(tg_cuda *cuda, const u8 *header, tg_check_job *job, checksums 
                             .digests = (u64 *)(void *)tg_cuda_take(cuda, tg_cuda_digests_room(size)),
                             .has_checksum = true,
                             .result = c};
+        if (fits && !sparse && f.kind != PLAIN && f.count > 0) {
+            sum->looked_at = f;
+            sum->words = tg_cuda_scale_words(&f);
+        }
         memcpy(sum->header, header, TG_HEADER_SIZE);
         tg_header_set_checksum(sum->header, 0);
     }
@@ -135,7 +142,8 @@ static void check(tg_cuda *cuda, const u8 *header, tg_check_job *job, checksums 
     }
     expand(cuda, job->frame, job->on_device, &job->info, &f, c);
     const u64 words = f.kind == PLAIN ? f.count : tg_cuda_scale_words(&f);
-    if (f.count > 0)
+    const bool with_checksum = f.kind != PLAIN && job->info.has_checksum && !job->header_only;
+    if (f.count > 0 && !with_checksum)
         LAUNCH(inspect, grid_for(words, THREADS, 8 * cuda->processors), THREADS, 0, cuda->stream, f, words, c);
 }
 

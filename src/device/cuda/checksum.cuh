@@ -2,7 +2,7 @@
 #ifndef TG_DEVICE_CUDA_CHECKSUM_CUH
 #define TG_DEVICE_CUDA_CHECKSUM_CUH
 
-#include "device/cuda/device.cuh"
+#include "device/cuda/frame.cuh"
 
 /* One frame: its payload is digested, and either the header with the checksum is written in front of it, or the checksum
  * is left in the control block. */
@@ -16,7 +16,15 @@ struct checksum_job {
     u8 *frame;            /* where the header goes; NULL: the checksum is left in `result` */
     bool has_checksum;    /* of a frame that is written: else only its header is */
     control *result;
+    u32 turn;        /* among the jobs that have the same result, 0 to 7 */
     u32 first_block; /* set by tg_cuda_checksum */
+    /* Of a frame that was received. Its header on the card, or NULL: where it is another one than `header`, in what
+     * decoding depends on, or the checksum is wrong, the result is bad. And scales that are looked at, if there are
+     * any. */
+    const u8 *header_at;
+    bool must_match; /* the checksum: 0 where there is none */
+    dense_frame looked_at;
+    u64 words;
     u8 header[TG_HEADER_SIZE]; /* with a checksum of 0 */
 };
 

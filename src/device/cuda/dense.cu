@@ -178,7 +178,7 @@ void tg_cuda_undo_many(tg_cuda *cuda, const dense_job *jobs, u32 count)
 
 static void undo(tg_cuda *cuda, const dense_job *job)
 {
-    const unsigned grid = grid_for(job->frame.count, THREADS, 4 * cuda->processors);
+    const unsigned grid = grid_for(job->frame.count, THREADS, cuda->processors); /* it is rarely needed */
     if (job->source.residual && job->checks && !job->moves)
         LAUNCH(undo_groups, grid, THREADS, 0, cuda->stream, *job);
 }

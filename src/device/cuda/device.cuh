@@ -1,5 +1,5 @@
 /* A card as a device. Operations are put on the stream; what they tell the host lies in the control block, one slot for
- * each result, and is handed over by `wait`: one copy, one event. */
+ * each result, and is handed over by `wait`: one kernel writes it to the host's memory. */
 #ifndef TG_DEVICE_CUDA_DEVICE_CUH
 #define TG_DEVICE_CUDA_DEVICE_CUH
 
@@ -27,8 +27,12 @@ struct control {
     u32 layout;
     u32 ticket; /* of blocks that have come to an end */
     double sum;
-    u32 spare[10];
+    u32 ended[8]; /* blocks of the digests of up to eight frames */
+    u32 spare[2];
 };
+
+/* What `bad` says. */
+enum : u32 { BREAKS_RULE = 1, NO_MEMORY = 2, OTHER_HEADER = 4 };
 
 struct tg_cuda;
 
@@ -39,7 +43,14 @@ struct pending {
     u64 number;
 };
 
-enum { SLOTS = 256 };
+enum { SLOTS = 256, EXPECTED = 64 };
+
+/* A header that was seen, or made, for a vector of so many elements: the next frame of such a vector probably has the
+ * same one, up to what changes from step to step. */
+struct seen_header {
+    u8 bytes[TG_HEADER_SIZE];
+    tg_frame_info info;
+};
 
 struct tg_cuda {
     tg_device device; /* must be the first field */
@@ -47,10 +58,10 @@ struct tg_cuda {
     int ordinal;
     unsigned processors;
     cudaStream_t stream;
-    cudaEvent_t event;
     pthread_mutex_t lock; /* recursive: handles of several threads may share the device */
     control *slots;       /* on the card, SLOTS of them */
     control *seen;        /* the host's copy, in pinned memory */
+    u64 *mark, marks;     /* beside it: how many times results have come there; and how many times they will have */
     u8 *headers;          /* pinned memory for the headers of SLOTS frames that are on the card */
     pending waiting[SLOTS];
     unsigned used;
@@ -63,6 +74,9 @@ struct tg_cuda {
      * again after each wait. */
     u8 *upload_from, *upload_to;
     size_t uploaded;
+    seen_header expected[EXPECTED]; /* by their counts */
+    tg_add_job *again[SLOTS]; /* whose frames were not what was expected */
+    unsigned again_count;
     u64 waits; /* so far: what was made before the last one has been handed over */
     cudaError_t failure; /* the first that was not out of memory: nothing works after it */
 };
@@ -92,6 +106,11 @@ static inline size_t arena_room(size_t bytes) { return (bytes + 255) / 256 * 256
 u8 *tg_cuda_take(tg_cuda *cuda, size_t bytes);
 void tg_cuda_copy(tg_cuda *cuda, void *to, const void *from, size_t bytes, cudaMemcpyKind kind);
 
+/* Remembers the header of a frame on the card. Then what is expected of one of so many elements and bytes: false if
+ * nothing is. */
+void tg_cuda_remember(tg_cuda *cuda, const u8 *header, const tg_frame_info *info);
+bool tg_cuda_expect(const tg_cuda *cuda, u64 count, size_t size, u8 *header, tg_frame_info *info);
+
 /* A copy of an array on the card, until the next wait; NULL if there is no room for it. */
 const void *tg_cuda_upload(tg_cuda *cuda, const void *array, size_t bytes);
 
@@ -105,6 +124,8 @@ void tg_cuda_encode(tg_device *device, tg_encode_job *jobs, size_t count);
 
 void tg_cuda_check(tg_device *device, tg_check_job *jobs, size_t count);
 void tg_cuda_add(tg_device *device, tg_add_job *jobs, size_t count);
+/* Without expecting anything of frames. */
+void tg_cuda_add_slowly(tg_cuda *cuda, tg_add_job *job);
 void tg_cuda_compensate(tg_device *device, const tg_source *source, float *u);
 void tg_cuda_update(tg_device *device, tg_settle_job *job);
 void tg_cuda_return_frame(tg_device *device, tg_settle_job *job);
@@ -120,7 +141,7 @@ void tg_cuda_drop_nonfinite(tg_device *device, float *values, uint64_t count, ui
 void tg_cuda_narrow(tg_device *device, const float *values, const tg_tensor *out);
 void tg_cuda_save(tg_device *device, const float *values, uint64_t count, uint8_t *bytes);
 void tg_cuda_load(tg_device *device, tg_load_job *job);
-void tg_cuda_norm(tg_device *device, const tg_tensor *tensor, tg_norm_of what, double *norm);
+void tg_cuda_norm(tg_device *device, const tg_tensor *tensors, size_t count, tg_norm_of what, double *norms);
 
 tg_list_workspace *tg_cuda_make_list_workspace(tg_device *device, uint64_t longest, uint64_t most, uint64_t together);
 void tg_cuda_free_list_workspace(tg_device *device, tg_list_workspace *workspace);

@@ -324,6 +324,7 @@ static tg_source sparse_source(const tg_encode_job *job)
 {
     const tg_nonfinite policy = job->options.nonfinite;
     tg_source source = job->source;
+    source.may_move = source.may_move && !job->list;
     source.drop_nonfinite = policy == TG_NONFINITE_ZERO;
     /* As on the CPU: under trust the residual is recomputed, which beta = 0 makes impossible. */
     if (policy == TG_NONFINITE_ZERO || (policy == TG_NONFINITE_TRUST && job->source.beta != 0))
@@ -360,6 +361,7 @@ static void encode_sparse(tg_cuda *cuda, tg_encode_job *job)
     u8 *frame = area.frame;
     const tg_source source = sparse_source(job);
     control *result = tg_cuda_slot(cuda, {complete_sparse, job, frame, 0});
+    job->moved = source.count > 0 && tg_cuda_sparse_moves(&source);
     const tg_frame_info info = {.spec = *job->spec,
                                 .dtype = source.dtype,
                                 .count = source.count,
@@ -375,6 +377,8 @@ static void encode_sparse(tg_cuda *cuda, tg_encode_job *job)
                       .has_checksum = info.has_checksum,
                       .result = result};
     tg_header_write(&info, c.header);
+    if (job->options.on_device)
+        tg_cuda_remember(cuda, c.header, &info);
     tg_cuda_checksum(cuda, &c, 1);
 }
 
@@ -458,6 +462,8 @@ static void encode(tg_cuda *cuda, tg_encode_job *job, batch *b)
                       .has_checksum = info.has_checksum,
                       .result = d.result};
     tg_header_write(&info, c.header);
+    if (job->options.on_device && !coded)
+        tg_cuda_remember(cuda, c.header, &info);
     d.moves = job->moved = fast && d.source.may_move && d.source.residual && d.source.undo;
     if (fast) {
         b->jobs[b->count] = d;

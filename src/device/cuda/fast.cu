@@ -30,25 +30,46 @@ template <u32 WIDTH> __device__ __forceinline__ u32 fixed_point(float position, 
     return (u32)__float2int_rn(position) + offset;
 }
 
+/* Codes of 4 bits stay in the upper halves of words, with what was rounded off below them, until they are packed. */
+template <u32 WIDTH> constexpr u32 UP = WIDTH == 4 ? 16 : 0;
+
 template <u32 WIDTH>
 __device__ __forceinline__ void quantise(const tg_quantiser &q, tg_hash_key key, u32 first, const float (&u)[16],
                                          u32 (&code)[16])
 {
     const u32 t = lane_id(), counter = (first / 32 + t / 16) * 16 + t % 16, offset = q.levels << 16;
-    const bool tiny = q.lift != 1;
 #pragma unroll
     for (u32 m = 0; m < 8; m++) {
         const u32 hash = tg_hash(key, counter + 32 * m);
-        const float x = tiny ? u[2 * m] * q.lift : u[2 * m], y = tiny ? u[2 * m + 1] * q.lift : u[2 * m + 1];
-        code[2 * m] = (fixed_point<WIDTH>(x * q.gain, q.levels, offset) + (hash & 0xffff)) >> 16;
-        code[2 * m + 1] = (fixed_point<WIDTH>(y * q.gain, q.levels, offset) + (hash >> 16)) >> 16;
+        code[2 * m] = (fixed_point<WIDTH>(u[2 * m] * q.gain, q.levels, offset) + (hash & 0xffff)) >> (16 - UP<WIDTH>);
+        code[2 * m + 1] = (fixed_point<WIDTH>(u[2 * m + 1] * q.gain, q.levels, offset) + (hash >> 16)) >> (16 - UP<WIDTH>);
     }
+}
+
+/* Values below 2^-64 are lifted, which is exact: the same for the whole warp, and rare. */
+__device__ __forceinline__ void lift(float (&u)[16], float factor)
+{
+#pragma unroll
+    for (u32 r = 0; r < 16; r++)
+        u[r] = u[r] * factor;
 }
 
 /* The lane's words of a packed group: rows 16 (t / 16) on of lane t % 16. */
 template <u32 WIDTH> __device__ __forceinline__ void pack_words(const u32 (&code)[16], u32 (&word)[WIDTH / 2])
 {
     const u32 half = lane_id() / 16;
+    if constexpr (WIDTH == 4) { /* rows 8k + 2 half, + 1, + 4, + 5 of word k are here, the others 16 lanes away */
+        u32 part[4];
+#pragma unroll
+        for (u32 k = 0; k < 4; k++) {
+            const u32 even = __byte_perm(code[4 * k], code[4 * k + 2], 0x7632),
+                      odd = __byte_perm(code[4 * k + 1], code[4 * k + 3], 0x7632);
+            part[k] = (even + (odd << 4)) << (8 * half);
+        }
+        word[0] = (half ? part[2] : part[0]) | __shfl_xor_sync(FULL, half ? part[0] : part[2], 16);
+        word[1] = (half ? part[3] : part[1]) | __shfl_xor_sync(FULL, half ? part[1] : part[3], 16);
+        return;
+    }
 #pragma unroll
     for (u32 k = 0; k < WIDTH / 2; k++)
         word[k] = 0;
@@ -108,15 +129,16 @@ __device__ __forceinline__ void read_values(const tg_source &s, bool moves, u32 
         u[r] = u[r] + s.alpha * old[FEEDBACK ? r : 0];
 }
 
+template <u32 WIDTH>
 __device__ __forceinline__ void write_residual(float *residual, const tg_quantiser &q, u32 first, u32 n,
                                                const float (&u)[16], const u32 (&code)[16])
 {
-    const bool tiny = q.lift != 1;
     const float zero = 8388608.0f + (float)q.levels;
 #pragma unroll
     for (u32 r = 0; r < 16; r++) {
-        float sent = (__uint_as_float(code[r] | 0x4B000000u) - zero) * q.unit; /* levels as floats, without converting */
-        sent = tg_limit_to(tiny ? sent * q.drop : sent, q.radius);
+        /* levels as floats, without converting */
+        float sent = (__uint_as_float(code[r] >> UP<WIDTH> | 0x4B000000u) - zero) * q.unit;
+        sent = tg_limit_to(sent * q.drop, q.radius);
         if (n == TG_GROUP || place_of(lane_id(), r) < n)
             __stcs(residual + first + place_of(lane_id(), r), u[r] - sent);
     }
@@ -143,11 +165,18 @@ __device__ __forceinline__ u64 encode_group(const dense_job &j, u32 which, u32 s
     if (!finite)
         return 0;
     const tg_quantiser q = tg_quantiser_from(f.levels, 0, radius, false);
+    if (q.lift != 1)
+        lift(u, q.lift);
     quantise<WIDTH>(q, j.key, first, u, code);
+    if (q.lift != 1)
+        lift(u, q.drop);
     if (FEEDBACK)
-        write_residual(j.moves ? j.source.undo : j.source.residual, q, first, n, u, code);
+        write_residual<WIDTH>(j.moves ? j.source.undo : j.source.residual, q, first, n, u, code);
     u32 *out = (u32 *)(f.codes + (u64)which * (TG_GROUP / 8) * WIDTH);
     if (n < TG_GROUP) {
+#pragma unroll
+        for (u32 r = 0; r < 16; r++)
+            code[r] >>= UP<WIDTH>;
         pack_rest(code, WIDTH, n, room, out);
         return 0;
     }

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 extern "C" {
+#include "base/bytes.h"
 #include "device/module.h"
 }
 
@@ -37,18 +38,48 @@ occupied::~occupied()
 
 enum { UPLOADS = 512 << 10 };
 
+/* The results of all operations so far, to memory that the host reads while the card goes on; their slots are zero
+ * again. When `mark` has the number of this wait, all of it is there. */
+__global__ void __launch_bounds__(256) hand_over(control *slots, control *seen, u32 words, volatile u64 *mark, u64 number)
+{
+    u64 *from = (u64 *)(void *)slots, *to = (u64 *)(void *)seen;
+    for (u32 i = threadIdx.x; i < words; i += 256) {
+        to[i] = from[i];
+        from[i] = 0;
+    }
+    __threadfence_system();
+    __syncthreads();
+    if (threadIdx.x == 0)
+        *mark = number;
+}
+
+static_assert(sizeof(control) % 8 == 0, "slots are handed over in words of 8 bytes");
+
+/* Waits for the last mark. The stream is asked too now and then: where a card is lost, the mark never comes. */
+static void wait_for_mark(tg_cuda *cuda)
+{
+    const u64 number = cuda->marks;
+    constexpr int LOOKS = 1 << 14;
+    cudaError_t state = cudaErrorNotReady;
+    while (state == cudaErrorNotReady) {
+        for (int i = 0; i < LOOKS; i++)
+            if (__atomic_load_n(cuda->mark, __ATOMIC_ACQUIRE) == number)
+                return;
+        state = cudaStreamQuery(cuda->stream);
+    }
+    if (state == cudaSuccess && __atomic_load_n(cuda->mark, __ATOMIC_ACQUIRE) != number) /* it was not launched */
+        state = cudaPeekAtLastError() != cudaSuccess ? cudaPeekAtLastError() : cudaErrorUnknown;
+    (void)tg_cuda_fine(cuda, state);
+}
+
 void tg_cuda_settle(tg_cuda *cuda)
 {
     const unsigned used = cuda->used;
     if (!cuda->busy && used == 0)
         return;
-    if (used > 0) {
-        const size_t size = used * sizeof(control);
-        (void)tg_cuda_fine(cuda, cudaMemcpyAsync(cuda->seen, cuda->slots, size, cudaMemcpyDeviceToHost, cuda->stream));
-        (void)tg_cuda_fine(cuda, cudaMemsetAsync(cuda->slots, 0, size, cuda->stream));
-    }
-    (void)tg_cuda_fine(cuda, cudaEventRecord(cuda->event, cuda->stream));
-    (void)tg_cuda_fine(cuda, cudaEventSynchronize(cuda->event));
+    LAUNCH(hand_over, 1, 256, 0, cuda->stream, cuda->slots, cuda->seen, (u32)(used * sizeof(control) / 8), cuda->mark,
+           ++cuda->marks);
+    wait_for_mark(cuda);
     cuda->busy = false;
     cuda->used = 0;
     /* What an operation does when its results are there may put more on the stream, but takes no slots. */
@@ -59,6 +90,31 @@ void tg_cuda_settle(tg_cuda *cuda)
     cuda->busy = false;
     cuda->uploaded = 0;
     cuda->waits++;
+    const unsigned again = cuda->again_count;
+    cuda->again_count = 0;
+    for (unsigned i = 0; i < again; i++) {
+        tg_cuda_add_slowly(cuda, cuda->again[i]);
+        tg_cuda_settle(cuda);
+    }
+}
+
+void tg_cuda_remember(tg_cuda *cuda, const u8 *header, const tg_frame_info *info)
+{
+    seen_header *place = &cuda->expected[info->count * 0x9e3779b97f4a7c15ull >> 58];
+    memcpy(place->bytes, header, TG_HEADER_SIZE);
+    place->info = *info;
+}
+
+bool tg_cuda_expect(const tg_cuda *cuda, u64 count, size_t size, u8 *header, tg_frame_info *info)
+{
+    const seen_header *place = &cuda->expected[count * 0x9e3779b97f4a7c15ull >> 58];
+    if (place->bytes[0] == 0 || place->info.count != count || size <= TG_HEADER_SIZE)
+        return false;
+    memcpy(header, place->bytes, TG_HEADER_SIZE);
+    *info = place->info;
+    info->bytes = size;
+    tg_store64(header + 32, size - TG_HEADER_SIZE);
+    return true;
 }
 
 control *tg_cuda_slot(tg_cuda *cuda, const pending &what)
@@ -202,8 +258,7 @@ static void dispose(tg_cuda *cuda)
     (void)cudaFreeHost(cuda->upload_from);
     (void)cudaFree(cuda->upload_to);
     (void)cudaFree(cuda->arena);
-    if (cuda->event)
-        (void)cudaEventDestroy(cuda->event);
+    (void)cudaFreeHost((void *)(uintptr_t)cuda->mark);
     tg_device_free(cuda->host);
     (void)pthread_mutex_destroy(&cuda->lock);
     free(cuda);
@@ -291,7 +346,7 @@ static bool furnish(tg_cuda *made, void *stream, tg_error *error)
            cudaMallocHost(&made->upload_from, UPLOADS) == cudaSuccess &&
            cudaMalloc(&made->upload_to, UPLOADS) == cudaSuccess &&
            cudaMallocHost(&made->headers, SLOTS * TG_HEADER_SIZE) == cudaSuccess &&
-           cudaEventCreateWithFlags(&made->event, cudaEventDisableTiming) == cudaSuccess &&
+           cudaMallocHost(&made->mark, sizeof *made->mark) == cudaSuccess && (*made->mark = 0, true) &&
            cudaMemsetAsync(made->slots, 0, SLOTS * sizeof(control), made->stream) == cudaSuccess &&
            tg_cuda_arena(made, FIRST_ARENA);
 }

@@ -98,6 +98,23 @@ __device__ __forceinline__ bool scale_is_sound(const dense_frame &f, u64 word, u
     return (f.affine && word % 2 == 0 ? bits & TG_MAGNITUDE_MASK : bits) < TG_INFINITY_BITS;
 }
 
+/* Looks at scales from `start` on, and at the padding. By whole warps. */
+__device__ __forceinline__ void look_at_scales(const dense_frame &f, u64 words, u64 start, u64 step, control *c)
+{
+    u32 largest = 0;
+    bool bad = start == 0 && !padding_is_zero(f);
+    for (u64 i = start; i < words; i += step) {
+        const u32 bits = ((const u32 *)f.scales)[i];
+        bad = bad || !scale_is_sound(f, i, bits);
+        largest = max(largest, bits & TG_MAGNITUDE_MASK);
+    }
+    largest = warp_max(largest);
+    if (__any_sync(FULL, bad) && lane_id() == 0)
+        atomicOr(&c->bad, (u32)BREAKS_RULE);
+    if (lane_id() == 0 && largest > 0)
+        atomicMax(&c->peak, largest);
+}
+
 /* Frames that are added in one pass. */
 struct addition {
     dense_frame frames[TG_MAX_NARROW_FRAMES];

@@ -69,6 +69,8 @@ struct selecting {
     tg_source from;
     u32 count;    /* its elements */
     bool commits; /* the rest of an element is u, so the sift may write it at once */
+    bool moves;   /* not over the residual but to the undo buffer, whose owner takes that for the residual */
+    float *rest;  /* where it is written, if so */
     bool clears;  /* and selected elements leave a 0, as they are sent without loss */
     select_amount amount;
     bool random; /* keys are 31 random bits (randk) */
@@ -105,7 +107,7 @@ __device__ __forceinline__ element source_element(const selecting &s, u32 i)
 /* u after the sift: a residual that was committed holds it. */
 __device__ __forceinline__ float u_again(const selecting &s, u32 i)
 {
-    return s.commits ? s.from.residual[i] : source_element(s, i).u;
+    return s.commits ? s.rest[i] : source_element(s, i).u;
 }
 
 __device__ __forceinline__ u32 chunk_size(const selecting &s, u32 chunk)

@@ -19,7 +19,7 @@ __device__ __forceinline__ void put_back(const selecting &s, u32 chunk)
     const u32 entry = s.table[chunk];
     const uint2 *listed = region_of(s, chunk) + (entry & (REGION_MOST - 1));
     for (u32 j = threadIdx.x & 31; j < entry >> COUNT_SHIFT; j += 32)
-        s.from.residual[listed[j].x] = __uint_as_float(listed[j].y);
+        s.rest[listed[j].x] = __uint_as_float(listed[j].y);
     __syncwarp();
 }
 
@@ -108,7 +108,7 @@ __global__ void __launch_bounds__(CUT_THREADS) again_kernel(selecting s, u32 pas
     __shared__ u32 part[33], found[2], last;
     select_control *c = s.control;
     const u32 ranks = s.amount.exact ? 1 : RANKS, shift = digit_shift(pass), bits = digit_bits(pass);
-    if (c->nonfinite && s.commits && pass == 0)
+    if (c->nonfinite && s.commits && !s.moves && pass == 0)
         unsift(s);
     if (!selects_again(s))
         return;

@@ -122,7 +122,7 @@ template <int KIND> __device__ __forceinline__ void sift_collect(const selecting
     at = __shfl_sync(FULL, at, 0);
     if (at == EVERY) {
         if (KIND == SIFT_COMMIT || (KIND == SIFT_GENERAL && s.commits))
-            store_rows(s.from.residual, c.chunk, c.size, c.u); /* nothing stays cleared that is not listed */
+            store_rows(s.rest, c.chunk, c.size, c.u); /* nothing stays cleared that is not listed */
         return;
     }
     if (c.mask)
@@ -175,7 +175,7 @@ template <int KIND> __device__ __forceinline__ void sift_mark(const selecting &s
         }
     }
     if (KIND == SIFT_COMMIT || (KIND == SIFT_GENERAL && s.commits))
-        store_rows(s.from.residual, c->chunk, c->size, left);
+        store_rows(s.rest, c->chunk, c->size, left);
 }
 
 template <int DTYPE, int KIND> __global__ void __launch_bounds__(SIFT_THREADS) sift_kernel(selecting s)
@@ -191,7 +191,7 @@ template <int DTYPE, int KIND> __global__ void __launch_bounds__(SIFT_THREADS) s
     load_rows<DTYPE>(s.from.gradient, c.chunk, c.size, c.u);
     if (KIND != SIFT_PLAIN && s.from.residual)
         load_rows<TG_FLOAT32>(s.from.residual, c.chunk, c.size, h);
-    if (KIND != SIFT_PLAIN && s.from.undo && s.commits)
+    if (KIND != SIFT_PLAIN && s.from.undo && s.commits && !s.moves)
         store_rows(s.from.undo, c.chunk, c.size, h);
     const u32 dropped = sift_compensate<KIND>(s, &c, h, &largest);
     if (__any_sync(FULL, largest >= INFINITY_KEY)) {

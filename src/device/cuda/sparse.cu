@@ -189,8 +189,6 @@ static reading reading_of(const sparse_frame *frame, void *workspace, control *r
     r.segments_most = (u32)(behind / 8 < segments ? behind / 8 : segments);
     const u64 slots = r.selected_most / RICE_BLOCK + r.segments_most + 2;
     r.head = (sparse_head *)place(sizeof(sparse_head) / 4);
-    r.starts = place(r.segments_most + 1);
-    r.streams = place(r.segments_most + 1);
     r.positions = place(r.selected_most + 1);
     r.zeros = place(slots);
     r.lows = place(slots);
@@ -210,9 +208,7 @@ size_t tg_cuda_sparse_read_workspace(const tg_frame_info *info, u64 size)
 
 static void launch_positions(tg_cuda *cuda, const reading &r)
 {
-    LAUNCH(directory_kernel, 1, DIRECTORY_THREADS, 0, cuda->stream, r);
-    if (r.segments_most > 0)
-        LAUNCH(positions_kernel, grid_for(r.segments_most, 1, 8 * cuda->processors), READ_THREADS, 0, cuda->stream, r);
+    LAUNCH(positions_kernel, grid_for(r.segments_most, 1, 8 * cuda->processors), READ_THREADS, 0, cuda->stream, r);
     cuda->busy = true;
 }
 
@@ -220,9 +216,21 @@ static unsigned grid_over(const tg_cuda *cuda, u64 elements) { return grid_for(e
 
 void tg_cuda_sparse_check(tg_cuda *cuda, const sparse_frame *frame, void *workspace, control *result)
 {
-    const reading r = reading_of(frame, workspace, result, NULL);
+    reading r = reading_of(frame, workspace, result, NULL);
+    r.looks_at_values = true;
     launch_positions(cuda, r);
-    LAUNCH(values_kernel, grid_over(cuda, r.selected_most), 256, 0, cuda->stream, r);
+}
+
+void tg_cuda_sparse_find(tg_cuda *cuda, const sparse_frame *frame, void *workspace, control *result)
+{
+    launch_positions(cuda, reading_of(frame, workspace, result, NULL));
+}
+
+void tg_cuda_sparse_put(tg_cuda *cuda, const sparse_frame *frame, void *workspace, float weight, float *out,
+                        control *result)
+{
+    const reading r = reading_of(frame, workspace, result, NULL);
+    LAUNCH(add_sparse_kernel, grid_over(cuda, r.selected_most), 256, 0, cuda->stream, r, weight, false, out);
 }
 
 void tg_cuda_sparse_add(tg_cuda *cuda, const sparse_frame *frame, void *workspace, float weight, bool set, float *out,

@@ -11,6 +11,12 @@ bool tg_cuda_sparse_has(const tg_spec *spec, uint64_t max_count);
 size_t tg_cuda_sparse_workspace(const tg_spec *spec, uint64_t max_count);
 void tg_cuda_sparse_prepare(tg_cuda *cuda, void *workspace);
 
+/* Whether encoding leaves the new residual in the undo buffer (tg_encode_job.moved), where nothing fails. */
+static inline bool tg_cuda_sparse_moves(const tg_source *s)
+{
+    return s->residual && !s->momentum && s->alpha == s->beta && s->may_move && s->undo;
+}
+
 /* The payload of a vector, on 16 bytes, with room for the row's bound and 16 bytes more. `source` is the job's, with
  * the undo buffer and the policy as device/cpu/encode.c sets them. Leaves payload, selected, limited (values that
  * were), dropped, layout and nonfinite in `result`; where a value was not finite the residual is what it was. */
@@ -42,6 +48,11 @@ void tg_cuda_sparse_check(tg_cuda *cuda, const sparse_frame *frame, void *worksp
 /* out = out + weight * values, or with `set` out = weight * values, where the frame has some. result->bad, and nothing
  * added, where it had not been checked after all. */
 void tg_cuda_sparse_add(tg_cuda *cuda, const sparse_frame *frame, void *workspace, float weight, bool set, float *out,
+                        control *result);
+/* The same in two steps, of which the first may be a check: positions are left in the workspace, and what they list is
+ * added. */
+void tg_cuda_sparse_find(tg_cuda *cuda, const sparse_frame *frame, void *workspace, control *result);
+void tg_cuda_sparse_put(tg_cuda *cuda, const sparse_frame *frame, void *workspace, float weight, float *out,
                         control *result);
 /* tg_operations.update, or return_frame; `applied` is on the card. Leaves `least` and `limited`. */
 void tg_cuda_sparse_settle(tg_cuda *cuda, const sparse_frame *frame, void *workspace, const tg_settle_job *job,

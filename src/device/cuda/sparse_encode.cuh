@@ -5,6 +5,7 @@
 #include "device/cuda/select_guess.cuh"
 #include "device/cuda/select_pilot.cuh"
 #include "device/cuda/select_sift.cuh"
+#include "device/cuda/sparse.h"
 #include "device/cuda/sparse_write.cuh"
 
 /* What a selector and a spec make of a vector. */
@@ -93,6 +94,8 @@ static inline writing sparse_writing(sparse_plan *plan, const tg_source *from, v
     s.from = *from;
     s.count = (u32)from->count;
     s.commits = from->residual && !from->momentum && from->alpha == from->beta;
+    s.moves = tg_cuda_sparse_moves(from);
+    s.rest = s.moves ? from->undo : from->residual;
     s.clears = s.commits && (plan->values == TG_VALUES_FP32 || to_list);
     s.amount = plan->amount;
     s.random = plan->random;

@@ -34,15 +34,29 @@ __device__ __forceinline__ u64 look_back(u64 *states, u32 tile, u64 own)
     }
     if (lane == 0)
         atomicExch((unsigned long long *)&states[tile], (unsigned long long)(alone | own));
+    /* A lane looks at LOOKS tiles at once, as many wait for each other at first. */
+    constexpr int LOOKS = 4;
     u64 before = 0;
-    for (int from = (int)tile - 1;; from -= 32) {
-        const int at = from - (int)lane;
-        u64 state = at >= 0 ? *(volatile u64 *)&states[at] : summed;
-        while (__any_sync(FULL, state >> 62 == 0))
-            if (state >> 62 == 0)
-                state = *(volatile u64 *)&states[at];
-        const u32 sums = __ballot_sync(FULL, state >> 63 != 0), stop = sums ? (u32)__ffs((int)sums) - 1 : 31;
-        u64 v = lane <= stop && at >= 0 ? state & field : 0;
+    for (int from = (int)tile - 1;; from -= 32 * LOOKS) {
+        u64 state[LOOKS], v = 0;
+        bool is_set;
+        do {
+            is_set = true;
+#pragma unroll
+            for (int i = 0; i < LOOKS; i++) {
+                const int at = from - LOOKS * (int)lane - i;
+                state[i] = at >= 0 ? *(volatile u64 *)&states[at] : summed;
+                is_set = is_set && state[i] >> 62 != 0;
+            }
+        } while (__any_sync(FULL, !is_set));
+        bool ends = false;
+#pragma unroll
+        for (int i = 0; i < LOOKS; i++) {
+            v += ends ? 0 : state[i] & field;
+            ends = ends || state[i] >> 63 != 0;
+        }
+        const u32 sums = __ballot_sync(FULL, ends), stop = sums ? (u32)__ffs((int)sums) - 1 : 31;
+        v = lane <= stop ? v : 0;
 #pragma unroll
         for (int d = 16; d > 0; d /= 2)
             v += __shfl_xor_sync(FULL, v, d);
@@ -83,7 +97,7 @@ __device__ __forceinline__ void put_selected(const writing &w, u32 place, u32 in
     const float sent = put_value(w, place, u);
     w.s.indices[place] = index;
     if (w.s.commits && !(exact && cleared))
-        w.s.from.residual[index] = exact ? 0.0f : u - sent;
+        w.s.rest[index] = exact ? 0.0f : u - sent;
 }
 
 struct gather_shared {
@@ -108,8 +122,8 @@ __device__ __forceinline__ const uint2 *list_place(const selecting &s, const u32
     return region_of(s, chunk0 + c) + (entry & (REGION_MOST - 1)) + (j - start);
 }
 
-/* Goes through a warp's candidates in order, and calls visit(candidate, its key, ballots of larger and equal keys); a
- * place behind the last has the key 0 and is in no ballot. */
+/* Goes through a warp's candidates in order, and calls visit(candidate, its key, whether there is one, ballots of larger
+ * and equal keys). */
 template <class Visit>
 __device__ __forceinline__ void each_listed(const selecting &s, const u32 *ends, u32 chunk0, Visit &&visit)
 {
@@ -119,7 +133,7 @@ __device__ __forceinline__ void each_listed(const selecting &s, const u32 *ends,
         const u32 j = first + lane;
         const uint2 c = j < total ? __ldcg(list_place(s, ends, chunk0, j)) : make_uint2(0, 0);
         const u32 key = j < total ? key_of(s, c.x, c.y) : 0;
-        visit(c, key, __ballot_sync(FULL, j < total && key > threshold),
+        visit(c, key, j < total, __ballot_sync(FULL, j < total && key > threshold),
               __ballot_sync(FULL, j < total && key == threshold));
     }
 }
@@ -226,19 +240,48 @@ __device__ __forceinline__ void gather_listed(const writing &w, gather_shared *h
 #pragma unroll
     for (u32 i = 0; i < WARP_CHUNKS; i++)
         ends[i] = __shfl_sync(FULL, scan, (int)i);
-    each_listed(s, ends, chunk0, [&](uint2, u32, u32 larger, u32 equal) {
-        more += (u32)__popc(larger);
-        same += (u32)__popc(equal);
-    });
-    gather_at at = gather_from(w, here, more, same);
-    each_listed(s, ends, chunk0, [&](uint2 c, u32 key, u32 larger, u32 equal) {
-        const bool cleared = s.commits && key >= clear_from;
-        const u32 selected = selected_of(w, &at, larger, equal);
+    const auto settle = [&](gather_at *at, uint2 c, u32 key, bool in, u32 larger, u32 equal) {
+        const bool cleared = s.commits && in && key >= clear_from;
+        const u32 selected = selected_of(w, at, larger, equal);
         if (selected >> lane & 1)
-            put_selected(w, own_place(at, selected), c.x, __uint_as_float(c.y), cleared);
+            put_selected(w, own_place(*at, selected), c.x, __uint_as_float(c.y), cleared);
         else if (cleared)
-            s.from.residual[c.x] = __uint_as_float(c.y);
-    });
+            s.rest[c.x] = __uint_as_float(c.y);
+    };
+    const u32 total = ends[WARP_CHUNKS - 1], threshold = s.control->key;
+    constexpr u32 KEPT = 4; /* rounds whose candidates stay in registers */
+    const bool keeps = total <= 32 * KEPT;
+    uint2 c[KEPT];
+    u32 larger[KEPT], equal[KEPT];
+    if (keeps) {
+#pragma unroll
+        for (u32 i = 0; i < KEPT; i++)
+            c[i] = 32 * i + lane < total ? __ldcg(list_place(s, ends, chunk0, 32 * i + lane)) : make_uint2(0, 0);
+#pragma unroll
+        for (u32 i = 0; i < KEPT; i++) {
+            const bool in = 32 * i + lane < total;
+            const u32 key = key_of(s, c[i].x, c[i].y);
+            larger[i] = __ballot_sync(FULL, in && key > threshold);
+            equal[i] = __ballot_sync(FULL, in && key == threshold);
+            more += (u32)__popc(larger[i]);
+            same += (u32)__popc(equal[i]);
+        }
+    } else {
+        each_listed(s, ends, chunk0, [&](uint2, u32, bool, u32 more_here, u32 same_here) {
+            more += (u32)__popc(more_here);
+            same += (u32)__popc(same_here);
+        });
+    }
+    gather_at at = gather_from(w, here, more, same);
+    if (keeps) {
+#pragma unroll
+        for (u32 i = 0; i < KEPT; i++)
+            settle(&at, c[i], key_of(s, c[i].x, c[i].y), 32 * i + lane < total, larger[i], equal[i]);
+    } else {
+        each_listed(s, ends, chunk0, [&](uint2 x, u32 key, bool in, u32 more_here, u32 same_here) {
+            settle(&at, x, key, in, more_here, same_here);
+        });
+    }
 }
 
 __device__ __forceinline__ void gather_again(const writing &w, gather_shared *here, u32 chunk0)

@@ -107,8 +107,6 @@ static inline reading reading_of_list(const positions_frame *f, void *workspace,
     r.selected_most = f->listed;
     r.segments_most = (u32)segments;
     r.head = (sparse_head *)(void *)memory.take(sizeof(sparse_head) / 4);
-    r.starts = memory.take(segments + 1);
-    r.streams = memory.take(segments + 1);
     r.positions = f->positions;
     r.zeros = memory.take(slots);
     r.lows = memory.take(slots);
@@ -134,7 +132,6 @@ void tg_cuda_positions_read(cudaStream_t stream, const positions_frame *frame, v
     if (frame->stream_bytes > 0)
         (void)cudaMemcpyAsync(whole + head, frame->streams, (size_t)frame->stream_bytes, cudaMemcpyDeviceToDevice,
                               stream);
-    LAUNCH(directory_kernel, 1, DIRECTORY_THREADS, 0, stream, r);
     LAUNCH(positions_kernel, grid_for(r.segments_most, 1, 1024), READ_THREADS, 0, stream, r);
 }
 

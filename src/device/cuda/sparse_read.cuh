@@ -5,9 +5,9 @@
 #include "device/cuda/select.cuh"
 #include "device/cuda/sparse_code.cuh"
 
-constexpr u32 READ_THREADS = 512, READ_WARPS = READ_THREADS / 32, DIRECTORY_THREADS = 1024;
+constexpr u32 READ_THREADS = 512, READ_WARPS = READ_THREADS / 32;
 
-/* What the first kernel finds in the payload: all zero where it breaks a rule. */
+/* What is found in the payload: all zero where it breaks a rule. */
 struct sparse_head {
     u32 selected, log, segments;
 };
@@ -19,13 +19,13 @@ struct reading {
     u32 values, value_size;
     u32 selected_most, segments_most; /* what a payload of this size can have */
     sparse_head *head;
-    u32 *starts, *streams;     /* of segments: elements and bytes of streams before */
     u32 *positions;            /* of all elements */
     u32 *zeros, *lows, *bases; /* of Rice blocks: zeros before its quotients, place of its low bits, position before it */
+    bool looks_at_values;
     control *result;
 };
 
-__device__ __forceinline__ void refuse(const reading &r) { r.result->bad = 1; }
+__device__ __forceinline__ void refuse(const reading &r) { atomicOr(&r.result->bad, (u32)BREAKS_RULE); }
 
 /* Four bytes from anywhere; zeros from `end` on. */
 __device__ __forceinline__ u32 word_at(const u8 *p, const u8 *end)
@@ -58,41 +58,39 @@ __device__ __forceinline__ bool read_head(const reading &r, sparse_head *head)
     return 8 * (u64)head->segments + (u64)r.value_size * head->selected <= r.size - 8;
 }
 
-/* Adds up the directory, by one block. */
-__global__ void __launch_bounds__(DIRECTORY_THREADS) directory_kernel(reading r)
+/* What comes before a segment. */
+struct directory_sums {
+    u64 listed, bytes;
+};
+
+struct read_shared {
+    u32 part[33];
+    u32 bad;
+    directory_sums sums;
+};
+
+/* Adds the entries of segments `from` to `to`, by a block; returns false where one of them cannot be right. */
+__device__ __forceinline__ bool add_entries(const reading &r, const sparse_head &head, u32 from, u32 to, read_shared *here)
 {
-    __shared__ u32 part[33];
     const u32 *entries = (const u32 *)(r.payload + 8);
     u64 listed = 0, bytes = 0;
-    sparse_head head;
-    bool sound = read_head(r, &head);
-    if (!sound)
-        head = {0, 12, 0};
-    for (u32 first = 0; first < head.segments; first += DIRECTORY_THREADS) {
-        const u32 segment = first + threadIdx.x;
-        u32 m = 0, stream = 0, all[4];
-        if (segment < head.segments) {
-            m = entries[2 * segment];
-            stream = entries[2 * segment + 1];
-            sound = sound && m <= segment_length(r, head.log, segment) && (m > 0 || stream == 0) && stream >> 30 != 3;
-        }
-        /* 1024 numbers of 30 bits do not fit 32: halves do */
-        const u32 size = stream & 0x3fffffff;
-        const u64 m_before = block_scan(m & 0xffff, part, &all[0]) + ((u64)block_scan(m >> 16, part, &all[1]) << 16);
-        const u64 before = block_scan(size & 0xffff, part, &all[2]) + ((u64)block_scan(size >> 16, part, &all[3]) << 16);
-        if (segment < head.segments) {
-            r.starts[segment] = (u32)(listed + m_before);
-            r.streams[segment] = (u32)(bytes + before);
-        }
-        listed += all[0] + ((u64)all[1] << 16);
-        bytes += all[2] + ((u64)all[3] << 16);
+    bool sound = true;
+    for (u32 segment = from + threadIdx.x; segment < to; segment += READ_THREADS) {
+        const u32 m = entries[2 * segment], stream = entries[2 * segment + 1];
+        sound = sound && m <= segment_length(r, head.log, segment) && (m > 0 || stream == 0) && stream >> 30 != 3;
+        listed += m;
+        bytes += stream & 0x3fffffff;
     }
-    sound = sound && listed == head.selected &&
-            r.size == 8 + 8 * (u64)head.segments + (u64)head.selected * r.value_size + bytes;
-    if (!sound)
-        refuse(r);
-    if (threadIdx.x == 0)
-        *r.head = head;
+#pragma unroll
+    for (int d = 16; d > 0; d /= 2) {
+        listed += __shfl_xor_sync(FULL, listed, d);
+        bytes += __shfl_xor_sync(FULL, bytes, d);
+    }
+    if (lane_id() == 0 && listed + bytes > 0) {
+        atomicAdd((unsigned long long *)&here->sums.listed, (unsigned long long)listed);
+        atomicAdd((unsigned long long *)&here->sums.bytes, (unsigned long long)bytes);
+    }
+    return sound;
 }
 
 /* ---- streams ---- */
@@ -102,11 +100,6 @@ struct open_segment {
     u32 m, start, length, size;
     u32 slot; /* of its first Rice block */
     const u8 *stream, *end;
-};
-
-struct read_shared {
-    u32 part[33];
-    u32 bad;
 };
 
 /* Whether a rule has been broken: the same answer for all threads. */
@@ -386,16 +379,17 @@ __device__ __forceinline__ float value_at(const reading &r, u32 segments, u32 pl
     return element_at(values, dtype, place);
 }
 
-__device__ __forceinline__ void read_segment(const reading &r, const sparse_head &head, u32 segment, read_shared *here)
+__device__ __forceinline__ void read_segment(const reading &r, const sparse_head &head, u32 segment,
+                                             const directory_sums &before, read_shared *here)
 {
     const u32 *entry = (const u32 *)(r.payload + 8) + 2 * segment, origin = segment << head.log, mode = entry[1] >> 30;
     open_segment s;
     s.m = entry[0];
     s.size = entry[1] & 0x3fffffff;
-    s.start = r.starts[segment];
+    s.start = (u32)before.listed;
     s.length = segment_length(r, head.log, segment);
     s.slot = s.start / RICE_BLOCK + segment;
-    s.stream = r.payload + 8 + 8 * (u64)head.segments + (u64)head.selected * r.value_size + r.streams[segment];
+    s.stream = r.payload + 8 + 8 * (u64)head.segments + (u64)head.selected * r.value_size + before.bytes;
     s.end = s.stream + s.size;
     if (s.m == 0)
         return;
@@ -407,33 +401,64 @@ __device__ __forceinline__ void read_segment(const reading &r, const sparse_head
         read_bitmap(r, s, origin, here);
 }
 
+/* The values of a segment must be finite; the largest magnitude. */
+__device__ __forceinline__ void look_at_values(const reading &r, const sparse_head &head, u32 segment, u32 start,
+                                               read_shared *here)
+{
+    const u32 m = ((const u32 *)(r.payload + 8))[2 * segment];
+    u32 largest = 0;
+#pragma unroll 4
+    for (u32 i = threadIdx.x; i < m; i += READ_THREADS)
+        largest = max(largest, magnitude_key(value_at(r, head.segments, start + i)));
+    largest = warp_max(largest);
+    if (lane_id() == 0 && largest > 0)
+        atomicMax(&r.result->peak, largest);
+    if (largest >= INFINITY_KEY)
+        here->bad = 1;
+}
+
+/* The segments blockIdx.x, blockIdx.x + gridDim.x, ...: every block adds up the directory as far as it needs, and the
+ * first one to the end. */
 __global__ void __launch_bounds__(READ_THREADS) positions_kernel(reading r)
 {
     __shared__ read_shared here;
-    const sparse_head head = *r.head;
-    if (r.result->bad) /* of the directory; another segment's is found out at the end */
-        return;
-    if (threadIdx.x == 0)
-        here.bad = 0;
+    sparse_head head;
+    const bool readable = read_head(r, &head);
+    if (!readable)
+        head = {0, 12, 0};
+    if (threadIdx.x == 0) {
+        here.bad = readable ? 0 : 1;
+        here.sums = {0, 0};
+    }
+    if (blockIdx.x == 0 && threadIdx.x == 0)
+        *r.head = head;
+    const u64 streams = r.size - 8 - 8 * (u64)head.segments - (u64)head.selected * r.value_size;
+    u32 added = 0;
     for (u32 segment = blockIdx.x; segment < head.segments; segment += gridDim.x) {
         __syncthreads();
-        read_segment(r, head, segment, &here);
+        const bool sound = add_entries(r, head, added, segment, &here);
+        added = segment;
+        __syncthreads();
+        const directory_sums before = here.sums;
+        const u32 *entry = (const u32 *)(r.payload + 8) + 2 * segment;
+        /* what is read and written must lie within */
+        if (!sound || before.listed + entry[0] > head.selected || before.bytes + (entry[1] & 0x3fffffff) > streams ||
+            entry[0] > segment_length(r, head.log, segment) || (entry[0] == 0 && entry[1] != 0) || entry[1] >> 30 == 3)
+            here.bad = 1;
+        if (is_broken(&here))
+            break;
+        if (r.looks_at_values)
+            look_at_values(r, head, segment, (u32)before.listed, &here);
+        read_segment(r, head, segment, before, &here);
+    }
+    if (blockIdx.x == 0) { /* all of it adds up */
+        __syncthreads();
+        const bool sound = add_entries(r, head, added, head.segments, &here);
+        __syncthreads();
+        if (!sound || here.sums.listed != head.selected || here.sums.bytes != streams)
+            here.bad = 1;
     }
     if (is_broken(&here) && threadIdx.x == 0)
-        refuse(r);
-}
-
-/* Values must be finite; the largest magnitude. */
-__global__ void __launch_bounds__(256) values_kernel(reading r)
-{
-    const sparse_head head = *r.head;
-    u32 largest = 0;
-    for (u32 i = blockIdx.x * 256 + threadIdx.x; i < head.selected; i += gridDim.x * 256)
-        largest = max(largest, magnitude_key(value_at(r, head.segments, i)));
-    largest = warp_max(largest);
-    if (lane_id() == 0)
-        atomicMax(&r.result->peak, largest);
-    if (largest >= INFINITY_KEY)
         refuse(r);
 }
 
