@@ -128,7 +128,7 @@ static bool run_steps(const struct bench *b, tg_reducer *reducer, const tg_tenso
         for (unsigned i = 0; i < STAGES; i++)
             trials->seconds[i][trials->count] = seconds[i];
         trials->all[trials->count++] = seconds[ENCODE] + seconds[CHECK] + seconds[ADD];
-        if (trials->count >= LEAST_TRIALS && now + (now - began) > until)
+        if (now > until || (trials->count >= LEAST_TRIALS && now + (now - began) > until))
             break;
     }
     for (unsigned i = 0; i < STAGES; i++)

@@ -244,7 +244,8 @@ static bool run_rounds(const struct exchanger *x, double until, struct pattern *
             return false;
     }
     double before = probe_now(x->team, message), round = 0;
-    while (before >= 0 && *trials < MOST_TRIALS && (*trials < LEAST_TRIALS || before + round < until)) {
+    while (before >= 0 && *trials < MOST_TRIALS &&
+           (*trials == 0 || before + round < (*trials < LEAST_TRIALS ? 1.5 : 1) * until)) {
         if (!further_round(x, patterns, (*trials)++, message))
             return false;
         const double now = probe_now(x->team, message);
