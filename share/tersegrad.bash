@@ -47,6 +47,7 @@ _tersegrad() {
     --schedule) _tersegrad_words "constant linear cosine step"; return ;;
     --algorithm) _tersegrad_words "sgd qsvrg"; return ;;
     --reduce) _tersegrad_words "gather shard auto"; return ;;
+    --group) _tersegrad_words "auto 2 4 8"; return ;;
     --bypass) _tersegrad_words "off auto replay:"; return ;;
     --log) _tersegrad_files .jsonl; return ;;
     --report) _tersegrad_files .html; return ;;
@@ -86,7 +87,7 @@ _tersegrad() {
         report) _tersegrad_words "-o -f --force -q --quiet --json --help" ;;
         train)
             _tersegrad_words "--data --model --workers --batch --lr --momentum --weight-decay --schedule --steps
-                --epochs --seed --codec --feedback --insist --algorithm --reduce --link --min-size --warmup --bypass
+                --epochs --seed --codec --feedback --insist --algorithm --reduce --link --group --min-size --warmup --bypass
                 --density-schedule --nonfinite --log --report --checkpoint --every --resume --timeout --device --wide
                 --json --help"
             ;;
