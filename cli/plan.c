@@ -101,6 +101,11 @@ static const struct option plan_option_table[] = {
      .high = PREDICT_MOST_RANKS,
      AT(per_node),
      .summary = "ranks of one host, which share its link (default: those of the probe, or 1)"},
+    {.name = "--flat",
+     .kind = OPTION_FLAG,
+     AT(flat),
+     .summary =
+         "every rank exchanges with every other, as in PyTorch; else hosts with several ranks reduce in two levels"},
     {.name = "--rate",
      .kind = OPTION_TEXT,
      .value = "RATE",

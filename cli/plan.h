@@ -17,6 +17,7 @@ struct plan_options {
     const char *probe; /* measured under mpirun, used without */
     double seconds;    /* for measuring */
     bool insist;
+    bool flat;
     uint64_t world, per_node; /* 0: those of the probe, or 8 and 1 */
     const char *rate, *latency, *forward, *backward;
     double kappa; /* 0: that of the probe, or 1 */
@@ -39,6 +40,7 @@ struct plan_row {
     tg_feedback_spec feedback;
     bool is_ring; /* not by the reducer: the baseline, or with `is_tree` its kind for many ranks */
     bool is_tree;
+    bool is_flat;  /* in one level, whatever ranks share hosts */
     bool is_dense; /* one of these, or the reducer's `none` */
     tg_reducer_options options;
     struct predict_coding coding;

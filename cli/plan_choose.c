@@ -57,10 +57,10 @@ static void choose(struct plan *plan, const struct predict_step *steps)
         snprintf(plan->reason, sizeof plan->reason, "No codec that compresses was asked about.");
 }
 
-/* Ranks of a host follow each other. NULL without memory, or where every rank is a host of its own. */
+/* Ranks of a host follow each other. NULL without memory. */
 static uint32_t *place_on_hosts(const struct predict_job *job)
 {
-    uint32_t *hosts = job->per_node > 1 ? malloc(job->world * sizeof *hosts) : NULL;
+    uint32_t *hosts = malloc(job->world * sizeof *hosts);
     for (uint32_t rank = 0; hosts && rank < job->world; rank++)
         hosts[rank] = rank / job->per_node;
     return hosts;
@@ -73,10 +73,11 @@ bool plan_schedule(const struct plan_row *row, const struct predict_job *job, st
     dense.tree = row->is_tree;
     if (row->is_ring)
         return schedule_of_ring(&dense, schedule, message);
-    uint32_t *hosts = place_on_hosts(job);
+    const bool has_levels = job->per_node > 1 && !row->is_flat;
+    uint32_t *hosts = has_levels ? place_on_hosts(job) : NULL;
     tg_reducer_options options = row->options;
     options.host_of_rank = hosts;
-    const bool is_done = (hosts || job->per_node == 1 || fail(message, "out of memory for %u ranks", job->world)) &&
+    const bool is_done = (hosts || !has_levels || fail(message, "out of memory for %u ranks", job->world)) &&
                          schedule_of_reduction(job, &row->coding, &row->codec, &row->feedback, &options, schedule,
                                                message);
     free(hosts);

@@ -19,6 +19,7 @@ static const char *const standard_codecs[] = {
 
 /* Beyond this, libraries may use a tree where a ring's rounds would take too long. */
 static const uint32_t most_in_a_ring = 8;
+enum { most_on_a_host = 1024 };
 
 /* TCP over Ethernet: 1448 bytes of a packet of 1514 are the caller's. */
 static const double payload = 1448.0 / 1514;
@@ -218,6 +219,7 @@ static bool fill_rows(struct plan *plan, struct message *message)
         if (!fill_row(plan, given->count ? given->items[i] : standard_codecs[i], row, message))
             return false;
         row->options.algorithm = TG_GATHER;
+        row->is_flat = plan->options->flat;
         row[1] = row[0];
         row[1].options.algorithm = TG_SHARD;
         plan_probe_coding(plan, &row[0]);
@@ -247,6 +249,8 @@ static bool use_cluster(struct plan *plan, struct message *message)
             return fail(message, "%s is about a simulation: give --simulate too", given[i].name);
     if (!o->simulate)
         return true;
+    if (o->oversubscription >= 0 && o->rack == 0)
+        return fail(message, "--oversubscription %g is about racks: give --rack too", o->oversubscription);
     plan->cluster = (struct cluster){.rack_hosts = (uint32_t)o->rack,
                                      .oversubscription = o->oversubscription >= 0 ? o->oversubscription : 1,
                                      .jitter = o->jitter >= 0 ? o->jitter : 0.02,
@@ -277,6 +281,14 @@ bool plan_inputs(struct plan *plan, const struct plan_options *options, struct m
         return false;
     if (!from_rate)
         plan_probe_network(plan);
+    if (options->per_node > plan->job.world)
+        return fail(message, "--per-node %" PRIu64 " is more than all %" PRIu32 " ranks; use at most that",
+                    options->per_node, plan->job.world);
+    if (plan->job.per_node > plan->job.world)
+        plan->job.per_node = plan->job.world; /* the probe's */
+    if (plan->job.per_node > most_on_a_host)
+        return fail(message, "--per-node %" PRIu32 " is too many for one host; use at most %d", plan->job.per_node,
+                    most_on_a_host);
     if (!fill_rows(plan, message) || !use_cluster(plan, message) ||
         (options->report && !can_write_file(options->report, message)))
         return false;

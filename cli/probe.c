@@ -37,19 +37,21 @@ static double *share_numbers(const struct probe_team *team, double number, struc
 bool probe_middle(const struct probe_team *team, double number, double *middle, struct message *message)
 {
     double *numbers = share_numbers(team, number, message);
-    if (numbers)
+    const bool is_done = numbers != NULL;
+    if (is_done)
         *middle = probe_quantile(numbers, team->team.world, 0.5);
     free(numbers);
-    return numbers != NULL;
+    return is_done;
 }
 
 bool probe_slowest(const struct probe_team *team, double number, double *slowest, struct message *message)
 {
     double *numbers = share_numbers(team, number, message);
-    if (numbers)
+    const bool is_done = numbers != NULL;
+    if (is_done)
         *slowest = numbers[team->team.world - 1];
     free(numbers);
-    return numbers;
+    return is_done;
 }
 
 bool probe_agree(const struct probe_team *team, bool well, struct message *message)
@@ -117,7 +119,7 @@ static int probe_ranks(const struct command *command, const struct probe_request
         {transport, tg_transport_rank(transport), tg_transport_world(transport), 4 * PROBE_MOST_SECONDS}, clock_ns()};
     struct message message = {""};
     struct probe *probe = calloc(1, sizeof *probe);
-    const bool is_well = probe_agree(&team, probe || fail(&message, "out of memory"), &message) &&
+    const bool is_well = probe_agree(&team, probe || fail(&message, "out of memory"), &message) && probe &&
                          measure(&team, request, probe, &message);
     if (is_well && team.team.rank == 0)
         printf("probed %" PRIu32 " ranks in %.1f s: %s\n", team.team.world, 1e-9 * (double)(clock_ns() - team.began),

@@ -225,7 +225,7 @@ static bool probe_one(const struct bench *b, struct task task, double now, doubl
                       struct message *message)
 {
     struct trials large, small;
-    struct stages of_large, of_small;
+    struct stages of_large = {0}, of_small = {0};
     struct predict_coding *p = &c->coding;
     double *const per[STAGES] = {[ENCODE] = &p->encode, [CHECK] = &p->check, [ADD] = &p->add};
     if (!run_trials(b, &task, now + 0.7 * (until - now), &large, &of_large, message))
@@ -296,11 +296,15 @@ static bool time_encoding(const struct bench *b, tg_codec *codec, void *frame, d
     static const double while_seconds = 0.05;
     double ignored, spent = 0;
     unsigned count = 0;
+    bool is_well = true;
     if (!probe_slowest(b->team, 0, &ignored, message))
         return false;
-    for (const double start = seconds_now(); spent < while_seconds; spent = seconds_now() - start, count++)
-        if (!encode(b, codec, frame))
-            break;
+    const double start = seconds_now();
+    while (is_well && spent < while_seconds) {
+        is_well = encode(b, codec, frame);
+        spent = seconds_now() - start;
+        count += is_well;
+    }
     return probe_slowest(b->team, count > 0 ? spent / count : 0, seconds, message);
 }
 

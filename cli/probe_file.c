@@ -195,8 +195,9 @@ static bool read_pattern(const json_t *from, const char *name, struct predict_wi
 {
     const json_t *points = json_object_get(from, "points");
     const size_t count = json_array_size(points);
-    if (count < 1 || count > PREDICT_MOST_POINTS)
-        return fail(message, "its '%s' has not 1 to %d points", name, PREDICT_MOST_POINTS);
+    if (count < 2 || count > PREDICT_MOST_POINTS)
+        return fail(message, "its '%s' has %zu points, not 2 to %d; probe again, with more --seconds", name, count,
+                    PREDICT_MOST_POINTS);
     for (; wire->count < count; wire->count++) {
         struct predict_point *point = &wire->points[wire->count];
         if (!read_point(json_array_get(points, wire->count), name, wire->count > 0 ? point - 1 : NULL, point, message))

@@ -14,7 +14,7 @@ static int ascending(const void *a, const void *b)
 /* The median over all points of how far their quantiles are apart, relative to the point. */
 static double scatter_of(const struct predict_network *network)
 {
-    double width[PREDICT_PATTERNS * PREDICT_MOST_POINTS];
+    double width[PREDICT_PATTERNS * PREDICT_MOST_POINTS] = {0};
     size_t count = 0;
     for (size_t i = 0; i < PREDICT_PATTERNS; i++)
         for (size_t j = 0; j < network->patterns[i].count; j++) {

@@ -206,7 +206,7 @@ static bool first_round(const struct exchanger *x, struct pattern *pattern, doub
     pattern->per_byte = longest_rest / 16384;
     for (size_t i = 0; i < pattern->count; i++) {
         struct point *p = &pattern->points[i];
-        if (i > 0 && p[-1].estimate * p->bytes / p[-1].bytes > most) {
+        if (i > 1 && p[-1].estimate * p->bytes / p[-1].bytes > most) {
             pattern->count = i;
             break;
         }
@@ -346,7 +346,7 @@ static void straighten(const struct pattern *pattern, struct estimate *estimates
 static void summarise(const struct pattern *pattern, size_t trials, double burst, struct predict_wire *wire)
 {
     const bool is_ring = pattern->kind == PREDICT_RING; /* by itself, after a rest: as it is made */
-    struct estimate estimates[SIZES];
+    struct estimate estimates[SIZES] = {{0}};
     struct predict_point before = {0};
     const double single = is_ring ? 0 : probe_quantile(pattern->single, trials, 0.5);
     wire->burst = is_ring ? 0 : rounded(burst);
@@ -387,7 +387,7 @@ bool probe_network(const struct probe_team *team, double until, struct predict_n
     struct pattern *patterns = calloc(PREDICT_PATTERNS, sizeof *patterns);
     const bool is_made = exchanger_make(team, largest, &x, message);
     size_t trials = 0;
-    const bool is_done = probe_agree(team, patterns && is_made, message) &&
+    const bool is_done = probe_agree(team, patterns && is_made, message) && patterns &&
                          run_rounds(&x, until, patterns, &trials, message);
     if (is_done) {
         sort_samples(patterns, trials);

@@ -99,6 +99,8 @@ bool predict_ring(const struct predict_job *job, const struct predict_network *n
 
 struct predict_gain predict_gain_of(const struct predict_step *step, const struct predict_step *over)
 {
+    if (!(step->seconds > 0 && step->fast_network > 0 && step->slow_network > 0))
+        return (struct predict_gain){1, 1, 1}; /* nothing takes any time */
     const double fast = over->fast_network / step->fast_network, slow = over->slow_network / step->slow_network;
     const struct predict_gain middle = {.factor = over->seconds / step->seconds};
     const bool fast_gains_less = fast < slow;

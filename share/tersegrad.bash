@@ -80,7 +80,7 @@ _tersegrad() {
                 --decades --compare --wide --json --help"
             ;;
         plan)
-            _tersegrad_words "--model --layout --backward --forward --probe --seconds --insist --world --per-node --rate --latency --codec
+            _tersegrad_words "--model --layout --backward --forward --probe --seconds --insist --world --per-node --flat --rate --latency --codec
                 --feedback --min-size --device --kappa --report --simulate --rack --oversubscription --jitter
                 --stragglers --slowdown --steps --seed --json --help"
             ;;

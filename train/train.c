@@ -159,7 +159,7 @@ static bool train_local(const struct train_settings *settings, const struct trai
         return false;
     }
     task.stop_at = &stop_at;
-    struct rank *ranks = calloc(world, sizeof *ranks);
+    struct rank *ranks = calloc(world > 0 ? world : 1, sizeof *ranks);
     bool is_well = ranks != NULL;
     if (!ranks)
         fail(message, "out of memory for %" PRIu32 " workers", world);

@@ -6,6 +6,7 @@ rules for bad input.
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 from pathlib import Path
@@ -31,7 +32,9 @@ def find() -> Path:
 
 def ask(*arguments: str) -> tuple[dict[str, Any], list[str]]:
     """What the command answers in JSON, and its warnings. Raises ValueError with its sentence where it refuses."""
-    done = subprocess.run([str(find()), *arguments, "--json"], capture_output=True, text=True, check=False)
+    # A child of a rank is no rank: with a launcher's variables `plan --probe` would measure.
+    alone = {name: value for name, value in os.environ.items() if name not in ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE")}
+    done = subprocess.run([str(find()), *arguments, "--json"], capture_output=True, text=True, check=False, env=alone)
     lines = done.stderr.strip().splitlines()
     if done.returncode != 0:
         raise ValueError(lines[0] if lines else f"tersegrad {arguments[0]} ended with {done.returncode}")

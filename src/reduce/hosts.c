@@ -315,7 +315,9 @@ size_t tg_spread_room(const tg_reducer *r, const tg_plan *plan, size_t message, 
         tg_piece run;
         if (piece->owner != share || !tg_share_ends(r, dense, piece, &run))
             continue;
-        tg_spec spec = dense ? (tg_spec){.codec = 0} : tg_share_tensor(r, piece->tensor, share).codec;
+        tg_spec spec = {.codec = 0};
+        if (!dense)
+            spec = tg_share_tensor(r, piece->tensor, share).codec;
         const tg_codec_row *row = tg_codec_row_of(spec.codec);
         for (size_t s = 0; row->sparse && !(spec.choices & TG_CHOICE_BY_K) && s < r->options.schedule_count; s++)
             spec.amount = r->amounts[s] > spec.amount ? r->amounts[s] : spec.amount;

@@ -130,7 +130,10 @@ static uint64_t common_multiple(uint64_t a, uint64_t b)
 
 tg_spec tg_wire_spec(const tg_reducer *r, const tg_reducing_tensor *t)
 {
-    return !r->levels ? t->spec : t->given.count < r->options.min_size ? (tg_spec){.codec = 0} : t->given.codec;
+    const tg_spec plain = {.codec = 0};
+    if (!r->levels)
+        return t->spec;
+    return t->given.count < r->options.min_size ? plain : t->given.codec;
 }
 
 /* Where a tensor may be cut so that what is sent does not depend on it: whole blocks, whole buckets. A sparsifier

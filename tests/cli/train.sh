@@ -70,7 +70,7 @@ print(lines[0]["link"], len(times) > 10, times == sorted(times) and times[0] > 0
 grep -o 'Loss by time[^<]*' link.html | head -n 1
 tersegrad report link.jsonl -o again.html --quiet
 grep -o 'Loss by time[^<]*' again.html | head -n 1
-tersegrad train $small --codec none --link 10gbit 2>/dev/null | grep -o 'link 10gbit\|at [0-9.]* s:.*' | sed 's/[0-9.]* s:/N s:/'
+tersegrad train $small --codec none --link 10gbit 2>/dev/null | grep -o 'link 10gbit\|at [0-9.e-]* s: the loss of every run' | sed 's/[0-9.e-]* s:/N s:/'
 echo "# for people"
 tersegrad train --data synthetic:features=30,rows=1000,test=100 --steps 20 --codec none --codec qsgd --device cpu/scalar 2>err.txt |
     sed 's/, openblas$/, BLAS/; s/, plain$/, BLAS/; s/[0-9][0-9.]*e-[0-9]*/N/g; s/[0-9]*\.[0-9][0-9]*/N/g; s/N [kM]*B/N B/g; s/[0-9][0-9]* kB/N B/g; s/  */ /g'

@@ -74,7 +74,7 @@ class Plan:
 
     def find(self, codec: str, feedback: str) -> Row:
         """The faster of a codec's two algorithms."""
-        rows = [row for row in self.rows if (row.codec, row.feedback) == (codec, feedback) and row.algorithm != "ring"]
+        rows = [row for row in self.rows if (row.codec, row.feedback) == (codec, feedback) and row.algorithm not in ("ring", "tree")]
         if not rows:
             raise KeyError(f"{codec} with feedback {feedback} was not asked about")
         return min(rows, key=lambda row: row.seconds)
@@ -201,8 +201,8 @@ def plan(
     given: dict[str, Any] = {"--probe": probe, "--world": world, "--per-node": per_node}
     given.update({"--rate": rate, "--latency": latency, "--feedback": feedback, "--kappa": kappa})
     arguments += [f"{name}={value}" for name, value in given.items() if value is not None]
-    arguments += [f"--codec={codec}" for codec in codecs] + (["--insist"] if insist else [])
-    arguments += [f"--forward={times.forward:.9f}s", f"--backward={max(times.backward, times.ready[-1]):.9f}s"]
+    arguments += [f"--codec={codec}" for codec in codecs] + (["--insist"] if insist else []) + ["--flat"]
+    arguments += [f"--forward={times.forward:.9f}s", f"--backward={max(times.backward, times.ready[-1]) + 1e-9:.9f}s"]
     with tempfile.TemporaryDirectory() as folder:
         layout = Path(folder) / "model.layout.json"
         layout.write_text(json.dumps(times.layout()))

@@ -158,7 +158,7 @@ def _network(ranks: _Ranks, until: float) -> dict[str, Any]:
     for name, points in patterns.items():
         before = 0.0
         for i, point in enumerate(points):
-            if i and before * point.bytes / points[i - 1].bytes > most or point.size * ranks.world > ROOM:
+            if i > 1 and before * point.bytes / points[i - 1].bytes > most or point.size * ranks.world > ROOM:
                 del points[i:]
                 break
             before = timed(name, point, 1, 0.05)
