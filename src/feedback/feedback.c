@@ -11,12 +11,9 @@
 #include "frame/encode.h"
 #include "frame/traits.h"
 
-tg_status tg_feedback_create(tg_device *device, const tg_feedback_spec *spec, const tg_spec *codec, uint64_t count,
-                             bool insist, tg_feedback **feedback, tg_error *error)
+tg_status tg_feedback_suits(const tg_feedback_spec *spec, const tg_spec *codec, uint64_t count, bool insist,
+                            tg_error *error)
 {
-    if (!device || !spec || !codec || !feedback)
-        return tg_fail(error, TG_INVALID_ARGUMENT,
-                       "tg_feedback_create: device, spec, codec and feedback must not be NULL");
     tg_stability stability;
     tg_status status = tg_stability_of(codec, spec, count, &stability, error);
     if (status != TG_OK)
@@ -33,6 +30,18 @@ tg_status tg_feedback_create(tg_device *device, const tg_feedback_spec *spec, co
             "this feedback with %s and the L2 norm would diverge: lambda = %.4g is not below 1 (gamma = %.4g); use "
             "more levels, smaller buckets, norm=max, or ecq with a smaller alpha",
             traits.name, stability.lambda, stability.gamma);
+    return TG_OK;
+}
+
+tg_status tg_feedback_create(tg_device *device, const tg_feedback_spec *spec, const tg_spec *codec, uint64_t count,
+                             bool insist, tg_feedback **feedback, tg_error *error)
+{
+    if (!device || !spec || !codec || !feedback)
+        return tg_fail(error, TG_INVALID_ARGUMENT,
+                       "tg_feedback_create: device, spec, codec and feedback must not be NULL");
+    tg_status status = tg_feedback_suits(spec, codec, count, insist, error);
+    if (status != TG_OK)
+        return status;
     status = tg_device_outcome(device, error);
     if (status != TG_OK)
         return status;

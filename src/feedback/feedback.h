@@ -61,4 +61,8 @@ void tg_feedback_load(tg_feedback *feedback, tg_feedback_part part, uint64_t fir
  * the largest float32; returns how many. */
 uint64_t tg_feedback_return_piece(tg_feedback *feedback, tg_frame frame, uint64_t first);
 
+/* Whether this feedback can be had with this codec; all that tg_feedback_create refuses but a lack of memory. */
+tg_status tg_feedback_suits(const tg_feedback_spec *spec, const tg_spec *codec, uint64_t count, bool insist,
+                            tg_error *error);
+
 #endif

@@ -96,7 +96,7 @@ static tg_status take_opinion(tg_reduction *r, tg_agreement *a, uint32_t peer, t
     tg_message message;
     tg_cursor extra, frames;
     tg_opinion theirs;
-    r->verdict.status = TG_OK; /* so that what is wrong with this message is recorded */
+    r->verdict = (tg_verdict){.status = TG_OK}; /* so that what is wrong with this message is recorded */
     const bool read = tg_transfer_open(r, &a->rounds[a->round], peer, &message, &extra, &frames) && frames.left == 0 &&
                       tg_opinion_read(extra, is_timed(r, a), reducer->world, &theirs);
     const tg_verdict wrong = r->verdict;
@@ -136,7 +136,7 @@ static void take_sentence(tg_reduction *r, tg_agreement *a)
         a->outcome = r->verdict;
     } else {
         const tg_verdict own = r->verdict;
-        r->verdict.status = TG_OK;
+        r->verdict = (tg_verdict){.status = TG_OK};
         if (!tg_transfer_open(r, &a->sentence, a->lowest.rank, &message, &extra, &frames) || frames.left > 0 ||
             !tg_sentence_read(extra, &a->outcome))
             (void)tg_verdict_print(&a->outcome, "rank %u has a reason that rank %u cannot read: %.120s", a->lowest.rank,

@@ -29,7 +29,8 @@ void tg_bypass_rule_begin(tg_bypass_rule *rule)
 bool tg_bypass_rule_check(const tg_bypass_rule *rule, size_t changes)
 {
     return rule->dense == changes % 2 && rule->trying <= 1 && rule->skipping <= 1 && rule->count < TG_BYPASS_SAMPLES &&
-           rule->period >= FIRST_PERIOD && rule->period <= LONGEST_PERIOD;
+           rule->period >= FIRST_PERIOD && rule->period <= LONGEST_PERIOD &&
+           changes + rule->trying <= TG_BYPASS_MOST_CHANGES; /* what is tried may be taken back */
 }
 
 static void change(tg_bypass_rule *rule)
@@ -236,5 +237,6 @@ void tg_bypass_end(tg_reduction *r, bool applied)
         else if (empties && t->given.dtype == TG_FLOAT32 && r->given[i] == TG_GIVEN)
             t->idle = true;
     }
-    reducer->folded = reducer->folded && applied;
+    /* One that was compressed may have left something in second residuals since a dense one was begun. */
+    reducer->folded = reducer->folded && applied && r->dense;
 }

@@ -443,9 +443,10 @@ tg_status tg_reduce_end(tg_reduction *reduction, tg_error *error)
     const tg_reducer *reducer = reduction->reducer;
     if (reducer->device->failure)
         return tg_device_outcome(reducer->device, error);
-    if (reducer->adding_status != TG_OK)
-        return tg_fail(error, reducer->adding_status,
-                       "step %" PRIu64 ": device %s could not add the frames; restart from a checkpoint",
+    const tg_reducer *inner = reducer->levels ? reducer->levels->inner : NULL;
+    const tg_status adding = reducer->adding_status != TG_OK || !inner ? reducer->adding_status : inner->adding_status;
+    if (adding != TG_OK)
+        return tg_fail(error, adding, "step %" PRIu64 ": device %s could not add the frames; restart from a checkpoint",
                        reduction->step, reducer->device->name);
     if (outcome.status == TG_OK)
         return tg_succeed(error);

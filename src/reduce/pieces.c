@@ -214,6 +214,7 @@ bool tg_piece_take(tg_reduction *r, uint32_t peer, tg_cursor *frames, const tg_d
     if (status == TG_OK)
         status = compare(r, peer, &info, due, &why);
     if (status != TG_OK) {
+        frame->data = NULL; /* within a host, what came is added up even where the step is lost */
         tg_bad_frame(r, due->tensor, peer, &why);
         return false;
     }

@@ -105,15 +105,18 @@ static tg_status keep_tensor(tg_reducer *r, const tg_reducer_tensor *given, size
     status = tg_scatter_boundaries(r, given, number, error);
     if (status != TG_OK)
         return status;
-    if (given->feedback.kind == TG_FEEDBACK_NONE || given->count < r->options.min_size || !r->device || r->levels)
+    if (given->feedback.kind == TG_FEEDBACK_NONE || given->count < r->options.min_size || !r->device)
         return TG_OK;
     if (given->feedback.kind == TG_FEEDBACK_DGC && r->options.bypass != TG_BYPASS_OFF)
         return tg_fail(error, TG_INVALID_ARGUMENT,
                        "tensor '%.60s' has feedback dgc, whose momentum no dense step can send: use ef, or bypass off",
                        name);
     tg_error why;
-    status = tg_feedback_create(r->device, &given->feedback, &given->codec, given->count, given->insist, &t->feedback,
-                                &why);
+    if (r->levels) /* residuals are those of shares; every rank refuses the same, whatever its share */
+        status = tg_feedback_suits(&given->feedback, &given->codec, given->count, given->insist, &why);
+    else
+        status = tg_feedback_create(r->device, &given->feedback, &given->codec, given->count, given->insist,
+                                    &t->feedback, &why);
     return status == TG_OK ? TG_OK : tg_fail(error, status, "tensor '%.60s': %.180s", name, why.message);
 }
 

@@ -29,6 +29,9 @@ static uint32_t follow(uint32_t coded, uint32_t dense, uint32_t spike, uint32_t 
 
 static void the_rule(void)
 {
+    const tg_bypass_rule full = {.trying = 1, .count = 3, .period = 16};
+    check(!tg_bypass_rule_check(&full, TG_BYPASS_MOST_CHANGES),
+          "a state whose log is full while something is tried, so that taking it back would not fit, is refused");
     for (uint32_t spike = 0; spike <= 100000; spike += 50000) {
         expect(follow(2000, 1000, spike, 1200, 1000) >= 985, "dense is faster, and used in %u steps",
                follow(2000, 1000, spike, 1200, 1000));

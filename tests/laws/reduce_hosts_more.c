@@ -7,6 +7,7 @@
 
 #include "ranks.h"
 #include "reduce/levels.h"
+#include "reduce/message.h"
 
 static const uint32_t two_by_two[] = {0, 0, 1, 1}, uneven[] = {5, 1, 5, 2, 1, 2, 5}, alone[] = {3, 1, 0, 2};
 static const tensor_case no_more = {NULL, NULL, NULL, 0, TG_FLOAT32};
@@ -353,6 +354,105 @@ static void messages(tg_algorithm algorithm, uint32_t hosts, uint32_t local)
     check_all("%s, %u hosts of %u: all ends well", tg_algorithm_text(algorithm), hosts, local);
 }
 
+/* ---- raw frames that are not as they should be ---- */
+
+enum { ON_ONE_HOST = 2, FEW = 20000, FRAME_HEADER = 64 };
+
+/* A step of two ranks on one host, all ones; a byte of the first raw frame that rank 0 gets is spoiled. */
+static void spoiled_step(tg_reducer *const *reducers, float gradients[ON_ONE_HOST][FEW], uint64_t step, int byte,
+                         tg_status *outcomes)
+{
+    tg_reduction *reductions[ON_ONE_HOST];
+    tg_exchange *exchanges[ON_ONE_HOST];
+    tg_error error;
+    for (uint32_t rank = 0; rank < ON_ONE_HOST; rank++) {
+        for (size_t i = 0; i < FEW; i++)
+            gradients[rank][i] = 1;
+        const tg_tensor tensor = {gradients[rank], FEW, TG_FLOAT32};
+        if (tg_reduce_begin(reducers[rank], &tensor, step, &reductions[rank], &error) != TG_OK)
+            abort();
+    }
+    for (;;) {
+        for (uint32_t rank = 0; rank < ON_ONE_HOST; rank++)
+            if (tg_reduce_next(reductions[rank], &exchanges[rank], &error) != TG_OK)
+                abort();
+        if (!exchanges[0])
+            break;
+        for (uint32_t rank = 0; rank < ON_ONE_HOST; rank++) {
+            const uint32_t peer = 1 - rank;
+            tg_exchange *to = exchanges[rank];
+            if (exchanges[peer]->send_size[rank] == TG_NO_MESSAGE)
+                continue;
+            memcpy(to->receive[peer], exchanges[peer]->send[rank], exchanges[peer]->send_size[rank]);
+            to->received[peer] = exchanges[peer]->send_size[rank];
+            uint8_t *bytes = to->receive[peer];
+            if (byte >= 0 && rank == 0 && bytes[5] == TG_MESSAGE_PARTS)
+                bytes[TG_MESSAGE_HEADER + (size_t)byte] ^= 1;
+        }
+        for (uint32_t rank = 0; rank < ON_ONE_HOST; rank++)
+            if (tg_reduce_feed(reductions[rank], exchanges[rank], &error) != TG_OK)
+                abort();
+    }
+    for (uint32_t rank = 0; rank < ON_ONE_HOST; rank++)
+        outcomes[rank] = tg_reduce_end(reductions[rank], &error);
+}
+
+/* Whatever is wrong with a frame's header: all ranks skip the step, and go on; nothing of that frame is in a residual.
+ */
+static void spoiled_headers(void)
+{
+    static float gradients[ON_ONE_HOST][FEW];
+    static const uint32_t one[ON_ONE_HOST] = {0, 0};
+    const tg_reducer_options options = {.algorithm = TG_GATHER, .host_of_rank = one, .nonfinite = TG_NONFINITE_SKIP};
+    tg_reducer_tensor tensor = {.name = "t", .count = FEW, .dtype = TG_FLOAT32};
+    tg_device *device;
+    if (tg_device_open("cpu", NULL, &device, NULL) != TG_OK || tg_spec_parse("none", &tensor.codec, NULL) != TG_OK ||
+        tg_feedback_parse("ef", &tensor.feedback, NULL) != TG_OK)
+        abort();
+    for (int byte = 0; byte < FRAME_HEADER; byte++) {
+        tg_reducer *reducers[ON_ONE_HOST];
+        tg_status outcomes[ON_ONE_HOST];
+        for (uint32_t rank = 0; rank < ON_ONE_HOST; rank++)
+            if (tg_reducer_create(device, rank, ON_ONE_HOST, &tensor, 1, &options, &reducers[rank], NULL) != TG_OK)
+                abort();
+        spoiled_step(reducers, gradients, 0, byte, outcomes);
+        expect(outcomes[0] == TG_SKIPPED && outcomes[1] == TG_SKIPPED, "byte %d: %s and %s", byte,
+               tg_status_text(outcomes[0]), tg_status_text(outcomes[1]));
+        spoiled_step(reducers, gradients, 1, -1, outcomes);
+        expect(outcomes[0] == TG_OK && outcomes[1] == TG_OK, "byte %d, next step: %s and %s", byte,
+               tg_status_text(outcomes[0]), tg_status_text(outcomes[1]));
+        for (size_t i = 0; i < FEW; i++) /* with what both ranks lost, or one of them */
+            expect(gradients[0][i] == 2 || gradients[0][i] == 1.5f, "byte %d: element %zu is %g", byte, i,
+                   (double)gradients[0][i]);
+        expect(memcmp(gradients[0], gradients[1], sizeof gradients[0]) == 0, "byte %d: ranks differ", byte);
+        for (uint32_t rank = 0; rank < ON_ONE_HOST; rank++)
+            tg_reducer_free(reducers[rank]);
+    }
+    tg_device_free(device);
+    check_all("raw frames whose headers are spoiled");
+}
+
+/* Every rank refuses the same feedback, also one that owns nothing. */
+static void refused_alike(void)
+{
+    static const uint32_t hosts[] = {0, 0, 1, 1, 1};
+    const tg_reducer_options options = {.host_of_rank = hosts};
+    tg_reducer_tensor tensor = {.name = "t", .count = FEW, .dtype = TG_FLOAT32};
+    tg_device *device;
+    if (tg_device_open("cpu", NULL, &device, NULL) != TG_OK ||
+        tg_spec_parse("qsgd:levels=1,norm=l2,bucket=0", &tensor.codec, NULL) != TG_OK ||
+        tg_feedback_parse("ef", &tensor.feedback, NULL) != TG_OK)
+        abort();
+    for (uint32_t rank = 0; rank < 5; rank++) {
+        tg_reducer *reducer = NULL;
+        const tg_status status = tg_reducer_create(device, rank, 5, &tensor, 1, &options, &reducer, NULL);
+        expect(status == TG_UNSTABLE, "rank %u: %s", rank, tg_status_text(status));
+        tg_reducer_free(status == TG_OK ? reducer : NULL);
+    }
+    tg_device_free(device);
+    check_all("feedback that would diverge, in shares of all sizes");
+}
+
 int main(int argc, char **argv)
 {
     (void)wants_all(argc, argv);
@@ -370,6 +470,8 @@ int main(int argc, char **argv)
         messages(algorithm, 2, 4);
         messages(algorithm, 3, 2);
     }
+    spoiled_headers();
+    refused_alike();
     disagreement();
     refusals();
     return finish();
