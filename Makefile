@@ -36,8 +36,8 @@ VERSION := $(shell sed -n 's/^\#define TG_VERSION_TEXT "\(.*\)"/\1/p' include/te
 SONAME := libtersegrad.so.$(firstword $(subst ., ,$(VERSION)))
 
 sources = $(sort $(wildcard $(addsuffix .c,$1)))
-# What includes mpi.h is a module of its own, see below.
-SOURCES := $(filter-out src/transport/mpi/%,$(call sources,src/* src/*/* src/*/*/*))
+# What includes mpi.h or nccl.h is a module of its own, see below.
+SOURCES := $(filter-out src/transport/mpi/% src/transport/nccl/%,$(call sources,src/* src/*/* src/*/*/*))
 COMMAND := $(call sources,common/* predict/* train/* cli/* cli/*/*)
 # Every file of these six folders is a program of its own, but for the replaying main() of the fuzz targets.
 UNIT := $(call sources,tests/unit/*)
@@ -105,6 +105,13 @@ CARDS := $(if $(ARCH),-arch=$(ARCH),$(foreach n,75 80 90,-gencode arch=compute_$
 CUDA_COMPILE := -std=c++20 -O3 -fmad=false $(CARDS) $(INCLUDES) -D_POSIX_C_SOURCE=200809L \
     -Xcompiler -fPIC,-fvisibility=hidden,-ffp-contract=off,-Wall,-Wextra,-Wno-missing-field-initializers
 CUDA_MODULE := $(if $(NVCC),build/libtersegrad_cuda.so)
+
+# The module for NCCL, where its header and CUDA's are: Debian's libnccl-dev, or the PyPI package nvidia-nccl-cu13 (cu12) in .venv. NCCL itself is
+# looked for when the module is used.
+CUDA_HOME ?= $(patsubst %/include/cuda_runtime.h,%,$(firstword $(wildcard $(addsuffix /include/cuda_runtime.h,$(patsubst %/bin/nvcc,%,$(realpath $(NVCC))) /usr/local/cuda /usr))))
+NCCL_INCLUDE ?= $(patsubst %/nccl.h,%,$(firstword $(wildcard /usr/include/nccl.h $(CUDA_HOME)/include/nccl.h .venv/lib/python3*/site-packages/nvidia/nccl/include/nccl.h)))
+CUDART := $(firstword $(if $(CUDA_HOME),$(wildcard $(CUDA_HOME)/lib64/libcudart_static.a $(CUDA_HOME)/lib/*/libcudart_static.a /usr/lib/*/libcudart_static.a)))
+NCCL_MODULE := $(if $(and $(NVCC),$(NCCL_INCLUDE),$(CUDART)),build/nccl.so)
 
 Q := $(if $(V),,@)
 remember = @mkdir -p $(@D) && echo '$1' | cmp -s - $@ || echo '$1' >$@
@@ -179,7 +186,7 @@ $(eval $(call variant,s390x,build/s390x,s390x-linux-gnu-gcc,-O2 $(S390),-static,
 # ---- Products --------------------------------------------------------------------------------------------------------
 
 .PHONY: all clean help install uninstall
-all: release build/libtersegrad.a build/libtersegrad.so $(MODULES) $(CUDA_MODULE)
+all: release build/libtersegrad.a build/libtersegrad.so $(MODULES) $(CUDA_MODULE) $(NCCL_MODULE)
 
 build/libtersegrad.so.$(VERSION): $(LIBRARY:%.c=build/obj/%.o) build/sources
 	$(call say,LD,$@)
@@ -201,6 +208,12 @@ $(MODULES) $(WATCHED): $(wildcard src/transport/mpi/*.[ch]) src/base/status.c sr
 	$(Q)mkdir -p $(@D) && $(MPICC) $(PREPROCESS) $(filter-out -Wpedantic,$(WARNINGS)) -fvisibility=hidden -fPIC -O2 $(WERROR) $(MODULE_FLAGS) $(CFLAGS) \
 	    -shared $(LDFLAGS) -o $@ $(filter %.c,$^)
 
+NCCL_FILES := $(wildcard src/transport/nccl/*.[ch]) src/base/status.c src/base/status.h src/transport/nccl_module.h src/transport/transport.h include/tersegrad.h
+nccl_compile = $(CC) $(PREPROCESS) $(WARNINGS) -fvisibility=hidden -fPIC -O2 $(WERROR) $(CFLAGS) -shared -Wl,-z,defs $(LDFLAGS)
+build/nccl.so: $(NCCL_FILES) build/flags
+	$(call say,NCCL,$@)
+	$(Q)mkdir -p $(@D) && $(nccl_compile) -isystem $(NCCL_INCLUDE) -isystem $(CUDA_HOME)/include -Wl,--exclude-libs,ALL -o $@ $(filter %.c,$^) $(CUDART) -lpthread -ldl -lrt
+
 # The module has what it needs of the library in itself, and shows one symbol. Only the driver is needed where it runs.
 .PHONY: cuda cuda-objects emulated
 cuda-objects: $(CUDA:src/device/cuda/%.cu=build/cuda/%.o)
@@ -218,10 +231,10 @@ build/libtersegrad_cuda.so: $(CUDA:src/device/cuda/%.cu=build/cuda/%.o) build/li
 
 # The same sources for a card that is emulated on the CPU (tests/cuda), and law programs that find this module.
 EMULATED := build/emulated
-EMULATED_LAWS := arrays codecs devices feedback damage refusal
+EMULATED_LAWS := arrays codecs devices feedback damage refusal residuals
 EMULATE := -std=gnu++20 -O2 -g -ffp-contract=off -fPIC -fvisibility=hidden -Wall -Wextra -Wno-missing-field-initializers -Wno-unknown-pragmas $(INCLUDES) \
     -Itests/cuda
-emulated: $(EMULATED)/libtersegrad_cuda.so $(EMULATED_LAWS:%=$(EMULATED)/tests/laws/%) $(EMULATED)/tests/coding $(CARDS_TESTS:%.c=$(EMULATED)/%)
+emulated: $(EMULATED)/libtersegrad_cuda.so $(EMULATED)/nccl.so $(EMULATED_LAWS:%=$(EMULATED)/tests/laws/%) $(EMULATED)/tests/coding $(CARDS_TESTS:%.c=$(EMULATED)/%)
 $(EMULATED)/obj/%.o: src/device/cuda/%.cu $(CUDA_HEADERS) tests/cuda/cuda_runtime.h build/flags
 	$(call say,CXX,$@)
 	$(Q)mkdir -p $(@D) && $(CXX) $(EMULATE) $(WERROR) $(CFLAGS) -x c++ -c -o $@ $<
@@ -231,7 +244,14 @@ $(EMULATED)/obj/emulator.o: tests/cuda/emulator.cc tests/cuda/cuda_runtime.h bui
 $(EMULATED)/libtersegrad_cuda.so: $(CUDA:src/device/cuda/%.cu=$(EMULATED)/obj/%.o) $(EMULATED)/obj/emulator.o build/libtersegrad.a
 	$(call say,LD,$@)
 	$(Q)$(CXX) -shared -Wl,--exclude-libs,ALL,-Bsymbolic,--gc-sections,-soname,$(@F) -o $@ $^ -pthread $(CFLAGS) $(LDFLAGS) -ldl
-$(EMULATED)/tests/coding: tests/cuda/coding.cc $(EMULATED)/obj/coding.o $(EMULATED)/obj/sparse.o $(EMULATED)/obj/emulator.o build/libtersegrad.a
+# The module for a fake of NCCL (tests/nccl).
+$(EMULATED)/libnccl.so.2: tests/nccl/fake.c tests/nccl/nccl.h build/flags
+	$(call say,LD,$@)
+	$(Q)mkdir -p $(@D) && $(nccl_compile) -Itests/nccl -Wl,-soname,$(@F) -o $@ $< -lpthread
+$(EMULATED)/nccl.so: $(NCCL_FILES) $(EMULATED)/libnccl.so.2
+	$(call say,LD,$@)
+	$(Q)$(nccl_compile) -Itests/nccl -o $@ $(filter %.c,$^) $(EMULATED)/libnccl.so.2 -Wl,-rpath,'$$ORIGIN'
+$(EMULATED)/tests/coding: tests/cuda/coding.cc $(CUDA:src/device/cuda/%.cu=$(EMULATED)/obj/%.o) $(EMULATED)/obj/emulator.o build/libtersegrad.a
 	$(call say,CXX,$@)
 	$(Q)mkdir -p $(@D) && $(CXX) $(EMULATE) $(WERROR) $(CFLAGS) -o $@ $^ -pthread $(LDFLAGS) -ldl -lm
 $(EMULATED)/tests/%: build/obj/tests/%.o $(SUPPORT:%.c=build/obj/%.o) build/obj/command.a build/libtersegrad.a
@@ -250,14 +270,15 @@ build/tests/mpi/level-%.so: tests/mpi/level/level.c build/flags
 
 # Times of whole reductions, and of what they are compared with.
 .PHONY: bench
-bench: all build/bench/reduce build/bench/stacked.so $(if $(OPENMPI_CC),build/bench/dense-openmpi) $(if $(MPICH_CC),build/bench/dense-mpich)
+bench: all build/bench/reduce build/bench/bypass build/bench/stacked.so $(if $(OPENMPI_CC),build/bench/dense-openmpi) $(if $(MPICH_CC),build/bench/dense-mpich)
 build/bench/stacked.so: build/obj/bench/stacked.o build/libtersegrad.so
 	$(call say,LD,$@)
 	@mkdir -p $(@D)
 	$(Q)$(CC) -shared $< -Lbuild -ltersegrad -Wl,-rpath,$(CURDIR)/build $(LDFLAGS) -o $@
-build/bench/reduce: build/obj/bench/reduce.o build/libtersegrad.a
+build/bench/reduce build/bench/bypass: build/bench/%: build/obj/bench/%.o build/libtersegrad.a
 	$(call say,LD,$@)
 	$(Q)mkdir -p $(@D) && $(CC) -pthread $(CFLAGS) $(LDFLAGS) -o $@ $^ -lm -ldl
+-include $(wildcard build/obj/bench/*.d)
 build/bench/dense-openmpi: MPICC = $(OPENMPI_CC)
 build/bench/dense-mpich: MPICC = $(MPICH_CC)
 build/bench/dense-%: bench/dense_mpi.c
@@ -295,7 +316,7 @@ install: all
 	$(Q)install -m 644 include/tersegrad.h $(DESTDIR)$(INCLUDEDIR)/tersegrad.h
 	$(Q)install -m 644 build/libtersegrad.a $(DESTDIR)$(LIBDIR)/libtersegrad.a
 	$(Q)install -m 755 build/libtersegrad.so.$(VERSION) $(DESTDIR)$(LIBDIR)/libtersegrad.so.$(VERSION)
-	$(Q)$(if $(strip $(MODULES) $(CUDA_MODULE)),install -m 755 $(MODULES) $(CUDA_MODULE) $(DESTDIR)$(LIBDIR)/tersegrad/)
+	$(Q)$(if $(strip $(MODULES) $(CUDA_MODULE) $(NCCL_MODULE)),install -m 755 $(MODULES) $(CUDA_MODULE) $(NCCL_MODULE) $(DESTDIR)$(LIBDIR)/tersegrad/)
 	$(Q)ln -sf libtersegrad.so.$(VERSION) $(DESTDIR)$(LIBDIR)/$(SONAME)
 	$(Q)ln -sf $(SONAME) $(DESTDIR)$(LIBDIR)/libtersegrad.so
 	$(Q)$(call fill,packaging/tersegrad.pc.in,$(DESTDIR)$(LIBDIR)/pkgconfig/tersegrad.pc)
@@ -311,7 +332,7 @@ uninstall:
 	$(Q)rm -f $(addprefix $(DESTDIR),$(BINDIR)/tersegrad $(INCLUDEDIR)/tersegrad.h $(LIBDIR)/libtersegrad.a \
 	    $(LIBDIR)/libtersegrad.so $(LIBDIR)/$(SONAME) $(LIBDIR)/libtersegrad.so.$(VERSION) \
 	    $(LIBDIR)/tersegrad/mpi-openmpi.so $(LIBDIR)/tersegrad/mpi-mpich.so \
-	    $(LIBDIR)/tersegrad/libtersegrad_cuda.so $(LIBDIR)/pkgconfig/tersegrad.pc \
+	    $(LIBDIR)/tersegrad/libtersegrad_cuda.so $(LIBDIR)/tersegrad/nccl.so $(LIBDIR)/pkgconfig/tersegrad.pc \
 	    $(CMAKEDIR)/tersegrad-config.cmake $(CMAKEDIR)/tersegrad-config-version.cmake \
 	    $(DATADIR)/man/man1/tersegrad.1 $(DATADIR)/bash-completion/completions/tersegrad \
 	    $(DATADIR)/zsh/site-functions/_tersegrad)
@@ -330,11 +351,11 @@ demo:
 
 # `check` stays small: what takes long to run or to install is in `check-ci`.
 SETUP_CHECK := build && scripts/setup.sh --try train check python
-SETUP_CI := $(SETUP_CHECK) ci mpi browser torch
+SETUP_CI := $(SETUP_CHECK) ci mpi browser torch nccl
 # nvcc takes minutes for all kinds of cards: one group of tests compiles the module for one of them.
 CHECK_MAKE := $(MAKE) NVCC=
 check:
-	@scripts/setup.sh $(SETUP_CHECK) $(if $(ONLY),ci mpi browser torch)
+	@scripts/setup.sh $(SETUP_CHECK) $(if $(ONLY),ci mpi browser torch nccl)
 	@MAKE='$(CHECK_MAKE)' scripts/check.sh $(or $(ONLY),check)
 check-ci:
 	@scripts/setup.sh $(SETUP_CI) foreign
@@ -357,7 +378,7 @@ python:
 
 format:
 	@scripts/setup.sh python
-	@git ls-files '*.c' '*.h' | xargs .venv/bin/clang-format -i --style=file
+	@git ls-files '*.c' '*.h' '*.cc' '*.cu' '*.cuh' | xargs .venv/bin/clang-format -i --style=file
 
 fuzz:
 	@scripts/setup.sh build fuzz
@@ -381,7 +402,7 @@ help:
 ##   make cuda           build/libtersegrad_cuda.so, the module for CUDA cards; ARCH=sm_90 for one kind of card only
 ##   make bench          build/bench/reduce, which times whole reductions; bench/network runs it over shaped links
 ##   make python         install the Python package, torch and what its tests need into .venv
-##   make format         lay out the C sources as .clang-format says
+##   make format         lay out the C and CUDA sources as .clang-format says
 ##   make fuzz           each fuzz target for FUZZ_SECONDS=60
 ##   make instructions   record anew how many instructions the hot operations take (bench/instructions.txt)
 ##   make install        honours PREFIX, DESTDIR, BINDIR, LIBDIR, INCLUDEDIR, DATADIR

@@ -4,9 +4,9 @@
 
     python3 bench/convergence_card.py TASK[:SEED[:STEPS[:RATE]]]... [--seconds S] [--device cuda] [--data FOLDER] [--out FOLDER]
 
-A process for each of the given, all at once. TASK: chargpt, lstm, mnist, cifar. FOLDER gets rows.jsonl, a line for each
+A process for each of the given, all at once; with --split one for each of their codecs. TASK: chargpt, lstm, mnist, cifar. FOLDER gets rows.jsonl, a line for each
 run, and curves.jsonl, its losses on the way; a run that the time did not suffice for says at which step it was stopped.
-DATA has tinyshakespeare.txt, mnist/ and cifar10.zip (PART/CLASS/NUMBER.jpg). It needs `make bench`.
+DATA has tinyshakespeare.txt, mnist/ and cifar10.tar.xz (PART/CLASS/NUMBER.jpg). It needs `make bench`.
 """
 
 from __future__ import annotations
@@ -25,22 +25,36 @@ import torch
 from stacked import ROOT, Run, Stack
 from stacked_tasks import TASKS
 
-LONG = "Gaussian-k 0.1 %, ef, warm-up x 3"
-SPECS = {
-    "dense": "none",
-    "Top-k 1 %, ef": "topk:density=0.01/ef",
-    "Top-k 0.1 %, ef": "topk:density=0.001/ef",
-    "Gaussian-k 0.1 %, ef": "gaussiank:density=0.001/ef",
-    LONG: "gaussiank:density=0.001/ef",
-    "QSGD 4-bit": "qsgd:levels=7,bucket=512",
-    "ECQ 4-bit": "qsgd:levels=7,bucket=512/ecq:alpha=0.2,beta=0.9",
-    "ECQ L2 s=4, coded": "qsgd:levels=4,norm=l2,bucket=0,coding=auto/ecq:alpha=0.1,beta=0.8",
-    "ECQ L2 s=8, coded": "qsgd:levels=8,norm=l2,bucket=0,coding=auto/ecq:alpha=0.15,beta=0.8",
-}
+RUNS = [
+    Run("dense", "none"),
+    Run("Top-k 1 %, ef", "topk:density=0.01/ef"),
+    Run("Top-k 0.1 %, ef", "topk:density=0.001/ef"),
+    Run("Top-k 0.1 %, dgc", "topk:density=0.001/dgc:momentum=0.9"),
+    Run("Gaussian-k 0.1 %, ef", "gaussiank:density=0.001/ef"),
+    Run("Gaussian-k 0.1 %, ef, warm-up x 3", "gaussiank:density=0.001/ef", 3.0),
+    Run("Gaussian-k 0.1 %, dgc", "gaussiank:density=0.001/dgc:momentum=0.9"),
+    Run("QSGD 4-bit", "qsgd:levels=7,bucket=512"),
+    Run("ECQ 4-bit", "qsgd:levels=7,bucket=512/ecq:alpha=0.2,beta=0.9"),
+    Run("ECQ L2 s=40, coded", "qsgd:levels=40,norm=l2,bucket=0,coding=entropy/ecq:alpha=0.1,beta=1", algorithm="gather", frames=True, threads=8),
+]
 EVERY = {"dense", "Top-k 1 %, ef", "Gaussian-k 0.1 %, ef", "QSGD 4-bit", "ECQ 4-bit"}
-CODECS = {"chargpt": EVERY | {"Top-k 0.1 %, ef"}, "lstm": EVERY, "mnist": EVERY, "cifar": set(SPECS) - {LONG}}
+CIFAR = {"dense", "Top-k 0.1 %, dgc", "Gaussian-k 0.1 %, dgc", "QSGD 4-bit", "ECQ L2 s=40, coded"}
+CODECS = {"chargpt": EVERY | {"Top-k 0.1 %, ef"}, "lstm": EVERY, "mnist": EVERY, "cifar": CIFAR}
 WORLDS = {"chargpt": 8, "lstm": 4, "mnist": 4, "cifar": 8}
 POINTS, MEASURED = 200, 80
+
+
+def runs_of(options: argparse.Namespace, name: str) -> list[Run]:
+    """What one process trains."""
+    if options.only_this:
+        return [run for run in [*RUNS, *tried(options)] if run.name == options.only_this]
+    chosen = set(options.only) | {"dense"} if options.only else CODECS[name]
+    return [run for run in RUNS if run.name in chosen] + tried(options)
+
+
+def tried(options: argparse.Namespace) -> list[Run]:
+    """SPEC/FEEDBACK@ALGORITHM of the command line."""
+    return [Run(text, text.partition("@")[0], algorithm=text.partition("@")[2] or "auto") for text in options.tries]
 
 
 def train(options: argparse.Namespace, what: str, deadline: float) -> None:
@@ -53,11 +67,10 @@ def train(options: argparse.Namespace, what: str, deadline: float) -> None:
     task = TASKS[name](options.data, device, world)
     total = int(steps or task.steps)
     task.rate = float(rate or task.rate)
-    chosen = set(options.only) | {"dense"} if options.only else CODECS[name]
-    runs = [Run(title, spec, 3.0 if title == LONG else 1.0) for title, spec in SPECS.items() if title in chosen]
+    runs = runs_of(options, name)
 
     def made(steps: int) -> Stack:
-        return Stack(task, runs, int(seed or 1), world, steps, device)
+        return Stack(task, runs, int(seed or 1), world, steps, device, options.threads)
 
     if options.fit:
         total = min(total, int(0.92 * (deadline - time.monotonic()) / measure(made(MEASURED), options.together)))
@@ -119,7 +132,11 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=250.0, help="after these a run is stopped where it is")
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--world", type=int, default=0, help="workers; default: 8 for chargpt and cifar, 4 for the others")
-    parser.add_argument("--only", nargs="*", default=[], choices=SPECS, metavar="CODEC", help="these and dense; default: by task")
+    parser.add_argument("--only", nargs="*", default=[], choices=[run.name for run in RUNS], metavar="CODEC", help="these and dense; default: by task")
+    parser.add_argument("--tries", nargs="*", default=[], metavar="SPEC/FEEDBACK[@ALGORITHM]", help="and these")
+    parser.add_argument("--split", action="store_true", help="a process for each codec")
+    parser.add_argument("--threads", type=int, default=1, help="of the library, for each codec; at most as many as workers")
+    parser.add_argument("--only-this", default="", help=argparse.SUPPRESS)
     parser.add_argument("--fit", action="store_true", help="fewer steps where they would take longer than that")
     parser.add_argument("--data", type=Path, default=ROOT.parent / "shared" / "data", metavar="FOLDER")
     parser.add_argument("--out", type=Path, default=ROOT / "build" / "convergence_card", metavar="FOLDER")
@@ -129,16 +146,28 @@ def main() -> int:
     for what in options.what:
         if what.split(":")[0] not in TASKS:
             parser.error(f"there is no task {what}: it must be one of {', '.join(TASKS)}")
-    if options.here or len(options.what) == 1:
+    parts = [(what, run.name if options.split else "") for what in options.what for run in (runs_of(options, what.split(":")[0]) if options.split else [RUNS[0]])]
+    if options.here or len(parts) == 1:
         train(options, options.what[0], options.here or time.monotonic() + options.seconds)
         return 0
     deadline = time.monotonic() + options.seconds  # the same clock for all processes of a machine
     with tempfile.TemporaryDirectory() as folder:
         rest = ["--device", options.device, "--world", str(options.world), "--data", str(options.data), "--out", str(options.out)]
-        rest += ["--here", str(deadline), "--together", f"{folder}:{len(options.what)}"] + ["--fit"] * options.fit
-        rest += ["--only", *options.only]
-        processes = [subprocess.Popen([sys.executable, __file__, what, *rest]) for what in options.what]
-        return max(abs(process.wait()) for process in processes)
+        rest += ["--here", str(deadline), "--together", f"{folder}:{len(parts)}"] + ["--fit"] * options.fit
+        rest += ["--threads", str(options.threads), "--only", *options.only, "--tries", *options.tries]
+        processes = [subprocess.Popen([sys.executable, __file__, what, *rest, "--only-this", codec]) for what, codec in parts]
+        status = max(abs(process.wait()) for process in processes)
+    if options.split:
+        table(options.out / "rows.jsonl", len(parts))
+    return status
+
+
+def table(path: Path, count: int) -> None:
+    """The last rows, beside the dense ones of the same task and seed."""
+    rows = [json.loads(line) for line in path.read_text().splitlines()[-count:]]
+    for row in sorted(rows, key=lambda row: (row["task"], row["seed"], [run.name for run in RUNS].index(row["name"]) if row["name"] in {run.name for run in RUNS} else 99)):
+        dense = [other for other in rows if (other["task"], other["seed"], other["spec"]) == (row["task"], row["seed"], "none")]
+        print(f"{row['task']}:{row['seed']} {show(row, dense[0] if dense else row)}", flush=True)
 
 
 if __name__ == "__main__":

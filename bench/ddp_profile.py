@@ -3,8 +3,10 @@
 
     .venv/bin/python bench/ddp_profile.py [SPEC[/FEEDBACK]]...
 
-Times are of the threads' own processor clocks, means of 20 steps, on rank 0. They are held against encode and decode as
-`tersegrad bench` measures them on as many elements, beside it on the same machine.
+Times are of the threads' own processor clocks on rank 0: in the middle one of 40 steps, and in the one with the least in
+all, as `tersegrad bench` gives the least of its rounds. They are held against encode and decode as
+`tersegrad bench` measures them on as many elements, on the same machine right after it; as many of it at once as there
+are ranks, since these share the machine's memory too.
 """
 
 from __future__ import annotations
@@ -29,7 +31,7 @@ from tersegrad.torch import compress, exchange, state, worker  # noqa: E402
 from torch import nn  # noqa: E402
 from torch.nn.parallel import DistributedDataParallel  # noqa: E402
 
-WORLD, LAYERS, WIDTH, STEPS = 2, 3, 2048, 20
+WORLD, LAYERS, WIDTH, STEPS = 2, 3, 2048, 40
 SPECS = ["topk:density=0.01/ef", "gaussiank:density=0.001/ef", "qsgd:levels=7,bucket=512"]
 
 
@@ -48,11 +50,13 @@ def timed(owner: Any, name: str, label: str, spent: dict[str, list[float]]) -> N
 
 
 def by_bench(spec: str, feedback: str) -> float:
-    """Milliseconds to encode once and to add the frames of all ranks."""
+    """Milliseconds to encode once, to decode one rank's frame to a vector, and to add those of the others to it: the mean
+    of as many processes as there are ranks, all at the same time."""
     command = [str(ROOT / "build" / "tersegrad"), "bench", "-n", str(LAYERS * WIDTH * WIDTH), "--codec", spec, "--json"]
     command += ["--seconds", "1"] + (["--feedback"] if feedback == "ef" else [])
-    row = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)["rows"][0]
-    return float(row["encode_ms"] + WORLD * row["decode_add_ms"])
+    processes = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(WORLD)]
+    rows = [json.loads(process.communicate()[0])["rows"][0] for process in processes]
+    return sum(row["encode_ms"] + row["decode_ms"] + (WORLD - 1) * row["decode_add_ms"] for row in rows) / WORLD
 
 
 def run(rank: int, method: str, port: int) -> None:
@@ -72,24 +76,30 @@ def run(rank: int, method: str, port: int) -> None:
     )
     compress(model, spec, feedback=feedback or None)
     inputs = torch.randn(1, WIDTH)
+    steps = []
     for step in range(4 + STEPS):
-        if step == 4:
-            spent.clear()
-        model(inputs).square().mean().backward()
+        spent.clear()
+        model(inputs).square().mean().backward()  # it returns after all of these have
+        steps.append({label: (len(times), 1e3 * sum(times)) for label, times in spent.items()})
     if rank == 0:
-        report(method, {label: (len(times) / STEPS, 1e3 * sum(times) / STEPS) for label, times in spent.items()})
+        report(method, sorted(steps[4:], key=own))
     dist.barrier()
     dist.destroy_process_group()
 
 
-def report(method: str, spent: dict[str, tuple[float, float]]) -> None:
-    print(f"{method}, {LAYERS * WIDTH * WIDTH} elements, {WORLD} ranks")
-    for label, (calls, milliseconds) in sorted(spent.items()):
-        print(f"  {label:20} {calls:5.1f} calls  {milliseconds:6.2f} ms")
-    own = sum(spent[label][1] for label in ("coding thread", "hook", "exchange: wait"))
+def own(step: dict[str, tuple[int, float]]) -> float:
+    """Milliseconds of all threads; what they call is in it."""
+    return sum(step[label][1] for label in ("coding thread", "hook", "exchange: wait"))
+
+
+def report(method: str, steps: list[dict[str, tuple[int, float]]]) -> None:
+    least, middle = steps[0], steps[len(steps) // 2]
+    print(f"{method}, {LAYERS * WIDTH * WIDTH} elements, {WORLD} ranks: the least and the middle step")
+    for label, (calls, milliseconds) in sorted(least.items()):
+        print(f"  {label:20} {calls:5} calls  {milliseconds:6.2f} {middle.get(label, (0, 0.0))[1]:6.2f} ms")
     bench = by_bench(*method.split("/") if "/" in method else (method, ""))
-    buckets = spent["hook"][0]
-    print(f"  own time {own:.2f} ms; bench {bench:.2f} ms; 1.3 x bench + 150 us x {buckets:.0f} = {1.3 * bench + 0.15 * buckets:.2f} ms", flush=True)
+    buckets = least["hook"][0]
+    print(f"  own time {own(least):.2f} {own(middle):.2f} ms; bench {bench:.2f} ms; 1.3 x bench + 150 us x {buckets:.0f} = {1.3 * bench + 0.15 * buckets:.2f} ms", flush=True)
 
 
 if __name__ == "__main__":

@@ -1,12 +1,13 @@
 /* How long reducing takes: reduce [-n FLOATS] [-r REPEATS] [-a gather|shard|auto] [-w THREADS [-l BITS_PER_SECOND] | -m
- * MODULE] [-g RANKS [-f]] [-b BATCH_ELEMENTS] [-d DEVICE] [-p SECONDS] [-y STEPS] SPEC[/FEEDBACK]...
+ * MODULE] [-g RANKS [-f] [-c] [-i]] [-b BATCH_ELEMENTS] [-d DEVICE] [-p SECONDS] [-y STEPS] SPEC[/FEEDBACK]...
  *
  * -p: rests before each repeat, as a step's computing would, so that links have their burst back.
  *
  * The spec `memory` is no codec: every rank adds the gradient to a residual and stores a mean of zeros, at the same
  * time as the others. With one thread, no reduction with feedback can take less.
  *
- * With -g so many ranks in a row share a host: its link, and reductions have two levels; with -f only the link.
+ * With -g so many ranks in a row share a host: its link, and reductions have two levels; with -f only the link. There
+ * ranks read each other's memory; with -c they send messages, with -i gradients lie in that memory.
  *
  * Ranks are threads (-w), over links that take their time where -l says so, or MPI processes (-m openmpi). Rank 0
  * prints a line for each spec: the least and the median time over repeats of the slowest rank, where this rank spent it
@@ -33,6 +34,8 @@ typedef struct settings {
     unsigned before; /* with bypass: steps that are not timed */
     unsigned group;  /* ranks of a host */
     bool flat;       /* which the reducer does not know */
+    bool messages;   /* within a host, instead of shared memory */
+    bool in_place;   /* gradients lie in that memory */
     uint32_t hosts[MOST_RANKS];
     char **specs;
     int spec_count;
@@ -66,7 +69,7 @@ static void gather(tg_transport *t, double mine, double *all)
         receive[i] = &all[i];
         sizes[i] = capacity[i] = sizeof mine;
     }
-    tg_exchange e = {TG_ALL_GATHER, world, send, sizes, receive, capacity, received};
+    tg_exchange e = {TG_ALL_GATHER, world, send, sizes, receive, capacity, received, false};
     if (tg_transport_start(t, &e, &error) != TG_OK || tg_transport_wait(t, &e, 0, &error) != TG_OK)
         fail("barrier", &error);
     all[rank] = mine;
@@ -153,6 +156,10 @@ static void measure(tg_device *device, tg_transport *transport, char *what, cons
         tg_feedback_parse(slash ? slash + 1 : "none", &tensor.feedback, &error) != TG_OK ||
         tg_reducer_create(device, rank, world, &tensor, 1, &options, &reducer, &error) != TG_OK)
         fail(what, &error);
+    if (!the.messages && tg_reducer_share_memory(reducer, transport, NULL, &error) != TG_OK)
+        fail(what, &error);
+    if (the.in_place && tg_reducer_gradient_memory(reducer, 0))
+        gradient = tg_reducer_gradient_memory(reducer, 0);
     const tg_tensor tensors = {gradient, the.count, TG_FLOAT32};
     for (unsigned i = 0; i < the.repeats + untimed; i++) {
         memcpy(gradient, source, the.count * sizeof *gradient);
@@ -177,12 +184,18 @@ static void measure(tg_device *device, tg_transport *transport, char *what, cons
             best[s] = stages[s] < best[s] ? stages[s] : best[s];
     }
     qsort(times, the.repeats, sizeof *times, ascending);
+    gather(transport, (double)(after.bytes_sent - before.bytes_sent), all);
+    double host = 0; /* what the ranks of the first one send to others */
+    for (uint32_t i = 0; i < world; i++)
+        host += the.hosts[i] == the.hosts[0] ? all[i] : 0;
+    if (the.flat)
+        host *= (double)(world - the.group) / (world - 1);
     if (rank == 0) {
         printf("%-40s %-6s %2u ranks  %9.2f ms  median %9.2f  encode %7.2f  wait %8.2f  verify %6.2f  decode %7.2f  "
-               "sent %.3f MB\n",
+               "sent %.3f MB, its host %.3f MB\n",
                what, tg_algorithm_text(after.algorithm), world, 1e3 * times[0], 1e3 * times[the.repeats / 2],
                1e3 * best[0], 1e3 * best[1], 1e3 * best[2], 1e3 * best[3],
-               (double)(after.bytes_sent - before.bytes_sent) * 1e-6);
+               (double)(after.bytes_sent - before.bytes_sent) * 1e-6, host * 1e-6);
         if (the.before > 0)
             printf("  mean of steps %u to %u: %.3f ms\n", untimed, untimed + the.repeats - 1, 1e3 * sum / the.repeats);
         (void)fflush(stdout);
@@ -216,7 +229,7 @@ static void *run(void *argument)
 int main(int argc, char **argv)
 {
     the = (settings){.count = 25600000, .repeats = 5, .world = 2, .group = 1, .device = "cpu"};
-    for (int option; (option = getopt(argc, argv, "n:r:a:w:l:m:g:fb:d:p:y:")) != -1;) {
+    for (int option; (option = getopt(argc, argv, "n:r:a:w:l:m:g:fcib:d:p:y:")) != -1;) {
         if (option == 'n')
             the.count = strtoull(optarg, NULL, 10);
         else if (option == 'r')
@@ -233,6 +246,10 @@ int main(int argc, char **argv)
             the.group = (unsigned)atoi(optarg);
         else if (option == 'f')
             the.flat = true;
+        else if (option == 'c')
+            the.messages = true;
+        else if (option == 'i')
+            the.in_place = true;
         else if (option == 'b')
             the.batch_elements = strtoull(optarg, NULL, 10);
         else if (option == 'd')
@@ -249,7 +266,7 @@ int main(int argc, char **argv)
     if (the.repeats < 1 || the.repeats > MOST_REPEATS || the.world < 1 || the.world > MOST_RANKS || the.group < 1 ||
         the.spec_count < 1) {
         fprintf(stderr, "usage: reduce [-n FLOATS] [-r REPEATS] [-a gather|shard|auto] [-w THREADS [-l "
-                        "BITS_PER_SECOND] | -m MODULE] [-g RANKS [-f]] "
+                        "BITS_PER_SECOND] | -m MODULE] [-g RANKS [-f] [-c] [-i]] "
                         "[-b BATCH_ELEMENTS] [-d DEVICE] [-p SECONDS] [-y STEPS] SPEC[/FEEDBACK]...\n");
         return 2;
     }

@@ -8,10 +8,11 @@ compute the same with plain products; `original` gives the example's own model f
 from __future__ import annotations
 
 import argparse
+import io
+import multiprocessing
 import sys
-import zipfile
+import tarfile
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import torch
@@ -160,34 +161,58 @@ def resnet20(running: bool = False) -> nn.Module:
     return model
 
 
-def read_cifar(path: Path) -> dict[str, Batch]:
-    """Images and labels for `train` and `test`, from a zip with PART/CLASS/NUMBER.jpg; values about -2 ... 2."""
-    from torchvision.io import ImageReadMode, decode_jpeg
+MEAN, DEVIATION = (0.4914, 0.4822, 0.4465), (0.247, 0.2435, 0.2616)
 
+
+def _decode(image: bytes) -> bytes:
+    try:
+        from torchvision.io import ImageReadMode, decode_jpeg
+    except ImportError:
+        from PIL import Image
+
+        return Image.open(io.BytesIO(image)).convert("RGB").tobytes()
+    decoded = decode_jpeg(torch.frombuffer(bytearray(image), dtype=torch.uint8), ImageReadMode.RGB)
+    return decoded.permute(1, 2, 0).contiguous().numpy().tobytes()  # type: ignore[no-any-return]
+
+
+def read_cifar(path: Path) -> dict[str, Batch]:
+    """Images (bytes; rows, columns, colours) and labels for `train` and `test`, from PART/CLASS/NUMBER.jpg in an archive;
+    kept beside it."""
+    kept = path.with_name("cifar10.pt")
+    if kept.exists():
+        return torch.load(kept)  # type: ignore[no-any-return]
+    images: dict[str, list[tuple[str, bytes]]] = {"train": [], "test": []}
+    with tarfile.open(path) as archive:
+        for entry in archive:
+            if entry.name.endswith(".jpg"):
+                images[entry.name.split("/")[0]].append((entry.name, archive.extractfile(entry).read()))  # type: ignore[union-attr]
     found: dict[str, Batch] = {}
-    with zipfile.ZipFile(path) as archive:
-        names = sorted(name for name in archive.namelist() if name.endswith(".jpg"))
-        classes = sorted({name.split("/")[1] for name in names})
-        for part in ("train", "test"):
-            own = [name for name in names if name.startswith(part)]
-            raw = [torch.frombuffer(bytearray(archive.read(name)), dtype=torch.uint8) for name in own]
-            with ThreadPoolExecutor(8) as threads:
-                images = torch.stack(list(threads.map(lambda one: decode_jpeg(one, ImageReadMode.RGB), raw))).float() / 255
-            mean, deviation = torch.tensor([0.4914, 0.4822, 0.4465]), torch.tensor([0.247, 0.2435, 0.2616])
-            images = (images - mean[:, None, None]) / deviation[:, None, None]
-            found[part] = images, torch.tensor([classes.index(name.split("/")[1]) for name in own])
+    with multiprocessing.get_context("fork").Pool() as processes:
+        for part, own in images.items():
+            own.sort()
+            raw = bytearray(b"".join(processes.map(_decode, [image for _, image in own], chunksize=500)))
+            classes = sorted({name.split("/")[1] for name, _ in own})
+            labels = torch.tensor([classes.index(name.split("/")[1]) for name, _ in own])
+            found[part] = torch.frombuffer(raw, dtype=torch.uint8).view(-1, 32, 32, 3), labels
+    torch.save(found, kept)
     return found
 
 
 def cifar(data: Path, device: torch.device, world: int) -> StackedTask:
     """A draw is an image, one of 81 places to cut it out after padding, and whether it is mirrored."""
-    if (data / "cifar10.zip").exists():
-        parts = read_cifar(data / "cifar10.zip")
+    if (data / "cifar10.tar.xz").exists():
+        parts = read_cifar(data / "cifar10.tar.xz")
     else:  # only for trying the program
-        parts = {part: (torch.randn(500, 3, 32, 32), torch.randint(10, (500,))) for part in ("train", "test")}
+        parts = {part: (torch.randint(256, (500, 32, 32, 3), dtype=torch.uint8), torch.randint(10, (500,))) for part in ("train", "test")}
+    mean, deviation = 255 * torch.tensor(MEAN, device=device), 255 * torch.tensor(DEVIATION, device=device)
+
+    def normal(pixels: torch.Tensor) -> torch.Tensor:
+        return ((pixels - mean) / deviation).movedim(-1, -3)
+
     images, labels = (part.to(device) for part in parts["train"])
-    test = (parts["test"][0].to(device), parts["test"][1].to(device))
-    padded = nn.functional.pad(images, (4, 4, 4, 4)).permute(0, 2, 3, 1).contiguous()
+    test = (normal(parts["test"][0].to(device)), parts["test"][1].to(device))
+    wide = nn.functional.pad(images.permute(0, 3, 1, 2).float() - mean[:, None, None], (4, 4, 4, 4))  # padded with the mean
+    padded = (wide / deviation[:, None, None]).permute(0, 2, 3, 1).contiguous()
     line = torch.arange(32, device=device)
 
     def batch_of(draws: torch.Tensor) -> Batch:
@@ -196,7 +221,7 @@ def cifar(data: Path, device: torch.device, world: int) -> StackedTask:
         y = down[..., None] + line
         x = across[..., None] + torch.where(mirror[..., None] > 0, 31 - line, line)
         cut = padded[rows[..., None, None], y[..., :, None], x[..., None, :]]
-        return cut.movedim(-1, -3).contiguous(), labels[rows]
+        return cut.movedim(-1, -3), labels[rows]
 
     def score(model: nn.Module) -> tuple[float, float]:
         final = resnet20(running=True).to(device)
@@ -204,15 +229,16 @@ def cifar(data: Path, device: torch.device, world: int) -> StackedTask:
         for module in final.modules():
             if isinstance(module, nn.BatchNorm2d):
                 module.momentum = None  # the mean of all batches
+        some = torch.randperm(len(images), generator=torch.Generator().manual_seed(1))[:10_000].to(device)
         with torch.no_grad():
-            for part in images.split(500)[:20]:
-                final(part)
+            for part in some.split(500):
+                final(normal(images[part]))
         return _score(final, test, 500)
 
     warmup = [(0.0, 0.25), (0.02, 0.0625), (0.04, 0.0156), (0.06, 0.004), (0.08, 0.001)]
     return StackedTask(
         resnet20, len(images) * 162, batch_of, score, steps=4000, batch=128 // world, rate=0.1, rate_warmup=100, decay=1e-4,
-        min_size=1000, warmup=warmup,
+        warmup=warmup, fused=True, branches=True,
     )  # fmt: skip
 
 

@@ -14,6 +14,7 @@ struct bench_settings {
     const char *distribution;
     struct text_list codecs;
     const char *device;
+    const char *tensors;
     bool feedback;
     int nonfinite;
     double seconds;
@@ -73,7 +74,12 @@ static bool run_all(struct bench *bench, const struct spec_list *specs, const st
                     struct message *message)
 {
     if (strncmp(tg_device_name(bench->device), "cuda", 4) == 0)
-        return bench_run_card(bench, specs, settings->json, message);
+        return bench_run_card(bench, specs,
+                              &(struct card_settings){.tensors = settings->tensors,
+                                                      .compare = settings->compare,
+                                                      .wide = settings->wide,
+                                                      .json = settings->json},
+                              message);
     if (settings->decades)
         return bench_run_decades(bench, specs, settings->json, message);
     struct comparison *comparison = NULL;
@@ -159,6 +165,10 @@ static int run_bench(const struct command *command, int argc, char **argv)
         return exit_code;
     if (settings.devices)
         return print_devices(settings.json);
+    if (settings.tensors && strncmp(settings.device, "cuda", 4) != 0) {
+        complain(command->name, "--tensors is for cards: give --device cuda too");
+        return EXIT_USAGE;
+    }
     if (settings.decades && settings.compare) {
         complain(command->name, "--decades and --compare cannot be combined");
         return EXIT_USAGE;
@@ -226,6 +236,11 @@ static const struct option bench_options[] = {
      .kind = OPTION_FLAG,
      .summary = "time per element in vectors of 10000, 100000, ... up to COUNT",
      .offset = offsetof(struct bench_settings, decades)},
+    {.name = "--tensors",
+     .kind = OPTION_TEXT,
+     .value = "NAME",
+     .summary = "on a card, also the tensors of a model (resnet50, gpt2, ...) or of a FILE.layout.json in one call",
+     .offset = offsetof(struct bench_settings, tensors)},
     {.name = "--compare",
      .kind = OPTION_FLAG,
      .summary = "also time other libraries, where the python3 on PATH has them: torch, numpy, pypiquant, hivemind, "
@@ -240,13 +255,15 @@ const struct command bench_command = {
     .name = "bench",
     .summary = "time the codecs against what the memory allows",
     .description =
-        "Times encode, verify and decode-add of each codec, and alternately five floors, which are plain loops over a "
-        "vector of COUNT floats: a read-only sum, a scale in place, e += g in place, a non-temporal copy and memcpy. "
-        "The floors use as many threads as the codec. Every time is the minimum over all rounds. Speeds are in GB/s of "
-        "float32 gradient. The error is |decoded - x|^2 / |x|^2 of one encode without feedback. Below the table is a "
-        "short verdict that helps to choose a codec.\n\n"
+        "Times encode, decode, verify and decode-add of each codec, and alternately five floors, which are plain loops "
+        "over a vector of COUNT floats: a read-only sum, a scale in place, e += g in place, a non-temporal copy and "
+        "memcpy. The floors use as many threads as the codec. Every time is the minimum over all rounds. Speeds are "
+        "in GB/s of float32 gradient. The error is |decoded - x|^2 / |x|^2 of one encode without feedback. Below the "
+        "table is a short verdict that helps to choose a codec.\n\n"
         "On a card (--device cuda) gradients, sums and frames stay in its memory. Each time comes with the fraction of "
-        "the speed of a copy there that it reaches; every byte that must be read or written counts once.\n\n"
+        "the speed of a copy there that it reaches; every byte that must be read or written counts once. Calls follow "
+        "each other in a CUDA graph, so a time is that of the card's work; --wide adds calls that wait for their "
+        "report. --tensors adds a row for each codec in which one call takes all tensors of a model.\n\n"
         "With --wide: encoding is divided by the read (with feedback: by e += g) and decode-add by the scale. '4 "
         "peers' "
         "is four frames added in one pass, divided by the scale. The limit is the Shannon entropy of the levels plus "

@@ -34,6 +34,7 @@ struct bench_row {
     struct measurement measurement;
     double floors_ms[FLOOR_COUNT];  /* in the same rounds: a machine that others use is not always as fast */
     double encode_ms, verify_ms;    /* minima, as all of these */
+    double decode_ms;               /* to a vector: every element is written */
     double add_ms, verified_add_ms; /* decode_add of a frame: verified by it, or before */
     double peers_add_ms, verified_peers_add_ms;           /* of BENCH_PEERS frames in one pass */
     double encode_moves_ms, add_moves_ms, peers_moves_ms; /* what moving the same bytes takes */
@@ -72,6 +73,9 @@ void comparison_print(const struct bench *bench, const struct bench_row *rows, s
                       const struct comparison *comparison);
 struct json_writer;
 void comparison_put(const struct comparison *comparison, struct json_writer *json);
+/* On a card there are no floors: times in microseconds. NULL prints nothing. */
+void comparison_print_card(const struct comparison *comparison);
+void comparison_put_card(const struct comparison *comparison, struct json_writer *json);
 
 void bench_print_text(const struct bench *bench, const struct bench_row *rows, size_t row_count, bool wide,
                       const struct comparison *comparison);
@@ -87,7 +91,12 @@ bool bench_measure(struct bench *bench, const struct spec_list *specs, struct be
 
 /* Measures and prints on a card: gradients, sums and frames stay in its memory, and what is timed is held against a
  * copy in the same memory. */
-bool bench_run_card(struct bench *bench, const struct spec_list *specs, bool as_json, struct message *message);
+struct card_settings {
+    const char *tensors; /* a model or a layout file, whose tensors are also measured in one call; or NULL */
+    bool compare, wide, json;
+};
+bool bench_run_card(struct bench *bench, const struct spec_list *specs, const struct card_settings *settings,
+                    struct message *message);
 
 /* Measures and prints vectors of 10^4, 10^5, … up to bench->count elements. */
 bool bench_run_decades(struct bench *bench, const struct spec_list *specs, bool as_json, struct message *message);

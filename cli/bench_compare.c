@@ -41,11 +41,13 @@ static double floor_of(const struct comparison *c, char floor)
 static void run_python(const struct bench *bench, int output)
 {
     char count[32], seconds[32], threads[32];
+    const char *device = tg_device_name(bench->device);
     snprintf(count, sizeof count, "%zu", bench->count);
     snprintf(seconds, sizeof seconds, "%g", bench->seconds);
     snprintf(threads, sizeof threads, "%u", device_threads(tg_device_name(bench->device)));
     dup2(output, STDOUT_FILENO);
-    execlp("python3", "python3", "-c", compare_script, count, seconds, threads, (char *)NULL);
+    execlp("python3", "python3", "-c", compare_script, count, seconds, threads,
+           strncmp(device, "cuda", 4) == 0 ? device : "cpu", (char *)NULL);
     _exit(127);
 }
 
@@ -157,6 +159,49 @@ void comparison_put(const struct comparison *c, struct json_writer *json)
         json_put_real(json, "ms", row->ms);
         json_put_text(json, "floor", floor);
         json_put_real(json, "x_floor", row->ms / floor_of(c, row->floor));
+        json_put_real(json, "bits_per_element", row->bits);
+        json_put_text(json, "note", row->note);
+        json_close_object(json);
+    }
+    json_close_array(json);
+}
+
+void comparison_print_card(const struct comparison *c)
+{
+    struct table table;
+    if (!c)
+        return;
+    puts("");
+    table_start(&table, "lrrl");
+    table_cell(&table, "beside others, on the same card");
+    table_cell(&table, "microseconds");
+    table_cell(&table, "bits/elem.");
+    table_cell(&table, "%s", "");
+    for (size_t i = 0; i < c->count; i++) {
+        const struct compared *row = &c->rows[i];
+        table_cell(&table, "%s", row->name);
+        if (isnan(row->ms))
+            table_cell(&table, "-");
+        else
+            table_cell(&table, "%.1f", row->ms * 1e3);
+        if (isnan(row->bits))
+            table_cell(&table, "-");
+        else
+            table_cell(&table, "%.4f", row->bits);
+        table_cell(&table, "%s", row->note);
+    }
+    table_fit(&table, 3, terminal_width(stdout));
+    table_end(&table, stdout);
+}
+
+void comparison_put_card(const struct comparison *c, struct json_writer *json)
+{
+    json_open_array(json, "compare");
+    for (size_t i = 0; i < c->count; i++) {
+        const struct compared *row = &c->rows[i];
+        json_open_object(json, NULL);
+        json_put_text(json, "name", row->name);
+        json_put_real(json, "microseconds", row->ms * 1e3);
         json_put_real(json, "bits_per_element", row->bits);
         json_put_text(json, "note", row->note);
         json_close_object(json);

@@ -59,6 +59,7 @@ static void add_wide_row(struct table *table, const struct bench *bench, const s
     add_ms(table, row->encode_ms);
     table_cell(table, "%.1f", bench_speed(bench, row->encode_ms));
     table_cell(table, "%.2f", row->encode_ms / floors[bench_encode_floor(bench)]);
+    add_ms(table, row->decode_ms);
     add_ms(table, row->add_ms);
     table_cell(table, "%.1f", bench_speed(bench, row->add_ms));
     table_cell(table, "%.2f", row->add_ms / floors[FLOOR_SCALE]);
@@ -94,10 +95,11 @@ static void add_row(struct table *table, const struct bench *bench, const struct
 static void print_rows(const struct bench *bench, const struct bench_row *rows, size_t row_count, bool wide)
 {
     static const char *const few[] = {"codec", "enc GB/s", "add GB/s", "bits", "error", NULL};
-    static const char *const all[] = {"codec",   "encode ms", "GB/s",       "x read", "add ms", "GB/s",       "x scale",
-                                      "4 peers", "verify ms", "bits/elem.", "limit",  "error",  "pays below", NULL};
+    static const char *const all[] = {"codec",      "encode ms", "GB/s",    "x read",     "decode ms",
+                                      "add ms",     "GB/s",      "x scale", "4 peers",    "verify ms",
+                                      "bits/elem.", "limit",     "error",   "pays below", NULL};
     struct table table;
-    table_start(&table, wide ? "lrrrrrrrrrrrr" : "lrrrr");
+    table_start(&table, wide ? "lrrrrrrrrrrrrr" : "lrrrr");
     for (const char *const *name = wide ? all : few; *name; name++)
         table_cell(&table, "%s", wide && name == all + 3 && bench->feedback ? "x accum." : *name);
     for (size_t i = 0; i < row_count; i++)
@@ -153,6 +155,7 @@ static void put_row(struct json_writer *json, const struct bench *bench, const s
     json_put_text(json, "distribution", bench->distribution);
     json_put_bool(json, "feedback", bench->feedback);
     json_put_real(json, "encode_ms", row->encode_ms);
+    json_put_real(json, "decode_ms", row->decode_ms);
     json_put_real(json, "decode_add_ms", row->add_ms);
     json_put_real(json, "decode_add_4_ms", row->peers_add_ms);
     json_put_real(json, "verify_ms", row->verify_ms);

@@ -93,6 +93,17 @@ static tg_status time_verify(struct bench *bench, struct row_work *work, struct 
     return status;
 }
 
+static tg_status time_decode(struct bench *bench, const struct row_work *work, struct bench_row *row, tg_error *error)
+{
+    const tg_tensor out = {bench->sum.values, bench->count, TG_FLOAT32};
+    tg_status status = TG_OK;
+    uint64_t started = clock_ns();
+    for (size_t i = 0; i < work->repeats && status == TG_OK; i++)
+        status = tg_decode(bench->device, &work->frame, 1, 1, 0, &out, error);
+    keep_minimum(&row->decode_ms, started, work->repeats);
+    return status;
+}
+
 static tg_status time_add(struct bench *bench, const struct row_work *work, const tg_frame *frames, size_t frame_count,
                           unsigned flags, double *best, tg_error *error)
 {
@@ -142,6 +153,8 @@ static tg_status run_round(struct bench *bench, struct row_work *work, struct be
     tg_status status = time_encode(bench, work, row, error);
     if (status == TG_OK)
         status = time_verify(bench, work, row, error);
+    if (status == TG_OK)
+        status = time_decode(bench, work, row, error);
     time_floor(bench, FLOOR_SCALE, work->repeats, row->floors_ms);
     if (status == TG_OK)
         status = time_add(bench, work, &work->frame, 1, 0, &row->add_ms, error);
@@ -226,7 +239,7 @@ static void show_progress(struct bench *bench, const struct bench_row *row, doub
 
 bool bench_row_run(struct bench *bench, struct bench_row *row, struct message *message)
 {
-    row->encode_ms = row->verify_ms = INFINITY;
+    row->encode_ms = row->verify_ms = row->decode_ms = INFINITY;
     row->add_ms = row->verified_add_ms = row->peers_add_ms = row->verified_peers_add_ms = INFINITY;
     row->encode_moves_ms = row->add_moves_ms = row->peers_moves_ms = INFINITY;
     for (int kind = 0; kind < FLOOR_COUNT; kind++)

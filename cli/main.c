@@ -82,7 +82,7 @@ static int run(int argc, char **argv)
     }
     bool is_help = strcmp(name, "help") == 0;
     if (strcmp(name, "--help") == 0 || strcmp(name, "-h") == 0 ||
-        (is_help && (argc == 2 || strcmp(argv[2], "help") == 0)))
+        (is_help && (argc == 2 || strcmp(argv[2], "help") == 0 || strcmp(argv[2], "--help") == 0)))
         return print_help();
     const char *wanted = is_help ? argv[2] : name;
     const struct command *command = find_command(wanted);

@@ -9,25 +9,72 @@
 
 static const char *const device_choices[] = {[PREDICT_CPU] = "cpu", [PREDICT_CARD] = "cuda", NULL};
 
+/* The first option that measuring would ignore, or NULL. */
+static const char *not_for_measuring(const struct plan_options *o)
+{
+    const struct {
+        const char *name;
+        bool is_given;
+    } options[] = {{"--model", o->model >= 0},
+                   {"--layout", o->layout},
+                   {"--backward", o->backward},
+                   {"--forward", o->forward},
+                   {"--insist", o->insist},
+                   {"--world", o->world > 0},
+                   {"--per-node", o->per_node > 0},
+                   {"--flat", o->flat},
+                   {"--rate", o->rate},
+                   {"--latency", o->latency},
+                   {"--min-size", o->min_size > 0},
+                   {"--kappa", o->kappa > 0},
+                   {"--report", o->report},
+                   {"--simulate", o->simulate},
+                   {"--rack", o->rack > 0},
+                   {"--oversubscription", o->oversubscription >= 0},
+                   {"--jitter", o->jitter >= 0},
+                   {"--stragglers", o->stragglers >= 0},
+                   {"--slowdown", o->slowdown >= 0},
+                   {"--steps", o->steps > 0},
+                   {"--seed", o->seed != UINT64_MAX},
+                   {"--json", o->json}};
+    for (size_t i = 0; i < sizeof options / sizeof *options; i++)
+        if (options[i].is_given)
+            return options[i].name;
+    return NULL;
+}
+
+/* All ranks have the same arguments: one speaks. */
+static int measure(const struct command *command, const struct plan_options *options, const struct origin *origin)
+{
+    const struct probe_request request = {.path = options->probe,
+                                          .device = options->device == PREDICT_CARD ? "cuda" : "cpu",
+                                          .seconds = options->seconds > 0 ? options->seconds : PROBE_SECONDS,
+                                          .command = origin->command,
+                                          .feedback = options->feedback,
+                                          .specs = options->codecs};
+    const char *other = not_for_measuring(options);
+    if (!other)
+        return probe_run(command, &request);
+    if (train_is_first_process())
+        complain(command->name,
+                 "%s is not for measuring, which mpirun with --probe asks for; give it without mpirun, "
+                 "when you predict",
+                 other);
+    return EXIT_USAGE;
+}
+
 static int run_plan(const struct command *command, int argc, char **argv)
 {
     struct plan_options options = {
-        .seconds = 25, .seed = UINT64_MAX, .oversubscription = -1, .jitter = -1, .stragglers = -1, .slowdown = -1};
+        .model = -1, .seed = UINT64_MAX, .oversubscription = -1, .jitter = -1, .stragglers = -1, .slowdown = -1};
     const char *operands[OPERANDS_MAX];
     int exit_code;
     struct origin origin;
     origin_fill(&origin, command->name, argc, argv); /* before the options are read, which moves the arguments */
     if (!options_parse(command, argc, argv, &options, operands, &exit_code))
         return exit_code;
-    if (options.probe && train_mpi_module()) {
-        const struct probe_request request = {.path = options.probe,
-                                              .device = options.device == PREDICT_CARD ? "cuda" : "cpu",
-                                              .seconds = options.seconds,
-                                              .command = origin.command,
-                                              .feedback = options.feedback,
-                                              .specs = options.codecs};
-        return probe_run(command, &request);
-    }
+    if (options.probe && train_mpi_module())
+        return measure(command, &options, &origin);
     struct plan plan;
     struct message message = {""};
     if (!plan_inputs(&plan, &options, &message)) {
@@ -85,8 +132,11 @@ static const struct option plan_option_table[] = {
      .real_low = 1,
      .real_high = PROBE_MOST_SECONDS,
      AT(seconds),
-     .summary = "how long measuring may take, 1 to 30 (default 25)"},
-    {.name = "--insist", .kind = OPTION_FLAG, AT(insist), .summary = "predict from a probe of another machine"},
+     .summary = "how long measuring may take, 1 to 30 (default 28)"},
+    {.name = "--insist",
+     .kind = OPTION_FLAG,
+     AT(insist),
+     .summary = "predict from a probe of another machine, or one that says nothing"},
     {.name = "--world",
      .kind = OPTION_NUMBER,
      .value = "N",
@@ -110,12 +160,14 @@ static const struct option plan_option_table[] = {
      .kind = OPTION_TEXT,
      .value = "RATE",
      AT(rate),
-     .summary = "of a host's link, each way: 100mbit, 2.5gbit (default: what was probed, or 10gbit)"},
+     .summary =
+         "of a host's link, each way: 100mbit, 2.5gbit (default: what was probed, or 10gbit); beside --probe, give "
+         "--latency too"},
     {.name = "--latency",
      .kind = OPTION_TEXT,
      .value = "TIME",
      AT(latency),
-     .summary = "of a message: 50us, 2ms (default: what was probed, or 50us)"},
+     .summary = "of a message: 50us, 2ms (default: what was probed, or 50us); beside --probe, give --rate too"},
     {.name = "--codec",
      .kind = OPTION_LIST,
      .value = "SPEC",
@@ -197,7 +249,7 @@ static const struct option plan_option_table[] = {
      .low = 1,
      .high = SIMULATE_MOST_STEPS,
      AT(steps),
-     .summary = "simulated: so many steps (default 20)"},
+     .summary = "number of steps to simulate (default 20)"},
     {.name = "--seed",
      .kind = OPTION_NUMBER,
      .value = "N",
@@ -217,8 +269,8 @@ const struct command plan_command = {
         "25 MiB, as data-parallel training does without compression; with more than eight ranks 'tree' is the same up "
         "and down a tree, and the faster of the two is the baseline. 'gather' and 'shard' are the two algorithms of "
         "this library. '80 %' is the interval that should hold four of five measured steps; 'gain' is how many times "
-        "longer the baseline's step is; 'sent' is by the busiest rank; 'bound by' is what would have to be faster for "
-        "a shorter step.\n\n"
+        "longer the baseline's step is; 'sent' is what the busiest rank sends to other hosts in a step, 0 where there "
+        "is one host; 'bound by' is what would have to be faster for a shorter step.\n\n"
         "A codec is recommended if the lower end of its interval is at least 5 % faster than the best without "
         "compression. This is about time, not about accuracy. What is assumed is listed below the table.",
     .options = plan_option_table,

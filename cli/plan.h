@@ -12,10 +12,10 @@
 #include "predict/simulate.h"
 
 struct plan_options {
-    int model; /* its place in known_models */
+    int model; /* its place in known_models; negative: not given */
     const char *layout;
     const char *probe; /* measured under mpirun, used without */
-    double seconds;    /* for measuring */
+    double seconds;    /* for measuring; 0: not given */
     bool insist;
     bool flat;
     uint64_t world, per_node; /* 0: those of the probe, or 8 and 1 */
@@ -44,13 +44,14 @@ struct plan_row {
     bool is_dense; /* one of these, or the reducer's `none` */
     tg_reducer_options options;
     struct predict_coding coding;
+    bool was_not_probed; /* there is a probe, but not of this codec by this algorithm */
     struct predict_step step;
     struct predict_gain gain; /* over the baseline: the ring, or the tree where that is faster */
     double uniform_seconds;   /* with --simulate: of the step on a uniform network, without chance */
     struct simulated simulated;
 };
 
-enum { PLAN_MOST_ROWS = 2 * TEXT_LIST_MAX + 2, PLAN_MOST_NOTES = 12 };
+enum { PLAN_MOST_ROWS = 2 * TEXT_LIST_MAX + 2 };
 
 struct plan {
     const struct plan_options *options;
@@ -69,14 +70,20 @@ struct plan {
     const struct plan_row *recommended; /* the baseline: `none` */
     char reason[640];
     /* What the prediction rests on: each with "stated", "measured" or "assumed" before it. */
-    char notes[PLAN_MOST_NOTES][200];
+    char **notes; /* from malloc */
     size_t note_count;
+    bool lacks_notes; /* for want of memory: then there is no plan */
 };
 
 /* Speed-up that the lower end of the interval must show before compression is recommended. */
 #define PLAN_LEAST_GAIN 1.05
 
+/* Notes may be many and long: none is left out or cut. */
 void plan_note(struct plan *plan, const char *format, ...) PRINTF_LIKE(2, 3);
+/* Of what is asked about, and where the costs of coding are from. */
+void plan_note_job(struct plan *plan);
+void plan_note_coding(struct plan *plan);
+void plan_notes_free(struct plan *plan);
 
 /* Tensors in the order in which they become ready. With `ready` in the file, that is the file's order; else the file
  * has the order of the forward pass, and tensors are ready, last first, by their share of the elements. `backward` is
@@ -88,7 +95,7 @@ void plan_layout_ready(const struct layout *layout, bool has_times, double backw
 bool plan_probe_load(struct plan *plan, struct message *message);
 /* Its network; and its coding of a row's codec by the row's algorithm, where it has that. */
 void plan_probe_network(struct plan *plan);
-void plan_probe_coding(struct plan *plan, struct plan_row *row);
+bool plan_probe_coding(struct plan *plan, struct plan_row *row, struct message *message);
 
 /* From the options; free with plan_free in any case. */
 bool plan_inputs(struct plan *plan, const struct plan_options *options, struct message *message);

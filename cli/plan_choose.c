@@ -107,6 +107,7 @@ static bool predict_row(const struct plan *plan, struct plan_row *row, struct me
     struct schedule schedule;
     if (!predict_coding_check(&row->coding, message) || !plan_schedule(row, &plan->job, &schedule, message))
         return false;
+    schedule_fit(&schedule, &plan->job, &plan->network, &row->coding.fit);
     const bool is_done = predict_scheduled(&schedule, &plan->job, &plan->network, row->coding.low, row->coding.high,
                                            &row->step, message) &&
                          (!plan->options->simulate || simulate_row(plan, &schedule, row, message));

@@ -7,7 +7,6 @@
 
 #include <inttypes.h>
 #include <math.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -25,16 +24,6 @@ enum { most_on_a_host = 1024 };
 static const double payload = 1448.0 / 1514;
 /* Of which nothing is known without a probe: what software takes for a message, and how fast ranks of one host are. */
 static const double message_seconds = 5e-6, inside_bytes = 5e9;
-
-void plan_note(struct plan *plan, const char *format, ...)
-{
-    if (plan->note_count == PLAN_MOST_NOTES)
-        return;
-    va_list arguments;
-    va_start(arguments, format);
-    vsnprintf(plan->notes[plan->note_count++], sizeof plan->notes[0], format, arguments);
-    va_end(arguments);
-}
 
 /* ---- the model ---- */
 
@@ -101,7 +90,7 @@ static bool use_layout(struct plan *plan, struct message *message)
 static bool use_model(struct plan *plan, struct message *message)
 {
     char source[120];
-    const char *name = known_models[plan->options->model];
+    const char *name = known_models[plan->options->model >= 0 ? plan->options->model : 0];
     if (!known_model_make(name, &plan->model, message))
         return false;
     snprintf(plan->what, sizeof plan->what, "%s", name);
@@ -169,8 +158,10 @@ static bool choose_feedback(const struct plan_options *options, const tg_codec_i
     tg_status status = tg_feedback_parse(text, &row->feedback, &error);
     if (status == TG_OK && row->feedback.kind == TG_FEEDBACK_DGC && !info->sparse) {
         if (options->codecs.count > 0)
-            return fail(message, "feedback '%s' is for sparsifiers, and '%s' is none; use ef, or ask about each alone",
-                        text, row->codec_text);
+            return fail(
+                message,
+                "feedback '%s' is for sparsifiers, but '%s' is not a sparsifier; use ef, or run plan for each codec",
+                text, row->codec_text);
         text = "none"; /* of the standard list, those that it is not for */
         status = tg_feedback_parse(text, &row->feedback, &error);
     }
@@ -222,13 +213,11 @@ static bool fill_rows(struct plan *plan, struct message *message)
         row->is_flat = plan->options->flat;
         row[1] = row[0];
         row[1].options.algorithm = TG_SHARD;
-        plan_probe_coding(plan, &row[0]);
-        plan_probe_coding(plan, &row[1]);
+        if (!plan_probe_coding(plan, &row[0], message) || !plan_probe_coding(plan, &row[1], message))
+            return false;
         plan->row_count += plan->job.world > 1 ? 2 : 1; /* alone, both are the same */
     }
-    if (!plan->probe)
-        plan_note(plan, "assumed: coding as fast as on %s",
-                  predict_costs_source((enum predict_device)plan->options->device));
+    plan_note_coding(plan);
     return true;
 }
 
@@ -275,7 +264,19 @@ bool plan_inputs(struct plan *plan, const struct plan_options *options, struct m
     plan->job = (struct predict_job){.world = options->world ? (uint32_t)options->world : 8,
                                      .per_node = options->per_node ? (uint32_t)options->per_node : 1,
                                      .kappa = options->kappa > 0 ? options->kappa : 1};
-    const bool from_rate = !options->probe || options->rate || options->latency;
+    if (options->model >= 0 && options->layout)
+        return fail(message, "--model %s and --layout %s are two models: give one of them",
+                    known_models[options->model], options->layout);
+    if (options->seconds > 0)
+        return fail(message, "--seconds %g is about measuring: start it under mpirun, with --probe", options->seconds);
+    if (options->insist && !options->probe)
+        return fail(message, "--insist is about a probe: give --probe too, or leave --insist out");
+    /* What was measured is not replaced by what is assumed without a word. */
+    if (options->probe && !options->rate != !options->latency)
+        return fail(message, "%s %s beside a probe is half of another network: give %s too, or leave it out",
+                    options->rate ? "--rate" : "--latency", options->rate ? options->rate : options->latency,
+                    options->rate ? "--latency" : "--rate");
+    const bool from_rate = !options->probe || options->rate;
     if (!(options->layout ? use_layout(plan, message) : use_model(plan, message)) ||
         (options->probe && !plan_probe_load(plan, message)) || (from_rate && !use_rate(plan, message)))
         return false;
@@ -289,9 +290,12 @@ bool plan_inputs(struct plan *plan, const struct plan_options *options, struct m
     if (plan->job.per_node > most_on_a_host)
         return fail(message, "--per-node %" PRIu32 " is too many for one host; use at most %d", plan->job.per_node,
                     most_on_a_host);
+    plan_note_job(plan);
     if (!fill_rows(plan, message) || !use_cluster(plan, message) ||
         (options->report && !can_write_file(options->report, message)))
         return false;
+    if (plan->lacks_notes)
+        return fail(message, "out of memory for the list of inputs");
     plan->job.tensors = plan->tensors;
     for (size_t i = 0; i < plan->job.tensor_count; i++)
         plan->parameters += plan->tensors[i].count;
@@ -305,5 +309,6 @@ void plan_free(struct plan *plan)
     free(plan->tensors);
     free(plan->rows);
     free(plan->probe);
+    plan_notes_free(plan);
     *plan = (struct plan){0};
 }

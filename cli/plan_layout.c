@@ -6,28 +6,47 @@
 #include <stdlib.h>
 #include <string.h>
 
-struct name {
-    const char *text;
+struct entry {
+    const struct layer *layer;
 };
 
-static int by_text(const void *a, const void *b)
+static int by_name(const void *a, const void *b)
 {
-    const struct name *x = a, *y = b;
-    return strcmp(x->text, y->text);
+    const struct entry *x = a, *y = b;
+    return strcmp(x->layer->name, y->layer->name);
 }
 
-static bool has_unlike_names(const struct layout *layout, struct message *message)
+static int by_offset(const void *a, const void *b)
 {
-    struct name *sorted = calloc(layout->count, sizeof *sorted);
+    const struct layer *x = ((const struct entry *)a)->layer, *y = ((const struct entry *)b)->layer;
+    return (x->offset > y->offset) - (x->offset < y->offset);
+}
+
+/* Layers that are next to each other in some order. An element of two layers would be sent twice. */
+static bool are_apart(const struct layer *before, const struct layer *next, struct message *message)
+{
+    if (strcmp(next->name, before->name) == 0)
+        return fail(message, "two layers are called '%s'; give each a name of its own", next->name);
+    if (next->offset >= before->offset && next->offset - before->offset < before->count)
+        return fail(message,
+                    "layers '%s' and '%s' overlap: the first goes from %" PRIu64 " for %" PRIu64
+                    " elements, the second begins at %" PRIu64 "; correct offset or count",
+                    before->name, next->name, before->offset, before->count, next->offset);
+    return true;
+}
+
+static bool are_all_apart(const struct layout *layout, int (*order)(const void *, const void *),
+                          struct message *message)
+{
+    struct entry *sorted = calloc(layout->count, sizeof *sorted);
     if (!sorted)
         return fail(message, "out of memory for its %zu layers", layout->count);
     for (size_t i = 0; i < layout->count; i++)
-        sorted[i].text = layout->layers[i].name;
-    qsort(sorted, layout->count, sizeof *sorted, by_text);
+        sorted[i].layer = &layout->layers[i];
+    qsort(sorted, layout->count, sizeof *sorted, order);
     bool is_good = true;
     for (size_t i = 1; i < layout->count && is_good; i++)
-        if (strcmp(sorted[i].text, sorted[i - 1].text) == 0)
-            is_good = fail(message, "two layers are called '%s'; give each a name of its own", sorted[i].text);
+        is_good = are_apart(sorted[i - 1].layer, sorted[i].layer, message);
     free(sorted);
     return is_good;
 }
@@ -63,7 +82,7 @@ bool plan_layout_check(const struct layout *layout, bool *has_times, struct mess
         return fail(message, "%zu of its %zu layers have a time \"ready\"; give all of them one, or none", with_times,
                     layout->count);
     *has_times = with_times > 0;
-    return has_unlike_names(layout, message);
+    return are_all_apart(layout, by_name, message) && are_all_apart(layout, by_offset, message);
 }
 
 void plan_layout_ready(const struct layout *layout, bool has_times, double backward, struct predict_tensor *tensors)

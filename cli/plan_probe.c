@@ -25,8 +25,6 @@ bool plan_probe_load(struct plan *plan, struct message *message)
     plan->job.per_node = options->per_node ? (uint32_t)options->per_node : network->per_node;
     plan->job.kappa = options->kappa > 0 ? options->kappa : plan->probe->kappa;
     plan_note(plan, "measured: coding, on %u ranks of %s", network->world, plan->probe->machine);
-    plan_note(plan, "%s: coding takes %.2f times as long while computing (--kappa 1: a card computes)",
-              options->kappa > 0 ? "stated" : "measured", plan->job.kappa);
     return true;
 }
 
@@ -35,18 +33,26 @@ void plan_probe_network(struct plan *plan)
     plan->network = plan->probe->network;
     plan_note(plan, "measured: exchanges of %u ranks, %u on a host (%s)", plan->network.world, plan->network.per_node,
               plan->options->probe);
+    if (plan->probe->sharing > plan->network.per_node)
+        plan_note(plan, "measured: %u ranks shared the processors of one machine, and waited for each other",
+                  plan->probe->sharing);
     if (plan->job.world > 2 * (uint64_t)plan->network.world)
         plan_note(plan, "extrapolated: %u ranks are more than twice as many as were probed", plan->job.world);
 }
 
-void plan_probe_coding(struct plan *plan, struct plan_row *row)
+bool plan_probe_coding(struct plan *plan, struct plan_row *row, struct message *message)
 {
     if (!plan->probe)
-        return;
+        return true;
     const struct predict_coding *found = probe_coding_of(plan->probe, &row->codec, &row->feedback,
                                                          row->options.algorithm);
     if (found)
         row->coding = *found;
-    else if (row->options.algorithm == TG_GATHER) /* once for both */
-        plan_note(plan, "assumed: coding of %s, which was not probed", row->name);
+    else
+        row->was_not_probed = true;
+    /* On links of another rate, exchanges and coding compete in other proportions than they did. */
+    const bool is_same = plan->network.patterns[PREDICT_ALL_GATHER].count > 0;
+    return !found || !is_same ||
+           predict_fit_samples(&plan->network, &row->codec, &row->feedback, row->options.algorithm, &row->coding,
+                               message);
 }

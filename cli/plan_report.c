@@ -93,6 +93,7 @@ static bool sweep_worlds(const struct plan *plan, struct sweep *sweep, const siz
             struct predict_step step;
             if (!plan_schedule(row, &job, &schedule, message))
                 return false;
+            schedule_fit(&schedule, &job, &plan->network, &row->coding.fit);
             const bool is_done = predict_scheduled(&schedule, &job, &plan->network, 1, 1, &step, message);
             schedule_free(&schedule);
             if (!is_done)
@@ -144,7 +145,12 @@ static void put_charts(FILE *out, const struct plan *plan, const struct sweep *s
         plan->job.world, time_text(plan_latency(plan), time));
     snprintf(by_world, sizeof by_world,
              "Lower is better. The network of the table above. Each codec by the better of its two algorithms.");
-    fputs("<h2>What if</h2>\n<div class=\"charts\">\n", out);
+    fputs("<h2>What if</h2>\n", out);
+    if (plan->options->simulate)
+        fputs("<p>These charts are without what was simulated: racks, slow hosts and chance are in the table above "
+              "alone.</p>\n",
+              out);
+    fputs("<div class=\"charts\">\n", out);
     put_lines(out, sweep,
               (struct chart_lines){
                   .title = "Step time by bandwidth", .summary = by_rate, .x_label = "Gbit/s of a host's link"},
@@ -190,8 +196,7 @@ static void put_table(FILE *out, const struct plan *plan)
     }
     fputs("</tbody>\n</table>\n</div>\n", out);
     fputs("<p>Gain: how many times longer the step of the baseline is, all-reduces of float32 in a ring or a tree. "
-          "Sent: by the "
-          "busiest rank. Bound by: what would have to be faster for a shorter step.</p>\n",
+          "Sent: by the busiest rank to other hosts. Bound by: what would have to be faster for a shorter step.</p>\n",
           out);
 }
 

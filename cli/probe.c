@@ -7,6 +7,7 @@
 #include "common/clock.h"
 
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -76,26 +77,40 @@ double probe_quantile(const double *sorted, size_t count, double at)
                              : sorted[count - 1];
 }
 
-/* The most ranks that any host has. */
-static bool count_neighbours(const struct team *team, uint32_t *per_node, struct message *message)
+enum { NAME = 256 };
+
+/* The most ranks that have the same name. */
+static bool count_alike(const struct team *team, const char name[NAME], uint32_t *most, struct message *message)
 {
-    char name[256] = "";
-    (void)gethostname(name, sizeof name - 1);
-    struct shared_bytes *all = team_share(team, name, sizeof name, false, message);
+    struct shared_bytes *all = team_share(team, name, NAME, false, message);
     if (!all)
         return false;
-    *per_node = 1;
+    *most = 1;
     for (uint32_t i = 0; i < team->world; i++) {
         uint32_t alike = 0;
         for (uint32_t j = 0; j < team->world; j++)
-            alike += memcmp(all->parts[i].data, all->parts[j].data, sizeof name) == 0;
-        *per_node = alike > *per_node ? alike : *per_node;
+            alike += memcmp(all->parts[i].data, all->parts[j].data, NAME) == 0;
+        *most = alike > *most ? alike : *most;
     }
     shared_bytes_free(all);
     return true;
 }
 
-/* Exchanges have a little more than a third of the time. */
+/* Hosts have names; those that run on one kernel, as namespaces and containers do, share its processors. */
+static bool count_neighbours(const struct team *team, struct probe *probe, struct message *message)
+{
+    char host[NAME] = "", kernel[NAME] = "";
+    (void)gethostname(host, sizeof host - 1);
+    FILE *file = fopen("/proc/sys/kernel/random/boot_id", "r");
+    if (!file || !fgets(kernel, sizeof kernel, file))
+        memcpy(kernel, host, sizeof kernel);
+    if (file)
+        fclose(file);
+    return count_alike(team, host, &probe->network.per_node, message) &&
+           count_alike(team, kernel, &probe->sharing, message);
+}
+
+/* Exchanges have a third of the time. */
 static bool measure(const struct probe_team *team, const struct probe_request *request, struct probe *probe,
                     struct message *message)
 {
@@ -107,9 +122,9 @@ static bool measure(const struct probe_team *team, const struct probe_request *r
     snprintf(probe->transport, sizeof probe->transport, "%s, %s", tg_transport_name(team->team.transport),
              train_mpi_module());
     const bool can_write = team->team.rank > 0 || can_write_file(request->path, message);
-    return probe_agree(team, can_write, message) && count_neighbours(&team->team, &probe->network.per_node, message) &&
-           probe_network(team, 0.4 * request->seconds, &probe->network, message) &&
-           probe_codecs(team, request, 0.95 * request->seconds, probe, message) &&
+    return probe_agree(team, can_write, message) && count_neighbours(&team->team, probe, message) &&
+           probe_network(team, 0.33 * request->seconds, &probe->network, message) &&
+           probe_codecs(team, request, 0.97 * request->seconds, probe, message) &&
            probe_agree(team, team->team.rank > 0 || probe_save(request->path, probe, message), message);
 }
 

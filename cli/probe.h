@@ -16,7 +16,7 @@ struct probe_request {
     struct text_list specs; /* none: a list that spans the codecs */
 };
 
-enum { PROBE_MOST_SECONDS = 30 };
+enum { PROBE_SECONDS = 28, PROBE_MOST_SECONDS = 30 };
 
 /* This process as one rank of the job that a launcher started; returns an exit code. Rank 0 writes the file, complete
  * or not at all, and says so; one rank says what went wrong. */
@@ -49,13 +49,10 @@ double probe_quantile(const double *sorted, size_t count, double at);
 bool probe_parse_codec(const char *spec, const char *feedback, tg_reducer_tensor *tensor, struct probe_coding *coding,
                        struct message *message);
 
+void probe_rest(double seconds);
+
 /* Until `until` seconds after the beginning at the latest, about. */
 bool probe_network(const struct probe_team *team, double until, struct predict_network *network,
-                   struct message *message);
-/* Some milliseconds of work on this rank. */
-typedef void probe_work(void *context);
-/* Which share of what could overlap does not, where exchanges and this work go on at once: network->shared. */
-bool probe_overlap(const struct probe_team *team, probe_work *work, void *context, struct predict_network *network,
                    struct message *message);
 bool probe_codecs(const struct probe_team *team, const struct probe_request *request, double until, struct probe *probe,
                   struct message *message);

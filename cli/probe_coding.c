@@ -10,7 +10,7 @@
 #include <string.h>
 
 /* What is reduced: a large tensor, for the time of an element, and many small ones, for that of a frame. */
-enum { LARGEST = 1 << 22, LEAST_LARGE = 1 << 17, SMALL = 1 << 10, MANY = 64, MOST_TRIALS = 24, LEAST_TRIALS = 3 };
+enum { LARGEST = 1 << 24, LEAST_LARGE = 1 << 17, SMALL = 1 << 10, MANY = 64, MOST_TRIALS = 24, ROUNDS = 3 };
 
 static const struct {
     const char *spec, *feedback;
@@ -18,26 +18,25 @@ static const struct {
                 {"fp16", NULL},
                 {"qsgd:levels=127", NULL},
                 {"qsgd:levels=7", NULL},
-                {"qsgd:levels=7", "ef"},
                 {"qsgd:coding=entropy", NULL},
                 {"terngrad", NULL},
                 {"onebit", NULL},
                 {"topk:density=0.01", NULL},
-                {"topk:density=0.001", NULL},
-                {"gaussiank:density=0.01", NULL},
-                {"randk:density=0.01", NULL}};
+                {"topk:density=0.001", NULL}};
 
-/* Seconds of each stage, and by how many elements the reducer's plan counts it. */
+/* By how many elements the reducer's plan counts each stage, and what a rank sends or gets. */
 enum stage { ENCODE, CHECK, ADD, STAGES };
 struct stages {
-    double seconds[STAGES], elements[STAGES], frames;
+    double elements[STAGES], frames, bytes;
 };
 
 struct bench {
     const struct probe_team *team;
     tg_device *device;
     float *source, *gradient;
-    double idle;  /* between two barriers with nothing between them */
+    double encode; /* seconds for LEAST_LARGE elements, with all ranks at it */
+    double idle;   /* between two barriers with nothing between them */
+    const struct predict_network *network;
     double crowd; /* where ranks share processors, some wait: so many times longer is all ranks' work than one's */
 };
 
@@ -57,18 +56,25 @@ static void fill(float *values, size_t count, uint64_t seed)
 
 static double seconds_now(void) { return 1e-9 * (double)clock_ns(); }
 
-/* Seconds of each stage by the reducer's clocks, of the rank in the middle. */
-static bool time_reduction(const struct bench *b, tg_reducer *reducer, const tg_tensor *tensors, uint64_t step,
-                           double seconds[STAGES], struct message *message)
+/* Seconds of each stage by the reducer's clocks, of the rank in the middle; and of the whole, of the slowest. As a step
+ * makes it: after a rest. */
+static bool time_reduction(const struct bench *b, tg_reducer *reducer, const tg_tensor *tensors, size_t elements,
+                           uint64_t step, double rest, double seconds[STAGES], double *whole, struct message *message)
 {
     tg_reducer_stats before, after;
     tg_error error = {""};
-    memcpy(b->gradient, b->source, LARGEST * sizeof *b->source);
+    double ignored;
+    memcpy(b->gradient, b->source, elements * sizeof *b->source);
+    probe_rest(rest);
+    if (!probe_slowest(b->team, 0, &ignored, message))
+        return false;
+    const double start = seconds_now();
     if (tg_reducer_stats_of(reducer, &before, &error) != TG_OK ||
         tg_reduce(reducer, b->team->team.transport, tensors, step, &error) != TG_OK ||
         tg_reducer_stats_of(reducer, &after, &error) != TG_OK)
         return fail(message, "%s", error.message);
-    return probe_middle(b->team, after.encode_seconds - before.encode_seconds, &seconds[ENCODE], message) &&
+    return probe_slowest(b->team, seconds_now() - start, whole, message) &&
+           probe_middle(b->team, after.encode_seconds - before.encode_seconds, &seconds[ENCODE], message) &&
            probe_middle(b->team, after.verify_seconds - before.verify_seconds, &seconds[CHECK], message) &&
            probe_middle(b->team, after.decode_seconds - before.decode_seconds, &seconds[ADD], message);
 }
@@ -89,6 +95,7 @@ static bool count_elements(uint32_t world, const tg_reducer_tensor *tensors, siz
         stages->elements[CHECK] += (double)exchange.checked;
         stages->elements[ADD] += (double)exchange.summed;
         stages->frames += (double)exchange.frames;
+        stages->bytes += fmax((double)exchange.bytes_sent, (double)exchange.bytes_received);
     }
     if (status == TG_OK)
         stages->elements[ADD] += (double)info.applied;
@@ -98,27 +105,44 @@ static bool count_elements(uint32_t world, const tg_reducer_tensor *tensors, siz
 
 /* ---- a codec ---- */
 
-struct trials {
-    double seconds[STAGES][MOST_TRIALS], all[MOST_TRIALS];
-    size_t count;
-};
+/* Of each codec, by each algorithm. */
+enum { SIZE_LARGE, SIZE_MEDIUM, SIZE_SMALL, SIZES, TASKS_OF_CODEC = 2 * SIZES };
+/* Of the time for all of them. */
+static const double share_of_size[SIZES] = {[SIZE_LARGE] = 0.6, [SIZE_MEDIUM] = 0.25, [SIZE_SMALL] = 0.15};
 
-/* What is reduced how. */
+/* What is reduced how, and what that takes. Tasks take turns, because a machine is slow for seconds at a time. */
 struct task {
     tg_reducer_tensor like; /* codec and feedback */
     size_t tensors, elements;
     tg_algorithm algorithm;
+    struct stages counts;
+    double seconds[STAGES][MOST_TRIALS], all[MOST_TRIALS], wholes[MOST_TRIALS];
+    size_t count;
 };
 
-static bool run_steps(const struct bench *b, tg_reducer *reducer, const tg_tensor *gradients, double until,
-                      struct trials *trials, struct message *message)
+/* So long that links have back what they let pass at once: a step's computing gives them that, too. */
+static double rest_after(const struct bench *b, const struct task *task)
 {
+    static const double least = 0.002, most = 0.05, spare = 1.25;
+    const struct predict_job job = {.world = b->network->world, .per_node = b->network->per_node, .kappa = 1};
+    struct predict_network at_rest = *b->network;
+    const double burst = at_rest.patterns[PREDICT_ALL_TO_ALL].burst;
+    at_rest.patterns[PREDICT_ALL_TO_ALL].burst = 0;
+    const double sent = predict_exchange(&at_rest, &job, PREDICT_ALL_TO_ALL, task->counts.bytes, PREDICT_MIDDLE);
+    return fmin(fmax(spare * fmin(burst, sent), least), most);
+}
+
+/* The first step has a greeting, and is not counted. */
+static bool run_steps(const struct bench *b, tg_reducer *reducer, const tg_tensor *gradients, double until,
+                      struct task *task, struct message *message)
+{
+    const size_t elements = task->tensors * task->elements;
+    const double rest = rest_after(b, task);
     double now = 0;
-    trials->count = 0;
-    for (uint64_t step = 0; trials->count < MOST_TRIALS; step++) { /* the first has a greeting, and is not counted */
+    for (uint64_t step = 0; step <= MOST_TRIALS / ROUNDS && task->count < MOST_TRIALS; step++) {
         const double began = now;
-        double seconds[STAGES];
-        if (!time_reduction(b, reducer, gradients, step, seconds, message))
+        double seconds[STAGES], whole;
+        if (!time_reduction(b, reducer, gradients, elements, step, step > 0 ? rest : 0, seconds, &whole, message))
             return false;
         now = probe_now(b->team, message);
         if (now < 0)
@@ -126,19 +150,16 @@ static bool run_steps(const struct bench *b, tg_reducer *reducer, const tg_tenso
         if (step == 0)
             continue;
         for (unsigned i = 0; i < STAGES; i++)
-            trials->seconds[i][trials->count] = seconds[i];
-        trials->all[trials->count++] = seconds[ENCODE] + seconds[CHECK] + seconds[ADD];
-        if (now > until || (trials->count >= LEAST_TRIALS && now + (now - began) > until))
+            task->seconds[i][task->count] = seconds[i];
+        task->wholes[task->count] = whole;
+        task->all[task->count++] = seconds[ENCODE] + seconds[CHECK] + seconds[ADD];
+        if (now + (now - began) > until)
             break;
     }
-    for (unsigned i = 0; i < STAGES; i++)
-        probe_sort(trials->seconds[i], trials->count);
-    probe_sort(trials->all, trials->count);
     return true;
 }
 
-static bool run_trials(const struct bench *b, const struct task *task, double until, struct trials *trials,
-                       struct stages *stages, struct message *message)
+static bool run_task(const struct bench *b, struct task *task, double until, struct message *message)
 {
     const struct team *t = &b->team->team;
     tg_reducer_tensor tensors[MANY];
@@ -156,18 +177,15 @@ static bool run_trials(const struct bench *b, const struct task *task, double un
     }
     bool is_well = tg_reducer_create(b->device, t->rank, t->world, tensors, task->tensors, &options, &reducer,
                                      &error) == TG_OK &&
-                   count_elements(t->world, tensors, task->tensors, &options, stages, &error);
+                   count_elements(t->world, tensors, task->tensors, &options, &task->counts, &error);
     if (!is_well)
         fail(message, "%s", error.message);
-    is_well = probe_agree(b->team, is_well, message) && run_steps(b, reducer, gradients, until, trials, message);
+    is_well = probe_agree(b->team, is_well, message) && run_steps(b, reducer, gradients, until, task, message);
     tg_reducer_free(reducer);
     return is_well;
 }
 
-static double middle(const double *sorted, const struct trials *trials)
-{
-    return probe_quantile(sorted, trials->count, 0.5);
-}
+static double middle(const double *sorted, const struct task *task) { return probe_quantile(sorted, task->count, 0.5); }
 
 static bool wants_feedback(const tg_spec *spec)
 {
@@ -195,7 +213,7 @@ bool probe_parse_codec(const char *spec, const char *feedback, tg_reducer_tensor
     return status == TG_OK || fail(message, "%s", library_message(status, &error));
 }
 
-/* As many elements as can be sent several times over: none but the exchanges themselves depend on the network. */
+/* As many elements as can be reduced so often in so many seconds, about: a rank codes its own and those that come. */
 static size_t elements_for(const struct bench *b, const struct predict_network *network, const tg_reducer_tensor *like,
                            double seconds)
 {
@@ -212,58 +230,97 @@ static size_t elements_for(const struct bench *b, const struct predict_network *
                                   TG_OK &&
                               tg_description_exchange(description, 0, 0, &exchange, NULL) == TG_OK;
         tg_description_free(description);
-        if (is_known && (LEAST_TRIALS + 1) * predict_exchange(network, &job, PREDICT_ALL_GATHER,
-                                                              (double)exchange.bytes_sent, PREDICT_MIDDLE) <
-                            seconds)
+        const double coding = b->encode * (double)elements / LEAST_LARGE * (2 + b->team->team.world),
+                     wire = predict_exchange(network, &job, PREDICT_ALL_GATHER, (double)exchange.bytes_sent,
+                                             PREDICT_MIDDLE);
+        if (is_known && 2 * ROUNDS * (coding + wire) < seconds)
             break;
     }
     return elements;
 }
 
-/* One algorithm: seconds of an element in each stage, and what is left of many small tensors for a frame. */
-static bool probe_one(const struct bench *b, struct task task, double now, double until, struct probe_coding *c,
-                      struct message *message)
+static void sort_trials(struct task *task)
 {
-    struct trials large, small;
-    struct stages of_large = {0}, of_small = {0};
+    for (unsigned i = 0; i < STAGES; i++)
+        probe_sort(task->seconds[i], task->count);
+    probe_sort(task->all, task->count);
+    probe_sort(task->wholes, task->count);
+}
+
+/* What was timed once or twice may as well take half or twice as long. */
+static void keep_sample(const struct task *task, struct predict_coding *p)
+{
+    const double seconds = middle(task->wholes, task);
+    const bool is_few = task->count < ROUNDS;
+    p->samples[p->sample_count++] = (struct predict_sample){
+        .tensors = task->tensors,
+        .elements = task->elements,
+        .seconds = seconds,
+        .low = is_few ? seconds / 2 : probe_quantile(task->wholes, task->count, 0.1),
+        .high = is_few ? seconds * 2 : probe_quantile(task->wholes, task->count, 0.9)};
+}
+
+/* One algorithm: seconds of an element in each stage, and what is left of many small tensors for a frame. */
+static void summarise(const struct bench *b, struct task tasks[SIZES], struct probe_coding *c)
+{
+    struct task *large = &tasks[SIZE_LARGE], *small = &tasks[SIZE_SMALL];
     struct predict_coding *p = &c->coding;
     double *const per[STAGES] = {[ENCODE] = &p->encode, [CHECK] = &p->check, [ADD] = &p->add};
-    if (!run_trials(b, &task, now + 0.7 * (until - now), &large, &of_large, message))
-        return false;
-    task.tensors = MANY;
-    task.elements = SMALL;
-    if (!run_trials(b, &task, until, &small, &of_small, message))
-        return false;
     double elements = 0;
-    for (unsigned i = 0; i < STAGES; i++) {
-        *per[i] = b->crowd * middle(large.seconds[i], &large) / of_large.elements[i];
-        elements += *per[i] * of_small.elements[i];
+    for (size_t i = 0; i < SIZES; i++) {
+        sort_trials(&tasks[i]);
+        keep_sample(&tasks[i], p);
     }
-    p->frame = fmax(0, (b->crowd * middle(small.all, &small) - elements) / of_small.frames);
-    const double all = fmax(middle(large.all, &large), 1e-9);
-    p->low = probe_quantile(large.all, large.count, 0.1) / all;
-    p->high = probe_quantile(large.all, large.count, 0.9) / all;
-    c->algorithm = task.algorithm;
+    for (unsigned i = 0; i < STAGES; i++) {
+        *per[i] = b->crowd * middle(large->seconds[i], large) / large->counts.elements[i];
+        elements += *per[i] * small->counts.elements[i];
+    }
+    p->frame = fmax(0, (b->crowd * middle(small->all, small) - elements) / small->counts.frames);
+    const double all = fmax(middle(large->all, large), 1e-9);
+    p->low = probe_quantile(large->all, large->count, 0.1) / all;
+    p->high = probe_quantile(large->all, large->count, 0.9) / all;
+    c->algorithm = large->algorithm;
+}
+
+static bool list_tasks(const struct bench *b, const struct predict_network *network, const char *spec,
+                       const char *feedback, double seconds, struct task *tasks, struct probe_coding c[2],
+                       struct message *message)
+{
+    if (!probe_parse_codec(spec, feedback, &tasks[0].like, &c[0], message))
+        return false;
+    c[1] = c[0];
+    tasks[0].elements = elements_for(b, network, &tasks[0].like, seconds);
+    tasks[0].tensors = 1;
+    tasks[0].algorithm = TG_GATHER;
+    tasks[SIZE_MEDIUM] = tasks[SIZE_SMALL] = tasks[SIZE_LARGE];
+    tasks[SIZE_MEDIUM].elements /= 4;
+    tasks[SIZE_SMALL].tensors = MANY;
+    tasks[SIZE_SMALL].elements = SMALL;
+    for (size_t i = 0; i < SIZES; i++) {
+        tasks[SIZES + i] = tasks[i];
+        tasks[SIZES + i].algorithm = TG_SHARD;
+    }
     return true;
 }
 
-/* Two rows of the file. */
-static bool probe_codec(const struct bench *b, const struct predict_network *network, const char *spec,
-                        const char *feedback, double until, struct probe_coding c[2], struct message *message)
+/* Rounds over all tasks. The first is made in any case; large ones have more of the time than small ones. */
+static bool run_rounds(const struct bench *b, struct task *tasks, size_t count, double until, struct message *message)
 {
-    struct task task = {.tensors = 1};
-    if (!probe_parse_codec(spec, feedback, &task.like, &c[0], message))
-        return false;
-    c[1] = c[0];
-    const double now = probe_now(b->team, message), half = (until - now) / 2;
-    if (now < 0)
-        return false;
-    task.elements = elements_for(b, network, &task.like, 0.7 * half);
-    task.algorithm = TG_GATHER;
-    if (!probe_one(b, task, now, now + half, &c[0], message))
-        return false;
-    task.algorithm = TG_SHARD;
-    return probe_one(b, task, now + half, until, &c[1], message);
+    double now = probe_now(b->team, message), took = 0;
+    for (unsigned round = 0; round < ROUNDS && now >= 0 && (round == 0 || now + 0.7 * took < until); round++) {
+        const double began = now, end = now + (until - now) / (ROUNDS - round);
+        for (size_t i = 0; now >= 0 && i < count; i++) {
+            const size_t behind = count / SIZES - i / SIZES - 1;
+            double left = (double)behind;
+            for (size_t size = i % SIZES; size < SIZES; size++)
+                left += share_of_size[size];
+            if (!run_task(b, &tasks[i], now + share_of_size[i % SIZES] * (end - now) / left, message))
+                return false;
+            now = probe_now(b->team, message);
+        }
+        took = now - began;
+    }
+    return now >= 0;
 }
 
 /* ---- beside computing ---- */
@@ -335,7 +392,7 @@ static bool probe_crowd(struct bench *b, tg_codec *codec, void *frame, struct me
 }
 
 /* How much longer coding takes while another thread of every rank computes, as a backward pass does. */
-static bool probe_kappa(const struct bench *b, tg_codec *codec, void *frame, double *kappa, struct message *message)
+static bool probe_kappa(struct bench *b, tg_codec *codec, void *frame, double *kappa, struct message *message)
 {
     enum { TRIALS = 5 };
     struct computing *c = calloc(1, sizeof *c);
@@ -358,6 +415,7 @@ static bool probe_kappa(const struct bench *b, tg_codec *codec, void *frame, dou
         return false;
     probe_sort(alone, TRIALS);
     probe_sort(beside, TRIALS);
+    b->encode = alone[TRIALS / 2];
     *kappa = fmax(1, alone[TRIALS / 2] > 0 ? beside[TRIALS / 2] / alone[TRIALS / 2] : 1);
     return true;
 }
@@ -380,20 +438,8 @@ static bool probe_idle(struct bench *b, struct message *message)
     return true;
 }
 
-struct encoding {
-    const struct bench *bench;
-    tg_codec *codec;
-    void *frame;
-};
-
-static void encode_once(void *context)
-{
-    const struct encoding *e = context;
-    (void)encode(e->bench, e->codec, e->frame);
-}
-
-/* Ranks among each other, beside exchanges, and beside computing. */
-static bool probe_company(struct bench *b, struct predict_network *network, double *kappa, struct message *message)
+/* Ranks among each other, and beside computing. */
+static bool probe_company(struct bench *b, double *kappa, struct message *message)
 {
     tg_spec spec;
     tg_codec *codec = NULL;
@@ -401,13 +447,33 @@ static bool probe_company(struct bench *b, struct predict_network *network, doub
     if (tg_spec_parse("qsgd", &spec, NULL) == TG_OK &&
         tg_codec_create(b->device, &spec, LEAST_LARGE, &codec, NULL) == TG_OK)
         frame = malloc(tg_frame_bound(codec, LEAST_LARGE));
-    struct encoding encoding = {b, codec, frame};
     const bool is_well = probe_agree(b->team, frame || fail(message, "out of memory for a codec"), message) &&
                          probe_idle(b, message) && probe_crowd(b, codec, frame, message) &&
-                         probe_overlap(b->team, encode_once, &encoding, network, message) &&
                          probe_kappa(b, codec, frame, kappa, message);
     tg_codec_free(codec);
     free(frame);
+    return is_well;
+}
+
+static bool measure_codecs(const struct bench *b, const struct probe_request *request, double until,
+                           struct probe *probe, struct message *message)
+{
+    const struct text_list *given = &request->specs;
+    const size_t count = given->count > 0 ? given->count : sizeof standard / sizeof *standard;
+    struct task *tasks = calloc(TASKS_OF_CODEC * count, sizeof *tasks);
+    bool is_well = tasks || fail(message, "out of memory for %zu codecs", count);
+    const double now = probe_now(b->team, message), each = 0.35 * fmax(0, until - now) / (double)count;
+    for (size_t i = 0; is_well && tasks && i < count; i++) {
+        const char *spec = given->count > 0 ? given->items[i] : standard[i].spec,
+                   *feedback = given->count > 0 || request->feedback ? request->feedback : standard[i].feedback;
+        is_well = list_tasks(b, &probe->network, spec, feedback, each, &tasks[TASKS_OF_CODEC * i],
+                             &probe->codings[2 * i], message);
+    }
+    is_well = probe_agree(b->team, is_well, message) && tasks &&
+              run_rounds(b, tasks, TASKS_OF_CODEC * count, until, message);
+    for (size_t i = 0; is_well && i < 2 * count; i++)
+        summarise(b, &tasks[SIZES * i], &probe->codings[probe->coding_count++]);
+    free(tasks);
     return is_well;
 }
 
@@ -416,8 +482,10 @@ bool probe_codecs(const struct probe_team *team, const struct probe_request *req
 {
     const struct text_list *given = &request->specs;
     const size_t count = given->count > 0 ? given->count : sizeof standard / sizeof *standard;
-    struct bench b = {
-        .team = team, .source = malloc(LARGEST * sizeof(float)), .gradient = malloc(LARGEST * sizeof(float))};
+    struct bench b = {.team = team,
+                      .network = &probe->network,
+                      .source = malloc(LARGEST * sizeof(float)),
+                      .gradient = malloc(LARGEST * sizeof(float))};
     tg_error error = {""};
     bool is_well = true;
     if (!b.source || !b.gradient)
@@ -430,15 +498,8 @@ bool probe_codecs(const struct probe_team *team, const struct probe_request *req
         fill(b.source, LARGEST, team->team.rank + 1);
         snprintf(probe->device, sizeof probe->device, "%s", tg_device_name(b.device));
     }
-    is_well = probe_agree(team, is_well, message) && probe_company(&b, &probe->network, &probe->kappa, message);
-    for (size_t i = 0; is_well && i < count; i++) {
-        const double now = probe_now(team, message);
-        const char *spec = given->count > 0 ? given->items[i] : standard[i].spec,
-                   *feedback = given->count > 0 || request->feedback ? request->feedback : standard[i].feedback;
-        is_well = now >= 0 && probe_codec(&b, &probe->network, spec, feedback,
-                                          now + (until - now) / (double)(count - i), &probe->codings[2 * i], message);
-        probe->coding_count += is_well ? 2 : 0;
-    }
+    is_well = probe_agree(team, is_well, message) && probe_company(&b, &probe->kappa, message);
+    is_well = is_well && measure_codecs(&b, request, until, probe, message);
     tg_device_free(b.device);
     free(b.source);
     free(b.gradient);

@@ -75,6 +75,17 @@ static void print_pattern(struct json_writer *json, const char *name, const stru
     json_close_object(json);
 }
 
+static void print_sample(struct json_writer *json, const struct predict_sample *s)
+{
+    json_open_row(json, NULL);
+    json_put_unsigned(json, NULL, s->tensors);
+    json_put_unsigned(json, NULL, s->elements);
+    json_put_real(json, NULL, s->seconds);
+    json_put_real(json, NULL, s->low);
+    json_put_real(json, NULL, s->high);
+    json_close_array(json);
+}
+
 static void print_coding(struct json_writer *json, const struct probe_coding *c)
 {
     json_open_object(json, NULL);
@@ -87,6 +98,10 @@ static void print_coding(struct json_writer *json, const struct probe_coding *c)
     json_put_real(json, "frame", c->coding.frame);
     json_put_real(json, "low", c->coding.low);
     json_put_real(json, "high", c->coding.high);
+    json_open_array(json, "reductions");
+    for (size_t i = 0; i < c->coding.sample_count; i++)
+        print_sample(json, &c->coding.samples[i]);
+    json_close_array(json);
     json_close_object(json);
 }
 
@@ -100,6 +115,7 @@ void probe_print(const struct probe *probe, FILE *out)
     json_put_text(&json, "machine", probe->machine);
     json_put_unsigned(&json, "world", probe->network.world);
     json_put_unsigned(&json, "per_node", probe->network.per_node);
+    json_put_unsigned(&json, "sharing", probe->sharing);
     json_put_text(&json, "date", date);
     json_put_text(&json, "command", probe->command);
     json_put_text(&json, "tersegrad", probe->library);
@@ -109,7 +125,6 @@ void probe_print(const struct probe *probe, FILE *out)
     for (size_t i = 0; i < PREDICT_PATTERNS; i++)
         print_pattern(&json, pattern_names[i], &probe->network.patterns[i]);
     json_close_object(&json);
-    json_put_real(&json, "shared", probe->network.shared);
     json_open_array(&json, "coding");
     for (size_t i = 0; i < probe->coding_count; i++)
         print_coding(&json, &probe->codings[i]);
@@ -232,6 +247,33 @@ static bool read_algorithm(const json_t *from, tg_algorithm *algorithm, struct m
     return fail(message, "its 'algorithm' is '%s', and not gather or shard", text);
 }
 
+static bool read_sample(const json_t *from, struct predict_sample *s, struct message *message)
+{
+    static const uint64_t most_tensors = 1 << 10, most_elements = 1 << 26; /* all together */
+    if (json_array_size(from) != 5)
+        return fail(message, "a row of 'reductions' is not [tensors, elements, seconds, low, high]");
+    if (!json_is_count(json_array_get(from, 0), &s->tensors) || s->tensors < 1 || s->tensors > most_tensors ||
+        !json_is_count(json_array_get(from, 1), &s->elements) || s->elements < 1 ||
+        s->elements > most_elements / s->tensors)
+        return fail(message,
+                    "a row of 'reductions' does not begin with 1 to %llu tensors, of at most %llu elements in all",
+                    (unsigned long long)most_tensors, (unsigned long long)most_elements);
+    return read_number(json_array_get(from, 2), "seconds", 1e-9, longest, &s->seconds, message) &&
+           read_number(json_array_get(from, 3), "low", 0, s->seconds, &s->low, message) &&
+           read_number(json_array_get(from, 4), "high", s->seconds, longest, &s->high, message);
+}
+
+static bool read_samples(const json_t *from, struct predict_coding *p, struct message *message)
+{
+    const size_t count = json_array_size(from);
+    if (!json_is_array(from) || count > PREDICT_MOST_SAMPLES)
+        return fail(message, "its 'reductions' are not a list of at most %d", PREDICT_MOST_SAMPLES);
+    for (; p->sample_count < count; p->sample_count++)
+        if (!read_sample(json_array_get(from, p->sample_count), &p->samples[p->sample_count], message))
+            return false;
+    return true;
+}
+
 static bool read_coding(const json_t *from, struct probe_coding *c, struct message *message)
 {
     struct predict_coding *p = &c->coding;
@@ -244,7 +286,7 @@ static bool read_coding(const json_t *from, struct probe_coding *c, struct messa
            read_number(json_object_get(from, "frame"), "frame", 0, longest, &p->frame, message) &&
            read_number(json_object_get(from, "low"), "low", 0, 1, &p->low, message) &&
            read_number(json_object_get(from, "high"), "high", 1, 1e6, &p->high, message) &&
-           predict_coding_check(p, message);
+           read_samples(json_object_get(from, "reductions"), p, message) && predict_coding_check(p, message);
 }
 
 static bool read_codings(const json_t *from, struct probe *probe, struct message *message)
@@ -265,13 +307,17 @@ static bool read_codings(const json_t *from, struct probe *probe, struct message
     return true;
 }
 
-static bool read_world(const json_t *from, struct predict_network *network, struct message *message)
+static bool read_world(const json_t *from, struct probe *probe, struct message *message)
 {
-    uint64_t world, per_node;
+    struct predict_network *network = &probe->network;
+    uint64_t world, per_node, sharing;
     if (!json_is_count(json_object_get(from, "world"), &world) || world < 2 || world > 1000000)
         return fail(message, "its 'world' is not a number of ranks from 2 to 1000000");
     if (!json_is_count(json_object_get(from, "per_node"), &per_node) || per_node < 1 || per_node > world)
         return fail(message, "its 'per_node' is not a number of ranks from 1 to its world");
+    if (!json_is_count(json_object_get(from, "sharing"), &sharing) || sharing < 1 || sharing > world)
+        return fail(message, "its 'sharing' is not a number of ranks from 1 to its world");
+    probe->sharing = (uint32_t)sharing;
     network->world = (uint32_t)world;
     network->per_node = (uint32_t)per_node;
     return true;
@@ -288,7 +334,7 @@ static bool read_probe(const json_t *from, struct probe *probe, struct message *
         return fail(message, "it is of version %llu, and this tersegrad reads version %d; probe again",
                     (unsigned long long)version, PROBE_VERSION);
     if (!read_text(from, "machine", probe->machine, sizeof probe->machine, message) ||
-        !read_world(from, &probe->network, message) || !read_text(from, "date", date, sizeof date, message) ||
+        !read_world(from, probe, message) || !read_text(from, "date", date, sizeof date, message) ||
         !read_text(from, "command", probe->command, sizeof probe->command, message) ||
         !read_text(from, "tersegrad", probe->library, sizeof probe->library, message) ||
         !read_text(from, "transport", probe->transport, sizeof probe->transport, message) ||
@@ -300,8 +346,7 @@ static bool read_probe(const json_t *from, struct probe *probe, struct message *
         if (!read_pattern(json_object_get(network, pattern_names[i]), pattern_names[i], &probe->network.patterns[i],
                           message))
             return false;
-    return read_number(json_object_get(from, "shared"), "shared", 0, 1, &probe->network.shared, message) &&
-           predict_network_check(&probe->network, message) &&
+    return predict_network_check(&probe->network, message) &&
            read_codings(json_object_get(from, "coding"), probe, message) &&
            read_number(json_object_get(from, "kappa"), "kappa", 1, 1e6, &probe->kappa, message);
 }

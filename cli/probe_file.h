@@ -9,7 +9,7 @@
 
 #include <stdio.h>
 
-enum { PROBE_VERSION = 1, PROBE_MOST_CODINGS = 2 * 48, PROBE_OLD_DAYS = 30 };
+enum { PROBE_VERSION = 2, PROBE_MOST_CODINGS = 2 * 48, PROBE_OLD_DAYS = 30 };
 
 struct probe_coding {
     struct predict_coding coding;
@@ -22,6 +22,7 @@ struct probe {
     int64_t made;      /* seconds since 1970 */
     char command[512]; /* which made it */
     char library[32], transport[32], device[64];
+    uint32_t sharing; /* the most ranks that share a machine's processors, also where they are hosts by name */
     struct predict_network network; /* of its fields world, per_node and points, in the order of enum predict_pattern */
     struct probe_coding codings[PROBE_MOST_CODINGS];
     size_t coding_count;
@@ -44,7 +45,8 @@ struct probe_doubts {
     char age[160], scatter[160], machine[512];
 };
 
-/* Before it is used on a machine of this kind at this time. One of another kind is refused, unless the user insists.
+/* Before it is used on a machine of this kind at this time. One of another kind, or one whose times are scattered so
+ * that they say nothing, is refused, unless the user insists.
  * Every doubt widens the intervals of the probe, `factor` times in all. */
 bool probe_judge(struct probe *probe, const char *machine, int64_t now, bool insist, struct probe_doubts *doubts,
                  struct message *message);

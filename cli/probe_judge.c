@@ -11,14 +11,22 @@ static int ascending(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* The median over all points of how far their quantiles are apart, relative to the point. */
-static double scatter_of(const struct predict_network *network)
+/* The median of how far quantiles are apart, relative to what they are of: whole reductions, where there are any,
+ * because predictions rest on those; or else points of exchanges. */
+static double scatter_of(const struct probe *probe)
 {
-    double width[PREDICT_PATTERNS * PREDICT_MOST_POINTS] = {0};
+    enum { MOST_POINTS = PREDICT_PATTERNS * PREDICT_MOST_POINTS, MOST = PROBE_MOST_CODINGS * PREDICT_MOST_SAMPLES };
+    double width[MOST > MOST_POINTS ? MOST : MOST_POINTS] = {0};
     size_t count = 0;
-    for (size_t i = 0; i < PREDICT_PATTERNS; i++)
-        for (size_t j = 0; j < network->patterns[i].count; j++) {
-            const struct predict_point *p = &network->patterns[i].points[j];
+    for (size_t i = 0; i < probe->coding_count; i++)
+        for (size_t j = 0; j < probe->codings[i].coding.sample_count; j++) {
+            const struct predict_sample *s = &probe->codings[i].coding.samples[j];
+            width[count++] = (s->high - s->low) / s->seconds;
+        }
+    const bool has_samples = count > 0;
+    for (size_t i = 0; i < PREDICT_PATTERNS && !has_samples; i++)
+        for (size_t j = 0; j < probe->network.patterns[i].count; j++) {
+            const struct predict_point *p = &probe->network.patterns[i].points[j];
             width[count++] = p->seconds > 0 ? (p->high - p->low) / p->seconds : 0;
         }
     qsort(width, count, sizeof *width, ascending);
@@ -43,6 +51,11 @@ static void widen(struct probe *probe, double factor)
         }
     for (size_t i = 0; i < probe->coding_count; i++) {
         struct predict_coding *c = &probe->codings[i].coding;
+        for (size_t j = 0; j < c->sample_count; j++) {
+            struct predict_sample *s = &c->samples[j];
+            s->high = s->seconds + factor * fmax(s->high - s->seconds, least * s->seconds);
+            s->low = fmax(0.1 * s->low, s->seconds - factor * fmax(s->seconds - s->low, least * s->seconds));
+        }
         c->high = 1 + factor * fmax(c->high - 1, least);
         c->low = fmax(0.1 * c->low, 1 - factor * fmax(1 - c->low, least));
     }
@@ -51,8 +64,8 @@ static void widen(struct probe *probe, double factor)
 bool probe_judge(struct probe *probe, const char *machine, int64_t now, bool insist, struct probe_doubts *doubts,
                  struct message *message)
 {
-    static const double scattered = 0.5, each = 1.5;
-    const double days = (double)(now - probe->made) / 86400, scatter = scatter_of(&probe->network);
+    static const double scattered = 0.5, useless = 2, each = 1.5;
+    const double days = (double)(now - probe->made) / 86400, scatter = scatter_of(probe);
     double factor = 1;
     *doubts = (struct probe_doubts){0};
     if (strcmp(machine, probe->machine) != 0) {
@@ -69,10 +82,17 @@ bool probe_judge(struct probe *probe, const char *machine, int64_t now, bool ins
                  fabs(days));
         factor *= each;
     }
+    if (scatter > useless && !insist)
+        return fail(message,
+                    "the probe's times vary too much to be used: 80 %% of them spread over %.1f times their median; "
+                    "probe again "
+                    "on a quiet machine, or give --insist",
+                    scatter);
     if (scatter > scattered) {
-        snprintf(doubts->scatter, sizeof doubts->scatter,
-                 "the probe's times are scattered (80 %% of them within %.0f %%); probe again on a quiet network",
-                 100 * scatter);
+        snprintf(
+            doubts->scatter, sizeof doubts->scatter,
+            "the probe's times vary: 80 %% of them spread over %.1f times their median; probe again on a quiet network",
+            scatter);
         factor *= each;
     }
     if (factor > 1)

@@ -91,7 +91,8 @@ static void list_exchanges(const struct exchanger *x, tg_exchange_kind kind, siz
             arrival += j != t->rank ? size : 0;
         }
         exchanges[i] = (tg_exchange){
-            kind, t->world, x->send, x->send_size, &x->receive[i * t->world], x->capacity, &x->received[i * t->world]};
+            kind, t->world, x->send, x->send_size, &x->receive[i * t->world], x->capacity, &x->received[i * t->world],
+            false};
     }
 }
 
@@ -120,7 +121,8 @@ static bool exchange_ring(const struct exchanger *x, size_t size, struct message
             x->send[i] = x->messages + out * size;
             x->receive[i] = x->arrivals;
         }
-        tg_exchange exchange = {TG_ALL_TO_ALL, t->world, x->send, x->send_size, x->receive, x->capacity, x->received};
+        tg_exchange exchange = {TG_ALL_TO_ALL, t->world,    x->send,     x->send_size,
+                                x->receive,    x->capacity, x->received, false};
         if (!start_all(x, &exchange, 1, message) || !wait_all(x, &exchange, 1, message))
             return false;
         if (round < t->world - 1)
@@ -163,7 +165,7 @@ static void list_points(uint32_t world, struct pattern *pattern)
     }
 }
 
-static void rest(double seconds)
+void probe_rest(double seconds)
 {
     const struct timespec pause = {.tv_nsec = (long)(seconds * 1e9)};
     (void)nanosleep(&pause, NULL);
@@ -176,7 +178,7 @@ static bool time_point(const struct exchanger *x, const struct pattern *pattern,
 {
     const enum predict_pattern kind = pattern->kind;
     double ignored;
-    rest(fmin(fmax((double)count * point->bytes * pattern->per_byte, shortest_rest), longest_rest));
+    probe_rest(fmin(fmax((double)count * point->bytes * pattern->per_byte, shortest_rest), longest_rest));
     if (!probe_slowest(x->team, 0, &ignored, message))
         return false;
     const uint64_t start = clock_ns();
@@ -398,54 +400,4 @@ bool probe_network(const struct probe_team *team, double until, struct predict_n
     exchanger_free(&x);
     free(patterns);
     return is_done;
-}
-
-/* ---- beside coding ---- */
-
-/* A train of exchanges, with work on every rank after its start, or one of the two alone. */
-static bool time_both(const struct exchanger *x, size_t size, size_t count, size_t times, probe_work *work,
-                      void *context, double *seconds, struct message *message)
-{
-    tg_exchange exchanges[MOST_AT_ONCE];
-    double ignored;
-    rest(longest_rest);
-    list_exchanges(x, TG_ALL_TO_ALL, size, count, exchanges);
-    if (!probe_slowest(x->team, 0, &ignored, message))
-        return false;
-    const uint64_t start = clock_ns();
-    if (!start_all(x, exchanges, count, message))
-        return false;
-    for (size_t i = 0; i < times; i++)
-        work(context);
-    return wait_all(x, exchanges, count, message) && probe_slowest(x->team, 0, &ignored, message) &&
-           probe_slowest(x->team, 1e-9 * (double)(clock_ns() - start), seconds, message);
-}
-
-bool probe_overlap(const struct probe_team *team, probe_work *work, void *context, struct predict_network *network,
-                   struct message *message)
-{
-    enum { TRIALS = 5, COUNT = TRAIN_OF_LARGE, FEW_TIMES = 64, MOST_TIMES = 10000 };
-    const struct predict_wire *all = &network->patterns[PREDICT_ALL_TO_ALL];
-    const struct predict_point *last = &all->points[all->count - 1];
-    const double most = 0.1, bytes = fmin(train_bytes, most * last->bytes / fmax(last->seconds, 1e-9));
-    const size_t size = (size_t)bytes / COUNT / (team->team.world - 1) + 1;
-    double wire[TRIALS], many[TRIALS], both[TRIALS], first = 0, few = 0;
-    struct exchanger x;
-    const bool is_made = exchanger_make(team, 2 * (size_t)train_bytes, &x, message);
-    bool is_well = probe_agree(team, is_made, message) &&
-                   time_both(&x, size, COUNT, 0, work, context, &first, message) &&
-                   time_both(&x, size, 0, FEW_TIMES, work, context, &few, message);
-    /* As much work as the exchanges take: then the most can overlap. */
-    const size_t times = is_well ? (size_t)fmin(fmax(1, FEW_TIMES * first / fmax(few, 1e-9)), MOST_TIMES) : 0;
-    for (unsigned i = 0; is_well && i < TRIALS; i++)
-        is_well = time_both(&x, size, COUNT, 0, work, context, &wire[i], message) &&
-                  time_both(&x, size, 0, times, work, context, &many[i], message) &&
-                  time_both(&x, size, COUNT, times, work, context, &both[i], message);
-    exchanger_free(&x);
-    if (!is_well)
-        return false;
-    const double alone = median_of(wire, TRIALS), coding = median_of(many, TRIALS), together = median_of(both, TRIALS);
-    const double shared = 1 - (alone + coding - together) / fmax(fmin(alone, coding), 1e-9);
-    network->shared = round(1e3 * fmin(1, fmax(0, shared))) / 1e3;
-    return true;
 }

@@ -337,7 +337,7 @@ static const struct option train_option_table[] = {
      .value = "N|auto",
      AT(group),
      .summary =
-         "so many ranks in a row share a host: they add up their gradients, and only hosts compress and exchange; "
+         "each N ranks in a row are one host: they add up their gradients, and only hosts compress and exchange; "
          "with --link they share its link too. auto, under mpirun: ranks whose hosts have the same name"},
     {.name = "--min-size",
      .kind = OPTION_NUMBER,

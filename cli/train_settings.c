@@ -170,7 +170,7 @@ static bool fill_bypass(const char *text, struct train_settings *settings, struc
     settings->bypass = strcmp(text, "auto") == 0 ? TG_BYPASS_AUTO : TG_BYPASS_REPLAY;
     if (settings->bypass == TG_BYPASS_AUTO)
         return true;
-    if (strncmp(text, "replay:", 7) != 0)
+    if (strncmp(text, "replay:", 7) != 0 || !text[7])
         return fail(message, "%s, not '%s'", form, text);
     for (const char *at = text + 7; *at;) {
         char *end;
@@ -178,11 +178,34 @@ static bool fill_bypass(const char *text, struct train_settings *settings, struc
         errno = 0; /* too many digits */
         const unsigned long long step = strtoull(at, &end, 10);
         if (*at < '0' || *at > '9' || errno != 0 || (*end && (*end != ',' || !end[1])) ||
-            count == TRAIN_MOST_BYPASSES || (count > 0 && step <= settings->bypass_changes[count - 1]))
+            (count > 0 && step <= settings->bypass_changes[count - 1]))
             return fail(message, "%s, not '%s'", form, text);
+        if (count == TRAIN_MOST_BYPASSES)
+            return fail(message, "--bypass replay has more than %d steps; a run has no more changes, so give its own",
+                        TRAIN_MOST_BYPASSES);
         settings->bypass_changes[settings->bypass_change_count++] = step;
         at = *end ? end + 1 : end;
     }
+    return true;
+}
+
+/* What the library would refuse as well, in words of its own. */
+static bool check_bypass(const struct train_settings *settings, struct message *message)
+{
+    if (settings->bypass == TG_BYPASS_OFF)
+        return true;
+    const char *how = settings->bypass == TG_BYPASS_AUTO ? "auto" : "replay";
+    if (settings->group > 1)
+        return fail(message,
+                    "--bypass %s does not know hosts with several ranks, as --group %s makes them; leave out one of "
+                    "the two options",
+                    how, settings->group_text);
+    for (size_t i = 0; i < settings->run_count; i++)
+        if (settings->runs[i].feedback.kind == TG_FEEDBACK_DGC)
+            return fail(message,
+                        "--bypass %s cannot send the momentum of --feedback %s uncompressed; use --feedback ef, or "
+                        "--bypass off",
+                        how, settings->runs[i].feedback_text);
     return true;
 }
 
@@ -268,5 +291,6 @@ bool train_settings_fill(const struct train_options *options, struct train_setti
         settings->steps = 500;
     return check_files(options, message) && fill_runs(options, settings, message) &&
            fill_changes(options->density_schedule, settings, message) && fill_link(options->link, settings, message) &&
-           fill_group(options->group, settings, message) && fill_bypass(options->bypass, settings, message);
+           fill_group(options->group, settings, message) && fill_bypass(options->bypass, settings, message) &&
+           check_bypass(settings, message);
 }

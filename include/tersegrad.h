@@ -12,7 +12,7 @@
  *     4  Encode, verify, decode       one vector <-> one frame
  *     5  Feedback                     what compression left out is sent later
  *     6  Stability                    when feedback diverges
- *     7  Transports                   bytes between ranks: threads of a process, or MPI
+ *     7  Transports                   bytes between ranks: threads of a process, MPI, or NCCL between cards
  *     8  Reducing                     gradients of all ranks in, their mean out, the same bits on every rank
  *
  * The shortest useful program (every call returns a tg_status that must be checked):
@@ -28,8 +28,8 @@
  * These rules hold for every function:
  *
  *  - The caller owns all buffers. Handles come from _create or _open and are released by _free; _free(NULL) is fine.
- *  - Nothing allocates after _create, except that a card's memory for frames from the host grows to the largest call;
- *    nothing prints, exits, reads the environment or has global state.
+ *  - Nothing allocates after _create, except that a card's memory for frames grows to the largest call where
+ *    tg_device_reserve has not been asked for it; nothing prints, exits, reads the environment or has global state.
  *  - Buffers that a call writes must not overlap its other buffers. A frame buffer that overlaps the input, or an
  *    output that overlaps a frame, is refused with TG_INVALID_ARGUMENT. Other overlaps may give wrong data.
  *  - On every status except TG_OK the outputs are unchanged. Exceptions are stated at the function.
@@ -88,7 +88,8 @@ typedef enum tg_status {
     TG_UNAVAILABLE,       /* what this machine, process or device does not have: MPI, a card, a codec on a card */
     TG_EXCHANGE,          /* an exchange between ranks failed, and ranks may have different states: stop */
     TG_SKIPPED,           /* no rank applied this step; what was sent is back in the residuals: continue */
-    TG_LAYOUT_MISMATCH,   /* another rank or a saved state has other tensors, specs or options than this reducer */
+    TG_LAYOUT_MISMATCH,   /* another rank or a saved state has other tensors, specs or options than this reducer; a
+                             frame is another one than tg_decode_call says */
     TG_BAD_RESIDUAL,      /* a residual, or dgc's momentum, holds an infinity or a NaN: reset or restore the feedback */
     TG_TRAILING_BYTES,    /* the bytes go on after the frame has ended */
     TG_STATUS_COUNT
@@ -189,7 +190,7 @@ TG_API TG_MUST_CHECK tg_status tg_codec_list(size_t index, tg_codec_info *info);
  *     "cpu:threads=4", "cpu/avx2:threads=4"    several threads per call, the caller's own included
  *     "cuda", "cuda:1"        an NVIDIA card: the calling thread's current one, or the one of this number. It needs the
  *                             module libtersegrad_cuda.so beside the library, and the driver; TG_UNAVAILABLE says what
- *                             is missing. A codec that has no kernels there yet is TG_UNAVAILABLE too
+ *                             is missing. Sparsifiers of 2^31 elements and more are TG_UNAVAILABLE there too
  *
  * `threads` is 1 (the default) to 256, or 0 for one per processor that the process may use. Threads are started
  * here, sleep while there is no work, block all signals, and end with the device. Vectors of less than 131072
@@ -222,10 +223,11 @@ TG_API const char *tg_device_list(size_t index);
  * returns. A report can only be read when its call has returned.
  *
  * A card copies frames that are in host memory to memory of its own, which the device keeps: the first call that needs
- * more of it than all before allocates it (an exception to the rule above), and TG_OUT_OF_MEMORY says where there is
- * none. Frames may stay on the card: see tg_encode_options.on_device and TG_ON_DEVICE. On a CPU these have no effect. A
- * frame on a card should begin at a multiple of 16; else it is copied. After a card has failed every call that needs it
- * returns TG_UNAVAILABLE, and what it was to write is undefined: free its handles. */
+ * more of it than all before, and than was reserved, allocates it (an exception to the rule above), and
+ * TG_OUT_OF_MEMORY says where there is none. Frames may stay on the card: see tg_encode_options.on_device and
+ * TG_ON_DEVICE. On a CPU these have no effect. A frame on a card should begin at a multiple of 16; else it is copied.
+ * After a card has failed every call that needs it returns TG_UNAVAILABLE, and what it was to write is undefined: free
+ * its handles. */
 
 /* Memory of the device, for tensors; NULL data for 0 bytes is legal everywhere. */
 TG_API TG_MUST_CHECK tg_status tg_device_allocate(tg_device *device, size_t bytes, void **memory, tg_error *error);
@@ -234,6 +236,14 @@ TG_API TG_MUST_CHECK tg_status tg_device_copy_in(tg_device *device, void *memory
                                                  tg_error *error);
 TG_API TG_MUST_CHECK tg_status tg_device_copy_out(tg_device *device, void *host, const void *memory, size_t bytes,
                                                   tg_error *error);
+/* Allocates now what a card needs to read up to `frames` frames of this spec, of up to `count` elements, in one call.
+ */
+TG_API TG_MUST_CHECK tg_status tg_device_reserve(tg_device *device, const tg_spec *spec, uint64_t count, size_t frames,
+                                                 tg_error *error);
+/* Host memory that the device can write too, for the results of calls that do not wait (part 5). */
+TG_API TG_MUST_CHECK tg_status tg_device_allocate_shared(tg_device *device, size_t bytes, void **memory,
+                                                         tg_error *error);
+TG_API void tg_device_release_shared(tg_device *device, void *memory);
 /* From one place in the device's memory to another. */
 TG_API TG_MUST_CHECK tg_status tg_device_copy(tg_device *device, void *to, const void *from, size_t bytes,
                                               tg_error *error);
@@ -262,8 +272,9 @@ typedef struct tg_draw {
     uint32_t rank;
 } tg_draw;
 
-/* What to do about infinities and NaN in the input (also those that arise where input and residual are added). A
- * residual that holds one already is TG_BAD_RESIDUAL whatever the policy. */
+/* What to do about infinities and NaN in the input (also those that arise where input and residual are added). The
+ * library keeps residuals and momenta finite. One that is not, because its memory was damaged, is TG_BAD_RESIDUAL;
+ * under TG_NONFINITE_ZERO such an element is replaced by 0 and counted. */
 typedef enum tg_nonfinite {
     /* Refuse the input: TG_NONFINITE, and the message has the first index. Frame buffer and residual are unchanged. */
     TG_NONFINITE_REJECT = 0,
@@ -282,7 +293,7 @@ typedef struct tg_encode_options {
     bool on_device; /* the frame buffer is device memory, and the frame stays there; after an error it is undefined */
 } tg_encode_options;
 
-/* What came of an encode call. It is filled in whether the call succeeds or not: where `status` is not TG_OK, it is
+/* The result of an encode call. It is filled in whether the call succeeds or not: where `status` is not TG_OK, it is
  * what the call returned, and all else is 0. */
 typedef struct tg_encode_report {
     tg_status status;
@@ -419,8 +430,8 @@ TG_API TG_MUST_CHECK tg_status tg_feedback_write(tg_feedback *feedback, tg_feedb
                                                  uint64_t count, const float *values, tg_error *error);
 
 /* Compensates, encodes and updates the residual in one pass. Otherwise as tg_encode; after an error the residual is
- * unchanged (up to rounding under TG_NONFINITE_TRUST). TG_BAD_RESIDUAL: the message has an element of the residual or
- * the momentum that is not finite. */
+ * unchanged (up to rounding under TG_NONFINITE_TRUST). TG_BAD_RESIDUAL: memory was damaged, and the message has an
+ * element of the residual or the momentum that is not finite. */
 TG_API TG_MUST_CHECK tg_status tg_encode_with_feedback(tg_codec *codec, tg_feedback *feedback,
                                                        const tg_tensor *gradient, const tg_encode_options *options,
                                                        void *frame, size_t capacity, tg_encode_report *report,
@@ -460,6 +471,59 @@ typedef struct tg_stats {
     double residual_growth;
 } tg_stats;
 TG_API TG_MUST_CHECK tg_status tg_feedback_stats(const tg_feedback *feedback, tg_stats *stats, tg_error *error);
+
+/* ---- Calls that do not wait ----
+ *
+ * On a card every function above waits until its report is there. Those below put their work on the device's stream and
+ * return; they neither wait nor allocate, so they can also be captured in a CUDA graph, and replayed with it. Invalid
+ * arguments are the function's status, and then nothing has been put on the stream. The result of the work is written
+ * to a place that the caller keeps, in memory from tg_device_allocate_shared (on a card: any pinned
+ * host memory); it is there after an event of the stream behind the call, or after tg_device_wait, and is written
+ * again by each replay. Pointers and sizes are those of the call: what must stay as it is while a graph can be
+ * replayed are the handles, the tensors, the frames and the reports, but not the arrays of calls. While a stream is
+ * captured no other function of the library may be called for its device, and replays of graphs of one device take
+ * place one after the other. "cpu" has done everything when the function returns. */
+
+/* One vector to one frame, which stays in device memory: a frame in host memory is refused on a card. */
+typedef struct tg_encode_call {
+    tg_codec *codec;
+    tg_feedback *feedback; /* NULL: none */
+    tg_tensor gradient;
+    tg_encode_options options; /* with on_device */
+    const uint64_t *step;      /* in device memory: taken for options.draw.step when the work is done. Or NULL */
+    void *frame;
+    size_t capacity;
+    tg_encode_report *report;
+} tg_encode_call;
+
+/* tg_encode, or tg_encode_with_feedback, for each of several vectors, which a card takes together in a few launches
+ * where it has kernels for that. All codecs have the same device; a codec may be given several times, a feedback once.
+ * Sparse vectors are encoded beside each other where each has a codec of its own. Where report->status is TG_NONFINITE,
+ * the residual is what it was and the frame is undefined. tg_feedback_stats does not count these calls. dgc with
+ * clipping is refused, because the host needs the norm. */
+TG_API TG_MUST_CHECK tg_status tg_encode_later(const tg_encode_call *calls, size_t count, tg_error *error);
+
+/* tg_decode_add of frames in device memory, each at a multiple of 16. All are such frames as `like` says: its spec,
+ * dtype, count, layout and has_checksum, and what tg_frame_read tells of one of them is right for all. The size of a
+ * frame is the frame's; but of a sparsifier's it may also be more, such as tg_frame_bound, so that a graph can be
+ * replayed with frames of other sizes. *status will be TG_OK; or TG_LAYOUT_MISMATCH where a frame is not like that, or
+ * longer, and TG_CORRUPT where one is damaged: then the output is what it was. */
+#define TG_MAX_LATER_FRAMES 8
+typedef struct tg_decode_call {
+    const tg_frame *frames;
+    size_t frame_count; /* 1 to TG_MAX_LATER_FRAMES */
+    const tg_frame_info *like;
+    float weight;
+    bool verified; /* as TG_VERIFIED */
+    tg_tensor out;
+    tg_status *status;
+} tg_decode_call;
+
+/* For each of several outputs, which must not overlap. TG_UNAVAILABLE where a card cannot do that: for `none`, `fp16`
+ * and `bf16`, for listed levels, for sparse frames to outputs of 16 bits, and for those whose values are coded levels.
+ * TG_OUT_OF_MEMORY where more memory is needed than tg_device_reserve has been asked for. */
+TG_API TG_MUST_CHECK tg_status tg_decode_add_later(tg_device *device, const tg_decode_call *calls, size_t count,
+                                                   tg_error *error);
 
 /* ================================================================================================================
  * 6  Stability
@@ -517,9 +581,22 @@ TG_API TG_MUST_CHECK tg_status tg_transport_mpi(const char *module, tg_transport
 TG_API TG_MUST_CHECK tg_status tg_transport_mpi_on(const char *module, const void *communicator,
                                                    tg_transport **transport, tg_error *error);
 
-TG_API const char *tg_transport_name(const tg_transport *transport); /* "local", "mpi" */
+/* Ranks are those of `over`, each with a card of its own: what lies in device memory goes from card to card by NCCL,
+ * and everything else over `over`, which is used until this is freed, and freed after it. All ranks call this together,
+ * each with its card the current one of the calling thread, and with the stream that its device was opened with:
+ * exchanges follow what is on it, and what is put on it after tg_transport_wait has what came. NCCL has a stream of its
+ * own, so that work on that of the device goes on meanwhile. `library` is the path of NCCL, with a slash in it, or NULL
+ * for the libnccl.so.2 that this process has loaded or the system finds. It needs the module nccl.so beside the library
+ * (LIBDIR/tersegrad/nccl.so). TG_UNAVAILABLE says what is missing, on every rank; and where two ranks have the same
+ * card, which NCCL refuses. `timeout` is for joining, in seconds, 0 for no limit. */
+TG_API TG_MUST_CHECK tg_status tg_transport_nccl(const char *library, tg_transport *over, void *stream, double timeout,
+                                                 tg_transport **transport, tg_error *error);
+
+TG_API const char *tg_transport_name(const tg_transport *transport); /* "local", "mpi", "nccl" */
 TG_API uint32_t tg_transport_rank(const tg_transport *transport);
 TG_API uint32_t tg_transport_world(const tg_transport *transport);
+/* Whether it takes exchanges whose buffers lie in device memory: "nccl" does. */
+TG_API bool tg_transport_on_device(const tg_transport *transport);
 
 /* This rank aborts: no exchange will complete any more, on any rank, and those that wait get TG_EXCHANGE. Under MPI the
  * launcher ends the job with this exit status (1 ... 255). Freeing a transport that other ranks still use has the same
@@ -548,6 +625,11 @@ typedef struct tg_exchange {
     void *const *receive;
     const size_t *capacity;
     size_t *received;
+    /* `send` and `receive` lie in device memory. Only for transports that take it (tg_transport_on_device). Here what
+     * comes from rank p is exactly capacity[p] bytes, or TG_NO_MESSAGE: both sides know beforehand, and `received` is
+     * not written. These exchanges and all others are two sequences: ranks start each in one order, but not in one
+     * order together. */
+    bool on_device;
 } tg_exchange;
 
 /* Start returns at once; until wait has returned, the exchange and its buffers must not be changed. `timeout` is in
@@ -637,6 +719,10 @@ typedef struct tg_reducer_options {
     tg_bypass bypass;
     const uint64_t *bypass_changes; /* TG_BYPASS_REPLAY: what tg_reducer_bypass_log has given */
     size_t bypass_change_count;
+    /* Frames never leave the memory of the device: for transports that take it. Each message goes in two exchanges: its
+     * head from host to host, which says how many bytes of frames follow, then these from device to device (see
+     * tg_exchange.on_device). Hosts with several ranks in host_of_rank are refused then. */
+    bool on_device;
 } tg_reducer_options;
 
 /* All memory that reducing needs on this rank. It must not outlive its device. */
@@ -647,6 +733,17 @@ TG_API TG_MUST_CHECK tg_status tg_reducer_create(tg_device *device, uint32_t ran
                                                  tg_error *error);
 /* Not while its exchanges are in progress: finish them or abort the transport first. */
 TG_API void tg_reducer_free(tg_reducer *reducer);
+
+/* Where hosts have several ranks, these read each other's gradients in shared memory instead of sending them; `shared`,
+ * unless it is NULL, says whether they do. They send them as ever where the transport has no such memory (MPI has it on
+ * Linux), a rank's device is not the CPU, or the policy is to drop what is not finite. Results are the same. Every rank
+ * calls it once, between reductions. It allocates the shared memory. */
+TG_API TG_MUST_CHECK tg_status tg_reducer_share_memory(tg_reducer *reducer, tg_transport *transport, bool *shared,
+                                                       tg_error *error);
+/* Then: where the gradient of a float32 tensor need not be copied, because others can read it there. It is the
+ * reducer's, and has `count` elements; those of the next tensor in the list follow. NULL where ranks send each other
+ * messages, and with a depth above 1. */
+TG_API float *tg_reducer_gradient_memory(const tg_reducer *reducer, size_t index);
 
 /* Replaces gradients[0 ... tensor_count-1], which have the counts and dtypes of the list, by their mean over all ranks.
  * Step numbers need not be consecutive.
@@ -720,6 +817,7 @@ TG_API TG_MUST_CHECK tg_status tg_reducer_save(const tg_reducer *reducer, void *
  *    order; a rank for which there is none loads nothing (count 0). Residuals are added and scaled by Q/P, so that
  *    their effect on the mean is the same.
  *  - States of other tensors are refused: TG_LAYOUT_MISMATCH, and the message names a tensor.
+ *  - With TG_BYPASS_REPLAY, so is a state in whose reductions so far something else was decided than the log says.
  */
 typedef struct tg_state {
     const void *data;

@@ -19,7 +19,7 @@ static const struct cost on_cpu[] = {
     {"entropy", 0.66, 0.66, 0.30, 0.80}, {"elias", 25, 27, 9.1, 9.5},          {NULL, 0, 0, 0, 0},
 };
 
-/* docs/performance.md, *On a card*, 25.6 M elements; a copy there moves 3.65 TB/s. */
+/* docs/performance-card.md, 25.6 M elements; a copy there moves 3.65 TB/s. */
 static const struct cost on_card[] = {
     {"none", 0.0022, 0.0022, 0.0011, 0.0033},
     {"fp16", 0.0020, 0.0055, 0.0006, 0.0027},

@@ -159,11 +159,11 @@ bool predict_network_check(const struct predict_network *network, struct message
             return fail(message, "points were measured with %u ranks, %u on a host: use at least 2 and 1",
                         network->world, network->per_node);
     }
-    if (!(network->shared >= 0 && network->shared <= 1))
-        return fail(message, "the share of what cannot overlap is %g: use 0 to 1", network->shared);
     if (needs_rate && (!(network->rate > 0) || !(network->inside > 0) || !is_time(network->burst) ||
                        !is_time(network->latency) || !is_time(network->message)))
-        return fail(message, "a network of %g bytes a second, %g seconds of latency and %g for a message is not one",
+        return fail(message,
+                    "invalid network: %g bytes per second, latency %g s, %g s for each message; the first must be "
+                    "positive, no time may be negative",
                     network->rate, network->latency, network->message);
     if (needs_rate && !(network->low > 0 && network->low <= 1 && network->high >= 1 && isfinite(network->high)))
         return fail(message, "factors %g and %g of a network must lie on both sides of 1", network->low, network->high);

@@ -43,18 +43,34 @@ struct predict_network {
     uint32_t world, per_node; /* with which the points were measured; not used where there are none */
     struct predict_wire patterns[PREDICT_PATTERNS];
     /* Where a pattern has no points: latency + message * messages + max(0, bytes - burst) / rate */
-    double rate;    /* bytes a second, of a host's link, each way; INFINITY: the wire takes no time */
-    double burst;   /* bytes that pass at once after a pause */
-    double latency; /* seconds of a round; a ring has 2 (P - 1) of them, other patterns one */
-    double message; /* seconds of a rank for each message, sent and got: software */
-    double inside;  /* bytes a second between ranks of one host, each */
-    /* Where ranks have few processors, exchanges need those that code: of what coding and wire would overlap, the share
-     * that comes one after the other instead. 0: they do not disturb each other; 1: nothing overlaps. */
-    double shared;
+    double rate;      /* bytes a second, of a host's link, each way; INFINITY: the wire takes no time */
+    double burst;     /* bytes that pass at once after a pause */
+    double latency;   /* seconds of a round; a ring has 2 (P - 1) of them, other patterns one */
+    double message;   /* seconds of a rank for each message, sent and got: software */
+    double inside;    /* bytes a second between ranks of one host, each */
     double low, high; /* factors of such a time between which 80 % are believed to lie; 1, 1: exactly */
 };
 
 /* ---- Coding ---- */
+
+/* A whole reduction that was measured: so many tensors of so many elements, after a rest and with nothing computed
+ * beside it. The median over trials, and the quantiles between which 80 % of them lie. */
+struct predict_sample {
+    uint64_t tensors, elements;
+    double seconds, low, high;
+};
+
+enum { PREDICT_MOST_SAMPLES = 4 };
+
+/* What such reductions took, by what exchanges and coding say of them by themselves; both rise. */
+struct predict_fit {
+    struct {
+        double model,
+            seconds;      /* between points, logarithms are linear; before the first and beyond the last, a ratio */
+        double low, high; /* factors of them between which 80 % of trials lie */
+    } points[PREDICT_MOST_SAMPLES];
+    size_t count; /* 0: nothing was measured */
+};
 
 /* What the reducer takes for its elements with one codec (and feedback), on one rank that is otherwise idle. */
 struct predict_coding {
@@ -64,6 +80,9 @@ struct predict_coding {
     double add;              /* seconds an element of a frame that is added up (.summed, and info.applied) */
     double frame;            /* seconds a frame, made or come (.frames) */
     double low, high;        /* factors of all four between which 80 % of trials lie: 0.9, 1.2; 1, 1: exactly */
+    struct predict_sample samples[PREDICT_MOST_SAMPLES]; /* on the network of the probe */
+    size_t sample_count;
+    struct predict_fit fit; /* to these: predict_fit_samples */
 };
 
 /* ---- The model and the machine ---- */
@@ -93,7 +112,7 @@ struct predict_step {
     double seconds, low, high; /* of a step: forward, backward and what of the reduction outlasts them */
     double fast_network;      /* the same if the network is as fast as it was at best, and coding as slow as at worst */
     double slow_network;      /* the other way round */
-    uint64_t bytes;           /* that the busiest rank sends in a step */
+    uint64_t bytes;           /* that the busiest rank sends to other hosts in a step */
     enum predict_bound bound; /* that without which the step would be shortest */
     double computing;         /* forward and backward */
     double wire, coding;      /* seconds in which each is busy */
@@ -105,8 +124,10 @@ struct predict_step {
 /* Which of the measured values to take. */
 enum predict_end { PREDICT_LOW, PREDICT_MIDDLE, PREDICT_HIGH };
 
-/* What the model itself may be wrong by, beyond what its inputs are: measured in docs/planning.md. */
+/* What the model itself may be wrong by, beyond what its inputs are, and where it was fitted to whole reductions:
+ * measured in docs/planning.md. */
 #define PREDICT_MODEL_ERROR 0.1
+#define PREDICT_FIT_ERROR 0.12
 
 /* How many times shorter a step is than another, with the same network for both. */
 struct predict_gain {
@@ -127,6 +148,10 @@ double predict_exchange(const struct predict_network *network, const struct pred
 bool predict_reduction(const struct predict_job *job, const struct predict_network *network,
                        const struct predict_coding *coding, const tg_spec *codec, const tg_feedback_spec *feedback,
                        const tg_reducer_options *options, struct predict_step *step, struct message *message);
+
+/* Fits the costs to their samples: reductions by this algorithm, in one level, on this network. */
+bool predict_fit_samples(const struct predict_network *network, const tg_spec *codec, const tg_feedback_spec *feedback,
+                         tg_algorithm algorithm, struct predict_coding *coding, struct message *message);
 
 /* A step of the dense baseline: ring (or tree) all-reduces of float32, bucket by bucket, as soon as one is ready. */
 bool predict_ring(const struct predict_job *job, const struct predict_network *network, struct predict_step *step,

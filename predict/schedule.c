@@ -23,10 +23,29 @@ struct amounts {
     double of[AMOUNTS];
 };
 
-static struct amounts amounts_of(const tg_described_exchange *e)
+/* Of what a rank sends to all others alike, the part for other hosts. Ranks of a host follow each other; the last host
+ * may have fewer. */
+static double leaving(const struct predict_job *job, uint32_t rank)
+{
+    const uint32_t first = rank - rank % job->per_node, left = job->world - first,
+                   here = left < job->per_node ? left : job->per_node;
+    return job->world > 1 ? (double)(job->world - here) / (job->world - 1.0) : 0;
+}
+
+/* With two levels, what the owners of a share exchange is all for other hosts. */
+static double sent_over_links(const tg_described_exchange *e, const struct predict_job *job, uint32_t rank,
+                              bool two_levels)
+{
+    if (is_inside(e->role))
+        return 0;
+    return (double)e->bytes_sent * (two_levels && e->role != TG_ROLE_VERDICT ? 1 : leaving(job, rank));
+}
+
+static struct amounts amounts_of(const tg_described_exchange *e, const struct predict_job *job, uint32_t rank,
+                                 bool two_levels)
 {
     return (struct amounts){{[BYTES] = (double)larger(e->bytes_sent, e->bytes_received),
-                             [SENT] = is_inside(e->role) ? 0 : (double)e->bytes_sent, /* over a link */
+                             [SENT] = sent_over_links(e, job, rank, two_levels),
                              [SUMMED] = (double)e->summed,
                              [ENCODED] = (double)e->encoded,
                              [CHECKED] = (double)e->checked,
@@ -99,10 +118,10 @@ static void schedule_one(const tg_described_exchange *e, const struct load *one,
     };
 }
 
-static tg_status count_all(const tg_description *description, uint32_t world, size_t count, struct load *loads,
-                           struct load *all, tg_error *error)
+static tg_status count_all(const tg_description *description, const struct predict_job *job, bool two_levels,
+                           size_t count, struct load *loads, struct load *all, tg_error *error)
 {
-    const uint32_t step = world > LOOKED_AT ? world / LOOKED_AT : 1;
+    const uint32_t world = job->world, step = world > LOOKED_AT ? world / LOOKED_AT : 1;
     const uint32_t looked_at = (world + step - 1) / step;
     const double ranks = looked_at;
     tg_status status = TG_OK;
@@ -111,7 +130,7 @@ static tg_status count_all(const tg_description *description, uint32_t world, si
         for (size_t i = 0; i < count && status == TG_OK; i++) {
             tg_described_exchange e = {.role = TG_ROLE_VERDICT};
             status = tg_description_exchange(description, rank, i, &e, error);
-            const struct amounts here = amounts_of(&e);
+            const struct amounts here = amounts_of(&e, job, rank, two_levels);
             count_in(&loads[i], &here, ranks);
             for (int a = 0; a < AMOUNTS; a++)
                 in_all.of[a] += here.of[a];
@@ -127,12 +146,14 @@ static tg_status fill_in(const tg_description *description, const struct predict
     struct load all = {0}, *loads = calloc(schedule->count + 1, sizeof *loads);
     if (!loads)
         return TG_OUT_OF_MEMORY;
-    tg_status status = count_all(description, job->world, schedule->count, loads, &all, error);
-    bool two_levels = false;
+    tg_described_exchange first = {.role = TG_ROLE_VERDICT};
+    tg_status status = schedule->count > 0 ? tg_description_exchange(description, 0, 0, &first, error) : TG_OK;
+    const bool two_levels = is_inside(first.role); /* they begin with one */
+    if (status == TG_OK)
+        status = count_all(description, job, two_levels, schedule->count, loads, &all, error);
     for (size_t i = 0; i < schedule->count && status == TG_OK; i++) {
         tg_described_exchange e;
         status = tg_description_exchange(description, 0, i, &e, error);
-        two_levels = two_levels || is_inside(e.role); /* they begin with one */
         if (status == TG_OK)
             schedule_one(&e, &loads[i], &all, coding, two_levels, &schedule->exchanges[i]);
     }
@@ -156,7 +177,8 @@ static tg_status describe(const struct predict_job *job, const struct predict_co
                                       .count = info.exchange_count,
                                       .last = (double)info.applied * coding->add,
                                       .algorithm = info.algorithm,
-                                      .estimated = info.estimated};
+                                      .estimated = info.estimated,
+                                      .stretch = 1};
         status = schedule->exchanges ? fill_in(description, job, coding, schedule, error) : TG_OUT_OF_MEMORY;
     }
     tg_description_free(description);
@@ -203,8 +225,8 @@ bool schedule_of_reduction(const struct predict_job *job, const struct predict_c
 bool schedule_of_ring(const struct predict_job *job, struct schedule *schedule, struct message *message)
 {
     const uint64_t room = job->ring_bucket ? job->ring_bucket : ring_bucket;
-    *schedule = (struct schedule){.exchanges = calloc(job->tensor_count + 1, sizeof *schedule->exchanges),
-                                  .algorithm = TG_AUTO};
+    *schedule = (struct schedule){
+        .exchanges = calloc(job->tensor_count + 1, sizeof *schedule->exchanges), .algorithm = TG_AUTO, .stretch = 1};
     if (!schedule->exchanges)
         return fail(message, "out of memory for %zu tensors", job->tensor_count);
     double rounds = messages_of(PREDICT_RING, job->world), factor = rounds / job->world; /* ranks hand on shares */
@@ -224,7 +246,8 @@ bool schedule_of_ring(const struct predict_job *job, struct schedule *schedule, 
                                                                     .messages = rounds,
                                                                     .bytes = factor * (double)bytes,
                                                                     .usual_bytes = factor * (double)bytes};
-        schedule->bytes += (uint64_t)(factor * (double)bytes);
+        if (job->per_node < job->world) /* else no rank has a neighbour on another host */
+            schedule->bytes += (uint64_t)(factor * (double)bytes);
         bytes = 0;
     }
     return true;
@@ -250,7 +273,8 @@ double schedule_run(const struct schedule *schedule, const struct predict_job *j
                     const struct predict_network *network, enum predict_end end, const struct shares *shares,
                     size_t lag)
 {
-    const double backward = shares->computing * job->backward;
+    const double backward = shares->computing * job->backward, coding = schedule->stretch * shares->coding,
+                 on_wire = schedule->stretch * shares->wire, latency = schedule->stretch * shares->latency;
     double now = 0, wires[2] = {-INFINITY, -INFINITY}; /* of the thread that codes; when link and memory are free */
     double *came = calloc(schedule->count + 1, sizeof *came);
     size_t fed = 0;
@@ -260,29 +284,26 @@ double schedule_run(const struct schedule *schedule, const struct predict_job *j
         const struct scheduled *e = &schedule->exchanges[i];
         const size_t by_lag = i > lag ? i - lag : 0, needed = e->after == SIZE_MAX ? 0 : e->after + 1;
         for (const size_t until = by_lag > needed ? by_lag : needed; fed < until; fed++)
-            now = coded_by(job, backward, now > came[fed] ? now : came[fed],
-                           shares->coding * schedule->exchanges[fed].behind);
+            now = coded_by(job, backward, now > came[fed] ? now : came[fed], coding * schedule->exchanges[fed].behind);
         const double ready = e->last_tensor == SIZE_MAX ? 0 : shares->computing * job->tensors[e->last_tensor].ready;
-        const double begun = now > ready ? now : ready,
-                     made = coded_by(job, backward, begun, shares->coding * e->before);
-        now = coded_by(job, backward, begun, shares->coding * e->usual_before);
+        const double begun = now > ready ? now : ready, made = coded_by(job, backward, begun, coding * e->before);
+        now = coded_by(job, backward, begun, coding * e->usual_before);
         const struct exchange_time most = exchange_time_of(network, job, e->pattern, e->scope, e->bytes, e->messages,
                                                            end),
                                    time = exchange_time_of(network, job, e->pattern, e->scope, e->usual_bytes,
                                                            e->messages, end);
-        const double fixed = shares->latency * (time.fixed - time.hidden), burst = shares->wire * time.burst;
+        const double fixed = latency * (time.fixed - time.hidden), burst = on_wire * time.burst;
         double *wire = &wires[e->scope == PREDICT_INSIDE];
-        *wire = (*wire > made - burst ? *wire : made - burst) + fixed + shares->wire * time.volume;
-        double sent = made + fixed + (most.volume > most.burst ? shares->wire * (most.volume - most.burst) : 0);
+        *wire = (*wire > made - burst ? *wire : made - burst) + fixed + on_wire * time.volume;
+        double sent = made + fixed + (most.volume > most.burst ? on_wire * (most.volume - most.burst) : 0);
         sent = *wire > sent ? *wire : sent;
-        came[i] = sent + shares->latency * time.hidden;
+        came[i] = sent + latency * time.hidden;
     }
     for (; fed < schedule->count; fed++)
-        now = coded_by(job, backward, now > came[fed] ? now : came[fed],
-                       shares->coding * schedule->exchanges[fed].behind);
+        now = coded_by(job, backward, now > came[fed] ? now : came[fed], coding * schedule->exchanges[fed].behind);
     free(came);
     now = now > backward ? now : backward;
-    return shares->computing * job->forward + now + shares->coding * schedule->last;
+    return shares->computing * job->forward + now + coding * schedule->last;
 }
 
 double schedule_best(const struct schedule *schedule, const struct predict_job *job,
@@ -297,10 +318,6 @@ double schedule_best(const struct schedule *schedule, const struct predict_job *
             if (lag)
                 *lag = schedule_lags[i];
         }
-    }
-    if (network->shared > 0) {
-        const double serial = schedule_run(schedule, job, network, end, shares, 1);
-        best += network->shared * (serial - best);
     }
     return best;
 }

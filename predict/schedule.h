@@ -18,10 +18,12 @@ struct scheduled {
 struct schedule {
     struct scheduled *exchanges; /* from malloc */
     size_t count;
-    double last; /* seconds of coding after the last */
-    uint64_t bytes;
+    double last;    /* seconds of coding after the last */
+    uint64_t bytes; /* that the busiest rank sends to other hosts */
     tg_algorithm algorithm;
     bool estimated;
+    double stretch;   /* exchanges and coding take so many times as long as they do by themselves */
+    double low, high; /* factors of that between which 80 % of trials lie; 0: it was not fitted */
 };
 
 bool schedule_of_reduction(const struct predict_job *job, const struct predict_coding *coding, const tg_spec *codec,
@@ -30,7 +32,7 @@ bool schedule_of_reduction(const struct predict_job *job, const struct predict_c
 bool schedule_of_ring(const struct predict_job *job, struct schedule *schedule, struct message *message);
 void schedule_free(struct schedule *schedule);
 
-/* How much of each is counted: 1, or 0 to learn what a step would take without it. `coded` multiplies besides. */
+/* How much of each is counted: 1, or 0 to learn what a step would take without it. */
 struct shares {
     double computing, coding, wire, latency;
 };
@@ -40,6 +42,11 @@ struct shares {
  * these orders. */
 enum { LAGS = 7 };
 extern const size_t schedule_lags[LAGS];
+
+/* Takes the stretch from whole reductions that were measured on this network. Without a fit, or with two levels, which
+ * were not measured, it stays 1. */
+void schedule_fit(struct schedule *schedule, const struct predict_job *job, const struct predict_network *network,
+                  const struct predict_fit *fit);
 
 /* When coding of so many seconds ends that begins at `now`: slower by kappa until the backward pass ends. */
 double coded_by(const struct predict_job *job, double backward, double now, double seconds);
@@ -53,7 +60,7 @@ double schedule_best(const struct schedule *schedule, const struct predict_job *
                      const struct predict_network *network, enum predict_end end, const struct shares *shares,
                      size_t *lag);
 
-/* The prediction of a step; `low` and `high` are factors of all coding. */
+/* The prediction of a step; `low` and `high` are factors of all coding, where it was not fitted to whole reductions. */
 bool predict_scheduled(const struct schedule *schedule, const struct predict_job *job,
                        const struct predict_network *network, double low, double high, struct predict_step *step,
                        struct message *message);

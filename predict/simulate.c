@@ -49,6 +49,7 @@ struct state {
     double *uplink;           /* of each rack */
     double *steps;
     uint32_t hosts, racks;
+    uint64_t happened; /* events */
 };
 
 static void *room(size_t count) { return calloc(count ? count : 1, sizeof(double)); }
@@ -61,17 +62,17 @@ static void make_event(struct event *event, const struct scheduled *e, const str
                                                        PREDICT_MIDDLE),
                                most = exchange_time_of(network, job, e->pattern, e->scope, e->bytes, e->messages,
                                                        PREDICT_MIDDLE);
-    *event = (struct event){.fixed = time.fixed - time.hidden,
-                            .volume = time.volume,
-                            .burst = time.burst,
-                            .hidden = time.hidden,
-                            .most = most.volume > most.burst ? most.volume - most.burst : 0};
+    *event = (struct event){.fixed = s->schedule->stretch * (time.fixed - time.hidden),
+                            .volume = s->schedule->stretch * time.volume,
+                            .burst = s->schedule->stretch * time.burst,
+                            .hidden = s->schedule->stretch * time.hidden,
+                            .most = most.volume > most.burst ? s->schedule->stretch * (most.volume - most.burst) : 0};
     if (s->racks < 2 || e->scope == PREDICT_INSIDE)
         return;
     /* Of what a host sends, the part for other racks. A ring leaves a rack once. */
     const double ranks = job->world, here = job->per_node, in_rack = here * s->cluster->rack_hosts,
                  share = e->pattern == PREDICT_RING ? 1.0 / s->cluster->rack_hosts : (ranks - in_rack) / (ranks - here);
-    event->uplink = time.volume * share * s->cluster->oversubscription / s->cluster->rack_hosts;
+    event->uplink = event->volume * share * s->cluster->oversubscription / s->cluster->rack_hosts;
 }
 
 static bool make_state(struct state *s, const struct predict_network *network)
@@ -125,7 +126,7 @@ static double feed(const struct state *s, uint32_t rank, size_t fed, size_t unti
     double now = s->now[rank];
     for (; fed < until; fed++)
         now = coded_by(s->job, s->end[rank], now > s->came[fed] ? now : s->came[fed],
-                       s->schedule->exchanges[fed].behind);
+                       s->schedule->stretch * s->schedule->exchanges[fed].behind);
     return now;
 }
 
@@ -136,8 +137,8 @@ static double make(struct state *s, uint32_t rank, const struct scheduled *e)
                  ready = e->last_tensor == SIZE_MAX ? began
                                                     : began + s->pace[rank] * s->job->tensors[e->last_tensor].ready;
     const double begun = s->now[rank] > ready ? s->now[rank] : ready;
-    s->now[rank] = coded_by(s->job, s->end[rank], begun, e->usual_before);
-    return coded_by(s->job, s->end[rank], begun, e->before);
+    s->now[rank] = coded_by(s->job, s->end[rank], begun, s->schedule->stretch * e->usual_before);
+    return coded_by(s->job, s->end[rank], begun, s->schedule->stretch * e->before);
 }
 
 /* All ranks of a host make an exchange and send it over the host's link and the rack's uplink; returns when it is sent.
@@ -151,6 +152,7 @@ static double send_from(struct state *s, uint32_t host, size_t index, size_t fed
     double *link = is_inside ? &s->inside[host] : &s->link[host],
            *uplink = &s->uplink[s->racks > 1 ? host / s->cluster->rack_hosts : 0];
     double sent = 0, earliest = INFINITY;
+    s->happened += ranks;
     for (uint32_t rank = first; rank < first + ranks; rank++) {
         s->now[rank] = feed(s, rank, fed, until);
         const double made = make(s, rank, &s->schedule->exchanges[index]), paused = made - event->burst;
@@ -187,7 +189,7 @@ static double run_step(struct state *s, size_t lag)
     double done = 0;
     for (uint32_t rank = 0; rank < s->job->world; rank++) {
         const double now = feed(s, rank, fed, schedule->count);
-        s->now[rank] = (now > s->end[rank] ? now : s->end[rank]) + schedule->last;
+        s->now[rank] = (now > s->end[rank] ? now : s->end[rank]) + s->schedule->stretch * schedule->last;
         done = s->now[rank] > done ? s->now[rank] : done;
     }
     return done;
@@ -208,7 +210,7 @@ static bool simulate_in_order(const struct schedule *schedule, const struct pred
     struct state s = {.schedule = schedule, .job = job, .cluster = cluster};
     const bool is_made = make_state(&s, network);
     double before = 0;
-    *result = (struct simulated){.events = (uint64_t)job->world * schedule->count * cluster->steps};
+    *result = (struct simulated){0};
     for (uint32_t step = 0; is_made && step < cluster->steps; step++) {
         begin_step(&s, step);
         const double done = run_step(&s, lag);
@@ -220,6 +222,7 @@ static bool simulate_in_order(const struct schedule *schedule, const struct pred
         qsort(s.steps, cluster->steps, sizeof *s.steps, ascending);
         result->low = s.steps[cluster->steps / 10];
         result->high = s.steps[cluster->steps - 1 - cluster->steps / 10];
+        result->events = s.happened;
     }
     free_state(&s);
     return is_made;
@@ -230,15 +233,8 @@ bool simulate(const struct schedule *schedule, const struct predict_job *job, co
 {
     const struct shares all = {1, 1, 1, 1};
     size_t lag = 0;
-    struct simulated serial;
-    bool is_done = !isnan(schedule_best(schedule, job, network, PREDICT_MIDDLE, &all, &lag)) &&
-                   simulate_in_order(schedule, job, network, cluster, lag, result);
-    if (is_done && network->shared > 0) { /* as schedule_best has it */
-        is_done = simulate_in_order(schedule, job, network, cluster, 1, &serial);
-        result->mean += network->shared * (serial.mean - result->mean);
-        result->low += network->shared * (serial.low - result->low);
-        result->high += network->shared * (serial.high - result->high);
-    }
+    const bool is_done = !isnan(schedule_best(schedule, job, network, PREDICT_MIDDLE, &all, &lag)) &&
+                         simulate_in_order(schedule, job, network, cluster, lag, result);
     return is_done || fail(message, "out of memory for %u ranks and %zu exchanges", job->world, schedule->count);
 }
 
@@ -252,7 +248,9 @@ bool simulate_check(const struct cluster *cluster, const struct predict_job *job
     if (!(cluster->oversubscription >= 1 && cluster->slowdown >= 1 && cluster->jitter >= 0 && cluster->jitter <= 1 &&
           cluster->stragglers >= 0 && cluster->stragglers <= 1) ||
         !isfinite(cluster->oversubscription) || !isfinite(cluster->slowdown))
-        return fail(message, "a cluster with oversubscription %g, slowdown %g, jitter %g and %g stragglers is not one",
+        return fail(message,
+                    "invalid cluster: oversubscription %g and slowdown %g must be at least 1, jitter %g and stragglers "
+                    "%g 0 to 1",
                     cluster->oversubscription, cluster->slowdown, cluster->jitter, cluster->stragglers);
     return true;
 }

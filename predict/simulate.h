@@ -19,7 +19,7 @@ struct cluster {
 
 struct simulated {
     double mean, low, high; /* of steps: 80 % lie between */
-    uint64_t events;
+    uint64_t events;        /* that happened: each exchange of each rank, in each step */
 };
 
 bool simulate_check(const struct cluster *cluster, const struct predict_job *job, struct message *message);

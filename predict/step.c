@@ -39,6 +39,8 @@ bool predict_scheduled(const struct schedule *schedule, const struct predict_job
                        struct message *message)
 {
     const struct shares all = {1, 1, 1, 1}, fast = {1, low, 1, 1}, slow = {1, high, 1, 1};
+    const bool is_fitted = schedule->low > 0;
+    const double error = is_fitted ? PREDICT_FIT_ERROR : PREDICT_MODEL_ERROR;
     struct predict_step made = {
         .seconds = schedule_best(schedule, job, network, PREDICT_MIDDLE, &all, NULL),
         .computing = job->forward + job->backward,
@@ -53,8 +55,14 @@ bool predict_scheduled(const struct schedule *schedule, const struct predict_job
     };
     if (isnan(made.seconds))
         return fail(message, "out of memory for %zu exchanges", schedule->count);
-    made.low = with_error(made.low, made.computing, -PREDICT_MODEL_ERROR);
-    made.high = with_error(made.high, made.computing, PREDICT_MODEL_ERROR);
+    if (is_fitted) { /* how reductions vary says more than how their parts do */
+        const struct shares least = {1, schedule->low, schedule->low, schedule->low},
+                            most = {1, schedule->high, schedule->high, schedule->high};
+        made.low = schedule_best(schedule, job, network, PREDICT_MIDDLE, &least, NULL);
+        made.high = schedule_best(schedule, job, network, PREDICT_MIDDLE, &most, NULL);
+    }
+    made.low = with_error(made.low, made.computing, -error);
+    made.high = with_error(made.high, made.computing, error);
     /* Beyond the last points of a probe, its quantiles go on with slopes of their own, and may cross. */
     made.low = made.low < made.seconds ? made.low : made.seconds;
     made.high = made.high > made.seconds ? made.high : made.seconds;
@@ -80,6 +88,7 @@ bool predict_reduction(const struct predict_job *job, const struct predict_netwo
         !predict_coding_check(coding, message) ||
         !schedule_of_reduction(job, coding, codec, feedback, options, &schedule, message))
         return false;
+    schedule_fit(&schedule, job, network, &coding->fit);
     const bool is_done = predict_scheduled(&schedule, job, network, coding->low, coding->high, step, message);
     schedule_free(&schedule);
     return is_done;

@@ -28,7 +28,7 @@ groups_check() {
     group papers    gcc            release-papers  programs build papers
     group cli       python3        release         script tests/cli/run.sh build/tersegrad
     group reference .venv          all             tally pytest $pytest reference
-    group python-numpy .venv       all             tally pytest $pytest python/tests/test_library.py python/tests/test_numpy.py
+    group python-numpy .venv       all             tally pytest $pytest python/tests/test_library.py python/tests/test_numpy.py python/tests/test_misuse.py
     group golden    gcc            release         script tests/golden/run.sh build/tersegrad
     group install   "cmake pkg-config" all         script tests/install.sh
     group unit      cmocka.h       release-unit    programs build unit
@@ -47,7 +47,7 @@ groups_ci() {
     group sanitizers cmocka.h      "asan asan-unit asan-laws asan-fuzz" with_sanitizers
     group tsan      gcc            "build/tsan/tests/laws/threads build/tsan/tests/laws/refusal build/tsan/tests/laws/reduce_faults tsan-ranks tsan-module" with_tsan
     group tidy      clang-tidy     ""              script tests/tidy.sh
-    group python    torch          all             tally pytest $pytest python/tests/test_torch.py python/tests/test_fsdp.py python/tests/test_plan.py
+    group python    torch          all             tally pytest $pytest python/tests/test_torch.py python/tests/test_local.py python/tests/test_hosts.py python/tests/test_fsdp.py python/tests/test_plan.py python/tests/test_usage.py
     group wheel     "torch cmake"  ""              script tests/wheel.sh
     group mpi       gcc            "all release-ranks levels build/tests/laws/transports" script tests/mpi.sh
     group claims    .venv          release         tally pytest $pytest tests/claims
@@ -136,15 +136,16 @@ replay() {
 # The kernels for cards, on a card that is emulated on the CPU. It is slow, so some laws get a part of the specs.
 with_emulated_card() {
     local law
-    for law in arrays devices "codecs 1/12" "feedback 1/24" "damage 1/12" "refusal 1/24"; do
+    for law in arrays devices residuals "codecs 1/12" "feedback 1/24" "damage 1/24" "refusal 1/48"; do
         # shellcheck disable=SC2086
         tally "laws/${law% *}" "build/emulated/tests/laws/${law% *}" --subset ${law#"${law% *}"} --device cuda
     done
     tally cuda/coding build/emulated/tests/coding
-    for law in lost memory onboard ranks "table --all 1/3" "steps --steps 20" "mutate --cases 5000"; do
+    for law in graph lost memory onboard ranks "table --all 1/6" "steps --steps 20" "mutate --cases 5000"; do
         # shellcheck disable=SC2086
         tally "cuda/${law%% *}" build/emulated/tests/cuda/$law --device cuda
     done
+    tally cuda/nccl build/emulated/tests/cuda/nccl --library build/emulated/libnccl.so.2
     # shellcheck disable=SC2086
     script tests/cuda/compile.sh $MAKE
 }

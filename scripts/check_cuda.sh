@@ -3,13 +3,13 @@
 # mutated frames, NVIDIA's sanitizer over a part of all that, and the benchmark. Usage: scripts/check_cuda.sh
 # [laws|card|fuzz|sanitizer|bench]...; without arguments all of them. What it prints ends with `N passed, M failed, K
 # skipped`. MUTATED=10000 is the number of mutated frames. CUDA_ARCH=sm_90 compiles for one kind of card; CFLAGS may name a folder that has
-# xxhash.h. Logs go to build/check.
+# xxhash.h. NCCL_LIBRARY is the path of libnccl.so.2. Logs go to build/check.
 set -u
 cd "$(dirname "$0")/.." || exit 1
 . tests/report.sh
 laws="arrays devices codecs feedback damage refusal reduce reduce_ready"
 mkdir -p build/check
-card="table steps ranks memory lost onboard"
+card="table steps ranks memory lost onboard graph"
 [ $# -gt 0 ] || set -- laws card fuzz sanitizer bench
 
 run_laws() {
@@ -25,6 +25,13 @@ run_card() {
     for name in $card; do
         expect "cuda/$name on the card" run_logged "cuda-$name" timeout 300 "build/tests/cuda/$name" --device cuda
     done
+    # Two ranks on one card are refused by NCCL: one, with its library.
+    library=${NCCL_LIBRARY:-$(compgen -G '.venv/lib/python3*/site-packages/nvidia/nccl/lib/libnccl.so.2' || :)}
+    if [ -e build/nccl.so ] && [ -e "$library" ]; then
+        expect "cuda/nccl on the card" run_logged cuda-nccl timeout 300 build/tests/cuda/nccl --library "$library" --ranks 1 --device cuda
+    else
+        skip "NCCL is not installed (NCCL_LIBRARY is the path of libnccl.so.2)"
+    fi
     sed -n 's/^unsupported/  &/p' build/check/cuda-table.log
 }
 
@@ -66,6 +73,9 @@ run_bench() {
             cat "build/check/cuda-bench-$count$feedback.log"
         done
     done
+    expect "bench of many tensors" run_logged cuda-bench-tensors build/tersegrad bench --device cuda --tensors resnet50 \
+        --codec qsgd --codec topk:density=0.01
+    cat build/check/cuda-bench-tensors.log
 }
 
 # run_logged NAME COMMAND...: its last lines are shown where it fails.
@@ -78,7 +88,7 @@ run_logged() {
     return 1
 }
 
-read -ra programs <<<"$(printf 'build/tests/laws/%s ' $laws) $(printf 'build/tests/cuda/%s ' $card mutate)"
+read -ra programs <<<"$(printf 'build/tests/laws/%s ' $laws) $(printf 'build/tests/cuda/%s ' $card nccl mutate)"
 make --no-print-directory -s release cuda ${CUDA_ARCH:+ARCH=$CUDA_ARCH} CFLAGS="${CFLAGS:-}" "${programs[@]}" || exit 1
 for part; do
     case $part in

@@ -3,6 +3,7 @@
 # shellcheck shell=bash
 hosts_id=tg$$
 hosts_network=10.77.0
+hosts_map=node hosts_btl=tcp,self # OpenMPI: ranks go round the hosts, and use the network only; or `slot`: they fill one after the other
 hosts_limit=0 # seconds for what a launcher runs; 0: as long as it takes
 hosts_up=()
 
@@ -34,6 +35,11 @@ hosts_build() {
         ip netns exec "$hosts_id-n$i" tc qdisc add dev eth0 root "${shape[@]}" || return 1
         ip netns exec "$hosts_id-br" tc qdisc add dev "p$i" root "${shape[@]}" || return 1
     done
+}
+
+# hosts_sent HOST: bytes that it has sent over its link, packets' headers included.
+hosts_sent() {
+    ip -n "$hosts_id-$1" -s link show eth0 | awk 'sent { print $1; exit } /TX:/ { sent = 1 }'
 }
 
 # hosts_processes: what runs on them.
@@ -85,8 +91,8 @@ hosts_openmpi() {
     local agent=$1 count=$2 slots=$3
     shift 3
     hosts_on_first env OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 "$(command -v mpirun.openmpi || command -v mpirun)" \
-        -n $((count * slots)) --host "$(hosts_list "$count" ":$slots")" --map-by node --bind-to none --mca plm_rsh_agent "$agent" \
-        --mca plm_rsh_no_tree_spawn 1 --mca oob_tcp_if_include $hosts_network.0/24 --mca pml ob1 --mca btl tcp,self \
+        -n $((count * slots)) --host "$(hosts_list "$count" ":$slots")" --map-by "$hosts_map" --bind-to none --mca plm_rsh_agent "$agent" \
+        --mca plm_rsh_no_tree_spawn 1 --mca oob_tcp_if_include $hosts_network.0/24 --mca pml ob1 --mca btl "$hosts_btl" \
         --mca btl_tcp_if_include $hosts_network.0/24 --mca mpi_yield_when_idle 1 "$@"
 }
 

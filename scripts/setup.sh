@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Installs what is missing on a Debian machine; silent and quick where nothing is.
 #
-#   scripts/setup.sh [--try] COMPONENT...     components: build train check python ci mpi browser torch fuzz foreign
+#   scripts/setup.sh [--try] COMPONENT...     components: build train check python ci mpi browser torch nccl fuzz foreign
 #
 # `make check` needs build, train, check and python; `make check-ci` needs all. A download that fails is tried again.
 # --try: what cannot be installed is a message and no failure; the tests that need it are then skipped by name.
@@ -63,6 +63,13 @@ need_python() {
 need_torch() {
     need_python
     cmp -s python/requirements.txt .venv/torch-requirements.txt || torch=1
+}
+
+# NCCL's header, for the module: only where CUDA's compiler is.
+need_nccl() {
+    command -v nvcc >/dev/null || [ -x /usr/local/cuda/bin/nvcc ] || return
+    compgen -G '/usr/include/nccl.h' >/dev/null || compgen -G '.venv/lib/python3*/site-packages/nvidia/nccl/include/nccl.h' >/dev/null || nccl=1
+    need_python
 }
 
 # gcc-NAME-linux-gnu recommends the libc that it needs; we take no recommendations, so both are named.
@@ -178,8 +185,20 @@ install_torch() {
     fi
 }
 
+# The package has header and library. Others that it depends on are not needed to compile.
+install_nccl() {
+    if [ -n "${SETUP_DRY_RUN:-}" ]; then
+        echo "would install: nvidia-nccl-cu13 into .venv"
+        return
+    fi
+    echo "installing: nvidia-nccl-cu13 into .venv"
+    again quietly .venv/bin/python -m pip -qq --disable-pip-version-check install --no-deps nvidia-nccl-cu13 ||
+        complain "could not install nvidia-nccl-cu13 into .venv"
+}
+
 try=0
 venv=0
+nccl=0
 torch=0
 for component in "$@"; do
     case $component in
@@ -192,6 +211,8 @@ for component in "$@"; do
         need cmake cmake
         need pkg-config pkg-config
         need git git
+        need zsh zsh           # parses its completion
+        need groff groff-base  # formats the man page
         need_file '/usr/include/cmocka.h' libcmocka-dev
         ;;
     ci)
@@ -206,14 +227,16 @@ for component in "$@"; do
         need mpicc.openmpi openmpi-bin libopenmpi-dev
         need mpirun.openmpi openmpi-bin
         need mpicc.mpich mpich libmpich-dev
+        need_file /usr/lib/libkeepalive.so libkeepalive0 # tests/hosts.sh
         need ip iproute2 # hosts of network namespaces
         ;;
     python) need_python ;;
     torch) need_torch ;;
+    nccl) need_nccl ;;
     fuzz) need_clang ;;
     foreign) need_foreign ;;
     *)
-        echo "setup: unknown component '$component'; known: build train check python ci mpi browser torch fuzz foreign" >&2
+        echo "setup: unknown component '$component'; known: build train check python ci mpi browser torch nccl fuzz foreign" >&2
         exit 2
         ;;
     esac
@@ -221,4 +244,5 @@ done
 [ ${#missing[@]} -eq 0 ] || install_packages
 [ "$venv" -eq 0 ] || install_venv
 [ "$torch" -eq 0 ] || install_torch
+[ "$nccl" -eq 0 ] || install_nccl
 [ "$problem" -eq 0 ] || [ "$try" -eq 1 ]

@@ -1,6 +1,6 @@
 # What people use today for the work that `tersegrad bench` times. Run by `tersegrad bench --compare`, of which it is a part:
 #
-#   python3 -c "$(cat share/compare.py)" COUNT SECONDS THREADS
+#   python3 -c "$(cat share/compare.py)" COUNT SECONDS THREADS DEVICE     DEVICE: cpu, or cuda:0 for what is compared on a card
 #
 # Prints a line for each: name, milliseconds (the minimum), the floor that it is held against (R, S, A), bits per element, note; with tabs
 # in between. What is not installed is a line that says so.
@@ -112,6 +112,68 @@ def with_zstandard(zstandard, x):
         line("zstd -d of those", minimum(lambda: unpacker.decompress(frame)), "R", None, "to levels, not added")
 
 
+def with_card(torch, device):
+    """Calls behind each other on the stream, by events; microseconds of a call are what is left of launches."""
+    g = torch.randn(COUNT, device=device)
+    residual = torch.zeros_like(g)
+
+    def on_card(work, calls=8):
+        best, started, runs = float("inf"), time.perf_counter(), 0
+        begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+        while runs < 4 or time.perf_counter() - started < SECONDS: # the first is a warm-up
+            begin.record()
+            for _ in range(calls):
+                work()
+            end.record()
+            end.synchronize()
+            if runs > 0:
+                best = min(best, begin.elapsed_time(end) / calls)
+            runs += 1
+        return best
+
+    for density in (0.01, 0.001):
+        k = max(1, int(COUNT * density))
+        threshold = 2**0.5 * torch.erfinv(torch.tensor(1 - density)).item()
+
+        def exact():
+            residual.add_(g)
+            indices = torch.topk(residual.abs(), k, sorted=False).indices
+            values = residual[indices]
+            residual[indices] = 0
+            return values, indices
+
+        def gaussian(): # as its paper has it: the threshold of a normal distribution, made larger or smaller up to four times
+            residual.add_(g)
+            magnitudes = residual.abs()
+            t = residual.std() * threshold
+            for _ in range(4):
+                found = (magnitudes > t).sum().item()
+                if 2 * k <= 3 * found <= 4 * k:
+                    break
+                t = t * (0.5 if 3 * found < 2 * k else 1.5)
+            indices = torch.nonzero(magnitudes > t).squeeze(1)
+            values = residual[indices]
+            residual[indices] = 0
+            return values, indices
+
+        line("torch.topk %g" % density, on_card(lambda: torch.topk(g.abs(), k, sorted=False)), "R", 96 * density)
+        residual.zero_()
+        line("torch.topk %g with feedback" % density, on_card(exact), "A", 96 * density)
+        residual.zero_()
+        line("Gaussian-k %g in torch with feedback" % density, on_card(gaussian), "A", 96 * density)
+    total = torch.zeros_like(g)
+    line("fp16 hook: to float16", on_card(lambda: g.to(torch.float16).div_(4)), "R", 16)
+    half = g.to(torch.float16)
+    line("fp16 hook: back to float32", on_card(lambda: total.copy_(half)), "S", 16)
+    rows = g[: COUNT // 512 * 512].view(-1, 512)
+
+    def quantise(): # QSGD as GRACE has it: 4 bits, buckets of 512
+        scale = rows.abs().amax(dim=1, keepdim=True)
+        return torch.floor(rows / scale * 7 + torch.rand_like(rows)).to(torch.int8), scale
+
+    line("qsgd 4 bits in torch", on_card(quantise), "R", 8, "unpacked")
+
+
 def attempt(name, floor, module, work, *arguments):
     try:
         work(__import__(module), *arguments)
@@ -119,6 +181,10 @@ def attempt(name, floor, module, work, *arguments):
         absent(name, floor, error)
 
 
+DEVICE = sys.argv[4] if len(sys.argv) > 4 else "cpu"
+if DEVICE != "cpu":
+    attempt("torch", "R", "torch", with_card, DEVICE)
+    sys.exit(0)
 try:
     import numpy
 except ImportError as missing:

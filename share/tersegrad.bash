@@ -77,7 +77,7 @@ _tersegrad() {
         inspect) _tersegrad_words "--density --layout --wide --json --help" ;;
         bench)
             _tersegrad_words "-n --distribution --codec --device --devices --feedback --nonfinite --seconds
-                --decades --compare --wide --json --help"
+                --decades --tensors --compare --wide --json --help"
             ;;
         plan)
             _tersegrad_words "--model --layout --backward --forward --probe --seconds --insist --world --per-node --flat --rate --latency --codec

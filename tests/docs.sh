@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Documents: links that lead somewhere, lines of at most 100 columns, functions that are where a document says, and a picture that shows the
-# figures it names.
+# figures it names. Messages: names that exist.
 set -u
 cd "$(dirname "$0")/.." || exit 1
 . tests/report.sh
@@ -47,6 +47,26 @@ for function, file in rows:
 PYTHON
 }
 
+# strangers ROOT: strings that name something of the library which its header lacks. A string that is a name alone is a
+# symbol of a module.
+strangers() {
+    python3 - "$1" <<'PYTHON'
+import pathlib, re, sys
+root = pathlib.Path(sys.argv[1])
+known = set(re.findall(r"\b(?:tg|TG)_\w+", pathlib.Path("include/tersegrad.h").read_text(encoding="utf-8")))
+files = [f for folder in ("src", "cli", "common", "predict", "train") for f in sorted((root / folder).rglob("*"))]
+for file in files:
+    if file.suffix not in (".c", ".h", ".cu", ".cuh"):
+        continue
+    text = re.sub(r"/\*.*?\*/", lambda comment: "\n" * comment[0].count("\n"), file.read_text(encoding="utf-8"), flags=re.S)
+    for number, line in enumerate(text.splitlines(), 1):
+        for string in re.findall(r'"((?:[^"\\]|\\.)*)"', line):
+            for name in re.findall(r"\b(?:tg|TG)_\w+", string):
+                if name not in known and name != string:
+                    print(f'{file}:{number} names {name}, which include/tersegrad.h lacks: "{string}"')
+PYTHON
+}
+
 report_lines() { # report_lines SENTENCE LINES
     if [ -z "$2" ]; then
         pass "$1"
@@ -58,6 +78,7 @@ report_lines() { # report_lines SENTENCE LINES
 report_lines "every link of ${#documents[@]} documents leads to a file" "$(broken "${documents[@]}")"
 report_lines "no line is longer than 100 columns" "$(long "${documents[@]}")"
 report_lines "docs/architecture.md: the functions of one gradient are where it says" "$(astray docs/architecture.md)"
+report_lines "messages name nothing of the library that its header lacks" "$(strangers .)"
 expect "docs/figures/overview.svg shows docs/figures/measured.json" python3 bench/figures.py --check
 expect "docs/figures/training.svg shows docs/figures/training.json" python3 bench/curves.py --check
 
@@ -68,5 +89,8 @@ trap 'rm -rf "$wrong"' EXIT
 { echo '## Follow one gradient'; echo '| 1 | `nobody` | `src/frame/encode.c` | |'; } >"$wrong/b.md"
 expect "finds a function that is not there" test "$(astray "$wrong/b.md" | wc -l)" -eq 1
 expect "finds a broken link" test "$(broken "$wrong/a.md" | wc -l)" -eq 1
+mkdir "$wrong/src"
+echo 'x = "tg_nobody"; /* "tg_nobody did not start" */ y = "tg_launch failed; see tg_encode, TG_OK";' >"$wrong/src/a.c"
+expect "finds a name that the header lacks" test "$(strangers "$wrong" | wc -l)" -eq 1
 expect "finds a long line" test "$(long "$wrong/a.md" | wc -l)" -eq 1
 finish

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# C sources are laid out as .clang-format says. `make format` lays them out.
+# C and CUDA sources are laid out as .clang-format says. `make format` lays them out.
 set -u
 cd "$(dirname "$0")/.." || exit 1
 . tests/report.sh
 
-mapfile -t files < <(git ls-files '*.c' '*.h')
+mapfile -t files < <(git ls-files '*.c' '*.h' '*.cc' '*.cu' '*.cuh')
 bad=$(.venv/bin/clang-format --dry-run --style=file "${files[@]}" 2>&1 | sed -n 's/^\([^:]*\):.*warning.*/\1/p' | sort -u)
 if [ -z "$bad" ]; then
     pass "${#files[@]} files are laid out as .clang-format says"

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # `tersegrad train` over several hosts, which are network namespaces with names of their own, with every MPI that is here: a job ends well; a
 # rank that is killed, and a host that vanishes, end it with a failure; a host that falls silent ends every rank, and the ranks that do not
-# answer are named. Needs root. usage: tests/hosts.sh COMMAND
+# answer are named; with a launcher that looks after its connections it ends the whole job. Needs root. usage: tests/hosts.sh COMMAND
 #
 # Launchers and ranks are waited for as long as it takes, so that a busy machine only makes this slower: $hosts_limit is there for what hangs.
 set -u
@@ -16,13 +16,17 @@ hosts=3 slots=2 # ranks go round the hosts: 0 and 3 are on n0, 1 and 4 on n1
 hosts_limit=$patience
 small=(--data "synthetic:rows=2000,test=200,features=20,classes=4" --model "mlp:16" --codec qsgd)
 forever=(--steps 100000000)
+settings=() # of the launcher, in its environment
 job=0
 
 # begin MPI [ARGUMENT...]: a job, as $launched, with $log and $err
 begin() {
     job=$((job + 1))
     log=$work/$job.jsonl err=$work/$job.err
-    "hosts_$1" "$work/agent" $hosts $slots "$command" train "${small[@]}" --log "$log" "${@:2}" >"$work/out" 2>"$err" &
+    (
+        [ ${#settings[@]} -eq 0 ] || export "${settings[@]}"
+        "hosts_$1" "$work/agent" $hosts $slots "$command" train "${small[@]}" --log "$log" "${@:2}" >"$work/out" 2>"$err"
+    ) &
     launched=$!
     begun "$log" "$launched"
 }
@@ -105,6 +109,25 @@ falls_silent() {
     ip -n "$hosts_id-br" link set p1 up
 }
 
+# ends_all MPI: the same with launchers whose connections notice within seconds that nobody answers, as docs/results.md recommends: the job ends
+# before the ranks' own time-out, while the link is cut. OpenMPI has settings for it, MPICH needs a library around it.
+ends_all() {
+    if [ "$1" = openmpi ]; then
+        settings=(OMPI_MCA_oob_tcp_keepalive_time=3 OMPI_MCA_oob_tcp_keepalive_intvl=1 OMPI_MCA_oob_tcp_keepalive_probes=3)
+    elif [ -e /usr/lib/libkeepalive.so ]; then
+        settings=(LD_PRELOAD=/usr/lib/libkeepalive.so KEEPIDLE=3 KEEPINTVL=1 KEEPCNT=3)
+    else
+        skip "$1, a host falls silent and the launcher notices: there is no libkeepalive (Debian: libkeepalive0)"
+        return
+    fi
+    begin "$1" "${forever[@]}" --timeout 0
+    ip -n "$hosts_id-br" link set p1 down
+    fails "$1, a host falls silent and the launcher notices"
+    expect "$1, a host falls silent and the launcher notices: no rank is left" ranks_end
+    ip -n "$hosts_id-br" link set p1 up
+    settings=()
+}
+
 obstacle=$(hosts_obstacle)
 if [ -z "$obstacle" ] && ! hosts_build $hosts 2>"$work/err"; then
     obstacle="network namespaces cannot be made here: $(head -n 1 "$work/err")"
@@ -123,6 +146,9 @@ for mpi in openmpi mpich; do
         hosts_take_down
         hosts_build $hosts
         falls_silent $mpi
+        hosts_take_down
+        hosts_build $hosts
+        ends_all $mpi
         hosts_take_down
         hosts_build $hosts
     fi

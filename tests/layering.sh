@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Who may include whom: the table of docs/architecture.md, checked against every #include of src/, common/, predict/, train/
-# and cli/.
+# and cli/. And who may look into a residual.
 set -u
 cd "$(dirname "$0")/.." || exit 1
 . tests/report.sh
@@ -19,6 +19,7 @@ allowed() {
     case $header in
     tersegrad.h) return 0 ;;
     mpi.h) [[ $file == src/transport/mpi/* ]]; return ;;
+    nccl.h) [[ $file == src/transport/nccl/* ]]; return ;;
     cuda*.h | atomic) [ "$file" = src/device/cuda/runtime.cuh ]; return ;;
     xxhash.h) [[ $file == src/kernels/*digest.c ]]; return ;;
     esac
@@ -40,7 +41,9 @@ allowed() {
             [ "$folder" = transport ] ;;
         dlfcn.h) [[ $file == src/base/modules.c || $file == src/transport/mpi_loaded.c ]] ;; # modules are loaded in one place
         link.h) [ "$folder" = transport ] ;;
-        sys/mman.h) [ "$file" = src/base/vector_memory.c ] ;; # large pages are asked for in one place
+        # Large pages are asked for in one place, and shared memory of processes in another.
+        sys/mman.h) [ "$file" = src/base/vector_memory.c ] || [ "$file" = src/transport/mpi/shared.c ] ;;
+        fcntl.h | sys/stat.h | sys/random.h) [ "$file" = src/transport/mpi/shared.c ] ;;
         *) [[ $libc == *" ${header%.h} "* ]] ;;
         esac
         return
@@ -64,6 +67,9 @@ violations() {
     done < <(grep -rHE '^[[:space:]]*#[[:space:]]*include' --include='*.[ch]' --include='*.cu*' "$root"/{src,common,predict,train,cli} 2>/dev/null)
 }
 
+# around ROOT: lines of src/reduce that look into a feedback, which is feedback's memory and on its device.
+around() { grep -rnE -e '->(residual|momentum)\b' "$1/src/reduce" 2>/dev/null; }
+
 for folder in src/*/; do
     folder=$(basename "$folder")
     [ -n "${may[$folder]+known}" ] || fail "src/$folder is not in the table"
@@ -73,6 +79,13 @@ if [ -z "$bad" ]; then
     pass "every #include stays within its layer ($(find src common predict train cli -name '*.[ch]' -o -name '*.cu*' | wc -l) files)"
 else
     while read -r line; do fail "$line"; done <<<"$bad"
+fi
+
+bad=$(around .)
+if [ -z "$bad" ]; then
+    pass "a reducer reaches residuals through feedback"
+else
+    while read -r line; do fail "$line: src/feedback has a function for it, or should have"; done <<<"$bad"
 fi
 
 # A check that cannot fail checks nothing: a tree with one sin of each kind.
@@ -89,8 +102,11 @@ echo '#include "cli/files.h"' >"$wrong/train/up.c"
 echo '#include "train/data.h"' >"$wrong/predict/aside.c"
 echo '#include "device/cpu/cpu.h"' >"$wrong/src/frame/around.c"
 mkdir -p "$wrong/src/transport"
-echo '#include <mpi.h>' >"$wrong/src/transport/local.c"
+printf '#include <%s.h>\n' mpi nccl >"$wrong/src/transport/local.c"
 mkdir -p "$wrong/src/device/cuda"
 echo '#include <cuda_runtime.h>' >"$wrong/src/device/cuda/open.cu"
-expect "finds what is not allowed" test "$(violations "$wrong" | wc -l)" -eq 11
+expect "finds what is not allowed" test "$(violations "$wrong" | wc -l)" -eq 12
+mkdir -p "$wrong/src/reduce"
+printf '%s\n' 'on->clear(d, f->residual, n);' 's->residual_norm = source.residual_of;' >"$wrong/src/reduce/fold.c"
+expect "finds who looks into a feedback" test "$(around "$wrong" | wc -l)" -eq 1
 finish

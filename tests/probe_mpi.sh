@@ -44,6 +44,7 @@ for mpi in openmpi mpich; do
     if "$command" plan --probe $mpi.json --codec qsgd --json >plan.json 2>err; then
         expect "$mpi: predicts for its ranks" grep -q '"world": 3' plan.json
         "$command" plan --probe $mpi.json --codec qsgd --codec topk:density=0.01 >out 2>&1
+        expect "$mpi: whole reductions were timed for each codec and algorithm" test "$(grep -c '"reductions"' $mpi.json)" -eq 4
         expect "$mpi: from what was measured" grep -q '^- measured: exchanges of 3 ranks, 3 on a host' out
         expect "$mpi: no codec's cost is assumed" test "$(grep -c 'assumed: coding' out)" -eq 0
     elif grep -q jansson err; then
@@ -54,6 +55,7 @@ for mpi in openmpi mpich; do
     fi
     refused $mpi "a folder that is not there" "cannot write 'nowhere/bad.json'" 2 --probe nowhere/bad.json --seconds 1
     refused $mpi "no such codec" "junk" 2 --probe bad.json --codec junk
+    refused $mpi "an option that is not for measuring" "world is not for measuring" 2 --probe bad.json --world 4
     refused $mpi "one rank" "there is one alone; start it under mpirun" 1 --probe bad.json
 done
 finish

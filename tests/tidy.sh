@@ -27,6 +27,7 @@ while read -r source; do
         fi
         read -ra instructions < <(mpicc.openmpi --showme:compile)
         ;;
+    */nccl/*) instructions=(-Itests/nccl) ;;
     */neon/*)
         instructions=("${neon[@]}")
         [ "$(uname -m)" = aarch64 ] || [ -e "${neon[-1]}/stdio.h" ] || { skip "$source: libc6-dev-arm64-cross not installed"; continue; }

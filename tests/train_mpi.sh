@@ -119,6 +119,7 @@ for mpi in openmpi mpich; do
     complains $mpi "a report that cannot be" "cannot write '/nowhere/r'" "${small[@]}" --report /nowhere/r
     complains $mpi "no such checkpoint" "cannot open 'missing.ckpt'" "${small[@]}" --resume missing.ckpt
     complains $mpi "unstable feedback" "would diverge" --data syn-256 --codec qsgd:levels=1,norm=l2,bucket=0 --feedback ef
+    complains $mpi "bypass, and ranks that share a host" "group auto finds ranks 0 and 1 on one" "${small[@]}" --group auto --bypass auto
     complains $mpi "a gradient that is not finite" "tensor 'weight'" --data overflow.txt --model linear --batch 2 --codec none
     complains $mpi "a full gradient that is not finite" "full gradient of QSVRG" --data overflow.txt --model linear --batch 2 --codec none \
         --algorithm qsvrg --nonfinite skip

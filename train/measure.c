@@ -196,7 +196,27 @@ static void take_last_point(struct train_result *result)
     result->accuracy = last->accuracy;
 }
 
-static void fill_result(const struct run *run, const tg_reducer_stats *stats)
+/* A change that was decided but would come after the last step was not made. */
+static bool fill_changes(const struct run *run)
+{
+    struct train_result *result = run->result;
+    size_t count = 0;
+    tg_error error = {""};
+    tg_status status = tg_reducer_bypass_log(run->reducer, NULL, 0, &count, &error);
+    uint64_t *changes = calloc(count + 1, sizeof *changes);
+    if (!changes)
+        return fail(&run->worker->message, "out of memory for %zu changes of bypass", count);
+    if (status == TG_OK)
+        status = tg_reducer_bypass_log(run->reducer, changes, count, &count, &error);
+    while (status == TG_OK && count > 0 && changes[count - 1] >= run->step)
+        count--;
+    free(result->bypass_changes);
+    result->bypass_changes = changes;
+    result->bypass_change_count = status == TG_OK ? count : 0;
+    return status == TG_OK || worker_fails(run->worker, status, &error);
+}
+
+static bool fill_result(const struct run *run, const tg_reducer_stats *stats)
 {
     struct train_result *result = run->result;
     result->distance = distance_to_optimum(run);
@@ -210,13 +230,7 @@ static void fill_result(const struct run *run, const tg_reducer_stats *stats)
     result->stages[STAGE_ENCODE] = stats->encode_seconds;
     result->stages[STAGE_EXCHANGE] = stats->exchange_seconds;
     result->stages[STAGE_DECODE] = stats->verify_seconds + stats->decode_seconds;
-    uint64_t changes[TRAIN_MOST_BYPASSES];
-    size_t count = 0;
-    tg_error error;
-    if (tg_reducer_bypass_log(run->reducer, changes, TRAIN_MOST_BYPASSES, &count, &error) == TG_OK) {
-        memcpy(result->bypass_changes, changes, count * sizeof *changes);
-        result->bypass_change_count = count;
-    }
+    return fill_changes(run);
 }
 
 bool run_finish(struct run *run)
@@ -236,8 +250,7 @@ bool run_finish(struct run *run)
         take_last_point(result);
     else
         evaluate(run, UINT64_MAX, &result->final_loss, &result->accuracy);
-    fill_result(run, &stats);
-    return true;
+    return fill_result(run, &stats);
 }
 
 void run_keep(struct run *run)
@@ -248,9 +261,8 @@ void run_keep(struct run *run)
     const enum failure failure = worker->failure;
     tg_reducer_stats stats;
     const bool has_point = result->point_count > 0 && result->points[result->point_count - 1].step == run->step;
-    if (run->step > 0 && (has_point || run_add_point(run)) && run_counters(run, &stats)) {
+    if (run->step > 0 && (has_point || run_add_point(run)) && run_counters(run, &stats) && fill_result(run, &stats)) {
         take_last_point(result);
-        fill_result(run, &stats);
         snprintf(result->weights_hash, sizeof result->weights_hash, "%016" PRIx64,
                  digest_floats(run->weights, worker->task->model.parameters));
         result->stopped = true;

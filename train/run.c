@@ -73,6 +73,14 @@ static double momentum_of(const struct run *run)
     return run->codec->feedback.kind == TG_FEEDBACK_DGC ? 0 : run->worker->task->settings->momentum;
 }
 
+bool run_check(struct worker *worker, size_t index)
+{
+    tg_reducer *reducer = NULL;
+    const bool is_well = make_reducer(worker, &worker->task->settings->runs[index], false, &reducer);
+    tg_reducer_free(reducer);
+    return is_well;
+}
+
 bool run_create(struct worker *worker, size_t index, struct run *run)
 {
     const struct train_settings *settings = worker->task->settings;
@@ -104,6 +112,7 @@ void run_free(struct run *run)
     free(run->anchor);
     free(run->mean);
     free(run->own_result.points);
+    free(run->own_result.bypass_changes);
     *run = (struct run){0};
 }
 
@@ -256,10 +265,29 @@ static bool make_steps(struct run *run)
     return run_finish(run);
 }
 
+/* Where hosts have several ranks, the gradient is made where the others can read it. */
+static bool share_memory(struct run *run)
+{
+    struct worker *worker = run->worker;
+    const struct model *model = &worker->task->model;
+    tg_error error = {""};
+    tg_status status = tg_reducer_share_memory(run->reducer, worker->team.transport, NULL, &error);
+    if (status != TG_OK)
+        return worker_fails(worker, status, &error);
+    float *const there = tg_reducer_gradient_memory(run->reducer, 0);
+    for (unsigned i = 0; there && i < model->tensor_count; i++)
+        if (tg_reducer_gradient_memory(run->reducer, i) != there + model->tensors[i].offset)
+            return true; /* a model whose tensors have gaps */
+    if (there)
+        worker->gradient = there;
+    return true;
+}
+
 bool run_all_steps(struct worker *worker, size_t index, const tg_state *saved)
 {
     struct run run;
-    const bool is_ready = worker_agrees(worker, run_create(worker, index, &run)) &&
+    float *const own = worker->gradient;
+    const bool is_ready = worker_agrees(worker, run_create(worker, index, &run)) && share_memory(&run) &&
                           (saved->size == 0 || run_restore(&run, saved));
     const bool is_well = is_ready && make_steps(&run);
     if (is_well && worker->report)
@@ -268,6 +296,7 @@ bool run_all_steps(struct worker *worker, size_t index, const tg_state *saved)
         run_keep(&run);
     if (is_well && worker->observer && worker->observer->on_end)
         worker->observer->on_end(worker->observer->context, index, run.result);
+    worker->gradient = own;
     run_free(&run);
     return is_well;
 }

@@ -158,6 +158,12 @@ static bool get_reducers(struct run *run, struct blob_reader *reader)
     }
     if (reader->is_bad || reader->at != reader->end)
         return fail(&worker->message, "the checkpoint is damaged: run %zu does not fit its length", run->index + 1);
+    /* The reducer counts anew then, and the log of the whole run would be replayed late or not at all. */
+    if (worker->task->settings->bypass == TG_BYPASS_REPLAY && world != worker->team.world)
+        return fail(&worker->message,
+                    "--bypass replay takes as many workers as the checkpoint was made with, %" PRIu64 ", not %" PRIu32
+                    "; give as many, or --bypass auto or off",
+                    world, worker->team.world);
     return load_reducer(worker, run->reducer, states[0], world) && load_reducer(worker, run->exact, states[1], world);
 }
 

@@ -22,7 +22,7 @@ static bool exchange_known(const struct team *team, const void *bytes, size_t si
     }
     if (is_done) {
         tg_exchange exchange = {
-            to_first ? TG_ALL_TO_ALL : TG_ALL_GATHER, world, send, send_sizes, receive, capacities, received};
+            to_first ? TG_ALL_TO_ALL : TG_ALL_GATHER, world, send, send_sizes, receive, capacities, received, false};
         tg_error error = {""};
         if (tg_transport_start(team->transport, &exchange, &error) != TG_OK ||
             tg_transport_wait(team->transport, &exchange, team->timeout, &error) != TG_OK)

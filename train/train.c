@@ -14,6 +14,18 @@ static const uint64_t most_steps = UINT64_C(1) << 40;
 
 /* ---- what all ranks of a process share ---- */
 
+/* A change that never comes is one of another run. */
+static bool check_changes(const struct train_settings *settings, uint64_t steps, struct message *message)
+{
+    const size_t count = settings->bypass_change_count;
+    const uint64_t last = count > 0 ? settings->bypass_changes[count - 1] : 0;
+    return count == 0 || last < steps ||
+           fail(message,
+                "--bypass replay has a change at step %" PRIu64 ", but the last of %" PRIu64 " steps is step %" PRIu64
+                "; leave out what comes later, or make more steps",
+                last, steps, steps - 1);
+}
+
 static bool open_task(const struct train_settings *settings, uint32_t world, struct task *task, struct message *message)
 {
     *task = (struct task){.settings = settings};
@@ -29,7 +41,7 @@ static bool open_task(const struct train_settings *settings, uint32_t world, str
             return fail(message, "--epochs %g is more than %" PRIu64 " steps", settings->epochs, most_steps);
         task->steps = (uint64_t)steps;
     }
-    return true;
+    return check_changes(settings, task->steps, message);
 }
 
 static void describe_model(const struct model *model, char *text, size_t capacity)
@@ -248,6 +260,8 @@ bool train_check(const struct train_settings *settings, struct message *message)
 {
     struct dataset nothing = {.features = 1, .classes = 2};
     struct model model;
+    if (settings->steps > 0 && !check_changes(settings, settings->steps, message))
+        return false;
     if (settings->model && !model_create(settings->model, &nothing, &model, message))
         return false;
     if (dataset_is_synthetic(settings->data)) {
@@ -277,7 +291,9 @@ bool train(const struct train_settings *settings, const struct train_observer *o
 
 void train_report_free(struct train_report *report)
 {
-    for (size_t i = 0; i < TRAIN_MOST_RUNS; i++)
+    for (size_t i = 0; i < TRAIN_MOST_RUNS; i++) {
         free(report->runs[i].points);
+        free(report->runs[i].bypass_changes);
+    }
     *report = (struct train_report){0};
 }

@@ -18,7 +18,7 @@ enum train_algorithm { ALGORITHM_SGD, ALGORITHM_QSVRG };
 
 #define TRAIN_MOST_RUNS 64
 #define TRAIN_MOST_CHANGES 32
-#define TRAIN_MOST_BYPASSES 256
+#define TRAIN_MOST_BYPASSES 4096 /* the reducer decides no more often */
 #define TRAIN_MOST_WORKERS 256
 #define TRAIN_POINT_ROWS 1000 /* at most, for points before the last */
 
@@ -105,7 +105,7 @@ struct train_result {
     double stages[STAGE_COUNT];
     char weights_hash[17];
     struct train_histogram early, late;
-    uint64_t bypass_changes[TRAIN_MOST_BYPASSES]; /* steps from which it was sent as it is, and compressed again */
+    uint64_t *bypass_changes; /* steps from which it was sent as it is, and compressed again */
     size_t bypass_change_count;
     struct train_point *points;
     size_t point_count, point_room;
@@ -149,7 +149,8 @@ struct train_observer { /* any of these may be NULL */
     void (*on_failure)(void *context, const char *message); /* of the rank of an MPI job that knows why it ends */
 };
 
-/* Checks the texts in the settings that need no file: the model's, a synthetic data set's, the device's. */
+/* Checks the texts in the settings that need no file: the model's, a synthetic data set's, the device's; and the log of
+ * bypass, if the number of steps is known. */
 bool train_check(const struct train_settings *settings, struct message *message);
 
 /* Whether a run has diverged: its loss is not finite any more, or a hundred times what it was at first. */

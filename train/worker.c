@@ -16,7 +16,9 @@ bool worker_fails(struct worker *worker, tg_status status, const tg_error *error
         worker->failure = FAILED_LOST;
     }
     return fail(&worker->message, "%s%s", error->message[0] ? error->message : tg_status_text(status),
-                status == TG_UNSTABLE ? " (--insist runs it anyway)" : "");
+                status == TG_UNSTABLE    ? " (--insist runs it anyway)"
+                : status == TG_NONFINITE ? " (--nonfinite skip or --nonfinite drop)"
+                                         : "");
 }
 
 bool worker_agrees(struct worker *worker, bool well)
@@ -91,6 +93,20 @@ static void count_hosts(const struct worker *worker)
     }
 }
 
+/* With --group auto, what hosts there are shows only here. */
+static bool suits_bypass(struct worker *worker)
+{
+    const struct train_settings *settings = worker->task->settings;
+    for (uint32_t i = 0; worker->hosts && settings->bypass != TG_BYPASS_OFF && i < worker->team.world; i++)
+        if (worker->hosts[i] != i)
+            return fail(&worker->message,
+                        "--bypass %s does not know hosts with several ranks, and --group %s finds ranks %" PRIu32
+                        " and %" PRIu32 " on one; leave out one of the two options",
+                        settings->bypass == TG_BYPASS_AUTO ? "auto" : "replay", settings->group_text, worker->hosts[i],
+                        i);
+    return true;
+}
+
 static void free_room(struct worker *worker)
 {
     free(worker->hosts);
@@ -101,6 +117,14 @@ static void free_room(struct worker *worker)
     for (size_t i = 0; i < TRAIN_MOST_RUNS; i++)
         blob_free(&worker->saved[i]);
     tg_device_free(worker->device);
+}
+
+static bool check_runs(struct worker *worker)
+{
+    bool is_well = true;
+    for (size_t i = 0; is_well && i < worker->task->settings->run_count; i++)
+        is_well = run_check(worker, i);
+    return is_well;
 }
 
 bool worker_run(struct worker *worker)
@@ -115,10 +139,14 @@ bool worker_run(struct worker *worker)
     }
     if (is_well)
         count_hosts(worker);
+    if (is_well && settings->group_text)
+        is_well = worker_agrees(worker, suits_bypass(worker));
     if (is_well && worker->report)
         strncpy(worker->report->device, tg_device_name(worker->device), sizeof worker->report->device - 1);
     if (is_well && settings->resume)
         is_well = checkpoint_read(worker, &bytes, saved);
+    if (is_well)
+        is_well = worker_agrees(worker, check_runs(worker));
     for (size_t i = 0; is_well && i < settings->run_count; i++)
         is_well = run_all_steps(worker, i, &saved[i]);
     shared_bytes_free(bytes);

@@ -68,6 +68,10 @@ bool run_all_steps(struct worker *worker, size_t index, const tg_state *saved);
  * batch's loss. QSVRG may have to reduce a full gradient first, so it can fail. */
 bool run_gradient(struct run *run, double *loss);
 
+/* Whether a run can be had. All are asked before the first begins: what one is refused for, such as a feedback that is
+ * not stable, is known without training the others. */
+bool run_check(struct worker *worker, size_t index);
+
 /* Room and reducers for a run; the weights are those that every run begins with. */
 bool run_create(struct worker *worker, size_t index, struct run *run);
 void run_free(struct run *run);

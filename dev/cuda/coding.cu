@@ -95,13 +95,11 @@ static void stage_prefix(const coding &c, void *workspace, tg_coded *coded, laps
     const u64 parts = (p.bytes + PREFIX_PART - 1) / PREFIX_PART, chunks = prefix_chunks(p.bytes, PREFIX_LEAST_LOG);
     const u32 number = p.bytes >= PREFIX_SAMPLED ? 0 : 1;
     (*lap)("start");
-    MUST(cudaMemsetAsync(workspace, 0, c.zero_bytes, 0));
-    LAUNCH(begin_coding_kernel, 1, 1, 0, 0, coded, tg_coded{0, 0, 0}, c.listed.control);
+    LAUNCH(begin_coding_kernel, blocks_for(c.zero_bytes / 4096, 264), 256, 0, 0, (u32 *)workspace, c.zero_bytes / 4,
+           coded, tg_coded{0, 0, 0}, &c.listed.control->count);
     (*lap)("begin");
-    LAUNCH(prefix_count_kernel, blocks_for(parts, COUNTING_BLOCKS), PREFIX_THREADS, 0, 0, p, number);
-    (*lap)("count");
-    LAUNCH(prefix_code_kernel, 1, PREFIX_SYMBOLS, 0, 0, p, number);
-    (*lap)("code");
+    LAUNCH(prefix_code_kernel, blocks_for(parts, COUNTING_BLOCKS), PREFIX_THREADS, 0, 0, p, number);
+    (*lap)("count and code");
     LAUNCH(prefix_write_kernel, blocks_for(chunks, MOST_BLOCKS), PREFIX_THREADS, 0, 0, p, number);
     (*lap)("write");
     write_entropy(0, c);
@@ -147,7 +145,7 @@ static void measure(u64 n, u32 levels, float sigma, tg_coding how, bool compare,
     MUST(cudaMalloc(&result, sizeof *result));
     MUST(cudaMemset(payload, 0, bound));
     LAUNCH(fill_codes, 2048, 256, 0, 0, (u32 *)packed, n, width, levels, sigma);
-    tg_cuda_code_levels(0, &shape, packed, workspace, payload, coded);
+    tg_cuda_code_levels(0, &shape, packed, workspace, payload, coded, result);
     MUST(cudaMemcpy(&seen, coded, sizeof seen, cudaMemcpyDefault));
     std::vector<u8> made(seen.size), codes(size), returned(size);
     MUST(cudaMemcpy(made.data(), payload, made.size(), cudaMemcpyDefault));
@@ -156,7 +154,8 @@ static void measure(u64 n, u32 levels, float sigma, tg_coding how, bool compare,
            (unsigned long long)n, levels, sigma, (int)how, seen.layout, (unsigned long long)seen.size, room);
     if (compare)
         printf(same_as_cpu(&shape, codes, made, seen.layout) ? ", as on the CPU" : ", NOT AS ON THE CPU");
-    const double encode = microseconds([&] { tg_cuda_code_levels(0, &shape, packed, workspace, payload, coded); }, 20);
+    const double encode = microseconds(
+        [&] { tg_cuda_code_levels(0, &shape, packed, workspace, payload, coded, result); }, 20);
     printf("; encode %.0f us;", encode);
     if (seen.layout == TG_LAYOUT_PREFIX) {
         laps lap;

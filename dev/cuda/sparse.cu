@@ -3,7 +3,8 @@
  *     make build/libtersegrad.a && mkdir -p build/dev
  *     nvcc -arch=sm_90 -std=c++20 -O3 -fmad=false -Isrc -Iinclude -D_POSIX_C_SOURCE=200809L -o build/dev/sparse \
  *         dev/cuda/sparse.cu build/libtersegrad.a -lpthread -ldl
- *     build/dev/sparse [-c] [ELEMENTS [SPEC...]]      -c: also compares with the CPU
+ *     build/dev/sparse [-c] [-s STEPS] [ELEMENTS [SPEC...]]      -c: also compares with the CPU; -s: measures after so
+ *         many steps with four gradients in turn
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -30,7 +31,8 @@ static const char *const shape_names[] = {"normal", "laplace", "layered", "equal
 __device__ float drawn(shape s, u32 i, u32 seed, u32 n)
 {
     const tg_hash_key key = {seed, 77};
-    const float a = ((float)(tg_hash(key, 2 * i) >> 8) + 0.5f) * 0x1p-24f, b = (float)(tg_hash(key, 2 * i + 1) >> 8) * 0x1p-24f;
+    const float a = ((float)(tg_hash(key, 2 * i) >> 8) + 0.5f) * 0x1p-24f,
+                b = (float)(tg_hash(key, 2 * i + 1) >> 8) * 0x1p-24f;
     const float normal = sqrtf(-2 * logf(a)) * cospif(2 * b);
     if (s == LAPLACE)
         return b < 0.5f ? logf(a) : -logf(a);
@@ -95,17 +97,15 @@ static void staged(const writing &w, const guessing &guess, laps *lap)
     (*lap)("start");
     launch_guess(0, s, guess);
     (*lap)("guess");
-    LAUNCH(pilot_kernel, pilot_blocks(s.count), PILOT_THREADS, 0, 0, s);
+    const bool sums = guess.kind == GUESS_GAUSSIAN || guess.kind == GUESS_TRIMMED;
+    const unsigned pilots = pilot_blocks(s.count);
+    LAUNCH(pilot_kernel, pilots + (sums ? blocks_of_sample(guess) : 0), PILOT_THREADS, 0, 0, s, guess, pilots);
     (*lap)("pilot");
-    launch_sift<TG_FLOAT32>(0, s);
+    launch_sift<TG_FLOAT32>(0, s, false);
     (*lap)("sift");
-    LAUNCH(cut_kernel, (s.chunks < REGIONS ? s.chunks : REGIONS) * parts, CUT_THREADS, 0, 0, s, parts);
+    LAUNCH(cut_kernel, (s.strips < REGIONS ? s.strips : REGIONS) * parts, CUT_THREADS, 0, 0, s, parts);
     (*lap)("cut");
-    for (u32 pass = 0; pass < DIGIT_PASSES; pass++)
-        LAUNCH(again_kernel, 528, CUT_THREADS, 0, 0, s, pass);
-    LAUNCH(count_kernel, 528, CUT_THREADS, 0, 0, s);
-    (*lap)("again");
-    LAUNCH(gather_kernel, s.tiles, GATHER_THREADS, 0, 0, w);
+    LAUNCH(gather_kernel, s.tiles, TILE_THREADS, 0, 0, w);
     (*lap)("gather");
     LAUNCH(weigh_kernel, (unsigned)rounded_up(slots, WEIGH_WARPS), WEIGH_THREADS, 0, 0, w);
     (*lap)("weigh");
@@ -134,7 +134,7 @@ static bool same_as_cpu(const tg_spec *spec, tg_source source, const tg_draw *dr
 
 /* ---- one spec ---- */
 
-static void measure(const char *text, u32 n, shape form, bool feedback, bool compare, double copy)
+static void measure(const char *text, u32 n, shape form, bool feedback, bool compare, u32 steps, double copy)
 {
     tg_spec spec;
     const tg_draw draw = {.seed = 1, .step = 2, .tensor = 3, .rank = 4};
@@ -146,6 +146,7 @@ static void measure(const char *text, u32 n, shape form, bool feedback, bool com
     control *result, seen;
     tg_cuda cuda = {};
     cuda.processors = 132;
+    cuda.overlaps = getenv("APART") == NULL;
     MUST(cudaMalloc(&g, 4ull * n));
     MUST(cudaMalloc(&h, 4ull * n));
     MUST(cudaMalloc(&workspace, room));
@@ -167,7 +168,7 @@ static void measure(const char *text, u32 n, shape form, bool feedback, bool com
         MUST(cudaMemcpy(g0.data(), g, 4ull * n, cudaMemcpyDefault));
         MUST(cudaMemcpy(h0.data(), h, 4ull * n, cudaMemcpyDefault));
     }
-    tg_cuda_sparse_encode(&cuda, &spec, &source, &draw, workspace, payload, result);
+    tg_cuda_sparse_encode(&cuda, &spec, &source, &draw, NULL, workspace, payload, result);
     MUST(cudaMemcpy(&seen, result, sizeof seen, cudaMemcpyDefault));
     select_control control_seen;
     MUST(cudaMemcpy(&control_seen, workspace, sizeof control_seen, cudaMemcpyDefault));
@@ -186,11 +187,35 @@ static void measure(const char *text, u32 n, shape form, bool feedback, bool com
             printf(memcmp(h1.data(), h0.data(), 4ull * n) == 0 ? ", residual too" : ", RESIDUAL DIFFERS");
         }
     }
-    const double whole = microseconds(
-        [&] { tg_cuda_sparse_encode(&cuda, &spec, &source, &draw, workspace, payload, result); }, 20);
+    float *more[3];
+    u32 turn = 0;
+    for (u32 i = 0; i < 3 && steps > 0; i++) {
+        MUST(cudaMalloc(&more[i], 4ull * n));
+        LAUNCH(fill, 2048, 256, 0, 0, more[i], n, form, 3 + i, 1.0f);
+    }
+    const auto encode = [&] {
+        if (steps > 0)
+            source.gradient = turn % 4 == 0 ? g : more[turn % 4 - 1];
+        turn++;
+        tg_cuda_sparse_encode(&cuda, &spec, &source, &draw, NULL, workspace, payload, result);
+    };
+    for (u32 i = 0; i < steps; i++)
+        encode();
+    u32 again = 0;
+    for (u32 i = 0; i < steps / 8; i++) {
+        encode();
+        MUST(cudaMemcpy(&control_seen, workspace, sizeof control_seen, cudaMemcpyDefault));
+        again += control_seen.again > 0;
+    }
+    const double whole = microseconds(encode, 20);
+    if (steps > 0)
+        printf(", again %u of %u", again, steps / 8);
+    for (u32 i = 0; i < 3 && steps > 0; i++)
+        MUST(cudaFree(more[i]));
+    source.gradient = g;
     const double bytes = (feedback ? 12.0 : 4.0) * n + (double)seen.payload;
     printf("; %.0f us, %.2f of copy;", whole, bytes / (whole * 1e-6) / copy);
-    sparse_plan plan = plan_of(&spec, n, &draw);
+    sparse_plan plan = plan_of(&spec, n, &draw, NULL);
     const writing w = sparse_writing(&plan, &source, workspace, payload, result, false);
     laps lap;
     staged(w, plan.guess, &lap);
@@ -202,10 +227,12 @@ static void measure(const char *text, u32 n, shape form, bool feedback, bool com
     MUST(cudaMalloc(&out, 4ull * n));
     MUST(cudaMemset(result, 0, sizeof *result));
     const double check = microseconds([&] { tg_cuda_sparse_check(&cuda, &frame, reading_room, result); }, 20);
-    const double add = microseconds([&] { tg_cuda_sparse_add(&cuda, &frame, reading_room, 1, false, out, result); }, 20);
+    const double add = microseconds([&] { tg_cuda_sparse_add(&cuda, &frame, reading_room, 1, false, out, result); },
+                                    20);
     MUST(cudaMemcpy(&seen, result, sizeof seen, cudaMemcpyDefault));
     printf("    read: check %.0f us, positions + add %.0f us%s\n", check, add, seen.bad ? ", REFUSED" : "");
-    for (void *memory : {(void *)g, (void *)h, (void *)out, (void *)workspace, (void *)payload, (void *)reading_room, (void *)result})
+    for (void *memory :
+         {(void *)g, (void *)h, (void *)out, (void *)workspace, (void *)payload, (void *)reading_room, (void *)result})
         MUST(cudaFree(memory));
 }
 
@@ -225,6 +252,8 @@ int main(int argc, char **argv)
     int at = 1;
     const bool compare = at < argc && std::string(argv[at]) == "-c";
     at += compare;
+    const u32 steps = at + 1 < argc && std::string(argv[at]) == "-s" ? (u32)atoi(argv[at + 1]) : 0;
+    at += steps > 0 ? 2 : 0;
     const u32 n = at < argc ? (u32)strtoul(argv[at++], NULL, 10) : 138000000;
     const double copy = copy_speed(n);
     printf("copy: %.2f TB/s\n", copy * 1e-12);
@@ -234,6 +263,6 @@ int main(int argc, char **argv)
                  "dgck:density=0.01", "sidco:density=0.01", "randk:density=0.01"};
     for (const char *spec : specs)
         for (const shape form : {NORMAL, LAPLACE, LAYERED, EQUAL})
-            measure(spec, n, form, true, compare, copy);
+            measure(spec, n, form, true, compare, steps, copy);
     return 0;
 }

@@ -265,6 +265,7 @@ class tg_exchange(Structure):
         ("receive", POINTER(c_void_p)),
         ("capacity", POINTER(c_size_t)),
         ("received", POINTER(c_size_t)),
+        ("on_device", c_bool),
     ]
 
 
@@ -300,6 +301,7 @@ class tg_reducer_options(Structure):
         ("bypass", c_int),
         ("bypass_changes", POINTER(c_uint64)),
         ("bypass_change_count", c_size_t),
+        ("on_device", c_bool),
     ]
 
 
@@ -388,6 +390,31 @@ class tg_description(Structure):
     pass
 
 
+class tg_encode_call(Structure):
+    _fields_ = [
+        ("codec", POINTER(tg_codec)),
+        ("feedback", POINTER(tg_feedback)),
+        ("gradient", tg_tensor),
+        ("options", tg_encode_options),
+        ("step", POINTER(c_uint64)),
+        ("frame", c_void_p),
+        ("capacity", c_size_t),
+        ("report", POINTER(tg_encode_report)),
+    ]
+
+
+class tg_decode_call(Structure):
+    _fields_ = [
+        ("frames", POINTER(tg_frame)),
+        ("frame_count", c_size_t),
+        ("like", POINTER(tg_frame_info)),
+        ("weight", c_float),
+        ("verified", c_bool),
+        ("out", tg_tensor),
+        ("status", POINTER(c_int)),
+    ]
+
+
 # ---- Functions: what they return, what they take ---------------------------------------------------------------------
 
 _device, _codec, _feedback = POINTER(tg_device), POINTER(tg_codec), POINTER(tg_feedback)
@@ -410,6 +437,9 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "tg_device_list": (c_char_p, [c_size_t]),
     "tg_device_allocate": (c_int, [_device, c_size_t, POINTER(c_void_p), _error]),
     "tg_device_release": (None, [_device, c_void_p]),
+    "tg_device_reserve": (c_int, [_device, _spec, c_uint64, c_size_t, _error]),
+    "tg_device_allocate_shared": (c_int, [_device, c_size_t, POINTER(c_void_p), _error]),
+    "tg_device_release_shared": (None, [_device, c_void_p]),
     "tg_device_copy_in": (c_int, [_device, c_void_p, c_void_p, c_size_t, _error]),
     "tg_device_copy": (c_int, [_device, c_void_p, c_void_p, c_size_t, _error]),
     "tg_device_copy_out": (c_int, [_device, c_void_p, c_void_p, c_size_t, _error]),
@@ -441,6 +471,8 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
         c_int,
         [_codec, _feedback, _tensor, POINTER(tg_encode_options), c_void_p, c_size_t, POINTER(tg_encode_report), _error],
     ),
+    "tg_encode_later": (c_int, [POINTER(tg_encode_call), c_size_t, _error]),
+    "tg_decode_add_later": (c_int, [_device, POINTER(tg_decode_call), c_size_t, _error]),
     "tg_feedback_compensate": (c_int, [_feedback, _tensor, _tensor, _error]),
     "tg_feedback_update": (c_int, [_feedback, _tensor, tg_frame, _error]),
     "tg_feedback_return": (c_int, [_feedback, tg_frame, POINTER(c_uint32), c_size_t, _error]),
@@ -453,7 +485,9 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "tg_transport_mpi_on": (c_int, [c_char_p, c_void_p, POINTER(_transport), _error]),
     "tg_transport_name": (c_char_p, [_transport]),
     "tg_transport_rank": (c_uint32, [_transport]),
+    "tg_transport_nccl": (c_int, [c_char_p, _transport, c_void_p, c_double, POINTER(_transport), _error]),
     "tg_transport_world": (c_uint32, [_transport]),
+    "tg_transport_on_device": (c_bool, [_transport]),
     "tg_transport_abort": (None, [_transport, c_int]),
     "tg_transport_free": (None, [_transport]),
     "tg_transport_start": (c_int, [_transport, _exchange, _error]),
@@ -471,6 +505,8 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
             _error,
         ],
     ),
+    "tg_reducer_share_memory": (c_int, [_reducer, _transport, POINTER(c_bool), _error]),
+    "tg_reducer_gradient_memory": (POINTER(c_float), [_reducer, c_size_t]),
     "tg_reducer_free": (None, [_reducer]),
     "tg_description_create": (
         c_int,

@@ -11,11 +11,11 @@ from typing import Any
 
 import numpy as np
 
-from . import arrays
+from . import arrays, checked
 from ._library import Dtype, FeedbackKind, FeedbackPart, Nonfinite, lib, tg_codec, tg_device, tg_encode_options, tg_encode_report
 from ._library import tg_error, tg_feedback, tg_frame, tg_frame_info, tg_frame_parts, tg_stats
 from .arrays import Array, Bytes
-from .errors import InvalidArgument, check
+from .errors import InvalidArgument, UnknownDevice, check
 from .spec import FeedbackSpec, Spec
 
 _nonfinite = {
@@ -25,7 +25,7 @@ _nonfinite = {
 }
 
 
-class Device:
+class Device(checked.Handle):
     """Where the work is done: 'cpu' is the fastest kernels of this machine, 'cpu:threads=4' shares the work out.
 
     'cuda' and 'cuda:1' are cards. Arrays of numpy are in host memory, so cards are for reducers (`tersegrad.torch`).
@@ -34,12 +34,18 @@ class Device:
     No byte depends on the choice. Any number of encoders, feedbacks and reducers may use one device.
     """
 
+    _instead = "Open another with Device(name)"
+
     def __init__(self, name: str = "cpu", *, stream: int | None = None) -> None:
+        if not isinstance(name, str):
+            raise TypeError(f"a device is text such as 'cpu', not {type(name).__name__}")
+        if stream is not None:
+            stream = checked.whole("stream", stream)
         self._handle = POINTER(tg_device)()
         self._users = 0
         self._lock = threading.RLock()  # finalisers run in any thread, also while it is held
-        error = tg_error()
-        check(lib.tg_device_open(name.encode(), stream, byref(self._handle), byref(error)), error)
+        error, text = tg_error(), checked.text("the device", name, UnknownDevice)
+        check(lib.tg_device_open(text, stream, byref(self._handle), byref(error)), error)
         self._acquire()
 
     def _acquire(self) -> None:
@@ -86,6 +92,8 @@ _mine = _Mine()
 
 def _device(device: Device | None) -> Device:
     if device is not None:
+        if not isinstance(device, Device):
+            raise TypeError(f"device must be a tersegrad.Device, not {type(device).__name__}: give Device('cpu')")
         return device
     if _mine.device is None:
         _mine.device = Device()
@@ -104,12 +112,14 @@ class Report:
     """Values that were not finite and became 0 (nonfinite='zero')."""
 
 
-class Feedback:
+class Feedback(checked.Handle):
     """The residual of one tensor on one rank: what a codec left out, to be sent later.
 
     Give it to `encode` for every step of the same tensor, with the same spec. `insist=True` accepts a pairing whose
-    residual would diverge, see `stability`. An object serves one thread at a time.
+    residual would diverge, see `stability`. Threads that share one take turns.
     """
+
+    _instead = "Save its residual (and momentum), and give them to a new Feedback"
 
     def __init__(
         self,
@@ -120,9 +130,8 @@ class Feedback:
         insist: bool = False,
         device: Device | None = None,
     ) -> None:
-        self.feedback, self.spec, self.count = FeedbackSpec(feedback), Spec(spec), int(count)
-        if self.count < 0:
-            raise ValueError(f"count is {count}: it must not be negative")
+        self.feedback, self.spec, self.count = FeedbackSpec(feedback), Spec(spec), checked.count("count", count)
+        self._turn = threading.RLock()
         self._device = _device(device)
         self._handle = POINTER(tg_feedback)()
         error = tg_error()
@@ -141,15 +150,15 @@ class Feedback:
     def _read(self, part: FeedbackPart) -> Array:
         values, error = np.empty(self.count, np.float32), tg_error()
         pointer = values.ctypes.data_as(POINTER(c_float))
-        check(lib.tg_feedback_read(self._handle, part, 0, self.count, pointer, byref(error)), error)
+        with self._turn:
+            check(lib.tg_feedback_read(self._handle, part, 0, self.count, pointer, byref(error)), error)
         return values
 
     def _write(self, part: FeedbackPart, values: Array) -> None:
-        values, error = np.ascontiguousarray(values, np.float32), tg_error()
-        if values.shape != (self.count,):
-            raise ValueError(f"values have shape {values.shape}: it must be ({self.count},)")
+        values, error = arrays.floats(values, self.count), tg_error()
         pointer = values.ctypes.data_as(POINTER(c_float))
-        check(lib.tg_feedback_write(self._handle, part, 0, self.count, pointer, byref(error)), error)
+        with self._turn:
+            check(lib.tg_feedback_write(self._handle, part, 0, self.count, pointer, byref(error)), error)
 
     @property
     def residual(self) -> Array:
@@ -175,7 +184,8 @@ class Feedback:
         source = arrays.tensor(gradient, dtype=dtype, what="the gradient")
         target = arrays.tensor(out, writable=True, what="out")
         error = tg_error()
-        check(lib.tg_feedback_compensate(self._handle, byref(source), byref(target), byref(error)), error)
+        with self._turn:
+            check(lib.tg_feedback_compensate(self._handle, byref(source), byref(target), byref(error)), error)
         return out
 
     def update(self, gradient: Array, frame: Bytes, *, dtype: str | None = None) -> None:
@@ -183,28 +193,32 @@ class Feedback:
         source = arrays.tensor(gradient, dtype=dtype, what="the gradient")
         raw, owner = arrays.frame(frame)
         error = tg_error()
-        check(lib.tg_feedback_update(self._handle, byref(source), raw, byref(error)), error)
+        with self._turn:
+            check(lib.tg_feedback_update(self._handle, byref(source), raw, byref(error)), error)
 
     def give_back(self, frame: Bytes, applied: Array | None = None) -> None:
         """A frame that was sent but not applied returns to the residual; `applied`: all but these indices (uint32)."""
         raw, owner = arrays.frame(frame)
         indices, number = None, 0
         if applied is not None:
-            applied = np.ascontiguousarray(applied, dtype=np.uint32)
+            applied = arrays.indices(applied, "applied")
             number = applied.size
             applied = applied if number else np.zeros(1, np.uint32)
             indices = applied.ctypes.data_as(POINTER(c_uint32))
         error = tg_error()
-        check(lib.tg_feedback_return(self._handle, raw, indices, number, byref(error)), error)
+        with self._turn:
+            check(lib.tg_feedback_return(self._handle, raw, indices, number, byref(error)), error)
 
     def reset(self) -> None:
         """Forget residual, momentum and statistics."""
-        lib.tg_feedback_reset(self._handle)
+        with self._turn:
+            lib.tg_feedback_reset(self._handle)
 
     def stats(self) -> dict[str, float]:
         """steps, bytes, saturated, dropped, gradient_norm, residual_norm, residual_peak, residual_growth."""
         raw, error = tg_stats(), tg_error()
-        check(lib.tg_feedback_stats(self._handle, byref(raw), byref(error)), error)
+        with self._turn:
+            check(lib.tg_feedback_stats(self._handle, byref(raw), byref(error)), error)
         return {field[0]: getattr(raw, field[0]) for field in tg_stats._fields_}
 
     def __del__(self) -> None:
@@ -213,14 +227,17 @@ class Feedback:
             self._device._release()
 
 
-class Encoder:
+class Encoder(checked.Handle):
     """A codec with its workspace, for vectors of up to max_count elements: for loops that encode often.
 
-    `report` is what the last call did. An object serves one thread at a time.
+    `report` is what the last call did. Threads that share one take turns.
     """
 
+    _instead = "Make another with Encoder(spec, max_count)"
+
     def __init__(self, spec: Spec | str, max_count: int, *, device: Device | None = None) -> None:
-        self.spec, self.max_count = Spec(spec), int(max_count)
+        self.spec, self.max_count = Spec(spec), checked.count("max_count", max_count)
+        self._turn = threading.RLock()
         self.report = Report(0, 0, 0, 0)
         self._device = _device(device)
         self._handle = POINTER(tg_codec)()
@@ -234,6 +251,7 @@ class Encoder:
 
     def bound(self, count: int) -> int:
         """The most bytes that a frame of this many elements can take."""
+        count = checked.count("count", count)
         if count > self.max_count:
             raise ValueError(f"the array has {count} elements, and this encoder was made for {self.max_count}")
         return int(lib.tg_frame_bound(self._handle, count))
@@ -257,13 +275,24 @@ class Encoder:
         options = _options(seed, step, tensor, rank, nonfinite, checksum)
         report, error = tg_encode_report(), tg_error()
         common = (byref(source), byref(options), self._buffer.ctypes.data, bound, byref(report), byref(error))
-        if feedback is None:
-            status = lib.tg_encode(self._handle, *common)
-        else:
-            status = lib.tg_encode_with_feedback(self._handle, feedback._handle, *common)
-        check(status, error)
-        self.report = Report(report.bytes, report.selected, report.saturated, report.dropped)
-        return self._buffer[: report.bytes].tobytes()
+        if feedback is not None and not isinstance(feedback, Feedback):
+            raise TypeError(self._no_feedback(feedback, array.size))
+        with self._turn:
+            if feedback is None:
+                status = lib.tg_encode(self._handle, *common)
+            else:
+                with feedback._turn:
+                    status = lib.tg_encode_with_feedback(self._handle, feedback._handle, *common)
+            check(status, error)
+            self.report = Report(report.bytes, report.selected, report.saturated, report.dropped)
+            return self._buffer[: report.bytes].tobytes()
+
+    def _no_feedback(self, given: Any, count: int) -> str:
+        name = str(given) if isinstance(given, (str, FeedbackSpec)) else "ef"
+        return (
+            f"feedback must be a tersegrad.Feedback, not {type(given).__name__}: it holds the residual from step to "
+            f"step, so make it once, with Feedback({name!r}, {str(self.spec)!r}, {count}), and give it in every step"
+        )
 
     def __del__(self) -> None:
         if getattr(self, "_handle", None):
@@ -272,14 +301,11 @@ class Encoder:
 
 
 def _options(seed: int, step: int, tensor: int, rank: int, nonfinite: str, checksum: bool) -> tg_encode_options:
-    limits = (("seed", seed, 64), ("step", step, 64), ("tensor", tensor, 32), ("rank", rank, 32))
-    for name, value, bits in limits:
-        if not 0 <= value < 1 << bits:  # ctypes would cut it off without a word
-            raise ValueError(f"{name} is {value}: it must be 0 ... 2**{bits} - 1")
-    if nonfinite not in _nonfinite:
+    if not isinstance(nonfinite, str) or nonfinite not in _nonfinite:
         raise ValueError(f"nonfinite is {nonfinite!r}: it must be 'reject', 'zero' or 'trust'")
     options = tg_encode_options()
-    options.draw.seed, options.draw.step, options.draw.tensor, options.draw.rank = seed, step, tensor, rank
+    options.draw.seed, options.draw.step = checked.whole("seed", seed), checked.whole("step", step)
+    options.draw.tensor, options.draw.rank = checked.whole("tensor", tensor, 32), checked.whole("rank", rank, 32)
     options.nonfinite, options.no_checksum = _nonfinite[nonfinite], not checksum
     return options
 
@@ -346,6 +372,7 @@ def _list(frames: Bytes | Sequence[Bytes]) -> tuple[Any, int, list[Array]]:
 def _decode(function: Any, raw: Any, number: int, weight: float, out: Array, dtype: str | None) -> Array:
     target = arrays.tensor(out, dtype=dtype, writable=True, what="out")
     error = tg_error()
+    weight = checked.number("weight", weight)
     check(function(_device(None)._handle, raw, number, weight, 0, byref(target), byref(error)), error)
     return out
 
@@ -364,6 +391,7 @@ def decode(
     """
     raw, number, owners = _list(frames)
     if out is None:
+        arrays.dtype_of(np.empty(0, np.float32), dtype, "the result without out")
         info, error = tg_frame_info(), tg_error()
         # A frame's count is believed only after the whole frame was: a few bytes could ask for gigabytes.
         check(lib.tg_frame_verify(_device(None)._handle, raw[0], byref(info), byref(error)), error)
@@ -432,8 +460,10 @@ class ArrayInfo:
 
 def inspect(data: Bytes | Array, *, dtype: str | None = None) -> FrameInfo | ArrayInfo:
     """What is in a frame (bytes), or how the values of a gradient (a numpy array of floats) are distributed."""
-    if isinstance(data, np.ndarray) and (data.dtype.kind != "u" or dtype is not None):
+    if isinstance(data, np.ndarray) and (data.dtype != np.uint8 or dtype is not None):
         return _inspect_array(data, dtype)
+    if dtype is not None:
+        raise TypeError("dtype says what the elements of an array stand for: a frame knows its own")
     raw, owner = arrays.frame(data)
     info = _read(raw)
     parts, error = tg_frame_parts(), tg_error()
@@ -459,6 +489,7 @@ def inspect(data: Bytes | Array, *, dtype: str | None = None) -> FrameInfo | Arr
 
 
 def _inspect_array(array: Array, dtype: str | None) -> ArrayInfo:
+    arrays.unmasked(array, "the array")
     kind = arrays.dtype_of(array, dtype, "the array")
     if array.dtype.name == "uint16":
         wide = (array.astype(np.uint32) << 16).view(np.float32) if kind is Dtype.BFLOAT16 else array.view(np.float16)

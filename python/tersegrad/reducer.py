@@ -20,11 +20,13 @@ from typing import Any
 
 import numpy as np
 
+from . import checked
 from ._library import Algorithm, Bypass, Dtype, NonfiniteStep, lib, tg_density_change, tg_error, tg_exchange, tg_reducer
 from ._library import tg_reducer_options, tg_reducer_stats, tg_reducer_tensor, tg_reduction, tg_state, tg_stats, tg_tensor
 from .arrays import Array, Bytes
+from .checked import whole
 from .codec import Device
-from .errors import check
+from .errors import InvalidArgument, check
 from .spec import FeedbackSpec, Spec
 
 ALGORITHMS = {"auto": Algorithm.AUTO, "gather": Algorithm.GATHER, "shard": Algorithm.SHARD, "scatter": Algorithm.SCATTER}
@@ -49,8 +51,10 @@ class TensorSpec:
     boundaries: tuple[int, ...] | None = None
 
 
-class Reduction:
+class Reduction(checked.Handle):
     """One step under way. Made by Reducer.begin."""
+
+    _instead = "Reducer.begin makes one"
 
     def __init__(self, reducer: Reducer, handle: Any) -> None:
         self._reducer, self._handle = reducer, handle
@@ -89,8 +93,10 @@ class Reduction:
         lib.tg_reduce_abandon(self._handle)
 
 
-class Reducer:
+class Reducer(checked.Handle):
     """Everything that reducing needs on one rank. All ranks give the same tensors and options."""
+
+    _instead = "Take its state with save, and give it to load of a new one"
 
     def __init__(
         self,
@@ -105,7 +111,9 @@ class Reducer:
         schedule: Iterable[tuple[int, float]] = (),
         batch_elements: int = 0,
         bypass: str | Sequence[int] = "off",
+        hosts: Sequence[int] | None = None,
         device: Device | str = "cpu",
+        on_device: bool = False,
     ) -> None:
         if algorithm not in ALGORITHMS:
             raise ValueError(f"algorithm is {algorithm!r}: it must be one of {', '.join(ALGORITHMS)}")
@@ -113,18 +121,24 @@ class Reducer:
             raise ValueError(f"nonfinite is {nonfinite!r}: it must be 'stop', 'skip' or 'drop'")
         if isinstance(bypass, str) and bypass not in ("off", "auto"):
             raise ValueError(f"bypass is {bypass!r}: it must be 'off', 'auto', or the bypass_log of a run to replay")
-        self.rank, self.world, self.tensors = rank, world, list(tensors)
+        self.rank, self.world, self.tensors = whole("rank", rank, 32), whole("world", world, 32), list(tensors)
         self._device = device if isinstance(device, Device) else Device(device)
-        changes = [tg_density_change(step, density) for step, density in schedule]
+        changes = [tg_density_change(whole("a step of schedule", step), density) for step, density in schedule]
         options = tg_reducer_options()
         options.algorithm, options.nonfinite = ALGORITHMS[algorithm], NONFINITE[nonfinite]
-        options.seed, options.warmup, options.batch_elements = seed, warmup, batch_elements
+        options.seed, options.warmup = whole("seed", seed), whole("warmup", warmup)
+        options.batch_elements = whole("batch_elements", batch_elements)
         options.schedule = (tg_density_change * len(changes))(*changes)
         options.schedule_count = len(changes)
-        log = [] if isinstance(bypass, str) else list(bypass)
+        log = [] if isinstance(bypass, str) else [whole("an entry of bypass", step) for step in bypass]
         options.bypass = Bypass.BYPASS_REPLAY if not isinstance(bypass, str) else Bypass.BYPASS_AUTO if bypass == "auto" else 0
         options.bypass_changes = (ctypes.c_uint64 * len(log))(*log)
         options.bypass_change_count = len(log)
+        options.on_device = on_device
+        if hosts is not None:
+            if len(hosts) != world:
+                raise ValueError(f"hosts has {len(hosts)} entries for {world} ranks: give one for each rank")
+            options.host_of_rank = (ctypes.c_uint32 * world)(*(whole("an entry of hosts", host, 32) for host in hosts))
         self._handle = POINTER(tg_reducer)()
         error = tg_error()
         status = lib.tg_reducer_create(
@@ -136,26 +150,33 @@ class Reducer:
     def _list(self) -> Any:
         every = (tg_reducer_tensor * len(self.tensors))()
         for raw, tensor in zip(every, self.tensors):
-            raw.name, raw.count, raw.dtype = tensor.name.encode(), tensor.count, tensor.dtype
+            raw.name = checked.text("the tensor name", tensor.name, InvalidArgument)
+            raw.count, raw.dtype = checked.count(f"the count of {tensor.name}", tensor.count), tensor.dtype
             raw.codec, raw.feedback, raw.insist = tensor.spec._raw, tensor.feedback._raw, tensor.insist
             if tensor.boundaries is None:
                 continue
             if len(tensor.boundaries) != self.world + 1:
                 given, due = len(tensor.boundaries), self.world + 1
                 raise ValueError(f"{tensor.name} has {given} boundaries; {self.world} ranks take {due}")
-            raw.boundaries = (ctypes.c_uint64 * len(tensor.boundaries))(*tensor.boundaries)
+            places = [whole("a boundary", place) for place in tensor.boundaries]
+            raw.boundaries = (ctypes.c_uint64 * len(places))(*places)
         return every
 
     def begin(self, step: int) -> Reduction:
         """Starts a step."""
         handle, error = POINTER(tg_reduction)(), tg_error()
-        check(lib.tg_reduce_begin(self._handle, None, step, byref(handle), byref(error)), error)
+        check(lib.tg_reduce_begin(self._handle, None, whole("step", step), byref(handle), byref(error)), error)
         return Reduction(self, handle)
+
+    def state_size(self) -> int:
+        """Bytes that `save` would give now. A log of bypass makes them more later; nothing else does."""
+        size, error = c_size_t(), tg_error()
+        check(lib.tg_reducer_save(self._handle, None, 0, byref(size), byref(error)), error)
+        return size.value
 
     def save(self) -> bytes:
         """This rank's residuals and counters, as checksummed bytes, between steps."""
-        size, error = c_size_t(), tg_error()
-        check(lib.tg_reducer_save(self._handle, None, 0, byref(size), byref(error)), error)
+        size, error = c_size_t(self.state_size()), tg_error()
         buffer = np.empty(size.value, np.uint8)
         check(lib.tg_reducer_save(self._handle, buffer.ctypes.data, size.value, byref(size), byref(error)), error)
         return buffer[: size.value].tobytes()

@@ -8,9 +8,10 @@ from ctypes import byref
 from dataclasses import dataclass
 from typing import Union
 
+from . import checked
 from ._library import TG_SPEC_TEXT, FeedbackKind, Status, lib, tg_codec_info, tg_error, tg_feedback_spec, tg_spec
 from ._library import tg_stability
-from .errors import check
+from .errors import InvalidSpec, check
 
 
 @dataclass(frozen=True)
@@ -82,8 +83,8 @@ class Spec:
             return
         if not isinstance(text, str):
             raise TypeError(f"a spec is text such as 'topk:density=0.01', not {type(text).__name__}")
-        error = tg_error()
-        check(lib.tg_spec_parse(text.encode(), byref(self._raw), byref(error)), error)
+        error, encoded = tg_error(), checked.text("the spec", text, InvalidSpec)
+        check(lib.tg_spec_parse(encoded, byref(self._raw), byref(error)), error)
 
     @classmethod
     def _of(cls, raw: tg_spec) -> Spec:
@@ -103,7 +104,7 @@ class Spec:
 
     def selected(self, count: int) -> int:
         """How many elements a sparsifier aims at in a vector of this many; for other codecs, count."""
-        return int(lib.tg_spec_selected(byref(self._raw), count))
+        return int(lib.tg_spec_selected(byref(self._raw), checked.count("count", count)))
 
     def __str__(self) -> str:
         text = ctypes.create_string_buffer(TG_SPEC_TEXT)
@@ -137,8 +138,8 @@ class FeedbackSpec:
             return
         if not isinstance(text, str):
             raise TypeError(f"feedback is text such as 'ef', not {type(text).__name__}")
-        error = tg_error()
-        check(lib.tg_feedback_parse(text.encode(), byref(self._raw), byref(error)), error)
+        error, encoded = tg_error(), checked.text("the feedback", text, InvalidSpec)
+        check(lib.tg_feedback_parse(encoded, byref(self._raw), byref(error)), error)
 
     @property
     def name(self) -> str:
@@ -183,6 +184,6 @@ class Stability:
 def stability(spec: Spec | str, feedback: FeedbackSpec | str, count: int) -> Stability:
     """How feedback over this codec behaves, for vectors of this many elements."""
     raw, error = tg_stability(), tg_error()
-    codec, loop = Spec(spec), FeedbackSpec(feedback)
+    codec, loop, count = Spec(spec), FeedbackSpec(feedback), checked.count("count", count)
     check(lib.tg_stability_of(byref(codec._raw), byref(loop._raw), count, byref(raw), byref(error)), error)
     return Stability(raw.gamma, getattr(raw, "lambda"), raw.binding)

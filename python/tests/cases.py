@@ -162,7 +162,7 @@ def other_back_ends(rank: int) -> None:
     """Those that want equal sizes on both sides, as NCCL does: the same results."""
     every = []
     for wire in (tg.exchange.open_wire(group()), tg.exchange.CollectiveWire(group(), "gloo")):
-        before, tg.state.open_wire = tg.state.open_wire, lambda _, wire=wire: wire
+        before, tg.state.open_wire = tg.state.open_wire, lambda *_, wire=wire: wire
         model = wrapped()
         tg.compress(model, "topk:density=0.05", algorithm="shard", process_group=group())
         tg.state.open_wire = before

@@ -148,7 +148,11 @@ def test_probe(tmp_path: Path) -> None:
     assert [row["spec"].split(":")[0] for row in probe["coding"]] == ["none", "none", "qsgd", "qsgd", "topk", "topk"]
     assert [row["algorithm"] for row in probe["coding"]] == ["gather", "shard"] * 3
     model, loss = small_model()
-    made = tg.plan(model, loss, probe=path, codecs=["qsgd:levels=7"], repeats=1)  # not another machine's
+    try:
+        made = tg.plan(model, loss, probe=path, codecs=["qsgd:levels=7"], repeats=1)  # not another machine's
+    except ValueError as error:  # a machine that is busy with other work
+        assert "vary too much" in str(error)
+        made = tg.plan(model, loss, probe=path, codecs=["qsgd:levels=7"], repeats=1, insist=True)
     assert made.world == 2 and len(made.rows) == 3
     # and one that is damaged is refused, in one sentence
     path.write_text(path.read_text()[:-100])

@@ -7,9 +7,7 @@ import json
 import os
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
-from ctypes import POINTER, byref
 from pathlib import Path
 
 import pytest
@@ -19,10 +17,9 @@ torch = pytest.importorskip("torch", reason="torch not installed")
 import cases  # noqa: E402
 import tersegrad  # noqa: E402
 import tersegrad.torch as tg  # noqa: E402
+from library_ranks import by_the_library  # noqa: E402
 from ranks import Ranks  # noqa: E402
-from tersegrad._library import lib, tg_error, tg_tensor, tg_transport  # noqa: E402
-from tersegrad.errors import check  # noqa: E402
-from tersegrad.reducer import Reducer  # noqa: E402
+from tersegrad import _command  # noqa: E402
 
 
 @pytest.fixture(scope="module")
@@ -33,45 +30,6 @@ def ranks() -> Iterator[Ranks]:
 
 
 # ---- The same bits as the C reducer ----------------------------------------------------------------------------------
-
-
-def by_the_library(spec: str, feedback: str, algorithm: str, dtype: str, steps: int) -> list[list[dict[str, bytes]]]:
-    """What tg_reduce leaves on each rank, over the library's own transport of threads."""
-    kind = getattr(torch, dtype)
-    policy = tg.Policy.of(spec, feedback)
-    choices = tg.policy.choices_of(cases.Products(kind), policy)
-    transports = (POINTER(tg_transport) * cases.WORLD)()
-    error = tg_error()
-    check(lib.tg_transport_local(cases.WORLD, transports, byref(error)), error)
-    results: list[list[dict[str, bytes]]] = [[] for _ in range(cases.WORLD)]
-    problems: list[BaseException] = []
-
-    def run(rank: int) -> None:
-        try:
-            tensors = [choice.tensor(True) for choice in choices]
-            reducer = Reducer(rank, cases.WORLD, tensors, algorithm=algorithm, seed=7)
-            mine = tg_error()
-            for step in range(steps):
-                values = {choice.name: cases.gradient(rank, step, choice.name, kind) for choice in choices}
-                raw = (tg_tensor * len(choices))(
-                    *(tg_tensor(values[c.name].data_ptr(), c.count, tg.policy.DTYPES[kind]) for c in choices)
-                )
-                check(lib.tg_reduce(reducer._handle, transports[rank], raw, step, byref(mine)), mine)
-                results[rank].append({name: cases.bits(value) for name, value in values.items()})
-        except BaseException as problem:
-            problems.append(problem)
-            lib.tg_transport_abort(transports[rank], 1)
-
-    threads = [threading.Thread(target=run, args=(rank,)) for rank in range(cases.WORLD)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    for transport in transports:
-        lib.tg_transport_free(transport)
-    if problems:
-        raise problems[0]
-    return results
 
 
 def specs() -> list[tuple[str, str]]:
@@ -175,14 +133,20 @@ def write_digits(folder: Path) -> None:
         (folder / f"{part}-labels-idx1-ubyte").write_bytes(labels)
 
 
-@pytest.mark.parametrize("name", ["ddp_mnist", "ddp_chargpt", "ddp_lstm"])
-def test_examples_run(name: str, tmp_path: Path) -> None:
+EXAMPLES = [("ddp_mnist", True), ("ddp_mnist", False), ("ddp_chargpt", False), ("ddp_lstm", False)]  # --data
+
+
+@pytest.mark.parametrize("name,given", EXAMPLES)
+def test_examples_run(name: str, given: bool, tmp_path: Path) -> None:
+    if name == "ddp_mnist" and not given:
+        pytest.importorskip("sklearn", reason="scikit-learn not installed")
     write_digits(tmp_path)
     example = Path(__file__).resolve().parents[2] / "examples" / f"{name}.py"
-    data = ["--data", str(tmp_path)] if name == "ddp_mnist" else []
+    data = ["--data", str(tmp_path)] if given else []
     log = tmp_path / "log.jsonl"
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", str(example)]
     options = ["--steps", "2", "--batch", "2", "--log-file", str(log), "--spec", "none", "--spec", "topk:density=0.01/ef"]
+    options += ["--schedule", "0:0.25,1:0.01"]
     result = subprocess.run(
         [*command, *data, *options], capture_output=True, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"}
     )
@@ -190,6 +154,9 @@ def test_examples_run(name: str, tmp_path: Path) -> None:
     assert "topk:density=0.01/ef" in result.stdout and "2 ranks, 2 steps" in result.stdout
     lines = [json.loads(line) for line in log.read_text().splitlines()]
     assert [(line["run"], line["step"]) for line in lines] == [(0, 1), (0, 2), (1, 1), (1, 2)]
+    page = tmp_path / "report.html"
+    report = subprocess.run([str(_command.find()), "report", str(log), "-o", str(page)], capture_output=True, text=True)
+    assert report.returncode == 0 and "2 runs" in report.stdout and page.exists(), report.stdout + report.stderr
 
 
 # ---- Without ranks ---------------------------------------------------------------------------------------------------

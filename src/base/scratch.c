@@ -11,22 +11,22 @@ bool tg_scratch_make(tg_scratch *scratch, unsigned count, size_t size)
 {
     const size_t whole = (size + LINE - 1) / LINE * LINE;
     *scratch = (tg_scratch){.memory = aligned_alloc(LINE, count * whole),
-                            .taken = malloc(count * sizeof *scratch->taken),
+                            .holder = malloc(count * sizeof *scratch->holder),
                             .size = whole,
                             .count = count};
-    if (!scratch->memory || !scratch->taken) {
+    if (!scratch->memory || !scratch->holder) {
         tg_scratch_free(scratch);
         return false;
     }
     for (unsigned i = 0; i < count; i++)
-        atomic_init(&scratch->taken[i], 0);
+        atomic_init(&scratch->holder[i], 0);
     return true;
 }
 
 void tg_scratch_free(tg_scratch *scratch)
 {
     free(scratch->memory);
-    free(scratch->taken);
+    free(scratch->holder);
     *scratch = (tg_scratch){.memory = NULL};
 }
 
@@ -36,8 +36,8 @@ void *tg_scratch_take(tg_scratch *scratch)
     const int self = (int)getpid();
     for (;; (void)sched_yield())
         for (unsigned i = 0; i < scratch->count; i++) {
-            int before = atomic_load_explicit(&scratch->taken[i], memory_order_relaxed);
-            if (before != self && atomic_compare_exchange_strong_explicit(&scratch->taken[i], &before, self,
+            int before = atomic_load_explicit(&scratch->holder[i], memory_order_relaxed);
+            if (before != self && atomic_compare_exchange_strong_explicit(&scratch->holder[i], &before, self,
                                                                           memory_order_acquire, memory_order_relaxed))
                 return scratch->memory + i * scratch->size;
         }
@@ -46,5 +46,5 @@ void *tg_scratch_take(tg_scratch *scratch)
 void tg_scratch_give(tg_scratch *scratch, const void *buffer)
 {
     const size_t i = (size_t)((const char *)buffer - scratch->memory) / scratch->size;
-    atomic_store_explicit(&scratch->taken[i], 0, memory_order_release);
+    atomic_store_explicit(&scratch->holder[i], 0, memory_order_release);
 }

@@ -9,7 +9,7 @@
 
 typedef struct tg_scratch {
     char *memory;
-    atomic_int *taken; /* of each buffer: the process that has it, or 0 */
+    atomic_int *holder; /* of each buffer: the process that has it, or 0 */
     size_t size;
     unsigned count;
 } tg_scratch;

@@ -14,7 +14,8 @@
 #define TG_ENTROPY_LANES 32u       /* most lanes */
 #define TG_ENTROPY_CHUNK_LEAST 13u /* log2 of the elements in a chunk */
 #define TG_ENTROPY_CHUNK_MOST 31u
-#define TG_ENTROPY_STATE 65536u /* lowest value of a lane's state, and its value once all symbols are decoded */
+#define TG_ENTROPY_TURNS_LOG 18u /* log2 of the elements of a lane in a chunk that is written, at most */
+#define TG_ENTROPY_STATE 65536u  /* lowest value of a lane's state, and its value once all symbols are decoded */
 
 /* Most bytes of a frequency table: omega(f + 1) is at most 16 + (f - 255) / 256 bits, and 256 frequencies sum to at
  * most 2^16, hence 4097 bits. */

@@ -255,15 +255,19 @@ static void choose_kind(tg_entropy_plan *plan, const histogram *h)
     }
 }
 
-/* The smallest chunk that is expected to take 8 KiB: bits << c >= n << 16, without the overflow. */
-static unsigned choose_chunk(uint64_t bits, uint64_t n)
+/* The smallest chunk that is expected to take 8 KiB: bits << c >= n << 16, without the overflow. But where there is
+ * more than one, a lane has no more than 2^18 elements of it, however few bits they take: each waits for the one
+ * before, which is long on a card. */
+static unsigned choose_chunk(uint64_t bits, uint64_t n, unsigned lane_log)
 {
-    for (unsigned c = TG_ENTROPY_CHUNK_LEAST; c < TG_ENTROPY_CHUNK_MOST; c++) {
+    const unsigned longest = TG_ENTROPY_TURNS_LOG + lane_log;
+    const unsigned most = n >> longest ? longest : TG_ENTROPY_CHUNK_MOST;
+    for (unsigned c = TG_ENTROPY_CHUNK_LEAST; c < most; c++) {
         uint64_t needed = c < 16 ? n << (16 - c) : (n + (UINT64_C(1) << (c - 16)) - 1) >> (c - 16);
         if (bits >= needed)
             return c;
     }
-    return TG_ENTROPY_CHUNK_MOST;
+    return most;
 }
 
 /* Fills in what follows from the frequencies. */
@@ -331,7 +335,7 @@ void tg_entropy_plan_make(tg_entropy_plan *plan, const uint8_t *digits, size_t n
     choose_kind(plan, &h);
     const uint64_t bits = stream_cost(&h, plan->table_log, plan->frequency) >> 16;
     plan->lane_log = bits >= 16384 * 8 ? 5 : bits >= 1024 * 8 ? 2 : 0;
-    plan->chunk_log = choose_chunk(bits, n);
+    plan->chunk_log = choose_chunk(bits, n, plan->lane_log);
     index_symbols(plan);
 }
 

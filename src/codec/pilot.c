@@ -8,7 +8,7 @@
 #include "codec/nth.h"
 #include "codec/onepass.h"
 
-enum { RUN = 16, RUNS = 2048, SHARE = 16, BATCH = 32, LEAST_RUNS = 128 /* worth waking a thread for */ };
+enum { RUN = 16, RUNS = 2048, SHARE = 16, RUNS_AT_ONCE = 32, LEAST_RUNS = 128 /* worth waking a thread for */ };
 /* By how many standard deviations the key is lowered: about one step in a thousand has to repeat the pass. */
 static const double caution = 3.2;
 
@@ -31,9 +31,9 @@ static void fill_part(void *of, size_t which)
     const size_t end = (which + 1) * f->runs_each < f->runs ? (which + 1) * f->runs_each : f->runs;
     const uint64_t part = source->count / f->runs, places = (part - RUN) / RUN + 1;
     tg_source_block block;
-    for (size_t run = which * f->runs_each; run < end; run += BATCH) {
-        uint64_t starts[BATCH];
-        const size_t here = end - run < BATCH ? end - run : BATCH;
+    for (size_t run = which * f->runs_each; run < end; run += RUNS_AT_ONCE) {
+        uint64_t starts[RUNS_AT_ONCE];
+        const size_t here = end - run < RUNS_AT_ONCE ? end - run : RUNS_AT_ONCE;
         for (size_t i = 0; i < here; i++) {
             /* A hash and not a fixed stride, because vectors may be periodic. */
             const uint64_t draw = (run + i) * UINT64_C(0x9e3779b97f4a7c15) >> 32;

@@ -135,9 +135,9 @@ static uint64_t count_bytes(tg_pool *pool, const uint8_t *packed, uint64_t bytes
 }
 
 /* What all bytes take, if `counted` of them take so much: rounded down, without overflow. */
-static uint64_t of_all(uint64_t taken, uint64_t bytes, uint64_t counted)
+static uint64_t of_all(uint64_t spent, uint64_t bytes, uint64_t counted)
 {
-    return taken / counted * bytes + taken % counted * bytes / counted;
+    return spent / counted * bytes + spent % counted * bytes / counted;
 }
 
 /* Makes a code from one of every `every` parts. It also covers all bytes whose codes are in the range `all`, even if

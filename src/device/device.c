@@ -62,6 +62,38 @@ void tg_device_release(tg_device *device, void *memory)
         device->operations->release(device, memory);
 }
 
+tg_status tg_device_reserve(tg_device *device, const tg_spec *spec, uint64_t count, size_t frames, tg_error *error)
+{
+    if (!device || !spec)
+        return tg_fail(error, TG_INVALID_ARGUMENT, "tg_device_reserve: device and spec must not be NULL");
+    const tg_status status = tg_spec_check(spec, error);
+    if (status != TG_OK)
+        return status;
+    if (device->operations->reserve(device, spec, count, frames))
+        return device->failure ? tg_device_outcome(device, error) : tg_succeed(error);
+    return tg_fail(error, TG_OUT_OF_MEMORY, "device %s has no memory for reading %zu frames", device->name, frames);
+}
+
+tg_status tg_device_allocate_shared(tg_device *device, size_t bytes, void **memory, tg_error *error)
+{
+    if (!device || !memory)
+        return tg_fail(error, TG_INVALID_ARGUMENT, "tg_device_allocate_shared: device and memory must not be NULL");
+    void *made = device->operations->allocate_shared(device, bytes);
+    if (!made && device->failure)
+        return tg_device_outcome(device, error);
+    if (!made)
+        return tg_fail(error, TG_OUT_OF_MEMORY, "there are no %zu bytes of memory that device %s can write", bytes,
+                       device->name);
+    *memory = made;
+    return tg_succeed(error);
+}
+
+void tg_device_release_shared(tg_device *device, void *memory)
+{
+    if (device && memory)
+        device->operations->release_shared(device, memory);
+}
+
 static tg_status check_copy(const tg_device *device, const void *memory, const void *host, size_t bytes,
                             tg_error *error)
 {

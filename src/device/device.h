@@ -11,6 +11,13 @@
 
 #include "codec/codec.h"
 
+/* Where the next frame begins of those that follow one another in device memory. */
+#define TG_FRAME_ALIGNMENT 16u
+static inline size_t tg_frame_place(size_t bytes)
+{
+    return (bytes + TG_FRAME_ALIGNMENT - 1) / TG_FRAME_ALIGNMENT * TG_FRAME_ALIGNMENT;
+}
+
 /* What encoding with one spec needs besides the vector: the device's own affair. */
 typedef struct tg_encoder tg_encoder;
 
@@ -37,7 +44,8 @@ typedef struct tg_encode_job {
     void *frame; /* with room for the bound of the spec */
     /* Where this is not NULL, the frame is made at *end, which is then moved behind it, and `frame` is set to where it
      * lies: frames of several jobs with the same end follow one another without gaps, as in a message. A job that fails
-     * leaves it where it is. */
+     * leaves it where it is. With options.on_device, *end is device memory, and frames begin at multiples of 16 from
+     * where it was at first: it is moved to the next one behind each. */
     uint8_t **end;
     /* A sparsifier's alone: where this is not NULL, the selection is left here, and there is no frame. It has room for
      * 128 elements more than can be selected. Values are as they were, whatever the spec does to them on the wire. */
@@ -49,7 +57,11 @@ typedef struct tg_encode_job {
     const tg_list *selected;
     uint64_t first;
     float *sent;
-    /* results */
+    /* Of a job that is done later: the step of its draw, in device memory, or NULL; and where its report goes, in
+     * memory that host and device share. */
+    const uint64_t *step;
+    tg_encode_report *report_to;
+    /* results; of a job that is done later there are none */
     tg_encode_report report;
     uint64_t nonfinite; /* where report.status is TG_NONFINITE: the first such element */
     bool moved; /* the residual is in the source's undo buffer now, which may_move allowed: known before the wait */
@@ -66,6 +78,7 @@ typedef struct tg_check_job {
     tg_status status;
     tg_frame_info info; /* where the header can be read */
     uint32_t peak;      /* if wanted: bits of a magnitude that no value exceeds */
+    uint64_t selected;  /* of a sparse frame that was checked completely: elements that it lists */
     tg_error error;
 } tg_check_job;
 #define TG_ANY_COUNT UINT64_MAX
@@ -87,10 +100,22 @@ typedef struct tg_add_job {
     tg_status status; /* TG_CORRUPT where a check failed, or a frame had not been checked after all */
 } tg_add_job;
 
+/* Frames that are checked and added later: all are like `like`. */
+typedef struct tg_add_later_job {
+    const tg_frame *frames; /* device memory */
+    size_t frame_count;
+    const tg_frame_info *like;
+    bool verified;
+    float weight;
+    tg_tensor out;
+    tg_status *status_to;
+} tg_add_later_job;
+
 /* What a frame, which has been checked, does to the feedback state of its elements. */
 typedef struct tg_settle_job {
     tg_source source; /* of a return: only the residual */
     tg_frame frame;
+    bool on_device;          /* the frame is device memory */
     const uint32_t *applied; /* of a return: increasing indices that are left out; NULL: none */
     size_t applied_count;
     bool only_checks; /* nothing is changed, only looked at for overflow */
@@ -110,6 +135,7 @@ typedef struct tg_list_job {
      * and the list keeps what the decoder sees. */
     float *sent;
     tg_frame applied; /* a sparse frame of the elements from `first` on: those that it lists are left out; or no data */
+    bool on_device;   /* that frame is device memory */
     float factor;
     bool limits; /* what overflows becomes the largest float32; else it is left as it was */
     /* result */
@@ -122,12 +148,13 @@ typedef struct tg_sum_job {
     tg_list_workspace *workspace;
     const tg_frame *frames; /* those without data are left out */
     size_t frame_count;
+    bool on_device; /* the frames are device memory */
     uint64_t first, count;
     float factor;
-    bool drops;      /* 0 in the place of what is not finite */
-    tg_list *sums;   /* all that some frame lists */
-    uint64_t share;  /* how many of these are chosen; of equal magnitudes the first */
-    tg_list *chosen; /* not made where a sum is not finite */
+    bool drops;            /* 0 in the place of what is not finite */
+    tg_list *sums;         /* all that some frame lists */
+    uint64_t chosen_count; /* how many of these are chosen; of equal magnitudes the first */
+    tg_list *chosen;       /* not made where a sum is not finite */
     /* results */
     uint64_t nonfinite; /* index of the first sum that is not finite, or first + count */
     uint64_t dropped;
@@ -164,6 +191,10 @@ typedef struct tg_operations {
     void (*copy_out)(tg_device *device, void *to_host, const void *from, size_t bytes);
     void (*copy)(tg_device *device, void *to, const void *from, size_t bytes); /* both in device memory */
     void (*clear)(tg_device *device, void *memory, size_t bytes);
+    /* Host memory that the device can write; and whether a place is in such memory. */
+    void *(*allocate_shared)(tg_device *device, size_t bytes);
+    void (*release_shared)(tg_device *device, void *memory);
+    bool (*is_shared)(const tg_device *device, const void *memory);
 
     /* ---- frames ---- */
 
@@ -175,8 +206,17 @@ typedef struct tg_operations {
     /* Whether it can be used with this spec, which differs in the amount. */
     bool (*encoder_fits)(const tg_device *device, const tg_encoder *encoder, const tg_spec *spec);
     void (*encode)(tg_device *device, tg_encode_job *jobs, size_t count);
+    /* The same for jobs that are done later, whose frames stay on the device: nothing waits or allocates, the jobs have
+     * been read when it returns, and a card's stream may be captured. */
+    void (*encode_later)(tg_device *device, const tg_encode_job *jobs, size_t count);
     void (*check)(tg_device *device, tg_check_job *jobs, size_t count);
     void (*add)(tg_device *device, tg_add_job *jobs, size_t count);
+    /* Whether add_later can do this job: TG_UNAVAILABLE or TG_OUT_OF_MEMORY, with a sentence, if not. */
+    tg_status (*can_add_later)(const tg_device *device, const tg_add_later_job *job, tg_error *error);
+    /* As encode_later. */
+    void (*add_later)(tg_device *device, const tg_add_later_job *jobs, size_t count);
+    /* Memory for reading so many frames at once; false if there is none. */
+    bool (*reserve)(tg_device *device, const tg_spec *spec, uint64_t count, size_t frames);
     /* What a frame spends its bytes on. It has been checked, and `info` is its header. */
     void (*measure)(tg_device *device, tg_frame frame, const tg_frame_info *info, tg_frame_parts *parts);
 
@@ -200,7 +240,7 @@ typedef struct tg_operations {
     /* h = h + factor * values; what overflows becomes the largest float32, and is counted. */
     void (*add_scaled)(tg_device *device, const float *values, uint64_t count, float factor, float *h,
                        uint64_t *limited);
-    /* out = values[0] + values[1] + ..., in this order, times the factor. */
+    /* out = values[0] + values[1] + ..., in this order, times the factor; at least one. */
     void (*sum)(tg_device *device, const float *const *values, size_t vectors, float factor, uint64_t count,
                 float *out);
     /* 0 in the place of what is not finite, which is counted. */
@@ -235,6 +275,7 @@ struct tg_device {
     char name[48]; /* as tg_device_open takes it */
     /* Why nothing works any more, or NULL: a card can be lost. Whoever waits looks at it before trusting a result. */
     const char *failure;
+    bool reads_host; /* its operations take any memory of the process, also for tensors */
 };
 
 /* TG_UNAVAILABLE, with a sentence, where the device has failed. */

@@ -61,6 +61,7 @@ tg_status tg_feedback_compensate(tg_feedback *feedback, const tg_tensor *gradien
     if (!in_place && tg_overlap(gradient->data, gradient_size, u->data, (size_t)u->count * sizeof(float)))
         return tg_fail(error, TG_INVALID_ARGUMENT, "the gradient and u overlap; give them separate memory");
     tg_fp_mode before = tg_fp_enter();
+    tg_feedback_find(feedback);
     status = compensate(feedback, gradient, u, error);
     tg_fp_leave(before);
     return status;
@@ -125,6 +126,7 @@ tg_status tg_feedback_update(tg_feedback *feedback, const tg_tensor *gradient, t
     if (status != TG_OK)
         return status;
     tg_fp_mode before = tg_fp_enter();
+    tg_feedback_find(feedback);
     status = update(feedback, gradient, frame, error);
     tg_fp_leave(before);
     return status;
@@ -168,22 +170,25 @@ tg_status tg_feedback_return(tg_feedback *feedback, tg_frame frame, const uint32
     if (feedback->spec.kind == TG_FEEDBACK_NONE)
         return tg_fail(error, TG_INVALID_ARGUMENT, "feedback none has no residual to return a frame to");
     tg_fp_mode before = tg_fp_enter();
+    tg_feedback_find(feedback);
     tg_status status = give_back(feedback, frame, applied, applied_count, error);
     tg_fp_leave(before);
     return status;
 }
 
-uint64_t tg_feedback_return_piece(tg_feedback *feedback, tg_frame frame, uint64_t first)
+uint64_t tg_feedback_return_piece(tg_feedback *feedback, tg_frame frame, bool on_device, uint64_t first)
 {
-    tg_frame_info info;
+    tg_device *device = feedback->device;
     if (feedback->spec.kind == TG_FEEDBACK_NONE)
         return 0;
+    tg_check_job check = {.frame = frame, .count = TG_ANY_COUNT, .on_device = on_device};
+    device->operations->check(device, &check, 1);
+    device->operations->wait(device);
     /* This rank made the frame for this residual, so it cannot be refused. */
-    if (tg_frame_read(frame, &info, NULL) != TG_OK || info.count > feedback->count - first ||
-        tg_frame_check(feedback->device, frame, &info, NULL, NULL) != TG_OK)
+    if (check.status != TG_OK || check.info.count > feedback->count - first)
         return 0;
-    tg_settle_job job = {.source.residual = feedback->residual + first, .frame = frame};
-    feedback->device->operations->return_frame(feedback->device, &job);
-    feedback->device->operations->wait(feedback->device);
+    tg_settle_job job = {.source.residual = feedback->residual + first, .frame = frame, .on_device = on_device};
+    device->operations->return_frame(device, &job);
+    device->operations->wait(device);
     return job.limited;
 }

@@ -23,7 +23,8 @@ tg_status tg_feedback_suits(const tg_feedback_spec *spec, const tg_spec *codec, 
     if (status != TG_OK)
         return status;
     if (spec->kind == TG_FEEDBACK_DGC && !traits.sparse)
-        return tg_fail(error, TG_INVALID_SPEC, "feedback dgc requires a sparsifier, and %s is not one", traits.name);
+        return tg_fail(error, TG_INVALID_SPEC, "feedback dgc requires a sparsifier, but %s is not a sparsifier",
+                       traits.name);
     if (stability.binding && !insist)
         return tg_fail(
             error, TG_UNSTABLE,
@@ -51,8 +52,10 @@ tg_status tg_feedback_create(tg_device *device, const tg_feedback_spec *spec, co
     const tg_operations *on = device->operations;
     float *residual = on->allocate(device, size, 0), *momentum = with_momentum ? on->allocate(device, size, 1) : NULL,
           *undo = on->allocate(device, size, 2);
-    if (!made || !residual || (with_momentum && !momentum) || !undo) {
+    uint32_t *side = on->allocate(device, sizeof *side, 3);
+    if (!made || !residual || (with_momentum && !momentum) || !undo || !side) {
         free(made);
+        on->release(device, side);
         on->release(device, residual);
         on->release(device, momentum);
         on->release(device, undo);
@@ -64,7 +67,9 @@ tg_status tg_feedback_create(tg_device *device, const tg_feedback_spec *spec, co
                           .count = count,
                           .residual = residual,
                           .momentum = momentum,
-                          .undo = undo};
+                          .undo = undo,
+                          .side = side};
+    on->clear(device, side, sizeof *side);
     tg_feedback_reset(made);
     *feedback = made;
     return tg_succeed(error);
@@ -76,16 +81,46 @@ void tg_feedback_free(tg_feedback *feedback)
         feedback->device->operations->release(feedback->device, feedback->residual);
         feedback->device->operations->release(feedback->device, feedback->momentum);
         feedback->device->operations->release(feedback->device, feedback->undo);
+        feedback->device->operations->release(feedback->device, feedback->side);
     }
     free(feedback);
 }
 
+void tg_feedback_find(tg_feedback *f)
+{
+    uint32_t side = 0;
+    if (!f->sided)
+        return;
+    f->device->operations->copy_out(f->device, &side, f->side, sizeof side);
+    f->device->operations->wait(f->device);
+    f->residual = f->sides[side & 1];
+    f->undo = f->sides[~side & 1];
+}
+
+tg_source tg_feedback_source_later(tg_feedback *f, const tg_tensor *gradient)
+{
+    if (!f->sided) { /* `side` is 0 until then */
+        f->sides[0] = f->residual;
+        f->sides[1] = f->undo;
+        f->sided = true;
+    }
+    tg_source source = tg_feedback_piece(f, gradient, 0, 1);
+    if (source.residual) {
+        source.residual = f->sides[0];
+        source.undo = source.other = f->sides[1];
+        source.side = f->side;
+        source.may_move = true;
+    }
+    return source;
+}
+
 /* Where the elements to be read or written lie. */
-static tg_status find_part(const tg_feedback *f, tg_feedback_part part, uint64_t first, uint64_t count,
-                           const float *values, float **found, tg_error *error)
+static tg_status find_part(tg_feedback *f, tg_feedback_part part, uint64_t first, uint64_t count, const float *values,
+                           float **found, tg_error *error)
 {
     if (!f || (!values && count > 0))
         return tg_fail(error, TG_INVALID_ARGUMENT, "tg_feedback_read and _write: feedback and values must not be NULL");
+    tg_feedback_find(f);
     float *memory = part == TG_RESIDUAL ? f->residual : part == TG_MOMENTUM ? f->momentum : NULL;
     if (!memory)
         return tg_fail(error, TG_INVALID_ARGUMENT, "this feedback has no part %d: only dgc has a momentum", (int)part);
@@ -123,6 +158,7 @@ void tg_feedback_reset(tg_feedback *feedback)
 {
     if (!feedback)
         return;
+    tg_feedback_find(feedback);
     const size_t size = (size_t)feedback->count * sizeof(float);
     feedback->device->operations->clear(feedback->device, feedback->residual, size);
     if (feedback->momentum)
@@ -201,28 +237,21 @@ void tg_feedback_note(tg_feedback *f, const tg_encode_report *report)
     }
 }
 
-/* A codec that drops non-finite values assumes that all others are finite and has no undo buffer, so the residual is
- * checked first. Under the other policies the codec itself finds a value that is not finite. */
-tg_status tg_feedback_check(const tg_feedback *f, const tg_source *source, tg_nonfinite policy, tg_error *error)
-{
-    return policy == TG_NONFINITE_ZERO && f->unchecked ? tg_residual_check(source, f->device, error) : TG_OK;
-}
-
 static tg_status encode(tg_codec *codec, tg_feedback *f, const tg_tensor *gradient, const tg_encode_options *options,
                         void *frame, size_t capacity, tg_encode_report *report, tg_error *error)
 {
+    tg_feedback_find(f);
     tg_source source = tg_feedback_source(f, gradient);
     tg_encode_job job;
-    source.may_move = true; /* all of the residual is encoded, so the two buffers can change places */
-    tg_status status = tg_feedback_check(f, &source, options ? options->nonfinite : TG_NONFINITE_REJECT, error);
-    if (status == TG_OK)
-        status = tg_encode_begin(codec, &source, options, frame, capacity, &job, error);
+    /* All of the residual is encoded, so the two buffers can change places, unless the device keeps the side. */
+    source.may_move = !f->sided;
+    tg_status status = tg_encode_begin(codec, &source, options, frame, capacity, &job, error);
     if (status != TG_OK)
         return status;
     float *before = f->residual, *after = job.moved ? f->undo : f->residual;
     ask(f, gradient, after); /* one wait for everything */
     f->device->operations->wait(f->device);
-    status = tg_encode_outcome(f->device, &job, error);
+    status = tg_encode_outcome(f->device, &job, TG_ENCODE_POLICY, error);
     if (status != TG_OK)
         return status;
     if (job.moved) {
@@ -249,6 +278,18 @@ uint64_t tg_feedback_add(tg_feedback *f, const float *values, float factor)
     f->device->operations->wait(f->device);
     return limited;
 }
+
+uint64_t tg_feedback_fold(tg_feedback *from, tg_feedback *to, uint64_t first, float factor)
+{
+    const tg_operations *on = to->device->operations;
+    uint64_t limited = 0;
+    on->add_scaled(to->device, from->residual, from->count, factor, to->residual + first, &limited);
+    on->wait(to->device);
+    on->clear(to->device, from->residual, (size_t)from->count * sizeof(float));
+    return limited;
+}
+
+bool tg_feedback_has_momentum(const tg_feedback *f) { return f && f->momentum; }
 
 void tg_feedback_save(const tg_feedback *f, tg_feedback_part part, uint8_t *bytes)
 {
@@ -285,11 +326,11 @@ void tg_feedback_scale(tg_feedback *f, float factor)
     f->stats.residual_peak *= (double)factor;
 }
 
-static tg_status check_step(const tg_codec *codec, const tg_feedback *feedback, const tg_tensor *gradient,
-                            tg_error *error)
+tg_status tg_feedback_check_step(const tg_codec *codec, const tg_feedback *feedback, const tg_tensor *gradient,
+                                 tg_error *error)
 {
     if (!codec || !feedback)
-        return tg_fail(error, TG_INVALID_ARGUMENT, "tg_encode_with_feedback: codec and feedback must not be NULL");
+        return tg_fail(error, TG_INVALID_ARGUMENT, "encoding with feedback: codec and feedback must not be NULL");
     tg_status status = tg_tensor_check(gradient, "the gradient", error);
     if (status != TG_OK)
         return status;
@@ -306,7 +347,7 @@ tg_status tg_encode_with_feedback(tg_codec *codec, tg_feedback *feedback, const 
                                   tg_encode_report *report, tg_error *error)
 {
     tg_encode_report made = {.status = TG_OK};
-    tg_status status = check_step(codec, feedback, gradient, error);
+    tg_status status = tg_feedback_check_step(codec, feedback, gradient, error);
     if (status == TG_OK) {
         tg_fp_mode before = tg_fp_enter();
         status = encode(codec, feedback, gradient, options, frame, capacity, &made, error);

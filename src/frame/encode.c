@@ -90,8 +90,8 @@ tg_encode_job tg_encode_job_of(tg_codec *codec, const tg_source *source, const t
     return (tg_encode_job){.encoder = codec->encoder, .spec = &codec->spec, .source = *source, .options = *options};
 }
 
-static tg_status prepare(tg_codec *codec, const tg_source *source, const tg_encode_options *options, void *frame,
-                         size_t capacity, tg_encode_job *job, tg_error *error)
+tg_status tg_encode_prepare(tg_codec *codec, const tg_source *source, const tg_encode_options *options, void *frame,
+                            size_t capacity, tg_encode_job *job, tg_error *error)
 {
     if (source->count > codec->max_count)
         return tg_fail(error, TG_SHAPE_MISMATCH,
@@ -138,7 +138,7 @@ tg_status tg_residual_check(const tg_source *source, tg_device *device, tg_error
     return status == TG_OK ? check_part(source->momentum, "momentum", source, device, error) : status;
 }
 
-tg_status tg_encode_outcome(tg_device *device, const tg_encode_job *job, tg_error *error)
+tg_status tg_encode_outcome(tg_device *device, const tg_encode_job *job, const char *policy, tg_error *error)
 {
     if (device->failure)
         return tg_device_outcome(device, error);
@@ -148,14 +148,14 @@ tg_status tg_encode_outcome(tg_device *device, const tg_encode_job *job, tg_erro
     tg_status status = tg_residual_check(&job->source, device, error);
     if (status != TG_OK)
         return status;
-    return tg_fail(error, TG_NONFINITE, "element %" PRIu64 " is not finite; fix the input, or use TG_NONFINITE_ZERO",
-                   job->nonfinite);
+    return tg_fail(error, TG_NONFINITE, "element %" PRIu64 " is not finite; fix the input, or set nonfinite to %s",
+                   job->nonfinite, policy);
 }
 
 tg_status tg_encode_begin(tg_codec *codec, const tg_source *source, const tg_encode_options *options, void *frame,
                           size_t capacity, tg_encode_job *job, tg_error *error)
 {
-    tg_status status = prepare(codec, source, options, frame, capacity, job, error);
+    tg_status status = tg_encode_prepare(codec, source, options, frame, capacity, job, error);
     if (status == TG_OK)
         codec->device->operations->encode(codec->device, job, 1);
     return status;
@@ -175,7 +175,7 @@ static tg_status encode(tg_codec *codec, const tg_tensor *input, const tg_encode
     status = tg_encode_begin(codec, &source, options, frame, capacity, &job, error);
     if (status == TG_OK) {
         codec->device->operations->wait(codec->device);
-        status = tg_encode_outcome(codec->device, &job, error);
+        status = tg_encode_outcome(codec->device, &job, TG_ENCODE_POLICY, error);
         *report = job.report;
     }
     tg_fp_leave(before);

@@ -4,6 +4,7 @@
 #include <stdatomic.h>
 #include <string.h>
 
+#include "base/numeric.h"
 #include "kernels/ranges.h"
 
 static const void *element_at(const tg_source *s, uint64_t index)
@@ -65,6 +66,10 @@ size_t tg_source_read(const tg_source *s, const tg_kernels *k, uint64_t first, s
             }
         }
         compute(s, k, first, n, b);
+        /* A residual is finite unless something else has written to its memory: such an element is dropped too, so that
+         * codecs, which do not check what they drop from, still get numbers. */
+        (void)drop(k, b->u, n);
+        (void)drop(k, b->rest, n);
     }
     return dropped;
 }
@@ -94,10 +99,11 @@ void tg_source_restore(const tg_source *s, uint64_t first, uint64_t end)
 void tg_source_recompute(const tg_source *s, const tg_kernels *k, uint64_t first, size_t n, const float *sent,
                          tg_source_block *b)
 {
+    uint64_t limited = 0; /* only by rounding, so it is not reported */
     k->widen(s->dtype, element_at(s, first), n, b->push);
     for (size_t i = 0; i < n; i++) {
-        float rest = s->residual[first + i] + sent[i];
-        s->residual[first + i] = (rest - b->push[i]) / s->beta;
+        const float rest = s->residual[first + i] + sent[i];
+        s->residual[first + i] = tg_limited(rest - b->push[i], &limited);
     }
 }
 

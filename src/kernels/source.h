@@ -17,14 +17,19 @@ typedef struct tg_source {
     tg_dtype dtype;
     uint64_t count;
     float *residual; /* NULL: no feedback, u is the gradient */
-    float *undo;     /* if not NULL, undo buffer for the old residual, aligned to a cache line */
+    float *undo;     /* if not NULL, undo buffer for the old residual; of a whole one, aligned to a cache line */
     /* The new residual may be left in the undo buffer, in the place of the old one's copy, if the job says so
      * (tg_encode_job.moved): its owner then takes that for the residual. */
     bool may_move;
+    /* Of a job that is done later. `side` is device memory, or NULL: where it holds 1, the residual is in `other`, and
+     * the undo buffer, if there is one, where the residual would be. Where the new residual is left in the undo buffer,
+     * it becomes the other number. */
+    uint32_t *side;
+    float *other;
     float alpha, beta;
     float *momentum; /* NULL but for DGC */
     float momentum_factor, clip_factor;
-    bool drop_nonfinite; /* take elements whose gradient, u or rest is not finite as if the gradient were 0 */
+    bool drop_nonfinite; /* elements whose gradient, u or rest is not finite: as if the gradient were 0 */
 } tg_source;
 
 /* One block of a source. */
@@ -60,8 +65,12 @@ void tg_source_save(const tg_source *source, const tg_kernels *kernels, uint64_t
 /* Restores the residual of the elements from `first` to `end`, all of which were saved. */
 void tg_source_restore(const tg_source *source, uint64_t first, uint64_t end);
 
-/* Computes the residual before a commit, up to rounding, where there is no undo buffer, beta is not 0 and there is no
- * momentum. `block` is scratch. */
+/* Whether the residual before a commit can be computed from what was sent. Other factors than 1 would magnify the
+ * rounding of what was committed, and with beta = 0 nothing is left of it: then an undo buffer is needed. */
+static inline bool tg_source_recomputes(const tg_source *source) { return source->alpha == 1 && source->beta == 1; }
+
+/* Does so, up to rounding and limited to the largest float32, where there is no undo buffer and no momentum. `block` is
+ * scratch. */
 void tg_source_recompute(const tg_source *source, const tg_kernels *kernels, uint64_t first, size_t n,
                          const float *sent, tg_source_block *block);
 

@@ -101,7 +101,7 @@ void tg_boundaries_propose(tg_reduction *r, const tg_batch *batch)
         const tg_piece *piece = &r->plan->pieces[i];
         if (!is_balanced(r, piece))
             continue;
-        const tg_sparse_step *step = &r->sparse[piece->tensor];
+        const tg_shard_list_step *step = &r->sparse[piece->tensor];
         if (r->given[piece->tensor] != TG_GIVEN)
             memcpy(step->proposals, boundaries_of(r, &r->reducer->tensors[piece->tensor]), world * sizeof(uint32_t));
         else if (step->sent.count > 0)
@@ -112,7 +112,7 @@ void tg_boundaries_propose(tg_reduction *r, const tg_batch *batch)
     if (proposes(r))
         device->operations->wait(device);
     for (size_t i = batch->first; proposes(r) && i < batch->first + batch->count; i++) {
-        tg_sparse_step *step = &r->sparse[r->plan->pieces[i].tensor];
+        tg_shard_list_step *step = &r->sparse[r->plan->pieces[i].tensor];
         if (!is_balanced(r, &r->plan->pieces[i]))
             continue;
         step->proposals[0] = 0;
@@ -145,7 +145,7 @@ bool tg_boundaries_read_proposals(tg_reduction *r, const tg_batch *batch, tg_cur
 void tg_boundaries_decide(tg_reduction *r, const tg_batch *batch)
 {
     for (size_t i = batch->first; proposes(r) && i < batch->first + batch->count; i++) {
-        tg_sparse_step *step = &r->sparse[r->plan->pieces[i].tensor];
+        tg_shard_list_step *step = &r->sparse[r->plan->pieces[i].tensor];
         if (is_balanced(r, &r->plan->pieces[i]))
             step->proposals[r->reducer->rank] = (uint32_t)(step->proposal_sum / r->reducer->world);
     }

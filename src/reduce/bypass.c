@@ -2,9 +2,13 @@
  *
  * Every rank tells the others, with its verdict, how long its last reduction took; all of them know the longest of
  * these. The way that is in use is timed in groups of steps, and now and then the other way is tried for one group: it
- * is kept if it is faster by a 32nd, and tried again after four times as many steps if it is not. What is decided takes
- * effect with the reduction that is begun next, `depth` reductions after the one whose verdict it was; these numbers
- * are the log, from which all decisions can be replayed.
+ * is kept if it is faster by a 64th, and tried again after four times as many steps if it is not. A try ends early
+ * where its first two times are more than twice as long, because nothing has paid for the first try. A way that is
+ * known to be slower is not tried before the steps since the last try have taken 128 times what the try is expected to
+ * lose, so tries cost less than a hundredth, however slow the other way is. With the 64th, steps take in the long run
+ * less than three hundredths more than the faster way. What is decided takes effect with the reduction that is begun
+ * next, `depth` reductions after the one whose verdict it was; these numbers are the log, from which all decisions can
+ * be replayed.
  *
  * Nothing is lost on the way: dense steps send residuals too, all of them (alpha = beta = 1), and what owners have in
  * second residuals joins their first ones before. */
@@ -15,7 +19,7 @@
 #include "base/status.h"
 #include "reduce/reducer.h"
 
-enum { FIRST_PERIOD = 16, KEPT_PERIOD = 64, LONGEST_PERIOD = 8192, LONGER = 4, GAIN = 32 };
+enum { FIRST_PERIOD = 16, KEPT_PERIOD = 64, LONGEST_PERIOD = 8192, LONGER = 4, GAIN = 64, PAID = 128 };
 
 /* ---- the rule ---- */
 
@@ -40,6 +44,13 @@ static void change(tg_bypass_rule *rule)
     rule->count = rule->waited = 0;
 }
 
+static void take_back(tg_bypass_rule *rule)
+{
+    rule->trying = 0;
+    rule->period = rule->period > LONGEST_PERIOD / LONGER ? LONGEST_PERIOD : rule->period * LONGER;
+    change(rule);
+}
+
 /* The second smallest: what is slow for other reasons does not count, nor one that was fast by chance. */
 static uint32_t typical(const uint32_t samples[TG_BYPASS_SAMPLES])
 {
@@ -54,7 +65,24 @@ static uint32_t typical(const uint32_t samples[TG_BYPASS_SAMPLES])
     return second;
 }
 
-void tg_bypass_rule_note(tg_bypass_rule *rule, bool dense, uint32_t microseconds, bool may_change)
+/* Whether the first two times of a try are more than twice as long as steps take otherwise: more of them would lose
+ * much and say nothing new. */
+static bool goes_badly(const tg_bypass_rule *rule)
+{
+    const uint64_t most = UINT64_C(2) * rule->estimates[!rule->dense];
+    return rule->trying && rule->count == 2 && rule->samples[0] > most && rule->samples[1] > most;
+}
+
+/* Whether a try would lose at most a 128th of the time since the last one. It compares with what steps take now: where
+ * these become slower, for instance on a network that others use too, the other way is tried sooner. */
+static bool is_affordable(const tg_bypass_rule *rule, uint32_t depth)
+{
+    const uint64_t now = rule->estimates[rule->dense], other = rule->estimates[!rule->dense],
+                   steps = TG_BYPASS_SAMPLES + UINT64_C(2) * depth; /* of a try: see tg_bypass_rule_note in bypass.h */
+    return other <= now || rule->waited * now >= PAID * steps * (other - now);
+}
+
+void tg_bypass_rule_note(tg_bypass_rule *rule, bool dense, uint32_t microseconds, bool may_change, uint32_t depth)
 {
     if (dense != (rule->dense != 0)) /* begun before the last change */
         return;
@@ -64,24 +92,28 @@ void tg_bypass_rule_note(tg_bypass_rule *rule, bool dense, uint32_t microseconds
     }
     rule->samples[rule->count++] = microseconds;
     rule->waited++;
+    if (goes_badly(rule)) {
+        rule->estimates[dense] = rule->samples[0] < rule->samples[1] ? rule->samples[0] : rule->samples[1];
+        take_back(rule);
+        return;
+    }
     if (rule->count < TG_BYPASS_SAMPLES)
         return;
     rule->count = 0;
     rule->estimates[dense] = typical(rule->samples);
     const uint32_t other = rule->estimates[!dense];
     if (!rule->trying) {
-        rule->trying = rule->waited >= rule->period && may_change;
+        rule->trying = rule->waited >= rule->period && is_affordable(rule, depth) && may_change;
         if (rule->trying)
             change(rule);
         return;
     }
-    rule->trying = 0;
-    if (rule->estimates[dense] < other - other / GAIN) {
-        rule->period = KEPT_PERIOD;
+    if (rule->estimates[dense] >= other - other / GAIN) {
+        take_back(rule);
         return;
     }
-    rule->period = rule->period > LONGEST_PERIOD / LONGER ? LONGEST_PERIOD : rule->period * LONGER;
-    change(rule);
+    rule->trying = 0;
+    rule->period = KEPT_PERIOD;
 }
 
 /* ---- the log ---- */
@@ -101,7 +133,8 @@ void tg_bypass_note(tg_reduction *r, uint32_t microseconds)
     if (reducer->options.bypass != TG_BYPASS_AUTO || !r->timed)
         return;
     /* A try that may be taken back needs room for both. */
-    tg_bypass_rule_note(rule, r->timed_dense, microseconds, reducer->bypass_change_count + 2 <= TG_BYPASS_MOST_CHANGES);
+    const bool may_change = reducer->bypass_change_count + 2 <= TG_BYPASS_MOST_CHANGES;
+    tg_bypass_rule_note(rule, r->timed_dense, microseconds, may_change, reducer->options.depth);
     if ((rule->dense != 0) != (reducer->bypass_change_count % 2 == 1))
         reducer->bypass_changes[reducer->bypass_change_count++] = r->number + reducer->options.depth;
 }
@@ -197,15 +230,9 @@ static void fold(tg_reducer *r)
 {
     for (size_t i = 0; r->second && i < r->coded.piece_count; i++) {
         const tg_piece *piece = &r->coded.pieces[i];
-        uint64_t limited = 0;
-        if (!r->second[i])
-            continue;
-        const tg_operations *on = r->device->operations;
-        on->add_scaled(r->device, r->second[i]->residual, piece->count, (float)r->world,
-                       r->tensors[piece->tensor].feedback->residual + piece->first, &limited);
-        on->wait(r->device);
-        on->clear(r->device, r->second[i]->residual, (size_t)piece->count * sizeof(float));
-        r->stats.saturated += limited;
+        if (r->second[i])
+            r->stats.saturated += tg_feedback_fold(r->second[i], r->tensors[piece->tensor].feedback, piece->first,
+                                                   (float)r->world);
     }
     r->folded = true;
 }

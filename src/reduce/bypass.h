@@ -22,7 +22,8 @@ enum { TG_BYPASS_NUMBERS = sizeof(tg_bypass_rule) / sizeof(uint32_t) };
 /* Whether a rule may have come to these numbers, with so many changes in its log. */
 bool tg_bypass_rule_check(const tg_bypass_rule *rule, size_t changes);
 void tg_bypass_rule_begin(tg_bypass_rule *rule);
-/* Takes the time of a step that was sent so. `may_change`: there is room in the log. */
-void tg_bypass_rule_note(tg_bypass_rule *rule, bool dense, uint32_t microseconds, bool may_change);
+/* Takes the time of a step that was sent so. `may_change`: there is room in the log. A time is known `depth` steps
+ * after its own, and what is decided takes effect as many steps later. */
+void tg_bypass_rule_note(tg_bypass_rule *rule, bool dense, uint32_t microseconds, bool may_change, uint32_t depth);
 
 #endif

@@ -103,18 +103,18 @@ static int by_owner(const void *a, const void *b)
 /* Those of one owner become one. */
 static size_t merge(share *shares, size_t count)
 {
-    size_t kept = 0;
+    size_t merged = 0;
     qsort(shares, count, sizeof *shares, by_owner);
     for (size_t i = 0; i < count; i++) {
-        if (kept == 0 || shares[kept - 1].owner != shares[i].owner) {
-            shares[kept++] = shares[i];
+        if (merged == 0 || shares[merged - 1].owner != shares[i].owner) {
+            shares[merged++] = shares[i];
             continue;
         }
-        shares[kept - 1].frames += shares[i].frames;
-        shares[kept - 1].elements += shares[i].elements;
-        shares[kept - 1].bytes += shares[i].bytes;
+        shares[merged - 1].frames += shares[i].frames;
+        shares[merged - 1].elements += shares[i].elements;
+        shares[merged - 1].bytes += shares[i].bytes;
     }
-    return kept;
+    return merged;
 }
 
 static void describe_batch(tg_description *d, size_t number, size_t *used)
@@ -173,7 +173,8 @@ static void order(tg_description *d)
 {
     const tg_reducer *r = d->reducer;
     const size_t due = r->coded.batch_count;
-    const bool results = r->functions->has_results, aside = tg_sets_aside(r);
+    const bool results = r->functions->has_results;
+    const size_t window = tg_gather_window(r);
     if (r->world == 1)
         return;
     size_t handed = 0, results_handed = 0,
@@ -185,9 +186,9 @@ static void order(tg_description *d)
             results_handed++;
         } else {
             made[handed % (TG_RESULTS_BEHIND + 2)] = d->entry_count;
-            const bool waits = aside && handed >= TG_GATHER_WINDOW; /* for room that is used again */
+            const bool waits = window > 0 && handed >= window; /* for room that is used again */
             *e = (entry){r->functions->has_parts ? TG_ROLE_PARTS : TG_ROLE_GRADIENTS, handed,
-                         waits ? handed - TG_GATHER_WINDOW : SIZE_MAX, 0};
+                         waits ? handed - window : SIZE_MAX, 0};
             handed++;
         }
         d->entry_count++;
@@ -378,8 +379,10 @@ tg_status tg_description_exchange(const tg_description *d, uint32_t rank, size_t
     const uint64_t others = d->reducer->world - (uint64_t)1;
     tg_described_exchange made = {.role = e->role, .kind = TG_ALL_GATHER, .after = e->after, .peers = (uint32_t)others};
     if (e->role == TG_ROLE_VERDICT) {
+        const bool timed = d->reducer->options.bypass == TG_BYPASS_AUTO;
+        const uint64_t size = TG_MESSAGE_HEADER + (timed ? TG_TIMED_BYTES : TG_OPINION_BYTES);
         made.peers = tg_agreement_peers(d->reducer->world);
-        made.bytes_sent = made.bytes_received = made.peers * (uint64_t)(TG_MESSAGE_HEADER + TG_OPINION_BYTES);
+        made.bytes_sent = made.bytes_received = made.peers * size;
         made.largest_sent = made.largest_received = made.bytes_sent;
         *exchange = made;
         return tg_succeed(error);

@@ -30,6 +30,23 @@ typedef struct tg_described_entry {
     uint32_t round; /* of a batch that is handed on */
 } tg_described_entry;
 
+/* Two levels: what there is of one share in a message, or of all shares. */
+typedef struct tg_described_part {
+    uint64_t pieces, elements;
+    uint64_t runs, ended; /* what goes between hosts then: runs of elements, and so many elements */
+    uint64_t raw;         /* bytes of a message of raw parts */
+    uint64_t spread;      /* and of one of results */
+    uint64_t frames;      /* of the latter */
+} tg_described_part;
+
+/* The same over all shares, so that an exchange of a rank is described without looking at each of them. */
+typedef struct tg_described_message {
+    tg_described_part all, smallest, largest; /* sums; the least and the most bytes of a share */
+    struct {
+        uint64_t sent, received; /* by any owner, between hosts */
+    } most[2];                   /* of gradients or parts; of results */
+} tg_described_message;
+
 struct tg_description {
     tg_reducer *reducer; /* tensors and plan, nothing else */
     tg_described_batch *batches;
@@ -41,7 +58,10 @@ struct tg_description {
     tg_description **levels; /* two levels: what happens between hosts, of each share; else NULL */
     uint32_t *place;         /* of each rank, how many of its host come before it */
     uint32_t *host_size;
-    size_t **inner_message; /* of each share and message, that between hosts; SIZE_MAX: none */
+    uint32_t largest_host;    /* ranks of it */
+    size_t **inner_message;   /* of each share and message, that between hosts; SIZE_MAX: none */
+    tg_described_part *parts; /* of each message and share, a message's shares one behind the other */
+    tg_described_message *messages;
 };
 
 /* Fills in batches, in memory of the description's reducer, which has been kept. */

@@ -67,6 +67,8 @@ static void place_ranks(tg_description *d)
     const tg_reducer *r = d->reducer;
     for (uint32_t rank = 0; rank < r->world; rank++)
         d->place[rank] = d->host_size[r->levels->host_of_rank[rank]]++;
+    for (uint32_t host = 0; host < r->levels->hosts; host++)
+        d->largest_host = d->host_size[host] > d->largest_host ? d->host_size[host] : d->largest_host;
 }
 
 static void number_messages(tg_description *d, uint32_t share)
@@ -82,6 +84,95 @@ static void number_messages(tg_description *d, uint32_t share)
     }
 }
 
+/* ---- parts ---- */
+
+static tg_described_part *part_of(const tg_description *d, size_t message, uint32_t share)
+{
+    return &d->parts[message * d->reducer->levels->shares + share];
+}
+
+static uint64_t lesser(uint64_t a, uint64_t b) { return a < b ? a : b; }
+static uint64_t larger(uint64_t a, uint64_t b) { return a > b ? a : b; }
+
+/* What a piece adds to the message of its owner. */
+static void add_piece(const tg_reducer *r, const tg_piece *piece, tg_described_part *part)
+{
+    tg_piece run;
+    part->pieces++;
+    part->elements += piece->count;
+    part->raw += TG_HEADER_SIZE + tg_dtype_size(r->tensors[piece->tensor].given.dtype) * piece->count;
+    if (!tg_share_ends(r, false, piece, &run))
+        return;
+    part->runs++;
+    part->ended += run.count;
+}
+
+/* What comes back from between hosts. */
+static void add_frames(const tg_description *d, size_t message, uint32_t share, tg_described_part *part)
+{
+    const size_t inner = d->inner_message[share][message];
+    const tg_description *between = d->levels[share];
+    const uint64_t copies = d->reducer->algorithm == TG_SHARD ? 1 : d->reducer->levels->hosts;
+    if (inner == SIZE_MAX)
+        return;
+    part->spread += sizeof(uint32_t) * part->runs + copies * tg_described_bytes(between, inner);
+    part->frames = copies * between->batches[inner].frames;
+}
+
+/* The most that an owner has of exchange `which` between hosts; it is the same for all owners of a share. */
+static void find_most(const tg_description *d, size_t message, uint32_t share, unsigned which, tg_exchange_role role)
+{
+    tg_described_exchange e = {.role = role};
+    tg_described_message *m = &d->messages[message];
+    tg_describe(d->levels[share], 0, role, d->inner_message[share][message], &e);
+    m->most[which].sent = larger(m->most[which].sent, e.largest_sent);
+    m->most[which].received = larger(m->most[which].received, e.largest_received);
+}
+
+static void sum_up(const tg_description *d, size_t message)
+{
+    const tg_reducer *r = d->reducer;
+    const bool between = r->levels->hosts > 1, shards = r->algorithm == TG_SHARD;
+    tg_described_message *m = &d->messages[message];
+    m->smallest = (tg_described_part){.raw = UINT64_MAX, .spread = UINT64_MAX};
+    for (uint32_t share = 0; share < r->levels->shares; share++) {
+        const tg_described_part *part = part_of(d, message, share);
+        m->all.pieces += part->pieces;
+        m->all.elements += part->elements;
+        m->all.ended += part->ended;
+        m->all.raw += part->raw;
+        m->all.spread += part->spread;
+        m->all.frames += part->frames;
+        m->smallest.raw = lesser(m->smallest.raw, part->raw);
+        m->smallest.spread = lesser(m->smallest.spread, part->spread);
+        m->largest.raw = larger(m->largest.raw, part->raw);
+        m->largest.spread = larger(m->largest.spread, part->spread);
+        if (!between || d->inner_message[share][message] == SIZE_MAX)
+            continue;
+        find_most(d, message, share, 0, shards ? TG_ROLE_PARTS : TG_ROLE_GRADIENTS);
+        if (shards)
+            find_most(d, message, share, 1, TG_ROLE_RESULTS);
+    }
+}
+
+/* Every rank's exchanges are made up from these: one pass over pieces and shares, not one for each rank. */
+static void add_up_parts(tg_description *d)
+{
+    const tg_reducer *r = d->reducer;
+    for (size_t message = 0; message < r->coded.batch_count; message++) {
+        const tg_batch *batch = &r->coded.batches[message];
+        for (uint32_t share = 0; share < r->levels->shares; share++)
+            *part_of(d, message, share) = (tg_described_part){.raw = TG_MESSAGE_HEADER, .spread = TG_MESSAGE_HEADER};
+        for (size_t i = batch->first; i < batch->first + batch->count; i++)
+            add_piece(r, &r->coded.pieces[i], part_of(d, message, r->coded.pieces[i].owner));
+        for (uint32_t share = 0; share < r->levels->shares; share++)
+            add_frames(d, message, share, part_of(d, message, share));
+        sum_up(d, message);
+    }
+}
+
+/* ---- making ---- */
+
 tg_status tg_describe_levels(tg_description *d, tg_error *error)
 {
     tg_reducer *r = d->reducer;
@@ -93,6 +184,8 @@ tg_status tg_describe_levels(tg_description *d, tg_error *error)
     d->place = tg_arena_take(&r->arena, r->world, sizeof *d->place);
     d->host_size = tg_arena_take(&r->arena, r->levels->hosts, sizeof *d->host_size);
     d->inner_message = tg_arena_take(&r->arena, shares, sizeof(size_t *));
+    d->parts = tg_arena_take(&r->arena, (uint64_t)messages * shares, sizeof *d->parts);
+    d->messages = tg_arena_take(&r->arena, messages, sizeof *d->messages);
     for (uint32_t share = 0; !r->arena.failed && share < shares; share++)
         d->inner_message[share] = tg_arena_take(&r->arena, messages, sizeof(size_t));
     if (r->arena.failed)
@@ -110,6 +203,8 @@ tg_status tg_describe_levels(tg_description *d, tg_error *error)
         number_messages(d, share);
         status = describe_share(d, share, error);
     }
+    if (status == TG_OK)
+        add_up_parts(d);
     order(d);
     return status == TG_OK ? tg_succeed(error) : status;
 }
@@ -123,70 +218,35 @@ void tg_describe_levels_free(tg_description *d)
 
 /* ---- exchanges ---- */
 
-/* What there is of one share in a message. */
-typedef struct part {
-    uint64_t pieces, elements;
-    uint64_t runs, ended; /* what goes between hosts then: runs of elements, and so many elements */
-    uint64_t raw;         /* bytes of a message of raw parts */
-    uint64_t spread;      /* and of one of results */
-    uint64_t frames;      /* of the latter */
-} part;
-
-static part part_of(const tg_description *d, size_t message, uint32_t share)
+/* What a rank owns of a message: nothing, where its host has more ranks than there are shares. */
+static tg_described_part owned(const tg_description *d, uint32_t rank, size_t message)
 {
-    const tg_reducer *r = d->reducer;
-    const tg_batch *batch = &r->coded.batches[message];
-    part p = {.raw = TG_MESSAGE_HEADER, .spread = TG_MESSAGE_HEADER};
-    for (size_t i = batch->first; i < batch->first + batch->count; i++) {
-        const tg_piece *piece = &r->coded.pieces[i];
-        if (piece->owner != share)
-            continue;
-        p.pieces++;
-        p.elements += piece->count;
-        tg_piece run;
-        if (tg_share_ends(r, false, piece, &run)) {
-            p.runs++;
-            p.ended += run.count;
-        }
-        p.raw += TG_HEADER_SIZE + tg_dtype_size(r->tensors[piece->tensor].given.dtype) * piece->count;
-    }
-    const size_t inner = d->inner_message[share][message];
-    if (inner == SIZE_MAX)
-        return p;
-    const tg_description *between = d->levels[share];
-    const uint64_t copies = r->algorithm == TG_SHARD ? 1 : r->levels->hosts;
-    p.spread += sizeof(uint32_t) * p.runs + copies * tg_described_bytes(between, inner);
-    p.frames = copies * between->batches[inner].frames;
-    return p;
+    const uint32_t place = d->place[rank];
+    return place < d->reducer->levels->shares ? *part_of(d, message, place) : (tg_described_part){0};
+}
+
+/* Messages within the host. */
+static uint32_t peers_of(const tg_description *d, uint32_t rank, uint32_t local)
+{
+    const uint32_t shares = d->reducer->levels->shares;
+    return d->place[rank] < shares ? local - 1 : shares;
 }
 
 static void describe_raw(const tg_description *d, uint32_t rank, size_t message, tg_described_exchange *e)
 {
     const tg_levels *l = d->reducer->levels;
-    const uint32_t local = d->host_size[l->host_of_rank[rank]], place = d->place[rank];
-    uint32_t largest_host = 0;
-    for (uint32_t host = 0; host < l->hosts; host++)
-        largest_host = d->host_size[host] > largest_host ? d->host_size[host] : largest_host;
-    uint64_t all = 0, smallest = UINT64_MAX, largest = 0;
+    const uint32_t local = d->host_size[l->host_of_rank[rank]];
+    const tg_described_message *m = &d->messages[message];
+    const tg_described_part own = owned(d, rank, message);
     e->kind = TG_ALL_TO_ALL;
-    for (uint32_t share = 0; share < l->shares; share++) {
-        const part p = part_of(d, message, share);
-        all += p.raw;
-        smallest = p.raw < smallest ? p.raw : smallest;
-        largest = p.raw > largest ? p.raw : largest;
-        e->encoded += p.elements;
-        e->frames += p.pieces;
-        if (share == place) {
-            e->bytes_received = (local - 1) * p.raw;
-            e->checked = (local - 1) * p.elements;
-            e->frames += (local - 1) * p.pieces;
-        } else {
-            e->bytes_sent += p.raw;
-        }
-    }
-    e->peers = place < l->shares ? local - 1 : l->shares;
-    e->largest_sent = largest_host > l->shares ? all : all - smallest;
-    e->largest_received = (largest_host - 1) * largest;
+    e->peers = peers_of(d, rank, local);
+    e->bytes_sent = m->all.raw - own.raw;
+    e->bytes_received = (local - 1) * own.raw;
+    e->encoded = m->all.elements;
+    e->checked = (local - 1) * own.elements;
+    e->frames = m->all.pieces + (local - 1) * own.pieces;
+    e->largest_sent = d->largest_host > l->shares ? m->all.raw : m->all.raw - m->smallest.raw;
+    e->largest_received = (d->largest_host - 1) * m->largest.raw;
 }
 
 static void describe_between(const tg_description *d, uint32_t rank, tg_exchange_role role, size_t message,
@@ -194,63 +254,38 @@ static void describe_between(const tg_description *d, uint32_t rank, tg_exchange
 {
     const tg_levels *l = d->reducer->levels;
     const uint32_t host = l->host_of_rank[rank], place = d->place[rank];
-    const size_t first_tensor = e->first_tensor, tensor_count = e->tensor_count;
-    uint64_t largest_sent = 0, largest_received = 0;
-    e->kind = TG_ALL_TO_ALL; /* of all ranks, it is one among the owners of each share */
+    const tg_described_message *m = &d->messages[message];
+    const unsigned which = role == TG_ROLE_RESULTS;
+    const size_t inner = place < l->shares ? d->inner_message[place][message] : SIZE_MAX;
     e->peers = 0;
-    for (uint32_t share = 0; share < l->shares; share++) {
-        const size_t inner = d->inner_message[share][message];
-        tg_described_exchange own = {.kind = TG_ALL_TO_ALL};
-        if (inner == SIZE_MAX)
-            continue;
-        tg_describe(d->levels[share], host, role, inner, &own);
-        largest_sent = own.largest_sent > largest_sent ? own.largest_sent : largest_sent;
-        largest_received = own.largest_received > largest_received ? own.largest_received : largest_received;
-        if (share != place)
-            continue;
-        const size_t after = e->after;
-        *e = own;
-        e->role = role;
-        e->kind = TG_ALL_TO_ALL;
-        e->after = after;
+    if (inner != SIZE_MAX) {
+        tg_describe(d->levels[place], host, role, inner, e);
         e->peers = l->hosts - 1;
         if (role != TG_ROLE_RESULTS) /* made of what came within the host */
-            e->summed += (uint64_t)d->host_size[host] * part_of(d, message, share).ended;
+            e->summed += (uint64_t)d->host_size[host] * part_of(d, message, place)->ended;
     }
-    e->first_tensor = first_tensor;
-    e->tensor_count = tensor_count;
-    e->largest_sent = largest_sent;
-    e->largest_received = largest_received;
+    e->kind = TG_ALL_TO_ALL; /* of all ranks, it is one among the owners of each share */
+    e->largest_sent = m->most[which].sent;
+    e->largest_received = m->most[which].received;
 }
 
 static void describe_spread(const tg_description *d, uint32_t rank, size_t message, tg_described_exchange *e)
 {
     const tg_levels *l = d->reducer->levels;
-    const uint32_t local = d->host_size[l->host_of_rank[rank]], place = d->place[rank];
+    const uint32_t local = d->host_size[l->host_of_rank[rank]];
     const uint64_t copies = d->reducer->algorithm == TG_SHARD ? 1 : l->hosts;
-    uint32_t largest_host = 0;
-    for (uint32_t host = 0; host < l->hosts; host++)
-        largest_host = d->host_size[host] > largest_host ? d->host_size[host] : largest_host;
-    uint64_t all = 0, smallest = UINT64_MAX, largest = 0;
+    const tg_described_message *m = &d->messages[message];
+    const tg_described_part own = owned(d, rank, message);
     e->kind = TG_ALL_GATHER;
-    for (uint32_t share = 0; share < l->shares; share++) {
-        const part p = part_of(d, message, share);
-        all += p.spread;
-        smallest = p.spread < smallest ? p.spread : smallest;
-        largest = p.spread > largest ? p.spread : largest;
-        if (share == place) {
-            e->bytes_sent = (local - 1) * p.spread;
-        } else {
-            e->bytes_received += p.spread;
-            e->checked += copies * p.ended;
-            e->frames += p.frames;
-        }
-        if (share == place && l->hosts == 1) /* one host has nothing between */
-            e->summed = local * p.elements;
-    }
-    e->peers = place < l->shares ? local - 1 : l->shares;
-    e->largest_sent = (largest_host - 1) * largest;
-    e->largest_received = largest_host > l->shares ? all : all - smallest;
+    e->peers = peers_of(d, rank, local);
+    e->bytes_sent = (local - 1) * own.spread;
+    e->bytes_received = m->all.spread - own.spread;
+    e->checked = copies * (m->all.ended - own.ended);
+    e->frames = m->all.frames - own.frames;
+    if (l->hosts == 1) /* one host has nothing between */
+        e->summed = local * own.elements;
+    e->largest_sent = (d->largest_host - 1) * m->largest.spread;
+    e->largest_received = d->largest_host > l->shares ? m->all.spread : m->all.spread - m->smallest.spread;
 }
 
 void tg_describe_level(const tg_description *d, uint32_t rank, tg_exchange_role role, size_t message,

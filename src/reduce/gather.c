@@ -4,19 +4,26 @@
 #include "base/status.h"
 #include "reduce/reducer.h"
 
-bool tg_sets_aside(const tg_reducer *r)
+enum { MOST_AT_ONCE = 8, WINDOW_BYTES = 1 << 30 };
+
+uint32_t tg_gather_window(const tg_reducer *r)
 {
     const size_t coded = r->coded.batch_count, dense = r->dense.batch_count, batches = coded > dense ? coded : dense;
     uint64_t all = 0, largest = 0, peers = r->world - UINT64_C(1);
     /* Few ranks are faster if they write once; between hosts the mean is in the frames that are spread. */
     if (r->functions != &tg_gather || r->share.whole || tg_agreement_rounds(r->world) < 2)
-        return false;
+        return 0;
     for (size_t i = 0; i < batches; i++) {
         const uint64_t room = tg_is_relayed(r, i) ? 0 : tg_batch_bound(r, i);
         all += room * peers;
         largest = room > largest ? room : largest;
     }
-    return all > 2 * (sizeof(float) * r->coded.total + TG_GATHER_WINDOW * largest * peers);
+    if (largest == 0)
+        return 0;
+    const uint64_t fit = WINDOW_BYTES / (largest * peers), window = fit > MOST_AT_ONCE ? MOST_AT_ONCE
+                                                                    : fit > 1          ? fit
+                                                                                       : 1;
+    return all > 2 * (sizeof(float) * r->coded.total + window * largest * peers) ? (uint32_t)window : 0;
 }
 
 static void send(tg_reduction *r, size_t number)
@@ -24,16 +31,17 @@ static void send(tg_reduction *r, size_t number)
     tg_transfer *transfer = &r->batches[number];
     const tg_batch *batch = &r->plan->batches[number];
     const uint32_t extra = tg_present_size(r, number);
-    uint8_t *end = transfer->out + TG_MESSAGE_HEADER + extra;
+    uint8_t *end = tg_frames_at(transfer, TG_EVERY_OWNER, extra);
     for (size_t i = batch->first; i < batch->first + batch->count; i++)
         if (tg_piece_is_sent(r, &r->plan->pieces[i]))
             tg_piece_encode(r, i, (uint32_t)i, &end);
     const size_t frames = tg_jobs_encode(r, "gradient");
     tg_pieces_note(r, frames);
-    const bool whole = !tg_reduction_lost(r);
-    tg_present_write(r, number, transfer->out + TG_MESSAGE_HEADER);
-    tg_transfer_seal(r, transfer, whole ? (uint32_t)frames : 0, whole ? extra : 0, transfer->out);
-    tg_transfer_send_all(r->reducer, transfer, whole ? (size_t)(end - transfer->out) : TG_MESSAGE_HEADER);
+    size_t outgoing = 0;
+    for (size_t j = 0; transfer->body && !tg_reduction_lost(r) && j < frames; j++)
+        r->reducer->outgoing[outgoing++] = *r->reducer->encoded[j].frame;
+    tg_present_write(r, number, tg_extra_at(transfer, TG_EVERY_OWNER));
+    tg_message_send(r, transfer, TG_EVERY_OWNER, extra, r->reducer->outgoing, (uint32_t)frames, end);
 }
 
 /* ---- frames in, sums out ---- */
@@ -146,7 +154,7 @@ static void undo(tg_reduction *r)
         const tg_frame sent = r->sent[piece->part];
         if (sent.data && r->reducer->tensors[piece->tensor].feedback)
             r->reducer->stats.saturated += tg_feedback_return_piece(r->reducer->tensors[piece->tensor].feedback, sent,
-                                                                    piece->first);
+                                                                    r->reducer->options.on_device, piece->first);
     }
 }
 

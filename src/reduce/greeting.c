@@ -16,8 +16,9 @@ static const char *const option_texts[TG_GREETING_OPTIONS] = {
     [TG_GREETING_DEPTH] = "depth",
     [TG_GREETING_BATCH_ELEMENTS] = "number of elements in a batch",
     [TG_GREETING_BYPASS] = "bypass setting",
-    [TG_GREETING_STATE] = "history: it was resumed from another step",
     [TG_GREETING_HOSTS] = "list of hosts",
+    [TG_GREETING_ON_DEVICE] = "setting of on_device",
+    [TG_GREETING_STATE] = "history: it was resumed from another step",
 };
 
 static const char *const field_texts[TG_GREETING_FIELDS] = {"name", "count, dtype or boundaries", "codec", "feedback"};

@@ -19,8 +19,9 @@ typedef enum tg_greeting_option {
     TG_GREETING_DEPTH,
     TG_GREETING_BATCH_ELEMENTS,
     TG_GREETING_BYPASS,
-    TG_GREETING_STATE, /* how many steps were made, and where parts begin */
     TG_GREETING_HOSTS, /* which ranks share one */
+    TG_GREETING_ON_DEVICE,
+    TG_GREETING_STATE, /* how many steps were made, and where parts begin: last, because options change that too */
     TG_GREETING_OPTIONS
 } tg_greeting_option;
 

@@ -28,11 +28,18 @@ static tg_status check_hosts(const tg_reducer *r, const tg_reducer_options *o, b
     }
     free(seen);
     if (status == TG_OK && *several && o->algorithm == TG_SCATTER)
-        return tg_fail(error, TG_INVALID_ARGUMENT,
-                       "scatter does not know hosts: use gather, shard or auto, or leave host_of_rank NULL");
+        return tg_fail(
+            error, TG_INVALID_ARGUMENT,
+            "scatter does not support hosts with several ranks: use gather, shard or auto, or leave host_of_rank NULL");
     if (status == TG_OK && *several && o->bypass != TG_BYPASS_OFF)
-        return tg_fail(error, TG_INVALID_ARGUMENT,
-                       "bypass does not know hosts with several ranks: use TG_BYPASS_OFF, or leave host_of_rank NULL");
+        return tg_fail(
+            error, TG_INVALID_ARGUMENT,
+            "bypass does not support hosts with several ranks: use TG_BYPASS_OFF, or leave host_of_rank NULL");
+    if (status == TG_OK && *several && o->on_device)
+        return tg_fail(
+            error, TG_INVALID_ARGUMENT,
+            "frames that stay on the device do not support hosts with several ranks: leave on_device unset, or "
+            "host_of_rank NULL");
     return status;
 }
 
@@ -253,7 +260,7 @@ tg_status tg_levels_fill_in(tg_reducer *r, tg_error *error)
     follow_messages(r, false);
     follow_messages(r, true);
     l->frames = tg_arena_take(&r->arena, (uint64_t)(coded > dense ? coded : dense) * l->hosts, sizeof *l->frames);
-    if (r->arena.failed)
+    if (!tg_shared_make(r))
         return tg_fail(error, TG_OUT_OF_MEMORY, "out of memory for the messages of %u hosts", l->hosts);
     return l->share == TG_NO_SHARE ? TG_OK : make_inner(r, error);
 }
@@ -265,6 +272,7 @@ void tg_levels_free(tg_reducer *r)
     for (uint32_t i = 0; r->reductions && i < r->options.depth; i++)
         if (r->reductions[i].levels)
             r->device->operations->release(r->device, r->reductions[i].levels->sums);
+    tg_shared_free(r);
     tg_reducer_free(r->levels->inner);
 }
 

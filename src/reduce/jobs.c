@@ -17,7 +17,9 @@ static tg_encode_job *add_encoding(tg_reduction *r, size_t index, tg_codec *code
                                    uint32_t draw)
 {
     tg_reducer *reducer = r->reducer;
-    const tg_encode_options options = {.draw = tg_draw_of(r, reducer->rank, draw), .nonfinite = tg_policy_of(reducer)};
+    const tg_encode_options options = {.draw = tg_draw_of(r, reducer->rank, draw),
+                                       .nonfinite = tg_policy_of(reducer),
+                                       .on_device = reducer->options.on_device};
     tg_encode_job *job = &reducer->encodings[reducer->encoding_count];
     *job = tg_encode_job_of(codec, source, &options);
     reducer->encoded[reducer->encoding_count++] = (tg_encoded){.piece = index};
@@ -26,15 +28,9 @@ static tg_encode_job *add_encoding(tg_reduction *r, size_t index, tg_codec *code
 
 static tg_codec *codec_of(tg_reduction *r, size_t index) { return tg_codec_in(r, r->plan->pieces[index].tensor); }
 
-void tg_job_encode(tg_reduction *r, size_t index, tg_feedback *feedback, const tg_source *source, uint32_t draw,
-                   uint8_t **end, tg_frame *frame)
+void tg_job_encode(tg_reduction *r, size_t index, const tg_source *source, uint32_t draw, uint8_t **end,
+                   tg_frame *frame)
 {
-    tg_error why;
-    tg_status status = feedback ? tg_feedback_check(feedback, source, tg_policy_of(r->reducer), &why) : TG_OK;
-    if (status != TG_OK) {
-        tg_piece_fail(r, r->plan->pieces[index].tensor, "gradient", status, &why);
-        return;
-    }
     add_encoding(r, index, codec_of(r, index), source, draw)->end = end;
     r->reducer->encoded[r->reducer->encoding_count - 1].frame = frame;
 }
@@ -65,6 +61,12 @@ void tg_job_encode_plain(tg_reduction *r, size_t index, const tg_source *source,
     job->frame = (void *)(uintptr_t)frame->data;
 }
 
+/* Those that would go on where a value is not finite. */
+static const char *other_policies(const tg_reducer *r)
+{
+    return r->options.nonfinite == TG_NONFINITE_STOP ? "skip or drop" : "drop";
+}
+
 size_t tg_jobs_encode(tg_reduction *r, const char *what)
 {
     tg_reducer *reducer = r->reducer;
@@ -78,7 +80,7 @@ size_t tg_jobs_encode(tg_reduction *r, const char *what)
         const tg_encode_job *job = &reducer->encodings[j];
         tg_encoded *encoded = &reducer->encoded[j];
         tg_error why;
-        const tg_status status = tg_encode_outcome(reducer->device, job, &why);
+        const tg_status status = tg_encode_outcome(reducer->device, job, other_policies(reducer), &why);
         if (status != TG_OK)
             tg_piece_fail(r, r->plan->pieces[encoded->piece].tensor, what, status, &why);
         else if (encoded->frame)
@@ -95,6 +97,7 @@ void tg_job_check(tg_reduction *r, const tg_check_job *job, const tg_checked *ch
     if (reducer->check_count == reducer->check_room)
         tg_jobs_check(r);
     reducer->checks[reducer->check_count] = *job;
+    reducer->checks[reducer->check_count].on_device = reducer->options.on_device;
     reducer->checked[reducer->check_count++] = *checked;
 }
 
@@ -108,13 +111,16 @@ static void take_check(tg_reduction *r, const tg_check_job *job, const tg_checke
 {
     tg_error why = job->error;
     tg_status status = job->status;
-    if (status == TG_OK && checked->most > 0 && tg_frame_selected(job->frame) > checked->most)
+    tg_due due = checked->due;
+    if (status == TG_OK && checked->compares)
+        status = tg_piece_compare(r, checked->peer, &job->info, &due, &why);
+    if (status == TG_OK && due.most > 0 && job->selected > due.most)
         status = tg_fail(&why, TG_CORRUPT, "it lists more than the %" PRIu64 " elements that a rank may select",
-                         checked->most);
+                         due.most);
     if (status != TG_OK && checked->frame)
         checked->frame->data = NULL;
     if (status != TG_OK)
-        tg_bad_frame(r, checked->tensor, checked->peer, &why);
+        tg_bad_frame(r, due.tensor, checked->peer, &why);
     else if (checked->may_overflow)
         *checked->may_overflow |= can_overflow(r->reducer, job->peak);
 }
@@ -140,7 +146,8 @@ void tg_job_mean(tg_reducer *r, const tg_frame *frames, size_t frame_count, floa
 {
     if (r->adding_count == r->adding_room)
         tg_jobs_add(r);
-    r->addings[r->adding_count++] = tg_mean_job(frames, frame_count, scale, r->wide, among, out);
+    r->addings[r->adding_count] = tg_mean_job(frames, frame_count, scale, r->wide, among, out);
+    r->addings[r->adding_count++].on_device = r->options.on_device;
 }
 
 void tg_jobs_add(tg_reducer *r)
@@ -165,6 +172,7 @@ void tg_job_add_list(tg_reducer *r, tg_feedback *feedback, const tg_list_job *jo
         tg_jobs_add_lists(r);
     r->list_feedbacks[r->list_count] = feedback;
     r->list_jobs[r->list_count] = *job;
+    r->list_jobs[r->list_count].on_device = r->options.on_device;
     r->list_jobs[r->list_count++].workspace = r->list_workspace;
 }
 
@@ -212,4 +220,5 @@ void tg_jobs_make(tg_reducer *r)
     r->list_jobs = tg_arena_take(&r->arena, r->list_room, sizeof *r->list_jobs);
     r->list_feedbacks = tg_arena_take(&r->arena, r->list_room, sizeof(tg_feedback *));
     r->checked_means = tg_arena_take(&r->arena, parts, sizeof *r->checked_means);
+    r->outgoing = tg_arena_take(&r->arena, r->options.on_device ? parts : 0, sizeof *r->outgoing);
 }

@@ -88,6 +88,10 @@ static void send_raw(tg_reduction *r, size_t number)
     const tg_batch *batch = &r->plan->batches[number];
     const uint32_t extra = tg_present_size(r, number);
     uint8_t *end = transfer->out;
+    if (l->memory.used) {
+        tg_shared_send_raw(r, number);
+        return;
+    }
     transfer->number = (uint32_t)number;
     for (uint32_t share = 0; share < l->shares; share++) {
         uint8_t *start = end;
@@ -96,7 +100,7 @@ static void send_raw(tg_reduction *r, size_t number)
             const tg_piece *piece = &r->plan->pieces[i];
             const tg_source source = tg_piece_source(r, piece);
             if (piece->owner == share && r->given[piece->tensor] == TG_GIVEN)
-                tg_job_encode(r, i, NULL, &source, (uint32_t)i, &end, &r->sent[piece->part]);
+                tg_job_encode(r, i, &source, (uint32_t)i, &end, &r->sent[piece->part]);
         }
         const size_t frames = tg_jobs_encode(r, "gradient");
         bool abstains = false;
@@ -120,7 +124,11 @@ static void take_raw_from(tg_reduction *r, size_t number, uint32_t from)
     tg_message message;
     tg_cursor extra, frames;
     uint32_t due_count = 0;
-    if (!tg_transfer_open(r, transfer, peer, &message, &extra, &frames) || !tg_present_read(r, number, peer, &extra))
+    if (!tg_transfer_open(r, transfer, peer, &message, &extra, &frames)) {
+        r->had_last[peer] = TG_NOT_KNOWN;
+        return;
+    }
+    if (!tg_present_read(r, number, peer, &extra))
         return;
     for (size_t i = batch->first; i < batch->first + batch->count; i++) {
         const tg_piece *piece = &r->plan->pieces[i];
@@ -146,7 +154,7 @@ static void sum_raw(tg_reduction *r, size_t index)
     const tg_reducing_tensor *t = &reducer->tensors[piece->tensor];
     tg_frame *frames = tg_received(r, index);
     size_t count = 0;
-    for (uint32_t from = 0; from < l->local_count; from++) {
+    for (uint32_t from = 0; !l->memory.used && from < l->local_count; from++) {
         const tg_frame frame = l->local[from] == reducer->rank ? r->sent[piece->part] : frames[from];
         if (frame.data)
             frames[count++] = frame;
@@ -158,7 +166,9 @@ static void sum_raw(tg_reduction *r, size_t index)
         inner->given[piece->tensor] = r->anywhere[piece->tensor] ? TG_GIVEN : TG_ABSENT;
         inner->anywhere[piece->tensor] = r->anywhere[piece->tensor];
     }
-    if (count > 0)
+    if (l->memory.used && r->anywhere[piece->tensor])
+        tg_shared_sum_raw(r, index, sums);
+    else if (count > 0)
         tg_job_mean(reducer, frames, count, 1, 0, &out);
     else if (r->anywhere[piece->tensor])
         reducer->device->operations->clear(reducer->device, sums, piece->count * sizeof *sums);
@@ -181,7 +191,9 @@ static void take_raw(tg_reduction *r, size_t number)
     const size_t message = inner_message(r, number);
     if (l->share == TG_NO_SHARE)
         return;
-    for (uint32_t from = 0; from < l->local_count; from++)
+    if (l->memory.used)
+        tg_shared_take_raw(r, number);
+    for (uint32_t from = 0; !l->memory.used && from < l->local_count; from++)
         if (l->local[from] != reducer->rank)
             take_raw_from(r, number, from);
     tg_jobs_check(r);
@@ -414,9 +426,10 @@ static void make_raw(tg_reducer *r, tg_transfer *transfer, size_t turn)
 
 static size_t spread_room(const tg_reducer *r, size_t message, uint32_t share)
 {
+    const size_t least = TG_MESSAGE_HEADER + 2 * sizeof(uint64_t); /* a notice, see shared.c */
     const size_t coded = tg_spread_room(r, &r->coded, message, share),
-                 dense = tg_spread_room(r, &r->dense, message, share);
-    return coded > dense ? coded : dense;
+                 dense = tg_spread_room(r, &r->dense, message, share), room = coded > dense ? coded : dense;
+    return room > least ? room : least;
 }
 
 static void make_spread(tg_reducer *r, tg_transfer *transfer, size_t message)

@@ -11,6 +11,7 @@
 #define TG_REDUCE_LEVELS_H
 
 #include "reduce/reducer.h"
+#include "transport/transport.h"
 
 #define TG_NO_SHARE UINT32_MAX
 
@@ -19,6 +20,17 @@
  */
 enum { TG_STAGES = 4, TG_STAGE_BEHIND = TG_RESULTS_BEHIND, TG_TURNS = TG_STAGE_BEHIND + 1 };
 typedef enum tg_stage { TG_STAGE_RAW, TG_STAGE_BETWEEN, TG_STAGE_RESULTS, TG_STAGE_SPREAD } tg_stage;
+
+/* Shared memory of the ranks of a host (shared.c): of each reduction the gradients as float32, unless they lie
+ * there already, and what is spread. */
+typedef struct tg_host_memory {
+    bool used;                    /* else ranks send each other messages */
+    tg_shared *of;                /* that of each rank of the host, in their order */
+    uint32_t own;                 /* this rank among them */
+    uint64_t size;                /* of one reduction's part of it */
+    uint64_t *gradients, *spread; /* where those of tensors and messages are in that */
+    const float **values;         /* room for what is added up */
+} tg_host_memory;
 
 struct tg_levels {
     uint32_t hosts, host;   /* in the order of their first ranks; that of this rank */
@@ -34,6 +46,7 @@ struct tg_levels {
     tg_reducer *inner;        /* NULL: this rank owns no share */
     size_t *inner_message[2]; /* of each message of the coded and the dense plan, that of inner's; SIZE_MAX: none */
     tg_frame *frames;         /* room for those of one message that are spread */
+    tg_host_memory memory;
 };
 
 /* A place in the order of exchanges. */
@@ -97,6 +110,18 @@ bool tg_levels_are_through(const tg_reduction *reduction);
 tg_transfer *tg_levels_next(tg_reduction *reduction);
 tg_transfer *tg_levels_oldest(tg_reduction *reduction);
 void tg_levels_feed(tg_reduction *reduction);
+
+/* ---- shared.c: the same without messages, through memory ---- */
+
+bool tg_shared_make(tg_reducer *reducer);
+void tg_shared_free(tg_reducer *reducer);
+/* Says where the raw parts of a message are; finds those of others; and adds up those of a piece. */
+void tg_shared_send_raw(tg_reduction *reduction, size_t number);
+void tg_shared_take_raw(tg_reduction *reduction, size_t number);
+void tg_shared_sum_raw(tg_reduction *reduction, size_t index, float *sums);
+/* Says where a message is that this rank spreads; and copies those of others, as if they had been sent. */
+void tg_shared_send_spread(tg_reduction *reduction, tg_transfer *transfer);
+void tg_shared_take_spread(tg_reduction *reduction, tg_transfer *transfer);
 
 /* ---- spread.c: what owners came to, to the ranks of their hosts ---- */
 

@@ -53,6 +53,9 @@ void tg_reduction_reset(tg_reduction *r, uint64_t step)
     reset_transfer(&r->greeting);
     tg_agreement_reset(&r->introduction);
     tg_agreement_reset(&r->agreement);
+    r->heads_handed = r->heads_fed = r->bodies_handed = r->bodies_fed = 0;
+    for (size_t i = 0; i < r->body_count; i++)
+        r->bodies[i]->handed = r->bodies[i]->fed = false;
     for (size_t i = 0; i < r->plan->batch_count; i++) {
         reset_transfer(&r->batches[i]);
         if (reducer->functions->has_results)
@@ -62,11 +65,13 @@ void tg_reduction_reset(tg_reduction *r, uint64_t step)
     memset(r->received, 0, r->plan->received_count * sizeof *r->received);
     memset(r->sent, 0, r->plan->part_count * sizeof *r->sent);
     if (reducer->functions->has_parts)
-        tg_sparse_reset(r);
-    if (reducer->functions->has_results)
+        tg_shard_list_reset(r);
+    if (reducer->functions->has_results) {
         memset(r->means, 0, r->plan->part_count * sizeof *r->means);
-    else
+        memset(r->is_whole, 0, r->plan->part_count * sizeof *r->is_whole);
+    } else {
         memset(r->may_overflow, 0, r->plan->piece_count * sizeof *r->may_overflow);
+    }
     memset(r->reports, 0, reducer->tensor_count * sizeof *r->reports);
     tg_given_reset(r);
     if (r->levels)
@@ -162,7 +167,7 @@ static tg_transfer *next_transfer(tg_reduction *r)
         return tg_levels_next(r);
     if (results && tg_results_are_next(r->batches_handed, r->results_handed, due))
         return r->results_handed < r->batches_fed ? &r->results[r->results_handed++] : NULL;
-    if (r->aside && r->batches_handed < due && r->batches_handed - r->batches_fed >= TG_GATHER_WINDOW)
+    if (r->aside && r->batches_handed < due && r->batches_handed - r->batches_fed >= r->reducer->gather_window)
         return NULL;
     if (r->batches_handed < due) {
         tg_transfer *made = tg_message_is_given(r, r->batches_handed) ? make_batch(r) : NULL;
@@ -176,6 +181,23 @@ static tg_transfer *next_transfer(tg_reduction *r)
     if (r->missing > 0 || r->batches_fed < due || (results && r->results_fed < due))
         return NULL;
     return tg_agreement_next(r, &r->agreement);
+}
+
+/* The next exchange: a body whose heads have come, before anything else; else that of a transfer. */
+static tg_exchange *next_exchange(tg_reduction *r)
+{
+    if (r->bodies_handed < r->heads_fed) {
+        tg_body *body = r->headed[r->bodies_handed++]->body;
+        body->handed = true;
+        return &body->exchange;
+    }
+    tg_transfer *transfer = next_transfer(r);
+    if (!transfer)
+        return NULL;
+    if (transfer->body)
+        r->headed[r->heads_handed++] = transfer;
+    transfer->handed = true;
+    return &transfer->exchange;
 }
 
 /* A world of one: everything that would come from others is there already. As far as tensors are given. */
@@ -204,19 +226,16 @@ tg_status tg_reduce_next(tg_reduction *reduction, tg_exchange **exchange, tg_err
         return tg_fail(error, TG_INVALID_ARGUMENT,
                        "tg_reduce_next needs a reduction in progress, and exchange must not be NULL");
     tg_fp_mode before = tg_fp_enter();
-    tg_transfer *transfer = NULL;
+    tg_exchange *next = NULL;
     if (reduction->reducer->world > 1)
-        transfer = next_transfer(reduction);
+        next = next_exchange(reduction);
     else if (!reduction->settled)
         go_alone(reduction);
     tg_fp_leave(before);
-    if (transfer) {
-        transfer->handed = true;
-        for (uint32_t peer = 0; peer < reduction->reducer->world; peer++)
-            if (tg_sends(&transfer->exchange, peer) && !tg_share_a_host(reduction->reducer, peer))
-                reduction->reducer->stats.bytes_sent += transfer->send_size[peer];
-    }
-    *exchange = transfer ? &transfer->exchange : NULL;
+    for (uint32_t peer = 0; next && peer < reduction->reducer->world; peer++)
+        if (tg_sends(next, peer) && !tg_share_a_host(reduction->reducer, peer))
+            reduction->reducer->stats.bytes_sent += next->send_size[peer];
+    *exchange = next;
     return tg_succeed(error);
 }
 
@@ -281,18 +300,28 @@ static tg_transfer *round_due(tg_reduction *r)
 /* The transfer that an exchange belongs to, if it was handed out and has not been fed; they are fed in order. */
 static tg_transfer *transfer_of(tg_reduction *r, const tg_exchange *exchange)
 {
-    enum { CANDIDATES = 7 };
+    enum { CANDIDATES = 8 };
+    const bool whole = !r->bodies;
     tg_transfer *candidates[CANDIDATES] = {&r->greeting,
                                            in_progress(&r->introduction),
                                            in_progress(&r->agreement),
-                                           batch_due(r),
+                                           whole ? batch_due(r) : NULL,
                                            round_due(r),
                                            r->levels ? tg_levels_oldest(r) : NULL,
-                                           r->results_fed < r->results_handed ? &r->results[r->results_fed] : NULL};
+                                           whole && r->results_fed < r->results_handed ? &r->results[r->results_fed]
+                                                                                       : NULL,
+                                           r->heads_fed < r->heads_handed ? r->headed[r->heads_fed] : NULL};
     for (size_t i = 0; i < CANDIDATES; i++)
         if (candidates[i] && &candidates[i]->exchange == exchange && candidates[i]->handed && !candidates[i]->fed)
             return candidates[i];
     return NULL;
+}
+
+/* The same for a body, whose transfer this is. */
+static tg_transfer *body_of(const tg_reduction *r, const tg_exchange *exchange)
+{
+    tg_transfer *oldest = r->bodies_fed < r->bodies_handed ? r->headed[r->bodies_fed] : NULL;
+    return oldest && &oldest->body->exchange == exchange ? oldest : NULL;
 }
 
 static void take_batch(tg_reduction *r, const tg_transfer *transfer)
@@ -330,32 +359,60 @@ static tg_status feed(tg_reduction *r, tg_transfer *transfer, tg_error *error)
     return TG_OK;
 }
 
+/* How much has come. */
+static tg_status measure(const tg_reduction *r, tg_transfer *transfer, tg_error *error)
+{
+    for (uint32_t peer = 0; peer < r->reducer->world; peer++) {
+        if (peer == r->reducer->rank || !tg_receives(&transfer->exchange, peer))
+            continue;
+        if (transfer->received[peer] == TG_UNKNOWN_SIZE)
+            transfer->received[peer] = transfer->relay ? tg_relay_size(r, transfer, peer)
+                                       : transfer->body
+                                           ? tg_head_size(transfer->receive[peer], transfer->capacity[peer])
+                                           : tg_message_size(transfer->receive[peer], transfer->capacity[peer]);
+        if (transfer->received[peer] > transfer->capacity[peer])
+            return tg_fail(error, TG_INVALID_ARGUMENT, "received[%u] is %zu, but the buffer has %zu bytes", peer,
+                           transfer->received[peer], transfer->capacity[peer]);
+        if (!tg_share_a_host(r->reducer, peer))
+            r->reducer->stats.bytes_received += transfer->received[peer];
+    }
+    return TG_OK;
+}
+
+/* A head has come, or a body, which is as long as its head has said. */
+static tg_status feed_head(tg_reduction *r, tg_transfer *transfer, tg_error *error)
+{
+    r->heads_fed++;
+    return tg_body_expect(r, transfer, error);
+}
+static tg_status feed_body(tg_reduction *r, tg_transfer *transfer, tg_error *error)
+{
+    for (uint32_t peer = 0; peer < r->reducer->world; peer++)
+        if (tg_receives(&transfer->body->exchange, peer))
+            r->reducer->stats.bytes_received += transfer->body->capacity[peer];
+    r->bodies_fed++;
+    transfer->body->fed = true;
+    return feed(r, transfer, error);
+}
+
 tg_status tg_reduce_feed(tg_reduction *reduction, tg_exchange *exchange, tg_error *error)
 {
     if (!reduction || !exchange || !reduction->active)
         return tg_fail(error, TG_INVALID_ARGUMENT, "tg_reduce_feed needs a reduction in progress and its exchange");
-    tg_transfer *transfer = transfer_of(reduction, exchange);
+    tg_transfer *with_body = body_of(reduction, exchange),
+                *transfer = with_body ? with_body : transfer_of(reduction, exchange);
     if (!transfer)
         return tg_fail(error, TG_INVALID_ARGUMENT,
                        "this exchange is not the next one: feed exchanges in the order of tg_reduce_next");
-    const uint32_t world = reduction->reducer->world;
-    for (uint32_t peer = 0; peer < world; peer++) {
-        if (peer == reduction->reducer->rank || !tg_receives(exchange, peer))
-            continue;
-        if (transfer->received[peer] == TG_UNKNOWN_SIZE)
-            transfer->received[peer] = (transfer->relay
-                                            ? tg_relay_size(reduction, transfer, peer)
-                                            : tg_message_size(transfer->receive[peer], transfer->capacity[peer]));
-        if (transfer->received[peer] > transfer->capacity[peer])
-            return tg_fail(error, TG_INVALID_ARGUMENT, "received[%u] is %zu, but the buffer has %zu bytes", peer,
-                           transfer->received[peer], transfer->capacity[peer]);
-        if (!tg_share_a_host(reduction->reducer, peer))
-            reduction->reducer->stats.bytes_received += transfer->received[peer];
-    }
+    tg_status status = with_body ? TG_OK : measure(reduction, transfer, error);
+    if (status != TG_OK)
+        return status;
     transfer->fed = true;
     const double start = tg_seconds();
     tg_fp_mode before = tg_fp_enter();
-    tg_status status = feed(reduction, transfer, error);
+    status = with_body        ? feed_body(reduction, transfer, error)
+             : transfer->body ? feed_head(reduction, transfer, error)
+                              : feed(reduction, transfer, error);
     tg_fp_leave(before);
     reduction->reducer->stats.verify_seconds += tg_seconds() - start;
     return status == TG_OK ? tg_succeed(error) : status;

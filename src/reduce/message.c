@@ -6,6 +6,7 @@
 #include <stdio.h>
 
 #include "base/status.h"
+#include "device/device.h"
 
 static const uint8_t magic[4] = {'T', 'G', 'M', 'S'};
 enum { VERSION = 2, FLAG_ABSTAIN = 1, CHECKSUM_AT = 44, FRAME_HEADER = 64, FRAME_PAYLOAD_AT = 32 };
@@ -132,6 +133,43 @@ size_t tg_message_size(const void *data, size_t size)
         if (!tg_message_frame(&frames, &frame))
             return size;
     return size - frames.left;
+}
+
+size_t tg_head_size(const void *data, size_t size)
+{
+    const uint32_t extra = size < TG_MESSAGE_HEADER ? 0 : tg_message_fields(data).extra;
+    return size < TG_MESSAGE_HEADER || extra > size - TG_MESSAGE_HEADER ? size : TG_MESSAGE_HEADER + extra;
+}
+
+void tg_entry_write(const tg_entry *entry, uint8_t *bytes)
+{
+    tg_store64(bytes, entry->place);
+    tg_store64(bytes + 8, entry->size);
+}
+
+bool tg_entry_read(tg_cursor *entries, tg_entry *entry)
+{
+    const uint8_t *bytes = tg_cursor_take(entries, TG_ENTRY_BYTES);
+    if (bytes)
+        *entry = (tg_entry){tg_load64(bytes), tg_load64(bytes + 8)};
+    return bytes != NULL;
+}
+
+bool tg_message_body(const tg_kernels *kernels, const void *data, size_t size, uint64_t *body)
+{
+    const uint8_t *bytes = data;
+    if (size < TG_MESSAGE_HEADER || memcmp(bytes, magic, sizeof magic) != 0 || bytes[4] != VERSION)
+        return false;
+    const tg_message m = tg_message_fields(bytes);
+    if (m.extra > size - TG_MESSAGE_HEADER || checksum(kernels, bytes, m.extra) != tg_load32(bytes + CHECKSUM_AT) ||
+        m.frames > m.extra / TG_ENTRY_BYTES)
+        return false;
+    const uint8_t *last = bytes + TG_MESSAGE_HEADER + m.extra - TG_ENTRY_BYTES;
+    const tg_entry entry = {m.frames ? tg_load64(last) : 0, m.frames ? tg_load64(last + 8) : 0};
+    if (entry.place > SIZE_MAX / 4 || entry.size > SIZE_MAX / 4 || (m.frames > 0 && entry.size == 0))
+        return false; /* frames without bytes: nothing would be received for them */
+    *body = tg_frame_place((size_t)(entry.place + entry.size));
+    return true;
 }
 
 void tg_bitmap_write(const bool *bits, uint32_t n, uint8_t *bytes)

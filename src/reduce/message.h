@@ -35,6 +35,9 @@ void tg_message_seal(const tg_kernels *kernels, const tg_message *message, uint8
 /* Where the message at the start of these bytes ends, by what it says; all of them if they are no message. */
 size_t tg_message_size(const void *data, size_t size);
 
+/* Where its head ends, of one whose frames follow it. */
+size_t tg_head_size(const void *data, size_t size);
+
 /* The fields of TG_MESSAGE_HEADER bytes, whatever they are. */
 tg_message tg_message_fields(const uint8_t *bytes);
 
@@ -46,6 +49,16 @@ tg_status tg_message_open(const tg_kernels *kernels, const void *data, size_t si
 
 /* The next frame: as many bytes as its header says; false if they are not there. */
 bool tg_message_frame(tg_cursor *frames, tg_frame *frame);
+
+/* Where frames lie in device memory: the extra part ends with an entry for each. */
+#define TG_ENTRY_BYTES 16u
+typedef struct tg_entry {
+    uint64_t place, size; /* from the start of the body */
+} tg_entry;
+void tg_entry_write(const tg_entry *entry, uint8_t *bytes);
+bool tg_entry_read(tg_cursor *entries, tg_entry *entry); /* false if there is none */
+/* How many bytes of frames follow this head, whoever sent it and for whatever step; false if it is damaged. */
+bool tg_message_body(const tg_kernels *kernels, const void *data, size_t size, uint64_t *body);
 
 /* Which of the n tensors of a message the sender has a gradient for: a bit for each, the first in the lowest bit of the
  * first byte. Left out, with no bytes at all, where it has all of them. Reading refuses any other bytes than writing

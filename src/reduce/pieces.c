@@ -170,14 +170,18 @@ void tg_piece_encode(tg_reduction *r, size_t index, uint32_t draw, uint8_t **end
 {
     const tg_piece *piece = &r->plan->pieces[index];
     const tg_source source = tg_piece_source(r, piece);
-    tg_job_encode(r, index, tg_feedback_in(r, piece->tensor), &source, draw, end, &r->sent[piece->part]);
+    tg_job_encode(r, index, &source, draw, end, &r->sent[piece->part]);
 }
 
-/* Whether a frame is the one that is due, by its header. */
-static tg_status compare(const tg_reduction *r, uint32_t peer, const tg_frame_info *info, const tg_due *due,
-                         tg_error *error)
+tg_status tg_piece_compare(const tg_reduction *r, uint32_t peer, const tg_frame_info *info, tg_due *due,
+                           tg_error *error)
 {
     const tg_draw draw = tg_draw_of(r, peer, due->draw);
+    if (due->is_whole && tg_spec_is_lossless(&info->spec)) {
+        *due->is_whole = true;
+        due->spec = (tg_spec){.codec = 0};
+        due->most = 0;
+    }
     char theirs[TG_SPEC_TEXT] = "", ours[TG_SPEC_TEXT] = "";
     if (memcmp(&info->spec, &due->spec, sizeof due->spec) != 0) {
         (void)!tg_spec_print(&info->spec, theirs, sizeof theirs, NULL);
@@ -200,27 +204,28 @@ void tg_bad_frame(tg_reduction *r, uint32_t tensor, uint32_t peer, const tg_erro
                       why->message);
 }
 
-bool tg_piece_take(tg_reduction *r, uint32_t peer, tg_cursor *frames, const tg_due *due, tg_frame *frame,
+bool tg_piece_take(tg_reduction *r, uint32_t peer, tg_cursor *frames, const tg_due *given, tg_frame *frame,
                    bool *may_overflow)
 {
+    const bool on_device = r->reducer->options.on_device;
+    tg_due due = *given;
     tg_frame_info info;
     tg_error why;
     tg_status status = TG_OK;
-    if (!tg_message_frame(frames, frame))
+    if (on_device ? !tg_body_frame(r, frames, frame) : !tg_message_frame(frames, frame))
         status = tg_fail(&why, TG_TRUNCATED, "it is longer than the rest of the message");
-    if (status == TG_OK)
+    if (status == TG_OK && !on_device)
         status = tg_frame_read(*frame, &info, &why);
     /* Counts before contents: a few bytes may stand for four billion elements, and take as long. */
-    if (status == TG_OK)
-        status = compare(r, peer, &info, due, &why);
+    if (status == TG_OK && !on_device)
+        status = tg_piece_compare(r, peer, &info, &due, &why);
     if (status != TG_OK) {
         frame->data = NULL; /* within a host, what came is added up even where the step is lost */
-        tg_bad_frame(r, due->tensor, peer, &why);
+        tg_bad_frame(r, due.tensor, peer, &why);
         return false;
     }
     tg_job_check(
-        r, &(tg_check_job){.frame = *frame, .count = due->count, .wants_peak = may_overflow != NULL},
-        &(tg_checked){
-            .tensor = due->tensor, .peer = peer, .most = due->most, .may_overflow = may_overflow, .frame = frame});
+        r, &(tg_check_job){.frame = *frame, .count = due.count, .wants_peak = may_overflow != NULL},
+        &(tg_checked){.due = due, .peer = peer, .compares = on_device, .may_overflow = may_overflow, .frame = frame});
     return true;
 }

@@ -47,9 +47,11 @@ bool tg_present_read(tg_reduction *r, size_t message, uint32_t peer, tg_cursor *
     bool valid = tg_bitmap_read(extra, t.count, r->has + t.first);
     if (valid && message > 0) {
         const tensor_range before = tensors_of(r, message - 1);
-        valid = before.first + before.count - 1 != t.first || r->had_last[peer] == r->has[t.first];
+        valid = before.first + before.count - 1 != t.first || r->had_last[peer] == TG_NOT_KNOWN ||
+                r->had_last[peer] == r->has[t.first];
     }
     if (!valid) {
+        r->had_last[peer] = TG_NOT_KNOWN;
         tg_reduction_fail(r, TG_SKIPPED, "rank %u received an invalid list of present tensors from rank %u",
                           tg_named(r->reducer, r->reducer->rank), tg_named(r->reducer, peer));
         return false;
@@ -96,7 +98,7 @@ void tg_give(tg_reduction *r, size_t index, const tg_tensor *gradient)
 {
     const tg_reducing_tensor *t = &r->reducer->tensors[index];
     r->gradients[index] = *gradient;
-    r->clips[index] = t->feedback && t->feedback->momentum ? tg_feedback_clip(t->feedback, gradient) : 1;
+    r->clips[index] = tg_feedback_has_momentum(t->feedback) ? tg_feedback_clip(t->feedback, gradient) : 1;
     r->given[index] = TG_GIVEN;
     r->anywhere[index] = true;
     r->missing--;

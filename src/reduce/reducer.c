@@ -151,7 +151,8 @@ void tg_reducer_greet(tg_reducer *r)
                    {TG_GREETING_BATCH_ELEMENTS, o->batch_elements},
                    {TG_GREETING_BYPASS, (uint64_t)o->bypass},
                    {TG_GREETING_STATE, history(r)},
-                   {TG_GREETING_HOSTS, r->levels ? r->levels->digest : 0}};
+                   {TG_GREETING_HOSTS, r->levels ? r->levels->digest : 0},
+                   {TG_GREETING_ON_DEVICE, o->on_device}};
     uint8_t bytes[8];
     r->greeting_size = tg_greeting_begin(r->greeting, (uint32_t)r->tensor_count);
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
@@ -205,13 +206,16 @@ static bool make_reduction(tg_reducer *r, tg_reduction *reduction)
     reduction->received = tg_arena_take(&r->arena, received, sizeof *reduction->received);
     reduction->sent = tg_arena_take(&r->arena, parts, sizeof *reduction->sent);
     if (r->functions->has_parts)
-        (void)tg_sparse_make_steps(r, reduction);
-    if (r->functions->has_results)
+        (void)tg_shard_list_make_steps(r, reduction);
+    if (r->functions->has_results) {
         reduction->means = tg_arena_take(&r->arena, parts, sizeof *reduction->means);
-    else
+        reduction->is_whole = tg_arena_take(&r->arena, parts, sizeof *reduction->is_whole);
+    } else {
         reduction->may_overflow = tg_arena_take(&r->arena, pieces, sizeof *reduction->may_overflow);
-    /* a batch has one exchange under way, or its results; with levels, one of each stage */
-    reduction->queue_room = (r->levels ? TG_STAGES : 2) * batches + 2;
+    }
+    /* a batch has one exchange under way, or its results; with levels, one of each stage; on a device, heads and bodies
+     */
+    reduction->queue_room = (r->levels ? TG_STAGES : r->options.on_device ? 4 : 2) * batches + 2;
     reduction->queue = tg_arena_take(&r->arena, reduction->queue_room, sizeof(tg_exchange *));
     return !r->arena.failed && tg_transfers_make(r, reduction);
 }
@@ -316,7 +320,8 @@ void tg_reducer_free(tg_reducer *reducer)
         reducer->device->operations->release(reducer->device, reducer->reductions[i].aside);
     tg_levels_free(reducer);
     if (reducer->device) {
-        tg_sparse_free(reducer);
+        tg_bodies_free(reducer);
+        tg_shard_list_free(reducer);
         reducer->device->operations->release(reducer->device, reducer->wide);
         reducer->device->operations->release(reducer->device, reducer->narrow);
     }

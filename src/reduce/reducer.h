@@ -12,6 +12,21 @@
 #include "reduce/arena.h"
 #include "reduce/bypass.h"
 
+/* The frames of a message where these stay on the device; see body.c. `exchange` comes first, as in a transfer. */
+typedef struct tg_body {
+    tg_exchange exchange;
+    bool handed, fed;
+    const void **send;
+    size_t *send_size;
+    void **receive;
+    size_t *capacity; /* what comes, when its head has */
+    size_t *received;
+    size_t *room;    /* the most that comes from each rank */
+    uint8_t *out;    /* device memory that `send` points into */
+    size_t *places;  /* all-to-all: where in `out` the frames for each rank start */
+    void *memory[2]; /* to be released */
+} tg_body;
+
 /* One exchange of a reduction, with its buffers. The exchange comes first: a driver hands it back to be fed. */
 typedef struct tg_transfer {
     tg_exchange exchange;
@@ -26,7 +41,9 @@ typedef struct tg_transfer {
     struct tg_relay *relay; /* that it is a round of; NULL: none */
     uint8_t *out;           /* what `send` points into */
     size_t *places;         /* all-to-all: where in `out` the message to each rank starts; one more for the end */
-    size_t out_capacity;
+    size_t out_capacity, out_size;
+    tg_body *body;   /* then the above is of heads; NULL: messages are whole */
+    uint8_t *notice; /* two levels: that `out` is in shared memory; NULL: it is sent */
 } tg_transfer;
 
 /* All ranks' way to one outcome; see agreement.c. */
@@ -73,13 +90,31 @@ typedef struct tg_encoded {
     tg_frame *frame; /* where it is recorded if all goes well; NULL: a selection */
 } tg_encoded;
 
+/* What a frame must be. */
+typedef struct tg_due {
+    uint32_t tensor;
+    tg_spec spec;
+    tg_dtype dtype;
+    uint64_t count;
+    uint64_t most; /* elements that it may list, if it is sparse; 0: any number */
+    uint32_t draw;
+    bool *is_whole; /* not NULL: it may be all elements instead, as `none`, and then this is set */
+} tg_due;
+
 /* A frame that is being checked. */
 typedef struct tg_checked {
-    uint32_t tensor, peer;
-    uint64_t most;      /* see tg_due */
+    tg_due due; /* only its tensor and `most`, where the header has been compared already */
+    uint32_t peer;
+    bool compares;      /* its header lies on the device, and is compared when it is known */
     bool *may_overflow; /* is set where values are so large that a sum of all ranks' may not be finite; or NULL */
     tg_frame *frame;    /* is forgotten where it is bad; or NULL */
 } tg_checked;
+
+/* The body of the message that is being read. */
+typedef struct tg_opened {
+    const uint8_t *bytes;
+    uint64_t left, used;
+} tg_opened;
 
 /* A mean that is looked at before it is applied or sent. */
 typedef struct tg_mean {
@@ -91,14 +126,14 @@ typedef struct tg_mean {
 } tg_mean;
 
 /* What one reduction keeps of a sparse tensor under shard and scatter. */
-typedef struct tg_sparse_step {
+typedef struct tg_shard_list_step {
     bool selected;         /* this rank has */
     tg_list sent;          /* what this rank selected, and what others see of it */
     tg_list result;        /* shard: what was chosen of the sums of this rank's part */
     float *seen;           /* what decoders see of the values of one of these, where it is not the same */
     uint32_t *proposals;   /* shard, balanced: where this rank would have parts begin; then where they will */
     uint64_t proposal_sum; /* of all ranks' proposals for this rank's part */
-} tg_sparse_step;
+} tg_shard_list_step;
 
 typedef struct tg_algorithm_functions tg_algorithm_functions;
 typedef struct tg_levels tg_levels;
@@ -126,7 +161,7 @@ struct tg_reduction {
     size_t missing;       /* tensors that are not given yet */
     bool *anywhere;       /* of each tensor, whether some rank has a gradient, as far as is known */
     bool *has;            /* of each tensor of the message that is looked at, whether its sender has a gradient */
-    bool *had_last;       /* of each rank, whether it has the last tensor of the message before */
+    uint8_t *had_last;    /* of each rank, whether it has the last tensor of the message before; or that is not known */
     float *clips;         /* DGC's factor of each tensor */
     tg_encode_report *reports;
     tg_verdict verdict; /* what is wrong here, as far as is known */
@@ -142,13 +177,20 @@ struct tg_reduction {
     tg_relay *relays;                              /* gather: of the batches that have one, in their order */
     size_t relay_count, relays_handed, relays_fed; /* of this step's plan; exchanges after the first of each */
     tg_frame *sent;                                /* this rank's frames, by part */
-    tg_frame *received;     /* what is summed here, this rank's own included: by piece and rank */
-    bool *may_overflow;     /* not shard: of each piece, whether values are so large that their sum may not be finite */
-    tg_frame *means;        /* shard: results, by part */
-    tg_sparse_step *sparse; /* of each tensor, under shard and scatter */
-    void *lists;            /* device memory for their lists */
-    tg_level_step *levels;  /* where hosts have several ranks; else NULL */
-    tg_exchange **queue;    /* drive.c: started and not fed, oldest first; places count on, modulo its room */
+    tg_frame *received; /* what is summed here, this rank's own included: by piece and rank */
+    bool *may_overflow; /* not shard: of each piece, whether values are so large that their sum may not be finite */
+    tg_frame *means;    /* shard: results, by part */
+    bool *is_whole;     /* shard: results of a sparse tensor that are not chosen elements, but all */
+    tg_shard_list_step *sparse; /* of each tensor, under shard and scatter */
+    void *lists;                /* device memory for their lists */
+    tg_level_step *levels;      /* where hosts have several ranks; else NULL */
+    tg_body **bodies;           /* all there are; NULL where messages are whole */
+    size_t body_count;
+    void *window;         /* gather: device memory that bodies come to in turn */
+    tg_transfer **headed; /* those with bodies, in the order in which their heads are handed out */
+    size_t heads_handed, heads_fed, bodies_handed, bodies_fed;
+    tg_opened opened;
+    tg_exchange **queue; /* drive.c: started and not fed, oldest first; places count on, modulo its room */
     size_t queue_room, queue_from, queue_to;
 };
 
@@ -181,6 +223,7 @@ struct tg_reducer {
     uint32_t greeting_size;
     uint64_t layout; /* digest of the greeting */
     bool greeted;
+    uint32_t gather_window; /* see tg_gather_window */
     float *wide;  /* the largest piece, or all of a batch that are summed here, as float32, in device memory */
     void *narrow; /* shard: and in 16 bits */
     uint32_t *old_boundaries; /* shard: room for those of one tensor */
@@ -192,6 +235,7 @@ struct tg_reducer {
     tg_checked *checked;
     tg_add_job *addings;
     tg_mean *checked_means;
+    tg_frame *outgoing; /* of a message that is being made, where it has a body */
     size_t encoding_count, check_count, check_room, adding_count, adding_room;
     tg_status adding_status;           /* TG_OK until the device cannot add: then sums are not what they should be */
     tg_feedback **second;              /* shard: residuals of the second encoding, of the pieces owned here */
@@ -304,6 +348,7 @@ uint32_t tg_present_size(const tg_reduction *reduction, size_t message);
 void tg_present_write(const tg_reduction *reduction, size_t message, uint8_t *extra);
 /* Reads a peer's into reduction->has; what is wrong is recorded, and then the answer is false. */
 bool tg_present_read(tg_reduction *reduction, size_t message, uint32_t peer, tg_cursor *extra);
+enum { TG_NOT_KNOWN = 2 }; /* reduction->had_last, where the message before was damaged */
 
 /* ---- transfers.c: buffers of exchanges ---- */
 
@@ -327,6 +372,27 @@ bool tg_transfer_open(tg_reduction *reduction, tg_transfer *transfer, uint32_t p
 void tg_transfer_close(tg_reduction *reduction, uint32_t peer, const tg_message *message, uint32_t due,
                        const tg_cursor *extra, const tg_cursor *frames);
 
+/* ---- body.c: messages, whole or in two ---- */
+
+/* Gives a transfer a body, with room for so many bytes; `in` is NULL where room to receive is given otherwise. */
+void tg_body_make(tg_reducer *reducer, tg_reduction *reduction, tg_transfer *transfer, size_t out, const size_t *in);
+void tg_bodies_free(tg_reducer *reducer);
+/* Of the message to an owner, or TG_EVERY_OWNER: its extra part, and where frames start behind so many bytes of it. */
+uint8_t *tg_extra_at(const tg_transfer *transfer, uint32_t owner);
+uint8_t *tg_frames_at(const tg_transfer *transfer, uint32_t owner, uint32_t extra);
+/* Fills in what the transfer sends to an owner, or to all: the extra part is in place, and `count` frames that end at
+ * `end`. Nothing but a header where the step is lost. `frames` are only needed where they make up a body. */
+void tg_message_send(tg_reduction *reduction, tg_transfer *transfer, uint32_t owner, uint32_t extra,
+                     const tg_frame *frames, uint32_t count, const uint8_t *end);
+/* The heads have come: how long bodies will be. */
+tg_status tg_body_expect(const tg_reduction *reduction, const tg_transfer *transfer, tg_error *error);
+/* A message whose head has been opened: its entries are taken off the extra part, and are what frames are read by. */
+void tg_body_open(tg_reduction *reduction, const tg_transfer *transfer, uint32_t peer, const tg_message *message,
+                  tg_cursor *extra, tg_cursor *frames);
+/* The next frame of it; false if there is none. */
+bool tg_body_frame(tg_reduction *reduction, tg_cursor *frames, tg_frame *frame);
+static inline bool tg_receives_from(const tg_transfer *t, uint32_t peer) { return t->capacity[peer] != TG_NO_MESSAGE; }
+
 /* ---- agreement.c: all ranks come to the same outcome ---- */
 
 /* Rounds, and peers that a rank sends to and hears from in each. */
@@ -342,10 +408,10 @@ tg_status tg_agreement_take(tg_reduction *reduction, tg_agreement *agreement, tg
 
 /* ---- gather.c ---- */
 
-/* Whether means are made as messages come and set aside until the verdict, and room for messages is used again: where
- * frames of all ranks would take more than twice as much. Then so many batches are under way at once. */
-enum { TG_GATHER_WINDOW = 8 };
-bool tg_sets_aside(const tg_reducer *reducer);
+/* How many batches are under way at once where means are made as messages come and set aside until the verdict, so that
+ * room for messages is used again: fewer where a batch of all ranks is large. 0: every batch has room of its own,
+ * unless frames of all ranks would take more than twice as much as the means and the window. */
+uint32_t tg_gather_window(const tg_reducer *reducer);
 
 /* ---- relay.c: small messages of many ranks ---- */
 
@@ -432,19 +498,13 @@ bool tg_means_check(tg_reduction *reduction, tg_mean *means, size_t count);
 /* Records that the mean of an element is not finite. */
 void tg_mean_fail(tg_reduction *reduction, uint32_t tensor, uint64_t element);
 
-/* What a frame must be. */
-typedef struct tg_due {
-    uint32_t tensor;
-    tg_spec spec;
-    tg_dtype dtype;
-    uint64_t count;
-    uint64_t most; /* elements that it may list, if it is sparse; 0: any number */
-    uint32_t draw;
-} tg_due;
 /* Takes the next frame from `peer` off its message and compares its header; tg_jobs_check will check the rest. What is
  * wrong is recorded. `may_overflow`: see tg_checked. */
 bool tg_piece_take(tg_reduction *reduction, uint32_t peer, tg_cursor *frames, const tg_due *due, tg_frame *frame,
                    bool *may_overflow);
+/* Whether the frame of a job, whose header is known, is the one that is due. */
+tg_status tg_piece_compare(const tg_reduction *reduction, uint32_t peer, const tg_frame_info *info, tg_due *due,
+                           tg_error *error);
 void tg_bad_frame(tg_reduction *reduction, uint32_t tensor, uint32_t peer, const tg_error *why);
 
 /* The elements that an owner sums. */
@@ -457,8 +517,8 @@ typedef struct tg_owned {
 void tg_jobs_make(tg_reducer *reducer);
 /* Each collects one job: a frame of a source, at *end; the selection of a source; a frame of a part of a list; a frame
  * of a vector, as `none`, in the place of another. */
-void tg_job_encode(tg_reduction *reduction, size_t index, tg_feedback *feedback, const tg_source *source, uint32_t draw,
-                   uint8_t **end, tg_frame *frame);
+void tg_job_encode(tg_reduction *reduction, size_t index, const tg_source *source, uint32_t draw, uint8_t **end,
+                   tg_frame *frame);
 void tg_job_select(tg_reduction *reduction, size_t index, const tg_source *source, uint32_t draw, tg_list *list);
 void tg_job_encode_list(tg_reduction *reduction, size_t index, const tg_list *list, const tg_owned *part, uint32_t draw,
                         float *sent, uint8_t **end, tg_frame *frame);
@@ -506,31 +566,29 @@ tg_status tg_shard_make(tg_reducer *reducer, tg_error *error);
 /* Takes over where parts begin. */
 tg_status tg_scatter_boundaries(tg_reducer *reducer, const tg_reducer_tensor *given, size_t number, tg_error *error);
 
-/* ---- sparse.c: sparse pieces under shard, and parts of them under scatter ---- */
+/* ---- shard_lists.c: sparse pieces under shard, and parts of them under scatter ---- */
 
-tg_status tg_sparse_make(tg_reducer *reducer, tg_error *error);
-bool tg_sparse_make_steps(tg_reducer *reducer, tg_reduction *reduction);
-void tg_sparse_reset(tg_reduction *reduction);
+tg_status tg_shard_list_make(tg_reducer *reducer, tg_error *error);
+bool tg_shard_list_make_steps(tg_reducer *reducer, tg_reduction *reduction);
+void tg_shard_list_reset(tg_reduction *reduction);
 /* Selects of all sparse pieces of a batch. */
-void tg_sparse_select(tg_reduction *reduction, const tg_batch *batch);
+void tg_shard_list_select(tg_reduction *reduction, const tg_batch *batch);
 /* Cuts a selection at the boundaries, and collects the jobs that append to each owner's message. */
-void tg_sparse_send(tg_reduction *reduction, size_t index);
+void tg_shard_list_send(tg_reduction *reduction, size_t index);
 /* When they are done: what encoding left of the values returns to the residuals. */
-void tg_sparse_sent(tg_reduction *reduction, const tg_batch *batch);
+void tg_shard_list_sent(tg_reduction *reduction, const tg_batch *batch);
 /* Sums this rank's parts of a batch and selects again. What goes wrong is recorded. */
-void tg_sparse_sum(tg_reduction *reduction, const tg_batch *batch);
+void tg_shard_list_sum(tg_reduction *reduction, const tg_batch *batch);
 /* Collects the job that appends what was selected. When all of a batch are done: parts that are no larger as a whole
  * are sent so, and later frames follow them without gaps. */
-void tg_sparse_result(tg_reduction *reduction, size_t index, uint8_t **end);
-void tg_sparse_shrink(tg_reduction *reduction, const tg_batch *batch, uint8_t **end);
+void tg_shard_list_result(tg_reduction *reduction, size_t index, uint8_t **end);
+void tg_shard_list_shrink(tg_reduction *reduction, const tg_batch *batch, uint8_t **end);
 /* Whether the mean of a piece is made and sent here. */
 bool tg_is_summed(const tg_reduction *reduction, const tg_piece *piece);
-/* Whether the next frame holds all of a part instead of chosen elements. */
-bool tg_travels_dense(const tg_cursor *frames);
 /* Collects the jobs that leave the mean in the gradient, and what it lacks in the residual. */
-void tg_sparse_apply(tg_reduction *reduction, size_t index);
-void tg_sparse_undo(tg_reduction *reduction, size_t index);
-void tg_sparse_free(tg_reducer *reducer);
+void tg_shard_list_apply(tg_reduction *reduction, size_t index);
+void tg_shard_list_undo(tg_reduction *reduction, size_t index);
+void tg_shard_list_free(tg_reducer *reducer);
 
 /* ---- boundaries.c: where parts of sparse tensors begin ---- */
 

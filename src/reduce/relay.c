@@ -23,8 +23,9 @@ static bool is_joined(const tg_plan *plan, size_t batch)
 
 bool tg_is_relayed(const tg_reducer *r, size_t batch)
 {
-    return r->functions == &tg_gather && !r->share.whole && tg_agreement_rounds(r->world) > 1 &&
-           tg_batch_bound(r, batch) <= SMALL && !is_joined(&r->coded, batch) && !is_joined(&r->dense, batch);
+    return r->functions == &tg_gather && !r->share.whole && !r->options.on_device &&
+           tg_agreement_rounds(r->world) > 1 && tg_batch_bound(r, batch) <= SMALL && !is_joined(&r->coded, batch) &&
+           !is_joined(&r->dense, batch);
 }
 
 uint32_t tg_relay_blocks(uint32_t world, uint32_t round)

@@ -1,30 +1,42 @@
 /* `shard`: the index space is split among owners. Each rank sends every owner its part; the owner adds the parts up,
  * compresses the mean again, with a residual of its own, and sends it to all. Steps for each batch: an all-to-all and
- * an all-gather. Sparse pieces go the same way with boundaries that move (sparse.c). */
+ * an all-gather. Sparse pieces go the same way with boundaries that move (shard_lists.c). */
 #include <string.h>
 
 #include "base/status.h"
 #include "reduce/reducer.h"
+
+/* Where frames stay on the device: those of a batch for an owner, or by it, in their order. */
+static void collect(const tg_reduction *r, const tg_batch *batch, uint32_t owner, const tg_frame *frames)
+{
+    size_t count = 0;
+    for (size_t i = batch->first; r->bodies && i < batch->first + batch->count; i++) {
+        const tg_frame frame = tg_goes_to(&r->plan->pieces[i], owner) ? frames[tg_part_number(r, i, owner)]
+                                                                      : (tg_frame){NULL, 0};
+        if (frame.data)
+            r->reducer->outgoing[count++] = frame;
+    }
+}
 
 /* ---- parts out ---- */
 
 static void send_pieces(tg_reduction *r, const tg_batch *batch)
 {
     tg_reducer *reducer = r->reducer;
-    tg_sparse_select(r, batch);
+    tg_shard_list_select(r, batch);
     for (size_t i = batch->first; i < batch->first + batch->count; i++) {
         const tg_piece *piece = &r->plan->pieces[i];
         if (!tg_piece_is_sent(r, piece))
             continue;
         if (tg_piece_is_sparse(r, piece)) {
-            tg_sparse_send(r, i);
+            tg_shard_list_send(r, i);
         } else {
             tg_piece_encode(r, i, tg_part_draw(r, i, piece->owner), &reducer->ends[piece->owner]);
             reducer->frame_counts[piece->owner]++;
         }
     }
     const size_t frames = tg_jobs_encode(r, "gradient");
-    tg_sparse_sent(r, batch);
+    tg_shard_list_sent(r, batch);
     tg_pieces_note(r, frames);
 }
 
@@ -35,21 +47,18 @@ void tg_parts_send(tg_reduction *r, size_t number)
     const tg_batch *batch = &r->plan->batches[number];
     const uint32_t proposals = tg_boundaries_size(r, batch), extra = proposals + tg_present_size(r, number);
     for (uint32_t owner = 0; owner < reducer->world; owner++) {
-        reducer->ends[owner] = transfer->out + transfer->places[owner] + TG_MESSAGE_HEADER + extra;
+        reducer->ends[owner] = tg_frames_at(transfer, owner, extra);
         reducer->frame_counts[owner] = 0;
     }
     send_pieces(r, batch);
     tg_boundaries_propose(r, batch);
-    const bool lost = tg_reduction_lost(r);
     for (uint32_t owner = 0; owner < reducer->world; owner++) {
-        uint8_t *message = transfer->out + transfer->places[owner];
-        tg_boundaries_write(r, batch, owner, message + TG_MESSAGE_HEADER);
-        tg_present_write(r, number, message + TG_MESSAGE_HEADER + proposals);
-        tg_transfer_seal(r, transfer, lost ? 0 : reducer->frame_counts[owner], lost ? 0 : extra, message);
-        transfer->send[owner] = message;
-        transfer->send_size[owner] = owner == reducer->rank ? 0
-                                     : lost                 ? TG_MESSAGE_HEADER
-                                                            : (size_t)(reducer->ends[owner] - message);
+        uint8_t *said = tg_extra_at(transfer, owner);
+        tg_boundaries_write(r, batch, owner, said);
+        tg_present_write(r, number, said + proposals);
+        collect(r, batch, owner, r->sent);
+        tg_message_send(r, transfer, owner, extra, reducer->outgoing, reducer->frame_counts[owner],
+                        reducer->ends[owner]);
     }
 }
 
@@ -156,7 +165,7 @@ static void sum_pieces(tg_reduction *r, const tg_batch *batch)
     tg_jobs_add(reducer);
     if (narrow > 0)
         (void)tg_means_check(r, reducer->checked_means, narrow);
-    tg_sparse_sum(r, batch);
+    tg_shard_list_sum(r, batch);
     reducer->stats.decode_seconds += tg_seconds() - start;
 }
 
@@ -170,7 +179,7 @@ static void encode_results(tg_reduction *r, const tg_batch *batch, uint8_t **end
         reducer->stats.saturated += reducer->encodings[j].report.saturated;
         reducer->stats.dropped += reducer->encodings[j].report.dropped;
     }
-    tg_sparse_shrink(r, batch, end);
+    tg_shard_list_shrink(r, batch, end);
     reducer->stats.encode_seconds += tg_seconds() - start;
 }
 
@@ -181,7 +190,7 @@ static void encode_mean(tg_reduction *r, size_t index, uint8_t **end)
     tg_feedback *second = r->dense ? NULL : r->reducer->second[index];
     const tg_tensor mean = place_of(r, piece);
     const tg_source source = tg_feedback_piece(second, &mean, 0, 1);
-    tg_job_encode(r, index, second, &source, tg_part_draw(r, index, rank) | TG_RESULT_DRAW, end,
+    tg_job_encode(r, index, &source, tg_part_draw(r, index, rank) | TG_RESULT_DRAW, end,
                   &r->means[tg_part_number(r, index, rank)]);
 }
 
@@ -191,7 +200,7 @@ static void make_results(tg_reduction *r, size_t number)
     tg_transfer *transfer = &r->results[number];
     const tg_batch *batch = &r->plan->batches[number];
     const uint32_t extra = tg_boundaries_size(r, batch);
-    uint8_t *end = transfer->out + TG_MESSAGE_HEADER + extra;
+    uint8_t *end = tg_frames_at(transfer, TG_EVERY_OWNER, extra);
     uint32_t frames = 0;
     sum_pieces(r, batch);
     for (size_t i = batch->first; i < batch->first + batch->count && !tg_reduction_lost(r); i++) {
@@ -199,17 +208,16 @@ static void make_results(tg_reduction *r, size_t number)
         if (!tg_is_summed(r, piece))
             continue;
         if (tg_piece_is_sparse(r, piece))
-            tg_sparse_result(r, i, &end);
+            tg_shard_list_result(r, i, &end);
         else
             encode_mean(r, i, &end);
         frames++;
     }
     encode_results(r, batch, &end);
-    const bool lost = tg_reduction_lost(r);
     tg_boundaries_decide(r, batch);
-    tg_boundaries_write(r, batch, reducer->rank, transfer->out + TG_MESSAGE_HEADER);
-    tg_transfer_seal(r, transfer, lost ? 0 : frames, lost ? 0 : extra, transfer->out);
-    tg_transfer_send_all(reducer, transfer, lost ? TG_MESSAGE_HEADER : (size_t)(end - transfer->out));
+    tg_boundaries_write(r, batch, reducer->rank, tg_extra_at(transfer, TG_EVERY_OWNER));
+    collect(r, batch, reducer->rank, r->means);
+    tg_message_send(r, transfer, TG_EVERY_OWNER, extra, reducer->outgoing, frames, end);
 }
 
 static void take(tg_reduction *r, size_t number)
@@ -247,10 +255,7 @@ static void take_results_from(tg_reduction *r, size_t number, uint32_t owner)
                       .draw = tg_part_draw(r, i, owner) | TG_RESULT_DRAW};
         if (!tg_goes_to(piece, owner) || due.count == 0 || !r->anywhere[piece->tensor])
             continue;
-        if (sparse && tg_travels_dense(&frames)) {
-            due.spec = (tg_spec){.codec = 0};
-            due.most = 0;
-        }
+        due.is_whole = sparse ? &r->is_whole[tg_part_number(r, i, owner)] : NULL;
         if (!tg_piece_take(r, owner, &frames, &due, &r->means[tg_part_number(r, i, owner)], NULL))
             return;
         due_count++;
@@ -280,7 +285,7 @@ static void apply(tg_reduction *r)
         if (!r->anywhere[piece->tensor])
             continue;
         if (tg_piece_is_sparse(r, piece))
-            tg_sparse_apply(r, i);
+            tg_shard_list_apply(r, i);
         else if (out.data)
             tg_job_mean(reducer, &r->means[piece->part], 1, 1, r->plan->total, &out);
     }
@@ -297,7 +302,7 @@ static void undo_second(tg_reduction *r, size_t index)
     const tg_frame result = r->means[tg_part_number(r, index, reducer->rank)];
     if (!second || !result.data)
         return;
-    reducer->stats.saturated += tg_feedback_return_piece(second, result, 0);
+    reducer->stats.saturated += tg_feedback_return_piece(second, result, reducer->options.on_device, 0);
     add_mean(r, index, reducer->wide);
     tg_jobs_add(reducer);
     reducer->stats.saturated += tg_feedback_add(second, reducer->wide, -1);
@@ -309,7 +314,7 @@ void tg_parts_undo(tg_reduction *r)
     for (size_t i = 0; i < r->plan->piece_count; i++) {
         const tg_piece *piece = &r->plan->pieces[i];
         if (tg_piece_is_sparse(r, piece)) {
-            tg_sparse_undo(r, i);
+            tg_shard_list_undo(r, i);
             continue;
         }
         if (reducer->second && piece->owner == reducer->rank)
@@ -317,7 +322,7 @@ void tg_parts_undo(tg_reduction *r)
         const tg_frame sent = r->sent[piece->part];
         if (sent.data && reducer->tensors[piece->tensor].feedback)
             reducer->stats.saturated += tg_feedback_return_piece(reducer->tensors[piece->tensor].feedback, sent,
-                                                                 piece->first);
+                                                                 reducer->options.on_device, piece->first);
     }
     tg_jobs_add_lists(reducer);
 }
@@ -351,7 +356,7 @@ tg_status tg_shard_make(tg_reducer *r, tg_error *error)
                            : TG_OK;
     for (size_t i = 0; status == TG_OK && i < r->coded.piece_count; i++)
         status = make_second(r, i, error);
-    return status == TG_OK ? tg_sparse_make(r, error) : status;
+    return status == TG_OK ? tg_shard_list_make(r, error) : status;
 }
 
 const tg_algorithm_functions tg_shard = {.algorithm = TG_SHARD,

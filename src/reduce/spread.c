@@ -111,6 +111,11 @@ void tg_spread_send(tg_reduction *r, size_t number)
     const bool lost = tg_reduction_lost(r);
     tg_transfer_seal(r, transfer, lost ? 0 : w.frames, lost ? 0 : 4 * own, transfer->out);
     const size_t size = lost ? TG_MESSAGE_HEADER : (size_t)(w.at - transfer->out);
+    transfer->out_size = size;
+    if (transfer->notice) {
+        tg_shared_send_spread(r, transfer);
+        return;
+    }
     for (uint32_t i = 0; i < l->local_count; i++) {
         transfer->send[l->local[i]] = transfer->out;
         transfer->send_size[l->local[i]] = size;
@@ -159,7 +164,7 @@ static bool take_piece(tg_reduction *r, const tg_piece *piece, uint32_t peer, ui
         if (status != TG_OK)
             break;
         tg_job_check(r, &(tg_check_job){.frame = frame, .count = info.count},
-                     &(tg_checked){.tensor = piece->tensor, .peer = peer});
+                     &(tg_checked){.due.tensor = piece->tensor, .peer = peer});
         left -= is_mean ? info.count : 0;
     }
     if (status == TG_OK && is_mean && left > 0)
@@ -197,6 +202,8 @@ static void take_from(tg_reduction *r, size_t number, uint32_t share)
 void tg_spread_take(tg_reduction *r, size_t number)
 {
     const tg_levels *l = r->reducer->levels;
+    if (l->memory.used)
+        tg_shared_take_spread(r, &r->batches[number]);
     for (uint32_t share = 0; share < l->shares && !tg_reduction_lost(r); share++)
         if (share != l->share)
             take_from(r, number, share);
@@ -240,7 +247,7 @@ void tg_spread_apply(tg_reduction *r)
         for (uint32_t share = 0; share < l->shares; share++) {
             const uint32_t peer = l->local[share];
             const uint8_t *bytes = share == l->share ? transfer->out : transfer->receive[peer];
-            const size_t size = share == l->share ? transfer->send_size[l->local[0]] : transfer->received[peer];
+            const size_t size = share == l->share ? transfer->out_size : transfer->received[peer];
             const uint32_t extra_size = tg_message_fields(bytes).extra;
             tg_cursor extra = tg_cursor_over(bytes + TG_MESSAGE_HEADER, extra_size),
                       frames = tg_cursor_over(bytes + TG_MESSAGE_HEADER + extra_size,

@@ -83,7 +83,7 @@ void tg_state_identity(const tg_reducer *r, size_t tensor, uint8_t bytes[TG_STAT
     tg_identity_store(bytes + 4, &t->given);
     const bool keeps = r->levels ? tg_levels_keep(r, tensor) : f != NULL;
     bytes[TG_STATE_IDENTITY - 1] = (uint8_t)((keeps ? TG_STATE_RESIDUAL : 0) |
-                                             (r->levels && f && f->momentum ? TG_STATE_MOMENTUM : 0));
+                                             (r->levels && tg_feedback_has_momentum(f) ? TG_STATE_MOMENTUM : 0));
 }
 
 static void put_tensor(writer *w, const tg_reducer *r, size_t number)
@@ -103,7 +103,7 @@ static void put_tensor(writer *w, const tg_reducer *r, size_t number)
         put_stats(w, t ? &t->feedback->stats : &nothing);
     if (t && t->feedback)
         put_part(w, t->feedback, TG_RESIDUAL);
-    if (t && t->feedback && t->feedback->momentum)
+    if (t && tg_feedback_has_momentum(t->feedback))
         put_part(w, t->feedback, TG_MOMENTUM);
     const uint64_t boundaries = t ? tg_state_boundaries(home, t) : 0;
     put64(w, boundaries);
@@ -121,20 +121,28 @@ static void put_levels(writer *w, const tg_reducer *r)
     put_counters(w, l->inner ? &l->inner->stats : &nothing);
 }
 
+/* What is only replayed has no rule yet that decides, and what is to be replayed later is not of this run so far. */
 static void put_bypass(writer *w, const tg_reducer *r)
 {
+    const bool decides = r->options.bypass == TG_BYPASS_AUTO;
+    size_t changes = r->bypass_change_count;
+    while (!decides && changes > 0 && r->bypass_changes[changes - 1] >= r->begun)
+        changes--;
+    tg_bypass_rule rule;
+    tg_bypass_rule_begin(&rule);
+    rule.dense = changes % 2;
     uint32_t numbers[TG_BYPASS_NUMBERS];
-    memcpy(numbers, &r->bypass_rule, sizeof numbers);
+    memcpy(numbers, decides ? &r->bypass_rule : &rule, sizeof numbers);
     for (size_t i = 0; i < TG_BYPASS_NUMBERS; i++)
         put32(w, numbers[i]);
-    put32(w, (uint32_t)r->bypass_change_count);
-    for (size_t i = 0; i < r->bypass_change_count; i++)
+    put32(w, (uint32_t)changes);
+    for (size_t i = 0; i < changes; i++)
         put64(w, r->bypass_changes[i]);
 }
 
 static void put_all(writer *w, const tg_reducer *r)
 {
-    const bool bypasses = r->options.bypass == TG_BYPASS_AUTO;
+    const bool bypasses = r->options.bypass != TG_BYPASS_OFF;
     const tg_reducer *home = tg_state_home(r);
     const size_t pieces = home && home->second ? home->coded.piece_count : 0;
     uint32_t seconds = 0;

@@ -4,6 +4,7 @@
 
 #include <float.h>
 #include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/fpenv.h"
@@ -199,8 +200,8 @@ static tg_status get_tensor(reading *in, size_t number)
         get_stats(in, f ? &f->stats : NULL);
         status = get_part(in, f, TG_RESIDUAL, first, count, tg_state_first(r, number), replaces, in->scale);
         if (status == TG_OK && momentum)
-            status = get_part(in, f && f->momentum ? f : NULL, TG_MOMENTUM, first, count, tg_state_first(r, number),
-                              replaces, in->scale);
+            status = get_part(in, tg_feedback_has_momentum(f) ? f : NULL, TG_MOMENTUM, first, count,
+                              tg_state_first(r, number), replaces, in->scale);
     }
     const uint64_t boundaries = get64(&in->c);
     const uint8_t *wire = boundaries <= SIZE_MAX / 4 ? tg_cursor_take(&in->c, 4 * boundaries) : NULL;
@@ -276,7 +277,36 @@ static tg_status get_second(reading *in)
                     in->scale * (float)in->world);
 }
 
-/* What was decided, and what the rule remembers: for the same world and plan, if this reducer decides too. */
+/* Where a log of bypass has a change, as far as it matters to a state after `begun` reductions. */
+static const char *place_of(uint64_t number, uint64_t begun, char text[40])
+{
+    if (number >= begun)
+        return "later or never";
+    (void)snprintf(text, 40, "at reduction %" PRIu64, number);
+    return text;
+}
+
+/* What is to be replayed must be what was done before the state was saved. Otherwise it would not be that run. */
+static tg_status check_replay(const reading *in, const uint8_t *log, uint32_t changes)
+{
+    const tg_reducer *r = in->reducer;
+    if (!in->exact || r->options.bypass != TG_BYPASS_REPLAY)
+        return TG_OK;
+    for (size_t i = 0;; i++) {
+        const uint64_t ours = i < r->bypass_change_count ? r->bypass_changes[i] : UINT64_MAX,
+                       theirs = i < changes ? tg_load64(log + 8 * i) : UINT64_MAX;
+        char there[40], here[40];
+        if (ours >= in->begun && theirs >= in->begun)
+            return TG_OK;
+        if (ours != theirs)
+            return tg_fail(in->error, TG_LAYOUT_MISMATCH,
+                           "change %zu is %s in the state, which was saved after %" PRIu64
+                           " reductions, and %s in the bypass log: replay the log of the run that saved it",
+                           i, place_of(theirs, in->begun, there), in->begun, place_of(ours, in->begun, here));
+    }
+}
+
+/* What was decided or replayed, and what the rule remembers: for the same world and plan, if this reducer decides. */
 static tg_status get_bypass(reading *in)
 {
     tg_reducer *r = in->reducer;
@@ -295,7 +325,7 @@ static tg_status get_bypass(reading *in)
     if (!valid)
         return tg_fail(in->error, TG_CORRUPT, "the state of rank %u has an invalid log of bypass", in->rank);
     if (!in->apply || !in->exact || r->options.bypass != TG_BYPASS_AUTO)
-        return TG_OK;
+        return check_replay(in, wire, changes);
     r->bypass_rule = rule;
     r->bypass_change_count = changes;
     for (uint32_t i = 0; i < changes; i++)
@@ -311,8 +341,8 @@ static tg_status get_all(reading *in)
     const uint32_t seconds = tg_cursor_u32(&in->c);
     for (uint32_t i = 0; status == TG_OK && i < seconds; i++)
         status = get_second(in);
-    if (status == TG_OK && in->bypasses)
-        status = get_bypass(in);
+    if (status == TG_OK)
+        status = in->bypasses ? get_bypass(in) : check_replay(in, NULL, 0);
     if (status == TG_OK && in->c.short_read)
         return short_state(in);
     find_next_second(in);

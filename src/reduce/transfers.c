@@ -82,57 +82,99 @@ static size_t presence_room(const tg_plan *plan, size_t batch)
     return tg_bitmap_bytes(plan->pieces[p->first + p->count - 1].tensor - plan->pieces[p->first].tensor + 1);
 }
 
+/* Most bytes of a message: all of it, or head and body. */
+typedef struct rooms {
+    size_t message, body;
+} rooms;
+
+/* Room for what comes from each rank. */
+typedef struct incoming {
+    size_t *messages, *bodies;
+} incoming;
+
 /* What room is asked for: for what `owner` is sent, or for its results; where it is made, or where it arrives. */
 typedef struct asked {
     uint32_t owner;
     bool results, arrives;
 } asked;
 
-/* Most bytes of the frames of a batch; 0 where the plan is shorter. */
-static size_t batch_room(const tg_reducer *r, const tg_plan *plan, size_t batch, const asked *a)
+/* Most bytes of a batch without the header; 0 where the plan is shorter. */
+static rooms batch_room(const tg_reducer *r, const tg_plan *plan, size_t batch, const asked *a)
 {
-    const bool dense = plan == &r->dense;
-    size_t room = 0;
+    const bool dense = plan == &r->dense, has_bodies = r->options.on_device;
+    rooms room = {presence_room(plan, batch), 0};
     for (size_t i = 0; batch < plan->batch_count && i < plan->batches[batch].count; i++) {
         const tg_piece *piece = &plan->pieces[plan->batches[batch].first + i];
         if (!tg_goes_to(piece, a->owner))
             continue;
-        if (!dense && r->tensors[piece->tensor].sparse)
-            room += TG_PROPOSAL_SIZE + tg_list_room(r, piece, a->owner, a->results, a->arrives);
-        else
-            room += tg_frame_room(r, dense, piece->tensor, piece->count);
+        const bool sparse = !dense && r->tensors[piece->tensor].sparse;
+        const size_t frame = sparse ? tg_list_room(r, piece, a->owner, a->results, a->arrives)
+                                    : tg_frame_room(r, dense, piece->tensor, piece->count);
+        room.message += (sparse ? TG_PROPOSAL_SIZE : 0) + (has_bodies ? TG_ENTRY_BYTES : frame);
+        room.body += has_bodies ? tg_frame_place(frame) : 0;
     }
-    return room + presence_room(plan, batch);
+    return room;
 }
 
-static size_t message_room(const tg_reducer *r, size_t batch, asked a)
+static size_t larger(size_t a, size_t b) { return a > b ? a : b; }
+
+static rooms message_room(const tg_reducer *r, size_t batch, asked a)
 {
-    const size_t coded = batch_room(r, &r->coded, batch, &a), dense = batch_room(r, &r->dense, batch, &a);
-    return TG_MESSAGE_HEADER + (coded > dense ? coded : dense);
+    const rooms coded = batch_room(r, &r->coded, batch, &a), dense = batch_room(r, &r->dense, batch, &a);
+    return (rooms){TG_MESSAGE_HEADER + larger(coded.message, dense.message), larger(coded.body, dense.body)};
+}
+
+/* What a transfer of frames sends and gets. */
+static void give_room(tg_reducer *r, tg_reduction *reduction, tg_transfer *transfer, rooms out, const incoming *in)
+{
+    if (!r->arena.failed)
+        tg_transfer_give_room(r, transfer, out.message, in->messages);
+    if (!r->arena.failed && reduction->bodies)
+        tg_body_make(r, reduction, transfer, out.body, in->bodies);
+}
+
+static void expect_from(const incoming *in, uint32_t peer, rooms room)
+{
+    in->messages[peer] = room.message;
+    in->bodies[peer] = room.body;
 }
 
 /* gather: everybody's frames to everybody. */
-static void make_gather_transfer(tg_reducer *r, tg_reduction *reduction, size_t p, size_t *in)
+static void make_gather_transfer(tg_reducer *r, tg_reduction *reduction, size_t p, const incoming *in)
 {
     tg_transfer *gradients = &reduction->batches[p];
     tg_transfer_prepare(r, gradients, TG_MESSAGE_GRADIENTS, TG_ALL_GATHER, (uint32_t)p);
-    const size_t room = message_room(r, p, (asked){.arrives = true});
     for (uint32_t peer = 0; peer < r->world; peer++)
-        in[peer] = room;
-    if (!r->arena.failed)
-        tg_transfer_give_room(r, gradients, message_room(r, p, (asked){.owner = 0}), in);
+        expect_from(in, peer, message_room(r, p, (asked){.arrives = true}));
+    give_room(r, reduction, gradients, message_room(r, p, (asked){.owner = 0}), in);
 }
 
 /* gather, where means are set aside: the same, in room that batches use in turn. */
 static void make_windowed_transfer(tg_reducer *r, tg_reduction *reduction, size_t p, uint8_t *room, size_t most)
 {
     tg_transfer *gradients = &reduction->batches[p];
-    const size_t capacity = message_room(r, p, (asked){.arrives = true});
+    const size_t capacity = message_room(r, p, (asked){.arrives = true}).message;
     tg_transfer_prepare(r, gradients, TG_MESSAGE_GRADIENTS, TG_ALL_GATHER, (uint32_t)p);
-    gradients->out = tg_arena_take(&r->arena, message_room(r, p, (asked){.owner = 0}), 1);
+    gradients->out = tg_arena_take(&r->arena, message_room(r, p, (asked){.owner = 0}).message, 1);
     for (uint32_t peer = 0; !r->arena.failed && peer < r->world; peer++) {
         gradients->capacity[peer] = capacity;
-        gradients->receive[peer] = room + ((uint64_t)(p % TG_GATHER_WINDOW) * r->world + peer) * most;
+        gradients->receive[peer] = room + ((uint64_t)(p % r->gather_window) * r->world + peer) * most;
+    }
+}
+
+/* The same for bodies; heads are short. */
+static void make_windowed_body(tg_reducer *r, tg_reduction *reduction, size_t p, uint8_t *room, size_t most,
+                               const incoming *in)
+{
+    tg_transfer *gradients = &reduction->batches[p];
+    const rooms arrives = message_room(r, p, (asked){.arrives = true});
+    tg_transfer_prepare(r, gradients, TG_MESSAGE_GRADIENTS, TG_ALL_GATHER, (uint32_t)p);
+    for (uint32_t peer = 0; peer < r->world; peer++)
+        expect_from(in, peer, arrives);
+    give_room(r, reduction, gradients, message_room(r, p, (asked){.owner = 0}), &(incoming){in->messages, NULL});
+    for (uint32_t peer = 0; !r->arena.failed && peer < r->world; peer++) {
+        gradients->body->room[peer] = arrives.body;
+        gradients->body->receive[peer] = room + ((uint64_t)(p % r->gather_window) * r->world + peer) * most;
     }
 }
 
@@ -142,8 +184,10 @@ static uint8_t *make_aside(tg_reducer *r, tg_reduction *reduction, size_t batche
     uint64_t at = 0;
     *most = 0;
     for (size_t p = 0; p < batches; p++) {
-        const size_t room = tg_is_relayed(r, p) ? 0 : (size_t)room_of(message_room(r, p, (asked){.arrives = true}));
-        *most = room > *most ? room : *most;
+        const rooms room = message_room(r, p, (asked){.arrives = true});
+        *most = larger(*most, tg_is_relayed(r, p)    ? 0
+                              : r->options.on_device ? room.body
+                                                     : (size_t)room_of(room.message));
     }
     for (size_t i = 0; i < r->tensor_count; i++) {
         r->tensors[i].aside_at = at;
@@ -151,14 +195,19 @@ static uint8_t *make_aside(tg_reducer *r, tg_reduction *reduction, size_t batche
     }
     reduction->aside = r->device->operations->allocate(r->device, (size_t)at * sizeof(float), 0);
     r->arena.failed |= !reduction->aside;
-    return tg_arena_take(&r->arena, (uint64_t)TG_GATHER_WINDOW * r->world * *most, 1);
+    const uint64_t all = (uint64_t)r->gather_window * r->world * *most;
+    if (!r->options.on_device)
+        return tg_arena_take(&r->arena, all, 1);
+    reduction->window = r->device->operations->allocate(r->device, (size_t)all, 0);
+    r->arena.failed |= !reduction->window;
+    return reduction->window;
 }
 
 /* gather: the rounds of a batch whose messages are handed on. */
 static void make_relay(tg_reducer *r, tg_reduction *reduction, size_t p, size_t *in)
 {
     tg_relay *relay = &reduction->relays[reduction->relay_count++];
-    relay->room = message_room(r, p, (asked){.owner = 0});
+    relay->room = message_room(r, p, (asked){.owner = 0}).message;
     const size_t room = TG_RELAY_ENTRY + relay->room;
     tg_transfer *batch = &reduction->batches[p];
     tg_transfer_prepare(r, batch, TG_MESSAGE_GRADIENTS, TG_ALL_GATHER, (uint32_t)p);
@@ -180,43 +229,48 @@ static void make_relay(tg_reducer *r, tg_reduction *reduction, size_t p, size_t 
 }
 
 /* shard and scatter: to each owner its parts. */
-static void make_parts_transfer(tg_reducer *r, tg_reduction *reduction, size_t p, size_t *in)
+static void make_parts_transfer(tg_reducer *r, tg_reduction *reduction, size_t p, const incoming *in)
 {
     tg_transfer *parts = &reduction->batches[p];
     tg_transfer_prepare(r, parts, TG_MESSAGE_PARTS, TG_ALL_TO_ALL, (uint32_t)p);
     parts->places = tg_arena_take(&r->arena, r->world + (uint64_t)1, sizeof *parts->places);
-    const size_t own = message_room(r, p, (asked){.owner = r->rank, .arrives = true});
-    size_t out = 0;
-    for (uint32_t peer = 0; parts->places && peer < r->world; peer++) {
-        parts->places[peer] = out;
-        out += message_room(r, p, (asked){.owner = peer});
-        parts->places[peer + 1] = out;
-        in[peer] = own;
+    size_t *bodies = tg_arena_take(&r->arena, r->world, sizeof *bodies);
+    rooms out = {0, 0};
+    for (uint32_t peer = 0; !r->arena.failed && peer < r->world; peer++) {
+        const rooms room = message_room(r, p, (asked){.owner = peer});
+        parts->places[peer] = out.message;
+        bodies[peer] = out.body;
+        out = (rooms){out.message + room.message, out.body + room.body};
+        parts->places[peer + 1] = out.message;
+        expect_from(in, peer, message_room(r, p, (asked){.owner = r->rank, .arrives = true}));
     }
-    if (!r->arena.failed)
-        tg_transfer_give_room(r, parts, out, in);
+    give_room(r, reduction, parts, out, in);
+    if (parts->body)
+        parts->body->places = bodies;
 }
 
 /* shard: from each owner its results. */
-static void make_results_transfer(tg_reducer *r, tg_reduction *reduction, size_t p, size_t *in)
+static void make_results_transfer(tg_reducer *r, tg_reduction *reduction, size_t p, const incoming *in)
 {
     tg_transfer *results = &reduction->results[p];
     tg_transfer_prepare(r, results, TG_MESSAGE_RESULTS, TG_ALL_GATHER, (uint32_t)p);
     for (uint32_t peer = 0; peer < r->world; peer++)
-        in[peer] = message_room(r, p, (asked){.owner = peer, .results = true, .arrives = true});
-    if (!r->arena.failed)
-        tg_transfer_give_room(r, results, message_room(r, p, (asked){.owner = r->rank, .results = true}), in);
+        expect_from(in, peer, message_room(r, p, (asked){.owner = peer, .results = true, .arrives = true}));
+    give_room(r, reduction, results, message_room(r, p, (asked){.owner = r->rank, .results = true}), in);
 }
 
-static void make_batches(tg_reducer *r, tg_reduction *reduction, size_t batches, size_t *in)
+static void make_batches(tg_reducer *r, tg_reduction *reduction, size_t batches, const incoming *in)
 {
     size_t most = 0;
-    uint8_t *window = tg_sets_aside(r) ? make_aside(r, reduction, batches, &most) : NULL;
+    r->gather_window = tg_gather_window(r);
+    uint8_t *window = r->gather_window > 0 ? make_aside(r, reduction, batches, &most) : NULL;
     for (size_t p = 0; p < batches && !r->arena.failed; p++) {
         if (r->functions->has_parts)
             make_parts_transfer(r, reduction, p, in);
         else if (tg_is_relayed(r, p))
-            make_relay(r, reduction, p, in);
+            make_relay(r, reduction, p, in->messages);
+        else if (window && reduction->bodies)
+            make_windowed_body(r, reduction, p, window, most, in);
         else if (window)
             make_windowed_transfer(r, reduction, p, window, most);
         else
@@ -229,7 +283,7 @@ static void make_batches(tg_reducer *r, tg_reduction *reduction, size_t batches,
 
 bool tg_transfers_make(tg_reducer *r, tg_reduction *reduction)
 {
-    size_t *in = calloc(r->world, sizeof *in);
+    size_t *in = calloc(2 * (size_t)r->world, sizeof *in);
     const size_t batches = r->coded.batch_count > r->dense.batch_count ? r->coded.batch_count : r->dense.batch_count;
     reduction->batches = tg_arena_take(&r->arena, batches, sizeof *reduction->batches);
     reduction->results = tg_arena_take(&r->arena, r->functions->has_results ? batches : 0, sizeof *reduction->results);
@@ -237,6 +291,10 @@ bool tg_transfers_make(tg_reducer *r, tg_reduction *reduction)
     for (size_t p = 0; p < batches; p++)
         relays += tg_is_relayed(r, p);
     reduction->relays = tg_arena_take(&r->arena, relays, sizeof *reduction->relays);
+    if (r->options.on_device) {
+        reduction->bodies = tg_arena_take(&r->arena, 2 * batches, sizeof(void *));
+        reduction->headed = tg_arena_take(&r->arena, 2 * batches, sizeof(void *));
+    }
     if (!in || r->arena.failed) {
         r->arena.failed = true;
         free(in);
@@ -250,7 +308,7 @@ bool tg_transfers_make(tg_reducer *r, tg_reduction *reduction)
     if (r->levels)
         tg_levels_transfers(reduction);
     else
-        make_batches(r, reduction, batches, in);
+        make_batches(r, reduction, batches, &(incoming){in, in + r->world});
     free(in);
     return !r->arena.failed;
 }
@@ -299,7 +357,11 @@ bool tg_transfer_open(tg_reduction *r, tg_transfer *transfer, uint32_t peer, tg_
                           tg_named(reducer, peer), why.message);
     else if (message->abstain)
         r->peer_failed = true;
-    return status == TG_OK && !message->abstain;
+    if (status != TG_OK || message->abstain)
+        return false;
+    if (transfer->body)
+        tg_body_open(r, transfer, peer, message, extra, frames);
+    return true;
 }
 
 void tg_transfer_close(tg_reduction *r, uint32_t peer, const tg_message *message, uint32_t due, const tg_cursor *extra,

@@ -3,6 +3,7 @@
  * it also finds out when the messages would be there, and whoever waits for them waits until then. */
 #include <errno.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -33,6 +34,7 @@ typedef struct group {
     bool has_link;
     tg_link link;
     tg_bucket (*buckets)[2]; /* of each host, what goes out and what comes in */
+    struct lent *lent;       /* shared memory that ranks have made */
 } group;
 
 struct local {
@@ -304,6 +306,77 @@ static bool is_expected(const local *me)
     return expected;
 }
 
+/* ---- shared memory: ranks have the same anyway, but one may end before others have read what it lent them. So what it
+ * lends is freed with its last user, of which the group is one: a rank may have been told of it, and not looked yet. */
+
+typedef struct lent {
+    atomic_uint users;
+    uint32_t rank; /* whose it is */
+    size_t size;
+    struct lent *next; /* of the group */
+} lent;
+enum { LENT_AT = 64 };
+
+static void drop(lent *of)
+{
+    if (atomic_fetch_sub(&of->users, 1) == 1)
+        free(of);
+}
+
+/* Ranks begin to share only after all have ended what they shared before: nobody will look at it any more. */
+static void forget_unused(group *g, uint32_t rank)
+{
+    for (lent **at = &g->lent; *at;) {
+        lent *of = *at;
+        if (of->rank == rank && atomic_load(&of->users) == 1) {
+            *at = of->next;
+            drop(of);
+        } else {
+            at = &of->next;
+        }
+    }
+}
+
+static void release(tg_shared *shared)
+{
+    lent *of = shared->of;
+    shared->memory = NULL;
+    if (of)
+        drop(of);
+}
+
+static bool share(tg_transport *transport, size_t size, tg_shared *shared, uint8_t ticket[TG_TICKET_SIZE])
+{
+    group *g = ((local *)transport)->group;
+    lent *made = size < SIZE_MAX - LENT_AT ? calloc(1, LENT_AT + size) : NULL;
+    if (!made)
+        return false;
+    atomic_init(&made->users, 2);
+    made->size = size;
+    made->rank = transport->rank;
+    (void)pthread_mutex_lock(&g->lock);
+    forget_unused(g, transport->rank);
+    made->next = g->lent;
+    g->lent = made;
+    (void)pthread_mutex_unlock(&g->lock);
+    *shared = (tg_shared){(uint8_t *)made + LENT_AT, size, made, release};
+    memset(ticket, 0, TG_TICKET_SIZE);
+    memcpy(ticket, &made, sizeof(void *));
+    return true;
+}
+
+static bool look(tg_transport *transport, const uint8_t ticket[TG_TICKET_SIZE], tg_shared *shared)
+{
+    lent *of;
+    (void)transport;
+    memcpy(&of, ticket, sizeof(void *));
+    atomic_fetch_add(&of->users, 1);
+    *shared = (tg_shared){(uint8_t *)of + LENT_AT, of->size, of, release};
+    return true;
+}
+
+/* ---- the end ---- */
+
 static void free_local(tg_transport *transport)
 {
     local *me = (local *)transport;
@@ -322,13 +395,17 @@ static void free_local(tg_transport *transport)
         return;
     (void)pthread_mutex_destroy(&g->lock);
     (void)pthread_cond_destroy(&g->changed);
+    for (lent *of = g->lent, *next; of; of = next) {
+        next = of->next;
+        drop(of);
+    }
     free(g->members);
     free(g->buckets);
     free(g);
 }
 
 static const tg_transport_functions functions = {
-    .start = start, .wait = wait_for, .abort = abort_group, .free = free_local};
+    .start = start, .wait = wait_for, .abort = abort_group, .free = free_local, .share = share, .look = look};
 
 static tg_status make(uint32_t world, const tg_link *link, tg_transport **transports, tg_error *error)
 {

@@ -9,6 +9,8 @@ uint32_t tg_transport_rank(const tg_transport *transport) { return transport ? t
 
 uint32_t tg_transport_world(const tg_transport *transport) { return transport ? transport->world : 0; }
 
+bool tg_transport_on_device(const tg_transport *transport) { return transport && transport->on_device; }
+
 static tg_status check(const tg_transport *t, const tg_exchange *e, tg_error *error)
 {
     if (!t || !e)
@@ -18,6 +20,9 @@ static tg_status check(const tg_transport *t, const tg_exchange *e, tg_error *er
                        t->world);
     if (e->kind != TG_ALL_GATHER && e->kind != TG_ALL_TO_ALL)
         return tg_fail(error, TG_INVALID_ARGUMENT, "invalid exchange kind %d", (int)e->kind);
+    if (e->on_device && !t->on_device)
+        return tg_fail(error, TG_INVALID_ARGUMENT,
+                       "the exchange is of device memory, but transport %s takes host memory only", t->name);
     if (!e->send || !e->send_size || !e->receive || !e->capacity || !e->received)
         return tg_fail(error, TG_INVALID_ARGUMENT, "an array of the exchange is NULL");
     for (uint32_t peer = 0; peer < t->world; peer++)

@@ -4,10 +4,11 @@ try tersegrad --version
 try tersegrad
 try tersegrad --help
 try tersegrad help encode
-for command in codecs encode decode inspect bench plan train report; do
+for command in $(tersegrad --help | sed -n 's/^  \([a-z]*\)  .*/\1/p' | grep -vx help); do
     try tersegrad $command --help
 done
 try tersegrad encode --bogus --help | head -n 2
+try tersegrad help --help | head -n 2
 try tersegrad help frob
 try tersegrad encod
 try tersegrad --versoin

@@ -10,6 +10,18 @@ try tersegrad plan --model vgg16 --world 16 --per-node 4 --rate 1gbit --codec qs
 echo "# nothing to gain"
 try tersegrad plan --rate 400gbit --device cuda --codec qsgd
 try tersegrad plan --world 1 --codec qsgd
+echo "# sent: what one rank sends to other hosts, in every row; nothing where all ranks are on one host"
+sent='{r["codec"] + " " + r["algorithm"]: r["bytes_sent"] for r in j["rows"]}'
+tersegrad plan --world 2 --per-node 2 --codec none --codec qsgd --json | json "$sent"
+tersegrad plan --world 2 --per-node 2 --flat --codec none --codec qsgd --json | json "$sent"
+tersegrad plan --world 16 --per-node 16 --codec none --json | json "$sent"
+echo "# every rank with every other, four to a host: to four of seven; in a ring, what the last of a host sends"
+tersegrad plan --world 8 --codec none --json | json '[round(r["bytes_sent"] / 1e3) for r in j["rows"]]'
+tersegrad plan --world 8 --per-node 4 --flat --codec none --json | json '[round(r["bytes_sent"] / 1e3) for r in j["rows"]]'
+tersegrad plan --world 8 --per-node 4 --flat --codec none --json | json '[round(r["bytes_sent"] * 7 / 4e3) for r in j["rows"][1:]]'
+echo "# every input is marked: those that are given, and those that are not"
+tersegrad plan --codec qsgd --json | json '"\n".join(j["inputs"])'
+tersegrad plan --codec qsgd --model vgg16 --world 8 --per-node 2 --flat --kappa 1.5 --min-size 1000 --json | json '"\n".join(j["inputs"])'
 echo "# no line is wider than 80 columns"
 tersegrad plan --model gpt2 --world 1000000 --rate 100mbit | awk 'length > 80'
 echo "# JSON: one object, twice the same bytes"
@@ -39,6 +51,9 @@ try tersegrad plan --simulate --world 100001
 echo "# a page"
 try tersegrad plan --codec qsgd --report page.html >page.txt && cmp -s page.txt /dev/null || echo "with the table"
 grep -c '<figure>' page.html
+grep -c 'without what was simulated' page.html
+tersegrad plan --codec qsgd --simulate --report page.html >/dev/null
+grep -c 'without what was simulated' page.html
 try tersegrad plan --report missing/page.html
 cat >net.json <<'END'
 [ {"name": "first.weight", "shape": [200, 500], "offset": 0, "count": 100000},
@@ -71,6 +86,12 @@ bad '[{"name": "a", "offset": 0, "count": 1, "ready": 2}, {"name": "b", "offset"
 bad '[{"name": "a", "offset": 0, "count": 1, "ready": -1}]'
 bad '[{"name": "a", "offset": 0, "count": 1, "ready": "soon"}]'
 bad '[{"name": "a", "offset": 0, "count": 9223372036854775807}]'
+bad '[{"name": "a", "offset": 0, "count": 10}, {"name": "b", "offset": 9, "count": 1}]'
+bad '[{"name": "b", "offset": 5, "count": 10}, {"name": "c", "offset": 20, "count": 1}, {"name": "a", "offset": 0, "count": 6}]'
+bad '[{"name": "a", "offset": 0, "count": 10}, {"name": "b", "offset": 0, "count": 10}]'
+echo "# layers may leave elements out, and be in any order"
+echo '[{"name": "a", "offset": 10, "count": 5}, {"name": "b", "offset": 0, "count": 9}]' >apart.json
+tersegrad plan --layout apart.json --backward 1ms --codec qsgd --json | json 'j["elements"]'
 echo "# numbers that are none"
 for world in 0 -1 1000001 1e3 four; do try tersegrad plan --world $world 2>&1 | head -n 2; done
 for rate in 0gbit 0 10 -1gbit infgbit nan gbit 1e99tbit 10gb; do try tersegrad plan --rate $rate; done
@@ -80,6 +101,7 @@ try tersegrad plan --forward -80ms
 try tersegrad plan --per-node 0
 try tersegrad plan --kappa 0.5
 try tersegrad plan --model resnet5
+try tersegrad plan --model vgg16 --layout net.json --backward 1ms
 try tersegrad plan --codec qsdg
 try tersegrad plan --codec qsgd --feedback efe
 try tersegrad plan --codec qsgd --feedback dgc:momentum=0.9

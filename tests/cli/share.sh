@@ -1,4 +1,4 @@
-# The completion offers what the command has; the man page is well formed and names every command and option.
+# The completion offers what the command has; the man page names every command and option.
 . "$TOOLS/lib.sh"
 command -v bash >/dev/null || { echo "there is no bash here"; exit 77; }
 cat >complete.bash <<'END'
@@ -38,7 +38,10 @@ offer help d
 END
 bash complete.bash
 echo "# every option of every help is offered, and in the man page"
-for command in codecs encode decode inspect bench plan train report; do
+for command in $(tersegrad --help | sed -n 's/^  \([a-z]*\)  .*/\1/p' | grep -vx help); do
+    grep -q "commands=.*[\" ]${command}[\" ]" "$SHARE/tersegrad.bash" || echo "completion lacks $command"
+    grep -q "^ *'$command:" "$SHARE/_tersegrad" || echo "zsh completion lacks $command"
+    grep -q "^\.SS tersegrad $command " "$SHARE/tersegrad.1" || echo "man page lacks $command"
     for option in $(tersegrad $command --help | sed -n 's/^  \(-[a-z]\), \(--[a-z-]*\).*/\1 \2/p; t; s/^  \(--*[a-z-]*\).*/\1/p'); do
         grep -q -- "$option" "$SHARE/tersegrad.bash" || echo "completion lacks $command $option"
         sed -n "/^    $command)/,/;;/p; /output=/,/)$/p; /common=/p" "$SHARE/_tersegrad" | grep -q -- "[^-]${option}[^a-z-]" ||
@@ -47,9 +50,3 @@ for command in codecs encode decode inspect bench plan train report; do
         grep -q -- "$escaped" "$SHARE/tersegrad.1" || echo "man page lacks $command $option"
     done
 done
-if command -v zsh >/dev/null; then
-    zsh -n "$SHARE/_tersegrad"
-fi
-if command -v groff >/dev/null; then
-    groff -man -ww -Tutf8 "$SHARE/tersegrad.1" >/dev/null
-fi

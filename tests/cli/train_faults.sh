@@ -102,6 +102,8 @@ for policy in skip drop; do
         json '[(r["skipped"], r["steps"], r["final_loss"] is not None) for r in j["runs"]]'
 done
 try tersegrad train "$@" --codec none --algorithm qsvrg --nonfinite skip
+echo "# feedback that is refused as unstable is refused before the first run"
+try tersegrad train --data syn-256 --steps 2 --codec none --codec qsgd:levels=4,norm=l2,bucket=0 --feedback ef
 echo "# a run that diverges says so"
 tersegrad train --data syn-256 --lr 1e12 --steps 4 --codec none 2>&1 >/dev/null | sed 's/loss [-a-z]*/loss NAN/'
 echo "# data that changed under their name"

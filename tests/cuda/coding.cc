@@ -25,9 +25,9 @@ static u64 draw()
 static double uniform() { return (double)(draw() >> 11) * 0x1p-53; }
 
 /* How levels are spread. */
-enum spread { WIDE, NARROW, ZEROS, CHANGING, TWO_VALUES, ALL_EQUAL, EXTREMES, FEW, SPREADS };
-static const char *const names[] = {"wide",       "narrow",    "zeros",    "changing",
-                                    "two values", "all equal", "extremes", "few"};
+enum spread { WIDE, NARROW, ZEROS, CHANGING, TWO_VALUES, ALL_EQUAL, EXTREMES, FEW, ENDING, SPREADS };
+static const char *const names[] = {"wide",      "narrow",   "zeros", "changing",  "two values",
+                                    "all equal", "extremes", "few",   "at the end"};
 
 static int level_of(spread how, int s, double part)
 {
@@ -41,6 +41,8 @@ static int level_of(spread how, int s, double part)
         return draw() & 1 ? s : -s;
     if (how == FEW)
         return draw() % 500 ? 0 : draw() & 1 ? s : -1;
+    if (how == ENDING) /* the last segment of those that are listed is short and full, so it is a bitmap */
+        return draw() % 1000 < (part > 0.9962 ? 500 : 58) ? (int)(draw() % (u64)s) + 1 : 0;
     const long q = lrint(normal * sigma);
     return (int)(q > s ? s : q < -s ? -s : q);
 }
@@ -122,18 +124,26 @@ struct on_card {
     }
 };
 
-static bytes encode_on_card(const tg_levels_shape &shape, const bytes &packed_host, tg_coded *coded)
+/* `more`: the host only knows that there are at most so many levels more, and scales are put to the payload here. */
+static bytes encode_on_card(const tg_levels_shape &exact, const bytes &packed_host, u64 more, tg_coded *coded)
 {
-    const size_t size = (size_t)tg_packed_size(shape.count, tg_code_width(shape.levels));
-    const on_card packed(bytes(packed_host.begin(), packed_host.begin() + (long)size));
-    const on_card workspace(tg_cuda_coding_workspace(&shape)), result(sizeof *coded);
-    bytes payload = scales_of(shape);
+    tg_levels_shape shape = exact;
+    shape.count += more;
+    const size_t size = (size_t)tg_packed_size(exact.count, tg_code_width(shape.levels));
+    const bytes count((const u8 *)&exact.count, (const u8 *)&exact.count + 4), scales = scales_of(exact);
+    const on_card packed(bytes(packed_host.begin(), packed_host.begin() + (long)size)), known(count);
+    const on_card workspace(tg_cuda_coding_workspace(&shape)), result(sizeof *coded), told(sizeof(control));
+    bytes payload = more ? bytes() : scales;
     payload.resize(tg_levels_bound(&shape) + 64);
     const on_card out(payload);
-    tg_cuda_code_levels(NULL, &shape, packed.at, workspace.at, out.at, (tg_coded *)(void *)result.at);
+    tg_cuda_code_levels(NULL, &shape, more ? (const u32 *)(const void *)known.at : NULL, packed.at, workspace.at,
+                        out.at, (tg_coded *)(void *)result.at, (control *)(void *)told.at);
     result.read(coded, sizeof *coded);
     payload.resize(coded->size);
     out.read(payload.data(), payload.size());
+    if (more)
+        payload.insert(coded->layout == TG_LAYOUT_PACKED ? payload.end() : payload.begin(), scales.begin(),
+                       scales.end());
     return payload;
 }
 
@@ -206,11 +216,18 @@ static bool holds(const example &e, unsigned tries)
     const bytes packed = packed_codes(e, shape);
     unsigned layout;
     tg_coded coded;
-    const bytes want = encode_on_cpu(shape, packed, &layout), got = encode_on_card(shape, packed, &coded);
-    bool same = want == got && layout == coded.layout;
-    if (!same)
-        printf("FAIL layout %u and %zu bytes on the card, %u and %zu on the CPU\n", coded.layout, got.size(), layout,
-               want.size());
+    const bytes want = encode_on_cpu(shape, packed, &layout);
+    bool same = true;
+    for (u64 more : {0, 1, 3000, 300000}) { /* 0: the host knows how many levels there are */
+        if (more > 10 * e.count + 1)
+            continue;
+        const bytes got = encode_on_card(shape, packed, more, &coded);
+        if (want == got && layout == coded.layout)
+            continue;
+        same = false;
+        printf("FAIL layout %u and %zu bytes on the card, which knows %llu, %u and %zu on the CPU\n", coded.layout,
+               got.size(), more, layout, want.size());
+    }
     for (unsigned kind = 0; layout != TG_LAYOUT_PACKED && e.count > 0 && kind < tries; kind++)
         same = decodes_alike(shape, layout, want, kind) && same;
     if (!same)
@@ -239,6 +256,8 @@ int main()
         {274489, 64, TG_CODING_AUTO, TWO_VALUES},    {270011, 3, TG_CODING_ENTROPY, WIDE},
         {270011, 12, TG_CODING_AUTO, CHANGING},      {270011, 300, TG_CODING_ENTROPY, NARROW},
         {150000, 7, TG_CODING_AUTO, EXTREMES},       {150000, 31, TG_CODING_ENTROPY, WIDE},
+        {300001, 7, TG_CODING_ENTROPY, ALL_EQUAL},   {600001, 5, TG_CODING_ENTROPY, ALL_EQUAL},
+        {131572, 300, TG_CODING_ENTROPY, ENDING},
     };
     for (const example &e : long_ones)
         count_up(holds(e, 10));

@@ -16,7 +16,8 @@ cudaError_t emulated_card_failure = cudaSuccess;
 
 dim3 threadIdx, blockIdx, blockDim, gridDim;
 
-namespace {
+namespace
+{
 [[noreturn]] void fail(const char *what)
 {
     printf("FAIL emulated card: %s (block %u, thread %u)\n", what, blockIdx.x, threadIdx.x);
@@ -53,7 +54,11 @@ unsigned current, live, at_barrier, barrier_generation, progress;
 bool barrier_any[2];
 const std::function<void()> *body;
 
-void pass_on() { emulator_switch(&fibers[current].at, scheduler); threadIdx = dim3(current); }
+void pass_on()
+{
+    emulator_switch(&fibers[current].at, scheduler);
+    threadIdx = dim3(current);
+}
 
 void fiber_main()
 {
@@ -92,9 +97,17 @@ struct allocation {
 };
 std::map<char *, allocation> live_memory;
 std::map<size_t, std::vector<char *>> free_memory;
+std::map<char *, size_t> pinned_memory;
+bool is_pinned(const char *at)
+{
+    auto behind = pinned_memory.upper_bound((char *)(uintptr_t)at);
+    return behind != pinned_memory.begin() && at < std::prev(behind)->first + std::prev(behind)->second;
+}
 constexpr char canary = 0x5c;
 unsigned inside;
 std::deque<std::function<void()>> queue;
+typedef std::vector<std::function<void()>> graph;
+graph *captured; /* what is put on the stream goes here instead, and nobody may wait or allocate */
 pthread_mutex_t lock = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
 struct locked {
     locked() { pthread_mutex_lock(&lock); }
@@ -107,12 +120,27 @@ void protect(int how)
         fail("mprotect");
 }
 struct opened {
-    opened() { if (inside++ == 0) protect(PROT_READ | PROT_WRITE); }
-    ~opened() { if (--inside == 0) protect(PROT_NONE); }
+    opened()
+    {
+        if (inside++ == 0)
+            protect(PROT_READ | PROT_WRITE);
+    }
+    ~opened()
+    {
+        if (--inside == 0)
+            protect(PROT_NONE);
+    }
 };
+
+void need_no_capture(const char *what)
+{
+    if (captured)
+        fail(what);
+}
 
 void run_queue()
 {
+    need_no_capture("somebody waits while the stream is captured");
     if (emulated_card_failure != cudaSuccess)
         queue.clear();
     if (queue.empty())
@@ -126,11 +154,15 @@ void run_queue()
 }
 } // namespace
 
-namespace emulator {
+namespace emulator
+{
 void enqueue(std::function<void()> work)
 {
     locked l;
-    queue.push_back(std::move(work));
+    if (captured)
+        captured->push_back(std::move(work));
+    else
+        queue.push_back(std::move(work));
 }
 
 unsigned lane() { return current & 31; }
@@ -222,6 +254,24 @@ void run(dim3 grid, dim3 block, const std::function<void()> &kernel)
 }
 } // namespace emulator
 
+/* ---- graphs, for tests ---- */
+
+extern "C" {
+__attribute__((visibility("default"))) void emulated_begin_capture() { captured = new graph; }
+__attribute__((visibility("default"))) void *emulated_end_capture()
+{
+    graph *made = captured;
+    captured = nullptr;
+    return made;
+}
+__attribute__((visibility("default"))) void emulated_launch(const void *of)
+{
+    for (const auto &work : *(const graph *)of)
+        emulator::enqueue(work);
+}
+__attribute__((visibility("default"))) void emulated_forget(void *of) { delete (graph *)of; }
+}
+
 /* ---- the host's side ---- */
 
 cudaError_t cudaGetLastError() { return emulated_card_failure; }
@@ -230,6 +280,7 @@ cudaError_t cudaPeekAtLastError() { return emulated_card_failure; }
 cudaError_t cudaMalloc(void **memory, size_t bytes)
 {
     locked l;
+    need_no_capture("memory is asked for while the stream is captured");
     if (emulated_card_failure != cudaSuccess)
         return emulated_card_failure;
     size_t size = page; /* powers of two, so that what was freed serves again: closing memory takes time */
@@ -265,6 +316,7 @@ cudaError_t cudaMalloc(void **memory, size_t bytes)
 cudaError_t cudaFree(void *memory)
 {
     locked l;
+    need_no_capture("memory is given back while the stream is captured");
     if (!memory || emulated_card_failure != cudaSuccess)
         return emulated_card_failure;
     run_queue();
@@ -285,12 +337,19 @@ cudaError_t cudaFree(void *memory)
 
 cudaError_t cudaMallocHost(void **memory, size_t bytes)
 {
+    locked l;
+    need_no_capture("memory is asked for while the stream is captured");
     *memory = malloc(bytes ? bytes : 1);
-    return *memory ? cudaSuccess : cudaErrorMemoryAllocation;
+    if (!*memory)
+        return cudaErrorMemoryAllocation;
+    pinned_memory[(char *)*memory] = bytes;
+    return cudaSuccess;
 }
 
 cudaError_t cudaFreeHost(void *memory)
 {
+    locked l;
+    pinned_memory.erase((char *)memory);
     free(memory);
     return cudaSuccess;
 }
@@ -300,7 +359,7 @@ cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, cudaMemcpy
 {
     if (emulated_card_failure != cudaSuccess)
         return emulated_card_failure;
-    if (kind == cudaMemcpyHostToDevice) {
+    if (kind == cudaMemcpyHostToDevice && !captured) {
         std::vector<char> kept((const char *)from, (const char *)from + bytes);
         emulator::enqueue([=] { memcpy(to, kept.data(), bytes); });
     } else {
@@ -319,7 +378,10 @@ cudaError_t cudaPointerGetAttributes(cudaPointerAttributes *attributes, const vo
 {
     locked l;
     const char *at = (const char *)memory;
-    *attributes = {base && at >= base && at < base + used ? cudaMemoryTypeDevice : cudaMemoryTypeUnregistered, 0};
+    *attributes = {base && at >= base && at < base + used ? cudaMemoryTypeDevice
+                   : is_pinned(at)                        ? cudaMemoryTypeHost
+                                                          : cudaMemoryTypeUnregistered,
+                   0};
     return cudaSuccess;
 }
 

@@ -18,12 +18,18 @@ static const char *const specs[] = {"qsgd:levels=7",
                                     "qsgd:levels=7,range=minmax",
                                     "qsgd:levels=7,bucket=1000",
                                     "qsgd:levels=7,coding=entropy",
+                                    "terngrad:clip=1,bucket=512,coding=entropy",
+                                    "qsgd:levels=127,coding=entropy",
                                     "onebit",
                                     "none",
                                     "fp16",
                                     "topk:density=0.01",
                                     "topk:density=0.1,values=fp16",
                                     "gaussiank:density=0.01",
+                                    "topk:density=0.1,values=levels",
+                                    "gaussiank:density=0.05,values=levels,levels=127,bucket=100,range=minmax",
+                                    "topk:density=0.3,values=levels,coding=auto",
+                                    "topk:density=0.3,values=levels,levels=300,bucket=0,coding=entropy",
                                     NULL};
 
 /* One spec on the card, and beside it on the host. */

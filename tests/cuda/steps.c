@@ -26,6 +26,13 @@ typedef struct run {
 static const run runs[] = {
     {"topk:density=0.01", "ef", 10007, TG_FLOAT32, GAUSSIAN, NULL, NULL, 0, ""},
     {"topk:density=0.02,values=levels,coding=auto", "ef", 5003, TG_BFLOAT16, LAYERED, NULL, NULL, 0, ""},
+    {"topk:density=0.9,values=levels,bucket=0,norm=l2", "dgc:momentum=0.9,clip=100", 9001, TG_FLOAT32, GAUSSIAN, NULL,
+     NULL, 0, ""},
+    /* of these only the card knows how many are selected */
+    {"gaussiank:density=0.05,values=levels,levels=127,bucket=100,range=minmax,coding=entropy", "ecq:alpha=0.2,beta=0.9",
+     6007, TG_FLOAT32, GAUSSIAN, NULL, NULL, 0, ""},
+    {"sidco:density=0.6,values=levels,bucket=5000,norm=l2,coding=elias", "ef", 9001, TG_FLOAT16, GAUSSIAN, NULL, NULL,
+     0, ""},
     {"topk:density=0.05", "dgc:momentum=0.9,clip=100", 4099, TG_FLOAT16, GAUSSIAN, NULL, NULL, 0, ""},
     {"gaussiank:density=0.01", "ef", 9001, TG_FLOAT32, GAUSSIAN, NULL, NULL, 0, ""},
     {"trimk:density=0.29", "ef", 8191, TG_FLOAT32, GRID, NULL, NULL, 0, ""}, /* two of its guesses could be taken */

@@ -1,5 +1,6 @@
 /* Messages between ranks, spoiled by whoever fuzzes. Two ranks reduce in this process, without a transport; one message
- * on its way from rank 1 to rank 0 is edited. The input: algorithm and which tensors rank 1 lacks, which exchange,
+ * on its way from rank 1 to rank 0 is edited. The input: algorithm, whether frames stay on the device (which is this
+ * process), and which tensors rank 1 lacks, which exchange,
  * whether checksums are made right again, how many bytes are cut, then edits of three bytes (a place, a value).
  * Promises: no step is half applied; what is not applied leaves gradients alone; without forged checksums both ranks
  * come to the same outcome. */
@@ -23,7 +24,7 @@ typedef struct rank {
 
 typedef struct edits {
     unsigned algorithm, absent, exchange, cut;
-    bool forge;
+    bool on_device, forge;
     const uint8_t *list;
     size_t count;
 } edits;
@@ -32,7 +33,7 @@ static tg_device *device;
 static const uint64_t counts[TENSORS] = {LARGE, SMALL, 5000};
 static const char *const specs[TENSORS] = {"topk:k=200,values=levels", "none", "qsgd:levels=7,coding=entropy"};
 
-static void open_rank(rank *r, unsigned number, unsigned algorithm)
+static void open_rank(rank *r, unsigned number, const edits *e)
 {
     static const char *const names[TENSORS] = {"kernel", "bias", "matrix"};
     tg_reducer_tensor tensors[TENSORS];
@@ -47,7 +48,8 @@ static void open_rank(rank *r, unsigned number, unsigned algorithm)
         for (uint64_t j = 0; j < counts[i]; j++)
             r->values[i][j] = r->before[i][j] = (float)((j * 2654435761u + number * 97 + i) % 4093) / 4096 - 0.5f;
     }
-    const tg_reducer_options options = {.algorithm = (tg_algorithm)(TG_GATHER + algorithm % 3), .batch_elements = 4096};
+    const tg_reducer_options options = {
+        .algorithm = (tg_algorithm)(TG_GATHER + e->algorithm % 3), .batch_elements = 4096, .on_device = e->on_device};
     REQUIRE(tg_reducer_create(device, number, WORLD, tensors, TENSORS, &options, &r->reducer, &error) == TG_OK, "%s",
             error.message);
 }
@@ -61,7 +63,21 @@ static void close_rank(rank *r)
     }
 }
 
-/* Checksums as a forger would make them. */
+/* Checksums as a forger would make them, of frames that follow one another at multiples of `step`. */
+static void forge_frames(uint8_t *bytes, size_t size, size_t step)
+{
+    for (size_t at = 0; at < size; at = (at + step - 1) / step * step) {
+        tg_cursor rest = tg_cursor_over(bytes + at, size - at);
+        tg_frame frame;
+        if (!tg_message_frame(&rest, &frame))
+            return;
+        uint8_t *header = bytes + at;
+        tg_header_set_checksum(header, tg_checksum(tg_cpu_of(device)->kernels, NULL, header, header + TG_HEADER_SIZE,
+                                                   frame.size - TG_HEADER_SIZE, NULL, NULL));
+        at += frame.size;
+    }
+}
+
 static void forge(uint8_t *bytes, size_t size)
 {
     const tg_kernels *k = tg_cpu_of(device)->kernels;
@@ -74,36 +90,52 @@ static void forge(uint8_t *bytes, size_t size)
     memcpy(both, bytes, 44);
     tg_store64(both + 44, k->digest(bytes + TG_MESSAGE_HEADER, extra));
     tg_store32(bytes + 44, (uint32_t)k->digest(both, sizeof both));
-    tg_cursor frames = tg_cursor_over(bytes + TG_MESSAGE_HEADER + extra, size - TG_MESSAGE_HEADER - extra);
-    tg_frame frame;
-    while (tg_message_frame(&frames, &frame)) {
-        uint8_t *header = bytes + ((const uint8_t *)frame.data - bytes);
-        tg_header_set_checksum(
-            header, tg_checksum(k, NULL, header, header + TG_HEADER_SIZE, frame.size - TG_HEADER_SIZE, NULL, NULL));
-    }
+    forge_frames(bytes + TG_MESSAGE_HEADER + extra, size - TG_MESSAGE_HEADER - extra, 1);
 }
 
 /* Edits go to places that are numbers in the first 256 bytes, or anywhere. */
-static size_t spoil(const edits *e, uint8_t *bytes, size_t size)
+static size_t spoil(const edits *e, uint8_t *bytes, size_t size, bool is_body)
 {
-    size -= e->cut < size ? e->cut : size;
+    size -= is_body ? 0 : e->cut < size ? e->cut : size;
     for (size_t i = 0; i < e->count && size > 0; i++) {
         const uint8_t *edit = e->list + 3 * i;
         bytes[(edit[0] | (size_t)edit[1] << 8) % size] ^= edit[2];
     }
-    if (e->forge)
+    if (e->forge && is_body)
+        forge_frames(bytes, size, TG_FRAME_ALIGNMENT);
+    else if (e->forge)
         forge(bytes, size);
     return size;
 }
 
-static void deliver(const rank *from, unsigned from_rank, const rank *to, unsigned to_rank)
+/* False where a body is not as long as its receiver expects: no transport would bring it. */
+static bool deliver(const rank *from, unsigned from_rank, const rank *to, unsigned to_rank)
 {
     const size_t size = from->exchange->send_size[to_rank];
+    if (from->exchange->on_device && size != to->exchange->capacity[from_rank])
+        return false;
     if (size == TG_NO_MESSAGE)
-        return;
+        return true;
     REQUIRE(size <= to->exchange->capacity[from_rank], "%zu bytes for %zu", size, to->exchange->capacity[from_rank]);
     memcpy(to->exchange->receive[from_rank], from->exchange->send[to_rank], size);
     to->exchange->received[from_rank] = size;
+    return true;
+}
+
+static bool abandon(rank ranks[WORLD])
+{
+    for (unsigned i = 0; i < WORLD; i++)
+        tg_reduce_abandon(ranks[i].reduction);
+    return false;
+}
+
+static void spoil_exchange(const edits *e, rank ranks[WORLD])
+{
+    const bool is_body = ranks[0].exchange->on_device, nothing = ranks[0].exchange->capacity[1] == TG_NO_MESSAGE;
+    if (is_body && nothing)
+        return;
+    tg_exchange *x = ranks[nothing].exchange; /* only rank 1 gets a greeting */
+    x->received[!nothing] = spoil(e, x->receive[!nothing], x->received[!nothing], is_body);
 }
 
 /* One step of both ranks; false if an exchange failed for good. */
@@ -125,21 +157,16 @@ static bool reduce(rank ranks[WORLD], const edits *e, tg_status status[WORLD])
             REQUIRE(tg_reduce_next(ranks[i].reduction, &ranks[i].exchange, &error) == TG_OK, "%s", error.message);
         if (!ranks[0].exchange || !ranks[1].exchange)
             break;
-        deliver(&ranks[0], 0, &ranks[1], 1);
-        deliver(&ranks[1], 1, &ranks[0], 0);
-        if (number == e->exchange) {
-            const bool greeting = ranks[0].exchange->capacity[1] == TG_NO_MESSAGE; /* which only rank 1 gets */
-            tg_exchange *x = ranks[greeting].exchange;
-            x->received[!greeting] = spoil(e, x->receive[!greeting], x->received[!greeting]);
-        }
+        if (ranks[0].exchange->on_device != ranks[1].exchange->on_device || !deliver(&ranks[0], 0, &ranks[1], 1) ||
+            !deliver(&ranks[1], 1, &ranks[0], 0))
+            return abandon(ranks);
+        if (number == e->exchange)
+            spoil_exchange(e, ranks);
         for (unsigned i = 0; i < WORLD; i++) {
             const tg_status fed = tg_reduce_feed(ranks[i].reduction, ranks[i].exchange, &error);
             REQUIRE(fed == TG_OK || fed == TG_EXCHANGE, "%s", error.message);
-            if (fed == TG_EXCHANGE) {
-                for (unsigned j = 0; j < WORLD; j++)
-                    tg_reduce_abandon(ranks[j].reduction);
-                return false;
-            }
+            if (fed == TG_EXCHANGE)
+                return abandon(ranks);
         }
     }
     if (!e->forge)
@@ -160,7 +187,7 @@ static void try_message(const edits *e)
     rank ranks[WORLD];
     tg_status status[WORLD] = {TG_OK, TG_OK};
     for (unsigned i = 0; i < WORLD; i++)
-        open_rank(&ranks[i], i, e->algorithm);
+        open_rank(&ranks[i], i, e);
     const bool whole = reduce(ranks, e, status);
     if (whole && !e->forge)
         REQUIRE(status[0] == status[1], "%d and %d", (int)status[0], (int)status[1]);
@@ -183,6 +210,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (size < 4)
         return 0;
     const edits e = {.algorithm = data[0] & 16 ? 2 : data[0] & 1,
+                     .on_device = data[0] & 32,
                      .absent = data[0] >> 1 & 7,
                      .exchange = data[1],
                      .forge = data[2] & 1,

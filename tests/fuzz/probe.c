@@ -3,6 +3,8 @@
 #include "cli/probe_file.h"
 #include "tests/fuzz/fuzz.h"
 
+#include <math.h>
+
 static char *printed(const struct probe *probe, size_t *size)
 {
     char *text = NULL;
@@ -31,6 +33,15 @@ static void check_use(struct probe *probe, bool widens)
                 "coding %zu is of no codec", i);
         REQUIRE(probe_coding_of(probe, &spec, &feedback, probe->codings[i].algorithm) == &probe->codings[i].coding,
                 "coding %zu is not found", i);
+        struct predict_coding *c = &probe->codings[i].coding;
+        if (probe->network.world > 16 || i > 1) /* larger ones take too long for a fuzzer */
+            continue;
+        REQUIRE(!predict_fit_samples(&probe->network, &spec, &feedback, probe->codings[i].algorithm, c, &message) ||
+                    c->fit.count == c->sample_count,
+                "not all reductions were fitted");
+        for (size_t j = 0; j < c->fit.count; j++)
+            REQUIRE(isfinite(c->fit.points[j].model) && c->fit.points[j].model > 0 && c->fit.points[j].seconds > 0,
+                    "a point that says nothing");
     }
 }
 

@@ -211,10 +211,10 @@ int main(int argc, char **argv)
 {
     const uint64_t cases = wants_all(argc, argv) ? 20000 : EMULATED ? 400 : 1000;
     tg_device *scalar = open_device("cpu/scalar");
-    for (size_t d = 0; device_to_try(d); d++) {
-        if (strcmp(device_to_try(d), "cpu/scalar") == 0)
+    for (size_t d = 0; any_device_to_try(d); d++) {
+        if (strcmp(any_device_to_try(d), "cpu/scalar") == 0)
             continue;
-        tg_device *device = open_device(device_to_try(d));
+        tg_device *device = open_device(any_device_to_try(d));
         for (uint64_t i = 0; i < cases; i++)
             one_case(device, scalar, i);
         large_cases(device, scalar);

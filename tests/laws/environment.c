@@ -238,15 +238,15 @@ static void bad_arguments(tg_device *device)
 
 int main(void)
 {
-    for (size_t d = 0; device_to_try(d); d++) {
-        tg_device *device = open_device(device_to_try(d));
+    for (size_t d = 0; any_device_to_try(d); d++) {
+        tg_device *device = open_device(any_device_to_try(d));
         for (const char *const *spec = all_specs(); *spec; spec++) {
             modes_do_not_matter(device, *spec);
             overflowing_sums(device, *spec);
-            check_all("%s %s: environment", device_to_try(d), *spec);
+            check_all("%s %s: environment", any_device_to_try(d), *spec);
         }
         modes_do_not_reach_reducers(device);
-        check_all("%s reducing: environment", device_to_try(d));
+        check_all("%s reducing: environment", any_device_to_try(d));
         bad_arguments(device);
         tg_device_free(device);
     }

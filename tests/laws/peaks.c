@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/bytes.h"
+#include "codec/header.h"
 #include "device/cpu/checksum.h"
 #include "frame/decode.h"
 #include "guarded.h"

@@ -41,7 +41,6 @@ static struct predict_network random_network(generator *g)
                                     .latency = between(g, 1e-7, 1e-2),
                                     .message = between(g, 1e-7, 1e-4),
                                     .inside = between(g, 1e8, 1e11),
-                                    .shared = next_random(g) % 2 ? next_uniform(g) : 0,
                                     .low = 0.8,
                                     .high = 1.3};
 }
@@ -249,6 +248,81 @@ static void points_say_the_same(generator *g, size_t rounds)
     check_all("points on a line say what rate and latency say");
 }
 
+/* ---- whole reductions that were measured ---- */
+
+enum { MEASURED = 3 };
+static const struct {
+    uint64_t count, elements;
+} shapes[MEASURED] = {{1, 4000000}, {1, 700000}, {16, 1000}};
+
+static struct predict_step of_shape(size_t count, uint64_t elements, struct predict_job job,
+                                    const struct predict_network *network, const struct codec *codec)
+{
+    for (size_t i = 0; i < count; i++)
+        tensors[i] = (struct predict_tensor){"t", elements, job.backward};
+    job.tensors = tensors;
+    job.tensor_count = count;
+    return predicted(&job, network, codec);
+}
+
+/* A step that was measured takes what was measured, however far the model is from that, with computing before it too;
+ * one of another size, no more than a larger and no less than a smaller one. */
+static void fits_what_was_measured(generator *g, size_t rounds)
+{
+    for (size_t i = 0; i < rounds; i++) {
+        struct predict_job job = random_job(g);
+        struct predict_network network = random_network(g);
+        struct codec codec = random_codec(g);
+        struct message message = {""};
+        const struct predict_job alone = {.world = job.world, .per_node = job.per_node, .kappa = 1};
+        const double backward = between(g, 1e-4, 1);
+        struct predict_job beside = alone;
+        beside.backward = backward;
+        network.world = job.world;
+        network.per_node = job.per_node;
+        double before = INFINITY, larger = INFINITY;
+        bool falls = true;
+        for (size_t s = 0; s < MEASURED; s++) {
+            const double model = of_shape(shapes[s].count, shapes[s].elements, alone, &network, &codec).seconds;
+            before = fmin(before, model * between(g, 0.3, 5)); /* from large to small */
+            falls = falls && model < larger;
+            larger = model;
+            codec.coding.samples[codec.coding.sample_count++] = (struct predict_sample){
+                shapes[s].count, shapes[s].elements, before, before * 0.9, before * 1.2};
+        }
+        if (!falls) /* where messages take longer than bytes, many small tensors may take longest */
+            continue;
+        expect(predict_fit_samples(&network, &codec.spec, &codec.feedback, codec.options.algorithm, &codec.coding,
+                                   &message),
+               "%s", message.text);
+        for (size_t s = 0; s < MEASURED; s++) {
+            const double seconds = codec.coding.samples[s].seconds;
+            const struct predict_step step = of_shape(shapes[s].count, shapes[s].elements, alone, &network, &codec),
+                                      after = of_shape(shapes[s].count, shapes[s].elements, beside, &network, &codec);
+            expect(fabs(step.seconds - seconds) <= 1e-9 * seconds, "%.17g s were measured, and %.17g predicted",
+                   seconds, step.seconds);
+            expect(fabs(after.seconds - backward - seconds) <= 1e-9 * (backward + seconds), "after computing: %.17g",
+                   after.seconds);
+            expect(step.low <= 0.9 * seconds && step.high >= 1.2 * seconds, "an interval of %g to %g for %g", step.low,
+                   step.high, seconds);
+        }
+        double last = 0;
+        for (uint64_t elements = 700000; elements <= 4000000; elements += 330000) {
+            const double seconds = of_shape(1, elements, alone, &network, &codec).seconds;
+            /* What the model says of one tensor may fall a little where it is cut into more batches. */
+            expect(seconds >= 0.99 * last, "%g s, %g for less", seconds, last);
+            last = seconds;
+        }
+        network.rate *= 2; /* what was fitted is of a network; another one has no fit */
+        codec.coding.sample_count = 0;
+        expect(predict_fit_samples(&network, &codec.spec, &codec.feedback, codec.options.algorithm, &codec.coding,
+                                   &message) &&
+                   codec.coding.fit.count == 0,
+               "nothing was measured");
+    }
+    check_all("steps take what such reductions took where they were measured");
+}
+
 /* ---- outputs ---- */
 
 static void intervals_and_equality(generator *g, size_t rounds)
@@ -349,6 +423,7 @@ int main(int argc, char **argv)
     dense_is_its_closed_form(&g, rounds / 4);
     alone_has_no_wire(&g, rounds / 4);
     points_say_the_same(&g, rounds / 4);
+    fits_what_was_measured(&g, rounds / 4);
     intervals_and_equality(&g, rounds / 4);
     bounds();
     refusals();

@@ -41,8 +41,8 @@ static double radius_of(const float *x, uint64_t n, bool l2, bool minmax)
 int main(int argc, char **argv)
 {
     const bool all = wants_all(argc, argv);
-    for (size_t d = 0; device_to_try(d); d++) {
-        tg_device *device = open_device(device_to_try(d));
+    for (size_t d = 0; any_device_to_try(d); d++) {
+        tg_device *device = open_device(any_device_to_try(d));
         for (size_t s = 0; s < sizeof specs / sizeof specs[0]; s++) {
             for (int kind = 0; kind < SHAPES; kind++) {
                 for (const uint64_t *count = lengths(all); *count != UINT64_MAX; count++) {
@@ -83,7 +83,7 @@ int main(int argc, char **argv)
                     drop(&y);
                 }
             }
-            check_all("%s %s: within a level", device_to_try(d), specs[s].text);
+            check_all("%s %s: within a level", any_device_to_try(d), specs[s].text);
         }
         tg_device_free(device);
     }

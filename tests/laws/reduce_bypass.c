@@ -11,20 +11,124 @@
 
 /* ---- the rule ---- */
 
-/* Steps of so many microseconds each; returns how many of the last `of` were dense. */
+/* Steps as a reducer of that depth makes them: what one took is known `depth` steps later, and what is decided then
+ * takes effect as many steps later again. */
+enum { DEEPEST = 4 };
+typedef struct simulation {
+    tg_bypass_rule rule;
+    uint32_t depth, step;
+    bool dense[2 * DEEPEST]; /* how the steps around this one are sent */
+    uint32_t times[2 * DEEPEST];
+} simulation;
+
+static simulation simulate(uint32_t depth)
+{
+    simulation s = {.depth = depth};
+    tg_bypass_rule_begin(&s.rule);
+    return s;
+}
+
+/* A step of so many microseconds; whether it was dense. */
+static bool next_step(simulation *s, uint32_t coded, uint32_t dense)
+{
+    const uint32_t here = s->step % (2 * s->depth), there = (s->step + s->depth) % (2 * s->depth);
+    const bool is_dense = s->dense[here];
+    s->times[here] = is_dense ? dense : coded;
+    if (s->step >= s->depth)
+        tg_bypass_rule_note(&s->rule, s->dense[there], s->times[there], true, s->depth);
+    expect(tg_bypass_rule_check(&s->rule, s->rule.dense), "the rule has come to something that no state may have");
+    s->dense[there] = s->rule.dense;
+    s->step++;
+    return is_dense;
+}
+
+/* Returns how many of the last `of` steps were dense. */
 static uint32_t follow(uint32_t coded, uint32_t dense, uint32_t spike, uint32_t steps, uint32_t of)
 {
-    tg_bypass_rule rule;
+    simulation s = simulate(1);
     uint32_t late = 0;
-    tg_bypass_rule_begin(&rule);
-    for (uint32_t step = 0; step < steps; step++) {
-        const bool is_dense = rule.dense;
-        late += step >= steps - of && is_dense;
-        const uint32_t time = (is_dense ? dense : coded) + (spike && step % 5 == 2 ? spike : 0);
-        tg_bypass_rule_note(&rule, is_dense, time, true);
-        expect(tg_bypass_rule_check(&rule, rule.dense), "the rule has come to something that no state may have");
+    while (s.step < steps) {
+        const uint32_t more = s.step % 5 == 2 ? spike : 0;
+        const bool is_late = s.step >= steps - of;
+        late += next_step(&s, coded + more, dense + more) && is_late;
     }
     return late;
+}
+
+/* What the steps after the first ones take, over what the faster way takes. */
+static double cost_of(uint32_t coded, uint32_t dense, uint32_t depth, uint32_t first, uint32_t steps)
+{
+    simulation s = simulate(depth);
+    uint64_t taken = 0;
+    while (s.step < first + steps) {
+        const bool counts = s.step >= first;
+        const uint32_t time = next_step(&s, coded, dense) ? dense : coded;
+        taken += counts ? time : 0;
+    }
+    return (double)taken / ((double)steps * (coded < dense ? coded : dense));
+}
+
+/* A try loses at most a 128th of what the steps since the last one took. The first is not known to lose anything. */
+static void tries_are_paid(uint32_t coded, uint32_t dense, uint32_t depth)
+{
+    simulation s = simulate(depth);
+    const uint32_t fast = coded < dense ? coded : dense, lost = (coded < dense ? dense : coded) - fast;
+    uint32_t slow_steps = 0, fast_steps = 0, before = 0, tries = 0;
+    while (s.step < 100000) {
+        if (next_step(&s, coded, dense) == (dense > coded)) {
+            before = slow_steps++ == 0 ? fast_steps : before;
+            fast_steps = 0;
+            continue;
+        }
+        if (slow_steps > 0 && tries++ > 0)
+            expect(slow_steps * 128.0 * lost <= (double)before * fast,
+                   "coded %u, dense %u, depth %u: after %u steps a try of %u", coded, dense, depth, before, slow_steps);
+        slow_steps = 0;
+        fast_steps++;
+    }
+    expect(tries > 1, "coded %u, dense %u, depth %u: %u tries", coded, dense, depth, tries);
+}
+
+/* The other way is tried sooner where the one in use has become slow. */
+static void a_change_is_noticed(void)
+{
+    simulation s = simulate(1);
+    while (s.step < 200)
+        (void)next_step(&s, 50000, 1000);
+    expect(s.rule.dense == 1, "dense is 50 times as fast, and not in use");
+    while (s.step < 2200 && s.rule.dense)
+        (void)next_step(&s, 50000, 60000);
+    expect(s.step < 700, "dense steps are slower than compressed ones for %u steps, and nothing is tried",
+           s.step - 200);
+}
+
+static void slower_ways(void)
+{
+    static const uint32_t slower[] = {1010, 1016, 1032, 1100, 1500, 1990, 3000, 10000, 30000, 1000000};
+    for (unsigned i = 0; i < sizeof slower / sizeof *slower; i++)
+        for (uint32_t depth = 1; depth <= DEEPEST; depth *= 2)
+            for (uint32_t steps = 300; steps <= (EMULATED ? 3000 : 300000); steps *= 10) {
+                const double dense = cost_of(slower[i], 1000, depth, 200, steps),
+                             coded = cost_of(1000, slower[i], depth, 200, steps);
+                expect(dense <= 1.03, "depth %u: dense steps are %u/1000 as fast, and %u of them take %.3f", depth,
+                       slower[i], steps, dense);
+                expect(coded <= 1.03, "depth %u: coded steps are %u/1000 as fast, and %u of them take %.3f", depth,
+                       slower[i], steps, coded);
+            }
+    check_all("a slower way costs less than three per cent, however slow it is");
+    for (unsigned i = 0; i < sizeof slower / sizeof *slower; i++)
+        for (uint32_t depth = 1; slower[i] <= 30000 && depth <= DEEPEST; depth *= 2) {
+            tries_are_paid(1000, slower[i], depth);
+            if (slower[i] > 1016) /* else it is as good as the other way, and stays */
+                tries_are_paid(slower[i], 1000, depth);
+        }
+    check_all("a try of a slower way loses at most a 128th of what the steps before it took");
+    for (uint32_t depth = 1; depth <= DEEPEST; depth *= 2) { /* 2 + 2 * depth steps */
+        const double taken = cost_of(1000, 30000, depth, 0, 3000), due = 1 + (2 + 2 * depth) * 29 / 3000.;
+        expect(taken <= due + 1e-9, "depth %u: 3000 steps and one try of what is 30 times slower take %.3f, not %.3f",
+               depth, taken, due);
+    }
+    check_all("the first try ends soon where it goes badly");
 }
 
 static void the_rule(void)
@@ -37,10 +141,13 @@ static void the_rule(void)
                follow(2000, 1000, spike, 1200, 1000));
         expect(follow(1000, 2000, spike, 1200, 1000) <= 15, "dense is slower, and used in %u steps",
                follow(1000, 2000, spike, 1200, 1000));
-        expect(follow(1000, 980, spike, 1200, 1000) <= 15, "dense is hardly faster, and used in %u steps",
-               follow(1000, 980, spike, 1200, 1000));
+        expect(follow(1000, 990, spike, 1200, 1000) <= 15, "dense is hardly faster, and used in %u steps",
+               follow(1000, 990, spike, 1200, 1000));
     }
     check_all("the rule goes to what is faster, and stays there");
+    slower_ways();
+    a_change_is_noticed();
+    check_all("a change is noticed");
 }
 
 /* ---- nothing is lost ---- */
@@ -380,6 +487,7 @@ int main(int argc, char **argv)
                 steps_balance(grid_tensors[i], (tg_algorithm)algorithm, 1 + i % 2, bad);
         dense_is_dense((tg_algorithm)algorithm, "ef");
         dense_is_dense((tg_algorithm)algorithm, "ecq:alpha=0.5,beta=0.75");
+        dense_is_dense((tg_algorithm)algorithm, "ecq:alpha=0.5,beta=0");
         replays((tg_algorithm)algorithm, 1);
         replays((tg_algorithm)algorithm, 2);
     }

@@ -12,6 +12,8 @@
 static const uint32_t two_by_two[] = {0, 0, 1, 1}, uneven[] = {5, 1, 5, 2, 1, 2, 5}, alone[] = {3, 1, 0, 2};
 static const tensor_case no_more = {NULL, NULL, NULL, 0, TG_FLOAT32};
 
+static const char *const plain[] = {"cpu", "cpu/scalar", NULL}; /* devices whose memory others can read */
+
 static void one_step(rank_state *s) { s->status = tg_reduce(s->reducer, s->transport, s->gradients, 0, &s->error); }
 
 static void same_everywhere(rank_state *states, uint32_t world)
@@ -297,10 +299,112 @@ static void refusals(void)
     rank_case what = {.world = 4, .tensors = two, .options = {.host_of_rank = beyond}};
     refuse("a host beyond the world", &what, "rank 2 is on host 4");
     what.options = (tg_reducer_options){.algorithm = TG_SCATTER, .host_of_rank = two_by_two};
-    refuse("scatter with hosts", &what, "scatter does not know hosts");
+    refuse("scatter with hosts", &what, "scatter does not support hosts");
     what.options.algorithm = TG_AUTO;
     what.tensors = clips;
     refuse("dgc's clip with hosts", &what, "tensor 'a': dgc's clip");
+}
+
+/* ---- shared memory of the ranks of a host ---- */
+
+static void ask_again(rank_state *s)
+{
+    bool shared = false;
+    expect(tg_reducer_share_memory(s->reducer, s->transport, &shared, &s->error) == TG_OK && shared, "rank %u: %s",
+           s->rank, s->error.message);
+    expect(tg_reducer_gradient_memory(s->reducer, 0) && !tg_reducer_gradient_memory(s->reducer, s->tensor_count),
+           "rank %u has no place for a gradient", s->rank);
+    expect(tg_reducer_share_memory(s->reducer, s->transport, &shared, &s->error) == TG_INVALID_ARGUMENT &&
+               strstr(s->error.message, "call it once"),
+           "rank %u: %s", s->rank, s->error.message);
+    expect(tg_reducer_share_memory(s->reducer, NULL, NULL, &s->error) == TG_INVALID_ARGUMENT, "no transport");
+    fill_gradients(s, 0);
+    one_step(s);
+}
+
+/* One of the ranks has a device whose memory others cannot read: then this host sends messages, and the other does not.
+ */
+static void share_or_not(rank_state *s)
+{
+    bool shared = false;
+    s->status = tg_reducer_share_memory(s->reducer, s->transport, &shared, &s->error);
+    expect(shared == (s->rank >= 2), "rank %u: %d", s->rank, shared);
+    expect(!tg_reducer_gradient_memory(s->reducer, 0) == !shared, "rank %u: memory", s->rank);
+    fill_gradients(s, 0);
+    if (s->status == TG_OK)
+        one_step(s);
+}
+
+static void drop_it(rank_state *s)
+{
+    bool shared = true;
+    s->status = tg_reducer_share_memory(s->reducer, s->transport, &shared, &s->error);
+    expect(s->status == TG_OK && !shared, "rank %u: %d, %s", s->rank, shared, s->error.message);
+}
+
+/* Rank 1 believes that every rank is a host of its own. Nobody waits for it, and the first step says what is wrong. */
+static void believe_otherwise(rank_state *s)
+{
+    bool shared = true;
+    tg_reducer_options options = s->what->options;
+    options.host_of_rank = s->rank == 1 ? NULL : options.host_of_rank;
+    tg_reducer_free(s->reducer);
+    expect(tg_reducer_create(s->device, s->rank, s->what->world, s->tensors, s->tensor_count, &options, &s->reducer,
+                             &s->error) == TG_OK,
+           "%s", s->error.message);
+    expect(tg_reducer_share_memory(s->reducer, s->transport, &shared, &s->error) == TG_OK && !shared, "rank %u: %s",
+           s->rank, s->error.message);
+    fill_gradients(s, 0);
+    one_step(s);
+    expect(s->status == TG_LAYOUT_MISMATCH && strstr(s->error.message, "another list of hosts"), "rank %u: %d, %s",
+           s->rank, (int)s->status, s->error.message);
+    s->status = TG_OK;
+}
+
+/* A resumed run asks after it has loaded its state. */
+static void ask_after_load(rank_state *s)
+{
+    bool shared = false;
+    static uint8_t states[MOST_RANKS][1 << 20];
+    size_t size = 0;
+    fill_gradients(s, 0);
+    one_step(s);
+    if (s->status == TG_OK)
+        s->status = tg_reducer_save(s->reducer, states[s->rank], sizeof states[s->rank], &size, &s->error);
+    const tg_state state = {states[s->rank], size};
+    if (s->status == TG_OK)
+        s->status = tg_reducer_load(s->reducer, &state, 1, &s->error);
+    expect(s->status == TG_OK, "rank %u: %s", s->rank, s->error.message);
+    expect(tg_reducer_share_memory(s->reducer, s->transport, &shared, &s->error) == TG_OK && shared, "rank %u: %s",
+           s->rank, s->error.message);
+    s->status = tg_reduce(s->reducer, s->transport, s->gradients, 1, &s->error);
+}
+
+static void shared_memory(tg_algorithm algorithm)
+{
+    static const char *const mixed[] = {"cpu", "guarded:cpu", "cpu", "cpu/scalar", NULL}, *const plain[] = {"cpu",
+                                                                                                            NULL};
+    rank_case what = {.world = 4,
+                      .tensors = two,
+                      .options = {.algorithm = algorithm, .batch_elements = 8192, .host_of_rank = two_by_two},
+                      .shape = GRID};
+    put_ranks_on(plain);
+    run_ranks(&what, NULL, ask_again, same_everywhere, NULL);
+    check_all("%s: memory is shared once", tg_algorithm_text(algorithm));
+    run_ranks(&what, NULL, ask_after_load, same_everywhere, NULL);
+    check_all("%s: memory is shared after a state has been loaded", tg_algorithm_text(algorithm));
+    what.options.timeout = 20; /* a failure, not a hang */
+    run_ranks(&what, NULL, believe_otherwise, NULL, NULL);
+    what.options.timeout = 0;
+    check_all("%s: ranks with other lists of hosts do not wait for each other", tg_algorithm_text(algorithm));
+    put_ranks_on(mixed);
+    run_ranks(&what, NULL, share_or_not, same_everywhere, NULL);
+    check_all("%s: a host shares memory or not, for itself", tg_algorithm_text(algorithm));
+    put_ranks_on(plain);
+    what.options.nonfinite = TG_NONFINITE_DROP;
+    run_ranks(&what, NULL, drop_it, NULL, NULL);
+    put_ranks_on(NULL);
+    check_all("%s: where values may be dropped, ranks send each other messages", tg_algorithm_text(algorithm));
 }
 
 /* ---- messages ---- */
@@ -467,8 +571,23 @@ int main(int argc, char **argv)
             }
         hosts_overflow(algorithm);
         lacked(algorithm);
+        ranks_share = !named_device();
+        put_ranks_on(ranks_share ? plain : NULL);
+        hosts_of_one(algorithm);
+        for (size_t i = 0; i < 3; i++)
+            for (uint32_t tensor = 0; tensor < 2; tensor++) {
+                not_finite(algorithm, policies[i], (float)NAN, false, tensor);
+                not_finite(algorithm, policies[i], 3e38f, true, tensor);
+            }
+        lacked(algorithm);
+        ranks_share = false;
+        put_ranks_on(NULL);
         messages(algorithm, 2, 4);
         messages(algorithm, 3, 2);
+    }
+    if (!named_device()) {
+        shared_memory(TG_GATHER);
+        shared_memory(TG_SHARD);
     }
     spoiled_headers();
     refused_alike();

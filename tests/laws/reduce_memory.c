@@ -250,6 +250,7 @@ int main(int argc, char **argv)
     hardly_grows("topk:density=0.01", 10000, UINT64_C(4) << 30);
     gathers(8, 500000000);
     gathers(256, 2000000000);
+    gathers(10000, 7000000000); /* one batch of each rank, 5.3 GB, and the means */
     a_model("qsgd:levels=7,bucket=512", 10000);
     a_model("topk:density=0.01", 1024);
     a_model("topk:density=0.01", 10000);

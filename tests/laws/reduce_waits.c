@@ -10,6 +10,8 @@
 
 enum { WORLD = 3, FEW = 10, MANY = 40, COUNT = 1000 };
 
+static bool on_device; /* frames stay there */
+
 typedef struct one_rank {
     tg_device *device;
     tg_reducer *reducer;
@@ -18,7 +20,7 @@ typedef struct one_rank {
 
 static void make_rank(one_rank *r, uint32_t rank, const tg_reducer_tensor *tensors, size_t count, tg_algorithm how)
 {
-    const tg_reducer_options options = {.algorithm = how};
+    const tg_reducer_options options = {.algorithm = how, .on_device = on_device};
     tg_error error;
     float values[COUNT];
     tg_tensor host = {values, COUNT, TG_FLOAT32};
@@ -74,13 +76,12 @@ static void do_not_grow(const char *spec, const char *feedback, tg_dtype dtype, 
 {
     const uint64_t few = waits(spec, feedback, dtype, FEW, how), many = waits(spec, feedback, dtype, MANY, how);
     expect(few > 0 && many == few, "%d tensors: %d waits, %d tensors: %d", FEW, (int)few, MANY, (int)many);
-    check_all("%s, %s, %s, dtype %d: %d tensors take no more waits than %d", tg_algorithm_text(how), spec, feedback,
-              (int)dtype, MANY, FEW);
+    check_all("%s, %s, %s, dtype %d%s: %d tensors take no more waits than %d", tg_algorithm_text(how), spec, feedback,
+              (int)dtype, on_device ? ", frames on the device" : "", MANY, FEW);
 }
 
-int main(int argc, char **argv)
+static void all_kinds(void)
 {
-    (void)wants_all(argc, argv);
     do_not_grow("qsgd", "ef", TG_FLOAT32, TG_GATHER);
     do_not_grow("topk:density=0.1", "ef", TG_FLOAT32, TG_GATHER);
     do_not_grow("none", "none", TG_FLOAT16, TG_GATHER);
@@ -90,5 +91,13 @@ int main(int argc, char **argv)
     do_not_grow("topk:density=0.1,values=fp16", "ef", TG_FLOAT32, TG_SHARD);
     do_not_grow("topk:density=0.1", "ef", TG_FLOAT32, TG_SCATTER);
     do_not_grow("topk:density=1", "ef", TG_FLOAT32, TG_SHARD); /* sent as a whole */
+}
+
+int main(int argc, char **argv)
+{
+    (void)wants_all(argc, argv);
+    all_kinds();
+    on_device = true;
+    all_kinds();
     return finish();
 }

@@ -9,22 +9,45 @@
 
 enum { SLACK = 128 };
 
-static tg_list make_list(uint64_t count)
+static void *allocate(tg_device *device, size_t bytes)
 {
-    return (tg_list){malloc((count + SLACK) * sizeof(uint32_t)), malloc((count + SLACK) * sizeof(float)), 0};
+    void *memory = NULL;
+    if (tg_device_allocate(device, bytes, &memory, NULL) != TG_OK)
+        abort();
+    return memory;
 }
 
-static void drop_list(tg_list *list)
+static tg_list make_list(tg_device *device, uint64_t count)
 {
-    free(list->indices);
-    free(list->values);
+    return (tg_list){allocate(device, (count + SLACK) * sizeof(uint32_t)),
+                     allocate(device, (count + SLACK) * sizeof(float)), 0};
+}
+
+static void drop_list(tg_device *device, tg_list *list)
+{
+    tg_device_release(device, list->indices);
+    tg_device_release(device, list->values);
+}
+
+/* Whether `count` numbers of 32 bits in the device's memory are the same. */
+static bool same(tg_device *device, const void *a, const void *b, size_t count)
+{
+    const size_t size = count * sizeof(uint32_t);
+    char *x = malloc(size + 1), *y = malloc(size + 1);
+    if (!x || !y || tg_device_copy_out(device, x, a, size, NULL) != TG_OK ||
+        tg_device_copy_out(device, y, b, size, NULL) != TG_OK)
+        abort();
+    const bool are = memcmp(x, y, size) == 0;
+    free(x);
+    free(y);
+    return are;
 }
 
 /* What a frame of `count` elements lists: the sum of it alone. */
 static size_t list_frame(tg_device *device, tg_frame frame, uint64_t first, uint64_t count, tg_list *list)
 {
     tg_list_workspace *workspace = device->operations->make_list_workspace(device, count, count, count);
-    tg_list chosen = make_list(count);
+    tg_list chosen = make_list(device, count);
     tg_sum_job job = {.workspace = workspace,
                       .frames = &frame,
                       .frame_count = 1,
@@ -32,12 +55,12 @@ static size_t list_frame(tg_device *device, tg_frame frame, uint64_t first, uint
                       .count = count,
                       .factor = 1,
                       .sums = list,
-                      .share = count,
+                      .chosen_count = count,
                       .chosen = &chosen};
     device->operations->sum_lists(device, &job, 1);
     device->operations->wait(device);
     expect(chosen.count == list->count && job.nonfinite == first + count, "not all are chosen");
-    drop_list(&chosen);
+    drop_list(device, &chosen);
     device->operations->free_list_workspace(device, workspace);
     return list->count;
 }
@@ -61,11 +84,15 @@ static void is_what_a_frame_lists(tg_device *device, const char *spec, const cha
                 *b = make_feedback(device, feedback, tg_codec_spec(codec), gradient->count);
     const size_t bound = tg_frame_bound(codec, gradient->count);
     uint8_t *frame = malloc(bound);
-    tg_list framed = make_list(gradient->count), direct = make_list(gradient->count);
+    tg_list framed = make_list(device, gradient->count), direct = make_list(device, gradient->count);
     float *x = malloc((gradient->count + 1) * sizeof *x), *y = malloc((gradient->count + 1) * sizeof *y);
+    const size_t size = (size_t)gradient->count * sizeof(float);
+    const tg_tensor there = {allocate(device, size + 1), gradient->count, gradient->dtype};
+    if (tg_device_copy_in(device, there.data, gradient->data, size, NULL) != TG_OK)
+        abort();
     for (uint64_t step = 0; step < 2; step++) {
         const tg_encode_options options = {.draw = {.seed = 1, .step = step}};
-        const tg_source sources[] = {tg_feedback_piece(a, gradient, 0, 1), tg_feedback_piece(b, gradient, 0, 1)};
+        const tg_source sources[] = {tg_feedback_piece(a, &there, 0, 1), tg_feedback_piece(b, &there, 0, 1)};
         tg_encode_job jobs[] = {tg_encode_job_of(codec, &sources[0], &options),
                                 tg_encode_job_of(codec, &sources[1], &options)};
         jobs[0].frame = frame;
@@ -78,15 +105,16 @@ static void is_what_a_frame_lists(tg_device *device, const char *spec, const cha
         (void)list_frame(device, (tg_frame){frame, made.bytes}, 0, gradient->count, &framed);
         expect(framed.count == direct.count && selected.selected == made.selected, "%zu selected, not %zu",
                direct.count, framed.count);
-        expect(memcmp(framed.indices, direct.indices, framed.count * sizeof(uint32_t)) == 0, "other indices");
-        expect(memcmp(framed.values, direct.values, framed.count * sizeof(float)) == 0, "other values");
+        expect(same(device, framed.indices, direct.indices, framed.count), "other indices");
+        expect(same(device, framed.values, direct.values, framed.count), "other values");
         expect(tg_feedback_read(a, TG_RESIDUAL, 0, gradient->count, x, &error) == TG_OK &&
                    tg_feedback_read(b, TG_RESIDUAL, 0, gradient->count, y, &error) == TG_OK,
                "%s", error.message);
         expect(memcmp(x, y, gradient->count * sizeof *x) == 0, "step %d: another residual", (int)step);
     }
-    drop_list(&framed);
-    drop_list(&direct);
+    drop_list(device, &framed);
+    drop_list(device, &direct);
+    tg_device_release(device, there.data);
     free(x);
     free(y);
     free(frame);
@@ -119,7 +147,7 @@ static void same_with_threads(const char *spec, uint64_t first, uint64_t count)
     tg_device *one = open_device("cpu/scalar"), *three = open_device("cpu:threads=3");
     const uint64_t whole = first + count + 1000;
     const size_t room = 8 * count + 65536;
-    tg_list list = make_list(count / 4 + 1), before = make_list(count);
+    tg_list list = make_list(one, count / 4 + 1), before = make_list(one, count);
     uint8_t *a = calloc(room, 1), *b = calloc(room, 1);
     float *x = calloc(count + 1, sizeof *x), *y = calloc(count + 1, sizeof *y);
     generator g = {first + count};
@@ -140,8 +168,8 @@ static void same_with_threads(const char *spec, uint64_t first, uint64_t count)
     expect(list_frame(one, (tg_frame){a, size}, first, count, &before) == list.count &&
                memcmp(before.indices, list.indices, list.count * sizeof *list.indices) == 0,
            "the frame lists other elements");
-    drop_list(&list);
-    drop_list(&before);
+    drop_list(one, &list);
+    drop_list(one, &before);
     free(a);
     free(b);
     free(x);
@@ -155,12 +183,12 @@ int main(int argc, char **argv)
     (void)wants_all(argc, argv);
     static const char *const selectors[] = {"topk", "gaussiank", "dgck", "randk", "trimk", "sidco"};
     static const char *const feedbacks[] = {"ef", "ecq:alpha=0.5,beta=0.9", "dgc:momentum=0.5"};
-    static const char *const devices[] = {"cpu", "cpu/scalar", "cpu:threads=3"};
+    static const char *const devices[] = {"cpu", "cpu/scalar", "cpu:threads=3", "queued:cpu"};
     static const shape shapes[] = {GAUSSIAN, SIGNS, LAYERED};
     static const uint64_t counts[] = {0, 1, 5000, 300001};
     for (size_t c = 0; c < sizeof counts / sizeof *counts; c++)
         for (size_t k = 0; k < sizeof selectors / sizeof *selectors; k++)
-            for (size_t d = 0; d < (EMULATED ? 1 : 3); d++) {
+            for (size_t d = 0; d < (EMULATED ? 1 : 4); d++) {
                 tg_device *device = open_device(devices[d]);
                 tg_tensor gradient = make_tensor(counts[c], TG_FLOAT32, 1);
                 fill(shapes[(k + d) % 3], 7 + k, &gradient);

@@ -7,6 +7,7 @@
 #include "conformance.h"
 #include "faulty.h"
 #include "support.h"
+#include "transport/transport.h"
 
 enum { MOST = 8 };
 
@@ -58,6 +59,8 @@ static void *reductions(void *argument)
 {
     member *m = argument;
     m->digest = reduce_over(m->transport, device, &m->problem);
+    if (!m->problem.message[0])
+        m->digest ^= reduce_levels_over(m->transport, device, &m->problem);
     tg_transport_free(m->transport);
     return NULL;
 }
@@ -94,7 +97,7 @@ static void *ten_bytes(void *argument)
             sizes[i] = TG_NO_MESSAGE;
         capacity[i] = 10;
     }
-    tg_exchange e = {TG_ALL_GATHER, world, send, sizes, receive, capacity, received};
+    tg_exchange e = {TG_ALL_GATHER, world, send, sizes, receive, capacity, received, false};
     m->status = TG_OK;
     if (odd && strcmp(misbehaviour, "gives up") == 0)
         tg_transport_abort(m->transport, 1);
@@ -147,8 +150,8 @@ static void names_the_silent(void)
     };
     for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
         const uint32_t world = cases[c].world;
-        tg_exchange e[2] = {{TG_ALL_GATHER, world, send, sizes, receive, sizes, received[0]},
-                            {TG_ALL_GATHER, world, send, sizes, receive, sizes, received[1]}};
+        tg_exchange e[2] = {{TG_ALL_GATHER, world, send, sizes, receive, sizes, received[0], false},
+                            {TG_ALL_GATHER, world, send, sizes, receive, sizes, received[1], false}};
         tg_transport *t[WORLD];
         tg_error error;
         expect(tg_transport_local(world, t, &error) == TG_OK, "%s", error.message);
@@ -172,8 +175,8 @@ static void leaves_early(void)
     void *receive[2] = {in, in}, *receive_gone[2] = {gone, gone};
     const size_t sizes[2] = {2, 2};
     size_t received[2] = {0, 0}, received_gone[2] = {0, 0};
-    tg_exchange stays = {TG_ALL_GATHER, 2, send, sizes, receive, sizes, received};
-    tg_exchange leaves = {TG_ALL_GATHER, 2, send_gone, sizes, receive_gone, sizes, received_gone};
+    tg_exchange stays = {TG_ALL_GATHER, 2, send, sizes, receive, sizes, received, false};
+    tg_exchange leaves = {TG_ALL_GATHER, 2, send_gone, sizes, receive_gone, sizes, received_gone, false};
     tg_transport *t[2];
     tg_error error;
     memset(gone, 'x', 2);
@@ -197,6 +200,29 @@ static int print_digest(uint32_t world)
     together(world, reductions, members);
     printf("%016llx\n", (unsigned long long)members[0].digest);
     return members[0].problem.message[0] != '\0';
+}
+
+/* A rank that gives up releases what it lends, when another has been told of it and has not looked yet. */
+static void lent_memory(void)
+{
+    tg_transport *transports[2];
+    tg_error error;
+    tg_shared own = {.memory = NULL}, seen = {.memory = NULL}, again = {.memory = NULL};
+    uint8_t ticket[TG_TICKET_SIZE], other[TG_TICKET_SIZE];
+    if (tg_transport_local(2, transports, &error) != TG_OK)
+        abort();
+    expect(transports[0]->functions->share(transports[0], 1000, &own, ticket), "no memory");
+    memset(own.memory, 7, 1000);
+    own.release(&own);
+    expect(transports[1]->functions->look(transports[1], ticket, &seen) && seen.size == 1000 && seen.memory[999] == 7,
+           "it is not there any more");
+    expect(transports[0]->functions->share(transports[0], 1000, &again, other), "no memory");
+    expect(seen.memory[0] == 7, "it went while it was in use");
+    seen.release(&seen);
+    again.release(&again);
+    tg_transport_free(transports[0]);
+    tg_transport_free(transports[1]);
+    check_all("what a rank lends is there until nobody can look at it");
 }
 
 int main(int argc, char **argv)
@@ -226,5 +252,6 @@ int main(int argc, char **argv)
     notices("is silent", "did not answer");
     names_the_silent();
     leaves_early();
+    lent_memory();
     return finish();
 }

@@ -25,7 +25,7 @@ static void gather(tg_transport *t, uint64_t mine, uint64_t *all)
         sizes[i] = capacity[i] = sizeof mine;
         receive[i] = &all[i];
     }
-    tg_exchange e = {TG_ALL_GATHER, world, send, sizes, receive, capacity, received};
+    tg_exchange e = {TG_ALL_GATHER, world, send, sizes, receive, capacity, received, false};
     if (tg_transport_start(t, &e, &error) != TG_OK || tg_transport_wait(t, &e, PATIENCE, &error) != TG_OK) {
         fprintf(stderr, "rank %u: %s\n", tg_transport_rank(t), error.message);
         tg_transport_free(t);
@@ -85,7 +85,7 @@ static bool send_large(tg_transport *t, tg_error *error)
             fill(bytes, large, sender);
         else if (rank == receiver)
             memset(bytes, 0, large);
-        tg_exchange e = {TG_ALL_TO_ALL, world, send, sizes, receive, capacity, received};
+        tg_exchange e = {TG_ALL_TO_ALL, world, send, sizes, receive, capacity, received, false};
         if (tg_transport_start(t, &e, error) != TG_OK || tg_transport_wait(t, &e, 0, error) != TG_OK)
             well = false;
         else if (rank == receiver)
@@ -111,7 +111,7 @@ static tg_status shout(tg_transport *t, size_t more, double timeout, tg_error *e
         receive[i] = room[i];
         capacity[i] = 10;
     }
-    tg_exchange e = {TG_ALL_GATHER, world, send, sizes, receive, capacity, received};
+    tg_exchange e = {TG_ALL_GATHER, world, send, sizes, receive, capacity, received, false};
     tg_status status = tg_transport_start(t, &e, error);
     return status == TG_OK ? tg_transport_wait(t, &e, timeout, error) : status;
 }
@@ -189,7 +189,10 @@ int main(int argc, char **argv)
         if (rank == 0 && status == 0)
             printf("%" PRIu64 " bytes from each rank to the next\n", large);
     } else if (strcmp(what, "reduce") == 0) {
-        const uint64_t digest = reduce_over(t, rank % 2 ? "queued:cpu" : "cpu", &error); /* to the same bits */
+        const char *device = rank % 2 ? "queued:cpu" : "cpu"; /* to the same bits */
+        uint64_t digest = reduce_over(t, device, &error);
+        if (!error.message[0])
+            digest ^= reduce_levels_over(t, device, &error);
         if (error.message[0])
             fprintf(stderr, "rank %u: %s\n", rank, error.message);
         gather(t, digest, all);

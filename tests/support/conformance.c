@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/status.h"
 #include "support.h"
 
 enum { SLOTS = 100, LARGEST = 300000 };
@@ -62,7 +63,7 @@ static void prepare(trial *t, tg_exchange_kind kind, unsigned number, unsigned r
         if (!is_sent(peer, rank, number, world))
             t->capacity[peer] = TG_NO_MESSAGE;
     }
-    t->exchange = (tg_exchange){kind, world, t->send, t->send_size, t->receive, t->capacity, t->received};
+    t->exchange = (tg_exchange){kind, world, t->send, t->send_size, t->receive, t->capacity, t->received, false};
 }
 
 /* False if something else came than was sent. Gives the buffers back. */
@@ -113,8 +114,8 @@ static void misuse(tg_transport *transport, tg_error *problem)
     trial t;
     memset(&t, 0, sizeof t);
     tg_error error;
-    t.exchange = (tg_exchange){TG_ALL_GATHER, tg_transport_world(transport), t.send, t.send_size, t.receive, t.capacity,
-                               t.received};
+    t.exchange = (tg_exchange){
+        TG_ALL_GATHER, tg_transport_world(transport), t.send, t.send_size, t.receive, t.capacity, t.received, false};
     bool refused = tg_transport_wait(transport, &t.exchange, 0, &error) == TG_INVALID_ARGUMENT;
     refused = refused && tg_transport_wait(transport, &t.exchange, -1, &error) == TG_INVALID_ARGUMENT;
     refused = refused && tg_transport_start(transport, NULL, &error) == TG_INVALID_ARGUMENT;
@@ -153,47 +154,98 @@ static uint64_t mix(uint64_t digest, const tg_tensor *tensor)
     return digest;
 }
 
-uint64_t reduce_over(tg_transport *transport, const char *device_name, tg_error *problem)
+enum { LARGE = 200003, SMALL = 77, STEPS = 3, MOST_HERE = 64 };
+
+/* Some steps of two tensors, mixed into the digest. With `in_memory` the ranks of a host must have memory together, and
+ * the large gradient lies there. */
+static uint64_t some_steps(tg_transport *transport, tg_device *device, const char *spec,
+                           const tg_reducer_options *options, bool in_memory, uint64_t digest, tg_error *problem)
 {
-    static const char *const specs[] = {"none",
-                                        "fp16",
-                                        "qsgd:levels=7,bucket=512",
-                                        "qsgd:levels=127,coding=entropy",
-                                        "terngrad",
-                                        "onebit",
-                                        "topk:density=0.01",
-                                        "gaussiank:density=0.01,values=fp16",
-                                        "topk:density=0.05,values=levels,levels=7"};
-    enum { LARGE = 200003, SMALL = 77, STEPS = 3 };
-    const uint32_t rank = tg_transport_rank(transport), world = tg_transport_world(transport);
-    uint64_t digest = UINT64_C(0xcbf29ce484222325);
-    tg_device *device = open_device(device_name);
+    const uint32_t rank = tg_transport_rank(transport);
     tg_tensor gradients[2] = {make_tensor(LARGE, TG_FLOAT32, 0), make_tensor(SMALL, TG_BFLOAT16, 0)};
-    problem->message[0] = '\0';
-    for (size_t i = 0; i < sizeof specs / sizeof *specs; i++)
-        for (int algorithm = TG_GATHER; algorithm <= TG_SHARD && !problem->message[0]; algorithm++) {
-            tg_reducer_tensor tensors[2] = {{.name = "large", .count = LARGE},
-                                            {.name = "small", .count = SMALL, .dtype = TG_BFLOAT16}};
-            const tg_reducer_options options = {
-                .algorithm = (tg_algorithm)algorithm, .seed = 11, .batch_elements = 32768, .timeout = PATIENCE};
-            tg_reducer *reducer = NULL;
-            tg_status status = TG_OK;
-            for (unsigned t = 0; t < 2 && status == TG_OK; t++) {
-                status = tg_spec_parse(specs[i], &tensors[t].codec, problem);
-                tensors[t].feedback = (tg_feedback_spec){.kind = TG_FEEDBACK_EF, .alpha = 1, .beta = 1};
-            }
-            if (status == TG_OK)
-                status = tg_reducer_create(device, rank, world, tensors, 2, &options, &reducer, problem);
-            for (uint64_t step = 0; step < STEPS && status == TG_OK; step++) {
-                fill(GAUSSIAN, 100 * step + rank, &gradients[0]);
-                fill(GAUSSIAN, 100 * step + rank + 50, &gradients[1]);
-                status = tg_reduce(reducer, transport, gradients, step, problem);
-                digest = mix(mix(digest, &gradients[0]), &gradients[1]);
-            }
-            tg_reducer_free(reducer);
-        }
+    const tg_tensor own = gradients[0];
+    tg_reducer_tensor tensors[2] = {{.name = "large", .count = LARGE},
+                                    {.name = "small", .count = SMALL, .dtype = TG_BFLOAT16}};
+    tg_reducer *reducer = NULL;
+    tg_status status = TG_OK;
+    bool shared = false;
+    for (unsigned t = 0; t < 2 && status == TG_OK; t++) {
+        status = tg_spec_parse(spec, &tensors[t].codec, problem);
+        tensors[t].feedback = (tg_feedback_spec){.kind = TG_FEEDBACK_EF, .alpha = 1, .beta = 1};
+    }
+    if (status == TG_OK)
+        status = tg_reducer_create(device, rank, tg_transport_world(transport), tensors, 2, options, &reducer, problem);
+    if (status == TG_OK && in_memory)
+        status = tg_reducer_share_memory(reducer, transport, &shared, problem);
+    if (status == TG_OK && in_memory && !shared)
+        status = tg_fail(problem, TG_UNAVAILABLE, "rank %u shares no memory", rank);
+    if (status == TG_OK && shared)
+        gradients[0].data = tg_reducer_gradient_memory(reducer, 0);
+    for (uint64_t step = 0; step < STEPS && status == TG_OK; step++) {
+        fill(GAUSSIAN, 100 * step + rank, &gradients[0]);
+        fill(GAUSSIAN, 100 * step + rank + 50, &gradients[1]);
+        status = tg_reduce(reducer, transport, gradients, step, problem);
+        digest = mix(mix(digest, &gradients[0]), &gradients[1]);
+    }
+    tg_reducer_free(reducer);
+    gradients[0] = own;
     drop(&gradients[0]);
     drop(&gradients[1]);
+    return digest;
+}
+
+static const char *const specs[] = {"none",
+                                    "fp16",
+                                    "qsgd:levels=7,bucket=512",
+                                    "qsgd:levels=127,coding=entropy",
+                                    "terngrad",
+                                    "onebit",
+                                    "topk:density=0.01",
+                                    "gaussiank:density=0.01,values=fp16",
+                                    "topk:density=0.05,values=levels,levels=7"};
+enum { SPECS = sizeof specs / sizeof *specs };
+
+uint64_t reduce_over(tg_transport *transport, const char *device_name, tg_error *problem)
+{
+    uint64_t digest = UINT64_C(0xcbf29ce484222325);
+    tg_device *device = open_device(device_name);
+    problem->message[0] = '\0';
+    for (size_t i = 0; i < SPECS; i++)
+        for (int algorithm = TG_GATHER; algorithm <= TG_SHARD && !problem->message[0]; algorithm++) {
+            const tg_reducer_options options = {.algorithm = (tg_algorithm)algorithm,
+                                                .seed = 11,
+                                                .batch_elements = 32768,
+                                                .timeout = PATIENCE,
+                                                .on_device = tg_transport_on_device(transport)};
+            digest = some_steps(transport, device, specs[i], &options, false, digest, problem);
+        }
     tg_device_free(device);
+    return digest;
+}
+
+uint64_t reduce_levels_over(tg_transport *transport, const char *device_name, tg_error *problem)
+{
+    const uint32_t world = tg_transport_world(transport);
+    uint64_t digest = UINT64_C(0xcbf29ce484222325);
+    uint32_t hosts[MOST_HERE];
+    for (uint32_t rank = 0; rank < world; rank++)
+        hosts[rank] = rank / 2;
+    tg_device *device = open_device(device_name), *plain = open_device("cpu");
+    problem->message[0] = '\0';
+    for (size_t i = 0; i < SPECS; i++)
+        for (int algorithm = TG_GATHER; algorithm <= TG_SHARD && !problem->message[0]; algorithm++) {
+            const tg_reducer_options options = {.algorithm = (tg_algorithm)algorithm,
+                                                .seed = 11,
+                                                .batch_elements = 32768,
+                                                .timeout = PATIENCE,
+                                                .host_of_rank = hosts};
+            const uint64_t sent = some_steps(transport, device, specs[i], &options, false, digest, problem),
+                           lent = some_steps(transport, plain, specs[i], &options, world > 1, digest, problem);
+            if (sent != lent && !problem->message[0])
+                (void)tg_fail(problem, TG_CORRUPT, "%s: shared memory makes a difference", specs[i]);
+            digest = lent;
+        }
+    tg_device_free(device);
+    tg_device_free(plain);
     return digest;
 }

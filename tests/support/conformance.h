@@ -11,8 +11,13 @@ enum { PATIENCE = 3600 };
  * empty. */
 unsigned conform(tg_transport *transport, tg_error *problem);
 
-/* Reduces gradients for some steps over the transport, each way and codec, and returns a digest of all that came out:
+/* Reduces gradients for some steps over the transport, each way and codec, with frames that stay on the device where it
+ * takes them, and returns a digest of all that came out:
  * the same for any transport of that world. */
 uint64_t reduce_over(tg_transport *transport, const char *device, tg_error *problem);
+
+/* The same in two levels, on hosts of two ranks: within them by messages, and through shared memory,
+ * which must be there and must not make a difference. */
+uint64_t reduce_levels_over(tg_transport *transport, const char *device, tg_error *problem);
 
 #endif

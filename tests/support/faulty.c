@@ -76,8 +76,20 @@ static void free_both(tg_transport *transport)
     free(transport);
 }
 
+static bool share(tg_transport *transport, size_t size, tg_shared *shared, uint8_t ticket[TG_TICKET_SIZE])
+{
+    tg_transport *inner = ((faulty_transport *)transport)->inner;
+    return inner->functions->share(inner, size, shared, ticket);
+}
+
+static bool look(tg_transport *transport, const uint8_t ticket[TG_TICKET_SIZE], tg_shared *shared)
+{
+    tg_transport *inner = ((faulty_transport *)transport)->inner;
+    return inner->functions->look(inner, ticket, shared);
+}
+
 static const tg_transport_functions functions = {
-    .start = start, .wait = wait_for, .abort = abort_inner, .free = free_both};
+    .start = start, .wait = wait_for, .abort = abort_inner, .free = free_both, .share = share, .look = look};
 
 tg_transport *faulty(tg_transport *inner, fault fault, unsigned number, uint32_t from, double where)
 {

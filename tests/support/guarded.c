@@ -64,6 +64,9 @@ static void protect(guarded *g, int how)
         need(mprotect(g->base, g->used, how) == 0, "mprotect");
 }
 
+/* A result of an operation that is queued: whoever reads it without a wait gets this. */
+#define SPOIL(result) memset(&(result), GARBAGE, sizeof(result))
+
 static void enter(guarded *g)
 {
     (void)pthread_mutex_lock(&g->lock);
@@ -187,25 +190,90 @@ static void clear(tg_device *d, void *memory, size_t bytes) { submit(d, (call){r
 static void run_encode(tg_device *d, const call *c) { d->operations->encode(d, c->a, (size_t)c->n); }
 static void encode(tg_device *d, tg_encode_job *jobs, size_t count)
 {
-    for (size_t i = 0; i < count; i++)
-        memset(&jobs[i].report, GARBAGE, sizeof jobs[i].report);
+    for (size_t i = 0; i < count; i++) {
+        SPOIL(jobs[i].report);
+        SPOIL(jobs[i].nonfinite);
+    }
     submit(d, (call){run_encode, jobs, .n = count});
 }
 
+/* Jobs that are done later have been read when the call returns. */
+static void run_encode_later(tg_device *d, const call *c)
+{
+    d->operations->encode_later(d, c->a, (size_t)c->n);
+    free(c->a);
+}
+static void encode_later(tg_device *d, const tg_encode_job *jobs, size_t count)
+{
+    tg_encode_job *copies = malloc(count * sizeof *copies);
+    need(copies != NULL, "malloc");
+    memcpy(copies, jobs, count * sizeof *copies);
+    for (size_t i = 0; i < count; i++)
+        memset(jobs[i].report_to, GARBAGE, sizeof *jobs[i].report_to);
+    submit(d, (call){run_encode_later, copies, .n = count});
+}
+
 static void run_check(tg_device *d, const call *c) { d->operations->check(d, c->a, (size_t)c->n); }
+static void spoil_checks(tg_check_job *jobs, size_t count)
+{
+    for (size_t i = 0; jobs && i < count; i++) {
+        SPOIL(jobs[i].status);
+        SPOIL(jobs[i].info);
+        SPOIL(jobs[i].peak);
+        SPOIL(jobs[i].selected);
+    }
+}
 static void check(tg_device *d, tg_check_job *jobs, size_t count)
 {
-    for (size_t i = 0; i < count; i++)
-        memset(&jobs[i].status, GARBAGE, sizeof jobs[i].status);
+    spoil_checks(jobs, count);
     submit(d, (call){run_check, jobs, .n = count, .frames_only = count > 0 && !jobs[0].on_device});
 }
 
 static void run_add(tg_device *d, const call *c) { d->operations->add(d, c->a, (size_t)c->n); }
 static void add(tg_device *d, tg_add_job *jobs, size_t count)
 {
-    for (size_t i = 0; i < count; i++)
-        memset(&jobs[i].status, GARBAGE, sizeof jobs[i].status);
+    for (size_t i = 0; i < count; i++) {
+        SPOIL(jobs[i].status);
+        spoil_checks(jobs[i].checks, jobs[i].frame_count);
+    }
     submit(d, (call){run_add, jobs, .n = count});
+}
+
+/* What the job points to in host memory has been read too, but for what may be on the device. */
+typedef struct adding_later {
+    tg_add_later_job job;
+    tg_frame frames[TG_MAX_LATER_FRAMES];
+    tg_frame_info like;
+} adding_later;
+
+static void run_add_later(tg_device *d, const call *c)
+{
+    adding_later *a = c->a;
+    a->job.frames = a->frames;
+    a->job.like = &a->like;
+    d->operations->add_later(d, &a->job, 1);
+    free(a);
+}
+static tg_status can_add_later(const tg_device *d, const tg_add_later_job *job, tg_error *error)
+{
+    const tg_device *inner = ((const guarded *)d)->inner;
+    return inner->operations->can_add_later(inner, job, error);
+}
+static void add_later(tg_device *d, const tg_add_later_job *jobs, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        adding_later *a = malloc(sizeof *a);
+        need(a != NULL, "malloc");
+        *a = (adding_later){.job = jobs[i], .like = *jobs[i].like};
+        memcpy(a->frames, jobs[i].frames, jobs[i].frame_count * sizeof *a->frames);
+        memset(jobs[i].status_to, GARBAGE, sizeof *jobs[i].status_to);
+        submit(d, (call){run_add_later, .a = a});
+    }
+}
+
+static bool reserve(tg_device *d, const tg_spec *spec, uint64_t count, size_t frames)
+{
+    return of(d)->inner->operations->reserve(of(d)->inner, spec, count, frames);
 }
 
 typedef struct measuring {
@@ -224,6 +292,7 @@ static void measure(tg_device *d, tg_frame frame, const tg_frame_info *info, tg_
     measuring *m = malloc(sizeof *m);
     need(m != NULL, "malloc");
     *m = (measuring){frame, *info};
+    SPOIL(*parts);
     submit(d, (call){run_measure, .a = m, .b = parts, .frames_only = true});
 }
 
@@ -234,22 +303,32 @@ static void compensate(tg_device *d, const tg_source *source, float *u)
 }
 
 static void run_update(tg_device *d, const call *c) { d->operations->update(d, c->a); }
-static void update(tg_device *d, tg_settle_job *job) { submit(d, (call){run_update, .a = job}); }
+static void update(tg_device *d, tg_settle_job *job)
+{
+    SPOIL(job->overflow);
+    SPOIL(job->limited);
+    submit(d, (call){run_update, .a = job});
+}
 
 static void run_return_frame(tg_device *d, const call *c) { d->operations->return_frame(d, c->a); }
-static void return_frame(tg_device *d, tg_settle_job *job) { submit(d, (call){run_return_frame, .a = job}); }
+static void return_frame(tg_device *d, tg_settle_job *job)
+{
+    SPOIL(job->overflow);
+    SPOIL(job->limited);
+    submit(d, (call){run_return_frame, .a = job});
+}
 
 static void run_first_nonfinite(tg_device *d, const call *c) { d->operations->first_nonfinite(d, c->a, c->b); }
 static void first_nonfinite(tg_device *d, const tg_source *source, uint64_t *index)
 {
-    memset(index, GARBAGE, sizeof *index);
+    SPOIL(*index);
     submit(d, (call){run_first_nonfinite, .a = (void *)(uintptr_t)source, .b = index});
 }
 
 static void run_peak(tg_device *d, const call *c) { d->operations->peak(d, c->a, c->n, c->b); }
 static void peak(tg_device *d, const float *values, uint64_t count, uint32_t *bits)
 {
-    memset(bits, GARBAGE, sizeof *bits);
+    SPOIL(*bits);
     submit(d, (call){run_peak, .a = (void *)(uintptr_t)values, .b = bits, .n = count});
 }
 
@@ -265,7 +344,7 @@ static void run_add_scaled(tg_device *d, const call *c)
 }
 static void add_scaled(tg_device *d, const float *values, uint64_t count, float factor, float *h, uint64_t *limited)
 {
-    memset(limited, GARBAGE, sizeof *limited);
+    SPOIL(*limited);
     submit(d, (call){run_add_scaled, (void *)(uintptr_t)values, h, limited, .n = count, .factor = factor});
 }
 
@@ -282,7 +361,7 @@ static void sum(tg_device *d, const float *const *values, size_t vectors, float 
 static void run_drop_nonfinite(tg_device *d, const call *c) { d->operations->drop_nonfinite(d, c->a, c->n, c->b); }
 static void drop_nonfinite(tg_device *d, float *values, uint64_t count, uint64_t *dropped)
 {
-    memset(dropped, GARBAGE, sizeof *dropped);
+    SPOIL(*dropped);
     submit(d, (call){run_drop_nonfinite, .a = values, .b = dropped, .n = count});
 }
 
@@ -302,6 +381,7 @@ static void run_load(tg_device *d, const call *c) { d->operations->load(d, c->a)
 static void load(tg_device *d, tg_load_job *job)
 {
     job->finite = false;
+    job->largest = __builtin_nanf(""); /* the bytes of garbage are a number that is finite and small */
     submit(d, (call){run_load, .a = job});
 }
 
@@ -319,7 +399,7 @@ static void run_add_lists(tg_device *d, const call *c) { d->operations->add_list
 static void add_lists(tg_device *d, tg_list_job *jobs, size_t count)
 {
     for (size_t i = 0; i < count; i++)
-        memset(&jobs[i].overflows, GARBAGE, sizeof jobs[i].overflows);
+        SPOIL(jobs[i].overflows);
     submit(d, (call){run_add_lists, .a = jobs, .n = count});
 }
 
@@ -327,10 +407,10 @@ static void run_sum_lists(tg_device *d, const call *c) { d->operations->sum_list
 static void sum_lists(tg_device *d, tg_sum_job *jobs, size_t count)
 {
     for (size_t i = 0; i < count; i++) {
-        memset(&jobs[i].nonfinite, GARBAGE, sizeof jobs[i].nonfinite);
-        memset(&jobs[i].dropped, GARBAGE, sizeof jobs[i].dropped);
-        memset(&jobs[i].sums->count, GARBAGE, sizeof jobs[i].sums->count);
-        memset(&jobs[i].chosen->count, GARBAGE, sizeof jobs[i].chosen->count);
+        SPOIL(jobs[i].nonfinite);
+        SPOIL(jobs[i].dropped);
+        SPOIL(jobs[i].sums->count);
+        SPOIL(jobs[i].chosen->count);
     }
     submit(d, (call){run_sum_lists, .a = jobs, .n = count});
 }
@@ -361,6 +441,21 @@ static void cut_list(tg_device *d, const tg_list *list, uint32_t parts, uint32_t
 }
 
 /* ---- what is not queued ---- */
+
+static void *allocate_shared(tg_device *d, size_t bytes)
+{
+    return of(d)->inner->operations->allocate_shared(of(d)->inner, bytes);
+}
+static void release_shared(tg_device *d, void *memory)
+{
+    wait_for_all(d);
+    of(d)->inner->operations->release_shared(of(d)->inner, memory);
+}
+static bool is_shared(const tg_device *d, const void *memory)
+{
+    const guarded *g = (const guarded *)(const void *)d;
+    return g->inner->operations->is_shared(g->inner, memory);
+}
 
 static tg_status make_encoder(tg_device *d, const tg_spec *spec, uint64_t max_count, tg_encoder **encoder,
                               tg_error *error)
@@ -419,12 +514,19 @@ static const tg_operations operations = {.close = close_guarded,
                                          .copy_out = copy_out,
                                          .copy = copy,
                                          .clear = clear,
+                                         .allocate_shared = allocate_shared,
+                                         .release_shared = release_shared,
+                                         .is_shared = is_shared,
                                          .make_encoder = make_encoder,
                                          .free_encoder = free_encoder,
                                          .encoder_fits = encoder_fits,
                                          .encode = encode,
+                                         .encode_later = encode_later,
                                          .check = check,
                                          .add = add,
+                                         .can_add_later = can_add_later,
+                                         .add_later = add_later,
+                                         .reserve = reserve,
                                          .measure = measure,
                                          .compensate = compensate,
                                          .update = update,

@@ -6,7 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "carrier.h"
 #include "guarded.h"
+#include "reduce/reducer.h"
 
 const tensor_case mixed_tensors[] = {{"kernel", "topk:density=0.02", "ef", 70001, TG_FLOAT32},
                                      {"matrix", "fp16", "ef", 20000, TG_FLOAT32},
@@ -91,6 +93,16 @@ void close_rank(rank_state *s)
         drop(&s->gradients[i]);
 }
 
+bool ranks_share;
+atomic_uint ranks_sharing;
+
+static void share_memory(rank_state *s)
+{
+    bool shared = false;
+    s->status = tg_reducer_share_memory(s->reducer, s->transport, &shared, &s->error);
+    ranks_sharing += shared;
+}
+
 typedef struct thread_case {
     void (*body)(rank_state *);
     rank_state state;
@@ -99,6 +111,8 @@ typedef struct thread_case {
 static void *run(void *argument)
 {
     thread_case *c = argument;
+    if (c->state.status == TG_OK && ranks_share)
+        share_memory(&c->state);
     if (c->state.status == TG_OK)
         c->body(&c->state);
     tg_transport_free(c->state.transport);
@@ -120,10 +134,16 @@ void run_ranks(const rank_case *what, tg_transport **given, void (*body)(rank_st
         printf("FAIL %s\n", error.message);
         exit(1);
     }
+    tg_transport *devices[MOST_RANKS] = {NULL};
+    const bool carried = what->options.on_device && !tg_transport_on_device(transports[0]);
+    if (carried && tg_transport_local(what->world, devices, &error) != TG_OK)
+        abort();
     for (uint32_t rank = 0; rank < what->world; rank++) {
         cases[rank].body = body;
         open_rank(&cases[rank].state, what->odd && rank == what->odd_rank ? what->odd : what, rank, transports[rank]);
         cases[rank].state.extra = extra;
+        if (carried)
+            cases[rank].state.transport = carry(transports[rank], devices[rank], cases[rank].state.device);
     }
     for (uint32_t rank = 0; rank < what->world; rank++)
         if (pthread_create(&threads[rank], NULL, run, &cases[rank]) != 0)
@@ -138,6 +158,16 @@ void run_ranks(const rank_case *what, tg_transport **given, void (*body)(rank_st
         close_rank(&states[rank]);
 }
 
+/* From one rank's device to another's. */
+static void carry_body(const tg_reduction *from, const tg_reduction *to, void *there, const void *here, size_t size)
+{
+    char *bytes = malloc(size);
+    if (tg_device_copy_out(from->reducer->device, bytes, here, size, NULL) != TG_OK ||
+        tg_device_copy_in(to->reducer->device, there, bytes, size, NULL) != TG_OK)
+        abort();
+    free(bytes);
+}
+
 bool exchange_by_hand(tg_reduction *const *reductions, uint32_t world)
 {
     tg_exchange *exchanges[MOST_RANKS] = {NULL};
@@ -148,7 +178,11 @@ bool exchange_by_hand(tg_reduction *const *reductions, uint32_t world)
         return false;
     for (uint32_t a = 0; a < world; a++)
         for (uint32_t b = 0; b < world; b++)
-            if (a != b && exchanges[a]->send_size[b] != TG_NO_MESSAGE) {
+            if (a != b && exchanges[a]->send_size[b] != TG_NO_MESSAGE && exchanges[a]->on_device) {
+                expect(exchanges[b]->capacity[a] == exchanges[a]->send_size[b], "a body of another length");
+                carry_body(reductions[a], reductions[b], exchanges[b]->receive[a], exchanges[a]->send[b],
+                           exchanges[a]->send_size[b]);
+            } else if (a != b && exchanges[a]->send_size[b] != TG_NO_MESSAGE) {
                 memcpy(exchanges[b]->receive[a], exchanges[a]->send[b], exchanges[a]->send_size[b]);
                 exchanges[b]->received[a] = (a + b) % 2 ? TG_UNKNOWN_SIZE : exchanges[a]->send_size[b];
             }

@@ -2,9 +2,11 @@
 #ifndef TESTS_RANKS_H
 #define TESTS_RANKS_H
 
+#include <stdatomic.h>
+
 #include "support.h"
 
-enum { MOST_RANKS = 64, MOST_TENSORS = 8 };
+enum { MOST_RANKS = 64, MOST_TENSORS = 10 };
 
 /* One tensor of a test. */
 typedef struct tensor_case {
@@ -52,6 +54,10 @@ void fill_gradients(rank_state *state, uint64_t step);
  * --device names. */
 void put_ranks_on(const char *const *devices);
 
+/* Whether ranks of a host read each other's memory, where there is such memory; and how many reducers did so far. */
+extern bool ranks_share;
+extern atomic_uint ranks_sharing;
+
 /* Makes a device, gradients and the reducer, on which state->status and state->error say how it went. */
 void open_rank(rank_state *state, const rank_case *what, uint32_t rank, tg_transport *transport);
 void close_rank(rank_state *state);
@@ -66,7 +72,8 @@ element_range shown_by(const rank_state *state, size_t tensor);
 void join_parts(rank_state *states, uint32_t world);
 
 /* Runs `body` once for each rank, each in a thread of its own, over local transports or those that are given, which are
- * freed. Then calls `after` with all of them, before they are closed. */
+ * freed; where frames stay on devices, with what carries them (carrier.h). Then calls `after` with all of them, before
+ * they are closed. */
 void run_ranks(const rank_case *what, tg_transport **transports, void (*body)(rank_state *state),
                void (*after)(rank_state *states, uint32_t world), void *extra);
 

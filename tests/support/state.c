@@ -25,7 +25,6 @@ float *momentum_of(tg_feedback *f) { return f->momentum ? copy(f, TG_MOMENTUM) :
 
 static void set(tg_feedback *f, float *part, const float *values)
 {
-    f->unchecked = true;
     if (tg_device_copy_in(f->device, part, values, (size_t)f->count * sizeof(float), NULL) != TG_OK)
         abort();
 }

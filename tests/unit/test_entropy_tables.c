@@ -55,6 +55,10 @@ static void test_plan_choices(void **state)
     tg_entropy_plan plan;
     uint64_t seed = 1;
 
+    memset(digits, 3, n);
+    tg_entropy_plan_make(&plan, digits, n, 7, 3);
+    assert_int_equal(plan.chunk_log, 18); /* a lane has no more than 2^18 elements */
+
     /* Pairs: from 2^18 elements, up to 16 digits, up to 7/8 for the most frequent. */
     draw_digits(digits, n, 16, GAUSS, 1, &seed);
     tg_entropy_plan_make(&plan, digits, n, 16, 7);

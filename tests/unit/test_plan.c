@@ -81,7 +81,7 @@ static void computing_is_sure(void **state)
 static void layouts(void **state)
 {
     struct layer layers[] = {{.name = "first", .count = 100, .ready = NAN},
-                             {.name = "last", .count = 300, .ready = NAN}};
+                             {.name = "last", .offset = 100, .count = 300, .ready = NAN}};
     const struct layout layout = {layers, 2};
     struct predict_tensor tensors[2];
     struct message message = {""};
@@ -101,6 +101,11 @@ static void layouts(void **state)
     plan_layout_ready(&layout, has_times, 0.4, tensors);
     assert_string_equal(tensors[0].name, "first");
     assert_true(tensors[0].ready == 0.1 && tensors[1].ready == 0.2);
+    layers[1].offset = 99;
+    assert_false(plan_layout_check(&layout, &has_times, &message));
+    assert_non_null(strstr(message.text, "'first' and 'last' overlap"));
+    layers[0].offset = UINT64_MAX - 100; /* of unsigned places, differences do not wrap */
+    assert_true(plan_layout_check(&layout, &has_times, &message));
     strcpy(layers[1].name, "first");
     assert_false(plan_layout_check(&layout, &has_times, &message));
     assert_non_null(strstr(message.text, "'first'"));

@@ -17,14 +17,16 @@ static const char *const machine = "x86_64, AMD EPYC, 2 processors";
 static const char *const wire = "{\"hidden\": 1e-5, \"burst\": 0.004, \"points\": [[64, 2e-5, 1.9e-5, 2.2e-5], "
                                 "[65536, 6.5e-4, 6e-4, 7e-4]]}";
 static const char *const text_of =
-    "{\"tersegrad_probe\": 1, \"machine\": \"x86_64, AMD EPYC, 2 processors\", \"world\": 4, \"per_node\": 1,"
+    "{\"tersegrad_probe\": 2, \"machine\": \"x86_64, AMD EPYC, 2 processors\", \"world\": 4, \"per_node\": 1, "
+    "\"sharing\": 2,"
     " \"date\": \"2026-11-18T15:40:00Z\", \"command\": \"tersegrad plan --probe n.json\", \"tersegrad\": \"0.1.0\","
     " \"transport\": \"mpi, openmpi\", \"device\": \"cpu/avx2\","
     " \"network\": {\"all-gather\": WIRE, \"all-to-all\": WIRE, \"ring\": WIRE},"
-    " \"shared\": 0.25, \"coding\": [{\"spec\": \"qsgd\", \"feedback\": \"none\", \"algorithm\": \"shard\", "
+    " \"coding\": [{\"spec\": \"qsgd\", \"feedback\": \"none\", \"algorithm\": \"shard\", "
     "\"encode\": 1.5e-10, \"check\": "
     "2e-11, \"add\": 1e-10,"
-    " \"frame\": 1e-6, \"low\": 0.9, \"high\": 1.2}], \"kappa\": 2.5}";
+    " \"frame\": 1e-6, \"low\": 0.9, \"high\": 1.2,"
+    " \"reductions\": [[1, 1048576, 0.004, 0.0038, 0.0045], [64, 1024, 5e-4, 4e-4, 6e-4]]}], \"kappa\": 2.5}";
 static const int64_t made = 1795016400; /* date -u -d 2026-11-18T15:40:00Z +%s */
 
 /* The text with the first `from` replaced by `to`; WIRE stands for `wire`. */
@@ -78,10 +80,14 @@ static void test_fields(void **state)
     assert_string_equal(probe.machine, machine);
     assert_int_equal(probe.made, made);
     assert_int_equal(probe.network.world, 4);
+    assert_int_equal(probe.sharing, 2);
     assert_int_equal(probe.network.patterns[PREDICT_RING].count, 2);
     assert_true(probe.network.patterns[PREDICT_ALL_GATHER].points[1].seconds == 6.5e-4);
     assert_true(probe.network.patterns[PREDICT_ALL_TO_ALL].burst == 0.004);
-    assert_true(probe.codings[0].coding.add == 1e-10 && probe.kappa == 2.5 && probe.network.shared == 0.25);
+    assert_true(probe.codings[0].coding.add == 1e-10 && probe.kappa == 2.5);
+    assert_int_equal(probe.codings[0].coding.sample_count, 2);
+    const struct predict_sample *sample = &probe.codings[0].coding.samples[1];
+    assert_true(sample->tensors == 64 && sample->elements == 1024 && sample->seconds == 5e-4 && sample->high == 6e-4);
     tg_spec spec;
     tg_feedback_spec feedback;
     assert_int_equal(tg_spec_parse("qsgd:levels=7", &spec, NULL), TG_OK); /* what qsgd is by default */
@@ -98,11 +104,12 @@ static void test_refusals(void **state)
     static const struct {
         const char *from, *to, *says;
     } table[] = {
-        {"\"tersegrad_probe\": 1", "\"tersegrad_probe\": 2", "version 2, and this tersegrad reads version 1; probe"},
-        {"\"tersegrad_probe\": 1", "\"other\": 1", "not the file of a probe"},
+        {"\"tersegrad_probe\": 2", "\"tersegrad_probe\": 1", "version 1, and this tersegrad reads version 2; probe"},
+        {"\"tersegrad_probe\": 2", "\"other\": 2", "not the file of a probe"},
         {"\"kappa\": 2.5}", "", "line 1"},
         {"\"world\": 4", "\"world\": 1", "'world' is not a number of ranks from 2"},
         {"\"per_node\": 1", "\"per_node\": 5", "'per_node'"},
+        {"\"sharing\": 2", "\"sharing\": 0", "'sharing' is not a number of ranks from 1 to its world"},
         {"2026-11-18T", "2026-02-30T", "'date' is '2026-02-30T15:40:00Z'"},
         {"2026-11-18T15:40:00Z", "yesterday", "'date' is 'yesterday'"},
         {"[64, 2e-5,", "[65536, 2e-5,", "points of 'all-gather' do not rise at 65536"},
@@ -117,7 +124,11 @@ static void test_refusals(void **state)
         {"\"encode\": 1.5e-10", "\"encode\": \"fast\"", "'encode' is not a number"},
         {"\"algorithm\": \"shard\"", "\"algorithm\": \"ring\"", "'algorithm' is 'ring', and not gather or shard"},
         {"\"low\": 0.9", "\"low\": 1.1", "'low'"},
-        {"\"shared\": 0.25", "\"shared\": 1.25", "'shared' is not a number from 0 to 1"},
+        {"\"reductions\"", "\"reduction\"", "'reductions' are not a list of at most"},
+        {"[64, 1024, 5e-4, 4e-4, 6e-4]", "[64, 1024, 5e-4]", "not [tensors, elements, seconds, low, high]"},
+        {"[64, 1024, 5e-4", "[64, 1073741824, 5e-4", "does not begin with 1 to 1024 tensors"},
+        {"[64, 1024, 5e-4", "[64, 0, 5e-4", "does not begin with 1 to 1024 tensors"},
+        {"[64, 1024, 5e-4", "[64, 1024, 0", "'seconds' is not a number"},
         {"\"kappa\": 2.5", "\"kappa\": 0.5", "'kappa' is not a number from 1"},
     };
     for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
@@ -162,11 +173,28 @@ static void test_judgement(void **state)
     assert_true(probe_judge(&probe, machine, made - 40 * 86400, false, &doubts, &message));
     assert_non_null(strstr(doubts.age, "from now"));
 
-    assert_true(reads("[64, 2e-5, 1.9e-5, 2.2e-5]", "[64, 2e-5, 1.9e-5, 4e-5]", &probe, &message));
-    for (size_t i = 0; i < PREDICT_PATTERNS; i++)
-        probe.network.patterns[i].points[1].high = 2e-3;
+    /* Reductions count where there are any, else exchanges; what says nothing is refused. */
+    struct predict_coding *coding = &probe.codings[0].coding;
+    probe = fresh;
+    for (size_t i = 0; i < coding->sample_count; i++)
+        coding->samples[i].high = 1.5 * coding->samples[i].seconds;
     assert_true(probe_judge(&probe, machine, made, false, &doubts, &message));
-    assert_non_null(strstr(doubts.scatter, "scattered"));
+    assert_non_null(strstr(doubts.scatter, "vary"));
+    assert_true(coding->samples[0].high > 1.6 * coding->samples[0].seconds); /* wider */
+    for (size_t i = 0; i < coding->sample_count; i++)
+        coding->samples[i].high = 4 * coding->samples[i].seconds;
+    assert_false(probe_judge(&probe, machine, made, false, &doubts, &message));
+    assert_non_null(strstr(message.text, "vary too much"));
+    assert_true(probe_judge(&probe, machine, made, true, &doubts, &message));
+    assert_non_null(strstr(doubts.scatter, "vary"));
+    probe = fresh;
+    coding->sample_count = 0;
+    for (size_t i = 0; i < PREDICT_PATTERNS; i++)
+        for (size_t j = 0; j < 2; j++)
+            probe.network.patterns[i].points[j].high = 2e-3;
+    probe.network.patterns[PREDICT_RING].points[0].high = 2.2e-5;
+    assert_true(probe_judge(&probe, machine, made, true, &doubts, &message));
+    assert_non_null(strstr(doubts.scatter, "vary"));
 }
 
 static void test_file(void **state)

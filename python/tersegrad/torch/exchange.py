@@ -1,14 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """Exchanges of the reducer over a process group of torch.distributed.
 
-How much will come is not known beforehand. Over gloo a receive may be posted for the most that can come, and the library
+How much will come is not known beforehand, unless frames stay on a card: then their messages are two exchanges, a head
+from host to host, which says how much follows, and a body from card to card. Over gloo a receive may be posted for the most that can come, and the library
 finds the end of a message by itself. Other back ends want equal sizes on both sides: there a first collective exchanges
 the sizes.
 """
 
 from __future__ import annotations
 
+import hashlib
+import platform
+import time
 from collections.abc import Sequence
+from datetime import timedelta
 from typing import Any, Protocol
 
 import torch
@@ -18,6 +23,7 @@ from .._library import TG_NO_MESSAGE, TG_UNKNOWN_SIZE, tg_exchange, view
 
 
 TAG = 0
+PAUSE = 50e-6  # seconds between two looks at what is under way between cards
 
 
 class Pending(Protocol):
@@ -38,6 +44,9 @@ class Wire(Protocol):
     def gather(self, values: Sequence[int]) -> list[list[int]]:
         """Every rank's list of integers, all of the same length."""
 
+    def spread(self, tensor: torch.Tensor) -> None:
+        """Leaves rank 0's values in this tensor of every rank."""
+
     def close(self) -> None:
         """Lets go of the group: torch does not bear one that lives as long as the interpreter."""
 
@@ -47,10 +56,39 @@ def memory(address: int, size: int) -> torch.Tensor:
     return torch.frombuffer(view(address, size), dtype=torch.uint8)
 
 
-def open_wire(group: dist.ProcessGroup) -> Wire:
-    """The way to exchange over this group."""
+def open_wire(group: dist.ProcessGroup, hosts: Sequence[int] | None = None, timeout: timedelta | None = None) -> Wire:
+    """The way to exchange over this group, whose ranks call it together. `hosts`: of each rank, its host."""
     backend = dist.get_backend(group)
-    return GlooWire(group) if backend == "gloo" else CollectiveWire(group, backend)
+    return GlooWire(group, hosts, timeout) if backend == "gloo" else CollectiveWire(group, backend)
+
+
+def agreed(wire: Wire, given: Sequence[int] | str | None) -> list[int] | None:
+    """The host of each rank, numbered in the order of their first ranks; None if each has one rank. 'auto': ranks that
+    see the same host name share one. All ranks call it, and are refused if they were not given the same: they would make
+    different groups, and wait for ever."""
+    every = wire.gather([_digest(platform.node()), _digest(repr(given))])
+    for rank, (_, its) in enumerate(every):
+        if its != every[0][1]:
+            raise ValueError(f"rank {rank} was given other hosts than rank 0: every rank must give the same")
+    if given is None:
+        return None
+    hosts = [name for name, _ in every] if isinstance(given, str) else given
+    if len(hosts) != len(every):
+        raise ValueError(f"hosts has {len(hosts)} entries for {len(every)} ranks: give one for each rank")
+    first = {host: number for number, host in enumerate(dict.fromkeys(hosts))}
+    return [first[host] for host in hosts] if len(first) < len(every) else None
+
+
+def _digest(text: str) -> int:
+    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=7).digest(), "big")
+
+
+def teams(hosts: Sequence[int]) -> list[list[int]]:
+    """The ranks of each host; and of each share its owners, one on each host. Each list increases, since new_group
+    numbers its members in that order."""
+    by_host = [[rank for rank, its in enumerate(hosts) if its == host] for host in dict.fromkeys(hosts)]
+    shares = min(map(len, by_host))
+    return by_host + [sorted(ranks[share] for ranks in by_host) for share in range(shares)]
 
 
 def _gather(group: dist.ProcessGroup, values: Sequence[int], device: torch.device) -> list[list[int]]:
@@ -58,6 +96,15 @@ def _gather(group: dist.ProcessGroup, values: Sequence[int], device: torch.devic
     every = [torch.empty_like(own) for _ in range(dist.get_world_size(group))]
     dist.all_gather(every, own, group=group)
     return [one.tolist() for one in every]
+
+
+def _spread(group: dist.ProcessGroup, tensor: torch.Tensor, device: torch.device) -> None:
+    # As bytes: not every back end knows every dtype.
+    values = tensor.detach().contiguous()
+    flat = values.reshape(-1).view(torch.uint8).to(device)
+    dist.broadcast(flat, dist.get_global_rank(group, 0), group=group)
+    with torch.no_grad():
+        tensor.copy_(flat.view(values.dtype).reshape(values.shape))
 
 
 class _Posted:
@@ -75,11 +122,24 @@ class _Posted:
 class GlooWire:
     """Point-to-point messages. Every rank starts exchanges in the same order, so messages need no number.
 
+    With hosts, two ranks of one host talk over a group of their host, and the owners of a share over one of their own;
+    what is left for the group of all ranks is greetings and verdicts. Which group a message takes depends on its two
+    ends alone, so both know it, and its order among theirs stays. (Not where the model has a part of the job's ranks:
+    torch 2.13 names a group that only its members make by how many groups each of them is in, and waits for ever where
+    these numbers differ.)
+
     Compressing leaves nothing in the caches, so every line here costs more than it seems.
     """
 
-    def __init__(self, group: dist.ProcessGroup) -> None:
+    def __init__(self, group: dist.ProcessGroup, hosts: Sequence[int] | None = None, timeout: timedelta | None = None) -> None:
         self._group, self._rank = group, dist.get_rank(group)
+        self._routes: list[tuple[dist.ProcessGroup, int]] = [(group, peer) for peer in range(dist.get_world_size(group))]
+        everyone = dist.get_process_group_ranks(group) == list(range(dist.get_world_size()))
+        for members in teams(hosts) if hosts is not None and everyone else []:
+            if 1 < len(members) < len(self._routes):
+                team = dist.new_group(members, timeout=timeout, backend="gloo")  # all ranks make all of them
+                for place, member in enumerate(members if self._rank in members else []):
+                    self._routes[member] = (team, place)
         self._memory: dict[int, torch.Tensor] = {}  # buffers are the same in every step, but for the size of a message
         # Those after this rank first, so that not all ranks send to the same one at the same time.
         world = dist.get_world_size(group)
@@ -94,21 +154,81 @@ class GlooWire:
     def start(self, raw: Any) -> Pending:
         exchange: tg_exchange = raw.contents
         receive, capacity, send, send_size = exchange.receive, exchange.capacity, exchange.send, exchange.send_size
-        works, sources, group = [], [], self._group
+        works, sources, routes = [], [], self._routes
         for peer in self._peers:
             if (room := capacity[peer]) != TG_NO_MESSAGE:
-                works.append(group.recv([self._bytes(receive[peer], room)], peer, TAG))
+                group, place = routes[peer]
+                works.append(group.recv([self._bytes(receive[peer], room)], place, TAG))
                 sources.append(peer)
         for peer in self._peers:
             if (size := send_size[peer]) != TG_NO_MESSAGE:
-                works.append(group.send([self._bytes(send[peer], size)], peer, TAG))
+                group, place = routes[peer]
+                works.append(group.send([self._bytes(send[peer], size)], place, TAG))
         return _Posted(raw, works, sources)
 
     def gather(self, values: Sequence[int]) -> list[list[int]]:
         return _gather(self._group, values, torch.device("cpu"))
 
+    def spread(self, tensor: torch.Tensor) -> None:
+        _spread(self._group, tensor, torch.device("cpu"))
+
     def close(self) -> None:
-        del self._group
+        del self._group, self._routes
+
+
+class _Address:
+    """Bytes on a card, as torch takes them from other libraries."""
+
+    def __init__(self, address: int, size: int) -> None:
+        self.__cuda_array_interface__ = {"shape": (size,), "typestr": "|u1", "data": (address, False), "version": 3}
+
+
+class _Sent:
+    """Bodies under way: on the card's streams, which the host only asks."""
+
+    def __init__(self, raw: Any, work: Any, stream: Any) -> None:
+        self.raw, self._work, self._stream = raw, work, stream
+
+    def wait(self) -> None:
+        while not self._work.is_completed():
+            time.sleep(PAUSE)
+        with torch.cuda.stream(self._stream):
+            self._work.wait()
+
+
+class CardWire:
+    """Heads over gloo, bodies over NCCL: from card to card, in the library's own memory. The two are sequences of their
+    own, so each has its group. `stream` is the one that the library's device works on."""
+
+    def __init__(self, hosts: Wire, cards: dist.ProcessGroup, stream: Any) -> None:
+        self._hosts, self._cards, self._stream = hosts, cards, stream
+        self._rank, self._world = dist.get_rank(cards), dist.get_world_size(cards)
+
+    def _bytes(self, address: int | None, size: int, peer: int) -> torch.Tensor:
+        device = self._stream.device
+        if peer == self._rank or size == TG_NO_MESSAGE or not size or not address:
+            return torch.empty(0, dtype=torch.uint8, device=device)
+        return torch.as_tensor(_Address(address, size), device=device)
+
+    def start(self, raw: Any) -> Pending:
+        exchange: tg_exchange = raw.contents
+        if not exchange.on_device:
+            return self._hosts.start(raw)
+        with torch.cuda.stream(self._stream):
+            outgoing = [self._bytes(exchange.send[p], exchange.send_size[p], p) for p in range(self._world)]
+            incoming = [self._bytes(exchange.receive[p], exchange.capacity[p], p) for p in range(self._world)]
+            work = dist.all_to_all(incoming, outgoing, group=self._cards, async_op=True)
+        return _Sent(raw, work, self._stream)
+
+    def gather(self, values: Sequence[int]) -> list[list[int]]:
+        return self._hosts.gather(values)
+
+    def spread(self, tensor: torch.Tensor) -> None:
+        self._hosts.spread(tensor)
+
+    def close(self) -> None:
+        self._hosts.close()
+        del self._cards
 
 
 class _Done:
@@ -153,7 +273,8 @@ class CollectiveWire:
     def gather(self, values: Sequence[int]) -> list[list[int]]:
         return _gather(self._group, values, self._device)
 
+    def spread(self, tensor: torch.Tensor) -> None:
+        _spread(self._group, tensor, self._device)
+
     def close(self) -> None:
         del self._group
-
-

@@ -29,9 +29,12 @@ from ..errors import Error
 from ..reducer import Reducer, TensorSpec
 from ..spec import FeedbackSpec, Spec
 from .behind import Behind
+from .checkpoint import template
 from .exchange import Wire, open_wire
+from .log import warn_once
+from .options import check_common, densities, duration
 from .policy import DTYPES, Choice, Policy, Rule, parameters_of
-from .state import VERSION, _own_group
+from .state import VERSION, _own_group, follow_scale, state_list
 from .stats import Stats, collect, together
 from .worker import MOST_UNDER_WAY, RECOVERABLE
 
@@ -74,7 +77,7 @@ class Part:
     """One parameter in the flat tensors of its module."""
 
     choice: Choice
-    chunk: int
+    padded: int
     """Elements that each rank has of it, with padding."""
     boundaries: tuple[int, ...]
     """Where the parts of the ranks begin, without padding, and the end."""
@@ -124,7 +127,7 @@ class _Unit:
         self.step, self.wait_seconds = 0, 0.0
         self._owner, self._ranks = owner, owner._shard_ranks
         self._shard, self._cards = owner._shard, len(owner._shard_ranks)
-        self._starts = [0, *accumulate(part.chunk for part in self.parts)]
+        self._starts = [0, *accumulate(part.padded for part in self.parts)]
         self.seed = (owner._options.seed + 0x9E3779B97F4A7C15 * number) % 2**64  # no two modules have the same draws
         self.reducer = self._make(owner)
 
@@ -190,8 +193,8 @@ class _Unit:
         rows = input_tensor.view(self._cards, -1)
         regions = []
         for part, start in zip(self.parts, self._starts):
-            region = host[self._cards * start : self._cards * (start + part.chunk)]
-            region.view(self._cards, -1).copy_(rows[:, start : start + part.chunk])
+            region = host[self._cards * start : self._cards * (start + part.padded)]
+            region.view(self._cards, -1).copy_(rows[:, start : start + part.padded])
             regions.append(region)
         if not self._reduce(owner, regions):
             output_tensor.fill_(math.nan)
@@ -199,7 +202,7 @@ class _Unit:
         for part, start, region in zip(self.parts, self._starts, regions):
             own = region[part.boundaries[self._shard] : part.boundaries[self._shard + 1]]
             output_tensor[start : start + own.numel()].copy_(own)
-            output_tensor[start + own.numel() : start + part.chunk].zero_()
+            output_tensor[start + own.numel() : start + part.padded].zero_()
         if factor != 1.0:
             output_tensor.mul_(factor)
 
@@ -223,11 +226,7 @@ class _Unit:
         return f"module {self.name!r}" if self.name else "the root module"
 
     def _live(self) -> ShardedCompression:
-        broken = self._owner._broken
-        if broken is not None:
-            raise RuntimeError(
-                f"an earlier exchange failed, so ranks may not know the same any more: restart from a checkpoint ({broken})"
-            ) from broken
+        self._owner._usable()
         return self._owner
 
     def _check(self, flat: torch.Tensor, due: int) -> None:
@@ -242,8 +241,8 @@ class _Unit:
 
     def _reduce(self, owner: ShardedCompression, regions: Sequence[torch.Tensor]) -> bool:
         """False if the step was not applied on any rank, because a gradient is not finite."""
-        owner._follow_scale()
         try:
+            owner._follow_scale()
             self._exchange(owner._wire, [region.data_ptr() for region in regions])
         except Error as problem:
             if problem.status not in RECOVERABLE:
@@ -312,8 +311,11 @@ class ShardedCompression:
                        fully_shard(model, mesh=mesh["cards"])
                        tersegrad.compress(model, hosts=mesh["hosts"])
 
-    rules, min_size, exclude, exclude_norms, warmup, schedule, seed, nonfinite, scaler, insist, process_group, timeout,
-    device         as for CompressionState. Modules in which nothing is compressed are left to torch, unless hosts is given
+    device         'cpu', 'cpu:threads=4'; 'auto' is 'cpu': gradients on cards are staged through pinned host memory
+    rules, min_size, exclude, exclude_norms, warmup, schedule, seed, nonfinite, scaler, insist, process_group, timeout
+                   as for CompressionState
+
+    Modules in which nothing is compressed are left to torch, unless hosts is given.
 
     Every module is reduced by itself: 'propagate' gives NaN to all ranks in the module where a gradient is not finite. On
     the CPU a module is reduced while the backward pass goes on to the next, and backward() returns when all are done; but
@@ -341,22 +343,33 @@ class ShardedCompression:
         insist: bool = False,
         process_group: dist.ProcessGroup | None = None,
         timeout: timedelta | float | None = None,
-        device: str = "cpu",
+        device: str = "auto",
     ) -> None:
-        if nonfinite not in ("propagate", "raise", "drop"):
-            raise ValueError(f"nonfinite is {nonfinite!r}: it must be 'propagate', 'raise' or 'drop'")
+        check_common(seed, warmup, nonfinite)
+        if device.startswith("cuda"):
+            raise ValueError(f"device is {device!r}: with fully_shard, the host compresses: it must be 'auto' or 'cpu'")
+        if not (hosts is None or isinstance(hosts, dist.ProcessGroup) or hasattr(hosts, "get_group")):
+            raise TypeError(
+                "with fully_shard, hosts is a process group or a one-dimensional DeviceMesh, such as mesh['hosts'], "
+                f"with the ranks of other hosts that have the same shard, not {hosts!r}"
+            )
         _require("set_custom_reduce_scatter" if hosts is None else "set_all_reduce_hook")
         self.policy = Policy.of(DEFAULT_SPEC if spec is None else spec, feedback, rules, min_size, exclude, exclude_norms)
-        reducer = {"warmup": warmup, "schedule": list(schedule), "device": device}
+        wait = duration(timeout)
+        reducer = {
+            "warmup": warmup,
+            "schedule": densities(schedule, self.policy),
+            "device": "cpu" if device == "auto" else device,
+        }
         self._options = _Options(seed, nonfinite, insist, scaler, reducer)
         self._hosts = hosts if hosts is None or isinstance(hosts, dist.ProcessGroup) else hosts.get_group()
         self._loss_scale = 0.0
         self._broken: BaseException | None = None
         self._host: dict[torch.dtype, torch.Tensor] = {}
         found = _modules(model)
+        self.policy.check_patterns(model)
         self._shard_ranks = dist.get_process_group_ranks(_shard_group(found))
         self._shard = self._shard_ranks.index(dist.get_rank())
-        wait = timeout if timeout is None or isinstance(timeout, timedelta) else timedelta(seconds=timeout)
         parent = self._hosts if self._hosts is not None else _shard_group(found)
         group = process_group if process_group is not None else _own_group(parent, wait)
         if dist.get_process_group_ranks(group) != dist.get_process_group_ranks(parent):
@@ -405,7 +418,7 @@ class ShardedCompression:
         if host is None or host.numel() < count:
             on_card = like.device.type != "cpu"
             if on_card and host is None:
-                _log.info("gradients on %s are compressed on the host, through pinned memory", like.device)
+                warn_once(f"gradients on {like.device} are compressed on the host, through pinned memory")
             host = torch.empty(count, dtype=like.dtype, pin_memory=on_card)
             self._host[like.dtype] = host
         return host[:count]
@@ -416,16 +429,26 @@ class ShardedCompression:
             return
         scale = float(scaler.get_scale())
         if self._loss_scale not in (0.0, scale):
-            for unit in self._units.values():
-                unit.reducer.scale(scale / self._loss_scale)
+            follow_scale([unit.reducer for unit in self._units.values()], scale / self._loss_scale, self._wire)
         self._loss_scale = scale
+
+    def _usable(self) -> None:
+        if self._broken is not None:
+            raise RuntimeError(
+                "an earlier exchange failed, so ranks may not know the same any more: restart from a checkpoint "
+                f"({self._broken})"
+            ) from self._broken
+
+    def _between_steps(self) -> None:
+        self._behind.wait()
+        self._usable()
 
     # ---- State -------------------------------------------------------------------------------------------------------
 
     def state_dict(self) -> dict[str, Any]:
         """This rank's residuals and counters by module, between steps; each knows the names of its parameters. For
         torch.save, one file for each rank, and for torch.distributed.checkpoint: the keys name the shard and the rank."""
-        self._behind.wait()
+        self._between_steps()
         modules = {
             name: {"step": unit.step, "state": torch.frombuffer(bytearray(unit.reducer.save()), dtype=torch.uint8)}
             for name, unit in self._units.items()
@@ -439,14 +462,13 @@ class ShardedCompression:
     def load_state_dict(self, saved: Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> None:
         """Takes a state back: what this rank saved, or a list of what all ranks saved, which is needed where their number
         has changed. Between hosts, the number of shards must be the same."""
-        self._behind.wait()
-        every = [saved] if isinstance(saved, Mapping) else list(saved)
-        if not every or any(one.get("version") != VERSION or "ranks" not in one for one in every):
+        self._between_steps()
+        every = state_list(saved)
+        if any(one.get("version") != VERSION or "ranks" not in one for one in every):
             raise ValueError(f"this is not a state of version {VERSION} that ShardedCompression.state_dict made")
         world = int(every[0]["world"])
         ranks: dict[str, Any] = {key: own for one in every for key, own in one["ranks"].items()}
-        wanted = [self._key(rank) for rank in range(self.rank, world, self.world)]
-        wanted = wanted if world != self.world else [self._key(self.rank)]
+        wanted = self._heirs(world)
         missing = [key for key in wanted if key not in ranks]
         if missing:
             raise ValueError(
@@ -460,11 +482,22 @@ class ShardedCompression:
             unit.step = max((int(own["modules"][name]["step"]) for own in ranks.values()), default=0)
         self._loss_scale = float(next(iter(ranks.values()))["loss_scale"])
 
+    def _heirs(self, world: int) -> list[str]:
+        """What this rank takes over from another world."""
+        return [self._key(rank) for rank in range(self.rank, world, self.world)]
+
+    def checkpoint_template(self, checkpoint: Any, key: str = "compression") -> dict[str, Any]:
+        """As that of a CompressionState."""
+        self._between_steps()
+        # Between hosts there are as many keys as ranks and shards.
+        shards = len(self._shard_ranks) if self._hosts is not None else 1
+        return template(checkpoint, key, lambda ranks, _: self._heirs(len(ranks) // shards))
+
     # ---- Seeing it work ----------------------------------------------------------------------------------------------
 
     def residual(self, name: str) -> torch.Tensor:
         """A copy of a parameter's residual on this rank: flat, of the whole parameter, or between hosts of its shard."""
-        self._behind.wait()
+        self._between_steps()
         for unit in self._units.values():
             for i, part in enumerate(unit.parts):
                 if part.choice.name == name:
@@ -473,7 +506,7 @@ class ShardedCompression:
 
     def stats(self) -> Stats:
         """What was sent so far on this rank, per parameter and in total. Between steps."""
-        self._behind.wait()
+        self._between_steps()
         return together(
             [
                 collect(unit.reducer, [part.choice for part in unit.parts], unit.wait_seconds, unit.step)

@@ -3,7 +3,7 @@
 
 # Annotations are objects here, not text: torch looks at those of a hook.
 from collections.abc import Iterable
-from typing import Any, Optional, Union
+from typing import TYPE_CHECKING, Any, Optional, Union, overload
 
 import torch
 from torch import nn
@@ -11,8 +11,13 @@ from torch._C._distributed_c10d import GradBucket
 
 from ..spec import Spec
 from .fsdp import ShardedCompression, is_sharded
+from .options import Options, ShardedOptions
 from .policy import wrapper
 from .state import CompressionState
+
+if TYPE_CHECKING:
+    from torch.distributed.fsdp import FSDPModule
+    from typing_extensions import Unpack
 
 
 def comm_hook(state: CompressionState, bucket: GradBucket) -> torch.futures.Future[torch.Tensor]:
@@ -25,8 +30,32 @@ def comm_hook(state: CompressionState, bucket: GradBucket) -> torch.futures.Futu
     return future
 
 
+@overload
 def compress(
-    model: nn.Module, spec: Union[str, Spec, None] = None, **options: Any
+    model: nn.parallel.DistributedDataParallel, spec: Union[str, Spec], **options: "Unpack[Options]"
+) -> CompressionState: ...
+
+
+@overload
+def compress(
+    model: "FSDPModule", spec: Union[str, Spec, None] = None, **options: "Unpack[ShardedOptions]"
+) -> ShardedCompression: ...
+
+
+@overload
+def compress(
+    model: nn.Module, spec: Union[str, Spec], **options: "Unpack[Options]"
+) -> Union[CompressionState, ShardedCompression]: ...
+
+
+@overload
+def compress(
+    model: nn.Module, spec: Union[str, Spec, None] = None, **options: "Unpack[ShardedOptions]"
+) -> Union[CompressionState, ShardedCompression]: ...
+
+
+def compress(
+    model: Any, spec: Union[str, Spec, None] = None, **options: Any
 ) -> Union[CompressionState, ShardedCompression]:
     """Compresses the gradients of a DistributedDataParallel model, or of one that fully_shard was applied to, from now
     on; all ranks call it together.
@@ -62,8 +91,10 @@ def reduce_gradients(parameters: Optional[Iterable[torch.Tensor]], state: Compre
 
     `parameters` are those of the state's model that take part in this step; None means all. Where `.grad` is None, this
     rank has none: it sends nothing, its residual waits, and it gets the mean of the others (zeros if there are none).
+    Parameters that are not trained (`requires_grad` is False) are left out.
     """
-    chosen = None if parameters is None else set(parameters)
+    state._live()
+    chosen = None if parameters is None else {parameter for parameter in parameters if parameter.requires_grad}
     for parameter in chosen or ():
         if parameter not in state._index:
             raise ValueError("a parameter of another model, or one that is not trained, was given to reduce_gradients")

@@ -59,6 +59,7 @@ class Row:
     speed_up: float
     """Over the baseline."""
     bytes_sent: int
+    """By the busiest rank to other hosts, in a step."""
     bound_by: str
 
 
@@ -186,13 +187,15 @@ def plan(
     kappa: float | None = None,
     repeats: int = 5,
     insist: bool = False,
+    levels: bool = False,
 ) -> Plan:
     """Predicts how long a training step takes with each codec, from this model's own forward and backward passes.
 
     >>> print(tersegrad.torch.plan(model, lambda: criterion(model(x), y), rate="1gbit", world=8))   # doctest: +SKIP
 
     The network is that of a probe (`tersegrad.torch.probe`, or `tersegrad plan --probe` under mpirun), or links of a
-    `rate` and `latency`; other options are those of the command `tersegrad plan`. Needs no process group.
+    `rate` and `latency`; other options are those of the command `tersegrad plan`. `levels`: the ranks of a host
+    (`per_node` of them) add up their gradients first, as `compress` with `hosts` makes them. Needs no process group.
     """
     times = timeline(model, loss, repeats=repeats)
     if kappa is None and next(iter(model.parameters())).device.type == "cuda":
@@ -201,7 +204,8 @@ def plan(
     given: dict[str, Any] = {"--probe": probe, "--world": world, "--per-node": per_node}
     given.update({"--rate": rate, "--latency": latency, "--feedback": feedback, "--kappa": kappa})
     arguments += [f"{name}={value}" for name, value in given.items() if value is not None]
-    arguments += [f"--codec={codec}" for codec in codecs] + (["--insist"] if insist else []) + ["--flat"]
+    arguments += [f"--codec={codec}" for codec in codecs] + (["--insist"] if insist else [])
+    arguments += [] if levels else ["--flat"]
     arguments += [f"--forward={times.forward:.9f}s", f"--backward={max(times.backward, times.ready[-1]) + 1e-9:.9f}s"]
     with tempfile.TemporaryDirectory() as folder:
         layout = Path(folder) / "model.layout.json"

@@ -3,7 +3,10 @@
 
 from __future__ import annotations
 
+import difflib
 import fnmatch
+import math
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Union
@@ -12,6 +15,7 @@ import torch
 from torch import nn
 
 from .._library import Dtype
+from ..checked import whole
 from ..reducer import TensorSpec
 from ..spec import FeedbackSpec, Spec
 
@@ -42,9 +46,11 @@ class Choice:
         """It is not sent as it is."""
         return self.spec.name != "none"
 
-    def tensor(self, insist: bool) -> TensorSpec:
-        """For a reducer."""
-        return TensorSpec(self.name, self.count, DTYPES[self.dtype], self.spec, self.feedback, insist)
+    def tensor(self, insist: bool, order: Sequence[int] = ()) -> TensorSpec:
+        """For a reducer. The order of dimensions in memory is part of the name, where it is not that of the shape:
+        ranks that differ in it, and states of another order, are then refused."""
+        name = self.name + (f" (in memory: {', '.join(map(str, order))})" if list(order) != sorted(order) else "")
+        return TensorSpec(name, self.count, DTYPES[self.dtype], self.spec, self.feedback, insist)
 
 
 @dataclass(frozen=True)
@@ -56,7 +62,9 @@ class Policy:
                      "as it is"; the first that matches decides, before exclusions and the minimum size
     min_size         parameters of fewer elements travel as they are
     exclude          name patterns of parameters that travel as they are
-    exclude_norms    biases, and all parameters of normalisation layers, travel as they are
+    exclude_norms    biases, and all parameters of normalisation layers, travel as they are. A bias has at most one
+                     dimension, and a name that is `bias`, begins with `bias_` or ends with `_bias`. A normalisation
+                     layer is one of torch's, or has `Norm` as a word of its class's name: RMSNorm, LayerNorm2d
     """
 
     spec: Spec
@@ -77,13 +85,30 @@ class Policy:
         exclude_norms: bool = True,
     ) -> Policy:
         """From what a user types."""
-        codec, loop = _pair((spec, feedback))
+        codec, loop = spec_and_feedback((spec, feedback))
         pairs = tuple(rules.items()) if isinstance(rules, Mapping) else tuple(rules)
         for _, rule in pairs:
-            _pair(rule)  # a mistake is found now, not at the first parameter that it matches
+            spec_and_feedback(rule)  # a mistake is found now, not at the first parameter that it matches
         if isinstance(exclude, str):
             raise TypeError(f"exclude must be a list of patterns: ['{exclude}']")
-        return cls(codec, loop, pairs, min_size, tuple(exclude), exclude_norms)
+        return cls(codec, loop, pairs, whole("min_size", min_size), tuple(exclude), exclude_norms)
+
+    def specs(self) -> list[Spec]:
+        """Every spec that a parameter may be sent by."""
+        return [self.spec, *(spec_and_feedback(rule)[0] for _, rule in self.rules)]
+
+    def check_patterns(self, model: nn.Module) -> None:
+        """Each must match a parameter, trained or not: one that matches nothing has a mistake in it."""
+        names = [clean(name) for name, _ in bare(model).named_parameters(remove_duplicate=False)]
+        patterns = [("rules", pattern) for pattern, _ in self.rules]
+        patterns += [("exclude", pattern) for pattern in self.exclude]
+        for option, pattern in patterns:
+            if names and not any(fnmatch.fnmatchcase(name, pattern) for name in names):
+                like = difflib.get_close_matches(pattern, names, 1, 0.0) or names
+                raise ValueError(
+                    f"{option} has the pattern {pattern!r}, which matches no parameter: names are those of the bare "
+                    f"model, such as {like[0]!r}"
+                )
 
     def choose(self, name: str, parameter: torch.Tensor, norm: bool) -> Choice:
         """How this parameter is sent."""
@@ -96,20 +121,21 @@ class Policy:
 
         for pattern, rule in self.rules:
             if fnmatch.fnmatchcase(name, pattern):
-                return choice(*_pair(rule), f"rule {pattern!r}")
+                return choice(*spec_and_feedback(rule), f"rule {pattern!r}")
         for pattern in self.exclude:
             if fnmatch.fnmatchcase(name, pattern):
                 return choice(NONE, NO_FEEDBACK, f"excluded by {pattern!r}")
         if self.exclude_norms and norm:
             return choice(NONE, NO_FEEDBACK, "normalisation")
-        if self.exclude_norms and name.rsplit(".", 1)[-1].startswith("bias"):
+        if self.exclude_norms and is_bias(name, parameter):
             return choice(NONE, NO_FEEDBACK, "bias")
         if parameter.numel() < self.min_size:
             return choice(NONE, NO_FEEDBACK, f"fewer than {self.min_size} elements")
         return choice(self.spec, self.feedback, "")
 
 
-def _pair(rule: Any) -> tuple[Spec, FeedbackSpec]:
+def spec_and_feedback(rule: Any) -> tuple[Spec, FeedbackSpec]:
+    """From a rule."""
     if rule is None:
         return NONE, NO_FEEDBACK
     spec, feedback = rule if isinstance(rule, tuple) else (rule, None)
@@ -117,8 +143,26 @@ def _pair(rule: Any) -> tuple[Spec, FeedbackSpec]:
     return codec, default_feedback(codec) if feedback is None else FeedbackSpec(feedback)
 
 
-def _is_norm(module: nn.Module) -> bool:
-    return "norm" in type(module).__name__.lower()
+_BIAS = re.compile(r"bias|bias_.*|.*_bias")
+_NORM = re.compile(r"[Nn]orm(ali[sz]ation)?(?![a-z])")  # a word of its own: not that of NormalHead
+# _NormBase is that of batches and instances; RMSNorm came with torch 2.4.
+_NORMS: tuple[type[nn.Module], ...] = (nn.LayerNorm, nn.GroupNorm, nn.modules.batchnorm._NormBase)
+_NORMS += (nn.RMSNorm,) if hasattr(nn, "RMSNorm") else ()
+
+
+def is_bias(name: str, parameter: torch.Tensor) -> bool:
+    """By its name: `bias`, `bias_ih_l0` of an LSTM, `in_proj_bias` of attention. A matrix is none."""
+    return parameter.dim() <= 1 and _BIAS.fullmatch(name.rsplit(".", 1)[-1]) is not None
+
+
+def is_norm(module: nn.Module) -> bool:
+    """One of torch's normalisation layers, or called one."""
+    return isinstance(module, _NORMS) or _NORM.search(type(module).__name__) is not None
+
+
+def clean(name: str) -> str:
+    """A parameter's name without what torch.compile puts in."""
+    return name.replace("_orig_mod.", "")
 
 
 def bare(model: nn.Module) -> nn.Module:
@@ -149,16 +193,31 @@ def parameters_of(model: nn.Module) -> list[tuple[str, nn.Parameter, bool]]:
     seen: set[int] = set()
     for prefix, module in bare(model).named_modules():
         for local, parameter in module.named_parameters(recurse=False):
-            name = f"{prefix}.{local}" if prefix else local
-            name = name.replace("_orig_mod.", "")
+            name = clean(f"{prefix}.{local}" if prefix else local)
             if id(parameter) not in seen and parameter.requires_grad and name not in ignored:
                 seen.add(id(parameter))
-                result.append((name, parameter, _is_norm(module)))
+                result.append((name, parameter, is_norm(module)))
     if not result:
         raise ValueError("the model has no parameters that are trained: there is nothing to compress")
     return result[::-1]
 
 
+def memory_order(tensor: torch.Tensor) -> tuple[int, ...]:
+    """The dimensions of a tensor from the outermost to the innermost in memory: (0, 2, 3, 1) for channels_last. In this
+    order DistributedDataParallel lays out its gradient. As of the shape if its elements do not lie side by side."""
+    strides = tensor.stride()
+    # A dimension of one element lies anywhere: it stays in its place as far as it can.
+    order = sorted(range(tensor.dim()), key=lambda d: -strides[d] if tensor.shape[d] > 1 else -math.inf)
+    dense = tensor.permute(order).is_contiguous()
+    return tuple(order) if dense and not tensor.is_contiguous() else tuple(range(tensor.dim()))
+
+
+def unpermuted(tensor: torch.Tensor, order: Sequence[int]) -> torch.Tensor:
+    """What `permute(order)` was applied to."""
+    return tensor.permute([order.index(d) for d in range(len(order))])
+
+
 def choices_of(model: nn.Module, policy: Policy) -> list[Choice]:
     """How every parameter of a model is sent, in the order of reducing."""
+    policy.check_patterns(model)
     return [policy.choose(name, p, norm) for name, p, norm in parameters_of(model)]

@@ -13,6 +13,7 @@ import os
 import platform
 import socket
 import statistics
+import threading
 import time
 from collections.abc import Callable, Sequence
 from ctypes import POINTER, c_size_t, c_void_p, pointer
@@ -31,6 +32,7 @@ from ..spec import FeedbackSpec, Spec
 from .exchange import Wire, open_wire
 from .plan import spread
 from .policy import DTYPES, default_feedback
+from .worker import Given, Job, Worker
 
 SIZES = [64 * 4**i for i in range(4)] + [16384 * 2**i for i in range(13)]
 TRAIN_BYTES, ROOM, AT_ONCE = 4 << 20, 64 << 20, 32
@@ -51,6 +53,14 @@ def machine() -> str:
         pass
     count = os.sysconf("SC_NPROCESSORS_ONLN")
     return f"{platform.machine()[:24]}{name[:127]}, {count} processor{'' if count == 1 else 's'}"
+
+
+def _kernel() -> str:
+    """Hosts that run on one kernel, as containers do, share its processors."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text()
+    except OSError:
+        return socket.gethostname()
 
 
 class _Ranks:
@@ -273,14 +283,54 @@ def _stages(ranks: _Ranks, like: tuple[Spec, FeedbackSpec], shape: tuple[int, in
     return [statistics.median(stage) for stage in zip(*steps)], [sum(step) for step in steps]
 
 
+def _whole(ranks: _Ranks, like: tuple[Spec, FeedbackSpec], shape: tuple[int, int], algorithm: str, until: float) -> list[float]:
+    """A row of `reductions`: how long the slowest rank takes for one as the hook makes it, with its threads."""
+    tensors, elements = shape
+    source = torch.randn(tensors, elements, generator=torch.Generator().manual_seed(ranks.rank + 1)) * 1e-3
+    given = [TensorSpec(f"t{i}", elements, DTYPES[torch.float32], *like, True) for i in range(tensors)]
+    worker = Worker(Reducer(ranks.rank, ranks.world, given, algorithm=algorithm), ranks.wire, "tersegrad-probe")
+    gradient, times = torch.empty_like(source), []
+    raw = [tg_tensor(row.data_ptr(), elements, DTYPES[torch.float32]) for row in gradient]
+
+    def reduce(step: int) -> None:
+        ended, problems = threading.Event(), []
+
+        def finish(problem: BaseException | None) -> None:
+            problems.append(problem)
+            ended.set()
+
+        worker.begin(Job(step, finish, lambda: None))
+        for i, tensor in enumerate(raw):
+            worker.give(Given(i, tensor, False))
+        worker.last()
+        ended.wait()
+        if problems[0] is not None:
+            raise problems[0]
+
+    now = ranks.now()
+    for step in range(MOST_TRIALS):
+        gradient.copy_(source)
+        time.sleep(0.01)  # links that let bursts pass have theirs back
+        times.append(max(ranks.time(lambda: reduce(step))))
+        before, now = now, ranks.now()
+        if step > LEAST_TRIALS and now + (now - before) > until:
+            break
+    middle, low, high = spread(times[1:])  # the first has the greeting
+    if len(times) <= LEAST_TRIALS:  # it may as well take half or twice as long
+        low, high = middle / 2, middle * 2
+    return [tensors, elements, middle, min(low, middle), max(high, middle)]
+
+
 def _coding(ranks: _Ranks, text: str, algorithm: str, elements: int, until: float) -> dict[str, Any]:
     """Seconds for an element and for a frame. Counts are those of docs/collectives.md: of P ranks, under gather one
     encodes n elements, checks (P - 1) n and adds P n; under shard n + n/P, 2 (P - 1)/P n and 2 n."""
     spec = Spec(text)
     like, world = (spec, default_feedback(spec)), ranks.world
     start = ranks.now()
-    large, totals = _stages(ranks, like, (1, elements), algorithm, start + 0.7 * (until - start))
-    small, _ = _stages(ranks, like, (64, 1024), algorithm, until)
+    large, totals = _stages(ranks, like, (1, elements), algorithm, start + 0.3 * (until - start))
+    small, _ = _stages(ranks, like, (64, 1024), algorithm, start + 0.45 * (until - start))
+    shapes = ((1, elements, 0.75), (1, elements // 4, 0.9), (64, 1024, 1.0))
+    whole = [_whole(ranks, like, (n, size), algorithm, start + part * (until - start)) for n, size, part in shapes]
     counts = (1, world - 1, world) if algorithm == "gather" else (1 + 1 / world, 2 - 2 / world, 2)
     # under shard, what is handed out later was added up and encoded; the encoding is as of the first
     made = large[0] / world if algorithm == "shard" else 0.0
@@ -299,6 +349,7 @@ def _coding(ranks: _Ranks, text: str, algorithm: str, elements: int, until: floa
         "frame": max(0.0, rest / frames),
         "low": max(0.01, min(1.0, low / middle)),
         "high": max(1.0, high / middle),
+        "reductions": whole,
     }
 
 
@@ -306,7 +357,7 @@ def probe(
     path: str | Path,
     *,
     group: dist.ProcessGroup | None = None,
-    seconds: float = 25.0,
+    seconds: float = 28.0,
     codecs: Sequence[str] = CODECS,
     kappa: float = 1.0,
 ) -> None:
@@ -330,30 +381,31 @@ def probe(
     if ranks.world < 2:
         raise ValueError("a probe measures between ranks, and there is one alone: start two or more with torchrun")
     hosts: list[Any] = [None] * ranks.world
-    dist.all_gather_object(hosts, socket.gethostname(), group=ranks.group)
-    network = _network(ranks, 0.4 * seconds)
+    dist.all_gather_object(hosts, (socket.gethostname(), _kernel()), group=ranks.group)
+    names, kernels = zip(*hosts)
+    network = _network(ranks, 0.33 * seconds)
     bytes_a_second = (lambda row: row[0] / max(row[1], 1e-9))(network["all-gather"]["points"][-1])
     coding = []
     tasks = [(codec, algorithm) for codec in codecs for algorithm in ("gather", "shard")]
     for i, (codec, algorithm) in enumerate(tasks):
         now = ranks.now()
-        until = now + (0.95 * seconds - now) / (len(tasks) - i)
+        until = now + (0.97 * seconds - now) / (len(tasks) - i)
         # as many elements as can be sent several times over, whole
         room = int((until - now) / 6 * bytes_a_second / (4 * (ranks.world - 1)))
         elements = min(1 << 22, max(1 << 17, 1 << max(room, 1).bit_length() - 1))
         coding.append(_coding(ranks, codec, algorithm, elements, until))
     made = {
-        "tersegrad_probe": 1,
+        "tersegrad_probe": 2,
         "machine": machine(),
         "world": ranks.world,
-        "per_node": max(hosts.count(host) for host in hosts),
+        "per_node": max(names.count(name) for name in names),
+        "sharing": max(kernels.count(kernel) for kernel in kernels),
         "date": datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ"),
         "command": "tersegrad.torch.probe",
         "tersegrad": __version__,
         "transport": f"torch, {dist.get_backend(ranks.group)}",
         "device": Device("cpu").name,
         "network": network,
-        "shared": 0.0,  # the wire's threads are torch's: not measured
         "coding": coding,
         "kappa": kappa,
     }

@@ -8,7 +8,6 @@ not have there.
 
 from __future__ import annotations
 
-import logging
 import math
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
@@ -19,9 +18,7 @@ from .._library import Status
 from ..codec import Device
 from ..errors import Error
 from ..reducer import Reducer
-
-_log = logging.getLogger("tersegrad")
-
+from .log import warn_once
 
 class Held(Protocol):
     """The gradients of a bucket while they are reduced."""
@@ -54,7 +51,7 @@ def open_reducer(device: str, parameters: Sequence[torch.Tensor], make: Callable
     except Error as problem:
         if device != "auto" or problem.status not in (Status.UNAVAILABLE, Status.UNKNOWN_DEVICE):
             raise
-        _log.info("gradients on %s are compressed on the host, through pinned memory: %s", place, problem)
+        warn_once(f"gradients on {place} are compressed on the host, through pinned memory: {problem}")
         return make("cpu"), Staging()
 
 

@@ -16,25 +16,32 @@ import torch.distributed as dist
 from torch import nn
 
 from .._library import Status, tg_tensor
-from ..errors import Error, LayoutMismatch
+from ..checked import whole
+from ..codec import Device
+from ..errors import BadResidual, Error, LayoutMismatch
 from ..reducer import Reducer
 from ..spec import FeedbackSpec, Spec
-from .exchange import Wire, open_wire
-from .policy import DTYPES, Choice, Policy, Rule, choices_of, parameters_of, wrapper
-from .staging import Held, open_reducer
+from .checkpoint import template
+from .exchange import CardWire, Wire, agreed, open_wire
+from .log import announce
+from .options import check_algorithm, check_common, densities, duration
+from .policy import DTYPES, Choice, Policy, Rule, choices_of, memory_order, parameters_of, unpermuted, wrapper
+from .staging import Held, OnCard, open_reducer
 from .stats import Stats, collect, log_line
 from .worker import Given, Job, Worker
 
 _log = logging.getLogger("tersegrad")
 VERSION = 1
+MOST_CHANGES = 4096
+"""Entries of a log of bypass, which the library keeps with the residuals."""
 
 
-def _own_group(parent: Any, timeout: timedelta | None) -> dist.ProcessGroup:
+def _own_group(parent: Any, timeout: timedelta | None, backend: str = "gloo") -> dist.ProcessGroup:
     """A group of the same ranks. Ours alone: collectives from another thread would reorder those of the user's."""
     ranks = dist.get_process_group_ranks(parent if parent is not None else dist.group.WORLD)
     everyone = len(ranks) == dist.get_world_size()
-    # Bytes to be exchanged are in host memory, so it is gloo also where the model's group is NCCL.
-    return dist.new_group(ranks, timeout=timeout, backend="gloo", use_local_synchronization=not everyone)
+    # What the host reads is in host memory, so it is gloo also where the model's group is NCCL.
+    return dist.new_group(ranks, timeout=timeout, backend=backend, use_local_synchronization=not everyone)
 
 
 class _Piece:
@@ -63,6 +70,10 @@ class CompressionState:
     warmup         so many steps at the start are sent as they are
     schedule       [(from_step, density), ...] for sparsifiers that were given a density
     algorithm      'auto', 'gather' or 'shard'
+    hosts          of each rank of the model's group, a number for its host; or 'auto': ranks that see the same
+                   host name share a host. Then ranks of a host add up their gradients as they are, and only hosts exchange
+                   what is compressed; where all ranks are on one host, nothing is. None: every rank is a host of its own.
+                   Not with bypass, nor with a clip of dgc
     bypass         'auto': steps are sent as they are while that is faster, which is tried now and then; nothing in
                    residuals is lost. A list, the `bypass_log` of an earlier run: as that run has decided. Not with dgc
     seed           of all random numbers
@@ -70,11 +81,14 @@ class CompressionState:
                    every GradScaler skips the step and backs off alike. 'raise': NonFinite on every rank. 'drop': such
                    elements count as 0. In no case does such a value enter a residual
     scaler         the GradScaler that is in use: residuals follow its changes of the loss scale
-    check          compare the parameters of all ranks before every step (slow; for finding errors)
-    log_every      a line to the logger 'tersegrad' every so many steps, on rank 0
+    check          compare the parameters of all ranks before every step (slow; for finding errors). What the last step
+                   did is seen by `compare_parameters`
+    log_every      a line every so many steps, on rank 0: to the logger 'tersegrad' if the program's logging takes its
+                   INFO, else to stderr
     insist         accept feedback that would diverge, see `tersegrad.stability`
-    process_group  exchange over this group instead of a new gloo group with the model's ranks. It must be used for
-                   nothing else
+    process_group  exchange over this group instead of new groups with the model's ranks. It must be used for nothing
+                   else. By default it is a gloo group; where the model's group is NCCL and gradients are compressed on
+                   cards, there is an NCCL group too, and frames go from card to card
     timeout        of exchanges: a datetime.timedelta or seconds; None: torch's default
     device         of the library: 'cpu', 'cpu:threads=4', 'cuda'. 'auto': the card where the parameters are, if the
                    library has this card and the codecs for it; else 'cpu', and gradients on a card are staged through
@@ -98,6 +112,7 @@ class CompressionState:
         schedule: Iterable[tuple[int, float]] = (),
         algorithm: str = "auto",
         bypass: str | Sequence[int] = "off",
+        hosts: str | Sequence[int] | None = None,
         seed: int = 0,
         nonfinite: str = "propagate",
         scaler: Any = None,
@@ -108,25 +123,28 @@ class CompressionState:
         timeout: timedelta | float | None = None,
         device: str = "auto",
     ) -> None:
-        if nonfinite not in ("propagate", "raise", "drop"):
-            raise ValueError(f"nonfinite is {nonfinite!r}: it must be 'propagate', 'raise' or 'drop'")
+        check_common(seed, warmup, nonfinite)
+        check_algorithm(algorithm)
         self.policy = Policy.of(spec, feedback, rules, min_size, exclude, exclude_norms)
         self._options: dict[str, Any] = {
             "warmup": warmup,
-            "schedule": list(schedule),
+            "schedule": densities(schedule, self.policy),
             "algorithm": algorithm,
             "bypass": bypass if isinstance(bypass, str) else list(bypass),
             "seed": seed,
             "device": device,
+            "hosts": hosts if hosts is None or isinstance(hosts, str) else list(hosts),
         }
-        self._nonfinite, self._check, self._log_every, self._insist = nonfinite, check, log_every, insist
-        self._timeout = timeout if timeout is None or isinstance(timeout, timedelta) else timedelta(seconds=timeout)
+        if isinstance(hosts, str) and hosts != "auto":
+            raise ValueError(f"hosts is {hosts!r}: it must be 'auto', None, or a list with the host of each rank")
+        self._nonfinite, self._check, self._insist = nonfinite, check, insist
+        self._log_every, self._timeout = whole("log_every", log_every), duration(timeout)
         self._scaler = scaler
         self._loss_scale = 0.0  # of the residuals; 0: not known yet
         self._step = 0
         self._waiting: dict[str, Any] | None = None  # a pickled state, until it is attached
         self._worker: Worker | None = None
-        self._attach(model, process_group)
+        self._watch(self._attach(model, process_group))
 
     # ---- Setting up --------------------------------------------------------------------------------------------------
 
@@ -134,12 +152,19 @@ class CompressionState:
         """Makes a state that was unpickled usable again, for the same model. All ranks call this together."""
         if self._worker is not None:
             raise RuntimeError("this CompressionState belongs to a model already")
-        self._attach(model, process_group)
-        if self._waiting is not None:
-            saved, self._waiting = self._waiting, None
-            self.load_state_dict(saved)
+        ddp = self._attach(model, process_group)
+        try:
+            if self._waiting is not None:
+                self.load_state_dict(self._waiting)
+        except BaseException:
+            self._worker = None  # what was pickled still waits for its model
+            raise
+        self._waiting = None
+        self._watch(ddp)
 
-    def _attach(self, model: nn.Module, process_group: dist.ProcessGroup | None) -> None:
+    def _attach(
+        self, model: nn.Module, process_group: dist.ProcessGroup | None
+    ) -> nn.parallel.DistributedDataParallel | None:
         if not dist.is_available() or not dist.is_initialized():
             raise RuntimeError("call torch.distributed.init_process_group before compressing gradients")
         ddp = wrapper(model)
@@ -147,19 +172,38 @@ class CompressionState:
         self.choices: list[Choice] = choices_of(model, self.policy)
         self._parameters = [parameter for _, parameter, _ in every]
         self._index = {parameter: i for i, parameter in enumerate(self._parameters)}
-        group = process_group if process_group is not None else _own_group(getattr(ddp, "process_group", None), self._timeout)
+        parent = process_group if process_group is not None else getattr(ddp, "process_group", None)
+        between_cards = self._between_cards(parent)
+        given = None if between_cards else process_group
+        group = given if given is not None else _own_group(parent, self._timeout)
         self.rank, self.world = dist.get_rank(group), dist.get_world_size(group)
-        self._wire: Wire = open_wire(group)
-        options = {**self._options, "nonfinite": "drop" if self._nonfinite == "drop" else "stop"}
-        tensors = [choice.tensor(self._insist) for choice in self.choices]
+        self.hosts = agreed(open_wire(group), self._options.get("hosts"))  # a state of an older version has none
+        between_cards = between_cards and self.hosts is None  # two levels exchange host memory
+        self._wire: Wire = open_wire(group, self.hosts, self._timeout)
+        options = {**self._options, "hosts": self.hosts, "nonfinite": "drop" if self._nonfinite == "drop" else "stop"}
+        # Groups first: a rank that fails later must not leave the others waiting for it here.
+        cards = process_group if process_group is not None or not between_cards else _own_group(parent, self._timeout, "nccl")
+        self._orders = [memory_order(parameter) for parameter in self._parameters]
+        self._strides = [parameter.stride() for parameter in self._parameters]
+        tensors = [choice.tensor(self._insist, order) for choice, order in zip(self.choices, self._orders)]
 
         def make(device: Any) -> Reducer:
-            return Reducer(self.rank, self.world, tensors, **{**options, "device": device})
+            on_device = between_cards and isinstance(device, Device)
+            return Reducer(self.rank, self.world, tensors, **{**options, "device": device}, on_device=on_device)
 
         self._reducer, self._cards = open_reducer(self._options["device"], self._parameters, make)
+        if cards is not None and isinstance(self._cards, OnCard):
+            self._wire = CardWire(self._wire, cards, self._cards.stream)
+        self._state_size = self._reducer.state_size()  # while a log of bypass is empty
         self._worker = Worker(self._reducer, self._wire, "tersegrad")
         self._pieces: list[_Piece] = []
-        self._watch(ddp)
+        return ddp
+
+    def _between_cards(self, parent: Any) -> bool:
+        """Whether frames stay on the card and go by NCCL, as the model's own messages would."""
+        on_card = all(parameter.device.type == "cuda" for parameter in self._parameters)
+        wanted = self._options["device"] == "auto" or self._options["device"].startswith("cuda")
+        return on_card and wanted and "nccl" in dist.get_backend(parent if parent is not None else dist.group.WORLD)
 
     def _watch(self, ddp: nn.parallel.DistributedDataParallel | None) -> None:
         """Where parameters may be unused, see which are used: DistributedDataParallel gives zeros for the others, and
@@ -191,6 +235,8 @@ class CompressionState:
         """The gradients of a bucket; the future completes after the step's verdict."""
         worker = self._live()
         parameters, gradients, buffer = bucket.parameters(), bucket.gradients(), bucket.buffer()
+        if buffer.layout is not torch.strided:  # of one parameter, in a bucket of its own
+            gradients = [buffer]
         indices = [self._find(parameter, gradient) for parameter, gradient in zip(parameters, gradients)]
         if bucket.index() == 0:
             if self._pieces:
@@ -236,23 +282,27 @@ class CompressionState:
                 given.append((i, None))
                 continue
             if parameter.grad is None:
-                parameter.grad = torch.zeros_like(parameter, memory_format=torch.contiguous_format)
+                parameter.grad = torch.zeros_like(parameter)
             else:
                 used.add(i)
-            if not parameter.grad.is_contiguous():
-                parameter.grad = parameter.grad.contiguous()
             self._find(parameter, parameter.grad)
+            if not parameter.grad.permute(self._orders[i]).is_contiguous():
+                parameter.grad = unpermuted(parameter.grad.permute(self._orders[i]).contiguous(), self._orders[i])
             given.append((i, parameter.grad))
         self._begin(worker)
-        futures = []
+        ended: Any = torch.futures.Future()  # the step's end, also where no gradient of this rank waits for it
+        self._pieces.append(_Piece(ended, torch.empty(0), None))
         for i, gradient in given:
             if gradient is None:
                 worker.give(Given(i, None, True))
             else:
-                futures.append(self._give(worker, [i], [gradient], gradient, used))
+                self._give(worker, [i], [gradient], gradient, used)
+        pieces = self._pieces
         self._close(worker)
-        for future in futures:
-            future.wait()
+        for piece in pieces:  # not what `then` made of their futures: that wraps every error in a RuntimeError
+            problem = piece.future.wait()
+            if isinstance(problem, BaseException):
+                raise problem
 
     def _find(self, parameter: torch.Tensor, gradient: torch.Tensor) -> int:
         i = self._index.get(parameter)  # type: ignore[call-overload]
@@ -266,19 +316,36 @@ class CompressionState:
             raise TypeError(f"the gradient of {choice.name} is sparse: use sparse=False in its nn.Embedding")
         if gradient.dtype is not choice.dtype:
             raise TypeError(f"the gradient of {choice.name} arrives as {gradient.dtype}, and {choice.dtype} was expected")
+        # That of a bucket is a flat view of memory that is laid out as the parameter is.
+        if parameter.stride() != self._strides[i] and memory_order(parameter) != self._orders[i]:
+            raise RuntimeError(
+                f"{choice.name} lies in memory in another order than when compress was called: change a model's "
+                "memory_format before"
+            )
         return int(i)
 
     def _prepare(self) -> None:
         """On the coding thread, before a step."""
         if self._check:
-            self._compare_parameters()
+            self._compare_parameters(f"before step {self._step}")
         if self._scaler is not None and self._scaler.is_enabled():
             scale = float(self._scaler.get_scale())
             if self._loss_scale not in (0.0, scale):
-                self._reducer.scale(scale / self._loss_scale)
+                try:
+                    follow_scale([self._reducer], scale / self._loss_scale, self._wire)
+                except Error as problem:
+                    if self._worker is not None:
+                        self._worker.broken = problem  # ranks that were not refused have other residuals now
+                    raise
             self._loss_scale = scale
 
-    def _compare_parameters(self) -> None:
+    def compare_parameters(self) -> None:
+        """Raises LayoutMismatch on every rank if the parameters of the ranks differ in a bit. Between steps, for
+        instance after the last one; all ranks call it together."""
+        self._live()
+        self._compare_parameters(f"after {self._step} steps")
+
+    def _compare_parameters(self, when: str) -> None:
         digests = []
         for parameter in self._parameters:
             flat = parameter.detach().contiguous().reshape(-1).view(torch.uint8).cpu()
@@ -288,7 +355,7 @@ class CompressionState:
             others = [rank for rank in range(self.world) if every[rank][i] != every[0][i]]
             if others:
                 raise LayoutMismatch(
-                    f"before step {self._step}, {choice.name} differs between rank 0 and rank {others[0]}: "
+                    f"{when}, {choice.name} differs between rank 0 and rank {others[0]}: "
                     "every rank must start from the same parameters and apply the same steps"
                 )
 
@@ -297,6 +364,8 @@ class CompressionState:
         refused = isinstance(problem, Error) and problem.status in (Status.NONFINITE, Status.SKIPPED)
         if refused and self._nonfinite == "propagate":
             _log.info("%s", problem)
+        if problem is None and self._log_every and self.rank == 0:
+            self._say()  # before anybody goes on to the next step
         for piece in pieces:
             try:
                 if problem is not None and not (refused and self._nonfinite == "propagate"):
@@ -305,10 +374,13 @@ class CompressionState:
                     piece.complete(means=problem is None)
             except RuntimeError as trouble:  # the future's own continuation failed: it has the error
                 _log.debug("%s", trouble)
-        if problem is None and self._log_every and self.rank == 0:
-            done = self._reducer.stats().applied
-            if done % self._log_every == 0:
-                _log.info("%s", log_line(self.stats()))
+
+    def _say(self) -> None:
+        try:
+            if self._reducer.stats().applied % self._log_every == 0:
+                announce(log_line(self.stats()))
+        except Exception as trouble:  # stderr is closed, for instance: no reason to stop
+            _log.debug("%s", trouble)
 
     # ---- State -------------------------------------------------------------------------------------------------------
 
@@ -316,28 +388,49 @@ class CompressionState:
         """This rank's residuals and counters, between steps. For torch.save, one file for each rank, and for
         torch.distributed.checkpoint: the keys name the rank."""
         self._live()
-        saved = torch.frombuffer(bytearray(self._reducer.save()), dtype=torch.uint8)
-        own = {"step": self._step, "loss_scale": self._loss_scale, "state": saved}
-        return {"version": VERSION, "world": self.world, "ranks": {str(self.rank): own}}
+        own: dict[str, Any] = {"step": self._step, "loss_scale": self._loss_scale}
+        saved = bytearray(self._reducer.save())
+        if self._options["bypass"] != "off":
+            # The log grows, and torch.distributed.checkpoint loads only tensors of the size that was saved.
+            own["bytes"] = len(saved)
+            saved += bytes(self._state_size + 8 * MOST_CHANGES - len(saved))
+        own["state"] = torch.frombuffer(saved, dtype=torch.uint8)
+        hosts = {} if self.hosts is None else {"hosts": list(self.hosts)}
+        return {"version": VERSION, "world": self.world, **hosts, "ranks": {str(self.rank): own}}
 
     def load_state_dict(self, saved: Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> None:
         """Takes a state back: what this rank saved, or a list of what all ranks saved.
 
-        With as many ranks as before, the run goes on to the bit, whatever the buckets are now. With another number, all
-        old states are needed: residuals are added up and scaled so that they move the parameters by as much.
+        With as many ranks as before, on the same hosts, the run goes on to the bit, whatever the buckets are now. With
+        another number, or with `hosts` that were not given before or are others now, all old states are needed: residuals
+        are added up and scaled so that they move the parameters by as much.
         """
         self._live()
-        ranks, world = merge(saved)
-        wanted = [self.rank] if world == self.world else list(range(self.rank, world, self.world))
+        ranks, world, hosts = merge(saved)
+        alone = world == self.world and hosts == self.hosts and (hosts is None or len(ranks) < world)
+        wanted = [self.rank] if alone else self._heirs(world, hosts is not None)
         missing = [rank for rank in wanted if rank not in ranks]
         if missing:
             raise ValueError(
                 f"rank {self.rank} of {self.world} needs the state of rank {missing[0]} of {world}: give load_state_dict a "
                 "list of what all ranks saved"
             )
-        self._reducer.load([ranks[rank]["state"].cpu().numpy() for rank in wanted])
+        self._reducer.load([ranks[rank]["state"].cpu().numpy()[: ranks[rank].get("bytes")] for rank in wanted])
         any_rank = next(iter(ranks.values()))
         self._step, self._loss_scale = int(any_rank["step"]), float(any_rank["loss_scale"])
+
+    def _heirs(self, world: int, hosts: bool) -> list[int]:
+        """The ranks of another world whose residuals this rank takes over."""
+        return list(range(world)) if hosts or self.hosts is not None else list(range(self.rank, world, self.world))
+
+    def checkpoint_template(self, checkpoint: Any, key: str = "compression") -> dict[str, Any]:
+        """What torch.distributed.checkpoint.load fills in for `load_state_dict`, whatever the number of ranks was.
+
+        checkpoint  the folder, or a StorageReader
+        key         where the state was in what was saved: dcp.save({"compression": state.state_dict()}, ...)
+        """
+        self._live()
+        return template(checkpoint, key, lambda ranks, hosts: [str(r) for r in self._heirs(len(ranks), hosts)])
 
     def __getstate__(self) -> dict[str, Any]:
         kept = ("policy", "_options", "_nonfinite", "_check", "_log_every", "_insist", "_timeout")
@@ -355,20 +448,25 @@ class CompressionState:
     # ---- Seeing it work ----------------------------------------------------------------------------------------------
 
     def residual(self, name: str) -> torch.Tensor:
-        """A copy of a parameter's residual on this rank, in the parameter's shape."""
+        """A copy of a parameter's residual on this rank, in the parameter's shape. Between steps."""
+        self._live()
         names = [choice.name for choice in self.choices]
         if name not in names:
             raise KeyError(f"the model has no trained parameter {name!r}")
         i = names.index(name)
-        return torch.from_numpy(self._reducer.residual(i)).reshape(self._parameters[i].shape)
+        order, shape = self._orders[i], self._parameters[i].shape
+        flat = torch.from_numpy(self._reducer.residual(i))
+        return unpermuted(flat.reshape([shape[d] for d in order]), order)
 
     def bypass_log(self) -> list[int]:
         """The steps from which on gradients were sent as they are, and compressed again, by turns: `bypass` takes it."""
+        self._live()
         return self._reducer.bypass_log()
 
     def stats(self) -> Stats:
         """What was sent so far on this rank, per parameter and in total, and where the time went. Between steps."""
-        return collect(self._reducer, self.choices, self._live().wait_seconds, self._step)
+        worker = self._live()
+        return collect(self._reducer, self.choices, worker.wait_seconds, self._step)
 
     def write_to(self, writer: Any, step: int | None = None, prefix: str = "tersegrad") -> None:
         """The totals of `stats` as scalars of a torch.utils.tensorboard.SummaryWriter."""
@@ -376,22 +474,51 @@ class CompressionState:
             writer.add_scalar(f"{prefix}/{name}", value, self._step if step is None else step)
 
 
-def merge(saved: Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> tuple[dict[int, Any], int]:
-    """The ranks in one or several state dicts, and the size of their world."""
-    every = [saved] if isinstance(saved, Mapping) else list(saved)
-    if not every:
-        raise ValueError("no state was given")
+def merge(saved: Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> tuple[dict[int, Any], int, list[int] | None]:
+    """The ranks in one or several state dicts, the size of their world, and their hosts."""
+    every = state_list(saved)
     ranks: dict[int, Any] = {}
     for one in every:
         if one.get("version") != VERSION or "ranks" not in one:
             raise ValueError(f"this is not a state of version {VERSION} that CompressionState.state_dict made")
         if one["world"] != every[0]["world"]:
             raise ValueError(f"states of worlds of {every[0]['world']} and {one['world']} ranks do not belong together")
+        if one.get("hosts") != every[0].get("hosts"):
+            raise ValueError("states of ranks that were given other hosts do not belong together")
         ranks.update({int(rank): state for rank, state in one["ranks"].items()})
     steps = {int(state["step"]) for state in ranks.values()}
     if len(steps) > 1:
         raise ValueError(f"states of different steps do not belong together: {sorted(steps)}")
-    return ranks, int(every[0]["world"])
+    hosts = every[0].get("hosts")
+    return ranks, int(every[0]["world"]), None if hosts is None else [int(host) for host in hosts]
+
+
+def state_list(saved: Any) -> list[Mapping[str, Any]]:
+    """One state dict, or several."""
+    every = [saved] if isinstance(saved, Mapping) else list(saved) if isinstance(saved, Sequence) else [saved]
+    for one in every:
+        if not isinstance(one, Mapping):
+            kind = type(one).__name__
+            raise TypeError(f"load_state_dict takes what state_dict has returned, or a list of that, not {kind}")
+    if not every:
+        raise ValueError("no state was given")
+    return every
+
+
+def follow_scale(reducers: Iterable[Reducer], factor: float, wire: Wire) -> None:
+    """Residuals follow the loss scale. If one of them would overflow on one rank, every rank is told: the others would
+    wait for it. All ranks call it together, as their loss scale is the same."""
+    problem: Error | None = None
+    try:
+        for reducer in reducers:
+            reducer.scale(factor)
+    except Error as caught:
+        problem = caught
+    refused = [rank for rank, (its,) in enumerate(wire.gather([problem is not None])) if its]
+    if problem is not None:
+        raise problem
+    if refused:
+        raise BadResidual(f"on rank {refused[0]} a residual would overflow if it followed the loss scale by {factor:g}")
 
 
 def _unwrap(future: Any) -> Any:

@@ -32,7 +32,7 @@ static bool add_packed(const tg_kernels *k, tg_reader *readers, size_t frame_cou
 }
 
 /* Up to TG_MAX_NARROW_FRAMES frames that are added in one pass. */
-typedef struct batch {
+typedef struct addition {
     tg_cpu *cpu;
     tg_walk_scratch *opened; /* with readers of all frames */
     size_t frame_count;
@@ -45,7 +45,7 @@ typedef struct batch {
     uint64_t step;
     tg_ranges ranges;
     atomic_bool broken;
-} batch;
+} addition;
 
 static void scale_in_place(const tg_kernels *k, float scale, size_t n, float *values)
 {
@@ -55,7 +55,7 @@ static void scale_in_place(const tg_kernels *k, float scale, size_t n, float *va
 
 /* Adds the next n elements, the first of which is `first`, of all frames; in `block`, unless it can be done in the
  * output itself. */
-static bool add_step(const batch *b, tg_reader *readers, size_t frame_count, uint64_t first, size_t n, float *block)
+static bool add_step(const addition *b, tg_reader *readers, size_t frame_count, uint64_t first, size_t n, float *block)
 {
     const tg_kernels *k = b->cpu->kernels;
     const tg_dtype dtype = b->out->dtype;
@@ -81,7 +81,7 @@ static bool add_step(const batch *b, tg_reader *readers, size_t frame_count, uin
 }
 
 /* Adds a range, with readers that have been opened and that this thread has for itself. */
-static void add_with(batch *b, size_t part, tg_walk_scratch *own)
+static void add_with(addition *b, size_t part, tg_walk_scratch *own)
 {
     tg_reader *readers = own->readers;
     tg_touched *touched = &own->touched;
@@ -106,7 +106,7 @@ static void add_with(batch *b, size_t part, tg_walk_scratch *own)
 
 static void add_range(void *of, size_t part)
 {
-    batch *b = of;
+    addition *b = of;
     if (b->ranges.parts == 1) {
         add_with(b, part, b->opened);
         return;
@@ -117,11 +117,12 @@ static void add_range(void *of, size_t part)
     tg_scratch_give(&b->cpu->parts, own);
 }
 
-static tg_status add_batch(tg_cpu *cpu, tg_walk_scratch *scratch, const tg_frame *frames, size_t frame_count,
-                           float weight, bool fresh, float scale, uint64_t among, const tg_tensor *out)
+static tg_status add_frames(tg_cpu *cpu, tg_walk_scratch *scratch, const tg_frame *frames, size_t frame_count,
+                            float weight, bool fresh, float scale, uint64_t among, const tg_tensor *out)
 {
     tg_reader *readers = scratch->readers;
-    batch b = {cpu, scratch, frame_count, weight, fresh, scale, out, .how = fresh ? TG_SET : TG_ADD, .step = TG_BLOCK};
+    addition b = {
+        cpu, scratch, frame_count, weight, fresh, scale, out, .how = fresh ? TG_SET : TG_ADD, .step = TG_BLOCK};
     uint64_t grain = TG_BLOCK;
     bool all_sparse = true;
     for (size_t i = 0; i < frame_count; i++) {
@@ -150,7 +151,7 @@ static tg_status add_batch(tg_cpu *cpu, tg_walk_scratch *scratch, const tg_frame
     return b.broken ? TG_CORRUPT : TG_OK;
 }
 
-/* Any number of frames, in batches. */
+/* Any number of frames, some at a time. */
 static tg_status add_all(tg_cpu *cpu, const tg_add_job *job, uint64_t among, const tg_tensor *out)
 {
     tg_walk_scratch *scratch = tg_scratch_take(&cpu->calls);
@@ -158,8 +159,8 @@ static tg_status add_all(tg_cpu *cpu, const tg_add_job *job, uint64_t among, con
     for (size_t done = 0; status == TG_OK && (done < job->frame_count || (job->fresh && done == 0));) {
         const size_t left = job->frame_count - done, n = left < TG_MAX_NARROW_FRAMES ? left : TG_MAX_NARROW_FRAMES;
         const bool last = n == left;
-        status = add_batch(cpu, scratch, job->frames + done, n, job->weight, job->fresh && done == 0,
-                           last ? job->scale : 1, last ? among : 0, out);
+        status = add_frames(cpu, scratch, job->frames + done, n, job->weight, job->fresh && done == 0,
+                            last ? job->scale : 1, last ? among : 0, out);
         done += n ? n : 1;
     }
     tg_scratch_give(&cpu->calls, scratch);

@@ -151,6 +151,8 @@ static void check(const tg_cpu *cpu, tg_check_job *job)
         job->status = check_count(job, &job->error);
     if (job->status == TG_OK)
         job->status = check_payload(cpu, &i, peak, &job->error);
+    const bool lists = job->status == TG_OK && tg_codec_row_of(job->info.spec.codec)->sparse;
+    job->selected = lists ? tg_load32((const uint8_t *)job->frame.data + TG_HEADER_SIZE) : 0;
 }
 
 void tg_cpu_check(tg_device *device, tg_check_job *jobs, size_t count)

@@ -15,7 +15,7 @@ enum {
     LEVELS = 3          /* of nodes, enough for 2^48 bytes */
 };
 
-typedef struct batch {
+typedef struct stretch {
     const tg_kernels *kernels;
     const uint8_t *payload;
     size_t size;
@@ -24,10 +24,10 @@ typedef struct batch {
     size_t first; /* leaf */
     tg_ranges ranges;
     uint8_t digests[BATCH * 8];
-} batch;
+} stretch;
 
-/* Digests the leaves in these bytes of the batch. */
-static void digest_leaves(batch *b, size_t from, size_t to)
+/* Digests the leaves in these bytes of the stretch. */
+static void digest_leaves(stretch *b, size_t from, size_t to)
 {
     for (size_t byte = from; byte < to; byte += TG_LEAF) {
         const size_t place = byte / TG_LEAF, leaf = b->first + place, at = leaf * TG_LEAF;
@@ -44,7 +44,7 @@ static void digest_range(void *of, size_t part)
         /* few enough for the second-level cache. With less at a time the processor would have to detect its stream of
          * reads again each time the visitor has been called (docs/log/cpu-kernels.md) */
     };
-    batch *b = of;
+    stretch *b = of;
     const size_t end = (size_t)tg_range_end(&b->ranges, part);
     for (size_t from = (size_t)tg_range_first(&b->ranges, part), to; from < end; from = to) {
         to = end - from < AT_ONCE ? end : from + AT_ONCE;
@@ -76,8 +76,8 @@ static void add_node(nodes *n, unsigned level, const uint8_t *digests, size_t co
     tg_store64(n->digests[level] + 8 * n->count[level]++, n->kernels->digest(digests, 8 * count));
 }
 
-/* Adds the nodes that the leaves of a batch make. */
-static void add_batch(nodes *n, const uint8_t *digests, size_t count)
+/* Adds the nodes that the leaves of a stretch make. */
+static void add_nodes_of(nodes *n, const uint8_t *digests, size_t count)
 {
     for (size_t first = 0; first < count; first += NODE) {
         add_node(n, 0, digests + 8 * first, count - first < NODE ? count - first : NODE);
@@ -99,7 +99,7 @@ static void close_nodes(nodes *n)
 uint32_t tg_checksum(const tg_kernels *kernels, tg_pool *pool, const uint8_t header[64], const uint8_t *payload,
                      size_t size, const tg_digests *known, const tg_visitor *visitor)
 {
-    batch b;
+    stretch b;
     nodes n; /* not cleared: short frames use none of it */
     const size_t leaves = size / TG_LEAF + (size % TG_LEAF != 0);
     n.kernels = kernels;
@@ -115,7 +115,7 @@ uint32_t tg_checksum(const tg_kernels *kernels, tg_pool *pool, const uint8_t hea
         b.ranges = tg_ranges_of(pool, here, 64 * TG_LEAF); /* a leaf alone is too little work for a thread */
         tg_parallel(pool, b.ranges.parts, digest_range, &b);
         if (n.levels > 0)
-            add_batch(&n, b.digests, (here + TG_LEAF - 1) / TG_LEAF);
+            add_nodes_of(&n, b.digests, (here + TG_LEAF - 1) / TG_LEAF);
     }
     close_nodes(&n);
     uint8_t root[HEADER + 8 * NODE];

@@ -23,6 +23,9 @@ static inline const tg_cpu *tg_cpu_of_const(const tg_device *device) { return (c
 
 /* Accepts the names "cpu", "cpu/avx2:threads=4". */
 tg_status tg_cpu_open(const char *name, void *stream, tg_device **device, tg_error *error);
+/* The same with these kernels, whatever comes before the colon; TG_UNAVAILABLE where they lack one. */
+tg_status tg_cpu_open_kernels(const tg_kernels *kernels, const char *name, void *stream, tg_device **device,
+                              tg_error *error);
 
 /* ---- encode.c ---- */
 tg_status tg_cpu_make_encoder(tg_device *device, const tg_spec *spec, uint64_t max_count, tg_encoder **encoder,
@@ -30,6 +33,12 @@ tg_status tg_cpu_make_encoder(tg_device *device, const tg_spec *spec, uint64_t m
 void tg_cpu_free_encoder(tg_device *device, tg_encoder *encoder);
 bool tg_cpu_encoder_fits(const tg_device *device, const tg_encoder *encoder, const tg_spec *spec);
 void tg_cpu_encode(tg_device *device, tg_encode_job *jobs, size_t count);
+
+/* ---- later.c ---- */
+void tg_cpu_encode_later(tg_device *device, const tg_encode_job *jobs, size_t count);
+tg_status tg_cpu_can_add_later(const tg_device *device, const tg_add_later_job *job, tg_error *error);
+void tg_cpu_add_later(tg_device *device, const tg_add_later_job *jobs, size_t count);
+bool tg_cpu_reserve(tg_device *device, const tg_spec *spec, uint64_t count, size_t frames);
 
 /* ---- check.c, measure.c ---- */
 void tg_cpu_check(tg_device *device, tg_check_job *jobs, size_t count);

@@ -1,4 +1,5 @@
 /* Encodes a vector, or a list of selected elements, to a frame. */
+#include <stdint.h>
 #include <stdlib.h>
 
 #include "codec/header.h"
@@ -86,6 +87,14 @@ static void finish(tg_encode_job *job, const tg_job *done)
                                      .dropped = done->dropped};
 }
 
+/* Kernels store whole lines of an undo buffer, and a part of a tensor begins anywhere. A feedback's buffer begins with
+ * a line, and what is in it counts only until the job ends, before the next one: so a part may use some of the place of
+ * those before it. */
+static float *whole_lines(float *undo)
+{
+    return undo ? (float *)(void *)((char *)undo - (uintptr_t)undo % LINE) : NULL;
+}
+
 static void encode(const tg_cpu *cpu, tg_encode_job *job)
 {
     const tg_encoder *encoder = job->encoder;
@@ -105,10 +114,10 @@ static void encode(const tg_cpu *cpu, tg_encode_job *job)
         doing.list.values = job->list->values;
     }
     doing.source.drop_nonfinite = policy == TG_NONFINITE_ZERO;
-    /* Under trust the residual is recomputed, up to rounding; with beta = 0 that is impossible, and it needs an undo
-     * buffer. */
-    if (policy == TG_NONFINITE_ZERO || (policy == TG_NONFINITE_TRUST && job->source.beta != 0))
+    /* Under trust the residual is recomputed, up to rounding, where that can be done. */
+    if (policy == TG_NONFINITE_ZERO || (policy == TG_NONFINITE_TRUST && tg_source_recomputes(&job->source)))
         doing.source.undo = NULL;
+    doing.source.undo = whole_lines(doing.source.undo);
     const tg_status status = encoder->row->encode(&doing);
     if (status == TG_OK && !job->list)
         finish(job, &doing);
@@ -151,6 +160,6 @@ void tg_cpu_encode(tg_device *device, tg_encode_job *jobs, size_t count)
         else
             encode(tg_cpu_of(device), job);
         if (job->end && job->report.status == TG_OK)
-            *job->end += job->report.bytes;
+            *job->end += job->options.on_device ? tg_frame_place(job->report.bytes) : job->report.bytes;
     }
 }

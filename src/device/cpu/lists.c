@@ -161,9 +161,9 @@ static void choose(const tg_sum_job *job)
     tg_list *chosen = job->chosen;
     tg_threshold threshold = {.above = 0, .ties = UINT64_MAX};
     size_t n = 0;
-    if (job->share < all->count)
-        threshold = tg_nth_of_array(all->values, all->count, job->share, (tg_band){0, UINT32_MAX}, job->workspace->keys,
-                                    job->workspace->key_room);
+    if (job->chosen_count < all->count)
+        threshold = tg_nth_of_array(all->values, all->count, job->chosen_count, (tg_band){0, UINT32_MAX},
+                                    job->workspace->keys, job->workspace->key_room);
     for (size_t j = 0; j < all->count; j++) {
         const uint32_t key = tg_float_bits(all->values[j]) & TG_MAGNITUDE_MASK;
         const bool tie = key == threshold.above && threshold.ties > 0;

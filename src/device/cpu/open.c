@@ -75,11 +75,25 @@ static void release(tg_device *device, void *memory)
     tg_vector_free(memory);
 }
 
-static void copy(tg_device *device, void *to, const void *from, size_t bytes)
+static void *allocate_shared(tg_device *device, size_t bytes) { return allocate(device, bytes, 3); }
+
+static bool is_shared(const tg_device *device, const void *memory)
 {
     (void)device;
-    if (bytes > 0)
+    return memory != NULL;
+}
+
+/* Long vectors are written past the caches, which would be read first and hold nothing for long. */
+static void copy(tg_device *device, void *to, const void *from, size_t bytes)
+{
+    enum { LONG = 1 << 19 };
+    const tg_kernels *k = tg_cpu_of(device)->kernels;
+    if (bytes >= LONG) {
+        k->copy_nontemporal(from, bytes, to);
+        k->nontemporal_fence();
+    } else if (bytes > 0) {
         memcpy(to, from, bytes);
+    }
 }
 
 static void clear(tg_device *device, void *memory, size_t bytes)
@@ -108,12 +122,19 @@ static const tg_operations operations = {.close = close_cpu,
                                          .copy_out = copy,
                                          .copy = copy,
                                          .clear = clear,
+                                         .allocate_shared = allocate_shared,
+                                         .release_shared = release,
+                                         .is_shared = is_shared,
                                          .make_encoder = tg_cpu_make_encoder,
                                          .free_encoder = tg_cpu_free_encoder,
                                          .encoder_fits = tg_cpu_encoder_fits,
                                          .encode = tg_cpu_encode,
+                                         .encode_later = tg_cpu_encode_later,
                                          .check = tg_cpu_check,
                                          .add = tg_cpu_add,
+                                         .can_add_later = tg_cpu_can_add_later,
+                                         .add_later = tg_cpu_add_later,
+                                         .reserve = tg_cpu_reserve,
                                          .measure = tg_cpu_measure,
                                          .compensate = tg_cpu_compensate,
                                          .update = tg_cpu_update,
@@ -150,8 +171,13 @@ tg_status tg_cpu_open(const char *name, void *stream, tg_device **device, tg_err
 {
     const size_t length = strcspn(name, ":");
     const tg_kernels *kernels = kernels_named(name, length);
-    if (!kernels)
-        return unknown(name, error);
+    return kernels ? tg_cpu_open_kernels(kernels, name, stream, device, error) : unknown(name, error);
+}
+
+tg_status tg_cpu_open_kernels(const tg_kernels *kernels, const char *name, void *stream, tg_device **device,
+                              tg_error *error)
+{
+    const size_t length = strcspn(name, ":");
     const char *missing = tg_kernels_missing(kernels);
     if (missing)
         return tg_fail(error, TG_UNAVAILABLE, "the kernels %s lack '%s', so they cannot be used", kernels->name,
@@ -167,7 +193,8 @@ tg_status tg_cpu_open(const char *name, void *stream, tg_device **device, tg_err
     tg_cpu *made = malloc(sizeof *made);
     if (!made)
         return tg_fail(error, TG_OUT_OF_MEMORY, "out of memory for a device handle");
-    *made = (tg_cpu){.device = {.operations = &operations}, .kernels = kernels, .cache = tg_largest_cache()};
+    *made = (tg_cpu){
+        .device = {.operations = &operations, .reads_host = true}, .kernels = kernels, .cache = tg_largest_cache()};
     char *text = made->device.name;
     if (threads == 1) {
         (void)snprintf(text, sizeof made->device.name, "%s", kernels->name);

@@ -34,8 +34,8 @@ void tg_cpu_sum(tg_device *device, const float *const *values, size_t vectors, f
     for (uint64_t first = 0; first < count; first += TG_BLOCK) {
         const size_t n = tg_block_size(count, first);
         float sum[TG_BLOCK];
-        memset(sum, 0, n * sizeof *sum);
-        for (size_t v = 0; v < vectors; v++)
+        k->set_scaled(values[0] + first, 1, n, sum);
+        for (size_t v = 1; v < vectors; v++)
             k->add_scaled(values[v] + first, 1, n, sum);
         k->set_scaled(sum, factor, n, out + first);
     }

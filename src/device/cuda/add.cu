@@ -1,5 +1,6 @@
 /* Decoding frames and adding them to vectors: a warp takes a group of 512 elements, through all frames. */
 #include "device/cuda/checksum.cuh"
+#include "device/cuda/later.cuh"
 #include "device/cuda/received.cuh"
 
 constexpr u32 THREADS = 256, WARPS = THREADS / 32, AT_ONCE = TG_MAX_NARROW_FRAMES;
@@ -53,7 +54,9 @@ __device__ __forceinline__ bool decode_group(const dense_frame &f, u32 group, fl
         if (f.kind == PLAIN)
             sound = sound && is_finite(value[r]);
         else if (i < f.count)
-            sound = sound && scale_is_sound(f, 1, ((const u32 *)f.scales)[(f.affine ? 2 : 1) * (i / f.bucket) + (f.affine ? 1 : 0)]) &&
+            sound = sound &&
+                    scale_is_sound(f, 1,
+                                   ((const u32 *)f.scales)[(f.affine ? 2 : 1) * (i / f.bucket) + (f.affine ? 1 : 0)]) &&
                     (!f.affine || scale_is_sound(f, 0, ((const u32 *)f.scales)[2 * (i / f.bucket)]));
     }
     return sound;
@@ -100,23 +103,25 @@ static void complete_add(tg_cuda *cuda, const pending *p, const control *seen)
 {
     tg_add_job *job = (tg_add_job *)p->of;
     job->status = cuda->failure != cudaSuccess ? TG_UNAVAILABLE
-                  : seen->bad == NO_MEMORY      ? TG_OUT_OF_MEMORY
-                  : seen->bad                   ? TG_CORRUPT
-                                                : TG_OK;
+                  : seen->bad == NO_MEMORY     ? TG_OUT_OF_MEMORY
+                  : seen->bad                  ? TG_CORRUPT
+                                               : TG_OK;
 }
 
-/* What is known of up to AT_ONCE frames from `done` on. False if the card cannot add one of them to this output. */
-static bool look_at(tg_cuda *cuda, const tg_add_job *job, size_t done, u32 n, tg_frame_info *infos)
+/* What is known of up to AT_ONCE frames from `done` on; `known` are headers of all of the job's, or NULL. False if the
+ * card cannot add one of them to this output. */
+static bool look_at(tg_cuda *cuda, const tg_add_job *job, const tg_frame *known, size_t done, u32 n,
+                    tg_frame_info *infos)
 {
     tg_frame headers[AT_ONCE];
-    if (!job->checks)
-        fetch_headers(cuda, job->frames + done, n, job->on_device, headers);
+    if (!job->checks && !known)
+        tg_cuda_fetch_headers(cuda, job->frames + done, n, job->on_device, headers);
     for (u32 k = 0; k < n; k++) {
         if (job->checks)
             infos[k] = job->checks[done + k].info;
-        else if (tg_frame_read(headers[k], &infos[k], NULL) != TG_OK)
+        else if (tg_frame_read(known ? known[done + k] : headers[k], &infos[k], NULL) != TG_OK)
             return false;
-        if (!can_read(&infos[k], job->on_device) || infos[k].count != job->out.count)
+        if (!can_read(&infos[k], false) || infos[k].count != job->out.count)
             return false;
     }
     return true;
@@ -129,8 +134,8 @@ static void launch_addition(tg_cuda *cuda, const addition *a)
 }
 
 /* Dense frames from `done` on to `out`. */
-static tg_status add_dense(tg_cuda *cuda, const tg_add_job *job, size_t done, u32 n, const tg_frame_info *infos, float scale,
-                      const tg_tensor *out, control *c)
+static tg_status add_dense(tg_cuda *cuda, const tg_add_job *job, size_t done, u32 n, const tg_frame_info *infos,
+                           float scale, const tg_tensor *out, control *c)
 {
     addition a = {.frame_count = n,
                   .weight = job->weight,
@@ -142,6 +147,10 @@ static tg_status add_dense(tg_cuda *cuda, const tg_add_job *job, size_t done, u3
         u8 *payload;
         if (!receive(cuda, job->frames[done + k], job->on_device, &infos[k], &payload, &a.frames[k]))
             return TG_CORRUPT;
+        if (tg_cuda_adds_coded(cuda, &infos[0], &a)) {
+            tg_cuda_add_coded(cuda, job->frames[done], &infos[0], &a);
+            return TG_OK;
+        }
         expand(cuda, job->frames[done + k], job->on_device, &infos[k], &a.frames[k], c);
     }
     launch_addition(cuda, &a);
@@ -158,10 +167,10 @@ static bool any_sparse(const tg_frame_info *infos, u32 n)
     return any;
 }
 
-static tg_status add_one(tg_cuda *cuda, const tg_add_job *job, size_t which, const tg_frame_info *info, const tg_tensor *sum,
-                    control *c)
+static tg_status add_one(tg_cuda *cuda, const tg_add_job *job, size_t which, const tg_frame_info *info,
+                         const tg_tensor *sum, control *c)
 {
-    sparse_frame f;
+    sparse_frame f = {};
     u8 *workspace;
     const bool sets = job->fresh && which == 0;
     if (!is_sparse(info))
@@ -176,11 +185,12 @@ static tg_status add_one(tg_cuda *cuda, const tg_add_job *job, size_t which, con
 
 /* Frames from `done` on; the last of all are followed by scaling. */
 static tg_status add_in_turn(tg_cuda *cuda, const tg_add_job *job, size_t done, u32 n, const tg_frame_info *infos,
-                        const tg_tensor *out, control *c)
+                             const tg_tensor *out, control *c)
 {
     size_t room = out->dtype == TG_FLOAT32 ? 0 : arena_room(4 * (size_t)out->count);
     for (u32 k = 0; k < n; k++)
-        room += frame_room(job->frames[done + k]) + reading_room(job->frames[done + k], job->on_device, &infos[k]);
+        room += frame_room(job->frames[done + k]) +
+                reading_room(cuda, job->frames[done + k], job->on_device, &infos[k]);
     if (!tg_cuda_arena(cuda, room))
         return TG_OUT_OF_MEMORY;
     tg_tensor sum = *out;
@@ -203,16 +213,18 @@ static tg_status add_in_turn(tg_cuda *cuda, const tg_add_job *job, size_t done, 
 /* ---- all of them ---- */
 
 /* Up to AT_ONCE frames from `done` on to `out`. */
-static tg_status add_some(tg_cuda *cuda, const tg_add_job *job, size_t done, u32 n, const tg_tensor *out, control *c)
+static tg_status add_some(tg_cuda *cuda, const tg_add_job *job, const tg_frame *known, size_t done, u32 n,
+                          const tg_tensor *out, control *c)
 {
     tg_frame_info infos[AT_ONCE];
     size_t room = 0;
-    if (!look_at(cuda, job, done, n, infos))
+    if (!look_at(cuda, job, known, done, n, infos))
         return TG_CORRUPT;
     if (any_sparse(infos, n))
         return add_in_turn(cuda, job, done, n, infos, out, c);
     for (u32 k = 0; k < n; k++)
-        room += frame_room(job->frames[done + k]) + reading_room(job->frames[done + k], job->on_device, &infos[k]);
+        room += frame_room(job->frames[done + k]) +
+                reading_room(cuda, job->frames[done + k], job->on_device, &infos[k]);
     if (!tg_cuda_arena(cuda, room))
         return TG_OUT_OF_MEMORY;
     return add_dense(cuda, job, done, n, infos, done + n == job->frame_count ? job->scale : 1, out, c);
@@ -242,36 +254,34 @@ static bool can_expect(tg_cuda *cuda, const tg_add_job *job, expectation *x, siz
         tg_frame_info *info = &job->checks[k].info;
         if ((uintptr_t)frame.data % 16 != 0 || job->checks[k].wants_peak ||
             !tg_cuda_expect(cuda, job->out.count, frame.size, x->sums[k].header, info) || !can_read(info, true) ||
-            (is_sparse(info) ? !lists : !tg_cuda_dense_frame(&info->spec, info->dtype, info->count, NULL, &x->dense[k]) ||
-                                            x->dense[k].kind == PLAIN) ||
+            (is_sparse(info) ? !lists
+                             : !tg_cuda_dense_frame(&info->spec, info->dtype, info->count, NULL, &x->dense[k]) ||
+                                   x->dense[k].kind == PLAIN) ||
             is_sparse(info) != is_sparse(&job->checks[0].info))
             return false;
-        *room += reading_room(frame, true, info) + arena_room(tg_cuda_digests_room(frame.size));
+        *room += reading_room(cuda, frame, true, info) + arena_room(tg_cuda_digests_room(frame.size));
     }
     return true;
 }
 
-/* Where the parts of a frame are. False if it is not as long as it must be. */
-static bool divide(tg_cuda *cuda, const tg_add_job *job, size_t k, expectation *x)
+/* Where the parts of a frame are, whose header is expected to say `info`. False if it is not as long as it must be. */
+static bool divide(tg_cuda *cuda, tg_frame frame, const tg_frame_info *info, bool verified, size_t k, expectation *x)
 {
-    const tg_check_job *check = &job->checks[k];
-    const tg_frame frame = job->frames[k];
     checksum_job *sum = &x->sums[k];
     u8 *payload = (u8 *)(uintptr_t)frame.data + TG_HEADER_SIZE;
     sum->payload = payload;
     sum->size = frame.size - TG_HEADER_SIZE;
     sum->digests = (u64 *)(void *)tg_cuda_take(cuda, tg_cuda_digests_room(frame.size));
-    sum->has_checksum = check->info.has_checksum && !check->header_only;
+    sum->has_checksum = info->has_checksum && !verified;
     sum->header_at = (const u8 *)frame.data;
-    sum->must_match = sum->has_checksum || !check->info.has_checksum;
-    sum->turn = (u32)k;
+    sum->must_match = sum->has_checksum || !info->has_checksum;
     tg_header_set_checksum(sum->header, 0);
-    if (is_sparse(&check->info))
-        return receive_sparse(cuda, frame, true, &check->info, &x->sparse[k], &x->workspace[k]);
-    if (!receive(cuda, frame, true, &check->info, &payload, &x->dense[k]))
+    if (is_sparse(info))
+        return receive_sparse(cuda, frame, true, info, &x->sparse[k], &x->workspace[k]);
+    if (!receive(cuda, frame, true, info, &payload, &x->dense[k]))
         return false;
     sum->looked_at = x->dense[k];
-    sum->words = check->header_only ? 0 : tg_cuda_scale_words(&x->dense[k]);
+    sum->words = verified ? 0 : tg_cuda_scale_words(&x->dense[k]);
     return true;
 }
 
@@ -288,16 +298,17 @@ static void complete_expected(tg_cuda *cuda, const pending *p, const control *se
     job->status = lost ? TG_UNAVAILABLE : seen->bad ? TG_CORRUPT : TG_OK;
 }
 
-static void add_lists(tg_cuda *cuda, const tg_add_job *job, const expectation *x, control *c)
+static void add_lists(tg_cuda *cuda, expectation *x, bool verified, size_t frames, float weight, float *out, control *c)
 {
-    for (size_t k = 0; k < job->frame_count; k++) {
-        if (job->checks[k].header_only)
+    x->sparse[0].beside = !verified; /* then its checksum is what was put on the stream last */
+    for (size_t k = 0; k < frames; k++) {
+        if (verified)
             tg_cuda_sparse_find(cuda, &x->sparse[k], x->workspace[k], c);
         else
             tg_cuda_sparse_check(cuda, &x->sparse[k], x->workspace[k], c);
     }
-    for (size_t k = 0; k < job->frame_count; k++)
-        tg_cuda_sparse_put(cuda, &x->sparse[k], x->workspace[k], job->weight, (float *)job->out.data, c);
+    for (size_t k = 0; k < frames; k++)
+        tg_cuda_sparse_put(cuda, &x->sparse[k], x->workspace[k], weight, out, c);
 }
 
 /* Checks and adds without waiting in between; the kernels add nothing where a check has failed. False if these frames
@@ -309,7 +320,7 @@ static bool add_expected(tg_cuda *cuda, tg_add_job *job)
     if (!can_expect(cuda, job, &x, &room) || !tg_cuda_arena(cuda, room))
         return false;
     for (size_t k = 0; k < job->frame_count; k++)
-        if (!divide(cuda, job, k, &x))
+        if (!divide(cuda, job->frames[k], &job->checks[k].info, job->checks[k].header_only, k, &x))
             return false;
     control *c = tg_cuda_slot(cuda, {complete_expected, job, NULL, 0});
     addition a = {.frame_count = (u32)job->frame_count,
@@ -321,13 +332,16 @@ static bool add_expected(tg_cuda *cuda, tg_add_job *job)
     const bool sparse = is_sparse(&job->checks[0].info);
     for (size_t k = 0; k < job->frame_count; k++) {
         x.sums[k].result = c;
-        if (!sparse)
-            expand(cuda, job->frames[k], true, &job->checks[k].info, &x.dense[k], c);
         a.frames[k] = x.dense[k];
     }
+    const bool at_once = !sparse && job->checks[0].header_only && tg_cuda_adds_coded(cuda, &job->checks[0].info, &a);
+    for (size_t k = 0; k < job->frame_count && !sparse && !at_once; k++)
+        expand(cuda, job->frames[k], true, &job->checks[k].info, &x.dense[k], c);
     tg_cuda_checksum(cuda, x.sums, job->frame_count);
     if (sparse)
-        add_lists(cuda, job, &x, c);
+        add_lists(cuda, &x, job->checks[0].header_only, job->frame_count, job->weight, (float *)job->out.data, c);
+    else if (at_once)
+        tg_cuda_add_coded(cuda, job->frames[0], &job->checks[0].info, &a);
     else
         launch_addition(cuda, &a);
     return true;
@@ -335,7 +349,7 @@ static bool add_expected(tg_cuda *cuda, tg_add_job *job)
 
 /* ---- any frames ---- */
 
-static void add_checked(tg_cuda *cuda, tg_add_job *job)
+static void add_checked(tg_cuda *cuda, tg_add_job *job, const tg_frame *known)
 {
     const bool wide = job->out.dtype != TG_FLOAT32 && job->frame_count > AT_ONCE;
     const tg_tensor sum = {job->wide, job->out.count, TG_FLOAT32}, *out = wide ? &sum : &job->out;
@@ -344,7 +358,7 @@ static void add_checked(tg_cuda *cuda, tg_add_job *job)
     for (size_t done = 0; status == TG_OK && (done < job->frame_count || (job->fresh && done == 0));) {
         const size_t left = job->frame_count - done;
         const u32 n = left < AT_ONCE ? (u32)left : AT_ONCE;
-        status = add_some(cuda, job, done, n, out, c);
+        status = add_some(cuda, job, known, done, n, out, c);
         done += n ? n : 1;
     }
     if (status != TG_OK)
@@ -363,15 +377,171 @@ void tg_cuda_add_slowly(tg_cuda *cuda, tg_add_job *job)
             sound = sound && job->checks[k].status == TG_OK;
     }
     if (sound)
-        add_checked(cuda, job);
+        add_checked(cuda, job, NULL);
     else
         job->status = TG_CORRUPT;
+}
+
+/* Jobs of frames on the card that have been checked: their headers are fetched together. Returns how many were done. */
+static size_t add_checked_jobs(tg_cuda *cuda, tg_add_job *jobs, size_t count)
+{
+    tg_frame frames[SLOTS], headers[SLOTS];
+    size_t many = 0, n = 0;
+    for (; many < count && jobs[many].on_device && !jobs[many].checks && jobs[many].frame_count <= SLOTS - n; many++)
+        for (size_t k = 0; k < jobs[many].frame_count; k++)
+            frames[n++] = jobs[many].frames[k];
+    if (many > 0)
+        tg_cuda_fetch_headers(cuda, frames, n, true, headers);
+    n = 0;
+    for (size_t i = 0; i < many; n += jobs[i++].frame_count)
+        add_checked(cuda, &jobs[i], headers + n);
+    return many;
 }
 
 void tg_cuda_add(tg_device *device, tg_add_job *jobs, size_t count)
 {
     const occupied now(device);
-    for (size_t i = 0; i < count; i++)
-        if (!jobs[i].checks || !add_expected(now.cuda, &jobs[i]))
+    for (size_t i = 0; i < count; i++) {
+        const size_t many = add_checked_jobs(now.cuda, jobs + i, count - i);
+        if (many > 0)
+            i += many - 1;
+        else if (!jobs[i].checks || !add_expected(now.cuda, &jobs[i]))
             tg_cuda_add_slowly(now.cuda, &jobs[i]);
+    }
+}
+
+/* ---- frames that are added later ---- */
+
+struct sizes {
+    const u8 *headers[TOGETHER];
+    u64 most[TOGETHER];
+    control *known[TOGETHER]; /* get the sizes of payloads */
+    control *result;
+};
+
+/* The sizes that sparse frames have, which their headers tell. */
+__global__ void find_sizes(const __grid_constant__ sizes s)
+{
+    const u32 k = threadIdx.x;
+    const u64 size = *(const u64 *)(s.headers[k] + 32);
+    const bool fits = size >= 8 && size <= s.most[k];
+    if (!fits)
+        atomicOr(&s.result->bad, (u32)OTHER_HEADER);
+    s.known[k]->payload = fits ? size : 8;
+}
+
+static size_t room_of(const tg_add_later_job *job)
+{
+    size_t room = 0;
+    for (size_t k = 0; k < job->frame_count; k++)
+        room += reading_room(NULL, job->frames[k], true, job->like) +
+                arena_room(tg_cuda_digests_room(job->frames[k].size));
+    return room;
+}
+
+static tg_status refuse_later(const tg_cuda *cuda, const tg_add_later_job *job, tg_error *error)
+{
+    dense_frame f;
+    const bool sparse = is_sparse(job->like);
+    if (!can_read(job->like, true) || (sparse && job->out.dtype != TG_FLOAT32) ||
+        (!sparse &&
+         (!tg_cuda_dense_frame(&job->like->spec, job->like->dtype, job->like->count, NULL, &f) || f.kind == PLAIN)))
+        return tg_fail(error, TG_UNAVAILABLE, "device %s cannot add such frames of %s later; use tg_decode_add",
+                       cuda->device.name, tg_codec_row_of(job->like->spec.codec)->name);
+    if (room_of(job) > cuda->arena_size)
+        return tg_fail(error, TG_OUT_OF_MEMORY,
+                       "adding these frames takes %zu bytes of device %s; ask for them before, by tg_device_reserve",
+                       room_of(job), cuda->device.name);
+    return TG_OK;
+}
+
+static bool put_later(tg_cuda *cuda, const tg_add_later_job *job)
+{
+    expectation x = {};
+    sizes s = {};
+    const bool sparse = is_sparse(job->like);
+    for (size_t k = 0; k < job->frame_count; k++) {
+        tg_frame_info info = *job->like;
+        info.bytes = job->frames[k].size;
+        tg_header_write(&info, x.sums[k].header);
+        if (!divide(cuda, job->frames[k], job->like, job->verified, k, &x))
+            return false;
+    }
+    control *c = s.result = tg_cuda_later_verdict(cuda, job->status_to);
+    addition a = {
+        .frame_count = (u32)job->frame_count, .weight = job->weight, .scale = 1, .out = job->out, .result = c};
+    for (size_t k = 0; k < job->frame_count; k++) {
+        x.sums[k].result = c;
+        a.frames[k] = x.dense[k];
+        if (!sparse)
+            continue;
+        s.headers[k] = (const u8 *)job->frames[k].data;
+        s.most[k] = job->frames[k].size - TG_HEADER_SIZE;
+        s.known[k] = tg_cuda_later_verdict(cuda, NULL);
+        x.sums[k].known = x.sparse[k].known = s.known[k];
+    }
+    if (sparse)
+        LAUNCH(find_sizes, 1, (u32)job->frame_count, 0, cuda->stream, s);
+    const bool at_once = !sparse && job->verified && tg_cuda_adds_coded(cuda, job->like, &a);
+    for (size_t k = 0; k < job->frame_count && !sparse && !at_once; k++)
+        expand(cuda, job->frames[k], true, job->like, &x.dense[k], c);
+    tg_cuda_checksum(cuda, x.sums, job->frame_count);
+    if (sparse)
+        add_lists(cuda, &x, job->verified, job->frame_count, job->weight, (float *)job->out.data, c);
+    else if (at_once)
+        tg_cuda_add_coded(cuda, job->frames[0], job->like, &a);
+    else
+        launch_addition(cuda, &a);
+    return true;
+}
+
+/* A frame that is too short for what it should be: nothing of it is read. */
+__global__ void refuse_later_kernel(tg_status *status_to) { *status_to = TG_LAYOUT_MISMATCH; }
+
+tg_status tg_cuda_can_add_later(const tg_device *device, const tg_add_later_job *job, tg_error *error)
+{
+    return refuse_later((const tg_cuda *)device, job, error);
+}
+
+void tg_cuda_add_later(tg_device *device, const tg_add_later_job *jobs, size_t count)
+{
+    const occupied now(device);
+    tg_cuda *cuda = now.cuda;
+    for (size_t done = 0; done < count;) {
+        tg_cuda_begin_later(cuda);
+        cuda->arena_used = 0;
+        for (; done < count && cuda->ending_count + 1 + TOGETHER <= LATER_SLOTS; done++) {
+            if (room_of(&jobs[done]) > cuda->arena_size - cuda->arena_used) { /* behind those that have it now */
+                tg_cuda_join(cuda);
+                cuda->arena_used = 0;
+            }
+            if (count > 1)
+                tg_cuda_branch(cuda, (u32)(done % BRANCHES));
+            if (!put_later(cuda, &jobs[done]))
+                LAUNCH(refuse_later_kernel, 1, 1, 0, cuda->stream, jobs[done].status_to);
+        }
+        tg_cuda_join(cuda);
+        tg_cuda_end_adding(cuda);
+    }
+}
+
+/* ---- memory for frames ---- */
+
+bool tg_cuda_reserve(tg_device *device, const tg_spec *spec, uint64_t count, size_t frames)
+{
+    const occupied now(device);
+    tg_frame_info info = {};
+    info.spec = *spec;
+    info.count = count;
+    const size_t bound = TG_HEADER_SIZE + tg_codec_row_of(spec->codec)->bound(spec, count);
+    const tg_frame frame = {NULL, bound};
+    size_t most = 0;
+    for (unsigned layout = 0; layout < TG_LAYOUTS; layout++) {
+        info.layout = layout;
+        const size_t room = can_read(&info, true) ? reading_room(now.cuda, frame, true, &info) : 0;
+        most = room > most ? room : most;
+    }
+    const size_t each = frame_room(frame) + most + arena_room(tg_cuda_digests_room(bound));
+    tg_cuda_settle(now.cuda);
+    return tg_cuda_arena(now.cuda, frames * each);
 }

@@ -1,48 +1,26 @@
-/* Adding the common case: packed levels of 2, 4 or 8 bits in buckets of 512, to float32. A warp takes a group, 16 bytes a
- * lane at a time. */
+/* Adding the common case: packed levels of 2, 4 or 8 bits in buckets of 512, to float32. A warp takes a group, and asks
+ * for all that it needs of the vector and the frames before it uses any of it. */
+#include "device/cuda/addend.cuh"
 #include "device/cuda/received.cuh"
 
-constexpr u32 THREADS = 256, WARPS = THREADS / 32, MOST = 4;
-
-/* What the kernel needs of a frame. */
-struct fast_frame {
-    const u8 *codes;
-    const float *scales;
-    float zero, top; /* 2^23 + levels; levels */
-    u32 levels;
-};
+constexpr u32 THREADS = 64, WARPS = THREADS / 32, MOST = 4; /* small blocks: their warps end together */
 
 struct fast_addition {
     fast_frame frames[MOST];
     u32 count;
     float weight, scale;
     float *out;
+    bool aligned; /* rows of a lane can be read as one */
     control *result;
 };
 
-__device__ __forceinline__ float limited(float x, float bound)
-{
-#if defined(__CUDA_ARCH__)
-    return fmaxf(fminf(x, bound), -bound); /* -0 is less than +0 here, so zeros keep their sign */
-#else
-    return tg_limit_to(x, bound);
-#endif
-}
-
-/* What a code adds to the sum. */
-__device__ __forceinline__ float addend(const fast_frame &f, const tg_quantiser &q, float weight, u32 code)
-{
-    const float level = __uint_as_float(code | 0x4B000000u) - f.zero; /* as a float, without converting */
-    const float value = (level < f.top ? level : f.top) * q.unit;
-    return weight * limited(q.lift != 1 ? value * q.drop : value, q.radius);
-}
-
-/* The rest of a vector, fewer elements than a group. */
+/* A group of any kind: the rest of a vector, or one that is not aligned, or has a tiny radius. */
 template <bool FRESH, u32 FRAMES, u32 WIDTH>
-__device__ __noinline__ void add_rest(const fast_addition &a, u32 group, u32 first)
+__device__ __noinline__ void add_any_group(const fast_addition &a, u32 group, u32 first)
 {
+    const u32 end = a.count - first < TG_GROUP ? a.count : first + TG_GROUP;
     bool sound = *(volatile u32 *)&a.result->bad == 0;
-    for (u32 i = first + lane_id(); i < a.count; i += 32) {
+    for (u32 i = first + lane_id(); i < end; i += 32) {
         float sum = FRESH ? 0 : a.out[i];
         for (u32 k = 0; k < FRAMES; k++) {
             const dense_frame f = {.kind = LEVELS,
@@ -52,7 +30,8 @@ __device__ __noinline__ void add_rest(const fast_addition &a, u32 group, u32 fir
                                    .bucket = TG_GROUP,
                                    .codes = (u8 *)(uintptr_t)a.frames[k].codes,
                                    .scales = (u8 *)(uintptr_t)a.frames[k].scales};
-            sound = sound && padding_is_zero(f) && scale_is_sound(f, 1, tg_float_bits(a.frames[k].scales[group]));
+            sound = sound && (end < a.count || padding_is_zero(f)) &&
+                    scale_is_sound(f, 1, tg_float_bits(a.frames[k].scales[group]));
             const float value = a.weight * value_at(f, i);
             sum = FRESH && k == 0 ? value : sum + value;
         }
@@ -63,64 +42,83 @@ __device__ __noinline__ void add_rest(const fast_addition &a, u32 group, u32 fir
         atomicOr(&a.result->bad, (u32)BREAKS_RULE);
 }
 
+/* The radius of frame t in lane t, and in the lanes behind the last frame's that of the first. */
+template <u32 FRAMES> __device__ __forceinline__ float own_radius(const fast_addition &a, u32 group)
+{
+    const float *scales = a.frames[0].scales;
+#pragma unroll
+    for (u32 k = 1; k < FRAMES; k++)
+        scales = lane_id() == k ? a.frames[k].scales : scales;
+    return __ldg(scales + group);
+}
+
+/* And the value of one level of that frame. */
+template <u32 FRAMES> __device__ __forceinline__ float own_unit(const fast_addition &a, float radius)
+{
+    u32 levels = a.frames[0].levels;
+#pragma unroll
+    for (u32 k = 1; k < FRAMES; k++)
+        levels = lane_id() == k ? a.frames[k].levels : levels;
+    return tg_quantiser_from(levels, 0, radius, false).unit;
+}
+
+/* Adds what a frame has for the lane's elements. */
+template <u32 WIDTH, bool SETS>
+__device__ __forceinline__ void add_words(const u32 (&word)[WIDTH / 2], float radius, float unit, float zero,
+                                          float weight, float (&sum)[32 / WIDTH][WIDTH / 2])
+{
+    level_lane<WIDTH>::each([&](u32 i, u32 c) {
+        const u32 code = word[c] >> (WIDTH * i) & ((1u << WIDTH) - 1);
+        /* beyond the outermost level it is limited too */
+        const float value = weight * limited(level_of(code | 0x4B000000u, zero) * unit, radius);
+        sum[i][c] = SETS ? value : sum[i][c] + value;
+    });
+}
+
 template <bool FRESH, u32 FRAMES, u32 WIDTH>
 __global__ void __launch_bounds__(THREADS) add_whole_groups(const __grid_constant__ fast_addition a)
 {
     const u32 group = blockIdx.x * WARPS + threadIdx.x / 32, t = lane_id(), first = group * TG_GROUP;
     if (group > (a.count - 1) / TG_GROUP)
         return;
-    if (a.count - first < TG_GROUP) {
-        add_rest<FRESH, FRAMES, WIDTH>(a, group, first);
+    if (!a.aligned || a.count - first < TG_GROUP) {
+        add_any_group<FRESH, FRAMES, WIDTH>(a, group, first);
         return;
     }
-    /* Lane t has elements 128 r + 4 t to + 3: row 8 r + t / 4 of the packed lanes 4 (t % 4) to + 3. */
     const u32 bad = *(volatile u32 *)&a.result->bad; /* found by what came before: nothing is added */
-    float4 sum[4];
-    u32 worst = 0;
-    float radius[FRAMES];
+    const u64 at = (u64)group * (TG_GROUP / 8) * WIDTH + 4 * level_lane<WIDTH>(t).word_place();
+    float sum[32 / WIDTH][WIDTH / 2];
+    u32 word[FRAMES][WIDTH / 2];
+    const float radius = own_radius<FRAMES>(a, group);
 #pragma unroll
     for (u32 k = 0; k < FRAMES; k++)
-        radius[k] = __ldg(a.frames[k].scales + group);
-#pragma unroll
-    for (u32 r = 0; r < 4 && !FRESH; r++)
-        sum[r] = __ldcs((const float4 *)(a.out + first + 128 * r + 4 * t));
-#pragma unroll
-    for (u32 k = 0; k < FRAMES; k++) {
-        const fast_frame &f = a.frames[k];
-        const u32 *words = (const u32 *)(f.codes + (u64)group * (TG_GROUP / 8) * WIDTH);
-        const tg_quantiser q = tg_quantiser_from(f.levels, 0, radius[k], false);
-        /* there are few codes: each lane has what one of them adds, and others ask it; of one frame it does not pay */
-        constexpr bool ASKS = WIDTH <= 4 && FRAMES > 1;
-        const float own = ASKS ? addend(f, q, a.weight, t & ((1u << WIDTH) - 1)) : 0;
-        worst = max(worst, (u32)tg_float_bits(radius[k]));
-#pragma unroll
-        for (u32 r = 0; r < 4; r++) {
-            const u32 bit = (8 * r + t / 4) * WIDTH;
-            const uint4 w = __ldg((const uint4 *)(words + TG_LANES * (bit / 32) + 4 * (t % 4)));
-            const u32 word[4] = {w.x, w.y, w.z, w.w};
-            float *s = (float *)&sum[r];
-#pragma unroll
-            for (u32 c = 0; c < 4; c++) {
-                const u32 code = word[c] >> (bit % 32);
-                const float value = ASKS ? __shfl_sync(FULL, own, (int)code, 1 << WIDTH)
-                                         : addend(f, q, a.weight, code & ((1u << WIDTH) - 1));
-                s[c] = FRESH && k == 0 ? value : s[c] + value;
-            }
-        }
-    }
-    if (worst >= TG_INFINITY_BITS) {
+        load_side_by_side<WIDTH / 2>(a.frames[k].codes + at, word[k]);
+    if (!FRESH)
+        read_rows<WIDTH, true>(a.out + first, TG_GROUP, sum);
+    if (!__all_sync(FULL, tg_float_bits(radius) < TG_INFINITY_BITS)) {
         if (t == 0)
             atomicOr(&a.result->bad, (u32)BREAKS_RULE);
         return;
     }
     if (bad)
         return;
-#pragma unroll
-    for (u32 r = 0; r < 4; r++) {
-        if (a.scale != 1)
-            sum[r] = make_float4(a.scale * sum[r].x, a.scale * sum[r].y, a.scale * sum[r].z, a.scale * sum[r].w);
-        __stcs((float4 *)(a.out + first + 128 * r + 4 * t), sum[r]);
+    if (__any_sync(FULL, radius > 0 && radius < TG_LIFT_BELOW)) {
+        add_any_group<FRESH, FRAMES, WIDTH>(a, group, first);
+        return;
     }
+    const float unit = own_unit<FRAMES>(a, radius);
+#pragma unroll
+    for (u32 k = 0; k < FRAMES; k++) {
+        const float r = __shfl_sync(FULL, radius, (int)k), one = __shfl_sync(FULL, unit, (int)k);
+        const float zero = a.frames[k].zero;
+        if (FRESH && k == 0)
+            add_words<WIDTH, true>(word[k], r, one, zero, a.weight, sum);
+        else
+            add_words<WIDTH, false>(word[k], r, one, zero, a.weight, sum);
+    }
+    if (a.scale != 1)
+        level_lane<WIDTH>::each([&](u32 i, u32 c) { sum[i][c] = a.scale * sum[i][c]; });
+    write_rows<WIDTH, true>(a.out + first, TG_GROUP, sum);
 }
 
 template <bool FRESH, u32 WIDTH> static void launch(tg_cuda *cuda, const fast_addition &a, u32 frames)
@@ -149,10 +147,10 @@ template <u32 WIDTH> static void launch_some(tg_cuda *cuda, const fast_addition 
         launch<false, WIDTH>(cuda, a, frames);
 }
 
-static bool is_fast(const addition *a)
+bool tg_cuda_is_fast_addition(const addition *a)
 {
     const u32 width = a->frame_count > 0 ? a->frames[0].width : 0;
-    if (a->out.dtype != TG_FLOAT32 || (uintptr_t)a->out.data % 16 != 0 || (width != 2 && width != 4 && width != 8))
+    if (a->out.dtype != TG_FLOAT32 || (width != 2 && width != 4 && width != 8))
         return false;
     for (u32 k = 0; k < a->frame_count; k++) {
         const dense_frame &f = a->frames[k];
@@ -165,7 +163,7 @@ static bool is_fast(const addition *a)
 /* Four frames at a time: sums are float32 in between anyway. */
 bool tg_cuda_add_fast(tg_cuda *cuda, const addition *a)
 {
-    if (!is_fast(a))
+    if (!tg_cuda_is_fast_addition(a))
         return false;
     for (u32 done = 0, n; done < a->frame_count; done += n) {
         n = a->frame_count - done < MOST ? a->frame_count - done : MOST;
@@ -174,11 +172,11 @@ bool tg_cuda_add_fast(tg_cuda *cuda, const addition *a)
                            .weight = a->weight,
                            .scale = last ? a->scale : 1,
                            .out = (float *)a->out.data,
+                           .aligned = has_aligned_rows(a->out.data, a->frames[0].width),
                            .result = a->result};
         for (u32 k = 0; k < n; k++) {
             const dense_frame &from = a->frames[done + k];
-            f.frames[k] = {from.codes, (const float *)(const void *)from.scales, 8388608.0f + (float)from.levels,
-                           (float)from.levels, from.levels};
+            f.frames[k] = fast_frame_of(from);
         }
         const bool fresh = a->fresh && done == 0;
         if (a->frames[0].width == 2)

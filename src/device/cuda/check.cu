@@ -13,7 +13,7 @@ __global__ void __launch_bounds__(THREADS) inspect(dense_frame f, u64 words, con
     bool bad = false;
     const u64 start = blockIdx.x * (u64)THREADS + threadIdx.x, step = (u64)gridDim.x * THREADS;
     if (f.kind != PLAIN) {
-        look_at_scales(f, words, start, step, c);
+        look_at_scales(f, 0, words, start, step, c);
         return;
     }
     for (u64 i = start; i < words; i += step) {
@@ -33,8 +33,9 @@ __global__ void __launch_bounds__(THREADS) inspect(dense_frame f, u64 words, con
 static uint32_t peak_of(const tg_check_job *job, const control *seen)
 {
     dense_frame f;
-    if (is_sparse(&job->info))
-        return tg_spec_values(&job->info.spec) == TG_VALUES_FP16 ? FLOAT16_PEAK : seen->peak;
+    const tg_values values = tg_spec_values(&job->info.spec);
+    if (is_sparse(&job->info) && values != TG_VALUES_LEVELS)
+        return values == TG_VALUES_FP16 ? FLOAT16_PEAK : seen->peak;
     (void)tg_cuda_dense_frame(&job->info.spec, job->info.dtype, job->info.count, NULL, &f);
     if (f.kind == PLAIN && f.wire == TG_FLOAT16)
         return FLOAT16_PEAK;
@@ -83,13 +84,15 @@ static bool begin(tg_cuda *cuda, tg_frame header, tg_check_job *job)
     job->info = tg_frame_info{};
     job->error.message[0] = '\0';
     job->status = tg_frame_read(header, &job->info, &job->error);
-    const bool reads = job->status == TG_OK && can_read(&job->info, job->on_device);
+    const bool reads = job->status == TG_OK && can_read(&job->info, false);
     if (job->status == TG_OK && !reads && !job->on_device) /* damaged frames get the verdict that they get elsewhere */
         cuda->host->operations->check(cuda->host, job, 1);
     if (job->status == TG_OK && !reads)
         job->status = tg_fail(&job->error, TG_UNAVAILABLE, "device %s cannot read frames of %s with layout %s yet",
                               cuda->device.name, tg_codec_row_of(job->info.spec.codec)->name,
                               tg_layout_text(job->info.layout));
+    const bool lists = job->status == TG_OK && is_sparse(&job->info) && header.size >= TG_HEADER_SIZE + 4;
+    job->selected = lists ? tg_load32((const u8 *)header.data + TG_HEADER_SIZE) : 0;
     if (job->status == TG_OK && job->on_device)
         tg_cuda_remember(cuda, (const u8 *)header.data, &job->info);
     if (job->status == TG_OK && job->header_only)
@@ -106,7 +109,7 @@ struct checksums {
 static void check(tg_cuda *cuda, const u8 *header, tg_check_job *job, checksums *sums)
 {
     dense_frame f;
-    sparse_frame s;
+    sparse_frame s = {};
     u8 *payload, *workspace = NULL;
     const u64 size = job->frame.size - TG_HEADER_SIZE;
     const bool sparse = is_sparse(&job->info);
@@ -154,12 +157,12 @@ static void check_some(tg_cuda *cuda, tg_check_job *jobs, size_t count)
     size_t room = 0;
     for (size_t i = 0; i < count; i++)
         frames[i] = jobs[i].frame;
-    fetch_headers(cuda, frames, count, count > 0 && jobs[0].on_device, headers);
+    tg_cuda_fetch_headers(cuda, frames, count, count > 0 && jobs[0].on_device, headers);
     for (size_t i = 0; i < count; i++) {
         goes_on[i] = begin(cuda, headers[i], &jobs[i]);
         if (goes_on[i])
             room += frame_room(frames[i]) + arena_room(tg_cuda_digests_room(frames[i].size)) +
-                    (has_wrong_count(&jobs[i]) ? 0 : reading_room(frames[i], jobs[i].on_device, &jobs[i].info));
+                    (has_wrong_count(&jobs[i]) ? 0 : reading_room(cuda, frames[i], jobs[i].on_device, &jobs[i].info));
     }
     const bool has_room = tg_cuda_arena(cuda, room);
     checksums sums;
@@ -170,8 +173,8 @@ static void check_some(tg_cuda *cuda, tg_check_job *jobs, size_t count)
         if (goes_on[i] && has_room)
             check(cuda, (const u8 *)headers[i].data, &jobs[i], &sums);
         else if (goes_on[i])
-            jobs[i].status = tg_fail(&jobs[i].error, TG_OUT_OF_MEMORY, "device %s has no memory for %zu bytes of frames",
-                                     cuda->device.name, room);
+            jobs[i].status = tg_fail(&jobs[i].error, TG_OUT_OF_MEMORY,
+                                     "device %s has no memory for %zu bytes of frames", cuda->device.name, room);
     }
     tg_cuda_checksum(cuda, sums.of, sums.count);
 }

@@ -1,18 +1,16 @@
-/* Leaves by all warps of the card; nodes and root by the block of a frame that ends last, or, where there are many nodes,
- * by a larger block of their own. */
+/* Checksums in one pass: warps digest leaves; the block that brings the last leaf of a node digests that; the block
+ * that brings the last node, the root, and finishes the frame. */
 #include "device/cuda/checksum.cuh"
 
 #include "device/cuda/digest.cuh"
 #include "device/cuda/received.cuh"
 
-constexpr u32 THREADS = 256, WARPS = THREADS / 32, MANY = 1024, NODE = TG_LEAF / 8, NODES_OF_FEW = 5 * WARPS,
-              FEW_JOBS = 8, MANY_JOBS = 128;
+constexpr u32 THREADS = 256, WARPS = THREADS / 32 /* 2^3 */, NODE = TG_LEAF / 8, FEW_JOBS = 8, MANY_JOBS = 128;
 
 /* Jobs that are done by one launch: a few of them here, many on the card. Block b belongs to the last job whose first
  * block is not behind it. */
 struct checksum_batch {
     u32 count, blocks;
-    bool roots_apart;
     const checksum_job *many; /* or NULL */
     checksum_job few[FEW_JOBS];
 };
@@ -28,46 +26,68 @@ size_t tg_cuda_digests_room(u64 payload)
     return (size_t)((leaves + leaves / 256 + 64) * 8);
 }
 
-__device__ __forceinline__ u64 size_of(const checksum_job &j) { return j.known ? j.known->payload : j.size; }
+/* ---- the shape of a tree ---- */
 
-__device__ __forceinline__ u64 leaf_digest(const u8 *p, u64 size, const leaf_lane &l)
+/* What is known of a job when its size is. Leaves are shared out to blocks by their numbers, 2^shift to a block. */
+struct tree {
+    u64 size;
+    u32 leaves, digested, shift, first; /* the number of the first block of leaves that is not skipped */
+    u32 nodes;                          /* above the leaves; 0 where the root is */
+    __device__ __forceinline__ explicit tree(const checksum_job &j)
+    {
+        size = j.known ? j.known->payload : j.size;
+        leaves = j.has_checksum ? (u32)((size + TG_LEAF - 1) / TG_LEAF) : 0;
+        digested = j.digested < leaves ? (u32)j.digested : leaves > 0 ? leaves - 1 : 0;
+        shift = j.shift;
+        first = block_of(digested);
+        nodes = leaves > NODE ? (leaves - 1) / NODE + 1 : 0;
+    }
+    __device__ __forceinline__ u32 block_of(u32 leaf) const { return leaf >> shift; }
+    /* Blocks of leaves that bring something to this node. */
+    __device__ __forceinline__ u32 blocks_of(u32 node) const
+    {
+        const u32 from = node * NODE, to = leaves - from < NODE ? leaves : from + NODE, begin = block_of(from);
+        return block_of(to - 1) + 1 - (begin > first ? begin : first);
+    }
+    /* What must come before the root: nodes, or blocks of leaves. */
+    __device__ __forceinline__ u32 arrivals_at_root() const
+    {
+        return nodes > 0 ? nodes : leaves > 0 ? block_of(leaves - 1) + 1 - first : 1;
+    }
+    __device__ __forceinline__ u64 *digests_above(const checksum_job &j) const
+    {
+        return j.digests + (leaves + 1ull) / 2 * 2;
+    }
+};
+
+/* ---- digests ---- */
+
+/* The lane's part of a leaf. */
+__device__ __forceinline__ void read_leaf(const u8 *p, uint4 (&d)[8])
 {
-    if (size < TG_LEAF)
-        return warp_digest(p, size);
-    uint4 d[8];
 #pragma unroll
     for (int j = 0; j < 8; j++)
         d[j] = __ldcg((const uint4 *)(p + 512 * j + 16 * lane_id()));
-    return digest_leaf(d, l, lane_id());
 }
 
-/* Four leaves from their sums, eight lanes each. */
-__device__ __forceinline__ void digest_quad(const checksum_job &job, u64 quad)
+static __device__ __noinline__ u64 node_digest(const u64 *digests, u32 count, u32 node)
 {
-    const u32 i = lane_id() & 7;
-    const u64 leaf = 4 * quad + lane_id() / 8;
-    u64 accumulator = first_accumulators[i];
-#pragma unroll
-    for (int run = 0; run < 4; run++) {
-        accumulator += leaf < job.summed ? __ldcg(job.sums + 32 * leaf + 8 * run + i) : 0;
-        if (run < 3)
-            accumulator = scramble(accumulator, secret_at(128 + 8 * i));
-    }
-    const u64 digest = merged(accumulator, TG_LEAF);
-    if (i == 0 && leaf < job.summed)
-        job.digests[leaf] = digest;
+    const u8 *p = (const u8 *)(digests + (u64)node * NODE);
+    if (count - node * NODE < NODE)
+        return warp_digest(p, 8 * (count - node * NODE));
+    uint4 d[8];
+    read_leaf(p, d);
+    return digest_leaf(d, leaf_lane(lane_id()), lane_id());
 }
 
-/* Nodes of digests until there are few enough for the root: where they are, and how many. */
-static __device__ __noinline__ u64 *reduce_to_root(u64 *digests, u64 *count)
+/* Nodes of `count` digests until there are few enough for the root: where they are, and how many. By a block. */
+static __device__ __noinline__ u64 *reduce_to_root(u64 *digests, u32 *count)
 {
-    const leaf_lane l(lane_id());
     while (*count > NODE) {
-        const u64 nodes = (*count + NODE - 1) / NODE;
+        const u32 nodes = (*count - 1) / NODE + 1;
         u64 *above = digests + (*count + 1) / 2 * 2;
-        for (u64 node = threadIdx.x / 32; node < nodes; node += blockDim.x / 32) {
-            const u64 left = *count - node * NODE;
-            const u64 digest = leaf_digest((const u8 *)(digests + node * NODE), 8 * (left < NODE ? left : NODE), l);
+        for (u32 node = threadIdx.x / 32; node < nodes; node += WARPS) {
+            const u64 digest = node_digest(digests, *count, node);
             if (lane_id() == 0)
                 above[node] = digest;
         }
@@ -78,70 +98,156 @@ static __device__ __noinline__ u64 *reduce_to_root(u64 *digests, u64 *count)
     return digests;
 }
 
-/* The checksum from the digests of all leaves, and the header. By a block; `root` has room for header and a node. Not
+/* The checksum from the digests below the root, and the header. By a block; `root` has room for header and a node. Not
  * inline, so that the loop over leaves has the registers that it needs. */
-static __device__ __noinline__ void finish_frame(const checksum_job &job, u64 *root)
+static __device__ __noinline__ void finish_frame(const checksum_job &job, const tree &of, u64 *root)
 {
-    u64 count = (size_of(job) + TG_LEAF - 1) / TG_LEAF;
     u8 *header = (u8 *)root;
-    const u32 written = job.header_at ? ((const u32 *)job.header_at)[15] : 0;
-    if (threadIdx.x < TG_HEADER_SIZE)
-        header[threadIdx.x] = job.header_at && threadIdx.x < 60 ? job.header_at[threadIdx.x] : job.header[threadIdx.x];
+    u32 count = of.nodes > 0 ? of.nodes : of.leaves;
+    const u64 *top = reduce_to_root(of.nodes > 0 ? of.digests_above(job) : job.digests, &count);
+    const u32 t = threadIdx.x, written = job.header_at ? ((const u32 *)job.header_at)[15] : 0;
+    for (u32 i = t; i < count; i += THREADS)
+        root[TG_HEADER_SIZE / 8 + i] = __ldcg(top + i);
+    if (t < TG_HEADER_SIZE)
+        header[t] = job.header_at && t < 60 ? job.header_at[t] : job.header[t];
     __syncthreads();
-    if (job.header_at && threadIdx.x < 40 && (threadIdx.x < 20 || threadIdx.x >= 24) &&
-        header[threadIdx.x] != job.header[threadIdx.x])
+    if (job.header_at && t < (job.known ? 32 : 40) && (t < 20 || t >= 24) && header[t] != job.header[t])
         atomicOr(&job.result->bad, (u32)OTHER_HEADER);
-    if (threadIdx.x == 0 && job.known) {
+    __syncthreads();
+    if (t == 0 && job.known) {
         header[7] = (u8)job.known->layout;
         tg_store64(header + 32, job.known->payload);
     }
-    u32 checksum = 0;
-    if (job.has_checksum) {
-        const u64 *top = reduce_to_root(job.digests, &count);
-        for (u32 i = threadIdx.x; i < count; i += blockDim.x)
-            root[TG_HEADER_SIZE / 8 + i] = __ldcg(top + i);
-        __syncthreads();
-        if (threadIdx.x < 32)
-            checksum = (u32)warp_digest(header, TG_HEADER_SIZE + 8 * count);
-    }
+    if (t == 0 && job.step)
+        tg_store64(header + 48, *job.step);
     __syncthreads();
-    if (threadIdx.x == 0) {
+    if (t >= 32)
+        return;
+    const u32 checksum = job.has_checksum ? (u32)warp_digest(header, TG_HEADER_SIZE + 8 * count) : 0;
+    if (t == 0) {
         if (!job.frame)
             job.result->checksum = checksum;
         if (job.header_at && job.must_match && checksum != written)
             atomicOr(&job.result->bad, (u32)BREAKS_RULE);
-        tg_store32(header + 60, checksum);
     }
-    __syncthreads();
-    if (job.frame && threadIdx.x < TG_HEADER_SIZE)
-        job.frame[threadIdx.x] = header[threadIdx.x];
+    if (job.frame && t < TG_HEADER_SIZE / 4)
+        ((u32 *)job.frame)[t] = t < 15 ? ((const u32 *)header)[t] : checksum;
 }
 
-/* True for the block of a job that comes last; what the others have written is visible to it. */
-__device__ __forceinline__ bool ends_job(const checksum_job &job, u32 blocks, bool *shared)
+/* ---- arrivals ---- */
+
+/* Adds what the block has brought to a counter; true for the block that brings the last of `all`, to which what the
+ * others have written is visible. The counter is 0 again then. */
+__device__ __forceinline__ bool comes_last(u32 *counter, u32 brought, u32 all, bool *shared)
 {
-    if (blocks > 1) {
+    __syncthreads();
+    if (threadIdx.x == 0) {
         __threadfence();
-        __syncthreads();
-        if (threadIdx.x == 0) {
-            *shared = atomicAdd(&job.result->ended[job.turn], 1u) == blocks - 1;
-            if (*shared)
-                job.result->ended[job.turn] = 0;
+        *shared = brought == all || atomicAdd(counter, brought) + brought == all;
+        if (*shared) {
+            *counter = 0;
+            __threadfence();
         }
-    } else if (threadIdx.x == 0) {
-        *shared = true;
     }
     __syncthreads();
-    const bool last = *shared;
-    if (last)
-        __threadfence();
-    return last;
+    return *shared;
 }
 
-__global__ void __launch_bounds__(THREADS) digest_leaves(const __grid_constant__ checksum_batch batch)
+/* ---- the kernel ---- */
+
+/* Nodes whose leaves have been digested before, a warp each: how many. */
+__device__ __forceinline__ u32 digest_nodes(const checksum_job &job, const tree &of, u32 block)
+{
+    const u32 whole = of.nodes > 0 ? of.digested / NODE : 0, first = block * WARPS, node = first + threadIdx.x / 32;
+    if (node < whole) {
+        const u64 digest = node_digest(job.digests, of.leaves, node);
+        if (lane_id() == 0)
+            of.digests_above(job)[node] = digest;
+    }
+    return first >= whole ? 0 : whole - first < WARPS ? whole - first : WARPS;
+}
+
+__device__ __forceinline__ void digest_leaves_of(const checksum_job &job, const tree &of, u32 first)
+{
+    const leaf_lane l(lane_id());
+#pragma unroll 1
+    for (u32 leaf = first + threadIdx.x / 32; leaf < first + (1u << of.shift) && leaf < of.leaves; leaf += WARPS) {
+        const u8 *at = job.payload + (u64)leaf * TG_LEAF;
+        const u64 left = of.size - (u64)leaf * TG_LEAF;
+        u64 digest;
+        if (leaf < of.digested)
+            continue;
+        if (left < TG_LEAF) {
+            digest = warp_digest(at, left);
+            if (job.words > 0)
+                look_at_scales_within(job.looked_at, job.words, at, (u32)left, NULL, job.result);
+        } else {
+            uint4 d[8];
+            read_leaf(at, d);
+            digest = digest_leaf(d, l, lane_id());
+            if (job.words > 0)
+                look_at_scales_within(job.looked_at, job.words, at, TG_LEAF, &d, job.result);
+        }
+        if (lane_id() == 0)
+            job.digests[leaf] = digest;
+    }
+}
+
+/* A block of a job; true where it is the one that finishes the frame. */
+__device__ __forceinline__ bool digest_part(const checksum_job &job, const tree &of, u32 block, bool *shared)
+{
+    const u32 all = of.arrivals_at_root();
+    if (block < job.node_blocks) {
+        const u32 brought = digest_nodes(job, of, block);
+        return brought > 0 && comes_last(&job.arrivals[0], brought, all, shared);
+    }
+    const u32 place = of.first + job.leaf_blocks - 1 - (block - job.node_blocks);
+    const u32 first = place << of.shift;
+    if (of.leaves == 0)
+        return place == of.first;
+    if (first >= of.leaves)
+        return false;
+    digest_leaves_of(job, of, first);
+    if (of.nodes == 0)
+        return comes_last(&job.arrivals[0], 1, all, shared);
+    const u32 node = first / NODE;
+    if (!comes_last(&job.arrivals[1 + node], 1, of.blocks_of(node), shared))
+        return false;
+    if (threadIdx.x < 32) {
+        const u64 digest = node_digest(job.digests, of.leaves, node);
+        if (lane_id() == 0)
+            of.digests_above(job)[node] = digest;
+    }
+    return comes_last(&job.arrivals[0], 1, all, shared);
+}
+
+/* Block number `block` of a job. */
+__device__ __forceinline__ void digest_block(const checksum_job &job, u32 block)
 {
     __shared__ u64 root[TG_HEADER_SIZE / 8 + NODE];
-    __shared__ bool last;
+    __shared__ bool shared;
+    if (!job.undone.source.residual) /* whose residual this may write */
+        let_next_begin();
+    const tree of(job);
+    const u32 blocks = job.node_blocks + job.leaf_blocks;
+    const bool finishes = digest_part(job, of, block, &shared);
+    if (!job.has_checksum && job.words > 0)
+        look_at_scales(job.looked_at, 0, job.words, block * THREADS + threadIdx.x, blocks * THREADS, job.result);
+    if (job.undone.source.residual)
+        undo(job.undone, job.result->nonfinite, block * THREADS + threadIdx.x, blocks * THREADS);
+    if (finishes)
+        finish_frame(job, of, root);
+}
+
+__global__ void __launch_bounds__(THREADS, 3) digest_frame(const __grid_constant__ checksum_job job)
+{
+    digest_block(job, blockIdx.x);
+}
+
+/* Several: the block's job is copied to where it is near. */
+__global__ void __launch_bounds__(THREADS, 3) digest_frames(const __grid_constant__ checksum_batch batch)
+{
+    __shared__ checksum_job job;
     u32 which = 0, end = batch.count;
     while (end - which > 1) {
         const u32 middle = (which + end) / 2;
@@ -150,56 +256,62 @@ __global__ void __launch_bounds__(THREADS) digest_leaves(const __grid_constant__
         else
             end = middle;
     }
-    const checksum_job &job = job_at(batch, which);
-    const u32 block = blockIdx.x - job.first_block;
-    const u32 blocks = (which + 1 < batch.count ? job_at(batch, which + 1).first_block : batch.blocks) - job.first_block;
-    const u64 size = size_of(job), leaves = job.has_checksum ? (size + TG_LEAF - 1) / TG_LEAF : 0;
-    const u64 summed = job.has_checksum ? job.summed : 0, quads = (summed + 3) / 4;
-    if (job.words > 0)
-        look_at_scales(job.looked_at, job.words, block * THREADS + threadIdx.x, blocks * THREADS, job.result);
-    /* from the last one on: it was written last, and may be in the cache still */
-    const leaf_lane l(lane_id());
-    for (u64 c = block * WARPS + threadIdx.x / 32; c < leaves - summed + quads; c += blocks * WARPS) {
-        if (c >= leaves - summed) {
-            digest_quad(job, c - (leaves - summed));
-            continue;
-        }
-        const u64 leaf = leaves - 1 - c, left = size - leaf * TG_LEAF;
-        const u64 digest = leaf_digest(job.payload + leaf * TG_LEAF, left < TG_LEAF ? left : TG_LEAF, l);
-        if (lane_id() == 0)
-            job.digests[leaf] = digest;
-    }
-    if (!batch.roots_apart && ends_job(job, blocks, &last))
-        finish_frame(job, root);
+    static_assert(sizeof job % 8 == 0, "jobs are copied in words of 8 bytes");
+    for (u32 i = threadIdx.x; i < sizeof job / 8; i += THREADS)
+        memcpy((char *)(void *)&job + 8 * i, (const char *)(const void *)&job_at(batch, which) + 8 * i, 8);
+    __syncthreads();
+    digest_block(job, blockIdx.x - job.first_block);
 }
 
-__global__ void __launch_bounds__(MANY) digest_root(const __grid_constant__ checksum_batch batch)
+/* ---- launches ---- */
+
+static u64 leaves_of(const checksum_job *j) { return j->has_checksum ? (j->size + TG_LEAF - 1) / TG_LEAF : 0; }
+static u64 digested_of(const checksum_job *j)
 {
-    __shared__ u64 root[TG_HEADER_SIZE / 8 + NODE];
-    finish_frame(job_at(batch, blockIdx.x), root);
+    const u64 leaves = leaves_of(j);
+    return j->digested < leaves ? j->digested : leaves > 0 ? leaves - 1 : 0;
 }
 
-static void launch(tg_cuda *cuda, const checksum_batch &batch)
+/* Shares a job out to blocks of 2^shift leaves: the number of its blocks. */
+static u32 plan(const tg_cuda *cuda, checksum_job *j, u32 shift)
 {
-    LAUNCH(digest_leaves, batch.blocks, THREADS, 0, cuda->stream, batch);
-    if (batch.roots_apart)
-        LAUNCH(digest_root, batch.count, MANY, 0, cuda->stream, batch);
-    cuda->busy = true;
+    const u64 leaves = leaves_of(j), digested = digested_of(j);
+    j->shift = shift;
+    j->leaf_blocks = leaves > 0 ? (u32)(((leaves - 1) >> shift) - (digested >> shift)) + 1
+                                : grid_for(j->words + j->undone.frame.count / 64, 16 * THREADS, 2 * cuda->processors);
+    j->node_blocks = leaves > NODE ? (u32)((digested / NODE + WARPS - 1) / WARPS) : 0;
+    return j->node_blocks + j->leaf_blocks;
 }
+
+/* A warp has several leaves where there are many, because the end of a block is waiting. */
+static u32 shift_for(const tg_cuda *cuda, const checksum_job *jobs, size_t count)
+{
+    u64 leaves = 0;
+    u32 shift = 3;
+    for (size_t i = 0; i < count; i++)
+        leaves += leaves_of(&jobs[i]) - digested_of(&jobs[i]);
+    while (shift < 5 && leaves >> shift > 4 * cuda->processors)
+        shift++;
+    return shift;
+}
+
+/* Counters of a job. */
+static u32 counters_of(const checksum_job *j) { return j->has_checksum ? (u32)(j->size / TG_LEAF / NODE) + 2 : 1; }
 
 void tg_cuda_checksum(tg_cuda *cuda, const checksum_job *jobs, size_t count)
 {
     checksum_job many[MANY_JOBS];
     for (size_t done = 0, n; done < count; done += n) {
         checksum_batch batch = {};
-        n = count - done < MANY_JOBS ? count - done : MANY_JOBS;
-        for (u32 i = 0; i < n; i++) {
-            many[i] = jobs[done + i];
-            many[i].first_block = batch.blocks;
-            const u64 leaves = many[i].size / TG_LEAF + 1 - many[i].summed + (many[i].summed + 3) / 4;
-            batch.roots_apart |= many[i].has_checksum && many[i].size > (u64)NODES_OF_FEW * NODE * TG_LEAF;
-            batch.blocks += many[i].has_checksum ? grid_for(leaves, WARPS, 8 * cuda->processors)
-                                                 : grid_for(many[i].words, 16 * THREADS, 2 * cuda->processors);
+        u32 counters = 0;
+        const u32 shift = shift_for(cuda, jobs + done, count - done);
+        const size_t left = count - done < MANY_JOBS ? count - done : (size_t)MANY_JOBS;
+        for (n = 0; n < left && (n == 0 || counters + counters_of(&jobs[done + n]) <= ARRIVALS); n++) {
+            many[n] = jobs[done + n];
+            many[n].first_block = batch.blocks;
+            many[n].arrivals = cuda->arrivals + (size_t)cuda->branch * ARRIVALS + counters;
+            counters += counters_of(&many[n]);
+            batch.blocks += plan(cuda, &many[n], shift);
         }
         batch.count = (u32)n;
         batch.many = n > FEW_JOBS ? (const checksum_job *)tg_cuda_upload(cuda, many, n * sizeof *many) : NULL;
@@ -209,6 +321,10 @@ void tg_cuda_checksum(tg_cuda *cuda, const checksum_job *jobs, size_t count)
         }
         for (u32 i = 0; !batch.many && i < n; i++)
             batch.few[i] = many[i];
-        launch(cuda, batch);
+        if (n == 1)
+            LAUNCH(digest_frame, batch.blocks, THREADS, 0, cuda->stream, many[0]);
+        else
+            LAUNCH(digest_frames, batch.blocks, THREADS, 0, cuda->stream, batch);
+        cuda->busy = true;
     }
 }

@@ -17,16 +17,24 @@ void tg_cuda_code_frame(tg_cuda *cuda, const tg_spec *spec, const dense_frame *f
 
 /* ---- reading ---- */
 
-/* Room in the arena that reading takes besides the frame; none if it has packed codes. `host` is the frame, or its
- * header alone if it is on the card. */
-size_t tg_cuda_expansion_room(tg_frame host, bool on_device, const tg_frame_info *info);
+/* Room in the arena that reading takes besides the frame; none if it has packed codes. May wait for the stream where
+ * the frame is on the card and has listed levels; `cuda` may be NULL where it has not. */
+size_t tg_cuda_expansion_room(tg_cuda *cuda, tg_frame host, bool on_device, const tg_frame_info *info);
 /* Whether the scales fit the payload. Then they are found at its start, and codes in the arena. */
 bool tg_cuda_find_coded(tg_cuda *cuda, const tg_frame_info *info, u64 size, u8 *payload, dense_frame *frame);
 /* Makes these codes. result->bad tells if a rule is broken. */
 void tg_cuda_expand_frame(tg_cuda *cuda, tg_frame host, bool on_device, const tg_frame_info *info,
                           const dense_frame *frame, control *result);
-/* Whether the card can read a coded layout; that of listed levels only from host memory, where the directory is seen.
- */
-bool tg_cuda_reads_layout(unsigned layout, bool on_device);
+/* Of a sparse frame in a coded layout: its values, as a frame of their own, of which there is no header. False if there
+ * cannot be any. May wait for the stream where the frame is on the card. */
+bool tg_cuda_find_values(tg_cuda *cuda, tg_frame frame, bool on_device, const tg_frame_info *info, tg_frame *values,
+                         tg_frame_info *values_info);
+/* Adds the one frame of an addition without making codes, where that is faster. It must have been verified:
+ * result->bad as before, but some of it may have been added then. */
+struct addition;
+bool tg_cuda_adds_coded(const tg_cuda *cuda, const tg_frame_info *info, const addition *a);
+void tg_cuda_add_coded(tg_cuda *cuda, tg_frame host, const tg_frame_info *info, const addition *a);
+/* Whether the card can read a coded layout: blindly, where the host is not to read the directory of listed levels. */
+bool tg_cuda_reads_layout(unsigned layout, bool blindly);
 
 #endif

@@ -4,7 +4,7 @@
 
 #include "device/cuda/elias.cuh"
 #include "device/cuda/listed.cuh"
-#include "device/cuda/prefix_decode.cuh"
+#include "device/cuda/prefix_add.cuh"
 #include "device/cuda/sparse.h"
 
 extern "C" {
@@ -40,7 +40,7 @@ static bool may_use_elias(const tg_levels_shape *shape)
 static bool may_use_prefix(const tg_levels_shape *shape)
 {
     const u32 width = tg_code_width(shape->levels);
-    return may_use_entropy(shape) && shape->count >= 1u << 18 && (width == 2 || width == 4 || width == 8);
+    return may_use_entropy(shape) && shape->count >= PREFIX_FROM && (width == 2 || width == 4 || width == 8);
 }
 
 static u64 scale_bytes(const tg_levels_shape *shape)
@@ -88,27 +88,35 @@ static void lay_out_list(coding *c, const tg_levels_shape *shape, pieces *memory
     c->rans_of_list.out = made;
     c->rans_of_list.scratch = c->rans.scratch; /* one is written after the other */
     c->rans_of_list.coded = &control->coded;
-    c->positions = {(u32)n, (u32)most,           c->listed.indices, &control->count, &control->coded.size,
-                    made,   &control->everything};
+    c->positions = {(u32)n,
+                    (u32)most,
+                    c->listed.indices,
+                    &control->count,
+                    &control->coded.size,
+                    made,
+                    &control->everything,
+                    c->listed.codes.known};
     c->positions_memory = memory->take<u8>(tg_cuda_positions_workspace(n, most));
 }
 
-static coding lay_out(const tg_levels_shape *shape, const u8 *packed, void *workspace, u8 *payload, tg_coded *coded)
+static coding lay_out(const tg_levels_shape *shape, const u32 *known, const u8 *packed, void *workspace, u8 *payload,
+                      tg_coded *coded)
 {
     const u32 width = tg_code_width(shape->levels);
-    const u64 n = shape->count, size = packed_bytes(n, width), before = scale_bytes(shape);
-    const tg_packed_codes codes = {packed, n, width, NULL};
+    const u64 n = shape->count, size = packed_bytes(n, width), before = known ? 0 : scale_bytes(shape);
+    const tg_packed_codes codes = {packed, n, width, NULL, known};
     u8 *const out = payload + before;
     pieces memory = {(u8 *)workspace, 0};
     coding c = {};
-    c.prefix = {packed, size, width, 2 * shape->levels, memory.take<prefix_control>(1), NULL, before, out, coded};
+    c.prefix = {packed, size,  width, 2 * shape->levels, memory.take<prefix_control>(1), NULL, before,
+                out,    coded, known};
     c.elias = {codes, shape->levels, memory.take<elias_control>(1), NULL, out, before, coded};
     c.rans = rans_of(codes, 2 * shape->levels + 1);
     c.rans.plan = memory.take<rans_plan>(1);
     c.rans.out = out;
     c.rans.before = before;
     c.rans.coded = coded;
-    c.rans_of_list = rans_of(codes, 2 * shape->levels);
+    c.rans_of_list = rans_of(codes, 2 * shape->levels); /* of which only the card knows how many there are */
     c.rans_of_list.plan = memory.take<rans_plan>(1);
     c.rans_of_list.is_list = true;
     c.listed = {codes, shape->levels, memory.take<listed_control>(1), NULL, NULL, NULL, NULL, out, before, coded};
@@ -134,14 +142,25 @@ static coding lay_out(const tg_levels_shape *shape, const u8 *packed, void *work
 
 size_t tg_cuda_coding_workspace(const tg_levels_shape *shape)
 {
-    return (size_t)lay_out(shape, NULL, NULL, NULL, NULL).bytes;
+    return (size_t)lay_out(shape, NULL, NULL, NULL, NULL, NULL).bytes;
 }
 
-__global__ void begin_coding_kernel(tg_coded *coded, tg_coded to, listed_control *listed)
+/* Clears what must be zeros, and begins. An empty vector is coded already: as `empty`. */
+__global__ void __launch_bounds__(256)
+    begin_coding_kernel(u32 *zeros, u64 words, tg_coded *coded, tg_packed_codes codes, tg_coded empty, u32 *listed)
 {
-    *coded = to;
-    if (listed)
-        listed->count = POSITIONS_NONE;
+    find_count(codes);
+    for (u64 i = (u64)blockIdx.x * 256 + threadIdx.x; i < words; i += (u64)gridDim.x * 256)
+        zeros[i] = zeros + i == listed ? POSITIONS_NONE : 0;
+    if (blockIdx.x == 0 && threadIdx.x == 0)
+        *coded = codes.count == 0 ? empty : tg_coded{0, 0, 0};
+}
+
+/* When all is written: what the host wants to know. */
+__global__ void end_coding_kernel(const tg_coded *coded, control *result)
+{
+    result->payload = coded->size;
+    result->layout = coded->layout;
 }
 
 static unsigned blocks_for(u64 work, u64 most) { return (unsigned)(work < 1 ? 1 : work < most ? work : most); }
@@ -150,8 +169,7 @@ static void try_prefix(cudaStream_t stream, const prefix_job &p)
 {
     const u64 parts = (p.bytes + PREFIX_PART - 1) / PREFIX_PART, chunks = prefix_chunks(p.bytes, PREFIX_LEAST_LOG);
     for (u32 number = p.bytes >= PREFIX_SAMPLED ? 0 : 1; number < 2; number++) {
-        LAUNCH(prefix_count_kernel, blocks_for(parts, COUNTING_BLOCKS), PREFIX_THREADS, 0, stream, p, number);
-        LAUNCH(prefix_code_kernel, 1, PREFIX_SYMBOLS, 0, stream, p, number);
+        LAUNCH(prefix_code_kernel, blocks_for(parts, COUNTING_BLOCKS), PREFIX_THREADS, 0, stream, p, number);
         LAUNCH(prefix_write_kernel, blocks_for(chunks, MOST_BLOCKS), PREFIX_THREADS, 0, stream, p, number);
     }
 }
@@ -182,29 +200,28 @@ static void write_entropy(cudaStream_t stream, const coding &c)
     tg_cuda_positions_write(stream, &c.positions, c.positions_memory);
     write_rans(stream, c.rans, n);
     LAUNCH(copy_listed_kernel, blocks_for(most / 1024, MOST_BLOCKS), 256, 0, stream, c.listed);
-    LAUNCH(choose_listed_kernel, 1, 1, 0, stream, c.listed);
 }
 
-static void write_elias(cudaStream_t stream, const elias_job &p, u64 packed)
+static void write_elias(cudaStream_t stream, const elias_job &p, bool may_be_packed)
 {
     const unsigned blocks = blocks_for(elias_chunks(p.codes.count), MOST_BLOCKS);
     LAUNCH(elias_measure_kernel, blocks, ELIAS_THREADS, 0, stream, p);
-    LAUNCH(elias_choose_kernel, 1, 1, 0, stream, p, packed);
+    LAUNCH(elias_choose_kernel, 1, 1, 0, stream, p, may_be_packed);
     LAUNCH(elias_write_kernel, blocks, ELIAS_THREADS, 0, stream, p);
 }
 
 /* Under `auto`: packed codes as they are, if nothing is shorter. They come before the scales, which are saved first.
  */
 struct packed_job {
-    const u8 *packed;
-    u64 bytes, scale_bytes;
+    tg_packed_codes codes;
+    u64 scale_bytes;
     u8 *payload, *scales;
     tg_coded *coded;
 };
 
 __device__ __forceinline__ bool packed_is_shortest(const packed_job &p)
 {
-    return p.coded->done == 1 && padded(p.bytes) + p.scale_bytes <= p.coded->size;
+    return p.coded->done == 1 && padded(packed_bytes(p.codes.count, p.codes.width)) + p.scale_bytes <= p.coded->size;
 }
 
 __global__ void __launch_bounds__(256) save_scales_kernel(packed_job p)
@@ -215,59 +232,79 @@ __global__ void __launch_bounds__(256) save_scales_kernel(packed_job p)
 
 __global__ void __launch_bounds__(256) write_packed_kernel(packed_job p)
 {
+    find_count(p.codes);
     if (!packed_is_shortest(p))
         return;
-    const u64 words = padded(p.bytes) / 4, all = words + p.scale_bytes / 4;
-    for (u64 i = (u64)blockIdx.x * 256 + threadIdx.x; i < all; i += (u64)gridDim.x * 256) {
-        u32 word = i < p.bytes / 4 ? ((const u32 *)p.packed)[i] : i >= words ? ((const u32 *)p.scales)[i - words] : 0;
-        for (u32 b = 0; i < words && 4 * i + 4 > p.bytes && b < p.bytes % 4; b++)
-            word |= (u32)p.packed[4 * i + b] << (8 * b);
+    const u8 *const packed = p.codes.bytes;
+    const u64 bytes = packed_bytes(p.codes.count, p.codes.width), words = padded(bytes) / 4;
+    for (u64 i = (u64)blockIdx.x * 256 + threadIdx.x; i < words + p.scale_bytes / 4; i += (u64)gridDim.x * 256) {
+        u32 word = i < bytes / 4 ? ((const u32 *)packed)[i] : i >= words ? ((const u32 *)p.scales)[i - words] : 0;
+        for (u32 b = 0; i < words && 4 * i + 4 > bytes && b < bytes % 4; b++)
+            word |= (u32)packed[4 * i + b] << (8 * b);
         ((u32 *)p.payload)[i] = word;
     }
 }
 
 __global__ void choose_packed_kernel(packed_job p)
 {
+    find_count(p.codes);
     if (packed_is_shortest(p))
-        *p.coded = tg_coded{padded(p.bytes) + p.scale_bytes, TG_LAYOUT_PACKED, 1};
+        *p.coded = tg_coded{padded(packed_bytes(p.codes.count, p.codes.width)) + p.scale_bytes, TG_LAYOUT_PACKED, 1};
 }
 
 static void write_packed(cudaStream_t stream, const packed_job &p)
 {
-    LAUNCH(write_packed_kernel, blocks_for(p.bytes / 4096, MOST_BLOCKS), 256, 0, stream, p);
+    LAUNCH(write_packed_kernel, blocks_for(packed_bytes(p.codes.count, p.codes.width) / 4096, MOST_BLOCKS), 256, 0,
+           stream, p);
     LAUNCH(choose_packed_kernel, 1, 1, 0, stream, p);
 }
 
-static tg_coded empty_vector(const tg_levels_shape *shape)
+/* choose_listed_kernel and end_coding_kernel in one. */
+__global__ void end_listing_kernel(listed_job p, control *result)
 {
-    const u32 layout = shape->coding == TG_CODING_ELIAS     ? TG_LAYOUT_ELIAS_SPARSE
-                       : shape->coding == TG_CODING_ENTROPY ? TG_LAYOUT_ENTROPY
-                                                            : TG_LAYOUT_PACKED;
-    return tg_coded{0, layout, 1};
+    choose_listed(p);
+    result->payload = p.coded->size;
+    result->layout = p.coded->layout;
 }
 
-void tg_cuda_code_levels(cudaStream_t stream, const tg_levels_shape *shape, const u8 *packed, void *workspace,
-                         u8 *payload, tg_coded *coded)
+unsigned tg_cuda_empty_layout(tg_coding coding)
 {
-    const coding c = lay_out(shape, packed, workspace, payload, coded);
-    const packed_job as_packed = {packed, c.prefix.bytes, scale_bytes(shape), payload, c.scales, coded};
+    return coding == TG_CODING_ELIAS     ? TG_LAYOUT_ELIAS_SPARSE
+           : coding == TG_CODING_ENTROPY ? TG_LAYOUT_ENTROPY
+                                         : TG_LAYOUT_PACKED;
+}
+
+void tg_cuda_code_levels(cudaStream_t stream, const tg_levels_shape *shape, const u32 *known, const u8 *packed,
+                         void *workspace, u8 *payload, tg_coded *coded, control *result)
+{
+    const coding c = lay_out(shape, known, packed, workspace, payload, coded);
+    const packed_job as_packed = {c.elias.codes, c.elias.before, payload, c.scales, coded};
     const bool automatic = shape->coding == TG_CODING_AUTO;
+    const tg_coded empty = {0, tg_cuda_empty_layout(shape->coding), 1};
+    u32 *const zeros = (u32 *)workspace;
     if (shape->count == 0) {
-        LAUNCH(begin_coding_kernel, 1, 1, 0, stream, coded, empty_vector(shape), (listed_control *)NULL);
+        LAUNCH(begin_coding_kernel, 1, 256, 0, stream, zeros, 0ull, coded, tg_packed_codes{}, empty, (u32 *)NULL);
+        LAUNCH(end_coding_kernel, 1, 1, 0, stream, coded, result);
         return;
     }
-    (void)cudaMemsetAsync(workspace, 0, c.zero_bytes, stream);
-    LAUNCH(begin_coding_kernel, 1, 1, 0, stream, coded, tg_coded{0, 0, 0}, c.listed.control);
+    LAUNCH(begin_coding_kernel, blocks_for(c.zero_bytes / 4096, 264), 256, 0, stream, zeros, c.zero_bytes / 4, coded,
+           c.elias.codes, empty, &c.listed.control->count);
     if (automatic)
         LAUNCH(save_scales_kernel, blocks_for(as_packed.scale_bytes / 1024, MOST_BLOCKS), 256, 0, stream, as_packed);
     if (may_use_prefix(shape))
         try_prefix(stream, c.prefix);
     if (may_use_entropy(shape))
         write_entropy(stream, c);
+    if (may_use_entropy(shape) && automatic)
+        LAUNCH(choose_listed_kernel, 1, 1, 0, stream, c.listed);
     if (may_use_elias(shape))
-        write_elias(stream, c.elias, automatic ? padded(as_packed.bytes) + as_packed.scale_bytes : ~0ull);
+        write_elias(stream, c.elias, automatic);
     if (automatic)
         write_packed(stream, as_packed);
+    if (shape->coding == TG_CODING_ENTROPY)
+        LAUNCH(end_listing_kernel, 1, 1, 0, stream, c.listed, result);
+    else
+        LAUNCH(end_coding_kernel, 1, 1, 0, stream, coded, result);
 }
 
 /* ---- reading ---- */
@@ -352,7 +389,7 @@ static expansion lay_out_expansion(const tg_levels_shape *shape, unsigned layout
     const bool listed = layout == TG_LAYOUT_ENTROPY_SPARSE;
     pieces memory = {(u8 *)workspace, 0};
     expansion e = {};
-    e.prefix = {in, size, n, width, NULL, NULL, packed, bad};
+    e.prefix = {in, size, n, width, NULL, NULL, bad};
     e.elias = {in, size, n, width, shape->levels, layout, NULL, NULL, packed, bad};
     if (listed)
         e.head = read_listed_head(shape, host, size);
@@ -402,6 +439,35 @@ static void expand_listed(cudaStream_t stream, const expansion &e, control *resu
         LAUNCH(put_listed_kernel, blocks_for(h.listed / 256, MOST_BLOCKS), 256, 0, stream, e.listed);
 }
 
+template <class SINK> static void read_prefix(cudaStream_t stream, const prefix_reading &p, const SINK &sink)
+{
+    const u64 chunks = prefix_chunks(packed_bytes(p.count, p.width), PREFIX_LEAST_LOG);
+    LAUNCH(prefix_table_kernel, 1, PREFIX_SYMBOLS, 0, stream, p);
+    LAUNCH(prefix_read_kernel<SINK>, blocks_for(chunks / (PREFIX_READERS * PREFIX_TOGETHER) + 1, 2 * MOST_BLOCKS),
+           32 * PREFIX_READERS, 0, stream, p, sink);
+}
+
+template <u32 WIDTH> static void add_prefix(cudaStream_t stream, const prefix_reading &p, const tg_coded_sum *sum)
+{
+    if (sum->fresh)
+        read_prefix(stream, p, prefix_adding<WIDTH, true>{sum->frame, sum->weight, sum->scale, sum->out});
+    else
+        read_prefix(stream, p, prefix_adding<WIDTH, false>{sum->frame, sum->weight, sum->scale, sum->out});
+}
+
+void tg_cuda_add_prefix(cudaStream_t stream, const tg_levels_shape *shape, const u8 *bytes, u64 size,
+                        const tg_coded_sum *sum, void *workspace, control *result)
+{
+    const expansion e = lay_out_expansion(shape, TG_LAYOUT_PREFIX, NULL, bytes, size, NULL, workspace, &result->bad);
+    (void)cudaMemsetAsync(workspace, 0, e.zero_bytes, stream);
+    if (e.prefix.width == 2)
+        add_prefix<2>(stream, e.prefix, sum);
+    else if (e.prefix.width == 4)
+        add_prefix<4>(stream, e.prefix, sum);
+    else
+        add_prefix<8>(stream, e.prefix, sum);
+}
+
 void tg_cuda_expand_levels(cudaStream_t stream, const tg_levels_shape *shape, unsigned layout, const u8 *host,
                            const u8 *bytes, u64 size, u8 *packed, void *workspace, control *result)
 {
@@ -419,9 +485,7 @@ void tg_cuda_expand_levels(cudaStream_t stream, const tg_levels_shape *shape, un
     (void)cudaMemsetAsync(workspace, 0, e.zero_bytes, stream);
     switch (layout) {
     case TG_LAYOUT_PREFIX:
-        LAUNCH(prefix_table_kernel, 1, PREFIX_SYMBOLS, 0, stream, e.prefix);
-        LAUNCH(prefix_expand_kernel, blocks_for(packed_bytes(shape->count, width) / PREFIX_PIECE, 2 * MOST_BLOCKS),
-               PREFIX_READERS, 0, stream, e.prefix);
+        read_prefix(stream, e.prefix, prefix_packing{packed});
         break;
     case TG_LAYOUT_ENTROPY:
         expand_rans(stream, e.rans);

@@ -11,10 +11,18 @@ struct tg_packed_codes {
     u64 count;
     u32 width;
     const u16 *plain; /* if not NULL, the codes are here */
+    const u32 *known; /* if not NULL, the count is at most that, and here */
 };
 
 static __host__ __device__ inline u64 padded(u64 bytes) { return (bytes + 3) / 4 * 4; }
 static __host__ __device__ inline u64 packed_bytes(u64 count, u32 width) { return (count * width + 7) / 8; }
+
+/* First of all in every kernel that asks how many codes there are. */
+__device__ __forceinline__ void find_count(tg_packed_codes &p)
+{
+    if (p.known)
+        p.count = *p.known;
+}
 
 __device__ __forceinline__ u32 code_at(const tg_packed_codes &p, u64 i)
 {
@@ -59,29 +67,41 @@ __device__ __forceinline__ void pack_codes(const u16 *codes, u32 n, u32 width, u
 /* ---- sums along a chain ---- */
 
 /* Blocks (or warps) that take their numbers from a ticket each publish a size, and learn the sum of those before. A
- * state is 0 until its size is known, and then the size alone, or with all before it. Called by a whole warp. */
+ * state is 0 until its size is known, and then the size alone, or with all before it. Called by a whole warp, which
+ * looks at many states at once: as many blocks as a card runs may have begun together. */
 __device__ __forceinline__ u64 sum_before(u64 *states, u32 number, u64 own)
 {
+    constexpr u32 EACH = 4;
     const u64 whole = 1ull << 63, alone = 1ull << 62, sum = alone - 1;
     const u32 lane = lane_id();
     if (lane == 0)
         atomicExch(&states[number], (number == 0 ? whole : alone) | own);
     u64 before = 0;
-    for (long long from = (long long)number - 1; from >= 0; from -= 32) {
-        const long long at = from - lane;
-        u64 state = at >= 0 ? *(volatile u64 *)&states[at] : whole;
-        while (__any_sync(FULL, state >> 62 == 0))
-            if (state >> 62 == 0)
-                state = *(volatile u64 *)&states[at];
-        const u32 ends = __ballot_sync(FULL, state >> 63 != 0);
-        const u32 last = ends ? (u32)__ffs((int)ends) - 1 : 31;
-        u64 part = lane <= last ? state & sum : 0;
-        for (int d = 16; d > 0; d /= 2)
-            part += __shfl_xor_sync(FULL, part, d);
-        before += part;
-        if (ends)
+    for (long long from = (long long)number - 1; from >= 0; from -= 32 * EACH) {
+        u64 state[EACH]; /* row by row, so that the nearest ones come first */
+#pragma unroll
+        for (u32 k = 0; k < EACH; k++) {
+            const long long at = from - 32 * k - lane;
+            state[k] = at >= 0 ? *(volatile u64 *)&states[at] : whole;
+        }
+        bool ended = false;
+#pragma unroll
+        for (u32 k = 0; k < EACH; k++) {
+            if (ended)
+                continue;
+            while (__any_sync(FULL, state[k] >> 62 == 0))
+                if (state[k] >> 62 == 0)
+                    state[k] = *(volatile u64 *)&states[from - 32 * k - lane];
+            const u32 ends = __ballot_sync(FULL, state[k] >> 63 != 0);
+            const u32 last = ends ? (u32)__ffs((int)ends) - 1 : 31;
+            before += lane <= last ? state[k] & sum : 0; /* each lane a part, until the end */
+            ended = ends != 0;
+        }
+        if (ended)
             break;
     }
+    for (int d = 16; d > 0; d /= 2)
+        before += __shfl_xor_sync(FULL, before, d);
     if (lane == 0 && number > 0)
         atomicExch(&states[number], whole | (own + before));
     return before;

@@ -42,6 +42,19 @@ template <bool FEEDBACK> __device__ __forceinline__ void keep(group *g, u32 r, f
         g->rest[r] = g->rest[r] - sent;
 }
 
+/* Where alpha is not beta, what is left may overflow where rest and sent do not (codec/dense.c). */
+__device__ __forceinline__ void limit_rests(const dense_job &j, u32 first, group *g)
+{
+    if (j.source.alpha == j.source.beta)
+        return;
+    u32 limited = 0;
+#pragma unroll
+    for (u32 r = 0; r < 16; r++)
+        if (first + place_of(lane_id(), r) < j.frame.count)
+            g->rest[r] = limited_sum(g->rest[r], &limited);
+    warp_count(&j.result->limited, limited);
+}
+
 template <bool FEEDBACK> __device__ __forceinline__ void encode_plain(const dense_job &j, u32 first, group *g)
 {
     const dense_frame &f = j.frame;
@@ -103,8 +116,10 @@ template <dense_kind KIND, bool GIVEN, norm_kind NORM, bool FEEDBACK>
 __global__ void __launch_bounds__(THREADS) encode_groups(dense_job j)
 {
     __shared__ u32 room[KIND == PLAIN ? 1 : 256]; /* for the one warp that has the end of the vector */
+    constexpr bool may_be_known = KIND == LEVELS && !FEEDBACK;
+    begin<may_be_known>(j);
     const u32 which = blockIdx.x * WARPS + threadIdx.x / 32, n = j.frame.count;
-    if (which > (n - 1) / TG_GROUP || (GIVEN && (j.result->nonfinite & FOUND_MEASURING)))
+    if (which > (n - 1) / TG_GROUP || (may_be_known && n == 0) || (GIVEN && (j.result->nonfinite & FOUND_MEASURING)))
         return;
     const u32 first = which * TG_GROUP, here = n - first < TG_GROUP ? n - first : TG_GROUP;
     group g;
@@ -129,6 +144,7 @@ __global__ void __launch_bounds__(THREADS) encode_groups(dense_job j)
     else
         encode_levels<FEEDBACK>(j, first, GIVEN, radius, &g, code);
     if (FEEDBACK) {
+        limit_rests(j, first, &g);
 #pragma unroll
         for (u32 r = 0; r < 16; r++)
             if (first + place_of(lane_id(), r) < n)
@@ -142,45 +158,6 @@ __global__ void __launch_bounds__(THREADS) encode_groups(dense_job j)
         pack_group(code, width, out);
     else
         pack_rest(code, width, here, room, out);
-}
-
-/* ---- the way back ---- */
-
-/* Where a value was not finite, the residual becomes what it was: exactly where there is an undo buffer, else up to
- * rounding, for the groups that were committed. */
-__device__ __forceinline__ void undo_part(const dense_job &j, u32 part, u32 parts)
-{
-    if (j.moves || !(j.result->nonfinite & FOUND_ENCODING) || (j.result->nonfinite & FOUND_MEASURING))
-        return;
-    const tg_source &s = j.source;
-    for (u64 i = part * (u64)THREADS + threadIdx.x; i < s.count; i += (u64)parts * THREADS) {
-        if (s.undo) {
-            s.residual[i] = s.undo[i];
-        } else if (j.marks[i / TG_GROUP]) {
-            const float rest = s.residual[i] + value_at(j.frame, (u32)i);
-            s.residual[i] = (rest - element_at(s.gradient, s.dtype, i)) / s.beta;
-        }
-    }
-}
-
-__global__ void __launch_bounds__(THREADS) undo_groups(dense_job j) { undo_part(j, blockIdx.x, gridDim.x); }
-
-constexpr u32 PARTS = 8; /* of each of many jobs */
-__global__ void __launch_bounds__(THREADS) undo_many(const dense_job *jobs)
-{
-    undo_part(jobs[blockIdx.x / PARTS], blockIdx.x % PARTS, PARTS);
-}
-
-void tg_cuda_undo_many(tg_cuda *cuda, const dense_job *jobs, u32 count)
-{
-    LAUNCH(undo_many, count * PARTS, THREADS, 0, cuda->stream, jobs);
-}
-
-static void undo(tg_cuda *cuda, const dense_job *job)
-{
-    const unsigned grid = grid_for(job->frame.count, THREADS, cuda->processors); /* it is rarely needed */
-    if (job->source.residual && job->checks && !job->moves)
-        LAUNCH(undo_groups, grid, THREADS, 0, cuda->stream, *job);
 }
 
 template <dense_kind KIND, bool GIVEN, norm_kind NORM> static void launch(tg_cuda *cuda, const dense_job *job)
@@ -199,7 +176,6 @@ void tg_cuda_dense_encode(tg_cuda *cuda, const dense_job *job)
         return;
     if (tg_cuda_is_fast(job)) {
         tg_cuda_fast_encode(cuda, job);
-        undo(cuda, job);
         return;
     }
     const bool given = f->bucket != TG_GROUP || job->norm == NORM_EXTREMES || job->clip > 0;
@@ -215,5 +191,4 @@ void tg_cuda_dense_encode(tg_cuda *cuda, const dense_job *job)
         launch<LEVELS, false, NORM_L2>(cuda, job);
     else
         launch<LEVELS, false, NORM_MAX>(cuda, job);
-    undo(cuda, job);
 }

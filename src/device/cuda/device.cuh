@@ -27,7 +27,6 @@ struct control {
     u32 layout;
     u32 ticket; /* of blocks that have come to an end */
     double sum;
-    u32 ended[8]; /* blocks of the digests of up to eight frames */
     u32 spare[2];
 };
 
@@ -43,7 +42,17 @@ struct pending {
     u64 number;
 };
 
-enum { SLOTS = 256, EXPECTED = 64 };
+enum {
+    SLOTS = 256,
+    EXPECTED = 64,
+    LATER_SLOTS = 64,
+    STORES = 512 << 10,
+    RETIRED = 32,
+    ARRIVALS = 64 << 10,
+    BRANCHES = 32
+};
+/* Of a frame on the card, the host reads its header and the first bytes behind it. */
+constexpr size_t SEEN_BYTES = TG_HEADER_SIZE + 16;
 
 /* A header that was seen, or made, for a vector of so many elements: the next frame of such a vector probably has the
  * same one, up to what changes from step to step. */
@@ -57,12 +66,16 @@ struct tg_cuda {
     tg_device *host;  /* for what lies in host memory anyway */
     int ordinal;
     unsigned processors;
+    bool overlaps; /* LAUNCH_BESIDE */
     cudaStream_t stream;
     pthread_mutex_t lock; /* recursive: handles of several threads may share the device */
     control *slots;       /* on the card, SLOTS of them */
-    control *seen;        /* the host's copy, in pinned memory */
-    u64 *mark, marks;     /* beside it: how many times results have come there; and how many times they will have */
-    u8 *headers;          /* pinned memory for the headers of SLOTS frames that are on the card */
+    u32 *arrivals;    /* counters of checksum.cu, ARRIVALS for the stream and for each branch: 0 between its kernels */
+    control *seen;    /* the host's copy, in pinned memory */
+    u64 *mark, marks; /* beside it: how many times results have come there; and how many times they will have */
+    u8 *directory;    /* pinned memory for what the host reads of listed levels that are on the card */
+    size_t directory_room;
+    u8 *headers; /* pinned memory for the headers of SLOTS frames that are on the card */
     pending waiting[SLOTS];
     unsigned used;
     bool busy; /* something was put on the stream since the last wait */
@@ -70,14 +83,34 @@ struct tg_cuda {
      * where more is needed than there was. */
     u8 *arena;
     size_t arena_size, arena_used;
-    /* Descriptions of many jobs on their way to the card: pinned memory, and where they go. Both are used from the start
-     * again after each wait. */
+    u8 *retired[RETIRED]; /* that a captured graph may still use */
+    u32 retired_count;
+    /* Descriptions of many jobs on their way to the card: pinned memory, and where they go. Both are used from the
+     * start again after each wait. */
     u8 *upload_from, *upload_to;
     size_t uploaded;
+    /* Of jobs that are done later: slots and arrays that every call uses from the start again, because its work is
+     * behind that of the one before. */
+    bool later; /* such jobs are being put on the stream */
+    control *later_slots;
+    u8 *stored_to;
+    size_t stored;
+    struct {
+        u64 bytes, selected;
+        tg_status *verdict;
+    } endings[LATER_SLOTS];
+    u32 ending_count;
+    u64 rounds; /* such calls so far */
+    /* Streams beside that of the device, for jobs of one call that do not depend on each other. */
+    cudaStream_t branches[BRANCHES], trunk;
+    cudaEvent_t forked, joined[BRANCHES];
+    bool branched;
+    u32 branch;                     /* 0: the stream itself; else one more than its number */
+    u32 branches_used;              /* a bit for each */
     seen_header expected[EXPECTED]; /* by their counts */
-    tg_add_job *again[SLOTS]; /* whose frames were not what was expected */
+    tg_add_job *again[SLOTS];       /* whose frames were not what was expected */
     unsigned again_count;
-    u64 waits; /* so far: what was made before the last one has been handed over */
+    u64 waits;           /* so far: what was made before the last one has been handed over */
     cudaError_t failure; /* the first that was not out of memory: nothing works after it */
 };
 
@@ -121,9 +154,13 @@ tg_status tg_cuda_make_encoder(tg_device *device, const tg_spec *spec, uint64_t 
 void tg_cuda_free_encoder(tg_device *device, tg_encoder *encoder);
 bool tg_cuda_encoder_fits(const tg_device *device, const tg_encoder *encoder, const tg_spec *spec);
 void tg_cuda_encode(tg_device *device, tg_encode_job *jobs, size_t count);
+void tg_cuda_encode_later(tg_device *device, const tg_encode_job *jobs, size_t count);
 
 void tg_cuda_check(tg_device *device, tg_check_job *jobs, size_t count);
 void tg_cuda_add(tg_device *device, tg_add_job *jobs, size_t count);
+tg_status tg_cuda_can_add_later(const tg_device *device, const tg_add_later_job *job, tg_error *error);
+void tg_cuda_add_later(tg_device *device, const tg_add_later_job *jobs, size_t count);
+bool tg_cuda_reserve(tg_device *device, const tg_spec *spec, uint64_t count, size_t frames);
 /* Without expecting anything of frames. */
 void tg_cuda_add_slowly(tg_cuda *cuda, tg_add_job *job);
 void tg_cuda_compensate(tg_device *device, const tg_source *source, float *u);

@@ -1,4 +1,5 @@
-/* One element of a source: what kernels/source.c computes block by block (u, and the rest that becomes the residual). */
+/* One element of a source: what kernels/source.c computes block by block (u, and the rest that becomes the residual).
+ */
 #ifndef TG_DEVICE_CUDA_ELEMENT_CUH
 #define TG_DEVICE_CUDA_ELEMENT_CUH
 
@@ -11,10 +12,7 @@ extern "C" {
 #include "device/device.h"
 }
 
-__device__ __forceinline__ bool is_finite(float x)
-{
-    return (tg_float_bits(x) & TG_MAGNITUDE_MASK) < TG_INFINITY_BITS;
-}
+__device__ __forceinline__ bool is_finite(float x) { return (tg_float_bits(x) & TG_MAGNITUDE_MASK) < TG_INFINITY_BITS; }
 
 /* An element of a tensor as float32. */
 __device__ __forceinline__ float element_at(const void *data, tg_dtype dtype, u64 i)
@@ -70,6 +68,10 @@ __device__ __forceinline__ element source_of(const tg_source &s, float gradient,
         e.push = 0;
         ++*dropped;
         combine(s, h, &e);
+        if (!e.finite) { /* something has written to the residual's memory */
+            e.u = e.rest = 0;
+            e.finite = true;
+        }
     }
     return e;
 }

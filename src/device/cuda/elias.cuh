@@ -136,6 +136,7 @@ __device__ __forceinline__ void count_run(const elias_job &p, const elias_run &r
 __global__ void __launch_bounds__(ELIAS_THREADS) elias_measure_kernel(elias_job p)
 {
     __shared__ elias_sharing sharing;
+    find_count(p.codes);
     const u64 chunks = elias_chunks(p.codes.count);
     u64 sizes[3] = {0, 0, 0};
     for (u64 chunk = blockIdx.x; chunk < chunks; chunk += gridDim.x) {
@@ -155,11 +156,13 @@ __global__ void __launch_bounds__(ELIAS_THREADS) elias_measure_kernel(elias_job 
     }
 }
 
-/* The shorter of the two layouts, if it is shorter than what has been written, and than `packed` bytes. Of equals, the
- * layout with the lowest number. One thread. */
-__global__ void elias_choose_kernel(elias_job p, u64 packed)
+/* The shorter of the two layouts, if it is shorter than what has been written and, where they are allowed, than packed
+ * codes. Of equals, the layout with the lowest number. One thread. */
+__global__ void elias_choose_kernel(elias_job p, bool may_be_packed)
 {
+    find_count(p.codes);
     elias_control *const c = p.control;
+    const u64 packed = may_be_packed ? p.before + padded(packed_bytes(p.codes.count, p.codes.width)) : ~0ull;
     const u32 layout = c->size[ELIAS_SPARSE] <= c->size[ELIAS_DENSE] ? ELIAS_SPARSE : ELIAS_DENSE;
     const u64 size = p.before + 2 * elias_chunks(p.codes.count) + c->size[layout];
     if (packed <= size || (p.coded->done && p.coded->layout < layout))
@@ -215,6 +218,7 @@ __global__ void __launch_bounds__(ELIAS_THREADS) elias_write_kernel(elias_job p)
 {
     __shared__ elias_sharing sharing;
     elias_sharing *const s = &sharing;
+    find_count(p.codes);
     const u32 layout = p.control->layout;
     const u64 chunks = elias_chunks(p.codes.count);
     if (layout == 0)

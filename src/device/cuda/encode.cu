@@ -7,22 +7,24 @@
 
 #include <stdlib.h>
 
+extern "C" {
+#include "codec/sparse.h"
+}
+
 struct tg_encoder {
     const tg_codec_row *row;
     tg_spec largest;
     u64 max_count;
-    tg_encoder *host; /* of the host's device: for lists, which are encoded in host memory */
-    u8 *memory;       /* on the card, and what it is divided into */
-    u8 *areas; /* what jobs have for themselves, one after the other, until they have been handed over */
+    u8 *memory; /* on the card, and what it is divided into */
+    u8 *areas;  /* what jobs have for themselves, one after the other, until they have been handed over */
     size_t areas_size, areas_used;
-    u64 areas_of; /* the number of waits when the first of them was taken */
+    u64 areas_of; /* when the first of them was taken: age_of */
     unit *units;
     int *exponents;
-    u8 *sparse;        /* what a sparsifier works in */
+    u8 *sparse, *part; /* what a sparsifier works in, and what encodes its lists */
+    u8 *levels;        /* what its values work in, where they become levels */
     u8 *codes, *coder; /* packed codes, and what the coder of another layout works in, if there is one */
-    bool busy; /* a list in the workspace has not been copied yet */
-    tg_list staged; /* a sparsifier's: a list in host memory, of which parts are encoded, and what decoders see */
-    float *staged_sent;
+    bool busy;         /* a list in the workspace has not been copied yet */
 };
 
 static bool is_sparse(const tg_spec *spec) { return tg_codec_row_of(spec->codec)->sparse; }
@@ -40,7 +42,8 @@ static bool has_kernels(const tg_spec *spec, u64 count, dense_frame *frame)
 /* What one job has for itself, so that others may follow before it has been handed over. */
 struct job_area {
     u8 *frame, *marks;
-    u64 *digests, *sums;
+    u64 *digests;
+    tg_hash_key *drawn;
 };
 
 /* Divides what begins at `at`, or only adds up what it takes. */
@@ -54,9 +57,25 @@ static size_t divide_area(size_t bound, u64 count, bool in_place, u8 *at, job_ar
     };
     area->frame = take(in_place ? 0 : TG_HEADER_SIZE + bound + 64);
     area->digests = (u64 *)(void *)take(tg_cuda_digests_room(bound));
-    area->sums = (u64 *)(void *)take(bound / 16 + 64);
     area->marks = take((size_t)(count / TG_GROUP + 1));
+    area->drawn = (tg_hash_key *)(void *)take(tg_cuda_drawn_room());
     return used;
+}
+
+/* The longest list that a selection can be. */
+static u64 most_listed(const tg_spec *spec, u64 count) { return tg_spec_selected(spec, count) * 4 / 3 + 1; }
+
+/* The most bytes of the payload of a job. All of a list may be in the range that a job sends. */
+static size_t payload_bound(const tg_codec_row *row, const tg_spec *spec, u64 count, u64 listed)
+{
+    const size_t selected = row->bound(spec, count);
+    const size_t list = listed > 0 ? tg_sparse_list_bound(spec, count, listed < count ? listed : count) : 0;
+    return selected > list ? selected : list;
+}
+
+static size_t payload_bound_of(const tg_encode_job *job)
+{
+    return payload_bound(job->encoder->row, job->spec, job->source.count, job->selected ? job->selected->count : 0);
 }
 
 /* Room for one of the largest jobs, and for several where they are small. */
@@ -77,35 +96,22 @@ static size_t divide(tg_encoder *e, const dense_frame *f)
         at += arena_room(bytes);
         return place;
     };
-    const size_t bound = e->row->bound(&e->largest, e->max_count);
+    const u64 listed = is_sparse(&e->largest) ? most_listed(&e->largest, e->max_count) : 0;
+    /* a shorter vector may have twice the segments, at 9 bytes, of which there are 2048 elements each */
+    const size_t bound = payload_bound(e->row, &e->largest, e->max_count, listed) + 9 * (size_t)(listed / 2048 + 1);
     const u64 buckets = f->count == 0 ? 0 : (f->count - 1) / f->bucket + 1, units = units_in_bucket(f);
     e->areas_size = areas_room(bound, e->max_count);
     e->areas = take(e->areas_size);
     e->units = (unit *)(void *)take(f->kind != PLAIN && units > 1 ? (size_t)(buckets * units * sizeof(unit)) : 0);
     e->exponents = (int *)(void *)take(units > 1 ? (size_t)buckets * sizeof(int) : 0);
     e->sparse = take(is_sparse(&e->largest) ? tg_cuda_sparse_workspace(&e->largest, e->max_count) : 0);
+    e->part = take(listed > 0 ? tg_cuda_sparse_part_workspace(e->max_count, listed) : 0);
+    e->levels = take(listed > 0 ? tg_cuda_sparse_levels_workspace(&e->largest, listed) : 0);
     if (f->kind == LEVELS && tg_cuda_wants_coding(&e->largest)) {
         e->codes = take(tg_cuda_codes_room(f));
         e->coder = take(tg_cuda_coder_room(&e->largest, f));
     }
     return at;
-}
-
-/* Room for the longest selection in host memory. */
-static bool make_staged(tg_encoder *e)
-{
-    const size_t room = (size_t)(tg_spec_selected(&e->largest, e->max_count) * 4 / 3 + 1) * sizeof(float);
-    e->staged.indices = (u32 *)malloc(room);
-    e->staged.values = (float *)malloc(room);
-    e->staged_sent = (float *)malloc(room);
-    return e->staged.indices && e->staged.values && e->staged_sent;
-}
-
-static void free_staged(tg_encoder *e)
-{
-    free(e->staged.indices);
-    free(e->staged.values);
-    free(e->staged_sent);
 }
 
 tg_status tg_cuda_make_encoder(tg_device *device, const tg_spec *spec, uint64_t max_count, tg_encoder **encoder,
@@ -116,7 +122,14 @@ tg_status tg_cuda_make_encoder(tg_device *device, const tg_spec *spec, uint64_t 
     if (!has_kernels(spec, max_count, &frame)) {
         char text[TG_SPEC_TEXT] = "";
         (void)!tg_spec_print(spec, text, sizeof text, NULL);
-        return tg_fail(error, TG_UNAVAILABLE, "device %s cannot encode %.120s yet; use a cpu device", device->name, text);
+        if (is_sparse(spec) && has_kernels(spec, TG_CUDA_SPARSE_MOST, &frame))
+            return tg_fail(
+                error, TG_UNAVAILABLE,
+                "device %s encodes vectors of at most %u elements with %.120s, not of %llu; use a cpu device, "
+                "or divide the vector",
+                device->name, TG_CUDA_SPARSE_MOST, text, (unsigned long long)max_count);
+        return tg_fail(error, TG_UNAVAILABLE, "device %s cannot encode %.120s yet; use a cpu device", device->name,
+                       text);
     }
     tg_encoder *made = (tg_encoder *)calloc(1, sizeof *made);
     if (!made)
@@ -124,13 +137,8 @@ tg_status tg_cuda_make_encoder(tg_device *device, const tg_spec *spec, uint64_t 
     made->row = tg_codec_row_of(spec->codec);
     made->largest = *spec;
     made->max_count = max_count;
-    tg_device *host = now.cuda->host;
-    if ((is_sparse(spec) && (host->operations->make_encoder(host, spec, max_count, &made->host, error) != TG_OK ||
-                             !make_staged(made))) ||
-        cudaMalloc(&made->memory, divide(made, &frame)) != cudaSuccess) {
+    if (cudaMalloc(&made->memory, divide(made, &frame)) != cudaSuccess) {
         (void)cudaGetLastError();
-        host->operations->free_encoder(host, made->host);
-        free_staged(made);
         free(made);
         return TG_OUT_OF_MEMORY;
     }
@@ -149,18 +157,16 @@ void tg_cuda_free_encoder(tg_device *device, tg_encoder *encoder)
     tg_cuda_settle(now.cuda);
     (void)cudaStreamSynchronize(now.cuda->stream);
     (void)cudaFree(encoder->memory);
-    now.cuda->host->operations->free_encoder(now.cuda->host, encoder->host);
-    free_staged(encoder);
     free(encoder);
 }
 
 bool tg_cuda_encoder_fits(const tg_device *device, const tg_encoder *encoder, const tg_spec *spec)
 {
     const tg_codec_row *row = encoder->row;
-    const tg_device *host = ((const tg_cuda *)(const void *)device)->host;
-    if (encoder->host && (!host->operations->encoder_fits(host, encoder->host, spec) ||
-                          tg_cuda_sparse_workspace(spec, encoder->max_count) >
-                              tg_cuda_sparse_workspace(&encoder->largest, encoder->max_count)))
+    (void)device;
+    if (is_sparse(spec) && (tg_cuda_sparse_workspace(spec, encoder->max_count) >
+                                tg_cuda_sparse_workspace(&encoder->largest, encoder->max_count) ||
+                            most_listed(spec, encoder->max_count) > most_listed(&encoder->largest, encoder->max_count)))
         return false;
     return row->bound(spec, encoder->max_count) <= row->bound(&encoder->largest, encoder->max_count);
 }
@@ -173,27 +179,32 @@ static bool is_in_place(const tg_encode_job *job)
     return job->options.on_device && !job->end && (uintptr_t)job->frame % 16 == 0;
 }
 
+/* Areas of another age are free: their jobs have been handed over, or those to come are done later, behind them. */
+static u64 age_of(const tg_cuda *cuda) { return cuda->later ? cuda->rounds | 1ull << 63 : cuda->waits; }
+
 /* Whether there is room for the area of another job before those that are there have been handed over. */
 static bool has_area(const tg_cuda *cuda, const tg_encode_job *job)
 {
     const tg_encoder *e = job->encoder;
     job_area area;
-    const size_t bound = e->row->bound(job->spec, job->source.count);
-    return e->areas_of != cuda->waits ||
+    const size_t bound = payload_bound_of(job);
+    return e->areas_of != age_of(cuda) ||
            divide_area(bound, job->source.count, is_in_place(job), NULL, &area) <= e->areas_size - e->areas_used;
 }
 
-/* The area of a job; waits for those before it if there is no room. */
+/* The area of a job; waits for those before it if there is no room. What is done later uses it again without waiting:
+ * the jobs before it are on the stream. */
 static job_area take_area(tg_cuda *cuda, tg_encode_job *job)
 {
     tg_encoder *e = job->encoder;
     job_area area;
-    if (!has_area(cuda, job) || cuda->used == SLOTS)
+    const bool has_room = has_area(cuda, job);
+    if (!cuda->later && (!has_room || cuda->used == SLOTS))
         tg_cuda_settle(cuda);
-    if (e->areas_of != cuda->waits)
+    if (e->areas_of != age_of(cuda) || !has_room)
         e->areas_used = 0;
-    e->areas_of = cuda->waits;
-    const size_t bound = e->row->bound(job->spec, job->source.count);
+    e->areas_of = age_of(cuda);
+    const size_t bound = payload_bound_of(job);
     e->areas_used += divide_area(bound, job->source.count, is_in_place(job), e->areas + e->areas_used, &area);
     if (is_in_place(job))
         area.frame = (u8 *)job->frame;
@@ -208,12 +219,21 @@ static u64 find_first_nonfinite(tg_cuda *cuda, const tg_source *source)
     return index;
 }
 
+/* The keys of the draw, where its step is on the card; else NULL. */
+static const tg_hash_key *draw_of(tg_cuda *cuda, const tg_encode_job *job, const job_area *area)
+{
+    if (!job->step)
+        return NULL;
+    tg_cuda_draw(cuda, &job->options.draw, job->step, area->drawn);
+    return area->drawn;
+}
+
 /* Gives the host a finished frame, at the place that is the next one now. `p->more` is where it was made. */
 static void hand_over(tg_cuda *cuda, tg_encode_job *job, const u8 *made, size_t bytes)
 {
     if (job->end) {
         job->frame = *job->end;
-        *job->end += bytes;
+        *job->end += job->options.on_device ? tg_frame_place(bytes) : bytes;
     }
     if (made != job->frame)
         tg_cuda_copy(cuda, job->frame, made, bytes,
@@ -278,56 +298,14 @@ static void complete_list(tg_cuda *cuda, const pending *p, const control *seen)
     }
 }
 
-/* The first place of a list in host memory with an index of at least `limit`. */
-static size_t place_in(const tg_list *list, u64 limit)
-{
-    size_t from = 0, to = list->count;
-    while (from < to) {
-        const size_t middle = (from + to) / 2;
-        if (list->indices[middle] < limit)
-            from = middle + 1;
-        else
-            to = middle;
-    }
-    return from;
-}
-
-/* Elements that have been selected already are encoded in host memory, where their frame goes. */
-static void encode_list(tg_cuda *cuda, tg_encode_job *job)
-{
-    tg_encode_job there = *job;
-    if (job->options.on_device) { /* nobody asks for that */
-        job->report = tg_encode_report{.status = TG_UNAVAILABLE};
-        return;
-    }
-    tg_cuda_settle(cuda); /* frames before this one may have the same end */
-    tg_list *staged = &job->encoder->staged;
-    float *sent = job->encoder->staged_sent;
-    staged->count = job->selected->count;
-    tg_cuda_copy(cuda, staged->indices, job->selected->indices, 4 * staged->count, cudaMemcpyDeviceToHost);
-    tg_cuda_copy(cuda, staged->values, job->selected->values, 4 * staged->count, cudaMemcpyDeviceToHost);
-    (void)tg_cuda_fine(cuda, cudaStreamSynchronize(cuda->stream));
-    there.encoder = job->encoder->host;
-    there.selected = staged;
-    there.sent = sent;
-    cuda->host->operations->encode(cuda->host, &there, 1);
-    job->frame = there.frame;
-    job->report = there.report;
-    const size_t from = place_in(staged, job->first), to = place_in(staged, job->first + job->source.count);
-    if (job->sent && tg_spec_values(job->spec) != TG_VALUES_FP32) {
-        tg_cuda_copy(cuda, job->sent + from, sent + from, 4 * (to - from), cudaMemcpyHostToDevice);
-        (void)tg_cuda_fine(cuda, cudaStreamSynchronize(cuda->stream)); /* the next job works in the same place */
-    }
-}
-
 static tg_source sparse_source(const tg_encode_job *job)
 {
     const tg_nonfinite policy = job->options.nonfinite;
     tg_source source = job->source;
     source.may_move = source.may_move && !job->list;
     source.drop_nonfinite = policy == TG_NONFINITE_ZERO;
-    /* As on the CPU: under trust the residual is recomputed, which beta = 0 makes impossible. */
-    if (policy == TG_NONFINITE_ZERO || (policy == TG_NONFINITE_TRUST && job->source.beta != 0))
+    /* As on the CPU: under trust the residual is recomputed, where that can be done. */
+    if (policy == TG_NONFINITE_ZERO || (policy == TG_NONFINITE_TRUST && tg_source_recomputes(&job->source)))
         source.undo = NULL;
     return source;
 }
@@ -338,20 +316,18 @@ static void select_list(tg_cuda *cuda, tg_encode_job *job)
     const u32 *indices;
     const float *values;
     tg_cuda_sparse_lists(job->spec, source.count, job->encoder->sparse, &indices, &values);
-    control *c = tg_cuda_slot(cuda, {complete_list, job, (void *)(uintptr_t)indices,
-                                     (u64)((const u8 *)values - (const u8 *)indices)});
+    control *c = tg_cuda_slot(
+        cuda, {complete_list, job, (void *)(uintptr_t)indices, (u64)((const u8 *)values - (const u8 *)indices)});
     tg_cuda_sparse_select(cuda, job->spec, &source, &job->options.draw, job->encoder->sparse, c);
 }
 
 static void encode_sparse(tg_cuda *cuda, tg_encode_job *job)
 {
     tg_encoder *e = job->encoder;
-    if (e->busy)
+    if (e->busy && !cuda->later)
         tg_cuda_settle(cuda);
-    if (job->selected) {
-        encode_list(cuda, job);
-        return;
-    }
+    if (job->selected)
+        tg_cuda_settle(cuda); /* how many elements a list has may be a result */
     if (job->list) {
         e->busy = true;
         select_list(cuda, job);
@@ -360,24 +336,30 @@ static void encode_sparse(tg_cuda *cuda, tg_encode_job *job)
     const job_area area = take_area(cuda, job);
     u8 *frame = area.frame;
     const tg_source source = sparse_source(job);
-    control *result = tg_cuda_slot(cuda, {complete_sparse, job, frame, 0});
-    job->moved = source.count > 0 && tg_cuda_sparse_moves(&source);
+    control *result = cuda->later ? tg_cuda_later_slot(cuda, 0, AS_COUNTED)
+                                  : tg_cuda_slot(cuda, {complete_sparse, job, frame, 0});
+    job->moved = !job->selected && source.count > 0 && tg_cuda_sparse_moves(&source);
     const tg_frame_info info = {.spec = *job->spec,
                                 .dtype = source.dtype,
                                 .count = source.count,
                                 .bytes = TG_HEADER_SIZE,
                                 .draw = job->options.draw,
                                 .has_checksum = !job->options.no_checksum};
-    tg_cuda_sparse_encode(cuda, job->spec, &source, &job->options.draw, e->sparse, frame + TG_HEADER_SIZE, result);
+    if (job->selected)
+        tg_cuda_sparse_encode_part(cuda, job, e->part, e->levels, frame + TG_HEADER_SIZE, result);
+    else
+        tg_cuda_sparse_encode(cuda, job->spec, &source, &job->options.draw, draw_of(cuda, job, &area), e->sparse,
+                              e->levels, frame + TG_HEADER_SIZE, result);
     checksum_job c = {.payload = frame + TG_HEADER_SIZE,
-                      .size = e->row->bound(job->spec, source.count),
+                      .size = payload_bound_of(job),
                       .known = result,
                       .digests = area.digests,
                       .frame = frame,
                       .has_checksum = info.has_checksum,
-                      .result = result};
+                      .result = result,
+                      .step = job->step};
     tg_header_write(&info, c.header);
-    if (job->options.on_device)
+    if (job->options.on_device && !tg_cuda_wants_coding(job->spec)) /* else the layout is not known yet */
         tg_cuda_remember(cuda, c.header, &info);
     tg_cuda_checksum(cuda, &c, 1);
 }
@@ -405,11 +387,11 @@ static dense_job dense_job_of(const tg_encode_job *job, const job_area *area)
     d.key = tg_hash_key_of(&job->options.draw, TG_FOR_ROUNDING);
     d.checks = policy != TG_NONFINITE_ZERO;
     d.source.drop_nonfinite = policy == TG_NONFINITE_ZERO;
-    /* As on the CPU: under trust the residual is recomputed, which beta = 0 makes impossible. */
-    if (policy == TG_NONFINITE_ZERO || (policy == TG_NONFINITE_TRUST && job->source.beta != 0))
+    /* As on the CPU: under trust the residual is recomputed, where that can be done. */
+    if (policy == TG_NONFINITE_ZERO || (policy == TG_NONFINITE_TRUST && tg_source_recomputes(&job->source)))
         d.source.undo = NULL;
     d.units = e->units;
-    d.sums = area->sums;
+    d.digests = area->digests;
     d.exponents = e->exponents;
     d.marks = job->source.residual && d.checks && !d.source.undo ? area->marks : NULL;
     return d;
@@ -417,17 +399,22 @@ static dense_job dense_job_of(const tg_encode_job *job, const job_area *area)
 
 /* Jobs that are put on the stream together. */
 struct batch {
-    static constexpr u32 MOST = 64;
+    static constexpr u32 MOST = 64, FEW = 8; /* checksums of a few are made without an array on the card */
     dense_job jobs[MOST];
     checksum_job sums[MOST];
     u32 count;
+    bool beside; /* batches do not wait for each other */
+    u32 batches;
 };
 
 static void flush(tg_cuda *cuda, batch *b)
 {
     if (b->count == 0)
         return;
-    tg_cuda_fast_encode_many(cuda, b->jobs, b->count);
+    for (u32 i = 0; b->beside && i < b->count; i++)
+        tg_cuda_dense_encode(cuda, &b->jobs[i]);
+    if (!b->beside)
+        tg_cuda_fast_encode_many(cuda, b->jobs, b->count);
     tg_cuda_checksum(cuda, b->sums, b->count);
     b->count = 0;
 }
@@ -435,16 +422,24 @@ static void flush(tg_cuda *cuda, batch *b)
 static void encode(tg_cuda *cuda, tg_encode_job *job, batch *b)
 {
     tg_encoder *e = job->encoder;
-    if (b->count == batch::MOST || !has_area(cuda, job) || cuda->used == SLOTS)
+    const bool has_room = has_area(cuda, job);
+    if (b->count == (b->beside ? batch::FEW : batch::MOST) || !has_room || (!cuda->later && cuda->used == SLOTS))
         flush(cuda, b);
+    if (b->beside && !has_room)
+        tg_cuda_join(cuda);
+    if (b->beside && b->count == 0)
+        tg_cuda_branch(cuda, b->batches++ % BRANCHES);
     const job_area area = take_area(cuda, job);
     u8 *frame = area.frame;
     dense_job d = dense_job_of(job, &area);
+    d.drawn = draw_of(cuda, job, &area);
     const bool coded = tg_cuda_wants_coding(job->spec), fast = !coded && tg_cuda_is_fast(&d) && d.frame.count > 0;
     if (coded)
         tg_cuda_place_apart(&d.frame, e->codes);
     const u64 payload = coded ? e->row->bound(job->spec, job->source.count) : tg_cuda_dense_size(&d.frame);
-    d.result = tg_cuda_slot(cuda, {coded ? complete_unknown : complete_encode, job, frame, TG_HEADER_SIZE + payload});
+    d.result = cuda->later ? tg_cuda_later_slot(cuda, coded ? 0 : TG_HEADER_SIZE + payload, job->source.count)
+                           : tg_cuda_slot(cuda, {coded ? complete_unknown : complete_encode, job, frame,
+                                                 TG_HEADER_SIZE + payload});
     const tg_frame_info info = {.spec = *job->spec,
                                 .dtype = job->source.dtype,
                                 .count = job->source.count,
@@ -456,38 +451,82 @@ static void encode(tg_cuda *cuda, tg_encode_job *job, batch *b)
                       .size = payload,
                       .known = coded ? d.result : NULL,
                       .digests = area.digests,
-                      .sums = area.sums,
-                      .summed = fast ? tg_cuda_summed_leaves(&d) : 0,
+                      .digested = fast ? tg_cuda_digested_leaves(&d) : 0,
                       .frame = frame,
                       .has_checksum = info.has_checksum,
-                      .result = d.result};
+                      .result = d.result,
+                      .step = job->step};
     tg_header_write(&info, c.header);
     if (job->options.on_device && !coded)
         tg_cuda_remember(cuda, c.header, &info);
     d.moves = job->moved = fast && d.source.may_move && d.source.residual && d.source.undo;
+    c.undone = undoing_of(&d);
     if (fast) {
         b->jobs[b->count] = d;
         b->sums[b->count++] = c;
         return;
     }
+    tg_cuda_join(cuda); /* what it works in belongs to the encoder */
     tg_cuda_dense_encode(cuda, &d);
     if (coded)
         tg_cuda_code_frame(cuda, job->spec, &d.frame, e->coder, d.result);
     tg_cuda_checksum(cuda, &c, 1);
 }
 
+/* Sparse vectors beside each other; those with the same encoder follow each other. */
+static void encode_beside(tg_cuda *cuda, tg_encode_job *jobs, size_t count)
+{
+    u32 encoder[LATER_SLOTS], encoders = 0;
+    for (size_t i = 0; i < count; i++) {
+        size_t same = 0;
+        while (jobs[same].encoder != jobs[i].encoder)
+            same++;
+        encoder[i] = same < i ? encoder[same] : encoders++;
+        tg_cuda_branch(cuda, encoder[i] % BRANCHES);
+        encode_sparse(cuda, &jobs[i]);
+    }
+    tg_cuda_join(cuda);
+}
+
+static void encode_all(tg_cuda *cuda, tg_encode_job *jobs, size_t count)
+{
+    batch b;
+    b.count = b.batches = 0;
+    b.beside = cuda->later && count > 1;
+    for (size_t i = 0; i < count; i++) {
+        if (is_sparse(jobs[i].spec)) {
+            flush(cuda, &b);
+            tg_cuda_join(cuda);
+            encode_sparse(cuda, &jobs[i]);
+        } else {
+            encode(cuda, &jobs[i], &b);
+        }
+    }
+    flush(cuda, &b);
+    tg_cuda_join(cuda);
+}
+
 void tg_cuda_encode(tg_device *device, tg_encode_job *jobs, size_t count)
 {
     const occupied now(device);
-    batch b;
-    b.count = 0;
-    for (size_t i = 0; i < count; i++) {
-        if (is_sparse(jobs[i].spec)) {
-            flush(now.cuda, &b);
-            encode_sparse(now.cuda, &jobs[i]);
-        } else {
-            encode(now.cuda, &jobs[i], &b);
-        }
+    encode_all(now.cuda, jobs, count);
+}
+
+void tg_cuda_encode_later(tg_device *device, const tg_encode_job *jobs, size_t count)
+{
+    const occupied now(device);
+    tg_encode_job some[LATER_SLOTS];
+    for (size_t done = 0, n; done < count; done += n) {
+        n = count - done < LATER_SLOTS ? count - done : (size_t)LATER_SLOTS;
+        memcpy(some, jobs + done, n * sizeof *some);
+        bool beside = n > 1;
+        for (size_t i = 0; i < n; i++)
+            beside = beside && is_sparse(some[i].spec);
+        tg_cuda_begin_later(now.cuda);
+        if (beside)
+            encode_beside(now.cuda, some, n);
+        else
+            encode_all(now.cuda, some, n);
+        tg_cuda_end_later(now.cuda, some);
     }
-    flush(now.cuda, &b);
 }

@@ -1,20 +1,13 @@
 /* Where the parts of a frame are. */
 #include "device/cuda/frame.cuh"
 
-static u64 buckets_of(const dense_frame *f) { return f->count == 0 ? 0 : (f->count - 1) / f->bucket + 1; }
-
-u64 tg_cuda_scale_words(const dense_frame *f)
-{
-    return f->kind == PLAIN ? 0 : buckets_of(f) * (f->affine ? 2 : 1);
-}
-
-static u64 codes_size(const dense_frame *f) { return (tg_packed_size(f->count, f->width) + 3) / 4 * 4; }
+u64 tg_cuda_scale_words(const dense_frame *f) { return f->kind == PLAIN ? 0 : scale_words(*f); }
 
 u64 tg_cuda_dense_size(const dense_frame *f)
 {
     if (f->kind == PLAIN)
         return f->count * tg_dtype_size(f->wire);
-    return codes_size(f) + 4 * tg_cuda_scale_words(f);
+    return codes_size(*f) + 4 * tg_cuda_scale_words(f);
 }
 
 bool tg_cuda_dense_frame(const tg_spec *spec, tg_dtype dtype, u64 count, u8 *payload, dense_frame *f)
@@ -32,20 +25,21 @@ bool tg_cuda_dense_frame(const tg_spec *spec, tg_dtype dtype, u64 count, u8 *pay
     case BF16:
         f->wire = TG_BFLOAT16;
         break;
-    case QSGD:
     case TERNGRAD:
         f->kind = LEVELS;
-        f->levels = spec->codec == TERNGRAD ? 1 : spec->levels;
-        f->affine = spec->codec == QSGD && spec->choices & TG_CHOICE_MINMAX;
-        f->width = tg_code_width(f->levels);
+        f->levels = 1;
         break;
     case ONEBIT:
         f->kind = SIGNS;
-        f->width = 1;
         break;
-    default:
-        return false;
+    default: /* and the values of a sparsifier */
+        if (spec->codec != QSGD && tg_spec_values(spec) != TG_VALUES_LEVELS)
+            return false;
+        f->kind = LEVELS;
+        f->levels = spec->levels;
+        f->affine = spec->choices & TG_CHOICE_MINMAX;
     }
-    f->scales = payload + codes_size(f);
+    f->width = f->kind == LEVELS ? tg_code_width(f->levels) : f->kind == SIGNS ? 1 : 0;
+    f->scales = payload + codes_size(*f);
     return true;
 }

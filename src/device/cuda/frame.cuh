@@ -28,6 +28,28 @@ bool tg_cuda_dense_frame(const tg_spec *spec, tg_dtype dtype, u64 count, u8 *pay
 u64 tg_cuda_dense_size(const dense_frame *frame);
 u64 tg_cuda_scale_words(const dense_frame *frame);
 
+/* Where only the card knows how many elements there are: the frame was laid out for at least so many. */
+__device__ __forceinline__ void set_count(dense_frame &f, u32 count)
+{
+    f.count = count;
+    f.bucket = min(f.bucket, max(count, 1u));
+}
+
+static __host__ __device__ inline u32 buckets_of(const dense_frame &f)
+{
+    return f.count ? (f.count - 1) / f.bucket + 1 : 0;
+}
+
+/* Bytes of packed codes, and words of the scales behind them. */
+static __host__ __device__ inline u64 codes_size(const dense_frame &f)
+{
+    return ((u64)f.count * f.width + 31) / 32 * 4;
+}
+static __host__ __device__ inline u64 scale_words(const dense_frame &f)
+{
+    return (u64)buckets_of(f) * (f.affine ? 2 : 1);
+}
+
 __device__ __forceinline__ tg_quantiser quantiser_at(const dense_frame &f, u32 bucket)
 {
     const float *at = (const float *)(f.scales + (u64)bucket * (f.affine ? 8 : 4));

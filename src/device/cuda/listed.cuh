@@ -91,6 +91,7 @@ __global__ void __launch_bounds__(LISTED_THREADS) list_kernel(listed_job p)
 {
     __shared__ u32 warps[LISTED_THREADS / 32], tile;
     __shared__ u64 before;
+    find_count(p.codes);
     const u64 tiles = (p.codes.count + LISTED_TILE - 1) / LISTED_TILE;
     if (!p.control->wanted)
         return;
@@ -120,11 +121,14 @@ __global__ void __launch_bounds__(256) copy_listed_kernel(listed_job p)
         ((u32 *)p.out)[i] = ((const u32 *)p.made)[i];
 }
 
-__global__ void choose_listed_kernel(listed_job p)
+/* By one thread. */
+__device__ __forceinline__ void choose_listed(const listed_job &p)
 {
     if (list_is_shorter(p))
         *p.coded = tg_coded{p.before + p.control->everything.payload, TG_LAYOUT_ENTROPY_SPARSE, 1};
 }
+
+__global__ void choose_listed_kernel(listed_job p) { choose_listed(p); }
 
 /* ---- reading ---- */
 

@@ -1,5 +1,5 @@
 /* Lists of selected elements. They lie on the card. Sums of lists, and lists that a frame is compared with, are made in
- * host memory for now: frames come from there, and lists are short. */
+ * host memory for now: lists are short. Frames that are on the card are copied there. */
 #include <stdlib.h>
 
 #include "device/cuda/device.cuh"
@@ -10,6 +10,10 @@ struct tg_list_workspace {
     tg_list_workspace *host;
     tg_list sums, chosen;
     u32 *applied; /* on the card: indices */
+    /* Copies of frames that are on the card. They grow to the largest call, as the device's memory for frames does. */
+    tg_frame *frames;
+    u8 *bytes;
+    size_t frames_room, bytes_room;
 };
 
 static void *host_array(u64 count)
@@ -36,6 +40,8 @@ void tg_cuda_free_list_workspace(tg_device *device, tg_list_workspace *w)
     drop_list(&w->sums);
     drop_list(&w->chosen);
     (void)cudaFree(w->applied);
+    (void)cudaFreeHost(w->bytes);
+    free(w->frames);
     free(w);
 }
 
@@ -49,8 +55,8 @@ tg_list_workspace *tg_cuda_make_list_workspace(tg_device *device, uint64_t longe
     w->host = host->operations->make_list_workspace(host, longest, most, together);
     w->sums = host_list(together > most ? together : most);
     w->chosen = host_list(most);
-    if (cudaMalloc(&w->applied, 4 * (size_t)most + 4) == cudaSuccess && w->host && w->sums.indices &&
-        w->sums.values && w->chosen.indices && w->chosen.values)
+    if (cudaMalloc(&w->applied, 4 * (size_t)most + 4) == cudaSuccess && w->host && w->sums.indices && w->sums.values &&
+        w->chosen.indices && w->chosen.values)
         return w;
     (void)cudaGetLastError();
     tg_cuda_free_list_workspace(device, w);
@@ -64,6 +70,49 @@ static void copy_list(tg_cuda *cuda, tg_list *to, const tg_list *from, cudaMemcp
     tg_cuda_copy(cuda, to->values, from->values, 4 * from->count, kind);
 }
 
+static bool grow(tg_list_workspace *w, size_t count, size_t bytes)
+{
+    if (count > w->frames_room) {
+        free(w->frames);
+        w->frames = (tg_frame *)malloc(count * sizeof *w->frames);
+        w->frames_room = w->frames ? count : 0;
+    }
+    if (bytes > w->bytes_room) {
+        (void)cudaFreeHost(w->bytes);
+        w->bytes = NULL;
+        w->bytes_room = 0;
+        if (cudaMallocHost(&w->bytes, bytes + bytes / 4) == cudaSuccess)
+            w->bytes_room = bytes + bytes / 4;
+        else
+            (void)cudaGetLastError();
+    }
+    return count <= w->frames_room && bytes <= w->bytes_room;
+}
+
+/* Frames where the host can read them; NULL if there is no memory for copies. */
+static const tg_frame *on_host(tg_cuda *cuda, tg_list_workspace *w, const tg_frame *frames, size_t count,
+                               bool on_device)
+{
+    size_t bytes = 0;
+    if (!on_device)
+        return frames;
+    for (size_t i = 0; i < count; i++)
+        bytes += frames[i].data ? tg_frame_place(frames[i].size) : 0;
+    if (!grow(w, count, bytes))
+        return NULL;
+    u8 *at = w->bytes;
+    for (size_t i = 0; i < count; i++) {
+        w->frames[i] = frames[i];
+        if (!frames[i].data)
+            continue;
+        tg_cuda_copy(cuda, at, frames[i].data, frames[i].size, cudaMemcpyDeviceToHost);
+        w->frames[i].data = at;
+        at += tg_frame_place(frames[i].size);
+    }
+    (void)tg_cuda_fine(cuda, cudaStreamSynchronize(cuda->stream));
+    return w->frames;
+}
+
 /* ---- summing ---- */
 
 static void sum_list(tg_cuda *cuda, tg_sum_job *job)
@@ -73,6 +122,11 @@ static void sum_list(tg_cuda *cuda, tg_sum_job *job)
     there.workspace = w->host;
     there.sums = &w->sums;
     there.chosen = &w->chosen;
+    there.frames = on_host(cuda, w, job->frames, job->frame_count, job->on_device);
+    if (!there.frames) {
+        (void)tg_cuda_fine(cuda, cudaErrorMemoryAllocation);
+        return;
+    }
     cuda->host->operations->sum_lists(cuda->host, &there, 1);
     job->nonfinite = there.nonfinite;
     job->dropped = there.dropped;
@@ -153,15 +207,20 @@ static void complete_add(tg_cuda *cuda, const pending *p, const control *seen)
 static size_t list_applied(tg_cuda *cuda, const tg_list_job *job)
 {
     tg_list_workspace *w = job->workspace;
+    const tg_frame *frame = on_host(cuda, w, &job->applied, 1, job->on_device);
+    if (!frame) {
+        (void)tg_cuda_fine(cuda, cudaErrorMemoryAllocation);
+        return 0;
+    }
     tg_sum_job there = {.workspace = w->host,
-                        .frames = &job->applied,
+                        .frames = frame,
                         .frame_count = 1,
                         .first = job->first,
                         .count = job->count,
                         .factor = 1,
                         .drops = true,
                         .sums = &w->sums,
-                        .share = 1,
+                        .chosen_count = 1,
                         .chosen = &w->chosen};
     cuda->host->operations->sum_lists(cuda->host, &there, 1);
     tg_cuda_copy(cuda, w->applied, w->sums.indices, 4 * w->sums.count, cudaMemcpyHostToDevice);

@@ -1,5 +1,5 @@
-/* Scales of buckets that are not groups of 512: a warp for each unit of 4096 elements, then a block for each bucket that
- * has several. */
+/* Scales of buckets that are not groups of 512: a warp for each unit of 4096 elements, then a block for each bucket
+ * that has several. */
 #include "device/cuda/scales.cuh"
 #include "device/cuda/sums.cuh"
 
@@ -82,9 +82,9 @@ __device__ void finish_unit(const dense_job &j, u32 bucket, const span &at, cons
         int exponent = 0;
         if (!tg_sum_is_safe(total, sum_of(j.norm))) {
             exponent = m.largest ? tg_exponent_of(m.largest) : 0;
-            total = m.largest ? (double)unit_sum(j, at, sum_of(j.norm), tg_first_factor(exponent),
-                                                 tg_second_factor(exponent))
-                              : 0;
+            total = m.largest
+                        ? (double)unit_sum(j, at, sum_of(j.norm), tg_first_factor(exponent), tg_second_factor(exponent))
+                        : 0;
         }
         radius = radius_of_sum(j.norm, total, exponent, at.n);
     } else if (j.clip > 0) {
@@ -97,7 +97,8 @@ __device__ void finish_unit(const dense_job &j, u32 bucket, const span &at, cons
 /* `again`: the sums of those buckets that need other factors. */
 __global__ void __launch_bounds__(THREADS) measure_units(dense_job j, u32 buckets, u32 units, bool again)
 {
-    const u64 step = (u64)gridDim.x * WARPS, all = (u64)buckets * units;
+    begin<true>(j);
+    const u64 step = (u64)gridDim.x * WARPS, all = (u64)(j.known ? buckets_of(j.frame) : buckets) * units;
     for (u64 at = blockIdx.x * (u64)WARPS + threadIdx.x / 32; at < all; at += step) {
         const u32 bucket = (u32)(at / units);
         const span here = unit_span(j.frame, bucket, (u32)(at % units));
@@ -147,7 +148,10 @@ __global__ void __launch_bounds__(TREE_THREADS) combine_units(dense_job j, u32 u
 {
     __shared__ double shared[TREE_THREADS];
     __shared__ u32 found;
+    begin<true>(j);
     const u32 bucket = blockIdx.x;
+    if (bucket >= buckets_of(j.frame))
+        return;
     const u64 left = (u64)j.frame.count - (u64)bucket * j.frame.bucket;
     const u32 size = left < j.frame.bucket ? (u32)left : j.frame.bucket, n = (size + TG_BLOCK - 1) / TG_BLOCK;
     const unit *mine = j.units + (u64)bucket * units;

@@ -236,8 +236,7 @@ static void norm_of_all(tg_cuda *cuda, const tg_tensor *tensor, double *norm)
 {
     const sampling s = sampling_of(tensor, TG_NORM_OF_ALL);
     const u64 runs = (s.blocks + TREE_THREADS - 1) / TREE_THREADS;
-    if (tensor->count == 0 ||
-        !tg_cuda_arena(cuda, arena_room((size_t)s.blocks * 8) + arena_room((size_t)runs * 8))) {
+    if (tensor->count == 0 || !tg_cuda_arena(cuda, arena_room((size_t)s.blocks * 8) + arena_room((size_t)runs * 8))) {
         *norm = 0;
         return;
     }

@@ -1,5 +1,5 @@
 /* Opening a card, its memory, and handing over results. */
-#include "device/cuda/device.cuh"
+#include "device/cuda/later.cuh"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -40,7 +40,8 @@ enum { UPLOADS = 512 << 10 };
 
 /* The results of all operations so far, to memory that the host reads while the card goes on; their slots are zero
  * again. When `mark` has the number of this wait, all of it is there. */
-__global__ void __launch_bounds__(256) hand_over(control *slots, control *seen, u32 words, volatile u64 *mark, u64 number)
+__global__ void __launch_bounds__(256)
+    hand_over(control *slots, control *seen, u32 words, volatile u64 *mark, u64 number)
 {
     u64 *from = (u64 *)(void *)slots, *to = (u64 *)(void *)seen;
     for (u32 i = threadIdx.x; i < words; i += 256) {
@@ -128,6 +129,8 @@ control *tg_cuda_slot(tg_cuda *cuda, const pending &what)
 
 const void *tg_cuda_upload(tg_cuda *cuda, const void *array, size_t bytes)
 {
+    if (cuda->later)
+        return tg_cuda_store(cuda, array, bytes);
     const size_t at = cuda->uploaded, room = (bytes + 15) / 16 * 16;
     if (room > UPLOADS - at)
         return NULL;
@@ -157,8 +160,14 @@ bool tg_cuda_arena(tg_cuda *cuda, size_t bytes)
     cuda->arena_used = 0;
     if (bytes <= cuda->arena_size)
         return true;
-    (void)cudaStreamSynchronize(cuda->stream); /* what is on the stream may still read it */
-    (void)cudaFree(cuda->arena);
+    if (cuda->rounds > 0 && cuda->arena_size > 0) { /* a graph may have it */
+        if (cuda->retired_count == RETIRED)
+            return false;
+        cuda->retired[cuda->retired_count++] = cuda->arena;
+    } else {
+        (void)cudaStreamSynchronize(cuda->stream); /* what is on the stream may still read it */
+        (void)cudaFree(cuda->arena);
+    }
     cuda->arena = NULL;
     cuda->arena_size = 0;
     const size_t size = bytes + bytes / 4;
@@ -234,6 +243,34 @@ static void clear(tg_device *device, void *memory, size_t bytes)
         (void)tg_cuda_fine(now.cuda, cudaMemsetAsync(memory, 0, bytes, now.cuda->stream));
 }
 
+static void *allocate_shared(tg_device *device, size_t bytes)
+{
+    const occupied now(device);
+    void *memory = NULL;
+    const cudaError_t error = cudaMallocHost(&memory, bytes > 0 ? bytes : 1);
+    if (error == cudaErrorMemoryAllocation)
+        (void)cudaGetLastError();
+    else
+        (void)tg_cuda_fine(now.cuda, error);
+    return error == cudaSuccess ? memory : NULL;
+}
+
+static void release_shared(tg_device *device, void *memory)
+{
+    const occupied now(device);
+    (void)cudaStreamSynchronize(now.cuda->stream);
+    (void)cudaFreeHost(memory);
+}
+
+static bool is_shared(const tg_device *, const void *memory)
+{
+    cudaPointerAttributes what;
+    if (cudaPointerGetAttributes(&what, memory) == cudaSuccess)
+        return what.type == cudaMemoryTypeHost || what.type == cudaMemoryTypeManaged;
+    (void)cudaGetLastError();
+    return false;
+}
+
 /* ---- what is done in host memory ---- */
 
 static void measure(tg_device *device, tg_frame frame, const tg_frame_info *info, tg_frame_parts *parts)
@@ -253,11 +290,18 @@ static uint64_t digest(const tg_device *device, const void *bytes, size_t n)
 static void dispose(tg_cuda *cuda)
 {
     (void)cudaFree(cuda->slots);
+    (void)cudaFree(cuda->arrivals);
     (void)cudaFreeHost(cuda->seen);
     (void)cudaFreeHost(cuda->headers);
+    (void)cudaFreeHost(cuda->directory);
     (void)cudaFreeHost(cuda->upload_from);
     (void)cudaFree(cuda->upload_to);
     (void)cudaFree(cuda->arena);
+    for (u32 i = 0; i < cuda->retired_count; i++)
+        (void)cudaFree(cuda->retired[i]);
+    tg_cuda_free_branches(cuda);
+    (void)cudaFree(cuda->later_slots);
+    (void)cudaFree(cuda->stored_to);
     (void)cudaFreeHost((void *)(uintptr_t)cuda->mark);
     tg_device_free(cuda->host);
     (void)pthread_mutex_destroy(&cuda->lock);
@@ -286,12 +330,19 @@ static const tg_operations operations = {.close = close_cuda,
                                          .copy_out = copy_out,
                                          .copy = copy,
                                          .clear = clear,
+                                         .allocate_shared = allocate_shared,
+                                         .release_shared = release_shared,
+                                         .is_shared = is_shared,
                                          .make_encoder = tg_cuda_make_encoder,
                                          .free_encoder = tg_cuda_free_encoder,
                                          .encoder_fits = tg_cuda_encoder_fits,
                                          .encode = tg_cuda_encode,
+                                         .encode_later = tg_cuda_encode_later,
                                          .check = tg_cuda_check,
                                          .add = tg_cuda_add,
+                                         .can_add_later = tg_cuda_can_add_later,
+                                         .add_later = tg_cuda_add_later,
+                                         .reserve = tg_cuda_reserve,
                                          .measure = measure,
                                          .compensate = tg_cuda_compensate,
                                          .update = tg_cuda_update,
@@ -338,16 +389,25 @@ static bool furnish(tg_cuda *made, void *stream, tg_error *error)
 {
     int processors = 1;
     made->stream = (cudaStream_t)stream; /* NULL is CUDA's default stream */
+    int major = 0;
     (void)cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, made->ordinal);
+    (void)cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, made->ordinal);
+    made->overlaps = major >= 9;
     made->processors = (unsigned)processors;
     return tg_device_open("cpu", NULL, &made->host, error) == TG_OK &&
            cudaMalloc(&made->slots, SLOTS * sizeof(control)) == cudaSuccess &&
+           cudaMalloc(&made->arrivals, (BRANCHES + 1) * ARRIVALS * sizeof(u32)) == cudaSuccess &&
+           cudaMemsetAsync(made->arrivals, 0, (BRANCHES + 1) * ARRIVALS * sizeof(u32), made->stream) == cudaSuccess &&
            cudaMallocHost(&made->seen, SLOTS * sizeof(control)) == cudaSuccess &&
            cudaMallocHost(&made->upload_from, UPLOADS) == cudaSuccess &&
            cudaMalloc(&made->upload_to, UPLOADS) == cudaSuccess &&
-           cudaMallocHost(&made->headers, SLOTS * TG_HEADER_SIZE) == cudaSuccess &&
+           cudaMallocHost(&made->headers, SLOTS * SEEN_BYTES) == cudaSuccess &&
            cudaMallocHost(&made->mark, sizeof *made->mark) == cudaSuccess && (*made->mark = 0, true) &&
+           tg_cuda_make_branches(made) &&
+           cudaMalloc(&made->later_slots, LATER_SLOTS * sizeof(control)) == cudaSuccess &&
+           cudaMalloc(&made->stored_to, STORES) == cudaSuccess &&
            cudaMemsetAsync(made->slots, 0, SLOTS * sizeof(control), made->stream) == cudaSuccess &&
+           cudaMemsetAsync(made->later_slots, 0, LATER_SLOTS * sizeof(control), made->stream) == cudaSuccess &&
            tg_cuda_arena(made, FIRST_ARENA);
 }
 
@@ -379,7 +439,8 @@ static tg_status open(const char *name, void *stream, tg_device **device, tg_err
         (void)cudaSetDevice(before);
     const bool is_full = why == cudaSuccess || why == cudaErrorMemoryAllocation;
     if (!furnished)
-        return tg_fail(error, is_full ? TG_OUT_OF_MEMORY : TG_UNAVAILABLE, "device %.40s cannot be opened: %.100s", name, cudaGetErrorString(why));
+        return tg_fail(error, is_full ? TG_OUT_OF_MEMORY : TG_UNAVAILABLE, "device %.40s cannot be opened: %.100s",
+                       name, cudaGetErrorString(why));
     *device = &made->device;
     return tg_succeed(error);
 }
@@ -395,5 +456,5 @@ static const char *missing(void)
     return count > 0 ? NULL : "this machine has no card for CUDA";
 }
 
-extern "C" __attribute__((visibility("default"))) const tg_device_module tg_module_of_cuda = {
-    TG_VERSION_TEXT, TG_DEVICE_LAYOUT, missing, open};
+extern "C" __attribute__((visibility("default")))
+const tg_device_module tg_module_of_cuda = {TG_VERSION_TEXT, TG_DEVICE_LAYOUT, missing, open};

@@ -1,7 +1,7 @@
 /* A group of 512 elements in the registers of a warp, and its codes in the packed layout (docs/format.md, 4.1).
  *
- * Lane t has 16 elements of the group: number r is 64 (r / 2) + 32 (t / 16) + 16 (r % 2) + t % 16. So it has both elements
- * that share a hash, and all of two lanes of a sum; loads of a warp are runs of 16 elements. */
+ * Lane t has 16 elements of the group: number r is 64 (r / 2) + 32 (t / 16) + 16 (r % 2) + t % 16. So it has both
+ * elements that share a hash, and all of two lanes of a sum; loads of a warp are runs of 16 elements. */
 #ifndef TG_DEVICE_CUDA_PACK_CUH
 #define TG_DEVICE_CUDA_PACK_CUH
 

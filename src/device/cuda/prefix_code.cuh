@@ -17,6 +17,7 @@ enum {
     PREFIX_ENTRY = 16,        /* bytes of a chunk in the directory */
     PREFIX_PART = 4096,       /* bytes that are counted or passed over together */
     PREFIX_EVERY = 4,         /* one of so many parts is in a sample */
+    PREFIX_FROM = 1 << 18,    /* codes from which on the layout is tried */
     PREFIX_SAMPLED = 1 << 19, /* bytes from which on a sample is tried */
     PREFIX_CHUNK_LEAST = 12,  /* log2 of a chunk that is read */
     PREFIX_CHUNK_MOST = 17,
@@ -30,9 +31,10 @@ struct prefix_try {
     u32 met[PREFIX_SYMBOLS];
     /* How far the codes reach from the largest possible one down, and from 0 up. */
     u32 down, up;
-    u32 taken; /* the code is short enough */
+    u32 is_short; /* the code is short enough */
     u32 chunk_log;
     u32 ticket;
+    u32 counted;               /* blocks that have counted */
     u64 expected;              /* bits of it all */
     u16 entry[PREFIX_SYMBOLS]; /* a code, the first bit lowest, and its length above 12 bits */
 };
@@ -51,7 +53,17 @@ struct prefix_job {
     u64 before; /* bytes of the payload before `out` */
     u8 *out;    /* on 4 bytes */
     tg_coded *coded;
+    const u32 *known; /* if not NULL, the number of codes is here, and `bytes` is a bound */
 };
+
+/* First of all in every kernel; false if this try is not made for so few codes. */
+__device__ __forceinline__ bool find_out(prefix_job &p, u32 number)
+{
+    if (!p.known)
+        return true;
+    p.bytes = packed_bytes(*p.known, p.width);
+    return *p.known >= PREFIX_FROM && (number == 1 || p.bytes >= PREFIX_SAMPLED);
+}
 
 static __host__ __device__ inline u64 prefix_chunks(u64 bytes, u32 log) { return (bytes + (1ull << log) - 1) >> log; }
 
@@ -96,10 +108,10 @@ __device__ __forceinline__ void publish_range(prefix_try *t, const code_range &r
     const u32 last = (1u << width) - 1;
     const u32 down = last - min(least & 255, last), up = 255 - (unlargest & 255);
     const u32 most_down = warp_max(down), most_up = warp_max(up);
-    if ((lane_id()) == 0) {
+    if (lane_id() == 0 && most_down > *(volatile u32 *)&t->down) /* few widen it, and atomics of all take long */
         atomicMax(&t->down, most_down);
+    if (lane_id() == 0 && most_up > *(volatile u32 *)&t->up)
         atomicMax(&t->up, most_up);
-    }
 }
 
 /* 16 bytes of a part; the last ones are filled up with the byte before, which widens no range. */
@@ -135,14 +147,11 @@ __device__ __forceinline__ void look_at_rest(const prefix_job &p, prefix_try *t,
     }
 }
 
-__global__ void __launch_bounds__(PREFIX_THREADS) prefix_count_kernel(prefix_job p, u32 number)
+/* What the blocks count together. */
+__device__ __forceinline__ void count_bytes(const prefix_job &p, prefix_try *t, u32 number, u32 (*bins)[PREFIX_SYMBOLS])
 {
     enum { WARPS = PREFIX_THREADS / 32 };
-    __shared__ u32 bins[WARPS][PREFIX_SYMBOLS];
-    prefix_try *const t = &p.control->tries[number];
     const u32 every = number == 0 ? PREFIX_EVERY : 1, tid = threadIdx.x;
-    if (p.coded->done)
-        return;
     for (int i = 0; i < WARPS; i++)
         bins[i][tid] = 0;
     __syncthreads();
@@ -172,7 +181,7 @@ __global__ void __launch_bounds__(PREFIX_THREADS) prefix_count_kernel(prefix_job
         atomicAdd(&t->met[tid], sum);
 }
 
-/* ---- the code: one block, a thread for each byte ---- */
+/* ---- the code: the last block, a thread for each byte ---- */
 
 struct prefix_making {
     u32 coded[PREFIX_SYMBOLS];
@@ -183,7 +192,23 @@ struct prefix_making {
     u32 of_length[64], next[PREFIX_LONGEST + 1];
     u32 kinds, longest;
     u64 counted, bits, entropy;
+    u64 parts[PREFIX_SYMBOLS / 32];
 };
+
+/* The sum over a block, the same for all threads: atomics of 64 bits in shared memory take their turns. */
+__device__ __forceinline__ u64 sum_of_all(prefix_making *m, u64 x)
+{
+    for (int d = 16; d > 0; d /= 2)
+        x += __shfl_xor_sync(FULL, x, d);
+    __syncthreads();
+    if (lane_id() == 0)
+        m->parts[threadIdx.x / 32] = x;
+    __syncthreads();
+    u64 sum = 0;
+    for (u32 i = 0; i < PREFIX_SYMBOLS / 32; i++)
+        sum += m->parts[i];
+    return sum;
+}
 
 /* Whether all codes of a byte are within the range that a sample has met. */
 __device__ __forceinline__ bool is_within(const prefix_try *t, u32 byte, u32 width)
@@ -192,7 +217,7 @@ __device__ __forceinline__ bool is_within(const prefix_try *t, u32 byte, u32 wid
     bool within = true;
     for (u32 shift = 0; shift < 8; shift += width) {
         const u32 code = byte >> shift & last;
-        within = within && last - code <= t->down && code <= t->up;
+        within = within && last - code <= __ldcg(&t->down) && code <= __ldcg(&t->up);
     }
     return within;
 }
@@ -302,9 +327,9 @@ __device__ __forceinline__ u32 canonical_entry(const u32 *next, const u8 *length
 }
 
 /* What all bytes take, if `counted` of them take so much: rounded down, without overflow. */
-__device__ __forceinline__ u64 of_all(u64 taken, u64 bytes, u64 counted)
+__device__ __forceinline__ u64 of_all(u64 spent, u64 bytes, u64 counted)
 {
-    return taken / counted * bytes + taken % counted * bytes / counted;
+    return spent / counted * bytes + spent % counted * bytes / counted;
 }
 
 /* Whether the code is short enough, and what follows from it for all bytes. One thread. */
@@ -315,46 +340,60 @@ __device__ __forceinline__ void judge_code(const prefix_job &p, prefix_try *t, c
     const u64 entropy = of_all(m->entropy, p.bytes, m->counted);
     t->chunk_log = log;
     t->expected = of_all(m->bits, p.bytes, m->counted) + 8 * head;
-    t->taken = t->expected << 16 <= entropy + entropy / PREFIX_WORTH;
+    t->is_short = t->expected << 16 <= entropy + entropy / PREFIX_WORTH;
 }
 
-__global__ void __launch_bounds__(PREFIX_SYMBOLS) prefix_code_kernel(prefix_job p, u32 number)
+__device__ __forceinline__ void make_code(const prefix_job &p, prefix_try *t, u32 number, prefix_making *m)
 {
-    __shared__ prefix_making making;
-    prefix_making *const m = &making;
-    prefix_try *const t = &p.control->tries[number];
-    const u32 s = threadIdx.x, met = t->met[s];
-    if (p.coded->done)
-        return;
-    if (s == 0) {
+    const u32 s = threadIdx.x, met = __ldcg(&t->met[s]);
+    if (s == 0)
         m->kinds = m->longest = 0;
-        m->counted = m->bits = m->entropy = 0;
-    }
     if (s < 64)
         m->of_length[s] = 0;
     m->length[s] = 0;
     m->coded[s] = met == 0 && number == 0 && is_within(t, s, p.width) ? 1 : met;
-    __syncthreads();
+    const u64 counted = sum_of_all(m, met);
     rank_bytes(m);
-    atomicAdd(&m->counted, (u64)met);
     __syncthreads();
     if (m->kinds < 2) /* a single byte has no code */
         return;
     choose_lengths(m);
     t->entry[s] = (u16)canonical_entry(m->next, m->length, s);
-    if (met) {
-        const u64 log = log2_fixed(m->counted) - log2_fixed(met);
-        atomicAdd(&m->bits, (u64)met * m->length[s]);
-        atomicAdd(&m->entropy, met * log);
-    }
-    __syncthreads();
-    if (s == 0)
+    const u64 log = met ? log2_fixed(counted) - log2_fixed(met) : 0;
+    const u64 bits = sum_of_all(m, (u64)met * m->length[s]), entropy = sum_of_all(m, met * log);
+    if (s == 0) {
+        m->counted = counted;
+        m->bits = bits;
+        m->entropy = entropy;
         judge_code(p, t, m);
+    }
     __syncthreads();
     if (s < PREFIX_SYMBOLS / 2)
         p.out[4 + s] = (u8)(m->length[2 * s] | m->length[2 * s + 1] << 4);
     if (s < 4)
         p.out[s] = s == 0 ? (u8)t->chunk_log : 0;
+}
+
+__global__ void __launch_bounds__(PREFIX_THREADS) prefix_code_kernel(prefix_job p, u32 number)
+{
+    __shared__ union {
+        u32 bins[PREFIX_THREADS / 32][PREFIX_SYMBOLS];
+        prefix_making making;
+    } here;
+    __shared__ u32 last;
+    prefix_try *const t = &p.control->tries[number];
+    if (p.coded->done || !find_out(p, number))
+        return;
+    count_bytes(p, t, number, here.bins);
+    __threadfence();
+    __syncthreads();
+    if (threadIdx.x == 0)
+        last = atomicAdd(&t->counted, 1u) == gridDim.x - 1;
+    __syncthreads();
+    if (!last)
+        return;
+    __threadfence();
+    make_code(p, t, number, &here.making);
 }
 
 #endif

@@ -15,6 +15,7 @@ enum {
     RANS_TABLE = 516,      /* most bytes of that, padded */
     RANS_CHUNK_LEAST = 13, /* log2 of its elements */
     RANS_CHUNK_MOST = 31,
+    RANS_TURNS_LOG = 18,       /* of the elements of a lane, where there are several */
     RANS_PAIRS_FROM = 1 << 18, /* elements */
     RANS_KINDS = 4,            /* of tables: mirrored is bit 0, grouped bit 1 */
     RANS_LOGS = 5,
@@ -67,8 +68,10 @@ static __host__ __device__ inline u64 most_listed(u64 count) { return count / 16
 /* Completes a job; false if there is nothing to do. */
 __device__ __forceinline__ bool find_out(rans_job &p)
 {
-    if (!p.is_list)
+    if (!p.is_list) {
+        find_count(p.codes);
         return true;
+    }
     p.codes.count = p.listed->count;
     p.out += p.listed->directory;
     return p.listed->count != 0 && p.listed->count != POSITIONS_NONE;
@@ -376,14 +379,15 @@ __device__ __forceinline__ void choose_table(rans_planning *m)
     }
 }
 
-__device__ __forceinline__ u32 choose_chunk(u64 bits, u64 n)
+__device__ __forceinline__ u32 choose_chunk(u64 bits, u64 n, u32 lane_log)
 {
-    for (u32 c = RANS_CHUNK_LEAST; c < RANS_CHUNK_MOST; c++) {
+    const u32 longest = RANS_TURNS_LOG + lane_log, most = n >> longest ? longest : (u32)RANS_CHUNK_MOST;
+    for (u32 c = RANS_CHUNK_LEAST; c < most; c++) {
         const u64 needed = c < 16 ? n << (16 - c) : (n + (1ull << (c - 16)) - 1) >> (c - 16);
         if (bits >= needed)
             return c;
     }
-    return RANS_CHUNK_MOST;
+    return most;
 }
 
 /* The sum of what the threads before bring, of the first 256. All threads. */
@@ -430,7 +434,7 @@ __device__ __forceinline__ void lay_down_plan(const rans_job &p, rans_planning *
         plan->table_log = log;
         plan->tuple = m->tuple;
         plan->lane_log = bits >= 16384 * 8 ? 5 : bits >= 1024 * 8 ? 2 : 0;
-        plan->chunk_log = choose_chunk(bits, p.codes.count);
+        plan->chunk_log = choose_chunk(bits, p.codes.count, plan->lane_log);
         plan->head = RANS_HEAD + (u32)padded(bytes);
         plan->ready = 1;
         if (!p.is_list && p.codes.count - plan->zeros <= most_listed(p.codes.count))

@@ -24,7 +24,47 @@ typedef unsigned long long u64; /* as CUDA's atomics want it */
 #ifndef LAUNCH
 #define LAUNCH(kernel, grid, block, shared, stream, ...) kernel<<<grid, block, shared, stream>>>(__VA_ARGS__)
 #define DYNAMIC_SHARED(name) extern __shared__ __align__(16) char name[]
+#define LAUNCH_BESIDE(may, kernel, grid, block, stream, ...) \
+    launch_beside(may, kernel, grid, block, stream, __VA_ARGS__)
+/* A kernel that may start when all blocks of the one before it have called let_next_begin, or have ended. It must call
+ * wait_for_previous before it needs what that one leaves, or else at its end: what follows comes after both. Cards
+ * before sm_90 cannot do that. */
+template <class... Formal, class... Actual>
+static inline void launch_beside(bool may, void (*kernel)(Formal...), unsigned grid, unsigned block,
+                                 cudaStream_t stream, Actual... arguments)
+{
+    cudaLaunchAttribute beside = {};
+    beside.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    beside.val.programmaticStreamSerializationAllowed = 1;
+    cudaLaunchConfig_t config = {};
+    config.gridDim = dim3(grid);
+    config.blockDim = dim3(block);
+    config.stream = stream;
+    config.attrs = &beside;
+    config.numAttrs = may ? 1 : 0;
+    (void)cudaLaunchKernelEx(&config, kernel, static_cast<Formal>(arguments)...);
+}
+#elif !defined(LAUNCH_BESIDE)
+#define LAUNCH_BESIDE(may, kernel, grid, block, stream, ...) \
+    do {                                                     \
+        (void)(may);                                         \
+        LAUNCH(kernel, grid, block, 0, stream, __VA_ARGS__); \
+    } while (0)
 #endif
+
+__device__ __forceinline__ void let_next_begin()
+{
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+
+__device__ __forceinline__ void wait_for_previous()
+{
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
 
 /* ---- what a warp does together ---- */
 

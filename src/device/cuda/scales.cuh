@@ -37,7 +37,8 @@ __device__ __forceinline__ void store_scale(const dense_frame &f, u32 bucket, fl
     *at = radius;
 }
 
-/* The sum over the 16 elements of each lane, in pack.cuh's places: lanes 32 (t / 16) + t % 16 of the sum, and 16 more. */
+/* The sum over the 16 elements of each lane, in pack.cuh's places: lanes 32 (t / 16) + t % 16 of the sum, and 16 more.
+ */
 __device__ __forceinline__ float group_sum(tg_sum_of what, const float (&u)[16], float scale1, float scale2)
 {
     float a = 0, b = 0;
@@ -64,7 +65,8 @@ __device__ __forceinline__ u32 group_largest(const float (&u)[16])
     return warp_max(largest);
 }
 
-/* The radius of a bucket that is a group, of which n elements exist; the others are 0. Infinite or NaN if a value is. */
+/* The radius of a bucket that is a group, of which n elements exist; the others are 0. Infinite or NaN if a value is.
+ */
 template <norm_kind NORM> __device__ __forceinline__ float group_radius(const float (&u)[16], u32 n)
 {
     if (NORM == NORM_MAX)

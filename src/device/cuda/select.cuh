@@ -2,44 +2,52 @@
  * the stages are kernels that hand each other what they found in a control block, so that the host waits for nothing:
  *
  *     pilot    a key that is almost certainly exceeded by slightly more than k elements         (select_pilot.cuh)
- *     sift     one pass: feedback, residual, and the candidates of each chunk                   (select_sift.cuh)
+ *     sift     one pass: feedback, residual, and the candidates of each strip                   (select_sift.cuh)
  *     cut      the threshold among the candidates                                               (select_cut.cuh)
- *     again    where the pilot misled: three passes over the vector find the threshold          (select_again.cuh)
- *     gather   the selected elements in order, and the residual where the sift's guess was wrong  (sparse_gather.cuh)
- *
- * A kernel that is not needed returns at once. */
+ *     gather   the selected elements in order, and the residual where the sift's guess was wrong  (sparse_gather.cuh);
+ *              before, where the pilot misled: passes over the vector find the threshold        (select_again.cuh) */
 #ifndef TG_DEVICE_CUDA_SELECT_CUH
 #define TG_DEVICE_CUDA_SELECT_CUH
 
-#include "device/cuda/device.cuh"
+#include "device/cuda/later.cuh"
 #include "device/cuda/element.cuh"
 
-/* Elements are sifted by chunks, one for each warp. The candidates of chunk c go to region c mod REGIONS, so that few
+/* Elements are sifted by strips, one for each warp. The candidates of strip c go to region c mod REGIONS, so that few
  * warps wait for the same counter. */
-constexpr u32 CHUNK = 512, REGIONS = 256, COUNTER_STRIDE = 8;
-/* What the table has of a chunk: where in its region its candidates are, and above that bit how many. */
+constexpr u32 STRIP = 512, REGIONS = 256, COUNTER_STRIDE = 8;
+/* What the table has of a strip: where in its region its candidates are, and above that bit how many. */
 constexpr u32 COUNT_SHIFT = 22, REGION_MOST = 1 << COUNT_SHIFT;
-#define NOT_COMMITTED 0xffffffffu /* the residual of this chunk was left as it was: a value is not finite */
+#define NOT_COMMITTED 0xffffffffu /* the residual of this strip was left as it was: a value is not finite */
 
-constexpr u32 PILOT_RUN = 16, PILOT_RUNS = 4096, PILOT_BINS = 8192, PILOT_SHIFT = 18, PILOT_LEAST = 4096;
+constexpr u32 PILOT_RUN = 16, PILOT_RUNS = 16384, PILOT_LEAST = 4096;
+/* Bins of the pilot sample's keys: 128 for a factor of two, from 2^-40 to 2^24; the first and the last have the others.
+ */
+constexpr u32 PILOT_BINS = 8192, PILOT_SHIFT = 16, PILOT_FIRST = (127 - 40) << (23 - PILOT_SHIFT);
 constexpr u32 BAND_BINS = 4096, LIST_ROOM = 4096, DIGIT_BINS = 2048, RANKS = 3, GUESSES = 5;
 #define KEY_MASK 0x7fffffffu
 #define INFINITY_KEY 0x7f800000u
 #define EVERY 0xffffffffu
 
-/* Which kernels of a stage act: the pilot's key served, or it did not. */
+/* What the search for a threshold will probably come to: the threshold, or 0; of the keys that it tries before, the
+ * smallest that too few elements have, and the largest that too many have (or bounds of all keys). */
+struct foreseen_search {
+    u32 key, high, low;
+};
+
 struct select_control {
     /* pilot */
     u32 low, high, shift; /* candidates have the key low or a larger one; keys below high are in bins of 2^shift keys */
     u32 clear_from;       /* candidates from this key on leave a 0 in the residual at once */
-    u32 sure;             /* low is a guess that will probably be accepted: SURE_FIRST, or SURE_LATER */
+    foreseen_search foreseen;
     u32 guess[GUESSES], guesses;
     /* sift */
     u32 nonfinite, overflow;
     unsigned long long dropped;
     /* cut */
-    u32 listed; /* keys in the threshold's bin */
-    u32 again;  /* NOT_AGAIN, ... */
+    u32 at_least[3]; /* candidates that have the keys of the search that was foreseen */
+    u32 listed;      /* keys in the threshold's bin */
+    u32 again;       /* NOT_AGAIN, ... */
+    u32 passed;      /* passes over all keys that have ended */
     u32 prefix[RANKS], rank[RANKS];
     u32 key, ties; /* selected: larger keys, and of this key the first so many by index */
     u32 selected;
@@ -50,13 +58,10 @@ struct select_control {
     u32 tickets[12];
 };
 
-/* Guesses are tried in order. Before a later one, `high` is the smallest guess that was tried: too few must have it. */
-enum { NOT_SURE, SURE_FIRST, SURE_LATER };
-
 /* Whether the digits of keys must be counted, and of which. */
 enum { NOT_AGAIN, AGAIN_CANDIDATES, AGAIN_ALL };
 
-enum ticket { PILOT_TICKET, CUT_TICKET, AGAIN_TICKET, COUNT_TICKET = 5, GATHER_TICKET, WEIGH_TICKET, GUESS_TICKET };
+enum ticket { PILOT_TICKET, CUT_TICKET, AGAIN_TICKET, PASS_TICKET, GATHER_TICKET, WEIGH_TICKET, GUESS_TICKET };
 
 /* How many elements are wanted. */
 struct select_amount {
@@ -75,19 +80,31 @@ struct selecting {
     select_amount amount;
     bool random; /* keys are 31 random bits (randk) */
     tg_hash_key hash;
-    u32 random_low; /* the least key of a candidate, if random */
+    const tg_hash_key *drawn; /* not NULL: that key, and the one for sampling, are here */
+    u32 random_low;           /* the least key of a candidate, if random */
     u32 value_size; /* of a value in the payload, in bytes: decides g and places only together with the format */
-    u32 chunks, tiles, segments_most;
-    u32 room; /* of a region */
+    u32 strips, warp_strips, tiles; /* of a warp in a tile: 32 at most */
+    u32 room;                       /* of a region */
     select_control *control;
     u32 *pilot_bins, *bins, *digits; /* digits: RANKS histograms */
     u32 *sample;
     u32 *counters, *table;
     uint2 *candidates;
-    u32 *list; /* keys of the threshold's bin */
+    u32 *list;    /* keys of the threshold's bin */
     u64 *states;  /* of tiles, for the look-back of gather */
     u32 *indices; /* selected, in order */
 };
+
+/* First of all in every kernel that reads the source, or draws. */
+__device__ __forceinline__ void begin(selecting &s)
+{
+    if (s.from.side) {
+        take_side(s.from);
+        s.rest = s.moves ? s.from.undo : s.from.residual;
+    }
+    if (s.drawn)
+        s.hash = s.drawn[TG_FOR_SELECTION];
+}
 
 /* ---- elements ---- */
 
@@ -110,14 +127,14 @@ __device__ __forceinline__ float u_again(const selecting &s, u32 i)
     return s.commits ? s.rest[i] : source_element(s, i).u;
 }
 
-__device__ __forceinline__ u32 chunk_size(const selecting &s, u32 chunk)
+__device__ __forceinline__ u32 strip_size(const selecting &s, u32 strip)
 {
-    return min(s.count - chunk * CHUNK, (u32)CHUNK);
+    return min(s.count - strip * STRIP, (u32)STRIP);
 }
 
-__device__ __forceinline__ uint2 *region_of(const selecting &s, u32 chunk)
+__device__ __forceinline__ uint2 *region_of(const selecting &s, u32 strip)
 {
-    return s.candidates + (u64)(chunk & (REGIONS - 1)) * s.room;
+    return s.candidates + (u64)(strip & (REGIONS - 1)) * s.room;
 }
 
 /* ---- blocks ---- */
@@ -155,13 +172,13 @@ __device__ __forceinline__ u32 block_scan(u32 v, u32 *part, u32 *total)
     return before;
 }
 
-/* True for the block that comes last; what the others have written is visible to it. */
-__device__ __forceinline__ bool is_last_block(u32 *ticket, u32 *shared)
+/* True for the last of `parts` that come here; what the others have written is visible to it. By a block. */
+__device__ __forceinline__ bool is_last_of(u32 *ticket, u32 parts, u32 *shared)
 {
     __threadfence();
     __syncthreads();
     if (threadIdx.x == 0) {
-        *shared = atomicAdd(ticket, 1u) == gridDim.x - 1;
+        *shared = atomicAdd(ticket, 1u) == parts - 1;
         if (*shared)
             *ticket = 0;
     }
@@ -171,6 +188,11 @@ __device__ __forceinline__ bool is_last_block(u32 *ticket, u32 *shared)
     if (last)
         __threadfence();
     return last;
+}
+
+__device__ __forceinline__ bool is_last_block(u32 *ticket, u32 *shared)
+{
+    return is_last_of(ticket, gridDim.x, shared);
 }
 
 /* The encoder's g: a segment has 2048 to 4095 of the selected elements on average, or all of them. */

@@ -1,88 +1,88 @@
 /* Counting the digits of keys, in three passes: of the candidates, where the threshold is not found faster; or of all
  * elements, where the candidates do not hold it, because the pilot misled, or so many keys are equal that regions
- * overflowed. So the time is bounded whatever the values are. */
+ * overflowed. So the time is bounded whatever the values are.
+ *
+ * The blocks that gather do it before they begin, as a kernel that is rarely needed costs a launch every time. Passes
+ * are divided into shares, some tiles each, and blocks take one after the other. A share of a later pass waits until
+ * the pass before has ended: all of that has been taken by then, by blocks that are at work, so the wait ends. */
 #ifndef TG_DEVICE_CUDA_SELECT_AGAIN_CUH
 #define TG_DEVICE_CUDA_SELECT_AGAIN_CUH
 
 #include "device/cuda/select_cut.cuh"
+#include "device/cuda/select_tile.cuh"
 
-constexpr u32 DIGIT_PASSES = 3;
+/* The last pass counts what a threshold selects. */
+constexpr u32 DIGIT_PASSES = 3, AGAIN_PASSES = DIGIT_PASSES + 1, SHARES_MOST = 528;
 
 __device__ __forceinline__ u32 digit_shift(u32 pass) { return pass == 0 ? 20 : pass == 1 ? 10 : 0; }
 __device__ __forceinline__ u32 digit_bits(u32 pass) { return pass == 0 ? 11 : 10; }
 
-__device__ __forceinline__ bool selects_again(const selecting &s) { return s.control->again && !s.control->nonfinite; }
+struct again_shared {
+    u32 digits[RANKS * DIGIT_BINS];
+    u32 part[33], found[2];
+    u32 item, last;
+};
 
 /* The residual holds u again, also where candidates were cleared. */
-__device__ __forceinline__ void put_back(const selecting &s, u32 chunk)
+__device__ __forceinline__ void put_back(const selecting &s, u32 strip)
 {
-    const u32 entry = s.table[chunk];
-    const uint2 *listed = region_of(s, chunk) + (entry & (REGION_MOST - 1));
-    for (u32 j = threadIdx.x & 31; j < entry >> COUNT_SHIFT; j += 32)
+    const u32 entry = s.table[strip];
+    const uint2 *listed = region_of(s, strip) + (entry & (REGION_MOST - 1));
+    for (u32 j = lane_id(); j < entry >> COUNT_SHIFT; j += 32)
         s.rest[listed[j].x] = __uint_as_float(listed[j].y);
     __syncwarp();
 }
 
 /* A value was not finite: the residual becomes what it was, exactly if it was saved, otherwise up to rounding. */
-__device__ __forceinline__ void unsift(const selecting &s)
+__device__ __forceinline__ void unsift(const selecting &given)
 {
-    const u32 warps = CUT_THREADS / 32;
-    for (u32 chunk = blockIdx.x * warps + (threadIdx.x >> 5); chunk < s.chunks; chunk += gridDim.x * warps) {
-        if (s.table[chunk] == NOT_COMMITTED)
+    selecting s = given;
+    begin(s);
+    u32 limited = 0; /* only by rounding, so it is not reported */
+    for (u32 strip = blockIdx.x * TILE_WARPS + (threadIdx.x >> 5); strip < s.strips; strip += gridDim.x * TILE_WARPS) {
+        if (s.table[strip] == NOT_COMMITTED)
             continue;
         if (!s.from.undo)
-            put_back(s, chunk);
-        for (u32 i = lane_id(); i < chunk_size(s, chunk); i += 32) {
-            const u32 index = chunk * CHUNK + i;
+            put_back(s, strip);
+        for (u32 i = lane_id(); i < strip_size(s, strip); i += 32) {
+            const u32 index = strip * STRIP + i;
             float *h = s.from.residual + index;
             *h = s.from.undo ? s.from.undo[index]
-                             : (*h - element_at(s.from.gradient, s.from.dtype, index)) / s.from.beta;
+                             : limited_sum(*h - element_at(s.from.gradient, s.from.dtype, index), &limited);
         }
     }
 }
 
-/* The chunks of the vector, a warp for each. */
-template <class Visit> __device__ __forceinline__ void each_chunk(const selecting &s, bool puts_back, Visit &&visit)
+__device__ __forceinline__ u32 shares_of(const selecting &s) { return min(s.tiles, SHARES_MOST); }
+
+/* Calls a function with every key of the warp's part of a share. */
+template <class Visit>
+__device__ __forceinline__ void each_key(const selecting &s, u32 again, u32 share, bool puts_back, Visit &&visit)
 {
-    const u32 lane = threadIdx.x & 31, warps = CUT_THREADS / 32;
-    for (u32 chunk = blockIdx.x * warps + (threadIdx.x >> 5); chunk < s.chunks; chunk += gridDim.x * warps) {
-        const u32 size = chunk_size(s, chunk);
-        if (puts_back && s.commits)
-            put_back(s, chunk);
-#pragma unroll 4
-        for (u32 i = lane; i < size; i += 32) {
-            const u32 index = chunk * CHUNK + i;
-            visit(key_of(s, index, s.random ? 0 : __float_as_uint(u_again(s, index))));
+    for (u32 tile = share; tile < s.tiles; tile += shares_of(s)) {
+        const u32 strip0 = warp_strip(s, tile);
+        if (again == AGAIN_CANDIDATES) {
+            const listing l = look_up(s, strip0);
+            for (u32 first = 0; first < l.total; first += some_listed::ALL) {
+                some_listed some;
+                some.load(s, l, first);
+                some.each(l, first, [&](uint2 c, bool in) {
+                    if (in)
+                        visit(key_of(s, c.x, c.y));
+                });
+            }
+            continue;
         }
+        for (u32 strip = strip0; puts_back && s.commits && strip < warp_end(s, strip0); strip++)
+            put_back(s, strip);
+        each_element(s, strip0, [&](u32 index, float u, bool in) {
+            if (in)
+                visit(key_of(s, index, __float_as_uint(u)));
+        });
     }
 }
 
-/* The candidates: every region is divided among the same number of warps. */
-template <class Visit> __device__ __forceinline__ void each_candidate(const selecting &s, Visit &&visit)
-{
-    const u32 warps = gridDim.x * (CUT_THREADS / 32), warp = blockIdx.x * (CUT_THREADS / 32) + (threadIdx.x >> 5);
-    const u32 parts = max(warps / REGIONS, 1u), part = warp / REGIONS;
-    for (u32 region = warp % REGIONS; part < parts && region < REGIONS; region += min(warps, REGIONS)) {
-        const uint2 *at = s.candidates + (u64)region * s.room;
-        const u32 count = s.counters[COUNTER_STRIDE * region];
-#pragma unroll 4
-        for (u32 i = 32 * part + (threadIdx.x & 31); i < count; i += 32 * parts) {
-            const uint2 candidate = __ldcg(at + i);
-            visit(key_of(s, candidate.x, candidate.y));
-        }
-    }
-}
-
-/* Calls a function with every key that this block is to look at. */
-template <class Visit> __device__ __forceinline__ void each_key(const selecting &s, bool puts_back, Visit &&visit)
-{
-    if (s.control->again == AGAIN_ALL)
-        each_chunk(s, puts_back, visit);
-    else
-        each_candidate(s, visit);
-}
-
-/* By one thread, when the digits of all ranks are known. */
+/* When the digits of all ranks are known. By one thread. */
 __device__ __forceinline__ void again_decide(const selecting &s)
 {
     select_control *c = s.control;
@@ -99,43 +99,27 @@ __device__ __forceinline__ void again_decide(const selecting &s)
     c->key = key ? key : c->prefix[0];
     c->ties = key ? EVERY : c->rank[0];
     if (!key)
-        set_selected(s, a.target); /* else they are counted */
+        set_selected(s, a.target);
 }
 
-__global__ void __launch_bounds__(CUT_THREADS) again_kernel(selecting s, u32 pass)
+/* The digit of each rank, when a pass has ended. By a block. */
+__device__ __forceinline__ void end_digits(const selecting &s, u32 pass, u32 ranks, again_shared *here)
 {
-    __shared__ u32 digits[RANKS * DIGIT_BINS];
-    __shared__ u32 part[33], found[2], last;
     select_control *c = s.control;
-    const u32 ranks = s.amount.exact ? 1 : RANKS, shift = digit_shift(pass), bits = digit_bits(pass);
-    if (c->nonfinite && s.commits && !s.moves && pass == 0)
-        unsift(s);
-    if (!selects_again(s))
-        return;
-    for (u32 i = threadIdx.x; i < ranks * DIGIT_BINS; i += CUT_THREADS)
-        digits[i] = 0;
-    __syncthreads();
-    each_key(s, pass == 0, [&](u32 key) {
-        for (u32 r = 0; r < (pass == 0 ? 1 : ranks); r++)
-            if (pass == 0 || key >> (shift + bits) == c->prefix[r])
-                atomicAdd(&digits[r * DIGIT_BINS + (key >> shift & ((1u << bits) - 1))], 1u);
-    });
-    __syncthreads();
-    for (u32 i = threadIdx.x; i < ranks * DIGIT_BINS; i += CUT_THREADS)
-        if (digits[i])
-            atomicAdd(&s.digits[i], digits[i]);
-    if (!is_last_block(&c->tickets[AGAIN_TICKET + pass], &last))
-        return;
-    for (u32 i = threadIdx.x; i < ranks * DIGIT_BINS; i += CUT_THREADS) {
-        digits[i] = __ldcg(&s.digits[i]);
+    for (u32 i = threadIdx.x; i < ranks * DIGIT_BINS; i += TILE_THREADS) {
+        here->digits[i] = __ldcg(&s.digits[i]);
         s.digits[i] = 0;
     }
     __syncthreads();
     for (u32 r = 0; r < ranks; r++) {
-        const u32 rank = pass ? c->rank[r] : r == 0 ? s.amount.target : r == 1 ? s.amount.fewest : s.amount.needed;
-        const uint2 digit = find_digit(digits + (pass ? r * DIGIT_BINS : 0), rank, true, part, found);
+        const u32 rank = pass     ? __ldcg(&c->rank[r])
+                         : r == 0 ? s.amount.target
+                         : r == 1 ? s.amount.fewest
+                                  : s.amount.needed;
+        const uint2 digit = find_digit<TILE_THREADS>(here->digits + (pass ? r * DIGIT_BINS : 0), rank, true, here->part,
+                                                     here->found);
         if (threadIdx.x == 0) {
-            c->prefix[r] = (pass ? c->prefix[r] << bits : 0) | digit.x;
+            c->prefix[r] = (pass ? __ldcg(&c->prefix[r]) << digit_bits(pass) : 0) | digit.x;
             c->rank[r] = digit.y;
         }
         __syncthreads();
@@ -144,20 +128,83 @@ __global__ void __launch_bounds__(CUT_THREADS) again_kernel(selecting s, u32 pas
         again_decide(s);
 }
 
-/* How many elements a threshold selects. */
-__global__ void __launch_bounds__(CUT_THREADS) count_kernel(selecting s)
+__device__ __forceinline__ void count_digits(const selecting &s, u32 again, u32 pass, u32 ranks, u32 share,
+                                             again_shared *here)
 {
-    __shared__ u32 part[33], last;
-    select_control *c = s.control;
-    u32 in = 0, all;
-    if (!selects_again(s) || c->ties != EVERY || s.count <= s.amount.most)
+    const u32 shift = digit_shift(pass), bits = digit_bits(pass), counted = pass == 0 ? 1 : ranks;
+    u32 prefix[RANKS];
+#pragma unroll
+    for (u32 r = 0; r < RANKS; r++)
+        prefix[r] = __ldcg(&s.control->prefix[r]);
+    for (u32 i = threadIdx.x; i < counted * DIGIT_BINS; i += TILE_THREADS)
+        here->digits[i] = 0;
+    __syncthreads();
+    each_key(s, again, share, pass == 0, [&](u32 key) {
+#pragma unroll
+        for (u32 r = 0; r < RANKS; r++)
+            if (r < counted && (pass == 0 || key >> (shift + bits) == prefix[r]))
+                atomicAdd(&here->digits[r * DIGIT_BINS + (key >> shift & ((1u << bits) - 1))], 1u);
+    });
+    __syncthreads();
+    for (u32 i = threadIdx.x; i < counted * DIGIT_BINS; i += TILE_THREADS)
+        if (here->digits[i])
+            atomicAdd(&s.digits[i], here->digits[i]);
+}
+
+/* How many elements a threshold selects, where that is not known. */
+__device__ __forceinline__ void count_selected(const selecting &s, u32 again, u32 share)
+{
+    const u32 threshold = __ldcg(&s.control->key);
+    u32 in = 0;
+    if (__ldcg(&s.control->ties) != EVERY || s.count <= s.amount.most)
         return;
-    each_key(s, false, [&](u32 key) { in += key >= c->key; });
-    (void)block_scan(in, part, &all);
+    each_key(s, again, share, false, [&](u32 key) { in += key >= threshold; });
+    in = warp_sum(in);
+    if (lane_id() == 0 && in > 0)
+        atomicAdd(&s.control->selected, in);
+}
+
+__device__ __forceinline__ void wait_for_pass(const selecting &s, u32 pass)
+{
     if (threadIdx.x == 0)
-        atomicAdd(&c->selected, all);
-    if (is_last_block(&c->tickets[COUNT_TICKET], &last) && threadIdx.x == 0)
-        set_selected(s, __ldcg(&c->selected));
+        while (*(volatile u32 *)&s.control->passed < pass)
+            __nanosleep(100);
+    __syncthreads();
+    __threadfence();
+}
+
+/* All passes, by all blocks of the kernel; when a block returns, the threshold is known. */
+__device__ __forceinline__ void select_again(const selecting &given, u32 again, again_shared *here)
+{
+    selecting s = given;
+    begin(s);
+    select_control *c = s.control;
+    const u32 ranks = s.amount.exact ? 1 : RANKS, passes = s.amount.exact ? DIGIT_PASSES : AGAIN_PASSES;
+    for (;;) {
+        __syncthreads();
+        if (threadIdx.x == 0)
+            here->item = atomicAdd(&c->tickets[AGAIN_TICKET], 1u);
+        __syncthreads();
+        const u32 item = here->item, pass = item / shares_of(s), share = item % shares_of(s);
+        if (pass >= passes)
+            break;
+        wait_for_pass(s, pass);
+        if (pass < DIGIT_PASSES)
+            count_digits(s, again, pass, ranks, share, here);
+        else
+            count_selected(s, again, share);
+        if (!is_last_of(&c->tickets[PASS_TICKET], shares_of(s), &here->last))
+            continue;
+        if (pass < DIGIT_PASSES)
+            end_digits(s, pass, ranks, here);
+        else if (threadIdx.x == 0 && c->ties == EVERY && s.count > s.amount.most)
+            set_selected(s, __ldcg(&c->selected));
+        __threadfence();
+        __syncthreads();
+        if (threadIdx.x == 0)
+            *(volatile u32 *)&c->passed = pass + 1;
+    }
+    wait_for_pass(s, passes);
 }
 
 #endif

@@ -16,9 +16,10 @@ struct cut_shared {
 };
 
 /* The bin of the rank-th key from the top (or from the bottom), and its rank within the bin. By a block. */
+template <u32 THREADS>
 __device__ __forceinline__ uint2 find_digit(const u32 *digits, u32 rank, bool from_top, u32 *part, u32 *found)
 {
-    constexpr u32 EACH = DIGIT_BINS / CUT_THREADS;
+    constexpr u32 EACH = DIGIT_BINS / THREADS;
     u32 mine[EACH], sum = 0, all;
 #pragma unroll
     for (u32 i = 0; i < EACH; i++) {
@@ -133,11 +134,8 @@ __device__ __forceinline__ cut_view cut_look(const selecting &s, cut_shared *her
     u32 before = block_scan(sum, here->part, &band);
     const select_amount &a = s.amount;
     const u32 above = v.total - band, wanted = a.target - above;
-    /* a guess that selects as many as it may needs no more candidates than that, if none before it does so too */
-    const bool is_guess = !a.exact && (c->sure == SURE_FIRST || (c->sure == SURE_LATER && above < a.fewest)) &&
-                          v.total >= a.fewest && v.total <= a.most;
-    v.again = c->overflow || (!is_guess && v.total < a.needed && v.total < s.count);
-    v.all = !v.again && (is_guess || (a.exact ? v.total == a.target : v.total <= a.most));
+    v.again = c->overflow || (v.total < a.needed && v.total < s.count);
+    v.all = !v.again && (a.exact ? v.total == a.target : v.total <= a.most);
     v.listed = !v.again && !v.all && a.exact && above < a.target;
     if (v.listed && before < wanted && wanted <= before + sum) {
 #pragma unroll
@@ -154,10 +152,41 @@ __device__ __forceinline__ cut_view cut_look(const selecting &s, cut_shared *her
     return v;
 }
 
+/* Adds the candidates of a block that have the keys of the search that was foreseen. */
+__device__ __forceinline__ void cut_count(const selecting &s, const u32 at_least[3], cut_shared *here)
+{
+    if (threadIdx.x < 3)
+        here->counts[threadIdx.x] = 0;
+    __syncthreads();
+#pragma unroll
+    for (u32 i = 0; i < 3; i++) {
+        const u32 all = warp_sum(at_least[i]);
+        if (lane_id() == 0 && all > 0)
+            atomicAdd(&here->counts[i], all);
+    }
+    __syncthreads();
+    if (threadIdx.x < 3 && here->counts[threadIdx.x] > 0)
+        atomicAdd(&s.control->at_least[threadIdx.x], here->counts[threadIdx.x]);
+}
+
+/* The threshold that was foreseen is it, if it selects as many as it may, and none that is tried before does so too. By
+ * the last block. */
+__device__ __forceinline__ bool cut_foreseen(const selecting &s, u32 *chosen)
+{
+    const select_control *c = s.control;
+    const select_amount &a = s.amount;
+    *chosen = __ldcg(&c->at_least[0]);
+    return c->foreseen.key > 0 && !c->overflow && *chosen >= a.fewest && *chosen <= a.most &&
+           __ldcg(&c->at_least[1]) < a.fewest && (c->foreseen.low == 0 || __ldcg(&c->at_least[2]) >= a.needed);
+}
+
 /* `parts` blocks for each region. */
 __global__ void __launch_bounds__(CUT_THREADS) cut_kernel(selecting s, u32 parts)
 {
     __shared__ cut_shared here;
+    let_next_begin();
+    wait_for_previous();
+    begin(s);
     select_control *c = s.control;
     if (c->nonfinite)
         return;
@@ -185,11 +214,30 @@ __global__ void __launch_bounds__(CUT_THREADS) cut_kernel(selecting s, u32 parts
                 look(ahead[i]);
         for (u32 i = first + CUT_AHEAD * step; i < count; i += step)
             look(__ldcg(&candidates[i]));
+    } else if (!s.amount.exact && c->foreseen.key > 0) {
+        const foreseen_search f = c->foreseen;
+        u32 at_least[3] = {0, 0, 0};
+        auto look = [&](uint2 x) {
+            at_least[0] += (x.y & KEY_MASK) >= f.key;
+            at_least[1] += (x.y & KEY_MASK) >= f.high;
+            at_least[2] += (x.y & KEY_MASK) >= f.low;
+        };
+#pragma unroll
+        for (u32 i = 0; i < CUT_AHEAD; i++)
+            if (first + i * step < count)
+                look(ahead[i]);
+        for (u32 i = first + CUT_AHEAD * step; i < min(count, s.room); i += step)
+            look(__ldcg(&candidates[i]));
+        cut_count(s, at_least, &here);
     }
     if (!is_last_block(&c->tickets[CUT_TICKET], &here.last))
         return;
     const u32 listed = __ldcg(&c->listed);
-    if (v.all) {
+    u32 chosen;
+    if (!s.amount.exact && cut_foreseen(s, &chosen)) {
+        if (threadIdx.x == 0)
+            cut_set(s, c->foreseen.key, EVERY, chosen);
+    } else if (v.all) {
         if (threadIdx.x == 0)
             cut_set(s, c->low, EVERY, v.total);
     } else if (v.listed && listed <= LIST_ROOM) {

@@ -1,5 +1,5 @@
-/* The thresholds that selectors guess from a sample of the vector. These are sent (they decide what is selected), so the
- * sample's places and the order of sums are those of codec/select.c, moments.c and the selectors. */
+/* The thresholds that selectors guess from a sample of the vector. These are sent (they decide what is selected), so
+ * the sample's places and the order of sums are those of codec/select.c, moments.c and the selectors. */
 #ifndef TG_DEVICE_CUDA_SELECT_GUESS_CUH
 #define TG_DEVICE_CUDA_SELECT_GUESS_CUH
 
@@ -21,7 +21,7 @@ struct guessing {
     double quantile;  /* of the normal distribution */
     u32 stages;       /* of the exponential one: a quarter is kept in all but the last */
     double stage_log, last_log;
-    float *values; /* room for the sample */
+    float *values; /* room for the sample, twice */
     double *sums;  /* room for two for each block of the sample */
     u32 *largest;  /* of the sample; 0 between calls */
 };
@@ -46,9 +46,9 @@ __device__ __forceinline__ u32 sample_index(const selecting &s, const guessing &
 __device__ __forceinline__ float magnitude(float x) { return __uint_as_float(magnitude_key(x)); }
 
 /* A block of the sample, by a block of threads. */
-__device__ __forceinline__ void sum_sample(const selecting &s, const guessing &g, float *values)
+__device__ __forceinline__ void sum_sample(const selecting &s, const guessing &g, u32 block, float *values)
 {
-    const u32 first = blockIdx.x * TG_BLOCK, n = min(g.size - first, TG_BLOCK), warp = threadIdx.x >> 5;
+    const u32 first = block * TG_BLOCK, n = min(g.size - first, TG_BLOCK), warp = threadIdx.x >> 5;
     u32 largest = 0;
     for (u32 i = threadIdx.x; i < n; i += GUESS_THREADS) {
         values[i] = source_element(s, sample_index(s, g, first + i)).u;
@@ -66,106 +66,139 @@ __device__ __forceinline__ void sum_sample(const selecting &s, const guessing &g
             return g.kind == GUESS_TRIMMED ? magnitude(x) : warp ? x * x : x;
         });
         if (lane_id() == 0)
-            g.sums[2 * blockIdx.x + warp] = (double)sum;
+            g.sums[2 * block + warp] = (double)sum;
     }
 }
 
-/* The tree over the sums of all blocks. By one thread. */
-__device__ __forceinline__ double sample_sum(const guessing &g, u32 which)
+/* The guesses from the sums of all blocks, of which there are 16 at most. By a warp, whose halves add up one sum each,
+ * as kernels/sums.h has it. */
+__device__ __forceinline__ void guess_from_sums(const selecting &s, const guessing &g)
 {
-    tg_tree_sum tree;
-    tree.blocks = 0;
-    for (u32 b = 0; b < (g.size + TG_BLOCK - 1) / TG_BLOCK; b++)
-        tg_tree_add(&tree, __ldcg(&g.sums[2 * b + which]));
-    return tg_tree_total(&tree);
-}
-
-__device__ __forceinline__ void guess_gaussian(const selecting &s, const guessing &g)
-{
-    const double mean = sample_sum(g, 0) / (double)g.size;
-    const double variance = sample_sum(g, 1) / (double)g.size - mean * mean;
-    const double deviation = variance > 0 ? __dsqrt_rn(variance) : 0;
-    s.control->guess[0] = tg_float_bits((float)((mean < 0 ? -mean : mean) + deviation * g.quantile));
-    s.control->guesses = 1;
-}
-
-__device__ __forceinline__ void guess_trimmed(const selecting &s, const guessing &g)
-{
-    const double mean = sample_sum(g, 0) / (double)g.size, largest = (double)tg_bits_float(__ldcg(g.largest));
-    for (int step = 0; step < (int)GUESSES; step++)
-        s.control->guess[step] = tg_float_bits((float)(mean + (4 - step) / 5.0 * (largest - mean)));
-    s.control->guesses = GUESSES;
-    *g.largest = 0;
-}
-
-__global__ void __launch_bounds__(GUESS_THREADS) guess_kernel(selecting s, guessing g)
-{
-    __shared__ float values[TG_BLOCK];
-    __shared__ u32 last;
-    sum_sample(s, g, values);
-    if (is_last_block(&s.control->tickets[GUESS_TICKET], &last) && threadIdx.x == 0) {
-        if (g.kind == GUESS_GAUSSIAN)
-            guess_gaussian(s, g);
-        else if (g.kind == GUESS_TRIMMED)
-            guess_trimmed(s, g);
+    const u32 blocks = (g.size + TG_BLOCK - 1) / TG_BLOCK, block = lane_id() & 15;
+    double sum = block < blocks ? __ldcg(&g.sums[2 * block + lane_id() / 16]) : 0;
+#pragma unroll
+    for (u32 step = 1; step < 16; step *= 2) {
+        const double other = __shfl_down_sync(FULL, sum, step);
+        if (block % (2 * step) == 0 && block + step < blocks)
+            sum = sum + other;
+    }
+    const double squares = __shfl_sync(FULL, sum, 16), mean = sum / (double)g.size;
+    if (lane_id() > 0)
+        return;
+    if (g.kind == GUESS_GAUSSIAN) {
+        const double variance = squares / (double)g.size - mean * mean;
+        const double deviation = variance > 0 ? __dsqrt_rn(variance) : 0;
+        s.control->guess[0] = tg_float_bits((float)((mean < 0 ? -mean : mean) + deviation * g.quantile));
+        s.control->guesses = 1;
+    } else {
+        const double largest = (double)tg_bits_float(__ldcg(g.largest));
+        for (int step = 0; step < (int)GUESSES; step++)
+            s.control->guess[step] = tg_float_bits((float)(mean + (4 - step) / 5.0 * (largest - mean)));
+        s.control->guesses = GUESSES;
+        *g.largest = 0;
     }
 }
 
 /* ---- the exponential distribution, in stages ---- */
 
-/* The sum of n values of the sample. Thread 0 returns it. */
-__device__ __forceinline__ double stage_sum(const guessing &g, u32 n)
+__global__ void __launch_bounds__(GUESS_THREADS) sample_in_order_kernel(selecting s, guessing g)
+{
+    __shared__ float values[TG_BLOCK];
+    begin(s);
+    sum_sample(s, g, blockIdx.x, values);
+}
+
+constexpr u32 STAGE_WARPS = STAGE_THREADS / 32, STAGE_BLOCKS = TG_SAMPLE / TG_BLOCK;
+
+struct stage_shared {
+    double sums[STAGE_BLOCKS], step;
+    u32 kept[STAGE_WARPS];
+};
+
+/* What a stage makes of a value: its magnitude above the threshold so far. */
+__device__ __forceinline__ float stage_value(float value, double threshold)
+{
+    return (float)((double)magnitude(value) - threshold);
+}
+
+/* The sum of what a stage makes of n values. Thread 0 returns it. */
+__device__ __forceinline__ double stage_sum(const float *values, u32 n, double threshold, stage_shared *here)
 {
     const u32 blocks = (n + TG_BLOCK - 1) / TG_BLOCK;
-    for (u32 b = threadIdx.x >> 5; b < blocks; b += STAGE_THREADS / 32) {
-        const float *at = g.values + b * TG_BLOCK;
-        const float sum = block_sum(min(n - b * TG_BLOCK, TG_BLOCK), [&](u32 i) { return at[i]; });
+    for (u32 b = threadIdx.x >> 5; b < blocks; b += STAGE_WARPS) {
+        const float *at = values + b * TG_BLOCK;
+        const u32 m = min(n - b * TG_BLOCK, TG_BLOCK);
+        float low = 0, high = 0;
+#pragma unroll 16
+        for (u32 i = lane_id(); i < m; i += TG_SUM_LANES) {
+            low = low + stage_value(at[i], threshold);
+            high = i + 32 < m ? high + stage_value(at[i + 32], threshold) : high;
+        }
+        const float sum = sum_of_lanes(low, high);
         if (lane_id() == 0)
-            g.sums[2 * b] = (double)sum;
+            here->sums[b] = (double)sum;
     }
     __syncthreads();
     tg_tree_sum tree;
     tree.blocks = 0;
     if (threadIdx.x == 0)
         for (u32 b = 0; b < blocks; b++)
-            tg_tree_add(&tree, g.sums[2 * b]);
+            tg_tree_add(&tree, here->sums[b]);
     return threadIdx.x == 0 ? tg_tree_total(&tree) : 0;
 }
 
-/* Keeps the values above `step`, in order; returns how many. */
-__device__ __forceinline__ u32 stage_keep(const guessing &g, u32 n, double step, double threshold, u32 *part)
+/* Keeps the values of which a stage makes more than its step, in order, at another place; returns how many. A warp has
+ * a run of them: it counts, and then it writes. */
+__device__ __forceinline__ u32 stage_keep(const float *values, u32 n, double threshold, float *kept_values,
+                                          stage_shared *here)
 {
-    u32 kept = 0;
-    for (u32 first = 0; first < n; first += STAGE_THREADS) {
-        const u32 i = first + threadIdx.x;
-        const float value = i < n ? g.values[i] : 0;
-        const bool keeps = i < n && (double)value > step;
-        u32 all;
-        const u32 place = kept + block_scan(keeps, part, &all); /* all of these have been read by then */
+    const u32 warp = threadIdx.x >> 5, each = (n + STAGE_THREADS - 1) / STAGE_THREADS * 32, start = warp * each,
+              end = min(start + each, n);
+    const double step = here->step;
+    u32 own = 0, before = 0, all = 0;
+#pragma unroll 16
+    for (u32 first = start; first < end; first += 32) {
+        const u32 i = first + lane_id();
+        own += i < end && (double)stage_value(values[i], threshold) > step;
+    }
+    own = warp_sum(own);
+    if (lane_id() == 0)
+        here->kept[warp] = own;
+    __syncthreads();
+    for (u32 w = 0; w < STAGE_WARPS; w++) {
+        before += w < warp ? here->kept[w] : 0;
+        all += here->kept[w];
+    }
+#pragma unroll 16
+    for (u32 first = start; first < end; first += 32) {
+        const u32 i = first + lane_id();
+        const float value = i < end ? stage_value(__ldcg(values + i), threshold) : 0;
+        const bool keeps = i < end && (double)value > step;
+        const u32 ballot = __ballot_sync(FULL, keeps);
         if (keeps)
-            g.values[place] = (float)((double)value + threshold);
-        kept += all;
+            kept_values[before + (u32)__popc(ballot & ((1u << lane_id()) - 1))] = (float)((double)value + threshold);
+        before += (u32)__popc(ballot);
     }
     __syncthreads();
-    return kept;
+    return all;
 }
 
 __global__ void __launch_bounds__(STAGE_THREADS) stages_kernel(selecting s, guessing g)
 {
-    __shared__ u32 part[33];
-    __shared__ double step;
+    __shared__ stage_shared here;
+    float *values = g.values, *others = g.values + g.size;
     double threshold = 0;
     u32 n = g.size;
     for (u32 stage = 0; stage < g.stages && n > 0; stage++) {
-        for (u32 i = threadIdx.x; i < n; i += STAGE_THREADS)
-            g.values[i] = (float)((double)magnitude(g.values[i]) - threshold);
-        __syncthreads();
-        const double sum = stage_sum(g, n);
+        const double sum = stage_sum(values, n, threshold, &here);
         if (threadIdx.x == 0)
-            step = sum / (double)n * (stage == g.stages - 1 ? g.last_log : g.stage_log);
+            here.step = sum / (double)n * (stage == g.stages - 1 ? g.last_log : g.stage_log);
         __syncthreads();
-        n = stage_keep(g, n, step, threshold, part);
-        threshold += step;
+        n = stage_keep(values, n, threshold, others, &here);
+        threshold += here.step;
+        float *const kept = others;
+        others = values;
+        values = kept;
         __syncthreads();
     }
     if (threadIdx.x == 0) {
@@ -178,6 +211,9 @@ __global__ void __launch_bounds__(STAGE_THREADS) stages_kernel(selecting s, gues
 
 __global__ void __launch_bounds__(256) sample_kernel(selecting s, guessing g)
 {
+    begin(s);
+    if (s.drawn)
+        g.hash = s.drawn[TG_FOR_SAMPLING];
     const u32 j = blockIdx.x * 256 + threadIdx.x;
     for (u32 i = j; i < RANKS * DIGIT_BINS; i += gridDim.x * 256)
         s.digits[i] = 0;
@@ -211,7 +247,7 @@ __global__ void __launch_bounds__(CUT_THREADS) sample_digit_kernel(selecting s, 
         s.digits[i] = 0;
     }
     __syncthreads();
-    const uint2 digit = find_digit(digits, pass ? c->rank[0] : g.rank, true, part, found);
+    const uint2 digit = find_digit<CUT_THREADS>(digits, pass ? c->rank[0] : g.rank, true, part, found);
     if (threadIdx.x == 0) {
         c->prefix[0] = (pass ? c->prefix[0] << bits : 0) | digit.x;
         c->rank[0] = digit.y;
@@ -222,17 +258,19 @@ __global__ void __launch_bounds__(CUT_THREADS) sample_digit_kernel(selecting s, 
 
 /* ---- all of them ---- */
 
+static inline unsigned blocks_of_sample(const guessing &g) { return (g.size + TG_BLOCK - 1) / TG_BLOCK; }
+
+/* Those that the pilot's blocks do not make. */
 static inline void launch_guess(cudaStream_t stream, const selecting &s, const guessing &g)
 {
-    const unsigned blocks = (g.size + TG_BLOCK - 1) / TG_BLOCK;
+    const unsigned blocks = blocks_of_sample(g);
     if (g.kind == GUESS_BY_SAMPLE) {
         LAUNCH(sample_kernel, (g.size + 255) / 256, 256, 0, stream, s, g);
         for (u32 pass = 0; pass < DIGIT_PASSES; pass++)
             LAUNCH(sample_digit_kernel, blocks < 256 ? blocks : 256, CUT_THREADS, 0, stream, s, g, pass);
-    } else if (g.kind != NO_GUESS) {
-        LAUNCH(guess_kernel, blocks, GUESS_THREADS, 0, stream, s, g);
-        if (g.kind == GUESS_EXPONENTIAL)
-            LAUNCH(stages_kernel, 1, STAGE_THREADS, 0, stream, s, g);
+    } else if (g.kind == GUESS_EXPONENTIAL) {
+        LAUNCH(sample_in_order_kernel, blocks, GUESS_THREADS, 0, stream, s, g);
+        LAUNCH(stages_kernel, 1, STAGE_THREADS, 0, stream, s, g);
     }
 }
 

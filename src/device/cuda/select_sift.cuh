@@ -1,7 +1,7 @@
-/* The one pass over the vector: a warp takes a chunk and waits for no other. It computes u, writes the residual, and
- * lists the candidates of its chunk in order.
+/* The one pass over the vector: a warp takes a strip and waits for no other. It computes u, writes the residual, and
+ * lists the candidates of its strip in order.
  *
- * Afterwards either the candidates of a chunk are listed, and those from `clear_from` on are 0 in the residual; or
+ * Afterwards either the candidates of a strip are listed, and those from `clear_from` on are 0 in the residual; or
  * nothing is listed and nothing was cleared, because its region is full. So u is never lost. */
 #ifndef TG_DEVICE_CUDA_SELECT_SIFT_CUH
 #define TG_DEVICE_CUDA_SELECT_SIFT_CUH
@@ -17,7 +17,7 @@ __device__ __forceinline__ float widened_half(u32 dtype, u32 bits)
     return dtype == TG_FLOAT16 ? tg_widen_float16((unsigned short)bits) : tg_widen_bfloat16((unsigned short)bits);
 }
 
-/* Where a lane's elements of a row start in their chunk. */
+/* Where a lane's elements of a row start in their strip. */
 __device__ __forceinline__ u32 row_offset(u32 row) { return 128 * row + 4 * lane_id(); }
 
 template <int DTYPE> __device__ __forceinline__ float4 load_four(const void *vector, u64 first)
@@ -29,12 +29,12 @@ template <int DTYPE> __device__ __forceinline__ float4 load_four(const void *vec
                        widened_half(DTYPE, both.y & 0xffff), widened_half(DTYPE, both.y >> 16));
 }
 
-/* A lane's elements of a chunk that has `size`; 0 past its end. */
-template <int DTYPE> __device__ __forceinline__ void load_rows(const void *vector, u32 chunk, u32 size, float4 *rows)
+/* A lane's elements of a strip that has `size`; 0 past its end. */
+template <int DTYPE> __device__ __forceinline__ void load_rows(const void *vector, u32 strip, u32 size, float4 *rows)
 {
-    const u64 first = (u64)chunk * CHUNK;
+    const u64 first = (u64)strip * STRIP;
     const uintptr_t alignment = DTYPE == TG_FLOAT32 ? 16 : 8;
-    if (size == CHUNK && (uintptr_t)vector % alignment == 0) {
+    if (size == STRIP && (uintptr_t)vector % alignment == 0) {
 #pragma unroll
         for (u32 r = 0; r < ROWS; r++)
             rows[r] = load_four<DTYPE>(vector, first + row_offset(r));
@@ -49,10 +49,10 @@ template <int DTYPE> __device__ __forceinline__ void load_rows(const void *vecto
                                          : 0;
 }
 
-__device__ __forceinline__ void store_rows(float *vector, u32 chunk, u32 size, const float4 *rows)
+__device__ __forceinline__ void store_rows(float *vector, u32 strip, u32 size, const float4 *rows)
 {
-    float *at = vector + (u64)chunk * CHUNK;
-    if (size == CHUNK && (uintptr_t)vector % 16 == 0) {
+    float *at = vector + (u64)strip * STRIP;
+    if (size == STRIP && (uintptr_t)vector % 16 == 0) {
 #pragma unroll
         for (u32 r = 0; r < ROWS; r++)
             __stcs((float4 *)(at + row_offset(r)), rows[r]);
@@ -66,14 +66,14 @@ __device__ __forceinline__ void store_rows(float *vector, u32 chunk, u32 size, c
                 at[row_offset(r) + i] = ((const float *)&rows[r])[i];
 }
 
-/* What a lane has of its chunk. */
+/* What a lane has of its strip. */
 struct sifted {
     float4 u[ROWS];
     u32 mask; /* bit 4 row + column: a candidate */
-    u32 lane, chunk, size;
+    u32 lane, strip, size;
 };
 
-/* Lists the candidates of a chunk, whose number is `total`, at their place in the region. `before` has in byte r how
+/* Lists the candidates of a strip, whose number is `total`, at their place in the region. `before` has in byte r how
  * many of row r are in earlier lanes, `rows` how many each row has: 128 at most. */
 __device__ __forceinline__ void sift_list(const selecting &s, const sifted &c, u32 before, u32 rows, uint2 *out)
 {
@@ -85,7 +85,7 @@ __device__ __forceinline__ void sift_list(const selecting &s, const sifted &c, u
 #pragma unroll
         for (u32 i = 0; i < 4; i++)
             if (c.mask >> (4 * r + i) & 1) {
-                const u32 index = c.chunk * CHUNK + row_offset(r) + i, bits = __float_as_uint(u[i]),
+                const u32 index = c.strip * STRIP + row_offset(r) + i, bits = __float_as_uint(u[i]),
                           key = key_of(s, index, bits);
                 *to++ = make_uint2(index, bits);
                 if (key < high)
@@ -95,13 +95,13 @@ __device__ __forceinline__ void sift_list(const selecting &s, const sifted &c, u
     }
 }
 
-/* Finds a place for the candidates of a chunk. */
+/* Finds a place for the candidates of a strip. */
 template <int KIND> __device__ __forceinline__ void sift_collect(const selecting &s, const sifted &c)
 {
     const bool any = __any_sync(FULL, c.mask != 0);
     if (!any) {
         if (c.lane == 0)
-            s.table[c.chunk] = 0;
+            s.table[c.strip] = 0;
         return;
     }
     u32 packed = 0;
@@ -112,21 +112,21 @@ template <int KIND> __device__ __forceinline__ void sift_collect(const selecting
     const u32 total = (rows & 255) + (rows >> 8 & 255) + (rows >> 16 & 255) + (rows >> 24);
     u32 at = 0;
     if (c.lane == 0) {
-        at = atomicAdd(&s.counters[COUNTER_STRIDE * (c.chunk & (REGIONS - 1))], total);
+        at = atomicAdd(&s.counters[COUNTER_STRIDE * (c.strip & (REGIONS - 1))], total);
         const bool fits = at <= s.room && total <= s.room - at;
         if (!fits)
             s.control->overflow = 1;
-        s.table[c.chunk] = fits ? total << COUNT_SHIFT | at : 0;
+        s.table[c.strip] = fits ? total << COUNT_SHIFT | at : 0;
         at = fits ? at : EVERY;
     }
     at = __shfl_sync(FULL, at, 0);
     if (at == EVERY) {
         if (KIND == SIFT_COMMIT || (KIND == SIFT_GENERAL && s.commits))
-            store_rows(s.rest, c.chunk, c.size, c.u); /* nothing stays cleared that is not listed */
+            store_rows(s.rest, c.strip, c.size, c.u); /* nothing stays cleared that is not listed */
         return;
     }
     if (c.mask)
-        sift_list(s, c, scan - packed, rows, region_of(s, c.chunk) + at);
+        sift_list(s, c, scan - packed, rows, region_of(s, c.strip) + at);
 }
 
 /* Gradient and residual to u; the rest is only looked at. Returns how many elements were dropped. */
@@ -136,7 +136,7 @@ __device__ __forceinline__ u32 sift_compensate(const selecting &s, sifted *c, co
     float4 momentum[ROWS] = {};
     u32 dropped = 0;
     if (KIND == SIFT_GENERAL && s.from.momentum)
-        load_rows<TG_FLOAT32>(s.from.momentum, c->chunk, c->size, momentum);
+        load_rows<TG_FLOAT32>(s.from.momentum, c->strip, c->size, momentum);
 #pragma unroll
     for (u32 r = 0; r < ROWS; r++) {
         float *x = (float *)&c->u[r];
@@ -159,7 +159,7 @@ __device__ __forceinline__ u32 sift_compensate(const selecting &s, sifted *c, co
 /* Which of a lane's elements are candidates; the residual with the sure ones cleared. */
 template <int KIND> __device__ __forceinline__ void sift_mark(const selecting &s, sifted *c)
 {
-    const u32 low = *(volatile u32 *)&s.control->low, clear_from = *(volatile u32 *)&s.control->clear_from;
+    const u32 low = s.control->low, clear_from = s.control->clear_from;
     float4 left[ROWS];
     c->mask = 0;
 #pragma unroll
@@ -168,36 +168,39 @@ template <int KIND> __device__ __forceinline__ void sift_mark(const selecting &s
         const float *u = (const float *)&c->u[r];
 #pragma unroll
         for (u32 i = 0; i < 4; i++) {
-            const u32 key = KIND == SIFT_GENERAL ? key_of(s, c->chunk * CHUNK + offset + i, __float_as_uint(u[i]))
+            const u32 key = KIND == SIFT_GENERAL ? key_of(s, c->strip * STRIP + offset + i, __float_as_uint(u[i]))
                                                  : magnitude_key(u[i]);
             c->mask |= key >= low && offset + i < c->size ? 1u << (4 * r + i) : 0;
             ((float *)&left[r])[i] = key >= clear_from ? 0.0f : u[i];
         }
     }
     if (KIND == SIFT_COMMIT || (KIND == SIFT_GENERAL && s.commits))
-        store_rows(s.rest, c->chunk, c->size, left);
+        store_rows(s.rest, c->strip, c->size, left);
 }
 
 template <int DTYPE, int KIND> __global__ void __launch_bounds__(SIFT_THREADS) sift_kernel(selecting s)
 {
     sifted c;
+    let_next_begin();
     float4 h[ROWS] = {};
     u32 largest = 0;
+    begin(s);
     c.lane = threadIdx.x & 31;
-    c.chunk = blockIdx.x * (SIFT_THREADS / 32) + (threadIdx.x >> 5);
-    if (c.chunk >= s.chunks)
+    c.strip = blockIdx.x * (SIFT_THREADS / 32) + (threadIdx.x >> 5);
+    if (c.strip >= s.strips)
         return;
-    c.size = chunk_size(s, c.chunk);
-    load_rows<DTYPE>(s.from.gradient, c.chunk, c.size, c.u);
+    c.size = strip_size(s, c.strip);
+    load_rows<DTYPE>(s.from.gradient, c.strip, c.size, c.u);
     if (KIND != SIFT_PLAIN && s.from.residual)
-        load_rows<TG_FLOAT32>(s.from.residual, c.chunk, c.size, h);
+        load_rows<TG_FLOAT32>(s.from.residual, c.strip, c.size, h);
     if (KIND != SIFT_PLAIN && s.from.undo && s.commits && !s.moves)
-        store_rows(s.from.undo, c.chunk, c.size, h);
+        store_rows(s.from.undo, c.strip, c.size, h);
+    wait_for_previous();
     const u32 dropped = sift_compensate<KIND>(s, &c, h, &largest);
     if (__any_sync(FULL, largest >= INFINITY_KEY)) {
         if (c.lane == 0) {
             s.control->nonfinite = 1;
-            s.table[c.chunk] = NOT_COMMITTED;
+            s.table[c.strip] = NOT_COMMITTED;
         }
         return;
     }

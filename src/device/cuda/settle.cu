@@ -65,22 +65,24 @@ static void start(tg_device *device, tg_settle_job *job, bool returns)
     const occupied now(device);
     tg_cuda *cuda = now.cuda;
     tg_frame_info info;
+    tg_frame header;
     u8 *place;
     settling s = {.source = job->source, .returns = returns, .only_checks = job->only_checks};
     s.applied_count = returns && job->applied ? job->applied_count : 0;
-    if (tg_frame_read(job->frame, &info, NULL) != TG_OK || !can_read(&info, false) ||
-        !tg_cuda_arena(cuda, frame_room(job->frame) + reading_room(job->frame, false, &info) +
+    tg_cuda_fetch_headers(cuda, &job->frame, 1, job->on_device, &header);
+    if (tg_frame_read(header, &info, NULL) != TG_OK || !can_read(&info, false) ||
+        !tg_cuda_arena(cuda, frame_room(job->frame) + reading_room(cuda, job->frame, job->on_device, &info) +
                                  arena_room(4 * (size_t)s.applied_count)))
         return; /* cannot happen: it was checked */
     s.applied = s.applied_count ? applied_of(cuda, job, s.applied_count) : NULL;
-    sparse_frame sparse;
+    sparse_frame sparse = {};
     if (is_sparse(&info)) {
-        if (receive_sparse(cuda, job->frame, false, &info, &sparse, &place))
+        if (receive_sparse(cuda, job->frame, job->on_device, &info, &sparse, &place))
             tg_cuda_sparse_settle(cuda, &sparse, place, job, returns, s.applied,
                                   tg_cuda_slot(cuda, {complete_settle, job, NULL, info.count}));
-    } else if (receive(cuda, job->frame, false, &info, &place, &s.frame)) {
+    } else if (receive(cuda, job->frame, job->on_device, &info, &place, &s.frame)) {
         s.result = tg_cuda_slot(cuda, {complete_settle, job, NULL, info.count});
-        expand(cuda, job->frame, false, &info, &s.frame, s.result);
+        expand(cuda, job->frame, job->on_device, &info, &s.frame, s.result);
         LAUNCH(settle, grid_for(info.count, THREADS, 16 * cuda->processors), THREADS, 0, cuda->stream, s);
     }
 }

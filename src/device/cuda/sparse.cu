@@ -1,22 +1,31 @@
 /* Which kernels a selector needs. */
 #include "device/cuda/sparse.h"
 
+#include "device/cuda/received.cuh"
+#include "device/cuda/selected_levels.cuh"
 #include "device/cuda/sparse_encode.cuh"
-#include "device/cuda/sparse_positions.cuh"
+#include "device/cuda/sparse_part.cuh"
 #include "device/cuda/sparse_read.cuh"
 
 extern "C" {
 #include "base/numeric.h"
 #include "codec/sparse.h"
+#include "codec/sparse_writer.h"
 }
 
 constexpr u32 TOPK = 16, RANDK = 17, GAUSSIANK = 18, DGCK = 19, TRIMK = 20, SIDCO = 21; /* ids of codecs */
 
-/* Levels have no kernels yet; sums over tiles have 31 bits. */
 bool tg_cuda_sparse_has(const tg_spec *spec, uint64_t max_count)
 {
-    return spec->codec >= TOPK && spec->codec <= SIDCO && tg_spec_values(spec) != TG_VALUES_LEVELS &&
-           max_count < UINT64_C(1) << 31;
+    return spec->codec >= TOPK && spec->codec <= SIDCO && max_count <= TG_CUDA_SPARSE_MOST;
+}
+
+static bool has_levels(const tg_spec *spec) { return tg_spec_values(spec) == TG_VALUES_LEVELS; }
+
+/* Bytes of a value in a frame; of levels only their bytes together are known. */
+static u32 value_size_of(const tg_spec *spec)
+{
+    return has_levels(spec) ? 0 : (u32)tg_dtype_size(tg_values_dtype(tg_spec_values(spec)));
 }
 
 static bool is_exact(const tg_spec *spec) { return spec->codec == TOPK || spec->codec == RANDK; }
@@ -89,12 +98,13 @@ static guessing guess_of(const tg_spec *spec, u64 count, u64 target, const tg_dr
     return g;
 }
 
-static sparse_plan plan_of(const tg_spec *spec, uint64_t count, const tg_draw *draw)
+static sparse_plan plan_of(const tg_spec *spec, uint64_t count, const tg_draw *draw, const tg_hash_key *drawn)
 {
     sparse_plan plan = {};
+    plan.drawn = drawn;
     plan.amount = amount_of(spec, count);
     plan.values = tg_spec_values(spec);
-    plan.value_size = plan.values == TG_VALUES_FP32 ? 4 : 2;
+    plan.value_size = value_size_of(spec);
     plan.guess = guess_of(spec, count, plan.amount.target, draw);
     plan.random = spec->codec == RANDK;
     if (plan.random && count > 0) {
@@ -112,27 +122,73 @@ size_t tg_cuda_sparse_workspace(const tg_spec *spec, uint64_t max_count)
     return sparse_layout_of(&amount, max_count, sample).size;
 }
 
+size_t tg_cuda_sparse_levels_workspace(const tg_spec *spec, u64 most)
+{
+    return has_levels(spec) ? tg_cuda_selected_levels_room(spec, most) : 0;
+}
+
 void tg_cuda_sparse_prepare(tg_cuda *cuda, void *workspace) { sparse_prepare(cuda->stream, workspace); }
 
-__global__ void empty_kernel(u8 *payload, control *result)
+__global__ void empty_kernel(u8 *payload, u32 layout, control *result)
 {
     ((u32 *)payload)[0] = 0;
     ((u32 *)payload)[1] = segment_log(0, 0);
     result->payload = 8;
+    result->layout = layout;
 }
 
-void tg_cuda_sparse_encode(tg_cuda *cuda, const tg_spec *spec, const tg_source *source, const tg_draw *draw,
-                           void *workspace, u8 *payload, control *result)
+static void write_empty(tg_cuda *cuda, const tg_spec *spec, u8 *payload, control *result)
 {
+    const u32 layout = has_levels(spec) ? tg_cuda_empty_layout(tg_spec_coding(spec)) : 0;
+    LAUNCH(empty_kernel, 1, 1, 0, cuda->stream, payload, layout, result);
+}
+
+/* ---- values that become levels ---- */
+
+/* Where a value is not finite, what was gathered means nothing. */
+__global__ void count_selected_kernel(const select_control *c, u32 *count) { *count = c->nonfinite ? 0 : c->selected; }
+
+/* Levels to their place in the payload: packed codes come before the scales, others behind them. */
+__global__ void __launch_bounds__(256) put_levels_kernel(selected_levels l, const select_control *c, u8 *payload)
+{
+    set_count(l.frame, *l.count);
+    const bool packed = l.coded->layout == TG_LAYOUT_PACKED;
+    const u64 words = scale_words(l.frame), coded = l.coded->size;
+    u8 *const values = payload + 8 + 8 * (u64)c->segments, *const scales = values + (packed ? coded : 0),
+              *const codes = values + (packed ? 0 : 4 * words);
+    const u64 from = blockIdx.x * 256ull + threadIdx.x, step = gridDim.x * 256ull;
+    for (u64 i = from; i < words; i += step)
+        ((u32 *)scales)[i] = ((const u32 *)l.frame.scales)[i];
+    for (u64 i = from; i < coded / 4; i += step)
+        ((u32 *)codes)[i] = ((const u32 *)l.made)[i];
+    for (u64 i = coded / 4 * 4 + from; i < coded; i += step)
+        codes[i] = l.made[i];
+}
+
+static unsigned grid_over(const tg_cuda *cuda, u64 elements) { return grid_for(elements, 256, 16 * cuda->processors); }
+
+void tg_cuda_sparse_encode(tg_cuda *cuda, const tg_spec *spec, const tg_source *source, const tg_draw *draw,
+                           const tg_hash_key *drawn, void *workspace, void *levels, u8 *payload, control *result)
+{
+    cuda->busy = true;
     if (source->count == 0) {
-        LAUNCH(empty_kernel, 1, 1, 0, cuda->stream, payload, result);
-        cuda->busy = true;
+        write_empty(cuda, spec, payload, result);
         return;
     }
-    sparse_plan plan = plan_of(spec, source->count, draw);
-    const writing w = sparse_writing(&plan, source, workspace, payload, result, false);
-    launch_sparse(cuda->stream, w, plan.guess);
-    cuda->busy = true;
+    sparse_plan plan = plan_of(spec, source->count, draw, drawn);
+    writing w = sparse_writing(&plan, source, workspace, payload, result, false);
+    launch_gather(cuda->stream, w, plan.guess, cuda->overlaps);
+    if (has_levels(spec)) {
+        const selected_levels l = tg_cuda_selected_levels(spec, w.s.amount.most, levels);
+        LAUNCH(count_selected_kernel, 1, 1, 0, cuda->stream, w.s.control, l.count);
+        tg_cuda_quantise_selected(cuda, spec, &l, w.as_they_are, draw, drawn, result);
+        tg_cuda_code_selected(cuda, spec, &l, result);
+        LAUNCH(put_levels_kernel, grid_over(cuda, w.s.amount.most), 256, 0, cuda->stream, l, w.s.control, payload);
+        w.levels = l.frame;
+        w.levels_size = l.size;
+    }
+    launch_settle(cuda->stream, w);
+    launch_write(cuda->stream, w, cuda->overlaps);
 }
 
 void tg_cuda_sparse_select(tg_cuda *cuda, const tg_spec *spec, const tg_source *source, const tg_draw *draw,
@@ -140,9 +196,11 @@ void tg_cuda_sparse_select(tg_cuda *cuda, const tg_spec *spec, const tg_source *
 {
     if (source->count == 0)
         return;
-    sparse_plan plan = plan_of(spec, source->count, draw);
+    sparse_plan plan = plan_of(spec, source->count, draw, NULL);
     const writing w = sparse_writing(&plan, source, workspace, NULL, result, true);
-    launch_sparse(cuda->stream, w, plan.guess);
+    launch_gather(cuda->stream, w, plan.guess, cuda->overlaps);
+    launch_settle(cuda->stream, w);
+    LAUNCH(report_kernel, 1, 1, 0, cuda->stream, w);
     cuda->busy = true;
 }
 
@@ -157,14 +215,69 @@ void tg_cuda_sparse_lists(const tg_spec *spec, uint64_t count, void *workspace, 
     *values = (const float *)((u8 *)workspace + l.list_values);
 }
 
-/* ---- reading ---- */
-
-bool tg_cuda_sparse_reads(const tg_frame_info *info)
+void tg_cuda_sparse_encode_part(tg_cuda *cuda, const tg_encode_job *job, void *workspace, void *levels, u8 *payload,
+                                control *result)
 {
-    return tg_codec_row_of(info->spec.codec)->sparse && tg_spec_values(&info->spec) != TG_VALUES_LEVELS;
+    const tg_list *list = job->selected;
+    const u64 count = job->source.count;
+    void *memory;
+    size_t size;
+    cuda->busy = true;
+    if (count == 0) {
+        write_empty(cuda, job->spec, payload, result);
+        return;
+    }
+    sparse_part p = part_of(count, list->count, workspace, &memory, &size);
+    p.indices = list->indices;
+    p.values = list->values;
+    p.most = (u32)list->count;
+    p.first = (u32)job->first;
+    p.count = (u32)count;
+    p.dtype = tg_values_dtype(tg_spec_values(job->spec));
+    p.sent = job->sent;
+    p.payload = payload;
+    p.positions = (const select_control *)memory; /* which is the first thing there */
+    p.result = result;
+    positions_job positions = {p.count, p.most, p.own, &p.found->listed, &p.found->bytes, p.payload, result};
+    const unsigned grid = grid_for(list->count, 256, 8 * cuda->processors);
+    LAUNCH(find_part_kernel, 1, 32, 0, cuda->stream, p);
+    LAUNCH(take_part_kernel, grid, 256, 0, cuda->stream, p);
+    if (has_levels(job->spec)) {
+        const selected_levels l = tg_cuda_selected_levels(job->spec, list->count, levels);
+        LAUNCH(count_part_kernel, 1, 1, 0, cuda->stream, p.found, l.count);
+        tg_cuda_quantise_selected(cuda, job->spec, &l, p.own_values, &job->options.draw, NULL, result);
+        tg_cuda_code_selected(cuda, job->spec, &l, result);
+        positions.values = l.size;
+        tg_cuda_positions_write(cuda->stream, &positions, memory);
+        LAUNCH(put_levels_kernel, grid, 256, 0, cuda->stream, l, p.positions, payload);
+        if (p.sent)
+            LAUNCH(see_part_kernel, grid, 256, 0, cuda->stream, p, l.frame);
+        return;
+    }
+    tg_cuda_positions_write(cuda->stream, &positions, memory);
+    LAUNCH(put_part_kernel, grid, 256, 0, cuda->stream, p);
 }
 
-bool tg_cuda_sparse_fits(const tg_frame_info *info, u64 size) { return info->layout == 0 && size >= 8; }
+/* ---- reading ---- */
+
+bool tg_cuda_sparse_reads(const tg_frame_info *info, bool blindly)
+{
+    return tg_codec_row_of(info->spec.codec)->sparse && !(info->layout != TG_LAYOUT_PACKED && blindly);
+}
+
+bool tg_cuda_sparse_fits(const tg_frame_info *info, u64 size)
+{
+    return (info->layout == TG_LAYOUT_PACKED || has_levels(&info->spec)) && size >= 8;
+}
+
+/* How many elements so many bytes behind the head can list: each takes a bit of a stream at least, and its value. */
+static u32 most_read(const sparse_frame *frame, const reading &r, u64 bytes)
+{
+    if (r.coded)
+        return frame->codes.count;
+    const u64 bits = r.values == TG_VALUES_LEVELS ? r.levels.width + 1 : 8 * r.value_size, most = 8 * bytes / bits;
+    return (u32)(most < r.count ? most : r.count);
+}
 
 /* Places in the workspace. */
 static reading reading_of(const sparse_frame *frame, void *workspace, control *result, size_t *size)
@@ -179,13 +292,19 @@ static reading reading_of(const sparse_frame *frame, void *workspace, control *r
         return here;
     };
     r.payload = frame->payload;
+    r.known = frame->known;
     r.size = frame->size;
     r.count = (u32)info->count;
     r.values = tg_spec_values(&info->spec);
-    r.value_size = r.values == TG_VALUES_FP32 ? 4 : 2;
+    r.value_size = value_size_of(&info->spec);
     r.result = result;
-    const u64 behind = r.size - 8, values = behind / r.value_size, segments = info->count / 4096 + 1;
-    r.selected_most = (u32)(values < info->count ? values : info->count);
+    r.coded = info->layout != TG_LAYOUT_PACKED;
+    if (r.coded)
+        r.levels = frame->codes;
+    else if (has_levels(&info->spec))
+        (void)tg_cuda_dense_frame(&info->spec, info->dtype, info->count, NULL, &r.levels);
+    const u64 behind = r.size - 8, segments = info->count / 4096 + 1;
+    r.selected_most = most_read(frame, r, behind);
     r.segments_most = (u32)(behind / 8 < segments ? behind / 8 : segments);
     const u64 slots = r.selected_most / RICE_BLOCK + r.segments_most + 2;
     r.head = (sparse_head *)place(sizeof(sparse_head) / 4);
@@ -198,32 +317,38 @@ static reading reading_of(const sparse_frame *frame, void *workspace, control *r
     return r;
 }
 
-size_t tg_cuda_sparse_read_workspace(const tg_frame_info *info, u64 size)
+size_t tg_cuda_sparse_read_workspace(const tg_frame_info *info, u64 size, const dense_frame *codes)
 {
-    const sparse_frame frame = {NULL, size < 8 ? 8 : size, info};
+    sparse_frame frame = {NULL, size < 8 ? 8 : size, info, NULL, false};
     size_t needed;
+    if (codes)
+        frame.codes = *codes;
     (void)reading_of(&frame, NULL, NULL, &needed);
     return needed;
 }
 
-static void launch_positions(tg_cuda *cuda, const reading &r)
+/* Positions, and all that levels need. */
+static void find(tg_cuda *cuda, const sparse_frame *frame, const reading &r)
 {
-    LAUNCH(positions_kernel, grid_for(r.segments_most, 1, 8 * cuda->processors), READ_THREADS, 0, cuda->stream, r);
+    LAUNCH_BESIDE(frame->beside && cuda->overlaps, positions_kernel, grid_for(r.segments_most, 1, 8 * cuda->processors),
+                  READ_THREADS, cuda->stream, r);
     cuda->busy = true;
+    if (r.coded)
+        tg_cuda_expand_frame(cuda, frame->coded, frame->on_device, &frame->coded_info, &r.levels, r.result);
+    if (r.values == TG_VALUES_LEVELS)
+        LAUNCH(look_at_levels_kernel, grid_for(r.selected_most / 64, 256, 64), 256, 0, cuda->stream, r);
 }
-
-static unsigned grid_over(const tg_cuda *cuda, u64 elements) { return grid_for(elements, 256, 16 * cuda->processors); }
 
 void tg_cuda_sparse_check(tg_cuda *cuda, const sparse_frame *frame, void *workspace, control *result)
 {
     reading r = reading_of(frame, workspace, result, NULL);
-    r.looks_at_values = true;
-    launch_positions(cuda, r);
+    r.looks_at_values = r.values != TG_VALUES_LEVELS;
+    find(cuda, frame, r);
 }
 
 void tg_cuda_sparse_find(tg_cuda *cuda, const sparse_frame *frame, void *workspace, control *result)
 {
-    launch_positions(cuda, reading_of(frame, workspace, result, NULL));
+    find(cuda, frame, reading_of(frame, workspace, result, NULL));
 }
 
 void tg_cuda_sparse_put(tg_cuda *cuda, const sparse_frame *frame, void *workspace, float weight, float *out,
@@ -237,7 +362,7 @@ void tg_cuda_sparse_add(tg_cuda *cuda, const sparse_frame *frame, void *workspac
                         control *result)
 {
     const reading r = reading_of(frame, workspace, result, NULL);
-    launch_positions(cuda, r);
+    find(cuda, frame, r);
     LAUNCH(add_sparse_kernel, grid_over(cuda, r.selected_most), 256, 0, cuda->stream, r, weight, set, out);
 }
 
@@ -250,7 +375,7 @@ void tg_cuda_sparse_settle(tg_cuda *cuda, const sparse_frame *frame, void *works
                                .applied_count = applied ? job->applied_count : 0,
                                .returns = returns,
                                .only_checks = job->only_checks};
-    launch_positions(cuda, r);
+    find(cuda, frame, r);
     if (!returns)
         LAUNCH(rest_kernel, grid_over(cuda, r.count), 256, 0, cuda->stream, r, s);
     LAUNCH(settle_sparse_kernel, grid_over(cuda, r.selected_most), 256, 0, cuda->stream, r, s);

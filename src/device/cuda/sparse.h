@@ -2,13 +2,17 @@
 #ifndef TG_DEVICE_CUDA_SPARSE_H
 #define TG_DEVICE_CUDA_SPARSE_H
 
-#include "device/cuda/device.cuh"
+#include "device/cuda/frame.cuh"
 
+/* The longest vector, because sums over tiles have 31 bits. */
+#define TG_CUDA_SPARSE_MOST 0x7fffffffu
 /* Whether this device can encode with a spec. */
 bool tg_cuda_sparse_has(const tg_spec *spec, uint64_t max_count);
 
 /* Bytes on the card that encoding needs besides the payload; they are prepared once, after they were allocated. */
 size_t tg_cuda_sparse_workspace(const tg_spec *spec, uint64_t max_count);
+/* And what up to `most` values work in, where they become levels. */
+size_t tg_cuda_sparse_levels_workspace(const tg_spec *spec, u64 most);
 void tg_cuda_sparse_prepare(tg_cuda *cuda, void *workspace);
 
 /* Whether encoding leaves the new residual in the undo buffer (tg_encode_job.moved), where nothing fails. */
@@ -19,9 +23,10 @@ static inline bool tg_cuda_sparse_moves(const tg_source *s)
 
 /* The payload of a vector, on 16 bytes, with room for the row's bound and 16 bytes more. `source` is the job's, with
  * the undo buffer and the policy as device/cpu/encode.c sets them. Leaves payload, selected, limited (values that
- * were), dropped, layout and nonfinite in `result`; where a value was not finite the residual is what it was. */
+ * were), dropped, layout and nonfinite in `result`; `drawn`, if not NULL, are the keys of the draw on the card. Where a
+ * value was not finite the residual is what it was. */
 void tg_cuda_sparse_encode(tg_cuda *cuda, const tg_spec *spec, const tg_source *source, const tg_draw *draw,
-                           void *workspace, u8 *payload, control *result);
+                           const tg_hash_key *drawn, void *workspace, void *levels, u8 *payload, control *result);
 
 /* Leaves the selection in the workspace in place of a payload: increasing indices, values as they are. */
 void tg_cuda_sparse_select(tg_cuda *cuda, const tg_spec *spec, const tg_source *source, const tg_draw *draw,
@@ -30,19 +35,34 @@ void tg_cuda_sparse_select(tg_cuda *cuda, const tg_spec *spec, const tg_source *
 void tg_cuda_sparse_lists(const tg_spec *spec, uint64_t count, void *workspace, const u32 **indices,
                           const float **values);
 
+/* The payload of what a list on the card has in a range, as tg_encode_job.selected says; room is for the bound of a
+ * list of so many elements, and 16 bytes more. Leaves payload, selected and limited in `result`. */
+size_t tg_cuda_sparse_part_workspace(u64 count, u64 most);
+void tg_cuda_sparse_encode_part(tg_cuda *cuda, const tg_encode_job *job, void *workspace, void *levels, u8 *payload,
+                                control *result);
+
 /* A frame's payload on the card, where it lies on 8 bytes. */
 typedef struct sparse_frame {
     const u8 *payload;
     u64 size; /* at least 8 */
     const tg_frame_info *info;
+    const control *known; /* not NULL: the size is at most that, and on the card (`payload`) */
+    bool beside;          /* what was put on the stream last was its checksum, which needs nothing of what follows */
+    /* Of levels that are not packed: the codes that are made of them, and where they are in the frame, as a frame of
+     * their own, of which there is no header. */
+    dense_frame codes;
+    tg_frame coded;
+    tg_frame_info coded_info;
+    bool on_device; /* that frame is */
 } sparse_frame;
 
-/* Whether this device can read such a frame. */
-bool tg_cuda_sparse_reads(const tg_frame_info *info);
+/* Whether this device can read such a frame; blindly, where the host reads nothing of one that is on the card. */
+bool tg_cuda_sparse_reads(const tg_frame_info *info, bool blindly);
 /* Whether its payload can be what its header says: else it must not be read. */
 bool tg_cuda_sparse_fits(const tg_frame_info *info, u64 size);
-/* Bytes on the card that reading one frame needs, of a payload of this size. */
-size_t tg_cuda_sparse_read_workspace(const tg_frame_info *info, u64 size);
+/* Bytes on the card that reading one frame needs, of a payload of this size. `codes`: what is known of levels that are
+ * not packed, or NULL. */
+size_t tg_cuda_sparse_read_workspace(const tg_frame_info *info, u64 size, const dense_frame *codes);
 /* Every rule of the format that the payload can break: result->bad. result->peak gets the largest magnitude. */
 void tg_cuda_sparse_check(tg_cuda *cuda, const sparse_frame *frame, void *workspace, control *result);
 /* out = out + weight * values, or with `set` out = weight * values, where the frame has some. result->bad, and nothing
@@ -69,6 +89,7 @@ typedef struct positions_job {
     const u64 *values;  /* bytes of what lies between directory and streams */
     u8 *out;            /* on 4 bytes: head and directory; the streams come so many bytes behind them */
     control *result;    /* `payload` gets the bytes of everything */
+    const u32 *known;   /* if not NULL, `count` is a bound, and the elements of the vector are here */
 } positions_job;
 
 size_t tg_cuda_positions_workspace(u64 count, u64 most);

@@ -14,6 +14,7 @@ struct sparse_plan {
     bool random;
     u32 random_low;
     tg_hash_key hash;
+    const tg_hash_key *drawn;
     u32 values, value_size;
     guessing guess;
 };
@@ -24,7 +25,7 @@ struct sparse_layout {
     size_t bins, digits, sample, counters, table, candidates, list, states, indices, list_values;
     size_t sample_values, sums;
     size_t starts, blocks, low_bytes, quotient_bits, omega_bits, streams, size;
-    u32 room, tiles, chunks, segments, slots;
+    u32 room, tiles, warp_strips, strips, segments, slots;
 };
 
 static inline u64 rounded_up(u64 n, u64 to) { return (n + to - 1) / to; }
@@ -32,7 +33,7 @@ static inline u64 rounded_up(u64 n, u64 to) { return (n + to - 1) / to; }
 /* The most candidates of a region: enough for an estimate that is too low, and no more than it can have. */
 static inline u32 region_room(u64 count, u64 needed)
 {
-    const u64 chunks = rounded_up(count, CHUNK), most = rounded_up(chunks, REGIONS) * CHUNK,
+    const u64 strips = rounded_up(count, STRIP), most = rounded_up(strips, REGIONS) * STRIP,
               wanted = 4 * needed / REGIONS + 4096, room = wanted < most ? wanted : most;
     return (u32)(room < REGION_MOST - 1 ? room : REGION_MOST - 1);
 }
@@ -42,6 +43,17 @@ static inline u64 segments_most(u64 count, u64 most)
 {
     const u64 by_count = count / 4096 + 1, by_selected = most / 2048 + 4;
     return by_count < by_selected ? by_count : by_selected;
+}
+
+/* A warp has as many strips of a tile as it takes for all tiles to be at work together; at most one for each lane. */
+constexpr u32 TILES_WANTED = 528;
+
+static inline u32 strips_of_warp(u64 strips)
+{
+    u32 n = 4;
+    while (n < 32 && rounded_up(strips, TILE_WARPS * n) > TILES_WANTED)
+        n *= 2;
+    return n;
 }
 
 static inline sparse_layout sparse_layout_of(const select_amount *a, u64 count, u64 sample)
@@ -54,8 +66,9 @@ static inline sparse_layout sparse_layout_of(const select_amount *a, u64 count, 
         return here;
     };
     l.room = region_room(count, a->needed);
-    l.chunks = (u32)rounded_up(count, CHUNK);
-    l.tiles = (u32)rounded_up(count, TILE);
+    l.strips = (u32)rounded_up(count, STRIP);
+    l.warp_strips = strips_of_warp(l.strips);
+    l.tiles = (u32)rounded_up(l.strips, TILE_WARPS * l.warp_strips);
     l.segments = (u32)segments_most(count, a->most);
     l.slots = a->most / RICE_BLOCK + l.segments + 1;
     l.control = place(sizeof(select_control));
@@ -66,13 +79,13 @@ static inline sparse_layout sparse_layout_of(const select_amount *a, u64 count, 
     l.digits = place(4 * RANKS * DIGIT_BINS);
     l.sample = place(4 * PILOT_RUNS * PILOT_RUN);
     l.counters = place(4 * REGIONS * COUNTER_STRIDE);
-    l.table = place(4 * (u64)l.chunks);
+    l.table = place(4 * (u64)l.strips);
     l.candidates = place(8 * (u64)REGIONS * l.room);
     l.list = place(4 * LIST_ROOM);
-    l.states = place(8 * (u64)l.tiles);
+    l.states = place(8 * ((u64)l.tiles + TILES_WANTED)); /* a shorter vector may have more */
     l.indices = place(4 * ((u64)a->most + 1));
     l.list_values = place(4 * ((u64)a->most + 1));
-    l.sample_values = place(4 * sample);
+    l.sample_values = place(8 * sample);
     l.sums = place(16 * rounded_up(sample, TG_BLOCK));
     l.starts = place(4 * ((u64)l.segments + 1));
     l.blocks = place(4 * (u64)l.slots);
@@ -100,10 +113,12 @@ static inline writing sparse_writing(sparse_plan *plan, const tg_source *from, v
     s.amount = plan->amount;
     s.random = plan->random;
     s.hash = plan->hash;
+    s.drawn = plan->drawn;
     s.random_low = plan->random_low;
     s.value_size = plan->value_size;
-    s.chunks = l.chunks;
+    s.strips = l.strips;
     s.tiles = l.tiles;
+    s.warp_strips = l.warp_strips;
     s.room = l.room;
     s.control = (select_control *)(base + l.control);
     s.pilot_bins = (u32 *)(base + l.pilot_bins);
@@ -118,7 +133,8 @@ static inline writing sparse_writing(sparse_plan *plan, const tg_source *from, v
     s.indices = (u32 *)(base + l.indices);
     w.values = plan->values;
     w.payload = payload;
-    w.to_list = to_list ? (float *)(base + l.list_values) : NULL;
+    w.as_they_are = to_list || plan->values == TG_VALUES_LEVELS ? (float *)(base + l.list_values) : NULL;
+    w.to_list = to_list;
     w.starts = (u32 *)(base + l.starts);
     w.blocks = (u32 *)(base + l.blocks);
     w.low_bytes = (u32 *)(base + l.low_bytes);
@@ -139,15 +155,15 @@ static inline void sparse_prepare(cudaStream_t stream, void *workspace)
     (void)cudaMemsetAsync(workspace, 0, sparse_layout_of(&none, 0, 0).cleared, stream);
 }
 
-template <int DTYPE> static inline void launch_sift(cudaStream_t stream, const selecting &s)
+template <int DTYPE> static inline void launch_sift(cudaStream_t stream, const selecting &s, bool overlaps)
 {
-    const unsigned blocks = (unsigned)rounded_up(s.chunks, SIFT_THREADS / 32);
+    const unsigned blocks = (unsigned)rounded_up(s.strips, SIFT_THREADS / 32);
     if (s.random || s.from.momentum || (s.from.residual && !s.commits))
-        LAUNCH((sift_kernel<DTYPE, SIFT_GENERAL>), blocks, SIFT_THREADS, 0, stream, s);
+        LAUNCH_BESIDE(overlaps, (sift_kernel<DTYPE, SIFT_GENERAL>), blocks, SIFT_THREADS, stream, s);
     else if (s.from.residual)
-        LAUNCH((sift_kernel<DTYPE, SIFT_COMMIT>), blocks, SIFT_THREADS, 0, stream, s);
+        LAUNCH_BESIDE(overlaps, (sift_kernel<DTYPE, SIFT_COMMIT>), blocks, SIFT_THREADS, stream, s);
     else
-        LAUNCH((sift_kernel<DTYPE, SIFT_PLAIN>), blocks, SIFT_THREADS, 0, stream, s);
+        LAUNCH_BESIDE(overlaps, (sift_kernel<DTYPE, SIFT_PLAIN>), blocks, SIFT_THREADS, stream, s);
 }
 
 /* Few for a short vector. */
@@ -157,43 +173,49 @@ static inline unsigned pilot_blocks(u32 count)
     return blocks < PILOT_BLOCKS ? blocks : (u32)PILOT_BLOCKS;
 }
 
-/* Everything up to the threshold. */
-static inline void launch_select(cudaStream_t stream, const selecting &s)
+/* Everything up to the threshold, where that is found among the candidates. */
+static inline void launch_select(cudaStream_t stream, const selecting &s, const guessing &g, bool overlaps)
 {
-    const unsigned many = grid_for(s.chunks, CUT_THREADS / 32, 264); /* enough for a card, and soon gone if not needed */
+    const bool sums = g.kind == GUESS_GAUSSIAN || g.kind == GUESS_TRIMMED;
+    const unsigned pilots = pilot_blocks(s.count);
     const unsigned parts = s.amount.needed / REGIONS / (CUT_THREADS * CUT_AHEAD) + 1;
-    LAUNCH(pilot_kernel, pilot_blocks(s.count), PILOT_THREADS, 0, stream, s);
+    LAUNCH(pilot_kernel, pilots + (sums ? blocks_of_sample(g) : 0), PILOT_THREADS, 0, stream, s, g, pilots);
     if (s.from.dtype == TG_FLOAT32)
-        launch_sift<TG_FLOAT32>(stream, s);
+        launch_sift<TG_FLOAT32>(stream, s, overlaps);
     else if (s.from.dtype == TG_FLOAT16)
-        launch_sift<TG_FLOAT16>(stream, s);
+        launch_sift<TG_FLOAT16>(stream, s, overlaps);
     else
-        launch_sift<TG_BFLOAT16>(stream, s);
-    LAUNCH(cut_kernel, (s.chunks < REGIONS ? s.chunks : (u32)REGIONS) * parts, CUT_THREADS, 0, stream, s, parts);
-    for (u32 pass = 0; pass < DIGIT_PASSES; pass++)
-        LAUNCH(again_kernel, many, CUT_THREADS, 0, stream, s, pass);
-    if (!s.amount.exact)
-        LAUNCH(count_kernel, many, CUT_THREADS, 0, stream, s);
+        launch_sift<TG_BFLOAT16>(stream, s, overlaps);
+    LAUNCH_BESIDE(overlaps, cut_kernel, (s.strips < REGIONS ? s.strips : (u32)REGIONS) * parts, CUT_THREADS, stream, s,
+                  parts);
 }
 
-/* The payload of a vector that has elements. */
-static inline void launch_sparse(cudaStream_t stream, const writing &w, const guessing &guess)
+/* The selected elements of a vector that has elements, in order. `overlaps`: a kernel may be made ready while the one
+ * before it works. */
+static inline void launch_gather(cudaStream_t stream, const writing &w, const guessing &guess, bool overlaps)
+{
+    launch_guess(stream, w.s, guess);
+    launch_select(stream, w.s, guess, overlaps);
+    LAUNCH_BESIDE(overlaps, gather_kernel, w.s.tiles, TILE_THREADS, stream, w);
+}
+
+/* The residual, when it is known what is sent. */
+static inline void launch_settle(cudaStream_t stream, const writing &w)
 {
     const selecting &s = w.s;
-    const u64 slots = s.amount.most / RICE_BLOCK + segments_most(s.count, s.amount.most) + 1;
-    launch_guess(stream, s, guess);
-    launch_select(stream, s);
-    LAUNCH(gather_kernel, s.tiles, GATHER_THREADS, 0, stream, w);
-    if (s.from.residual && !s.commits) {
-        LAUNCH(commit_kernel, (unsigned)rounded_up(s.count, 256), 256, 0, stream, s);
-        LAUNCH(settle_kernel, (unsigned)rounded_up(s.amount.most, 256), 256, 0, stream, w);
-    }
-    if (w.to_list) {
-        LAUNCH(report_kernel, 1, 1, 0, stream, w);
+    if (!s.from.residual || (s.commits && (w.to_list || w.values != TG_VALUES_LEVELS)))
         return;
-    }
-    LAUNCH(weigh_kernel, (unsigned)rounded_up(slots, WEIGH_WARPS), WEIGH_THREADS, 0, stream, w);
-    LAUNCH(write_kernel, (unsigned)rounded_up(slots, WRITE_WARPS), WRITE_THREADS, 0, stream, w);
+    if (!s.commits)
+        LAUNCH(commit_kernel, (unsigned)rounded_up(s.count, 256), 256, 0, stream, s);
+    LAUNCH(settle_kernel, (unsigned)rounded_up(s.amount.most, 256), 256, 0, stream, w);
+}
+
+/* All of the payload but values that were left as they are. */
+static inline void launch_write(cudaStream_t stream, const writing &w, bool overlaps)
+{
+    const u64 slots = w.s.amount.most / RICE_BLOCK + segments_most(w.s.count, w.s.amount.most) + 1;
+    LAUNCH_BESIDE(overlaps, weigh_kernel, (unsigned)rounded_up(slots, WEIGH_WARPS), WEIGH_THREADS, stream, w);
+    LAUNCH_BESIDE(overlaps, write_kernel, (unsigned)rounded_up(slots, WRITE_WARPS), WRITE_THREADS, stream, w);
 }
 
 #endif

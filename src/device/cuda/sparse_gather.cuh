@@ -2,81 +2,106 @@
 #ifndef TG_DEVICE_CUDA_SPARSE_GATHER_CUH
 #define TG_DEVICE_CUDA_SPARSE_GATHER_CUH
 
+#include "device/cuda/frame.cuh"
 #include "device/cuda/select_again.cuh"
-
-/* A block takes a tile, a warp some chunks of it. */
-constexpr u32 GATHER_THREADS = 256, GATHER_WARPS = GATHER_THREADS / 32, WARP_CHUNKS = 16,
-              TILE = GATHER_WARPS * WARP_CHUNKS * CHUNK;
 
 struct writing {
     selecting s;
-    u32 values;     /* TG_VALUES_FP32, ... */
-    u8 *payload;    /* on 16 bytes */
-    float *to_list; /* if not NULL, values go here as they are, and there is no payload */
-    u32 *starts;    /* of segments: how many selected elements come before; one more for the end */
-    u32 *blocks;    /* of the Rice blocks, see sparse_write.cuh */
+    u32 values;             /* TG_VALUES_FP32, ... */
+    u8 *payload;            /* on 16 bytes */
+    float *as_they_are;     /* if not NULL, values go here, and not to the payload */
+    bool to_list;           /* there is no payload */
+    dense_frame levels;     /* that are made of these values, if TG_VALUES_LEVELS; the count is a bound */
+    const u64 *levels_size; /* not NULL: bytes of the values in the payload */
+    const u32 *known;       /* not NULL: how many elements the vector has */
+    u32 *starts;            /* of segments: how many selected elements come before; one more for the end */
+    u32 *blocks;            /* of the Rice blocks, see sparse_write.cuh */
     u32 *low_bytes, *quotient_bits, *omega_bits; /* of segments, added up */
     u32 *streams; /* of segments: where the index stream starts, from that of the first */
     control *result;
 };
 
-/* Sums over the tiles before this one, by a warp: each word has two numbers of 31 bits; bit 63 says that it is the sum
- * up to here, bit 62 that it is the tile's own. Tiles are numbered in the order in which blocks start, so that a tile
- * only waits for those that are at work. */
-__device__ __forceinline__ u64 look_back(u64 *states, u32 tile, u64 own)
+/* What gathering needs of the control block, read when it is complete, and by one thread of a block: thousands of warps
+ * that ask for the same line wait for each other. */
+struct gather_view {
+    u32 key, ties, clear_from, g, segments, values_at; /* a segment has 2^g elements */
+};
+
+__device__ __forceinline__ gather_view gather_look(const select_control *c)
 {
-    const u64 summed = 1ull << 63, alone = 1ull << 62, field = alone - 1;
-    const u32 lane = threadIdx.x & 31;
-    if (tile == 0) {
-        if (lane == 0)
-            atomicExch((unsigned long long *)&states[0], (unsigned long long)(summed | own));
-        return 0;
+    return {__ldcg(&c->key), __ldcg(&c->ties),     __ldcg(&c->clear_from),
+            __ldcg(&c->log), __ldcg(&c->segments), __ldcg(&c->values_at)};
+}
+
+struct gather_shared {
+    u32 tile, stop;
+    gather_view view;
+    u64 of_warps[TILE_WARPS]; /* larger keys, and those that equal the threshold: see look_back */
+    u64 sum;
+};
+
+/* Sums over the tiles before this one, by its block: each word has two numbers of 31 bits; bit 63 says that it is the
+ * sum up to here, bit 62 that it is the tile's own. Tiles are numbered in the order in which blocks start, so that a
+ * tile only waits for those that are at work. A thread looks at LOOKS tiles at once: there are hardly more of them at
+ * work than a block looks at, so that waiting for one after the other is rare. */
+__device__ __forceinline__ u64 look_back(u64 *states, u32 tile, u64 own, gather_shared *here)
+{
+    constexpr u64 summed = 1ull << 63, alone = 1ull << 62, field = alone - 1;
+    constexpr u32 LOOKS = 4, ROUND = LOOKS * TILE_THREADS;
+    if (threadIdx.x == 0) {
+        atomicExch((unsigned long long *)&states[tile], (unsigned long long)((tile == 0 ? summed : alone) | own));
+        here->stop = here->sum = 0;
     }
-    if (lane == 0)
-        atomicExch((unsigned long long *)&states[tile], (unsigned long long)(alone | own));
-    /* A lane looks at LOOKS tiles at once, as many wait for each other at first. */
-    constexpr int LOOKS = 4;
-    u64 before = 0;
-    for (int from = (int)tile - 1;; from -= 32 * LOOKS) {
+    __syncthreads();
+    u32 from = tile; /* tiles from here on are in the sum */
+    while (from > 0) {
         u64 state[LOOKS], v = 0;
-        bool is_set;
-        do {
-            is_set = true;
 #pragma unroll
-            for (int i = 0; i < LOOKS; i++) {
-                const int at = from - LOOKS * (int)lane - i;
-                state[i] = at >= 0 ? *(volatile u64 *)&states[at] : summed;
-                is_set = is_set && state[i] >> 62 != 0;
-            }
-        } while (__any_sync(FULL, !is_set));
-        bool ends = false;
-#pragma unroll
-        for (int i = 0; i < LOOKS; i++) {
-            v += ends ? 0 : state[i] & field;
-            ends = ends || state[i] >> 63 != 0;
+        for (u32 i = 0; i < LOOKS; i++) {
+            const u32 back = 1 + i * TILE_THREADS + threadIdx.x;
+            state[i] = back <= from ? *(volatile u64 *)&states[from - back] : alone;
         }
-        const u32 sums = __ballot_sync(FULL, ends), stop = sums ? (u32)__ffs((int)sums) - 1 : 31;
-        v = lane <= stop ? v : 0;
+#pragma unroll
+        for (u32 i = 0; i < LOOKS; i++) {
+            const u32 back = 1 + i * TILE_THREADS + threadIdx.x;
+            while (state[i] >> 62 == 0) {
+                __nanosleep(100); /* blocks that ask all the time hold up those that are to answer */
+                state[i] = *(volatile u64 *)&states[from - back];
+            }
+            if (state[i] >> 63)
+                atomicMax(&here->stop, from - back + 1);
+        }
+        __syncthreads();
+        const u32 stop = here->stop;
+#pragma unroll
+        for (u32 i = 0; i < LOOKS; i++) {
+            const u32 back = 1 + i * TILE_THREADS + threadIdx.x;
+            v += back <= from && from - back + 1 >= stop ? state[i] & field : 0;
+        }
 #pragma unroll
         for (int d = 16; d > 0; d /= 2)
             v += __shfl_xor_sync(FULL, v, d);
-        before += v;
-        if (sums)
+        if (lane_id() == 0 && v > 0)
+            atomicAdd((unsigned long long *)&here->sum, (unsigned long long)v);
+        from -= min(from, ROUND);
+        __syncthreads(); /* all have seen `stop`, and the sum is complete */
+        if (stop > 0)
             break;
     }
-    if (lane == 0)
+    const u64 before = here->sum;
+    if (threadIdx.x == 0 && tile > 0)
         atomicExch((unsigned long long *)&states[tile], (unsigned long long)(summed | ((own + before) & field)));
     return before;
 }
 
 /* Puts the value of a selected element where it belongs; returns what the decoder will see. */
-__device__ __forceinline__ float put_value(const writing &w, u32 place, float u)
+__device__ __forceinline__ float put_value(const writing &w, u32 values_at, u32 place, float u)
 {
-    if (w.to_list) {
-        w.to_list[place] = u;
+    if (w.as_they_are) {
+        w.as_they_are[place] = u;
         return u;
     }
-    u8 *values = w.payload + w.s.control->values_at;
+    u8 *values = w.payload + values_at;
     if (w.values == TG_VALUES_FP32) {
         ((float *)values)[place] = u;
         return u;
@@ -91,108 +116,14 @@ __device__ __forceinline__ float put_value(const writing &w, u32 place, float u)
 }
 
 /* A selected element, which is at `place` of all; `cleared`: the residual has a 0 there already. */
-__device__ __forceinline__ void put_selected(const writing &w, u32 place, u32 index, float u, bool cleared)
+__device__ __forceinline__ void put_selected(const writing &w, u32 values_at, u32 place, u32 index, float u,
+                                             bool cleared)
 {
-    const bool exact = w.values == TG_VALUES_FP32 || w.to_list;
-    const float sent = put_value(w, place, u);
+    const bool exact = w.values == TG_VALUES_FP32 || w.to_list, is_settled = w.values == TG_VALUES_LEVELS && !exact;
+    const float sent = put_value(w, values_at, place, u);
     w.s.indices[place] = index;
-    if (w.s.commits && !(exact && cleared))
+    if (w.s.commits && !(exact && cleared) && !is_settled)
         w.s.rest[index] = exact ? 0.0f : u - sent;
-}
-
-struct gather_shared {
-    u32 tile;
-    u32 before[GATHER_WARPS + 1]; /* of warps: selected, or of keys larger than the threshold */
-    u32 equal[GATHER_WARPS + 1];  /* keys that equal it */
-    u64 sum;
-};
-
-/* ---- from the candidates ---- */
-
-/* Candidate j of a warp's chunks; ends: how many there are up to and with each chunk. */
-__device__ __forceinline__ const uint2 *list_place(const selecting &s, const u32 *ends, u32 chunk0, u32 j)
-{
-    u32 c = 0, start = 0;
-#pragma unroll
-    for (u32 i = 0; i < WARP_CHUNKS - 1; i++) {
-        c += j >= ends[i];
-        start = j >= ends[i] ? ends[i] : start;
-    }
-    const u32 entry = __ldg(&s.table[chunk0 + c]);
-    return region_of(s, chunk0 + c) + (entry & (REGION_MOST - 1)) + (j - start);
-}
-
-/* Goes through a warp's candidates in order, and calls visit(candidate, its key, whether there is one, ballots of larger
- * and equal keys). */
-template <class Visit>
-__device__ __forceinline__ void each_listed(const selecting &s, const u32 *ends, u32 chunk0, Visit &&visit)
-{
-    const u32 lane = threadIdx.x & 31, total = ends[WARP_CHUNKS - 1], threshold = s.control->key;
-#pragma unroll 4
-    for (u32 first = 0; first < total; first += 32) {
-        const u32 j = first + lane;
-        const uint2 c = j < total ? __ldcg(list_place(s, ends, chunk0, j)) : make_uint2(0, 0);
-        const u32 key = j < total ? key_of(s, c.x, c.y) : 0;
-        visit(c, key, j < total, __ballot_sync(FULL, j < total && key > threshold),
-              __ballot_sync(FULL, j < total && key == threshold));
-    }
-}
-
-/* ---- from the vector ---- */
-
-/* Goes through a warp's elements in order, and calls visit(index, u, ballots of larger and equal keys). */
-template <class Visit> __device__ __forceinline__ void each_element(const selecting &s, u32 chunk0, Visit &&visit)
-{
-    const u32 lane = threadIdx.x & 31;
-    for (u32 chunk = chunk0; chunk < min(chunk0 + WARP_CHUNKS, s.chunks); chunk++)
-        for (u32 first = 0; first < chunk_size(s, chunk); first += 32) {
-            const bool in = first + lane < chunk_size(s, chunk);
-            const u32 index = chunk * CHUNK + first + lane;
-            const float u = in ? u_again(s, index) : 0;
-            const u32 key = in ? key_of(s, index, __float_as_uint(u)) : 0;
-            visit(index, u, __ballot_sync(FULL, in && key > s.control->key),
-                  __ballot_sync(FULL, in && key == s.control->key));
-        }
-}
-
-/* ---- all of it ---- */
-
-/* How many come before each warp of the tile; the tile's sums. By warp 0, after `before` and `equal` have the warps'
- * own. */
-__device__ __forceinline__ void gather_places(const writing &w, gather_shared *here)
-{
-    const u32 lane = threadIdx.x & 31;
-    const u32 mine = lane < GATHER_WARPS ? here->before[lane] : 0, equal = lane < GATHER_WARPS ? here->equal[lane] : 0;
-    const u32 scan = warp_scan(mine), scan_equal = warp_scan(equal);
-    const u64 own = (u64)__shfl_sync(FULL, scan, GATHER_WARPS - 1) << 31 |
-                    __shfl_sync(FULL, scan_equal, GATHER_WARPS - 1);
-    const u64 before = look_back(w.s.states, here->tile, own);
-    if (lane <= GATHER_WARPS) {
-        here->before[lane] = (u32)(before >> 31) + (lane < GATHER_WARPS ? scan - mine : (u32)(own >> 31));
-        here->equal[lane] = (u32)(before & KEY_MASK) +
-                            (lane < GATHER_WARPS ? scan_equal - equal : (u32)(own & KEY_MASK));
-    }
-}
-
-/* Segments that start in this tile: how many selected elements come before them. */
-__device__ __forceinline__ void gather_starts(const writing &w, u32 from, u32 to, u32 tile)
-{
-    const u32 g = w.s.control->log;
-    const u64 first = (u64)tile * TILE, end = min(first + TILE, (u64)w.s.count);
-    for (u64 segment = ((first + (1ull << g) - 1) >> g) + threadIdx.x; segment << g < end; segment += GATHER_THREADS) {
-        u32 low = from, high = to;
-        while (low < high) {
-            const u32 middle = low + (high - low) / 2;
-            if (w.s.indices[middle] < segment << g)
-                low = middle + 1;
-            else
-                high = middle;
-        }
-        w.starts[segment] = low;
-        w.low_bytes[segment] = w.quotient_bits[segment] = w.omega_bits[segment] = 0;
-    }
-    if (threadIdx.x == 0 && end == w.s.count)
-        w.starts[w.s.control->segments] = to;
 }
 
 /* A warp's place among all, and how many equal keys come before it. */
@@ -200,27 +131,41 @@ struct gather_at {
     u32 place, equal;
 };
 
-__device__ __forceinline__ gather_at gather_from(const writing &w, gather_shared *here, u32 larger, u32 equal)
+__device__ __forceinline__ gather_at gather_from(const writing &w, const gather_view &view, gather_shared *here,
+                                                 u32 larger, u32 equal)
 {
     const u32 warp = threadIdx.x >> 5;
-    if (lane_id() == 0) {
-        here->before[warp] = larger;
-        here->equal[warp] = equal;
+    if (lane_id() == 0)
+        here->of_warps[warp] = (u64)larger << 31 | equal;
+    __syncthreads();
+    u64 own = 0, before = 0;
+#pragma unroll
+    for (u32 i = 0; i < TILE_WARPS; i++) {
+        before += i < warp ? here->of_warps[i] : 0;
+        own += here->of_warps[i];
     }
-    __syncthreads();
-    if (warp == 0)
-        gather_places(w, here);
-    __syncthreads();
-    return {here->before[warp] + min(here->equal[warp], w.s.control->ties), here->equal[warp]};
+    before += look_back(w.s.states, here->tile, own, here);
+    const u32 equal_before = (u32)(before & KEY_MASK);
+    return {(u32)(before >> 31) + min(equal_before, view.ties), equal_before};
+}
+
+/* What 32 keys in order are: ballots of those that are larger than the threshold, and of those that equal it. */
+struct gather_ballots {
+    u32 larger, equal;
+};
+
+__device__ __forceinline__ gather_ballots gather_compare(const gather_view &view, u32 key, bool in)
+{
+    return {__ballot_sync(FULL, in && key > view.key), __ballot_sync(FULL, in && key == view.key)};
 }
 
 /* Who is selected of 32 in order: all larger keys, and equal ones while there are ties. */
-__device__ __forceinline__ u32 selected_of(const writing &w, gather_at *at, u32 larger, u32 equal)
+__device__ __forceinline__ u32 selected_of(const gather_view &view, gather_at *at, const gather_ballots &b)
 {
-    const u32 rank = at->equal + (u32)__popc(equal & ((1u << lane_id()) - 1));
-    const u32 selected = larger | __ballot_sync(FULL, (equal >> lane_id() & 1) && rank < w.s.control->ties);
+    const u32 rank = at->equal + (u32)__popc(b.equal & ((1u << lane_id()) - 1));
+    const u32 selected = b.larger | __ballot_sync(FULL, (b.equal >> lane_id() & 1) && rank < view.ties);
     at->place += (u32)__popc(selected);
-    at->equal += (u32)__popc(equal);
+    at->equal += (u32)__popc(b.equal);
     return selected;
 }
 
@@ -230,94 +175,121 @@ __device__ __forceinline__ u32 own_place(const gather_at &at, u32 selected)
     return at.place - (u32)__popc(selected >> lane_id());
 }
 
-__device__ __forceinline__ void gather_listed(const writing &w, gather_shared *here, u32 chunk0)
+/* Segments that start in a warp's strips: how many selected elements come before them. By a warp, which has listed
+ * those from `from` to `to`. */
+__device__ __forceinline__ void gather_starts(const writing &w, const gather_view &view, u32 from, u32 to, u32 strip0)
+{
+    const u64 first = (u64)strip0 * STRIP, end = min(first + (u64)w.s.warp_strips * STRIP, (u64)w.s.count);
+    __syncwarp();
+    for (u64 segment = ((first + (1ull << view.g) - 1) >> view.g) + lane_id(); segment << view.g < end; segment += 32) {
+        u32 low = from, high = segment << view.g == first ? from : to;
+        while (low < high) {
+            const u32 middle = low + (high - low) / 2;
+            if (*(volatile u32 *)&w.s.indices[middle] < segment << view.g)
+                low = middle + 1;
+            else
+                high = middle;
+        }
+        w.starts[segment] = low;
+        w.low_bytes[segment] = w.quotient_bits[segment] = w.omega_bits[segment] = 0;
+    }
+    if (lane_id() == 0 && first < end && end == w.s.count)
+        w.starts[view.segments] = to;
+}
+
+/* From the candidates. */
+__device__ __forceinline__ void gather_listed(const writing &w, const gather_view &view, gather_shared *here,
+                                              u32 strip0)
 {
     const selecting &s = w.s;
-    const u32 lane = lane_id(), clear_from = s.control->clear_from;
-    const u32 count = lane < WARP_CHUNKS && chunk0 + lane < s.chunks ? __ldg(&s.table[chunk0 + lane]) >> COUNT_SHIFT : 0;
-    const u32 scan = warp_scan(count);
-    u32 ends[WARP_CHUNKS], more = 0, same = 0;
-#pragma unroll
-    for (u32 i = 0; i < WARP_CHUNKS; i++)
-        ends[i] = __shfl_sync(FULL, scan, (int)i);
-    const auto settle = [&](gather_at *at, uint2 c, u32 key, bool in, u32 larger, u32 equal) {
-        const bool cleared = s.commits && in && key >= clear_from;
-        const u32 selected = selected_of(w, at, larger, equal);
-        if (selected >> lane & 1)
-            put_selected(w, own_place(*at, selected), c.x, __uint_as_float(c.y), cleared);
-        else if (cleared)
-            s.rest[c.x] = __uint_as_float(c.y);
-    };
-    const u32 total = ends[WARP_CHUNKS - 1], threshold = s.control->key;
-    constexpr u32 KEPT = 4; /* rounds whose candidates stay in registers */
-    const bool keeps = total <= 32 * KEPT;
-    uint2 c[KEPT];
-    u32 larger[KEPT], equal[KEPT];
-    if (keeps) {
-#pragma unroll
-        for (u32 i = 0; i < KEPT; i++)
-            c[i] = 32 * i + lane < total ? __ldcg(list_place(s, ends, chunk0, 32 * i + lane)) : make_uint2(0, 0);
-#pragma unroll
-        for (u32 i = 0; i < KEPT; i++) {
-            const bool in = 32 * i + lane < total;
-            const u32 key = key_of(s, c[i].x, c[i].y);
-            larger[i] = __ballot_sync(FULL, in && key > threshold);
-            equal[i] = __ballot_sync(FULL, in && key == threshold);
-            more += (u32)__popc(larger[i]);
-            same += (u32)__popc(equal[i]);
-        }
-    } else {
-        each_listed(s, ends, chunk0, [&](uint2, u32, bool, u32 more_here, u32 same_here) {
-            more += (u32)__popc(more_here);
-            same += (u32)__popc(same_here);
+    const listing l = look_up(s, strip0);
+    some_listed some; /* all of them, where they are few */
+    u32 larger = 0, equal = 0;
+    const auto compare = [&](uint2 c, bool in) { return gather_compare(view, key_of(s, c.x, c.y), in); };
+    for (u32 first = 0; first < l.total; first += some_listed::ALL) {
+        some.load(s, l, first);
+        some.each(l, first, [&](uint2 c, bool in) {
+            const gather_ballots b = compare(c, in);
+            larger += (u32)__popc(b.larger);
+            equal += (u32)__popc(b.equal);
         });
     }
-    gather_at at = gather_from(w, here, more, same);
-    if (keeps) {
-#pragma unroll
-        for (u32 i = 0; i < KEPT; i++)
-            settle(&at, c[i], key_of(s, c[i].x, c[i].y), 32 * i + lane < total, larger[i], equal[i]);
-    } else {
-        each_listed(s, ends, chunk0, [&](uint2 x, u32 key, bool in, u32 more_here, u32 same_here) {
-            settle(&at, x, key, in, more_here, same_here);
+    gather_at at = gather_from(w, view, here, larger, equal);
+    const u32 from = at.place;
+    for (u32 first = 0; first < l.total; first += some_listed::ALL) {
+        if (l.total > some_listed::ALL)
+            some.load(s, l, first);
+        some.each(l, first, [&](uint2 c, bool in) {
+            const bool cleared = s.commits && in && key_of(s, c.x, c.y) >= view.clear_from;
+            const u32 selected = selected_of(view, &at, compare(c, in));
+            if (selected >> lane_id() & 1)
+                put_selected(w, view.values_at, own_place(at, selected), c.x, __uint_as_float(c.y), cleared);
+            else if (cleared)
+                s.rest[c.x] = __uint_as_float(c.y);
         });
     }
-}
-
-__device__ __forceinline__ void gather_again(const writing &w, gather_shared *here, u32 chunk0)
-{
-    u32 more = 0, same = 0;
-    each_element(w.s, chunk0, [&](u32, float, u32 larger, u32 equal) {
-        more += (u32)__popc(larger);
-        same += (u32)__popc(equal);
-    });
-    gather_at at = gather_from(w, here, more, same);
-    each_element(w.s, chunk0, [&](u32 index, float u, u32 larger, u32 equal) {
-        const u32 selected = selected_of(w, &at, larger, equal);
-        if (selected >> lane_id() & 1)
-            put_selected(w, own_place(at, selected), index, u, false);
-    });
-}
-
-__global__ void __launch_bounds__(GATHER_THREADS) gather_kernel(writing w)
-{
-    __shared__ gather_shared here;
-    select_control *c = w.s.control;
-    if (c->nonfinite)
-        return;
-    if (threadIdx.x == 0)
-        here.tile = atomicAdd(&c->tickets[GATHER_TICKET], 1u);
-    __syncthreads();
-    const u32 tile = here.tile, chunk0 = (tile * GATHER_WARPS + (threadIdx.x >> 5)) * WARP_CHUNKS;
-    if (c->again == AGAIN_ALL)
-        gather_again(w, &here, chunk0);
-    else
-        gather_listed(w, &here, chunk0);
-    const u32 ties = c->ties, first = here.before[0] + min(here.equal[0], ties),
-              end = here.before[GATHER_WARPS] + min(here.equal[GATHER_WARPS], ties);
-    __syncthreads();
     if (!w.to_list)
-        gather_starts(w, first, end, tile);
+        gather_starts(w, view, from, at.place, strip0);
+}
+
+/* From the vector. */
+__device__ __forceinline__ void gather_again(const writing &given, const gather_view &view, gather_shared *here,
+                                             u32 strip0)
+{
+    writing w = given;
+    begin(w.s);
+    u32 larger = 0, equal = 0;
+    const auto compare = [&](u32 index, float u, bool in) {
+        return gather_compare(view, in ? key_of(w.s, index, __float_as_uint(u)) : 0, in);
+    };
+    each_element(w.s, strip0, [&](u32 index, float u, bool in) {
+        const gather_ballots b = compare(index, u, in);
+        larger += (u32)__popc(b.larger);
+        equal += (u32)__popc(b.equal);
+    });
+    gather_at at = gather_from(w, view, here, larger, equal);
+    const u32 from = at.place;
+    each_element(w.s, strip0, [&](u32 index, float u, bool in) {
+        const u32 selected = selected_of(view, &at, compare(index, u, in));
+        if (selected >> lane_id() & 1)
+            put_selected(w, view.values_at, own_place(at, selected), index, u, false);
+    });
+    if (!w.to_list)
+        gather_starts(w, view, from, at.place, strip0);
+}
+
+__global__ void __launch_bounds__(TILE_THREADS, 5) gather_kernel(const __grid_constant__ writing given)
+{
+    __shared__ union {
+        gather_shared gather;
+        again_shared again;
+    } here;
+    select_control *c = given.s.control;
+    let_next_begin();
+    wait_for_previous();
+    const u32 again = c->again;
+    if (c->nonfinite) {
+        if (given.s.commits && !given.s.moves)
+            unsift(given.s);
+        return;
+    }
+    if (again)
+        select_again(given.s, again, &here.again);
+    __syncthreads();
+    if (threadIdx.x == 0)
+        here.gather.tile = atomicAdd(&c->tickets[GATHER_TICKET], 1u);
+    if (threadIdx.x == 32)
+        here.gather.view = gather_look(c);
+    __syncthreads();
+    const gather_view view = here.gather.view;
+    const u32 tile = here.gather.tile, strip0 = warp_strip(given.s, tile);
+    if (again == AGAIN_ALL) {
+        gather_again(given, view, &here.gather, strip0);
+    } else {
+        writing w = given; /* what is rarely called has the arguments themselves: nothing is copied to memory for it */
+        begin(w.s);
+        gather_listed(w, view, &here.gather, strip0);
+    }
     if (threadIdx.x == 0 && tile == gridDim.x - 1)
         c->tickets[GATHER_TICKET] = 0;
 }

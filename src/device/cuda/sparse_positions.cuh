@@ -28,6 +28,7 @@ static inline writing writing_of_list(const positions_job *job, void *workspace,
     writing w = {};
     w.s.control = (select_control *)(void *)memory.take(sizeof(select_control) / 4);
     w.s.count = job->count;
+    w.known = job->known;
     w.s.indices = (u32 *)(uintptr_t)job->indices;
     w.payload = job->out;
     w.starts = memory.take(segments + 1);
@@ -45,10 +46,10 @@ static inline writing writing_of_list(const positions_job *job, void *workspace,
  * length is only known here; `nonfinite` stops them where there is none. */
 __global__ void __launch_bounds__(256) list_segments_kernel(writing w, positions_job job)
 {
-    const u32 listed = *job.listed;
+    const u32 listed = *job.listed, count = job.known ? *job.known : job.count;
     select_control *c = w.s.control;
-    const u32 log = listed == POSITIONS_NONE ? 30 : segment_log(job.count, listed),
-              segments = (job.count - 1) / (1u << log) + 1;
+    const u32 log = listed == POSITIONS_NONE ? 30 : segment_log(count, listed),
+              segments = (count - 1) / (1u << log) + 1;
     if (blockIdx.x == 0 && threadIdx.x == 0) {
         c->nonfinite = listed == POSITIONS_NONE;
         c->selected = listed;

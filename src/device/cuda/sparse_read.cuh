@@ -2,6 +2,7 @@
 #ifndef TG_DEVICE_CUDA_SPARSE_READ_CUH
 #define TG_DEVICE_CUDA_SPARSE_READ_CUH
 
+#include "device/cuda/frame.cuh"
 #include "device/cuda/select.cuh"
 #include "device/cuda/sparse_code.cuh"
 
@@ -10,17 +11,22 @@ constexpr u32 READ_THREADS = 512, READ_WARPS = READ_THREADS / 32;
 /* What is found in the payload: all zero where it breaks a rule. */
 struct sparse_head {
     u32 selected, log, segments;
+    u64 value_bytes;
 };
 
 struct reading {
     const u8 *payload;
-    u64 size; /* at least 8 */
+    u64 size;             /* at least 8 */
+    const control *known; /* not NULL: its payload is the size, which is no larger */
     u32 count;
     u32 values, value_size;
+    dense_frame levels;               /* for the bound; codes, if they are not packed in the payload, are apart */
+    bool coded;                       /* they are not */
     u32 selected_most, segments_most; /* what a payload of this size can have */
     sparse_head *head;
-    u32 *positions;            /* of all elements */
-    u32 *zeros, *lows, *bases; /* of Rice blocks: zeros before its quotients, place of its low bits, position before it */
+    u32 *positions; /* of all elements */
+    u32 *zeros, *lows,
+        *bases; /* of Rice blocks: zeros before its quotients, place of its low bits, position before it */
     bool looks_at_values;
     control *result;
 };
@@ -58,6 +64,17 @@ __device__ __forceinline__ bool read_head(const reading &r, sparse_head *head)
     return 8 * (u64)head->segments + (u64)r.value_size * head->selected <= r.size - 8;
 }
 
+/* Of the levels in the payload: where they are. */
+__device__ __forceinline__ dense_frame levels_of(const reading &r, const sparse_head &head)
+{
+    dense_frame f = r.levels;
+    u8 *const values = (u8 *)(uintptr_t)r.payload + 8 + 8 * (u64)head.segments;
+    set_count(f, head.selected);
+    f.codes = r.coded ? f.codes : values;
+    f.scales = r.coded ? values : values + codes_size(f);
+    return f;
+}
+
 /* What comes before a segment. */
 struct directory_sums {
     u64 listed, bytes;
@@ -70,7 +87,8 @@ struct read_shared {
 };
 
 /* Adds the entries of segments `from` to `to`, by a block; returns false where one of them cannot be right. */
-__device__ __forceinline__ bool add_entries(const reading &r, const sparse_head &head, u32 from, u32 to, read_shared *here)
+__device__ __forceinline__ bool add_entries(const reading &r, const sparse_head &head, u32 from, u32 to,
+                                            read_shared *here)
 {
     const u32 *entries = (const u32 *)(r.payload + 8);
     u64 listed = 0, bytes = 0;
@@ -91,6 +109,27 @@ __device__ __forceinline__ bool add_entries(const reading &r, const sparse_head 
         atomicAdd((unsigned long long *)&here->sums.bytes, (unsigned long long)bytes);
     }
     return sound;
+}
+
+/* The bytes of the values, by a block; false where they cannot be right. Where levels end follows from the sizes of all
+ * streams. */
+__device__ __forceinline__ bool find_values(const reading &r, sparse_head *head, read_shared *here)
+{
+    head->value_bytes = (u64)head->selected * r.value_size;
+    if (r.values != TG_VALUES_LEVELS)
+        return true;
+    const u64 behind = r.size - 8 - 8 * (u64)head->segments;
+    const bool sound = add_entries(r, *head, 0, head->segments, here);
+    __syncthreads();
+    const u64 streams = here->sums.bytes;
+    __syncthreads();
+    if (threadIdx.x == 0)
+        here->sums = {0, 0};
+    const dense_frame f = levels_of(r, *head);
+    const u64 scales = 4 * scale_words(f);
+    head->value_bytes = streams <= behind ? behind - streams : 0;
+    return sound && streams <= behind && head->selected <= r.selected_most && /* positions have room for no more */
+           (r.coded ? head->value_bytes >= scales : head->value_bytes == scales + codes_size(f));
 }
 
 /* ---- streams ---- */
@@ -370,9 +409,11 @@ __device__ __forceinline__ void read_bitmap(const reading &r, const open_segment
 
 /* ---- all of it ---- */
 
-__device__ __forceinline__ float value_at(const reading &r, u32 segments, u32 place)
+__device__ __forceinline__ float value_at(const reading &r, const sparse_head &head, u32 place)
 {
-    const u8 *values = r.payload + 8 + 8 * (u64)segments;
+    if (r.values == TG_VALUES_LEVELS)
+        return value_at(levels_of(r, head), place);
+    const u8 *values = r.payload + 8 + 8 * (u64)head.segments;
     const tg_dtype dtype = r.values == TG_VALUES_FP32   ? TG_FLOAT32
                            : r.values == TG_VALUES_FP16 ? TG_FLOAT16
                                                         : TG_BFLOAT16;
@@ -389,7 +430,7 @@ __device__ __forceinline__ void read_segment(const reading &r, const sparse_head
     s.start = (u32)before.listed;
     s.length = segment_length(r, head.log, segment);
     s.slot = s.start / RICE_BLOCK + segment;
-    s.stream = r.payload + 8 + 8 * (u64)head.segments + (u64)head.selected * r.value_size + before.bytes;
+    s.stream = r.payload + 8 + 8 * (u64)head.segments + head.value_bytes + before.bytes;
     s.end = s.stream + s.size;
     if (s.m == 0)
         return;
@@ -409,7 +450,7 @@ __device__ __forceinline__ void look_at_values(const reading &r, const sparse_he
     u32 largest = 0;
 #pragma unroll 4
     for (u32 i = threadIdx.x; i < m; i += READ_THREADS)
-        largest = max(largest, magnitude_key(value_at(r, head.segments, start + i)));
+        largest = max(largest, magnitude_key(value_at(r, head, start + i)));
     largest = warp_max(largest);
     if (lane_id() == 0 && largest > 0)
         atomicMax(&r.result->peak, largest);
@@ -423,16 +464,21 @@ __global__ void __launch_bounds__(READ_THREADS) positions_kernel(reading r)
 {
     __shared__ read_shared here;
     sparse_head head;
+    if (r.known)
+        r.size = r.known->payload;
     const bool readable = read_head(r, &head);
     if (!readable)
-        head = {0, 12, 0};
+        head = {0, 12, 0, 0};
     if (threadIdx.x == 0) {
         here.bad = readable ? 0 : 1;
         here.sums = {0, 0};
     }
+    __syncthreads();
+    if (readable && !find_values(r, &head, &here))
+        here.bad = 1;
     if (blockIdx.x == 0 && threadIdx.x == 0)
         *r.head = head;
-    const u64 streams = r.size - 8 - 8 * (u64)head.segments - (u64)head.selected * r.value_size;
+    const u64 streams = r.size - 8 - 8 * (u64)head.segments - head.value_bytes;
     u32 added = 0;
     for (u32 segment = blockIdx.x; segment < head.segments; segment += gridDim.x) {
         __syncthreads();
@@ -460,6 +506,17 @@ __global__ void __launch_bounds__(READ_THREADS) positions_kernel(reading r)
     }
     if (is_broken(&here) && threadIdx.x == 0)
         refuse(r);
+    wait_for_previous();
+}
+
+/* Scales, and what is behind the last packed code. */
+__global__ void __launch_bounds__(256) look_at_levels_kernel(reading r)
+{
+    const sparse_head head = *r.head;
+    if (r.result->bad)
+        return;
+    const dense_frame f = levels_of(r, head);
+    look_at_scales(f, 0, scale_words(f), blockIdx.x * 256ull + threadIdx.x, gridDim.x * 256ull, r.result);
 }
 
 __global__ void __launch_bounds__(256) add_sparse_kernel(reading r, float weight, bool set, float *out)
@@ -468,7 +525,7 @@ __global__ void __launch_bounds__(256) add_sparse_kernel(reading r, float weight
     if (r.result->bad)
         return;
     for (u32 i = blockIdx.x * 256 + threadIdx.x; i < head.selected; i += gridDim.x * 256) {
-        const float value = weight * value_at(r, head.segments, i);
+        const float value = weight * value_at(r, head, i);
         float *at = out + r.positions[i];
         *at = set ? value : *at + value;
     }
@@ -521,7 +578,7 @@ __global__ void __launch_bounds__(256) settle_sparse_kernel(reading r, sparse_se
     u32 limited = 0, dropped = 0;
     for (u32 i = blockIdx.x * 256 + threadIdx.x; !r.result->bad && i < head.selected; i += gridDim.x * 256) {
         const u32 index = r.positions[i];
-        const float sent = value_at(r, head.segments, i), h = s.source.residual[index];
+        const float sent = value_at(r, head, i), h = s.source.residual[index];
         if (s.returns && is_listed(s.applied, s.applied_count, index))
             continue;
         const float before = s.returns || !s.only_checks ? h : source_at(s.source, index, h, &dropped).rest;

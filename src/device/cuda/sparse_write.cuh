@@ -13,6 +13,20 @@ constexpr u32 WEIGH_THREADS = 256, WEIGH_WARPS = WEIGH_THREADS / 32, WRITE_THREA
 /* Words of a block's bits: 256 omega codes of at most 43 bits are the longest. */
 constexpr u32 IMAGE_WORDS = 352;
 
+/* First of all in a kernel that asks how many elements the vector has. */
+__device__ __forceinline__ void find_count(writing &w)
+{
+    if (w.known)
+        w.s.count = *w.known;
+}
+
+/* From the payload's start to the index streams. */
+__device__ __forceinline__ u64 streams_at(const writing &w)
+{
+    const select_control *c = w.s.control;
+    return c->values_at + (w.levels_size ? *w.levels_size : (u64)c->selected * w.s.value_size);
+}
+
 /* What is known of a Rice block: its parameter, the bits of its quotients (at most 768) and of its omega codes. */
 __device__ __forceinline__ u32 block_info(u32 parameter, u32 quotients, u32 omega)
 {
@@ -127,8 +141,9 @@ __device__ __forceinline__ u32 choose_parameter(const u32 gaps[EACH_GAP], u32 r,
 __device__ __forceinline__ uint2 choose_mode(const writing &w, u32 segment, u32 m)
 {
     const u32 origin = segment << w.s.control->log, length = min(1u << w.s.control->log, w.s.count - origin);
-    const u32 rice = (m + RICE_BLOCK - 1) / RICE_BLOCK + w.low_bytes[segment] + (w.quotient_bits[segment] + 7) / 8;
-    const u32 elias = elias_table(m) + (w.omega_bits[segment] + 7) / 8, bitmap = (length - 1) / 8 + 1;
+    const u32 rice = (m + RICE_BLOCK - 1) / RICE_BLOCK + __ldcg(&w.low_bytes[segment]) +
+                     (__ldcg(&w.quotient_bits[segment]) + 7) / 8;
+    const u32 elias = elias_table(m) + (__ldcg(&w.omega_bits[segment]) + 7) / 8, bitmap = (length - 1) / 8 + 1;
     if (m == 0)
         return make_uint2(MODE_RICE, 0);
     if (rice <= elias && rice <= bitmap)
@@ -136,30 +151,38 @@ __device__ __forceinline__ uint2 choose_mode(const writing &w, u32 segment, u32 
     return elias <= bitmap ? make_uint2(MODE_ELIAS, elias) : make_uint2(MODE_BITMAP, bitmap);
 }
 
-/* Head and directory, and where the streams start. By the last block. */
+/* Head and directory, and where the streams start. By the last block, whose threads have EACH segments at a time. */
 __device__ __forceinline__ void write_directory(const writing &w, u32 *part)
 {
+    constexpr u32 EACH = 4;
     const select_control *c = w.s.control;
     u32 *head = (u32 *)w.payload, before = 0;
-    for (u32 first = 0; first < c->segments; first += WEIGH_THREADS) {
-        const u32 segment = first + threadIdx.x;
-        uint2 mode = make_uint2(0, 0);
-        u32 all;
-        if (segment < c->segments) {
-            const u32 m = __ldcg(&w.starts[segment + 1]) - __ldcg(&w.starts[segment]);
-            mode = choose_mode(w, segment, m);
-            head[2 + 2 * segment] = m;
-            head[3 + 2 * segment] = mode.x << 30 | mode.y;
+    for (u32 first = EACH * threadIdx.x; first - EACH * threadIdx.x < c->segments; first += EACH * WEIGH_THREADS) {
+        u32 start[EACH + 1], bytes = 0, all;
+        uint2 mode[EACH];
+#pragma unroll
+        for (u32 i = 0; i <= EACH; i++)
+            start[i] = first + i <= c->segments ? __ldcg(&w.starts[first + i]) : 0;
+#pragma unroll
+        for (u32 i = 0; i < EACH; i++) {
+            mode[i] = first + i < c->segments ? choose_mode(w, first + i, start[i + 1] - start[i]) : make_uint2(0, 0);
+            bytes += mode[i].y;
         }
-        const u32 at = block_scan(mode.y, part, &all);
-        if (segment < c->segments)
-            w.streams[segment] = before + at;
+        u32 at = before + block_scan(bytes, part, &all);
+#pragma unroll
+        for (u32 i = 0; i < EACH; i++)
+            if (first + i < c->segments) {
+                head[2 + 2 * (first + i)] = start[i + 1] - start[i];
+                head[3 + 2 * (first + i)] = mode[i].x << 30 | mode[i].y;
+                w.streams[first + i] = at;
+                at += mode[i].y;
+            }
         before += all;
     }
     if (threadIdx.x == 0) {
         head[0] = c->selected;
         head[1] = c->log;
-        w.result->payload = c->values_at + (u64)c->selected * w.s.value_size + before;
+        w.result->payload = streams_at(w) + before;
     }
 }
 
@@ -168,8 +191,11 @@ __global__ void __launch_bounds__(WEIGH_THREADS) weigh_kernel(writing w)
     __shared__ u32 part[33], last;
     select_control *c = w.s.control;
     rice_block block;
+    let_next_begin();
+    wait_for_previous();
     if (c->nonfinite)
         return;
+    find_count(w);
     if (find_block(w, blockIdx.x * WEIGH_WARPS + (threadIdx.x >> 5), &block)) {
         u32 gaps[EACH_GAP], quotients, omega = 0;
         load_gaps(w, block, gaps);
@@ -428,11 +454,13 @@ __global__ void __launch_bounds__(WRITE_THREADS) write_kernel(writing w)
     const select_control *c = w.s.control;
     const u32 slot = blockIdx.x * WRITE_WARPS + (threadIdx.x >> 5);
     rice_block block;
+    wait_for_previous();
     if (slot == 0 && (threadIdx.x & 31) == 0)
         report(w);
+    find_count(w);
     if (c->nonfinite || !find_block(w, slot, &block))
         return;
-    u8 *stream = w.payload + c->values_at + (u64)c->selected * w.s.value_size + w.streams[block.segment];
+    u8 *stream = w.payload + streams_at(w) + w.streams[block.segment];
     const u32 mode = ((const u32 *)w.payload)[3 + 2 * block.segment] >> 30;
     if (mode == MODE_RICE)
         write_rice(w, block, stream, &here[threadIdx.x >> 5]);
@@ -442,11 +470,12 @@ __global__ void __launch_bounds__(WRITE_THREADS) write_kernel(writing w)
         write_bitmap(w, block, stream);
 }
 
-/* ---- where the rest is not u ---- */
+/* ---- the residual, where gathering does not complete it ---- */
 
 /* Residual and momentum of every element, when what is selected is known. */
 __global__ void __launch_bounds__(256) commit_kernel(selecting s)
 {
+    begin(s);
     const u64 i = (u64)blockIdx.x * 256 + threadIdx.x;
     if (s.control->nonfinite || i >= s.count)
         return;
@@ -456,19 +485,30 @@ __global__ void __launch_bounds__(256) commit_kernel(selecting s)
         s.from.momentum[i] = e.push;
 }
 
-/* What was sent is taken off. With alpha unlike beta that may overflow. */
+/* What was sent is taken off. With alpha unlike beta that may overflow. Of levels it is known only now, also where the
+ * rest is u. */
 __global__ void __launch_bounds__(256) settle_kernel(writing w)
 {
+    begin(w.s);
     const select_control *c = w.s.control;
     const u32 place = blockIdx.x * 256 + threadIdx.x;
     if (c->nonfinite || place >= c->selected)
         return;
     const u32 index = w.s.indices[place];
+    const bool as_levels = w.values == TG_VALUES_LEVELS && !w.to_list;
+    if (as_levels)
+        set_count(w.levels, c->selected);
+    if (as_levels && w.s.commits) {
+        w.s.rest[index] = w.as_they_are[place] - value_at(w.levels, place);
+        return;
+    }
     const u8 *values = w.payload + c->values_at;
     const tg_dtype dtype = w.values == TG_VALUES_FP32   ? TG_FLOAT32
                            : w.values == TG_VALUES_FP16 ? TG_FLOAT16
                                                         : TG_BFLOAT16;
-    const float sent = w.to_list ? w.to_list[place] : element_at(values, dtype, place);
+    const float sent = as_levels       ? value_at(w.levels, place)
+                       : w.as_they_are ? w.as_they_are[place]
+                                       : element_at(values, dtype, place);
     u32 limited = 0;
     w.s.from.residual[index] = limited_sum(w.s.from.residual[index] - sent, &limited);
     if (limited)

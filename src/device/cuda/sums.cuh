@@ -1,4 +1,5 @@
-/* Sums in the defined order (docs/numerics.md): 64 float32 lanes within blocks of 4096, a tree in double over blocks. */
+/* Sums in the defined order (docs/numerics.md): 64 float32 lanes within blocks of 4096, a tree in double over blocks.
+ */
 #ifndef TG_DEVICE_CUDA_SUMS_CUH
 #define TG_DEVICE_CUDA_SUMS_CUH
 

@@ -93,7 +93,7 @@ __global__ void add_vectors(vectors v, u32 n, bool first, bool last, float facto
 {
     STEPS(i, count)
     {
-        float sum = first ? 0 : out[i];
+        float sum = first ? -0.0f : out[i]; /* to which even -0 is added without a change */
         for (u32 k = 0; k < n; k++)
             sum = sum + 1.0f * v.of[k][i];
         out[i] = last ? factor * sum : sum;

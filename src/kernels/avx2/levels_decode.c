@@ -86,7 +86,7 @@ TG_INLINE void decode_rows(const tg_levels_decoding *d, const uint8_t *packed, c
     }
 }
 
-static void decode_otherwise(const batch *b, bool set, size_t n, float weight, float *out)
+static void decode_otherwise(const frame_set *b, bool set, size_t n, float weight, float *out)
 {
     const tg_levels_decoding *d = b->frames;
     for (size_t start = 0; start < n; start += TG_GROUP) {

@@ -43,7 +43,7 @@ TG_INLINE size_t ahead_of(unsigned frames, unsigned width)
 
 #include "kernels/wide/levels_sum.h"
 
-static void decode_otherwise(const batch *b, bool set, size_t n, float weight, float *out)
+static void decode_otherwise(const frame_set *b, bool set, size_t n, float weight, float *out)
 {
     tg_avx2_decode_levels(b->frames, 1, n, set ? TG_SET : TG_ADD, weight, out);
 }

@@ -7,7 +7,8 @@
  *     v_table_of(frame, width, radius, weight)
  *     v_look_up_row(table, width, bits, row)    the contributions of the codes of one row of the words in bits
  *     ahead_of(frames, width)                   how far ahead to prefetch the sum, in bytes
- *     decode_otherwise(batch, set, n, weight, out)   for a single frame that is neither by_lookup() nor by_bytes() */
+ *     decode_otherwise(set of frames, set, n, weight, out)   for a single frame that is neither by_lookup() nor
+ * by_bytes() */
 #ifndef TG_KERNELS_WIDE_LEVELS_SUM_H
 #define TG_KERNELS_WIDE_LEVELS_SUM_H
 
@@ -15,15 +16,15 @@ enum { MOST = 4, PARTS = TG_LANES / V_LANES };
 
 /* Frames that are decoded together, and for each the logarithm of its bucket; large where a bucket covers the whole
  * run. */
-typedef struct batch {
+typedef struct frame_set {
     const tg_levels_decoding *frames;
     unsigned count;
     unsigned bucket_log[MOST];
-} batch;
+} frame_set;
 
-static void decode_otherwise(const batch *b, bool set, size_t n, float weight, float *out);
+static void decode_otherwise(const frame_set *b, bool set, size_t n, float weight, float *out);
 
-TG_INLINE float radius_at(const batch *b, unsigned f, size_t element)
+TG_INLINE float radius_at(const frame_set *b, unsigned f, size_t element)
 {
     return tg_load_float(b->frames[f].scales + (element >> b->bucket_log[f]) * 4);
 }
@@ -37,8 +38,8 @@ TG_INLINE void deliver(tg_storing how, float *to, v_floats x)
 }
 
 /* Decodes the group that starts at `start`, for widths 1, 2, 4, where the rows of a word lie in one bucket. */
-TG_INLINE void decode_group(const batch *b, unsigned frames, unsigned width, tg_storing how, float weight, size_t start,
-                            float *out)
+TG_INLINE void decode_group(const frame_set *b, unsigned frames, unsigned width, tg_storing how, float weight,
+                            size_t start, float *out)
 {
     const unsigned rows = 32 / width;
     const bool set = how != TG_ADD;
@@ -84,7 +85,7 @@ static bool by_lookup(const tg_levels_decoding *d)
            (d->width == 1 && d->bucket >= 512);
 }
 
-TG_INLINE void decode_run(const batch *b, unsigned frames, unsigned width, tg_storing how, size_t n, float weight,
+TG_INLINE void decode_run(const frame_set *b, unsigned frames, unsigned width, tg_storing how, size_t n, float weight,
                           float *out)
 {
     for (size_t start = 0; start < n; start += TG_GROUP)
@@ -109,7 +110,7 @@ TG_INLINE v_floats value_of_byte(const byte_scale *s, bool lifted, v_ints code, 
     return v_mul(weight, v_max(s->least, v_min(s->most, x)));
 }
 
-TG_INLINE void decode_byte_rows(const batch *b, unsigned frames, const byte_scale scales[MOST], bool lifted,
+TG_INLINE void decode_byte_rows(const frame_set *b, unsigned frames, const byte_scale scales[MOST], bool lifted,
                                 tg_storing how, float weight, size_t start, float *out)
 {
     const size_t ahead = ahead_of(frames, 8);
@@ -143,7 +144,7 @@ TG_INLINE void decode_byte_rows(const batch *b, unsigned frames, const byte_scal
     }
 }
 
-TG_INLINE void decode_byte_run(const batch *b, unsigned frames, tg_storing how, size_t n, float weight, float *out)
+TG_INLINE void decode_byte_run(const frame_set *b, unsigned frames, tg_storing how, size_t n, float weight, float *out)
 {
     for (size_t start = 0; start < n; start += TG_GROUP) {
         byte_scale scales[MOST];
@@ -167,7 +168,7 @@ TG_INLINE void decode_byte_run(const batch *b, unsigned frames, tg_storing how, 
 
 /* ---- all of it ---- */
 
-TG_INLINE void decode_alike(const batch *b, unsigned frames, tg_storing how, size_t n, float weight, float *out)
+TG_INLINE void decode_alike(const frame_set *b, unsigned frames, tg_storing how, size_t n, float weight, float *out)
 {
     const unsigned width = b->frames->width;
     if (width == 8)
@@ -189,7 +190,7 @@ static unsigned alike(const tg_levels_decoding *d, size_t left)
     return same == 4 ? 4 : same >= 2 ? 2 : 1;
 }
 
-TG_INLINE void decode_batch(const batch *b, tg_storing how, size_t n, float weight, float *out)
+TG_INLINE void decode_set(const frame_set *b, tg_storing how, size_t n, float weight, float *out)
 {
     if (b->count == 4)
         decode_alike(b, 4, how, n, weight, out);
@@ -203,7 +204,7 @@ TG_INLINE void decode_batch(const batch *b, tg_storing how, size_t n, float weig
 
 /* Non-temporal stores are used only where the output is not read again in this call; in parts of 16 bytes, because this
  * is how large vectors are aligned. */
-static bool can_be_nontemporal(const batch *b, size_t frame_count, const float *out)
+static bool can_be_nontemporal(const frame_set *b, size_t frame_count, const float *out)
 {
     return b->count == frame_count && (uintptr_t)out % 16 == 0;
 }
@@ -212,15 +213,15 @@ TG_INLINE void v_decode_levels(const tg_levels_decoding *frames, size_t frame_co
                                float weight, float *out)
 {
     for (size_t f = 0; f < frame_count;) {
-        batch b = {.frames = frames + f, .count = alike(frames + f, frame_count - f)};
+        frame_set b = {.frames = frames + f, .count = alike(frames + f, frame_count - f)};
         for (unsigned i = 0; i < b.count; i++)
             b.bucket_log[i] = frames[f + i].bucket < n ? (unsigned)__builtin_ctz(frames[f + i].bucket) : 31;
         if (how == TG_ADD || f > 0)
-            decode_batch(&b, TG_ADD, n, weight, out);
+            decode_set(&b, TG_ADD, n, weight, out);
         else if (how == TG_SET_NONTEMPORAL && can_be_nontemporal(&b, frame_count, out))
-            decode_batch(&b, TG_SET_NONTEMPORAL, n, weight, out);
+            decode_set(&b, TG_SET_NONTEMPORAL, n, weight, out);
         else
-            decode_batch(&b, TG_SET, n, weight, out);
+            decode_set(&b, TG_SET, n, weight, out);
         f += b.count;
     }
 }

@@ -52,8 +52,7 @@ static tg_status start(tg_transport *transport, tg_exchange *exchange, tg_error 
     if (t->broken)
         status = tg_fail(error, TG_EXCHANGE, "%s", t->reason.message);
     else if (t->ring[place])
-        status = tg_fail(error, TG_INVALID_ARGUMENT, "more than %u exchanges are in tg_mpi_progress",
-                         TG_MOST_EXCHANGES);
+        status = tg_fail(error, TG_INVALID_ARGUMENT, "more than %u exchanges are in progress", TG_MOST_EXCHANGES);
     if (status == TG_OK) {
         t->ring[place] = exchange;
         t->done[place] = t->base.world == 1;
@@ -225,8 +224,12 @@ static void free_transport(tg_transport *transport)
         destroy(t);
 }
 
-static const tg_transport_functions functions = {
-    .start = start, .wait = wait_for, .abort = abort_job, .free = free_transport};
+static const tg_transport_functions functions = {.start = start,
+                                                 .wait = wait_for,
+                                                 .abort = abort_job,
+                                                 .free = free_transport,
+                                                 .share = tg_mpi_share,
+                                                 .look = tg_mpi_look};
 
 /* Whether it can be duplicated: if not, MPI would end the program. */
 static tg_status check_communicator(const MPI_Comm *of, int initialised, tg_error *error)

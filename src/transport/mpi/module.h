@@ -62,6 +62,10 @@ typedef struct tg_mpi_transport {
     uint32_t left_rank;
 } tg_mpi_transport;
 
+/* shared.c: shared memory of processes of one machine. */
+bool tg_mpi_share(tg_transport *transport, size_t size, tg_shared *shared, uint8_t ticket[TG_TICKET_SIZE]);
+bool tg_mpi_look(tg_transport *transport, const uint8_t ticket[TG_TICKET_SIZE], tg_shared *shared);
+
 /* exchange.c: without the lock, by one thread at a time. Failures are recorded in the transport. */
 bool tg_mpi_launch(tg_mpi_transport *t, tg_exchange *exchange, uint64_t number);
 /* Tests every posted exchange once; true if anything moved. */

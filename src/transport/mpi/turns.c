@@ -24,19 +24,19 @@ static void step_out(tg_mpi_transport *t)
 /* Removes exchanges that are done from the list, and posts queued ones. */
 static void update(tg_mpi_transport *t)
 {
-    uint32_t kept = 0;
+    uint32_t left = 0;
     for (uint32_t i = 0; i < t->posted_count; i++) {
         if (t->posted[i].open > 0) {
-            const tg_posted f = t->posted[kept];
-            t->posted[kept++] = t->posted[i];
-            if (kept - 1 != i)
+            const tg_posted f = t->posted[left];
+            t->posted[left++] = t->posted[i];
+            if (left - 1 != i)
                 t->posted[i] = f; /* its arrays are used again */
             continue;
         }
         t->done[t->posted[i].number % TG_MOST_EXCHANGES] = true;
         (void)pthread_cond_broadcast(&t->changed);
     }
-    t->posted_count = kept;
+    t->posted_count = left;
     while (t->launched < t->started && t->posted_count < TG_MPI_WINDOW && !t->broken) {
         const uint64_t number = t->launched++;
         tg_exchange *exchange = t->ring[number % TG_MOST_EXCHANGES];

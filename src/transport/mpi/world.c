@@ -15,8 +15,7 @@ tg_status tg_mpi_join(tg_mpi_transport *t, const MPI_Comm *of, tg_error *error)
     } else {
         t->initialised_here = true;
         if (MPI_Init_thread(NULL, NULL, MPI_THREAD_SERIALIZED, &level) != MPI_SUCCESS)
-            return tg_fail(error, TG_UNAVAILABLE,
-                           "MPI did not start; tg_mpi_launch this process with the mpirun of this MPI");
+            return tg_fail(error, TG_UNAVAILABLE, "MPI did not start; launch this process with the mpirun of this MPI");
         t->any_thread = level >= MPI_THREAD_SERIALIZED;
     }
     if (MPI_Comm_dup(of ? *of : MPI_COMM_WORLD, &t->comm) != MPI_SUCCESS)

@@ -14,7 +14,7 @@ static bool is_lossy(const tg_reducing_tensor *t) { return tg_spec_values(&t->sp
 
 /* ---- selecting and sending ---- */
 
-void tg_sparse_select(tg_reduction *r, const tg_batch *batch)
+void tg_shard_list_select(tg_reduction *r, const tg_batch *batch)
 {
     tg_reducer *reducer = r->reducer;
     for (size_t i = batch->first; i < batch->first + batch->count; i++) {
@@ -34,11 +34,11 @@ void tg_sparse_select(tg_reduction *r, const tg_batch *batch)
     }
 }
 
-void tg_sparse_send(tg_reduction *r, size_t index)
+void tg_shard_list_send(tg_reduction *r, size_t index)
 {
     tg_reducer *reducer = r->reducer;
     const tg_piece *piece = &r->plan->pieces[index];
-    const tg_sparse_step *step = &r->sparse[piece->tensor];
+    const tg_shard_list_step *step = &r->sparse[piece->tensor];
     const bool every = piece->owner == TG_EVERY_OWNER;
     const uint32_t first = every ? 0 : piece->owner, end = every ? reducer->world : piece->owner + 1;
     for (uint32_t owner = first; step->selected && owner < end; owner++) {
@@ -51,12 +51,12 @@ void tg_sparse_send(tg_reduction *r, size_t index)
     }
 }
 
-void tg_sparse_sent(tg_reduction *r, const tg_batch *batch)
+void tg_shard_list_sent(tg_reduction *r, const tg_batch *batch)
 {
     for (size_t i = batch->first; i < batch->first + batch->count; i++) {
         const tg_piece *piece = &r->plan->pieces[i];
         const tg_reducing_tensor *t = &r->reducer->tensors[piece->tensor];
-        const tg_sparse_step *step = &r->sparse[piece->tensor];
+        const tg_shard_list_step *step = &r->sparse[piece->tensor];
         if (tg_piece_is_sparse(r, piece) && step->selected && is_lossy(t) && t->feedback)
             tg_job_add_list(
                 r->reducer, t->feedback,
@@ -110,18 +110,19 @@ static void collect_sums(tg_reduction *r, const tg_batch *batch)
         reducer->sum_jobs[n] = (tg_sum_job){.workspace = reducer->list_workspace,
                                             .frames = tg_received(r, i),
                                             .frame_count = reducer->world,
+                                            .on_device = reducer->options.on_device,
                                             .first = part.first,
                                             .count = part.count,
                                             .factor = 1.0f / (float)tg_divisor(reducer),
                                             .drops = tg_policy_of(reducer) == TG_NONFINITE_ZERO,
                                             .sums = &reducer->sums[n],
-                                            .share = share_of(r, piece, reducer->rank),
+                                            .chosen_count = share_of(r, piece, reducer->rank),
                                             .chosen = &r->sparse[piece->tensor].result};
         at += most_together(reducer, piece);
     }
 }
 
-void tg_sparse_sum(tg_reduction *r, const tg_batch *batch)
+void tg_shard_list_sum(tg_reduction *r, const tg_batch *batch)
 {
     tg_reducer *reducer = r->reducer;
     tg_device *device = reducer->device;
@@ -138,12 +139,12 @@ void tg_sparse_sum(tg_reduction *r, const tg_batch *batch)
     }
 }
 
-void tg_sparse_result(tg_reduction *r, size_t index, uint8_t **end)
+void tg_shard_list_result(tg_reduction *r, size_t index, uint8_t **end)
 {
     const tg_piece *piece = &r->plan->pieces[index];
     const uint32_t rank = r->reducer->rank;
     const tg_owned part = tg_part_of(r, piece, rank);
-    const tg_sparse_step *step = &r->sparse[piece->tensor];
+    const tg_shard_list_step *step = &r->sparse[piece->tensor];
     tg_job_encode_list(r, index, &step->result, &part, result_draw(r, index), step->seen, end,
                        &r->means[tg_part_number(r, index, rank)]);
 }
@@ -165,13 +166,14 @@ static size_t collect_dense(tg_reduction *r)
         device->operations->spread_list(device, &reducer->sums[n], part.first, part.count, place);
         const tg_source means = {.gradient = place, .dtype = TG_FLOAT32, .count = part.count};
         tg_job_encode_plain(r, i, &means, result_draw(r, i), frame);
+        r->is_whole[tg_part_number(r, i, reducer->rank)] = true;
         r->sparse[piece->tensor].result.count = 0; /* nothing is left of it */
         count++;
     }
     return count;
 }
 
-void tg_sparse_shrink(tg_reduction *r, const tg_batch *batch, uint8_t **end)
+void tg_shard_list_shrink(tg_reduction *r, const tg_batch *batch, uint8_t **end)
 {
     if (tg_reduction_lost(r))
         return;
@@ -180,6 +182,8 @@ void tg_sparse_shrink(tg_reduction *r, const tg_batch *batch, uint8_t **end)
         return;
     (void)tg_jobs_encode(r, "sum"); /* cannot fail: the means are finite */
     r->reducer->stats.dense_parts += dense;
+    if (r->bodies) /* entries say where frames lie: gaps may stay */
+        return;
     uint8_t *to = NULL;
     for (size_t i = batch->first; i < batch->first + batch->count; i++) {
         if (!tg_is_summed(r, &r->plan->pieces[i]))
@@ -193,49 +197,39 @@ void tg_sparse_shrink(tg_reduction *r, const tg_batch *batch, uint8_t **end)
     *end = to;
 }
 
-bool tg_travels_dense(const tg_cursor *frames)
-{
-    tg_cursor ahead = *frames;
-    tg_frame frame;
-    tg_frame_info info;
-    return tg_message_frame(&ahead, &frame) && tg_frame_read(frame, &info, NULL) == TG_OK &&
-           tg_spec_is_lossless(&info.spec);
-}
-
 /* ---- the end ---- */
 
 /* What this rank sent of a part, and the owner did not choose, returns to the residual. */
-static void return_part(tg_reduction *r, const tg_piece *piece, const tg_owned *part, const tg_frame *result)
+static void return_part(tg_reduction *r, const tg_piece *piece, const tg_owned *part, size_t result)
 {
     tg_feedback *feedback = r->reducer->tensors[piece->tensor].feedback;
-    const tg_cursor bytes = tg_cursor_over(result->data, result->size);
-    if (!feedback || tg_travels_dense(&bytes))
+    if (!feedback || r->is_whole[result])
         return;
     tg_job_add_list(r->reducer, feedback,
                     &(tg_list_job){.list = &r->sparse[piece->tensor].sent,
                                    .first = part->first,
                                    .count = part->count,
-                                   .applied = *result,
+                                   .applied = r->means[result],
                                    .factor = 1,
                                    .limits = true});
 }
 
-void tg_sparse_apply(tg_reduction *r, size_t index)
+void tg_shard_list_apply(tg_reduction *r, size_t index)
 {
     tg_reducer *reducer = r->reducer;
     const tg_piece *piece = &r->plan->pieces[index];
     const tg_reducing_tensor *t = &reducer->tensors[piece->tensor];
-    const tg_sparse_step *step = &r->sparse[piece->tensor];
+    const tg_shard_list_step *step = &r->sparse[piece->tensor];
     const tg_tensor whole = tg_piece_of(r, piece);
     for (uint32_t owner = 0; owner < reducer->world; owner++) {
         const tg_owned part = tg_part_of(r, piece, owner);
-        const tg_frame *result = &r->means[tg_part_number(r, index, owner)];
+        const size_t result = tg_part_number(r, index, owner);
         if (part.count == 0)
             continue;
         if (whole.data) {
             char *data = (char *)whole.data + part.first * tg_dtype_size(whole.dtype);
             const tg_tensor out = {data, part.count, whole.dtype};
-            tg_job_mean(reducer, result, 1, 1, r->plan->total, &out);
+            tg_job_mean(reducer, &r->means[result], 1, 1, r->plan->total, &out);
         }
         return_part(r, piece, &part, result);
     }
@@ -248,7 +242,7 @@ void tg_sparse_apply(tg_reduction *r, size_t index)
                                        .factor = (float)tg_divisor(reducer)});
 }
 
-void tg_sparse_undo(tg_reduction *r, size_t index)
+void tg_shard_list_undo(tg_reduction *r, size_t index)
 {
     const tg_piece *piece = &r->plan->pieces[index];
     tg_feedback *feedback = r->reducer->tensors[piece->tensor].feedback;
@@ -260,10 +254,10 @@ void tg_sparse_undo(tg_reduction *r, size_t index)
 
 /* ---- what it keeps ---- */
 
-void tg_sparse_reset(tg_reduction *r)
+void tg_shard_list_reset(tg_reduction *r)
 {
     for (size_t i = 0; i < r->reducer->tensor_count; i++) {
-        tg_sparse_step *step = &r->sparse[i];
+        tg_shard_list_step *step = &r->sparse[i];
         step->selected = false;
         step->sent.count = step->result.count = 0;
         step->proposal_sum = 0;
@@ -273,7 +267,7 @@ void tg_sparse_reset(tg_reduction *r)
 /* Elements of device memory for the lists of a tensor: two, and what is seen of one. */
 static uint64_t list_room(const tg_reducing_tensor *t) { return t->sparse ? 5 * (t->most + LIST_SLACK) : 0; }
 
-bool tg_sparse_make_steps(tg_reducer *r, tg_reduction *reduction)
+bool tg_shard_list_make_steps(tg_reducer *r, tg_reduction *reduction)
 {
     uint64_t room = 0;
     for (size_t i = 0; i < r->tensor_count; i++)
@@ -283,7 +277,7 @@ bool tg_sparse_make_steps(tg_reducer *r, tg_reduction *reduction)
     r->arena.failed |= room > 0 && !reduction->lists;
     uint32_t *at = reduction->lists;
     for (size_t i = 0; !r->arena.failed && i < r->tensor_count; i++) {
-        tg_sparse_step *step = &reduction->sparse[i];
+        tg_shard_list_step *step = &reduction->sparse[i];
         const uint64_t most = r->tensors[i].most + LIST_SLACK;
         if (!r->tensors[i].sparse)
             continue;
@@ -328,7 +322,7 @@ static bool make_sums(tg_reducer *r, uint64_t longest, uint64_t most)
     return r->sum_memory && r->list_workspace;
 }
 
-tg_status tg_sparse_make(tg_reducer *r, tg_error *error)
+tg_status tg_shard_list_make(tg_reducer *r, tg_error *error)
 {
     uint64_t longest = 0, most = 0;
     for (size_t i = 0; i < r->tensor_count; i++) {
@@ -347,7 +341,7 @@ tg_status tg_sparse_make(tg_reducer *r, tg_error *error)
     return TG_OK;
 }
 
-void tg_sparse_free(tg_reducer *r)
+void tg_shard_list_free(tg_reducer *r)
 {
     tg_device *device = r->device;
     for (uint32_t i = 0; r->reductions && i < r->options.depth; i++)

@@ -1,0 +1,90 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The options of `compress`: their types, and what is checked of them before any rank waits for another."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, TypedDict, Union
+
+import torch.distributed as dist
+
+from ..checked import whole
+from ..spec import FeedbackSpec, Spec
+from .policy import Policy, Rule
+
+if TYPE_CHECKING:
+    from torch.distributed.device_mesh import DeviceMesh
+
+NONFINITE = ("propagate", "raise", "drop")
+ALGORITHMS = ("auto", "gather", "shard")
+
+
+class CommonOptions(TypedDict, total=False):
+    """What both CompressionState and ShardedCompression take; their docstrings say what it means."""
+
+    feedback: Union[str, FeedbackSpec, None]
+    rules: Union[Mapping[str, Rule], Sequence[tuple[str, Rule]]]
+    min_size: int
+    exclude: Iterable[str]
+    exclude_norms: bool
+    warmup: int
+    schedule: Iterable[tuple[int, float]]
+    seed: int
+    nonfinite: str
+    scaler: Any
+    insist: bool
+    process_group: Union[dist.ProcessGroup, None]
+    timeout: Union[timedelta, float, None]
+    device: str
+
+
+class Options(CommonOptions, total=False):
+    """Of a CompressionState."""
+
+    algorithm: str
+    bypass: Union[str, Sequence[int]]
+    hosts: Union[str, Sequence[int], None]
+    check: bool
+    log_every: int
+
+
+class ShardedOptions(CommonOptions, total=False):
+    """Of a ShardedCompression."""
+
+    hosts: Union[dist.ProcessGroup, DeviceMesh, None]
+
+
+def duration(timeout: timedelta | float | None) -> timedelta | None:
+    """Of an exchange."""
+    if timeout is None:
+        return None
+    made = timeout if isinstance(timeout, timedelta) else timedelta(seconds=timeout)
+    if made <= timedelta(0):
+        raise ValueError(f"timeout is {timeout}: it must be above 0")
+    return made
+
+
+def check_common(seed: int, warmup: int, nonfinite: str) -> None:
+    """What the library would be told only after all ranks have met."""
+    whole("seed", seed)
+    whole("warmup", warmup)
+    if nonfinite not in NONFINITE:
+        raise ValueError(f"nonfinite is {nonfinite!r}: it must be 'propagate', 'raise' or 'drop'")
+
+
+def check_algorithm(algorithm: str) -> None:
+    """The library has one more, for parts of means, which would leave every rank with parameters of its own."""
+    if algorithm not in ALGORITHMS:
+        raise ValueError(f"algorithm is {algorithm!r}: it must be 'auto', 'gather' or 'shard'")
+
+
+def densities(schedule: Iterable[tuple[int, float]], policy: Policy) -> list[tuple[int, float]]:
+    """The changes of a schedule; there must be something that they change."""
+    changes = [(whole("a step of schedule", step), density) for step, density in schedule]
+    if changes and not any("density=" in str(spec) for spec in policy.specs()):
+        raise ValueError(
+            "schedule changes the density of sparsifiers, and no spec here has one: give a spec such as "
+            "'topk:density=0.01', or no schedule"
+        )
+    return changes

@@ -1,0 +1,291 @@
+# SPDX-License-Identifier: Apache-2.0
+"""tersegrad.torch as it is used, rightly and wrongly: what is refused, and by which words; what is said and shown.
+
+Cases on ranks are functions of usage_cases.py, for two processes over gloo.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="torch not installed")
+
+import tersegrad  # noqa: E402
+import tersegrad.torch as tg  # noqa: E402
+import usage_cases  # noqa: E402
+from ranks import Ranks  # noqa: E402
+from torch import nn  # noqa: E402
+
+ROOT = Path(__file__).resolve().parents[2]
+try:
+    from torch.distributed.fsdp import FSDPModule
+
+    SHARDS = hasattr(FSDPModule, "set_custom_reduce_scatter")
+except ImportError:
+    SHARDS = False
+
+
+@pytest.fixture(scope="module")
+def ranks() -> Iterator[Ranks]:
+    pool = Ranks(usage_cases.WORLD)
+    yield pool
+    pool.close()
+
+
+CASES = [
+    usage_cases.options_are_checked,
+    usage_cases.bad_states,
+    usage_cases.memory_formats,
+    usage_cases.frozen_and_empty,
+    usage_cases.unpickled,
+    usage_cases.compared,
+    usage_cases.errors_are_known_or_none,
+    usage_cases.raised_errors_name_pythons_option,
+]
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.__name__)
+def test_on_ranks(ranks: Ranks, case: Any) -> None:
+    ranks.run(case)
+
+
+ALONE = [usage_cases.sparse_gradients, usage_cases.broken, usage_cases.scale_overflows_on_one_rank]
+
+
+@pytest.mark.parametrize("case", ALONE, ids=lambda case: case.__name__)
+def test_on_ranks_that_do_nothing_after(case: Any) -> None:
+    """These leave exchanges behind that nobody waits for."""
+    pool = Ranks(usage_cases.WORLD)
+    try:
+        pool.run(case)
+    finally:
+        pool.close()
+
+
+def test_a_rank_that_stops_answering_ends_the_others() -> None:
+    pool = Ranks(3)
+    start = time.monotonic()
+    pool.start(usage_cases.silent, 1)
+    try:
+        for rank in (0, 2):
+            good, text = pool.answer(rank)
+            assert good and text, (good, text)
+        assert time.monotonic() - start < 600  # timeout=5; this only tells it from the group's half hour
+    finally:
+        pool.processes[1].kill()
+        pool.close()
+
+
+@pytest.mark.parametrize("case", [usage_cases.checkpoint_with_bypass, usage_cases.checkpoint_of_another_world])
+def test_distributed_checkpoints(ranks: Ranks, case: Any, tmp_path: Path) -> None:
+    ranks.run(case, str(tmp_path / "checkpoint"))
+
+
+def test_log_every_is_seen(ranks: Ranks) -> None:
+    leader, other = ranks.run(usage_cases.logged)
+    assert [line.split(":")[:-1] for line in leader] == [["tersegrad", " step 2"]] * 2 + [["step 2"]], leader
+    assert other == ["", ""]
+
+
+needs_shards = pytest.mark.skipif(not SHARDS, reason="this torch has no FSDPModule.set_custom_reduce_scatter")
+
+
+@needs_shards
+def test_fully_shard(ranks: Ranks) -> None:
+    ranks.run(usage_cases.sharded_options)
+
+
+@needs_shards
+def test_checkpoints_of_fully_shard(ranks: Ranks, tmp_path: Path) -> None:
+    ranks.run(usage_cases.sharded_checkpoint_of_another_world, str(tmp_path / "checkpoint"))
+
+
+# ---- Policy ----------------------------------------------------------------------------------------------------------
+
+
+NORMS = ("MyNorm", "LayerNorm2d", "LlamaRMSNorm", "Layernorm", "LayerNormalization")
+
+
+class Odd(nn.Module):
+    """Names that mislead."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.attention = nn.MultiheadAttention(8, 2)
+        self.bias_proj = nn.Parameter(torch.zeros(8, 8))
+        self.mask_bias = nn.Parameter(torch.zeros(8))
+        self.biased = nn.Parameter(torch.zeros(8))
+        for name in ("NormalHead", "Normalizer", *NORMS):
+            module = type(name, (nn.Module,), {})()
+            module.weight = nn.Parameter(torch.zeros(8))
+            setattr(self, name, module)
+        self.Renamed = type("Renamed", (nn.BatchNorm2d,), {})(8)
+        self.lstm = nn.LSTM(8, 8)
+
+
+def test_biases_and_norms_are_what_they_are() -> None:
+    reasons = {choice.name: choice.reason for choice in tg.explain(Odd(), "qsgd", min_size=0).choices}
+    biases = {name for name, reason in reasons.items() if reason == "bias"}
+    assert biases == {
+        "attention.in_proj_bias",
+        "attention.out_proj.bias",
+        "mask_bias",
+        "lstm.bias_ih_l0",
+        "lstm.bias_hh_l0",
+    }
+    norms = {name.split(".")[0] for name, reason in reasons.items() if reason == "normalisation"}
+    assert norms == {*NORMS, "Renamed"}
+
+
+def small() -> nn.Module:
+    return nn.Sequential(nn.Linear(200, 100), nn.LayerNorm(100), nn.Linear(100, 100))
+
+
+def test_patterns_must_match() -> None:
+    with pytest.raises(ValueError, match=r"rules has the pattern 'module\.0\.\*'.*such as '0\.\w+'"):
+        tg.explain(small(), "qsgd", rules={"module.0.*": None})
+    with pytest.raises(ValueError, match=r"exclude has the pattern 'head\.\*'"):
+        tg.explain(small(), "qsgd", exclude=["0.*", "head.*"])
+    frozen = small()
+    frozen[0].requires_grad_(False)
+    tg.explain(frozen, "qsgd", exclude=["0.*"])  # it is there, but not trained
+    tg.explain(small(), "qsgd", exclude=["*"], rules={"2.weight": "fp16", "2.*": None})
+
+
+# ---- explain ---------------------------------------------------------------------------------------------------------
+
+
+def heavy(count: int) -> Any:
+    """As gradients are distributed, about: a normal one would flatter thresholds."""
+    import numpy
+
+    return numpy.random.default_rng(1).laplace(size=count).astype(numpy.float32)
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        "topk:density=0.01",
+        "topk:density=0.1,values=fp16",
+        "topk:density=0.01,values=levels",
+        "topk:density=0.001",
+        "gaussiank:density=0.001",
+        "randk:density=0.05",
+        "qsgd",
+        "qsgd:coding=entropy",
+        "qsgd:levels=1,bucket=64,coding=elias",
+        "fp16",
+        "onebit",
+        "terngrad:coding=entropy",
+    ],
+)
+def test_explain_says_about_how_many_bytes(spec: str) -> None:
+    model = nn.Linear(1000, 400, bias=False)
+    told = tg.explain(model, spec)
+    values = heavy(400_000)
+    taken = len(tersegrad.encode(values, spec))
+    # A threshold takes what it meets, and few levels of large peaks take less than those of normal values.
+    within = 2.0 if spec.startswith("gaussiank") else 1.5 if "coding=" in spec else 1.15
+    assert taken / within <= told.bytes <= taken * within, (told.bytes, taken)
+    fixed = spec in ("qsgd", "fp16", "onebit")
+    assert told.estimated == (not fixed) and ("about" in str(told)) == (not fixed) and "at most" not in str(told)
+    if fixed:
+        assert told.bytes == taken
+
+
+def test_explain_counts_narrow_gradients_and_schedules() -> None:
+    model = nn.Linear(1000, 400, bias=False)
+    wide, narrow = tg.explain(model, "none").bytes, tg.explain(model.half(), "none").bytes
+    assert 1.6e6 < wide < 1.61e6 and 0.8e6 < narrow < 0.81e6
+    scheduled = tg.explain(model.float(), "topk:density=0.01", schedule=[(0, 0.5), (100, 0.1)]).bytes
+    assert scheduled == tg.explain(model, "topk:density=0.1").bytes
+    with pytest.raises(ValueError, match="schedule"):
+        tg.explain(model, "qsgd", schedule=[(0, 0.5)])
+
+
+def test_explain_takes_the_options_of_compress() -> None:
+    options: dict[str, Any] = {"warmup": 5, "algorithm": "shard", "seed": 3, "check": True, "log_every": 10}
+    options["timeout"] = 60
+    assert tg.explain(small(), "qsgd", **options).choices == tg.explain(small(), "qsgd").choices
+    with pytest.raises(TypeError, match="no option 'warmpu'.*'warmup'"):
+        tg.explain(small(), "qsgd", warmpu=5)
+    with pytest.raises(TypeError, match="rate.*no loss="):
+        tg.explain(small(), "qsgd", rate="1gbit")
+    with pytest.raises(ValueError, match="algorithm"):
+        tg.explain(small(), "qsgd", algorithm="scatter")
+    with pytest.raises(TypeError, match="needs a spec"):
+        tg.explain(small())
+
+
+def test_explain_refuses_what_compress_refuses() -> None:
+    unstable = "qsgd:levels=1,norm=l2,bucket=0"
+    with pytest.raises(tersegrad.Unstable, match="2.weight.*diverge"):
+        tg.explain(small(), "qsgd", rules={"2.weight": (unstable, "ef")})
+    tg.explain(small(), "qsgd", rules={"2.weight": (unstable, "ef")}, insist=True)
+    with pytest.raises(tersegrad.Error, match="0.weight|2.weight.*dgc"):
+        tg.explain(small(), "qsgd", feedback="dgc:momentum=0.9")
+
+
+# ---- Notes -----------------------------------------------------------------------------------------------------------
+
+
+def test_staging_is_a_warning_once(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    from tersegrad.torch import staging
+
+    class OnCard:
+        device = torch.device("cuda", 0)
+
+    def lacks(place: Any) -> Any:
+        raise tersegrad.Unavailable("there is no module for cards")
+
+    monkeypatch.setattr(staging, "OnCard", lacks)
+    with caplog.at_level(logging.WARNING, "tersegrad"):
+        for _ in range(2):
+            made, _ = staging.open_reducer("auto", [OnCard()], lambda device: device)
+            assert made == "cpu"
+    assert [record.levelname for record in caplog.records] == ["WARNING"] and "pinned memory" in caplog.text
+
+
+# ---- Types -----------------------------------------------------------------------------------------------------------
+
+TYPED = '''
+import torch
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+import tersegrad.torch as tersegrad
+
+def good(model: DistributedDataParallel) -> list[int]:
+    state = tersegrad.compress(model, "topk:density=0.01", feedback="ef", rules={"*.weight": ("qsgd", None)})
+    state.compare_parameters()
+    return state.bypass_log()
+
+def either(model: nn.Module) -> torch.Tensor:
+    return tersegrad.compress(model, "qsgd", timeout=3.5, seed=1).residual("0.weight")
+
+def bad(model: DistributedDataParallel) -> None:
+    tersegrad.compress(model, "qsgd", feedbak="ef")
+    tersegrad.compress(model, "qsgd", warmup="5")
+    tersegrad.compress(model, ["qsgd"])
+'''
+
+
+def test_options_have_types(tmp_path: Path) -> None:
+    pytest.importorskip("mypy", reason="mypy not installed")
+    script = tmp_path / "typed.py"
+    script.write_text(TYPED)
+    command = [sys.executable, "-m", "mypy", "--strict", "--config-file=", "--cache-dir=/dev/null"]
+    command += ["--follow-imports=silent"]
+    environment = {**os.environ, "MYPYPATH": str(ROOT / "python")}
+    result = subprocess.run([*command, str(script)], capture_output=True, text=True, env=environment, cwd=tmp_path)
+    bad = TYPED[: TYPED.index("def bad")].count("\n") + 1
+    lines = sorted({int(line.split(":")[1]) for line in result.stdout.splitlines() if ": error:" in line})
+    assert lines == [bad + 1, bad + 2, bad + 3], result.stdout + result.stderr

@@ -1,0 +1,464 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What ranks do in test_usage.py: every function here runs on each of two real ranks."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import logging
+import pickle
+import time
+import warnings
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import tersegrad
+import tersegrad.torch as tg
+import torch
+import torch.distributed as dist
+from cases import Products, backward, gradient, gradients, group, wrapped
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+WORLD = 2
+
+
+@contextlib.contextmanager
+def refused(kind: type[BaseException], *words: str) -> Iterator[None]:
+    """What follows raises this, with all of these words."""
+    try:
+        yield
+    except kind as problem:
+        assert all(word in str(problem) for word in words), str(problem)
+    else:
+        raise AssertionError(f"it was accepted: {words}")
+
+
+# ---- Options ---------------------------------------------------------------------------------------------------------
+
+
+def options_are_checked(rank: int) -> None:
+    model = wrapped()
+    for name, value in (
+        ("algorithm", "scatter"),
+        ("warmup", -1),
+        ("warmup", 2**70),
+        ("seed", -1),
+        ("seed", 2**64 + 3),
+        ("min_size", -1),
+        ("timeout", 0),
+        ("timeout", -1.5),
+        ("timeout", timedelta(0)),
+        ("log_every", -1),
+        ("schedule", [(-1, 0.5)]),
+    ):
+        with refused(ValueError, name):
+            tg.compress(model, "topk:density=0.05", process_group=group(), **{name: value})
+    with refused(TypeError, "warmup", "float"):
+        tg.compress(model, "topk:density=0.05", process_group=group(), warmup=1.5)  # type: ignore[arg-type]
+    with refused(ValueError, "schedule", "density"):
+        tg.compress(model, "qsgd", process_group=group(), schedule=[(0, 0.1)])
+    with refused(ValueError, "rules", "'module.fir*'", "'first'"):
+        tg.compress(model, "qsgd", process_group=group(), rules={"module.fir*": None})
+
+
+# ---- Checkpoints -----------------------------------------------------------------------------------------------------
+
+
+def checkpoint_with_bypass(rank: int, folder: str) -> None:
+    """The state has one size, however long the log of bypass is."""
+    import torch.distributed.checkpoint as dcp
+
+    def made(bypass: Any = "auto") -> Any:
+        model = wrapped()
+        return model, tg.compress(model, "topk:density=0.05", bypass=bypass, process_group=group())
+
+    model, state = made()
+    for step in range(20):
+        backward(model, gradients(rank, step))
+    log = state.bypass_log()
+    assert log, "there is no log to be saved"
+    dcp.save({"compression": state.state_dict()}, checkpoint_id=folder)
+    other_model, other = made()
+    wanted = {"compression": other.state_dict()}
+    dcp.load(wanted, checkpoint_id=folder)
+    other.load_state_dict(wanted["compression"])
+    assert other.bypass_log() == log and torch.equal(other.residual("first"), state.residual("first"))
+    file = io.BytesIO()
+    torch.save(other.state_dict(), file)
+    file.seek(0)
+    other.load_state_dict(torch.load(file, weights_only=True))
+    assert other.bypass_log() == log
+    # What is replayed is saved too, as far as it has come.
+    model, state = made(log)
+    for step in range(20):
+        backward(model, gradients(rank, step))
+    dcp.save({"compression": state.state_dict()}, checkpoint_id=f"{folder}-replayed")
+    other_model, other = made(log)
+    wanted = {"compression": other.state_dict()}
+    dcp.load(wanted, checkpoint_id=f"{folder}-replayed")
+    other.load_state_dict(wanted["compression"])
+    assert torch.equal(other.residual("first"), state.residual("first"))
+
+
+def checkpoint_of_another_world(rank: int, folder: str) -> None:
+    """One rank goes on where two were, with torch.distributed.checkpoint."""
+    import torch.distributed.checkpoint as dcp
+
+    model = wrapped()
+    state = tg.compress(model, "topk:density=0.05", process_group=group())
+    backward(model, gradients(rank, 0))
+    residuals: list[Any] = [None] * WORLD
+    dist.all_gather_object(residuals, state.residual("first"))
+    dcp.save({"model": model.module.state_dict(), "compression": state.state_dict()}, checkpoint_id=folder)
+    alone = dist.new_group([0])
+    if rank == 0:
+        smaller = DistributedDataParallel(Products(), process_group=alone)
+        half = tg.compress(smaller, "topk:density=0.05")
+        wanted = {"compression": half.checkpoint_template(folder)}
+        dcp.load(wanted, checkpoint_id=folder, no_dist=True)
+        half.load_state_dict(wanted["compression"])
+        assert torch.allclose(half.residual("first"), sum(residuals) / WORLD)
+        backward(smaller, gradients(rank, 1))
+        with refused(ValueError, "'other'", "compression"):
+            half.checkpoint_template(folder, "other")
+        dcp.save({"compression": half.state_dict()}, checkpoint_id=f"{folder}-alone", no_dist=True)
+        residual = half.residual("first")
+    dist.barrier()
+    # Two ranks go on where one was: the second takes over nothing but the number of steps.
+    more = tg.compress(wrapped(), "topk:density=0.05", process_group=group())
+    wanted = {"compression": more.checkpoint_template(f"{folder}-alone")}
+    dcp.load(wanted, checkpoint_id=f"{folder}-alone")
+    more.load_state_dict(wanted["compression"])
+    assert more.state_dict()["ranks"][str(rank)]["step"] == 2
+    if rank == 0:
+        assert torch.allclose(more.residual("first"), WORLD * residual)
+    else:
+        assert not more.residual("first").any()
+    # As many ranks as before: a rank's own state, and nothing else.
+    wanted = {"compression": state.checkpoint_template(folder)}
+    assert list(wanted["compression"]["ranks"]) == [str(rank)]
+    dcp.load(wanted, checkpoint_id=folder)
+    before = state.residual("first")
+    backward(model, gradients(rank, 1))
+    state.load_state_dict(wanted["compression"])
+    assert torch.equal(state.residual("first"), before)
+
+
+def bad_states(rank: int) -> None:
+    state = tg.compress(wrapped(), "topk:density=0.05", process_group=group())
+    for given in (None, [None], 7):
+        with refused(TypeError, "state_dict", type(given[0] if isinstance(given, list) else given).__name__):
+            state.load_state_dict(given)
+    with refused(ValueError, "no state"):
+        state.load_state_dict([])
+
+
+# ---- Memory formats --------------------------------------------------------------------------------------------------
+
+
+class Images(nn.Module):
+    """Gradients of a convolution's weight that are exactly what is given."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(8, 16, 3, bias=False)
+
+    def forward(self, given: torch.Tensor) -> torch.Tensor:
+        return (self.conv.weight * given).sum()
+
+
+def memory_formats(rank: int) -> None:
+    """A residual is read in the parameter's shape, and is not taken for that of another order."""
+
+    def made(channels_last: bool) -> tuple[Images, Any]:
+        model = Images()
+        if channels_last:
+            model = model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        ddp = DistributedDataParallel(model)
+        return ddp, tg.compress(ddp, "topk:density=0.05", min_size=0, process_group=group())
+
+    draw = torch.Generator().manual_seed(rank)
+    given = torch.randn(16, 8, 3, 3, generator=draw)
+    plain, state = made(False)
+    lasting, other = made(True)
+    assert not lasting.module.conv.weight.is_contiguous()
+    for model in (plain, lasting):
+        model.zero_grad()
+        model(given).backward()
+    assert torch.equal(plain.module.conv.weight.grad, lasting.module.conv.weight.grad)
+    assert torch.equal(state.residual("conv.weight"), other.residual("conv.weight"))
+    for one, another in ((state, other), (other, state)):
+        with refused(tersegrad.LayoutMismatch, "conv.weight", "0, 2, 3, 1"):
+            one.load_state_dict(another.state_dict())
+    other.load_state_dict(other.state_dict())
+    plain.module.to(memory_format=torch.channels_last)
+    with refused(RuntimeError, "conv.weight", "memory_format"):
+        plain(given).backward()
+    # Without DistributedDataParallel gradients may lie in any order.
+    alone = Images().to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    free = tg.CompressionState(alone, "topk:density=0.05", min_size=0, process_group=group())
+    alone.conv.weight.grad = given.clone()
+    tg.reduce_gradients(None, free)
+    assert torch.equal(alone.conv.weight.grad, lasting.module.conv.weight.grad)
+    assert torch.equal(free.residual("conv.weight"), state.residual("conv.weight"))
+
+
+# ---- Gradients -------------------------------------------------------------------------------------------------------
+
+
+def sparse_gradients(rank: int) -> None:
+    class Words(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.word = nn.Embedding(1000, 16, sparse=True)
+            self.head = nn.Linear(16, 200)
+
+        def forward(self, given: torch.Tensor) -> torch.Tensor:
+            return self.head(self.word(given)).sum()  # type: ignore[no-any-return]
+
+    model = DistributedDataParallel(Words())
+    tg.compress(model, "qsgd", process_group=group())
+    with refused((TypeError, RuntimeError), "word.weight is sparse", "sparse=False"):  # type: ignore[arg-type]
+        model(torch.arange(8)).backward()
+    plain = Words()
+    state = tg.CompressionState(plain, "qsgd", process_group=group())
+    plain(torch.arange(8)).backward()
+    with refused(TypeError, "word.weight is sparse"):
+        tg.reduce_gradients(None, state)
+
+
+def frozen_and_empty(rank: int) -> None:
+    plain = Products()
+    plain.small.requires_grad_(False)
+    state = tg.CompressionState(plain, "topk:density=0.05", process_group=group())
+    backward(plain, {name: gradient(rank, 0, name) for name in ("first", "last")})
+    tg.reduce_gradients(plain.parameters(), state)
+    assert plain.small.grad is None and plain.first.grad is not None
+    for rounds in range(3):
+        tg.reduce_gradients([], state)
+        # It has ended: what it was is known.
+        stats = state.stats()
+        assert (stats.steps, stats.applied) == (2 + rounds, 2 + rounds), stats
+    if rank == 1:
+        state._wire.start = lambda raw: 1 / 0  # type: ignore[assignment]
+        with refused(ZeroDivisionError, "division by zero"):
+            tg.reduce_gradients([], state)
+
+
+# ---- States that cannot be used --------------------------------------------------------------------------------------
+
+
+def unpickled(rank: int) -> None:
+    model = wrapped()
+    state = tg.compress(model, "topk:density=0.05", process_group=group())
+    backward(model, gradients(rank, 0))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        copied = pickle.loads(pickle.dumps(state))
+    uses = (lambda: copied.residual("first"), copied.stats, copied.bypass_log, copied.state_dict)
+    for use in (*uses, copied.compare_parameters):
+        with refused(RuntimeError, "state.attach(model)"):
+            use()
+    with refused(tersegrad.LayoutMismatch):
+        copied.attach(nn.Linear(200, 200), process_group=group())
+    with refused(RuntimeError, "state.attach(model)"):
+        copied.stats()
+    again = wrapped()
+    copied.attach(again, process_group=group())
+    assert torch.equal(copied.residual("first"), state.residual("first"))
+
+
+def broken(rank: int) -> None:
+    """After an exchange has failed, everything that would read the state says so."""
+    model = wrapped()
+    state = tg.compress(model, "topk:density=0.05", timeout=5)
+    backward(model, gradients(rank, 0))
+    start = state._wire.start
+
+    def fails(raw: Any) -> Any:
+        start(raw)
+        raise OSError("the cable is out")
+
+    state._wire.start = fails  # type: ignore[method-assign]
+    with refused((OSError, RuntimeError), "the cable is out"):  # type: ignore[arg-type]
+        backward(model, gradients(rank, 1))
+    for use in (lambda: state.residual("first"), state.stats, state.bypass_log, state.state_dict):
+        with refused(RuntimeError, "restart from a checkpoint", "the cable is out"):
+            use()
+
+
+class Scaler:
+    def __init__(self) -> None:
+        self.scale = 1.0
+
+    def is_enabled(self) -> bool:
+        return True
+
+    def get_scale(self) -> float:
+        return self.scale
+
+
+def scale_overflows_on_one_rank(rank: int) -> str:
+    """A residual of rank 1 cannot follow the loss scale: both ranks are told, and none waits for the other."""
+    scaler = Scaler()
+    model = wrapped()
+    state = tg.compress(model, "topk:density=0.001", scaler=scaler, process_group=group())
+    given = gradients(rank, 0)
+    backward(model, {name: 1e30 * g for name, g in given.items()} if rank == 1 else given)
+    scaler.scale = 2.0**60
+    with refused(RuntimeError, "overflow"):
+        backward(model, gradients(rank, 1))
+    with refused(RuntimeError, "restart from a checkpoint"):
+        state.stats()
+    return "told"
+
+
+def silent(rank: int, victim: int) -> str:
+    """One rank stops answering in the middle of a step, but lives."""
+    model = wrapped(bucket_cap_mb=0.1)
+    state = tg.compress(model, "topk:density=0.05", timeout=5)
+    backward(model, gradients(rank, 0))
+    if rank == victim:
+        model.module.first.register_hook(lambda _: time.sleep(1e6))
+    try:
+        backward(model, gradients(rank, 1))
+    except RuntimeError as problem:
+        with refused(RuntimeError, "restart from a checkpoint"):
+            backward(model, gradients(rank, 2))
+        return str(problem)
+    finally:
+        del state
+    raise AssertionError("nothing was noticed")
+
+
+# ---- Seeing it work --------------------------------------------------------------------------------------------------
+
+
+def compared(rank: int) -> None:
+    model = wrapped()
+    state = tg.compress(model, "topk:density=0.05", process_group=group())
+    backward(model, gradients(rank, 0))
+    state.compare_parameters()
+    if rank == 1:
+        with torch.no_grad():
+            model.module.small[3, 3] += 1
+    with refused(tersegrad.LayoutMismatch, "after 1 step", "small differs between rank 0 and rank 1"):
+        state.compare_parameters()
+
+
+def errors_are_known_or_none(rank: int) -> None:
+    model = wrapped()
+    rules = {"first": ("qsgd", "none"), "small": None}
+    state = tg.compress(model, "topk:density=0.05", rules=rules, process_group=group())
+    assert state.stats().error is None and state.stats().parameters["last"].error is None
+    backward(model, gradients(rank, 0))
+    stats = state.stats()
+    every = stats.parameters
+    assert every["first"].error is None and every["first"].gradient_norm is None
+    assert every["small"].error == 0.0 and every["small"].gradient_norm is None
+    assert every["last"].error is not None and 0 < every["last"].error < 1
+    assert every["last"].gradient_norm is not None
+    assert stats.error == every["last"].error and stats.scalars()["error"] == stats.error
+    assert stats.dense_bytes == sum(own.dense_bytes for own in every.values())
+    assert stats.dense_bytes == 4 * sum(p.numel() for p in model.parameters())
+    assert stats.ring_bytes == stats.dense_bytes  # of two ranks: each sends half of it, twice
+    dense = tg.compress(wrapped(), "qsgd", process_group=group())
+    assert dense.stats().error is None and "error" not in dense.stats().scalars()
+
+
+def logged(rank: int) -> list[str]:
+    """Lines of log_every are seen where logging is not configured, or does not take them; else they go there."""
+    told: list[str] = []
+    logger = logging.getLogger("tersegrad")
+
+    def run() -> str:
+        model = wrapped()
+        tg.compress(model, "topk:density=0.05", log_every=2, process_group=group())
+        with contextlib.redirect_stderr(io.StringIO()) as seen:
+            for step in range(3):
+                backward(model, gradients(rank, step))
+        return seen.getvalue()
+
+    told.append(run())
+    handler = logging.Handler()
+    lines: list[str] = []
+    handler.emit = lambda record: lines.append(record.getMessage())  # type: ignore[method-assign]
+    logger.addHandler(handler)
+    told.append(run())  # the level is WARNING
+    logger.setLevel(logging.INFO)
+    assert run() == ""
+    logger.removeHandler(handler)
+    logger.setLevel(logging.NOTSET)
+    return told + lines
+
+
+def raised_errors_name_pythons_option(rank: int) -> None:
+    model = wrapped()
+    tg.compress(model, "qsgd", nonfinite="raise", process_group=group())
+    given = gradients(rank, 0)
+    given["last"][0, 0] = float("nan")
+    with refused(RuntimeError, "last", "nonfinite"):
+        backward(model, given)
+    try:
+        backward(model, given)
+    except RuntimeError as problem:
+        assert "TG_" not in str(problem), problem
+
+
+# ---- fully_shard -----------------------------------------------------------------------------------------------------
+
+
+def sharded() -> Any:
+    from torch.distributed.fsdp import fully_shard
+
+    model = nn.Sequential(nn.Linear(100, 120), nn.Linear(120, 3))
+    fully_shard(model)
+    return model
+
+
+def sharded_options(rank: int) -> None:
+    state = tg.compress(sharded(), device="auto", process_group=group())
+    assert isinstance(state, tg.ShardedCompression)
+    for hosts in ("auto", [0, 1]):
+        with refused(TypeError, "hosts", "mesh['hosts']"):
+            tg.compress(sharded(), hosts=hosts)  # type: ignore[call-overload]
+    with refused(ValueError, "device", "'cuda'"):
+        tg.compress(sharded(), device="cuda")
+    for name, value in (("seed", 2**64), ("warmup", -1), ("timeout", 0), ("schedule", [(0, 0.5)])):
+        with refused(ValueError, name):
+            tg.compress(sharded(), **{name: value})
+    with refused(ValueError, "exclude", "'module.*'", "such as"):
+        tg.compress(sharded(), exclude=["module.*"])
+    with refused(TypeError, "'check'"):
+        tg.compress(sharded(), check=True)  # type: ignore[call-overload]
+    explained = tg.explain(sharded())
+    assert {choice.spec.name for choice in explained.choices if choice.compressed} == {"qsgd"}
+    for given in (None, [None]):
+        with refused(TypeError, "state_dict"):
+            state.load_state_dict(given)
+
+
+def sharded_checkpoint_of_another_world(rank: int, folder: str) -> None:
+    import torch.distributed.checkpoint as dcp
+    from torch.distributed.device_mesh import DeviceMesh
+    from torch.distributed.fsdp import fully_shard
+
+    model = sharded()
+    state = tg.compress(model, "topk:density=0.05", process_group=group())
+    model(torch.randn(4, 100, generator=torch.Generator().manual_seed(rank))).sum().backward()
+    residuals: list[Any] = [None] * WORLD
+    dist.all_gather_object(residuals, state.residual("0.weight"))
+    dcp.save({"compression": state.state_dict()}, checkpoint_id=folder)
+    alone = DeviceMesh("cpu", [0])
+    if rank == 0:
+        smaller = nn.Sequential(nn.Linear(100, 120), nn.Linear(120, 3))
+        fully_shard(smaller, mesh=alone)
+        half = tg.compress(smaller, "topk:density=0.05")
+        wanted = {"compression": half.checkpoint_template(Path(folder))}
+        dcp.load(wanted, checkpoint_id=folder, no_dist=True)
+        half.load_state_dict(wanted["compression"])
+        torch.testing.assert_close(half.residual("0.weight"), sum(residuals) / WORLD)
+    dist.barrier()
