@@ -273,8 +273,8 @@ typedef struct tg_draw {
 } tg_draw;
 
 /* What to do about infinities and NaN in the input (also those that arise where input and residual are added). The
- * library keeps residuals and momenta finite. One that is not, because its memory was damaged, is TG_BAD_RESIDUAL;
- * under TG_NONFINITE_ZERO such an element is replaced by 0 and counted. */
+ * library keeps residuals and momenta finite. One that is not, because its memory was damaged, is TG_BAD_RESIDUAL
+ * whatever the policy. */
 typedef enum tg_nonfinite {
     /* Refuse the input: TG_NONFINITE, and the message has the first index. Frame buffer and residual are unchanged. */
     TG_NONFINITE_REJECT = 0,
@@ -431,7 +431,8 @@ TG_API TG_MUST_CHECK tg_status tg_feedback_write(tg_feedback *feedback, tg_feedb
 
 /* Compensates, encodes and updates the residual in one pass. Otherwise as tg_encode; after an error the residual is
  * unchanged (up to rounding under TG_NONFINITE_TRUST). TG_BAD_RESIDUAL: memory was damaged, and the message has an
- * element of the residual or the momentum that is not finite. */
+ * element of the residual or the momentum that is not finite; under TG_NONFINITE_ZERO such elements are 0 afterwards,
+ * and the others and the frame buffer are as if the call had succeeded. */
 TG_API TG_MUST_CHECK tg_status tg_encode_with_feedback(tg_codec *codec, tg_feedback *feedback,
                                                        const tg_tensor *gradient, const tg_encode_options *options,
                                                        void *frame, size_t capacity, tg_encode_report *report,
@@ -499,8 +500,9 @@ typedef struct tg_encode_call {
 /* tg_encode, or tg_encode_with_feedback, for each of several vectors, which a card takes together in a few launches
  * where it has kernels for that. All codecs have the same device; a codec may be given several times, a feedback once.
  * Sparse vectors are encoded beside each other where each has a codec of its own. Where report->status is TG_NONFINITE,
- * the residual is what it was and the frame is undefined. tg_feedback_stats does not count these calls. dgc with
- * clipping is refused, because the host needs the norm. */
+ * the residual is what it was and the frame is undefined; only under TG_NONFINITE_ZERO is a damaged residual told from
+ * a bad gradient here. tg_feedback_stats does not count these calls. dgc with clipping is refused, because the host
+ * needs the norm. */
 TG_API TG_MUST_CHECK tg_status tg_encode_later(const tg_encode_call *calls, size_t count, tg_error *error);
 
 /* tg_decode_add of frames in device memory, each at a multiple of 16. All are such frames as `like` says: its spec,

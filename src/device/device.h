@@ -63,7 +63,9 @@ typedef struct tg_encode_job {
     tg_encode_report *report_to;
     /* results; of a job that is done later there are none */
     tg_encode_report report;
-    uint64_t nonfinite; /* where report.status is TG_NONFINITE: the first such element */
+    /* The first such element where report.status is TG_NONFINITE, or TG_BAD_RESIDUAL: a residual or momentum was not
+     * finite, and TG_NONFINITE_ZERO has made it 0. The other policies leave it to the caller to look there. */
+    uint64_t nonfinite;
     bool moved; /* the residual is in the source's undo buffer now, which may_move allowed: known before the wait */
 } tg_encode_job;
 

@@ -116,6 +116,13 @@ tg_status tg_encode_prepare(tg_codec *codec, const tg_source *source, const tg_e
     return TG_OK;
 }
 
+static tg_status bad_residual(uint64_t index, const char *name, tg_error *error)
+{
+    return tg_fail(error, TG_BAD_RESIDUAL,
+                   "element %" PRIu64 " of the %s is not finite; reset the feedback, or restore it from a checkpoint",
+                   index, name);
+}
+
 static tg_status check_part(const float *values, const char *name, const tg_source *source, tg_device *device,
                             tg_error *error)
 {
@@ -127,9 +134,7 @@ static tg_status check_part(const float *values, const char *name, const tg_sour
         return tg_device_outcome(device, error);
     if (bad == part.count)
         return TG_OK;
-    return tg_fail(error, TG_BAD_RESIDUAL,
-                   "element %" PRIu64 " of the %s is not finite; reset the feedback, or restore it from a checkpoint",
-                   bad, name);
+    return bad_residual(bad, name, error);
 }
 
 tg_status tg_residual_check(const tg_source *source, tg_device *device, tg_error *error)
@@ -144,6 +149,8 @@ tg_status tg_encode_outcome(tg_device *device, const tg_encode_job *job, const c
         return tg_device_outcome(device, error);
     if (job->report.status == TG_OK)
         return tg_succeed(error);
+    if (job->report.status == TG_BAD_RESIDUAL)
+        return bad_residual(job->nonfinite, job->source.momentum ? "residual or the momentum" : "residual", error);
     /* The codec found a value that is not finite: in the residual, or in the input. */
     tg_status status = tg_residual_check(&job->source, device, error);
     if (status != TG_OK)

@@ -46,6 +46,21 @@ static void push_of(const tg_source *s, uint64_t first, size_t n, float *push)
         push[i] = s->momentum_factor * s->momentum[first + i] + s->clip_factor * push[i];
 }
 
+/* Notes the first element, from `first` on, whose residual or momentum is not finite. It is called where one is. */
+static void note_damage(const tg_source *s, const tg_kernels *k, uint64_t first, size_t n)
+{
+    size_t at = k->first_nonfinite(s->residual + first, n);
+    if (s->momentum) {
+        const size_t in_momentum = k->first_nonfinite(s->momentum + first, n);
+        at = in_momentum < at ? in_momentum : at;
+    }
+    const uint64_t noted = at < n ? ~(first + at) : 0;
+    uint64_t before = __atomic_load_n(s->damaged, __ATOMIC_RELAXED);
+    while (noted > before &&
+           !__atomic_compare_exchange_n(s->damaged, &before, noted, true, __ATOMIC_RELAXED, __ATOMIC_RELAXED))
+        continue;
+}
+
 size_t tg_source_read(const tg_source *s, const tg_kernels *k, uint64_t first, size_t n, tg_source_block *b)
 {
     float *gradient = s->residual ? b->push : b->u;
@@ -58,6 +73,8 @@ size_t tg_source_read(const tg_source *s, const tg_kernels *k, uint64_t first, s
     push_of(s, first, n, b->push);
     compute(s, k, first, n, b);
     if (s->drop_nonfinite && (k->first_nonfinite(b->u, n) < n || k->first_nonfinite(b->rest, n) < n)) {
+        if (s->damaged)
+            note_damage(s, k, first, n);
         /* Gradient and residual were finite, their sum is not: the gradient's part is dropped. */
         for (size_t i = 0; i < n; i++) {
             if (k->first_nonfinite(&b->u[i], 1) == 0 || k->first_nonfinite(&b->rest[i], 1) == 0) {
@@ -66,8 +83,8 @@ size_t tg_source_read(const tg_source *s, const tg_kernels *k, uint64_t first, s
             }
         }
         compute(s, k, first, n, b);
-        /* A residual is finite unless something else has written to its memory: such an element is dropped too, so that
-         * codecs, which do not check what they drop from, still get numbers. */
+        /* A residual is finite unless something else has written to its memory: such an element becomes 0, so that
+         * codecs, which do not check what they drop from, still get numbers; and the call fails. */
         (void)drop(k, b->u, n);
         (void)drop(k, b->rest, n);
     }

@@ -30,6 +30,9 @@ typedef struct tg_source {
     float *momentum; /* NULL but for DGC */
     float momentum_factor, clip_factor;
     bool drop_nonfinite; /* elements whose gradient, u or rest is not finite: as if the gradient were 0 */
+    /* Where such values are dropped: for ~index of the first element whose residual or momentum is not finite, 0 while
+     * none was found; such elements become 0. NULL: nobody asks. Of a job on a card, device memory. */
+    uint64_t *damaged;
 } tg_source;
 
 /* One block of a source. */

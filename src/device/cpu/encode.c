@@ -99,6 +99,7 @@ static void encode(const tg_cpu *cpu, tg_encode_job *job)
 {
     const tg_encoder *encoder = job->encoder;
     const tg_nonfinite policy = job->options.nonfinite;
+    uint64_t damaged = 0;
     tg_job doing = {.kernels = cpu->kernels,
                     .pool = cpu->pool,
                     .spec = job->spec,
@@ -114,22 +115,25 @@ static void encode(const tg_cpu *cpu, tg_encode_job *job)
         doing.list.values = job->list->values;
     }
     doing.source.drop_nonfinite = policy == TG_NONFINITE_ZERO;
+    doing.source.damaged = &damaged;
     /* Under trust the residual is recomputed, up to rounding, where that can be done. */
     if (policy == TG_NONFINITE_ZERO || (policy == TG_NONFINITE_TRUST && tg_source_recomputes(&job->source)))
         doing.source.undo = NULL;
     doing.source.undo = whole_lines(doing.source.undo);
     const tg_status status = encoder->row->encode(&doing);
-    if (status == TG_OK && !job->list)
+    if (damaged) {
+        job->report = (tg_encode_report){.status = TG_BAD_RESIDUAL};
+        job->nonfinite = ~damaged;
+    } else if (status != TG_OK) {
+        job->report = (tg_encode_report){.status = TG_NONFINITE};
+        job->nonfinite = tg_source_first_nonfinite(&job->source, cpu->kernels, cpu->pool);
+    } else if (!job->list) {
         finish(job, &doing);
-    if (status == TG_OK && job->list) {
+    } else {
         job->list->count = (size_t)doing.selected;
         job->report = (tg_encode_report){
             .selected = doing.selected, .saturated = doing.saturated, .dropped = doing.dropped};
     }
-    if (status == TG_OK)
-        return;
-    job->report = (tg_encode_report){.status = TG_NONFINITE};
-    job->nonfinite = tg_source_first_nonfinite(&job->source, cpu->kernels, cpu->pool);
 }
 
 static void encode_list(const tg_cpu *cpu, tg_encode_job *job)

@@ -47,8 +47,8 @@ __device__ __forceinline__ void combine(const tg_source &s, float h, element *e)
     e->finite = is_finite(e->u) && is_finite(e->rest);
 }
 
-/* One element of a source, from its gradient, momentum and residual. Counts what is dropped as not finite. */
-__device__ __forceinline__ element source_of(const tg_source &s, float gradient, float m, float h, u32 *dropped)
+/* Element i of a source, from its gradient, momentum and residual. Counts what is dropped as not finite. */
+__device__ __forceinline__ element source_of(const tg_source &s, u64 i, float gradient, float m, float h, u32 *dropped)
 {
     element e;
     e.push = gradient;
@@ -65,6 +65,8 @@ __device__ __forceinline__ element source_of(const tg_source &s, float gradient,
         e.push = s.momentum_factor * m + s.clip_factor * e.push;
     combine(s, h, &e);
     if (s.drop_nonfinite && !e.finite) { /* gradient and residual were finite, their sum is not */
+        if (s.damaged && !(is_finite(h) && is_finite(m)))
+            atomicMax((unsigned long long *)s.damaged, ~i);
         e.push = 0;
         ++*dropped;
         combine(s, h, &e);
@@ -79,7 +81,7 @@ __device__ __forceinline__ element source_of(const tg_source &s, float gradient,
 /* Element i; `h` is its residual, where there is one. */
 __device__ __forceinline__ element source_at(const tg_source &s, u64 i, float h, u32 *dropped)
 {
-    return source_of(s, element_at(s.gradient, s.dtype, i), s.momentum ? s.momentum[i] : 0, h, dropped);
+    return source_of(s, i, element_at(s.gradient, s.dtype, i), s.momentum ? s.momentum[i] : 0, h, dropped);
 }
 
 __device__ __forceinline__ float residual_at(const tg_source &s, u64 i) { return s.residual ? s.residual[i] : 0; }

@@ -240,16 +240,24 @@ static void hand_over(tg_cuda *cuda, tg_encode_job *job, const u8 *made, size_t 
                      job->options.on_device ? cudaMemcpyDeviceToDevice : cudaMemcpyDeviceToHost);
 }
 
+/* Whether a value was not finite; then the report says so. */
+static bool fails(tg_cuda *cuda, tg_encode_job *job, const control *seen)
+{
+    if (!seen->nonfinite && !seen->least)
+        return false;
+    job->report = tg_encode_report{.status = seen->least ? TG_BAD_RESIDUAL : TG_NONFINITE};
+    job->nonfinite = seen->least ? ~seen->least : find_first_nonfinite(cuda, &job->source);
+    return true;
+}
+
 static void complete_encode(tg_cuda *cuda, const pending *p, const control *seen)
 {
     tg_encode_job *job = (tg_encode_job *)p->of;
     if (cuda->failure != cudaSuccess) {
         job->report = tg_encode_report{.status = TG_UNAVAILABLE};
         job->moved = false;
-    } else if (seen->nonfinite) {
-        job->report = tg_encode_report{.status = TG_NONFINITE};
+    } else if (fails(cuda, job, seen)) {
         job->moved = false;
-        job->nonfinite = find_first_nonfinite(cuda, &job->source);
     } else {
         job->report = tg_encode_report{.bytes = (size_t)p->number,
                                        .selected = job->source.count,
@@ -272,9 +280,8 @@ static void complete_unknown(tg_cuda *cuda, const pending *p, const control *see
 static void complete_sparse(tg_cuda *cuda, const pending *p, const control *seen)
 {
     tg_encode_job *job = (tg_encode_job *)p->of;
-    const bool fine = cuda->failure == cudaSuccess && !seen->nonfinite;
     complete_unknown(cuda, p, seen);
-    if (fine)
+    if (job->report.status == TG_OK)
         job->report.selected = seen->selected;
 }
 
@@ -285,10 +292,7 @@ static void complete_list(tg_cuda *cuda, const pending *p, const control *seen)
     job->encoder->busy = false;
     if (cuda->failure != cudaSuccess) {
         job->report = tg_encode_report{.status = TG_UNAVAILABLE};
-    } else if (seen->nonfinite) {
-        job->report = tg_encode_report{.status = TG_NONFINITE};
-        job->nonfinite = find_first_nonfinite(cuda, &job->source);
-    } else {
+    } else if (!fails(cuda, job, seen)) {
         job->report = tg_encode_report{
             .selected = seen->selected, .saturated = seen->limited, .dropped = seen->dropped};
         job->list->count = (size_t)seen->selected;
@@ -298,12 +302,14 @@ static void complete_list(tg_cuda *cuda, const pending *p, const control *seen)
     }
 }
 
-static tg_source sparse_source(const tg_encode_job *job)
+/* `result` is where the kernels leave what they found. */
+static tg_source sparse_source(const tg_encode_job *job, control *result)
 {
     const tg_nonfinite policy = job->options.nonfinite;
     tg_source source = job->source;
     source.may_move = source.may_move && !job->list;
     source.drop_nonfinite = policy == TG_NONFINITE_ZERO;
+    source.damaged = (uint64_t *)&result->least;
     /* As on the CPU: under trust the residual is recomputed, where that can be done. */
     if (policy == TG_NONFINITE_ZERO || (policy == TG_NONFINITE_TRUST && tg_source_recomputes(&job->source)))
         source.undo = NULL;
@@ -312,12 +318,12 @@ static tg_source sparse_source(const tg_encode_job *job)
 
 static void select_list(tg_cuda *cuda, tg_encode_job *job)
 {
-    const tg_source source = sparse_source(job);
     const u32 *indices;
     const float *values;
-    tg_cuda_sparse_lists(job->spec, source.count, job->encoder->sparse, &indices, &values);
+    tg_cuda_sparse_lists(job->spec, job->source.count, job->encoder->sparse, &indices, &values);
     control *c = tg_cuda_slot(
         cuda, {complete_list, job, (void *)(uintptr_t)indices, (u64)((const u8 *)values - (const u8 *)indices)});
+    const tg_source source = sparse_source(job, c);
     tg_cuda_sparse_select(cuda, job->spec, &source, &job->options.draw, job->encoder->sparse, c);
 }
 
@@ -335,9 +341,9 @@ static void encode_sparse(tg_cuda *cuda, tg_encode_job *job)
     }
     const job_area area = take_area(cuda, job);
     u8 *frame = area.frame;
-    const tg_source source = sparse_source(job);
     control *result = cuda->later ? tg_cuda_later_slot(cuda, 0, AS_COUNTED)
                                   : tg_cuda_slot(cuda, {complete_sparse, job, frame, 0});
+    const tg_source source = sparse_source(job, result);
     job->moved = !job->selected && source.count > 0 && tg_cuda_sparse_moves(&source);
     const tg_frame_info info = {.spec = *job->spec,
                                 .dtype = source.dtype,
@@ -440,6 +446,7 @@ static void encode(tg_cuda *cuda, tg_encode_job *job, batch *b)
     d.result = cuda->later ? tg_cuda_later_slot(cuda, coded ? 0 : TG_HEADER_SIZE + payload, job->source.count)
                            : tg_cuda_slot(cuda, {coded ? complete_unknown : complete_encode, job, frame,
                                                  TG_HEADER_SIZE + payload});
+    d.source.damaged = (uint64_t *)&d.result->least;
     const tg_frame_info info = {.spec = *job->spec,
                                 .dtype = job->source.dtype,
                                 .count = job->source.count,

@@ -66,8 +66,8 @@ __global__ void __launch_bounds__(32) end_jobs(const __grid_constant__ endings a
     const ending &e = all.of[blockIdx.x];
     if (threadIdx.x == 0) {
         const control *c = e.result;
-        const bool fails = c->nonfinite != 0;
-        e.report_to->status = fails ? TG_NONFINITE : TG_OK;
+        const bool damaged = c->least != 0, fails = damaged || c->nonfinite != 0;
+        e.report_to->status = damaged ? TG_BAD_RESIDUAL : fails ? TG_NONFINITE : TG_OK;
         e.report_to->bytes = fails ? 0 : (size_t)(e.bytes ? e.bytes : TG_HEADER_SIZE + c->payload);
         e.report_to->selected = fails ? 0 : e.selected == AS_COUNTED ? c->selected : e.selected;
         e.report_to->saturated = fails ? 0 : c->limited;

@@ -144,7 +144,8 @@ __device__ __forceinline__ u32 sift_compensate(const selecting &s, sifted *c, co
 #pragma unroll
         for (u32 i = 0; i < 4; i++) {
             if (KIND == SIFT_GENERAL || s.from.drop_nonfinite) {
-                const element e = source_of(s.from, x[i], m[i], h[i], &dropped);
+                const u64 index = (u64)c->strip * STRIP + row_offset(r) + i;
+                const element e = source_of(s.from, index, x[i], m[i], h[i], &dropped);
                 x[i] = e.u;
                 *largest = max(*largest, magnitude_key(e.rest));
             } else if (KIND == SIFT_COMMIT) {
