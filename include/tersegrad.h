@@ -617,7 +617,14 @@ TG_API void tg_transport_free(tg_transport *transport);
 #define TG_NO_MESSAGE SIZE_MAX
 /* As received[p], of a transport that does not tell how much has come: the message says itself where it ends. */
 #define TG_UNKNOWN_SIZE (SIZE_MAX - 1)
-typedef enum tg_exchange_kind { TG_ALL_GATHER = 0, TG_ALL_TO_ALL = 1 } tg_exchange_kind;
+typedef enum tg_exchange_kind {
+    TG_ALL_GATHER = 0,
+    TG_ALL_TO_ALL = 1,
+    /* Not bytes, but the least of integers: every rank gives 64-bit ones below 2^63 as send[0], send_size[0] bytes of
+     * them, and gets the least that any rank gave in each place as receive[0], and received[0] is their size. It is for
+     * back ends that have such a collective (tg_reducer_options.minimum); the transports here refuse it. */
+    TG_ALL_MINIMUM = 2
+} tg_exchange_kind;
 
 typedef struct tg_exchange {
     tg_exchange_kind kind;
@@ -725,6 +732,9 @@ typedef struct tg_reducer_options {
      * head from host to host, which says how many bytes of frames follow, then these from device to device (see
      * tg_exchange.on_device). Hosts with several ranks in host_of_rank are refused then. */
     bool on_device;
+    /* Ranks agree on a step's outcome by one TG_ALL_MINIMUM exchange, instead of messages in rounds: for programs that
+     * carry out the exchanges themselves, with a collective of their own for it. tg_reduce refuses it. */
+    bool minimum;
 } tg_reducer_options;
 
 /* All memory that reducing needs on this rank. It must not outlive its device. */

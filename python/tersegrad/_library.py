@@ -106,6 +106,7 @@ class ExchangeKind(enum.IntEnum):
 
     ALL_GATHER = 0
     ALL_TO_ALL = 1
+    ALL_MINIMUM = 2
 
 
 class Bypass(enum.IntEnum):
@@ -302,6 +303,7 @@ class tg_reducer_options(Structure):
         ("bypass_changes", POINTER(c_uint64)),
         ("bypass_change_count", c_size_t),
         ("on_device", c_bool),
+        ("minimum", c_bool),
     ]
 
 

@@ -114,6 +114,7 @@ class Reducer(checked.Handle):
         hosts: Sequence[int] | None = None,
         device: Device | str = "cpu",
         on_device: bool = False,
+        minimum: bool = False,
     ) -> None:
         if algorithm not in ALGORITHMS:
             raise ValueError(f"algorithm is {algorithm!r}: it must be one of {', '.join(ALGORITHMS)}")
@@ -134,7 +135,7 @@ class Reducer(checked.Handle):
         options.bypass = Bypass.BYPASS_REPLAY if not isinstance(bypass, str) else Bypass.BYPASS_AUTO if bypass == "auto" else 0
         options.bypass_changes = (ctypes.c_uint64 * len(log))(*log)
         options.bypass_change_count = len(log)
-        options.on_device = on_device
+        options.on_device, options.minimum = on_device, minimum
         if hosts is not None:
             if len(hosts) != world:
                 raise ValueError(f"hosts has {len(hosts)} entries for {world} ranks: give one for each rank")

@@ -1,7 +1,7 @@
 /* How all ranks come to the same outcome: the verdict of the lowest rank that has something to say. Ranks exchange the
- * lowest that they have heard of, as two numbers: in few worlds with everybody at once, else in rounds, in each of
- * which a rank hears of twice as many others (dissemination). Only where a rank has something to say, it says it to
- * all. */
+ * lowest that they have heard of, as two numbers: in small worlds with everybody at once, else in rounds, in each of
+ * which a rank hears of twice as many others (dissemination); or a back end that can finds the least of all. Only where
+ * a rank has something to say, it says it to all. */
 #include <inttypes.h>
 #include <string.h>
 
@@ -17,6 +17,11 @@ uint32_t tg_agreement_rounds(uint32_t world)
         while (UINT64_C(1) << rounds < world)
             rounds++;
     return rounds;
+}
+
+uint32_t tg_agreement_exchanges(const tg_reducer *r)
+{
+    return r->options.minimum ? r->world > 1 : tg_agreement_rounds(r->world);
 }
 
 uint32_t tg_agreement_peers(uint32_t world) { return world > ALL_AT_ONCE ? 1 : world - 1; }
@@ -45,12 +50,46 @@ static bool is_timed(const tg_reduction *r, const tg_agreement *a)
     return a == &r->agreement && r->reducer->options.bypass == TG_BYPASS_AUTO;
 }
 
+/* What a minimum is taken of, each number twice, so that damage shows. What must be the same on all ranks goes with its
+ * complement: only then the least of both add up to SAME. */
+enum { OPINION, MICROSECONDS, OCCASION, UNOCCASION, NUMBERS };
+#define SAME ((UINT64_C(1) << 62) - 1)
+#define NOBODY UINT64_C(0x7fffffff) /* in the place of TG_NO_RANK, because numbers are below 2^63 */
+
+static uint64_t number_of(const tg_opinion *o)
+{
+    return (o->rank == TG_NO_RANK ? NOBODY : o->rank) << 32 | (uint32_t)o->status;
+}
+
+/* Greetings agree on layout and step. */
+static uint64_t occasion(const tg_reduction *r, const tg_agreement *a)
+{
+    const bool on_step = a == &r->agreement;
+    const uint64_t of = on_step ? (r->step ^ r->reducer->layout) * UINT64_C(0x9e3779b97f4a7c15) : 0;
+    return ((of ^ of >> 32) * 2 + on_step) & SAME;
+}
+
+static void write_numbers(tg_reduction *r, tg_agreement *a)
+{
+    tg_transfer *t = &a->rounds[0];
+    const uint64_t same = occasion(r, a), longest = is_timed(r, a) ? a->lowest.microseconds : 0,
+                   numbers[NUMBERS] = {number_of(&a->lowest), UINT32_MAX - longest, same, SAME - same};
+    memcpy(t->out, numbers, sizeof numbers);
+    memcpy(t->out + sizeof numbers, numbers, sizeof numbers);
+    t->send[0] = t->out;
+    t->send_size[0] = TG_MINIMUM_BYTES;
+}
+
 static void write_round(tg_reduction *r, tg_agreement *a)
 {
     tg_transfer *t = &a->rounds[a->round];
     if (a->round == 0)
         a->lowest = r->verdict.status == TG_OK ? (tg_opinion){TG_NO_RANK, TG_OK, r->microseconds}
                                                : (tg_opinion){r->reducer->rank, r->verdict.status, r->microseconds};
+    if (r->reducer->options.minimum) {
+        write_numbers(r, a);
+        return;
+    }
     const uint32_t size = tg_opinion_write(&a->lowest, is_timed(r, a), t->out + TG_MESSAGE_HEADER);
     tg_transfer_seal(r, t, 0, size, t->out);
     tg_transfer_send_all(r->reducer, t, TG_NO_MESSAGE);
@@ -114,6 +153,32 @@ static tg_status take_opinion(tg_reduction *r, tg_agreement *a, uint32_t peer, t
     return TG_OK;
 }
 
+/* The same where a back end has found the least of all. */
+static tg_status take_numbers(tg_reduction *r, tg_agreement *a, tg_error *error)
+{
+    const tg_transfer *t = &a->rounds[0];
+    uint64_t found[2][NUMBERS];
+    memcpy(found, t->receive[0], sizeof found);
+    const uint64_t *numbers = found[0], own = number_of(&a->lowest), rank = numbers[OPINION] >> 32;
+    const tg_opinion lowest = {rank == NOBODY ? TG_NO_RANK : (uint32_t)rank, (tg_status)(uint32_t)numbers[OPINION],
+                               is_timed(r, a) ? UINT32_MAX - (uint32_t)numbers[MICROSECONDS] : r->microseconds};
+    if (t->received[0] != sizeof found || memcmp(found[0], found[1], sizeof found[0]) != 0 ||
+        !tg_opinion_is_valid(&lowest, r->reducer->world) || numbers[OPINION] > own ||
+        (lowest.rank == r->reducer->rank && numbers[OPINION] != own))
+        return tg_fail(error, TG_EXCHANGE,
+                       "the least of all verdicts on step %" PRIu64 " cannot be read, so rank %u cannot know whether "
+                       "the others applied it",
+                       r->step, r->reducer->rank);
+    if (numbers[OCCASION] + numbers[UNOCCASION] != SAME)
+        return tg_fail(error, TG_EXCHANGE,
+                       "step %" PRIu64 " of rank %u met another step, or other tensors, on another rank", r->step,
+                       r->reducer->rank);
+    a->lowest = lowest;
+    a->round++;
+    a->settled = lowest.rank == TG_NO_RANK;
+    return TG_OK;
+}
+
 static tg_status take_round(tg_reduction *r, tg_agreement *a, tg_error *error)
 {
     tg_status status = TG_OK;
@@ -148,7 +213,7 @@ static void take_sentence(tg_reduction *r, tg_agreement *a)
 tg_status tg_agreement_take(tg_reduction *r, tg_agreement *a, tg_transfer *transfer, tg_error *error)
 {
     if (transfer != &a->sentence)
-        return take_round(r, a, error);
+        return r->reducer->options.minimum ? take_numbers(r, a, error) : take_round(r, a, error);
     take_sentence(r, a);
     return TG_OK;
 }

@@ -194,7 +194,7 @@ static void order(tg_description *d)
         d->entry_count++;
     }
     order_rounds(d);
-    for (uint32_t round = 0; round < tg_agreement_rounds(r->world); round++, d->entry_count++)
+    for (uint32_t round = 0; round < tg_agreement_exchanges(r); round++, d->entry_count++)
         d->entries[d->entry_count] = (entry){TG_ROLE_VERDICT, 0, d->entry_count > 0 ? d->entry_count - 1 : SIZE_MAX, 0};
 }
 
@@ -380,8 +380,11 @@ tg_status tg_description_exchange(const tg_description *d, uint32_t rank, size_t
     tg_described_exchange made = {.role = e->role, .kind = TG_ALL_GATHER, .after = e->after, .peers = (uint32_t)others};
     if (e->role == TG_ROLE_VERDICT) {
         const bool timed = d->reducer->options.bypass == TG_BYPASS_AUTO;
-        const uint64_t size = TG_MESSAGE_HEADER + (timed ? TG_TIMED_BYTES : TG_OPINION_BYTES);
-        made.peers = tg_agreement_peers(d->reducer->world);
+        const bool minimum = d->reducer->options.minimum;
+        const uint64_t size = minimum ? TG_MINIMUM_BYTES
+                                      : TG_MESSAGE_HEADER + (timed ? TG_TIMED_BYTES : TG_OPINION_BYTES);
+        made.kind = minimum ? TG_ALL_MINIMUM : TG_ALL_GATHER;
+        made.peers = minimum ? 1 : tg_agreement_peers(d->reducer->world);
         made.bytes_sent = made.bytes_received = made.peers * size;
         made.largest_sent = made.largest_received = made.bytes_sent;
         *exchange = made;

@@ -57,7 +57,7 @@ static void order(tg_description *d)
                 roles[stage], message, stage > 0 ? made[stage - 1][message % TG_TURNS] : SIZE_MAX, 0};
             made[stage][message % TG_TURNS] = d->entry_count++;
         }
-    for (uint32_t round = 0; round < tg_agreement_rounds(r->world); round++, d->entry_count++)
+    for (uint32_t round = 0; round < tg_agreement_exchanges(r); round++, d->entry_count++)
         d->entries[d->entry_count] = (tg_described_entry){TG_ROLE_VERDICT, 0,
                                                           d->entry_count > 0 ? d->entry_count - 1 : SIZE_MAX, 0};
 }

@@ -47,6 +47,11 @@ static tg_status check(const tg_reducer *r, const tg_transport *t, tg_error *err
         return tg_fail(error, TG_INVALID_ARGUMENT,
                        "the reducer is for rank %u of %u, but the transport has rank %u of %u", r->rank, r->world,
                        t->rank, t->world);
+    if (r->options.minimum)
+        return tg_fail(error, TG_INVALID_ARGUMENT,
+                       "the reducer's ranks agree by TG_ALL_MINIMUM, which transport %s does not have: leave minimum "
+                       "unset",
+                       t->name);
     if (r->options.on_device && !t->on_device)
         return tg_fail(error, TG_INVALID_ARGUMENT,
                        "the reducer's frames stay on the device, but transport %s takes host memory only: leave "

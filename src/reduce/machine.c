@@ -233,7 +233,7 @@ tg_status tg_reduce_next(tg_reduction *reduction, tg_exchange **exchange, tg_err
         go_alone(reduction);
     tg_fp_leave(before);
     for (uint32_t peer = 0; next && peer < reduction->reducer->world; peer++)
-        if (tg_sends(next, peer) && !tg_share_a_host(reduction->reducer, peer))
+        if (tg_sends(next, peer) && (next->kind == TG_ALL_MINIMUM || !tg_share_a_host(reduction->reducer, peer)))
             reduction->reducer->stats.bytes_sent += next->send_size[peer];
     *exchange = next;
     return tg_succeed(error);
@@ -362,6 +362,10 @@ static tg_status feed(tg_reduction *r, tg_transfer *transfer, tg_error *error)
 /* How much has come. */
 static tg_status measure(const tg_reduction *r, tg_transfer *transfer, tg_error *error)
 {
+    if (transfer->exchange.kind == TG_ALL_MINIMUM) {
+        r->reducer->stats.bytes_received += TG_MINIMUM_BYTES; /* it has one size, which is looked at there */
+        return TG_OK;
+    }
     for (uint32_t peer = 0; peer < r->reducer->world; peer++) {
         if (peer == r->reducer->rank || !tg_receives(&transfer->exchange, peer))
             continue;

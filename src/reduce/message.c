@@ -217,14 +217,20 @@ static bool is_verdict(uint32_t status)
            status == TG_CORRUPT || status == TG_BAD_RESIDUAL;
 }
 
+bool tg_opinion_is_valid(const tg_opinion *opinion, uint32_t world)
+{
+    return is_verdict((uint32_t)opinion->status) && (opinion->rank == TG_NO_RANK) == (opinion->status == TG_OK) &&
+           (opinion->rank == TG_NO_RANK || opinion->rank < world);
+}
+
 bool tg_opinion_read(tg_cursor extra, bool timed, uint32_t world, tg_opinion *opinion)
 {
     const uint32_t rank = tg_cursor_u32(&extra), status = tg_cursor_u32(&extra),
                    microseconds = timed ? tg_cursor_u32(&extra) : 0;
-    if (extra.short_read || extra.left > 0 || !is_verdict(status) || (rank == TG_NO_RANK) != (status == TG_OK) ||
-        (rank != TG_NO_RANK && rank >= world))
+    const tg_opinion read = {rank, (tg_status)status, microseconds};
+    if (extra.short_read || extra.left > 0 || !tg_opinion_is_valid(&read, world))
         return false;
-    *opinion = (tg_opinion){rank, (tg_status)status, microseconds};
+    *opinion = read;
     return true;
 }
 

@@ -91,6 +91,8 @@ typedef struct tg_opinion {
 /* To and from the extra part of a verdict's message, with a time or without; a rank must be below `world`. */
 uint32_t tg_opinion_write(const tg_opinion *opinion, bool timed, uint8_t *extra);
 bool tg_opinion_read(tg_cursor extra, bool timed, uint32_t world, tg_opinion *opinion);
+/* Whether a rank of such a world may have it. */
+bool tg_opinion_is_valid(const tg_opinion *opinion, uint32_t world);
 /* A verdict's text from the extra part of a sentence's message. */
 bool tg_sentence_read(tg_cursor extra, tg_verdict *verdict);
 

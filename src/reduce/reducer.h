@@ -398,6 +398,10 @@ static inline bool tg_receives_from(const tg_transfer *t, uint32_t peer) { retur
 /* Rounds, and peers that a rank sends to and hears from in each. */
 uint32_t tg_agreement_rounds(uint32_t world);
 uint32_t tg_agreement_peers(uint32_t world);
+/* Exchanges of a reducer's verdict, without the sentence: as many as there are rounds, or one where the back end finds
+ * the least of all ranks' numbers, so many bytes. */
+uint32_t tg_agreement_exchanges(const tg_reducer *reducer);
+#define TG_MINIMUM_BYTES 64u
 bool tg_agreement_tells(const tg_reducer *reducer, uint32_t round, uint32_t peer);
 bool tg_agreement_hears(const tg_reducer *reducer, uint32_t round, uint32_t peer);
 void tg_agreement_reset(tg_agreement *agreement);

@@ -46,12 +46,28 @@ void tg_transfer_give_room(tg_reducer *r, tg_transfer *transfer, size_t out, con
     }
 }
 
+/* Nothing is sent to any rank in particular. */
+static void make_minimum(tg_reducer *r, tg_transfer *transfer, uint32_t number)
+{
+    tg_transfer_prepare(r, transfer, TG_MESSAGE_VERDICT, TG_ALL_MINIMUM, number);
+    uint8_t *numbers = tg_arena_take(&r->arena, (uint64_t)2 * TG_MINIMUM_BYTES, 1);
+    for (uint32_t peer = 0; !r->arena.failed && peer < r->world; peer++)
+        transfer->send_size[peer] = transfer->capacity[peer] = TG_NO_MESSAGE;
+    if (r->arena.failed)
+        return;
+    transfer->out = numbers;
+    transfer->receive[0] = numbers + TG_MINIMUM_BYTES;
+    transfer->capacity[0] = TG_MINIMUM_BYTES;
+}
+
 static void make_agreement(tg_reducer *r, tg_agreement *a, uint32_t number, size_t *in)
 {
-    a->round_count = tg_agreement_rounds(r->world);
+    a->round_count = tg_agreement_exchanges(r);
     a->rounds = tg_arena_take(&r->arena, a->round_count, sizeof *a->rounds);
     a->heard = tg_arena_take(&r->arena, TG_MESSAGE_HEADER + TG_VERDICT_TEXT, 1);
-    for (uint32_t round = 0; !r->arena.failed && round < a->round_count; round++) {
+    if (r->options.minimum && !r->arena.failed && a->round_count > 0)
+        make_minimum(r, &a->rounds[0], number);
+    for (uint32_t round = 0; !r->options.minimum && !r->arena.failed && round < a->round_count; round++) {
         tg_transfer_prepare(r, &a->rounds[round], TG_MESSAGE_VERDICT, TG_ALL_GATHER,
                             TG_VERDICT_NUMBERS * round + number);
         for (uint32_t peer = 0; peer < r->world; peer++)

@@ -168,14 +168,44 @@ static void carry_body(const tg_reduction *from, const tg_reduction *to, void *t
     free(bytes);
 }
 
-bool exchange_by_hand(tg_reduction *const *reductions, uint32_t world)
+/* What a back end does that has such a collective. */
+static void find_minimum(tg_exchange *const *exchanges, uint32_t world)
 {
-    tg_exchange *exchanges[MOST_RANKS] = {NULL};
+    const size_t size = exchanges[0]->send_size[0], count = size / sizeof(uint64_t);
+    uint64_t *least = malloc(size), *given = malloc(size);
+    memcpy(least, exchanges[0]->send[0], size);
+    for (uint32_t rank = 1; rank < world; rank++) {
+        expect(exchanges[rank]->kind == TG_ALL_MINIMUM && exchanges[rank]->send_size[0] == size,
+               "rank %u gives something else", rank);
+        memcpy(given, exchanges[rank]->send[0], size);
+        for (size_t i = 0; i < count; i++)
+            least[i] = given[i] < least[i] ? given[i] : least[i];
+    }
+    for (size_t i = 0; i < count; i++)
+        expect(least[i] >> 63 == 0, "number %zu has all 64 bits", i);
+    for (uint32_t rank = 0; rank < world; rank++) {
+        expect(exchanges[rank]->capacity[0] == size, "rank %u has room for something else", rank);
+        memcpy(exchanges[rank]->receive[0], least, size);
+        exchanges[rank]->received[0] = size;
+    }
+    free(least);
+    free(given);
+}
+
+bool hand_out(tg_reduction *const *reductions, uint32_t world, tg_exchange **exchanges)
+{
     tg_error error;
-    for (uint32_t a = 0; a < world; a++)
-        expect(tg_reduce_next(reductions[a], &exchanges[a], &error) == TG_OK, "%s", error.message);
-    if (!exchanges[0])
-        return false;
+    for (uint32_t rank = 0; rank < world; rank++)
+        expect(tg_reduce_next(reductions[rank], &exchanges[rank], &error) == TG_OK, "%s", error.message);
+    return exchanges[0] != NULL;
+}
+
+void carry_by_hand(tg_reduction *const *reductions, uint32_t world, tg_exchange *const *exchanges)
+{
+    if (exchanges[0]->kind == TG_ALL_MINIMUM) {
+        find_minimum(exchanges, world);
+        return;
+    }
     for (uint32_t a = 0; a < world; a++)
         for (uint32_t b = 0; b < world; b++)
             if (a != b && exchanges[a]->send_size[b] != TG_NO_MESSAGE && exchanges[a]->on_device) {
@@ -186,7 +216,21 @@ bool exchange_by_hand(tg_reduction *const *reductions, uint32_t world)
                 memcpy(exchanges[b]->receive[a], exchanges[a]->send[b], exchanges[a]->send_size[b]);
                 exchanges[b]->received[a] = (a + b) % 2 ? TG_UNKNOWN_SIZE : exchanges[a]->send_size[b];
             }
-    for (uint32_t a = 0; a < world; a++)
-        expect(tg_reduce_feed(reductions[a], exchanges[a], &error) == TG_OK, "%s", error.message);
+}
+
+void feed_all(tg_reduction *const *reductions, uint32_t world, tg_exchange *const *exchanges)
+{
+    tg_error error;
+    for (uint32_t rank = 0; rank < world; rank++)
+        expect(tg_reduce_feed(reductions[rank], exchanges[rank], &error) == TG_OK, "%s", error.message);
+}
+
+bool exchange_by_hand(tg_reduction *const *reductions, uint32_t world)
+{
+    tg_exchange *exchanges[MOST_RANKS] = {NULL};
+    if (!hand_out(reductions, world, exchanges))
+        return false;
+    carry_by_hand(reductions, world, exchanges);
+    feed_all(reductions, world, exchanges);
     return true;
 }

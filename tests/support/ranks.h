@@ -80,5 +80,9 @@ void run_ranks(const rank_case *what, tg_transport **transports, void (*body)(ra
 /* The next exchange of reductions whose ranks all run in this thread, which are not told the size of every other
  * message; false if there is none left. */
 bool exchange_by_hand(tg_reduction *const *reductions, uint32_t world);
+/* Its parts: whether there is an exchange; it is carried out; and what came is fed. */
+bool hand_out(tg_reduction *const *reductions, uint32_t world, tg_exchange **exchanges);
+void carry_by_hand(tg_reduction *const *reductions, uint32_t world, tg_exchange *const *exchanges);
+void feed_all(tg_reduction *const *reductions, uint32_t world, tg_exchange *const *exchanges);
 
 #endif

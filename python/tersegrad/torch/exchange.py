@@ -2,9 +2,11 @@
 """Exchanges of the reducer over a process group of torch.distributed.
 
 How much will come is not known beforehand, unless frames stay on a card: then their messages are two exchanges, a head
-from host to host, which says how much follows, and a body from card to card. Over gloo a receive may be posted for the most that can come, and the library
-finds the end of a message by itself. Other back ends want equal sizes on both sides: there a first collective exchanges
-the sizes.
+from host to host, which says how much follows, and a body from card to card. Over gloo a receive may be posted for the
+most that can come, and the library finds the end of a message by itself. Other back ends want equal sizes on both sides:
+there a first collective exchanges the sizes.
+
+Ranks agree on the outcome of a step by one all_reduce, the least of all ranks' numbers.
 """
 
 from __future__ import annotations
@@ -19,10 +21,11 @@ from typing import Any, Protocol
 import torch
 import torch.distributed as dist
 
-from .._library import TG_NO_MESSAGE, TG_UNKNOWN_SIZE, tg_exchange, view
+from .._library import TG_NO_MESSAGE, TG_UNKNOWN_SIZE, ExchangeKind, tg_exchange, view
 
 
 TAG = 0
+CPU = torch.device("cpu")
 PAUSE = 50e-6  # seconds between two looks at what is under way between cards
 
 
@@ -38,6 +41,9 @@ class Pending(Protocol):
 class Wire(Protocol):
     """Carries out exchanges."""
 
+    minimum: bool
+    """Whether ranks agree sooner by ALL_MINIMUM than by messages."""
+
     def start(self, raw: Any) -> Pending:
         """Starts one; its buffers stay as they are until `wait` has returned."""
 
@@ -49,6 +55,22 @@ class Wire(Protocol):
 
     def close(self) -> None:
         """Lets go of the group: torch does not bear one that lives as long as the interpreter."""
+
+
+class _Least:
+    """The least of all ranks' integers, under way to where the library expects them."""
+
+    def __init__(self, raw: Any, group: dist.ProcessGroup, device: torch.device) -> None:
+        exchange: tg_exchange = raw.contents
+        self.raw, self._size = raw, exchange.send_size[0]
+        self._place = memory(exchange.receive[0], self._size).view(torch.int64)
+        self._numbers = memory(exchange.send[0], self._size).view(torch.int64).to(device, copy=True)
+        self._work = dist.all_reduce(self._numbers, dist.ReduceOp.MIN, group=group, async_op=True)
+
+    def wait(self) -> None:
+        self._work.wait()
+        self._place.copy_(self._numbers)
+        self.raw.contents.received[0] = self._size
 
 
 def memory(address: int, size: int) -> torch.Tensor:
@@ -133,6 +155,7 @@ class GlooWire:
 
     def __init__(self, group: dist.ProcessGroup, hosts: Sequence[int] | None = None, timeout: timedelta | None = None) -> None:
         self._group, self._rank = group, dist.get_rank(group)
+        self.minimum = dist.get_world_size(group) > 2  # two send each other one message
         self._routes: list[tuple[dist.ProcessGroup, int]] = [(group, peer) for peer in range(dist.get_world_size(group))]
         everyone = dist.get_process_group_ranks(group) == list(range(dist.get_world_size()))
         for members in teams(hosts) if hosts is not None and everyone else []:
@@ -153,6 +176,8 @@ class GlooWire:
 
     def start(self, raw: Any) -> Pending:
         exchange: tg_exchange = raw.contents
+        if exchange.kind == ExchangeKind.ALL_MINIMUM:
+            return _Least(raw, self._group, CPU)
         receive, capacity, send, send_size = exchange.receive, exchange.capacity, exchange.send, exchange.send_size
         works, sources, routes = [], [], self._routes
         for peer in self._peers:
@@ -167,10 +192,10 @@ class GlooWire:
         return _Posted(raw, works, sources)
 
     def gather(self, values: Sequence[int]) -> list[list[int]]:
-        return _gather(self._group, values, torch.device("cpu"))
+        return _gather(self._group, values, CPU)
 
     def spread(self, tensor: torch.Tensor) -> None:
-        _spread(self._group, tensor, torch.device("cpu"))
+        _spread(self._group, tensor, CPU)
 
     def close(self) -> None:
         del self._group, self._routes
@@ -203,6 +228,10 @@ class CardWire:
     def __init__(self, hosts: Wire, cards: dist.ProcessGroup, stream: Any) -> None:
         self._hosts, self._cards, self._stream = hosts, cards, stream
         self._rank, self._world = dist.get_rank(cards), dist.get_world_size(cards)
+
+    @property
+    def minimum(self) -> bool:  # type: ignore[override]
+        return self._hosts.minimum
 
     def _bytes(self, address: int | None, size: int, peer: int) -> torch.Tensor:
         device = self._stream.device
@@ -242,13 +271,17 @@ class _Done:
 class CollectiveWire:
     """all_to_all_single with split sizes, and another one before it for the sizes; NCCL's bytes go through the card."""
 
+    minimum = True
+
     def __init__(self, group: dist.ProcessGroup, backend: str) -> None:
         self._group, self._rank = group, dist.get_rank(group)
         on_card = backend == "nccl"
-        self._device = torch.device("cuda", torch.cuda.current_device()) if on_card else torch.device("cpu")
+        self._device = torch.device("cuda", torch.cuda.current_device()) if on_card else CPU
 
     def start(self, raw: Any) -> Pending:
         exchange: tg_exchange = raw.contents
+        if exchange.kind == ExchangeKind.ALL_MINIMUM:
+            return _Least(raw, self._group, self._device)
         sends = [exchange.send_size[peer] for peer in range(exchange.world)]
         sends = [0 if peer == self._rank or size == TG_NO_MESSAGE else size for peer, size in enumerate(sends)]
         rooms = [exchange.capacity[peer] for peer in range(exchange.world)]

@@ -269,7 +269,8 @@ def _stages(ranks: _Ranks, like: tuple[Spec, FeedbackSpec], shape: tuple[int, in
     generator = torch.Generator().manual_seed(ranks.rank + 1)
     source = torch.randn(tensors, elements, generator=generator) * 1e-3
     given = [TensorSpec(f"t{i}", elements, DTYPES[torch.float32], *like, True) for i in range(tensors)]
-    reducer = Reducer(ranks.rank, ranks.world, given, algorithm=algorithm, batch_elements=tensors * elements)
+    given_at_once, least = tensors * elements, ranks.wire.minimum
+    reducer = Reducer(ranks.rank, ranks.world, given, algorithm=algorithm, batch_elements=given_at_once, minimum=least)
     steps: list[list[float]] = []
     now = ranks.now()
     for step in range(MOST_TRIALS):
@@ -288,7 +289,8 @@ def _whole(ranks: _Ranks, like: tuple[Spec, FeedbackSpec], shape: tuple[int, int
     tensors, elements = shape
     source = torch.randn(tensors, elements, generator=torch.Generator().manual_seed(ranks.rank + 1)) * 1e-3
     given = [TensorSpec(f"t{i}", elements, DTYPES[torch.float32], *like, True) for i in range(tensors)]
-    worker = Worker(Reducer(ranks.rank, ranks.world, given, algorithm=algorithm), ranks.wire, "tersegrad-probe")
+    reducer = Reducer(ranks.rank, ranks.world, given, algorithm=algorithm, minimum=ranks.wire.minimum)
+    worker = Worker(reducer, ranks.wire, "tersegrad-probe")
     gradient, times = torch.empty_like(source), []
     raw = [tg_tensor(row.data_ptr(), elements, DTYPES[torch.float32]) for row in gradient]
 

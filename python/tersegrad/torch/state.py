@@ -189,7 +189,7 @@ class CompressionState:
 
         def make(device: Any) -> Reducer:
             on_device = between_cards and isinstance(device, Device)
-            return Reducer(self.rank, self.world, tensors, **{**options, "device": device}, on_device=on_device)
+            return Reducer(self.rank, self.world, tensors, **{**options, "device": device}, on_device=on_device, minimum=self._wire.minimum)
 
         self._reducer, self._cards = open_reducer(self._options["device"], self._parameters, make)
         if cards is not None and isinstance(self._cards, OnCard):
