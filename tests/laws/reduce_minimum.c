@@ -19,10 +19,8 @@ static tg_reduction *reductions[MOST];
 
 static rank_case case_of(uint32_t world, tg_algorithm algorithm, bool minimum)
 {
-    return (rank_case){.world = world,
-                       .tensors = tensors,
-                       .options = {.algorithm = algorithm, .minimum = minimum},
-                       .shape = GAUSSIAN};
+    return (rank_case){
+        .world = world, .tensors = tensors, .options = {.algorithm = algorithm, .minimum = minimum}, .shape = GAUSSIAN};
 }
 
 static void open_all(const rank_case *what)
@@ -81,11 +79,14 @@ static void as_by_messages(uint32_t world, tg_algorithm algorithm, const uint32_
     float *least = calloc(VALUES, sizeof *least), *messages = calloc(VALUES, sizeof *messages);
     generator g = {world};
     for (unsigned which = 0; which < 6; which++) {
-        const uint64_t everyone = (UINT64_C(1) << world) - 1,
-                       bad = which == 0   ? 0
-                             : which == 1 ? 1
-                             : which == 2 ? UINT64_C(1) << (world - 1)
-                                          : next_random(&g) & everyone;
+        const uint64_t everyone = (UINT64_C(1) << world) - 1;
+        uint64_t bad = 0; /* the ranks with a value that is not finite: none, the first, the last, or any */
+        if (which == 1)
+            bad = 1;
+        else if (which == 2)
+            bad = UINT64_C(1) << (world - 1);
+        else if (which > 2)
+            bad = next_random(&g) & everyone;
         char by_least[sizeof(tg_error)] = "", by_messages[sizeof(tg_error)] = "";
         rank_case what = case_of(world, algorithm, true);
         what.options.host_of_rank = hosts;
