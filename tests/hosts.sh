@@ -117,7 +117,7 @@ ends_all() {
     elif [ -e /usr/lib/libkeepalive.so ]; then
         settings=(LD_PRELOAD=/usr/lib/libkeepalive.so KEEPIDLE=3 KEEPINTVL=1 KEEPCNT=3)
     else
-        skip "$1, a host falls silent and the launcher notices: there is no libkeepalive (Debian: libkeepalive0)"
+        skip "$1, a host falls silent and the launcher notices: libkeepalive0 not installed"
         return
     fi
     begin "$1" "${forever[@]}" --timeout 0

@@ -339,6 +339,11 @@ tg_status tg_feedback_check_step(const tg_codec *codec, const tg_feedback *feedb
                        gradient->count, feedback->count);
     if (memcmp(tg_codec_spec(codec), &feedback->codec, sizeof feedback->codec) != 0)
         return tg_fail(error, TG_INVALID_ARGUMENT, "the feedback was created for another codec spec");
+    const tg_device *device = tg_codec_device(codec);
+    if (device != feedback->device && !(device->reads_host && feedback->device->reads_host))
+        return tg_fail(error, TG_INVALID_ARGUMENT,
+                       "the codec is of device %s, but the feedback of another device, %s; create both on one device",
+                       device->name, feedback->device->name);
     return TG_OK;
 }
 

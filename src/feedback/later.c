@@ -6,7 +6,8 @@
 #include "feedback/feedback.h"
 #include "frame/encode.h"
 
-enum { TOGETHER = 64 };
+/* Jobs that a device gets at once. One that reads host memory does them one after the other, on this very stack. */
+enum { TOGETHER = 64, ON_THIS_STACK = 4 };
 
 static tg_status check(const tg_encode_call *call, const tg_device *device, tg_error *error)
 {
@@ -64,6 +65,27 @@ static tg_status check_all(const tg_encode_call *calls, size_t count, const tg_d
     return status;
 }
 
+static void give(tg_device *device, const tg_encode_call *calls, size_t count, tg_encode_job *jobs, size_t room)
+{
+    for (size_t done = 0, n; done < count; done += n) {
+        for (n = 0; n < room && done + n < count; n++)
+            (void)make_job(&calls[done + n], &jobs[n], NULL);
+        device->operations->encode_later(device, jobs, n);
+    }
+}
+
+__attribute__((noinline)) static void give_few(tg_device *device, const tg_encode_call *calls, size_t count)
+{
+    tg_encode_job jobs[ON_THIS_STACK];
+    give(device, calls, count, jobs, ON_THIS_STACK);
+}
+
+__attribute__((noinline)) static void give_many(tg_device *device, const tg_encode_call *calls, size_t count)
+{
+    tg_encode_job jobs[TOGETHER];
+    give(device, calls, count, jobs, TOGETHER);
+}
+
 tg_status tg_encode_later(const tg_encode_call *calls, size_t count, tg_error *error)
 {
     if (!calls && count > 0)
@@ -78,13 +100,8 @@ tg_status tg_encode_later(const tg_encode_call *calls, size_t count, tg_error *e
         status = tg_device_outcome(device, error);
     if (status != TG_OK)
         return status;
-    tg_encode_job jobs[TOGETHER];
     tg_fp_mode before = tg_fp_enter();
-    for (size_t done = 0, n; done < count; done += n) {
-        for (n = 0; n < TOGETHER && done + n < count; n++)
-            (void)make_job(&calls[done + n], &jobs[n], NULL);
-        device->operations->encode_later(device, jobs, n);
-    }
+    (device->reads_host ? give_few : give_many)(device, calls, count);
     tg_fp_leave(before);
     return device->failure ? tg_device_outcome(device, error) : tg_succeed(error);
 }

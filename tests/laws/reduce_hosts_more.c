@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "conformance.h"
 #include "ranks.h"
 #include "reduce/levels.h"
 #include "reduce/message.h"
@@ -393,7 +394,7 @@ static void shared_memory(tg_algorithm algorithm)
     check_all("%s: memory is shared once", tg_algorithm_text(algorithm));
     run_ranks(&what, NULL, ask_after_load, same_everywhere, NULL);
     check_all("%s: memory is shared after a state has been loaded", tg_algorithm_text(algorithm));
-    what.options.timeout = 20; /* a failure, not a hang */
+    what.options.timeout = PATIENCE;
     run_ranks(&what, NULL, believe_otherwise, NULL, NULL);
     what.options.timeout = 0;
     check_all("%s: ranks with other lists of hosts do not wait for each other", tg_algorithm_text(algorithm));

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "conformance.h"
 #include "faulty.h"
 #include "ranks.h"
 #include "reduce/reducer.h"
@@ -268,7 +269,7 @@ static void trouble(tg_algorithm algorithm, fault fault, unsigned exchange, uint
 {
     const rank_case what = {.world = WORLD,
                             .tensors = tensors,
-                            .options = {.algorithm = algorithm, .timeout = 300},
+                            .options = {.algorithm = algorithm, .timeout = PATIENCE},
                             .shape = GAUSSIAN,
                             .steps = STEPS};
     tg_transport *transports[WORLD];

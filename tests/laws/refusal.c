@@ -327,6 +327,30 @@ static void with_wide_codes(tg_device *device)
     check_all("%s: no trace in long vectors", tg_device_name(device));
 }
 
+/* A codec and a feedback of two devices, one of whose memory the other cannot reach. */
+static void of_two_devices(tg_device *device, tg_device *other)
+{
+    const tg_feedback_spec ef = {.kind = TG_FEEDBACK_EF, .alpha = 1, .beta = 1};
+    enum { COUNT = 1000 };
+    const tg_tensor gradient = make_tensor(COUNT, TG_FLOAT32, 0);
+    tg_tensor to_free = gradient;
+    tg_codec *codec = make_codec(device, "topk:density=0.1", COUNT);
+    tg_feedback *feedback = NULL;
+    uint8_t *frame = malloc(tg_frame_bound(codec, COUNT));
+    tg_encode_report report;
+    tg_error error;
+    expect(tg_feedback_create(other, &ef, tg_codec_spec(codec), COUNT, true, &feedback, &error) == TG_OK, "%s",
+           error.message);
+    expect(tg_encode_with_feedback(codec, feedback, &gradient, NULL, frame, tg_frame_bound(codec, COUNT), &report,
+                                   &error) == TG_INVALID_ARGUMENT &&
+               strstr(error.message, "of another device"),
+           "codec of %s, feedback of %s: %s", tg_device_name(device), tg_device_name(other), error.message);
+    tg_feedback_free(feedback);
+    tg_codec_free(codec);
+    free(frame);
+    drop(&to_free);
+}
+
 int main(int argc, char **argv)
 {
     const bool all = wants_all(argc, argv);
@@ -358,6 +382,11 @@ int main(int argc, char **argv)
         if (!SLOW || number % 16 == 0)
             with_one_thread(guarded, *spec, all, &g);
     }
+    tg_device *host = open_device("cpu");
+    of_two_devices(host, guarded);
+    of_two_devices(guarded, host);
+    check_all("codec and feedback of two devices");
+    tg_device_free(host);
     tg_device_free(guarded);
     return finish();
 }

@@ -182,6 +182,53 @@ static void step_with(const subject *s, const char *kind, tg_codec *codec, tg_te
     drop(&to_free);
 }
 
+/* The same by calls that do not wait. */
+static void later_with(const subject *s, tg_codec *codec, const tg_tensor *gradient, const tg_tensor *out)
+{
+    static const tg_feedback_spec ef = {.kind = TG_FEEDBACK_EF, .alpha = 1, .beta = 1};
+    const size_t bound = tg_frame_bound(codec, s->count);
+    tg_feedback *feedback = NULL;
+    tg_encode_report *report = NULL;
+    tg_status *verdict = NULL;
+    void *frame = NULL;
+    tg_error error;
+    expect(tg_feedback_create(s->device, &ef, tg_codec_spec(codec), s->count, true, &feedback, &error) == TG_OK &&
+               tg_device_allocate_shared(s->device, sizeof *report, (void **)&report, &error) == TG_OK &&
+               tg_device_allocate_shared(s->device, sizeof *verdict, (void **)&verdict, &error) == TG_OK &&
+               tg_device_allocate(s->device, bound, &frame, &error) == TG_OK,
+           "%s", error.message);
+    const tg_encode_call encoding = {.codec = codec,
+                                     .feedback = feedback,
+                                     .gradient = *gradient,
+                                     .options = {.on_device = true},
+                                     .frame = frame,
+                                     .capacity = bound,
+                                     .report = report};
+    expect(tg_encode_later(&encoding, 1, &error) == TG_OK && tg_device_wait(s->device, &error) == TG_OK, "%s",
+           error.message);
+    tg_frame frames[TG_MAX_LATER_FRAMES];
+    tg_frame_info info;
+    for (size_t i = 0; i < TG_MAX_LATER_FRAMES; i++)
+        frames[i] = (tg_frame){frame, report->bytes};
+    uint8_t *copy = malloc(report->bytes);
+    expect(tg_device_copy_out(s->device, copy, frame, report->bytes, &error) == TG_OK &&
+               tg_frame_read((tg_frame){copy, report->bytes}, &info, &error) == TG_OK,
+           "%s", error.message);
+    free(copy);
+    const tg_decode_call adding = {.frames = frames,
+                                   .frame_count = TG_MAX_LATER_FRAMES,
+                                   .like = &info,
+                                   .weight = 0.3f,
+                                   .out = *out,
+                                   .status = verdict};
+    const tg_status status = tg_decode_add_later(s->device, &adding, 1, &error);
+    expect(status == TG_OK && tg_device_wait(s->device, &error) == TG_OK && *verdict == TG_OK, "%s", error.message);
+    tg_device_release(s->device, frame);
+    tg_device_release_shared(s->device, verdict);
+    tg_device_release_shared(s->device, report);
+    tg_feedback_free(feedback);
+}
+
 static void use_codec(void *of)
 {
     const subject *s = of;
@@ -201,6 +248,7 @@ static void use_codec(void *of)
     step_with(s, "ecq:alpha=0.5,beta=0.9", codec, &gradient, frame);
     if (is_sparsifier(s->spec))
         step_with(s, "dgc:momentum=0.9,clip=3", codec, &gradient, frame);
+    later_with(s, codec, &gradient, &out);
     free(frame);
     drop(&gradient);
     drop(&out);

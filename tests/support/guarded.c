@@ -193,6 +193,8 @@ static void encode(tg_device *d, tg_encode_job *jobs, size_t count)
     for (size_t i = 0; i < count; i++) {
         SPOIL(jobs[i].report);
         SPOIL(jobs[i].nonfinite);
+        if (jobs[i].list)
+            SPOIL(jobs[i].list->count);
     }
     submit(d, (call){run_encode, jobs, .n = count});
 }
