@@ -76,7 +76,7 @@ typedef enum tg_status {
     TG_UNKNOWN_CODEC,     /* a codec name, or a codec number in a frame, that this library does not have */
     TG_UNKNOWN_DEVICE,    /* a device name that this library does not have, or that this machine cannot run */
     TG_UNKNOWN_VERSION,   /* a frame of a format version that this library cannot read */
-    TG_OUT_OF_MEMORY,     /* only from _create, _open and _parse */
+    TG_OUT_OF_MEMORY,     /* no memory; encoding on a CPU never returns it */
     TG_BUFFER_TOO_SMALL,  /* the frame buffer is smaller than tg_frame_bound */
     TG_SHAPE_MISMATCH,    /* element counts that must be equal differ */
     TG_NOT_A_FRAME,       /* the bytes do not start with the magic number of a frame */
@@ -210,7 +210,8 @@ TG_API const char *tg_device_list(size_t index);
 /* Where things lie, and when they are done. The data of a tensor lie in the memory of the device of the handle it is
  * used with: for "cpu" that is host memory, whoever allocated it; for a card, memory that the card can reach.
  * Residuals, momentum and workspace belong to their handles and lie there too. Frames, messages and saved states, and
- * everything else that is passed by pointer (reports, errors, lists of frames, lists of indices), lie in host memory.
+ * everything else that is passed by pointer (reports, errors, lists of frames, lists of indices), lie in host memory,
+ * unless an option says that frames stay on the device.
  * The library touches device memory only by operations of the device, and a caller whose program runs on the host reads
  * and writes it by tg_device_copy_in and tg_device_copy_out, or by the means of the device itself.
  *
@@ -220,7 +221,7 @@ TG_API const char *tg_device_list(size_t index);
  * the report, the frame, the sums' verdict) and its inputs in host memory have been read, so it may wait for the work
  * before it on the stream; it does not wait for what it writes to device memory. Work on other streams, or on the host,
  * needs tg_device_wait first, which returns when everything is done. "cpu" has no stream: every call is done when it
- * returns. A report can only be read when its call has returned.
+ * returns. A report can be read when its call has returned; of calls that do not wait (part 5), after tg_device_wait.
  *
  * A card copies frames that are in host memory to memory of its own, which the device keeps: the first call that needs
  * more of it than all before, and than was reserved, allocates it (an exception to the rule above), and
@@ -500,13 +501,14 @@ typedef struct tg_encode_call {
 /* tg_encode, or tg_encode_with_feedback, for each of several vectors, which a card takes together in a few launches
  * where it has kernels for that. All codecs have the same device; a codec may be given several times, a feedback once.
  * Sparse vectors are encoded beside each other where each has a codec of its own. Where report->status is TG_NONFINITE,
- * the residual is what it was and the frame is undefined; only under TG_NONFINITE_ZERO is a damaged residual told from
- * a bad gradient here. tg_feedback_stats does not count these calls. dgc with clipping is refused, because the host
- * needs the norm. */
+ * the residual is what it was (up to rounding under TG_NONFINITE_TRUST) and the frame is undefined; only under
+ * TG_NONFINITE_ZERO is a damaged residual told from a bad gradient here, and then TG_BAD_RESIDUAL means what it means
+ * after tg_encode_with_feedback. tg_feedback_stats does not count these calls. dgc with clipping is refused, because
+ * the host needs the norm. */
 TG_API TG_MUST_CHECK tg_status tg_encode_later(const tg_encode_call *calls, size_t count, tg_error *error);
 
 /* tg_decode_add of frames in device memory, each at a multiple of 16. All are such frames as `like` says: its spec,
- * dtype, count, layout and has_checksum, and what tg_frame_read tells of one of them is right for all. The size of a
+ * dtype, count, layout and has_checksum, so the info of any one of them describes all. The size of a
  * frame is the frame's; but of a sparsifier's it may also be more, such as tg_frame_bound, so that a graph can be
  * replayed with frames of other sizes. *status will be TG_OK; or TG_LAYOUT_MISMATCH where a frame is not like that, or
  * longer, and TG_CORRUPT where one is damaged: then the output is what it was. */
@@ -558,7 +560,7 @@ TG_API TG_MUST_CHECK tg_status tg_transport_local(uint32_t world, tg_transport *
 
 /* The same, but exchanges take the time that they would take on a network, so that one machine shows what it would be
  * like: every host has one link, which moves `bits_per_second` each way at once, packets' headers included, and what
- * has passed the links of both hosts is there after the latency. A message sets out when both ranks have started the
+ * has passed the links of both hosts is there after the latency. A message is sent once both ranks have started the
  * exchange; messages on a link follow each other. tg_transport_wait returns when all of an exchange is there, and that
  * time does not count against its timeout. Messages between ranks of one host take no time of their own. */
 typedef struct tg_link {
@@ -574,8 +576,8 @@ TG_API TG_MUST_CHECK tg_status tg_transport_local_link(uint32_t world, const tg_
  * for beside the library (LIBDIR/tersegrad/mpi-NAME.so). Or it is the path of a module, with a slash in it.
  * TG_UNAVAILABLE where the module or its MPI is not installed, where NULL is given and no MPI is loaded, and where the
  * process has loaded another MPI than the module's. A module that is not the launcher's gives every process a world of
- * its own: compare tg_transport_world with the number of processes. One for a process; MPI is initialised unless it is
- * already, and then finalised when this is freed. */
+ * its own: compare tg_transport_world with the number of processes. Create at most one per process; MPI is initialised
+ * unless it is already, and then finalised when this is freed. */
 TG_API TG_MUST_CHECK tg_status tg_transport_mpi(const char *module, tg_transport **transport, tg_error *error);
 
 /* Ranks are those of a communicator of the caller, who has initialised MPI: `communicator` points to the MPI_Comm. It
@@ -606,9 +608,10 @@ TG_API bool tg_transport_on_device(const tg_transport *transport);
 TG_API void tg_transport_abort(tg_transport *transport, int exit_status);
 TG_API void tg_transport_free(tg_transport *transport);
 
-/* One exchange, as plain data. Arrays have `world` entries; those of the own rank are ignored. Under TG_ALL_GATHER
- * every rank gets the same bytes (all entries of `send` are equal), under TG_ALL_TO_ALL each gets its own. The size of
- * what will be received is not known in advance: `capacity` limits it, and `received` has it afterwards.
+/* One exchange, as plain data. Arrays have `world` entries; those of the own rank are ignored, but under
+ * TG_ALL_MINIMUM. Under TG_ALL_GATHER every rank gets the same bytes (all entries of `send` are equal), under
+ * TG_ALL_TO_ALL each gets its own. The size of what will be received is not known in advance: `capacity` limits it, and
+ * `received` has it afterwards.
  *
  * Not every pair of ranks needs to exchange something: TG_NO_MESSAGE as send_size[p] says that nothing is sent to rank
  * p, not even an empty message, and as capacity[p] that nothing comes from it (received[p] is left as it is). Both
@@ -733,7 +736,8 @@ typedef struct tg_reducer_options {
      * tg_exchange.on_device). Hosts with several ranks in host_of_rank are refused then. */
     bool on_device;
     /* Ranks agree on a step's outcome by one TG_ALL_MINIMUM exchange, instead of messages in rounds: for programs that
-     * carry out the exchanges themselves, with a collective of their own for it. tg_reduce refuses it. */
+     * carry out the exchanges themselves, with a collective of their own for it; on all ranks or on none, because where
+     * they differ they wait for each other until the time-out. tg_reduce refuses it. */
     bool minimum;
 } tg_reducer_options;
 
@@ -747,9 +751,9 @@ TG_API TG_MUST_CHECK tg_status tg_reducer_create(tg_device *device, uint32_t ran
 TG_API void tg_reducer_free(tg_reducer *reducer);
 
 /* Where hosts have several ranks, these read each other's gradients in shared memory instead of sending them; `shared`,
- * unless it is NULL, says whether they do. They send them as ever where the transport has no such memory (MPI has it on
- * Linux), a rank's device is not the CPU, or the policy is to drop what is not finite. Results are the same. Every rank
- * calls it once, between reductions. It allocates the shared memory. */
+ * unless it is NULL, says whether they do. They are sent as messages where the transport has no such memory (MPI has it
+ * on Linux), a rank's device is not the CPU, or the policy is to drop what is not finite. Results are the same. Every
+ * rank calls it once, between reductions. It allocates the shared memory. */
 TG_API TG_MUST_CHECK tg_status tg_reducer_share_memory(tg_reducer *reducer, tg_transport *transport, bool *shared,
                                                        tg_error *error);
 /* Then: where the gradient of a float32 tensor need not be copied, because others can read it there. It is the

@@ -14,6 +14,7 @@ from typing import Any
 import tersegrad.torch as tg
 import torch
 import torch.distributed as dist
+from tersegrad.torch import exchange
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
@@ -521,6 +522,18 @@ def differing_settings(rank: int) -> None:
         raise AssertionError("it was not noticed")
     except RuntimeError as problem:
         assert "codec" in str(problem), problem
+
+
+def by_one_collective(rank: int) -> None:
+    """Verdicts as they are found among many ranks: by an all_reduce."""
+    expected = hook_bits(rank, "topk:density=0.05", "ef", "shard", "float32", 2)
+    usual, exchange.MOST_AT_ONCE = exchange.MOST_AT_ONCE, 1
+    try:
+        assert exchange.GlooWire(group()).minimum
+        assert hook_bits(rank, "topk:density=0.05", "ef", "shard", "float32", 2) == expected
+        not_finite(rank)
+    finally:
+        exchange.MOST_AT_ONCE = usual
 
 
 def statistics(rank: int) -> None:

@@ -63,6 +63,7 @@ SIMPLE = [
     cases.bypass,
     cases.unused,
     cases.not_finite,
+    cases.by_one_collective,
     cases.scaler,
     cases.another_world,
     cases.pickled,

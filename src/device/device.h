@@ -43,9 +43,9 @@ typedef struct tg_encode_job {
     tg_encode_options options;
     void *frame; /* with room for the bound of the spec */
     /* Where this is not NULL, the frame is made at *end, which is then moved behind it, and `frame` is set to where it
-     * lies: frames of several jobs with the same end follow one another without gaps, as in a message. A job that fails
-     * leaves it where it is. With options.on_device, *end is device memory, and frames begin at multiples of 16 from
-     * where it was at first: it is moved to the next one behind each. */
+     * lies: frames of several jobs with the same end follow one another without gaps, as in a message. A job without a
+     * frame leaves it where it is. With options.on_device, *end is device memory, and frames begin at multiples of 16
+     * from where it was at first: it is moved to the next one behind each. */
     uint8_t **end;
     /* A sparsifier's alone: where this is not NULL, the selection is left here, and there is no frame. It has room for
      * 128 elements more than can be selected. Values are as they were, whatever the spec does to them on the wire. */
@@ -64,7 +64,8 @@ typedef struct tg_encode_job {
     /* results; of a job that is done later there are none */
     tg_encode_report report;
     /* The first such element where report.status is TG_NONFINITE, or TG_BAD_RESIDUAL: a residual or momentum was not
-     * finite, and TG_NONFINITE_ZERO has made it 0. The other policies leave it to the caller to look there. */
+     * finite, and TG_NONFINITE_ZERO has made it 0; with that, everything else has been done, so that what the frame or
+     * the list holds can be returned. The other policies leave it to the caller to look there. */
     uint64_t nonfinite;
     bool moved; /* the residual is in the source's undo buffer now, which may_move allowed: known before the wait */
 } tg_encode_job;
@@ -242,7 +243,7 @@ typedef struct tg_operations {
     /* h = h + factor * values; what overflows becomes the largest float32, and is counted. */
     void (*add_scaled)(tg_device *device, const float *values, uint64_t count, float factor, float *h,
                        uint64_t *limited);
-    /* out = values[0] + values[1] + ..., in this order, times the factor; at least one. */
+    /* out = values[0] + values[1] + ..., in this order, times the factor; at least one vector, and one element. */
     void (*sum)(tg_device *device, const float *const *values, size_t vectors, float factor, uint64_t count,
                 float *out);
     /* 0 in the place of what is not finite, which is counted. */

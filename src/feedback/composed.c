@@ -28,7 +28,7 @@ static tg_status check_finite(const tg_feedback *f, const tg_source *source, tg_
         return tg_device_outcome(f->device, error);
     if (bad == source->count)
         return TG_OK;
-    tg_status status = tg_residual_check(source, f->device, error);
+    tg_status status = tg_residual_check(source, 0, f->device, error);
     if (status != TG_OK)
         return status;
     return tg_fail(error, TG_NONFINITE,

@@ -251,7 +251,7 @@ static tg_status encode(tg_codec *codec, tg_feedback *f, const tg_tensor *gradie
     float *before = f->residual, *after = job.moved ? f->undo : f->residual;
     ask(f, gradient, after); /* one wait for everything */
     f->device->operations->wait(f->device);
-    status = tg_encode_outcome(f->device, &job, TG_ENCODE_POLICY, error);
+    status = tg_encode_outcome(f->device, &job, 0, TG_ENCODE_POLICY, error);
     if (status != TG_OK)
         return status;
     if (job.moved) {

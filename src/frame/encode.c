@@ -123,8 +123,8 @@ static tg_status bad_residual(uint64_t index, const char *name, tg_error *error)
                    index, name);
 }
 
-static tg_status check_part(const float *values, const char *name, const tg_source *source, tg_device *device,
-                            tg_error *error)
+static tg_status check_part(const float *values, const char *name, const tg_source *source, uint64_t first,
+                            tg_device *device, tg_error *error)
 {
     const tg_source part = {.gradient = values, .dtype = TG_FLOAT32, .count = values ? source->count : 0};
     uint64_t bad = part.count;
@@ -134,29 +134,33 @@ static tg_status check_part(const float *values, const char *name, const tg_sour
         return tg_device_outcome(device, error);
     if (bad == part.count)
         return TG_OK;
-    return bad_residual(bad, name, error);
+    return bad_residual(first + bad, name, error);
 }
 
-tg_status tg_residual_check(const tg_source *source, tg_device *device, tg_error *error)
+tg_status tg_residual_check(const tg_source *source, uint64_t first, tg_device *device, tg_error *error)
 {
-    tg_status status = check_part(source->residual, "residual", source, device, error);
-    return status == TG_OK ? check_part(source->momentum, "momentum", source, device, error) : status;
+    tg_status status = check_part(source->residual, "residual", source, first, device, error);
+    return status == TG_OK ? check_part(source->momentum, "momentum", source, first, device, error) : status;
 }
 
-tg_status tg_encode_outcome(tg_device *device, const tg_encode_job *job, const char *policy, tg_error *error)
+tg_status tg_encode_outcome(tg_device *device, const tg_encode_job *job, uint64_t first, const char *policy,
+                            tg_error *error)
 {
     if (device->failure)
         return tg_device_outcome(device, error);
     if (job->report.status == TG_OK)
         return tg_succeed(error);
     if (job->report.status == TG_BAD_RESIDUAL)
-        return bad_residual(job->nonfinite, job->source.momentum ? "residual or the momentum" : "residual", error);
+        return tg_fail(error, TG_BAD_RESIDUAL,
+                       "element %" PRIu64 " of the %s was not finite, and is 0 now; restore the feedback from a "
+                       "checkpoint, or go on without what was there",
+                       first + job->nonfinite, job->source.momentum ? "residual or the momentum" : "residual");
     /* The codec found a value that is not finite: in the residual, or in the input. */
-    tg_status status = tg_residual_check(&job->source, device, error);
+    tg_status status = tg_residual_check(&job->source, first, device, error);
     if (status != TG_OK)
         return status;
     return tg_fail(error, TG_NONFINITE, "element %" PRIu64 " is not finite; fix the input, or set nonfinite to %s",
-                   job->nonfinite, policy);
+                   first + job->nonfinite, policy);
 }
 
 tg_status tg_encode_begin(tg_codec *codec, const tg_source *source, const tg_encode_options *options, void *frame,
@@ -182,7 +186,7 @@ static tg_status encode(tg_codec *codec, const tg_tensor *input, const tg_encode
     status = tg_encode_begin(codec, &source, options, frame, capacity, &job, error);
     if (status == TG_OK) {
         codec->device->operations->wait(codec->device);
-        status = tg_encode_outcome(codec->device, &job, TG_ENCODE_POLICY, error);
+        status = tg_encode_outcome(codec->device, &job, 0, TG_ENCODE_POLICY, error);
         *report = job.report;
     }
     tg_fp_leave(before);

@@ -5,10 +5,11 @@
 #include "device/device.h"
 
 /* A job of this codec, still without a place for the frame; several can be given to the device together. Then, after
- * the device's wait, what came of it; `policy` is what the caller's caller could ask for where a value is not finite.
- */
+ * the device's wait, what came of it; messages count elements from `first` on, and `policy` is what the caller's caller
+ * could ask for where a value is not finite. */
 tg_encode_job tg_encode_job_of(tg_codec *codec, const tg_source *source, const tg_encode_options *options);
-tg_status tg_encode_outcome(tg_device *device, const tg_encode_job *job, const char *policy, tg_error *error);
+tg_status tg_encode_outcome(tg_device *device, const tg_encode_job *job, uint64_t first, const char *policy,
+                            tg_error *error);
 #define TG_ENCODE_POLICY "zero" /* of an encode call */
 
 /* Looks at the arguments of a call, and makes a job of them. */
@@ -20,7 +21,7 @@ tg_status tg_encode_begin(tg_codec *codec, const tg_source *source, const tg_enc
 
 /* TG_OK, or TG_BAD_RESIDUAL if the residual or the momentum of the source has a value that is not finite, which the
  * library never writes. Reads all of it. */
-tg_status tg_residual_check(const tg_source *source, tg_device *device, tg_error *error);
+tg_status tg_residual_check(const tg_source *source, uint64_t first, tg_device *device, tg_error *error);
 
 tg_device *tg_codec_device(const tg_codec *codec);
 

@@ -169,7 +169,8 @@ static tg_status take_numbers(tg_reduction *r, tg_agreement *a, tg_error *error)
                        "the least of all verdicts on step %" PRIu64 " cannot be read, so rank %u cannot know whether "
                        "the others applied it",
                        r->step, r->reducer->rank);
-    if (numbers[OCCASION] + numbers[UNOCCASION] != SAME)
+    /* Who has something to say has met the difference too, and says it better. */
+    if (lowest.rank == TG_NO_RANK && numbers[OCCASION] + numbers[UNOCCASION] != SAME)
         return tg_fail(error, TG_EXCHANGE,
                        "step %" PRIu64 " of rank %u met another step, or other tensors, on another rank", r->step,
                        r->reducer->rank);

@@ -247,9 +247,13 @@ static void take_from(tg_reduction *r, size_t number, uint32_t from)
         return;
     }
     const uint8_t *places = tg_cursor_take(&extra, due * PLACE);
+    if (extra.short_read) {
+        tg_reduction_fail(r, TG_SKIPPED, "rank %u sent a message without its places in shared memory", peer);
+        return;
+    }
     if (!tg_present_read(r, number, peer, &extra))
         return;
-    for (size_t i = batch->first; places && i < batch->first + batch->count; i++) {
+    for (size_t i = batch->first; i < batch->first + batch->count; i++) {
         const tg_piece *piece = &r->plan->pieces[i];
         if (piece->owner != l->share)
             continue;

@@ -408,6 +408,58 @@ static void shared_memory(tg_algorithm algorithm)
     check_all("%s: where values may be dropped, ranks send each other messages", tg_algorithm_text(algorithm));
 }
 
+/* A rank whose messages say that it lends memory, but not where its parts are there. */
+static const tg_transport_functions *honest;
+static unsigned forged;
+
+static tg_status without_places(tg_transport *transport, tg_exchange *exchange, tg_error *error)
+{
+    static uint8_t several[16][TG_MESSAGE_HEADER];
+    uint8_t *bytes = several[forged % 16]; /* some messages are under way at once */
+    const uint8_t *sent = exchange->send_size[0] == TG_NO_MESSAGE ? NULL : exchange->send[0];
+    if (sent && exchange->send_size[0] > TG_MESSAGE_HEADER && tg_message_fields(sent).kind == TG_MESSAGE_PARTS) {
+        tg_message message = tg_message_fields(sent);
+        message.extra = 0;
+        tg_message_seal(tg_kernels_at(0), &message, bytes);
+        ((const void **)(uintptr_t)exchange->send)[0] = bytes;
+        ((size_t *)(uintptr_t)exchange->send_size)[0] = TG_MESSAGE_HEADER;
+        forged++;
+    }
+    return honest->start(transport, exchange, error);
+}
+
+static void forge(rank_state *s)
+{
+    tg_transport_functions forging = *s->transport->functions;
+    fill_gradients(s, 0);
+    if (s->rank == 1) {
+        honest = s->transport->functions;
+        forging.start = without_places;
+        s->transport->functions = &forging;
+    }
+    s->status = tg_reduce(s->reducer, s->transport, s->gradients, 0, &s->error);
+    if (s->rank == 1)
+        s->transport->functions = honest;
+    expect(s->status == TG_SKIPPED && strstr(s->error.message, "rank 1 sent a message without its places"),
+           "rank %u: %s: %s", s->rank, tg_status_text(s->status), s->error.message);
+}
+
+static void places_are_needed(tg_algorithm algorithm)
+{
+    const rank_case what = {.world = 4,
+                            .tensors = two,
+                            .options = {.algorithm = algorithm, .batch_elements = 8192, .host_of_rank = two_by_two},
+                            .shape = GRID};
+    ranks_share = true;
+    put_ranks_on(plain);
+    forged = 0;
+    run_ranks(&what, NULL, forge, NULL, NULL);
+    expect(forged > 0, "nothing was forged");
+    ranks_share = false;
+    put_ranks_on(NULL);
+    check_all("%s: a message without its places in shared memory is refused", tg_algorithm_text(algorithm));
+}
+
 /* ---- messages ---- */
 
 /* Messages that rank 0 of hosts of `local` ranks sends for each message of the plan. */
@@ -589,6 +641,8 @@ int main(int argc, char **argv)
     if (!named_device()) {
         shared_memory(TG_GATHER);
         shared_memory(TG_SHARD);
+        places_are_needed(TG_GATHER);
+        places_are_needed(TG_SHARD);
     }
     spoiled_headers();
     refused_alike();

@@ -131,28 +131,38 @@ static void longest_is_known(uint32_t world)
 
 /* ---- damage ---- */
 
-enum { FEW = 3, DAMAGED = 1 };
+enum { FEW = 3, DAMAGED = 1, NEVER = 1000 };
 
-/* One whole step, and another as far as its verdict, which has been found but not fed. `bad` is as for begin_all; at
- * the second step rank 0 is at the step number `other`. */
-static void up_to_a_verdict(uint64_t bad, uint64_t other, tg_exchange **exchanges)
+/* One whole step, and the begin of another. `bad` is as for begin_all. */
+static void up_to_the_second(const rank_case *what, uint64_t bad)
 {
-    const rank_case what = case_of(FEW, TG_SHARD, true);
     tg_error error;
-    open_all(&what);
+    open_all(what);
     begin_all(FEW, 0, 0);
     while (exchange_by_hand(reductions, FEW)) {}
     for (uint32_t rank = 0; rank < FEW; rank++)
         expect(tg_reduce_end(reductions[rank], &error) == TG_OK, "%s", error.message);
     begin_all(FEW, 1, bad);
-    reductions[0]->step = other;
-    while (hand_out(reductions, FEW, exchanges)) {
+}
+
+/* The same, and the second as far as its verdict, which has been found but not fed. After `before` exchanges rank 0
+ * believes that it is at another step. Returns how many there were. */
+static unsigned up_to_a_verdict(uint64_t bad, unsigned before, tg_exchange **exchanges)
+{
+    const rank_case what = case_of(FEW, TG_SHARD, true);
+    up_to_the_second(&what, bad);
+    for (unsigned done = 0;; done++) {
+        if (done == before)
+            reductions[0]->step++;
+        if (!hand_out(reductions, FEW, exchanges))
+            break;
         carry_by_hand(reductions, FEW, exchanges);
         if (exchanges[0]->kind == TG_ALL_MINIMUM)
-            return;
+            return done;
         feed_all(reductions, FEW, exchanges);
     }
     expect(false, "there was no verdict");
+    return 0;
 }
 
 static void leave(void)
@@ -168,7 +178,7 @@ static void damaged(unsigned bit, bool spoken)
 {
     tg_exchange *exchanges[FEW];
     tg_error error;
-    up_to_a_verdict(spoken ? 4 : 0, 1, exchanges);
+    (void)up_to_a_verdict(spoken ? 4 : 0, NEVER, exchanges);
     if (bit < 8 * TG_MINIMUM_BYTES)
         ((uint8_t *)exchanges[DAMAGED]->receive[0])[bit / 8] ^= (uint8_t)(1u << bit % 8);
     else
@@ -178,11 +188,38 @@ static void damaged(unsigned bit, bool spoken)
     leave();
 }
 
+/* Rank 0 is at another step from the start: its messages show it, and all hear what they hear by messages. */
+static tg_status another_step_from(bool minimum, char *sentence)
+{
+    const rank_case what = case_of(FEW, TG_SHARD, minimum);
+    tg_status first = TG_OK;
+    tg_error error;
+    up_to_the_second(&what, 0);
+    reductions[0]->step++;
+    while (exchange_by_hand(reductions, FEW)) {}
+    for (uint32_t rank = 0; rank < FEW; rank++) {
+        const tg_status status = tg_reduce_end(reductions[rank], &error);
+        if (rank == 0) {
+            first = status;
+            memcpy(sentence, error.message, sizeof error.message);
+        }
+        expect(status == first && strstr(error.message, strchr(sentence, ':')), "rank %u: %s", rank, error.message);
+    }
+    close_all(FEW);
+    return first;
+}
+
 static void another_step(void)
 {
+    char by_least[sizeof(tg_error)], by_messages[sizeof(tg_error)];
+    const tg_status least = another_step_from(true, by_least), messages = another_step_from(false, by_messages);
+    expect(least != TG_OK && least == messages && strcmp(by_least, by_messages) == 0, "'%s' instead of '%s'", by_least,
+           by_messages);
     tg_exchange *exchanges[FEW];
     tg_error error;
-    up_to_a_verdict(0, 2, exchanges);
+    const unsigned before = up_to_a_verdict(0, NEVER, exchanges);
+    leave();
+    (void)up_to_a_verdict(0, before, exchanges); /* nobody has noticed anything when the verdict comes */
     for (uint32_t rank = 0; rank < FEW; rank++) {
         tg_status status = tg_reduce_feed(reductions[rank], exchanges[rank], &error);
         expect(status == TG_EXCHANGE && strstr(error.message, "another step"), "rank %u: %s", rank, error.message);

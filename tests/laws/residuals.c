@@ -35,6 +35,7 @@ typedef struct scene {
     uint8_t *frame, *before;
     size_t bound, floats;
     uint64_t index;
+    bool damages_residual; /* of plain error feedback */
 } scene;
 
 static void expect_refused(const scene *s, tg_nonfinite policy)
@@ -57,8 +58,30 @@ static void expect_refused(const scene *s, tg_nonfinite policy)
     expect(memcmp(residual_of(s->feedback), s->before, s->floats) == 0, "policy %d changes the residual", (int)policy);
 }
 
+/* What was there is in the frame or has stayed, but for the damaged element. For feedback with alpha = beta = 1. */
+static void expect_frame_of_the_rest(const scene *s, const float *h, const float *left)
+{
+    const uint64_t count = s->gradient.count;
+    tg_tensor sent = make_tensor(count, TG_FLOAT32, 0), gradient = make_tensor(count, TG_FLOAT32, 0);
+    const tg_frame frame = {s->frame, 64 + (size_t)tg_load64(s->frame + 32)};
+    tg_error error = {""};
+    expect(tg_decode(tg_codec_device(s->codec), &frame, 1, 1, 0, &sent, &error) == TG_OK, "the frame: %s",
+           error.message);
+    tg_kernels_scalar.widen(s->gradient.dtype, s->gradient.data, (size_t)count, gradient.data);
+    for (uint64_t i = 0; s->damages_residual && i < count; i++) {
+        const float g = ((const float *)gradient.data)[i], back = ((const float *)sent.data)[i] + left[i],
+                    u = i == s->index ? 0 : (isfinite(g) ? g : 0) + h[i];
+        /* Two roundings, of the residual and here. */
+        expect(fabsf(back - u) <= 2 * FLT_EPSILON * (fabsf(u) + fabsf(back) + fabsf(left[i])), "element %llu: %g of %g",
+               (unsigned long long)i, (double)back, (double)u);
+    }
+    drop(&sent);
+    drop(&gradient);
+}
+
 /* A codec that drops values does not check what it gets then: what is damaged is found all the same, and is 0 from then
- * on, so that the next step is one like any other. */
+ * on, so that the next step is one like any other. Everything else is as if the call had succeeded: the frame holds
+ * what has left the residual. */
 static void expect_refused_once(const scene *s, const float *h, const float *m)
 {
     const tg_encode_options options = {.nonfinite = TG_NONFINITE_ZERO};
@@ -71,6 +94,7 @@ static void expect_refused_once(const scene *s, const float *h, const float *m)
     for (uint64_t i = 0; i < s->gradient.count; i++)
         expect(isfinite(left[i]) && (!momentum || isfinite(momentum[i])), "zero leaves element %llu as it is",
                (unsigned long long)i);
+    expect_frame_of_the_rest(s, h, left);
     expect(tg_encode_with_feedback(s->codec, s->feedback, &s->gradient, &options, s->frame, s->bound, NULL, &error) ==
                TG_OK,
            "the step after: %s", error.message);
@@ -91,6 +115,7 @@ static void bad_residual(tg_device *device, const char *spec, const char *kind, 
     s.before = malloc(s.floats);
     float *h = residual_of(s.feedback), *m = momentum_of(s.feedback);
     float *spoilt = m && draw & 4 ? m : h;
+    s.damages_residual = spoilt == h && strcmp(kind, "ef") == 0;
     cut(GAUSSIAN, draw, &s.gradient);
     cut(GAUSSIAN, draw + 1, &(tg_tensor){h, count, TG_FLOAT32});
     memcpy(&spoilt[s.index], &bits[draw & 3], sizeof bits[0]);
@@ -385,6 +410,52 @@ static void on_one_rank(tg_algorithm algorithm, tg_nonfinite_step policy)
               (int)policy);
 }
 
+/* A damaged element in the last of a tensor's pieces: the message counts from the start of the tensor; and after the
+ * step, which no rank applies, the residual has the gradient, all but that element. */
+static void in_a_later_piece(tg_algorithm algorithm, tg_nonfinite_step policy, const char *spec)
+{
+    enum { COUNT = 30000, AT = 28123, RANKS = 2 };
+    static const uint64_t halves[] = {0, 16384, COUNT}, *const boundaries[] = {halves};
+    const tensor_case one[] = {{"one", spec, "ef", COUNT, TG_FLOAT32}, {0}};
+    const rank_case what = {.world = RANKS,
+                            .tensors = one,
+                            .options = {.algorithm = algorithm, .nonfinite = policy, .batch_elements = 4096},
+                            .shape = GAUSSIAN,
+                            .boundaries = algorithm == TG_SCATTER ? boundaries : NULL};
+    rank_state states[RANKS];
+    tg_reduction *reductions[RANKS];
+    tg_error error;
+    float *h = calloc(COUNT, sizeof *h), *due = malloc(COUNT * sizeof *due);
+    for (uint32_t r = 0; r < RANKS; r++) {
+        open_rank(&states[r], &what, r, NULL);
+        expect(states[r].status == TG_OK, "reducer: %s", states[r].error.message);
+        fill_gradients(&states[r], 0);
+    }
+    h[AT] = NAN;
+    set_residual(states[0].reducer->tensors[0].feedback, h);
+    memcpy(due, states[0].gradients[0].data, COUNT * sizeof *due);
+    for (uint32_t r = 0; r < RANKS; r++)
+        expect(tg_reduce_begin(states[r].reducer, states[r].gradients, 0, &reductions[r], &error) == TG_OK, "begin: %s",
+               error.message);
+    while (exchange_by_hand(reductions, RANKS)) {}
+    for (uint32_t r = 0; r < RANKS; r++)
+        expect(tg_reduce_end(reductions[r], &error) == TG_BAD_RESIDUAL && strstr(error.message, "element 28123 of the"),
+               "rank %u: %s", r, error.message);
+    const float *left = residual_of(states[0].reducer->tensors[0].feedback);
+    float largest = 0; /* sent values are as large as that, and rounded where they are subtracted and returned */
+    for (size_t i = 0; i < COUNT; i++)
+        largest = fmaxf(largest, fabsf(due[i]));
+    for (size_t i = 0; i < COUNT && policy == TG_NONFINITE_DROP; i++)
+        expect(i == AT ? left[i] == 0 : fabsf(left[i] - due[i]) <= 2 * FLT_EPSILON * largest,
+               "element %zu: %g is left of %g", i, (double)left[i], (double)due[i]);
+    check_all("%s, policy %d, %s: a damaged residual in a later piece", tg_algorithm_text(algorithm), (int)policy,
+              spec);
+    for (uint32_t r = 0; r < RANKS; r++)
+        close_rank(&states[r]);
+    free(h);
+    free(due);
+}
+
 /* ---- what does not fit ---- */
 
 /* The header of a frame says how many elements it has; the rest of this one is nothing. */
@@ -457,6 +528,11 @@ int main(int argc, char **argv)
     for (size_t i = 0; i < sizeof policies / sizeof *policies; i++) {
         on_one_rank(TG_GATHER, policies[i]);
         on_one_rank(TG_SHARD, policies[i]);
+        for (size_t j = 0; j < sizeof undoing / sizeof *undoing; j++) {
+            in_a_later_piece(TG_GATHER, policies[i], undoing[j]);
+            in_a_later_piece(TG_SHARD, policies[i], undoing[j]);
+            in_a_later_piece(TG_SCATTER, policies[i], undoing[j]);
+        }
     }
     close_devices(devices);
     return finish();

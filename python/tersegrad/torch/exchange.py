@@ -6,7 +6,8 @@ from host to host, which says how much follows, and a body from card to card. Ov
 most that can come, and the library finds the end of a message by itself. Other back ends want equal sizes on both sides:
 there a first collective exchanges the sizes.
 
-Ranks agree on the outcome of a step by one all_reduce, the least of all ranks' numbers.
+Ranks agree on the outcome of a step by messages over gloo, while all of them fit into one exchange; else by one
+all_reduce, the least of all ranks' numbers.
 """
 
 from __future__ import annotations
@@ -26,6 +27,9 @@ from .._library import TG_NO_MESSAGE, TG_UNKNOWN_SIZE, ExchangeKind, tg_exchange
 
 TAG = 0
 CPU = torch.device("cpu")
+MOST_AT_ONCE = 8
+"""Ranks that tell each other a verdict in one exchange of messages (ALL_AT_ONCE in src/reduce/agreement.c): an
+all_reduce of gloo would pass it on from rank to rank."""
 PAUSE = 50e-6  # seconds between two looks at what is under way between cards
 
 
@@ -155,7 +159,7 @@ class GlooWire:
 
     def __init__(self, group: dist.ProcessGroup, hosts: Sequence[int] | None = None, timeout: timedelta | None = None) -> None:
         self._group, self._rank = group, dist.get_rank(group)
-        self.minimum = dist.get_world_size(group) > 2  # two send each other one message
+        self.minimum = dist.get_world_size(group) > MOST_AT_ONCE
         self._routes: list[tuple[dist.ProcessGroup, int]] = [(group, peer) for peer in range(dist.get_world_size(group))]
         everyone = dist.get_process_group_ranks(group) == list(range(dist.get_world_size()))
         for members in teams(hosts) if hosts is not None and everyone else []:

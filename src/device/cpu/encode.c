@@ -120,19 +120,21 @@ static void encode(const tg_cpu *cpu, tg_encode_job *job)
     if (policy == TG_NONFINITE_ZERO || (policy == TG_NONFINITE_TRUST && tg_source_recomputes(&job->source)))
         doing.source.undo = NULL;
     doing.source.undo = whole_lines(doing.source.undo);
-    const tg_status status = encoder->row->encode(&doing);
-    if (damaged) {
-        job->report = (tg_encode_report){.status = TG_BAD_RESIDUAL};
-        job->nonfinite = ~damaged;
-    } else if (status != TG_OK) {
+    if (encoder->row->encode(&doing) != TG_OK) {
         job->report = (tg_encode_report){.status = TG_NONFINITE};
         job->nonfinite = tg_source_first_nonfinite(&job->source, cpu->kernels, cpu->pool);
-    } else if (!job->list) {
+        return;
+    }
+    if (!job->list) {
         finish(job, &doing);
     } else {
         job->list->count = (size_t)doing.selected;
         job->report = (tg_encode_report){
             .selected = doing.selected, .saturated = doing.saturated, .dropped = doing.dropped};
+    }
+    if (damaged) {
+        job->report.status = TG_BAD_RESIDUAL;
+        job->nonfinite = ~damaged;
     }
 }
 
@@ -163,7 +165,7 @@ void tg_cpu_encode(tg_device *device, tg_encode_job *jobs, size_t count)
             encode_list(tg_cpu_of(device), job);
         else
             encode(tg_cpu_of(device), job);
-        if (job->end && job->report.status == TG_OK)
+        if (job->end && job->report.status != TG_NONFINITE)
             *job->end += job->options.on_device ? tg_frame_place(job->report.bytes) : job->report.bytes;
     }
 }

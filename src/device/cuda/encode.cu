@@ -243,11 +243,20 @@ static void hand_over(tg_cuda *cuda, tg_encode_job *job, const u8 *made, size_t 
 /* Whether a value was not finite; then the report says so. */
 static bool fails(tg_cuda *cuda, tg_encode_job *job, const control *seen)
 {
-    if (!seen->nonfinite && !seen->least)
+    if (!seen->nonfinite)
         return false;
-    job->report = tg_encode_report{.status = seen->least ? TG_BAD_RESIDUAL : TG_NONFINITE};
-    job->nonfinite = seen->least ? ~seen->least : find_first_nonfinite(cuda, &job->source);
+    job->report = tg_encode_report{.status = TG_NONFINITE};
+    job->nonfinite = find_first_nonfinite(cuda, &job->source);
     return true;
+}
+
+/* Whether the residual was damaged, and is 0 there now; all else has been done. */
+static void note_damage(tg_encode_job *job, const control *seen)
+{
+    if (!seen->least)
+        return;
+    job->report.status = TG_BAD_RESIDUAL;
+    job->nonfinite = ~seen->least;
 }
 
 static void complete_encode(tg_cuda *cuda, const pending *p, const control *seen)
@@ -264,6 +273,7 @@ static void complete_encode(tg_cuda *cuda, const pending *p, const control *seen
                                        .saturated = seen->limited,
                                        .dropped = seen->dropped};
         hand_over(cuda, job, (const u8 *)p->more, (size_t)p->number);
+        note_damage(job, seen);
     }
 }
 
@@ -281,7 +291,7 @@ static void complete_sparse(tg_cuda *cuda, const pending *p, const control *seen
 {
     tg_encode_job *job = (tg_encode_job *)p->of;
     complete_unknown(cuda, p, seen);
-    if (job->report.status == TG_OK)
+    if (job->report.bytes > 0)
         job->report.selected = seen->selected;
 }
 
@@ -299,6 +309,7 @@ static void complete_list(tg_cuda *cuda, const pending *p, const control *seen)
         const u8 *indices = (const u8 *)p->more;
         tg_cuda_copy(cuda, job->list->indices, indices, 4 * job->list->count, cudaMemcpyDeviceToDevice);
         tg_cuda_copy(cuda, job->list->values, indices + p->number, 4 * job->list->count, cudaMemcpyDeviceToDevice);
+        note_damage(job, seen);
     }
 }
 
