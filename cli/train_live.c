@@ -79,9 +79,11 @@ void train_live_end(void *context, size_t run, const struct train_result *result
     if (live->is_shown)
         progress_end(&live->progress);
     live->is_shown = false;
-    fprintf(stderr, "%s: loss %.4g", run_name(&live->settings->runs[run], name), result->final_loss);
+    run_name(&live->settings->runs[run], name);
     if (train_has_diverged(result))
-        fputs(" (the run diverged; a smaller --lr may help)", stderr);
+        fprintf(stderr, "%s: diverged (try a smaller --lr)", name);
+    else
+        fprintf(stderr, "%s: loss %.4g", name, result->final_loss);
     if (isfinite(result->accuracy))
         fprintf(stderr, ", accuracy %.2f %%", 100 * result->accuracy);
     fprintf(stderr, " after %" PRIu64 " steps; sent %s, wire %.1fx, frames %.1fx", result->steps,

@@ -132,6 +132,17 @@ static void print_bypass(const struct train_result *result, const char *name, FI
         print_wrapped(out, text, 2);
 }
 
+/* Of a run that ended before its last step. */
+static void print_stop(const struct train_report *report, const struct train_result *result, const char *name,
+                       FILE *out)
+{
+    if (train_has_diverged(result))
+        fprintf(out, "  %s diverged after step %" PRIu64 " of %" PRIu64 ".\n", name, result->steps, report->steps);
+    else
+        fprintf(out, "  %s stopped after step %" PRIu64 " of %" PRIu64 "; loss measured on %" PRIu64 " rows.\n", name,
+                result->steps, report->steps, report->point_rows);
+}
+
 void train_print_table(const struct train_report *report, bool wide, FILE *out)
 {
     char names[TRAIN_MOST_RUNS][SHORT_NAME], alignment[20];
@@ -167,8 +178,7 @@ void train_print_table(const struct train_report *report, bool wide, FILE *out)
         print_bypass(&report->runs[i], names[i], out);
     for (size_t i = 0; i < report->run_count; i++)
         if (report->runs[i].stopped)
-            fprintf(out, "  %s stopped after step %" PRIu64 " of %" PRIu64 "; its loss is over %" PRIu64 " rows.\n",
-                    names[i], report->runs[i].steps, report->steps, report->point_rows);
+            print_stop(report, &report->runs[i], names[i], out);
 }
 
 /* ---- for machines ---- */

@@ -260,9 +260,13 @@ void run_keep(struct run *run)
     const struct message message = worker->message;
     const enum failure failure = worker->failure;
     tg_reducer_stats stats;
+    if (!worker->report)
+        return;
     const bool has_point = result->point_count > 0 && result->points[result->point_count - 1].step == run->step;
     if (run->step > 0 && (has_point || run_add_point(run)) && run_counters(run, &stats) && fill_result(run, &stats)) {
         take_last_point(result);
+        if (run->diverged)
+            result->final_loss = result->accuracy = NAN;
         snprintf(result->weights_hash, sizeof result->weights_hash, "%016" PRIx64,
                  digest_floats(run->weights, worker->task->model.parameters));
         result->stopped = true;

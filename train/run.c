@@ -152,7 +152,21 @@ static bool tell(struct run *run, double loss, double rate, bool is_new, bool wa
     return true;
 }
 
-static bool reduce(struct run *run, bool *was_skipped)
+/* A gradient that is not finite because the loss of some rank is not finite is not an error in the data: this run is
+ * over, and the next one begins. The status is the same on all ranks, so all of them ask. */
+static bool has_diverged(struct run *run, tg_status status, double loss)
+{
+    struct message ignored = {""};
+    uint32_t rank;
+    if (status != TG_NONFINITE)
+        return false;
+    if (!isfinite(loss))
+        (void)fail(&ignored, "the loss is not finite");
+    run->diverged = team_verdict(&run->worker->team, isfinite(loss), &rank, &ignored) == TEAM_FAILED;
+    return run->diverged;
+}
+
+static bool reduce(struct run *run, double loss, bool *was_skipped)
 {
     struct worker *worker = run->worker;
     const struct model *model = &worker->task->model;
@@ -162,7 +176,8 @@ static bool reduce(struct run *run, bool *was_skipped)
     tg_error error = {""};
     tg_status status = tg_reduce(run->reducer, worker->team.transport, tensors, run->step, &error);
     *was_skipped = status == TG_SKIPPED;
-    return status == TG_OK || status == TG_SKIPPED || worker_fails(worker, status, &error);
+    return status == TG_OK || status == TG_SKIPPED || has_diverged(run, status, loss) ||
+           worker_fails(worker, status, &error);
 }
 
 /* The histograms are from a twentieth into the run and from its end: the first steps are not typical. */
@@ -177,16 +192,6 @@ static void look_at_gradient(struct run *run)
         take_histogram(run, &run->result->late);
 }
 
-/* A gradient that is not finite because the loss is not finite is not an error in the data. Each rank has its own
- * message; rank 0's is shown. */
-static void say_diverged(struct run *run)
-{
-    struct message *message = &run->worker->message;
-    const struct message reason = *message;
-    fail(message, "the run diverged: its loss is not finite at step %" PRIu64 " (%.400s); a smaller --lr may help",
-         run->step + 1, reason.text);
-}
-
 static bool make_step(struct run *run)
 {
     struct worker *worker = run->worker;
@@ -197,11 +202,10 @@ static bool make_step(struct run *run)
     if (!run_gradient(run, &loss))
         return false;
     look_at_gradient(run);
-    if (!reduce(run, &was_skipped)) {
-        if (!isfinite(loss))
-            say_diverged(run);
+    if (!reduce(run, loss, &was_skipped))
         return false;
-    }
+    if (run->diverged)
+        return true;
     double rate = learning_rate(settings->schedule, task->lr, run->step, task->steps);
     if (!was_skipped) {
         uint64_t start = clock_ns();
@@ -256,6 +260,10 @@ static bool make_steps(struct run *run)
         ask_to_stop(run);
         if (!make_step(run))
             return false;
+        if (run->diverged) {
+            run_keep(run);
+            return true;
+        }
         bool is_due = settings->checkpoint && (run->step % settings->every == 0 || run->step == steps);
         if (is_due && (!run_save(run) || !checkpoint_write(worker)))
             return false;
@@ -292,7 +300,7 @@ bool run_all_steps(struct worker *worker, size_t index, const tg_state *saved)
     const bool is_well = is_ready && make_steps(&run);
     if (is_well && worker->report)
         worker->report->run_count = index + 1;
-    else if (is_ready && worker->report)
+    else if (is_ready)
         run_keep(&run);
     if (is_well && worker->observer && worker->observer->on_end)
         worker->observer->on_end(worker->observer->context, index, run.result);

@@ -53,6 +53,7 @@ struct run {
     uint64_t step;
     double loss_sum; /* of rank 0's batches since the last point */
     uint64_t loss_count;
+    bool diverged;               /* at this step: it ends here */
     bool is_scored;              /* the last point is over all rows: the result needs no evaluation of its own */
     struct train_result *result; /* the report's on rank 0, else one of its own */
     struct train_result own_result;
@@ -80,8 +81,8 @@ void run_free(struct run *run);
 bool run_add_point(struct run *run);
 /* The last figures: loss and accuracy over all rows, hash, counters. */
 bool run_finish(struct run *run);
-/* The figures of a run that ends before its last step, on rank 0: those of a point there. The worker's message stays.
- */
+/* The figures of a run that ends before its last step: those of a point there. The worker's message stays. Does nothing
+ * but on rank 0. */
 void run_keep(struct run *run);
 /* The reducers' counters, both together. */
 bool run_counters(struct run *run, tg_reducer_stats *stats);
