@@ -8,7 +8,10 @@ json_t *json_read(const char *text, size_t size, struct message *message)
     json_error_t error;
     json_t *value = json_loadb(text, size, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY, &error);
     if (!value)
-        fail(message, "%s, line %d, column %d", error.text, error.line, error.column);
+        fail(message,
+             error.line > 1 ? "it is not valid JSON: %s (column %d of line %d)"
+                            : "it is not valid JSON: %s (column %d)",
+             error.text, error.column, error.line);
     return value;
 }
 

@@ -74,8 +74,8 @@ bool predict_costs(enum predict_device device, const tg_spec *codec, bool feedba
                       : strstr(made.spec, "coding=auto")    ? "entropy"
                                                             : info.name;
     const struct cost *cost = find(costs, how);
-    if (!cost)
-        return fail(message, "what '%s' costs is not known without a probe: use --probe", info.name);
+    if (!cost) /* a new codec is believed to cost what others of its kind do */
+        cost = find(costs, info.sparse ? "topk" : info.parameter_count > 0 ? "qsgd" : "bf16");
     const double share = info.sparse ? (double)tg_spec_selected(codec, SOME) / SOME : 1;
     made.encode = 1e-9 * (feedback ? cost->with_feedback : cost->encode);
     made.check = 1e-9 * share * cost->check;
