@@ -159,7 +159,7 @@ static void print_text(const struct frame_view *view, const char *path)
         printf("  draw      seed %" PRIu64 ", step %" PRIu64 ", tensor %" PRIu32 ", rank %" PRIu32 "\n",
                info->draw.seed, info->draw.step, info->draw.tensor, info->draw.rank);
         printf("  version   %u\n", info->version);
-        printf("  checksum  %s\n", !info->has_checksum ? "none" : checksum_holds(view) ? "holds" : "does not hold");
+        printf("  checksum  %s\n", !info->has_checksum ? "none" : checksum_holds(view) ? "valid" : "wrong");
     }
     bool is_valid = view->status == TG_OK;
     printf("  verdict   %s%s%s\n", colour_on(stdout, is_valid ? COLOUR_GOOD : COLOUR_BAD), view->verdict,

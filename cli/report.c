@@ -210,7 +210,7 @@ static bool write_report(const struct report_settings *settings, const struct or
                  count == 1 ? "" : "s");
         const struct page page = {.report = &logs->report,
                                   .origin = origin,
-                                  .heading = count == 1 ? "Training" : "Trainings compared",
+                                  .heading = count == 1 ? "Run" : "Runs compared",
                                   .description = description,
                                   .sources = logs->sources,
                                   .commands = logs->commands};

@@ -223,7 +223,7 @@ static bool parse(struct worker *worker, const tg_state *bytes, tg_state saved[T
     (void)blob_get_block(&reader, &ignored); /* what was typed */
     uint64_t runs = blob_get_number(&reader);
     if (runs != from->run_count)
-        return fail(&worker->message, "'%s' holds %" PRIu64 " runs, but %zu codecs are given", from->resume, runs,
+        return fail(&worker->message, "'%s' has %" PRIu64 " runs, but --codec is given %zu times", from->resume, runs,
                     from->run_count);
     if (!expect_settings(worker, &reader))
         return false;

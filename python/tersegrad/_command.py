@@ -26,7 +26,7 @@ def find() -> Path:
         return Path(installed)
     raise FileNotFoundError(
         f"there is no command 'tersegrad' in {places[0].parent}, {places[1].parent} or PATH: run 'make' in the clone, "
-        "or install the package anew"
+        "or reinstall the package"
     )
 
 

@@ -303,7 +303,7 @@ class ShardedCompression:
     feedback       as for CompressionState. What it keeps is as large as the whole gradient on every rank, so that memory
                    no longer shrinks with the number of ranks: `explain` says how much it is
     hosts          a process group, or a one-dimensional DeviceMesh: the ranks of other hosts with the same shard. Then
-                   torch reduces within a host as ever, and only what goes between hosts is compressed, with residuals of
+                   torch reduces within a host as usual, and only what goes between hosts is compressed, with residuals of
                    the size of a shard. The model is sharded over the cards of one host:
 
                        mesh = init_device_mesh("cuda", (2, 8), mesh_dim_names=("hosts", "cards"))

@@ -142,7 +142,7 @@ class LocalSGD:
         words = (
             f"{problem}. (The gradient is the change of its parameters since the last common step.) All ranks have the "
             "parameters of the last common step again. The local optimizer of that rank may hold such a value too: "
-            "make it anew before going on"
+            "create it again before continuing"
         )
         if not self._skip:
             raise type(problem)(words) from problem
