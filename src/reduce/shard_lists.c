@@ -68,8 +68,8 @@ void tg_shard_list_sent(tg_reduction *r, const tg_batch *batch)
 
 /* ---- summing and selecting again ---- */
 
-/* How many means an owner may send: its share of what one rank selects. */
-static uint64_t share_of(const tg_reduction *r, const tg_piece *piece, uint32_t owner)
+/* How many means an owner may send: its part of what one rank selects. */
+static uint64_t most_means_of(const tg_reduction *r, const tg_piece *piece, uint32_t owner)
 {
     const tg_spec spec = tg_spec_in(r, piece->tensor);
     const uint64_t k = tg_spec_selected(&spec, piece->count), world = r->reducer->world;
@@ -116,7 +116,7 @@ static void collect_sums(tg_reduction *r, const tg_batch *batch)
                                             .factor = 1.0f / (float)tg_divisor(reducer),
                                             .drops = tg_policy_of(reducer) == TG_NONFINITE_ZERO,
                                             .sums = &reducer->sums[n],
-                                            .chosen_count = share_of(r, piece, reducer->rank),
+                                            .chosen_count = most_means_of(r, piece, reducer->rank),
                                             .chosen = &r->sparse[piece->tensor].result};
         at += most_together(reducer, piece);
     }
