@@ -93,7 +93,7 @@ static void is_limited(const team *team, const char *what, uint32_t rank, uint64
 
 /* Frames go out, come in as parts and come in as results; the sums, in float32 and in 16 bits; the residuals. With the
  * world grow only headers, and what sparse parts may come to at the most. Under gather, room for messages is used again
- * where many ranks' frames would take much more than the means. */
+ * where many ranks' or hosts' frames would take much more than the means, and of many hosts the mean is spread. */
 static void hardly_grows(tg_algorithm how, const char *codec, uint32_t world, uint32_t per_host, uint64_t most)
 {
     const team team = {how, codec, world, per_host};
@@ -273,7 +273,11 @@ int main(int argc, char **argv)
     hardly_grows(TG_GATHER, qsgd, 8, 1, 500000000);
     hardly_grows(TG_GATHER, qsgd, 256, 1, 2000000000);
     hardly_grows(TG_GATHER, qsgd, 10000, 1, limit / 2); /* shorter batches, three of each rank, and the means */
+    hardly_grows(TG_GATHER, qsgd, 10000, 8, limit / 2); /* eight batches of each host, of a share */
+    hardly_grows(TG_GATHER, topk, 10000, 8, limit / 2); /* a share is one batch */
     a_model(TG_GATHER, qsgd, 10000, 1);
+    a_model(TG_GATHER, qsgd, 10000, 8);
+    a_model(TG_GATHER, topk, 10000, 8);
     a_model(TG_SHARD, qsgd, 10000, 1);
     a_model(TG_SHARD, qsgd, 10000, 8);
     a_model(TG_SHARD, topk, 1024, 1);
