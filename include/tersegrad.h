@@ -721,7 +721,8 @@ typedef struct tg_reducer_options {
     const tg_density_change *schedule; /* in increasing order of steps */
     size_t schedule_count;
     uint32_t depth;          /* reductions that may be in progress at once: 0 and 1 mean one, 2 is double buffering */
-    uint64_t batch_elements; /* elements that are sent in one exchange: larger tensors are cut; 0: 2^20 */
+    uint64_t batch_elements; /* elements that are sent in one exchange: larger tensors are cut; 0: 2^20, or fewer under
+                              * gather where those of all ranks would take more than 512 MiB */
     double timeout;          /* of an exchange in tg_reduce, in seconds; 0: no limit */
     /* Of each rank, the host that it runs on: any numbers below `world`, in any order. They are copied. Where a host
      * has several ranks, gather and shard have two levels: ranks of a host add up their gradients as they are, and only

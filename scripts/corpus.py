@@ -178,10 +178,19 @@ def main():
         edits = bytes(draw.choice((draw.randrange(256), 1, 0)) for _ in range(3 * draw.randrange(4)))
         head = bytes([what, exchange, forged, draw.choice((0, 0, 1, 64))])
         save("message", f"{what}-{exchange}-{forged}", head + edits)
+    # the same over hosts, with messages and with memory: raw parts, what is between hosts, and what is spread
+    over_hosts = random.Random(5)
+    for what, exchange, forged in itertools.product((64, 65, 192, 193), (2, 3, 14, 21, 40), (0, 1)):
+        edits = bytes(over_hosts.choice((over_hosts.randrange(256), 48 + over_hosts.randrange(16), 0)) for _ in range(3 * over_hosts.randrange(4)))
+        head = bytes([what, exchange, forged + 2 * over_hosts.randrange(16), over_hosts.choice((0, 0, 1, 64))])
+        save("message", f"hosts-{what}-{exchange}-{forged}", head + edits)
     # algorithms, who loads, which is edited, bytes cut, a wrong checksum, edits: see tests/fuzz/state.c
     for what, loader, edited in itertools.product((0, 1, 2, 3), range(6), (0, 1)):
         edits = bytes(draw.choice((draw.randrange(256), 1, 0)) for _ in range(3 * draw.randrange(4)))
         save("state", f"{what}-{loader}-{edited}", bytes([what, loader, edited, draw.choice((0, 0, 5, 10)), 0]) + edits)
+    for what, loader in itertools.product((4, 9, 14, 15, 28, 29), range(6)):  # there were hosts, there are, the own state alone
+        edits = bytes(over_hosts.choice((over_hosts.randrange(256), 1, 0)) for _ in range(3 * over_hosts.randrange(4)))
+        save("state", f"hosts-{what}-{loader}", bytes([what, loader, over_hosts.randrange(4), over_hosts.choice((0, 0, 5, 10)), 0]) + edits)
     # the root of how many elements the gradient has, then JSON: see tests/fuzz/layout.c
     for name, text in LAYOUTS.items():
         save("layout", name, b"\x08" + text)

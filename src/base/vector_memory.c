@@ -15,6 +15,7 @@ void *tg_vector_make(size_t bytes, unsigned place)
 {
     const size_t offset = (place + 1) * (size_t)PLACE;
     void *base = NULL;
+    bytes += bytes == 0; /* else what is returned would point behind the memory, and count as leaked */
     if (bytes > SIZE_MAX - offset || posix_memalign(&base, bytes < LONG ? LINE : LARGE_PAGE, bytes + offset) != 0)
         return NULL;
 #if defined(MADV_HUGEPAGE)

@@ -31,7 +31,7 @@ void tg_body_make(tg_reducer *r, tg_reduction *reduction, tg_transfer *transfer,
     on->clear(r->device, b->memory[0], out); /* what lies between frames is sent too */
     b->out = b->memory[0];
     uint8_t *at = b->memory[1];
-    for (uint32_t peer = 0; in && peer < r->world; peer++)
+    for (uint32_t peer = 0; at && peer < r->world; peer++)
         if (peer != r->rank) {
             b->receive[peer] = at;
             b->room[peer] = in[peer];

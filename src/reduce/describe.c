@@ -78,6 +78,12 @@ static uint64_t selected_of(const tg_reducer *r, const tg_reducing_tensor *t)
     return tg_spec_selected(&spec, t->given.count);
 }
 
+uint64_t tg_described_frame(const tg_reducer *r, uint32_t tensor, uint64_t count)
+{
+    const tg_reducing_tensor *t = &r->tensors[tensor];
+    return frame_bytes(t, count, t->sparse ? selected_of(r, t) : 0);
+}
+
 static void add_balanced(const tg_reducer *r, described_batch *b, const tg_piece *piece)
 {
     const tg_reducing_tensor *t = &r->tensors[piece->tensor];
@@ -136,7 +142,7 @@ static void describe_batch(tg_description *d, size_t number, size_t *used)
             add_balanced(r, b, piece);
             continue;
         }
-        const uint64_t bytes = frame_bytes(t, piece->count, t->sparse ? selected_of(r, t) : 0);
+        const uint64_t bytes = tg_described_frame(r, piece->tensor, piece->count);
         b->frames++;
         b->bytes += bytes;
         d->shares[*used + b->share_count++] = (share){piece->owner, 1, piece->count, bytes};
@@ -265,10 +271,11 @@ tg_status tg_description_of(const tg_description *d, tg_description_info *info, 
     if (!d || !info)
         return tg_fail(error, TG_INVALID_ARGUMENT, "tg_description_of: description and info must not be NULL");
     const bool sums_at_the_end = d->reducer->algorithm != TG_SHARD;
-    const uint32_t world = d->levels ? d->reducer->levels->hosts : d->reducer->world;
     *info = (tg_description_info){.algorithm = d->reducer->algorithm,
                                   .exchange_count = d->entry_count,
-                                  .applied = d->elements * (sums_at_the_end ? world : 1),
+                                  .applied = d->levels         ? d->spread
+                                             : sums_at_the_end ? d->elements * d->reducer->world
+                                                               : d->elements,
                                   .estimated = d->estimated};
     return tg_succeed(error);
 }
@@ -358,11 +365,10 @@ void tg_describe(const tg_description *d, uint32_t rank, tg_exchange_role role, 
         describe_results(d, b, &owned, exchange);
 }
 
-uint64_t tg_described_bytes(const tg_description *d, size_t batch)
+uint64_t tg_described_results(const tg_description *d, size_t batch)
 {
     const described_batch *b = &d->batches[batch];
-    const uint64_t world = d->reducer->world;
-    return d->reducer->functions->has_results ? b->bytes - world * b->every.bytes + world * b->every_result : b->bytes;
+    return b->bytes - d->reducer->world * (b->every.bytes - b->every_result);
 }
 
 tg_status tg_description_exchange(const tg_description *d, uint32_t rank, size_t index, tg_described_exchange *exchange,

@@ -33,10 +33,12 @@ typedef struct tg_described_entry {
 /* Two levels: what there is of one share in a message, or of all shares. */
 typedef struct tg_described_part {
     uint64_t pieces, elements;
-    uint64_t runs, ended; /* what goes between hosts then: runs of elements, and so many elements */
-    uint64_t raw;         /* bytes of a message of raw parts */
-    uint64_t spread;      /* and of one of results */
-    uint64_t frames;      /* of the latter */
+    uint64_t ended;  /* elements that go between hosts then */
+    uint64_t raw;    /* bytes of a message of raw parts */
+    uint64_t spread; /* and of one of results */
+    uint64_t frames; /* of the latter, and so many elements */
+    uint64_t carried;
+    uint64_t meant; /* elements of those that are means under gather */
 } tg_described_part;
 
 /* The same over all shares, so that an exchange of a rank is described without looking at each of them. */
@@ -54,6 +56,7 @@ struct tg_description {
     tg_described_entry *entries;
     size_t entry_count;
     uint64_t elements;
+    uint64_t spread; /* two levels: elements of the frames that a rank decodes in the end */
     bool estimated;
     tg_description **levels; /* two levels: what happens between hosts, of each share; else NULL */
     uint32_t *place;         /* of each rank, how many of its host come before it */
@@ -70,8 +73,10 @@ tg_status tg_description_fill_in(tg_description *description, tg_error *error);
 /* What one rank has of an exchange of a batch: bytes and elements; the rest is left as it is. */
 void tg_describe(const tg_description *description, uint32_t rank, tg_exchange_role role, size_t batch,
                  tg_described_exchange *exchange);
-/* Bytes of the results of a batch, of all owners together, without messages' headers; or of one rank's gradients. */
-uint64_t tg_described_bytes(const tg_description *description, size_t batch);
+/* shard: bytes of the results of a batch, of all owners together, without messages' headers. */
+uint64_t tg_described_results(const tg_description *description, size_t batch);
+/* Bytes of a frame of so many elements of a tensor. */
+uint64_t tg_described_frame(const tg_reducer *reducer, uint32_t tensor, uint64_t count);
 
 /* ---- describe_levels.c ---- */
 

@@ -94,29 +94,44 @@ static tg_described_part *part_of(const tg_description *d, size_t message, uint3
 static uint64_t lesser(uint64_t a, uint64_t b) { return a < b ? a : b; }
 static uint64_t larger(uint64_t a, uint64_t b) { return a > b ? a : b; }
 
-/* What a piece adds to the message of its owner. */
-static void add_piece(const tg_reducer *r, const tg_piece *piece, tg_described_part *part)
+/* What comes back of a run from between hosts: under gather one frame of each host, or the mean. */
+static void add_gathered(const tg_description *d, const tg_piece *run, tg_described_part *part)
 {
+    const tg_reducer *r = d->reducer;
+    const bool mean = tg_spreads_mean(r, false, run);
+    const uint64_t copies = mean ? 1 : r->levels->hosts;
+    part->spread += mean ? TG_HEADER_SIZE + sizeof(float) * run->count
+                         : copies * tg_described_frame(d->levels[run->owner]->reducer, run->tensor, run->count);
+    part->frames += copies;
+    part->carried += copies * run->count;
+    part->meant += mean ? run->count : 0;
+}
+
+/* What a piece adds to the message of its owner. */
+static void add_piece(const tg_description *d, const tg_piece *piece, tg_described_part *part)
+{
+    const tg_reducer *r = d->reducer;
     tg_piece run;
     part->pieces++;
     part->elements += piece->count;
     part->raw += TG_HEADER_SIZE + tg_dtype_size(r->tensors[piece->tensor].given.dtype) * piece->count;
     if (!tg_share_ends(r, false, piece, &run))
         return;
-    part->runs++;
+    part->spread += sizeof(uint32_t);
     part->ended += run.count;
+    if (r->algorithm != TG_SHARD)
+        add_gathered(d, &run, part);
 }
 
-/* What comes back from between hosts. */
-static void add_frames(const tg_description *d, size_t message, uint32_t share, tg_described_part *part)
+/* The same under shard, of all runs of a message. */
+static void add_results(const tg_description *d, size_t message, uint32_t share, tg_described_part *part)
 {
     const size_t inner = d->inner_message[share][message];
-    const tg_description *between = d->levels[share];
-    const uint64_t copies = d->reducer->algorithm == TG_SHARD ? 1 : d->reducer->levels->hosts;
-    if (inner == SIZE_MAX)
+    if (inner == SIZE_MAX || d->reducer->algorithm != TG_SHARD)
         return;
-    part->spread += sizeof(uint32_t) * part->runs + copies * tg_described_bytes(between, inner);
-    part->frames = copies * between->batches[inner].frames;
+    part->spread += tg_described_results(d->levels[share], inner);
+    part->frames = d->levels[share]->batches[inner].frames;
+    part->carried = part->ended;
 }
 
 /* The most that an owner has of exchange `which` between hosts; it is the same for all owners of a share. */
@@ -139,10 +154,10 @@ static void sum_up(const tg_description *d, size_t message)
         const tg_described_part *part = part_of(d, message, share);
         m->all.pieces += part->pieces;
         m->all.elements += part->elements;
-        m->all.ended += part->ended;
         m->all.raw += part->raw;
         m->all.spread += part->spread;
         m->all.frames += part->frames;
+        m->all.carried += part->carried;
         m->smallest.raw = lesser(m->smallest.raw, part->raw);
         m->smallest.spread = lesser(m->smallest.spread, part->spread);
         m->largest.raw = larger(m->largest.raw, part->raw);
@@ -164,10 +179,11 @@ static void add_up_parts(tg_description *d)
         for (uint32_t share = 0; share < r->levels->shares; share++)
             *part_of(d, message, share) = (tg_described_part){.raw = TG_MESSAGE_HEADER, .spread = TG_MESSAGE_HEADER};
         for (size_t i = batch->first; i < batch->first + batch->count; i++)
-            add_piece(r, &r->coded.pieces[i], part_of(d, message, r->coded.pieces[i].owner));
+            add_piece(d, &r->coded.pieces[i], part_of(d, message, r->coded.pieces[i].owner));
         for (uint32_t share = 0; share < r->levels->shares; share++)
-            add_frames(d, message, share, part_of(d, message, share));
+            add_results(d, message, share, part_of(d, message, share));
         sum_up(d, message);
+        d->spread += d->messages[message].all.carried;
     }
 }
 
@@ -273,17 +289,16 @@ static void describe_spread(const tg_description *d, uint32_t rank, size_t messa
 {
     const tg_levels *l = d->reducer->levels;
     const uint32_t local = d->host_size[l->host_of_rank[rank]];
-    const uint64_t copies = d->reducer->algorithm == TG_SHARD ? 1 : l->hosts;
     const tg_described_message *m = &d->messages[message];
     const tg_described_part own = owned(d, rank, message);
     e->kind = TG_ALL_GATHER;
     e->peers = peers_of(d, rank, local);
     e->bytes_sent = (local - 1) * own.spread;
     e->bytes_received = m->all.spread - own.spread;
-    e->checked = copies * (m->all.ended - own.ended);
+    e->checked = m->all.carried - own.carried;
+    e->encoded = own.meant;
+    e->summed = l->hosts == 1 ? local * own.elements : l->hosts * own.meant; /* one host has nothing between */
     e->frames = m->all.frames - own.frames;
-    if (l->hosts == 1) /* one host has nothing between */
-        e->summed = local * own.elements;
     e->largest_sent = (d->largest_host - 1) * m->largest.spread;
     e->largest_received = d->largest_host > l->shares ? m->all.spread : m->all.spread - m->smallest.spread;
 }

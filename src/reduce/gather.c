@@ -2,7 +2,7 @@
 #include <string.h>
 
 #include "base/status.h"
-#include "reduce/reducer.h"
+#include "reduce/levels.h"
 
 enum { MOST_AT_ONCE = 8, WINDOW_BYTES = 1 << 30 };
 
@@ -10,8 +10,9 @@ uint32_t tg_gather_window(const tg_reducer *r)
 {
     const size_t coded = r->coded.batch_count, dense = r->dense.batch_count, batches = coded > dense ? coded : dense;
     uint64_t all = 0, largest = 0, peers = r->world - UINT64_C(1);
-    /* Few ranks are faster if they write once; between hosts the mean is in the frames that are spread. */
-    if (r->functions != &tg_gather || r->share.whole || tg_agreement_rounds(r->world) < 2)
+    /* Few ranks are faster if they write once; between hosts frames may have to stay until they are spread. */
+    if (r->functions != &tg_gather || tg_agreement_rounds(r->world) < 2 ||
+        (r->share.whole && !tg_share_spreads_means(r->share.whole, r->share.number)))
         return 0;
     for (size_t i = 0; i < batches; i++) {
         const uint64_t room = tg_is_relayed(r, i) ? 0 : tg_batch_bound(r, i);
@@ -71,7 +72,7 @@ static void take_from(tg_reduction *r, size_t number, uint32_t peer)
     tg_transfer_close(r, peer, &message, due_count, &extra, &frames);
 }
 
-static float *aside_of(const tg_reduction *r, const tg_piece *piece)
+float *tg_aside_of(const tg_reduction *r, const tg_piece *piece)
 {
     return r->aside + r->reducer->tensors[piece->tensor].aside_at + piece->first;
 }
@@ -85,12 +86,12 @@ static void set_aside(tg_reduction *r, const tg_batch *batch)
     for (size_t i = batch->first; i < batch->first + batch->count && !tg_reduction_lost(r); i++) {
         const tg_piece *piece = &r->plan->pieces[i];
         const size_t count = tg_pack_received(r, i);
-        const tg_tensor mean = {aside_of(r, piece), piece->count, TG_FLOAT32};
+        const tg_tensor mean = {tg_aside_of(r, piece), piece->count, TG_FLOAT32};
         if (count == 0)
             continue;
-        tg_job_mean(reducer, tg_received(r, i), count, 1.0f / (float)reducer->world, r->plan->total, &mean);
+        tg_job_mean(reducer, tg_received(r, i), count, 1.0f / (float)tg_divisor(reducer), r->plan->total, &mean);
         if (r->may_overflow[i])
-            reducer->checked_means[large++] = tg_mean_of(r, i, aside_of(r, piece), NULL, TG_FLOAT32);
+            reducer->checked_means[large++] = tg_mean_of(r, i, tg_aside_of(r, piece), NULL, TG_FLOAT32);
     }
     tg_jobs_add(reducer);
     if (large > 0)

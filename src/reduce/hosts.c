@@ -307,42 +307,82 @@ void tg_levels_stats(const tg_reducer *r, tg_reducer_stats *stats)
     stats->decode_seconds += inner->decode_seconds;
 }
 
-/* ---- room ---- */
+/* ---- what is spread, and room for it ---- */
 
-/* Frames that a piece becomes between hosts: under gather one of each, under shard one for each part. */
+/* What frames of a run are made with between hosts, at its largest. */
+static tg_spec spec_of(const tg_reducer *r, bool dense, const tg_piece *run)
+{
+    tg_spec spec = {.codec = 0};
+    if (!dense)
+        spec = tg_share_tensor(r, run->tensor, run->owner).codec;
+    for (size_t s = 0;
+         tg_codec_row_of(spec.codec)->sparse && !(spec.choices & TG_CHOICE_BY_K) && s < r->options.schedule_count; s++)
+        spec.amount = r->amounts[s] > spec.amount ? r->amounts[s] : spec.amount;
+    return spec;
+}
+
+/* Most bytes of a frame of so many elements of a run. */
+static uint64_t frame_room(const tg_spec *spec, const tg_piece *run, uint64_t count)
+{
+    const tg_codec_row *row = tg_codec_row_of(spec->codec);
+    return TG_HEADER_SIZE + row->bound(spec, count) + (row->sparse ? run->count / 512 + 32 : 0);
+}
+
+static uint64_t mean_room(const tg_piece *run) { return TG_HEADER_SIZE + sizeof(float) * run->count; }
+
+bool tg_spreads_mean(const tg_reducer *r, bool dense, const tg_piece *run)
+{
+    const tg_spec spec = spec_of(r, dense, run);
+    return r->algorithm != TG_SHARD && r->levels->hosts * frame_room(&spec, run, run->count) > mean_room(run);
+}
+
+bool tg_share_spreads_means(const tg_reducer *r, uint32_t share)
+{
+    for (int dense = 0; dense < 2; dense++) {
+        const tg_plan *plan = dense ? &r->dense : &r->coded;
+        tg_piece run;
+        for (size_t i = 0; i < plan->piece_count; i++)
+            if (plan->pieces[i].owner == share && tg_share_ends(r, dense, &plan->pieces[i], &run) &&
+                !tg_spreads_mean(r, dense, &run))
+                return false;
+    }
+    return true;
+}
+
+/* Under gather a frame of each host, or one of the mean, also where something was dropped of it. */
+static uint64_t gathered_room(const tg_reducer *r, bool dense, const tg_piece *run)
+{
+    const tg_spec spec = spec_of(r, dense, run);
+    const uint64_t frames = r->levels->hosts * frame_room(&spec, run, run->count), mean = mean_room(run);
+    return frames > mean || r->options.nonfinite == TG_NONFINITE_DROP ? mean : frames;
+}
+
+/* Under shard a frame of each part. */
+static uint64_t results_room(const tg_reducer *r, bool dense, const tg_piece *run)
+{
+    const tg_spec spec = spec_of(r, dense, run);
+    const bool sparse = tg_codec_row_of(spec.codec)->sparse;
+    const uint64_t hosts = r->levels->hosts, count = run->count,
+                   grain = sparse || dense ? TG_BLOCK : tg_grain_of(&spec),
+                   parts = sparse                      ? hosts
+                           : grain == 0                ? 1
+                           : count / grain + 1 < hosts ? count / grain + 1
+                                                       : hosts;
+    return frame_room(&spec, run, count) + parts * frame_room(&spec, run, grain < count ? grain : count);
+}
+
 size_t tg_spread_room(const tg_reducer *r, const tg_plan *plan, size_t message, uint32_t share)
 {
     size_t room = TG_MESSAGE_HEADER;
-    const bool gathers = r->algorithm != TG_SHARD, dense = plan == &r->dense;
-    const uint64_t hosts = r->levels->hosts;
+    const bool dense = plan == &r->dense;
     if (message >= plan->batch_count)
         return 0;
     for (size_t i = plan->batches[message].first; i < plan->batches[message].first + plan->batches[message].count;
          i++) {
-        const tg_piece *piece = &plan->pieces[i];
         tg_piece run;
-        if (piece->owner != share || !tg_share_ends(r, dense, piece, &run))
-            continue;
-        tg_spec spec = {.codec = 0};
-        if (!dense)
-            spec = tg_share_tensor(r, piece->tensor, share).codec;
-        const tg_codec_row *row = tg_codec_row_of(spec.codec);
-        for (size_t s = 0; row->sparse && !(spec.choices & TG_CHOICE_BY_K) && s < r->options.schedule_count; s++)
-            spec.amount = r->amounts[s] > spec.amount ? r->amounts[s] : spec.amount;
-        const uint64_t count = run.count, slack = row->sparse ? count / 512 + 32 : 0;
-        const uint64_t whole = TG_HEADER_SIZE + row->bound(&spec, count) + slack,
-                       grain = row->sparse ? TG_BLOCK
-                               : dense     ? TG_BLOCK
-                                           : tg_grain_of(&spec),
-                       parts = row->sparse                 ? hosts
-                               : grain == 0                ? 1
-                               : count / grain + 1 < hosts ? count / grain + 1
-                                                           : hosts,
-                       part = TG_HEADER_SIZE + row->bound(&spec, grain < count ? grain : count) + slack;
-        uint64_t frames = gathers ? hosts * whole : whole + parts * part;
-        if (gathers && r->options.nonfinite == TG_NONFINITE_DROP && frames < TG_HEADER_SIZE + sizeof(float) * count)
-            frames = TG_HEADER_SIZE + sizeof(float) * count; /* a mean of which something was dropped */
-        room += sizeof(uint32_t) + (size_t)frames;
+        if (plan->pieces[i].owner == share && tg_share_ends(r, dense, &plan->pieces[i], &run))
+            room += sizeof(uint32_t) +
+                    (size_t)(r->algorithm == TG_SHARD ? results_room(r, dense, &run) : gathered_room(r, dense, &run));
     }
     return room;
 }

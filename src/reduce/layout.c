@@ -10,7 +10,9 @@
 #include "reduce/levels.h"
 
 enum {
-    BATCH_ELEMENTS = 1 << 20,    /* half a megabyte at 4 bits */
+    BATCH_ELEMENTS = 1 << 20,  /* half a megabyte at 4 bits */
+    FEWEST_ELEMENTS = 1 << 14, /* and of all ranks under gather no more than this, with batches that are shorter */
+    BATCH_ROOM = 512 << 20,
     LARGEST_GRAIN = 1 << 22,     /* a bucket that does not fit blocks may make cuts this coarse */
     SMALLEST_BALANCED = 1 << 16, /* elements of a sparse tensor that is worth cutting */
     WORTH_A_ROUND = 32 << 10,    /* bytes: 26 us at 10 Gbit/s, 260 us at 1 Gbit/s */
@@ -258,11 +260,25 @@ static tg_algorithm choose(const tg_reducer *r)
 
 static bool has_dense_steps(const tg_reducer_options *o) { return o->warmup > 0 || o->bypass != TG_BYPASS_OFF; }
 
+/* Elements of a batch, where the caller leaves it to us. */
+static uint64_t batch_elements(const tg_reducer *r)
+{
+    uint64_t total = 0, elements = BATCH_ELEMENTS;
+    for (size_t i = 0; i < r->tensor_count; i++)
+        total += r->tensors[i].given.count;
+    if (r->algorithm != TG_GATHER || r->levels || total == 0)
+        return elements;
+    const double each = has_dense_steps(&r->options) ? sizeof(float) : (double)volume(r) / (double)total;
+    while (elements > FEWEST_ELEMENTS && each * (double)elements * r->world > BATCH_ROOM)
+        elements /= 2;
+    return elements;
+}
+
 tg_status tg_reducer_lay_out(tg_reducer *r, tg_error *error)
 {
-    if (r->options.batch_elements == 0)
-        r->options.batch_elements = BATCH_ELEMENTS;
     r->algorithm = r->stats.algorithm = choose(r);
+    if (r->options.batch_elements == 0)
+        r->options.batch_elements = batch_elements(r);
     r->functions = r->levels                    ? &tg_two_levels
                    : r->algorithm == TG_SHARD   ? &tg_shard
                    : r->algorithm == TG_SCATTER ? &tg_scatter

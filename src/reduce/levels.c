@@ -41,8 +41,7 @@ bool tg_levels_are_through(const tg_reduction *r)
 
 /* ---- what both levels know ---- */
 
-/* What goes wrong on one level is lost on both. */
-static void share_trouble(tg_reduction *r)
+void tg_levels_share_trouble(tg_reduction *r)
 {
     tg_reduction *inner = r->levels->inner;
     if (!inner)
@@ -201,10 +200,10 @@ static void take_raw(tg_reduction *r, size_t number)
         if (r->plan->pieces[i].owner == l->share)
             sum_raw(r, i);
     tg_jobs_add(reducer);
-    share_trouble(r);
+    tg_levels_share_trouble(r);
     if (l->hosts == 1 && message != SIZE_MAX) {
         go_alone(r->levels->inner, message);
-        share_trouble(r);
+        tg_levels_share_trouble(r);
     }
 }
 
@@ -242,9 +241,9 @@ static tg_transfer *send_between(tg_reduction *r, tg_stage stage, size_t number)
     tg_reduction *inner = r->levels->inner;
     const size_t message = inner_message(r, number);
     if (message != SIZE_MAX && stage == TG_STAGE_BETWEEN) {
-        share_trouble(r);
+        tg_levels_share_trouble(r);
         inner->reducer->functions->send(inner, message);
-        share_trouble(r);
+        tg_levels_share_trouble(r);
     }
     return map_exchange(r, stage, number);
 }
@@ -262,12 +261,21 @@ static void take_between(tg_reduction *r, tg_stage stage, size_t number)
         if (host != l->host)
             transfer->received[host] = mapped->received[l->owners[host]];
     const tg_algorithm_functions *f = inner->reducer->functions;
-    share_trouble(r);
+    tg_levels_share_trouble(r);
     (stage == TG_STAGE_BETWEEN ? f->take : f->take_results)(inner, message);
-    share_trouble(r);
+    inner->batches_fed += stage == TG_STAGE_BETWEEN;
+    tg_levels_share_trouble(r);
 }
 
 /* ---- next and feed ---- */
+
+/* Whether there is room for what comes between hosts: where means are set aside, it is used in turn. */
+static bool has_room(const tg_reduction *r, size_t number)
+{
+    const tg_reduction *inner = r->levels->inner;
+    const size_t message = inner_message(r, number);
+    return message == SIZE_MAX || !inner->aside || message < inner->batches_fed + inner->reducer->gather_window;
+}
 
 tg_transfer *tg_levels_next(tg_reduction *r)
 {
@@ -279,6 +287,8 @@ tg_transfer *tg_levels_next(tg_reduction *r)
     const unsigned at = s->next.stage;
     const tg_stage stage = l->stages[at];
     if (at == 0 ? !tg_message_is_given(r, message) : s->fed[at - 1] <= message)
+        return NULL;
+    if (stage == TG_STAGE_BETWEEN && !has_room(r, message))
         return NULL;
     const double start = tg_seconds();
     tg_transfer *transfer;

@@ -82,6 +82,10 @@ static inline uint64_t tg_share_count(const tg_reducing_tensor *t, uint32_t shar
 }
 /* What a piece ends of its share, and what is spread then; see tg_piece_ends. */
 bool tg_share_ends(const tg_reducer *reducer, bool dense, const tg_piece *piece, tg_piece *run);
+/* gather: whether of a run the mean is spread, because the frames of all hosts may be larger; and whether it is so for
+ * all runs of a share. By the plan, so that all ranks know. */
+bool tg_spreads_mean(const tg_reducer *reducer, bool dense, const tg_piece *run);
+bool tg_share_spreads_means(const tg_reducer *reducer, uint32_t share);
 /* Most bytes of what the owner of a share spreads of a message. */
 size_t tg_spread_room(const tg_reducer *reducer, const tg_plan *plan, size_t message, uint32_t share);
 /* Makes the reducer between hosts. */
@@ -110,6 +114,8 @@ bool tg_levels_are_through(const tg_reduction *reduction);
 tg_transfer *tg_levels_next(tg_reduction *reduction);
 tg_transfer *tg_levels_oldest(tg_reduction *reduction);
 void tg_levels_feed(tg_reduction *reduction);
+/* What has gone wrong on one level is lost on both. */
+void tg_levels_share_trouble(tg_reduction *reduction);
 
 /* ---- shared.c: the same without messages, through memory ---- */
 

@@ -9,7 +9,7 @@
 #include "device/device.h"
 
 static const uint8_t magic[4] = {'T', 'G', 'M', 'S'};
-enum { VERSION = 2, FLAG_ABSTAIN = 1, CHECKSUM_AT = 44, FRAME_HEADER = 64, FRAME_PAYLOAD_AT = 32 };
+enum { VERSION = 3, FLAG_ABSTAIN = 1, CHECKSUM_AT = 44, FRAME_HEADER = 64, FRAME_PAYLOAD_AT = 32 };
 
 static const char *const kind_texts[TG_MESSAGE_KINDS] = {"greeting", "gradients", "parts",
                                                          "results",  "verdict",   "sentence"};

@@ -416,6 +416,8 @@ tg_status tg_agreement_take(tg_reduction *reduction, tg_agreement *agreement, tg
  * room for messages is used again: fewer where a batch of all ranks is large. 0: every batch has room of its own,
  * unless frames of all ranks would take more than twice as much as the means and the window. */
 uint32_t tg_gather_window(const tg_reducer *reducer);
+/* The mean of a piece among those that are set aside. */
+float *tg_aside_of(const tg_reduction *reduction, const tg_piece *piece);
 
 /* ---- relay.c: small messages of many ranks ---- */
 

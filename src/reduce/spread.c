@@ -1,7 +1,7 @@
 /* The third step of two levels: the frames that an owner has of all hosts go to the ranks of its own, which decode
  * them. For each of its pieces of a message, a number says how many there are: under gather one of each host that has
  * the tensor, whose sum is divided by the number of ranks; or, with the highest bit set, frames of the mean, which
- * follow one another and make up the piece. */
+ * follow one another and make up the piece. Under gather this is one, where the frames of all hosts would be larger. */
 #include <string.h>
 
 #include "base/status.h"
@@ -36,29 +36,39 @@ static void put_frame(writer *w, tg_frame frame)
     w->frames++;
 }
 
-/* gather: the frames of all hosts; but where sums overflow and such elements are dropped, their mean, because only
- * here is it known that some do. */
-static uint32_t put_gathered(tg_reduction *inner, size_t piece, writer *w)
+/* gather: the mean of a piece. It is not finite where no other host has looked at the frame of this one; that is lost.
+ */
+static uint32_t put_mean(tg_reduction *inner, size_t piece, writer *w)
 {
     tg_reducer *reducer = inner->reducer;
-    const size_t count = tg_pack_received(inner, piece);
     const tg_piece *p = &inner->plan->pieces[piece];
-    if (count > 0 && inner->may_overflow[piece] && tg_policy_of(reducer) == TG_NONFINITE_ZERO) {
-        const tg_tensor mean = {reducer->wide, p->count, TG_FLOAT32};
-        const tg_source source = {.gradient = reducer->wide, .dtype = TG_FLOAT32, .count = p->count};
-        if ((size_t)(w->end - w->at) < tg_frame_bound(reducer->plain, p->count)) {
-            w->full = true;
-            return 0;
-        }
-        tg_mean_apply(inner, piece, p->first, 0, &mean);
-        tg_jobs_add(reducer);
-        tg_frame frame = {w->at, 0};
-        tg_job_encode_plain(inner, piece, &source, (uint32_t)piece, &frame);
-        (void)tg_jobs_encode(inner, "sum");
-        w->at += frame.size;
-        w->frames++;
-        return 1 | IS_MEAN;
+    float *values = inner->aside ? tg_aside_of(inner, p) : reducer->wide;
+    const tg_tensor mean = {values, p->count, TG_FLOAT32};
+    const tg_source source = {.gradient = values, .dtype = TG_FLOAT32, .count = p->count};
+    if ((size_t)(w->end - w->at) < tg_frame_bound(reducer->plain, p->count)) {
+        w->full = true;
+        return 0;
     }
+    if (!inner->aside)
+        tg_mean_apply(inner, piece, p->first, 0, &mean);
+    tg_jobs_add(reducer);
+    tg_frame frame = {w->at, 0};
+    tg_job_encode_plain(inner, piece, &source, (uint32_t)piece, &frame);
+    (void)tg_jobs_encode(inner, "sum");
+    w->at += frame.size;
+    w->frames++;
+    return 1 | IS_MEAN;
+}
+
+/* gather: the mean or the frames of all hosts, whichever is less; but the mean where sums overflow and such elements
+ * are dropped, because only here is it known that some do. */
+static uint32_t put_gathered(const tg_reduction *r, const tg_piece *run, size_t piece, writer *w)
+{
+    tg_reduction *inner = r->levels->inner;
+    const size_t count = tg_pack_received(inner, piece);
+    const bool drops = inner->may_overflow[piece] && tg_policy_of(inner->reducer) == TG_NONFINITE_ZERO;
+    if (count > 0 && (drops || tg_spreads_mean(r->reducer, r->dense, run)))
+        return put_mean(inner, piece, w);
     for (size_t i = 0; i < count; i++)
         put_frame(w, tg_received(inner, piece)[i]);
     return (uint32_t)count;
@@ -102,10 +112,11 @@ void tg_spread_send(tg_reduction *r, size_t number)
         for (uint64_t done = 0; done < run.count; done += inner->plan->pieces[at++].count)
             if (inner->anywhere[run.tensor])
                 frames += inner->reducer->functions->has_results ? put_results(inner, at, &w)
-                                                                 : put_gathered(inner, at, &w);
+                                                                 : put_gathered(r, &run, at, &w);
         tg_store32(extra, frames == IS_MEAN ? 0 : frames);
         extra += 4;
     }
+    tg_levels_share_trouble(r);
     if (w.full)
         tg_reduction_fail(r, TG_SKIPPED, "rank %u has more results of other hosts than it can spread", reducer->rank);
     const bool lost = tg_reduction_lost(r);

@@ -1,7 +1,9 @@
-/* Saved states of reducers, spoiled by whoever fuzzes. Three ranks make three steps in this process and save; each
- * state is edited, its checksum is made right again, and a reducer loads them: of the same world, or of a smaller one,
- * which takes several. The input: algorithm, which reducer loads, which state is edited, how many bytes are cut off or
- * added, whether the checksum is left wrong, then edits of three bytes (a place, a value). Promises: what is refused
+/* Saved states of reducers, spoiled by whoever fuzzes. Three ranks make three steps in this process and save, or four
+ * on two hosts; each state is edited, its checksum is made right again, and a reducer loads them: of the same world, or
+ * of a smaller one, which takes several, or, where there are or were hosts, all. The input: algorithms, whether there
+ * were hosts, whether there are, and whether a rank is given its own state alone; which reducer loads, which state is
+ * edited, how many bytes are cut off or added, whether the checksum is left wrong, then edits of three bytes (a place,
+ * a value). Promises: what is refused
  * says why and changes nothing; what is loaded has finite residuals; a state of the same rank and world that is loaded
  * saves to the same bytes, and any other to bytes that load and save again alike. */
 #include "tests/fuzz/fuzz.h"
@@ -10,12 +12,13 @@
 
 #include "base/bytes.h"
 #include "device/cpu/cpu.h"
-#include "reduce/reducer.h"
+#include "reduce/state.h"
 
-enum { TENSORS = 4, WORLD = 3, STEPS = 3 };
+enum { TENSORS = 4, MOST_WORLD = 5, STEPS = 3 };
 
 static tg_device *device;
-static const uint64_t counts[TENSORS] = {66000, 40, 0, 17}; /* the first is long enough for boundaries that move */
+/* The first is long enough for boundaries that move, also in halves. */
+static const uint64_t counts[TENSORS] = {132000, 40, 0, 17};
 static const char *const names[TENSORS] = {"kernel", "bias", "", "gate"};
 static const char *const specs[TENSORS] = {"topk:k=9,values=levels", "qsgd:levels=7,bucket=16", "none", "topk:k=3"};
 static const tg_feedback_spec feedbacks[TENSORS] = {{TG_FEEDBACK_EF, 1, 1, 0, 0},
@@ -23,7 +26,16 @@ static const tg_feedback_spec feedbacks[TENSORS] = {{TG_FEEDBACK_EF, 1, 1, 0, 0}
                                                     {TG_FEEDBACK_NONE, 0, 0, 0, 0},
                                                     {TG_FEEDBACK_DGC, 1, 1, 0.5f, 0}};
 
-static tg_reducer *make_reducer(tg_algorithm algorithm, uint32_t rank, uint32_t world)
+/* Ranks of a world, on hosts or each alone. */
+typedef struct team {
+    tg_algorithm algorithm;
+    uint32_t world;
+    const uint32_t *hosts;
+} team;
+
+static const uint32_t two_by_two[] = {0, 0, 1, 1}, uneven[] = {0, 1, 0, 1, 1}, one_host[] = {0, 0, 0};
+
+static tg_reducer *make_reducer(const team *team, uint32_t rank)
 {
     tg_reducer_tensor tensors[TENSORS];
     tg_error error;
@@ -33,8 +45,8 @@ static tg_reducer *make_reducer(tg_algorithm algorithm, uint32_t rank, uint32_t 
             .name = names[i], .count = counts[i], .feedback = feedbacks[i], .insist = true};
         REQUIRE(tg_spec_parse(specs[i], &tensors[i].codec, &error) == TG_OK, "%s", error.message);
     }
-    const tg_reducer_options options = {.algorithm = algorithm, .depth = 2};
-    REQUIRE(tg_reducer_create(device, rank, world, tensors, TENSORS, &options, &reducer, &error) == TG_OK, "%s",
+    const tg_reducer_options options = {.algorithm = team->algorithm, .depth = 2, .host_of_rank = team->hosts};
+    REQUIRE(tg_reducer_create(device, rank, team->world, tensors, TENSORS, &options, &reducer, &error) == TG_OK, "%s",
             error.message);
     return reducer;
 }
@@ -50,55 +62,55 @@ static tg_state save(const tg_reducer *reducer)
 }
 
 /* All ranks side by side, without a transport. */
-static void step_together(tg_reducer *reducers[WORLD], tg_tensor gradients[WORLD][TENSORS], uint64_t step)
+static void step_together(const team *team, tg_reducer **reducers, tg_tensor gradients[][TENSORS], uint64_t step)
 {
-    tg_reduction *reductions[WORLD];
-    tg_exchange *exchanges[WORLD];
+    tg_reduction *reductions[MOST_WORLD];
+    tg_exchange *exchanges[MOST_WORLD];
     tg_error error;
-    for (unsigned i = 0; i < WORLD; i++)
+    for (unsigned i = 0; i < team->world; i++)
         REQUIRE(tg_reduce_begin(reducers[i], gradients[i], step, &reductions[i], &error) == TG_OK, "%s", error.message);
     for (;;) {
-        for (unsigned i = 0; i < WORLD; i++)
+        for (unsigned i = 0; i < team->world; i++)
             REQUIRE(tg_reduce_next(reductions[i], &exchanges[i], &error) == TG_OK, "%s", error.message);
         if (!exchanges[0])
             break;
-        for (unsigned to = 0; to < WORLD; to++) {
-            for (unsigned from = 0; from < WORLD; from++) {
+        for (unsigned to = 0; to < team->world; to++)
+            for (unsigned from = 0; from < team->world; from++) {
                 if (from == to || exchanges[from]->send_size[to] == TG_NO_MESSAGE)
                     continue;
                 memcpy(exchanges[to]->receive[from], exchanges[from]->send[to], exchanges[from]->send_size[to]);
                 exchanges[to]->received[from] = exchanges[from]->send_size[to];
             }
-            REQUIRE(tg_reduce_feed(reductions[to], exchanges[to], &error) == TG_OK, "%s", error.message);
-        }
+        for (unsigned i = 0; i < team->world; i++)
+            REQUIRE(tg_reduce_feed(reductions[i], exchanges[i], &error) == TG_OK, "%s", error.message);
     }
-    for (unsigned i = 0; i < WORLD; i++)
+    for (unsigned i = 0; i < team->world; i++)
         REQUIRE(tg_reduce_end(reductions[i], &error) == TG_OK, "%s", error.message);
 }
 
-/* States of all ranks after some steps; made once for each algorithm. */
-static const tg_state *saved_states(tg_algorithm algorithm)
+/* States of all ranks after some steps; made once for each team. */
+static const tg_state *saved_states(const team *team)
 {
-    static tg_state states[2][WORLD];
-    tg_state *of = states[algorithm == TG_SHARD];
+    static tg_state states[4][MOST_WORLD];
+    tg_state *of = states[(team->hosts ? 2 : 0) + (team->algorithm == TG_SHARD)];
     if (of[0].data)
         return of;
-    tg_reducer *reducers[WORLD];
-    tg_tensor gradients[WORLD][TENSORS];
-    for (unsigned i = 0; i < WORLD; i++) {
-        reducers[i] = make_reducer(algorithm, i, WORLD);
+    tg_reducer *reducers[MOST_WORLD];
+    tg_tensor gradients[MOST_WORLD][TENSORS];
+    for (unsigned i = 0; i < team->world; i++) {
+        reducers[i] = make_reducer(team, i);
         for (unsigned t = 0; t < TENSORS; t++)
             gradients[i][t] = (tg_tensor){exact_buffer(counts[t] * sizeof(float), 0), counts[t], TG_FLOAT32};
     }
     for (uint64_t step = 0; step < STEPS; step++) {
-        for (unsigned i = 0; i < WORLD; i++)
+        for (unsigned i = 0; i < team->world; i++)
             for (unsigned t = 0; t < TENSORS; t++)
                 for (uint64_t j = 0; j < counts[t]; j++)
                     ((float *)gradients[i][t].data)[j] = (float)((j * 2654435761u + i * 97 + t + step) % 4093) / 4096 -
                                                          0.5f;
-        step_together(reducers, gradients, step);
+        step_together(team, reducers, gradients, step);
     }
-    for (unsigned i = 0; i < WORLD; i++) {
+    for (unsigned i = 0; i < team->world; i++) {
         of[i] = save(reducers[i]);
         tg_reducer_free(reducers[i]);
         for (unsigned t = 0; t < TENSORS; t++)
@@ -131,11 +143,12 @@ static bool is_same(const tg_state *a, const tg_state *b)
 
 static void require_finite(const tg_reducer *reducer)
 {
-    for (unsigned t = 0; t < TENSORS; t++) {
-        tg_feedback *feedback = reducer->tensors[t].feedback;
+    const tg_reducer *home = tg_state_home(reducer);
+    for (unsigned t = 0; home && t < TENSORS; t++) {
+        tg_feedback *feedback = home->tensors[t].feedback;
         const float *residual = feedback ? residual_of(feedback) : NULL;
         const float *momentum = feedback ? momentum_of(feedback) : NULL;
-        for (uint64_t j = 0; feedback && j < counts[t]; j++)
+        for (uint64_t j = 0; feedback && j < home->tensors[t].given.count; j++)
             REQUIRE(isfinite(residual[j]) && (!momentum || isfinite(momentum[j])), "tensor %u, element %u", t,
                     (unsigned)j);
     }
@@ -143,22 +156,25 @@ static void require_finite(const tg_reducer *reducer)
 
 /* Who loads: a reducer that has nothing yet, made once, and what it saves then. */
 typedef struct loader {
-    uint32_t rank, world;
     tg_reducer *reducer;
     tg_state nothing;
 } loader;
 
-static loader *loader_of(unsigned which, tg_algorithm algorithm)
+static loader *loader_of(unsigned which, tg_algorithm algorithm, bool hosts)
 {
     enum { LOADERS = 6 };
-    static const uint32_t ranks[LOADERS] = {0, 1, 0, 1, 0, 3}, worlds[LOADERS] = {3, 3, 2, 2, 1, 4};
-    static loader loaders[2][LOADERS];
-    loader *l = &loaders[algorithm == TG_SHARD][which % LOADERS];
+    static const struct {
+        uint32_t rank, world;
+        const uint32_t *hosts;
+    } who[2][LOADERS] = {
+        {{0, 3, NULL}, {1, 3, NULL}, {0, 2, NULL}, {1, 2, NULL}, {0, 1, NULL}, {3, 4, NULL}},
+        {{0, 4, two_by_two}, {3, 4, two_by_two}, {1, 5, uneven}, {4, 5, uneven}, {1, 3, one_host}, {2, 4, two_by_two}}};
+    static loader loaders[2][2][LOADERS];
+    loader *l = &loaders[hosts][algorithm == TG_SHARD][which % LOADERS];
     tg_error error;
     if (!l->reducer) {
-        l->rank = ranks[which % LOADERS];
-        l->world = worlds[which % LOADERS];
-        l->reducer = make_reducer(algorithm, l->rank, l->world);
+        const team team = {algorithm, who[hosts][which % LOADERS].world, who[hosts][which % LOADERS].hosts};
+        l->reducer = make_reducer(&team, who[hosts][which % LOADERS].rank);
         l->nothing = save(l->reducer);
     }
     REQUIRE(tg_reducer_load(l->reducer, NULL, 0, &error) == TG_OK, "%s", error.message); /* forgets */
@@ -168,9 +184,29 @@ static loader *loader_of(unsigned which, tg_algorithm algorithm)
 /* Whether a state that was loaded is of the very rank and plan that loaded it. */
 static bool is_exact(const tg_state *state, const tg_reducer *reducer)
 {
+    enum { HOSTS_AT = TG_STATE_HEAD + 16 * 8 }; /* behind the counters: how many, which, and their digest */
     const uint8_t *head = state->data;
-    return head[5] == (uint8_t)reducer->algorithm && tg_load32(head + 12) == reducer->world &&
-           tg_load64(head + 24) == reducer->options.batch_elements && tg_load32(head + 32) == reducer->options.depth;
+    const tg_levels *l = reducer->levels;
+    return head[5] == (uint8_t)reducer->algorithm && tg_load32(head + 8) == reducer->rank &&
+           tg_load32(head + 12) == reducer->world && tg_load64(head + 24) == reducer->options.batch_elements &&
+           tg_load32(head + 32) == reducer->options.depth && !(head[6] & TG_STATE_LEVELS) == !l &&
+           (!l || tg_load64(head + HOSTS_AT + 8) == l->digest);
+}
+
+/* The states that a loader is given, one of them edited; returns which is its own, if that is all it takes. */
+static const tg_state *give(const uint8_t *data, size_t size, const team *team, const tg_reducer *to, tg_state *states,
+                            size_t *count)
+{
+    const tg_state *good = saved_states(team);
+    const bool hosts = team->hosts || to->levels, all = hosts && !(data[0] & 16);
+    const uint32_t first = all ? 0 : to->rank, apart = all ? 1 : hosts ? MOST_WORLD : to->world;
+    *count = 0;
+    for (uint32_t i = first; i < team->world; i += apart, ++*count)
+        states[*count] = *count == data[2] % team->world
+                             ? spoil(&good[i], data[3], !(data[4] & 1), data + 5, (size - 5) / 3)
+                             : spoil(&good[i], 0, true, NULL, 0);
+    const tg_state *own = all && to->rank < *count ? &states[to->rank] : &states[0];
+    return (*count == 1 || all) && *count > 0 && is_exact(own, to) ? own : NULL;
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
@@ -179,13 +215,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     device = devices[open_devices(devices) - 1];
     if (size < 5)
         return 0;
-    const tg_state *good = saved_states(data[0] & 1 ? TG_SHARD : TG_GATHER);
-    const loader *l = loader_of(data[1], data[0] & 2 ? TG_SHARD : TG_GATHER);
-    tg_state states[WORLD];
-    size_t count = 0;
-    for (uint32_t i = l->rank; i < WORLD; i += l->world, count++)
-        states[count] = count == data[2] % WORLD ? spoil(&good[i], data[3], !(data[4] & 1), data + 5, (size - 5) / 3)
-                                                 : spoil(&good[i], 0, true, NULL, 0);
+    const team saver = {data[0] & 1 ? TG_SHARD : TG_GATHER, data[0] & 4 ? 4 : 3, data[0] & 4 ? two_by_two : NULL};
+    const loader *l = loader_of(data[1], data[0] & 2 ? TG_SHARD : TG_GATHER, data[0] & 8);
+    tg_state states[MOST_WORLD];
+    size_t count;
+    const tg_state *own = give(data, size, &saver, l->reducer, states, &count);
     tg_error error = {""};
     const tg_status status = tg_reducer_load(l->reducer, states, count, &error);
     const tg_state after = save(l->reducer);
@@ -194,8 +228,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         REQUIRE(is_same(&l->nothing, &after), "a state that was refused changed the reducer: %s", error.message);
     } else {
         require_finite(l->reducer);
-        if (count == 1 && is_exact(&states[0], l->reducer))
-            REQUIRE(is_same(&after, &states[0]), "a state that was loaded saves to other bytes");
+        if (own)
+            REQUIRE(is_same(&after, own), "a state that was loaded saves to other bytes");
         REQUIRE(tg_reducer_load(l->reducer, &after, 1, &error) == TG_OK, "our own state: %s", error.message);
         const tg_state again = save(l->reducer);
         REQUIRE(is_same(&after, &again), "our own state saves to other bytes");

@@ -13,13 +13,14 @@
 typedef struct placement {
     const char *name;
     uint32_t world;
-    uint32_t hosts[8];
+    uint32_t hosts[18];
 } placement;
 
 static const placement placements[] = {{"2 hosts of 2", 4, {0, 0, 1, 1}},
                                        {"3 hosts of 3, 2 and 2 that take turns", 7, {5, 1, 5, 2, 1, 2, 5}},
                                        {"hosts of 1 and 3", 4, {1, 0, 0, 0}},
-                                       {"1 host of 3", 3, {0, 0, 0}}};
+                                       {"1 host of 3", 3, {0, 0, 0}},
+                                       {"9 hosts of 2", 18, {0, 1, 2, 3, 4, 5, 6, 7, 8, 0, 1, 2, 3, 4, 5, 6, 7, 8}}};
 enum { PLACEMENTS = sizeof placements / sizeof *placements };
 static const tensor_case no_more = {NULL, NULL, NULL, 0, TG_FLOAT32};
 
@@ -317,14 +318,15 @@ static void with_history(const rank_case *what, tg_transport **transports, void 
     free(h);
 }
 
-/* The first exchange of a step: before it come greeting and verdict; and before these, where memory is shared, the
- * rounds in which all ranks agree on their hosts, and two exchanges within hosts. */
+/* The first exchange of a step: before it come greeting and verdict, which takes rounds among more than eight ranks;
+ * and before these, where memory is shared, the rounds in which all ranks agree on their hosts, and two exchanges
+ * within hosts. */
 static unsigned first_exchange(uint32_t world)
 {
     unsigned rounds = 0;
     while (1u << rounds < world)
         rounds++;
-    return 2 + (ranks_share ? rounds + 2 : 0);
+    return 1 + tg_agreement_rounds(world) + (ranks_share ? rounds + 2 : 0);
 }
 
 /* Counts exchanges that bring something from one rank to another. */
@@ -337,9 +339,11 @@ static void count_meetings(rank_state *states, uint32_t world)
 
 static void nothing(rank_state *s) { (void)s; }
 
-static const placement troubled[] = {{"2 hosts, the second ranks' link", 4, {0, 0, 1, 1}},
-                                     {"2 hosts that take turns, within the second", 4, {0, 1, 0, 1}},
-                                     {"hosts of 2 and 3, within the second", 5, {0, 1, 0, 1, 1}}};
+static const placement troubled[] = {
+    {"2 hosts, the second ranks' link", 4, {0, 0, 1, 1}},
+    {"2 hosts that take turns, within the second", 4, {0, 1, 0, 1}},
+    {"hosts of 2 and 3, within the second", 5, {0, 1, 0, 1, 1}},
+    {"9 hosts, the first ranks' link", 18, {0, 1, 2, 3, 4, 5, 6, 7, 8, 0, 1, 2, 3, 4, 5, 6, 7, 8}}};
 
 /* Rank 1 has trouble with what rank 3 sends: on the same host, or on another. */
 static void faults(bool all, const placement *p, tg_algorithm algorithm)
@@ -353,7 +357,7 @@ static void faults(bool all, const placement *p, tg_algorithm algorithm)
     unsigned troubles = 0;
     for (unsigned exchange = first_exchange(p->world); exchange + 1 < met; exchange++)
         for (int fault = CUT; fault <= FLIP; fault++) {
-            if (!all && (exchange + (unsigned)fault) % (EMULATED ? 7 : 3) != 0)
+            if (!all && (exchange + (unsigned)fault) % (EMULATED || p->world > 8 ? 7 : 3) != 0)
                 continue;
             tg_transport *transports[MOST_RANKS];
             tg_error error;

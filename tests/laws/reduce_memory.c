@@ -1,5 +1,5 @@
 /* Laws of a reducer's memory: what it reserves under `shard` hardly grows with the number of ranks, because no owner
- * has a part that is much longer than others. */
+ * has a part that is much longer than others; nor does it where hosts have several ranks. */
 #include <malloc.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -7,7 +7,7 @@
 
 #include "codec/positions.h"
 #include "ranks.h"
-#include "reduce/reducer.h"
+#include "reduce/levels.h"
 
 /* Bytes that the C library has given out: reserved, whether touched or not. Where another allocator has taken its place
  * (sanitizers) it knows of none, and then the arena's own count must do. */
@@ -22,6 +22,7 @@ static uint64_t given_out(void)
 }
 
 enum { LAYERS = 200 };
+static const char *const qsgd = "qsgd:levels=7,bucket=512", *const topk = "topk:density=0.01";
 
 /* The rank that owns most, of what is not divided among all. */
 static uint32_t largest_owner(const tg_plan *plan, uint32_t world)
@@ -37,50 +38,68 @@ static uint32_t largest_owner(const tg_plan *plan, uint32_t world)
     return largest;
 }
 
+/* How ranks reduce: alone, or so many on each host. */
+typedef struct team {
+    tg_algorithm how;
+    const char *codec;
+    uint32_t world, per_host;
+} team;
+
+static const char *name_of(const team *t)
+{
+    static char text[120];
+    (void)snprintf(text, sizeof text, "%s, world %u%s, %s", tg_algorithm_text(t->how), t->world,
+                   t->per_host > 1 ? ", 8 to a host" : "", t->codec);
+    return text;
+}
+
 /* Bytes that a reducer of rank `rank` reserves, residuals and the codecs' memory included; few are touched. */
-static uint64_t reserved(tg_algorithm how, const char *codec, uint32_t rank, uint32_t world, const uint64_t *counts,
-                         size_t tensor_count, uint32_t *most_owned)
+static uint64_t reserved(const team *team, uint32_t rank, const uint64_t *counts, size_t tensor_count,
+                         uint32_t *most_owned)
 {
     static tg_reducer_tensor tensors[LAYERS];
     tg_device *device = open_device("cpu/scalar");
-    const tg_reducer_options options = {.algorithm = how};
+    uint32_t *hosts = malloc(team->world * sizeof *hosts);
+    for (uint32_t i = 0; i < team->world; i++)
+        hosts[i] = i / team->per_host;
+    const tg_reducer_options options = {.algorithm = team->how, .host_of_rank = hosts};
     tg_reducer *reducer = NULL;
     tg_error error;
     for (size_t i = 0; i < tensor_count; i++) {
         tensors[i] = (tg_reducer_tensor){.name = "x", .count = counts[i], .feedback = {TG_FEEDBACK_EF, 1, 1, 0, 0}};
-        expect(tg_spec_parse(codec, &tensors[i].codec, &error) == TG_OK, "%s", error.message);
+        expect(tg_spec_parse(team->codec, &tensors[i].codec, &error) == TG_OK, "%s", error.message);
     }
     const uint64_t before = given_out();
-    expect(tg_reducer_create(device, rank, world, tensors, tensor_count, &options, &reducer, &error) == TG_OK, "%s",
-           error.message);
-    const uint64_t after = given_out(), bytes = reducer ? reducer->arena.bytes : 0;
-    *most_owned = reducer ? largest_owner(&reducer->coded, world) : 0;
+    expect(tg_reducer_create(device, rank, team->world, tensors, tensor_count, &options, &reducer, &error) == TG_OK,
+           "%s", error.message);
+    const uint64_t after = given_out();
+    const tg_reducer *inner = reducer && reducer->levels ? reducer->levels->inner : NULL;
+    const uint64_t bytes = (reducer ? reducer->arena.bytes : 0) + (inner ? inner->arena.bytes : 0);
+    *most_owned = reducer ? largest_owner(&reducer->coded, team->world) : 0;
     tg_reducer_free(reducer);
     tg_device_free(device);
+    free(hosts);
     return after - before > bytes ? after - before : bytes;
 }
 
 static const uint64_t one_tensor[] = {25600000};
 
-/* Frames go out, come in as parts and come in as results; the sums, in float32 and in 16 bits; the residuals. With the
- * world grow only headers, and what sparse parts may come to at the most. */
-static void hardly_grows(const char *codec, uint32_t world, uint64_t most)
+static void is_limited(const team *team, const char *what, uint32_t rank, uint64_t bytes, uint64_t most)
 {
-    uint32_t owner;
-    const uint64_t bytes = reserved(TG_SHARD, codec, world / 2, world, one_tensor, 1, &owner);
+    printf("%s, %s, rank %u: %.2f GB are reserved\n", name_of(team), what, rank, (double)bytes / 1e9);
     expect(bytes <= most, "%.2f GB are reserved, more than %.2f GB", (double)bytes / 1e9, (double)most / 1e9);
-    printf("shard, world %u, %s: %.2f GB are reserved\n", world, codec, (double)bytes / 1e9);
-    check_all("shard, world %u, %s: memory is limited", world, codec);
+    check_all("%s, %s: memory is limited", name_of(team), what);
 }
 
-/* Under gather, room for messages is used again where many ranks' frames would take much more than the means. */
-static void gathers(uint32_t world, uint64_t most)
+/* Frames go out, come in as parts and come in as results; the sums, in float32 and in 16 bits; the residuals. With the
+ * world grow only headers, and what sparse parts may come to at the most. Under gather, room for messages is used again
+ * where many ranks' or hosts' frames would take much more than the means, and of many hosts the mean is spread. */
+static void hardly_grows(tg_algorithm how, const char *codec, uint32_t world, uint32_t per_host, uint64_t most)
 {
+    const team team = {how, codec, world, per_host};
     uint32_t owner;
-    const uint64_t bytes = reserved(TG_GATHER, "qsgd:levels=7,bucket=512", 1, world, one_tensor, 1, &owner);
-    printf("gather, world %u, qsgd:levels=7,bucket=512: %.2f GB are reserved\n", world, (double)bytes / 1e9);
-    expect(bytes <= most, "%.2f GB are reserved", (double)bytes / 1e9);
-    check_all("gather, world %u: memory is limited", world);
+    const uint64_t bytes = reserved(&team, world / 2, one_tensor, 1, &owner);
+    is_limited(&team, "one tensor", world / 2, bytes, most);
 }
 
 /* ResNet-50: tensors of all sizes. */
@@ -109,16 +128,16 @@ static size_t resnet50(uint64_t counts[LAYERS])
     return n;
 }
 
-static void a_model(const char *codec, uint32_t world)
+/* Of the rank that owns most. With hosts, which has as many before it as there are owners. */
+static void a_model(tg_algorithm how, const char *codec, uint32_t world, uint32_t per_host)
 {
+    const team team = {how, codec, world, per_host};
     uint64_t counts[LAYERS];
     const size_t n = resnet50(counts);
     uint32_t owner = 0;
-    uint64_t bytes = reserved(TG_SHARD, codec, 0, world, counts, n, &owner);
-    bytes = reserved(TG_SHARD, codec, owner, world, counts, n, &owner);
-    printf("shard, world %u, %s, ResNet-50, rank %u: %.2f GB are reserved\n", world, codec, owner, (double)bytes / 1e9);
-    expect(bytes <= UINT64_C(4) << 30, "%.2f GB are reserved", (double)bytes / 1e9);
-    check_all("shard, world %u, %s, ResNet-50: memory is limited", world, codec);
+    uint64_t bytes = reserved(&team, 0, counts, n, &owner);
+    bytes = reserved(&team, owner, counts, n, &owner);
+    is_limited(&team, "ResNet-50", owner, bytes, UINT64_C(4) << 30);
 }
 
 /* ---- parts ---- */
@@ -240,20 +259,30 @@ static void lists_are_short(void)
 int main(int argc, char **argv)
 {
     (void)wants_all(argc, argv);
-    hardly_grows("qsgd:levels=7,bucket=512", 4, 400000000);
-    hardly_grows("qsgd:levels=7,bucket=512", 256, 400000000);
-    hardly_grows("qsgd:levels=7,bucket=512", 1024, 400000000);
-    hardly_grows("qsgd:levels=7,bucket=512", 10000, UINT64_C(4) << 30);
-    hardly_grows("topk:density=0.01", 4, 1000000000);
-    hardly_grows("topk:density=0.01", 256, UINT64_C(2) << 30);
-    hardly_grows("topk:density=0.01", 1024, UINT64_C(2) << 30);
-    hardly_grows("topk:density=0.01", 10000, UINT64_C(4) << 30);
-    gathers(8, 500000000);
-    gathers(256, 2000000000);
-    gathers(10000, 7000000000); /* one batch of each rank, 5.3 GB, and the means */
-    a_model("qsgd:levels=7,bucket=512", 10000);
-    a_model("topk:density=0.01", 1024);
-    a_model("topk:density=0.01", 10000);
+    const uint64_t limit = UINT64_C(4) << 30;
+    hardly_grows(TG_SHARD, qsgd, 4, 1, 400000000);
+    hardly_grows(TG_SHARD, qsgd, 256, 1, 400000000);
+    hardly_grows(TG_SHARD, qsgd, 1024, 1, 400000000);
+    hardly_grows(TG_SHARD, qsgd, 10000, 1, limit);
+    hardly_grows(TG_SHARD, qsgd, 10000, 8, 400000000);
+    hardly_grows(TG_SHARD, topk, 4, 1, 1000000000);
+    hardly_grows(TG_SHARD, topk, 256, 1, limit / 2);
+    hardly_grows(TG_SHARD, topk, 1024, 1, limit / 2);
+    hardly_grows(TG_SHARD, topk, 10000, 1, limit);
+    hardly_grows(TG_SHARD, topk, 10000, 8, limit / 4);
+    hardly_grows(TG_GATHER, qsgd, 8, 1, 500000000);
+    hardly_grows(TG_GATHER, qsgd, 256, 1, 2000000000);
+    hardly_grows(TG_GATHER, qsgd, 10000, 1, limit / 2); /* shorter batches, three of each rank, and the means */
+    hardly_grows(TG_GATHER, qsgd, 10000, 8, limit / 2); /* eight batches of each host, of a share */
+    hardly_grows(TG_GATHER, topk, 10000, 8, limit / 2); /* a share is one batch */
+    a_model(TG_GATHER, qsgd, 10000, 1);
+    a_model(TG_GATHER, qsgd, 10000, 8);
+    a_model(TG_GATHER, topk, 10000, 8);
+    a_model(TG_SHARD, qsgd, 10000, 1);
+    a_model(TG_SHARD, qsgd, 10000, 8);
+    a_model(TG_SHARD, topk, 1024, 1);
+    a_model(TG_SHARD, topk, 10000, 1);
+    a_model(TG_SHARD, topk, 10000, 8);
     parts_of_windows();
     crowded();
     lists_are_short();

@@ -78,12 +78,12 @@ void tg_cpu_load(tg_device *device, tg_load_job *job)
     job->largest = 0;
     for (uint64_t first = 0; first < job->count; first += TG_BLOCK) {
         const size_t n = tg_block_size(job->count, first);
-        float *h = job->h + first;
         k->load(TG_FLOAT32, job->bytes + 4 * first, n, block);
         job->finite = job->finite && k->first_nonfinite(block, n) == n;
         const float here = factor * tg_bits_float(k->max_magnitude(block, n));
         job->largest = here > job->largest ? here : job->largest;
-        for (size_t i = 0; job->h && job->finite && i < n; i++)
+        float *h = job->h && job->finite ? job->h + first : NULL; /* NULL: only checked */
+        for (size_t i = 0; h && i < n; i++)
             h[i] = job->replaces ? factor * block[i] : factor * block[i] + h[i];
     }
 }
