@@ -9,8 +9,10 @@ struct scheduled {
     size_t after;       /* fed before it can be made; SIZE_MAX: none */
     enum predict_pattern pattern;
     enum predict_scope scope;
-    double messages;             /* that a rank sends */
-    double bytes, usual_bytes;   /* of the rank that has most; of a rank that has most over all exchanges of the step */
+    double messages; /* that a rank sends */
+    /* Of the rank that has most; of a rank that has most over all exchanges of the step. With PREDICT_BETWEEN, of the
+     * host that has most: what its owners of shares send over its link. */
+    double bytes, usual_bytes;
     double before, usual_before; /* likewise, seconds of coding to make it */
     double behind;               /* seconds of coding to feed it */
 };

@@ -19,6 +19,8 @@ echo "# every rank with every other, four to a host: to four of seven; in a ring
 tersegrad plan --world 8 --codec none --json | json '[round(r["bytes_sent"] / 1e3) for r in j["rows"]]'
 tersegrad plan --world 8 --per-node 4 --flat --codec none --json | json '[round(r["bytes_sent"] / 1e3) for r in j["rows"]]'
 tersegrad plan --world 8 --per-node 4 --flat --codec none --json | json '[round(r["bytes_sent"] * 7 / 4e3) for r in j["rows"][1:]]'
+echo "# a host of two ranks beside one of one: one owner, whose bytes are all that its link carries, 102 MB in 4.3 s"
+tersegrad plan --world 3 --per-node 2 --rate 200mbit --codec none --json | json '[round(r["seconds"], 2) for r in j["rows"][1:]]'
 echo "# every input is marked: those that are given, and those that are not"
 tersegrad plan --codec qsgd --json | json '"\n".join(j["inputs"])'
 tersegrad plan --codec qsgd --model vgg16 --world 8 --per-node 2 --flat --kappa 1.5 --min-size 1000 --json | json '"\n".join(j["inputs"])'

@@ -201,6 +201,47 @@ static void dense_is_its_closed_form(generator *g, size_t rounds)
     check_all("dense steps take as long as their closed forms say");
 }
 
+/* Of gradients of `none` that are ready at once, hosts send each other what one of them would with one rank: however
+ * many ranks they have, only owners of shares send, and there are as many of those as the smallest host has ranks. */
+static void links_carry_shares(generator *g, size_t rounds)
+{
+    static const tg_algorithm algorithms[] = {TG_GATHER, TG_SHARD};
+    const struct predict_coding no_time = {.low = 1, .high = 1};
+    const struct predict_network network = {.rate = 1e6, .inside = INFINITY, .low = 1, .high = 1};
+    const tg_feedback_spec feedback = {.kind = TG_FEEDBACK_NONE};
+    tg_spec none;
+    expect(tg_spec_parse("none", &none, NULL) == TG_OK, "none");
+    for (size_t i = 0; i < rounds; i++) {
+        uint32_t hosts[64];
+        const uint32_t per_node = (uint32_t)(2 + next_random(g) % 8), count = (uint32_t)(2 + next_random(g) % 4),
+                       last = (uint32_t)(1 + next_random(g) % per_node);
+        tensors[0] = (struct predict_tensor){"t", 4000000 + next_random(g) % 4000000, 0};
+        const struct predict_job job = {.tensors = tensors,
+                                        .tensor_count = 1,
+                                        .world = (count - 1) * per_node + last,
+                                        .per_node = per_node,
+                                        .kappa = 1};
+        for (uint32_t rank = 0; rank < job.world; rank++)
+            hosts[rank] = rank / per_node;
+        for (size_t a = 0; a < 2; a++) {
+            const tg_reducer_options options = {.algorithm = algorithms[a], .host_of_rank = hosts};
+            struct predict_step step = {0};
+            struct message message = {""};
+            expect(predict_reduction(&job, &network, &no_time, &none, &feedback, &options, &step, &message), "%s",
+                   message.text);
+            const double bytes = 4.0 * (double)tensors[0].count,
+                         sent = algorithms[a] == TG_GATHER ? bytes * (count - 1) : 2 * bytes * (count - 1) / count;
+            /* Of gather, headers and verdicts. Of shard, pieces are of whole blocks, and some owners of a mean have
+             * more than others. */
+            const double error = algorithms[a] == TG_GATHER ? 0.001 : 0.12;
+            expect(fabs(step.seconds - sent / network.rate) <= error * sent / network.rate,
+                   "%u hosts of %u ranks, the last of %u, by %s: %g s, not %g s", count, per_node, last,
+                   tg_algorithm_text(algorithms[a]), step.seconds, sent / network.rate);
+        }
+    }
+    check_all("between hosts, links carry what the owners of shares send");
+}
+
 static void alone_has_no_wire(generator *g, size_t rounds)
 {
     for (size_t i = 0; i < rounds; i++) {
@@ -421,6 +462,7 @@ int main(int argc, char **argv)
     grows_with_costs(&g, rounds);
     grows_with_bytes(&g, rounds);
     dense_is_its_closed_form(&g, rounds / 4);
+    links_carry_shares(&(generator){20261119}, rounds / 4);
     alone_has_no_wire(&g, rounds / 4);
     points_say_the_same(&g, rounds / 4);
     fits_what_was_measured(&g, rounds / 4);
