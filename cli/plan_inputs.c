@@ -131,9 +131,19 @@ static bool use_rate(struct plan *plan, struct message *message)
               options->latency ? "stated" : "assumed", latency);
     plan_note(plan, "assumed: TCP over Ethernet (96 %% of the rate), %.0f us of software for each message",
               1e6 * message_seconds);
-    if (plan->job.per_node > 1)
-        plan_note(plan, "assumed: %.0f GB/s between ranks of one host", 1e-9 * inside_bytes);
     return true;
+}
+
+void plan_note_inside(struct plan *plan)
+{
+    const bool is_from_rate = plan->network.patterns[PREDICT_ALL_GATHER].count == 0;
+    if (plan->job.per_node < 2 || (!is_from_rate && plan->options->flat)) /* what was measured flat has both in it */
+        return;
+    if (is_from_rate) /* messages were mentioned with the links */
+        plan_note(plan, "assumed: %.0f GB/s between ranks of one host", 1e-9 * plan->network.inside);
+    else
+        plan_note(plan, "assumed: %.0f GB/s between ranks of one host, %.0f us of software for each message there",
+                  1e-9 * plan->network.inside, 1e6 * plan->network.message);
 }
 
 /* ---- rows ---- */
@@ -184,7 +194,7 @@ static bool fill_row(struct plan *plan, const char *text, struct plan_row *row, 
     const bool feedback = row->feedback.kind != TG_FEEDBACK_NONE;
     snprintf(row->name, sizeof row->name, "%s%s%s", text, feedback ? "+" : "", feedback ? row->feedback_text : "");
     row->options = (tg_reducer_options){.min_size = options->min_size};
-    return predict_costs((enum predict_device)options->device, &row->codec, feedback, &row->coding, message);
+    return predict_costs(plan->device, &row->codec, feedback, &row->coding, message);
 }
 
 static bool fill_rows(struct plan *plan, struct message *message)
@@ -260,7 +270,8 @@ static bool use_cluster(struct plan *plan, struct message *message)
 
 bool plan_inputs(struct plan *plan, const struct plan_options *options, struct message *message)
 {
-    *plan = (struct plan){.options = options};
+    *plan = (struct plan){.options = options,
+                          .device = options->device >= 0 ? (enum predict_device)options->device : PREDICT_CPU};
     plan->job = (struct predict_job){.world = options->world ? (uint32_t)options->world : 8,
                                      .per_node = options->per_node ? (uint32_t)options->per_node : 1,
                                      .kappa = options->kappa > 0 ? options->kappa : 1};
@@ -290,6 +301,7 @@ bool plan_inputs(struct plan *plan, const struct plan_options *options, struct m
     if (plan->job.per_node > most_on_a_host)
         return fail(message, "--per-node %" PRIu32 " is too many for one host; use at most %d", plan->job.per_node,
                     most_on_a_host);
+    plan_note_inside(plan);
     plan_note_job(plan);
     if (!fill_rows(plan, message) || !use_cluster(plan, message) ||
         (options->report && !can_write_file(options->report, message)))

@@ -100,11 +100,11 @@ bool probe_judge(struct probe *probe, const char *machine, int64_t now, bool ins
     return true;
 }
 
-const struct predict_coding *probe_coding_of(const struct probe *probe, const tg_spec *spec,
-                                             const tg_feedback_spec *feedback, tg_algorithm algorithm)
+const struct probe_coding *probe_coding_of(const struct probe *probe, const tg_spec *spec,
+                                           const tg_feedback_spec *feedback, tg_algorithm algorithm)
 {
     char text[TG_SPEC_TEXT], loop[TG_SPEC_TEXT];
-    const struct predict_coding *other = NULL;
+    const struct probe_coding *other = NULL;
     if (tg_spec_print(spec, text, sizeof text, NULL) != TG_OK ||
         tg_feedback_print(feedback, loop, sizeof loop, NULL) != TG_OK)
         return NULL;
@@ -112,8 +112,8 @@ const struct predict_coding *probe_coding_of(const struct probe *probe, const tg
         if (probe->codings[i].algorithm != algorithm || strcmp(probe->codings[i].coding.spec, text) != 0)
             continue;
         if (strcmp(probe->codings[i].feedback, loop) == 0)
-            return &probe->codings[i].coding;
-        other = other ? other : &probe->codings[i].coding;
+            return &probe->codings[i];
+        other = other ? other : &probe->codings[i];
     }
     return other;
 }

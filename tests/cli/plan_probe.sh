@@ -48,6 +48,19 @@ json '"\n".join(note for note in j["inputs"] if "probed" in note or "simulated" 
 tersegrad plan --probe own.json --simulate | sed -n "/assumed: coding as/,\$p"
 for words in 'not probed' 'simulated: 20 steps' 'seed 1'; do grep -c "<dt>input</dt>.*$words" page.html; done
 json '[len(note) > 200 for note in j["inputs"] if "not probed" in note]' <notes.json
+echo "# what is assumed within hosts, of which a probe has nothing; messages take their time there"
+tersegrad plan --probe own.json --codec qsgd --world 4 --per-node 2 | grep 'of one host'
+tersegrad plan --probe own.json --codec qsgd --world 4 --per-node 2 --flat | grep -c 'of one host'
+echo '[{"name": "a", "offset": 0, "count": 64}]' >tiny.json
+tersegrad plan --probe own.json --layout tiny.json --backward 0s --codec none --world 64 --per-node 64 --json | json 'j["rows"][2]["wire_seconds"] > 60 * 5e-6'
+echo "# a codec that was probed with another feedback"
+tersegrad plan --probe own.json --codec qsgd --feedback ef | sed -n '/assumed: coding/,$p'
+echo "# one that was made on another device, or on the one that is asked for"
+try tersegrad plan --probe own.json --device cuda --codec qsgd
+sed 's|cpu/avx2|cuda:0|' own.json >card.json
+tersegrad plan --probe card.json --codec fp16 | grep 'assumed: coding'
+try tersegrad plan --probe card.json --device cpu --codec qsgd
+tersegrad plan --probe own.json --device cpu --codec qsgd --json | json 'len(j["rows"])'
 echo "# a codec that was probed by one algorithm alone"
 tr '\n' ' ' <own.json | sed 's/,   {"spec": "qsgd", "feedback": "none", "algorithm": "shard".*reductions": \[\]}\]/]/' >half.json
 tersegrad plan --probe half.json --codec qsgd --codec fp16 | sed -n "/assumed: coding as/,\$p"

@@ -92,7 +92,7 @@ static void test_fields(void **state)
     tg_feedback_spec feedback;
     assert_int_equal(tg_spec_parse("qsgd:levels=7", &spec, NULL), TG_OK); /* what qsgd is by default */
     assert_int_equal(tg_feedback_parse("ef", &feedback, NULL), TG_OK);
-    assert_ptr_equal(probe_coding_of(&probe, &spec, &feedback, TG_SHARD), &probe.codings[0].coding);
+    assert_ptr_equal(probe_coding_of(&probe, &spec, &feedback, TG_SHARD), &probe.codings[0]);
     assert_null(probe_coding_of(&probe, &spec, &feedback, TG_GATHER));
     assert_int_equal(tg_spec_parse("fp16", &spec, NULL), TG_OK);
     assert_null(probe_coding_of(&probe, &spec, &feedback, TG_SHARD));
