@@ -121,8 +121,7 @@ static bool measure(const struct probe_team *team, const struct probe_request *r
     snprintf(probe->library, sizeof probe->library, "%s", tg_version());
     snprintf(probe->transport, sizeof probe->transport, "%s, %s", tg_transport_name(team->team.transport),
              train_mpi_module());
-    const bool can_write = team->team.rank > 0 || can_write_file(request->path, message);
-    return probe_agree(team, can_write, message) && count_neighbours(&team->team, probe, message) &&
+    return count_neighbours(&team->team, probe, message) &&
            probe_network(team, 0.33 * request->seconds, &probe->network, message) &&
            probe_codecs(team, request, 0.97 * request->seconds, probe, message) &&
            probe_agree(team, team->team.rank > 0 || probe_save(request->path, probe, message), message);
@@ -133,9 +132,13 @@ static int probe_ranks(const struct command *command, const struct probe_request
     const struct probe_team team = {
         {transport, tg_transport_rank(transport), tg_transport_world(transport), 4 * PROBE_MOST_SECONDS}, clock_ns()};
     struct message message = {""};
+    uint32_t culprit;
+    const bool can_write = team.team.rank > 0 || can_write_file(request->path, &message);
+    const enum verdict first = team_verdict(&team.team, can_write, &culprit, &message);
+    const int failure = first == TEAM_FAILED ? EXIT_USAGE : EXIT_FAILED; /* before anything is measured */
     struct probe *probe = calloc(1, sizeof *probe);
-    const bool is_well = probe_agree(&team, probe || fail(&message, "out of memory"), &message) && probe &&
-                         measure(&team, request, probe, &message);
+    const bool is_well = first == TEAM_WELL && probe_agree(&team, probe || fail(&message, "out of memory"), &message) &&
+                         probe && measure(&team, request, probe, &message);
     if (is_well && team.team.rank == 0)
         printf("probed %" PRIu32 " ranks in %.1f s: %s\n", team.team.world, 1e-9 * (double)(clock_ns() - team.began),
                request->path);
@@ -147,9 +150,9 @@ static int probe_ranks(const struct command *command, const struct probe_request
     /* Where all have agreed to end, all come here; where a rank is lost, nobody may wait for this one. */
     struct shared_bytes *last = team_share(&team.team, "", 0, false, &message);
     if (!last)
-        tg_transport_abort(transport, EXIT_FAILED);
+        tg_transport_abort(transport, failure);
     shared_bytes_free(last);
-    return EXIT_FAILED;
+    return failure;
 }
 
 /* All ranks have the same arguments: one speaks. */
