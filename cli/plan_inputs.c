@@ -31,7 +31,8 @@ static bool read_time(const char *option, const char *text, double *seconds, str
 {
     if (parse_time(text, strlen(text), seconds) && *seconds <= 1e6)
         return true;
-    return fail(message, "%s takes a time with its unit, such as 80ms or 1.5s, not '%s'", option, text);
+    return fail(message, "%s takes a time of 0s to 1000000s with its unit, such as 80ms or 1.5s, not '%s'", option,
+                text);
 }
 
 /* `known`: of the model's own; negative: there is none. */
@@ -123,9 +124,13 @@ static bool use_rate(struct plan *plan, struct message *message)
     const char *rate = options->rate ? options->rate : "10gbit",
                *latency = options->latency ? options->latency : "50us";
     if (!parse_rate(rate, strlen(rate), &plan->rate_bits) || plan->rate_bits < 1e3 || plan->rate_bits > 1e15)
-        return fail(message, "--rate takes a rate with its unit, such as 100mbit or 2.5gbit, not '%s'", rate);
+        return fail(message,
+                    "--rate takes a rate of 1kbit to 1000tbit with its unit, such as 100mbit or 2.5gbit, not '%s'",
+                    rate);
     if (!parse_time(latency, strlen(latency), &plan->latency) || !(plan->latency > 0 && plan->latency <= 1e3))
-        return fail(message, "--latency takes a time above 0 with its unit, such as 50us or 2ms, not '%s'", latency);
+        return fail(message,
+                    "--latency takes a time above 0s and up to 1000s with its unit, such as 50us or 2ms, not '%s'",
+                    latency);
     plan->network = plan_network(plan->rate_bits, plan->latency);
     plan_note(plan, "%s: links of %s; %s: latency %s", options->rate ? "stated" : "assumed", rate,
               options->latency ? "stated" : "assumed", latency);

@@ -96,9 +96,10 @@ echo '[{"name": "a", "offset": 10, "count": 5}, {"name": "b", "offset": 0, "coun
 tersegrad plan --layout apart.json --backward 1ms --codec qsgd --json | json 'j["elements"]'
 echo "# numbers that are none"
 for world in 0 -1 1000001 1e3 four; do try tersegrad plan --world $world 2>&1 | head -n 2; done
-for rate in 0gbit 0 10 -1gbit infgbit nan gbit 1e99tbit 10gb; do try tersegrad plan --rate $rate; done
-for latency in 0us 0 50 -1us infs nanms us 1e99s; do try tersegrad plan --latency $latency; done
+for rate in 500bit 1001tbit 0gbit 0 10 -1gbit infgbit nan gbit 1e99tbit 10gb; do try tersegrad plan --rate $rate; done
+for latency in 5000s 0us 0 50 -1us infs nanms us 1e99s; do try tersegrad plan --latency $latency; done
 try tersegrad plan --backward 80
+try tersegrad plan --backward 2000000s
 try tersegrad plan --forward -80ms
 try tersegrad plan --per-node 0
 try tersegrad plan --kappa 0.5
