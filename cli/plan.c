@@ -247,7 +247,7 @@ static const struct option plan_option_table[] = {
      .real_low = 1,
      .real_high = 1000,
      AT(slowdown),
-     .summary = "simulated: how many times longer slow hosts compute (default 2)"},
+     .summary = "simulated: how many times longer slow hosts compute, and code with --device cpu (default 2)"},
     {.name = "--steps",
      .kind = OPTION_NUMBER,
      .value = "N",

@@ -261,6 +261,7 @@ static bool use_cluster(struct plan *plan, struct message *message)
                                      .stragglers = o->stragglers >= 0 ? o->stragglers : 0,
                                      .slowdown = o->slowdown >= 0 ? o->slowdown : 2,
                                      .steps = o->steps > 0 ? (uint32_t)o->steps : 20,
+                                     .codes_on_hosts = plan->device == PREDICT_CPU,
                                      .seed = o->seed != UINT64_MAX ? o->seed : 1};
     const struct cluster *c = &plan->cluster;
     char racks[80] = "";
@@ -268,8 +269,9 @@ static bool use_cluster(struct plan *plan, struct message *message)
         snprintf(racks, sizeof racks, "racks of %u hosts, uplinks %g times oversubscribed, ", c->rack_hosts,
                  c->oversubscription);
     plan_note(plan,
-              "simulated: %u steps, %scomputing varies by %g %%, %g %% of the hosts are %g times slower, seed %" PRIu64,
-              c->steps, racks, 100 * c->jitter, 100 * c->stragglers, c->slowdown, c->seed);
+              "simulated: %u steps, %scomputing varies by %g %%, %g %% of the hosts %s %g times slower, seed %" PRIu64,
+              c->steps, racks, 100 * c->jitter, 100 * c->stragglers, c->codes_on_hosts ? "compute and code" : "compute",
+              c->slowdown, c->seed);
     return simulate_check(c, &plan->job, message);
 }
 

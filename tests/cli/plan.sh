@@ -48,6 +48,7 @@ tersegrad plan --simulate --jitter 0.1 --seed 8 --json >three.json
 cmp one.json two.json && echo same
 cmp -s one.json three.json || echo other
 try tersegrad plan --world 10000 --per-node 8 --rack 32 --oversubscription 4 --stragglers 0.01 --simulate --codec topk:density=0.001
+tersegrad plan --simulate --stragglers 0.2 --device cuda --codec qsgd | grep -A1 '^- simulated'
 try tersegrad plan --rack 32
 try tersegrad plan --simulate --world 100001
 echo "# a page"
