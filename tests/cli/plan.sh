@@ -58,6 +58,12 @@ grep -c 'without what was simulated' page.html
 tersegrad plan --codec qsgd --simulate --report page.html >/dev/null
 grep -c 'without what was simulated' page.html
 try tersegrad plan --report missing/page.html
+echo "# the world that was asked about is on the chart and in the map: a point of each line, and a row of 15 rates"
+for world in 1 3 8 1024 10000 500000; do
+    tersegrad plan --world $world --per-node 1 --codec qsgd --report page.html >/dev/null
+    echo "$world: $(grep -c "^ranks $world</title>" page.html) cells of $(grep -c '^ranks .*</title>' page.html)," \
+        "$(grep -c "^ranks $world\$" page.html) points"
+done
 cat >net.json <<'END'
 [ {"name": "first.weight", "shape": [200, 500], "offset": 0, "count": 100000},
   {"name": "last.weight", "shape": [1000, 1000], "offset": 100000, "count": 1000000} ]
