@@ -44,6 +44,14 @@ bool plan_probe_load(struct plan *plan, struct message *message)
     return true;
 }
 
+bool plan_probe_has_levels(const struct plan *plan)
+{
+    size_t count = 0;
+    for (size_t i = 0; i < plan->probe->coding_count; i++)
+        count += plan->probe->codings[i].coding.measured[PREDICT_TWO_LEVELS].count;
+    return count > 0 && plan->job.per_node == plan->probe->network.per_node;
+}
+
 void plan_probe_network(struct plan *plan)
 {
     const struct predict_network assumed = plan_network(1, 0); /* within hosts, of which a probe has nothing */

@@ -93,7 +93,7 @@ static bool sweep_worlds(const struct plan *plan, struct sweep *sweep, const siz
             struct predict_step step;
             if (!plan_schedule(row, &job, &schedule, message))
                 return false;
-            schedule_fit(&schedule, &job, &plan->network, &row->coding.fit);
+            schedule_fit(&schedule, &job, &plan->network, &row->coding);
             const bool is_done = predict_scheduled(&schedule, &job, &plan->network, 1, 1, &step, message);
             schedule_free(&schedule);
             if (!is_done)

@@ -75,6 +75,9 @@ static void print_pattern(struct json_writer *json, const char *name, const stru
     json_close_object(json);
 }
 
+/* By PREDICT_ONE_LEVEL and PREDICT_TWO_LEVELS. */
+static const char *const reduction_names[PREDICT_LEVELS] = {"reductions", "two_levels"};
+
 static void print_sample(struct json_writer *json, const struct predict_sample *s)
 {
     json_open_row(json, NULL);
@@ -98,10 +101,15 @@ static void print_coding(struct json_writer *json, const struct probe_coding *c)
     json_put_real(json, "frame", c->coding.frame);
     json_put_real(json, "low", c->coding.low);
     json_put_real(json, "high", c->coding.high);
-    json_open_array(json, "reductions");
-    for (size_t i = 0; i < c->coding.sample_count; i++)
-        print_sample(json, &c->coding.samples[i]);
-    json_close_array(json);
+    for (size_t levels = 0; levels < PREDICT_LEVELS; levels++) {
+        const struct predict_measured *measured = &c->coding.measured[levels];
+        if (levels == PREDICT_TWO_LEVELS && measured->count == 0)
+            continue;
+        json_open_array(json, reduction_names[levels]);
+        for (size_t i = 0; i < measured->count; i++)
+            print_sample(json, &measured->samples[i]);
+        json_close_array(json);
+    }
     json_close_object(json);
 }
 
@@ -251,32 +259,38 @@ static bool read_algorithm(const json_t *from, tg_algorithm *algorithm, struct m
     return fail(message, "its 'algorithm' is '%s', and not gather or shard; probe again", text);
 }
 
-static bool read_sample(const json_t *from, struct predict_sample *s, struct message *message)
+static bool read_sample(const json_t *from, const char *name, struct predict_sample *s, struct message *message)
 {
     static const uint64_t most_tensors = 1 << 10, most_elements = 1 << 26; /* all together */
     if (json_array_size(from) != 5)
-        return fail(message, "a row of 'reductions' is not [tensors, elements, seconds, low, high]; probe again");
+        return fail(message, "a row of '%s' is not [tensors, elements, seconds, low, high]; probe again", name);
     char tensors[JSON_SHOWN], elements[JSON_SHOWN];
     if (!json_is_count(json_array_get(from, 0), &s->tensors) || s->tensors < 1 || s->tensors > most_tensors ||
         !json_is_count(json_array_get(from, 1), &s->elements) || s->elements < 1 ||
         s->elements > most_elements / s->tensors)
         return fail(message,
-                    "a row of 'reductions' begins with %s tensors of %s elements, and not with 1 to %llu, of at most "
+                    "a row of '%s' begins with %s tensors of %s elements, and not with 1 to %llu, of at most "
                     "%llu in all; probe again",
-                    json_shown(json_array_get(from, 0), tensors), json_shown(json_array_get(from, 1), elements),
+                    name, json_shown(json_array_get(from, 0), tensors), json_shown(json_array_get(from, 1), elements),
                     (unsigned long long)most_tensors, (unsigned long long)most_elements);
     return read_number(json_array_get(from, 2), "seconds", 1e-9, longest, &s->seconds, message) &&
            read_number(json_array_get(from, 3), "low", 0, s->seconds, &s->low, message) &&
            read_number(json_array_get(from, 4), "high", s->seconds, longest, &s->high, message);
 }
 
-static bool read_samples(const json_t *from, struct predict_coding *p, struct message *message)
+/* Those of two levels may be missing. */
+static bool read_samples(const json_t *coding, size_t levels, struct predict_measured *measured,
+                         struct message *message)
 {
+    const char *name = reduction_names[levels];
+    const json_t *from = json_object_get(coding, name);
     const size_t count = json_array_size(from);
+    if (!from && levels == PREDICT_TWO_LEVELS)
+        return true;
     if (!json_is_array(from) || count > PREDICT_MOST_SAMPLES)
-        return fail(message, "its 'reductions' are not a list of at most %d; probe again", PREDICT_MOST_SAMPLES);
-    for (; p->sample_count < count; p->sample_count++)
-        if (!read_sample(json_array_get(from, p->sample_count), &p->samples[p->sample_count], message))
+        return fail(message, "its '%s' are not a list of at most %d; probe again", name, PREDICT_MOST_SAMPLES);
+    for (; measured->count < count; measured->count++)
+        if (!read_sample(json_array_get(from, measured->count), name, &measured->samples[measured->count], message))
             return false;
     return true;
 }
@@ -293,7 +307,9 @@ static bool read_coding(const json_t *from, struct probe_coding *c, struct messa
            read_number(json_object_get(from, "frame"), "frame", 0, longest, &p->frame, message) &&
            read_number(json_object_get(from, "low"), "low", 0, 1, &p->low, message) &&
            read_number(json_object_get(from, "high"), "high", 1, 1e6, &p->high, message) &&
-           read_samples(json_object_get(from, "reductions"), p, message) && predict_coding_check(p, message);
+           read_samples(from, PREDICT_ONE_LEVEL, &p->measured[PREDICT_ONE_LEVEL], message) &&
+           read_samples(from, PREDICT_TWO_LEVELS, &p->measured[PREDICT_TWO_LEVELS], message) &&
+           predict_coding_check(p, message);
 }
 
 static bool read_codings(const json_t *from, struct probe *probe, struct message *message)

@@ -303,6 +303,22 @@ bool schedule_of_ring(const struct predict_job *job, struct schedule *schedule, 
     return true;
 }
 
+uint32_t *schedule_hosts(const struct predict_job *job)
+{
+    uint32_t *hosts = malloc(job->world * sizeof *hosts);
+    for (uint32_t rank = 0; hosts && rank < job->world; rank++)
+        hosts[rank] = rank / job->per_node;
+    return hosts;
+}
+
+bool schedule_has_levels(const struct schedule *schedule)
+{
+    for (size_t i = 0; i < schedule->count; i++)
+        if (schedule->exchanges[i].scope != PREDICT_FLAT)
+            return true;
+    return false;
+}
+
 void schedule_free(struct schedule *schedule)
 {
     free(schedule->exchanges);

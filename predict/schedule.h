@@ -45,10 +45,16 @@ struct shares {
 enum { LAGS = 7 };
 extern const size_t schedule_lags[LAGS];
 
-/* Takes the stretch from whole reductions that were measured on this network. Without a fit, or with two levels, which
- * were not measured, it stays 1. */
+/* The host of each rank: ranks of a host follow each other. From malloc; NULL without memory. */
+uint32_t *schedule_hosts(const struct predict_job *job);
+
+/* Whether it is one of PREDICT_TWO_LEVELS. */
+bool schedule_has_levels(const struct schedule *schedule);
+
+/* Takes the stretch from whole reductions that were measured on this network, in as many levels; with two, on hosts of
+ * as many ranks. Without a fit it stays 1. */
 void schedule_fit(struct schedule *schedule, const struct predict_job *job, const struct predict_network *network,
-                  const struct predict_fit *fit);
+                  const struct predict_coding *coding);
 
 /* When coding of so many seconds ends that begins at `now`: slower by kappa until the backward pass ends. */
 double coded_by(const struct predict_job *job, double backward, double now, double seconds);

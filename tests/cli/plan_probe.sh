@@ -76,6 +76,19 @@ for more in "--rate 1gbit --latency 50us" "--per-node 2"; do
     done
     cmp own.out fitted.out && echo "$more: the same"
 done
+echo "# reductions in two levels count where they were measured, on hosts of as many ranks; elsewhere intervals are wider"
+sed 's/"per_node": 1/"per_node": 2/' own.json >flat.json
+sed 's/"reductions"/"two_levels": [[1, 1048576, 0.03, 0.029, 0.031]], "reductions"/' flat.json >levels.json
+for options in "flat" "levels" "levels --world 8 --per-node 4" "levels --flat"; do
+    # shellcheck disable=SC2086
+    set -- $options
+    file=$1
+    shift
+    echo "$options:"
+    tersegrad plan --probe "$file.json" --codec qsgd "$@" --json >out.json
+    json '[round(j["rows"][1][k], 4) for k in ("low", "seconds", "high")]' <out.json
+    json '"\n".join(note for note in j["inputs"] if "two levels" in note)' <out.json
+done
 echo "# old, scattered: warnings, and wider intervals; what says nothing is refused"
 probe "$machine" 2020-02-29T12:00:00Z 0.037 >old.json
 probe "$machine" "$today" 0.066 | sed 's/6.1e-4/1e-3/g' >scattered.json

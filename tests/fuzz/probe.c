@@ -37,11 +37,15 @@ static void check_use(struct probe *probe, bool widens)
         if (probe->network.world > 16 || i > 1) /* larger ones take too long for a fuzzer */
             continue;
         REQUIRE(!predict_fit_samples(&probe->network, &spec, &feedback, probe->codings[i].algorithm, c, &message) ||
-                    c->fit.count == c->sample_count,
+                    (c->measured[PREDICT_ONE_LEVEL].fit.count == c->measured[PREDICT_ONE_LEVEL].count &&
+                     c->measured[PREDICT_TWO_LEVELS].fit.count == c->measured[PREDICT_TWO_LEVELS].count),
                 "not all reductions were fitted");
-        for (size_t j = 0; j < c->fit.count; j++)
-            REQUIRE(isfinite(c->fit.points[j].model) && c->fit.points[j].model > 0 && c->fit.points[j].seconds > 0,
-                    "a point that says nothing");
+        for (size_t levels = 0; levels < PREDICT_LEVELS; levels++)
+            for (size_t j = 0; j < c->measured[levels].fit.count; j++)
+                REQUIRE(isfinite(c->measured[levels].fit.points[j].model) &&
+                            c->measured[levels].fit.points[j].model > 0 &&
+                            c->measured[levels].fit.points[j].seconds > 0,
+                        "a point that says nothing");
     }
 }
 

@@ -315,6 +315,11 @@ static void fits_what_was_measured(generator *g, size_t rounds)
         struct predict_network network = random_network(g);
         struct codec codec = random_codec(g);
         struct message message = {""};
+        uint32_t *const hosts = schedule_hosts(&job);
+        const bool has_levels = job.per_node > 1 && i % 2;
+        struct predict_measured *const measured =
+            &codec.coding.measured[has_levels ? PREDICT_TWO_LEVELS : PREDICT_ONE_LEVEL];
+        codec.options.host_of_rank = has_levels ? hosts : NULL;
         const struct predict_job alone = {.world = job.world, .per_node = job.per_node, .kappa = 1};
         const double backward = between(g, 1e-4, 1);
         struct predict_job beside = alone;
@@ -328,16 +333,18 @@ static void fits_what_was_measured(generator *g, size_t rounds)
             before = fmin(before, model * between(g, 0.3, 5)); /* from large to small */
             falls = falls && model < larger;
             larger = model;
-            codec.coding.samples[codec.coding.sample_count++] = (struct predict_sample){
-                shapes[s].count, shapes[s].elements, before, before * 0.9, before * 1.2};
+            measured->samples[measured->count++] = (struct predict_sample){shapes[s].count, shapes[s].elements, before,
+                                                                           before * 0.9, before * 1.2};
         }
-        if (!falls) /* where messages take longer than bytes, many small tensors may take longest */
+        if (!falls) { /* where messages take longer than bytes, many small tensors may take longest */
+            free(hosts);
             continue;
+        }
         expect(predict_fit_samples(&network, &codec.spec, &codec.feedback, codec.options.algorithm, &codec.coding,
                                    &message),
                "%s", message.text);
         for (size_t s = 0; s < MEASURED; s++) {
-            const double seconds = codec.coding.samples[s].seconds;
+            const double seconds = measured->samples[s].seconds;
             const struct predict_step step = of_shape(shapes[s].count, shapes[s].elements, alone, &network, &codec),
                                       after = of_shape(shapes[s].count, shapes[s].elements, beside, &network, &codec);
             expect(fabs(step.seconds - seconds) <= 1e-9 * seconds, "%.17g s were measured, and %.17g predicted",
@@ -355,11 +362,12 @@ static void fits_what_was_measured(generator *g, size_t rounds)
             last = seconds;
         }
         network.rate *= 2; /* what was fitted is of a network; another one has no fit */
-        codec.coding.sample_count = 0;
+        measured->count = 0;
         expect(predict_fit_samples(&network, &codec.spec, &codec.feedback, codec.options.algorithm, &codec.coding,
                                    &message) &&
-                   codec.coding.fit.count == 0,
+                   measured->fit.count == 0,
                "nothing was measured");
+        free(hosts);
     }
     check_all("steps take what such reductions took where they were measured");
 }

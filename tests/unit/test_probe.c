@@ -85,9 +85,10 @@ static void test_fields(void **state)
     assert_true(probe.network.patterns[PREDICT_ALL_GATHER].points[1].seconds == 6.5e-4);
     assert_true(probe.network.patterns[PREDICT_ALL_TO_ALL].burst == 0.004);
     assert_true(probe.codings[0].coding.add == 1e-10 && probe.kappa == 2.5);
-    assert_int_equal(probe.codings[0].coding.sample_count, 2);
-    const struct predict_sample *sample = &probe.codings[0].coding.samples[1];
+    assert_int_equal(probe.codings[0].coding.measured[PREDICT_ONE_LEVEL].count, 2);
+    const struct predict_sample *sample = &probe.codings[0].coding.measured[PREDICT_ONE_LEVEL].samples[1];
     assert_true(sample->tensors == 64 && sample->elements == 1024 && sample->seconds == 5e-4 && sample->high == 6e-4);
+    assert_int_equal(probe.codings[0].coding.measured[PREDICT_TWO_LEVELS].count, 0); /* it may have none */
     tg_spec spec;
     tg_feedback_spec feedback;
     assert_int_equal(tg_spec_parse("qsgd:levels=7", &spec, NULL), TG_OK); /* what qsgd is by default */
@@ -135,6 +136,9 @@ static void test_refusals(void **state)
         {"\"transport\": \"mpi, openmpi\"", "\"transport\": \"a transport whose name is far too long to be kept\"",
          "'transport' is \"a transport whose name is far too long to b..., and not a text of less than 32 bytes"},
         {"\"frame\": 1e-6,", "", "'frame' is missing, and not a number"},
+        {"\"reductions\"", "\"two_levels\": 1, \"reductions\"", "'two_levels' are not a list of at most"},
+        {"\"reductions\"", "\"two_levels\": [[1, 2, -1, 4, 5]], \"reductions\"", "'seconds' is -1, and not a number"},
+        {"\"reductions\"", "\"two_levels\": [[1]], \"reductions\"", "a row of 'two_levels' is not [tensors, elements,"},
         {"\"kappa\": 2.5", "\"kappa\": 0.5", "'kappa' is 0.5, and not a number from 1"},
     };
     for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
@@ -180,21 +184,21 @@ static void test_judgement(void **state)
     assert_non_null(strstr(doubts.age, "from now"));
 
     /* Reductions count where there are any, else exchanges; what says nothing is refused. */
-    struct predict_coding *coding = &probe.codings[0].coding;
+    struct predict_measured *measured = &probe.codings[0].coding.measured[PREDICT_ONE_LEVEL];
     probe = fresh;
-    for (size_t i = 0; i < coding->sample_count; i++)
-        coding->samples[i].high = 1.5 * coding->samples[i].seconds;
+    for (size_t i = 0; i < measured->count; i++)
+        measured->samples[i].high = 1.5 * measured->samples[i].seconds;
     assert_true(probe_judge(&probe, machine, made, false, &doubts, &message));
     assert_non_null(strstr(doubts.scatter, "vary"));
-    assert_true(coding->samples[0].high > 1.6 * coding->samples[0].seconds); /* wider */
-    for (size_t i = 0; i < coding->sample_count; i++)
-        coding->samples[i].high = 4 * coding->samples[i].seconds;
+    assert_true(measured->samples[0].high > 1.6 * measured->samples[0].seconds); /* wider */
+    for (size_t i = 0; i < measured->count; i++)
+        measured->samples[i].high = 4 * measured->samples[i].seconds;
     assert_false(probe_judge(&probe, machine, made, false, &doubts, &message));
     assert_non_null(strstr(message.text, "vary too much"));
     assert_true(probe_judge(&probe, machine, made, true, &doubts, &message));
     assert_non_null(strstr(doubts.scatter, "vary"));
     probe = fresh;
-    coding->sample_count = 0;
+    measured->count = 0;
     for (size_t i = 0; i < PREDICT_PATTERNS; i++)
         for (size_t j = 0; j < 2; j++)
             probe.network.patterns[i].points[j].high = 2e-3;
@@ -212,6 +216,7 @@ static void test_file(void **state)
     assert_non_null(mkdtemp(folder));
     snprintf(path, sizeof path, "%s/p.json", folder);
     read_good(&probe);
+    probe.codings[0].coding.measured[PREDICT_TWO_LEVELS] = probe.codings[0].coding.measured[PREDICT_ONE_LEVEL];
     assert_true(probe_save(path, &probe, &message));
     assert_true(probe_load(path, &again, &message));
     assert_alike(&probe, &again);
