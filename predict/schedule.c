@@ -178,7 +178,7 @@ static tg_status count_all(const tg_description *description, const struct predi
     const uint32_t size = two_levels ? job->per_node : 1, hosts = (job->world + size - 1) / size,
                    most = LOOKED_AT / size > LEAST_HOSTS ? LOOKED_AT / size : LEAST_HOSTS,
                    step = hosts > most ? hosts / most : 1, last = (hosts - 1) / step * step * size;
-    const double ranks = (double)(last / step) + (job->world - last < size ? job->world - last : size);
+    const uint32_t ranks = last / step + (job->world - last < size ? job->world - last : size); /* that are looked at */
     struct group group = {.here = calloc(size, sizeof *group.here), .in_all = calloc(size, sizeof *group.in_all)};
     tg_status status = group.here && group.in_all ? TG_OK : TG_OUT_OF_MEMORY;
     for (; group.first < job->world && status == TG_OK; group.first += step * size) {
