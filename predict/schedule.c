@@ -21,7 +21,7 @@ static bool is_inside(tg_exchange_role role) { return role > TG_ROLE_VERDICT; }
 
 /* What a rank has to do for an exchange, or for all of them. LOAD are the bytes of what it waits for: its own, or
  * between hosts, where owners of several shares use one link, those of all ranks of its host. */
-enum { OWN, LOAD, SENT, SUMMED, ENCODED, CHECKED, FRAMES, AMOUNTS };
+enum { MESSAGES, OWN, LOAD, SENT, SUMMED, ENCODED, CHECKED, FRAMES, AMOUNTS };
 struct amounts {
     double of[AMOUNTS];
 };
@@ -48,7 +48,8 @@ static struct amounts amounts_of(const tg_described_exchange *e, const struct pr
                                  bool two_levels)
 {
     const double own = (double)larger(e->bytes_sent, e->bytes_received);
-    return (struct amounts){{[OWN] = own,
+    return (struct amounts){{[MESSAGES] = e->peers,
+                             [OWN] = own,
                              [LOAD] = own,
                              [SENT] = sent_over_links(e, job, rank, two_levels),
                              [SUMMED] = (double)e->summed,
@@ -120,7 +121,7 @@ static void schedule_one(const tg_described_exchange *e, const struct load *one,
         .after = e->after,
         .pattern = e->kind == TG_ALL_TO_ALL ? PREDICT_ALL_TO_ALL : PREDICT_ALL_GATHER,
         .scope = scope_of(e->role, two_levels),
-        .messages = e->peers,
+        .messages = one->most.of[MESSAGES],
         .bytes = most_load(e, one),
         .usual_bytes = amounts.of[LOAD],
         .before = one->most.of[SUMMED] * coding->add + one->most.of[ENCODED] * coding->encode,

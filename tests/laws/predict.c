@@ -242,6 +242,36 @@ static void links_carry_shares(generator *g, size_t rounds)
     check_all("between hosts, links carry what the owners of shares send");
 }
 
+/* A tensor that may not be cut goes to one owner, which need not be the first rank of its host: it sends all the same.
+ */
+static void whole_tensors_send_messages(void)
+{
+    static const struct predict_tensor small[] = {{"t", 10, 0}};
+    const struct predict_job job = {.tensors = small, .tensor_count = 1, .world = 9, .per_node = 3, .kappa = 1};
+    const tg_feedback_spec feedback = {.kind = TG_FEEDBACK_NONE};
+    uint32_t *const hosts = schedule_hosts(&job);
+    generator g = {11};
+    const struct codec codec = random_codec(&g);
+    for (int algorithm = TG_GATHER; algorithm <= TG_SHARD; algorithm++) {
+        const tg_reducer_options options = {.algorithm = (tg_algorithm)algorithm, .host_of_rank = hosts};
+        struct schedule schedule;
+        struct message message = {""};
+        size_t between = 0;
+        expect(schedule_of_reduction(&job, &codec.coding, &codec.spec, &feedback, &options, &schedule, &message), "%s",
+               message.text);
+        for (size_t i = 0; i < schedule.count; i++) {
+            const struct scheduled *e = &schedule.exchanges[i];
+            between += e->scope == PREDICT_BETWEEN;
+            expect(e->scope != PREDICT_BETWEEN || e->messages == 2, "%g messages to two hosts", e->messages);
+            expect(e->scope != PREDICT_BETWEEN || e->usual_bytes > 0, "nothing over the link");
+        }
+        expect(between > 0, "nothing between hosts");
+        schedule_free(&schedule);
+    }
+    free(hosts);
+    check_all("owners of whole tensors send messages, whichever of their host they are");
+}
+
 static void alone_has_no_wire(generator *g, size_t rounds)
 {
     for (size_t i = 0; i < rounds; i++) {
@@ -471,6 +501,7 @@ int main(int argc, char **argv)
     grows_with_bytes(&g, rounds);
     dense_is_its_closed_form(&g, rounds / 4);
     links_carry_shares(&(generator){20261119}, rounds / 4);
+    whole_tensors_send_messages();
     alone_has_no_wire(&g, rounds / 4);
     points_say_the_same(&g, rounds / 4);
     fits_what_was_measured(&g, rounds / 4);
