@@ -95,7 +95,7 @@ void plan_layout_ready(const struct layout *layout, bool has_times, double backw
 
 /* Reads the probe, says what is doubtful about it, and takes what the options leave to it. */
 bool plan_probe_load(struct plan *plan, struct message *message);
-/* Whether reductions in two levels were measured, on hosts of as many ranks. */
+/* Whether reductions in two levels were measured, on several hosts of as many ranks. */
 bool plan_probe_has_levels(const struct plan *plan);
 /* Its network; and its coding of a row's codec by the row's algorithm, where it has that. */
 void plan_probe_network(struct plan *plan);

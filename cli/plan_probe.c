@@ -49,7 +49,7 @@ bool plan_probe_has_levels(const struct plan *plan)
     size_t count = 0;
     for (size_t i = 0; i < plan->probe->coding_count; i++)
         count += plan->probe->codings[i].coding.measured[PREDICT_TWO_LEVELS].count;
-    return count > 0 && plan->job.per_node == plan->probe->network.per_node;
+    return count > 0 && plan->job.world > plan->job.per_node && plan->job.per_node == plan->probe->network.per_node;
 }
 
 void plan_probe_network(struct plan *plan)

@@ -51,8 +51,8 @@ uint32_t *schedule_hosts(const struct predict_job *job);
 /* Whether it is one of PREDICT_TWO_LEVELS. */
 bool schedule_has_levels(const struct schedule *schedule);
 
-/* Takes the stretch from whole reductions that were measured on this network, in as many levels; with two, on hosts of
- * as many ranks. Without a fit it stays 1. */
+/* Takes the stretch from whole reductions that were measured on this network, in as many levels; with two, on
+ * several hosts of as many ranks. Without a fit it stays 1. */
 void schedule_fit(struct schedule *schedule, const struct predict_job *job, const struct predict_network *network,
                   const struct predict_coding *coding);
 

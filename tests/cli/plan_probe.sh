@@ -79,7 +79,7 @@ done
 echo "# reductions in two levels count where they were measured, on hosts of as many ranks; elsewhere intervals are wider"
 sed 's/"per_node": 1/"per_node": 2/' own.json >flat.json
 sed 's/"reductions"/"two_levels": [[1, 1048576, 0.03, 0.029, 0.031]], "reductions"/' flat.json >levels.json
-for options in "flat" "levels" "levels --world 8 --per-node 4" "levels --flat"; do
+for options in "flat" "levels" "levels --world 8 --per-node 4" "levels --world 2" "levels --flat"; do
     # shellcheck disable=SC2086
     set -- $options
     file=$1

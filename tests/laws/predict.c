@@ -346,7 +346,7 @@ static void fits_what_was_measured(generator *g, size_t rounds)
         struct codec codec = random_codec(g);
         struct message message = {""};
         uint32_t *const hosts = schedule_hosts(&job);
-        const bool has_levels = job.per_node > 1 && i % 2;
+        const bool has_levels = job.per_node > 1 && job.world > job.per_node && i % 2;
         struct predict_measured *const measured =
             &codec.coding.measured[has_levels ? PREDICT_TWO_LEVELS : PREDICT_ONE_LEVEL];
         codec.options.host_of_rank = has_levels ? hosts : NULL;
