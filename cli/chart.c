@@ -354,24 +354,33 @@ static void put_cell(FILE *out, size_t series, double x, double y, double width,
             series % CHART_COLOURS, series < CHART_COLOURS ? 0.85 : 0.4, x, y, width, height);
 }
 
+/* Where cell i begins, and the one before it ends: half-way between their values. */
+static double edge_of(const double *values, size_t count, size_t i)
+{
+    if (i == 0)
+        return values[0] / sqrt(values[1] / values[0]);
+    return i == count ? values[i - 1] * sqrt(values[i - 1] / values[i - 2]) : sqrt(values[i - 1] * values[i]);
+}
+
 void chart_draw_regions(FILE *out, const struct chart_regions *chart)
 {
-    const double x_step = pow(chart->x[chart->x_count - 1] / chart->x[0], 0.5 / (double)(chart->x_count - 1)),
-                 y_step = pow(chart->y[chart->y_count - 1] / chart->y[0], 0.5 / (double)(chart->y_count - 1));
+    const size_t columns = chart->x_count, rows = chart->y_count;
     struct axis x = {.is_log = true, .start = LEFT, .end = WIDTH - 14},
                 y = {.is_log = true, .start = BOTTOM, .end = TOP};
-    x.low = log10(chart->x[0] / x_step);
-    x.high = log10(chart->x[chart->x_count - 1] * x_step);
-    y.low = log10(chart->y[0] / y_step);
-    y.high = log10(chart->y[chart->y_count - 1] * y_step);
+    x.low = log10(edge_of(chart->x, columns, 0));
+    x.high = log10(edge_of(chart->x, columns, columns));
+    y.low = log10(edge_of(chart->y, rows, 0));
+    y.high = log10(edge_of(chart->y, rows, rows));
     open_chart(out, chart->title, chart->summary, HEIGHT);
     draw_axes(out, &x, &y, chart->x_label, chart->y_label);
     bool occurs[CHART_MOST_SERIES] = {false};
-    for (size_t i = 0; i < chart->x_count * chart->y_count; i++) {
-        const double at_x = chart->x[i % chart->x_count], at_y = chart->y[i / chart->x_count];
-        const double left = axis_place(&x, at_x / x_step), top = axis_place(&y, at_y * y_step);
-        const size_t best = chart->best[i];
-        put_cell(out, best, left, top, axis_place(&x, at_x * x_step) - left, axis_place(&y, at_y / y_step) - top);
+    for (size_t i = 0; i < columns * rows; i++) {
+        const size_t column = i % columns, row = i / columns, best = chart->best[i];
+        const double at_x = chart->x[column], at_y = chart->y[row],
+                     left = axis_place(&x, edge_of(chart->x, columns, column)),
+                     top = axis_place(&y, edge_of(chart->y, rows, row + 1));
+        put_cell(out, best, left, top, axis_place(&x, edge_of(chart->x, columns, column + 1)) - left,
+                 axis_place(&y, edge_of(chart->y, rows, row)) - top);
         char text[TICK_TEXT];
         fputs("><title>", out);
         put_html(out, chart->labels[best]);

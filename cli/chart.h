@@ -60,9 +60,9 @@ void chart_draw_histogram(FILE *out, const struct chart_histogram *chart);
 /* Which of some series is best over a field of two logarithmic axes: a cell for each pair of values. */
 struct chart_regions {
     const char *title, *summary, *x_label, *y_label;
-    const double *x, *y; /* in the middle of the cells, rising by a factor */
-    size_t x_count, y_count;
-    const size_t *best; /* row by row from the lowest y: a series */
+    const double *x, *y;     /* in the middle of the cells by their logarithms, rising */
+    size_t x_count, y_count; /* at least 2 */
+    const size_t *best;      /* row by row from the lowest y: a series */
     const char *const *labels;
     size_t series_count;
 };

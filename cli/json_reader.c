@@ -1,6 +1,10 @@
 /* See json_reader.h. */
 #include "json_reader.h"
 
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
 #ifdef CLI_HAS_JANSSON
 
 json_t *json_read(const char *text, size_t size, struct message *message)
@@ -22,6 +26,20 @@ bool json_is_count(const json_t *value, uint64_t *count)
         return false;
     *count = (uint64_t)number;
     return true;
+}
+
+const char *json_shown(const json_t *value, char text[JSON_SHOWN])
+{
+    const char *kind = !value                  ? "missing"
+                       : json_is_array(value)  ? "a list"
+                       : json_is_object(value) ? "an object"
+                                               : NULL;
+    char *written = kind ? NULL : json_dumps(value, JSON_ENCODE_ANY | JSON_ENSURE_ASCII | JSON_REAL_PRECISION(9));
+    const char *shown = kind ? kind : written ? written : "a value";
+    const bool is_long = strlen(shown) >= JSON_SHOWN;
+    snprintf(text, JSON_SHOWN, "%.*s%s", is_long ? JSON_SHOWN - 4 : JSON_SHOWN, shown, is_long ? "..." : "");
+    free(written);
+    return text;
 }
 
 #endif

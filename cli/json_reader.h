@@ -15,6 +15,11 @@ json_t *json_read(const char *text, size_t size, struct message *message);
 
 /* A whole number that is not negative; false for anything else, and for NULL. */
 bool json_is_count(const json_t *value, uint64_t *count);
+
+/* A value for a message: as it would be written, cut where it is long; "missing", "a list", "an object". Returns
+ * `text`. */
+#define JSON_SHOWN 48
+const char *json_shown(const json_t *value, char text[JSON_SHOWN]);
 #endif
 
 #endif

@@ -7,7 +7,7 @@
 
 #include <stdio.h>
 
-static const char *const device_choices[] = {[PREDICT_CPU] = "cpu", [PREDICT_CARD] = "cuda", NULL};
+const char *const plan_devices[] = {[PREDICT_CPU] = "cpu", [PREDICT_CARD] = "cuda", NULL};
 
 /* The first option that measuring would ignore, or NULL. */
 static const char *not_for_measuring(const struct plan_options *o)
@@ -65,8 +65,13 @@ static int measure(const struct command *command, const struct plan_options *opt
 
 static int run_plan(const struct command *command, int argc, char **argv)
 {
-    struct plan_options options = {
-        .model = -1, .seed = UINT64_MAX, .oversubscription = -1, .jitter = -1, .stragglers = -1, .slowdown = -1};
+    struct plan_options options = {.model = -1,
+                                   .device = -1,
+                                   .seed = UINT64_MAX,
+                                   .oversubscription = -1,
+                                   .jitter = -1,
+                                   .stragglers = -1,
+                                   .slowdown = -1};
     const char *operands[OPERANDS_MAX];
     int exit_code;
     struct origin origin;
@@ -188,9 +193,9 @@ static const struct option plan_option_table[] = {
     {.name = "--device",
      .kind = OPTION_CHOICE,
      .value = "NAME",
-     .choices = device_choices,
+     .choices = plan_devices,
      AT(device),
-     .summary = "cpu|cuda: where codecs run (default cpu)"},
+     .summary = "cpu|cuda: where codecs run (default: as in the probe, or cpu)"},
     {.name = "--kappa",
      .kind = OPTION_REAL,
      .value = "K",
@@ -242,7 +247,7 @@ static const struct option plan_option_table[] = {
      .real_low = 1,
      .real_high = 1000,
      AT(slowdown),
-     .summary = "simulated: how many times longer slow hosts compute (default 2)"},
+     .summary = "simulated: how many times longer slow hosts compute, and code with --device cpu (default 2)"},
     {.name = "--steps",
      .kind = OPTION_NUMBER,
      .value = "N",

@@ -21,7 +21,7 @@ struct plan_options {
     uint64_t world, per_node; /* 0: those of the probe, or 8 and 1 */
     const char *rate, *latency, *forward, *backward;
     double kappa; /* 0: that of the probe, or 1 */
-    int device;   /* enum predict_device */
+    int device;   /* enum predict_device; negative: that of the probe, or PREDICT_CPU */
     struct text_list codecs;
     const char *feedback;
     uint64_t min_size;
@@ -44,7 +44,8 @@ struct plan_row {
     bool is_dense; /* one of these, or the reducer's `none` */
     tg_reducer_options options;
     struct predict_coding coding;
-    bool was_not_probed; /* there is a probe, but not of this codec by this algorithm */
+    bool was_not_probed;                /* there is a probe, but not of this codec by this algorithm */
+    char probed_feedback[TG_SPEC_TEXT]; /* the probe has it with this one alone; "": with its own */
     struct predict_step step;
     struct predict_gain gain; /* over the baseline: the ring, or the tree where that is faster */
     double uniform_seconds;   /* with --simulate: of the step on a uniform network, without chance */
@@ -62,7 +63,8 @@ struct plan {
     uint64_t parameters;
     struct predict_job job;
     struct predict_network network;
-    struct probe *probe;       /* where one was given */
+    struct probe *probe; /* where one was given */
+    enum predict_device device;
     double rate_bits, latency; /* as they were given */
     struct cluster cluster;    /* of --simulate */
     struct plan_row *rows;     /* the baseline first */
@@ -93,6 +95,8 @@ void plan_layout_ready(const struct layout *layout, bool has_times, double backw
 
 /* Reads the probe, says what is doubtful about it, and takes what the options leave to it. */
 bool plan_probe_load(struct plan *plan, struct message *message);
+/* Whether reductions in two levels were measured, on several hosts of as many ranks. */
+bool plan_probe_has_levels(const struct plan *plan);
 /* Its network; and its coding of a row's codec by the row's algorithm, where it has that. */
 void plan_probe_network(struct plan *plan);
 bool plan_probe_coding(struct plan *plan, struct plan_row *row, struct message *message);
@@ -112,12 +116,17 @@ size_t plan_choice(const struct plan *plan, const struct predict_step *steps);
 bool plan_schedule(const struct plan_row *row, const struct predict_job *job, struct schedule *schedule,
                    struct message *message);
 
+/* Names of enum predict_device, ends with NULL. */
+extern const char *const plan_devices[];
+
 /* "gather", "shard", "ring" or "tree"; "wire". */
 const char *plan_algorithm(const struct plan_row *row);
 const char *plan_bound(const struct plan_row *row);
 
 /* Links of so many bits a second, with what is assumed besides. */
 struct predict_network plan_network(double bits_per_second, double latency);
+/* Of what is assumed within hosts, where ranks of one exchange among themselves. */
+void plan_note_inside(struct plan *plan);
 
 /* One self-contained page. */
 bool plan_write_page(const char *path, const struct plan *plan, const struct origin *origin, struct message *message);

@@ -57,15 +57,6 @@ static void choose(struct plan *plan, const struct predict_step *steps)
         snprintf(plan->reason, sizeof plan->reason, "No codec that compresses was asked about.");
 }
 
-/* Ranks of a host follow each other. NULL without memory. */
-static uint32_t *place_on_hosts(const struct predict_job *job)
-{
-    uint32_t *hosts = malloc(job->world * sizeof *hosts);
-    for (uint32_t rank = 0; hosts && rank < job->world; rank++)
-        hosts[rank] = rank / job->per_node;
-    return hosts;
-}
-
 bool plan_schedule(const struct plan_row *row, const struct predict_job *job, struct schedule *schedule,
                    struct message *message)
 {
@@ -74,7 +65,7 @@ bool plan_schedule(const struct plan_row *row, const struct predict_job *job, st
     if (row->is_ring)
         return schedule_of_ring(&dense, schedule, message);
     const bool has_levels = job->per_node > 1 && !row->is_flat;
-    uint32_t *hosts = has_levels ? place_on_hosts(job) : NULL;
+    uint32_t *hosts = has_levels ? schedule_hosts(job) : NULL;
     tg_reducer_options options = row->options;
     options.host_of_rank = hosts;
     const bool is_done = (hosts || !has_levels || fail(message, "out of memory for %u ranks", job->world)) &&
@@ -107,7 +98,7 @@ static bool predict_row(const struct plan *plan, struct plan_row *row, struct me
     struct schedule schedule;
     if (!predict_coding_check(&row->coding, message) || !plan_schedule(row, &plan->job, &schedule, message))
         return false;
-    schedule_fit(&schedule, &plan->job, &plan->network, &row->coding.fit);
+    schedule_fit(&schedule, &plan->job, &plan->network, &row->coding);
     const bool is_done = predict_scheduled(&schedule, &plan->job, &plan->network, row->coding.low, row->coding.high,
                                            &row->step, message) &&
                          (!plan->options->simulate || simulate_row(plan, &schedule, row, message));

@@ -31,7 +31,8 @@ static bool read_time(const char *option, const char *text, double *seconds, str
 {
     if (parse_time(text, strlen(text), seconds) && *seconds <= 1e6)
         return true;
-    return fail(message, "%s takes a time with its unit, such as 80ms or 1.5s, not '%s'", option, text);
+    return fail(message, "%s takes a time of 0s to 1000000s with its unit, such as 80ms or 1.5s, not '%s'", option,
+                text);
 }
 
 /* `known`: of the model's own; negative: there is none. */
@@ -123,17 +124,36 @@ static bool use_rate(struct plan *plan, struct message *message)
     const char *rate = options->rate ? options->rate : "10gbit",
                *latency = options->latency ? options->latency : "50us";
     if (!parse_rate(rate, strlen(rate), &plan->rate_bits) || plan->rate_bits < 1e3 || plan->rate_bits > 1e15)
-        return fail(message, "--rate takes a rate with its unit, such as 100mbit or 2.5gbit, not '%s'", rate);
+        return fail(message,
+                    "--rate takes a rate of 1kbit to 1000tbit with its unit, such as 100mbit or 2.5gbit, not '%s'",
+                    rate);
     if (!parse_time(latency, strlen(latency), &plan->latency) || !(plan->latency > 0 && plan->latency <= 1e3))
-        return fail(message, "--latency takes a time above 0 with its unit, such as 50us or 2ms, not '%s'", latency);
+        return fail(message,
+                    "--latency takes a time above 0s and up to 1000s with its unit, such as 50us or 2ms, not '%s'",
+                    latency);
     plan->network = plan_network(plan->rate_bits, plan->latency);
     plan_note(plan, "%s: links of %s; %s: latency %s", options->rate ? "stated" : "assumed", rate,
               options->latency ? "stated" : "assumed", latency);
     plan_note(plan, "assumed: TCP over Ethernet (96 %% of the rate), %.0f us of software for each message",
               1e6 * message_seconds);
-    if (plan->job.per_node > 1)
-        plan_note(plan, "assumed: %.0f GB/s between ranks of one host", 1e-9 * inside_bytes);
     return true;
+}
+
+void plan_note_inside(struct plan *plan)
+{
+    const bool is_from_rate = plan->network.patterns[PREDICT_ALL_GATHER].count == 0;
+    if (plan->job.per_node < 2 || (!is_from_rate && plan->options->flat)) /* what was measured flat has both in it */
+        return;
+    if (is_from_rate) /* messages were mentioned with the links */
+        plan_note(plan, "assumed: %.0f GB/s between ranks of one host", 1e-9 * plan->network.inside);
+    else
+        plan_note(plan, "assumed: %.0f GB/s between ranks of one host, %.0f us of software for each message there",
+                  1e-9 * plan->network.inside, 1e6 * plan->network.message);
+    if (!is_from_rate)
+        plan_note(plan, "%s",
+                  plan_probe_has_levels(plan)
+                      ? "measured: reductions in two levels"
+                      : "assumed: two levels as exchanges and coding say; no such reductions were measured");
 }
 
 /* ---- rows ---- */
@@ -184,7 +204,7 @@ static bool fill_row(struct plan *plan, const char *text, struct plan_row *row, 
     const bool feedback = row->feedback.kind != TG_FEEDBACK_NONE;
     snprintf(row->name, sizeof row->name, "%s%s%s", text, feedback ? "+" : "", feedback ? row->feedback_text : "");
     row->options = (tg_reducer_options){.min_size = options->min_size};
-    return predict_costs((enum predict_device)options->device, &row->codec, feedback, &row->coding, message);
+    return predict_costs(plan->device, &row->codec, feedback, &row->coding, message);
 }
 
 static bool fill_rows(struct plan *plan, struct message *message)
@@ -246,6 +266,7 @@ static bool use_cluster(struct plan *plan, struct message *message)
                                      .stragglers = o->stragglers >= 0 ? o->stragglers : 0,
                                      .slowdown = o->slowdown >= 0 ? o->slowdown : 2,
                                      .steps = o->steps > 0 ? (uint32_t)o->steps : 20,
+                                     .codes_on_hosts = plan->device == PREDICT_CPU,
                                      .seed = o->seed != UINT64_MAX ? o->seed : 1};
     const struct cluster *c = &plan->cluster;
     char racks[80] = "";
@@ -253,14 +274,16 @@ static bool use_cluster(struct plan *plan, struct message *message)
         snprintf(racks, sizeof racks, "racks of %u hosts, uplinks %g times oversubscribed, ", c->rack_hosts,
                  c->oversubscription);
     plan_note(plan,
-              "simulated: %u steps, %scomputing varies by %g %%, %g %% of the hosts are %g times slower, seed %" PRIu64,
-              c->steps, racks, 100 * c->jitter, 100 * c->stragglers, c->slowdown, c->seed);
+              "simulated: %u steps, %scomputing varies by %g %%, %g %% of the hosts %s %g times slower, seed %" PRIu64,
+              c->steps, racks, 100 * c->jitter, 100 * c->stragglers, c->codes_on_hosts ? "compute and code" : "compute",
+              c->slowdown, c->seed);
     return simulate_check(c, &plan->job, message);
 }
 
 bool plan_inputs(struct plan *plan, const struct plan_options *options, struct message *message)
 {
-    *plan = (struct plan){.options = options};
+    *plan = (struct plan){.options = options,
+                          .device = options->device >= 0 ? (enum predict_device)options->device : PREDICT_CPU};
     plan->job = (struct predict_job){.world = options->world ? (uint32_t)options->world : 8,
                                      .per_node = options->per_node ? (uint32_t)options->per_node : 1,
                                      .kappa = options->kappa > 0 ? options->kappa : 1};
@@ -290,6 +313,7 @@ bool plan_inputs(struct plan *plan, const struct plan_options *options, struct m
     if (plan->job.per_node > most_on_a_host)
         return fail(message, "--per-node %" PRIu32 " is too many for one host; use at most %d", plan->job.per_node,
                     most_on_a_host);
+    plan_note_inside(plan);
     plan_note_job(plan);
     if (!fill_rows(plan, message) || !use_cluster(plan, message) ||
         (options->report && !can_write_file(options->report, message)))

@@ -57,39 +57,53 @@ void plan_note_job(struct plan *plan)
               o->kappa > 0 ? "stated" : otherwise, plan->job.kappa);
 }
 
-/* Writes the names of codecs that were not probed; a codec's two rows follow each other. */
-static void put_not_probed(const struct plan *plan, FILE *out)
+static bool was_not_probed(const struct plan_row *row) { return row->was_not_probed; }
+static bool was_probed_otherwise(const struct plan_row *row) { return row->probed_feedback[0]; }
+
+/* Writes the names of codecs of which that is true; a codec's two rows follow each other. */
+static void put_names(const struct plan *plan, bool (*is_meant)(const struct plan_row *row), FILE *out)
 {
     const char *before = "";
     for (size_t i = 0; i < plan->row_count; i++) {
         const struct plan_row *row = &plan->rows[i];
         const bool has_second = i + 1 < plan->row_count && row->options.algorithm == TG_GATHER && !row->is_ring;
-        if (!row->was_not_probed)
+        if (!is_meant(row))
             continue;
         fprintf(out, "%s%s", before, row->name);
         before = ", ";
-        if (has_second && row[1].was_not_probed)
+        if (row->probed_feedback[0])
+            fprintf(out, " (probed: %s)", row->probed_feedback);
+        if (has_second && is_meant(&row[1]))
             i++;
         else if (has_second || row->options.algorithm == TG_SHARD)
             fprintf(out, " by %s", tg_algorithm_text(row->options.algorithm));
     }
 }
 
-void plan_note_coding(struct plan *plan)
+/* "assumed: coding as fast as ...: " and the names, if there are any. */
+static void note_names(struct plan *plan, bool (*is_meant)(const struct plan_row *row), const char *as)
 {
-    const char *source = predict_costs_source((enum predict_device)plan->options->device);
     char *names = NULL;
     size_t size = 0;
+    FILE *out = open_memstream(&names, &size);
+    if (out)
+        put_names(plan, is_meant, out);
+    if (!out || fclose(out) != 0)
+        plan->lacks_notes = true;
+    else if (size > 0)
+        plan_note(plan, "assumed: coding as fast as %s: %s", as, names);
+    free(names);
+}
+
+void plan_note_coding(struct plan *plan)
+{
+    const char *source = predict_costs_source(plan->device);
+    char as[160];
     if (!plan->probe) {
         plan_note(plan, "assumed: coding as fast as on %s", source);
         return;
     }
-    FILE *out = open_memstream(&names, &size);
-    if (out)
-        put_not_probed(plan, out);
-    if (!out || fclose(out) != 0)
-        plan->lacks_notes = true;
-    else if (size > 0)
-        plan_note(plan, "assumed: coding as fast as on %s, where not probed: %s", source, names);
-    free(names);
+    snprintf(as, sizeof as, "on %s, where not probed", source);
+    note_names(plan, was_not_probed, as);
+    note_names(plan, was_probed_otherwise, "with the feedback that was probed");
 }

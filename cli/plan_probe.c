@@ -2,7 +2,21 @@
 #include "plan.h"
 
 #include <stdlib.h>
+#include <string.h>
 #include <time.h>
+
+/* Codecs run where they were probed; what was measured elsewhere says nothing about another device. */
+static bool use_device(struct plan *plan, struct message *message)
+{
+    const enum predict_device probed = strncmp(plan->probe->device, "cuda", 4) == 0 ? PREDICT_CARD : PREDICT_CPU;
+    if (plan->options->device >= 0 && plan->device != probed)
+        return fail(message,
+                    "--device %s is not where the probe '%s' was made, %s: leave --device out, or probe again with "
+                    "--device %s",
+                    plan_devices[plan->device], plan->options->probe, plan->probe->device, plan_devices[plan->device]);
+    plan->device = probed;
+    return true;
+}
 
 bool plan_probe_load(struct plan *plan, struct message *message)
 {
@@ -16,6 +30,8 @@ bool plan_probe_load(struct plan *plan, struct message *message)
     if (!probe_load(options->probe, plan->probe, message) ||
         !probe_judge(plan->probe, machine, (int64_t)time(NULL), options->insist, &doubts, message))
         return false;
+    if (!use_device(plan, message))
+        return false;
     const char *const texts[] = {doubts.machine, doubts.age, doubts.scatter};
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
         if (texts[i][0])
@@ -28,9 +44,22 @@ bool plan_probe_load(struct plan *plan, struct message *message)
     return true;
 }
 
+bool plan_probe_has_levels(const struct plan *plan)
+{
+    size_t count = 0;
+    for (size_t i = 0; i < plan->probe->coding_count; i++)
+        count += plan->probe->codings[i].coding.measured[PREDICT_TWO_LEVELS].count;
+    return count > 0 && plan->job.world > plan->job.per_node && plan->job.per_node == plan->probe->network.per_node;
+}
+
 void plan_probe_network(struct plan *plan)
 {
+    const struct predict_network assumed = plan_network(1, 0); /* within hosts, of which a probe has nothing */
     plan->network = plan->probe->network;
+    plan->network.message = assumed.message;
+    plan->network.inside = assumed.inside;
+    plan->network.low = assumed.low;
+    plan->network.high = assumed.high;
     plan_note(plan, "measured: exchanges of %u ranks, %u on a host (%s)", plan->network.world, plan->network.per_node,
               plan->options->probe);
     if (plan->probe->sharing > plan->network.per_node)
@@ -44,12 +73,18 @@ bool plan_probe_coding(struct plan *plan, struct plan_row *row, struct message *
 {
     if (!plan->probe)
         return true;
-    const struct predict_coding *found = probe_coding_of(plan->probe, &row->codec, &row->feedback,
-                                                         row->options.algorithm);
-    if (found)
-        row->coding = *found;
-    else
+    const struct probe_coding *found = probe_coding_of(plan->probe, &row->codec, &row->feedback,
+                                                       row->options.algorithm);
+    char feedback[TG_SPEC_TEXT] = "";
+    if (tg_feedback_print(&row->feedback, feedback, sizeof feedback, NULL) != TG_OK)
+        return fail(message, "the feedback '%s' cannot be written", row->feedback_text);
+    if (!found)
         row->was_not_probed = true;
+    else {
+        row->coding = found->coding;
+        if (strcmp(found->feedback, feedback) != 0)
+            snprintf(row->probed_feedback, sizeof row->probed_feedback, "%s", found->feedback);
+    }
     /* On links of another rate, exchanges and coding compete in other proportions than they did. */
     const bool is_same = plan->network.patterns[PREDICT_ALL_GATHER].count > 0;
     return !found || !is_same ||

@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { RATES = 15, WORLDS = 10, MOST_SERIES = CHART_MOST_SERIES };
+enum { RATES = 15, MOST_WORLDS = 16, MOST_SERIES = CHART_MOST_SERIES };
 
 struct page_input {
     const struct plan *plan;
@@ -22,9 +22,10 @@ struct page_input {
 struct sweep {
     size_t series_count;
     const char *labels[MOST_SERIES];
-    double rates[RATES], gigabits[RATES], worlds[WORLDS];
-    double by_rate[MOST_SERIES][RATES], by_world[MOST_SERIES][WORLDS]; /* milliseconds of a step */
-    size_t best[WORLDS * RATES];
+    double rates[RATES], gigabits[RATES], worlds[MOST_WORLDS];
+    size_t world_count;
+    double by_rate[MOST_SERIES][RATES], by_world[MOST_SERIES][MOST_WORLDS]; /* milliseconds of a step */
+    size_t best[MOST_WORLDS * RATES];
     struct predict_step steps[RATES][PLAN_MOST_ROWS]; /* of the world in work */
 };
 
@@ -53,7 +54,7 @@ static void keep(double *ms, const struct predict_step *step)
     *ms = *ms > 0 && *ms < 1e3 * step->seconds ? *ms : 1e3 * step->seconds;
 }
 
-/* `world`: its place in the field; WORLDS: it is only drawn as lines. */
+/* `world`: its place among them. */
 static bool sweep_rates(const struct plan *plan, const struct predict_job *job, struct sweep *sweep,
                         const size_t series_of[PLAN_MOST_ROWS], size_t world, struct message *message)
 {
@@ -75,7 +76,7 @@ static bool sweep_rates(const struct plan *plan, const struct predict_job *job, 
         if (!is_done)
             return false;
     }
-    for (size_t r = 0; r < RATES && world < WORLDS; r++)
+    for (size_t r = 0; r < RATES; r++)
         sweep->best[world * RATES + r] = series_of[plan_choice(plan, sweep->steps[r])];
     return true;
 }
@@ -83,8 +84,7 @@ static bool sweep_rates(const struct plan *plan, const struct predict_job *job, 
 static bool sweep_worlds(const struct plan *plan, struct sweep *sweep, const size_t series_of[PLAN_MOST_ROWS],
                          struct message *message)
 {
-    bool is_shown = false;
-    for (size_t w = 0; w < WORLDS; w++) {
+    for (size_t w = 0; w < sweep->world_count; w++) {
         struct predict_job job = plan->job;
         job.world = (uint32_t)sweep->worlds[w];
         for (size_t i = 0; i < plan->row_count; i++) {
@@ -93,7 +93,7 @@ static bool sweep_worlds(const struct plan *plan, struct sweep *sweep, const siz
             struct predict_step step;
             if (!plan_schedule(row, &job, &schedule, message))
                 return false;
-            schedule_fit(&schedule, &job, &plan->network, &row->coding.fit);
+            schedule_fit(&schedule, &job, &plan->network, &row->coding);
             const bool is_done = predict_scheduled(&schedule, &job, &plan->network, 1, 1, &step, message);
             schedule_free(&schedule);
             if (!is_done)
@@ -102,9 +102,19 @@ static bool sweep_worlds(const struct plan *plan, struct sweep *sweep, const siz
         }
         if (!sweep_rates(plan, &job, sweep, series_of, w, message))
             return false;
-        is_shown = is_shown || job.world == plan->job.world;
     }
-    return is_shown || sweep_rates(plan, &plan->job, sweep, series_of, WORLDS, message);
+    return true;
+}
+
+/* 2, 4 ... 1024; four times as many each time, where the plan's own world is larger; and that one in its place. */
+static void list_worlds(uint32_t own, struct sweep *sweep)
+{
+    for (uint32_t before = 0, next = 2; next <= 1024 || before < own; before = next, next *= next < 1024 ? 2 : 4) {
+        if (before < own && own < next)
+            sweep->worlds[sweep->world_count++] = own;
+        if (next <= 1024 || next <= own)
+            sweep->worlds[sweep->world_count++] = next;
+    }
 }
 
 static bool fill_sweep(const struct plan *plan, struct sweep *sweep, struct message *message)
@@ -114,8 +124,7 @@ static bool fill_sweep(const struct plan *plan, struct sweep *sweep, struct mess
         sweep->rates[r] = 1e8 * pow(10, (double)r / 4);
         sweep->gigabits[r] = 1e-9 * sweep->rates[r];
     }
-    for (size_t w = 0; w < WORLDS; w++)
-        sweep->worlds[w] = (double)(2u << w);
+    list_worlds(plan->job.world, sweep);
     name_series(plan, sweep, series_of);
     return sweep_worlds(plan, sweep, series_of, message);
 }
@@ -156,7 +165,7 @@ static void put_charts(FILE *out, const struct plan *plan, const struct sweep *s
                   .title = "Step time by bandwidth", .summary = by_rate, .x_label = "Gbit/s of a host's link"},
               sweep->gigabits, RATES, sweep->by_rate[0], RATES);
     put_lines(out, sweep, (struct chart_lines){.title = "Step time by world", .summary = by_world, .x_label = "ranks"},
-              sweep->worlds, WORLDS, sweep->by_world[0], WORLDS);
+              sweep->worlds, sweep->world_count, sweep->by_world[0], MOST_WORLDS);
     chart_draw_regions(
         out,
         &(struct chart_regions){
@@ -168,7 +177,7 @@ static void put_charts(FILE *out, const struct plan *plan, const struct sweep *s
             .x = sweep->gigabits,
             .y = sweep->worlds,
             .x_count = RATES,
-            .y_count = WORLDS,
+            .y_count = sweep->world_count,
             .best = sweep->best,
             .labels = sweep->labels,
             .series_count = sweep->series_count});

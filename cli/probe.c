@@ -79,25 +79,47 @@ double probe_quantile(const double *sorted, size_t count, double at)
 
 enum { NAME = 256 };
 
-/* The most ranks that have the same name. */
-static bool count_alike(const struct team *team, const char name[NAME], uint32_t *most, struct message *message)
+/* The most ranks that have the same name, and the number of each rank's name; numbers follow each other. */
+static bool count_alike(const struct team *team, const char name[NAME], uint32_t *most, uint32_t *numbers,
+                        struct message *message)
 {
     struct shared_bytes *all = team_share(team, name, NAME, false, message);
     if (!all)
         return false;
+    uint32_t names = 0;
     *most = 1;
     for (uint32_t i = 0; i < team->world; i++) {
-        uint32_t alike = 0;
-        for (uint32_t j = 0; j < team->world; j++)
-            alike += memcmp(all->parts[i].data, all->parts[j].data, NAME) == 0;
+        uint32_t alike = 0, first = team->world;
+        for (uint32_t j = 0; j < team->world; j++) {
+            const bool is_alike = memcmp(all->parts[i].data, all->parts[j].data, NAME) == 0;
+            alike += is_alike;
+            first = is_alike && j < first ? j : first;
+        }
+        numbers[i] = first < i ? numbers[first] : names++;
         *most = alike > *most ? alike : *most;
     }
     shared_bytes_free(all);
     return true;
 }
 
+/* Predictions are for hosts of as many ranks each, but for the last. One host has nobody to compress for. */
+static bool are_levels_planned(const uint32_t *host_of_rank, uint32_t world, uint32_t per_node)
+{
+    uint32_t smaller = 0;
+    for (uint32_t rank = 0; rank < world; rank++) {
+        uint32_t before = 0, alike = 0;
+        for (uint32_t i = 0; i < world; i++) {
+            before += i < rank && host_of_rank[i] == host_of_rank[rank];
+            alike += host_of_rank[i] == host_of_rank[rank];
+        }
+        smaller += before == 0 && alike < per_node;
+    }
+    return per_node > 1 && per_node < world && smaller <= 1;
+}
+
 /* Hosts have names; those that run on one kernel, as namespaces and containers do, share its processors. */
-static bool count_neighbours(const struct team *team, struct probe *probe, struct message *message)
+static bool count_neighbours(const struct team *team, uint32_t *host_of_rank, uint32_t *kernels, struct probe *probe,
+                             struct message *message)
 {
     char host[NAME] = "", kernel[NAME] = "";
     (void)gethostname(host, sizeof host - 1);
@@ -106,14 +128,15 @@ static bool count_neighbours(const struct team *team, struct probe *probe, struc
         memcpy(kernel, host, sizeof kernel);
     if (file)
         fclose(file);
-    return count_alike(team, host, &probe->network.per_node, message) &&
-           count_alike(team, kernel, &probe->sharing, message);
+    return count_alike(team, host, &probe->network.per_node, host_of_rank, message) &&
+           count_alike(team, kernel, &probe->sharing, kernels, message);
 }
 
 /* Exchanges have a third of the time. */
-static bool measure(const struct probe_team *team, const struct probe_request *request, struct probe *probe,
+static bool measure(struct probe_team *team, const struct probe_request *request, struct probe *probe,
                     struct message *message)
 {
+    uint32_t *hosts = calloc(2 * (size_t)team->team.world, sizeof *hosts);
     probe->network.world = team->team.world;
     probe_machine(probe->machine);
     probe->made = (int64_t)time(NULL);
@@ -121,21 +144,32 @@ static bool measure(const struct probe_team *team, const struct probe_request *r
     snprintf(probe->library, sizeof probe->library, "%s", tg_version());
     snprintf(probe->transport, sizeof probe->transport, "%s, %s", tg_transport_name(team->team.transport),
              train_mpi_module());
-    const bool can_write = team->team.rank > 0 || can_write_file(request->path, message);
-    return probe_agree(team, can_write, message) && count_neighbours(&team->team, probe, message) &&
-           probe_network(team, 0.33 * request->seconds, &probe->network, message) &&
-           probe_codecs(team, request, 0.97 * request->seconds, probe, message) &&
-           probe_agree(team, team->team.rank > 0 || probe_save(request->path, probe, message), message);
+    bool is_well = probe_agree(team, hosts || fail(message, "out of memory for the hosts of ranks"), message) &&
+                   hosts && count_neighbours(&team->team, hosts, hosts + team->team.world, probe, message);
+    if (is_well && are_levels_planned(hosts, team->team.world, probe->network.per_node))
+        team->host_of_rank = hosts;
+    is_well = is_well && probe_network(team, 0.33 * request->seconds, &probe->network, message) &&
+              probe_codecs(team, request, 0.97 * request->seconds, probe, message) &&
+              probe_agree(team, team->team.rank > 0 || probe_save(request->path, probe, message), message);
+    team->host_of_rank = NULL;
+    free(hosts);
+    return is_well;
 }
 
 static int probe_ranks(const struct command *command, const struct probe_request *request, tg_transport *transport)
 {
-    const struct probe_team team = {
-        {transport, tg_transport_rank(transport), tg_transport_world(transport), 4 * PROBE_MOST_SECONDS}, clock_ns()};
+    struct probe_team team = {
+        {transport, tg_transport_rank(transport), tg_transport_world(transport), 4 * PROBE_MOST_SECONDS},
+        clock_ns(),
+        NULL};
     struct message message = {""};
+    uint32_t culprit;
+    const bool can_write = team.team.rank > 0 || can_write_file(request->path, &message);
+    const enum verdict first = team_verdict(&team.team, can_write, &culprit, &message);
+    const int failure = first == TEAM_FAILED ? EXIT_USAGE : EXIT_FAILED; /* before anything is measured */
     struct probe *probe = calloc(1, sizeof *probe);
-    const bool is_well = probe_agree(&team, probe || fail(&message, "out of memory"), &message) && probe &&
-                         measure(&team, request, probe, &message);
+    const bool is_well = first == TEAM_WELL && probe_agree(&team, probe || fail(&message, "out of memory"), &message) &&
+                         probe && measure(&team, request, probe, &message);
     if (is_well && team.team.rank == 0)
         printf("probed %" PRIu32 " ranks in %.1f s: %s\n", team.team.world, 1e-9 * (double)(clock_ns() - team.began),
                request->path);
@@ -147,9 +181,9 @@ static int probe_ranks(const struct command *command, const struct probe_request
     /* Where all have agreed to end, all come here; where a rank is lost, nobody may wait for this one. */
     struct shared_bytes *last = team_share(&team.team, "", 0, false, &message);
     if (!last)
-        tg_transport_abort(transport, EXIT_FAILED);
+        tg_transport_abort(transport, failure);
     shared_bytes_free(last);
-    return EXIT_FAILED;
+    return failure;
 }
 
 /* All ranks have the same arguments: one speaks. */

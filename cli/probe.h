@@ -28,6 +28,9 @@ int probe_run(const struct command *command, const struct probe_request *request
 struct probe_team {
     struct team team;
     uint64_t began; /* clock_ns of this rank */
+    /* Where hosts have several ranks: all have as many, or one has fewer. NULL: reductions in two levels are not timed.
+     */
+    const uint32_t *host_of_rank;
 };
 
 /* After all ranks have come here: how long after the beginning that is, on rank 0's clock. Negative: the message says

@@ -105,16 +105,17 @@ static bool count_elements(uint32_t world, const tg_reducer_tensor *tensors, siz
 
 /* ---- a codec ---- */
 
-/* Of each codec, by each algorithm. */
-enum { SIZE_LARGE, SIZE_MEDIUM, SIZE_SMALL, SIZES, TASKS_OF_CODEC = 2 * SIZES };
+/* Of each codec, by each algorithm; the same again in two levels, where hosts have several ranks. */
+enum { SIZE_LARGE, SIZE_MEDIUM, SIZE_SMALL, SIZES, TASKS_OF_LEVEL = 2 * SIZES };
 /* Of the time for all of them. */
 static const double share_of_size[SIZES] = {[SIZE_LARGE] = 0.6, [SIZE_MEDIUM] = 0.25, [SIZE_SMALL] = 0.15};
 
 /* What is reduced how, and what that takes. Tasks take turns, because a machine is slow for seconds at a time. */
 struct task {
-    tg_reducer_tensor like; /* codec and feedback */
-    size_t tensors, elements;
+    tg_reducer_tensor like;   /* codec and feedback */
+    size_t tensors, elements; /* 0: left out */
     tg_algorithm algorithm;
+    const uint32_t *host_of_rank; /* NULL: in one level */
     struct stages counts;
     double seconds[STAGES][MOST_TRIALS], all[MOST_TRIALS], wholes[MOST_TRIALS];
     size_t count;
@@ -165,7 +166,8 @@ static bool run_task(const struct bench *b, struct task *task, double until, str
     tg_reducer_tensor tensors[MANY];
     tg_tensor gradients[MANY];
     char names[MANY][24];
-    const tg_reducer_options options = {.algorithm = task->algorithm, .timeout = t->timeout};
+    const tg_reducer_options options = {
+        .algorithm = task->algorithm, .timeout = t->timeout, .host_of_rank = task->host_of_rank};
     tg_reducer *reducer = NULL;
     tg_error error = {""};
     for (size_t i = 0; i < task->tensors; i++) {
@@ -180,7 +182,13 @@ static bool run_task(const struct bench *b, struct task *task, double until, str
                    count_elements(t->world, tensors, task->tensors, &options, &task->counts, &error);
     if (!is_well)
         fail(message, "%s", error.message);
-    is_well = probe_agree(b->team, is_well, message) && run_steps(b, reducer, gradients, until, task, message);
+    is_well = probe_agree(b->team, is_well, message);
+    if (is_well && task->host_of_rank) { /* as training does */
+        is_well = tg_reducer_share_memory(reducer, t->transport, NULL, &error) == TG_OK ||
+                  fail(message, "%s", error.message);
+        is_well = probe_agree(b->team, is_well, message);
+    }
+    is_well = is_well && run_steps(b, reducer, gradients, until, task, message);
     tg_reducer_free(reducer);
     return is_well;
 }
@@ -248,11 +256,11 @@ static void sort_trials(struct task *task)
 }
 
 /* What was timed once or twice may as well take half or twice as long. */
-static void keep_sample(const struct task *task, struct predict_coding *p)
+static void keep_sample(const struct task *task, struct predict_measured *measured)
 {
     const double seconds = middle(task->wholes, task);
     const bool is_few = task->count < ROUNDS;
-    p->samples[p->sample_count++] = (struct predict_sample){
+    measured->samples[measured->count++] = (struct predict_sample){
         .tensors = task->tensors,
         .elements = task->elements,
         .seconds = seconds,
@@ -269,7 +277,7 @@ static void summarise(const struct bench *b, struct task tasks[SIZES], struct pr
     double elements = 0;
     for (size_t i = 0; i < SIZES; i++) {
         sort_trials(&tasks[i]);
-        keep_sample(&tasks[i], p);
+        keep_sample(&tasks[i], &p->measured[PREDICT_ONE_LEVEL]);
     }
     for (unsigned i = 0; i < STAGES; i++) {
         *per[i] = b->crowd * middle(large->seconds[i], large) / large->counts.elements[i];
@@ -280,6 +288,15 @@ static void summarise(const struct bench *b, struct task tasks[SIZES], struct pr
     p->low = probe_quantile(large->all, large->count, 0.1) / all;
     p->high = probe_quantile(large->all, large->count, 0.9) / all;
     c->algorithm = large->algorithm;
+}
+
+/* Two levels: what whole reductions take. */
+static void summarise_levels(struct task tasks[SIZES], struct probe_coding *c)
+{
+    for (size_t i = 0; i < SIZES && tasks[i].tensors > 0; i++) {
+        sort_trials(&tasks[i]);
+        keep_sample(&tasks[i], &c->coding.measured[PREDICT_TWO_LEVELS]);
+    }
 }
 
 static bool list_tasks(const struct bench *b, const struct predict_network *network, const char *spec,
@@ -300,6 +317,13 @@ static bool list_tasks(const struct bench *b, const struct predict_network *netw
         tasks[SIZES + i] = tasks[i];
         tasks[SIZES + i].algorithm = TG_SHARD;
     }
+    const tg_feedback_spec *feedback_spec = &tasks[0].like.feedback;
+    const bool is_refused = feedback_spec->kind == TG_FEEDBACK_DGC && feedback_spec->clip > 0; /* in two levels */
+    for (size_t i = 0; b->team->host_of_rank && i < TASKS_OF_LEVEL; i++) {
+        tasks[TASKS_OF_LEVEL + i] = tasks[i];
+        tasks[TASKS_OF_LEVEL + i].host_of_rank = b->team->host_of_rank;
+        tasks[TASKS_OF_LEVEL + i].tensors *= !is_refused;
+    }
     return true;
 }
 
@@ -314,7 +338,8 @@ static bool run_rounds(const struct bench *b, struct task *tasks, size_t count, 
             double left = (double)behind;
             for (size_t size = i % SIZES; size < SIZES; size++)
                 left += share_of_size[size];
-            if (!run_task(b, &tasks[i], now + share_of_size[i % SIZES] * (end - now) / left, message))
+            if (tasks[i].tensors > 0 &&
+                !run_task(b, &tasks[i], now + share_of_size[i % SIZES] * (end - now) / left, message))
                 return false;
             now = probe_now(b->team, message);
         }
@@ -459,20 +484,26 @@ static bool measure_codecs(const struct bench *b, const struct probe_request *re
                            struct probe *probe, struct message *message)
 {
     const struct text_list *given = &request->specs;
-    const size_t count = given->count > 0 ? given->count : sizeof standard / sizeof *standard;
-    struct task *tasks = calloc(TASKS_OF_CODEC * count, sizeof *tasks);
+    const size_t count = given->count > 0 ? given->count : sizeof standard / sizeof *standard,
+                 levels = b->team->host_of_rank ? PREDICT_LEVELS : 1, tasks_of_codec = levels * TASKS_OF_LEVEL;
+    struct task *tasks = calloc(tasks_of_codec * count, sizeof *tasks);
     bool is_well = tasks || fail(message, "out of memory for %zu codecs", count);
-    const double now = probe_now(b->team, message), each = 0.35 * fmax(0, until - now) / (double)count;
+    const double now = probe_now(b->team, message), each = 0.35 * fmax(0, until - now) / (double)(levels * count);
     for (size_t i = 0; is_well && tasks && i < count; i++) {
         const char *spec = given->count > 0 ? given->items[i] : standard[i].spec,
                    *feedback = given->count > 0 || request->feedback ? request->feedback : standard[i].feedback;
-        is_well = list_tasks(b, &probe->network, spec, feedback, each, &tasks[TASKS_OF_CODEC * i],
+        is_well = list_tasks(b, &probe->network, spec, feedback, each, &tasks[tasks_of_codec * i],
                              &probe->codings[2 * i], message);
     }
     is_well = probe_agree(b->team, is_well, message) && tasks &&
-              run_rounds(b, tasks, TASKS_OF_CODEC * count, until, message);
-    for (size_t i = 0; is_well && i < 2 * count; i++)
-        summarise(b, &tasks[SIZES * i], &probe->codings[probe->coding_count++]);
+              run_rounds(b, tasks, tasks_of_codec * count, until, message);
+    for (size_t i = 0; is_well && i < 2 * count; i++) {
+        struct task *const of_level = &tasks[tasks_of_codec * (i / 2) + SIZES * (i % 2)];
+        struct probe_coding *const coding = &probe->codings[probe->coding_count++];
+        summarise(b, of_level, coding);
+        if (levels > 1)
+            summarise_levels(of_level + TASKS_OF_LEVEL, coding);
+    }
     free(tasks);
     return is_well;
 }

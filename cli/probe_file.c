@@ -75,6 +75,9 @@ static void print_pattern(struct json_writer *json, const char *name, const stru
     json_close_object(json);
 }
 
+/* By PREDICT_ONE_LEVEL and PREDICT_TWO_LEVELS. */
+static const char *const reduction_names[PREDICT_LEVELS] = {"reductions", "two_levels"};
+
 static void print_sample(struct json_writer *json, const struct predict_sample *s)
 {
     json_open_row(json, NULL);
@@ -98,10 +101,15 @@ static void print_coding(struct json_writer *json, const struct probe_coding *c)
     json_put_real(json, "frame", c->coding.frame);
     json_put_real(json, "low", c->coding.low);
     json_put_real(json, "high", c->coding.high);
-    json_open_array(json, "reductions");
-    for (size_t i = 0; i < c->coding.sample_count; i++)
-        print_sample(json, &c->coding.samples[i]);
-    json_close_array(json);
+    for (size_t levels = 0; levels < PREDICT_LEVELS; levels++) {
+        const struct predict_measured *measured = &c->coding.measured[levels];
+        if (levels == PREDICT_TWO_LEVELS && measured->count == 0)
+            continue;
+        json_open_array(json, reduction_names[levels]);
+        for (size_t i = 0; i < measured->count; i++)
+            print_sample(json, &measured->samples[i]);
+        json_close_array(json);
+    }
     json_close_object(json);
 }
 
@@ -171,8 +179,10 @@ static bool parse_date(const char *text, int64_t *seconds)
 static bool read_text(const json_t *from, const char *key, char *text, size_t capacity, struct message *message)
 {
     const json_t *value = json_object_get(from, key);
+    char shown[JSON_SHOWN];
     if (!json_is_string(value) || json_string_length(value) >= capacity)
-        return fail(message, "its '%s' is not a text of less than %zu bytes", key, capacity);
+        return fail(message, "its '%s' is %s, and not a text of less than %zu bytes; probe again", key,
+                    json_shown(value, shown), capacity);
     strcpy(text, json_string_value(value)); /* jansson accepts no text with a zero byte in it */
     return true;
 }
@@ -184,7 +194,9 @@ static bool read_number(const json_t *value, const char *what, double low, doubl
     *number = json_number_value(value);
     if (json_is_number(value) && *number >= low && *number <= high)
         return true;
-    return fail(message, "its '%s' is not a number from %g to %g", what, low, high);
+    char shown[JSON_SHOWN];
+    return fail(message, "its '%s' is %s, and not a number from %g to %g; probe again", what, json_shown(value, shown),
+                low, high);
 }
 
 /* No exchange and no element takes longer than a day. */
@@ -194,7 +206,7 @@ static bool read_point(const json_t *from, const char *pattern, const struct pre
                        struct predict_point *point, struct message *message)
 {
     if (json_array_size(from) != 4)
-        return fail(message, "a point of '%s' is not [bytes, seconds, low, high]", pattern);
+        return fail(message, "a point of '%s' is not [bytes, seconds, low, high]; probe again", pattern);
     if (!read_number(json_array_get(from, 0), "bytes", 1, largest, &point->bytes, message) ||
         !read_number(json_array_get(from, 1), "seconds", 0, longest, &point->seconds, message) ||
         !read_number(json_array_get(from, 2), "low", 0, point->seconds, &point->low, message) ||
@@ -202,7 +214,7 @@ static bool read_point(const json_t *from, const char *pattern, const struct pre
         return false;
     if (before && (point->bytes <= before->bytes || point->seconds < before->seconds || point->low < before->low ||
                    point->high < before->high))
-        return fail(message, "the points of '%s' do not rise at %g bytes", pattern, point->bytes);
+        return fail(message, "the points of '%s' do not rise at %g bytes; probe again", pattern, point->bytes);
     return true;
 }
 
@@ -244,32 +256,41 @@ static bool read_algorithm(const json_t *from, tg_algorithm *algorithm, struct m
     for (*algorithm = TG_GATHER; *algorithm <= TG_SHARD; (*algorithm)++)
         if (strcmp(text, tg_algorithm_text(*algorithm)) == 0)
             return true;
-    return fail(message, "its 'algorithm' is '%s', and not gather or shard", text);
+    return fail(message, "its 'algorithm' is '%s', and not gather or shard; probe again", text);
 }
 
-static bool read_sample(const json_t *from, struct predict_sample *s, struct message *message)
+static bool read_sample(const json_t *from, const char *name, struct predict_sample *s, struct message *message)
 {
     static const uint64_t most_tensors = 1 << 10, most_elements = 1 << 26; /* all together */
     if (json_array_size(from) != 5)
-        return fail(message, "a row of 'reductions' is not [tensors, elements, seconds, low, high]");
+        return fail(message, "a row of '%s' is not [tensors, elements, seconds, low, high]; probe again", name);
+    char tensors[JSON_SHOWN], elements[JSON_SHOWN];
     if (!json_is_count(json_array_get(from, 0), &s->tensors) || s->tensors < 1 || s->tensors > most_tensors ||
         !json_is_count(json_array_get(from, 1), &s->elements) || s->elements < 1 ||
         s->elements > most_elements / s->tensors)
         return fail(message,
-                    "a row of 'reductions' does not begin with 1 to %llu tensors, of at most %llu elements in all",
+                    "a row of '%s' begins with %s tensors of %s elements, and not with 1 to %llu, of at most "
+                    "%llu in all; probe again",
+                    name, json_shown(json_array_get(from, 0), tensors), json_shown(json_array_get(from, 1), elements),
                     (unsigned long long)most_tensors, (unsigned long long)most_elements);
     return read_number(json_array_get(from, 2), "seconds", 1e-9, longest, &s->seconds, message) &&
            read_number(json_array_get(from, 3), "low", 0, s->seconds, &s->low, message) &&
            read_number(json_array_get(from, 4), "high", s->seconds, longest, &s->high, message);
 }
 
-static bool read_samples(const json_t *from, struct predict_coding *p, struct message *message)
+/* Those of two levels may be missing. */
+static bool read_samples(const json_t *coding, size_t levels, struct predict_measured *measured,
+                         struct message *message)
 {
+    const char *name = reduction_names[levels];
+    const json_t *from = json_object_get(coding, name);
     const size_t count = json_array_size(from);
+    if (!from && levels == PREDICT_TWO_LEVELS)
+        return true;
     if (!json_is_array(from) || count > PREDICT_MOST_SAMPLES)
-        return fail(message, "its 'reductions' are not a list of at most %d", PREDICT_MOST_SAMPLES);
-    for (; p->sample_count < count; p->sample_count++)
-        if (!read_sample(json_array_get(from, p->sample_count), &p->samples[p->sample_count], message))
+        return fail(message, "its '%s' are not a list of at most %d; probe again", name, PREDICT_MOST_SAMPLES);
+    for (; measured->count < count; measured->count++)
+        if (!read_sample(json_array_get(from, measured->count), name, &measured->samples[measured->count], message))
             return false;
     return true;
 }
@@ -286,14 +307,16 @@ static bool read_coding(const json_t *from, struct probe_coding *c, struct messa
            read_number(json_object_get(from, "frame"), "frame", 0, longest, &p->frame, message) &&
            read_number(json_object_get(from, "low"), "low", 0, 1, &p->low, message) &&
            read_number(json_object_get(from, "high"), "high", 1, 1e6, &p->high, message) &&
-           read_samples(json_object_get(from, "reductions"), p, message) && predict_coding_check(p, message);
+           read_samples(from, PREDICT_ONE_LEVEL, &p->measured[PREDICT_ONE_LEVEL], message) &&
+           read_samples(from, PREDICT_TWO_LEVELS, &p->measured[PREDICT_TWO_LEVELS], message) &&
+           predict_coding_check(p, message);
 }
 
 static bool read_codings(const json_t *from, struct probe *probe, struct message *message)
 {
     const size_t count = json_array_size(from);
     if (count < 1 || count > PROBE_MOST_CODINGS)
-        return fail(message, "its 'coding' has not 1 to %d codecs", PROBE_MOST_CODINGS);
+        return fail(message, "its 'coding' has %zu codecs, and not 1 to %d; probe again", count, PROBE_MOST_CODINGS);
     for (; probe->coding_count < count; probe->coding_count++) {
         struct probe_coding *c = &probe->codings[probe->coding_count];
         if (!read_coding(json_array_get(from, probe->coding_count), c, message))
@@ -302,25 +325,31 @@ static bool read_codings(const json_t *from, struct probe *probe, struct message
             if (probe->codings[i].algorithm == c->algorithm &&
                 strcmp(probe->codings[i].coding.spec, c->coding.spec) == 0 &&
                 strcmp(probe->codings[i].feedback, c->feedback) == 0)
-                return fail(message, "its 'coding' has %s with feedback %s twice", c->coding.spec, c->feedback);
+                return fail(message, "its 'coding' has %s with feedback %s twice; probe again", c->coding.spec,
+                            c->feedback);
     }
+    return true;
+}
+
+static bool read_ranks(const json_t *from, const char *key, uint32_t low, uint32_t high, uint32_t *ranks,
+                       struct message *message)
+{
+    const json_t *value = json_object_get(from, key);
+    uint64_t number;
+    char shown[JSON_SHOWN];
+    if (!json_is_count(value, &number) || number < low || number > high)
+        return fail(message, "its '%s' is %s, and not a number of ranks from %u to %u; probe again", key,
+                    json_shown(value, shown), low, high);
+    *ranks = (uint32_t)number;
     return true;
 }
 
 static bool read_world(const json_t *from, struct probe *probe, struct message *message)
 {
     struct predict_network *network = &probe->network;
-    uint64_t world, per_node, sharing;
-    if (!json_is_count(json_object_get(from, "world"), &world) || world < 2 || world > 1000000)
-        return fail(message, "its 'world' is not a number of ranks from 2 to 1000000");
-    if (!json_is_count(json_object_get(from, "per_node"), &per_node) || per_node < 1 || per_node > world)
-        return fail(message, "its 'per_node' is not a number of ranks from 1 to its world");
-    if (!json_is_count(json_object_get(from, "sharing"), &sharing) || sharing < 1 || sharing > world)
-        return fail(message, "its 'sharing' is not a number of ranks from 1 to its world");
-    probe->sharing = (uint32_t)sharing;
-    network->world = (uint32_t)world;
-    network->per_node = (uint32_t)per_node;
-    return true;
+    return read_ranks(from, "world", 2, PREDICT_MOST_RANKS, &network->world, message) &&
+           read_ranks(from, "per_node", 1, network->world, &network->per_node, message) &&
+           read_ranks(from, "sharing", 1, network->world, &probe->sharing, message);
 }
 
 static bool read_probe(const json_t *from, struct probe *probe, struct message *message)
@@ -341,7 +370,7 @@ static bool read_probe(const json_t *from, struct probe *probe, struct message *
         !read_text(from, "device", probe->device, sizeof probe->device, message))
         return false;
     if (!parse_date(date, &probe->made))
-        return fail(message, "its 'date' is '%s', and not like 2026-01-31T12:00:00Z", date);
+        return fail(message, "its 'date' is '%s', and not like 2026-01-31T12:00:00Z; probe again", date);
     for (size_t i = 0; i < PREDICT_PATTERNS; i++)
         if (!read_pattern(json_object_get(network, pattern_names[i]), pattern_names[i], &probe->network.patterns[i],
                           message))

@@ -53,7 +53,7 @@ bool probe_judge(struct probe *probe, const char *machine, int64_t now, bool ins
 
 /* The coding of this spec, feedback and algorithm; of this spec and algorithm with another feedback where that was not
  * probed; NULL: neither. */
-const struct predict_coding *probe_coding_of(const struct probe *probe, const tg_spec *spec,
-                                             const tg_feedback_spec *feedback, tg_algorithm algorithm);
+const struct probe_coding *probe_coding_of(const struct probe *probe, const tg_spec *spec,
+                                           const tg_feedback_spec *feedback, tg_algorithm algorithm);
 
 #endif

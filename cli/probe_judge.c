@@ -15,14 +15,18 @@ static int ascending(const void *a, const void *b)
  * because predictions rest on those; or else points of exchanges. */
 static double scatter_of(const struct probe *probe)
 {
-    enum { MOST_POINTS = PREDICT_PATTERNS * PREDICT_MOST_POINTS, MOST = PROBE_MOST_CODINGS * PREDICT_MOST_SAMPLES };
+    enum {
+        MOST_POINTS = PREDICT_PATTERNS * PREDICT_MOST_POINTS,
+        MOST = PROBE_MOST_CODINGS * PREDICT_LEVELS * PREDICT_MOST_SAMPLES
+    };
     double width[MOST > MOST_POINTS ? MOST : MOST_POINTS] = {0};
     size_t count = 0;
     for (size_t i = 0; i < probe->coding_count; i++)
-        for (size_t j = 0; j < probe->codings[i].coding.sample_count; j++) {
-            const struct predict_sample *s = &probe->codings[i].coding.samples[j];
-            width[count++] = (s->high - s->low) / s->seconds;
-        }
+        for (size_t levels = 0; levels < PREDICT_LEVELS; levels++)
+            for (size_t j = 0; j < probe->codings[i].coding.measured[levels].count; j++) {
+                const struct predict_sample *s = &probe->codings[i].coding.measured[levels].samples[j];
+                width[count++] = (s->high - s->low) / s->seconds;
+            }
     const bool has_samples = count > 0;
     for (size_t i = 0; i < PREDICT_PATTERNS && !has_samples; i++)
         for (size_t j = 0; j < probe->network.patterns[i].count; j++) {
@@ -31,6 +35,15 @@ static double scatter_of(const struct probe *probe)
         }
     qsort(width, count, sizeof *width, ascending);
     return count > 0 ? width[count / 2] : 0;
+}
+
+static void widen_measured(struct predict_measured *measured, double factor, double least)
+{
+    for (size_t i = 0; i < measured->count; i++) {
+        struct predict_sample *s = &measured->samples[i];
+        s->high = s->seconds + factor * fmax(s->high - s->seconds, least * s->seconds);
+        s->low = fmax(0.1 * s->low, s->seconds - factor * fmax(s->seconds - s->low, least * s->seconds));
+    }
 }
 
 /* Quantiles go away from the median by the factor, and are no nearer than an eighth of it. They rise as before. */
@@ -51,11 +64,8 @@ static void widen(struct probe *probe, double factor)
         }
     for (size_t i = 0; i < probe->coding_count; i++) {
         struct predict_coding *c = &probe->codings[i].coding;
-        for (size_t j = 0; j < c->sample_count; j++) {
-            struct predict_sample *s = &c->samples[j];
-            s->high = s->seconds + factor * fmax(s->high - s->seconds, least * s->seconds);
-            s->low = fmax(0.1 * s->low, s->seconds - factor * fmax(s->seconds - s->low, least * s->seconds));
-        }
+        for (size_t levels = 0; levels < PREDICT_LEVELS; levels++)
+            widen_measured(&c->measured[levels], factor, least);
         c->high = 1 + factor * fmax(c->high - 1, least);
         c->low = fmax(0.1 * c->low, 1 - factor * fmax(1 - c->low, least));
     }
@@ -100,11 +110,11 @@ bool probe_judge(struct probe *probe, const char *machine, int64_t now, bool ins
     return true;
 }
 
-const struct predict_coding *probe_coding_of(const struct probe *probe, const tg_spec *spec,
-                                             const tg_feedback_spec *feedback, tg_algorithm algorithm)
+const struct probe_coding *probe_coding_of(const struct probe *probe, const tg_spec *spec,
+                                           const tg_feedback_spec *feedback, tg_algorithm algorithm)
 {
     char text[TG_SPEC_TEXT], loop[TG_SPEC_TEXT];
-    const struct predict_coding *other = NULL;
+    const struct probe_coding *other = NULL;
     if (tg_spec_print(spec, text, sizeof text, NULL) != TG_OK ||
         tg_feedback_print(feedback, loop, sizeof loop, NULL) != TG_OK)
         return NULL;
@@ -112,8 +122,8 @@ const struct predict_coding *probe_coding_of(const struct probe *probe, const tg
         if (probe->codings[i].algorithm != algorithm || strcmp(probe->codings[i].coding.spec, text) != 0)
             continue;
         if (strcmp(probe->codings[i].feedback, loop) == 0)
-            return &probe->codings[i].coding;
-        other = other ? other : &probe->codings[i].coding;
+            return &probe->codings[i];
+        other = other ? other : &probe->codings[i];
     }
     return other;
 }

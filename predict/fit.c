@@ -21,10 +21,9 @@ static double bare_seconds(const struct schedule *schedule, const struct predict
 
 /* What the model says of one sample. */
 static bool model_of(const struct predict_network *network, const tg_spec *codec, const tg_feedback_spec *feedback,
-                     tg_algorithm algorithm, const struct predict_coding *coding, const struct predict_sample *sample,
-                     double *seconds, struct message *message)
+                     const tg_reducer_options *options, const struct predict_coding *coding,
+                     const struct predict_sample *sample, double *seconds, struct message *message)
 {
-    const tg_reducer_options options = {.algorithm = algorithm};
     enum { NAME = 24 };
     struct predict_tensor *tensors = calloc(sample->tensors, sizeof *tensors);
     char(*names)[NAME] = calloc(sample->tensors, sizeof *names);
@@ -39,7 +38,7 @@ static bool model_of(const struct predict_network *network, const tg_spec *codec
                                     .per_node = network->per_node,
                                     .kappa = 1};
     struct schedule schedule = {0};
-    is_well = is_well && schedule_of_reduction(&job, coding, codec, feedback, &options, &schedule, message);
+    is_well = is_well && schedule_of_reduction(&job, coding, codec, feedback, options, &schedule, message);
     *seconds = is_well ? bare_seconds(&schedule, &job, network) : 0;
     schedule_free(&schedule);
     free(tensors);
@@ -67,26 +66,37 @@ static void insert(struct predict_fit *fit, double model, const struct predict_s
 bool predict_fit_samples(const struct predict_network *network, const tg_spec *codec, const tg_feedback_spec *feedback,
                          tg_algorithm algorithm, struct predict_coding *coding, struct message *message)
 {
-    struct predict_fit fit = {.count = 0};
-    for (size_t i = 0; i < coding->sample_count; i++) {
-        double model;
-        if (!model_of(network, codec, feedback, algorithm, coding, &coding->samples[i], &model, message))
-            return false;
-        insert(&fit, model, &coding->samples[i]);
+    const struct predict_job ranks = {.world = network->world, .per_node = network->per_node};
+    uint32_t *hosts = schedule_hosts(&ranks);
+    bool is_well = hosts || fail(message, "out of memory for %u ranks", ranks.world);
+    for (size_t levels = 0; is_well && levels < PREDICT_LEVELS; levels++) {
+        const tg_reducer_options options = {.algorithm = algorithm,
+                                            .host_of_rank = levels == PREDICT_TWO_LEVELS ? hosts : NULL};
+        struct predict_measured *measured = &coding->measured[levels];
+        struct predict_fit fit = {.count = 0};
+        for (size_t i = 0; is_well && i < measured->count; i++) {
+            const struct predict_sample *sample = &measured->samples[i];
+            double model;
+            is_well = model_of(network, codec, feedback, &options, coding, sample, &model, message);
+            if (is_well)
+                insert(&fit, model, sample);
+        }
+        for (size_t i = 1; i < fit.count; i++)
+            fit.points[i].seconds = fmax(fit.points[i].seconds, fit.points[i - 1].seconds);
+        measured->fit = fit;
     }
-    for (size_t i = 1; i < fit.count; i++)
-        fit.points[i].seconds = fmax(fit.points[i].seconds, fit.points[i - 1].seconds);
-    coding->fit = fit;
-    return true;
+    free(hosts);
+    return is_well;
 }
 
 void schedule_fit(struct schedule *schedule, const struct predict_job *job, const struct predict_network *network,
-                  const struct predict_fit *fit)
+                  const struct predict_coding *coding)
 {
-    for (size_t i = 0; i < schedule->count; i++)
-        if (schedule->exchanges[i].scope != PREDICT_FLAT)
-            return;
-    const double model = fit->count > 0 ? bare_seconds(schedule, job, network) : 0;
+    const bool has_levels = schedule_has_levels(schedule);
+    const struct predict_fit *fit = &coding->measured[has_levels ? PREDICT_TWO_LEVELS : PREDICT_ONE_LEVEL].fit;
+    const bool has_hosts = job->world > job->per_node, /* one host by itself compresses nothing */
+        is_alike = !has_levels || (has_hosts && job->per_node == network->per_node);
+    const double model = fit->count > 0 && is_alike ? bare_seconds(schedule, job, network) : 0;
     if (!(model > 0))
         return;
     size_t above = 0;

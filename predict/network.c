@@ -8,8 +8,8 @@ double link_share(enum predict_pattern pattern, enum predict_scope scope, uint32
     const double ranks = world, here = per_node < world ? per_node : world;
     if (here >= ranks || scope == PREDICT_INSIDE)
         return 0;
-    if (scope == PREDICT_BETWEEN) /* each owner of the host sends all of it elsewhere */
-        return here;
+    if (scope == PREDICT_BETWEEN)
+        return 1;
     /* A ring crosses a host's link once, whatever the host's ranks; else each of them sends to all that are elsewhere.
      */
     return pattern == PREDICT_RING ? 1 : here * (ranks - here) / (ranks - 1);

@@ -15,7 +15,7 @@ struct exchange_time {
     double hidden; /* of the fixed part, that in which the next exchange may pass */
 };
 
-/* `bytes` of the busiest rank, in so many messages to others. */
+/* `bytes` of the busiest rank, or with PREDICT_BETWEEN of the busiest host; in so many messages of a rank to others. */
 struct exchange_time exchange_time_of(const struct predict_network *network, const struct predict_job *job,
                                       enum predict_pattern pattern, enum predict_scope scope, double bytes,
                                       double messages, enum predict_end end);
@@ -23,8 +23,8 @@ struct exchange_time exchange_time_of(const struct predict_network *network, con
 /* How many messages the pattern takes where everybody sends to everybody; of a ring, one each round. */
 double messages_of(enum predict_pattern pattern, uint32_t world);
 
-/* Of the bytes that a rank sends, how many times those go over its host's link: 0 on one host, 1 with one rank on
- * each. */
+/* Of such bytes, how many times those go over a host's link: 0 on one host, 1 with one rank on each, and 1 with
+ * PREDICT_BETWEEN. */
 double link_share(enum predict_pattern pattern, enum predict_scope scope, uint32_t world, uint32_t per_node);
 
 bool is_extrapolated(const struct predict_network *network, const struct predict_job *job, enum predict_pattern pattern,

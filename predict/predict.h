@@ -72,6 +72,16 @@ struct predict_fit {
     size_t count; /* 0: nothing was measured */
 };
 
+/* Reductions in one level, in which every rank exchanges with every other; and in two, where hosts have several ranks.
+ */
+enum { PREDICT_ONE_LEVEL, PREDICT_TWO_LEVELS, PREDICT_LEVELS };
+
+struct predict_measured {
+    struct predict_sample samples[PREDICT_MOST_SAMPLES]; /* on the network of the probe */
+    size_t count;
+    struct predict_fit fit; /* to these: predict_fit_samples */
+};
+
 /* What the reducer takes for its elements with one codec (and feedback), on one rank that is otherwise idle. */
 struct predict_coding {
     char spec[TG_SPEC_TEXT]; /* as tg_spec_print writes it */
@@ -80,9 +90,7 @@ struct predict_coding {
     double add;              /* seconds an element of a frame that is added up (.summed, and info.applied) */
     double frame;            /* seconds a frame, made or come (.frames) */
     double low, high;        /* factors of all four between which 80 % of trials lie: 0.9, 1.2; 1, 1: exactly */
-    struct predict_sample samples[PREDICT_MOST_SAMPLES]; /* on the network of the probe */
-    size_t sample_count;
-    struct predict_fit fit; /* to these: predict_fit_samples */
+    struct predict_measured measured[PREDICT_LEVELS];
 };
 
 /* ---- The model and the machine ---- */
@@ -116,6 +124,7 @@ struct predict_step {
     enum predict_bound bound; /* that without which the step would be shortest */
     double computing;         /* forward and backward */
     double wire, coding;      /* seconds in which each is busy */
+    double error;             /* of the model itself, where networks are compared: predict_gain_of */
     tg_algorithm algorithm;   /* TG_GATHER or TG_SHARD; TG_AUTO for the ring */
     bool estimated;           /* bytes depend on the data */
     bool extrapolated;        /* beyond twice the world of the probe, or its largest exchange */
@@ -124,9 +133,10 @@ struct predict_step {
 /* Which of the measured values to take. */
 enum predict_end { PREDICT_LOW, PREDICT_MIDDLE, PREDICT_HIGH };
 
-/* What the model itself may be wrong by, beyond what its inputs are, and where it was fitted to whole reductions:
- * measured in docs/planning.md. */
+/* What the model itself may be wrong by, beyond what its inputs are; likewise with two levels; and where it was fitted
+ * to whole reductions: measured in docs/planning.md. */
 #define PREDICT_MODEL_ERROR 0.1
+#define PREDICT_LEVELS_ERROR 0.2
 #define PREDICT_FIT_ERROR 0.12
 
 /* How many times shorter a step is than another, with the same network for both. */
@@ -149,7 +159,7 @@ bool predict_reduction(const struct predict_job *job, const struct predict_netwo
                        const struct predict_coding *coding, const tg_spec *codec, const tg_feedback_spec *feedback,
                        const tg_reducer_options *options, struct predict_step *step, struct message *message);
 
-/* Fits the costs to their samples: reductions by this algorithm, in one level, on this network. */
+/* Fits the costs to their samples: reductions by this algorithm on this network. */
 bool predict_fit_samples(const struct predict_network *network, const tg_spec *codec, const tg_feedback_spec *feedback,
                          tg_algorithm algorithm, struct predict_coding *coding, struct message *message);
 

@@ -3,9 +3,11 @@
 
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
-/* Ranks differ only in what they own. Of a large world so many are looked at. */
-enum { LOOKED_AT = 512 };
+/* Ranks differ only in what they own. Of a large world so many are looked at; hosts with all their ranks, two at least.
+ */
+enum { LOOKED_AT = 512, LEAST_HOSTS = 2 };
 
 static const uint64_t ring_bucket = 25 << 20;
 
@@ -17,8 +19,9 @@ static uint64_t larger(uint64_t a, uint64_t b) { return a > b ? a : b; }
  * next exchange adds up, and results. Verdicts are among all; everything else is between hosts. */
 static bool is_inside(tg_exchange_role role) { return role > TG_ROLE_VERDICT; }
 
-/* What a rank has to do for an exchange, or for all of them. */
-enum { BYTES, SENT, SUMMED, ENCODED, CHECKED, FRAMES, AMOUNTS };
+/* What a rank has to do for an exchange, or for all of them. LOAD are the bytes of what it waits for: its own, or
+ * between hosts, where owners of several shares use one link, those of all ranks of its host. */
+enum { MESSAGES, OWN, LOAD, SENT, SUMMED, ENCODED, CHECKED, FRAMES, AMOUNTS };
 struct amounts {
     double of[AMOUNTS];
 };
@@ -44,7 +47,10 @@ static double sent_over_links(const tg_described_exchange *e, const struct predi
 static struct amounts amounts_of(const tg_described_exchange *e, const struct predict_job *job, uint32_t rank,
                                  bool two_levels)
 {
-    return (struct amounts){{[BYTES] = (double)larger(e->bytes_sent, e->bytes_received),
+    const double own = (double)larger(e->bytes_sent, e->bytes_received);
+    return (struct amounts){{[MESSAGES] = e->peers,
+                             [OWN] = own,
+                             [LOAD] = own,
                              [SENT] = sent_over_links(e, job, rank, two_levels),
                              [SUMMED] = (double)e->summed,
                              [ENCODED] = (double)e->encoded,
@@ -63,6 +69,13 @@ static void count_in(struct load *load, const struct amounts *rank, double ranks
         load->most.of[i] = rank->of[i] > load->most.of[i] ? rank->of[i] : load->most.of[i];
         load->mean.of[i] += rank->of[i] / ranks;
     }
+}
+
+/* Of the rank or host that has most, over all ranks: those that were looked at say how many owners share a link. */
+static double most_load(const tg_described_exchange *e, const struct load *one)
+{
+    const double most = (double)larger(e->largest_sent, e->largest_received);
+    return one->most.of[OWN] > 0 ? most * one->most.of[LOAD] / one->most.of[OWN] : most;
 }
 
 /* An exchange waits for the rank that has most to do for it, but that is another one in the next exchange: over a step,
@@ -103,40 +116,78 @@ static void schedule_one(const tg_described_exchange *e, const struct load *one,
 {
     const struct amounts amounts = usual(one, all);
     const struct predict_coding own = costs_of(e, two_levels, of_codec), *coding = &own;
-    const double most = (double)larger(e->largest_sent, e->largest_received);
     *scheduled = (struct scheduled){
         .last_tensor = e->tensor_count > 0 ? e->first_tensor + e->tensor_count - 1 : SIZE_MAX,
         .after = e->after,
         .pattern = e->kind == TG_ALL_TO_ALL ? PREDICT_ALL_TO_ALL : PREDICT_ALL_GATHER,
         .scope = scope_of(e->role, two_levels),
-        .messages = e->peers,
-        .bytes = most,
-        .usual_bytes = amounts.of[BYTES],
+        .messages = one->most.of[MESSAGES],
+        .bytes = most_load(e, one),
+        .usual_bytes = amounts.of[LOAD],
         .before = one->most.of[SUMMED] * coding->add + one->most.of[ENCODED] * coding->encode,
         .usual_before = amounts.of[SUMMED] * coding->add + amounts.of[ENCODED] * coding->encode,
         .behind = amounts.of[CHECKED] * coding->check + amounts.of[FRAMES] * coding->frame,
     };
 }
 
+/* Ranks that are looked at together: those of a host, with two levels. */
+struct group {
+    uint32_t first, count;
+    struct amounts *here, *in_all; /* of each of them: of one exchange, and of all */
+};
+
+static tg_status look_at_exchange(const tg_description *description, const struct predict_job *job, bool two_levels,
+                                  size_t index, struct group *group, tg_error *error)
+{
+    tg_status status = TG_OK;
+    bool is_between = false;
+    double on_link = 0;
+    for (uint32_t i = 0; i < group->count && status == TG_OK; i++) {
+        tg_described_exchange e = {.role = TG_ROLE_VERDICT};
+        status = tg_description_exchange(description, group->first + i, index, &e, error);
+        group->here[i] = amounts_of(&e, job, group->first + i, two_levels);
+        is_between = scope_of(e.role, two_levels) == PREDICT_BETWEEN;
+        on_link += group->here[i].of[OWN];
+    }
+    for (uint32_t i = 0; i < group->count && is_between; i++)
+        group->here[i].of[LOAD] = on_link;
+    return status;
+}
+
+static tg_status look_at_group(const tg_description *description, const struct predict_job *job, bool two_levels,
+                               size_t count, double ranks, struct group *group, struct load *loads, struct load *all,
+                               tg_error *error)
+{
+    tg_status status = TG_OK;
+    memset(group->in_all, 0, group->count * sizeof *group->in_all);
+    for (size_t e = 0; e < count && status == TG_OK; e++) {
+        status = look_at_exchange(description, job, two_levels, e, group, error);
+        for (uint32_t i = 0; i < group->count; i++) {
+            count_in(&loads[e], &group->here[i], ranks);
+            for (int a = 0; a < AMOUNTS; a++)
+                group->in_all[i].of[a] += group->here[i].of[a];
+        }
+    }
+    for (uint32_t i = 0; i < group->count; i++)
+        count_in(all, &group->in_all[i], ranks);
+    return status;
+}
+
 static tg_status count_all(const tg_description *description, const struct predict_job *job, bool two_levels,
                            size_t count, struct load *loads, struct load *all, tg_error *error)
 {
-    const uint32_t world = job->world, step = world > LOOKED_AT ? world / LOOKED_AT : 1;
-    const uint32_t looked_at = (world + step - 1) / step;
-    const double ranks = looked_at;
-    tg_status status = TG_OK;
-    for (uint32_t rank = 0; rank < world && status == TG_OK; rank += step) {
-        struct amounts in_all = {{0}};
-        for (size_t i = 0; i < count && status == TG_OK; i++) {
-            tg_described_exchange e = {.role = TG_ROLE_VERDICT};
-            status = tg_description_exchange(description, rank, i, &e, error);
-            const struct amounts here = amounts_of(&e, job, rank, two_levels);
-            count_in(&loads[i], &here, ranks);
-            for (int a = 0; a < AMOUNTS; a++)
-                in_all.of[a] += here.of[a];
-        }
-        count_in(all, &in_all, ranks);
+    const uint32_t size = two_levels ? job->per_node : 1, hosts = (job->world + size - 1) / size,
+                   most = LOOKED_AT / size > LEAST_HOSTS ? LOOKED_AT / size : LEAST_HOSTS,
+                   step = hosts > most ? hosts / most : 1, last = (hosts - 1) / step * step * size;
+    const uint32_t ranks = last / step + (job->world - last < size ? job->world - last : size); /* that are looked at */
+    struct group group = {.here = calloc(size, sizeof *group.here), .in_all = calloc(size, sizeof *group.in_all)};
+    tg_status status = group.here && group.in_all ? TG_OK : TG_OUT_OF_MEMORY;
+    for (; group.first < job->world && status == TG_OK; group.first += step * size) {
+        group.count = job->world - group.first < size ? job->world - group.first : size;
+        status = look_at_group(description, job, two_levels, count, ranks, &group, loads, all, error);
     }
+    free(group.here);
+    free(group.in_all);
     return status;
 }
 
@@ -251,6 +302,22 @@ bool schedule_of_ring(const struct predict_job *job, struct schedule *schedule, 
         bytes = 0;
     }
     return true;
+}
+
+uint32_t *schedule_hosts(const struct predict_job *job)
+{
+    uint32_t *hosts = malloc(job->world * sizeof *hosts);
+    for (uint32_t rank = 0; hosts && rank < job->world; rank++)
+        hosts[rank] = rank / job->per_node;
+    return hosts;
+}
+
+bool schedule_has_levels(const struct schedule *schedule)
+{
+    for (size_t i = 0; i < schedule->count; i++)
+        if (schedule->exchanges[i].scope != PREDICT_FLAT)
+            return true;
+    return false;
 }
 
 void schedule_free(struct schedule *schedule)

@@ -9,8 +9,10 @@ struct scheduled {
     size_t after;       /* fed before it can be made; SIZE_MAX: none */
     enum predict_pattern pattern;
     enum predict_scope scope;
-    double messages;             /* that a rank sends */
-    double bytes, usual_bytes;   /* of the rank that has most; of a rank that has most over all exchanges of the step */
+    double messages; /* that a rank sends */
+    /* Of the rank that has most; of a rank that has most over all exchanges of the step. With PREDICT_BETWEEN, of the
+     * host that has most: what its owners of shares send over its link. */
+    double bytes, usual_bytes;
     double before, usual_before; /* likewise, seconds of coding to make it */
     double behind;               /* seconds of coding to feed it */
 };
@@ -43,10 +45,16 @@ struct shares {
 enum { LAGS = 7 };
 extern const size_t schedule_lags[LAGS];
 
-/* Takes the stretch from whole reductions that were measured on this network. Without a fit, or with two levels, which
- * were not measured, it stays 1. */
+/* The host of each rank: ranks of a host follow each other. From malloc; NULL without memory. */
+uint32_t *schedule_hosts(const struct predict_job *job);
+
+/* Whether it is one of PREDICT_TWO_LEVELS. */
+bool schedule_has_levels(const struct schedule *schedule);
+
+/* Takes the stretch from whole reductions that were measured on this network, in as many levels; with two, on
+ * several hosts of as many ranks. Without a fit it stays 1. */
 void schedule_fit(struct schedule *schedule, const struct predict_job *job, const struct predict_network *network,
-                  const struct predict_fit *fit);
+                  const struct predict_coding *coding);
 
 /* When coding of so many seconds ends that begins at `now`: slower by kappa until the backward pass ends. */
 double coded_by(const struct predict_job *job, double backward, double now, double seconds);

@@ -46,6 +46,7 @@ struct state {
     double *came;             /* of each exchange of the step */
     double *now, *pace, *end; /* of each rank: its thread, its computing in this step, when its backward pass ends */
     double *link, *inside;    /* of each host, when they are free: its link, its memory */
+    double *coding;           /* of each host, how many times longer its coding takes than by itself */
     double *uplink;           /* of each rack */
     double *steps;
     uint32_t hosts, racks;
@@ -75,6 +76,11 @@ static void make_event(struct event *event, const struct scheduled *e, const str
     event->uplink = event->volume * share * s->cluster->oversubscription / s->cluster->rack_hosts;
 }
 
+static bool is_slow(const struct cluster *c, uint32_t host)
+{
+    return uniform(mix(c->seed, ~UINT64_C(0), host)) < c->stragglers;
+}
+
 static bool make_state(struct state *s, const struct predict_network *network)
 {
     const uint32_t per_node = s->job->per_node;
@@ -87,10 +93,15 @@ static bool make_state(struct state *s, const struct predict_network *network)
     s->end = room(s->job->world);
     s->link = room(s->hosts);
     s->inside = room(s->hosts);
+    s->coding = room(s->hosts);
     s->uplink = room(s->racks);
     s->steps = room(s->cluster->steps);
-    if (!s->events || !s->came || !s->now || !s->pace || !s->end || !s->link || !s->inside || !s->uplink || !s->steps)
+    if (!s->events || !s->came || !s->now || !s->pace || !s->end || !s->link || !s->inside || !s->coding ||
+        !s->uplink || !s->steps)
         return false;
+    for (uint32_t host = 0; host < s->hosts; host++)
+        s->coding[host] = s->schedule->stretch *
+                          (s->cluster->codes_on_hosts && is_slow(s->cluster, host) ? s->cluster->slowdown : 1);
     for (size_t i = 0; i < s->schedule->count; i++)
         make_event(&s->events[i], &s->schedule->exchanges[i], s, network);
     return true;
@@ -98,7 +109,7 @@ static bool make_state(struct state *s, const struct predict_network *network)
 
 static void free_state(struct state *s)
 {
-    double *const all[] = {s->came, s->now, s->pace, s->end, s->link, s->inside, s->uplink, s->steps};
+    double *const all[] = {s->came, s->now, s->pace, s->end, s->link, s->inside, s->coding, s->uplink, s->steps};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         free(all[i]);
     free(s->events);
@@ -110,8 +121,7 @@ static void begin_step(struct state *s, uint64_t step)
 {
     const struct cluster *c = s->cluster;
     for (uint32_t rank = 0; rank < s->job->world; rank++) {
-        const bool is_slow = uniform(mix(c->seed, ~UINT64_C(0), rank / s->job->per_node)) < c->stragglers;
-        double pace = is_slow ? c->slowdown : 1;
+        double pace = is_slow(c, rank / s->job->per_node) ? c->slowdown : 1;
         if (c->jitter > 0)
             pace *= 1 + c->jitter * normal(c->seed, step, rank);
         s->pace[rank] = pace > 0.1 ? pace : 0.1;
@@ -123,10 +133,11 @@ static void begin_step(struct state *s, uint64_t step)
 /* The rank feeds exchanges from `fed` to `until` - 1. */
 static double feed(const struct state *s, uint32_t rank, size_t fed, size_t until)
 {
+    const double slower = s->coding[rank / s->job->per_node];
     double now = s->now[rank];
     for (; fed < until; fed++)
         now = coded_by(s->job, s->end[rank], now > s->came[fed] ? now : s->came[fed],
-                       s->schedule->stretch * s->schedule->exchanges[fed].behind);
+                       slower * s->schedule->exchanges[fed].behind);
     return now;
 }
 
@@ -136,9 +147,9 @@ static double make(struct state *s, uint32_t rank, const struct scheduled *e)
     const double began = s->end[rank] - s->pace[rank] * s->job->backward,
                  ready = e->last_tensor == SIZE_MAX ? began
                                                     : began + s->pace[rank] * s->job->tensors[e->last_tensor].ready;
-    const double begun = s->now[rank] > ready ? s->now[rank] : ready;
-    s->now[rank] = coded_by(s->job, s->end[rank], begun, s->schedule->stretch * e->usual_before);
-    return coded_by(s->job, s->end[rank], begun, s->schedule->stretch * e->before);
+    const double begun = s->now[rank] > ready ? s->now[rank] : ready, slower = s->coding[rank / s->job->per_node];
+    s->now[rank] = coded_by(s->job, s->end[rank], begun, slower * e->usual_before);
+    return coded_by(s->job, s->end[rank], begun, slower * e->before);
 }
 
 /* All ranks of a host make an exchange and send it over the host's link and the rack's uplink; returns when it is sent.
@@ -189,7 +200,7 @@ static double run_step(struct state *s, size_t lag)
     double done = 0;
     for (uint32_t rank = 0; rank < s->job->world; rank++) {
         const double now = feed(s, rank, fed, schedule->count);
-        s->now[rank] = (now > s->end[rank] ? now : s->end[rank]) + s->schedule->stretch * schedule->last;
+        s->now[rank] = (now > s->end[rank] ? now : s->end[rank]) + s->coding[rank / s->job->per_node] * schedule->last;
         done = s->now[rank] > done ? s->now[rank] : done;
     }
     return done;

@@ -13,6 +13,7 @@ struct cluster {
     double jitter;           /* standard deviation of a rank's computing from step to step, as a share of it */
     double stragglers;       /* share of the hosts that are slow */
     double slowdown;         /* how many times longer these compute */
+    bool codes_on_hosts;     /* codecs run on the hosts' processors: slow hosts are as slow at coding */
     uint32_t steps;
     uint64_t seed;
 };

@@ -40,7 +40,8 @@ bool predict_scheduled(const struct schedule *schedule, const struct predict_job
 {
     const struct shares all = {1, 1, 1, 1}, fast = {1, low, 1, 1}, slow = {1, high, 1, 1};
     const bool is_fitted = schedule->low > 0;
-    const double error = is_fitted ? PREDICT_FIT_ERROR : PREDICT_MODEL_ERROR;
+    const double unfitted = schedule_has_levels(schedule) && !is_fitted ? PREDICT_LEVELS_ERROR : PREDICT_MODEL_ERROR,
+                 error = is_fitted ? PREDICT_FIT_ERROR : unfitted;
     struct predict_step made = {
         .seconds = schedule_best(schedule, job, network, PREDICT_MIDDLE, &all, NULL),
         .computing = job->forward + job->backward,
@@ -49,6 +50,7 @@ bool predict_scheduled(const struct schedule *schedule, const struct predict_job
         .fast_network = schedule_best(schedule, job, network, PREDICT_LOW, &slow, NULL),
         .slow_network = schedule_best(schedule, job, network, PREDICT_HIGH, &fast, NULL),
         .bytes = schedule->bytes,
+        .error = unfitted,
         .bound = bound_of(schedule, job, network),
         .algorithm = schedule->algorithm,
         .estimated = schedule->estimated,
@@ -88,7 +90,7 @@ bool predict_reduction(const struct predict_job *job, const struct predict_netwo
         !predict_coding_check(coding, message) ||
         !schedule_of_reduction(job, coding, codec, feedback, options, &schedule, message))
         return false;
-    schedule_fit(&schedule, job, network, &coding->fit);
+    schedule_fit(&schedule, job, network, coding);
     const bool is_done = predict_scheduled(&schedule, job, network, coding->low, coding->high, step, message);
     schedule_free(&schedule);
     return is_done;
@@ -114,13 +116,15 @@ struct predict_gain predict_gain_of(const struct predict_step *step, const struc
     const struct predict_gain middle = {.factor = over->seconds / step->seconds};
     const bool fast_gains_less = fast < slow;
     /* Two errors that are independent: each counts 1 in sqrt 2. */
-    const double error = PREDICT_MODEL_ERROR * 0.70710678118654752;
+    const double error = step->error * 0.70710678118654752, over_error = over->error * 0.70710678118654752;
     const double over_low = fast_gains_less ? over->fast_network : over->slow_network,
                  step_low = fast_gains_less ? step->fast_network : step->slow_network,
                  over_high = fast_gains_less ? over->slow_network : over->fast_network,
                  step_high = fast_gains_less ? step->slow_network : step->fast_network;
-    const double low = with_error(over_low, over->computing, -error) / with_error(step_low, step->computing, error),
-                 high = with_error(over_high, over->computing, error) / with_error(step_high, step->computing, -error);
+    const double low = with_error(over_low, over->computing, -over_error) /
+                       with_error(step_low, step->computing, error),
+                 high = with_error(over_high, over->computing, over_error) /
+                        with_error(step_high, step->computing, -error);
     return (struct predict_gain){middle.factor, low < middle.factor ? low : middle.factor,
                                  high > middle.factor ? high : middle.factor};
 }

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # `tersegrad train` over several hosts, which are network namespaces with names of their own, with every MPI that is here: a job ends well; a
 # rank that is killed, and a host that vanishes, end it with a failure; a host that falls silent ends every rank, and the ranks that do not
-# answer are named; with a launcher that looks after its connections it ends the whole job. Needs root. usage: tests/hosts.sh COMMAND
+# answer are named; with a launcher that looks after its connections it ends the whole job. And a probe times two levels. Needs root. usage: tests/hosts.sh COMMAND
 #
 # Launchers and ranks are waited for as long as it takes, so that a busy machine only makes this slower: $hosts_limit is there for what hangs.
 set -u
@@ -128,6 +128,13 @@ ends_all() {
     settings=()
 }
 
+# probes MPI: reductions are timed in two levels, too
+probes() {
+    "hosts_$1" "$work/agent" $hosts $slots "$command" plan --probe "$work/$1.json" --seconds 1 --codec qsgd >"$work/out" 2>&1 || cat "$work/out"
+    expect "$1, a probe: of hosts of $slots ranks" grep -q "\"per_node\": $slots" "$work/$1.json"
+    expect "$1, a probe: in two levels, by each algorithm" test "$(grep -c '"two_levels"' "$work/$1.json")" -eq 2
+}
+
 obstacle=$(hosts_obstacle)
 if [ -z "$obstacle" ] && ! hosts_build $hosts 2>"$work/err"; then
     obstacle="network namespaces cannot be made here: $(head -n 1 "$work/err")"
@@ -140,6 +147,7 @@ for mpi in openmpi mpich; do
         skip "mpirun.$mpi not installed"
     else
         ends_well $mpi
+        probes $mpi
         dies $mpi 1
         dies $mpi 0
         vanishes $mpi

@@ -19,12 +19,15 @@ launch() {
     fi
     timeout "$patience" "mpirun.$mpi" "${options[@]}" -np "$ranks" "$command" plan "$@"
 }
-# refused MPI NAME PATTERN RANKS ARGUMENT...: fails, one rank says why, and no file is left
+# refused MPI NAME PATTERN RANKS ARGUMENT...: exits with 2, one rank says why, and no file is left
 refused() {
-    local mpi=$1 name=$2 pattern=$3
+    local mpi=$1 name=$2 pattern=$3 code
     shift 3
-    if launch "$mpi" "$@" >out 2>err; then
-        fail "$mpi, $name: it went well"
+    launch "$mpi" "$@" >out 2>err
+    code=$?
+    if [ "$code" -ne 2 ]; then
+        fail "$mpi, $name: exit status $code, not 2"
+        cat err
     elif [ "$(grep -c '^tersegrad plan:' err)" -ne 1 ] || ! grep -q "$pattern" err; then
         fail "$mpi, $name: not one rank that says why"
         cat err
@@ -54,6 +57,8 @@ for mpi in openmpi mpich; do
         cat err
     fi
     refused $mpi "a folder that is not there" "cannot write 'nowhere/bad.json'" 2 --probe nowhere/bad.json --seconds 1
+    mkdir -p folder
+    refused $mpi "a folder" "cannot write 'folder': it is a directory" 2 --probe folder --seconds 1
     refused $mpi "no such codec" "junk" 2 --probe bad.json --codec junk
     refused $mpi "an option that is not for measuring" "world is not for measuring" 2 --probe bad.json --world 4
     refused $mpi "one rank" "there is one alone; start it under mpirun" 1 --probe bad.json

@@ -26,7 +26,7 @@ if ! "$command" report classes.jsonl optimum.jsonl -o both.html >/dev/null 2>err
     cp classes.html both.html
 fi
 
-"$command" plan --model gpt2 --report plan.html >/dev/null || fail "a report of a plan"
+"$command" plan --model gpt2 --world 10000 --per-node 8 --report plan.html >/dev/null || fail "a report of a plan"
 
 # The page in a frame of 360 pixels; what is wrong with it becomes the text of this one.
 cat >look.html <<'HTML'

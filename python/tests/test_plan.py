@@ -87,7 +87,7 @@ def test_plan() -> None:
     assert "recommended for 4 ranks" in str(made)
     with pytest.raises(KeyError, match="fp16"):
         made.find("fp16", "none")
-    with pytest.raises(ValueError, match="--rate takes a rate with its unit"):
+    with pytest.raises(ValueError, match="--rate takes a rate of 1kbit to 1000tbit with its unit"):
         tg.plan(model, loss, rate="fast", repeats=1)
     with pytest.raises(ValueError, match="missing.json"):
         tg.plan(model, loss, probe="missing.json", repeats=1)

@@ -19,6 +19,8 @@ echo "# every rank with every other, four to a host: to four of seven; in a ring
 tersegrad plan --world 8 --codec none --json | json '[round(r["bytes_sent"] / 1e3) for r in j["rows"]]'
 tersegrad plan --world 8 --per-node 4 --flat --codec none --json | json '[round(r["bytes_sent"] / 1e3) for r in j["rows"]]'
 tersegrad plan --world 8 --per-node 4 --flat --codec none --json | json '[round(r["bytes_sent"] * 7 / 4e3) for r in j["rows"][1:]]'
+echo "# a host of two ranks beside one of one: one owner, whose bytes are all that its link carries, 102 MB in 4.3 s"
+tersegrad plan --world 3 --per-node 2 --rate 200mbit --codec none --json | json '[round(r["seconds"], 2) for r in j["rows"][1:]]'
 echo "# every input is marked: those that are given, and those that are not"
 tersegrad plan --codec qsgd --json | json '"\n".join(j["inputs"])'
 tersegrad plan --codec qsgd --model vgg16 --world 8 --per-node 2 --flat --kappa 1.5 --min-size 1000 --json | json '"\n".join(j["inputs"])'
@@ -46,6 +48,7 @@ tersegrad plan --simulate --jitter 0.1 --seed 8 --json >three.json
 cmp one.json two.json && echo same
 cmp -s one.json three.json || echo other
 try tersegrad plan --world 10000 --per-node 8 --rack 32 --oversubscription 4 --stragglers 0.01 --simulate --codec topk:density=0.001
+tersegrad plan --simulate --stragglers 0.2 --device cuda --codec qsgd | grep -A1 '^- simulated'
 try tersegrad plan --rack 32
 try tersegrad plan --simulate --world 100001
 echo "# a page"
@@ -55,6 +58,12 @@ grep -c 'without what was simulated' page.html
 tersegrad plan --codec qsgd --simulate --report page.html >/dev/null
 grep -c 'without what was simulated' page.html
 try tersegrad plan --report missing/page.html
+echo "# the world that was asked about is on the chart and in the map: a point of each line, and a row of 15 rates"
+for world in 1 3 8 1024 10000 500000; do
+    tersegrad plan --world $world --per-node 1 --codec qsgd --report page.html >/dev/null
+    echo "$world: $(grep -c "^ranks $world</title>" page.html) cells of $(grep -c '^ranks .*</title>' page.html)," \
+        "$(grep -c "^ranks $world\$" page.html) points"
+done
 cat >net.json <<'END'
 [ {"name": "first.weight", "shape": [200, 500], "offset": 0, "count": 100000},
   {"name": "last.weight", "shape": [1000, 1000], "offset": 100000, "count": 1000000} ]
@@ -94,9 +103,10 @@ echo '[{"name": "a", "offset": 10, "count": 5}, {"name": "b", "offset": 0, "coun
 tersegrad plan --layout apart.json --backward 1ms --codec qsgd --json | json 'j["elements"]'
 echo "# numbers that are none"
 for world in 0 -1 1000001 1e3 four; do try tersegrad plan --world $world 2>&1 | head -n 2; done
-for rate in 0gbit 0 10 -1gbit infgbit nan gbit 1e99tbit 10gb; do try tersegrad plan --rate $rate; done
-for latency in 0us 0 50 -1us infs nanms us 1e99s; do try tersegrad plan --latency $latency; done
+for rate in 500bit 1001tbit 0gbit 0 10 -1gbit infgbit nan gbit 1e99tbit 10gb; do try tersegrad plan --rate $rate; done
+for latency in 5000s 0us 0 50 -1us infs nanms us 1e99s; do try tersegrad plan --latency $latency; done
 try tersegrad plan --backward 80
+try tersegrad plan --backward 2000000s
 try tersegrad plan --forward -80ms
 try tersegrad plan --per-node 0
 try tersegrad plan --kappa 0.5

@@ -48,6 +48,19 @@ json '"\n".join(note for note in j["inputs"] if "probed" in note or "simulated" 
 tersegrad plan --probe own.json --simulate | sed -n "/assumed: coding as/,\$p"
 for words in 'not probed' 'simulated: 20 steps' 'seed 1'; do grep -c "<dt>input</dt>.*$words" page.html; done
 json '[len(note) > 200 for note in j["inputs"] if "not probed" in note]' <notes.json
+echo "# what is assumed within hosts, of which a probe has nothing; messages take their time there"
+tersegrad plan --probe own.json --codec qsgd --world 4 --per-node 2 | grep 'of one host'
+tersegrad plan --probe own.json --codec qsgd --world 4 --per-node 2 --flat | grep -c 'of one host'
+echo '[{"name": "a", "offset": 0, "count": 64}]' >tiny.json
+tersegrad plan --probe own.json --layout tiny.json --backward 0s --codec none --world 64 --per-node 64 --json | json 'j["rows"][2]["wire_seconds"] > 60 * 5e-6'
+echo "# a codec that was probed with another feedback"
+tersegrad plan --probe own.json --codec qsgd --feedback ef | sed -n '/assumed: coding/,$p'
+echo "# one that was made on another device, or on the one that is asked for"
+try tersegrad plan --probe own.json --device cuda --codec qsgd
+sed 's|cpu/avx2|cuda:0|' own.json >card.json
+tersegrad plan --probe card.json --codec fp16 | grep 'assumed: coding'
+try tersegrad plan --probe card.json --device cpu --codec qsgd
+tersegrad plan --probe own.json --device cpu --codec qsgd --json | json 'len(j["rows"])'
 echo "# a codec that was probed by one algorithm alone"
 tr '\n' ' ' <own.json | sed 's/,   {"spec": "qsgd", "feedback": "none", "algorithm": "shard".*reductions": \[\]}\]/]/' >half.json
 tersegrad plan --probe half.json --codec qsgd --codec fp16 | sed -n "/assumed: coding as/,\$p"
@@ -62,6 +75,19 @@ for more in "--rate 1gbit --latency 50us" "--per-node 2"; do
         tersegrad plan --probe $file.json --codec qsgd $more --json | json 'j["rows"]' >$file.out
     done
     cmp own.out fitted.out && echo "$more: the same"
+done
+echo "# reductions in two levels count where they were measured, on hosts of as many ranks; elsewhere intervals are wider"
+sed 's/"per_node": 1/"per_node": 2/' own.json >flat.json
+sed 's/"reductions"/"two_levels": [[1, 1048576, 0.03, 0.029, 0.031]], "reductions"/' flat.json >levels.json
+for options in "flat" "levels" "levels --world 8 --per-node 4" "levels --world 2" "levels --flat"; do
+    # shellcheck disable=SC2086
+    set -- $options
+    file=$1
+    shift
+    echo "$options:"
+    tersegrad plan --probe "$file.json" --codec qsgd "$@" --json >out.json
+    json '[round(j["rows"][1][k], 4) for k in ("low", "seconds", "high")]' <out.json
+    json '"\n".join(note for note in j["inputs"] if "two levels" in note)' <out.json
 done
 echo "# old, scattered: warnings, and wider intervals; what says nothing is refused"
 probe "$machine" 2020-02-29T12:00:00Z 0.037 >old.json

@@ -31,17 +31,21 @@ static void check_use(struct probe *probe, bool widens)
         REQUIRE(tg_spec_parse(probe->codings[i].coding.spec, &spec, NULL) == TG_OK &&
                     tg_feedback_parse(probe->codings[i].feedback, &feedback, NULL) == TG_OK,
                 "coding %zu is of no codec", i);
-        REQUIRE(probe_coding_of(probe, &spec, &feedback, probe->codings[i].algorithm) == &probe->codings[i].coding,
+        REQUIRE(probe_coding_of(probe, &spec, &feedback, probe->codings[i].algorithm) == &probe->codings[i],
                 "coding %zu is not found", i);
         struct predict_coding *c = &probe->codings[i].coding;
         if (probe->network.world > 16 || i > 1) /* larger ones take too long for a fuzzer */
             continue;
         REQUIRE(!predict_fit_samples(&probe->network, &spec, &feedback, probe->codings[i].algorithm, c, &message) ||
-                    c->fit.count == c->sample_count,
+                    (c->measured[PREDICT_ONE_LEVEL].fit.count == c->measured[PREDICT_ONE_LEVEL].count &&
+                     c->measured[PREDICT_TWO_LEVELS].fit.count == c->measured[PREDICT_TWO_LEVELS].count),
                 "not all reductions were fitted");
-        for (size_t j = 0; j < c->fit.count; j++)
-            REQUIRE(isfinite(c->fit.points[j].model) && c->fit.points[j].model > 0 && c->fit.points[j].seconds > 0,
-                    "a point that says nothing");
+        for (size_t levels = 0; levels < PREDICT_LEVELS; levels++)
+            for (size_t j = 0; j < c->measured[levels].fit.count; j++)
+                REQUIRE(isfinite(c->measured[levels].fit.points[j].model) &&
+                            c->measured[levels].fit.points[j].model > 0 &&
+                            c->measured[levels].fit.points[j].seconds > 0,
+                        "a point that says nothing");
     }
 }
 

@@ -201,6 +201,77 @@ static void dense_is_its_closed_form(generator *g, size_t rounds)
     check_all("dense steps take as long as their closed forms say");
 }
 
+/* Of gradients of `none` that are ready at once, hosts send each other what one of them would with one rank: however
+ * many ranks they have, only owners of shares send, and there are as many of those as the smallest host has ranks. */
+static void links_carry_shares(generator *g, size_t rounds)
+{
+    static const tg_algorithm algorithms[] = {TG_GATHER, TG_SHARD};
+    const struct predict_coding no_time = {.low = 1, .high = 1};
+    const struct predict_network network = {.rate = 1e6, .inside = INFINITY, .low = 1, .high = 1};
+    const tg_feedback_spec feedback = {.kind = TG_FEEDBACK_NONE};
+    tg_spec none;
+    expect(tg_spec_parse("none", &none, NULL) == TG_OK, "none");
+    for (size_t i = 0; i < rounds; i++) {
+        uint32_t hosts[64];
+        const uint32_t per_node = (uint32_t)(2 + next_random(g) % 8), count = (uint32_t)(2 + next_random(g) % 4),
+                       last = (uint32_t)(1 + next_random(g) % per_node);
+        tensors[0] = (struct predict_tensor){"t", 4000000 + next_random(g) % 4000000, 0};
+        const struct predict_job job = {.tensors = tensors,
+                                        .tensor_count = 1,
+                                        .world = (count - 1) * per_node + last,
+                                        .per_node = per_node,
+                                        .kappa = 1};
+        for (uint32_t rank = 0; rank < job.world; rank++)
+            hosts[rank] = rank / per_node;
+        for (size_t a = 0; a < 2; a++) {
+            const tg_reducer_options options = {.algorithm = algorithms[a], .host_of_rank = hosts};
+            struct predict_step step = {0};
+            struct message message = {""};
+            expect(predict_reduction(&job, &network, &no_time, &none, &feedback, &options, &step, &message), "%s",
+                   message.text);
+            const double bytes = 4.0 * (double)tensors[0].count,
+                         sent = algorithms[a] == TG_GATHER ? bytes * (count - 1) : 2 * bytes * (count - 1) / count;
+            /* Of gather, headers and verdicts. Of shard, pieces are of whole blocks, and some owners of a mean have
+             * more than others. */
+            const double error = algorithms[a] == TG_GATHER ? 0.001 : 0.12;
+            expect(fabs(step.seconds - sent / network.rate) <= error * sent / network.rate,
+                   "%u hosts of %u ranks, the last of %u, by %s: %g s, not %g s", count, per_node, last,
+                   tg_algorithm_text(algorithms[a]), step.seconds, sent / network.rate);
+        }
+    }
+    check_all("between hosts, links carry what the owners of shares send");
+}
+
+/* A tensor that may not be cut goes to one owner, which need not be the first rank of its host: it sends all the same.
+ */
+static void whole_tensors_send_messages(void)
+{
+    static const struct predict_tensor small[] = {{"t", 10, 0}};
+    const struct predict_job job = {.tensors = small, .tensor_count = 1, .world = 9, .per_node = 3, .kappa = 1};
+    const tg_feedback_spec feedback = {.kind = TG_FEEDBACK_NONE};
+    uint32_t *const hosts = schedule_hosts(&job);
+    generator g = {11};
+    const struct codec codec = random_codec(&g);
+    for (int algorithm = TG_GATHER; algorithm <= TG_SHARD; algorithm++) {
+        const tg_reducer_options options = {.algorithm = (tg_algorithm)algorithm, .host_of_rank = hosts};
+        struct schedule schedule;
+        struct message message = {""};
+        size_t between = 0;
+        expect(schedule_of_reduction(&job, &codec.coding, &codec.spec, &feedback, &options, &schedule, &message), "%s",
+               message.text);
+        for (size_t i = 0; i < schedule.count; i++) {
+            const struct scheduled *e = &schedule.exchanges[i];
+            between += e->scope == PREDICT_BETWEEN;
+            expect(e->scope != PREDICT_BETWEEN || e->messages == 2, "%g messages to two hosts", e->messages);
+            expect(e->scope != PREDICT_BETWEEN || e->usual_bytes > 0, "nothing over the link");
+        }
+        expect(between > 0, "nothing between hosts");
+        schedule_free(&schedule);
+    }
+    free(hosts);
+    check_all("owners of whole tensors send messages, whichever of their host they are");
+}
+
 static void alone_has_no_wire(generator *g, size_t rounds)
 {
     for (size_t i = 0; i < rounds; i++) {
@@ -274,6 +345,11 @@ static void fits_what_was_measured(generator *g, size_t rounds)
         struct predict_network network = random_network(g);
         struct codec codec = random_codec(g);
         struct message message = {""};
+        uint32_t *const hosts = schedule_hosts(&job);
+        const bool has_levels = job.per_node > 1 && job.world > job.per_node && i % 2;
+        struct predict_measured *const measured =
+            &codec.coding.measured[has_levels ? PREDICT_TWO_LEVELS : PREDICT_ONE_LEVEL];
+        codec.options.host_of_rank = has_levels ? hosts : NULL;
         const struct predict_job alone = {.world = job.world, .per_node = job.per_node, .kappa = 1};
         const double backward = between(g, 1e-4, 1);
         struct predict_job beside = alone;
@@ -287,16 +363,18 @@ static void fits_what_was_measured(generator *g, size_t rounds)
             before = fmin(before, model * between(g, 0.3, 5)); /* from large to small */
             falls = falls && model < larger;
             larger = model;
-            codec.coding.samples[codec.coding.sample_count++] = (struct predict_sample){
-                shapes[s].count, shapes[s].elements, before, before * 0.9, before * 1.2};
+            measured->samples[measured->count++] = (struct predict_sample){shapes[s].count, shapes[s].elements, before,
+                                                                           before * 0.9, before * 1.2};
         }
-        if (!falls) /* where messages take longer than bytes, many small tensors may take longest */
+        if (!falls) { /* where messages take longer than bytes, many small tensors may take longest */
+            free(hosts);
             continue;
+        }
         expect(predict_fit_samples(&network, &codec.spec, &codec.feedback, codec.options.algorithm, &codec.coding,
                                    &message),
                "%s", message.text);
         for (size_t s = 0; s < MEASURED; s++) {
-            const double seconds = codec.coding.samples[s].seconds;
+            const double seconds = measured->samples[s].seconds;
             const struct predict_step step = of_shape(shapes[s].count, shapes[s].elements, alone, &network, &codec),
                                       after = of_shape(shapes[s].count, shapes[s].elements, beside, &network, &codec);
             expect(fabs(step.seconds - seconds) <= 1e-9 * seconds, "%.17g s were measured, and %.17g predicted",
@@ -309,16 +387,17 @@ static void fits_what_was_measured(generator *g, size_t rounds)
         double last = 0;
         for (uint64_t elements = 700000; elements <= 4000000; elements += 330000) {
             const double seconds = of_shape(1, elements, alone, &network, &codec).seconds;
-            /* What the model says of one tensor may fall a little where it is cut into more batches. */
-            expect(seconds >= 0.99 * last, "%g s, %g for less", seconds, last);
+            /* What the model says of one tensor may fall where it is cut into more batches: by 4 % in 500 rounds. */
+            expect(seconds >= 0.95 * last, "%g s, %g for less", seconds, last);
             last = seconds;
         }
         network.rate *= 2; /* what was fitted is of a network; another one has no fit */
-        codec.coding.sample_count = 0;
+        measured->count = 0;
         expect(predict_fit_samples(&network, &codec.spec, &codec.feedback, codec.options.algorithm, &codec.coding,
                                    &message) &&
-                   codec.coding.fit.count == 0,
+                   measured->fit.count == 0,
                "nothing was measured");
+        free(hosts);
     }
     check_all("steps take what such reductions took where they were measured");
 }
@@ -421,6 +500,8 @@ int main(int argc, char **argv)
     grows_with_costs(&g, rounds);
     grows_with_bytes(&g, rounds);
     dense_is_its_closed_form(&g, rounds / 4);
+    links_carry_shares(&(generator){20261119}, rounds / 4);
+    whole_tensors_send_messages();
     alone_has_no_wire(&g, rounds / 4);
     points_say_the_same(&g, rounds / 4);
     fits_what_was_measured(&g, rounds / 4);

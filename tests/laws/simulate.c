@@ -13,6 +13,7 @@
 enum { TENSORS = 30, STEPS = 20 };
 
 static struct predict_tensor tensors[TENSORS];
+static uint32_t hosts[100]; /* of each rank */
 static const struct cluster uniform = {.oversubscription = 1, .slowdown = 1, .steps = STEPS, .seed = 1};
 
 struct scene {
@@ -49,7 +50,11 @@ static void make_scene(struct scene *s, generator *g, bool is_ring)
     }
     tg_spec spec;
     const tg_feedback_spec feedback = {.kind = TG_FEEDBACK_NONE};
-    const tg_reducer_options options = {.algorithm = next_random(g) % 2 ? TG_GATHER : TG_SHARD};
+    const bool has_levels = s->job.per_node > 1 && next_random(g) % 2;
+    const tg_reducer_options options = {.algorithm = next_random(g) % 2 ? TG_GATHER : TG_SHARD,
+                                        .host_of_rank = has_levels ? hosts : NULL};
+    for (uint32_t rank = 0; rank < sizeof hosts / sizeof *hosts; rank++)
+        hosts[rank] = rank / s->job.per_node;
     struct predict_coding coding;
     expect(tg_spec_parse(specs[next_random(g) % 3], &spec, NULL) == TG_OK, "a spec");
     expect(predict_costs(PREDICT_CPU, &spec, false, &coding, &message), "%s", message.text);
@@ -132,6 +137,32 @@ static void unevenness_costs_time(generator *g, size_t rounds)
         schedule_free(&s.schedule);
     }
     check_all("racks and stragglers never make a step shorter");
+}
+
+/* Where the network takes no time, hosts that are all slow are so many times slower; if codecs run elsewhere, less. */
+static void slow_hosts_code_slowly(generator *g, size_t rounds)
+{
+    for (size_t i = 0; i < rounds; i++) {
+        struct scene s;
+        make_scene(&s, g, false);
+        s.network = (struct predict_network){.rate = INFINITY, .inside = INFINITY, .low = 1, .high = 1};
+        const double even = run(&s, &uniform).mean;
+        struct cluster slow = uniform;
+        slow.stragglers = 1;
+        slow.slowdown = between(g, 1.5, 4);
+        slow.codes_on_hosts = true;
+        const double all = run(&s, &slow).mean;
+        expect(fabs(all - slow.slowdown * even) <= 1e-9 * all, "%g times slower: %.17g, %.17g", slow.slowdown, all,
+               even);
+        slow.codes_on_hosts = false;
+        expect(run(&s, &slow).mean < all, "coding elsewhere");
+        slow.stragglers = 0.4; /* those few hosts are as long at it as all of them */
+        slow.codes_on_hosts = true;
+        const double some = run(&s, &slow).mean;
+        expect(some <= all * (1 + 1e-9) && some >= even * (1 - 1e-9), "some: %.17g, all: %.17g", some, all);
+        schedule_free(&s.schedule);
+    }
+    check_all("slow hosts code as slowly as they compute, where codecs run on them");
 }
 
 static void seeds(generator *g)
@@ -247,6 +278,7 @@ int main(int argc, char **argv)
     uniform_is_the_closed_form(&g, rounds);
     ring_is_arithmetic(&g, rounds / 2);
     unevenness_costs_time(&g, rounds / 2);
+    slow_hosts_code_slowly(&g, rounds / 2);
     seeds(&g);
     ten_thousand(&g);
     refusals(&g);

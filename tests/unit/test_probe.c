@@ -85,14 +85,15 @@ static void test_fields(void **state)
     assert_true(probe.network.patterns[PREDICT_ALL_GATHER].points[1].seconds == 6.5e-4);
     assert_true(probe.network.patterns[PREDICT_ALL_TO_ALL].burst == 0.004);
     assert_true(probe.codings[0].coding.add == 1e-10 && probe.kappa == 2.5);
-    assert_int_equal(probe.codings[0].coding.sample_count, 2);
-    const struct predict_sample *sample = &probe.codings[0].coding.samples[1];
+    assert_int_equal(probe.codings[0].coding.measured[PREDICT_ONE_LEVEL].count, 2);
+    const struct predict_sample *sample = &probe.codings[0].coding.measured[PREDICT_ONE_LEVEL].samples[1];
     assert_true(sample->tensors == 64 && sample->elements == 1024 && sample->seconds == 5e-4 && sample->high == 6e-4);
+    assert_int_equal(probe.codings[0].coding.measured[PREDICT_TWO_LEVELS].count, 0); /* it may have none */
     tg_spec spec;
     tg_feedback_spec feedback;
     assert_int_equal(tg_spec_parse("qsgd:levels=7", &spec, NULL), TG_OK); /* what qsgd is by default */
     assert_int_equal(tg_feedback_parse("ef", &feedback, NULL), TG_OK);
-    assert_ptr_equal(probe_coding_of(&probe, &spec, &feedback, TG_SHARD), &probe.codings[0].coding);
+    assert_ptr_equal(probe_coding_of(&probe, &spec, &feedback, TG_SHARD), &probe.codings[0]);
     assert_null(probe_coding_of(&probe, &spec, &feedback, TG_GATHER));
     assert_int_equal(tg_spec_parse("fp16", &spec, NULL), TG_OK);
     assert_null(probe_coding_of(&probe, &spec, &feedback, TG_SHARD));
@@ -107,29 +108,38 @@ static void test_refusals(void **state)
         {"\"tersegrad_probe\": 2", "\"tersegrad_probe\": 1", "version 1, and this tersegrad reads version 2; probe"},
         {"\"tersegrad_probe\": 2", "\"other\": 2", "not the file of a probe"},
         {"\"kappa\": 2.5}", "", "line 1"},
-        {"\"world\": 4", "\"world\": 1", "'world' is not a number of ranks from 2"},
-        {"\"per_node\": 1", "\"per_node\": 5", "'per_node'"},
-        {"\"sharing\": 2", "\"sharing\": 0", "'sharing' is not a number of ranks from 1 to its world"},
+        {"\"world\": 4", "\"world\": 1", "'world' is 1, and not a number of ranks from 2 to 1000000; probe again"},
+        {"\"per_node\": 1", "\"per_node\": 5", "'per_node' is 5, and not a number of ranks from 1 to 4"},
+        {"\"sharing\": 2", "\"sharing\": 0", "'sharing' is 0, and not a number of ranks from 1 to 4; probe"},
         {"2026-11-18T", "2026-02-30T", "'date' is '2026-02-30T15:40:00Z'"},
         {"2026-11-18T15:40:00Z", "yesterday", "'date' is 'yesterday'"},
         {"[64, 2e-5,", "[65536, 2e-5,", "points of 'all-gather' do not rise at 65536"},
         {"[65536, 6.5e-4, 6e-4", "[65536, 1e-5, 1e-5", "points of 'all-gather' do not rise"},
-        {"[65536, 6.5e-4, 6e-4", "[65536, 6.5e-4, 7e-4", "'low' is not a number"},
+        {"[65536, 6.5e-4, 6e-4", "[65536, 6.5e-4, 7e-4", "'low' is 0.0007, and not a number"},
         {"[64, 2e-5, 1.9e-5, 2.2e-5]", "[64, 2e-5]", "a point of 'all-gather' is not [bytes, seconds, low, high]"},
         {"\"hidden\": 1e-5", "\"hidden\": 1", "'hidden'"},
         {"\"burst\": 0.004", "\"burst\": -1", "'burst'"},
         {"\"ring\"", "\"rings\"", "'ring' has 0 points, not 2 to"},
         {"\"spec\": \"qsgd\"", "\"spec\": \"qsdg\"", "qsdg"},
         {"\"feedback\": \"none\"", "\"feedback\": \"never\"", "never"},
-        {"\"encode\": 1.5e-10", "\"encode\": \"fast\"", "'encode' is not a number"},
+        {"\"encode\": 1.5e-10", "\"encode\": \"fast\"",
+         "'encode' is \"fast\", and not a number from 0 to 86400; probe again"},
         {"\"algorithm\": \"shard\"", "\"algorithm\": \"ring\"", "'algorithm' is 'ring', and not gather or shard"},
         {"\"low\": 0.9", "\"low\": 1.1", "'low'"},
         {"\"reductions\"", "\"reduction\"", "'reductions' are not a list of at most"},
         {"[64, 1024, 5e-4, 4e-4, 6e-4]", "[64, 1024, 5e-4]", "not [tensors, elements, seconds, low, high]"},
-        {"[64, 1024, 5e-4", "[64, 1073741824, 5e-4", "does not begin with 1 to 1024 tensors"},
-        {"[64, 1024, 5e-4", "[64, 0, 5e-4", "does not begin with 1 to 1024 tensors"},
-        {"[64, 1024, 5e-4", "[64, 1024, 0", "'seconds' is not a number"},
-        {"\"kappa\": 2.5", "\"kappa\": 0.5", "'kappa' is not a number from 1"},
+        {"[64, 1024, 5e-4", "[64, 1073741824, 5e-4",
+         "begins with 64 tensors of 1073741824 elements, and not with 1 to 1024"},
+        {"[64, 1024, 5e-4", "[64, 0, 5e-4", "begins with 64 tensors of 0 elements"},
+        {"[64, 1024, 5e-4", "[64, 1024, 0", "'seconds' is 0, and not a number"},
+        {"\"machine\": \"x86_64, AMD EPYC, 2 processors\"", "\"machine\": [1]", "'machine' is a list, and not a text"},
+        {"\"transport\": \"mpi, openmpi\"", "\"transport\": \"a transport whose name is far too long to be kept\"",
+         "'transport' is \"a transport whose name is far too long to b..., and not a text of less than 32 bytes"},
+        {"\"frame\": 1e-6,", "", "'frame' is missing, and not a number"},
+        {"\"reductions\"", "\"two_levels\": 1, \"reductions\"", "'two_levels' are not a list of at most"},
+        {"\"reductions\"", "\"two_levels\": [[1, 2, -1, 4, 5]], \"reductions\"", "'seconds' is -1, and not a number"},
+        {"\"reductions\"", "\"two_levels\": [[1]], \"reductions\"", "a row of 'two_levels' is not [tensors, elements,"},
+        {"\"kappa\": 2.5", "\"kappa\": 0.5", "'kappa' is 0.5, and not a number from 1"},
     };
     for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
         struct probe probe;
@@ -174,21 +184,21 @@ static void test_judgement(void **state)
     assert_non_null(strstr(doubts.age, "from now"));
 
     /* Reductions count where there are any, else exchanges; what says nothing is refused. */
-    struct predict_coding *coding = &probe.codings[0].coding;
+    struct predict_measured *measured = &probe.codings[0].coding.measured[PREDICT_ONE_LEVEL];
     probe = fresh;
-    for (size_t i = 0; i < coding->sample_count; i++)
-        coding->samples[i].high = 1.5 * coding->samples[i].seconds;
+    for (size_t i = 0; i < measured->count; i++)
+        measured->samples[i].high = 1.5 * measured->samples[i].seconds;
     assert_true(probe_judge(&probe, machine, made, false, &doubts, &message));
     assert_non_null(strstr(doubts.scatter, "vary"));
-    assert_true(coding->samples[0].high > 1.6 * coding->samples[0].seconds); /* wider */
-    for (size_t i = 0; i < coding->sample_count; i++)
-        coding->samples[i].high = 4 * coding->samples[i].seconds;
+    assert_true(measured->samples[0].high > 1.6 * measured->samples[0].seconds); /* wider */
+    for (size_t i = 0; i < measured->count; i++)
+        measured->samples[i].high = 4 * measured->samples[i].seconds;
     assert_false(probe_judge(&probe, machine, made, false, &doubts, &message));
     assert_non_null(strstr(message.text, "vary too much"));
     assert_true(probe_judge(&probe, machine, made, true, &doubts, &message));
     assert_non_null(strstr(doubts.scatter, "vary"));
     probe = fresh;
-    coding->sample_count = 0;
+    measured->count = 0;
     for (size_t i = 0; i < PREDICT_PATTERNS; i++)
         for (size_t j = 0; j < 2; j++)
             probe.network.patterns[i].points[j].high = 2e-3;
@@ -206,6 +216,7 @@ static void test_file(void **state)
     assert_non_null(mkdtemp(folder));
     snprintf(path, sizeof path, "%s/p.json", folder);
     read_good(&probe);
+    probe.codings[0].coding.measured[PREDICT_TWO_LEVELS] = probe.codings[0].coding.measured[PREDICT_ONE_LEVEL];
     assert_true(probe_save(path, &probe, &message));
     assert_true(probe_load(path, &again, &message));
     assert_alike(&probe, &again);
