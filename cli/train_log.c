@@ -115,6 +115,8 @@ void train_log_step(struct train_live *live, const struct train_progress *progre
     put_field(out, "frame_ratio", progress->ratio);
     put_field(out, "wire_ratio", progress->wire_ratio);
     fprintf(out, ", \"skipped\": %s", progress->skipped ? "true" : "false");
+    if (live->settings->bypass != TG_BYPASS_OFF)
+        fprintf(out, ", \"bypassed\": %s", progress->bypassed ? "true" : "false");
     if (progress->is_point) {
         put_field(out, "loss", progress->point->loss);
         put_field(out, "accuracy", progress->point->accuracy);

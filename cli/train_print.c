@@ -115,21 +115,15 @@ static void print_heading(const struct train_report *report, FILE *out)
     fputc('\n', out);
 }
 
-/* The steps at which a run changed how it sends, the last few of them. */
+/* The steps at which a run changed how it sends, as --bypass takes them. */
 static void print_bypass(const struct train_result *result, const char *name, FILE *out)
 {
-    enum { SHOWN = 6 };
-    char text[512];
-    const size_t count = result->bypass_change_count, first = count > SHOWN ? (count - SHOWN + 1) / 2 * 2 : 0;
-    int used = snprintf(text, sizeof text, "%s was sent uncompressed", name);
-    for (size_t i = first; i < count && (size_t)used < sizeof text; i++)
-        used += snprintf(text + used, sizeof text - (size_t)used, "%s%" PRIu64 "%s",
-                         i % 2        ? " to "
-                         : i == first ? " from step "
-                                      : ", from step ",
-                         result->bypass_changes[i] - i % 2, i + 1 == count ? (i % 2 ? "." : " on.") : "");
-    if (count > 0)
-        print_wrapped(out, text, 2);
+    if (result->bypass_change_count == 0)
+        return;
+    fprintf(out, "  %s was sent uncompressed as by --bypass replay:", name);
+    for (size_t i = 0; i < result->bypass_change_count; i++)
+        fprintf(out, "%s%" PRIu64, i ? "," : "", result->bypass_changes[i]);
+    fputs("\n", out);
 }
 
 void train_print_table(const struct train_report *report, bool wide, FILE *out)

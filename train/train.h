@@ -139,6 +139,7 @@ struct train_progress {
     double ratio;      /* float32 bytes over frame bytes */
     double wire_ratio; /* what a float32 ring all-reduce would have sent, over bytes_sent */
     bool skipped;
+    bool bypassed; /* sent uncompressed, because of --bypass */
 };
 struct train_observer { /* any of these may be NULL */
     void *context;

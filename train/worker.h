@@ -51,7 +51,8 @@ struct run {
     float *anchor, *mean;        /* QSVRG's y and the full gradient there; else NULL */
     tg_reducer *reducer, *exact; /* exact: uncompressed, for QSVRG's full gradients; else NULL */
     uint64_t step;
-    double loss_sum; /* of rank 0's batches since the last point */
+    uint64_t uncounted; /* steps before the reducer's reduction 0: where it was loaded into another world or plan */
+    double loss_sum;    /* of rank 0's batches since the last point */
     uint64_t loss_count;
     bool is_scored;              /* the last point is over all rows: the result needs no evaluation of its own */
     struct train_result *result; /* the report's on rank 0, else one of its own */
