@@ -414,9 +414,10 @@ const struct command train_command = {
         "Trains the same model once for each codec and shows what each codec costs. Every worker computes the gradient "
         "of its own batch, compresses it, exchanges frames and applies the mean; all have the same weights to the bit. "
         "Workers are threads, or under mpirun its ranks.\n\n"
-        "In the table, 'sent' is what rank 0 sent to all peers together; 'wire' is how many times less that is than "
-        "what a float32 ring all-reduce sends; 'frames' is float32 bytes divided by compressed bytes, each gradient "
-        "counted once. With --link there is also the loss of every run when the first of them was done. Ctrl-C ends "
+        "In the table, 'sent' is what rank 0 sent to all peers together, or where hosts have several ranks to other "
+        "hosts alone; 'wire' is how many times less that is than what a float32 ring all-reduce sends; 'frames' is "
+        "float32 bytes divided by compressed bytes, each gradient counted once. With --link there is also the loss of "
+        "every run when the first of them was done. Ctrl-C ends "
         "training after the current step and writes table, log and page so far.",
     .options = train_option_table,
     .examples = "  tersegrad train\n"

@@ -101,6 +101,12 @@ bool page_write(const char *path, const struct page *page, struct message *messa
 #define BYTES_TEXT 16
 const char *bytes_text(double bytes, char text[BYTES_TEXT]);
 
+/* "4.1x"; "-" where nothing was sent. Returns `text`. */
+const char *ratio_text(double ratio, char text[BYTES_TEXT]);
+
+/* What 'sent' of a report is about. */
+const char *train_sent_legend(const struct train_report *report);
+
 /* "qsgd:levels=7, ef": what a run is called. Returns `text`. */
 #define RUN_NAME (2 * TG_SPEC_TEXT + 4)
 const char *run_name(const struct train_codec *codec, char text[RUN_NAME]);

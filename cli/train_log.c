@@ -83,6 +83,8 @@ static void put_header(const struct train_live *live)
     put_string(out, "model", report->model);
     if (report->link[0])
         put_string(out, "link", report->link);
+    if (report->hosts > 0)
+        fprintf(out, ", \"hosts\": %" PRIu32, report->hosts);
     fprintf(out, ", \"workers\": %" PRIu32 ", \"steps\": %" PRIu64 ", \"batch\": %" PRIu64 ", \"seed\": %" PRIu64,
             report->world, report->steps, live->settings->batch, live->settings->seed);
     fprintf(out, ", \"on_test_rows\": %s, \"point_rows\": %" PRIu64 ", \"rows\": %" PRIu64 "}\n",

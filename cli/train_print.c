@@ -24,6 +24,11 @@ double train_wire_ratio(const struct train_result *result)
     return result->bytes_sent ? (double)result->dense_bytes / (double)result->bytes_sent : NAN;
 }
 
+const char *train_sent_legend(const struct train_report *report)
+{
+    return report->hosts > 0 ? "by rank 0, to other hosts alone" : "by rank 0, to all peers together";
+}
+
 double train_loss_after(const struct train_result *result, double seconds)
 {
     double loss = NAN;
@@ -50,7 +55,7 @@ struct columns {
 
 static void add_row(struct table *table, const struct train_result *result, const char *name, struct columns columns)
 {
-    char bytes[BYTES_TEXT];
+    char bytes[BYTES_TEXT], ratio[BYTES_TEXT];
     if (columns.wide) {
         table_cell(table, "%s", result->codec->codec_text);
         table_cell(table, "%s", result->codec->feedback_text);
@@ -68,8 +73,8 @@ static void add_row(struct table *table, const struct train_result *result, cons
     if (columns.seconds > 0)
         add_number(table, "%.4g", train_loss_after(result, columns.seconds));
     table_cell(table, "%s", bytes_text((double)result->bytes_sent, bytes));
-    add_number(table, "%.1fx", train_wire_ratio(result));
-    add_number(table, "%.1fx", result->ratio);
+    table_cell(table, "%s", ratio_text(train_wire_ratio(result), ratio));
+    table_cell(table, "%s", ratio_text(result->ratio, ratio));
     double seconds = 0;
     for (int i = 0; i < STAGE_COUNT; i++) {
         seconds += result->stages[i];
@@ -146,12 +151,13 @@ void train_print_table(const struct train_report *report, bool wide, FILE *out)
     if (!wide)
         table_fit(&table, 0, terminal_width(out));
     table_end(&table, out);
-    print_wrapped(out,
-                  "sent: by rank 0, to all peers together. wire: how many times less than a float32 ring all-reduce "
-                  "sends. frames: float32 bytes divided by compressed bytes, each gradient counted once.",
-                  2);
+    char text[256];
+    snprintf(text, sizeof text,
+             "sent: %s. wire: how many times less than a float32 ring all-reduce sends. frames: float32 bytes divided "
+             "by compressed bytes, each gradient counted once.",
+             train_sent_legend(report));
+    print_wrapped(out, text, 2);
     if (columns.seconds > 0) {
-        char text[128];
         snprintf(text, sizeof text,
                  "at %.3g s: the loss of every run when the first was done, by the time of its steps.",
                  columns.seconds);
