@@ -176,8 +176,12 @@ static int run_and_tell(const struct command *command, const struct train_option
         complain(command->name, "%s", message.text);
     if (is_stopped && train_is_first_process())
         say_how_to_resume(options, report, origin);
+    const bool is_wrong_usage = report->is_wrong_usage;
     train_report_free(report);
-    return is_well ? EXIT_DONE : atomic_load(&interrupted) ? EXIT_INTERRUPTED : EXIT_FAILED;
+    return is_well                     ? EXIT_DONE
+           : is_wrong_usage            ? EXIT_USAGE
+           : atomic_load(&interrupted) ? EXIT_INTERRUPTED
+                                       : EXIT_FAILED;
 }
 
 static int run_train(const struct command *command, int argc, char **argv)

@@ -112,12 +112,13 @@ struct train_result {
 };
 
 struct train_report {
-    bool is_alone; /* this process found fewer ranks than its launcher started, so it speaks for itself */
+    bool is_wrong_usage; /* options of this rank or another made it fail, before the first step */
+    bool is_alone;       /* this process found fewer ranks than its launcher started, so it speaks for itself */
     const char *transport;
     char device[64], blas[16], data[256], model[256];
     char link[64]; /* "1gbit,50us"; empty: none */
     uint32_t world;
-    uint32_t hosts; /* with --group; else 0 */
+    uint32_t hosts; /* with --group, or where two levels were found; else 0 */
     uint64_t train_rows, test_rows, parameters;
     uint32_t features, classes;
     bool on_test_rows;                /* what final_loss is about */

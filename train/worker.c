@@ -30,6 +30,13 @@ bool worker_agrees(struct worker *worker, bool well)
     return verdict == TEAM_WELL;
 }
 
+bool worker_accepts(struct worker *worker, bool well)
+{
+    const bool is_well = worker_agrees(worker, well);
+    worker->is_wrong_usage = worker->failure == FAILED_TOGETHER;
+    return is_well;
+}
+
 static bool make_room(struct worker *worker)
 {
     const struct task *task = worker->task;
@@ -140,7 +147,7 @@ bool worker_run(struct worker *worker)
     if (is_well)
         count_hosts(worker);
     if (is_well && settings->group_text)
-        is_well = worker_agrees(worker, suits_bypass(worker));
+        is_well = worker_accepts(worker, suits_bypass(worker));
     if (is_well && worker->report)
         strncpy(worker->report->device, tg_device_name(worker->device), sizeof worker->report->device - 1);
     if (is_well && settings->resume)

@@ -38,7 +38,8 @@ struct worker {
     uint32_t *hosts;                    /* of each rank; NULL: every rank is a host of its own */
     struct blob saved[TRAIN_MOST_RUNS]; /* rank 0: the state of each run as last saved; empty where there is none */
     enum failure failure;
-    uint32_t culprit; /* of FAILED_TOGETHER: the rank whose message it is */
+    uint32_t culprit;    /* of FAILED_TOGETHER: the rank whose message it is */
+    bool is_wrong_usage; /* it failed because of options that do not go together, before the first step */
     struct message message;
 };
 
@@ -102,5 +103,7 @@ bool checkpoint_probe(const char *path, struct message *message);
 bool worker_fails(struct worker *worker, tg_status status, const tg_error *error);
 /* Whether no rank has failed; otherwise all stop. */
 bool worker_agrees(struct worker *worker, bool well);
+/* The same about options: if a rank has failed, they were wrong. */
+bool worker_accepts(struct worker *worker, bool well);
 
 #endif
