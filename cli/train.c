@@ -100,6 +100,7 @@ static bool run_settings(const struct command *command, const struct train_optio
         .settings = settings, .options = options, .command = command->name, .report = report, .origin = origin};
     struct train_observer observer = {.context = &live,
                                       .on_start = open_outputs,
+                                      .on_levels = train_live_levels,
                                       .on_step = train_live_step,
                                       .on_end = train_live_end,
                                       .on_failure = tell_failure};
@@ -342,7 +343,9 @@ static const struct option train_option_table[] = {
      AT(group),
      .summary =
          "each N ranks in a row are one host: they add up their gradients, and only hosts compress and exchange; "
-         "with --link they share its link too. auto, under mpirun: ranks whose hosts have the same name"},
+         "with --link they share its link too; 1: no ranks do. auto, under mpirun: ranks whose hosts have the same "
+         "name (default under mpirun with --reduce auto: auto, if there are several hosts, one of them has several "
+         "ranks, and neither --bypass nor a clip of dgc is given; else 1)"},
     {.name = "--min-size",
      .kind = OPTION_NUMBER,
      .value = "N",

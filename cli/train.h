@@ -65,6 +65,7 @@ struct train_live {
     const char *command;
 };
 void train_live_step(void *context, const struct train_progress *progress);
+void train_live_levels(void *context, uint32_t hosts, uint32_t least, uint32_t most);
 void train_live_end(void *context, size_t run, const struct train_result *result);
 
 bool train_log_open(struct train_live *live, struct message *message);

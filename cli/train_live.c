@@ -70,6 +70,15 @@ static void show(struct train_live *live, const struct train_progress *progress)
     }
 }
 
+void train_live_levels(void *context, uint32_t hosts, uint32_t least, uint32_t most)
+{
+    (void)context;
+    if (least == most)
+        fprintf(stderr, "two levels: %" PRIu32 " hosts of %" PRIu32 " ranks\n", hosts, least);
+    else
+        fprintf(stderr, "two levels: %" PRIu32 " hosts of %" PRIu32 " to %" PRIu32 " ranks\n", hosts, least, most);
+}
+
 void train_live_step(void *context, const struct train_progress *progress)
 {
     struct train_live *live = context;

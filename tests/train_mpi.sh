@@ -39,6 +39,33 @@ other_launcher() {
         run_with mpich -np $ranks env OMPI_COMM_WORLD_SIZE=$ranks "$command" train "${small[@]}"
     fi
 }
+# on_hosts MPI ARGUMENT...: four ranks, of which two and two see one host name
+on_hosts() {
+    # shellcheck disable=SC2016 # for the shell of the rank
+    run_with "$1" -np 4 unshare -u sh -c 'hostname "h$((${OMPI_COMM_WORLD_RANK:-$PMI_RANK} / 2))" && exec "$@"' sh "$command" train \
+        "${small[@]}" "${@:2}"
+}
+# levels MPI: two levels are taken where hosts have several ranks, unless something is asked for that does not go with them
+levels() {
+    local mpi=$1 options
+    if ! unshare -u sh -c 'hostname h0' 2>/dev/null; then
+        skip "$mpi, two levels: host names cannot be changed here"
+        return
+    fi
+    expect "$mpi, two levels: the weights of threads in groups" test "$(on_hosts "$mpi" "${codecs[@]}" --json 2>err | hashes)" = "$grouped"
+    expect "$mpi, two levels: one line says so" test "$(grep -c '^two levels: 2 hosts of 2 ranks$' err)" -eq 1
+    for options in "--group 1" "--reduce shard" "--bypass auto" "--codec topk --feedback dgc:momentum=0.5,clip=1"; do
+        # shellcheck disable=SC2086 # several words
+        on_hosts "$mpi" $options --json >out 2>err
+        expect "$mpi, one level: $options" test $? -eq 0 -a "$(grep -c '"weights_hash"' out)" -gt 0 -a "$(grep -c '^two levels' err)" -eq 0
+    done
+    on_hosts "$mpi" "${codecs[@]}" --resume four.ckpt --json >out 2>err
+    expect "$mpi, two levels: a run of one level goes on" test $? -eq 0 -a "$(grep -c '^two levels' err)" -eq 1 -a "$(hashes <out | wc -l)" -eq 4
+    on_hosts "$mpi" "${codecs[@]}" --steps 25 --checkpoint $mpi-levels.ckpt >out 2>err
+    expect "$mpi, two levels: saved, and goes on to the bit" test "$(on_hosts "$mpi" "${codecs[@]}" --resume $mpi-levels.ckpt --json 2>err | hashes)" = \
+        "$grouped"
+    expect "$mpi, two levels: threads go on, in one level" "$command" train "${small[@]}" "${codecs[@]}" --workers 4 --resume $mpi-levels.ckpt
+}
 # silent MPI: three ranks, of which the last never answers, because its data are a pipe that nobody writes to
 silent() {
     run_with "$1" -np 2 "$command" train --data here.txt --timeout 2 : -np 1 "$command" train --data pipe --timeout 2 >out 2>err
@@ -93,6 +120,8 @@ dies() {
 local_hashes=$("$command" train "${small[@]}" "${codecs[@]}" --workers $ranks --json 2>/dev/null | hashes)
 sharded=$("$command" train "${small[@]}" "${codecs[@]}" --workers $ranks --reduce shard --json 2>/dev/null | hashes)
 "$command" train "${small[@]}" "${codecs[@]}" --workers $ranks --steps 25 --checkpoint threads.ckpt >/dev/null 2>&1
+"$command" train "${small[@]}" "${codecs[@]}" --workers 4 --steps 25 --checkpoint four.ckpt >/dev/null 2>&1
+grouped=$("$command" train "${small[@]}" "${codecs[@]}" --workers 4 --group 2 --json 2>/dev/null | hashes)
 expect "threads" test "$(wc -w <<<"$local_hashes")" -eq 4
 printf '1 1:2\n1 x:1\n' >bad.txt
 mkdir there
@@ -147,6 +176,7 @@ for mpi in openmpi mpich; do
     misused $mpi "ranks of other steps" "rank 0 has --steps 60, and rank 1 has --steps 70; give all ranks the same options" unlike --steps 70
     misused $mpi "ranks of other groups" "rank 0 has --group none, and rank 1 has --group 2; give all" unlike --group 2
     misused $mpi "ranks of other bypass" "rank 0 has --bypass none, and rank 1 has --bypass auto; give all" unlike --bypass auto
+    levels $mpi
     complains $mpi "a launcher of another MPI" "the launcher started 3 ranks, and MPI .* found 1" other_launcher
     dies $mpi
     expect "$mpi: a rank that does not answer ends the job" silent $mpi

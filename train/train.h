@@ -33,7 +33,7 @@ struct train_settings {
     uint32_t workers;         /* threads; under MPI the launcher decides */
     const char *link_text;    /* as it was typed; NULL: threads exchange as fast as they can */
     tg_link link;
-    const char *group_text; /* as it was typed; NULL: every rank is a host of its own */
+    const char *group_text; /* as it was typed; NULL: as auto, if that makes two levels and all settings go with them */
     uint64_t group;         /* ranks on a host, in their order; 0: those whose hosts have the same name */
     uint64_t batch;         /* rows per rank and step */
     double lr;              /* 0: what suits the model */
@@ -148,6 +148,7 @@ struct train_observer { /* any of these may be NULL */
                      struct message *message); /* before anything else; false: all ranks end, with this message */
     void (*on_step)(void *context, const struct train_progress *progress);
     void (*on_end)(void *context, size_t run, const struct train_result *result);
+    void (*on_levels)(void *context, uint32_t hosts, uint32_t least, uint32_t most); /* found: hosts of so many ranks */
     void (*on_failure)(void *context, const char *message); /* of the rank of an MPI job that knows why it ends */
 };
 
