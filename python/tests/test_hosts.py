@@ -47,6 +47,7 @@ SIMPLE = [
     hosts_cases.other_back_ends,
     hosts_cases.one_host,
     hosts_cases.auto,
+    hosts_cases.local_steps_stay_at_one_level,
     hosts_cases.every_rank_a_host,
     hosts_cases.not_finite,
     hosts_cases.mistakes,
@@ -56,6 +57,17 @@ SIMPLE = [
 @pytest.mark.parametrize("case", SIMPLE, ids=lambda case: case.__name__)
 def test_on_ranks(ranks: Ranks, case: object) -> None:
     ranks.run(case)  # type: ignore[arg-type]
+
+
+def test_auto_is_said(ranks: Ranks) -> None:
+    said = ranks.run(hosts_cases.auto_is_said)
+    assert [len(one) for one in said] == [2, 0, 0, 0, 0, 0]
+    assert said[0][0] == "two levels: 2 hosts of 2 to 4 ranks" and said[0][1].startswith("one level, as in the state")
+
+
+@pytest.mark.parametrize("whole", [False, True])
+def test_auto_goes_on_from_one_level(ranks: Ranks, whole: bool) -> None:
+    ranks.run(hosts_cases.auto_goes_on_from_one_level, whole)
 
 
 def test_bytes_between_hosts(ranks: Ranks) -> None:
