@@ -117,7 +117,19 @@ def test_plan_predicts_two_levels() -> None:
         tg.plan(model, loss, world=8, per_node=4, rate="1mbit", codecs=["qsgd"], levels=levels, repeats=1) for levels in (False, True)
     )
     assert levels.find("qsgd", "none").seconds < flat.find("qsgd", "none").seconds / 2
+    default = tg.plan(model, loss, world=8, per_node=4, rate="1mbit", codecs=["qsgd"], repeats=1)
+    assert (flat.levels, levels.levels, default.levels) == (False, True, True) and default.per_node == 4
+    assert default.find("qsgd", "none").bytes_sent == levels.find("qsgd", "none").bytes_sent
+    alone = tg.plan(model, loss, world=4, per_node=4, rate="1mbit", codecs=["qsgd"], repeats=1)
+    assert not alone.levels and alone.per_node == 4
     explained = tg.explain(model, "qsgd", hosts=[0, 0, 0, 0, 1, 1, 1, 1], loss=loss, rate="1mbit", repeats=1)
     assert explained.predicted is not None and explained.predicted.seconds < flat.find("qsgd", "none").seconds / 2
+    slow = {"world": 6, "per_node": 4, "loss": loss, "rate": "1mbit", "repeats": 1}
+    found = tg.explain(model, "qsgd", **slow)
+    assert (found.hosts, found.shares) == (2, 2) and "2 hosts" in str(found)
+    for options in ({"hosts": None}, {"algorithm": "shard"}, {"bypass": "auto"}, {"levels": False}):
+        told = tg.explain(model, "qsgd", **slow, **options)
+        assert told.hosts == 0 and told.predicted is not None and found.predicted is not None, options
+        assert told.predicted.seconds > found.predicted.seconds, options
     with pytest.raises(ValueError, match="as many ranks on each"):
         tg.explain(model, "qsgd", hosts=[0, 0, 1], loss=loss, rate="1mbit", repeats=1)

@@ -84,7 +84,13 @@ def test_plan() -> None:
     assert all(isinstance(row, Row) and row.low <= row.seconds <= row.high for row in made.rows)
     assert all(row.seconds >= computing * (1 - 1e-6) for row in made.rows)
     assert made.find("qsgd", "none").seconds == min(row.seconds for row in made.rows[1:3])
-    assert "recommended for 4 ranks" in str(made)
+    text = str(made)
+    assert "recommended for 4 ranks" in text and "predicts time, not accuracy" in text and " sent " in text
+    assert made.rows[0].bytes_sent > 5e5 and f"{made.rows[0].bytes_sent / 1e3:.0f} kB" in text
+    assert sum(note.startswith("measured: backward pass") for note in made.inputs) == 1
+    assert not any("--backward" in note for note in made.inputs) and all(f"- {note}" in text for note in made.inputs)
+    assert any("stated: links of 1gbit; stated: latency 20us" in note for note in made.inputs)
+    assert (made.per_node, made.levels) == (1, False)
     with pytest.raises(KeyError, match="fp16"):
         made.find("fp16", "none")
     with pytest.raises(ValueError, match="--rate takes a rate with its unit"):
