@@ -46,6 +46,8 @@ static bool put_reducer(struct worker *worker, const tg_reducer *reducer, struct
 static bool count_reductions(struct run *run)
 {
     size_t size = 0;
+    if (run->worker->task->settings->bypass == TG_BYPASS_OFF)
+        return true; /* nobody asks */
     uint8_t *bytes = save_reducer(run->worker, run->reducer, &size);
     uint64_t reductions = 0;
     for (size_t i = 0; bytes && i < sizeof reductions; i++)

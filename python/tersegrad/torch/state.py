@@ -179,7 +179,7 @@ class CompressionState:
         group = given if given is not None else _own_group(parent, self._timeout)
         self.rank, self.world = dist.get_rank(group), dist.get_world_size(group)
         feedbacks = [choice.feedback for choice in self.choices]
-        suited = suits_levels(self._options["algorithm"], self._options["bypass"], feedbacks) and not between_cards
+        suited = suits_levels(self._options["algorithm"], self._options.get("bypass", "off"), feedbacks) and not between_cards
         wanted = self._options.get("hosts")  # a state of an older version has none
         self.hosts = agreed(open_wire(group), wanted, suited)
         if wanted == "auto" and self.hosts is not None and self.rank == 0:
@@ -423,7 +423,7 @@ class CompressionState:
         """
         worker = self._live()
         ranks, world, hosts = merge(saved)
-        found = self.hosts is not None and self._options["hosts"] == "auto"
+        found = self.hosts is not None and self._options.get("hosts") == "auto"
         if found and hosts is None and world == self.world and len(ranks) < world:
             if self.rank == 0:
                 announce("one level, as in the state that was loaded: load what all ranks saved for two levels")
