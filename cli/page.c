@@ -58,10 +58,10 @@ static void put_table(FILE *out, const struct train_report *report, char names[]
         put_html(out, run->codec->feedback_text);
         fputs("</code></td></tr>\n", out);
     }
-    fputs("</tbody>\n</table>\n</div>\n<p>Sent: by rank 0, to all peers together. Wire: how many times less than a "
-          "float32 ring all-reduce sends. Frames: float32 bytes divided by compressed bytes, each gradient counted "
-          "once.</p>\n",
-          out);
+    fprintf(out,
+            "</tbody>\n</table>\n</div>\n<p>Sent: %s. Wire: how many times less than a float32 ring all-reduce sends. "
+            "Frames: float32 bytes divided by compressed bytes, each gradient counted once.</p>\n",
+            train_sent_legend(report));
 }
 
 /* ---- lines ---- */

@@ -64,7 +64,8 @@ bool plan_schedule(const struct plan_row *row, const struct predict_job *job, st
     dense.tree = row->is_tree;
     if (row->is_ring)
         return schedule_of_ring(&dense, schedule, message);
-    const bool has_levels = job->per_node > 1 && !row->is_flat;
+    /* One host alone stays at one level, as a run does by itself. */
+    const bool has_levels = job->per_node > 1 && job->per_node < job->world && !row->is_flat;
     uint32_t *hosts = has_levels ? schedule_hosts(job) : NULL;
     tg_reducer_options options = row->options;
     options.host_of_rank = hosts;

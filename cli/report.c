@@ -57,6 +57,8 @@ static void read_header(const json_t *line, struct logs *logs)
     copy_at(line, "host", origin.host, sizeof origin.host);
     snprintf(logs->texts[logs->text_count], sizeof logs->texts[0], "%s (%s, %s, seed %" PRIu64 ")", origin.command,
              origin.date, origin.host, count_at(line, "seed"));
+    if (count_at(line, "hosts") > report->hosts)
+        report->hosts = (uint32_t)count_at(line, "hosts");
     if (report->data[0])
         return;
     copy_at(line, "data", report->data, sizeof report->data);

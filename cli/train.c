@@ -100,6 +100,7 @@ static bool run_settings(const struct command *command, const struct train_optio
         .settings = settings, .options = options, .command = command->name, .report = report, .origin = origin};
     struct train_observer observer = {.context = &live,
                                       .on_start = open_outputs,
+                                      .on_levels = train_live_levels,
                                       .on_step = train_live_step,
                                       .on_end = train_live_end,
                                       .on_failure = tell_failure};
@@ -176,8 +177,12 @@ static int run_and_tell(const struct command *command, const struct train_option
         complain(command->name, "%s", message.text);
     if (is_stopped && train_is_first_process())
         say_how_to_resume(options, report, origin);
+    const bool is_wrong_usage = report->is_wrong_usage;
     train_report_free(report);
-    return is_well ? EXIT_DONE : atomic_load(&interrupted) ? EXIT_INTERRUPTED : EXIT_FAILED;
+    return is_well                     ? EXIT_DONE
+           : is_wrong_usage            ? EXIT_USAGE
+           : atomic_load(&interrupted) ? EXIT_INTERRUPTED
+                                       : EXIT_FAILED;
 }
 
 static int run_train(const struct command *command, int argc, char **argv)
@@ -338,7 +343,9 @@ static const struct option train_option_table[] = {
      AT(group),
      .summary =
          "each N ranks in a row are one host: they add up their gradients, and only hosts compress and exchange; "
-         "with --link they share its link too. auto, under mpirun: ranks whose hosts have the same name"},
+         "with --link they share its link too; 1: no ranks do. auto, under mpirun: ranks whose hosts have the same "
+         "name (default under mpirun with --reduce auto: auto, if there are several hosts, one of them has several "
+         "ranks, and neither --bypass nor a clip of dgc is given; else 1)"},
     {.name = "--min-size",
      .kind = OPTION_NUMBER,
      .value = "N",
@@ -414,9 +421,10 @@ const struct command train_command = {
         "Trains the same model once for each codec and shows what each codec costs. Every worker computes the gradient "
         "of its own batch, compresses it, exchanges frames and applies the mean; all have the same weights to the bit. "
         "Workers are threads, or under mpirun its ranks.\n\n"
-        "In the table, 'sent' is what rank 0 sent to all peers together; 'wire' is how many times less that is than "
-        "what a float32 ring all-reduce sends; 'frames' is float32 bytes divided by compressed bytes, each gradient "
-        "counted once. With --link there is also the loss of every run when the first of them was done. Ctrl-C ends "
+        "In the table, 'sent' is what rank 0 sent to all peers together, or where hosts have several ranks to other "
+        "hosts alone; 'wire' is how many times less that is than what a float32 ring all-reduce sends; 'frames' is "
+        "float32 bytes divided by compressed bytes, each gradient counted once. With --link there is also the loss of "
+        "every run when the first of them was done. Ctrl-C ends "
         "training after the current step and writes table, log and page so far.",
     .options = train_option_table,
     .examples = "  tersegrad train\n"

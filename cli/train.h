@@ -65,6 +65,7 @@ struct train_live {
     const char *command;
 };
 void train_live_step(void *context, const struct train_progress *progress);
+void train_live_levels(void *context, uint32_t hosts, uint32_t least, uint32_t most);
 void train_live_end(void *context, size_t run, const struct train_result *result);
 
 bool train_log_open(struct train_live *live, struct message *message);
@@ -100,6 +101,12 @@ bool page_write(const char *path, const struct page *page, struct message *messa
 /* "1.23 MB". Returns `text`. */
 #define BYTES_TEXT 16
 const char *bytes_text(double bytes, char text[BYTES_TEXT]);
+
+/* "4.1x"; "-" where nothing was sent. Returns `text`. */
+const char *ratio_text(double ratio, char text[BYTES_TEXT]);
+
+/* What 'sent' of a report is about. */
+const char *train_sent_legend(const struct train_report *report);
 
 /* "qsgd:levels=7, ef": what a run is called. Returns `text`. */
 #define RUN_NAME (2 * TG_SPEC_TEXT + 4)

@@ -22,6 +22,12 @@ const char *bytes_text(double bytes, char text[BYTES_TEXT])
     return text;
 }
 
+const char *ratio_text(double ratio, char text[BYTES_TEXT])
+{
+    snprintf(text, BYTES_TEXT, isfinite(ratio) && ratio > 0 ? "%.1fx" : "-", ratio);
+    return text;
+}
+
 const char *run_name(const struct train_codec *codec, char text[RUN_NAME])
 {
     bool has_feedback = codec->feedback.kind != TG_FEEDBACK_NONE;
@@ -34,12 +40,12 @@ const char *run_name(const struct train_codec *codec, char text[RUN_NAME])
 
 static void describe(const struct train_progress *progress, char *text, size_t capacity)
 {
-    char bytes[BYTES_TEXT];
+    char bytes[BYTES_TEXT], ratio[BYTES_TEXT];
     int used = snprintf(text, capacity, "loss %.4g", progress->point ? progress->point->loss : progress->loss);
     if (progress->point && isfinite(progress->point->accuracy))
         used += snprintf(text + used, capacity - (size_t)used, "  %.1f %% correct", 100 * progress->point->accuracy);
-    snprintf(text + used, capacity - (size_t)used, "  sent %s  %.1fx", bytes_text((double)progress->bytes_sent, bytes),
-             progress->wire_ratio);
+    snprintf(text + used, capacity - (size_t)used, "  sent %s  %s", bytes_text((double)progress->bytes_sent, bytes),
+             ratio_text(progress->wire_ratio, ratio));
 }
 
 static void show(struct train_live *live, const struct train_progress *progress)
@@ -64,6 +70,15 @@ static void show(struct train_live *live, const struct train_progress *progress)
     }
 }
 
+void train_live_levels(void *context, uint32_t hosts, uint32_t least, uint32_t most)
+{
+    (void)context;
+    if (least == most)
+        fprintf(stderr, "two levels: %" PRIu32 " hosts of %" PRIu32 " ranks\n", hosts, least);
+    else
+        fprintf(stderr, "two levels: %" PRIu32 " hosts of %" PRIu32 " to %" PRIu32 " ranks\n", hosts, least, most);
+}
+
 void train_live_step(void *context, const struct train_progress *progress)
 {
     struct train_live *live = context;
@@ -75,7 +90,7 @@ void train_live_step(void *context, const struct train_progress *progress)
 void train_live_end(void *context, size_t run, const struct train_result *result)
 {
     struct train_live *live = context;
-    char name[RUN_NAME], bytes[BYTES_TEXT];
+    char name[RUN_NAME], bytes[BYTES_TEXT], wire[BYTES_TEXT], frames[BYTES_TEXT];
     if (live->is_shown)
         progress_end(&live->progress);
     live->is_shown = false;
@@ -86,8 +101,9 @@ void train_live_end(void *context, size_t run, const struct train_result *result
         fprintf(stderr, "%s: loss %.4g", name, result->final_loss);
     if (isfinite(result->accuracy))
         fprintf(stderr, ", accuracy %.2f %%", 100 * result->accuracy);
-    fprintf(stderr, " after %" PRIu64 " steps; sent %s, wire %.1fx, frames %.1fx", result->steps,
-            bytes_text((double)result->bytes_sent, bytes), train_wire_ratio(result), result->ratio);
+    fprintf(stderr, " after %" PRIu64 " steps; sent %s, wire %s, frames %s", result->steps,
+            bytes_text((double)result->bytes_sent, bytes), ratio_text(train_wire_ratio(result), wire),
+            ratio_text(result->ratio, frames));
     if (result->skipped)
         fprintf(stderr, "; %" PRIu64 " steps skipped", result->skipped);
     fputc('\n', stderr);

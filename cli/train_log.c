@@ -83,6 +83,8 @@ static void put_header(const struct train_live *live)
     put_string(out, "model", report->model);
     if (report->link[0])
         put_string(out, "link", report->link);
+    if (report->hosts > 0)
+        fprintf(out, ", \"hosts\": %" PRIu32, report->hosts);
     fprintf(out, ", \"workers\": %" PRIu32 ", \"steps\": %" PRIu64 ", \"batch\": %" PRIu64 ", \"seed\": %" PRIu64,
             report->world, report->steps, live->settings->batch, live->settings->seed);
     fprintf(out, ", \"on_test_rows\": %s, \"point_rows\": %" PRIu64 ", \"rows\": %" PRIu64 "}\n",
@@ -115,6 +117,8 @@ void train_log_step(struct train_live *live, const struct train_progress *progre
     put_field(out, "frame_ratio", progress->ratio);
     put_field(out, "wire_ratio", progress->wire_ratio);
     fprintf(out, ", \"skipped\": %s", progress->skipped ? "true" : "false");
+    if (live->settings->bypass != TG_BYPASS_OFF)
+        fprintf(out, ", \"bypassed\": %s", progress->bypassed ? "true" : "false");
     if (progress->is_point) {
         put_field(out, "loss", progress->point->loss);
         put_field(out, "accuracy", progress->point->accuracy);

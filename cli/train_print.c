@@ -24,6 +24,11 @@ double train_wire_ratio(const struct train_result *result)
     return result->bytes_sent ? (double)result->dense_bytes / (double)result->bytes_sent : NAN;
 }
 
+const char *train_sent_legend(const struct train_report *report)
+{
+    return report->hosts > 0 ? "by rank 0, to other hosts alone" : "by rank 0, to all peers together";
+}
+
 double train_loss_after(const struct train_result *result, double seconds)
 {
     double loss = NAN;
@@ -50,7 +55,7 @@ struct columns {
 
 static void add_row(struct table *table, const struct train_result *result, const char *name, struct columns columns)
 {
-    char bytes[BYTES_TEXT];
+    char bytes[BYTES_TEXT], ratio[BYTES_TEXT];
     if (columns.wide) {
         table_cell(table, "%s", result->codec->codec_text);
         table_cell(table, "%s", result->codec->feedback_text);
@@ -68,8 +73,8 @@ static void add_row(struct table *table, const struct train_result *result, cons
     if (columns.seconds > 0)
         add_number(table, "%.4g", train_loss_after(result, columns.seconds));
     table_cell(table, "%s", bytes_text((double)result->bytes_sent, bytes));
-    add_number(table, "%.1fx", train_wire_ratio(result));
-    add_number(table, "%.1fx", result->ratio);
+    table_cell(table, "%s", ratio_text(train_wire_ratio(result), ratio));
+    table_cell(table, "%s", ratio_text(result->ratio, ratio));
     double seconds = 0;
     for (int i = 0; i < STAGE_COUNT; i++) {
         seconds += result->stages[i];
@@ -115,21 +120,15 @@ static void print_heading(const struct train_report *report, FILE *out)
     fputc('\n', out);
 }
 
-/* The steps at which a run changed how it sends, the last few of them. */
+/* The steps at which a run changed how it sends, as --bypass takes them. */
 static void print_bypass(const struct train_result *result, const char *name, FILE *out)
 {
-    enum { SHOWN = 6 };
-    char text[512];
-    const size_t count = result->bypass_change_count, first = count > SHOWN ? (count - SHOWN + 1) / 2 * 2 : 0;
-    int used = snprintf(text, sizeof text, "%s was sent uncompressed", name);
-    for (size_t i = first; i < count && (size_t)used < sizeof text; i++)
-        used += snprintf(text + used, sizeof text - (size_t)used, "%s%" PRIu64 "%s",
-                         i % 2        ? " to "
-                         : i == first ? " from step "
-                                      : ", from step ",
-                         result->bypass_changes[i] - i % 2, i + 1 == count ? (i % 2 ? "." : " on.") : "");
-    if (count > 0)
-        print_wrapped(out, text, 2);
+    if (result->bypass_change_count == 0)
+        return;
+    fprintf(out, "  %s was sent uncompressed as by --bypass replay:", name);
+    for (size_t i = 0; i < result->bypass_change_count; i++)
+        fprintf(out, "%s%" PRIu64, i ? "," : "", result->bypass_changes[i]);
+    fputs("\n", out);
 }
 
 /* Of a run that ended before its last step. */
@@ -163,12 +162,13 @@ void train_print_table(const struct train_report *report, bool wide, FILE *out)
     if (!wide)
         table_fit(&table, 0, terminal_width(out));
     table_end(&table, out);
-    print_wrapped(out,
-                  "sent: by rank 0, to all peers together. wire: how many times less than a float32 ring all-reduce "
-                  "sends. frames: float32 bytes divided by compressed bytes, each gradient counted once.",
-                  2);
+    char text[256];
+    snprintf(text, sizeof text,
+             "sent: %s. wire: how many times less than a float32 ring all-reduce sends. frames: float32 bytes divided "
+             "by compressed bytes, each gradient counted once.",
+             train_sent_legend(report));
+    print_wrapped(out, text, 2);
     if (columns.seconds > 0) {
-        char text[128];
         snprintf(text, sizeof text,
                  "at %.3g s: the loss of every run when the first was done, by the time of its steps.",
                  columns.seconds);

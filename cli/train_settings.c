@@ -138,6 +138,8 @@ static bool fill_link(const char *text, struct train_settings *settings, struct 
                     "--link takes a rate from 1kbit to 1000tbit, and after a comma a latency up to 1000s, as in 1gbit "
                     "or 100mbit,50us; not '%s'",
                     text);
+    if (text[rate] && !(settings->link.latency_seconds > 0))
+        return fail(message, "--link %s has a latency of zero; leave it out, as in --link %.*s", text, (int)rate, text);
     return !settings->mpi ||
            fail(message, "--link is for workers that are threads; under mpirun the network has links of its own");
 }

@@ -47,7 +47,7 @@ _tersegrad() {
     --schedule) _tersegrad_words "constant linear cosine step"; return ;;
     --algorithm) _tersegrad_words "sgd qsvrg"; return ;;
     --reduce) _tersegrad_words "gather shard auto"; return ;;
-    --group) _tersegrad_words "auto 2 4 8"; return ;;
+    --group) _tersegrad_words "auto 1 2 4 8"; return ;;
     --bypass) _tersegrad_words "off auto replay:"; return ;;
     --log) _tersegrad_files .jsonl; return ;;
     --report) _tersegrad_files .html; return ;;

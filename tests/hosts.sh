@@ -72,6 +72,7 @@ ends_well() {
     status=$?
     [ "$1" = mpich ] || expect "$1: a job ends well" test $status -eq 0
     expect "$1: with its results" says 'after 300 steps'
+    expect "$1: in two levels, by itself" says '^two levels: 3 hosts of 2 ranks$'
 }
 
 # dies MPI RANK: killed

@@ -39,6 +39,33 @@ other_launcher() {
         run_with mpich -np $ranks env OMPI_COMM_WORLD_SIZE=$ranks "$command" train "${small[@]}"
     fi
 }
+# on_hosts MPI ARGUMENT...: four ranks, of which two and two see one host name
+on_hosts() {
+    # shellcheck disable=SC2016 # for the shell of the rank
+    run_with "$1" -np 4 unshare -u sh -c 'hostname "h$((${OMPI_COMM_WORLD_RANK:-$PMI_RANK} / 2))" && exec "$@"' sh "$command" train \
+        "${small[@]}" "${@:2}"
+}
+# levels MPI: two levels are taken where hosts have several ranks, unless something is asked for that does not go with them
+levels() {
+    local mpi=$1 options
+    if ! unshare -u sh -c 'hostname h0' 2>/dev/null; then
+        skip "$mpi, two levels: host names cannot be changed here"
+        return
+    fi
+    expect "$mpi, two levels: the weights of threads in groups" test "$(on_hosts "$mpi" "${codecs[@]}" --json 2>err | hashes)" = "$grouped"
+    expect "$mpi, two levels: one line says so" test "$(grep -c '^two levels: 2 hosts of 2 ranks$' err)" -eq 1
+    for options in "--group 1" "--reduce shard" "--bypass auto" "--codec topk --feedback dgc:momentum=0.5,clip=1"; do
+        # shellcheck disable=SC2086 # several words
+        on_hosts "$mpi" $options --json >out 2>err
+        expect "$mpi, one level: $options" test $? -eq 0 -a "$(grep -c '"weights_hash"' out)" -gt 0 -a "$(grep -c '^two levels' err)" -eq 0
+    done
+    on_hosts "$mpi" "${codecs[@]}" --resume four.ckpt --json >out 2>err
+    expect "$mpi, two levels: a run of one level goes on" test $? -eq 0 -a "$(grep -c '^two levels' err)" -eq 1 -a "$(hashes <out | wc -l)" -eq 4
+    on_hosts "$mpi" "${codecs[@]}" --steps 25 --checkpoint $mpi-levels.ckpt >out 2>err
+    expect "$mpi, two levels: saved, and goes on to the bit" test "$(on_hosts "$mpi" "${codecs[@]}" --resume $mpi-levels.ckpt --json 2>err | hashes)" = \
+        "$grouped"
+    expect "$mpi, two levels: threads go on, in one level" "$command" train "${small[@]}" "${codecs[@]}" --workers 4 --resume $mpi-levels.ckpt
+}
 # silent MPI: three ranks, of which the last never answers, because its data are a pipe that nobody writes to
 silent() {
     run_with "$1" -np 2 "$command" train --data here.txt --timeout 2 : -np 1 "$command" train --data pipe --timeout 2 >out 2>err
@@ -54,7 +81,9 @@ complains() {
     local mpi=$1 name=$2 pattern=$3 how=launch speakers
     shift 3
     case $1 in unlike | other_launcher) how=$1 && shift ;; esac
-    if $how "$mpi" "$@" >out 2>err; then
+    $how "$mpi" "$@" >out 2>err
+    status=$?
+    if [ $status -eq 0 ]; then
         fail "$mpi, $name: it went well"
     elif speakers=$(grep -c '^tersegrad train:' err) && [ "$how" = other_launcher ]; then # each is alone; the launcher may end some
         expect "$mpi, $name: whoever is not ended before says why" test "$(grep -c "$pattern" err)" -eq "$speakers"
@@ -64,6 +93,12 @@ complains() {
     else
         expect "$mpi, $name: one rank says why" grep -q "$pattern" err
     fi
+}
+
+# misused MPI NAME PATTERN [unlike] ARGUMENT...: the same, and the exit status is that of wrong usage
+misused() {
+    complains "$@"
+    expect "$1, $2: exit status 2" test $status -eq 2
 }
 
 # dies MPI: the launcher ends the job, and reports it in its own words
@@ -85,6 +120,8 @@ dies() {
 local_hashes=$("$command" train "${small[@]}" "${codecs[@]}" --workers $ranks --json 2>/dev/null | hashes)
 sharded=$("$command" train "${small[@]}" "${codecs[@]}" --workers $ranks --reduce shard --json 2>/dev/null | hashes)
 "$command" train "${small[@]}" "${codecs[@]}" --workers $ranks --steps 25 --checkpoint threads.ckpt >/dev/null 2>&1
+"$command" train "${small[@]}" "${codecs[@]}" --workers 4 --steps 25 --checkpoint four.ckpt >/dev/null 2>&1
+grouped=$("$command" train "${small[@]}" "${codecs[@]}" --workers 4 --group 2 --json 2>/dev/null | hashes)
 expect "threads" test "$(wc -w <<<"$local_hashes")" -eq 4
 printf '1 1:2\n1 x:1\n' >bad.txt
 mkdir there
@@ -111,7 +148,7 @@ for mpi in openmpi mpich; do
         "$("$command" train "${small[@]}" "${codecs[@]}" --workers $ranks --resume $mpi.ckpt --json 2>err | hashes)" = "$local_hashes"
     launch $mpi "${small[@]}" --json >out 2>err
     expect "$mpi: says so" grep -q '"transport": "mpi"' out
-    complains $mpi "wrong usage" "no option '--bogus'" --bogus
+    misused $mpi "wrong usage" "no option '--bogus'" --bogus
     complains $mpi "no such data" "cannot open the data 'missing'" --data missing
     complains $mpi "a bad line" "bad.txt:2" --data bad.txt
     complains $mpi "a full disk" "No space left" "${small[@]}" --checkpoint /dev/full
@@ -119,15 +156,16 @@ for mpi in openmpi mpich; do
     complains $mpi "a report that cannot be" "cannot write '/nowhere/r'" "${small[@]}" --report /nowhere/r
     complains $mpi "no such checkpoint" "cannot open 'missing.ckpt'" "${small[@]}" --resume missing.ckpt
     complains $mpi "unstable feedback" "would diverge" --data syn-256 --codec qsgd:levels=1,norm=l2,bucket=0 --feedback ef
-    complains $mpi "bypass, and ranks that share a host" "group auto finds ranks 0 and 1 on one" "${small[@]}" --group auto --bypass auto
+    misused $mpi "bypass, and ranks that share a host" "group auto finds ranks 0 and 1 on one" "${small[@]}" --group auto --bypass auto
     complains $mpi "a gradient that is not finite" "tensor 'weight'" --data overflow.txt --model linear --batch 2 --codec none
     complains $mpi "a full gradient that is not finite" "full gradient of QSVRG" --data overflow.txt --model linear --batch 2 --codec none \
         --algorithm qsvrg --nonfinite skip
-    complains $mpi "ranks of other codecs" "rank 0 has --codec none, and rank 1 has --codec qsgd" unlike --codec qsgd --codec qsgd --codec qsgd
-    complains $mpi "a rank of wrong usage" "rank 1: unknown codec 'junk'" unlike --codec junk
+    misused $mpi "ranks of other codecs" "rank 0 has --codec none, and rank 1 has --codec qsgd" unlike --codec qsgd --codec qsgd --codec qsgd
+    misused $mpi "a rank of wrong usage" "rank 1: unknown codec 'junk'" unlike --codec junk
     complains $mpi "a rank without the device" "rank 1: unknown device 'gpu9'" unlike --device gpu9
     run_with $mpi -np 1 "$command" train --data here.txt : -np 1 bash -c 'cd there && exec "$@"' - "$command" train --data here.txt >out 2>err
-    expect "$mpi: ranks whose data differ in shape" grep -q "rank 0 has --data of 6 rows.* and rank 1 has --data of 5 rows" err
+    expect "$mpi: ranks whose data differ in shape" grep -q \
+        "rank 0 has --data of 6 rows.* and rank 1 has --data of 5 rows.*; give all ranks the same data" err
     run_with $mpi -np 1 "$command" train --data like.txt : -np 1 bash -c 'cd there && exec "$@"' - "$command" train --data like.txt >out 2>err
     expect "$mpi: ranks whose data differ in content" grep -q "rank 0 has --data of content .*, and rank 1 has --data of content " err
     for _ in 1 2 3 4 5; do # ranks that end at once, of whatever program, may find MPICH's launcher unprepared: it dies of a broken pipe
@@ -135,7 +173,10 @@ for mpi in openmpi mpich; do
         [ $? -eq 141 ] || break
     done
     expect "$mpi: help comes once" test "$(grep -c '^usage:' out)" -eq 1
-    complains $mpi "ranks of other steps" "rank 0 has --steps 60, and rank 1 has --steps 70" unlike --steps 70
+    misused $mpi "ranks of other steps" "rank 0 has --steps 60, and rank 1 has --steps 70; give all ranks the same options" unlike --steps 70
+    misused $mpi "ranks of other groups" "rank 0 has --group none, and rank 1 has --group 2; give all" unlike --group 2
+    misused $mpi "ranks of other bypass" "rank 0 has --bypass none, and rank 1 has --bypass auto; give all" unlike --bypass auto
+    levels $mpi
     complains $mpi "a launcher of another MPI" "the launcher started 3 ranks, and MPI .* found 1" other_launcher
     dies $mpi
     expect "$mpi: a rank that does not answer ends the job" silent $mpi

@@ -208,7 +208,7 @@ static bool fill_changes(const struct run *run)
         return fail(&run->worker->message, "out of memory for %zu changes of bypass", count);
     if (status == TG_OK)
         status = tg_reducer_bypass_log(run->reducer, changes, count, &count, &error);
-    while (status == TG_OK && count > 0 && changes[count - 1] >= run->step)
+    while (status == TG_OK && count > 0 && changes[count - 1] >= run->step - run->uncounted)
         count--;
     free(result->bypass_changes);
     result->bypass_changes = changes;

@@ -125,6 +125,21 @@ static bool is_point(uint64_t step, uint64_t steps)
     return step % distance == 0 || step == steps;
 }
 
+/* Whether the step that was just made was sent as it is: the changes until then come in pairs, from and until. */
+static bool was_bypassed(const struct run *run)
+{
+    const struct train_settings *settings = run->worker->task->settings;
+    uint64_t changes[TRAIN_MOST_BYPASSES];
+    size_t count = 0;
+    tg_error ignored = {""};
+    if (settings->bypass == TG_BYPASS_OFF ||
+        tg_reducer_bypass_log(run->reducer, changes, TRAIN_MOST_BYPASSES, &count, &ignored) != TG_OK)
+        return false;
+    while (count > 0 && changes[count - 1] >= run->step - run->uncounted)
+        count--;
+    return count % 2 == 1;
+}
+
 static bool tell(struct run *run, double loss, double rate, bool is_new, bool was_skipped)
 {
     struct worker *worker = run->worker;
@@ -147,6 +162,7 @@ static bool tell(struct run *run, double loss, double rate, bool is_new, bool wa
         .ratio = stats.ratio,
         .wire_ratio = stats.bytes_sent ? (double)stats.ring_bytes / (double)stats.bytes_sent : NAN,
         .skipped = was_skipped,
+        .bypassed = was_bypassed(run),
     };
     worker->observer->on_step(worker->observer->context, &progress);
     return true;

@@ -8,24 +8,53 @@
 
 /* ---- this rank's reducers ---- */
 
+/* From malloc; NULL with a message. */
+static uint8_t *save_reducer(struct worker *worker, const tg_reducer *reducer, size_t *length)
+{
+    tg_error error = {""};
+    size_t size;
+    tg_status status = tg_reducer_save(reducer, NULL, 0, &size, &error);
+    uint8_t *bytes = status == TG_OK ? malloc(size ? size : 1) : NULL;
+    if (bytes)
+        status = tg_reducer_save(reducer, bytes, size, length, &error);
+    if (bytes && status == TG_OK)
+        return bytes;
+    free(bytes);
+    if (status == TG_OK)
+        fail(&worker->message, "out of memory while saving %zu bytes of residuals", size);
+    else
+        worker_fails(worker, status, &error);
+    return NULL;
+}
+
 static bool put_reducer(struct worker *worker, const tg_reducer *reducer, struct blob *blob)
 {
     if (!reducer) {
         blob_put_number(blob, 0);
         return true;
     }
-    tg_error error = {""};
-    size_t size;
-    tg_status status = tg_reducer_save(reducer, NULL, 0, &size, &error);
-    void *bytes = status == TG_OK ? malloc(size ? size : 1) : NULL;
-    if (status == TG_OK && !bytes)
-        return fail(&worker->message, "out of memory while saving %zu bytes of residuals", size);
-    if (status == TG_OK)
-        status = tg_reducer_save(reducer, bytes, size, &size, &error);
-    if (status == TG_OK)
+    size_t size = 0;
+    uint8_t *bytes = save_reducer(worker, reducer, &size);
+    if (bytes)
         blob_put_block(blob, bytes, size);
     free(bytes);
-    return status == TG_OK || worker_fails(worker, status, &error);
+    return bytes != NULL;
+}
+
+/* A state has the number of reductions so far behind magic, rank and world (docs/collectives.md, 10); in another world
+ * or plan it begins anew. */
+static bool count_reductions(struct run *run)
+{
+    size_t size = 0;
+    if (run->worker->task->settings->bypass == TG_BYPASS_OFF)
+        return true; /* nobody asks */
+    uint8_t *bytes = save_reducer(run->worker, run->reducer, &size);
+    uint64_t reductions = 0;
+    for (size_t i = 0; bytes && i < sizeof reductions; i++)
+        reductions |= (uint64_t)bytes[16 + i] << 8 * i;
+    run->uncounted = run->step - reductions;
+    free(bytes);
+    return bytes != NULL;
 }
 
 /* What ranks rank, rank + world, ... of the world that saved it had; normally one. */
@@ -164,7 +193,8 @@ static bool get_reducers(struct run *run, struct blob_reader *reader)
                     "--bypass replay takes as many workers as the checkpoint was made with, %" PRIu64 ", not %" PRIu32
                     "; give as many, or --bypass auto or off",
                     world, worker->team.world);
-    return load_reducer(worker, run->reducer, states[0], world) && load_reducer(worker, run->exact, states[1], world);
+    return load_reducer(worker, run->reducer, states[0], world) && load_reducer(worker, run->exact, states[1], world) &&
+           count_reductions(run);
 }
 
 static bool restore(struct run *run, const tg_state *saved)

@@ -98,13 +98,16 @@ static bool is_same(const tg_state *first, const tg_state *other, uint32_t rank,
         bool is_equal = sizes[0] == sizes[2] && memcmp(name, other_name, sizes[0]) == 0 && sizes[1] == sizes[3] &&
                         memcmp(value, other_value, sizes[1]) == 0;
         if (!is_equal)
-            return fail(
-                message, "the ranks have different settings: rank 0 has %.*s %.*s, and rank %" PRIu32 " has %.*s %.*s",
-                (int)sizes[0], name, (int)sizes[1], value, rank, (int)sizes[2], other_name, (int)sizes[3], other_value);
+            return fail(message,
+                        "the ranks have different settings: rank 0 has %.*s %.*s%s, and rank %" PRIu32
+                        " has %.*s %.*s%s; give all ranks the same %s",
+                        (int)sizes[0], name, (int)sizes[1], value, sizes[1] ? "" : "none", rank, (int)sizes[2],
+                        other_name, (int)sizes[3], other_value, sizes[3] ? "" : "none",
+                        sizes[0] >= 6 && memcmp(name, "--data", 6) == 0 ? "data" : "options");
     }
     return fail(message,
                 "the ranks have different settings: rank 0 and rank %" PRIu32
-                " have different numbers of --codec or --density-schedule",
+                " have different numbers of --codec or --density-schedule; give all ranks the same options",
                 rank);
 }
 

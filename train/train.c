@@ -75,6 +75,7 @@ static void fill_report(const struct task *task, const tg_transport *transport, 
 
 struct rank {
     struct worker worker;
+    bool is_refused;  /* its options are wrong */
     bool is_prepared; /* the task is there */
     bool is_well;
     pthread_t thread;
@@ -85,6 +86,7 @@ static bool starts_alike(struct worker *worker)
     enum verdict verdict = settings_agree(&worker->team, worker->task->settings, &worker->task->data, &worker->message);
     worker->failure = verdict == TEAM_LOST ? FAILED_LOST : FAILED_TOGETHER;
     worker->culprit = 0;
+    worker->is_wrong_usage = verdict == TEAM_FAILED;
     return verdict == TEAM_WELL;
 }
 
@@ -92,7 +94,8 @@ static bool run_rank(struct rank *rank)
 {
     struct worker *worker = &rank->worker;
     worker->failure = FAILED_LOST;
-    rank->is_well = worker_agrees(worker, rank->is_prepared) && starts_alike(worker) && worker_run(worker);
+    rank->is_well = worker_accepts(worker, !rank->is_refused) && worker_agrees(worker, rank->is_prepared) &&
+                    starts_alike(worker) && worker_run(worker);
     return rank->is_well;
 }
 
@@ -235,6 +238,7 @@ static bool train_mpi(const struct train_settings *settings, const struct train_
     }
     set_up_rank(rank, &task, transport, observer, report);
     const uint32_t world = rank->worker.team.world;
+    rank->is_refused = settings->refusal != NULL;
     if (settings->refusal)
         fail(&rank->worker.message, "%s", settings->refusal);
     else if (world > TRAIN_MOST_WORKERS)
@@ -246,6 +250,7 @@ static bool train_mpi(const struct train_settings *settings, const struct train_
         fill_report(&task, transport, report);
     const bool is_well = run_rank(rank);
     *speaks = is_well && rank->worker.team.rank == 0;
+    report->is_wrong_usage = rank->worker.is_wrong_usage;
     if (!is_well)
         end_job(&rank->worker, observer, message);
     dataset_close(&task.data);

@@ -33,7 +33,7 @@ struct train_settings {
     uint32_t workers;         /* threads; under MPI the launcher decides */
     const char *link_text;    /* as it was typed; NULL: threads exchange as fast as they can */
     tg_link link;
-    const char *group_text; /* as it was typed; NULL: every rank is a host of its own */
+    const char *group_text; /* as it was typed; NULL: as auto, if that makes two levels and all settings go with them */
     uint64_t group;         /* ranks on a host, in their order; 0: those whose hosts have the same name */
     uint64_t batch;         /* rows per rank and step */
     double lr;              /* 0: what suits the model */
@@ -112,12 +112,13 @@ struct train_result {
 };
 
 struct train_report {
-    bool is_alone; /* this process found fewer ranks than its launcher started, so it speaks for itself */
+    bool is_wrong_usage; /* options of this rank or another made it fail, before the first step */
+    bool is_alone;       /* this process found fewer ranks than its launcher started, so it speaks for itself */
     const char *transport;
     char device[64], blas[16], data[256], model[256];
     char link[64]; /* "1gbit,50us"; empty: none */
     uint32_t world;
-    uint32_t hosts; /* with --group; else 0 */
+    uint32_t hosts; /* with --group, or where two levels were found; else 0 */
     uint64_t train_rows, test_rows, parameters;
     uint32_t features, classes;
     bool on_test_rows;                /* what final_loss is about */
@@ -139,6 +140,7 @@ struct train_progress {
     double ratio;      /* float32 bytes over frame bytes */
     double wire_ratio; /* what a float32 ring all-reduce would have sent, over bytes_sent */
     bool skipped;
+    bool bypassed; /* sent uncompressed, because of --bypass */
 };
 struct train_observer { /* any of these may be NULL */
     void *context;
@@ -146,6 +148,7 @@ struct train_observer { /* any of these may be NULL */
                      struct message *message); /* before anything else; false: all ranks end, with this message */
     void (*on_step)(void *context, const struct train_progress *progress);
     void (*on_end)(void *context, size_t run, const struct train_result *result);
+    void (*on_levels)(void *context, uint32_t hosts, uint32_t least, uint32_t most); /* found: hosts of so many ranks */
     void (*on_failure)(void *context, const char *message); /* of the rank of an MPI job that knows why it ends */
 };
 

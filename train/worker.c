@@ -30,6 +30,13 @@ bool worker_agrees(struct worker *worker, bool well)
     return verdict == TEAM_WELL;
 }
 
+bool worker_accepts(struct worker *worker, bool well)
+{
+    const bool is_well = worker_agrees(worker, well);
+    worker->is_wrong_usage = worker->failure == FAILED_TOGETHER;
+    return is_well;
+}
+
 static bool make_room(struct worker *worker)
 {
     const struct task *task = worker->task;
@@ -58,20 +65,23 @@ static bool make_room(struct worker *worker)
             checkpoint_probe(task->settings->checkpoint, &worker->message));
 }
 
-/* Which ranks share a host: those of one name, or so many in a row. */
-static bool find_hosts(struct worker *worker)
+/* ---- hosts ---- */
+
+/* Whether ranks look for others on their hosts. */
+static bool looks_for_hosts(const struct train_settings *settings)
 {
-    const struct train_settings *settings = worker->task->settings;
+    if (settings->group_text)
+        return settings->group == 0;
+    bool is_suited = settings->mpi && settings->reduce == TG_AUTO && settings->bypass == TG_BYPASS_OFF;
+    for (size_t i = 0; i < settings->run_count; i++) /* what two levels refuse */
+        is_suited = is_suited && !(settings->runs[i].feedback.clip > 0);
+    return is_suited;
+}
+
+/* Each rank's host is the first rank of that name. */
+static bool name_hosts(struct worker *worker)
+{
     const struct team *team = &worker->team;
-    if (!settings->group_text)
-        return true;
-    worker->hosts = calloc(team->world, sizeof *worker->hosts);
-    if (!worker->hosts)
-        return fail(&worker->message, "out of memory for %" PRIu32 " ranks", team->world);
-    for (uint32_t i = 0; settings->group > 0 && i < team->world; i++)
-        worker->hosts[i] = (uint32_t)(i / settings->group);
-    if (settings->group > 0)
-        return true;
     char name[256] = "";
     (void)gethostname(name, sizeof name - 1);
     struct shared_bytes *all = team_share(team, name, strlen(name), false, &worker->message);
@@ -83,14 +93,54 @@ static bool find_hosts(struct worker *worker)
     return all != NULL;
 }
 
-static void count_hosts(const struct worker *worker)
+struct host_count {
+    uint32_t hosts, least, most; /* ranks on each */
+};
+
+static struct host_count count_hosts(const struct worker *worker)
 {
-    for (uint32_t i = 0; worker->hosts && worker->report && i < worker->team.world; i++) {
-        uint32_t before = 0;
-        while (worker->hosts[before] != worker->hosts[i])
-            before++;
-        worker->report->hosts += before == i;
+    struct host_count count = {0, worker->team.world, 0};
+    for (uint32_t host = 0; host < worker->team.world; host++) {
+        uint32_t ranks = 0;
+        for (uint32_t i = 0; i < worker->team.world; i++)
+            ranks += worker->hosts[i] == host;
+        if (ranks == 0)
+            continue;
+        count.hosts++;
+        count.least = ranks < count.least ? ranks : count.least;
+        count.most = ranks > count.most ? ranks : count.most;
     }
+    return count;
+}
+
+/* Which ranks share a host: those of one name, or so many in a row. Without --group it stays at one level where two
+ * would compress nothing, because there is one host, or would be one all the same. */
+static bool find_hosts(struct worker *worker)
+{
+    const struct train_settings *settings = worker->task->settings;
+    const struct team *team = &worker->team;
+    const bool is_looking = looks_for_hosts(settings);
+    if (!is_looking && !settings->group_text)
+        return true;
+    worker->hosts = calloc(team->world, sizeof *worker->hosts);
+    if (!worker->hosts)
+        return fail(&worker->message, "out of memory for %" PRIu32 " ranks", team->world);
+    for (uint32_t i = 0; !is_looking && i < team->world; i++)
+        worker->hosts[i] = (uint32_t)(i / settings->group);
+    if (is_looking && !name_hosts(worker))
+        return false;
+    const struct host_count count = count_hosts(worker);
+    const bool has_levels = count.hosts > 1 && count.most > 1;
+    if (!settings->group_text && !has_levels) {
+        free(worker->hosts);
+        worker->hosts = NULL;
+        return true;
+    }
+    if (worker->report)
+        worker->report->hosts = count.hosts;
+    if (is_looking && has_levels && worker->observer && worker->observer->on_levels)
+        worker->observer->on_levels(worker->observer->context, count.hosts, count.least, count.most);
+    return true;
 }
 
 /* With --group auto, what hosts there are shows only here. */
@@ -106,6 +156,8 @@ static bool suits_bypass(struct worker *worker)
                         i);
     return true;
 }
+
+/* ---- the whole ---- */
 
 static void free_room(struct worker *worker)
 {
@@ -134,13 +186,11 @@ bool worker_run(struct worker *worker)
     struct shared_bytes *bytes = NULL;
     bool is_well = worker_agrees(worker, make_room(worker));
     if (is_well && !find_hosts(worker)) {
-        worker->failure = settings->group > 0 ? FAILED_ALONE : FAILED_LOST;
+        worker->failure = worker->hosts && settings->group == 0 ? FAILED_LOST : FAILED_ALONE;
         is_well = false;
     }
-    if (is_well)
-        count_hosts(worker);
     if (is_well && settings->group_text)
-        is_well = worker_agrees(worker, suits_bypass(worker));
+        is_well = worker_accepts(worker, suits_bypass(worker));
     if (is_well && worker->report)
         strncpy(worker->report->device, tg_device_name(worker->device), sizeof worker->report->device - 1);
     if (is_well && settings->resume)

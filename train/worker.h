@@ -38,7 +38,8 @@ struct worker {
     uint32_t *hosts;                    /* of each rank; NULL: every rank is a host of its own */
     struct blob saved[TRAIN_MOST_RUNS]; /* rank 0: the state of each run as last saved; empty where there is none */
     enum failure failure;
-    uint32_t culprit; /* of FAILED_TOGETHER: the rank whose message it is */
+    uint32_t culprit;    /* of FAILED_TOGETHER: the rank whose message it is */
+    bool is_wrong_usage; /* it failed because of options that do not go together, before the first step */
     struct message message;
 };
 
@@ -51,7 +52,8 @@ struct run {
     float *anchor, *mean;        /* QSVRG's y and the full gradient there; else NULL */
     tg_reducer *reducer, *exact; /* exact: uncompressed, for QSVRG's full gradients; else NULL */
     uint64_t step;
-    double loss_sum; /* of rank 0's batches since the last point */
+    uint64_t uncounted; /* steps before the reducer's reduction 0: where it was loaded into another world or plan */
+    double loss_sum;    /* of rank 0's batches since the last point */
     uint64_t loss_count;
     bool diverged;               /* at this step: it ends here */
     bool is_scored;              /* the last point is over all rows: the result needs no evaluation of its own */
@@ -102,5 +104,7 @@ bool checkpoint_probe(const char *path, struct message *message);
 bool worker_fails(struct worker *worker, tg_status status, const tg_error *error);
 /* Whether no rank has failed; otherwise all stop. */
 bool worker_agrees(struct worker *worker, bool well);
+/* The same about options: if a rank has failed, they were wrong. */
+bool worker_accepts(struct worker *worker, bool well);
 
 #endif

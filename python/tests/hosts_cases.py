@@ -4,14 +4,15 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import tersegrad
 import tersegrad.torch as tg
 import torch
 import torch.distributed as dist
-from cases import SHAPES, backward, gradient, gradients, group, means, wrapped
+from cases import SHAPES, Products, backward, gradient, gradients, group, means, wrapped
 from torch import nn
 
 WORLD = 6
@@ -82,8 +83,8 @@ def bytes_between_hosts(rank: int) -> tuple[int, int, float, str]:
 
 
 def one_host(rank: int) -> None:
-    """`auto` finds that all ranks share a host here: the mean is that of the gradients as they are."""
-    model, state = compressed(hosts="auto")
+    """All ranks share a host here: the mean is that of the gradients as they are."""
+    model, state = compressed(hosts="names")
     assert state.hosts == [0] * WORLD
     backward(model, gradients(rank, 0))
     for name in SHAPES:
@@ -94,13 +95,70 @@ def one_host(rank: int) -> None:
     assert not state.residual("last").any()
 
 
-def auto(rank: int) -> None:
-    """Hosts by name: here each pair of ranks says that it has one of its own."""
+@contextmanager
+def named(rank: int, ranks: int = 2) -> Iterator[None]:
+    """So many ranks each say that they have a host of their own."""
     before = tg.exchange.platform.node
-    tg.exchange.platform.node = lambda: f"host-{rank // 2}"
-    _, state = compressed(hosts="auto")
-    tg.exchange.platform.node = before
-    assert state.hosts == [0, 0, 1, 1, 2, 2]
+    tg.exchange.platform.node = lambda: f"host-{rank // ranks}"
+    try:
+        yield
+    finally:
+        tg.exchange.platform.node = before
+
+
+def auto(rank: int) -> None:
+    """Hosts by name, without a word where ranks have any in common, unless two levels do not go with what is wanted."""
+    clipped = {"feedback": "dgc:momentum=0.9,clip=1"}
+    with named(rank):
+        for options in ({}, {"hosts": "auto"}, {"hosts": "names"}, {"hosts": "names", "algorithm": "shard"}):
+            assert compressed(**options)[1].hosts == [0, 0, 1, 1, 2, 2], options
+        for options in ({"hosts": None}, {"algorithm": "shard"}, {"bypass": "auto"}, {"bypass": [3]}, clipped):
+            assert compressed(**options)[1].hosts is None, options
+        assert compressed(bypass="auto" if rank == 5 else "off")[1].hosts is None  # not what ranks would hang in
+    with named(rank, 4):
+        assert compressed()[1].hosts == [0, 0, 0, 0, 1, 1]
+    for ranks in (1, WORLD):
+        with named(rank, ranks):
+            assert compressed()[1].hosts is None, ranks
+
+
+def auto_is_said(rank: int) -> list[str]:
+    """Once, on rank 0."""
+    said: list[str] = []
+    before, tg.state.announce = tg.state.announce, said.append
+    with named(rank, 4):
+        _, state = compressed()
+    state.load_state_dict(compressed(hosts=None)[1].state_dict())
+    tg.state.announce = before
+    return said
+
+
+def auto_goes_on_from_one_level(rank: int, whole: bool) -> None:
+    """What was saved in one level: alone it goes on to the bit; with the states of all, in two levels."""
+    undisturbed, _ = compressed(hosts=None)
+    stopped, state = compressed(hosts=None)
+    for step in range(2):
+        backward(undisturbed, gradients(rank, step))
+        backward(stopped, gradients(rank, step))
+    saved = copy.deepcopy(state.state_dict())
+    with named(rank):
+        again, state = compressed()
+    backward(again, gradients(rank, 7))  # something that the state replaces
+    state.load_state_dict(of_all(saved) if whole else saved)
+    assert state.hosts == ([0, 0, 1, 1, 2, 2] if whole else None)
+    for step in (2, 3):
+        backward(undisturbed, gradients(rank, step))
+        backward(again, gradients(rank, step))
+        assert whole or means(again) == means(undisturbed), step
+        assert all(one == means(again) for one in of_all(means(again))), step
+    assert ("hosts" in state.state_dict()) is whole
+    assert state.state_dict()["ranks"][str(rank)]["step"] == 4
+
+
+def local_steps_stay_at_one_level(rank: int) -> None:
+    with named(rank):
+        local = tg.LocalSGD(Products(), lambda p: torch.optim.SGD(p, lr=1.0), every=2, spec="qsgd", process_group=group())
+    assert local.state.hosts is None
 
 
 def every_rank_a_host(rank: int) -> None:
@@ -172,7 +230,7 @@ def not_finite(rank: int) -> None:
 def mistakes(rank: int) -> None:
     for options, text in (
         ({"hosts": [0, 1]}, "hosts has 2 entries for 6 ranks"),
-        ({"hosts": "every"}, "hosts is 'every'"),
+        ({"hosts": "every"}, "hosts is 'every': it must be 'auto', 'names', None"),
         ({"hosts": [0, 0, 0, 1, 1, 1], "bypass": "auto"}, "bypass does not support hosts"),
         ({"hosts": [0, 0, 0, 1, 1, 1], "feedback": "dgc:momentum=0.9,clip=1"}, "clip"),
     ):
@@ -181,7 +239,7 @@ def mistakes(rank: int) -> None:
             raise AssertionError(f"{options} were taken")
         except (ValueError, tersegrad.Error) as problem:
             assert text in str(problem), problem
-    for first in ([0, 0, 1, 1, 2, 2], None, "auto"):
+    for first in ([0, 0, 1, 1, 2, 2], None, "auto", "names"):
         try:
             compressed(hosts=first if rank == 0 else [0, 0, 0, 1, 1, 1])
             raise AssertionError("ranks with different hosts went on")

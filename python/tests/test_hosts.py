@@ -47,6 +47,7 @@ SIMPLE = [
     hosts_cases.other_back_ends,
     hosts_cases.one_host,
     hosts_cases.auto,
+    hosts_cases.local_steps_stay_at_one_level,
     hosts_cases.every_rank_a_host,
     hosts_cases.not_finite,
     hosts_cases.mistakes,
@@ -56,6 +57,17 @@ SIMPLE = [
 @pytest.mark.parametrize("case", SIMPLE, ids=lambda case: case.__name__)
 def test_on_ranks(ranks: Ranks, case: object) -> None:
     ranks.run(case)  # type: ignore[arg-type]
+
+
+def test_auto_is_said(ranks: Ranks) -> None:
+    said = ranks.run(hosts_cases.auto_is_said)
+    assert [len(one) for one in said] == [2, 0, 0, 0, 0, 0]
+    assert said[0][0] == "two levels: 2 hosts of 2 to 4 ranks" and said[0][1].startswith("one level, as in the state")
+
+
+@pytest.mark.parametrize("whole", [False, True])
+def test_auto_goes_on_from_one_level(ranks: Ranks, whole: bool) -> None:
+    ranks.run(hosts_cases.auto_goes_on_from_one_level, whole)
 
 
 def test_bytes_between_hosts(ranks: Ranks) -> None:
@@ -105,7 +117,19 @@ def test_plan_predicts_two_levels() -> None:
         tg.plan(model, loss, world=8, per_node=4, rate="1mbit", codecs=["qsgd"], levels=levels, repeats=1) for levels in (False, True)
     )
     assert levels.find("qsgd", "none").seconds < flat.find("qsgd", "none").seconds / 2
+    default = tg.plan(model, loss, world=8, per_node=4, rate="1mbit", codecs=["qsgd"], repeats=1)
+    assert (flat.levels, levels.levels, default.levels) == (False, True, True) and default.per_node == 4
+    assert default.find("qsgd", "none").bytes_sent == levels.find("qsgd", "none").bytes_sent
+    alone = tg.plan(model, loss, world=4, per_node=4, rate="1mbit", codecs=["qsgd"], repeats=1)
+    assert not alone.levels and alone.per_node == 4
     explained = tg.explain(model, "qsgd", hosts=[0, 0, 0, 0, 1, 1, 1, 1], loss=loss, rate="1mbit", repeats=1)
     assert explained.predicted is not None and explained.predicted.seconds < flat.find("qsgd", "none").seconds / 2
+    slow = {"world": 6, "per_node": 4, "loss": loss, "rate": "1mbit", "repeats": 1}
+    found = tg.explain(model, "qsgd", **slow)
+    assert (found.hosts, found.shares) == (2, 2) and "2 hosts" in str(found)
+    for options in ({"hosts": None}, {"algorithm": "shard"}, {"bypass": "auto"}, {"levels": False}):
+        told = tg.explain(model, "qsgd", **slow, **options)
+        assert told.hosts == 0 and told.predicted is not None and found.predicted is not None, options
+        assert told.predicted.seconds > found.predicted.seconds, options
     with pytest.raises(ValueError, match="as many ranks on each"):
         tg.explain(model, "qsgd", hosts=[0, 0, 1], loss=loss, rate="1mbit", repeats=1)

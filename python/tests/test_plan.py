@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -20,7 +21,7 @@ import tersegrad.torch as tg  # noqa: E402
 from ranks import Ranks  # noqa: E402
 from tersegrad import _command  # noqa: E402
 from tersegrad.torch.plan import Row  # noqa: E402
-from tersegrad.torch.probe import _Point, _summary, machine  # noqa: E402
+from tersegrad.torch.probe import _Counts, _Point, _summary, machine  # noqa: E402
 
 
 def without_json() -> bool:
@@ -84,7 +85,13 @@ def test_plan() -> None:
     assert all(isinstance(row, Row) and row.low <= row.seconds <= row.high for row in made.rows)
     assert all(row.seconds >= computing * (1 - 1e-6) for row in made.rows)
     assert made.find("qsgd", "none").seconds == min(row.seconds for row in made.rows[1:3])
-    assert "recommended for 4 ranks" in str(made)
+    text = str(made)
+    assert "recommended for 4 ranks" in text and "predicts time, not accuracy" in text and " sent " in text
+    assert made.rows[0].bytes_sent > 5e5 and f"{made.rows[0].bytes_sent / 1e3:.0f} kB" in text
+    assert sum(note.startswith("measured: backward pass") for note in made.inputs) == 1
+    assert not any("--backward" in note for note in made.inputs) and all(f"- {note}" in text for note in made.inputs)
+    assert any("stated: links of 1gbit; stated: latency 20us" in note for note in made.inputs)
+    assert (made.per_node, made.levels) == (1, False)
     with pytest.raises(KeyError, match="fp16"):
         made.find("fp16", "none")
     with pytest.raises(ValueError, match="--rate takes a rate of 1kbit to 1000tbit with its unit"):
@@ -129,8 +136,74 @@ def test_summary_of_a_known_network() -> None:
 
 
 def probe_here(rank: int, path: str) -> str:
-    tg.probe(path, seconds=2, codecs=["none", "qsgd:levels=7", "topk:density=0.01"], kappa=1.5)
+    tg.probe(path, seconds=2, codecs=["none", "qsgd:levels=7", "topk:density=0.01"])
     return machine()
+
+
+def probe_nowhere(rank: int, path: str) -> str:
+    """Refused on every rank, and before anything is measured."""
+    module, measured = sys.modules["tersegrad.torch.probe"], []
+    before, module._network = module._network, lambda *_: measured.append(1)  # type: ignore[attr-defined]
+    try:
+        tg.probe(path)
+    except OSError as problem:
+        assert not measured
+        return f"{type(problem).__name__}: {problem}"
+    finally:
+        module._network = before  # type: ignore[attr-defined]
+    return ""
+
+
+def test_probe_tries_its_file_first(tmp_path: Path) -> None:
+    ranks = Ranks(2)
+    try:
+        for path, kind in ((tmp_path / "no" / "probe.json", "FileNotFoundError"), (tmp_path, "IsADirectoryError")):
+            said = ranks.run(probe_nowhere, str(path))
+            assert said[0] == said[1] and said[0].startswith(kind) and str(path) in said[0], said
+    finally:
+        ranks.close()
+    assert not list(tmp_path.iterdir())
+
+
+class Clock:
+    """Encoding takes 1 ms, and 3 ms while a thread computes."""
+
+    now = 0.0
+
+    def perf_counter(self) -> float:
+        return self.now
+
+    def encode(self, _: object) -> None:
+        busy = any(thread.name == "tersegrad-compute" for thread in threading.enumerate())
+        self.now += 3e-3 if busy else 1e-3
+
+
+class Alone:
+    """A rank of its own."""
+
+    rank = 0
+
+    def gather(self, seconds: float) -> list[float]:
+        return [seconds]
+
+
+def test_kappa_is_of_encoding_beside_computing(monkeypatch: pytest.MonkeyPatch) -> None:
+    module, clock = sys.modules["tersegrad.torch.probe"], Clock()
+    monkeypatch.setattr(module, "time", clock)
+    monkeypatch.setattr(module, "Encoder", lambda *_: clock)
+    assert module._kappa(Alone(), 0.1) == pytest.approx(3.0)  # type: ignore[attr-defined]
+    assert not any(thread.name == "tersegrad-compute" for thread in threading.enumerate())
+
+
+def test_counts_are_those_of_the_library() -> None:
+    spec, none = tersegrad.Spec("qsgd"), tersegrad.FeedbackSpec("none")
+    n, world = 1 << 20, 4
+    gather = _Counts.of(world, (spec, none), (1, n), "gather")
+    assert gather == _Counts(own=n, made=0, checked=3 * n, added=4 * n, frames=4)
+    shard = _Counts.of(world, (spec, none), (1, n), "shard")
+    assert shard == _Counts(own=n, made=n // 4, checked=3 * n // 2, added=2 * n, frames=11)
+    many = _Counts.of(world, (spec, none), (64, 1024), "shard")
+    assert many.own == 1 << 16 and many.frames == 109 + 64
 
 
 @needs_command
@@ -144,7 +217,8 @@ def test_probe(tmp_path: Path) -> None:
         ranks.close()
     assert [one.name for one in tmp_path.iterdir()] == ["probe.json"]
     probe = json.loads(path.read_text())
-    assert probe["world"] == 2 and probe["per_node"] == 2 and probe["transport"] == "torch, gloo" and probe["kappa"] == 1.5
+    assert probe["world"] == 2 and probe["per_node"] == 2 and probe["transport"] == "torch, gloo"
+    assert probe["kappa"] >= 1
     assert [row["spec"].split(":")[0] for row in probe["coding"]] == ["none", "none", "qsgd", "qsgd", "topk", "topk"]
     assert [row["algorithm"] for row in probe["coding"]] == ["gather", "shard"] * 3
     model, loss = small_model()
@@ -161,7 +235,7 @@ def test_probe(tmp_path: Path) -> None:
 
 
 def test_probe_refuses() -> None:
-    for arguments, what in (({"seconds": 31}, "seconds is 31"), ({"kappa": 0.5}, "kappa is 0.5"), ({"codecs": []}, "codecs is empty")):
+    for arguments, what in (({"seconds": 31}, "seconds is 31"), ({"codecs": []}, "codecs is empty")):
         with pytest.raises(ValueError, match=what):
             tg.probe("nowhere.json", **arguments)
     with pytest.raises(tersegrad.Error, match="qsdg"):

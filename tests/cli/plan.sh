@@ -15,6 +15,10 @@ sent='{r["codec"] + " " + r["algorithm"]: r["bytes_sent"] for r in j["rows"]}'
 tersegrad plan --world 2 --per-node 2 --codec none --codec qsgd --json | json "$sent"
 tersegrad plan --world 2 --per-node 2 --flat --codec none --codec qsgd --json | json "$sent"
 tersegrad plan --world 16 --per-node 16 --codec none --json | json "$sent"
+echo "# on one host they stay at one level, as training does"
+for flat in "" --flat; do
+    tersegrad plan --world 4 --per-node 4 --codec none --codec qsgd $flat --json | json '[r for r in j["rows"]]' | cksum
+done | uniq | wc -l
 echo "# every rank with every other, four to a host: to four of seven; in a ring, what the last of a host sends"
 tersegrad plan --world 8 --codec none --json | json '[round(r["bytes_sent"] / 1e3) for r in j["rows"]]'
 tersegrad plan --world 8 --per-node 4 --flat --codec none --json | json '[round(r["bytes_sent"] / 1e3) for r in j["rows"]]'

@@ -75,6 +75,14 @@ echo "# for people"
 tersegrad train --data synthetic:features=30,rows=1000,test=100 --steps 20 --codec none --codec qsgd --device cpu/scalar 2>err.txt |
     sed 's/, openblas$/, BLAS/; s/, plain$/, BLAS/; s/[0-9][0-9.]*e-[0-9]*/N/g; s/[0-9]*\.[0-9][0-9]*/N/g; s/N [kM]*B/N B/g; s/[0-9][0-9]* kB/N B/g; s/  */ /g'
 sed 's/[0-9]*\.[0-9][0-9]*/N/g; s/N [kM]*B/N B/; s/[0-9]* kB/N B/' err.txt
+echo "# where nothing leaves a host, or only a part"
+for hosts in "--workers 1" "--workers 4 --group 4" "--workers 4 --group 2"; do
+    tersegrad train --data synthetic:rows=100,features=9 --steps 2 --codec qsgd $hosts --report page.html --log log.jsonl 2>err.txt |
+        grep -o 'sent: [a-z0, ]*'
+    grep -o 'wire .*' err.txt | sed 's/[0-9.]*x/Nx/g'
+    tersegrad report log.jsonl -o again.html --force --quiet
+    grep -h -o 'Sent: [a-z0, ]*' page.html again.html | sort -u
+done
 echo "# what the page says of a sparsifier's choice is what it took in that step"
 # marks OPTION...: where the page has its thresholds
 marks() {

@@ -32,7 +32,18 @@ same auto replay
 run auto $coded --steps 10 --bypass auto
 changes auto
 echo "# for people"
-tersegrad train $data $coded --steps 30 --bypass replay:7,11,25 2>/dev/null | tail -n 1
+tersegrad train $data $coded --steps 30 --bypass replay:7,11,25 --log steps.jsonl 2>/dev/null | tail -n 1
+echo "# in the log, where steps count from 1, and only with bypass"
+steps() {
+    python3 -c 'import json, sys
+lines = [json.loads(line) for line in open("steps.jsonl")][1:]
+print([line["step"] for line in lines if line["bypassed"]] if "bypassed" in lines[0] else None)'
+}
+steps
+tersegrad train $data $coded --steps 20 --bypass auto --log steps.jsonl >/dev/null 2>&1
+steps
+tersegrad train $data $coded --steps 20 --log steps.jsonl >/dev/null 2>&1
+steps
 echo "# a change that comes after the last step, as that at 18 would, is not one"
 run auto $coded --steps 18 --bypass auto
 changes auto
@@ -41,6 +52,10 @@ tersegrad train $data $coded --steps 40 --bypass auto --checkpoint a.ckpt >/dev/
 run further --resume a.ckpt --steps 70
 further=$(changes further)
 echo "${further%%,*}"
+echo "# with fewer workers decided anew: the log of bypass begins there, and the steps go on"
+rm steps.jsonl
+tersegrad train $data --resume a.ckpt --steps 60 --workers 2 --log steps.jsonl >/dev/null 2>&1
+steps
 run replay $coded --steps 70 --bypass "replay:$further"
 same further replay
 run replay --resume a.ckpt --steps 70 --bypass "replay:$further"

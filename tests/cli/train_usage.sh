@@ -21,7 +21,7 @@ try tersegrad train --density-schedule 10:0.1,5:0.2
 try tersegrad train --density-schedule dgc
 try tersegrad train --density-schedule 99999999999999999999:0.1
 try tersegrad train --density-schedule 0:1e-10
-for link in '' 1 0gbit -1gbit infgbit nangbit 1e3gbit 1gbyte 1..5gbit 10bit 99999tbit gbit '1gbit,' 1gbit,50 1gbit,-1us 1gbit,2000s ,50us; do
+for link in '' 1 0gbit -1gbit infgbit nangbit 1e3gbit 1gbyte 1..5gbit 10bit 99999tbit gbit '1gbit,' 1gbit,50 1gbit,-1us 1gbit,2000s ,50us 1gbit,0us 100mbit,0.0s; do
     try tersegrad train --link "$link"
 done
 # Where OpenMPI is here, the ranks say together whose fault it is.

@@ -15,6 +15,7 @@ from __future__ import annotations
 import hashlib
 import platform
 import time
+from collections import Counter
 from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any, Protocol
@@ -45,8 +46,9 @@ class Pending(Protocol):
 class Wire(Protocol):
     """Carries out exchanges."""
 
-    minimum: bool
-    """Whether ranks agree sooner by ALL_MINIMUM than by messages."""
+    @property
+    def minimum(self) -> bool:
+        """Whether ranks agree sooner by ALL_MINIMUM than by messages."""
 
     def start(self, raw: Any) -> Pending:
         """Starts one; its buffers stay as they are until `wait` has returned."""
@@ -88,17 +90,21 @@ def open_wire(group: dist.ProcessGroup, hosts: Sequence[int] | None = None, time
     return GlooWire(group, hosts, timeout) if backend == "gloo" else CollectiveWire(group, backend)
 
 
-def agreed(wire: Wire, given: Sequence[int] | str | None) -> list[int] | None:
-    """The host of each rank, numbered in the order of their first ranks; None if each has one rank. 'auto': ranks that
-    see the same host name share one. All ranks call it, and are refused if they were not given the same: they would make
-    different groups, and wait for ever."""
-    every = wire.gather([_digest(platform.node()), _digest(repr(given))])
-    for rank, (_, its) in enumerate(every):
+def agreed(wire: Wire, given: Sequence[int] | str | None, suited: bool = True) -> list[int] | None:
+    """The host of each rank, numbered in the order of their first ranks; None if each has one rank. 'names': ranks that
+    see the same host name share one. 'auto': so they do if there are several hosts and this suits all ranks, else None.
+    All ranks call it, and are refused if they were not given the same: they would make different groups, and wait for
+    ever."""
+    every = wire.gather([_digest(platform.node()), _digest(repr(given)), suited])
+    for rank, (_, its, _) in enumerate(every):
         if its != every[0][1]:
             raise ValueError(f"rank {rank} was given other hosts than rank 0: every rank must give the same")
     if given is None:
         return None
-    hosts = [name for name, _ in every] if isinstance(given, str) else given
+    names = [name for name, _, _ in every]
+    if given == "auto" and (len(set(names)) == 1 or not all(its for _, _, its in every)):
+        return None
+    hosts = names if isinstance(given, str) else given
     if len(hosts) != len(every):
         raise ValueError(f"hosts has {len(hosts)} entries for {len(every)} ranks: give one for each rank")
     first = {host: number for number, host in enumerate(dict.fromkeys(hosts))}
@@ -107,6 +113,13 @@ def agreed(wire: Wire, given: Sequence[int] | str | None) -> list[int] | None:
 
 def _digest(text: str) -> int:
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=7).digest(), "big")
+
+
+def layout_of(hosts: Sequence[int]) -> str:
+    """How many ranks the hosts have, in words."""
+    ranks = Counter(hosts).values()
+    each = f"{min(ranks)}" if min(ranks) == max(ranks) else f"{min(ranks)} to {max(ranks)}"
+    return f"{len(ranks)} hosts of {each} ranks"
 
 
 def teams(hosts: Sequence[int]) -> list[list[int]]:
@@ -234,7 +247,7 @@ class CardWire:
         self._rank, self._world = dist.get_rank(cards), dist.get_world_size(cards)
 
     @property
-    def minimum(self) -> bool:  # type: ignore[override]
+    def minimum(self) -> bool:
         return self._hosts.minimum
 
     def _bytes(self, address: int | None, size: int, peer: int) -> torch.Tensor:

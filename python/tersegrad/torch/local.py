@@ -52,6 +52,7 @@ class LocalSGD:
     check            compare the parameters of the last common step of all ranks before every common one
 
     Other options are those of CompressionState, but for `scaler`: what is exchanged is no gradient, and not scaled.
+    `hosts` is None unless it is given.
     After a common step all ranks have the same trained parameters, to the bit; buffers stay with each rank. Save
     `state_dict` right after one: a run with another number of ranks goes on from there. What a rank's own optimizer
     keeps (momentum) stays with the rank.
@@ -86,6 +87,7 @@ class LocalSGD:
         self.every = checked.whole("every", every)
         if self.every < 1:
             raise ValueError(f"every is {every}: it must be 1 or more")
+        options.setdefault("hosts", None)
         self.state = CompressionState(model, spec, nonfinite="drop" if nonfinite == "drop" else "raise", **options)
         self.skipped = 0
         self._skip, self._check = nonfinite == "skip", check

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 NONFINITE = ("propagate", "raise", "drop")
 ALGORITHMS = ("auto", "gather", "shard")
+HOSTS = ("auto", "names")
 
 
 class CommonOptions(TypedDict, total=False):
@@ -77,6 +78,17 @@ def check_algorithm(algorithm: str) -> None:
     """The library has one more, for parts of means, which would leave every rank with parameters of its own."""
     if algorithm not in ALGORITHMS:
         raise ValueError(f"algorithm is {algorithm!r}: it must be 'auto', 'gather' or 'shard'")
+
+
+def check_hosts(hosts: Any) -> None:
+    """What is a text; a list is checked when the world is known."""
+    if isinstance(hosts, str) and hosts not in HOSTS:
+        raise ValueError(f"hosts is {hosts!r}: it must be 'auto', 'names', None, or a list with the host of each rank")
+
+
+def suits_levels(algorithm: str, bypass: str | Sequence[int], feedbacks: Iterable[FeedbackSpec]) -> bool:
+    """Whether hosts='auto' may mean two levels: the algorithm is left to us, and nothing is wanted that they refuse."""
+    return algorithm == "auto" and bypass == "off" and not any(feedback._raw.clip for feedback in feedbacks)
 
 
 def densities(schedule: Iterable[tuple[int, float]], policy: Policy) -> list[tuple[int, float]]:

@@ -65,13 +65,18 @@ class Row:
 
 @dataclass(frozen=True)
 class Plan:
-    """Predicted steps. `print` it for a table. Times, not accuracy."""
+    """Predicted steps. `print` it for a table, with all that they rest on. Times, not accuracy."""
 
     rows: tuple[Row, ...]
     recommended: Row
     reason: str
     world: int
     timeline: Timeline
+    per_node: int
+    levels: bool
+    """Whether ranks of a host add up their gradients first."""
+    inputs: tuple[str, ...]
+    """What the predictions rest on, each stated, measured or assumed."""
 
     def find(self, codec: str, feedback: str) -> Row:
         """The faster of a codec's two algorithms."""
@@ -82,18 +87,31 @@ class Plan:
 
     def __str__(self) -> str:
         width = max(len(_name(row)) for row in self.rows)
-        lines = [f"{'codec':{width}} reduce {'step':>10} {'80 %':>19} {'gain':>7}  bound by"]
+        lines = [f"{'codec':{width}} reduce {'step':>10} {'80 %':>19} {'gain':>7} {'sent':>8}  bound by"]
         for row in self.rows:
             interval = f"{1e3 * row.low:.1f} - {1e3 * row.high:.1f} ms"
             step = f"{1e3 * row.seconds:7.1f} ms"
-            lines.append(f"{_name(row):{width}} {row.algorithm:6} {step} {interval:>19} {row.speed_up:6.2f}x  {row.bound_by}")
+            gain = f"{row.speed_up:6.2f}x {_size(row.bytes_sent):>8}"
+            lines.append(f"{_name(row):{width}} {row.algorithm:6} {step} {interval:>19} {gain}  {row.bound_by}")
         by = "" if self.recommended.algorithm == "ring" else f" by {self.recommended.algorithm}"
         lines += [f"recommended for {self.world} ranks: {_name(self.recommended)}{by}", self.reason]
+        lines.append("This predicts time, not accuracy: train with the codec to see that.")
+        lines += [f"- {note}" for note in self.inputs]
         return "\n".join(lines)
 
 
 def _name(row: Row) -> str:
     return row.codec if row.feedback == "none" else f"{row.codec}+{row.feedback}"
+
+
+def _size(count: float) -> str:
+    """1.23 MB."""
+    units = ["B", "kB", "MB", "GB", "TB"]
+    while count >= 999.5 and len(units) > 1:
+        count /= 1000
+        del units[0]
+    digits = 0 if units[0] == "B" or count >= 99.95 else 1 if count >= 9.995 else 2
+    return f"{count:.{digits}f} {units[0]}"
 
 
 class _Clock:
@@ -187,15 +205,17 @@ def plan(
     kappa: float | None = None,
     repeats: int = 5,
     insist: bool = False,
-    levels: bool = False,
+    levels: bool | None = None,
 ) -> Plan:
     """Predicts how long a training step takes with each codec, from this model's own forward and backward passes.
 
     >>> print(tersegrad.torch.plan(model, lambda: criterion(model(x), y), rate="1gbit", world=8))   # doctest: +SKIP
 
     The network is that of a probe (`tersegrad.torch.probe`, or `tersegrad plan --probe` under mpirun), or links of a
-    `rate` and `latency`; other options are those of the command `tersegrad plan`. `levels`: the ranks of a host
-    (`per_node` of them) add up their gradients first, as `compress` with `hosts` makes them. Needs no process group.
+    `rate` and `latency`; other options are those of the command `tersegrad plan`. Needs no process group.
+
+    Where there are several hosts of several ranks (`per_node`), the ranks of each add up their gradients first, as they do
+    by default under `compress`. With `levels=False` every rank exchanges with every other, as with `hosts=None`.
     """
     times = timeline(model, loss, repeats=repeats)
     if kappa is None and next(iter(model.parameters())).device.type == "cuda":
@@ -205,7 +225,7 @@ def plan(
     given.update({"--rate": rate, "--latency": latency, "--feedback": feedback, "--kappa": kappa})
     arguments += [f"{name}={value}" for name, value in given.items() if value is not None]
     arguments += [f"--codec={codec}" for codec in codecs] + (["--insist"] if insist else [])
-    arguments += [] if levels else ["--flat"]
+    arguments += ["--flat"] if levels is False else []
     arguments += [f"--forward={times.forward:.9f}s", f"--backward={max(times.backward, times.ready[-1]) + 1e-9:.9f}s"]
     with tempfile.TemporaryDirectory() as folder:
         layout = Path(folder) / "model.layout.json"
@@ -217,7 +237,20 @@ def plan(
     chosen = answer["recommended"]
     wanted = chosen["codec"], chosen["feedback"], chosen["algorithm"]
     recommended = next(row for row in rows if (row.codec, row.feedback, row.algorithm) == wanted)
-    return Plan(rows, recommended, chosen["reason"], answer["world"], times)
+    world, per_node = answer["world"], answer["per_node"]
+    # The command was told what was measured here.
+    inputs = [note for note in answer["inputs"] if not note.startswith("stated: backward pass")]
+    passes = f"backward pass {1e3 * times.backward:.2f} ms, forward {1e3 * times.forward:.2f} ms"
+    return Plan(
+        rows=rows,
+        recommended=recommended,
+        reason=chosen["reason"],
+        world=world,
+        timeline=times,
+        per_node=per_node,
+        levels=levels is not False and 1 < per_node < world,
+        inputs=(f"measured: {passes}, on this machine", *inputs),
+    )
 
 
 def spread(values: Sequence[float]) -> tuple[float, float, float]:

@@ -8,6 +8,7 @@ torch.distributed: what the hook's wire takes, and for the dense baseline torch'
 from __future__ import annotations
 
 import ctypes
+import errno
 import json
 import os
 import platform
@@ -17,17 +18,20 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from ctypes import POINTER, c_size_t, c_void_p, pointer
+from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 import torch.distributed as dist
 
 from .. import __version__
-from .._library import tg_exchange, tg_tensor
-from ..codec import Device
-from ..reducer import Reducer, TensorSpec
+from .._library import ExchangeRole, tg_exchange, tg_reducer_options, tg_reducer_tensor, tg_tensor
+from ..codec import Device, Encoder
+from ..described import describe
+from ..reducer import ALGORITHMS, Reducer, TensorSpec
 from ..spec import FeedbackSpec, Spec
 from .exchange import Wire, open_wire
 from .plan import spread
@@ -263,6 +267,35 @@ def _reduction(ranks: _Ranks, reducer: Reducer, tensors: Sequence[tg_tensor], st
     return seconds
 
 
+@dataclass
+class _Counts:
+    """What a rank does in a reduction, by the library's description of it."""
+
+    own: int
+    """Elements that it encodes of its gradients."""
+    made: int
+    """Elements that it encodes of means."""
+    checked: int
+    added: int
+    frames: int
+
+    @staticmethod
+    def of(world: int, like: tuple[Spec, FeedbackSpec], shape: tuple[int, int], algorithm: str) -> _Counts:
+        tensors, elements = shape
+        one = {"count": elements, "dtype": DTYPES[torch.float32], "codec": like[0]._raw, "feedback": like[1]._raw, "insist": True}
+        given = [tg_reducer_tensor(name=f"t{i}".encode(), **one) for i in range(tensors)]
+        options = tg_reducer_options(algorithm=ALGORITHMS[algorithm], batch_elements=tensors * elements)
+        info, exchanges = describe(world, given, options)
+        made = sum(one.encoded for one in exchanges if one.role == ExchangeRole.ROLE_RESULTS)
+        return _Counts(
+            own=sum(one.encoded for one in exchanges) - made,
+            made=made,
+            checked=sum(one.checked for one in exchanges),
+            added=sum(one.summed for one in exchanges) + info.applied,
+            frames=sum(one.frames for one in exchanges),
+        )
+
+
 def _stages(ranks: _Ranks, like: tuple[Spec, FeedbackSpec], shape: tuple[int, int], algorithm: str, until: float) -> Any:
     """Medians of the stages over steps, and the sum of every step."""
     tensors, elements = shape
@@ -324,22 +357,21 @@ def _whole(ranks: _Ranks, like: tuple[Spec, FeedbackSpec], shape: tuple[int, int
 
 
 def _coding(ranks: _Ranks, text: str, algorithm: str, elements: int, until: float) -> dict[str, Any]:
-    """Seconds for an element and for a frame. Counts are those of docs/collectives.md: of P ranks, under gather one
-    encodes n elements, checks (P - 1) n and adds P n; under shard n + n/P, 2 (P - 1)/P n and 2 n."""
+    """Seconds for an element and for a frame."""
     spec = Spec(text)
-    like, world = (spec, default_feedback(spec)), ranks.world
+    like = (spec, default_feedback(spec))
     start = ranks.now()
     large, totals = _stages(ranks, like, (1, elements), algorithm, start + 0.3 * (until - start))
     small, _ = _stages(ranks, like, (64, 1024), algorithm, start + 0.45 * (until - start))
     shapes = ((1, elements, 0.75), (1, elements // 4, 0.9), (64, 1024, 1.0))
     whole = [_whole(ranks, like, (n, size), algorithm, start + part * (until - start)) for n, size, part in shapes]
-    counts = (1, world - 1, world) if algorithm == "gather" else (1 + 1 / world, 2 - 2 / world, 2)
+    of_large, of_small = (_Counts.of(ranks.world, like, shape, algorithm) for shape in ((1, elements), (64, 1024)))
     # under shard, what is handed out later was added up and encoded; the encoding is as of the first
-    made = large[0] / world if algorithm == "shard" else 0.0
-    seconds = large[0] + made, large[1], large[2] + max(0.0, large[3] - made)
-    encode, check, add = (time / (count * elements) for time, count in zip(seconds, counts))
-    rest = sum(small) - 64 * 1024 * sum(count * time for count, time in zip(counts, (encode, check, add)))
-    frames = 64 * (world if algorithm == "gather" else 3)
+    made = large[0] * of_large.made / of_large.own
+    encode = large[0] / of_large.own
+    check = large[1] / of_large.checked
+    add = (large[2] + max(0.0, large[3] - made)) / of_large.added
+    rest = sum(small) - encode * (of_small.own + of_small.made) - check * of_small.checked - add * of_small.added
     middle, low, high = spread(totals)
     return {
         "spec": str(spec),
@@ -348,11 +380,81 @@ def _coding(ranks: _Ranks, text: str, algorithm: str, elements: int, until: floa
         "encode": encode,
         "check": check,
         "add": add,
-        "frame": max(0.0, rest / frames),
+        "frame": max(0.0, rest / of_small.frames),
         "low": max(0.01, min(1.0, low / middle)),
         "high": max(1.0, high / middle),
         "reductions": whole,
     }
+
+
+class _Computing:
+    """A thread that computes until the end of the block, as a backward pass does: with all threads that torch takes."""
+
+    def __enter__(self) -> None:
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="tersegrad-compute", daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        values, result = torch.full((256, 256), 1e-3), torch.empty(256, 256)
+        while not self._stop.is_set():
+            torch.mm(values, values, out=result)
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join()
+
+
+def _kappa(ranks: _Ranks, seconds: float) -> float:
+    """How many times longer coding takes on the slowest rank while every rank computes too."""
+    elements, turns = 1 << 17, 5
+    encoder, values = Encoder("qsgd", elements), np.random.default_rng(ranks.rank).standard_normal(elements, np.float32)
+
+    def encoding() -> float:
+        ranks.gather(0)
+        start, spent, count = time.perf_counter(), 0.0, 0
+        while spent < seconds / (2 * turns):
+            encoder.encode(values)
+            spent, count = time.perf_counter() - start, count + 1
+        return max(ranks.gather(spent / count))
+
+    alone, beside = [], []
+    for _ in range(turns):
+        alone.append(encoding())
+        with _Computing():
+            beside.append(encoding())
+    return max(1.0, statistics.median(beside) / statistics.median(alone))
+
+
+def _on_first(ranks: _Ranks, work: Callable[[], None]) -> None:
+    """On rank 0; if it cannot, every rank gets the same OSError, and none waits for another."""
+    problem: list[Any] = [None]
+    if ranks.rank == 0:
+        try:
+            work()
+        except OSError as error:
+            problem = [(error.errno, error.strerror, error.filename)]
+    dist.broadcast_object_list(problem, dist.get_global_rank(ranks.group, 0), group=ranks.group)
+    if problem[0] is not None:
+        raise OSError(*problem[0])
+
+
+def _try(path: Path, beside: Path) -> None:
+    """Whether the file could be written, before half a minute is spent."""
+    if path.is_dir():
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+    beside.touch()
+    beside.unlink()
+
+
+def _write(path: Path, beside: Path, made: dict[str, Any]) -> None:
+    """Complete, or not at all."""
+    try:
+        beside.write_text(json.dumps(made, indent=2) + "\n")
+        os.replace(beside, path)
+    except OSError:
+        beside.unlink(missing_ok=True)
+        raise
 
 
 def probe(
@@ -361,17 +463,14 @@ def probe(
     group: dist.ProcessGroup | None = None,
     seconds: float = 28.0,
     codecs: Sequence[str] = CODECS,
-    kappa: float = 1.0,
 ) -> None:
     """Measures exchanges and codecs between the ranks of a process group, and rank 0 writes them to `path`, for `plan`.
 
-    All ranks call it together, for instance in a script of its own under torchrun. It takes about `seconds`. `kappa` is
-    how many times longer coding takes while the backward pass runs; 1 where a card computes.
+    All ranks call it together, for instance in a script of its own under torchrun. It takes about `seconds`. If rank 0
+    cannot write there, every rank gets an OSError, before anything is measured.
     """
     if not 1 <= seconds <= 30:
         raise ValueError(f"seconds is {seconds}: measure for 1 to 30 seconds")
-    if kappa < 1:
-        raise ValueError(f"kappa is {kappa}: coding beside the backward pass takes 1 or more times as long")
     if not codecs:
         raise ValueError("codecs is empty: name at least one")
     for codec in codecs:
@@ -382,11 +481,15 @@ def probe(
     ranks = _Ranks(chosen)
     if ranks.world < 2:
         raise ValueError("a probe measures between ranks, and there is one alone: start two or more with torchrun")
+    wanted = Path(path)
+    beside = Path(f"{path}.{os.getpid()}")
+    _on_first(ranks, lambda: _try(wanted, beside))
     hosts: list[Any] = [None] * ranks.world
     dist.all_gather_object(hosts, (socket.gethostname(), _kernel()), group=ranks.group)
     names, kernels = zip(*hosts)
     network = _network(ranks, 0.33 * seconds)
     bytes_a_second = (lambda row: row[0] / max(row[1], 1e-9))(network["all-gather"]["points"][-1])
+    kappa = _kappa(ranks, seconds / 50)
     coding = []
     tasks = [(codec, algorithm) for codec in codecs for algorithm in ("gather", "shard")]
     for i, (codec, algorithm) in enumerate(tasks):
@@ -411,9 +514,5 @@ def probe(
         "coding": coding,
         "kappa": kappa,
     }
-    if ranks.rank == 0:
-        beside = Path(f"{path}.{os.getpid()}")  # complete, or not at all
-        beside.write_text(json.dumps(made, indent=2) + "\n")
-        os.replace(beside, path)
-    dist.barrier(group=ranks.group)
+    _on_first(ranks, lambda: _write(wanted, beside, made))
     ranks.wire.close()

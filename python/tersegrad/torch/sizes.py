@@ -4,14 +4,12 @@
 from __future__ import annotations
 
 import functools
-from ctypes import POINTER, byref
 
 import numpy as np
 
-from .._library import Algorithm, Dtype, ExchangeRole, lib, tg_density_change, tg_described_exchange, tg_description
-from .._library import tg_description_info, tg_error, tg_reducer_options, tg_reducer_tensor
+from .._library import Algorithm, Dtype, ExchangeRole, tg_density_change, tg_reducer_options, tg_reducer_tensor
 from ..codec import Encoder
-from ..errors import check
+from ..described import describe
 from ..spec import Spec
 
 NONE = Spec("none")
@@ -44,14 +42,5 @@ def _message_bytes(spec: Spec, count: int, dtype: Dtype, density: float) -> int:
     if density and "density=" in str(spec):
         options.schedule = (tg_density_change * 1)(tg_density_change(0, density))
         options.schedule_count = 1
-    description, info, error = POINTER(tg_description)(), tg_description_info(), tg_error()
-    check(lib.tg_description_create(2, byref(tensor), 1, byref(options), byref(description), byref(error)), error)
-    try:
-        check(lib.tg_description_of(description, byref(info), byref(error)), error)
-        exchange, total = tg_described_exchange(), 0
-        for i in range(info.exchange_count):
-            check(lib.tg_description_exchange(description, 0, i, byref(exchange), byref(error)), error)
-            total += exchange.bytes_sent if exchange.role != ExchangeRole.ROLE_VERDICT else 0
-        return total
-    finally:
-        lib.tg_description_free(description)
+    _, exchanges = describe(2, [tensor], options)
+    return sum(exchange.bytes_sent for exchange in exchanges if exchange.role != ExchangeRole.ROLE_VERDICT)

@@ -22,9 +22,9 @@ from ..errors import BadResidual, Error, LayoutMismatch
 from ..reducer import Reducer
 from ..spec import FeedbackSpec, Spec
 from .checkpoint import template
-from .exchange import CardWire, Wire, agreed, open_wire
+from .exchange import CardWire, Wire, agreed, layout_of, open_wire
 from .log import announce
-from .options import check_algorithm, check_common, densities, duration
+from .options import check_algorithm, check_common, check_hosts, densities, duration, suits_levels
 from .policy import DTYPES, Choice, Policy, Rule, choices_of, memory_order, parameters_of, unpermuted, wrapper
 from .staging import Held, OnCard, open_reducer
 from .stats import Stats, collect, log_line
@@ -70,10 +70,12 @@ class CompressionState:
     warmup         so many steps at the start are sent as they are
     schedule       [(from_step, density), ...] for sparsifiers that were given a density
     algorithm      'auto', 'gather' or 'shard'
-    hosts          of each rank of the model's group, a number for its host; or 'auto': ranks that see the same
+    hosts          of each rank of the model's group, a number for its host; or 'names': ranks that see the same
                    host name share a host. Then ranks of a host add up their gradients as they are, and only hosts exchange
-                   what is compressed; where all ranks are on one host, nothing is. None: every rank is a host of its own.
-                   Not with bypass, nor with a clip of dgc
+                   what is compressed; where all ranks are on one host, nothing is. Not with bypass, nor with a clip of dgc.
+                   None: every rank is a host of its own. 'auto': 'names' if algorithm is 'auto', there are several hosts,
+                   one of them has several ranks, and neither bypass, a clip of dgc nor frames that stay on cards are in
+                   the way; else None
     bypass         'auto': steps are sent as they are while that is faster, which is tried now and then; nothing in
                    residuals is lost. A list, the `bypass_log` of an earlier run: as that run has decided. Not with dgc
     seed           of all random numbers
@@ -112,7 +114,7 @@ class CompressionState:
         schedule: Iterable[tuple[int, float]] = (),
         algorithm: str = "auto",
         bypass: str | Sequence[int] = "off",
-        hosts: str | Sequence[int] | None = None,
+        hosts: str | Sequence[int] | None = "auto",
         seed: int = 0,
         nonfinite: str = "propagate",
         scaler: Any = None,
@@ -135,8 +137,7 @@ class CompressionState:
             "device": device,
             "hosts": hosts if hosts is None or isinstance(hosts, str) else list(hosts),
         }
-        if isinstance(hosts, str) and hosts != "auto":
-            raise ValueError(f"hosts is {hosts!r}: it must be 'auto', None, or a list with the host of each rank")
+        check_hosts(hosts)
         self._nonfinite, self._check, self._insist = nonfinite, check, insist
         self._log_every, self._timeout = whole("log_every", log_every), duration(timeout)
         self._scaler = scaler
@@ -177,14 +178,27 @@ class CompressionState:
         given = None if between_cards else process_group
         group = given if given is not None else _own_group(parent, self._timeout)
         self.rank, self.world = dist.get_rank(group), dist.get_world_size(group)
-        self.hosts = agreed(open_wire(group), self._options.get("hosts"))  # a state of an older version has none
+        feedbacks = [choice.feedback for choice in self.choices]
+        suited = suits_levels(self._options["algorithm"], self._options.get("bypass", "off"), feedbacks) and not between_cards
+        wanted = self._options.get("hosts")  # a state of an older version has none
+        self.hosts = agreed(open_wire(group), wanted, suited)
+        if wanted == "auto" and self.hosts is not None and self.rank == 0:
+            announce(f"two levels: {layout_of(self.hosts)}")
         between_cards = between_cards and self.hosts is None  # two levels exchange host memory
         self._wire: Wire = open_wire(group, self.hosts, self._timeout)
-        options = {**self._options, "hosts": self.hosts, "nonfinite": "drop" if self._nonfinite == "drop" else "stop"}
         # Groups first: a rank that fails later must not leave the others waiting for it here.
         cards = process_group if process_group is not None or not between_cards else _own_group(parent, self._timeout, "nccl")
         self._orders = [memory_order(parameter) for parameter in self._parameters]
         self._strides = [parameter.stride() for parameter in self._parameters]
+        self._open(between_cards)
+        if cards is not None and isinstance(self._cards, OnCard):
+            self._wire = CardWire(self._wire, cards, self._cards.stream)
+        self._worker = Worker(self._reducer, self._wire, "tersegrad")
+        self._pieces: list[_Piece] = []
+        return ddp
+
+    def _open(self, between_cards: bool) -> None:
+        options = {**self._options, "hosts": self.hosts, "nonfinite": "drop" if self._nonfinite == "drop" else "stop"}
         tensors = [choice.tensor(self._insist, order) for choice, order in zip(self.choices, self._orders)]
 
         def make(device: Any) -> Reducer:
@@ -192,12 +206,13 @@ class CompressionState:
             return Reducer(self.rank, self.world, tensors, **{**options, "device": device}, on_device=on_device, minimum=self._wire.minimum)
 
         self._reducer, self._cards = open_reducer(self._options["device"], self._parameters, make)
-        if cards is not None and isinstance(self._cards, OnCard):
-            self._wire = CardWire(self._wire, cards, self._cards.stream)
         self._state_size = self._reducer.state_size()  # while a log of bypass is empty
-        self._worker = Worker(self._reducer, self._wire, "tersegrad")
-        self._pieces: list[_Piece] = []
-        return ddp
+
+    def _leave_levels(self, worker: Worker) -> None:
+        """To one level. The groups of hosts and owners stay: messages may take them as well."""
+        self.hosts = None
+        self._open(between_cards=False)
+        worker.use(self._reducer)
 
     def _between_cards(self, parent: Any) -> bool:
         """Whether frames stay on the card and go by NCCL, as the model's own messages would."""
@@ -403,10 +418,16 @@ class CompressionState:
 
         With as many ranks as before, on the same hosts, the run goes on to the bit, whatever the buckets are now. With
         another number, or with `hosts` that were not given before or are others now, all old states are needed: residuals
-        are added up and scaled so that they move the parameters by as much.
+        are added up and scaled so that they move the parameters by as much. Where `hosts` is 'auto', a run of one level
+        needs no other states: it goes on in one level, to the bit; with all of them it goes on in two.
         """
-        self._live()
+        worker = self._live()
         ranks, world, hosts = merge(saved)
+        found = self.hosts is not None and self._options.get("hosts") == "auto"
+        if found and hosts is None and world == self.world and len(ranks) < world:
+            if self.rank == 0:
+                announce("one level, as in the state that was loaded: load what all ranks saved for two levels")
+            self._leave_levels(worker)
         alone = world == self.world and hosts == self.hosts and (hosts is None or len(ranks) < world)
         wanted = [self.rank] if alone else self._heirs(world, hosts is not None)
         missing = [rank for rank in wanted if rank not in ranks]

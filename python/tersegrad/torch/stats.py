@@ -18,7 +18,7 @@ from ..codec import Feedback
 from ..errors import Error
 from ..reducer import ALGORITHMS, Reducer
 from ..spec import Spec, stability
-from .options import Options, ShardedOptions, check_algorithm, check_common, densities, duration
+from .options import Options, ShardedOptions, check_algorithm, check_common, densities, duration, suits_levels
 from .plan import Row, plan
 from .policy import DTYPES, Choice, Policy, choices_of
 from .sizes import depends_on_data, frame_bytes
@@ -196,9 +196,9 @@ class Explanation:
     dense: Row | None = None
     """The same without compression."""
     hosts: int = 0
-    """With `hosts`: how many there are."""
+    """How many there are, where there are two levels."""
     shares: int = 1
-    """With `hosts`: as many ranks of each host own a share of the gradients, which they compress."""
+    """As many ranks of each host own a share of the gradients, which they compress."""
 
     @property
     def dense_bytes(self) -> int:
@@ -266,7 +266,7 @@ def explain(
     exclude_norms: bool = True,
     schedule: Iterable[tuple[int, float]] = (),
     insist: bool = False,
-    hosts: Any = None,
+    hosts: Any = "auto",
     loss: Callable[[], torch.Tensor] | None = None,
     probe: str | Path | None = None,
     world: int | None = None,
@@ -281,11 +281,12 @@ def explain(
     """Which parameters would be sent how, the bytes of a step, and the memory for residuals. Needs no process group.
 
     It takes the options of `compress`, and refuses what compress would refuse. Bytes are those after `warmup`, and with
-    the last density of `schedule`. `hosts` as for CompressionState, but for 'auto': the host of each rank; with
-    fully_shard as for ShardedCompression.
+    the last density of `schedule`. `hosts` as for CompressionState, but for 'names': the host of each rank; with
+    fully_shard as for ShardedCompression. 'auto', the default, counts the hosts of the network that is predicted for.
 
     With `loss`, and a network as for `plan` (probe, world, rate, ...), also how long a step takes. That is predicted with
-    the spec for all parameters of `min_size` elements and more; rules and exclusions are left out.
+    the spec for all parameters of `min_size` elements and more; rules and exclusions are left out. It is in two levels
+    where compress, given the same options, would reduce in two.
     """
     from .fsdp import DEFAULT_SPEC, is_sharded, shards_of
 
@@ -305,7 +306,10 @@ def explain(
     density = changes[-1][1] if changes else 0.0
     sizes = [frame_bytes(choice.spec, choice.count, DTYPES[choice.dtype], density) for choice in choices]
     sharded = shards_of(model)
-    if is_sharded(model) and hosts is not None:
+    found = isinstance(hosts, str) and hosts == "auto"  # by those that run
+    if found:
+        ranks = []
+    elif is_sharded(model) and hosts is not None:
         ranks = [sharded] * hosts.size()
     else:
         ranks = _ranks_of_hosts(hosts)
@@ -324,9 +328,14 @@ def explain(
     if ranks:
         if min(ranks) != max(ranks):
             raise ValueError(f"hosts have {min(ranks)} to {max(ranks)} ranks: predictions take as many ranks on each")
-        network = {"world": sum(ranks), "per_node": ranks[0], "levels": True, **network}
+        network = {"world": sum(ranks), "per_node": ranks[0], **network}
+    suited = suits_levels(options.get("algorithm", "auto"), options.get("bypass", "off"), [one.feedback for one in choices])
+    network = {"levels": bool(ranks) or (found and suited and not is_sharded(model)), **network}
     text, loop = str(policy.spec), str(policy.feedback)
     made = plan(model, loss, codecs=[text], feedback=loop, min_size=min_size, insist=insist, **network)
+    if found and made.levels:
+        least = made.world % made.per_node or made.per_node
+        explained = replace(explained, hosts=-(-made.world // made.per_node), shares=least)
     return replace(explained, predicted=made.find(text, loop), dense=made.rows[0])
 
 

@@ -95,6 +95,10 @@ class Worker:
             thread.start()
             _threads.add(thread)
 
+    def use(self, reducer: Reducer) -> None:
+        """Another one, between steps."""
+        self._core.reducer = reducer
+
     def begin(self, job: Job) -> None:
         """Starts a step."""
         self._core.events.put(job)
