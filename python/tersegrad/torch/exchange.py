@@ -45,8 +45,9 @@ class Pending(Protocol):
 class Wire(Protocol):
     """Carries out exchanges."""
 
-    minimum: bool
-    """Whether ranks agree sooner by ALL_MINIMUM than by messages."""
+    @property
+    def minimum(self) -> bool:
+        """Whether ranks agree sooner by ALL_MINIMUM than by messages."""
 
     def start(self, raw: Any) -> Pending:
         """Starts one; its buffers stay as they are until `wait` has returned."""
@@ -234,7 +235,7 @@ class CardWire:
         self._rank, self._world = dist.get_rank(cards), dist.get_world_size(cards)
 
     @property
-    def minimum(self) -> bool:  # type: ignore[override]
+    def minimum(self) -> bool:
         return self._hosts.minimum
 
     def _bytes(self, address: int | None, size: int, peer: int) -> torch.Tensor:

@@ -140,7 +140,8 @@ class _Unit:
             tensors = [part.tensor(insist, size) for part, size in zip(self.parts, sizes)]
         nonfinite = "drop" if owner._options.nonfinite == "drop" else "stop"
         algorithm = "scatter" if owner._hosts is None else "auto"
-        fixed = {"algorithm": algorithm, "nonfinite": nonfinite, "seed": self.seed, "minimum": owner._wire.minimum}
+        fixed: dict[str, Any] = {"algorithm": algorithm, "nonfinite": nonfinite, "seed": self.seed}
+        fixed["minimum"] = owner._wire.minimum
         return Reducer(owner.rank, owner.world, tensors, **fixed, **owner._options.reducer)
 
     # ---- What torch calls --------------------------------------------------------------------------------------------
