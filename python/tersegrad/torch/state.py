@@ -22,7 +22,7 @@ from ..errors import BadResidual, Error, LayoutMismatch
 from ..reducer import Reducer
 from ..spec import FeedbackSpec, Spec
 from .checkpoint import template
-from .exchange import CardWire, Wire, agreed, open_wire
+from .exchange import CardWire, Wire, agreed, new_group, open_wire
 from .log import announce
 from .options import check_algorithm, check_common, densities, duration
 from .policy import DTYPES, Choice, Policy, Rule, choices_of, memory_order, parameters_of, unpermuted, wrapper
@@ -41,7 +41,7 @@ def _own_group(parent: Any, timeout: timedelta | None, backend: str = "gloo") ->
     ranks = dist.get_process_group_ranks(parent if parent is not None else dist.group.WORLD)
     everyone = len(ranks) == dist.get_world_size()
     # What the host reads is in host memory, so it is gloo also where the model's group is NCCL.
-    return dist.new_group(ranks, timeout=timeout, backend=backend, use_local_synchronization=not everyone)
+    return new_group(ranks, timeout, backend, members_only=not everyone)
 
 
 class _Piece:
