@@ -430,7 +430,10 @@ class CompressionState:
         key         where the state was in what was saved: dcp.save({"compression": state.state_dict()}, ...)
         """
         self._live()
-        return template(checkpoint, key, lambda ranks, hosts: [str(r) for r in self._heirs(len(ranks), hosts)])
+        return template(checkpoint, key, self._needed)
+
+    def _needed(self, ranks: Sequence[str], hosts: bool) -> list[str]:
+        return [str(rank) for rank in self._heirs(len(ranks), hosts)]
 
     def __getstate__(self) -> dict[str, Any]:
         kept = ("policy", "_options", "_nonfinite", "_check", "_log_every", "_insist", "_timeout")
