@@ -29,7 +29,7 @@ class Run:
     def __init__(self, **options: Any) -> None:
         options = {"spec": "topk:density=0.05", "process_group": group(), **options}
         self.model = Products()
-        self.local = tg.LocalSGD(self.model, outer, every=EVERY, **options)
+        self.local = tg.LocalSGD(self.model, options.pop("outer", outer), every=EVERY, **options)
         self.inner = torch.optim.SGD(self.model.parameters(), lr=0.1)
         self.place = dist.get_rank()
 
@@ -292,3 +292,43 @@ def another_world(rank: int, before: int, after: int) -> None:
     digests: list[Any] = [None] * after
     dist.all_gather_object(digests, run.bits(), group=new)
     assert all(one == digests[0] for one in digests)
+
+
+def checkpointed(rank: int, folder: str) -> None:
+    """torch.distributed.checkpoint, by which a fresh LocalSGD is given the momentum of the outer optimizer, or refuses."""
+    import torch.distributed.checkpoint as dcp
+
+    def adam(parameters: list[torch.Tensor]) -> torch.optim.Optimizer:
+        return torch.optim.Adam(parameters, lr=0.1)
+
+    for number, make in enumerate((outer, adam)):
+        at = f"{folder}-{number}"
+        run = Run(outer=make)
+        run.train(0, 2 * EVERY)
+        dcp.save({"all": {"local": run.local.state_dict()}}, checkpoint_id=at)
+        run.train(2 * EVERY, 4 * EVERY)
+        fresh = Run(outer=make)
+        wanted = {"all": {"local": fresh.local.checkpoint_template(at, "all.local")}}
+        assert list(wanted["all"]["local"]["compression"]["ranks"]) == [str(rank)]
+        dcp.load(wanted, checkpoint_id=at)
+        fresh.local.load_state_dict(wanted["all"]["local"])
+        fresh.train(2 * EVERY, 4 * EVERY)
+        assert fresh.bits() == run.bits()
+        empty = Run(outer=make)
+        wanted = {"all": {"local": empty.local.state_dict()}}
+        dcp.load(wanted, checkpoint_id=at)
+        kept = "exp_avg" if number else "momentum_buffer"
+        before = empty.bits()
+        refused(lambda: empty.local.load_state_dict(wanted["all"]["local"]), ValueError, "outer optimizer", "template")
+        assert empty.bits() == before and kept in str(fresh.local.state_dict()["outer"]["entries"])
+    # Before the first common step there is no momentum.
+    at = f"{folder}-early"
+    early = Run()
+    dcp.save({"local": early.local.state_dict()}, checkpoint_id=at)
+    wanted = {"local": Run().local.checkpoint_template(at)}
+    dcp.load(wanted, checkpoint_id=at)
+    fresh = Run()
+    fresh.local.load_state_dict(wanted["local"])
+    for one in (early, fresh):
+        one.train(0, EVERY)
+    assert fresh.bits() == early.bits()

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -38,6 +39,10 @@ SIMPLE = [
 @pytest.mark.parametrize("case", SIMPLE, ids=lambda case: case.__name__)
 def test_on_ranks(ranks: Ranks, case: object) -> None:
     ranks.run(case)  # type: ignore[arg-type]
+
+
+def test_distributed_checkpoints(ranks: Ranks, tmp_path: Path) -> None:
+    ranks.run(local_cases.checkpointed, str(tmp_path / "checkpoint"))
 
 
 @pytest.mark.parametrize("before, after", [(2, 1), (2, 3), (4, 2), (1, 4)])

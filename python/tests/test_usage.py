@@ -255,6 +255,40 @@ def test_staging_is_a_warning_once(monkeypatch: pytest.MonkeyPatch, caplog: pyte
     assert [record.levelname for record in caplog.records] == ["WARNING"] and "pinned memory" in caplog.text
 
 
+# ---- Older versions of torch -----------------------------------------------------------------------------------------
+
+
+def test_groups_are_made_by_what_this_torch_knows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """torch 2.0 does not know use_local_synchronization, and torch 2.1 refuses None as a time."""
+    from datetime import timedelta
+
+    from tersegrad.torch import exchange
+
+    calls: list[dict[str, Any]] = []
+
+    def of_2_0(ranks: Any = None, timeout: Any = "default", backend: Any = None, pg_options: Any = None) -> None:
+        calls.append({"timeout": timeout, "backend": backend})
+
+    def of_2_1(
+        ranks: Any = None, timeout: Any = "default", backend: Any = None, use_local_synchronization: bool = False
+    ) -> None:
+        calls.append({"timeout": timeout, "local": use_local_synchronization})
+
+    monkeypatch.setattr(exchange.dist, "get_world_size", lambda: 4)
+    monkeypatch.setattr(exchange.dist, "new_group", of_2_0)
+    exchange.new_group([0, 1])
+    exchange.new_group([0, 1], timedelta(seconds=5), "nccl")
+    with pytest.raises(RuntimeError, match=r"ranks \[0, 1\] of 4.*torch 2.1 or later.*process_group"):
+        exchange.new_group([0, 1], members_only=True)
+    monkeypatch.setattr(exchange.dist, "new_group", of_2_1)
+    exchange.new_group([0, 1], members_only=True)
+    assert calls == [
+        {"timeout": "default", "backend": "gloo"},
+        {"timeout": timedelta(seconds=5), "backend": "nccl"},
+        {"timeout": "default", "local": True},
+    ]
+
+
 # ---- Types -----------------------------------------------------------------------------------------------------------
 
 TYPED = '''

@@ -13,6 +13,7 @@ all_reduce, the least of all ranks' numbers.
 from __future__ import annotations
 
 import hashlib
+import inspect
 import platform
 import time
 from collections import Counter
@@ -77,6 +78,22 @@ class _Least:
         self._work.wait()
         self._place.copy_(self._numbers)
         self.raw.contents.received[0] = self._size
+
+
+def new_group(
+    ranks: list[int], timeout: timedelta | None = None, backend: str = "gloo", *, members_only: bool = False
+) -> dist.ProcessGroup:
+    """A group of these ranks. All ranks of the job call it, or with `members_only` those of the group."""
+    options: dict[str, Any] = {} if timeout is None else {"timeout": timeout}  # torch 2.1 refuses None
+    if members_only:
+        if "use_local_synchronization" not in inspect.signature(dist.new_group).parameters:
+            raise RuntimeError(
+                f"the model has ranks {ranks} of {dist.get_world_size()}, and torch {torch.__version__} makes a group only "
+                "where all ranks call it: use torch 2.1 or later, or let all ranks make one with dist.new_group(ranks, "
+                "backend='gloo'), and give it as process_group"
+            )
+        options["use_local_synchronization"] = True
+    return dist.new_group(ranks, backend=backend, **options)
 
 
 def memory(address: int, size: int) -> torch.Tensor:
@@ -177,7 +194,7 @@ class GlooWire:
         everyone = dist.get_process_group_ranks(group) == list(range(dist.get_world_size()))
         for members in teams(hosts) if hosts is not None and everyone else []:
             if 1 < len(members) < len(self._routes):
-                team = dist.new_group(members, timeout=timeout, backend="gloo")  # all ranks make all of them
+                team = new_group(members, timeout)  # all ranks make all of them
                 for place, member in enumerate(members if self._rank in members else []):
                     self._routes[member] = (team, place)
         self._memory: dict[int, torch.Tensor] = {}  # buffers are the same in every step, but for the size of a message

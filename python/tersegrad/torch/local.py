@@ -16,6 +16,7 @@ from torch import nn
 from .. import checked
 from ..errors import Error, LayoutMismatch, NonFinite, Skipped
 from ..spec import Spec
+from .checkpoint import template
 from .exchange import Wire
 from .hook import reduce_gradients
 from .policy import bare
@@ -175,7 +176,7 @@ class LocalSGD:
         return {
             "steps": self._steps,
             "common": {name: tensor.clone() for name, tensor in zip(names, self._common)},
-            "outer": copy.deepcopy(self._outer.state_dict()),  # torch gives its own tensors, which go on changing
+            "outer": _named(copy.deepcopy(self._outer.state_dict())),  # torch's own tensors go on changing
             "compression": self.state.state_dict(),
         }
 
@@ -196,13 +197,23 @@ class LocalSGD:
         first = every[0]
         parts = first["compression"] if not isinstance(saved, Sequence) else [one["compression"] for one in every]
         self.state.load_state_dict(parts if compression is None else compression)  # first: it may be refused
-        self._outer.load_state_dict(copy.deepcopy(first["outer"]))  # torch would work in the tensors that it is given
+        self._outer.load_state_dict(_numbered(copy.deepcopy(first["outer"])))  # torch works in what it is given
         with torch.no_grad():
             for choice, common in zip(self.state.choices, self._common):
                 common.copy_(first["common"][choice.name])
         self._take_common()
         self._steps = int(first["steps"]) // self.every * self.every
         self._loaded = True
+
+    def checkpoint_template(self, checkpoint: Any, key: str = "local") -> dict[str, Any]:
+        """What torch.distributed.checkpoint.load fills in for `load_state_dict`, whatever the number of ranks was. It has
+        places for the outer optimizer's momentum, which `state_dict` has only after the first common step.
+
+        checkpoint  the folder, or a StorageReader
+        key         where the state was in what was saved: dcp.save({"local": local.state_dict()}, ...)
+        """
+        self.state._live()
+        return template(checkpoint, key, self.state._needed, ("compression",))
 
     def _verify(self, saved: Any) -> None:
         missing = [key for key in _KEYS if not isinstance(saved, Mapping) or key not in saved]
@@ -217,6 +228,32 @@ class LocalSGD:
                 raise ValueError(f"the state has a parameter {name}, which the model does not train: it is of another")
             if found[name] != wanted[name]:
                 raise ValueError(f"{name} has the shape {found[name]} in the state, and {wanted[name]} in the model")
+        there = _entries(saved["outer"])
+        lost = [entry for entry in saved["outer"].get("entries", ()) if entry not in there]
+        if lost:
+            raise ValueError(
+                f"the state has no {lost[0].partition('.')[2]} of the outer optimizer, though it was saved: "
+                "torch.distributed.checkpoint loads only what it is given a place for. Load into what "
+                "LocalSGD.checkpoint_template gives"
+            )
+
+
+def _entries(outer: Mapping[str, Any]) -> list[str]:
+    """What an optimizer keeps of each parameter: its number, and the name."""
+    return [f"{number}.{name}" for number, own in outer.get("state", {}).items() for name in own]
+
+
+def _named(outer: dict[str, Any]) -> dict[str, Any]:
+    """The state of an optimizer with texts as keys, as torch.distributed.checkpoint wants them, and a list of what is in
+    it: what finds no place there when it is loaded would be lost without a word."""
+    outer = {**outer, "state": {str(number): own for number, own in outer["state"].items()}}
+    return {**outer, "entries": _entries(outer)}
+
+
+def _numbered(outer: dict[str, Any]) -> dict[str, Any]:
+    """The other way; torch ignores states that it does not know."""
+    kept = {name: value for name, value in outer.items() if name != "entries"}
+    return {**kept, "state": {int(number): own for number, own in outer.get("state", {}).items()}}
 
 
 def _digest(tensor: torch.Tensor) -> int:

@@ -22,7 +22,7 @@ from ..errors import BadResidual, Error, LayoutMismatch
 from ..reducer import Reducer
 from ..spec import FeedbackSpec, Spec
 from .checkpoint import template
-from .exchange import CardWire, Wire, agreed, layout_of, open_wire
+from .exchange import CardWire, Wire, agreed, layout_of, new_group, open_wire
 from .log import announce
 from .options import check_algorithm, check_common, check_hosts, densities, duration, suits_levels
 from .policy import DTYPES, Choice, Policy, Rule, choices_of, memory_order, parameters_of, unpermuted, wrapper
@@ -41,7 +41,7 @@ def _own_group(parent: Any, timeout: timedelta | None, backend: str = "gloo") ->
     ranks = dist.get_process_group_ranks(parent if parent is not None else dist.group.WORLD)
     everyone = len(ranks) == dist.get_world_size()
     # What the host reads is in host memory, so it is gloo also where the model's group is NCCL.
-    return dist.new_group(ranks, timeout=timeout, backend=backend, use_local_synchronization=not everyone)
+    return new_group(ranks, timeout, backend, members_only=not everyone)
 
 
 class _Piece:
@@ -451,7 +451,10 @@ class CompressionState:
         key         where the state was in what was saved: dcp.save({"compression": state.state_dict()}, ...)
         """
         self._live()
-        return template(checkpoint, key, lambda ranks, hosts: [str(r) for r in self._heirs(len(ranks), hosts)])
+        return template(checkpoint, key, self._needed)
+
+    def _needed(self, ranks: Sequence[str], hosts: bool) -> list[str]:
+        return [str(rank) for rank in self._heirs(len(ranks), hosts)]
 
     def __getstate__(self) -> dict[str, Any]:
         kept = ("policy", "_options", "_nonfinite", "_check", "_log_every", "_insist", "_timeout")
