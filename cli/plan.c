@@ -159,8 +159,7 @@ static const struct option plan_option_table[] = {
     {.name = "--flat",
      .kind = OPTION_FLAG,
      AT(flat),
-     .summary =
-         "every rank exchanges with every other, as in PyTorch; else hosts with several ranks reduce in two levels"},
+     .summary = "every rank exchanges with every other; else several hosts with several ranks reduce in two levels"},
     {.name = "--rate",
      .kind = OPTION_TEXT,
      .value = "RATE",

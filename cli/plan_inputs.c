@@ -149,7 +149,7 @@ void plan_note_inside(struct plan *plan)
     else
         plan_note(plan, "assumed: %.0f GB/s between ranks of one host, %.0f us of software for each message there",
                   1e-9 * plan->network.inside, 1e6 * plan->network.message);
-    if (!is_from_rate)
+    if (!is_from_rate && plan->job.world > plan->job.per_node)
         plan_note(plan, "%s",
                   plan_probe_has_levels(plan)
                       ? "measured: reductions in two levels"
