@@ -15,7 +15,8 @@ static bool is_colourful(FILE *stream)
     const char *refusal = getenv("NO_COLOR");
     const char *kind = getenv("TERM");
     /* OpenMPI gives ranks a terminal of its own, whatever its launcher prints to. */
-    return isatty(fileno(stream)) && !getenv("OMPI_COMM_WORLD_SIZE") && !(refusal && refusal[0]) && kind && strcmp(kind, "dumb") != 0;
+    return isatty(fileno(stream)) && !getenv("OMPI_COMM_WORLD_SIZE") && !(refusal && refusal[0]) && kind &&
+           strcmp(kind, "dumb") != 0;
 }
 
 const char *colour_on(FILE *stream, enum colour colour)
