@@ -120,6 +120,13 @@ void tg_message_send(tg_reduction *r, tg_transfer *t, uint32_t owner, uint32_t e
     }
 }
 
+void tg_message_none(tg_reducer *r, tg_transfer *t)
+{
+    if (t->body)
+        send_body(r, t->body, TG_EVERY_OWNER, NULL, 0);
+    tg_transfer_send_all(r, t, TG_NO_MESSAGE);
+}
+
 /* ---- in ---- */
 
 tg_status tg_body_expect(const tg_reduction *r, const tg_transfer *t, tg_error *error)

@@ -123,6 +123,25 @@ static size_t merge(share *shares, size_t count)
     return merged;
 }
 
+/* How many owners have results of a batch: those with shares, and those that have some only in dense steps. */
+static uint32_t count_owners(tg_description *d, const described_batch *b, size_t number)
+{
+    const tg_plan *dense = &d->reducer->dense;
+    const tg_batch *batch = number < dense->batch_count ? &dense->batches[number] : &(tg_batch){0, 0};
+    share *shares = malloc((b->share_count + batch->count + 1) * sizeof *shares);
+    if (b->balanced > 0 || !shares) {
+        d->reducer->arena.failed |= !shares;
+        free(shares);
+        return d->reducer->world;
+    }
+    memcpy(shares, d->shares + b->first_share, b->share_count * sizeof *shares);
+    for (size_t i = 0; i < batch->count; i++)
+        shares[b->share_count + i] = (share){.owner = dense->pieces[batch->first + i].owner};
+    const size_t owners = merge(shares, b->share_count + batch->count);
+    free(shares);
+    return (uint32_t)owners;
+}
+
 static void describe_batch(tg_description *d, size_t number, size_t *used)
 {
     const tg_reducer *r = d->reducer;
@@ -155,6 +174,7 @@ static void describe_batch(tg_description *d, size_t number, size_t *used)
     }
     if (b->share_count < r->world)
         b->smallest_share = 0;
+    b->owners = count_owners(d, b, number);
     *used += b->share_count;
     d->elements += b->elements;
 }
@@ -216,11 +236,11 @@ tg_status tg_description_fill_in(tg_description *d, tg_error *error)
     d->shares = tg_arena_take(&r->arena, r->coded.piece_count, sizeof *d->shares);
     d->entries = tg_arena_take(&r->arena, 2 * r->coded.batch_count + (relays + 1) * tg_agreement_rounds(r->world),
                                sizeof *d->entries);
+    size_t used = 0;
+    for (size_t i = 0; !r->arena.failed && i < r->coded.batch_count; i++)
+        describe_batch(d, i, &used);
     if (r->arena.failed)
         return tg_fail(error, TG_OUT_OF_MEMORY, "out of memory for a description of %zu tensors", r->tensor_count);
-    size_t used = 0;
-    for (size_t i = 0; i < r->coded.batch_count; i++)
-        describe_batch(d, i, &used);
     order(d);
     return tg_succeed(error);
 }
@@ -313,17 +333,20 @@ static void describe_parts(const tg_description *d, const described_batch *b, co
     e->frames = b->frames + (world - 1) * owned->frames;
 }
 
-static void describe_results(const tg_description *d, const described_batch *b, const share *owned,
+/* From those that have some, to all. */
+static void describe_results(const tg_description *d, const described_batch *b, const share *owned, bool has,
                              tg_described_exchange *e)
 {
-    const uint64_t world = d->reducer->world, extra = TG_MESSAGE_HEADER + proposals_of(b);
+    const uint64_t world = d->reducer->world, extra = TG_MESSAGE_HEADER + proposals_of(b), others = b->owners - has;
     /* Parts and results of pieces that have one owner are alike; those of balanced pieces are not. */
     const uint64_t own = owned->bytes - b->every.bytes + b->every_result,
                    all = b->bytes - world * b->every.bytes + world * b->every_result;
-    e->bytes_sent = (world - 1) * (extra + own);
-    e->bytes_received = (world - 1) * extra + all - own;
+    e->peers = (uint32_t)(has ? world - 1 : others);
+    e->bytes_sent = has ? (world - 1) * (extra + own) : 0;
+    e->bytes_received = others * extra + all - own;
     e->largest_sent = (world - 1) * (extra + b->every_result + b->largest_share);
-    e->largest_received = (world - 1) * extra + all - b->every_result - b->smallest_share;
+    e->largest_received = b->owners < world ? b->owners * extra + all
+                                            : (world - 1) * extra + all - b->every_result - b->smallest_share;
     e->summed = world * owned->elements;
     e->encoded = owned->elements;
     e->checked = b->elements - owned->elements;
@@ -362,7 +385,7 @@ void tg_describe(const tg_description *d, uint32_t rank, tg_exchange_role role, 
     else if (role == TG_ROLE_PARTS)
         describe_parts(d, b, &owned, exchange);
     else
-        describe_results(d, b, &owned, exchange);
+        describe_results(d, b, &owned, tg_has_results(d->reducer, batch, rank), exchange);
 }
 
 uint64_t tg_described_results(const tg_description *d, size_t batch)

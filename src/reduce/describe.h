@@ -18,6 +18,7 @@ typedef struct tg_described_batch {
     tg_described_share every;         /* what each owner has of balanced pieces, in parts */
     uint64_t every_result, balanced;  /* bytes of their results, and how many there are */
     uint64_t elements, frames, bytes; /* of one rank's gradients, all owners together */
+    uint32_t owners;                  /* that have something of it, in any step */
     uint64_t largest_share;           /* bytes of the shares above */
     uint64_t smallest_share;          /* likewise; 0 where a rank has none */
     bool relayed;                     /* messages are handed on, in rounds */
@@ -70,7 +71,8 @@ struct tg_description {
 /* Fills in batches, in memory of the description's reducer, which has been kept. */
 tg_status tg_description_fill_in(tg_description *description, tg_error *error);
 
-/* What one rank has of an exchange of a batch: bytes and elements; the rest is left as it is. */
+/* What one rank has of an exchange of a batch: bytes and elements, and peers where these are not all others; the rest
+ * is left as it is. */
 void tg_describe(const tg_description *description, uint32_t rank, tg_exchange_role role, size_t batch,
                  tg_described_exchange *exchange);
 /* shard: bytes of the results of a batch, of all owners together, without messages' headers. */

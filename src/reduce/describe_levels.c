@@ -275,8 +275,8 @@ static void describe_between(const tg_description *d, uint32_t rank, tg_exchange
     const size_t inner = place < l->shares ? d->inner_message[place][message] : SIZE_MAX;
     e->peers = 0;
     if (inner != SIZE_MAX) {
-        tg_describe(d->levels[place], host, role, inner, e);
         e->peers = l->hosts - 1;
+        tg_describe(d->levels[place], host, role, inner, e);
         if (role != TG_ROLE_RESULTS) /* made of what came within the host */
             e->summed += (uint64_t)d->host_size[host] * part_of(d, message, place)->ended;
     }

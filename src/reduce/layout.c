@@ -98,6 +98,11 @@ uint64_t tg_most_chosen(const tg_reducer *r, const tg_piece *piece)
     return piece->owner == TG_EVERY_OWNER ? (k + r->world - 1) / r->world + (k == 0) : k;
 }
 
+bool tg_has_results(const tg_reducer *r, size_t batch, uint32_t owner)
+{
+    return tg_batch_goes_to(&r->coded, batch, owner) || tg_batch_goes_to(&r->dense, batch, owner);
+}
+
 static uint64_t plan_bound(const tg_reducer *r, const tg_plan *plan, size_t batch)
 {
     uint64_t bytes = 0;

@@ -153,6 +153,14 @@ static void cut_all(maker *m, size_t tensor_count, uint64_t batch_elements)
     close_batch(m);
 }
 
+bool tg_batch_goes_to(const tg_plan *plan, size_t batch, uint32_t owner)
+{
+    bool goes = false;
+    for (size_t i = 0; !goes && batch < plan->batch_count && i < plan->batches[batch].count; i++)
+        goes = tg_goes_to(&plan->pieces[plan->batches[batch].first + i], owner);
+    return goes;
+}
+
 void tg_plan_receive(tg_plan *plan, uint32_t owner, uint32_t world)
 {
     for (size_t i = 0; i < plan->piece_count; i++) {

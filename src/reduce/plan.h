@@ -59,6 +59,9 @@ static inline bool tg_results_are_next(size_t batches, size_t results, size_t du
     return results < due && (batches == due || batches > results + TG_RESULTS_BEHIND);
 }
 
+/* Whether `owner` sums something of a batch; false where the plan has fewer. */
+bool tg_batch_goes_to(const tg_plan *plan, size_t batch, uint32_t owner);
+
 /* Numbers the frames that are summed by `owner`, `world` of each of its pieces. */
 void tg_plan_receive(tg_plan *plan, uint32_t owner, uint32_t world);
 

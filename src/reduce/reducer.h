@@ -324,6 +324,8 @@ size_t tg_frame_room(const tg_reducer *reducer, bool dense, uint32_t tensor, uin
 size_t tg_list_room(const tg_reducer *reducer, const tg_piece *piece, uint32_t owner, bool results, bool arrives);
 /* shard: the most means that an owner chooses of a sparse tensor. */
 uint64_t tg_most_chosen(const tg_reducer *reducer, const tg_piece *piece);
+/* shard: whether an owner has results of a batch, in any step. */
+bool tg_has_results(const tg_reducer *reducer, size_t batch, uint32_t owner);
 /* Most bytes of the frames of a batch, in any step; from specs alone. */
 uint64_t tg_batch_bound(const tg_reducer *reducer, size_t batch);
 /* Whether the elements of this piece are selected: such pieces are not cut where ranks have parts. */
@@ -384,6 +386,8 @@ uint8_t *tg_frames_at(const tg_transfer *transfer, uint32_t owner, uint32_t extr
  * `end`. Nothing but a header where the step is lost. `frames` are only needed where they make up a body. */
 void tg_message_send(tg_reduction *reduction, tg_transfer *transfer, uint32_t owner, uint32_t extra,
                      const tg_frame *frames, uint32_t count, const uint8_t *end);
+/* Nothing is sent to anybody. */
+void tg_message_none(tg_reducer *reducer, tg_transfer *transfer);
 /* The heads have come: how long bodies will be. */
 tg_status tg_body_expect(const tg_reduction *reduction, const tg_transfer *transfer, tg_error *error);
 /* A message whose head has been opened: its entries are taken off the extra part, and are what frames are read by. */

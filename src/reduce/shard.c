@@ -1,6 +1,7 @@
 /* `shard`: the index space is split among owners. Each rank sends every owner its part; the owner adds the parts up,
  * compresses the mean again, with a residual of its own, and sends it to all. Steps for each batch: an all-to-all and
- * an all-gather. Sparse pieces go the same way with boundaries that move (shard_lists.c). */
+ * an all-gather, to which owners of nothing have nothing to say. Sparse pieces go the same way with boundaries that
+ * move (shard_lists.c). */
 #include <string.h>
 
 #include "base/status.h"
@@ -202,6 +203,10 @@ static void make_results(tg_reduction *r, size_t number)
     const uint32_t extra = tg_boundaries_size(r, batch);
     uint8_t *end = tg_frames_at(transfer, TG_EVERY_OWNER, extra);
     uint32_t frames = 0;
+    if (!tg_has_results(reducer, number, reducer->rank)) {
+        tg_message_none(reducer, transfer);
+        return;
+    }
     sum_pieces(r, batch);
     for (size_t i = batch->first; i < batch->first + batch->count && !tg_reduction_lost(r); i++) {
         const tg_piece *piece = &r->plan->pieces[i];
@@ -266,7 +271,7 @@ static void take_results_from(tg_reduction *r, size_t number, uint32_t owner)
 static void take_results(tg_reduction *r, size_t number)
 {
     for (uint32_t owner = 0; owner < r->reducer->world; owner++)
-        if (owner != r->reducer->rank && !tg_reduction_lost(r))
+        if (owner != r->reducer->rank && tg_receives_from(&r->results[number], owner) && !tg_reduction_lost(r))
             take_results_from(r, number, owner);
     tg_jobs_check(r);
     if (!tg_reduction_lost(r) && !tg_boundaries_check(r, &r->plan->batches[number]))

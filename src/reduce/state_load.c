@@ -118,6 +118,11 @@ static tg_status get_levels(reading *in)
     }
     if (in->c.short_read || hosts == 0 || host >= hosts)
         return short_state(in);
+    const bool alike = in->levels && l && digest == l->digest && in->world == in->reducer->world;
+    if (alike && (hosts != l->hosts || host != l->host_of_rank[in->rank]))
+        return tg_fail(in->error, TG_CORRUPT,
+                       "the state of rank %u is of host %u of %u, which its list of hosts is not", in->rank, host,
+                       hosts);
     in->exact = in->exact && in->levels == (l != NULL) && (!l || digest == l->digest);
     const uint32_t divided = l ? l->hosts : in->reducer->world, here = l ? l->host : in->reducer->rank;
     in->takes = in->exact || !in->all || host % divided == here;
@@ -176,9 +181,11 @@ static tg_status get_tensor(reading *in, size_t number)
         return tg_fail(in->error, TG_LAYOUT_MISMATCH, "tensor %zu is '%.60s' in the reducer, but '%.*s' in the state",
                        number, t->given.name, (int)(tg_load32(theirs) < 60 ? tg_load32(theirs) : 60),
                        (const char *)name);
-    const uint8_t has = theirs[TG_STATE_IDENTITY - 1];
+    const uint8_t has = theirs[TG_STATE_IDENTITY - 1], own = ours[TG_STATE_IDENTITY - 1];
+    const bool may_have = in->levels && own & TG_STATE_RESIDUAL && t->given.feedback.kind == TG_FEEDBACK_DGC;
     if (memcmp(theirs, ours, TG_STATE_IDENTITY - 1) != 0 || has > (TG_STATE_RESIDUAL | TG_STATE_MOMENTUM) ||
-        (has & TG_STATE_RESIDUAL) != (ours[TG_STATE_IDENTITY - 1] & TG_STATE_RESIDUAL))
+        (has & TG_STATE_RESIDUAL) != (own & TG_STATE_RESIDUAL) || (has & TG_STATE_MOMENTUM && !may_have) ||
+        (in->exact && has != own))
         return tg_fail(in->error, TG_LAYOUT_MISMATCH,
                        "tensor '%.60s' has another count, dtype, codec or feedback in the state", t->given.name);
     tg_status status = TG_OK;

@@ -271,7 +271,10 @@ static void make_results_transfer(tg_reducer *r, tg_reduction *reduction, size_t
     tg_transfer *results = &reduction->results[p];
     tg_transfer_prepare(r, results, TG_MESSAGE_RESULTS, TG_ALL_GATHER, (uint32_t)p);
     for (uint32_t peer = 0; peer < r->world; peer++)
-        expect_from(in, peer, message_room(r, p, (asked){.owner = peer, .results = true, .arrives = true}));
+        expect_from(in, peer,
+                    tg_has_results(r, p, peer)
+                        ? message_room(r, p, (asked){.owner = peer, .results = true, .arrives = true})
+                        : (rooms){TG_NO_MESSAGE, 0});
     give_room(r, reduction, results, message_room(r, p, (asked){.owner = r->rank, .results = true}), in);
 }
 

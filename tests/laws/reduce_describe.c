@@ -28,6 +28,11 @@ static const tensor_case small[] = {{"a", "qsgd:levels=7,bucket=512", "ef", 5000
                                     {"e", "none", "none", 1, TG_FLOAT32},
                                     {NULL, NULL, NULL, 0, TG_FLOAT32}};
 
+/* Fewer places to cut than ranks. */
+static const tensor_case few[] = {{"a", "qsgd:levels=7,bucket=512", "ef", 20000, TG_FLOAT32},
+                                  {"b", "onebit:bucket=0", "ef", 3000, TG_FLOAT16},
+                                  {NULL, NULL, NULL, 0, TG_FLOAT32}};
+
 static bool near(uint64_t described, uint64_t real, bool exact)
 {
     /* Selected elements lie where the data has them, 1 in 50 of a part's more or fewer; headers are exact. */
@@ -158,6 +163,29 @@ static void follows(const tensor_case *tensors, bool exact, tg_algorithm algorit
               exact ? "to the byte" : "nearly where elements are selected");
 }
 
+/* Owners of nothing send no results. */
+static void few_owners(void)
+{
+    enum { WORLD = 1000, OWNERS = 5, COUNT = 4096 * OWNERS };
+    tg_reducer_tensor tensor = {.name = "a", .count = COUNT};
+    const tg_reducer_options options = {.algorithm = TG_SHARD};
+    tg_description *d = NULL;
+    tg_described_exchange e;
+    tg_error error;
+    unsigned senders = 0;
+    expect(tg_spec_parse("qsgd:levels=7,bucket=512", &tensor.codec, &error) == TG_OK, "%s", error.message);
+    expect(tg_description_create(WORLD, &tensor, 1, &options, &d, &error) == TG_OK, "%s", error.message);
+    for (uint32_t rank = 0; d && rank < WORLD; rank++) {
+        expect(tg_description_exchange(d, rank, 1, &e, &error) == TG_OK && e.role == TG_ROLE_RESULTS, "%s",
+               error.message);
+        expect(e.peers == (e.bytes_sent > 0 ? WORLD - 1 : OWNERS), "rank %u: %u messages", rank, e.peers);
+        senders += e.bytes_sent > 0;
+    }
+    expect(senders == OWNERS, "%u ranks send results", senders);
+    tg_description_free(d);
+    check_all("shard of %d ranks, %d owners: only these send results", WORLD, OWNERS);
+}
+
 static void many_ranks(bool hosts)
 {
     uint32_t *host_of_rank = malloc(1000000 * sizeof *host_of_rank);
@@ -227,6 +255,9 @@ int main(int argc, char **argv)
         follows(dense, true, (tg_algorithm)algorithm, 3, (const uint32_t[]){0, 0, 0}, TG_BYPASS_OFF);
         follows(sparse, false, (tg_algorithm)algorithm, 8, (const uint32_t[]){0, 0, 1, 1, 2, 2, 3, 3}, TG_BYPASS_OFF);
     }
+    follows(few, true, TG_SHARD, 24, NULL, TG_BYPASS_OFF);
+    follows(few, true, TG_SHARD, 24, NULL, TG_BYPASS_AUTO);
+    few_owners();
     many_ranks(false);
     many_ranks(true);
     refusals();

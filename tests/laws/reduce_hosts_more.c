@@ -168,6 +168,33 @@ static void hosts_overflow(tg_algorithm algorithm)
     check_all("%s: hosts' sums that overflow together are dropped alike", tg_algorithm_text(algorithm));
 }
 
+/* The same where only one of the hosts sees by the other's frame that they may: both spread the mean, or neither. */
+static void spoil_first_host(rank_state *s)
+{
+    static const float values[] = {3.4e38f, 0, 0, 3e37f, 0, 0};
+    fill_gradients(s, 0);
+    ((float *)s->gradients[0].data)[7] = values[s->rank];
+    one_step(s);
+}
+
+static void one_host_overflows(tg_algorithm algorithm, tg_nonfinite_step policy)
+{
+    static const uint32_t two_by_three[] = {0, 0, 0, 1, 1, 1}; /* quarters would not overflow */
+    static const tensor_case tensors[] = {{"cut", "none", "none", 40000, TG_FLOAT32},
+                                          {"other", "qsgd:levels=7", "ef", 4001, TG_FLOAT32},
+                                          {NULL, NULL, NULL, 0, TG_FLOAT32}};
+    const rank_case what = {
+        .world = 6,
+        .tensors = tensors,
+        .options = {.algorithm = algorithm, .nonfinite = policy, .batch_elements = 8192, .host_of_rank = two_by_three},
+        .shape = GRID};
+    due = policy == TG_NONFINITE_STOP ? TG_NONFINITE : TG_SKIPPED;
+    spoilt_tensor = 0;
+    run_ranks(&what, NULL, spoil_first_host, all_say_so, NULL);
+    check_all("%s, policy %d: hosts' sums that overflow together, as one host sees", tg_algorithm_text(algorithm),
+              (int)policy);
+}
+
 /* ---- tensors that ranks lack ---- */
 
 enum { LACKED_BY_HALF, LACKED_BY_A_HOST, LACKED_BY_ALL, GIVEN_TO_ALL, KINDS };
@@ -623,6 +650,8 @@ int main(int argc, char **argv)
                 not_finite(algorithm, policies[i], 3e38f, true, tensor);
             }
         hosts_overflow(algorithm);
+        one_host_overflows(algorithm, TG_NONFINITE_STOP);
+        one_host_overflows(algorithm, TG_NONFINITE_SKIP);
         lacked(algorithm);
         ranks_share = !named_device();
         put_ranks_on(ranks_share ? plain : NULL);
