@@ -50,6 +50,12 @@ CASES = [
     usage_cases.compared,
     usage_cases.errors_are_known_or_none,
     usage_cases.raised_errors_name_pythons_option,
+    usage_cases.settings_that_differ,
+    usage_cases.scalers_are_checked,
+    usage_cases.groups_of_others,
+    usage_cases.back_ends_by_device,
+    usage_cases.python_reducer,
+    usage_cases.between_steps_only,
 ]
 
 

@@ -16,7 +16,7 @@ import hashlib
 import inspect
 import platform
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Any, Protocol
 
@@ -102,21 +102,48 @@ def memory(address: int, size: int) -> torch.Tensor:
 
 def open_wire(group: dist.ProcessGroup, hosts: Sequence[int] | None = None, timeout: timedelta | None = None) -> Wire:
     """The way to exchange over this group, whose ranks call it together. `hosts`: of each rank, its host."""
-    backend = dist.get_backend(group)
+    backend = back_end(group) or back_end(group, "cuda") or dist.get_backend(group)
     return GlooWire(group, hosts, timeout) if backend == "gloo" else CollectiveWire(group, backend)
 
 
-def agreed(wire: Wire, given: Sequence[int] | str | None) -> list[int] | None:
+def back_end(group: Any, device: str = "cpu") -> str | None:
+    """What carries tensors of such a device. A group may have several: 'cpu:gloo,cuda:nccl', or without a name."""
+    try:
+        return str(group._get_backend(torch.device(device)).name()).lower()
+    except (AttributeError, RuntimeError):
+        return None
+
+
+def check_unshared(group: dist.ProcessGroup, *others: Any) -> None:
+    """Refuses a group that others use too."""
+    if any(group is other for other in (dist.group.WORLD, *others)):
+        raise ValueError(
+            "process_group is the program's own or the model's: a thread exchanges over it here, between their "
+            "collectives. Give one that dist.new_group has made for nothing else, or none"
+        )
+
+
+def alike(wire: Wire, settings: Mapping[str, object], own: Sequence[int] = ()) -> list[list[int]]:
+    """Refuses settings that differ between ranks, on all of them alike: one would wait for what the others never send.
+    Gives the `own` numbers of every rank. All ranks call it."""
+    every = wire.gather([*own, *(_digest(repr(value)) for value in settings.values())])
+    for rank, numbers in enumerate(every):
+        for i, name in enumerate(settings, len(own)):
+            if numbers[i] != every[0][i]:
+                raise ValueError(f"rank {rank} was given other {name} than rank 0: every rank must give the same")
+    return [numbers[: len(own)] for numbers in every]
+
+
+def agreed(
+    wire: Wire, given: Sequence[int] | str | None, settings: Mapping[str, object] | None = None
+) -> list[int] | None:
     """The host of each rank, numbered in the order of their first ranks; None if each has one rank. 'auto': ranks that
-    see the same host name share one. All ranks call it, and are refused if they were not given the same: they would make
-    different groups, and wait for ever."""
-    every = wire.gather([_digest(platform.node()), _digest(repr(given))])
-    for rank, (_, its) in enumerate(every):
-        if its != every[0][1]:
-            raise ValueError(f"rank {rank} was given other hosts than rank 0: every rank must give the same")
+    see the same host name share one. All ranks call it, and are refused if they were not given the same hosts, with
+    which they would make different groups, and `settings`."""
+    every = alike(wire, {"hosts": given, **(settings or {})}, [_digest(platform.node())])
     if given is None:
         return None
-    hosts = [name for name, _ in every] if isinstance(given, str) else given
+    hosts = [name for (name,) in every] if isinstance(given, str) else given
     if len(hosts) != len(every):
         raise ValueError(f"hosts has {len(hosts)} entries for {len(every)} ranks: give one for each rank")
     first = {host: number for number, host in enumerate(dict.fromkeys(hosts))}

@@ -30,11 +30,11 @@ from ..reducer import Reducer, TensorSpec
 from ..spec import FeedbackSpec, Spec
 from .behind import Behind
 from .checkpoint import template
-from .exchange import Wire, open_wire
+from .exchange import Wire, alike, check_unshared, open_wire
 from .log import warn_once
-from .options import check_common, densities, duration
+from .options import check_common, densities, duration, name_options
 from .policy import DTYPES, Choice, Policy, Rule, parameters_of
-from .state import VERSION, _own_group, follow_scale, state_list
+from .state import VERSION, CompressionState, _own_group, follow_scale, state_list
 from .stats import Stats, collect, together
 from .worker import MOST_UNDER_WAY, RECOVERABLE
 
@@ -245,6 +245,7 @@ class _Unit:
             owner._follow_scale()
             self._exchange(owner._wire, [region.data_ptr() for region in regions])
         except Error as problem:
+            name_options(problem, CompressionState._others)
             if problem.status not in RECOVERABLE:
                 owner._broken = problem
             if problem.status not in RECOVERABLE or owner._options.nonfinite != "propagate":
@@ -345,7 +346,7 @@ class ShardedCompression:
         timeout: timedelta | float | None = None,
         device: str = "auto",
     ) -> None:
-        check_common(seed, warmup, nonfinite)
+        check_common(seed, warmup, nonfinite, scaler)
         if device.startswith("cuda"):
             raise ValueError(f"device is {device!r}: with fully_shard, the host compresses: it must be 'auto' or 'cpu'")
         if not (hosts is None or isinstance(hosts, dist.ProcessGroup) or hasattr(hosts, "get_group")):
@@ -371,11 +372,14 @@ class ShardedCompression:
         self._shard_ranks = dist.get_process_group_ranks(_shard_group(found))
         self._shard = self._shard_ranks.index(dist.get_rank())
         parent = self._hosts if self._hosts is not None else _shard_group(found)
+        if process_group is not None:
+            check_unshared(process_group, parent, _shard_group(found))
         group = process_group if process_group is not None else _own_group(parent, wait)
         if dist.get_process_group_ranks(group) != dist.get_process_group_ranks(parent):
             raise ValueError("process_group must have the ranks that the gradients are exchanged among, in their order")
         self.rank, self.world = dist.get_rank(group), dist.get_world_size(group)
         self._wire: Wire = open_wire(group)
+        alike(self._wire, {"nonfinite": nonfinite, "scaler": scaler is not None})
         self._behind = Behind("tersegrad")
         _states.add(self)
         self.choices: list[Choice] = []

@@ -18,13 +18,13 @@ from torch import nn
 from .._library import Status, tg_tensor
 from ..checked import whole
 from ..codec import Device
-from ..errors import BadResidual, Error, LayoutMismatch
+from ..errors import BadResidual, Error, InvalidArgument, LayoutMismatch
 from ..reducer import Reducer
 from ..spec import FeedbackSpec, Spec
 from .checkpoint import template
-from .exchange import CardWire, Wire, agreed, new_group, open_wire
+from .exchange import CardWire, Wire, agreed, back_end, check_unshared, new_group, open_wire
 from .log import announce
-from .options import check_algorithm, check_common, densities, duration
+from .options import check_algorithm, check_common, densities, duration, name_options
 from .policy import DTYPES, Choice, Policy, Rule, choices_of, memory_order, parameters_of, unpermuted, wrapper
 from .staging import Held, OnCard, open_reducer
 from .stats import Stats, collect, log_line
@@ -94,9 +94,14 @@ class CompressionState:
                    library has this card and the codecs for it; else 'cpu', and gradients on a card are staged through
                    pinned host memory. The bytes are the same
 
+    `error` is what happened in the last step that was not applied, until one is: NonFinite, LayoutMismatch, ... torch makes
+    a RuntimeError of what is raised in a backward pass of DistributedDataParallel.
+
     One reduction is made for each step, whatever the buckets of DistributedDataParallel: either all gradients of a step
     are replaced by their means on all ranks, or none.
     """
+
+    _others = "'propagate' or 'drop'"  # what there is beside nonfinite='raise'
 
     def __init__(
         self,
@@ -123,7 +128,7 @@ class CompressionState:
         timeout: timedelta | float | None = None,
         device: str = "auto",
     ) -> None:
-        check_common(seed, warmup, nonfinite)
+        check_common(seed, warmup, nonfinite, scaler)
         check_algorithm(algorithm)
         self.policy = Policy.of(spec, feedback, rules, min_size, exclude, exclude_norms)
         self._options: dict[str, Any] = {
@@ -140,6 +145,7 @@ class CompressionState:
         self._nonfinite, self._check, self._insist = nonfinite, check, insist
         self._log_every, self._timeout = whole("log_every", log_every), duration(timeout)
         self._scaler = scaler
+        self.error: BaseException | None = None
         self._loss_scale = 0.0  # of the residuals; 0: not known yet
         self._step = 0
         self._waiting: dict[str, Any] | None = None  # a pickled state, until it is attached
@@ -174,10 +180,14 @@ class CompressionState:
         self._index = {parameter: i for i, parameter in enumerate(self._parameters)}
         parent = process_group if process_group is not None else getattr(ddp, "process_group", None)
         between_cards = self._between_cards(parent)
+        if process_group is not None:
+            check_unshared(process_group, getattr(ddp, "process_group", None))
         given = None if between_cards else process_group
         group = given if given is not None else _own_group(parent, self._timeout)
         self.rank, self.world = dist.get_rank(group), dist.get_world_size(group)
-        self.hosts = agreed(open_wire(group), self._options.get("hosts"))  # a state of an older version has none
+        settings = {"nonfinite": self._nonfinite, "check": bool(self._check), "scaler": self._scaler is not None}
+        given_hosts = self._options.get("hosts")  # a state of an older version has none
+        self.hosts = agreed(open_wire(group), given_hosts, settings)
         between_cards = between_cards and self.hosts is None  # two levels exchange host memory
         self._wire: Wire = open_wire(group, self.hosts, self._timeout)
         options = {**self._options, "hosts": self.hosts, "nonfinite": "drop" if self._nonfinite == "drop" else "stop"}
@@ -197,13 +207,14 @@ class CompressionState:
         self._state_size = self._reducer.state_size()  # while a log of bypass is empty
         self._worker = Worker(self._reducer, self._wire, "tersegrad")
         self._pieces: list[_Piece] = []
+        self._busy = False  # the coding thread has the reducer
         return ddp
 
     def _between_cards(self, parent: Any) -> bool:
         """Whether frames stay on the card and go by NCCL, as the model's own messages would."""
         on_card = all(parameter.device.type == "cuda" for parameter in self._parameters)
         wanted = self._options["device"] == "auto" or self._options["device"].startswith("cuda")
-        return on_card and wanted and "nccl" in dist.get_backend(parent if parent is not None else dist.group.WORLD)
+        return on_card and wanted and back_end(parent if parent is not None else dist.group.WORLD, "cuda") == "nccl"
 
     def _watch(self, ddp: nn.parallel.DistributedDataParallel | None) -> None:
         """Where parameters may be unused, see which are used: DistributedDataParallel gives zeros for the others, and
@@ -226,9 +237,16 @@ class CompressionState:
             ) from self._worker.broken
         return self._worker
 
+    def _between_steps(self) -> Worker:
+        worker = self._live()
+        if self._busy:
+            raise InvalidArgument("a reduction is in progress; call this between steps")
+        return worker
+
     def _begin(self, worker: Worker) -> None:
         pieces: list[_Piece] = []
         self._pieces = pieces
+        self._busy = True
         worker.begin(Job(self._step, lambda problem: self._finish(pieces, problem), self._prepare))
 
     def _take(self, bucket: Any) -> Any:
@@ -362,6 +380,8 @@ class CompressionState:
     def _finish(self, pieces: list[_Piece], problem: BaseException | None) -> None:
         """On the coding thread: completes the futures of a step."""
         refused = isinstance(problem, Error) and problem.status in (Status.NONFINITE, Status.SKIPPED)
+        name_options(problem, self._others)
+        self.error, self._busy = problem, False  # before anybody goes on
         if refused and self._nonfinite == "propagate":
             _log.info("%s", problem)
         if problem is None and self._log_every and self.rank == 0:
@@ -447,12 +467,13 @@ class CompressionState:
         self._waiting = state.pop("saved")
         self.__dict__.update(state)
         self._scaler, self._worker, self._loss_scale, self._step = None, None, 0.0, 0
+        self.error = None
 
     # ---- Seeing it work ----------------------------------------------------------------------------------------------
 
     def residual(self, name: str) -> torch.Tensor:
         """A copy of a parameter's residual on this rank, in the parameter's shape. Between steps."""
-        self._live()
+        self._between_steps()
         names = [choice.name for choice in self.choices]
         if name not in names:
             raise KeyError(f"the model has no trained parameter {name!r}")
@@ -463,12 +484,12 @@ class CompressionState:
 
     def bypass_log(self) -> list[int]:
         """The steps from which on gradients were sent as they are, and compressed again, by turns: `bypass` takes it."""
-        self._live()
+        self._between_steps()
         return self._reducer.bypass_log()
 
     def stats(self) -> Stats:
         """What was sent so far on this rank, per parameter and in total, and where the time went. Between steps."""
-        worker = self._live()
+        worker = self._between_steps()
         return collect(self._reducer, self.choices, worker.wait_seconds, self._step)
 
     def write_to(self, writer: Any, step: int | None = None, prefix: str = "tersegrad") -> None:
