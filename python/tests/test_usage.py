@@ -111,6 +111,13 @@ def test_fully_shard(ranks: Ranks) -> None:
 
 
 @needs_shards
+def test_fully_shard_says_a_line_after_a_pass(ranks: Ranks) -> None:
+    leader, other = ranks.run(usage_cases.sharded_log)
+    assert [line.split(":")[:2] for line in leader.splitlines()] == [["tersegrad", f" step {n}"] for n in (2, 4)], leader
+    assert other == ""
+
+
+@needs_shards
 def test_checkpoints_of_fully_shard(ranks: Ranks, tmp_path: Path) -> None:
     ranks.run(usage_cases.sharded_checkpoint_of_another_world, str(tmp_path / "checkpoint"))
 

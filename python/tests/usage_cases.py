@@ -518,11 +518,22 @@ def sharded_options(rank: int) -> None:
         tg.compress(sharded(), exclude=["module.*"])
     with refused(TypeError, "'check'"):
         tg.compress(sharded(), check=True)  # type: ignore[call-overload]
+    with refused(TypeError, "fully_shard", "'algorithm', 'bypass'", "log_every"):
+        tg.compress(sharded(), algorithm="shard", seed=3, bypass="auto")  # type: ignore[call-overload]
     explained = tg.explain(sharded())
     assert {choice.spec.name for choice in explained.choices if choice.compressed} == {"qsgd"}
     for given in (None, [None]):
         with refused(TypeError, "state_dict"):
             state.load_state_dict(given)
+
+
+def sharded_log(rank: int) -> str:
+    model = sharded()
+    tg.compress(model, min_size=1000, rules={"1.weight": "qsgd"}, log_every=2, process_group=group())
+    with contextlib.redirect_stderr(io.StringIO()) as seen:
+        for step in range(5):
+            model(torch.randn(4, 100, generator=torch.Generator().manual_seed(rank))).sum().backward()
+    return seen.getvalue()
 
 
 def sharded_checkpoint_of_another_world(rank: int, folder: str) -> None:

@@ -72,6 +72,12 @@ def compress(
     the same: residuals hold what was not sent yet.
     """
     if is_sharded(model):
+        unknown = [repr(name) for name in options if name not in ShardedOptions.__annotations__]
+        if unknown:
+            raise TypeError(
+                f"with fully_shard, compress has no {', '.join(unknown)}; its options are "
+                f"{', '.join(sorted(ShardedOptions.__annotations__))}"
+            )
         return ShardedCompression(model, spec, **options)
     ddp = wrapper(model)
     if ddp is None:

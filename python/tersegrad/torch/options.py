@@ -34,6 +34,7 @@ class CommonOptions(TypedDict, total=False):
     seed: int
     nonfinite: str
     scaler: Any
+    log_every: int
     insist: bool
     process_group: Union[dist.ProcessGroup, None]
     timeout: Union[timedelta, float, None]
@@ -47,7 +48,6 @@ class Options(CommonOptions, total=False):
     bypass: Union[str, Sequence[int]]
     hosts: Union[str, Sequence[int], None]
     check: bool
-    log_every: int
 
 
 class ShardedOptions(CommonOptions, total=False):

@@ -23,7 +23,7 @@ from ..reducer import Reducer
 from ..spec import FeedbackSpec, Spec
 from .checkpoint import template
 from .exchange import CardWire, Wire, agreed, back_end, check_unshared, new_group, open_wire
-from .log import announce
+from .log import say
 from .options import check_algorithm, check_common, densities, duration, name_options
 from .policy import DTYPES, Choice, Policy, Rule, choices_of, memory_order, parameters_of, unpermuted, wrapper
 from .staging import Held, OnCard, open_reducer
@@ -385,7 +385,8 @@ class CompressionState:
         if refused and self._nonfinite == "propagate":
             _log.info("%s", problem)
         if problem is None and self._log_every and self.rank == 0:
-            self._say()  # before anybody goes on to the next step
+            if self._reducer.stats().applied % self._log_every == 0:  # before anybody goes on to the next step
+                say(log_line, self.stats)
         for piece in pieces:
             try:
                 if problem is not None and not (refused and self._nonfinite == "propagate"):
@@ -394,13 +395,6 @@ class CompressionState:
                     piece.complete(means=problem is None)
             except RuntimeError as trouble:  # the future's own continuation failed: it has the error
                 _log.debug("%s", trouble)
-
-    def _say(self) -> None:
-        try:
-            if self._reducer.stats().applied % self._log_every == 0:
-                announce(log_line(self.stats()))
-        except Exception as trouble:  # stderr is closed, for instance: no reason to stop
-            _log.debug("%s", trouble)
 
     # ---- State -------------------------------------------------------------------------------------------------------
 
