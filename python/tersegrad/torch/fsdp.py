@@ -35,6 +35,7 @@ from .exchange import Wire, alike, check_unshared, open_wire
 from .log import say, warn_once
 from .options import check_common, densities, duration, name_options
 from .policy import DTYPES, Choice, Policy, Rule, parameters_of
+from .staging import pinned
 from .state import VERSION, CompressionState, _own_group, follow_scale, state_list
 from .stats import Stats, collect, log_line, together
 from .worker import MOST_UNDER_WAY, RECOVERABLE
@@ -441,7 +442,7 @@ class ShardedCompression:
             on_card = like.device.type != "cpu"
             if on_card and host is None:
                 warn_once(f"gradients on {like.device} are compressed on the host, through pinned memory")
-            host = torch.empty(count, dtype=like.dtype, pin_memory=on_card)
+            host = pinned(count, like.dtype) if on_card else torch.empty(count, dtype=like.dtype)
             self._host[like.dtype] = host
         return host[:count]
 

@@ -275,7 +275,7 @@ class CompressionState:
     ) -> Any:
         on_card = buffer.device.type != "cpu"
         held = self._cards.take(buffer, gradients) if on_card else None
-        future: Any = torch.futures.Future(devices=[buffer.device] if on_card else None)
+        future: Any = torch.futures.Future(devices=None if held is None else held.devices)
         self._pieces.append(_Piece(future, buffer, held))
         for place, (i, gradient) in enumerate(zip(indices, gradients)):
             address, arrive = (gradient.data_ptr(), None) if held is None else held.part(place)
