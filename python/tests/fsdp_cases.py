@@ -14,6 +14,7 @@ import tersegrad
 import tersegrad.torch as tg
 import torch
 import torch.distributed as dist
+from tersegrad.torch import fsdp
 from torch import nn
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
@@ -466,6 +467,32 @@ def explained(rank: int) -> None:
     full = sum(4 * torch.Size(SHAPES[name]).numel() for name in ("five", "ten", "two", "many"))
     assert f"feedback 'ef' keeps {full:,} bytes on each of the 4 ranks" in text, text
     assert f"has {full // 4:,}" in text
+
+
+def other_versions(rank: int) -> None:
+    """torch 2.15 keeps the policy of mixed precision with each parameter; what is not known is named."""
+    model = sharded(mp_policy=MixedPrecisionPolicy(reduce_dtype=torch.bfloat16))
+    groups = [group for _, _, group in fsdp._modules(model)]
+    for group in groups:
+        for record in group.fsdp_params:
+            record.mp_policy = group.mp_policy
+        del group.mp_policy
+    state = tg.compress(model, "qsgd", min_size=1000, process_group=cases.group())
+    assert {choice.dtype for choice in state.choices} == {torch.bfloat16}
+    for group in groups:
+        for record in group.fsdp_params:
+            del record.mp_policy
+    known = f"torch {torch.__version__} is not known to tersegrad's FSDP2 support: "
+    for name, missing in (("mp_policy", lambda: None), ("fsdp_params", lambda: delattr(groups[0], "fsdp_params"))):
+        missing()
+        try:
+            tg.compress(model, "qsgd", min_size=1000, process_group=cases.group())
+        except RuntimeError as problem:
+            assert known in str(problem) and f"has no {name}" in str(problem), problem
+        else:
+            raise AssertionError("it was accepted")
+        for group in groups:
+            group.mp_policy = MixedPrecisionPolicy()
 
 
 def lacking(rank: int) -> None:

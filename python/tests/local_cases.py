@@ -80,7 +80,7 @@ def raises(rank: int) -> None:
     spoil(run, math.inf)
     gradient = run.model.first.grad
     moved = (run.local._common[run.local.state._index[run.model.first]] - run.model.first).detach()
-    refused(run.local.step, NonFinite, "first", "rank 1", "last common step")
+    refused(run.local.step, NonFinite, "first", "rank 1", "last common step", "'skip' or 'drop'")
     assert run.bits() == before, "every rank is back at the last common step"
     assert run.model.first.grad is gradient
     after = run.local.state_dict()["outer"]

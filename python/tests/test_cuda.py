@@ -135,9 +135,9 @@ def nccl_alone(rank: int) -> None:
 
 
 def over_nccl(rank: int) -> None:
-    own = dist.new_group([rank], backend="nccl", use_local_synchronization=True)
+    own, ours = (dist.new_group([rank], backend="nccl", use_local_synchronization=True) for _ in range(2))
     model = DistributedDataParallel(cases.Products().cuda(), process_group=own)
-    state = tg.compress(model, "topk:density=0.05", process_group=own, check=True)
+    state = tg.compress(model, "topk:density=0.05", process_group=ours, check=True)
     assert isinstance(state._wire, CardWire)
     for step in range(2):
         cases.backward(model, {name: g.cuda() for name, g in cases.gradients(rank, step).items()})

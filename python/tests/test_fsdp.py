@@ -107,6 +107,7 @@ CASES = [
     fsdp_cases.another_world,
     fsdp_cases.explained,
     fsdp_cases.lacking,
+    fsdp_cases.other_versions,
 ]
 
 

@@ -6,6 +6,7 @@ Cases on ranks are functions of usage_cases.py, for two processes over gloo.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import subprocess
@@ -50,6 +51,12 @@ CASES = [
     usage_cases.compared,
     usage_cases.errors_are_known_or_none,
     usage_cases.raised_errors_name_pythons_option,
+    usage_cases.settings_that_differ,
+    usage_cases.scalers_are_checked,
+    usage_cases.groups_of_others,
+    usage_cases.back_ends_by_device,
+    usage_cases.python_reducer,
+    usage_cases.between_steps_only,
 ]
 
 
@@ -102,6 +109,13 @@ needs_shards = pytest.mark.skipif(not SHARDS, reason="this torch has no FSDPModu
 @needs_shards
 def test_fully_shard(ranks: Ranks) -> None:
     ranks.run(usage_cases.sharded_options)
+
+
+@needs_shards
+def test_fully_shard_says_a_line_after_a_pass(ranks: Ranks) -> None:
+    leader, other = ranks.run(usage_cases.sharded_log)
+    assert [line.split(":")[:2] for line in leader.splitlines()] == [["tersegrad", f" step {n}"] for n in (2, 4)], leader
+    assert other == ""
 
 
 @needs_shards
@@ -248,11 +262,104 @@ def test_staging_is_a_warning_once(monkeypatch: pytest.MonkeyPatch, caplog: pyte
         raise tersegrad.Unavailable("there is no module for cards")
 
     monkeypatch.setattr(staging, "OnCard", lacks)
+    monkeypatch.setattr(staging, "check_copies", lambda places: None)
     with caplog.at_level(logging.WARNING, "tersegrad"):
         for _ in range(2):
             made, _ = staging.open_reducer("auto", [OnCard()], lambda device: device)
             assert made == "cpu"
     assert [record.levelname for record in caplog.records] == ["WARNING"] and "pinned memory" in caplog.text
+
+
+# ---- Cards that the library does not know ---------------------------------------------------------------------------
+
+
+class StandIn:
+    """What torch has for a kind of cards. Copies that are not waited for are seen at an event of their stream."""
+
+    done: list[str] = []
+
+    class Stream:
+        def __init__(self, device: Any) -> None:
+            assert device.type == "hpu"
+
+        def wait_stream(self, other: Any) -> None:
+            assert other == "current"
+            StandIn.done.append("ordered")
+
+    class Event:
+        def record(self, stream: Any) -> None:
+            assert isinstance(stream, StandIn.Stream)
+
+        def synchronize(self) -> None:
+            StandIn.done.append("waited")
+
+    @staticmethod
+    def current_stream(device: Any) -> str:
+        return "current"
+
+    @staticmethod
+    @contextlib.contextmanager
+    def stream(stream: Any) -> Iterator[None]:
+        StandIn.done.append("lane")
+        yield
+
+
+class OnCard(torch.Tensor):
+    """Memory of the host that says that it is on a card, of a kind that torch has no module for."""
+
+    device = torch.device("ve", 0)  # type: ignore[assignment]
+
+
+class OnHpu(torch.Tensor):
+    """Memory of the host that says that it is on a card."""
+
+    device = torch.device("hpu", 0)  # type: ignore[assignment]
+
+    def record_stream(self, stream: Any) -> None:
+        assert isinstance(stream, StandIn.Stream)
+
+
+class Future:
+    def __init__(self) -> None:
+        self.value: Any = None
+
+    def set_result(self, value: Any) -> None:
+        self.value = value
+
+
+@pytest.mark.parametrize("streams", [True, False])
+def test_any_card_is_staged(streams: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    from tersegrad.torch import staging
+    from tersegrad._library import view
+
+    monkeypatch.setattr(torch, "hpu", StandIn, raising=False)
+    monkeypatch.setattr(StandIn, "done", [])
+    buffer = torch.arange(10.0).as_subclass(OnHpu if streams else OnCard)
+    cards, future = staging.Staging(), Future()
+    for means in (True, False):
+        held = cards.take(buffer, [buffer[:4], buffer[4:]])
+        assert held.devices == ([buffer.device] if streams else None)
+        for place, size in ((0, 16), (1, 24)):
+            address, arrive = held.part(place)
+            if arrive is not None:
+                arrive()
+            values = torch.frombuffer(view(address, size), dtype=torch.float32)
+            assert torch.equal(values, torch.arange(10.0)[4 * place : 4 + 6 * place])
+            values += 1
+        held.complete(future, means)
+        assert future.value is buffer
+        if means:
+            assert buffer.tolist() == [value + 1 for value in range(10)]
+            buffer -= 1
+    assert buffer.isnan().all()
+    assert StandIn.done == (["ordered", "lane", "waited", "waited", "lane", "waited"] * 2 if streams else [])
+
+
+def test_what_cannot_be_copied_is_refused_at_once() -> None:
+    from tersegrad.torch import staging
+
+    with pytest.raises(TypeError, match="on meta.*cannot be compressed"):
+        staging.open_reducer("auto", [torch.zeros(3, device="meta")], lambda device: device)
 
 
 # ---- Older versions of torch -----------------------------------------------------------------------------------------

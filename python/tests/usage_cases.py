@@ -7,6 +7,7 @@ import contextlib
 import io
 import logging
 import pickle
+import threading
 import time
 import warnings
 from collections.abc import Iterator
@@ -18,7 +19,8 @@ import tersegrad
 import tersegrad.torch as tg
 import torch
 import torch.distributed as dist
-from cases import Products, backward, gradient, gradients, group, wrapped
+from cases import Products, backward, gradient, gradients, group, means, wrapped
+from tersegrad.torch import exchange
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
@@ -62,6 +64,87 @@ def options_are_checked(rank: int) -> None:
         tg.compress(model, "qsgd", process_group=group(), schedule=[(0, 0.1)])
     with refused(ValueError, "rules", "'module.fir*'", "'first'"):
         tg.compress(model, "qsgd", process_group=group(), rules={"module.fir*": None})
+
+
+def settings_that_differ(rank: int) -> None:
+    """What one rank would do alone is refused on all of them, where it would wait for the others."""
+    for name, value in (("check", True), ("nonfinite", "raise"), ("scaler", Scaler())):
+        options: dict[str, Any] = {name: value} if rank == 1 else {}
+        with refused(ValueError, f"rank 1 was given other {name} than rank 0"):
+            tg.compress(wrapped(), "qsgd", process_group=group(), **options)
+
+    def outer(parameters: list[torch.Tensor]) -> torch.optim.Optimizer:
+        return torch.optim.SGD(parameters, lr=0.7)
+
+    for name, values in (("every", (2, 3)), ("check", (True, False)), ("nonfinite", ("skip", "raise"))):
+        options = {"every": 2, name: values[rank]}
+        with refused(ValueError, f"rank 1 was given other {name} than rank 0"):
+            tg.LocalSGD(Products(), outer, spec="qsgd", process_group=group(), **options)
+
+
+def scalers_are_checked(rank: int) -> None:
+    for wrong in (True, 1024.0, object()):
+        with refused(TypeError, "scaler must be the GradScaler in use", type(wrong).__name__):
+            tg.compress(wrapped(), "qsgd", scaler=wrong, process_group=group())
+        with refused(TypeError, "scaler must be"):
+            tg.explain(wrapped(), "qsgd", scaler=wrong)
+
+
+def groups_of_others(rank: int) -> None:
+    """A thread exchanges over the group: the user's own collectives must not be there."""
+    own = dist.new_group(backend="gloo")
+    model = DistributedDataParallel(Products(), process_group=own)
+    for shared in (dist.group.WORLD, own):
+        with refused(ValueError, "process_group", "dist.new_group"):
+            tg.compress(model, "qsgd", process_group=shared)
+    with refused(ValueError, "process_group"):
+        tg.compress(wrapped(), "qsgd", process_group=dist.group.WORLD)
+
+
+def back_ends_by_device(rank: int) -> None:
+    """What carries tensors of the host counts, whatever a group is called."""
+    mixed = dist.new_group(backend="cpu:gloo")
+    assert dist.get_backend(mixed) != "gloo"
+    assert exchange.back_end(mixed) == "gloo" and exchange.back_end(mixed, "cuda") is None
+    assert isinstance(exchange.open_wire(mixed), exchange.GlooWire)
+    model = wrapped()
+    tg.compress(model, "topk:density=0.05", process_group=mixed)
+    backward(model, gradients(rank, 0))
+    usual = wrapped()
+    tg.compress(usual, "topk:density=0.05", process_group=group())
+    backward(usual, gradients(rank, 0))
+    assert means(model) == means(usual)
+
+
+def python_reducer(rank: int) -> None:
+    state = tg.CompressionState(wrapped(), "qsgd", process_group=group())
+    with refused(TypeError, "python_reducer"):
+        tg.comm_hook(state, (torch.zeros(3), torch.zeros(3)))  # type: ignore[arg-type]
+
+
+def between_steps_only(rank: int) -> None:
+    """While the coding thread works, nothing else reads what it writes."""
+    model = wrapped()
+    state = tg.compress(model, "topk:density=0.05", process_group=group())
+    reached, go_on, start = threading.Event(), threading.Event(), state._wire.start
+
+    def held(raw: Any) -> Any:
+        reached.set()
+        go_on.wait()
+        return start(raw)
+
+    state._wire.start = held  # type: ignore[method-assign]
+    step = threading.Thread(target=backward, args=(model, gradients(rank, 0)))
+    step.start()
+    reached.wait()
+    try:
+        for use in (state.state_dict, state.stats, state.bypass_log, lambda: state.residual("first")):
+            with refused(tersegrad.InvalidArgument, "a reduction is in progress", "between steps"):
+                use()
+    finally:
+        go_on.set()
+        step.join()
+    assert state.stats().applied == 1
 
 
 # ---- Checkpoints -----------------------------------------------------------------------------------------------------
@@ -397,15 +480,16 @@ def logged(rank: int) -> list[str]:
 
 def raised_errors_name_pythons_option(rank: int) -> None:
     model = wrapped()
-    tg.compress(model, "qsgd", nonfinite="raise", process_group=group())
+    state = tg.compress(model, "qsgd", nonfinite="raise", process_group=group())
     given = gradients(rank, 0)
     given["last"][0, 0] = float("nan")
     with refused(RuntimeError, "last", "nonfinite"):
         backward(model, given)
-    try:
+    with refused(RuntimeError, "set nonfinite to 'propagate' or 'drop'"):
         backward(model, given)
-    except RuntimeError as problem:
-        assert "TG_" not in str(problem), problem
+    assert isinstance(state.error, tersegrad.NonFinite) and "'propagate' or 'drop'" in str(state.error)
+    backward(model, gradients(rank, 0))
+    assert state.error is None
 
 
 # ---- fully_shard -----------------------------------------------------------------------------------------------------
@@ -434,11 +518,22 @@ def sharded_options(rank: int) -> None:
         tg.compress(sharded(), exclude=["module.*"])
     with refused(TypeError, "'check'"):
         tg.compress(sharded(), check=True)  # type: ignore[call-overload]
+    with refused(TypeError, "fully_shard", "'algorithm', 'bypass'", "log_every"):
+        tg.compress(sharded(), algorithm="shard", seed=3, bypass="auto")  # type: ignore[call-overload]
     explained = tg.explain(sharded())
     assert {choice.spec.name for choice in explained.choices if choice.compressed} == {"qsgd"}
     for given in (None, [None]):
         with refused(TypeError, "state_dict"):
             state.load_state_dict(given)
+
+
+def sharded_log(rank: int) -> str:
+    model = sharded()
+    tg.compress(model, min_size=1000, rules={"1.weight": "qsgd"}, log_every=2, process_group=group())
+    with contextlib.redirect_stderr(io.StringIO()) as seen:
+        for step in range(5):
+            model(torch.randn(4, 100, generator=torch.Generator().manual_seed(rank))).sum().backward()
+    return seen.getvalue()
 
 
 def sharded_checkpoint_of_another_world(rank: int, folder: str) -> None:

@@ -39,8 +39,10 @@ def template(
     for path, entry in saved.items():
         if path[:depth] == of_ranks and str(path[depth]) not in wanted:
             continue
-        tensor = isinstance(entry, TensorStorageMetadata)
-        _put(result, path, torch.empty(entry.size, dtype=entry.properties.dtype) if tensor else 0)
+        if isinstance(entry, TensorStorageMetadata):
+            _put(result, path, torch.empty(entry.size, dtype=entry.properties.dtype))
+        else:
+            _put(result, path, 0)
     return result
 
 

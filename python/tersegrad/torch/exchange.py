@@ -17,7 +17,7 @@ import inspect
 import platform
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Any, Protocol
 
@@ -103,23 +103,50 @@ def memory(address: int, size: int) -> torch.Tensor:
 
 def open_wire(group: dist.ProcessGroup, hosts: Sequence[int] | None = None, timeout: timedelta | None = None) -> Wire:
     """The way to exchange over this group, whose ranks call it together. `hosts`: of each rank, its host."""
-    backend = dist.get_backend(group)
+    backend = back_end(group) or back_end(group, "cuda") or dist.get_backend(group)
     return GlooWire(group, hosts, timeout) if backend == "gloo" else CollectiveWire(group, backend)
 
 
-def agreed(wire: Wire, given: Sequence[int] | str | None, suited: bool = True) -> list[int] | None:
+def back_end(group: Any, device: str = "cpu") -> str | None:
+    """What carries tensors of such a device. A group may have several: 'cpu:gloo,cuda:nccl', or without a name."""
+    try:
+        return str(group._get_backend(torch.device(device)).name()).lower()
+    except (AttributeError, RuntimeError):
+        return None
+
+
+def check_unshared(group: dist.ProcessGroup, *others: Any) -> None:
+    """Refuses a group that others use too."""
+    if any(group is other for other in (dist.group.WORLD, *others)):
+        raise ValueError(
+            "process_group is the program's own or the model's: a thread exchanges over it here, between their "
+            "collectives. Give one that dist.new_group has made for nothing else, or none"
+        )
+
+
+def alike(wire: Wire, settings: Mapping[str, object], own: Sequence[int] = ()) -> list[list[int]]:
+    """Refuses settings that differ between ranks, on all of them alike: one would wait for what the others never send.
+    Gives the `own` numbers of every rank. All ranks call it."""
+    every = wire.gather([*own, *(_digest(repr(value)) for value in settings.values())])
+    for rank, numbers in enumerate(every):
+        for i, name in enumerate(settings, len(own)):
+            if numbers[i] != every[0][i]:
+                raise ValueError(f"rank {rank} was given other {name} than rank 0: every rank must give the same")
+    return [numbers[: len(own)] for numbers in every]
+
+
+def agreed(
+    wire: Wire, given: Sequence[int] | str | None, suited: bool = True, settings: Mapping[str, object] | None = None
+) -> list[int] | None:
     """The host of each rank, numbered in the order of their first ranks; None if each has one rank. 'names': ranks that
     see the same host name share one. 'auto': so they do if there are several hosts and this suits all ranks, else None.
-    All ranks call it, and are refused if they were not given the same: they would make different groups, and wait for
-    ever."""
-    every = wire.gather([_digest(platform.node()), _digest(repr(given)), suited])
-    for rank, (_, its, _) in enumerate(every):
-        if its != every[0][1]:
-            raise ValueError(f"rank {rank} was given other hosts than rank 0: every rank must give the same")
+    All ranks call it, and are refused if they were not given the same hosts, with which they would make different
+    groups, and `settings`."""
+    every = alike(wire, {"hosts": given, **(settings or {})}, [_digest(platform.node()), suited])
     if given is None:
         return None
-    names = [name for name, _, _ in every]
-    if given == "auto" and (len(set(names)) == 1 or not all(its for _, _, its in every)):
+    names = [name for name, _ in every]
+    if given == "auto" and (len(set(names)) == 1 or not all(its for _, its in every)):
         return None
     hosts = names if isinstance(given, str) else given
     if len(hosts) != len(every):

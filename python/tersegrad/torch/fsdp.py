@@ -25,17 +25,19 @@ import torch.distributed as dist
 from torch import nn
 
 from .._library import tg_tensor
+from ..checked import whole
 from ..errors import Error
 from ..reducer import Reducer, TensorSpec
 from ..spec import FeedbackSpec, Spec
 from .behind import Behind
 from .checkpoint import template
-from .exchange import Wire, open_wire
-from .log import warn_once
-from .options import check_common, densities, duration
+from .exchange import Wire, alike, check_unshared, open_wire
+from .log import say, warn_once
+from .options import check_common, densities, duration, name_options
 from .policy import DTYPES, Choice, Policy, Rule, parameters_of
-from .state import VERSION, _own_group, follow_scale, state_list
-from .stats import Stats, collect, together
+from .staging import pinned
+from .state import VERSION, CompressionState, _own_group, follow_scale, state_list
+from .stats import Stats, collect, log_line, together
 from .worker import MOST_UNDER_WAY, RECOVERABLE
 
 _log = logging.getLogger("tersegrad")
@@ -72,6 +74,16 @@ def _require(name: str) -> None:
         )
 
 
+def _known(thing: Any, name: str) -> Any:
+    """What torch has for its own use alone: another version may not have it."""
+    if not hasattr(thing, name):
+        raise RuntimeError(
+            f"torch {torch.__version__} is not known to tersegrad's FSDP2 support: its {type(thing).__name__} has no {name}. "
+            "torch 2.13 is known"
+        )
+    return getattr(thing, name)
+
+
 @dataclass(frozen=True)
 class Part:
     """One parameter in the flat tensors of its module."""
@@ -99,17 +111,18 @@ class _Options:
 
 def _groups(module: Any) -> list[Any]:
     """torch's own record of what a module exchanges together."""
-    state = module._get_fsdp_state()
+    state = _known(module, "_get_fsdp_state")()
     groups = getattr(state, "_fsdp_param_groups", None)
     if groups is None:
-        groups = [state._fsdp_param_group] if getattr(state, "_fsdp_param_group", None) is not None else []
+        group = _known(state, "_fsdp_param_group")
+        groups = [] if group is None else [group]
     return list(groups)
 
 
 def _part(choice: Choice, record: Any, world: int, dtype: torch.dtype) -> Part:
     """How torch cuts it: by rows, or evenly along another dimension."""
-    size = record._orig_size  # of what FSDP shards: where tensor parallelism has cut it before, a part of the parameter
-    rows = size[0] if record.fsdp_placement.dim == 0 else world
+    size = _known(record, "_orig_size")  # of what FSDP shards: where tensor parallelism has cut it before, a part of the parameter
+    rows = size[0] if _known(record, "fsdp_placement").dim == 0 else world
     row = size.numel() // rows if rows else 0
     each = -(-rows // world)
     boundaries = tuple(min(rank * each, rows) * row for rank in range(world + 1))
@@ -161,6 +174,7 @@ class _Unit:
                 raise RuntimeError(f"the gradients of {self._title} are sharded over ranks {ranks}, and were over {self._ranks}")
             self._check(input_tensor, self._cards * self._starts[-1])
             self._live()
+            may_follow = self._may_follow(output_tensor, op)
         except BaseException:
             owner._behind.wait()  # the pass ends here, and nothing goes on behind it
             raise
@@ -168,7 +182,7 @@ class _Unit:
         def work() -> None:
             self._scatter(self._live(), output_tensor, input_tensor, factor)
 
-        if self._may_follow(output_tensor, op):
+        if may_follow:
             owner._behind.start(work)
         else:
             owner._behind.finish()  # the wire and the host's memory serve one module at a time
@@ -181,8 +195,8 @@ class _Unit:
             return False
         return all(
             record.sharded_param.grad is None
-            and record.orig_dtype is output.dtype
-            and not record.offload_to_cpu
+            and _known(record, "orig_dtype") is output.dtype  # it has one since the first forward
+            and not _known(record, "offload_to_cpu")
             and not getattr(record.sharded_param, "_post_accumulate_grad_hooks", None)
             for record in self._records
         )
@@ -244,6 +258,7 @@ class _Unit:
             owner._follow_scale()
             self._exchange(owner._wire, [region.data_ptr() for region in regions])
         except Error as problem:
+            name_options(problem, CompressionState._others)
             if problem.status not in RECOVERABLE:
                 owner._broken = problem
             if problem.status not in RECOVERABLE or owner._options.nonfinite != "propagate":
@@ -255,6 +270,7 @@ class _Unit:
             raise
         finally:
             self.step += 1
+        owner._reduced()
         return True
 
     def _exchange(self, wire: Wire, addresses: Sequence[int]) -> None:
@@ -311,6 +327,7 @@ class ShardedCompression:
                        tersegrad.compress(model, hosts=mesh["hosts"])
 
     device         'cpu', 'cpu:threads=4'; 'auto' is 'cpu': gradients on cards are staged through pinned host memory
+    log_every      as for CompressionState; a line follows the last module of a backward pass
     rules, min_size, exclude, exclude_norms, warmup, schedule, seed, nonfinite, scaler, insist, process_group, timeout
                    as for CompressionState
 
@@ -339,12 +356,13 @@ class ShardedCompression:
         seed: int = 0,
         nonfinite: str = "propagate",
         scaler: Any = None,
+        log_every: int = 0,
         insist: bool = False,
         process_group: dist.ProcessGroup | None = None,
         timeout: timedelta | float | None = None,
         device: str = "auto",
     ) -> None:
-        check_common(seed, warmup, nonfinite)
+        check_common(seed, warmup, nonfinite, scaler)
         if device.startswith("cuda"):
             raise ValueError(f"device is {device!r}: with fully_shard, the host compresses: it must be 'auto' or 'cpu'")
         if not (hosts is None or isinstance(hosts, dist.ProcessGroup) or hasattr(hosts, "get_group")):
@@ -362,6 +380,7 @@ class ShardedCompression:
         }
         self._options = _Options(seed, nonfinite, insist, scaler, reducer)
         self._hosts = hosts if hosts is None or isinstance(hosts, dist.ProcessGroup) else hosts.get_group()
+        self._log_every, self._passes = whole("log_every", log_every), 0
         self._loss_scale = 0.0
         self._broken: BaseException | None = None
         self._host: dict[torch.dtype, torch.Tensor] = {}
@@ -370,11 +389,14 @@ class ShardedCompression:
         self._shard_ranks = dist.get_process_group_ranks(_shard_group(found))
         self._shard = self._shard_ranks.index(dist.get_rank())
         parent = self._hosts if self._hosts is not None else _shard_group(found)
+        if process_group is not None:
+            check_unshared(process_group, parent, _shard_group(found))
         group = process_group if process_group is not None else _own_group(parent, wait)
         if dist.get_process_group_ranks(group) != dist.get_process_group_ranks(parent):
             raise ValueError("process_group must have the ranks that the gradients are exchanged among, in their order")
         self.rank, self.world = dist.get_rank(group), dist.get_world_size(group)
         self._wire: Wire = open_wire(group)
+        alike(self._wire, {"nonfinite": nonfinite, "scaler": scaler is not None})
         self._behind = Behind("tersegrad")
         _states.add(self)
         self.choices: list[Choice] = []
@@ -387,14 +409,15 @@ class ShardedCompression:
         names = {id(parameter): (name, norm) for name, parameter, norm in parameters_of(model)}
         for number, (prefix, module, group) in enumerate(found):
             parts, records, dtype = [], [], None
-            for record in group.fsdp_params:
-                parameter = record.sharded_param
+            for record in _known(group, "fsdp_params"):
+                parameter = _known(record, "sharded_param")
                 if not parameter.requires_grad:
                     continue
                 if id(parameter) not in names:
                     raise RuntimeError("compress was called while parameters are gathered: call it before the first forward")
                 name, norm = names[id(parameter)]
-                dtype = group.mp_policy.reduce_dtype or group.mp_policy.param_dtype or parameter.dtype
+                policy = getattr(record, "mp_policy", None) or _known(group, "mp_policy")  # of each one since torch 2.15
+                dtype = policy.reduce_dtype or policy.param_dtype or parameter.dtype
                 if dtype not in DTYPES:
                     raise TypeError(f"{name} is reduced as {dtype}: only float32, float16 and bfloat16 can be compressed")
                 choice = self.policy.choose(name, parameter, norm)
@@ -418,7 +441,7 @@ class ShardedCompression:
             on_card = like.device.type != "cpu"
             if on_card and host is None:
                 warn_once(f"gradients on {like.device} are compressed on the host, through pinned memory")
-            host = torch.empty(count, dtype=like.dtype, pin_memory=on_card)
+            host = pinned(count, like.dtype) if on_card else torch.empty(count, dtype=like.dtype)
             self._host[like.dtype] = host
         return host[:count]
 
@@ -430,6 +453,15 @@ class ShardedCompression:
         if self._loss_scale not in (0.0, scale):
             follow_scale([unit.reducer for unit in self._units.values()], scale / self._loss_scale, self._wire)
         self._loss_scale = scale
+
+    def _reduced(self) -> None:
+        """A module is done: a line, where it was the last of its pass."""
+        passes = min(unit.step for unit in self._units.values())
+        if passes == self._passes:
+            return
+        self._passes = passes
+        if self._log_every and self.rank == 0 and passes % self._log_every == 0:
+            say(log_line, self._stats)
 
     def _usable(self) -> None:
         if self._broken is not None:
@@ -506,6 +538,9 @@ class ShardedCompression:
     def stats(self) -> Stats:
         """What was sent so far on this rank, per parameter and in total. Between steps."""
         self._between_steps()
+        return self._stats()
+
+    def _stats(self) -> Stats:
         return together(
             [
                 collect(unit.reducer, [part.choice for part in unit.parts], unit.wait_seconds, unit.step)
@@ -529,7 +564,7 @@ def _modules(model: nn.Module) -> list[tuple[str, Any, Any]]:
         if not isinstance(module, FSDPModule):
             continue
         for group in _groups(module):
-            if getattr(group, "_is_hsdp", False):
+            if _known(group, "_is_hsdp"):
                 raise TypeError(
                     "this model is sharded over a mesh of two dimensions: torch then reduces between hosts by itself, "
                     "before any hook. Shard over the inner dimension, fully_shard(model, mesh=mesh['cards']), and call "
@@ -547,7 +582,7 @@ def shards_of(model: nn.Module) -> int:
 
 
 def _shard_group(found: Sequence[tuple[str, Any, Any]]) -> Any:
-    groups = [group.mesh_info.shard_process_group for _, _, group in found]
+    groups = [_known(_known(group, "mesh_info"), "shard_process_group") for _, _, group in found]
     ranks = {tuple(dist.get_process_group_ranks(group)) for group in groups}
     if len(ranks) > 1:
         raise TypeError(f"modules are sharded over different ranks, {sorted(ranks)}: all must be sharded over the same")

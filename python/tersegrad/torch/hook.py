@@ -26,6 +26,11 @@ def comm_hook(state: CompressionState, bucket: GradBucket) -> torch.futures.Futu
     It marks the bucket's gradients ready and returns at once. The futures of all buckets of a step complete together,
     after all ranks have agreed that the step is applied; they then hold the means.
     """
+    if isinstance(bucket, tuple):
+        raise TypeError(
+            "a hook was given a gradient without its bucket: with torch._dynamo.config.optimize_ddp = 'python_reducer' "
+            "gradients cannot be compressed. Leave it at True"
+        )
     future: torch.futures.Future[torch.Tensor] = state._take(bucket)
     return future
 
@@ -67,6 +72,12 @@ def compress(
     the same: residuals hold what was not sent yet.
     """
     if is_sharded(model):
+        unknown = [repr(name) for name in options if name not in ShardedOptions.__annotations__]
+        if unknown:
+            raise TypeError(
+                f"with fully_shard, compress has no {', '.join(unknown)}; its options are "
+                f"{', '.join(sorted(ShardedOptions.__annotations__))}"
+            )
         return ShardedCompression(model, spec, **options)
     ddp = wrapper(model)
     if ddp is None:

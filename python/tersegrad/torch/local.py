@@ -17,7 +17,7 @@ from .. import checked
 from ..errors import Error, LayoutMismatch, NonFinite, Skipped
 from ..spec import Spec
 from .checkpoint import template
-from .exchange import Wire
+from .exchange import Wire, alike
 from .hook import reduce_gradients
 from .policy import bare
 from .state import CompressionState
@@ -94,6 +94,8 @@ class LocalSGD:
         self._skip, self._check = nonfinite == "skip", check
         self._loaded = False  # states of other rounds may have been given: compare once
         self._parameters = self.state._parameters
+        self.state._others = "'skip' or 'drop'"
+        alike(self.state._wire, {"every": self.every, "nonfinite": nonfinite, "check": bool(check)})
         _start_alike(self.state._wire, model)
         self._common = [parameter.detach().clone() for parameter in self._parameters]
         self._outer = outer_optimizer(self._common)

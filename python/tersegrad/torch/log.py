@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import logging
 import sys
+from collections.abc import Callable
+from typing import Any
 
 _log = logging.getLogger("tersegrad")
 _said: set[str] = set()
@@ -17,6 +19,14 @@ def announce(line: str) -> None:
         _log.info("%s", line)
     else:
         print(f"tersegrad: {line}", file=sys.stderr, flush=True)
+
+
+def say(line: Callable[[Any], str], stats: Callable[[], Any]) -> None:
+    """Announces what has been done so far, if it can: stderr may be closed, and that is no reason to stop."""
+    try:
+        announce(line(stats()))
+    except Exception as trouble:
+        _log.debug("%s", trouble)
 
 
 def warn_once(line: str) -> None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypedDict, Union
 import torch.distributed as dist
 
 from ..checked import whole
+from ..errors import Error
 from ..spec import FeedbackSpec, Spec
 from .policy import Policy, Rule
 
@@ -34,6 +35,7 @@ class CommonOptions(TypedDict, total=False):
     seed: int
     nonfinite: str
     scaler: Any
+    log_every: int
     insist: bool
     process_group: Union[dist.ProcessGroup, None]
     timeout: Union[timedelta, float, None]
@@ -47,7 +49,6 @@ class Options(CommonOptions, total=False):
     bypass: Union[str, Sequence[int]]
     hosts: Union[str, Sequence[int], None]
     check: bool
-    log_every: int
 
 
 class ShardedOptions(CommonOptions, total=False):
@@ -66,12 +67,20 @@ def duration(timeout: timedelta | float | None) -> timedelta | None:
     return made
 
 
-def check_common(seed: int, warmup: int, nonfinite: str) -> None:
+def check_common(seed: int, warmup: int, nonfinite: str, scaler: Any = None) -> None:
     """What the library would be told only after all ranks have met."""
     whole("seed", seed)
     whole("warmup", warmup)
     if nonfinite not in NONFINITE:
         raise ValueError(f"nonfinite is {nonfinite!r}: it must be 'propagate', 'raise' or 'drop'")
+    if scaler is not None and not all(callable(getattr(scaler, name, None)) for name in ("is_enabled", "get_scale")):
+        raise TypeError(f"scaler must be the GradScaler in use, or None, not {type(scaler).__name__}")
+
+
+def name_options(problem: BaseException | None, others: str) -> None:
+    """The library's sentence names its own ways to go on where a value is not finite: put those of Python there."""
+    if isinstance(problem, Error):
+        problem.args = (str(problem).replace("nonfinite to skip or drop", f"nonfinite to {others}"),)
 
 
 def check_algorithm(algorithm: str) -> None:

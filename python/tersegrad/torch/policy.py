@@ -114,7 +114,12 @@ class Policy:
         """How this parameter is sent."""
         dtype = parameter.dtype
         if dtype not in DTYPES:
-            raise TypeError(f"{name} has gradients of {dtype}: only float32, float16 and bfloat16 can be compressed")
+            raise TypeError(
+                f"{name} has gradients of {dtype}, and only those of float32, float16 and bfloat16 can be reduced here, "
+                "compressed or not. Convert it; or name it in DistributedDataParallel's "
+                "_set_params_and_buffers_to_ignore_for_model(model, names), which sets "
+                "model._ddp_params_and_buffers_to_ignore, and reduce its gradient yourself"
+            )
 
         def choice(spec: Spec, feedback: FeedbackSpec, reason: str) -> Choice:
             return Choice(name, parameter.numel(), dtype, spec, feedback, reason)

@@ -3,13 +3,14 @@
 
 `OnCard` gives the library pointers to card memory and a stream of its own. `Staging` copies gradients through pinned
 host memory, tensor by tensor, so that copies, coding and the wire overlap: for cards and codecs that the library does
-not have there.
+not have there. It takes any card that torch can copy from; where torch has no streams for it, copies are waited for.
 """
 
 from __future__ import annotations
 
+import contextlib
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol
 
 import torch
@@ -22,6 +23,9 @@ from .log import warn_once
 
 class Held(Protocol):
     """The gradients of a bucket while they are reduced."""
+
+    devices: list[torch.device] | None
+    """Of the future: where it must remember a stream."""
 
     def part(self, place: int) -> tuple[int, Callable[[], None] | None]:
         """Where the library finds a gradient, and what waits until it is there."""
@@ -44,7 +48,7 @@ def open_reducer(device: str, parameters: Sequence[torch.Tensor], make: Callable
     if device.startswith("cuda") and (len(places) > 1 or place.type != "cuda"):
         raise ValueError(f"device is {device!r}, and the parameters are on {', '.join(sorted(map(str, places)))}")
     if len(places) > 1 or place.type != "cuda" or not (device == "auto" or device.startswith("cuda")):
-        return make("cpu" if device == "auto" else device), Staging()
+        return make("cpu" if device == "auto" else device), Staging(places)
     try:
         card = OnCard(place)
         return make(card.device), card
@@ -52,7 +56,7 @@ def open_reducer(device: str, parameters: Sequence[torch.Tensor], make: Callable
         if device != "auto" or problem.status not in (Status.UNAVAILABLE, Status.UNKNOWN_DEVICE):
             raise
         warn_once(f"gradients on {place} are compressed on the host, through pinned memory: {problem}")
-        return make("cpu"), Staging()
+        return make("cpu"), Staging(places)
 
 
 class OnCard:
@@ -72,6 +76,7 @@ class OnCard:
 class _HeldOnCard:
     def __init__(self, stream: Any, buffer: torch.Tensor, gradients: Sequence[torch.Tensor]) -> None:
         self._stream, self._buffer, self._gradients = stream, buffer, gradients
+        self.devices: list[torch.device] | None = [buffer.device]
 
     def part(self, place: int) -> tuple[int, Callable[[], None] | None]:
         return self._gradients[place].data_ptr(), None
@@ -81,64 +86,118 @@ class _HeldOnCard:
             future.set_result(self._buffer if means else self._buffer.fill_(math.nan))
 
 
-class Staging:
-    """Pinned buffers, kept between steps, and a stream for copies."""
+def pinned(count: int, dtype: torch.dtype) -> torch.Tensor:
+    """Host memory that cards copy from and to by themselves, where there is such memory for this kind of card."""
+    try:
+        return torch.empty(count, dtype=dtype, pin_memory=True)
+    except RuntimeError:
+        return torch.empty(count, dtype=dtype)
 
-    def __init__(self) -> None:
+
+def streams_of(place: torch.device) -> Any:
+    """torch's module for such cards (torch.cuda, torch.xpu), if it has streams and events; else None."""
+    try:
+        module = torch.get_device_module(place)
+    except (AttributeError, RuntimeError):  # torch before 2.4; a module that was not registered
+        module = getattr(torch, place.type, None)
+    wanted = ("Stream", "Event", "stream", "current_stream")
+    return module if all(hasattr(module, name) for name in wanted) else None
+
+
+def check_copies(places: Iterable[torch.device]) -> None:
+    """Refuses gradients that cannot come to the host."""
+    for place in places:
+        try:
+            torch.empty(1, device=place).cpu()
+        except Exception as problem:
+            raise TypeError(f"parameters are on {place}, and gradients there cannot be compressed: {problem}") from problem
+
+
+class Staging:
+    """Pinned buffers, kept between steps, and for each card a lane for copies."""
+
+    def __init__(self, places: Iterable[torch.device] = ()) -> None:
+        check_copies(places)
         self._free: dict[tuple[int, torch.dtype], list[torch.Tensor]] = {}
-        self._streams: dict[torch.device, Any] = {}
+        self._lanes: dict[torch.device, _Lane] = {}
 
     def take(self, buffer: torch.Tensor, gradients: Sequence[torch.Tensor]) -> Held:
         """Starts copying the gradients of a bucket to the host."""
-        if buffer.device.type != "cuda":
-            raise TypeError(f"gradients are on {buffer.device}: they can be compressed on cpu and cuda")
-        if buffer.device not in self._streams:
-            self._streams[buffer.device] = torch.cuda.Stream(buffer.device)  # type: ignore[no-untyped-call]
-        return _HeldOnHost(self, self._host(buffer), buffer, gradients, self._streams[buffer.device])
+        if buffer.device not in self._lanes:
+            self._lanes[buffer.device] = _Lane(buffer.device)
+        return _HeldOnHost(self, self._host(buffer), buffer, gradients, self._lanes[buffer.device])
 
     def _host(self, buffer: torch.Tensor) -> torch.Tensor:
         free = self._free.setdefault((buffer.numel(), buffer.dtype), [])
-        return free.pop() if free else torch.empty(buffer.numel(), dtype=buffer.dtype, pin_memory=True)
+        return free.pop() if free else pinned(buffer.numel(), buffer.dtype)
 
     def put_back(self, host: torch.Tensor) -> None:
         """It may be used again."""
         self._free[(host.numel(), host.dtype)].append(host)
 
 
+class _Lane:
+    """Copies beside the other work of a card, on a stream of their own; or each waited for, where it has no streams."""
+
+    def __init__(self, place: torch.device) -> None:
+        self._module = streams_of(place)
+        self._stream = None if self._module is None else self._module.Stream(place)
+        self.waits = self._module is None
+
+    def begin(self, buffer: torch.Tensor) -> None:
+        """What is on the current stream comes before the copies."""
+        if self._stream is not None:
+            self._stream.wait_stream(self._module.current_stream(buffer.device))
+            buffer.record_stream(self._stream)
+
+    def on(self) -> contextlib.AbstractContextManager[Any]:
+        """Copies inside of it are in the lane."""
+        return contextlib.nullcontext() if self.waits else self._module.stream(self._stream)
+
+    def mark(self) -> Callable[[], None]:
+        """Waits for the copies so far."""
+        if self.waits:
+            return _nothing
+        event = self._module.Event()
+        event.record(self._stream)
+        synchronize: Callable[[], None] = event.synchronize
+        return synchronize
+
+
+def _nothing() -> None:
+    pass
+
+
 class _HeldOnHost:
     def __init__(
-        self, staging: Staging, host: torch.Tensor, buffer: torch.Tensor, gradients: Sequence[torch.Tensor], stream: Any
+        self, staging: Staging, host: torch.Tensor, buffer: torch.Tensor, gradients: Sequence[torch.Tensor], lane: _Lane
     ) -> None:
-        self._staging, self._host, self._buffer, self._stream = staging, host, buffer, stream
-        self._parts: list[tuple[int, Any]] = []
+        self._staging, self._host, self._buffer, self._lane = staging, host, buffer, lane
+        self.devices: list[torch.device] | None = None if lane.waits else [buffer.device]
+        self._parts: list[tuple[int, Callable[[], None]]] = []
         self._ranges: list[tuple[int, int]] = []
         flat = buffer.view(-1)
-        stream.wait_stream(torch.cuda.current_stream(buffer.device))
-        buffer.record_stream(stream)
-        with torch.cuda.stream(stream):
+        lane.begin(buffer)
+        with lane.on():
             for gradient in gradients:
                 start = (gradient.data_ptr() - buffer.data_ptr()) // buffer.element_size()
                 end = start + gradient.numel()
                 part = host[start:end]
-                part.copy_(flat[start:end], non_blocking=True)
+                part.copy_(flat[start:end], non_blocking=not lane.waits)
                 self._ranges.append((start, end))
-                event = torch.cuda.Event()  # type: ignore[no-untyped-call]
-                event.record(stream)
-                self._parts.append((part.data_ptr(), event))
+                self._parts.append((part.data_ptr(), lane.mark()))
 
     def part(self, place: int) -> tuple[int, Callable[[], None] | None]:
-        address, event = self._parts[place]
-        return address, event.synchronize
+        return self._parts[place]
 
     def complete(self, future: Any, means: bool) -> None:
-        with torch.cuda.stream(self._stream):
+        with self._lane.on():
             flat = self._buffer.view(-1)
             for start, end in self._ranges if means else ():
-                flat[start:end].copy_(self._host[start:end], non_blocking=True)
+                flat[start:end].copy_(self._host[start:end], non_blocking=not self._lane.waits)
             if not means:
                 flat.fill_(math.nan)
-            done = torch.cuda.Event()  # type: ignore[no-untyped-call]
-            done.record(self._stream)
+            arrived = self._lane.mark()
             future.set_result(self._buffer)
-        done.synchronize()  # before the host memory is used again
+        arrived()  # before the host memory is used again
         self._staging.put_back(self._host)

@@ -18,13 +18,13 @@ from torch import nn
 from .._library import Status, tg_tensor
 from ..checked import whole
 from ..codec import Device
-from ..errors import BadResidual, Error, LayoutMismatch
+from ..errors import BadResidual, Error, InvalidArgument, LayoutMismatch
 from ..reducer import Reducer
 from ..spec import FeedbackSpec, Spec
 from .checkpoint import template
-from .exchange import CardWire, Wire, agreed, layout_of, new_group, open_wire
-from .log import announce
-from .options import check_algorithm, check_common, check_hosts, densities, duration, suits_levels
+from .exchange import CardWire, Wire, agreed, back_end, check_unshared, layout_of, new_group, open_wire
+from .log import announce, say
+from .options import check_algorithm, check_common, check_hosts, densities, duration, name_options, suits_levels
 from .policy import DTYPES, Choice, Policy, Rule, choices_of, memory_order, parameters_of, unpermuted, wrapper
 from .staging import Held, OnCard, open_reducer
 from .stats import Stats, collect, log_line
@@ -96,9 +96,14 @@ class CompressionState:
                    library has this card and the codecs for it; else 'cpu', and gradients on a card are staged through
                    pinned host memory. The bytes are the same
 
+    `error` is what happened in the last step that was not applied, until one is: NonFinite, LayoutMismatch, ... torch makes
+    a RuntimeError of what is raised in a backward pass of DistributedDataParallel.
+
     One reduction is made for each step, whatever the buckets of DistributedDataParallel: either all gradients of a step
     are replaced by their means on all ranks, or none.
     """
+
+    _others = "'propagate' or 'drop'"  # what there is beside nonfinite='raise'
 
     def __init__(
         self,
@@ -125,7 +130,7 @@ class CompressionState:
         timeout: timedelta | float | None = None,
         device: str = "auto",
     ) -> None:
-        check_common(seed, warmup, nonfinite)
+        check_common(seed, warmup, nonfinite, scaler)
         check_algorithm(algorithm)
         self.policy = Policy.of(spec, feedback, rules, min_size, exclude, exclude_norms)
         self._options: dict[str, Any] = {
@@ -141,6 +146,7 @@ class CompressionState:
         self._nonfinite, self._check, self._insist = nonfinite, check, insist
         self._log_every, self._timeout = whole("log_every", log_every), duration(timeout)
         self._scaler = scaler
+        self.error: BaseException | None = None
         self._loss_scale = 0.0  # of the residuals; 0: not known yet
         self._step = 0
         self._waiting: dict[str, Any] | None = None  # a pickled state, until it is attached
@@ -175,13 +181,16 @@ class CompressionState:
         self._index = {parameter: i for i, parameter in enumerate(self._parameters)}
         parent = process_group if process_group is not None else getattr(ddp, "process_group", None)
         between_cards = self._between_cards(parent)
+        if process_group is not None:
+            check_unshared(process_group, getattr(ddp, "process_group", None))
         given = None if between_cards else process_group
         group = given if given is not None else _own_group(parent, self._timeout)
         self.rank, self.world = dist.get_rank(group), dist.get_world_size(group)
+        settings = {"nonfinite": self._nonfinite, "check": bool(self._check), "scaler": self._scaler is not None}
         feedbacks = [choice.feedback for choice in self.choices]
         suited = suits_levels(self._options["algorithm"], self._options.get("bypass", "off"), feedbacks) and not between_cards
         wanted = self._options.get("hosts")  # a state of an older version has none
-        self.hosts = agreed(open_wire(group), wanted, suited)
+        self.hosts = agreed(open_wire(group), wanted, suited, settings)
         if wanted == "auto" and self.hosts is not None and self.rank == 0:
             announce(f"two levels: {layout_of(self.hosts)}")
         between_cards = between_cards and self.hosts is None  # two levels exchange host memory
@@ -195,6 +204,7 @@ class CompressionState:
             self._wire = CardWire(self._wire, cards, self._cards.stream)
         self._worker = Worker(self._reducer, self._wire, "tersegrad")
         self._pieces: list[_Piece] = []
+        self._busy = False  # the coding thread has the reducer
         return ddp
 
     def _open(self, between_cards: bool) -> None:
@@ -218,7 +228,7 @@ class CompressionState:
         """Whether frames stay on the card and go by NCCL, as the model's own messages would."""
         on_card = all(parameter.device.type == "cuda" for parameter in self._parameters)
         wanted = self._options["device"] == "auto" or self._options["device"].startswith("cuda")
-        return on_card and wanted and "nccl" in dist.get_backend(parent if parent is not None else dist.group.WORLD)
+        return on_card and wanted and back_end(parent if parent is not None else dist.group.WORLD, "cuda") == "nccl"
 
     def _watch(self, ddp: nn.parallel.DistributedDataParallel | None) -> None:
         """Where parameters may be unused, see which are used: DistributedDataParallel gives zeros for the others, and
@@ -241,9 +251,16 @@ class CompressionState:
             ) from self._worker.broken
         return self._worker
 
+    def _between_steps(self) -> Worker:
+        worker = self._live()
+        if self._busy:
+            raise InvalidArgument("a reduction is in progress; call this between steps")
+        return worker
+
     def _begin(self, worker: Worker) -> None:
         pieces: list[_Piece] = []
         self._pieces = pieces
+        self._busy = True
         worker.begin(Job(self._step, lambda problem: self._finish(pieces, problem), self._prepare))
 
     def _take(self, bucket: Any) -> Any:
@@ -272,7 +289,7 @@ class CompressionState:
     ) -> Any:
         on_card = buffer.device.type != "cpu"
         held = self._cards.take(buffer, gradients) if on_card else None
-        future: Any = torch.futures.Future(devices=[buffer.device] if on_card else None)
+        future: Any = torch.futures.Future(devices=None if held is None else held.devices)
         self._pieces.append(_Piece(future, buffer, held))
         for place, (i, gradient) in enumerate(zip(indices, gradients)):
             address, arrive = (gradient.data_ptr(), None) if held is None else held.part(place)
@@ -377,10 +394,13 @@ class CompressionState:
     def _finish(self, pieces: list[_Piece], problem: BaseException | None) -> None:
         """On the coding thread: completes the futures of a step."""
         refused = isinstance(problem, Error) and problem.status in (Status.NONFINITE, Status.SKIPPED)
+        name_options(problem, self._others)
+        self.error, self._busy = problem, False  # before anybody goes on
         if refused and self._nonfinite == "propagate":
             _log.info("%s", problem)
         if problem is None and self._log_every and self.rank == 0:
-            self._say()  # before anybody goes on to the next step
+            if self._reducer.stats().applied % self._log_every == 0:  # before anybody goes on to the next step
+                say(log_line, self.stats)
         for piece in pieces:
             try:
                 if problem is not None and not (refused and self._nonfinite == "propagate"):
@@ -389,13 +409,6 @@ class CompressionState:
                     piece.complete(means=problem is None)
             except RuntimeError as trouble:  # the future's own continuation failed: it has the error
                 _log.debug("%s", trouble)
-
-    def _say(self) -> None:
-        try:
-            if self._reducer.stats().applied % self._log_every == 0:
-                announce(log_line(self.stats()))
-        except Exception as trouble:  # stderr is closed, for instance: no reason to stop
-            _log.debug("%s", trouble)
 
     # ---- State -------------------------------------------------------------------------------------------------------
 
@@ -468,12 +481,13 @@ class CompressionState:
         self._waiting = state.pop("saved")
         self.__dict__.update(state)
         self._scaler, self._worker, self._loss_scale, self._step = None, None, 0.0, 0
+        self.error = None
 
     # ---- Seeing it work ----------------------------------------------------------------------------------------------
 
     def residual(self, name: str) -> torch.Tensor:
         """A copy of a parameter's residual on this rank, in the parameter's shape. Between steps."""
-        self._live()
+        self._between_steps()
         names = [choice.name for choice in self.choices]
         if name not in names:
             raise KeyError(f"the model has no trained parameter {name!r}")
@@ -484,12 +498,12 @@ class CompressionState:
 
     def bypass_log(self) -> list[int]:
         """The steps from which on gradients were sent as they are, and compressed again, by turns: `bypass` takes it."""
-        self._live()
+        self._between_steps()
         return self._reducer.bypass_log()
 
     def stats(self) -> Stats:
         """What was sent so far on this rank, per parameter and in total, and where the time went. Between steps."""
-        worker = self._live()
+        worker = self._between_steps()
         return collect(self._reducer, self.choices, worker.wait_seconds, self._step)
 
     def write_to(self, writer: Any, step: int | None = None, prefix: str = "tersegrad") -> None:

@@ -345,7 +345,8 @@ def _check_options(options: dict[str, Any]) -> None:
         if name not in _UNUSED:
             like = difflib.get_close_matches(name, _UNUSED, 1)
             raise TypeError(f"explain has no option {name!r}" + (f": did you mean {like[0]!r}?" if like else ""))
-    check_common(options.get("seed", 0), options.get("warmup", 0), options.get("nonfinite", "propagate"))
+    common = (options.get("seed", 0), options.get("warmup", 0), options.get("nonfinite", "propagate"))
+    check_common(*common, options.get("scaler"))
     check_algorithm(options.get("algorithm", "auto"))
     duration(options.get("timeout"))
 
