@@ -77,9 +77,10 @@ static void number_messages(tg_description *d, uint32_t share)
     size_t next = 0;
     for (size_t b = 0; b < plan->batch_count; b++) {
         bool owns = false;
-        tg_piece run;
+        tg_piece slice;
         for (size_t i = plan->batches[b].first; i < plan->batches[b].first + plan->batches[b].count; i++)
-            owns = owns || (plan->pieces[i].owner == share && tg_share_ends(d->reducer, false, &plan->pieces[i], &run));
+            owns = owns ||
+                   (plan->pieces[i].owner == share && tg_share_ends(d->reducer, false, &plan->pieces[i], &slice));
         d->inner_message[share][b] = owns ? next++ : SIZE_MAX;
     }
 }
@@ -94,36 +95,36 @@ static tg_described_part *part_of(const tg_description *d, size_t message, uint3
 static uint64_t lesser(uint64_t a, uint64_t b) { return a < b ? a : b; }
 static uint64_t larger(uint64_t a, uint64_t b) { return a > b ? a : b; }
 
-/* What comes back of a run from between hosts: under gather one frame of each host, or the mean. */
-static void add_gathered(const tg_description *d, const tg_piece *run, tg_described_part *part)
+/* What comes back of a slice from between hosts: under gather one frame of each host, or the mean. */
+static void add_gathered(const tg_description *d, const tg_piece *slice, tg_described_part *part)
 {
     const tg_reducer *r = d->reducer;
-    const bool mean = tg_spreads_mean(r, false, run);
+    const bool mean = tg_spreads_mean(r, false, slice);
     const uint64_t copies = mean ? 1 : r->levels->hosts;
-    part->spread += mean ? TG_HEADER_SIZE + sizeof(float) * run->count
-                         : copies * tg_described_frame(d->levels[run->owner]->reducer, run->tensor, run->count);
+    part->spread += mean ? TG_HEADER_SIZE + sizeof(float) * slice->count
+                         : copies * tg_described_frame(d->levels[slice->owner]->reducer, slice->tensor, slice->count);
     part->frames += copies;
-    part->carried += copies * run->count;
-    part->meant += mean ? run->count : 0;
+    part->carried += copies * slice->count;
+    part->meant += mean ? slice->count : 0;
 }
 
 /* What a piece adds to the message of its owner. */
 static void add_piece(const tg_description *d, const tg_piece *piece, tg_described_part *part)
 {
     const tg_reducer *r = d->reducer;
-    tg_piece run;
+    tg_piece slice;
     part->pieces++;
     part->elements += piece->count;
     part->raw += TG_HEADER_SIZE + tg_dtype_size(r->tensors[piece->tensor].given.dtype) * piece->count;
-    if (!tg_share_ends(r, false, piece, &run))
+    if (!tg_share_ends(r, false, piece, &slice))
         return;
     part->spread += sizeof(uint32_t);
-    part->ended += run.count;
+    part->ended += slice.count;
     if (r->algorithm != TG_SHARD)
-        add_gathered(d, &run, part);
+        add_gathered(d, &slice, part);
 }
 
-/* The same under shard, of all runs of a message. */
+/* The same under shard, of all slices of a message. */
 static void add_results(const tg_description *d, size_t message, uint32_t share, tg_described_part *part)
 {
     const size_t inner = d->inner_message[share][message];

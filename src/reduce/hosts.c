@@ -194,11 +194,11 @@ tg_reducer_options tg_share_options(const tg_reducer *r, uint32_t share)
     return options;
 }
 
-bool tg_share_ends(const tg_reducer *r, bool dense, const tg_piece *piece, tg_piece *run)
+bool tg_share_ends(const tg_reducer *r, bool dense, const tg_piece *piece, tg_piece *slice)
 {
     const tg_reducing_tensor *t = &r->tensors[piece->tensor];
     const tg_spec spec = r->levels->hosts > 1 ? tg_wire_spec(r, t) : (tg_spec){.codec = 0};
-    return tg_piece_ends(piece, t->parts, dense || tg_grain_of(&spec) > 0, run);
+    return tg_piece_ends(piece, t->parts, dense || tg_grain_of(&spec) > 0, slice);
 }
 
 static void follow_messages(tg_reducer *r, bool dense)
@@ -209,9 +209,9 @@ static void follow_messages(tg_reducer *r, bool dense)
     l->inner_message[dense] = tg_arena_take(&r->arena, plan->batch_count, sizeof(size_t));
     for (size_t b = 0; !r->arena.failed && b < plan->batch_count; b++) {
         bool owns = false;
-        tg_piece run;
+        tg_piece slice;
         for (size_t i = plan->batches[b].first; i < plan->batches[b].first + plan->batches[b].count; i++)
-            owns = owns || (plan->pieces[i].owner == l->share && tg_share_ends(r, dense, &plan->pieces[i], &run));
+            owns = owns || (plan->pieces[i].owner == l->share && tg_share_ends(r, dense, &plan->pieces[i], &slice));
         l->inner_message[dense][b] = owns ? next++ : SIZE_MAX;
     }
 }
@@ -309,66 +309,66 @@ void tg_levels_stats(const tg_reducer *r, tg_reducer_stats *stats)
 
 /* ---- what is spread, and room for it ---- */
 
-/* What frames of a run are made with between hosts, at its largest. */
-static tg_spec spec_of(const tg_reducer *r, bool dense, const tg_piece *run)
+/* What frames of a slice are made with between hosts, at its largest. */
+static tg_spec spec_of(const tg_reducer *r, bool dense, const tg_piece *slice)
 {
     tg_spec spec = {.codec = 0};
     if (!dense)
-        spec = tg_share_tensor(r, run->tensor, run->owner).codec;
+        spec = tg_share_tensor(r, slice->tensor, slice->owner).codec;
     for (size_t s = 0;
          tg_codec_row_of(spec.codec)->sparse && !(spec.choices & TG_CHOICE_BY_K) && s < r->options.schedule_count; s++)
         spec.amount = r->amounts[s] > spec.amount ? r->amounts[s] : spec.amount;
     return spec;
 }
 
-/* Most bytes of a frame of so many elements of a run. */
-static uint64_t frame_room(const tg_spec *spec, const tg_piece *run, uint64_t count)
+/* Most bytes of a frame of so many elements of a slice. */
+static uint64_t frame_room(const tg_spec *spec, const tg_piece *slice, uint64_t count)
 {
     const tg_codec_row *row = tg_codec_row_of(spec->codec);
-    return TG_HEADER_SIZE + row->bound(spec, count) + (row->sparse ? run->count / 512 + 32 : 0);
+    return TG_HEADER_SIZE + row->bound(spec, count) + (row->sparse ? slice->count / 512 + 32 : 0);
 }
 
-static uint64_t mean_room(const tg_piece *run) { return TG_HEADER_SIZE + sizeof(float) * run->count; }
+static uint64_t mean_room(const tg_piece *slice) { return TG_HEADER_SIZE + sizeof(float) * slice->count; }
 
-bool tg_spreads_mean(const tg_reducer *r, bool dense, const tg_piece *run)
+bool tg_spreads_mean(const tg_reducer *r, bool dense, const tg_piece *slice)
 {
-    const tg_spec spec = spec_of(r, dense, run);
-    return r->algorithm != TG_SHARD && r->levels->hosts * frame_room(&spec, run, run->count) > mean_room(run);
+    const tg_spec spec = spec_of(r, dense, slice);
+    return r->algorithm != TG_SHARD && r->levels->hosts * frame_room(&spec, slice, slice->count) > mean_room(slice);
 }
 
 bool tg_share_spreads_means(const tg_reducer *r, uint32_t share)
 {
     for (int dense = 0; dense < 2; dense++) {
         const tg_plan *plan = dense ? &r->dense : &r->coded;
-        tg_piece run;
+        tg_piece slice;
         for (size_t i = 0; i < plan->piece_count; i++)
-            if (plan->pieces[i].owner == share && tg_share_ends(r, dense, &plan->pieces[i], &run) &&
-                !tg_spreads_mean(r, dense, &run))
+            if (plan->pieces[i].owner == share && tg_share_ends(r, dense, &plan->pieces[i], &slice) &&
+                !tg_spreads_mean(r, dense, &slice))
                 return false;
     }
     return true;
 }
 
 /* Under gather a frame of each host, or one of the mean, also where something was dropped of it. */
-static uint64_t gathered_room(const tg_reducer *r, bool dense, const tg_piece *run)
+static uint64_t gathered_room(const tg_reducer *r, bool dense, const tg_piece *slice)
 {
-    const tg_spec spec = spec_of(r, dense, run);
-    const uint64_t frames = r->levels->hosts * frame_room(&spec, run, run->count), mean = mean_room(run);
+    const tg_spec spec = spec_of(r, dense, slice);
+    const uint64_t frames = r->levels->hosts * frame_room(&spec, slice, slice->count), mean = mean_room(slice);
     return frames > mean || r->options.nonfinite == TG_NONFINITE_DROP ? mean : frames;
 }
 
 /* Under shard a frame of each part. */
-static uint64_t results_room(const tg_reducer *r, bool dense, const tg_piece *run)
+static uint64_t results_room(const tg_reducer *r, bool dense, const tg_piece *slice)
 {
-    const tg_spec spec = spec_of(r, dense, run);
+    const tg_spec spec = spec_of(r, dense, slice);
     const bool sparse = tg_codec_row_of(spec.codec)->sparse;
-    const uint64_t hosts = r->levels->hosts, count = run->count,
+    const uint64_t hosts = r->levels->hosts, count = slice->count,
                    grain = sparse || dense ? TG_BLOCK : tg_grain_of(&spec),
                    parts = sparse                      ? hosts
                            : grain == 0                ? 1
                            : count / grain + 1 < hosts ? count / grain + 1
                                                        : hosts;
-    return frame_room(&spec, run, count) + parts * frame_room(&spec, run, grain < count ? grain : count);
+    return frame_room(&spec, slice, count) + parts * frame_room(&spec, slice, grain < count ? grain : count);
 }
 
 size_t tg_spread_room(const tg_reducer *r, const tg_plan *plan, size_t message, uint32_t share)
@@ -379,10 +379,10 @@ size_t tg_spread_room(const tg_reducer *r, const tg_plan *plan, size_t message, 
         return 0;
     for (size_t i = plan->batches[message].first; i < plan->batches[message].first + plan->batches[message].count;
          i++) {
-        tg_piece run;
-        if (plan->pieces[i].owner == share && tg_share_ends(r, dense, &plan->pieces[i], &run))
-            room += sizeof(uint32_t) +
-                    (size_t)(r->algorithm == TG_SHARD ? results_room(r, dense, &run) : gathered_room(r, dense, &run));
+        tg_piece slice;
+        if (plan->pieces[i].owner == share && tg_share_ends(r, dense, &plan->pieces[i], &slice))
+            room += sizeof(uint32_t) + (size_t)(r->algorithm == TG_SHARD ? results_room(r, dense, &slice)
+                                                                         : gathered_room(r, dense, &slice));
     }
     return room;
 }

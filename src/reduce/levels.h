@@ -81,10 +81,10 @@ static inline uint64_t tg_share_count(const tg_reducing_tensor *t, uint32_t shar
     return t->parts[share + 1] - t->parts[share];
 }
 /* What a piece ends of its share, and what is spread then; see tg_piece_ends. */
-bool tg_share_ends(const tg_reducer *reducer, bool dense, const tg_piece *piece, tg_piece *run);
-/* gather: whether of a run the mean is spread, because the frames of all hosts may be larger; and whether it is so for
- * all runs of a share. By the plan, so that all ranks know. */
-bool tg_spreads_mean(const tg_reducer *reducer, bool dense, const tg_piece *run);
+bool tg_share_ends(const tg_reducer *reducer, bool dense, const tg_piece *piece, tg_piece *slice);
+/* gather: whether of a slice the mean is spread, because the frames of all hosts may be larger; and whether it is so
+ * for all slices of a share. By the plan, so that all ranks know. */
+bool tg_spreads_mean(const tg_reducer *reducer, bool dense, const tg_piece *slice);
 bool tg_share_spreads_means(const tg_reducer *reducer, uint32_t share);
 /* Most bytes of what the owner of a share spreads of a message. */
 size_t tg_spread_room(const tg_reducer *reducer, const tg_plan *plan, size_t message, uint32_t share);

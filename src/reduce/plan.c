@@ -9,9 +9,9 @@ typedef struct maker {
     uint32_t owners;
     tg_plan *plan;
     bool counting;
-    /* The message being filled: runs of elements that are not yet divided among owners. */
-    tg_piece *runs;
-    size_t run_count;
+    /* The message being filled: slices of elements that are not yet divided among owners. */
+    tg_piece *slices;
+    size_t slice_count;
     uint64_t filled;
     size_t first_piece; /* of this message */
 } maker;
@@ -32,30 +32,33 @@ static void add_piece(maker *m, const tg_piece *piece)
     m->plan->largest = piece->count > m->plan->largest ? piece->count : m->plan->largest;
 }
 
-/* Divides one run, which starts `before` elements into its message of `total`, at the owners' boundaries, rounded to
+/* Divides one slice, which starts `before` elements into its message of `total`, at the owners' boundaries, rounded to
  * the tensor's grain. */
-static void divide(maker *m, const tg_piece *run, uint64_t before, uint64_t total)
+static void divide(maker *m, const tg_piece *slice, uint64_t before, uint64_t total)
 {
-    const uint64_t grain = m->tensors[run->tensor].grain;
-    if (m->tensors[run->tensor].balanced) {
-        add_piece(
-            m, &(tg_piece){.tensor = run->tensor, .owner = TG_EVERY_OWNER, .first = run->first, .count = run->count});
+    const uint64_t grain = m->tensors[slice->tensor].grain;
+    if (m->tensors[slice->tensor].balanced) {
+        add_piece(m,
+                  &(tg_piece){
+                      .tensor = slice->tensor, .owner = TG_EVERY_OWNER, .first = slice->first, .count = slice->count});
         return;
     }
     if (grain == 0) { /* whole, to the owner of its middle */
-        const uint64_t owner = (before + run->count / 2) * m->owners / total;
-        add_piece(
-            m, &(tg_piece){.tensor = run->tensor, .owner = (uint32_t)owner, .first = run->first, .count = run->count});
+        const uint64_t owner = (before + slice->count / 2) * m->owners / total;
+        add_piece(m,
+                  &(tg_piece){
+                      .tensor = slice->tensor, .owner = (uint32_t)owner, .first = slice->first, .count = slice->count});
         return;
     }
-    for (uint64_t at = 0, to; at < run->count; at = to) {
+    for (uint64_t at = 0, to; at < slice->count; at = to) {
         /* The first owner whose boundary is rounded to beyond `at`: with many owners, most get nothing. */
         const uint64_t beyond = before + at + grain - grain / 2, next = (beyond * m->owners + total - 1) / total,
                        owner = (next < m->owners ? next : m->owners) - 1;
         to = (total * (owner + 1) / m->owners - before + grain / 2) / grain * grain;
-        to = owner + 1 == m->owners || to > run->count ? run->count : to;
-        add_piece(m, &(tg_piece){
-                         .tensor = run->tensor, .owner = (uint32_t)owner, .first = run->first + at, .count = to - at});
+        to = owner + 1 == m->owners || to > slice->count ? slice->count : to;
+        add_piece(m,
+                  &(tg_piece){
+                      .tensor = slice->tensor, .owner = (uint32_t)owner, .first = slice->first + at, .count = to - at});
     }
 }
 
@@ -74,13 +77,13 @@ static void end_batch(maker *m)
 static void close_batch(maker *m)
 {
     uint64_t total = 0, before = 0;
-    for (size_t i = 0; i < m->run_count; i++)
-        total += m->tensors[m->runs[i].tensor].balanced ? 0 : m->runs[i].count;
-    for (size_t i = 0; i < m->run_count; i++) {
-        divide(m, &m->runs[i], before, total);
-        before += m->tensors[m->runs[i].tensor].balanced ? 0 : m->runs[i].count;
+    for (size_t i = 0; i < m->slice_count; i++)
+        total += m->tensors[m->slices[i].tensor].balanced ? 0 : m->slices[i].count;
+    for (size_t i = 0; i < m->slice_count; i++) {
+        divide(m, &m->slices[i], before, total);
+        before += m->tensors[m->slices[i].tensor].balanced ? 0 : m->slices[i].count;
     }
-    m->run_count = 0;
+    m->slice_count = 0;
     end_batch(m);
 }
 
@@ -146,7 +149,7 @@ static void cut_all(maker *m, size_t tensor_count, uint64_t batch_elements)
             const uint64_t count = tensor->count - first < most ? tensor->count - first : most;
             if (m->filled + count > batch_elements)
                 close_batch(m);
-            m->runs[m->run_count++] = (tg_piece){.tensor = (uint32_t)t, .first = first, .count = count};
+            m->slices[m->slice_count++] = (tg_piece){.tensor = (uint32_t)t, .first = first, .count = count};
             m->filled += count;
         }
     }
@@ -184,10 +187,10 @@ static void follow_all(maker *m, const tg_plan *whole, uint32_t share)
     for (size_t b = 0; b < whole->batch_count; b++) {
         for (size_t i = whole->batches[b].first; i < whole->batches[b].first + whole->batches[b].count; i++) {
             const tg_plan_tensor *t = &m->tensors[whole->pieces[i].tensor];
-            tg_piece run;
-            if (whole->pieces[i].owner == share && tg_piece_ends(&whole->pieces[i], t->parts, t->grain > 0, &run))
-                m->runs[m->run_count++] = (tg_piece){
-                    .tensor = run.tensor, .first = run.first - t->parts[share], .count = run.count};
+            tg_piece slice;
+            if (whole->pieces[i].owner == share && tg_piece_ends(&whole->pieces[i], t->parts, t->grain > 0, &slice))
+                m->slices[m->slice_count++] = (tg_piece){
+                    .tensor = slice.tensor, .first = slice.first - t->parts[share], .count = slice.count};
         }
         close_batch(m);
     }
@@ -196,35 +199,35 @@ static void follow_all(maker *m, const tg_plan *whole, uint32_t share)
 bool tg_plan_follow(const tg_plan *whole, uint32_t share, const tg_plan_tensor *tensors, uint32_t owners,
                     tg_arena *arena, tg_plan *plan)
 {
-    tg_piece *runs = malloc((whole->piece_count + 1) * sizeof *runs);
-    if (!runs)
+    tg_piece *slices = malloc((whole->piece_count + 1) * sizeof *slices);
+    if (!slices)
         return false;
     memset(plan, 0, sizeof *plan);
-    maker m = {.tensors = tensors, .owners = owners, .plan = plan, .counting = true, .runs = runs};
+    maker m = {.tensors = tensors, .owners = owners, .plan = plan, .counting = true, .slices = slices};
     follow_all(&m, whole, share);
     plan->pieces = tg_arena_take(arena, plan->piece_count, sizeof *plan->pieces);
     plan->batches = tg_arena_take(arena, plan->batch_count, sizeof *plan->batches);
     m.counting = false;
     if (!arena->failed)
         follow_all(&m, whole, share);
-    free(runs);
+    free(slices);
     return !arena->failed;
 }
 
 bool tg_plan_make(const tg_plan_tensor *tensors, size_t tensor_count, uint64_t batch_elements, uint32_t owners,
                   tg_arena *arena, tg_plan *plan)
 {
-    tg_piece *runs = malloc((tensor_count + 1) * sizeof *runs); /* a message has at most one run of each tensor */
-    if (!runs)
+    tg_piece *slices = malloc((tensor_count + 1) * sizeof *slices); /* a message has at most one slice of each tensor */
+    if (!slices)
         return false;
     memset(plan, 0, sizeof *plan);
-    maker m = {.tensors = tensors, .owners = owners, .plan = plan, .counting = true, .runs = runs};
+    maker m = {.tensors = tensors, .owners = owners, .plan = plan, .counting = true, .slices = slices};
     cut_all(&m, tensor_count, batch_elements);
     plan->pieces = tg_arena_take(arena, plan->piece_count, sizeof *plan->pieces);
     plan->batches = tg_arena_take(arena, plan->batch_count, sizeof *plan->batches);
     m.counting = false;
     if (!arena->failed)
         cut_all(&m, tensor_count, batch_elements);
-    free(runs);
+    free(slices);
     return !arena->failed;
 }

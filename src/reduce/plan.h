@@ -16,7 +16,7 @@ typedef struct tg_plan_tensor {
 
 #define TG_EVERY_OWNER UINT32_MAX
 
-/* A run of elements of one tensor that is one frame. */
+/* A range of elements of one tensor that is one frame. */
 typedef struct tg_piece {
     uint32_t tensor;
     uint32_t owner; /* under shard: who sums it; TG_EVERY_OWNER where it is balanced */
@@ -73,13 +73,13 @@ bool tg_plan_make(const tg_plan_tensor *tensors, size_t tensor_count, uint64_t b
 /* What a piece of `whole` ends of its tensor's share between hosts: itself, or where shares may not be cut, and then
  * with the last piece, all of it. As elements of the tensor, whose shares begin at `parts`. False where it ends
  * nothing. */
-static inline bool tg_piece_ends(const tg_piece *piece, const uint32_t *parts, bool may_be_cut, tg_piece *run)
+static inline bool tg_piece_ends(const tg_piece *piece, const uint32_t *parts, bool may_be_cut, tg_piece *slice)
 {
-    *run = *piece;
+    *slice = *piece;
     if (may_be_cut)
         return true;
-    run->first = parts[piece->owner];
-    run->count = parts[piece->owner + 1] - run->first;
+    slice->first = parts[piece->owner];
+    slice->count = parts[piece->owner + 1] - slice->first;
     return piece->first + piece->count == parts[piece->owner + 1];
 }
 

@@ -12,9 +12,9 @@
 #define IS_MEAN UINT32_C(0x80000000)
 
 /* Whether a piece ends something that the owner of this share spreads. */
-static bool is_spread(const tg_reduction *r, const tg_piece *piece, uint32_t share, tg_piece *run)
+static bool is_spread(const tg_reduction *r, const tg_piece *piece, uint32_t share, tg_piece *slice)
 {
-    return piece->owner == share && tg_share_ends(r->reducer, r->dense, piece, run);
+    return piece->owner == share && tg_share_ends(r->reducer, r->dense, piece, slice);
 }
 
 /* ---- out ---- */
@@ -62,12 +62,12 @@ static uint32_t put_mean(tg_reduction *inner, size_t piece, writer *w)
 
 /* gather: the mean or the frames of all hosts, whichever is less; but the mean where sums overflow and such elements
  * are dropped, because only here is it known that some do. */
-static uint32_t put_gathered(const tg_reduction *r, const tg_piece *run, size_t piece, writer *w)
+static uint32_t put_gathered(const tg_reduction *r, const tg_piece *slice, size_t piece, writer *w)
 {
     tg_reduction *inner = r->levels->inner;
     const size_t count = tg_pack_received(inner, piece);
     const bool drops = inner->may_overflow[piece] && tg_policy_of(inner->reducer) == TG_NONFINITE_ZERO;
-    if (count > 0 && (drops || tg_spreads_mean(r->reducer, r->dense, run)))
+    if (count > 0 && (drops || tg_spreads_mean(r->reducer, r->dense, slice)))
         return put_mean(inner, piece, w);
     for (size_t i = 0; i < count; i++)
         put_frame(w, tg_received(inner, piece)[i]);
@@ -98,21 +98,21 @@ void tg_spread_send(tg_reduction *r, size_t number)
     if (!inner)
         return;
     uint32_t own = 0;
-    tg_piece run;
+    tg_piece slice;
     for (size_t i = batch->first; i < batch->first + batch->count; i++)
-        own += is_spread(r, &r->plan->pieces[i], l->share, &run);
+        own += is_spread(r, &r->plan->pieces[i], l->share, &slice);
     uint8_t *extra = transfer->out + TG_MESSAGE_HEADER;
     writer w = {.at = extra + 4 * (size_t)own, .end = transfer->out + transfer->out_capacity};
     const size_t message = l->inner_message[r->dense][number];
     size_t at = message == SIZE_MAX ? 0 : inner->plan->batches[message].first;
     for (size_t i = batch->first; own > 0 && i < batch->first + batch->count && !tg_reduction_lost(r); i++) {
-        if (!is_spread(r, &r->plan->pieces[i], l->share, &run))
+        if (!is_spread(r, &r->plan->pieces[i], l->share, &slice))
             continue;
         uint32_t frames = inner->reducer->functions->has_results ? IS_MEAN : 0;
-        for (uint64_t done = 0; done < run.count; done += inner->plan->pieces[at++].count)
-            if (inner->anywhere[run.tensor])
+        for (uint64_t done = 0; done < slice.count; done += inner->plan->pieces[at++].count)
+            if (inner->anywhere[slice.tensor])
                 frames += inner->reducer->functions->has_results ? put_results(inner, at, &w)
-                                                                 : put_gathered(r, &run, at, &w);
+                                                                 : put_gathered(r, &slice, at, &w);
         tg_store32(extra, frames == IS_MEAN ? 0 : frames);
         extra += 4;
     }
@@ -195,13 +195,13 @@ static void take_from(tg_reduction *r, size_t number, uint32_t share)
     if (!tg_transfer_open(r, &r->batches[number], peer, &message, &extra, &frames))
         return;
     for (size_t i = batch->first; i < batch->first + batch->count; i++) {
-        tg_piece run;
-        if (!is_spread(r, &r->plan->pieces[i], share, &run))
+        tg_piece slice;
+        if (!is_spread(r, &r->plan->pieces[i], share, &slice))
             continue;
         const uint32_t count = tg_cursor_u32(&extra);
-        if (!take_piece(r, &run, peer, count, &frames))
+        if (!take_piece(r, &slice, peer, count, &frames))
             return;
-        r->anywhere[run.tensor] |= (count & ~IS_MEAN) > 0;
+        r->anywhere[slice.tensor] |= (count & ~IS_MEAN) > 0;
         due += count & ~IS_MEAN;
     }
     if (extra.short_read)
@@ -264,13 +264,13 @@ void tg_spread_apply(tg_reduction *r)
                       frames = tg_cursor_over(bytes + TG_MESSAGE_HEADER + extra_size,
                                               size - TG_MESSAGE_HEADER - extra_size);
             for (size_t i = batch->first; i < batch->first + batch->count; i++) {
-                tg_piece run;
-                if (!is_spread(r, &r->plan->pieces[i], share, &run))
+                tg_piece slice;
+                if (!is_spread(r, &r->plan->pieces[i], share, &slice))
                     continue;
                 const uint32_t number = tg_cursor_u32(&extra), count = number & ~IS_MEAN;
                 for (uint32_t f = 0; f < count; f++)
                     (void)tg_message_frame(&frames, &room[f]);
-                apply_piece(r, &run, number, room);
+                apply_piece(r, &slice, number, room);
                 room += count;
             }
         }
