@@ -205,6 +205,12 @@ def test_mistakes_are_named() -> None:
         tg.explain(model(), "qsgd", exclude="2.*")
     with pytest.raises(TypeError, match="float64.*_ddp_params_and_buffers_to_ignore"):
         tg.explain(model().double(), "qsgd")
+    mixed = torch.nn.ModuleDict({"wide": model(), "long": torch.nn.Linear(3, 3).double()})
+    with pytest.raises(TypeError, match="long.bias has gradients of torch.float64"):
+        tg.explain(mixed, "qsgd", exclude=["long.*"])
+    ignored = ["long.weight", "long.bias"]
+    torch.nn.parallel.DistributedDataParallel._set_params_and_buffers_to_ignore_for_model(mixed, ignored)
+    assert all(choice.name.startswith("wide.") for choice in tg.explain(mixed, "qsgd").choices)
     with pytest.raises(ValueError, match="no parameters that are trained"):
         tg.explain(torch.nn.ReLU(), "qsgd")
 
