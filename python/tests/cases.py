@@ -8,6 +8,7 @@ import logging
 import os
 import pickle
 import tempfile
+import time
 import warnings
 from typing import Any
 
@@ -63,6 +64,14 @@ def backward(model: nn.Module, given: dict[str, torch.Tensor]) -> None:
 
 
 _shared: list[Any] = []
+
+
+MARGIN = 600.0  # seconds: only what hangs takes so long beyond the time-out of a group
+
+
+def in_time(start: float, timeout: float) -> None:
+    """An error that was due `timeout` seconds after `start` at the latest."""
+    assert time.monotonic() - start < timeout + MARGIN
 
 
 def group() -> Any:
@@ -574,9 +583,11 @@ def dies(rank: int, victim: int) -> str:
     backward(model, gradients(rank, 0))
     if rank == victim:
         model.module.first.register_hook(lambda _: os._exit(9))
+    start = time.monotonic()
     try:
         backward(model, gradients(rank, 1))
     except RuntimeError as problem:
+        in_time(start, 120)
         text = str(problem)
         try:
             backward(model, gradients(rank, 2))

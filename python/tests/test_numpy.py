@@ -148,6 +148,18 @@ def test_what_cannot_be_encoded_is_named() -> None:
     tersegrad.encode(good.reshape(3, 4), "none")
 
 
+def test_bfloat16_of_ml_dtypes() -> None:
+    kind = pytest.importorskip("ml_dtypes", reason="ml_dtypes not installed").bfloat16
+    values = np.array([0.0, -1.5, 3.0, 0.25], kind)
+    frame = tersegrad.encode(values, "none")
+    assert frame == tersegrad.encode(values.view(np.uint16), "none", dtype="bfloat16")
+    out = np.empty(4, kind)
+    assert np.array_equal(tersegrad.decode(frame, out), values)
+    residual = tersegrad.Feedback("ef", "topk:density=0.25", 4)
+    tersegrad.encode(values, "topk:density=0.25", feedback=residual, step=0, rank=0)
+    assert residual.residual.tolist() == [0.0, -1.5, 0.0, 0.25]
+
+
 def test_bfloat16_by_name_of_the_bits() -> None:
     exact = np.array([1.0, -2.5, 0.0, 3.0], np.float32)
     bits = (exact.view(np.uint32) >> 16).astype(np.uint16)

@@ -134,25 +134,26 @@ def write_digits(folder: Path) -> None:
         (folder / f"{part}-labels-idx1-ubyte").write_bytes(labels)
 
 
-EXAMPLES = [("ddp_mnist", True), ("ddp_mnist", False), ("ddp_chargpt", False), ("ddp_lstm", False)]  # --data
+# Whether with --data, and the number of ranks.
+EXAMPLES = [("ddp_mnist", True, 4), ("ddp_mnist", False, 2), ("ddp_chargpt", False, 2), ("ddp_lstm", False, 2)]
 
 
-@pytest.mark.parametrize("name,given", EXAMPLES)
-def test_examples_run(name: str, given: bool, tmp_path: Path) -> None:
+@pytest.mark.parametrize("name,given,world", EXAMPLES)
+def test_examples_run(name: str, given: bool, world: int, tmp_path: Path) -> None:
     if name == "ddp_mnist" and not given:
         pytest.importorskip("sklearn", reason="scikit-learn not installed")
     write_digits(tmp_path)
     example = Path(__file__).resolve().parents[2] / "examples" / f"{name}.py"
     data = ["--data", str(tmp_path)] if given else []
     log = tmp_path / "log.jsonl"
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", str(example)]
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(world), str(example)]
     options = ["--steps", "2", "--batch", "2", "--log-file", str(log), "--spec", "none", "--spec", "topk:density=0.01/ef"]
     options += ["--schedule", "0:0.25,1:0.01"]
     result = subprocess.run(
         [*command, *data, *options], capture_output=True, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"}
     )
     assert result.returncode == 0, result.stderr
-    assert "topk:density=0.01/ef" in result.stdout and "2 ranks, 2 steps" in result.stdout
+    assert "topk:density=0.01/ef" in result.stdout and f"{world} ranks, 2 steps" in result.stdout
     lines = [json.loads(line) for line in log.read_text().splitlines()]
     assert [(line["run"], line["step"]) for line in lines] == [(0, 1), (0, 2), (1, 1), (1, 2)]
     page = tmp_path / "report.html"
@@ -204,6 +205,12 @@ def test_mistakes_are_named() -> None:
         tg.explain(model(), "qsgd", exclude="2.*")
     with pytest.raises(TypeError, match="float64.*_ddp_params_and_buffers_to_ignore"):
         tg.explain(model().double(), "qsgd")
+    mixed = torch.nn.ModuleDict({"wide": model(), "long": torch.nn.Linear(3, 3).double()})
+    with pytest.raises(TypeError, match="long.bias has gradients of torch.float64"):
+        tg.explain(mixed, "qsgd", exclude=["long.*"])
+    ignored = ["long.weight", "long.bias"]
+    torch.nn.parallel.DistributedDataParallel._set_params_and_buffers_to_ignore_for_model(mixed, ignored)
+    assert all(choice.name.startswith("wide.") for choice in tg.explain(mixed, "qsgd").choices)
     with pytest.raises(ValueError, match="no parameters that are trained"):
         tg.explain(torch.nn.ReLU(), "qsgd")
 

@@ -19,7 +19,7 @@ import tersegrad
 import tersegrad.torch as tg
 import torch
 import torch.distributed as dist
-from cases import Products, backward, gradient, gradients, group, means, wrapped
+from cases import Products, backward, gradient, gradients, group, in_time, means, wrapped
 from tersegrad.torch import exchange
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
@@ -406,9 +406,11 @@ def silent(rank: int, victim: int) -> str:
     backward(model, gradients(rank, 0))
     if rank == victim:
         model.module.first.register_hook(lambda _: time.sleep(1e6))
+    start = time.monotonic()
     try:
         backward(model, gradients(rank, 1))
     except RuntimeError as problem:
+        in_time(start, 5)
         with refused(RuntimeError, "restart from a checkpoint"):
             backward(model, gradients(rank, 2))
         return str(problem)
@@ -430,6 +432,16 @@ def compared(rank: int) -> None:
             model.module.small[3, 3] += 1
     with refused(tersegrad.LayoutMismatch, "after 1 step", "small differs between rank 0 and rank 1"):
         state.compare_parameters()
+    state.state_dict()
+    model = wrapped()
+    state = tg.compress(model, "topk:density=0.05", check=True, process_group=group())
+    backward(model, gradients(rank, 0))
+    state.state_dict()
+    if rank == 1:
+        with torch.no_grad():
+            model.module.small[3, 3] += 1
+    with refused(tersegrad.LayoutMismatch, "after 1 step", "small differs between rank 0 and rank 1"):
+        state.state_dict()
 
 
 def errors_are_known_or_none(rank: int) -> None:

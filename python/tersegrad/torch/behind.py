@@ -9,6 +9,8 @@ from collections.abc import Callable
 
 import torch
 
+from .worker import PATIENCE
+
 
 class _Task:
     def __init__(self, work: Callable[[], None]) -> None:
@@ -50,10 +52,11 @@ class Behind:
             if task.problem is not None:
                 raise task.problem
 
-    def close(self) -> None:
-        """Ends the thread, after what it is doing, unless that waits for bytes that will not come."""
+    def close(self) -> bool:
+        """Ends the thread, after what it is doing; false if that waits for bytes that will not come."""
         self._tasks.put(None)
-        self._thread.join(5.0)
+        self._thread.join(PATIENCE)
+        return not self._thread.is_alive()
 
     def __del__(self) -> None:
         self._tasks.put(None)  # this may be the thread itself

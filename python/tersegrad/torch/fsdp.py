@@ -38,7 +38,7 @@ from .policy import DTYPES, Choice, Policy, Rule, parameters_of
 from .staging import pinned
 from .state import VERSION, CompressionState, _own_group, follow_scale, state_list
 from .stats import Stats, collect, log_line, together
-from .worker import MOST_UNDER_WAY, RECOVERABLE
+from .worker import MOST_UNDER_WAY, RECOVERABLE, leave
 
 _log = logging.getLogger("tersegrad")
 DEFAULT_SPEC = "qsgd"
@@ -51,8 +51,10 @@ _states: weakref.WeakSet[ShardedCompression] = weakref.WeakSet()
 def _close_all() -> None:
     # A thread that the interpreter ends inside of torch takes the process with it.
     for state in list(_states):
-        state._behind.close()
-        state._wire.close()
+        if state._behind.close() and state._broken is None:
+            state._wire.close()
+        else:
+            leave(state._wire)
 
 
 def is_sharded(model: nn.Module) -> bool:

@@ -24,7 +24,7 @@ from .log import warn_once
 class Held(Protocol):
     """The gradients of a bucket while they are reduced."""
 
-    devices: list[torch.device] | None
+    devices: list[Any] | None
     """Of the future: where it must remember a stream."""
 
     def part(self, place: int) -> tuple[int, Callable[[], None] | None]:
@@ -76,7 +76,7 @@ class OnCard:
 class _HeldOnCard:
     def __init__(self, stream: Any, buffer: torch.Tensor, gradients: Sequence[torch.Tensor]) -> None:
         self._stream, self._buffer, self._gradients = stream, buffer, gradients
-        self.devices: list[torch.device] | None = [buffer.device]
+        self.devices: list[Any] | None = [buffer.device]
 
     def part(self, place: int) -> tuple[int, Callable[[], None] | None]:
         return self._gradients[place].data_ptr(), None
@@ -173,7 +173,7 @@ class _HeldOnHost:
         self, staging: Staging, host: torch.Tensor, buffer: torch.Tensor, gradients: Sequence[torch.Tensor], lane: _Lane
     ) -> None:
         self._staging, self._host, self._buffer, self._lane = staging, host, buffer, lane
-        self.devices: list[torch.device] | None = None if lane.waits else [buffer.device]
+        self.devices: list[Any] | None = None if lane.waits else [buffer.device]
         self._parts: list[tuple[int, Callable[[], None]]] = []
         self._ranges: list[tuple[int, int]] = []
         flat = buffer.view(-1)

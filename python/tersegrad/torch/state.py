@@ -83,8 +83,8 @@ class CompressionState:
                    every GradScaler skips the step and backs off alike. 'raise': NonFinite on every rank. 'drop': such
                    elements count as 0. In no case does such a value enter a residual
     scaler         the GradScaler that is in use: residuals follow its changes of the loss scale
-    check          compare the parameters of all ranks before every step (slow; for finding errors). What the last step
-                   did is seen by `compare_parameters`
+    check          compare the parameters of all ranks before every step, and in `state_dict` (slow; for finding errors).
+                   What the last step did is seen by `compare_parameters`
     log_every      a line every so many steps, on rank 0: to the logger 'tersegrad' if the program's logging takes its
                    INFO, else to stderr
     insist         accept feedback that would diverge, see `tersegrad.stability`
@@ -414,8 +414,11 @@ class CompressionState:
 
     def state_dict(self) -> dict[str, Any]:
         """This rank's residuals and counters, between steps. For torch.save, one file for each rank, and for
-        torch.distributed.checkpoint: the keys name the rank."""
-        self._live()
+        torch.distributed.checkpoint: the keys name the rank. With `check` all ranks call it together: what the last step
+        left is compared."""
+        self._between_steps()
+        if self._check:
+            self._compare_parameters(f"after {self._step} steps")
         own: dict[str, Any] = {"step": self._step, "loss_scale": self._loss_scale}
         saved = bytearray(self._reducer.save())
         if self._options["bypass"] != "off":

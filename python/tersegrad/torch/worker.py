@@ -9,6 +9,7 @@ queue is all that the coding thread ever waits for. Both hold the interpreter lo
 from __future__ import annotations
 
 import atexit
+import ctypes
 import queue
 import threading
 import time
@@ -65,6 +66,7 @@ class _Last:
 
 _cores: weakref.WeakSet[_Core] = weakref.WeakSet()
 _threads: set[threading.Thread] = set()
+PATIENCE = 5.0  # seconds, for a thread to end
 
 
 @atexit.register
@@ -74,9 +76,18 @@ def _end_all() -> None:
     for core in list(_cores):
         core.close()
     for thread in _threads:
-        thread.join(5.0)
+        thread.join(PATIENCE)
     for core in list(_cores):
-        core.wire.close()
+        if core.failed or any(thread.is_alive() for thread in core.threads):
+            leave(core)
+        else:
+            core.wire.close()
+
+
+def leave(thing: Any) -> None:
+    """Keeps it to the end of the process. If a wire goes while a thread is in it, or a message under way, that thread
+    wakes up in an interpreter that has ended, and takes the process with it."""
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(thing))
 
 
 class Worker:
@@ -91,7 +102,8 @@ class Worker:
         wait = threading.Thread(target=_await, args=(core,), name=f"{name}-wait", daemon=True)
         _cores.add(core)
         _threads.difference_update([thread for thread in _threads if not thread.is_alive()])
-        for thread in (code, wait):
+        core.threads = [code, wait]
+        for thread in core.threads:
             thread.start()
             _threads.add(thread)
 
@@ -123,6 +135,8 @@ class _Core:
         self.reducer, self.wire = reducer, wire
         self.events: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self.started: queue.SimpleQueue[Pending | None] = queue.SimpleQueue()
+        self.threads: list[threading.Thread] = []
+        self.failed = False
 
     def close(self) -> None:
         """Ends both threads, after what they are doing."""
@@ -153,6 +167,7 @@ def _code(core: _Core, owner: weakref.ref[Worker]) -> None:
         except BaseException as caught:
             problem = caught
             step.drain()
+        core.failed = core.failed or step.failed or (problem is not None and not step.begun)
         worker = owner()
         if worker is not None:
             worker.wait_seconds += step.wait_seconds
@@ -175,11 +190,12 @@ class _Step:
         self._under_way: deque[Pending] = deque()
         self._keep: list[Given] = []
         self.wait_seconds = 0.0
+        self.begun = False
         self.failed = False
         """The reducer cannot be used any more."""
 
     def run(self) -> None:
-        self.failed = True  # until the outcome is known
+        self.begun = self.failed = True  # until the outcome is known
         self._reduction = self._core.reducer.begin(self._job.step)
         while not self._advance():
             start = time.perf_counter()
