@@ -47,8 +47,9 @@ typedef struct tg_encode_job {
      * frame leaves it where it is. With options.on_device, *end is device memory, and frames begin at multiples of 16
      * from where it was at first: it is moved to the next one behind each. */
     uint8_t **end;
-    /* A sparsifier's alone: where this is not NULL, the selection is left here, and there is no frame. It has room for
-     * 128 elements more than can be selected. Values are as they were, whatever the spec does to them on the wire. */
+    /* A sparsifier's alone: where this is not NULL, the selection is left here, and there is no frame; it is empty
+     * where the job fails. It has room for 128 elements more than can be selected. Values are as they were, whatever
+     * the spec does to them on the wire. */
     tg_list *list;
     /* A sparsifier's alone: where this is not NULL, what is sent is those of its elements that lie between `first` and
      * first + the source's count, which the frame takes as a vector of its own; the source has no gradient. `sent`, as

@@ -105,7 +105,7 @@ try tersegrad train "$@" --codec none --algorithm qsvrg --nonfinite skip
 echo "# feedback that is refused as unstable is refused before the first run"
 try tersegrad train --data syn-256 --steps 2 --codec none --codec qsgd:levels=4,norm=l2,bucket=0 --feedback ef
 echo "# a run that diverges says so"
-tersegrad train --data syn-256 --lr 1e12 --steps 4 --codec none 2>&1 >/dev/null 
+{ tersegrad train --data syn-256 --lr 1e12 --steps 4 --codec none >/dev/null; } 2>&1
 echo "# data that changed under their name"
 printf '%s 1:1 2:3\n' 1 -1 1 -1 >changing.txt
 tersegrad train --data changing.txt --workers 2 --steps 2 --codec none --checkpoint data.ckpt >/dev/null 2>&1

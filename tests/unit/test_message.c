@@ -34,13 +34,13 @@ static tg_status open_bytes(const uint8_t *bytes, size_t size, const tg_message 
 static void golden(void **state)
 {
     (void)state;
-    static const uint8_t due[44] = {'T', 'G', 'M',  'S',  2,    2,    0,    0,    8,    7,    6, 5, 4, 3, 2,
+    static const uint8_t due[44] = {'T', 'G', 'M',  'S',  3,    2,    0,    0,    8,    7,    6, 5, 4, 3, 2,
                                     1,   3,   0,    0,    0,    5,    0,    0,    0,    9,    0, 0, 0, 0, 0,
                                     0,   0,   0x18, 0x17, 0x16, 0x15, 0x14, 0x13, 0x12, 0x11, 4, 0, 0, 0};
     uint8_t bytes[52];
     seal(bytes);
     assert_memory_equal(bytes, due, sizeof due);
-    assert_int_equal(tg_load32(bytes + 44), UINT32_C(0xae7bb34f)); /* as another implementation of XXH3 has it */
+    assert_int_equal(tg_load32(bytes + 44), UINT32_C(0x1e7d24f1)); /* as another implementation of XXH3 has it */
 }
 
 static void round_trip(void **state)

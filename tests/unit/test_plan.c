@@ -18,7 +18,8 @@ static const struct plan plan = {.rows = rows, .row_count = ROWS};
 /* A step of which nothing is uncertain but the model. */
 static struct predict_step step(double seconds)
 {
-    return (struct predict_step){.seconds = seconds, .fast_network = seconds, .slow_network = seconds};
+    return (struct predict_step){
+        .seconds = seconds, .fast_network = seconds, .slow_network = seconds, .error = PREDICT_MODEL_ERROR};
 }
 
 static size_t choice(double ring, double none, double first, double second, double third)

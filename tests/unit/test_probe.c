@@ -107,7 +107,7 @@ static void test_refusals(void **state)
     } table[] = {
         {"\"tersegrad_probe\": 2", "\"tersegrad_probe\": 1", "version 1, and this tersegrad reads version 2; probe"},
         {"\"tersegrad_probe\": 2", "\"other\": 2", "not the file of a probe"},
-        {"\"kappa\": 2.5}", "", "line 1"},
+        {"\"kappa\": 2.5}", "", "not valid JSON"},
         {"\"world\": 4", "\"world\": 1", "'world' is 1, and not a number of ranks from 2 to 1000000; probe again"},
         {"\"per_node\": 1", "\"per_node\": 5", "'per_node' is 5, and not a number of ranks from 1 to 4"},
         {"\"sharing\": 2", "\"sharing\": 0", "'sharing' is 0, and not a number of ranks from 1 to 4; probe"},

@@ -122,6 +122,8 @@ static void encode(const tg_cpu *cpu, tg_encode_job *job)
     doing.source.undo = whole_lines(doing.source.undo);
     if (encoder->row->encode(&doing) != TG_OK) {
         job->report = (tg_encode_report){.status = TG_NONFINITE};
+        if (job->list)
+            job->list->count = 0;
         job->nonfinite = tg_source_first_nonfinite(&job->source, cpu->kernels, cpu->pool);
         return;
     }

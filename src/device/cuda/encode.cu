@@ -300,6 +300,7 @@ static void complete_list(tg_cuda *cuda, const pending *p, const control *seen)
 {
     tg_encode_job *job = (tg_encode_job *)p->of;
     job->encoder->busy = false;
+    job->list->count = 0;
     if (cuda->failure != cudaSuccess) {
         job->report = tg_encode_report{.status = TG_UNAVAILABLE};
     } else if (!fails(cuda, job, seen)) {
