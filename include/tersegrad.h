@@ -433,7 +433,7 @@ TG_API TG_MUST_CHECK tg_status tg_feedback_write(tg_feedback *feedback, tg_feedb
 /* Compensates, encodes and updates the residual in one pass. Otherwise as tg_encode; after an error the residual is
  * unchanged (up to rounding under TG_NONFINITE_TRUST). TG_BAD_RESIDUAL: memory was damaged, and the message has an
  * element of the residual or the momentum that is not finite; under TG_NONFINITE_ZERO such elements are 0 afterwards,
- * and the others and the frame buffer are as if the call had succeeded. */
+ * and all else, the frame and the report's numbers too, is as if the call had succeeded. */
 TG_API TG_MUST_CHECK tg_status tg_encode_with_feedback(tg_codec *codec, tg_feedback *feedback,
                                                        const tg_tensor *gradient, const tg_encode_options *options,
                                                        void *frame, size_t capacity, tg_encode_report *report,

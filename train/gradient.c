@@ -29,31 +29,34 @@ static void fetch_batch(struct run *run, uint64_t rows, uint64_t first, bool is_
     run->result->stages[STAGE_DATA] += seconds_since(start);
 }
 
-/* The gradient of the whole shard, weighted so that the mean over ranks is the mean over all rows. */
-static void shard_gradient(struct run *run)
+/* The gradient of the whole shard, weighted so that the mean over ranks is the mean over all rows. Returns
+ * the loss of all of it. */
+static double shard_gradient(struct run *run)
 {
     struct worker *worker = run->worker;
     const struct task *task = worker->task;
     uint64_t count = task->model.parameters;
+    double loss = 0;
     memset(run->mean, 0, count * sizeof *run->mean);
     for (uint64_t first = 0; first < worker->shard_rows;) {
         uint64_t left = worker->shard_rows - first, rows = left < worker->work.rows ? left : worker->work.rows;
         fetch_batch(run, rows, first, false);
         uint64_t start = clock_ns();
-        model_run(&task->model, run->weights, &worker->work, rows, worker->second);
+        loss += model_run(&task->model, run->weights, &worker->work, rows, worker->second).loss;
         const float share = (float)((double)rows * (double)worker->team.world / (double)task->data.train_rows);
         for (uint64_t i = 0; i < count; i++)
             run->mean[i] += share * worker->second[i];
         run->result->stages[STAGE_GRADIENT] += seconds_since(start);
         first += rows;
     }
+    return loss;
 }
 
 static bool take_anchor(struct run *run)
 {
     struct worker *worker = run->worker;
     const struct model *model = &worker->task->model;
-    shard_gradient(run);
+    const double loss = shard_gradient(run);
     memcpy(run->anchor, run->weights, model->parameters * sizeof *run->anchor);
     tg_tensor tensors[MODEL_MOST_TENSORS];
     for (unsigned i = 0; i < model->tensor_count; i++)
@@ -66,7 +69,7 @@ static bool take_anchor(struct run *run)
         return fail(&worker->message, "the full gradient of QSVRG is not finite, and the following steps need it; use "
                                       "--nonfinite drop or a smaller --lr");
     }
-    return status == TG_OK || worker_fails(worker, status, &error);
+    return status == TG_OK || run_diverges(run, status, loss) || worker_fails(worker, status, &error);
 }
 
 bool run_gradient(struct run *run, double *loss)
@@ -79,6 +82,8 @@ bool run_gradient(struct run *run, double *loss)
         uint64_t round = (task->data.train_rows + in_a_round - 1) / in_a_round;
         if (run->step % round == 0 && !take_anchor(run))
             return false;
+        if (run->diverged)
+            return true;
     }
     fetch_batch(run, batch, run->step * batch, true);
     uint64_t start = clock_ns();

@@ -253,7 +253,7 @@ bool run_finish(struct run *run)
     return fill_result(run, &stats);
 }
 
-void run_keep(struct run *run)
+bool run_keep(struct run *run)
 {
     struct worker *worker = run->worker;
     struct train_result *result = run->result;
@@ -261,9 +261,12 @@ void run_keep(struct run *run)
     const enum failure failure = worker->failure;
     tg_reducer_stats stats;
     if (!worker->report)
-        return;
+        return true;
     const bool has_point = result->point_count > 0 && result->points[result->point_count - 1].step == run->step;
-    if (run->step > 0 && (has_point || run_add_point(run)) && run_counters(run, &stats) && fill_result(run, &stats)) {
+    if (run->step == 0 && !run->diverged)
+        return true;
+    const bool is_well = (has_point || run_add_point(run)) && run_counters(run, &stats) && fill_result(run, &stats);
+    if (is_well) {
         take_last_point(result);
         if (run->diverged)
             result->final_loss = result->accuracy = NAN;
@@ -272,6 +275,9 @@ void run_keep(struct run *run)
         result->stopped = true;
         worker->report->run_count = run->index + 1;
     }
+    if (run->diverged)
+        return is_well;
     worker->message = message;
     worker->failure = failure;
+    return true;
 }

@@ -170,7 +170,7 @@ static bool tell(struct run *run, double loss, double rate, bool is_new, bool wa
 
 /* A gradient that is not finite because the loss of some rank is not finite is not an error in the data: this run is
  * over, and the next one begins. The status is the same on all ranks, so all of them ask. */
-static bool has_diverged(struct run *run, tg_status status, double loss)
+bool run_diverges(struct run *run, tg_status status, double loss)
 {
     struct message ignored = {""};
     uint32_t rank;
@@ -192,7 +192,7 @@ static bool reduce(struct run *run, double loss, bool *was_skipped)
     tg_error error = {""};
     tg_status status = tg_reduce(run->reducer, worker->team.transport, tensors, run->step, &error);
     *was_skipped = status == TG_SKIPPED;
-    return status == TG_OK || status == TG_SKIPPED || has_diverged(run, status, loss) ||
+    return status == TG_OK || status == TG_SKIPPED || run_diverges(run, status, loss) ||
            worker_fails(worker, status, &error);
 }
 
@@ -217,6 +217,8 @@ static bool make_step(struct run *run)
     bool was_skipped;
     if (!run_gradient(run, &loss))
         return false;
+    if (run->diverged)
+        return true;
     look_at_gradient(run);
     if (!reduce(run, loss, &was_skipped))
         return false;
@@ -276,10 +278,8 @@ static bool make_steps(struct run *run)
         ask_to_stop(run);
         if (!make_step(run))
             return false;
-        if (run->diverged) {
-            run_keep(run);
-            return true;
-        }
+        if (run->diverged)
+            return run_keep(run);
         bool is_due = settings->checkpoint && (run->step % settings->every == 0 || run->step == steps);
         if (is_due && (!run_save(run) || !checkpoint_write(worker)))
             return false;
@@ -317,7 +317,7 @@ bool run_all_steps(struct worker *worker, size_t index, const tg_state *saved)
     if (is_well && worker->report)
         worker->report->run_count = index + 1;
     else if (is_ready)
-        run_keep(&run);
+        (void)run_keep(&run);
     if (is_well && worker->observer && worker->observer->on_end)
         worker->observer->on_end(worker->observer->context, index, run.result);
     worker->gradient = own;

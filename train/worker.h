@@ -67,6 +67,9 @@ bool worker_run(struct worker *worker);
 /* One run, from the start or from its saved state, to its last step. */
 bool run_all_steps(struct worker *worker, size_t index, const tg_state *saved);
 
+/* After a reduction: whether the gradient was not finite because some rank's loss is not. Then the run has diverged. */
+bool run_diverges(struct run *run, tg_status status, double loss);
+
 /* The gradient of this rank for the run's step in worker->gradient; its seconds are added to the stages. Returns the
  * batch's loss. QSVRG may have to reduce a full gradient first, so it can fail. */
 bool run_gradient(struct run *run, double *loss);
@@ -83,9 +86,9 @@ void run_free(struct run *run);
 bool run_add_point(struct run *run);
 /* The last figures: loss and accuracy over all rows, hash, counters. */
 bool run_finish(struct run *run);
-/* The figures of a run that ends before its last step: those of a point there. The worker's message stays. Does nothing
- * but on rank 0. */
-void run_keep(struct run *run);
+/* The figures of a run that ends before its last step: those of a point there. Does nothing but on rank 0. False, with
+ * a message, where a run that has diverged cannot be told of; after a failure its message stays. */
+bool run_keep(struct run *run);
 /* The reducers' counters, both together. */
 bool run_counters(struct run *run, tg_reducer_stats *stats);
 void take_histogram(struct run *run, struct train_histogram *histogram);

@@ -252,13 +252,13 @@ static tg_status encode(tg_codec *codec, tg_feedback *f, const tg_tensor *gradie
     ask(f, gradient, after); /* one wait for everything */
     f->device->operations->wait(f->device);
     status = tg_encode_outcome(f->device, &job, 0, TG_ENCODE_POLICY, error);
+    *report = job.report;
     if (status != TG_OK)
         return status;
     if (job.moved) {
         f->residual = after;
         f->undo = before;
     }
-    *report = job.report;
     tg_feedback_note(f, report);
     return TG_OK;
 }
@@ -358,8 +358,9 @@ tg_status tg_encode_with_feedback(tg_codec *codec, tg_feedback *feedback, const 
         status = encode(codec, feedback, gradient, options, frame, capacity, &made, error);
         tg_fp_leave(before);
     }
-    if (report)
-        *report = status == TG_OK ? made : (tg_encode_report){.status = status};
+    made.status = status;
+    if (report) /* with a damaged residual there may be a frame */
+        *report = status == TG_OK || status == TG_BAD_RESIDUAL ? made : (tg_encode_report){.status = status};
     return status;
 }
 

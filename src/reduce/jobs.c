@@ -80,10 +80,12 @@ size_t tg_jobs_encode(tg_reduction *r, const char *what)
         const tg_encode_job *job = &reducer->encodings[j];
         tg_encoded *encoded = &reducer->encoded[j];
         tg_error why;
-        const uint64_t first = r->plan->pieces[encoded->piece].first + (job->selected ? job->first : 0);
+        const tg_piece *piece = &r->plan->pieces[encoded->piece];
+        const uint64_t first = tg_named_element(reducer, piece->tensor,
+                                                piece->first + (job->selected ? job->first : 0));
         const tg_status status = tg_encode_outcome(reducer->device, job, first, other_policies(reducer), &why);
         if (status != TG_OK)
-            tg_piece_fail(r, r->plan->pieces[encoded->piece].tensor, what, status, &why);
+            tg_piece_fail(r, piece->tensor, what, status, &why);
         if (encoded->frame && job->report.bytes > 0) /* with a damaged residual there is one too, to be returned */
             *encoded->frame = (tg_frame){job->frame, job->report.bytes};
     }

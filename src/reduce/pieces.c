@@ -53,7 +53,8 @@ void tg_piece_fail(tg_reduction *r, uint32_t tensor, const char *what, tg_status
 void tg_mean_fail(tg_reduction *r, uint32_t tensor, uint64_t element)
 {
     tg_error why;
-    (void)tg_fail(&why, TG_NONFINITE, "the mean of element %" PRIu64 " is not finite", element);
+    (void)tg_fail(&why, TG_NONFINITE, "the mean of element %" PRIu64 " is not finite",
+                  tg_named_element(r->reducer, tensor, element));
     tg_piece_fail(r, tensor, "sum", TG_NONFINITE, &why);
 }
 

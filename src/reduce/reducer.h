@@ -285,6 +285,12 @@ static inline uint32_t tg_named(const tg_reducer *r, uint32_t rank)
     return r->share.ranks ? r->share.ranks[rank] : rank;
 }
 
+/* The element that they name: with two levels, a tensor between hosts is a share of another one. */
+static inline uint64_t tg_named_element(const tg_reducer *r, uint32_t tensor, uint64_t element)
+{
+    return element + (r->share.whole ? r->share.whole->tensors[tensor].parts[r->share.number] : 0);
+}
+
 static inline double tg_seconds(void)
 {
     struct timespec t;

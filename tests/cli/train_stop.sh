@@ -67,3 +67,10 @@ tersegrad train --data syn-256 --lr 1e12 --steps 4 --codec none --json 2>/dev/nu
 # A loss that is not finite ends its run alone: the next one begins.
 tersegrad train --data syn-256 --lr 1e9 --steps 400 --codec topk:density=0.5 --codec none --json 2>err.txt | json '[(r["codec"], r["diverged"], r["stopped"], r["final_loss"], r["steps"] < 400) for r in j["runs"]]'
 grep -o '^[a-z].*diverged (try a smaller --lr)' err.txt
+# Also in the first step of all, and where QSVRG takes its full gradient.
+for _ in $(seq 32); do echo '1 1:3e38 2:3e38'; echo '0 1:-3e38 2:3e38'; done >first.txt
+tersegrad train --data first.txt --model mlp:8 --workers 2 --batch 8 --steps 5 --codec none --codec qsgd --json 2>err.txt |
+    json '[(r["codec"], r["diverged"], r["final_loss"], r["steps"]) for r in j["runs"]]'
+tersegrad train --data first.txt --model mlp:8 --workers 2 --batch 8 --steps 5 --codec none --codec qsgd 2>err.txt | grep -o 'qsgd *diverged'
+tersegrad train --data synthetic:rows=32,features=16,noise=0.1 --model linear --workers 2 --batch 16 --steps 60 --lr 1e12 --algorithm qsvrg \
+    --codec none --codec qsgd --json 2>err.txt | json '[(r["codec"], r["diverged"], r["stopped"]) for r in j["runs"]]'

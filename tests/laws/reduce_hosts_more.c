@@ -487,6 +487,29 @@ static void places_are_needed(tg_algorithm algorithm)
     check_all("%s: a message without its places in shared memory is refused", tg_algorithm_text(algorithm));
 }
 
+/* ---- what messages of errors name ---- */
+
+enum { LARGE_AT = 12000 };
+
+static void overflow_together(rank_state *s)
+{
+    fill_gradients(s, 0);
+    if (s->rank < 2) /* of one host, whose sum is not finite */
+        ((float *)s->gradients[0].data)[LARGE_AT] = 3e38f;
+    s->status = tg_reduce(s->reducer, s->transport, s->gradients, 0, &s->error);
+    expect(s->status == TG_NONFINITE && strstr(s->error.message, "element 12000 is"), "rank %u: %s: %s", s->rank,
+           tg_status_text(s->status), s->error.message);
+}
+
+static void elements_of_the_tensor(tg_algorithm algorithm)
+{
+    static const tensor_case one[] = {{"a", "qsgd:levels=7", "ef", 16384, TG_FLOAT32}, {0}};
+    const rank_case what = {
+        .world = 4, .tensors = one, .options = {.algorithm = algorithm, .host_of_rank = two_by_two}, .shape = GRID};
+    run_ranks(&what, NULL, overflow_together, NULL, NULL);
+    check_all("%s: errors count from the start of the tensor, not of a share", tg_algorithm_text(algorithm));
+}
+
 /* ---- messages ---- */
 
 /* Messages that rank 0 of hosts of `local` ranks sends for each message of the plan. */
@@ -664,6 +687,7 @@ int main(int argc, char **argv)
         lacked(algorithm);
         ranks_share = false;
         put_ranks_on(NULL);
+        elements_of_the_tensor(algorithm);
         messages(algorithm, 2, 4);
         messages(algorithm, 3, 2);
     }

@@ -437,14 +437,12 @@ class CompressionState:
         are added up and scaled so that they move the parameters by as much. Where `hosts` is 'auto', a run of one level
         needs no other states: it goes on in one level, to the bit; with all of them it goes on in two.
         """
-        worker = self._live()
+        worker = self._between_steps()
         ranks, world, hosts = merge(saved)
         found = self.hosts is not None and self._options.get("hosts") == "auto"
-        if found and hosts is None and world == self.world and len(ranks) < world:
-            if self.rank == 0:
-                announce("one level, as in the state that was loaded: load what all ranks saved for two levels")
-            self._leave_levels(worker)
-        alone = world == self.world and hosts == self.hosts and (hosts is None or len(ranks) < world)
+        leaves = found and hosts is None and world == self.world and len(ranks) < world
+        now = None if leaves else self.hosts
+        alone = world == self.world and hosts == now and (hosts is None or len(ranks) < world)
         wanted = [self.rank] if alone else self._heirs(world, hosts is not None)
         missing = [rank for rank in wanted if rank not in ranks]
         if missing:
@@ -452,6 +450,10 @@ class CompressionState:
                 f"rank {self.rank} of {self.world} needs the state of rank {missing[0]} of {world}: give load_state_dict a "
                 "list of what all ranks saved"
             )
+        if leaves:
+            if self.rank == 0:
+                announce("one level, as in the state that was loaded: load what all ranks saved for two levels")
+            self._leave_levels(worker)
         self._reducer.load([ranks[rank]["state"].cpu().numpy()[: ranks[rank].get("bytes")] for rank in wanted])
         any_rank = next(iter(ranks.values()))
         self._step, self._loss_scale = int(any_rank["step"]), float(any_rank["loss_scale"])
