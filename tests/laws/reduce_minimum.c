@@ -19,8 +19,10 @@ static tg_reduction *reductions[MOST];
 
 static rank_case case_of(uint32_t world, tg_algorithm algorithm, bool minimum)
 {
-    return (rank_case){
-        .world = world, .tensors = tensors, .options = {.algorithm = algorithm, .minimum = minimum}, .shape = GAUSSIAN};
+    return (rank_case){.world = world,
+                       .tensors = tensors,
+                       .options = {.algorithm = algorithm, .batch_elements = 4096, .minimum = minimum},
+                       .shape = GAUSSIAN};
 }
 
 static void open_all(const rank_case *what)

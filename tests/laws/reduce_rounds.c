@@ -25,7 +25,10 @@ static bool is_bad(uint64_t which, uint32_t rank, uint32_t world)
 /* One step in which some ranks have a gradient that is not finite. */
 static void one_is_heard(tg_algorithm algorithm, uint32_t world, uint64_t which)
 {
-    const rank_case what = {.world = world, .tensors = tensors, .options = {.algorithm = algorithm}, .shape = GAUSSIAN};
+    const rank_case what = {.world = world,
+                            .tensors = tensors,
+                            .options = {.algorithm = algorithm, .batch_elements = 4096},
+                            .shape = GAUSSIAN};
     static rank_state states[MOST_RANKS];
     tg_reduction *reductions[MOST_RANKS];
     tg_error errors[MOST_RANKS];
@@ -269,7 +272,7 @@ static void trouble(tg_algorithm algorithm, fault fault, unsigned exchange, uint
 {
     const rank_case what = {.world = WORLD,
                             .tensors = tensors,
-                            .options = {.algorithm = algorithm, .timeout = PATIENCE},
+                            .options = {.algorithm = algorithm, .batch_elements = 4096, .timeout = PATIENCE},
                             .shape = GAUSSIAN,
                             .steps = STEPS};
     tg_transport *transports[WORLD];

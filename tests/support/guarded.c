@@ -494,13 +494,43 @@ static uint64_t digest(const tg_device *d, const void *bytes, size_t n)
     return g->inner->operations->digest(g->inner, bytes, n);
 }
 
+/* Addresses of devices that were closed are used again: an emulator remembers something of every page that it ever
+ * mapped, and laws open thousands of devices. */
+enum { MOST_SPARE = 64 };
+static pthread_mutex_t spare_lock = PTHREAD_MUTEX_INITIALIZER;
+static char *spare[MOST_SPARE];
+static size_t spare_count;
+
+static char *take_addresses(void)
+{
+    (void)pthread_mutex_lock(&spare_lock);
+    char *base = spare_count > 0 ? spare[--spare_count] : NULL;
+    (void)pthread_mutex_unlock(&spare_lock);
+    if (!base)
+        base = mmap(NULL, room, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    need(base != MAP_FAILED, "mmap");
+    return base;
+}
+
+static void give_addresses(char *base, size_t used)
+{
+    need(used == 0 || madvise(base, used, MADV_DONTNEED) == 0, "madvise");
+    (void)pthread_mutex_lock(&spare_lock);
+    const bool kept = spare_count < MOST_SPARE;
+    if (kept)
+        spare[spare_count++] = base;
+    (void)pthread_mutex_unlock(&spare_lock);
+    if (!kept)
+        (void)munmap(base, room);
+}
+
 static void close_guarded(tg_device *device)
 {
     guarded *g = of(device);
     wait_for_all(device);
     for (size_t i = 0; i < g->block_count; i++)
         need(g->blocks[i].is_free, "memory was not given back");
-    (void)munmap(g->base, room);
+    give_addresses(g->base, g->used);
     tg_device_free(g->inner);
     (void)pthread_mutex_destroy(&g->lock);
     (void)pthread_mutex_destroy(&g->queue_lock);
@@ -557,8 +587,7 @@ tg_device *open_guarded(const char *name, bool queues)
     tg_error error = {""};
     need(g != NULL, "calloc");
     need(tg_device_open(name, NULL, &g->inner, &error) == TG_OK, error.message);
-    g->base = mmap(NULL, room, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    need(g->base != MAP_FAILED, "mmap");
+    g->base = take_addresses();
     g->device.operations = &operations;
     g->queues = queues;
     (void)snprintf(g->device.name, sizeof g->device.name, "%s%.36s",
