@@ -98,7 +98,7 @@ static const char *difference(const run *r, const side *a, const side *b)
 {
     if (a->status != TG_OK || b->status != TG_OK)
         return a->status != TG_OK ? a->error.message : b->error.message;
-    if (memcmp(&a->report, &b->report, sizeof a->report) != 0)
+    if (!same_report(&a->report, &b->report))
         return "reports differ";
     if (memcmp(a->frame, b->frame, b->report.bytes) != 0)
         return "frames differ";

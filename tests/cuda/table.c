@@ -80,7 +80,7 @@ static void compare(tg_device *device, tg_device *scalar, maker *a, maker *b, ui
                tg_status_text(a->status), a->error.message, tg_status_text(b->status));
         if (a->status != TG_OK || b->status != TG_OK)
             break;
-        expect(memcmp(&a->report, &b->report, sizeof a->report) == 0, "reports differ");
+        expect(same_report(&a->report, &b->report), "reports differ");
         expect(memcmp(a->frame, b->frame, b->report.bytes) == 0, "frames differ");
         decode(device, scalar, b, count, dtype);
     }

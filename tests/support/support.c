@@ -242,6 +242,12 @@ void drop(tg_tensor *t)
     free((char *)t->data - lead);
 }
 
+bool same_report(const tg_encode_report *a, const tg_encode_report *b)
+{
+    return a->status == b->status && a->bytes == b->bytes && a->selected == b->selected &&
+           a->saturated == b->saturated && a->dropped == b->dropped;
+}
+
 const uint64_t *lengths(bool all)
 {
     static const uint64_t some[] = {0,   1,   2,   3,   15,  16,  17,   31,   32,   33,   63,   64,   65,        100,

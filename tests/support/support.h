@@ -75,6 +75,9 @@ void now_at(const char *device, shape s, uint64_t count);
 tg_tensor make_tensor(uint64_t count, tg_dtype dtype, size_t offset);
 void drop(tg_tensor *tensor);
 
+/* Equal in all fields; memcmp would compare the bytes between them too, which may be anything. */
+bool same_report(const tg_encode_report *a, const tg_encode_report *b);
+
 /* ---- specs ---- */
 
 /* Every codec's default, each parameter varied on its own, and crossings that share code paths. NULL ends. */
