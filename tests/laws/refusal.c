@@ -293,7 +293,7 @@ static void with_one_thread(tg_device *device, const char *spec, bool all, gener
     for (int kind = 0; kind < (is_sparsifier(spec) ? KINDS : DGC); kind++)
         for (int dtype = 0; dtype <= 2; dtype++) {
             const uint64_t draw = next_random(g);
-            if (SLOW && draw >> 40 & 7)
+            if (!all && draw >> 40 & (SLOW ? 7 : 1))
                 continue;
             for (size_t i = 0; i < sizeof counts / sizeof counts[0]; i++)
                 if (all || i == draw % 6 || (i == 4 && !SLOW))
@@ -369,8 +369,7 @@ int main(int argc, char **argv)
                 generator g = generator_for(*spec, 100 * d + (uint64_t)threads);
                 if (threads == 1)
                     with_one_thread(device, *spec, all, &g);
-                else if (all || (number + d) % (SLOW ? 16 : 2) ==
-                                    (unsigned)threads % 2) /* each spec with two threads or with three */
+                else if (all || (number + d) % (SLOW ? 16 : 4) == (unsigned)threads % 2) /* two threads or three */
                     with_threads(device, *spec, all, &g);
             }
             tg_device_free(device);
@@ -379,7 +378,7 @@ int main(int argc, char **argv)
     size_t number = 0;
     for (const char *const *spec = all_specs(); *spec; spec++, number++) {
         generator g = generator_for(*spec, 1000);
-        if (!SLOW || number % 16 == 0)
+        if (all || number % (SLOW ? 16 : 4) == 0)
             with_one_thread(guarded, *spec, all, &g);
     }
     tg_device *host = open_device("cpu");
