@@ -83,13 +83,12 @@ static bool show_results(const struct train_live *live, const char *stopped, str
 }
 
 /* Of rank 0, when the others are there to hear that it cannot. */
-static bool open_outputs(void *context, struct message *message)
+static bool check_outputs(void *context, struct message *message)
 {
-    struct train_live *live = context;
-    const struct train_options *options = live->options;
+    const struct train_options *options = ((const struct train_live *)context)->options;
     if (options->report && !can_write_file(options->report, message))
         return false; /* a page that cannot be written must not cost a night of training */
-    return !options->log || train_log_open(live, message);
+    return !options->log || train_log_check(options->log, message);
 }
 
 static bool run_settings(const struct command *command, const struct train_options *options,
@@ -99,7 +98,7 @@ static bool run_settings(const struct command *command, const struct train_optio
     struct train_live live = {
         .settings = settings, .options = options, .command = command->name, .report = report, .origin = origin};
     struct train_observer observer = {.context = &live,
-                                      .on_start = open_outputs,
+                                      .on_start = check_outputs,
                                       .on_levels = train_live_levels,
                                       .on_step = train_live_step,
                                       .on_end = train_live_end,
@@ -107,7 +106,7 @@ static bool run_settings(const struct command *command, const struct train_optio
     const bool is_trained = train(settings, &observer, report, speaks, message);
     if (live.is_shown)
         progress_end(&live.progress);
-    const bool is_logged = !live.log || train_log_close(&live, message);
+    const bool is_logged = !options->log || train_log_close(&live, message);
     *is_stopped = !is_trained;
     if (is_trained)
         return (!*speaks || show_results(&live, NULL, message)) && is_logged;

@@ -68,7 +68,10 @@ void train_live_step(void *context, const struct train_progress *progress);
 void train_live_levels(void *context, uint32_t hosts, uint32_t least, uint32_t most);
 void train_live_end(void *context, size_t run, const struct train_result *result);
 
-bool train_log_open(struct train_live *live, struct message *message);
+/* Whether it can be written, before any work is done. It is opened by the first step: what is refused before leaves an
+ * old one as it was. */
+bool train_log_check(const char *path, struct message *message);
+void train_log_open(struct train_live *live);
 void train_log_step(struct train_live *live, const struct train_progress *progress);
 bool train_log_close(struct train_live *live, struct message *message);
 

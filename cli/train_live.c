@@ -83,7 +83,7 @@ void train_live_step(void *context, const struct train_progress *progress)
 {
     struct train_live *live = context;
     show(live, progress);
-    if (live->log)
+    if (live->options->log)
         train_log_step(live, progress);
 }
 
@@ -91,6 +91,8 @@ void train_live_end(void *context, size_t run, const struct train_result *result
 {
     struct train_live *live = context;
     char name[RUN_NAME], bytes[BYTES_TEXT], wire[BYTES_TEXT], frames[BYTES_TEXT];
+    if (live->options->log)
+        train_log_open(live); /* a run may end without a step, and an old log is not of this training */
     if (live->is_shown)
         progress_end(&live->progress);
     live->is_shown = false;

@@ -3,6 +3,7 @@
 #include "train.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
@@ -10,17 +11,42 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-bool train_log_open(struct train_live *live, struct message *message)
+/* Whether a file of that name could be made; none is left. A name that is taken is a link to nowhere: the first step
+ * shows whether it can be written through. */
+static bool can_make(const char *path)
 {
-    const char *path = live->options->log;
+    const int descriptor = open(path, O_WRONLY | O_CREAT | O_EXCL, 0666);
+    if (descriptor < 0)
+        return errno == EEXIST;
+    close(descriptor);
+    unlink(path);
+    return true;
+}
+
+bool train_log_check(const char *path, struct message *message)
+{
+    struct stat status;
+    const bool exists = stat(path, &status) == 0;
+    if (exists && S_ISDIR(status.st_mode))
+        errno = EISDIR;
+    else if (exists ? access(path, W_OK) == 0 : can_make(path))
+        return true;
+    return fail(message, "cannot write the log '%s': %s", path, strerror(errno));
+}
+
+void train_log_open(struct train_live *live)
+{
+    if (live->log || live->log_error != 0)
+        return;
     live->log_goes_on = live->settings->resume != NULL;
-    live->log = fopen(path, live->log_goes_on ? "a" : "w");
-    return live->log || fail(message, "cannot write the log '%s': %s", path, strerror(errno));
+    live->log = fopen(live->options->log, live->log_goes_on ? "a" : "w");
+    if (!live->log)
+        live->log_error = errno;
 }
 
 bool train_log_close(struct train_live *live, struct message *message)
 {
-    if (fclose(live->log) != 0 && live->log_error == 0)
+    if (live->log && fclose(live->log) != 0 && live->log_error == 0)
         live->log_error = errno;
     return live->log_error == 0 ||
            fail(message, "cannot write the log '%s': %s", live->options->log, strerror(live->log_error));
@@ -101,7 +127,10 @@ static void put_field(FILE *out, const char *name, double value)
 
 void train_log_step(struct train_live *live, const struct train_progress *progress)
 {
+    train_log_open(live);
     FILE *out = live->log;
+    if (!out)
+        return;
     if (live->log_goes_on)
         cut(live, progress->run, progress->step);
     if (!live->has_header && ftello(out) <= 0) /* a pipe has no place */

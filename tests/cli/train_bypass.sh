@@ -87,6 +87,21 @@ refused $coded --steps 10 --bypass replay:3,10
 refused $coded --bypass replay:500
 refused $coded --epochs 1 --bypass replay:500
 refused --resume r.ckpt --steps 45 --bypass replay:7,11,30,50
+echo "# what is refused writes nothing: files that are there stay as they are, no others appear, and no run makes a step"
+# unchanged OPTION...: over files that are there, and where there are none
+unchanged() {
+    mkdir full empty
+    for file in log page ckpt; do echo "my $file" >full/$file; done
+    for folder in full empty; do
+        refused "$@" --log $folder/log --report $folder/page --checkpoint $folder/ckpt
+    done
+    cat full/*
+    ls empty
+    rm -r full empty
+}
+unchanged $coded --epochs 1 --bypass replay:500
+unchanged --resume r.ckpt --steps 70 --bypass replay:5
+unchanged --resume r.ckpt --steps 70 --bypass replay:7,11,30 --workers 2
 echo "# other bad values"
 for how in '' on auto: replay replay: 'replay:,' 'replay:5,' replay:,5 replay:5,5 replay:6,5 replay:-1 replay:x replay:5,x replay:99999999999999999999; do
     try tersegrad train --bypass "$how"
