@@ -118,8 +118,13 @@ static bool run_settings(const struct command *command, const struct train_optio
     return false;
 }
 
-static void say_how_to_resume(const struct train_options *options, const struct train_report *report,
-                              const struct origin *origin)
+static void say_where_help_is(const struct command *command)
+{
+    fprintf(stderr, "Try 'tersegrad %s --help'.\n", command->name);
+}
+
+/* Where no step was made there is nothing new to resume. */
+static void say_how_to_resume(const struct train_options *options, const struct origin *origin)
 {
     struct origin again = *origin;
     struct stat status;
@@ -129,7 +134,7 @@ static void say_how_to_resume(const struct train_options *options, const struct 
             origin_add(&again, options->checkpoint);
         }
         fprintf(stderr, "resume with: %s\n", again.command);
-    } else if (report->run_count > 0 && !options->checkpoint) {
+    } else if (!options->checkpoint) {
         fputs("With --checkpoint FILE a run can be resumed.\n", stderr);
     }
 }
@@ -158,7 +163,7 @@ static int refuse(const struct command *command, struct train_settings *settings
     if (!is_said && train_is_first_process())
         complain(command->name, "%s", message->text);
     if (train_is_first_process())
-        fprintf(stderr, "Try 'tersegrad %s --help'.\n", command->name);
+        say_where_help_is(command);
     return EXIT_USAGE;
 }
 
@@ -174,9 +179,11 @@ static int run_and_tell(const struct command *command, const struct train_option
     bool is_well = run_settings(command, options, settings, origin, report, &speaks, &is_stopped, &message);
     if (!is_well && speaks && (train_is_first_process() || report->is_alone))
         complain(command->name, "%s", message.text);
-    if (is_stopped && train_is_first_process())
-        say_how_to_resume(options, report, origin);
     const bool is_wrong_usage = report->is_wrong_usage;
+    if (is_wrong_usage && train_is_first_process())
+        say_where_help_is(command);
+    else if (is_stopped && report->run_count > 0 && train_is_first_process())
+        say_how_to_resume(options, origin);
     train_report_free(report);
     return is_well                     ? EXIT_DONE
            : is_wrong_usage            ? EXIT_USAGE

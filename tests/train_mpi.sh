@@ -155,7 +155,12 @@ for mpi in openmpi mpich; do
     complains $mpi "a log that cannot be" "cannot write the log '/nowhere/l'" "${small[@]}" --log /nowhere/l
     complains $mpi "a report that cannot be" "cannot write '/nowhere/r'" "${small[@]}" --report /nowhere/r
     complains $mpi "no such checkpoint" "cannot open 'missing.ckpt'" "${small[@]}" --resume missing.ckpt
-    complains $mpi "unstable feedback" "would diverge" --data syn-256 --codec qsgd:levels=1,norm=l2,bucket=0 --feedback ef
+    misused $mpi "unstable feedback" "would diverge" --data syn-256 --codec qsgd:levels=1,norm=l2,bucket=0 --feedback ef
+    misused $mpi "a log of bypass that does not fit" "change at step 500, but the last of 21 steps" --epochs 1 --bypass replay:500 \
+        --data "synthetic:rows=2000,features=20" --log $mpi-refused.jsonl
+    misused $mpi "a checkpoint of another seed" "was made with --seed 1, not 2" "${small[@]}" "${codecs[@]}" --seed 2 --resume threads.ckpt \
+        --log $mpi-refused.jsonl
+    expect "$mpi: what is refused leaves no log" test ! -e $mpi-refused.jsonl
     misused $mpi "bypass, and ranks that share a host" "group auto finds ranks 0 and 1 on one" "${small[@]}" --group auto --bypass auto
     complains $mpi "a gradient that is not finite" "tensor 'weight'" --data overflow.txt --model linear --batch 2 --codec none
     complains $mpi "a full gradient that is not finite" "full gradient of QSVRG" --data overflow.txt --model linear --batch 2 --codec none \

@@ -28,10 +28,12 @@ static bool expect_text(struct worker *worker, struct blob_reader *reader, const
     if (size == strlen(wanted) && memcmp(text, wanted, size) == 0)
         return true;
     if (size == 0)
-        return fail(&worker->message, "'%s' was made without %s, but '%s' is given", worker->task->settings->resume,
-                    name, wanted);
-    return fail(&worker->message, "'%s' was made with %s %.*s, not %s", worker->task->settings->resume, name,
-                (int)(size < 200 ? size : 200), text, wanted[0] ? wanted : "the default");
+        (void)fail(&worker->message, "'%s' was made without %s, but '%s' is given", worker->task->settings->resume,
+                   name, wanted);
+    else
+        (void)fail(&worker->message, "'%s' was made with %s %.*s, not %s", worker->task->settings->resume, name,
+                   (int)(size < 200 ? size : 200), text, wanted[0] ? wanted : "the default");
+    return worker_refuses(worker);
 }
 
 /* ---- writing ---- */
@@ -224,7 +226,8 @@ static bool parse(struct worker *worker, const tg_state *bytes, tg_state saved[T
     uint64_t runs = blob_get_number(&reader);
     if (runs != from->run_count)
         return fail(&worker->message, "'%s' has %" PRIu64 " runs, but --codec is given %zu times", from->resume, runs,
-                    from->run_count);
+                    from->run_count) ||
+               worker_refuses(worker);
     if (!expect_settings(worker, &reader))
         return false;
     for (size_t i = 0; i < from->run_count; i++)

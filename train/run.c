@@ -64,21 +64,13 @@ static bool make_reducer(struct worker *worker, const struct train_codec *codec,
     if (status == TG_OK)
         status = tg_reducer_create(worker->device, worker->team.rank, worker->team.world, tensors, model->tensor_count,
                                    &options, reducer, &error);
-    return status == TG_OK || worker_fails(worker, status, &error);
+    return status == TG_OK || worker_is_refused(worker, status, &error);
 }
 
 /* Momentum correction has its own momentum; with a second one, momentum would be applied twice. */
 static double momentum_of(const struct run *run)
 {
     return run->codec->feedback.kind == TG_FEEDBACK_DGC ? 0 : run->worker->task->settings->momentum;
-}
-
-bool run_check(struct worker *worker, size_t index)
-{
-    tg_reducer *reducer = NULL;
-    const bool is_well = make_reducer(worker, &worker->task->settings->runs[index], false, &reducer);
-    tg_reducer_free(reducer);
-    return is_well;
 }
 
 bool run_create(struct worker *worker, size_t index, struct run *run)
@@ -114,6 +106,16 @@ void run_free(struct run *run)
     free(run->own_result.points);
     free(run->own_result.bypass_changes);
     *run = (struct run){0};
+}
+
+bool run_check(struct worker *worker, size_t index, const tg_state *saved)
+{
+    struct run run;
+    const bool is_created = run_create(worker, index, &run);
+    run.result = &run.own_result; /* nothing is to be told of it */
+    const bool is_well = is_created && (saved->size == 0 || run_load(&run, saved));
+    run_free(&run);
+    return is_well;
 }
 
 /* ---- steps ---- */

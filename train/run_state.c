@@ -75,7 +75,7 @@ static bool load_reducer(struct worker *worker, tg_reducer *reducer, const tg_st
     tg_error other = {""};
     if (status == TG_LAYOUT_MISMATCH && tg_reducer_load(reducer, all, saved_world, &other) == TG_OK)
         status = TG_OK; /* where ranks share hosts, or did, every rank takes something of all states */
-    return status == TG_OK || worker_fails(worker, status, &error);
+    return status == TG_OK || worker_is_refused(worker, status, &error);
 }
 
 /* ---- the whole ---- */
@@ -143,7 +143,8 @@ static bool get_vector(struct run *run, struct blob_reader *reader, float *vecto
                     "the checkpoint has %zu %s, and this run has %" PRIu64
                     "; the model, --momentum and --algorithm must be "
                     "those that it was made with",
-                    size / sizeof(float), what, wanted);
+                    size / sizeof(float), what, wanted) ||
+               worker_refuses(worker);
     if (size > 0)
         memcpy(vector, bytes, size);
     return true;
@@ -192,12 +193,13 @@ static bool get_reducers(struct run *run, struct blob_reader *reader)
         return fail(&worker->message,
                     "--bypass replay takes as many workers as the checkpoint was made with, %" PRIu64 ", not %" PRIu32
                     "; give as many, or --bypass auto or off",
-                    world, worker->team.world);
+                    world, worker->team.world) ||
+               worker_refuses(worker);
     return load_reducer(worker, run->reducer, states[0], world) && load_reducer(worker, run->exact, states[1], world) &&
            count_reductions(run);
 }
 
-static bool restore(struct run *run, const tg_state *saved)
+bool run_load(struct run *run, const tg_state *saved)
 {
     struct worker *worker = run->worker;
     struct train_result *result = run->result;
@@ -219,13 +221,14 @@ static bool restore(struct run *run, const tg_state *saved)
         return fail(&worker->message, "the checkpoint is damaged: run %zu is truncated", run->index + 1);
     if (run->step > worker->task->steps)
         return fail(&worker->message, "the checkpoint was made after %" PRIu64 " steps, but --steps is %" PRIu64,
-                    run->step, worker->task->steps);
+                    run->step, worker->task->steps) ||
+               worker_refuses(worker);
     return get_reducers(run, &reader);
 }
 
 bool run_restore(struct run *run, const tg_state *saved)
 {
-    if (!worker_agrees(run->worker, restore(run, saved)))
+    if (!worker_agrees(run->worker, run_load(run, saved)))
         return false;
     /* A run that is complete is saved again with the next checkpoint, so that it can be continued with more steps. */
     struct blob *blob = &run->worker->saved[run->index];

@@ -97,20 +97,30 @@ struct shared_bytes *team_share(const struct team *team, const void *bytes, size
     return NULL;
 }
 
-enum verdict team_verdict(const struct team *team, bool well, uint32_t *culprit, struct message *message)
+enum verdict team_agree(const struct team *team, enum verdict own, uint32_t *culprit, struct message *message)
 {
-    struct message own = *message;
-    struct shared_bytes *all = team_share(team, own.text, well ? 0 : strlen(own.text) + 1, false, message);
+    struct {
+        char verdict;
+        struct message message;
+    } said = {(char)own, *message};
+    const size_t size = sizeof said.verdict + strlen(said.message.text) + 1;
+    struct shared_bytes *all = team_share(team, &said, own == TEAM_WELL ? 0 : size, false, message);
     if (!all)
         return TEAM_LOST;
     enum verdict verdict = TEAM_WELL;
     for (uint32_t i = 0; i < team->world && verdict == TEAM_WELL; i++) {
-        if (all->parts[i].size > 0) {
-            verdict = TEAM_FAILED;
+        const char *bytes = all->parts[i].data;
+        if (bytes && all->parts[i].size > 0) {
+            verdict = (enum verdict)bytes[0];
             *culprit = i;
-            fail(message, "%s", (const char *)all->parts[i].data);
+            fail(message, "%s", bytes + 1);
         }
     }
     shared_bytes_free(all);
     return verdict;
+}
+
+enum verdict team_verdict(const struct team *team, bool well, uint32_t *culprit, struct message *message)
+{
+    return team_agree(team, well ? TEAM_WELL : TEAM_FAILED, culprit, message);
 }

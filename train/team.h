@@ -20,9 +20,12 @@ struct shared_bytes *team_share(const struct team *team, const void *bytes, size
                                 struct message *message);
 void shared_bytes_free(struct shared_bytes *shared);
 
-/* Whether any rank has failed. TEAM_FAILED, which every rank gets: `message` becomes that of the lowest failing rank,
- * and `*culprit` its number. TEAM_LOST: the exchange itself failed, and the message says why. */
-enum verdict { TEAM_WELL, TEAM_FAILED, TEAM_LOST };
+/* Whether any rank has failed. TEAM_FAILED and TEAM_REFUSED, which every rank gets: `message` becomes that of the
+ * lowest failing rank, and `*culprit` its number; refused is what is wrong usage. TEAM_LOST: the exchange itself
+ * failed, and the message says why. */
+enum verdict { TEAM_WELL, TEAM_FAILED, TEAM_REFUSED, TEAM_LOST };
+enum verdict team_agree(const struct team *team, enum verdict own, uint32_t *culprit, struct message *message);
+/* The same where nothing is refused. */
 enum verdict team_verdict(const struct team *team, bool well, uint32_t *culprit, struct message *message);
 
 #endif

@@ -26,13 +26,9 @@ static bool check_changes(const struct train_settings *settings, uint64_t steps,
                 last, steps, steps - 1);
 }
 
-static bool open_task(const struct train_settings *settings, uint32_t world, struct task *task, struct message *message)
+static bool count_steps(const struct train_settings *settings, uint32_t world, struct task *task,
+                        struct message *message)
 {
-    *task = (struct task){.settings = settings};
-    if (!dataset_open(settings->data, settings->seed, model_wants_real_targets(settings->model), &task->data,
-                      message) ||
-        !model_create(settings->model, &task->data, &task->model, message))
-        return false;
     task->lr = settings->lr > 0 ? settings->lr : task->model.loss == LOSS_SQUARED ? 0.02 : 0.1;
     task->steps = settings->steps;
     if (task->steps == 0) {
@@ -42,6 +38,19 @@ static bool open_task(const struct train_settings *settings, uint32_t world, str
         task->steps = (uint64_t)steps;
     }
     return check_changes(settings, task->steps, message);
+}
+
+/* `is_refused` if it cannot be because of options, and not for what is in a file. */
+static bool open_task(const struct train_settings *settings, uint32_t world, struct task *task, bool *is_refused,
+                      struct message *message)
+{
+    *task = (struct task){.settings = settings};
+    *is_refused = false;
+    if (!dataset_open(settings->data, settings->seed, model_wants_real_targets(settings->model), &task->data, message))
+        return false;
+    *is_refused = !model_create(settings->model, &task->data, &task->model, message) ||
+                  !count_steps(settings, world, task, message);
+    return !*is_refused;
 }
 
 static void describe_model(const struct model *model, char *text, size_t capacity)
@@ -75,7 +84,6 @@ static void fill_report(const struct task *task, const tg_transport *transport, 
 
 struct rank {
     struct worker worker;
-    bool is_refused;  /* its options are wrong */
     bool is_prepared; /* the task is there */
     bool is_well;
     pthread_t thread;
@@ -94,8 +102,7 @@ static bool run_rank(struct rank *rank)
 {
     struct worker *worker = &rank->worker;
     worker->failure = FAILED_LOST;
-    rank->is_well = worker_accepts(worker, !rank->is_refused) && worker_agrees(worker, rank->is_prepared) &&
-                    starts_alike(worker) && worker_run(worker);
+    rank->is_well = worker_agrees(worker, rank->is_prepared) && starts_alike(worker) && worker_run(worker);
     return rank->is_well;
 }
 
@@ -120,8 +127,8 @@ static void set_up_rank(struct rank *rank, const struct task *task, tg_transport
     };
 }
 
-/* Of several messages one is the cause; other ranks only report that they lost a peer. */
-static bool pick_message(const struct rank *ranks, uint32_t world, struct message *message)
+/* Of several failures one is the cause; other ranks only report that they lost a peer. NULL where all went well. */
+static const struct rank *pick_failure(const struct rank *ranks, uint32_t world)
 {
     const struct rank *picked = NULL;
     for (uint32_t i = 0; i < world; i++) {
@@ -129,10 +136,10 @@ static bool pick_message(const struct rank *ranks, uint32_t world, struct messag
         if (!ranks[i].is_well && (!picked || (is_cause && picked->worker.failure == FAILED_LOST)))
             picked = &ranks[i];
     }
-    return !picked || fail(message, "%s", picked->worker.message.text);
+    return picked;
 }
 
-static bool run_threads(struct rank *ranks, uint32_t world, struct message *message)
+static bool run_threads(struct rank *ranks, uint32_t world, bool *is_refused, struct message *message)
 {
     uint32_t started = 0;
     for (uint32_t i = 1; i < world; i++, started++) {
@@ -147,8 +154,11 @@ static bool run_threads(struct rank *ranks, uint32_t world, struct message *mess
         run_thread(&ranks[0]);
     for (uint32_t i = 1; i <= started; i++)
         pthread_join(ranks[i].thread, NULL);
-    return all_started ? pick_message(ranks, world, message)
-                       : fail(message, "cannot start %" PRIu32 " threads; use fewer --workers", world);
+    if (!all_started)
+        return fail(message, "cannot start %" PRIu32 " threads; use fewer --workers", world);
+    const struct rank *failed = pick_failure(ranks, world);
+    *is_refused = failed && failed->worker.is_wrong_usage;
+    return !failed || fail(message, "%s", failed->worker.message.text);
 }
 
 static bool can_start(const struct train_observer *observer, struct message *message)
@@ -169,7 +179,7 @@ static bool train_local(const struct train_settings *settings, const struct trai
     for (uint32_t i = 0; settings->group > 0 && i < world; i++)
         hosts[i] = (uint32_t)(i / settings->group);
     link.host_of_rank = settings->group > 0 ? hosts : NULL;
-    if (!can_start(observer, message) || !open_task(settings, world, &task, message)) {
+    if (!can_start(observer, message) || !open_task(settings, world, &task, &report->is_wrong_usage, message)) {
         dataset_close(&task.data);
         return false;
     }
@@ -187,7 +197,7 @@ static bool train_local(const struct train_settings *settings, const struct trai
             set_up_rank(&ranks[i], &task, transports[i], observer, report);
             ranks[i].is_prepared = true;
         }
-        is_well = run_threads(ranks, world, message);
+        is_well = run_threads(ranks, world, &report->is_wrong_usage, message);
         for (uint32_t i = 0; i < world; i++)
             tg_transport_free(transports[i]);
     }
@@ -238,14 +248,14 @@ static bool train_mpi(const struct train_settings *settings, const struct train_
     }
     set_up_rank(rank, &task, transport, observer, report);
     const uint32_t world = rank->worker.team.world;
-    rank->is_refused = settings->refusal != NULL;
+    rank->worker.is_wrong_usage = settings->refusal != NULL;
     if (settings->refusal)
         fail(&rank->worker.message, "%s", settings->refusal);
     else if (world > TRAIN_MOST_WORKERS)
         fail(&rank->worker.message, "%" PRIu32 " ranks are more than %d", world, TRAIN_MOST_WORKERS);
     else
         rank->is_prepared = can_start(rank->worker.observer, &rank->worker.message) &&
-                            open_task(settings, world, &task, &rank->worker.message);
+                            open_task(settings, world, &task, &rank->worker.is_wrong_usage, &rank->worker.message);
     if (rank->is_prepared && rank->worker.report)
         fill_report(&task, transport, report);
     const bool is_well = run_rank(rank);

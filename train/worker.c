@@ -21,20 +21,29 @@ bool worker_fails(struct worker *worker, tg_status status, const tg_error *error
                                          : "");
 }
 
+bool worker_refuses(struct worker *worker)
+{
+    worker->is_wrong_usage = true;
+    return false;
+}
+
+bool worker_is_refused(struct worker *worker, tg_status status, const tg_error *error)
+{
+    if (status == TG_INVALID_ARGUMENT || status == TG_INVALID_SPEC || status == TG_UNSTABLE ||
+        status == TG_LAYOUT_MISMATCH)
+        (void)worker_refuses(worker);
+    return worker_fails(worker, status, error);
+}
+
 bool worker_agrees(struct worker *worker, bool well)
 {
-    enum verdict verdict = team_verdict(&worker->team, well, &worker->culprit, &worker->message);
+    const enum verdict own = well ? TEAM_WELL : worker->is_wrong_usage ? TEAM_REFUSED : TEAM_FAILED;
+    const enum verdict verdict = team_agree(&worker->team, own, &worker->culprit, &worker->message);
+    worker->is_wrong_usage = verdict == TEAM_REFUSED;
     worker->failure = verdict == TEAM_LOST ? FAILED_LOST : FAILED_TOGETHER;
     if (verdict == TEAM_WELL)
         worker->failure = FAILED_ALONE; /* what may come next */
     return verdict == TEAM_WELL;
-}
-
-bool worker_accepts(struct worker *worker, bool well)
-{
-    const bool is_well = worker_agrees(worker, well);
-    worker->is_wrong_usage = worker->failure == FAILED_TOGETHER;
-    return is_well;
 }
 
 static bool make_room(struct worker *worker)
@@ -48,7 +57,8 @@ static bool make_room(struct worker *worker)
         return worker_fails(worker, status, &error);
     if (task->data.train_rows < worker->team.world)
         return fail(&worker->message, "%" PRIu64 " rows are too few for %" PRIu32 " workers", task->data.train_rows,
-                    worker->team.world);
+                    worker->team.world) ||
+               worker_refuses(worker);
     worker->shard_rows = (task->data.train_rows - worker->team.rank + worker->team.world - 1) / worker->team.world;
     for (size_t i = 0; i < 2; i++) {
         if (posix_memalign(&vectors[i], 64, size) != 0)
@@ -153,7 +163,8 @@ static bool suits_bypass(struct worker *worker)
                         "--bypass %s does not know hosts with several ranks, and --group %s finds ranks %" PRIu32
                         " and %" PRIu32 " on one; leave out one of the two options",
                         settings->bypass == TG_BYPASS_AUTO ? "auto" : "replay", settings->group_text, worker->hosts[i],
-                        i);
+                        i) ||
+                   worker_refuses(worker);
     return true;
 }
 
@@ -171,11 +182,11 @@ static void free_room(struct worker *worker)
     tg_device_free(worker->device);
 }
 
-static bool check_runs(struct worker *worker)
+static bool check_runs(struct worker *worker, const tg_state *saved)
 {
     bool is_well = true;
     for (size_t i = 0; is_well && i < worker->task->settings->run_count; i++)
-        is_well = run_check(worker, i);
+        is_well = run_check(worker, i, &saved[i]);
     return is_well;
 }
 
@@ -190,13 +201,13 @@ bool worker_run(struct worker *worker)
         is_well = false;
     }
     if (is_well && settings->group_text)
-        is_well = worker_accepts(worker, suits_bypass(worker));
+        is_well = worker_agrees(worker, suits_bypass(worker));
     if (is_well && worker->report)
         strncpy(worker->report->device, tg_device_name(worker->device), sizeof worker->report->device - 1);
     if (is_well && settings->resume)
         is_well = checkpoint_read(worker, &bytes, saved);
     if (is_well)
-        is_well = worker_agrees(worker, check_runs(worker));
+        is_well = worker_agrees(worker, check_runs(worker, saved));
     for (size_t i = 0; is_well && i < settings->run_count; i++)
         is_well = run_all_steps(worker, i, &saved[i]);
     shared_bytes_free(bytes);

@@ -39,7 +39,7 @@ struct worker {
     struct blob saved[TRAIN_MOST_RUNS]; /* rank 0: the state of each run as last saved; empty where there is none */
     enum failure failure;
     uint32_t culprit;    /* of FAILED_TOGETHER: the rank whose message it is */
-    bool is_wrong_usage; /* it failed because of options that do not go together, before the first step */
+    bool is_wrong_usage; /* it failed because of options, before the first step */
     struct message message;
 };
 
@@ -74,9 +74,9 @@ bool run_diverges(struct run *run, tg_status status, double loss);
  * batch's loss. QSVRG may have to reduce a full gradient first, so it can fail. */
 bool run_gradient(struct run *run, double *loss);
 
-/* Whether a run can be had. All are asked before the first begins: what one is refused for, such as a feedback that is
- * not stable, is known without training the others. */
-bool run_check(struct worker *worker, size_t index);
+/* Whether a run can be had, and goes on from its saved state. All are asked before the first begins: what one is
+ * refused for, such as a feedback that is not stable, is known without training the others. */
+bool run_check(struct worker *worker, size_t index, const tg_state *saved);
 
 /* Room and reducers for a run; the weights are those that every run begins with. */
 bool run_create(struct worker *worker, size_t index, struct run *run);
@@ -96,6 +96,8 @@ void take_histogram(struct run *run, struct train_histogram *histogram);
 /* The run's state to worker->saved on rank 0, and back. All ranks call them together. */
 bool run_save(struct run *run);
 bool run_restore(struct run *run, const tg_state *saved);
+/* The same on this rank alone. */
+bool run_load(struct run *run, const tg_state *saved);
 
 /* All saved states to the file, and from it (rank 0 reads; every rank gets them). */
 bool checkpoint_write(struct worker *worker);
@@ -105,9 +107,11 @@ bool checkpoint_probe(const char *path, struct message *message);
 
 /* The library's sentence becomes the worker's message; false. */
 bool worker_fails(struct worker *worker, tg_status status, const tg_error *error);
+/* The same before the first step, where it may be options that the library refuses. */
+bool worker_is_refused(struct worker *worker, tg_status status, const tg_error *error);
+/* What this rank has failed for are its options; false. */
+bool worker_refuses(struct worker *worker);
 /* Whether no rank has failed; otherwise all stop. */
 bool worker_agrees(struct worker *worker, bool well);
-/* The same about options: if a rank has failed, they were wrong. */
-bool worker_accepts(struct worker *worker, bool well);
 
 #endif

@@ -102,6 +102,11 @@ unchanged() {
 unchanged $coded --epochs 1 --bypass replay:500
 unchanged --resume r.ckpt --steps 70 --bypass replay:5
 unchanged --resume r.ckpt --steps 70 --bypass replay:7,11,30 --workers 2
+echo "# nor where the log fits the first run, which diverged before the log of the second begins"
+two="--data syn-256 --workers 2 --lr 0.4 --codec terngrad --codec none --feedback none"
+tersegrad train $two --steps 320 --bypass replay:300 --checkpoint two.ckpt --every 10 2>&1 >/dev/null | cut -d ' ' -f 1,2
+data=$two
+unchanged --resume two.ckpt --steps 340 --bypass replay:330
 echo "# other bad values"
 for how in '' on auto: replay replay: 'replay:,' 'replay:5,' replay:,5 replay:5,5 replay:6,5 replay:-1 replay:x replay:5,x replay:99999999999999999999; do
     try tersegrad train --bypass "$how"
