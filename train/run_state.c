@@ -226,13 +226,4 @@ bool run_load(struct run *run, const tg_state *saved)
     return get_reducers(run, &reader);
 }
 
-bool run_restore(struct run *run, const tg_state *saved)
-{
-    if (!worker_agrees(run->worker, run_load(run, saved)))
-        return false;
-    /* A run that is complete is saved again with the next checkpoint, so that it can be continued with more steps. */
-    struct blob *blob = &run->worker->saved[run->index];
-    if (run->worker->team.rank == 0 && blob->size == 0)
-        blob_put(blob, saved->data, saved->size);
-    return true;
-}
+bool run_restore(struct run *run, const tg_state *saved) { return worker_agrees(run->worker, run_load(run, saved)); }

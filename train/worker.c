@@ -190,6 +190,19 @@ static bool check_runs(struct worker *worker, const tg_state *saved)
     return is_well;
 }
 
+/* A checkpoint has the states of all runs: those of runs that are complete, so that they can be continued with more
+ * steps, and of later ones, so that their steps are not lost where an earlier one stops. */
+static bool keep_saved(struct worker *worker, const tg_state *saved)
+{
+    const size_t count = worker->team.rank == 0 ? worker->task->settings->run_count : 0;
+    bool is_well = true;
+    for (size_t i = 0; i < count; i++) {
+        blob_put(&worker->saved[i], saved[i].data, saved[i].size);
+        is_well = is_well && !worker->saved[i].out_of_memory;
+    }
+    return is_well || fail(&worker->message, "out of memory for the checkpoint");
+}
+
 bool worker_run(struct worker *worker)
 {
     const struct train_settings *settings = worker->task->settings;
@@ -207,7 +220,7 @@ bool worker_run(struct worker *worker)
     if (is_well && settings->resume)
         is_well = checkpoint_read(worker, &bytes, saved);
     if (is_well)
-        is_well = worker_agrees(worker, check_runs(worker, saved));
+        is_well = worker_agrees(worker, check_runs(worker, saved) && keep_saved(worker, saved));
     for (size_t i = 0; is_well && i < settings->run_count; i++)
         is_well = run_all_steps(worker, i, &saved[i]);
     shared_bytes_free(bytes);

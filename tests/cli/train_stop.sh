@@ -30,6 +30,31 @@ print("page:", "Training ended early: interrupted" in open("page.html", encoding
 print("resumed to the same weights:", hashes("--steps", str(steps), "--resume", "c.ckpt") == hashes("--steps", str(steps)))
 END
 try python3 interrupt.py
+echo "# what later runs had done stays in the checkpoints of earlier ones"
+cat >later.py <<'END'
+"""Goes on with two runs of 50 steps, in the same checkpoint, and interrupts the first."""
+import json, os, signal, subprocess
+
+train = ["tersegrad", "train", "--data", "syn-256"]
+both = train + ["--codec", "none", "--codec", "topk:density=0.1", "--checkpoint", "both.ckpt"]
+subprocess.run(both + ["--steps", "50"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=True)
+os.mkfifo("both")
+process = subprocess.Popen(both + ["--steps", "3000", "--resume", "both.ckpt", "--log", "both"], stdout=subprocess.DEVNULL,
+                           stderr=subprocess.DEVNULL)
+with open("both", encoding="utf-8") as log:
+    for text in log:
+        last = json.loads(text)
+        if last.get("step") == 60:
+            process.send_signal(signal.SIGINT)
+print("exit", process.wait(), "in run", last["run"])
+subprocess.run(train + ["--resume", "both.ckpt", "--steps", "3000", "--log", "rest"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+               check=True)
+with open("rest", encoding="utf-8") as log:
+    steps = [json.loads(text) for text in log][1:]
+print("the first run goes on after its last step:", steps[0]["step"] == last["step"] + 1)
+print("the second from step", min(step["step"] for step in steps if step["run"] == 1))
+END
+try python3 later.py
 echo "# without a checkpoint; as JSON"
 cat >bare.py <<'END'
 import json, os, signal, subprocess
