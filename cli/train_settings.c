@@ -192,6 +192,18 @@ static bool fill_bypass(const char *text, struct train_settings *settings, struc
 }
 
 /* What the library would refuse as well, in words of its own. */
+static bool check_clips(const struct train_settings *settings, struct message *message)
+{
+    for (size_t i = 0; settings->group > 1 && i < settings->run_count; i++)
+        if (settings->runs[i].feedback.clip > 0)
+            return fail(message,
+                        "--feedback %s limits the gradient of one rank, but hosts with several ranks, as --group %s "
+                        "makes them, compress sums; use clip=0, or --group 1",
+                        settings->runs[i].feedback_text, settings->group_text);
+    return true;
+}
+
+/* The same. */
 static bool check_bypass(const struct train_settings *settings, struct message *message)
 {
     if (settings->bypass == TG_BYPASS_OFF)
@@ -294,5 +306,5 @@ bool train_settings_fill(const struct train_options *options, struct train_setti
     return check_files(options, message) && fill_runs(options, settings, message) &&
            fill_changes(options->density_schedule, settings, message) && fill_link(options->link, settings, message) &&
            fill_group(options->group, settings, message) && fill_bypass(options->bypass, settings, message) &&
-           check_bypass(settings, message);
+           check_bypass(settings, message) && check_clips(settings, message);
 }

@@ -165,6 +165,8 @@ for mpi in openmpi mpich; do
     complains $mpi "a gradient that is not finite" "tensor 'weight'" --data overflow.txt --model linear --batch 2 --codec none
     complains $mpi "a full gradient that is not finite" "full gradient of QSVRG" --data overflow.txt --model linear --batch 2 --codec none \
         --algorithm qsvrg --nonfinite skip
+    misused $mpi "a clip, and ranks that share a host" "group auto finds ranks 0 and 1 on one, which compresses their sum" "${small[@]}" --group auto \
+        --codec topk --feedback dgc:clip=1
     misused $mpi "ranks of other codecs" "rank 0 has --codec none, and rank 1 has --codec qsgd" unlike --codec qsgd --codec qsgd --codec qsgd
     misused $mpi "a rank of wrong usage" "rank 1: unknown codec 'junk'" unlike --codec junk
     complains $mpi "a rank without the device" "rank 1: unknown device 'gpu9'" unlike --device gpu9

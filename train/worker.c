@@ -77,15 +77,22 @@ static bool make_room(struct worker *worker)
 
 /* ---- hosts ---- */
 
+/* The feedback of the first run that has a clip; NULL where none has. */
+static const char *clipped_feedback(const struct train_settings *settings)
+{
+    for (size_t i = 0; i < settings->run_count; i++)
+        if (settings->runs[i].feedback.clip > 0)
+            return settings->runs[i].feedback_text;
+    return NULL;
+}
+
 /* Whether ranks look for others on their hosts. */
 static bool looks_for_hosts(const struct train_settings *settings)
 {
     if (settings->group_text)
         return settings->group == 0;
-    bool is_suited = settings->mpi && settings->reduce == TG_AUTO && settings->bypass == TG_BYPASS_OFF;
-    for (size_t i = 0; i < settings->run_count; i++) /* what two levels refuse */
-        is_suited = is_suited && !(settings->runs[i].feedback.clip > 0);
-    return is_suited;
+    return settings->mpi && settings->reduce == TG_AUTO && settings->bypass == TG_BYPASS_OFF &&
+           !clipped_feedback(settings); /* what two levels refuse */
 }
 
 /* Each rank's host is the first rank of that name. */
@@ -154,18 +161,26 @@ static bool find_hosts(struct worker *worker)
 }
 
 /* With --group auto, what hosts there are shows only here. */
-static bool suits_bypass(struct worker *worker)
+static bool suits_hosts(struct worker *worker)
 {
     const struct train_settings *settings = worker->task->settings;
-    for (uint32_t i = 0; worker->hosts && settings->bypass != TG_BYPASS_OFF && i < worker->team.world; i++)
-        if (worker->hosts[i] != i)
-            return fail(&worker->message,
-                        "--bypass %s does not know hosts with several ranks, and --group %s finds ranks %" PRIu32
-                        " and %" PRIu32 " on one; leave out one of the two options",
-                        settings->bypass == TG_BYPASS_AUTO ? "auto" : "replay", settings->group_text, worker->hosts[i],
-                        i) ||
-                   worker_refuses(worker);
-    return true;
+    const char *clipped = clipped_feedback(settings);
+    uint32_t i = 0;
+    while (i < worker->team.world && worker->hosts[i] == i)
+        i++;
+    if (i == worker->team.world || (settings->bypass == TG_BYPASS_OFF && !clipped))
+        return true;
+    if (settings->bypass != TG_BYPASS_OFF)
+        (void)fail(&worker->message,
+                   "--bypass %s does not know hosts with several ranks, and --group %s finds ranks %" PRIu32
+                   " and %" PRIu32 " on one; leave out one of the two options",
+                   settings->bypass == TG_BYPASS_AUTO ? "auto" : "replay", settings->group_text, worker->hosts[i], i);
+    else
+        (void)fail(&worker->message,
+                   "--feedback %s limits the gradient of one rank, and --group %s finds ranks %" PRIu32 " and %" PRIu32
+                   " on one, which compresses their sum; use clip=0, or --group 1",
+                   clipped, settings->group_text, worker->hosts[i], i);
+    return worker_refuses(worker);
 }
 
 /* ---- the whole ---- */
@@ -213,8 +228,8 @@ bool worker_run(struct worker *worker)
         worker->failure = worker->hosts && settings->group == 0 ? FAILED_LOST : FAILED_ALONE;
         is_well = false;
     }
-    if (is_well && settings->group_text)
-        is_well = worker_agrees(worker, suits_bypass(worker));
+    if (is_well && settings->group_text && settings->group == 0)
+        is_well = worker_agrees(worker, suits_hosts(worker));
     if (is_well && worker->report)
         strncpy(worker->report->device, tg_device_name(worker->device), sizeof worker->report->device - 1);
     if (is_well && settings->resume)

@@ -52,3 +52,9 @@ tersegrad train --data syn-256 --codec qsgd:levels=4,norm=l2,bucket=0 --feedback
 try tersegrad train --group 0
 try tersegrad train --group many
 try tersegrad train --group auto
+echo "# a clip and hosts with several ranks: refused before the log is touched"
+echo mine >old.jsonl
+try tersegrad train --group 2 --log old.jsonl --codec none --codec topk --feedback none --feedback dgc:momentum=0.5,clip=1
+cat old.jsonl
+tersegrad train --data syn-256 --steps 2 --group 2 --codec topk --feedback dgc:clip=0 >/dev/null 2>&1 && echo "no clip: well"
+tersegrad train --data syn-256 --steps 2 --group 1 --codec topk --feedback dgc:clip=1 >/dev/null 2>&1 && echo "no hosts: well"
