@@ -6,7 +6,15 @@
 
 #include "ranks.h"
 
-enum { WORLD = 3 };
+/* Without hosts; on two hosts; and where two ranks own no share. */
+static const struct {
+    const char *name;
+    uint32_t world;
+    const uint32_t *hosts;
+} places[] = {{"3 ranks", 3, NULL},
+              {"2 hosts of 2", 4, (uint32_t[]){0, 0, 1, 1}},
+              {"hosts of 1 and 3", 4, (uint32_t[]){1, 0, 0, 0}}};
+enum { PLACES = sizeof places / sizeof *places };
 static const float FACTOR = 0x1p-7f;
 
 static const tensor_case tensors[] = {{"a", "topk:density=0.02", "ef", 70001, TG_FLOAT32},
@@ -62,16 +70,91 @@ static void are_multiples(rank_state *states, uint32_t world)
         free(means[t]);
 }
 
-static void follows(tg_algorithm algorithm)
+static void follows(tg_algorithm algorithm, size_t where)
 {
-    const rank_case what = {.world = WORLD,
-                            .tensors = tensors,
-                            .options = {.algorithm = algorithm, .batch_elements = 8192},
-                            .shape = GAUSSIAN};
+    const rank_case what = {
+        .world = places[where].world,
+        .tensors = tensors,
+        .options = {.algorithm = algorithm, .batch_elements = 8192, .host_of_rank = places[where].hosts},
+        .shape = GAUSSIAN};
     run_ranks(&what, NULL, steps, keep_means, NULL);
     run_ranks(&what, NULL, steps, are_multiples, means);
-    check_all("%s: residuals follow the loss scale", tg_algorithm_text(algorithm));
+    check_all("%s, %s: residuals follow the loss scale", tg_algorithm_text(algorithm), places[where].name);
 }
+
+/* ---- two levels: what a rank has of the residuals ---- */
+
+static void one_step(rank_state *s)
+{
+    fill_gradients(s, 0);
+    s->status = tg_reduce(s->reducer, s->transport, s->gradients, 0, &s->error);
+}
+
+/* All tensors with a residual, one behind the other; zeros but for the own share. */
+static void read_residuals(rank_state *s, float *all)
+{
+    for (size_t t = 0; t < 3; all += tensors[t++].count)
+        expect(tg_reducer_residual_read(s->reducer, t, all, tensors[t].count, &s->error) == TG_OK, "%s",
+               s->error.message);
+}
+
+/* A rank without a share has nothing that could overflow. */
+static void scales_its_share(rank_state *s)
+{
+    enum { ALL = 70001 + 30000 + 3000 };
+    static float before[ALL], after[ALL];
+    tg_reducer_stats old, new;
+    bool has_some = false;
+    read_residuals(s, before);
+    for (size_t j = 0; j < ALL; j++)
+        has_some = has_some || before[j] != 0;
+    const tg_status status = tg_reducer_scale(s->reducer, 0x1p127f, &s->error);
+    expect(has_some ? status == TG_INVALID_ARGUMENT && strstr(s->error.message, "residual of tensor '")
+                    : status == TG_OK,
+           "rank %u: overflow: %s", s->rank, s->error.message);
+    read_residuals(s, after);
+    expect(memcmp(before, after, sizeof before) == 0, "rank %u: a residual was changed", s->rank);
+    expect(tg_reducer_stats_of(s->reducer, &old, &s->error) == TG_OK &&
+               tg_reducer_scale(s->reducer, 4, &s->error) == TG_OK &&
+               tg_reducer_stats_of(s->reducer, &new, &s->error) == TG_OK && (old.residual_norm > 0) == has_some &&
+               new.residual_norm == 4 * old.residual_norm,
+           "rank %u: %s, norms %g, %g", s->rank, s->error.message, old.residual_norm, new.residual_norm);
+    read_residuals(s, after);
+    for (size_t j = 0; j < ALL; j++)
+        expect(after[j] == 4 * before[j], "rank %u: element %zu", s->rank, j);
+}
+
+static void each_its_share(rank_state *states, uint32_t world)
+{
+    tg_reduction *reductions[4];
+    for (uint32_t i = 0; i < world; i++) {
+        expect(states[i].status == TG_OK, "%s", states[i].error.message);
+        scales_its_share(&states[i]);
+        expect(tg_reduce_begin(states[i].reducer, states[i].gradients, 1, &reductions[i], &states[i].error) == TG_OK,
+               "%s", states[i].error.message);
+        expect(tg_reducer_scale(states[i].reducer, 2, &states[i].error) == TG_INVALID_ARGUMENT &&
+                   strstr(states[i].error.message, "in progress"),
+               "rank %u, during a reduction: %s", i, states[i].error.message);
+    }
+    while (exchange_by_hand(reductions, world))
+        ;
+    for (uint32_t i = 0; i < world; i++)
+        expect(tg_reduce_end(reductions[i], &states[i].error) == TG_OK, "%s", states[i].error.message);
+}
+
+static void shares(tg_algorithm algorithm, size_t where)
+{
+    const rank_case what = {
+        .world = places[where].world,
+        .tensors = tensors,
+        .options = {.algorithm = algorithm, .batch_elements = 8192, .host_of_rank = places[where].hosts},
+        .shape = GAUSSIAN};
+    run_ranks(&what, NULL, one_step, each_its_share, NULL);
+    check_all("%s, %s: each rank scales its share, or refuses to and changes nothing", tg_algorithm_text(algorithm),
+              places[where].name);
+}
+
+/* ---- one rank ---- */
 
 static void refusals(void)
 {
@@ -141,9 +224,16 @@ static void one_tensor(void)
 int main(int argc, char **argv)
 {
     (void)wants_all(argc, argv);
-    follows(TG_GATHER);
-    follows(TG_SHARD);
-    follows(TG_SCATTER);
+    for (size_t i = 0; i < PLACES; i++) {
+        follows(TG_GATHER, i);
+        follows(TG_SHARD, i);
+        if (!places[i].hosts) {
+            follows(TG_SCATTER, i);
+            continue;
+        }
+        shares(TG_GATHER, i);
+        shares(TG_SHARD, i);
+    }
     refusals();
     one_tensor();
     return finish();
