@@ -26,6 +26,25 @@ static const tensor_case on_grid[] = {{"a", "topk:density=0.02", "ef", 70001, TG
                                       {"d", "none", "ef", 300, TG_FLOAT32},
                                       {NULL, NULL, NULL, 0, TG_FLOAT32}};
 
+/* Two levels refuse a clip. */
+static const tensor_case without_clip[] = {
+    {"a", "topk:density=0.02", "ef", 70001, TG_FLOAT32},
+    {"b", "qsgd:levels=7", "ef", 30000, TG_FLOAT32},
+    {"empty", "none", "none", 0, TG_FLOAT32},
+    {"c", "topk:density=0.1,values=levels", "dgc:momentum=0.5,clip=0", 3000, TG_FLOAT32},
+    {"d", "none", "none", 17, TG_BFLOAT16},
+    {"e", "fp16", "ef", 20000, TG_FLOAT16},
+    {"f", "topk:density=0.01,values=fp16", "ef", 66000, TG_FLOAT32},
+    {NULL, NULL, NULL, 0, TG_FLOAT32}};
+
+static const struct placement {
+    const char *name;
+    uint32_t world, hosts[MOST_WORLD];
+} placements[] = {{"2 hosts of 2", 4, {0, 0, 1, 1}},
+                  {"hosts of 1 and 3", 4, {1, 0, 0, 0}},
+                  {"3 hosts that take turns", 5, {4, 1, 4, 2, 1}}};
+enum { PLACEMENTS = sizeof placements / sizeof *placements };
+
 /* How the ranks of a run behave. */
 typedef struct behaviour {
     bool one_by_one;
@@ -277,8 +296,23 @@ static void one_by_one(const rank_case *what, behaviour b, const char *text)
     }
     close_world(&together);
     close_world(&apart);
-    check_all("%s, world %u, %s: in any order as all at once", tg_algorithm_text(what->options.algorithm), what->world,
-              text);
+    check_all("%s, world %u%s, %s: in any order as all at once", tg_algorithm_text(what->options.algorithm),
+              what->world, what->options.host_of_rank ? " on hosts" : "", text);
+}
+
+/* The three ways in which ranks behave. */
+static void any_order_of(const rank_case *what, uint64_t seed)
+{
+    rank_case failing = *what; /* an owner's second residual goes back to rounding: no step follows */
+    failing.steps = 2;
+    const behaviour b = {.order = {seed * 31 + what->world}, .bad_rank = TG_MAX_COUNT};
+    behaviour some = b, bad = b;
+    some.absent_from = 80;
+    bad.bad_rank = what->world / 2;
+    bad.bad_index = 6;
+    one_by_one(what, b, "all present");
+    one_by_one(what, some, "some absent");
+    one_by_one(&failing, bad, "not finite at the end");
 }
 
 static void any_order(bool all)
@@ -292,16 +326,26 @@ static void any_order(bool all)
                     .options = {.algorithm = (tg_algorithm)algorithm, .batch_elements = 8192, .seed = 3},
                     .shape = GAUSSIAN,
                     .steps = 3};
-                rank_case failing = what; /* an owner's second residual goes back to rounding: no step follows */
-                failing.steps = 2;
-                const behaviour b = {.order = {seed * 31 + count}, .bad_rank = TG_MAX_COUNT};
-                behaviour some = b, bad = b;
-                some.absent_from = 80;
-                bad.bad_rank = count / 2;
-                bad.bad_index = 6;
-                one_by_one(&what, b, "all present");
-                one_by_one(&what, some, "some absent");
-                one_by_one(&failing, bad, "not finite at the end");
+                any_order_of(&what, seed);
+            }
+}
+
+static void any_order_on_hosts(bool all)
+{
+    for (size_t i = 0; i < PLACEMENTS; i++)
+        for (uint64_t seed = 1; seed <= (all ? 8 : 1); seed++)
+            for (int algorithm = TG_GATHER; algorithm <= TG_SHARD; algorithm++) {
+                if (EMULATED && (i + (size_t)algorithm) % 2 == 0)
+                    continue;
+                const rank_case what = {.world = placements[i].world,
+                                        .tensors = without_clip,
+                                        .options = {.algorithm = (tg_algorithm)algorithm,
+                                                    .batch_elements = 8192,
+                                                    .seed = 3,
+                                                    .host_of_rank = placements[i].hosts},
+                                        .shape = GAUSSIAN,
+                                        .steps = 3};
+                any_order_of(&what, seed);
             }
 }
 
@@ -325,6 +369,16 @@ static void note_before(world *w, ledger *l, const behaviour *b, uint64_t step)
     }
 }
 
+/* Whether a rank's residual waits: in two levels it is that of its host's sum. */
+static bool waits(const world *w, uint32_t rank, size_t t)
+{
+    const uint32_t *hosts = w->ranks[0].what->options.host_of_rank;
+    bool all = w->absent[rank][t];
+    for (uint32_t i = 0; hosts && i < w->count; i++)
+        all = all && (hosts[i] != hosts[rank] || w->absent[i][t]);
+    return all;
+}
+
 static void check_absent(world *w, ledger *l)
 {
     join_parts(w->ranks, w->count);
@@ -337,7 +391,7 @@ static void check_absent(world *w, ledger *l)
             const uint8_t *mean = w->ranks[i].gradients[t].data;
             float *after = residual_on(&w->ranks[i], t);
             expect(w->present[i][t] == anywhere, "rank %u: whether tensor %zu is present", i, t);
-            if (w->absent[i][t])
+            if (waits(w, i, t))
                 expect(memcmp(after, l->before[i][t], count * sizeof *after) == 0,
                        "rank %u: the residual of absent tensor %zu changed", i, t);
             if (anywhere)
@@ -354,12 +408,12 @@ static void check_absent(world *w, ledger *l)
 }
 
 /* A world of four and values on a grid of 2^-10: nothing is rounded, so nothing may be missing. */
-static void absent_waits(tg_algorithm algorithm)
+static void absent_waits(tg_algorithm algorithm, const uint32_t *hosts)
 {
     static world w;
     const rank_case what = {.world = 4,
                             .tensors = on_grid,
-                            .options = {.algorithm = algorithm, .batch_elements = 8192},
+                            .options = {.algorithm = algorithm, .batch_elements = 8192, .host_of_rank = hosts},
                             .shape = GRID,
                             .steps = 3};
     behaviour b = {.one_by_one = true, .order = {77}, .absent_from = 90, .bad_rank = TG_MAX_COUNT};
@@ -388,7 +442,7 @@ static void absent_waits(tg_algorithm algorithm)
         free(l.owed[t]);
     }
     close_world(&w);
-    check_all("%s: absent tensors wait, and no mass is lost", tg_algorithm_text(algorithm));
+    check_all("%s%s: absent tensors wait, and no mass is lost", tg_algorithm_text(algorithm), hosts ? ", hosts" : "");
 }
 
 /* ---- a fault at the end ---- */
@@ -428,6 +482,70 @@ static void nothing_is_lost(tg_algorithm algorithm)
     close_world(&w);
     check_all("%s: a value that is not finite comes last: every rank skips, nothing is lost",
               tg_algorithm_text(algorithm));
+}
+
+/* What all ranks of a host hold of a tensor, and are given for it: an owner's residual is of their sum. */
+static double *host_sum(const world *w, uint32_t host, size_t t, uint32_t but)
+{
+    const uint64_t count = w->ranks[0].gradients[t].count;
+    double *sum = calloc(count, sizeof *sum);
+    for (uint32_t i = 0; i < w->count; i++) {
+        float *h = w->ranks[0].what->options.host_of_rank[i] == host ? residual_on(&w->ranks[i], t) : NULL;
+        for (uint64_t j = 0; h && j < count; j++)
+            sum[j] += (double)h[j] + (i == but ? 0 : (double)element(&w->ranks[i].gradients[t], j));
+        free(h);
+    }
+    return sum;
+}
+
+/* The gradients of a step that is lost, in place of those of the next one, which are not given. */
+static void residuals_have_all(world *w, uint32_t host, size_t t, double *const *before, uint32_t bad_rank)
+{
+    const bool is_bad = t == 3 && w->ranks[0].what->options.host_of_rank[bad_rank] == host;
+    for (uint32_t i = 0; i < w->count; i++)
+        memset(w->ranks[i].gradients[t].data, 0, w->ranks[i].gradients[t].count * sizeof(float));
+    double *after = host_sum(w, host, t, TG_MAX_COUNT);
+    for (uint64_t j = 0; j < w->ranks[0].gradients[t].count; j++)
+        expect(is_bad ? after[j] == before[1][j] || (j != 5 && after[j] == before[0][j]) : after[j] == before[0][j],
+               "host %u: element %d of tensor %zu is not in the residual", host, (int)j, t);
+    free(after);
+}
+
+/* The same in two levels: what is lost is the bad rank's part of the piece. */
+static void nothing_is_lost_on_hosts(tg_algorithm algorithm, const struct placement *p)
+{
+    static world w;
+    const rank_case what = {.world = p->world,
+                            .tensors = on_grid,
+                            .options = {.algorithm = algorithm,
+                                        .batch_elements = 8192,
+                                        .nonfinite = TG_NONFINITE_SKIP,
+                                        .host_of_rank = p->hosts},
+                            .shape = GRID,
+                            .steps = 2};
+    behaviour b = {.one_by_one = true, .order = {5}, .bad_rank = 1, .bad_index = 3};
+    double *before[2][MOST_TENSORS][2]; /* of each host, with the bad rank's gradient and without */
+    open_world(&w, &what);
+    make_step(&w, &b, 0);
+    for (uint32_t i = 0; i < w.count; i++)
+        fill_gradients(&w.ranks[i], 1);
+    for (uint32_t host = 0; host < 2; host++)
+        for (size_t t = 0; on_grid[t].name; t++)
+            for (size_t k = 0; k < 2; k++)
+                before[host][t][k] = host_sum(&w, host, t, k == 0 ? TG_MAX_COUNT : b.bad_rank);
+    make_step(&w, &b, 1);
+    for (uint32_t i = 0; i < w.count; i++)
+        expect(w.status[i] == TG_SKIPPED && strstr(w.ranks[i].error.message, "'d' on rank 1"), "rank %u: %s", i,
+               w.ranks[i].error.message);
+    for (uint32_t host = 0; host < 2; host++)
+        for (size_t t = 0; on_grid[t].name; t++) {
+            residuals_have_all(&w, host, t, before[host][t], b.bad_rank);
+            free(before[host][t][0]);
+            free(before[host][t][1]);
+        }
+    close_world(&w);
+    check_all("%s, %s: a value that is not finite comes last: every rank skips, nothing is lost",
+              tg_algorithm_text(algorithm), p->name);
 }
 
 /* ---- what is refused ---- */
@@ -474,9 +592,15 @@ int main(int argc, char **argv)
     const bool all = wants_all(argc, argv);
     refusals();
     for (int algorithm = TG_GATHER; algorithm <= TG_SCATTER; algorithm++) {
-        absent_waits((tg_algorithm)algorithm);
+        absent_waits((tg_algorithm)algorithm, NULL);
         nothing_is_lost((tg_algorithm)algorithm);
     }
+    for (size_t i = 0; i < PLACEMENTS; i++)
+        for (int algorithm = TG_GATHER; placements[i].world == 4 && algorithm <= TG_SHARD; algorithm++) {
+            absent_waits((tg_algorithm)algorithm, placements[i].hosts);
+            nothing_is_lost_on_hosts((tg_algorithm)algorithm, &placements[i]);
+        }
     any_order(all);
+    any_order_on_hosts(all);
     return finish();
 }
