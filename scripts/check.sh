@@ -45,7 +45,7 @@ groups_check() {
 # What takes longer, or needs more to be installed: analysers, other compilers, MPI, hosts, a browser.
 groups_ci() {
     group sanitizers cmocka.h      "asan asan-unit asan-laws asan-fuzz" with_sanitizers
-    group tsan      gcc            "build/tsan/tests/laws/threads build/tsan/tests/laws/refusal build/tsan/tests/laws/reduce_faults tsan-ranks tsan-module" with_tsan
+    group tsan      gcc            "build/tsan/tests/laws/threads build/tsan/tests/laws/refusal build/tsan/tests/laws/reduce_faults build/tsan/tests/laws/reduce_hosts tsan-ranks tsan-module" with_tsan
     group tidy      clang-tidy     ""              script tests/tidy.sh
     group python    torch          all             tally pytest $pytest python/tests/test_torch.py python/tests/test_local.py python/tests/test_hosts.py python/tests/test_fsdp.py python/tests/test_plan.py python/tests/test_usage.py
     group wheel     "torch cmake"  ""              script tests/wheel.sh
@@ -121,6 +121,8 @@ with_tsan() {
     for name in threads refusal reduce_faults; do
         tally "laws/$name" env TSAN_OPTIONS=halt_on_error=1 "build/tsan/tests/laws/$name"
     done
+    # Ranks of a host share memory there. All of it takes ten minutes.
+    tally laws/reduce_hosts env TSAN_OPTIONS=halt_on_error=1 build/tsan/tests/laws/reduce_hosts --subset 1/24
     script tests/mpi.sh watched
 }
 

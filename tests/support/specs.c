@@ -100,8 +100,16 @@ const char *const *all_specs(void)
     return (const char *const *)specs;
 }
 
+static unsigned own_part = 1, all_parts = 1, turn;
+
+bool my_turn(void) { return turn++ % all_parts == own_part - 1; }
+
+bool in_parts(void) { return all_parts > 1; }
+
 void share_specs(unsigned part, unsigned parts)
 {
+    own_part = part;
+    all_parts = parts;
     size_t kept = 0, whole = 0;
     for (all_specs(); whole < spec_count; whole++) {
         if (whole % parts == part - 1)

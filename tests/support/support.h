@@ -85,6 +85,9 @@ const char *const *all_specs(void);
 
 /* From now on, every parts-th of them, from the part-th on. */
 void share_specs(unsigned part, unsigned parts);
+/* For laws whose cases are no specs: whether the next case belongs to that part; and whether there are several. */
+bool my_turn(void);
+bool in_parts(void);
 /* From now on, those of them that this device has. */
 void keep_specs_of(tg_device *device);
 bool is_sparsifier(const char *spec);
@@ -115,7 +118,8 @@ void skip_codec(const char *spec);
 void close_devices(tg_device **devices);
 tg_codec *make_codec(tg_device *device, const char *spec, uint64_t count);
 /* The arguments of a law: --subset, or --all for the full product, which PART/PARTS may follow: 2/8 is the second
- * eighth of the specs. At the end `--device NAME`: that device, and of the specs those that it has. */
+ * eighth of the specs, and where a law asks my_turn, of its cases. At the end `--device NAME`: that device, and of the
+ * specs those that it has. */
 bool wants_all(int argc, char **argv);
 
 #endif
