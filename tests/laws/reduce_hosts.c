@@ -50,7 +50,7 @@ static void every_spec(bool all, tg_algorithm algorithm)
 {
     const char *const *specs = all_specs();
     size_t turn = 0;
-    for (size_t i = 0; specs[i]; i += all ? 1 : EMULATED ? 59 : 7) {
+    for (size_t i = 0; specs[i]; i += all ? 1 : EMULATED ? 59 : 11) {
         const placement *p = &placements[turn++ % PLACEMENTS];
         const tensor_case tensors[] = {
             {"first", specs[i], "ef", 1000, TG_FLOAT32},   {"empty", specs[i], "none", 0, TG_FLOAT32},
@@ -68,7 +68,7 @@ static void every_spec(bool all, tg_algorithm algorithm)
 }
 
 /* Feedback of every kind, a warm-up, a schedule of densities, small tensors, several reductions under way. */
-static void every_feedback(tg_algorithm algorithm)
+static void every_feedback(bool all, tg_algorithm algorithm)
 {
     static const tensor_case tensors[] = {{"ecq", "qsgd:levels=3", "ecq:alpha=0.2,beta=0.9", 50000, TG_BFLOAT16},
                                           {"dgc", "topk:density=0.01", "dgc:momentum=0.9,clip=0", 140001, TG_FLOAT32},
@@ -78,7 +78,8 @@ static void every_feedback(tg_algorithm algorithm)
                                           {NULL, NULL, NULL, 0, TG_FLOAT32}};
     static const tg_density_change changes[] = {{3, 0.05}, {5, 0.001}};
     for (size_t i = 0; i < PLACEMENTS; i++) {
-        if (!my_turn())
+        const size_t number = i + (algorithm == TG_SHARD) + ranks_share;
+        if ((!all && number % (EMULATED ? 4 : 2) != 0) || !my_turn())
             continue;
         const rank_case what = {.world = placements[i].world,
                                 .tensors = tensors,
@@ -444,8 +445,8 @@ static void laws(bool all)
     printf("ranks of a host %s\n", ranks_share ? "share memory" : "send each other messages");
     every_spec(all, TG_GATHER);
     every_spec(all, TG_SHARD);
-    every_feedback(TG_GATHER);
-    every_feedback(TG_SHARD);
+    every_feedback(all, TG_GATHER);
+    every_feedback(all, TG_SHARD);
     one_host();
     static const char *const specs[] = {"topk:density=0.02",     "topk:k=70", "qsgd:levels=7", "fp16", "none",
                                         "qsgd:levels=4,norm=max"};
