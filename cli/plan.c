@@ -129,8 +129,9 @@ static const struct option plan_option_table[] = {
      .kind = OPTION_TEXT,
      .value = "FILE.json",
      AT(probe),
-     .summary = "under mpirun: measure exchanges and codecs between its ranks, and write them there; without: predict "
-                "from what was measured"},
+     .summary =
+         "under mpirun, on the hosts that will train: measure exchanges and codecs between its ranks; without: predict "
+         "from what was measured there"},
     {.name = "--seconds",
      .kind = OPTION_REAL,
      .value = "S",
@@ -153,9 +154,9 @@ static const struct option plan_option_table[] = {
      .kind = OPTION_NUMBER,
      .value = "N",
      .low = 1,
-     .high = PREDICT_MOST_RANKS,
+     .high = PLAN_MOST_ON_A_HOST,
      AT(per_node),
-     .summary = "ranks of one host, which share its link (default: those of the probe, or 1)"},
+     .summary = "ranks of one host, up to 1024, which share its link (default: those of the probe, or 1)"},
     {.name = "--flat",
      .kind = OPTION_FLAG,
      AT(flat),

@@ -52,6 +52,7 @@ struct plan_row {
     struct simulated simulated;
 };
 
+enum { PLAN_MOST_ON_A_HOST = 1024 };
 enum { PLAN_MOST_ROWS = 2 * TEXT_LIST_MAX + 2 };
 
 struct plan {
@@ -97,8 +98,9 @@ void plan_layout_ready(const struct layout *layout, bool has_times, double backw
 bool plan_probe_load(struct plan *plan, struct message *message);
 /* Whether reductions in two levels were measured, on several hosts of as many ranks. */
 bool plan_probe_has_levels(const struct plan *plan);
-/* Its network; and its coding of a row's codec by the row's algorithm, where it has that. */
-void plan_probe_network(struct plan *plan);
+/* Its network, unless that says nothing of what is asked; and its coding of a row's codec by the row's algorithm, where
+ * it has that. */
+bool plan_probe_network(struct plan *plan, struct message *message);
 bool plan_probe_coding(struct plan *plan, struct plan_row *row, struct message *message);
 
 /* From the options; free with plan_free in any case. */

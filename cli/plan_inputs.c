@@ -18,7 +18,6 @@ static const char *const standard_codecs[] = {
 
 /* Beyond this, libraries may use a tree where a ring's rounds would take too long. */
 static const uint32_t most_in_a_ring = 8;
-enum { most_on_a_host = 1024 };
 
 /* TCP over Ethernet: 1448 bytes of a packet of 1514 are the caller's. */
 static const double payload = 1448.0 / 1514;
@@ -141,8 +140,11 @@ static bool use_rate(struct plan *plan, struct message *message)
 
 void plan_note_inside(struct plan *plan)
 {
-    const bool is_from_rate = plan->network.patterns[PREDICT_ALL_GATHER].count == 0;
-    if (plan->job.per_node < 2 || (!is_from_rate && plan->options->flat)) /* what was measured flat has both in it */
+    const bool is_from_rate = plan->network.patterns[PREDICT_ALL_GATHER].count == 0,
+               is_one_host = plan->job.per_node >= plan->job.world,
+               /* What was measured flat has both in it, and what was measured on one host all of it. */
+        has_inside = !is_from_rate && (is_one_host ? !left_links(&plan->network, &plan->job) : plan->options->flat);
+    if (plan->job.per_node < 2 || has_inside)
         return;
     if (is_from_rate) /* messages were mentioned with the links */
         plan_note(plan, "assumed: %.0f GB/s between ranks of one host", 1e-9 * plan->network.inside);
@@ -280,6 +282,20 @@ static bool use_cluster(struct plan *plan, struct message *message)
     return simulate_check(c, &plan->job, message);
 }
 
+/* The ranks of a host, which may be the probe's. */
+static bool check_hosts(struct plan *plan, struct message *message)
+{
+    struct predict_job *job = &plan->job;
+    if (plan->options->per_node > job->world)
+        return fail(message, "--per-node %" PRIu64 " is more than all %" PRIu32 " ranks; use at most that",
+                    plan->options->per_node, job->world);
+    if (job->per_node > job->world)
+        job->per_node = job->world; /* the probe's */
+    return job->per_node <= PLAN_MOST_ON_A_HOST ||
+           fail(message, "--per-node %" PRIu32 " is too many for one host; use at most %d", job->per_node,
+                PLAN_MOST_ON_A_HOST);
+}
+
 bool plan_inputs(struct plan *plan, const struct plan_options *options, struct message *message)
 {
     *plan = (struct plan){.options = options,
@@ -299,20 +315,10 @@ bool plan_inputs(struct plan *plan, const struct plan_options *options, struct m
         return fail(message, "%s %s beside a probe is half of another network: give %s too, or leave it out",
                     options->rate ? "--rate" : "--latency", options->rate ? options->rate : options->latency,
                     options->rate ? "--latency" : "--rate");
-    const bool from_rate = !options->probe || options->rate;
     if (!(options->layout ? use_layout(plan, message) : use_model(plan, message)) ||
-        (options->probe && !plan_probe_load(plan, message)) || (from_rate && !use_rate(plan, message)))
+        (options->probe && !plan_probe_load(plan, message)) || !check_hosts(plan, message) ||
+        !(options->probe && !options->rate ? plan_probe_network(plan, message) : use_rate(plan, message)))
         return false;
-    if (!from_rate)
-        plan_probe_network(plan);
-    if (options->per_node > plan->job.world)
-        return fail(message, "--per-node %" PRIu64 " is more than all %" PRIu32 " ranks; use at most that",
-                    options->per_node, plan->job.world);
-    if (plan->job.per_node > plan->job.world)
-        plan->job.per_node = plan->job.world; /* the probe's */
-    if (plan->job.per_node > most_on_a_host)
-        return fail(message, "--per-node %" PRIu32 " is too many for one host; use at most %d", plan->job.per_node,
-                    most_on_a_host);
     plan_note_inside(plan);
     plan_note_job(plan);
     if (!fill_rows(plan, message) || !use_cluster(plan, message) ||

@@ -52,21 +52,29 @@ bool plan_probe_has_levels(const struct plan *plan)
     return count > 0 && plan->job.world > plan->job.per_node && plan->job.per_node == plan->probe->network.per_node;
 }
 
-void plan_probe_network(struct plan *plan)
+bool plan_probe_network(struct plan *plan, struct message *message)
 {
+    const struct predict_network *probed = &plan->probe->network;
+    if (probed->per_node >= probed->world && plan->job.per_node < plan->job.world)
+        return fail(message,
+                    "the probe '%s' was made on one host and says nothing of links between hosts; give --rate and "
+                    "--latency, or probe on the hosts",
+                    plan->options->probe);
     const struct predict_network assumed = plan_network(1, 0); /* within hosts, of which a probe has nothing */
     plan->network = plan->probe->network;
     plan->network.message = assumed.message;
     plan->network.inside = assumed.inside;
     plan->network.low = assumed.low;
     plan->network.high = assumed.high;
-    plan_note(plan, "measured: exchanges of %u ranks, %u on a host (%s)", plan->network.world, plan->network.per_node,
-              plan->options->probe);
+    if (!left_links(&plan->network, &plan->job))
+        plan_note(plan, "measured: exchanges of %u ranks, %u on a host (%s)", plan->network.world,
+                  plan->network.per_node, plan->options->probe);
     if (plan->probe->sharing > plan->network.per_node)
         plan_note(plan, "measured: %u ranks shared the processors of one machine, and waited for each other",
                   plan->probe->sharing);
     if (plan->job.world > 2 * (uint64_t)plan->network.world)
         plan_note(plan, "extrapolated: %u ranks are more than twice as many as were probed", plan->job.world);
+    return true;
 }
 
 bool plan_probe_coding(struct plan *plan, struct plan_row *row, struct message *message)

@@ -56,6 +56,11 @@ static double as_measured(const struct predict_network *network, const struct pr
     return then > 0 ? bytes * now / then : bytes;
 }
 
+bool left_links(const struct predict_network *network, const struct predict_job *job)
+{
+    return network->per_node < network->world && job->per_node >= job->world;
+}
+
 static struct exchange_time measured(const struct predict_network *network, const struct predict_job *job,
                                      enum predict_pattern pattern, enum predict_scope scope, double bytes,
                                      double messages, enum predict_end end)
@@ -90,7 +95,7 @@ struct exchange_time exchange_time_of(const struct predict_network *network, con
                                                 : 1;
     if (job->world <= 1)
         return (struct exchange_time){0};
-    if (scope == PREDICT_INSIDE)
+    if (scope == PREDICT_INSIDE || left_links(network, job))
         return inside_hosts(network, bytes, messages, factor);
     if (network->patterns[pattern].count > 0)
         return measured(network, job, pattern, scope, bytes, messages, end);

@@ -27,6 +27,9 @@ double messages_of(enum predict_pattern pattern, uint32_t world);
  * PREDICT_BETWEEN. */
 double link_share(enum predict_pattern pattern, enum predict_scope scope, uint32_t world, uint32_t per_node);
 
+/* Whether points were measured over links, and the job is on one host: they say nothing of it. */
+bool left_links(const struct predict_network *network, const struct predict_job *job);
+
 bool is_extrapolated(const struct predict_network *network, const struct predict_job *job, enum predict_pattern pattern,
                      enum predict_scope scope, double bytes);
 

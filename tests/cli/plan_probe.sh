@@ -53,6 +53,20 @@ tersegrad plan --probe own.json --codec qsgd --world 4 --per-node 2 | grep 'of o
 tersegrad plan --probe own.json --codec qsgd --world 4 --per-node 2 --flat | grep -c 'of one host'
 echo '[{"name": "a", "offset": 0, "count": 64}]' >tiny.json
 tersegrad plan --probe own.json --layout tiny.json --backward 0s --codec none --world 128 --per-node 64 --json | json 'j["rows"][2]["wire_seconds"] > 60 * 5e-6'
+echo "# what was probed on one host says nothing of links between hosts, nor what was probed over links of one host"
+sed 's/"per_node": 1/"per_node": 4/' own.json >host.json
+for options in "--world 4 --per-node 2" "--world 4 --per-node 2 --flat" "--world 8"; do
+    # shellcheck disable=SC2086
+    try tersegrad plan --probe host.json --codec qsgd $options
+done
+tersegrad plan --probe host.json --codec qsgd --world 8 --rate 1gbit --latency 50us | grep -E 'exchanges|links|of one host'
+tersegrad plan --probe host.json --codec qsgd | grep -E 'exchanges|of one host'
+for options in "" --flat; do
+    # shellcheck disable=SC2086
+    tersegrad plan --probe own.json --codec none --per-node 4 $options --json >inside.json
+    json '"\n".join(note for note in j["inputs"] if "of one host" in note or "exchanges" in note)' <inside.json
+    json '[round(1e3 * r["wire_seconds"], 1) for r in j["rows"]]' <inside.json
+done
 echo "# a codec that was probed with another feedback"
 tersegrad plan --probe own.json --codec qsgd --feedback ef | sed -n '/assumed: coding/,$p'
 echo "# one that was made on another device, or on the one that is asked for"
