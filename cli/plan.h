@@ -68,7 +68,7 @@ struct plan {
     enum predict_device device;
     double rate_bits, latency; /* as they were given */
     struct cluster cluster;    /* of --simulate */
-    struct plan_row *rows;     /* the baseline first */
+    struct plan_row *rows;     /* the baseline first; those of other worlds too: plan_has_row */
     size_t row_count;
     const struct plan_row *recommended; /* the baseline: `none` */
     char reason[640];
@@ -111,8 +111,11 @@ void plan_free(struct plan *plan);
 void plan_print_table(const struct plan *plan, FILE *out);
 void plan_print_json(const struct plan *plan, FILE *out);
 
-/* Which row to recommend if they took so long; 0, the baseline, if none is surely faster. */
-size_t plan_choice(const struct plan *plan, const struct predict_step *steps);
+/* Whether it is a row for so many ranks. The page has other worlds than the table, so a plan has the rows of all. */
+bool plan_has_row(const struct plan_row *row, uint32_t world);
+
+/* Which row to recommend to so many ranks if they took so long; 0, the baseline, if none is surely faster. */
+size_t plan_choice(const struct plan *plan, const struct predict_step *steps, uint32_t world);
 
 /* The schedule of a row, for a job like the plan's; free it with schedule_free. */
 bool plan_schedule(const struct plan_row *row, const struct predict_job *job, struct schedule *schedule,

@@ -7,32 +7,45 @@
 /* Steps so near the shortest are as good: the gentler codec, which comes first, is taken. */
 static const double as_good = 1.02;
 
+/* Beyond this, libraries may use a tree where a ring's rounds would take too long. */
+static const uint32_t most_in_a_ring = 8;
+
+bool plan_has_row(const struct plan_row *row, uint32_t world)
+{
+    if (row->is_tree)
+        return world > most_in_a_ring;
+    return row->is_ring || row->options.algorithm == TG_GATHER || world > 1; /* alone, both are the same */
+}
+
 /* Compression must beat the best that can be had without. */
-static size_t best_dense(const struct plan *plan, const struct predict_step *steps)
+static size_t best_dense(const struct plan *plan, const struct predict_step *steps, uint32_t world)
 {
     size_t best = 0;
     for (size_t i = 1; i < plan->row_count; i++)
-        if (plan->rows[i].is_dense && steps[i].seconds < steps[best].seconds)
+        if (plan->rows[i].is_dense && plan_has_row(&plan->rows[i], world) && steps[i].seconds < steps[best].seconds)
             best = i;
     return best;
 }
 
 /* The shortest step of a codec that compresses, or 0; only of those whose gain is sure, or of all. */
-static size_t shortest(const struct plan *plan, const struct predict_step *steps, size_t dense, bool sure)
+static size_t shortest(const struct plan *plan, const struct predict_step *steps, uint32_t world, size_t dense,
+                       bool sure)
 {
     size_t found = 0;
     for (size_t i = 1; i < plan->row_count; i++)
-        if (!plan->rows[i].is_dense && (!sure || predict_gain_of(&steps[i], &steps[dense]).low >= PLAN_LEAST_GAIN) &&
+        if (!plan->rows[i].is_dense && plan_has_row(&plan->rows[i], world) &&
+            (!sure || predict_gain_of(&steps[i], &steps[dense]).low >= PLAN_LEAST_GAIN) &&
             (found == 0 || steps[i].seconds < steps[found].seconds))
             found = i;
     return found;
 }
 
-size_t plan_choice(const struct plan *plan, const struct predict_step *steps)
+size_t plan_choice(const struct plan *plan, const struct predict_step *steps, uint32_t world)
 {
-    const size_t dense = best_dense(plan, steps), best = shortest(plan, steps, dense, true);
+    const size_t dense = best_dense(plan, steps, world), best = shortest(plan, steps, world, dense, true);
     for (size_t i = 1; i < best; i++)
-        if (!plan->rows[i].is_dense && steps[i].seconds <= as_good * steps[best].seconds &&
+        if (!plan->rows[i].is_dense && plan_has_row(&plan->rows[i], world) &&
+            steps[i].seconds <= as_good * steps[best].seconds &&
             predict_gain_of(&steps[i], &steps[dense]).low >= PLAN_LEAST_GAIN)
             return i;
     return best;
@@ -40,8 +53,9 @@ size_t plan_choice(const struct plan *plan, const struct predict_step *steps)
 
 static void choose(struct plan *plan, const struct predict_step *steps)
 {
-    const size_t choice = plan_choice(plan, steps), dense = best_dense(plan, steps),
-                 nearest = choice > 0 ? choice : shortest(plan, steps, dense, false);
+    const uint32_t world = plan->job.world;
+    const size_t choice = plan_choice(plan, steps, world), dense = best_dense(plan, steps, world),
+                 nearest = choice > 0 ? choice : shortest(plan, steps, world, dense, false);
     const struct predict_gain gain = predict_gain_of(&steps[nearest], &steps[dense]);
     plan->recommended = &plan->rows[choice]; /* 0 says `none`, whether in a ring or a tree */
     if (choice > 0)
@@ -112,14 +126,18 @@ bool plan_predict(struct plan *plan, struct message *message)
     struct predict_step steps[PLAN_MOST_ROWS] = {{0}};
     for (size_t i = 0; i < plan->row_count; i++) {
         struct plan_row *row = &plan->rows[i];
+        if (!plan_has_row(row, plan->job.world))
+            continue;
         if (!predict_row(plan, row, message))
             return false;
         steps[i] = row->step;
     }
     const struct plan_row *ring = &plan->rows[0], *second = &plan->rows[1];
-    const struct plan_row *baseline = second->is_tree && second->step.seconds < ring->step.seconds ? second : ring;
+    const bool has_tree = plan_has_row(second, plan->job.world);
+    const struct plan_row *baseline = has_tree && second->step.seconds < ring->step.seconds ? second : ring;
     for (size_t i = 0; i < plan->row_count; i++)
-        plan->rows[i].gain = predict_gain_of(&plan->rows[i].step, &baseline->step);
+        if (plan_has_row(&plan->rows[i], plan->job.world))
+            plan->rows[i].gain = predict_gain_of(&plan->rows[i].step, &baseline->step);
     choose(plan, steps);
     return true;
 }

@@ -16,9 +16,6 @@ static const char *const standard_codecs[] = {
     "none",     "fp16",   "qsgd:levels=127",   "qsgd:levels=7",     "qsgd:coding=entropy",
     "terngrad", "onebit", "topk:density=0.01", "topk:density=0.001"};
 
-/* Beyond this, libraries may use a tree where a ring's rounds would take too long. */
-static const uint32_t most_in_a_ring = 8;
-
 /* TCP over Ethernet: 1448 bytes of a packet of 1514 are the caller's. */
 static const double payload = 1448.0 / 1514;
 /* Of which nothing is known without a probe: what software takes for a message, and how fast ranks of one host are. */
@@ -223,10 +220,8 @@ static bool fill_rows(struct plan *plan, struct message *message)
                                       .is_dense = true,
                                       .coding = {.low = 1, .high = 1}};
     plan->rows[plan->row_count++] = baseline;
-    if (plan->job.world > most_in_a_ring) {
-        plan->rows[plan->row_count] = baseline;
-        plan->rows[plan->row_count++].is_tree = true;
-    }
+    plan->rows[plan->row_count] = baseline;
+    plan->rows[plan->row_count++].is_tree = true;
     for (size_t i = 0; i < count; i++) {
         struct plan_row *row = &plan->rows[plan->row_count];
         if (!fill_row(plan, given->count ? given->items[i] : standard_codecs[i], row, message))
@@ -237,7 +232,7 @@ static bool fill_rows(struct plan *plan, struct message *message)
         row[1].options.algorithm = TG_SHARD;
         if (!plan_probe_coding(plan, &row[0], message) || !plan_probe_coding(plan, &row[1], message))
             return false;
-        plan->row_count += plan->job.world > 1 ? 2 : 1; /* alone, both are the same */
+        plan->row_count += 2;
     }
     plan_note_coding(plan);
     return true;

@@ -64,10 +64,12 @@ static bool was_probed_otherwise(const struct plan_row *row) { return row->probe
 static void put_names(const struct plan *plan, bool (*is_meant)(const struct plan_row *row), FILE *out)
 {
     const char *before = "";
+    const uint32_t world = plan->job.world;
     for (size_t i = 0; i < plan->row_count; i++) {
         const struct plan_row *row = &plan->rows[i];
-        const bool has_second = i + 1 < plan->row_count && row->options.algorithm == TG_GATHER && !row->is_ring;
-        if (!is_meant(row))
+        const bool has_second = i + 1 < plan->row_count && row->options.algorithm == TG_GATHER && !row->is_ring &&
+                                plan_has_row(&row[1], world);
+        if (!plan_has_row(row, world) || !is_meant(row))
             continue;
         fprintf(out, "%s%s", before, row->name);
         before = ", ";

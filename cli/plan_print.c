@@ -50,6 +50,8 @@ static void print_rows(const struct plan *plan, FILE *out)
         table_cell(&table, "%s", heading[i]);
     for (size_t i = 0; i < plan->row_count; i++) {
         const struct plan_row *row = &plan->rows[i];
+        if (!plan_has_row(row, plan->job.world))
+            continue;
         char time[TIME_TEXT], bytes[BYTES_TEXT];
         table_cell(&table, "%s", row->name);
         table_cell(&table, "%s", plan_algorithm(row));
@@ -138,7 +140,8 @@ void plan_print_json(const struct plan *plan, FILE *out)
     json_close_object(&json);
     json_open_array(&json, "rows");
     for (size_t i = 0; i < plan->row_count; i++)
-        put_row(&json, &plan->rows[i], plan->options->simulate);
+        if (plan_has_row(&plan->rows[i], plan->job.world))
+            put_row(&json, &plan->rows[i], plan->options->simulate);
     json_close_array(&json);
     json_open_array(&json, "inputs");
     for (size_t i = 0; i < plan->note_count; i++)

@@ -54,8 +54,7 @@ bool plan_probe_has_levels(const struct plan *plan)
 
 bool plan_probe_network(struct plan *plan, struct message *message)
 {
-    const struct predict_network *probed = &plan->probe->network;
-    if (probed->per_node >= probed->world && plan->job.per_node < plan->job.world)
+    if (is_of_one_host(&plan->probe->network) && plan->job.per_node < plan->job.world)
         return fail(message,
                     "the probe '%s' was made on one host and says nothing of links between hosts; give --rate and "
                     "--latency, or probe on the hosts",

@@ -61,6 +61,11 @@ bool left_links(const struct predict_network *network, const struct predict_job 
     return network->per_node < network->world && job->per_node >= job->world;
 }
 
+bool is_of_one_host(const struct predict_network *network)
+{
+    return network->patterns[PREDICT_ALL_GATHER].count > 0 && network->per_node >= network->world;
+}
+
 static struct exchange_time measured(const struct predict_network *network, const struct predict_job *job,
                                      enum predict_pattern pattern, enum predict_scope scope, double bytes,
                                      double messages, enum predict_end end)

@@ -29,6 +29,8 @@ double link_share(enum predict_pattern pattern, enum predict_scope scope, uint32
 
 /* Whether points were measured over links, and the job is on one host: they say nothing of it. */
 bool left_links(const struct predict_network *network, const struct predict_job *job);
+/* Whether they were measured on one host: they say nothing of links. */
+bool is_of_one_host(const struct predict_network *network);
 
 bool is_extrapolated(const struct predict_network *network, const struct predict_job *job, enum predict_pattern pattern,
                      enum predict_scope scope, double bytes);

@@ -61,6 +61,9 @@ for options in "--world 4 --per-node 2" "--world 4 --per-node 2 --flat" "--world
 done
 tersegrad plan --probe host.json --codec qsgd --world 8 --rate 1gbit --latency 50us | grep -E 'exchanges|links|of one host'
 tersegrad plan --probe host.json --codec qsgd | grep -E 'exchanges|of one host'
+tersegrad plan --probe host.json --codec qsgd --report page.html >page.txt
+for world in 4 8; do echo "$world: $(grep -c "^ranks $world\$" page.html) points"; done
+grep -c 'on one host says nothing of several' page.html
 for options in "" --flat; do
     # shellcheck disable=SC2086
     tersegrad plan --probe own.json --codec none --per-node 4 $options --json >inside.json
