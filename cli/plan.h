@@ -49,6 +49,7 @@ struct plan_row {
     struct predict_step step;
     struct predict_gain gain; /* over the baseline: the ring, or the tree where that is faster */
     double uniform_seconds;   /* with --simulate: of the step on a uniform network, without chance */
+    bool is_too_slow;         /* to be simulated: the step is that of a uniform network, and would take longer */
     struct simulated simulated;
 };
 
@@ -78,14 +79,19 @@ struct plan {
     bool lacks_notes; /* for want of memory: then there is no plan */
 };
 
+/* A row that takes many events to simulate is left out if it takes so many times as long without unevenness, which
+ * never makes a step shorter, as the best of its kind does at most: with a codec, or without. */
+#define PLAN_TOO_SLOW 4
+
 /* Speed-up that the lower end of the interval must show before compression is recommended. */
 #define PLAN_LEAST_GAIN 1.05
 
 /* Notes may be many and long: none is left out or cut. */
 void plan_note(struct plan *plan, const char *format, ...) PRINTF_LIKE(2, 3);
-/* Of what is asked about, and where the costs of coding are from. */
+/* Of what is asked about, where the costs of coding are from, and which rows are not simulated. */
 void plan_note_job(struct plan *plan);
 void plan_note_coding(struct plan *plan);
+void plan_note_too_slow(struct plan *plan);
 void plan_notes_free(struct plan *plan);
 
 /* Tensors in the order in which they become ready. With `ready` in the file, that is the file's order; else the file
@@ -139,5 +145,7 @@ bool plan_write_page(const char *path, const struct plan *plan, const struct ori
 /* "12.3 ms". Returns `text`. */
 #define TIME_TEXT 16
 const char *time_text(double seconds, char text[TIME_TEXT]);
+/* Of a row: "12.3 ms"; ">12.3 ms" where it would take longer, but is too slow to be simulated. */
+const char *step_text(const struct plan_row *row, char text[TIME_TEXT]);
 
 #endif

@@ -207,8 +207,9 @@ static void put_table(FILE *out, const struct plan *plan)
         char text[TIME_TEXT], low[TIME_TEXT], high[TIME_TEXT], bytes[BYTES_TEXT];
         fputs("<tr><th scope=\"row\">", out);
         put_html(out, row->name);
-        fprintf(out, "</th><td class=\"left\">%s</td><td>%s</td><td>%s to %s</td>", plan_algorithm(row),
-                time_text(row->step.seconds, text), time_text(row->step.low, low), time_text(row->step.high, high));
+        fprintf(out, "</th><td class=\"left\">%s</td><td>", plan_algorithm(row));
+        put_html(out, step_text(row, text));
+        fprintf(out, "</td><td>%s to %s</td>", time_text(row->step.low, low), time_text(row->step.high, high));
         fprintf(out, "<td>%.2f×</td><td>%s</td><td class=\"left\">%s</td></tr>\n", row->gain.factor,
                 bytes_text((double)row->step.bytes, bytes), plan_bound(row));
     }

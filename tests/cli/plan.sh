@@ -53,6 +53,8 @@ cmp one.json two.json && echo same
 cmp -s one.json three.json || echo other
 try tersegrad plan --world 10000 --per-node 8 --rack 32 --oversubscription 4 --stragglers 0.01 --simulate --codec topk:density=0.001
 tersegrad plan --simulate --stragglers 0.2 --device cuda --codec qsgd | grep -A1 '^- simulated'
+printf '[{"name": "a", "offset": 0, "count": 1}]' >one.json
+tersegrad plan --layout one.json --backward 0s --world 1 --simulate --codec none --json | json '[r["seconds"] for r in j["rows"]]'
 try tersegrad plan --rack 32
 try tersegrad plan --simulate --world 100001
 echo "# a page"
