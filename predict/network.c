@@ -109,10 +109,25 @@ struct exchange_time exchange_time_of(const struct predict_network *network, con
                  link = bytes * share / network->rate, rounds = pattern == PREDICT_RING ? messages : 1;
     return (struct exchange_time){
         .fixed = factor * (network->latency * rounds + network->message * messages),
-        .volume = factor * (link > inside ? link : inside),
-        .burst = link > inside ? factor * network->burst / network->rate : 0,
+        .volume = factor * link,
+        .burst = factor * network->burst / network->rate,
+        .inside = factor * inside,
         .hidden = pattern == PREDICT_RING ? 0 : factor * network->latency,
     };
+}
+
+static double later(double a, double b) { return a > b ? a : b; }
+
+double bytes_time(const struct exchange_time *time)
+{
+    return later(time->inside, later(0, time->volume - time->burst));
+}
+
+double link_send(struct link *link, double made, const struct exchange_time *time)
+{
+    link->paid = later(link->paid, made - time->burst) + time->fixed + time->volume;
+    link->free = later(later(link->free, made) + time->fixed + time->inside, link->paid);
+    return link->free;
 }
 
 double predict_exchange(const struct predict_network *network, const struct predict_job *job,
@@ -120,7 +135,7 @@ double predict_exchange(const struct predict_network *network, const struct pred
 {
     const struct exchange_time time = exchange_time_of(network, job, pattern, PREDICT_FLAT, bytes,
                                                        messages_of(pattern, job->world), end);
-    return time.fixed + (time.volume > time.burst ? time.volume - time.burst : 0);
+    return time.fixed + bytes_time(&time);
 }
 
 bool is_extrapolated(const struct predict_network *network, const struct predict_job *job, enum predict_pattern pattern,
