@@ -181,7 +181,7 @@ static bool choose_feedback(const struct plan_options *options, const tg_codec_i
                 message,
                 "feedback '%s' is for sparsifiers, but '%s' is not a sparsifier; use ef, or run plan for each codec",
                 text, row->codec_text);
-        text = "none"; /* of the standard list, those that it is not for */
+        text = info->wants_feedback ? "ef" : "none"; /* of the standard list, those that it is not for */
         status = tg_feedback_parse(text, &row->feedback, &error);
     }
     snprintf(row->feedback_text, sizeof row->feedback_text, "%s", text);

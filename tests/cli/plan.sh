@@ -129,4 +129,5 @@ try tersegrad plan --model vgg16 --layout net.json --backward 1ms
 try tersegrad plan --codec qsdg
 try tersegrad plan --codec qsgd --feedback efe
 try tersegrad plan --codec qsgd --feedback dgc:momentum=0.9
+tersegrad plan --feedback dgc:momentum=0.9 --json | json '[r["codec"] + " " + r["feedback"] for r in j["rows"][1::2]]'
 try tersegrad plan --layout missing.json
