@@ -45,6 +45,7 @@ struct plan_row {
     tg_reducer_options options;
     struct predict_coding coding;
     bool was_not_probed;                /* there is a probe, but not of this codec by this algorithm */
+    bool is_far;                        /* its coding was probed with less than half of the ranks */
     char probed_feedback[TG_SPEC_TEXT]; /* the probe has it with this one alone; "": with its own */
     struct predict_step step;
     struct predict_gain gain; /* over the baseline: the ring, or the tree where that is faster */

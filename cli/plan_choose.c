@@ -110,6 +110,7 @@ static bool predict_row(const struct plan *plan, struct plan_row *row, struct me
     const bool is_done = predict_scheduled(&schedule, &plan->job, &plan->network, row->coding.low, row->coding.high,
                                            &row->step, message);
     schedule_free(&schedule);
+    row->step.extrapolated = row->step.extrapolated || row->is_far;
     row->uniform_seconds = -1; /* not looked at by the simulation */
     return is_done;
 }

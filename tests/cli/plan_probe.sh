@@ -34,6 +34,13 @@ masked tersegrad plan --probe other.json --insist --codec qsgd --codec fp16
 echo "# what is asked for goes before what was probed"
 masked tersegrad plan --probe other.json --insist --codec qsgd --world 16 --per-node 2 --kappa 1 | grep -E 'ranks|stated|extrapolated'
 masked tersegrad plan --probe other.json --insist --codec qsgd --rate 10gbit --latency 20us | grep -E 'stated|measured'
+echo "# far from the probe: coding is, whatever the network"
+for options in "" "--rate 10gbit --latency 20us"; do
+    # shellcheck disable=SC2086
+    masked tersegrad plan --probe other.json --insist --codec qsgd --codec fp16 --world 100 $options --json | grep -v warning >far.json
+    json '"\n".join(note for note in j["inputs"] if "extrapolated" in note)' <far.json
+    json '[r["extrapolated"] for r in j["rows"]]' <far.json
+done
 echo "# one of this machine needs no insisting, and is not doubted"
 machine=$(tersegrad plan --probe other.json 2>&1 | sed -n 's/.*this is \(.*\)); probe here.*/\1/p')
 probe "$machine" "$today" 0.037 >own.json
@@ -134,6 +141,7 @@ bad() {
 bad 's/"tersegrad_probe": 2/"tersegrad_probe": 1/'
 bad 's/"tersegrad_probe": 2,//'
 bad '$d'
+bad 's/"command": "/&\\u0000/'
 bad 's/0.036/1e-5/'
 bad 's/"world": 4/"world": 0/'
 bad 's/2e-5/-1/'
