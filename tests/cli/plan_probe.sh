@@ -93,7 +93,7 @@ probe "$machine" "$today" 0.037 "[1, 1048576, 0.02, 0.019, 0.021], [64, 1024, 0.
 for file in own fitted; do
     tersegrad plan --probe $file.json --codec qsgd --json | json '[round(j["rows"][1][k], 4) for k in ("low", "seconds", "high")]'
 done
-for more in "--rate 1gbit --latency 50us" "--per-node 2"; do
+for more in "--rate 1gbit --latency 50us" "--per-node 2" "--per-node 4"; do
     for file in own fitted; do
         # shellcheck disable=SC2086
         tersegrad plan --probe $file.json --codec qsgd $more --json | json 'j["rows"]' >$file.out

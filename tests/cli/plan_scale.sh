@@ -10,7 +10,7 @@ for model in gpt2 resnet152; do
         echo "$model, $per_node to a host -> $?"
     done
 done
-echo "# ten thousand simulated ranks take 2 seconds: what is far too slow to be chosen is left out, and said to be"
+echo "# ten thousand simulated ranks take 3 seconds: what is far too slow to be chosen is left out, and said to be"
 (
     ulimit -t 200
     tersegrad plan --world 10000 --simulate --rack 32 --oversubscription 4 --stragglers 0.01 --json >out.json
