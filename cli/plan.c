@@ -63,6 +63,18 @@ static int measure(const struct command *command, const struct plan_options *opt
     return EXIT_USAGE;
 }
 
+/* Under mpirun all ranks have the same options: one says what is wrong with them. */
+static bool read_options(const struct command *command, int argc, char **argv, struct plan_options *options,
+                         const char *operands[OPERANDS_MAX], int *exit_code)
+{
+    if (train_is_first_process())
+        return options_parse(command, argc, argv, options, operands, exit_code);
+    struct message message = {""};
+    const enum options_outcome outcome = options_read(command, argc, argv, options, operands, &message);
+    *exit_code = outcome == OPTIONS_HELP ? EXIT_DONE : EXIT_USAGE;
+    return outcome == OPTIONS_READ;
+}
+
 static int run_plan(const struct command *command, int argc, char **argv)
 {
     struct plan_options options = {.model = -1,
@@ -76,7 +88,7 @@ static int run_plan(const struct command *command, int argc, char **argv)
     int exit_code;
     struct origin origin;
     origin_fill(&origin, command->name, argc, argv); /* before the options are read, which moves the arguments */
-    if (!options_parse(command, argc, argv, &options, operands, &exit_code))
+    if (!read_options(command, argc, argv, &options, operands, &exit_code))
         return exit_code;
     if (options.probe && train_mpi_module())
         return measure(command, &options, &origin);
@@ -129,8 +141,9 @@ static const struct option plan_option_table[] = {
      .kind = OPTION_TEXT,
      .value = "FILE.json",
      AT(probe),
-     .summary = "under mpirun: measure exchanges and codecs between its ranks, and write them there; without: predict "
-                "from what was measured"},
+     .summary =
+         "under mpirun, on the hosts that will train: measure exchanges and codecs between its ranks; without: predict "
+         "from what was measured there"},
     {.name = "--seconds",
      .kind = OPTION_REAL,
      .value = "S",
@@ -153,9 +166,9 @@ static const struct option plan_option_table[] = {
      .kind = OPTION_NUMBER,
      .value = "N",
      .low = 1,
-     .high = PREDICT_MOST_RANKS,
+     .high = PLAN_MOST_ON_A_HOST,
      AT(per_node),
-     .summary = "ranks of one host, which share its link (default: those of the probe, or 1)"},
+     .summary = "ranks of one host, up to 1024, which share its link (default: those of the probe, or 1)"},
     {.name = "--flat",
      .kind = OPTION_FLAG,
      AT(flat),

@@ -45,13 +45,16 @@ struct plan_row {
     tg_reducer_options options;
     struct predict_coding coding;
     bool was_not_probed;                /* there is a probe, but not of this codec by this algorithm */
+    bool is_far;                        /* its coding was probed with less than half of the ranks */
     char probed_feedback[TG_SPEC_TEXT]; /* the probe has it with this one alone; "": with its own */
     struct predict_step step;
     struct predict_gain gain; /* over the baseline: the ring, or the tree where that is faster */
     double uniform_seconds;   /* with --simulate: of the step on a uniform network, without chance */
+    bool is_too_slow;         /* to be simulated: the step is that of a uniform network, and would take longer */
     struct simulated simulated;
 };
 
+enum { PLAN_MOST_ON_A_HOST = 1024 };
 enum { PLAN_MOST_ROWS = 2 * TEXT_LIST_MAX + 2 };
 
 struct plan {
@@ -67,7 +70,7 @@ struct plan {
     enum predict_device device;
     double rate_bits, latency; /* as they were given */
     struct cluster cluster;    /* of --simulate */
-    struct plan_row *rows;     /* the baseline first */
+    struct plan_row *rows;     /* the baseline first; those of other worlds too: plan_has_row */
     size_t row_count;
     const struct plan_row *recommended; /* the baseline: `none` */
     char reason[640];
@@ -77,14 +80,19 @@ struct plan {
     bool lacks_notes; /* for want of memory: then there is no plan */
 };
 
+/* A row that takes many events to simulate is left out if it takes so many times as long without unevenness, which
+ * never makes a step shorter, as the best of its kind does at most: with a codec, or without. */
+#define PLAN_TOO_SLOW 4
+
 /* Speed-up that the lower end of the interval must show before compression is recommended. */
 #define PLAN_LEAST_GAIN 1.05
 
 /* Notes may be many and long: none is left out or cut. */
 void plan_note(struct plan *plan, const char *format, ...) PRINTF_LIKE(2, 3);
-/* Of what is asked about, and where the costs of coding are from. */
+/* Of what is asked about, where the costs of coding are from, and which rows are not simulated. */
 void plan_note_job(struct plan *plan);
 void plan_note_coding(struct plan *plan);
+void plan_note_too_slow(struct plan *plan);
 void plan_notes_free(struct plan *plan);
 
 /* Tensors in the order in which they become ready. With `ready` in the file, that is the file's order; else the file
@@ -97,8 +105,9 @@ void plan_layout_ready(const struct layout *layout, bool has_times, double backw
 bool plan_probe_load(struct plan *plan, struct message *message);
 /* Whether reductions in two levels were measured, on several hosts of as many ranks. */
 bool plan_probe_has_levels(const struct plan *plan);
-/* Its network; and its coding of a row's codec by the row's algorithm, where it has that. */
-void plan_probe_network(struct plan *plan);
+/* Its network, unless that says nothing of what is asked; and its coding of a row's codec by the row's algorithm, where
+ * it has that. */
+bool plan_probe_network(struct plan *plan, struct message *message);
 bool plan_probe_coding(struct plan *plan, struct plan_row *row, struct message *message);
 
 /* From the options; free with plan_free in any case. */
@@ -109,8 +118,11 @@ void plan_free(struct plan *plan);
 void plan_print_table(const struct plan *plan, FILE *out);
 void plan_print_json(const struct plan *plan, FILE *out);
 
-/* Which row to recommend if they took so long; 0, the baseline, if none is surely faster. */
-size_t plan_choice(const struct plan *plan, const struct predict_step *steps);
+/* Whether it is a row for so many ranks. The page has other worlds than the table, so a plan has the rows of all. */
+bool plan_has_row(const struct plan_row *row, uint32_t world);
+
+/* Which row to recommend to so many ranks if they took so long; 0, the baseline, if none is surely faster. */
+size_t plan_choice(const struct plan *plan, const struct predict_step *steps, uint32_t world);
 
 /* The schedule of a row, for a job like the plan's; free it with schedule_free. */
 bool plan_schedule(const struct plan_row *row, const struct predict_job *job, struct schedule *schedule,
@@ -134,5 +146,7 @@ bool plan_write_page(const char *path, const struct plan *plan, const struct ori
 /* "12.3 ms". Returns `text`. */
 #define TIME_TEXT 16
 const char *time_text(double seconds, char text[TIME_TEXT]);
+/* Of a row: "12.3 ms"; ">12.3 ms" where it would take longer, but is too slow to be simulated. */
+const char *step_text(const struct plan_row *row, char text[TIME_TEXT]);
 
 #endif

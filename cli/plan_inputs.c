@@ -16,10 +16,6 @@ static const char *const standard_codecs[] = {
     "none",     "fp16",   "qsgd:levels=127",   "qsgd:levels=7",     "qsgd:coding=entropy",
     "terngrad", "onebit", "topk:density=0.01", "topk:density=0.001"};
 
-/* Beyond this, libraries may use a tree where a ring's rounds would take too long. */
-static const uint32_t most_in_a_ring = 8;
-enum { most_on_a_host = 1024 };
-
 /* TCP over Ethernet: 1448 bytes of a packet of 1514 are the caller's. */
 static const double payload = 1448.0 / 1514;
 /* Of which nothing is known without a probe: what software takes for a message, and how fast ranks of one host are. */
@@ -141,8 +137,11 @@ static bool use_rate(struct plan *plan, struct message *message)
 
 void plan_note_inside(struct plan *plan)
 {
-    const bool is_from_rate = plan->network.patterns[PREDICT_ALL_GATHER].count == 0;
-    if (plan->job.per_node < 2 || (!is_from_rate && plan->options->flat)) /* what was measured flat has both in it */
+    const bool is_from_rate = plan->network.patterns[PREDICT_ALL_GATHER].count == 0,
+               is_one_host = plan->job.per_node >= plan->job.world,
+               /* What was measured flat has both in it, and what was measured on one host all of it. */
+        has_inside = !is_from_rate && (is_one_host ? !left_links(&plan->network, &plan->job) : plan->options->flat);
+    if (plan->job.per_node < 2 || has_inside)
         return;
     if (is_from_rate) /* messages were mentioned with the links */
         plan_note(plan, "assumed: %.0f GB/s between ranks of one host", 1e-9 * plan->network.inside);
@@ -182,7 +181,7 @@ static bool choose_feedback(const struct plan_options *options, const tg_codec_i
                 message,
                 "feedback '%s' is for sparsifiers, but '%s' is not a sparsifier; use ef, or run plan for each codec",
                 text, row->codec_text);
-        text = "none"; /* of the standard list, those that it is not for */
+        text = info->wants_feedback ? "ef" : "none"; /* of the standard list, those that it is not for */
         status = tg_feedback_parse(text, &row->feedback, &error);
     }
     snprintf(row->feedback_text, sizeof row->feedback_text, "%s", text);
@@ -221,10 +220,8 @@ static bool fill_rows(struct plan *plan, struct message *message)
                                       .is_dense = true,
                                       .coding = {.low = 1, .high = 1}};
     plan->rows[plan->row_count++] = baseline;
-    if (plan->job.world > most_in_a_ring) {
-        plan->rows[plan->row_count] = baseline;
-        plan->rows[plan->row_count++].is_tree = true;
-    }
+    plan->rows[plan->row_count] = baseline;
+    plan->rows[plan->row_count++].is_tree = true;
     for (size_t i = 0; i < count; i++) {
         struct plan_row *row = &plan->rows[plan->row_count];
         if (!fill_row(plan, given->count ? given->items[i] : standard_codecs[i], row, message))
@@ -235,7 +232,7 @@ static bool fill_rows(struct plan *plan, struct message *message)
         row[1].options.algorithm = TG_SHARD;
         if (!plan_probe_coding(plan, &row[0], message) || !plan_probe_coding(plan, &row[1], message))
             return false;
-        plan->row_count += plan->job.world > 1 ? 2 : 1; /* alone, both are the same */
+        plan->row_count += 2;
     }
     plan_note_coding(plan);
     return true;
@@ -280,6 +277,20 @@ static bool use_cluster(struct plan *plan, struct message *message)
     return simulate_check(c, &plan->job, message);
 }
 
+/* The ranks of a host, which may be the probe's. */
+static bool check_hosts(struct plan *plan, struct message *message)
+{
+    struct predict_job *job = &plan->job;
+    if (plan->options->per_node > job->world)
+        return fail(message, "--per-node %" PRIu64 " is more than all %" PRIu32 " ranks; use at most that",
+                    plan->options->per_node, job->world);
+    if (job->per_node > job->world)
+        job->per_node = job->world; /* the probe's */
+    return job->per_node <= PLAN_MOST_ON_A_HOST ||
+           fail(message, "--per-node %" PRIu32 " is too many for one host; use at most %d", job->per_node,
+                PLAN_MOST_ON_A_HOST);
+}
+
 bool plan_inputs(struct plan *plan, const struct plan_options *options, struct message *message)
 {
     *plan = (struct plan){.options = options,
@@ -299,20 +310,10 @@ bool plan_inputs(struct plan *plan, const struct plan_options *options, struct m
         return fail(message, "%s %s beside a probe is half of another network: give %s too, or leave it out",
                     options->rate ? "--rate" : "--latency", options->rate ? options->rate : options->latency,
                     options->rate ? "--latency" : "--rate");
-    const bool from_rate = !options->probe || options->rate;
     if (!(options->layout ? use_layout(plan, message) : use_model(plan, message)) ||
-        (options->probe && !plan_probe_load(plan, message)) || (from_rate && !use_rate(plan, message)))
+        (options->probe && !plan_probe_load(plan, message)) || !check_hosts(plan, message) ||
+        !(options->probe && !options->rate ? plan_probe_network(plan, message) : use_rate(plan, message)))
         return false;
-    if (!from_rate)
-        plan_probe_network(plan);
-    if (options->per_node > plan->job.world)
-        return fail(message, "--per-node %" PRIu64 " is more than all %" PRIu32 " ranks; use at most that",
-                    options->per_node, plan->job.world);
-    if (plan->job.per_node > plan->job.world)
-        plan->job.per_node = plan->job.world; /* the probe's */
-    if (plan->job.per_node > most_on_a_host)
-        return fail(message, "--per-node %" PRIu32 " is too many for one host; use at most %d", plan->job.per_node,
-                    most_on_a_host);
     plan_note_inside(plan);
     plan_note_job(plan);
     if (!fill_rows(plan, message) || !use_cluster(plan, message) ||

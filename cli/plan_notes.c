@@ -58,16 +58,19 @@ void plan_note_job(struct plan *plan)
 }
 
 static bool was_not_probed(const struct plan_row *row) { return row->was_not_probed; }
+static bool is_too_slow(const struct plan_row *row) { return row->is_too_slow; }
 static bool was_probed_otherwise(const struct plan_row *row) { return row->probed_feedback[0]; }
 
 /* Writes the names of codecs of which that is true; a codec's two rows follow each other. */
 static void put_names(const struct plan *plan, bool (*is_meant)(const struct plan_row *row), FILE *out)
 {
     const char *before = "";
+    const uint32_t world = plan->job.world;
     for (size_t i = 0; i < plan->row_count; i++) {
         const struct plan_row *row = &plan->rows[i];
-        const bool has_second = i + 1 < plan->row_count && row->options.algorithm == TG_GATHER && !row->is_ring;
-        if (!is_meant(row))
+        const bool has_second = i + 1 < plan->row_count && row->options.algorithm == TG_GATHER && !row->is_ring &&
+                                plan_has_row(&row[1], world);
+        if (!plan_has_row(row, world) || !is_meant(row))
             continue;
         fprintf(out, "%s%s", before, row->name);
         before = ", ";
@@ -80,8 +83,8 @@ static void put_names(const struct plan *plan, bool (*is_meant)(const struct pla
     }
 }
 
-/* "assumed: coding as fast as ...: " and the names, if there are any. */
-static void note_names(struct plan *plan, bool (*is_meant)(const struct plan_row *row), const char *as)
+/* "assumed: coding as fast as ..." and the names, if there are any. */
+static void note_names(struct plan *plan, bool (*is_meant)(const struct plan_row *row), const char *what)
 {
     char *names = NULL;
     size_t size = 0;
@@ -91,19 +94,29 @@ static void note_names(struct plan *plan, bool (*is_meant)(const struct plan_row
     if (!out || fclose(out) != 0)
         plan->lacks_notes = true;
     else if (size > 0)
-        plan_note(plan, "assumed: coding as fast as %s: %s", as, names);
+        plan_note(plan, "%s: %s", what, names);
     free(names);
 }
 
 void plan_note_coding(struct plan *plan)
 {
     const char *source = predict_costs_source(plan->device);
-    char as[160];
+    char what[200];
     if (!plan->probe) {
         plan_note(plan, "assumed: coding as fast as on %s", source);
         return;
     }
-    snprintf(as, sizeof as, "on %s, where not probed", source);
-    note_names(plan, was_not_probed, as);
-    note_names(plan, was_probed_otherwise, "with the feedback that was probed");
+    snprintf(what, sizeof what, "assumed: coding as fast as on %s, where not probed", source);
+    note_names(plan, was_not_probed, what);
+    note_names(plan, was_probed_otherwise, "assumed: coding as fast as with the feedback that was probed");
+}
+
+void plan_note_too_slow(struct plan *plan)
+{
+    char what[200];
+    snprintf(what, sizeof what,
+             "not simulated: even without unevenness they take over %d times as long as the best of their kind, with a "
+             "codec or without",
+             PLAN_TOO_SLOW);
+    note_names(plan, is_too_slow, what);
 }

@@ -15,12 +15,20 @@ static const char *const bounds[] = {[PREDICT_COMPUTING] = "computing",
                                      [PREDICT_WIRE] = "wire",
                                      [PREDICT_LATENCY] = "latency"};
 
+/* Shorter by one than the room, so that a sign may stand before it. */
 const char *time_text(double seconds, char text[TIME_TEXT])
 {
     const double us = 1e6 * seconds;
     const double shown = us < 1e3 ? us : us < 1e6 ? us / 1e3 : us / 1e6;
     const char *unit = us < 1e3 ? "us" : us < 1e6 ? "ms" : "s";
-    snprintf(text, TIME_TEXT, "%.*f %s", shown < 9.995 ? 2 : shown < 99.95 ? 1 : 0, shown, unit);
+    snprintf(text, TIME_TEXT - 1, "%.*f %s", shown < 9.995 ? 2 : shown < 99.95 ? 1 : 0, shown, unit);
+    return text;
+}
+
+const char *step_text(const struct plan_row *row, char text[TIME_TEXT])
+{
+    text[0] = '>';
+    (void)time_text(row->step.seconds, text + row->is_too_slow);
     return text;
 }
 
@@ -50,10 +58,12 @@ static void print_rows(const struct plan *plan, FILE *out)
         table_cell(&table, "%s", heading[i]);
     for (size_t i = 0; i < plan->row_count; i++) {
         const struct plan_row *row = &plan->rows[i];
+        if (!plan_has_row(row, plan->job.world))
+            continue;
         char time[TIME_TEXT], bytes[BYTES_TEXT];
         table_cell(&table, "%s", row->name);
         table_cell(&table, "%s", plan_algorithm(row));
-        table_cell(&table, "%s", time_text(row->step.seconds, time));
+        table_cell(&table, "%s", step_text(row, time));
         add_interval(&table, &row->step);
         table_cell(&table, "%.2fx", row->gain.factor);
         table_cell(&table, "%s", bytes_text((double)row->step.bytes, bytes));
@@ -111,6 +121,7 @@ static void put_row(struct json_writer *json, const struct plan_row *row, bool s
     json_put_bool(json, "extrapolated", row->step.extrapolated);
     if (simulated) {
         json_put_real(json, "uniform_seconds", row->uniform_seconds);
+        json_put_bool(json, "simulated", !row->is_too_slow);
         json_put_unsigned(json, "events", row->simulated.events);
     }
     json_close_object(json);
@@ -138,7 +149,8 @@ void plan_print_json(const struct plan *plan, FILE *out)
     json_close_object(&json);
     json_open_array(&json, "rows");
     for (size_t i = 0; i < plan->row_count; i++)
-        put_row(&json, &plan->rows[i], plan->options->simulate);
+        if (plan_has_row(&plan->rows[i], plan->job.world))
+            put_row(&json, &plan->rows[i], plan->options->simulate);
     json_close_array(&json);
     json_open_array(&json, "inputs");
     for (size_t i = 0; i < plan->note_count; i++)

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 /* Codecs run where they were probed; what was measured elsewhere says nothing about another device. */
 static bool use_device(struct plan *plan, struct message *message)
@@ -18,6 +19,16 @@ static bool use_device(struct plan *plan, struct message *message)
     return true;
 }
 
+static bool is_far(const struct plan *plan) { return plan->job.world > 2 * (uint64_t)plan->probe->network.world; }
+
+static bool load(const char *path, struct probe *probe, struct message *message)
+{
+    struct message reason = {""};
+    if (probe_load(path, probe, &reason))
+        return true;
+    return fail(message, "%s%s", reason.text, access(path, F_OK) == 0 ? "" : "; to measure one, start it under mpirun");
+}
+
 bool plan_probe_load(struct plan *plan, struct message *message)
 {
     const struct plan_options *options = plan->options;
@@ -27,7 +38,7 @@ bool plan_probe_load(struct plan *plan, struct message *message)
     if (!plan->probe)
         return fail(message, "out of memory for a probe");
     probe_machine(machine);
-    if (!probe_load(options->probe, plan->probe, message) ||
+    if (!load(options->probe, plan->probe, message) ||
         !probe_judge(plan->probe, machine, (int64_t)time(NULL), options->insist, &doubts, message))
         return false;
     if (!use_device(plan, message))
@@ -41,6 +52,9 @@ bool plan_probe_load(struct plan *plan, struct message *message)
     plan->job.per_node = options->per_node ? (uint32_t)options->per_node : network->per_node;
     plan->job.kappa = options->kappa > 0 ? options->kappa : plan->probe->kappa;
     plan_note(plan, "measured: coding, on %u ranks of %s", network->world, plan->probe->machine);
+    if (options->rate && is_far(plan))
+        plan_note(plan, "extrapolated: coding was measured with %u ranks, and %u are more than twice as many",
+                  network->world, plan->job.world);
     return true;
 }
 
@@ -52,21 +66,28 @@ bool plan_probe_has_levels(const struct plan *plan)
     return count > 0 && plan->job.world > plan->job.per_node && plan->job.per_node == plan->probe->network.per_node;
 }
 
-void plan_probe_network(struct plan *plan)
+bool plan_probe_network(struct plan *plan, struct message *message)
 {
+    if (is_of_one_host(&plan->probe->network) && plan->job.per_node < plan->job.world)
+        return fail(message,
+                    "the probe '%s' was made on one host and says nothing of links between hosts; give --rate and "
+                    "--latency, or probe on the hosts",
+                    plan->options->probe);
     const struct predict_network assumed = plan_network(1, 0); /* within hosts, of which a probe has nothing */
     plan->network = plan->probe->network;
     plan->network.message = assumed.message;
     plan->network.inside = assumed.inside;
     plan->network.low = assumed.low;
     plan->network.high = assumed.high;
-    plan_note(plan, "measured: exchanges of %u ranks, %u on a host (%s)", plan->network.world, plan->network.per_node,
-              plan->options->probe);
+    if (!left_links(&plan->network, &plan->job))
+        plan_note(plan, "measured: exchanges of %u ranks, %u on a host (%s)", plan->network.world,
+                  plan->network.per_node, plan->options->probe);
     if (plan->probe->sharing > plan->network.per_node)
         plan_note(plan, "measured: %u ranks shared the processors of one machine, and waited for each other",
                   plan->probe->sharing);
-    if (plan->job.world > 2 * (uint64_t)plan->network.world)
+    if (is_far(plan))
         plan_note(plan, "extrapolated: %u ranks are more than twice as many as were probed", plan->job.world);
+    return true;
 }
 
 bool plan_probe_coding(struct plan *plan, struct plan_row *row, struct message *message)
@@ -82,6 +103,7 @@ bool plan_probe_coding(struct plan *plan, struct plan_row *row, struct message *
         row->was_not_probed = true;
     else {
         row->coding = found->coding;
+        row->is_far = is_far(plan);
         if (strcmp(found->feedback, feedback) != 0)
             snprintf(row->probed_feedback, sizeof row->probed_feedback, "%s", found->feedback);
     }

@@ -62,6 +62,8 @@ static bool sweep_rates(const struct plan *plan, const struct predict_job *job, 
     for (size_t i = 0; i < plan->row_count; i++) {
         const struct plan_row *row = &plan->rows[i];
         struct schedule schedule;
+        if (!plan_has_row(row, job->world))
+            continue;
         if (!plan_schedule(row, job, &schedule, message))
             return false;
         bool is_done = true;
@@ -77,7 +79,7 @@ static bool sweep_rates(const struct plan *plan, const struct predict_job *job, 
             return false;
     }
     for (size_t r = 0; r < RATES; r++)
-        sweep->best[world * RATES + r] = series_of[plan_choice(plan, sweep->steps[r])];
+        sweep->best[world * RATES + r] = series_of[plan_choice(plan, sweep->steps[r], job->world)];
     return true;
 }
 
@@ -91,6 +93,8 @@ static bool sweep_worlds(const struct plan *plan, struct sweep *sweep, const siz
             const struct plan_row *row = &plan->rows[i];
             struct schedule schedule;
             struct predict_step step;
+            if (!plan_has_row(row, job.world) || (is_of_one_host(&plan->network) && job.per_node < job.world))
+                continue;
             if (!plan_schedule(row, &job, &schedule, message))
                 return false;
             schedule_fit(&schedule, &job, &plan->network, &row->coding);
@@ -153,7 +157,10 @@ static void put_charts(FILE *out, const struct plan *plan, const struct sweep *s
         "is bound by computing or coding.",
         plan->job.world, time_text(plan_latency(plan), time));
     snprintf(by_world, sizeof by_world,
-             "Lower is better. The network of the table above. Each codec by the better of its two algorithms.");
+             "Lower is better. The network of the table above. Each codec by the better of its two algorithms.%s",
+             is_of_one_host(&plan->network)
+                 ? " What was probed on one host says nothing of several: those are left out."
+                 : "");
     fputs("<h2>What if</h2>\n", out);
     if (plan->options->simulate)
         fputs("<p>These charts are without what was simulated: racks, slow hosts and chance are in the table above "
@@ -195,11 +202,14 @@ static void put_table(FILE *out, const struct plan *plan)
         out);
     for (size_t i = 0; i < plan->row_count; i++) {
         const struct plan_row *row = &plan->rows[i];
+        if (!plan_has_row(row, plan->job.world))
+            continue;
         char text[TIME_TEXT], low[TIME_TEXT], high[TIME_TEXT], bytes[BYTES_TEXT];
         fputs("<tr><th scope=\"row\">", out);
         put_html(out, row->name);
-        fprintf(out, "</th><td class=\"left\">%s</td><td>%s</td><td>%s to %s</td>", plan_algorithm(row),
-                time_text(row->step.seconds, text), time_text(row->step.low, low), time_text(row->step.high, high));
+        fprintf(out, "</th><td class=\"left\">%s</td><td>", plan_algorithm(row));
+        put_html(out, step_text(row, text));
+        fprintf(out, "</td><td>%s to %s</td>", time_text(row->step.low, low), time_text(row->step.high, high));
         fprintf(out, "<td>%.2f×</td><td>%s</td><td class=\"left\">%s</td></tr>\n", row->gain.factor,
                 bytes_text((double)row->step.bytes, bytes), plan_bound(row));
     }

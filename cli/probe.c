@@ -206,12 +206,8 @@ int probe_run(const struct command *command, const struct probe_request *request
              "a probe measures between ranks, and there is one alone; start it under mpirun, with two or more");
         return refuse(command, &message);
     }
-    for (size_t i = 0; i < request->specs.count; i++) {
-        tg_reducer_tensor tensor;
-        struct probe_coding coding;
-        if (!probe_parse_codec(request->specs.items[i], request->feedback, &tensor, &coding, &message))
-            return refuse(command, &message);
-    }
+    if (!probe_check_codecs(request, &message))
+        return refuse(command, &message);
     if (tg_transport_mpi(module, &transport, &error) != TG_OK) {
         fail(&message, "%s", error.message);
         (void)refuse(command, &message);

@@ -48,9 +48,8 @@ bool probe_agree(const struct probe_team *team, bool well, struct message *messa
 void probe_sort(double *samples, size_t count);
 double probe_quantile(const double *sorted, size_t count, double at);
 
-/* A codec for the reducer and for the file. Feedback is what suits the codec where it is NULL. */
-bool probe_parse_codec(const char *spec, const char *feedback, tg_reducer_tensor *tensor, struct probe_coding *coding,
-                       struct message *message);
+/* Before anything is measured: whether all codecs are ones, with a feedback that is for them. */
+bool probe_check_codecs(const struct probe_request *request, struct message *message);
 
 void probe_rest(double seconds);
 

@@ -12,17 +12,9 @@
 /* What is reduced: a large tensor, for the time of an element, and many small ones, for that of a frame. */
 enum { LARGEST = 1 << 24, LEAST_LARGE = 1 << 17, SMALL = 1 << 10, MANY = 64, MOST_TRIALS = 24, ROUNDS = 3 };
 
-static const struct {
-    const char *spec, *feedback;
-} standard[] = {{"none", NULL},
-                {"fp16", NULL},
-                {"qsgd:levels=127", NULL},
-                {"qsgd:levels=7", NULL},
-                {"qsgd:coding=entropy", NULL},
-                {"terngrad", NULL},
-                {"onebit", NULL},
-                {"topk:density=0.01", NULL},
-                {"topk:density=0.001", NULL}};
+static const char *const standard[] = {
+    "none",     "fp16",   "qsgd:levels=127",   "qsgd:levels=7",     "qsgd:coding=entropy",
+    "terngrad", "onebit", "topk:density=0.01", "topk:density=0.001"};
 
 /* By how many elements the reducer's plan counts each stage, and what a rank sends or gets. */
 enum stage { ENCODE, CHECK, ADD, STAGES };
@@ -195,31 +187,78 @@ static bool run_task(const struct bench *b, struct task *task, double until, str
 
 static double middle(const double *sorted, const struct task *task) { return probe_quantile(sorted, task->count, 0.5); }
 
-static bool wants_feedback(const tg_spec *spec)
+/* ---- which codecs ---- */
+
+static tg_codec_info info_of(const tg_spec *spec)
 {
-    tg_codec_info info;
+    tg_codec_info info = {.name = ""};
     for (size_t i = 0; tg_codec_list(i, &info) == TG_OK; i++)
         if (info.id == spec->codec)
-            return info.wants_feedback;
-    return false;
+            break;
+    return info;
 }
 
-bool probe_parse_codec(const char *spec, const char *feedback, tg_reducer_tensor *tensor, struct probe_coding *coding,
-                       struct message *message)
+static size_t codec_count(const struct probe_request *request)
 {
+    return request->specs.count > 0 ? request->specs.count : sizeof standard / sizeof *standard;
+}
+
+/* As plan does: what was asked for; what a codec needs, where nothing was, and for those of the standard list that it
+ * is not for. `none` has none. */
+static tg_status choose_feedback(const struct probe_request *request, tg_reducer_tensor *tensor, tg_error *error)
+{
+    const tg_codec_info info = info_of(&tensor->codec);
+    const bool is_dense = strcmp(info.name, "none") == 0;
+    const char *usual = info.wants_feedback ? "ef" : "none";
+    const tg_status status = tg_feedback_parse(request->feedback && !is_dense ? request->feedback : usual,
+                                               &tensor->feedback, error);
+    if (status != TG_OK || tensor->feedback.kind != TG_FEEDBACK_DGC || info.sparse || request->specs.count > 0)
+        return status;
+    return tg_feedback_parse(usual, &tensor->feedback, error);
+}
+
+/* The codec of that number for the reducer and for the file. */
+static bool choose_codec(const struct probe_request *request, size_t number, tg_reducer_tensor *tensor,
+                         struct probe_coding *coding, struct message *message)
+{
+    const char *spec = request->specs.count > 0 ? request->specs.items[number] : standard[number];
     tg_error error = {""};
     *tensor = (tg_reducer_tensor){.insist = true}; /* whether it converges is not asked here */
     tg_status status = tg_spec_parse(spec, &tensor->codec, &error);
-    if (status == TG_OK && !feedback)
-        feedback = wants_feedback(&tensor->codec) ? "ef" : "none";
     if (status == TG_OK)
-        status = tg_feedback_parse(feedback, &tensor->feedback, &error);
+        status = choose_feedback(request, tensor, &error);
     if (status == TG_OK)
         status = tg_spec_print(&tensor->codec, coding->coding.spec, sizeof coding->coding.spec, &error);
     if (status == TG_OK)
         status = tg_feedback_print(&tensor->feedback, coding->feedback, sizeof coding->feedback, &error);
-    return status == TG_OK || fail(message, "%s", library_message(status, &error));
+    if (status != TG_OK)
+        return fail(message, "%s", library_message(status, &error));
+    return tensor->feedback.kind != TG_FEEDBACK_DGC || info_of(&tensor->codec).sparse ||
+           fail(message, "feedback '%s' is for sparsifiers, but '%s' is not a sparsifier; use ef, or probe without it",
+                request->feedback, spec);
 }
+
+bool probe_check_codecs(const struct probe_request *request, struct message *message)
+{
+    const size_t count = codec_count(request);
+    char specs[PROBE_MOST_CODINGS / 2][TG_SPEC_TEXT];
+    if (2 * count > PROBE_MOST_CODINGS)
+        return fail(message, "%zu codecs are more than a probe takes: give at most %d", count, PROBE_MOST_CODINGS / 2);
+    for (size_t i = 0; i < count; i++) {
+        tg_reducer_tensor tensor;
+        struct probe_coding coding;
+        if (!choose_codec(request, i, &tensor, &coding, message))
+            return false;
+        strcpy(specs[i], coding.coding.spec);
+        for (size_t before = 0; before < i; before++)
+            if (strcmp(specs[before], specs[i]) == 0)
+                return fail(message, "--codec %s and --codec %s are the same: give one of them",
+                            request->specs.items[before], request->specs.items[i]);
+    }
+    return true;
+}
+
+/* ---- */
 
 /* As many elements as can be reduced so often in so many seconds, about: a rank codes its own and those that come. */
 static size_t elements_for(const struct bench *b, const struct predict_network *network, const tg_reducer_tensor *like,
@@ -299,11 +338,11 @@ static void summarise_levels(struct task tasks[SIZES], struct probe_coding *c)
     }
 }
 
-static bool list_tasks(const struct bench *b, const struct predict_network *network, const char *spec,
-                       const char *feedback, double seconds, struct task *tasks, struct probe_coding c[2],
-                       struct message *message)
+static bool list_tasks(const struct bench *b, const struct predict_network *network,
+                       const struct probe_request *request, size_t number, double seconds, struct task *tasks,
+                       struct probe_coding c[2], struct message *message)
 {
-    if (!probe_parse_codec(spec, feedback, &tasks[0].like, &c[0], message))
+    if (!choose_codec(request, number, &tasks[0].like, &c[0], message))
         return false;
     c[1] = c[0];
     tasks[0].elements = elements_for(b, network, &tasks[0].like, seconds);
@@ -483,18 +522,14 @@ static bool probe_company(struct bench *b, double *kappa, struct message *messag
 static bool measure_codecs(const struct bench *b, const struct probe_request *request, double until,
                            struct probe *probe, struct message *message)
 {
-    const struct text_list *given = &request->specs;
-    const size_t count = given->count > 0 ? given->count : sizeof standard / sizeof *standard,
-                 levels = b->team->host_of_rank ? PREDICT_LEVELS : 1, tasks_of_codec = levels * TASKS_OF_LEVEL;
+    const size_t count = codec_count(request), levels = b->team->host_of_rank ? PREDICT_LEVELS : 1,
+                 tasks_of_codec = levels * TASKS_OF_LEVEL;
     struct task *tasks = calloc(tasks_of_codec * count, sizeof *tasks);
     bool is_well = tasks || fail(message, "out of memory for %zu codecs", count);
     const double now = probe_now(b->team, message), each = 0.35 * fmax(0, until - now) / (double)(levels * count);
-    for (size_t i = 0; is_well && tasks && i < count; i++) {
-        const char *spec = given->count > 0 ? given->items[i] : standard[i].spec,
-                   *feedback = given->count > 0 || request->feedback ? request->feedback : standard[i].feedback;
-        is_well = list_tasks(b, &probe->network, spec, feedback, each, &tasks[tasks_of_codec * i],
-                             &probe->codings[2 * i], message);
-    }
+    for (size_t i = 0; is_well && tasks && i < count; i++)
+        is_well = list_tasks(b, &probe->network, request, i, each, &tasks[tasks_of_codec * i], &probe->codings[2 * i],
+                             message);
     is_well = probe_agree(b->team, is_well, message) && tasks &&
               run_rounds(b, tasks, tasks_of_codec * count, until, message);
     for (size_t i = 0; is_well && i < 2 * count; i++) {
@@ -511,8 +546,6 @@ static bool measure_codecs(const struct bench *b, const struct probe_request *re
 bool probe_codecs(const struct probe_team *team, const struct probe_request *request, double until, struct probe *probe,
                   struct message *message)
 {
-    const struct text_list *given = &request->specs;
-    const size_t count = given->count > 0 ? given->count : sizeof standard / sizeof *standard;
     struct bench b = {.team = team,
                       .network = &probe->network,
                       .source = malloc(LARGEST * sizeof(float)),
@@ -521,11 +554,9 @@ bool probe_codecs(const struct probe_team *team, const struct probe_request *req
     bool is_well = true;
     if (!b.source || !b.gradient)
         is_well = fail(message, "out of memory for a gradient of %d elements", LARGEST);
-    else if (2 * count > PROBE_MOST_CODINGS)
-        is_well = fail(message, "%zu codecs are more than a probe takes, %d", count, PROBE_MOST_CODINGS / 2);
     else if (tg_device_open(request->device, NULL, &b.device, &error) != TG_OK)
         is_well = fail(message, "%s", error.message);
-    if (is_well) {
+    if (is_well && b.source) {
         fill(b.source, LARGEST, team->team.rank + 1);
         snprintf(probe->device, sizeof probe->device, "%s", tg_device_name(b.device));
     }

@@ -358,7 +358,9 @@ static bool read_probe(const json_t *from, struct probe *probe, struct message *
     char date[DATE_TEXT];
     const json_t *network = json_object_get(from, "network");
     if (!json_is_count(json_object_get(from, "tersegrad_probe"), &version))
-        return fail(message, "it has no 'tersegrad_probe': it is not the file of a probe");
+        return fail(
+            message,
+            "it has no 'tersegrad_probe': it is not the file of a probe; give one that --probe wrote under mpirun");
     if (version != PROBE_VERSION)
         return fail(message, "it is of version %llu, and this tersegrad reads version %d; probe again",
                     (unsigned long long)version, PROBE_VERSION);

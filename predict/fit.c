@@ -95,7 +95,7 @@ void schedule_fit(struct schedule *schedule, const struct predict_job *job, cons
     const bool has_levels = schedule_has_levels(schedule);
     const struct predict_fit *fit = &coding->measured[has_levels ? PREDICT_TWO_LEVELS : PREDICT_ONE_LEVEL].fit;
     const bool has_hosts = job->world > job->per_node, /* one host by itself compresses nothing */
-        is_alike = !has_levels || (has_hosts && job->per_node == network->per_node);
+        is_alike = has_levels ? has_hosts && job->per_node == network->per_node : !left_links(network, job);
     const double model = fit->count > 0 && is_alike ? bare_seconds(schedule, job, network) : 0;
     if (!(model > 0))
         return;

@@ -56,6 +56,16 @@ static double as_measured(const struct predict_network *network, const struct pr
     return then > 0 ? bytes * now / then : bytes;
 }
 
+bool left_links(const struct predict_network *network, const struct predict_job *job)
+{
+    return network->per_node < network->world && job->per_node >= job->world;
+}
+
+bool is_of_one_host(const struct predict_network *network)
+{
+    return network->patterns[PREDICT_ALL_GATHER].count > 0 && network->per_node >= network->world;
+}
+
 static struct exchange_time measured(const struct predict_network *network, const struct predict_job *job,
                                      enum predict_pattern pattern, enum predict_scope scope, double bytes,
                                      double messages, enum predict_end end)
@@ -90,7 +100,7 @@ struct exchange_time exchange_time_of(const struct predict_network *network, con
                                                 : 1;
     if (job->world <= 1)
         return (struct exchange_time){0};
-    if (scope == PREDICT_INSIDE)
+    if (scope == PREDICT_INSIDE || left_links(network, job))
         return inside_hosts(network, bytes, messages, factor);
     if (network->patterns[pattern].count > 0)
         return measured(network, job, pattern, scope, bytes, messages, end);
@@ -99,10 +109,25 @@ struct exchange_time exchange_time_of(const struct predict_network *network, con
                  link = bytes * share / network->rate, rounds = pattern == PREDICT_RING ? messages : 1;
     return (struct exchange_time){
         .fixed = factor * (network->latency * rounds + network->message * messages),
-        .volume = factor * (link > inside ? link : inside),
-        .burst = link > inside ? factor * network->burst / network->rate : 0,
+        .volume = factor * link,
+        .burst = factor * network->burst / network->rate,
+        .inside = factor * inside,
         .hidden = pattern == PREDICT_RING ? 0 : factor * network->latency,
     };
+}
+
+static double later(double a, double b) { return a > b ? a : b; }
+
+double bytes_time(const struct exchange_time *time)
+{
+    return later(time->inside, later(0, time->volume - time->burst));
+}
+
+double link_send(struct link *link, double made, const struct exchange_time *time)
+{
+    link->paid = later(link->paid, made - time->burst) + time->fixed + time->volume;
+    link->free = later(later(link->free, made) + time->fixed + time->inside, link->paid);
+    return link->free;
 }
 
 double predict_exchange(const struct predict_network *network, const struct predict_job *job,
@@ -110,7 +135,7 @@ double predict_exchange(const struct predict_network *network, const struct pred
 {
     const struct exchange_time time = exchange_time_of(network, job, pattern, PREDICT_FLAT, bytes,
                                                        messages_of(pattern, job->world), end);
-    return time.fixed + (time.volume > time.burst ? time.volume - time.burst : 0);
+    return time.fixed + bytes_time(&time);
 }
 
 bool is_extrapolated(const struct predict_network *network, const struct predict_job *job, enum predict_pattern pattern,

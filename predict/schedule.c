@@ -342,7 +342,8 @@ double schedule_run(const struct schedule *schedule, const struct predict_job *j
 {
     const double backward = shares->computing * job->backward, coding = schedule->stretch * shares->coding,
                  on_wire = schedule->stretch * shares->wire, latency = schedule->stretch * shares->latency;
-    double now = 0, wires[2] = {-INFINITY, -INFINITY}; /* of the thread that codes; when link and memory are free */
+    struct link links[2] = {{-INFINITY, -INFINITY}, {-INFINITY, -INFINITY}}; /* of the host, and its memory */
+    double now = 0;                                                          /* of the thread that codes */
     double *came = calloc(schedule->count + 1, sizeof *came);
     size_t fed = 0;
     if (!came)
@@ -359,12 +360,13 @@ double schedule_run(const struct schedule *schedule, const struct predict_job *j
                                                            end),
                                    time = exchange_time_of(network, job, e->pattern, e->scope, e->usual_bytes,
                                                            e->messages, end);
-        const double fixed = latency * (time.fixed - time.hidden), burst = on_wire * time.burst;
-        double *wire = &wires[e->scope == PREDICT_INSIDE];
-        *wire = (*wire > made - burst ? *wire : made - burst) + fixed + on_wire * time.volume;
-        double sent = made + fixed + (most.volume > most.burst ? on_wire * (most.volume - most.burst) : 0);
-        sent = *wire > sent ? *wire : sent;
-        came[i] = sent + latency * time.hidden;
+        const struct exchange_time stretched = {.fixed = latency * (time.fixed - time.hidden),
+                                                .volume = on_wire * time.volume,
+                                                .burst = on_wire * time.burst,
+                                                .inside = on_wire * time.inside};
+        const double sent = link_send(&links[e->scope == PREDICT_INSIDE], made, &stretched),
+                     alone = made + stretched.fixed + on_wire * bytes_time(&most);
+        came[i] = (sent > alone ? sent : alone) + latency * time.hidden;
     }
     for (; fed < schedule->count; fed++)
         now = coded_by(job, backward, now > came[fed] ? now : came[fed], coding * schedule->exchanges[fed].behind);

@@ -33,7 +33,8 @@ static double normal(uint64_t seed, uint64_t step, uint64_t rank)
 
 /* Of an exchange, what is the same for all ranks. */
 struct event {
-    double fixed, volume, burst, hidden;
+    struct exchange_time time; /* of a host */
+    double hidden;
     double most;   /* seconds of the busiest rank's bytes */
     double uplink; /* seconds of a rack's uplink for one host's bytes */
 };
@@ -43,11 +44,11 @@ struct state {
     const struct predict_job *job;
     const struct cluster *cluster;
     struct event *events;
-    double *came;             /* of each exchange of the step */
-    double *now, *pace, *end; /* of each rank: its thread, its computing in this step, when its backward pass ends */
-    double *link, *inside;    /* of each host, when they are free: its link, its memory */
-    double *coding;           /* of each host, how many times longer its coding takes than by itself */
-    double *uplink;           /* of each rack */
+    double *came;               /* of each exchange of the step */
+    double *now, *pace, *end;   /* of each rank: its thread, its computing in this step, when its backward pass ends */
+    struct link *link, *inside; /* of each host: its link, its memory */
+    double *coding;             /* of each host, how many times longer its coding takes than by itself */
+    double *uplink;             /* of each rack */
     double *steps;
     uint32_t hosts, racks;
     uint64_t happened; /* events */
@@ -63,17 +64,19 @@ static void make_event(struct event *event, const struct scheduled *e, const str
                                                        PREDICT_MIDDLE),
                                most = exchange_time_of(network, job, e->pattern, e->scope, e->bytes, e->messages,
                                                        PREDICT_MIDDLE);
-    *event = (struct event){.fixed = s->schedule->stretch * (time.fixed - time.hidden),
-                            .volume = s->schedule->stretch * time.volume,
-                            .burst = s->schedule->stretch * time.burst,
-                            .hidden = s->schedule->stretch * time.hidden,
-                            .most = most.volume > most.burst ? s->schedule->stretch * (most.volume - most.burst) : 0};
+    const double stretch = s->schedule->stretch;
+    *event = (struct event){.time = {.fixed = stretch * (time.fixed - time.hidden),
+                                     .volume = stretch * time.volume,
+                                     .burst = stretch * time.burst,
+                                     .inside = stretch * time.inside},
+                            .hidden = stretch * time.hidden,
+                            .most = stretch * bytes_time(&most)};
     if (s->racks < 2 || e->scope == PREDICT_INSIDE)
         return;
     /* Of what a host sends, the part for other racks. A ring leaves a rack once. */
     const double ranks = job->world, here = job->per_node, in_rack = here * s->cluster->rack_hosts,
                  share = e->pattern == PREDICT_RING ? 1.0 / s->cluster->rack_hosts : (ranks - in_rack) / (ranks - here);
-    event->uplink = event->volume * share * s->cluster->oversubscription / s->cluster->rack_hosts;
+    event->uplink = event->time.volume * share * s->cluster->oversubscription / s->cluster->rack_hosts;
 }
 
 static bool is_slow(const struct cluster *c, uint32_t host)
@@ -91,8 +94,8 @@ static bool make_state(struct state *s, const struct predict_network *network)
     s->now = room(s->job->world);
     s->pace = room(s->job->world);
     s->end = room(s->job->world);
-    s->link = room(s->hosts);
-    s->inside = room(s->hosts);
+    s->link = calloc(s->hosts, sizeof *s->link);
+    s->inside = calloc(s->hosts, sizeof *s->inside);
     s->coding = room(s->hosts);
     s->uplink = room(s->racks);
     s->steps = room(s->cluster->steps);
@@ -102,6 +105,8 @@ static bool make_state(struct state *s, const struct predict_network *network)
     for (uint32_t host = 0; host < s->hosts; host++)
         s->coding[host] = s->schedule->stretch *
                           (s->cluster->codes_on_hosts && is_slow(s->cluster, host) ? s->cluster->slowdown : 1);
+    for (uint32_t host = 0; host < s->hosts; host++)
+        s->link[host] = s->inside[host] = (struct link){-INFINITY, -INFINITY};
     for (size_t i = 0; i < s->schedule->count; i++)
         make_event(&s->events[i], &s->schedule->exchanges[i], s, network);
     return true;
@@ -109,9 +114,11 @@ static bool make_state(struct state *s, const struct predict_network *network)
 
 static void free_state(struct state *s)
 {
-    double *const all[] = {s->came, s->now, s->pace, s->end, s->link, s->inside, s->coding, s->uplink, s->steps};
+    double *const all[] = {s->came, s->now, s->pace, s->end, s->coding, s->uplink, s->steps};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         free(all[i]);
+    free(s->link);
+    free(s->inside);
     free(s->events);
 }
 
@@ -160,19 +167,23 @@ static double send_from(struct state *s, uint32_t host, size_t index, size_t fed
     const uint32_t first = host * s->job->per_node, left = s->job->world - first,
                    ranks = left < s->job->per_node ? left : s->job->per_node;
     const bool is_inside = s->schedule->exchanges[index].scope == PREDICT_INSIDE;
-    double *link = is_inside ? &s->inside[host] : &s->link[host],
-           *uplink = &s->uplink[s->racks > 1 ? host / s->cluster->rack_hosts : 0];
+    struct link *link = is_inside ? &s->inside[host] : &s->link[host];
+    double *uplink = &s->uplink[s->racks > 1 ? host / s->cluster->rack_hosts : 0];
+    const struct exchange_time each = {.fixed = event->time.fixed / ranks,
+                                       .volume = event->time.volume / ranks,
+                                       .burst = event->time.burst,
+                                       .inside = event->time.inside / ranks};
     double sent = 0, earliest = INFINITY;
     s->happened += ranks;
     for (uint32_t rank = first; rank < first + ranks; rank++) {
         s->now[rank] = feed(s, rank, fed, until);
-        const double made = make(s, rank, &s->schedule->exchanges[index]), paused = made - event->burst;
-        *link = (*link > paused ? *link : paused) + (event->fixed + event->volume) / ranks;
+        const double made = make(s, rank, &s->schedule->exchanges[index]);
+        (void)link_send(link, made, &each);
         earliest = made < earliest ? made : earliest;
-        const double alone = made + event->fixed + event->most;
+        const double alone = made + event->time.fixed + event->most;
         sent = alone > sent ? alone : sent;
     }
-    sent = *link > sent ? *link : sent;
+    sent = link->free > sent ? link->free : sent;
     if (s->racks < 2 || is_inside)
         return sent;
     *uplink = (*uplink > earliest ? *uplink : earliest) + event->uplink;

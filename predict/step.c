@@ -74,7 +74,7 @@ bool predict_scheduled(const struct schedule *schedule, const struct predict_job
         made.coding += e->usual_before + e->behind;
         const struct exchange_time time = exchange_time_of(network, job, e->pattern, e->scope, e->usual_bytes,
                                                            e->messages, PREDICT_MIDDLE);
-        made.wire += time.fixed + (time.volume > time.burst ? time.volume - time.burst : 0);
+        made.wire += time.fixed + bytes_time(&time);
         made.extrapolated = made.extrapolated || is_extrapolated(network, job, e->pattern, e->scope, e->bytes);
     }
     *step = made;

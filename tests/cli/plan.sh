@@ -53,6 +53,8 @@ cmp one.json two.json && echo same
 cmp -s one.json three.json || echo other
 try tersegrad plan --world 10000 --per-node 8 --rack 32 --oversubscription 4 --stragglers 0.01 --simulate --codec topk:density=0.001
 tersegrad plan --simulate --stragglers 0.2 --device cuda --codec qsgd | grep -A1 '^- simulated'
+printf '[{"name": "a", "offset": 0, "count": 1}]' >one.json
+tersegrad plan --layout one.json --backward 0s --world 1 --simulate --codec none --json | json '[r["seconds"] for r in j["rows"]]'
 try tersegrad plan --rack 32
 try tersegrad plan --simulate --world 100001
 echo "# a page"
@@ -67,6 +69,14 @@ for world in 1 3 8 1024 10000 500000; do
     tersegrad plan --world $world --per-node 1 --codec qsgd --report page.html >/dev/null
     echo "$world: $(grep -c "^ranks $world</title>" page.html) cells of $(grep -c '^ranks .*</title>' page.html)," \
         "$(grep -c "^ranks $world\$" page.html) points"
+done
+echo "# which codec wins somewhere does not depend on the world that was asked about: only what is there by itself is new"
+for world in 1 8 1024; do
+    tersegrad plan --world $world --codec none --codec qsgd --report page.html >table.txt
+    tr '\n' ' ' <page.html | grep -o '<title>[^<]*Gbit[^<]*ranks [0-9]*</title>' | grep -v 'ranks 1<' >cells$world.txt
+    echo "$world: $(wc -l <cells$world.txt) cells, $(grep -c 'tree' table.txt) tree," \
+        "$(grep -c 'shard' table.txt) shard"
+    cmp -s cells1.txt cells$world.txt && echo "the same"
 done
 cat >net.json <<'END'
 [ {"name": "first.weight", "shape": [200, 500], "offset": 0, "count": 100000},
@@ -119,4 +129,5 @@ try tersegrad plan --model vgg16 --layout net.json --backward 1ms
 try tersegrad plan --codec qsdg
 try tersegrad plan --codec qsgd --feedback efe
 try tersegrad plan --codec qsgd --feedback dgc:momentum=0.9
+tersegrad plan --feedback dgc:momentum=0.9 --json | json '[r["codec"] + " " + r["feedback"] for r in j["rows"][1::2]]'
 try tersegrad plan --layout missing.json

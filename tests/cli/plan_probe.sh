@@ -34,6 +34,13 @@ masked tersegrad plan --probe other.json --insist --codec qsgd --codec fp16
 echo "# what is asked for goes before what was probed"
 masked tersegrad plan --probe other.json --insist --codec qsgd --world 16 --per-node 2 --kappa 1 | grep -E 'ranks|stated|extrapolated'
 masked tersegrad plan --probe other.json --insist --codec qsgd --rate 10gbit --latency 20us | grep -E 'stated|measured'
+echo "# far from the probe: coding is, whatever the network"
+for options in "" "--rate 10gbit --latency 20us"; do
+    # shellcheck disable=SC2086
+    masked tersegrad plan --probe other.json --insist --codec qsgd --codec fp16 --world 100 $options --json | grep -v warning >far.json
+    json '"\n".join(note for note in j["inputs"] if "extrapolated" in note)' <far.json
+    json '[r["extrapolated"] for r in j["rows"]]' <far.json
+done
 echo "# one of this machine needs no insisting, and is not doubted"
 machine=$(tersegrad plan --probe other.json 2>&1 | sed -n 's/.*this is \(.*\)); probe here.*/\1/p')
 probe "$machine" "$today" 0.037 >own.json
@@ -53,6 +60,23 @@ tersegrad plan --probe own.json --codec qsgd --world 4 --per-node 2 | grep 'of o
 tersegrad plan --probe own.json --codec qsgd --world 4 --per-node 2 --flat | grep -c 'of one host'
 echo '[{"name": "a", "offset": 0, "count": 64}]' >tiny.json
 tersegrad plan --probe own.json --layout tiny.json --backward 0s --codec none --world 128 --per-node 64 --json | json 'j["rows"][2]["wire_seconds"] > 60 * 5e-6'
+echo "# what was probed on one host says nothing of links between hosts, nor what was probed over links of one host"
+sed 's/"per_node": 1/"per_node": 4/' own.json >host.json
+for options in "--world 4 --per-node 2" "--world 4 --per-node 2 --flat" "--world 8"; do
+    # shellcheck disable=SC2086
+    try tersegrad plan --probe host.json --codec qsgd $options
+done
+tersegrad plan --probe host.json --codec qsgd --world 8 --rate 1gbit --latency 50us | grep -E 'exchanges|links|of one host'
+tersegrad plan --probe host.json --codec qsgd | grep -E 'exchanges|of one host'
+tersegrad plan --probe host.json --codec qsgd --report page.html >page.txt
+for world in 4 8; do echo "$world: $(grep -c "^ranks $world\$" page.html) points"; done
+grep -c 'on one host says nothing of several' page.html
+for options in "" --flat; do
+    # shellcheck disable=SC2086
+    tersegrad plan --probe own.json --codec none --per-node 4 $options --json >inside.json
+    json '"\n".join(note for note in j["inputs"] if "of one host" in note or "exchanges" in note)' <inside.json
+    json '[round(1e3 * r["wire_seconds"], 1) for r in j["rows"]]' <inside.json
+done
 echo "# a codec that was probed with another feedback"
 tersegrad plan --probe own.json --codec qsgd --feedback ef | sed -n '/assumed: coding/,$p'
 echo "# one that was made on another device, or on the one that is asked for"
@@ -69,7 +93,7 @@ probe "$machine" "$today" 0.037 "[1, 1048576, 0.02, 0.019, 0.021], [64, 1024, 0.
 for file in own fitted; do
     tersegrad plan --probe $file.json --codec qsgd --json | json '[round(j["rows"][1][k], 4) for k in ("low", "seconds", "high")]'
 done
-for more in "--rate 1gbit --latency 50us" "--per-node 2"; do
+for more in "--rate 1gbit --latency 50us" "--per-node 2" "--per-node 4"; do
     for file in own fitted; do
         # shellcheck disable=SC2086
         tersegrad plan --probe $file.json --codec qsgd $more --json | json 'j["rows"]' >$file.out
@@ -117,6 +141,7 @@ bad() {
 bad 's/"tersegrad_probe": 2/"tersegrad_probe": 1/'
 bad 's/"tersegrad_probe": 2,//'
 bad '$d'
+bad 's/"command": "/&\\u0000/'
 bad 's/0.036/1e-5/'
 bad 's/"world": 4/"world": 0/'
 bad 's/2e-5/-1/'

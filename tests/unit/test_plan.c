@@ -25,7 +25,7 @@ static struct predict_step step(double seconds)
 static size_t choice(double ring, double none, double first, double second, double third)
 {
     const struct predict_step steps[ROWS] = {step(ring), step(none), step(first), step(second), step(third)};
-    return plan_choice(&plan, steps);
+    return plan_choice(&plan, steps, 8);
 }
 
 static void nothing_is_sure(void **state)
@@ -61,9 +61,9 @@ static void the_lower_end_counts(void **state)
     struct predict_step steps[ROWS] = {step(1), step(1), step(0.5), step(0.6), step(0.7)};
     (void)state;
     steps[2].fast_network = 0.98;
-    assert_int_equal(plan_choice(&plan, steps), 3);
+    assert_int_equal(plan_choice(&plan, steps, 8), 3);
     steps[3].slow_network = 0.98;
-    assert_int_equal(plan_choice(&plan, steps), 4);
+    assert_int_equal(plan_choice(&plan, steps, 8), 4);
 }
 
 /* Computing is not uncertain: a small gain of a step that is nearly all computing may be sure. */
@@ -73,10 +73,10 @@ static void computing_is_sure(void **state)
     (void)state;
     for (size_t i = 0; i < ROWS; i++)
         steps[i].computing = 1;
-    assert_int_equal(plan_choice(&plan, steps), 2);
+    assert_int_equal(plan_choice(&plan, steps, 8), 2);
     for (size_t i = 0; i < ROWS; i++)
         steps[i].computing = 0;
-    assert_int_equal(plan_choice(&plan, steps), 0);
+    assert_int_equal(plan_choice(&plan, steps, 8), 0);
 }
 
 static void layouts(void **state)
