@@ -65,7 +65,12 @@ def test_on_ranks(ranks: Ranks, case: Any) -> None:
     ranks.run(case)
 
 
-ALONE = [usage_cases.sparse_gradients, usage_cases.broken, usage_cases.scale_overflows_on_one_rank]
+ALONE = [
+    usage_cases.sparse_gradients,
+    usage_cases.broken,
+    usage_cases.completing_fails,
+    usage_cases.scale_overflows_on_one_rank,
+]
 
 
 @pytest.mark.parametrize("case", ALONE, ids=lambda case: case.__name__)

@@ -21,6 +21,7 @@ import torch
 import torch.distributed as dist
 from cases import Products, backward, gradient, gradients, group, in_time, means, wrapped
 from tersegrad.torch import exchange
+from tersegrad.torch import state as state_module
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
@@ -371,6 +372,31 @@ def broken(rank: int) -> None:
     for use in (lambda: state.residual("first"), state.stats, state.bypass_log, state.state_dict):
         with refused(RuntimeError, "restart from a checkpoint", "the cable is out"):
             use()
+
+
+def completing_fails(rank: int) -> None:
+    """Where a mean cannot be handed over (a card that is lost, memory that runs out), nobody waits for ever."""
+    model = wrapped(bucket_cap_mb=0.1)
+    state = tg.compress(model, "topk:density=0.05", process_group=group())
+    backward(model, gradients(rank, 0))
+    complete, done = state_module._Piece.complete, []
+
+    def fails(piece: Any, means: bool) -> None:
+        done.append(piece)
+        if len(done) == 1:
+            raise MemoryError("no room for a mean")
+        complete(piece, means)
+
+    if rank == 1:
+        state_module._Piece.complete = fails  # type: ignore[method-assign]
+        with refused((MemoryError, RuntimeError), "no room for a mean"):  # type: ignore[arg-type]
+            backward(model, gradients(rank, 1))
+        state_module._Piece.complete = complete  # type: ignore[method-assign]
+        assert len(done) > 1 and isinstance(state.error, MemoryError)
+        with refused(RuntimeError, "restart from a checkpoint", "no room for a mean"):
+            backward(model, gradients(rank, 2))
+    else:
+        backward(model, gradients(rank, 1))
 
 
 class Scaler:

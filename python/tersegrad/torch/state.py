@@ -49,6 +49,7 @@ class _Piece:
 
     def __init__(self, future: Any, buffer: torch.Tensor, held: Held | None) -> None:
         self.future, self.buffer, self.held = future, buffer, held
+        self.result = future.then(_unwrap)  # what torch waits for
 
     def complete(self, means: bool) -> None:
         """With the means, or with NaN in all of them."""
@@ -56,6 +57,16 @@ class _Piece:
             self.held.complete(self.future, means)
         else:
             self.future.set_result(self.buffer if means else self.buffer.fill_(math.nan))
+
+    def fail(self, problem: BaseException) -> None:
+        """With an error, after `complete` has failed: before the future was done, or before those who wait for it were
+        told, as where a card has no event for it."""
+        for future in (self.future, self.result):
+            try:
+                if not future.done():
+                    future.set_result(problem)
+            except Exception as trouble:
+                _log.debug("%s", trouble)
 
 
 class CompressionState:
@@ -290,12 +301,13 @@ class CompressionState:
         on_card = buffer.device.type != "cpu"
         held = self._cards.take(buffer, gradients) if on_card else None
         future: Any = torch.futures.Future(devices=None if held is None else held.devices)
-        self._pieces.append(_Piece(future, buffer, held))
+        piece = _Piece(future, buffer, held)
+        self._pieces.append(piece)
         for place, (i, gradient) in enumerate(zip(indices, gradients)):
             address, arrive = (gradient.data_ptr(), None) if held is None else held.part(place)
             tensor = tg_tensor(address, gradient.numel(), DTYPES[gradient.dtype])
             worker.give(Given(i, tensor, used is not None and i not in used, arrive))
-        return future.then(_unwrap)
+        return piece.result
 
     def _close(self, worker: Worker) -> None:
         self._step += 1
@@ -331,7 +343,7 @@ class CompressionState:
                 self._give(worker, [i], [gradient], gradient, used)
         pieces = self._pieces
         self._close(worker)
-        for piece in pieces:  # not what `then` made of their futures: that wraps every error in a RuntimeError
+        for piece in pieces:  # not their results: there `then` wraps every error in a RuntimeError
             problem = piece.future.wait()
             if isinstance(problem, BaseException):
                 raise problem
@@ -407,8 +419,15 @@ class CompressionState:
                     piece.future.set_result(problem)
                 else:
                     piece.complete(means=problem is None)
-            except RuntimeError as trouble:  # the future's own continuation failed: it has the error
-                _log.debug("%s", trouble)
+            except BaseException as trouble:  # whoever waits for this piece, or for another, would wait for ever
+                self._lose(piece, trouble)
+
+    def _lose(self, piece: _Piece, trouble: BaseException) -> None:
+        """A piece has not got what all ranks have agreed on: this rank cannot go on with them."""
+        self.error = trouble
+        if self._worker is not None and self._worker.broken is None:
+            self._worker.broken = trouble
+        piece.fail(trouble)
 
     # ---- State -------------------------------------------------------------------------------------------------------
 
