@@ -109,9 +109,15 @@ def test_log_every_is_seen(ranks: Ranks) -> None:
 needs_shards = pytest.mark.skipif(not SHARDS, reason="this torch has no FSDPModule.set_custom_reduce_scatter")
 
 
+SHARDED = [
+    usage_cases.sharded_options,
+]
+
+
 @needs_shards
-def test_fully_shard(ranks: Ranks) -> None:
-    ranks.run(usage_cases.sharded_options)
+@pytest.mark.parametrize("case", SHARDED, ids=lambda case: case.__name__)
+def test_fully_shard(ranks: Ranks, case: Any) -> None:
+    ranks.run(case)
 
 
 @needs_shards
@@ -362,6 +368,24 @@ class Future:
 
     def set_result(self, value: Any) -> None:
         self.value = value
+
+
+@pytest.mark.parametrize("streams", [True, False])
+def test_gradients_in_memory_order_are_staged(streams: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that is channels_last, as reduce_gradients gives it: a buffer by itself."""
+    from tersegrad._library import view
+    from tersegrad.torch import staging
+
+    monkeypatch.setattr(torch, "hpu", StandIn, raising=False)
+    plain = torch.arange(120.0).view(2, 3, 4, 5)
+    buffer = plain.contiguous(memory_format=torch.channels_last).as_subclass(OnHpu if streams else OnCard)
+    future = Future()
+    held = staging.Staging().take(buffer, [buffer])
+    values = torch.frombuffer(view(held.part(0)[0], 480), dtype=torch.float32)
+    assert torch.equal(values, plain.permute(0, 2, 3, 1).reshape(-1))
+    values += 1
+    held.complete(future, True)
+    assert future.value is buffer and torch.equal(torch.Tensor(buffer), plain + 1)
 
 
 @pytest.mark.parametrize("streams", [True, False])

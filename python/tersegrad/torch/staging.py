@@ -164,6 +164,11 @@ class _Lane:
         return synchronize
 
 
+def _flat(buffer: torch.Tensor) -> torch.Tensor:
+    """Its elements as they lie in memory, side by side, whatever the order of its dimensions (channels_last)."""
+    return buffer.as_strided((buffer.numel(),), (1,))
+
+
 def _nothing() -> None:
     pass
 
@@ -176,7 +181,7 @@ class _HeldOnHost:
         self.devices: list[Any] | None = None if lane.waits else [buffer.device]
         self._parts: list[tuple[int, Callable[[], None]]] = []
         self._ranges: list[tuple[int, int]] = []
-        flat = buffer.view(-1)
+        flat = _flat(buffer)
         lane.begin(buffer)
         with lane.on():
             for gradient in gradients:
@@ -192,7 +197,7 @@ class _HeldOnHost:
 
     def complete(self, future: Any, means: bool) -> None:
         with self._lane.on():
-            flat = self._buffer.view(-1)
+            flat = _flat(self._buffer)
             for start, end in self._ranges if means else ():
                 flat[start:end].copy_(self._host[start:end], non_blocking=not self._lane.waits)
             if not means:
