@@ -48,6 +48,8 @@ CASES = [
     usage_cases.memory_formats,
     usage_cases.frozen_and_empty,
     usage_cases.unpickled,
+    usage_cases.static_graph_set_late,
+    usage_cases.unused_with_a_gradient,
     usage_cases.compared,
     usage_cases.errors_are_known_or_none,
     usage_cases.raised_errors_name_pythons_option,

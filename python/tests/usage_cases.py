@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 import contextlib
+import copy
+import gc
 import io
 import logging
 import pickle
@@ -20,7 +22,8 @@ import tersegrad.torch as tg
 import torch
 import torch.distributed as dist
 from cases import Products, backward, gradient, gradients, group, in_time, means, wrapped
-from tersegrad.torch import exchange
+from ranks import HANG
+from tersegrad.torch import exchange, worker
 from tersegrad.torch import state as state_module
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
@@ -102,6 +105,40 @@ def groups_of_others(rank: int) -> None:
         tg.compress(wrapped(), "qsgd", process_group=dist.group.WORLD)
 
 
+def static_graph_set_late(rank: int) -> None:
+    model = wrapped()
+    tg.compress(model, "qsgd", process_group=group())
+    model._set_static_graph()
+    with refused(RuntimeError, "static graph", "before compress"):
+        backward(model, gradients(rank, 0))
+    model = wrapped()
+    model._set_static_graph()
+    state = tg.compress(model, "qsgd", process_group=group())
+    for step in range(2):
+        backward(model, gradients(rank, step))
+    assert state.stats().applied == 2
+
+
+def unused_with_a_gradient(rank: int) -> None:
+    """A parameter that this pass does not use has the gradient of the pass before: it counts, as it does without us."""
+    dense, ours = wrapped(find_unused_parameters=True), wrapped(find_unused_parameters=True)
+    tg.compress(ours, "none", process_group=group())
+    most = {name: g for name, g in gradients(rank, 1).items() if name != "last" or rank == 0}
+    for model in (dense, ours):
+        backward(model, gradients(rank, 0))
+        model(most).backward()
+    for name, parameter in dense.module.named_parameters():
+        assert torch.allclose(parameter.grad, getattr(ours.module, name).grad, atol=1e-6), name
+    # Zeros are no gradient: the residual waits.
+    model = wrapped(find_unused_parameters=True)
+    state = tg.compress(model, "topk:density=0.05", process_group=group())
+    backward(model, gradients(rank, 0))
+    before = state.residual("last")
+    model.zero_grad(set_to_none=False)
+    model(most).backward()
+    assert torch.equal(state.residual("last"), before) == (rank == 1)
+
+
 def back_ends_by_device(rank: int) -> None:
     """What carries tensors of the host counts, whatever a group is called."""
     mixed = dist.new_group(backend="cpu:gloo")
@@ -139,7 +176,8 @@ def between_steps_only(rank: int) -> None:
     step.start()
     reached.wait()
     try:
-        for use in (state.state_dict, state.stats, state.bypass_log, lambda: state.residual("first")):
+        uses = (state.state_dict, state.stats, state.bypass_log, lambda: state.residual("first"))
+        for use in (*uses, state.compare_parameters):
             with refused(tersegrad.InvalidArgument, "a reduction is in progress", "between steps"):
                 use()
     finally:

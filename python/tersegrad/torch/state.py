@@ -6,6 +6,7 @@ from __future__ import annotations
 import logging
 import math
 import warnings
+import weakref
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import timedelta
@@ -245,6 +246,7 @@ class CompressionState:
         """Where parameters may be unused, see which are used: DistributedDataParallel gives zeros for the others, and
         throws away what the hook returns for those that no rank uses. So they must not spend their residual."""
         self._used: set[int] | None = None
+        self._ddp = None if ddp is None else weakref.ref(ddp)
         if ddp is not None and (ddp.find_unused_parameters or ddp.static_graph):
             self._used = used = set()
             for i, parameter in enumerate(self._parameters):
@@ -277,6 +279,7 @@ class CompressionState:
     def _take(self, bucket: Any) -> Any:
         """The gradients of a bucket; the future completes after the step's verdict."""
         worker = self._live()
+        self._check_watched()
         parameters, gradients, buffer = bucket.parameters(), bucket.gradients(), bucket.buffer()
         if buffer.layout is not torch.strided:  # of one parameter, in a bucket of its own
             gradients = [buffer]
@@ -285,10 +288,26 @@ class CompressionState:
             if self._pieces:
                 raise RuntimeError("the backward pass before this one did not come to its end: restart from a checkpoint")
             self._begin(worker)
-        future = self._give(worker, indices, gradients, buffer, self._used)
+        absent = [self._is_absent(i, gradient) for i, gradient in zip(indices, gradients)]
+        future = self._give(worker, indices, gradients, buffer, absent)
         if bucket.is_last():
             self._close(worker)
         return future
+
+    def _check_watched(self) -> None:
+        ddp = None if self._ddp is None else self._ddp()
+        if self._used is None and ddp is not None and ddp.static_graph:
+            raise RuntimeError(
+                "the model was given a static graph after compress, which has not watched which parameters are used: call "
+                "_set_static_graph before compress, or give DistributedDataParallel static_graph=True"
+            )
+
+    def _is_absent(self, i: int, gradient: torch.Tensor) -> bool:
+        """This rank has nothing for the parameter: it was not used in this pass, and has no gradient of one before, which
+        DistributedDataParallel would send."""
+        if self._used is None or i in self._used:
+            return False
+        return self._parameters[i].grad is None or not bool(gradient.any())  # the first saves waiting for a card
 
     def _give(
         self,
@@ -296,7 +315,7 @@ class CompressionState:
         indices: Sequence[int],
         gradients: Sequence[torch.Tensor],
         buffer: torch.Tensor,
-        used: set[int] | None,
+        absent: Sequence[bool],
     ) -> Any:
         on_card = buffer.device.type != "cpu"
         held = self._cards.take(buffer, gradients) if on_card else None
@@ -306,7 +325,7 @@ class CompressionState:
         for place, (i, gradient) in enumerate(zip(indices, gradients)):
             address, arrive = (gradient.data_ptr(), None) if held is None else held.part(place)
             tensor = tg_tensor(address, gradient.numel(), DTYPES[gradient.dtype])
-            worker.give(Given(i, tensor, used is not None and i not in used, arrive))
+            worker.give(Given(i, tensor, absent[place], arrive))
         return piece.result
 
     def _close(self, worker: Worker) -> None:
@@ -320,15 +339,14 @@ class CompressionState:
         """A whole step at once, of the gradients that parameters hold."""
         worker = self._live()
         given: list[tuple[int, torch.Tensor | None]] = []
-        used = set()
+        absent = set()
         for i, parameter in enumerate(self._parameters):
             if chosen is not None and parameter not in chosen:
                 given.append((i, None))
                 continue
             if parameter.grad is None:
                 parameter.grad = torch.zeros_like(parameter)
-            else:
-                used.add(i)
+                absent.add(i)
             self._find(parameter, parameter.grad)
             if not parameter.grad.permute(self._orders[i]).is_contiguous():
                 parameter.grad = unpermuted(parameter.grad.permute(self._orders[i]).contiguous(), self._orders[i])
@@ -340,7 +358,7 @@ class CompressionState:
             if gradient is None:
                 worker.give(Given(i, None, True))
             else:
-                self._give(worker, [i], [gradient], gradient, used)
+                self._give(worker, [i], [gradient], gradient, [i in absent])
         pieces = self._pieces
         self._close(worker)
         for piece in pieces:  # not their results: there `then` wraps every error in a RuntimeError
@@ -386,7 +404,7 @@ class CompressionState:
     def compare_parameters(self) -> None:
         """Raises LayoutMismatch on every rank if the parameters of the ranks differ in a bit. Between steps, for
         instance after the last one; all ranks call it together."""
-        self._live()
+        self._between_steps()
         self._compare_parameters(f"after {self._step} steps")
 
     def _compare_parameters(self, when: str) -> None:
