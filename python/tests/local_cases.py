@@ -61,6 +61,28 @@ def refused(call: Callable[[], Any], kind: type[BaseException], *words: str) -> 
     raise AssertionError("it was accepted")
 
 
+# ---- The end ---------------------------------------------------------------------------------------------------------
+
+
+def synchronizes(rank: int) -> None:
+    """Local steps that are left at the end are agreed on too, and a run may go on from there."""
+    run = Run(check=True)
+    assert run.train(0, EVERY + 1) == [False, False, True, False]
+    assert not run.agree()
+    assert run.local.synchronize()
+    assert run.agree()
+    before = run.bits()
+    assert not run.local.synchronize() and run.bits() == before  # momentum alone moves nothing
+    saved = copy.deepcopy(run.local.state_dict())
+    assert saved["steps"] == EVERY + 1
+    assert run.train(EVERY + 1, 2 * EVERY + 1) == [False, False, True]
+    again = Run(check=True)
+    again.local.load_state_dict(saved)
+    assert again.bits() == before
+    assert again.train(EVERY + 1, 2 * EVERY + 1) == [False, False, True]
+    assert again.agree() and again.bits() == run.bits()
+
+
 # ---- Values that are not finite --------------------------------------------------------------------------------------
 
 

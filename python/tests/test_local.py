@@ -23,6 +23,7 @@ def ranks() -> Iterator[Ranks]:
 
 
 SIMPLE = [
+    local_cases.synchronizes,
     local_cases.raises,
     local_cases.skips,
     local_cases.drops,

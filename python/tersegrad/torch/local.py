@@ -55,7 +55,8 @@ class LocalSGD:
     Other options are those of CompressionState, but for `scaler`: what is exchanged is no gradient, and not scaled.
     `hosts` is None unless it is given.
     After a common step all ranks have the same trained parameters, to the bit; buffers stay with each rank. Save
-    `state_dict` right after one: a run with another number of ranks goes on from there. What a rank's own optimizer
+    `state_dict` right after one: a run with another number of ranks goes on from there. At the end of training call
+    `synchronize`, which makes a common step of the local ones that are left. What a rank's own optimizer
     keeps (momentum) stays with the rank.
     """
 
@@ -102,12 +103,21 @@ class LocalSGD:
         if not isinstance(self._outer, torch.optim.Optimizer):
             raise TypeError(f"outer_optimizer has made no optimizer, but {type(self._outer).__name__}")
         self._steps = 0
+        self._alone = 0  # steps since the last common one
 
     def step(self) -> bool:
         """Call it after every local step; true if this was followed by a common one."""
         self._steps += 1
-        if self._steps % self.every != 0:
+        self._alone += 1
+        return self.synchronize() if self._alone == self.every else False
+
+    def synchronize(self) -> bool:
+        """A common step now, if there was a local one since the last; true if it was made. All ranks call it together,
+        after as many local steps: at the end of training, or before parameters are evaluated or saved. The next common
+        step comes `every` local steps later."""
+        if self._alone == 0:
             return False
+        self._alone = 0
         if self._check or self._loaded:
             self._compare()
             self._loaded = False
@@ -176,7 +186,7 @@ class LocalSGD:
         """The parameters of the last common step, the outer optimizer, residuals, and the number of steps."""
         names = [choice.name for choice in self.state.choices]
         return {
-            "steps": self._steps,
+            "steps": self._steps - self._alone,
             "common": {name: tensor.clone() for name, tensor in zip(names, self._common)},
             "outer": _named(copy.deepcopy(self._outer.state_dict())),  # torch's own tensors go on changing
             "compression": self.state.state_dict(),
@@ -204,7 +214,7 @@ class LocalSGD:
             for choice, common in zip(self.state.choices, self._common):
                 common.copy_(first["common"][choice.name])
         self._take_common()
-        self._steps = int(first["steps"]) // self.every * self.every
+        self._steps, self._alone = int(first["steps"]), 0
         self._loaded = True
 
     def checkpoint_template(self, checkpoint: Any, key: str = "local") -> dict[str, Any]:
