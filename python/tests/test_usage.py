@@ -71,6 +71,7 @@ ALONE = [
     usage_cases.sparse_gradients,
     usage_cases.broken,
     usage_cases.completing_fails,
+    usage_cases.leaves_in_the_middle,
     usage_cases.scale_overflows_on_one_rank,
 ]
 

@@ -429,12 +429,41 @@ def completing_fails(rank: int) -> None:
         state_module._Piece.complete = fails  # type: ignore[method-assign]
         with refused((MemoryError, RuntimeError), "no room for a mean"):  # type: ignore[arg-type]
             backward(model, gradients(rank, 1))
+        while len(done) < 2:  # the others are handed over by another thread
+            time.sleep(0.01)
         state_module._Piece.complete = complete  # type: ignore[method-assign]
-        assert len(done) > 1 and isinstance(state.error, MemoryError)
+        assert isinstance(state.error, MemoryError)
         with refused(RuntimeError, "restart from a checkpoint", "no room for a mean"):
             backward(model, gradients(rank, 2))
     else:
         backward(model, gradients(rank, 1))
+
+
+def leaves_in_the_middle(rank: int) -> None:
+    """What raises in a backward pass leaves a step without its end. The threads end all the same, and at once."""
+    before = set(worker._threads)
+    model = wrapped(bucket_cap_mb=0.1)
+    state = tg.compress(model, "topk:density=0.05", timeout=5)
+    backward(model, gradients(rank, 0))
+    if rank == 1:
+
+        def fails(_: Any) -> None:
+            raise KeyError("a mistake in the program")
+
+        model.module.first.register_hook(fails)
+    with refused((KeyError, RuntimeError), "mistake" if rank == 1 else ""):  # type: ignore[arg-type]
+        backward(model, gradients(rank, 1))
+    own = worker._threads - before
+    assert own
+    worker.PATIENCE = 10.0  # only what hangs takes so long
+    if rank == 0:
+        del model, state  # what lets go of a model ends its threads too
+        gc.collect()
+        for thread in own:
+            thread.join(worker.PATIENCE)
+    else:
+        worker._end_all()
+    assert not any(thread.is_alive() for thread in own)
 
 
 class Scaler:

@@ -359,7 +359,7 @@ class CompressionState:
                 worker.give(Given(i, None, True))
             else:
                 self._give(worker, [i], [gradient], gradient, [i in absent])
-        pieces = self._pieces
+        pieces = list(self._pieces)
         self._close(worker)
         for piece in pieces:  # not their results: there `then` wraps every error in a RuntimeError
             problem = piece.future.wait()
@@ -439,6 +439,7 @@ class CompressionState:
                     piece.complete(means=problem is None)
             except BaseException as trouble:  # whoever waits for this piece, or for another, would wait for ever
                 self._lose(piece, trouble)
+        pieces.clear()  # an error knows this step, and futures would keep the error where nobody finds it
 
     def _lose(self, piece: _Piece, trouble: BaseException) -> None:
         """A piece has not got what all ranks have agreed on: this rank cannot go on with them."""

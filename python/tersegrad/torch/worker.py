@@ -137,6 +137,8 @@ class _Core:
         self.started: queue.SimpleQueue[Pending | None] = queue.SimpleQueue()
         self.threads: list[threading.Thread] = []
         self.failed = False
+        self.closed = False
+        """The coding thread has been told to end."""
 
     def close(self) -> None:
         """Ends both threads, after what they are doing."""
@@ -152,11 +154,12 @@ def _await(core: _Core) -> None:
         except BaseException as caught:  # whatever it is, the coding thread must hear of it
             problem = caught
         core.events.put(_Arrived(pending, problem))
+        del pending, problem  # an error knows the step, and through it the state, that this thread must not keep
 
 
 def _code(core: _Core, owner: weakref.ref[Worker]) -> None:
-    # Only a Job or None can come between steps, but for exchanges of a step that failed.
-    while (event := core.events.get()) is not None:
+    # Only a Job or None can come between steps, but for exchanges of a step that failed. In a step None may have come too.
+    while not core.closed and (event := core.events.get()) is not None:
         if not isinstance(event, Job):
             continue
         step = _Step(core, event)
@@ -242,6 +245,10 @@ class _Step:
                 raise event.problem
             self._under_way.popleft()
             self._reduction.feed(event.pending.raw)
+        elif event is None:
+            self._core.closed = True
+            if not self._job.complete:  # else it can be brought to its end
+                raise RuntimeError("the program, or the model, has ended in the middle of a step")
         else:
             raise RuntimeError("a step was started before the one before it had all its gradients")
 
@@ -251,6 +258,7 @@ class _Step:
             self._reduction.abandon()
             if self._under_way:
                 self._core.reducer.forget()  # the wire may still write to its memory
-        while not self._job.complete:
+        while not self._job.complete and not self._core.closed:
             event = self._core.events.get()
-            self._job.complete = event is None or isinstance(event, _Last)
+            self._core.closed = event is None
+            self._job.complete = isinstance(event, _Last)
