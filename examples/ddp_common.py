@@ -68,8 +68,8 @@ def parser(description: str, steps: int, batch: int) -> argparse.ArgumentParser:
     result.add_argument("--device", default="cpu", help="cpu, or cuda: ranks share the cards of a machine")
     result.add_argument("--seed", type=int, default=1)
     result.add_argument("--algorithm", default="auto", choices=["auto", "gather", "shard"])
-    # Not --log: torchrun takes that for one of its own options, even behind the script's name.
-    result.add_argument("--log-file", dest="log", type=Path, metavar="FILE.jsonl", help="a JSON object for every step")
+    # torchrun takes --log for one of its own options, even behind the script's name, unless there is -- before that.
+    result.add_argument("--log", "--log-file", dest="log", type=Path, metavar="FILE.jsonl", help="a JSON object for every step")
     result.add_argument("--log-every", type=int, default=1, metavar="N", help="or for every so many: losses are means of N steps, over all ranks")
     result.add_argument("--json", action="store_true", help="print a JSON object for each spec instead of the table")
     return result

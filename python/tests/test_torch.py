@@ -146,11 +146,13 @@ def test_examples_run(name: str, given: bool, world: int, tmp_path: Path) -> Non
     example = Path(__file__).resolve().parents[2] / "examples" / f"{name}.py"
     data = ["--data", str(tmp_path)] if given else []
     log = tmp_path / "log.jsonl"
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(world), str(example)]
-    options = ["--steps", "2", "--batch", "2", "--log-file", str(log), "--spec", "none", "--spec", "topk:density=0.01/ef"]
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(world)]
+    # torchrun takes --log for an option of its own, where there is no -- before the script.
+    launcher, logs = (["--"], "--log") if given else ([], "--log-file")
+    options = ["--steps", "2", "--batch", "2", logs, str(log), "--log-every", "1", "--spec", "none", "--spec", "topk:density=0.01/ef"]
     options += ["--schedule", "0:0.25,1:0.01"]
     result = subprocess.run(
-        [*command, *data, *options], capture_output=True, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"}
+        [*command, *launcher, str(example), *data, *options], capture_output=True, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"}
     )
     assert result.returncode == 0, result.stderr
     assert "topk:density=0.01/ef" in result.stdout and f"{world} ranks, 2 steps" in result.stdout
