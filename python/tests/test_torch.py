@@ -208,6 +208,9 @@ def test_mistakes_are_named() -> None:
     with pytest.raises(TypeError, match="float64.*_ddp_params_and_buffers_to_ignore"):
         tg.explain(model().double(), "qsgd")
     mixed = torch.nn.ModuleDict({"wide": model(), "long": torch.nn.Linear(3, 3).double()})
+    alone = torch.nn.Linear(3, 3).double()
+    with pytest.raises(TypeError, match=r"bias has gradients of torch.float64.*its name is '\.bias', with a dot"):
+        tg.explain(alone, "qsgd")
     with pytest.raises(TypeError, match="long.bias has gradients of torch.float64"):
         tg.explain(mixed, "qsgd", exclude=["long.*"])
     ignored = ["long.weight", "long.bias"]

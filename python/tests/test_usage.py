@@ -48,6 +48,7 @@ CASES = [
     usage_cases.memory_formats,
     usage_cases.frozen_and_empty,
     usage_cases.unpickled,
+    usage_cases.parameters_that_are_ignored,
     usage_cases.static_graph_set_late,
     usage_cases.unused_with_a_gradient,
     usage_cases.compared,
@@ -114,6 +115,7 @@ needs_shards = pytest.mark.skipif(not SHARDS, reason="this torch has no FSDPModu
 
 SHARDED = [
     usage_cases.sharded_options,
+    usage_cases.sharded_elsewhere,
 ]
 
 

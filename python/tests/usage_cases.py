@@ -105,6 +105,51 @@ def groups_of_others(rank: int) -> None:
         tg.compress(wrapped(), "qsgd", process_group=dist.group.WORLD)
 
 
+# ---- Parameters that DistributedDataParallel leaves alone ------------------------------------------------------------
+
+
+class Nested(nn.Module):
+    """With parameters of its own, and of a module in it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = Products()
+        self.own = nn.Parameter(torch.zeros(200, 100))
+
+    def forward(self, given: dict[str, torch.Tensor]) -> torch.Tensor:
+        return self.inner(given) + (self.own * given["first"][:200, :100]).sum()  # type: ignore[no-any-return]
+
+
+def reduces(model: nn.Module, left: set[str], rank: int) -> None:
+    """All parameters but these, in two steps."""
+    state = tg.compress(model, "qsgd", process_group=group())
+    assert {choice.name for choice in state.choices} == {
+        name for name, _ in tg.policy.bare(model).named_parameters() if name not in left
+    }
+    for step in range(2):
+        backward(model, gradients(rank, step))
+    assert state.stats().applied == 2
+
+
+def parameters_that_are_ignored(rank: int) -> None:
+    """Their names are as DistributedDataParallel reads them."""
+    ignore = DistributedDataParallel._set_params_and_buffers_to_ignore_for_model
+    delayed = Nested()
+    first = [("inner.small", delayed.inner.small)]
+    hook = delayed.inner.first
+    options: dict[str, Any] = {"delay_all_reduce_named_params": first, "param_to_hook_all_reduce": hook}
+    reduces(DistributedDataParallel(delayed, **options), {"inner.small"}, rank)
+    for names, left in (({"own"}, set()), ({".own", "inner.bias"}, {"own", "inner.bias"})):
+        model = Nested()
+        ignore(model, names)
+        assert {choice.name for choice in tg.explain(model, "qsgd").choices}.isdisjoint(left)
+        reduces(DistributedDataParallel(model), left, rank)
+    for name, left in (("inner.small", set()), ("_orig_mod.inner.small", {"inner.small"})):
+        model = Nested()
+        ignore(model, [name])
+        reduces(DistributedDataParallel(torch.compile(model, backend="eager")), left, rank)
+
+
 def static_graph_set_late(rank: int) -> None:
     model = wrapped()
     tg.compress(model, "qsgd", process_group=group())
@@ -630,6 +675,24 @@ def sharded_options(rank: int) -> None:
     for given in (None, [None]):
         with refused(TypeError, "state_dict"):
             state.load_state_dict(given)
+
+
+def sharded_elsewhere(rank: int) -> None:
+    """What takes models of fully_shard is named where others are given one."""
+
+    def outer(parameters: list[torch.Tensor]) -> torch.optim.Optimizer:
+        return torch.optim.SGD(parameters, lr=0.7)
+
+    with refused(TypeError, "1.bias is a DTensor", "compress(model, spec)", "fully_shard"):
+        tg.CompressionState(sharded(), "qsgd", process_group=group())
+    with refused(TypeError, "1.bias is a DTensor", "fully_shard"):
+        tg.LocalSGD(sharded(), outer, every=2, spec="qsgd", process_group=group())
+    try:
+        from torch.distributed._composable.replicate_with_fsdp import replicate
+    except ImportError:
+        return
+    with refused(TypeError, "replicate", "DistributedDataParallel"):
+        tg.compress(replicate(nn.Linear(100, 120)))
 
 
 def sharded_log(rank: int) -> str:

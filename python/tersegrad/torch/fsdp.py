@@ -566,6 +566,11 @@ def _modules(model: nn.Module) -> list[tuple[str, Any, Any]]:
         if not isinstance(module, FSDPModule):
             continue
         for group in _groups(module):
+            if not hasattr(_known(group, "mesh_info"), "shard_process_group"):
+                raise TypeError(
+                    "replicate was applied to this model, which is not sharded then, and torch has no hook for its "
+                    "gradients that compress could use: wrap it in DistributedDataParallel instead"
+                )
             if _known(group, "_is_hsdp"):
                 raise TypeError(
                     "this model is sharded over a mesh of two dimensions: torch then reduces between hosts by itself, "

@@ -119,6 +119,7 @@ class Policy:
                 "compressed or not. Convert it; or name it in DistributedDataParallel's "
                 "_set_params_and_buffers_to_ignore_for_model(model, names), which sets "
                 "model._ddp_params_and_buffers_to_ignore, and reduce its gradient yourself"
+                + ("" if "." in name else f". There its name is '.{name}', with a dot, as it is in no module of the model")
             )
 
         def choice(spec: Spec, feedback: FeedbackSpec, reason: str) -> Choice:
@@ -187,21 +188,43 @@ def wrapper(model: nn.Module) -> nn.parallel.DistributedDataParallel | None:
     return inner if isinstance(inner, nn.parallel.DistributedDataParallel) else None
 
 
+def _ignored(model: nn.Module) -> tuple[nn.Module, set[str]]:
+    """The names that DistributedDataParallel leaves alone, as it reads them: in the module that it was given, which may
+    be of torch.compile, and with a dot before a parameter of that module itself."""
+    ddp = wrapper(model)
+    if ddp is not None:
+        return ddp.module, set(ddp.parameters_to_ignore)  # also those of delay_all_reduce_named_params
+    return model, set(getattr(model, "_ddp_params_and_buffers_to_ignore", ()))
+
+
+def check_whole(parameters: Iterable[tuple[str, torch.Tensor, bool]]) -> None:
+    """Refuses those of which a rank has only a part."""
+    try:
+        from torch.distributed.tensor import DTensor
+    except ImportError:  # torch before 2.5
+        return
+    for name, parameter, _ in parameters:
+        if isinstance(parameter, DTensor):
+            raise TypeError(
+                f"{name} is a DTensor, and CompressionState and LocalSGD take parameters that every rank has whole. Use "
+                "compress(model, spec) for a model of fully_shard; there is nothing for other DTensors"
+            )
+
+
 def parameters_of(model: nn.Module) -> list[tuple[str, nn.Parameter, bool]]:
     """(name, parameter, whether it is of a normalisation layer): those that are trained, in the order of reducing.
 
     That is the reverse order of registration, in which gradients become ready, about. It depends on the model alone,
     never on the buckets of DistributedDataParallel: those change after the first step, and with their size.
     """
-    ignored: set[str] = set(getattr(bare(model), "_ddp_params_and_buffers_to_ignore", ()))
+    root, ignored = _ignored(model)
     result: list[tuple[str, nn.Parameter, bool]] = []
     seen: set[int] = set()
-    for prefix, module in bare(model).named_modules():
+    for prefix, module in root.named_modules():
         for local, parameter in module.named_parameters(recurse=False):
-            name = clean(f"{prefix}.{local}" if prefix else local)
-            if id(parameter) not in seen and parameter.requires_grad and name not in ignored:
+            if id(parameter) not in seen and parameter.requires_grad and f"{prefix}.{local}" not in ignored:
                 seen.add(id(parameter))
-                result.append((name, parameter, is_norm(module)))
+                result.append((clean(f"{prefix}.{local}" if prefix else local), parameter, is_norm(module)))
     if not result:
         raise ValueError("the model has no parameters that are trained: there is nothing to compress")
     return result[::-1]

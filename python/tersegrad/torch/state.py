@@ -26,7 +26,7 @@ from .checkpoint import template
 from .exchange import CardWire, Wire, agreed, back_end, check_unshared, layout_of, new_group, open_wire
 from .log import announce, say
 from .options import check_algorithm, check_common, check_hosts, densities, duration, name_options, suits_levels
-from .policy import DTYPES, Choice, Policy, Rule, choices_of, memory_order, parameters_of, unpermuted, wrapper
+from .policy import DTYPES, Choice, Policy, Rule, check_whole, choices_of, memory_order, parameters_of, unpermuted, wrapper
 from .staging import Held, OnCard, open_reducer
 from .stats import Stats, collect, log_line
 from .worker import Given, Job, Worker
@@ -188,6 +188,7 @@ class CompressionState:
             raise RuntimeError("call torch.distributed.init_process_group before compressing gradients")
         ddp = wrapper(model)
         every = parameters_of(model)
+        check_whole(every)
         self.choices: list[Choice] = choices_of(model, self.policy)
         self._parameters = [parameter for _, parameter, _ in every]
         self._index = {parameter: i for i, parameter in enumerate(self._parameters)}
