@@ -48,6 +48,7 @@ CASES = [
     usage_cases.memory_formats,
     usage_cases.frozen_and_empty,
     usage_cases.unpickled,
+    usage_cases.scaler_after_unpickling,
     usage_cases.parameters_that_are_ignored,
     usage_cases.static_graph_set_late,
     usage_cases.unused_with_a_gradient,

@@ -438,6 +438,29 @@ def unpickled(rank: int) -> None:
     assert torch.equal(copied.residual("first"), state.residual("first"))
 
 
+def scaler_after_unpickling(rank: int) -> None:
+    """A GradScaler cannot be pickled; without it residuals would not follow the loss scale."""
+    scaler = Scaler()
+    model = wrapped()
+    state = tg.compress(model, "topk:density=0.05", scaler=scaler, process_group=group())
+    backward(model, gradients(rank, 0))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        copied = pickle.loads(pickle.dumps(state))
+    again = wrapped()
+    with refused(ValueError, "had a GradScaler", "state.attach(model, scaler=scaler)"):
+        copied.attach(again, process_group=group())
+    with refused(TypeError, "scaler must be the GradScaler in use"):
+        copied.attach(again, process_group=group(), scaler=object())
+    copied.attach(again, process_group=group(), scaler=scaler)
+    again.register_comm_hook(copied, tg.comm_hook)
+    scaler.scale = 2.0
+    for one in (model, again):
+        backward(one, gradients(rank, 1))
+    assert means(model) == means(again)
+    assert torch.equal(copied.residual("first"), state.residual("first"))
+
+
 def broken(rank: int) -> None:
     """After an exchange has failed, everything that would read the state says so."""
     model = wrapped()

@@ -167,10 +167,18 @@ class CompressionState:
 
     # ---- Setting up --------------------------------------------------------------------------------------------------
 
-    def attach(self, model: nn.Module, process_group: dist.ProcessGroup | None = None) -> None:
-        """Makes a state that was unpickled usable again, for the same model. All ranks call this together."""
+    def attach(self, model: nn.Module, process_group: dist.ProcessGroup | None = None, *, scaler: Any = None) -> None:
+        """Makes a state that was unpickled usable again, for the same model, with the GradScaler that is in use now. All
+        ranks call this together."""
         if self._worker is not None:
             raise RuntimeError("this CompressionState belongs to a model already")
+        check_common(self._options["seed"], self._options["warmup"], self._nonfinite, scaler)
+        if self._scaled and scaler is None:
+            raise ValueError(
+                "this CompressionState had a GradScaler when it was pickled, and without one its residuals would not "
+                "follow the loss scale: call state.attach(model, scaler=scaler)"
+            )
+        self._scaler = scaler
         ddp = self._attach(model, process_group)
         try:
             if self._waiting is not None:
@@ -515,14 +523,14 @@ class CompressionState:
 
     def __getstate__(self) -> dict[str, Any]:
         kept = ("policy", "_options", "_nonfinite", "_check", "_log_every", "_insist", "_timeout")
-        return {**{name: getattr(self, name) for name in kept}, "saved": self.state_dict()}
+        return {**{name: getattr(self, name) for name in kept}, "saved": self.state_dict(), "scaled": self._scaler is not None}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         warnings.warn(
             "a CompressionState has neither its process group nor its GradScaler after unpickling: call state.attach(model)",
             stacklevel=2,
         )
-        self._waiting = state.pop("saved")
+        self._waiting, self._scaled = state.pop("saved"), state.pop("scaled", False)
         self.__dict__.update(state)
         self._scaler, self._worker, self._loss_scale, self._step = None, None, 0.0, 0
         self.error = None
