@@ -74,6 +74,7 @@ ALONE = [
     usage_cases.broken,
     usage_cases.completing_fails,
     usage_cases.leaves_in_the_middle,
+    usage_cases.one_group_for_two_states,
     usage_cases.scale_overflows_on_one_rank,
 ]
 

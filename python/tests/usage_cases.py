@@ -105,6 +105,23 @@ def groups_of_others(rank: int) -> None:
         tg.compress(wrapped(), "qsgd", process_group=dist.group.WORLD)
 
 
+def one_group_for_two_states(rank: int) -> None:
+    """One after the other they may have it; in one backward pass their messages would be mixed up."""
+    shared = dist.new_group(backend="gloo")
+    models = [wrapped(), wrapped()]
+    states = [tg.compress(model, "qsgd", process_group=shared) for model in models]
+    for step in range(2):
+        for model in models:
+            backward(model, gradients(rank, step))
+    plain = Products()
+    free = tg.CompressionState(plain, "qsgd", process_group=shared)
+    backward(plain, gradients(rank, 0))
+    tg.reduce_gradients(None, free)
+    assert [state.stats().applied for state in (*states, free)] == [2, 2, 1]
+    with refused(RuntimeError, "another CompressionState", "a process group of its own"):
+        (models[0](gradients(rank, 2)) + models[1](gradients(rank, 2))).backward()
+
+
 # ---- Parameters that DistributedDataParallel leaves alone ------------------------------------------------------------
 
 

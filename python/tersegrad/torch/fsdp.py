@@ -38,6 +38,7 @@ from .policy import DTYPES, Choice, Policy, Rule, parameters_of
 from .staging import pinned
 from .state import VERSION, CompressionState, _own_group, follow_scale, state_list
 from .stats import Stats, collect, log_line, together
+from .turns import claim_for_pass, release
 from .worker import MOST_UNDER_WAY, RECOVERABLE, leave
 
 _log = logging.getLogger("tersegrad")
@@ -175,10 +176,11 @@ class _Unit:
             if ranks != self._ranks:
                 raise RuntimeError(f"the gradients of {self._title} are sharded over ranks {ranks}, and were over {self._ranks}")
             self._check(input_tensor, self._cards * self._starts[-1])
-            self._live()
+            claim_for_pass(self._live()._given, owner)
             may_follow = self._may_follow(output_tensor, op)
         except BaseException:
             owner._behind.wait()  # the pass ends here, and nothing goes on behind it
+            release(owner._given, owner)
             raise
 
         def work() -> None:
@@ -225,6 +227,7 @@ class _Unit:
         """All-reduce hook: the mean over hosts of what this rank has after the reduce-scatter."""
         self._check(reduce_output, self._starts[-1])
         owner = self._live()
+        claim_for_pass(owner._given, owner)
         on_host = reduce_output.device.type == "cpu"
         host = reduce_output if on_host else owner._staging(reduce_output, reduce_output.numel())
         if not on_host:
@@ -393,6 +396,7 @@ class ShardedCompression:
         parent = self._hosts if self._hosts is not None else _shard_group(found)
         if process_group is not None:
             check_unshared(process_group, parent, _shard_group(found))
+        self._given = process_group
         group = process_group if process_group is not None else _own_group(parent, wait)
         if dist.get_process_group_ranks(group) != dist.get_process_group_ranks(parent):
             raise ValueError("process_group must have the ranks that the gradients are exchanged among, in their order")

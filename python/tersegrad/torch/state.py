@@ -29,6 +29,7 @@ from .options import check_algorithm, check_common, check_hosts, densities, dura
 from .policy import DTYPES, Choice, Policy, Rule, check_whole, choices_of, memory_order, parameters_of, unpermuted, wrapper
 from .staging import Held, OnCard, open_reducer
 from .stats import Stats, collect, log_line
+from .turns import claim, claim_for_pass, release
 from .worker import Given, Job, Worker
 
 _log = logging.getLogger("tersegrad")
@@ -101,9 +102,10 @@ class CompressionState:
                    INFO, else to stderr
     insist         accept feedback that would diverge, see `tersegrad.stability`
     process_group  exchange over this group instead of new groups with the model's ranks. It must be used for nothing
-                   else. By default it is a gloo group; where the model's group is NCCL and gradients are compressed on
-                   cards, there is an NCCL group too, and frames go from card to card
-    timeout        of exchanges: a datetime.timedelta or seconds; None: torch's default
+                   else; several states may use it one after the other, not in one backward pass. By default it is a gloo
+                   group; where the model's group is NCCL and gradients are compressed on cards, there is an NCCL group
+                   too, and frames go from card to card
+    timeout        of exchanges: a datetime.timedelta or seconds; None: that of the model's group
     device         of the library: 'cpu', 'cpu:threads=4', 'cuda'. 'auto': the card where the parameters are, if the
                    library has this card and the codecs for it; else 'cpu', and gradients on a card are staged through
                    pinned host memory. The bytes are the same
@@ -206,6 +208,7 @@ class CompressionState:
             check_unshared(process_group, getattr(ddp, "process_group", None))
         given = None if between_cards else process_group
         group = given if given is not None else _own_group(parent, self._timeout)
+        self._given = process_group
         self.rank, self.world = dist.get_rank(group), dist.get_world_size(group)
         settings = {"nonfinite": self._nonfinite, "check": bool(self._check), "scaler": self._scaler is not None}
         feedbacks = [choice.feedback for choice in self.choices]
@@ -296,6 +299,7 @@ class CompressionState:
         if bucket.index() == 0:
             if self._pieces:
                 raise RuntimeError("the backward pass before this one did not come to its end: restart from a checkpoint")
+            claim_for_pass(self._given, self)
             self._begin(worker)
         absent = [self._is_absent(i, gradient) for i, gradient in zip(indices, gradients)]
         future = self._give(worker, indices, gradients, buffer, absent)
@@ -347,27 +351,34 @@ class CompressionState:
     def _reduce(self, chosen: set[torch.Tensor] | None) -> None:
         """A whole step at once, of the gradients that parameters hold."""
         worker = self._live()
-        given: list[tuple[int, torch.Tensor | None]] = []
-        absent = set()
-        for i, parameter in enumerate(self._parameters):
-            if chosen is not None and parameter not in chosen:
-                given.append((i, None))
-                continue
-            if parameter.grad is None:
-                parameter.grad = torch.zeros_like(parameter)
-                absent.add(i)
-            self._find(parameter, parameter.grad)
-            if not parameter.grad.permute(self._orders[i]).is_contiguous():
-                parameter.grad = unpermuted(parameter.grad.permute(self._orders[i]).contiguous(), self._orders[i])
-            given.append((i, parameter.grad))
+        given = [self._held(i, parameter, chosen) for i, parameter in enumerate(self._parameters)]
+        claim(self._given, self)
+        try:
+            self._reduce_all(worker, given)
+        finally:
+            release(self._given, self)
+
+    def _held(self, i: int, parameter: torch.Tensor, chosen: set[torch.Tensor] | None) -> tuple[torch.Tensor | None, bool]:
+        """The gradient of a parameter, if it takes part, in the order of memory; and whether it is absent."""
+        if chosen is not None and parameter not in chosen:
+            return None, True
+        absent = parameter.grad is None
+        if parameter.grad is None:
+            parameter.grad = torch.zeros_like(parameter)
+        self._find(parameter, parameter.grad)
+        if not parameter.grad.permute(self._orders[i]).is_contiguous():
+            parameter.grad = unpermuted(parameter.grad.permute(self._orders[i]).contiguous(), self._orders[i])
+        return parameter.grad, absent
+
+    def _reduce_all(self, worker: Worker, given: Sequence[tuple[torch.Tensor | None, bool]]) -> None:
         self._begin(worker)
         ended: Any = torch.futures.Future()  # the step's end, also where no gradient of this rank waits for it
         self._pieces.append(_Piece(ended, torch.empty(0), None))
-        for i, gradient in given:
+        for i, (gradient, absent) in enumerate(given):
             if gradient is None:
                 worker.give(Given(i, None, True))
             else:
-                self._give(worker, [i], [gradient], gradient, [i in absent])
+                self._give(worker, [i], [gradient], gradient, [absent])
         pieces = list(self._pieces)
         self._close(worker)
         for piece in pieces:  # not their results: there `then` wraps every error in a RuntimeError
