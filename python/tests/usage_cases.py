@@ -122,6 +122,29 @@ def one_group_for_two_states(rank: int) -> None:
         (models[0](gradients(rank, 2)) + models[1](gradients(rank, 2))).backward()
 
 
+def timeouts_of_groups(rank: int) -> None:
+    """Those of the job, unless another is given."""
+
+    def waits(made: Any) -> set[timedelta]:
+        routes = {made._wire._group, *(team for team, _ in made._wire._routes)}
+        return {team._get_backend(torch.device("cpu")).options._timeout for team in routes}
+
+    parent = dist.new_group(backend="gloo", timeout=timedelta(seconds=1234))
+    model = DistributedDataParallel(Products(), process_group=parent)
+    assert waits(tg.compress(model, "qsgd")) == {timedelta(seconds=1234)}
+    assert waits(tg.CompressionState(Products(), "qsgd")) == {timedelta(seconds=HANG)}
+    assert waits(tg.CompressionState(Products(), "qsgd", timeout=77)) == {timedelta(seconds=77)}
+    assert exchange.timeout_of(object()) is None
+
+
+def fails_alone(rank: int) -> None:
+    """Where one rank fails in compress, the others are told where they waited for it."""
+    short = dist.new_group(backend="gloo", timeout=timedelta(seconds=3))
+    if rank == 0:
+        with refused(RuntimeError, "while ranks compared their settings", "another rank"):
+            tg.CompressionState(Products(), "qsgd", process_group=short)
+
+
 # ---- Parameters that DistributedDataParallel leaves alone ------------------------------------------------------------
 
 

@@ -12,12 +12,13 @@ all_reduce, the least of all ranks' numbers.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import inspect
 import platform
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import timedelta
 from typing import Any, Protocol
 
@@ -93,7 +94,31 @@ def new_group(
                 "backend='gloo'), and give it as process_group"
             )
         options["use_local_synchronization"] = True
-    return dist.new_group(ranks, backend=backend, **options)
+    with meeting("made a group to compress gradients over"):
+        return dist.new_group(ranks, backend=backend, **options)
+
+
+def timeout_of(group: Any) -> timedelta | None:
+    """How long exchanges of a group may take, as far as torch tells it."""
+    for device in ("cpu", "cuda"):
+        try:
+            found = group._get_backend(torch.device(device)).options._timeout
+        except (AttributeError, RuntimeError):
+            continue
+        if isinstance(found, timedelta):
+            return found
+    return None
+
+
+@contextlib.contextmanager
+def meeting(what: str) -> Iterator[None]:
+    """Where a rank waits for one that has failed by itself, torch speaks only of the time that it has waited."""
+    try:
+        yield
+    except RuntimeError as problem:
+        raise RuntimeError(
+            f"while ranks {what}: {problem}. If another rank has failed, what it said is the cause"
+        ) from problem
 
 
 def memory(address: int, size: int) -> torch.Tensor:
@@ -127,7 +152,8 @@ def check_unshared(group: dist.ProcessGroup, *others: Any) -> None:
 def alike(wire: Wire, settings: Mapping[str, object], own: Sequence[int] = ()) -> list[list[int]]:
     """Refuses settings that differ between ranks, on all of them alike: one would wait for what the others never send.
     Gives the `own` numbers of every rank. All ranks call it."""
-    every = wire.gather([*own, *(_digest(repr(value)) for value in settings.values())])
+    with meeting("compared their settings"):
+        every = wire.gather([*own, *(_digest(repr(value)) for value in settings.values())])
     for rank, numbers in enumerate(every):
         for i, name in enumerate(settings, len(own)):
             if numbers[i] != every[0][i]:
@@ -221,7 +247,7 @@ class GlooWire:
         everyone = dist.get_process_group_ranks(group) == list(range(dist.get_world_size()))
         for members in teams(hosts) if hosts is not None and everyone else []:
             if 1 < len(members) < len(self._routes):
-                team = new_group(members, timeout)  # all ranks make all of them
+                team = new_group(members, timeout or timeout_of(group))  # all ranks make all of them
                 for place, member in enumerate(members if self._rank in members else []):
                     self._routes[member] = (team, place)
         self._memory: dict[int, torch.Tensor] = {}  # buffers are the same in every step, but for the size of a message

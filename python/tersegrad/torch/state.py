@@ -23,7 +23,7 @@ from ..errors import BadResidual, Error, InvalidArgument, LayoutMismatch
 from ..reducer import Reducer
 from ..spec import FeedbackSpec, Spec
 from .checkpoint import template
-from .exchange import CardWire, Wire, agreed, back_end, check_unshared, layout_of, new_group, open_wire
+from .exchange import CardWire, Wire, agreed, back_end, check_unshared, layout_of, new_group, open_wire, timeout_of
 from .log import announce, say
 from .options import check_algorithm, check_common, check_hosts, densities, duration, name_options, suits_levels
 from .policy import DTYPES, Choice, Policy, Rule, check_whole, choices_of, memory_order, parameters_of, unpermuted, wrapper
@@ -40,10 +40,11 @@ MOST_CHANGES = 4096
 
 def _own_group(parent: Any, timeout: timedelta | None, backend: str = "gloo") -> dist.ProcessGroup:
     """A group of the same ranks. Ours alone: collectives from another thread would reorder those of the user's."""
-    ranks = dist.get_process_group_ranks(parent if parent is not None else dist.group.WORLD)
+    parent = parent if parent is not None else dist.group.WORLD
+    ranks = dist.get_process_group_ranks(parent)
     everyone = len(ranks) == dist.get_world_size()
     # What the host reads is in host memory, so it is gloo also where the model's group is NCCL.
-    return new_group(ranks, timeout, backend, members_only=not everyone)
+    return new_group(ranks, timeout or timeout_of(parent), backend, members_only=not everyone)
 
 
 class _Piece:
