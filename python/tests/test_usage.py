@@ -120,6 +120,7 @@ needs_shards = pytest.mark.skipif(not SHARDS, reason="this torch has no FSDPModu
 SHARDED = [
     usage_cases.sharded_options,
     usage_cases.sharded_elsewhere,
+    usage_cases.sharded_states_are_taken_whole,
 ]
 
 

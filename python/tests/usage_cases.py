@@ -758,6 +758,35 @@ def sharded_elsewhere(rank: int) -> None:
         tg.compress(replicate(nn.Linear(100, 120)))
 
 
+def sharded_states_are_taken_whole(rank: int) -> None:
+    """Where the state of one module is refused, those of the others are as they were."""
+    from torch.distributed.fsdp import fully_shard
+
+    model = nn.Sequential(nn.Linear(100, 120), nn.Linear(120, 200))
+    for layer in model:
+        fully_shard(layer)
+    state = tg.compress(fully_shard(model), "topk:density=0.05", process_group=group())
+
+    def step() -> None:
+        model(torch.randn(4, 100, generator=torch.Generator().manual_seed(rank))).sum().backward()
+
+    step()
+    saved = copy.deepcopy(state.state_dict())
+    step()
+    before = {name: state.residual(name) for name in ("0.weight", "1.weight")}
+    modules = saved["ranks"][str(rank)]["modules"]
+    assert len(modules) == 2
+    last = list(state._units)[-1]
+    modules[last]["state"] = modules[last]["state"][:-1]
+    with refused(tersegrad.Error, ""):
+        state.load_state_dict(saved)
+    del modules[last]
+    with refused(ValueError, f"nothing for module {last!r}"):
+        state.load_state_dict(saved)
+    assert all(torch.equal(state.residual(name), residual) for name, residual in before.items())
+    assert state.stats().steps == 2
+
+
 def sharded_log(rank: int) -> str:
     model = sharded()
     tg.compress(model, min_size=1000, rules={"1.weight": "qsgd"}, log_every=2, process_group=group())

@@ -512,12 +512,24 @@ class ShardedCompression:
                 f"rank {self.rank} of {self.world} needs the state of rank {missing[0]} of {world}: give load_state_dict a "
                 "list of what all ranks saved"
             )
-        for name, unit in self._units.items():
-            if any(name not in ranks[key]["modules"] for key in wanted):
+        for name in self._units:
+            if any(name not in own["modules"] for own in ranks.values()):
                 raise ValueError(f"the state has nothing for module {name!r}")
-            unit.reducer.load([ranks[key]["modules"][name]["state"].cpu().numpy() for key in wanted])
-            unit.step = max((int(own["modules"][name]["step"]) for own in ranks.values()), default=0)
+        self._load([ranks[key]["modules"] for key in wanted])
+        for name, unit in self._units.items():
+            unit.step = max(int(own["modules"][name]["step"]) for own in ranks.values())
         self._loss_scale = float(next(iter(ranks.values()))["loss_scale"])
+
+    def _load(self, wanted: Sequence[Mapping[str, Any]]) -> None:
+        """Into all modules or, where one refuses it, into none."""
+        before = [unit.reducer.save() for unit in self._units.values()]
+        try:
+            for name, unit in self._units.items():
+                unit.reducer.load([modules[name]["state"].cpu().numpy() for modules in wanted])
+        except BaseException:
+            for unit, own in zip(self._units.values(), before):
+                unit.reducer.load([own])
+            raise
 
     def _heirs(self, world: int) -> list[str]:
         """What this rank takes over from another world."""
