@@ -1,16 +1,16 @@
 #!/usr/bin/env bash
 # What can only be checked where there is a CUDA card: the laws on it, what only a card can do wrong (tests/cuda), a million
-# mutated frames, NVIDIA's sanitizer over a part of all that, and the benchmark. Usage: scripts/check_cuda.sh
-# [laws|card|fuzz|sanitizer|bench]...; without arguments all of them. What it prints ends with `N passed, M failed, K
+# mutated frames, NVIDIA's sanitizer over a part of all that, PyTorch, and the benchmark. Usage: scripts/check_cuda.sh
+# [laws|card|fuzz|sanitizer|python|bench]...; without arguments all of them. What it prints ends with `N passed, M failed, K
 # skipped`. MUTATED=10000 is the number of mutated frames. CUDA_ARCH=sm_90 compiles for one kind of card; CFLAGS may name a folder that has
-# xxhash.h. NCCL_LIBRARY is the path of libnccl.so.2. Logs go to build/check.
+# xxhash.h. NCCL_LIBRARY is the path of libnccl.so.2, PYTHON an interpreter that has torch. Logs go to build/check.
 set -u
 cd "$(dirname "$0")/.." || exit 1
 . tests/report.sh
 laws="arrays devices codecs feedback damage refusal reduce reduce_ready"
 mkdir -p build/check
 card="table steps ranks memory lost onboard graph"
-[ $# -gt 0 ] || set -- laws card fuzz sanitizer bench
+[ $# -gt 0 ] || set -- laws card fuzz sanitizer python bench
 
 run_laws() {
     local law
@@ -64,6 +64,17 @@ run_sanitizer() {
         --error-exitcode 9 build/tests/laws/codecs --subset "${SANITIZED:-1/10}" --device cuda
 }
 
+# The package on the card: compressed there, and staged through the host.
+run_python() {
+    local python=${PYTHON:-.venv/bin/python}
+    [ -x "$(command -v "$python")" ] || python=python3
+    if "$python" -c 'import sys, torch; sys.exit(not torch.cuda.is_available())' 2>/dev/null; then
+        expect "python/tests/test_cuda.py on the card" run_logged cuda-python timeout 600 "$python" python/tests/test_cuda.py
+    else
+        skip "torch for cards is not installed (PYTHON is an interpreter that has it)"
+    fi
+}
+
 run_bench() {
     local count feedback
     for count in 25600000 138000000; do
@@ -92,8 +103,8 @@ read -ra programs <<<"$(printf 'build/tests/laws/%s ' $laws) $(printf 'build/tes
 make --no-print-directory -s release cuda ${CUDA_ARCH:+ARCH=$CUDA_ARCH} CFLAGS="${CFLAGS:-}" "${programs[@]}" || exit 1
 for part; do
     case $part in
-    laws | card | fuzz | sanitizer | bench) "run_$part" ;;
-    *) echo "check_cuda: no part '$part': laws, card, fuzz, sanitizer, bench" >&2; exit 2 ;;
+    laws | card | fuzz | sanitizer | python | bench) "run_$part" ;;
+    *) echo "check_cuda: no part '$part': laws, card, fuzz, sanitizer, python, bench" >&2; exit 2 ;;
     esac
 done
 finish

@@ -166,7 +166,7 @@ def fsdp_on_card(rank: int) -> None:
             outputs = []
             for step in range(3):
                 for unit in state._units.values():
-                    size = sum(part.chunk for part in unit.parts)
+                    size = sum(part.padded for part in unit.parts)
                     draw = torch.Generator().manual_seed(10 * step + rank)
                     flat = torch.randn(2 * size, generator=draw).to(place)
                     output = unit.allocate((size,), dtype=flat.dtype, device=flat.device)
