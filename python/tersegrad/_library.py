@@ -539,19 +539,13 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "tg_reduce_ready": (c_int, [_reduction, c_size_t, _tensor, _error]),
     "tg_reduce_absent": (c_int, [_reduction, c_size_t, _tensor, _error]),
     "tg_reduce_present": (c_int, [_reduction, c_size_t, POINTER(c_bool), _error]),
-    "tg_reduce_ready": (c_int, [_reduction, c_size_t, _tensor, _error]),
-    "tg_reduce_absent": (c_int, [_reduction, c_size_t, _tensor, _error]),
-    "tg_reduce_present": (c_int, [_reduction, c_size_t, POINTER(c_bool), _error]),
     "tg_reducer_save": (c_int, [_reducer, c_void_p, c_size_t, POINTER(c_size_t), _error]),
     "tg_reducer_load": (c_int, [_reducer, POINTER(tg_state), c_size_t, _error]),
     "tg_reducer_scale": (c_int, [_reducer, c_float, _error]),
     "tg_reducer_bypass_log": (c_int, [_reducer, POINTER(c_uint64), c_size_t, POINTER(c_size_t), _error]),
-    "tg_reducer_scale": (c_int, [_reducer, c_float, _error]),
     "tg_reducer_tensor_stats": (c_int, [_reducer, c_size_t, POINTER(tg_stats), _error]),
     "tg_reducer_residual_read": (c_int, [_reducer, c_size_t, POINTER(c_float), c_uint64, _error]),
     "tg_reducer_stats_of": (c_int, [_reducer, POINTER(tg_reducer_stats), _error]),
-    "tg_reducer_tensor_stats": (c_int, [_reducer, c_size_t, POINTER(tg_stats), _error]),
-    "tg_reducer_residual_read": (c_int, [_reducer, c_size_t, POINTER(c_float), c_uint64, _error]),
 }
 
 # ---- Finding and opening it ------------------------------------------------------------------------------------------

@@ -144,6 +144,12 @@ def test_signatures_are_those_of_the_header() -> None:
     assert declared == signatures_of_header()
 
 
+def test_each_function_is_declared_once() -> None:
+    """Of two declarations in a dict, the second would win without a word."""
+    names = re.findall(r'^    "(tg_\w+)": ', Path(_library.__file__).read_text(), re.MULTILINE)
+    assert len(names) == len(_library.FUNCTIONS) and len(set(names)) == len(names)
+
+
 def test_the_comparison_can_fail(tmp_path: Path) -> None:
     assert probe(tmp_path, ["sizeof(tg_spec)"]) != {"sizeof(tg_spec)": 11}
     assert normal("const tg_tensor *") != written(ctypes.POINTER(_library.tg_spec))
