@@ -168,6 +168,34 @@ def compiled(rank: int) -> None:
     assert means(plain) == means(other)
 
 
+def compiled_with_unused_parameters(rank: int) -> None:
+    plain, inner = wrapped(find_unused_parameters=True), wrapped(find_unused_parameters=True)
+    states = [tg.compress(model, "topk:density=0.05", process_group=group()) for model in (plain, inner)]
+    other = torch.compile(inner, backend="aot_eager")
+    for step in range(3):
+        given = gradients(rank, step)
+        if step == 1 and rank != 2:
+            del given["last"]
+        before = states[1].residual("last")
+        for model in (plain, other):
+            backward(model, given)
+        assert means(plain) == means(other)
+        assert torch.equal(states[1].residual("last"), before) == (step == 1 and rank != 2)
+
+
+def joined(rank: int) -> None:
+    """Ranks that have no more data take part with zeros."""
+    model = wrapped()
+    state = tg.compress(model, "none", process_group=group())
+    with model.join():
+        for step in range(3 if rank == 0 else 2):
+            backward(model, gradients(rank, step))
+    assert state.stats().applied == 3
+    if rank == 0:
+        for name in SHAPES:
+            torch.testing.assert_close(getattr(model.module, name).grad, gradient(0, 2, name) / WORLD)
+
+
 def other_back_ends(rank: int) -> None:
     """Those that want equal sizes on both sides, as NCCL does: the same results."""
     every = []
@@ -314,7 +342,7 @@ def scaler(rank: int) -> None:
 # ---- State -----------------------------------------------------------------------------------------------------------
 
 
-def resumed(rank: int, spec: str, algorithm: str) -> None:
+def resumed(rank: int, spec: str, feedback: str | None, algorithm: str) -> None:
     def run(model: nn.Module, first: int, last: int) -> list[dict[str, bytes]]:
         result = []
         for step in range(first, last):
@@ -323,6 +351,7 @@ def resumed(rank: int, spec: str, algorithm: str) -> None:
         return result
 
     options: dict[str, Any] = {"algorithm": algorithm, "warmup": 1, "schedule": [(3, 0.02)], "process_group": group()}
+    options["feedback"] = feedback
     if not spec.startswith("topk"):
         del options["schedule"]
     undisturbed = wrapped(bucket_cap_mb=0.1)

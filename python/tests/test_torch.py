@@ -58,6 +58,8 @@ SIMPLE = [
     cases.accumulation,
     cases.several_models,
     cases.compiled,
+    cases.compiled_with_unused_parameters,
+    cases.joined,
     cases.other_back_ends,
     cases.warm_up_and_schedule,
     cases.bypass,
@@ -83,9 +85,19 @@ def test_on_ranks(ranks: Ranks, case: object) -> None:
 
 
 @pytest.mark.parametrize("algorithm", ["gather", "shard"])
-@pytest.mark.parametrize("spec", ["topk:density=0.05", "qsgd"])
-def test_a_resumed_run_equals_the_undisturbed_one(ranks: Ranks, spec: str, algorithm: str) -> None:
-    ranks.run(cases.resumed, spec, algorithm)
+@pytest.mark.parametrize(
+    "spec,feedback",
+    [
+        ("topk:density=0.05", None),
+        ("topk:density=0.05", "dgc:momentum=0.9"),
+        ("qsgd", None),
+        ("qsgd", "ecq:alpha=0.2,beta=0.9"),
+    ],
+)
+def test_a_resumed_run_equals_the_undisturbed_one(
+    ranks: Ranks, spec: str, feedback: str | None, algorithm: str
+) -> None:
+    ranks.run(cases.resumed, spec, feedback, algorithm)
 
 
 def test_distributed_checkpoints(ranks: Ranks, tmp_path: Path) -> None:
