@@ -81,6 +81,10 @@ ALONE = [
 ]
 
 
+if SHARDS:
+    ALONE.append(usage_cases.one_group_for_two_sharded_models)
+
+
 @pytest.mark.parametrize("case", ALONE, ids=lambda case: case.__name__)
 def test_on_ranks_that_do_nothing_after(case: Any) -> None:
     """These leave exchanges behind that nobody waits for."""

@@ -21,7 +21,7 @@ import tersegrad
 import tersegrad.torch as tg
 import torch
 import torch.distributed as dist
-from cases import Products, backward, gradient, gradients, group, in_time, means, wrapped
+from cases import MARGIN, Products, backward, gradient, gradients, group, in_time, means, wrapped
 from ranks import HANG
 from tersegrad.torch import exchange, worker
 from tersegrad.torch import state as state_module
@@ -563,12 +563,13 @@ def leaves_in_the_middle(rank: int) -> None:
         backward(model, gradients(rank, 1))
     own = worker._threads - before
     assert own
-    worker.PATIENCE = 10.0  # only what hangs takes so long
+    worker.PATIENCE = MARGIN
     if rank == 0:
         del model, state  # what lets go of a model ends its threads too
-        gc.collect()
-        for thread in own:
-            thread.join(worker.PATIENCE)
+        due = time.monotonic() + MARGIN
+        while any(thread.is_alive() for thread in own) and time.monotonic() < due:
+            gc.collect()  # again: the coding thread may still have been at its end of the step
+            time.sleep(0.01)
     else:
         worker._end_all()
     assert not any(thread.is_alive() for thread in own)
@@ -756,6 +757,18 @@ def sharded_elsewhere(rank: int) -> None:
         return
     with refused(TypeError, "replicate", "DistributedDataParallel"):
         tg.compress(replicate(nn.Linear(100, 120)))
+
+
+def one_group_for_two_sharded_models(rank: int) -> None:
+    shared = dist.new_group(backend="gloo")
+    models = [sharded(), sharded()]
+    for model in models:
+        tg.compress(model, process_group=shared)
+    given = torch.randn(4, 100, generator=torch.Generator().manual_seed(rank))
+    for model in models:
+        model(given).sum().backward()
+    with refused(RuntimeError, "another ShardedCompression", "a process group of its own"):
+        (models[0](given).sum() + models[1](given).sum()).backward()
 
 
 def sharded_states_are_taken_whole(rank: int) -> None:
