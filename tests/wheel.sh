@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # The Python package as users get it: source distribution, wheel from it, repaired to a manylinux tag, installed into a
-# clean environment that has numpy alone.
+# clean environment that has numpy alone; then beside torch.
 set -u
 cd "$(dirname "$0")/.." || exit 1
 . tests/report.sh
@@ -35,4 +35,15 @@ assert "site-packages" in str(_command.find()), _command.find()
 assert _command.ask("plan", "--codec=qsgd")[0]["recommended"]["codec"]
 PYTHON
 expect "it encodes, decodes and predicts, with its own library and command" env PYTHONPATH=site clean/bin/python try.py
+
+# torch and pytest of .venv come after the environment's own packages, so that what is imported is the wheel.
+"$python" -c 'import os, torch; print(os.path.dirname(os.path.dirname(torch.__file__)))' >torch.pth
+mv torch.pth clean/lib/python3*/site-packages/
+cat >try_torch.py <<'PYTHON'
+import sys, tersegrad.torch
+assert tersegrad.torch.__file__.startswith(sys.prefix), tersegrad.torch.__file__
+PYTHON
+expect "it has tersegrad.torch" clean/bin/python try_torch.py
+expect "a test of the hook passes with it" env TERSEGRAD_INSTALLED=1 clean/bin/python -m pytest -q -p no:cacheprovider \
+    clone/python/tests/test_torch.py -k contract
 finish
