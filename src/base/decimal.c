@@ -1,38 +1,34 @@
 /* Exact decimal text, independent of the locale. */
 #include "base/decimal.h"
 
+#include <float.h>
 #include <inttypes.h>
 #include <stdio.h>
 
 static bool is_digit(char c) { return c >= '0' && c <= '9'; }
 
-/* A decimal number as it is written: digits * 10^scale. */
+/* A decimal number as it is written: digits * 10^scale, and a little more where digits were cut off. */
 typedef struct decimal {
     uint64_t digits;
     int scale;
+    bool cut;
 } decimal;
 
 /* Up to this, one more digit fits. */
 static const uint64_t most_digits = (UINT64_MAX - 9) / 10;
 
-/* Appends a digit; zeros at the end of a fraction are held back, as they change nothing unless others follow. */
-static bool append(decimal *d, int digit, bool fraction, int *zeros)
+static void append(decimal *d, int digit, bool fraction)
 {
-    if (fraction && digit == 0) {
-        ++*zeros;
-        return true;
-    }
-    for (int i = 0; i <= *zeros; i++) {
-        if (d->digits > most_digits)
-            return false;
-        d->digits = d->digits * 10 + (uint64_t)(i == *zeros ? digit : 0);
+    if (d->digits <= most_digits) {
+        d->digits = d->digits * 10 + (uint64_t)digit;
         d->scale -= fraction;
+    } else {
+        d->cut = d->cut || digit != 0;
+        d->scale += !fraction;
     }
-    *zeros = 0;
-    return true;
 }
 
-/* Reads "e-07"; false if it is not an exponent of a size that can matter. */
+/* Reads "e-07". What is far beyond any number here stays at a size that an int has. */
 static bool parse_exponent(const char *text, size_t length, int *exponent)
 {
     size_t i = 1;
@@ -43,9 +39,10 @@ static bool parse_exponent(const char *text, size_t length, int *exponent)
     if (i == length || (text[0] != 'e' && text[0] != 'E'))
         return false;
     for (; i < length; i++) {
-        if (!is_digit(text[i]) || *exponent > 100)
+        if (!is_digit(text[i]))
             return false;
-        *exponent = *exponent * 10 + (text[i] - '0');
+        if (*exponent < 10000)
+            *exponent = *exponent * 10 + (text[i] - '0');
     }
     *exponent = negative ? -*exponent : *exponent;
     return true;
@@ -54,14 +51,14 @@ static bool parse_exponent(const char *text, size_t length, int *exponent)
 static bool parse(const char *text, size_t length, decimal *d)
 {
     bool any = false, point = false;
-    int zeros = 0, exponent = 0;
+    int exponent = 0;
     size_t i = 0;
-    *d = (decimal){0, 0};
+    *d = (decimal){.digits = 0};
     for (; i < length && (is_digit(text[i]) || (text[i] == '.' && !point)); i++) {
         if (text[i] == '.')
             point = true;
-        else if (!append(d, text[i] - '0', point, &zeros))
-            return false;
+        else
+            append(d, text[i] - '0', point);
         any = any || text[i] != '.';
     }
     if (!any || (i < length && !parse_exponent(text + i, length - i, &exponent)))
@@ -70,25 +67,31 @@ static bool parse(const char *text, size_t length, decimal *d)
     return true;
 }
 
-bool tg_decimal_parse(const char *text, size_t length, uint64_t *billionths)
+/* Whether it is a number with a minus, which nothing here may be. */
+static tg_decimal_result without_sign(const char *text, size_t length)
+{
+    decimal d;
+    return length > 1 && text[0] == '-' && parse(text + 1, length - 1, &d) ? TG_DECIMAL_OUTSIDE : TG_DECIMAL_NO_NUMBER;
+}
+
+tg_decimal_result tg_decimal_parse(const char *text, size_t length, uint64_t *billionths)
 {
     const uint64_t limit = UINT32_MAX * TG_BILLION;
     decimal d;
     if (!parse(text, length, &d))
-        return false;
+        return without_sign(text, length);
     d.scale += 9;
     for (; d.scale < 0 && d.digits > 0; d.scale++) {
-        if (d.digits % 10 != 0)
-            return false; /* finer than a billionth */
+        d.cut = d.cut || d.digits % 10 != 0;
         d.digits /= 10;
     }
     for (; d.scale > 0 && d.digits > 0; d.scale--) {
         if (d.digits > limit / 10)
-            return false;
+            return TG_DECIMAL_OUTSIDE;
         d.digits *= 10;
     }
     *billionths = d.digits;
-    return d.digits <= limit;
+    return d.digits > limit ? TG_DECIMAL_OUTSIDE : d.cut ? TG_DECIMAL_TOO_FINE : TG_DECIMAL_OK;
 }
 
 size_t tg_decimal_print(uint64_t billionths, char text[24])
@@ -108,7 +111,7 @@ size_t tg_decimal_print(uint64_t billionths, char text[24])
 /* value * 10^scale; a power of ten up to 10^22 is exact, so most texts are rounded once. */
 static double scaled(double value, int scale)
 {
-    for (; scale != 0;) {
+    while (scale != 0 && value != 0 && value <= DBL_MAX) {
         enum { EXACT = 22 };
         const int step = scale > EXACT ? EXACT : scale < -EXACT ? -EXACT : scale;
         double power = 1;
@@ -120,18 +123,15 @@ static double scaled(double value, int scale)
     return value;
 }
 
-bool tg_decimal_parse_real(const char *text, size_t length, double *value)
+tg_decimal_result tg_decimal_parse_real(const char *text, size_t length, double *value)
 {
-    const uint64_t most = UINT64_C(999999999999999); /* 15 digits, exact in a double */
     decimal d;
     if (!parse(text, length, &d))
-        return false;
-    for (; d.digits > most && d.digits % 10 == 0; d.scale++)
+        return without_sign(text, length);
+    for (; d.digits > 0 && d.digits % 10 == 0; d.scale++) /* up to 15 digits are exact in a double */
         d.digits /= 10;
-    if (d.digits > most)
-        return false;
-    *value = d.digits ? scaled((double)d.digits, d.scale) : 0;
-    return *value <= 1e9;
+    *value = scaled((double)d.digits, d.scale);
+    return *value <= 1e9 ? TG_DECIMAL_OK : TG_DECIMAL_OUTSIDE;
 }
 
 /* As decimals, if nine of them are enough. */

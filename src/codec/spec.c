@@ -102,6 +102,9 @@ static bool equals(slice s, const char *word)
     return strlen(word) == (size_t)s.length && memcmp(s.text, word, (size_t)s.length) == 0;
 }
 
+/* How much of a text goes into a message. */
+static int shown(slice s) { return s.length > 40 ? 40 : s.length; }
+
 /* Splits `rest` at the first `mark`: returns what is before it, and moves `rest` behind it, or to the end. */
 static slice split(const char **rest, char mark)
 {
@@ -111,19 +114,57 @@ static slice split(const char **rest, char mark)
     return s;
 }
 
-static bool parse_value(const tg_parameter *p, slice value, uint64_t *number)
+static tg_status no_such_word(const tg_codec_row *row, const tg_parameter *p, slice value, tg_error *error)
 {
-    if (p->words) {
-        for (*number = 0; p->words[*number]; ++*number)
-            if (equals(value, p->words[*number]))
-                return true;
-        return false;
+    char known[80] = "";
+    for (size_t i = 0; p->words[i]; i++) {
+        size_t used = strlen(known);
+        (void)snprintf(known + used, sizeof known - used, "%s%s", i ? ", " : "", p->words[i]);
     }
-    uint64_t billionths, grain = p->grain ? p->grain : TG_BILLION;
-    if (!tg_decimal_parse(value.text, (size_t)value.length, &billionths) || billionths % grain != 0)
-        return false;
+    return tg_fail(error, TG_INVALID_SPEC, "%s: %s=%.*s is not one of %s", row->name, p->name, shown(value), value.text,
+                   known);
+}
+
+/* How many decimals a value may have. */
+static int decimals_of(uint64_t grain)
+{
+    int decimals = 9;
+    for (; grain > 1; grain /= 10)
+        decimals--;
+    return decimals;
+}
+
+static tg_status parse_number(const tg_codec_row *row, const tg_parameter *p, slice value, uint64_t *number,
+                              tg_error *error)
+{
+    uint64_t billionths = 0, grain = p->grain ? p->grain : TG_BILLION;
+    const tg_decimal_result result = tg_decimal_parse(value.text, (size_t)value.length, &billionths);
+    const bool fine = result == TG_DECIMAL_TOO_FINE || billionths % grain != 0;
     *number = billionths / grain;
-    return in_range(p, *number);
+    /* What is finer than the field lies between *number and the next. */
+    const bool inside = result != TG_DECIMAL_OUTSIDE && in_range(p, *number) && !(fine && *number == p->most);
+    if (result != TG_DECIMAL_NO_NUMBER && inside && !fine)
+        return TG_OK;
+    if (result != TG_DECIMAL_NO_NUMBER && inside && p->grain)
+        return tg_fail(error, TG_INVALID_SPEC, "%s: %s=%.*s has too many digits; write at most %d decimals", row->name,
+                       p->name, shown(value), value.text, decimals_of(grain));
+    return tg_fail(error, TG_INVALID_SPEC, "%s: %s=%.*s is %s; allowed: %s", row->name, p->name, shown(value),
+                   value.text,
+                   result == TG_DECIMAL_NO_NUMBER ? "not a number"
+                   : inside                       ? "not a whole number"
+                                                  : "out of range",
+                   p->range);
+}
+
+static tg_status parse_value(const tg_codec_row *row, const tg_parameter *p, slice value, uint64_t *number,
+                             tg_error *error)
+{
+    if (!p->words)
+        return parse_number(row, p, value, number, error);
+    for (*number = 0; p->words[*number]; ++*number)
+        if (equals(value, p->words[*number]))
+            return TG_OK;
+    return no_such_word(row, p, value, error);
 }
 
 static tg_status unknown_name(slice name, tg_error *error)
@@ -133,8 +174,7 @@ static tg_status unknown_name(slice name, tg_error *error)
         size_t used = strlen(known);
         (void)snprintf(known + used, sizeof known - used, "%s%s", i ? ", " : "", tg_codec_row_at(i)->name);
     }
-    return tg_fail(error, TG_UNKNOWN_CODEC, "unknown codec '%.*s'; the codecs are %s",
-                   name.length > 40 ? 40 : name.length, name.text, known);
+    return tg_fail(error, TG_UNKNOWN_CODEC, "unknown codec '%.*s'; the codecs are %s", shown(name), name.text, known);
 }
 
 static tg_status unknown_key(const tg_codec_row *row, slice key, tg_error *error)
@@ -144,8 +184,8 @@ static tg_status unknown_key(const tg_codec_row *row, slice key, tg_error *error
         size_t used = strlen(known);
         (void)snprintf(known + used, sizeof known - used, "%s%s", used ? ", " : "", (*p)->name);
     }
-    return tg_fail(error, TG_INVALID_SPEC, "%s has no parameter '%.*s'%s%s", row->name,
-                   key.length > 40 ? 40 : key.length, key.text, known[0] ? "; its parameters are " : "", known);
+    return tg_fail(error, TG_INVALID_SPEC, "%s has no parameter '%.*s'%s%s", row->name, shown(key), key.text,
+                   known[0] ? "; its parameters are " : "", known);
 }
 
 tg_status tg_spec_parse(const char *text, tg_spec *spec, tg_error *error)
@@ -184,9 +224,9 @@ tg_status tg_spec_parse(const char *text, tg_spec *spec, tg_error *error)
                            p->range);
         if (given & 1u << index)
             return tg_fail(error, TG_INVALID_SPEC, "%s: %s is given twice", row->name, p->name);
-        if (!parse_value(p, value, &number))
-            return tg_fail(error, TG_INVALID_SPEC, "%s: %s=%.*s is out of range; allowed: %s", row->name, p->name,
-                           value.length > 40 ? 40 : value.length, value.text, p->range);
+        tg_status status = parse_value(row, p, value, &number, error);
+        if (status != TG_OK)
+            return status;
         given |= 1u << index;
         set(p, &result, number);
     }

@@ -83,6 +83,29 @@ tg_status tg_feedback_spec_check(const tg_feedback_spec *spec, tg_error *error)
     return TG_OK;
 }
 
+/* The value in `item`, "alpha=0.2" of this length. */
+static tg_status parse_value(const kind *k, const number *n, const char *item, size_t length, float *result,
+                             tg_error *error)
+{
+    const size_t key = strlen(n->name) + 1;
+    if (length < key)
+        return tg_fail(error, TG_INVALID_SPEC, "%s: %s has no value; write %s=%s", k->name, n->name, n->name, n->range);
+    double value = 0;
+    const tg_decimal_result parsed = tg_decimal_parse_real(item + key, length - key, &value);
+    const char *wrong = NULL;
+    if (parsed == TG_DECIMAL_NO_NUMBER)
+        wrong = "not a number";
+    else if (parsed == TG_DECIMAL_OUTSIDE || !in_range(n, value))
+        wrong = "out of range";
+    else if (!in_range(n, (double)(float)value)) /* 0.9999999999 rounds to 1 */
+        wrong = "1 in float32";
+    if (wrong)
+        return tg_fail(error, TG_INVALID_SPEC, "%s: %.*s is %s; allowed: %s", k->name, length > 60 ? 60 : (int)length,
+                       item, wrong, n->range);
+    *result = (float)value;
+    return TG_OK;
+}
+
 static tg_status parse(const char *text, tg_feedback_spec *spec, tg_error *error)
 {
     size_t name = strcspn(text, ":"), which = 0;
@@ -104,16 +127,12 @@ static tg_status parse(const char *text, tg_feedback_spec *spec, tg_error *error
         if (i == k->number_count)
             return tg_fail(error, TG_INVALID_SPEC, "%s has no parameter '%.*s'", k->name, key > 40 ? 40 : (int)key, at);
         const number *n = &k->numbers[i];
-        double value = 0;
-        bool parsed = key < length && tg_decimal_parse_real(at + key + 1, length - key - 1, &value);
-        /* As a float32, too: 0.9999999999 rounds to 1. */
-        if (!parsed || !in_range(n, value) || !in_range(n, (double)(float)value))
-            return tg_fail(error, TG_INVALID_SPEC, "%s: %.*s is out of range; allowed for %s: %s", k->name,
-                           length > 60 ? 60 : (int)length, at, n->name, n->range);
+        tg_status status = parse_value(k, n, at, length, field(&result, n), error);
+        if (status != TG_OK)
+            return status;
         if (given & 1u << i)
             return tg_fail(error, TG_INVALID_SPEC, "%s: %s is given twice", k->name, n->name);
         given |= 1u << i;
-        *field(&result, n) = (float)value;
         at += length;
     }
     *spec = result;

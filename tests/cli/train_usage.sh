@@ -10,6 +10,9 @@ try tersegrad train --nonfinite zero
 try tersegrad train --steps 5 --epochs 2
 try tersegrad train --codec qsgdd
 try tersegrad train --codec qsgd --feedback eff
+for feedback in ecq:alpha= ecq:alpha=0.1.2 ecq:alpha=2 ecq:alpha dgc:momentum=1; do
+    try tersegrad train --codec qsgd --feedback "$feedback"
+done
 try tersegrad train --codec none --codec qsgd --codec topk --feedback ef --feedback none
 try tersegrad train --model resnet
 try tersegrad train --model mlp:0
