@@ -96,9 +96,11 @@ static void collect_sums(tg_reduction *r, const tg_batch *batch)
 {
     tg_reducer *reducer = r->reducer;
     uint32_t *indices = reducer->sum_memory;
-    float *values = (float *)(void *)(indices + reducer->sum_room);
     uint64_t at = 0;
     reducer->sum_count = 0;
+    if (!indices) /* nothing is sparse */
+        return;
+    float *values = (float *)(void *)(indices + reducer->sum_room);
     for (size_t i = batch->first; i < batch->first + batch->count && !tg_reduction_lost(r); i++) {
         const tg_piece *piece = &r->plan->pieces[i];
         if (!tg_piece_is_sparse(r, piece) || !tg_is_summed(r, piece))

@@ -264,7 +264,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
                 model_create("softmax", &task.data, &task.model, &message),
             "%s", message.text);
     REQUIRE(tg_transport_local(1, &transport, &error) == TG_OK, "%s", error.message);
-    worker = (struct worker){.task = &task, .team = {transport, 0, 1}, .device = device};
+    worker = (struct worker){.task = &task, .team = {.transport = transport, .world = 1}, .device = device};
     write_spoilt(of, data, size);
     if (!checkpoint_read(&worker, &bytes, saved))
         REQUIRE(worker.message.text[0], "refused without a reason");
