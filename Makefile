@@ -138,6 +138,7 @@ $2/sources: FORCE
 	$$(call remember,$(call library_of,$(or $6,$(MACHINE))) $(COMMAND))
 
 $2/obj/tests/%.o: FOLDERS := $(TEST_INCLUDES) $(if $6,-Itests/foreign)
+$2/obj/tests/fuzz/%.o: FOLDERS := $(TEST_INCLUDES) $(if $6,,$(COMMAND_FLAGS))
 $2/obj/cli/%.o $2/obj/common/%.o $2/obj/predict/%.o $2/obj/train/%.o: FOLDERS := -I. $(if $6,,$(COMMAND_FLAGS))
 $2/obj/src/kernels/avx2/%.o: INSTRUCTIONS := $(AVX2)
 $2/obj/cli/bench_compare.o: share/compare.py

@@ -350,7 +350,7 @@ static void put_origin(FILE *out, const struct page *page)
     page_put_end(out, page->origin);
 }
 
-static bool put_page(FILE *out, const struct page *page)
+bool page_put(FILE *out, const struct page *page)
 {
     const struct train_report *report = page->report;
     char names[TRAIN_MOST_RUNS][SHORT_NAME];
@@ -374,7 +374,7 @@ static bool put_page(FILE *out, const struct page *page)
     return is_done;
 }
 
-static bool put_page_of(FILE *out, const void *page) { return put_page(out, page); }
+static bool put_page_of(FILE *out, const void *page) { return page_put(out, page); }
 
 bool page_write(const char *path, const struct page *page, struct message *message)
 {

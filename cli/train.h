@@ -98,7 +98,8 @@ struct page {
     uint64_t seed;
 };
 
-/* One self-contained page. */
+/* One self-contained page; false where there is no memory for it. */
+bool page_put(FILE *out, const struct page *page);
 bool page_write(const char *path, const struct page *page, struct message *message);
 
 /* "1.23 MB". Returns `text`. */

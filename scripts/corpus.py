@@ -46,6 +46,32 @@ LAYOUTS = {
     "late": b'[{"name": "a", "offset": 0, "count": 1, "ready": 1e308}]', "early": b'[{"name": "a", "offset": 0, "count": 1, "ready": -1}]',
 }  # fmt: skip
 
+LOG_HEADER = (b'{"tersegrad": "0.1.0", "command": "tersegrad train", "date": "2026", "host": "h", "data": "d", "model": "m", "link": "1gbit", '
+              b'"hosts": 2, "workers": 4, "steps": 3, "batch": 8, "seed": 1, "on_test_rows": true, "point_rows": 10, "rows": 20}\n')  # fmt: skip
+
+
+def log_line(run, step, **values):
+    """See cli/train_log.c."""
+    names = {"codec": "topk:density=0.05", "feedback": "ef", "step": step, "batch_loss": 1.5, "lr": 0.1, "bytes_sent": 100 * step,
+             "frame_ratio": 7.5, "wire_ratio": 9.25, "skipped": False}  # fmt: skip
+    return json.dumps({"run": run, **names, **values}).encode() + b"\n"
+
+
+def log_point(run, step, loss):
+    return log_line(run, step, loss=loss, accuracy=0.5, distance_to_optimum=None, residual_norm=1e-3, selected=5, seconds=0.25 * step)
+
+
+# Logs: see cli/report_logs.h.
+LOGS = {
+    "one": LOG_HEADER + log_point(0, 1, 2.5) + log_line(0, 2) + log_point(0, 3, 1.25),
+    "two": LOG_HEADER + log_point(0, 1, 2) + log_point(1, 1, 3) + log_point(1, 2, 1e-9), "none": b"", "header": LOG_HEADER,
+    "cut": LOG_HEADER + log_point(0, 1, 2.5)[:-9], "order": log_line(1, 1), "word": b"nonsense\n", "alone": b'{"run": 0, "step": 1}\n',
+    "back": log_line(0, 1) + log_line(1, 1) + log_line(0, 2), "large": log_point(0, 2**63 - 1, 1e308) + log_point(0, 1, -1e308),
+    "huge": log_line(0, 1, bytes_sent=2**63 - 1, wire_ratio=1e300), "negative": log_line(0, 1, bytes_sent=100, wire_ratio=-3),
+    "long": log_line(0, 1, codec="\u00e4" * 200), "tiny": log_point(0, 1, 5e-324) + log_point(0, 2, 1),
+}  # fmt: skip
+
+
 def save(target, name, data):
     path = CORPUS / target / f"seed-{name}"
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -143,6 +169,10 @@ def main():
     for text in ("none", "ef", "ecq:alpha=0.2,beta=0.9", "dgc:momentum=0.9,clip=1", "dgc", "qsgd:levels=", "topk:k=1,k=2",
                  "qsgd:levels=99999"):  # fmt: skip
         save("spec", "feedback-" + file_name(text), text.encode())
+    for text in ("cpu", "cpu/scalar", "cpu/avx2:threads=2", "cpu:threads=0", "cpu:threads=257", "cuda:0", "cpu/none"):
+        save("spec", "device-" + text.replace("/", "-").replace(":", "-").replace("=", "_"), text.encode())
+    for name, text in LOGS.items():
+        save("log", name, text)
     for descr, version in itertools.product(("<f2", "<f4", ">f4", "<f8", ">f8"), (1, 2, 3)):
         save("npy", f"{descr[1:]}{'le' if descr[0] == '<' else 'be'}-{version}", npy(descr, gradient(5), version))
     save("npy", "shape", npy("<f4", gradient(6)).replace(b"(6,), }  ", b"(2, 3), }"))

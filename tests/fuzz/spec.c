@@ -1,5 +1,5 @@
-/* Any text as a codec's spec and as a feedback's. What is accepted prints, and the print parses to the same; an
- * accepted codec can be created. What is refused leaves the result alone and says why. */
+/* Any text as a codec's spec, as a feedback's and as a device's name. What is accepted prints, and the print parses to
+ * the same; an accepted codec can be created. What is refused leaves the result alone and says why. */
 #include "tests/fuzz/fuzz.h"
 
 static void check_codec(const char *text)
@@ -53,12 +53,48 @@ static void check_feedback(const char *text)
     REQUIRE(memcmp(&spec, &again, sizeof spec) == 0, "'%s' parses to something else", print);
 }
 
+/* Whether the text may ask for so many threads that starting them takes too long for a fuzzer. */
+static bool wants_many_threads(const char *text)
+{
+    const unsigned few = 8, most = 256;
+    for (; *text; text++) {
+        unsigned number = 0;
+        for (; *text >= '0' && *text <= '9'; text++)
+            number = number > most ? number : number * 10 + (unsigned)(*text - '0');
+        if (number > few && number <= most)
+            return true;
+        if (!*text)
+            return false;
+    }
+    return false;
+}
+
+static void check_device(const char *text)
+{
+    tg_device *const untouched = (tg_device *)(uintptr_t)64;
+    tg_device *device = untouched, *again;
+    tg_error error;
+    if (wants_many_threads(text))
+        return;
+    if (tg_device_open(text, NULL, &device, &error) != TG_OK) {
+        REQUIRE(device == untouched, "refused and yet written");
+        REQUIRE(error.message[0] != 0, "refused without a reason");
+        return;
+    }
+    REQUIRE(tg_device_open(tg_device_name(device), NULL, &again, &error) == TG_OK, "%s", error.message);
+    REQUIRE(strcmp(tg_device_name(device), tg_device_name(again)) == 0, "'%s' opens another device",
+            tg_device_name(device));
+    tg_device_free(again);
+    tg_device_free(device);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     char *text = exact_buffer(size + 1, 0);
     memcpy(text, data, size);
     check_codec(text);
     check_feedback(text);
+    check_device(text);
     free(text);
     return 0;
 }
