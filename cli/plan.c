@@ -56,10 +56,7 @@ static int measure(const struct command *command, const struct plan_options *opt
     if (!other)
         return probe_run(command, &request);
     if (train_is_first_process())
-        complain(command->name,
-                 "%s is not for measuring, which mpirun with --probe asks for; give it without mpirun, "
-                 "when you predict",
-                 other);
+        complain(command->name, "%s is for predicting, but mpirun with --probe measures; leave it out", other);
     return EXIT_USAGE;
 }
 
@@ -154,7 +151,7 @@ static const struct option plan_option_table[] = {
     {.name = "--insist",
      .kind = OPTION_FLAG,
      AT(insist),
-     .summary = "predict from a probe of another machine, or one that says nothing"},
+     .summary = "use a probe of another machine, or one whose times vary too much"},
     {.name = "--world",
      .kind = OPTION_NUMBER,
      .value = "N",
@@ -214,8 +211,8 @@ static const struct option plan_option_table[] = {
      .real_low = 1,
      .real_high = 100,
      AT(kappa),
-     .summary = "how many times longer coding takes while the backward pass runs (default: what was probed, or 1: "
-                "something else computes)"},
+     .summary = "how many times longer coding takes while the backward pass runs (default: what was probed, or 1, as "
+                "where a card computes)"},
     {.name = "--report",
      .kind = OPTION_TEXT,
      .value = "FILE.html",

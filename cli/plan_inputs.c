@@ -149,10 +149,11 @@ void plan_note_inside(struct plan *plan)
         plan_note(plan, "assumed: %.0f GB/s between ranks of one host, %.0f us of software for each message there",
                   1e-9 * plan->network.inside, 1e6 * plan->network.message);
     if (!is_from_rate && plan->job.world > plan->job.per_node)
-        plan_note(plan, "%s",
-                  plan_probe_has_levels(plan)
-                      ? "measured: reductions in two levels"
-                      : "assumed: two levels as exchanges and coding say; no such reductions were measured");
+        plan_note(
+            plan, "%s",
+            plan_probe_has_levels(plan)
+                ? "measured: reductions in two levels"
+                : "assumed: two levels take as long as their exchanges and coding; no such reductions were measured");
 }
 
 /* ---- rows ---- */
@@ -307,7 +308,7 @@ bool plan_inputs(struct plan *plan, const struct plan_options *options, struct m
         return fail(message, "--insist is about a probe: give --probe too, or leave --insist out");
     /* What was measured is not replaced by what is assumed without a word. */
     if (options->probe && !options->rate != !options->latency)
-        return fail(message, "%s %s beside a probe is half of another network: give %s too, or leave it out",
+        return fail(message, "%s %s replaces half of the network that was probed: give %s too, or leave it out",
                     options->rate ? "--rate" : "--latency", options->rate ? options->rate : options->latency,
                     options->rate ? "--latency" : "--rate");
     if (!(options->layout ? use_layout(plan, message) : use_model(plan, message)) ||

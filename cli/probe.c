@@ -203,7 +203,7 @@ int probe_run(const struct command *command, const struct probe_request *request
     struct message message = {""};
     if (!module || launched < 2) {
         fail(&message,
-             "a probe measures between ranks, and there is one alone; start it under mpirun, with two or more");
+             "a probe measures between ranks, and there is only one; start it under mpirun, with two or more");
         return refuse(command, &message);
     }
     if (!probe_check_codecs(request, &message))

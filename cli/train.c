@@ -341,15 +341,16 @@ static const struct option train_option_table[] = {
      .kind = OPTION_TEXT,
      .value = "RATE[,LATENCY]",
      AT(link),
-     .summary = "workers that are threads exchange as slowly as over links of this rate each, 1gbit or 100mbit,50us: "
-                "for loss by time on such a network"},
+     .summary = "simulate a network: workers that are threads exchange as slowly as over links of this rate and "
+                "latency, as in 1gbit or 100mbit,50us; shows loss by time"},
     {.name = "--group",
      .kind = OPTION_TEXT,
      .value = "N|auto",
      AT(group),
      .summary =
-         "each N ranks in a row are one host: they add up their gradients, and only hosts compress and exchange; "
-         "with --link they share its link too; 1: no ranks do. auto, under mpirun: ranks whose hosts have the same "
+         "each N ranks in a row are one host: they add up their gradients, and only hosts compress and exchange; with "
+         "--link they share its link too. 1: each rank is a host of its own. auto, under mpirun: ranks whose hosts "
+         "have the same "
          "name (default under mpirun with --reduce auto: auto, if there are several hosts, one of them has several "
          "ranks, and neither --bypass nor a clip of dgc is given; else 1)"},
     {.name = "--min-size",
@@ -368,9 +369,9 @@ static const struct option train_option_table[] = {
      .kind = OPTION_TEXT,
      .value = "HOW",
      AT(bypass),
-     .summary = "off|auto|replay:STEP,...; auto: steps are sent uncompressed while that is faster, which is tried now "
-                "and then; replay:17,22: from "
-                "step 17 on, and compressed again from step 22 on, as an earlier run has decided (default off)"},
+     .summary = "off|auto|replay:STEP,...; auto: some steps are measured, and steps are sent uncompressed while that "
+                "is faster; replay:17,22: uncompressed from step 17 on and compressed again from step 22 on, to repeat "
+                "a run with auto (default off)"},
     {.name = "--density-schedule",
      .kind = OPTION_TEXT,
      .value = "LIST",
@@ -382,7 +383,7 @@ static const struct option train_option_table[] = {
      .value = "NAME",
      .choices = train_nonfinite_choices,
      AT(nonfinite),
-     .summary = "stop|skip|drop: what infinities and NaN in a gradient do (default stop)"},
+     .summary = "stop|skip|drop: what to do about infinities and NaN in a gradient (default stop)"},
     {.name = "--log",
      .kind = OPTION_TEXT,
      .value = "FILE.jsonl",
@@ -427,8 +428,8 @@ const struct command train_command = {
         "Trains the same model once for each codec and shows what each codec costs. Every worker computes the gradient "
         "of its own batch, compresses it, exchanges frames and applies the mean; all have the same weights to the bit. "
         "Workers are threads, or under mpirun its ranks.\n\n"
-        "In the table, 'sent' is what rank 0 sent to all peers together, or where hosts have several ranks to other "
-        "hosts alone; 'wire' is how many times less that is than what a float32 ring all-reduce sends; 'frames' is "
+        "In the table, 'sent' is what rank 0 sent to all peers together, or, where hosts have several ranks, to other "
+        "hosts only; 'wire' is how many times less that is than what a float32 ring all-reduce sends; 'frames' is "
         "float32 bytes divided by compressed bytes, each gradient counted once. With --link there is also the loss of "
         "every run when the first of them was done. Ctrl-C ends "
         "training after the current step and writes table, log and page so far.",

@@ -26,7 +26,7 @@ double train_wire_ratio(const struct train_result *result)
 
 const char *train_sent_legend(const struct train_report *report)
 {
-    return report->hosts > 0 ? "by rank 0, to other hosts alone" : "by rank 0, to all peers together";
+    return report->hosts > 0 ? "by rank 0, to other hosts only" : "by rank 0, to all peers together";
 }
 
 double train_loss_after(const struct train_result *result, double seconds)

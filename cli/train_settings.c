@@ -211,7 +211,7 @@ static bool check_bypass(const struct train_settings *settings, struct message *
     const char *how = settings->bypass == TG_BYPASS_AUTO ? "auto" : "replay";
     if (settings->group > 1)
         return fail(message,
-                    "--bypass %s does not know hosts with several ranks, as --group %s makes them; leave out one of "
+                    "--bypass %s does not support hosts with several ranks, which --group %s makes; leave out one of "
                     "the two options",
                     how, settings->group_text);
     for (size_t i = 0; i < settings->run_count; i++)

@@ -501,10 +501,10 @@ typedef struct tg_encode_call {
 /* tg_encode, or tg_encode_with_feedback, for each of several vectors, which a card takes together in a few launches
  * where it has kernels for that. All codecs have the same device; a codec may be given several times, a feedback once.
  * Sparse vectors are encoded beside each other where each has a codec of its own. Where report->status is TG_NONFINITE,
- * the residual is what it was (up to rounding under TG_NONFINITE_TRUST) and the frame is undefined; only under
- * TG_NONFINITE_ZERO is a damaged residual told from a bad gradient here, and then TG_BAD_RESIDUAL means what it means
- * after tg_encode_with_feedback. tg_feedback_stats does not count these calls. dgc with clipping is refused, because
- * the host needs the norm. */
+ * the residual is what it was (up to rounding under TG_NONFINITE_TRUST) and the frame is undefined. A damaged residual
+ * gives TG_BAD_RESIDUAL under TG_NONFINITE_ZERO only, with the meaning that it has after tg_encode_with_feedback; under
+ * the other policies it gives TG_NONFINITE, as a bad gradient does. tg_feedback_stats does not count these calls. dgc
+ * with clipping is refused, because the host needs the norm. */
 TG_API TG_MUST_CHECK tg_status tg_encode_later(const tg_encode_call *calls, size_t count, tg_error *error);
 
 /* tg_decode_add of frames in device memory, each at a multiple of 16. All are such frames as `like` says: its spec,

@@ -7,6 +7,7 @@
 
 #include "schedule.h"
 
+#include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -43,7 +44,11 @@ static bool model_of(const struct predict_network *network, const tg_spec *codec
     schedule_free(&schedule);
     free(tensors);
     free(names);
-    return is_well && (*seconds > 0 || fail(message, "a reduction that was measured takes no time by the model"));
+    return is_well &&
+           (*seconds > 0 || fail(message,
+                                 "the model predicts 0 seconds for a measured reduction of %zu tensors of %" PRIu64
+                                 " elements; probe again",
+                                 (size_t)sample->tensors, (uint64_t)sample->elements));
 }
 
 /* In its place by what the model says. What is equal by the model is one point, the slower one; seconds rise, too. */

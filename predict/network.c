@@ -178,7 +178,7 @@ bool predict_network_check(const struct predict_network *network, struct message
             if (!check_point(names[pattern], wire->points, i, message))
                 return false;
         if (!is_time(wire->hidden) || !is_time(wire->burst))
-            return fail(message, "'%s' has hidden times of %g and %g seconds: use 0 or more", names[pattern],
+            return fail(message, "'%s' has \"hidden\" %g and \"burst\" %g: use seconds, 0 or more", names[pattern],
                         wire->hidden, wire->burst);
         if (wire->count > 0 && (network->world < 2 || network->per_node < 1))
             return fail(message, "points were measured with %u ranks, %u on a host: use at least 2 and 1",

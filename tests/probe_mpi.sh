@@ -64,7 +64,7 @@ for mpi in openmpi mpich; do
     refused $mpi "a feedback that is not for the codec" "'qsgd' is not a sparsifier" 2 --probe bad.json --codec qsgd --feedback dgc:momentum=0.9
     refused $mpi "a codec twice" "qsgd and --codec qsgd:levels=7 are the same" 2 --probe bad.json --codec qsgd --codec qsgd:levels=7
     refused $mpi "no such option" "junk" 2 --probe bad.json --junk
-    refused $mpi "an option that is not for measuring" "world is not for measuring" 2 --probe bad.json --world 4
-    refused $mpi "one rank" "there is one alone; start it under mpirun" 1 --probe bad.json
+    refused $mpi "an option that is not for measuring" "world is for predicting" 2 --probe bad.json --world 4
+    refused $mpi "one rank" "there is only one; start it under mpirun" 1 --probe bad.json
 done
 finish

@@ -156,7 +156,7 @@ static bool take_index(struct line_reader *reader, uint32_t *index)
 
 static bool no_memory(const struct line_reader *reader)
 {
-    return fail(reader->message, "%s:%" PRIu64 ": out of memory for more", reader->name, reader->line);
+    return fail(reader->message, "%s:%" PRIu64 ": out of memory for the rows so far", reader->name, reader->line);
 }
 
 static bool take_entry(struct line_reader *reader, struct sparse_rows *rows, int64_t *last)

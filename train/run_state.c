@@ -171,7 +171,7 @@ static bool get_reducers(struct run *run, struct blob_reader *reader)
     struct worker *worker = run->worker;
     uint64_t world = blob_get_number(reader);
     if (reader->is_bad || world == 0 || world > TRAIN_MOST_WORKERS)
-        return fail(&worker->message, "the checkpoint is damaged: a run by %" PRIu64 " ranks", world);
+        return fail(&worker->message, "the checkpoint is damaged: it has a run of %" PRIu64 " ranks", world);
     tg_state states[2][TRAIN_MOST_WORKERS];
     for (uint64_t i = 0; i < world; i++) {
         size_t size;

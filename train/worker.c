@@ -172,7 +172,7 @@ static bool suits_hosts(struct worker *worker)
         return true;
     if (settings->bypass != TG_BYPASS_OFF)
         (void)fail(&worker->message,
-                   "--bypass %s does not know hosts with several ranks, and --group %s finds ranks %" PRIu32
+                   "--bypass %s does not support hosts with several ranks, and --group %s finds ranks %" PRIu32
                    " and %" PRIu32 " on one; leave out one of the two options",
                    settings->bypass == TG_BYPASS_AUTO ? "auto" : "replay", settings->group_text, worker->hosts[i], i);
     else

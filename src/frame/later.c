@@ -13,8 +13,8 @@ enum { TOGETHER = 64 };
 static tg_status check_frames(const tg_decode_call *call, tg_error *error)
 {
     if (!call->frames || call->frame_count == 0 || call->frame_count > TG_MAX_LATER_FRAMES)
-        return tg_fail(error, TG_INVALID_ARGUMENT, "%zu frames cannot be added later: 1 to %d can", call->frame_count,
-                       TG_MAX_LATER_FRAMES);
+        return tg_fail(error, TG_INVALID_ARGUMENT, "tg_decode_add_later takes 1 to %d frames for an output, not %zu",
+                       TG_MAX_LATER_FRAMES, call->frame_count);
     for (size_t k = 0; k < call->frame_count; k++) {
         const tg_frame f = call->frames[k];
         if (!f.data || f.size < TG_HEADER_SIZE || (uintptr_t)f.data % 16 != 0)

@@ -166,14 +166,17 @@ static tg_status take_numbers(tg_reduction *r, tg_agreement *a, tg_error *error)
         !tg_opinion_is_valid(&lowest, r->reducer->world) || numbers[OPINION] > own ||
         (lowest.rank == r->reducer->rank && numbers[OPINION] != own))
         return tg_fail(error, TG_EXCHANGE,
-                       "the least of all verdicts on step %" PRIu64 " cannot be read, so rank %u cannot know whether "
+                       "the combined verdict of all ranks on step %" PRIu64
+                       " cannot be read, so rank %u cannot know whether "
                        "the others applied it",
                        r->step, r->reducer->rank);
     /* Who has something to say has met the difference too, and says it better. */
     if (lowest.rank == TG_NO_RANK && numbers[OCCASION] + numbers[UNOCCASION] != SAME)
         return tg_fail(error, TG_EXCHANGE,
-                       "step %" PRIu64 " of rank %u met another step, or other tensors, on another rank", r->step,
-                       r->reducer->rank);
+                       "rank %u is at step %" PRIu64
+                       ", but another rank is at another step or has other tensors; restart "
+                       "all ranks from one checkpoint",
+                       r->reducer->rank, r->step);
     a->lowest = lowest;
     a->round++;
     a->settled = lowest.rank == TG_NO_RANK;
@@ -205,8 +208,8 @@ static void take_sentence(tg_reduction *r, tg_agreement *a)
         r->verdict = (tg_verdict){.status = TG_OK};
         if (!tg_transfer_open(r, &a->sentence, a->lowest.rank, &message, &extra, &frames) || frames.left > 0 ||
             !tg_sentence_read(extra, &a->outcome))
-            (void)tg_verdict_print(&a->outcome, "rank %u has a reason that rank %u cannot read: %.120s", a->lowest.rank,
-                                   r->reducer->rank, r->verdict.text);
+            (void)tg_verdict_print(&a->outcome, "rank %u failed, and rank %u cannot read its error: %.120s",
+                                   a->lowest.rank, r->reducer->rank, r->verdict.text);
         r->verdict = own;
     }
 }

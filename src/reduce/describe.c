@@ -256,7 +256,8 @@ tg_status tg_description_create(uint32_t world, const tg_reducer_tensor *tensors
         return tg_fail(error, TG_INVALID_ARGUMENT, "a world of %u ranks cannot be described: use 1 to %d", world,
                        MOST_DESCRIBED);
     if (options->algorithm == TG_SCATTER)
-        return tg_fail(error, TG_INVALID_ARGUMENT, "scatter cannot be described: it is the first half of shard");
+        return tg_fail(error, TG_INVALID_ARGUMENT,
+                       "scatter has no description: describe shard, whose first half it is");
     tg_description *made = calloc(1, sizeof *made);
     tg_reducer *r = calloc(1, sizeof *r);
     if (!made || !r) {

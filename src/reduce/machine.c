@@ -263,7 +263,8 @@ static tg_status take_verdict(tg_reduction *r, tg_transfer *transfer, tg_error *
         return status;
     if (on_step && a->outcome.status == TG_OK && r->peer_failed)
         return tg_fail(error, TG_EXCHANGE,
-                       "a rank abstained from step %" PRIu64 ", but no verdict says why, so rank %u cannot know "
+                       "a rank sent no frames in step %" PRIu64
+                       ", but the verdict is that all went well, so rank %u cannot know "
                        "whether the others applied it",
                        r->step, r->reducer->rank);
     if (on_step || a->outcome.status != TG_OK) {

@@ -108,9 +108,10 @@ static tg_status keep_tensor(tg_reducer *r, const tg_reducer_tensor *given, size
     if (given->feedback.kind == TG_FEEDBACK_NONE || given->count < r->options.min_size || !r->device)
         return TG_OK;
     if (given->feedback.kind == TG_FEEDBACK_DGC && r->options.bypass != TG_BYPASS_OFF)
-        return tg_fail(error, TG_INVALID_ARGUMENT,
-                       "tensor '%.60s' has feedback dgc, whose momentum no dense step can send: use ef, or bypass off",
-                       name);
+        return tg_fail(
+            error, TG_INVALID_ARGUMENT,
+            "tensor '%.60s': bypass cannot send the momentum of feedback dgc uncompressed: use ef, or bypass off",
+            name);
     tg_error why;
     if (r->levels) /* residuals are those of shares; every rank refuses the same, whatever its share */
         status = tg_feedback_suits(&given->feedback, &given->codec, given->count, given->insist, &why);

@@ -118,7 +118,9 @@ void tg_spread_send(tg_reduction *r, size_t number)
     }
     tg_levels_share_trouble(r);
     if (w.full)
-        tg_reduction_fail(r, TG_SKIPPED, "rank %u has more results of other hosts than it can spread", reducer->rank);
+        tg_reduction_fail(r, TG_SKIPPED,
+                          "the results of other hosts are too large for the buffer in which rank %u passes them on",
+                          reducer->rank);
     const bool lost = tg_reduction_lost(r);
     tg_transfer_seal(r, transfer, lost ? 0 : w.frames, lost ? 0 : 4 * own, transfer->out);
     const size_t size = lost ? TG_MESSAGE_HEADER : (size_t)(w.at - transfer->out);
@@ -162,7 +164,8 @@ static bool take_piece(tg_reduction *r, const tg_piece *piece, uint32_t peer, ui
     tg_error why;
     tg_status status = TG_OK;
     if (count > r->reducer->levels->hosts)
-        status = tg_fail(&why, TG_CORRUPT, "there are more of them than hosts");
+        status = tg_fail(&why, TG_CORRUPT, "the message has %u frames of it, but there are %u hosts", count,
+                         r->reducer->levels->hosts);
     for (uint32_t i = 0; status == TG_OK && i < count; i++) {
         tg_frame frame;
         tg_frame_info info;

@@ -121,8 +121,9 @@ static tg_status get_levels(reading *in)
     const bool alike = in->levels && l && digest == l->digest && in->world == in->reducer->world;
     if (alike && (hosts != l->hosts || host != l->host_of_rank[in->rank]))
         return tg_fail(in->error, TG_CORRUPT,
-                       "the state of rank %u is of host %u of %u, which its list of hosts is not", in->rank, host,
-                       hosts);
+                       "the state of rank %u is damaged: it says host %u of %u, but its list of hosts says host %u of "
+                       "%u",
+                       in->rank, host, hosts, l->host_of_rank[in->rank], l->hosts);
     in->exact = in->exact && in->levels == (l != NULL) && (!l || digest == l->digest);
     const uint32_t divided = l ? l->hosts : in->reducer->world, here = l ? l->host : in->reducer->rank;
     in->takes = in->exact || !in->all || host % divided == here;

@@ -24,7 +24,7 @@ static tg_status agree(tg_transport *over, double timeout, tg_status status, con
     const tg_peers everybody = {NULL, world};
     hello *all = calloc(world, sizeof *all);
     if (!all)
-        return tg_fail(error, TG_OUT_OF_MEMORY, "out of memory for the greetings of %u ranks", world);
+        return tg_fail(error, TG_OUT_OF_MEMORY, "out of memory for the messages of %u ranks", world);
     hello *own = &all[rank];
     own->status = (uint32_t)status;
     if (status != TG_OK)

@@ -19,7 +19,8 @@ static tg_status check(const tg_transport *t, const tg_exchange *e, tg_error *er
         return tg_fail(error, TG_INVALID_ARGUMENT, "the exchange has %u ranks, but the transport has %u", e->world,
                        t->world);
     if (e->kind == TG_ALL_MINIMUM)
-        return tg_fail(error, TG_INVALID_ARGUMENT, "transport %s has no TG_ALL_MINIMUM: it carries bytes", t->name);
+        return tg_fail(error, TG_INVALID_ARGUMENT,
+                       "transport %s does not have TG_ALL_MINIMUM; use TG_ALL_GATHER or TG_ALL_TO_ALL", t->name);
     if (e->kind != TG_ALL_GATHER && e->kind != TG_ALL_TO_ALL)
         return tg_fail(error, TG_INVALID_ARGUMENT, "invalid exchange kind %d", (int)e->kind);
     if (e->on_device && !t->on_device)

@@ -433,7 +433,7 @@ static void refusals(void)
 {
     static const uint64_t falling[] = {5, 5}, some[] = {5};
     refused(&(tg_reducer_options){.bypass = (tg_bypass)3}, "ef", "invalid bypass 3");
-    refused(&(tg_reducer_options){.bypass = TG_BYPASS_AUTO}, "dgc:momentum=0.9", "tensor 'x' has feedback dgc");
+    refused(&(tg_reducer_options){.bypass = TG_BYPASS_AUTO}, "dgc:momentum=0.9", "momentum of feedback dgc");
     refused(&(tg_reducer_options){.bypass = TG_BYPASS_AUTO, .bypass_changes = some, .bypass_change_count = 1}, "ef",
             "bypass_changes are for TG_BYPASS_REPLAY only");
     refused(&(tg_reducer_options){.bypass = TG_BYPASS_REPLAY, .bypass_change_count = 1}, "ef", "1 changes and no list");

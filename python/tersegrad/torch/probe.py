@@ -480,7 +480,7 @@ def probe(
         raise ValueError("there is no process group: call torch.distributed.init_process_group first")
     ranks = _Ranks(chosen)
     if ranks.world < 2:
-        raise ValueError("a probe measures between ranks, and there is one alone: start two or more with torchrun")
+        raise ValueError("a probe measures between ranks, and there is only one: start two or more with torchrun")
     wanted = Path(path)
     beside = Path(f"{path}.{os.getpid()}")
     _on_first(ranks, lambda: _try(wanted, beside))

@@ -450,7 +450,7 @@ static tg_status refuse_later(const tg_cuda *cuda, const tg_add_later_job *job, 
                        cuda->device.name, tg_codec_row_of(job->like->spec.codec)->name);
     if (room_of(job) > cuda->arena_size)
         return tg_fail(error, TG_OUT_OF_MEMORY,
-                       "adding these frames takes %zu bytes of device %s; ask for them before, by tg_device_reserve",
+                       "adding these frames takes %zu bytes of device %s; reserve them first with tg_device_reserve",
                        room_of(job), cuda->device.name);
     return TG_OK;
 }

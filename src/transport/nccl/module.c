@@ -84,7 +84,7 @@ static tg_status prepare(const tg_nccl_library *library, bool makes_id, uint8_t 
     const cudaError_t problem = cudaGetDeviceCount(&cards);
     if (problem != cudaSuccess || cards == 0)
         return tg_fail(error, TG_UNAVAILABLE, "there is no card: %.120s",
-                       problem != cudaSuccess ? cudaGetErrorString(problem) : "the driver has none");
+                       problem != cudaSuccess ? cudaGetErrorString(problem) : "the CUDA driver finds none");
     if (!makes_id)
         return TG_OK;
     const ncclResult_t result = call.GetUniqueId(&made);
@@ -305,7 +305,7 @@ static tg_status greet(nccl *t, uint64_t *heard, uint64_t *card, tg_error *error
     tg_status status = wait_for_event(t, t->before, t->patience, error);
     for (uint32_t peer = 0; status == TG_OK && peer < world; peer++)
         if (heard[peer] != first + peer)
-            status = tg_fail(error, TG_UNAVAILABLE, "the greeting of rank %u did not come over NCCL", peer);
+            status = tg_fail(error, TG_UNAVAILABLE, "the test message of rank %u did not arrive over NCCL", peer);
     return status;
 }
 
@@ -316,7 +316,7 @@ static tg_status try_out(nccl *t, tg_error *error)
     uint64_t *heard = NULL, *card = NULL;
     if (cudaMallocHost((void **)&heard, places * sizeof *heard) != cudaSuccess ||
         cudaMalloc((void **)&card, places * sizeof *card) != cudaSuccess)
-        return tg_fail(error, TG_UNAVAILABLE, "the card has no memory for greetings");
+        return tg_fail(error, TG_UNAVAILABLE, "the card has no memory for test messages");
     const tg_status status = greet(t, heard, card, error);
     if (status == TG_OK) {
         (void)cudaFreeHost(heard);
@@ -349,7 +349,7 @@ static tg_status join(const tg_nccl_library *library, const uint8_t id[TG_NCCL_I
             t, t->call.CommInitRankConfig(&t->comm, (int)over->world, of, (int)over->rank, &config), timeout);
         if (result != ncclSuccess)
             status = tg_fail(error, TG_UNAVAILABLE, "NCCL refuses: %.200s",
-                             result == ncclInProgress ? "not all ranks have come in time" : words(t, result));
+                             result == ncclInProgress ? "some ranks did not join in time" : words(t, result));
     }
     if (status == TG_OK)
         status = try_out(t, error);
