@@ -25,16 +25,16 @@ struct bench_settings {
     bool json;
 };
 
-bool bench_make_vectors(struct bench *bench, struct message *message)
+bool bench_make_vectors(struct bench *bench, struct failure *failure)
 {
     size_t place = 0;
     for (size_t i = 0; i < bench->gradient_count; i++)
-        if (!vector_create(&bench->gradients[i], bench->count, place++, message))
+        if (!vector_create(&bench->gradients[i], bench->count, place++, failure))
             return false;
-    return vector_create(&bench->sum, bench->count, place, message) &&
-           vector_create(&bench->copy, bench->count, place + 1, message) &&
+    return vector_create(&bench->sum, bench->count, place, failure) &&
+           vector_create(&bench->copy, bench->count, place + 1, failure) &&
            fill_gradients(bench->distribution, bench->gradients, bench->gradient_count, bench->count, bench->command,
-                          message);
+                          failure);
 }
 
 void bench_free_vectors(struct bench *bench)
@@ -46,7 +46,7 @@ void bench_free_vectors(struct bench *bench)
 }
 
 static bool run_rows(struct bench *bench, const struct spec_list *specs, struct bench_row *rows,
-                     struct message *message)
+                     struct failure *failure)
 {
     progress_start(&bench->progress, "measuring");
     bench->row_count = specs->count;
@@ -55,23 +55,23 @@ static bool run_rows(struct bench *bench, const struct spec_list *specs, struct 
     for (size_t i = 0; i < specs->count && is_done; i++) {
         bench->rows_done = i;
         rows[i].spec = &specs->items[i];
-        is_done = bench_row_run(bench, &rows[i], message);
+        is_done = bench_row_run(bench, &rows[i], failure);
     }
     progress_end(&bench->progress);
     return is_done;
 }
 
-bool bench_measure(struct bench *bench, const struct spec_list *specs, struct bench_row *rows, struct message *message)
+bool bench_measure(struct bench *bench, const struct spec_list *specs, struct bench_row *rows, struct failure *failure)
 {
     for (int i = 0; i < FLOOR_COUNT; i++)
         bench->floors_ms[i] = INFINITY;
-    bool is_done = bench_make_vectors(bench, message) && run_rows(bench, specs, rows, message);
+    bool is_done = bench_make_vectors(bench, failure) && run_rows(bench, specs, rows, failure);
     bench_free_vectors(bench);
     return is_done;
 }
 
 static bool run_all(struct bench *bench, const struct spec_list *specs, const struct bench_settings *settings,
-                    struct message *message)
+                    struct failure *failure)
 {
     if (strncmp(tg_device_name(bench->device), "cuda", 4) == 0)
         return bench_run_card(bench, specs,
@@ -79,15 +79,15 @@ static bool run_all(struct bench *bench, const struct spec_list *specs, const st
                                                       .compare = settings->compare,
                                                       .wide = settings->wide,
                                                       .json = settings->json},
-                              message);
+                              failure);
     if (settings->decades)
-        return bench_run_decades(bench, specs, settings->json, message);
+        return bench_run_decades(bench, specs, settings->json, failure);
     struct comparison *comparison = NULL;
     struct bench_row *rows = calloc(specs->count, sizeof *rows);
     if (!rows)
-        return fail(message, "out of memory for %zu rows", specs->count);
-    bool is_done = bench_measure(bench, specs, rows, message) &&
-                   (!settings->compare || comparison_run(bench, &comparison, message));
+        return fail(failure, "out of memory for %zu rows", specs->count);
+    bool is_done = bench_measure(bench, specs, rows, failure) &&
+                   (!settings->compare || comparison_run(bench, &comparison, failure));
     if (is_done && settings->json)
         bench_print_json(bench, rows, specs->count, comparison);
     else if (is_done)
@@ -100,9 +100,9 @@ static bool run_all(struct bench *bench, const struct spec_list *specs, const st
 /* Whatever is wrong with the options shows here, before anything runs. */
 static int run_with(const struct command *command, const struct bench_settings *settings, struct spec_list *specs)
 {
-    struct message message = {""};
-    if (!spec_list_fill(specs, &settings->codecs, &message)) {
-        complain(command->name, "%s", message.text);
+    struct failure failure = {""};
+    if (!spec_list_fill(specs, &settings->codecs, &failure)) {
+        complain(command->name, "%s", failure.text);
         fputs("Try 'tersegrad codecs'.\n", stderr);
         return EXIT_USAGE;
     }
@@ -123,9 +123,9 @@ static int run_with(const struct command *command, const struct bench_settings *
         return status == TG_UNKNOWN_DEVICE ? EXIT_USAGE : EXIT_FAILED;
     }
     int exit_code = EXIT_DONE;
-    if (!team_create(&bench.team, device_threads(tg_device_name(bench.device)), &message) ||
-        !run_all(&bench, specs, settings, &message)) {
-        complain(command->name, "%s", message.text);
+    if (!team_create(&bench.team, device_threads(tg_device_name(bench.device)), &failure) ||
+        !run_all(&bench, specs, settings, &failure)) {
+        complain(command->name, "%s", failure.text);
         exit_code = EXIT_FAILED;
     }
     team_free(bench.team);

@@ -45,7 +45,7 @@ struct bench_row {
 void bench_time_floors(struct bench *bench);
 
 /* Measures one row. A pairing that the library calls unstable is an answer, not a failure. */
-bool bench_row_run(struct bench *bench, struct bench_row *row, struct message *message);
+bool bench_row_run(struct bench *bench, struct bench_row *row, struct failure *failure);
 
 /* The floor that encoding is held against. */
 enum floor_kind bench_encode_floor(const struct bench *bench);
@@ -68,7 +68,7 @@ size_t bench_verdict(const struct bench *bench, const struct bench_row *rows, si
 
 /* What others need for the same work, or NULL where that was not asked for. */
 struct comparison;
-bool comparison_run(const struct bench *bench, struct comparison **comparison, struct message *message);
+bool comparison_run(const struct bench *bench, struct comparison **comparison, struct failure *failure);
 void comparison_print(const struct bench *bench, const struct bench_row *rows, size_t row_count,
                       const struct comparison *comparison);
 struct json_writer;
@@ -83,11 +83,11 @@ void bench_print_json(const struct bench *bench, const struct bench_row *rows, s
                       const struct comparison *comparison);
 
 /* The vectors, with their gradients. */
-bool bench_make_vectors(struct bench *bench, struct message *message);
+bool bench_make_vectors(struct bench *bench, struct failure *failure);
 void bench_free_vectors(struct bench *bench);
 
 /* Makes the vectors, measures a row for each spec, and lets the vectors go. */
-bool bench_measure(struct bench *bench, const struct spec_list *specs, struct bench_row *rows, struct message *message);
+bool bench_measure(struct bench *bench, const struct spec_list *specs, struct bench_row *rows, struct failure *failure);
 
 /* Measures and prints on a card: gradients, sums and frames stay in its memory, and what is timed is held against a
  * copy in the same memory. */
@@ -96,9 +96,9 @@ struct card_settings {
     bool compare, wide, json;
 };
 bool bench_run_card(struct bench *bench, const struct spec_list *specs, const struct card_settings *settings,
-                    struct message *message);
+                    struct failure *failure);
 
 /* Measures and prints vectors of 10^4, 10^5, … up to bench->count elements. */
-bool bench_run_decades(struct bench *bench, const struct spec_list *specs, bool as_json, struct message *message);
+bool bench_run_decades(struct bench *bench, const struct spec_list *specs, bool as_json, struct failure *failure);
 
 #endif

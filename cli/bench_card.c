@@ -340,10 +340,10 @@ struct card_parts {
     size_t count, elements;
 };
 
-static bool add_part(struct card_parts *parts, uint64_t count, struct message *message)
+static bool add_part(struct card_parts *parts, uint64_t count, struct failure *failure)
 {
     if (count == 0 || count > TG_MAX_COUNT || parts->elements + count > TG_MAX_COUNT)
-        return fail(message, "a tensor of --tensors has no elements, or there are more than %u altogether",
+        return fail(failure, "a tensor of --tensors has no elements, or there are more than %u altogether",
                     (unsigned)TG_MAX_COUNT);
     parts->of[parts->count++] = (struct card_part){parts->elements, (size_t)count};
     parts->elements += (size_t)count;
@@ -358,22 +358,22 @@ static bool is_known(const char *name)
     return false;
 }
 
-static bool find_parts(const char *name, struct card_parts *parts, struct message *message)
+static bool find_parts(const char *name, struct card_parts *parts, struct failure *failure)
 {
     struct known_model model = {.count = 0};
     struct layout layout = {.count = 0};
     *parts = (struct card_parts){.count = 0};
-    bool is_done = is_known(name) ? known_model_make(name, &model, message)
-                                  : layout_load(name, UINT64_MAX, &layout, message);
+    bool is_done = is_known(name) ? known_model_make(name, &model, failure)
+                                  : layout_load(name, UINT64_MAX, &layout, failure);
     const size_t count = model.count + layout.count;
     parts->of = is_done ? calloc(count + 1, sizeof *parts->of) : NULL;
     if (is_done && !parts->of)
-        is_done = fail(message, "no memory for %zu tensors", count);
+        is_done = fail(failure, "no memory for %zu tensors", count);
     for (size_t i = 0; is_done && parts->of && i < count; i++)
-        is_done = add_part(parts, model.count ? model.tensors[i].count : layout.layers[i].count, message);
+        is_done = add_part(parts, model.count ? model.tensors[i].count : layout.layers[i].count, failure);
     known_model_free(&model);
     layout_free(&layout);
-    return is_done && (count > 0 || fail(message, "%s has no tensors", name));
+    return is_done && (count > 0 || fail(failure, "%s has no tensors", name));
 }
 
 /* ---- all of it ---- */
@@ -405,7 +405,7 @@ static tg_status open_card(const struct bench *bench, struct card *card, tg_erro
 }
 
 static bool measure(struct bench *bench, const struct spec_list *specs, const struct card_parts *parts,
-                    struct card_report *report, struct message *message)
+                    struct card_report *report, struct failure *failure)
 {
     struct card card = {.gradient_count = bench->gradient_count};
     tg_error error = {""};
@@ -416,25 +416,25 @@ static bool measure(struct bench *bench, const struct spec_list *specs, const st
     }
     tg_device_free(card.device);
     graphs_close(&card.graphs);
-    return status == TG_OK || fail(message, "%s", library_message(status, &error));
+    return status == TG_OK || fail(failure, "%s", library_message(status, &error));
 }
 
 bool bench_run_card(struct bench *bench, const struct spec_list *specs, const struct card_settings *settings,
-                    struct message *message)
+                    struct failure *failure)
 {
     struct card_parts parts = {.count = 0};
     struct card_report report = {.device = tg_device_name(bench->device), .feedback = bench->feedback};
-    bool is_done = !settings->tensors || find_parts(settings->tensors, &parts, message);
+    bool is_done = !settings->tensors || find_parts(settings->tensors, &parts, failure);
     if (is_done && parts.count > 0)
         bench->count = parts.elements;
     report.count = bench->count;
     report.rows = calloc(2 * specs->count, sizeof *report.rows);
     if (is_done && !report.rows)
-        is_done = fail(message, "no memory for %zu rows", specs->count);
-    is_done = is_done && report.rows && bench_make_vectors(bench, message) &&
-              measure(bench, specs, &parts, &report, message);
+        is_done = fail(failure, "no memory for %zu rows", specs->count);
+    is_done = is_done && report.rows && bench_make_vectors(bench, failure) &&
+              measure(bench, specs, &parts, &report, failure);
     bench_free_vectors(bench);
-    is_done = is_done && (!settings->compare || comparison_run(bench, &report.comparison, message));
+    is_done = is_done && (!settings->compare || comparison_run(bench, &report.comparison, failure));
     if (is_done && settings->json)
         card_print_json(&report);
     else if (is_done)

@@ -71,13 +71,13 @@ static bool parse(char *line, struct compared *row)
     return true;
 }
 
-bool comparison_run(const struct bench *bench, struct comparison **comparison, struct message *message)
+bool comparison_run(const struct bench *bench, struct comparison **comparison, struct failure *failure)
 {
     int ends[2];
     struct comparison *c = calloc(1, sizeof *c);
     if (!c || pipe(ends) != 0) {
         free(c);
-        return fail(message, "out of memory for a comparison");
+        return fail(failure, "out of memory for a comparison");
     }
     memcpy(c->floors_ms, bench->floors_ms, sizeof c->floors_ms);
     fflush(stdout);
@@ -98,8 +98,8 @@ bool comparison_run(const struct bench *bench, struct comparison **comparison, s
     if (WIFEXITED(status) && WEXITSTATUS(status) == 0)
         return true;
     if (WIFEXITED(status) && WEXITSTATUS(status) == 127)
-        return fail(message, "--compare needs python3, and there is none on PATH");
-    return fail(message, "--compare: python3 failed; its output is above");
+        return fail(failure, "--compare needs python3, and there is none on PATH");
+    return fail(failure, "--compare: python3 failed; its output is above");
 }
 
 /* Ours first, against the same floors. */

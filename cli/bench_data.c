@@ -13,14 +13,14 @@
 
 /* ---- vectors ---- */
 
-bool vector_create(struct bench_vector *vector, size_t count, size_t place, struct message *message)
+bool vector_create(struct bench_vector *vector, size_t count, size_t place, struct failure *failure)
 {
     enum { PAGE = 4096, SHIFT = 9 * 64 };
     *vector = (struct bench_vector){0};
     size_t shift = place * SHIFT % PAGE;
     if (posix_memalign(&vector->storage, PAGE, count * sizeof(float) + PAGE) != 0) {
         vector->storage = NULL;
-        return fail(message, "out of memory for a vector of %zu elements", count);
+        return fail(failure, "out of memory for a vector of %zu elements", count);
     }
     vector->values = (float *)(void *)((char *)vector->storage + shift);
     memset(vector->storage, 0, count * sizeof(float) + PAGE);
@@ -197,16 +197,16 @@ bool is_distribution(const char *name) { return find_distribution(name) != NULL;
 /* ---- files ---- */
 
 static bool fill_from_file(const char *path, struct bench_vector *vectors, size_t number_of_vectors, size_t count,
-                           const char *command, struct message *message)
+                           const char *command, struct failure *failure)
 {
     struct gradient gradient;
-    if (!gradient_load(path, true, &gradient, message))
+    if (!gradient_load(path, true, &gradient, failure))
         return false;
     gradient_warn(&gradient, command, path);
     size_t length = (size_t)gradient.tensor.count;
     if (length == 0) {
         gradient_free(&gradient);
-        return fail(message, "'%s' has no elements; a benchmark needs some", path);
+        return fail(failure, "'%s' has no elements; a benchmark needs some", path);
     }
     const float *values = gradient.tensor.data;
     for (size_t v = 0; v < number_of_vectors; v++) {
@@ -221,11 +221,11 @@ static bool fill_from_file(const char *path, struct bench_vector *vectors, size_
 }
 
 bool fill_gradients(const char *distribution, struct bench_vector *vectors, size_t number_of_vectors, size_t count,
-                    const char *command, struct message *message)
+                    const char *command, struct failure *failure)
 {
     const struct distribution *found = find_distribution(distribution);
     if (!found)
-        return fill_from_file(distribution, vectors, number_of_vectors, count, command, message);
+        return fill_from_file(distribution, vectors, number_of_vectors, count, command, failure);
     /* In pieces, so that the progress bar moves; the generator goes on from one to the next. */
     enum { PIECE = 1 << 20 };
     struct progress progress;

@@ -2,7 +2,7 @@
 #ifndef CLI_BENCH_DATA_H
 #define CLI_BENCH_DATA_H
 
-#include "message.h"
+#include "complain.h"
 
 #include <stddef.h>
 
@@ -14,7 +14,7 @@ struct bench_vector {
 
 /* Vectors made one after the other start at different places within a page (`place` counts them): two streams that
  * collide modulo 4096 slow each other down. */
-bool vector_create(struct bench_vector *vector, size_t count, size_t place, struct message *message);
+bool vector_create(struct bench_vector *vector, size_t count, size_t place, struct failure *failure);
 void vector_free(struct bench_vector *vector);
 
 /* True for "gaussian", "laplace" and so on; anything else is the name of a .npy file. */
@@ -27,6 +27,6 @@ bool is_distribution(const char *name);
  * `count`; the second vector and those that follow hold them times 1 + N(0, 1/4), so that layers keep their scales and
  * zeros stay zeros. `command` is for warnings. */
 bool fill_gradients(const char *distribution, struct bench_vector *vectors, size_t number_of_vectors, size_t count,
-                    const char *command, struct message *message);
+                    const char *command, struct failure *failure);
 
 #endif

@@ -73,7 +73,7 @@ static void print_json(const struct bench *bench, const struct decade *decades, 
     json_close_object(&json);
 }
 
-bool bench_run_decades(struct bench *bench, const struct spec_list *specs, bool as_json, struct message *message)
+bool bench_run_decades(struct bench *bench, const struct spec_list *specs, bool as_json, struct failure *failure)
 {
     struct decade decades[DECADES] = {{0}};
     int decade_count = 0;
@@ -85,14 +85,14 @@ bool bench_run_decades(struct bench *bench, const struct spec_list *specs, bool 
         decade->rows = calloc(specs->count, sizeof *decade->rows);
         if (!decade->rows) {
             decade_count--;
-            is_done = fail(message, "out of memory for %zu rows", specs->count);
+            is_done = fail(failure, "out of memory for %zu rows", specs->count);
             break;
         }
-        is_done = bench_measure(bench, specs, decade->rows, message);
+        is_done = bench_measure(bench, specs, decade->rows, failure);
         decade->read_ms = bench->floors_ms[FLOOR_READ];
     }
     if (is_done && decade_count == 0)
-        is_done = fail(message, "--decades starts with %d elements; use a larger -n", (int)LEAST);
+        is_done = fail(failure, "--decades starts with %d elements; use a larger -n", (int)LEAST);
     if (is_done)
         (as_json ? print_json : print_text)(bench, decades, decade_count, specs->count);
     for (int d = 0; d < decade_count; d++)

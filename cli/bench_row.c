@@ -237,7 +237,7 @@ static void show_progress(struct bench *bench, const struct bench_row *row, doub
     progress_update(&bench->progress, ((double)bench->rows_done + share) / (double)bench->row_count, row->spec->label);
 }
 
-bool bench_row_run(struct bench *bench, struct bench_row *row, struct message *message)
+bool bench_row_run(struct bench *bench, struct bench_row *row, struct failure *failure)
 {
     row->encode_ms = row->verify_ms = row->decode_ms = INFINITY;
     row->add_ms = row->verified_add_ms = row->peers_add_ms = row->verified_peers_add_ms = INFINITY;
@@ -268,5 +268,5 @@ bool bench_row_run(struct bench *bench, struct bench_row *row, struct message *m
     for (int kind = 0; kind < FLOOR_COUNT; kind++)
         bench->floors_ms[kind] = fmin(bench->floors_ms[kind], row->floors_ms[kind]);
     free_work(&work);
-    return status == TG_OK || fail(message, "%s: %s", row->spec->label, library_message(status, &error));
+    return status == TG_OK || fail(failure, "%s: %s", row->spec->label, library_message(status, &error));
 }

@@ -32,18 +32,18 @@ static void *serve(void *of)
     }
 }
 
-bool team_create(struct team **team, unsigned members, struct message *message)
+bool team_create(struct team **team, unsigned members, struct failure *failure)
 {
     struct team *made = calloc(1, sizeof *made + members * sizeof made->others[0]);
     if (!made)
-        return fail(message, "out of memory for %u threads", members);
+        return fail(failure, "out of memory for %u threads", members);
     made->members = members;
     pthread_barrier_init(&made->start, NULL, members);
     pthread_barrier_init(&made->end, NULL, members);
     for (unsigned i = 1; i < members; i++) {
         made->others[i] = (struct member){.team = made, .number = i};
         if (pthread_create(&made->others[i].thread, NULL, serve, &made->others[i]) != 0)
-            return fail(message, "cannot start %u threads for the benchmark",
+            return fail(failure, "cannot start %u threads for the benchmark",
                         members); /* those that wait end with it */
     }
     *team = made;

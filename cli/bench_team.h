@@ -3,14 +3,14 @@
 #ifndef CLI_BENCH_TEAM_H
 #define CLI_BENCH_TEAM_H
 
-#include "message.h"
+#include "complain.h"
 
 #include <stddef.h>
 
 struct team;
 
 /* So many threads, the caller's own among them; they sleep until they are called. */
-bool team_create(struct team **team, unsigned members, struct message *message);
+bool team_create(struct team **team, unsigned members, struct failure *failure);
 void team_free(struct team *team);
 
 /* Every member calls run(context, member, members) once; returns when all are done. */

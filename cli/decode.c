@@ -83,10 +83,10 @@ static void print_line(const char *path, const struct decode_result *result)
 }
 
 static bool decode_file(const struct decode_settings *settings, const char *in, const char *out,
-                        struct json_writer *json, struct message *message)
+                        struct json_writer *json, struct failure *failure)
 {
     struct file_bytes file;
-    if (!read_file(in, &file, message))
+    if (!read_file(in, &file, failure))
         return false;
     tg_error error = {""};
     tg_device *device = NULL;
@@ -105,9 +105,9 @@ static bool decode_file(const struct decode_settings *settings, const char *in, 
             {header, npy_write_header(result.type, result.info.count, header)},
             {result.values, (size_t)result.info.count * result.type},
         };
-        is_done = write_file(out, pieces, 2, message);
+        is_done = write_file(out, pieces, 2, failure);
     } else {
-        is_done = fail(message, "cannot decode '%s': %s", is_standard_stream(in) ? "standard input" : in,
+        is_done = fail(failure, "cannot decode '%s': %s", is_standard_stream(in) ? "standard input" : in,
                        library_message(status, &error));
     }
     if (is_done && settings->json)
@@ -129,10 +129,10 @@ static int decode_files(const struct command *command, const struct decode_setti
         json_open_array(&json, "files");
     }
     for (size_t i = 0; i < plan->count; i++) {
-        struct message message = {""};
-        char *output = choose_output(&decode_rule, &settings->output, plan, plan->inputs[i], &message);
-        if (!output || !decode_file(settings, plan->inputs[i], output, &json, &message)) {
-            complain(command->name, "%s", message.text);
+        struct failure failure = {""};
+        char *output = choose_output(&decode_rule, &settings->output, plan, plan->inputs[i], &failure);
+        if (!output || !decode_file(settings, plan->inputs[i], output, &json, &failure)) {
+            complain(command->name, "%s", failure.text);
             exit_code = EXIT_FAILED;
         }
         free(output);
@@ -152,9 +152,9 @@ static int run_decode(const struct command *command, int argc, char **argv)
     if (!options_parse_all(command, argc, argv, &settings, &count, &exit_code))
         return exit_code;
     struct file_plan plan;
-    struct message message = {""};
-    if (!plan_files(&decode_rule, &settings.output, argv, count, settings.json, &plan, &message)) {
-        complain(command->name, "%s", message.text);
+    struct failure failure = {""};
+    if (!plan_files(&decode_rule, &settings.output, argv, count, settings.json, &plan, &failure)) {
+        complain(command->name, "%s", failure.text);
         return EXIT_USAGE;
     }
     return decode_files(command, &settings, &plan);

@@ -30,7 +30,7 @@ struct encode_result {
 
 /* Encodes into result->frame, which the caller frees, also after a failure. */
 static bool encode_tensor(const tg_spec *spec, const tg_tensor *input, const tg_encode_options *options,
-                          struct encode_result *result, struct message *message)
+                          struct encode_result *result, struct failure *failure)
 {
     tg_error error = {""};
     tg_device *device = NULL;
@@ -50,7 +50,7 @@ static bool encode_tensor(const tg_spec *spec, const tg_tensor *input, const tg_
     }
     tg_codec_free(codec);
     tg_device_free(device);
-    return status == TG_OK || fail(message, "%s", library_message(status, &error));
+    return status == TG_OK || fail(failure, "%s", library_message(status, &error));
 }
 
 static void put_result(struct json_writer *json, const struct encode_result *result, const tg_tensor *input,
@@ -94,10 +94,10 @@ static void print_line(const char *path, const struct encode_result *result, con
 }
 
 static bool encode_file(const struct command *command, const struct encode_settings *settings, const tg_spec *spec,
-                        const char *in, const char *out, struct json_writer *json, struct message *message)
+                        const char *in, const char *out, struct json_writer *json, struct failure *failure)
 {
     struct gradient gradient;
-    if (!gradient_load(in, false, &gradient, message))
+    if (!gradient_load(in, false, &gradient, failure))
         return false;
     if (!settings->output.quiet)
         gradient_warn(&gradient, command->name, in);
@@ -108,12 +108,12 @@ static bool encode_file(const struct command *command, const struct encode_setti
         .no_checksum = settings->no_checksum,
     };
     struct encode_result result = {.frame = NULL};
-    struct message reason = {""};
+    struct failure reason = {""};
     bool is_done = encode_tensor(spec, &gradient.tensor, &options, &result, &reason) ||
-                   fail(message, "cannot encode '%s': %s", is_standard_stream(in) ? "standard input" : in, reason.text);
+                   fail(failure, "cannot encode '%s': %s", is_standard_stream(in) ? "standard input" : in, reason.text);
     if (is_done) {
         const struct piece piece = {result.frame, result.report.bytes};
-        is_done = write_file(out, &piece, 1, message);
+        is_done = write_file(out, &piece, 1, failure);
     }
     if (is_done && settings->json)
         put_result(json, &result, &gradient.tensor, in, out);
@@ -135,10 +135,10 @@ static int encode_files(const struct command *command, const struct encode_setti
         json_open_array(&json, "files");
     }
     for (size_t i = 0; i < plan->count; i++) {
-        struct message message = {""};
-        char *output = choose_output(&encode_rule, &settings->output, plan, plan->inputs[i], &message);
-        if (!output || !encode_file(command, settings, spec, plan->inputs[i], output, &json, &message)) {
-            complain(command->name, "%s", message.text);
+        struct failure failure = {""};
+        char *output = choose_output(&encode_rule, &settings->output, plan, plan->inputs[i], &failure);
+        if (!output || !encode_file(command, settings, spec, plan->inputs[i], output, &json, &failure)) {
+            complain(command->name, "%s", failure.text);
             exit_code = EXIT_FAILED;
         }
         free(output);
@@ -158,15 +158,15 @@ static int run_encode(const struct command *command, int argc, char **argv)
     if (!options_parse_all(command, argc, argv, &settings, &count, &exit_code))
         return exit_code;
     tg_spec spec;
-    struct message message = {""};
-    if (!parse_spec(argv[0], &spec, &message)) {
-        complain(command->name, "%s", message.text);
+    struct failure failure = {""};
+    if (!parse_spec(argv[0], &spec, &failure)) {
+        complain(command->name, "%s", failure.text);
         fputs("Try 'tersegrad codecs'.\n", stderr);
         return EXIT_USAGE;
     }
     struct file_plan plan;
-    if (!plan_files(&encode_rule, &settings.output, argv + 1, count - 1, settings.json, &plan, &message)) {
-        complain(command->name, "%s", message.text);
+    if (!plan_files(&encode_rule, &settings.output, argv + 1, count - 1, settings.json, &plan, &failure)) {
+        complain(command->name, "%s", failure.text);
         return EXIT_USAGE;
     }
     return encode_files(command, &settings, &spec, &plan);

@@ -40,7 +40,7 @@ static bool make_room(struct file_bytes *file, size_t *capacity)
     return true;
 }
 
-static bool read_all(int descriptor, const char *name, struct file_bytes *file, struct message *message)
+static bool read_all(int descriptor, const char *name, struct file_bytes *file, struct failure *failure)
 {
     struct stat status;
     size_t expected = 0;
@@ -49,14 +49,14 @@ static bool read_all(int descriptor, const char *name, struct file_bytes *file, 
     size_t capacity = expected + 1; /* one more, so that the end shows without growing */
     file->bytes = malloc(capacity);
     if (!file->bytes)
-        return fail(message, "cannot read '%s': out of memory for its %zu bytes", name, expected);
+        return fail(failure, "cannot read '%s': out of memory for its %zu bytes", name, expected);
 
     struct progress progress;
     progress_start(&progress, "reading");
     for (;;) {
         if (!make_room(file, &capacity)) {
             progress_end(&progress);
-            return fail(message, "cannot read '%s': out of memory for more than %zu bytes", name, file->size);
+            return fail(failure, "cannot read '%s': out of memory for more than %zu bytes", name, file->size);
         }
         size_t room = capacity - file->size;
         ssize_t got = read(descriptor, file->bytes + file->size, room < STEP ? room : STEP);
@@ -64,21 +64,21 @@ static bool read_all(int descriptor, const char *name, struct file_bytes *file, 
             continue;
         if (got <= 0) {
             progress_end(&progress);
-            return got == 0 || fail(message, "cannot read '%s': %s", name, strerror(errno));
+            return got == 0 || fail(failure, "cannot read '%s': %s", name, strerror(errno));
         }
         file->size += (size_t)got;
         progress_update(&progress, expected ? (double)file->size / (double)expected : 0, name);
     }
 }
 
-bool read_file(const char *path, struct file_bytes *file, struct message *message)
+bool read_file(const char *path, struct file_bytes *file, struct failure *failure)
 {
     *file = (struct file_bytes){0};
     bool is_stream = is_standard_stream(path);
     int descriptor = is_stream ? STDIN_FILENO : open(path, O_RDONLY);
     if (descriptor < 0)
-        return fail(message, "cannot open '%s': %s", path, strerror(errno));
-    bool is_read = read_all(descriptor, is_stream ? "standard input" : path, file, message);
+        return fail(failure, "cannot open '%s': %s", path, strerror(errno));
+    bool is_read = read_all(descriptor, is_stream ? "standard input" : path, file, failure);
     if (!is_stream)
         close(descriptor);
     if (!is_read) {
@@ -116,43 +116,43 @@ static bool write_all(int descriptor, const struct piece *pieces, size_t piece_c
 /* Some file systems cannot sync; that alone is no failure. */
 static bool sync_file(int descriptor) { return fsync(descriptor) == 0 || errno == EINVAL || errno == ENOTSUP; }
 
-static bool write_directly(const char *path, const struct piece *pieces, size_t piece_count, struct message *message)
+static bool write_directly(const char *path, const struct piece *pieces, size_t piece_count, struct failure *failure)
 {
     int descriptor = open(path, O_WRONLY | O_TRUNC);
     if (descriptor < 0)
-        return fail(message, "cannot write '%s': %s", path, strerror(errno));
+        return fail(failure, "cannot write '%s': %s", path, strerror(errno));
     bool is_written = write_all(descriptor, pieces, piece_count);
     int reason = errno;
     if (close(descriptor) != 0 && is_written) {
         is_written = false;
         reason = errno;
     }
-    return is_written || fail(message, "cannot write '%s': %s", path, strerror(reason));
+    return is_written || fail(failure, "cannot write '%s': %s", path, strerror(reason));
 }
 
 /* Opens a file of a new name beside `path`; the caller frees the name. NULL if that cannot be. */
-static char *open_beside(const char *path, int *descriptor, struct message *message)
+static char *open_beside(const char *path, int *descriptor, struct failure *failure)
 {
     size_t length = strlen(path) + sizeof ".XXXXXX";
     char *temporary = malloc(length);
     if (!temporary) {
-        fail(message, "cannot write '%s': out of memory", path);
+        fail(failure, "cannot write '%s': out of memory", path);
         return NULL;
     }
     snprintf(temporary, length, "%s.XXXXXX", path);
     *descriptor = mkstemp(temporary);
     if (*descriptor >= 0)
         return temporary;
-    fail(message, "cannot write '%s': %s", path, strerror(errno));
+    fail(failure, "cannot write '%s': %s", path, strerror(errno));
     free(temporary);
     return NULL;
 }
 
 static bool write_by_rename(const char *path, const struct stat *existing, const struct piece *pieces,
-                            size_t piece_count, struct message *message)
+                            size_t piece_count, struct failure *failure)
 {
     int descriptor;
-    char *temporary = open_beside(path, &descriptor, message);
+    char *temporary = open_beside(path, &descriptor, failure);
     if (!temporary)
         return false;
     mode_t mask = umask(0);
@@ -172,42 +172,42 @@ static bool write_by_rename(const char *path, const struct stat *existing, const
     if (!is_written)
         unlink(temporary);
     free(temporary);
-    return is_written || fail(message, "cannot write '%s': %s", path, strerror(reason));
+    return is_written || fail(failure, "cannot write '%s': %s", path, strerror(reason));
 }
 
-bool write_file(const char *path, const struct piece *pieces, size_t piece_count, struct message *message)
+bool write_file(const char *path, const struct piece *pieces, size_t piece_count, struct failure *failure)
 {
     if (is_standard_stream(path)) {
         if (write_all(STDOUT_FILENO, pieces, piece_count))
             return true;
-        return fail(message, "cannot write to standard output: %s", strerror(errno));
+        return fail(failure, "cannot write to standard output: %s", strerror(errno));
     }
     struct stat status;
     if (stat(path, &status) != 0)
-        return write_by_rename(path, NULL, pieces, piece_count, message);
+        return write_by_rename(path, NULL, pieces, piece_count, failure);
     if (S_ISDIR(status.st_mode))
-        return fail(message, "cannot write '%s': it is a directory", path);
+        return fail(failure, "cannot write '%s': it is a directory", path);
     if (!S_ISREG(status.st_mode))
-        return write_directly(path, pieces, piece_count, message);
+        return write_directly(path, pieces, piece_count, failure);
 
     /* A link stays a link: the file that it points to is the one replaced. */
     char *target = realpath(path, NULL);
-    bool is_written = write_by_rename(target ? target : path, &status, pieces, piece_count, message);
+    bool is_written = write_by_rename(target ? target : path, &status, pieces, piece_count, failure);
     free(target);
     return is_written;
 }
 
-bool can_write_file(const char *path, struct message *message)
+bool can_write_file(const char *path, struct failure *failure)
 {
     struct stat status;
     bool exists = stat(path, &status) == 0;
     if (exists && S_ISDIR(status.st_mode))
-        return fail(message, "cannot write '%s': it is a directory", path);
+        return fail(failure, "cannot write '%s': it is a directory", path);
     if (exists && !S_ISREG(status.st_mode))
-        return access(path, W_OK) == 0 || fail(message, "cannot write '%s': %s", path, strerror(errno));
+        return access(path, W_OK) == 0 || fail(failure, "cannot write '%s': %s", path, strerror(errno));
     char *target = exists ? realpath(path, NULL) : NULL;
     int descriptor;
-    char *temporary = open_beside(target ? target : path, &descriptor, message);
+    char *temporary = open_beside(target ? target : path, &descriptor, failure);
     if (temporary) {
         close(descriptor);
         unlink(temporary);

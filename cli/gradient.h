@@ -13,9 +13,9 @@ struct gradient {
 
 /* Takes over file->bytes, also on failure. `name` is for the message. With `as_float32`, float16 is widened. */
 bool gradient_from_bytes(struct file_bytes *file, const char *name, bool as_float32, struct gradient *gradient,
-                         struct message *message);
+                         struct failure *failure);
 
-bool gradient_load(const char *path, bool as_float32, struct gradient *gradient, struct message *message);
+bool gradient_load(const char *path, bool as_float32, struct gradient *gradient, struct failure *failure);
 
 /* Says on stderr that float64 was narrowed, if it was. */
 void gradient_warn(const struct gradient *gradient, const char *command, const char *path);

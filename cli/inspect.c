@@ -15,9 +15,9 @@ static int run_inspect(const struct command *command, int argc, char **argv)
     if (!options_parse(command, argc, argv, &settings, operands, &exit_code))
         return exit_code;
     struct file_bytes file;
-    struct message message = {""};
-    if (!read_file(operands[0], &file, &message)) {
-        complain(command->name, "%s", message.text);
+    struct failure failure = {""};
+    if (!read_file(operands[0], &file, &failure)) {
+        complain(command->name, "%s", failure.text);
         return EXIT_FAILED;
     }
     const char *path = is_standard_stream(operands[0]) ? "standard input" : operands[0];

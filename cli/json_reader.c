@@ -7,14 +7,14 @@
 
 #ifdef CLI_HAS_JANSSON
 
-json_t *json_read(const char *text, size_t size, struct message *message)
+json_t *json_read(const char *text, size_t size, struct failure *failure)
 {
     json_error_t error;
     json_t *value = json_loadb(text, size, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY, &error);
     if (!value) {
         /* Of this one jansson says how a program could allow it. */
         const char *what = strstr(error.text, "JSON_") ? "a text has the character \\u0000 in it" : error.text;
-        fail(message,
+        fail(failure,
              error.line > 1
                  ? "it is not valid JSON: %s (column %d of line %d); correct the file there, or make it again"
                  : "it is not valid JSON: %s (column %d); correct the file there, or make it again",

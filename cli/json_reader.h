@@ -2,7 +2,7 @@
 #ifndef CLI_JSON_READER_H
 #define CLI_JSON_READER_H
 
-#include "message.h"
+#include "complain.h"
 
 #define NO_JSON "this tersegrad was built without jansson, which reads JSON; install libjansson-dev and build it again"
 
@@ -11,7 +11,7 @@
 #include <stdint.h>
 
 /* The value that `text` is, to be released with json_decref; NULL and why not. Safe on any bytes. */
-json_t *json_read(const char *text, size_t size, struct message *message);
+json_t *json_read(const char *text, size_t size, struct failure *failure);
 
 /* A whole number that is not negative; false for anything else, and for NULL. */
 bool json_is_count(const json_t *value, uint64_t *count);

@@ -3,7 +3,7 @@
 #ifndef CLI_LAYOUT_H
 #define CLI_LAYOUT_H
 
-#include "message.h"
+#include "complain.h"
 
 #include <stddef.h>
 #include <stdint.h>
@@ -21,8 +21,8 @@ struct layout {
 };
 
 /* Every layer must lie within `elements`. Free with layout_free. */
-bool layout_load(const char *path, uint64_t elements, struct layout *layout, struct message *message);
-bool layout_parse(const char *text, size_t size, uint64_t elements, struct layout *layout, struct message *message);
+bool layout_load(const char *path, uint64_t elements, struct layout *layout, struct failure *failure);
+bool layout_parse(const char *text, size_t size, uint64_t elements, struct layout *layout, struct failure *failure);
 void layout_free(struct layout *layout);
 
 /* The layout that belongs to X.npy: X.layout.json, or with X = NAME-SUFFIX, NAME.layout.json. From malloc; NULL where

@@ -3,7 +3,7 @@
 #ifndef CLI_OPTIONS_H
 #define CLI_OPTIONS_H
 
-#include "message.h"
+#include "complain.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -76,7 +76,7 @@ bool options_parse_all(const struct command *command, int argc, char **argv, voi
 /* The same as options_parse for a caller that prints its own messages. */
 enum options_outcome { OPTIONS_READ, OPTIONS_HELP, OPTIONS_WRONG /* why is in the message */ };
 enum options_outcome options_read(const struct command *command, int argc, char **argv, void *settings,
-                                  const char *operands[OPERANDS_MAX], struct message *message);
+                                  const char *operands[OPERANDS_MAX], struct failure *failure);
 
 void print_command_help(const struct command *command);
 

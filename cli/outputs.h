@@ -25,11 +25,11 @@ struct file_plan {
 
 /* From the operands behind the codec. The second of two is the output where it ends so, or is "-". */
 bool plan_files(const struct output_rule *rule, const struct output_settings *settings, char **operands, size_t count,
-                bool json, struct file_plan *plan, struct message *message);
+                bool json, struct file_plan *plan, struct failure *failure);
 
 /* The name to write for one input, from malloc; NULL, with the reason, where there is none or it may not be written. */
 char *choose_output(const struct output_rule *rule, const struct output_settings *settings,
-                    const struct file_plan *plan, const char *input, struct message *message);
+                    const struct file_plan *plan, const char *input, struct failure *failure);
 
 /* The three options, as rows of a command's table. */
 #define OUTPUT_OPTIONS(settings, default_name)                                                 \

@@ -376,7 +376,7 @@ bool page_put(FILE *out, const struct page *page)
 
 static bool put_page_of(FILE *out, const void *page) { return page_put(out, page); }
 
-bool page_write(const char *path, const struct page *page, struct message *message)
+bool page_write(const char *path, const struct page *page, struct failure *failure)
 {
-    return page_save(path, put_page_of, page, message);
+    return page_save(path, put_page_of, page, failure);
 }

@@ -88,17 +88,17 @@ void page_put_end(FILE *out, const struct origin *origin)
     fputs("</dl>\n</main>\n</body>\n</html>\n", out);
 }
 
-bool page_save(const char *path, bool (*put)(FILE *out, const void *page), const void *page, struct message *message)
+bool page_save(const char *path, bool (*put)(FILE *out, const void *page), const void *page, struct failure *failure)
 {
     char *text = NULL;
     size_t size = 0;
     FILE *out = open_memstream(&text, &size);
     if (!out)
-        return fail(message, "out of memory for the report");
+        return fail(failure, "out of memory for the report");
     bool is_done = put(out, page) && !ferror(out);
     is_done = fclose(out) == 0 && is_done;
     struct piece piece = {text, size};
-    is_done = is_done ? write_file(path, &piece, 1, message) : fail(message, "out of memory for the report");
+    is_done = is_done ? write_file(path, &piece, 1, failure) : fail(failure, "out of memory for the report");
     free(text);
     return is_done;
 }

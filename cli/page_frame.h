@@ -2,7 +2,7 @@
 #ifndef CLI_PAGE_FRAME_H
 #define CLI_PAGE_FRAME_H
 
-#include "message.h"
+#include "complain.h"
 #include "origin.h"
 
 #include <stdio.h>
@@ -16,6 +16,6 @@ void page_put_item(FILE *out, const char *name, const char *text);
 void page_put_end(FILE *out, const struct origin *origin);
 
 /* Writes the file once `put` has made all of it. */
-bool page_save(const char *path, bool (*put)(FILE *out, const void *page), const void *page, struct message *message);
+bool page_save(const char *path, bool (*put)(FILE *out, const void *page), const void *page, struct failure *failure);
 
 #endif

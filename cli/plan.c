@@ -66,8 +66,8 @@ static bool read_options(const struct command *command, int argc, char **argv, s
 {
     if (train_is_first_process())
         return options_parse(command, argc, argv, options, operands, exit_code);
-    struct message message = {""};
-    const enum options_outcome outcome = options_read(command, argc, argv, options, operands, &message);
+    struct failure failure = {""};
+    const enum options_outcome outcome = options_read(command, argc, argv, options, operands, &failure);
     *exit_code = outcome == OPTIONS_HELP ? EXIT_DONE : EXIT_USAGE;
     return outcome == OPTIONS_READ;
 }
@@ -90,16 +90,16 @@ static int run_plan(const struct command *command, int argc, char **argv)
     if (options.probe && train_mpi_module())
         return measure(command, &options, &origin);
     struct plan plan;
-    struct message message = {""};
-    if (!plan_inputs(&plan, &options, &message)) {
-        complain(command->name, "%s", message.text);
+    struct failure failure = {""};
+    if (!plan_inputs(&plan, &options, &failure)) {
+        complain(command->name, "%s", failure.text);
         plan_free(&plan);
         return EXIT_USAGE;
     }
     exit_code = EXIT_DONE;
-    if (!plan_predict(&plan, &message) ||
-        (options.report && !plan_write_page(options.report, &plan, &origin, &message))) {
-        complain(command->name, "%s", message.text);
+    if (!plan_predict(&plan, &failure) ||
+        (options.report && !plan_write_page(options.report, &plan, &origin, &failure))) {
+        complain(command->name, "%s", failure.text);
         exit_code = EXIT_FAILED;
     } else if (options.json) {
         plan_print_json(&plan, stdout);

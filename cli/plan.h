@@ -98,21 +98,21 @@ void plan_notes_free(struct plan *plan);
 /* Tensors in the order in which they become ready. With `ready` in the file, that is the file's order; else the file
  * has the order of the forward pass, and tensors are ready, last first, by their share of the elements. `backward` is
  * negative where it was not given. */
-bool plan_layout_check(const struct layout *layout, bool *has_times, struct message *message);
+bool plan_layout_check(const struct layout *layout, bool *has_times, struct failure *failure);
 void plan_layout_ready(const struct layout *layout, bool has_times, double backward, struct predict_tensor *tensors);
 
 /* Reads the probe, says what is doubtful about it, and takes what the options leave to it. */
-bool plan_probe_load(struct plan *plan, struct message *message);
+bool plan_probe_load(struct plan *plan, struct failure *failure);
 /* Whether reductions in two levels were measured, on several hosts of as many ranks. */
 bool plan_probe_has_levels(const struct plan *plan);
 /* Its network, unless that says nothing of what is asked; and its coding of a row's codec by the row's algorithm, where
  * it has that. */
-bool plan_probe_network(struct plan *plan, struct message *message);
-bool plan_probe_coding(struct plan *plan, struct plan_row *row, struct message *message);
+bool plan_probe_network(struct plan *plan, struct failure *failure);
+bool plan_probe_coding(struct plan *plan, struct plan_row *row, struct failure *failure);
 
 /* From the options; free with plan_free in any case. */
-bool plan_inputs(struct plan *plan, const struct plan_options *options, struct message *message);
-bool plan_predict(struct plan *plan, struct message *message);
+bool plan_inputs(struct plan *plan, const struct plan_options *options, struct failure *failure);
+bool plan_predict(struct plan *plan, struct failure *failure);
 void plan_free(struct plan *plan);
 
 void plan_print_table(const struct plan *plan, FILE *out);
@@ -126,7 +126,7 @@ size_t plan_choice(const struct plan *plan, const struct predict_step *steps, ui
 
 /* The schedule of a row, for a job like the plan's; free it with schedule_free. */
 bool plan_schedule(const struct plan_row *row, const struct predict_job *job, struct schedule *schedule,
-                   struct message *message);
+                   struct failure *failure);
 
 /* Names of enum predict_device, ends with NULL. */
 extern const char *const plan_devices[];
@@ -141,7 +141,7 @@ struct predict_network plan_network(double bits_per_second, double latency);
 void plan_note_inside(struct plan *plan);
 
 /* One self-contained page. */
-bool plan_write_page(const char *path, const struct plan *plan, const struct origin *origin, struct message *message);
+bool plan_write_page(const char *path, const struct plan *plan, const struct origin *origin, struct failure *failure);
 
 /* "12.3 ms". Returns `text`. */
 #define TIME_TEXT 16

@@ -73,20 +73,20 @@ static void choose(struct plan *plan, const struct predict_step *steps)
 }
 
 bool plan_schedule(const struct plan_row *row, const struct predict_job *job, struct schedule *schedule,
-                   struct message *message)
+                   struct failure *failure)
 {
     struct predict_job dense = *job;
     dense.tree = row->is_tree;
     if (row->is_ring)
-        return schedule_of_ring(&dense, schedule, message);
+        return schedule_of_ring(&dense, schedule, failure);
     /* One host alone stays at one level, as a run does by itself. */
     const bool has_levels = job->per_node > 1 && job->per_node < job->world && !row->is_flat;
     uint32_t *hosts = has_levels ? schedule_hosts(job) : NULL;
     tg_reducer_options options = row->options;
     options.host_of_rank = hosts;
-    const bool is_done = (hosts || !has_levels || fail(message, "out of memory for %u ranks", job->world)) &&
+    const bool is_done = (hosts || !has_levels || fail(failure, "out of memory for %u ranks", job->world)) &&
                          schedule_of_reduction(job, &row->coding, &row->codec, &row->feedback, &options, schedule,
-                                               message);
+                                               failure);
     free(hosts);
     return is_done;
 }
@@ -94,21 +94,21 @@ bool plan_schedule(const struct plan_row *row, const struct predict_job *job, st
 /* ---- a row ---- */
 
 static bool fitted_schedule(const struct plan *plan, const struct plan_row *row, struct schedule *schedule,
-                            struct message *message)
+                            struct failure *failure)
 {
-    if (!plan_schedule(row, &plan->job, schedule, message))
+    if (!plan_schedule(row, &plan->job, schedule, failure))
         return false;
     schedule_fit(schedule, &plan->job, &plan->network, &row->coding);
     return true;
 }
 
-static bool predict_row(const struct plan *plan, struct plan_row *row, struct message *message)
+static bool predict_row(const struct plan *plan, struct plan_row *row, struct failure *failure)
 {
     struct schedule schedule;
-    if (!predict_coding_check(&row->coding, message) || !fitted_schedule(plan, row, &schedule, message))
+    if (!predict_coding_check(&row->coding, failure) || !fitted_schedule(plan, row, &schedule, failure))
         return false;
     const bool is_done = predict_scheduled(&schedule, &plan->job, &plan->network, row->coding.low, row->coding.high,
-                                           &row->step, message);
+                                           &row->step, failure);
     schedule_free(&schedule);
     row->step.extrapolated = row->step.extrapolated || row->is_far;
     row->uniform_seconds = -1; /* not looked at by the simulation */
@@ -134,16 +134,16 @@ static void use_simulated(struct plan_row *row)
 }
 
 /* `limit`: beyond so many seconds it will not be chosen. */
-static bool simulate_row(const struct plan *plan, struct plan_row *row, double limit, struct message *message)
+static bool simulate_row(const struct plan *plan, struct plan_row *row, double limit, struct failure *failure)
 {
     struct schedule schedule;
-    if (!fitted_schedule(plan, row, &schedule, message))
+    if (!fitted_schedule(plan, row, &schedule, failure))
         return false;
     const double events = (double)plan->cluster.steps * plan->job.world * (double)schedule.count;
     row->uniform_seconds = row->step.seconds;
     row->is_too_slow = events > few_events && row->step.seconds > limit;
     const bool is_done = row->is_too_slow ||
-                         simulate(&schedule, &plan->job, &plan->network, &plan->cluster, &row->simulated, message);
+                         simulate(&schedule, &plan->job, &plan->network, &plan->cluster, &row->simulated, failure);
     schedule_free(&schedule);
     if (is_done && !row->is_too_slow)
         use_simulated(row);
@@ -163,11 +163,11 @@ static struct plan_row *next_to_simulate(struct plan *plan, bool is_dense)
     return next;
 }
 
-static bool simulate_rows(struct plan *plan, bool is_dense, struct message *message)
+static bool simulate_rows(struct plan *plan, bool is_dense, struct failure *failure)
 {
     double limit = INFINITY;
     for (struct plan_row *row; (row = next_to_simulate(plan, is_dense)) != NULL;) {
-        if (!simulate_row(plan, row, limit, message))
+        if (!simulate_row(plan, row, limit, failure))
             return false;
         if (!row->is_too_slow && PLAN_TOO_SLOW * row->step.high < limit)
             limit = PLAN_TOO_SLOW * row->step.high;
@@ -177,23 +177,23 @@ static bool simulate_rows(struct plan *plan, bool is_dense, struct message *mess
 
 /* ---- all of them ---- */
 
-bool plan_predict(struct plan *plan, struct message *message)
+bool plan_predict(struct plan *plan, struct failure *failure)
 {
     struct predict_step steps[PLAN_MOST_ROWS] = {{0}};
     for (size_t i = 0; i < plan->row_count; i++) {
         struct plan_row *row = &plan->rows[i];
         if (!plan_has_row(row, plan->job.world))
             continue;
-        if (!predict_row(plan, row, message))
+        if (!predict_row(plan, row, failure))
             return false;
     }
-    if (plan->options->simulate && !(simulate_rows(plan, true, message) && simulate_rows(plan, false, message)))
+    if (plan->options->simulate && !(simulate_rows(plan, true, failure) && simulate_rows(plan, false, failure)))
         return false;
     for (size_t i = 0; i < plan->row_count; i++)
         steps[i] = plan->rows[i].step;
     plan_note_too_slow(plan);
     if (plan->lacks_notes)
-        return fail(message, "out of memory for the list of inputs");
+        return fail(failure, "out of memory for the list of inputs");
     const struct plan_row *ring = &plan->rows[0], *second = &plan->rows[1];
     const bool has_tree = plan_has_row(second, plan->job.world);
     const struct plan_row *baseline = has_tree && second->step.seconds < ring->step.seconds ? second : ring;

@@ -23,26 +23,26 @@ static const double message_seconds = 5e-6, inside_bytes = 5e9;
 
 /* ---- the model ---- */
 
-static bool read_time(const char *option, const char *text, double *seconds, struct message *message)
+static bool read_time(const char *option, const char *text, double *seconds, struct failure *failure)
 {
     if (parse_time(text, strlen(text), seconds) && *seconds <= 1e6)
         return true;
-    return fail(message, "%s takes a time of 0s to 1000000s with its unit, such as 80ms or 1.5s, not '%s'", option,
+    return fail(failure, "%s takes a time of 0s to 1000000s with its unit, such as 80ms or 1.5s, not '%s'", option,
                 text);
 }
 
 /* `known`: of the model's own; negative: there is none. */
-static bool choose_times(struct plan *plan, double known, const char *source, struct message *message)
+static bool choose_times(struct plan *plan, double known, const char *source, struct failure *failure)
 {
     const struct plan_options *options = plan->options;
     double *forward = &plan->job.forward, *backward = &plan->job.backward;
     char text[TIME_TEXT], other[TIME_TEXT];
-    if (options->backward && !read_time("--backward", options->backward, backward, message))
+    if (options->backward && !read_time("--backward", options->backward, backward, failure))
         return false;
-    if (options->forward && !read_time("--forward", options->forward, forward, message))
+    if (options->forward && !read_time("--forward", options->forward, forward, failure))
         return false;
     if (!options->backward && known < 0)
-        return fail(message, "'%s' has no times \"ready\", so give the time of a backward pass: --backward 80ms",
+        return fail(failure, "'%s' has no times \"ready\", so give the time of a backward pass: --backward 80ms",
                     plan->what);
     if (!options->backward)
         *backward = known;
@@ -57,26 +57,26 @@ static bool choose_times(struct plan *plan, double known, const char *source, st
     return true;
 }
 
-static bool use_layout(struct plan *plan, struct message *message)
+static bool use_layout(struct plan *plan, struct failure *failure)
 {
     bool has_times;
-    struct message reason = {""};
+    struct failure reason = {""};
     const char *path = plan->options->layout;
-    if (!layout_load(path, UINT64_MAX, &plan->layout, message))
+    if (!layout_load(path, UINT64_MAX, &plan->layout, failure))
         return false;
     snprintf(plan->what, sizeof plan->what, "%s", path);
     if (!plan_layout_check(&plan->layout, &has_times, &reason))
-        return fail(message, "cannot use the layout '%s': %s", path, reason.text);
+        return fail(failure, "cannot use the layout '%s': %s", path, reason.text);
     const size_t count = plan->layout.count;
     const double last = has_times ? plan->layout.layers[count - 1].ready : -1;
-    if (!choose_times(plan, last, "from the layout", message))
+    if (!choose_times(plan, last, "from the layout", failure))
         return false;
     if (has_times && plan->job.backward < last)
-        return fail(message, "--backward %s is shorter than the layout's last time, %g seconds",
+        return fail(failure, "--backward %s is shorter than the layout's last time, %g seconds",
                     plan->options->backward, last);
     plan->tensors = calloc(count, sizeof *plan->tensors);
     if (!plan->tensors)
-        return fail(message, "out of memory for %zu tensors", count);
+        return fail(failure, "out of memory for %zu tensors", count);
     plan_layout_ready(&plan->layout, has_times, plan->job.backward, plan->tensors);
     if (!has_times)
         plan_note(plan, "assumed: a layer's part of the backward pass is its share of the elements, last layer first");
@@ -84,19 +84,19 @@ static bool use_layout(struct plan *plan, struct message *message)
     return true;
 }
 
-static bool use_model(struct plan *plan, struct message *message)
+static bool use_model(struct plan *plan, struct failure *failure)
 {
     char source[120];
     const char *name = known_models[plan->options->model >= 0 ? plan->options->model : 0];
-    if (!known_model_make(name, &plan->model, message))
+    if (!known_model_make(name, &plan->model, failure))
         return false;
     snprintf(plan->what, sizeof plan->what, "%s", name);
     snprintf(source, sizeof source, "%s at 10 TFLOP/s", plan->model.batch);
-    if (!choose_times(plan, 2 * plan->model.work / KNOWN_MODEL_SPEED, source, message))
+    if (!choose_times(plan, 2 * plan->model.work / KNOWN_MODEL_SPEED, source, failure))
         return false;
     plan->tensors = calloc(plan->model.count, sizeof *plan->tensors);
     if (!plan->tensors)
-        return fail(message, "out of memory for %zu tensors", plan->model.count);
+        return fail(failure, "out of memory for %zu tensors", plan->model.count);
     known_model_ready(&plan->model, plan->job.backward, plan->tensors);
     plan->job.tensor_count = plan->model.count;
     return true;
@@ -114,17 +114,17 @@ struct predict_network plan_network(double bits_per_second, double latency)
                                     .high = 1.25};
 }
 
-static bool use_rate(struct plan *plan, struct message *message)
+static bool use_rate(struct plan *plan, struct failure *failure)
 {
     const struct plan_options *options = plan->options;
     const char *rate = options->rate ? options->rate : "10gbit",
                *latency = options->latency ? options->latency : "50us";
     if (!parse_rate(rate, strlen(rate), &plan->rate_bits) || plan->rate_bits < 1e3 || plan->rate_bits > 1e15)
-        return fail(message,
+        return fail(failure,
                     "--rate takes a rate of 1kbit to 1000tbit with its unit, such as 100mbit or 2.5gbit, not '%s'",
                     rate);
     if (!parse_time(latency, strlen(latency), &plan->latency) || !(plan->latency > 0 && plan->latency <= 1e3))
-        return fail(message,
+        return fail(failure,
                     "--latency takes a time above 0s and up to 1000s with its unit, such as 50us or 2ms, not '%s'",
                     latency);
     plan->network = plan_network(plan->rate_bits, plan->latency);
@@ -168,7 +168,7 @@ static bool find_info(const tg_spec *spec, tg_codec_info *info)
 
 /* What was asked for, where it suits the codec; what a codec needs, where nothing was. */
 static bool choose_feedback(const struct plan_options *options, const tg_codec_info *info, struct plan_row *row,
-                            struct message *message)
+                            struct failure *failure)
 {
     tg_error error = {""};
     const char *text = row->is_dense          ? "none"
@@ -179,41 +179,41 @@ static bool choose_feedback(const struct plan_options *options, const tg_codec_i
     if (status == TG_OK && row->feedback.kind == TG_FEEDBACK_DGC && !info->sparse) {
         if (options->codecs.count > 0)
             return fail(
-                message,
+                failure,
                 "feedback '%s' is for sparsifiers, but '%s' is not a sparsifier; use ef, or run plan for each codec",
                 text, row->codec_text);
         text = info->wants_feedback ? "ef" : "none"; /* of the standard list, those that it is not for */
         status = tg_feedback_parse(text, &row->feedback, &error);
     }
     snprintf(row->feedback_text, sizeof row->feedback_text, "%s", text);
-    return status == TG_OK || fail(message, "%s", library_message(status, &error));
+    return status == TG_OK || fail(failure, "%s", library_message(status, &error));
 }
 
-static bool fill_row(struct plan *plan, const char *text, struct plan_row *row, struct message *message)
+static bool fill_row(struct plan *plan, const char *text, struct plan_row *row, struct failure *failure)
 {
     const struct plan_options *options = plan->options;
     tg_codec_info info;
-    if (!parse_spec(text, &row->codec, message))
+    if (!parse_spec(text, &row->codec, failure))
         return false;
     if (strlen(text) >= sizeof row->codec_text || !find_info(&row->codec, &info))
-        return fail(message, "the spec '%.40s...' is too long", text);
+        return fail(failure, "the spec '%.40s...' is too long", text);
     strcpy(row->codec_text, text);
     row->is_dense = strcmp(info.name, "none") == 0;
-    if (!choose_feedback(options, &info, row, message))
+    if (!choose_feedback(options, &info, row, failure))
         return false;
     const bool feedback = row->feedback.kind != TG_FEEDBACK_NONE;
     snprintf(row->name, sizeof row->name, "%s%s%s", text, feedback ? "+" : "", feedback ? row->feedback_text : "");
     row->options = (tg_reducer_options){.min_size = options->min_size};
-    return predict_costs(plan->device, &row->codec, feedback, &row->coding, message);
+    return predict_costs(plan->device, &row->codec, feedback, &row->coding, failure);
 }
 
-static bool fill_rows(struct plan *plan, struct message *message)
+static bool fill_rows(struct plan *plan, struct failure *failure)
 {
     const struct text_list *given = &plan->options->codecs;
     const size_t count = given->count ? given->count : sizeof standard_codecs / sizeof *standard_codecs;
     plan->rows = calloc(PLAN_MOST_ROWS, sizeof *plan->rows);
     if (!plan->rows)
-        return fail(message, "out of memory");
+        return fail(failure, "out of memory");
     const struct plan_row baseline = {.codec_text = "none",
                                       .feedback_text = "none",
                                       .name = "none",
@@ -225,13 +225,13 @@ static bool fill_rows(struct plan *plan, struct message *message)
     plan->rows[plan->row_count++].is_tree = true;
     for (size_t i = 0; i < count; i++) {
         struct plan_row *row = &plan->rows[plan->row_count];
-        if (!fill_row(plan, given->count ? given->items[i] : standard_codecs[i], row, message))
+        if (!fill_row(plan, given->count ? given->items[i] : standard_codecs[i], row, failure))
             return false;
         row->options.algorithm = TG_GATHER;
         row->is_flat = plan->options->flat;
         row[1] = row[0];
         row[1].options.algorithm = TG_SHARD;
-        if (!plan_probe_coding(plan, &row[0], message) || !plan_probe_coding(plan, &row[1], message))
+        if (!plan_probe_coding(plan, &row[0], failure) || !plan_probe_coding(plan, &row[1], failure))
             return false;
         plan->row_count += 2;
     }
@@ -241,7 +241,7 @@ static bool fill_rows(struct plan *plan, struct message *message)
 
 /* ---- the cluster ---- */
 
-static bool use_cluster(struct plan *plan, struct message *message)
+static bool use_cluster(struct plan *plan, struct failure *failure)
 {
     const struct plan_options *o = plan->options;
     const struct {
@@ -253,11 +253,11 @@ static bool use_cluster(struct plan *plan, struct message *message)
                  {"--slowdown", o->slowdown >= 0}};
     for (size_t i = 0; i < sizeof given / sizeof *given && !o->simulate; i++)
         if (given[i].is_given)
-            return fail(message, "%s is about a simulation: give --simulate too", given[i].name);
+            return fail(failure, "%s is about a simulation: give --simulate too", given[i].name);
     if (!o->simulate)
         return true;
     if (o->oversubscription >= 0 && o->rack == 0)
-        return fail(message, "--oversubscription %g is about racks: give --rack too", o->oversubscription);
+        return fail(failure, "--oversubscription %g is about racks: give --rack too", o->oversubscription);
     plan->cluster = (struct cluster){.rack_hosts = (uint32_t)o->rack,
                                      .oversubscription = o->oversubscription >= 0 ? o->oversubscription : 1,
                                      .jitter = o->jitter >= 0 ? o->jitter : 0.02,
@@ -275,24 +275,24 @@ static bool use_cluster(struct plan *plan, struct message *message)
               "simulated: %u steps, %scomputing varies by %g %%, %g %% of the hosts %s %g times slower, seed %" PRIu64,
               c->steps, racks, 100 * c->jitter, 100 * c->stragglers, c->codes_on_hosts ? "compute and code" : "compute",
               c->slowdown, c->seed);
-    return simulate_check(c, &plan->job, message);
+    return simulate_check(c, &plan->job, failure);
 }
 
 /* The ranks of a host, which may be the probe's. */
-static bool check_hosts(struct plan *plan, struct message *message)
+static bool check_hosts(struct plan *plan, struct failure *failure)
 {
     struct predict_job *job = &plan->job;
     if (plan->options->per_node > job->world)
-        return fail(message, "--per-node %" PRIu64 " is more than all %" PRIu32 " ranks; use at most that",
+        return fail(failure, "--per-node %" PRIu64 " is more than all %" PRIu32 " ranks; use at most that",
                     plan->options->per_node, job->world);
     if (job->per_node > job->world)
         job->per_node = job->world; /* the probe's */
     return job->per_node <= PLAN_MOST_ON_A_HOST ||
-           fail(message, "--per-node %" PRIu32 " is too many for one host; use at most %d", job->per_node,
+           fail(failure, "--per-node %" PRIu32 " is too many for one host; use at most %d", job->per_node,
                 PLAN_MOST_ON_A_HOST);
 }
 
-bool plan_inputs(struct plan *plan, const struct plan_options *options, struct message *message)
+bool plan_inputs(struct plan *plan, const struct plan_options *options, struct failure *failure)
 {
     *plan = (struct plan){.options = options,
                           .device = options->device >= 0 ? (enum predict_device)options->device : PREDICT_CPU};
@@ -300,32 +300,32 @@ bool plan_inputs(struct plan *plan, const struct plan_options *options, struct m
                                      .per_node = options->per_node ? (uint32_t)options->per_node : 1,
                                      .kappa = options->kappa > 0 ? options->kappa : 1};
     if (options->model >= 0 && options->layout)
-        return fail(message, "--model %s and --layout %s are two models: give one of them",
+        return fail(failure, "--model %s and --layout %s are two models: give one of them",
                     known_models[options->model], options->layout);
     if (options->seconds > 0)
-        return fail(message, "--seconds %g is about measuring: start it under mpirun, with --probe", options->seconds);
+        return fail(failure, "--seconds %g is about measuring: start it under mpirun, with --probe", options->seconds);
     if (options->insist && !options->probe)
-        return fail(message, "--insist is about a probe: give --probe too, or leave --insist out");
+        return fail(failure, "--insist is about a probe: give --probe too, or leave --insist out");
     /* What was measured is not replaced by what is assumed without a word. */
     if (options->probe && !options->rate != !options->latency)
-        return fail(message, "%s %s replaces half of the network that was probed: give %s too, or leave it out",
+        return fail(failure, "%s %s replaces half of the network that was probed: give %s too, or leave it out",
                     options->rate ? "--rate" : "--latency", options->rate ? options->rate : options->latency,
                     options->rate ? "--latency" : "--rate");
-    if (!(options->layout ? use_layout(plan, message) : use_model(plan, message)) ||
-        (options->probe && !plan_probe_load(plan, message)) || !check_hosts(plan, message) ||
-        !(options->probe && !options->rate ? plan_probe_network(plan, message) : use_rate(plan, message)))
+    if (!(options->layout ? use_layout(plan, failure) : use_model(plan, failure)) ||
+        (options->probe && !plan_probe_load(plan, failure)) || !check_hosts(plan, failure) ||
+        !(options->probe && !options->rate ? plan_probe_network(plan, failure) : use_rate(plan, failure)))
         return false;
     plan_note_inside(plan);
     plan_note_job(plan);
-    if (!fill_rows(plan, message) || !use_cluster(plan, message) ||
-        (options->report && !can_write_file(options->report, message)))
+    if (!fill_rows(plan, failure) || !use_cluster(plan, failure) ||
+        (options->report && !can_write_file(options->report, failure)))
         return false;
     if (plan->lacks_notes)
-        return fail(message, "out of memory for the list of inputs");
+        return fail(failure, "out of memory for the list of inputs");
     plan->job.tensors = plan->tensors;
     for (size_t i = 0; i < plan->job.tensor_count; i++)
         plan->parameters += plan->tensors[i].count;
-    return predict_job_check(&plan->job, message) && predict_network_check(&plan->network, message);
+    return predict_job_check(&plan->job, failure) && predict_network_check(&plan->network, failure);
 }
 
 void plan_free(struct plan *plan)

@@ -7,11 +7,11 @@
 #include <unistd.h>
 
 /* Codecs run where they were probed; what was measured elsewhere says nothing about another device. */
-static bool use_device(struct plan *plan, struct message *message)
+static bool use_device(struct plan *plan, struct failure *failure)
 {
     const enum predict_device probed = strncmp(plan->probe->device, "cuda", 4) == 0 ? PREDICT_CARD : PREDICT_CPU;
     if (plan->options->device >= 0 && plan->device != probed)
-        return fail(message,
+        return fail(failure,
                     "--device %s is not where the probe '%s' was made, %s: leave --device out, or probe again with "
                     "--device %s",
                     plan_devices[plan->device], plan->options->probe, plan->probe->device, plan_devices[plan->device]);
@@ -21,27 +21,27 @@ static bool use_device(struct plan *plan, struct message *message)
 
 static bool is_far(const struct plan *plan) { return plan->job.world > 2 * (uint64_t)plan->probe->network.world; }
 
-static bool load(const char *path, struct probe *probe, struct message *message)
+static bool load(const char *path, struct probe *probe, struct failure *failure)
 {
-    struct message reason = {""};
+    struct failure reason = {""};
     if (probe_load(path, probe, &reason))
         return true;
-    return fail(message, "%s%s", reason.text, access(path, F_OK) == 0 ? "" : "; to measure one, start it under mpirun");
+    return fail(failure, "%s%s", reason.text, access(path, F_OK) == 0 ? "" : "; to measure one, start it under mpirun");
 }
 
-bool plan_probe_load(struct plan *plan, struct message *message)
+bool plan_probe_load(struct plan *plan, struct failure *failure)
 {
     const struct plan_options *options = plan->options;
     struct probe_doubts doubts;
     char machine[192];
     plan->probe = malloc(sizeof *plan->probe);
     if (!plan->probe)
-        return fail(message, "out of memory for a probe");
+        return fail(failure, "out of memory for a probe");
     probe_machine(machine);
-    if (!load(options->probe, plan->probe, message) ||
-        !probe_judge(plan->probe, machine, (int64_t)time(NULL), options->insist, &doubts, message))
+    if (!load(options->probe, plan->probe, failure) ||
+        !probe_judge(plan->probe, machine, (int64_t)time(NULL), options->insist, &doubts, failure))
         return false;
-    if (!use_device(plan, message))
+    if (!use_device(plan, failure))
         return false;
     const char *const texts[] = {doubts.machine, doubts.age, doubts.scatter};
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
@@ -66,10 +66,10 @@ bool plan_probe_has_levels(const struct plan *plan)
     return count > 0 && plan->job.world > plan->job.per_node && plan->job.per_node == plan->probe->network.per_node;
 }
 
-bool plan_probe_network(struct plan *plan, struct message *message)
+bool plan_probe_network(struct plan *plan, struct failure *failure)
 {
     if (is_of_one_host(&plan->probe->network) && plan->job.per_node < plan->job.world)
-        return fail(message,
+        return fail(failure,
                     "the probe '%s' was made on one host and says nothing of links between hosts; give --rate and "
                     "--latency, or probe on the hosts",
                     plan->options->probe);
@@ -90,7 +90,7 @@ bool plan_probe_network(struct plan *plan, struct message *message)
     return true;
 }
 
-bool plan_probe_coding(struct plan *plan, struct plan_row *row, struct message *message)
+bool plan_probe_coding(struct plan *plan, struct plan_row *row, struct failure *failure)
 {
     if (!plan->probe)
         return true;
@@ -98,7 +98,7 @@ bool plan_probe_coding(struct plan *plan, struct plan_row *row, struct message *
                                                        row->options.algorithm);
     char feedback[TG_SPEC_TEXT] = "";
     if (tg_feedback_print(&row->feedback, feedback, sizeof feedback, NULL) != TG_OK)
-        return fail(message, "the feedback '%s' cannot be written", row->feedback_text);
+        return fail(failure, "the feedback '%s' cannot be written", row->feedback_text);
     if (!found)
         row->was_not_probed = true;
     else {
@@ -111,5 +111,5 @@ bool plan_probe_coding(struct plan *plan, struct plan_row *row, struct message *
     const bool is_same = plan->network.patterns[PREDICT_ALL_GATHER].count > 0;
     return !found || !is_same ||
            predict_fit_samples(&plan->network, &row->codec, &row->feedback, row->options.algorithm, &row->coding,
-                               message);
+                               failure);
 }

@@ -56,7 +56,7 @@ static void keep(double *ms, const struct predict_step *step)
 
 /* `world`: its place among them. */
 static bool sweep_rates(const struct plan *plan, const struct predict_job *job, struct sweep *sweep,
-                        const size_t series_of[PLAN_MOST_ROWS], size_t world, struct message *message)
+                        const size_t series_of[PLAN_MOST_ROWS], size_t world, struct failure *failure)
 {
     const bool is_shown = job->world == plan->job.world;
     for (size_t i = 0; i < plan->row_count; i++) {
@@ -64,13 +64,13 @@ static bool sweep_rates(const struct plan *plan, const struct predict_job *job, 
         struct schedule schedule;
         if (!plan_has_row(row, job->world))
             continue;
-        if (!plan_schedule(row, job, &schedule, message))
+        if (!plan_schedule(row, job, &schedule, failure))
             return false;
         bool is_done = true;
         for (size_t r = 0; r < RATES && is_done; r++) {
             const struct predict_network network = plan_network(sweep->rates[r], plan_latency(plan));
             struct predict_step *step = &sweep->steps[r][i];
-            is_done = predict_scheduled(&schedule, job, &network, row->coding.low, row->coding.high, step, message);
+            is_done = predict_scheduled(&schedule, job, &network, row->coding.low, row->coding.high, step, failure);
             if (is_done && is_shown)
                 keep(&sweep->by_rate[series_of[i]][r], step);
         }
@@ -84,7 +84,7 @@ static bool sweep_rates(const struct plan *plan, const struct predict_job *job, 
 }
 
 static bool sweep_worlds(const struct plan *plan, struct sweep *sweep, const size_t series_of[PLAN_MOST_ROWS],
-                         struct message *message)
+                         struct failure *failure)
 {
     for (size_t w = 0; w < sweep->world_count; w++) {
         struct predict_job job = plan->job;
@@ -95,16 +95,16 @@ static bool sweep_worlds(const struct plan *plan, struct sweep *sweep, const siz
             struct predict_step step;
             if (!plan_has_row(row, job.world) || (is_of_one_host(&plan->network) && job.per_node < job.world))
                 continue;
-            if (!plan_schedule(row, &job, &schedule, message))
+            if (!plan_schedule(row, &job, &schedule, failure))
                 return false;
             schedule_fit(&schedule, &job, &plan->network, &row->coding);
-            const bool is_done = predict_scheduled(&schedule, &job, &plan->network, 1, 1, &step, message);
+            const bool is_done = predict_scheduled(&schedule, &job, &plan->network, 1, 1, &step, failure);
             schedule_free(&schedule);
             if (!is_done)
                 return false;
             keep(&sweep->by_world[series_of[i]][w], &step);
         }
-        if (!sweep_rates(plan, &job, sweep, series_of, w, message))
+        if (!sweep_rates(plan, &job, sweep, series_of, w, failure))
             return false;
     }
     return true;
@@ -121,7 +121,7 @@ static void list_worlds(uint32_t own, struct sweep *sweep)
     }
 }
 
-static bool fill_sweep(const struct plan *plan, struct sweep *sweep, struct message *message)
+static bool fill_sweep(const struct plan *plan, struct sweep *sweep, struct failure *failure)
 {
     size_t series_of[PLAN_MOST_ROWS];
     for (size_t r = 0; r < RATES; r++) {
@@ -130,7 +130,7 @@ static bool fill_sweep(const struct plan *plan, struct sweep *sweep, struct mess
     }
     list_worlds(plan->job.world, sweep);
     name_series(plan, sweep, series_of);
-    return sweep_worlds(plan, sweep, series_of, message);
+    return sweep_worlds(plan, sweep, series_of, failure);
 }
 
 /* ---- the page ---- */
@@ -224,9 +224,9 @@ static bool put_page(FILE *out, const void *input)
     const struct page_input *page = input;
     const struct plan *plan = page->plan;
     char heading[720], description[1024], number[GROUPED_MAX];
-    struct message message = {""};
+    struct failure failure = {""};
     struct sweep *sweep = calloc(1, sizeof *sweep);
-    if (!sweep || !fill_sweep(plan, sweep, &message)) {
+    if (!sweep || !fill_sweep(plan, sweep, &failure)) {
         free(sweep);
         return false;
     }
@@ -248,8 +248,8 @@ static bool put_page(FILE *out, const void *input)
     return true;
 }
 
-bool plan_write_page(const char *path, const struct plan *plan, const struct origin *origin, struct message *message)
+bool plan_write_page(const char *path, const struct plan *plan, const struct origin *origin, struct failure *failure)
 {
     const struct page_input page = {plan, origin};
-    return page_save(path, put_page, &page, message);
+    return page_save(path, put_page, &page, failure);
 }

@@ -13,20 +13,20 @@
 #include <time.h>
 #include <unistd.h>
 
-double probe_now(const struct probe_team *team, struct message *message)
+double probe_now(const struct probe_team *team, struct failure *failure)
 {
     const double own = team->team.rank == 0 ? 1e-9 * (double)(clock_ns() - team->began) : 0;
     double now;
-    return probe_slowest(team, own, &now, message) ? now : -1;
+    return probe_slowest(team, own, &now, failure) ? now : -1;
 }
 
 /* All ranks' numbers, sorted; the caller frees. */
-static double *share_numbers(const struct probe_team *team, double number, struct message *message)
+static double *share_numbers(const struct probe_team *team, double number, struct failure *failure)
 {
-    struct shared_bytes *all = team_share(&team->team, &number, sizeof number, false, message);
+    struct shared_bytes *all = team_share(&team->team, &number, sizeof number, false, failure);
     double *numbers = all ? calloc(team->team.world, sizeof *numbers) : NULL;
     if (all && !numbers)
-        fail(message, "out of memory for the numbers of %" PRIu32 " ranks", team->team.world);
+        fail(failure, "out of memory for the numbers of %" PRIu32 " ranks", team->team.world);
     for (uint32_t i = 0; numbers && i < team->team.world; i++)
         memcpy(&numbers[i], all->parts[i].data, all->parts[i].size == sizeof *numbers ? sizeof *numbers : 0);
     shared_bytes_free(all);
@@ -35,9 +35,9 @@ static double *share_numbers(const struct probe_team *team, double number, struc
     return numbers;
 }
 
-bool probe_middle(const struct probe_team *team, double number, double *middle, struct message *message)
+bool probe_middle(const struct probe_team *team, double number, double *middle, struct failure *failure)
 {
-    double *numbers = share_numbers(team, number, message);
+    double *numbers = share_numbers(team, number, failure);
     const bool is_done = numbers != NULL;
     if (is_done)
         *middle = probe_quantile(numbers, team->team.world, 0.5);
@@ -45,9 +45,9 @@ bool probe_middle(const struct probe_team *team, double number, double *middle, 
     return is_done;
 }
 
-bool probe_slowest(const struct probe_team *team, double number, double *slowest, struct message *message)
+bool probe_slowest(const struct probe_team *team, double number, double *slowest, struct failure *failure)
 {
-    double *numbers = share_numbers(team, number, message);
+    double *numbers = share_numbers(team, number, failure);
     const bool is_done = numbers != NULL;
     if (is_done)
         *slowest = numbers[team->team.world - 1];
@@ -55,10 +55,10 @@ bool probe_slowest(const struct probe_team *team, double number, double *slowest
     return is_done;
 }
 
-bool probe_agree(const struct probe_team *team, bool well, struct message *message)
+bool probe_agree(const struct probe_team *team, bool well, struct failure *failure)
 {
     uint32_t culprit;
-    return team_verdict(&team->team, well, &culprit, message) == TEAM_WELL;
+    return team_verdict(&team->team, well, &culprit, failure) == TEAM_WELL;
 }
 
 static int ascending(const void *a, const void *b)
@@ -81,9 +81,9 @@ enum { NAME = 256 };
 
 /* The most ranks that have the same name, and the number of each rank's name; numbers follow each other. */
 static bool count_alike(const struct team *team, const char name[NAME], uint32_t *most, uint32_t *numbers,
-                        struct message *message)
+                        struct failure *failure)
 {
-    struct shared_bytes *all = team_share(team, name, NAME, false, message);
+    struct shared_bytes *all = team_share(team, name, NAME, false, failure);
     if (!all)
         return false;
     uint32_t names = 0;
@@ -119,7 +119,7 @@ static bool are_levels_planned(const uint32_t *host_of_rank, uint32_t world, uin
 
 /* Hosts have names; those that run on one kernel, as namespaces and containers do, share its processors. */
 static bool count_neighbours(const struct team *team, uint32_t *host_of_rank, uint32_t *kernels, struct probe *probe,
-                             struct message *message)
+                             struct failure *failure)
 {
     char host[NAME] = "", kernel[NAME] = "";
     (void)gethostname(host, sizeof host - 1);
@@ -128,13 +128,13 @@ static bool count_neighbours(const struct team *team, uint32_t *host_of_rank, ui
         memcpy(kernel, host, sizeof kernel);
     if (file)
         fclose(file);
-    return count_alike(team, host, &probe->network.per_node, host_of_rank, message) &&
-           count_alike(team, kernel, &probe->sharing, kernels, message);
+    return count_alike(team, host, &probe->network.per_node, host_of_rank, failure) &&
+           count_alike(team, kernel, &probe->sharing, kernels, failure);
 }
 
 /* Exchanges have a third of the time. */
 static bool measure(struct probe_team *team, const struct probe_request *request, struct probe *probe,
-                    struct message *message)
+                    struct failure *failure)
 {
     uint32_t *hosts = calloc(2 * (size_t)team->team.world, sizeof *hosts);
     probe->network.world = team->team.world;
@@ -144,13 +144,13 @@ static bool measure(struct probe_team *team, const struct probe_request *request
     snprintf(probe->library, sizeof probe->library, "%s", tg_version());
     snprintf(probe->transport, sizeof probe->transport, "%s, %s", tg_transport_name(team->team.transport),
              train_mpi_module());
-    bool is_well = probe_agree(team, hosts || fail(message, "out of memory for the hosts of ranks"), message) &&
-                   hosts && count_neighbours(&team->team, hosts, hosts + team->team.world, probe, message);
+    bool is_well = probe_agree(team, hosts || fail(failure, "out of memory for the hosts of ranks"), failure) &&
+                   hosts && count_neighbours(&team->team, hosts, hosts + team->team.world, probe, failure);
     if (is_well && are_levels_planned(hosts, team->team.world, probe->network.per_node))
         team->host_of_rank = hosts;
-    is_well = is_well && probe_network(team, 0.33 * request->seconds, &probe->network, message) &&
-              probe_codecs(team, request, 0.97 * request->seconds, probe, message) &&
-              probe_agree(team, team->team.rank > 0 || probe_save(request->path, probe, message), message);
+    is_well = is_well && probe_network(team, 0.33 * request->seconds, &probe->network, failure) &&
+              probe_codecs(team, request, 0.97 * request->seconds, probe, failure) &&
+              probe_agree(team, team->team.rank > 0 || probe_save(request->path, probe, failure), failure);
     team->host_of_rank = NULL;
     free(hosts);
     return is_well;
@@ -162,35 +162,35 @@ static int probe_ranks(const struct command *command, const struct probe_request
         {transport, tg_transport_rank(transport), tg_transport_world(transport), 4 * PROBE_MOST_SECONDS},
         clock_ns(),
         NULL};
-    struct message message = {""};
+    struct failure failure = {""};
     uint32_t culprit;
-    const bool can_write = team.team.rank > 0 || can_write_file(request->path, &message);
-    const enum verdict first = team_verdict(&team.team, can_write, &culprit, &message);
-    const int failure = first == TEAM_FAILED ? EXIT_USAGE : EXIT_FAILED; /* before anything is measured */
+    const bool can_write = team.team.rank > 0 || can_write_file(request->path, &failure);
+    const enum verdict first = team_verdict(&team.team, can_write, &culprit, &failure);
+    const int exit_code = first == TEAM_FAILED ? EXIT_USAGE : EXIT_FAILED; /* before anything is measured */
     struct probe *probe = calloc(1, sizeof *probe);
-    const bool is_well = first == TEAM_WELL && probe_agree(&team, probe || fail(&message, "out of memory"), &message) &&
-                         probe && measure(&team, request, probe, &message);
+    const bool is_well = first == TEAM_WELL && probe_agree(&team, probe || fail(&failure, "out of memory"), &failure) &&
+                         probe && measure(&team, request, probe, &failure);
     if (is_well && team.team.rank == 0)
         printf("probed %" PRIu32 " ranks in %.1f s: %s\n", team.team.world, 1e-9 * (double)(clock_ns() - team.began),
                request->path);
     else if (!is_well && team.team.rank == 0)
-        complain(command->name, "%s", message.text);
+        complain(command->name, "%s", failure.text);
     free(probe);
     if (is_well)
         return EXIT_DONE;
     /* Where all have agreed to end, all come here; where a rank is lost, nobody may wait for this one. */
-    struct shared_bytes *last = team_share(&team.team, "", 0, false, &message);
+    struct shared_bytes *last = team_share(&team.team, "", 0, false, &failure);
     if (!last)
-        tg_transport_abort(transport, failure);
+        tg_transport_abort(transport, exit_code);
     shared_bytes_free(last);
-    return failure;
+    return exit_code;
 }
 
 /* All ranks have the same arguments: one speaks. */
-static int refuse(const struct command *command, const struct message *message)
+static int refuse(const struct command *command, const struct failure *failure)
 {
     if (train_is_first_process())
-        complain(command->name, "%s", message->text);
+        complain(command->name, "%s", failure->text);
     return EXIT_USAGE;
 }
 
@@ -200,17 +200,17 @@ int probe_run(const struct command *command, const struct probe_request *request
     const uint64_t launched = train_launched_ranks();
     tg_transport *transport = NULL;
     tg_error error = {""};
-    struct message message = {""};
+    struct failure failure = {""};
     if (!module || launched < 2) {
-        fail(&message,
+        fail(&failure,
              "a probe measures between ranks, and there is only one; start it under mpirun, with two or more");
-        return refuse(command, &message);
+        return refuse(command, &failure);
     }
-    if (!probe_check_codecs(request, &message))
-        return refuse(command, &message);
+    if (!probe_check_codecs(request, &failure))
+        return refuse(command, &failure);
     if (tg_transport_mpi(module, &transport, &error) != TG_OK) {
-        fail(&message, "%s", error.message);
-        (void)refuse(command, &message);
+        fail(&failure, "%s", error.message);
+        (void)refuse(command, &failure);
         return EXIT_FAILED;
     }
     const uint32_t found = tg_transport_world(transport);

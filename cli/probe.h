@@ -35,28 +35,28 @@ struct probe_team {
 
 /* After all ranks have come here: how long after the beginning that is, on rank 0's clock. Negative: the message says
  * why it failed. */
-double probe_now(const struct probe_team *team, struct message *message);
+double probe_now(const struct probe_team *team, struct failure *failure);
 
 /* Of all ranks' numbers the median, and the largest; also a barrier. */
-bool probe_middle(const struct probe_team *team, double number, double *middle, struct message *message);
-bool probe_slowest(const struct probe_team *team, double number, double *slowest, struct message *message);
+bool probe_middle(const struct probe_team *team, double number, double *middle, struct failure *failure);
+bool probe_slowest(const struct probe_team *team, double number, double *slowest, struct failure *failure);
 
 /* Whether all ranks are well; if not, the message is that of the lowest that is not. */
-bool probe_agree(const struct probe_team *team, bool well, struct message *message);
+bool probe_agree(const struct probe_team *team, bool well, struct failure *failure);
 
 /* Sorts the samples; the quantile is linear between them. */
 void probe_sort(double *samples, size_t count);
 double probe_quantile(const double *sorted, size_t count, double at);
 
 /* Before anything is measured: whether all codecs are ones, with a feedback that is for them. */
-bool probe_check_codecs(const struct probe_request *request, struct message *message);
+bool probe_check_codecs(const struct probe_request *request, struct failure *failure);
 
 void probe_rest(double seconds);
 
 /* Until `until` seconds after the beginning at the latest, about. */
 bool probe_network(const struct probe_team *team, double until, struct predict_network *network,
-                   struct message *message);
+                   struct failure *failure);
 bool probe_codecs(const struct probe_team *team, const struct probe_request *request, double until, struct probe *probe,
-                  struct message *message);
+                  struct failure *failure);
 
 #endif

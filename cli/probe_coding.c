@@ -51,24 +51,24 @@ static double seconds_now(void) { return 1e-9 * (double)clock_ns(); }
 /* Seconds of each stage by the reducer's clocks, of the rank in the middle; and of the whole, of the slowest. As a step
  * makes it: after a rest. */
 static bool time_reduction(const struct bench *b, tg_reducer *reducer, const tg_tensor *tensors, size_t elements,
-                           uint64_t step, double rest, double seconds[STAGES], double *whole, struct message *message)
+                           uint64_t step, double rest, double seconds[STAGES], double *whole, struct failure *failure)
 {
     tg_reducer_stats before, after;
     tg_error error = {""};
     double ignored;
     memcpy(b->gradient, b->source, elements * sizeof *b->source);
     probe_rest(rest);
-    if (!probe_slowest(b->team, 0, &ignored, message))
+    if (!probe_slowest(b->team, 0, &ignored, failure))
         return false;
     const double start = seconds_now();
     if (tg_reducer_stats_of(reducer, &before, &error) != TG_OK ||
         tg_reduce(reducer, b->team->team.transport, tensors, step, &error) != TG_OK ||
         tg_reducer_stats_of(reducer, &after, &error) != TG_OK)
-        return fail(message, "%s", error.message);
-    return probe_slowest(b->team, seconds_now() - start, whole, message) &&
-           probe_middle(b->team, after.encode_seconds - before.encode_seconds, &seconds[ENCODE], message) &&
-           probe_middle(b->team, after.verify_seconds - before.verify_seconds, &seconds[CHECK], message) &&
-           probe_middle(b->team, after.decode_seconds - before.decode_seconds, &seconds[ADD], message);
+        return fail(failure, "%s", error.message);
+    return probe_slowest(b->team, seconds_now() - start, whole, failure) &&
+           probe_middle(b->team, after.encode_seconds - before.encode_seconds, &seconds[ENCODE], failure) &&
+           probe_middle(b->team, after.verify_seconds - before.verify_seconds, &seconds[CHECK], failure) &&
+           probe_middle(b->team, after.decode_seconds - before.decode_seconds, &seconds[ADD], failure);
 }
 
 static bool count_elements(uint32_t world, const tg_reducer_tensor *tensors, size_t count,
@@ -127,7 +127,7 @@ static double rest_after(const struct bench *b, const struct task *task)
 
 /* The first step has a greeting, and is not counted. */
 static bool run_steps(const struct bench *b, tg_reducer *reducer, const tg_tensor *gradients, double until,
-                      struct task *task, struct message *message)
+                      struct task *task, struct failure *failure)
 {
     const size_t elements = task->tensors * task->elements;
     const double rest = rest_after(b, task);
@@ -135,9 +135,9 @@ static bool run_steps(const struct bench *b, tg_reducer *reducer, const tg_tenso
     for (uint64_t step = 0; step <= MOST_TRIALS / ROUNDS && task->count < MOST_TRIALS; step++) {
         const double began = now;
         double seconds[STAGES], whole;
-        if (!time_reduction(b, reducer, gradients, elements, step, step > 0 ? rest : 0, seconds, &whole, message))
+        if (!time_reduction(b, reducer, gradients, elements, step, step > 0 ? rest : 0, seconds, &whole, failure))
             return false;
-        now = probe_now(b->team, message);
+        now = probe_now(b->team, failure);
         if (now < 0)
             return false;
         if (step == 0)
@@ -152,7 +152,7 @@ static bool run_steps(const struct bench *b, tg_reducer *reducer, const tg_tenso
     return true;
 }
 
-static bool run_task(const struct bench *b, struct task *task, double until, struct message *message)
+static bool run_task(const struct bench *b, struct task *task, double until, struct failure *failure)
 {
     const struct team *t = &b->team->team;
     tg_reducer_tensor tensors[MANY];
@@ -173,14 +173,14 @@ static bool run_task(const struct bench *b, struct task *task, double until, str
                                      &error) == TG_OK &&
                    count_elements(t->world, tensors, task->tensors, &options, &task->counts, &error);
     if (!is_well)
-        fail(message, "%s", error.message);
-    is_well = probe_agree(b->team, is_well, message);
+        fail(failure, "%s", error.message);
+    is_well = probe_agree(b->team, is_well, failure);
     if (is_well && task->host_of_rank) { /* as training does */
         is_well = tg_reducer_share_memory(reducer, t->transport, NULL, &error) == TG_OK ||
-                  fail(message, "%s", error.message);
-        is_well = probe_agree(b->team, is_well, message);
+                  fail(failure, "%s", error.message);
+        is_well = probe_agree(b->team, is_well, failure);
     }
-    is_well = is_well && run_steps(b, reducer, gradients, until, task, message);
+    is_well = is_well && run_steps(b, reducer, gradients, until, task, failure);
     tg_reducer_free(reducer);
     return is_well;
 }
@@ -219,7 +219,7 @@ static tg_status choose_feedback(const struct probe_request *request, tg_reducer
 
 /* The codec of that number for the reducer and for the file. */
 static bool choose_codec(const struct probe_request *request, size_t number, tg_reducer_tensor *tensor,
-                         struct probe_coding *coding, struct message *message)
+                         struct probe_coding *coding, struct failure *failure)
 {
     const char *spec = request->specs.count > 0 ? request->specs.items[number] : standard[number];
     tg_error error = {""};
@@ -232,27 +232,27 @@ static bool choose_codec(const struct probe_request *request, size_t number, tg_
     if (status == TG_OK)
         status = tg_feedback_print(&tensor->feedback, coding->feedback, sizeof coding->feedback, &error);
     if (status != TG_OK)
-        return fail(message, "%s", library_message(status, &error));
+        return fail(failure, "%s", library_message(status, &error));
     return tensor->feedback.kind != TG_FEEDBACK_DGC || info_of(&tensor->codec).sparse ||
-           fail(message, "feedback '%s' is for sparsifiers, but '%s' is not a sparsifier; use ef, or probe without it",
+           fail(failure, "feedback '%s' is for sparsifiers, but '%s' is not a sparsifier; use ef, or probe without it",
                 request->feedback, spec);
 }
 
-bool probe_check_codecs(const struct probe_request *request, struct message *message)
+bool probe_check_codecs(const struct probe_request *request, struct failure *failure)
 {
     const size_t count = codec_count(request);
     char specs[PROBE_MOST_CODINGS / 2][TG_SPEC_TEXT];
     if (2 * count > PROBE_MOST_CODINGS)
-        return fail(message, "%zu codecs are more than a probe takes: give at most %d", count, PROBE_MOST_CODINGS / 2);
+        return fail(failure, "%zu codecs are more than a probe takes: give at most %d", count, PROBE_MOST_CODINGS / 2);
     for (size_t i = 0; i < count; i++) {
         tg_reducer_tensor tensor;
         struct probe_coding coding;
-        if (!choose_codec(request, i, &tensor, &coding, message))
+        if (!choose_codec(request, i, &tensor, &coding, failure))
             return false;
         strcpy(specs[i], coding.coding.spec);
         for (size_t before = 0; before < i; before++)
             if (strcmp(specs[before], specs[i]) == 0)
-                return fail(message, "--codec %s and --codec %s are the same: give one of them",
+                return fail(failure, "--codec %s and --codec %s are the same: give one of them",
                             request->specs.items[before], request->specs.items[i]);
     }
     return true;
@@ -340,9 +340,9 @@ static void summarise_levels(struct task tasks[SIZES], struct probe_coding *c)
 
 static bool list_tasks(const struct bench *b, const struct predict_network *network,
                        const struct probe_request *request, size_t number, double seconds, struct task *tasks,
-                       struct probe_coding c[2], struct message *message)
+                       struct probe_coding c[2], struct failure *failure)
 {
-    if (!choose_codec(request, number, &tasks[0].like, &c[0], message))
+    if (!choose_codec(request, number, &tasks[0].like, &c[0], failure))
         return false;
     c[1] = c[0];
     tasks[0].elements = elements_for(b, network, &tasks[0].like, seconds);
@@ -367,9 +367,9 @@ static bool list_tasks(const struct bench *b, const struct predict_network *netw
 }
 
 /* Rounds over all tasks. The first is made in any case; large ones have more of the time than small ones. */
-static bool run_rounds(const struct bench *b, struct task *tasks, size_t count, double until, struct message *message)
+static bool run_rounds(const struct bench *b, struct task *tasks, size_t count, double until, struct failure *failure)
 {
-    double now = probe_now(b->team, message), took = 0;
+    double now = probe_now(b->team, failure), took = 0;
     for (unsigned round = 0; round < ROUNDS && now >= 0 && (round == 0 || now + 0.7 * took < until); round++) {
         const double began = now, end = now + (until - now) / (ROUNDS - round);
         for (size_t i = 0; now >= 0 && i < count; i++) {
@@ -378,9 +378,9 @@ static bool run_rounds(const struct bench *b, struct task *tasks, size_t count, 
             for (size_t size = i % SIZES; size < SIZES; size++)
                 left += share_of_size[size];
             if (tasks[i].tensors > 0 &&
-                !run_task(b, &tasks[i], now + share_of_size[i % SIZES] * (end - now) / left, message))
+                !run_task(b, &tasks[i], now + share_of_size[i % SIZES] * (end - now) / left, failure))
                 return false;
-            now = probe_now(b->team, message);
+            now = probe_now(b->team, failure);
         }
         took = now - began;
     }
@@ -412,13 +412,13 @@ static bool encode(const struct bench *b, tg_codec *codec, void *frame)
 }
 
 /* Seconds for encoding on the slowest rank, all of them at it for a while. */
-static bool time_encoding(const struct bench *b, tg_codec *codec, void *frame, double *seconds, struct message *message)
+static bool time_encoding(const struct bench *b, tg_codec *codec, void *frame, double *seconds, struct failure *failure)
 {
     static const double while_seconds = 0.05;
     double ignored, spent = 0;
     unsigned count = 0;
     bool is_well = true;
-    if (!probe_slowest(b->team, 0, &ignored, message))
+    if (!probe_slowest(b->team, 0, &ignored, failure))
         return false;
     const double start = seconds_now();
     while (is_well && spent < while_seconds) {
@@ -426,27 +426,27 @@ static bool time_encoding(const struct bench *b, tg_codec *codec, void *frame, d
         spent = seconds_now() - start;
         count += is_well;
     }
-    return probe_slowest(b->team, count > 0 ? spent / count : 0, seconds, message);
+    return probe_slowest(b->team, count > 0 ? spent / count : 0, seconds, failure);
 }
 
 /* Some milliseconds of work on every rank: how long until the last has done it, over how long it takes a rank by its
  * own clock. A rank that waits for a processor is not at work by its clock, but the others wait for it all the same. */
-static bool probe_crowd(struct bench *b, tg_codec *codec, void *frame, struct message *message)
+static bool probe_crowd(struct bench *b, tg_codec *codec, void *frame, struct failure *failure)
 {
     enum { TRIALS = 15, AT_A_TIME = 128 };
     double factors[TRIALS];
     for (unsigned i = 0; i < TRIALS; i++) {
         double ignored, own, all;
-        if (!probe_slowest(b->team, 0, &ignored, message))
+        if (!probe_slowest(b->team, 0, &ignored, failure))
             return false;
         const double start = seconds_now();
         for (unsigned j = 0; j < AT_A_TIME; j++)
             (void)encode(b, codec, frame);
         const double spent = seconds_now() - start;
-        if (!probe_slowest(b->team, 0, &ignored, message))
+        if (!probe_slowest(b->team, 0, &ignored, failure))
             return false;
         const double until_all = seconds_now() - start;
-        if (!probe_middle(b->team, spent, &own, message) || !probe_slowest(b->team, until_all, &all, message))
+        if (!probe_middle(b->team, spent, &own, failure) || !probe_slowest(b->team, until_all, &all, failure))
             return false;
         factors[i] = fmax(1, (all - b->idle) / own);
     }
@@ -456,18 +456,18 @@ static bool probe_crowd(struct bench *b, tg_codec *codec, void *frame, struct me
 }
 
 /* How much longer coding takes while another thread of every rank computes, as a backward pass does. */
-static bool probe_kappa(struct bench *b, tg_codec *codec, void *frame, double *kappa, struct message *message)
+static bool probe_kappa(struct bench *b, tg_codec *codec, void *frame, double *kappa, struct failure *failure)
 {
     enum { TRIALS = 5 };
     struct computing *c = calloc(1, sizeof *c);
     double alone[TRIALS], beside[TRIALS];
     pthread_t thread;
-    bool is_well = probe_agree(b->team, c || fail(message, "out of memory"), message);
+    bool is_well = probe_agree(b->team, c || fail(failure, "out of memory"), failure);
     for (unsigned i = 0; is_well && i < TRIALS; i++) {
-        is_well = time_encoding(b, codec, frame, &alone[i], message);
+        is_well = time_encoding(b, codec, frame, &alone[i], failure);
         const bool is_busy = is_well && pthread_create(&thread, NULL, compute, c) == 0;
-        is_well = is_well && probe_agree(b->team, is_busy || fail(message, "cannot start a thread"), message) &&
-                  time_encoding(b, codec, frame, &beside[i], message);
+        is_well = is_well && probe_agree(b->team, is_busy || fail(failure, "cannot start a thread"), failure) &&
+                  time_encoding(b, codec, frame, &beside[i], failure);
         if (is_busy) {
             atomic_store(&c->stop, true);
             (void)pthread_join(thread, NULL);
@@ -485,16 +485,16 @@ static bool probe_kappa(struct bench *b, tg_codec *codec, void *frame, double *k
 }
 
 /* What a call seems to take that does nothing. */
-static bool probe_idle(struct bench *b, struct message *message)
+static bool probe_idle(struct bench *b, struct failure *failure)
 {
     enum { TRIALS = 21 };
     double samples[TRIALS], ignored;
     for (unsigned i = 0; i < TRIALS; i++) {
-        if (!probe_slowest(b->team, 0, &ignored, message))
+        if (!probe_slowest(b->team, 0, &ignored, failure))
             return false;
         const double start = seconds_now();
-        if (!probe_slowest(b->team, 0, &ignored, message) ||
-            !probe_slowest(b->team, seconds_now() - start, &samples[i], message))
+        if (!probe_slowest(b->team, 0, &ignored, failure) ||
+            !probe_slowest(b->team, seconds_now() - start, &samples[i], failure))
             return false;
     }
     probe_sort(samples, TRIALS);
@@ -503,7 +503,7 @@ static bool probe_idle(struct bench *b, struct message *message)
 }
 
 /* Ranks among each other, and beside computing. */
-static bool probe_company(struct bench *b, double *kappa, struct message *message)
+static bool probe_company(struct bench *b, double *kappa, struct failure *failure)
 {
     tg_spec spec;
     tg_codec *codec = NULL;
@@ -511,27 +511,27 @@ static bool probe_company(struct bench *b, double *kappa, struct message *messag
     if (tg_spec_parse("qsgd", &spec, NULL) == TG_OK &&
         tg_codec_create(b->device, &spec, LEAST_LARGE, &codec, NULL) == TG_OK)
         frame = malloc(tg_frame_bound(codec, LEAST_LARGE));
-    const bool is_well = probe_agree(b->team, frame || fail(message, "out of memory for a codec"), message) &&
-                         probe_idle(b, message) && probe_crowd(b, codec, frame, message) &&
-                         probe_kappa(b, codec, frame, kappa, message);
+    const bool is_well = probe_agree(b->team, frame || fail(failure, "out of memory for a codec"), failure) &&
+                         probe_idle(b, failure) && probe_crowd(b, codec, frame, failure) &&
+                         probe_kappa(b, codec, frame, kappa, failure);
     tg_codec_free(codec);
     free(frame);
     return is_well;
 }
 
 static bool measure_codecs(const struct bench *b, const struct probe_request *request, double until,
-                           struct probe *probe, struct message *message)
+                           struct probe *probe, struct failure *failure)
 {
     const size_t count = codec_count(request), levels = b->team->host_of_rank ? PREDICT_LEVELS : 1,
                  tasks_of_codec = levels * TASKS_OF_LEVEL;
     struct task *tasks = calloc(tasks_of_codec * count, sizeof *tasks);
-    bool is_well = tasks || fail(message, "out of memory for %zu codecs", count);
-    const double now = probe_now(b->team, message), each = 0.35 * fmax(0, until - now) / (double)(levels * count);
+    bool is_well = tasks || fail(failure, "out of memory for %zu codecs", count);
+    const double now = probe_now(b->team, failure), each = 0.35 * fmax(0, until - now) / (double)(levels * count);
     for (size_t i = 0; is_well && tasks && i < count; i++)
         is_well = list_tasks(b, &probe->network, request, i, each, &tasks[tasks_of_codec * i], &probe->codings[2 * i],
-                             message);
-    is_well = probe_agree(b->team, is_well, message) && tasks &&
-              run_rounds(b, tasks, tasks_of_codec * count, until, message);
+                             failure);
+    is_well = probe_agree(b->team, is_well, failure) && tasks &&
+              run_rounds(b, tasks, tasks_of_codec * count, until, failure);
     for (size_t i = 0; is_well && i < 2 * count; i++) {
         struct task *const of_level = &tasks[tasks_of_codec * (i / 2) + SIZES * (i % 2)];
         struct probe_coding *const coding = &probe->codings[probe->coding_count++];
@@ -544,7 +544,7 @@ static bool measure_codecs(const struct bench *b, const struct probe_request *re
 }
 
 bool probe_codecs(const struct probe_team *team, const struct probe_request *request, double until, struct probe *probe,
-                  struct message *message)
+                  struct failure *failure)
 {
     struct bench b = {.team = team,
                       .network = &probe->network,
@@ -553,15 +553,15 @@ bool probe_codecs(const struct probe_team *team, const struct probe_request *req
     tg_error error = {""};
     bool is_well = true;
     if (!b.source || !b.gradient)
-        is_well = fail(message, "out of memory for a gradient of %d elements", LARGEST);
+        is_well = fail(failure, "out of memory for a gradient of %d elements", LARGEST);
     else if (tg_device_open(request->device, NULL, &b.device, &error) != TG_OK)
-        is_well = fail(message, "%s", error.message);
+        is_well = fail(failure, "%s", error.message);
     if (is_well && b.source) {
         fill(b.source, LARGEST, team->team.rank + 1);
         snprintf(probe->device, sizeof probe->device, "%s", tg_device_name(b.device));
     }
-    is_well = probe_agree(team, is_well, message) && probe_company(&b, &probe->kappa, message);
-    is_well = is_well && measure_codecs(&b, request, until, probe, message);
+    is_well = probe_agree(team, is_well, failure) && probe_company(&b, &probe->kappa, failure);
+    is_well = is_well && measure_codecs(&b, request, until, probe, failure);
     tg_device_free(b.device);
     free(b.source);
     free(b.gradient);

@@ -141,7 +141,7 @@ void probe_print(const struct probe *probe, FILE *out)
     json_close_object(&json);
 }
 
-bool probe_save(const char *path, const struct probe *probe, struct message *message)
+bool probe_save(const char *path, const struct probe *probe, struct failure *failure)
 {
     char *text = NULL;
     size_t size = 0;
@@ -152,7 +152,7 @@ bool probe_save(const char *path, const struct probe *probe, struct message *mes
         is_well = fclose(out) == 0;
     }
     const struct piece piece = {text, size};
-    is_well = is_well ? write_file(path, &piece, 1, message) : fail(message, "out of memory for the probe '%s'", path);
+    is_well = is_well ? write_file(path, &piece, 1, failure) : fail(failure, "out of memory for the probe '%s'", path);
     free(text);
     return is_well;
 }
@@ -176,12 +176,12 @@ static bool parse_date(const char *text, int64_t *seconds)
     return date_text(*seconds, again) && strcmp(text, again) == 0;
 }
 
-static bool read_text(const json_t *from, const char *key, char *text, size_t capacity, struct message *message)
+static bool read_text(const json_t *from, const char *key, char *text, size_t capacity, struct failure *failure)
 {
     const json_t *value = json_object_get(from, key);
     char shown[JSON_SHOWN];
     if (!json_is_string(value) || json_string_length(value) >= capacity)
-        return fail(message, "its '%s' is %s, and not a text of less than %zu bytes; probe again", key,
+        return fail(failure, "its '%s' is %s, and not a text of less than %zu bytes; probe again", key,
                     json_shown(value, shown), capacity);
     strcpy(text, json_string_value(value)); /* jansson accepts no text with a zero byte in it */
     return true;
@@ -189,13 +189,13 @@ static bool read_text(const json_t *from, const char *key, char *text, size_t ca
 
 /* low ... high */
 static bool read_number(const json_t *value, const char *what, double low, double high, double *number,
-                        struct message *message)
+                        struct failure *failure)
 {
     *number = json_number_value(value);
     if (json_is_number(value) && *number >= low && *number <= high)
         return true;
     char shown[JSON_SHOWN];
-    return fail(message, "its '%s' is %s, and not a number from %g to %g; probe again", what, json_shown(value, shown),
+    return fail(failure, "its '%s' is %s, and not a number from %g to %g; probe again", what, json_shown(value, shown),
                 low, high);
 }
 
@@ -203,39 +203,39 @@ static bool read_number(const json_t *value, const char *what, double low, doubl
 static const double longest = 86400, largest = 1e15;
 
 static bool read_point(const json_t *from, const char *pattern, const struct predict_point *before,
-                       struct predict_point *point, struct message *message)
+                       struct predict_point *point, struct failure *failure)
 {
     if (json_array_size(from) != 4)
-        return fail(message, "a point of '%s' is not [bytes, seconds, low, high]; probe again", pattern);
-    if (!read_number(json_array_get(from, 0), "bytes", 1, largest, &point->bytes, message) ||
-        !read_number(json_array_get(from, 1), "seconds", 0, longest, &point->seconds, message) ||
-        !read_number(json_array_get(from, 2), "low", 0, point->seconds, &point->low, message) ||
-        !read_number(json_array_get(from, 3), "high", point->seconds, longest, &point->high, message))
+        return fail(failure, "a point of '%s' is not [bytes, seconds, low, high]; probe again", pattern);
+    if (!read_number(json_array_get(from, 0), "bytes", 1, largest, &point->bytes, failure) ||
+        !read_number(json_array_get(from, 1), "seconds", 0, longest, &point->seconds, failure) ||
+        !read_number(json_array_get(from, 2), "low", 0, point->seconds, &point->low, failure) ||
+        !read_number(json_array_get(from, 3), "high", point->seconds, longest, &point->high, failure))
         return false;
     if (before && (point->bytes <= before->bytes || point->seconds < before->seconds || point->low < before->low ||
                    point->high < before->high))
-        return fail(message, "the points of '%s' do not rise at %g bytes; probe again", pattern, point->bytes);
+        return fail(failure, "the points of '%s' do not rise at %g bytes; probe again", pattern, point->bytes);
     return true;
 }
 
-static bool read_pattern(const json_t *from, const char *name, struct predict_wire *wire, struct message *message)
+static bool read_pattern(const json_t *from, const char *name, struct predict_wire *wire, struct failure *failure)
 {
     const json_t *points = json_object_get(from, "points");
     const size_t count = json_array_size(points);
     if (count < 2 || count > PREDICT_MOST_POINTS)
-        return fail(message, "its '%s' has %zu points, not 2 to %d; probe again, with more --seconds", name, count,
+        return fail(failure, "its '%s' has %zu points, not 2 to %d; probe again, with more --seconds", name, count,
                     PREDICT_MOST_POINTS);
     for (; wire->count < count; wire->count++) {
         struct predict_point *point = &wire->points[wire->count];
-        if (!read_point(json_array_get(points, wire->count), name, wire->count > 0 ? point - 1 : NULL, point, message))
+        if (!read_point(json_array_get(points, wire->count), name, wire->count > 0 ? point - 1 : NULL, point, failure))
             return false;
     }
-    return read_number(json_object_get(from, "hidden"), "hidden", 0, wire->points[0].seconds, &wire->hidden, message) &&
-           read_number(json_object_get(from, "burst"), "burst", 0, longest, &wire->burst, message);
+    return read_number(json_object_get(from, "hidden"), "hidden", 0, wire->points[0].seconds, &wire->hidden, failure) &&
+           read_number(json_object_get(from, "burst"), "burst", 0, longest, &wire->burst, failure);
 }
 
 /* Specs and feedbacks are read by the library, and kept as it writes them. */
-static bool read_codec(struct probe_coding *c, struct message *message)
+static bool read_codec(struct probe_coding *c, struct failure *failure)
 {
     tg_spec spec;
     tg_feedback_spec feedback;
@@ -244,43 +244,43 @@ static bool read_codec(struct probe_coding *c, struct message *message)
         tg_spec_print(&spec, c->coding.spec, sizeof c->coding.spec, &error) != TG_OK ||
         tg_feedback_parse(c->feedback, &feedback, &error) != TG_OK ||
         tg_feedback_print(&feedback, c->feedback, sizeof c->feedback, &error) != TG_OK)
-        return fail(message, "%s", error.message);
+        return fail(failure, "%s", error.message);
     return true;
 }
 
-static bool read_algorithm(const json_t *from, tg_algorithm *algorithm, struct message *message)
+static bool read_algorithm(const json_t *from, tg_algorithm *algorithm, struct failure *failure)
 {
     char text[16];
-    if (!read_text(from, "algorithm", text, sizeof text, message))
+    if (!read_text(from, "algorithm", text, sizeof text, failure))
         return false;
     for (*algorithm = TG_GATHER; *algorithm <= TG_SHARD; (*algorithm)++)
         if (strcmp(text, tg_algorithm_text(*algorithm)) == 0)
             return true;
-    return fail(message, "its 'algorithm' is '%s', and not gather or shard; probe again", text);
+    return fail(failure, "its 'algorithm' is '%s', and not gather or shard; probe again", text);
 }
 
-static bool read_sample(const json_t *from, const char *name, struct predict_sample *s, struct message *message)
+static bool read_sample(const json_t *from, const char *name, struct predict_sample *s, struct failure *failure)
 {
     static const uint64_t most_tensors = 1 << 10, most_elements = 1 << 26; /* all together */
     if (json_array_size(from) != 5)
-        return fail(message, "a row of '%s' is not [tensors, elements, seconds, low, high]; probe again", name);
+        return fail(failure, "a row of '%s' is not [tensors, elements, seconds, low, high]; probe again", name);
     char tensors[JSON_SHOWN], elements[JSON_SHOWN];
     if (!json_is_count(json_array_get(from, 0), &s->tensors) || s->tensors < 1 || s->tensors > most_tensors ||
         !json_is_count(json_array_get(from, 1), &s->elements) || s->elements < 1 ||
         s->elements > most_elements / s->tensors)
-        return fail(message,
+        return fail(failure,
                     "a row of '%s' begins with %s tensors of %s elements, and not with 1 to %llu, of at most "
                     "%llu in all; probe again",
                     name, json_shown(json_array_get(from, 0), tensors), json_shown(json_array_get(from, 1), elements),
                     (unsigned long long)most_tensors, (unsigned long long)most_elements);
-    return read_number(json_array_get(from, 2), "seconds", 1e-9, longest, &s->seconds, message) &&
-           read_number(json_array_get(from, 3), "low", 0, s->seconds, &s->low, message) &&
-           read_number(json_array_get(from, 4), "high", s->seconds, longest, &s->high, message);
+    return read_number(json_array_get(from, 2), "seconds", 1e-9, longest, &s->seconds, failure) &&
+           read_number(json_array_get(from, 3), "low", 0, s->seconds, &s->low, failure) &&
+           read_number(json_array_get(from, 4), "high", s->seconds, longest, &s->high, failure);
 }
 
 /* Those of two levels may be missing. */
 static bool read_samples(const json_t *coding, size_t levels, struct predict_measured *measured,
-                         struct message *message)
+                         struct failure *failure)
 {
     const char *name = reduction_names[levels];
     const json_t *from = json_object_get(coding, name);
@@ -288,128 +288,128 @@ static bool read_samples(const json_t *coding, size_t levels, struct predict_mea
     if (!from && levels == PREDICT_TWO_LEVELS)
         return true;
     if (!json_is_array(from) || count > PREDICT_MOST_SAMPLES)
-        return fail(message, "its '%s' are not a list of at most %d; probe again", name, PREDICT_MOST_SAMPLES);
+        return fail(failure, "its '%s' are not a list of at most %d; probe again", name, PREDICT_MOST_SAMPLES);
     for (; measured->count < count; measured->count++)
-        if (!read_sample(json_array_get(from, measured->count), name, &measured->samples[measured->count], message))
+        if (!read_sample(json_array_get(from, measured->count), name, &measured->samples[measured->count], failure))
             return false;
     return true;
 }
 
-static bool read_coding(const json_t *from, struct probe_coding *c, struct message *message)
+static bool read_coding(const json_t *from, struct probe_coding *c, struct failure *failure)
 {
     struct predict_coding *p = &c->coding;
-    return read_text(from, "spec", p->spec, sizeof p->spec, message) &&
-           read_text(from, "feedback", c->feedback, sizeof c->feedback, message) && read_codec(c, message) &&
-           read_algorithm(from, &c->algorithm, message) &&
-           read_number(json_object_get(from, "encode"), "encode", 0, longest, &p->encode, message) &&
-           read_number(json_object_get(from, "check"), "check", 0, longest, &p->check, message) &&
-           read_number(json_object_get(from, "add"), "add", 0, longest, &p->add, message) &&
-           read_number(json_object_get(from, "frame"), "frame", 0, longest, &p->frame, message) &&
-           read_number(json_object_get(from, "low"), "low", 0, 1, &p->low, message) &&
-           read_number(json_object_get(from, "high"), "high", 1, 1e6, &p->high, message) &&
-           read_samples(from, PREDICT_ONE_LEVEL, &p->measured[PREDICT_ONE_LEVEL], message) &&
-           read_samples(from, PREDICT_TWO_LEVELS, &p->measured[PREDICT_TWO_LEVELS], message) &&
-           predict_coding_check(p, message);
+    return read_text(from, "spec", p->spec, sizeof p->spec, failure) &&
+           read_text(from, "feedback", c->feedback, sizeof c->feedback, failure) && read_codec(c, failure) &&
+           read_algorithm(from, &c->algorithm, failure) &&
+           read_number(json_object_get(from, "encode"), "encode", 0, longest, &p->encode, failure) &&
+           read_number(json_object_get(from, "check"), "check", 0, longest, &p->check, failure) &&
+           read_number(json_object_get(from, "add"), "add", 0, longest, &p->add, failure) &&
+           read_number(json_object_get(from, "frame"), "frame", 0, longest, &p->frame, failure) &&
+           read_number(json_object_get(from, "low"), "low", 0, 1, &p->low, failure) &&
+           read_number(json_object_get(from, "high"), "high", 1, 1e6, &p->high, failure) &&
+           read_samples(from, PREDICT_ONE_LEVEL, &p->measured[PREDICT_ONE_LEVEL], failure) &&
+           read_samples(from, PREDICT_TWO_LEVELS, &p->measured[PREDICT_TWO_LEVELS], failure) &&
+           predict_coding_check(p, failure);
 }
 
-static bool read_codings(const json_t *from, struct probe *probe, struct message *message)
+static bool read_codings(const json_t *from, struct probe *probe, struct failure *failure)
 {
     const size_t count = json_array_size(from);
     if (count < 1 || count > PROBE_MOST_CODINGS)
-        return fail(message, "its 'coding' has %zu codecs, and not 1 to %d; probe again", count, PROBE_MOST_CODINGS);
+        return fail(failure, "its 'coding' has %zu codecs, and not 1 to %d; probe again", count, PROBE_MOST_CODINGS);
     for (; probe->coding_count < count; probe->coding_count++) {
         struct probe_coding *c = &probe->codings[probe->coding_count];
-        if (!read_coding(json_array_get(from, probe->coding_count), c, message))
+        if (!read_coding(json_array_get(from, probe->coding_count), c, failure))
             return false;
         for (size_t i = 0; i < probe->coding_count; i++)
             if (probe->codings[i].algorithm == c->algorithm &&
                 strcmp(probe->codings[i].coding.spec, c->coding.spec) == 0 &&
                 strcmp(probe->codings[i].feedback, c->feedback) == 0)
-                return fail(message, "its 'coding' has %s with feedback %s twice; probe again", c->coding.spec,
+                return fail(failure, "its 'coding' has %s with feedback %s twice; probe again", c->coding.spec,
                             c->feedback);
     }
     return true;
 }
 
 static bool read_ranks(const json_t *from, const char *key, uint32_t low, uint32_t high, uint32_t *ranks,
-                       struct message *message)
+                       struct failure *failure)
 {
     const json_t *value = json_object_get(from, key);
     uint64_t number;
     char shown[JSON_SHOWN];
     if (!json_is_count(value, &number) || number < low || number > high)
-        return fail(message, "its '%s' is %s, and not a number of ranks from %u to %u; probe again", key,
+        return fail(failure, "its '%s' is %s, and not a number of ranks from %u to %u; probe again", key,
                     json_shown(value, shown), low, high);
     *ranks = (uint32_t)number;
     return true;
 }
 
-static bool read_world(const json_t *from, struct probe *probe, struct message *message)
+static bool read_world(const json_t *from, struct probe *probe, struct failure *failure)
 {
     struct predict_network *network = &probe->network;
-    return read_ranks(from, "world", 2, PREDICT_MOST_RANKS, &network->world, message) &&
-           read_ranks(from, "per_node", 1, network->world, &network->per_node, message) &&
-           read_ranks(from, "sharing", 1, network->world, &probe->sharing, message);
+    return read_ranks(from, "world", 2, PREDICT_MOST_RANKS, &network->world, failure) &&
+           read_ranks(from, "per_node", 1, network->world, &network->per_node, failure) &&
+           read_ranks(from, "sharing", 1, network->world, &probe->sharing, failure);
 }
 
-static bool read_probe(const json_t *from, struct probe *probe, struct message *message)
+static bool read_probe(const json_t *from, struct probe *probe, struct failure *failure)
 {
     uint64_t version;
     char date[DATE_TEXT];
     const json_t *network = json_object_get(from, "network");
     if (!json_is_count(json_object_get(from, "tersegrad_probe"), &version))
         return fail(
-            message,
+            failure,
             "it has no 'tersegrad_probe': it is not the file of a probe; give one that --probe wrote under mpirun");
     if (version != PROBE_VERSION)
-        return fail(message, "it is of version %llu, and this tersegrad reads version %d; probe again",
+        return fail(failure, "it is of version %llu, and this tersegrad reads version %d; probe again",
                     (unsigned long long)version, PROBE_VERSION);
-    if (!read_text(from, "machine", probe->machine, sizeof probe->machine, message) ||
-        !read_world(from, probe, message) || !read_text(from, "date", date, sizeof date, message) ||
-        !read_text(from, "command", probe->command, sizeof probe->command, message) ||
-        !read_text(from, "tersegrad", probe->library, sizeof probe->library, message) ||
-        !read_text(from, "transport", probe->transport, sizeof probe->transport, message) ||
-        !read_text(from, "device", probe->device, sizeof probe->device, message))
+    if (!read_text(from, "machine", probe->machine, sizeof probe->machine, failure) ||
+        !read_world(from, probe, failure) || !read_text(from, "date", date, sizeof date, failure) ||
+        !read_text(from, "command", probe->command, sizeof probe->command, failure) ||
+        !read_text(from, "tersegrad", probe->library, sizeof probe->library, failure) ||
+        !read_text(from, "transport", probe->transport, sizeof probe->transport, failure) ||
+        !read_text(from, "device", probe->device, sizeof probe->device, failure))
         return false;
     if (!parse_date(date, &probe->made))
-        return fail(message, "its 'date' is '%s', and not like 2026-01-31T12:00:00Z; probe again", date);
+        return fail(failure, "its 'date' is '%s', and not like 2026-01-31T12:00:00Z; probe again", date);
     for (size_t i = 0; i < PREDICT_PATTERNS; i++)
         if (!read_pattern(json_object_get(network, pattern_names[i]), pattern_names[i], &probe->network.patterns[i],
-                          message))
+                          failure))
             return false;
-    return predict_network_check(&probe->network, message) &&
-           read_codings(json_object_get(from, "coding"), probe, message) &&
-           read_number(json_object_get(from, "kappa"), "kappa", 1, 1e6, &probe->kappa, message);
+    return predict_network_check(&probe->network, failure) &&
+           read_codings(json_object_get(from, "coding"), probe, failure) &&
+           read_number(json_object_get(from, "kappa"), "kappa", 1, 1e6, &probe->kappa, failure);
 }
 
-bool probe_parse(const char *text, size_t size, struct probe *probe, struct message *message)
+bool probe_parse(const char *text, size_t size, struct probe *probe, struct failure *failure)
 {
     *probe = (struct probe){.network.rate = INFINITY};
-    json_t *from = json_read(text, size, message);
-    const bool is_read = from && read_probe(from, probe, message);
+    json_t *from = json_read(text, size, failure);
+    const bool is_read = from && read_probe(from, probe, failure);
     json_decref(from);
     return is_read;
 }
 
 #else
 
-bool probe_parse(const char *text, size_t size, struct probe *probe, struct message *message)
+bool probe_parse(const char *text, size_t size, struct probe *probe, struct failure *failure)
 {
     (void)text;
     (void)size;
     *probe = (struct probe){0};
-    return fail(message, NO_JSON);
+    return fail(failure, NO_JSON);
 }
 
 #endif
 
-bool probe_load(const char *path, struct probe *probe, struct message *message)
+bool probe_load(const char *path, struct probe *probe, struct failure *failure)
 {
     struct file_bytes file;
-    if (!read_file(path, &file, message))
+    if (!read_file(path, &file, failure))
         return false;
-    struct message reason = {""};
+    struct failure reason = {""};
     const bool is_read = probe_parse((const char *)file.bytes, file.size, probe, &reason);
     free(file.bytes);
-    return is_read || fail(message, "cannot use the probe '%s': %s", path, reason.text);
+    return is_read || fail(failure, "cannot use the probe '%s': %s", path, reason.text);
 }

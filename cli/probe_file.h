@@ -3,7 +3,7 @@
 #ifndef CLI_PROBE_FILE_H
 #define CLI_PROBE_FILE_H
 
-#include "message.h"
+#include "complain.h"
 
 #include "predict/predict.h"
 
@@ -36,9 +36,9 @@ void probe_machine(char text[192]);
 void probe_print(const struct probe *probe, FILE *out);
 
 /* Safe on any bytes. What is accepted can be predicted from, and prints to a text that reads back as the same. */
-bool probe_parse(const char *text, size_t size, struct probe *probe, struct message *message);
-bool probe_load(const char *path, struct probe *probe, struct message *message);
-bool probe_save(const char *path, const struct probe *probe, struct message *message);
+bool probe_parse(const char *text, size_t size, struct probe *probe, struct failure *failure);
+bool probe_load(const char *path, struct probe *probe, struct failure *failure);
+bool probe_save(const char *path, const struct probe *probe, struct failure *failure);
 
 /* Why predictions from it are less certain: sentences for warnings, "" where there is nothing to say. */
 struct probe_doubts {
@@ -49,7 +49,7 @@ struct probe_doubts {
  * that they say nothing, is refused, unless the user insists.
  * Every doubt widens the intervals of the probe, `factor` times in all. */
 bool probe_judge(struct probe *probe, const char *machine, int64_t now, bool insist, struct probe_doubts *doubts,
-                 struct message *message);
+                 struct failure *failure);
 
 /* The coding of this spec, feedback and algorithm; of this spec and algorithm with another feedback where that was not
  * probed; NULL: neither. */

@@ -72,7 +72,7 @@ static void widen(struct probe *probe, double factor)
 }
 
 bool probe_judge(struct probe *probe, const char *machine, int64_t now, bool insist, struct probe_doubts *doubts,
-                 struct message *message)
+                 struct failure *failure)
 {
     static const double scattered = 0.5, useless = 2, each = 1.5;
     const double days = (double)(now - probe->made) / 86400, scatter = scatter_of(probe);
@@ -80,7 +80,7 @@ bool probe_judge(struct probe *probe, const char *machine, int64_t now, bool ins
     *doubts = (struct probe_doubts){0};
     if (strcmp(machine, probe->machine) != 0) {
         if (!insist)
-            return fail(message, "the probe was made on another machine (%s; this is %s); probe here, or give --insist",
+            return fail(failure, "the probe was made on another machine (%s; this is %s); probe here, or give --insist",
                         probe->machine, machine);
         snprintf(doubts->machine, sizeof doubts->machine, "the probe was made on another machine (%s)", probe->machine);
         factor *= each;
@@ -93,7 +93,7 @@ bool probe_judge(struct probe *probe, const char *machine, int64_t now, bool ins
         factor *= each;
     }
     if (scatter > useless && !insist)
-        return fail(message,
+        return fail(failure,
                     "the probe's times vary too much to be used: 80 %% of them spread over %.1f times their median; "
                     "probe again "
                     "on a quiet machine, or give --insist",

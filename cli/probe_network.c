@@ -36,7 +36,7 @@ static void exchanger_free(struct exchanger *x)
     free(x->received);
 }
 
-static bool exchanger_make(const struct probe_team *team, size_t room, struct exchanger *x, struct message *message)
+static bool exchanger_make(const struct probe_team *team, size_t room, struct exchanger *x, struct failure *failure)
 {
     const size_t world = team->team.world;
     *x = (struct exchanger){
@@ -50,27 +50,27 @@ static bool exchanger_make(const struct probe_team *team, size_t room, struct ex
         .received = calloc(MOST_AT_ONCE * world, sizeof *x->received),
     };
     if (!x->messages || !x->arrivals || !x->send || !x->receive || !x->send_size || !x->capacity || !x->received)
-        return fail(message, "out of memory for exchanges of %zu bytes", room);
+        return fail(failure, "out of memory for exchanges of %zu bytes", room);
     memset(x->messages, 1, room); /* pages that nobody has written are all one page, and too fast */
     memset(x->arrivals, 1, room);
     return true;
 }
 
-static bool start_all(const struct exchanger *x, tg_exchange *exchanges, size_t count, struct message *message)
+static bool start_all(const struct exchanger *x, tg_exchange *exchanges, size_t count, struct failure *failure)
 {
     tg_error error = {""};
     for (size_t i = 0; i < count; i++)
         if (tg_transport_start(x->team->team.transport, &exchanges[i], &error) != TG_OK)
-            return fail(message, "%s", error.message);
+            return fail(failure, "%s", error.message);
     return true;
 }
 
-static bool wait_all(const struct exchanger *x, tg_exchange *exchanges, size_t count, struct message *message)
+static bool wait_all(const struct exchanger *x, tg_exchange *exchanges, size_t count, struct failure *failure)
 {
     tg_error error = {""};
     for (size_t i = 0; i < count; i++)
         if (tg_transport_wait(x->team->team.transport, &exchanges[i], x->team->team.timeout, &error) != TG_OK)
-            return fail(message, "%s", error.message);
+            return fail(failure, "%s", error.message);
     return true;
 }
 
@@ -98,16 +98,16 @@ static void list_exchanges(const struct exchanger *x, tg_exchange_kind kind, siz
 
 /* All of them at once. */
 static bool exchange_all(const struct exchanger *x, tg_exchange_kind kind, size_t size, size_t count,
-                         struct message *message)
+                         struct failure *failure)
 {
     tg_exchange exchanges[MOST_AT_ONCE];
     list_exchanges(x, kind, size, count, exchanges);
-    return start_all(x, exchanges, count, message) && wait_all(x, exchanges, count, message);
+    return start_all(x, exchanges, count, failure) && wait_all(x, exchanges, count, failure);
 }
 
 /* A ring all-reduce of world * size bytes of floats: in each of 2 (P - 1) rounds every rank sends a share to the next;
  * in the first half it adds what comes. */
-static bool exchange_ring(const struct exchanger *x, size_t size, struct message *message)
+static bool exchange_ring(const struct exchanger *x, size_t size, struct failure *failure)
 {
     const struct team *t = &x->team->team;
     const uint32_t next = (t->rank + 1) % t->world, before = (t->rank + t->world - 1) % t->world;
@@ -123,7 +123,7 @@ static bool exchange_ring(const struct exchanger *x, size_t size, struct message
         }
         tg_exchange exchange = {TG_ALL_TO_ALL, t->world,    x->send,     x->send_size,
                                 x->receive,    x->capacity, x->received, false};
-        if (!start_all(x, &exchange, 1, message) || !wait_all(x, &exchange, 1, message))
+        if (!start_all(x, &exchange, 1, failure) || !wait_all(x, &exchange, 1, failure))
             return false;
         if (round < t->world - 1)
             for (size_t i = 0; i < size / sizeof *own; i++)
@@ -174,19 +174,19 @@ void probe_rest(double seconds)
 /* A link that lets bursts pass must have its burst back before it is measured again: a step's computing gives it that,
  * too. It takes no longer than what was sent would take without a burst. */
 static bool time_point(const struct exchanger *x, const struct pattern *pattern, const struct point *point,
-                       size_t count, double *seconds, struct message *message)
+                       size_t count, double *seconds, struct failure *failure)
 {
     const enum predict_pattern kind = pattern->kind;
     double ignored;
     probe_rest(fmin(fmax((double)count * point->bytes * pattern->per_byte, shortest_rest), longest_rest));
-    if (!probe_slowest(x->team, 0, &ignored, message))
+    if (!probe_slowest(x->team, 0, &ignored, failure))
         return false;
     const uint64_t start = clock_ns();
     const bool is_done = kind == PREDICT_RING
-                             ? exchange_ring(x, point->size, message)
+                             ? exchange_ring(x, point->size, failure)
                              : exchange_all(x, kind == PREDICT_ALL_GATHER ? TG_ALL_GATHER : TG_ALL_TO_ALL, point->size,
-                                            count, message);
-    return is_done && probe_slowest(x->team, 1e-9 * (double)(clock_ns() - start), seconds, message);
+                                            count, failure);
+    return is_done && probe_slowest(x->team, 1e-9 * (double)(clock_ns() - start), seconds, failure);
 }
 
 /* By itself beyond what a link lets pass as a burst. */
@@ -203,7 +203,7 @@ static void choose_counts(struct point *p, enum predict_pattern kind, double mos
 
 /* Once for every size, from small to large, until one would take too long: larger ones are left out. What it takes the
  * first time also has connections to be made, and is not counted. */
-static bool first_round(const struct exchanger *x, struct pattern *pattern, double most, struct message *message)
+static bool first_round(const struct exchanger *x, struct pattern *pattern, double most, struct failure *failure)
 {
     pattern->per_byte = longest_rest / 16384;
     for (size_t i = 0; i < pattern->count; i++) {
@@ -212,7 +212,7 @@ static bool first_round(const struct exchanger *x, struct pattern *pattern, doub
             pattern->count = i;
             break;
         }
-        if (!time_point(x, pattern, p, 1, &p->estimate, message))
+        if (!time_point(x, pattern, p, 1, &p->estimate, failure))
             return false;
         choose_counts(p, pattern->kind, most);
     }
@@ -220,37 +220,37 @@ static bool first_round(const struct exchanger *x, struct pattern *pattern, doub
     return true;
 }
 
-static bool further_round(const struct exchanger *x, struct pattern *patterns, size_t trial, struct message *message)
+static bool further_round(const struct exchanger *x, struct pattern *patterns, size_t trial, struct failure *failure)
 {
     for (size_t i = 0; i < SIZES; i++)
         for (unsigned kind = 0; kind < PREDICT_PATTERNS; kind++) {
             struct pattern *pattern = &patterns[kind];
             struct point *p = &pattern->points[i];
-            if (i == 0 && !time_point(x, pattern, p, 1, &pattern->single[trial], message))
+            if (i == 0 && !time_point(x, pattern, p, 1, &pattern->single[trial], failure))
                 return false;
             for (unsigned j = 0; i < pattern->count && j < 2; j++)
-                if (p->counts[j] > 0 && !time_point(x, pattern, p, p->counts[j], &p->samples[j][trial], message))
+                if (p->counts[j] > 0 && !time_point(x, pattern, p, p->counts[j], &p->samples[j][trial], failure))
                     return false;
         }
     return true;
 }
 
 static bool run_rounds(const struct exchanger *x, double until, struct pattern *patterns, size_t *trials,
-                       struct message *message)
+                       struct failure *failure)
 {
     const double most = until / (12 * (LEAST_TRIALS + 1));
     for (unsigned kind = 0; kind < PREDICT_PATTERNS; kind++) {
         patterns[kind].kind = (enum predict_pattern)kind;
         list_points(x->team->team.world, &patterns[kind]);
-        if (!first_round(x, &patterns[kind], most, message))
+        if (!first_round(x, &patterns[kind], most, failure))
             return false;
     }
-    double before = probe_now(x->team, message), round = 0;
+    double before = probe_now(x->team, failure), round = 0;
     while (before >= 0 && *trials < MOST_TRIALS &&
            (*trials == 0 || before + round < (*trials < LEAST_TRIALS ? 1.5 : 1) * until)) {
-        if (!further_round(x, patterns, (*trials)++, message))
+        if (!further_round(x, patterns, (*trials)++, failure))
             return false;
-        const double now = probe_now(x->team, message);
+        const double now = probe_now(x->team, failure);
         round = now - before;
         before = now;
     }
@@ -383,14 +383,14 @@ static void sort_samples(struct pattern *patterns, size_t trials)
 }
 
 bool probe_network(const struct probe_team *team, double until, struct predict_network *network,
-                   struct message *message)
+                   struct failure *failure)
 {
     struct exchanger x;
     struct pattern *patterns = calloc(PREDICT_PATTERNS, sizeof *patterns);
-    const bool is_made = exchanger_make(team, largest, &x, message);
+    const bool is_made = exchanger_make(team, largest, &x, failure);
     size_t trials = 0;
-    const bool is_done = probe_agree(team, patterns && is_made, message) && patterns &&
-                         run_rounds(&x, until, patterns, &trials, message);
+    const bool is_done = probe_agree(team, patterns && is_made, failure) && patterns &&
+                         run_rounds(&x, until, patterns, &trials, failure);
     if (is_done) {
         sort_samples(patterns, trials);
         const double burst = burst_of(patterns, trials);

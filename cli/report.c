@@ -22,13 +22,13 @@ static const char *name_of(const char *path)
     return slash && slash[1] ? slash + 1 : path;
 }
 
-static bool read_logs(struct report_logs *logs, char **paths, size_t count, struct message *message)
+static bool read_logs(struct report_logs *logs, char **paths, size_t count, struct failure *failure)
 {
     for (size_t i = 0; i < count; i++) {
         struct file_bytes file;
-        if (!read_file(paths[i], &file, message))
+        if (!read_file(paths[i], &file, failure))
             return false;
-        const bool is_read = report_logs_read(logs, &file, name_of(paths[i]), message);
+        const bool is_read = report_logs_read(logs, &file, name_of(paths[i]), failure);
         free(file.bytes);
         if (!is_read)
             return false;
@@ -38,13 +38,13 @@ static bool read_logs(struct report_logs *logs, char **paths, size_t count, stru
 }
 
 static bool write_report(const struct report_settings *settings, const struct origin *origin, char **paths,
-                         size_t count, struct message *message)
+                         size_t count, struct failure *failure)
 {
     struct report_logs *logs = calloc(1, sizeof *logs);
     char description[640];
     if (!logs)
-        return fail(message, "out of memory for the logs");
-    bool is_done = read_logs(logs, paths, count, message);
+        return fail(failure, "out of memory for the logs");
+    bool is_done = read_logs(logs, paths, count, failure);
     if (is_done) {
         snprintf(description, sizeof description, "%s%s%s, %" PRIu32 " workers, from %zu log%s.", logs->report.data,
                  logs->report.model[0] ? "; " : "", logs->report.model, logs->report.world, count,
@@ -55,7 +55,7 @@ static bool write_report(const struct report_settings *settings, const struct or
                                   .description = description,
                                   .sources = logs->sources,
                                   .commands = logs->commands};
-        is_done = page_write(settings->output.path, &page, message);
+        is_done = page_write(settings->output.path, &page, failure);
     }
     if (is_done && settings->json)
         train_print_json(&logs->report, NULL, NULL, stdout);
@@ -70,10 +70,10 @@ static bool write_report(const struct report_settings *settings, const struct or
 #else
 
 static bool write_report(const struct report_settings *settings, const struct origin *origin, char **paths,
-                         size_t count, struct message *message)
+                         size_t count, struct failure *failure)
 {
     (void)settings, (void)origin, (void)paths, (void)count;
-    return fail(message, NO_JSON);
+    return fail(failure, NO_JSON);
 }
 
 #endif
@@ -82,7 +82,7 @@ static int run_report(const struct command *command, int argc, char **argv)
 {
     struct report_settings settings = {.output.path = "report.html"};
     static const struct output_rule rule = {.from = ".jsonl", .to = ".html", .takes_other_endings = true};
-    struct message message = {""};
+    struct failure failure = {""};
     struct origin origin;
     size_t count;
     int exit_code;
@@ -91,15 +91,15 @@ static int run_report(const struct command *command, int argc, char **argv)
         return exit_code;
     for (size_t i = 0; i < count; i++) {
         const struct file_plan plan = {.inputs = argv, .count = 1, .output = settings.output.path};
-        char *output = choose_output(&rule, &settings.output, &plan, argv[i], &message);
+        char *output = choose_output(&rule, &settings.output, &plan, argv[i], &failure);
         if (!output) {
-            complain(command->name, "%s", message.text);
+            complain(command->name, "%s", failure.text);
             return EXIT_FAILED;
         }
         free(output);
     }
-    if (!write_report(&settings, &origin, argv, count, &message)) {
-        complain(command->name, "%s", message.text);
+    if (!write_report(&settings, &origin, argv, count, &failure)) {
+        complain(command->name, "%s", failure.text);
         return EXIT_FAILED;
     }
     return EXIT_DONE;

@@ -64,11 +64,11 @@ static void read_header(const json_t *line, struct report_logs *logs)
     report->result_rows = count_at(line, "rows");
 }
 
-static bool start_run(struct report_logs *logs, const json_t *line, const char *source, struct message *message)
+static bool start_run(struct report_logs *logs, const json_t *line, const char *source, struct failure *failure)
 {
     const size_t at = logs->report.run_count;
     if (at == TRAIN_MOST_RUNS)
-        return fail(message, "a page shows at most %d runs", TRAIN_MOST_RUNS);
+        return fail(failure, "a page shows at most %d runs", TRAIN_MOST_RUNS);
     struct train_codec *codec = &logs->codecs[at];
     copy_at(line, "codec", codec->codec_text, sizeof codec->codec_text);
     copy_at(line, "feedback", codec->feedback_text, sizeof codec->feedback_text);
@@ -81,13 +81,13 @@ static bool start_run(struct report_logs *logs, const json_t *line, const char *
     return true;
 }
 
-static bool add_point(struct train_result *run, const json_t *line, struct message *message)
+static bool add_point(struct train_result *run, const json_t *line, struct failure *failure)
 {
     if (run->point_count == run->point_room) {
         size_t room = run->point_room * 2 + 64;
         struct train_point *points = realloc(run->points, room * sizeof *points);
         if (!points)
-            return fail(message, "out of memory for %zu points", room);
+            return fail(failure, "out of memory for %zu points", room);
         run->points = points;
         run->point_room = room;
     }
@@ -112,21 +112,21 @@ static uint64_t dense_bytes(double ratio, uint64_t sent)
     return !(bytes >= 0) ? 0 : bytes < 0x1p63 ? (uint64_t)bytes : INT64_MAX;
 }
 
-static bool read_step(struct train_result *run, const json_t *line, struct message *message)
+static bool read_step(struct train_result *run, const json_t *line, struct failure *failure)
 {
     run->steps = count_at(line, "step");
     run->skipped += json_is_true(json_object_get(line, "skipped"));
     run->bytes_sent = count_at(line, "bytes_sent");
     run->dense_bytes = dense_bytes(real_at(line, "wire_ratio"), run->bytes_sent);
     run->ratio = real_at(line, "frame_ratio");
-    return !json_object_get(line, "loss") || add_point(run, line, message);
+    return !json_object_get(line, "loss") || add_point(run, line, failure);
 }
 
 /* ---- a log ---- */
 
 /* Runs of one log follow each other; a run whose number is that of the line before goes on. */
 static bool read_line(struct report_logs *logs, const json_t *line, const char *source, size_t first,
-                      struct message *message)
+                      struct failure *failure)
 {
     struct train_report *report = &logs->report;
     if (json_object_get(line, "tersegrad")) {
@@ -135,16 +135,16 @@ static bool read_line(struct report_logs *logs, const json_t *line, const char *
     }
     uint64_t run;
     if (!json_is_count(json_object_get(line, "run"), &run) || !json_object_get(line, "step"))
-        return fail(message, "it is not from a log of 'tersegrad train --log'");
+        return fail(failure, "it is not from a log of 'tersegrad train --log'");
     if (run > report->run_count - first || run + 1 < report->run_count - first)
-        return fail(message, "run %" PRIu64 " is out of order", run);
-    if (run == report->run_count - first && !start_run(logs, line, source, message))
+        return fail(failure, "run %" PRIu64 " is out of order", run);
+    if (run == report->run_count - first && !start_run(logs, line, source, failure))
         return false;
-    return read_step(&report->runs[report->run_count - 1], line, message);
+    return read_step(&report->runs[report->run_count - 1], line, failure);
 }
 
 bool report_logs_read(struct report_logs *logs, const struct file_bytes *file, const char *source,
-                      struct message *message)
+                      struct failure *failure)
 {
     const size_t first = logs->report.run_count;
     size_t number = 1;
@@ -153,15 +153,15 @@ bool report_logs_read(struct report_logs *logs, const struct file_bytes *file, c
         const char *newline = memchr(at, '\n', (size_t)(end - at));
         if (!newline)
             break; /* it was being written: the steps before it count */
-        struct message reason = {""};
+        struct failure reason = {""};
         json_t *line = json_read(at, (size_t)(newline - at), &reason);
         const bool is_read = line && read_line(logs, line, source, first, &reason);
         json_decref(line);
         if (!is_read)
-            return fail(message, "cannot read the log '%s': line %zu: %s", source, number, reason.text);
+            return fail(failure, "cannot read the log '%s': line %zu: %s", source, number, reason.text);
         at = newline + 1;
     }
-    return logs->report.run_count > first || fail(message, "the log '%s' has no steps", source);
+    return logs->report.run_count > first || fail(failure, "the log '%s' has no steps", source);
 }
 
 /* Of a run that was cut short they are over a part of the rows. */

@@ -19,7 +19,7 @@ struct report_logs {
 /* Adds the runs of a log, a JSON object on each line, to `logs`, which begin as zero. False with a sentence where it is
  * no log; `logs` are still to be freed then. */
 bool report_logs_read(struct report_logs *logs, const struct file_bytes *file, const char *source,
-                      struct message *message);
+                      struct failure *failure);
 
 /* After the last one: the figures of each run are those of its last point. */
 void report_logs_settle(struct report_logs *logs);

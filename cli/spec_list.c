@@ -27,15 +27,15 @@ static tg_status find_info(uint8_t id, tg_codec_info *info)
     return TG_UNKNOWN_CODEC;
 }
 
-static bool make_item(const char *text, struct listed_spec *item, struct message *message)
+static bool make_item(const char *text, struct listed_spec *item, struct failure *failure)
 {
-    if (!parse_spec(text, &item->spec, message))
+    if (!parse_spec(text, &item->spec, failure))
         return false;
     tg_status status = find_info(item->spec.codec, &item->info);
     if (status != TG_OK)
-        return fail(message, "%s", tg_status_text(status));
+        return fail(failure, "%s", tg_status_text(status));
     if (strlen(text) >= sizeof item->text)
-        return fail(message, "the spec '%.40s...' is too long", text);
+        return fail(failure, "the spec '%.40s...' is too long", text);
     strcpy(item->label, text);
     strcpy(item->text, text);
     return true;
@@ -53,18 +53,18 @@ static bool is_listed(const struct spec_list *list, const tg_spec *spec)
 static void offer(struct spec_list *list, const char *text)
 {
     struct listed_spec item;
-    struct message ignored;
+    struct failure ignored;
     if (list->count == SPEC_LIST_MAX || !make_item(text, &item, &ignored) || is_listed(list, &item.spec))
         return;
     if (tg_spec_print(&item.spec, item.text, sizeof item.text, NULL) == TG_OK)
         list->items[list->count++] = item;
 }
 
-bool spec_list_fill(struct spec_list *list, const struct text_list *texts, struct message *message)
+bool spec_list_fill(struct spec_list *list, const struct text_list *texts, struct failure *failure)
 {
     list->count = 0;
     for (size_t i = 0; texts && i < texts->count; i++)
-        if (!make_item(texts->items[i], &list->items[list->count++], message))
+        if (!make_item(texts->items[i], &list->items[list->count++], failure))
             return false;
     if (list->count > 0)
         return true;

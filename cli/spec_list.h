@@ -19,6 +19,6 @@ struct spec_list {
 
 /* The specs in `texts`; if there are none, every codec with its defaults and a few variants besides. False, with the
  * library's sentence, for a text that is no spec. */
-bool spec_list_fill(struct spec_list *list, const struct text_list *texts, struct message *message);
+bool spec_list_fill(struct spec_list *list, const struct text_list *texts, struct failure *failure);
 
 #endif

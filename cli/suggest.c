@@ -107,7 +107,7 @@ static const char *suggest(char *text)
     return NULL;
 }
 
-bool parse_spec(const char *text, tg_spec *spec, struct message *message)
+bool parse_spec(const char *text, tg_spec *spec, struct failure *failure)
 {
     tg_error error = {""};
     char copy[TG_SPEC_TEXT];
@@ -117,5 +117,5 @@ bool parse_spec(const char *text, tg_spec *spec, struct message *message)
     snprintf(copy, sizeof copy, "%s", text);
     const char *near = strlen(text) < sizeof copy ? suggest(copy) : NULL;
     const char *reason = library_message(status, &error);
-    return near ? fail(message, "%s; did you mean '%s'?", reason, near) : fail(message, "%s", reason);
+    return near ? fail(failure, "%s; did you mean '%s'?", reason, near) : fail(failure, "%s", reason);
 }

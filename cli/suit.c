@@ -34,16 +34,16 @@ static tg_status measure_all(tg_device *device, const tg_tensor *gradient, float
     return status;
 }
 
-bool suits_measure(const tg_tensor *gradient, struct suits *suits, struct message *message)
+bool suits_measure(const tg_tensor *gradient, struct suits *suits, struct failure *failure)
 {
     suits->row_count = suits->advice_count = 0;
     if (gradient->count == 0)
         return true;
-    if (!spec_list_fill(&suits->specs, NULL, message))
+    if (!spec_list_fill(&suits->specs, NULL, failure))
         return false;
     float *scratch = malloc((size_t)gradient->count * sizeof *scratch);
     if (!scratch)
-        return fail(message, "out of memory for %zu elements", (size_t)gradient->count);
+        return fail(failure, "out of memory for %zu elements", (size_t)gradient->count);
     tg_error error = {""};
     tg_device *device = NULL;
     tg_status status = tg_device_open("cpu", NULL, &device, &error);
@@ -51,7 +51,7 @@ bool suits_measure(const tg_tensor *gradient, struct suits *suits, struct messag
         status = measure_all(device, gradient, scratch, suits, &error);
     tg_device_free(device);
     free(scratch);
-    return status == TG_OK || fail(message, "%s", library_message(status, &error));
+    return status == TG_OK || fail(failure, "%s", library_message(status, &error));
 }
 
 PRINTF_LIKE(2, 3)

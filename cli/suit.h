@@ -21,7 +21,7 @@ struct suits {
 };
 
 /* Tries every codec of the standard list on the float32 vector. Elements that are not finite count as zeros. */
-bool suits_measure(const tg_tensor *gradient, struct suits *suits, struct message *message);
+bool suits_measure(const tg_tensor *gradient, struct suits *suits, struct failure *failure);
 
 /* Puts what the figures say into words. `layer_spread` is the largest layer's scale over the smallest's, or 0. */
 void suits_advise(struct suits *suits, const struct moments *moments, const struct topk_share *share,

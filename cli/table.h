@@ -2,7 +2,7 @@
 #ifndef CLI_TABLE_H
 #define CLI_TABLE_H
 
-#include "message.h"
+#include "complain.h"
 
 #include <stddef.h>
 #include <stdio.h>

@@ -26,10 +26,10 @@ bool train_is_first_process(void)
     return true;
 }
 
-static void tell_failure(void *context, const char *message)
+static void tell_failure(void *context, const char *failure)
 {
     const struct train_live *live = context;
-    complain(live->command, "%s", message);
+    complain(live->command, "%s", failure);
 }
 
 static void note_interrupt(int signal)
@@ -47,7 +47,7 @@ static void catch_interrupts(void)
         (void)sigaction(SIGINT, &action, NULL);
 }
 
-static bool write_page(const struct train_live *live, const char *stopped, struct message *message)
+static bool write_page(const struct train_live *live, const char *stopped, struct failure *failure)
 {
     const struct train_report *report = live->report;
     const struct train_settings *settings = live->settings;
@@ -65,14 +65,14 @@ static bool write_page(const struct train_live *live, const char *stopped, struc
                               .stopped = stopped,
                               .has_seed = true,
                               .seed = settings->seed};
-    return page_write(live->options->report, &page, message);
+    return page_write(live->options->report, &page, failure);
 }
 
 /* What came of the training is shown even where its page cannot be written. */
-static bool show_results(const struct train_live *live, const char *stopped, struct message *message)
+static bool show_results(const struct train_live *live, const char *stopped, struct failure *failure)
 {
     const struct train_options *options = live->options;
-    const bool is_written = !options->report || write_page(live, stopped, message);
+    const bool is_written = !options->report || write_page(live, stopped, failure);
     if (options->json)
         train_print_json(live->report, train_algorithm_choices[live->settings->algorithm], stopped, stdout);
     else
@@ -83,17 +83,17 @@ static bool show_results(const struct train_live *live, const char *stopped, str
 }
 
 /* Of rank 0, when the others are there to hear that it cannot. */
-static bool check_outputs(void *context, struct message *message)
+static bool check_outputs(void *context, struct failure *failure)
 {
     const struct train_options *options = ((const struct train_live *)context)->options;
-    if (options->report && !can_write_file(options->report, message))
+    if (options->report && !can_write_file(options->report, failure))
         return false; /* a page that cannot be written must not cost a night of training */
-    return !options->log || train_log_check(options->log, message);
+    return !options->log || train_log_check(options->log, failure);
 }
 
 static bool run_settings(const struct command *command, const struct train_options *options,
                          const struct train_settings *settings, const struct origin *origin,
-                         struct train_report *report, bool *speaks, bool *is_stopped, struct message *message)
+                         struct train_report *report, bool *speaks, bool *is_stopped, struct failure *failure)
 {
     struct train_live live = {
         .settings = settings, .options = options, .command = command->name, .report = report, .origin = origin};
@@ -103,18 +103,18 @@ static bool run_settings(const struct command *command, const struct train_optio
                                       .on_step = train_live_step,
                                       .on_end = train_live_end,
                                       .on_failure = tell_failure};
-    const bool is_trained = train(settings, &observer, report, speaks, message);
+    const bool is_trained = train(settings, &observer, report, speaks, failure);
     if (live.is_shown)
         progress_end(&live.progress);
-    const bool is_logged = !options->log || train_log_close(&live, message);
+    const bool is_logged = !options->log || train_log_close(&live, failure);
     *is_stopped = !is_trained;
     if (is_trained)
-        return (!*speaks || show_results(&live, NULL, message)) && is_logged;
+        return (!*speaks || show_results(&live, NULL, failure)) && is_logged;
     /* What was reached is kept, and the reason for the end is told after it. */
-    const struct message reason = *message;
-    if (report->run_count > 0 && !show_results(&live, reason.text, message))
-        complain(command->name, "%s", message->text);
-    *message = reason;
+    const struct failure reason = *failure;
+    if (report->run_count > 0 && !show_results(&live, reason.text, failure))
+        complain(command->name, "%s", failure->text);
+    *failure = reason;
     return false;
 }
 
@@ -142,13 +142,13 @@ static void say_how_to_resume(const struct train_options *options, const struct 
 /* Other ranks of a job may have nothing to refuse, and would wait for this one: they must hear of it. The lowest that
  * has something to say says it. False where this process is alone, or its MPI is of no use. */
 static bool refuse_together(const struct command *command, struct train_settings *settings, struct train_report *report,
-                            const struct message *message)
+                            const struct failure *failure)
 {
     struct train_live live = {.command = command->name};
     const struct train_observer observer = {.context = &live, .on_failure = tell_failure};
-    struct message ignored;
+    struct failure ignored;
     bool speaks = true;
-    *settings = (struct train_settings){.timeout = 120, .mpi = train_mpi_module(), .refusal = message->text};
+    *settings = (struct train_settings){.timeout = 120, .mpi = train_mpi_module(), .refusal = failure->text};
     if (!settings->mpi)
         return false;
     (void)train(settings, &observer, report, &speaks, &ignored);
@@ -157,11 +157,11 @@ static bool refuse_together(const struct command *command, struct train_settings
 }
 
 static int refuse(const struct command *command, struct train_settings *settings, struct train_report *report,
-                  const struct message *message)
+                  const struct failure *failure)
 {
-    const bool is_said = refuse_together(command, settings, report, message);
+    const bool is_said = refuse_together(command, settings, report, failure);
     if (!is_said && train_is_first_process())
-        complain(command->name, "%s", message->text);
+        complain(command->name, "%s", failure->text);
     if (train_is_first_process())
         say_where_help_is(command);
     return EXIT_USAGE;
@@ -170,15 +170,15 @@ static int refuse(const struct command *command, struct train_settings *settings
 static int run_and_tell(const struct command *command, const struct train_options *options,
                         struct train_settings *settings, const struct origin *origin, struct train_report *report)
 {
-    struct message message = {""};
+    struct failure failure = {""};
     bool speaks = true, is_stopped = false;
     if (!settings->mpi) { /* a launcher ends its ranks itself */
         settings->interrupt = &interrupted;
         catch_interrupts();
     }
-    bool is_well = run_settings(command, options, settings, origin, report, &speaks, &is_stopped, &message);
+    bool is_well = run_settings(command, options, settings, origin, report, &speaks, &is_stopped, &failure);
     if (!is_well && speaks && (train_is_first_process() || report->is_alone))
-        complain(command->name, "%s", message.text);
+        complain(command->name, "%s", failure.text);
     const bool is_wrong_usage = report->is_wrong_usage;
     if (is_wrong_usage && train_is_first_process())
         say_where_help_is(command);
@@ -203,7 +203,7 @@ static int run_train(const struct command *command, int argc, char **argv)
         .timeout = 120,
     };
     const char *operands[OPERANDS_MAX];
-    struct message message = {""};
+    struct failure failure = {""};
     struct train_settings *settings = malloc(sizeof *settings);
     struct train_report *report = calloc(1, sizeof *report);
     int exit_code = EXIT_FAILED;
@@ -211,17 +211,17 @@ static int run_train(const struct command *command, int argc, char **argv)
     struct origin origin;
     origin_fill(&origin, command->name, argc, argv); /* before the options are read, which moves the arguments */
     enum options_outcome outcome = OPTIONS_WRONG;
-    if (train_arguments_make(command, argc, argv, &arguments, &message))
-        outcome = options_read(command, arguments.count, arguments.items, &options, operands, &message);
+    if (train_arguments_make(command, argc, argv, &arguments, &failure))
+        outcome = options_read(command, arguments.count, arguments.items, &options, operands, &failure);
     if (!settings || !report) {
         complain(command->name, "out of memory");
     } else if (outcome == OPTIONS_HELP) {
         if (train_is_first_process())
             print_command_help(command);
         exit_code = EXIT_DONE;
-    } else if (outcome == OPTIONS_WRONG || !train_settings_fill(&options, settings, &message) ||
-               !train_check(settings, &message)) {
-        exit_code = refuse(command, settings, report, &message);
+    } else if (outcome == OPTIONS_WRONG || !train_settings_fill(&options, settings, &failure) ||
+               !train_check(settings, &failure)) {
+        exit_code = refuse(command, settings, report, &failure);
     } else {
         settings->arguments = arguments.text;
         settings->arguments_size = arguments.text_size;

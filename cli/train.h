@@ -34,11 +34,11 @@ struct train_arguments {
     char *storage, *stored; /* where they lie */
 };
 bool train_arguments_make(const struct command *command, int argc, char **argv, struct train_arguments *arguments,
-                          struct message *message);
+                          struct failure *failure);
 void train_arguments_free(struct train_arguments *arguments);
 
 /* False with a sentence where an option makes no sense. */
-bool train_settings_fill(const struct train_options *options, struct train_settings *settings, struct message *message);
+bool train_settings_fill(const struct train_options *options, struct train_settings *settings, struct failure *failure);
 
 /* The module of tg_transport_mpi for the launcher that started this process; NULL if none did. */
 const char *train_mpi_module(void);
@@ -70,10 +70,10 @@ void train_live_end(void *context, size_t run, const struct train_result *result
 
 /* Whether it can be written, before any work is done. It is opened by the first step: what is refused before leaves an
  * old one as it was. */
-bool train_log_check(const char *path, struct message *message);
+bool train_log_check(const char *path, struct failure *failure);
 void train_log_open(struct train_live *live);
 void train_log_step(struct train_live *live, const struct train_progress *progress);
-bool train_log_close(struct train_live *live, struct message *message);
+bool train_log_close(struct train_live *live, struct failure *failure);
 
 void train_print_table(const struct train_report *report, bool wide, FILE *out);
 void train_print_json(const struct train_report *report, const char *algorithm, const char *stopped, FILE *out);
@@ -100,7 +100,7 @@ struct page {
 
 /* One self-contained page; false where there is no memory for it. */
 bool page_put(FILE *out, const struct page *page);
-bool page_write(const char *path, const struct page *page, struct message *message);
+bool page_write(const char *path, const struct page *page, struct failure *failure);
 
 /* "1.23 MB". Returns `text`. */
 #define BYTES_TEXT 16

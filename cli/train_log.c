@@ -23,7 +23,7 @@ static bool can_make(const char *path)
     return true;
 }
 
-bool train_log_check(const char *path, struct message *message)
+bool train_log_check(const char *path, struct failure *failure)
 {
     struct stat status;
     const bool exists = stat(path, &status) == 0;
@@ -31,7 +31,7 @@ bool train_log_check(const char *path, struct message *message)
         errno = EISDIR;
     else if (exists ? access(path, W_OK) == 0 : can_make(path))
         return true;
-    return fail(message, "cannot write the log '%s': %s", path, strerror(errno));
+    return fail(failure, "cannot write the log '%s': %s", path, strerror(errno));
 }
 
 void train_log_open(struct train_live *live)
@@ -44,12 +44,12 @@ void train_log_open(struct train_live *live)
         live->log_error = errno;
 }
 
-bool train_log_close(struct train_live *live, struct message *message)
+bool train_log_close(struct train_live *live, struct failure *failure)
 {
     if (live->log && fclose(live->log) != 0 && live->log_error == 0)
         live->log_error = errno;
     return live->log_error == 0 ||
-           fail(message, "cannot write the log '%s': %s", live->options->log, strerror(live->log_error));
+           fail(failure, "cannot write the log '%s': %s", live->options->log, strerror(live->log_error));
 }
 
 /* Whether a line is whole, and not of this step of a run or a later one; what is not ours is left alone. */

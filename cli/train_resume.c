@@ -123,7 +123,7 @@ static bool merge(struct train_arguments *all, char *const *typed, size_t typed_
 }
 
 bool train_arguments_make(const struct command *command, int argc, char **argv, struct train_arguments *arguments,
-                          struct message *message)
+                          struct failure *failure)
 {
     size_t length = 1, stored_size = 0;
     for (int i = 0; i < argc; i++)
@@ -142,7 +142,7 @@ bool train_arguments_make(const struct command *command, int argc, char **argv, 
         typed = NULL;
     }
     free(typed);
-    return is_made || fail(message, "out of memory");
+    return is_made || fail(failure, "out of memory");
 }
 
 void train_arguments_free(struct train_arguments *arguments)

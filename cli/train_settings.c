@@ -40,39 +40,39 @@ static const char *standard_feedback(const tg_spec *spec)
     return "none";
 }
 
-static bool add_run(struct train_settings *settings, const char *codec, const char *feedback, struct message *message)
+static bool add_run(struct train_settings *settings, const char *codec, const char *feedback, struct failure *failure)
 {
     struct train_codec *run = &settings->runs[settings->run_count];
     tg_error error = {""};
-    if (!parse_spec(codec, &run->codec, message))
+    if (!parse_spec(codec, &run->codec, failure))
         return false;
     if (!feedback)
         feedback = standard_feedback(&run->codec);
     tg_status status = tg_feedback_parse(feedback, &run->feedback, &error);
     if (status != TG_OK)
-        return fail(message, "%s", library_message(status, &error));
+        return fail(failure, "%s", library_message(status, &error));
     if (strlen(codec) >= sizeof run->codec_text || strlen(feedback) >= sizeof run->feedback_text)
-        return fail(message, "the spec has more than %d characters: '%.40s...'", TG_SPEC_TEXT - 1, codec);
+        return fail(failure, "the spec has more than %d characters: '%.40s...'", TG_SPEC_TEXT - 1, codec);
     strcpy(run->codec_text, codec);
     strcpy(run->feedback_text, feedback);
     settings->run_count++;
     return true;
 }
 
-static bool fill_runs(const struct train_options *options, struct train_settings *settings, struct message *message)
+static bool fill_runs(const struct train_options *options, struct train_settings *settings, struct failure *failure)
 {
     const struct text_list *codecs = &options->codecs, *feedbacks = &options->feedbacks;
     const size_t count = codecs->count ? codecs->count : sizeof standard_runs / sizeof *standard_runs;
     if (feedbacks->count > 1 && feedbacks->count != codecs->count)
         return fail(
-            message,
+            failure,
             "--feedback is given %zu times and --codec %zu times; give one --feedback for all, or one for each codec",
             feedbacks->count, codecs->count);
     for (size_t i = 0; i < count; i++) {
         const char *codec = codecs->count ? codecs->items[i] : standard_runs[i].codec;
         const char *feedback = feedbacks->count == 0 ? (codecs->count ? NULL : standard_runs[i].feedback)
                                                      : feedbacks->items[feedbacks->count == 1 ? 0 : i];
-        if (!add_run(settings, codec, feedback, message))
+        if (!add_run(settings, codec, feedback, failure))
             return false;
     }
     return true;
@@ -81,20 +81,20 @@ static bool fill_runs(const struct train_options *options, struct train_settings
 /* ---- the density schedule ---- */
 
 /* DGC's: a quarter, and from then on a quarter of that, down to a thousandth. */
-static bool fill_dgc_schedule(const char *text, struct train_settings *settings, struct message *message)
+static bool fill_dgc_schedule(const char *text, struct train_settings *settings, struct failure *failure)
 {
     static const double densities[] = {0.25, 0.0625, 0.015625, 0.004, 0.001};
     char *end;
     unsigned long long steps = strtoull(text, &end, 10);
     if (*text < '0' || *text > '9' || *end || steps < 1 || steps > UINT64_C(1) << 40)
-        return fail(message, "--density-schedule dgc:STEPS takes a whole number of steps, not '%s'", text);
+        return fail(failure, "--density-schedule dgc:STEPS takes a whole number of steps, not '%s'", text);
     for (size_t i = 0; i < sizeof densities / sizeof *densities; i++)
         settings->changes[settings->change_count++] = (tg_density_change){.from_step = i * steps,
                                                                           .density = densities[i]};
     return true;
 }
 
-static bool fill_changes(const char *text, struct train_settings *settings, struct message *message)
+static bool fill_changes(const char *text, struct train_settings *settings, struct failure *failure)
 {
     static const char *const form =
         "--density-schedule takes STEP:DENSITY,STEP:DENSITY,... with increasing steps and densities from "
@@ -102,7 +102,7 @@ static bool fill_changes(const char *text, struct train_settings *settings, stru
     if (!text)
         return true;
     if (strncmp(text, "dgc:", 4) == 0)
-        return fill_dgc_schedule(text + 4, settings, message);
+        return fill_dgc_schedule(text + 4, settings, failure);
     for (const char *at = text;;) {
         char *end;
         errno = 0; /* too many digits */
@@ -114,7 +114,7 @@ static bool fill_changes(const char *text, struct train_settings *settings, stru
         size_t count = settings->change_count;
         if (!has_step || !is_plain || !(density >= 1e-9 && density <= 1) || (*end && *end != ',') ||
             count == TRAIN_MOST_CHANGES || (count > 0 && step <= settings->changes[count - 1].from_step))
-            return fail(message, "%s, not '%s'", form, text);
+            return fail(failure, "%s, not '%s'", form, text);
         settings->changes[settings->change_count++] = (tg_density_change){step, density};
         if (!*end)
             return true;
@@ -124,7 +124,7 @@ static bool fill_changes(const char *text, struct train_settings *settings, stru
 
 /* ---- the link ---- */
 
-static bool fill_link(const char *text, struct train_settings *settings, struct message *message)
+static bool fill_link(const char *text, struct train_settings *settings, struct failure *failure)
 {
     if (!text)
         return true;
@@ -134,36 +134,36 @@ static bool fill_link(const char *text, struct train_settings *settings, struct 
         (text[rate] && !parse_time(text + rate + 1, strlen(text + rate + 1), &settings->link.latency_seconds)) ||
         settings->link.bits_per_second < 1e3 || settings->link.bits_per_second > 1e15 ||
         settings->link.latency_seconds > 1e3)
-        return fail(message,
+        return fail(failure,
                     "--link takes a rate from 1kbit to 1000tbit, and after a comma a latency up to 1000s, as in 1gbit "
                     "or 100mbit,50us; not '%s'",
                     text);
     if (text[rate] && !(settings->link.latency_seconds > 0))
-        return fail(message, "--link %s has a latency of zero; leave it out, as in --link %.*s", text, (int)rate, text);
+        return fail(failure, "--link %s has a latency of zero; leave it out, as in --link %.*s", text, (int)rate, text);
     return !settings->mpi ||
-           fail(message, "--link is for workers that are threads; under mpirun the network has links of its own");
+           fail(failure, "--link is for workers that are threads; under mpirun the network has links of its own");
 }
 
 /* ---- hosts ---- */
 
-static bool fill_group(const char *text, struct train_settings *settings, struct message *message)
+static bool fill_group(const char *text, struct train_settings *settings, struct failure *failure)
 {
     if (!text)
         return true;
     settings->group_text = text;
     const bool is_auto = strcmp(text, "auto") == 0;
     if (is_auto)
-        return settings->mpi || fail(message, "--group auto is for ranks under mpirun; workers that are threads all "
+        return settings->mpi || fail(failure, "--group auto is for ranks under mpirun; workers that are threads all "
                                               "share this host: say how many are to be taken for one, as in --group 4");
     char *end;
     const bool is_number = strspn(text, "0123456789") == strlen(text) && strlen(text) < 10;
     settings->group = is_number ? strtoull(text, &end, 10) : 0;
-    return settings->group > 0 || fail(message, "--group takes a number of ranks from 1 on, or auto; not '%s'", text);
+    return settings->group > 0 || fail(failure, "--group takes a number of ranks from 1 on, or auto; not '%s'", text);
 }
 
 /* ---- bypass ---- */
 
-static bool fill_bypass(const char *text, struct train_settings *settings, struct message *message)
+static bool fill_bypass(const char *text, struct train_settings *settings, struct failure *failure)
 {
     static const char *const form = "--bypass takes off, auto, or replay:STEP,STEP,... with increasing steps";
     settings->bypass_text = text;
@@ -173,7 +173,7 @@ static bool fill_bypass(const char *text, struct train_settings *settings, struc
     if (settings->bypass == TG_BYPASS_AUTO)
         return true;
     if (strncmp(text, "replay:", 7) != 0 || !text[7])
-        return fail(message, "%s, not '%s'", form, text);
+        return fail(failure, "%s, not '%s'", form, text);
     for (const char *at = text + 7; *at;) {
         char *end;
         const size_t count = settings->bypass_change_count;
@@ -181,9 +181,9 @@ static bool fill_bypass(const char *text, struct train_settings *settings, struc
         const unsigned long long step = strtoull(at, &end, 10);
         if (*at < '0' || *at > '9' || errno != 0 || (*end && (*end != ',' || !end[1])) ||
             (count > 0 && step <= settings->bypass_changes[count - 1]))
-            return fail(message, "%s, not '%s'", form, text);
+            return fail(failure, "%s, not '%s'", form, text);
         if (count == TRAIN_MOST_BYPASSES)
-            return fail(message, "--bypass replay has more than %d steps; a run has no more changes, so give its own",
+            return fail(failure, "--bypass replay has more than %d steps; a run has no more changes, so give its own",
                         TRAIN_MOST_BYPASSES);
         settings->bypass_changes[settings->bypass_change_count++] = step;
         at = *end ? end + 1 : end;
@@ -192,11 +192,11 @@ static bool fill_bypass(const char *text, struct train_settings *settings, struc
 }
 
 /* What the library would refuse as well, in words of its own. */
-static bool check_clips(const struct train_settings *settings, struct message *message)
+static bool check_clips(const struct train_settings *settings, struct failure *failure)
 {
     for (size_t i = 0; settings->group > 1 && i < settings->run_count; i++)
         if (settings->runs[i].feedback.clip > 0)
-            return fail(message,
+            return fail(failure,
                         "--feedback %s limits the gradient of one rank, but hosts with several ranks, as --group %s "
                         "makes them, compress sums; use clip=0, or --group 1",
                         settings->runs[i].feedback_text, settings->group_text);
@@ -204,19 +204,19 @@ static bool check_clips(const struct train_settings *settings, struct message *m
 }
 
 /* The same. */
-static bool check_bypass(const struct train_settings *settings, struct message *message)
+static bool check_bypass(const struct train_settings *settings, struct failure *failure)
 {
     if (settings->bypass == TG_BYPASS_OFF)
         return true;
     const char *how = settings->bypass == TG_BYPASS_AUTO ? "auto" : "replay";
     if (settings->group > 1)
-        return fail(message,
+        return fail(failure,
                     "--bypass %s does not support hosts with several ranks, which --group %s makes; leave out one of "
                     "the two options",
                     how, settings->group_text);
     for (size_t i = 0; i < settings->run_count; i++)
         if (settings->runs[i].feedback.kind == TG_FEEDBACK_DGC)
-            return fail(message,
+            return fail(failure,
                         "--bypass %s cannot send the momentum of --feedback %s uncompressed; use --feedback ef, or "
                         "--bypass off",
                         how, settings->runs[i].feedback_text);
@@ -226,7 +226,7 @@ static bool check_bypass(const struct train_settings *settings, struct message *
 /* ---- files ---- */
 
 /* Two outputs in one file would leave one of them, and a checkpoint that a log is appended to is none any more. */
-static bool check_files(const struct train_options *options, struct message *message)
+static bool check_files(const struct train_options *options, struct failure *failure)
 {
     const struct {
         const char *name, *path;
@@ -236,11 +236,11 @@ static bool check_files(const struct train_options *options, struct message *mes
                  {"--report", options->report}};
     for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
         if (files[i].path && (!files[i].path[0] || strcmp(files[i].path, "-") == 0))
-            return fail(message, "%s takes the name of a file, not '%s'", files[i].name, files[i].path);
+            return fail(failure, "%s takes the name of a file, not '%s'", files[i].name, files[i].path);
         for (size_t j = 0; j < i; j++) {
             const bool is_meant = i == 1; /* to go on, and to be saved again */
             if (!is_meant && files[i].path && files[j].path && is_same_file(files[i].path, files[j].path))
-                return fail(message, "%s and %s are the same file, '%s'", files[j].name, files[i].name, files[i].path);
+                return fail(failure, "%s and %s are the same file, '%s'", files[j].name, files[i].name, files[i].path);
         }
     }
     return true;
@@ -271,7 +271,7 @@ uint64_t train_launched_ranks(void)
     return 0;
 }
 
-bool train_settings_fill(const struct train_options *options, struct train_settings *settings, struct message *message)
+bool train_settings_fill(const struct train_options *options, struct train_settings *settings, struct failure *failure)
 {
     *settings = (struct train_settings){
         .data = options->data,
@@ -300,11 +300,11 @@ bool train_settings_fill(const struct train_options *options, struct train_setti
         .launched = train_launched_ranks(),
     };
     if (options->steps && options->epochs > 0)
-        return fail(message, "--steps and --epochs cannot be combined; give one of them");
+        return fail(failure, "--steps and --epochs cannot be combined; give one of them");
     if (!options->steps && !(options->epochs > 0))
         settings->steps = 500;
-    return check_files(options, message) && fill_runs(options, settings, message) &&
-           fill_changes(options->density_schedule, settings, message) && fill_link(options->link, settings, message) &&
-           fill_group(options->group, settings, message) && fill_bypass(options->bypass, settings, message) &&
-           check_bypass(settings, message) && check_clips(settings, message);
+    return check_files(options, failure) && fill_runs(options, settings, failure) &&
+           fill_changes(options->density_schedule, settings, failure) && fill_link(options->link, settings, failure) &&
+           fill_group(options->group, settings, failure) && fill_bypass(options->bypass, settings, failure) &&
+           check_bypass(settings, failure) && check_clips(settings, failure);
 }

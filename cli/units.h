@@ -2,7 +2,7 @@
 #ifndef CLI_UNITS_H
 #define CLI_UNITS_H
 
-#include "common/message.h"
+#include "common/failure.h"
 
 #include <stddef.h>
 

@@ -82,19 +82,19 @@ static bool take_number(struct cursor *c, uint64_t *number)
 }
 
 /* (), (3,), (3, 4) */
-static bool take_shape(struct cursor *c, struct npy *npy, struct message *message)
+static bool take_shape(struct cursor *c, struct npy *npy, struct failure *failure)
 {
     if (!take(c, '('))
-        return fail(message, "its header has a shape that is not a tuple");
+        return fail(failure, "its header has a shape that is not a tuple");
     bool is_empty = false, overflows = false;
     uint64_t product = 1, first = 1;
     unsigned dimensions = 0, longer = 0;
     while (!take(c, ')')) {
         uint64_t length;
         if (!take_number(c, &length))
-            return fail(message, "its header has a shape with entries that are not whole numbers");
+            return fail(failure, "its header has a shape with entries that are not whole numbers");
         if (++dimensions > MAX_DIMENSIONS)
-            return fail(message, "its shape has more than %d dimensions", MAX_DIMENSIONS);
+            return fail(failure, "its shape has more than %d dimensions", MAX_DIMENSIONS);
         if (dimensions == 1)
             first = length;
         longer += length > 1;
@@ -106,14 +106,14 @@ static bool take_shape(struct cursor *c, struct npy *npy, struct message *messag
             product *= length;
         if (!take(c, ',')) {
             if (!take(c, ')'))
-                return fail(message, "its header has a shape that does not end");
+                return fail(failure, "its header has a shape that does not end");
             if (dimensions == 1)
-                return fail(message, "its header has a shape that is not a tuple");
+                return fail(failure, "its header has a shape that is not a tuple");
             break;
         }
     }
     if (overflows && !is_empty)
-        return fail(message, "its shape has more elements than can be counted");
+        return fail(failure, "its shape has more elements than can be counted");
     npy->dimensions = dimensions;
     npy->has_one_order = is_empty || longer <= 1;
     npy->first = first;
@@ -142,13 +142,13 @@ static bool find_type(const char *kind, bool integers, struct npy *npy)
     return integers && (*kind == 'i' || *kind == 'u' || (*kind == 'b' && npy->size == 1));
 }
 
-static bool take_dtype(struct cursor *c, struct npy *npy, struct message *message)
+static bool take_dtype(struct cursor *c, struct npy *npy, struct failure *failure)
 {
     if (take(c, '['))
-        return fail(message, "it holds records; only arrays of numbers can be read");
+        return fail(failure, "it holds records; only arrays of numbers can be read");
     char text[32] = "";
     if (!take_text(c, text, sizeof text))
-        return fail(message, "its header has a dtype that cannot be read");
+        return fail(failure, "its header has a dtype that cannot be read");
     const char *kind = text;
     npy->big_endian = is_big_endian_machine();
     if (*kind == '<' || *kind == '>')
@@ -156,110 +156,110 @@ static bool take_dtype(struct cursor *c, struct npy *npy, struct message *messag
     else if (*kind == '=' || (*kind == '|' && kind[1] && kind[2] == '1')) /* one byte has no order */
         kind++;
     return find_type(kind, c->integers, npy) ||
-           fail(message,
+           fail(failure,
                 "it holds dtype '%s'; only f2, f4 and f8 (float16, float32, float64)%s can be read: convert "
                 "with array.astype('float32')",
                 text, c->integers ? ", integers and booleans" : "");
 }
 
-static bool take_entry(struct cursor *c, struct npy *npy, bool *fortran, unsigned *seen, struct message *message)
+static bool take_entry(struct cursor *c, struct npy *npy, bool *fortran, unsigned *seen, struct failure *failure)
 {
     enum { DESCR = 1, ORDER = 2, SHAPE = 4 };
     char key[32];
     if (!take_text(c, key, sizeof key) || !take(c, ':'))
-        return fail(message, "its header is not a dictionary of descr, fortran_order and shape");
+        return fail(failure, "its header is not a dictionary of descr, fortran_order and shape");
     unsigned which = strcmp(key, "descr") == 0           ? DESCR
                      : strcmp(key, "fortran_order") == 0 ? ORDER
                      : strcmp(key, "shape") == 0         ? SHAPE
                                                          : 0;
     if (which == 0)
-        return fail(message, "its header has the unknown key '%s'", key);
+        return fail(failure, "its header has the unknown key '%s'", key);
     if (*seen & which)
-        return fail(message, "its header has the key '%s' twice", key);
+        return fail(failure, "its header has the key '%s' twice", key);
     *seen |= which;
     if (which == DESCR)
-        return take_dtype(c, npy, message);
+        return take_dtype(c, npy, failure);
     if (which == SHAPE)
-        return take_shape(c, npy, message);
+        return take_shape(c, npy, failure);
     *fortran = take_word(c, "True");
     return *fortran || take_word(c, "False") ||
-           fail(message, "its header has a fortran_order that is neither True nor False");
+           fail(failure, "its header has a fortran_order that is neither True nor False");
 }
 
-static bool parse_dictionary(struct cursor *c, struct npy *npy, struct message *message)
+static bool parse_dictionary(struct cursor *c, struct npy *npy, struct failure *failure)
 {
     bool fortran = false;
     unsigned seen = 0;
     if (!take(c, '{'))
-        return fail(message, "its header is not a dictionary");
+        return fail(failure, "its header is not a dictionary");
     while (!take(c, '}')) {
-        if (!take_entry(c, npy, &fortran, &seen, message))
+        if (!take_entry(c, npy, &fortran, &seen, failure))
             return false;
         if (!take(c, ',')) {
             if (!take(c, '}'))
-                return fail(message, "its header does not end");
+                return fail(failure, "its header does not end");
             break;
         }
     }
     skip_space(c);
     if (c->at != c->end)
-        return fail(message, "its header goes on after the dictionary");
+        return fail(failure, "its header goes on after the dictionary");
     if (seen != 7)
-        return fail(message, "its header lacks descr, fortran_order or shape");
+        return fail(failure, "its header lacks descr, fortran_order or shape");
     if (fortran && !npy->has_one_order)
-        return fail(message, "it is in Fortran order, and only C order can be read: save "
+        return fail(failure, "it is in Fortran order, and only C order can be read: save "
                              "numpy.ascontiguousarray(array)");
     return true;
 }
 
 /* ---- the file ---- */
 
-static bool parse(const uint8_t *bytes, size_t size, bool integers, struct npy *npy, struct message *message)
+static bool parse(const uint8_t *bytes, size_t size, bool integers, struct npy *npy, struct failure *failure)
 {
     if (!npy_has_magic(bytes, size))
-        return fail(message, "it is not a .npy file: it does not begin with \\x93NUMPY");
+        return fail(failure, "it is not a .npy file: it does not begin with \\x93NUMPY");
     if (size < MAGIC_SIZE + 2)
-        return fail(message, "it ends within its header");
+        return fail(failure, "it ends within its header");
     unsigned version = bytes[MAGIC_SIZE];
     if (version < 1 || version > 3 || bytes[MAGIC_SIZE + 1] != 0)
-        return fail(message, "it is of .npy version %u.%u; 1.0, 2.0 and 3.0 can be read", version,
+        return fail(failure, "it is of .npy version %u.%u; 1.0, 2.0 and 3.0 can be read", version,
                     (unsigned)bytes[MAGIC_SIZE + 1]);
 
     size_t length_size = version == 1 ? 2 : 4;
     size_t start = MAGIC_SIZE + 2 + length_size;
     if (size < start)
-        return fail(message, "it ends within its header");
+        return fail(failure, "it ends within its header");
     size_t length = 0;
     for (size_t i = length_size; i-- > 0;)
         length = length << 8 | bytes[MAGIC_SIZE + 2 + i];
     if (length > size - start)
-        return fail(message, "it ends within its header");
+        return fail(failure, "it ends within its header");
 
     struct npy found = {.type = NPY_F4, .size = 4, .data_offset = start + length};
     struct cursor cursor = {(const char *)bytes + start, (const char *)bytes + start + length, integers};
-    if (!parse_dictionary(&cursor, &found, message))
+    if (!parse_dictionary(&cursor, &found, failure))
         return false;
     size_t data_size = size - found.data_offset;
     if (found.count > data_size / found.size)
-        return fail(message,
+        return fail(failure,
                     "it is truncated: its header gives %" PRIu64 " elements of %u bytes, but %zu bytes "
                     "follow",
                     found.count, found.size, data_size);
     if (found.count * found.size != data_size)
-        return fail(message, "it has %zu bytes after its %" PRIu64 " elements; a file must hold one array",
+        return fail(failure, "it has %zu bytes after its %" PRIu64 " elements; a file must hold one array",
                     data_size - (size_t)found.count * found.size, found.count);
     *npy = found;
     return true;
 }
 
-bool npy_parse(const uint8_t *bytes, size_t size, struct npy *npy, struct message *message)
+bool npy_parse(const uint8_t *bytes, size_t size, struct npy *npy, struct failure *failure)
 {
-    return parse(bytes, size, false, npy, message);
+    return parse(bytes, size, false, npy, failure);
 }
 
-bool npy_parse_any(const uint8_t *bytes, size_t size, struct npy *npy, struct message *message)
+bool npy_parse_any(const uint8_t *bytes, size_t size, struct npy *npy, struct failure *failure)
 {
-    return parse(bytes, size, true, npy, message);
+    return parse(bytes, size, true, npy, failure);
 }
 
 size_t npy_write_header(enum npy_type type, uint64_t count, char header[NPY_HEADER_MAX])

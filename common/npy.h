@@ -4,7 +4,7 @@
 #ifndef COMMON_NPY_H
 #define COMMON_NPY_H
 
-#include "message.h"
+#include "failure.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -28,9 +28,9 @@ struct npy {
 bool npy_has_magic(const uint8_t *bytes, size_t size);
 
 /* Reads the header and checks that the data agree with it. Safe on any bytes. */
-bool npy_parse(const uint8_t *bytes, size_t size, struct npy *npy, struct message *message);
+bool npy_parse(const uint8_t *bytes, size_t size, struct npy *npy, struct failure *failure);
 /* The same, for floats, integers and booleans. */
-bool npy_parse_any(const uint8_t *bytes, size_t size, struct npy *npy, struct message *message);
+bool npy_parse_any(const uint8_t *bytes, size_t size, struct npy *npy, struct failure *failure);
 
 /* Moves the elements to the front of `bytes` (which must be aligned as malloc does), in this machine's byte order.
  * float64 is narrowed to float32 (overflow gives an infinity); with `widen`, float16 becomes float32, and `bytes` must

@@ -57,14 +57,14 @@ static const struct cost *find(const struct cost *costs, const char *name)
 }
 
 bool predict_costs(enum predict_device device, const tg_spec *codec, bool feedback, struct predict_coding *coding,
-                   struct message *message)
+                   struct failure *failure)
 {
     enum { SOME = 1 << 20 };
     struct predict_coding made = {.frame = frame_seconds[device], .low = fastest[device], .high = slowest[device]};
     tg_error error = {""};
     tg_codec_info info;
     if (tg_spec_print(codec, made.spec, sizeof made.spec, &error) != TG_OK)
-        return fail(message, "%s", error.message);
+        return fail(failure, "%s", error.message);
     for (size_t i = 0; tg_codec_list(i, &info) == TG_OK && info.id != codec->codec; i++)
         ;
     const struct cost *costs = device == PREDICT_CARD ? on_card : on_cpu;

@@ -10,6 +10,6 @@ enum predict_device { PREDICT_CPU, PREDICT_CARD };
 const char *predict_costs_source(enum predict_device device);
 
 bool predict_costs(enum predict_device device, const tg_spec *codec, bool feedback, struct predict_coding *coding,
-                   struct message *message);
+                   struct failure *failure);
 
 #endif

@@ -23,12 +23,12 @@ static double bare_seconds(const struct schedule *schedule, const struct predict
 /* What the model says of one sample. */
 static bool model_of(const struct predict_network *network, const tg_spec *codec, const tg_feedback_spec *feedback,
                      const tg_reducer_options *options, const struct predict_coding *coding,
-                     const struct predict_sample *sample, double *seconds, struct message *message)
+                     const struct predict_sample *sample, double *seconds, struct failure *failure)
 {
     enum { NAME = 24 };
     struct predict_tensor *tensors = calloc(sample->tensors, sizeof *tensors);
     char(*names)[NAME] = calloc(sample->tensors, sizeof *names);
-    bool is_well = (tensors && names) || fail(message, "out of memory for %zu tensors", (size_t)sample->tensors);
+    bool is_well = (tensors && names) || fail(failure, "out of memory for %zu tensors", (size_t)sample->tensors);
     for (size_t i = 0; is_well && tensors && names && i < sample->tensors; i++) {
         snprintf(names[i], NAME, "t%zu", i);
         tensors[i] = (struct predict_tensor){names[i], sample->elements, 0};
@@ -39,13 +39,13 @@ static bool model_of(const struct predict_network *network, const tg_spec *codec
                                     .per_node = network->per_node,
                                     .kappa = 1};
     struct schedule schedule = {0};
-    is_well = is_well && schedule_of_reduction(&job, coding, codec, feedback, options, &schedule, message);
+    is_well = is_well && schedule_of_reduction(&job, coding, codec, feedback, options, &schedule, failure);
     *seconds = is_well ? bare_seconds(&schedule, &job, network) : 0;
     schedule_free(&schedule);
     free(tensors);
     free(names);
     return is_well &&
-           (*seconds > 0 || fail(message,
+           (*seconds > 0 || fail(failure,
                                  "the model predicts 0 seconds for a measured reduction of %zu tensors of %" PRIu64
                                  " elements; probe again",
                                  (size_t)sample->tensors, (uint64_t)sample->elements));
@@ -69,11 +69,11 @@ static void insert(struct predict_fit *fit, double model, const struct predict_s
 }
 
 bool predict_fit_samples(const struct predict_network *network, const tg_spec *codec, const tg_feedback_spec *feedback,
-                         tg_algorithm algorithm, struct predict_coding *coding, struct message *message)
+                         tg_algorithm algorithm, struct predict_coding *coding, struct failure *failure)
 {
     const struct predict_job ranks = {.world = network->world, .per_node = network->per_node};
     uint32_t *hosts = schedule_hosts(&ranks);
-    bool is_well = hosts || fail(message, "out of memory for %u ranks", ranks.world);
+    bool is_well = hosts || fail(failure, "out of memory for %u ranks", ranks.world);
     for (size_t levels = 0; is_well && levels < PREDICT_LEVELS; levels++) {
         const tg_reducer_options options = {.algorithm = algorithm,
                                             .host_of_rank = levels == PREDICT_TWO_LEVELS ? hosts : NULL};
@@ -82,7 +82,7 @@ bool predict_fit_samples(const struct predict_network *network, const tg_spec *c
         for (size_t i = 0; is_well && i < measured->count; i++) {
             const struct predict_sample *sample = &measured->samples[i];
             double model;
-            is_well = model_of(network, codec, feedback, &options, coding, sample, &model, message);
+            is_well = model_of(network, codec, feedback, &options, coding, sample, &model, failure);
             if (is_well)
                 insert(&fit, model, sample);
         }

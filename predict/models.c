@@ -212,7 +212,7 @@ static const struct {
               {make_gpt2, "8 texts of 1024 tokens"}};
 const char *const known_models[] = {"resnet50", "resnet152", "vgg16", "vgg19", "alexnet", "lstm", "gpt2", NULL};
 
-bool known_model_make(const char *name, struct known_model *model, struct message *message)
+bool known_model_make(const char *name, struct known_model *model, struct failure *failure)
 {
     *model = (struct known_model){0};
     for (size_t i = 0; known_models[i]; i++) {
@@ -224,9 +224,9 @@ bool known_model_make(const char *name, struct known_model *model, struct messag
         if (!maker.failed)
             return true;
         known_model_free(model);
-        return fail(message, "out of memory for the tensors of '%s'", name);
+        return fail(failure, "out of memory for the tensors of '%s'", name);
     }
-    return fail(message, "there is no model '%s'", name);
+    return fail(failure, "there is no model '%s'", name);
 }
 
 void known_model_free(struct known_model *model)

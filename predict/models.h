@@ -22,7 +22,7 @@ struct known_model {
 extern const char *const known_models[];
 
 /* False without memory, or for a name that is not one of these. */
-bool known_model_make(const char *name, struct known_model *model, struct message *message);
+bool known_model_make(const char *name, struct known_model *model, struct failure *failure);
 void known_model_free(struct known_model *model);
 
 /* What the assumed card does: 1e13 operations a second. So a forward pass takes work / KNOWN_MODEL_SPEED seconds, and a

@@ -151,20 +151,20 @@ bool is_extrapolated(const struct predict_network *network, const struct predict
 
 static bool is_time(double seconds) { return isfinite(seconds) && seconds >= 0; }
 
-static bool check_point(const char *name, const struct predict_point *points, size_t i, struct message *message)
+static bool check_point(const char *name, const struct predict_point *points, size_t i, struct failure *failure)
 {
     const struct predict_point *p = &points[i];
     if (!is_time(p->bytes) || !is_time(p->seconds) || !is_time(p->low) || !is_time(p->high) || p->low > p->seconds ||
         p->seconds > p->high)
-        return fail(message, "point %zu of '%s' has bytes or seconds that are negative, not finite or out of order", i,
+        return fail(failure, "point %zu of '%s' has bytes or seconds that are negative, not finite or out of order", i,
                     name);
     if (i > 0 && (p->bytes <= points[i - 1].bytes || p->seconds < points[i - 1].seconds || p->low < points[i - 1].low ||
                   p->high < points[i - 1].high))
-        return fail(message, "point %zu of '%s' must have more bytes than the one before, and not less time", i, name);
+        return fail(failure, "point %zu of '%s' must have more bytes than the one before, and not less time", i, name);
     return true;
 }
 
-bool predict_network_check(const struct predict_network *network, struct message *message)
+bool predict_network_check(const struct predict_network *network, struct failure *failure)
 {
     static const char *const names[PREDICT_PATTERNS] = {"all-gather", "all-to-all", "ring"};
     bool needs_rate = false;
@@ -172,54 +172,54 @@ bool predict_network_check(const struct predict_network *network, struct message
         const struct predict_wire *wire = &network->patterns[pattern];
         needs_rate = needs_rate || wire->count == 0;
         if (wire->count > PREDICT_MOST_POINTS)
-            return fail(message, "'%s' has %zu points: use at most %d", names[pattern], wire->count,
+            return fail(failure, "'%s' has %zu points: use at most %d", names[pattern], wire->count,
                         PREDICT_MOST_POINTS);
         for (size_t i = 0; i < wire->count; i++)
-            if (!check_point(names[pattern], wire->points, i, message))
+            if (!check_point(names[pattern], wire->points, i, failure))
                 return false;
         if (!is_time(wire->hidden) || !is_time(wire->burst))
-            return fail(message, "'%s' has \"hidden\" %g and \"burst\" %g: use seconds, 0 or more", names[pattern],
+            return fail(failure, "'%s' has \"hidden\" %g and \"burst\" %g: use seconds, 0 or more", names[pattern],
                         wire->hidden, wire->burst);
         if (wire->count > 0 && (network->world < 2 || network->per_node < 1))
-            return fail(message, "points were measured with %u ranks, %u on a host: use at least 2 and 1",
+            return fail(failure, "points were measured with %u ranks, %u on a host: use at least 2 and 1",
                         network->world, network->per_node);
     }
     if (needs_rate && (!(network->rate > 0) || !(network->inside > 0) || !is_time(network->burst) ||
                        !is_time(network->latency) || !is_time(network->message)))
-        return fail(message,
+        return fail(failure,
                     "invalid network: %g bytes per second, latency %g s, %g s for each message; the first must be "
                     "positive, no time may be negative",
                     network->rate, network->latency, network->message);
     if (needs_rate && !(network->low > 0 && network->low <= 1 && network->high >= 1 && isfinite(network->high)))
-        return fail(message, "factors %g and %g of a network must lie on both sides of 1", network->low, network->high);
+        return fail(failure, "factors %g and %g of a network must lie on both sides of 1", network->low, network->high);
     return true;
 }
 
-bool predict_coding_check(const struct predict_coding *coding, struct message *message)
+bool predict_coding_check(const struct predict_coding *coding, struct failure *failure)
 {
     if (!is_time(coding->encode) || !is_time(coding->check) || !is_time(coding->add) || !is_time(coding->frame))
-        return fail(message, "'%s' has a time that is negative or not finite", coding->spec);
+        return fail(failure, "'%s' has a time that is negative or not finite", coding->spec);
     if (!(coding->low > 0 && coding->low <= 1 && coding->high >= 1 && isfinite(coding->high)))
-        return fail(message, "factors %g and %g of '%s' must lie on both sides of 1", coding->low, coding->high,
+        return fail(failure, "factors %g and %g of '%s' must lie on both sides of 1", coding->low, coding->high,
                     coding->spec);
     return true;
 }
 
-bool predict_job_check(const struct predict_job *job, struct message *message)
+bool predict_job_check(const struct predict_job *job, struct failure *failure)
 {
     if (job->world == 0 || job->world > PREDICT_MOST_RANKS)
-        return fail(message, "a world of %u ranks cannot be planned: use 1 to %d", job->world, PREDICT_MOST_RANKS);
+        return fail(failure, "a world of %u ranks cannot be planned: use 1 to %d", job->world, PREDICT_MOST_RANKS);
     if (job->per_node == 0)
-        return fail(message, "a host has at least 1 rank, not 0");
+        return fail(failure, "a host has at least 1 rank, not 0");
     if (!is_time(job->forward) || !is_time(job->backward))
-        return fail(message, "a step of %g and %g seconds of computing cannot be planned", job->forward, job->backward);
+        return fail(failure, "a step of %g and %g seconds of computing cannot be planned", job->forward, job->backward);
     if (!(job->kappa >= 1 && isfinite(job->kappa)))
-        return fail(message, "coding beside the backward pass takes %g times as long: use 1 or more", job->kappa);
+        return fail(failure, "coding beside the backward pass takes %g times as long: use 1 or more", job->kappa);
     double before = 0;
     for (size_t i = 0; i < job->tensor_count; i++) {
         const struct predict_tensor *tensor = &job->tensors[i];
         if (!is_time(tensor->ready) || tensor->ready < before || tensor->ready > job->backward)
-            return fail(message, "tensor '%s' is ready after %g seconds: times must not decrease, nor pass %g",
+            return fail(failure, "tensor '%s' is ready after %g seconds: times must not decrease, nor pass %g",
                         tensor->name, tensor->ready, job->backward);
         before = tensor->ready;
     }

@@ -7,7 +7,7 @@
 
 #include "tersegrad.h"
 
-#include "common/message.h"
+#include "common/failure.h"
 
 #include <stddef.h>
 #include <stdint.h>
@@ -146,9 +146,9 @@ struct predict_gain {
 struct predict_gain predict_gain_of(const struct predict_step *step, const struct predict_step *over);
 
 /* One sentence where it cannot be used: points that fall, times that are not finite. */
-bool predict_network_check(const struct predict_network *network, struct message *message);
-bool predict_coding_check(const struct predict_coding *coding, struct message *message);
-bool predict_job_check(const struct predict_job *job, struct message *message);
+bool predict_network_check(const struct predict_network *network, struct failure *failure);
+bool predict_coding_check(const struct predict_coding *coding, struct failure *failure);
+bool predict_job_check(const struct predict_job *job, struct failure *failure);
 
 /* Seconds of one exchange by itself. */
 double predict_exchange(const struct predict_network *network, const struct predict_job *job,
@@ -157,14 +157,14 @@ double predict_exchange(const struct predict_network *network, const struct pred
 /* A step of the reducer with this codec for all tensors. `options` may be NULL. */
 bool predict_reduction(const struct predict_job *job, const struct predict_network *network,
                        const struct predict_coding *coding, const tg_spec *codec, const tg_feedback_spec *feedback,
-                       const tg_reducer_options *options, struct predict_step *step, struct message *message);
+                       const tg_reducer_options *options, struct predict_step *step, struct failure *failure);
 
 /* Fits the costs to their samples: reductions by this algorithm on this network. */
 bool predict_fit_samples(const struct predict_network *network, const tg_spec *codec, const tg_feedback_spec *feedback,
-                         tg_algorithm algorithm, struct predict_coding *coding, struct message *message);
+                         tg_algorithm algorithm, struct predict_coding *coding, struct failure *failure);
 
 /* A step of the dense baseline: ring (or tree) all-reduces of float32, bucket by bucket, as soon as one is ready. */
 bool predict_ring(const struct predict_job *job, const struct predict_network *network, struct predict_step *step,
-                  struct message *message);
+                  struct failure *failure);
 
 #endif

@@ -238,7 +238,7 @@ static tg_status describe(const struct predict_job *job, const struct predict_co
 
 bool schedule_of_reduction(const struct predict_job *job, const struct predict_coding *coding, const tg_spec *codec,
                            const tg_feedback_spec *feedback, const tg_reducer_options *options,
-                           struct schedule *schedule, struct message *message)
+                           struct schedule *schedule, struct failure *failure)
 {
     *schedule = (struct schedule){0};
     struct predict_coding as_raw = raw;
@@ -254,7 +254,7 @@ bool schedule_of_reduction(const struct predict_job *job, const struct predict_c
     }
     tg_reducer_tensor *tensors = calloc(job->tensor_count + 1, sizeof *tensors);
     if (!tensors)
-        return fail(message, "out of memory for %zu tensors", job->tensor_count);
+        return fail(failure, "out of memory for %zu tensors", job->tensor_count);
     for (size_t i = 0; i < job->tensor_count; i++)
         tensors[i] = (tg_reducer_tensor){.name = job->tensors[i].name,
                                          .count = job->tensors[i].count,
@@ -268,18 +268,18 @@ bool schedule_of_reduction(const struct predict_job *job, const struct predict_c
     if (status == TG_OK)
         return true;
     schedule_free(schedule);
-    return fail(message, "%s", error.message[0] ? error.message : tg_status_text(status));
+    return fail(failure, "%s", error.message[0] ? error.message : tg_status_text(status));
 }
 
 /* ---- the dense baseline ---- */
 
-bool schedule_of_ring(const struct predict_job *job, struct schedule *schedule, struct message *message)
+bool schedule_of_ring(const struct predict_job *job, struct schedule *schedule, struct failure *failure)
 {
     const uint64_t room = job->ring_bucket ? job->ring_bucket : ring_bucket;
     *schedule = (struct schedule){
         .exchanges = calloc(job->tensor_count + 1, sizeof *schedule->exchanges), .algorithm = TG_AUTO, .stretch = 1};
     if (!schedule->exchanges)
-        return fail(message, "out of memory for %zu tensors", job->tensor_count);
+        return fail(failure, "out of memory for %zu tensors", job->tensor_count);
     double rounds = messages_of(PREDICT_RING, job->world), factor = rounds / job->world; /* ranks hand on shares */
     if (job->tree) {
         factor = 2; /* up and down */

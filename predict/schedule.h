@@ -30,8 +30,8 @@ struct schedule {
 
 bool schedule_of_reduction(const struct predict_job *job, const struct predict_coding *coding, const tg_spec *codec,
                            const tg_feedback_spec *feedback, const tg_reducer_options *options,
-                           struct schedule *schedule, struct message *message);
-bool schedule_of_ring(const struct predict_job *job, struct schedule *schedule, struct message *message);
+                           struct schedule *schedule, struct failure *failure);
+bool schedule_of_ring(const struct predict_job *job, struct schedule *schedule, struct failure *failure);
 void schedule_free(struct schedule *schedule);
 
 /* How much of each is counted: 1, or 0 to learn what a step would take without it. */
@@ -71,6 +71,6 @@ double schedule_best(const struct schedule *schedule, const struct predict_job *
 /* The prediction of a step; `low` and `high` are factors of all coding, where it was not fitted to whole reductions. */
 bool predict_scheduled(const struct schedule *schedule, const struct predict_job *job,
                        const struct predict_network *network, double low, double high, struct predict_step *step,
-                       struct message *message);
+                       struct failure *failure);
 
 #endif

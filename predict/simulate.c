@@ -251,26 +251,26 @@ static bool simulate_in_order(const struct schedule *schedule, const struct pred
 }
 
 bool simulate(const struct schedule *schedule, const struct predict_job *job, const struct predict_network *network,
-              const struct cluster *cluster, struct simulated *result, struct message *message)
+              const struct cluster *cluster, struct simulated *result, struct failure *failure)
 {
     const struct shares all = {1, 1, 1, 1};
     size_t lag = 0;
     const bool is_done = !isnan(schedule_best(schedule, job, network, PREDICT_MIDDLE, &all, &lag)) &&
                          simulate_in_order(schedule, job, network, cluster, lag, result);
-    return is_done || fail(message, "out of memory for %u ranks and %zu exchanges", job->world, schedule->count);
+    return is_done || fail(failure, "out of memory for %u ranks and %zu exchanges", job->world, schedule->count);
 }
 
-bool simulate_check(const struct cluster *cluster, const struct predict_job *job, struct message *message)
+bool simulate_check(const struct cluster *cluster, const struct predict_job *job, struct failure *failure)
 {
     if (job->world > SIMULATE_MOST_RANKS)
-        return fail(message, "%u ranks are too many to simulate: use at most %d, or leave --simulate out", job->world,
+        return fail(failure, "%u ranks are too many to simulate: use at most %d, or leave --simulate out", job->world,
                     SIMULATE_MOST_RANKS);
     if (cluster->steps < 1 || cluster->steps > SIMULATE_MOST_STEPS)
-        return fail(message, "%u steps cannot be simulated: use 1 to %d", cluster->steps, SIMULATE_MOST_STEPS);
+        return fail(failure, "%u steps cannot be simulated: use 1 to %d", cluster->steps, SIMULATE_MOST_STEPS);
     if (!(cluster->oversubscription >= 1 && cluster->slowdown >= 1 && cluster->jitter >= 0 && cluster->jitter <= 1 &&
           cluster->stragglers >= 0 && cluster->stragglers <= 1) ||
         !isfinite(cluster->oversubscription) || !isfinite(cluster->slowdown))
-        return fail(message,
+        return fail(failure,
                     "invalid cluster: oversubscription %g and slowdown %g must be at least 1, jitter %g and stragglers "
                     "%g 0 to 1",
                     cluster->oversubscription, cluster->slowdown, cluster->jitter, cluster->stragglers);

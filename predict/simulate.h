@@ -23,10 +23,10 @@ struct simulated {
     uint64_t events;        /* that happened: each exchange of each rank, in each step */
 };
 
-bool simulate_check(const struct cluster *cluster, const struct predict_job *job, struct message *message);
+bool simulate_check(const struct cluster *cluster, const struct predict_job *job, struct failure *failure);
 
 /* The inputs must have been checked. */
 bool simulate(const struct schedule *schedule, const struct predict_job *job, const struct predict_network *network,
-              const struct cluster *cluster, struct simulated *result, struct message *message);
+              const struct cluster *cluster, struct simulated *result, struct failure *failure);
 
 #endif

@@ -36,7 +36,7 @@ static double with_error(double seconds, double computing, double error)
 
 bool predict_scheduled(const struct schedule *schedule, const struct predict_job *job,
                        const struct predict_network *network, double low, double high, struct predict_step *step,
-                       struct message *message)
+                       struct failure *failure)
 {
     const struct shares all = {1, 1, 1, 1}, fast = {1, low, 1, 1}, slow = {1, high, 1, 1};
     const bool is_fitted = schedule->low > 0;
@@ -56,7 +56,7 @@ bool predict_scheduled(const struct schedule *schedule, const struct predict_job
         .estimated = schedule->estimated,
     };
     if (isnan(made.seconds))
-        return fail(message, "out of memory for %zu exchanges", schedule->count);
+        return fail(failure, "out of memory for %zu exchanges", schedule->count);
     if (is_fitted) { /* how reductions vary says more than how their parts do */
         const struct shares least = {1, schedule->low, schedule->low, schedule->low},
                             most = {1, schedule->high, schedule->high, schedule->high};
@@ -83,27 +83,27 @@ bool predict_scheduled(const struct schedule *schedule, const struct predict_job
 
 bool predict_reduction(const struct predict_job *job, const struct predict_network *network,
                        const struct predict_coding *coding, const tg_spec *codec, const tg_feedback_spec *feedback,
-                       const tg_reducer_options *options, struct predict_step *step, struct message *message)
+                       const tg_reducer_options *options, struct predict_step *step, struct failure *failure)
 {
     struct schedule schedule;
-    if (!predict_job_check(job, message) || !predict_network_check(network, message) ||
-        !predict_coding_check(coding, message) ||
-        !schedule_of_reduction(job, coding, codec, feedback, options, &schedule, message))
+    if (!predict_job_check(job, failure) || !predict_network_check(network, failure) ||
+        !predict_coding_check(coding, failure) ||
+        !schedule_of_reduction(job, coding, codec, feedback, options, &schedule, failure))
         return false;
     schedule_fit(&schedule, job, network, coding);
-    const bool is_done = predict_scheduled(&schedule, job, network, coding->low, coding->high, step, message);
+    const bool is_done = predict_scheduled(&schedule, job, network, coding->low, coding->high, step, failure);
     schedule_free(&schedule);
     return is_done;
 }
 
 bool predict_ring(const struct predict_job *job, const struct predict_network *network, struct predict_step *step,
-                  struct message *message)
+                  struct failure *failure)
 {
     struct schedule schedule;
-    if (!predict_job_check(job, message) || !predict_network_check(network, message) ||
-        !schedule_of_ring(job, &schedule, message))
+    if (!predict_job_check(job, failure) || !predict_network_check(network, failure) ||
+        !schedule_of_ring(job, &schedule, failure))
         return false;
-    const bool is_done = predict_scheduled(&schedule, job, network, 1, 1, step, message);
+    const bool is_done = predict_scheduled(&schedule, job, network, 1, 1, step, failure);
     schedule_free(&schedule);
     return is_done;
 }

@@ -28,10 +28,10 @@ static bool expect_text(struct worker *worker, struct blob_reader *reader, const
     if (size == strlen(wanted) && memcmp(text, wanted, size) == 0)
         return true;
     if (size == 0)
-        (void)fail(&worker->message, "'%s' was made without %s, but '%s' is given", worker->task->settings->resume,
+        (void)fail(&worker->failure, "'%s' was made without %s, but '%s' is given", worker->task->settings->resume,
                    name, wanted);
     else
-        (void)fail(&worker->message, "'%s' was made with %s %.*s, not %s", worker->task->settings->resume, name,
+        (void)fail(&worker->failure, "'%s' was made with %s %.*s, not %s", worker->task->settings->resume, name,
                    (int)(size < 200 ? size : 200), text, wanted[0] ? wanted : "the default");
     return worker_refuses(worker);
 }
@@ -74,9 +74,9 @@ static bool write_all(int descriptor, const struct blob *blob)
     return true;
 }
 
-static bool cannot_write(const char *path, int reason, struct message *message)
+static bool cannot_write(const char *path, int reason, struct failure *failure)
 {
-    return fail(message, "cannot write the checkpoint '%s': %s", path, strerror(reason));
+    return fail(failure, "cannot write the checkpoint '%s': %s", path, strerror(reason));
 }
 
 /* The name must be on the disk as well as the bytes. Some file systems cannot sync a directory; that alone is no
@@ -105,15 +105,15 @@ static bool temporary_name(const char *path, char name[PATH_ROOM])
     return snprintf(name, PATH_ROOM, "%s.part", path) < PATH_ROOM;
 }
 
-static bool write_blob(const char *path, const struct blob *blob, struct message *message)
+static bool write_blob(const char *path, const struct blob *blob, struct failure *failure)
 {
     char temporary[PATH_ROOM];
     bool is_direct = is_special(path);
     if (!temporary_name(path, temporary))
-        return cannot_write(path, ENAMETOOLONG, message);
+        return cannot_write(path, ENAMETOOLONG, failure);
     int descriptor = is_direct ? open(path, O_WRONLY) : open(temporary, O_WRONLY | O_CREAT | O_TRUNC, 0666);
     if (descriptor < 0)
-        return cannot_write(path, errno, message);
+        return cannot_write(path, errno, failure);
     bool is_written = write_all(descriptor, blob) && (is_direct || fsync(descriptor) == 0);
     int reason = errno;
     if (close(descriptor) != 0 && is_written) {
@@ -127,7 +127,7 @@ static bool write_blob(const char *path, const struct blob *blob, struct message
     if (!is_written) {
         if (!is_direct)
             unlink(temporary);
-        return cannot_write(path, reason, message);
+        return cannot_write(path, reason, failure);
     }
     if (!is_direct)
         sync_directory(path);
@@ -140,26 +140,26 @@ bool checkpoint_write(struct worker *worker)
     if (worker->team.rank == 0) {
         struct blob blob = {0};
         compose(worker, &blob);
-        is_well = blob.out_of_memory ? fail(&worker->message, "out of memory for the checkpoint")
-                                     : write_blob(worker->task->settings->checkpoint, &blob, &worker->message);
+        is_well = blob.out_of_memory ? fail(&worker->failure, "out of memory for the checkpoint")
+                                     : write_blob(worker->task->settings->checkpoint, &blob, &worker->failure);
         blob_free(&blob);
     }
     return worker_agrees(worker, is_well);
 }
 
-bool checkpoint_probe(const char *path, struct message *message)
+bool checkpoint_probe(const char *path, struct failure *failure)
 {
     char temporary[PATH_ROOM];
     struct stat status;
     if (stat(path, &status) == 0 && S_ISDIR(status.st_mode))
-        return cannot_write(path, EISDIR, message);
+        return cannot_write(path, EISDIR, failure);
     if (is_special(path))
         return true;
     if (!temporary_name(path, temporary))
-        return cannot_write(path, ENAMETOOLONG, message);
+        return cannot_write(path, ENAMETOOLONG, failure);
     int descriptor = open(temporary, O_WRONLY | O_CREAT, 0666);
     if (descriptor < 0)
-        return cannot_write(path, errno, message);
+        return cannot_write(path, errno, failure);
     close(descriptor);
     unlink(temporary);
     return true;
@@ -167,24 +167,24 @@ bool checkpoint_probe(const char *path, struct message *message)
 
 /* ---- reading ---- */
 
-static bool load(const char *path, struct content *content, struct message *message)
+static bool load(const char *path, struct content *content, struct failure *failure)
 {
-    if (!read_content(path, content, message))
+    if (!read_content(path, content, failure))
         return false;
     uint64_t digest;
     if (content->size < sizeof MAGIC + 2 * sizeof digest || memcmp(content->bytes, MAGIC, sizeof MAGIC) != 0)
-        return fail(message, "'%s' is not a checkpoint of tersegrad train", path);
+        return fail(failure, "'%s' is not a checkpoint of tersegrad train", path);
     memcpy(&digest, content->bytes + content->size - sizeof digest, sizeof digest);
     content->size -= sizeof digest;
     if (digest != digest_bytes(content->bytes, content->size))
-        return fail(message, "'%s' is damaged: checksum mismatch", path);
+        return fail(failure, "'%s' is damaged: checksum mismatch", path);
     return true;
 }
 
 char *checkpoint_arguments(const char *path, size_t *size)
 {
     struct content content = {0};
-    struct message ignored;
+    struct failure ignored;
     char *arguments = NULL;
     if (load(path, &content, &ignored)) {
         struct blob_reader reader = {content.bytes + sizeof MAGIC, content.bytes + content.size, false};
@@ -203,7 +203,7 @@ static bool expect_settings(struct worker *worker, struct blob_reader *reader)
 {
     struct setting *settings = malloc(SETTINGS_MOST * sizeof *settings);
     if (!settings)
-        return fail(&worker->message, "out of memory");
+        return fail(&worker->failure, "out of memory");
     size_t count = settings_list(worker->task->settings, &worker->task->data, settings);
     bool is_same = true;
     for (size_t i = 0; i < count && is_same; i++)
@@ -219,13 +219,13 @@ static bool parse(struct worker *worker, const tg_state *bytes, tg_state saved[T
     const uint8_t *start = bytes->data;
     struct blob_reader reader = {start + sizeof MAGIC, start + bytes->size, false};
     if (blob_get_number(&reader) != version)
-        return fail(&worker->message, "'%s' is of another version, or from a machine of another byte order",
+        return fail(&worker->failure, "'%s' is of another version, or from a machine of another byte order",
                     from->resume);
     size_t ignored;
     (void)blob_get_block(&reader, &ignored); /* what was typed */
     uint64_t runs = blob_get_number(&reader);
     if (runs != from->run_count)
-        return fail(&worker->message, "'%s' has %" PRIu64 " runs, but --codec is given %zu times", from->resume, runs,
+        return fail(&worker->failure, "'%s' has %" PRIu64 " runs, but --codec is given %zu times", from->resume, runs,
                     from->run_count) ||
                worker_refuses(worker);
     if (!expect_settings(worker, &reader))
@@ -233,17 +233,17 @@ static bool parse(struct worker *worker, const tg_state *bytes, tg_state saved[T
     for (size_t i = 0; i < from->run_count; i++)
         saved[i].data = blob_get_block(&reader, &saved[i].size);
     if (reader.is_bad || reader.at != reader.end)
-        return fail(&worker->message, "'%s' is damaged: the lengths of its parts do not add up", from->resume);
+        return fail(&worker->failure, "'%s' is damaged: the lengths of its parts do not add up", from->resume);
     return true;
 }
 
 bool checkpoint_read(struct worker *worker, struct shared_bytes **bytes, tg_state saved[TRAIN_MOST_RUNS])
 {
     struct content content = {0};
-    bool is_well = worker->team.rank > 0 || load(worker->task->settings->resume, &content, &worker->message);
+    bool is_well = worker->team.rank > 0 || load(worker->task->settings->resume, &content, &worker->failure);
     *bytes = NULL;
     if (worker_agrees(worker, is_well))
-        *bytes = team_share(&worker->team, content.bytes, content.size, false, &worker->message);
+        *bytes = team_share(&worker->team, content.bytes, content.size, false, &worker->failure);
     free(content.bytes);
     return *bytes && worker_agrees(worker, parse(worker, &(*bytes)->parts[0], saved));
 }

@@ -27,46 +27,46 @@ bool dataset_is_synthetic(const char *name)
     return begins_with(name, "synthetic:");
 }
 
-static bool open_directory(const char *name, struct dataset *data, struct message *message)
+static bool open_directory(const char *name, struct dataset *data, struct failure *failure)
 {
     if (idx_is_in(name))
-        return idx_open(name, data, message);
+        return idx_open(name, data, failure);
     if (cifar_is_in(name))
-        return cifar_open(name, data, message);
-    return fail(message,
+        return cifar_open(name, data, failure);
+    return fail(failure,
                 "'%s' has neither MNIST's files (train-images-idx3-ubyte, ..., gzipped or not) nor CIFAR-10's "
                 "(data_batch_1.bin, ...)",
                 name);
 }
 
-static bool open_any(const char *name, uint64_t seed, bool real_targets, struct dataset *data, struct message *message)
+static bool open_any(const char *name, uint64_t seed, bool real_targets, struct dataset *data, struct failure *failure)
 {
     if (dataset_is_synthetic(name))
-        return synthetic_open(name, seed, data, message);
+        return synthetic_open(name, seed, data, failure);
     if (strchr(name, ',') && ends_with(name, ".npy"))
-        return npy_open(name, real_targets, data, message);
+        return npy_open(name, real_targets, data, failure);
     struct stat status;
     if (stat(name, &status) != 0)
         return fail(
-            message,
+            failure,
             "cannot open the data '%s': %s (syn-256, syn-512, syn-1024, syn-20k and synthetic:... need no file)", name,
             strerror(errno));
     if (S_ISDIR(status.st_mode))
-        return open_directory(name, data, message);
+        return open_directory(name, data, failure);
     if (ends_with(name, ".npy"))
-        return fail(message, "'%s' is one array; training needs two, features and targets: X.npy,Y.npy", name);
-    return libsvm_open(name, real_targets, data, message);
+        return fail(failure, "'%s' is one array; training needs two, features and targets: X.npy,Y.npy", name);
+    return libsvm_open(name, real_targets, data, failure);
 }
 
 /* Of all rows; if they have more than 16 M values, of as many rows as have 16 M, at equal distances. That is quick, and
  * files that differ usually differ in more than a few rows. */
-static bool digest_rows(struct dataset *data, struct message *message)
+static bool digest_rows(struct dataset *data, struct failure *failure)
 {
     const uint64_t most = (UINT64_C(1) << 24) / data->features + 1, rows = data->train_rows + data->test_rows;
     const uint64_t looked_at = rows < most ? rows : most;
     float *row = calloc((size_t)data->features + 1, sizeof *row);
     if (!row)
-        return fail(message, "out of memory for a row of %" PRIu32 " features", data->features);
+        return fail(failure, "out of memory for a row of %" PRIu32 " features", data->features);
     for (uint64_t i = 0; i < looked_at; i++) {
         data->fetch(data->state, i * rows / looked_at, row, row + data->features);
         const uint64_t both[2] = {data->digest, digest_bytes(row, ((size_t)data->features + 1) * sizeof *row)};
@@ -76,14 +76,14 @@ static bool digest_rows(struct dataset *data, struct message *message)
     return true;
 }
 
-bool dataset_open(const char *name, uint64_t seed, bool real_targets, struct dataset *data, struct message *message)
+bool dataset_open(const char *name, uint64_t seed, bool real_targets, struct dataset *data, struct failure *failure)
 {
     *data = (struct dataset){0};
-    if (!open_any(name, seed, real_targets, data, message))
+    if (!open_any(name, seed, real_targets, data, failure))
         return false;
     if (real_targets)
         data->classes = 0;
-    if (dataset_is_synthetic(name) || digest_rows(data, message))
+    if (dataset_is_synthetic(name) || digest_rows(data, failure))
         return true;
     dataset_close(data);
     return false;

@@ -3,7 +3,7 @@
 #ifndef TRAIN_DATA_H
 #define TRAIN_DATA_H
 
-#include "common/message.h"
+#include "common/failure.h"
 
 #include <stddef.h>
 #include <stdint.h>
@@ -22,17 +22,17 @@ struct dataset {
 /* What `name` can be: syn-256, syn-512, syn-1024, syn-20k, synthetic:KEY=VALUE,...; a directory with the files of MNIST
  * or CIFAR-10; X.npy,Y.npy or X.npy,Y.npy,XTEST.npy,YTEST.npy; or a file in LIBSVM's format, whose FILE.t, if there is
  * one, holds the test rows. With `real_targets` they are taken as numbers even where they look like classes. */
-bool dataset_open(const char *name, uint64_t seed, bool real_targets, struct dataset *data, struct message *message);
+bool dataset_open(const char *name, uint64_t seed, bool real_targets, struct dataset *data, struct failure *failure);
 void dataset_close(struct dataset *data);
 /* Whether that needs no file: then an error in the name can be reported before anything else is done. */
 bool dataset_is_synthetic(const char *name);
 
 /* The readers behind it, one file each. */
-bool synthetic_open(const char *text, uint64_t seed, struct dataset *data, struct message *message);
-bool idx_open(const char *directory, struct dataset *data, struct message *message);
-bool cifar_open(const char *directory, struct dataset *data, struct message *message);
-bool npy_open(const char *names, bool real_targets, struct dataset *data, struct message *message);
-bool libsvm_open(const char *path, bool real_targets, struct dataset *data, struct message *message);
+bool synthetic_open(const char *text, uint64_t seed, struct dataset *data, struct failure *failure);
+bool idx_open(const char *directory, struct dataset *data, struct failure *failure);
+bool cifar_open(const char *directory, struct dataset *data, struct failure *failure);
+bool npy_open(const char *names, bool real_targets, struct dataset *data, struct failure *failure);
+bool libsvm_open(const char *path, bool real_targets, struct dataset *data, struct failure *failure);
 
 /* Whether a directory has the files of that kind. */
 bool idx_is_in(const char *directory);

@@ -88,16 +88,16 @@ bool idx_is_in(const char *directory)
 }
 
 static bool load_idx(const char *directory, const char *name, struct content *content, struct idx *idx,
-                     struct message *message)
+                     struct failure *failure)
 {
     char path[PATH_ROOM];
     if (!find_in(directory, name, path))
-        return fail(message, "'%s' lacks %s (or %s.gz)", directory, name, name);
-    struct message reason;
-    if (!read_content(path, content, message))
+        return fail(failure, "'%s' lacks %s (or %s.gz)", directory, name, name);
+    struct failure reason;
+    if (!read_content(path, content, failure))
         return false;
     if (!idx_parse(content->bytes, content->size, idx, &reason))
-        return fail(message, "cannot read '%s': %s", path, reason.text);
+        return fail(failure, "cannot read '%s': %s", path, reason.text);
     return true;
 }
 
@@ -109,28 +109,28 @@ static bool is_same_shape(const struct part *a, const struct part *b)
            memcmp(a->images.bytes + SHAPE, b->images.bytes + SHAPE, a->image_start - SHAPE) == 0;
 }
 
-static bool load_pair(const char *directory, const char *const names[2], struct images *images, struct message *message)
+static bool load_pair(const char *directory, const char *const names[2], struct images *images, struct failure *failure)
 {
     struct part *part = &images->parts[images->part_count++];
     struct idx pixels = {0}, labels = {0};
-    if (!load_idx(directory, names[0], &part->images, &pixels, message) ||
-        !load_idx(directory, names[1], &part->labels, &labels, message))
+    if (!load_idx(directory, names[0], &part->images, &pixels, failure) ||
+        !load_idx(directory, names[1], &part->labels, &labels, failure))
         return false;
     if (labels.row_bytes != 1 || pixels.rows != labels.rows)
-        return fail(message, "'%s' has %" PRIu64 " images in %s and %" PRIu64 " labels in %s", directory, pixels.rows,
+        return fail(failure, "'%s' has %" PRIu64 " images in %s and %" PRIu64 " labels in %s", directory, pixels.rows,
                     names[0], labels.rows * labels.row_bytes, names[1]);
     if (pixels.rows == 0 || pixels.row_bytes == 0)
-        return fail(message, "%s in '%s' holds no pixels", names[0], directory);
+        return fail(failure, "%s in '%s' holds no pixels", names[0], directory);
     if (pixels.row_bytes > MOST_PIXELS)
-        return fail(message, "the images of %s in '%s' have %" PRIu64 " pixels; the limit is %" PRIu32, names[0],
+        return fail(failure, "the images of %s in '%s' have %" PRIu64 " pixels; the limit is %" PRIu32, names[0],
                     directory, pixels.row_bytes, MOST_PIXELS);
     if (images->pixels && images->pixels != pixels.row_bytes)
-        return fail(message, "the images of %s in '%s' have %" PRIu64 " pixels, and those for training have %" PRIu32,
+        return fail(failure, "the images of %s in '%s' have %" PRIu64 " pixels, and those for training have %" PRIu32,
                     names[0], directory, pixels.row_bytes, images->pixels);
     images->pixels = (uint32_t)pixels.row_bytes;
     part->image_start = pixels.data_offset;
     if (!is_same_shape(&images->parts[0], part))
-        return fail(message, "the images of %s in '%s' have another height and width than those for training", names[0],
+        return fail(failure, "the images of %s in '%s' have another height and width than those for training", names[0],
                     directory);
     part->image_stride = (size_t)pixels.row_bytes;
     part->label_start = labels.data_offset;
@@ -139,12 +139,12 @@ static bool load_pair(const char *directory, const char *const names[2], struct 
     return true;
 }
 
-bool idx_open(const char *directory, struct dataset *data, struct message *message)
+bool idx_open(const char *directory, struct dataset *data, struct failure *failure)
 {
     struct images *images = calloc(1, sizeof *images);
     if (!images)
-        return fail(message, "out of memory");
-    if (!load_pair(directory, idx_names[0], images, message) || !load_pair(directory, idx_names[1], images, message)) {
+        return fail(failure, "out of memory");
+    if (!load_pair(directory, idx_names[0], images, failure) || !load_pair(directory, idx_names[1], images, failure)) {
         free_images(images);
         return false;
     }
@@ -162,28 +162,28 @@ bool cifar_is_in(const char *directory)
     return find_in(directory, "data_batch_1.bin", path);
 }
 
-static bool load_batch(const char *path, struct images *images, struct message *message)
+static bool load_batch(const char *path, struct images *images, struct failure *failure)
 {
     struct part *part = &images->parts[images->part_count++];
-    if (!read_content(path, &part->images, message))
+    if (!read_content(path, &part->images, failure))
         return false;
     if (part->images.size == 0 || part->images.size % CIFAR_ROW != 0)
-        return fail(message, "cannot read '%s': its %zu bytes are not rows of %d", path, part->images.size, CIFAR_ROW);
+        return fail(failure, "cannot read '%s': its %zu bytes are not rows of %d", path, part->images.size, CIFAR_ROW);
     part->rows = part->images.size / CIFAR_ROW;
     part->image_start = 1;
     part->image_stride = part->label_stride = CIFAR_ROW;
     for (uint64_t row = 0; row < part->rows; row++)
         if (part->images.bytes[row * CIFAR_ROW] >= CIFAR_CLASSES)
-            return fail(message, "cannot read '%s': row %" PRIu64 " has the label %u, and there are %d classes", path,
+            return fail(failure, "cannot read '%s': row %" PRIu64 " has the label %u, and there are %d classes", path,
                         row, (unsigned)part->images.bytes[row * CIFAR_ROW], CIFAR_CLASSES);
     return true;
 }
 
-bool cifar_open(const char *directory, struct dataset *data, struct message *message)
+bool cifar_open(const char *directory, struct dataset *data, struct failure *failure)
 {
     struct images *images = calloc(1, sizeof *images);
     if (!images)
-        return fail(message, "out of memory");
+        return fail(failure, "out of memory");
     images->pixels = CIFAR_PIXELS;
     uint64_t train_rows = 0, test_rows = 0;
     char path[PATH_ROOM], name[32];
@@ -195,12 +195,12 @@ bool cifar_open(const char *directory, struct dataset *data, struct message *mes
             missing = missing ? missing : i; /* the first few batches are data too, but a gap is a mistake */
             continue;
         }
-        is_read = missing ? fail(message, "'%s' has %s and lacks data_batch_%d.bin", directory, name, missing)
-                          : load_batch(path, images, message);
+        is_read = missing ? fail(failure, "'%s' has %s and lacks data_batch_%d.bin", directory, name, missing)
+                          : load_batch(path, images, failure);
         train_rows += is_read ? images->parts[images->part_count - 1].rows : 0;
     }
     if (is_read && find_in(directory, "test_batch.bin", path)) {
-        is_read = load_batch(path, images, message);
+        is_read = load_batch(path, images, failure);
         test_rows = is_read ? images->parts[images->part_count - 1].rows : 0;
     }
     if (!is_read) {

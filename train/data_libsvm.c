@@ -28,12 +28,12 @@ static void free_rows(void *from)
     free(state);
 }
 
-static bool append(const char *path, struct sparse_rows *rows, struct message *message)
+static bool append(const char *path, struct sparse_rows *rows, struct failure *failure)
 {
     struct content content;
-    if (!read_content(path, &content, message))
+    if (!read_content(path, &content, failure))
         return false;
-    bool is_read = libsvm_parse((const char *)content.bytes, content.size, path, rows, message);
+    bool is_read = libsvm_parse((const char *)content.bytes, content.size, path, rows, failure);
     free(content.bytes);
     return is_read;
 }
@@ -54,21 +54,21 @@ static bool find_test(const char *path, char test[PATH_ROOM])
     return false;
 }
 
-bool libsvm_open(const char *path, bool real_targets, struct dataset *data, struct message *message)
+bool libsvm_open(const char *path, bool real_targets, struct dataset *data, struct failure *failure)
 {
     struct state *state = calloc(1, sizeof *state);
     if (!state)
-        return fail(message, "out of memory for '%s'", path);
+        return fail(failure, "out of memory for '%s'", path);
     struct sparse_rows *rows = &state->rows;
     char test[PATH_ROOM];
-    bool is_read = append(path, rows, message);
+    bool is_read = append(path, rows, failure);
     uint64_t train_rows = rows->rows;
     if (is_read && train_rows == 0)
-        is_read = fail(message, "'%s' has no rows", path);
+        is_read = fail(failure, "'%s' has no rows", path);
     if (is_read && rows->features == 0)
-        is_read = fail(message, "'%s' has no features: every line is a label alone", path);
+        is_read = fail(failure, "'%s' has no features: every line is a label alone", path);
     if (is_read && find_test(path, test))
-        is_read = append(test, rows, message);
+        is_read = append(test, rows, failure);
     if (!is_read) {
         free_rows(state);
         return false;

@@ -53,7 +53,7 @@ static bool is_finite(const float *values, uint64_t count, uint64_t *where)
 }
 
 /* Integers take the place of the file's bytes as float32. */
-static bool load_integers(const char *path, const struct npy *npy, float **values, struct message *message)
+static bool load_integers(const char *path, const struct npy *npy, float **values, struct failure *failure)
 {
     uint64_t where;
     float *numbers = malloc((size_t)npy->count * sizeof *numbers + 1);
@@ -61,53 +61,53 @@ static bool load_integers(const char *path, const struct npy *npy, float **value
     free(*values);
     *values = numbers;
     if (!numbers)
-        return fail(message, "cannot read '%s': out of memory for its numbers", path);
+        return fail(failure, "cannot read '%s': out of memory for its numbers", path);
     return fits ||
-           fail(message, "cannot read '%s': element %" PRIu64 " has more digits than float32, which training uses",
+           fail(failure, "cannot read '%s': element %" PRIu64 " has more digits than float32, which training uses",
                 path, where);
 }
 
-static bool load(const char *path, float **values, struct npy *npy, struct message *message)
+static bool load(const char *path, float **values, struct npy *npy, struct failure *failure)
 {
     struct content content;
-    struct message reason;
-    if (!read_content(path, &content, message))
+    struct failure reason;
+    if (!read_content(path, &content, failure))
         return false;
     *values = (float *)(void *)content.bytes;
     if (!npy_parse_any(content.bytes, content.size, npy, &reason))
-        return fail(message, "cannot read '%s': %s", path, reason.text);
+        return fail(failure, "cannot read '%s': %s", path, reason.text);
     if (npy->type == NPY_INTEGER)
-        return load_integers(path, npy, values, message);
+        return load_integers(path, npy, values, failure);
     if (npy->type == NPY_F2 && (size_t)npy->count * 4 > content.size) {
         uint8_t *larger = realloc(content.bytes, (size_t)npy->count * 4);
         if (!larger)
-            return fail(message, "cannot read '%s': out of memory for its conversion to float32", path);
+            return fail(failure, "cannot read '%s': out of memory for its conversion to float32", path);
         content.bytes = larger;
         *values = (float *)(void *)larger;
     }
     npy_unpack(content.bytes, npy, true);
     uint64_t where;
     if (!is_finite(*values, npy->count, &where))
-        return fail(message, "cannot read '%s': element %" PRIu64 " is not finite", path, where);
+        return fail(failure, "cannot read '%s': element %" PRIu64 " is not finite", path, where);
     return true;
 }
 
-static bool load_pair(const char *x, const char *y, struct arrays *arrays, struct pair *pair, struct message *message)
+static bool load_pair(const char *x, const char *y, struct arrays *arrays, struct pair *pair, struct failure *failure)
 {
     struct npy features = {0}, targets = {0};
-    if (!load(x, &pair->features, &features, message) || !load(y, &pair->targets, &targets, message))
+    if (!load(x, &pair->features, &features, failure) || !load(y, &pair->targets, &targets, failure))
         return false;
     if (features.dimensions < 2)
-        return fail(message, "'%s' has %u dimensions; features need two or more, the first for the rows", x,
+        return fail(failure, "'%s' has %u dimensions; features need two or more, the first for the rows", x,
                     features.dimensions);
     if (targets.count != features.first)
-        return fail(message, "'%s' has %" PRIu64 " rows and '%s' has %" PRIu64 " targets", x, features.first, y,
+        return fail(failure, "'%s' has %" PRIu64 " rows and '%s' has %" PRIu64 " targets", x, features.first, y,
                     targets.count);
     if (features.count == 0 || features.first == 0)
-        return fail(message, "'%s' is empty", x);
+        return fail(failure, "'%s' is empty", x);
     uint64_t width = features.count / features.first;
     if (width > UINT32_MAX / 2 || (arrays->features && arrays->features != width))
-        return fail(message, "'%s' has %" PRIu64 " features per row, but %" PRIu32 " are expected", x, width,
+        return fail(failure, "'%s' has %" PRIu64 " features per row, but %" PRIu32 " are expected", x, width,
                     arrays->features);
     arrays->features = (uint32_t)width;
     pair->rows = targets.count;
@@ -132,13 +132,13 @@ static uint32_t find_classes(struct arrays *arrays)
     return classes;
 }
 
-bool npy_open(const char *names, bool real_targets, struct dataset *data, struct message *message)
+bool npy_open(const char *names, bool real_targets, struct dataset *data, struct failure *failure)
 {
     char text[4 * PATH_ROOM];
     const char *files[MOST_FILES];
     size_t count = 0;
     if (strlen(names) >= sizeof text)
-        return fail(message, "the names of the data are too long");
+        return fail(failure, "the names of the data are too long");
     strcpy(text, names);
     char *at = text;
     for (; at && count < MOST_FILES; count++) {
@@ -148,12 +148,12 @@ bool npy_open(const char *names, bool real_targets, struct dataset *data, struct
             *at++ = '\0';
     }
     if (at || (count != 2 && count != 4))
-        return fail(message, "'%s' must be X.npy,Y.npy or X.npy,Y.npy,XTEST.npy,YTEST.npy", names);
+        return fail(failure, "'%s' must be X.npy,Y.npy or X.npy,Y.npy,XTEST.npy,YTEST.npy", names);
     struct arrays *arrays = calloc(1, sizeof *arrays);
     if (!arrays)
-        return fail(message, "out of memory");
+        return fail(failure, "out of memory");
     for (size_t i = 0; i < count; i += 2) {
-        if (!load_pair(files[i], files[i + 1], arrays, &arrays->pairs[i / 2], message)) {
+        if (!load_pair(files[i], files[i + 1], arrays, &arrays->pairs[i / 2], failure)) {
             free_arrays(arrays);
             return false;
         }

@@ -61,13 +61,13 @@ static const struct key *find_key(const char *text, size_t length)
 }
 
 /* One KEY=VALUE; returns what follows it, or NULL. */
-static const char *read_pair(const char *text, struct recipe *recipe, struct message *message)
+static const char *read_pair(const char *text, struct recipe *recipe, struct failure *failure)
 {
     size_t length = strcspn(text, "=,");
     const struct key *key = find_key(text, length);
     if (!key || text[length] != '=') {
         fail(
-            message,
+            failure,
             "synthetic data have no '%.*s'; there are rows=, test=, features=, classes=, clusters=, noise= and spread=",
             (int)strcspn(text, ","), text);
         return NULL;
@@ -78,7 +78,7 @@ static const char *read_pair(const char *text, struct recipe *recipe, struct mes
     bool is_plain = end > start && strspn(start, "0123456789.eE+-") >= (size_t)(end - start) &&
                     (*end == ',' || *end == '\0');
     if (!is_plain || !(value >= key->low && value <= key->high) || (!key->is_real && value != floor(value))) {
-        fail(message, "synthetic data take %s from %g to %g%s, not '%.*s'", key->name, key->low, key->high,
+        fail(failure, "synthetic data take %s from %g to %g%s, not '%.*s'", key->name, key->low, key->high,
              key->is_real ? "" : ", a whole number", (int)strcspn(start, ","), start);
         return NULL;
     }
@@ -90,7 +90,7 @@ static const char *read_pair(const char *text, struct recipe *recipe, struct mes
     return *end == ',' ? end + 1 : end;
 }
 
-static bool read_recipe(const char *text, struct recipe *recipe, struct message *message)
+static bool read_recipe(const char *text, struct recipe *recipe, struct failure *failure)
 {
     for (size_t i = 0; i < sizeof named / sizeof *named; i++) {
         if (strcmp(named[i].name, text) == 0) {
@@ -101,12 +101,12 @@ static bool read_recipe(const char *text, struct recipe *recipe, struct message 
     *recipe = standard;
     const char *colon = strchr(text, ':');
     for (const char *at = colon ? colon + 1 : ""; *at;) {
-        at = read_pair(at, recipe, message);
+        at = read_pair(at, recipe, failure);
         if (!at)
             return false;
     }
     if (recipe->classes == 1)
-        return fail(message, "synthetic data with one class have nothing to learn; classes=0 makes real targets");
+        return fail(failure, "synthetic data with one class have nothing to learn; classes=0 makes real targets");
     return true;
 }
 
@@ -153,10 +153,10 @@ static void free_synthetic(void *state)
     free(s);
 }
 
-bool synthetic_open(const char *text, uint64_t seed, struct dataset *data, struct message *message)
+bool synthetic_open(const char *text, uint64_t seed, struct dataset *data, struct failure *failure)
 {
     struct recipe recipe;
-    if (!read_recipe(text, &recipe, message))
+    if (!read_recipe(text, &recipe, failure))
         return false;
     uint64_t vectors = recipe.classes ? recipe.classes * recipe.clusters : 1;
     struct synthetic *s = calloc(1, sizeof *s);
@@ -164,7 +164,7 @@ bool synthetic_open(const char *text, uint64_t seed, struct dataset *data, struc
     if (!s || !weights) {
         free(s);
         free(weights);
-        return fail(message, "out of memory for the %" PRIu64 " features of '%s'", recipe.features, text);
+        return fail(failure, "out of memory for the %" PRIu64 " features of '%s'", recipe.features, text);
     }
     *s = (struct synthetic){recipe, seed, weights};
     /* |w*|^2 is about 1; two centres are about spread * sqrt(2) deviations apart. */

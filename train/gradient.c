@@ -64,9 +64,9 @@ static bool take_anchor(struct run *run)
     tg_error error = {""};
     tg_status status = tg_reduce(run->exact, worker->team.transport, tensors, run->step, &error);
     if (status == TG_SKIPPED) { /* on every rank alike */
-        worker->failure = FAILED_TOGETHER;
+        worker->how_failed = FAILED_TOGETHER;
         worker->culprit = 0;
-        return fail(&worker->message, "the full gradient of QSVRG is not finite, and the following steps need it; use "
+        return fail(&worker->failure, "the full gradient of QSVRG is not finite, and the following steps need it; use "
                                       "--nonfinite drop or a smaller --lr");
     }
     return status == TG_OK || run_diverges(run, status, loss) || worker_fails(worker, status, &error);

@@ -5,18 +5,18 @@
 
 enum { UNSIGNED_BYTES = 8, MOST_DIMENSIONS = 8 };
 
-bool idx_parse(const uint8_t *bytes, size_t size, struct idx *idx, struct message *message)
+bool idx_parse(const uint8_t *bytes, size_t size, struct idx *idx, struct failure *failure)
 {
     if (size < 4 || bytes[0] != 0 || bytes[1] != 0)
-        return fail(message, "it is not an IDX file: it does not begin with two zero bytes");
+        return fail(failure, "it is not an IDX file: it does not begin with two zero bytes");
     if (bytes[2] != UNSIGNED_BYTES)
-        return fail(message, "it holds values of type %u; only unsigned bytes (8) can be read", (unsigned)bytes[2]);
+        return fail(failure, "it holds values of type %u; only unsigned bytes (8) can be read", (unsigned)bytes[2]);
     unsigned dimensions = bytes[3];
     if (dimensions < 1 || dimensions > MOST_DIMENSIONS)
-        return fail(message, "it has %u dimensions; 1 to %d can be read", dimensions, MOST_DIMENSIONS);
+        return fail(failure, "it has %u dimensions; 1 to %d can be read", dimensions, MOST_DIMENSIONS);
     size_t offset = 4 + 4 * (size_t)dimensions;
     if (size < offset)
-        return fail(message, "it ends within its header");
+        return fail(failure, "it ends within its header");
     uint64_t data = size - offset, rows = 0, row_bytes = 1;
     for (unsigned i = 0; i < dimensions; i++) {
         const uint8_t *at = bytes + 4 + 4 * (size_t)i;
@@ -29,9 +29,9 @@ bool idx_parse(const uint8_t *bytes, size_t size, struct idx *idx, struct messag
             row_bytes *= length;
     }
     if (rows > 0 && row_bytes > data / rows)
-        return fail(message, "it is truncated: its header gives more than the %" PRIu64 " bytes that follow", data);
+        return fail(failure, "it is truncated: its header gives more than the %" PRIu64 " bytes that follow", data);
     if (rows * row_bytes != data)
-        return fail(message, "it has %" PRIu64 " bytes after its data", data - rows * row_bytes);
+        return fail(failure, "it has %" PRIu64 " bytes after its data", data - rows * row_bytes);
     *idx = (struct idx){dimensions, rows, row_bytes, offset};
     return true;
 }

@@ -3,7 +3,7 @@
 #ifndef TRAIN_IDX_H
 #define TRAIN_IDX_H
 
-#include "common/message.h"
+#include "common/failure.h"
 
 #include <stddef.h>
 #include <stdint.h>
@@ -16,6 +16,6 @@ struct idx {
 };
 
 /* Reads the header of an array of bytes (type 8) and checks that the data agree with it. Safe on any bytes. */
-bool idx_parse(const uint8_t *bytes, size_t size, struct idx *idx, struct message *message);
+bool idx_parse(const uint8_t *bytes, size_t size, struct idx *idx, struct failure *failure);
 
 #endif

@@ -10,7 +10,7 @@ struct line_reader {
     const char *at, *end; /* the end of the line */
     const char *name;
     uint64_t line;
-    struct message *message;
+    struct failure *failure;
 };
 
 /* ---- room ---- */
@@ -77,7 +77,7 @@ static int word_length(const struct line_reader *reader)
 
 static bool refuse(const struct line_reader *reader, const char *what)
 {
-    return fail(reader->message, "%s:%" PRIu64 ": %s: '%.*s'", reader->name, reader->line, what, word_length(reader),
+    return fail(reader->failure, "%s:%" PRIu64 ": %s: '%.*s'", reader->name, reader->line, what, word_length(reader),
                 reader->at);
 }
 
@@ -156,7 +156,7 @@ static bool take_index(struct line_reader *reader, uint32_t *index)
 
 static bool no_memory(const struct line_reader *reader)
 {
-    return fail(reader->message, "%s:%" PRIu64 ": out of memory for the rows so far", reader->name, reader->line);
+    return fail(reader->failure, "%s:%" PRIu64 ": out of memory for the rows so far", reader->name, reader->line);
 }
 
 static bool take_entry(struct line_reader *reader, struct sparse_rows *rows, int64_t *last)
@@ -166,7 +166,7 @@ static bool take_entry(struct line_reader *reader, struct sparse_rows *rows, int
     if (!take_index(reader, &index))
         return refuse(reader, "an entry must be INDEX:VALUE with an index from 1 to 67108864");
     if ((int64_t)index <= *last)
-        return fail(reader->message,
+        return fail(reader->failure,
                     "%s:%" PRIu64 ": index %" PRIu32 " comes after index %" PRId64 "; they must increase", reader->name,
                     reader->line, index + 1, *last + 1);
     if (!take_real_word(reader, &value))
@@ -202,9 +202,9 @@ static bool take_line(struct line_reader *reader, struct sparse_rows *rows)
     return true;
 }
 
-bool libsvm_parse(const char *text, size_t size, const char *name, struct sparse_rows *rows, struct message *message)
+bool libsvm_parse(const char *text, size_t size, const char *name, struct sparse_rows *rows, struct failure *failure)
 {
-    struct line_reader reader = {.name = name, .message = message};
+    struct line_reader reader = {.name = name, .failure = failure};
     const char *end = text + size;
     if (!row_room(rows))
         return no_memory(&reader);

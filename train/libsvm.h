@@ -3,7 +3,7 @@
 #ifndef TRAIN_LIBSVM_H
 #define TRAIN_LIBSVM_H
 
-#include "common/message.h"
+#include "common/failure.h"
 
 #include <stddef.h>
 #include <stdint.h>
@@ -23,7 +23,7 @@ struct sparse_rows {
 
 /* Appends the rows of `text`, which has a 0 at text[size]. `name` is what errors call it: "NAME:LINE: ...". On failure
  * the rows must still be freed. */
-bool libsvm_parse(const char *text, size_t size, const char *name, struct sparse_rows *rows, struct message *message);
+bool libsvm_parse(const char *text, size_t size, const char *name, struct sparse_rows *rows, struct failure *failure);
 void sparse_rows_free(struct sparse_rows *rows);
 
 #endif

@@ -73,7 +73,7 @@ bool run_add_point(struct run *run)
         size_t room = result->point_room * 2 + 64;
         struct train_point *points = realloc(result->points, room * sizeof *points);
         if (!points)
-            return fail(&run->worker->message, "out of memory for %zu points", room);
+            return fail(&run->worker->failure, "out of memory for %zu points", room);
         result->points = points;
         result->point_room = room;
     }
@@ -170,21 +170,21 @@ void take_histogram(struct run *run, struct train_histogram *histogram)
 static bool check_hashes(struct run *run, uint64_t hash)
 {
     struct worker *worker = run->worker;
-    struct shared_bytes *all = team_share(&worker->team, &hash, sizeof hash, false, &worker->message);
+    struct shared_bytes *all = team_share(&worker->team, &hash, sizeof hash, false, &worker->failure);
     if (!all) {
-        worker->failure = FAILED_LOST;
+        worker->how_failed = FAILED_LOST;
         return false;
     }
     bool is_equal = true;
     for (uint32_t i = 0; i < worker->team.world && is_equal; i++)
         if (memcmp(all->parts[i].data, all->parts[0].data, sizeof hash) != 0)
-            is_equal = fail(&worker->message,
+            is_equal = fail(&worker->failure,
                             "the weights of rank %" PRIu32 " differ from those of rank 0 after %" PRIu64
                             " steps; do all "
                             "ranks run the same program on the same data?",
                             i, run->step);
     shared_bytes_free(all);
-    worker->failure = is_equal ? FAILED_ALONE : FAILED_TOGETHER;
+    worker->how_failed = is_equal ? FAILED_ALONE : FAILED_TOGETHER;
     worker->culprit = 0;
     return is_equal;
 }
@@ -205,7 +205,7 @@ static bool fill_changes(const struct run *run)
     tg_status status = tg_reducer_bypass_log(run->reducer, NULL, 0, &count, &error);
     uint64_t *changes = calloc(count + 1, sizeof *changes);
     if (!changes)
-        return fail(&run->worker->message, "out of memory for %zu changes of bypass", count);
+        return fail(&run->worker->failure, "out of memory for %zu changes of bypass", count);
     if (status == TG_OK)
         status = tg_reducer_bypass_log(run->reducer, changes, count, &count, &error);
     while (status == TG_OK && count > 0 && changes[count - 1] >= run->step - run->uncounted)
@@ -257,8 +257,8 @@ bool run_keep(struct run *run)
 {
     struct worker *worker = run->worker;
     struct train_result *result = run->result;
-    const struct message message = worker->message;
-    const enum failure failure = worker->failure;
+    const struct failure failure = worker->failure;
+    const enum how_failed how_failed = worker->how_failed;
     tg_reducer_stats stats;
     if (!worker->report)
         return true;
@@ -277,7 +277,7 @@ bool run_keep(struct run *run)
     }
     if (run->diverged)
         return is_well;
-    worker->message = message;
     worker->failure = failure;
+    worker->how_failed = how_failed;
     return true;
 }

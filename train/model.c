@@ -23,31 +23,31 @@ static void add_tensor(struct model *model, unsigned layer, const char *kind, ui
     model->parameters += count;
 }
 
-static bool finish(struct model *model, const char *text, struct message *message)
+static bool finish(struct model *model, const char *text, struct failure *failure)
 {
     for (unsigned layer = 0; layer < model->layers; layer++) {
         add_tensor(model, layer, "weight", (uint64_t)model->sizes[layer] * model->sizes[layer + 1]);
         if (model->has_bias)
             add_tensor(model, layer, "bias", model->sizes[layer + 1]);
         if (model->parameters > most_parameters)
-            return fail(message, "the model '%s' has more than %" PRIu64 " parameters", text, most_parameters);
+            return fail(failure, "the model '%s' has more than %" PRIu64 " parameters", text, most_parameters);
     }
     return true;
 }
 
 /* SIZE,SIZE,... after "mlp:" */
-static bool read_sizes(const char *text, struct model *model, struct message *message)
+static bool read_sizes(const char *text, struct model *model, struct failure *failure)
 {
     const char *at = text + strlen("mlp:");
     for (;;) {
         char *end;
         unsigned long size = strtoul(at, &end, 10);
         if (*at < '0' || *at > '9' || size < 1 || size > 65536 || (*end != ',' && *end != '\0'))
-            return fail(message,
+            return fail(failure,
                         "--model mlp takes the sizes of its hidden layers, 1 to 65536 each, as mlp:256,128, not '%s'",
                         text);
         if (model->layers == MODEL_MOST_LAYERS - 1)
-            return fail(message, "--model mlp takes up to %d hidden layers", MODEL_MOST_LAYERS - 1);
+            return fail(failure, "--model mlp takes up to %d hidden layers", MODEL_MOST_LAYERS - 1);
         model->sizes[++model->layers] = (uint32_t)size;
         if (*end == '\0')
             return true;
@@ -57,7 +57,7 @@ static bool read_sizes(const char *text, struct model *model, struct message *me
 
 bool model_wants_real_targets(const char *text) { return text && strncmp(text, "linear", 6) == 0; }
 
-bool model_create(const char *text, const struct dataset *data, struct model *model, struct message *message)
+bool model_create(const char *text, const struct dataset *data, struct model *model, struct failure *failure)
 {
     *model = (struct model){.sizes = {data->features}};
     if (!text)
@@ -71,23 +71,23 @@ bool model_create(const char *text, const struct dataset *data, struct model *mo
         model->has_bias = strchr(text, ':') != NULL;
         outputs = 1;
         if (is_logistic && data->classes != 2)
-            return fail(message, "--model %s needs targets of two classes, and these data have %s", text,
+            return fail(failure, "--model %s needs targets of two classes, and these data have %s", text,
                         data->classes ? "more (softmax takes them)" : "real numbers (linear takes them)");
     } else if (strcmp(text, "softmax") == 0) {
         if (data->classes == 0)
             return fail(
-                message,
+                failure,
                 "--model softmax needs classes, and these data have real numbers for targets (linear takes them)");
     } else if (strncmp(text, "mlp:", 4) == 0) {
-        if (!read_sizes(text, model, message))
+        if (!read_sizes(text, model, failure))
             return false;
     } else {
         return fail(
-            message,
+            failure,
             "--model takes linear, linear:bias, logistic, logistic:bias, softmax or mlp:SIZE,SIZE,..., not '%s'", text);
     }
     model->sizes[++model->layers] = outputs;
-    return finish(model, text, message);
+    return finish(model, text, failure);
 }
 
 void model_start(const struct model *model, uint64_t seed, float *weights)
@@ -105,7 +105,7 @@ void model_start(const struct model *model, uint64_t seed, float *weights)
     }
 }
 
-bool model_work_create(const struct model *model, uint64_t rows, struct model_work *work, struct message *message)
+bool model_work_create(const struct model *model, uint64_t rows, struct model_work *work, struct failure *failure)
 {
     *work = (struct model_work){.rows = rows};
     uint64_t widest = 0, width = 1; /* the targets */
@@ -118,7 +118,7 @@ bool model_work_create(const struct model *model, uint64_t rows, struct model_wo
     uint64_t floats = rows * (width + 2 * widest) + 16 * (model->layers + 4);
     void *storage;
     if (floats > SIZE_MAX / sizeof(float) || posix_memalign(&storage, 64, (size_t)floats * sizeof(float)) != 0)
-        return fail(message, "out of memory for batches of %" PRIu64 " rows of %" PRIu32 " features", rows,
+        return fail(failure, "out of memory for batches of %" PRIu64 " rows of %" PRIu32 " features", rows,
                     model->sizes[0]);
     memset(storage, 0, (size_t)floats * sizeof(float));
     work->storage = storage;

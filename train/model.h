@@ -30,7 +30,7 @@ struct model {
 };
 
 /* linear, linear:bias, logistic, logistic:bias, softmax, mlp:SIZE,SIZE,...; NULL picks what suits the data. */
-bool model_create(const char *text, const struct dataset *data, struct model *model, struct message *message);
+bool model_create(const char *text, const struct dataset *data, struct model *model, struct failure *failure);
 
 /* Whether the model of this name takes targets as numbers. */
 bool model_wants_real_targets(const char *text);
@@ -46,7 +46,7 @@ struct model_work {
     float *deltas[2];
     void *storage;
 };
-bool model_work_create(const struct model *model, uint64_t rows, struct model_work *work, struct message *message);
+bool model_work_create(const struct model *model, uint64_t rows, struct model_work *work, struct failure *failure);
 void model_work_free(struct model_work *work);
 
 struct model_score {

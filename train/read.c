@@ -59,7 +59,7 @@ static void source_close(source from) { fclose(from); }
 
 #endif
 
-static bool read_all(source from, const char *path, struct content *content, struct message *message)
+static bool read_all(source from, const char *path, struct content *content, struct failure *failure)
 {
     size_t capacity = 0;
     for (;;) {
@@ -67,14 +67,14 @@ static bool read_all(source from, const char *path, struct content *content, str
             size_t larger = capacity + capacity / 2 + STEP + 1;
             uint8_t *bytes = larger > capacity ? realloc(content->bytes, larger) : NULL;
             if (!bytes)
-                return fail(message, "cannot read '%s': out of memory for more than %zu bytes", path, content->size);
+                return fail(failure, "cannot read '%s': out of memory for more than %zu bytes", path, content->size);
             content->bytes = bytes;
             capacity = larger;
         }
         size_t got;
         const char *reason = "";
         if (!source_read(from, content->bytes + content->size, STEP, &got, &reason))
-            return fail(message, "cannot read '%s': %s", path, reason);
+            return fail(failure, "cannot read '%s': %s", path, reason);
         content->size += got;
         content->bytes[content->size] = 0;
         if (got < STEP)
@@ -82,19 +82,19 @@ static bool read_all(source from, const char *path, struct content *content, str
     }
 }
 
-bool read_content(const char *path, struct content *content, struct message *message)
+bool read_content(const char *path, struct content *content, struct failure *failure)
 {
     *content = (struct content){0};
     struct stat status;
     if (stat(path, &status) != 0)
-        return fail(message, "cannot open '%s': %s", path, strerror(errno));
+        return fail(failure, "cannot open '%s': %s", path, strerror(errno));
     if (S_ISDIR(status.st_mode))
-        return fail(message, "cannot read '%s': it is a directory", path);
+        return fail(failure, "cannot read '%s': it is a directory", path);
     errno = 0;
     source from = source_open(path);
     if (!from)
-        return fail(message, "cannot open '%s': %s", path, strerror(errno ? errno : ENOMEM));
-    bool is_read = read_all(from, path, content, message);
+        return fail(failure, "cannot open '%s': %s", path, strerror(errno ? errno : ENOMEM));
+    bool is_read = read_all(from, path, content, failure);
     source_close(from);
     uint8_t *fitting = is_read ? realloc(content->bytes, content->size + 1)
                                : NULL; /* data sets are kept: no room to spare */

@@ -2,7 +2,7 @@
 #ifndef TRAIN_READ_H
 #define TRAIN_READ_H
 
-#include "common/message.h"
+#include "common/failure.h"
 
 #include <stddef.h>
 #include <stdint.h>
@@ -13,7 +13,7 @@ struct content {
 };
 
 /* Reads `path`, unpacked where it is gzip. */
-bool read_content(const char *path, struct content *content, struct message *message);
+bool read_content(const char *path, struct content *content, struct failure *failure);
 
 /* FOLDER/NAME, or FOLDER/NAME.gz where only that is there; false where neither is. */
 #define PATH_ROOM 4096

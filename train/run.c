@@ -17,7 +17,7 @@ static float *make_vector(struct worker *worker)
     void *vector;
     size_t size = (size_t)worker->task->model.parameters * sizeof(float);
     if (posix_memalign(&vector, 64, size + 64) != 0) {
-        fail(&worker->message, "out of memory for %zu bytes of parameters", size);
+        fail(&worker->failure, "out of memory for %zu bytes of parameters", size);
         return NULL;
     }
     memset(vector, 0, size + 64);
@@ -174,7 +174,7 @@ static bool tell(struct run *run, double loss, double rate, bool is_new, bool wa
  * over, and the next one begins. The status is the same on all ranks, so all of them ask. */
 bool run_diverges(struct run *run, tg_status status, double loss)
 {
-    struct message ignored = {""};
+    struct failure ignored = {""};
     uint32_t rank;
     if (status != TG_NONFINITE)
         return false;
@@ -263,9 +263,9 @@ static bool stop(struct run *run, bool is_saved)
     struct worker *worker = run->worker;
     if (worker->task->settings->checkpoint && !is_saved && (!run_save(run) || !checkpoint_write(worker)))
         return false;
-    worker->failure = FAILED_TOGETHER;
+    worker->how_failed = FAILED_TOGETHER;
     worker->culprit = 0;
-    return fail(&worker->message, "interrupted after step %" PRIu64 " of %" PRIu64 " of run %zu of %zu", run->step,
+    return fail(&worker->failure, "interrupted after step %" PRIu64 " of %" PRIu64 " of run %zu of %zu", run->step,
                 worker->task->steps, run->index + 1, worker->task->settings->run_count);
 }
 

@@ -21,7 +21,7 @@ static uint8_t *save_reducer(struct worker *worker, const tg_reducer *reducer, s
         return bytes;
     free(bytes);
     if (status == TG_OK)
-        fail(&worker->message, "out of memory while saving %zu bytes of residuals", size);
+        fail(&worker->failure, "out of memory while saving %zu bytes of residuals", size);
     else
         worker_fails(worker, status, &error);
     return NULL;
@@ -65,7 +65,7 @@ static bool load_reducer(struct worker *worker, tg_reducer *reducer, const tg_st
         return true;
     tg_state *mine = calloc(saved_world, sizeof *mine);
     if (!mine)
-        return fail(&worker->message, "out of memory");
+        return fail(&worker->failure, "out of memory");
     size_t count = 0;
     for (uint64_t i = rank; i < saved_world; i += world)
         mine[count++] = all[i];
@@ -109,9 +109,9 @@ bool run_save(struct run *run)
     struct blob reducers = {0};
     bool is_well = put_reducer(worker, run->reducer, &reducers) && put_reducer(worker, run->exact, &reducers);
     if (is_well && reducers.out_of_memory)
-        is_well = fail(&worker->message, "out of memory while saving the residuals");
+        is_well = fail(&worker->failure, "out of memory while saving the residuals");
     struct shared_bytes *all = worker_agrees(worker, is_well)
-                                   ? team_share(&worker->team, reducers.bytes, reducers.size, true, &worker->message)
+                                   ? team_share(&worker->team, reducers.bytes, reducers.size, true, &worker->failure)
                                    : NULL;
     blob_free(&reducers);
     if (!all)
@@ -124,7 +124,7 @@ bool run_save(struct run *run)
         for (uint32_t i = 0; i < worker->team.world; i++)
             blob_put_block(blob, all->parts[i].data, all->parts[i].size);
         if (blob->out_of_memory)
-            is_well = fail(&worker->message, "out of memory while saving the run");
+            is_well = fail(&worker->failure, "out of memory while saving the run");
     }
     shared_bytes_free(all);
     return worker_agrees(worker, is_well);
@@ -139,7 +139,7 @@ static bool get_vector(struct run *run, struct blob_reader *reader, float *vecto
     if (reader->is_bad)
         return true; /* said once, at the end */
     if (size != wanted * sizeof(float))
-        return fail(&worker->message,
+        return fail(&worker->failure,
                     "the checkpoint has %zu %s, and this run has %" PRIu64
                     "; the model, --momentum and --algorithm must be "
                     "those that it was made with",
@@ -156,11 +156,11 @@ static bool get_points(struct run *run, struct blob_reader *reader)
     size_t size;
     const void *bytes = blob_get_block(reader, &size);
     if (size % sizeof *result->points != 0)
-        return fail(&run->worker->message, "the checkpoint is damaged: %zu bytes are not whole points of a run", size);
+        return fail(&run->worker->failure, "the checkpoint is damaged: %zu bytes are not whole points of a run", size);
     free(result->points);
     result->points = malloc(size + 1);
     if (!result->points)
-        return fail(&run->worker->message, "out of memory for the points of the run");
+        return fail(&run->worker->failure, "out of memory for the points of the run");
     memcpy(result->points, bytes, size);
     result->point_count = result->point_room = size / sizeof *result->points;
     return true;
@@ -171,7 +171,7 @@ static bool get_reducers(struct run *run, struct blob_reader *reader)
     struct worker *worker = run->worker;
     uint64_t world = blob_get_number(reader);
     if (reader->is_bad || world == 0 || world > TRAIN_MOST_WORKERS)
-        return fail(&worker->message, "the checkpoint is damaged: it has a run of %" PRIu64 " ranks", world);
+        return fail(&worker->failure, "the checkpoint is damaged: it has a run of %" PRIu64 " ranks", world);
     tg_state states[2][TRAIN_MOST_WORKERS];
     for (uint64_t i = 0; i < world; i++) {
         size_t size;
@@ -180,17 +180,17 @@ static bool get_reducers(struct run *run, struct blob_reader *reader)
         for (size_t k = 0; k < 2; k++)
             states[k][i].data = blob_get_block(&own, &states[k][i].size);
         if (own.is_bad || own.at != own.end)
-            return fail(&worker->message,
+            return fail(&worker->failure,
                         "the checkpoint is damaged: the residuals of rank %" PRIu64 " do not fit their length", i);
         if (!run->exact && states[1][i].size > 0)
-            return fail(&worker->message,
+            return fail(&worker->failure,
                         "the checkpoint has full gradients of rank %" PRIu64 ", and this run has none", i);
     }
     if (reader->is_bad || reader->at != reader->end)
-        return fail(&worker->message, "the checkpoint is damaged: run %zu does not fit its length", run->index + 1);
+        return fail(&worker->failure, "the checkpoint is damaged: run %zu does not fit its length", run->index + 1);
     /* The reducer counts anew then, and the log of the whole run would be replayed late or not at all. */
     if (worker->task->settings->bypass == TG_BYPASS_REPLAY && world != worker->team.world)
-        return fail(&worker->message,
+        return fail(&worker->failure,
                     "--bypass replay takes as many workers as the checkpoint was made with, %" PRIu64 ", not %" PRIu32
                     "; give as many, or --bypass auto or off",
                     world, worker->team.world) ||
@@ -218,9 +218,9 @@ bool run_load(struct run *run, const tg_state *saved)
         !get_vector(run, &reader, run->mean, "elements of a full gradient"))
         return false;
     if (reader.is_bad)
-        return fail(&worker->message, "the checkpoint is damaged: run %zu is truncated", run->index + 1);
+        return fail(&worker->failure, "the checkpoint is damaged: run %zu is truncated", run->index + 1);
     if (run->step > worker->task->steps)
-        return fail(&worker->message, "the checkpoint was made after %" PRIu64 " steps, but --steps is %" PRIu64,
+        return fail(&worker->failure, "the checkpoint was made after %" PRIu64 " steps, but --steps is %" PRIu64,
                     run->step, worker->task->steps) ||
                worker_refuses(worker);
     return get_reducers(run, &reader);

@@ -85,7 +85,7 @@ size_t settings_list(const struct train_settings *s, const struct dataset *data,
 }
 
 /* The place of the first difference between two ranks' lists, as rank 0 and this rank would be told. */
-static bool is_same(const tg_state *first, const tg_state *other, uint32_t rank, struct message *message)
+static bool is_same(const tg_state *first, const tg_state *other, uint32_t rank, struct failure *failure)
 {
     if (first->size == other->size && memcmp(first->data, other->data, first->size) == 0)
         return true;
@@ -98,21 +98,21 @@ static bool is_same(const tg_state *first, const tg_state *other, uint32_t rank,
         bool is_equal = sizes[0] == sizes[2] && memcmp(name, other_name, sizes[0]) == 0 && sizes[1] == sizes[3] &&
                         memcmp(value, other_value, sizes[1]) == 0;
         if (!is_equal)
-            return fail(message,
+            return fail(failure,
                         "the ranks have different settings: rank 0 has %.*s %.*s%s, and rank %" PRIu32
                         " has %.*s %.*s%s; give all ranks the same %s",
                         (int)sizes[0], name, (int)sizes[1], value, sizes[1] ? "" : "none", rank, (int)sizes[2],
                         other_name, (int)sizes[3], other_value, sizes[3] ? "" : "none",
                         sizes[0] >= 6 && memcmp(name, "--data", 6) == 0 ? "data" : "options");
     }
-    return fail(message,
+    return fail(failure,
                 "the ranks have different settings: rank 0 and rank %" PRIu32
                 " have different numbers of --codec or --density-schedule; give all ranks the same options",
                 rank);
 }
 
 enum verdict settings_agree(const struct team *team, const struct train_settings *settings, const struct dataset *data,
-                            struct message *message)
+                            struct failure *failure)
 {
     struct setting *list = malloc(SETTINGS_MOST * sizeof *list);
     struct blob blob = {0};
@@ -122,13 +122,13 @@ enum verdict settings_agree(const struct team *team, const struct train_settings
         blob_put_block(&blob, list[i].value, strlen(list[i].value));
     }
     free(list);
-    struct shared_bytes *all = team_share(team, blob.bytes, blob.size, false, message);
+    struct shared_bytes *all = team_share(team, blob.bytes, blob.size, false, failure);
     blob_free(&blob);
     if (!all)
         return TEAM_LOST;
     enum verdict verdict = TEAM_WELL;
     for (uint32_t i = 1; i < team->world && verdict == TEAM_WELL; i++)
-        if (!is_same(&all->parts[0], &all->parts[i], i, message))
+        if (!is_same(&all->parts[0], &all->parts[i], i, failure))
             verdict = TEAM_FAILED;
     shared_bytes_free(all);
     return verdict;

@@ -18,6 +18,6 @@ size_t settings_list(const struct train_settings *settings, const struct dataset
 
 /* Whether all ranks were started alike; if not, every rank gets the same message, which names the option. */
 enum verdict settings_agree(const struct team *team, const struct train_settings *settings, const struct dataset *data,
-                            struct message *message);
+                            struct failure *failure);
 
 #endif

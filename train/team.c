@@ -6,7 +6,7 @@
 
 /* One exchange of what every rank has room for. */
 static bool exchange_known(const struct team *team, const void *bytes, size_t size, bool to_first,
-                           uint8_t *const *places, const size_t *capacities, struct message *message)
+                           uint8_t *const *places, const size_t *capacities, struct failure *failure)
 {
     uint32_t world = team->world;
     const void **send = calloc(world, sizeof *send);
@@ -14,7 +14,7 @@ static bool exchange_known(const struct team *team, const void *bytes, size_t si
     void **receive = calloc(world, sizeof *receive);
     bool is_done = send && send_sizes && received && receive;
     if (!is_done)
-        fail(message, "out of memory for exchanges among %u ranks", (unsigned)world);
+        fail(failure, "out of memory for exchanges among %u ranks", (unsigned)world);
     for (uint32_t i = 0; is_done && i < world; i++) {
         send[i] = bytes;
         send_sizes[i] = to_first && i > 0 ? 0 : size;
@@ -26,11 +26,11 @@ static bool exchange_known(const struct team *team, const void *bytes, size_t si
         tg_error error = {""};
         if (tg_transport_start(team->transport, &exchange, &error) != TG_OK ||
             tg_transport_wait(team->transport, &exchange, team->timeout, &error) != TG_OK)
-            is_done = fail(message, "%s", error.message[0] ? error.message : "the exchange between the ranks failed");
+            is_done = fail(failure, "%s", error.message[0] ? error.message : "the exchange between the ranks failed");
     }
     for (uint32_t i = 0; is_done && i < world; i++)
         if (i != team->rank && received[i] != capacities[i])
-            is_done = fail(message, "rank %u sent %zu bytes where %zu were expected", (unsigned)i, received[i],
+            is_done = fail(failure, "rank %u sent %zu bytes where %zu were expected", (unsigned)i, received[i],
                            capacities[i]);
     free(send);
     free(send_sizes);
@@ -47,7 +47,7 @@ void shared_bytes_free(struct shared_bytes *shared)
 }
 
 struct shared_bytes *team_share(const struct team *team, const void *bytes, size_t size, bool to_first,
-                                struct message *message)
+                                struct failure *failure)
 {
     uint32_t world = team->world;
     struct shared_bytes *shared = calloc(1, sizeof *shared + world * sizeof shared->parts[0]);
@@ -57,13 +57,13 @@ struct shared_bytes *team_share(const struct team *team, const void *bytes, size
                              sizeof *sizes); /* one machine architecture for one job, as MPI's launchers have it */
     bool is_done = shared && places && capacities && sizes;
     if (!is_done)
-        fail(message, "out of memory for exchanges among %u ranks", (unsigned)world);
+        fail(failure, "out of memory for exchanges among %u ranks", (unsigned)world);
     for (uint32_t i = 0; is_done && i < world; i++) {
         places[i] = (uint8_t *)&sizes[i];
         capacities[i] = sizeof sizes[i];
     }
     const uint64_t own = size;
-    is_done = is_done && exchange_known(team, &own, sizeof own, false, places, capacities, message);
+    is_done = is_done && exchange_known(team, &own, sizeof own, false, places, capacities, failure);
     uint64_t total = 1;
     if (is_done) {
         sizes[team->rank] = size;
@@ -74,7 +74,7 @@ struct shared_bytes *team_share(const struct team *team, const void *bytes, size
         }
         shared->storage = total <= SIZE_MAX ? malloc((size_t)total) : NULL;
         if (!shared->storage)
-            is_done = fail(message, "out of memory for the state of %u ranks", (unsigned)world);
+            is_done = fail(failure, "out of memory for the state of %u ranks", (unsigned)world);
     }
     if (is_done) {
         uint8_t *at = shared->storage;
@@ -86,7 +86,7 @@ struct shared_bytes *team_share(const struct team *team, const void *bytes, size
         }
         if (size > 0 && places[team->rank])
             memcpy(places[team->rank], bytes, size);
-        is_done = exchange_known(team, bytes, size, to_first, places, capacities, message);
+        is_done = exchange_known(team, bytes, size, to_first, places, capacities, failure);
     }
     free(places);
     free(capacities);
@@ -97,14 +97,14 @@ struct shared_bytes *team_share(const struct team *team, const void *bytes, size
     return NULL;
 }
 
-enum verdict team_agree(const struct team *team, enum verdict own, uint32_t *culprit, struct message *message)
+enum verdict team_agree(const struct team *team, enum verdict own, uint32_t *culprit, struct failure *failure)
 {
     struct {
         char verdict;
-        struct message message;
-    } said = {(char)own, *message};
-    const size_t size = sizeof said.verdict + strlen(said.message.text) + 1;
-    struct shared_bytes *all = team_share(team, &said, own == TEAM_WELL ? 0 : size, false, message);
+        struct failure failure;
+    } said = {(char)own, *failure};
+    const size_t size = sizeof said.verdict + strlen(said.failure.text) + 1;
+    struct shared_bytes *all = team_share(team, &said, own == TEAM_WELL ? 0 : size, false, failure);
     if (!all)
         return TEAM_LOST;
     enum verdict verdict = TEAM_WELL;
@@ -113,14 +113,14 @@ enum verdict team_agree(const struct team *team, enum verdict own, uint32_t *cul
         if (bytes && all->parts[i].size > 0) {
             verdict = (enum verdict)bytes[0];
             *culprit = i;
-            fail(message, "%s", bytes + 1);
+            fail(failure, "%s", bytes + 1);
         }
     }
     shared_bytes_free(all);
     return verdict;
 }
 
-enum verdict team_verdict(const struct team *team, bool well, uint32_t *culprit, struct message *message)
+enum verdict team_verdict(const struct team *team, bool well, uint32_t *culprit, struct failure *failure)
 {
-    return team_agree(team, well ? TEAM_WELL : TEAM_FAILED, culprit, message);
+    return team_agree(team, well ? TEAM_WELL : TEAM_FAILED, culprit, failure);
 }

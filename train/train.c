@@ -15,41 +15,41 @@ static const uint64_t most_steps = UINT64_C(1) << 40;
 /* ---- what all ranks of a process share ---- */
 
 /* A change that never comes is one of another run. */
-static bool check_changes(const struct train_settings *settings, uint64_t steps, struct message *message)
+static bool check_changes(const struct train_settings *settings, uint64_t steps, struct failure *failure)
 {
     const size_t count = settings->bypass_change_count;
     const uint64_t last = count > 0 ? settings->bypass_changes[count - 1] : 0;
     return count == 0 || last < steps ||
-           fail(message,
+           fail(failure,
                 "--bypass replay has a change at step %" PRIu64 ", but the last of %" PRIu64 " steps is step %" PRIu64
                 "; leave out what comes later, or make more steps",
                 last, steps, steps - 1);
 }
 
 static bool count_steps(const struct train_settings *settings, uint32_t world, struct task *task,
-                        struct message *message)
+                        struct failure *failure)
 {
     task->lr = settings->lr > 0 ? settings->lr : task->model.loss == LOSS_SQUARED ? 0.02 : 0.1;
     task->steps = settings->steps;
     if (task->steps == 0) {
         double steps = ceil(settings->epochs * (double)task->data.train_rows / ((double)settings->batch * world));
         if (!(steps <= (double)most_steps))
-            return fail(message, "--epochs %g is more than %" PRIu64 " steps", settings->epochs, most_steps);
+            return fail(failure, "--epochs %g is more than %" PRIu64 " steps", settings->epochs, most_steps);
         task->steps = (uint64_t)steps;
     }
-    return check_changes(settings, task->steps, message);
+    return check_changes(settings, task->steps, failure);
 }
 
 /* `is_refused` if it cannot be because of options, and not for what is in a file. */
 static bool open_task(const struct train_settings *settings, uint32_t world, struct task *task, bool *is_refused,
-                      struct message *message)
+                      struct failure *failure)
 {
     *task = (struct task){.settings = settings};
     *is_refused = false;
-    if (!dataset_open(settings->data, settings->seed, model_wants_real_targets(settings->model), &task->data, message))
+    if (!dataset_open(settings->data, settings->seed, model_wants_real_targets(settings->model), &task->data, failure))
         return false;
-    *is_refused = !model_create(settings->model, &task->data, &task->model, message) ||
-                  !count_steps(settings, world, task, message);
+    *is_refused = !model_create(settings->model, &task->data, &task->model, failure) ||
+                  !count_steps(settings, world, task, failure);
     return !*is_refused;
 }
 
@@ -91,8 +91,8 @@ struct rank {
 
 static bool starts_alike(struct worker *worker)
 {
-    enum verdict verdict = settings_agree(&worker->team, worker->task->settings, &worker->task->data, &worker->message);
-    worker->failure = verdict == TEAM_LOST ? FAILED_LOST : FAILED_TOGETHER;
+    enum verdict verdict = settings_agree(&worker->team, worker->task->settings, &worker->task->data, &worker->failure);
+    worker->how_failed = verdict == TEAM_LOST ? FAILED_LOST : FAILED_TOGETHER;
     worker->culprit = 0;
     worker->is_wrong_usage = verdict == TEAM_FAILED;
     return verdict == TEAM_WELL;
@@ -101,7 +101,7 @@ static bool starts_alike(struct worker *worker)
 static bool run_rank(struct rank *rank)
 {
     struct worker *worker = &rank->worker;
-    worker->failure = FAILED_LOST;
+    worker->how_failed = FAILED_LOST;
     rank->is_well = worker_agrees(worker, rank->is_prepared) && starts_alike(worker) && worker_run(worker);
     return rank->is_well;
 }
@@ -132,14 +132,14 @@ static const struct rank *pick_failure(const struct rank *ranks, uint32_t world)
 {
     const struct rank *picked = NULL;
     for (uint32_t i = 0; i < world; i++) {
-        bool is_cause = ranks[i].worker.failure != FAILED_LOST;
-        if (!ranks[i].is_well && (!picked || (is_cause && picked->worker.failure == FAILED_LOST)))
+        bool is_cause = ranks[i].worker.how_failed != FAILED_LOST;
+        if (!ranks[i].is_well && (!picked || (is_cause && picked->worker.how_failed == FAILED_LOST)))
             picked = &ranks[i];
     }
     return picked;
 }
 
-static bool run_threads(struct rank *ranks, uint32_t world, bool *is_refused, struct message *message)
+static bool run_threads(struct rank *ranks, uint32_t world, bool *is_refused, struct failure *failure)
 {
     uint32_t started = 0;
     for (uint32_t i = 1; i < world; i++, started++) {
@@ -155,19 +155,19 @@ static bool run_threads(struct rank *ranks, uint32_t world, bool *is_refused, st
     for (uint32_t i = 1; i <= started; i++)
         pthread_join(ranks[i].thread, NULL);
     if (!all_started)
-        return fail(message, "cannot start %" PRIu32 " threads; use fewer --workers", world);
+        return fail(failure, "cannot start %" PRIu32 " threads; use fewer --workers", world);
     const struct rank *failed = pick_failure(ranks, world);
     *is_refused = failed && failed->worker.is_wrong_usage;
-    return !failed || fail(message, "%s", failed->worker.message.text);
+    return !failed || fail(failure, "%s", failed->worker.failure.text);
 }
 
-static bool can_start(const struct train_observer *observer, struct message *message)
+static bool can_start(const struct train_observer *observer, struct failure *failure)
 {
-    return !observer || !observer->on_start || observer->on_start(observer->context, message);
+    return !observer || !observer->on_start || observer->on_start(observer->context, failure);
 }
 
 static bool train_local(const struct train_settings *settings, const struct train_observer *observer,
-                        struct train_report *report, struct message *message)
+                        struct train_report *report, struct failure *failure)
 {
     const uint32_t world = settings->workers;
     atomic_uint_fast64_t stop_at = 0;
@@ -179,7 +179,7 @@ static bool train_local(const struct train_settings *settings, const struct trai
     for (uint32_t i = 0; settings->group > 0 && i < world; i++)
         hosts[i] = (uint32_t)(i / settings->group);
     link.host_of_rank = settings->group > 0 ? hosts : NULL;
-    if (!can_start(observer, message) || !open_task(settings, world, &task, &report->is_wrong_usage, message)) {
+    if (!can_start(observer, failure) || !open_task(settings, world, &task, &report->is_wrong_usage, failure)) {
         dataset_close(&task.data);
         return false;
     }
@@ -187,17 +187,17 @@ static bool train_local(const struct train_settings *settings, const struct trai
     struct rank *ranks = calloc(world > 0 ? world : 1, sizeof *ranks);
     bool is_well = ranks != NULL;
     if (!ranks)
-        fail(message, "out of memory for %" PRIu32 " workers", world);
+        fail(failure, "out of memory for %" PRIu32 " workers", world);
     else if ((settings->link_text ? tg_transport_local_link(world, &link, transports, &error)
                                   : tg_transport_local(world, transports, &error)) != TG_OK)
-        is_well = fail(message, "%s", error.message);
+        is_well = fail(failure, "%s", error.message);
     if (is_well) {
         fill_report(&task, transports[0], report);
         for (uint32_t i = 0; i < world; i++) {
             set_up_rank(&ranks[i], &task, transports[i], observer, report);
             ranks[i].is_prepared = true;
         }
-        is_well = run_threads(ranks, world, &report->is_wrong_usage, message);
+        is_well = run_threads(ranks, world, &report->is_wrong_usage, failure);
         for (uint32_t i = 0; i < world; i++)
             tg_transport_free(transports[i]);
     }
@@ -208,14 +208,14 @@ static bool train_local(const struct train_settings *settings, const struct trai
 
 /* The message is printed first: a launcher kills all ranks as soon as one has failed, and abort ends this one as well.
  */
-static void end_job(const struct worker *worker, const struct train_observer *observer, struct message *message)
+static void end_job(const struct worker *worker, const struct train_observer *observer, struct failure *failure)
 {
     const struct team *team = &worker->team;
-    const bool together = worker->failure == FAILED_TOGETHER;
-    fail(message, "rank %" PRIu32 ": %s", together ? worker->culprit : team->rank, worker->message.text);
+    const bool together = worker->how_failed == FAILED_TOGETHER;
+    fail(failure, "rank %" PRIu32 ": %s", together ? worker->culprit : team->rank, worker->failure.text);
     if ((!together || worker->culprit == team->rank) && observer && observer->on_failure)
-        observer->on_failure(observer->context, message->text);
-    struct message ignored;
+        observer->on_failure(observer->context, failure->text);
+    struct failure ignored;
     if (together) {
         shared_bytes_free(team_share(team, "", 0, false, &ignored)); /* no rank ends before it is printed */
         return;
@@ -224,18 +224,18 @@ static void end_job(const struct worker *worker, const struct train_observer *ob
 }
 
 static bool train_mpi(const struct train_settings *settings, const struct train_observer *observer,
-                      struct train_report *report, bool *speaks, struct message *message)
+                      struct train_report *report, bool *speaks, struct failure *failure)
 {
     tg_transport *transport;
     tg_error error = {""};
     tg_status status = tg_transport_mpi(settings->mpi, &transport, &error);
     if (status != TG_OK)
-        return fail(message, "%s", error.message[0] ? error.message : tg_status_text(status));
+        return fail(failure, "%s", error.message[0] ? error.message : tg_status_text(status));
     const uint32_t found = tg_transport_world(transport);
     if (settings->launched > 0 && settings->launched != found) {
         tg_transport_free(transport);
         report->is_alone = true;
-        return fail(message,
+        return fail(failure,
                     "the launcher started %" PRIu64 " ranks, and MPI (%s) found %" PRIu32
                     "; use the mpirun that belongs to this MPI",
                     settings->launched, settings->mpi, found);
@@ -244,25 +244,25 @@ static bool train_mpi(const struct train_settings *settings, const struct train_
     struct rank *rank = calloc(1, sizeof *rank);
     if (!rank) {
         tg_transport_abort(transport, 1);
-        return fail(message, "out of memory");
+        return fail(failure, "out of memory");
     }
     set_up_rank(rank, &task, transport, observer, report);
     const uint32_t world = rank->worker.team.world;
     rank->worker.is_wrong_usage = settings->refusal != NULL;
     if (settings->refusal)
-        fail(&rank->worker.message, "%s", settings->refusal);
+        fail(&rank->worker.failure, "%s", settings->refusal);
     else if (world > TRAIN_MOST_WORKERS)
-        fail(&rank->worker.message, "%" PRIu32 " ranks are more than %d", world, TRAIN_MOST_WORKERS);
+        fail(&rank->worker.failure, "%" PRIu32 " ranks are more than %d", world, TRAIN_MOST_WORKERS);
     else
-        rank->is_prepared = can_start(rank->worker.observer, &rank->worker.message) &&
-                            open_task(settings, world, &task, &rank->worker.is_wrong_usage, &rank->worker.message);
+        rank->is_prepared = can_start(rank->worker.observer, &rank->worker.failure) &&
+                            open_task(settings, world, &task, &rank->worker.is_wrong_usage, &rank->worker.failure);
     if (rank->is_prepared && rank->worker.report)
         fill_report(&task, transport, report);
     const bool is_well = run_rank(rank);
     *speaks = is_well && rank->worker.team.rank == 0;
     report->is_wrong_usage = rank->worker.is_wrong_usage;
     if (!is_well)
-        end_job(&rank->worker, observer, message);
+        end_job(&rank->worker, observer, failure);
     dataset_close(&task.data);
     tg_transport_free(transport);
     free(rank);
@@ -271,17 +271,17 @@ static bool train_mpi(const struct train_settings *settings, const struct train_
 
 /* ---- the whole ---- */
 
-bool train_check(const struct train_settings *settings, struct message *message)
+bool train_check(const struct train_settings *settings, struct failure *failure)
 {
     struct dataset nothing = {.features = 1, .classes = 2};
     struct model model;
-    if (settings->steps > 0 && !check_changes(settings, settings->steps, message))
+    if (settings->steps > 0 && !check_changes(settings, settings->steps, failure))
         return false;
-    if (settings->model && !model_create(settings->model, &nothing, &model, message))
+    if (settings->model && !model_create(settings->model, &nothing, &model, failure))
         return false;
     if (dataset_is_synthetic(settings->data)) {
         struct dataset data = {0};
-        bool is_well = dataset_open(settings->data, 0, false, &data, message);
+        bool is_well = dataset_open(settings->data, 0, false, &data, failure);
         dataset_close(&data);
         if (!is_well)
             return false;
@@ -289,19 +289,19 @@ bool train_check(const struct train_settings *settings, struct message *message)
     tg_device *device;
     tg_error error = {""};
     if (tg_device_open(settings->device, NULL, &device, &error) != TG_OK)
-        return fail(message, "%s", error.message);
+        return fail(failure, "%s", error.message);
     tg_device_free(device);
     return true;
 }
 
 bool train(const struct train_settings *settings, const struct train_observer *observer, struct train_report *report,
-           bool *speaks, struct message *message)
+           bool *speaks, struct failure *failure)
 {
     *report = (struct train_report){0};
     *speaks = true;
     blas_open(false);
-    return settings->mpi ? train_mpi(settings, observer, report, speaks, message)
-                         : train_local(settings, observer, report, message);
+    return settings->mpi ? train_mpi(settings, observer, report, speaks, failure)
+                         : train_local(settings, observer, report, failure);
 }
 
 void train_report_free(struct train_report *report)

@@ -145,16 +145,16 @@ struct train_progress {
 struct train_observer { /* any of these may be NULL */
     void *context;
     bool (*on_start)(void *context,
-                     struct message *message); /* before anything else; false: all ranks end, with this message */
+                     struct failure *failure); /* before anything else; false: all ranks end, with this message */
     void (*on_step)(void *context, const struct train_progress *progress);
     void (*on_end)(void *context, size_t run, const struct train_result *result);
     void (*on_levels)(void *context, uint32_t hosts, uint32_t least, uint32_t most); /* found: hosts of so many ranks */
-    void (*on_failure)(void *context, const char *message); /* of the rank of an MPI job that knows why it ends */
+    void (*on_failure)(void *context, const char *failure); /* of the rank of an MPI job that knows why it ends */
 };
 
 /* Checks the texts in the settings that need no file: the model's, a synthetic data set's, the device's; and the log of
  * bypass, if the number of steps is known. */
-bool train_check(const struct train_settings *settings, struct message *message);
+bool train_check(const struct train_settings *settings, struct failure *failure);
 
 /* Whether a run has diverged: its loss is not finite any more, or a hundred times what it was at first. */
 bool train_has_diverged(const struct train_result *result);
@@ -164,7 +164,7 @@ bool train_has_diverged(const struct train_result *result);
  * message. In an MPI job that is rank 0 and a report alone; failures have been told to on_failure. The report must be
  * freed in any case. */
 bool train(const struct train_settings *settings, const struct train_observer *observer, struct train_report *report,
-           bool *speaks, struct message *message);
+           bool *speaks, struct failure *failure);
 void train_report_free(struct train_report *report);
 
 /* The arguments that a checkpoint was made with, from malloc, each with a 0 at its end; NULL where there are none or

@@ -10,12 +10,12 @@ bool worker_fails(struct worker *worker, tg_status status, const tg_error *error
 {
     /* Of a step, these are the same on every rank. */
     if (status == TG_NONFINITE || status == TG_BAD_RESIDUAL || status == TG_LAYOUT_MISMATCH) {
-        worker->failure = FAILED_TOGETHER;
+        worker->how_failed = FAILED_TOGETHER;
         worker->culprit = 0;
     } else if (status == TG_EXCHANGE) {
-        worker->failure = FAILED_LOST;
+        worker->how_failed = FAILED_LOST;
     }
-    return fail(&worker->message, "%s%s", error->message[0] ? error->message : tg_status_text(status),
+    return fail(&worker->failure, "%s%s", error->message[0] ? error->message : tg_status_text(status),
                 status == TG_UNSTABLE    ? " (--insist runs it anyway)"
                 : status == TG_NONFINITE ? " (--nonfinite skip or --nonfinite drop)"
                                          : "");
@@ -38,11 +38,11 @@ bool worker_is_refused(struct worker *worker, tg_status status, const tg_error *
 bool worker_agrees(struct worker *worker, bool well)
 {
     const enum verdict own = well ? TEAM_WELL : worker->is_wrong_usage ? TEAM_REFUSED : TEAM_FAILED;
-    const enum verdict verdict = team_agree(&worker->team, own, &worker->culprit, &worker->message);
+    const enum verdict verdict = team_agree(&worker->team, own, &worker->culprit, &worker->failure);
     worker->is_wrong_usage = verdict == TEAM_REFUSED;
-    worker->failure = verdict == TEAM_LOST ? FAILED_LOST : FAILED_TOGETHER;
+    worker->how_failed = verdict == TEAM_LOST ? FAILED_LOST : FAILED_TOGETHER;
     if (verdict == TEAM_WELL)
-        worker->failure = FAILED_ALONE; /* what may come next */
+        worker->how_failed = FAILED_ALONE; /* what may come next */
     return verdict == TEAM_WELL;
 }
 
@@ -56,23 +56,23 @@ static bool make_room(struct worker *worker)
     if (status != TG_OK)
         return worker_fails(worker, status, &error);
     if (task->data.train_rows < worker->team.world)
-        return fail(&worker->message, "%" PRIu64 " rows are too few for %" PRIu32 " workers", task->data.train_rows,
+        return fail(&worker->failure, "%" PRIu64 " rows are too few for %" PRIu32 " workers", task->data.train_rows,
                     worker->team.world) ||
                worker_refuses(worker);
     worker->shard_rows = (task->data.train_rows - worker->team.rank + worker->team.world - 1) / worker->team.world;
     for (size_t i = 0; i < 2; i++) {
         if (posix_memalign(&vectors[i], 64, size) != 0)
-            return fail(&worker->message, "out of memory for a gradient of %" PRIu64 " elements",
+            return fail(&worker->failure, "out of memory for a gradient of %" PRIu64 " elements",
                         task->model.parameters);
         memset(vectors[i], 0, size);
         *(i == 0 ? &worker->gradient : &worker->second) = vectors[i];
     }
     /* Evaluation takes few rows at a time where they are wide. */
     uint64_t score_rows = task->data.features > 4096 ? 16 : 256;
-    return model_work_create(&task->model, task->settings->batch, &worker->work, &worker->message) &&
-           (worker->team.rank > 0 || model_work_create(&task->model, score_rows, &worker->score, &worker->message)) &&
+    return model_work_create(&task->model, task->settings->batch, &worker->work, &worker->failure) &&
+           (worker->team.rank > 0 || model_work_create(&task->model, score_rows, &worker->score, &worker->failure)) &&
            (worker->team.rank > 0 || !task->settings->checkpoint ||
-            checkpoint_probe(task->settings->checkpoint, &worker->message));
+            checkpoint_probe(task->settings->checkpoint, &worker->failure));
 }
 
 /* ---- hosts ---- */
@@ -101,7 +101,7 @@ static bool name_hosts(struct worker *worker)
     const struct team *team = &worker->team;
     char name[256] = "";
     (void)gethostname(name, sizeof name - 1);
-    struct shared_bytes *all = team_share(team, name, strlen(name), false, &worker->message);
+    struct shared_bytes *all = team_share(team, name, strlen(name), false, &worker->failure);
     for (uint32_t i = 0; all && i < team->world; i++)
         while (all->parts[worker->hosts[i]].size != all->parts[i].size ||
                memcmp(all->parts[worker->hosts[i]].data, all->parts[i].data, all->parts[i].size) != 0)
@@ -141,7 +141,7 @@ static bool find_hosts(struct worker *worker)
         return true;
     worker->hosts = calloc(team->world, sizeof *worker->hosts);
     if (!worker->hosts)
-        return fail(&worker->message, "out of memory for %" PRIu32 " ranks", team->world);
+        return fail(&worker->failure, "out of memory for %" PRIu32 " ranks", team->world);
     for (uint32_t i = 0; !is_looking && i < team->world; i++)
         worker->hosts[i] = (uint32_t)(i / settings->group);
     if (is_looking && !name_hosts(worker))
@@ -171,12 +171,12 @@ static bool suits_hosts(struct worker *worker)
     if (i == worker->team.world || (settings->bypass == TG_BYPASS_OFF && !clipped))
         return true;
     if (settings->bypass != TG_BYPASS_OFF)
-        (void)fail(&worker->message,
+        (void)fail(&worker->failure,
                    "--bypass %s does not support hosts with several ranks, and --group %s finds ranks %" PRIu32
                    " and %" PRIu32 " on one; leave out one of the two options",
                    settings->bypass == TG_BYPASS_AUTO ? "auto" : "replay", settings->group_text, worker->hosts[i], i);
     else
-        (void)fail(&worker->message,
+        (void)fail(&worker->failure,
                    "--feedback %s limits the gradient of one rank, and --group %s finds ranks %" PRIu32 " and %" PRIu32
                    " on one, which compresses their sum; use clip=0, or --group 1",
                    clipped, settings->group_text, worker->hosts[i], i);
@@ -215,7 +215,7 @@ static bool keep_saved(struct worker *worker, const tg_state *saved)
         blob_put(&worker->saved[i], saved[i].data, saved[i].size);
         is_well = is_well && !worker->saved[i].out_of_memory;
     }
-    return is_well || fail(&worker->message, "out of memory for the checkpoint");
+    return is_well || fail(&worker->failure, "out of memory for the checkpoint");
 }
 
 bool worker_run(struct worker *worker)
@@ -225,7 +225,7 @@ bool worker_run(struct worker *worker)
     struct shared_bytes *bytes = NULL;
     bool is_well = worker_agrees(worker, make_room(worker));
     if (is_well && !find_hosts(worker)) {
-        worker->failure = worker->hosts && settings->group == 0 ? FAILED_LOST : FAILED_ALONE;
+        worker->how_failed = worker->hosts && settings->group == 0 ? FAILED_LOST : FAILED_ALONE;
         is_well = false;
     }
     if (is_well && settings->group_text && settings->group == 0)

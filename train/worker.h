@@ -19,7 +19,7 @@ struct task {
 };
 
 /* How a rank came to fail. */
-enum failure {
+enum how_failed {
     FAILED_ALONE,    /* the others do not know yet */
     FAILED_TOGETHER, /* every rank stops here, with the same message */
     FAILED_LOST      /* because another rank has left or does not answer */
@@ -37,10 +37,10 @@ struct worker {
     uint64_t shard_rows;                /* rows rank, rank + world, rank + 2 world, ... */
     uint32_t *hosts;                    /* of each rank; NULL: every rank is a host of its own */
     struct blob saved[TRAIN_MOST_RUNS]; /* rank 0: the state of each run as last saved; empty where there is none */
-    enum failure failure;
+    enum how_failed how_failed;
     uint32_t culprit;    /* of FAILED_TOGETHER: the rank whose message it is */
     bool is_wrong_usage; /* it failed because of options, before the first step */
-    struct message message;
+    struct failure failure;
 };
 
 struct run {
@@ -103,7 +103,7 @@ bool run_load(struct run *run, const tg_state *saved);
 bool checkpoint_write(struct worker *worker);
 bool checkpoint_read(struct worker *worker, struct shared_bytes **bytes, tg_state saved[TRAIN_MOST_RUNS]);
 /* Whether the file could be written at all, before any work is done. */
-bool checkpoint_probe(const char *path, struct message *message);
+bool checkpoint_probe(const char *path, struct failure *failure);
 
 /* The library's sentence becomes the worker's message; false. */
 bool worker_fails(struct worker *worker, tg_status status, const tg_error *error);

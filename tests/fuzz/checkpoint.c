@@ -63,11 +63,11 @@ static const struct origin *origin_of(unsigned number)
     if (number == 0)
         add_run(&of->settings, "topk:density=0.2", "dgc:momentum=0.5");
     struct train_report report;
-    struct message message = {""};
+    struct failure failure = {""};
     bool speaks;
-    REQUIRE(train(&of->settings, NULL, &report, &speaks, &message), "%s", message.text);
+    REQUIRE(train(&of->settings, NULL, &report, &speaks, &failure), "%s", failure.text);
     train_report_free(&report);
-    REQUIRE(read_content(path, &of->file, &message), "%s", message.text);
+    REQUIRE(read_content(path, &of->file, &failure), "%s", failure.text);
     of->settings.checkpoint = NULL;
     of->settings.resume = path;
     return of;
@@ -227,13 +227,13 @@ static bool is_exact(const tg_state *before, const struct blob *after)
 static void restore(struct worker *worker, size_t index, const tg_state *saved)
 {
     struct run run;
-    REQUIRE(run_create(worker, index, &run), "%s", worker->message.text);
-    worker->message.text[0] = 0;
+    REQUIRE(run_create(worker, index, &run), "%s", worker->failure.text);
+    worker->failure.text[0] = 0;
     if (!run_restore(&run, saved)) {
-        REQUIRE(worker->message.text[0], "refused without a reason");
+        REQUIRE(worker->failure.text[0], "refused without a reason");
     } else {
         blob_free(&worker->saved[index]);
-        REQUIRE(run_save(&run), "%s", worker->message.text);
+        REQUIRE(run_save(&run), "%s", worker->failure.text);
         if (is_exact(saved, &worker->saved[index]))
             REQUIRE(worker->saved[index].size == saved->size &&
                         memcmp(worker->saved[index].bytes, saved->data, saved->size) == 0,
@@ -246,7 +246,7 @@ static void restore(struct worker *worker, size_t index, const tg_state *saved)
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     static struct worker worker; /* large */
-    struct message message = {""};
+    struct failure failure = {""};
     tg_error error;
     if (!device) {
         int descriptor = mkstemp(path);
@@ -260,14 +260,14 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     tg_transport *transport;
     tg_state saved[TRAIN_MOST_RUNS] = {{0}};
     struct shared_bytes *bytes = NULL;
-    REQUIRE(dataset_open(of->settings.data, 0, false, &task.data, &message) &&
-                model_create("softmax", &task.data, &task.model, &message),
-            "%s", message.text);
+    REQUIRE(dataset_open(of->settings.data, 0, false, &task.data, &failure) &&
+                model_create("softmax", &task.data, &task.model, &failure),
+            "%s", failure.text);
     REQUIRE(tg_transport_local(1, &transport, &error) == TG_OK, "%s", error.message);
     worker = (struct worker){.task = &task, .team = {.transport = transport, .world = 1}, .device = device};
     write_spoilt(of, data, size);
     if (!checkpoint_read(&worker, &bytes, saved))
-        REQUIRE(worker.message.text[0], "refused without a reason");
+        REQUIRE(worker.failure.text[0], "refused without a reason");
     else
         for (size_t i = 0; i < of->settings.run_count; i++)
             restore(&worker, i, &saved[i]);

@@ -215,8 +215,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         snprintf(name + strlen(name), sizeof name - strlen(name), "%s%s/%s", i ? "," : "", folder,
                  kinds[kind].files[i]);
     struct dataset set;
-    struct message message = {{0}};
-    if (dataset_open(kinds[kind].is_directory ? folder : name, 0, data[1] & 1, &set, &message)) {
+    struct failure failure = {{0}};
+    if (dataset_open(kinds[kind].is_directory ? folder : name, 0, data[1] & 1, &set, &failure)) {
         REQUIRE(set.train_rows > 0 && set.features > 0, "nothing to train on");
         REQUIRE(!(data[1] & 1) || set.classes == 0, "classes where numbers were wanted");
         if (set.features <= MOST_FEATURES)
@@ -225,7 +225,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
             compare_texts(&set, files);
         dataset_close(&set);
     } else {
-        REQUIRE(message.text[0] != 0, "refused without a reason");
+        REQUIRE(failure.text[0] != 0, "refused without a reason");
     }
     return 0;
 }

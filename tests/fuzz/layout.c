@@ -17,9 +17,9 @@ static void check(const struct layout *layout, uint64_t elements)
 static void check_planned(const struct layout *layout)
 {
     bool has_times = false;
-    struct message message = {{0}};
-    if (!plan_layout_check(layout, &has_times, &message)) {
-        REQUIRE(message.text[0] != 0, "refused without a reason");
+    struct failure failure = {{0}};
+    if (!plan_layout_check(layout, &has_times, &failure)) {
+        REQUIRE(failure.text[0] != 0, "refused without a reason");
         return;
     }
     struct predict_tensor *tensors = calloc(layout->count, sizeof *tensors);
@@ -32,7 +32,7 @@ static void check_planned(const struct layout *layout)
                                     .world = 2,
                                     .per_node = 1,
                                     .kappa = 1};
-    REQUIRE(predict_job_check(&job, &message), "%s", message.text);
+    REQUIRE(predict_job_check(&job, &failure), "%s", failure.text);
     for (size_t i = 0; i < layout->count; i++)
         REQUIRE(tensors[i].count > 0 && tensors[i].name[0] != 0, "tensor %zu is empty", i);
     free(tensors);
@@ -46,12 +46,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     char *text = exact_buffer(size - 1, 0);
     memcpy(text, data + 1, size - 1);
     struct layout layout;
-    struct message message = {{0}};
-    if (layout_parse(text, size - 1, elements, &layout, &message)) {
+    struct failure failure = {{0}};
+    if (layout_parse(text, size - 1, elements, &layout, &failure)) {
         check(&layout, elements);
         check_planned(&layout);
     } else
-        REQUIRE(message.text[0] != 0 && layout.count == 0 && !layout.layers, "refused without a reason, or not freed");
+        REQUIRE(failure.text[0] != 0 && layout.count == 0 && !layout.layers, "refused without a reason, or not freed");
     layout_free(&layout);
     free(text);
     return 0;

@@ -37,12 +37,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     char *text = exact_buffer(size + 1, 0);
     memcpy(text, data, size);
     struct sparse_rows rows = {0}, again = {0};
-    struct message message = {{0}};
-    if (libsvm_parse(text, size, "fuzz", &rows, &message)) {
+    struct failure failure = {{0}};
+    if (libsvm_parse(text, size, "fuzz", &rows, &failure)) {
         check_rows(&rows);
         size_t written;
         char *copy = write_rows(&rows, &written);
-        REQUIRE(libsvm_parse(copy, written, "copy", &again, &message), "our own text: %s", message.text);
+        REQUIRE(libsvm_parse(copy, written, "copy", &again, &failure), "our own text: %s", failure.text);
         REQUIRE(again.rows == rows.rows && again.entries == rows.entries && again.features == rows.features,
                 "another shape");
         REQUIRE(memcmp(again.labels, rows.labels, rows.rows * sizeof *rows.labels) == 0, "other labels");
@@ -52,7 +52,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
                     "other entries");
         free(copy);
     } else {
-        REQUIRE(strncmp(message.text, "fuzz:", 5) == 0, "refused without a line: %s", message.text);
+        REQUIRE(strncmp(failure.text, "fuzz:", 5) == 0, "refused without a line: %s", failure.text);
     }
     sparse_rows_free(&rows);
     sparse_rows_free(&again);

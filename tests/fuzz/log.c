@@ -8,15 +8,15 @@
 
 #ifdef CLI_HAS_JANSSON
 
-static bool read_log(struct report_logs *logs, const char *text, size_t size, struct message *message)
+static bool read_log(struct report_logs *logs, const char *text, size_t size, struct failure *failure)
 {
     char *exact = exact_buffer(size, 0); /* the sanitizer sees a byte behind it */
     memcpy(exact, text, size);
     const struct file_bytes file = {(uint8_t *)exact, size};
     memset(logs, 0, sizeof *logs);
-    const bool is_read = report_logs_read(logs, &file, "a.jsonl", message);
+    const bool is_read = report_logs_read(logs, &file, "a.jsonl", failure);
     free(exact);
-    REQUIRE(!is_read || (logs->report.run_count > 0 && message->text[0] == 0),
+    REQUIRE(!is_read || (logs->report.run_count > 0 && failure->text[0] == 0),
             "accepted without a run, or with a sentence");
     return is_read;
 }
@@ -78,10 +78,10 @@ static void compare(const struct train_result *a, const struct train_result *b)
 static void read_again(const struct train_report *report)
 {
     static struct report_logs again;
-    struct message message = {{0}};
+    struct failure failure = {{0}};
     size_t size;
     char *text = written(report, &size);
-    REQUIRE(read_log(&again, text, size, &message), "what was written is refused: %s", message.text);
+    REQUIRE(read_log(&again, text, size, &failure), "what was written is refused: %s", failure.text);
     REQUIRE(again.report.run_count == report->run_count, "%zu runs, then %zu", report->run_count,
             again.report.run_count);
     for (size_t i = 0; i < report->run_count; i++)
@@ -94,13 +94,13 @@ static void check_json(const struct train_report *report)
 {
     char *text = NULL;
     size_t size = 0;
-    struct message message = {{0}};
+    struct failure failure = {{0}};
     FILE *out = open_memstream(&text, &size);
     REQUIRE(out, "memory for a text");
     train_print_json(report, NULL, NULL, out);
     REQUIRE(fclose(out) == 0 && text, "memory for a text");
-    json_t *value = json_read(text, size, &message);
-    REQUIRE(value, "%s", message.text);
+    json_t *value = json_read(text, size, &failure);
+    REQUIRE(value, "%s", failure.text);
     json_decref(value);
     free(text);
 }
@@ -127,14 +127,14 @@ static void check_page(const struct report_logs *logs)
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     static struct report_logs logs;
-    struct message message = {{0}};
-    if (read_log(&logs, (const char *)data, size, &message)) {
+    struct failure failure = {{0}};
+    if (read_log(&logs, (const char *)data, size, &failure)) {
         report_logs_settle(&logs);
         check_page(&logs);
         check_json(&logs.report);
         read_again(&logs.report);
     } else
-        REQUIRE(message.text[0] != 0, "refused without a reason");
+        REQUIRE(failure.text[0] != 0, "refused without a reason");
     report_logs_free(&logs);
     return 0;
 }

@@ -24,8 +24,8 @@ static void check_header(enum npy_type type, uint64_t count)
     uint8_t *file = exact_buffer(size, 0);
     memcpy(file, header, length);
     struct npy again;
-    struct message message;
-    REQUIRE(npy_parse(file, size, &again, &message), "our own file: %s", message.text);
+    struct failure failure;
+    REQUIRE(npy_parse(file, size, &again, &failure), "our own file: %s", failure.text);
     REQUIRE(again.type == type && again.count == count && !again.big_endian && again.dimensions == 1 &&
                 again.data_offset == length,
             "our own file reads as another");
@@ -36,9 +36,9 @@ static void check_header(enum npy_type type, uint64_t count)
 static void check_integers(const uint8_t *data, size_t size)
 {
     struct npy npy;
-    struct message message = {{0}};
+    struct failure failure = {{0}};
     uint64_t where = 0;
-    if (!npy_parse_any(data, size, &npy, &message) || npy.type != NPY_INTEGER)
+    if (!npy_parse_any(data, size, &npy, &failure) || npy.type != NPY_INTEGER)
         return;
     REQUIRE(npy.data_offset <= size && npy.count * npy.size == size - npy.data_offset, "%zu bytes of data",
             size - npy.data_offset);
@@ -53,10 +53,10 @@ static void check_integers(const uint8_t *data, size_t size)
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     struct npy npy;
-    struct message message = {{0}};
+    struct failure failure = {{0}};
     check_integers(data, size);
-    if (!npy_parse(data, size, &npy, &message)) {
-        REQUIRE(message.text[0] != 0, "refused without a reason");
+    if (!npy_parse(data, size, &npy, &failure)) {
+        REQUIRE(failure.text[0] != 0, "refused without a reason");
         return 0;
     }
     REQUIRE(npy_has_magic(data, size), "accepted without the magic");

@@ -17,17 +17,17 @@ static char *printed(const struct probe *probe, size_t *size)
 
 static void check_use(struct probe *probe, bool widens)
 {
-    struct message message = {{0}};
+    struct failure failure = {{0}};
     struct probe_doubts doubts;
     const int64_t later = probe->made + (widens ? INT64_C(86400) * 365 : 0);
-    REQUIRE(probe_judge(probe, widens ? "another machine" : probe->machine, later, true, &doubts, &message),
-            "refused although insisted on: %s", message.text);
+    REQUIRE(probe_judge(probe, widens ? "another machine" : probe->machine, later, true, &doubts, &failure),
+            "refused although insisted on: %s", failure.text);
     REQUIRE(!widens || doubts.age[0], "a year is not old");
-    REQUIRE(predict_network_check(&probe->network, &message), "%s", message.text);
+    REQUIRE(predict_network_check(&probe->network, &failure), "%s", failure.text);
     for (size_t i = 0; i < probe->coding_count; i++) {
         tg_spec spec;
         tg_feedback_spec feedback;
-        REQUIRE(predict_coding_check(&probe->codings[i].coding, &message), "%s", message.text);
+        REQUIRE(predict_coding_check(&probe->codings[i].coding, &failure), "%s", failure.text);
         REQUIRE(tg_spec_parse(probe->codings[i].coding.spec, &spec, NULL) == TG_OK &&
                     tg_feedback_parse(probe->codings[i].feedback, &feedback, NULL) == TG_OK,
                 "coding %zu is of no codec", i);
@@ -36,7 +36,7 @@ static void check_use(struct probe *probe, bool widens)
         struct predict_coding *c = &probe->codings[i].coding;
         if (probe->network.world > 16 || i > 1) /* larger ones take too long for a fuzzer */
             continue;
-        REQUIRE(!predict_fit_samples(&probe->network, &spec, &feedback, probe->codings[i].algorithm, c, &message) ||
+        REQUIRE(!predict_fit_samples(&probe->network, &spec, &feedback, probe->codings[i].algorithm, c, &failure) ||
                     (c->measured[PREDICT_ONE_LEVEL].fit.count == c->measured[PREDICT_ONE_LEVEL].count &&
                      c->measured[PREDICT_TWO_LEVELS].fit.count == c->measured[PREDICT_TWO_LEVELS].count),
                 "not all reductions were fitted");
@@ -52,15 +52,15 @@ static void check_use(struct probe *probe, bool widens)
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     static struct probe probe, again;
-    struct message message = {{0}};
+    struct failure failure = {{0}};
     char *text = exact_buffer(size, 0);
     memcpy(text, data, size);
-    if (!probe_parse(text, size, &probe, &message)) {
-        REQUIRE(message.text[0] != 0, "refused without a reason");
+    if (!probe_parse(text, size, &probe, &failure)) {
+        REQUIRE(failure.text[0] != 0, "refused without a reason");
     } else {
         size_t first_size, second_size;
         char *first = printed(&probe, &first_size);
-        REQUIRE(probe_parse(first, first_size, &again, &message), "what was printed is refused: %s", message.text);
+        REQUIRE(probe_parse(first, first_size, &again, &failure), "what was printed is refused: %s", failure.text);
         char *second = printed(&again, &second_size);
         REQUIRE(first_size == second_size && memcmp(first, second, first_size) == 0, "printed in two ways");
         free(first);

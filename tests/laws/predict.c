@@ -58,9 +58,9 @@ struct codec {
 static struct codec random_codec(generator *g)
 {
     struct codec codec = {.feedback = {.kind = TG_FEEDBACK_NONE}};
-    struct message message = {""};
+    struct failure failure = {""};
     expect(tg_spec_parse(specs[next_random(g) % SPECS], &codec.spec, NULL) == TG_OK, "a spec");
-    expect(predict_costs(PREDICT_CPU, &codec.spec, false, &codec.coding, &message), "%s", message.text);
+    expect(predict_costs(PREDICT_CPU, &codec.spec, false, &codec.coding, &failure), "%s", failure.text);
     codec.options.algorithm = next_random(g) % 2 ? TG_GATHER : TG_SHARD;
     return codec;
 }
@@ -69,18 +69,18 @@ static struct predict_step predicted(const struct predict_job *job, const struct
                                      const struct codec *codec)
 {
     struct predict_step step = {0};
-    struct message message = {""};
+    struct failure failure = {""};
     expect(predict_reduction(job, network, &codec->coding, &codec->spec, &codec->feedback, &codec->options, &step,
-                             &message),
-           "%s", message.text);
+                             &failure),
+           "%s", failure.text);
     return step;
 }
 
 static struct predict_step ring(const struct predict_job *job, const struct predict_network *network)
 {
     struct predict_step step = {0};
-    struct message message = {""};
-    expect(predict_ring(job, network, &step, &message), "%s", message.text);
+    struct failure failure = {""};
+    expect(predict_ring(job, network, &step, &failure), "%s", failure.text);
     return step;
 }
 
@@ -145,10 +145,10 @@ static void grows_with_bytes(generator *g, size_t rounds, bool has_levels)
         const struct scene s = random_scene(g, has_levels);
         const struct codec *codec = &s.codec;
         struct schedule schedule;
-        struct message message = {""};
+        struct failure failure = {""};
         expect(schedule_of_reduction(&s.job, &codec->coding, &codec->spec, &codec->feedback, &codec->options, &schedule,
-                                     &message),
-               "%s", message.text);
+                                     &failure),
+               "%s", failure.text);
         const double before = schedule_best(&schedule, &s.job, &s.network, PREDICT_MIDDLE, &all, NULL);
         struct scheduled *e = &schedule.exchanges[next_random(g) % schedule.count];
         const double factor = between(g, 1.001, 10);
@@ -207,11 +207,11 @@ static void dense_is_its_closed_form(generator *g, size_t rounds)
                              .coding = {.low = 1, .high = 1},
                              .options = {.algorithm = TG_GATHER, .batch_elements = UINT64_C(1) << 31}};
         struct schedule schedule;
-        struct message message = {""};
+        struct failure failure = {""};
         expect(tg_spec_parse("none", &none.spec, NULL) == TG_OK, "none");
         expect(
-            schedule_of_reduction(&job, &none.coding, &none.spec, &none.feedback, &none.options, &schedule, &message),
-            "%s", message.text);
+            schedule_of_reduction(&job, &none.coding, &none.spec, &none.feedback, &none.options, &schedule, &failure),
+            "%s", failure.text);
         double bytes = 0, messages = 0;
         for (size_t e = 0; e < schedule.count; e++) {
             bytes += schedule.exchanges[e].bytes;
@@ -254,9 +254,9 @@ static void links_carry_shares(generator *g, size_t rounds)
         for (size_t a = 0; a < 2; a++) {
             const tg_reducer_options options = {.algorithm = algorithms[a], .host_of_rank = hosts};
             struct predict_step step = {0};
-            struct message message = {""};
-            expect(predict_reduction(&job, &network, &no_time, &none, &feedback, &options, &step, &message), "%s",
-                   message.text);
+            struct failure failure = {""};
+            expect(predict_reduction(&job, &network, &no_time, &none, &feedback, &options, &step, &failure), "%s",
+                   failure.text);
             const double bytes = 4.0 * (double)tensors[0].count,
                          sent = algorithms[a] == TG_GATHER ? bytes * (count - 1) : 2 * bytes * (count - 1) / count;
             /* Of gather, headers and verdicts. Of shard, pieces are of whole blocks, and some owners of a mean have
@@ -283,10 +283,10 @@ static void whole_tensors_send_messages(void)
     for (int algorithm = TG_GATHER; algorithm <= TG_SHARD; algorithm++) {
         const tg_reducer_options options = {.algorithm = (tg_algorithm)algorithm, .host_of_rank = hosts};
         struct schedule schedule;
-        struct message message = {""};
+        struct failure failure = {""};
         size_t between = 0;
-        expect(schedule_of_reduction(&job, &codec.coding, &codec.spec, &feedback, &options, &schedule, &message), "%s",
-               message.text);
+        expect(schedule_of_reduction(&job, &codec.coding, &codec.spec, &feedback, &options, &schedule, &failure), "%s",
+               failure.text);
         for (size_t i = 0; i < schedule.count; i++) {
             const struct scheduled *e = &schedule.exchanges[i];
             between += e->scope == PREDICT_BETWEEN;
@@ -372,7 +372,7 @@ static void fits_what_was_measured(generator *g, size_t rounds)
         struct predict_job job = random_job(g);
         struct predict_network network = random_network(g);
         struct codec codec = random_codec(g);
-        struct message message = {""};
+        struct failure failure = {""};
         uint32_t *const hosts = schedule_hosts(&job);
         const bool has_levels = job.per_node > 1 && job.world > job.per_node && i % 2;
         struct predict_measured *const measured =
@@ -399,8 +399,8 @@ static void fits_what_was_measured(generator *g, size_t rounds)
             continue;
         }
         expect(predict_fit_samples(&network, &codec.spec, &codec.feedback, codec.options.algorithm, &codec.coding,
-                                   &message),
-               "%s", message.text);
+                                   &failure),
+               "%s", failure.text);
         for (size_t s = 0; s < MEASURED; s++) {
             const double seconds = measured->samples[s].seconds;
             const struct predict_step step = of_shape(shapes[s].count, shapes[s].elements, alone, &network, &codec),
@@ -426,7 +426,7 @@ static void fits_what_was_measured(generator *g, size_t rounds)
         network.rate *= 2; /* what was fitted is of a network; another one has no fit */
         measured->count = 0;
         expect(predict_fit_samples(&network, &codec.spec, &codec.feedback, codec.options.algorithm, &codec.coding,
-                                   &message) &&
+                                   &failure) &&
                    measured->fit.count == 0,
                "nothing was measured");
         free(hosts);
@@ -447,7 +447,7 @@ static bool measure_scene(struct scene *s, generator *g)
     if (!own)
         return false;
     memcpy(own, tensors, sizeof tensors); /* of_shape writes others there */
-    struct message message = {""};
+    struct failure failure = {""};
     s->network.world = s->job.world;
     s->network.per_node = s->job.per_node;
     double model[MEASURED], seconds = INFINITY;
@@ -461,7 +461,7 @@ static bool measure_scene(struct scene *s, generator *g)
     free(own);
     return model[0] > model[1] && model[1] > model[2] &&
            predict_fit_samples(&s->network, &s->codec.spec, &s->codec.feedback, s->codec.options.algorithm,
-                               &s->codec.coding, &message);
+                               &s->codec.coding, &failure);
 }
 
 /* The fit is that of the network as it was. */
@@ -533,48 +533,48 @@ static void bounds(void)
 static void refusals(void)
 {
     generator g = {5};
-    struct message message = {""};
+    struct failure failure = {""};
     const struct predict_job job = random_job(&g);
     const struct predict_network network = random_network(&g);
     const struct codec codec = random_codec(&g);
     struct predict_job bad = job;
     bad.world = 0;
-    expect(!predict_job_check(&bad, &message) && strstr(message.text, "0 ranks"), "%s", message.text);
+    expect(!predict_job_check(&bad, &failure) && strstr(failure.text, "0 ranks"), "%s", failure.text);
     bad.world = 1000001;
-    expect(!predict_job_check(&bad, &message) && strstr(message.text, "1000001"), "%s", message.text);
+    expect(!predict_job_check(&bad, &failure) && strstr(failure.text, "1000001"), "%s", failure.text);
     bad = job;
     bad.backward = NAN;
-    expect(!predict_job_check(&bad, &message), "a time that is not a number");
+    expect(!predict_job_check(&bad, &failure), "a time that is not a number");
     bad.backward = -1;
-    expect(!predict_job_check(&bad, &message), "a negative time");
+    expect(!predict_job_check(&bad, &failure), "a negative time");
     bad = job;
     bad.kappa = 0.5;
-    expect(!predict_job_check(&bad, &message), "coding that is faster beside computing");
+    expect(!predict_job_check(&bad, &failure), "coding that is faster beside computing");
     tensors[0].ready = 1e9;
-    expect(!predict_job_check(&job, &message) && strstr(message.text, "decrease"), "%s", message.text);
+    expect(!predict_job_check(&job, &failure) && strstr(failure.text, "decrease"), "%s", failure.text);
     tensors[0].ready = 0;
     struct predict_network no_network = network;
     no_network.rate = 0;
-    expect(!predict_network_check(&no_network, &message), "a rate of 0");
+    expect(!predict_network_check(&no_network, &failure), "a rate of 0");
     no_network.rate = NAN;
-    expect(!predict_network_check(&no_network, &message), "a rate that is not a number");
+    expect(!predict_network_check(&no_network, &failure), "a rate that is not a number");
     no_network = network;
     no_network.latency = INFINITY;
-    expect(!predict_network_check(&no_network, &message), "a latency without end");
+    expect(!predict_network_check(&no_network, &failure), "a latency without end");
     struct predict_network points = network;
     points.world = 2;
     points.per_node = 1;
     points.patterns[PREDICT_RING].count = 2;
     points.patterns[PREDICT_RING].points[0] = (struct predict_point){64, 2e-5, 2e-5, 2e-5};
     points.patterns[PREDICT_RING].points[1] = (struct predict_point){128, 1e-5, 1e-5, 1e-5};
-    expect(!predict_network_check(&points, &message) && strstr(message.text, "ring"), "%s", message.text);
+    expect(!predict_network_check(&points, &failure) && strstr(failure.text, "ring"), "%s", failure.text);
     points.patterns[PREDICT_RING].points[1] = (struct predict_point){128, 3e-5, 2e-5, 4e-5};
-    expect(predict_network_check(&points, &message), "%s", message.text);
+    expect(predict_network_check(&points, &failure), "%s", failure.text);
     points.patterns[PREDICT_RING].points[1].bytes = 64;
-    expect(!predict_network_check(&points, &message), "two points of one size");
+    expect(!predict_network_check(&points, &failure), "two points of one size");
     struct predict_coding coding = codec.coding;
     coding.add = -1;
-    expect(!predict_coding_check(&coding, &message) && strstr(message.text, coding.spec), "%s", message.text);
+    expect(!predict_coding_check(&coding, &failure) && strstr(failure.text, coding.spec), "%s", failure.text);
     check_all("what nothing can be predicted from is refused");
 }
 

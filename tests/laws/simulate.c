@@ -28,7 +28,7 @@ static double between(generator *g, double low, double high) { return low * exp(
 static void make_scene(struct scene *s, generator *g, bool is_ring)
 {
     static const char *const specs[] = {"none", "qsgd", "topk:density=0.01"};
-    struct message message = {""};
+    struct failure failure = {""};
     *s = (struct scene){.job = {.tensors = tensors,
                                 .tensor_count = TENSORS,
                                 .forward = between(g, 1e-3, 1e-1),
@@ -57,19 +57,19 @@ static void make_scene(struct scene *s, generator *g, bool is_ring)
         hosts[rank] = rank / s->job.per_node;
     struct predict_coding coding;
     expect(tg_spec_parse(specs[next_random(g) % 3], &spec, NULL) == TG_OK, "a spec");
-    expect(predict_costs(PREDICT_CPU, &spec, false, &coding, &message), "%s", message.text);
-    expect(is_ring ? schedule_of_ring(&s->job, &s->schedule, &message)
-                   : schedule_of_reduction(&s->job, &coding, &spec, &feedback, &options, &s->schedule, &message),
-           "%s", message.text);
+    expect(predict_costs(PREDICT_CPU, &spec, false, &coding, &failure), "%s", failure.text);
+    expect(is_ring ? schedule_of_ring(&s->job, &s->schedule, &failure)
+                   : schedule_of_reduction(&s->job, &coding, &spec, &feedback, &options, &s->schedule, &failure),
+           "%s", failure.text);
 }
 
 static struct simulated run(const struct scene *s, const struct cluster *cluster)
 {
     struct simulated result = {0};
-    struct message message = {""};
-    expect(simulate_check(cluster, &s->job, &message) &&
-               simulate(&s->schedule, &s->job, &s->network, cluster, &result, &message),
-           "%s", message.text);
+    struct failure failure = {""};
+    expect(simulate_check(cluster, &s->job, &failure) &&
+               simulate(&s->schedule, &s->job, &s->network, cluster, &result, &failure),
+           "%s", failure.text);
     return result;
 }
 
@@ -220,14 +220,14 @@ static void costs_of_ten_thousand(struct scene *s, const char *what)
 static void ten_thousand(generator *g)
 {
     struct scene s;
-    struct message message = {""};
+    struct failure failure = {""};
     make_scene(&s, g, false);
     schedule_free(&s.schedule);
     s.job.world = EMULATED ? 500 : 10000;
     s.job.per_node = 8;
     s.job.tensor_count = 25;
     s.job.ring_bucket = 1; /* each tensor by itself */
-    expect(schedule_of_ring(&s.job, &s.schedule, &message), "%s", message.text);
+    expect(schedule_of_ring(&s.job, &s.schedule, &failure), "%s", failure.text);
     expect(s.schedule.count == 25, "%zu buckets", s.schedule.count);
     costs_of_ten_thousand(&s, "a ring");
     schedule_free(&s.schedule);
@@ -238,11 +238,11 @@ static void ten_thousand(generator *g)
     for (size_t t = 0; t < s.job.tensor_count; t++)
         tensors[t].count = 1 << 20; /* a message */
     expect(tg_spec_parse("qsgd", &spec, NULL) == TG_OK, "a spec");
-    expect(predict_costs(PREDICT_CPU, &spec, false, &coding, &message), "%s", message.text);
+    expect(predict_costs(PREDICT_CPU, &spec, false, &coding, &failure), "%s", failure.text);
     for (int algorithm = TG_GATHER; algorithm <= TG_SHARD; algorithm++) {
         const tg_reducer_options options = {.algorithm = (tg_algorithm)algorithm, .batch_elements = 1 << 20};
-        expect(schedule_of_reduction(&s.job, &coding, &spec, &feedback, &options, &s.schedule, &message), "%s",
-               message.text);
+        expect(schedule_of_reduction(&s.job, &coding, &spec, &feedback, &options, &s.schedule, &failure), "%s",
+               failure.text);
         expect(s.schedule.count >= 25, "%zu exchanges", s.schedule.count);
         costs_of_ten_thousand(&s, tg_algorithm_text((tg_algorithm)algorithm));
         schedule_free(&s.schedule);
@@ -252,22 +252,22 @@ static void ten_thousand(generator *g)
 static void refusals(generator *g)
 {
     struct scene s;
-    struct message message = {""};
+    struct failure failure = {""};
     make_scene(&s, g, true);
     schedule_free(&s.schedule);
     struct cluster bad = uniform;
     bad.steps = 0;
-    expect(!simulate_check(&bad, &s.job, &message) && strstr(message.text, "0 steps"), "%s", message.text);
+    expect(!simulate_check(&bad, &s.job, &failure) && strstr(failure.text, "0 steps"), "%s", failure.text);
     bad = uniform;
     bad.oversubscription = 0.5;
-    expect(!simulate_check(&bad, &s.job, &message), "an uplink that is too fast");
+    expect(!simulate_check(&bad, &s.job, &failure), "an uplink that is too fast");
     bad.oversubscription = NAN;
-    expect(!simulate_check(&bad, &s.job, &message), "an uplink that is no number");
+    expect(!simulate_check(&bad, &s.job, &failure), "an uplink that is no number");
     bad = uniform;
     bad.stragglers = 1.5;
-    expect(!simulate_check(&bad, &s.job, &message), "more stragglers than hosts");
+    expect(!simulate_check(&bad, &s.job, &failure), "more stragglers than hosts");
     s.job.world = SIMULATE_MOST_RANKS + 1;
-    expect(!simulate_check(&uniform, &s.job, &message) && strstr(message.text, "100001"), "%s", message.text);
+    expect(!simulate_check(&uniform, &s.job, &failure) && strstr(failure.text, "100001"), "%s", failure.text);
     check_all("clusters that cannot be are refused");
 }
 

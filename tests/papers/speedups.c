@@ -25,10 +25,10 @@ static double step_of(const setup *s, bool dense)
 {
     static struct predict_tensor tensors[MOST_TENSORS];
     struct known_model model;
-    struct message message = {""};
+    struct failure failure = {""};
     struct predict_step step = {.seconds = NAN};
     tg_spec spec;
-    if (!known_model_make(s->model, &model, &message) || tg_spec_parse(s->codec, &spec, NULL) != TG_OK)
+    if (!known_model_make(s->model, &model, &failure) || tg_spec_parse(s->codec, &spec, NULL) != TG_OK)
         return NAN;
     const double forward = model.work / 32 * s->images / s->speed;
     known_model_ready(&model, 2 * forward, tensors);
@@ -46,9 +46,9 @@ static double step_of(const setup *s, bool dense)
     const struct predict_coding coding = {.encode = s->encode, .low = 1, .high = 1};
     const tg_feedback_spec none = {.kind = TG_FEEDBACK_NONE};
     const tg_reducer_options options = {.algorithm = s->algorithm};
-    if (!(dense ? predict_ring(&job, &network, &step, &message)
-                : predict_reduction(&job, &network, &coding, &spec, &none, &options, &step, &message)))
-        printf("%s\n", message.text);
+    if (!(dense ? predict_ring(&job, &network, &step, &failure)
+                : predict_reduction(&job, &network, &coding, &spec, &none, &options, &step, &failure)))
+        printf("%s\n", failure.text);
     known_model_free(&model);
     return step.seconds;
 }
@@ -63,8 +63,8 @@ static setup calibrated(void)
 {
     setup s = {.model = "alexnet", .codec = "qsgd", .world = 16, .per_node = 1, .images = 64, .algorithm = TG_SHARD};
     struct known_model model;
-    struct message message = {""};
-    if (!known_model_make("alexnet", &model, &message))
+    struct failure failure = {""};
+    if (!known_model_make("alexnet", &model, &failure))
         exit(1);
     s.speed = 3 * model.work / 32 * s.images; /* a step's computing takes 1 */
     s.rate = 2 * 15.0 / 16 * 4 * (double)model.parameters / 4;

@@ -11,8 +11,8 @@
 static void has(const char *name, uint64_t parameters, size_t tensors)
 {
     struct known_model model;
-    struct message message = {""};
-    assert_true(known_model_make(name, &model, &message));
+    struct failure failure = {""};
+    assert_true(known_model_make(name, &model, &failure));
     assert_int_equal(model.parameters, parameters);
     assert_int_equal(model.count, tensors);
     known_model_free(&model);
@@ -44,8 +44,8 @@ static void work(void **state)
     (void)state;
     for (size_t i = 0; i < sizeof papers / sizeof *papers; i++) {
         struct known_model model;
-        struct message message = {""};
-        assert_true(known_model_make(papers[i].name, &model, &message));
+        struct failure failure = {""};
+        assert_true(known_model_make(papers[i].name, &model, &failure));
         assert_true(model.work / 64 > papers[i].low && model.work / 64 < papers[i].high);
         known_model_free(&model);
     }
@@ -57,8 +57,8 @@ static void ready(void **state)
     (void)state;
     for (size_t n = 0; known_models[n]; n++) {
         struct known_model model;
-        struct message message = {""};
-        assert_true(known_model_make(known_models[n], &model, &message));
+        struct failure failure = {""};
+        assert_true(known_model_make(known_models[n], &model, &failure));
         struct predict_tensor *tensors = calloc(model.count, sizeof *tensors);
         assert_non_null(tensors);
         known_model_ready(&model, 0.3, tensors);
@@ -77,10 +77,10 @@ static void ready(void **state)
 static void refused(void **state)
 {
     struct known_model model;
-    struct message message = {""};
+    struct failure failure = {""};
     (void)state;
-    assert_false(known_model_make("resnet51", &model, &message));
-    assert_string_equal(message.text, "there is no model 'resnet51'");
+    assert_false(known_model_make("resnet51", &model, &failure));
+    assert_string_equal(failure.text, "there is no model 'resnet51'");
     assert_null(model.tensors);
 }
 

@@ -35,8 +35,8 @@ static bool parses(const char *dictionary, size_t data_size, struct npy *npy)
     static const uint8_t zeros[64];
     size_t size;
     uint8_t *file = make_file(dictionary, zeros, data_size, &size);
-    struct message message;
-    bool answer = npy_parse(file, size, npy, &message);
+    struct failure failure;
+    bool answer = npy_parse(file, size, npy, &failure);
     free(file);
     return answer;
 }
@@ -88,12 +88,12 @@ static void test_damage(void **state)
     uint8_t *good = make_file("{'descr': '<f4', 'fortran_order': False, 'shape': (3,), }  \n", values, sizeof values,
                               &size);
     struct npy npy;
-    struct message message;
+    struct failure failure;
     for (size_t cut = 0; cut < size; cut++) {
         uint8_t *copy = malloc(cut ? cut : 1);
         assert_non_null(copy);
         memcpy(copy, good, cut);
-        assert_false(npy_parse(copy, cut, &npy, &message));
+        assert_false(npy_parse(copy, cut, &npy, &failure));
         free(copy);
     }
     uint8_t *copy = malloc(size);
@@ -102,7 +102,7 @@ static void test_damage(void **state)
         for (unsigned value = 0; value < 256; value++) {
             memcpy(copy, good, size);
             copy[at] = (uint8_t)value;
-            if (npy_parse(copy, size, &npy, &message))
+            if (npy_parse(copy, size, &npy, &failure))
                 assert_true(npy.data_offset <= size && npy.count * npy.type == size - npy.data_offset);
         }
     }
@@ -151,8 +151,8 @@ static void test_unpack(void **state)
         size_t size;
         uint8_t *file = make_file(dictionary, table[i].data, table[i].size, &size);
         struct npy npy;
-        struct message message;
-        assert_true(npy_parse(file, size, &npy, &message));
+        struct failure failure;
+        assert_true(npy_parse(file, size, &npy, &failure));
         assert_int_equal(npy_unpack(file, &npy, table[i].widen), NPY_F4);
         const float wanted[] = {1, -2, 0.5f};
         assert_memory_equal(file, wanted, sizeof wanted);
@@ -188,11 +188,11 @@ static void test_integers(void **state)
         size_t size;
         uint8_t *file = make_file(dictionary, table[i].data, table[i].size, &size);
         struct npy npy;
-        struct message message;
+        struct failure failure;
         float values[3];
         uint64_t where;
-        assert_false(npy_parse(file, size, &npy, &message));
-        assert_true(npy_parse_any(file, size, &npy, &message));
+        assert_false(npy_parse(file, size, &npy, &failure));
+        assert_true(npy_parse_any(file, size, &npy, &failure));
         assert_int_equal(npy.count, table[i].count);
         assert_int_equal(npy_integers(file, &npy, values, &where), table[i].where == table[i].count);
         if (table[i].where < table[i].count)
@@ -208,8 +208,8 @@ static void test_integers(void **state)
         size_t size;
         uint8_t *file = make_file(dictionary, "", 0, &size);
         struct npy npy;
-        struct message message;
-        assert_false(npy_parse_any(file, size, &npy, &message));
+        struct failure failure;
+        assert_false(npy_parse_any(file, size, &npy, &failure));
         free(file);
     }
 }
@@ -227,8 +227,8 @@ static void test_header(void **state)
         uint8_t file[NPY_HEADER_MAX + 20] = {0};
         memcpy(file, header, length);
         struct npy npy;
-        struct message message;
-        assert_true(npy_parse(file, length + 2 * (size_t)counts[i], &npy, &message));
+        struct failure failure;
+        assert_true(npy_parse(file, length + 2 * (size_t)counts[i], &npy, &failure));
         assert_true(npy.type == NPY_F2 && !npy.big_endian && npy.count == counts[i] && npy.data_offset == length);
     }
 }

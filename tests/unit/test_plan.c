@@ -85,31 +85,31 @@ static void layouts(void **state)
                              {.name = "last", .offset = 100, .count = 300, .ready = NAN}};
     const struct layout layout = {layers, 2};
     struct predict_tensor tensors[2];
-    struct message message = {""};
+    struct failure failure = {""};
     bool has_times = true;
     (void)state;
-    assert_true(plan_layout_check(&layout, &has_times, &message));
+    assert_true(plan_layout_check(&layout, &has_times, &failure));
     assert_false(has_times);
     plan_layout_ready(&layout, has_times, 0.4, tensors);
     assert_string_equal(tensors[0].name, "last");
     assert_true(fabs(tensors[0].ready - 0.3) < 1e-12);
     assert_true(tensors[1].ready == 0.4);
     layers[0].ready = 0.1;
-    assert_false(plan_layout_check(&layout, &has_times, &message));
+    assert_false(plan_layout_check(&layout, &has_times, &failure));
     layers[1].ready = 0.2;
-    assert_true(plan_layout_check(&layout, &has_times, &message));
+    assert_true(plan_layout_check(&layout, &has_times, &failure));
     assert_true(has_times);
     plan_layout_ready(&layout, has_times, 0.4, tensors);
     assert_string_equal(tensors[0].name, "first");
     assert_true(tensors[0].ready == 0.1 && tensors[1].ready == 0.2);
     layers[1].offset = 99;
-    assert_false(plan_layout_check(&layout, &has_times, &message));
-    assert_non_null(strstr(message.text, "'first' and 'last' overlap"));
+    assert_false(plan_layout_check(&layout, &has_times, &failure));
+    assert_non_null(strstr(failure.text, "'first' and 'last' overlap"));
     layers[0].offset = UINT64_MAX - 100; /* of unsigned places, differences do not wrap */
-    assert_true(plan_layout_check(&layout, &has_times, &message));
+    assert_true(plan_layout_check(&layout, &has_times, &failure));
     strcpy(layers[1].name, "first");
-    assert_false(plan_layout_check(&layout, &has_times, &message));
-    assert_non_null(strstr(message.text, "'first'"));
+    assert_false(plan_layout_check(&layout, &has_times, &failure));
+    assert_non_null(strstr(failure.text, "'first'"));
 }
 
 int main(void)

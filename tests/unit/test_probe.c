@@ -45,18 +45,18 @@ static void make_text(const char *from, const char *to, char *text, size_t capac
     snprintf(text, capacity, "%.*s%s%s", (int)(place - whole), whole, to, place + strlen(from));
 }
 
-static bool reads(const char *from, const char *to, struct probe *probe, struct message *message)
+static bool reads(const char *from, const char *to, struct probe *probe, struct failure *failure)
 {
     char text[4608];
     make_text(from, to, text, sizeof text);
-    return probe_parse(text, strlen(text), probe, message);
+    return probe_parse(text, strlen(text), probe, failure);
 }
 
 static void read_good(struct probe *probe)
 {
-    struct message message = {""};
-    if (!reads("kappa", "kappa", probe, &message))
-        fail_msg("%s", message.text);
+    struct failure failure = {""};
+    if (!reads("kappa", "kappa", probe, &failure))
+        fail_msg("%s", failure.text);
 }
 
 /* As the file has it: what is between the fields of a struct is nobody's. */
@@ -143,11 +143,11 @@ static void test_refusals(void **state)
     };
     for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
         struct probe probe;
-        struct message message = {""};
-        if (reads(table[i].from, table[i].to, &probe, &message))
+        struct failure failure = {""};
+        if (reads(table[i].from, table[i].to, &probe, &failure))
             fail_msg("%s was accepted", table[i].to);
-        if (!strstr(message.text, table[i].says))
-            fail_msg("'%s' does not say '%s'", message.text, table[i].says);
+        if (!strstr(failure.text, table[i].says))
+            fail_msg("'%s' does not say '%s'", failure.text, table[i].says);
     }
 }
 
@@ -156,31 +156,31 @@ static void test_judgement(void **state)
     (void)state;
     static struct probe probe, fresh;
     struct probe_doubts doubts;
-    struct message message = {""};
+    struct failure failure = {""};
     const struct predict_point *point = &probe.network.patterns[PREDICT_RING].points[1];
     read_good(&fresh);
     probe = fresh;
-    assert_true(probe_judge(&probe, machine, made + 86400, false, &doubts, &message));
+    assert_true(probe_judge(&probe, machine, made + 86400, false, &doubts, &failure));
     assert_true(!doubts.age[0] && !doubts.scatter[0] && !doubts.machine[0]);
     assert_alike(&probe, &fresh);
 
-    assert_true(probe_judge(&probe, machine, made + 40 * 86400, false, &doubts, &message));
+    assert_true(probe_judge(&probe, machine, made + 40 * 86400, false, &doubts, &failure));
     assert_non_null(strstr(doubts.age, "40 days old"));
     const double once = point->high - point->low;
     assert_true(once > 7e-4 - 6e-4 && point->low < 6e-4 && point->seconds == 6.5e-4);
     assert_true(probe.codings[0].coding.high > 1.2 && probe.codings[0].coding.low < 0.9);
 
     probe = fresh;
-    assert_false(probe_judge(&probe, "s390x, 4 processors", made, false, &doubts, &message));
-    assert_non_null(strstr(message.text, "s390x, 4 processors"));
-    assert_non_null(strstr(message.text, "--insist"));
+    assert_false(probe_judge(&probe, "s390x, 4 processors", made, false, &doubts, &failure));
+    assert_non_null(strstr(failure.text, "s390x, 4 processors"));
+    assert_non_null(strstr(failure.text, "--insist"));
     assert_alike(&probe, &fresh);
-    assert_true(probe_judge(&probe, "s390x, 4 processors", made + 40 * 86400, true, &doubts, &message));
+    assert_true(probe_judge(&probe, "s390x, 4 processors", made + 40 * 86400, true, &doubts, &failure));
     assert_true(doubts.machine[0] && doubts.age[0]);
     assert_true(point->high - point->low > once); /* two doubts widen more than one */
 
     probe = fresh;
-    assert_true(probe_judge(&probe, machine, made - 40 * 86400, false, &doubts, &message));
+    assert_true(probe_judge(&probe, machine, made - 40 * 86400, false, &doubts, &failure));
     assert_non_null(strstr(doubts.age, "from now"));
 
     /* Reductions count where there are any, else exchanges; what says nothing is refused. */
@@ -188,14 +188,14 @@ static void test_judgement(void **state)
     probe = fresh;
     for (size_t i = 0; i < measured->count; i++)
         measured->samples[i].high = 1.5 * measured->samples[i].seconds;
-    assert_true(probe_judge(&probe, machine, made, false, &doubts, &message));
+    assert_true(probe_judge(&probe, machine, made, false, &doubts, &failure));
     assert_non_null(strstr(doubts.scatter, "vary"));
     assert_true(measured->samples[0].high > 1.6 * measured->samples[0].seconds); /* wider */
     for (size_t i = 0; i < measured->count; i++)
         measured->samples[i].high = 4 * measured->samples[i].seconds;
-    assert_false(probe_judge(&probe, machine, made, false, &doubts, &message));
-    assert_non_null(strstr(message.text, "vary too much"));
-    assert_true(probe_judge(&probe, machine, made, true, &doubts, &message));
+    assert_false(probe_judge(&probe, machine, made, false, &doubts, &failure));
+    assert_non_null(strstr(failure.text, "vary too much"));
+    assert_true(probe_judge(&probe, machine, made, true, &doubts, &failure));
     assert_non_null(strstr(doubts.scatter, "vary"));
     probe = fresh;
     measured->count = 0;
@@ -203,7 +203,7 @@ static void test_judgement(void **state)
         for (size_t j = 0; j < 2; j++)
             probe.network.patterns[i].points[j].high = 2e-3;
     probe.network.patterns[PREDICT_RING].points[0].high = 2.2e-5;
-    assert_true(probe_judge(&probe, machine, made, true, &doubts, &message));
+    assert_true(probe_judge(&probe, machine, made, true, &doubts, &failure));
     assert_non_null(strstr(doubts.scatter, "vary"));
 }
 
@@ -211,20 +211,20 @@ static void test_file(void **state)
 {
     (void)state;
     static struct probe probe, again;
-    struct message message = {""};
+    struct failure failure = {""};
     char folder[] = "/tmp/test-probe-XXXXXX", path[64];
     assert_non_null(mkdtemp(folder));
     snprintf(path, sizeof path, "%s/p.json", folder);
     read_good(&probe);
     probe.codings[0].coding.measured[PREDICT_TWO_LEVELS] = probe.codings[0].coding.measured[PREDICT_ONE_LEVEL];
-    assert_true(probe_save(path, &probe, &message));
-    assert_true(probe_load(path, &again, &message));
+    assert_true(probe_save(path, &probe, &failure));
+    assert_true(probe_load(path, &again, &failure));
     assert_alike(&probe, &again);
     unlink(path);
-    assert_false(probe_load(path, &again, &message));
-    assert_non_null(strstr(message.text, path));
+    assert_false(probe_load(path, &again, &failure));
+    assert_non_null(strstr(failure.text, path));
     rmdir(folder);
-    assert_false(probe_save(path, &probe, &message));
+    assert_false(probe_save(path, &probe, &failure));
     char one[192], two[192];
     probe_machine(one);
     probe_machine(two);
@@ -235,8 +235,8 @@ static void test_file(void **state)
 int main(void)
 {
     static struct probe probe;
-    struct message message = {""};
-    if (!probe_parse("", 0, &probe, &message) && strstr(message.text, "jansson")) {
+    struct failure failure = {""};
+    if (!probe_parse("", 0, &probe, &failure) && strstr(failure.text, "jansson")) {
         puts("skip: built without jansson\n0 passed, 0 failed, 1 skipped");
         return 0;
     }

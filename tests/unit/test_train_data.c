@@ -28,8 +28,8 @@ static void test_libsvm_good(void **state)
                                "0.25 # a label alone\n"
                                "3 1:0.1234567890123456789";
     struct sparse_rows rows = {0};
-    struct message message;
-    assert_true(libsvm_parse(text, sizeof text - 1, "good", &rows, &message));
+    struct failure failure;
+    assert_true(libsvm_parse(text, sizeof text - 1, "good", &rows, &failure));
     assert_int_equal(rows.rows, 4);
     assert_int_equal(rows.features, 3);
     const float labels[] = {1, -1, 0.25f, 3};
@@ -74,9 +74,9 @@ static void test_libsvm_bad(void **state)
         char text[128];
         int size = snprintf(text, sizeof text, "1 1:1\n\n%s\n1 1:1\n", table[i].line);
         struct sparse_rows rows = {0};
-        struct message message = {""};
-        assert_false(libsvm_parse(text, (size_t)size, "f", &rows, &message));
-        assert_string_equal(message.text, table[i].message);
+        struct failure failure = {""};
+        assert_false(libsvm_parse(text, (size_t)size, "f", &rows, &failure));
+        assert_string_equal(failure.text, table[i].message);
         sparse_rows_free(&rows);
     }
 }
@@ -96,9 +96,9 @@ static void test_libsvm_numbers(void **state)
             }
             number[at] = '\0';
             struct sparse_rows rows = {0};
-            struct message message;
+            struct failure failure;
             int size = snprintf(text, sizeof text, "-%s", number);
-            assert_true(libsvm_parse(text, (size_t)size, "f", &rows, &message));
+            assert_true(libsvm_parse(text, (size_t)size, "f", &rows, &failure));
             assert_true(rows.labels[0] == (float)-strtod(number, NULL));
             sparse_rows_free(&rows);
         }
@@ -142,16 +142,16 @@ static void test_idx(void **state)
     };
     for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
         struct idx idx;
-        struct message message = {""};
+        struct failure failure = {""};
         uint8_t *bytes = malloc(table[i].size); /* exactly, so that a sanitizer sees a read past the end */
         assert_non_null(bytes);
         memcpy(bytes, table[i].bytes, table[i].size);
-        assert_int_equal(idx_parse(bytes, table[i].size, &idx, &message), table[i].good);
+        assert_int_equal(idx_parse(bytes, table[i].size, &idx, &failure), table[i].good);
         if (table[i].good) {
             assert_int_equal(idx.rows, table[i].rows);
             assert_int_equal(idx.row_bytes, table[i].row_bytes);
         } else {
-            assert_true(message.text[0]);
+            assert_true(failure.text[0]);
         }
         free(bytes);
     }
@@ -226,9 +226,9 @@ static void test_synthetic(void **state)
 {
     (void)state;
     struct dataset data, other;
-    struct message message;
-    assert_true(dataset_open("synthetic:features=50,rows=100,test=10,noise=0", 3, false, &data, &message));
-    assert_true(dataset_open("synthetic:features=50,rows=100,test=10,noise=0", 4, false, &other, &message));
+    struct failure failure;
+    assert_true(dataset_open("synthetic:features=50,rows=100,test=10,noise=0", 3, false, &data, &failure));
+    assert_true(dataset_open("synthetic:features=50,rows=100,test=10,noise=0", 4, false, &other, &failure));
     assert_int_equal(data.train_rows, 100);
     assert_int_equal(data.test_rows, 10);
     float first[50], again[50], target, target_again;
@@ -262,16 +262,16 @@ static void test_synthetic_names(void **state)
                                       "synthetic:depth=3",   "synthetic:noise=-1",       "synthetic:noise=nan",
                                       "synthetic:classes=1", "synthetic:rows=1,,test=2", "syn-257"};
     struct dataset data;
-    struct message message;
+    struct failure failure;
     for (size_t i = 0; i < sizeof good / sizeof *good; i++) {
-        assert_true(dataset_open(good[i].name, 1, false, &data, &message));
+        assert_true(dataset_open(good[i].name, 1, false, &data, &failure));
         assert_int_equal(data.train_rows, good[i].rows);
         assert_int_equal(data.features, good[i].features);
         assert_int_equal(data.classes, good[i].classes);
         dataset_close(&data);
     }
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
-        assert_false(dataset_open(bad[i], 1, false, &data, &message));
+        assert_false(dataset_open(bad[i], 1, false, &data, &failure));
 }
 
 int main(void)

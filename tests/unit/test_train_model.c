@@ -61,10 +61,10 @@ static void check_gradient(const char *text, const char *name)
     struct dataset data;
     struct model model;
     struct model_work work;
-    struct message message = {""};
-    assert_true(dataset_open(name, 2, model_wants_real_targets(text), &data, &message));
-    assert_true(model_create(text, &data, &model, &message));
-    assert_true(model_work_create(&model, ROWS, &work, &message));
+    struct failure failure = {""};
+    assert_true(dataset_open(name, 2, model_wants_real_targets(text), &data, &failure));
+    assert_true(model_create(text, &data, &model, &failure));
+    assert_true(model_work_create(&model, ROWS, &work, &failure));
     float *weights = malloc(model.parameters * sizeof *weights),
           *gradient = malloc(model.parameters * sizeof *gradient);
     assert_non_null(weights);
@@ -147,10 +147,10 @@ static void test_models(void **state)
     for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
         struct dataset data = {.features = 10, .classes = table[i].classes};
         struct model model;
-        struct message message = {""};
-        bool is_made = model_create(table[i].text, &data, &model, &message);
+        struct failure failure = {""};
+        bool is_made = model_create(table[i].text, &data, &model, &failure);
         assert_int_equal(is_made, table[i].parameters > 0);
-        assert_true(is_made ? model.parameters == table[i].parameters : message.text[0] != 0);
+        assert_true(is_made ? model.parameters == table[i].parameters : failure.text[0] != 0);
     }
 }
 

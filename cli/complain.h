@@ -1,11 +1,11 @@
-/* How the command speaks about failures: a helper leaves one sentence in a struct message and returns false; the
+/* How the command speaks about failures: a helper leaves one sentence in a struct failure and returns false; the
  * subcommand prints it once, on stderr, behind its own name. */
-#ifndef CLI_MESSAGE_H
-#define CLI_MESSAGE_H
+#ifndef CLI_COMPLAIN_H
+#define CLI_COMPLAIN_H
 
 #include "tersegrad.h"
 
-#include "common/message.h"
+#include "common/failure.h"
 
 /* The exit codes of the command. */
 enum { EXIT_DONE = 0, EXIT_FAILED = 1, EXIT_USAGE = 2, EXIT_INTERRUPTED = 130 };

@@ -1,6 +1,6 @@
-/* How readers and the training loop report failures: one sentence in a struct message, and false. */
-#ifndef COMMON_MESSAGE_H
-#define COMMON_MESSAGE_H
+/* How readers and the training loop report failures: one sentence in a struct failure, and false. */
+#ifndef COMMON_FAILURE_H
+#define COMMON_FAILURE_H
 
 #include <stdbool.h>
 
@@ -10,11 +10,11 @@
 #define PRINTF_LIKE(text, first)
 #endif
 
-struct message {
+struct failure {
     char text[768];
 };
 
 /* Writes the sentence and returns false, so that a helper can end with `return fail(message, ...)`. */
-bool fail(struct message *message, const char *format, ...) PRINTF_LIKE(2, 3);
+bool fail(struct failure *failure, const char *format, ...) PRINTF_LIKE(2, 3);
 
 #endif

@@ -1,5 +1,5 @@
-/* One way to report an error; see message.h. */
-#include "message.h"
+/* One way to report an error; see complain.h. */
+#include "complain.h"
 
 #include "terminal.h"
 
