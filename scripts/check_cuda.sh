@@ -35,7 +35,7 @@ run_card() {
     sed -n 's/^unsupported/  &/p' build/check/cuda-table.log
 }
 
-# Four processes, each with a seed of its own: the CPU, whose opinion counts, takes longer than the card.
+# Four processes, each with a seed of its own: the CPU, which is the reference, takes longer than the card.
 run_fuzz() {
     local seed log
     for seed in 1 2 3 4; do

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The transports' suite under each MPI that is here, whole reductions with the bits of threads, messages cut into segments, and ranks that die
+# The transports' suite under each MPI that is here, whole reductions with the bits of threads, messages cut into fragments, and ranks that die
 # or give up. `tests/mpi.sh large` does something else instead: two ranks send each other a message of more than 2 GiB, which takes 5 GB of
 # memory and some seconds, and so is not for `make check`. `tests/mpi.sh watched` runs the suite with the sanitizer that watches threads; under
 # OpenMPI only, because MPICH crashes when it ends beneath it.
@@ -85,7 +85,7 @@ if [ "${1:-}" = watched ]; then
         for ranks in 2 4; do
             expect "$ranks ranks whose threads are watched: the suite" launch openmpi "$ranks" 0
         done
-        expect "ranks whose threads are watched: messages in segments" launch openmpi 3 1000
+        expect "ranks whose threads are watched: messages in fragments" launch openmpi 3 1000
     fi
     finish
     exit
@@ -111,8 +111,8 @@ for mpi in openmpi mpich; do
     for ranks in 1 2 3 5; do
         expect "$mpi, $ranks ranks: the suite" launch "$mpi" "$ranks" 0
     done
-    expect "$mpi: messages in segments of 1000 bytes" launch "$mpi" 3 1000
-    expect "$mpi: messages in segments of 4096 bytes, some of them whole" launch "$mpi" 2 4096
+    expect "$mpi: messages in fragments of 1000 bytes" launch "$mpi" 3 1000
+    expect "$mpi: messages in fragments of 4096 bytes, some of them whole" launch "$mpi" 2 4096
     expect "$mpi: where calls are for one thread, the suite" at_level funnelled launch "$mpi" 3 0
     for level in single multiple; do
         expect "$mpi: in a program that has initialised it ($level), the suite" at_level $level launch "$mpi" 3 0

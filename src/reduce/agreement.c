@@ -52,17 +52,17 @@ static bool is_timed(const tg_reduction *r, const tg_agreement *a)
 
 /* What a minimum is taken of, each number twice, so that damage shows. What must be the same on all ranks goes with its
  * complement: only then the least of both add up to SAME. */
-enum { OPINION, MICROSECONDS, OCCASION, UNOCCASION, NUMBERS };
+enum { VOTE, MICROSECONDS, TAG, TAG_COMPLEMENT, NUMBERS };
 #define SAME ((UINT64_C(1) << 62) - 1)
 #define NOBODY UINT64_C(0x7fffffff) /* in the place of TG_NO_RANK, because numbers are below 2^63 */
 
-static uint64_t number_of(const tg_opinion *o)
+static uint64_t number_of(const tg_vote *v)
 {
-    return (o->rank == TG_NO_RANK ? NOBODY : o->rank) << 32 | (uint32_t)o->status;
+    return (v->rank == TG_NO_RANK ? NOBODY : v->rank) << 32 | (uint32_t)v->status;
 }
 
-/* Greetings agree on layout and step. */
-static uint64_t occasion(const tg_reduction *r, const tg_agreement *a)
+/* What a verdict is about: the step and the layout. Greetings agree on these themselves. */
+static uint64_t tag_of(const tg_reduction *r, const tg_agreement *a)
 {
     const bool on_step = a == &r->agreement;
     const uint64_t of = on_step ? (r->step ^ r->reducer->layout) * UINT64_C(0x9e3779b97f4a7c15) : 0;
@@ -72,7 +72,7 @@ static uint64_t occasion(const tg_reduction *r, const tg_agreement *a)
 static void write_numbers(tg_reduction *r, tg_agreement *a)
 {
     tg_transfer *t = &a->rounds[0];
-    const uint64_t same = occasion(r, a), longest = is_timed(r, a) ? a->lowest.microseconds : 0,
+    const uint64_t same = tag_of(r, a), longest = is_timed(r, a) ? a->lowest.microseconds : 0,
                    numbers[NUMBERS] = {number_of(&a->lowest), UINT32_MAX - longest, same, SAME - same};
     memcpy(t->out, numbers, sizeof numbers);
     memcpy(t->out + sizeof numbers, numbers, sizeof numbers);
@@ -84,13 +84,13 @@ static void write_round(tg_reduction *r, tg_agreement *a)
 {
     tg_transfer *t = &a->rounds[a->round];
     if (a->round == 0)
-        a->lowest = r->verdict.status == TG_OK ? (tg_opinion){TG_NO_RANK, TG_OK, r->microseconds}
-                                               : (tg_opinion){r->reducer->rank, r->verdict.status, r->microseconds};
+        a->lowest = r->verdict.status == TG_OK ? (tg_vote){TG_NO_RANK, TG_OK, r->microseconds}
+                                               : (tg_vote){r->reducer->rank, r->verdict.status, r->microseconds};
     if (r->reducer->options.minimum) {
         write_numbers(r, a);
         return;
     }
-    const uint32_t size = tg_opinion_write(&a->lowest, is_timed(r, a), t->out + TG_MESSAGE_HEADER);
+    const uint32_t size = tg_vote_write(&a->lowest, is_timed(r, a), t->out + TG_MESSAGE_HEADER);
     tg_transfer_seal(r, t, 0, size, t->out);
     tg_transfer_send_all(r->reducer, t, TG_NO_MESSAGE);
     for (uint32_t peer = 0; peer < r->reducer->world; peer++)
@@ -128,16 +128,16 @@ tg_transfer *tg_agreement_next(tg_reduction *r, tg_agreement *a)
 /* ---- in ---- */
 
 /* A verdict that cannot be read means that this rank does not know what the others know. */
-static tg_status take_opinion(tg_reduction *r, tg_agreement *a, uint32_t peer, tg_error *error)
+static tg_status take_vote(tg_reduction *r, tg_agreement *a, uint32_t peer, tg_error *error)
 {
     const tg_reducer *reducer = r->reducer;
     const tg_verdict own = r->verdict;
     tg_message message;
     tg_cursor extra, frames;
-    tg_opinion theirs;
+    tg_vote theirs;
     r->verdict = (tg_verdict){.status = TG_OK}; /* so that what is wrong with this message is recorded */
     const bool read = tg_transfer_open(r, &a->rounds[a->round], peer, &message, &extra, &frames) && frames.left == 0 &&
-                      tg_opinion_read(extra, is_timed(r, a), reducer->world, &theirs);
+                      tg_vote_read(extra, is_timed(r, a), reducer->world, &theirs);
     const tg_verdict wrong = r->verdict;
     r->verdict = own;
     if (!read)
@@ -159,19 +159,19 @@ static tg_status take_numbers(tg_reduction *r, tg_agreement *a, tg_error *error)
     const tg_transfer *t = &a->rounds[0];
     uint64_t found[2][NUMBERS];
     memcpy(found, t->receive[0], sizeof found);
-    const uint64_t *numbers = found[0], own = number_of(&a->lowest), rank = numbers[OPINION] >> 32;
-    const tg_opinion lowest = {rank == NOBODY ? TG_NO_RANK : (uint32_t)rank, (tg_status)(uint32_t)numbers[OPINION],
-                               is_timed(r, a) ? UINT32_MAX - (uint32_t)numbers[MICROSECONDS] : r->microseconds};
+    const uint64_t *numbers = found[0], own = number_of(&a->lowest), rank = numbers[VOTE] >> 32;
+    const tg_vote lowest = {rank == NOBODY ? TG_NO_RANK : (uint32_t)rank, (tg_status)(uint32_t)numbers[VOTE],
+                            is_timed(r, a) ? UINT32_MAX - (uint32_t)numbers[MICROSECONDS] : r->microseconds};
     if (t->received[0] != sizeof found || memcmp(found[0], found[1], sizeof found[0]) != 0 ||
-        !tg_opinion_is_valid(&lowest, r->reducer->world) || numbers[OPINION] > own ||
-        (lowest.rank == r->reducer->rank && numbers[OPINION] != own))
+        !tg_vote_is_valid(&lowest, r->reducer->world) || numbers[VOTE] > own ||
+        (lowest.rank == r->reducer->rank && numbers[VOTE] != own))
         return tg_fail(error, TG_EXCHANGE,
                        "the combined verdict of all ranks on step %" PRIu64
                        " cannot be read, so rank %u cannot know whether "
                        "the others applied it",
                        r->step, r->reducer->rank);
     /* Who has something to say has met the difference too, and says it better. */
-    if (lowest.rank == TG_NO_RANK && numbers[OCCASION] + numbers[UNOCCASION] != SAME)
+    if (lowest.rank == TG_NO_RANK && numbers[TAG] + numbers[TAG_COMPLEMENT] != SAME)
         return tg_fail(error, TG_EXCHANGE,
                        "rank %u is at step %" PRIu64
                        ", but another rank is at another step or has other tensors; restart "
@@ -188,7 +188,7 @@ static tg_status take_round(tg_reduction *r, tg_agreement *a, tg_error *error)
     tg_status status = TG_OK;
     for (uint32_t peer = 0; status == TG_OK && peer < r->reducer->world; peer++)
         if (tg_agreement_hears(r->reducer, a->round, peer))
-            status = take_opinion(r, a, peer, error);
+            status = take_vote(r, a, peer, error);
     if (status == TG_OK && ++a->round == a->round_count)
         a->settled = a->lowest.rank == TG_NO_RANK;
     return status;

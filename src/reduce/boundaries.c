@@ -92,7 +92,7 @@ void tg_boundaries_limit(uint64_t count, uint32_t world, uint32_t *boundaries, u
     }
 }
 
-/* So that all owners get equally many of this rank's elements. A rank without an opinion leaves them where they are. */
+/* So that all owners get equally many of this rank's elements. A rank without a proposal leaves them where they are. */
 void tg_boundaries_propose(tg_reduction *r, const tg_batch *batch)
 {
     tg_device *device = r->reducer->device;

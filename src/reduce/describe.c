@@ -411,8 +411,7 @@ tg_status tg_description_exchange(const tg_description *d, uint32_t rank, size_t
     if (e->role == TG_ROLE_VERDICT) {
         const bool timed = d->reducer->options.bypass == TG_BYPASS_AUTO;
         const bool minimum = d->reducer->options.minimum;
-        const uint64_t size = minimum ? TG_MINIMUM_BYTES
-                                      : TG_MESSAGE_HEADER + (timed ? TG_TIMED_BYTES : TG_OPINION_BYTES);
+        const uint64_t size = minimum ? TG_MINIMUM_BYTES : TG_MESSAGE_HEADER + (timed ? TG_TIMED_BYTES : TG_VOTE_BYTES);
         made.kind = minimum ? TG_ALL_MINIMUM : TG_ALL_GATHER;
         made.peers = minimum ? 1 : tg_agreement_peers(d->reducer->world);
         made.bytes_sent = made.bytes_received = made.peers * size;

@@ -41,7 +41,7 @@ bool tg_levels_are_through(const tg_reduction *r)
 
 /* ---- what both levels know ---- */
 
-void tg_levels_share_trouble(tg_reduction *r)
+void tg_levels_share_failure(tg_reduction *r)
 {
     tg_reduction *inner = r->levels->inner;
     if (!inner)
@@ -200,10 +200,10 @@ static void take_raw(tg_reduction *r, size_t number)
         if (r->plan->pieces[i].owner == l->share)
             sum_raw(r, i);
     tg_jobs_add(reducer);
-    tg_levels_share_trouble(r);
+    tg_levels_share_failure(r);
     if (l->hosts == 1 && message != SIZE_MAX) {
         go_alone(r->levels->inner, message);
-        tg_levels_share_trouble(r);
+        tg_levels_share_failure(r);
     }
 }
 
@@ -241,9 +241,9 @@ static tg_transfer *send_between(tg_reduction *r, tg_stage stage, size_t number)
     tg_reduction *inner = r->levels->inner;
     const size_t message = inner_message(r, number);
     if (message != SIZE_MAX && stage == TG_STAGE_BETWEEN) {
-        tg_levels_share_trouble(r);
+        tg_levels_share_failure(r);
         inner->reducer->functions->send(inner, message);
-        tg_levels_share_trouble(r);
+        tg_levels_share_failure(r);
     }
     return map_exchange(r, stage, number);
 }
@@ -261,10 +261,10 @@ static void take_between(tg_reduction *r, tg_stage stage, size_t number)
         if (host != l->host)
             transfer->received[host] = mapped->received[l->owners[host]];
     const tg_algorithm_functions *f = inner->reducer->functions;
-    tg_levels_share_trouble(r);
+    tg_levels_share_failure(r);
     (stage == TG_STAGE_BETWEEN ? f->take : f->take_results)(inner, message);
     inner->batches_fed += stage == TG_STAGE_BETWEEN;
-    tg_levels_share_trouble(r);
+    tg_levels_share_failure(r);
 }
 
 /* ---- next and feed ---- */

@@ -115,7 +115,7 @@ tg_transfer *tg_levels_next(tg_reduction *reduction);
 tg_transfer *tg_levels_oldest(tg_reduction *reduction);
 void tg_levels_feed(tg_reduction *reduction);
 /* What has gone wrong on one level is lost on both. */
-void tg_levels_share_trouble(tg_reduction *reduction);
+void tg_levels_share_failure(tg_reduction *reduction);
 
 /* ---- shared.c: the same without messages, through memory ---- */
 

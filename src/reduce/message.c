@@ -201,13 +201,13 @@ void tg_verdict_print(tg_verdict *verdict, const char *text, ...)
     va_end(arguments);
 }
 
-uint32_t tg_opinion_write(const tg_opinion *opinion, bool timed, uint8_t *extra)
+uint32_t tg_vote_write(const tg_vote *vote, bool timed, uint8_t *extra)
 {
-    tg_store32(extra, opinion->rank);
-    tg_store32(extra + 4, (uint32_t)opinion->status);
+    tg_store32(extra, vote->rank);
+    tg_store32(extra + 4, (uint32_t)vote->status);
     if (timed)
-        tg_store32(extra + 8, opinion->microseconds);
-    return timed ? TG_TIMED_BYTES : TG_OPINION_BYTES;
+        tg_store32(extra + 8, vote->microseconds);
+    return timed ? TG_TIMED_BYTES : TG_VOTE_BYTES;
 }
 
 /* What a rank may make of a step or a greeting; other statuses are between a caller and its own reducer. */
@@ -217,20 +217,20 @@ static bool is_verdict(uint32_t status)
            status == TG_CORRUPT || status == TG_BAD_RESIDUAL;
 }
 
-bool tg_opinion_is_valid(const tg_opinion *opinion, uint32_t world)
+bool tg_vote_is_valid(const tg_vote *vote, uint32_t world)
 {
-    return is_verdict((uint32_t)opinion->status) && (opinion->rank == TG_NO_RANK) == (opinion->status == TG_OK) &&
-           (opinion->rank == TG_NO_RANK || opinion->rank < world);
+    return is_verdict((uint32_t)vote->status) && (vote->rank == TG_NO_RANK) == (vote->status == TG_OK) &&
+           (vote->rank == TG_NO_RANK || vote->rank < world);
 }
 
-bool tg_opinion_read(tg_cursor extra, bool timed, uint32_t world, tg_opinion *opinion)
+bool tg_vote_read(tg_cursor extra, bool timed, uint32_t world, tg_vote *vote)
 {
     const uint32_t rank = tg_cursor_u32(&extra), status = tg_cursor_u32(&extra),
                    microseconds = timed ? tg_cursor_u32(&extra) : 0;
-    const tg_opinion read = {rank, (tg_status)status, microseconds};
-    if (extra.short_read || extra.left > 0 || !tg_opinion_is_valid(&read, world))
+    const tg_vote read = {rank, (tg_status)status, microseconds};
+    if (extra.short_read || extra.left > 0 || !tg_vote_is_valid(&read, world))
         return false;
-    *opinion = read;
+    *vote = read;
     return true;
 }
 

@@ -81,18 +81,18 @@ enum { TG_VERDICT_ON_GREETING = 0, TG_VERDICT_ON_STEP = 1, TG_VERDICT_NUMBERS = 
 
 /* The lowest rank of some that cannot apply a step, and what it makes of it; TG_NO_RANK and TG_OK where all can. */
 #define TG_NO_RANK UINT32_MAX
-#define TG_OPINION_BYTES 8u
+#define TG_VOTE_BYTES 8u
 #define TG_TIMED_BYTES 12u
-typedef struct tg_opinion {
+typedef struct tg_vote {
     uint32_t rank;
     tg_status status;
     uint32_t microseconds; /* bypass: the longest that one of them took */
-} tg_opinion;
+} tg_vote;
 /* To and from the extra part of a verdict's message, with a time or without; a rank must be below `world`. */
-uint32_t tg_opinion_write(const tg_opinion *opinion, bool timed, uint8_t *extra);
-bool tg_opinion_read(tg_cursor extra, bool timed, uint32_t world, tg_opinion *opinion);
+uint32_t tg_vote_write(const tg_vote *vote, bool timed, uint8_t *extra);
+bool tg_vote_read(tg_cursor extra, bool timed, uint32_t world, tg_vote *vote);
 /* Whether a rank of such a world may have it. */
-bool tg_opinion_is_valid(const tg_opinion *opinion, uint32_t world);
+bool tg_vote_is_valid(const tg_vote *vote, uint32_t world);
 /* A verdict's text from the extra part of a sentence's message. */
 bool tg_sentence_read(tg_cursor extra, tg_verdict *verdict);
 

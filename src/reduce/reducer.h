@@ -51,8 +51,8 @@ typedef struct tg_agreement {
     tg_transfer *rounds;
     uint32_t round_count, round; /* the next */
     tg_transfer sentence;
-    uint8_t *heard;    /* room for one that comes */
-    tg_opinion lowest; /* of all ranks that have been heard of */
+    uint8_t *heard; /* room for one that comes */
+    tg_vote lowest; /* of all ranks that have been heard of */
     bool settled;
     tg_verdict outcome; /* then */
 } tg_agreement;

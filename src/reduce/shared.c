@@ -1,6 +1,6 @@
 /* Two levels with shared memory between the ranks of a host: raw parts are not sent, but read where they lie, and what
  * owners spread is copied from where they made it. The messages of these steps say where that is, and that it is there;
- * so they are waited for, checked and timed out as others are. What was lent is not written again before the verdict,
+ * so they are waited for, checked and timed out as others are. What is shared is not written again before the verdict,
  * by which all ranks have read it; and messages order what ranks write and read, as they do everywhere. */
 #include <inttypes.h>
 #include <string.h>
@@ -35,12 +35,12 @@ static uint64_t place_all(tg_reducer *r)
     return (at + PAGE - 1) / PAGE * PAGE;
 }
 
-/* A ticket on its way: a byte that says whether it is one, and a digest. */
-enum { TICKET_AT = 16, TICKET_MESSAGE = TICKET_AT + TG_TICKET_SIZE };
+/* A location on its way: a byte that says whether it is one, and a digest. */
+enum { LOCATION_AT = 16, LOCATION_MESSAGE = LOCATION_AT + TG_LOCATION_SIZE };
 
 static uint64_t digest_of(const tg_reducer *r, const uint8_t *message)
 {
-    return r->kernels->digest(message + 8, TICKET_MESSAGE - 8);
+    return r->kernels->digest(message + 8, LOCATION_MESSAGE - 8);
 }
 
 static tg_peers team_of(const tg_levels *l) { return (tg_peers){l->local, l->local_count}; }
@@ -50,10 +50,10 @@ static tg_status map_all(tg_reducer *r, tg_transport *transport, uint8_t *room, 
 {
     tg_levels *l = r->levels;
     const tg_peers team = team_of(l);
-    uint8_t mine[TICKET_MESSAGE] = {0};
+    uint8_t mine[LOCATION_MESSAGE] = {0};
     const uint64_t all = l->memory.size * r->options.depth;
     *there = r->device->reads_host && tg_policy_of(r) != TG_NONFINITE_ZERO && transport->functions->share &&
-             transport->functions->share(transport, (size_t)all, own_memory(l), mine + TICKET_AT);
+             transport->functions->share(transport, (size_t)all, own_memory(l), mine + LOCATION_AT);
     mine[8] = *there;
     tg_store64(mine, digest_of(r, mine));
     const tg_status status = tg_records_exchange(transport, team, team, mine, sizeof mine, room, r->options.timeout,
@@ -61,7 +61,7 @@ static tg_status map_all(tg_reducer *r, tg_transport *transport, uint8_t *room, 
     for (uint32_t i = 0; status == TG_OK && *there && i < l->local_count; i++) {
         const uint8_t *theirs = room + i * sizeof mine;
         *there = i == l->memory.own || (theirs[8] == 1 && tg_load64(theirs) == digest_of(r, theirs) &&
-                                        transport->functions->look(transport, theirs + TICKET_AT, &l->memory.of[i]));
+                                        transport->functions->look(transport, theirs + LOCATION_AT, &l->memory.of[i]));
     }
     return status;
 }
@@ -124,7 +124,7 @@ tg_status tg_reducer_share_memory(tg_reducer *r, tg_transport *transport, bool *
     if (status != TG_OK)
         return status;
     const tg_levels *l = r->levels;
-    uint8_t *room = l ? calloc(l->local_count, TICKET_MESSAGE) : NULL;
+    uint8_t *room = l ? calloc(l->local_count, LOCATION_MESSAGE) : NULL;
     bool agreed = false;
     /* Ranks with different lists of hosts would wait for each other. The greeting of the first step will say so. */
     status = tg_records_agree(transport, l ? l->digest : 0, !l || room, &agreed, r->options.timeout, error);
@@ -167,7 +167,7 @@ float *tg_reducer_gradient_memory(const tg_reducer *r, size_t index)
 /* ---- raw parts ---- */
 
 /* A piece of the gradient as float32, where the ranks of the host can read it; or only this one, if it is `alone`. */
-static const uint8_t *lend(tg_reduction *r, const tg_piece *piece, bool alone)
+static const uint8_t *shared_part(tg_reduction *r, const tg_piece *piece, bool alone)
 {
     const tg_levels *l = r->reducer->levels;
     const tg_shared *own = own_memory(l);
@@ -203,7 +203,7 @@ void tg_shared_send_raw(tg_reduction *r, size_t number)
             if (piece->owner != share)
                 continue;
             const bool given = r->given[piece->tensor] == TG_GIVEN;
-            const uint8_t *values = given ? lend(r, piece, share == l->share) : NULL;
+            const uint8_t *values = given ? shared_part(r, piece, share == l->share) : NULL;
             if (share == l->share && given)
                 tg_received(r, i)[l->memory.own] = (tg_frame){values, sizeof(float) * piece->count};
             tg_store64(end, given && share != l->share ? (uint64_t)(values - own_memory(l)->memory) : 0);
@@ -225,8 +225,8 @@ void tg_shared_send_raw(tg_reduction *r, size_t number)
     reducer->device->operations->wait(reducer->device);
 }
 
-/* Whether so many bytes at a place are another rank's to lend. */
-static bool is_lent(const tg_shared *of, uint64_t place, uint64_t bytes)
+/* Whether so many bytes at a place are in the shared memory of another rank. */
+static bool is_inside(const tg_shared *of, uint64_t place, uint64_t bytes)
 {
     return place <= of->size && bytes <= of->size - place && place % sizeof(float) == 0;
 }
@@ -261,7 +261,7 @@ static void take_from(tg_reduction *r, size_t number, uint32_t from)
         places += PLACE;
         if (!r->has[piece->tensor])
             continue;
-        if (is_lent(theirs, place, bytes))
+        if (is_inside(theirs, place, bytes))
             tg_received(r, i)[from] = (tg_frame){theirs->memory + place, (size_t)bytes};
         else
             tg_reduction_fail(r, TG_SKIPPED, "rank %u sent an invalid place in shared memory for tensor '%.60s'", peer,
@@ -361,7 +361,7 @@ void tg_shared_take_spread(tg_reduction *r, tg_transfer *transfer)
         const uint8_t *notice = tg_cursor_take(&extra, NOTICE);
         const uint64_t place = notice ? tg_load64(notice) : 0, size = notice ? tg_load64(notice + PLACE) : 0;
         tg_transfer_close(r, peer, &message, 0, &extra, &frames);
-        if (!notice || size > transfer->capacity[peer] || !is_lent(&l->memory.of[share], place, size))
+        if (!notice || size > transfer->capacity[peer] || !is_inside(&l->memory.of[share], place, size))
             tg_reduction_fail(r, TG_SKIPPED, "rank %u sent an invalid place in shared memory for its results", peer);
         else
             memcpy(transfer->receive[peer], l->memory.of[share].memory + place, (size_t)size);

@@ -116,7 +116,7 @@ void tg_spread_send(tg_reduction *r, size_t number)
         tg_store32(extra, frames == IS_MEAN ? 0 : frames);
         extra += 4;
     }
-    tg_levels_share_trouble(r);
+    tg_levels_share_failure(r);
     if (w.full)
         tg_reduction_fail(r, TG_SKIPPED,
                           "the results of other hosts are too large for the buffer in which rank %u passes them on",

@@ -34,7 +34,7 @@ typedef struct group {
     bool has_link;
     tg_link link;
     tg_bucket (*buckets)[2]; /* of each host, what goes out and what comes in */
-    struct lent *lent;       /* shared memory that ranks have made */
+    struct area *areas;      /* shared memory that ranks have made */
 } group;
 
 struct local {
@@ -306,18 +306,19 @@ static bool is_expected(const local *me)
     return expected;
 }
 
-/* ---- shared memory: ranks have the same anyway, but one may end before others have read what it lent them. So what it
- * lends is freed with its last user, of which the group is one: a rank may have been told of it, and not looked yet. */
+/* ---- shared memory: ranks have the same anyway, but one may end before others have read its memory. So what it
+ * shares is freed with its last user, of which the group is one: a rank may have been told of it, and not looked yet.
+ */
 
-typedef struct lent {
+typedef struct area {
     atomic_uint users;
     uint32_t rank; /* whose it is */
     size_t size;
-    struct lent *next; /* of the group */
-} lent;
-enum { LENT_AT = 64 };
+    struct area *next; /* of the group */
+} area;
+enum { AREA_AT = 64 };
 
-static void drop(lent *of)
+static void drop(area *of)
 {
     if (atomic_fetch_sub(&of->users, 1) == 1)
         free(of);
@@ -326,8 +327,8 @@ static void drop(lent *of)
 /* Ranks begin to share only after all have ended what they shared before: nobody will look at it any more. */
 static void forget_unused(group *g, uint32_t rank)
 {
-    for (lent **at = &g->lent; *at;) {
-        lent *of = *at;
+    for (area **at = &g->areas; *at;) {
+        area *of = *at;
         if (of->rank == rank && atomic_load(&of->users) == 1) {
             *at = of->next;
             drop(of);
@@ -339,16 +340,16 @@ static void forget_unused(group *g, uint32_t rank)
 
 static void release(tg_shared *shared)
 {
-    lent *of = shared->of;
+    area *of = shared->of;
     shared->memory = NULL;
     if (of)
         drop(of);
 }
 
-static bool share(tg_transport *transport, size_t size, tg_shared *shared, uint8_t ticket[TG_TICKET_SIZE])
+static bool share(tg_transport *transport, size_t size, tg_shared *shared, uint8_t location[TG_LOCATION_SIZE])
 {
     group *g = ((local *)transport)->group;
-    lent *made = size < SIZE_MAX - LENT_AT ? calloc(1, LENT_AT + size) : NULL;
+    area *made = size < SIZE_MAX - AREA_AT ? calloc(1, AREA_AT + size) : NULL;
     if (!made)
         return false;
     atomic_init(&made->users, 2);
@@ -356,22 +357,22 @@ static bool share(tg_transport *transport, size_t size, tg_shared *shared, uint8
     made->rank = transport->rank;
     (void)pthread_mutex_lock(&g->lock);
     forget_unused(g, transport->rank);
-    made->next = g->lent;
-    g->lent = made;
+    made->next = g->areas;
+    g->areas = made;
     (void)pthread_mutex_unlock(&g->lock);
-    *shared = (tg_shared){(uint8_t *)made + LENT_AT, size, made, release};
-    memset(ticket, 0, TG_TICKET_SIZE);
-    memcpy(ticket, &made, sizeof(void *));
+    *shared = (tg_shared){(uint8_t *)made + AREA_AT, size, made, release};
+    memset(location, 0, TG_LOCATION_SIZE);
+    memcpy(location, &made, sizeof(void *));
     return true;
 }
 
-static bool look(tg_transport *transport, const uint8_t ticket[TG_TICKET_SIZE], tg_shared *shared)
+static bool look(tg_transport *transport, const uint8_t location[TG_LOCATION_SIZE], tg_shared *shared)
 {
-    lent *of;
+    area *of;
     (void)transport;
-    memcpy(&of, ticket, sizeof(void *));
+    memcpy(&of, location, sizeof(void *));
     atomic_fetch_add(&of->users, 1);
-    *shared = (tg_shared){(uint8_t *)of + LENT_AT, of->size, of, release};
+    *shared = (tg_shared){(uint8_t *)of + AREA_AT, of->size, of, release};
     return true;
 }
 
@@ -395,7 +396,7 @@ static void free_local(tg_transport *transport)
         return;
     (void)pthread_mutex_destroy(&g->lock);
     (void)pthread_cond_destroy(&g->changed);
-    for (lent *of = g->lent, *next; of; of = next) {
+    for (area *of = g->areas, *next; of; of = next) {
         next = of->next;
         drop(of);
     }

@@ -41,7 +41,7 @@ static tg_status check_mpi(const tg_mpi_loaded *loaded, const char *mpi, tg_erro
                    is_openmpi ? "mpich" : "openmpi");
 }
 
-tg_status tg_transport_mpi_open(const char *module, const void *communicator, size_t segment, tg_transport **transport,
+tg_status tg_transport_mpi_open(const char *module, const void *communicator, size_t fragment, tg_transport **transport,
                                 tg_error *error)
 {
     char why[TG_MODULE_WHY];
@@ -72,7 +72,8 @@ tg_status tg_transport_mpi_open(const char *module, const void *communicator, si
         tg_module_unload(handle);
         return status;
     }
-    return found->open(communicator, segment, transport, error); /* it stays loaded: MPI does not like to be unloaded */
+    return found->open(communicator, fragment, transport,
+                       error); /* it stays loaded: MPI does not like to be unloaded */
 }
 
 tg_status tg_transport_mpi(const char *module, tg_transport **transport, tg_error *error)

@@ -16,7 +16,7 @@ struct tg_shared {
 };
 
 /* By which another rank finds it; bytes for a message. */
-enum { TG_TICKET_SIZE = 40 };
+enum { TG_LOCATION_SIZE = 40 };
 
 typedef struct tg_transport_functions {
     /* Takes part in the next exchange: every rank starts the same ones in the same order. Returns at once. */
@@ -25,10 +25,10 @@ typedef struct tg_transport_functions {
     tg_status (*wait)(tg_transport *transport, tg_exchange *exchange, double timeout, tg_error *error);
     void (*abort)(tg_transport *transport, int exit_status);
     void (*free)(tg_transport *transport);
-    /* Memory, all zero, and its ticket; and the memory of a ticket, which is only read. False where that cannot be had:
-     * then ranks send each other messages. NULL: a transport that has none. */
-    bool (*share)(tg_transport *transport, size_t size, tg_shared *shared, uint8_t ticket[TG_TICKET_SIZE]);
-    bool (*look)(tg_transport *transport, const uint8_t ticket[TG_TICKET_SIZE], tg_shared *shared);
+    /* Memory, all zero, and its location; and the memory of a location, which is only read. False where that cannot be
+     * had: then ranks send each other messages. NULL: a transport that has none. */
+    bool (*share)(tg_transport *transport, size_t size, tg_shared *shared, uint8_t location[TG_LOCATION_SIZE]);
+    bool (*look)(tg_transport *transport, const uint8_t location[TG_LOCATION_SIZE], tg_shared *shared);
 } tg_transport_functions;
 
 struct tg_transport {

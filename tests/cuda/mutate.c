@@ -1,4 +1,4 @@
-/* Mutated frames through a device's decoder, with the opinion of cpu/scalar as the measure: the same verdict on every
+/* Mutated frames through a device's decoder, with the verdict of cpu/scalar as the reference: the same verdict on every
  * frame, the same bits where it is good, and where it is not and the caller claims that it is, nothing worse than
  * wrong numbers. Lengths and checksums are put right after most mutations, so that they reach the decoders.
  *

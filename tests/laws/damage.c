@@ -17,7 +17,7 @@ static void set_checksum(unsigned char *frame, size_t size)
 }
 
 typedef struct subject {
-    tg_device *const *devices; /* the first one is cpu/scalar, whose opinion counts */
+    tg_device *const *devices; /* the first one is cpu/scalar, the reference */
     tg_tensor out, again;
     unsigned char *frame, *damaged;
     size_t size;

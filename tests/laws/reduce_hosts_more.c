@@ -435,7 +435,7 @@ static void shared_memory(tg_algorithm algorithm)
     check_all("%s: where values may be dropped, ranks send each other messages", tg_algorithm_text(algorithm));
 }
 
-/* A rank whose messages say that it lends memory, but not where its parts are there. */
+/* A rank whose messages say that it shares memory, but not where its parts are there. */
 static const tg_transport_functions *honest;
 static unsigned forged;
 

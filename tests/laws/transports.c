@@ -202,19 +202,19 @@ static int print_digest(uint32_t world)
     return members[0].problem.message[0] != '\0';
 }
 
-/* A rank that gives up releases what it lends, when another has been told of it and has not looked yet. */
+/* A rank that gives up releases the memory it shares, when another has been told of it and has not looked yet. */
 static void lent_memory(void)
 {
     tg_transport *transports[2];
     tg_error error;
     tg_shared own = {.memory = NULL}, seen = {.memory = NULL}, again = {.memory = NULL};
-    uint8_t ticket[TG_TICKET_SIZE], other[TG_TICKET_SIZE];
+    uint8_t location[TG_LOCATION_SIZE], other[TG_LOCATION_SIZE];
     if (tg_transport_local(2, transports, &error) != TG_OK)
         abort();
-    expect(transports[0]->functions->share(transports[0], 1000, &own, ticket), "no memory");
+    expect(transports[0]->functions->share(transports[0], 1000, &own, location), "no memory");
     memset(own.memory, 7, 1000);
     own.release(&own);
-    expect(transports[1]->functions->look(transports[1], ticket, &seen) && seen.size == 1000 && seen.memory[999] == 7,
+    expect(transports[1]->functions->look(transports[1], location, &seen) && seen.size == 1000 && seen.memory[999] == 7,
            "it is not there any more");
     expect(transports[0]->functions->share(transports[0], 1000, &again, other), "no memory");
     expect(seen.memory[0] == 7, "it went while it was in use");
@@ -222,7 +222,7 @@ static void lent_memory(void)
     again.release(&again);
     tg_transport_free(transports[0]);
     tg_transport_free(transports[1]);
-    check_all("what a rank lends is there until nobody can look at it");
+    check_all("what a rank shares is there until nobody can look at it");
 }
 
 int main(int argc, char **argv)

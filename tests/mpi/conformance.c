@@ -1,4 +1,4 @@
-/* The transports' suite under an MPI launcher: conformance MODULE SEGMENT
+/* The transports' suite under an MPI launcher: conformance MODULE FRAGMENT
  * [suite|reduce|large|die|abort|leave|shout|silent|again|half]. MODULE may be `loaded`. Rank 0 reports. */
 #define _GNU_SOURCE /* RTLD_DEFAULT */
 #include "conformance.h"
@@ -36,7 +36,7 @@ static void gather(tg_transport *t, uint64_t mine, uint64_t *all)
 
 /* ---- messages beyond 2 GiB ---- */
 
-/* More than an int, an unsigned int's half and two segments hold; not a multiple of anything. */
+/* More than an int, an unsigned int's half and two fragments hold; not a multiple of anything. */
 static const uint64_t large = (UINT64_C(1) << 31) + 1234567;
 
 static uint64_t word_of(uint64_t place, uint32_t sender)
@@ -133,7 +133,7 @@ int main(int argc, char **argv)
     tg_error error;
     uint64_t all[64];
     if (argc < 3) {
-        fprintf(stderr, "usage: conformance MODULE SEGMENT WHAT\n");
+        fprintf(stderr, "usage: conformance MODULE FRAGMENT WHAT\n");
         return 2;
     }
     const char *what = argc > 3 ? argv[3] : "suite", *module = strcmp(argv[1], "loaded") == 0 ? NULL : argv[1];

@@ -240,10 +240,10 @@ uint64_t reduce_levels_over(tg_transport *transport, const char *device_name, tg
                                                 .timeout = PATIENCE,
                                                 .host_of_rank = hosts};
             const uint64_t sent = some_steps(transport, device, specs[i], &options, false, digest, problem),
-                           lent = some_steps(transport, plain, specs[i], &options, world > 1, digest, problem);
-            if (sent != lent && !problem->message[0])
+                           shared = some_steps(transport, plain, specs[i], &options, world > 1, digest, problem);
+            if (sent != shared && !problem->message[0])
                 (void)tg_fail(problem, TG_CORRUPT, "%s: shared memory makes a difference", specs[i]);
-            digest = lent;
+            digest = shared;
         }
     tg_device_free(device);
     tg_device_free(plain);

@@ -76,16 +76,16 @@ static void free_both(tg_transport *transport)
     free(transport);
 }
 
-static bool share(tg_transport *transport, size_t size, tg_shared *shared, uint8_t ticket[TG_TICKET_SIZE])
+static bool share(tg_transport *transport, size_t size, tg_shared *shared, uint8_t location[TG_LOCATION_SIZE])
 {
     tg_transport *inner = ((faulty_transport *)transport)->inner;
-    return inner->functions->share(inner, size, shared, ticket);
+    return inner->functions->share(inner, size, shared, location);
 }
 
-static bool look(tg_transport *transport, const uint8_t ticket[TG_TICKET_SIZE], tg_shared *shared)
+static bool look(tg_transport *transport, const uint8_t location[TG_LOCATION_SIZE], tg_shared *shared)
 {
     tg_transport *inner = ((faulty_transport *)transport)->inner;
-    return inner->functions->look(inner, ticket, shared);
+    return inner->functions->look(inner, location, shared);
 }
 
 static const tg_transport_functions functions = {

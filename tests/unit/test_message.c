@@ -124,35 +124,35 @@ static void verdicts(void **state)
     (void)state;
     enum { WORLD = 5 };
     tg_verdict said;
-    tg_opinion read;
+    tg_vote read;
     uint8_t bytes[TG_TIMED_BYTES];
     assert_true(tg_sentence_read(tg_cursor_over((const uint8_t *)"a tab\there", 10), &said));
     assert_string_equal(said.text, "a tab?here"); /* it goes to a terminal */
     const uint8_t longest[TG_VERDICT_TEXT] = {'a'};
     assert_true(tg_sentence_read(tg_cursor_over(longest, sizeof longest - 1), &said));
     assert_false(tg_sentence_read(tg_cursor_over(longest, sizeof longest), &said));
-    assert_int_equal(tg_opinion_write(&(tg_opinion){3, TG_SKIPPED, 77}, false, bytes), TG_OPINION_BYTES);
-    assert_true(tg_opinion_read(tg_cursor_over(bytes, TG_OPINION_BYTES), false, WORLD, &read));
+    assert_int_equal(tg_vote_write(&(tg_vote){3, TG_SKIPPED, 77}, false, bytes), TG_VOTE_BYTES);
+    assert_true(tg_vote_read(tg_cursor_over(bytes, TG_VOTE_BYTES), false, WORLD, &read));
     assert_int_equal(read.rank, 3);
     assert_int_equal(read.status, TG_SKIPPED);
-    assert_false(tg_opinion_read(tg_cursor_over(bytes, TG_OPINION_BYTES - 1), false, WORLD, &read));
-    assert_false(tg_opinion_read(tg_cursor_over(bytes, TG_OPINION_BYTES), false, 3, &read));    /* there is no rank 3 */
-    assert_false(tg_opinion_read(tg_cursor_over(bytes, TG_OPINION_BYTES), true, WORLD, &read)); /* there is no time */
-    assert_int_equal(tg_opinion_write(&(tg_opinion){3, TG_SKIPPED, 77}, true, bytes), TG_TIMED_BYTES);
-    assert_true(tg_opinion_read(tg_cursor_over(bytes, TG_TIMED_BYTES), true, WORLD, &read));
+    assert_false(tg_vote_read(tg_cursor_over(bytes, TG_VOTE_BYTES - 1), false, WORLD, &read));
+    assert_false(tg_vote_read(tg_cursor_over(bytes, TG_VOTE_BYTES), false, 3, &read));    /* there is no rank 3 */
+    assert_false(tg_vote_read(tg_cursor_over(bytes, TG_VOTE_BYTES), true, WORLD, &read)); /* there is no time */
+    assert_int_equal(tg_vote_write(&(tg_vote){3, TG_SKIPPED, 77}, true, bytes), TG_TIMED_BYTES);
+    assert_true(tg_vote_read(tg_cursor_over(bytes, TG_TIMED_BYTES), true, WORLD, &read));
     assert_int_equal(read.microseconds, 77);
-    assert_false(tg_opinion_read(tg_cursor_over(bytes, TG_TIMED_BYTES), false, WORLD, &read));
-    static const tg_opinion wrong[] = {{3, TG_OK, 0},
-                                       {TG_NO_RANK, TG_SKIPPED, 0},
-                                       {WORLD, TG_SKIPPED, 0},
-                                       {3, TG_INVALID_ARGUMENT, 0}, /* which no rank says of a step */
-                                       {3, TG_STATUS_COUNT, 0}};
+    assert_false(tg_vote_read(tg_cursor_over(bytes, TG_TIMED_BYTES), false, WORLD, &read));
+    static const tg_vote wrong[] = {{3, TG_OK, 0},
+                                    {TG_NO_RANK, TG_SKIPPED, 0},
+                                    {WORLD, TG_SKIPPED, 0},
+                                    {3, TG_INVALID_ARGUMENT, 0}, /* which no rank says of a step */
+                                    {3, TG_STATUS_COUNT, 0}};
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
-        tg_opinion_write(&wrong[i], false, bytes);
-        assert_false(tg_opinion_read(tg_cursor_over(bytes, TG_OPINION_BYTES), false, WORLD, &read));
+        tg_vote_write(&wrong[i], false, bytes);
+        assert_false(tg_vote_read(tg_cursor_over(bytes, TG_VOTE_BYTES), false, WORLD, &read));
     }
-    tg_opinion_write(&(tg_opinion){TG_NO_RANK, TG_OK, 0}, false, bytes);
-    assert_true(tg_opinion_read(tg_cursor_over(bytes, TG_OPINION_BYTES), false, WORLD, &read));
+    tg_vote_write(&(tg_vote){TG_NO_RANK, TG_OK, 0}, false, bytes);
+    assert_true(tg_vote_read(tg_cursor_over(bytes, TG_VOTE_BYTES), false, WORLD, &read));
 }
 
 /* Every list of up to 20 tensors that is tried is read as it was written; nothing else is taken. */

@@ -25,8 +25,8 @@ def say(line: Callable[[Any], str], stats: Callable[[], Any]) -> None:
     """Announces what has been done so far, if it can: stderr may be closed, and that is no reason to stop."""
     try:
         announce(line(stats()))
-    except Exception as trouble:
-        _log.debug("%s", trouble)
+    except Exception as error:
+        _log.debug("%s", error)
 
 
 def warn_once(line: str) -> None:

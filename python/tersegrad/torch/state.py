@@ -68,8 +68,8 @@ class _Piece:
             try:
                 if not future.done():
                     future.set_result(problem)
-            except Exception as trouble:
-                _log.debug("%s", trouble)
+            except Exception as error:
+                _log.debug("%s", error)
 
 
 class CompressionState:
@@ -458,16 +458,16 @@ class CompressionState:
                     piece.future.set_result(problem)
                 else:
                     piece.complete(means=problem is None)
-            except BaseException as trouble:  # whoever waits for this piece, or for another, would wait for ever
-                self._lose(piece, trouble)
+            except BaseException as error:  # whoever waits for this piece, or for another, would wait for ever
+                self._lose(piece, error)
         pieces.clear()  # an error knows this step, and futures would keep the error where nobody finds it
 
-    def _lose(self, piece: _Piece, trouble: BaseException) -> None:
+    def _lose(self, piece: _Piece, error: BaseException) -> None:
         """A piece has not got what all ranks have agreed on: this rank cannot go on with them."""
-        self.error = trouble
+        self.error = error
         if self._worker is not None and self._worker.broken is None:
-            self._worker.broken = trouble
-        piece.fail(trouble)
+            self._worker.broken = error
+        piece.fail(error)
 
     # ---- State -------------------------------------------------------------------------------------------------------
 

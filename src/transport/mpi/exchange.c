@@ -22,7 +22,7 @@ static bool succeeded(tg_mpi_transport *t, int code, const char *what)
     return false;
 }
 
-/* Posts the next segment of one direction with one rank. */
+/* Posts the next fragment of one direction with one rank. */
 static bool post(tg_mpi_transport *t, tg_posted *f, uint32_t place)
 {
     const uint32_t world = t->base.world;
@@ -30,7 +30,7 @@ static bool post(tg_mpi_transport *t, tg_posted *f, uint32_t place)
     const uint32_t peer = receiving ? place : place - world;
     const size_t whole = receiving ? f->exchange->capacity[peer] : f->exchange->send_size[peer],
                  left = whole - f->moved[place];
-    const int size = (int)(left < t->segment ? left : t->segment);
+    const int size = (int)(left < t->fragment ? left : t->fragment);
     if (receiving)
         return succeeded(t,
                          MPI_Irecv((char *)f->exchange->receive[peer] + f->moved[place], size, MPI_BYTE, (int)peer,
@@ -63,7 +63,7 @@ bool tg_mpi_launch(tg_mpi_transport *t, tg_exchange *exchange, uint64_t number)
     return true;
 }
 
-/* A segment is done: posts the next, or this direction is done. */
+/* A fragment is done: posts the next, or this direction is done. */
 static bool advance(tg_mpi_transport *t, tg_posted *f, uint32_t place, const MPI_Status *status)
 {
     const uint32_t world = t->base.world, peer = place < world ? place : place - world;
@@ -73,10 +73,10 @@ static bool advance(tg_mpi_transport *t, tg_posted *f, uint32_t place, const MPI
             return false;
     } else {
         const size_t left = f->exchange->send_size[peer] - f->moved[place];
-        size = (int)(left < t->segment ? left : t->segment);
+        size = (int)(left < t->fragment ? left : t->fragment);
     }
     f->moved[place] += (size_t)size;
-    if ((size_t)size == t->segment)
+    if ((size_t)size == t->fragment)
         return post(t, f, place);
     if (place < world)
         f->exchange->received[peer] = f->moved[place];

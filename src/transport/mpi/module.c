@@ -17,8 +17,8 @@
 #endif
 
 enum {
-    SEGMENT = 1 << 30, /* bytes of one MPI message: counts are int */
-    ABORT_SECONDS = 5  /* for MPI_Abort */
+    FRAGMENT = 1 << 30, /* bytes of one MPI message: counts are int */
+    ABORT_SECONDS = 5   /* for MPI_Abort */
 };
 
 /* The thread. It initialises MPI, unless the program did, and ends it. */
@@ -246,7 +246,7 @@ static tg_status check_communicator(const MPI_Comm *of, int initialised, tg_erro
     return TG_OK;
 }
 
-static tg_status open_transport(const void *communicator, size_t segment, tg_transport **transport, tg_error *error)
+static tg_status open_transport(const void *communicator, size_t fragment, tg_transport **transport, tg_error *error)
 {
     const MPI_Comm *of = communicator;
     int finalised = 0, initialised = 0;
@@ -266,7 +266,7 @@ static tg_status open_transport(const void *communicator, size_t segment, tg_tra
         return tg_fail(error, TG_OUT_OF_MEMORY, "out of memory for a transport");
     }
     t->base = (tg_transport){.functions = &functions, .name = "mpi"};
-    t->segment = segment > 0 && segment < SEGMENT ? segment : SEGMENT;
+    t->fragment = fragment > 0 && fragment < FRAGMENT ? fragment : FRAGMENT;
     (void)pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
     (void)pthread_mutex_init(&t->lock, NULL);
     (void)pthread_cond_init(&t->changed, &attributes);

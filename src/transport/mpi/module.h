@@ -17,8 +17,8 @@ enum {
     TG_MPI_LEAVE_TAG = TG_MPI_TAGS, /* a leave notice: how many exchanges the rank that leaves has started */
 };
 
-/* An exchange whose messages have been posted to MPI. Messages are cut into segments, of which the last is shorter than
- * the others, and may be empty. */
+/* An exchange whose messages have been posted to MPI. Messages are cut into fragments, of which the last is shorter
+ * than the others, and may be empty. */
 typedef struct tg_posted {
     tg_exchange *exchange;
     uint64_t number;       /* among all that were started */
@@ -30,7 +30,7 @@ typedef struct tg_posted {
 typedef struct tg_mpi_transport {
     tg_transport base;
     MPI_Comm comm;
-    size_t segment; /* the most bytes of one MPI message */
+    size_t fragment; /* the most bytes of one MPI message */
     bool initialised_here, has_thread, has_comm;
     bool any_thread; /* others than the thread may make calls */
     pthread_t thread;
@@ -63,8 +63,8 @@ typedef struct tg_mpi_transport {
 } tg_mpi_transport;
 
 /* shared.c: shared memory of processes of one machine. */
-bool tg_mpi_share(tg_transport *transport, size_t size, tg_shared *shared, uint8_t ticket[TG_TICKET_SIZE]);
-bool tg_mpi_look(tg_transport *transport, const uint8_t ticket[TG_TICKET_SIZE], tg_shared *shared);
+bool tg_mpi_share(tg_transport *transport, size_t size, tg_shared *shared, uint8_t location[TG_LOCATION_SIZE]);
+bool tg_mpi_look(tg_transport *transport, const uint8_t location[TG_LOCATION_SIZE], tg_shared *shared);
 
 /* exchange.c: without the lock, by one thread at a time. Failures are recorded in the transport. */
 bool tg_mpi_launch(tg_mpi_transport *t, tg_exchange *exchange, uint64_t number);

@@ -1,6 +1,6 @@
 /* Shared memory of processes of one machine: a file without a name, which the others open through /proc, so that
  * nothing is left over when ranks are killed, and no limit of /dev/shm applies. Its last bytes are random and also in
- * the ticket: a process of another machine, or of another container, may have the same numbers. Its size is sealed,
+ * the location: a process of another machine, or of another container, may have the same numbers. Its size is sealed,
  * since reading memory of a file that has become shorter is a signal. */
 #define _GNU_SOURCE /* memfd_create */
 #include <fcntl.h>
@@ -17,13 +17,13 @@
 
 enum { NONCE = 16 };
 
-typedef struct ticket {
+typedef struct location {
     int64_t process;
     uint64_t size;
     int32_t file;
     uint8_t nonce[NONCE];
-} ticket;
-_Static_assert(sizeof(ticket) <= TG_TICKET_SIZE, "a ticket fits");
+} location;
+_Static_assert(sizeof(location) <= TG_LOCATION_SIZE, "a location fits");
 
 static void unmap(tg_shared *shared)
 {
@@ -52,9 +52,9 @@ static bool is_sealed(int file)
     return seals >= 0 && (seals & SIZE_SEALS) == SIZE_SEALS;
 }
 
-bool tg_mpi_share(tg_transport *transport, size_t size, tg_shared *shared, uint8_t bytes[TG_TICKET_SIZE])
+bool tg_mpi_share(tg_transport *transport, size_t size, tg_shared *shared, uint8_t bytes[TG_LOCATION_SIZE])
 {
-    ticket t = {.process = getpid(), .size = size};
+    location t = {.process = getpid(), .size = size};
     (void)transport;
     if (size > INT64_MAX - NONCE || getrandom(t.nonce, NONCE, 0) != NONCE)
         return false;
@@ -69,23 +69,23 @@ bool tg_mpi_share(tg_transport *transport, size_t size, tg_shared *shared, uint8
     shared->of = (void *)(intptr_t)(file + 1); /* others open it by this number */
     t.file = file;
     memcpy(shared->memory + size, t.nonce, NONCE);
-    memset(bytes, 0, TG_TICKET_SIZE);
+    memset(bytes, 0, TG_LOCATION_SIZE);
     memcpy(bytes, &t, sizeof t);
     return true;
 }
 #else
 static bool is_sealed(int file) { return (void)file, false; }
 
-bool tg_mpi_share(tg_transport *transport, size_t size, tg_shared *shared, uint8_t bytes[TG_TICKET_SIZE])
+bool tg_mpi_share(tg_transport *transport, size_t size, tg_shared *shared, uint8_t bytes[TG_LOCATION_SIZE])
 {
     (void)transport, (void)size, (void)shared, (void)bytes;
     return false;
 }
 #endif
 
-bool tg_mpi_look(tg_transport *transport, const uint8_t bytes[TG_TICKET_SIZE], tg_shared *shared)
+bool tg_mpi_look(tg_transport *transport, const uint8_t bytes[TG_LOCATION_SIZE], tg_shared *shared)
 {
-    ticket t;
+    location t;
     char path[64];
     struct stat about;
     (void)transport;
