@@ -237,14 +237,17 @@ TG_API TG_MUST_CHECK tg_status tg_device_copy_in(tg_device *device, void *memory
                                                  tg_error *error);
 TG_API TG_MUST_CHECK tg_status tg_device_copy_out(tg_device *device, void *host, const void *memory, size_t bytes,
                                                   tg_error *error);
+
 /* Allocates now what a card needs to read up to `frames` frames of this spec, of up to `count` elements, in one call.
  */
 TG_API TG_MUST_CHECK tg_status tg_device_reserve(tg_device *device, const tg_spec *spec, uint64_t count, size_t frames,
                                                  tg_error *error);
+
 /* Host memory that the device can write too, for the results of calls that do not wait (part 5). */
 TG_API TG_MUST_CHECK tg_status tg_device_allocate_shared(tg_device *device, size_t bytes, void **memory,
                                                          tg_error *error);
 TG_API void tg_device_release_shared(tg_device *device, void *memory);
+
 /* From one place in the device's memory to another. */
 TG_API TG_MUST_CHECK tg_status tg_device_copy(tg_device *device, void *to, const void *from, size_t bytes,
                                               tg_error *error);
@@ -599,6 +602,7 @@ TG_API TG_MUST_CHECK tg_status tg_transport_nccl(const char *library, tg_transpo
 TG_API const char *tg_transport_name(const tg_transport *transport); /* "local", "mpi", "nccl" */
 TG_API uint32_t tg_transport_rank(const tg_transport *transport);
 TG_API uint32_t tg_transport_world(const tg_transport *transport);
+
 /* Whether it takes exchanges whose buffers lie in device memory: "nccl" does. */
 TG_API bool tg_transport_on_device(const tg_transport *transport);
 
@@ -748,6 +752,7 @@ TG_API TG_MUST_CHECK tg_status tg_reducer_create(tg_device *device, uint32_t ran
                                                  const tg_reducer_tensor *tensors, size_t tensor_count,
                                                  const tg_reducer_options *options, tg_reducer **reducer,
                                                  tg_error *error);
+
 /* Not while its exchanges are in progress: finish them or abort the transport first. */
 TG_API void tg_reducer_free(tg_reducer *reducer);
 
@@ -757,6 +762,7 @@ TG_API void tg_reducer_free(tg_reducer *reducer);
  * rank calls it once, between reductions. It allocates the shared memory. */
 TG_API TG_MUST_CHECK tg_status tg_reducer_share_memory(tg_reducer *reducer, tg_transport *transport, bool *shared,
                                                        tg_error *error);
+
 /* Then: where the gradient of a float32 tensor need not be copied, because others can read it there. It is the
  * reducer's, and has `count` elements; those of the next tensor in the list follow. NULL where ranks send each other
  * messages, and with a depth above 1. */
@@ -930,6 +936,7 @@ TG_API TG_MUST_CHECK tg_status tg_reducer_stats_of(const tg_reducer *reducer, tg
  * restore the counts. */
 TG_API TG_MUST_CHECK tg_status tg_reducer_tensor_stats(const tg_reducer *reducer, size_t index, tg_stats *stats,
                                                        tg_error *error);
+
 /* Copies this rank's residual of one tensor; `count` is the tensor's count. Refused for a tensor without residual. */
 TG_API TG_MUST_CHECK tg_status tg_reducer_residual_read(const tg_reducer *reducer, size_t index, float *out,
                                                         uint64_t count, tg_error *error);
