@@ -242,14 +242,14 @@ bool schedule_of_reduction(const struct predict_job *job, const struct predict_c
 {
     *schedule = (struct schedule){0};
     struct predict_coding as_raw = raw;
-    const tg_spec plain = {.codec = 0};
+    const tg_spec none = {.codec = 0};
     const tg_feedback_spec no_feedback = {.kind = TG_FEEDBACK_NONE};
     if (options && options->host_of_rank && job->per_node >= job->world) { /* one host compresses nothing */
         as_raw.frame = coding->frame;
         as_raw.low = coding->low;
         as_raw.high = coding->high;
         coding = &as_raw;
-        codec = &plain;
+        codec = &none;
         feedback = &no_feedback;
     }
     tg_reducer_tensor *tensors = calloc(job->tensor_count + 1, sizeof *tensors);

@@ -102,6 +102,9 @@ typedef struct tg_codec_row {
 const tg_codec_row *tg_codec_row_of(uint8_t id);
 const tg_codec_row *tg_codec_row_at(size_t index);
 
+/* The spec of `none`, which has no parameters. */
+#define TG_SPEC_NONE ((tg_spec){.codec = 0})
+
 /* Whether a spec's codec sends the values without loss. */
 static inline bool tg_spec_is_lossless(const tg_spec *spec)
 {

@@ -269,9 +269,6 @@ typedef struct tg_operations {
     /* The indices with which the parts begin that a list, which is not empty, falls into: indices[j] = that of element
      * count * j / parts. */
     void (*cut_list)(tg_device *device, const tg_list *list, uint32_t parts, uint32_t *indices);
-
-    /* XXH3 of host bytes; does not wait for anything. */
-    uint64_t (*digest)(const tg_device *device, const void *bytes, size_t n);
 } tg_operations;
 
 struct tg_device {

@@ -181,7 +181,7 @@ tg_reducer_tensor tg_share_tensor(const tg_reducer *r, size_t number, uint32_t s
         made.feedback = (tg_feedback_spec){.kind = TG_FEEDBACK_EF, .alpha = 1, .beta = 1};
     }
     if (r->levels->hosts == 1) /* there is nobody to compress for */
-        made.codec = (tg_spec){.codec = 0};
+        made.codec = TG_SPEC_NONE;
     return made;
 }
 
@@ -197,7 +197,7 @@ tg_reducer_options tg_share_options(const tg_reducer *r, uint32_t share)
 bool tg_share_ends(const tg_reducer *r, bool dense, const tg_piece *piece, tg_piece *slice)
 {
     const tg_reducing_tensor *t = &r->tensors[piece->tensor];
-    const tg_spec spec = r->levels->hosts > 1 ? tg_wire_spec(r, t) : (tg_spec){.codec = 0};
+    const tg_spec spec = r->levels->hosts > 1 ? tg_wire_spec(r, t) : TG_SPEC_NONE;
     return tg_piece_ends(piece, t->parts, dense || tg_grain_of(&spec) > 0, slice);
 }
 
@@ -312,7 +312,7 @@ void tg_levels_stats(const tg_reducer *r, tg_reducer_stats *stats)
 /* What frames of a slice are made with between hosts, at its largest. */
 static tg_spec spec_of(const tg_reducer *r, bool dense, const tg_piece *slice)
 {
-    tg_spec spec = {.codec = 0};
+    tg_spec spec = TG_SPEC_NONE;
     if (!dense)
         spec = tg_share_tensor(r, slice->tensor, slice->owner).codec;
     for (size_t s = 0;

@@ -137,10 +137,9 @@ static uint64_t common_multiple(uint64_t a, uint64_t b)
 
 tg_spec tg_wire_spec(const tg_reducer *r, const tg_reducing_tensor *t)
 {
-    const tg_spec plain = {.codec = 0};
     if (!r->levels)
         return t->spec;
-    return t->given.count < r->options.min_size ? plain : t->given.codec;
+    return t->given.count < r->options.min_size ? TG_SPEC_NONE : t->given.codec;
 }
 
 /* Where a tensor may be cut so that what is sent does not depend on it: whole blocks, whole buckets. A sparsifier
@@ -224,7 +223,7 @@ tg_status tg_reducer_make_codecs(tg_reducer *r, tg_error *error)
             return status;
         r->tensors[i].codec = r->codec_count++;
     }
-    const tg_spec none = {.codec = 0};
+    const tg_spec none = TG_SPEC_NONE;
     const bool coded = r->functions->has_results || r->levels || r->share.whole; /* and not only in dense steps */
     const uint64_t largest = coded && r->coded.largest > r->dense.largest ? r->coded.largest : r->dense.largest;
     return tg_codec_create(r->device, &none, largest, &r->plain, error);

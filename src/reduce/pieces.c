@@ -180,7 +180,7 @@ tg_status tg_piece_compare(const tg_reduction *r, uint32_t peer, const tg_frame_
     const tg_draw draw = tg_draw_of(r, peer, due->draw);
     if (due->is_whole && tg_spec_is_lossless(&info->spec)) {
         *due->is_whole = true;
-        due->spec = (tg_spec){.codec = 0};
+        due->spec = TG_SPEC_NONE;
         due->most = 0;
     }
     char theirs[TG_SPEC_TEXT] = "", ours[TG_SPEC_TEXT] = "";

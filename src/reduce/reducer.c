@@ -100,7 +100,7 @@ static tg_status keep_tensor(tg_reducer *r, const tg_reducer_tensor *given, size
     t->given.name = r->names[number] = name;
     t->spec = given->codec;
     if (given->count < r->options.min_size || r->levels) /* within a host, nothing is compressed */
-        t->spec = (tg_spec){.codec = 0};                 /* none */
+        t->spec = TG_SPEC_NONE;
     t->sparse = tg_codec_row_of(t->spec.codec)->sparse;
     status = tg_scatter_boundaries(r, given, number, error);
     if (status != TG_OK)

@@ -141,7 +141,7 @@ void tg_spread_send(tg_reduction *r, size_t number)
 static tg_status check_frame(const tg_reduction *r, const tg_piece *piece, uint32_t share, const tg_frame_info *info,
                              uint64_t left, bool is_mean, tg_error *error)
 {
-    tg_spec spec = {.codec = 0};
+    tg_spec spec = TG_SPEC_NONE;
     if (!r->dense) {
         spec = tg_share_tensor(r->reducer, piece->tensor, share).codec;
         spec.amount = tg_amount_at(r->reducer, &spec, r->step);

@@ -488,12 +488,6 @@ static bool encoder_fits(const tg_device *d, const tg_encoder *encoder, const tg
     return g->inner->operations->encoder_fits(g->inner, encoder, spec);
 }
 
-static uint64_t digest(const tg_device *d, const void *bytes, size_t n)
-{
-    const guarded *g = (const guarded *)(const void *)d;
-    return g->inner->operations->digest(g->inner, bytes, n);
-}
-
 /* Addresses of devices that were closed are used again: an emulator remembers something of every page that it ever
  * mapped, and laws open thousands of devices. */
 enum { MOST_SPARE = 64 };
@@ -578,8 +572,7 @@ static const tg_operations operations = {.close = close_guarded,
                                          .add_lists = add_lists,
                                          .sum_lists = sum_lists,
                                          .spread_list = spread_list,
-                                         .cut_list = cut_list,
-                                         .digest = digest};
+                                         .cut_list = cut_list};
 
 tg_device *open_guarded(const char *name, bool queues)
 {

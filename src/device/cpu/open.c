@@ -108,11 +108,6 @@ static void first_nonfinite(tg_device *device, const tg_source *source, uint64_t
     *index = tg_source_first_nonfinite(source, tg_cpu_of(device)->kernels, tg_cpu_of(device)->pool);
 }
 
-static uint64_t digest(const tg_device *device, const void *bytes, size_t n)
-{
-    return tg_cpu_of_const(device)->kernels->digest(bytes, n);
-}
-
 static const tg_operations operations = {.close = close_cpu,
                                          .wait = wait_for_nothing,
                                          .finish = wait_for_nothing,
@@ -154,8 +149,7 @@ static const tg_operations operations = {.close = close_cpu,
                                          .add_lists = tg_cpu_add_lists,
                                          .sum_lists = tg_cpu_sum_lists,
                                          .spread_list = tg_cpu_spread_list,
-                                         .cut_list = tg_cpu_cut_list,
-                                         .digest = digest};
+                                         .cut_list = tg_cpu_cut_list};
 
 /* For as many callers at once as there are processors, more of whom would have to wait, and for all threads. */
 static bool make_scratch(tg_cpu *cpu)

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 
 extern "C" {
+#include "codec/codec_table.h"
 #include "codec/sparse.h"
 }
 
@@ -390,7 +391,7 @@ static norm_kind norm_of(const tg_spec *spec, const dense_frame *f)
         return NORM_MEAN;
     if (f->affine)
         return NORM_EXTREMES;
-    const bool is_qsgd = spec->codec == 3;
+    const bool is_qsgd = spec->codec == tg_codec_qsgd.id;
     return !is_qsgd || spec->choices & TG_CHOICE_NORM_MAX ? NORM_MAX : NORM_L2;
 }
 
@@ -401,7 +402,7 @@ static dense_job dense_job_of(const tg_encode_job *job, const job_area *area)
     dense_job d = {.source = job->source};
     (void)tg_cuda_dense_frame(job->spec, job->source.dtype, job->source.count, area->frame + TG_HEADER_SIZE, &d.frame);
     d.norm = norm_of(job->spec, &d.frame);
-    d.clip = d.frame.kind == LEVELS && job->spec->codec == 4 ? job->spec->levels : 0;
+    d.clip = d.frame.kind == LEVELS && job->spec->codec == tg_codec_terngrad.id ? job->spec->levels : 0;
     d.key = tg_hash_key_of(&job->options.draw, TG_FOR_ROUNDING);
     d.checks = policy != TG_NONFINITE_ZERO;
     d.source.drop_nonfinite = policy == TG_NONFINITE_ZERO;

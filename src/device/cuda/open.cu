@@ -279,12 +279,6 @@ static void measure(tg_device *device, tg_frame frame, const tg_frame_info *info
     host->operations->measure(host, frame, info, parts);
 }
 
-static uint64_t digest(const tg_device *device, const void *bytes, size_t n)
-{
-    tg_device *host = ((const tg_cuda *)(const void *)device)->host;
-    return host->operations->digest(host, bytes, n);
-}
-
 /* ---- opening ---- */
 
 static void dispose(tg_cuda *cuda)
@@ -362,8 +356,7 @@ static const tg_operations operations = {.close = close_cuda,
                                          .add_lists = tg_cuda_add_lists,
                                          .sum_lists = tg_cuda_sum_lists,
                                          .spread_list = tg_cuda_spread_list,
-                                         .cut_list = tg_cuda_cut_list,
-                                         .digest = digest};
+                                         .cut_list = tg_cuda_cut_list};
 
 /* The card's number: "cuda" is the one that this thread uses. -1 if the name is not one. */
 static int ordinal_of(const char *name)
