@@ -85,11 +85,11 @@ void plan_print_table(const struct plan *plan, FILE *out)
     fprintf(out, "\n%s\n\n", text);
     print_rows(plan, out);
     const struct plan_row *row = plan->recommended;
-    fprintf(out, "\n%sRecommended: ", colour_on(out, COLOUR_GOOD));
-    print_clean(out, row->name);
-    if (!row->is_ring)
-        fprintf(out, " by %s", plan_algorithm(row));
-    fprintf(out, "%s\n", colour_off(out));
+    snprintf(text, sizeof text, "Recommended: %s%s%s", row->name, row->is_ring ? "" : " by ",
+             row->is_ring ? "" : plan_algorithm(row));
+    fprintf(out, "\n%s", colour_on(out, COLOUR_GOOD));
+    print_wrapped(out, text, 0);
+    fputs(colour_off(out), out);
     print_wrapped(out, plan->reason, 0);
     print_wrapped(out, "This predicts time, not accuracy: see how a codec trains with 'tersegrad train'.", 0);
     fputc('\n', out);

@@ -76,24 +76,39 @@ size_t text_width(const char *text)
     return width;
 }
 
+static size_t width_of(const char *text, size_t bytes)
+{
+    size_t width = 0;
+    for (size_t i = 0; i < bytes; i++)
+        width += ((unsigned char)text[i] & 0xc0) != 0x80;
+    return width;
+}
+
+/* Bytes of what stays on one line: a word, or of one that no line holds, a long spec, as much as ends with a comma. */
+static size_t unbroken(const char *text, size_t most)
+{
+    const size_t word = strcspn(text, " "), item = strcspn(text, " ,");
+    return width_of(text, word) > most && text[item] == ',' ? item + 1 : word;
+}
+
 void print_rest(FILE *stream, const char *text, size_t indent)
 {
     const size_t most = terminal_width(stream);
     size_t column = indent;
+    bool spaced = false;
     while (*text) {
-        size_t bytes = strcspn(text, " "), width = 0;
-        for (size_t i = 0; i < bytes; i++)
-            width += ((unsigned char)text[i] & 0xc0) != 0x80;
-        if (column > indent && column + 1 + width > most) {
+        const size_t bytes = unbroken(text, most - indent), width = width_of(text, bytes);
+        if (column > indent && column + spaced + width > most) {
             fprintf(stream, "\n%*s", (int)indent, "");
             column = indent;
-        } else if (column > indent) {
+        } else if (column > indent && spaced) {
             fputc(' ', stream);
             column++;
         }
         fwrite(text, 1, bytes, stream);
         column += width;
         text += bytes;
+        spaced = *text == ' ';
         text += strspn(text, " ");
     }
     fputc('\n', stream);

@@ -22,6 +22,12 @@ tersegrad bench -n 1000 --seconds 0 --codec topk:density=0.01,values=levels,leve
 tersegrad bench -n 100000 --seconds 0 --decades --codec qsgd:levels=127,norm=l2,coding=entropy | fits "bench --decades"
 tersegrad train --data synthetic:rows=500,features=20,classes=4 --model mlp:16 --steps 5 --codec none --feedback none \
     --codec qsgd:levels=127,bucket=512,norm=l2,coding=entropy --feedback ecq:alpha=0.2,beta=0.99 2>/dev/null | fits train
+tersegrad plan | fits plan
+tersegrad plan --codec topk:density=0.01,values=levels,levels=7,bucket=512,norm=max,coding=entropy \
+    --feedback dgc:momentum=0.9,clip=0 --rate 100mbit | fits "plan of a long spec"
+tersegrad train --data synthetic:rows=500,features=20,classes=4 --model mlp:16 --steps 5 --codec none --log run.jsonl \
+    >/dev/null 2>&1
+{ tersegrad report run.jsonl -o page.html 2>/dev/null || echo "built without jansson"; } | fits report
 tersegrad --help | fits "tersegrad --help"
 for command in $(tersegrad --help | sed -n 's/^  \([a-z]*\)  .*/\1/p'); do
     tersegrad help "$command" | fits "help $command"
