@@ -149,6 +149,26 @@ static void decode_frames(const subject *s, const tg_frame *frames, const tg_ten
     }
 }
 
+static void use_texts(const subject *s, const char *kind)
+{
+    tg_spec spec;
+    tg_feedback_spec feedback;
+    tg_stability stability;
+    tg_codec_info row;
+    tg_error error;
+    char text[TG_SPEC_TEXT];
+    expect(tg_spec_parse(s->spec, &spec, &error) == TG_OK && tg_spec_print(&spec, text, sizeof text, &error) == TG_OK &&
+               tg_feedback_parse(kind, &feedback, &error) == TG_OK &&
+               tg_feedback_print(&feedback, text, sizeof text, &error) == TG_OK &&
+               tg_stability_of(&spec, &feedback, s->count, &stability, &error) == TG_OK,
+           "%s", error.message);
+    expect(tg_spec_parse("topk:density=x", &spec, &error) != TG_OK && tg_spec_parse("top", &spec, &error) != TG_OK &&
+               tg_feedback_parse("ecq:alpha=0.1.2", &feedback, &error) != TG_OK,
+           "what is no number is taken");
+    for (size_t i = 0; tg_codec_list(i, &row) == TG_OK; i++)
+        expect(row.name[0] != 0, "a codec without a name");
+}
+
 static void step_with(const subject *s, const char *kind, tg_codec *codec, tg_tensor *gradient, uint8_t *frame)
 {
     static const tg_nonfinite policies[] = {TG_NONFINITE_REJECT, TG_NONFINITE_ZERO, TG_NONFINITE_TRUST};
@@ -159,6 +179,7 @@ static void step_with(const subject *s, const char *kind, tg_codec *codec, tg_te
     tg_feedback *feedback = NULL;
     tg_error error;
     tg_encode_report report;
+    use_texts(s, kind);
     expect(tg_feedback_parse(kind, &spec, &error) == TG_OK, "%s", error.message);
     expect(tg_feedback_create(s->device, &spec, tg_codec_spec(codec), s->count, true, &feedback, &error) == TG_OK, "%s",
            error.message);
@@ -257,6 +278,36 @@ static void use_codec(void *of)
 
 /* ---- reductions ---- */
 
+static void describe(const tg_reducer_tensor *tensors, size_t count, const tg_reducer_options *options)
+{
+    tg_description *description = NULL;
+    tg_description_info info;
+    tg_described_exchange exchange;
+    tg_error error;
+    expect(tg_description_create(5, tensors, count, options, &description, &error) == TG_OK &&
+               tg_description_of(description, &info, &error) == TG_OK,
+           "%s", error.message);
+    for (size_t i = 0; i < info.exchange_count; i++)
+        expect(tg_description_exchange(description, 3, i, &exchange, &error) == TG_OK, "%s", error.message);
+    tg_description_free(description);
+}
+
+/* Saved, loaded and scaled. */
+static void keep(tg_reducer *reducer)
+{
+    size_t size = 0;
+    tg_error error;
+    tg_reducer_stats stats;
+    expect(tg_reducer_save(reducer, NULL, 0, &size, &error) == TG_OK, "%s", error.message);
+    uint8_t *state = malloc(size);
+    expect(tg_reducer_save(reducer, state, size, &size, &error) == TG_OK &&
+               tg_reducer_load(reducer, &(tg_state){state, size}, 1, &error) == TG_OK &&
+               tg_reducer_scale(reducer, 0.5f, &error) == TG_OK &&
+               tg_reducer_stats_of(reducer, &stats, &error) == TG_OK,
+           "%s", error.message);
+    free(state);
+}
+
 static void reduce_with(tg_device *device, tg_algorithm algorithm, tg_nonfinite_step policy)
 {
     static const tensor_case cases[] = {{"sparse", "topk:density=0.02,values=levels", "ef", 70001, TG_FLOAT32},
@@ -277,6 +328,7 @@ static void reduce_with(tg_device *device, tg_algorithm algorithm, tg_nonfinite_
                    tg_feedback_parse(cases[i].feedback, &tensors[i].feedback, &error) == TG_OK,
                "%s", error.message);
     }
+    describe(tensors, TENSORS, &options);
     for (uint32_t r = 0; r < WORLD; r++) {
         for (size_t i = 0; i < TENSORS; i++) {
             gradients[r][i] = make_tensor(cases[i].count, cases[i].dtype, 0);
@@ -294,12 +346,7 @@ static void reduce_with(tg_device *device, tg_algorithm algorithm, tg_nonfinite_
             expect(tg_reduce_end(reductions[r], &error) == TG_OK, "%s", error.message);
     }
     for (uint32_t r = 0; r < WORLD; r++) {
-        size_t size = 0;
-        expect(tg_reducer_save(reducers[r], NULL, 0, &size, &error) == TG_OK, "%s", error.message);
-        uint8_t *state = malloc(size);
-        expect(tg_reducer_save(reducers[r], state, size, &size, &error) == TG_OK, "%s", error.message);
-        expect(tg_reducer_load(reducers[r], &(tg_state){state, size}, 1, &error) == TG_OK, "%s", error.message);
-        free(state);
+        keep(reducers[r]);
         tg_reducer_free(reducers[r]);
         for (size_t i = 0; i < TENSORS; i++)
             drop(&gradients[r][i]);
