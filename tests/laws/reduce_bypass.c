@@ -105,7 +105,7 @@ static void a_change_is_noticed(void)
 static void slower_ways(void)
 {
     static const uint32_t slower[] = {1010, 1016, 1032, 1100, 1500, 1990, 3000, 10000, 30000, 1000000};
-    for (unsigned i = 0; i < sizeof slower / sizeof *slower; i++)
+    for (unsigned i = 0; i < sizeof slower / sizeof *slower; i += EMULATED ? 3 : 1)
         for (uint32_t depth = 1; depth <= DEEPEST; depth *= 2)
             for (uint32_t steps = 300; steps <= (EMULATED ? 3000 : 300000); steps *= 10) {
                 const double dense = cost_of(slower[i], 1000, depth, 200, steps),
@@ -116,7 +116,7 @@ static void slower_ways(void)
                        slower[i], steps, coded);
             }
     check_all("a slower way costs less than three per cent, however slow it is");
-    for (unsigned i = 0; i < sizeof slower / sizeof *slower; i++)
+    for (unsigned i = 0; i < sizeof slower / sizeof *slower; i += EMULATED ? 3 : 1)
         for (uint32_t depth = 1; slower[i] <= 30000 && depth <= DEEPEST; depth *= 2) {
             tries_are_paid(1000, slower[i], depth);
             if (slower[i] > 1016) /* else it is as good as the other way, and stays */
@@ -483,7 +483,7 @@ int main(int argc, char **argv)
     the_rule();
     for (int algorithm = TG_GATHER; algorithm <= TG_SCATTER; algorithm++) {
         for (size_t i = 0; i < sizeof grid_tensors / sizeof *grid_tensors; i++)
-            for (uint64_t bad = 1; bad <= 6; bad += i > 0 ? 2 : 1) /* 6: none */
+            for (uint64_t bad = 1; bad <= 6; bad += EMULATED ? 5 : i > 0 ? 2 : 1) /* 6: none */
                 steps_balance(grid_tensors[i], (tg_algorithm)algorithm, 1 + i % 2, bad);
         dense_is_dense((tg_algorithm)algorithm, "ef");
         dense_is_dense((tg_algorithm)algorithm, "ecq:alpha=0.5,beta=0.75");

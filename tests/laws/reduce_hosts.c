@@ -50,7 +50,7 @@ static void every_spec(bool all, tg_algorithm algorithm)
 {
     const char *const *specs = all_specs();
     size_t turn = 0;
-    for (size_t i = 0; specs[i]; i += all ? 1 : EMULATED ? 59 : 11) {
+    for (size_t i = 0; specs[i]; i += all ? 1 : EMULATED ? 97 : 11) {
         const placement *p = &placements[turn++ % PLACEMENTS];
         const tensor_case tensors[] = {
             {"first", specs[i], "ef", 1000, TG_FLOAT32},   {"empty", specs[i], "none", 0, TG_FLOAT32},
@@ -434,7 +434,7 @@ static void faults(bool all, const placement *p, tg_algorithm algorithm)
     turn++;
     for (unsigned exchange = 0; exchange < of; exchange++)
         for (int fault = CUT; fault < FAULTS; fault++)
-            if ((all || (exchange + (unsigned)fault + turn) % (EMULATED || p->world > 8 ? 13 : 5) == 0) && my_turn())
+            if ((all || (exchange + (unsigned)fault + turn) % (EMULATED ? 17 : p->world > 8 ? 13 : 5) == 0) && my_turn())
                 one_trouble(&what, p, (enum fault)fault, exchange);
     check(messages_spoilt > before || in_parts(), "%s, %s: %u messages were spoilt", tg_algorithm_text(algorithm),
           p->name, messages_spoilt - before);
@@ -451,7 +451,7 @@ static void laws(bool all)
     static const char *const specs[] = {"topk:density=0.02",     "topk:k=70", "qsgd:levels=7", "fp16", "none",
                                         "qsgd:levels=4,norm=max"};
     for (size_t i = 0; i < sizeof specs / sizeof *specs; i++)
-        for (size_t j = EMULATED ? i % 3 : 0; j < PLACEMENTS; j += EMULATED ? 3 : 1) {
+        for (size_t j = EMULATED ? i % PLACEMENTS : 0; j < PLACEMENTS; j += EMULATED ? PLACEMENTS : 1) {
             mass(&placements[j], TG_GATHER, specs[i], "ef");
             mass(&placements[j], TG_SHARD, specs[i], "ef");
         }

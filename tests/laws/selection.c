@@ -259,7 +259,7 @@ int main(int argc, char **argv)
                 devices_agree(device, spec, feedbacks[f], 20011,
                               is_definition ? 1
                               : all         ? 200
-                              : EMULATED    ? 10
+                              : EMULATED    ? 5
                                             : 40,
                               77);
                 check_all("%s %s %s: a long run", device, spec, feedbacks[f] ? feedbacks[f] : "none");

@@ -368,7 +368,7 @@ static void is_kept(tg_device *device, size_t each, bool all)
 {
     size_t number = 0;
     for (const char *const *spec = all_specs(); *spec; spec++, number++) {
-        if (!all && number % (EMULATED ? 8 : each) != 0)
+        if (!all && number % (EMULATED ? 16 : each) != 0)
             continue;
         for (size_t dtype = 0; dtype < 3; dtype++) {
             if (!all && dtype != number % 3)
