@@ -434,7 +434,7 @@ static void faults(bool all, const placement *p, tg_algorithm algorithm)
     turn++;
     for (unsigned exchange = 0; exchange < of; exchange++)
         for (int fault = CUT; fault < FAULTS; fault++)
-            if ((all || (exchange + (unsigned)fault + turn) % (EMULATED ? 17 : p->world > 8 ? 13 : 5) == 0) && my_turn())
+            if ((all || (exchange + (unsigned)fault + turn) % (EMULATED || p->world > 8 ? 13 : 5) == 0) && my_turn())
                 one_trouble(&what, p, (enum fault)fault, exchange);
     check(messages_spoilt > before || in_parts(), "%s, %s: %u messages were spoilt", tg_algorithm_text(algorithm),
           p->name, messages_spoilt - before);
