@@ -256,12 +256,7 @@ int main(int argc, char **argv)
                     check_all("%s %s %s, %d elements", device, spec, feedbacks[f] ? feedbacks[f] : "none", (int)count);
                 }
                 snprintf(spec, sizeof spec, "%s:density=0.02", info.name);
-                devices_agree(device, spec, feedbacks[f], 20011,
-                              is_definition ? 1
-                              : all         ? 200
-                              : EMULATED    ? 5
-                                            : 40,
-                              77);
+                devices_agree(device, spec, feedbacks[f], 20011, is_definition ? 1 : all ? 200 : EMULATED ? 5 : 40, 77);
                 check_all("%s %s %s: a long run", device, spec, feedbacks[f] ? feedbacks[f] : "none");
                 if (!is_definition && !is_card) {
                     char threads[64];
