@@ -482,6 +482,8 @@ int main(int argc, char **argv)
     (void)wants_all(argc, argv);
     the_rule();
     for (int algorithm = TG_GATHER; algorithm <= TG_SCATTER; algorithm++) {
+        if (!my_turn())
+            continue;
         for (size_t i = 0; i < sizeof grid_tensors / sizeof *grid_tensors; i++)
             for (uint64_t bad = 1; bad <= 6; bad += EMULATED ? 5 : i > 0 ? 2 : 1) /* 6: none */
                 steps_balance(grid_tensors[i], (tg_algorithm)algorithm, 1 + i % 2, bad);

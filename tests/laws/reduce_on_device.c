@@ -252,6 +252,8 @@ int main(int argc, char **argv)
     const bool all = wants_all(argc, argv);
     for (int algorithm = TG_GATHER; algorithm <= TG_SCATTER; algorithm++)
         for (uint32_t world = 1; world <= MOST_WORLD; world += all || world < 3 ? 1 : 3) {
+            if (!my_turn())
+                continue;
             rank_case what = {.world = world,
                               .tensors = many,
                               .options = {.algorithm = (tg_algorithm)algorithm, .batch_elements = 4096, .seed = 7},

@@ -320,6 +320,8 @@ static void any_order(bool all)
     for (int algorithm = TG_GATHER; algorithm <= TG_SCATTER; algorithm++)
         for (uint32_t count = 1; count <= MOST_WORLD; count++)
             for (uint64_t seed = 1; seed <= (all ? 8 : EMULATED ? 1 : 2); seed++) {
+                if (!my_turn())
+                    continue;
                 const rank_case what = {
                     .world = count,
                     .tensors = tensors,
