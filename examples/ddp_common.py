@@ -71,6 +71,8 @@ def parser(description: str, steps: int, batch: int) -> argparse.ArgumentParser:
     # torchrun takes --log for one of its own options, even behind the script's name, unless there is -- before that.
     result.add_argument("--log", "--log-file", dest="log", type=Path, metavar="FILE.jsonl", help="a JSON object for every step")
     result.add_argument("--log-every", type=int, default=1, metavar="N", help="or for every so many: losses are means of N steps, over all ranks")
+    result.add_argument("--checkpoint", type=Path, metavar="FOLDER", help="save every rank's state there, and go on from what is there")
+    result.add_argument("--checkpoint-every", type=int, default=1000, metavar="N", help="so many steps lie between; default: 1000")
     result.add_argument("--json", action="store_true", help="print a JSON object for each spec instead of the table")
     return result
 
@@ -110,6 +112,43 @@ def _loss(model: nn.Module, batch: Batch) -> torch.Tensor:
     return nn.functional.cross_entropy(outputs.reshape(-1, outputs.shape[-1]), targets.reshape(-1))
 
 
+class Checkpoints:
+    """Those of one run: a file for each rank, named for the step. The last two stay, because a run may be ended when only
+    some ranks have saved the last one."""
+
+    def __init__(self, folder: Path | None, run: int, every: int, steps: int) -> None:
+        self._folder, self._every, self._steps = folder / str(run) if folder else None, every, steps
+        self._saved: list[int] = []
+        self._step = 0
+        if self._folder:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            names = {path.name for path in self._folder.iterdir()}
+            self._saved = sorted({int(name.split("-")[0]) for name in names if name.endswith(f"-{dist.get_rank()}.pt")})
+            ranks = range(dist.get_world_size())
+            self._step = max((step for step in self._saved if all(f"{step}-{rank}.pt" in names for rank in ranks)), default=0)
+        dist.barrier()  # all look before one writes
+
+    def _path(self, step: int) -> Path:
+        assert self._folder
+        return self._folder / f"{step}-{dist.get_rank()}.pt"
+
+    def last(self) -> dict[str, Any] | None:
+        """What this rank saved at the last step that all have saved."""
+        return torch.load(self._path(self._step), weights_only=True) if self._step else None
+
+    def save(self, step: int, what: Callable[[], dict[str, Any]]) -> None:
+        """If it is time for it, and after the last step."""
+        if not self._folder or (step % self._every and step != self._steps):
+            return
+        part = self._path(step).with_suffix(".part")
+        torch.save(what(), part)
+        part.rename(self._path(step))  # so there is no half of one
+        self._saved = [other for other in self._saved if other != step] + [step]
+        for old in self._saved[:-2]:
+            self._path(old).unlink(missing_ok=True)
+        del self._saved[:-2]
+
+
 class Bar:
     """One line on stderr that is rewritten; none where stderr is not a terminal."""
 
@@ -132,6 +171,16 @@ def write_line(log: Any, run: int, spec: str, step: int, loss: float, stats: Any
     line = {"run": run, "codec": codec, "feedback": feedback or "none", "step": step, "batch_loss": loss, "loss": loss}
     line |= {"bytes_sent": stats.bytes_sent, "ratio": stats.ratio, "residual_norm": stats.residual_norm}
     log.write(json.dumps(line) + "\n")
+    log.flush()  # a run may be ended at any time
+
+
+def forget_lines(log: Any, run: int, step: int) -> None:
+    """What a run that was ended has written of steps that come again."""
+    log.seek(0)
+    lines = [line for line in log if (json.loads(line)["run"], json.loads(line)["step"] > step) != (run, True)]
+    log.seek(0)
+    log.truncate()
+    log.writelines(lines)
 
 
 def mean_of_ranks(values: list[float]) -> float:
@@ -175,8 +224,18 @@ def _train(task: Task, number: int, spec: str, options: argparse.Namespace, log:
     draws = torch.Generator().manual_seed(1000 * options.seed + rank)
     bar = Bar(spec, options.steps)
     losses: list[float] = []
-    start = time.perf_counter()
-    for step in range(1, options.steps + 1):
+    checkpoints = Checkpoints(options.checkpoint, number, options.checkpoint_every, options.steps)
+    parts = {"model": model, "optimizer": optimizer, "rates": rates, "compression": state}  # whatever has a state_dict
+    done, before = 0, 0.0
+    if (saved := checkpoints.last()) is not None:
+        for name, part in parts.items():
+            part.load_state_dict(saved[name])
+        draws.set_state(saved["draws"])
+        done, losses, before = saved["step"], saved["losses"], saved["seconds"]
+    if log is not None:
+        forget_lines(log, number, done)
+    start = time.perf_counter() - before
+    for step in range(done + 1, options.steps + 1):
         optimizer.zero_grad()
         inputs, targets = task.batch(draws, options.batch)
         loss = _loss(model, (inputs.to(device), targets.to(device)))
@@ -191,6 +250,16 @@ def _train(task: Task, number: int, spec: str, options: argparse.Namespace, log:
             mean = mean_of_ranks(losses[-options.log_every :])
             if log is not None:
                 write_line(log, number, spec, step, mean, state.stats())
+        checkpoints.save(
+            step,
+            lambda: {
+                **{name: part.state_dict() for name, part in parts.items()},
+                "draws": draws.get_state(),
+                "step": step,
+                "losses": losses,
+                "seconds": time.perf_counter() - start,
+            },
+        )
     seconds = time.perf_counter() - start
     test_loss, accuracy = evaluate(model.module, task.test, device)
     stats = state.stats()
@@ -223,7 +292,7 @@ def main(options: argparse.Namespace, make_task: Callable[[argparse.Namespace], 
     dist.init_process_group("gloo", timeout=timedelta(minutes=30))
     task = make_task(options)
     leader = dist.get_rank() == 0
-    log = options.log.open("w") if options.log and leader else None
+    log = options.log.open("a+" if options.checkpoint else "w+") if options.log and leader else None
     specs = options.spec or ["none", "topk:density=0.01/ef"]
     rows = [_train(task, number, spec, options, log) for number, spec in enumerate(specs)]
     if leader and options.json:
