@@ -92,24 +92,21 @@ template <class F> static double microseconds(F &&work, int times)
 static void staged(const writing &w, const guessing &guess, laps *lap)
 {
     const selecting &s = w.s;
-    const u64 slots = s.amount.most / RICE_BLOCK + segments_most(s.count, s.amount.most) + 1;
-    const unsigned parts = s.amount.needed / REGIONS / (CUT_THREADS * CUT_AHEAD) + 1;
+    const sparse_grids n = grids_of(w, guess);
     (*lap)("start");
     launch_guess(0, s, guess);
     (*lap)("guess");
-    const bool sums = guess.kind == GUESS_GAUSSIAN || guess.kind == GUESS_TRIMMED;
-    const unsigned pilots = pilot_blocks(s.count);
-    LAUNCH(pilot_kernel, pilots + (sums ? blocks_of_sample(guess) : 0), PILOT_THREADS, 0, 0, s, guess, pilots);
+    LAUNCH(pilot_kernel, n.blocks[PILOTS], PILOT_THREADS, 0, 0, s, guess, n.pilots);
     (*lap)("pilot");
-    launch_sift<TG_FLOAT32>(0, s, false);
+    launch_sift<TG_FLOAT32>(0, s, n.blocks[SIFTS], false);
     (*lap)("sift");
-    LAUNCH(cut_kernel, (s.strips < REGIONS ? s.strips : REGIONS) * parts, CUT_THREADS, 0, 0, s, parts);
+    LAUNCH(cut_kernel, n.blocks[CUTS], CUT_THREADS, 0, 0, s, n.parts);
     (*lap)("cut");
-    LAUNCH(gather_kernel, s.tiles, TILE_THREADS, 0, 0, w);
+    LAUNCH(gather_kernel, n.blocks[GATHERS], TILE_THREADS, 0, 0, w);
     (*lap)("gather");
-    LAUNCH(weigh_kernel, (unsigned)rounded_up(slots, WEIGH_WARPS), WEIGH_THREADS, 0, 0, w);
+    LAUNCH(weigh_kernel, n.blocks[WEIGHS], WEIGH_THREADS, 0, 0, w);
     (*lap)("weigh");
-    LAUNCH(write_kernel, (unsigned)rounded_up(slots, WRITE_WARPS), WRITE_THREADS, 0, 0, w);
+    LAUNCH(write_kernel, n.blocks[WRITES], WRITE_THREADS, 0, 0, w);
     (*lap)("write");
 }
 

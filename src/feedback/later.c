@@ -6,8 +6,9 @@
 #include "feedback/feedback.h"
 #include "frame/encode.h"
 
-/* Jobs that a device gets at once. One that reads host memory does them one after the other, on this very stack. */
-enum { TOGETHER = 64, ON_THIS_STACK = 4 };
+/* Jobs that a device gets at once: more than most models have tensors, for 60 KiB of stack. One that reads host memory
+ * does them one after the other, on this very stack. */
+enum { TOGETHER = 224, ON_THIS_STACK = 4 };
 
 static tg_status check(const tg_encode_call *call, const tg_device *device, tg_error *error)
 {

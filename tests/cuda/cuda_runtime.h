@@ -321,6 +321,13 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream);
 static inline cudaError_t cudaStreamWaitEvent(cudaStream_t, cudaEvent_t, unsigned) { return cudaSuccess; }
 cudaError_t cudaEventSynchronize(cudaEvent_t event);
 cudaError_t cudaEventDestroy(cudaEvent_t event);
+#define CUDART_VERSION 12010
+#define MANY_TOGETHER 64
+static inline cudaError_t cudaDriverGetVersion(int *version)
+{
+    *version = CUDART_VERSION;
+    return cudaSuccess;
+}
 static inline cudaError_t cudaGetDevice(int *device)
 {
     *device = 0;

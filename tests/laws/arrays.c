@@ -12,9 +12,22 @@
 
 enum { TENSORS = 40, LONGEST = 30000 };
 
-static const char *const kinds[] = {"qsgd:levels=7", "qsgd:levels=7,norm=l2",   "qsgd:levels=127", "terngrad",
-                                    "qsgd:levels=7", "qsgd:levels=5,bucket=64", "onebit",          "none",
-                                    "fp16",          "qsgd:levels=7,norm=l2",   "topk:density=0.1"};
+static const char *const kinds[] = {"qsgd:levels=7",
+                                    "qsgd:levels=7,norm=l2",
+                                    "qsgd:levels=127",
+                                    "terngrad",
+                                    "qsgd:levels=7",
+                                    "qsgd:levels=5,bucket=64",
+                                    "onebit",
+                                    "none",
+                                    "fp16",
+                                    "qsgd:levels=7,norm=l2",
+                                    "topk:density=0.1",
+                                    "topk:density=0.02",
+                                    "gaussiank:density=0.05",
+                                    "topk:density=0.01,values=fp16",
+                                    "randk:density=0.1",
+                                    "trimk:density=0.03"};
 enum { KINDS = sizeof kinds / sizeof *kinds };
 
 /* One device with the same tensors, codecs and feedback. Codecs are shared by the tensors of a kind. */

@@ -4,8 +4,9 @@
 
 #include "device/cuda/digest.cuh"
 #include "device/cuda/received.cuh"
+#include "device/cuda/several.cuh"
 
-constexpr u32 THREADS = 256, WARPS = THREADS / 32 /* 2^3 */, NODE = TG_LEAF / 8, FEW_JOBS = 8, MANY_JOBS = 128;
+constexpr u32 THREADS = 256, WARPS = THREADS / 32 /* 2^3 */, NODE = TG_LEAF / 8, FEW_JOBS = 8;
 
 /* Jobs that are done by one launch: a few of them here, many on the card. Block b belongs to the last job whose first
  * block is not behind it. */
@@ -15,10 +16,7 @@ struct checksum_batch {
     checksum_job few[FEW_JOBS];
 };
 
-__device__ __forceinline__ const checksum_job &job_at(const checksum_batch &batch, u32 i)
-{
-    return batch.many ? batch.many[i] : batch.few[i];
-}
+static_assert(sizeof(checksum_batch) <= 4000, "they are the arguments of a kernel");
 
 size_t tg_cuda_digests_room(u64 payload)
 {
@@ -237,6 +235,8 @@ __device__ __forceinline__ void digest_block(const checksum_job &job, u32 block)
         undo(job.undone, job.result->nonfinite, block * THREADS + threadIdx.x, blocks * THREADS);
     if (finishes)
         finish_frame(job, of, root);
+    if (job.report.to && comes_last(job.ended, 1, blocks, &shared) && threadIdx.x < 32)
+        report_later(job.report, job.result);
 }
 
 __global__ void __launch_bounds__(THREADS, 3) digest_frame(const __grid_constant__ checksum_job job)
@@ -248,18 +248,9 @@ __global__ void __launch_bounds__(THREADS, 3) digest_frame(const __grid_constant
 __global__ void __launch_bounds__(THREADS, 3) digest_frames(const __grid_constant__ checksum_batch batch)
 {
     __shared__ checksum_job job;
-    u32 which = 0, end = batch.count;
-    while (end - which > 1) {
-        const u32 middle = (which + end) / 2;
-        if (job_at(batch, middle).first_block <= blockIdx.x)
-            which = middle;
-        else
-            end = middle;
-    }
-    static_assert(sizeof job % 8 == 0, "jobs are copied in words of 8 bytes");
-    for (u32 i = threadIdx.x; i < sizeof job / 8; i += THREADS)
-        memcpy((char *)(void *)&job + 8 * i, (const char *)(const void *)&job_at(batch, which) + 8 * i, 8);
-    __syncthreads();
+    const checksum_job *jobs = batch.many ? batch.many : batch.few;
+    copy_job(&job,
+             &jobs[job_of_block(jobs, batch.count, blockIdx.x, [](const checksum_job &j) { return j.first_block; })]);
     digest_block(job, blockIdx.x - job.first_block);
 }
 
@@ -295,34 +286,33 @@ static u32 shift_for(const tg_cuda *cuda, const checksum_job *jobs, size_t count
     return shift;
 }
 
-/* Counters of a job. */
-static u32 counters_of(const checksum_job *j) { return j->has_checksum ? (u32)(j->size / TG_LEAF / NODE) + 2 : 1; }
+/* Counters of a job: of the root, of nodes, of blocks. */
+static u32 counters_of(const checksum_job *j) { return j->has_checksum ? (u32)(j->size / TG_LEAF / NODE) + 3 : 2; }
 
-void tg_cuda_checksum(tg_cuda *cuda, const checksum_job *jobs, size_t count)
+void tg_cuda_checksum(tg_cuda *cuda, checksum_job *jobs, size_t count)
 {
-    checksum_job many[MANY_JOBS];
     for (size_t done = 0, n; done < count; done += n) {
+        checksum_job *some = jobs + done;
         checksum_batch batch = {};
         u32 counters = 0;
-        const u32 shift = shift_for(cuda, jobs + done, count - done);
-        const size_t left = count - done < MANY_JOBS ? count - done : (size_t)MANY_JOBS;
-        for (n = 0; n < left && (n == 0 || counters + counters_of(&jobs[done + n]) <= ARRIVALS); n++) {
-            many[n] = jobs[done + n];
-            many[n].first_block = batch.blocks;
-            many[n].arrivals = cuda->arrivals + (size_t)cuda->branch * ARRIVALS + counters;
-            counters += counters_of(&many[n]);
-            batch.blocks += plan(cuda, &many[n], shift);
+        const u32 shift = shift_for(cuda, some, count - done);
+        for (n = 0; done + n < count && (n == 0 || counters + counters_of(&some[n]) <= ARRIVALS); n++) {
+            some[n].first_block = batch.blocks;
+            some[n].arrivals = cuda->arrivals + (size_t)cuda->branch * ARRIVALS + counters;
+            counters += counters_of(&some[n]);
+            some[n].ended = some[n].arrivals + counters_of(&some[n]) - 1;
+            batch.blocks += plan(cuda, &some[n], shift);
+        }
+        batch.many = n > FEW_JOBS ? (const checksum_job *)tg_cuda_upload(cuda, some, n * sizeof *some) : NULL;
+        if (n > FEW_JOBS && !batch.many) { /* no room: fewer at a time */
+            n = FEW_JOBS;
+            batch.blocks = some[FEW_JOBS].first_block;
         }
         batch.count = (u32)n;
-        batch.many = n > FEW_JOBS ? (const checksum_job *)tg_cuda_upload(cuda, many, n * sizeof *many) : NULL;
-        if (n > FEW_JOBS && !batch.many) { /* no room: fewer at a time */
-            n = batch.count = FEW_JOBS;
-            batch.blocks = many[FEW_JOBS].first_block;
-        }
         for (u32 i = 0; !batch.many && i < n; i++)
-            batch.few[i] = many[i];
+            batch.few[i] = some[i];
         if (n == 1)
-            LAUNCH(digest_frame, batch.blocks, THREADS, 0, cuda->stream, many[0]);
+            LAUNCH(digest_frame, batch.blocks, THREADS, 0, cuda->stream, some[0]);
         else
             LAUNCH(digest_frames, batch.blocks, THREADS, 0, cuda->stream, batch);
         cuda->busy = true;

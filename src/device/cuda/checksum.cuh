@@ -23,15 +23,17 @@ struct checksum_job {
     bool must_match; /* the checksum: 0 where there is none */
     dense_frame looked_at;
     u64 words;
-    undoing undone; /* of a frame that was made with feedback: what is undone where the result is not finite */
+    later_report report; /* of a job that is done later */
+    undoing undone;      /* of a frame that was made with feedback: what is undone where the result is not finite */
     u8 header[TG_HEADER_SIZE]; /* with a checksum of 0 */
     /* Set by tg_cuda_checksum: the blocks of this job, of which the first `node_blocks` have nodes whose leaves have
      * all been digested, and the others 2^shift leaves, the last ones first; counters of what has come to an end. */
     u32 first_block, node_blocks, leaf_blocks, shift;
-    u32 *arrivals;
+    u32 *arrivals, *ended;
 };
 
 size_t tg_cuda_digests_room(u64 payload);
-void tg_cuda_checksum(tg_cuda *cuda, const checksum_job *jobs, size_t count);
+/* Some fields of the jobs are set. */
+void tg_cuda_checksum(tg_cuda *cuda, checksum_job *jobs, size_t count);
 
 #endif

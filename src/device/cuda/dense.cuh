@@ -66,8 +66,8 @@ static inline u32 units_in_bucket(const dense_frame *f) { return (f->bucket + TG
  * the leaves that are codes alone. */
 bool tg_cuda_is_fast(const dense_job *job);
 void tg_cuda_fast_encode(tg_cuda *cuda, const dense_job *job);
-/* Many of them, in few launches. */
-void tg_cuda_fast_encode_many(tg_cuda *cuda, const dense_job *jobs, size_t count);
+/* Many of them, in few launches; some fields of theirs are set. */
+void tg_cuda_fast_encode_many(tg_cuda *cuda, dense_job *jobs, size_t count);
 u64 tg_cuda_digested_leaves(const dense_job *job);
 
 #endif

@@ -42,10 +42,14 @@ struct pending {
     u64 number;
 };
 
+#ifndef MANY_TOGETHER /* tests have fewer */
+#define MANY_TOGETHER 256
+#endif
 enum {
     SLOTS = 256,
     EXPECTED = 64,
-    LATER_SLOTS = 64,
+    LATER_SLOTS = MANY_TOGETHER,
+    BATCH_MOST = MANY_TOGETHER, /* jobs that are encoded together */
     STORES = 512 << 10,
     RETIRED = 32,
     ARRIVALS = 64 << 10,
@@ -95,12 +99,12 @@ struct tg_cuda {
     control *later_slots;
     u8 *stored_to;
     size_t stored;
-    struct {
-        u64 bytes, selected;
-        tg_status *verdict;
-    } endings[LATER_SLOTS];
+    tg_status *verdicts_to[LATER_SLOTS];
     u32 ending_count;
-    u64 rounds; /* such calls so far */
+    bool long_arguments; /* kernels may have more than 4096 bytes of them */
+    void *carrier;       /* room for them: see later.cu */
+    struct batch *batch; /* of jobs that are being encoded: see encode.cu */
+    u64 rounds;          /* such calls so far */
     /* Streams beside that of the device, for jobs of one call that do not depend on each other. */
     cudaStream_t branches[BRANCHES], trunk;
     cudaEvent_t forked, joined[BRANCHES];
@@ -161,6 +165,9 @@ void tg_cuda_add(tg_device *device, tg_add_job *jobs, size_t count);
 tg_status tg_cuda_can_add_later(const tg_device *device, const tg_add_later_job *job, tg_error *error);
 void tg_cuda_add_later(tg_device *device, const tg_add_later_job *jobs, size_t count);
 bool tg_cuda_reserve(tg_device *device, const tg_spec *spec, uint64_t count, size_t frames);
+/* What encoding needs of a device, at opening and closing. */
+struct batch *tg_cuda_make_batch(void);
+void tg_cuda_free_batch(struct batch *batch);
 /* Without expecting anything of frames. */
 void tg_cuda_add_slowly(tg_cuda *cuda, tg_add_job *job);
 void tg_cuda_compensate(tg_device *device, const tg_source *source, float *u);

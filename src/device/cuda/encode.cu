@@ -26,6 +26,7 @@ struct tg_encoder {
     u8 *levels;        /* what its values work in, where they become levels */
     u8 *codes, *coder; /* packed codes, and what the coder of another layout works in, if there is one */
     bool busy;         /* a list in the workspace has not been copied yet */
+    bool joined;       /* the batch has a job that works in `sparse` */
 };
 
 static bool is_sparse(const tg_spec *spec) { return tg_codec_row_of(spec->codec)->sparse; }
@@ -241,6 +242,14 @@ static void hand_over(tg_cuda *cuda, tg_encode_job *job, const u8 *made, size_t 
                      job->options.on_device ? cudaMemcpyDeviceToDevice : cudaMemcpyDeviceToHost);
 }
 
+/* What the card reports, after it is known whether the residual moves. */
+static later_report report_of(const tg_cuda *cuda, const tg_encode_job *job, u64 bytes, u64 selected)
+{
+    if (!cuda->later)
+        return later_report{};
+    return later_report{job->report_to, job->moved ? job->source.side : NULL, bytes, selected};
+}
+
 /* Whether a value was not finite; then the report says so. */
 static bool fails(tg_cuda *cuda, tg_encode_job *job, const control *seen)
 {
@@ -276,6 +285,58 @@ static void complete_encode(tg_cuda *cuda, const pending *p, const control *seen
         hand_over(cuda, job, (const u8 *)p->more, (size_t)p->number);
         note_damage(job, seen);
     }
+}
+
+/* ---- several jobs ---- */
+
+/* Jobs that are put on the stream together: dense ones, which the same kernels can do, or sparse ones. */
+struct batch {
+    dense_job jobs[BATCH_MOST];
+    sparse_batch *sparse;
+    checksum_job sums[BATCH_MOST];
+    tg_encoder *encoders[BATCH_MOST]; /* of sparse jobs */
+    tg_encode_job later[LATER_SLOTS]; /* those of a call that is done later */
+    u32 count;
+    bool is_sparse;
+};
+
+struct batch *tg_cuda_make_batch(void)
+{
+    batch *made = (batch *)calloc(1, sizeof *made);
+    if (made && !(made->sparse = tg_cuda_sparse_make_batch())) {
+        free(made);
+        return NULL;
+    }
+    return made;
+}
+
+void tg_cuda_free_batch(struct batch *batch)
+{
+    if (batch)
+        tg_cuda_sparse_free_batch(batch->sparse);
+    free(batch);
+}
+
+static void flush(tg_cuda *cuda)
+{
+    batch *b = cuda->batch;
+    if (b->count == 0)
+        return;
+    if (b->is_sparse)
+        tg_cuda_sparse_launch(cuda, b->sparse);
+    else
+        tg_cuda_fast_encode_many(cuda, b->jobs, b->count);
+    tg_cuda_checksum(cuda, b->sums, b->count);
+    for (u32 i = 0; b->is_sparse && i < b->count; i++)
+        b->encoders[i]->joined = false;
+    b->count = 0;
+}
+
+/* Before a job gets its area and its slot: those that are not on the stream yet must not lose theirs. */
+static void make_room(tg_cuda *cuda, const tg_encode_job *job)
+{
+    if (!has_area(cuda, job) || cuda->batch->count == BATCH_MOST || (!cuda->later && cuda->used == SLOTS))
+        flush(cuda);
 }
 
 /* ---- sparse vectors ---- */
@@ -340,22 +401,18 @@ static void select_list(tg_cuda *cuda, tg_encode_job *job)
     tg_cuda_sparse_select(cuda, job->spec, &source, &job->options.draw, job->encoder->sparse, c);
 }
 
-static void encode_sparse(tg_cuda *cuda, tg_encode_job *job)
+/* A vector whose frame is made, by the kernels of the batch or by those of one vector. */
+static void encode_vector(tg_cuda *cuda, tg_encode_job *job)
 {
     tg_encoder *e = job->encoder;
-    if (e->busy && !cuda->later)
-        tg_cuda_settle(cuda);
-    if (job->selected)
-        tg_cuda_settle(cuda); /* how many elements a list has may be a result */
-    if (job->list) {
-        e->busy = true;
-        select_list(cuda, job);
-        return;
-    }
+    batch *b = cuda->batch;
+    if (e->joined || !b->is_sparse)
+        flush(cuda);
+    make_room(cuda, job);
+    b->is_sparse = true;
     const job_area area = take_area(cuda, job);
     u8 *frame = area.frame;
-    control *result = cuda->later ? tg_cuda_later_slot(cuda, 0, AS_COUNTED)
-                                  : tg_cuda_slot(cuda, {complete_sparse, job, frame, 0});
+    control *result = cuda->later ? tg_cuda_later_slot(cuda) : tg_cuda_slot(cuda, {complete_sparse, job, frame, 0});
     const tg_source source = sparse_source(job, result);
     job->moved = !job->selected && source.count > 0 && tg_cuda_sparse_moves(&source);
     const tg_frame_info info = {.spec = *job->spec,
@@ -364,11 +421,6 @@ static void encode_sparse(tg_cuda *cuda, tg_encode_job *job)
                                 .bytes = TG_HEADER_SIZE,
                                 .draw = job->options.draw,
                                 .has_checksum = !job->options.no_checksum};
-    if (job->selected)
-        tg_cuda_sparse_encode_part(cuda, job, e->part, e->levels, frame + TG_HEADER_SIZE, result);
-    else
-        tg_cuda_sparse_encode(cuda, job->spec, &source, &job->options.draw, draw_of(cuda, job, &area), e->sparse,
-                              e->levels, frame + TG_HEADER_SIZE, result);
     checksum_job c = {.payload = frame + TG_HEADER_SIZE,
                       .size = payload_bound_of(job),
                       .known = result,
@@ -376,11 +428,47 @@ static void encode_sparse(tg_cuda *cuda, tg_encode_job *job)
                       .frame = frame,
                       .has_checksum = info.has_checksum,
                       .result = result,
-                      .step = job->step};
+                      .step = job->step,
+                      .report = report_of(cuda, job, 0, AS_COUNTED)};
     tg_header_write(&info, c.header);
     if (job->options.on_device && !tg_cuda_wants_coding(job->spec)) /* else the layout is not known yet */
         tg_cuda_remember(cuda, c.header, &info);
+    u8 *const payload = frame + TG_HEADER_SIZE;
+    if (job->selected) {
+        flush(cuda);
+        tg_cuda_sparse_encode_part(cuda, job, e->part, e->levels, payload, result);
+        tg_cuda_checksum(cuda, &c, 1);
+        return;
+    }
+    const tg_hash_key *drawn = tg_cuda_sparse_draws(job->spec) ? draw_of(cuda, job, &area) : NULL;
+    for (int attempt = 0; attempt < 2; attempt++) { /* it may be the first of the next batch */
+        if (tg_cuda_sparse_join(b->sparse, job->spec, &source, &job->options.draw, drawn, e->sparse, payload, result)) {
+            e->joined = true;
+            b->encoders[b->count] = e;
+            b->sums[b->count++] = c;
+            return;
+        }
+        flush(cuda);
+    }
+    tg_cuda_sparse_encode(cuda, job->spec, &source, &job->options.draw, drawn, e->sparse, e->levels, payload, result);
     tg_cuda_checksum(cuda, &c, 1);
+}
+
+static void encode_sparse(tg_cuda *cuda, tg_encode_job *job)
+{
+    tg_encoder *e = job->encoder;
+    if ((e->busy && !cuda->later) || job->selected || job->list)
+        flush(cuda);
+    if (e->busy && !cuda->later)
+        tg_cuda_settle(cuda);
+    if (job->selected)
+        tg_cuda_settle(cuda); /* how many elements a list has may be a result */
+    if (job->list) {
+        e->busy = true;
+        select_list(cuda, job);
+    } else {
+        encode_vector(cuda, job);
+    }
 }
 
 /* ---- the others ---- */
@@ -416,38 +504,14 @@ static dense_job dense_job_of(const tg_encode_job *job, const job_area *area)
     return d;
 }
 
-/* Jobs that are put on the stream together. */
-struct batch {
-    static constexpr u32 MOST = 64, FEW = 8; /* checksums of a few are made without an array on the card */
-    dense_job jobs[MOST];
-    checksum_job sums[MOST];
-    u32 count;
-    bool beside; /* batches do not wait for each other */
-    u32 batches;
-};
-
-static void flush(tg_cuda *cuda, batch *b)
-{
-    if (b->count == 0)
-        return;
-    for (u32 i = 0; b->beside && i < b->count; i++)
-        tg_cuda_dense_encode(cuda, &b->jobs[i]);
-    if (!b->beside)
-        tg_cuda_fast_encode_many(cuda, b->jobs, b->count);
-    tg_cuda_checksum(cuda, b->sums, b->count);
-    b->count = 0;
-}
-
-static void encode(tg_cuda *cuda, tg_encode_job *job, batch *b)
+static void encode_dense(tg_cuda *cuda, tg_encode_job *job)
 {
     tg_encoder *e = job->encoder;
-    const bool has_room = has_area(cuda, job);
-    if (b->count == (b->beside ? batch::FEW : batch::MOST) || !has_room || (!cuda->later && cuda->used == SLOTS))
-        flush(cuda, b);
-    if (b->beside && !has_room)
-        tg_cuda_join(cuda);
-    if (b->beside && b->count == 0)
-        tg_cuda_branch(cuda, b->batches++ % BRANCHES);
+    batch *b = cuda->batch;
+    if (b->is_sparse)
+        flush(cuda);
+    make_room(cuda, job);
+    b->is_sparse = false;
     const job_area area = take_area(cuda, job);
     u8 *frame = area.frame;
     dense_job d = dense_job_of(job, &area);
@@ -456,7 +520,7 @@ static void encode(tg_cuda *cuda, tg_encode_job *job, batch *b)
     if (coded)
         tg_cuda_place_apart(&d.frame, e->codes);
     const u64 payload = coded ? e->row->bound(job->spec, job->source.count) : tg_cuda_dense_size(&d.frame);
-    d.result = cuda->later ? tg_cuda_later_slot(cuda, coded ? 0 : TG_HEADER_SIZE + payload, job->source.count)
+    d.result = cuda->later ? tg_cuda_later_slot(cuda)
                            : tg_cuda_slot(cuda, {coded ? complete_unknown : complete_encode, job, frame,
                                                  TG_HEADER_SIZE + payload});
     d.source.damaged = (uint64_t *)&d.result->least;
@@ -481,19 +545,19 @@ static void encode(tg_cuda *cuda, tg_encode_job *job, batch *b)
         tg_cuda_remember(cuda, c.header, &info);
     d.moves = job->moved = fast && d.source.may_move && d.source.residual && d.source.undo;
     c.undone = undoing_of(&d);
+    c.report = report_of(cuda, job, coded ? 0 : TG_HEADER_SIZE + payload, job->source.count);
     if (fast) {
         b->jobs[b->count] = d;
         b->sums[b->count++] = c;
         return;
     }
-    tg_cuda_join(cuda); /* what it works in belongs to the encoder */
     tg_cuda_dense_encode(cuda, &d);
     if (coded)
         tg_cuda_code_frame(cuda, job->spec, &d.frame, e->coder, d.result);
     tg_cuda_checksum(cuda, &c, 1);
 }
 
-/* Sparse vectors beside each other; those with the same encoder follow each other. */
+/* Sparse vectors that no batch takes, beside each other; those with the same encoder follow each other. */
 static void encode_beside(tg_cuda *cuda, tg_encode_job *jobs, size_t count)
 {
     u32 encoder[LATER_SLOTS], encoders = 0;
@@ -510,20 +574,13 @@ static void encode_beside(tg_cuda *cuda, tg_encode_job *jobs, size_t count)
 
 static void encode_all(tg_cuda *cuda, tg_encode_job *jobs, size_t count)
 {
-    batch b;
-    b.count = b.batches = 0;
-    b.beside = cuda->later && count > 1;
     for (size_t i = 0; i < count; i++) {
-        if (is_sparse(jobs[i].spec)) {
-            flush(cuda, &b);
-            tg_cuda_join(cuda);
+        if (is_sparse(jobs[i].spec))
             encode_sparse(cuda, &jobs[i]);
-        } else {
-            encode(cuda, &jobs[i], &b);
-        }
+        else
+            encode_dense(cuda, &jobs[i]);
     }
-    flush(cuda, &b);
-    tg_cuda_join(cuda);
+    flush(cuda);
 }
 
 void tg_cuda_encode(tg_device *device, tg_encode_job *jobs, size_t count)
@@ -532,21 +589,27 @@ void tg_cuda_encode(tg_device *device, tg_encode_job *jobs, size_t count)
     encode_all(now.cuda, jobs, count);
 }
 
+/* Whether all of them are sparse, and none can join a batch. */
+static bool go_beside(const tg_encode_job *jobs, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        if (!is_sparse(jobs[i].spec) || tg_cuda_sparse_joins(jobs[i].spec, &jobs[i].source))
+            return false;
+    return count > 1;
+}
+
 void tg_cuda_encode_later(tg_device *device, const tg_encode_job *jobs, size_t count)
 {
     const occupied now(device);
-    tg_encode_job some[LATER_SLOTS];
+    tg_encode_job *some = now.cuda->batch->later;
     for (size_t done = 0, n; done < count; done += n) {
         n = count - done < LATER_SLOTS ? count - done : (size_t)LATER_SLOTS;
         memcpy(some, jobs + done, n * sizeof *some);
-        bool beside = n > 1;
-        for (size_t i = 0; i < n; i++)
-            beside = beside && is_sparse(some[i].spec);
         tg_cuda_begin_later(now.cuda);
-        if (beside)
+        if (go_beside(some, n))
             encode_beside(now.cuda, some, n);
         else
             encode_all(now.cuda, some, n);
-        tg_cuda_end_later(now.cuda, some);
+        tg_cuda_end_later(now.cuda);
     }
 }

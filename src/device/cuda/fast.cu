@@ -3,6 +3,7 @@
 #include "device/cuda/digest.cuh"
 #include "device/cuda/levels.cuh"
 #include "device/cuda/scales.cuh"
+#include "device/cuda/several.cuh"
 
 /* Sums of squares go through shared memory, of which a block should not have much. As many blocks as an SM has at least
  * leave to a thread the registers that the ordinary way needs, without those of encode_any_group. */
@@ -17,7 +18,8 @@ bool tg_cuda_is_fast(const dense_job *job)
 {
     const dense_frame &f = job->frame;
     const tg_source &s = job->source;
-    return f.kind == LEVELS && !job->known && f.bucket == TG_GROUP && (f.width == 2 || f.width == 4 || f.width == 8) &&
+    const bool group_is_bucket = f.bucket == TG_GROUP || (f.count < TG_GROUP && f.bucket >= f.count);
+    return f.kind == LEVELS && !job->known && group_is_bucket && (f.width == 2 || f.width == 4 || f.width == 8) &&
            !f.affine && (job->norm == NORM_MAX || job->norm == NORM_L2) && job->clip == 0 && s.dtype == TG_FLOAT32 &&
            !s.drop_nonfinite && !s.momentum && (!s.residual || s.alpha == s.beta);
 }
@@ -382,24 +384,13 @@ __global__ void __launch_bounds__(32 * WARPS<NORM>, BLOCKS<NORM, FEEDBACK>)
     encode_leaf<WIDTH, NORM, FEEDBACK>(j, blockIdx.x, room);
 }
 
-/* Block b belongs to the last job whose first block is not behind it. */
 template <u32 WIDTH, norm_kind NORM, bool FEEDBACK>
 __global__ void __launch_bounds__(32 * WARPS<NORM>, BLOCKS<NORM, FEEDBACK>)
     encode_many(const dense_job *jobs, u32 count)
 {
     __shared__ block_room<WIDTH, NORM> room;
     __shared__ dense_job j;
-    u32 which = 0, end = count;
-    while (end - which > 1) {
-        const u32 middle = (which + end) / 2;
-        if (jobs[middle].first_block <= blockIdx.x)
-            which = middle;
-        else
-            end = middle;
-    }
-    for (u32 i = threadIdx.x; i < sizeof(dense_job) / 8; i += blockDim.x)
-        memcpy((char *)(void *)&j + 8 * i, (const char *)(const void *)&jobs[which] + 8 * i, 8);
-    __syncthreads();
+    copy_job(&j, &jobs[job_of_block(jobs, count, blockIdx.x, [](const dense_job &of) { return of.first_block; })]);
     encode_leaf<WIDTH, NORM, FEEDBACK>(j, blockIdx.x - j.first_block, room);
 }
 
@@ -478,28 +469,26 @@ static bool same_kernel(const dense_job *a, const dense_job *b)
 }
 
 /* Runs of jobs that the same kernel does. */
-void tg_cuda_fast_encode_many(tg_cuda *cuda, const dense_job *jobs, size_t count)
+void tg_cuda_fast_encode_many(tg_cuda *cuda, dense_job *jobs, size_t count)
 {
-    constexpr u32 MOST = 128;
-    dense_job run[MOST];
-    for (size_t done = 0; done < count;) {
-        u32 n = 0, blocks = 0;
-        for (; n < MOST && done + n < count && same_kernel(&jobs[done], &jobs[done + n]); n++) {
-            run[n] = prepared(&jobs[done + n]);
+    for (size_t done = 0, n; done < count; done += n) {
+        dense_job *run = jobs + done;
+        u32 blocks = 0;
+        for (n = 0; done + n < count && same_kernel(&run[0], &run[n]); n++) {
+            run[n] = prepared(&run[n]);
             run[n].first_block = blocks;
             blocks += blocks_for(&run[n]);
         }
         const dense_job *there = n > 1 ? (const dense_job *)tg_cuda_upload(cuda, run, n * sizeof *run) : NULL;
         if (!there) {
-            tg_cuda_dense_encode(cuda, run);
+            tg_cuda_fast_encode(cuda, run);
             n = 1;
-        } else if (run[0].frame.width == 2) {
-            launch_many_of<2>(cuda, run, there, n, blocks);
-        } else if (run[0].frame.width == 4) {
-            launch_many_of<4>(cuda, run, there, n, blocks);
+        } else if (run->frame.width == 2) {
+            launch_many_of<2>(cuda, run, there, (u32)n, blocks);
+        } else if (run->frame.width == 4) {
+            launch_many_of<4>(cuda, run, there, (u32)n, blocks);
         } else {
-            launch_many_of<8>(cuda, run, there, n, blocks);
+            launch_many_of<8>(cuda, run, there, (u32)n, blocks);
         }
-        done += n;
     }
 }

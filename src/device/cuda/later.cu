@@ -16,18 +16,39 @@ void tg_cuda_draw(tg_cuda *cuda, const tg_draw *draw, const uint64_t *step, tg_h
 
 /* ---- arrays, as arguments of a kernel ---- */
 
-constexpr size_t ARGUMENT = 3968; /* of 4096 bytes that all arguments of a kernel may have */
+/* Of 4096 bytes that all arguments of a kernel may have, or of 32,764 from CUDA 12.1 on. */
+constexpr u32 FEW_BYTES = 3968, MANY_BYTES = 32640, CARRIERS = 256;
 
-struct carried {
-    u8 *to;
-    u64 words;
-    u8 bytes[ARGUMENT]; /* on 8 bytes */
+template <u32 BYTES> struct carried {
+    u64 *to;
+    u32 words;
+    u64 of[BYTES / 8];
 };
 
-__global__ void __launch_bounds__(256) store_argument(const __grid_constant__ carried c)
+template <u32 BYTES>
+__global__ void __launch_bounds__(CARRIERS) store_argument(const __grid_constant__ carried<BYTES> c)
 {
-    for (u32 i = threadIdx.x; i < c.words; i += 256)
-        ((u64 *)c.to)[i] = ((const u64 *)c.bytes)[i];
+    const u64 *from = c.of;
+#if defined(__CUDA_ARCH__)
+    asm volatile("" : "+l"(from)); /* as memory: constants that differ by thread come one after the other */
+#endif
+    const u32 i = blockIdx.x * CARRIERS + threadIdx.x;
+    if (i < c.words)
+        c.to[i] = from[i];
+}
+
+size_t tg_cuda_carrier_room(void) { return sizeof(carried<MANY_BYTES>); }
+
+template <u32 BYTES> static void store(tg_cuda *cuda, u8 *to, const u8 *from, size_t bytes)
+{
+    carried<BYTES> *c = (carried<BYTES> *)cuda->carrier; /* not on the stack, of which there is little */
+    for (size_t done = 0, n; done < bytes; done += n) {
+        n = bytes - done < BYTES ? bytes - done : BYTES;
+        c->to = (u64 *)(void *)(to + done);
+        c->words = (u32)((n + 7) / 8);
+        memcpy(c->of, from + done, n);
+        LAUNCH_WITH((store_argument<BYTES>), grid_for(c->words, CARRIERS, MANY_BYTES), CARRIERS, cuda->stream, c);
+    }
 }
 
 const void *tg_cuda_store(tg_cuda *cuda, const void *array, size_t bytes)
@@ -35,58 +56,19 @@ const void *tg_cuda_store(tg_cuda *cuda, const void *array, size_t bytes)
     const size_t at = cuda->stored, room = (bytes + 15) / 16 * 16;
     if (room > STORES - at)
         return NULL;
-    for (size_t done = 0, n; done < bytes; done += n) {
-        n = bytes - done < ARGUMENT ? bytes - done : ARGUMENT;
-        carried c;
-        c.to = cuda->stored_to + at + done;
-        c.words = (n + 7) / 8;
-        memcpy(c.bytes, (const u8 *)array + done, n);
-        LAUNCH(store_argument, 1, 256, 0, cuda->stream, c);
-    }
+#if CUDART_VERSION >= 12010
+    if (cuda->long_arguments && bytes > FEW_BYTES)
+        store<MANY_BYTES>(cuda, cuda->stored_to + at, (const u8 *)array, bytes);
+    else
+#endif
+        store<FEW_BYTES>(cuda, cuda->stored_to + at, (const u8 *)array, bytes);
     cuda->stored += room;
     return cuda->stored_to + at;
 }
 
 /* ---- reports ---- */
 
-struct ending {
-    control *result;
-    tg_encode_report *report_to;
-    u32 *side; /* that becomes the other one; or NULL */
-    u64 bytes, selected;
-};
-
-struct endings {
-    ending of[LATER_SLOTS];
-};
-
-/* A job each: its report goes to the host, and the slot is zero again. */
-__global__ void __launch_bounds__(32) end_jobs(const __grid_constant__ endings all)
-{
-    const ending &e = all.of[blockIdx.x];
-    if (threadIdx.x == 0) {
-        const control *c = e.result;
-        const bool damaged = c->least != 0, fails = damaged || c->nonfinite != 0;
-        e.report_to->status = damaged ? TG_BAD_RESIDUAL : fails ? TG_NONFINITE : TG_OK;
-        e.report_to->bytes = fails ? 0 : (size_t)(e.bytes ? e.bytes : TG_HEADER_SIZE + c->payload);
-        e.report_to->selected = fails ? 0 : e.selected == AS_COUNTED ? c->selected : e.selected;
-        e.report_to->saturated = fails ? 0 : c->limited;
-        e.report_to->dropped = fails ? 0 : c->dropped;
-        if (e.side && !fails)
-            *e.side ^= 1;
-    }
-    __syncwarp();
-    for (u32 i = threadIdx.x; i < sizeof(control) / 8; i += 32)
-        ((u64 *)(void *)e.result)[i] = 0;
-}
-
-static_assert(sizeof(endings) <= 4000, "they are the arguments of a kernel");
-
-control *tg_cuda_later_slot(tg_cuda *cuda, u64 bytes, u64 selected)
-{
-    cuda->endings[cuda->ending_count] = {bytes, selected, NULL};
-    return &cuda->later_slots[cuda->ending_count++];
-}
+control *tg_cuda_later_slot(tg_cuda *cuda) { return &cuda->later_slots[cuda->ending_count++]; }
 
 void tg_cuda_begin_later(tg_cuda *cuda)
 {
@@ -96,14 +78,8 @@ void tg_cuda_begin_later(tg_cuda *cuda)
     cuda->stored = 0;
 }
 
-void tg_cuda_end_later(tg_cuda *cuda, const tg_encode_job *jobs)
+void tg_cuda_end_later(tg_cuda *cuda)
 {
-    endings all;
-    for (u32 i = 0; i < cuda->ending_count; i++)
-        all.of[i] = {&cuda->later_slots[i], jobs[i].report_to, jobs[i].moved ? jobs[i].source.side : NULL,
-                     cuda->endings[i].bytes, cuda->endings[i].selected};
-    if (cuda->ending_count > 0)
-        LAUNCH(end_jobs, cuda->ending_count, 32, 0, cuda->stream, all);
     cuda->later = false;
     cuda->busy = true;
 }
@@ -112,14 +88,14 @@ void tg_cuda_end_later(tg_cuda *cuda, const tg_encode_job *jobs)
 
 struct verdicts {
     control *slots;
-    tg_status *of[LATER_SLOTS];
+    tg_status *to[LATER_SLOTS];
 };
 
 __global__ void __launch_bounds__(32) end_adding(const __grid_constant__ verdicts all)
 {
     control *c = &all.slots[blockIdx.x];
-    if (threadIdx.x == 0 && all.of[blockIdx.x])
-        *all.of[blockIdx.x] = c->bad & OTHER_HEADER ? TG_LAYOUT_MISMATCH : c->bad ? TG_CORRUPT : TG_OK;
+    if (threadIdx.x == 0 && all.to[blockIdx.x])
+        *all.to[blockIdx.x] = c->bad & OTHER_HEADER ? TG_LAYOUT_MISMATCH : c->bad ? TG_CORRUPT : TG_OK;
     __syncwarp();
     for (u32 i = threadIdx.x; i < sizeof(control) / 8; i += 32)
         ((u64 *)(void *)c)[i] = 0;
@@ -127,7 +103,7 @@ __global__ void __launch_bounds__(32) end_adding(const __grid_constant__ verdict
 
 control *tg_cuda_later_verdict(tg_cuda *cuda, tg_status *status_to)
 {
-    cuda->endings[cuda->ending_count] = {0, 0, status_to};
+    cuda->verdicts_to[cuda->ending_count] = status_to;
     return &cuda->later_slots[cuda->ending_count++];
 }
 
@@ -136,7 +112,7 @@ void tg_cuda_end_adding(tg_cuda *cuda)
     verdicts all;
     all.slots = cuda->later_slots;
     for (u32 i = 0; i < cuda->ending_count; i++)
-        all.of[i] = cuda->endings[i].verdict;
+        all.to[i] = cuda->verdicts_to[i];
     if (cuda->ending_count > 0)
         LAUNCH(end_adding, cuda->ending_count, 32, 0, cuda->stream, all);
     cuda->later = false;

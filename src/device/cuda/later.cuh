@@ -26,13 +26,38 @@ static inline size_t tg_cuda_drawn_room(void) { return PURPOSES * sizeof(tg_hash
 /* Makes them, from a draw whose step is on the card. */
 void tg_cuda_draw(tg_cuda *cuda, const tg_draw *draw, const uint64_t *step, tg_hash_key *drawn);
 
-/* The result of the next job, whose report the card will write. `bytes`: of the frame, or 0: the result has those of
- * the payload. `selected`: or AS_COUNTED: the result has them. */
+/* What the card reports of a job. `bytes`: of the frame, or 0: the result has those of the payload. `selected`: or
+ * AS_COUNTED: the result has them. */
 #define AS_COUNTED UINT64_MAX
-control *tg_cuda_later_slot(tg_cuda *cuda, u64 bytes, u64 selected);
+struct later_report {
+    tg_encode_report *to; /* or NULL: the host asks for the result */
+    u32 *side;            /* that becomes the other one; or NULL */
+    u64 bytes, selected;
+};
+
+/* Writes it, and the result is zero again. By a warp. */
+__device__ __forceinline__ void report_later(const later_report &r, control *result)
+{
+    if (lane_id() == 0) {
+        const bool damaged = result->least != 0, fails = damaged || result->nonfinite != 0;
+        r.to->status = damaged ? TG_BAD_RESIDUAL : fails ? TG_NONFINITE : TG_OK;
+        r.to->bytes = fails ? 0 : (size_t)(r.bytes ? r.bytes : TG_HEADER_SIZE + result->payload);
+        r.to->selected = fails ? 0 : r.selected == AS_COUNTED ? result->selected : r.selected;
+        r.to->saturated = fails ? 0 : result->limited;
+        r.to->dropped = fails ? 0 : result->dropped;
+        if (r.side && !fails)
+            *r.side ^= 1;
+    }
+    __syncwarp();
+    for (u32 i = lane_id(); i < sizeof(control) / 8; i += 32)
+        ((u64 *)(void *)result)[i] = 0;
+}
+
+/* The result of the next job, whose report the last kernel of the job will write (checksum.cu). */
+control *tg_cuda_later_slot(tg_cuda *cuda);
 /* Around the jobs of a call, of which there are up to LATER_SLOTS. */
 void tg_cuda_begin_later(tg_cuda *cuda);
-void tg_cuda_end_later(tg_cuda *cuda, const tg_encode_job *jobs);
+void tg_cuda_end_later(tg_cuda *cuda);
 /* The same for frames that are added: `status_to` gets the verdict; or NULL, of a slot that only hands numbers on. */
 control *tg_cuda_later_verdict(tg_cuda *cuda, tg_status *status_to);
 void tg_cuda_end_adding(tg_cuda *cuda);
@@ -45,5 +70,6 @@ bool tg_cuda_make_branches(tg_cuda *cuda);
 void tg_cuda_free_branches(tg_cuda *cuda);
 /* A copy of an array on the card that the stream makes, without memory of the host that must stay. */
 const void *tg_cuda_store(tg_cuda *cuda, const void *array, size_t bytes);
+size_t tg_cuda_carrier_room(void); /* bytes of tg_cuda.carrier */
 
 #endif

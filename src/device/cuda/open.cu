@@ -294,6 +294,8 @@ static void dispose(tg_cuda *cuda)
     for (u32 i = 0; i < cuda->retired_count; i++)
         (void)cudaFree(cuda->retired[i]);
     tg_cuda_free_branches(cuda);
+    tg_cuda_free_batch(cuda->batch);
+    free(cuda->carrier);
     (void)cudaFree(cuda->later_slots);
     (void)cudaFree(cuda->stored_to);
     (void)cudaFreeHost((void *)(uintptr_t)cuda->mark);
@@ -386,6 +388,10 @@ static bool furnish(tg_cuda *made, void *stream, tg_error *error)
     (void)cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, made->ordinal);
     (void)cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, made->ordinal);
     made->overlaps = major >= 9;
+#if CUDART_VERSION >= 12010
+    int driver = 0;
+    made->long_arguments = cudaDriverGetVersion(&driver) == cudaSuccess && driver >= 12010;
+#endif
     made->processors = (unsigned)processors;
     return tg_device_open("cpu", NULL, &made->host, error) == TG_OK &&
            cudaMalloc(&made->slots, SLOTS * sizeof(control)) == cudaSuccess &&
@@ -396,7 +402,8 @@ static bool furnish(tg_cuda *made, void *stream, tg_error *error)
            cudaMalloc(&made->upload_to, UPLOADS) == cudaSuccess &&
            cudaMallocHost(&made->headers, SLOTS * SEEN_BYTES) == cudaSuccess &&
            cudaMallocHost(&made->mark, sizeof *made->mark) == cudaSuccess && (*made->mark = 0, true) &&
-           tg_cuda_make_branches(made) &&
+           tg_cuda_make_branches(made) && (made->batch = tg_cuda_make_batch()) &&
+           (made->carrier = malloc(tg_cuda_carrier_room())) &&
            cudaMalloc(&made->later_slots, LATER_SLOTS * sizeof(control)) == cudaSuccess &&
            cudaMalloc(&made->stored_to, STORES) == cudaSuccess &&
            cudaMemsetAsync(made->slots, 0, SLOTS * sizeof(control), made->stream) == cudaSuccess &&

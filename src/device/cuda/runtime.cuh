@@ -23,6 +23,15 @@ typedef unsigned long long u64; /* as CUDA's atomics want it */
 
 #ifndef LAUNCH
 #define LAUNCH(kernel, grid, block, shared, stream, ...) kernel<<<grid, block, shared, stream>>>(__VA_ARGS__)
+/* The only argument is at a place, and need not be on the stack. */
+#define LAUNCH_WITH(kernel, grid, block, stream, argument) launch_with(kernel, grid, block, stream, argument)
+template <class Argument>
+static inline void launch_with(void (*kernel)(Argument), unsigned grid, unsigned block, cudaStream_t stream,
+                               Argument *argument)
+{
+    void *arguments[] = {argument};
+    (void)cudaLaunchKernel((const void *)kernel, dim3(grid), dim3(block), arguments, 0, stream);
+}
 #define DYNAMIC_SHARED(name) extern __shared__ __align__(16) char name[]
 #define LAUNCH_BESIDE(may, kernel, grid, block, stream, ...) \
     launch_beside(may, kernel, grid, block, stream, __VA_ARGS__)
@@ -44,12 +53,15 @@ static inline void launch_beside(bool may, void (*kernel)(Formal...), unsigned g
     config.numAttrs = may ? 1 : 0;
     (void)cudaLaunchKernelEx(&config, kernel, static_cast<Formal>(arguments)...);
 }
-#elif !defined(LAUNCH_BESIDE)
+#else
+#define LAUNCH_WITH(kernel, grid, block, stream, argument) LAUNCH(kernel, grid, block, 0, stream, *(argument))
+#if !defined(LAUNCH_BESIDE)
 #define LAUNCH_BESIDE(may, kernel, grid, block, stream, ...) \
     do {                                                     \
         (void)(may);                                         \
         LAUNCH(kernel, grid, block, 0, stream, __VA_ARGS__); \
     } while (0)
+#endif
 #endif
 
 __device__ __forceinline__ void let_next_begin()

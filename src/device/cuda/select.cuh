@@ -12,9 +12,9 @@
 #include "device/cuda/later.cuh"
 #include "device/cuda/element.cuh"
 
-/* Elements are sifted by strips, one for each warp. The candidates of strip c go to region c mod REGIONS, so that few
- * warps wait for the same counter. */
-constexpr u32 STRIP = 512, REGIONS = 256, COUNTER_STRIDE = 8;
+/* Elements are sifted by strips, one for each warp. The candidates of strip c go to region c mod `regions`, a power of
+ * two, so that few warps wait for the same counter. */
+constexpr u32 STRIP = 512, REGIONS_MOST = 256, STRIPS_OF_REGION = 128, COUNTER_STRIDE = 8;
 /* What the table has of a strip: where in its region its candidates are, and above that bit how many. */
 constexpr u32 COUNT_SHIFT = 22, REGION_MOST = 1 << COUNT_SHIFT;
 #define NOT_COMMITTED 0xffffffffu /* the residual of this strip was left as it was: a value is not finite */
@@ -84,7 +84,7 @@ struct selecting {
     u32 random_low;           /* the least key of a candidate, if random */
     u32 value_size; /* of a value in the payload, in bytes: decides g and places only together with the format */
     u32 strips, warp_strips, tiles; /* of a warp in a tile: 32 at most */
-    u32 room;                       /* of a region */
+    u32 regions, room;              /* and the most candidates of one */
     select_control *control;
     u32 *pilot_bins, *bins, *digits; /* digits: RANKS histograms */
     u32 *sample;
@@ -134,10 +134,16 @@ __device__ __forceinline__ u32 strip_size(const selecting &s, u32 strip)
 
 __device__ __forceinline__ uint2 *region_of(const selecting &s, u32 strip)
 {
-    return s.candidates + (u64)(strip & (REGIONS - 1)) * s.room;
+    return s.candidates + (u64)(strip & (s.regions - 1)) * s.room;
 }
 
 /* ---- blocks ---- */
+
+/* Which of the blocks that do a job this is: kernels do one, or several that follow each other (sparse_many.cuh). */
+struct block_of_job {
+    u32 number, all;
+};
+__device__ __forceinline__ block_of_job only_job() { return {blockIdx.x, gridDim.x}; }
 
 __device__ __forceinline__ u32 warp_scan(u32 v) /* inclusive */
 {
@@ -188,11 +194,6 @@ __device__ __forceinline__ bool is_last_of(u32 *ticket, u32 parts, u32 *shared)
     if (last)
         __threadfence();
     return last;
-}
-
-__device__ __forceinline__ bool is_last_block(u32 *ticket, u32 *shared)
-{
-    return is_last_of(ticket, gridDim.x, shared);
 }
 
 /* The encoder's g: a segment has 2048 to 4095 of the selected elements on average, or all of them. */

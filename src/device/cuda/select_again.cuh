@@ -34,12 +34,13 @@ __device__ __forceinline__ void put_back(const selecting &s, u32 strip)
 }
 
 /* A value was not finite: the residual becomes what it was, exactly if it was saved, otherwise up to rounding. */
-__device__ __forceinline__ void unsift(const selecting &given)
+__device__ __forceinline__ void unsift(const selecting &given, block_of_job block)
 {
     selecting s = given;
     begin(s);
     u32 limited = 0; /* only by rounding, so it is not reported */
-    for (u32 strip = blockIdx.x * TILE_WARPS + (threadIdx.x >> 5); strip < s.strips; strip += gridDim.x * TILE_WARPS) {
+    for (u32 strip = block.number * TILE_WARPS + (threadIdx.x >> 5); strip < s.strips;
+         strip += block.all * TILE_WARPS) {
         if (s.table[strip] == NOT_COMMITTED)
             continue;
         if (!s.from.undo)

@@ -129,7 +129,7 @@ __device__ __forceinline__ cut_view cut_look(const selecting &s, cut_shared *her
         mine[i] = __ldcg(&s.bins[BAND_BINS - 1 - EACH * threadIdx.x - i]);
         sum += mine[i];
     }
-    (void)block_scan(threadIdx.x < REGIONS ? __ldcg(&s.counters[COUNTER_STRIDE * threadIdx.x]) : 0, here->part,
+    (void)block_scan(threadIdx.x < s.regions ? __ldcg(&s.counters[COUNTER_STRIDE * threadIdx.x]) : 0, here->part,
                      &v.total);
     u32 before = block_scan(sum, here->part, &band);
     const select_amount &a = s.amount;
@@ -181,17 +181,16 @@ __device__ __forceinline__ bool cut_foreseen(const selecting &s, u32 *chosen)
 }
 
 /* `parts` blocks for each region. */
-__global__ void __launch_bounds__(CUT_THREADS) cut_kernel(selecting s, u32 parts)
+__device__ __forceinline__ void cut(selecting s, u32 parts, block_of_job block, cut_shared &here)
 {
-    __shared__ cut_shared here;
     let_next_begin();
     wait_for_previous();
     begin(s);
     select_control *c = s.control;
     if (c->nonfinite)
         return;
-    const u32 region = blockIdx.x / parts, count = __ldcg(&s.counters[COUNTER_STRIDE * region]);
-    const u32 first = blockIdx.x % parts * CUT_THREADS + threadIdx.x, step = parts * CUT_THREADS;
+    const u32 region = block.number / parts, count = __ldcg(&s.counters[COUNTER_STRIDE * region]);
+    const u32 first = block.number % parts * CUT_THREADS + threadIdx.x, step = parts * CUT_THREADS;
     const uint2 *candidates = s.candidates + (u64)region * s.room;
     uint2 ahead[CUT_AHEAD]; /* most of what this block looks at, before it knows what for */
 #pragma unroll
@@ -230,7 +229,7 @@ __global__ void __launch_bounds__(CUT_THREADS) cut_kernel(selecting s, u32 parts
             look(__ldcg(&candidates[i]));
         cut_count(s, at_least, &here);
     }
-    if (!is_last_block(&c->tickets[CUT_TICKET], &here.last))
+    if (!is_last_of(&c->tickets[CUT_TICKET], block.all, &here.last))
         return;
     const u32 listed = __ldcg(&c->listed);
     u32 chosen;
@@ -245,6 +244,12 @@ __global__ void __launch_bounds__(CUT_THREADS) cut_kernel(selecting s, u32 parts
     } else if (threadIdx.x == 0) {
         c->again = v.again ? AGAIN_ALL : AGAIN_CANDIDATES;
     }
+}
+
+__global__ void __launch_bounds__(CUT_THREADS) cut_kernel(selecting s, u32 parts)
+{
+    __shared__ cut_shared here;
+    cut(s, parts, only_job(), here);
 }
 
 #endif

@@ -240,7 +240,7 @@ __global__ void __launch_bounds__(CUT_THREADS) sample_digit_kernel(selecting s, 
     for (u32 i = threadIdx.x; i < DIGIT_BINS; i += CUT_THREADS)
         if (digits[i])
             atomicAdd(&s.digits[i], digits[i]);
-    if (!is_last_block(&c->tickets[GUESS_TICKET], &last))
+    if (!is_last_of(&c->tickets[GUESS_TICKET], gridDim.x, &last))
         return;
     for (u32 i = threadIdx.x; i < DIGIT_BINS; i += CUT_THREADS) {
         digits[i] = __ldcg(&s.digits[i]);

@@ -7,12 +7,12 @@
 constexpr u32 PILOT_THREADS = 1024, PILOT_BLOCKS = PILOT_RUNS * PILOT_RUN / 4 / PILOT_THREADS;
 
 /* Everything is as it must be before the sift. By all blocks of the first kernel. */
-__device__ __forceinline__ void pilot_clear(const selecting &s)
+__device__ __forceinline__ void pilot_clear(const selecting &s, block_of_job block)
 {
-    const u32 first = blockIdx.x * blockDim.x + threadIdx.x, step = gridDim.x * blockDim.x;
+    const u32 first = block.number * blockDim.x + threadIdx.x, step = block.all * blockDim.x;
     for (u32 i = first; i < s.tiles; i += step)
         s.states[i] = 0;
-    for (u32 i = first; i < REGIONS; i += step)
+    for (u32 i = first; i < s.regions; i += step)
         s.counters[COUNTER_STRIDE * i] = 0;
     for (u32 i = first; i < BAND_BINS; i += step)
         s.bins[i] = 0;
@@ -227,9 +227,9 @@ __device__ __host__ __forceinline__ u32 pilot_runs(const selecting &s)
                                                                            : PILOT_RUNS;
 }
 
-__device__ __forceinline__ void pilot_sample(const selecting &s, u32 runs, pilot_shared *here)
+__device__ __forceinline__ void pilot_sample(const selecting &s, u32 block, u32 runs, pilot_shared *here)
 {
-    const u32 place = blockIdx.x * PILOT_THREADS + threadIdx.x, run = place / 4;
+    const u32 place = block * PILOT_THREADS + threadIdx.x, run = place / 4;
     u32 keys[4];
     if (run < runs) {
         const u32 part = s.count / runs, places = (part - PILOT_RUN) / PILOT_RUN + 1;
@@ -254,26 +254,26 @@ __device__ __forceinline__ void pilot_sample(const selecting &s, u32 runs, pilot
             atomicAdd(&s.pilot_bins[i], here->bins[i]);
 }
 
-/* The first `blocks` take the pilot sample, those behind them that of a selector; the last to end decides. */
-__global__ void __launch_bounds__(PILOT_THREADS)
-    pilot_kernel(selecting s, const __grid_constant__ guessing g, u32 blocks)
+union pilot_room {
+    pilot_shared pilot;
+    float values[TG_BLOCK];
+};
+
+/* The first `pilots` blocks take the pilot sample, those behind them that of a selector; the last to end decides. */
+__device__ __forceinline__ void pilot(selecting s, const guessing &g, u32 pilots, block_of_job block, pilot_room &here)
 {
-    __shared__ union {
-        pilot_shared pilot;
-        float values[TG_BLOCK];
-    } here;
     __shared__ u32 last;
     let_next_begin(); /* what the sift reads has been written before */
     begin(s);
     const u32 runs = pilot_runs(s);
-    if (blockIdx.x >= blocks)
-        sum_sample(s, g, blockIdx.x - blocks, here.values);
+    if (block.number >= pilots)
+        sum_sample(s, g, block.number - pilots, here.values);
     else if (runs > 0)
-        pilot_sample(s, runs, &here.pilot);
-    pilot_clear(s);
-    if (!is_last_block(&s.control->tickets[PILOT_TICKET], &last))
+        pilot_sample(s, block.number, runs, &here.pilot);
+    pilot_clear(s, block);
+    if (!is_last_of(&s.control->tickets[PILOT_TICKET], block.all, &last))
         return;
-    if (gridDim.x > blocks && threadIdx.x < 32)
+    if (block.all > pilots && threadIdx.x < 32)
         guess_from_sums(s, g);
     __syncthreads();
     if (runs > 0)
@@ -282,6 +282,13 @@ __global__ void __launch_bounds__(PILOT_THREADS)
         const u32 low = s.random ? s.random_low : 0;
         pilot_set(s, low, s.random ? 0x80000000u : INFINITY_KEY, 1);
     }
+}
+
+__global__ void __launch_bounds__(PILOT_THREADS)
+    pilot_kernel(selecting s, const __grid_constant__ guessing g, u32 pilots)
+{
+    __shared__ pilot_room here;
+    pilot(s, g, pilots, only_job(), here);
 }
 
 #endif

@@ -112,7 +112,7 @@ template <int KIND> __device__ __forceinline__ void sift_collect(const selecting
     const u32 total = (rows & 255) + (rows >> 8 & 255) + (rows >> 16 & 255) + (rows >> 24);
     u32 at = 0;
     if (c.lane == 0) {
-        at = atomicAdd(&s.counters[COUNTER_STRIDE * (c.strip & (REGIONS - 1))], total);
+        at = atomicAdd(&s.counters[COUNTER_STRIDE * (c.strip & (s.regions - 1))], total);
         const bool fits = at <= s.room && total <= s.room - at;
         if (!fits)
             s.control->overflow = 1;
@@ -179,7 +179,7 @@ template <int KIND> __device__ __forceinline__ void sift_mark(const selecting &s
         store_rows(s.rest, c->strip, c->size, left);
 }
 
-template <int DTYPE, int KIND> __global__ void __launch_bounds__(SIFT_THREADS) sift_kernel(selecting s)
+template <int DTYPE, int KIND> __device__ __forceinline__ void sift(selecting s, block_of_job block)
 {
     sifted c;
     let_next_begin();
@@ -187,7 +187,7 @@ template <int DTYPE, int KIND> __global__ void __launch_bounds__(SIFT_THREADS) s
     u32 largest = 0;
     begin(s);
     c.lane = threadIdx.x & 31;
-    c.strip = blockIdx.x * (SIFT_THREADS / 32) + (threadIdx.x >> 5);
+    c.strip = block.number * (SIFT_THREADS / 32) + (threadIdx.x >> 5);
     if (c.strip >= s.strips)
         return;
     c.size = strip_size(s, c.strip);
@@ -209,6 +209,11 @@ template <int DTYPE, int KIND> __global__ void __launch_bounds__(SIFT_THREADS) s
         atomicAdd(&s.control->dropped, (unsigned long long)dropped);
     sift_mark<KIND>(s, &c);
     sift_collect<KIND>(s, c);
+}
+
+template <int DTYPE, int KIND> __global__ void __launch_bounds__(SIFT_THREADS) sift_kernel(selecting s)
+{
+    sift<DTYPE, KIND>(s, only_job());
 }
 
 #endif

@@ -3,9 +3,11 @@
 
 #include "device/cuda/received.cuh"
 #include "device/cuda/selected_levels.cuh"
-#include "device/cuda/sparse_encode.cuh"
+#include "device/cuda/sparse_many.cuh"
 #include "device/cuda/sparse_part.cuh"
 #include "device/cuda/sparse_read.cuh"
+
+#include <stdlib.h>
 
 extern "C" {
 #include "base/numeric.h"
@@ -26,6 +28,11 @@ static bool has_levels(const tg_spec *spec) { return tg_spec_values(spec) == TG_
 static u32 value_size_of(const tg_spec *spec)
 {
     return has_levels(spec) ? 0 : (u32)tg_dtype_size(tg_values_dtype(tg_spec_values(spec)));
+}
+
+bool tg_cuda_sparse_draws(const tg_spec *spec)
+{
+    return spec->codec == RANDK || spec->codec == DGCK || has_levels(spec);
 }
 
 static bool is_exact(const tg_spec *spec) { return spec->codec == TOPK || spec->codec == RANDK; }
@@ -188,7 +195,53 @@ void tg_cuda_sparse_encode(tg_cuda *cuda, const tg_spec *spec, const tg_source *
         w.levels_size = l.size;
     }
     launch_settle(cuda->stream, w);
-    launch_write(cuda->stream, w, cuda->overlaps);
+    launch_write(cuda->stream, w, plan.guess, cuda->overlaps);
+}
+
+/* ---- several ---- */
+
+struct sparse_batch {
+    sparse_job jobs[BATCH_MOST];
+    u32 count, blocks[STAGES];
+};
+
+sparse_batch *tg_cuda_sparse_make_batch(void) { return (sparse_batch *)calloc(1, sizeof(sparse_batch)); }
+void tg_cuda_sparse_free_batch(sparse_batch *batch) { free(batch); }
+
+/* Selectors that need kernels of their own, and what leaves work for after it is known what is sent. */
+bool tg_cuda_sparse_joins(const tg_spec *spec, const tg_source *source)
+{
+    const bool commits = source->residual && !source->momentum && source->alpha == source->beta;
+    return source->count > 0 && !has_levels(spec) && spec->codec != DGCK && spec->codec != SIDCO &&
+           (!source->residual || commits);
+}
+
+bool tg_cuda_sparse_join(sparse_batch *batch, const tg_spec *spec, const tg_source *source, const tg_draw *draw,
+                         const tg_hash_key *drawn, void *workspace, u8 *payload, control *result)
+{
+    if (batch->count == BATCH_MOST || !tg_cuda_sparse_joins(spec, source))
+        return false;
+    sparse_plan plan = plan_of(spec, source->count, draw, drawn);
+    const writing w = sparse_writing(&plan, source, workspace, payload, result, false);
+    if (batch->count > 0 && !same_sift(batch->jobs[0].w.s, w.s))
+        return false;
+    batch->jobs[batch->count++] = sparse_job_of(w, plan.guess, batch->blocks);
+    return true;
+}
+
+void tg_cuda_sparse_launch(tg_cuda *cuda, sparse_batch *batch)
+{
+    const u32 count = batch->count;
+    const void *there = count > 1 ? tg_cuda_upload(cuda, batch->jobs, count * sizeof *batch->jobs) : NULL;
+    if (there)
+        launch_many(cuda->stream, batch->jobs[0].w.s, batch->blocks, (const sparse_job *)there, count, cuda->overlaps);
+    for (u32 i = 0; !there && i < count; i++) {
+        launch_gather(cuda->stream, batch->jobs[i].w, batch->jobs[i].guess, cuda->overlaps);
+        launch_write(cuda->stream, batch->jobs[i].w, batch->jobs[i].guess, cuda->overlaps);
+    }
+    batch->count = 0;
+    memset(batch->blocks, 0, sizeof batch->blocks);
+    cuda->busy = true;
 }
 
 void tg_cuda_sparse_select(tg_cuda *cuda, const tg_spec *spec, const tg_source *source, const tg_draw *draw,

@@ -28,6 +28,19 @@ static inline bool tg_cuda_sparse_moves(const tg_source *s)
 void tg_cuda_sparse_encode(tg_cuda *cuda, const tg_spec *spec, const tg_source *source, const tg_draw *draw,
                            const tg_hash_key *drawn, void *workspace, void *levels, u8 *payload, control *result);
 
+/* Whether random numbers are drawn. */
+bool tg_cuda_sparse_draws(const tg_spec *spec);
+
+/* The same of several vectors, which are encoded together when the batch is launched. Joining says false where a vector
+ * cannot be one of these: it is not like them, or there are too many. No two may have the same workspace. */
+struct sparse_batch;
+bool tg_cuda_sparse_joins(const tg_spec *spec, const tg_source *source); /* if it is like the others */
+sparse_batch *tg_cuda_sparse_make_batch(void);
+void tg_cuda_sparse_free_batch(sparse_batch *batch);
+bool tg_cuda_sparse_join(sparse_batch *batch, const tg_spec *spec, const tg_source *source, const tg_draw *draw,
+                         const tg_hash_key *drawn, void *workspace, u8 *payload, control *result);
+void tg_cuda_sparse_launch(tg_cuda *cuda, sparse_batch *batch);
+
 /* Leaves the selection in the workspace in place of a payload: increasing indices, values as they are. */
 void tg_cuda_sparse_select(tg_cuda *cuda, const tg_spec *spec, const tg_source *source, const tg_draw *draw,
                            void *workspace, control *result);

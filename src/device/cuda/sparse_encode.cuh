@@ -25,16 +25,25 @@ struct sparse_layout {
     size_t bins, digits, sample, counters, table, candidates, list, states, indices, list_values;
     size_t sample_values, sums;
     size_t starts, blocks, low_bytes, quotient_bits, omega_bits, streams, size;
-    u32 room, tiles, warp_strips, strips, segments, slots;
+    u32 regions, room, tiles, warp_strips, strips, segments, slots;
 };
 
 static inline u64 rounded_up(u64 n, u64 to) { return (n + to - 1) / to; }
 
-/* The most candidates of a region: enough for an estimate that is too low, and no more than it can have. */
-static inline u32 region_room(u64 count, u64 needed)
+/* Few for a short vector: blocks go through regions. */
+static inline u32 regions_of(u64 strips)
 {
-    const u64 strips = rounded_up(count, STRIP), most = rounded_up(strips, REGIONS) * STRIP,
-              wanted = 4 * needed / REGIONS + 4096, room = wanted < most ? wanted : most;
+    u32 regions = 1;
+    while (regions < REGIONS_MOST && strips > (u64)regions * STRIPS_OF_REGION)
+        regions *= 2;
+    return regions;
+}
+
+/* The most candidates of a region: enough for an estimate that is too low, and no more than it can have. */
+static inline u32 region_room(u64 strips, u32 regions, u64 needed)
+{
+    const u64 most = rounded_up(strips, regions) * STRIP, wanted = 4 * needed / regions + 4096,
+              room = wanted < most ? wanted : most;
     return (u32)(room < REGION_MOST - 1 ? room : REGION_MOST - 1);
 }
 
@@ -65,8 +74,9 @@ static inline sparse_layout sparse_layout_of(const select_amount *a, u64 count, 
         at += (size_t)rounded_up(bytes, 256) * 256;
         return here;
     };
-    l.room = region_room(count, a->needed);
     l.strips = (u32)rounded_up(count, STRIP);
+    l.regions = regions_of(l.strips);
+    l.room = region_room(l.strips, l.regions, a->needed);
     l.warp_strips = strips_of_warp(l.strips);
     l.tiles = (u32)rounded_up(l.strips, TILE_WARPS * l.warp_strips);
     l.segments = (u32)segments_most(count, a->most);
@@ -78,9 +88,9 @@ static inline sparse_layout sparse_layout_of(const select_amount *a, u64 count, 
     l.bins = place(4 * BAND_BINS);
     l.digits = place(4 * RANKS * DIGIT_BINS);
     l.sample = place(4 * PILOT_RUNS * PILOT_RUN);
-    l.counters = place(4 * REGIONS * COUNTER_STRIDE);
+    l.counters = place(4 * REGIONS_MOST * COUNTER_STRIDE);
     l.table = place(4 * (u64)l.strips);
-    l.candidates = place(8 * (u64)REGIONS * l.room);
+    l.candidates = place(8 * (u64)l.regions * l.room);
     l.list = place(4 * LIST_ROOM);
     l.states = place(8 * ((u64)l.tiles + TILES_WANTED)); /* a shorter vector may have more */
     l.indices = place(4 * ((u64)a->most + 1));
@@ -119,6 +129,7 @@ static inline writing sparse_writing(sparse_plan *plan, const tg_source *from, v
     s.strips = l.strips;
     s.tiles = l.tiles;
     s.warp_strips = l.warp_strips;
+    s.regions = l.regions;
     s.room = l.room;
     s.control = (select_control *)(base + l.control);
     s.pilot_bins = (u32 *)(base + l.pilot_bins);
@@ -155,55 +166,87 @@ static inline void sparse_prepare(cudaStream_t stream, void *workspace)
     (void)cudaMemsetAsync(workspace, 0, sparse_layout_of(&none, 0, 0).cleared, stream);
 }
 
-template <int DTYPE> static inline void launch_sift(cudaStream_t stream, const selecting &s, bool overlaps)
-{
-    const unsigned blocks = (unsigned)rounded_up(s.strips, SIFT_THREADS / 32);
-    if (s.random || s.from.momentum || (s.from.residual && !s.commits))
-        LAUNCH_BESIDE(overlaps, (sift_kernel<DTYPE, SIFT_GENERAL>), blocks, SIFT_THREADS, stream, s);
-    else if (s.from.residual)
-        LAUNCH_BESIDE(overlaps, (sift_kernel<DTYPE, SIFT_COMMIT>), blocks, SIFT_THREADS, stream, s);
-    else
-        LAUNCH_BESIDE(overlaps, (sift_kernel<DTYPE, SIFT_PLAIN>), blocks, SIFT_THREADS, stream, s);
-}
+/* Blocks of each kernel that one vector takes. */
+enum { PILOTS, SIFTS, CUTS, GATHERS, WEIGHS, WRITES, STAGES };
+struct sparse_grids {
+    u32 pilots, parts; /* of the pilots, those that are not for a selector's sample; of cuts, those of a region */
+    u32 blocks[STAGES];
+};
 
 /* Few for a short vector. */
-static inline unsigned pilot_blocks(u32 count)
+static inline u32 pilot_blocks(u32 count)
 {
     const u32 blocks = count / (16 * PILOT_RUN) * 4 / PILOT_THREADS + 1;
     return blocks < PILOT_BLOCKS ? blocks : (u32)PILOT_BLOCKS;
 }
 
-/* Everything up to the threshold, where that is found among the candidates. */
-static inline void launch_select(cudaStream_t stream, const selecting &s, const guessing &g, bool overlaps)
+static inline sparse_grids grids_of(const writing &w, const guessing &g)
 {
+    const selecting &s = w.s;
     const bool sums = g.kind == GUESS_GAUSSIAN || g.kind == GUESS_TRIMMED;
-    const unsigned pilots = pilot_blocks(s.count);
-    const unsigned parts = s.amount.needed / REGIONS / (CUT_THREADS * CUT_AHEAD) + 1;
-    LAUNCH(pilot_kernel, pilots + (sums ? blocks_of_sample(g) : 0), PILOT_THREADS, 0, stream, s, g, pilots);
-    if (s.from.dtype == TG_FLOAT32)
-        launch_sift<TG_FLOAT32>(stream, s, overlaps);
-    else if (s.from.dtype == TG_FLOAT16)
-        launch_sift<TG_FLOAT16>(stream, s, overlaps);
-    else
-        launch_sift<TG_BFLOAT16>(stream, s, overlaps);
-    LAUNCH_BESIDE(overlaps, cut_kernel, (s.strips < REGIONS ? s.strips : (u32)REGIONS) * parts, CUT_THREADS, stream, s,
-                  parts);
+    const u64 slots = s.amount.most / RICE_BLOCK + segments_most(s.count, s.amount.most) + 1;
+    sparse_grids n = {};
+    n.pilots = pilot_blocks(s.count);
+    n.parts = s.amount.needed / s.regions / (CUT_THREADS * CUT_AHEAD) + 1;
+    n.blocks[PILOTS] = n.pilots + (sums ? blocks_of_sample(g) : 0);
+    n.blocks[SIFTS] = (u32)rounded_up(s.strips, SIFT_THREADS / 32);
+    n.blocks[CUTS] = s.regions * n.parts;
+    n.blocks[GATHERS] = s.tiles;
+    n.blocks[WEIGHS] = (u32)rounded_up(slots, WEIGH_WARPS);
+    n.blocks[WRITES] = (u32)rounded_up(slots, WRITE_WARPS);
+    return n;
+}
+
+static inline sift_kind kind_of(const selecting &s)
+{
+    if (s.random || s.from.momentum || (s.from.residual && !s.commits))
+        return SIFT_GENERAL;
+    return s.from.residual ? SIFT_COMMIT : SIFT_PLAIN;
+}
+
+template <int DTYPE>
+static inline void launch_sift(cudaStream_t stream, const selecting &s, unsigned blocks, bool overlaps)
+{
+    switch (kind_of(s)) {
+    case SIFT_GENERAL:
+        LAUNCH_BESIDE(overlaps, (sift_kernel<DTYPE, SIFT_GENERAL>), blocks, SIFT_THREADS, stream, s);
+        break;
+    case SIFT_COMMIT:
+        LAUNCH_BESIDE(overlaps, (sift_kernel<DTYPE, SIFT_COMMIT>), blocks, SIFT_THREADS, stream, s);
+        break;
+    default:
+        LAUNCH_BESIDE(overlaps, (sift_kernel<DTYPE, SIFT_PLAIN>), blocks, SIFT_THREADS, stream, s);
+    }
 }
 
 /* The selected elements of a vector that has elements, in order. `overlaps`: a kernel may be made ready while the one
  * before it works. */
-static inline void launch_gather(cudaStream_t stream, const writing &w, const guessing &guess, bool overlaps)
+static inline void launch_gather(cudaStream_t stream, const writing &w, const guessing &g, bool overlaps)
 {
-    launch_guess(stream, w.s, guess);
-    launch_select(stream, w.s, guess, overlaps);
-    LAUNCH_BESIDE(overlaps, gather_kernel, w.s.tiles, TILE_THREADS, stream, w);
+    const selecting &s = w.s;
+    const sparse_grids n = grids_of(w, g);
+    launch_guess(stream, s, g);
+    LAUNCH(pilot_kernel, n.blocks[PILOTS], PILOT_THREADS, 0, stream, s, g, n.pilots);
+    if (s.from.dtype == TG_FLOAT32)
+        launch_sift<TG_FLOAT32>(stream, s, n.blocks[SIFTS], overlaps);
+    else if (s.from.dtype == TG_FLOAT16)
+        launch_sift<TG_FLOAT16>(stream, s, n.blocks[SIFTS], overlaps);
+    else
+        launch_sift<TG_BFLOAT16>(stream, s, n.blocks[SIFTS], overlaps);
+    LAUNCH_BESIDE(overlaps, cut_kernel, n.blocks[CUTS], CUT_THREADS, stream, s, n.parts);
+    LAUNCH_BESIDE(overlaps, gather_kernel, n.blocks[GATHERS], TILE_THREADS, stream, w);
 }
 
-/* The residual, when it is known what is sent. */
+/* Whether more is to be done with the residual when it is known what is sent. */
+static inline bool is_unsettled(const writing &w)
+{
+    return w.s.from.residual && !(w.s.commits && (w.to_list || w.values != TG_VALUES_LEVELS));
+}
+
 static inline void launch_settle(cudaStream_t stream, const writing &w)
 {
     const selecting &s = w.s;
-    if (!s.from.residual || (s.commits && (w.to_list || w.values != TG_VALUES_LEVELS)))
+    if (!is_unsettled(w))
         return;
     if (!s.commits)
         LAUNCH(commit_kernel, (unsigned)rounded_up(s.count, 256), 256, 0, stream, s);
@@ -211,11 +254,11 @@ static inline void launch_settle(cudaStream_t stream, const writing &w)
 }
 
 /* All of the payload but values that were left as they are. */
-static inline void launch_write(cudaStream_t stream, const writing &w, bool overlaps)
+static inline void launch_write(cudaStream_t stream, const writing &w, const guessing &g, bool overlaps)
 {
-    const u64 slots = w.s.amount.most / RICE_BLOCK + segments_most(w.s.count, w.s.amount.most) + 1;
-    LAUNCH_BESIDE(overlaps, weigh_kernel, (unsigned)rounded_up(slots, WEIGH_WARPS), WEIGH_THREADS, stream, w);
-    LAUNCH_BESIDE(overlaps, write_kernel, (unsigned)rounded_up(slots, WRITE_WARPS), WRITE_THREADS, stream, w);
+    const sparse_grids n = grids_of(w, g);
+    LAUNCH_BESIDE(overlaps, weigh_kernel, n.blocks[WEIGHS], WEIGH_THREADS, stream, w);
+    LAUNCH_BESIDE(overlaps, write_kernel, n.blocks[WRITES], WRITE_THREADS, stream, w);
 }
 
 #endif

@@ -258,19 +258,21 @@ __device__ __forceinline__ void gather_again(const writing &given, const gather_
         gather_starts(w, view, from, at.place, strip0);
 }
 
-__global__ void __launch_bounds__(TILE_THREADS, 5) gather_kernel(const __grid_constant__ writing given)
+union gather_room {
+    gather_shared gather;
+    again_shared again;
+};
+
+/* A block for each tile. */
+__device__ __forceinline__ void gather(const writing &given, block_of_job block, gather_room &here)
 {
-    __shared__ union {
-        gather_shared gather;
-        again_shared again;
-    } here;
     select_control *c = given.s.control;
     let_next_begin();
     wait_for_previous();
     const u32 again = c->again;
     if (c->nonfinite) {
         if (given.s.commits && !given.s.moves)
-            unsift(given.s);
+            unsift(given.s, block);
         return;
     }
     if (again)
@@ -290,8 +292,14 @@ __global__ void __launch_bounds__(TILE_THREADS, 5) gather_kernel(const __grid_co
         begin(w.s);
         gather_listed(w, view, &here.gather, strip0);
     }
-    if (threadIdx.x == 0 && tile == gridDim.x - 1)
+    if (threadIdx.x == 0 && tile == block.all - 1)
         c->tickets[GATHER_TICKET] = 0;
+}
+
+__global__ void __launch_bounds__(TILE_THREADS, 5) gather_kernel(const __grid_constant__ writing given)
+{
+    __shared__ gather_room here;
+    gather(given, only_job(), here);
 }
 
 #endif

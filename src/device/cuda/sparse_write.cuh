@@ -186,7 +186,7 @@ __device__ __forceinline__ void write_directory(const writing &w, u32 *part)
     }
 }
 
-__global__ void __launch_bounds__(WEIGH_THREADS) weigh_kernel(writing w)
+__device__ __forceinline__ void weigh(writing w, block_of_job here)
 {
     __shared__ u32 part[33], last;
     select_control *c = w.s.control;
@@ -196,7 +196,7 @@ __global__ void __launch_bounds__(WEIGH_THREADS) weigh_kernel(writing w)
     if (c->nonfinite)
         return;
     find_count(w);
-    if (find_block(w, blockIdx.x * WEIGH_WARPS + (threadIdx.x >> 5), &block)) {
+    if (find_block(w, here.number * WEIGH_WARPS + (threadIdx.x >> 5), &block)) {
         u32 gaps[EACH_GAP], quotients, omega = 0;
         load_gaps(w, block, gaps);
 #pragma unroll
@@ -211,9 +211,11 @@ __global__ void __launch_bounds__(WEIGH_THREADS) weigh_kernel(writing w)
             atomicAdd(&w.omega_bits[block.segment], omega);
         }
     }
-    if (is_last_block(&c->tickets[WEIGH_TICKET], &last))
+    if (is_last_of(&c->tickets[WEIGH_TICKET], here.all, &last))
         write_directory(w, part);
 }
+
+__global__ void __launch_bounds__(WEIGH_THREADS) weigh_kernel(writing w) { weigh(w, only_job()); }
 
 /* ---- writing ---- */
 
@@ -448,11 +450,10 @@ __device__ __forceinline__ void report(const writing &w)
 
 __global__ void report_kernel(writing w) { report(w); }
 
-__global__ void __launch_bounds__(WRITE_THREADS) write_kernel(writing w)
+__device__ __forceinline__ void write(writing w, u32 number, write_shared (&here)[WRITE_WARPS])
 {
-    __shared__ write_shared here[WRITE_WARPS];
     const select_control *c = w.s.control;
-    const u32 slot = blockIdx.x * WRITE_WARPS + (threadIdx.x >> 5);
+    const u32 slot = number * WRITE_WARPS + (threadIdx.x >> 5);
     rice_block block;
     wait_for_previous();
     if (slot == 0 && (threadIdx.x & 31) == 0)
@@ -468,6 +469,12 @@ __global__ void __launch_bounds__(WRITE_THREADS) write_kernel(writing w)
         write_elias(w, block, stream, &here[threadIdx.x >> 5]);
     else
         write_bitmap(w, block, stream);
+}
+
+__global__ void __launch_bounds__(WRITE_THREADS) write_kernel(writing w)
+{
+    __shared__ write_shared here[WRITE_WARPS];
+    write(w, blockIdx.x, here);
 }
 
 /* ---- the residual, where gathering does not complete it ---- */
