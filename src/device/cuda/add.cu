@@ -337,7 +337,7 @@ static bool add_expected(tg_cuda *cuda, tg_add_job *job)
     const bool at_once = !sparse && job->checks[0].header_only && tg_cuda_adds_coded(cuda, &job->checks[0].info, &a);
     for (size_t k = 0; k < job->frame_count && !sparse && !at_once; k++)
         expand(cuda, job->frames[k], true, &job->checks[k].info, &x.dense[k], c);
-    tg_cuda_checksum(cuda, x.sums, job->frame_count);
+    tg_cuda_checksum(cuda, x.sums, job->frame_count, false);
     if (sparse)
         add_lists(cuda, &x, job->checks[0].header_only, job->frame_count, job->weight, (float *)job->out.data, c);
     else if (at_once)
@@ -485,7 +485,7 @@ static bool put_later(tg_cuda *cuda, const tg_add_later_job *job)
     const bool at_once = !sparse && job->verified && tg_cuda_adds_coded(cuda, job->like, &a);
     for (size_t k = 0; k < job->frame_count && !sparse && !at_once; k++)
         expand(cuda, job->frames[k], true, job->like, &x.dense[k], c);
-    tg_cuda_checksum(cuda, x.sums, job->frame_count);
+    tg_cuda_checksum(cuda, x.sums, job->frame_count, false);
     if (sparse)
         add_lists(cuda, &x, job->verified, job->frame_count, job->weight, (float *)job->out.data, c);
     else if (at_once)

@@ -176,7 +176,7 @@ static void check_some(tg_cuda *cuda, tg_check_job *jobs, size_t count)
             jobs[i].status = tg_fail(&jobs[i].error, TG_OUT_OF_MEMORY,
                                      "device %s has no memory for %zu bytes of frames", cuda->device.name, room);
     }
-    tg_cuda_checksum(cuda, sums.of, sums.count);
+    tg_cuda_checksum(cuda, sums.of, sums.count, false);
 }
 
 void tg_cuda_check(tg_device *device, tg_check_job *jobs, size_t count)

@@ -241,6 +241,7 @@ __device__ __forceinline__ void digest_block(const checksum_job &job, u32 block)
 
 __global__ void __launch_bounds__(THREADS, 3) digest_frame(const __grid_constant__ checksum_job job)
 {
+    wait_for_previous();
     digest_block(job, blockIdx.x);
 }
 
@@ -248,6 +249,7 @@ __global__ void __launch_bounds__(THREADS, 3) digest_frame(const __grid_constant
 __global__ void __launch_bounds__(THREADS, 3) digest_frames(const __grid_constant__ checksum_batch batch)
 {
     __shared__ checksum_job job;
+    wait_for_previous();
     const checksum_job *jobs = batch.many ? batch.many : batch.few;
     copy_job(&job,
              &jobs[job_of_block(jobs, batch.count, blockIdx.x, [](const checksum_job &j) { return j.first_block; })]);
@@ -289,7 +291,7 @@ static u32 shift_for(const tg_cuda *cuda, const checksum_job *jobs, size_t count
 /* Counters of a job: of the root, of nodes, of blocks. */
 static u32 counters_of(const checksum_job *j) { return j->has_checksum ? (u32)(j->size / TG_LEAF / NODE) + 3 : 2; }
 
-void tg_cuda_checksum(tg_cuda *cuda, checksum_job *jobs, size_t count)
+void tg_cuda_checksum(tg_cuda *cuda, checksum_job *jobs, size_t count, bool follows)
 {
     for (size_t done = 0, n; done < count; done += n) {
         checksum_job *some = jobs + done;
@@ -311,10 +313,11 @@ void tg_cuda_checksum(tg_cuda *cuda, checksum_job *jobs, size_t count)
         batch.count = (u32)n;
         for (u32 i = 0; !batch.many && i < n; i++)
             batch.few[i] = some[i];
+        const bool early = follows && cuda->overlaps && (!batch.many || cuda->later); /* else it follows a copy */
         if (n == 1)
-            LAUNCH(digest_frame, batch.blocks, THREADS, 0, cuda->stream, some[0]);
+            LAUNCH_BESIDE(early, digest_frame, batch.blocks, THREADS, cuda->stream, some[0]);
         else
-            LAUNCH(digest_frames, batch.blocks, THREADS, 0, cuda->stream, batch);
+            LAUNCH_BESIDE(early, digest_frames, batch.blocks, THREADS, cuda->stream, batch);
         cuda->busy = true;
     }
 }

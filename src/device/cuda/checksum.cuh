@@ -33,7 +33,8 @@ struct checksum_job {
 };
 
 size_t tg_cuda_digests_room(u64 payload);
-/* Some fields of the jobs are set. */
-void tg_cuda_checksum(tg_cuda *cuda, checksum_job *jobs, size_t count);
+/* Some fields of the jobs are set. `follows`: what was put on the stream last is a kernel; then this one is made ready
+ * while that one works. */
+void tg_cuda_checksum(tg_cuda *cuda, checksum_job *jobs, size_t count, bool follows);
 
 #endif

@@ -326,7 +326,7 @@ static void flush(tg_cuda *cuda)
         tg_cuda_sparse_launch(cuda, b->sparse);
     else
         tg_cuda_fast_encode_many(cuda, b->jobs, b->count);
-    tg_cuda_checksum(cuda, b->sums, b->count);
+    tg_cuda_checksum(cuda, b->sums, b->count, true);
     for (u32 i = 0; b->is_sparse && i < b->count; i++)
         b->encoders[i]->joined = false;
     b->count = 0;
@@ -437,7 +437,7 @@ static void encode_vector(tg_cuda *cuda, tg_encode_job *job)
     if (job->selected) {
         flush(cuda);
         tg_cuda_sparse_encode_part(cuda, job, e->part, e->levels, payload, result);
-        tg_cuda_checksum(cuda, &c, 1);
+        tg_cuda_checksum(cuda, &c, 1, job->source.count > 0);
         return;
     }
     const tg_hash_key *drawn = tg_cuda_sparse_draws(job->spec) ? draw_of(cuda, job, &area) : NULL;
@@ -451,7 +451,7 @@ static void encode_vector(tg_cuda *cuda, tg_encode_job *job)
         flush(cuda);
     }
     tg_cuda_sparse_encode(cuda, job->spec, &source, &job->options.draw, drawn, e->sparse, e->levels, payload, result);
-    tg_cuda_checksum(cuda, &c, 1);
+    tg_cuda_checksum(cuda, &c, 1, job->source.count > 0);
 }
 
 static void encode_sparse(tg_cuda *cuda, tg_encode_job *job)
@@ -554,7 +554,7 @@ static void encode_dense(tg_cuda *cuda, tg_encode_job *job)
     tg_cuda_dense_encode(cuda, &d);
     if (coded)
         tg_cuda_code_frame(cuda, job->spec, &d.frame, e->coder, d.result);
-    tg_cuda_checksum(cuda, &c, 1);
+    tg_cuda_checksum(cuda, &c, 1, job->source.count > 0);
 }
 
 /* Sparse vectors that no batch takes, beside each other; those with the same encoder follow each other. */

@@ -381,6 +381,7 @@ __global__ void __launch_bounds__(32 * WARPS<NORM>, BLOCKS<NORM, FEEDBACK>)
     encode_fast(const __grid_constant__ dense_job j)
 {
     __shared__ block_room<WIDTH, NORM> room;
+    let_next_begin(); /* the checksum, which waits */
     encode_leaf<WIDTH, NORM, FEEDBACK>(j, blockIdx.x, room);
 }
 

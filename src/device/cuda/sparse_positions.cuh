@@ -46,11 +46,13 @@ static inline writing writing_of_list(const positions_job *job, void *workspace,
  * length is only known here; `nonfinite` stops them where there is none. */
 __global__ void __launch_bounds__(256) list_segments_kernel(writing w, positions_job job)
 {
+    follow_previous();
     const u32 listed = *job.listed, count = job.known ? *job.known : job.count;
     select_control *c = w.s.control;
     const u32 log = listed == POSITIONS_NONE ? 30 : segment_log(count, listed),
               segments = (count - 1) / (1u << log) + 1;
     if (blockIdx.x == 0 && threadIdx.x == 0) {
+        *c = select_control{};
         c->nonfinite = listed == POSITIONS_NONE;
         c->selected = listed;
         c->log = log;
@@ -82,15 +84,14 @@ size_t tg_cuda_positions_workspace(u64 count, u64 most)
     return size;
 }
 
-void tg_cuda_positions_write(cudaStream_t stream, const positions_job *job, void *workspace)
+void tg_cuda_positions_write(cudaStream_t stream, const positions_job *job, void *workspace, bool overlaps)
 {
     size_t size;
     const writing w = writing_of_list(job, workspace, &size);
     const u64 segments = segments_most(job->count, job->most), slots = job->most / RICE_BLOCK + segments + 1;
-    (void)cudaMemsetAsync(w.s.control, 0, sizeof *w.s.control, stream);
-    LAUNCH(list_segments_kernel, grid_for(segments + 1, 256, 64), 256, 0, stream, w, *job);
-    LAUNCH(weigh_kernel, (unsigned)rounded_up(slots, WEIGH_WARPS), WEIGH_THREADS, 0, stream, w);
-    LAUNCH(write_kernel, (unsigned)rounded_up(slots, WRITE_WARPS), WRITE_THREADS, 0, stream, w);
+    LAUNCH_BESIDE(overlaps, list_segments_kernel, grid_for(segments + 1, 256, 64), 256, stream, w, *job);
+    LAUNCH_BESIDE(overlaps, weigh_kernel, (unsigned)rounded_up(slots, WEIGH_WARPS), WEIGH_THREADS, stream, w);
+    LAUNCH_BESIDE(overlaps, write_kernel, (unsigned)rounded_up(slots, WRITE_WARPS), WRITE_THREADS, stream, w);
 }
 
 /* ---- reading ---- */

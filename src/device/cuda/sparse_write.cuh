@@ -455,7 +455,7 @@ __device__ __forceinline__ void write(writing w, u32 number, write_shared (&here
     const select_control *c = w.s.control;
     const u32 slot = number * WRITE_WARPS + (threadIdx.x >> 5);
     rice_block block;
-    wait_for_previous();
+    follow_previous();
     if (slot == 0 && (threadIdx.x & 31) == 0)
         report(w);
     find_count(w);
