@@ -175,6 +175,31 @@ def test_examples_run(name: str, given: bool, world: int, tmp_path: Path) -> Non
     assert report.returncode == 0 and "2 runs" in report.stdout and page.exists(), report.stdout + report.stderr
 
 
+def test_an_example_goes_on_from_its_checkpoint(tmp_path: Path) -> None:
+    example = Path(__file__).resolve().parents[2] / "examples" / "ddp_lstm.py"
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", str(example)]
+    command += ["--steps", "5", "--batch", "2", "--layers", "1", "--spec", "none", "--spec", "topk:density=0.01/ef", "--json"]
+    folder, log = tmp_path / "checkpoints", tmp_path / "log.jsonl"
+    kept = ["--checkpoint", str(folder), "--checkpoint-every", "2", "--log-file", str(log)]
+
+    def losses(*options: str) -> list[tuple[float, float]]:
+        environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+        result = subprocess.run([*command, *options], capture_output=True, text=True, env=environment)
+        assert result.returncode == 0, result.stderr
+        rows = [json.loads(line) for line in result.stdout.splitlines() if line.startswith("{")]
+        return [(row["train_loss"], row["loss"]) for row in rows]
+
+    undisturbed = losses()
+    assert losses(*kept) == undisturbed
+    lines = log.read_text().splitlines()
+    # As if the second run had been ended after rank 0 had saved its last step, and rank 1 had not.
+    assert sorted(path.name for path in (folder / "1").iterdir()) == ["4-0.pt", "4-1.pt", "5-0.pt", "5-1.pt"]
+    (folder / "1" / "5-1.pt").unlink()
+    assert losses(*kept) == undisturbed
+    again = log.read_text().splitlines()
+    assert [json.loads(line)["loss"] for line in again] == [json.loads(line)["loss"] for line in lines]
+
+
 # ---- Without ranks ---------------------------------------------------------------------------------------------------
 
 
