@@ -92,7 +92,7 @@ template <class F> static double microseconds(F &&work, int times)
 static void staged(const writing &w, const guessing &guess, laps *lap)
 {
     const selecting &s = w.s;
-    const u64 slots = s.amount.most / RICE_BLOCK + segments_most(s.count, s.amount.most) + 1;
+    const u64 segments = segments_most(s.count, s.amount.most);
     const unsigned parts = s.amount.needed / REGIONS / (CUT_THREADS * CUT_AHEAD) + 1;
     (*lap)("start");
     launch_guess(0, s, guess);
@@ -107,10 +107,8 @@ static void staged(const writing &w, const guessing &guess, laps *lap)
     (*lap)("cut");
     LAUNCH(gather_kernel, s.tiles, TILE_THREADS, 0, 0, w);
     (*lap)("gather");
-    LAUNCH(weigh_kernel, (unsigned)rounded_up(slots, WEIGH_WARPS), WEIGH_THREADS, 0, 0, w);
-    (*lap)("weigh");
-    LAUNCH(write_kernel, (unsigned)rounded_up(slots, WRITE_WARPS), WRITE_THREADS, 0, 0, w);
-    (*lap)("write");
+    LAUNCH(streams_kernel, stream_blocks(s.amount.most, segments), STREAM_THREADS, 0, 0, w);
+    (*lap)("streams");
 }
 
 /* ---- the CPU ---- */

@@ -61,7 +61,16 @@ struct select_control {
 /* Whether the digits of keys must be counted, and of which. */
 enum { NOT_AGAIN, AGAIN_CANDIDATES, AGAIN_ALL };
 
-enum ticket { PILOT_TICKET, CUT_TICKET, AGAIN_TICKET, PASS_TICKET, GATHER_TICKET, WEIGH_TICKET, GUESS_TICKET };
+enum ticket {
+    PILOT_TICKET,
+    CUT_TICKET,
+    AGAIN_TICKET,
+    PASS_TICKET,
+    GATHER_TICKET,
+    STREAMS_TICKET,
+    CROWDED_TICKET,
+    GUESS_TICKET
+};
 
 /* How many elements are wanted. */
 struct select_amount {
@@ -204,6 +213,9 @@ __device__ __host__ __forceinline__ u32 segment_log(u64 count, u64 selected)
     return g;
 }
 
+/* Where the values are in a payload that has so many segments. */
+__device__ __forceinline__ u32 values_behind(u32 segments) { return 8 + 8 * segments; }
+
 /* What follows from the number of selected elements. By one thread. */
 __device__ __forceinline__ void set_selected(const selecting &s, u32 selected)
 {
@@ -211,7 +223,7 @@ __device__ __forceinline__ void set_selected(const selecting &s, u32 selected)
     c->selected = selected;
     c->log = segment_log(s.count, selected);
     c->segments = (u32)(((u64)s.count - 1) >> c->log) + 1;
-    c->values_at = 8 + 8 * c->segments;
+    c->values_at = values_behind(c->segments);
 }
 
 #endif

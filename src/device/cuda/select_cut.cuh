@@ -184,8 +184,8 @@ __device__ __forceinline__ bool cut_foreseen(const selecting &s, u32 *chosen)
 __global__ void __launch_bounds__(CUT_THREADS) cut_kernel(selecting s, u32 parts)
 {
     __shared__ cut_shared here;
-    let_next_begin();
     wait_for_previous();
+    let_next_begin(); /* so what begins beside this, or later, finds all that the pilot and the sift leave */
     begin(s);
     select_control *c = s.control;
     if (c->nonfinite)

@@ -6,7 +6,7 @@
 #include "device/cuda/select_pilot.cuh"
 #include "device/cuda/select_sift.cuh"
 #include "device/cuda/sparse.h"
-#include "device/cuda/sparse_write.cuh"
+#include "device/cuda/sparse_streams.cuh"
 
 /* What a selector and a spec make of a vector. */
 struct sparse_plan {
@@ -24,7 +24,7 @@ struct sparse_layout {
     size_t control, pilot_bins, largest, cleared; /* what must be 0 before the first use ends at `cleared` */
     size_t bins, digits, sample, counters, table, candidates, list, states, indices, list_values;
     size_t sample_values, sums;
-    size_t starts, blocks, low_bytes, quotient_bits, omega_bits, streams, size;
+    size_t starts, ends, crowded, blocks, size;
     u32 room, tiles, warp_strips, strips, segments, slots;
 };
 
@@ -88,11 +88,9 @@ static inline sparse_layout sparse_layout_of(const select_amount *a, u64 count, 
     l.sample_values = place(8 * sample);
     l.sums = place(16 * rounded_up(sample, TG_BLOCK));
     l.starts = place(4 * ((u64)l.segments + 1));
+    l.ends = place(8 * (u64)l.segments);
+    l.crowded = place(sizeof(crowded_segment) * (u64)l.segments);
     l.blocks = place(4 * (u64)l.slots);
-    l.low_bytes = place(4 * (u64)l.segments);
-    l.quotient_bits = place(4 * (u64)l.segments);
-    l.omega_bits = place(4 * (u64)l.segments);
-    l.streams = place(4 * (u64)l.segments);
     l.size = at;
     return l;
 }
@@ -135,12 +133,11 @@ static inline writing sparse_writing(sparse_plan *plan, const tg_source *from, v
     w.payload = payload;
     w.as_they_are = to_list || plan->values == TG_VALUES_LEVELS ? (float *)(base + l.list_values) : NULL;
     w.to_list = to_list;
+    w.log = plan->amount.exact ? segment_log(from->count, plan->amount.target) : 0;
     w.starts = (u32 *)(base + l.starts);
+    w.ends = (u64 *)(base + l.ends);
+    w.crowded = (crowded_segment *)(base + l.crowded);
     w.blocks = (u32 *)(base + l.blocks);
-    w.low_bytes = (u32 *)(base + l.low_bytes);
-    w.quotient_bits = (u32 *)(base + l.quotient_bits);
-    w.omega_bits = (u32 *)(base + l.omega_bits);
-    w.streams = (u32 *)(base + l.streams);
     w.result = result;
     plan->guess.values = (float *)(base + l.sample_values);
     plan->guess.sums = (double *)(base + l.sums);
@@ -213,9 +210,8 @@ static inline void launch_settle(cudaStream_t stream, const writing &w)
 /* All of the payload but values that were left as they are. */
 static inline void launch_write(cudaStream_t stream, const writing &w, bool overlaps)
 {
-    const u64 slots = w.s.amount.most / RICE_BLOCK + segments_most(w.s.count, w.s.amount.most) + 1;
-    LAUNCH_BESIDE(overlaps, weigh_kernel, (unsigned)rounded_up(slots, WEIGH_WARPS), WEIGH_THREADS, stream, w);
-    LAUNCH_BESIDE(overlaps, write_kernel, (unsigned)rounded_up(slots, WRITE_WARPS), WRITE_THREADS, stream, w);
+    LAUNCH_BESIDE(overlaps, streams_kernel, stream_blocks(w.s.amount.most, segments_most(w.s.count, w.s.amount.most)),
+                  STREAM_THREADS, stream, w);
 }
 
 #endif

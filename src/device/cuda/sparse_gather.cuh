@@ -5,6 +5,11 @@
 #include "device/cuda/frame.cuh"
 #include "device/cuda/select_again.cuh"
 
+/* What the parts of a segment that has several come to together (sparse_streams.cuh). */
+struct crowded_segment {
+    u32 arrived, low, quotients, omega;
+};
+
 struct writing {
     selecting s;
     u32 values;             /* TG_VALUES_FP32, ... */
@@ -14,10 +19,11 @@ struct writing {
     dense_frame levels;     /* that are made of these values, if TG_VALUES_LEVELS; the count is a bound */
     const u64 *levels_size; /* not NULL: bytes of the values in the payload */
     const u32 *known;       /* not NULL: how many elements the vector has */
+    u32 log;                /* not 0: just amount.target elements are selected, and segments have 2^log */
     u32 *starts;            /* of segments: how many selected elements come before; one more for the end */
-    u32 *blocks;            /* of the Rice blocks, see sparse_write.cuh */
-    u32 *low_bytes, *quotient_bits, *omega_bits; /* of segments, added up */
-    u32 *streams; /* of segments: where the index stream starts, from that of the first */
+    u64 *ends;              /* of segments: where the index stream ends, from the start of the first */
+    crowded_segment *crowded;
+    u32 *blocks; /* of their Rice blocks: block_info */
     control *result;
 };
 
@@ -191,7 +197,8 @@ __device__ __forceinline__ void gather_starts(const writing &w, const gather_vie
                 high = middle;
         }
         w.starts[segment] = low;
-        w.low_bytes[segment] = w.quotient_bits[segment] = w.omega_bits[segment] = 0;
+        w.ends[segment] = 0;
+        w.crowded[segment] = crowded_segment{};
     }
     if (lane_id() == 0 && first < end && end == w.s.count)
         w.starts[view.segments] = to;
