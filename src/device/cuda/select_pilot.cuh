@@ -22,7 +22,8 @@ __device__ __forceinline__ void pilot_clear(const selecting &s)
         select_control *c = s.control;
         c->at_least[0] = c->at_least[1] = c->at_least[2] = 0;
         c->nonfinite = c->overflow = c->listed = c->again = c->passed = c->selected = 0;
-        c->tickets[AGAIN_TICKET] = c->tickets[STREAMS_TICKET] = c->tickets[CROWDED_TICKET] = 0;
+        c->tickets[AGAIN_TICKET] = c->tickets[GATHER_TICKET] = 0;
+        c->tickets[STREAMS_TICKET] = c->tickets[CROWDED_TICKET] = 0;
         c->dropped = c->saturated = 0;
     }
 }

@@ -41,7 +41,6 @@ __device__ __forceinline__ gather_view gather_look(const select_control *c)
 
 struct gather_shared {
     u32 tile, stop;
-    gather_view view;
     u64 of_warps[TILE_WARPS]; /* larger keys, and those that equal the threshold: see look_back */
     u64 sum;
 };
@@ -204,17 +203,16 @@ __device__ __forceinline__ void gather_starts(const writing &w, const gather_vie
         w.starts[view.segments] = to;
 }
 
-/* From the candidates. */
+/* From the candidates, of which the first have been asked for: all of them, where they are few. */
 __device__ __forceinline__ void gather_listed(const writing &w, const gather_view &view, gather_shared *here,
-                                              u32 strip0)
+                                              u32 strip0, const listing &l, some_listed &some)
 {
     const selecting &s = w.s;
-    const listing l = look_up(s, strip0);
-    some_listed some; /* all of them, where they are few */
     u32 larger = 0, equal = 0;
     const auto compare = [&](uint2 c, bool in) { return gather_compare(view, key_of(s, c.x, c.y), in); };
     for (u32 first = 0; first < l.total; first += some_listed::ALL) {
-        some.load(s, l, first);
+        if (first > 0)
+            some.load(s, l, first);
         some.each(l, first, [&](uint2 c, bool in) {
             const gather_ballots b = compare(c, in);
             larger += (u32)__popc(b.larger);
@@ -265,40 +263,51 @@ __device__ __forceinline__ void gather_again(const writing &given, const gather_
         gather_starts(w, view, from, at.place, strip0);
 }
 
+/* Table and candidates are the sift's, and have been there since the cut began: so they are asked for before it ends.
+ */
 __global__ void __launch_bounds__(TILE_THREADS, 5) gather_kernel(const __grid_constant__ writing given)
 {
     __shared__ union {
         gather_shared gather;
         again_shared again;
     } here;
+    __shared__ gather_view seen;
+    __shared__ u32 taken;
     select_control *c = given.s.control;
     let_next_begin();
+    if (threadIdx.x == 0)
+        taken = atomicAdd(&c->tickets[GATHER_TICKET], 1u);
+    __syncthreads();
+    const u32 tile = taken, strip0 = warp_strip(given.s, tile);
+    const listing l = look_up(given.s, strip0);
+    some_listed some;
+    some.load(given.s, l, 0);
     wait_for_previous();
-    const u32 again = c->again;
-    if (c->nonfinite) {
+    const u32 again = c->again, nonfinite = c->nonfinite;
+    if (threadIdx.x == 32)
+        seen = gather_look(c);
+    if (nonfinite) {
         if (given.s.commits && !given.s.moves)
             unsift(given.s);
         return;
     }
-    if (again)
+    if (again) {
         select_again(given.s, again, &here.again);
+        __syncthreads();
+        if (threadIdx.x == 32)
+            seen = gather_look(c);
+    }
     __syncthreads();
     if (threadIdx.x == 0)
-        here.gather.tile = atomicAdd(&c->tickets[GATHER_TICKET], 1u);
-    if (threadIdx.x == 32)
-        here.gather.view = gather_look(c);
-    __syncthreads();
-    const gather_view view = here.gather.view;
-    const u32 tile = here.gather.tile, strip0 = warp_strip(given.s, tile);
+        here.gather.tile = tile;
+    const gather_view view = seen;
     if (again == AGAIN_ALL) {
         gather_again(given, view, &here.gather, strip0);
     } else {
         writing w = given; /* what is rarely called has the arguments themselves: nothing is copied to memory for it */
         begin(w.s);
-        gather_listed(w, view, &here.gather, strip0);
+        gather_listed(w, view, &here.gather, strip0, l, some);
     }
-    if (threadIdx.x == 0 && tile == gridDim.x - 1)
-        c->tickets[GATHER_TICKET] = 0;
 }
 
 #endif
