@@ -93,7 +93,6 @@ static void staged(const writing &w, const guessing &guess, laps *lap)
 {
     const selecting &s = w.s;
     const u64 segments = segments_most(s.count, s.amount.most);
-    const unsigned parts = s.amount.needed / REGIONS / (CUT_THREADS * CUT_AHEAD) + 1;
     (*lap)("start");
     launch_guess(0, s, guess);
     (*lap)("guess");
@@ -103,7 +102,8 @@ static void staged(const writing &w, const guessing &guess, laps *lap)
     (*lap)("pilot");
     launch_sift<TG_FLOAT32>(0, s, false);
     (*lap)("sift");
-    LAUNCH(cut_kernel, (s.strips < REGIONS ? s.strips : REGIONS) * parts, CUT_THREADS, 0, 0, s, parts);
+    LAUNCH(cut_kernel, cut_blocks(s.strips, s.amount.needed), CUT_THREADS, 0, 0, s,
+           cut_threads_of_region(s.amount.needed));
     (*lap)("cut");
     LAUNCH(gather_kernel, s.tiles, TILE_THREADS, 0, 0, w);
     (*lap)("gather");

@@ -45,7 +45,7 @@ struct select_control {
     unsigned long long dropped;
     /* cut */
     u32 at_least[3]; /* candidates that have the keys of the search that was foreseen */
-    u32 listed;      /* keys in the threshold's bin */
+    u32 listed;      /* keys in the threshold's bin that found no room in rows */
     u32 again;       /* NOT_AGAIN, ... */
     u32 passed;      /* passes over all keys that have ended */
     u32 prefix[RANKS], rank[RANKS];
@@ -99,7 +99,7 @@ struct selecting {
     u32 *sample;
     u32 *counters, *table;
     uint2 *candidates;
-    u32 *list;    /* keys of the threshold's bin */
+    u32 *list;    /* keys of the threshold's bin, and a row of them for each block that looks for some */
     u64 *states;  /* of tiles, for the look-back of gather */
     u32 *indices; /* selected, in order */
 };

@@ -81,7 +81,7 @@ static inline sparse_layout sparse_layout_of(const select_amount *a, u64 count, 
     l.counters = place(4 * REGIONS * COUNTER_STRIDE);
     l.table = place(4 * (u64)l.strips);
     l.candidates = place(8 * (u64)REGIONS * l.room);
-    l.list = place(4 * LIST_ROOM);
+    l.list = place(4 * (LIST_ROOM + CUT_ROW * (u64)cut_blocks(l.strips, a->needed)));
     l.states = place(8 * ((u64)l.tiles + TILES_WANTED)); /* a shorter vector may have more */
     l.indices = place(4 * ((u64)a->most + 1));
     l.list_values = place(4 * ((u64)a->most + 1));
@@ -175,7 +175,6 @@ static inline void launch_select(cudaStream_t stream, const selecting &s, const 
 {
     const bool sums = g.kind == GUESS_GAUSSIAN || g.kind == GUESS_TRIMMED;
     const unsigned pilots = pilot_blocks(s.count);
-    const unsigned parts = s.amount.needed / REGIONS / (CUT_THREADS * CUT_AHEAD) + 1;
     LAUNCH(pilot_kernel, pilots + (sums ? blocks_of_sample(g) : 0), PILOT_THREADS, 0, stream, s, g, pilots);
     if (s.from.dtype == TG_FLOAT32)
         launch_sift<TG_FLOAT32>(stream, s, overlaps);
@@ -183,8 +182,8 @@ static inline void launch_select(cudaStream_t stream, const selecting &s, const 
         launch_sift<TG_FLOAT16>(stream, s, overlaps);
     else
         launch_sift<TG_BFLOAT16>(stream, s, overlaps);
-    LAUNCH_BESIDE(overlaps, cut_kernel, (s.strips < REGIONS ? s.strips : (u32)REGIONS) * parts, CUT_THREADS, stream, s,
-                  parts);
+    LAUNCH_BESIDE(overlaps, cut_kernel, cut_blocks(s.strips, s.amount.needed), CUT_THREADS, stream, s,
+                  cut_threads_of_region(s.amount.needed));
 }
 
 /* The selected elements of a vector that has elements, in order. `overlaps`: a kernel may be made ready while the one
