@@ -96,7 +96,7 @@ struct selecting {
     u32 room;                       /* of a region */
     select_control *control;
     u32 *pilot_bins, *bins, *digits; /* digits: RANKS histograms */
-    u32 *sample;
+    u32 *sample;                     /* keys of some runs of the pilot sample */
     u32 *counters, *table;
     uint2 *candidates;
     u32 *list;    /* keys of the threshold's bin, and a row of them for each block that looks for some */
@@ -181,22 +181,21 @@ __device__ __forceinline__ u32 block_scan(u32 v, u32 *part, u32 *total)
     return before;
 }
 
-/* True for the last of `parts` that come here; what the others have written is visible to it. By a block. */
+/* True for the last of `parts` that come here; what the others have written is visible to it. By a block, of which one
+ * thread waits for memory in the name of all. */
 __device__ __forceinline__ bool is_last_of(u32 *ticket, u32 parts, u32 *shared)
 {
-    __threadfence();
     __syncthreads();
     if (threadIdx.x == 0) {
+        __threadfence();
         *shared = atomicAdd(ticket, 1u) == parts - 1;
-        if (*shared)
+        if (*shared) {
             *ticket = 0;
+            __threadfence();
+        }
     }
     __syncthreads();
-    const bool last = *shared;
-    __syncthreads();
-    if (last)
-        __threadfence();
-    return last;
+    return *shared;
 }
 
 __device__ __forceinline__ bool is_last_block(u32 *ticket, u32 *shared)

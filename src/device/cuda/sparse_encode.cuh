@@ -77,7 +77,7 @@ static inline sparse_layout sparse_layout_of(const select_amount *a, u64 count, 
     l.cleared = at;
     l.bins = place(4 * BAND_BINS);
     l.digits = place(4 * RANKS * DIGIT_BINS);
-    l.sample = place(4 * PILOT_RUNS * PILOT_RUN);
+    l.sample = place(4 * PILOT_KEPT * PILOT_RUN);
     l.counters = place(4 * REGIONS * COUNTER_STRIDE);
     l.table = place(4 * (u64)l.strips);
     l.candidates = place(8 * (u64)REGIONS * l.room);
