@@ -14,6 +14,7 @@ struct checksum_job {
     u64 digested;         /* so many of the first leaves have theirs already */
     u8 *frame;            /* where the header goes; NULL: the checksum is left in `result` */
     bool has_checksum;    /* of a frame that is written: else only its header is */
+    bool beside; /* it may be made ready while what was put on the stream last works, and nothing does so beside it */
     control *result;
     const uint64_t *step; /* not NULL: what the header has for it, on the card */
     /* Of a frame that was received. Its header on the card, or NULL: where it is another one than `header`, in what

@@ -375,6 +375,7 @@ static void encode_sparse(tg_cuda *cuda, tg_encode_job *job)
                       .digests = area.digests,
                       .frame = frame,
                       .has_checksum = info.has_checksum,
+                      .beside = true,
                       .result = result,
                       .step = job->step};
     tg_header_write(&info, c.header);

@@ -64,6 +64,7 @@ struct endings {
 __global__ void __launch_bounds__(32) end_jobs(const __grid_constant__ endings all)
 {
     const ending &e = all.of[blockIdx.x];
+    wait_for_previous();
     if (threadIdx.x == 0) {
         const control *c = e.result;
         const bool damaged = c->least != 0, fails = damaged || c->nonfinite != 0;
@@ -102,8 +103,8 @@ void tg_cuda_end_later(tg_cuda *cuda, const tg_encode_job *jobs)
     for (u32 i = 0; i < cuda->ending_count; i++)
         all.of[i] = {&cuda->later_slots[i], jobs[i].report_to, jobs[i].moved ? jobs[i].source.side : NULL,
                      cuda->endings[i].bytes, cuda->endings[i].selected};
-    if (cuda->ending_count > 0)
-        LAUNCH(end_jobs, cuda->ending_count, 32, 0, cuda->stream, all);
+    if (cuda->ending_count > 0) /* one has been on the stream itself, not on branches: a kernel comes before this */
+        LAUNCH_BESIDE(cuda->overlaps && cuda->ending_count == 1, end_jobs, cuda->ending_count, 32, cuda->stream, all);
     cuda->later = false;
     cuda->busy = true;
 }
