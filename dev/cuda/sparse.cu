@@ -100,14 +100,12 @@ static void staged(const writing &w, const guessing &guess, laps *lap)
     (*lap)("pilot");
     launch_sift<TG_FLOAT32>(0, s, n.blocks[SIFTS], false);
     (*lap)("sift");
-    LAUNCH(cut_kernel, n.blocks[CUTS], CUT_THREADS, 0, 0, s, n.parts);
+    LAUNCH(cut_kernel, n.blocks[CUTS], CUT_THREADS, 0, 0, s, n.each);
     (*lap)("cut");
     LAUNCH(gather_kernel, n.blocks[GATHERS], TILE_THREADS, 0, 0, w);
     (*lap)("gather");
-    LAUNCH(weigh_kernel, n.blocks[WEIGHS], WEIGH_THREADS, 0, 0, w);
-    (*lap)("weigh");
-    LAUNCH(write_kernel, n.blocks[WRITES], WRITE_THREADS, 0, 0, w);
-    (*lap)("write");
+    LAUNCH(streams_kernel, n.blocks[STREAMS], STREAM_THREADS, 0, 0, w);
+    (*lap)("streams");
 }
 
 /* ---- the CPU ---- */

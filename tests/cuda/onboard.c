@@ -43,7 +43,24 @@ typedef struct pair {
     tg_tensor values, expected, seen;     /* on the host: gradient, sum, the card's sum */
     uint8_t *host_frames[PEERS], *copy;
     size_t sizes[PEERS], room;
+    bool crowds; /* what is selected lies together */
 } pair;
+
+/* In a few segments of a payload is so much that blocks of threads share them: thinly, so that gaps are coded as usual;
+ * at the start, before segments that have less or much less; in runs, for the other code; and so that half of the
+ * elements of a segment are selected, and a bitmap is shorter. */
+static void crowd(int i, tg_tensor *values)
+{
+    const uint64_t n = values->count;
+    float *at = values->data;
+    cut(GAUSSIAN, (uint64_t)i, values);
+    for (uint64_t j = 0; j < n; j++)
+        if (i == 0   ? j > n / 3 && j < 2 * n / 3
+            : i == 1 ? j < n / 17 || (j > n / 2 && j < n / 2 + n / 50) || j % 30 == 0
+            : i == 2 ? j > n / 3 && j < n / 3 + n / 4 && j % 500 < 200
+                     : j >= n / 32768 / 3 * 32768 && j < n / 32768 / 3 * 32768 + n / 5)
+            at[j] *= 1000;
+}
 
 static void open_pair(pair *p, const char *spec, uint64_t count, bool feedback, tg_device *card, tg_device *host)
 {
@@ -97,7 +114,10 @@ static void make_frame(pair *p, int i, tg_nonfinite policy)
     tg_encode_options options = {.draw = {.seed = 5, .step = (uint64_t)i}, .nonfinite = policy};
     tg_encode_report here = {.bytes = 0}, there = {.bytes = 0};
     tg_error error = {""};
-    cut(i == 1 ? LAYERED : GAUSSIAN, (uint64_t)i, &p->values);
+    if (p->crowds)
+        crowd(i, &p->values);
+    else
+        cut(i == 1 ? LAYERED : GAUSSIAN, (uint64_t)i, &p->values);
     tg_status status = p->host_feedback
                            ? tg_encode_with_feedback(p->on_host, p->host_feedback, &p->values, &options,
                                                      p->host_frames[i], p->room, &here, &error)
@@ -185,8 +205,24 @@ static void try_pair(const char *spec, uint64_t count, bool feedback, tg_nonfini
                                               : ", feedback, trust");
 }
 
+static void try_crowded(const char *spec, uint64_t count, bool feedback, tg_device *card, tg_device *host)
+{
+    pair p;
+    now_at(tg_device_name(card), GAUSSIAN, count);
+    open_pair(&p, spec, count, feedback, card, host);
+    p.crowds = true;
+    for (int i = 0; i < PEERS; i++)
+        make_frame(&p, i, TG_NONFINITE_REJECT);
+    add_both(&p, PEERS, 0, false, "all");
+    close_pair(&p);
+    check_all("%s: %s, crowded, %llu elements%s", tg_device_name(card), spec, (unsigned long long)count,
+              feedback ? ", feedback" : "");
+}
+
 int main(int argc, char **argv)
 {
+    static const char *const crowded[] = {"topk:density=0.1", "gaussiank:density=0.1,values=bf16",
+                                          "topk:density=0.1,values=levels", NULL};
     static const uint64_t small[] = {1, 511, 5120, 70001, 0};
     uint64_t one[] = {0, 0};
     const char *only = "";
@@ -213,6 +249,12 @@ int main(int argc, char **argv)
             try_pair(specs[i], *count, true, TG_NONFINITE_REJECT, card, host);
             try_pair(specs[i], *count, true, TG_NONFINITE_TRUST, card, host);
         }
+    for (size_t i = 0; crowded[i]; i++) {
+        if (one[0] || !strstr(crowded[i], only))
+            continue;
+        try_crowded(crowded[i], 300007, false, card, host);
+        try_crowded(crowded[i], 300007, true, card, host);
+    }
     tg_device_free(card);
     tg_device_free(host);
     return finish();

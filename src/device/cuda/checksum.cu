@@ -165,9 +165,8 @@ __device__ __forceinline__ u32 digest_nodes(const checksum_job &job, const tree 
     return first >= whole ? 0 : whole - first < WARPS ? whole - first : WARPS;
 }
 
-__device__ __forceinline__ void digest_leaves_of(const checksum_job &job, const tree &of, u32 first)
+__device__ __forceinline__ void digest_leaves_of(const checksum_job &job, const tree &of, const leaf_lane &l, u32 first)
 {
-    const leaf_lane l(lane_id());
 #pragma unroll 1
     for (u32 leaf = first + threadIdx.x / 32; leaf < first + (1u << of.shift) && leaf < of.leaves; leaf += WARPS) {
         const u8 *at = job.payload + (u64)leaf * TG_LEAF;
@@ -192,7 +191,8 @@ __device__ __forceinline__ void digest_leaves_of(const checksum_job &job, const 
 }
 
 /* A block of a job; true where it is the one that finishes the frame. */
-__device__ __forceinline__ bool digest_part(const checksum_job &job, const tree &of, u32 block, bool *shared)
+__device__ __forceinline__ bool digest_part(const checksum_job &job, const tree &of, const leaf_lane &l, u32 block,
+                                            bool *shared)
 {
     const u32 all = of.arrivals_at_root();
     if (block < job.node_blocks) {
@@ -205,7 +205,7 @@ __device__ __forceinline__ bool digest_part(const checksum_job &job, const tree 
         return place == of.first;
     if (first >= of.leaves)
         return false;
-    digest_leaves_of(job, of, first);
+    digest_leaves_of(job, of, l, first);
     if (of.nodes == 0)
         return comes_last(&job.arrivals[0], 1, all, shared);
     const u32 node = first / NODE;
@@ -224,11 +224,13 @@ __device__ __forceinline__ void digest_block(const checksum_job &job, u32 block)
 {
     __shared__ u64 root[TG_HEADER_SIZE / 8 + NODE];
     __shared__ bool shared;
+    const leaf_lane l(lane_id()); /* constants, which can be asked for before there is a payload */
+    wait_for_previous();
     if (!job.undone.source.residual) /* whose residual this may write */
         let_next_begin();
     const tree of(job);
     const u32 blocks = job.node_blocks + job.leaf_blocks;
-    const bool finishes = digest_part(job, of, block, &shared);
+    const bool finishes = digest_part(job, of, l, block, &shared);
     if (!job.has_checksum && job.words > 0)
         look_at_scales(job.looked_at, 0, job.words, block * THREADS + threadIdx.x, blocks * THREADS, job.result);
     if (job.undone.source.residual)
@@ -241,7 +243,6 @@ __device__ __forceinline__ void digest_block(const checksum_job &job, u32 block)
 
 __global__ void __launch_bounds__(THREADS, 3) digest_frame(const __grid_constant__ checksum_job job)
 {
-    wait_for_previous();
     digest_block(job, blockIdx.x);
 }
 

@@ -45,7 +45,7 @@ struct select_control {
     unsigned long long dropped;
     /* cut */
     u32 at_least[3]; /* candidates that have the keys of the search that was foreseen */
-    u32 listed;      /* keys in the threshold's bin */
+    u32 listed;      /* keys in the threshold's bin that found no room in rows */
     u32 again;       /* NOT_AGAIN, ... */
     u32 passed;      /* passes over all keys that have ended */
     u32 prefix[RANKS], rank[RANKS];
@@ -61,7 +61,16 @@ struct select_control {
 /* Whether the digits of keys must be counted, and of which. */
 enum { NOT_AGAIN, AGAIN_CANDIDATES, AGAIN_ALL };
 
-enum ticket { PILOT_TICKET, CUT_TICKET, AGAIN_TICKET, PASS_TICKET, GATHER_TICKET, WEIGH_TICKET, GUESS_TICKET };
+enum ticket {
+    PILOT_TICKET,
+    CUT_TICKET,
+    AGAIN_TICKET,
+    PASS_TICKET,
+    GATHER_TICKET,
+    STREAMS_TICKET,
+    CROWDED_TICKET,
+    GUESS_TICKET
+};
 
 /* How many elements are wanted. */
 struct select_amount {
@@ -87,10 +96,10 @@ struct selecting {
     u32 regions, room;              /* and the most candidates of one */
     select_control *control;
     u32 *pilot_bins, *bins, *digits; /* digits: RANKS histograms */
-    u32 *sample;
+    u32 *sample;                     /* keys of some runs of the pilot sample */
     u32 *counters, *table;
     uint2 *candidates;
-    u32 *list;    /* keys of the threshold's bin */
+    u32 *list;    /* keys of the threshold's bin, and a row of them for each block that looks for some */
     u64 *states;  /* of tiles, for the look-back of gather */
     u32 *indices; /* selected, in order */
 };
@@ -178,22 +187,21 @@ __device__ __forceinline__ u32 block_scan(u32 v, u32 *part, u32 *total)
     return before;
 }
 
-/* True for the last of `parts` that come here; what the others have written is visible to it. By a block. */
+/* True for the last of `parts` that come here; what the others have written is visible to it. By a block, of which one
+ * thread waits for memory in the name of all. */
 __device__ __forceinline__ bool is_last_of(u32 *ticket, u32 parts, u32 *shared)
 {
-    __threadfence();
     __syncthreads();
     if (threadIdx.x == 0) {
+        __threadfence();
         *shared = atomicAdd(ticket, 1u) == parts - 1;
-        if (*shared)
+        if (*shared) {
             *ticket = 0;
+            __threadfence();
+        }
     }
     __syncthreads();
-    const bool last = *shared;
-    __syncthreads();
-    if (last)
-        __threadfence();
-    return last;
+    return *shared;
 }
 
 /* The encoder's g: a segment has 2048 to 4095 of the selected elements on average, or all of them. */
@@ -205,6 +213,9 @@ __device__ __host__ __forceinline__ u32 segment_log(u64 count, u64 selected)
     return g;
 }
 
+/* Where the values are in a payload that has so many segments. */
+__device__ __forceinline__ u32 values_behind(u32 segments) { return 8 + 8 * segments; }
+
 /* What follows from the number of selected elements. By one thread. */
 __device__ __forceinline__ void set_selected(const selecting &s, u32 selected)
 {
@@ -212,7 +223,7 @@ __device__ __forceinline__ void set_selected(const selecting &s, u32 selected)
     c->selected = selected;
     c->log = segment_log(s.count, selected);
     c->segments = (u32)(((u64)s.count - 1) >> c->log) + 1;
-    c->values_at = 8 + 8 * c->segments;
+    c->values_at = values_behind(c->segments);
 }
 
 #endif

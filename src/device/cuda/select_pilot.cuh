@@ -4,7 +4,11 @@
 
 #include "device/cuda/select_guess.cuh"
 
-constexpr u32 PILOT_THREADS = 1024, PILOT_BLOCKS = PILOT_RUNS * PILOT_RUN / 4 / PILOT_THREADS;
+constexpr u32 PILOT_THREADS = 1024, PILOT_BLOCKS = PILOT_RUNS * PILOT_RUN / 4 / PILOT_THREADS,
+              PILOT_WARPS = PILOT_THREADS / 32;
+/* The keys of about so many runs are kept, at equal distances, to see how much runs differ: words of 16 bytes that a
+ * thread of the last block has of them. */
+constexpr u32 PILOT_KEPT = PILOT_THREADS, KEPT_WORDS = PILOT_KEPT * PILOT_RUN / 4 / PILOT_THREADS;
 
 /* Everything is as it must be before the sift. By all blocks of the first kernel. */
 __device__ __forceinline__ void pilot_clear(const selecting &s, block_of_job block)
@@ -22,38 +26,49 @@ __device__ __forceinline__ void pilot_clear(const selecting &s, block_of_job blo
         select_control *c = s.control;
         c->at_least[0] = c->at_least[1] = c->at_least[2] = 0;
         c->nonfinite = c->overflow = c->listed = c->again = c->passed = c->selected = 0;
-        c->tickets[AGAIN_TICKET] = 0;
+        c->tickets[AGAIN_TICKET] = c->tickets[GATHER_TICKET] = 0;
+        c->tickets[STREAMS_TICKET] = c->tickets[CROWDED_TICKET] = 0;
         c->dropped = c->saturated = 0;
     }
 }
 
 struct pilot_shared {
     u32 bins[PILOT_BINS];
-    u32 part[33];
-    u32 found[2];
-    u64 sum;
+    u32 of_warps[PILOT_WARPS], sums[PILOT_WARPS], squares[PILOT_WARPS];
+    u32 found[4];
 };
 
-/* The bins of a thread, eight from the top down, and how many keys are above them. */
+/* What a thread of the last block has: eight bins from the top down, how many keys are in them and above them, and kept
+ * keys. */
 struct pilot_view {
     u32 bins[8], sum, above;
+    uint4 kept[KEPT_WORDS];
 };
 
-__device__ __forceinline__ pilot_view pilot_take(const selecting &s, pilot_shared *here)
+/* From one kept run to the next, and how many of them there are. */
+__device__ __forceinline__ u32 kept_distance(u32 runs) { return (runs + PILOT_KEPT - 1) / PILOT_KEPT; }
+__device__ __forceinline__ u32 kept_runs(u32 runs) { return (runs - 1) / kept_distance(runs) + 1; }
+
+/* Asks for all of that at once. */
+__device__ __forceinline__ pilot_view pilot_take(const selecting &s, u32 runs)
 {
     pilot_view v;
-    uint4 *at = (uint4 *)(s.pilot_bins + PILOT_BINS - 8 - 8 * threadIdx.x);
-    const uint4 low = __ldcg(at), high = __ldcg(at + 1);
+    uint4 *at = (uint4 *)(s.pilot_bins + PILOT_BINS - 8 - 8 * threadIdx.x); /* both in a sector that the cache keeps */
+    const uint4 low = at[0], high = at[1];
+    const u32 words = kept_runs(runs) * (PILOT_RUN / 4);
+#pragma unroll
+    for (u32 i = 0; i < KEPT_WORDS; i++) {
+        const u32 word = i * PILOT_THREADS + threadIdx.x;
+        v.kept[i] = word < words ? __ldcg((const uint4 *)s.sample + word) : make_uint4(0, 0, 0, 0);
+    }
     at[0] = at[1] = make_uint4(0, 0, 0, 0); /* for the next time */
     const u32 bins[8] = {high.w, high.z, high.y, high.x, low.w, low.z, low.y, low.x};
-    u32 all;
     v.sum = 0;
 #pragma unroll
     for (u32 i = 0; i < 8; i++) {
         v.bins[i] = bins[i];
         v.sum += bins[i];
     }
-    v.above = block_scan(v.sum, here->part, &all);
     return v;
 }
 
@@ -66,13 +81,10 @@ __device__ __forceinline__ u32 pilot_bin(u32 key)
 __device__ __forceinline__ u32 pilot_edge(u32 bin) { return bin == 0 ? 0 : (bin + PILOT_FIRST) << PILOT_SHIFT; }
 
 /* Keys that almost certainly bound those of two ranks of the sample: the first key of the bin that has the `lower` one,
- * and the first one behind that of the `upper` one; 0 if there are not so many. Within a bin keys are not evenly spread
- * where elements wait in the residual: a step or two below the threshold there are many. */
-__device__ __forceinline__ uint2 pilot_keys_at(const pilot_view &v, float lower, float upper, pilot_shared *here)
+ * and the first one behind that of the `upper` one; what was there before if there are not so many. Within a bin keys
+ * are not evenly spread where elements wait in the residual: a step or two below the threshold there are many. */
+__device__ __forceinline__ void pilot_find(const pilot_view &v, float lower, float upper, u32 *found)
 {
-    if (threadIdx.x < 2)
-        here->found[threadIdx.x] = 0;
-    __syncthreads();
 #pragma unroll
     for (u32 r = 0; r < 2; r++) {
         const float rank = max(r ? upper : lower, 1.0f);
@@ -84,46 +96,41 @@ __device__ __forceinline__ uint2 pilot_keys_at(const pilot_view &v, float lower,
             const float in = (float)v.bins[i];
             if (in > 0 && rank > at && rank <= at + in) {
                 const u32 bin = PILOT_BINS - 1 - (threadIdx.x * 8 + i);
-                here->found[r] = r == 0 ? pilot_edge(bin) : bin == PILOT_BINS - 1 ? INFINITY_KEY : pilot_edge(bin + 1);
+                found[r] = r == 0 ? pilot_edge(bin) : bin == PILOT_BINS - 1 ? INFINITY_KEY : pilot_edge(bin + 1);
             }
             at += in;
         }
     }
-    __syncthreads();
-    const uint2 found = make_uint2(here->found[0], here->found[1]);
-    __syncthreads();
-    return found;
 }
 
 /* The standard deviation of the number of elements of the sample that have at least a key: how much the runs differ
- * shows it, as neighbours are often similar. About a thousand of the runs are counted, because one block reads them. */
-__device__ __forceinline__ float pilot_deviation(const selecting &s, u32 runs, u32 key, pilot_shared *here)
+ * shows it, as neighbours are often similar. Four threads have a run. */
+__device__ __forceinline__ float pilot_deviation(const pilot_view &v, u32 runs, u32 key, pilot_shared *here)
 {
+    const u32 words = kept_runs(runs) * (PILOT_RUN / 4);
     u32 sum = 0, squares = 0;
-    const u32 step = max(runs / PILOT_THREADS, 1u), counted = runs / step;
-    if (threadIdx.x == 0)
-        here->sum = 0;
-    for (u32 run = step * threadIdx.x; run < step * counted; run += step * PILOT_THREADS) {
-        const uint4 *keys = (const uint4 *)(s.sample + PILOT_RUN * run);
-        u32 in = 0;
 #pragma unroll
-        for (u32 i = 0; i < PILOT_RUN / 4; i++) {
-            const uint4 k = __ldcg(keys + i);
-            in += (k.x >= key) + (k.y >= key) + (k.z >= key) + (k.w >= key);
+    for (u32 i = 0; i < KEPT_WORDS; i++) {
+        const uint4 k = v.kept[i];
+        u32 in = (k.x >= key) + (k.y >= key) + (k.z >= key) + (k.w >= key);
+        in += __shfl_xor_sync(FULL, in, 1);
+        in += __shfl_xor_sync(FULL, in, 2);
+        if (lane_id() % 4 == 0 && i * PILOT_THREADS + threadIdx.x < words) {
+            sum += in;
+            squares += in * in;
         }
-        sum += in;
-        squares += in * in;
     }
     sum = warp_sum(sum);
     squares = warp_sum(squares);
+    if (lane_id() == 0) {
+        here->sums[threadIdx.x >> 5] = sum;
+        here->squares[threadIdx.x >> 5] = squares;
+    }
     __syncthreads();
-    if (lane_id() == 0 && sum > 0)
-        atomicAdd((unsigned long long *)&here->sum, (u64)squares << 32 | sum);
-    __syncthreads();
-    const double all = (double)(u32)here->sum, all_squares = (double)(here->sum >> 32);
-    __syncthreads();
-    const float variance = (float)(all_squares - all * all / (double)counted);
-    return variance > 0 ? sqrtf((float)step * variance) : 0;
+    const double all = (double)warp_sum(here->sums[lane_id()]),
+                 all_squares = (double)warp_sum(here->squares[lane_id()]);
+    const float variance = (float)(all_squares - all * all / (double)kept_runs(runs));
+    return variance > 0 ? sqrtf((float)kept_distance(runs) * variance) : 0;
 }
 
 /* By one thread. */
@@ -181,18 +188,35 @@ __device__ __forceinline__ foreseen_search pilot_foresee(const selecting &s, flo
     return f;
 }
 
-__device__ __forceinline__ void pilot_decide(const selecting &s, u32 runs, pilot_shared *here)
+/* By the last block; `sums`: one of its warps makes the guesses from those of the other sample. */
+__device__ __forceinline__ void pilot_decide(const selecting &s, const guessing &g, bool sums, u32 runs,
+                                             pilot_shared *here)
 {
     const float caution = 3.2f, share = (float)(runs * PILOT_RUN) / (float)s.count;
-    const pilot_view v = pilot_take(s, here);
     const float rank = share * (float)s.amount.needed, alone = sqrtf(rank);
+    const u32 warp = threadIdx.x >> 5;
     float deviation = alone, margin = caution * alone + 4;
-    uint2 keys = pilot_keys_at(v, rank + margin, rank - margin, here);
-    const float clustered = pilot_deviation(s, runs, keys.x, here);
+    pilot_view v = pilot_take(s, runs);
+    if (threadIdx.x < 4)
+        here->found[threadIdx.x] = 0;
+    if (sums && warp == PILOT_WARPS - 1)
+        guess_from_sums(s, g);
+    const u32 scan = warp_scan(v.sum);
+    if (lane_id() == 31)
+        here->of_warps[warp] = scan;
+    __syncthreads();
+    const u32 of_warp = here->of_warps[lane_id()];
+    v.above = __shfl_sync(FULL, warp_scan(of_warp) - of_warp, (int)warp) + scan - v.sum;
+    pilot_find(v, rank + margin, rank - margin, here->found);
+    __syncthreads();
+    uint2 keys = make_uint2(here->found[0], here->found[1]);
+    const float clustered = pilot_deviation(v, runs, keys.x, here);
     if (caution * clustered + 4 > margin * 1.25f) {
         deviation = clustered;
         margin = caution * clustered + 4;
-        keys = pilot_keys_at(v, rank + margin, rank - margin, here);
+        pilot_find(v, rank + margin, rank - margin, here->found + 2);
+        __syncthreads();
+        keys = make_uint2(here->found[2], here->found[3]);
     }
     if (!s.amount.exact) {
         u32 from = v.above;
@@ -227,26 +251,52 @@ __device__ __host__ __forceinline__ u32 pilot_runs(const selecting &s)
                                                                            : PILOT_RUNS;
 }
 
-__device__ __forceinline__ void pilot_sample(const selecting &s, u32 block, u32 runs, pilot_shared *here)
+/* What a thread has of the sample: four elements in a row. */
+struct pilot_part {
+    u32 start;
+    float gradient[4], momentum[4], residual[4], other[4];
+};
+
+/* Asks for both residuals, where it is not known which of them is the residual now. */
+__device__ __forceinline__ pilot_part pilot_load(const selecting &s, u32 runs, u32 place)
 {
-    const u32 place = block * PILOT_THREADS + threadIdx.x, run = place / 4;
-    u32 keys[4];
-    if (run < runs) {
-        const u32 part = s.count / runs, places = (part - PILOT_RUN) / PILOT_RUN + 1;
-        const u64 draw = run * 0x9e3779b97f4a7c15ull >> 32; /* vectors may be periodic */
-        const u32 start = run * part + (u32)(draw * places >> 32) * PILOT_RUN + 4 * (place & 3);
+    pilot_part p = {};
+    const u32 run = place / 4;
+    if (run >= runs)
+        return p;
+    const u32 part = s.count / runs, places = (part - PILOT_RUN) / PILOT_RUN + 1;
+    const u64 draw = run * 0x9e3779b97f4a7c15ull >> 32; /* vectors may be periodic */
+    p.start = run * part + (u32)(draw * places >> 32) * PILOT_RUN + 4 * (place & 3);
 #pragma unroll
-        for (u32 i = 0; i < 4; i++)
-            keys[i] = magnitude_key(source_element(s, start + i).u);
+    for (u32 i = 0; i < 4; i++) {
+        p.gradient[i] = element_at(s.from.gradient, s.from.dtype, p.start + i);
+        p.momentum[i] = s.from.momentum ? s.from.momentum[p.start + i] : 0;
+        p.residual[i] = s.from.residual ? s.from.residual[p.start + i] : 0;
+        p.other[i] = s.from.side ? s.from.other[p.start + i] : 0;
     }
-    for (u32 i = threadIdx.x; i < PILOT_BINS; i += PILOT_THREADS)
-        here->bins[i] = 0;
+    return p;
+}
+
+/* `is_other`: the residual is the other one. */
+__device__ __forceinline__ void pilot_sample(const selecting &s, u32 runs, u32 place, const pilot_part &p,
+                                             bool is_other, pilot_shared *here)
+{
+    const u32 run = place / 4, distance = kept_distance(runs);
+    u32 keys[4], dropped = 0;
+#pragma unroll
+    for (u32 i = 0; i < 4; i++)
+        keys[i] = magnitude_key(source_of(s.from, p.start + i, p.gradient[i], p.momentum[i],
+                                          is_other ? p.other[i] : p.residual[i], &dropped)
+                                    .u);
+    for (u32 i = 4 * threadIdx.x; i < PILOT_BINS; i += 4 * PILOT_THREADS)
+        *(uint4 *)&here->bins[i] = make_uint4(0, 0, 0, 0);
     __syncthreads();
     if (run < runs) {
 #pragma unroll
         for (u32 i = 0; i < 4; i++)
             atomicAdd(&here->bins[pilot_bin(keys[i])], 1u);
-        *(uint4 *)(s.sample + 4 * place) = make_uint4(keys[0], keys[1], keys[2], keys[3]);
+        if (run % distance == 0)
+            ((uint4 *)s.sample)[4 * (run / distance) + (place & 3)] = make_uint4(keys[0], keys[1], keys[2], keys[3]);
     }
     __syncthreads();
     for (u32 i = threadIdx.x; i < PILOT_BINS; i += PILOT_THREADS)
@@ -255,7 +305,7 @@ __device__ __forceinline__ void pilot_sample(const selecting &s, u32 block, u32 
 }
 
 union pilot_room {
-    pilot_shared pilot;
+    alignas(16) pilot_shared pilot;
     float values[TG_BLOCK];
 };
 
@@ -263,22 +313,26 @@ union pilot_room {
 __device__ __forceinline__ void pilot(selecting s, const guessing &g, u32 pilots, block_of_job block, pilot_room &here)
 {
     __shared__ u32 last;
+    const u32 runs = pilot_runs(s), place = block.number * PILOT_THREADS + threadIdx.x;
+    const bool samples = block.number < pilots && runs > 0, sums = block.all > pilots;
     let_next_begin(); /* what the sift reads has been written before */
+    const u32 is_other = s.from.side ? __ldg(s.from.side) : 0;
+    const pilot_part part = pilot_load(s, samples ? runs : 0, place);
+    pilot_clear(s, block); /* while that comes */
     begin(s);
-    const u32 runs = pilot_runs(s);
-    if (block.number >= pilots)
+    if (samples)
+        pilot_sample(s, runs, place, part, is_other, &here.pilot);
+    else if (block.number >= pilots)
         sum_sample(s, g, block.number - pilots, here.values);
-    else if (runs > 0)
-        pilot_sample(s, block.number, runs, &here.pilot);
-    pilot_clear(s, block);
     if (!is_last_of(&s.control->tickets[PILOT_TICKET], block.all, &last))
         return;
-    if (block.all > pilots && threadIdx.x < 32)
+    if (runs > 0) {
+        pilot_decide(s, g, sums, runs, &here.pilot);
+        return;
+    }
+    if (sums && threadIdx.x < 32)
         guess_from_sums(s, g);
-    __syncthreads();
-    if (runs > 0)
-        pilot_decide(s, runs, &here.pilot);
-    else if (threadIdx.x == 0) {
+    if (threadIdx.x == 0) {
         const u32 low = s.random ? s.random_low : 0;
         pilot_set(s, low, s.random ? 0x80000000u : INFINITY_KEY, 1);
     }

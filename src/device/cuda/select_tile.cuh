@@ -27,7 +27,9 @@ __device__ __forceinline__ listing look_up(const selecting &s, u32 strip0)
     const u32 strip = strip0 + lane_id();
     listing l;
     l.strip0 = strip0;
-    l.entry = lane_id() < s.warp_strips && strip < s.strips ? __ldg(&s.table[strip]) : 0;
+    l.entry = lane_id() < s.warp_strips && strip < s.strips ? __ldcg(&s.table[strip]) : 0;
+    if (l.entry == NOT_COMMITTED)
+        l.entry = 0;
     l.end = warp_scan(l.entry >> COUNT_SHIFT);
     l.total = __shfl_sync(FULL, l.end, 31);
     return l;

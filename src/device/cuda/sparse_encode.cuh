@@ -6,7 +6,7 @@
 #include "device/cuda/select_pilot.cuh"
 #include "device/cuda/select_sift.cuh"
 #include "device/cuda/sparse.h"
-#include "device/cuda/sparse_write.cuh"
+#include "device/cuda/sparse_streams.cuh"
 
 /* What a selector and a spec make of a vector. */
 struct sparse_plan {
@@ -24,7 +24,7 @@ struct sparse_layout {
     size_t control, pilot_bins, largest, cleared; /* what must be 0 before the first use ends at `cleared` */
     size_t bins, digits, sample, counters, table, candidates, list, states, indices, list_values;
     size_t sample_values, sums;
-    size_t starts, blocks, low_bytes, quotient_bits, omega_bits, streams, size;
+    size_t starts, ends, crowded, blocks, size;
     u32 regions, room, tiles, warp_strips, strips, segments, slots;
 };
 
@@ -87,22 +87,20 @@ static inline sparse_layout sparse_layout_of(const select_amount *a, u64 count, 
     l.cleared = at;
     l.bins = place(4 * BAND_BINS);
     l.digits = place(4 * RANKS * DIGIT_BINS);
-    l.sample = place(4 * PILOT_RUNS * PILOT_RUN);
+    l.sample = place(4 * PILOT_KEPT * PILOT_RUN);
     l.counters = place(4 * REGIONS_MOST * COUNTER_STRIDE);
     l.table = place(4 * (u64)l.strips);
     l.candidates = place(8 * (u64)l.regions * l.room);
-    l.list = place(4 * LIST_ROOM);
+    l.list = place(4 * (LIST_ROOM + CUT_ROW * (u64)cut_blocks(l.regions, a->needed)));
     l.states = place(8 * ((u64)l.tiles + TILES_WANTED)); /* a shorter vector may have more */
     l.indices = place(4 * ((u64)a->most + 1));
     l.list_values = place(4 * ((u64)a->most + 1));
     l.sample_values = place(8 * sample);
     l.sums = place(16 * rounded_up(sample, TG_BLOCK));
     l.starts = place(4 * ((u64)l.segments + 1));
+    l.ends = place(8 * (u64)l.segments);
+    l.crowded = place(sizeof(crowded_segment) * (u64)l.segments);
     l.blocks = place(4 * (u64)l.slots);
-    l.low_bytes = place(4 * (u64)l.segments);
-    l.quotient_bits = place(4 * (u64)l.segments);
-    l.omega_bits = place(4 * (u64)l.segments);
-    l.streams = place(4 * (u64)l.segments);
     l.size = at;
     return l;
 }
@@ -146,12 +144,11 @@ static inline writing sparse_writing(sparse_plan *plan, const tg_source *from, v
     w.payload = payload;
     w.as_they_are = to_list || plan->values == TG_VALUES_LEVELS ? (float *)(base + l.list_values) : NULL;
     w.to_list = to_list;
+    w.log = plan->amount.exact ? segment_log(from->count, plan->amount.target) : 0;
     w.starts = (u32 *)(base + l.starts);
+    w.ends = (u64 *)(base + l.ends);
+    w.crowded = (crowded_segment *)(base + l.crowded);
     w.blocks = (u32 *)(base + l.blocks);
-    w.low_bytes = (u32 *)(base + l.low_bytes);
-    w.quotient_bits = (u32 *)(base + l.quotient_bits);
-    w.omega_bits = (u32 *)(base + l.omega_bits);
-    w.streams = (u32 *)(base + l.streams);
     w.result = result;
     plan->guess.values = (float *)(base + l.sample_values);
     plan->guess.sums = (double *)(base + l.sums);
@@ -167,9 +164,10 @@ static inline void sparse_prepare(cudaStream_t stream, void *workspace)
 }
 
 /* Blocks of each kernel that one vector takes. */
-enum { PILOTS, SIFTS, CUTS, GATHERS, WEIGHS, WRITES, STAGES };
+enum { PILOTS, SIFTS, CUTS, GATHERS, STREAMS, STAGES };
 struct sparse_grids {
-    u32 pilots, parts; /* of the pilots, those that are not for a selector's sample; of cuts, those of a region */
+    u32 pilots; /* those that are not for a selector's sample */
+    u32 each;   /* threads of cuts for a region */
     u32 blocks[STAGES];
 };
 
@@ -184,16 +182,14 @@ static inline sparse_grids grids_of(const writing &w, const guessing &g)
 {
     const selecting &s = w.s;
     const bool sums = g.kind == GUESS_GAUSSIAN || g.kind == GUESS_TRIMMED;
-    const u64 slots = s.amount.most / RICE_BLOCK + segments_most(s.count, s.amount.most) + 1;
     sparse_grids n = {};
     n.pilots = pilot_blocks(s.count);
-    n.parts = s.amount.needed / s.regions / (CUT_THREADS * CUT_AHEAD) + 1;
+    n.each = cut_threads_of_region(s.regions, s.amount.needed);
     n.blocks[PILOTS] = n.pilots + (sums ? blocks_of_sample(g) : 0);
     n.blocks[SIFTS] = (u32)rounded_up(s.strips, SIFT_THREADS / 32);
-    n.blocks[CUTS] = s.regions * n.parts;
+    n.blocks[CUTS] = cut_blocks(s.regions, s.amount.needed);
     n.blocks[GATHERS] = s.tiles;
-    n.blocks[WEIGHS] = (u32)rounded_up(slots, WEIGH_WARPS);
-    n.blocks[WRITES] = (u32)rounded_up(slots, WRITE_WARPS);
+    n.blocks[STREAMS] = stream_blocks(s.amount.most, segments_most(s.count, s.amount.most));
     return n;
 }
 
@@ -233,7 +229,7 @@ static inline void launch_gather(cudaStream_t stream, const writing &w, const gu
         launch_sift<TG_FLOAT16>(stream, s, n.blocks[SIFTS], overlaps);
     else
         launch_sift<TG_BFLOAT16>(stream, s, n.blocks[SIFTS], overlaps);
-    LAUNCH_BESIDE(overlaps, cut_kernel, n.blocks[CUTS], CUT_THREADS, stream, s, n.parts);
+    LAUNCH_BESIDE(overlaps, cut_kernel, n.blocks[CUTS], CUT_THREADS, stream, s, n.each);
     LAUNCH_BESIDE(overlaps, gather_kernel, n.blocks[GATHERS], TILE_THREADS, stream, w);
 }
 
@@ -257,8 +253,7 @@ static inline void launch_settle(cudaStream_t stream, const writing &w)
 static inline void launch_write(cudaStream_t stream, const writing &w, const guessing &g, bool overlaps)
 {
     const sparse_grids n = grids_of(w, g);
-    LAUNCH_BESIDE(overlaps, weigh_kernel, n.blocks[WEIGHS], WEIGH_THREADS, stream, w);
-    LAUNCH_BESIDE(overlaps, write_kernel, n.blocks[WRITES], WRITE_THREADS, stream, w);
+    LAUNCH_BESIDE(overlaps, streams_kernel, n.blocks[STREAMS], STREAM_THREADS, stream, w);
 }
 
 #endif

@@ -5,6 +5,11 @@
 #include "device/cuda/frame.cuh"
 #include "device/cuda/select_again.cuh"
 
+/* What the parts of a segment that has several come to together (sparse_streams.cuh). */
+struct crowded_segment {
+    u32 arrived, low, quotients, omega;
+};
+
 struct writing {
     selecting s;
     u32 values;             /* TG_VALUES_FP32, ... */
@@ -14,10 +19,11 @@ struct writing {
     dense_frame levels;     /* that are made of these values, if TG_VALUES_LEVELS; the count is a bound */
     const u64 *levels_size; /* not NULL: bytes of the values in the payload */
     const u32 *known;       /* not NULL: how many elements the vector has */
+    u32 log;                /* not 0: just amount.target elements are selected, and segments have 2^log */
     u32 *starts;            /* of segments: how many selected elements come before; one more for the end */
-    u32 *blocks;            /* of the Rice blocks, see sparse_write.cuh */
-    u32 *low_bytes, *quotient_bits, *omega_bits; /* of segments, added up */
-    u32 *streams; /* of segments: where the index stream starts, from that of the first */
+    u64 *ends;              /* of segments: where the index stream ends, from the start of the first */
+    crowded_segment *crowded;
+    u32 *blocks; /* of their Rice blocks: block_info */
     control *result;
 };
 
@@ -35,7 +41,6 @@ __device__ __forceinline__ gather_view gather_look(const select_control *c)
 
 struct gather_shared {
     u32 tile, stop;
-    gather_view view;
     u64 of_warps[TILE_WARPS]; /* larger keys, and those that equal the threshold: see look_back */
     u64 sum;
 };
@@ -191,23 +196,23 @@ __device__ __forceinline__ void gather_starts(const writing &w, const gather_vie
                 high = middle;
         }
         w.starts[segment] = low;
-        w.low_bytes[segment] = w.quotient_bits[segment] = w.omega_bits[segment] = 0;
+        w.ends[segment] = 0;
+        w.crowded[segment] = crowded_segment{};
     }
     if (lane_id() == 0 && first < end && end == w.s.count)
         w.starts[view.segments] = to;
 }
 
-/* From the candidates. */
+/* From the candidates, of which the first have been asked for: all of them, where they are few. */
 __device__ __forceinline__ void gather_listed(const writing &w, const gather_view &view, gather_shared *here,
-                                              u32 strip0)
+                                              u32 strip0, const listing &l, some_listed &some)
 {
     const selecting &s = w.s;
-    const listing l = look_up(s, strip0);
-    some_listed some; /* all of them, where they are few */
     u32 larger = 0, equal = 0;
     const auto compare = [&](uint2 c, bool in) { return gather_compare(view, key_of(s, c.x, c.y), in); };
     for (u32 first = 0; first < l.total; first += some_listed::ALL) {
-        some.load(s, l, first);
+        if (first > 0)
+            some.load(s, l, first);
         some.each(l, first, [&](uint2 c, bool in) {
             const gather_ballots b = compare(c, in);
             larger += (u32)__popc(b.larger);
@@ -263,37 +268,47 @@ union gather_room {
     again_shared again;
 };
 
-/* A block for each tile. */
+/* A block for each tile. Table and candidates are the sift's, and have been there since the cut began: so they are
+ * asked for before it ends. */
 __device__ __forceinline__ void gather(const writing &given, block_of_job block, gather_room &here)
 {
+    __shared__ gather_view seen;
+    __shared__ u32 taken;
     select_control *c = given.s.control;
     let_next_begin();
+    if (threadIdx.x == 0)
+        taken = atomicAdd(&c->tickets[GATHER_TICKET], 1u);
+    __syncthreads();
+    const u32 tile = taken, strip0 = warp_strip(given.s, tile);
+    const listing l = look_up(given.s, strip0);
+    some_listed some;
+    some.load(given.s, l, 0);
     wait_for_previous();
-    const u32 again = c->again;
-    if (c->nonfinite) {
+    const u32 again = c->again, nonfinite = c->nonfinite;
+    if (threadIdx.x == 32)
+        seen = gather_look(c);
+    if (nonfinite) {
         if (given.s.commits && !given.s.moves)
             unsift(given.s, block);
         return;
     }
-    if (again)
+    if (again) {
         select_again(given.s, again, &here.again);
+        __syncthreads();
+        if (threadIdx.x == 32)
+            seen = gather_look(c);
+    }
     __syncthreads();
     if (threadIdx.x == 0)
-        here.gather.tile = atomicAdd(&c->tickets[GATHER_TICKET], 1u);
-    if (threadIdx.x == 32)
-        here.gather.view = gather_look(c);
-    __syncthreads();
-    const gather_view view = here.gather.view;
-    const u32 tile = here.gather.tile, strip0 = warp_strip(given.s, tile);
+        here.gather.tile = tile;
+    const gather_view view = seen;
     if (again == AGAIN_ALL) {
         gather_again(given, view, &here.gather, strip0);
     } else {
         writing w = given; /* what is rarely called has the arguments themselves: nothing is copied to memory for it */
         begin(w.s);
-        gather_listed(w, view, &here.gather, strip0);
+        gather_listed(w, view, &here.gather, strip0, l, some);
     }
-    if (threadIdx.x == 0 && tile == block.all - 1)
-        c->tickets[GATHER_TICKET] = 0;
 }
 
 __global__ void __launch_bounds__(TILE_THREADS, 5) gather_kernel(const __grid_constant__ writing given)

@@ -9,7 +9,7 @@
 struct sparse_job {
     writing w;
     guessing guess;
-    u32 pilots, parts;
+    u32 pilots, each;
     u32 first[STAGES], blocks[STAGES]; /* of each kernel's */
 };
 
@@ -41,10 +41,10 @@ __global__ void __launch_bounds__(CUT_THREADS) cut_many(const sparse_job *jobs, 
     __shared__ cut_shared here;
     __shared__ sparse_job j;
     const block_of_job block = take_sparse_job(jobs, count, CUTS, &j);
-    cut(j.w.s, j.parts, block, here);
+    cut(j.w.s, j.each, block, here);
 }
 
-__global__ void __launch_bounds__(TILE_THREADS, 5) gather_many(const sparse_job *jobs, u32 count)
+__global__ void __launch_bounds__(TILE_THREADS, 3) gather_many(const sparse_job *jobs, u32 count)
 {
     __shared__ gather_room here;
     __shared__ sparse_job j;
@@ -52,19 +52,12 @@ __global__ void __launch_bounds__(TILE_THREADS, 5) gather_many(const sparse_job 
     gather(j.w, block, here);
 }
 
-__global__ void __launch_bounds__(WEIGH_THREADS) weigh_many(const sparse_job *jobs, u32 count)
+__global__ void __launch_bounds__(STREAM_THREADS, 2) streams_many(const sparse_job *jobs, u32 count)
 {
+    __shared__ streams_shared here;
     __shared__ sparse_job j;
-    const block_of_job block = take_sparse_job(jobs, count, WEIGHS, &j);
-    weigh(j.w, block);
-}
-
-__global__ void __launch_bounds__(WRITE_THREADS) write_many(const sparse_job *jobs, u32 count)
-{
-    __shared__ write_shared here[WRITE_WARPS];
-    __shared__ sparse_job j;
-    const block_of_job block = take_sparse_job(jobs, count, WRITES, &j);
-    write(j.w, block.number, here);
+    (void)take_sparse_job(jobs, count, STREAMS, &j);
+    streams(j.w, &here);
 }
 
 /* ---- launches ---- */
@@ -88,7 +81,7 @@ static inline sparse_job sparse_job_of(const writing &w, const guessing &g, u32 
     }
     const sparse_grids n = grids_of(j.w, g);
     j.pilots = n.pilots;
-    j.parts = n.parts;
+    j.each = n.each;
     for (u32 i = 0; i < STAGES; i++) {
         j.first[i] = before[i];
         j.blocks[i] = n.blocks[i];
@@ -127,8 +120,7 @@ static inline void launch_many(cudaStream_t stream, const selecting &like, const
         launch_sifts<TG_BFLOAT16>(stream, kind, blocks[SIFTS], jobs, count, overlaps);
     LAUNCH_BESIDE(overlaps, cut_many, blocks[CUTS], CUT_THREADS, stream, jobs, count);
     LAUNCH_BESIDE(overlaps, gather_many, blocks[GATHERS], TILE_THREADS, stream, jobs, count);
-    LAUNCH_BESIDE(overlaps, weigh_many, blocks[WEIGHS], WEIGH_THREADS, stream, jobs, count);
-    LAUNCH_BESIDE(overlaps, write_many, blocks[WRITES], WRITE_THREADS, stream, jobs, count);
+    LAUNCH_BESIDE(overlaps, streams_many, blocks[STREAMS], STREAM_THREADS, stream, jobs, count);
 }
 
 #endif

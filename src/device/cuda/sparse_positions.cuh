@@ -33,16 +33,14 @@ static inline writing writing_of_list(const positions_job *job, void *workspace,
     w.payload = job->out;
     w.starts = memory.take(segments + 1);
     w.blocks = memory.take(job->most / RICE_BLOCK + segments + 1);
-    w.low_bytes = memory.take(segments);
-    w.quotient_bits = memory.take(segments);
-    w.omega_bits = memory.take(segments);
-    w.streams = memory.take(segments);
+    w.ends = (u64 *)(void *)memory.take(2 * segments);
+    w.crowded = (crowded_segment *)(void *)memory.take(segments * sizeof(crowded_segment) / 4);
     w.result = job->result;
     *size = memory.used;
     return w;
 }
 
-/* Where each segment starts in the list, and what the kernels of sparse_write.cuh find in the control block. The list's
+/* Where each segment starts in the list, and what sparse_streams.cuh finds in the control block. The list's
  * length is only known here; `nonfinite` stops them where there is none. */
 __global__ void __launch_bounds__(256) list_segments_kernel(writing w, positions_job job)
 {
@@ -71,8 +69,10 @@ __global__ void __launch_bounds__(256) list_segments_kernel(writing w, positions
                 low = middle + 1;
         }
         w.starts[segment] = low;
-        if (segment < segments)
-            w.low_bytes[segment] = w.quotient_bits[segment] = w.omega_bits[segment] = 0;
+        if (segment < segments) {
+            w.ends[segment] = 0;
+            w.crowded[segment] = crowded_segment{};
+        }
     }
 }
 
@@ -88,10 +88,9 @@ void tg_cuda_positions_write(cudaStream_t stream, const positions_job *job, void
 {
     size_t size;
     const writing w = writing_of_list(job, workspace, &size);
-    const u64 segments = segments_most(job->count, job->most), slots = job->most / RICE_BLOCK + segments + 1;
+    const u64 segments = segments_most(job->count, job->most);
     LAUNCH_BESIDE(overlaps, list_segments_kernel, grid_for(segments + 1, 256, 64), 256, stream, w, *job);
-    LAUNCH_BESIDE(overlaps, weigh_kernel, (unsigned)rounded_up(slots, WEIGH_WARPS), WEIGH_THREADS, stream, w);
-    LAUNCH_BESIDE(overlaps, write_kernel, (unsigned)rounded_up(slots, WRITE_WARPS), WRITE_THREADS, stream, w);
+    LAUNCH(streams_kernel, stream_blocks(job->most, segments), STREAM_THREADS, 0, stream, w); /* it takes a ticket at once */
 }
 
 /* ---- reading ---- */

@@ -1,31 +1,13 @@
-/* The payload of a sparse vector, when its selected elements have been listed (docs/format.md, 6). A warp takes a Rice
- * block of up to 256 gaps, however many of them a segment has: once to weigh the modes, once to write it.
- *
- * Block b of segment s has the slot starts[s] / 256 + s + b: that is different for all, and needs no counting. */
+/* Index streams, Rice block by Rice block (docs/format.md, 6): a warp takes a block of up to 256 gaps, however many of
+ * them a segment has. sparse_streams.cuh has the kernel that writes those of a whole vector. */
 #ifndef TG_DEVICE_CUDA_SPARSE_WRITE_CUH
 #define TG_DEVICE_CUDA_SPARSE_WRITE_CUH
 
 #include "device/cuda/sparse_code.cuh"
 #include "device/cuda/sparse_gather.cuh"
 
-constexpr u32 WEIGH_THREADS = 256, WEIGH_WARPS = WEIGH_THREADS / 32, WRITE_THREADS = 128,
-              WRITE_WARPS = WRITE_THREADS / 32;
 /* Words of a block's bits: 256 omega codes of at most 43 bits are the longest. */
 constexpr u32 IMAGE_WORDS = 352;
-
-/* First of all in a kernel that asks how many elements the vector has. */
-__device__ __forceinline__ void find_count(writing &w)
-{
-    if (w.known)
-        w.s.count = *w.known;
-}
-
-/* From the payload's start to the index streams. */
-__device__ __forceinline__ u64 streams_at(const writing &w)
-{
-    const select_control *c = w.s.control;
-    return c->values_at + (w.levels_size ? *w.levels_size : (u64)c->selected * w.s.value_size);
-}
 
 /* What is known of a Rice block: its parameter, the bits of its quotients (at most 768) and of its omega codes. */
 __device__ __forceinline__ u32 block_info(u32 parameter, u32 quotients, u32 omega)
@@ -38,48 +20,19 @@ __device__ __forceinline__ u32 info_omega(u32 info) { return info >> 16; }
 
 /* A warp's block. */
 struct rice_block {
-    u32 segment, origin, length; /* its first element and its elements */
-    u32 m, blocks;               /* of the segment: selected elements, and Rice blocks */
-    u32 b, slot, r;              /* which block this is, and its gaps */
-    u32 first;                   /* its first selected element, of all */
+    u32 origin, length; /* of the segment: its first element and its elements */
+    u32 m, blocks;      /* likewise: selected elements, and Rice blocks */
+    u32 b, r;           /* which block this is, and its gaps */
+    u32 first;          /* its first selected element, of all */
 };
 
-__device__ __forceinline__ u32 slot_of(const u32 *starts, u32 segment)
-{
-    return starts[segment] / RICE_BLOCK + segment;
-}
-
-/* The segment that a slot belongs to: by a warp, 32 places at a time. */
-__device__ __forceinline__ u32 segment_of(const u32 *starts, u32 segments, u32 slot)
-{
-    const u32 lane = threadIdx.x & 31;
-    u32 low = 0, span = segments;
-    while (span > 1) {
-        const u32 step = (span + 31) / 32, at = lane * step;
-        const u32 ballot = __ballot_sync(FULL, at < span && slot_of(starts, low + at) <= slot);
-        const u32 last = 31 - (u32)__clz((int)ballot);
-        low += last * step;
-        span = min(step, span - last * step);
-    }
-    return low;
-}
-
-/* False where a slot is empty. */
-__device__ __forceinline__ bool find_block(const writing &w, u32 slot, rice_block *block)
-{
-    const select_control *c = w.s.control;
-    const u32 segment = segment_of(w.starts, c->segments, slot), start = w.starts[segment];
-    block->segment = segment;
-    block->origin = segment << c->log;
-    block->length = min(1u << c->log, w.s.count - block->origin);
-    block->m = w.starts[segment + 1] - start;
-    block->blocks = (block->m + RICE_BLOCK - 1) / RICE_BLOCK;
-    block->slot = slot;
-    block->b = slot - (start / RICE_BLOCK + segment);
-    block->first = start + RICE_BLOCK * block->b;
-    block->r = block->b < block->blocks ? min(block->m - RICE_BLOCK * block->b, (u32)RICE_BLOCK) : 0;
-    return block->r > 0;
-}
+/* What comes before a block in its segment, and what is known of it. */
+struct block_place {
+    u8 *stream;           /* of the segment */
+    u32 low, low_all;     /* bytes of low bits before this block, and of the whole segment */
+    u32 quotients, omega; /* bits before it */
+    u32 info, previous;   /* block_info, and that of the block before; b > 0 */
+};
 
 /* Eight consecutive gaps for each lane; 0 past the end. */
 __device__ __forceinline__ void load_gaps(const writing &w, const rice_block &block, u32 gaps[EACH_GAP])
@@ -137,85 +90,34 @@ __device__ __forceinline__ u32 choose_parameter(const u32 gaps[EACH_GAP], u32 r,
     return parameter;
 }
 
-/* The mode and the bytes of a segment. */
-__device__ __forceinline__ uint2 choose_mode(const writing &w, u32 segment, u32 m)
+/* What a warp's block comes to: block_info. */
+__device__ __forceinline__ u32 weigh_block(const u32 gaps[EACH_GAP], u32 r)
 {
-    const u32 origin = segment << w.s.control->log, length = min(1u << w.s.control->log, w.s.count - origin);
-    const u32 rice = (m + RICE_BLOCK - 1) / RICE_BLOCK + __ldcg(&w.low_bytes[segment]) +
-                     (__ldcg(&w.quotient_bits[segment]) + 7) / 8;
-    const u32 elias = elias_table(m) + (__ldcg(&w.omega_bits[segment]) + 7) / 8, bitmap = (length - 1) / 8 + 1;
+    u32 quotients, omega = 0;
+#pragma unroll
+    for (u32 q = 0; q < EACH_GAP; q++)
+        omega += EACH_GAP * lane_id() + q < r ? omega_length(gaps[q] + 1) : 0;
+    omega = warp_sum(omega);
+    const u32 parameter = choose_parameter(gaps, r, &quotients);
+    return block_info(parameter, quotients + r, omega);
+}
+
+/* The sums of some blocks: bytes of low bits, bits of quotients, bits of omega codes. */
+struct block_sums {
+    u32 low, quotients, omega;
+};
+
+/* The mode and the bytes of a segment of m selected elements. */
+__device__ __forceinline__ uint2 choose_mode(u32 m, u32 length, const block_sums &sums)
+{
+    const u32 rice = (m + RICE_BLOCK - 1) / RICE_BLOCK + sums.low + (sums.quotients + 7) / 8,
+              elias = elias_table(m) + (sums.omega + 7) / 8, bitmap = (length - 1) / 8 + 1;
     if (m == 0)
         return make_uint2(MODE_RICE, 0);
     if (rice <= elias && rice <= bitmap)
         return make_uint2(MODE_RICE, rice);
     return elias <= bitmap ? make_uint2(MODE_ELIAS, elias) : make_uint2(MODE_BITMAP, bitmap);
 }
-
-/* Head and directory, and where the streams start. By the last block, whose threads have EACH segments at a time. */
-__device__ __forceinline__ void write_directory(const writing &w, u32 *part)
-{
-    constexpr u32 EACH = 4;
-    const select_control *c = w.s.control;
-    u32 *head = (u32 *)w.payload, before = 0;
-    for (u32 first = EACH * threadIdx.x; first - EACH * threadIdx.x < c->segments; first += EACH * WEIGH_THREADS) {
-        u32 start[EACH + 1], bytes = 0, all;
-        uint2 mode[EACH];
-#pragma unroll
-        for (u32 i = 0; i <= EACH; i++)
-            start[i] = first + i <= c->segments ? __ldcg(&w.starts[first + i]) : 0;
-#pragma unroll
-        for (u32 i = 0; i < EACH; i++) {
-            mode[i] = first + i < c->segments ? choose_mode(w, first + i, start[i + 1] - start[i]) : make_uint2(0, 0);
-            bytes += mode[i].y;
-        }
-        u32 at = before + block_scan(bytes, part, &all);
-#pragma unroll
-        for (u32 i = 0; i < EACH; i++)
-            if (first + i < c->segments) {
-                head[2 + 2 * (first + i)] = start[i + 1] - start[i];
-                head[3 + 2 * (first + i)] = mode[i].x << 30 | mode[i].y;
-                w.streams[first + i] = at;
-                at += mode[i].y;
-            }
-        before += all;
-    }
-    if (threadIdx.x == 0) {
-        head[0] = c->selected;
-        head[1] = c->log;
-        w.result->payload = streams_at(w) + before;
-    }
-}
-
-__device__ __forceinline__ void weigh(writing w, block_of_job here)
-{
-    __shared__ u32 part[33], last;
-    select_control *c = w.s.control;
-    rice_block block;
-    let_next_begin();
-    wait_for_previous();
-    if (c->nonfinite)
-        return;
-    find_count(w);
-    if (find_block(w, here.number * WEIGH_WARPS + (threadIdx.x >> 5), &block)) {
-        u32 gaps[EACH_GAP], quotients, omega = 0;
-        load_gaps(w, block, gaps);
-#pragma unroll
-        for (u32 q = 0; q < EACH_GAP; q++)
-            omega += EACH_GAP * (threadIdx.x & 31) + q < block.r ? omega_length(gaps[q] + 1) : 0;
-        omega = warp_sum(omega);
-        const u32 parameter = choose_parameter(gaps, block.r, &quotients);
-        if ((threadIdx.x & 31) == 0) {
-            w.blocks[block.slot] = block_info(parameter, quotients + block.r, omega);
-            atomicAdd(&w.low_bytes[block.segment], low_size(block.r, parameter));
-            atomicAdd(&w.quotient_bits[block.segment], quotients + block.r);
-            atomicAdd(&w.omega_bits[block.segment], omega);
-        }
-    }
-    if (is_last_of(&c->tickets[WEIGH_TICKET], here.all, &last))
-        write_directory(w, part);
-}
-
-__global__ void __launch_bounds__(WEIGH_THREADS) weigh_kernel(writing w) { weigh(w, only_job()); }
 
 /* ---- writing ---- */
 
@@ -249,27 +151,6 @@ __device__ __forceinline__ void clear_image(u32 *image, u32 words)
     __syncwarp();
 }
 
-/* Sums over the blocks of the segment before this one. */
-struct blocks_before {
-    u32 low, quotients, omega;
-};
-
-__device__ __forceinline__ blocks_before sums_before(const writing &w, const rice_block &block)
-{
-    blocks_before sum = {0, 0, 0};
-#pragma unroll 4
-    for (u32 i = threadIdx.x & 31; i < block.b; i += 32) {
-        const u32 info = __ldg(&w.blocks[block.slot - block.b + i]);
-        sum.low += low_size(RICE_BLOCK, info_parameter(info));
-        sum.quotients += info_quotients(info);
-        sum.omega += info_omega(info);
-    }
-    sum.low = warp_sum(sum.low);
-    sum.quotients = warp_sum(sum.quotients);
-    sum.omega = warp_sum(sum.omega);
-    return sum;
-}
-
 /* The gap of the selected element at a place, which is not the first of its segment. */
 __device__ __forceinline__ u32 gap_at(const writing &w, u32 place)
 {
@@ -278,9 +159,8 @@ __device__ __forceinline__ u32 gap_at(const writing &w, u32 place)
 
 /* A byte that two blocks share is written by the second, which needs the last bits of the first: those of at most 7 of
  * its 256 gaps. */
-__device__ __forceinline__ u32 last_quotient_bits(const writing &w, const rice_block &block, u32 bits)
+__device__ __forceinline__ u32 last_quotient_bits(const writing &w, const rice_block &block, u32 parameter, u32 bits)
 {
-    const u32 parameter = info_parameter(w.blocks[block.slot - 1]);
     u32 tail = 0;
     int at = (int)bits - 1;
     for (u32 place = block.first - 1; at >= 0; place--) {
@@ -349,13 +229,18 @@ struct write_shared {
     u32 image[IMAGE_WORDS + 2];
 };
 
-__device__ __forceinline__ void write_rice(const writing &w, const rice_block &block, u8 *stream, write_shared *here)
+/* Of a block's image in mode Rice: low bits first, and from here on the quotients. One word more than there are bits is
+ * read of each. */
+constexpr u32 QUOTIENTS_AT = 8 * PARAMETER_MOST + 2, RICE_IMAGE = QUOTIENTS_AT + 3 * RICE_BLOCK / 32 + 3;
+static_assert(RICE_IMAGE <= IMAGE_WORDS + 2, "both fit");
+
+/* Low bits and quotients of a block, before it is known where they go. */
+__device__ __forceinline__ void make_rice(const writing &w, const rice_block &block, const block_place &place,
+                                          const u32 gaps[EACH_GAP], write_shared *here)
 {
-    const u32 lane = threadIdx.x & 31, info = w.blocks[block.slot], parameter = info_parameter(info);
-    const blocks_before before = sums_before(w, block);
-    u32 gaps[EACH_GAP], sum = 0;
-    load_gaps(w, block, gaps);
-    clear_image(here->image, 8 * PARAMETER_MOST + 2);
+    const u32 lane = lane_id(), parameter = info_parameter(place.info), shared = place.quotients & 7;
+    u32 *quotients = here->image + QUOTIENTS_AT, sum = 0;
+    clear_image(here->image, RICE_IMAGE);
 #pragma unroll
     for (u32 q = 0; q < EACH_GAP; q++) {
         here->gaps[9 * lane + q] = gaps[q];
@@ -368,52 +253,55 @@ __device__ __forceinline__ void write_rice(const writing &w, const rice_block &b
         for (u32 q = 0; q < EACH_GAP; q++)
             if (EACH_GAP * lane + q < block.r)
                 or_bits(here->image, (EACH_GAP * lane + q) * parameter, gaps[q] & ((1u << parameter) - 1));
-    __syncwarp();
-    if (lane == 0)
-        stream[block.b] = (u8)parameter;
-    copy_image(stream + block.blocks + before.low, here->image, low_size(block.r, parameter));
-    clear_image(here->image, 3 * RICE_BLOCK / 32 + 3);
-    const u32 shared = before.quotients & 7;
-    u32 place = shared + warp_scan(sum) - sum + EACH_GAP * lane;
+    u32 at = shared + warp_scan(sum) - sum + EACH_GAP * lane;
 #pragma unroll
     for (u32 q = 0; q < EACH_GAP; q++)
         if (EACH_GAP * lane + q < block.r) {
-            place += gaps[q] >> parameter;
-            atomicOr(&here->image[place >> 5], 1u << (place & 31));
-            place++;
+            at += gaps[q] >> parameter;
+            atomicOr(&quotients[at >> 5], 1u << (at & 31));
+            at++;
         }
     if (lane == 0 && shared && block.b > 0)
-        atomicOr(&here->image[0], last_quotient_bits(w, block, shared));
-    copy_bits(block, stream + block.blocks + w.low_bytes[block.segment], before.quotients, info_quotients(info),
-              here->image);
+        atomicOr(&quotients[0], last_quotient_bits(w, block, info_parameter(place.previous), shared));
 }
 
-__device__ __forceinline__ void write_elias(const writing &w, const rice_block &block, u8 *stream, write_shared *here)
+__device__ __forceinline__ void put_rice(const rice_block &block, const block_place &place, write_shared *here)
 {
-    const u32 lane = threadIdx.x & 31;
-    const blocks_before before = sums_before(w, block);
-    const u32 shared = before.omega & 7;
-    u32 gaps[EACH_GAP], sum = 0;
-    load_gaps(w, block, gaps);
+    const u32 parameter = info_parameter(place.info);
+    if (lane_id() == 0)
+        place.stream[block.b] = (u8)parameter;
+    __syncwarp();
+    copy_image(place.stream + block.blocks + place.low, here->image, low_size(block.r, parameter));
+    copy_bits(block, place.stream + block.blocks + place.low_all, place.quotients, info_quotients(place.info),
+              here->image + QUOTIENTS_AT);
+    __syncwarp();
+}
+
+__device__ __forceinline__ void write_elias(const writing &w, const rice_block &block, const block_place &place,
+                                            const u32 gaps[EACH_GAP], write_shared *here)
+{
+    const u32 lane = lane_id(), shared = place.omega & 7;
+    u32 sum = 0;
     clear_image(here->image, IMAGE_WORDS + 2);
 #pragma unroll
     for (u32 q = 0; q < EACH_GAP; q++)
         sum += EACH_GAP * lane + q < block.r ? omega_length(gaps[q] + 1) : 0;
-    u32 place = shared + warp_scan(sum) - sum;
+    u32 at = shared + warp_scan(sum) - sum;
     for (u32 q = 0; q < EACH_GAP; q++)
         if (EACH_GAP * lane + q < block.r) {
             u32 length;
             const u64 code = omega_code(gaps[q] + 1, &length);
-            or_bits(here->image, place, (u32)code);
+            or_bits(here->image, at, (u32)code);
             if (code >> 32)
-                or_bits(here->image, place + 32, (u32)(code >> 32));
-            place += length;
+                or_bits(here->image, at + 32, (u32)(code >> 32));
+            at += length;
         }
     if (lane == 0 && shared && block.b > 0)
         atomicOr(&here->image[0], last_omega_bits(w, block, shared));
     if (lane < 4 && block.b > 0 && block.b % (ELIAS_RUN / RICE_BLOCK) == 0)
-        stream[block.b - ELIAS_RUN / RICE_BLOCK + lane] = (u8)(before.omega >> (8 * lane));
-    copy_bits(block, stream + elias_table(block.m), before.omega, info_omega(w.blocks[block.slot]), here->image);
+        place.stream[block.b - ELIAS_RUN / RICE_BLOCK + lane] = (u8)(place.omega >> (8 * lane));
+    copy_bits(block, place.stream + elias_table(block.m), place.omega, info_omega(place.info), here->image);
+    __syncwarp();
 }
 
 /* The bytes of a bitmap are divided among the segment's warps, and those of a warp among its lanes. */
@@ -449,33 +337,6 @@ __device__ __forceinline__ void report(const writing &w)
 }
 
 __global__ void report_kernel(writing w) { report(w); }
-
-__device__ __forceinline__ void write(writing w, u32 number, write_shared (&here)[WRITE_WARPS])
-{
-    const select_control *c = w.s.control;
-    const u32 slot = number * WRITE_WARPS + (threadIdx.x >> 5);
-    rice_block block;
-    follow_previous();
-    if (slot == 0 && (threadIdx.x & 31) == 0)
-        report(w);
-    find_count(w);
-    if (c->nonfinite || !find_block(w, slot, &block))
-        return;
-    u8 *stream = w.payload + streams_at(w) + w.streams[block.segment];
-    const u32 mode = ((const u32 *)w.payload)[3 + 2 * block.segment] >> 30;
-    if (mode == MODE_RICE)
-        write_rice(w, block, stream, &here[threadIdx.x >> 5]);
-    else if (mode == MODE_ELIAS)
-        write_elias(w, block, stream, &here[threadIdx.x >> 5]);
-    else
-        write_bitmap(w, block, stream);
-}
-
-__global__ void __launch_bounds__(WRITE_THREADS) write_kernel(writing w)
-{
-    __shared__ write_shared here[WRITE_WARPS];
-    write(w, blockIdx.x, here);
-}
 
 /* ---- the residual, where gathering does not complete it ---- */
 
