@@ -1,6 +1,8 @@
 /* How long reducing takes: reduce [-n FLOATS] [-r REPEATS] [-a gather|shard|auto] [-w THREADS [-l BITS_PER_SECOND] | -m
  * MODULE] [-g RANKS [-f] [-c] [-i]] [-b BATCH_ELEMENTS] [-d DEVICE] [-p SECONDS] [-y STEPS] SPEC[/FEEDBACK]...
  *
+ * -d cuda: gradients lie on the card, and a step ends when the card has done everything.
+ *
  * -p: rests before each repeat, as a step's computing would, so that links have their burst back.
  *
  * The spec `memory` is no codec: every rank adds the gradient to a residual and stores a mean of zeros, at the same
@@ -132,6 +134,8 @@ static void measure_memory(tg_transport *transport, const float *source, float *
     free(residual);
 }
 
+static bool is_card(void) { return strncmp(the.device, "cuda", 4) == 0; }
+
 static void measure(tg_device *device, tg_transport *transport, char *what, const float *source, float *gradient)
 {
     const uint32_t rank = tg_transport_rank(transport), world = tg_transport_world(transport);
@@ -160,16 +164,22 @@ static void measure(tg_device *device, tg_transport *transport, char *what, cons
         fail(what, &error);
     if (the.in_place && tg_reducer_gradient_memory(reducer, 0))
         gradient = tg_reducer_gradient_memory(reducer, 0);
-    const tg_tensor tensors = {gradient, the.count, TG_FLOAT32};
+    void *there = gradient;
+    if (is_card() && tg_device_allocate(device, the.count * sizeof *gradient, &there, &error) != TG_OK)
+        fail(what, &error);
+    const tg_tensor tensors = {there, the.count, TG_FLOAT32};
     for (unsigned i = 0; i < the.repeats + untimed; i++) {
-        memcpy(gradient, source, the.count * sizeof *gradient);
+        if (!is_card())
+            memcpy(gradient, source, the.count * sizeof *gradient);
+        else if (tg_device_copy_in(device, there, source, the.count * sizeof *source, &error) != TG_OK)
+            fail(what, &error);
         (void)!tg_reducer_stats_of(reducer, &before, NULL);
         const struct timespec rest = {.tv_sec = (time_t)the.pause,
                                       .tv_nsec = (long)((the.pause - (double)(time_t)the.pause) * 1e9)};
         (void)nanosleep(&rest, NULL);
         gather(transport, 0, all);
         const double start = now();
-        if (tg_reduce(reducer, transport, &tensors, i, &error) != TG_OK)
+        if (tg_reduce(reducer, transport, &tensors, i, &error) != TG_OK || tg_device_wait(device, &error) != TG_OK)
             fail(what, &error);
         const double slowest = slowest_of(transport, now() - start);
         (void)!tg_reducer_stats_of(reducer, &after, NULL);
@@ -200,6 +210,8 @@ static void measure(tg_device *device, tg_transport *transport, char *what, cons
             printf("  mean of steps %u to %u: %.3f ms\n", untimed, untimed + the.repeats - 1, 1e3 * sum / the.repeats);
         (void)fflush(stdout);
     }
+    if (is_card())
+        tg_device_release(device, there);
     tg_reducer_free(reducer);
 }
 

@@ -746,7 +746,8 @@ typedef struct tg_reducer_options {
     bool minimum;
 } tg_reducer_options;
 
-/* All memory that reducing needs on this rank. It must not outlive its device. */
+/* All memory that reducing needs on this rank. It must not outlive its device. For a card, room for messages is pinned
+ * host memory, up to the size of the gradients as float32, as far as there is so much. */
 typedef struct tg_reducer tg_reducer;
 TG_API TG_MUST_CHECK tg_status tg_reducer_create(tg_device *device, uint32_t rank, uint32_t world,
                                                  const tg_reducer_tensor *tensors, size_t tensor_count,
@@ -794,10 +795,10 @@ TG_API TG_MUST_CHECK tg_status tg_reduce_finish(tg_reduction *reduction, tg_tran
  *         it returns none: wait for the oldest exchange in progress, and feed it; leave the loop if there is none
  *     end, which tells whether the step was applied
  *
- * next compresses one message at a time, so compression overlaps communication. Exchanges belong to the reduction; feed
- * them in the order in which they were returned. A rank on which something fails still takes part to the end, so that
- * all ranks skip the step together. If an exchange fails, call abandon: what was sent goes back to the residuals. The
- * reduction is released by end or abandon. */
+ * next compresses one message at a time, so compression overlaps communication; under gather a card goes on with the
+ * one after it. Exchanges belong to the reduction; feed them in the order in which they were returned. A rank on which something fails still takes part to the end, so that
+ * all ranks skip the step together. If an exchange fails, call abandon: what was compressed goes back to the residuals.
+ * The reduction is released by end or abandon. */
 TG_API TG_MUST_CHECK tg_status tg_reduce_begin(tg_reducer *reducer, const tg_tensor *gradients, uint64_t step,
                                                tg_reduction **reduction, tg_error *error);
 TG_API TG_MUST_CHECK tg_status tg_reduce_next(tg_reduction *reduction, tg_exchange **exchange, tg_error *error);

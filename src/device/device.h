@@ -184,6 +184,11 @@ typedef enum tg_norm_of {
 typedef struct tg_operations {
     void (*close)(tg_device *device);
     void (*wait)(tg_device *device);   /* until host memory is as promised above */
+    /* The same in two halves, so that other work is put on the stream in between: until all results are there, while
+     * frames that were encoded to host memory are on their way, and nobody may touch these; and until they have come,
+     * whatever has been put on the stream since. */
+    void (*wait_for_reports)(tg_device *device);
+    void (*wait_for_frames)(tg_device *device);
     void (*finish)(tg_device *device); /* until everything is done */
 
     /* ---- memory ---- */
@@ -195,7 +200,8 @@ typedef struct tg_operations {
     void (*copy_out)(tg_device *device, void *to_host, const void *from, size_t bytes);
     void (*copy)(tg_device *device, void *to, const void *from, size_t bytes); /* both in device memory */
     void (*clear)(tg_device *device, void *memory, size_t bytes);
-    /* Host memory that the device can write; and whether a place is in such memory. */
+    /* Host memory that the device can write, and copies from and to while others work; and whether a place is in such
+     * memory. */
     void *(*allocate_shared)(tg_device *device, size_t bytes);
     void (*release_shared)(tg_device *device, void *memory);
     bool (*is_shared)(const tg_device *device, const void *memory);
@@ -276,7 +282,9 @@ struct tg_device {
     char name[48]; /* as tg_device_open takes it */
     /* Why nothing works any more, or NULL: a card can be lost. Whoever waits looks at it before trusting a result. */
     const char *failure;
-    bool reads_host; /* its operations take any memory of the process, also for tensors */
+    /* It is the host itself: its operations take any memory of the process, also for tensors, and are done when the call
+     * returns. */
+    bool reads_host;
 };
 
 /* TG_UNAVAILABLE, with a sentence, where the device has failed. */

@@ -27,22 +27,61 @@ uint32_t tg_gather_window(const tg_reducer *r)
     return all > 2 * (sizeof(float) * r->coded.total + window * largest * peers) ? (uint32_t)window : 0;
 }
 
-static void send(tg_reduction *r, size_t number)
+/* ---- out ---- */
+
+/* Puts the encodings of a message on the device's stream, and those norms behind them that go with their reports. */
+static void begin_message(tg_reduction *r, size_t number)
 {
+    tg_reducer *reducer = r->reducer;
     tg_transfer *transfer = &r->batches[number];
     const tg_batch *batch = &r->plan->batches[number];
-    const uint32_t extra = tg_present_size(r, number);
-    uint8_t *end = tg_frames_at(transfer, TG_EVERY_OWNER, extra);
+    transfer->end = tg_frames_at(transfer, TG_EVERY_OWNER, tg_present_size(r, number));
     for (size_t i = batch->first; i < batch->first + batch->count; i++)
         if (tg_piece_is_sent(r, &r->plan->pieces[i]))
-            tg_piece_encode(r, i, (uint32_t)i, &end);
-    const size_t frames = tg_jobs_encode(r, "gradient");
-    tg_pieces_note(r, frames);
-    size_t outgoing = 0;
-    for (size_t j = 0; transfer->body && !tg_reduction_lost(r) && j < frames; j++)
-        r->reducer->outgoing[outgoing++] = *r->reducer->encoded[j].frame;
+            tg_piece_encode(r, i, (uint32_t)i, &transfer->end);
+    tg_pieces_ask(r, tg_jobs_begin(reducer));
+    transfer->begun = true;
+    reducer->begun_message = transfer;
+    reducer->begun_by = r;
+}
+
+void tg_message_reports(tg_reducer *reducer)
+{
+    tg_transfer *transfer = reducer->begun_message;
+    if (!transfer)
+        return;
+    reducer->begun_message = NULL;
+    reducer->device->operations->wait_for_reports(reducer->device);
+    transfer->frames = tg_jobs_take(reducer->begun_by, "gradient");
+    tg_pieces_note(reducer->begun_by, transfer->frames);
+}
+
+/* Whether the next message is begun before one is handed out, so that a card codes while frames are copied to the host.
+ * On a CPU it would only delay this one; a share's tensors may be given before all of their pieces are there. */
+static bool begins_next(const tg_reduction *r, size_t number)
+{
+    const tg_reducer *reducer = r->reducer;
+    return !reducer->device->reads_host && !reducer->options.on_device && !reducer->share.whole &&
+           number + 1 < r->plan->batch_count && tg_message_is_given(r, number + 1);
+}
+
+static void send(tg_reduction *r, size_t number)
+{
+    tg_reducer *reducer = r->reducer;
+    tg_transfer *transfer = &r->batches[number];
+    tg_message_reports(reducer); /* of this message, if it was begun; or of another reduction's next one */
+    if (!transfer->begun) {
+        begin_message(r, number);
+        tg_message_reports(reducer);
+    }
+    for (size_t j = 0; transfer->body && !tg_reduction_lost(r) && j < transfer->frames; j++)
+        reducer->outgoing[j] = *reducer->encoded[j].frame;
     tg_present_write(r, number, tg_extra_at(transfer, TG_EVERY_OWNER));
-    tg_message_send(r, transfer, TG_EVERY_OWNER, extra, r->reducer->outgoing, (uint32_t)frames, end);
+    tg_message_send(r, transfer, TG_EVERY_OWNER, tg_present_size(r, number), reducer->outgoing,
+                    (uint32_t)transfer->frames, transfer->end);
+    if (begins_next(r, number))
+        begin_message(r, number + 1);
+    reducer->device->operations->wait_for_frames(reducer->device);
 }
 
 /* ---- frames in, sums out ---- */

@@ -67,15 +67,18 @@ static const char *other_policies(const tg_reducer *r)
     return r->options.nonfinite == TG_NONFINITE_STOP ? "skip or drop" : "drop";
 }
 
-size_t tg_jobs_encode(tg_reduction *r, const char *what)
+size_t tg_jobs_begin(tg_reducer *r)
+{
+    if (r->encoding_count > 0)
+        r->device->operations->encode(r->device, r->encodings, r->encoding_count);
+    return r->encoding_count;
+}
+
+size_t tg_jobs_take(tg_reduction *r, const char *what)
 {
     tg_reducer *reducer = r->reducer;
     const size_t count = reducer->encoding_count;
     reducer->encoding_count = 0;
-    if (count == 0)
-        return 0;
-    reducer->device->operations->encode(reducer->device, reducer->encodings, count);
-    wait(reducer);
     for (size_t j = 0; j < count; j++) {
         const tg_encode_job *job = &reducer->encodings[j];
         tg_encoded *encoded = &reducer->encoded[j];
@@ -90,6 +93,13 @@ size_t tg_jobs_encode(tg_reduction *r, const char *what)
             *encoded->frame = (tg_frame){job->frame, job->report.bytes};
     }
     return count;
+}
+
+size_t tg_jobs_encode(tg_reduction *r, const char *what)
+{
+    if (tg_jobs_begin(r->reducer) > 0)
+        wait(r->reducer);
+    return tg_jobs_take(r, what);
 }
 
 /* ---- checking ---- */

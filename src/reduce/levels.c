@@ -426,11 +426,11 @@ static void make_raw(tg_reducer *r, tg_transfer *transfer, size_t turn)
     const size_t in = l->share == TG_NO_SHARE ? 0 : raw_room_of_turn(r, turn, l->share);
     tg_transfer_prepare(r, transfer, TG_MESSAGE_PARTS, TG_ALL_TO_ALL, 0);
     silence(r, transfer);
-    transfer->out = tg_arena_take(&r->arena, raw_room_of_turn(r, turn, TG_NO_SHARE), 1);
+    transfer->out = tg_message_room(r, raw_room_of_turn(r, turn, TG_NO_SHARE));
     for (uint32_t i = 0; !r->arena.failed && l->share != TG_NO_SHARE && i < l->local_count; i++)
         if (l->local[i] != r->rank) {
             transfer->capacity[l->local[i]] = in;
-            transfer->receive[l->local[i]] = tg_arena_take(&r->arena, in, 1);
+            transfer->receive[l->local[i]] = tg_message_room(r, in);
         }
 }
 
@@ -449,12 +449,12 @@ static void make_spread(tg_reducer *r, tg_transfer *transfer, size_t message)
     silence(r, transfer);
     if (l->share != TG_NO_SHARE) {
         transfer->out_capacity = spread_room(r, message, l->share);
-        transfer->out = tg_arena_take(&r->arena, transfer->out_capacity, 1);
+        transfer->out = tg_message_room(r, transfer->out_capacity);
     }
     for (uint32_t share = 0; !r->arena.failed && share < l->shares; share++)
         if (share != l->share) {
             transfer->capacity[l->local[share]] = spread_room(r, message, share);
-            transfer->receive[l->local[share]] = tg_arena_take(&r->arena, transfer->capacity[l->local[share]], 1);
+            transfer->receive[l->local[share]] = tg_message_room(r, transfer->capacity[l->local[share]]);
         }
 }
 

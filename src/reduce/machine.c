@@ -22,7 +22,7 @@ void tg_reduction_fail(tg_reduction *r, tg_status status, const char *text, ...)
 
 /* ---- begin ---- */
 
-static void reset_transfer(tg_transfer *transfer) { transfer->handed = transfer->fed = false; }
+static void reset_transfer(tg_transfer *transfer) { transfer->handed = transfer->fed = transfer->begun = false; }
 
 /* gather: the batches of this step's plan that are handed on from rank to rank. */
 static void reset_relays(tg_reduction *r)
@@ -464,6 +464,8 @@ void tg_reduction_conclude(tg_reduction *r, bool applied)
     tg_reducer *reducer = r->reducer;
     const double start = tg_seconds();
     tg_fp_mode before = tg_fp_enter();
+    tg_message_reports(reducer); /* if it is given up: of a message that has not been sent, and returns too */
+    reducer->device->operations->wait_for_frames(reducer->device);
     if (applied)
         reducer->functions->apply(r);
     else

@@ -115,15 +115,38 @@ void tg_report_add(tg_reduction *r, uint32_t tensor, const tg_encode_report *rep
     r->reducer->stats.dropped += report->dropped;
 }
 
-/* The tensor whose last piece is that of encoding j, of `count`, all of which is there; NULL: none is. */
+/* The tensor whose last piece is that of encoding j, of `count`; NULL: none is. */
 static tg_reducing_tensor *tensor_ended_by(const tg_reduction *r, size_t j, size_t count)
 {
     const tg_reducer *reducer = r->reducer;
     const size_t index = reducer->encoded[j].piece;
     const tg_piece *piece = &r->plan->pieces[index];
-    tg_reducing_tensor *t = &reducer->tensors[piece->tensor];
     const bool last_part = j + 1 == count || reducer->encoded[j + 1].piece != index;
-    return last_part && reducer->encodings[j].report.status == TG_OK && piece->last ? t : NULL;
+    return last_part && piece->last ? &reducer->tensors[piece->tensor] : NULL;
+}
+
+void tg_pieces_ask(tg_reduction *r, size_t count)
+{
+    for (size_t j = 0; j < count; j++) {
+        const uint32_t tensor = r->plan->pieces[r->reducer->encoded[j].piece].tensor;
+        if (tensor_ended_by(r, j, count) && tg_feedback_in(r, tensor))
+            tg_feedback_ask(tg_feedback_in(r, tensor), &r->gradients[tensor]);
+    }
+}
+
+static void note_end(tg_reduction *r, uint32_t tensor)
+{
+    tg_reducing_tensor *t = &r->reducer->tensors[tensor];
+    const tg_encode_report *whole = &r->reports[tensor];
+    if (tg_feedback_in(r, tensor)) {
+        tg_feedback_note(t->feedback, whole);
+    } else {
+        tg_stats *stats = t->feedback ? &t->feedback->stats : &t->stats;
+        stats->steps++;
+        stats->bytes += whole->bytes;
+        stats->saturated += whole->saturated;
+        stats->dropped += whole->dropped;
+    }
 }
 
 void tg_pieces_note(tg_reduction *r, size_t count)
@@ -139,23 +162,8 @@ void tg_pieces_note(tg_reduction *r, size_t count)
         tg_report_add(r, piece->tensor, &report);
         if (j == 0 || reducer->encoded[j - 1].piece != reducer->encoded[j].piece)
             reducer->stats.float32_bytes += 4 * piece->count;
-        if (tensor_ended_by(r, j, count) && tg_feedback_in(r, piece->tensor))
-            tg_feedback_ask(tg_feedback_in(r, piece->tensor), &r->gradients[piece->tensor]);
-    }
-    reducer->device->operations->wait(reducer->device);
-    for (size_t j = 0; j < count; j++) {
-        tg_reducing_tensor *t = tensor_ended_by(r, j, count);
-        const uint32_t tensor = r->plan->pieces[reducer->encoded[j].piece].tensor;
-        const tg_encode_report *whole = &r->reports[tensor];
-        if (t && tg_feedback_in(r, tensor)) {
-            tg_feedback_note(t->feedback, whole);
-        } else if (t) {
-            tg_stats *stats = t->feedback ? &t->feedback->stats : &t->stats;
-            stats->steps++;
-            stats->bytes += whole->bytes;
-            stats->saturated += whole->saturated;
-            stats->dropped += whole->dropped;
-        }
+        if (tensor_ended_by(r, j, count))
+            note_end(r, piece->tensor);
     }
 }
 

@@ -325,6 +325,7 @@ void tg_reducer_free(tg_reducer *reducer)
         tg_shard_list_free(reducer);
         reducer->device->operations->release(reducer->device, reducer->wide);
         reducer->device->operations->release(reducer->device, reducer->narrow);
+        tg_message_rooms_free(reducer);
     }
     tg_arena_free(&reducer->arena);
     free(reducer);

@@ -44,6 +44,9 @@ typedef struct tg_transfer {
     size_t out_capacity, out_size;
     tg_body *body;   /* then the above is of heads; NULL: messages are whole */
     uint8_t *notice; /* two levels: that `out` is in shared memory; NULL: it is sent */
+    bool begun;      /* gather: its encodings are on the device's stream, or done: so many, up to `end` */
+    size_t frames;
+    uint8_t *end;
 } tg_transfer;
 
 /* All ranks' way to one outcome; see agreement.c. */
@@ -205,6 +208,8 @@ struct tg_reducer {
     tg_device *device;
     const tg_kernels *kernels;
     tg_arena arena;
+    void *rooms; /* for messages, in memory shared with the device: each piece starts with the address of that before */
+    uint64_t room_bytes;
     uint32_t rank, world;
     tg_levels *levels; /* where hosts have several ranks; else NULL */
     tg_share share;
@@ -237,6 +242,8 @@ struct tg_reducer {
     tg_mean *checked_means;
     tg_frame *outgoing; /* of a message that is being made, where it has a body */
     size_t encoding_count, check_count, check_room, adding_count, adding_room;
+    tg_transfer *begun_message; /* gather: whose encodings have not been waited for; NULL: none */
+    tg_reduction *begun_by;
     tg_status adding_status;           /* TG_OK until the device cannot add: then sums are not what they should be */
     tg_feedback **second;              /* shard: residuals of the second encoding, of the pieces owned here */
     tg_list_workspace *list_workspace; /* shard: for sums of lists; these, of a batch, are in `sum_memory` */
@@ -360,6 +367,12 @@ enum { TG_NOT_KNOWN = 2 }; /* reduction->had_last, where the message before was 
 
 /* ---- transfers.c: buffers of exchanges ---- */
 
+/* Room for messages, all zero: host memory that a card copies from and to while others work. It is pinned, and so taken
+ * whether it is touched or not: no more of it than gradients take as float32, because rooms are for the longest frames
+ * that could be. Beyond that, and where no more can be had, ordinary memory serves too: copies are slower then, and
+ * nothing else differs. NULL, and the arena has failed, where there is none. */
+uint8_t *tg_message_room(tg_reducer *reducer, uint64_t bytes);
+void tg_message_rooms_free(tg_reducer *reducer);
 /* The arrays of an exchange, and room for what goes out and for what comes from every other rank. */
 void tg_transfer_prepare(tg_reducer *reducer, tg_transfer *transfer, tg_message_kind kind, tg_exchange_kind exchange,
                          uint32_t number);
@@ -426,6 +439,9 @@ tg_status tg_agreement_take(tg_reduction *reduction, tg_agreement *agreement, tg
  * room for messages is used again: fewer where a batch of all ranks is large. 0: every batch has room of its own,
  * unless frames of all ranks would take more than twice as much as the means and the window. */
 uint32_t tg_gather_window(const tg_reducer *reducer);
+/* Waits for the reports of a message that was begun before its turn, if there is one: what is encoded next takes the
+ * place of its jobs. Its frames may still be on their way to the host. */
+void tg_message_reports(tg_reducer *reducer);
 /* The mean of a piece among those that are set aside. */
 float *tg_aside_of(const tg_reduction *reduction, const tg_piece *piece);
 
@@ -500,8 +516,9 @@ void tg_piece_encode(tg_reduction *reduction, size_t index, uint32_t draw, uint8
 tg_source tg_piece_source(const tg_reduction *reduction, const tg_piece *piece);
 /* Adds what an encoding of a tensor came to. */
 void tg_report_add(tg_reduction *reduction, uint32_t tensor, const tg_encode_report *report);
-/* Adds what the last `count` encodings came to, which are of gradients, and brings the statistics of tensors up to date
- * whose last piece is among them. */
+/* Of the last `count` encodings, which are of gradients: asks for the norms of tensors whose last piece is among them.
+ * When these are there: adds what the encodings came to, and brings the statistics of these tensors up to date. */
+void tg_pieces_ask(tg_reduction *reduction, size_t count);
 void tg_pieces_note(tg_reduction *reduction, size_t count);
 /* Something about a tensor's values makes the step impossible. */
 void tg_piece_fail(tg_reduction *reduction, uint32_t tensor, const char *what, tg_status status, const tg_error *why);
@@ -542,6 +559,9 @@ void tg_job_encode_plain(tg_reduction *reduction, size_t index, const tg_source 
                          tg_frame *frame);
 /* Does what was collected. Returns how many; reports are in reducer->encodings, and what went wrong is recorded. */
 size_t tg_jobs_encode(tg_reduction *reduction, const char *what);
+/* The same in two halves, between which the device is waited for: its reports at least. */
+size_t tg_jobs_begin(tg_reducer *reducer);
+size_t tg_jobs_take(tg_reduction *reduction, const char *what);
 void tg_job_check(tg_reduction *reduction, const tg_check_job *job, const tg_checked *checked);
 void tg_jobs_check(tg_reduction *reduction);
 /* out = sum of frames * scale; see tg_mean_job. */

@@ -38,6 +38,8 @@ static void send_pieces(tg_reduction *r, const tg_batch *batch)
     }
     const size_t frames = tg_jobs_encode(r, "gradient");
     tg_shard_list_sent(r, batch);
+    tg_pieces_ask(r, frames);
+    reducer->device->operations->wait(reducer->device);
     tg_pieces_note(r, frames);
 }
 

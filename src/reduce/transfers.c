@@ -1,4 +1,6 @@
 /* The exchanges of a reduction: their buffers, and messages on their way in and out. */
+#include <string.h>
+
 #include "base/status.h"
 #include "reduce/levels.h"
 
@@ -21,6 +23,32 @@ void tg_transfer_prepare(tg_reducer *r, tg_transfer *transfer, tg_message_kind k
                                        .received = transfer->received};
 }
 
+uint8_t *tg_message_room(tg_reducer *r, uint64_t bytes)
+{
+    enum { HEAD = 64, PAGE = 4096 };
+    const tg_operations *on = r->device->operations;
+    const uint64_t most = sizeof(float) * r->coded.total * r->options.depth;
+    const bool copies = !r->device->reads_host && bytes >= PAGE && bytes <= most - r->room_bytes;
+    void **piece = copies ? on->allocate_shared(r->device, HEAD + (size_t)bytes) : NULL;
+    if (!piece)
+        return tg_arena_take(&r->arena, bytes, 1);
+    memset(piece, 0, HEAD + (size_t)bytes);
+    *piece = r->rooms;
+    r->rooms = piece;
+    r->room_bytes += bytes;
+    r->arena.bytes += bytes;
+    return (uint8_t *)piece + HEAD;
+}
+
+void tg_message_rooms_free(tg_reducer *r)
+{
+    while (r->rooms) {
+        void *piece = r->rooms;
+        r->rooms = *(void **)piece;
+        r->device->operations->release_shared(r->device, piece);
+    }
+}
+
 /* Whole lines of memory for so many bytes, of which there may be none. */
 static uint64_t room_of(size_t bytes)
 {
@@ -34,9 +62,9 @@ void tg_transfer_give_room(tg_reducer *r, tg_transfer *transfer, size_t out, con
     uint64_t all = 0;
     for (uint32_t peer = 0; peer < r->world; peer++)
         all += peer == r->rank ? 0 : room_of(in[peer]);
-    transfer->out = tg_arena_take(&r->arena, out, 1);
+    transfer->out = tg_message_room(r, out);
     transfer->out_capacity = out;
-    uint8_t *at = tg_arena_take(&r->arena, all, 1);
+    uint8_t *at = tg_message_room(r, all);
     for (uint32_t peer = 0; !r->arena.failed && peer < r->world; peer++) {
         if (peer == r->rank)
             continue;
@@ -171,7 +199,7 @@ static void make_windowed_transfer(tg_reducer *r, tg_reduction *reduction, size_
     tg_transfer *gradients = &reduction->batches[p];
     const size_t capacity = message_room(r, p, (asked){.arrives = true}).message;
     tg_transfer_prepare(r, gradients, TG_MESSAGE_GRADIENTS, TG_ALL_GATHER, (uint32_t)p);
-    gradients->out = tg_arena_take(&r->arena, message_room(r, p, (asked){.owner = 0}).message, 1);
+    gradients->out = tg_message_room(r, message_room(r, p, (asked){.owner = 0}).message);
     for (uint32_t peer = 0; !r->arena.failed && peer < r->world; peer++) {
         gradients->capacity[peer] = capacity;
         gradients->receive[peer] = room + ((uint64_t)(p % r->gather_window) * r->world + peer) * most;
@@ -213,7 +241,7 @@ static uint8_t *make_aside(tg_reducer *r, tg_reduction *reduction, size_t batche
     r->arena.failed |= !reduction->aside;
     const uint64_t all = (uint64_t)r->gather_window * r->world * *most;
     if (!r->options.on_device)
-        return tg_arena_take(&r->arena, all, 1);
+        return tg_message_room(r, all);
     reduction->window = r->device->operations->allocate(r->device, (size_t)all, 0);
     r->arena.failed |= !reduction->window;
     return reduction->window;
@@ -227,7 +255,7 @@ static void make_relay(tg_reducer *r, tg_reduction *reduction, size_t p, size_t 
     const size_t room = TG_RELAY_ENTRY + relay->room;
     tg_transfer *batch = &reduction->batches[p];
     tg_transfer_prepare(r, batch, TG_MESSAGE_GRADIENTS, TG_ALL_GATHER, (uint32_t)p);
-    batch->out = tg_arena_take(&r->arena, room, 1);
+    batch->out = tg_message_room(r, room);
     relay->batch = p;
     relay->round_count = tg_agreement_rounds(r->world);
     relay->rounds = tg_arena_take(&r->arena, relay->round_count, sizeof *relay->rounds);

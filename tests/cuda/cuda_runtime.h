@@ -1,7 +1,8 @@
 /* A card that is emulated on a CPU, so that the sources of src/device/cuda can be tested where there is none. It takes
  * the place of CUDA's header. A CUDA block runs on one CPU thread, with a fiber for each CUDA thread; blocks run one
- * after the other. What is put on a stream runs when somebody waits. Memory of the card is closed to the host at all
- * other times, and is full of garbage when it is new. */
+ * after the other. What is put on a stream runs when somebody waits for that stream, or for an event of it, so that a
+ * wait that is missing shows; and sometimes when another stream is waited for. Memory of the card is closed to the host at all other times, and is full of
+ * garbage when it is new. */
 #ifndef TESTS_CUDA_RUNTIME_H
 #define TESTS_CUDA_RUNTIME_H
 
@@ -52,11 +53,14 @@ static inline ulonglong2 make_ulonglong2(unsigned long long a, unsigned long lon
 
 extern dim3 threadIdx, blockIdx, blockDim, gridDim;
 
+typedef struct emulated_stream *cudaStream_t;
+typedef struct emulated_event *cudaEvent_t;
+
 /* ---- the emulator ---- */
 
 namespace emulator
 {
-void enqueue(std::function<void()> work);
+void enqueue(cudaStream_t stream, std::function<void()> work);
 void run(dim3 grid, dim3 block, const std::function<void()> &kernel);
 /* What each lane of `mask` brought, after all of them have. */
 const uint64_t *gather(unsigned mask, uint64_t mine);
@@ -77,15 +81,15 @@ template <class T> T from(uint64_t v)
     memcpy(&t, &v, sizeof t);
     return t;
 }
-template <class F, class... A> void launch(F *kernel, dim3 grid, dim3 block, A... arguments)
+template <class F, class... A> void launch(cudaStream_t stream, F *kernel, dim3 grid, dim3 block, A... arguments)
 {
-    enqueue([=] { run(grid, block, [=] { kernel(arguments...); }); });
+    enqueue(stream, [=] { run(grid, block, [=] { kernel(arguments...); }); });
 }
 } // namespace emulator
 
 /* Arguments are converted to the kernel's own types when it runs, and copied when it is launched. */
 #define LAUNCH(kernel, grid, block, shared, stream, ...) \
-    ((void)(shared), (void)(stream), emulator::launch(&kernel, dim3(grid), dim3(block), __VA_ARGS__))
+    ((void)(shared), emulator::launch(stream, &kernel, dim3(grid), dim3(block), __VA_ARGS__))
 #define DYNAMIC_SHARED(name) char *name = emulator::dynamic_shared()
 
 static inline void __syncthreads() { emulator::barrier(); }
@@ -268,8 +272,6 @@ template <class T> static T max(T a, T b) { return a > b ? a : b; }
 /* ---- the host's side ---- */
 
 typedef int cudaError_t;
-typedef struct emulated_stream *cudaStream_t;
-typedef struct emulated_event *cudaEvent_t;
 enum {
     cudaSuccess = 0,
     cudaErrorMemoryAllocation = 2,
@@ -318,7 +320,7 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream);
 cudaError_t cudaStreamQuery(cudaStream_t stream);
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t *event, unsigned flags);
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream);
-static inline cudaError_t cudaStreamWaitEvent(cudaStream_t, cudaEvent_t, unsigned) { return cudaSuccess; }
+cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned flags);
 cudaError_t cudaEventSynchronize(cudaEvent_t event);
 cudaError_t cudaEventDestroy(cudaEvent_t event);
 #define CUDART_VERSION 12010

@@ -1,4 +1,4 @@
-/* Fibers, the queue of work, and memory that is closed to the host. */
+/* Fibers, the queues of work, and memory that is closed to the host. */
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,6 +9,12 @@
 #include <vector>
 
 #include "cuda_runtime.h"
+
+struct emulated_stream {};
+struct emulated_event {
+    cudaStream_t stream = nullptr;
+    uint64_t number = 0; /* of the work that was put on the stream before */
+};
 
 /* A test may set this: then the card is lost, and nothing is done any more but to say so. */
 extern "C" __attribute__((visibility("default"))) cudaError_t emulated_card_failure;
@@ -105,7 +111,12 @@ bool is_pinned(const char *at)
 }
 constexpr char canary = 0x5c;
 unsigned inside;
-std::deque<std::function<void()>> queue;
+struct work_queue {
+    std::deque<std::function<void()>> work;
+    uint64_t put = 0, done = 0;
+};
+std::map<cudaStream_t, work_queue> queues;
+std::vector<std::function<void()>> fillings; /* of new memory, before anything else */
 typedef std::vector<std::function<void()>> graph;
 graph *captured; /* what is put on the stream goes here instead, and nobody may wait or allocate */
 pthread_mutex_t lock = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
@@ -138,31 +149,61 @@ void need_no_capture(const char *what)
         fail(what);
 }
 
-void run_queue()
+/* As much of a stream as was put there up to a number; it may wait for others. */
+void run_until(cudaStream_t stream, uint64_t number)
 {
-    need_no_capture("somebody waits while the stream is captured");
-    if (emulated_card_failure != cudaSuccess)
-        queue.clear();
-    if (queue.empty())
-        return;
-    opened memory;
-    while (!queue.empty()) {
-        const auto work = std::move(queue.front());
-        queue.pop_front();
+    work_queue &q = queues[stream];
+    while (q.done < number) {
+        const auto work = std::move(q.work.front());
+        q.work.pop_front();
+        q.done++;
         work();
     }
+}
+
+/* Now and then other streams do all their work first: what depends on their order shows. */
+void wait_until(cudaStream_t stream, uint64_t number)
+{
+    static uint64_t turn;
+    need_no_capture("somebody waits while the stream is captured");
+    if (emulated_card_failure != cudaSuccess) {
+        for (auto &of : queues) {
+            of.second.done = of.second.put;
+            of.second.work.clear();
+        }
+        fillings.clear();
+    }
+    if (queues[stream].done >= number && fillings.empty())
+        return;
+    opened memory;
+    for (const auto &fill : fillings)
+        fill();
+    fillings.clear();
+    turn = turn * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
+    for (auto of = queues.begin(); of != queues.end() && turn >> 63; ++of)
+        run_until(of->first, of->second.put);
+    run_until(stream, number);
+}
+
+void wait_for_everything()
+{
+    for (auto &of : queues)
+        wait_until(of.first, of.second.put);
+    wait_until(nullptr, 0);
 }
 } // namespace
 
 namespace emulator
 {
-void enqueue(std::function<void()> work)
+void enqueue(cudaStream_t stream, std::function<void()> work)
 {
     locked l;
-    if (captured)
+    if (captured) {
         captured->push_back(std::move(work));
-    else
-        queue.push_back(std::move(work));
+        return;
+    }
+    queues[stream].work.push_back(std::move(work));
+    queues[stream].put++;
 }
 
 unsigned lane() { return current & 31; }
@@ -267,7 +308,7 @@ __attribute__((visibility("default"))) void *emulated_end_capture()
 __attribute__((visibility("default"))) void emulated_launch(const void *of)
 {
     for (const auto &work : *(const graph *)of)
-        emulator::enqueue(work);
+        emulator::enqueue(nullptr, work);
 }
 __attribute__((visibility("default"))) void emulated_forget(void *of) { delete (graph *)of; }
 }
@@ -305,7 +346,7 @@ cudaError_t cudaMalloc(void **memory, size_t bytes)
             protect(PROT_READ | PROT_WRITE);
     }
     live_memory[at] = {bytes, size};
-    emulator::enqueue([=] {
+    fillings.push_back([=] {
         memset(at, 0xa5, bytes < 1 << 20 ? bytes : 1 << 20);
         memset(at + bytes, canary, size - bytes < 256 ? size - bytes : 256);
     });
@@ -319,7 +360,7 @@ cudaError_t cudaFree(void *memory)
     need_no_capture("memory is given back while the stream is captured");
     if (!memory || emulated_card_failure != cudaSuccess)
         return emulated_card_failure;
-    run_queue();
+    wait_for_everything();
     char *at = (char *)memory;
     const auto found = live_memory.find(at);
     if (found == live_memory.end())
@@ -354,23 +395,25 @@ cudaError_t cudaFreeHost(void *memory)
     return cudaSuccess;
 }
 
-/* A copy from ordinary host memory takes its bytes at once, as the driver does; one to it is late. */
-cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, cudaMemcpyKind kind, cudaStream_t)
+/* A copy from ordinary host memory takes its bytes at once, as the driver does. One from pinned memory, and one to the
+ * host, is late. */
+cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, cudaMemcpyKind kind, cudaStream_t stream)
 {
+    locked l;
     if (emulated_card_failure != cudaSuccess)
         return emulated_card_failure;
-    if (kind == cudaMemcpyHostToDevice && !captured) {
+    if (kind == cudaMemcpyHostToDevice && !captured && !is_pinned((const char *)from)) {
         std::vector<char> kept((const char *)from, (const char *)from + bytes);
-        emulator::enqueue([=] { memcpy(to, kept.data(), bytes); });
+        emulator::enqueue(stream, [=] { memcpy(to, kept.data(), bytes); });
     } else {
-        emulator::enqueue([=] { memmove(to, from, bytes); });
+        emulator::enqueue(stream, [=] { memmove(to, from, bytes); });
     }
     return cudaSuccess;
 }
 
-cudaError_t cudaMemsetAsync(void *memory, int value, size_t bytes, cudaStream_t)
+cudaError_t cudaMemsetAsync(void *memory, int value, size_t bytes, cudaStream_t stream)
 {
-    emulator::enqueue([=] { memset(memory, value, bytes); });
+    emulator::enqueue(stream, [=] { memset(memory, value, bytes); });
     return emulated_card_failure;
 }
 
@@ -387,22 +430,51 @@ cudaError_t cudaPointerGetAttributes(cudaPointerAttributes *attributes, const vo
 
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t *stream, unsigned)
 {
-    *stream = nullptr;
+    *stream = new emulated_stream;
     return cudaSuccess;
 }
-cudaError_t cudaStreamDestroy(cudaStream_t) { return cudaSuccess; }
-cudaError_t cudaStreamSynchronize(cudaStream_t)
+cudaError_t cudaStreamDestroy(cudaStream_t stream)
 {
     locked l;
-    run_queue();
+    wait_until(stream, queues[stream].put);
+    queues.erase(stream);
+    delete stream;
+    return cudaSuccess;
+}
+cudaError_t cudaStreamSynchronize(cudaStream_t stream)
+{
+    locked l;
+    wait_until(stream, queues[stream].put);
     return emulated_card_failure;
 }
 cudaError_t cudaStreamQuery(cudaStream_t stream) { return cudaStreamSynchronize(stream); } /* never unfinished */
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t *event, unsigned)
 {
-    *event = nullptr;
+    *event = new emulated_event;
     return cudaSuccess;
 }
-cudaError_t cudaEventRecord(cudaEvent_t, cudaStream_t) { return cudaSuccess; }
-cudaError_t cudaEventSynchronize(cudaEvent_t) { return cudaStreamSynchronize(nullptr); }
-cudaError_t cudaEventDestroy(cudaEvent_t) { return cudaSuccess; }
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream)
+{
+    locked l;
+    *event = {stream, queues[stream].put};
+    return cudaSuccess;
+}
+/* A graph does its work in the order in which it was captured. */
+cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned)
+{
+    const emulated_event now = *event;
+    if (!captured)
+        emulator::enqueue(stream, [=] { run_until(now.stream, now.number); });
+    return cudaSuccess;
+}
+cudaError_t cudaEventSynchronize(cudaEvent_t event)
+{
+    locked l;
+    wait_until(event->stream, event->number);
+    return emulated_card_failure;
+}
+cudaError_t cudaEventDestroy(cudaEvent_t event)
+{
+    delete event;
+    return cudaSuccess;
+}

@@ -140,6 +140,105 @@ static void a_model(tg_algorithm how, const char *codec, uint32_t world, uint32_
     is_limited(&team, "ResNet-50", owner, bytes, UINT64_C(4) << 30);
 }
 
+/* ---- memory that is shared with a device ---- */
+
+enum { MOST_SHARED = 256 };
+static struct shared {
+    const tg_operations *whole;
+    uint8_t *at[MOST_SHARED];
+    size_t bytes[MOST_SHARED], count, left; /* so many can still be had */
+} shared;
+
+static void *allocate_shared(tg_device *device, size_t bytes)
+{
+    if (shared.left == 0 || shared.count == MOST_SHARED)
+        return NULL;
+    shared.left--;
+    shared.bytes[shared.count] = bytes;
+    return shared.at[shared.count++] = shared.whole->allocate_shared(device, bytes);
+}
+
+static void release_shared(tg_device *device, void *memory)
+{
+    size_t i = 0;
+    while (i < shared.count && shared.at[i] != memory)
+        i++;
+    expect(i < shared.count, "%p is released, and is not shared", memory);
+    if (i == shared.count)
+        return;
+    shared.count--;
+    shared.at[i] = shared.at[shared.count];
+    shared.bytes[i] = shared.bytes[shared.count];
+    shared.whole->release_shared(device, memory);
+}
+
+static bool is_shared_with_it(const void *memory)
+{
+    for (size_t i = 0; i < shared.count; i++)
+        if ((const uint8_t *)memory >= shared.at[i] && (const uint8_t *)memory < shared.at[i] + shared.bytes[i])
+            return true;
+    return false;
+}
+
+/* How many rooms for frames, of messages out and in, are memory that is shared with the device; and how many there are.
+ */
+static size_t shared_rooms(const tg_reduction *r, size_t *all)
+{
+    size_t count = 0;
+    *all = 0;
+    for (size_t b = 0; b < r->plan->batch_count; b++) {
+        const tg_transfer *const transfers[] = {&r->batches[b],
+                                                r->reducer->functions->has_results ? &r->results[b] : NULL};
+        for (size_t i = 0; i < 2; i++)
+            for (uint32_t peer = 0; transfers[i] && peer < r->reducer->world; peer++)
+                if (peer != r->reducer->rank && tg_receives_from(transfers[i], peer)) {
+                    count += is_shared_with_it(transfers[i]->receive[peer]) + is_shared_with_it(transfers[i]->out);
+                    *all += 2;
+                }
+    }
+    return count;
+}
+
+/* A device that does not read memory of the host gets messages from where it can; a reducer is made where there is less
+ * of that than it wants, and gives back what it got. */
+static void rooms_are_shared(tg_algorithm how)
+{
+    tg_device *device = open_device("cpu");
+    tg_operations operations = *device->operations;
+    tg_reducer_tensor tensor = {.name = "x", .count = 98304, .feedback = {TG_FEEDBACK_EF, 1, 1, 0, 0}};
+    const tg_reducer_options options = {.algorithm = how, .batch_elements = 32768};
+    tg_error error;
+    expect(tg_spec_parse(qsgd, &tensor.codec, &error) == TG_OK, "%s", error.message);
+    shared = (struct shared){.whole = device->operations};
+    operations.allocate_shared = allocate_shared;
+    operations.release_shared = release_shared;
+    memcpy(&device->operations, &(const tg_operations *){&operations}, sizeof(void *));
+    device->reads_host = false;
+    bool enough = false;
+    for (size_t most = 0; !enough && most < MOST_SHARED; most++) {
+        tg_reducer *reducer = NULL;
+        shared.left = most;
+        expect(tg_reducer_create(device, 1, 3, &tensor, 1, &options, &reducer, &error) == TG_OK, "with %zu: %s", most,
+               error.message);
+        if (!reducer)
+            break;
+        enough = shared.left > 0;
+        size_t all;
+        reducer->reductions->plan = &reducer->coded;
+        const size_t rooms = shared_rooms(reducer->reductions, &all);
+        expect(enough ? all > 0 && rooms == all : most > 0 || rooms == 0, "with %zu: %zu rooms of %zu", most, rooms,
+               all);
+        tg_reducer_free(reducer);
+        expect(shared.count == 0, "%zu rooms are not given back", shared.count);
+    }
+    expect(enough, "there is never enough");
+    memcpy(&device->operations, &shared.whole, sizeof(void *));
+    device->reads_host = true;
+    tg_device_free(device);
+    check_all("%s: messages lie where the device copies by itself, as far as there is such memory",
+              tg_algorithm_text(how));
+}
+
 /* ---- parts ---- */
 
 enum { MOST_WORLD = 64 };
@@ -283,6 +382,8 @@ int main(int argc, char **argv)
     a_model(TG_SHARD, topk, 1024, 1);
     a_model(TG_SHARD, topk, 10000, 1);
     a_model(TG_SHARD, topk, 10000, 8);
+    rooms_are_shared(TG_GATHER);
+    rooms_are_shared(TG_SHARD);
     parts_of_windows();
     crowded();
     lists_are_short();

@@ -1,5 +1,5 @@
 /* Laws of a reducer's calls to its device: jobs come in arrays, so that a step waits for the device as often with many
- * tensors as with few. */
+ * tensors as with few; and the next message is begun before one is handed out, so that a card codes it meanwhile. */
 #define STAGED_ITSELF /* tensors lie on the device from the start */
 #include "guarded.h"
 
@@ -7,10 +7,12 @@
 #include <string.h>
 
 #include "ranks.h"
+#include "reduce/message.h"
 
 enum { WORLD = 3, FEW = 10, MANY = 40, COUNT = 1000 };
 
 static bool on_device; /* frames stay there */
+static uint64_t batch_elements;
 
 typedef struct one_rank {
     tg_device *device;
@@ -20,7 +22,7 @@ typedef struct one_rank {
 
 static void make_rank(one_rank *r, uint32_t rank, const tg_reducer_tensor *tensors, size_t count, tg_algorithm how)
 {
-    const tg_reducer_options options = {.algorithm = how, .on_device = on_device};
+    const tg_reducer_options options = {.algorithm = how, .on_device = on_device, .batch_elements = batch_elements};
     tg_error error;
     float values[COUNT];
     tg_tensor host = {values, COUNT, TG_FLOAT32};
@@ -93,11 +95,80 @@ static void all_kinds(void)
     do_not_grow("topk:density=1", "ef", TG_FLOAT32, TG_SHARD); /* sent as a whole */
 }
 
+/* ---- the next message ---- */
+
+/* Every rank's next message is whole, and more is on its stream. */
+static void hands_out(const one_rank *ranks, tg_reduction *const *reductions, tg_device *cpu)
+{
+    tg_exchange *exchanges[WORLD] = {NULL};
+    tg_error error = {""};
+    expect(hand_out(reductions, WORLD, exchanges), "there is no message");
+    for (uint32_t i = 0; i < WORLD && exchanges[i]; i++) {
+        const uint32_t peer = (i + 1) % WORLD;
+        const tg_frame frame = {(const uint8_t *)exchanges[i]->send[peer] + TG_MESSAGE_HEADER,
+                                exchanges[i]->send_size[peer] - TG_MESSAGE_HEADER};
+        expect(tg_frame_verify(cpu, frame, NULL, &error) == TG_OK, "rank %u's frame: %s", i, error.message);
+        expect(guarded_calls(ranks[i].device) > 0, "nothing is on the stream of rank %u", i);
+    }
+}
+
+/* What a reduction that is given up leaves: of messages that were begun, the gradient. */
+static void left_behind(const one_rank *r, const char *text, size_t tensor, bool begun)
+{
+    float gradient[COUNT], residual[COUNT];
+    tg_error error;
+    expect(tg_device_copy_out(r->device, gradient, r->gradients[tensor].data, sizeof gradient, &error) == TG_OK &&
+               tg_reducer_residual_read(r->reducer, tensor, residual, COUNT, &error) == TG_OK,
+           "%s", error.message);
+    if (!begun)
+        memset(gradient, 0, sizeof gradient);
+    expect(memcmp(gradient, residual, sizeof gradient) == 0, "%s: the residual of tensor %zu is %g, not %g", text,
+           tensor, (double)residual[0], (double)gradient[0]);
+}
+
+static void next_is_begun(void)
+{
+    enum { MESSAGES = 4, HANDED = 2 };
+    static const char *const names[MESSAGES] = {"a", "b", "c", "d"};
+    tg_device *cpu = open_device("cpu");
+    tg_reducer_tensor tensors[MESSAGES];
+    one_rank ranks[WORLD];
+    tg_reduction *reductions[WORLD];
+    tg_error error;
+    for (size_t i = 0; i < MESSAGES; i++) {
+        tensors[i] = (tg_reducer_tensor){.name = names[i], .count = COUNT, .feedback = {TG_FEEDBACK_EF, 1, 1, 0, 0}};
+        expect(tg_spec_parse("topk:density=0.1", &tensors[i].codec, &error) == TG_OK, "%s", error.message);
+    }
+    batch_elements = COUNT;
+    for (uint32_t i = 0; i < WORLD; i++) {
+        make_rank(&ranks[i], i, tensors, MESSAGES, TG_GATHER);
+        expect(tg_reduce_begin(ranks[i].reducer, ranks[i].gradients, 0, &reductions[i], &error) == TG_OK, "%s",
+               error.message);
+    }
+    (void)exchange_by_hand(reductions, WORLD); /* greeting, and what ranks think of it */
+    (void)exchange_by_hand(reductions, WORLD);
+    for (int i = 0; i < HANDED; i++)
+        hands_out(ranks, reductions, cpu);
+    for (uint32_t i = 0; i < WORLD; i++) {
+        tg_reduce_abandon(reductions[i]);
+        for (size_t t = 0; t < MESSAGES; t++)
+            left_behind(&ranks[i], "given up", t, t <= HANDED);
+        tg_reducer_free(ranks[i].reducer);
+        for (size_t t = 0; t < MESSAGES; t++)
+            tg_device_release(ranks[i].device, ranks[i].gradients[t].data);
+        tg_device_free(ranks[i].device);
+    }
+    tg_device_free(cpu);
+    check_all("messages are handed out whole, and the next one is begun; given up, it returns to the residual");
+}
+
 int main(int argc, char **argv)
 {
     (void)wants_all(argc, argv);
     all_kinds();
     on_device = true;
     all_kinds();
+    on_device = false;
+    next_is_begun();
     return finish();
 }

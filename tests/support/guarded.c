@@ -31,6 +31,13 @@ struct call {
     bool frames_only; /* needs no device memory: it stays closed */
 };
 
+/* A frame that has been encoded, and is on its way to the host. */
+typedef struct sent_frame {
+    uint8_t *place;
+    size_t size;
+    uint8_t bytes[];
+} sent_frame;
+
 struct guarded {
     tg_device device;
     tg_device *inner;
@@ -43,6 +50,8 @@ struct guarded {
     size_t block_count;
     call calls[MOST_CALLS];
     size_t call_count;
+    sent_frame **sent;
+    size_t sent_count;
     uint64_t waits;
 };
 
@@ -141,12 +150,65 @@ static void run_queue(guarded *g)
     g->call_count = 0;
 }
 
+static void run_encode(tg_device *d, const call *c);
+
+/* Takes the frames away that were encoded to host memory. */
+static void send_frames(guarded *g, const tg_encode_job *jobs, size_t count)
+{
+    for (const tg_encode_job *job = jobs; job < jobs + count; job++) {
+        const size_t size = job->report.bytes;
+        if (size == 0 || job->options.on_device || job->list)
+            continue;
+        g->sent = realloc(g->sent, (g->sent_count + 1) * sizeof *g->sent);
+        sent_frame *s = malloc(sizeof *s + size);
+        need(g->sent && s, "malloc");
+        s->place = job->frame;
+        s->size = size;
+        memcpy(s->bytes, job->frame, size);
+        memset(job->frame, GARBAGE, size);
+        g->sent[g->sent_count++] = s;
+    }
+}
+
+static void bring_frames(guarded *g)
+{
+    for (size_t i = 0; i < g->sent_count; i++) {
+        memcpy(g->sent[i]->place, g->sent[i]->bytes, g->sent[i]->size);
+        free(g->sent[i]);
+    }
+    free(g->sent);
+    g->sent = NULL;
+    g->sent_count = 0;
+}
+
 static void wait_for_all(tg_device *device)
 {
     guarded *g = of(device);
     (void)pthread_mutex_lock(&g->queue_lock);
     g->waits++;
     run_queue(g);
+    bring_frames(g);
+    (void)pthread_mutex_unlock(&g->queue_lock);
+}
+
+static void wait_for_reports(tg_device *device)
+{
+    guarded *g = of(device);
+    (void)pthread_mutex_lock(&g->queue_lock);
+    const size_t count = g->call_count;
+    g->waits++;
+    run_queue(g);
+    for (size_t i = 0; i < count; i++)
+        if (g->calls[i].run == run_encode)
+            send_frames(g, g->calls[i].a, (size_t)g->calls[i].n);
+    (void)pthread_mutex_unlock(&g->queue_lock);
+}
+
+static void wait_for_frames(tg_device *device)
+{
+    guarded *g = of(device);
+    (void)pthread_mutex_lock(&g->queue_lock);
+    bring_frames(g);
     (void)pthread_mutex_unlock(&g->queue_lock);
 }
 
@@ -533,6 +595,8 @@ static void close_guarded(tg_device *device)
 
 static const tg_operations operations = {.close = close_guarded,
                                          .wait = wait_for_all,
+                                         .wait_for_reports = wait_for_reports,
+                                         .wait_for_frames = wait_for_frames,
                                          .finish = wait_for_all,
                                          .allocate = allocate,
                                          .release = release,
@@ -590,6 +654,8 @@ tg_device *open_guarded(const char *name, bool queues)
 }
 
 uint64_t guarded_waits(tg_device *device) { return of(device)->waits; }
+
+size_t guarded_calls(tg_device *device) { return of(device)->call_count; }
 
 bool is_guarded(const tg_device *device) { return device->operations == &operations; }
 

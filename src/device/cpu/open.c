@@ -110,6 +110,8 @@ static void first_nonfinite(tg_device *device, const tg_source *source, uint64_t
 
 static const tg_operations operations = {.close = close_cpu,
                                          .wait = wait_for_nothing,
+                                         .wait_for_reports = wait_for_nothing,
+                                         .wait_for_frames = wait_for_nothing,
                                          .finish = wait_for_nothing,
                                          .allocate = allocate,
                                          .release = release,

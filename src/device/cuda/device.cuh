@@ -83,6 +83,8 @@ struct tg_cuda {
     pending waiting[SLOTS];
     unsigned used;
     bool busy; /* something was put on the stream since the last wait */
+    cudaStream_t copies; /* frames go to the host on this one, so that the card codes the next ones meanwhile */
+    bool copying;        /* some are on their way */
     /* Memory on the card for what comes from the host: frames and lists. It is made when it is first needed, and again
      * where more is needed than there was. */
     u8 *arena;
@@ -114,7 +116,7 @@ struct tg_cuda {
     seen_header expected[EXPECTED]; /* by their counts */
     tg_add_job *again[SLOTS];       /* whose frames were not what was expected */
     unsigned again_count;
-    u64 waits;           /* so far: what was made before the last one has been handed over */
+    u64 waits;           /* so far, for everything: what was made before the last one has been handed over */
     cudaError_t failure; /* the first that was not out of memory: nothing works after it */
 };
 
@@ -135,6 +137,8 @@ bool tg_cuda_fine(tg_cuda *cuda, cudaError_t error);
 control *tg_cuda_slot(tg_cuda *cuda, const pending &what);
 /* Until all results are with the host. */
 void tg_cuda_settle(tg_cuda *cuda);
+/* Sends a frame to the host: by what is done when its report is there, and by nothing else. */
+void tg_cuda_send(tg_cuda *cuda, void *to, const void *frame, size_t bytes);
 
 /* The arena, empty, with room for so many bytes in pieces of 256; false if there is no memory. */
 bool tg_cuda_arena(tg_cuda *cuda, size_t bytes);

@@ -237,9 +237,10 @@ static void hand_over(tg_cuda *cuda, tg_encode_job *job, const u8 *made, size_t 
         job->frame = *job->end;
         *job->end += job->options.on_device ? tg_frame_place(bytes) : bytes;
     }
-    if (made != job->frame)
-        tg_cuda_copy(cuda, job->frame, made, bytes,
-                     job->options.on_device ? cudaMemcpyDeviceToDevice : cudaMemcpyDeviceToHost);
+    if (!job->options.on_device)
+        tg_cuda_send(cuda, job->frame, made, bytes);
+    else if (made != job->frame)
+        tg_cuda_copy(cuda, job->frame, made, bytes, cudaMemcpyDeviceToDevice);
 }
 
 /* What the card reports, after it is known whether the residual moves. */

@@ -73,7 +73,25 @@ static void wait_for_mark(tg_cuda *cuda)
     (void)tg_cuda_fine(cuda, state);
 }
 
-void tg_cuda_settle(tg_cuda *cuda)
+/* It is finished, because its report is there. */
+void tg_cuda_send(tg_cuda *cuda, void *to, const void *frame, size_t bytes)
+{
+    cuda->copying = true;
+    (void)tg_cuda_fine(cuda, cudaMemcpyAsync(to, frame, bytes, cudaMemcpyDeviceToHost, cuda->copies));
+}
+
+/* Until all frames that were sent are there; what they were made in may be used again, unless others follow them. */
+static void wait_for_copies(tg_cuda *cuda)
+{
+    if (!cuda->copying)
+        return;
+    (void)tg_cuda_fine(cuda, cudaStreamSynchronize(cuda->copies));
+    cuda->copying = false;
+    cuda->waits += cuda->used == 0;
+}
+
+/* Until all results are with the host, but for frames, which are on their way. */
+static void take_reports(tg_cuda *cuda)
 {
     const unsigned used = cuda->used;
     if (!cuda->busy && used == 0)
@@ -84,19 +102,24 @@ void tg_cuda_settle(tg_cuda *cuda)
     cuda->busy = false;
     cuda->used = 0;
     /* What an operation does when its results are there may put more on the stream, but takes no slots. */
+    const u64 waits = cuda->waits;
     for (unsigned i = 0; i < used; i++)
         cuda->waiting[i].complete(cuda, &cuda->waiting[i], &cuda->seen[i]);
-    if (cuda->busy)
-        (void)tg_cuda_fine(cuda, cudaStreamSynchronize(cuda->stream));
-    cuda->busy = false;
+    cuda->waits = waits + !cuda->copying; /* also where one has waited: the frames behind it were still to be sent */
+    cuda->busy = false; /* what they have put there is for the card alone */
     cuda->uploaded = 0;
-    cuda->waits++;
     const unsigned again = cuda->again_count;
     cuda->again_count = 0;
     for (unsigned i = 0; i < again; i++) {
         tg_cuda_add_slowly(cuda, cuda->again[i]);
         tg_cuda_settle(cuda);
     }
+}
+
+void tg_cuda_settle(tg_cuda *cuda)
+{
+    take_reports(cuda);
+    wait_for_copies(cuda);
 }
 
 void tg_cuda_remember(tg_cuda *cuda, const u8 *header, const tg_frame_info *info)
@@ -144,6 +167,18 @@ static void wait_for_results(tg_device *device)
 {
     const occupied now(device);
     tg_cuda_settle(now.cuda);
+}
+
+static void wait_for_reports(tg_device *device)
+{
+    const occupied now(device);
+    take_reports(now.cuda);
+}
+
+static void wait_for_frames(tg_device *device)
+{
+    const occupied now(device);
+    wait_for_copies(now.cuda);
 }
 
 static void finish(tg_device *device)
@@ -258,6 +293,7 @@ static void *allocate_shared(tg_device *device, size_t bytes)
 static void release_shared(tg_device *device, void *memory)
 {
     const occupied now(device);
+    tg_cuda_settle(now.cuda); /* a frame may be on its way there */
     (void)cudaStreamSynchronize(now.cuda->stream);
     (void)cudaFreeHost(memory);
 }
@@ -296,6 +332,8 @@ static void dispose(tg_cuda *cuda)
     tg_cuda_free_branches(cuda);
     tg_cuda_free_batch(cuda->batch);
     free(cuda->carrier);
+    if (cuda->copies)
+        (void)cudaStreamDestroy(cuda->copies);
     (void)cudaFree(cuda->later_slots);
     (void)cudaFree(cuda->stored_to);
     (void)cudaFreeHost((void *)(uintptr_t)cuda->mark);
@@ -319,6 +357,8 @@ static void close_cuda(tg_device *device)
 
 static const tg_operations operations = {.close = close_cuda,
                                          .wait = wait_for_results,
+                                         .wait_for_reports = wait_for_reports,
+                                         .wait_for_frames = wait_for_frames,
                                          .finish = finish,
                                          .allocate = allocate,
                                          .release = release,
@@ -404,6 +444,7 @@ static bool furnish(tg_cuda *made, void *stream, tg_error *error)
            cudaMallocHost(&made->mark, sizeof *made->mark) == cudaSuccess && (*made->mark = 0, true) &&
            tg_cuda_make_branches(made) && (made->batch = tg_cuda_make_batch()) &&
            (made->carrier = malloc(tg_cuda_carrier_room())) &&
+           cudaStreamCreateWithFlags(&made->copies, cudaStreamNonBlocking) == cudaSuccess &&
            cudaMalloc(&made->later_slots, LATER_SLOTS * sizeof(control)) == cudaSuccess &&
            cudaMalloc(&made->stored_to, STORES) == cudaSuccess &&
            cudaMemsetAsync(made->slots, 0, SLOTS * sizeof(control), made->stream) == cudaSuccess &&
