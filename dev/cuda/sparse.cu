@@ -163,7 +163,7 @@ static void measure(const char *text, u32 n, shape form, bool feedback, bool com
         MUST(cudaMemcpy(g0.data(), g, 4ull * n, cudaMemcpyDefault));
         MUST(cudaMemcpy(h0.data(), h, 4ull * n, cudaMemcpyDefault));
     }
-    tg_cuda_sparse_encode(&cuda, &spec, &source, &draw, NULL, workspace, payload, result);
+    tg_cuda_sparse_encode(&cuda, &spec, &source, &draw, NULL, workspace, NULL, payload, result);
     MUST(cudaMemcpy(&seen, result, sizeof seen, cudaMemcpyDefault));
     select_control control_seen;
     MUST(cudaMemcpy(&control_seen, workspace, sizeof control_seen, cudaMemcpyDefault));
@@ -192,7 +192,7 @@ static void measure(const char *text, u32 n, shape form, bool feedback, bool com
         if (steps > 0)
             source.gradient = turn % 4 == 0 ? g : more[turn % 4 - 1];
         turn++;
-        tg_cuda_sparse_encode(&cuda, &spec, &source, &draw, NULL, workspace, payload, result);
+        tg_cuda_sparse_encode(&cuda, &spec, &source, &draw, NULL, workspace, NULL, payload, result);
     };
     for (u32 i = 0; i < steps; i++)
         encode();
@@ -218,7 +218,7 @@ static void measure(const char *text, u32 n, shape form, bool feedback, bool com
     MUST(cudaMemcpy(&seen, result, sizeof seen, cudaMemcpyDefault));
     const tg_frame_info info = {.spec = spec, .dtype = TG_FLOAT32, .count = n, .bytes = 64 + seen.payload};
     const sparse_frame frame = {payload, seen.payload, &info};
-    MUST(cudaMalloc(&reading_room, tg_cuda_sparse_read_workspace(&info, seen.payload)));
+    MUST(cudaMalloc(&reading_room, tg_cuda_sparse_read_workspace(&info, seen.payload, NULL)));
     MUST(cudaMalloc(&out, 4ull * n));
     MUST(cudaMemset(result, 0, sizeof *result));
     const double check = microseconds([&] { tg_cuda_sparse_check(&cuda, &frame, reading_room, result); }, 20);

@@ -29,6 +29,7 @@ __device__ __forceinline__ void pilot_clear(const selecting &s, block_of_job blo
         c->tickets[AGAIN_TICKET] = c->tickets[GATHER_TICKET] = 0;
         c->tickets[STREAMS_TICKET] = c->tickets[CROWDED_TICKET] = 0;
         c->dropped = c->saturated = 0;
+        c->log = 30; /* few segments, where a value that is not finite leaves nobody to say how many */
     }
 }
 

@@ -208,6 +208,12 @@ __device__ __forceinline__ void write_block(const writing &w, const rice_block &
     }
 }
 
+__device__ __forceinline__ void put_info(streams_shared *here, u32 b, u32 info)
+{
+    if (lane_id() == 0)
+        here->infos[b] = info;
+}
+
 /* One warp finds out where the stream starts while the others make what goes there. */
 __device__ __forceinline__ void write_segment(const writing &w, const streams_view &v, const segment_part &p,
                                               streams_shared *here)
@@ -218,12 +224,12 @@ __device__ __forceinline__ void write_segment(const writing &w, const streams_vi
     u32 gaps[EACH_GAP];
     load_gaps(w, block, gaps);
     if (block.r > 0)
-        here->infos[warp] = weigh_block(gaps, block.r);
+        put_info(here, warp, weigh_block(gaps, block.r));
     for (u32 b = warp + STREAM_WARPS; b < p.end; b += STREAM_WARPS) {
         const rice_block more = block_of(p, b);
         u32 others[EACH_GAP];
         load_gaps(w, more, others);
-        here->infos[b] = weigh_block(others, more.r);
+        put_info(here, b, weigh_block(others, more.r));
     }
     __syncthreads();
     const block_sums of_lanes = sums_of(p, here), all = sum_up(of_lanes, true);
@@ -366,8 +372,6 @@ __device__ __forceinline__ void write_streams(const writing &w, u32 item, stream
     const streams_view v = look_at_streams(w);
     const u32 nonfinite = w.s.control->nonfinite;
     segment_part p;
-    if (nonfinite && !w.log) /* even the number of segments means nothing */
-        return;
     const bool exists = find_part(w, v, item, here, &p);
     if (nonfinite || !exists)
         return;
