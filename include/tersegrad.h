@@ -796,9 +796,9 @@ TG_API TG_MUST_CHECK tg_status tg_reduce_finish(tg_reduction *reduction, tg_tran
  *     end, which tells whether the step was applied
  *
  * next compresses one message at a time, so compression overlaps communication; under gather a card goes on with the
- * one after it. Exchanges belong to the reduction; feed them in the order in which they were returned. A rank on which something fails still takes part to the end, so that
- * all ranks skip the step together. If an exchange fails, call abandon: what was compressed goes back to the residuals.
- * The reduction is released by end or abandon. */
+ * one after it. Exchanges belong to the reduction; feed them in the order in which they were returned. A rank on which
+ * something fails still takes part to the end, so that all ranks skip the step together. If an exchange fails, call
+ * abandon: what was compressed goes back to the residuals. The reduction is released by end or abandon. */
 TG_API TG_MUST_CHECK tg_status tg_reduce_begin(tg_reducer *reducer, const tg_tensor *gradients, uint64_t step,
                                                tg_reduction **reduction, tg_error *error);
 TG_API TG_MUST_CHECK tg_status tg_reduce_next(tg_reduction *reduction, tg_exchange **exchange, tg_error *error);

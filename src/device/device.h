@@ -183,7 +183,7 @@ typedef enum tg_norm_of {
 
 typedef struct tg_operations {
     void (*close)(tg_device *device);
-    void (*wait)(tg_device *device);   /* until host memory is as promised above */
+    void (*wait)(tg_device *device); /* until host memory is as promised above */
     /* The same in two halves, so that other work is put on the stream in between: until all results are there, while
      * frames that were encoded to host memory are on their way, and nobody may touch these; and until they have come,
      * whatever has been put on the stream since. */
@@ -282,8 +282,8 @@ struct tg_device {
     char name[48]; /* as tg_device_open takes it */
     /* Why nothing works any more, or NULL: a card can be lost. Whoever waits looks at it before trusting a result. */
     const char *failure;
-    /* It is the host itself: its operations take any memory of the process, also for tensors, and are done when the call
-     * returns. */
+    /* It is the host itself: its operations take any memory of the process, also for tensors, and are done when the
+     * call returns. */
     bool reads_host;
 };
 

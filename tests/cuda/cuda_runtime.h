@@ -1,8 +1,8 @@
 /* A card that is emulated on a CPU, so that the sources of src/device/cuda can be tested where there is none. It takes
  * the place of CUDA's header. A CUDA block runs on one CPU thread, with a fiber for each CUDA thread; blocks run one
  * after the other. What is put on a stream runs when somebody waits for that stream, or for an event of it, so that a
- * wait that is missing shows; and sometimes when another stream is waited for. Memory of the card is closed to the host at all other times, and is full of
- * garbage when it is new. */
+ * wait that is missing shows; and sometimes when another stream is waited for. Memory of the card is closed to the host
+ * at all other times, and is full of garbage when it is new. */
 #ifndef TESTS_CUDA_RUNTIME_H
 #define TESTS_CUDA_RUNTIME_H
 

@@ -10,7 +10,8 @@
 
 #include "cuda_runtime.h"
 
-struct emulated_stream {};
+struct emulated_stream {
+};
 struct emulated_event {
     cudaStream_t stream = nullptr;
     uint64_t number = 0; /* of the work that was put on the stream before */

@@ -199,8 +199,8 @@ class _Unit:
             return False
         return all(
             record.sharded_param.grad is None
-            and _known(record, "orig_dtype") is output.dtype  # it has one since the first forward
-            and not _known(record, "offload_to_cpu")
+            and getattr(record, "orig_dtype", None) is output.dtype  # it has one since the first forward
+            and not getattr(record, "offload_to_cpu", True)
             and not getattr(record.sharded_param, "_post_accumulate_grad_hooks", None)
             for record in self._records
         )

@@ -171,8 +171,10 @@ static void try_prefix(cudaStream_t stream, const prefix_job &p, bool overlaps)
 {
     const u64 parts = (p.bytes + PREFIX_PART - 1) / PREFIX_PART, chunks = prefix_chunks(p.bytes, PREFIX_LEAST_LOG);
     for (u32 number = p.bytes >= PREFIX_SAMPLED ? 0 : 1; number < 2; number++) {
-        LAUNCH_BESIDE(overlaps, prefix_code_kernel, blocks_for(parts, COUNTING_BLOCKS), PREFIX_THREADS, stream, p, number);
-        LAUNCH_BESIDE(overlaps, prefix_write_kernel, blocks_for(chunks, MOST_BLOCKS), PREFIX_THREADS, stream, p, number);
+        LAUNCH_BESIDE(overlaps, prefix_code_kernel, blocks_for(parts, COUNTING_BLOCKS), PREFIX_THREADS, stream, p,
+                      number);
+        LAUNCH_BESIDE(overlaps, prefix_write_kernel, blocks_for(chunks, MOST_BLOCKS), PREFIX_THREADS, stream, p,
+                      number);
     }
 }
 
@@ -187,7 +189,8 @@ static void write_rans(cudaStream_t stream, const rans_job &p, u64 most, bool ov
     const u64 chunks = rans_chunks(most, RANS_CHUNK_LEAST);
     if (p.low > 0)
         LAUNCH_BESIDE(overlaps, rans_low_kernel, blocks_for(most / 1024, MOST_BLOCKS), 256, stream, p);
-    LAUNCH_BESIDE(overlaps, rans_write_kernel, blocks_for((chunks + RANS_WARPS - 1) / RANS_WARPS, 2 * MOST_BLOCKS), 32 * RANS_WARPS, stream, p);
+    LAUNCH_BESIDE(overlaps, rans_write_kernel, blocks_for((chunks + RANS_WARPS - 1) / RANS_WARPS, 2 * MOST_BLOCKS),
+                  32 * RANS_WARPS, stream, p);
 }
 
 /* Layouts 3 and 4: both are written where the second may be shorter. */

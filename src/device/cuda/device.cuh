@@ -82,7 +82,7 @@ struct tg_cuda {
     u8 *headers; /* pinned memory for the headers of SLOTS frames that are on the card */
     pending waiting[SLOTS];
     unsigned used;
-    bool busy; /* something was put on the stream since the last wait */
+    bool busy;           /* something was put on the stream since the last wait */
     cudaStream_t copies; /* frames go to the host on this one, so that the card codes the next ones meanwhile */
     bool copying;        /* some are on their way */
     /* Memory on the card for what comes from the host: frames and lists. It is made when it is first needed, and again

@@ -106,7 +106,7 @@ static void take_reports(tg_cuda *cuda)
     for (unsigned i = 0; i < used; i++)
         cuda->waiting[i].complete(cuda, &cuda->waiting[i], &cuda->seen[i]);
     cuda->waits = waits + !cuda->copying; /* also where one has waited: the frames behind it were still to be sent */
-    cuda->busy = false; /* what they have put there is for the card alone */
+    cuda->busy = false;                   /* what they have put there is for the card alone */
     cuda->uploaded = 0;
     const unsigned again = cuda->again_count;
     cuda->again_count = 0;

@@ -176,7 +176,8 @@ struct cut_asked {
 
 __device__ __forceinline__ cut_asked cut_ask(const selecting &s)
 {
-    static_assert(BAND_BINS == 8 * CUT_THREADS && REGIONS_MOST <= CUT_THREADS, "a thread has eight bins, and one counter");
+    static_assert(BAND_BINS == 8 * CUT_THREADS && REGIONS_MOST <= CUT_THREADS,
+                  "a thread has eight bins, and one counter");
     const select_control *c = s.control;
     const u32 t = threadIdx.x;
     const uint4 *bins = (const uint4 *)(s.bins + BAND_BINS - 8 - 8 * t); /* both in a sector that the cache keeps */

@@ -90,7 +90,8 @@ void tg_cuda_positions_write(cudaStream_t stream, const positions_job *job, void
     const writing w = writing_of_list(job, workspace, &size);
     const u64 segments = segments_most(job->count, job->most);
     LAUNCH_BESIDE(overlaps, list_segments_kernel, grid_for(segments + 1, 256, 64), 256, stream, w, *job);
-    LAUNCH(streams_kernel, stream_blocks(job->most, segments), STREAM_THREADS, 0, stream, w); /* it takes a ticket at once */
+    LAUNCH(streams_kernel, stream_blocks(job->most, segments), STREAM_THREADS, 0, stream,
+           w); /* it takes a ticket at once */
 }
 
 /* ---- reading ---- */
