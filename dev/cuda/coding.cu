@@ -145,7 +145,7 @@ static void measure(u64 n, u32 levels, float sigma, tg_coding how, bool compare,
     MUST(cudaMalloc(&result, sizeof *result));
     MUST(cudaMemset(payload, 0, bound));
     LAUNCH(fill_codes, 2048, 256, 0, 0, (u32 *)packed, n, width, levels, sigma);
-    tg_cuda_code_levels(0, &shape, packed, workspace, payload, coded, result, false);
+    tg_cuda_code_levels(0, &shape, packed, workspace, payload, coded, result);
     MUST(cudaMemcpy(&seen, coded, sizeof seen, cudaMemcpyDefault));
     std::vector<u8> made(seen.size), codes(size), returned(size);
     MUST(cudaMemcpy(made.data(), payload, made.size(), cudaMemcpyDefault));
@@ -155,7 +155,7 @@ static void measure(u64 n, u32 levels, float sigma, tg_coding how, bool compare,
     if (compare)
         printf(same_as_cpu(&shape, codes, made, seen.layout) ? ", as on the CPU" : ", NOT AS ON THE CPU");
     const double encode = microseconds(
-        [&] { tg_cuda_code_levels(0, &shape, packed, workspace, payload, coded, result, false); }, 20);
+        [&] { tg_cuda_code_levels(0, &shape, packed, workspace, payload, coded, result); }, 20);
     printf("; encode %.0f us;", encode);
     if (seen.layout == TG_LAYOUT_PREFIX) {
         laps lap;

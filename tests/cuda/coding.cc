@@ -137,7 +137,7 @@ static bytes encode_on_card(const tg_levels_shape &exact, const bytes &packed_ho
     payload.resize(tg_levels_bound(&shape) + 64);
     const on_card out(payload);
     tg_cuda_code_levels(NULL, &shape, more ? (const u32 *)(const void *)known.at : NULL, packed.at, workspace.at,
-                        out.at, (tg_coded *)(void *)result.at, (control *)(void *)told.at, false);
+                        out.at, (tg_coded *)(void *)result.at, (control *)(void *)told.at);
     result.read(coded, sizeof *coded);
     payload.resize(coded->size);
     out.read(payload.data(), payload.size());

@@ -38,7 +38,7 @@ void tg_cuda_code_frame(tg_cuda *cuda, const tg_spec *spec, const dense_frame *f
 {
     const tg_levels_shape shape = shape_of(spec, f);
     tg_coded *coded = (tg_coded *)(void *)coder;
-    tg_cuda_code_levels(cuda->stream, &shape, NULL, f->codes, coder + 256, f->scales, coded, result, cuda->overlaps);
+    tg_cuda_code_levels(cuda->stream, &shape, NULL, f->codes, coder + 256, f->scales, coded, result);
 }
 
 /* ---- reading ---- */

@@ -165,45 +165,41 @@ __global__ void end_coding_kernel(const tg_coded *coded, control *result)
 
 static unsigned blocks_for(u64 work, u64 most) { return (unsigned)(work < 1 ? 1 : work < most ? work : most); }
 
-/* Kernels of layouts that are not chosen return at once: what they cost is being launched, so that they are made ready
- * while others work. */
-static void try_prefix(cudaStream_t stream, const prefix_job &p, bool overlaps)
+static void try_prefix(cudaStream_t stream, const prefix_job &p)
 {
     const u64 parts = (p.bytes + PREFIX_PART - 1) / PREFIX_PART, chunks = prefix_chunks(p.bytes, PREFIX_LEAST_LOG);
     for (u32 number = p.bytes >= PREFIX_SAMPLED ? 0 : 1; number < 2; number++) {
-        LAUNCH_BESIDE(overlaps, prefix_code_kernel, blocks_for(parts, COUNTING_BLOCKS), PREFIX_THREADS, stream, p,
-                      number);
-        LAUNCH_BESIDE(overlaps, prefix_write_kernel, blocks_for(chunks, MOST_BLOCKS), PREFIX_THREADS, stream, p,
-                      number);
+        LAUNCH(prefix_code_kernel, blocks_for(parts, COUNTING_BLOCKS), PREFIX_THREADS, 0, stream, p, number);
+        LAUNCH(prefix_write_kernel, blocks_for(chunks, MOST_BLOCKS), PREFIX_THREADS, 0, stream, p, number);
     }
 }
 
-static void plan_rans(cudaStream_t stream, const rans_job &p, u64 most, bool overlaps)
+static void plan_rans(cudaStream_t stream, const rans_job &p, u64 most)
 {
-    LAUNCH_BESIDE(overlaps, rans_count_kernel, blocks_for(most / 1024, COUNTING_BLOCKS), 256, stream, p);
-    LAUNCH_BESIDE(overlaps, rans_plan_kernel, 1, RANS_PLANNERS, stream, p);
+    LAUNCH(rans_count_kernel, blocks_for(most / 1024, COUNTING_BLOCKS), 256, 0, stream, p);
+    LAUNCH(rans_plan_kernel, 1, RANS_PLANNERS, 0, stream, p);
 }
 
-static void write_rans(cudaStream_t stream, const rans_job &p, u64 most, bool overlaps)
+static void write_rans(cudaStream_t stream, const rans_job &p, u64 most)
 {
     const u64 chunks = rans_chunks(most, RANS_CHUNK_LEAST);
     if (p.low > 0)
-        LAUNCH_BESIDE(overlaps, rans_low_kernel, blocks_for(most / 1024, MOST_BLOCKS), 256, stream, p);
-    LAUNCH_BESIDE(overlaps, rans_write_kernel, blocks_for((chunks + RANS_WARPS - 1) / RANS_WARPS, 2 * MOST_BLOCKS),
-                  32 * RANS_WARPS, stream, p);
+        LAUNCH(rans_low_kernel, blocks_for(most / 1024, MOST_BLOCKS), 256, 0, stream, p);
+    LAUNCH(rans_write_kernel, blocks_for((chunks + RANS_WARPS - 1) / RANS_WARPS, 2 * MOST_BLOCKS), 32 * RANS_WARPS, 0,
+           stream, p);
 }
 
 /* Layouts 3 and 4: both are written where the second may be shorter. */
-static void write_entropy(cudaStream_t stream, const coding &c, bool overlaps)
+static void write_entropy(cudaStream_t stream, const coding &c)
 {
     const u64 n = c.rans.codes.count, most = most_listed(n);
-    plan_rans(stream, c.rans, n, overlaps);
-    LAUNCH_BESIDE(overlaps, list_kernel, blocks_for(n / LISTED_TILE, MOST_BLOCKS), LISTED_THREADS, stream, c.listed);
-    plan_rans(stream, c.rans_of_list, most, overlaps);
-    write_rans(stream, c.rans_of_list, most, overlaps);
-    tg_cuda_positions_write(stream, &c.positions, c.positions_memory, overlaps);
-    write_rans(stream, c.rans, n, overlaps);
-    LAUNCH_BESIDE(overlaps, copy_listed_kernel, blocks_for(most / 1024, MOST_BLOCKS), 256, stream, c.listed);
+    plan_rans(stream, c.rans, n);
+    LAUNCH(list_kernel, blocks_for(n / LISTED_TILE, MOST_BLOCKS), LISTED_THREADS, 0, stream, c.listed);
+    plan_rans(stream, c.rans_of_list, most);
+    write_rans(stream, c.rans_of_list, most);
+    tg_cuda_positions_write(stream, &c.positions, c.positions_memory);
+    write_rans(stream, c.rans, n);
+    LAUNCH(copy_listed_kernel, blocks_for(most / 1024, MOST_BLOCKS), 256, 0, stream, c.listed);
 }
 
 static void write_elias(cudaStream_t stream, const elias_job &p, bool may_be_packed)
@@ -279,7 +275,7 @@ unsigned tg_cuda_empty_layout(tg_coding coding)
 }
 
 void tg_cuda_code_levels(cudaStream_t stream, const tg_levels_shape *shape, const u32 *known, const u8 *packed,
-                         void *workspace, u8 *payload, tg_coded *coded, control *result, bool overlaps)
+                         void *workspace, u8 *payload, tg_coded *coded, control *result)
 {
     const coding c = lay_out(shape, known, packed, workspace, payload, coded);
     const packed_job as_packed = {c.elias.codes, c.elias.before, payload, c.scales, coded};
@@ -296,9 +292,9 @@ void tg_cuda_code_levels(cudaStream_t stream, const tg_levels_shape *shape, cons
     if (automatic)
         LAUNCH(save_scales_kernel, blocks_for(as_packed.scale_bytes / 1024, MOST_BLOCKS), 256, 0, stream, as_packed);
     if (may_use_prefix(shape))
-        try_prefix(stream, c.prefix, overlaps);
+        try_prefix(stream, c.prefix);
     if (may_use_entropy(shape))
-        write_entropy(stream, c, overlaps);
+        write_entropy(stream, c);
     if (may_use_entropy(shape) && automatic)
         LAUNCH(choose_listed_kernel, 1, 1, 0, stream, c.listed);
     if (may_use_elias(shape))

@@ -23,10 +23,9 @@ size_t tg_cuda_coding_workspace(const tg_levels_shape *shape);
  * for tg_levels_bound and 16 bytes more. `payload` and `layout` of the result are what was written.
  *
  * `known`: NULL, or where the card has the number of levels, which the shape's count is a bound of. Then the payload is
- * made without scales, because their place in it follows from that number. `overlaps`: a kernel may be made ready while
- * the one before it works. */
+ * made without scales, because their place in it follows from that number. */
 void tg_cuda_code_levels(cudaStream_t stream, const tg_levels_shape *shape, const u32 *known, const u8 *packed,
-                         void *workspace, u8 *payload, tg_coded *coded, control *result, bool overlaps);
+                         void *workspace, u8 *payload, tg_coded *coded, control *result);
 
 /* The layout of an empty vector. */
 unsigned tg_cuda_empty_layout(tg_coding coding);

@@ -91,7 +91,6 @@ __global__ void __launch_bounds__(LISTED_THREADS) list_kernel(listed_job p)
 {
     __shared__ u32 warps[LISTED_THREADS / 32], tile;
     __shared__ u64 before;
-    follow_previous();
     find_count(p.codes);
     const u64 tiles = (p.codes.count + LISTED_TILE - 1) / LISTED_TILE;
     if (!p.control->wanted)
@@ -115,7 +114,6 @@ __device__ __forceinline__ bool list_is_shorter(const listed_job &p)
 
 __global__ void __launch_bounds__(256) copy_listed_kernel(listed_job p)
 {
-    follow_previous();
     if (!list_is_shorter(p))
         return;
     for (u64 i = (u64)blockIdx.x * 256 + threadIdx.x; i < (p.control->everything.payload + 3) / 4;

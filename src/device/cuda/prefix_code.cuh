@@ -382,7 +382,6 @@ __global__ void __launch_bounds__(PREFIX_THREADS) prefix_code_kernel(prefix_job 
     } here;
     __shared__ u32 last;
     prefix_try *const t = &p.control->tries[number];
-    follow_previous();
     if (p.coded->done || !find_out(p, number))
         return;
     count_bytes(p, t, number, here.bins);

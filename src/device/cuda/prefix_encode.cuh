@@ -216,7 +216,6 @@ __global__ void __launch_bounds__(PREFIX_THREADS) prefix_write_kernel(prefix_job
     __shared__ prefix_writing writing;
     prefix_writing *const w = &writing;
     prefix_try *const t = &p.control->tries[number];
-    follow_previous();
     if (!t->is_short || !find_out(p, number))
         return;
     const u64 chunks = prefix_chunks(p.bytes, t->chunk_log);

@@ -52,7 +52,6 @@ __device__ __forceinline__ u32 encode_chunk(const rans_job &p, const rans_symbol
 __global__ void __launch_bounds__(32 * RANS_WARPS) rans_write_kernel(rans_job p)
 {
     __shared__ rans_symbol symbols[RANS_SYMBOLS];
-    follow_previous();
     if (!p.plan->ready || !find_out(p))
         return;
     for (u32 i = threadIdx.x; i < RANS_SYMBOLS; i += 32 * RANS_WARPS)
@@ -91,7 +90,6 @@ __global__ void __launch_bounds__(32 * RANS_WARPS) rans_write_kernel(rans_job p)
 /* The low bits of codes, packed, a thread for each word of whole groups and each byte of the rest. */
 __global__ void __launch_bounds__(256) rans_low_kernel(rans_job p)
 {
-    follow_previous();
     if (!p.plan->ready || !find_out(p))
         return;
     const u32 mask = (1u << p.low) - 1;

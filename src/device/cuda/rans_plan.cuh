@@ -102,7 +102,6 @@ static __host__ __device__ inline u64 symbol_count(u32 tuple, u64 elements)
 __global__ void __launch_bounds__(256) rans_count_kernel(rans_job p)
 {
     __shared__ u32 bins[8][RANS_SYMBOLS];
-    follow_previous();
     if (p.coded->done || !find_out(p))
         return;
     for (int i = 0; i < 8; i++)
@@ -450,7 +449,6 @@ __global__ void __launch_bounds__(RANS_PLANNERS) rans_plan_kernel(rans_job p)
 {
     __shared__ rans_planning planning;
     rans_planning *const m = &planning;
-    follow_previous();
     if (p.coded->done || !find_out(p))
         return;
     take_histogram(p, m);

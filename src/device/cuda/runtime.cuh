@@ -78,14 +78,6 @@ __device__ __forceinline__ void wait_for_previous()
 #endif
 }
 
-/* At the start of a kernel that needs everything that the one before it leaves, and so does the one behind it: then it
- * is only made ready early. */
-__device__ __forceinline__ void follow_previous()
-{
-    let_next_begin();
-    wait_for_previous();
-}
-
 /* ---- what a warp does together ---- */
 
 __device__ __forceinline__ u32 lane_id() { return threadIdx.x & 31; }

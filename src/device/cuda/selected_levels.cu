@@ -77,6 +77,6 @@ void tg_cuda_code_selected(tg_cuda *cuda, const tg_spec *spec, const selected_le
     const tg_levels_shape shape = tg_levels_shape_of(spec, levels->most);
     if (is_coded(spec))
         tg_cuda_code_levels(cuda->stream, &shape, levels->count, levels->frame.codes, levels->coder, levels->made,
-                            levels->coded, result, cuda->overlaps);
+                            levels->coded, result);
     LAUNCH(size_levels, 1, 1, 0, cuda->stream, *levels, !is_coded(spec));
 }

@@ -301,13 +301,13 @@ void tg_cuda_sparse_encode_part(tg_cuda *cuda, const tg_encode_job *job, void *w
         tg_cuda_quantise_selected(cuda, job->spec, &l, p.own_values, &job->options.draw, NULL, result);
         tg_cuda_code_selected(cuda, job->spec, &l, result);
         positions.values = l.size;
-        tg_cuda_positions_write(cuda->stream, &positions, memory, cuda->overlaps);
+        tg_cuda_positions_write(cuda->stream, &positions, memory);
         LAUNCH(put_levels_kernel, grid, 256, 0, cuda->stream, l, p.positions, payload);
         if (p.sent)
             LAUNCH(see_part_kernel, grid, 256, 0, cuda->stream, p, l.frame);
         return;
     }
-    tg_cuda_positions_write(cuda->stream, &positions, memory, cuda->overlaps);
+    tg_cuda_positions_write(cuda->stream, &positions, memory);
     LAUNCH(put_part_kernel, grid, 256, 0, cuda->stream, p);
 }
 

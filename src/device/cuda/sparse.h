@@ -106,8 +106,7 @@ typedef struct positions_job {
 } positions_job;
 
 size_t tg_cuda_positions_workspace(u64 count, u64 most);
-/* `overlaps`: as in launch_gather; what is on the stream before it is a kernel. */
-void tg_cuda_positions_write(cudaStream_t stream, const positions_job *job, void *workspace, bool overlaps);
+void tg_cuda_positions_write(cudaStream_t stream, const positions_job *job, void *workspace);
 
 typedef struct positions_frame {
     u32 count, listed, log; /* as the host has read them: not 0, at most `count`, 12 to 30 */

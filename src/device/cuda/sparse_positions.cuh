@@ -44,7 +44,6 @@ static inline writing writing_of_list(const positions_job *job, void *workspace,
  * length is only known here; `nonfinite` stops them where there is none. */
 __global__ void __launch_bounds__(256) list_segments_kernel(writing w, positions_job job)
 {
-    follow_previous();
     const u32 listed = *job.listed, count = job.known ? *job.known : job.count;
     select_control *c = w.s.control;
     const u32 log = listed == POSITIONS_NONE ? 30 : segment_log(count, listed),
@@ -84,12 +83,12 @@ size_t tg_cuda_positions_workspace(u64 count, u64 most)
     return size;
 }
 
-void tg_cuda_positions_write(cudaStream_t stream, const positions_job *job, void *workspace, bool overlaps)
+void tg_cuda_positions_write(cudaStream_t stream, const positions_job *job, void *workspace)
 {
     size_t size;
     const writing w = writing_of_list(job, workspace, &size);
     const u64 segments = segments_most(job->count, job->most);
-    LAUNCH_BESIDE(overlaps, list_segments_kernel, grid_for(segments + 1, 256, 64), 256, stream, w, *job);
+    LAUNCH(list_segments_kernel, grid_for(segments + 1, 256, 64), 256, 0, stream, w, *job);
     LAUNCH(streams_kernel, stream_blocks(job->most, segments), STREAM_THREADS, 0, stream,
            w); /* it takes a ticket at once */
 }
