@@ -127,6 +127,9 @@ class Checkpoints:
             ranks = range(dist.get_world_size())
             self._step = max((step for step in self._saved if all(f"{step}-{rank}.pt" in names for rank in ranks)), default=0)
         dist.barrier()  # all look before one writes
+        for step in [step for step in self._saved if step > self._step]:  # of this rank alone: it comes again
+            self._path(step).unlink()
+            self._saved.remove(step)
 
     def _path(self, step: int) -> Path:
         assert self._folder
@@ -175,12 +178,16 @@ def write_line(log: Any, run: int, spec: str, step: int, loss: float, stats: Any
 
 
 def forget_lines(log: Any, run: int, step: int) -> None:
-    """What a run that was ended has written of steps that come again."""
+    """What a run that was ended has written of steps that come again, and half a line at the end."""
     log.seek(0)
-    lines = [line for line in log if (json.loads(line)["run"], json.loads(line)["step"] > step) != (run, True)]
-    log.seek(0)
-    log.truncate()
-    log.writelines(lines)
+    lines = log.readlines()
+    whole = [json.loads(line) for line in lines if line.endswith("\n")]
+    kept = [text for text, line in zip(lines, whole) if line["run"] != run or line["step"] <= step]
+    if kept != lines:
+        log.seek(0)
+        log.truncate()
+        log.writelines(kept)
+        log.flush()
 
 
 def mean_of_ranks(values: list[float]) -> float:

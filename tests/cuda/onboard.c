@@ -43,7 +43,7 @@ typedef struct pair {
     tg_tensor values, expected, seen;     /* on the host: gradient, sum, the card's sum */
     uint8_t *host_frames[PEERS], *copy;
     size_t sizes[PEERS], room;
-    bool crowds; /* what is selected lies together */
+    void (*shape)(int i, tg_tensor *values); /* of gradient i; or NULL */
 } pair;
 
 /* In a few segments of a payload is so much that blocks of threads share them: thinly, so that gaps are coded as usual;
@@ -60,6 +60,18 @@ static void crowd(int i, tg_tensor *values)
             : i == 2 ? j > n / 3 && j < n / 3 + n / 4 && j % 500 < 200
                      : j >= n / 32768 / 3 * 32768 && j < n / 32768 / 3 * 32768 + n / 5)
             at[j] *= 1000;
+}
+
+/* Little more than what is selected is not 0, and all of that is nearly alike: bins of keys are wide, as they begin at
+ * 0, and the threshold is in the last one, which must not reach farther than what is counted. */
+static void flatten(int i, tg_tensor *values)
+{
+    const uint64_t n = values->count, few = n / 8 + n / 108;
+    float *at = values->data;
+    for (uint64_t j = 0; j < n; j++) {
+        const uint64_t place = (j * 2654435761u + (uint64_t)i) % n;
+        at[j] = place < few ? 1 + (float)(place * 7919 % few) / (float)few * 0.02f : 0;
+    }
 }
 
 static void open_pair(pair *p, const char *spec, uint64_t count, bool feedback, tg_device *card, tg_device *host)
@@ -114,8 +126,8 @@ static void make_frame(pair *p, int i, tg_nonfinite policy)
     tg_encode_options options = {.draw = {.seed = 5, .step = (uint64_t)i}, .nonfinite = policy};
     tg_encode_report here = {.bytes = 0}, there = {.bytes = 0};
     tg_error error = {""};
-    if (p->crowds)
-        crowd(i, &p->values);
+    if (p->shape)
+        p->shape(i, &p->values);
     else
         cut(i == 1 ? LAYERED : GAUSSIAN, (uint64_t)i, &p->values);
     tg_status status = p->host_feedback
@@ -205,17 +217,18 @@ static void try_pair(const char *spec, uint64_t count, bool feedback, tg_nonfini
                                               : ", feedback, trust");
 }
 
-static void try_crowded(const char *spec, uint64_t count, bool feedback, tg_device *card, tg_device *host)
+static void try_shape(const char *spec, uint64_t count, const char *name, void (*shape)(int, tg_tensor *),
+                      bool feedback, tg_device *card, tg_device *host)
 {
     pair p;
     now_at(tg_device_name(card), GAUSSIAN, count);
     open_pair(&p, spec, count, feedback, card, host);
-    p.crowds = true;
+    p.shape = shape;
     for (int i = 0; i < PEERS; i++)
         make_frame(&p, i, TG_NONFINITE_REJECT);
     add_both(&p, PEERS, 0, false, "all");
     close_pair(&p);
-    check_all("%s: %s, crowded, %llu elements%s", tg_device_name(card), spec, (unsigned long long)count,
+    check_all("%s: %s, %s, %llu elements%s", tg_device_name(card), spec, name, (unsigned long long)count,
               feedback ? ", feedback" : "");
 }
 
@@ -252,8 +265,12 @@ int main(int argc, char **argv)
     for (size_t i = 0; crowded[i]; i++) {
         if (one[0] || !strstr(crowded[i], only))
             continue;
-        try_crowded(crowded[i], 300007, false, card, host);
-        try_crowded(crowded[i], 300007, true, card, host);
+        try_shape(crowded[i], 300007, "crowded", crowd, false, card, host);
+        try_shape(crowded[i], 300007, "crowded", crowd, true, card, host);
+    }
+    for (uint64_t n = 4096; n <= 16384 && !one[0] && strstr("topk:density=0.125", only); n *= 2) {
+        try_shape("topk:density=0.125", n, "flat", flatten, false, card, host);
+        try_shape("topk:density=0.125", n, "flat", flatten, true, card, host);
     }
     tg_device_free(card);
     tg_device_free(host);

@@ -140,8 +140,9 @@ __device__ __forceinline__ void pilot_set(const selecting &s, u32 low, u32 high,
     select_control *c = s.control;
     const u32 bits = 32 - (u32)__clz((int)(high - low));
     c->low = low;
-    c->high = high;
     c->shift = bits > 12 ? bits - 12 : 0; /* BAND_BINS is 2^12 */
+    /* Where the last bin ends: keys of a bin are all counted there, or those of the threshold's are too many. */
+    c->high = high > low ? low + ((((high - low - 1) >> c->shift) + 1) << c->shift) : high;
     c->clear_from = s.clears && !s.random ? max(clear_from, 1u) : 0xffffffffu;
     c->foreseen.key = 0;
 }
