@@ -235,6 +235,8 @@ def _train(task: Task, number: int, spec: str, options: argparse.Namespace, log:
     parts = {"model": model, "optimizer": optimizer, "rates": rates, "compression": state}  # whatever has a state_dict
     done, before = 0, 0.0
     if (saved := checkpoints.last()) is not None:
+        if saved["spec"] != spec:
+            sys.exit(f"{options.checkpoint / str(number)} has checkpoints of {saved['spec']}, not of {spec}: give another --checkpoint")
         for name, part in parts.items():
             part.load_state_dict(saved[name])
         draws.set_state(saved["draws"])
@@ -262,6 +264,7 @@ def _train(task: Task, number: int, spec: str, options: argparse.Namespace, log:
             lambda: {
                 **{name: part.state_dict() for name, part in parts.items()},
                 "draws": draws.get_state(),
+                "spec": spec,
                 "step": step,
                 "losses": losses,
                 "seconds": time.perf_counter() - start,

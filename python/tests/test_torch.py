@@ -198,6 +198,9 @@ def test_an_example_goes_on_from_its_checkpoint(tmp_path: Path) -> None:
     assert losses(*kept) == undisturbed
     again = log.read_text().splitlines()
     assert [json.loads(line)["loss"] for line in again] == [json.loads(line)["loss"] for line in lines]
+    others = [word if word != "none" else "qsgd" for word in command]
+    refused = subprocess.run([*others, *kept], capture_output=True, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
+    assert refused.returncode and "has checkpoints of none, not of qsgd: give another --checkpoint" in refused.stderr
 
 
 # ---- Without ranks ---------------------------------------------------------------------------------------------------

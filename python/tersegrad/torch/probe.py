@@ -296,6 +296,17 @@ class _Counts:
         )
 
 
+def _cool_caches(other: torch.Tensor) -> None:
+    """In training the backward pass comes before a reduction, and leaves little of a large gradient and its residual in
+    the caches."""
+    other.sum()
+
+
+def _other(elements: int) -> torch.Tensor:
+    """What is read for that; of small tensors nothing."""
+    return torch.ones(1 << 24 if elements >= 1 << 17 else 0)
+
+
 def _stages(ranks: _Ranks, like: tuple[Spec, FeedbackSpec], shape: tuple[int, int], algorithm: str, until: float) -> Any:
     """Medians of the stages over steps, and the sum of every step."""
     tensors, elements = shape
@@ -305,9 +316,10 @@ def _stages(ranks: _Ranks, like: tuple[Spec, FeedbackSpec], shape: tuple[int, in
     given_at_once, least = tensors * elements, ranks.wire.minimum
     reducer = Reducer(ranks.rank, ranks.world, given, algorithm=algorithm, batch_elements=given_at_once, minimum=least)
     steps: list[list[float]] = []
-    now = ranks.now()
+    other, now = _other(tensors * elements), ranks.now()
     for step in range(MOST_TRIALS):
         gradient = source.clone()
+        _cool_caches(other)
         raw = [tg_tensor(row.data_ptr(), elements, DTYPES[torch.float32]) for row in gradient]
         steps.append(_reduction(ranks, reducer, raw, step))
         before, now = now, ranks.now()
@@ -342,9 +354,10 @@ def _whole(ranks: _Ranks, like: tuple[Spec, FeedbackSpec], shape: tuple[int, int
         if problems[0] is not None:
             raise problems[0]
 
-    now = ranks.now()
+    other, now = _other(tensors * elements), ranks.now()
     for step in range(MOST_TRIALS):
         gradient.copy_(source)
+        _cool_caches(other)
         time.sleep(0.01)  # links that let bursts pass have theirs back
         times.append(max(ranks.time(lambda: reduce(step))))
         before, now = now, ranks.now()
